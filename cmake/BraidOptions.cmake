@@ -1,0 +1,55 @@
+# Compiler flags, tools and packages that every room shares. Everything comes from Debian's packages (tools/packages.txt).
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+# x86-64-v2 is the floor; faster instructions are chosen at run time. Without -maes -mpclmul Highway's baseline falls to SSSE3.
+# AVX3_DL (VNNI, VBMI, BF16 of AVX-512) is off in Highway 1.0.3 unless asked for.
+set(BRAID_ARCH -march=x86-64-v2 -maes -mpclmul -DHWY_WANT_AVX3_DL)
+if(BRAID_SANITIZE OR BRAID_FUZZ)
+  # One static target: five instrumented copies of every kernel would take ten times as long to compile.
+  set(BRAID_ARCH -march=x86-64-v3 -maes -mpclmul -DHWY_COMPILE_ONLY_STATIC)
+endif()
+add_library(braid_flags INTERFACE)
+target_compile_options(braid_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:${BRAID_ARCH};-Wall;-Wextra;-Wconversion;-Wshadow;-fno-math-errno>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${BRAID_WERROR}>>:-Werror>)
+target_include_directories(braid_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_compile_definitions(braid_flags INTERFACE $<$<BOOL:${BRAID_CUDA}>:BRAID_CUDA=1>)
+if(BRAID_SANITIZE)
+  target_compile_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE})
+endif()
+
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(hwy REQUIRED)
+# Debian's dnnl-config.cmake demands OpenCL headers that nothing here uses.
+find_library(DNNL dnnl REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+find_library(UTF8PROC utf8proc REQUIRED)
+if(BRAID_POOL STREQUAL "openmp")
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
+find_package(Threads REQUIRED)
+if(BRAID_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(BRAID_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
+if(BRAID_CUDA)
+  enable_language(CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "GPU architectures")
+endif()

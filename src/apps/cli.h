@@ -1,0 +1,47 @@
+// The command line: one table of subcommands, each in a file of its own that declares options and returns what to run.
+// Every option is also an environment variable, BRAID_<LONG_NAME>; the flag wins. Only apps/ reads argv, prints for
+// people, or ends the process. CLI11 stays inside cli.cc (it costs four seconds to compile).
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace braid::apps {
+
+// Options of one subcommand. `names` is CLI11's list, short name first: "-n,--tokens". The bound value holds the default.
+class Cli {
+ public:
+  struct State;
+  explicit Cli(State& state) : state_(&state) {}
+  void flag(const std::string& names, bool& value, const std::string& help);
+  void option(const std::string& names, int64_t& value, const std::string& help);
+  void option(const std::string& names, double& value, const std::string& help);
+  void option(const std::string& names, std::string& value, const std::string& help);
+  void option(const std::string& names, std::vector<int64_t>& value, const std::string& help);  // 1,2,3
+  void choice(const std::string& names, std::string& value, const std::vector<std::string>& among, const std::string& help);
+  void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
+  void rest(const std::string& name, std::vector<std::string>& values, const std::string& help);
+  bool given(const std::string& name) const;  // after parsing: was the option (long name, no dashes) set by flag or environment
+
+ private:
+  State* state_;
+};
+
+using Action = std::function<int()>;  // returns the exit code; may throw Error
+
+struct Command {
+  const char* name;
+  const char* summary;
+  Action (*setup)(Cli& cli);
+};
+
+extern const Command kCommands[];
+extern const int kCommandCount;
+
+// Parses, runs, and turns every Error into its one line and its exit code: 0, 1 bad input or environment, 2 a run that
+// failed, 130 Ctrl-C.
+int run_main(int argc, char** argv);
+
+}  // namespace braid::apps

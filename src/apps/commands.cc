@@ -1,0 +1,13 @@
+// The table of subcommands, in the order `braid --help` prints them.
+#include "apps/commands.h"
+
+#include <iterator>
+
+namespace braid::apps {
+
+const Command kCommands[] = {
+    {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
+};
+const int kCommandCount = static_cast<int>(std::size(kCommands));
+
+}  // namespace braid::apps

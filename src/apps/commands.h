@@ -1,0 +1,9 @@
+// One declaration a subcommand; the definitions are in apps/<name>.cc.
+#pragma once
+#include "apps/cli.h"
+
+namespace braid::apps {
+
+Action setup_info(Cli& cli);
+
+}  // namespace braid::apps

@@ -1,0 +1,3 @@
+#include "apps/cli.h"
+
+int main(int argc, char** argv) { return braid::apps::run_main(argc, argv); }

@@ -1,0 +1,24 @@
+// Environment variables, read once at start and typed. Commands name theirs in the option tables (apps/cli.h); what is
+// here concerns the whole process.
+//   BRAID_CPU=avx2|avx512|amx       caps the instructions used (sys/machine.h)
+//   BRAID_THREADS=n                 size of the compute team
+//   BRAID_VERBOSE=dispatch          prints which variant of an op was chosen, and why the others refused
+//   BRAID_OP_<NAME>=<row>           forces one variant of one op (core/op.h)
+//   BRAID_POISON=1                  fills outputs with NaN before every op
+#pragma once
+#include <map>
+#include <string>
+
+namespace braid::sys {
+
+struct Env {
+  std::string cpu;
+  int threads = 0;  // 0: one a core
+  bool verbose_dispatch = false;
+  bool poison = false;
+  std::map<std::string, std::string> forced_rows;  // op name in lower case -> row name
+};
+
+const Env& env();
+
+}  // namespace braid::sys

@@ -1,0 +1,50 @@
+#include "sys/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "sys/error.h"
+
+namespace braid::sys {
+
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail(path.string(), {.what = "cannot open the file", .got = std::strerror(errno)});
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    close(fd);
+    fail(path.string(), {.what = "not a regular file"});
+  }
+  size_ = static_cast<size_t>(info.st_size);
+  if (size_ > 0) {
+    void* data = mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0);
+    const int status = errno;
+    close(fd);
+    if (data == MAP_FAILED) fail_environment(path.string(), {.what = "cannot map the file", .got = std::strerror(status)});
+    data_ = static_cast<const std::byte*>(data);
+  } else {
+    close(fd);
+  }
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace braid::sys

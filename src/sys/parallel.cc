@@ -1,0 +1,66 @@
+#include "sys/parallel.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "sys/env.h"
+
+#ifdef BRAID_POOL_OPENMP
+#include <omp.h>
+#endif
+
+namespace braid::sys {
+
+int default_threads() {
+  if (env().threads > 0) return env().threads;
+  if (const char* text = std::getenv("OMP_NUM_THREADS")) {
+    if (const int n = std::atoi(text); n > 0) return std::min(n, 1024);
+  }
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+void parallel(int threads, FunctionRef<void(int, int)> body) {
+  if (threads <= 1) return body(0, 1);
+#ifdef BRAID_POOL_OPENMP
+#pragma omp parallel num_threads(threads)
+  body(omp_get_thread_num(), omp_get_num_threads());
+#else
+  std::vector<std::jthread> team;
+  team.reserve(static_cast<size_t>(threads) - 1);
+  for (int t = 1; t < threads; ++t) team.emplace_back([&body, t, threads] { body(t, threads); });
+  body(0, threads);
+#endif
+}
+
+void parallel_for(int threads, int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
+  if (n <= 0) return;
+  const int64_t grains = (n + grain - 1) / grain;
+  const int team = static_cast<int>(std::min<int64_t>(threads, grains));
+  if (team <= 1) return body(0, n);
+  parallel(team, [&](int thread, int members) {
+    const int64_t begin = grains * thread / members * grain;
+    const int64_t end = std::min(n, grains * (thread + 1) / members * grain);
+    if (begin < end) body(begin, end);
+  });
+}
+
+void parallel_tasks(int threads, int64_t n, FunctionRef<void(int64_t)> body) {
+  const int team = static_cast<int>(std::min<int64_t>(threads, n));
+  if (team <= 1) {
+    for (int64_t i = 0; i < n; ++i) body(i);
+    return;
+  }
+  std::atomic<int64_t> next{0};
+  parallel(team, [&](int, int) {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i);
+  });
+}
+
+}  // namespace braid::sys
