@@ -1,0 +1,50 @@
+// Where activations live: first-fit blocks in a few large mappings, freed when the last Tensor that holds one goes. After
+// the first pass over a shape every request is met from freed blocks: the steady state maps nothing.
+// One compute thread uses an arena (style.md 29), so its counts are plain integers.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace braid {
+
+class Arena {
+ public:
+  struct Slot {
+    Arena* arena = nullptr;
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+    int refs = 0;
+    uint64_t id = 0;  // unique among all slots ever handed out: the tape's name for a value
+  };
+
+  Arena() = default;
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena();
+
+  Slot* take(int64_t bytes);  // 64-byte aligned, contents undefined, refs = 1
+  void release(Slot* slot);   // called by the last Tensor
+
+  int64_t bytes_in_use() const { return in_use_; }
+  int64_t bytes_peak() const { return peak_; }
+  int64_t bytes_mapped() const { return mapped_; }
+
+ private:
+  struct Block {
+    std::byte* data;
+    int64_t bytes;
+    bool free;
+    bool first;  // first block of a mapping: never merged with the one before it
+  };
+  std::vector<Block> blocks_;  // by address within each mapping, mappings in order of creation
+  std::vector<std::pair<std::byte*, int64_t>> mappings_;
+  std::deque<Slot> slots_;
+  std::vector<Slot*> free_slots_;
+  uint64_t next_id_ = 1;
+  int64_t in_use_ = 0, peak_ = 0, mapped_ = 0;
+};
+
+}  // namespace braid

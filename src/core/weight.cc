@@ -1,0 +1,31 @@
+#include "core/weight.h"
+
+namespace braid {
+
+const char* name_of(Format f) {
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "fp8", "nvfp4"};
+  return kNames[static_cast<int>(f)];
+}
+
+Weight Weight::rows_of(int64_t begin, int64_t n) const {
+  Weight part = *this;
+  part.rows = n;
+  part.codes = codes.slice(0, begin, n);
+  if (scales) part.scales = scales.slice(0, begin, n);
+  return part;
+}
+
+Weight dense_weight(const View& values) {
+  CHECK(values.shape.rank == 2 && values.rows_contiguous(), "{}", to_string(values.shape));
+  Weight w{.rows = values.dim(0), .cols = values.dim(1)};
+  w.codes = values;
+  switch (values.dtype) {
+    case DType::f32: w.spec.format = Format::f32; break;
+    case DType::f16: w.spec.format = Format::f16; break;
+    case DType::bf16: w.spec.format = Format::bf16; break;
+    default: CHECK(false, "a weight of {}", name_of(values.dtype));
+  }
+  return w;
+}
+
+}  // namespace braid

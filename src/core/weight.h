@@ -1,0 +1,42 @@
+// Weight: what every product takes, BF16 or NVFP4 alike. y = x W^T with W stored as [rows = outputs, cols = inputs], as
+// PyTorch's Linear. Blocks never see a format; a product asks `spec` and either multiplies it in place or refuses.
+//
+//   format         codes                    value of element (r, c)
+//   f32 f16 bf16   [rows, cols]             codes[r, c]
+//   f8_e4m3        [rows, cols] F8_E4M3     codes[r, c] * global                        (nemotron.md 5.2)
+//   nvfp4          [rows, cols/2] U8        e2m1(nibble) * scales[r, c/16] * global; even column in the low nibble,
+//                                           scales [rows, cols/16] F8_E4M3              (nemotron.md 5.1)
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "core/view.h"
+
+namespace braid {
+
+enum class Format : uint8_t { f32, f16, bf16, f8_e4m3, nvfp4 };
+const char* name_of(Format f);
+
+struct QuantSpec {
+  Format format = Format::bf16;
+  int block = 0;  // values that share a scale; 0: none, or one for the whole tensor
+  bool operator==(const QuantSpec&) const = default;
+};
+
+struct Weight {
+  int64_t rows = 0, cols = 0;
+  QuantSpec spec{};
+  View codes{}, scales{};
+  float global = 1.0f;
+  uint64_t version = 0;  // bumped by every writer: what was derived from an older one is stale
+
+  explicit operator bool() const { return static_cast<bool>(codes); }
+  int64_t bytes() const { return codes.bytes() + (scales ? scales.bytes() : 0); }
+  // Rows [begin, begin + n) of the same weight: for blocking products and for parts of fused projections.
+  Weight rows_of(int64_t begin, int64_t n) const;
+};
+
+// An unquantised weight over a matrix of values, [rows, cols] F32, F16 or BF16.
+Weight dense_weight(const View& values);
+
+}  // namespace braid
