@@ -1,109 +1,234 @@
+// Reads argv with CLI11, one subcommand at a time: only the chosen subcommand's options are set up, so that another's
+// environment variables cannot disturb it. Help, completions and the man page come from the same items (cli_pages.h).
 #include "apps/cli.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <new>
-#include <optional>
+#include <system_error>
 
+#include "apps/cli_pages.h"
+#include "apps/version.h"
 #include "sys/error.h"
 
 namespace braid::apps {
 
 struct Cli::State {
-  CLI::App* app = nullptr;
-  const Command* command = nullptr;
-  std::optional<Cli> cli;
-  Action action;
+  CLI::App app;
+  std::vector<Item> items;
 };
 
 namespace {
 
-std::string variable_of(const std::string& names) {
-  std::string name = names.substr(names.rfind("--") + 2);
-  for (char& ch : name) ch = ch == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(ch)));
-  return "BRAID_" + name;
+// "-n,--tokens N" -> spellings and the name of the value.
+Item item_of(const std::string& names, const std::string& value, const std::string& help) {
+  Item item{.help = help};
+  const size_t space = names.find(' ');
+  item.value = space == std::string::npos ? value : names.substr(space + 1);
+  std::string list = names.substr(0, space);
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    item.spellings.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return item;
 }
 
-CLI::Option* with_env(CLI::Option* option, const std::string& names) {
-  if (names.find("--") != std::string::npos) option->envname(variable_of(names));
-  return option;
+// Where a value came from, for error lines: the variable when it holds just this.
+std::string source_of(const Item& item, const std::string& text) {
+  if (item.long_name().empty()) return item.spellings[0];
+  const char* variable = std::getenv(item.variable().c_str());
+  return variable && text == variable ? item.variable() : item.long_name();
+}
+
+template <class Number>
+Number number_of(const Item& item, const std::string& text, const char* expected) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value);
+  if (status != std::errc{} || stop != end) {
+    fail(source_of(item, text), {.what = "not a value for this option", .got = printable(text), .expected = expected});
+  }
+  return value;
+}
+
+// Adds an option that takes one argument; the last one on the command line counts.
+void add_option(Cli::State& state, const Item& item, std::function<void(const std::string&)> take) {
+  std::string names = fmt::format("{}", fmt::join(item.spellings, ","));
+  CLI::Option* option = state.app.add_option_function<std::string>(names, std::move(take));
+  option->take_last()->required(item.required);
+  if (!item.positional && !item.long_name().empty()) option->envname(item.variable());
+  state.items.push_back(item);
 }
 
 }  // namespace
 
 void Cli::flag(const std::string& names, bool& value, const std::string& help) {
-  with_env(state_->app->add_flag(names, value, help), names);
+  const Item item = item_of(names, "", help);
+  CLI::Option* option = state_->app.add_flag(names, value);
+  if (!item.long_name().empty()) option->envname(item.variable());
+  state_->items.push_back(item);
 }
 void Cli::option(const std::string& names, int64_t& value, const std::string& help) {
-  with_env(state_->app->add_option(names, value, help), names)->capture_default_str();
+  Item item = item_of(names, "N", help);
+  item.initial = fmt::to_string(value);
+  add_option(*state_, item,
+             [&value, item](const std::string& text) { value = number_of<int64_t>(item, text, "a whole number"); });
 }
 void Cli::option(const std::string& names, double& value, const std::string& help) {
-  with_env(state_->app->add_option(names, value, help), names)->capture_default_str();
+  Item item = item_of(names, "X", help);
+  item.initial = fmt::to_string(value);
+  add_option(*state_, item,
+             [&value, item](const std::string& text) { value = number_of<double>(item, text, "a number"); });
 }
 void Cli::option(const std::string& names, std::string& value, const std::string& help) {
-  with_env(state_->app->add_option(names, value, help), names);
+  Item item = item_of(names, "TEXT", help);
+  item.initial = value;
+  add_option(*state_, item, [&value](const std::string& text) { value = text; });
 }
 void Cli::option(const std::string& names, std::vector<int64_t>& value, const std::string& help) {
-  with_env(state_->app->add_option(names, value, help), names)->delimiter(',');
+  Item item = item_of(names, "N,N,...", help);
+  item.initial = fmt::format("{}", fmt::join(value, ","));
+  add_option(*state_, item, [&value, item](const std::string& text) {
+    value.clear();
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      value.push_back(number_of<int64_t>(item, text.substr(begin, end - begin), "whole numbers with commas between"));
+      begin = end + 1;
+    }
+  });
 }
-void Cli::choice(const std::string& names, std::string& value, const std::vector<std::string>& among, const std::string& help) {
-  with_env(state_->app->add_option(names, value, help), names)->check(CLI::IsMember(among));
+void Cli::choice(const std::string& names, std::string& value, const std::vector<std::string>& among,
+                 const std::string& help) {
+  Item item = item_of(names, fmt::format("{}", fmt::join(among, "|")), help);
+  item.initial = value;
+  item.choices = among;
+  add_option(*state_, item, [&value, item](const std::string& text) {
+    for (const std::string& choice : item.choices) {
+      if (text == choice) return void(value = text);
+    }
+    fail(source_of(item, text), {.what = "unknown choice",
+                                 .got = printable(text),
+                                 .expected = item.value,
+                                 .hint = nearest(text, item.choices)});
+  });
 }
 void Cli::positional(const std::string& name, std::string& value, const std::string& help, bool required) {
-  state_->app->add_option(name, value, help)->required(required);
+  Item item{.spellings = {name}, .help = help, .initial = value, .positional = true, .required = required};
+  add_option(*state_, item, [&value](const std::string& text) { value = text; });
 }
 void Cli::rest(const std::string& name, std::vector<std::string>& values, const std::string& help) {
-  state_->app->add_option(name, values, help);
+  state_->items.push_back({.spellings = {name}, .help = help, .positional = true, .repeated = true});
+  state_->app.add_option(name, values);
 }
-bool Cli::given(const std::string& name) const { return state_->app->get_option("--" + name)->count() > 0; }
+bool Cli::given(const std::string& name) const { return state_->app.get_option("--" + name)->count() > 0; }
 
 namespace {
 
-int report(const char* text, int code) {
+std::vector<Page> all_pages() {
+  std::vector<Page> pages;
+  for (int i = 0; i < kCommandCount; ++i) {
+    Cli::State state;
+    Cli cli(state);
+    kCommands[i].setup(cli);
+    pages.push_back({&kCommands[i], state.items});
+  }
+  return pages;
+}
+
+// What CLI11 refused, in our words. Unknown options come first: they are the likelier mistake behind a missing
+// argument.
+[[noreturn]] void refuse(const Command& command, const Cli::State& state, const CLI::ParseError& error) {
+  const std::string help = fmt::format("braid {} --help", command.name);
+  std::vector<std::string> known{"--help"};
+  for (const Item& item : state.items) {
+    if (!item.positional) known.insert(known.end(), item.spellings.begin(), item.spellings.end());
+  }
+  const std::vector<std::string> left = state.app.remaining();
+  for (const std::string& word : left) {
+    if (word.size() < 2 || word[0] != '-') continue;
+    const std::string near = nearest(word.substr(0, word.find('=')), known);
+    fail(command.name, {.what = "unknown option", .got = printable(word), .hint = near.empty() ? help : near});
+  }
+  if (!left.empty()) fail(command.name, {.what = "one argument too many", .got = printable(left[0]), .hint = help});
+  const std::string text = printable(error.what());
+  if (error.get_name() == "ArgumentMismatch") {
+    fail(command.name, {.what = "an option lacks its value", .got = text.substr(0, text.find(':')), .hint = help});
+  }
+  fail(command.name, {.what = text, .hint = help});
+}
+
+int run_command(const Command& command, int argc, char** argv) {
+  Cli::State state;
+  Cli cli(state);
+  const Action action = command.setup(cli);
+  try {
+    state.app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", help_text({&command, state.items}));
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    refuse(command, state, error);
+  }
+  return action();
+}
+
+int parse_and_run(int argc, char** argv) {
+  const std::string first = argc > 1 ? argv[1] : "";
+  const std::string second = argc > 2 ? argv[2] : "";
+  std::vector<std::string> known{"--help", "--version", "--completion"};
+  for (int i = 0; i < kCommandCount; ++i) {
+    if (first == kCommands[i].name) return run_command(kCommands[i], argc - 1, argv + 1);
+    known.push_back(kCommands[i].name);
+  }
+  if (first.empty()) fail("command line", {.what = "no subcommand", .hint = "braid --help"});
+  if (first == "--help" || first == "-h") return fmt::print("{}", overview()), 0;
+  if (first == "--version") return fmt::print("{}", version_text()), 0;
+  if (first == "--man") return fmt::print("{}", man_page(all_pages())), 0;
+  if (first == "--completion") return fmt::print("{}", completion_script(second, all_pages())), 0;
+  const std::string near = nearest(first, known);
+  fail("command line", {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
+                        .got = printable(first),
+                        .hint = near.empty() ? "braid --help" : "braid " + near});
+}
+
+int report(const std::string& text, int code) {
+  std::fflush(stdout);
   fmt::print(stderr, "braid: {}\n", text);
   return code;
 }
 
-int parse_and_run(int argc, char** argv) {
-  CLI::App app("Braid trains, compresses, quantises and serves hybrid Mamba-Transformer MoE language models.", "braid");
-  app.set_version_flag("--version", BRAID_VERSION);
-  app.require_subcommand(1);
-  std::vector<Cli::State> states(static_cast<size_t>(kCommandCount));
-  for (int i = 0; i < kCommandCount; ++i) {
-    Cli::State& state = states[static_cast<size_t>(i)];
-    state.command = &kCommands[i];
-    state.app = app.add_subcommand(kCommands[i].name, kCommands[i].summary);
-    state.cli.emplace(state);
-    state.action = kCommands[i].setup(*state.cli);
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);
-  } catch (const CLI::ParseError& e) {
-    fail("command line", {.what = e.what(), .hint = "braid --help"});
-  }
-  for (const Cli::State& state : states) {
-    if (state.app->parsed()) return state.action();
-  }
-  return 1;
+// A command may take SIGINT over; until then the process ends with the code that scripts expect. Where the caller
+// ignores it (nohup, background jobs) it stays ignored.
+void set_signals() {
+  std::signal(SIGPIPE, SIG_DFL);  // `braid ... | head` ends quietly
+  if (std::signal(SIGINT, [](int) { std::_Exit(130); }) == SIG_IGN) std::signal(SIGINT, SIG_IGN);
 }
 
 }  // namespace
 
 int run_main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_DFL);  // `braid ... | head` ends quietly
+  set_signals();
   try {
-    return parse_and_run(argc, argv);
+    const int code = parse_and_run(argc, argv);
+    if (std::fflush(stdout) != 0)
+      return report(fmt::format("[standard output] cannot write; got {}", std::strerror(errno)), 1);
+    return code;
   } catch (const Error& e) {
     return report(e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
     return report("[memory] out of memory; try a smaller model, context or batch", 1);
+  } catch (const std::system_error& e) {
+    return report("[system] " + printable(e.what(), 2000), 1);
   } catch (const std::exception& e) {
-    return report(printable(e.what(), 2000).c_str(), 70);
+    return report("[bug] " + printable(e.what(), 2000), 70);
   }
 }
 

@@ -10,7 +10,8 @@
 
 namespace braid::apps {
 
-// Options of one subcommand. `names` is CLI11's list, short name first: "-n,--tokens". The bound value holds the default.
+// Options of one subcommand. `names` is CLI11's list, short name first: "-n,--tokens". The bound value holds the
+// default.
 class Cli {
  public:
   struct State;
@@ -20,10 +21,12 @@ class Cli {
   void option(const std::string& names, double& value, const std::string& help);
   void option(const std::string& names, std::string& value, const std::string& help);
   void option(const std::string& names, std::vector<int64_t>& value, const std::string& help);  // 1,2,3
-  void choice(const std::string& names, std::string& value, const std::vector<std::string>& among, const std::string& help);
+  void choice(const std::string& names, std::string& value, const std::vector<std::string>& among,
+              const std::string& help);
   void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
   void rest(const std::string& name, std::vector<std::string>& values, const std::string& help);
-  bool given(const std::string& name) const;  // after parsing: was the option (long name, no dashes) set by flag or environment
+  bool given(const std::string& name)
+      const;  // after parsing: was the option (long name, no dashes) set by flag or environment
 
  private:
   State* state_;

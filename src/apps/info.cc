@@ -15,7 +15,8 @@ struct Options {
 int info(const Options& o) {
   if (!o.machine) fail("info", {.what = "nothing to describe", .hint = "braid info --machine"});
   const sys::Machine& m = sys::machine();
-  fmt::print("cpu      {} ({} cores, {:.1f} GiB)\nclass    {}\n", m.cpu_name, m.cores, m.memory_gib, sys::name_of(m.cpu_class));
+  fmt::print("cpu      {} ({} cores, {:.1f} GiB)\nclass    {}\n", m.cpu_name, m.cores, m.memory_gib,
+             sys::name_of(m.cpu_class));
   return 0;
 }
 

@@ -1,0 +1,166 @@
+#include "apps/cli_pages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "apps/cli.h"
+#include "apps/version.h"
+
+namespace braid::apps {
+namespace {
+
+constexpr const char* kSummary = "Braid: train, compress, quantise and serve hybrid Mamba-Transformer MoE models.";
+constexpr size_t kWidth = 80;     // columns of a page
+constexpr size_t kLabelMax = 26;  // a longer label stands on a line of its own
+
+using Rows = std::vector<std::pair<std::string, std::string>>;  // label, text
+
+// "-n, --tokens N"; without a short name the long one is indented to stand under the others.
+std::string label_of(const Item& item) {
+  std::string text = fmt::format("{}", fmt::join(item.spellings, ", "));
+  if (!item.positional && text.starts_with("--")) text = "    " + text;
+  if (item.repeated) text += "...";
+  return item.value.empty() ? text : text + " " + item.value;
+}
+
+std::string text_of(const Item& item) {
+  return item.initial.empty() ? item.help : fmt::format("{} [{}]", item.help, item.initial);
+}
+
+// Two aligned columns; the right one wraps between words.
+std::string columns(const Rows& rows) {
+  size_t left = 0;
+  for (const auto& [label, text] : rows) {
+    if (label.size() <= kLabelMax) left = std::max(left, label.size());
+  }
+  const std::string indent(left + 4, ' ');
+  std::string out;
+  for (const auto& [label, text] : rows) {
+    std::string line = fmt::format("  {:<{}}", label, left + 2);
+    if (label.size() > left) {
+      out += line + "\n";
+      line = indent;
+    }
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find(' ', begin), text.size());
+      const bool first = line.size() <= indent.size();
+      if (!first && line.size() + 1 + (end - begin) > kWidth) {
+        out += line + "\n";
+        line = indent;
+      } else if (!first) {
+        line += ' ';
+      }
+      line += text.substr(begin, end - begin);
+      begin = end + 1;
+    }
+    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return out;
+}
+
+std::string usage_of(const Page& page) {
+  std::string text = fmt::format("braid {}", page.command->name);
+  for (const Item& item : page.items) {
+    if (!item.positional) continue;
+    const std::string name = item.repeated ? item.spellings[0] + "..." : item.spellings[0];
+    text += item.required ? fmt::format(" {}", name) : fmt::format(" [{}]", name);
+  }
+  return text + " [options]";
+}
+
+// roff takes a dash for a hyphen, a backslash for an escape, and a dot that begins a line for a request.
+std::string roff(const std::string& text) {
+  std::string out;
+  for (char ch : text) {
+    if (ch == '-' || ch == '\\') out += '\\';
+    out += ch == '\\' ? 'e' : ch;
+  }
+  return out.starts_with('.') || out.starts_with('\'') ? "\\&" + out : out;
+}
+
+}  // namespace
+
+std::string Item::long_name() const {
+  for (const std::string& name : spellings) {
+    if (name.starts_with("--")) return name;
+  }
+  return "";
+}
+
+std::string Item::variable() const {
+  std::string name = long_name();
+  if (name.empty()) return name;
+  for (char& ch : name) ch = ch == '-' ? '_' : ch >= 'a' && ch <= 'z' ? static_cast<char>(ch - 'a' + 'A') : ch;
+  return "BRAID_" + name.substr(2);
+}
+
+std::string overview() {
+  Rows rows;
+  for (int i = 0; i < kCommandCount; ++i) rows.emplace_back(kCommands[i].name, kCommands[i].summary);
+  return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}", kSummary, columns(rows),
+                     columns({{"<subcommand> --help", "its options"},
+                              {"--version", "version, commit, compiler, CPU class, backends"},
+                              {"--completion SHELL", "completions for bash, zsh or fish"}}));
+}
+
+std::string help_text(const Page& page) {
+  Rows arguments, options;
+  std::string example;
+  for (const Item& item : page.items) {
+    (item.positional ? arguments : options).emplace_back(label_of(item), text_of(item));
+    if (example.empty() && !item.positional && !item.long_name().empty()) {
+      example =
+          fmt::format("\nLong options are environment variables too: {} is {}.\n", item.long_name(), item.variable());
+    }
+  }
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return fmt::format("{}\n\nusage: {}\n\n{}{}", page.command->summary, usage_of(page), columns(arguments), example);
+}
+
+std::string man_page(const std::vector<Page>& pages) {
+  std::string out = fmt::format(
+      ".TH BRAID 1 \"\" \"braid {}\"\n.SH NAME\nbraid \\- one engine for hybrid language models\n", build().version);
+  out += fmt::format(".SH SYNOPSIS\n.B braid\n.I subcommand\n[options]\n.SH DESCRIPTION\n{}\n.SH SUBCOMMANDS\n",
+                     roff(kSummary));
+  for (const Page& page : pages) {
+    out += fmt::format(".SS {}\n{}\n", roff(usage_of(page)), roff(page.command->summary));
+    for (const Item& item : page.items) {
+      const std::string label = label_of(item);
+      out += fmt::format(".TP\n.B {}\n{}\n", roff(label.substr(label.find_first_not_of(' '))), roff(text_of(item)));
+    }
+  }
+  out +=
+      ".SH ENVIRONMENT\nEvery long option is also a variable: \\-\\-max\\-tokens is BRAID_MAX_TOKENS. The option "
+      "wins.\n";
+  out += ".SH EXIT STATUS\n0 success; 1 bad input or environment; 2 a run that failed; 70 a bug; 130 interrupted.\n";
+  return out;
+}
+
+std::string nearest(std::string_view text, const std::vector<std::string>& candidates) {
+  std::string best;
+  size_t best_distance = std::max<size_t>(2, text.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    // Levenshtein's distance, one row at a time.
+    std::vector<size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 0; i < text.size(); ++i) {
+      size_t corner = std::exchange(row[0], i + 1);
+      for (size_t j = 0; j < candidate.size(); ++j) {
+        const size_t change = corner + (text[i] == candidate[j] ? 0 : 1);
+        corner = row[j + 1];
+        row[j + 1] = std::min({change, row[j] + 1, row[j + 1] + 1});
+      }
+    }
+    const size_t distance = text.size() > 2 && candidate.starts_with(text) ? 1 : row.back();
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace braid::apps

@@ -1,0 +1,38 @@
+// What people and shells read about the command line, all made from one table of items per subcommand: help pages,
+// shell completions, the man page, and the nearest name for a mistyped one.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid::apps {
+
+struct Command;
+
+// One flag, option or positional argument of a subcommand.
+struct Item {
+  std::vector<std::string> spellings{};  // "-n", "--tokens"; of a positional its name: "MODEL"
+  std::string value{};                   // what stands for the argument: "N", "FILE", "f32|bf16"; empty for a flag
+  std::string help{};
+  std::string initial{};  // the default as text; empty when there is none worth printing
+  std::vector<std::string> choices{};
+  bool positional = false, required = false, repeated = false;
+
+  std::string long_name() const;  // first spelling with two dashes, or empty
+  std::string variable() const;   // BRAID_TOKENS, or empty without a long name
+};
+
+struct Page {
+  const Command* command = nullptr;
+  std::vector<Item> items;
+};
+
+std::string overview();                   // braid --help
+std::string help_text(const Page& page);  // braid <command> --help: at most 80 columns wide
+std::string man_page(const std::vector<Page>& pages);
+std::string completion_script(const std::string& shell, const std::vector<Page>& pages);  // bash, zsh or fish
+
+// The candidate that a typing mistake away from `text` lies nearest; empty when none is near.
+std::string nearest(std::string_view text, const std::vector<std::string>& candidates);
+
+}  // namespace braid::apps

@@ -1,0 +1,125 @@
+"""The command line as people and scripts meet it: pages that fit a screen, one-line errors, exit codes, signals.
+
+usage: cli_test.py BRAID
+"""
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
+
+
+def braid(*words, **variables):
+    return subprocess.run([BRAID, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60,
+                          env={**ENVIRONMENT, **variables})
+
+
+def subcommands():
+    return re.findall(r"^  ([a-z]+)  ", braid("--help").stdout, re.M)
+
+
+class Pages(unittest.TestCase):
+    def test_every_help_page_fits_a_screen(self):
+        self.assertIn("info", subcommands())
+        for words in [["--help"]] + [[name, "--help"] for name in subcommands()]:
+            page = braid(*words)
+            lines = page.stdout.splitlines()
+            self.assertEqual((page.returncode, page.stderr), (0, ""), words)
+            self.assertLessEqual(len(lines), 40, f"{words}: too many lines")
+            self.assertLessEqual(max(map(len, lines)), 80, f"{words}: too wide")
+
+    def test_version_names_commit_compiler_class_and_backends(self):
+        self.assertRegex(braid("--version").stdout, r"^braid \d+\.\d+\.\d+ \(commit \w+, (g\+\+|clang) .*\)\n"
+                                                    r"cpu .*, class \w+\nbackends  cpu yes, cuda (yes|no)\n$")
+
+    def test_completions_name_every_subcommand_and_parse(self):
+        for shell in ("bash", "zsh", "fish"):
+            script = braid("--completion", shell)
+            self.assertEqual(script.returncode, 0)
+            for name in subcommands():
+                self.assertIn(name, script.stdout)
+        check = subprocess.run(["bash", "-n"], input=braid("--completion", "bash").stdout, text=True, capture_output=True)
+        self.assertEqual((check.returncode, check.stderr), (0, ""))
+
+    def test_bash_completes_subcommands_and_options(self):
+        script = braid("--completion", "bash").stdout + """
+            COMP_WORDS=(braid inf) COMP_CWORD=1; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid info --mach) COMP_CWORD=2; _braid; echo "${COMPREPLY[*]}"
+        """
+        answer = subprocess.run(["bash", "-c", script], text=True, capture_output=True)
+        self.assertEqual(answer.stdout.split(), ["info", "--machine"])
+
+    def test_man_page_has_every_subcommand(self):
+        page = braid("--man").stdout
+        for name in subcommands():
+            self.assertIn(f".SS braid {name}", page)
+
+
+class Refusals(unittest.TestCase):
+    def refused(self, *words, says, **variables):
+        answer = braid(*words, **variables)
+        self.assertEqual((answer.returncode, answer.stdout), (1, ""))
+        self.assertRegex(answer.stderr, r"\Abraid: \[[^]]+\] [^\n]+\n\Z")
+        for text in says:
+            self.assertIn(text, answer.stderr)
+
+    def test_nearest_names(self):
+        self.refused("inf", says=["unknown subcommand", "try braid info"])
+        self.refused("info", "--machin", says=["unknown option; got --machin", "try --machine"])
+        self.refused("--versoin", says=["try braid --version"])
+        self.refused("qqqqqqqq", says=["try braid --help"])
+
+    def test_the_rest(self):
+        self.refused(says=["no subcommand"])
+        self.refused("info", "a", "b", "c", says=["one argument too many"])
+        self.refused("--completion", "ksh", says=["got ksh", "bash, zsh or fish"])
+        self.refused("a\nb\x1b[31m", says=["a\\x0ab\\x1b[31m"])
+        self.refused("info", "--machine", BRAID_CPU="i486", says=["BRAID_CPU"])
+
+    def test_an_option_is_a_variable_too(self):
+        self.assertEqual(braid("info", BRAID_MACHINE="1").stdout, braid("info", "--machine").stdout)
+
+
+class Endings(unittest.TestCase):
+    def stuck(self):
+        """braid while it writes into a pipe that is full."""
+        read, write = os.pipe()
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(write, b"x" * 4096)
+        process = subprocess.Popen([BRAID, "--man"], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT)
+        os.close(write)
+        catches_interrupt = 1 << (signal.SIGINT - 1)
+        while not self.caught(process.pid) & catches_interrupt:
+            time.sleep(0.01)
+        return process, read
+
+    def caught(self, pid):
+        with open(f"/proc/{pid}/status") as status:
+            return int(re.search(r"^SigCgt:\s*(\w+)", status.read(), re.M).group(1), 16)
+
+    def test_interrupt_ends_with_130(self):
+        process, read = self.stuck()
+        process.send_signal(signal.SIGINT)
+        self.assertEqual((process.communicate(timeout=30)[1], process.returncode), (b"", 130))
+        os.close(read)
+
+    def test_a_reader_that_leaves_is_no_error(self):
+        process, read = self.stuck()
+        os.close(read)
+        self.assertEqual((process.communicate(timeout=30)[1], process.returncode), (b"", -signal.SIGPIPE))
+
+    def test_a_full_disk_is_one_line(self):
+        with open("/dev/full", "w") as full:
+            answer = subprocess.run([BRAID, "--man"], stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self.assertEqual((answer.returncode, answer.stderr),
+                         (1, "braid: [standard output] cannot write; got No space left on device\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
