@@ -1,6 +1,6 @@
-// Where activations live: first-fit blocks in a few large mappings, freed when the last Tensor that holds one goes. After
-// the first pass over a shape every request is met from freed blocks: the steady state maps nothing.
-// One compute thread uses an arena (style.md 29), so its counts are plain integers.
+// Where activations live: first-fit blocks in a few large mappings, freed when the last Tensor that holds one goes.
+// After the first pass over a shape every request is met from freed blocks: the steady state maps nothing. One compute
+// thread uses an arena (style.md 29), so its counts are plain integers.
 #pragma once
 #include <cstddef>
 #include <cstdint>

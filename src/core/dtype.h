@@ -1,5 +1,5 @@
-// The numbers a tensor may hold, and exact conversions to and from float. Rounding is to nearest, ties to even; F8_E4M3 is
-// the "fn" kind: no infinities, 0x7f is NaN, out-of-range values saturate at 448.
+// The numbers a tensor may hold, and exact conversions to and from float. Rounding is to nearest, ties to even; F8_E4M3
+// is the "fn" kind: no infinities, 0x7f is NaN, out-of-range values saturate at 448.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace braid {
 
 enum class DType : uint8_t { f32, f16, bf16, f8_e4m3, i8, u8, i32, i64 };
 
-int64_t size_of(DType t);     // bytes
+int64_t size_of(DType t);      // bytes
 const char* name_of(DType t);  // as safetensors spells it: F32 F16 BF16 F8_E4M3 I8 U8 I32 I64
 std::optional<DType> dtype_of(std::string_view name);
 

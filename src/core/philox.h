@@ -1,5 +1,5 @@
-// Counter-based randomness (Philox 4x32-10, Salmon et al. 2011, through Random123): a number is a function of a seed and
-// of what it is for, so that resume, sharding, threads and recomputation change nothing.
+// Counter-based randomness (Philox 4x32-10, Salmon et al. 2011, through Random123): a number is a function of a seed
+// and of what it is for, so that resume, sharding, threads and recomputation change nothing.
 #pragma once
 #include <Random123/philox.h>
 
@@ -16,7 +16,8 @@ struct RandomKey {
 };
 
 inline std::array<uint32_t, 4> philox(const RandomKey& key, uint64_t index) {
-  const r123::Philox4x32::ctr_type counter = {{static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), key.stream, 0}};
+  const r123::Philox4x32::ctr_type counter = {
+      {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), key.stream, 0}};
   const r123::Philox4x32::key_type k = {{static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)}};
   const auto r = r123::Philox4x32()(counter, k);
   return {r[0], r[1], r[2], r[3]};

@@ -1,5 +1,5 @@
-// Tensor: a counted handle to an arena block together with its dtype and shape. Copying shares the bytes; the last handle
-// gives the block back, which is the planner's free event.
+// Tensor: a counted handle to an arena block together with its dtype and shape. Copying shares the bytes; the last
+// handle gives the block back, which is the planner's free event.
 #pragma once
 #include <utility>
 

@@ -26,14 +26,22 @@ std::string to_string(const Shape& shape) {
 double element(const View& v, int64_t flat) {
   const std::byte* p = v.data + offset_of(v, flat) * size_of(v.dtype);
   switch (v.dtype) {
-    case DType::f32: return static_cast<double>(*reinterpret_cast<const float*>(p));
-    case DType::f16: return static_cast<double>(to_float(*reinterpret_cast<const F16*>(p)));
-    case DType::bf16: return static_cast<double>(to_float(*reinterpret_cast<const Bf16*>(p)));
-    case DType::f8_e4m3: return static_cast<double>(to_float(*reinterpret_cast<const F8E4M3*>(p)));
-    case DType::i8: return static_cast<double>(*reinterpret_cast<const int8_t*>(p));
-    case DType::u8: return static_cast<double>(*reinterpret_cast<const uint8_t*>(p));
-    case DType::i32: return static_cast<double>(*reinterpret_cast<const int32_t*>(p));
-    case DType::i64: return static_cast<double>(*reinterpret_cast<const int64_t*>(p));
+    case DType::f32:
+      return static_cast<double>(*reinterpret_cast<const float*>(p));
+    case DType::f16:
+      return static_cast<double>(to_float(*reinterpret_cast<const F16*>(p)));
+    case DType::bf16:
+      return static_cast<double>(to_float(*reinterpret_cast<const Bf16*>(p)));
+    case DType::f8_e4m3:
+      return static_cast<double>(to_float(*reinterpret_cast<const F8E4M3*>(p)));
+    case DType::i8:
+      return static_cast<double>(*reinterpret_cast<const int8_t*>(p));
+    case DType::u8:
+      return static_cast<double>(*reinterpret_cast<const uint8_t*>(p));
+    case DType::i32:
+      return static_cast<double>(*reinterpret_cast<const int32_t*>(p));
+    case DType::i64:
+      return static_cast<double>(*reinterpret_cast<const int64_t*>(p));
   }
   return 0;
 }
@@ -42,14 +50,30 @@ void set_element(const MutView& v, int64_t flat, double value) {
   std::byte* p = v.data + offset_of(v, flat) * size_of(v.dtype);
   const auto single = static_cast<float>(value);
   switch (v.dtype) {
-    case DType::f32: *reinterpret_cast<float*>(p) = single; break;
-    case DType::f16: *reinterpret_cast<F16*>(p) = to_f16(single); break;
-    case DType::bf16: *reinterpret_cast<Bf16*>(p) = to_bf16(single); break;
-    case DType::f8_e4m3: *reinterpret_cast<F8E4M3*>(p) = to_f8e4m3(single); break;
-    case DType::i8: *reinterpret_cast<int8_t*>(p) = static_cast<int8_t>(value); break;
-    case DType::u8: *reinterpret_cast<uint8_t*>(p) = static_cast<uint8_t>(value); break;
-    case DType::i32: *reinterpret_cast<int32_t*>(p) = static_cast<int32_t>(value); break;
-    case DType::i64: *reinterpret_cast<int64_t*>(p) = static_cast<int64_t>(value); break;
+    case DType::f32:
+      *reinterpret_cast<float*>(p) = single;
+      break;
+    case DType::f16:
+      *reinterpret_cast<F16*>(p) = to_f16(single);
+      break;
+    case DType::bf16:
+      *reinterpret_cast<Bf16*>(p) = to_bf16(single);
+      break;
+    case DType::f8_e4m3:
+      *reinterpret_cast<F8E4M3*>(p) = to_f8e4m3(single);
+      break;
+    case DType::i8:
+      *reinterpret_cast<int8_t*>(p) = static_cast<int8_t>(value);
+      break;
+    case DType::u8:
+      *reinterpret_cast<uint8_t*>(p) = static_cast<uint8_t>(value);
+      break;
+    case DType::i32:
+      *reinterpret_cast<int32_t*>(p) = static_cast<int32_t>(value);
+      break;
+    case DType::i64:
+      *reinterpret_cast<int64_t*>(p) = static_cast<int64_t>(value);
+      break;
   }
 }
 

@@ -1,6 +1,6 @@
 // View and MutView: where a tensor lies. Pointer, dtype, shape, strides, device; passed by value; they own nothing.
-// A mapped file yields only View. Strides are in elements; kernels ask for a contiguous last dimension and take any other
-// stride, so that a slice of a fused projection needs no copy.
+// A mapped file yields only View. Strides are in elements; kernels ask for a contiguous last dimension and take any
+// other stride, so that a slice of a fused projection needs no copy.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -20,10 +20,17 @@ Weight dense_weight(const View& values) {
   Weight w{.rows = values.dim(0), .cols = values.dim(1)};
   w.codes = values;
   switch (values.dtype) {
-    case DType::f32: w.spec.format = Format::f32; break;
-    case DType::f16: w.spec.format = Format::f16; break;
-    case DType::bf16: w.spec.format = Format::bf16; break;
-    default: CHECK(false, "a weight of {}", name_of(values.dtype));
+    case DType::f32:
+      w.spec.format = Format::f32;
+      break;
+    case DType::f16:
+      w.spec.format = Format::f16;
+      break;
+    case DType::bf16:
+      w.spec.format = Format::bf16;
+      break;
+    default:
+      CHECK(false, "a weight of {}", name_of(values.dtype));
   }
   return w;
 }

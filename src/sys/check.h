@@ -17,10 +17,10 @@ inline std::string check_values() { return {}; }
 
 }  // namespace braid::sys
 
-#define CHECK(condition, ...)                                                                                   \
-  do {                                                                                                          \
-    if (!(condition)) [[unlikely]]                                                                              \
-      ::braid::sys::check_failed(__FILE__, __LINE__, #condition, ::braid::sys::check_values(__VA_ARGS__));      \
+#define CHECK(condition, ...)                                                                              \
+  do {                                                                                                     \
+    if (!(condition)) [[unlikely]]                                                                         \
+      ::braid::sys::check_failed(__FILE__, __LINE__, #condition, ::braid::sys::check_values(__VA_ARGS__)); \
   } while (false)
 
 #ifdef NDEBUG

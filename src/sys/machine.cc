@@ -4,10 +4,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <hwy/targets.h>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
-#include <hwy/targets.h>
 
 #include "sys/env.h"
 #include "sys/parallel.h"
@@ -23,7 +23,8 @@ std::string read_cpu_name() {
   return "unknown";
 }
 
-// g++ 12 has no builtin name for the tile flags: CPUID leaf 7, EDX bits 22 (BF16), 24 (tiles), 25 (INT8); bit 23 is FP16.
+// g++ 12 has no builtin name for the tile flags: CPUID leaf 7, EDX bits 22 (BF16), 24 (tiles), 25 (INT8); bit 23 is
+// FP16.
 uint32_t leaf7_edx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) ? d : 0;
@@ -37,9 +38,12 @@ bool request_tiles() {
 
 int64_t highway_cap(CpuClass c) {
   switch (c) {
-    case CpuClass::baseline: return HWY_AVX3_DL | HWY_AVX3 | HWY_AVX2;
-    case CpuClass::avx2: return HWY_AVX3_DL | HWY_AVX3;
-    default: return 0;
+    case CpuClass::baseline:
+      return HWY_AVX3_DL | HWY_AVX3 | HWY_AVX2;
+    case CpuClass::avx2:
+      return HWY_AVX3_DL | HWY_AVX3;
+    default:
+      return 0;
   }
 }
 
@@ -65,7 +69,8 @@ Machine detect() {
   hwy::DisableTargets(highway_cap(m.cpu_class));
   if (m.cpu_class != CpuClass::amx) {
     const char* isa = m.cpu_class == CpuClass::avx512 ? (m.avx512_bf16 ? "AVX512_CORE_BF16" : "AVX512_CORE_VNNI")
-                      : m.cpu_class == CpuClass::avx2 ? "AVX2" : "SSE41";
+                      : m.cpu_class == CpuClass::avx2 ? "AVX2"
+                                                      : "SSE41";
     setenv("ONEDNN_MAX_CPU_ISA", isa, 0);
   }
   return m;

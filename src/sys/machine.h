@@ -1,5 +1,6 @@
-// What this CPU can do, found once. Variants are chosen by CPU class, not by single flags: a class-B CPU has the AVX-512
-// BF16 flag and is slower with it than with FP32 (machines.md). BRAID_CPU caps the class, and Highway and oneDNN with it.
+// What this CPU can do, found once. Variants are chosen by CPU class, not by single flags: a class-B CPU has the
+// AVX-512 BF16 flag and is slower with it than with FP32 (machines.md). BRAID_CPU caps the class, and Highway and
+// oneDNN with it.
 #pragma once
 #include <string>
 
@@ -11,10 +12,10 @@ const char* name_of(CpuClass c);
 struct Machine {
   std::string cpu_name;
   CpuClass cpu_class = CpuClass::baseline;
-  bool avx2 = false;         // with FMA and F16C
-  bool avx512 = false;       // F, BW, CD, DQ, VL
-  bool avx512_vnni = false;  // with VBMI
-  bool avx512_bf16 = false;  // the instruction works
+  bool avx2 = false;           // with FMA and F16C
+  bool avx512 = false;         // F, BW, CD, DQ, VL
+  bool avx512_vnni = false;    // with VBMI
+  bool avx512_bf16 = false;    // the instruction works
   bool bf16_dot_fast = false;  // ... and is worth using: class avx512 only
   bool avx512_fp16 = false;
   bool amx = false;  // tiles with BF16 and INT8, and the kernel's permission to use them

@@ -26,7 +26,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
     void* data = mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd, 0);
     const int status = errno;
     close(fd);
-    if (data == MAP_FAILED) fail_environment(path.string(), {.what = "cannot map the file", .got = std::strerror(status)});
+    if (data == MAP_FAILED)
+      fail_environment(path.string(), {.what = "cannot map the file", .got = std::strerror(status)});
     data_ = static_cast<const std::byte*>(data);
   } else {
     close(fd);

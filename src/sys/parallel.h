@@ -1,6 +1,7 @@
 // The only door to threads for compute. Bodies must not throw and must not call back in here. OpenMP is the pool,
 // because oneDNN runs on libgomp too (style.md 28); BRAID_POOL=std swaps in std::thread for TSan and clang.
-// Which thread runs which part never changes a result: parts write to disjoint places and nothing is reduced across them.
+// Which thread runs which part never changes a result: parts write to disjoint places and nothing is reduced across
+// them.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +9,8 @@
 
 namespace braid::sys {
 
-// Size of the team when nobody says otherwise: BRAID_THREADS, else OMP_NUM_THREADS, else the cores this process may use.
+// Size of the team when nobody says otherwise: BRAID_THREADS, else OMP_NUM_THREADS, else the cores this process may
+// use.
 int default_threads();
 
 // body(thread, threads) once on each member of the team.

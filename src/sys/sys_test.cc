@@ -12,7 +12,8 @@
 namespace braid {
 
 TEST(Error, SaysWhereWhatGotExpectedTry) {
-  const std::string text = format_message("config.json", {.what = "no size", .got = "0", .expected = "1", .hint = "2\n3"});
+  const std::string text =
+      format_message("config.json", {.what = "no size", .got = "0", .expected = "1", .hint = "2\n3"});
   EXPECT_EQ(text, "[config.json] no size; got 0; expected 1; try 2 3");
 }
 
@@ -21,7 +22,9 @@ TEST(Error, PrintableKeepsHostileTextOnOneShortLine) {
   EXPECT_LT(printable(std::string(5000, 'x')).size(), 250u);
 }
 
-TEST(Check, EndsTheProcessWith70) { EXPECT_EXIT(CHECK(1 > 2, "{}", 5), testing::ExitedWithCode(70), "1 > 2 does not hold: 5"); }
+TEST(Check, EndsTheProcessWith70) {
+  EXPECT_EXIT(CHECK(1 > 2, "{}", 5), testing::ExitedWithCode(70), "1 > 2 does not hold: 5");
+}
 
 TEST(Parallel, EveryIndexOnceWhateverTheTeam) {
   for (int threads : {1, 2, 3, 7}) {

@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "core/op_sweep.h"
+#include "core/tape.h"
+#include "sys/error.h"
+
+namespace braid {
+namespace {
+
+TEST(DType, EveryF8ValueSurvives) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const F8E4M3 v{static_cast<uint8_t>(bits)};
+    if (std::isnan(to_float(v))) continue;
+    EXPECT_EQ(to_f8e4m3(to_float(v)).bits, bits);
+  }
+  EXPECT_EQ(to_float(to_f8e4m3(1e6f)), 448.0f);
+  EXPECT_EQ(to_float(to_f8e4m3(0.0009765625f)), 0.0f);  // half the smallest step: ties to even
+  EXPECT_EQ(to_float(F8E4M3{1}), 0.001953125f);
+}
+
+TEST(DType, EveryHalfSurvives) {
+  for (int bits = 0; bits < 65536; ++bits) {
+    const F16 v{static_cast<uint16_t>(bits)};
+    if (std::isnan(to_float(v))) continue;
+    EXPECT_EQ(to_f16(to_float(v)).bits, bits);
+  }
+}
+
+TEST(DType, Bf16RoundsToEven) {
+  EXPECT_EQ(to_bf16(1.0f).bits, 0x3f80);
+  EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);  // tie, down to even
+  EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3f82);  // tie, up to even
+  EXPECT_TRUE(std::isnan(to_float(to_bf16(NAN))));
+}
+
+TEST(View, SlicesAndSplitsWithoutCopies) {
+  std::vector<float> data(24);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i);
+  const View v = view_of(data.data(), {4, 6});
+  const View part = v.slice(1, 2, 4).split_last(2, 2);
+  EXPECT_EQ(part.shape, (Shape{4, 2, 2}));
+  EXPECT_EQ(element(part, 4 + 3), 6 + 5);
+  EXPECT_FALSE(part.contiguous());
+}
+
+TEST(Arena, GivesBackAndMerges) {
+  Arena arena;
+  {
+    const Tensor a(arena, DType::f32, {100}), b(arena, DType::f32, {200});
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(b.view().data) % 64, 0u);
+    const Tensor shared = a;
+    EXPECT_EQ(shared.id(), a.id());
+  }
+  EXPECT_EQ(arena.bytes_in_use(), 0);
+  const int64_t mapped = arena.bytes_mapped();
+  for (int i = 0; i < 100; ++i) const Tensor t(arena, DType::f32, {mapped / 4});
+  EXPECT_EQ(arena.bytes_mapped(), mapped) << "freed blocks were not merged";
+}
+
+// A toy op with a wrong row, a refusing row and a reference: the mechanism itself is under test.
+struct Twice {
+  View x{};
+  MutView y{};
+  static constexpr const char* name = "twice";
+  static constexpr auto fields() { return std::tuple{in("x", &Twice::x, "T D"), out("y", &Twice::y, "T D")}; }
+  static std::span<const Row<Twice>> rows();
+};
+
+const char* only_even(const Twice& op) { return op.x.count() % 2 ? "odd count" : nullptr; }
+void twice(Ctx&, const Twice& op, std::span<std::byte>) {
+  for (int64_t i = 0; i < op.x.count(); ++i) set_element(op.y, i, 2 * element(op.x, i));
+}
+std::span<const Row<Twice>> Twice::rows() {
+  static constexpr Row<Twice> kRows[] = {
+      {.name = "cuda", .numerics = "f32", .device = Device::cuda},
+      {.name = "even", .numerics = "f32", .supports = &only_even, .run = &twice},
+      {.name = "ref", .numerics = "f64", .run = &twice},
+  };
+  return kRows;
+}
+
+TEST(Op, FirstAcceptorWinsAndReasonsArePrinted) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  std::vector<float> x(6, 1.0f), y(6);
+  EXPECT_STREQ(choose(ctx, Twice{view_of(x.data(), {2, 3}), mut_view_of(y.data(), {2, 3})}).name, "even");
+  const Twice odd{view_of(x.data(), {1, 3}), mut_view_of(y.data(), {1, 3})};
+  ctx.verbose_dispatch = true;
+  testing::internal::CaptureStderr();
+  EXPECT_STREQ(choose(ctx, odd).name, "ref");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "dispatch twice: ref (f64); refused cuda: other device, even: odd count\n");
+}
+
+TEST(Op, RowsCanBeForced) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  std::vector<float> x(6, 1.0f), y(6);
+  const Twice op{view_of(x.data(), {2, 3}), mut_view_of(y.data(), {2, 3})};
+  ctx.forced_rows["twice"] = "ref";
+  EXPECT_STREQ(choose(ctx, op).name, "ref");
+  ctx.forced_rows["twice"] = "none";
+  EXPECT_THROW(choose(ctx, op), Error);
+}
+
+TEST(Op, WrongShapesAreBugsThatSayWhich) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  std::vector<float> x(6), y(6);
+  const Twice op{view_of(x.data(), {2, 3}), mut_view_of(y.data(), {3, 2})};
+  EXPECT_EXIT(run(ctx, op), testing::ExitedWithCode(70), "twice: y is \\[3, 2\\]; expected \\[T D\\] with T = 2");
+}
+
+TEST(Op, PoisonShowsWhatIsNotWritten) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  ctx.poison = true;
+  std::vector<float> y(2, 1.0f);
+  detail::poison(mut_view_of(y.data(), {2}));
+  EXPECT_TRUE(std::isnan(y[0]) && std::isnan(y[1]));
+}
+
+TEST(Op, BytesComeFromTheFields) {
+  std::vector<float> x(6), y(6);
+  EXPECT_EQ(bytes_of(Twice{view_of(x.data(), {2, 3}), mut_view_of(y.data(), {2, 3})}), 48);
+}
+
+}  // namespace
+}  // namespace braid

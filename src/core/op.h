@@ -1,0 +1,208 @@
+// The op mechanism. An op is a plain struct (its contract) and a table of rows (its variants):
+//
+//   struct RmsNormFwd {
+//     View x{}, w{}; MutView y{}, rstd{}; float eps = 1e-5f;
+//     static constexpr const char* name = "rms_norm_fwd";
+//     static constexpr auto fields() {
+//       return std::tuple{in("x", &RmsNormFwd::x, "T D"), in("w", &RmsNormFwd::w, "D"),
+//                         out("y", &RmsNormFwd::y, "T D"), saved("rstd", &RmsNormFwd::rstd, "T")};
+//     }
+//     static std::span<const Row<RmsNormFwd>> rows();
+//   };
+//   run(ctx, RmsNormFwd{.x = x, .w = w, .y = y});
+//
+// `fields` is read for the shape check, for poisoning, byte counts, printing and the sweep test (core/op_sweep.h). In
+// `dims` every letter is a dimension (design.md section 6); equal letters must agree across fields. The first row that
+// accepts wins; the reference is last and accepts every CPU problem. BRAID_VERBOSE=dispatch prints choice and refusals,
+// BRAID_OP_<NAME>=<row> forces a row. `numerics` names the row's class: within one class a token's result depends on
+// its sequence and the weights alone, and rows of one class agree bit for bit.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <tuple>
+
+#include "core/ctx.h"
+#include "core/tensor.h"
+#include "core/view.h"
+#include "core/weight.h"
+
+namespace braid {
+
+enum class Role : uint8_t { in, out, saved, inout };
+
+template <class Op, class Value>
+struct Field {
+  const char* name;
+  Value Op::*member;
+  const char* dims;
+  Role role;
+  bool optional;
+};
+
+// Inputs: views, weights, lists of weights. `maybe` may be left empty.
+template <class Op, class Value>
+constexpr Field<Op, Value> in(const char* name, Value Op::*member, const char* dims) {
+  return {name, member, dims, Role::in, false};
+}
+template <class Op, class Value>
+constexpr Field<Op, Value> maybe(const char* name, Value Op::*member, const char* dims) {
+  return {name, member, dims, Role::in, true};
+}
+// Outputs are overwritten. `saved` is what backward needs; empty when there will be none. `inout` accumulates or is a
+// state.
+template <class Op>
+constexpr Field<Op, MutView> out(const char* name, MutView Op::*member, const char* dims) {
+  return {name, member, dims, Role::out, false};
+}
+template <class Op>
+constexpr Field<Op, MutView> saved(const char* name, MutView Op::*member, const char* dims) {
+  return {name, member, dims, Role::saved, true};
+}
+template <class Op>
+constexpr Field<Op, MutView> inout(const char* name, MutView Op::*member, const char* dims) {
+  return {name, member, dims, Role::inout, false};
+}
+template <class Op>
+constexpr Field<Op, MutView> maybe_inout(const char* name, MutView Op::*member, const char* dims) {
+  return {name, member, dims, Role::inout, true};
+}
+
+template <class Op>
+struct Row {
+  const char* name;
+  const char* numerics;
+  const char* (*supports)(const Op&) = nullptr;            // null: always; else null for yes, or the reason against
+  int64_t (*workspace)(const Op&, int threads) = nullptr;  // bytes; null: none
+  void (*run)(Ctx&, const Op&, std::span<std::byte> workspace) = nullptr;  // null: not built here
+  Device device = Device::cpu;
+};
+
+template <class Op, class Visit>
+void for_each_field(const Op& op, Visit&& visit) {
+  std::apply([&](const auto&... field) { (visit(field, op.*(field.member)), ...); }, Op::fields());
+}
+
+// Letters bound to sizes while the fields of one call are checked.
+class DimCheck {
+ public:
+  explicit DimCheck(const char* op) : op_(op) {}
+  void view(const char* field, const char* dims, const Shape& shape);
+
+ private:
+  const char* op_;
+  struct Bound {
+    std::string letter;
+    int64_t size;
+  };
+  std::array<Bound, 24> bound_{};
+  int count_ = 0;
+};
+
+namespace detail {
+
+inline bool present(const View& v) { return static_cast<bool>(v); }
+inline bool present(const MutView& v) { return static_cast<bool>(v); }
+inline bool present(const Weight& w) { return static_cast<bool>(w); }
+inline bool present(std::span<const Weight> list) { return !list.empty(); }
+
+inline Shape shape_of(const View& v) { return v.shape; }
+inline Shape shape_of(const MutView& v) { return v.shape; }
+inline Shape shape_of(const Weight& w) { return {w.rows, w.cols}; }
+inline Shape shape_of(std::span<const Weight> list) {
+  return {static_cast<int64_t>(list.size()), list[0].rows, list[0].cols};
+}
+
+inline Device device_of(const View& v) { return v.device; }
+inline Device device_of(const MutView& v) { return v.device; }
+inline Device device_of(const Weight& w) { return w.codes.device; }
+inline Device device_of(std::span<const Weight> list) { return list[0].codes.device; }
+
+inline int64_t bytes_of(const View& v) { return v.bytes(); }
+inline int64_t bytes_of(const MutView& v) { return v.bytes(); }
+inline int64_t bytes_of(const Weight& w) { return w.bytes(); }
+inline int64_t bytes_of(std::span<const Weight> list) {
+  int64_t sum = 0;
+  for (const Weight& w : list) sum += w.bytes();
+  return sum;
+}
+
+void poison(const MutView& v);
+[[noreturn]] void missing_field(const char* op, const char* field);
+[[noreturn]] void no_row(const char* op, const std::string& refusals);
+void print_choice(const char* op, const char* row, const char* numerics, const std::string& refusals);
+
+}  // namespace detail
+
+template <class Op>
+void check_fields(const Op& op) {
+  DimCheck check(Op::name);
+  for_each_field(op, [&](const auto& field, const auto& value) {
+    if (detail::present(value)) {
+      check.view(field.name, field.dims, detail::shape_of(value));
+    } else if (!field.optional) {
+      detail::missing_field(Op::name, field.name);
+    }
+  });
+}
+
+template <class Op>
+int64_t bytes_of(const Op& op) {
+  int64_t sum = 0;
+  for_each_field(op, [&](const auto&, const auto& value) {
+    if (detail::present(value)) sum += detail::bytes_of(value);
+  });
+  return sum;
+}
+
+template <class Op>
+const Row<Op>& choose(const Ctx& ctx, const Op& op) {
+  Device device = Device::cpu;
+  for_each_field(op, [&](const auto&, const auto& value) {
+    if (detail::present(value) && detail::device_of(value) == Device::cuda) device = Device::cuda;
+  });
+  const auto forced = ctx.forced_rows.empty() ? ctx.forced_rows.end() : ctx.forced_rows.find(Op::name);
+  std::string refusals;
+  for (const Row<Op>& row : Op::rows()) {
+    const char* reason = nullptr;
+    if (forced != ctx.forced_rows.end() && forced->second != row.name) {
+      reason = "another row is forced";
+    } else if (row.device != device) {
+      reason = "other device";
+    } else if (!row.run) {
+      reason = "not built";
+    } else if (row.supports) {
+      reason = row.supports(op);
+    }
+    if (!reason) {
+      if (ctx.verbose_dispatch) detail::print_choice(Op::name, row.name, row.numerics, refusals);
+      return row;
+    }
+    refusals += std::string(refusals.empty() ? "" : ", ") + row.name + ": " + reason;
+  }
+  detail::no_row(Op::name, refusals);
+}
+
+template <class Op>
+void run_row(Ctx& ctx, const Op& op, const Row<Op>& row) {
+  if (ctx.poison) {
+    for_each_field(op, [](const auto& field, const auto& value) {
+      if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, MutView>) {
+        if (field.role != Role::inout && value) detail::poison(value);
+      }
+    });
+  }
+  const int64_t bytes = row.workspace ? row.workspace(op, ctx.threads) : 0;
+  if (bytes == 0) return row.run(ctx, op, {});
+  const Tensor scratch(ctx.arena, DType::u8, {bytes});
+  row.run(ctx, op, {scratch.mut().data, static_cast<size_t>(bytes)});
+}
+
+template <class Op>
+void run(Ctx& ctx, const Op& op) {
+  check_fields(op);
+  run_row(ctx, op, choose(ctx, op));
+}
+
+}  // namespace braid

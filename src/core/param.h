@@ -1,0 +1,28 @@
+// Param: the only named tensor above io. Its Segments say once where the parts of a fused matrix lie (in_proj, conv,
+// qkv), and its Shard along which axis it may be cut: import, distribution, pruning, quantisation and optimiser rules
+// read them.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "core/weight.h"
+
+namespace braid {
+
+struct Segment {
+  const char* name;
+  int64_t begin, rows;
+};
+
+enum class Shard : uint8_t { none, rows, cols };
+
+struct Param {
+  std::string name;  // as the family's files spell it
+  Weight value{};
+  Tensor grad{};  // F32 [rows, cols]; empty outside training
+  std::vector<Segment> segments{};
+  Shard shard = Shard::none;
+};
+
+}  // namespace braid

@@ -1,0 +1,58 @@
+// The product with a weight: y = x W^T + b. Backward in two parts, so that the gradient of the data and that of the
+// weight are separate nodes: dx = dy W, and dW += dy^T x, db += sum over rows of dy.
+#pragma once
+#include "core/op.h"
+#include "core/param.h"
+#include "core/tape.h"
+
+namespace braid {
+
+struct LinearFwd {
+  View x{};     // [T, K] F32 or BF16; its dtype names the numerics class (math/panel.h)
+  Weight w{};   // [N, K] any format
+  View bias{};  // [N] F32 or empty
+  MutView y{};  // [T, N] F32 or BF16
+  static constexpr const char* name = "linear_fwd";
+  static constexpr auto fields() {
+    return std::tuple{in("x", &LinearFwd::x, "T K"), in("w", &LinearFwd::w, "N K"),
+                      maybe("bias", &LinearFwd::bias, "N"), out("y", &LinearFwd::y, "T N")};
+  }
+  double flops() const {
+    return 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+  }
+  static std::span<const Row<LinearFwd>> rows();
+};
+
+struct LinearBwdData {
+  View dy{};     // [T, N] F32 or BF16
+  Weight w{};    // [N, K]
+  MutView dx{};  // [T, K]
+  static constexpr const char* name = "linear_bwd_data";
+  static constexpr auto fields() {
+    return std::tuple{in("dy", &LinearBwdData::dy, "T N"), in("w", &LinearBwdData::w, "N K"),
+                      out("dx", &LinearBwdData::dx, "T K")};
+  }
+  double flops() const {
+    return 2.0 * static_cast<double>(dy.dim(0)) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+  }
+  static std::span<const Row<LinearBwdData>> rows();
+};
+
+struct LinearBwdWeight {
+  View dy{};        // [T, N]
+  View x{};         // [T, K]
+  MutView dw{};     // [N, K] F32, accumulates
+  MutView dbias{};  // [N] F32, accumulates; or empty
+  static constexpr const char* name = "linear_bwd_weight";
+  static constexpr auto fields() {
+    return std::tuple{in("dy", &LinearBwdWeight::dy, "T N"), in("x", &LinearBwdWeight::x, "T K"),
+                      inout("dw", &LinearBwdWeight::dw, "N K"), maybe_inout("dbias", &LinearBwdWeight::dbias, "N")};
+  }
+  double flops() const { return 2.0 * static_cast<double>(dy.dim(0)) * static_cast<double>(dw.count()); }
+  static std::span<const Row<LinearBwdWeight>> rows();
+};
+
+// Taped y = x W^T + b, with y in `out`.
+Tensor linear(Ctx& ctx, const Tensor& x, Param& w, DType out = DType::f32, Param* bias = nullptr);
+
+}  // namespace braid

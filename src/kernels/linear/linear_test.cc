@@ -1,0 +1,86 @@
+// Tolerances, as a part of the root mean square of the result: FP32 1e-5; BF16 operands are rounded before the test, so
+// only the order of sums differs: 1e-5 too; BF16 results 1/128.
+#include "kernels/linear/linear.h"
+
+#include <vector>
+
+#include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/linear/linear_ref.h"
+#include "math/blocks.h"
+
+namespace braid {
+namespace {
+
+struct Case {
+  int64_t tokens, rows, depth;
+};
+constexpr Case kCases[] = {{1, 58, 96}, {5, 17, 83}, {7, 480, 96}, {33, 40, 1856}, {2, 1, 1}};
+
+TEST(Linear, EveryRowAgreesWithTheReference) {
+  for (const Case& c : kCases) {
+    for (const DType x_type : {DType::f32, DType::bf16}) {
+      for (const DType w_type : {DType::f32, DType::bf16, DType::f16}) {
+        if (x_type == DType::bf16 && w_type != DType::bf16) continue;  // rounding the weight is part of that class
+        TestTensor x(x_type, {c.tokens, c.depth}, 1), w(w_type, {c.rows, c.depth}, 2), bias(DType::f32, {c.rows}, 3),
+            y(DType::f32, {c.tokens, c.rows}, 4);
+        sweep(LinearFwd{.x = x.view(), .w = dense_weight(w.view()), .bias = bias.view(), .y = y.mut()}, 2e-5, 2e-5);
+      }
+    }
+  }
+}
+
+TEST(Linear, QuantisedWeightsAreMultipliedInPlace) {
+  const int64_t rows = 6, cols = 48, tokens = 3;
+  TestTensor values(DType::f32, {rows, cols}, 1), x(DType::f32, {tokens, cols}, 2), y(DType::f32, {tokens, rows}, 3);
+  const std::span<const float> all(values.view().as<float>(), static_cast<size_t>(rows * cols));
+  float amax = 0;
+  for (float v : all) amax = std::max(amax, std::fabs(v));
+  std::vector<uint8_t> codes(static_cast<size_t>(rows * cols / 2));
+  std::vector<F8E4M3> scales(static_cast<size_t>(rows * cols / 16)), bytes(all.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto row = all.subspan(static_cast<size_t>(r * cols), static_cast<size_t>(cols));
+    encode_nvfp4_row(row, nvfp4_global(amax), &codes[static_cast<size_t>(r * cols / 2)],
+                     &scales[static_cast<size_t>(r * cols / 16)]);
+    encode_fp8_row(row, fp8_global(amax), &bytes[static_cast<size_t>(r * cols)]);
+  }
+  const Weight nvfp4{.rows = rows,
+                     .cols = cols,
+                     .spec = {Format::nvfp4, 16},
+                     .codes = view_of(codes.data(), {rows, cols / 2}),
+                     .scales = view_of(scales.data(), {rows, cols / 16}),
+                     .global = nvfp4_global(amax)};
+  const Weight fp8{.rows = rows,
+                   .cols = cols,
+                   .spec = {Format::f8_e4m3, 0},
+                   .codes = view_of(bytes.data(), {rows, cols}),
+                   .global = fp8_global(amax)};
+  sweep(LinearFwd{.x = x.view(), .w = nvfp4, .y = y.mut()}, 1e-5);
+  sweep(LinearFwd{.x = x.view(), .w = fp8, .y = y.mut()}, 1e-5);
+}
+
+TEST(Linear, BackwardIsTheDerivative) {
+  const int64_t tokens = 2, rows = 3, depth = 4;
+  TestTensor x(DType::f32, {tokens, depth}, 1), w(DType::f32, {rows, depth}, 2), dy(DType::f32, {tokens, rows}, 3);
+  std::vector<double> inputs = to_doubles(x.view());
+  const auto weights = to_doubles(w.view()), upstream = to_doubles(dy.view());
+  inputs.insert(inputs.end(), weights.begin(), weights.end());
+  using Complex = std::complex<double>;
+  const auto gradient = complex_step(inputs, [&](const std::vector<Complex>& p) {
+    std::vector<Complex> y(6);
+    linear_fwd_ref<Complex>(tokens, rows, depth, {p.begin(), p.begin() + 8}, {p.begin() + 8, p.end()}, {}, y);
+    Complex loss = 0;
+    for (size_t i = 0; i < y.size(); ++i) loss += upstream[i] * y[i];
+    return loss;
+  });
+  TestTensor dx(DType::f32, {tokens, depth}, 4), dw(DType::f32, {rows, depth}, 5, 0);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, LinearBwdData{.dy = dy.view(), .w = dense_weight(w.view()), .dx = dx.mut()});
+  run(ctx, LinearBwdWeight{.dy = dy.view(), .x = x.view(), .dw = dw.mut()});
+  for (int64_t i = 0; i < 8; ++i) EXPECT_NEAR(element(dx.view(), i), gradient[static_cast<size_t>(i)], 1e-6);
+  for (int64_t i = 0; i < 12; ++i) EXPECT_NEAR(element(dw.view(), i), gradient[static_cast<size_t>(i + 8)], 1e-6);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,95 @@
+#include "kernels/rms_norm/rms_norm.h"
+
+#include "core/ref.h"
+#include "kernels/rms_norm/rms_norm_ref.h"
+#include "kernels/rms_norm/rms_norm_rows.h"
+
+namespace braid {
+namespace {
+
+void fwd_ref(Ctx&, const RmsNormFwd& op, std::span<std::byte>) {
+  const int64_t tokens = op.x.dim(0), width = op.x.dim(1);
+  std::vector<double> y(static_cast<size_t>(tokens * width)), rstd(static_cast<size_t>(tokens * op.groups));
+  rms_norm_fwd_ref(tokens, width, op.groups, static_cast<double>(op.eps), to_doubles(op.x), to_doubles(op.z),
+                   to_doubles(op.w), y, rstd);
+  store(op.y, y);
+  store(op.rstd, rstd);
+}
+
+void bwd_ref(Ctx&, const RmsNormBwd& op, std::span<std::byte>) {
+  const int64_t tokens = op.x.dim(0), width = op.x.dim(1);
+  std::vector<double> dx(static_cast<size_t>(tokens * width)), dz(dx.size()), dw(static_cast<size_t>(width));
+  rms_norm_bwd_ref(tokens, width, op.groups, to_doubles(op.dy), to_doubles(op.x), to_doubles(op.z), to_doubles(op.w),
+                   to_doubles(op.rstd), dx, dz, dw);
+  store(op.dx, dx);
+  store(op.dz, dz);
+  accumulate(op.dw, dw);
+}
+
+const char* hwy_supports(const RmsNormFwd& op) {
+  if (!op.x.rows_contiguous() || !op.y.rows_contiguous() || (op.z && !op.z.rows_contiguous())) return "strided rows";
+  if (op.w.dtype != DType::f32) return "weight is not F32";
+  return nullptr;
+}
+
+const char* cuda_supports(const RmsNormFwd& op) {
+  if (op.x.dtype != DType::f32 || op.y.dtype != DType::f32 || op.z || op.groups != 1) return "only plain F32 so far";
+  return op.x.contiguous() && op.y.contiguous() ? nullptr : "strided";
+}
+
+}  // namespace
+
+std::span<const Row<RmsNormFwd>> RmsNormFwd::rows() {
+  static constexpr Row<RmsNormFwd> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &cuda_supports,
+       .run = kHasCuda ? &rms_norm_fwd_cuda : nullptr,
+       .device = Device::cuda},
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .run = &rms_norm_fwd_hwy},
+      {.name = "ref", .numerics = "f64", .run = &fwd_ref},
+  };
+  return kRows;
+}
+
+std::span<const Row<RmsNormBwd>> RmsNormBwd::rows() {
+  static constexpr Row<RmsNormBwd> kRows[] = {
+      {.name = "ref", .numerics = "f64", .run = &bwd_ref},
+  };
+  return kRows;
+}
+
+Tensor rms_norm(Ctx& ctx, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z) {
+  const Tensor y(ctx.arena, options.out, x.shape());
+  Tensor rstd;
+  if (ctx.tape) rstd = Tensor(ctx.arena, DType::f32, {x.dim(0), options.groups});
+  const View weight(w.value.codes.data, DType::f32, {w.value.cols});
+  const RmsNormFwd op{.x = x.view(),
+                      .w = weight,
+                      .z = z.view(),
+                      .y = y.mut(),
+                      .rstd = rstd.mut(),
+                      .groups = options.groups,
+                      .eps = options.eps};
+  run(ctx, op);
+  if (!ctx.tape) return y;
+  ctx.tape->record(op, [x, z, y, rstd, weight, &w, groups = options.groups](Ctx& c, Tape& tape) {
+    const Tensor dy = tape.grad(y);
+    if (!dy) return;
+    const Tensor dx(c.arena, DType::f32, x.shape()), dz = z ? Tensor(c.arena, DType::f32, x.shape()) : Tensor();
+    run(c, RmsNormBwd{.dy = dy.view(),
+                      .x = x.view(),
+                      .w = weight,
+                      .z = z.view(),
+                      .rstd = rstd.view(),
+                      .dx = dx.mut(),
+                      .dz = dz.mut(),
+                      .dw = w.grad.reshaped({w.value.cols}).mut(),
+                      .groups = groups});
+    tape.add_grad(x, dx);
+    if (z) tape.add_grad(z, dz);
+  });
+  return y;
+}
+
+}  // namespace braid

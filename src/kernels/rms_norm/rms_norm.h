@@ -1,0 +1,59 @@
+// RMSNorm, whole or in groups, with an optional gate (nemotron.md 3.1 and 2.7):
+//   t = x                              or  t = x * silu(z)   when a gate z is given (gate first, then norm)
+//   y = t * rsqrt(mean(t^2) + eps) * w     the mean over each of G equal groups of D consecutive channels
+// Statistics and products in FP32; y in its own dtype. dw accumulates, dx and dz overwrite.
+#pragma once
+#include "core/op.h"
+#include "core/param.h"
+#include "core/tape.h"
+
+namespace braid {
+
+struct RmsNormFwd {
+  View x{};        // [T, D] F32 or BF16
+  View w{};        // [D] F32
+  View z{};        // [T, D] F32 or BF16, the gate; may be empty
+  MutView y{};     // [T, D] F32 or BF16
+  MutView rstd{};  // [T, G] F32, what backward needs; may be empty
+  int64_t groups = 1;
+  float eps = 1e-5f;
+  static constexpr const char* name = "rms_norm_fwd";
+  static constexpr auto fields() {
+    return std::tuple{in("x", &RmsNormFwd::x, "T D"), in("w", &RmsNormFwd::w, "D"), maybe("z", &RmsNormFwd::z, "T D"),
+                      out("y", &RmsNormFwd::y, "T D"), saved("rstd", &RmsNormFwd::rstd, "T G")};
+  }
+  double flops() const { return static_cast<double>(x.count()) * (z ? 8 : 4); }
+  static std::span<const Row<RmsNormFwd>> rows();
+};
+
+struct RmsNormBwd {
+  View dy{};     // [T, D] F32 or BF16
+  View x{};      // [T, D] F32 or BF16
+  View w{};      // [D] F32
+  View z{};      // [T, D] or empty
+  View rstd{};   // [T, G] F32
+  MutView dx{};  // [T, D]
+  MutView dz{};  // [T, D], when there is a gate
+  MutView dw{};  // [D] F32, accumulates
+  int64_t groups = 1;
+  static constexpr const char* name = "rms_norm_bwd";
+  static constexpr auto fields() {
+    return std::tuple{in("dy", &RmsNormBwd::dy, "T D"),     in("x", &RmsNormBwd::x, "T D"),
+                      in("w", &RmsNormBwd::w, "D"),         maybe("z", &RmsNormBwd::z, "T D"),
+                      in("rstd", &RmsNormBwd::rstd, "T G"), out("dx", &RmsNormBwd::dx, "T D"),
+                      saved("dz", &RmsNormBwd::dz, "T D"),  inout("dw", &RmsNormBwd::dw, "D")};
+  }
+  double flops() const { return static_cast<double>(x.count()) * (z ? 20 : 9); }
+  static std::span<const Row<RmsNormBwd>> rows();
+};
+
+struct RmsNormOptions {
+  int64_t groups = 1;
+  float eps = 1e-5f;
+  DType out = DType::f32;
+};
+
+// Taped: y = norm(x) * w, or norm(x * silu(z)) * w. The weight is w.value, one row of D values in F32.
+Tensor rms_norm(Ctx& ctx, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z = {});
+
+}  // namespace braid

@@ -1,0 +1,10 @@
+// The variants behind the tables of rms_norm.cc.
+#pragma once
+#include "kernels/rms_norm/rms_norm.h"
+
+namespace braid {
+
+void rms_norm_fwd_hwy(Ctx& ctx, const RmsNormFwd& op, std::span<std::byte> workspace);
+void rms_norm_fwd_cuda(Ctx& ctx, const RmsNormFwd& op, std::span<std::byte> workspace);  // only with BRAID_CUDA
+
+}  // namespace braid

@@ -1,0 +1,92 @@
+// Tolerances: FP32 sums of at most 8192 squares against FP64, relative 1e-5; BF16 outputs 1/128.
+#include "kernels/rms_norm/rms_norm.h"
+
+#include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/rms_norm/rms_norm_ref.h"
+
+namespace braid {
+namespace {
+
+struct Case {
+  int64_t tokens, width, groups;
+  DType type;
+  bool gate;
+};
+
+// Widths of real models and odd ones: 2688 (Nano-30B), 480 (P = 80), 1, 7.
+constexpr Case kCases[] = {{1, 2688, 1, DType::f32, false}, {5, 480, 2, DType::f32, true},
+                           {3, 7, 1, DType::f32, false},    {2, 4096, 8, DType::bf16, true},
+                           {17, 96, 1, DType::bf16, false}, {4, 1, 1, DType::f32, false},
+                           {0, 32, 1, DType::f32, false}};
+
+TEST(RmsNorm, EveryRowAgreesWithTheReference) {
+  for (const Case& c : kCases) {
+    TestTensor x(c.type, {c.tokens, c.width}, 1), z(c.type, {c.tokens, c.width}, 2),
+        w(DType::f32, {c.width}, 3, 0.2, 1), y(c.type, {c.tokens, c.width}, 4);
+    TestTensor rstd(DType::f32, {c.tokens, c.groups}, 5);
+    if (c.tokens == 0) continue;
+    sweep(RmsNormFwd{.x = x.view(),
+                     .w = w.view(),
+                     .z = c.gate ? z.view() : View(),
+                     .y = y.mut(),
+                     .rstd = rstd.mut(),
+                     .groups = c.groups},
+          c.type == DType::bf16 ? 2e-2 : 1e-5);
+  }
+}
+
+TEST(RmsNorm, SlicesOfAFusedProjectionNeedNoCopy) {
+  TestTensor fused(DType::f32, {3, 100}, 1), w(DType::f32, {48}, 2), y(DType::f32, {3, 48}, 3);
+  sweep(RmsNormFwd{.x = fused.view().slice(1, 4, 48),
+                   .w = w.view(),
+                   .z = fused.view().slice(1, 52, 48),
+                   .y = y.mut(),
+                   .groups = 2},
+        1e-5);
+}
+
+// dL/dx, dL/dz, dL/dw of L = sum(dy * y) by complex step on the forward reference.
+TEST(RmsNorm, BackwardIsTheDerivative) {
+  const int64_t tokens = 2, width = 6, groups = 2;
+  TestTensor x(DType::f32, {tokens, width}, 1), z(DType::f32, {tokens, width}, 2), w(DType::f32, {width}, 3),
+      dy(DType::f32, {tokens, width}, 4);
+  std::vector<double> inputs = to_doubles(x.view()), weights = to_doubles(dy.view());
+  for (const View& v : {z.view(), w.view()}) {
+    const auto more = to_doubles(v);
+    inputs.insert(inputs.end(), more.begin(), more.end());
+  }
+  using Complex = std::complex<double>;
+  const auto gradient = complex_step(inputs, [&](const std::vector<Complex>& p) {
+    const std::vector<Complex> px(p.begin(), p.begin() + 12), pz(p.begin() + 12, p.begin() + 24),
+        pw(p.begin() + 24, p.end());
+    std::vector<Complex> y(12), rstd(4);
+    rms_norm_fwd_ref(tokens, width, groups, 1e-5, px, pz, pw, y, rstd);
+    Complex loss = 0;
+    for (size_t i = 0; i < y.size(); ++i) loss += weights[i] * y[i];
+    return loss;
+  });
+  TestTensor y(DType::f32, {tokens, width}, 5), rstd(DType::f32, {tokens, groups}, 6),
+      dx(DType::f32, {tokens, width}, 7), dz(DType::f32, {tokens, width}, 8);
+  TestTensor dw(DType::f32, {width}, 9, 0);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, RmsNormFwd{.x = x.view(), .w = w.view(), .z = z.view(), .y = y.mut(), .rstd = rstd.mut(), .groups = groups});
+  run(ctx, RmsNormBwd{.dy = dy.view(),
+                      .x = x.view(),
+                      .w = w.view(),
+                      .z = z.view(),
+                      .rstd = rstd.view(),
+                      .dx = dx.mut(),
+                      .dz = dz.mut(),
+                      .dw = dw.mut(),
+                      .groups = groups});
+  for (int64_t i = 0; i < 12; ++i) {
+    EXPECT_NEAR(element(dx.view(), i), gradient[static_cast<size_t>(i)], 1e-5);
+    EXPECT_NEAR(element(dz.view(), i), gradient[static_cast<size_t>(i + 12)], 1e-5);
+  }
+  for (int64_t i = 0; i < 6; ++i) EXPECT_NEAR(element(dw.view(), i), gradient[static_cast<size_t>(i + 24)], 1e-5);
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,117 @@
+#include "math/blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+namespace braid {
+namespace {
+
+constexpr int kNvfp4Block = 16;
+constexpr float kE2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+
+struct F8Table {
+  std::array<float, 256> value{};
+  F8Table() {
+    for (size_t i = 0; i < value.size(); ++i) value[i] = to_float(F8E4M3{static_cast<uint8_t>(i)});
+  }
+};
+const std::array<float, 256>& f8_values() {
+  static const F8Table table;
+  return table.value;
+}
+
+inline void put(float v, float& out) { out = v; }
+inline void put(float v, Bf16& out) { out = to_bf16(v); }
+
+template <class Num>
+void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
+  const uint8_t* codes = w.codes.as<uint8_t>(r);
+  const F8E4M3* scales = w.scales.as<F8E4M3>(r);
+  const auto& f8 = f8_values();
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t c = begin + i;
+    const int code = codes[c / 2] >> (c % 2 * 4) & 15;
+    put(e2m1_value(code) * f8[scales[c / kNvfp4Block].bits], values[i]);
+  }
+}
+
+template <class Num>
+void decode_any(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
+  switch (w.spec.format) {
+    case Format::f32:
+      for (int64_t i = 0; i < n; ++i) put(w.codes.as<float>(r)[begin + i], values[i]);
+      return;
+    case Format::f16:
+      for (int64_t i = 0; i < n; ++i) put(to_float(w.codes.as<F16>(r)[begin + i]), values[i]);
+      return;
+    case Format::bf16:
+      for (int64_t i = 0; i < n; ++i) put(to_float(w.codes.as<Bf16>(r)[begin + i]), values[i]);
+      return;
+    case Format::f8_e4m3:
+      for (int64_t i = 0; i < n; ++i) put(f8_values()[w.codes.as<F8E4M3>(r)[begin + i].bits], values[i]);
+      return;
+    case Format::nvfp4:
+      return decode_nvfp4(w, r, begin, n, values);
+  }
+}
+
+}  // namespace
+
+float e2m1_value(int code) { return code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7]; }
+
+int e2m1_code(float value) {
+  constexpr float kBetween[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+  const float magnitude = std::fabs(value);
+  int code = 0;
+  // Past a threshold the next code is nearer; on it the even one of the two is taken.
+  while (code < 7 && (magnitude > kBetween[code] || (magnitude == kBetween[code] && code % 2 == 1))) ++code;
+  return std::signbit(value) ? code | 8 : code;
+}
+
+void decode_row(const Weight& w, int64_t r, int64_t begin, int64_t n, float* values) {
+  decode_any(w, r, begin, n, values);
+}
+void decode_row(const Weight& w, int64_t r, int64_t begin, int64_t n, Bf16* values) {
+  if (w.spec.format == Format::bf16) {
+    std::memcpy(values, w.codes.as<Bf16>(r) + begin, static_cast<size_t>(n) * sizeof(Bf16));
+  } else {
+    decode_any(w, r, begin, n, values);
+  }
+}
+
+std::vector<double> decode(const Weight& w) {
+  std::vector<float> row(static_cast<size_t>(w.cols));
+  std::vector<double> out;
+  out.reserve(static_cast<size_t>(w.rows * w.cols));
+  for (int64_t r = 0; r < w.rows; ++r) {
+    decode_row(w, r, 0, w.cols, row.data());
+    for (float v : row) out.push_back(static_cast<double>(v) * static_cast<double>(w.global));
+  }
+  return out;
+}
+
+float nvfp4_global(float amax) { return amax > 0 ? amax / (6 * 448) : 1.0f; }
+
+void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* codes, F8E4M3* scales) {
+  for (size_t block = 0; block < values.size() / kNvfp4Block; ++block) {
+    const auto part = values.subspan(block * kNvfp4Block, kNvfp4Block);
+    float amax = 0;
+    for (float v : part) amax = std::max(amax, std::fabs(v));
+    scales[block] = to_f8e4m3(std::clamp(amax / (6 * global), 0x1p-9f, 448.0f));
+    const float scale = to_float(scales[block]) * global;
+    for (size_t i = 0; i < part.size(); i += 2) {
+      codes[(block * kNvfp4Block + i) / 2] =
+          static_cast<uint8_t>(e2m1_code(part[i] / scale) | e2m1_code(part[i + 1] / scale) << 4);
+    }
+  }
+}
+
+float fp8_global(float amax) { return amax > 0 ? amax / 448 : 1.0f; }
+
+void encode_fp8_row(std::span<const float> values, float global, F8E4M3* codes) {
+  for (size_t i = 0; i < values.size(); ++i) codes[i] = to_f8e4m3(values[i] / global);
+}
+
+}  // namespace braid

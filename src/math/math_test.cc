@@ -1,0 +1,55 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "core/op_sweep.h"
+#include "core/philox.h"
+#include "math/blocks.h"
+#include "math/panel.h"
+
+namespace braid {
+namespace {
+
+TEST(Blocks, E2m1TiesGoToTheEvenCode) {
+  const std::vector<std::pair<float, int>> cases = {{0.25f, 0}, {0.26f, 1}, {0.75f, 2},  {1.25f, 2},
+                                                    {1.75f, 4}, {2.5f, 4},  {3.5f, 6},   {5.0f, 6},
+                                                    {5.1f, 7},  {99.f, 7},  {-0.75f, 10}};
+  for (const auto& c : cases) EXPECT_EQ(e2m1_code(c.first), c.second) << c.first;
+  for (int code = 0; code < 16; ++code) EXPECT_EQ(e2m1_code(e2m1_value(code)), code);
+}
+
+TEST(Blocks, Nvfp4LowNibbleIsTheEvenColumn) {
+  std::vector<float> values(32, 0.0f);
+  values[0] = 6, values[1] = -3, values[17] = 12;
+  std::vector<uint8_t> codes(16);
+  std::vector<F8E4M3> scales(2);
+  const float global = nvfp4_global(12);
+  encode_nvfp4_row(values, global, codes.data(), scales.data());
+  EXPECT_EQ(codes[0], 7 | (8 + 5) << 4);
+  const Weight w{.rows = 1,
+                 .cols = 32,
+                 .spec = {Format::nvfp4, 16},
+                 .codes = view_of(codes.data(), {1, 16}),
+                 .scales = view_of(scales.data(), {1, 2}),
+                 .global = global};
+  const auto back = decode(w);
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], static_cast<double>(values[i]), 1e-5);
+}
+
+TEST(Panel, ResultsDoNotDependOnBatchMates) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const int64_t rows = 11, cols = 9, depth = 83;
+    TestTensor x(type, {rows, depth}, 1), w(DType::bf16, {cols, depth}, 2), all(DType::f32, {rows, cols}, 3),
+        one(DType::f32, {1, cols}, 4);
+    const Weight weight = dense_weight(w.view());
+    panel_product(x.view(), weight, all.mut(), {});
+    for (int64_t m = 0; m < rows; ++m) {
+      panel_product(x.view().slice(0, m, 1), weight, one.mut(), {});
+      for (int64_t n = 0; n < cols; ++n) EXPECT_EQ(element(one.view(), n), element(all.view(), m * cols + n));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
