@@ -10,8 +10,8 @@
 
 namespace braid::apps {
 
-// Options of one subcommand. `names` is CLI11's list, short name first: "-n,--tokens". The bound value holds the
-// default.
+// Options of one subcommand. `names` lists the spellings, short first, and may say what the value is: "-n,--tokens",
+// "-f,--file FILE". The bound value holds the default, which the help page shows; numbers and choices are checked.
 class Cli {
  public:
   struct State;
@@ -25,8 +25,8 @@ class Cli {
               const std::string& help);
   void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
   void rest(const std::string& name, std::vector<std::string>& values, const std::string& help);
-  bool given(const std::string& name)
-      const;  // after parsing: was the option (long name, no dashes) set by flag or environment
+  // After parsing: was the option (long name, no dashes) set by flag or environment?
+  bool given(const std::string& name) const;
 
  private:
   State* state_;
