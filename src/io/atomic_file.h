@@ -1,0 +1,31 @@
+// A file that appears whole or not at all: bytes go to a hidden neighbour, and commit() flushes it to the disk and
+// renames it into place. A crash, a full disk or an exception on the way leaves what was there before.
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+namespace braid::io {
+
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::filesystem::path& path);  // Error when the folder cannot be written to
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();  // without commit() the bytes are thrown away
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  void commit();
+
+ private:
+  [[noreturn]] void fail_here(const char* what) const;
+
+  std::filesystem::path path_, temporary_;
+  int fd_ = -1;
+};
+
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace braid::io

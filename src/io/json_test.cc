@@ -1,0 +1,107 @@
+#include "io/json.h"
+
+#include <cmath>
+
+#include "io/io_fixture.h"
+
+namespace braid::io {
+namespace {
+
+class JsonTest : public IoTest {};
+
+Json parse(const std::string& text, const JsonLimits& limits = {}) { return Json::parse(text, "config.json", limits); }
+std::string parse_error(const std::string& text, const JsonLimits& limits = {}) {
+  return error_of([&] { parse(text, limits); });
+}
+
+TEST_F(JsonTest, FirstSpellingThatIsThereCounts) {
+  const Json config =
+      parse(R"({"n_embd": 4, "hidden_size": null, "num_layers": 9, "deep": {"list": [1, {"x": true}]}})");
+  EXPECT_EQ(config.int_of({"hidden_size", "n_embd"}), 4);
+  EXPECT_EQ(config.int_of({"hidden_size"}), std::nullopt);
+  EXPECT_EQ(config.need({"deep"}).need({"list"}).items()[1].need({"x"}).path(), "deep.list[1].x");
+  EXPECT_EQ(config.need({"deep"}).need({"list"}).items()[1].bool_of({"x"}), true);
+  EXPECT_EQ(config.members().size(), 4u);
+}
+
+TEST_F(JsonTest, WrongValuesAreNamed) {
+  const Json config =
+      parse(R"({"hidden_size": "many", "head_dim": 1.5, "heads": -8, "top": 64.0, "huge": 18446744073709551615,
+                                "eps": "x", "flag": 1, "sub": {"names": [1]}, "nan": NaN})");
+  EXPECT_EQ(error_of([&] {
+              config.int_of({"hidden_size"}, {1, 65536});
+            }),
+            "[config.json] hidden_size is not a whole number; got \"many\"; expected an integer from 1 to 65536");
+  EXPECT_EQ(error_of([&] { config.int_of({"head_dim"}, {.min = 1}); }),
+            "[config.json] head_dim is not a whole number; got 1.5; expected an integer of at least 1");
+  EXPECT_EQ(error_of([&] {
+              config.int_of({"heads"}, {1, 64});
+            }),
+            "[config.json] heads is out of range; got -8; expected an integer from 1 to 64");
+  EXPECT_EQ(config.int_of({"top"}), 64);
+  EXPECT_NE(error_of([&] { config.int_of({"huge"}); }), "");
+  EXPECT_NE(error_of([&] {
+              config.int_of({"flag_of_sub", "sub"});
+            }).find("got an object of 1 entries"),
+            std::string::npos);
+  EXPECT_EQ(error_of([&] { config.number_of({"eps"}); }),
+            "[config.json] eps is not a number; got \"x\"; expected a number");
+  EXPECT_EQ(error_of([&] { config.bool_of({"flag"}); }),
+            "[config.json] flag is not true or false; got 1; expected true or false");
+  EXPECT_EQ(error_of([&] { config.need({"sub"}).need({"names"}).items()[0].as_string(); }),
+            "[config.json] sub.names[0] is not a text; got 1; expected a string");
+  EXPECT_EQ(error_of([&] { config.need({"sub"}).need({"depth", "d"}); }), "[config.json] sub.depth is missing");
+  EXPECT_NE(error_of([&] { config.number_of({"nan"}, {.min = 0, .max = 1}); }).find("out of range"), std::string::npos);
+  EXPECT_NE(error_of([&] { parse("[1]").int_of({"a"}); }).find("the document is of the wrong kind"), std::string::npos);
+}
+
+TEST_F(JsonTest, PythonsConstantsAreNumbers) {
+  const Json config =
+      parse(R"({"a": Infinity, "b": [-Infinity, NaN], "c": {"__float__": "Infinity"}, "d": {"__float__": "-Infinity"},
+                                "e": "Infinity \" NaN", "NaN": 1, "f": {"__float__": "Infinity", "g": 1}})");
+  const double infinity = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(config.number_of({"a"}), infinity);
+  EXPECT_EQ(config.need({"b"}).items()[0].as_number(), -infinity);
+  EXPECT_TRUE(std::isnan(config.need({"b"}).items()[1].as_number()));
+  EXPECT_EQ(config.number_of({"c"}), infinity);
+  EXPECT_EQ(config.number_of({"d"}), -infinity);
+  EXPECT_EQ(config.string_of({"e"}), "Infinity \" NaN");
+  EXPECT_EQ(config.int_of({"NaN"}), 1);
+  EXPECT_TRUE(config.need({"f"}).is_object());
+  EXPECT_EQ(parse("NaN").path(), "");
+  EXPECT_NE(parse_error(R"({NaN: 1})"), "");
+  EXPECT_NE(parse_error(R"([1NaN])"), "");
+}
+
+TEST_F(JsonTest, SyntaxErrorsHaveAPlace) {
+  EXPECT_EQ(parse_error("{\n  \"a\": 1,\n  \"b\": x\n}"),
+            "[config.json] is not valid JSON at line 3, column 8; got x\\x0a}");
+  EXPECT_EQ(parse_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");
+  EXPECT_EQ(parse_error("[1"), "[config.json] is not valid JSON at line 1, column 3; got the end of the text");
+  for (const char* text : {"", "{", "\"", "{\"a\":1}}", "[1,]", "nul", "\"\xff\"", "1e999", "{\"a\" 1}"})
+    EXPECT_NE(parse_error(text), "") << text;
+}
+
+TEST_F(JsonTest, LimitsHold) {
+  EXPECT_EQ(parse_error(std::string(100000, '[')), "[config.json] is nested deeper than 64 levels");
+  EXPECT_EQ(parse_error(std::string(64, '[') + std::string(64, ']')), "");
+  std::string objects;
+  for (int i = 0; i < 65; ++i) objects += "{\"a\":";
+  EXPECT_EQ(parse_error(objects), "[config.json] is nested deeper than 64 levels");
+  EXPECT_NE(parse_error("[1,2,3,4]", {.values = 4}).find("more than 4 values"), std::string::npos);
+  EXPECT_NE(parse_error("[1,2,3,4]", {.bytes = 8}).find("too large"), std::string::npos);
+  EXPECT_NE(parse_error("[\"12345\"]", {.string_bytes = 4}).find("string of 5 bytes"), std::string::npos);
+}
+
+TEST_F(JsonTest, FilesAreReadAndPlaceholdersNamed) {
+  EXPECT_EQ(Json::read(write("config.json", "{\"a\":1}")).int_of({"a"}), 1);
+  EXPECT_NE(error_of([&] { Json::read(folder_ / "none.json"); }).find("cannot open"), std::string::npos);
+  EXPECT_NE(error_of([&] { Json::read(write("config.json", "")); }).find("not valid JSON"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              Json::read(write("tokenizer.json", "version https://git-lfs.github.com/spec/v1\n"));
+            }).find("lfs pull"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace braid::io

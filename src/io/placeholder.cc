@@ -1,0 +1,55 @@
+#include "io/placeholder.h"
+
+#include <string_view>
+#include <system_error>
+
+#include "sys/error.h"
+
+namespace braid::io {
+namespace fs = std::filesystem;
+
+bool is_lfs_pointer(std::span<const std::byte> bytes) {
+  constexpr std::string_view magic = "version https://git-lfs.github.com/spec/v1";
+  return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()).starts_with(magic);
+}
+
+void refuse_lfs_pointer(const fs::path& path, std::span<const std::byte> bytes) {
+  if (!is_lfs_pointer(bytes)) return;
+  fail(printable(path.string()), {.what = "is a Git-LFS pointer, the file itself was not fetched",
+                                  .hint = fmt::format("git -C {} lfs pull", printable(path.parent_path().string()))});
+}
+
+std::string cached_repository(const fs::path& folder) {
+  const fs::path snapshots = folder.parent_path();
+  const std::string name = snapshots.parent_path().filename().string();
+  constexpr std::string_view prefix = "models--";
+  if (snapshots.filename() != "snapshots" || !name.starts_with(prefix)) return {};
+  const std::string repository = name.substr(prefix.size());
+  const size_t gap = repository.find("--");
+  return gap == repository.npos ? repository : repository.substr(0, gap) + "/" + repository.substr(gap + 2);
+}
+
+bool has_incomplete_download(const fs::path& folder) {
+  // `hf download` keeps its parts in the cache's blobs, `hf download --local-dir` in a hidden folder beside the files.
+  const fs::path places[] = {folder.parent_path().parent_path() / "blobs", folder / ".cache/huggingface/download"};
+  for (const fs::path& place : places) {
+    if (place.filename() == "blobs" && cached_repository(folder).empty()) continue;
+    std::error_code none;
+    for (const auto& entry : fs::directory_iterator(place, none)) {
+      if (entry.path().extension() == ".incomplete") return true;
+    }
+  }
+  return false;
+}
+
+std::string fetch_hint(const fs::path& folder) {
+  std::error_code none;
+  if (const std::string repository = cached_repository(folder); !repository.empty()) {
+    return fmt::format("hf download {}", printable(repository));
+  }
+  const std::string shown = printable(folder.string());
+  if (fs::exists(folder / ".git", none)) return fmt::format("git -C {} lfs pull", shown);
+  return fmt::format("hf download ORG/NAME --local-dir {}, or git -C {} lfs pull in a clone", shown, shown);
+}
+
+}  // namespace braid::io

@@ -1,0 +1,50 @@
+// Reading safetensors, Hugging Face's container: 8 bytes of header length, a JSON header {name: {dtype, shape,
+// data_offsets}}, then the tensors back to back. The file is mapped and every view points into it; nothing is copied
+// and no page of weights is touched. A file is hostile until its header is checked against its size: see
+// parse_safetensors.
+//   https://github.com/huggingface/safetensors#format
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/view.h"
+#include "sys/mapped_file.h"
+
+namespace braid::io {
+
+struct StoredTensor {
+  std::string name;
+  View view;
+};
+
+// The tensors of one file in memory, sorted by name; the views point into `file`. Error, naming the tensor, unless the
+// header has at most 100 MB and a million entries, each with a known dtype, rank <= 8, a size that is dtype times
+// shape, and a place of its own, and the places fill the rest of the file without gap or overlap.
+std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, const std::string& where);
+
+// One file, or all shards of a model folder. Its views live as long as it does.
+class Safetensors {
+ public:
+  // `path` is a .safetensors file, or a folder with model.safetensors or model.safetensors.index.json and its shards.
+  explicit Safetensors(const std::filesystem::path& path);
+
+  std::span<const StoredTensor> tensors() const { return tensors_; }  // sorted by name
+  const View* find(std::string_view name) const;                      // null when there is none
+  View need(std::string_view name) const;                             // Error that names it
+
+ private:
+  void add_file(const std::filesystem::path& path);
+  void add_shards(const std::filesystem::path& folder);
+
+  std::string where_;
+  std::vector<sys::MappedFile> files_;
+  std::vector<std::unique_ptr<std::byte[]>> copies_;  // of tensors that lie unaligned in files of old writers
+  std::vector<StoredTensor> tensors_;
+};
+
+}  // namespace braid::io
