@@ -1,0 +1,60 @@
+// Writing safetensors as transformers does: model.safetensors, or shards of about 5 GB and their index. Shapes are
+// known before the first byte, so the tensors stream through one by one and a model far larger than memory can be
+// written. Every file appears whole or not at all (atomic_file.h), the index last.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/view.h"
+#include "io/atomic_file.h"
+
+namespace braid::io {
+
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape{};
+
+  int64_t bytes() const { return shape.count() * size_of(dtype); }
+};
+
+class SafetensorsWriter {
+ public:
+  static constexpr int64_t kShardBytes = 5'000'000'000;
+
+  // `path` is one file when it ends in .safetensors, else a folder, which is made. Names are distinct.
+  SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorSpec> specs,
+                    int64_t shard_bytes = kShardBytes);
+
+  // The order in which the tensors must come: as given, within a shard by falling element size, which keeps all
+  // aligned.
+  std::span<const TensorSpec> order() const { return specs_; }
+  // The next bytes of tensor `name`, which may come in pieces; an empty tensor is written once with none.
+  void write(std::string_view name, std::span<const std::byte> bytes);
+  void write(std::string_view name, const View& view);  // the whole of a contiguous tensor
+  void finish();                                        // all are in: the last file and the index appear
+
+ private:
+  struct Shard {
+    size_t begin = 0, end = 0;  // of specs_
+    std::string file;
+  };
+  void plan_shards(int64_t shard_bytes);
+  void open_shard();
+  void write_index() const;
+
+  std::filesystem::path folder_;
+  bool folder_is_model_;
+  std::vector<TensorSpec> specs_;
+  std::vector<Shard> shards_;
+  std::unique_ptr<AtomicFile> file_;  // of shards_[shard_]
+  size_t shard_ = 0, next_ = 0;
+  int64_t left_ = 0;  // bytes of specs_[next_]
+};
+
+}  // namespace braid::io
