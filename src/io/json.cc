@@ -201,6 +201,7 @@ Json Json::parse(std::string_view text, std::string name, const JsonLimits& limi
 }
 
 Json Json::read(const std::filesystem::path& path, const JsonLimits& limits) {
+  refuse_missing(path);
   const sys::MappedFile file(path);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   refuse_lfs_pointer(path, file.bytes());

@@ -19,6 +19,16 @@ void refuse_lfs_pointer(const fs::path& path, std::span<const std::byte> bytes) 
                                   .hint = fmt::format("git -C {} lfs pull", printable(path.parent_path().string()))});
 }
 
+void refuse_missing(const fs::path& path) {
+  std::error_code none;
+  if (fs::exists(path, none)) return;  // false for the link of a cache whose blob is not there
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const bool incomplete = has_incomplete_download(folder);
+  fail(printable(path.string()),
+       {.what = incomplete ? "is missing, the download is incomplete (.incomplete blobs)" : "is missing",
+        .hint = fetch_hint(folder)});
+}
+
 std::string cached_repository(const fs::path& folder) {
   const fs::path snapshots = folder.parent_path();
   const std::string name = snapshots.parent_path().filename().string();

@@ -11,7 +11,8 @@ namespace braid::io {
 bool is_lfs_pointer(std::span<const std::byte> bytes);
 bool has_incomplete_download(const std::filesystem::path& folder);
 
-// Error when the bytes are a Git-LFS pointer.
+// Error when a file of a model folder is not there, when its bytes are a Git-LFS pointer.
+void refuse_missing(const std::filesystem::path& path);
 void refuse_lfs_pointer(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 // What to type so that the missing files of a model folder arrive.

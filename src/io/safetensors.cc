@@ -21,6 +21,11 @@ constexpr int64_t kHeaderBytesMax = 100'000'000;  // the reference's cap
 constexpr int64_t kTensorsMax = 1'000'000;
 constexpr int64_t kNameBytesMax = 256;
 
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+bool by_name(const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; }
+
 struct Entry {
   std::string name;
   DType dtype = DType::f32;
@@ -194,20 +199,22 @@ void check_places(std::vector<Entry>& entries, int64_t header_bytes, int64_t fil
     fail(where, {.what = "has bytes after the last tensor", .got = fmt::format("{} of them", data_bytes - at)});
 }
 
-fs::path in_folder(const fs::path& folder, const std::string& shard, const std::string& where) {
-  if (shard.empty() || shard.find_first_of("/\\") != shard.npos || shard.find('\0') != shard.npos ||
-      shard.starts_with(".")) {
-    fail(where,
-         {.what = "names a shard outside of its folder", .got = printable(shard), .expected = "a plain file name"});
+// Tensor name -> shard, as the index of a folder has it.
+std::map<std::string, std::string> read_index(const fs::path& folder) {
+  const Json index = Json::read(folder / kIndex, {.bytes = kHeaderBytesMax, .values = 2 * kTensorsMax});
+  const Json weight_map = index.need({"weight_map"});
+  if (!weight_map.is_object()) weight_map.refuse("is of the wrong kind", "an object");
+  std::map<std::string, std::string> shard_of;
+  for (const auto& [name, shard] : weight_map.raw().items()) {
+    if (!shard.is_string()) weight_map.refuse("holds something else than file names", "strings");
+    const auto& file = shard.get_ref<const std::string&>();
+    if (file.empty() || file.find_first_of(std::string_view("/\\\0", 3)) != file.npos || file.starts_with(".")) {
+      fail(index.document(),
+           {.what = "names a shard outside of its folder", .got = printable(file), .expected = "a plain file name"});
+    }
+    shard_of[name] = file;
   }
-  return folder / shard;
-}
-
-[[noreturn]] void fail_missing(const fs::path& path) {
-  const fs::path folder = path.parent_path();
-  const char* what =
-      has_incomplete_download(folder) ? "is missing, its download is incomplete (.incomplete blobs)" : "is missing";
-  fail(printable(path.string()), {.what = what, .hint = fetch_hint(folder)});
+  return shard_of;
 }
 
 }  // namespace
@@ -245,7 +252,6 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, con
   for (Entry& e : header.entries) {
     tensors.push_back({std::move(e.name), View(file.data() + header_bytes + e.begin, e.dtype, e.shape)});
   }
-  const auto by_name = [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; };
   std::sort(tensors.begin(), tensors.end(), by_name);
   const auto same = [](const StoredTensor& a, const StoredTensor& b) { return a.name == b.name; };
   const auto twice = std::adjacent_find(tensors.begin(), tensors.end(), same);
@@ -253,26 +259,36 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, con
   return tensors;
 }
 
+std::vector<fs::path> weight_files(const fs::path& folder) {
+  std::error_code none;
+  // symlink_status: a cache's link to a blob that is not there yet is a weight file too, one that is missing.
+  if (fs::exists(fs::symlink_status(folder / kSingle, none))) return {folder / kSingle};
+  if (!fs::exists(fs::symlink_status(folder / kIndex, none))) return {};
+  std::set<fs::path> files;
+  for (const auto& [name, shard] : read_index(folder)) files.insert(folder / shard);
+  return {files.begin(), files.end()};
+}
+
 Safetensors::Safetensors(const fs::path& path) : where_(printable(path.string())) {
   std::error_code none;
+  const auto is_there = [&](const char* name) { return fs::exists(fs::symlink_status(path / name, none)); };
   if (!fs::is_directory(path, none)) {
     add_file(path);
-  } else if (fs::exists(path / "model.safetensors", none)) {
-    add_file(path / "model.safetensors");
-  } else if (fs::exists(path / "model.safetensors.index.json", none)) {
+  } else if (is_there(kSingle)) {
+    add_file(path / kSingle);
+  } else if (is_there(kIndex)) {
     add_shards(path);
   } else {
+    const bool incomplete = has_incomplete_download(path);
     fail(where_,
-         {.what = has_incomplete_download(path) ? "the download is incomplete (.incomplete blobs), no weights are there"
-                                                : "no weights are there",
-          .expected = "model.safetensors, or model.safetensors.index.json and its shards",
+         {.what = incomplete ? "has no weights, the download is incomplete (.incomplete blobs)" : "has no weights",
+          .expected = fmt::format("{}, or {} and its shards", kSingle, kIndex),
           .hint = fetch_hint(path)});
   }
 }
 
 void Safetensors::add_file(const fs::path& path) {
-  std::error_code none;
-  if (!fs::exists(path, none)) fail_missing(path);
+  refuse_missing(path);
   files_.emplace_back(path);
   const auto bytes = files_.back().bytes();
   refuse_lfs_pointer(path, bytes);
@@ -289,35 +305,22 @@ void Safetensors::add_file(const fs::path& path) {
 }
 
 void Safetensors::add_shards(const fs::path& folder) {
-  const Json index =
-      Json::read(folder / "model.safetensors.index.json", {.bytes = kHeaderBytesMax, .values = 2 * kTensorsMax});
-  std::map<std::string, std::string> shard_of;
+  const auto shard_of = read_index(folder);
   std::set<std::string> shards;
-  const Json weight_map = index.need({"weight_map"});
-  if (!weight_map.is_object()) weight_map.refuse("is of the wrong kind", "an object");
-  for (const auto& [name, shard] : weight_map.raw().items()) {
-    if (!shard.is_string()) weight_map.refuse("holds something else than file names", "strings");
-    shard_of[name] = shard.get_ref<const std::string&>();
-    shards.insert(shard_of[name]);
-  }
-  const auto claimed = [&](const std::string& name, const std::string& shard) {
-    const auto it = shard_of.find(name);
-    return it != shard_of.end() && it->second == shard;
-  };
+  for (const auto& [name, shard] : shard_of) shards.insert(shard);
   for (const std::string& shard : shards) {
     const size_t first = tensors_.size();
-    const fs::path path = in_folder(folder, shard, index.document());
-    add_file(path);
+    add_file(folder / shard);
     for (size_t i = first; i < tensors_.size(); ++i) {
       const std::string& name = tensors_[i].name;
-      if (!claimed(name, shard)) {
-        fail(printable(path.string()),
+      const auto claim = shard_of.find(name);
+      if (claim == shard_of.end() || claim->second != shard) {
+        fail(printable((folder / shard).string()),
              {.what = fmt::format("holds tensor {}, which the index does not place there", printable(name))});
       }
     }
   }
-  std::sort(tensors_.begin(), tensors_.end(),
-            [](const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; });
+  std::sort(tensors_.begin(), tensors_.end(), by_name);
   for (const auto& [name, shard] : shard_of) {
     if (!find(name)) {
       fail(printable((folder / shard).string()),

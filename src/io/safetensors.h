@@ -27,6 +27,10 @@ struct StoredTensor {
 // shape, and a place of its own, and the places fill the rest of the file without gap or overlap.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, const std::string& where);
 
+// The weight files of a model folder, there or not: model.safetensors, or the shards that its index names. Empty when
+// it has neither; Error when the index is malformed.
+std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder);
+
 // One file, or all shards of a model folder. Its views live as long as it does.
 class Safetensors {
  public:

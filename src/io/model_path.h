@@ -1,0 +1,41 @@
+// What a person writes where a model is wanted: a folder, a .safetensors file beside its config, org/name[@rev] of the
+// local Hugging Face cache, or `tiny`, the model that ships with Braid. Nothing is ever downloaded: a miss says what to
+// type.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid::io {
+
+// Where models lie on this machine.
+struct ModelPlaces {
+  std::filesystem::path hub;   // $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub
+  std::filesystem::path tiny;  // $BRAID_TINY, beside the installed program, in the source tree
+
+  static ModelPlaces from_environment();
+};
+
+struct ModelPath {
+  std::string name;               // for people: tiny, org/name, the folder's name
+  std::filesystem::path folder;   // config, tokenizer and templates
+  std::filesystem::path weights;  // what io::Safetensors opens: the folder, or the file that was named
+};
+
+// Error, in one line with what to type, when there is no such model.
+ModelPath find_model(std::string_view argument, const ModelPlaces& places = ModelPlaces::from_environment());
+
+enum class Fetched { complete, incomplete, lfs_pointers };
+
+struct LocalModel {
+  ModelPath path;
+  int64_t bytes = 0;  // of the weight files that are there
+  Fetched fetched = Fetched::complete;
+};
+
+// `tiny` and every model of the cache, by name.
+std::vector<LocalModel> find_local_models(const ModelPlaces& places = ModelPlaces::from_environment());
+
+}  // namespace braid::io

@@ -1,0 +1,138 @@
+// A cache built by hand as huggingface_hub builds it: blobs, refs, snapshots of links.
+#include "io/model_path.h"
+
+#include "io/io_fixture.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+
+namespace braid::io {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kEmpty("\2\0\0\0\0\0\0\0{}", 10);  // a safetensors file without tensors
+
+class ModelPathTest : public IoTest {
+ protected:
+  ModelPathTest() {
+    write("hub/models--org--name/refs/main", "aaa111\n");
+    write("hub/models--org--name/refs/refs/pr/1", "bbb222");
+    add("org--name", "aaa111", "config.json", "{}");
+    add("org--name", "aaa111", "model.safetensors", kEmpty);
+    add("org--name", "bbb222", "config.json", "{}");
+    write("tiny/model.safetensors", kEmpty);
+  }
+  void add(const std::string& repository, const std::string& commit, const std::string& file,
+           const std::string& bytes) const {
+    const fs::path cached = folder_ / "hub" / ("models--" + repository);
+    fs::create_directories(cached / "snapshots" / commit);
+    fs::create_symlink("../../blobs/" + commit + file, cached / "snapshots" / commit / file);
+    if (!bytes.empty()) write(cached / "blobs" / (commit + file), bytes);
+  }
+  std::string message(const std::string& argument) const {
+    return error_of([&] { find_model(argument, places_); });
+  }
+  fs::path snapshots() const { return folder_ / "hub/models--org--name/snapshots"; }
+
+  const ModelPlaces places_{folder_ / "hub", folder_ / "tiny"};
+};
+
+TEST_F(ModelPathTest, RevisionsByNameByCommitAndByItsBeginning) {
+  EXPECT_EQ(find_model("org/name", places_).folder, snapshots() / "aaa111");
+  EXPECT_EQ(find_model("org/name@main", places_).folder, snapshots() / "aaa111");
+  EXPECT_EQ(find_model("org/name@refs/pr/1", places_).folder, snapshots() / "bbb222");
+  EXPECT_EQ(find_model("org/name@bbb222", places_).folder, snapshots() / "bbb222");
+  EXPECT_EQ(find_model("org/name@bb", places_).folder, snapshots() / "bbb222");
+  EXPECT_EQ(find_model("org/name", places_).name, "org/name");
+}
+
+TEST_F(ModelPathTest, FoldersFilesAndTiny) {
+  const ModelPath folder = find_model((folder_ / "tiny/").string(), places_);
+  EXPECT_EQ(folder.name, "tiny");
+  const ModelPath file = find_model((folder_ / "tiny/model.safetensors").string(), places_);
+  EXPECT_EQ(file.folder, folder_ / "tiny");
+  EXPECT_EQ(file.weights, folder_ / "tiny/model.safetensors");
+  EXPECT_EQ(find_model("tiny", places_).folder, folder_ / "tiny");
+  EXPECT_NE(error_of([&] {
+              find_model("tiny", {places_.hub, folder_ / "none"});
+            }).find("BRAID_TINY"),
+            std::string::npos);
+}
+
+TEST_F(ModelPathTest, AMissSaysWhatToType) {
+  EXPECT_EQ(message("org/other"),
+            "[org/other] is no folder and not in the Hugging Face cache; expected it in " + places_.hub.string() +
+                "; try hf download org/other, or git lfs install && git clone https://huggingface.co/org/other");
+  EXPECT_NE(message("org/name@v2").find("hf download org/name --revision v2"), std::string::npos)
+      << message("org/name@v2");
+  for (const char* text :
+       {"", "./none", "../up", "a/b/c", "/none/x", "org/name@", "org/name@../../x", "org/..", "a\nb", ".hidden/x"}) {
+    EXPECT_NE(message(text).find("no such model"), std::string::npos) << text << " -> " << message(text);
+    EXPECT_NE(message(text).find("hf download ORG/NAME"), std::string::npos);
+  }
+  EXPECT_NE(message(write("x.gguf", "GGUF").string()).find("is no model"), std::string::npos);
+  EXPECT_NE(message(write("x.incomplete", "").string()).find("unfinished download"), std::string::npos);
+}
+
+TEST_F(ModelPathTest, ARefThatLeadsOutIsNotFollowed) {
+  write("hub/models--org--evil/refs/main", "../../../tiny");
+  EXPECT_NE(message("org/evil").find("this revision is not in"), std::string::npos) << message("org/evil");
+}
+
+TEST_F(ModelPathTest, FilesOfABrokenDownloadAreNamed) {
+  add("org--half", "ccc", "config.json", "");
+  add("org--half", "ccc", "model.safetensors", "");
+  write("hub/models--org--half/blobs/123.incomplete", "");
+  const ModelPath half = find_model("org/half", places_);
+  const std::string config = error_of([&] { Json::read(half.folder / "config.json"); });
+  const std::string weights = error_of([&] { Safetensors file(half.weights); });
+  for (const std::string& text : {config, weights}) {
+    EXPECT_NE(text.find("is missing, the download is incomplete (.incomplete blobs); try hf download org/half"),
+              std::string::npos)
+        << text;
+  }
+}
+
+TEST_F(ModelPathTest, ListShowsTinyAndTheCache) {
+  add("org--half", "ccc", "config.json", "{}");
+  add("org--half", "ccc", "model.safetensors.index.json",
+      R"({"weight_map":{"a":"1.safetensors","b":"2.safetensors"}})");
+  add("org--half", "ccc", "1.safetensors", kEmpty);
+  add("lfs", "ddd", "model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  write("hub/datasets--org--data/snapshots/eee/x.json", "{}");
+  write("hub/version.txt", "1");
+  const auto models = find_local_models(places_);
+  ASSERT_EQ(models.size(), 4u);
+  EXPECT_EQ(models[0].path.name, "tiny");
+  EXPECT_EQ(models[0].bytes, 10);
+  EXPECT_EQ(models[1].path.name, "lfs");
+  EXPECT_EQ(models[1].fetched, Fetched::lfs_pointers);
+  EXPECT_EQ(models[2].path.name, "org/half");
+  EXPECT_EQ(models[2].fetched, Fetched::incomplete);
+  EXPECT_EQ(models[2].bytes, 10);
+  EXPECT_EQ(models[3].path.name, "org/name");
+  EXPECT_EQ(models[3].fetched, Fetched::complete);
+  EXPECT_TRUE(find_local_models({folder_ / "none", folder_ / "none"}).empty());
+}
+
+TEST_F(ModelPathTest, TheEnvironmentSaysWhereTheCacheIs) {
+  // In a child: other tests keep their environment.
+  const auto hub = [](const char* name, const char* value) {
+    for (const char* known : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) unsetenv(known);
+    setenv("HOME", "/h", 1);
+    if (name) setenv(name, value, 1);
+    return ModelPlaces::from_environment().hub.string();
+  };
+  EXPECT_EXIT(
+      {
+        const bool right = hub("HF_HUB_CACHE", "/a") == "/a" && hub("HF_HOME", "/b") == "/b/hub" &&
+                           hub("XDG_CACHE_HOME", "/c") == "/c/huggingface/hub" &&
+                           hub(nullptr, "") == "/h/.cache/huggingface/hub";
+        setenv("BRAID_TINY", "/t", 1);
+        _exit(right && ModelPlaces::from_environment().tiny == "/t" ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace braid::io
