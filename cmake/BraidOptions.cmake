@@ -30,6 +30,10 @@ if(BRAID_SANITIZE)
   target_link_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE})
 endif()
 
+if(BRAID_FUZZ)
+  target_compile_options(braid_flags INTERFACE -fsanitize=fuzzer-no-link)  # coverage of the rooms, not of the target alone
+endif()
+
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(hwy REQUIRED)
@@ -52,6 +56,7 @@ endif()
 if(BRAID_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "GPU architectures")
 endif()

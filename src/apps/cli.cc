@@ -60,9 +60,9 @@ Number number_of(const Item& item, const std::string& text, const char* expected
 }
 
 // Adds an option that takes one argument; the last one on the command line counts.
-void add_option(Cli::State& state, const Item& item, std::function<void(const std::string&)> take) {
+void add_option(Cli::State& state, const Item& item, const std::function<void(const std::string&)>& take) {
   std::string names = fmt::format("{}", fmt::join(item.spellings, ","));
-  CLI::Option* option = state.app.add_option_function<std::string>(names, std::move(take));
+  CLI::Option* option = state.app.add_option_function<std::string>(names, take);
   option->take_last()->required(item.required);
   if (!item.positional && !item.long_name().empty()) option->envname(item.variable());
   state.items.push_back(item);
