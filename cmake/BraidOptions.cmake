@@ -25,6 +25,10 @@ target_compile_options(braid_flags INTERFACE
 target_compile_options(braid_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 target_include_directories(braid_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(braid_flags INTERFACE $<$<BOOL:${BRAID_CUDA}>:BRAID_CUDA=1>)
+if(BRAID_FUZZ)
+  # Without edge counts in the rooms themselves libFuzzer would search blindly.
+  target_compile_options(braid_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 if(BRAID_SANITIZE)
   target_compile_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE})
