@@ -1,0 +1,31 @@
+// Causal depthwise convolution over time with SiLU, for prefill and step alike (nemotron.md 3.2 and 3.3):
+//   a[t,c] = bias[c] + sum_{j<W} w[c,j] * x[t-(W-1)+j, c]     x before the call comes from the state
+//   y[t,c] = a * sigmoid(a)                                   or a, when silu is off
+// The state holds the last W-1 inputs of a sequence before convolution and activation, oldest first. It is always read:
+// the caller zeroes it for a new sequence. All arithmetic in FP32 and in one order: the same bits however a sequence is
+// cut into calls. y must not overlap x. Inference only: backward comes with training.
+#pragma once
+#include "core/op.h"
+#include "core/seq_map.h"
+
+namespace braid {
+
+struct Conv1dFwd {
+  View x{};         // [T, C] F32 or BF16
+  View w{};         // [C, W] F32
+  View bias{};      // [C] F32; may be empty
+  MutView state{};  // [S, W-1, C] F32, by Seq.slot: what precedes the call, then what precedes the next
+  MutView y{};      // [T, C] F32
+  const SeqMap* seqs = nullptr;
+  bool silu = true;
+  static constexpr const char* name = "conv1d_fwd";
+  static constexpr auto fields() {
+    return std::tuple{in("x", &Conv1dFwd::x, "T C"), in("w", &Conv1dFwd::w, "C W"),
+                      maybe("bias", &Conv1dFwd::bias, "C"), inout("state", &Conv1dFwd::state, "S W-1 C"),
+                      out("y", &Conv1dFwd::y, "T C")};
+  }
+  double flops() const { return static_cast<double>(x.count()) * static_cast<double>(2 * w.dim(1) + (silu ? 4 : 0)); }
+  static std::span<const Row<Conv1dFwd>> rows();
+};
+
+}  // namespace braid

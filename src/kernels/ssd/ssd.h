@@ -1,0 +1,79 @@
+// The selective state space of Mamba-2 (nemotron.md 3.2 and 3.3). For one head h of group g = h / (H/G), in FP32:
+//   d_t = clamp(softplus(dt_t + dt_bias), dt_min, dt_max)        a = -exp(a_log)
+//   S_t = exp(d_t a) S_{t-1} + d_t x_t (x) b_t                   [P, N]
+//   y_t = S_t c_t + d_skip x_t                                   [P]
+// SsdFwd does whole chunks as matrix products, SsdStep goes token by token and is meant for 1 to 8 tokens a sequence;
+// the two agree within rounding. State of a sequence: slot Seq.slot of `state`, read on entry and overwritten; the
+// caller zeroes it for a new sequence, and two sequences of a call own two slots. Chunks of SsdFwd lie on a grid that
+// starts with the sequence (Seq.pos0 tokens are already in the state), so the first chunk of a continuation may be
+// short, and a run that is cut at a multiple of `chunk` gives the bits of the whole run.
+// Inference only: backward comes with training.
+#pragma once
+#include <algorithm>
+#include <limits>
+
+#include "core/op.h"
+#include "core/seq_map.h"
+
+namespace braid {
+
+// Longer chunks are done in blocks of this many tokens: fewer operations, and the scratch stays in the L2 cache.
+inline constexpr int64_t kSsdBlock = 128;
+
+struct SsdFwd {
+  View x{};         // [T, H, P] F32 or BF16; any stride between tokens
+  View b{};         // [T, G, N] as x
+  View c{};         // [T, G, N] as x
+  View dt{};        // [T, H] F32, before bias and softplus
+  View dt_bias{};   // [H] F32
+  View a_log{};     // [H] F32
+  View d_skip{};    // [H] F32
+  MutView state{};  // [S, H, P, N] F32
+  MutView y{};      // [T, H, P] F32
+  const SeqMap* seqs = nullptr;
+  int64_t chunk = 128;  // tokens
+  float dt_min = 0;
+  float dt_max = std::numeric_limits<float>::infinity();
+  static constexpr const char* name = "ssd_fwd";
+  static constexpr auto fields() {
+    return std::tuple{in("x", &SsdFwd::x, "T H P"),         in("b", &SsdFwd::b, "T G N"),
+                      in("c", &SsdFwd::c, "T G N"),         in("dt", &SsdFwd::dt, "T H"),
+                      in("dt_bias", &SsdFwd::dt_bias, "H"), in("a_log", &SsdFwd::a_log, "H"),
+                      in("d_skip", &SsdFwd::d_skip, "H"),   inout("state", &SsdFwd::state, "S H P N"),
+                      out("y", &SsdFwd::y, "T H P")};
+  }
+  // A token of a full block meets half of it, the entering state and the leaving state; C.B counts once a group.
+  double flops() const {
+    const auto block = static_cast<double>(std::min(chunk, kSsdBlock)), tokens = static_cast<double>(x.dim(0));
+    const auto rows = static_cast<double>(x.dim(1) * x.dim(2)), width = static_cast<double>(b.dim(2));
+    return tokens * (rows * (block + 4 * width) + static_cast<double>(b.dim(1)) * block * width);
+  }
+  static std::span<const Row<SsdFwd>> rows();
+};
+
+struct SsdStep {
+  View x{};         // [T, H, P] F32 or BF16; any stride between tokens
+  View b{};         // [T, G, N] as x
+  View c{};         // [T, G, N] as x
+  View dt{};        // [T, H] F32, before bias and softplus
+  View dt_bias{};   // [H] F32
+  View a_log{};     // [H] F32
+  View d_skip{};    // [H] F32
+  MutView state{};  // [S, H, P, N] F32
+  MutView y{};      // [T, H, P] F32
+  const SeqMap* seqs = nullptr;
+  float dt_min = 0;
+  float dt_max = std::numeric_limits<float>::infinity();
+  static constexpr const char* name = "ssd_step";
+  static constexpr auto fields() {
+    return std::tuple{in("x", &SsdStep::x, "T H P"),         in("b", &SsdStep::b, "T G N"),
+                      in("c", &SsdStep::c, "T G N"),         in("dt", &SsdStep::dt, "T H"),
+                      in("dt_bias", &SsdStep::dt_bias, "H"), in("a_log", &SsdStep::a_log, "H"),
+                      in("d_skip", &SsdStep::d_skip, "H"),   inout("state", &SsdStep::state, "S H P N"),
+                      out("y", &SsdStep::y, "T H P")};
+  }
+  double flops() const { return static_cast<double>(x.count()) * static_cast<double>(5 * b.dim(2) + 3); }
+  static std::span<const Row<SsdStep>> rows();
+};
+
+}  // namespace braid

@@ -1,0 +1,216 @@
+// Tolerance: FP32 against FP64, largest error over the root mean square, 5e-5 (the bound of chunked against stepwise):
+// a sum of a block (128) or of the states (256) rounds at 1e-6 of its terms, and decays of a block reach e^-100.
+#include "kernels/ssd/ssd.h"
+
+#include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/ssd/ssd_ref.h"
+
+namespace braid {
+namespace {
+
+constexpr double kTolerance = 5e-5;
+
+struct Case {
+  std::vector<int64_t> lengths;
+  int64_t heads, width, groups, states, chunk = 128;
+  DType type = DType::f32;
+  std::vector<int64_t> before{};  // tokens already in the state, for the grid; empty: none
+};
+
+// x, b and c are slices of one row, as the convolution leaves them.
+struct Problem {
+  Case shape;
+  SeqMap seqs;
+  TestTensor fused, dt, dt_bias, a_log, d_skip, state, y;
+  explicit Problem(const Case& c, double dt_scale = 1, double dt_shift = -1)
+      : shape(c),
+        seqs(map(c)),
+        fused(c.type, {seqs.tokens(), c.heads * c.width + 2 * c.groups * c.states}, 1),
+        dt(DType::f32, {seqs.tokens(), c.heads}, 2, dt_scale, dt_shift),
+        dt_bias(DType::f32, {c.heads}, 3, 0.5),
+        a_log(DType::f32, {c.heads}, 4, 0.8, 0.5),
+        d_skip(DType::f32, {c.heads}, 5),
+        state(DType::f32, {std::ssize(c.lengths), c.heads, c.width, c.states}, 6),
+        y(DType::f32, {seqs.tokens(), c.heads, c.width}, 7) {}
+  // Slots in reverse: a sequence is not where its state is.
+  static SeqMap map(const Case& c) {
+    SeqMap seqs;
+    for (size_t i = 0; i < c.lengths.size(); ++i)
+      seqs.add(c.lengths[i], c.before.empty() ? 0 : c.before[i], static_cast<int64_t>(c.lengths.size() - 1 - i));
+    return seqs;
+  }
+  template <class Op>
+  Op op() {
+    const int64_t inner = shape.heads * shape.width, outer = shape.groups * shape.states;
+    Op op{};
+    op.x = fused.view().slice(1, 0, inner).split_last(shape.heads, shape.width);
+    op.b = fused.view().slice(1, inner, outer).split_last(shape.groups, shape.states);
+    op.c = fused.view().slice(1, inner + outer, outer).split_last(shape.groups, shape.states);
+    op.dt = dt.view();
+    op.dt_bias = dt_bias.view();
+    op.a_log = a_log.view();
+    op.d_skip = d_skip.view();
+    op.state = state.mut();
+    op.y = y.mut();
+    op.seqs = &seqs;
+    if constexpr (std::is_same_v<Op, SsdFwd>) op.chunk = shape.chunk;
+    return op;
+  }
+};
+
+template <class Op>
+void run_here(const Op& op) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, op);
+}
+
+// Tokens [begin, begin + n) of a problem with one sequence, on its own state.
+template <class Op>
+void run_part(Problem& p, int64_t begin, int64_t n) {
+  const SeqMap part = SeqMap::one(n, begin);
+  Op op = p.op<Op>();
+  for (View* v : {&op.x, &op.b, &op.c, &op.dt}) *v = v->slice(0, begin, n);
+  op.y = op.y.slice(0, begin, n);
+  op.seqs = &part;
+  run_here(op);
+}
+
+void expect_near(const Problem& got, const Problem& want, const std::string& what) {
+  EXPECT_LE(distance(got.y.view(), want.y.view()), kTolerance) << what;
+  EXPECT_LE(distance(got.state.view(), want.state.view()), kTolerance) << what;
+}
+
+TEST(SsdFwd, EveryRowAgreesWithTheReference) {
+  const Case cases[] = {{{150, 0, 1, 33}, 4, 64, 2, 128},        // ragged
+                        {{70, 9}, 6, 80, 2, 96, 64},             // P = 80, N = 96, three heads a group
+                        {{40}, 2, 64, 1, 256, 16, DType::bf16},  // N = 256
+                        {{29, 3}, 3, 13, 3, 7, 8},               // nothing divides anything
+                        {{5}, 1, 1, 1, 1, 4},                    // the smallest
+                        {{20, 30}, 5, 80, 1, 33, 16, DType::bf16, {13, 32}},
+                        {{300}, 2, 16, 2, 20, 256, DType::f32, {100}}};
+  for (const Case& c : cases) sweep(Problem(c).op<SsdFwd>(), kTolerance);
+}
+
+TEST(SsdStep, EveryRowAgreesWithTheReference) {
+  const Case cases[] = {{{1, 1, 0, 4}, 4, 64, 2, 128}, {{1}, 6, 80, 2, 96}, {{8, 1}, 2, 64, 1, 256, 128, DType::bf16},
+                        {{3, 1}, 3, 13, 3, 7},         {{1}, 1, 1, 1, 1},   {{11}, 2, 5, 1, 133}};
+  for (const Case& c : cases) sweep(Problem(c).op<SsdStep>(), kTolerance);
+}
+
+TEST(SsdFwd, ChunksOfAnySizeAgreeWithTokenByToken) {
+  Problem steps({{203}, 4, 80, 2, 96});
+  for (int64_t t = 0; t < 203; ++t) run_part<SsdStep>(steps, t, 1);
+  for (int64_t chunk : {1, 7, 16, 64, 128, 256, 1000}) {
+    Problem chunked({{203}, 4, 80, 2, 96, chunk});
+    run_here(chunked.op<SsdFwd>());
+    expect_near(chunked, steps, "chunk " + std::to_string(chunk));
+  }
+}
+
+TEST(SsdFwd, StateIsHandedOver) {
+  const Case shape{{90}, 4, 64, 2, 128, 32};
+  Problem whole(shape), parts(shape);
+  run_here(whole.op<SsdFwd>());
+  run_part<SsdFwd>(parts, 0, 50);
+  run_part<SsdFwd>(parts, 50, 21);
+  run_part<SsdStep>(parts, 71, 8);
+  for (int64_t t = 79; t < 90; ++t) run_part<SsdStep>(parts, t, 1);
+  expect_near(parts, whole, "prefill and steps");
+}
+
+TEST(SsdFwd, BatchMatesChangeNoBit) {
+  const Case shape{{5, 40, 0, 17, 1}, 4, 20, 2, 24, 16, DType::f32, {3, 16, 0, 7, 15}};
+  Problem batch(shape), alone(shape);
+  run_here(batch.op<SsdFwd>());
+  for (const Seq& seq : alone.seqs.seqs) {
+    SeqMap one;
+    one.seqs = {seq};
+    SsdFwd op = alone.op<SsdFwd>();
+    op.seqs = &one;
+    run_here(op);
+  }
+  EXPECT_EQ(batch.y.bytes, alone.y.bytes);
+  EXPECT_EQ(batch.state.bytes, alone.state.bytes);
+}
+
+// Steps of 1e4, decays of e^-1e6, softplus of -1e4: nothing overflows, and small decays after large ones keep their
+// digits although their cumulative sum is large.
+TEST(SsdFwd, ExtremesStayFinite) {
+  for (const auto& [scale, shift] : {std::pair{3000.0, 5000.0}, {4000.0, 0.0}, {1.0, -1e4}, {5.0, 0.0}}) {
+    Problem p({{70}, 4, 16, 2, 32, 64}, scale, shift);
+    set_element(p.a_log.mut(), 0, 5);
+    set_element(p.a_log.mut(), 1, -8);
+    sweep(p.op<SsdFwd>(), kTolerance);
+    sweep(p.op<SsdStep>(), kTolerance);
+  }
+  Problem mixed({{64}, 2, 16, 1, 32, 64}, 0.5, -6);
+  for (int64_t t = 0; t < 64; t += 8) set_element(mixed.dt.mut(), 2 * t, 3000);
+  sweep(mixed.op<SsdFwd>(), kTolerance);
+}
+
+TEST(SsdFwd, StepsAreClampedToTheirLimits) {
+  Problem p({{20}, 2, 8, 1, 16, 8}, 3, 0);
+  SsdFwd op = p.op<SsdFwd>();
+  op.dt_min = 0.3f;
+  op.dt_max = 0.9f;
+  sweep(op, kTolerance);
+  Problem q({{20}, 2, 8, 1, 16, 8}, 3, 0);
+  run_here(op);
+  run_here(q.op<SsdFwd>());
+  EXPECT_GT(distance(p.y.view(), q.y.view()), 0.01);
+}
+
+// Two groups of three heads are six groups of one, each group's b and c three times in a row.
+template <class Op>
+void expect_contiguous_groups() {
+  const int64_t tokens = 6, width = 4, states = 16;
+  Problem p({{tokens}, 6, width, 2, states, 4});
+  TestTensor b(DType::f32, {tokens, 6, states}, 0), c(DType::f32, {tokens, 6, states}, 0);
+  Op op = p.op<Op>();
+  for (int64_t i = 0; i < b.view().count(); ++i) {
+    const int64_t t = i / (6 * states), head = i / states % 6, from = (t * 2 + head / 3) * states + i % states;
+    set_element(b.mut(), i, element(op.b, from));
+    set_element(c.mut(), i, element(op.c, from));
+  }
+  Problem q({{tokens}, 6, width, 2, states, 4});
+  Op wide = op;
+  wide.b = b.view();
+  wide.c = c.view();
+  wide.state = q.state.mut();
+  wide.y = q.y.mut();
+  run_here(op);
+  run_here(wide);
+  expect_near(p, q, Op::name);
+}
+TEST(SsdFwd, NeighbouringHeadsShareAGroup) { expect_contiguous_groups<SsdFwd>(); }
+TEST(SsdStep, NeighbouringHeadsShareAGroup) { expect_contiguous_groups<SsdStep>(); }
+
+// The reference differentiates: complex step against central differences, in dt, where every path meets.
+TEST(SsdRef, TakesAComplexStep) {
+  const SsdShape shape{.heads = 2, .width = 2, .groups = 1, .states = 3, .dt_max = 100};
+  const int64_t tokens = 4;
+  Problem p({{tokens}, 2, 2, 1, 3});
+  const SsdFwd op = p.op<SsdFwd>();
+  const auto loss = [&]<class Num>(const std::vector<Num>& dt) {
+    const auto as = [](const std::vector<double>& v) { return std::vector<Num>(v.begin(), v.end()); };
+    std::vector<Num> state = as(to_doubles(op.state)), y(static_cast<size_t>(tokens * 4));
+    ssd_ref<Num>(shape, 0, tokens, as(to_doubles(op.x)), as(to_doubles(op.b)), as(to_doubles(op.c)), dt,
+                 as(to_doubles(op.dt_bias)), as(to_doubles(op.a_log)), as(to_doubles(op.d_skip)), state, y);
+    Num sum(0);
+    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * y[i] * Num(static_cast<double>(i % 3));
+    return sum;
+  };
+  const std::vector<double> dt = to_doubles(op.dt);
+  const std::vector<double> gradient = complex_step(dt, loss);
+  for (size_t i = 0; i < dt.size(); ++i) {
+    std::vector<double> up = dt, down = dt;
+    up[i] += 1e-5;
+    down[i] -= 1e-5;
+    EXPECT_NEAR(gradient[i], (loss(up) - loss(down)) / 2e-5, 1e-6 * std::max(1.0, std::fabs(gradient[i])));
+  }
+}
+
+}  // namespace
+}  // namespace braid
