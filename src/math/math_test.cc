@@ -37,16 +37,30 @@ TEST(Blocks, Nvfp4LowNibbleIsTheEvenColumn) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], static_cast<double>(values[i]), 1e-5);
 }
 
+constexpr PanelClass kClasses[] = {PanelClass::f32, PanelClass::bf16, PanelClass::bf16_dot};
+
+DType x_type(PanelClass c) { return c == PanelClass::f32 ? DType::f32 : DType::bf16; }
+
+// Rows of every block edge: tiles of 6 and 4, blocks of 48, super blocks of 512; depths around a block of 2048.
 TEST(Panel, ResultsDoNotDependOnBatchMates) {
-  for (const DType type : {DType::f32, DType::bf16}) {
-    const int64_t rows = 11, cols = 9, depth = 83;
-    TestTensor x(type, {rows, depth}, 1), w(DType::bf16, {cols, depth}, 2), all(DType::f32, {rows, cols}, 3),
-        one(DType::f32, {1, cols}, 4);
-    const Weight weight = dense_weight(w.view());
-    panel_product(x.view(), weight, all.mut(), {});
-    for (int64_t m = 0; m < rows; ++m) {
-      panel_product(x.view().slice(0, m, 1), weight, one.mut(), {});
-      for (int64_t n = 0; n < cols; ++n) EXPECT_EQ(element(one.view(), n), element(all.view(), m * cols + n));
+  struct Case {
+    int64_t rows, cols, depth;
+  };
+  constexpr Case kCases[] = {{11, 9, 83}, {29, 6, 2050}, {55, 70, 96}, {515, 66, 31}, {6, 5, 4129}};
+  for (const PanelClass c : kClasses) {
+    if (panel_refusal(c)) continue;
+    for (const Case& s : kCases) {
+      TestTensor x(x_type(c), {s.rows, s.depth}, 1), w(DType::bf16, {s.cols, s.depth}, 2),
+          all(DType::f32, {s.rows, s.cols}, 3), one(DType::f32, {1, 1}, 4);
+      const Weight weight = dense_weight(w.view());
+      std::vector<std::byte> workspace(static_cast<size_t>(panel_workspace(weight)));
+      panel_product(c, x.view(), weight, all.mut(), workspace);
+      for (int64_t m = 0; m < s.rows; m += m < s.rows - 7 ? 7 : 1) {
+        for (int64_t n = 0; n < s.cols; ++n) {
+          panel_product(c, x.view().slice(0, m, 1), weight.rows_of(n, 1), one.mut(), workspace);
+          ASSERT_EQ(element(one.view(), 0), element(all.view(), m * s.cols + n)) << s.rows << " " << m << " " << n;
+        }
+      }
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "kernels/linear/linear.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "core/ref.h"
 #include "kernels/linear/linear_ref.h"
@@ -29,54 +30,70 @@ void bwd_weight_ref(Ctx&, const LinearBwdWeight& op, std::span<std::byte>) {
   accumulate(op.dbias, dbias);
 }
 
+// The columns of one task; small enough that a late thread delays the rest little, long enough to walk one stream.
+constexpr int64_t kTaskCols = 128;
+
+template <PanelClass kClass>
 const char* panel_supports(const LinearFwd& op) {
-  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
+  if ((op.x.dtype == DType::f32) != (kClass == PanelClass::f32)) return "x has another type";
+  if (!op.x.rows_contiguous() || !op.y.rows_contiguous()) return "strided rows";
+  return panel_refusal(kClass);
 }
-const char* panel_bf16(const LinearFwd& op) { return op.x.dtype == DType::bf16 ? panel_supports(op) : "x is not BF16"; }
-const char* panel_f32(const LinearFwd& op) { return op.x.dtype == DType::f32 ? panel_supports(op) : "x is not F32"; }
 
-int64_t fwd_panel_workspace(const LinearFwd& op, int threads) { return panel_workspace(op.w) * threads; }
+const char* dot_supports(const LinearFwd& op) {
+  if (const char* reason = panel_supports<PanelClass::bf16_dot>(op)) return reason;
+  return panel_class(DType::bf16) == PanelClass::bf16_dot ? nullptr : "slower than FP32 here";
+}
 
-// Columns are cut in contiguous parts, one a thread, so that each walks one stream of the weight.
-void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
-  const int64_t scratch = panel_workspace(op.w);
-  constexpr int64_t kGrain = 16;  // columns: a cache line of FP32 results
-  const int64_t part = (op.w.rows + ctx.threads - 1) / ctx.threads;
-  const int64_t cols = (part + kGrain - 1) / kGrain * kGrain;
-  sys::parallel_for(ctx.threads, (op.w.rows + cols - 1) / cols, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i * cols, n = std::min(cols, op.w.rows - first);
-      const auto own = workspace.subspan(static_cast<size_t>(i * scratch), static_cast<size_t>(scratch));
-      panel_product(op.x, op.w.rows_of(first, n), op.y.slice(1, first, n), own);
-    }
-  });
-  if (!op.bias) return;
-  for (int64_t t = 0; t < op.y.dim(0); ++t) {
-    for (int64_t n = 0; n < op.w.rows; ++n) {
-      const float b = op.bias.as<float>()[n];
-      if (op.y.dtype == DType::f32) {
-        op.y.as<float>(t)[n] += b;
+int64_t panel_workspaces(const LinearFwd& op, int threads) { return panel_workspace(op.w) * threads; }
+
+void add_bias(const View& bias, const MutView& y) {
+  for (int64_t t = 0; t < y.dim(0); ++t) {
+    for (int64_t n = 0; n < y.dim(1); ++n) {
+      const float b = bias.as<float>()[n];
+      if (y.dtype == DType::f32) {
+        y.as<float>(t)[n] += b;
       } else {
-        op.y.as<Bf16>(t)[n] = to_bf16(to_float(op.y.as<Bf16>(t)[n]) + b);
+        y.as<Bf16>(t)[n] = to_bf16(to_float(y.as<Bf16>(t)[n]) + b);
       }
     }
   }
+}
+
+template <PanelClass kClass>
+void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  const int64_t scratch = panel_workspace(op.w), tasks = (op.w.rows + kTaskCols - 1) / kTaskCols;
+  std::atomic<int64_t> next{0};
+  sys::parallel(static_cast<int>(std::min<int64_t>(ctx.threads, tasks)), [&](int thread, int) {
+    const auto own = workspace.subspan(static_cast<size_t>(thread * scratch), static_cast<size_t>(scratch));
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+      const int64_t first = i * kTaskCols, n = std::min(kTaskCols, op.w.rows - first);
+      const MutView y = op.y.slice(1, first, n);
+      panel_product(kClass, op.x, op.w.rows_of(first, n), y, own);
+      if (op.bias) add_bias(op.bias.slice(0, first, n), y);
+    }
+  });
 }
 
 }  // namespace
 
 std::span<const Row<LinearFwd>> LinearFwd::rows() {
   static constexpr Row<LinearFwd> kRows[] = {
+      {.name = "panel_dot",
+       .numerics = "bf16_dot",
+       .supports = &dot_supports,
+       .workspace = &panel_workspaces,
+       .run = &fwd_panel<PanelClass::bf16_dot>},
       {.name = "panel_bf16",
        .numerics = "bf16",
-       .supports = &panel_bf16,
-       .workspace = &fwd_panel_workspace,
-       .run = &fwd_panel},
+       .supports = &panel_supports<PanelClass::bf16>,
+       .workspace = &panel_workspaces,
+       .run = &fwd_panel<PanelClass::bf16>},
       {.name = "panel_f32",
        .numerics = "f32",
-       .supports = &panel_f32,
-       .workspace = &fwd_panel_workspace,
-       .run = &fwd_panel},
+       .supports = &panel_supports<PanelClass::f32>,
+       .workspace = &panel_workspaces,
+       .run = &fwd_panel<PanelClass::f32>},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

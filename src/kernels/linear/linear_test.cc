@@ -15,7 +15,7 @@ namespace {
 struct Case {
   int64_t tokens, rows, depth;
 };
-constexpr Case kCases[] = {{1, 58, 96}, {5, 17, 83}, {7, 480, 96}, {33, 40, 1856}, {2, 1, 1}};
+constexpr Case kCases[] = {{1, 58, 96}, {5, 17, 83}, {7, 480, 96}, {33, 40, 1856}, {2, 1, 1}, {3, 260, 2688}};
 
 TEST(Linear, EveryRowAgreesWithTheReference) {
   for (const Case& c : kCases) {
