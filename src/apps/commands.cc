@@ -7,6 +7,7 @@ namespace braid::apps {
 
 const Command kCommands[] = {
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
+    {"tokenize", "text into token ids and back", &setup_tokenize},
 };
 const int kCommandCount = static_cast<int>(std::size(kCommands));
 

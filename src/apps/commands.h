@@ -5,5 +5,6 @@
 namespace braid::apps {
 
 Action setup_info(Cli& cli);
+Action setup_tokenize(Cli& cli);
 
 }  // namespace braid::apps

@@ -1,0 +1,85 @@
+// braid tokenize: text in, token ids out. With --jsonl a line of JSON is a request and a line of JSON its answer, in
+// both directions, so that another program can hold one process open.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "io/json.h"
+#include "sys/error.h"
+#include "sys/mapped_file.h"
+#include "text/tokenizer.h"
+
+namespace braid::apps {
+namespace {
+
+struct Options {
+  std::string model, prompt, file;
+  bool has_prompt = false, has_file = false;
+  bool no_special = false, jsonl = false;
+};
+
+std::string input_of(const Options& o) {
+  if (o.has_prompt && o.has_file)
+    fail("tokenize", {.what = "both --prompt and --file are given", .expected = "one of them"});
+  if (o.has_prompt) return o.prompt;
+  if (o.has_file) {
+    const sys::MappedFile file(o.file);
+    return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  }
+  return {std::istreambuf_iterator<char>(std::cin), {}};
+}
+
+nlohmann::json answer(const text::Tokenizer& tokenizer, const io::Json& request, bool no_special) {
+  const std::optional<std::string> text = request.string_of({"text"});
+  const std::optional<io::Json> ids = request.get({"ids"});
+  if (text.has_value() == ids.has_value()) request.refuse("asks for nothing, or for two things", R"("text" or "ids")");
+  if (text) return {{"ids", tokenizer.encode(*text, !no_special)}};
+  std::vector<int32_t> tokens;
+  for (const io::Json& id : ids->items()) {
+    tokens.push_back(static_cast<int32_t>(id.as_int({.min = 0, .max = tokenizer.vocab_size() - 1})));
+  }
+  return {{"text", tokenizer.decode(tokens, request.bool_of({"skip_special"}).value_or(false))}};
+}
+
+void answer_lines(const text::Tokenizer& tokenizer, bool no_special) {
+  std::string line;
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const io::Json request = io::Json::parse(line, fmt::format("line {}", number));
+    // ASCII: readers that split at every Unicode line end see one line too.
+    fmt::print("{}\n", answer(tokenizer, request, no_special).dump(-1, ' ', true));
+    std::fflush(stdout);  // whoever holds the other end waits for this line
+  }
+}
+
+int tokenize(const Options& o) {
+  const text::Tokenizer tokenizer = text::Tokenizer::load(o.model);
+  if (o.jsonl) {
+    answer_lines(tokenizer, o.no_special);
+  } else {
+    fmt::print("{}\n", fmt::join(tokenizer.encode(input_of(o), !o.no_special), ","));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action setup_tokenize(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("MODEL", o->model, "a model folder or a tokenizer.json");
+  cli.option("-p,--prompt TEXT", o->prompt, "the text; without it and -f, standard input");
+  cli.option("-f,--file FILE", o->file, "the text is in FILE");
+  cli.flag("--no-special", o->no_special, "only the text's own tokens: no BOS, no EOS");
+  cli.flag("--jsonl", o->jsonl, R"(answer lines {"text": ...} or {"ids": [...], "skip_special": true})");
+  return [o, cli]() mutable {
+    o->has_prompt = cli.given("prompt");
+    o->has_file = cli.given("file");
+    return tokenize(*o);
+  };
+}
+
+}  // namespace braid::apps

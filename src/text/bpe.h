@@ -1,0 +1,79 @@
+// Byte-pair encoding: a piece of text becomes symbols, and the adjacent pair of lowest rank (leftmost first) is merged
+// until no pair has a rank. Symbols are bytes in a byte-level model and characters otherwise, where characters outside
+// the vocabulary fall back to their bytes (<0xNN>) or to the unknown token.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/vocabulary.h"
+
+namespace braid::text {
+
+struct BpeOptions {
+  bool byte_level = false;     // decided by the pre-tokenizer; the vocabulary then spells bytes (byte_alphabet.h)
+  bool ignore_merges = false;  // a piece that is a token is that token, whatever the merges say
+  bool byte_fallback = false;  // no effect on byte-level models, which have a symbol for every byte
+  bool fuse_unk = false;       // a run of unknown characters is one unknown token
+  std::string unk_token;       // empty: unknown characters vanish
+};
+
+// (left id, right id) -> rank and merged id; flat, linear probing.
+class MergeTable {
+ public:
+  struct Merge {
+    int32_t left = -1, right = -1, rank = -1, merged = -1;
+  };
+  void reserve(int64_t count);
+  void set(const Merge& merge);  // a pair listed twice keeps its last rank
+  const Merge* find(int32_t left, int32_t right) const;
+  int64_t size() const { return count_; }
+
+ private:
+  static size_t hash_of(int32_t left, int32_t right);
+  std::vector<Merge> slots_;
+  int64_t count_ = 0;
+};
+
+class Bpe {
+ public:
+  Bpe() = default;
+  // `vocabulary` and `merges` are complete. Error when unk_token is no token.
+  Bpe(BpeOptions options, Vocabulary vocabulary, MergeTable merges, const std::string& where);
+
+  struct Scratch {  // one a thread; keeps its capacity from piece to piece
+    struct Symbol {
+      int32_t id, prev, next;  // neighbours, -1 at the ends
+      int32_t rank, merged;    // of the pair (this, next); rank -1 when there is none or the symbol is gone
+    };
+    std::vector<Symbol> symbols;
+    std::vector<uint64_t> queue;  // min-heap of rank << 32 | position
+  };
+  // Appends the ids of `piece` (valid UTF-8, under 2 GiB). Safe to call from several threads.
+  void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const;
+
+  std::optional<int32_t> find_token(std::string_view token) const;  // as written in tokenizer.json
+  std::string token(int32_t id) const;                              // vocabulary().has(id)
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+  const BpeOptions& options() const { return options_; }
+
+ private:
+  enum Verdict : uint8_t { kUnknown, kWhole, kSplit };  // does a token's own text encode to that token?
+  void add_symbols(std::string_view piece, std::vector<Scratch::Symbol>& symbols) const;
+  void add_fallback(std::string_view character, bool& unknown, std::vector<Scratch::Symbol>& symbols) const;
+  void merge(Scratch& scratch) const;
+  void rank_pair(Scratch& scratch, int32_t at) const;
+
+  BpeOptions options_;
+  Vocabulary vocabulary_;
+  MergeTable merges_;
+  std::array<int32_t, 256> byte_ids_{};  // byte-level: the byte's symbol; otherwise its fallback token; -1 when missing
+  int32_t unk_id_ = -1;
+  mutable std::vector<std::atomic<uint8_t>> verdicts_;  // by id; found out on first use, so that words skip the merges
+};
+
+}  // namespace braid::text

@@ -1,0 +1,12 @@
+// GPT-2's byte alphabet: byte-level vocabularies spell every byte as one printable character (space is U+0120).
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace braid::text {
+
+// Appends the bytes that `spelled` stands for; false (and `out` as it was) when a character is outside the alphabet.
+bool bytes_of_spelling(std::string_view spelled, std::string& out);
+void append_spelling(std::string_view bytes, std::string& out);
+
+}  // namespace braid::text

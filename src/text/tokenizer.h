@@ -1,0 +1,69 @@
+// Text to token ids and back, as a tokenizer.json in Hugging Face's format says: byte-level BPE (GPT-2, Llama 3, Qwen,
+// Tekken and with it Nemotron) and SentencePiece-like BPE with byte fallback (Llama 2). The ids are those of Hugging
+// Face's own library. A Tokenizer is immutable: several threads may use one.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/normalizer.h"
+#include "text/pretokenizer.h"
+#include "text/token_decoder.h"
+
+namespace braid::text {
+
+class Tokenizer {
+ public:
+  // A folder with a tokenizer.json, or that file itself. Error names the file and what is wrong in it.
+  static Tokenizer load(const std::filesystem::path& folder_or_file);
+  // The text of a tokenizer.json; `where` begins the messages.
+  static Tokenizer parse(std::string_view json, const std::string& where);
+
+  // `add_special`: with what the post-processor puts around a text, as a rule the BOS token. Added tokens in the text
+  // become their ids either way. Error when the text is no UTF-8 or longer than 1 GiB.
+  std::vector<int32_t> encode(std::string_view text, bool add_special) const;
+  // Always valid UTF-8. Ids that are no token are left out, and with `skip_special` special tokens.
+  std::string decode(std::span<const int32_t> ids, bool skip_special) const;
+
+  int32_t vocab_size() const;                                        // one above the largest id
+  std::optional<int32_t> token_to_id(std::string_view token) const;  // spelled as in tokenizer.json
+  std::optional<std::string> id_to_token(int32_t id) const;
+  bool is_special(int32_t id) const;
+
+ private:
+  friend class StreamDecoder;
+  friend class TokenizerReader;
+  Tokenizer() = default;
+  const AddedToken* added(int32_t id) const;
+
+  std::vector<AddedToken> added_;  // sorted by id
+  AddedTokenFinder raw_finder_, normalized_finder_;
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  Bpe bpe_;
+  std::vector<int32_t> before_, after_;  // what the post-processor adds
+  TokenDecoder decoder_;
+};
+
+// Text while it is generated: push() gives the characters that are certain by now, finish() the rest. All pieces
+// together are what Tokenizer::decode gives (a run of <0xNN> bytes that ends up broken excepted). The Tokenizer must
+// outlive it.
+class StreamDecoder {
+ public:
+  StreamDecoder(const Tokenizer& tokenizer, bool skip_special);
+  std::string push(int32_t id);
+  std::string finish();  // and begins anew
+
+ private:
+  const Tokenizer* tokenizer_;
+  TokenDecoder::Stream stream_;
+  bool skip_special_;
+};
+
+}  // namespace braid::text

@@ -1,0 +1,56 @@
+#include "text/tokenizer_config.h"
+
+#include "io/json.h"
+#include "sys/error.h"
+#include "sys/mapped_file.h"
+#include "text/utf8.h"
+
+namespace braid::text {
+namespace {
+
+constexpr size_t kTemplateBytesMax = size_t{4} << 20;  // released templates have under 20 KB
+
+// A token is its text, or an object that also says how it is matched.
+std::optional<std::string> token_of(const io::Json& config, std::string_view key) {
+  const std::optional<io::Json> token = config.get({key});
+  if (!token) return std::nullopt;
+  return token->is_object() ? token->need({"content"}).as_string() : token->as_string();
+}
+
+std::string read_template(const std::filesystem::path& path) {
+  const sys::MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (text.size() > kTemplateBytesMax)
+    fail(path.string(), {.what = "the chat template is too long", .expected = "at most 4 MiB"});
+  if (utf8_valid_prefix(text) != text.size()) fail(path.string(), {.what = "the chat template is not UTF-8"});
+  return std::string(text);
+}
+
+}  // namespace
+
+TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
+  TokenizerConfig out;
+  if (const auto path = folder / "tokenizer_config.json"; std::filesystem::exists(path)) {
+    const io::Json config = io::Json::read(path);
+    out.bos_token = token_of(config, "bos_token");
+    out.eos_token = token_of(config, "eos_token");
+    out.pad_token = token_of(config, "pad_token");
+    out.unk_token = token_of(config, "unk_token");
+    out.add_bos_token = config.bool_of({"add_bos_token"});
+    out.add_eos_token = config.bool_of({"add_eos_token"});
+    const std::optional<io::Json> chat = config.get({"chat_template"});
+    if (chat && chat->is_array()) {
+      for (const io::Json& entry : chat->items()) {
+        out.named_templates.push_back({entry.need({"name"}).as_string(), entry.need({"template"}).as_string()});
+        if (out.named_templates.back().name == "default") out.chat_template = out.named_templates.back().source;
+      }
+    } else if (chat) {
+      out.chat_template = chat->as_string();
+    }
+  }
+  if (const auto path = folder / "chat_template.jinja"; std::filesystem::exists(path))
+    out.chat_template = read_template(path);
+  return out;
+}
+
+}  // namespace braid::text

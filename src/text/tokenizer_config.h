@@ -1,0 +1,25 @@
+// What a model folder says about its tokenizer beside tokenizer.json: the names of the special tokens and the chat
+// template, which is a file of its own (chat_template.jinja) or a string in tokenizer_config.json.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace braid::text {
+
+struct NamedTemplate {
+  std::string name, source;
+};
+
+struct TokenizerConfig {
+  std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
+  std::optional<bool> add_bos_token, add_eos_token;  // as written; encode() follows tokenizer.json's post-processor
+  std::optional<std::string> chat_template;          // the only one, or that named "default"
+  std::vector<NamedTemplate> named_templates;        // all of a list of templates: "default", "tool_use", ...
+
+  // Files that are not there leave their fields empty. Error on one that cannot be read.
+  static TokenizerConfig load(const std::filesystem::path& folder);
+};
+
+}  // namespace braid::text

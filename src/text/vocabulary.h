@@ -1,0 +1,46 @@
+// Token strings and their ids, both ways. All strings lie in one arena; the way back is a flat hash table of (tag, id).
+// A token has a spelling (its bytes) and a script: `bytes` when a byte-level vocabulary's letters were turned into the
+// bytes they stand for, `text` otherwise. The two never meet: a model that works on bytes cannot produce a text token.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid::text {
+
+enum class Script : uint8_t { text, bytes };
+
+constexpr int32_t kTokenIdMax = (1 << 23) - 1;  // eight times the largest released vocabulary; bounds the tables
+
+class Vocabulary {
+ public:
+  // Error when the id is negative, above kTokenIdMax or taken, or the token is there already.
+  void add(std::string_view spelling, Script script, int64_t id, const std::string& where);
+
+  std::optional<int32_t> find(std::string_view spelling, Script script) const;
+  bool has(int32_t id) const { return id >= 0 && id < id_limit() && entries_[static_cast<size_t>(id)].used; }
+  std::string_view spelling(int32_t id) const;  // has(id)
+  Script script(int32_t id) const { return entries_[static_cast<size_t>(id)].script; }
+  int32_t id_limit() const { return static_cast<int32_t>(entries_.size()); }  // one above the largest id
+  int64_t size() const { return count_; }
+
+ private:
+  struct Entry {
+    uint32_t offset = 0, length = 0;
+    Script script = Script::text;
+    bool used = false;
+  };
+  struct Slot {
+    uint32_t tag = 0;
+    int32_t id = -1;
+  };
+  void grow();
+  std::string arena_;
+  std::vector<Entry> entries_;  // by id
+  std::vector<Slot> slots_;     // power of two, at most half full, linear probing
+  int64_t count_ = 0;
+};
+
+}  // namespace braid::text
