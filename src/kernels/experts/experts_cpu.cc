@@ -1,0 +1,281 @@
+// Experts on a CPU, in five steps: a counting sort of the (token, slot) pairs by expert, stable by token; their rows of
+// x gathered in that order; the up (and gate) products with the activation; the down products; the weighted sum of each
+// token's slots in slot order. A product is cut into tasks (expert, block of weight rows): every weight byte is read by
+// one task of one thread, as one stream, and meets all rows of its expert while it is in L2. Tasks are handed out one
+// by one, since an expert may have one row or all of them; which thread takes which changes nothing.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "kernels/experts/experts_rows.h"
+#include "math/panel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/experts/experts_cpu.cc"
+#include <hwy/foreach_target.h>
+// foreach_target must come first
+#include <hwy/contrib/math/math-inl.h>
+
+#include "math/vec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace braid {
+namespace HWY_NAMESPACE {
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::VFromD<FloatTag>;
+
+HWY_INLINE FloatVec activate(FloatTag d, FloatVec u, ExpertAct act) {
+  if (act == ExpertAct::silu) return hn::Div(u, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(u))));
+  const FloatVec positive = hn::Max(u, hn::Zero(d));
+  return hn::Mul(positive, positive);
+}
+
+// hidden = act(up), or act(gate) * up where there are gates.
+template <class Num>
+void activate_row(const float* up, const float* gate, ExpertAct act, int64_t n, Num* hidden) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < n; i += lanes) {
+    const int64_t m = HWY_MIN(lanes, n - i);
+    const FloatVec u = m == lanes ? load(d, up + i) : load_n(d, up + i, m);
+    FloatVec h;
+    if (gate) {
+      h = hn::Mul(activate(d, m == lanes ? load(d, gate + i) : load_n(d, gate + i, m), act), u);
+    } else {
+      h = activate(d, u, act);
+    }
+    m == lanes ? store(h, d, hidden + i) : store_n(h, d, hidden + i, m);
+  }
+}
+void activate_f32(const float* up, const float* gate, ExpertAct act, int64_t n, float* hidden) {
+  activate_row(up, gate, act, n, hidden);
+}
+void activate_bf16(const float* up, const float* gate, ExpertAct act, int64_t n, Bf16* hidden) {
+  activate_row(up, gate, act, n, hidden);
+}
+
+// y = sum_j weights[j] * results[at[j]], rows of `width`.
+template <class Num>
+void combine_row(const float* results, const int32_t* at, const float* weights, int64_t k, int64_t width, Num* y) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < width; i += lanes) {
+    const int64_t m = HWY_MIN(lanes, width - i);
+    FloatVec sum = hn::Zero(d);
+    for (int64_t j = 0; j < k; ++j) {
+      const float* row = results + at[j] * width + i;
+      sum = hn::MulAdd(hn::Set(d, weights[j]), m == lanes ? load(d, row) : load_n(d, row, m), sum);
+    }
+    m == lanes ? store(sum, d, y + i) : store_n(sum, d, y + i, m);
+  }
+}
+void combine_f32(const float* results, const int32_t* at, const float* weights, int64_t k, int64_t width, float* y) {
+  combine_row(results, at, weights, k, width, y);
+}
+void combine_bf16(const float* results, const int32_t* at, const float* weights, int64_t k, int64_t width, Bf16* y) {
+  combine_row(results, at, weights, k, width, y);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace braid
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace braid {
+namespace {
+
+HWY_EXPORT(activate_f32);
+HWY_EXPORT(activate_bf16);
+HWY_EXPORT(combine_f32);
+HWY_EXPORT(combine_bf16);
+
+// The up products of a task land in FP32 scratch before the activation, this many rows at a time.
+constexpr int64_t kRowsMax = 256;
+// Weight bytes of a task: long enough to be a stream, short enough to stay in L2 while the rows of x pass by.
+constexpr int64_t kTaskBytes = 256 << 10;
+constexpr int64_t kColsMultiple = 16;  // a cache line of FP32 results
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Weight rows of a task.
+int64_t block_rows(const Weight& w) {
+  const int64_t row_bytes = std::max<int64_t>(w.bytes() / std::max<int64_t>(w.rows, 1), 1);
+  return std::min(std::max(kTaskBytes / row_bytes / kColsMultiple, int64_t{1}) * kColsMultiple, w.rows);
+}
+
+int64_t block_rows_max(std::span<const Weight> list) {
+  int64_t most = 0;
+  for (const Weight& w : list) most = std::max(most, block_rows(w));
+  return most;
+}
+
+int64_t panel_bytes_max(const ExpertsFwd& op) {
+  int64_t most = 0;
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) most = std::max(most, panel_workspace(w));
+  }
+  return most;
+}
+
+// The workspace, cut up.
+struct Scratch {
+  int32_t* offsets;   // [E + 1] first sorted position of each expert
+  int32_t* order;     // [T K] slot at each sorted position
+  int32_t* at;        // [T K] sorted position of each slot
+  std::byte* x;       // [T K, R] rows of x, sorted
+  std::byte* hidden;  // [T K, F] in the dtype of x
+  float* results;     // [T K, R]
+  std::byte* own;     // one part per thread: panel workspace, up block, gate block
+  int64_t own_bytes, panel_bytes, block_floats;
+  int64_t bytes;  // of everything
+};
+
+Scratch cut(const ExpertsFwd& op, int threads, std::byte* base) {
+  const int64_t slots = op.experts.count(), width = op.x.dim(1), size = size_of(op.x.dtype);
+  Scratch s{};
+  int64_t used = 0;
+  const auto take = [&](int64_t bytes) {
+    std::byte* p = base ? base + used : nullptr;
+    used += aligned(bytes);
+    return p;
+  };
+  s.offsets = reinterpret_cast<int32_t*>(take((static_cast<int64_t>(op.up.size()) + 1) * 4));
+  s.order = reinterpret_cast<int32_t*>(take(slots * 4));
+  s.at = reinterpret_cast<int32_t*>(take(slots * 4));
+  s.x = take(slots * width * size);
+  s.hidden = take(slots * op.up[0].rows * size);
+  s.results = reinterpret_cast<float*>(take(slots * width * 4));
+  s.panel_bytes = aligned(panel_bytes_max(op));
+  s.block_floats = std::min(slots, kRowsMax) * std::max(block_rows_max(op.up), block_rows_max(op.gate));
+  s.own_bytes = s.panel_bytes + (op.gate.empty() ? 1 : 2) * aligned(s.block_floats * 4);
+  s.own = take(s.own_bytes * threads);
+  s.bytes = used;
+  return s;
+}
+
+void sort_by_expert(const ExpertsFwd& op, const Scratch& s) {
+  const auto count = static_cast<int64_t>(op.up.size());
+  const int64_t tokens = op.experts.dim(0), k = op.experts.dim(1);
+  std::fill_n(s.offsets, count + 1, 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t j = 0; j < k; ++j) {
+      const int32_t e = op.experts.as<int32_t>(t)[j];
+      CHECK(e >= 0 && e < count, "experts_fwd: token {} has expert {} of {}", t, e, count);
+      ++s.offsets[e + 1];
+    }
+  }
+  for (int64_t e = 0; e < count; ++e) s.offsets[e + 1] += s.offsets[e];
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t j = 0; j < k; ++j) {
+      // offsets[e] runs to the end of expert e, which is where e + 1 begins: it is shifted back below.
+      const int32_t at = s.offsets[op.experts.as<int32_t>(t)[j]]++;
+      s.order[at] = static_cast<int32_t>(t * k + j);
+      s.at[t * k + j] = at;
+    }
+  }
+  for (int64_t e = count; e > 0; --e) s.offsets[e] = s.offsets[e - 1];
+  s.offsets[0] = 0;
+}
+
+// body(thread, expert, first weight row, weight rows) for every block of every expert that somebody chose.
+template <class Body>
+void for_each_block(int threads, const Scratch& s, std::span<const Weight> list, const Body& body) {
+  std::atomic<int64_t> next{0};
+  sys::parallel(threads, [&](int thread, int) {
+    int64_t task = next.fetch_add(1, std::memory_order_relaxed), first = 0;
+    for (size_t e = 0; e < list.size(); ++e) {
+      if (s.offsets[e] == s.offsets[e + 1]) continue;
+      const int64_t rows = block_rows(list[e]), blocks = (list[e].rows + rows - 1) / rows;
+      for (; task < first + blocks; task = next.fetch_add(1, std::memory_order_relaxed)) {
+        const int64_t begin = (task - first) * rows;
+        body(thread, e, begin, std::min(rows, list[e].rows - begin));
+      }
+      first += blocks;
+    }
+  });
+}
+
+void gather(const ExpertsFwd& op, const Scratch& s, int threads) {
+  const int64_t k = op.experts.dim(1), size = size_of(op.x.dtype), bytes = op.x.dim(1) * size;
+  sys::parallel_for(threads, op.experts.count(), 64, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::memcpy(s.x + i * bytes, op.x.data + s.order[i] / k * op.x.stride(0) * size, static_cast<size_t>(bytes));
+  });
+}
+
+// Rows [first, first + n) of a matrix in the workspace, columns [col, col + cols).
+MutView part(std::byte* base, DType dtype, int64_t width, int64_t first, int64_t n, int64_t col, int64_t cols) {
+  MutView v(base + (first * width + col) * size_of(dtype), dtype, {n, cols});
+  v.strides[0] = width;
+  return v;
+}
+
+void up_block(const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin, int64_t rows) {
+  const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
+  std::byte* own = s.own + thread * s.own_bytes;
+  const std::span<std::byte> panel(own, static_cast<size_t>(s.panel_bytes));
+  auto* up = reinterpret_cast<float*>(own + s.panel_bytes);
+  float* gate = op.gate.empty() ? nullptr : up + aligned(s.block_floats * 4) / 4;
+  for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += kRowsMax) {
+    const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
+    const View x = part(s.x, op.x.dtype, width, i, n, 0, width);
+    panel_product(x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), panel);
+    if (gate) panel_product(x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), panel);
+    const MutView hidden = part(s.hidden, op.x.dtype, hidden_width, i, n, begin, rows);
+    for (int64_t r = 0; r < n; ++r) {
+      const float* gates = gate ? gate + r * rows : nullptr;
+      if (op.x.dtype == DType::bf16) {
+        HWY_DYNAMIC_DISPATCH(activate_bf16)(up + r * rows, gates, op.act, rows, hidden.as<Bf16>(r));
+      } else {
+        HWY_DYNAMIC_DISPATCH(activate_f32)(up + r * rows, gates, op.act, rows, hidden.as<float>(r));
+      }
+    }
+  }
+}
+
+void down_block(const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin, int64_t rows) {
+  const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
+  const int64_t first = s.offsets[e], n = s.offsets[e + 1] - first;
+  const std::span<std::byte> panel(s.own + thread * s.own_bytes, static_cast<size_t>(s.panel_bytes));
+  panel_product(part(s.hidden, op.x.dtype, hidden_width, first, n, 0, hidden_width), op.down[e].rows_of(begin, rows),
+                part(reinterpret_cast<std::byte*>(s.results), DType::f32, width, first, n, begin, rows), panel);
+}
+
+void combine(const ExpertsFwd& op, const Scratch& s, int threads) {
+  const int64_t k = op.experts.dim(1), width = op.x.dim(1);
+  sys::parallel_for(threads, op.x.dim(0), 4, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const float* weights = op.weights.as<float>(t);
+      if (op.y.dtype == DType::bf16) {
+        HWY_DYNAMIC_DISPATCH(combine_bf16)(s.results, s.at + t * k, weights, k, width, op.y.as<Bf16>(t));
+      } else {
+        HWY_DYNAMIC_DISPATCH(combine_f32)(s.results, s.at + t * k, weights, k, width, op.y.as<float>(t));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+int64_t experts_fwd_workspace(const ExpertsFwd& op, int threads) { return cut(op, threads, nullptr).bytes; }
+
+void experts_fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+  // The field check has seen the shape of the first expert only.
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list)
+      CHECK(w.rows == list[0].rows && w.cols == list[0].cols, "experts_fwd: [{}, {}] among [{}, {}]", w.rows, w.cols,
+            list[0].rows, list[0].cols);
+  }
+  const Scratch s = cut(op, ctx.threads, workspace.data());
+  sort_by_expert(op, s);
+  gather(op, s, ctx.threads);
+  for_each_block(ctx.threads, s, op.up,
+                 [&](int thread, size_t e, int64_t begin, int64_t rows) { up_block(op, s, thread, e, begin, rows); });
+  for_each_block(ctx.threads, s, op.down,
+                 [&](int thread, size_t e, int64_t begin, int64_t rows) { down_block(op, s, thread, e, begin, rows); });
+  combine(op, s, ctx.threads);
+}
+
+}  // namespace braid
+#endif

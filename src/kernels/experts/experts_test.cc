@@ -1,0 +1,208 @@
+// Tolerances, as a part of the root mean square of the result: FP32 2e-5; the BF16 class rounds the hidden activations
+// and BF16 results are rounded themselves, values of five times the root mean square among them: 0.05.
+#include "kernels/experts/experts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "core/op_sweep.h"
+#include "math/blocks.h"
+
+namespace braid {
+namespace {
+
+// E weights of [rows, cols] in one format, with the bytes behind them.
+struct Pile {
+  std::vector<TestTensor> values;
+  std::vector<std::vector<uint8_t>> codes;
+  std::vector<std::vector<F8E4M3>> bytes;
+  std::vector<Weight> weights;
+  Pile(Format format, int64_t count, int64_t rows, int64_t cols, uint64_t seed) {
+    const double scale = 1 / std::sqrt(static_cast<double>(cols));
+    for (int64_t e = 0; e < count; ++e) {
+      const auto own = seed * 1000 + static_cast<uint64_t>(e);
+      const DType dtype = format == Format::bf16 ? DType::bf16 : DType::f32;
+      values.emplace_back(dtype, Shape{rows, cols}, own, scale);
+      weights.push_back(dense_weight(values.back().view()));
+      if (format == Format::nvfp4 || format == Format::f8_e4m3) quantise(format, weights.back());
+    }
+  }
+  void quantise(Format format, Weight& w) {
+    const std::span<const float> all(w.codes.as<float>(), static_cast<size_t>(w.rows * w.cols));
+    float amax = 0;
+    for (const float v : all) amax = std::max(amax, std::fabs(v));
+    const bool fp4 = format == Format::nvfp4;
+    auto& packed = codes.emplace_back(all.size() / 2);
+    auto& eights = bytes.emplace_back(fp4 ? all.size() / 16 : all.size());
+    const float global = fp4 ? nvfp4_global(amax) : fp8_global(amax);
+    for (int64_t r = 0; r < w.rows; ++r) {
+      const auto row = all.subspan(static_cast<size_t>(r * w.cols), static_cast<size_t>(w.cols));
+      if (fp4) {
+        encode_nvfp4_row(row, global, &packed[static_cast<size_t>(r * w.cols / 2)],
+                         &eights[static_cast<size_t>(r * w.cols / 16)]);
+      } else {
+        encode_fp8_row(row, global, &eights[static_cast<size_t>(r * w.cols)]);
+      }
+    }
+    const int64_t rows = w.rows, cols = w.cols;
+    w = fp4 ? Weight{.rows = rows,
+                     .cols = cols,
+                     .spec = {format, 16},
+                     .codes = view_of(packed.data(), {rows, cols / 2}),
+                     .scales = view_of(eights.data(), {rows, cols / 16}),
+                     .global = global}
+            : Weight{.rows = rows,
+                     .cols = cols,
+                     .spec = {format, 0},
+                     .codes = view_of(eights.data(), {rows, cols}),
+                     .global = global};
+  }
+};
+
+// K different experts for each token, from a fixed walk; `bias` of the walk makes some experts popular.
+std::vector<int32_t> choices(int64_t tokens, int64_t k, int64_t count) {
+  std::vector<int32_t> all(static_cast<size_t>(count)), out;
+  std::iota(all.begin(), all.end(), 0);
+  uint32_t state = 12345;
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (size_t j = 0; j < static_cast<size_t>(k); ++j) {
+      state = state * 1664525u + 1013904223u;
+      std::swap(all[j], all[j + (state >> 16) % (all.size() - j)]);
+      out.push_back(all[j]);
+    }
+  }
+  return out;
+}
+
+struct Problem {
+  TestTensor x, weights, y;
+  std::vector<int32_t> experts;
+  Pile up, gate, down;
+  ExpertsFwd op;
+  Problem(int64_t tokens, int64_t k, int64_t count, int64_t hidden, int64_t width, DType x_type, DType y_type,
+          Format format, bool gated = false, ExpertAct act = ExpertAct::relu2)
+      : x(x_type, {tokens, width}, 1),
+        weights(DType::f32, {tokens, k}, 2, 0.2, 0.5),
+        y(y_type, {tokens, width}, 3),
+        experts(choices(tokens, k, count)),
+        up(format, count, hidden, width, 4),
+        gate(format, gated ? count : 0, hidden, width, 5),
+        down(format, count, width, hidden, 6) {
+    op = {.x = x.view(),
+          .experts = view_of(experts.data(), {tokens, k}),
+          .weights = weights.view(),
+          .up = up.weights,
+          .gate = gate.weights,
+          .down = down.weights,
+          .y = y.mut(),
+          .act = act};
+  }
+};
+
+TEST(Experts, EveryRowAgreesWithTheReference) {
+  struct Case {
+    int64_t tokens, k, count, hidden, width;
+  };
+  // Fewer tokens than experts and the other way round, K = E, one token, widths that fill no vector; then more rows
+  // than are computed at a time, and experts of several tasks.
+  for (const Case& c : {Case{1, 6, 16, 58, 64}, Case{7, 2, 16, 58, 32}, Case{40, 3, 4, 58, 32}, Case{3, 4, 4, 17, 5},
+                        Case{1, 1, 1, 1, 1}, Case{300, 2, 2, 33, 24}, Case{5, 2, 3, 700, 200}}) {
+    for (const DType x_type : {DType::f32, DType::bf16}) {
+      for (const DType y_type : {DType::f32, DType::bf16}) {
+        const Format format = x_type == DType::f32 ? Format::f32 : Format::bf16;
+        sweep(Problem(c.tokens, c.k, c.count, c.hidden, c.width, x_type, y_type, format).op,
+              y_type == DType::f32 ? 2e-5 : 0.05, 0.05);
+      }
+    }
+  }
+}
+
+TEST(Experts, GatesAndActivations) {
+  for (const ExpertAct act : {ExpertAct::relu2, ExpertAct::silu}) {
+    for (const bool gated : {false, true}) {
+      sweep(Problem(9, 2, 5, 58, 32, DType::f32, DType::f32, Format::f32, gated, act).op, 2e-5);
+      sweep(Problem(9, 2, 5, 58, 32, DType::bf16, DType::f32, Format::bf16, gated, act).op, 2e-5, 0.05);
+    }
+  }
+}
+
+TEST(Experts, QuantisedWeightsAreMultipliedInPlace) {
+  for (const Format format : {Format::nvfp4, Format::f8_e4m3}) {
+    sweep(Problem(5, 3, 6, 48, 32, DType::f32, DType::f32, format, true).op, 2e-5);
+    sweep(Problem(5, 3, 6, 48, 32, DType::bf16, DType::f32, format).op, 2e-5, 0.05);
+  }
+}
+
+TEST(Experts, PublishedWidths) {
+  // 3 Nano: 1856 is no multiple of 128; only 40 of the 2688 channels, so that the reference stays quick.
+  sweep(Problem(3, 2, 3, 1856, 40, DType::bf16, DType::bf16, Format::bf16).op, 2e-5, 0.05);
+}
+
+TEST(Experts, OneExpertMayTakeEverything) {
+  Problem p(50, 2, 8, 58, 32, DType::f32, DType::f32, Format::f32);
+  std::fill(p.experts.begin(), p.experts.end(), 5);
+  sweep(p.op, 2e-5);
+  p.experts[17] = 0;
+  sweep(p.op, 2e-5);
+}
+
+// The row contract: alone, in company, in any order, on any number of threads.
+TEST(Experts, ATokenNeverSeesItsBatchMates) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Problem p(300, 3, 6, 700, 200, type, DType::f32, type == DType::f32 ? Format::f32 : Format::bf16);
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 2};
+    run(ctx, p.op);
+    for (const int64_t n : {1, 2, 5, 70}) {
+      for (const int64_t first : {0, 11, 229}) {
+        TestTensor y(DType::f32, {n, 200}, 9);
+        ExpertsFwd some = p.op;
+        some.x = p.op.x.slice(0, first, n);
+        some.experts = p.op.experts.slice(0, first, n);
+        some.weights = p.op.weights.slice(0, first, n);
+        some.y = y.mut();
+        ctx.threads = static_cast<int>(1 + n % 3);
+        run(ctx, some);
+        EXPECT_EQ(std::memcmp(y.view().data, p.y.view().as<float>(first), y.bytes.size()), 0)
+            << name_of(type) << ": tokens " << first << "+" << n;
+      }
+    }
+  }
+}
+
+TEST(Experts, SlotsAreWeighedInTheirOrder) {
+  // One hidden unit each: expert e computes (u_e x)^2 d_e.
+  const std::vector<float> x{3}, weights{0.5f, 0.25f};
+  const std::vector<int32_t> experts{1, 0};
+  const std::vector<float> up{1, -1, 2}, down{10, 20, 1};
+  std::vector<Weight> ups, downs;
+  for (const float& u : up) ups.push_back(dense_weight(view_of(&u, {1, 1})));
+  for (const float& d : down) downs.push_back(dense_weight(view_of(&d, {1, 1})));
+  std::vector<float> y{NAN};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, ExpertsFwd{.x = view_of(x.data(), {1, 1}),
+                      .experts = view_of(experts.data(), {1, 2}),
+                      .weights = view_of(weights.data(), {1, 2}),
+                      .up = ups,
+                      .down = downs,
+                      .y = mut_view_of(y.data(), {1, 1})});
+  EXPECT_EQ(y[0], 0.25f * 9 * 10);  // expert 1 sees -3: relu2 gives 0
+}
+
+TEST(ExpertsDeathTest, AnIndexThatIsNoExpertIsABug) {
+  for (const int32_t bad : {-1, 6, 1 << 30}) {
+    for (const char* row : {"grouped_f32", "ref"}) {
+      Problem p(2, 2, 6, 8, 8, DType::f32, DType::f32, Format::f32);
+      p.experts[3] = bad;
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      ctx.forced_rows = {{"experts_fwd", row}};
+      EXPECT_DEATH(run(ctx, p.op), "token 1 has expert -?[0-9]+ of 6");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,99 @@
+// The router in FP32, one token at a time. Plain loops: with 128 to 512 experts the scores take some microseconds a
+// token beside the milliseconds of its experts. The K best are kept sorted while the experts stream by, so that only
+// the few that enter the list cost more than one comparison.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/router/router_rows.h"
+
+namespace braid {
+namespace {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+// For ranking: NaN is as bad as a dropped group, so that every logit ranks somewhere.
+float rank_of(float score) { return std::isnan(score) ? kLowest : score; }
+
+void scores_of(const float* logits, int64_t experts, RouterKind kind, float* scores) {
+  if (kind == RouterKind::sigmoid) {
+    for (int64_t e = 0; e < experts; ++e) scores[e] = 1.0f / (1.0f + std::exp(-logits[e]));
+    return;
+  }
+  const float top = *std::max_element(logits, logits + experts);
+  float sum = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    scores[e] = std::exp(logits[e] - top);
+    sum += scores[e];
+  }
+  for (int64_t e = 0; e < experts; ++e) scores[e] /= sum;
+}
+
+float two_best(const float* selection, int64_t n) {
+  float first = kLowest, second = kLowest;
+  for (int64_t i = 0; i < n; ++i) {
+    const float s = selection[i];
+    if (s > first) {
+      second = first;
+      first = s;
+    } else if (s > second) {
+      second = s;
+    }
+  }
+  return first + second;
+}
+
+// The k largest of [0, n) in descending order, equal ones in their own order.
+void top(const float* values, int64_t n, int64_t k, int32_t* best) {
+  int64_t held = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (held == k && !(values[i] > values[best[k - 1]])) continue;
+    int64_t at = held < k ? held++ : k - 1;
+    for (; at > 0 && values[i] > values[best[at - 1]]; --at) best[at] = best[at - 1];
+    best[at] = static_cast<int32_t>(i);
+  }
+}
+
+// Scratch of one thread: scores [E], selection [E], group scores [n_group], group order [n_group] (as I32).
+void route(const RouterFwd& op, int64_t t, float* scratch) {
+  const int64_t experts = op.logits.dim(1), k = op.experts.dim(1);
+  float* scores = scratch;
+  float* selection = scores + experts;
+  scores_of(op.logits.as<float>(t), experts, op.kind, scores);
+  const float* bias = op.bias ? op.bias.as<float>() : nullptr;
+  for (int64_t e = 0; e < experts; ++e) selection[e] = rank_of(bias ? scores[e] + bias[e] : scores[e]);
+  if (op.n_group > 1) {
+    float* groups = selection + experts;
+    auto* order = reinterpret_cast<int32_t*>(groups + op.n_group);
+    const int64_t size = experts / op.n_group;
+    for (int64_t g = 0; g < op.n_group; ++g) groups[g] = rank_of(two_best(selection + g * size, size));
+    top(groups, op.n_group, op.n_group, order);
+    for (int64_t i = op.topk_group; i < op.n_group; ++i) std::fill_n(selection + order[i] * size, size, kLowest);
+  }
+  int32_t* chosen = op.experts.as<int32_t>(t);
+  float* weights = op.weights.as<float>(t);
+  top(selection, experts, k, chosen);
+  float sum = 0;
+  for (int64_t j = 0; j < k; ++j) sum += scores[chosen[j]];
+  const float divisor = op.normalise ? sum + 1e-20f : 1.0f;
+  for (int64_t j = 0; j < k; ++j) weights[j] = scores[chosen[j]] / divisor * op.scale;
+}
+
+int64_t scratch_floats(const RouterFwd& op) { return 2 * (op.logits.dim(1) + op.n_group); }
+
+}  // namespace
+
+int64_t router_fwd_cpu_workspace(const RouterFwd& op, int threads) {
+  return scratch_floats(op) * threads * static_cast<int64_t>(sizeof(float));
+}
+
+void router_fwd_cpu(Ctx& ctx, const RouterFwd& op, std::span<std::byte> workspace) {
+  const int64_t tokens = op.logits.dim(0);
+  auto* scratch = reinterpret_cast<float*>(workspace.data());
+  sys::parallel(static_cast<int>(std::clamp<int64_t>(tokens / 16, 1, ctx.threads)), [&](int thread, int team) {
+    for (int64_t t = tokens * thread / team; t < tokens * (thread + 1) / team; ++t)
+      route(op, t, scratch + thread * scratch_floats(op));
+  });
+}
+
+}  // namespace braid

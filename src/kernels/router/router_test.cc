@@ -1,0 +1,128 @@
+// Choices must be the reference's exactly (random scores lie further apart than FP32 rounds); weights to 2e-5 of their
+// root mean square: a softmax over 512 experts adds up 512 roundings.
+#include "kernels/router/router.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/op_sweep.h"
+
+namespace braid {
+namespace {
+
+struct Case {
+  int64_t tokens, experts, k, n_group, topk_group;
+};
+constexpr Case kCases[] = {{1, 16, 6, 1, 1}, {150, 16, 6, 4, 2}, {40, 128, 6, 1, 1}, {33, 512, 22, 1, 1},
+                           {17, 8, 8, 1, 1}, {20, 256, 8, 8, 4}, {5, 3, 1, 1, 1}};
+
+TEST(Router, EveryRowAgreesWithTheReference) {
+  for (const Case& c : kCases) {
+    for (const RouterKind kind : {RouterKind::sigmoid, RouterKind::softmax}) {
+      for (const bool normalise : {true, false}) {
+        TestTensor logits(DType::f32, {c.tokens, c.experts}, 1, 2), bias(DType::f32, {c.experts}, 2, 0.3),
+            experts(DType::i32, {c.tokens, c.k}, 3, 0), weights(DType::f32, {c.tokens, c.k}, 4);
+        RouterFwd op{.logits = logits.view(),
+                     .bias = bias.view(),
+                     .experts = experts.mut(),
+                     .weights = weights.mut(),
+                     .kind = kind,
+                     .n_group = c.n_group,
+                     .topk_group = c.topk_group,
+                     .normalise = normalise,
+                     .scale = 2.5f};
+        sweep(op, 2e-5);
+        op.bias = {};
+        sweep(op, 2e-5);
+      }
+    }
+  }
+}
+
+// Values a person can check. Every row of the table, by name.
+struct Routed {
+  std::vector<int32_t> experts;
+  std::vector<float> weights;
+};
+Routed route(const char* row, const std::vector<float>& logits, const std::vector<float>& bias, int64_t k,
+             RouterFwd options = {}) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  ctx.forced_rows = {{"router_fwd", row}};
+  const auto count = static_cast<int64_t>(logits.size());
+  Routed out{std::vector<int32_t>(static_cast<size_t>(k), -1), std::vector<float>(static_cast<size_t>(k), NAN)};
+  options.logits = view_of(logits.data(), {1, count});
+  if (!bias.empty()) options.bias = view_of(bias.data(), {count});
+  options.experts = mut_view_of(out.experts.data(), {1, k});
+  options.weights = mut_view_of(out.weights.data(), {1, k});
+  run(ctx, options);
+  return out;
+}
+constexpr const char* kRows[] = {"cpu", "ref"};
+
+TEST(Router, BiasSelectsButIsNotWeighed) {
+  for (const char* row : kRows) {
+    // s = {0.5, 0.731, 0.881}; the bias lifts expert 0 to the first place.
+    const Routed r = route(row, {0, 1, 2}, {1, 0, 0}, 2);
+    EXPECT_EQ(r.experts, (std::vector<int32_t>{0, 2})) << row;
+    EXPECT_NEAR(r.weights[0], 0.5 / (0.5 + 0.880797), 1e-6) << row;
+    EXPECT_NEAR(r.weights[1], 0.880797 / (0.5 + 0.880797), 1e-6) << row;
+    const Routed raw = route(row, {0, 1, 2}, {1, 0, 0}, 2, {.normalise = false, .scale = 3});
+    EXPECT_NEAR(raw.weights[0], 1.5, 1e-6) << row;
+  }
+}
+
+TEST(Router, BiasStaysFp32) {
+  // 1.0005 and 1 are one number in BF16, and the lower index would win.
+  for (const char* row : kRows) EXPECT_EQ(route(row, {0, 0}, {1, 1.0005f}, 1).experts[0], 1) << row;
+}
+
+TEST(Router, EqualScoresGoToTheLowestIndex) {
+  for (const char* row : kRows) {
+    EXPECT_EQ(route(row, {0, 1, 0, 1, 1, 0}, {}, 4).experts, (std::vector<int32_t>{1, 3, 4, 0})) << row;
+    // Two groups that score the same: the first is kept.
+    EXPECT_EQ(route(row, {1, 0, 0, 1}, {}, 2, {.n_group = 2}).experts, (std::vector<int32_t>{0, 1})) << row;
+  }
+}
+
+TEST(Router, GroupsScoreByTheirTwoBestAndTheRestAreNeverChosen) {
+  for (const char* row : kRows) {
+    // The best expert (5) stands in a group with a poor second; biases make every score of the kept group negative,
+    // so a dropped expert at 0 instead of -inf would be chosen.
+    const std::vector<float> logits{0, 0, 0, -9, -9, 1}, bias(6, -2.0f);
+    const Routed r = route(row, logits, bias, 3, {.n_group = 2});
+    EXPECT_EQ(r.experts, (std::vector<int32_t>{0, 1, 2})) << row;
+  }
+}
+
+TEST(Router, SoftmaxIsOverAllExperts) {
+  for (const char* row : kRows) {
+    const RouterFwd softmax{.kind = RouterKind::softmax, .normalise = false};
+    const Routed r = route(row, {0, 0, 0, std::log(3.0f)}, {}, 2, softmax);
+    EXPECT_EQ(r.experts, (std::vector<int32_t>{3, 0})) << row;
+    EXPECT_NEAR(r.weights[0], 0.5, 1e-6) << row;
+    EXPECT_NEAR(r.weights[1], 1.0 / 6, 1e-6) << row;
+    EXPECT_NEAR(route(row, {88, 89, 1000}, {}, 1, softmax).weights[0], 1, 1e-6) << row;
+  }
+}
+
+TEST(Router, AnyLogitsGiveIndicesThatExist) {
+  for (const char* row : kRows) {
+    for (const float v : {NAN, INFINITY, -INFINITY, 0.0f}) {
+      const std::vector<float> logits{v, 1, v, v, v, -1, v, v};
+      for (const RouterKind kind : {RouterKind::sigmoid, RouterKind::softmax}) {
+        const auto experts = route(row, logits, {}, 6, {.kind = kind, .n_group = 4, .topk_group = 2}).experts;
+        EXPECT_EQ(std::set<int32_t>(experts.begin(), experts.end()).size(), 6u) << row;
+        for (const int32_t e : experts) EXPECT_TRUE(e >= 0 && e < 8) << row << " chose " << e;
+      }
+    }
+  }
+}
+
+TEST(RouterDeathTest, WrongGroupsAreABug) {
+  EXPECT_DEATH(route("cpu", {0, 1, 2, 3, 4}, {}, 1, {.n_group = 2}), "5 in 2 groups");
+  EXPECT_DEATH(route("ref", {0, 1}, {}, 3), "K = 3 of E = 2");
+}
+
+}  // namespace
+}  // namespace braid
