@@ -1,0 +1,33 @@
+#include "kernels/act/act.h"
+
+#include "core/ref.h"
+#include "kernels/act/act_ref.h"
+#include "kernels/act/act_rows.h"
+
+namespace braid {
+namespace {
+
+void fwd_ref(Ctx&, const ActFwd& op, std::span<std::byte>) {
+  const std::vector<double> x = to_doubles(op.x), gate = to_doubles(op.gate);
+  std::vector<double> y(x.size());
+  for (size_t i = 0; i < y.size(); ++i) y[i] = gate.empty() ? act_ref(op.kind, x[i]) : act_ref(op.kind, gate[i]) * x[i];
+  store(op.y, y);
+}
+
+const char* hwy_supports(const ActFwd& op) {
+  const bool plain = op.x.rows_contiguous() && op.y.rows_contiguous() && (!op.gate || op.gate.rows_contiguous());
+  if (op.gate && op.gate.dtype != op.x.dtype) return "x and gate differ in dtype";
+  return plain ? nullptr : "strided rows";
+}
+
+}  // namespace
+
+std::span<const Row<ActFwd>> ActFwd::rows() {
+  static constexpr Row<ActFwd> kRows[] = {
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .run = &act_fwd_hwy},
+      {.name = "ref", .numerics = "f64", .run = &fwd_ref},
+  };
+  return kRows;
+}
+
+}  // namespace braid

@@ -1,0 +1,54 @@
+// Tolerances: a few FP32 operations and one exp against FP64, 2e-6 of the root mean square; BF16 outputs 1/64.
+#include "kernels/act/act.h"
+
+#include "core/op_sweep.h"
+
+namespace braid {
+namespace {
+
+struct Case {
+  int64_t tokens, width;
+  DType x, y;
+  bool gate;
+};
+constexpr Case kCases[] = {{1, 1856, DType::f32, DType::f32, false},
+                           {5, 58, DType::f32, DType::f32, true},
+                           {3, 96, DType::f32, DType::bf16, true},
+                           {6, 17, DType::bf16, DType::bf16, false},
+                           {2, 1, DType::bf16, DType::f32, true}};
+
+TEST(Act, EveryRowAgreesWithTheReference) {
+  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+    for (const Case& c : kCases) {
+      TestTensor x(c.x, {c.tokens, c.width}, 1, 3), gate(c.x, {c.tokens, c.width}, 2, 3),
+          y(c.y, {c.tokens, c.width}, 3);
+      sweep(ActFwd{.x = x.view(), .gate = c.gate ? gate.view() : View(), .y = y.mut(), .kind = kind},
+            c.y == DType::bf16 ? 4e-2 : 2e-6);
+    }
+  }
+}
+
+// Far out nothing overflows into NaN: act(-100) is 0, act(100) is 100, relu2(100) is 10000.
+TEST(Act, TailsAreFlatOrStraight) {
+  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+    const std::vector<float> x = {-1e4f, -100, 0, 100, 1e4f};
+    std::vector<float> y(5);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, ActFwd{.x = view_of(x.data(), {1, 5}), .y = mut_view_of(y.data(), {1, 5}), .kind = kind});
+    for (size_t i = 0; i < 5; ++i) {
+      const float positive = std::max(x[i], 0.0f);
+      EXPECT_NEAR(y[i], kind == Act::relu2 ? positive * positive : positive, 1e-30f) << i;
+    }
+  }
+}
+
+TEST(Act, GateAndUpMayBeHalvesOfOneProjection) {
+  TestTensor fused(DType::f32, {3, 100}, 1), y(DType::f32, {3, 50}, 2);
+  sweep(
+      ActFwd{.x = fused.view().slice(1, 50, 50), .gate = fused.view().slice(1, 0, 50), .y = y.mut(), .kind = Act::silu},
+      2e-6);
+}
+
+}  // namespace
+}  // namespace braid

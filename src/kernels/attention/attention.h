@@ -1,0 +1,49 @@
+// Causal grouped-query attention over a paged cache (nemotron.md 3.4), for prefill and for decode with one code path:
+//   s_j = scale * q . k_j,   y = sum_j softmax(s)_j v_j,   j = 0 .. pos0 + t for token t of its sequence
+// Query head h reads KV head h / (H / G). Token j of a sequence lies in page page_table[slot, j / page], row j % page.
+// The page table holds positions only up to the end of its sequence: what lies beyond is never read.
+// Scores, softmax and sums in FP32; BF16 pages and queries are widened exactly. Row contract: keys are taken on a grid
+// that starts at position 0, so a token's result has the same bits in prefill, in chunks of any size and in a step.
+// Inference only: backward comes with training.
+#pragma once
+#include "core/op.h"
+#include "core/seq_map.h"
+
+namespace braid {
+
+// Writes the new tokens' keys and values at positions pos0, pos0 + 1, ... of their sequences.
+struct KvStore {
+  View k{}, v{};                 // [T, G, P] F32 or BF16
+  MutView k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16, in and out
+  View page_table{};             // [S, max_pages] I32, a row per Seq.slot
+  const SeqMap* seqs = nullptr;
+  static constexpr const char* name = "kv_store";
+  static constexpr auto fields() {
+    return std::tuple{in("k", &KvStore::k, "T G P"), in("v", &KvStore::v, "T G P"),
+                      inout("k_pages", &KvStore::k_pages, "pages page G P"),
+                      inout("v_pages", &KvStore::v_pages, "pages page G P"),
+                      in("page_table", &KvStore::page_table, "S max_pages")};
+  }
+  double flops() const { return 0; }
+  static std::span<const Row<KvStore>> rows();
+};
+
+// The pages already hold the new tokens.
+struct AttentionFwd {
+  View q{};                   // [T, H, P] F32 or BF16
+  View k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16
+  View page_table{};          // [S, max_pages] I32, a row per Seq.slot
+  MutView y{};                // [T, H, P] F32 or BF16
+  const SeqMap* seqs = nullptr;
+  float scale = 1;  // P^-0.5 in every family so far
+  static constexpr const char* name = "attention_fwd";
+  static constexpr auto fields() {
+    return std::tuple{in("q", &AttentionFwd::q, "T H P"), in("k_pages", &AttentionFwd::k_pages, "pages page G P"),
+                      in("v_pages", &AttentionFwd::v_pages, "pages page G P"),
+                      in("page_table", &AttentionFwd::page_table, "S max_pages"), out("y", &AttentionFwd::y, "T H P")};
+  }
+  double flops() const;
+  static std::span<const Row<AttentionFwd>> rows();
+};
+
+}  // namespace braid

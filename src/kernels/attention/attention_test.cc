@@ -1,0 +1,221 @@
+// Tolerance: FP32 scores, exponentials and sums over at most 1,200 keys against FP64, 2e-5 of the root mean square;
+// BF16 outputs 1/64. Bit-for-bit claims are memcmp.
+#include "kernels/attention/attention.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "core/op_sweep.h"
+
+namespace braid {
+namespace {
+
+struct Shapes {
+  int64_t heads, groups, width, page;
+  DType pages, io;
+};
+
+// Sequences of a batch with their pages handed out in shuffled order and every unused row of every page NaN.
+class Batch {
+ public:
+  Batch(const Shapes& shapes, const SeqMap& map, uint64_t seed = 1)
+      : shapes_(shapes),
+        seqs_(map),
+        tokens_(map.tokens()),
+        pages_(count_pages(map, shapes.page)),
+        q_(shapes.io, {tokens_, shapes.heads, shapes.width}, seed),
+        y_(shapes.io, {tokens_, shapes.heads, shapes.width}, 9),
+        k_pages_(shapes.pages, {pages_, shapes.page, shapes.groups, shapes.width}, 3),
+        v_pages_(shapes.pages, {pages_, shapes.page, shapes.groups, shapes.width}, 4) {
+    fill(k_pages_.mut(), NAN);
+    fill(v_pages_.mut(), NAN);
+    std::vector<int32_t> order(static_cast<size_t>(pages_));
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(7));
+    int64_t slots = 1, next = 0;
+    for (const Seq& seq : map.seqs) {
+      slots = std::max(slots, seq.slot + 1);
+      table_cols_ = std::max(table_cols_, (seq.pos0 + seq.len + shapes.page - 1) / shapes.page);
+    }
+    table_.assign(static_cast<size_t>(slots * table_cols_), -1);
+    for (const Seq& seq : map.seqs) {
+      for (int64_t i = 0; i * shapes.page < seq.pos0 + seq.len; ++i) {
+        table_[static_cast<size_t>(seq.slot * table_cols_ + i)] = order[static_cast<size_t>(next++)];
+      }
+      for (int64_t pos = 0; pos < seq.pos0 + seq.len; ++pos) write_key(seq, pos);
+    }
+  }
+
+  AttentionFwd op() {
+    return {.q = q_.view(),
+            .k_pages = k_pages_.view(),
+            .v_pages = v_pages_.view(),
+            .page_table = table(),
+            .y = y_.mut(),
+            .seqs = &seqs_,
+            .scale = 1 / std::sqrt(static_cast<float>(shapes_.width))};
+  }
+  View table() const {
+    return view_of(table_.data(), {static_cast<int64_t>(table_.size()) / table_cols_, table_cols_});
+  }
+  TestTensor& q() { return q_; }
+  // The output rows of `seq`, run with `map` in place of the batch's own.
+  std::vector<std::byte> run_with(const SeqMap& map, int threads) {
+    AttentionFwd call = op();
+    call.seqs = &map;
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = threads};
+    run(ctx, call);
+    return y_.bytes;
+  }
+
+ private:
+  static int64_t count_pages(const SeqMap& map, int64_t page) {
+    int64_t n = 2;  // two that nobody owns
+    for (const Seq& seq : map.seqs) n += (seq.pos0 + seq.len + page - 1) / page;
+    return n;
+  }
+  // Keys and values depend on the slot and the position alone, wherever their page lies.
+  void write_key(const Seq& seq, int64_t pos) {
+    const int64_t width = shapes_.groups * shapes_.width;
+    const int32_t page = table_[static_cast<size_t>(seq.slot * table_cols_ + pos / shapes_.page)];
+    const int64_t row = page * shapes_.page + pos % shapes_.page;
+    TestTensor k(DType::f32, {width}, static_cast<uint64_t>(1000 + 5000 * seq.slot + pos)),
+        v(DType::f32, {width}, static_cast<uint64_t>(900000 + 5000 * seq.slot + pos));
+    for (int64_t i = 0; i < width; ++i) {
+      set_element(k_pages_.mut(), row * width + i, element(k.view(), i));
+      set_element(v_pages_.mut(), row * width + i, element(v.view(), i));
+    }
+  }
+
+  Shapes shapes_;
+  SeqMap seqs_;
+  int64_t tokens_, pages_, table_cols_ = 1;
+  TestTensor q_, y_, k_pages_, v_pages_;
+  std::vector<int32_t> table_;
+};
+
+constexpr Shapes kShapes[] = {{2, 2, 12, 5, DType::f32, DType::f32},     {8, 2, 80, 64, DType::f32, DType::f32},
+                              {5, 1, 32, 16, DType::bf16, DType::f32},   {32, 2, 128, 64, DType::bf16, DType::bf16},
+                              {16, 1, 128, 128, DType::f32, DType::f32}, {4, 4, 64, 64, DType::bf16, DType::f32},
+                              {6, 2, 7, 3, DType::bf16, DType::bf16},    {10, 2, 16, 64, DType::f32, DType::bf16}};
+
+// Fresh prompts, a chunk in the middle, single steps and drafts of several tokens, slots in any order.
+SeqMap ragged() {
+  SeqMap map;
+  map.add(70, 0, 3);
+  map.add(1, 130, 0);
+  map.add(5, 62, 4);
+  map.add(1, 0, 1);
+  map.add(66, 63, 2);
+  return map;
+}
+
+TEST(Attention, EveryRowAgreesWithTheReference) {
+  for (const Shapes& shapes : kShapes) {
+    Batch batch(shapes, ragged());
+    sweep(batch.op(), shapes.io == DType::bf16 ? 2e-2 : 2e-5);
+  }
+}
+
+TEST(Attention, LongSequences) {
+  SeqMap map;
+  map.add(3, 1190, 1);
+  map.add(2, 511, 0);
+  for (const Shapes& shapes : {kShapes[1], kShapes[3]}) {
+    Batch batch(shapes, map);
+    sweep(batch.op(), shapes.io == DType::bf16 ? 2e-2 : 2e-5);
+  }
+}
+
+// Scores of +-1000: the running maximum must keep every exponential in range.
+TEST(Attention, LargeScoresDoNotOverflow) {
+  Batch batch(kShapes[1], ragged());
+  for (int64_t i = 0; i < batch.q().shape.count(); ++i)
+    set_element(batch.q().mut(), i, 300 * element(batch.q().view(), i));
+  sweep(batch.op(), 2e-3);
+}
+
+// The whole prompt at once, in chunks, and token by token: the same bits, with any team.
+TEST(Attention, ChunksAndStepsGiveTheSameBits) {
+  const int64_t tokens = 300;
+  for (const Shapes& shapes : kShapes) {
+    Batch batch(shapes, SeqMap::one(tokens, 0, 2));
+    const std::vector<std::byte> whole = batch.run_with(SeqMap::one(tokens, 0, 2), 1);
+    for (const int64_t chunk : {1, 7, 64, 130}) {
+      const int64_t first_chunk = chunk == 1 ? tokens - 40 : 0;  // steps cost a call each: only the last 40
+      std::vector<std::byte> parts = whole;
+      const size_t row = whole.size() / static_cast<size_t>(tokens);
+      for (int64_t at = first_chunk; at < tokens; at += chunk) {
+        SeqMap map;
+        map.seqs.push_back({.start = at, .len = std::min(chunk, tokens - at), .pos0 = at, .slot = 2});
+        const auto part = batch.run_with(map, chunk == 7 ? 3 : 2);
+        std::copy_n(part.begin() + static_cast<ptrdiff_t>(row) * at, row * static_cast<size_t>(map.seqs[0].len),
+                    parts.begin() + static_cast<ptrdiff_t>(row) * at);
+      }
+      EXPECT_EQ(std::memcmp(parts.data(), whole.data(), whole.size()), 0)
+          << "P " << shapes.width << ", chunk " << chunk;
+    }
+  }
+}
+
+TEST(Attention, BatchMatesChangeNothing) {
+  for (const Shapes& shapes : kShapes) {
+    Batch batch(shapes, ragged());
+    const std::vector<std::byte> together = batch.run_with(ragged(), 2);
+    const size_t row = together.size() / static_cast<size_t>(ragged().tokens());
+    for (const Seq& seq : ragged().seqs) {
+      SeqMap alone;
+      alone.seqs.push_back(seq);
+      const auto y = batch.run_with(alone, 3);
+      const size_t at = row * static_cast<size_t>(seq.start);
+      EXPECT_EQ(std::memcmp(y.data() + at, together.data() + at, row * static_cast<size_t>(seq.len)), 0)
+          << "P " << shapes.width << ", slot " << seq.slot;
+    }
+  }
+}
+
+TEST(KvStore, EveryRowAgreesWithTheReference) {
+  for (const DType from : {DType::f32, DType::bf16}) {
+    for (const DType to : {DType::f32, DType::bf16}) {
+      SeqMap map;
+      map.add(9, 3, 1);
+      map.add(1, 12, 0);
+      const std::vector<int32_t> table = {6, 2, 5, 4, 0, 3};
+      TestTensor fused(from, {10, 3 * 2 * 12}, 1), k_pages(to, {7, 5, 2, 12}, 2), v_pages(to, {7, 5, 2, 12}, 3);
+      sweep(KvStore{.k = fused.view().slice(1, 24, 24).split_last(2, 12),
+                    .v = fused.view().slice(1, 48, 24).split_last(2, 12),
+                    .k_pages = k_pages.mut(),
+                    .v_pages = v_pages.mut(),
+                    .page_table = view_of(table.data(), {2, 3}),
+                    .seqs = &map},
+            0);
+    }
+  }
+}
+
+TEST(KvStore, WritesTheNewPositionsAlone) {
+  const SeqMap map = SeqMap::one(2, 4, 0);
+  const std::vector<int32_t> table = {2, 0};
+  TestTensor k(DType::f32, {2, 1, 3}, 1), v(DType::f32, {2, 1, 3}, 2), k_pages(DType::f32, {3, 5, 1, 3}, 3, 0),
+      v_pages = k_pages;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, KvStore{.k = k.view(),
+                   .v = v.view(),
+                   .k_pages = k_pages.mut(),
+                   .v_pages = v_pages.mut(),
+                   .page_table = view_of(table.data(), {1, 2}),
+                   .seqs = &map});
+  for (int64_t row = 0; row < 15; ++row) {
+    const int64_t token = row == 2 * 5 + 4 ? 0 : row == 0 ? 1 : -1;  // position 4 ends page 2, position 5 begins page 0
+    for (int64_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(element(k_pages.view(), row * 3 + i), token < 0 ? 0 : element(k.view(), token * 3 + i));
+      EXPECT_EQ(element(v_pages.view(), row * 3 + i), token < 0 ? 0 : element(v.view(), token * 3 + i));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

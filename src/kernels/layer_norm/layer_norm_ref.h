@@ -1,0 +1,27 @@
+// The formula of layer_norm.h, for double and complex<double>.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace braid {
+
+// x [T, D], w [D], bias [D] or empty -> y [T, D], mean and rstd [T]
+template <class Num>
+void layer_norm_ref(int64_t tokens, int64_t width, double eps, const std::vector<Num>& x, const std::vector<Num>& w,
+                    const std::vector<Num>& bias, std::vector<Num>& y, std::vector<Num>& mean, std::vector<Num>& rstd) {
+  const Num count(static_cast<double>(width));
+  for (int64_t t = 0; t < tokens; ++t) {
+    const auto at = static_cast<size_t>(t * width), row = static_cast<size_t>(t), size = static_cast<size_t>(width);
+    Num sum(0), squares(0);
+    for (size_t i = 0; i < size; ++i) sum += x[at + i];
+    mean[row] = sum / count;
+    for (size_t i = 0; i < size; ++i) squares += (x[at + i] - mean[row]) * (x[at + i] - mean[row]);
+    rstd[row] = Num(1) / std::sqrt(squares / count + Num(eps));
+    for (size_t i = 0; i < size; ++i) {
+      y[at + i] = (x[at + i] - mean[row]) * rstd[row] * w[i] + (bias.empty() ? Num(0) : bias[i]);
+    }
+  }
+}
+
+}  // namespace braid

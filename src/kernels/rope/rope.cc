@@ -1,0 +1,80 @@
+#include "kernels/rope/rope.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "core/ref.h"
+#include "kernels/rope/rope_ref.h"
+#include "kernels/rope/rope_rows.h"
+
+namespace braid {
+namespace {
+
+void fwd_ref(Ctx&, const RopeFwd& op, std::span<std::byte>) {
+  check_rope(op);
+  const int64_t heads = op.x.dim(1), width = op.x.dim(2), half = op.cos.dim(1);
+  const std::vector<double> cos = to_doubles(op.cos), sin = to_doubles(op.sin);
+  std::vector<double> x = to_doubles(op.x);
+  for (const Seq& seq : op.seqs->seqs) {
+    for (int64_t t = 0; t < seq.len; ++t) {
+      const auto at = static_cast<size_t>((seq.pos0 + t) * half);
+      for (int64_t h = 0; h < heads; ++h) {
+        rope_ref(half, &cos[at], &sin[at], &x[static_cast<size_t>(((seq.start + t) * heads + h) * width)]);
+      }
+    }
+  }
+  store(op.x, x);
+}
+
+double frequency(const RopeOptions& options, double base) {
+  if (options.scaling == RopeScaling::none) return base;
+  if (options.scaling == RopeScaling::linear) return base / options.factor;
+  const double wave = 2 * std::numbers::pi / base, original = options.original_max_position_embeddings;
+  if (wave > original / options.low_freq_factor) return base / options.factor;
+  if (wave < original / options.high_freq_factor) return base;
+  const double blend =
+      (original / wave - options.low_freq_factor) / (options.high_freq_factor - options.low_freq_factor);
+  return (1 - blend) * base / options.factor + blend * base;
+}
+
+const char* hwy_supports(const RopeFwd& op) {
+  return op.x.rows_contiguous() && op.cos.rows_contiguous() && op.sin.rows_contiguous() ? nullptr : "strided rows";
+}
+
+}  // namespace
+
+void check_rope(const RopeFwd& op) {
+  CHECK(op.seqs, "{}: no sequence map", RopeFwd::name);
+  CHECK(op.x.dtype == DType::f32 && op.cos.dtype == DType::f32 && op.sin.dtype == DType::f32, "{}: not F32",
+        RopeFwd::name);
+  CHECK(2 * op.cos.dim(1) <= op.x.dim(2), "{}: {} pairs in {} channels", RopeFwd::name, op.cos.dim(1), op.x.dim(2));
+  CHECK(op.seqs->tokens() <= op.x.dim(0), "{}: {} tokens, {} rows", RopeFwd::name, op.seqs->tokens(), op.x.dim(0));
+  for (const Seq& seq : op.seqs->seqs) {
+    CHECK(seq.pos0 >= 0 && seq.pos0 + seq.len <= op.cos.dim(0), "{}: position {} in a table of {}", RopeFwd::name,
+          seq.pos0 + seq.len - 1, op.cos.dim(0));
+  }
+}
+
+void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& sin) {
+  CHECK(cos.shape == sin.shape && cos.shape.rank == 2, "cos {}, sin {}", to_string(cos.shape), to_string(sin.shape));
+  const int64_t half = cos.dim(1);
+  for (int64_t i = 0; i < half; ++i) {
+    const double exponent = static_cast<double>(i) / static_cast<double>(half);
+    const double f = frequency(options, std::pow(options.theta, -exponent));
+    for (int64_t pos = 0; pos < cos.dim(0); ++pos) {
+      const double angle = static_cast<double>(pos) * f;
+      cos.as<float>(pos)[i] = static_cast<float>(std::cos(angle));
+      sin.as<float>(pos)[i] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+std::span<const Row<RopeFwd>> RopeFwd::rows() {
+  static constexpr Row<RopeFwd> kRows[] = {
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .run = &rope_fwd_hwy},
+      {.name = "ref", .numerics = "f64", .run = &fwd_ref},
+  };
+  return kRows;
+}
+
+}  // namespace braid

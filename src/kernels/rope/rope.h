@@ -1,0 +1,38 @@
+// Rotary position embedding, in place: channels i and i + R/2 of each head turn by pos * f_i, the rest stays.
+//   x_i' = x_i cos - x_{i+R/2} sin,   x_{i+R/2}' = x_{i+R/2} cos + x_i sin,   f_i = theta^(-2i/R), scaled
+// The pairing is the half-split one that Hugging Face's weights expect; R < P is partial rotary (nemotron.md 1.3, 1.4).
+// Products in FP32; the tables are computed in double. Inference only: backward comes with training.
+#pragma once
+#include "core/op.h"
+#include "core/seq_map.h"
+
+namespace braid {
+
+struct RopeFwd {
+  MutView x{};        // [T, H, P] F32, in and out
+  View cos{}, sin{};  // [positions, R/2] F32, R <= P
+  const SeqMap* seqs = nullptr;
+  static constexpr const char* name = "rope_fwd";
+  static constexpr auto fields() {
+    return std::tuple{inout("x", &RopeFwd::x, "T H P"), in("cos", &RopeFwd::cos, "positions R/2"),
+                      in("sin", &RopeFwd::sin, "positions R/2")};
+  }
+  double flops() const { return 6.0 * static_cast<double>(x.dim(0) * x.dim(1) * cos.dim(1)); }
+  static std::span<const Row<RopeFwd>> rows();
+};
+
+enum class RopeScaling : uint8_t { none, linear, llama3 };  // `default`, `linear`, `llama3` of rope_scaling.rope_type
+
+struct RopeOptions {
+  double theta = 10000;
+  RopeScaling scaling = RopeScaling::none;
+  double factor = 1;            // linear, llama3
+  double low_freq_factor = 1;   // llama3: longer waves than original / low are slowed down by `factor`,
+  double high_freq_factor = 4;  // shorter ones than original / high are kept, those between are blended
+  double original_max_position_embeddings = 8192;
+};
+
+// Fills cos and sin [positions, R/2] F32 for positions 0, 1, ...
+void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& sin);
+
+}  // namespace braid

@@ -1,0 +1,63 @@
+// Tolerance: two FP32 products and a sum against FP64, 1e-6 of the root mean square.
+#include "kernels/rope/rope.h"
+
+#include <numbers>
+
+#include "core/op_sweep.h"
+
+namespace braid {
+namespace {
+
+struct Case {
+  int64_t heads, width, half;
+};
+constexpr Case kCases[] = {{4, 128, 64}, {3, 12, 6}, {2, 80, 20}, {1, 64, 16}, {5, 2, 1}};
+
+TEST(Rope, EveryRowAgreesWithTheReference) {
+  SeqMap seqs;
+  seqs.add(3, 0, 1);
+  seqs.add(1, 17, 0);
+  seqs.add(9, 5, 2);
+  for (const Case& c : kCases) {
+    TestTensor x(DType::f32, {13, c.heads, c.width}, 1), cos(DType::f32, {18, c.half}, 2),
+        sin(DType::f32, {18, c.half}, 3);
+    rope_tables({.theta = 10000}, cos.mut(), sin.mut());
+    sweep(RopeFwd{.x = x.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs}, 2e-6);
+  }
+}
+
+TEST(Rope, SlicesOfAFusedProjectionNeedNoCopy) {
+  const SeqMap seqs = SeqMap::one(3, 2);
+  TestTensor fused(DType::f32, {3, 60}, 1), whole = fused, cos(DType::f32, {5, 4}, 2), sin(DType::f32, {5, 4}, 3);
+  rope_tables({}, cos.mut(), sin.mut());
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx,
+      RopeFwd{
+          .x = fused.mut().slice(1, 12, 24).split_last(2, 12), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs});
+  for (int64_t t = 0; t < 3; ++t) {
+    for (int64_t i = 0; i < 60; ++i) {
+      const bool turned = i >= 12 && i < 36 && (i - 12) % 12 < 8;
+      EXPECT_EQ(element(fused.view(), t * 60 + i) != element(whole.view(), t * 60 + i), turned) << t << " " << i;
+    }
+  }
+}
+
+// Frequencies of Llama 3.1 (theta 500000, R 128), and of linear scaling, from their definitions.
+TEST(Rope, TablesFollowTheScaling) {
+  TestTensor cos(DType::f32, {4, 64}, 1), sin(DType::f32, {4, 64}, 2);
+  const RopeOptions llama{.theta = 500000, .scaling = RopeScaling::llama3, .factor = 8};
+  rope_tables(llama, cos.mut(), sin.mut());
+  for (int64_t i : {0, 20, 30, 35, 40, 63}) {
+    const double base = std::pow(500000.0, -static_cast<double>(i) / 64), wave = 2 * std::numbers::pi / base;
+    const double blend = std::clamp((8192 / wave - 1) / 3, 0.0, 1.0);
+    const double f = (1 - blend) * base / 8 + blend * base;
+    EXPECT_NEAR(element(sin.view(), 3 * 64 + i), std::sin(3 * f), 1e-7) << i;
+    EXPECT_NEAR(element(cos.view(), 3 * 64 + i), std::cos(3 * f), 1e-7) << i;
+  }
+  rope_tables({.theta = 100, .scaling = RopeScaling::linear, .factor = 4}, cos.mut(), sin.mut());
+  EXPECT_NEAR(element(sin.view(), 2 * 64 + 32), std::sin(2 * 0.1 / 4), 1e-7);
+}
+
+}  // namespace
+}  // namespace braid
