@@ -8,6 +8,7 @@ namespace braid::apps {
 const Command kCommands[] = {
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
     {"tokenize", "text into token ids and back", &setup_tokenize},
+    {"template", "render a model's chat template: messages in, text out", &setup_template},
 };
 const int kCommandCount = static_cast<int>(std::size(kCommands));
 

@@ -6,5 +6,6 @@ namespace braid::apps {
 
 Action setup_info(Cli& cli);
 Action setup_tokenize(Cli& cli);
+Action setup_template(Cli& cli);
 
 }  // namespace braid::apps

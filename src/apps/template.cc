@@ -1,0 +1,113 @@
+// braid template: renders a chat template. One JSON object from standard input gives its text; with --jsonl every line
+// is answered by one object, {"text"} or {"error", "kind", "line"}.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "apps/commands.h"
+#include "io/model_path.h"
+#include "sys/error.h"
+#include "text/template.h"
+
+namespace braid::apps {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct Options {
+  std::string model;
+  bool jsonl = false;
+  std::string now;
+};
+
+// 2026-01-15T12:00:00, the time optional; without --now this machine's local time.
+std::tm clock_of(const std::string& iso) {
+  std::tm t{};
+  if (iso.empty()) {
+    const std::time_t seconds = std::time(nullptr);
+    localtime_r(&seconds, &t);
+    return t;
+  }
+  for (const char* form : {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"}) {
+    std::tm read{};
+    const char* end = strptime(iso.c_str(), form, &read);
+    if (end == nullptr || *end != '\0') continue;
+    t = read;
+    timegm(&t);  // the day of the week and of the year
+    return t;
+  }
+  fail("template", {.what = "--now is no date", .got = printable(iso), .expected = "2026-01-15T12:00:00"});
+}
+
+ordered_json read_object(const std::string& line, int64_t number) {
+  ordered_json parsed = ordered_json::parse(line, nullptr, false);
+  if (!parsed.is_object()) {
+    fail("template", {.what = fmt::format("line {} of the input is no JSON object", number),
+                      .got = printable(line, 60),
+                      .expected = "{\"messages\": [...], ...}"});
+  }
+  return parsed;
+}
+
+ordered_json answer(const text::ChatTemplate& chat, const ordered_json& variables, const std::tm& now) {
+  try {
+    return {{"text", chat.render(variables, now)}};
+  } catch (const text::TemplateError& e) {
+    return {{"error", e.text()}, {"kind", e.kind_name()}, {"line", e.line()}};
+  }
+}
+
+text::ChatTemplate load(const std::string& model) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(model, error)) return text::ChatTemplate::load(model);
+  if (std::filesystem::is_directory(model, error)) return text::ChatTemplate::load(model);
+  return text::ChatTemplate::load(io::find_model(model).folder);
+}
+
+// A template that does not parse answers every line with the same error: whoever wrote the lines gets one each.
+int render_lines(const Options& o, const std::tm& now) {
+  std::optional<text::ChatTemplate> chat;
+  ordered_json broken;
+  try {
+    chat = load(o.model);
+  } catch (const text::TemplateError& e) {
+    broken = {{"error", e.text()}, {"kind", e.kind_name()}, {"line", e.line()}};
+  }
+  std::string line;
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const ordered_json variables = read_object(line, number);
+    const ordered_json out = chat ? answer(*chat, variables, now) : broken;
+    fmt::print("{}\n", out.dump(-1, ' ', true));  // ASCII: one line for readers that split at every Unicode line end
+    std::fflush(stdout);                          // whoever holds the other end waits for this line
+  }
+  return 0;
+}
+
+int render(const Options& o) {
+  const std::tm now = clock_of(o.now);
+  if (o.jsonl) return render_lines(o, now);
+  const text::ChatTemplate chat = load(o.model);
+  const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
+  fmt::print("{}", chat.render(read_object(input, 1), now));
+  return 0;
+}
+
+}  // namespace
+
+Action setup_template(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("model", o->model, "a .jinja file, a model folder, org/name, or tiny");
+  cli.flag("--jsonl", o->jsonl, "answer every line of the input with one JSON object");
+  cli.option("--now ISO", o->now, "the date and time that the template sees");
+  return [o] { return render(*o); };
+}
+
+}  // namespace braid::apps

@@ -1,0 +1,138 @@
+#include "text/template.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "sys/mapped_file.h"
+#include "text/jinja_interpreter.h"
+#include "text/jinja_parser.h"
+#include "text/tokenizer_config.h"
+
+namespace braid::text {
+
+using nlohmann::ordered_json;
+
+TemplateError::TemplateError(Kind kind, std::string_view name, int64_t line, const std::string& text)
+    : Error(Fault::bad_input, fmt::format("[template] {} line {}: {}", printable(name), line, printable(text))),
+      kind_(kind),
+      line_(line),
+      text_(text) {}
+
+std::string_view TemplateError::kind_name() const {
+  constexpr std::string_view kNames[] = {"template", "undefined", "syntax", "type"};
+  return kNames[static_cast<size_t>(kind_)];
+}
+
+struct ChatTemplate::State {
+  std::string name;
+  jinja::Body body;
+  std::optional<jinja::Body> tool_use;
+  std::map<std::string, std::string> tokens;  // bos_token, ...
+};
+
+ChatTemplate::ChatTemplate(std::unique_ptr<State> state) : state_(std::move(state)) {}
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+ChatTemplate::~ChatTemplate() = default;
+
+namespace {
+
+jinja::Body parse_body(std::string_view source, const std::string& name) {
+  try {
+    return jinja::parse(source);
+  } catch (const jinja::SyntaxError& e) {
+    throw TemplateError(TemplateError::Kind::syntax, name, e.line, e.text);
+  }
+}
+
+jinja::Value to_value(const ordered_json& json, int depth = 0) {
+  using jinja::Value;
+  if (depth > jinja::kDepthMax) jinja::raise_type(fmt::format("the input nests more than {} deep", jinja::kDepthMax));
+  switch (json.type()) {
+    case ordered_json::value_t::boolean:
+      return json.get<bool>();
+    case ordered_json::value_t::number_float:
+      return json.get<double>();
+    case ordered_json::value_t::number_integer:
+      return json.get<int64_t>();
+    case ordered_json::value_t::number_unsigned:
+      if (json.get<uint64_t>() > INT64_MAX) jinja::raise_type("the input holds an integer beyond 64 bits");
+      return json.get<int64_t>();
+    case ordered_json::value_t::string:
+      return Value(json.get_ref<const std::string&>());
+    case ordered_json::value_t::array: {
+      jinja::Values items;
+      for (const ordered_json& item : json) items.push_back(to_value(item, depth + 1));
+      return Value::list(std::move(items));
+    }
+    case ordered_json::value_t::object: {
+      auto dict = std::make_shared<jinja::Dict>();
+      for (const auto& [key, value] : json.items()) dict->set(Value(key), to_value(value, depth + 1));
+      return std::shared_ptr<const jinja::Dict>(std::move(dict));
+    }
+    default:
+      return Value::none();
+  }
+}
+
+}  // namespace
+
+ChatTemplate ChatTemplate::parse(std::string_view source, std::string name) {
+  jinja::Body body = parse_body(source, name);
+  return ChatTemplate(std::make_unique<State>(State{std::move(name), std::move(body), {}, {}}));
+}
+
+ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    const sys::MappedFile file(path);
+    return parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.filename().string());
+  }
+  const TokenizerConfig config = TokenizerConfig::load(path);
+  if (!config.chat_template) {
+    fail("template", {.what = "the folder has no chat template",
+                      .got = printable(path.string()),
+                      .expected = "chat_template.jinja, or a \"default\" chat_template in tokenizer_config.json"});
+  }
+  const bool own_file = std::filesystem::exists(path / "chat_template.jinja", error);
+  auto state = std::make_unique<State>();
+  state->name = own_file ? "chat_template.jinja" : "tokenizer_config.json";
+  state->body = parse_body(*config.chat_template, state->name);
+  for (const NamedTemplate& named : config.named_templates) {
+    if (!own_file && named.name == "tool_use") state->tool_use = parse_body(named.source, state->name);
+  }
+  const std::pair<const char*, const std::optional<std::string>&> tokens[] = {{"bos_token", config.bos_token},
+                                                                              {"eos_token", config.eos_token},
+                                                                              {"pad_token", config.pad_token},
+                                                                              {"unk_token", config.unk_token}};
+  for (const auto& [name, token] : tokens) {
+    if (token) state->tokens.emplace(name, *token);
+  }
+  return ChatTemplate(std::move(state));
+}
+
+std::string ChatTemplate::render(const ordered_json& variables, const std::tm& now, const Limits& limits) const {
+  int line = 0;
+  try {
+    std::map<std::string, jinja::Value, std::less<>> names{{"tools", jinja::Value::none()},
+                                                           {"documents", jinja::Value::none()}};
+    for (const auto& [name, token] : state_->tokens) names.insert_or_assign(name, jinja::Value(token));
+    for (const auto& [name, value] : variables.items()) names.insert_or_assign(name, to_value(value));
+    const bool tools = state_->tool_use && !names["tools"].is(jinja::Kind::none);
+    jinja::Interpreter interpreter(std::move(names), now, limits);
+    try {
+      return interpreter.run(tools ? *state_->tool_use : state_->body);
+    } catch (const jinja::Raised&) {
+      line = interpreter.line();
+      throw;
+    }
+  } catch (const jinja::Raised& e) {
+    throw TemplateError(e.kind, state_->name, line, e.text);
+  }
+}
+
+}  // namespace braid::text

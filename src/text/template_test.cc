@@ -1,0 +1,173 @@
+// Chat templates end to end: the golden texts of released templates (read in place), model folders, and hostile
+// templates.
+#include "text/template.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace braid::text {
+namespace {
+
+using nlohmann::ordered_json;
+using Kind = TemplateError::Kind;
+
+std::tm noon() {
+  std::tm t{};
+  t.tm_year = 126;
+  t.tm_mday = 15;
+  t.tm_hour = 12;
+  timegm(&t);
+  return t;
+}
+
+std::string render(const std::string& source, const ordered_json& variables = ordered_json::object(),
+                   const Limits& limits = {}) {
+  return ChatTemplate::parse(source, "test").render(variables, noon(), limits);
+}
+
+// The error of a template that must fail.
+TemplateError error_of(const std::string& source, const Limits& limits = {}) {
+  try {
+    const std::string text = render(source, ordered_json::object(), limits);
+    ADD_FAILURE() << source << " gave " << text.substr(0, 100);
+  } catch (const TemplateError& e) {
+    return e;
+  }
+  return {Kind::type, "", 0, ""};
+}
+
+TEST(Template, GoldenTexts) {
+  const char* fixtures = std::getenv("BRAID_FIXTURES");
+  if (fixtures == nullptr || *fixtures == '\0') GTEST_SKIP() << "BRAID_FIXTURES is not set";
+  const auto folder = std::filesystem::path(fixtures) / "templates";
+  const ordered_json golden = ordered_json::parse(std::ifstream(folder / "golden.json"));
+  int compared = 0;
+  for (const auto& [file, cases] : golden["templates"].items()) {
+    const ChatTemplate chat = ChatTemplate::load(folder / file);
+    for (const auto& [name, wanted] : cases.items()) {
+      const ordered_json& input = golden["cases"][name];
+      ordered_json variables = {{"messages", input["messages"]}, {"tools", input.value("tools", ordered_json())}};
+      variables["add_generation_prompt"] = input.value("add_generation_prompt", true);
+      variables["bos_token"] = golden["bos_token"];
+      variables["eos_token"] = golden["eos_token"];
+      if (input.contains("kwargs")) variables.update(input["kwargs"]);
+      try {
+        EXPECT_EQ(chat.render(variables, noon()), wanted.value("text", "an error")) << file << " / " << name;
+      } catch (const TemplateError& e) {
+        EXPECT_EQ(e.kind_name(), wanted.value("raises", "no error")) << file << " / " << name << ": " << e.what();
+        EXPECT_GT(e.line(), 0) << file << " / " << name;
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST(Template, RefusesInTheTemplatesOwnWords) {
+  const TemplateError e = error_of("first line\n{{ raise_exception('Roles must alternate') }}");
+  EXPECT_EQ(e.kind(), Kind::tmpl);
+  EXPECT_EQ(e.line(), 2);
+  EXPECT_EQ(e.text(), "Roles must alternate");
+  EXPECT_STREQ(e.what(), "[template] test line 2: Roles must alternate");
+}
+
+TEST(Template, HostileTemplatesEndInOneError) {
+  const struct {
+    const char *source, *part;
+  } cases[] = {
+      {"{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "does not end"},
+      {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "recurses too deeply"},
+      {"{{ 'a' * 10**9 }}", "more than"},
+      {"{{ [0] * 10**12 }}", "more than"},
+      {"{{ range(10**12) }}", "range of more than"},
+      {"{{ 'x'.ljust(10**12) }}", "more than"},
+      {"{{ '%1000000000000d' % 1 }}", "too wide"},
+      {"{{ '{:>1000000000000}'.format(1) }}", "too wide"},
+      {"{{ ('a' * 10**7).replace('a', 'b' * 10**7) }}", "more than"},
+      {"{{ ('a' * 10**5).replace('', 'b' * 10**5) }}", "more than"},
+      {"{{ range(99999) | join('a' * 10**5) }}", "more than"},
+      {"{{ [1, 2] | tojson(indent=10**12) }}", "more than"},
+      {"{{ [1] | batch(10**12, 0) | list }}", "more than"},
+      {"{{ ('\n' * 10**6) | indent(10**6, true, true) }}", "more than"},
+      {"{{ 10 ** 100 }}", "beyond 64 bits"},
+      {"{% set n = namespace(x=[]) %}{% for i in range(999) %}{% set n.x = [n.x] %}{% endfor %}", "nested more than"},
+      {"{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = [n.x, n.x] %}{% endfor %}",
+       "holds more than"},
+      {"{% set n = namespace() %}{% set n.n = n %}{{ n }}", "holds itself"},
+      {"{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}", "recurses too deeply"},
+      {"{% for a in range(9999) %}{{ 'x' * 10**5 }}{% endfor %}", "writes too much"},
+  };
+  Limits limits;
+  limits.steps = 2'000'000;
+  for (const auto& c : cases) {
+    const TemplateError e = error_of(c.source, limits);
+    EXPECT_EQ(e.kind(), Kind::type) << c.source;
+    EXPECT_NE(e.text().find(c.part), std::string::npos) << c.source << ": " << e.text();
+  }
+}
+
+TEST(Template, NestingIsBoundedBeforeTheStackIs) {
+  const auto nested = [](const std::string& open, const std::string& middle, const std::string& close, int times) {
+    std::string s;
+    for (int i = 0; i < times; ++i) s += open;
+    s += middle;
+    for (int i = 0; i < times; ++i) s += close;
+    return s;
+  };
+  for (const std::string& source :
+       {"{{ " + nested("(", "1", ")", 100000) + " }}", "{{ " + nested("[", "1", "]", 100000) + " }}",
+        "{{ " + nested("not ", "1", "", 100000) + " }}", "{{ " + nested("-", "1", "", 100000) + " }}",
+        "{{ " + nested("1+", "1", "", 100000) + " }}", "{{ x" + nested("", "", ".y", 100000) + " }}",
+        "{{ x" + nested("", "", "|trim", 100000) + " }}", "{{ x" + nested("", "", "()", 100000) + " }}",
+        nested("{% if 1 %}", "", "{% endif %}", 100000), "{% set " + nested("(", "x", ")", 100000) + " = 1 %}"}) {
+    EXPECT_EQ(error_of(source).kind(), Kind::syntax) << source.substr(0, 40);
+  }
+  EXPECT_EQ(render("{{ " + nested("(", "1", ")", 60) + " }}"), "1");
+}
+
+class Folder : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(path_); }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+  void write(const std::string& name, const std::string& text) { std::ofstream(path_ / name) << text; }
+  std::string rendered(const ordered_json& variables) { return ChatTemplate::load(path_).render(variables, noon()); }
+
+  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) /
+                                (std::string("braid_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+TEST_F(Folder, FileBeforeEmbeddedTemplate) {
+  write("tokenizer_config.json", R"({"chat_template": "old", "bos_token": "<s>", "eos_token": {"content": "</s>"}})");
+  EXPECT_EQ(rendered(ordered_json::object()), "old");
+  write("chat_template.jinja", "{{ bos_token }}new{{ eos_token }}");
+  EXPECT_EQ(rendered(ordered_json::object()), "<s>new</s>");
+  EXPECT_EQ(rendered({{"bos_token", "!"}}), "!new</s>");
+}
+
+TEST_F(Folder, NamedTemplates) {
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"},
+                                                       {"name": "tool_use", "template": "{{ tools | length }} tools"}]})");
+  EXPECT_EQ(rendered({{"tools", nullptr}}), "plain");
+  EXPECT_EQ(rendered({{"tools", {1, 2}}}), "2 tools");
+}
+
+TEST_F(Folder, SaysWhatIsMissing) {
+  EXPECT_THROW(ChatTemplate::load(path_), Error);
+  write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": ""}]})");
+  EXPECT_THROW(ChatTemplate::load(path_), Error);
+}
+
+TEST(Template, VariablesAreAsPythonWouldHaveThem) {
+  EXPECT_EQ(render("{{ x }}", {{"x", {{"a", 1}, {"b", {1.0, true, nullptr, "é'"}}}}}),
+            "{'a': 1, 'b': [1.0, True, None, \"é'\"]}");
+  EXPECT_EQ(render("{{ tools is none and documents is none and nothing is undefined }}"), "True");
+  EXPECT_EQ(render("{{ strftime_now('%d %b %Y, %-H:%M %A %%') }}"), "15 Jan 2026, 12:00 Thursday %");
+  EXPECT_THROW(render("", {{"x", UINT64_MAX}}), TemplateError);
+}
+
+}  // namespace
+}  // namespace braid::text
