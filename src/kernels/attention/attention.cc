@@ -2,26 +2,10 @@
 
 #include "core/ref.h"
 #include "kernels/attention/attention_ref.h"
+#include "kernels/attention/attention_rows.h"
 
 namespace braid {
 namespace {
-
-// A wrong page would read or write another sequence: a bug of the caller, found before any thread starts.
-void check_pages(const char* op, const SeqMap* seqs, const View& table, const View& pages, int64_t tokens) {
-  CHECK(seqs, "{}: no sequence map", op);
-  CHECK(table.dtype == DType::i32, "{}: page_table is {}", op, name_of(table.dtype));
-  CHECK(seqs->tokens() <= tokens, "{}: {} tokens in the map, {} rows", op, seqs->tokens(), tokens);
-  const int64_t page = pages.dim(1);
-  for (const Seq& seq : seqs->seqs) {
-    const int64_t used = (seq.pos0 + seq.len + page - 1) / page;
-    CHECK(seq.slot >= 0 && seq.slot < table.dim(0), "{}: slot {} of {}", op, seq.slot, table.dim(0));
-    CHECK(used <= table.dim(1), "{}: {} pages in a table of {}", op, used, table.dim(1));
-    for (int64_t i = 0; i < used; ++i) {
-      const int32_t at = table.as<int32_t>(seq.slot)[i];
-      CHECK(at >= 0 && at < pages.dim(0), "{}: page {} of {} (slot {}, entry {})", op, at, pages.dim(0), seq.slot, i);
-    }
-  }
-}
 
 // Row of the flat [pages * page] list that holds position `pos`.
 int64_t row_of(const View& table, int64_t page, int64_t slot, int64_t pos) {
@@ -117,7 +101,31 @@ void fwd_ref(Ctx&, const AttentionFwd& op, std::span<std::byte>) {
   }
 }
 
+const char* hwy_supports(const AttentionFwd& op) {
+  const bool plain = op.q.rows_contiguous() && op.y.rows_contiguous() && op.k_pages.rows_contiguous() &&
+                     op.v_pages.rows_contiguous() && op.page_table.rows_contiguous();
+  if (op.k_pages.dtype != op.v_pages.dtype) return "keys and values differ in dtype";
+  return plain ? nullptr : "strided rows";
+}
+
 }  // namespace
+
+// A wrong page would read or write another sequence: a bug of the caller, found before any thread starts.
+void check_pages(const char* op, const SeqMap* seqs, const View& table, const View& pages, int64_t tokens) {
+  CHECK(seqs, "{}: no sequence map", op);
+  CHECK(table.dtype == DType::i32, "{}: page_table is {}", op, name_of(table.dtype));
+  CHECK(seqs->tokens() <= tokens, "{}: {} tokens in the map, {} rows", op, seqs->tokens(), tokens);
+  const int64_t page = pages.dim(1);
+  for (const Seq& seq : seqs->seqs) {
+    const int64_t used = (seq.pos0 + seq.len + page - 1) / page;
+    CHECK(seq.slot >= 0 && seq.slot < table.dim(0), "{}: slot {} of {}", op, seq.slot, table.dim(0));
+    CHECK(used <= table.dim(1), "{}: {} pages in a table of {}", op, used, table.dim(1));
+    for (int64_t i = 0; i < used; ++i) {
+      const int32_t at = table.as<int32_t>(seq.slot)[i];
+      CHECK(at >= 0 && at < pages.dim(0), "{}: page {} of {} (slot {}, entry {})", op, at, pages.dim(0), seq.slot, i);
+    }
+  }
+}
 
 double AttentionFwd::flops() const {
   double pairs = 0;
@@ -137,6 +145,11 @@ std::span<const Row<KvStore>> KvStore::rows() {
 
 std::span<const Row<AttentionFwd>> AttentionFwd::rows() {
   static constexpr Row<AttentionFwd> kRows[] = {
+      {.name = "hwy",
+       .numerics = "f32",
+       .supports = &hwy_supports,
+       .workspace = &attention_fwd_hwy_workspace,
+       .run = &attention_fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

@@ -99,7 +99,7 @@ class Batch {
 constexpr Shapes kShapes[] = {{2, 2, 12, 5, DType::f32, DType::f32},     {8, 2, 80, 64, DType::f32, DType::f32},
                               {5, 1, 32, 16, DType::bf16, DType::f32},   {32, 2, 128, 64, DType::bf16, DType::bf16},
                               {16, 1, 128, 128, DType::f32, DType::f32}, {4, 4, 64, 64, DType::bf16, DType::f32},
-                              {6, 2, 7, 3, DType::bf16, DType::bf16},    {10, 2, 16, 64, DType::f32, DType::bf16}};
+                              {6, 2, 7, 3, DType::bf16, DType::bf16},    {10, 2, 24, 64, DType::f32, DType::bf16}};
 
 // Fresh prompts, a chunk in the middle, single steps and drafts of several tokens, slots in any order.
 SeqMap ragged() {

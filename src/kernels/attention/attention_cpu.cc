@@ -1,0 +1,500 @@
+// Attention with Highway. A task takes the keys block by block: it transposes the block's keys, multiplies all its
+// query rows with them (lanes are keys), turns scores into exponentials, and adds their product with the values (lanes
+// are channels). Both products are one register tile, and every one of their sums runs over channels or keys in order,
+// whatever the tile's shape: that is what makes prefill, chunks and steps agree bit for bit.
+#include "kernels/attention/attention_rows.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/attention_cpu.cc"
+#include <hwy/foreach_target.h>
+// foreach_target must come first
+#include <hwy/contrib/math/math-inl.h>
+
+#include "math/vec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace braid {
+namespace HWY_NAMESPACE {
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::VFromD<FloatTag>;
+using WordTag = hn::ScalableTag<uint32_t>;
+
+constexpr int64_t kLanes = static_cast<int64_t>(sizeof(FloatVec) / sizeof(float));
+// 6 x 4 sums, 4 loads and a broadcast in 32 registers; 6 x 2, 2 and 1 in 16.
+constexpr int kRows = 6;
+constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+// c[m][n] += sum over k in order of a[m][k] b[k][n], n in vectors.
+template <int kM, int kN>
+HWY_INLINE void tile(const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT b, int64_t b_stride,
+                     int64_t depth, float* HWY_RESTRICT c, int64_t c_stride) {
+  const FloatTag d;
+  FloatVec acc[kM][kN];
+  for (int m = 0; m < kM; ++m) {
+    for (int n = 0; n < kN; ++n) acc[m][n] = load(d, c + m * c_stride + n * kLanes);
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    FloatVec v[kN];
+    for (int n = 0; n < kN; ++n) v[n] = load(d, b + k * b_stride + n * kLanes);
+    for (int m = 0; m < kM; ++m) {
+      const FloatVec x = hn::Set(d, a[m * a_stride + k]);
+      for (int n = 0; n < kN; ++n) acc[m][n] = hn::MulAdd(x, v[n], acc[m][n]);
+    }
+  }
+  for (int m = 0; m < kM; ++m) {
+    for (int n = 0; n < kN; ++n) store(acc[m][n], d, c + m * c_stride + n * kLanes);
+  }
+}
+
+struct Product {
+  const float* a;
+  int64_t a_stride;
+  const float* b;
+  int64_t b_stride, depth;
+  float* c;
+  int64_t c_stride;
+};
+
+template <int kM, int kN>
+HWY_NOINLINE void tile_of(const Product& p) {
+  tile<kM, kN>(p.a, p.a_stride, p.b, p.b_stride, p.depth, p.c, p.c_stride);
+}
+template <int kN>
+void tile_rows(const Product& p, int64_t rows) {
+  switch (rows) {
+    case 1:
+      return tile_of<1, kN>(p);
+    case 2:
+      return tile_of<2, kN>(p);
+    case 3:
+      return tile_of<3, kN>(p);
+    case 4:
+      return tile_of<4, kN>(p);
+    case 5:
+      return tile_of<5, kN>(p);
+    default:
+      return tile_of<6, kN>(p);
+  }
+}
+void tile_any(const Product& p, int64_t rows, int64_t cols) {
+  if constexpr (kCols == 4) {
+    if (cols == 4) return tile_rows<4>(p, rows);
+    if (cols == 3) return tile_rows<3>(p, rows);
+  }
+  cols == 2 ? tile_rows<2>(p, rows) : tile_rows<1>(p, rows);
+}
+
+// The part of `n` that comes next when it is cut into as few parts of at most `limit` as possible, all about equal.
+HWY_INLINE int64_t even_part(int64_t n, int64_t limit) {
+  const int64_t parts = (n + limit - 1) / limit;
+  return (n + parts - 1) / parts;
+}
+
+// Vector whose 128-bit block b holds four words of row 4 b.
+template <class Tag>
+HWY_INLINE hn::VFromD<Tag> load_blocks(Tag d, const uint32_t* const* rows, int64_t word) {
+  if constexpr (sizeof(hn::VFromD<Tag>) == 16) {
+    return hn::LoadU(d, rows[0] + word);
+  } else {
+    const hn::Half<Tag> half;
+    constexpr int64_t kHalf = sizeof(hn::VFromD<Tag>) / 8;
+    return hn::Combine(d, load_blocks(half, rows + kHalf, word), load_blocks(half, rows, word));
+  }
+}
+
+HWY_INLINE void store_words(hn::VFromD<WordTag> words, const float*, float* to) {
+  hn::StoreU(words, WordTag(), reinterpret_cast<uint32_t*>(to));
+}
+// A word of two BF16 becomes two channels.
+HWY_INLINE void store_words(hn::VFromD<WordTag> words, const Bf16*, float* to) {
+  const WordTag d;
+  hn::StoreU(hn::ShiftLeft<16>(words), d, reinterpret_cast<uint32_t*>(to));
+  hn::StoreU(hn::And(words, hn::Set(d, 0xffff0000u)), d, reinterpret_cast<uint32_t*>(to + kAttentionBlock));
+}
+
+// keys[channel][key]: 4 x 4 transposes inside each 128-bit block, `kLanes` keys at a time.
+template <class Num>
+void transpose_keys(const Num* const* rows, int64_t n, int64_t width, float* keys) {
+  constexpr int64_t kPerWord = sizeof(uint32_t) / sizeof(Num);
+  const WordTag d;
+  const int64_t words = width / kPerWord;
+  for (int64_t first = 0; first < n; first += kLanes) {
+    const auto* from = reinterpret_cast<const uint32_t* const*>(rows + first);
+    float* to = keys + first;
+    int64_t w = 0;
+    for (; w + 4 <= words; w += 4) {
+      const auto r0 = load_blocks(d, from, w), r1 = load_blocks(d, from + 1, w), r2 = load_blocks(d, from + 2, w),
+                 r3 = load_blocks(d, from + 3, w);
+      const auto a = hn::InterleaveLower(d, r0, r2), b = hn::InterleaveLower(d, r1, r3);
+      const auto c = hn::InterleaveUpper(d, r0, r2), e = hn::InterleaveUpper(d, r1, r3);
+      float* at = to + w * kPerWord * kAttentionBlock;
+      constexpr int64_t kStep = kPerWord * kAttentionBlock;
+      store_words(hn::InterleaveLower(d, a, b), rows[0], at);
+      store_words(hn::InterleaveUpper(d, a, b), rows[0], at + kStep);
+      store_words(hn::InterleaveLower(d, c, e), rows[0], at + 2 * kStep);
+      store_words(hn::InterleaveUpper(d, c, e), rows[0], at + 3 * kStep);
+    }
+    for (int64_t p = w * kPerWord; p < width; ++p) {
+      for (int64_t j = 0; j < kLanes; ++j) to[p * kAttentionBlock + j] = to_float(rows[first + j][p]);
+    }
+  }
+}
+
+template <class Num>
+void widen_row(const Num* from, float scale, float* to, int64_t n) {
+  const FloatTag d;
+  const FloatVec factor = hn::Set(d, scale);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(hn::Mul(load(d, from + i), factor), d, to + i);
+  for (; i < n; ++i) to[i] = to_float(from[i]) * scale;
+}
+
+// The rows of one block in a paged cache; entries from n on repeat the first, so that whole vectors of keys may be
+// read.
+template <class Num>
+void block_rows(const View& pages, const View& table, const AttentionTile& t, int64_t start, int64_t n,
+                const Num** rows) {
+  const int64_t page = pages.dim(1);
+  const int32_t* entries = table.as<int32_t>(t.seq.slot);
+  int64_t entry = start / page, at = start % page;
+  for (int64_t j = 0; j < n; ++j) {
+    rows[j] = pages.as<Num>(entries[entry]) + at * pages.stride(1) + t.group * pages.stride(2);
+    if (++at == page) {
+      at = 0;
+      ++entry;
+    }
+  }
+  for (int64_t j = n; j < kAttentionBlock; ++j) rows[j] = rows[0];
+}
+
+struct Values {
+  const float* data;
+  int64_t stride;
+};
+
+// Values stay where they are when they are plain rows of whole vectors at one distance.
+template <class Num>
+Values block_values(const AttentionFwd& op, const AttentionTile& t, int64_t start, int64_t n, int64_t pad,
+                    float* scratch) {
+  const int64_t page = op.v_pages.dim(1), width = op.v_pages.dim(3);
+  const Num* rows[kAttentionBlock];
+  block_rows(op.v_pages, op.page_table, t, start, n, rows);
+  if constexpr (std::is_same_v<Num, float>) {
+    if (width % kLanes == 0 && start / page == (start + n - 1) / page) return {rows[0], op.v_pages.stride(1)};
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    widen_row(rows[j], 1, scratch + j * pad, width);
+    std::fill(scratch + j * pad + width, scratch + (j + 1) * pad, 0.0f);
+  }
+  return {scratch, pad};
+}
+
+// One block of the running softmax: scores [rows, kBlock] become exponentials, earlier sums shrink to the new maximum.
+// `seen` keys are visible to the first row's token.
+HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen) {
+  const FloatTag d;
+  const FloatVec lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  for (int64_t left = t.ratio; row < t.rows(); ++row, --left) {
+    if (left == 0) {
+      left = t.ratio;
+      ++seen;
+    }
+    const int64_t n = std::min(seen, kAttentionBlock);
+    float* scores = s.scores + row * kAttentionBlock;
+    FloatVec top = lowest;
+    for (int64_t i = 0; i < n; i += kLanes) {
+      FloatVec v = load(d, scores + i);
+      if (i + kLanes > n) {
+        v = hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(n - i)), v, lowest);
+        store(v, d, scores + i);
+      }
+      top = hn::Max(top, v);
+    }
+    float* max = s.part.max + row;
+    const FloatVec before = hn::Set(d, *max), after = hn::Max(before, hn::MaxOfLanes(d, top));
+    const float highest = hn::GetLane(after);
+    FloatVec sum = load(d, s.sums + row * 16);
+    if (highest != *max) {
+      const FloatVec shrink = hn::Exp(d, hn::Sub(before, after));
+      float* y = s.part.y + row * s.part.pad;
+      for (int64_t i = 0; i < s.part.pad; i += kLanes) store(hn::Mul(load(d, y + i), shrink), d, y + i);
+      sum = hn::Mul(sum, shrink);
+      *max = highest;
+    }
+    for (int64_t i = 0; i < n; i += kLanes) {
+      const FloatVec e = hn::Exp(d, hn::Sub(load(d, scores + i), after));
+      store(e, d, scores + i);
+      sum = hn::Add(sum, e);
+    }
+    store(sum, d, s.sums + row * 16);
+  }
+}
+
+// y += exponentials x values. Rows of a tile see different numbers of keys in the diagonal block only; a key that a row
+// does not see never touches it.
+void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, const Values& v,
+                int64_t width) {
+  const int64_t first = row, cols = (width + kLanes - 1) / kLanes;
+  const auto depth = [&](int64_t r) { return std::min(seen + (r - first) / t.ratio, kAttentionBlock); };
+  for (int64_t col = 0, n = 0; col < cols; col += n) {
+    n = even_part(cols - col, kCols);
+    for (int64_t r = first, m = 0; r < t.rows(); r += m) {
+      m = even_part(t.rows() - r, kRows);
+      const int64_t common = depth(r);
+      Product p{.a = s.scores + r * kAttentionBlock,
+                .a_stride = kAttentionBlock,
+                .b = v.data + col * kLanes,
+                .b_stride = v.stride,
+                .depth = common,
+                .c = s.part.y + r * s.part.pad + col * kLanes,
+                .c_stride = s.part.pad};
+      tile_any(p, m, n);
+      for (int64_t i = 0; i < m; ++i) {
+        if (depth(r + i) == common) continue;
+        Product rest = p;
+        rest.a += i * p.a_stride + common;
+        rest.b += common * p.b_stride;
+        rest.depth = depth(r + i) - common;
+        rest.c += i * p.c_stride;
+        tile_any(rest, 1, n);
+      }
+    }
+  }
+}
+
+template <class Num>
+void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start) {
+  const int64_t width = op.q.dim(2), n = std::min(kAttentionBlock, t.keys() - start);
+  const int64_t token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
+  const int64_t seen = t.pos() + token + 1 - start;
+  const Num* rows[kAttentionBlock];
+  block_rows(op.k_pages, op.page_table, t, start, n, rows);
+  transpose_keys(rows, n, width, s.keys);
+  const int64_t cols = (n + kLanes - 1) / kLanes;
+  std::fill(s.scores + row * kAttentionBlock, s.scores + t.rows() * kAttentionBlock, 0.0f);
+  for (int64_t col = 0, c = 0; col < cols; col += c) {
+    c = even_part(cols - col, kCols);
+    for (int64_t r = row, m = 0; r < t.rows(); r += m) {
+      m = even_part(t.rows() - r, kRows);
+      tile_any({.a = s.q + r * width,
+                .a_stride = width,
+                .b = s.keys + col * kLanes,
+                .b_stride = kAttentionBlock,
+                .depth = width,
+                .c = s.scores + r * kAttentionBlock + col * kLanes,
+                .c_stride = kAttentionBlock},
+               m, c);
+    }
+  }
+  soften(s, t, row, seen);
+  add_values(s, t, row, seen, block_values<Num>(op, t, start, n, s.part.pad, s.values), width);
+}
+
+void fill_queries(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s) {
+  const int64_t width = op.q.dim(2);
+  for (int64_t r = 0; r < t.rows(); ++r) {
+    const int64_t token = t.seq.start + t.first + r / t.ratio, head = t.group * t.ratio + r % t.ratio;
+    if (op.q.dtype == DType::bf16) {
+      widen_row(op.q.as<Bf16>(token) + head * op.q.stride(1), op.scale, s.q + r * width, width);
+    } else {
+      widen_row(op.q.as<float>(token) + head * op.q.stride(1), op.scale, s.q + r * width, width);
+    }
+  }
+}
+
+// The running softmax of one span, into s.part. Rows before the first that sees the span are left alone.
+void span_part(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t span) {
+  const int64_t start = span * kAttentionSpan, end = std::min(start + kAttentionSpan, t.keys());
+  const int64_t row = std::max<int64_t>(0, start - t.pos()) * t.ratio, pad = s.part.pad;
+  std::fill(s.part.y + row * pad, s.part.y + t.rows() * pad, 0.0f);
+  std::fill(s.part.max + row, s.part.max + t.rows(), -std::numeric_limits<float>::infinity());
+  std::fill(s.sums + row * 16, s.sums + t.rows() * 16, 0.0f);
+  for (int64_t at = start; at < end; at += kAttentionBlock) {
+    op.k_pages.dtype == DType::bf16 ? block<Bf16>(op, t, s, at) : block<float>(op, t, s, at);
+  }
+  const FloatTag d;
+  for (int64_t r = row; r < t.rows(); ++r) s.part.sum[r] = hn::GetLane(hn::SumOfLanes(d, load(d, s.sums + r * 16)));
+}
+
+// total = total and then part, both brought to the larger maximum.
+HWY_NOINLINE void merge(const AttentionPart& total, const AttentionPart& part, int64_t row, int64_t rows) {
+  const FloatTag d;
+  for (; row < rows; ++row) {
+    const FloatVec a = hn::Set(d, total.max[row]), b = hn::Set(d, part.max[row]), top = hn::Max(a, b);
+    const FloatVec scale_a = hn::Exp(d, hn::Sub(a, top)), scale_b = hn::Exp(d, hn::Sub(b, top));
+    float *y = total.y + row * total.pad, *more = part.y + row * total.pad;
+    for (int64_t i = 0; i < total.pad; i += kLanes) {
+      store(hn::MulAdd(load(d, more + i), scale_b, hn::Mul(load(d, y + i), scale_a)), d, y + i);
+    }
+    const FloatVec sum = hn::Mul(hn::Set(d, total.sum[row]), scale_a);
+    total.sum[row] = hn::GetLane(hn::MulAdd(hn::Set(d, part.sum[row]), scale_b, sum));
+    total.max[row] = hn::GetLane(top);
+  }
+}
+
+template <class Num>
+void divide_row(const float* from, float sum, Num* to, int64_t n) {
+  const FloatTag d;
+  const FloatVec factor = hn::Set(d, 1.0f / sum);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(hn::Mul(load(d, from + i), factor), d, to + i);
+  if (i < n) store_n(hn::Mul(load(d, from + i), factor), d, to + i, n - i);
+}
+
+void finish(const AttentionFwd& op, const AttentionTile& t, const AttentionPart& total) {
+  for (int64_t r = 0; r < t.rows(); ++r) {
+    const int64_t token = t.seq.start + t.first + r / t.ratio, head = t.group * t.ratio + r % t.ratio;
+    const float* y = total.y + r * total.pad;
+    if (op.y.dtype == DType::bf16) {
+      divide_row(y, total.sum[r], op.y.as<Bf16>(token) + head * op.y.stride(1), op.y.dim(2));
+    } else {
+      divide_row(y, total.sum[r], op.y.as<float>(token) + head * op.y.stride(1), op.y.dim(2));
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace braid
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace braid {
+
+HWY_EXPORT(fill_queries);
+HWY_EXPORT(span_part);
+HWY_EXPORT(merge);
+HWY_EXPORT(finish);
+
+namespace {
+
+// How a call is cut: tiles of tokens, sequences, KV heads and, where those are fewer than the threads need, spans.
+struct Plan {
+  int64_t ratio = 1, tile_tokens = 1, tiles = 0, seqs = 0, groups = 0, spans = 0;
+  int64_t width = 0, pad = 0, rows = 0;
+  bool split = false;
+
+  int64_t units() const { return tiles * seqs * groups; }
+  int64_t part_floats() const { return rows * (pad + 32); }
+  int64_t thread_floats() const {
+    return rows * (width + kAttentionBlock + 16) + 16 + kAttentionBlock * (width + pad) + 2 * part_floats();
+  }
+};
+
+constexpr int64_t kTileRows = 128;  // rows that share a transposed block; their y, q and scores stay within L2
+
+Plan make_plan(const AttentionFwd& op, int threads) {
+  Plan plan;
+  plan.groups = op.k_pages.dim(2);
+  plan.ratio = op.q.dim(1) / plan.groups;
+  plan.width = op.q.dim(2);
+  plan.pad = (plan.width + 15) / 16 * 16;
+  plan.seqs = static_cast<int64_t>(op.seqs->seqs.size());
+  int64_t longest = 0, keys = 0, work = 0;
+  for (const Seq& seq : op.seqs->seqs) {
+    longest = std::max(longest, seq.len);
+    if (seq.len > 0) keys = std::max(keys, seq.pos0 + seq.len);
+  }
+  plan.tile_tokens = std::clamp<int64_t>(kTileRows / plan.ratio, 1, std::max<int64_t>(longest, 1));
+  plan.rows = (plan.tile_tokens * plan.ratio + 15) / 16 * 16;
+  plan.tiles = (longest + plan.tile_tokens - 1) / plan.tile_tokens;
+  for (const Seq& seq : op.seqs->seqs) work += (seq.len + plan.tile_tokens - 1) / plan.tile_tokens * plan.groups;
+  plan.spans = (keys + kAttentionSpan - 1) / kAttentionSpan;
+  plan.split = threads > 1 && plan.spans > 1 && work < 2 * threads;
+  return plan;
+}
+
+// Unit i; the last tiles of the sequences, which see most keys, come first.
+AttentionTile tile_at(const AttentionFwd& op, const Plan& plan, int64_t i) {
+  AttentionTile t;
+  t.ratio = plan.ratio;
+  t.group = i % plan.groups;
+  t.seq = op.seqs->seqs[static_cast<size_t>(i / plan.groups % plan.seqs)];
+  t.first = (plan.tiles - 1 - i / plan.groups / plan.seqs) * plan.tile_tokens;
+  t.tokens = std::min(plan.tile_tokens, t.seq.len - t.first);
+  return t;
+}
+
+AttentionPart part_at(const Plan& plan, float* at) {
+  return {.y = at, .max = at + plan.rows * plan.pad, .sum = at + plan.rows * (plan.pad + 16), .pad = plan.pad};
+}
+
+AttentionScratch scratch_at(const Plan& plan, float* at) {
+  AttentionScratch s;
+  const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
+  s.keys = take(plan.width * kAttentionBlock);
+  s.values = take(plan.pad * kAttentionBlock);
+  s.scores = take(plan.rows * kAttentionBlock);
+  s.sums = take(plan.rows * 16);
+  s.total = part_at(plan, take(plan.part_floats()));
+  s.part = part_at(plan, take(plan.part_floats()));
+  s.q = take(plan.rows * plan.width);
+  return s;
+}
+
+int64_t spans_of(const AttentionTile& t) { return (t.keys() + kAttentionSpan - 1) / kAttentionSpan; }
+int64_t first_row(const AttentionTile& t, int64_t span) {
+  return std::max<int64_t>(0, span * kAttentionSpan - t.pos()) * t.ratio;
+}
+
+void whole_unit(const AttentionFwd& op, const AttentionTile& t, AttentionScratch s) {
+  HWY_DYNAMIC_DISPATCH(fill_queries)(op, t, s);
+  for (int64_t span = 0; span < spans_of(t); ++span) {
+    HWY_DYNAMIC_DISPATCH(span_part)(op, t, s, span);
+    if (span == 0) {
+      std::swap(s.part, s.total);
+    } else {
+      HWY_DYNAMIC_DISPATCH(merge)(s.total, s.part, first_row(t, span), t.rows());
+    }
+  }
+  HWY_DYNAMIC_DISPATCH(finish)(op, t, s.total);
+}
+
+}  // namespace
+
+int64_t attention_fwd_hwy_workspace(const AttentionFwd& op, int threads) {
+  const Plan plan = make_plan(op, threads);
+  const int64_t parts = plan.split ? plan.units() * plan.spans * plan.part_floats() : 0;
+  return (threads * plan.thread_floats() + parts) * static_cast<int64_t>(sizeof(float));
+}
+
+void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace) {
+  check_pages(AttentionFwd::name, op.seqs, op.page_table, op.k_pages, op.q.dim(0));
+  const Plan plan = make_plan(op, ctx.threads);
+  auto* memory = reinterpret_cast<float*>(workspace.data());
+  float* parts = memory + ctx.threads * plan.thread_floats();
+  const int64_t spans = plan.split ? plan.spans : 1, tasks = plan.units() * spans;
+  std::atomic<int64_t> next{0};
+  sys::parallel(static_cast<int>(std::min<int64_t>(ctx.threads, tasks)), [&](int thread, int) {
+    AttentionScratch s = scratch_at(plan, memory + thread * plan.thread_floats());
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+      const AttentionTile t = tile_at(op, plan, i / spans);
+      if (t.tokens <= 0) continue;
+      if (!plan.split) {
+        whole_unit(op, t, s);
+      } else if (i % spans < spans_of(t)) {
+        s.part = part_at(plan, parts + i * plan.part_floats());
+        HWY_DYNAMIC_DISPATCH(fill_queries)(op, t, s);
+        HWY_DYNAMIC_DISPATCH(span_part)(op, t, s, i % spans);
+      }
+    }
+  });
+  if (!plan.split) return;
+  sys::parallel_tasks(ctx.threads, plan.units(), [&](int64_t i) {
+    const AttentionTile t = tile_at(op, plan, i);
+    if (t.tokens <= 0) return;
+    const AttentionPart total = part_at(plan, parts + i * spans * plan.part_floats());
+    for (int64_t span = 1; span < spans_of(t); ++span) {
+      const AttentionPart part = part_at(plan, parts + (i * spans + span) * plan.part_floats());
+      HWY_DYNAMIC_DISPATCH(merge)(total, part, first_row(t, span), t.rows());
+    }
+    HWY_DYNAMIC_DISPATCH(finish)(op, t, total);
+  });
+}
+
+}  // namespace braid
+#endif

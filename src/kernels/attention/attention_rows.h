@@ -1,0 +1,49 @@
+// What attention.cc and attention_cpu.cc share.
+#pragma once
+#include "kernels/attention/attention.h"
+
+namespace braid {
+
+// Stops on a page table that does not cover the batch.
+void check_pages(const char* op, const SeqMap* seqs, const View& table, const View& pages, int64_t tokens);
+
+int64_t attention_fwd_hwy_workspace(const AttentionFwd& op, int threads);
+void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace);
+
+// One task: `tokens` tokens of a sequence with all query heads that share one KV head. Row r of its arrays is token
+// r / ratio, head r % ratio.
+struct AttentionTile {
+  Seq seq{};
+  int64_t group = 0;
+  int64_t first = 0, tokens = 0;  // within the sequence
+  int64_t ratio = 1;              // query heads a KV head
+  int64_t rows() const { return tokens * ratio; }
+  int64_t pos() const { return seq.pos0 + first; }  // of the first token
+  int64_t keys() const { return pos() + tokens; }   // that the last token sees
+};
+
+// Softmax over a part of the keys, not yet divided: y = sum_j exp(s_j - max) v_j, sum = sum_j exp(s_j - max).
+struct AttentionPart {
+  float* y = nullptr;    // [rows, pad]
+  float* max = nullptr;  // [rows]
+  float* sum = nullptr;  // [rows]
+  int64_t pad = 0;
+};
+
+// One thread's memory, in floats.
+struct AttentionScratch {
+  float* q = nullptr;       // [rows, P], scaled
+  float* keys = nullptr;    // [P, kBlock]: a block of keys, transposed
+  float* values = nullptr;  // [kBlock, pad]
+  float* scores = nullptr;  // [rows, kBlock]
+  float* sums = nullptr;    // [rows, 16]: sums of exponentials by vector lane
+  AttentionPart total{}, part{};
+};
+
+// The absolute grid of keys. A block is what one step of the running softmax sees: 64 keys of 128 channels fill half of
+// an L2 way and 4 vectors of AVX-512. A span starts a new running softmax, so that spans can be worked on by different
+// threads and combined in their order; 8 blocks are enough for the combination to cost nothing.
+inline constexpr int64_t kAttentionBlock = 64;
+inline constexpr int64_t kAttentionSpan = 8 * kAttentionBlock;
+
+}  // namespace braid
