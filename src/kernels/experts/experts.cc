@@ -33,31 +33,42 @@ void fwd_ref(Ctx&, const ExpertsFwd& op, std::span<std::byte>) {
   store(op.y, y);
 }
 
+template <PanelClass kClass>
 const char* grouped_supports(const ExpertsFwd& op) {
+  if (op.x.dtype != (kClass == PanelClass::f32 ? DType::f32 : DType::bf16)) return "x is of another class";
   const bool rows = op.x.rows_contiguous() && op.y.rows_contiguous() && op.weights.rows_contiguous();
-  return rows && op.experts.rows_contiguous() ? nullptr : "strided rows";
+  if (!rows || !op.experts.rows_contiguous()) return "strided rows";
+  return panel_refusal(kClass);
 }
-const char* grouped_bf16(const ExpertsFwd& op) {
-  return op.x.dtype == DType::bf16 ? grouped_supports(op) : "x is not BF16";
+const char* dot_supports(const ExpertsFwd& op) {
+  if (const char* reason = grouped_supports<PanelClass::bf16_dot>(op)) return reason;
+  return panel_class(DType::bf16) == PanelClass::bf16_dot ? nullptr : "slower than FP32 here";
 }
-const char* grouped_f32(const ExpertsFwd& op) {
-  return op.x.dtype == DType::f32 ? grouped_supports(op) : "x is not F32";
+
+template <PanelClass kClass>
+void fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+  experts_fwd_grouped(kClass, ctx, op, workspace);
 }
 
 }  // namespace
 
 std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
   static constexpr Row<ExpertsFwd> kRows[] = {
+      {.name = "grouped_dot",
+       .numerics = "bf16_dot",
+       .supports = &dot_supports,
+       .workspace = &experts_fwd_workspace,
+       .run = &fwd_grouped<PanelClass::bf16_dot>},
       {.name = "grouped_bf16",
        .numerics = "bf16",
-       .supports = &grouped_bf16,
+       .supports = &grouped_supports<PanelClass::bf16>,
        .workspace = &experts_fwd_workspace,
-       .run = &experts_fwd_grouped},
+       .run = &fwd_grouped<PanelClass::bf16>},
       {.name = "grouped_f32",
        .numerics = "f32",
-       .supports = &grouped_f32,
+       .supports = &grouped_supports<PanelClass::f32>,
        .workspace = &experts_fwd_workspace,
-       .run = &experts_fwd_grouped},
+       .run = &fwd_grouped<PanelClass::f32>},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

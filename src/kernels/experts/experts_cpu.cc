@@ -92,16 +92,16 @@ HWY_EXPORT(combine_bf16);
 
 // The up products of a task land in FP32 scratch before the activation, this many rows at a time.
 constexpr int64_t kRowsMax = 256;
-// Weight bytes of a task: long enough to be a stream, short enough to stay in L2 while the rows of x pass by.
+// Weight bytes of a task, about: long enough to be a stream, short enough to stay in L2 while the rows of x pass by.
 constexpr int64_t kTaskBytes = 256 << 10;
-constexpr int64_t kColsMultiple = 16;  // a cache line of FP32 results
+constexpr int64_t kColsMultiple = 64;  // what panel_product keeps in L2 at a time
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Weight rows of a task.
 int64_t block_rows(const Weight& w) {
   const int64_t row_bytes = std::max<int64_t>(w.bytes() / std::max<int64_t>(w.rows, 1), 1);
-  return std::min(std::max(kTaskBytes / row_bytes / kColsMultiple, int64_t{1}) * kColsMultiple, w.rows);
+  return std::min((kTaskBytes / row_bytes / kColsMultiple + 1) * kColsMultiple, w.rows);
 }
 
 int64_t block_rows_max(std::span<const Weight> list) {
@@ -211,7 +211,7 @@ MutView part(std::byte* base, DType dtype, int64_t width, int64_t first, int64_t
   return v;
 }
 
-void up_block(const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin, int64_t rows) {
+void up_block(PanelClass c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin, int64_t rows) {
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   std::byte* own = s.own + thread * s.own_bytes;
   const std::span<std::byte> panel(own, static_cast<size_t>(s.panel_bytes));
@@ -220,8 +220,8 @@ void up_block(const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int6
   for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += kRowsMax) {
     const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
     const View x = part(s.x, op.x.dtype, width, i, n, 0, width);
-    panel_product(x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), panel);
-    if (gate) panel_product(x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), panel);
+    panel_product(c, x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), panel);
+    if (gate) panel_product(c, x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), panel);
     const MutView hidden = part(s.hidden, op.x.dtype, hidden_width, i, n, begin, rows);
     for (int64_t r = 0; r < n; ++r) {
       const float* gates = gate ? gate + r * rows : nullptr;
@@ -234,11 +234,12 @@ void up_block(const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int6
   }
 }
 
-void down_block(const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin, int64_t rows) {
+void down_block(PanelClass c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
+                int64_t rows) {
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   const int64_t first = s.offsets[e], n = s.offsets[e + 1] - first;
   const std::span<std::byte> panel(s.own + thread * s.own_bytes, static_cast<size_t>(s.panel_bytes));
-  panel_product(part(s.hidden, op.x.dtype, hidden_width, first, n, 0, hidden_width), op.down[e].rows_of(begin, rows),
+  panel_product(c, part(s.hidden, op.x.dtype, hidden_width, first, n, 0, hidden_width), op.down[e].rows_of(begin, rows),
                 part(reinterpret_cast<std::byte*>(s.results), DType::f32, width, first, n, begin, rows), panel);
 }
 
@@ -260,7 +261,7 @@ void combine(const ExpertsFwd& op, const Scratch& s, int threads) {
 
 int64_t experts_fwd_workspace(const ExpertsFwd& op, int threads) { return cut(op, threads, nullptr).bytes; }
 
-void experts_fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+void experts_fwd_grouped(PanelClass c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
   // The field check has seen the shape of the first expert only.
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list)
@@ -270,10 +271,12 @@ void experts_fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> wo
   const Scratch s = cut(op, ctx.threads, workspace.data());
   sort_by_expert(op, s);
   gather(op, s, ctx.threads);
-  for_each_block(ctx.threads, s, op.up,
-                 [&](int thread, size_t e, int64_t begin, int64_t rows) { up_block(op, s, thread, e, begin, rows); });
-  for_each_block(ctx.threads, s, op.down,
-                 [&](int thread, size_t e, int64_t begin, int64_t rows) { down_block(op, s, thread, e, begin, rows); });
+  for_each_block(ctx.threads, s, op.up, [&](int thread, size_t e, int64_t begin, int64_t rows) {
+    up_block(c, op, s, thread, e, begin, rows);
+  });
+  for_each_block(ctx.threads, s, op.down, [&](int thread, size_t e, int64_t begin, int64_t rows) {
+    down_block(c, op, s, thread, e, begin, rows);
+  });
   combine(op, s, ctx.threads);
 }
 

@@ -1,0 +1,68 @@
+// Experts at published shapes: 3 Nano (2688 wide, 1856 hidden, 6 active) and the latent ones of 3 Super (1024 wide,
+// 2688 hidden, 22 active). Weight bytes a second for decode, where they bound it; FLOP/s for prefill. Only some of the
+// experts are kept, enough that no cache holds them; each call takes others, as decoding does.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <deque>
+#include <vector>
+
+#include "kernels/experts/experts.h"
+
+namespace braid {
+namespace {
+
+struct Shape3 {
+  int64_t width, hidden, k, count;
+};
+constexpr Shape3 kShapes[] = {{2688, 1856, 6, 24}, {1024, 2688, 22, 66}};
+
+// Bytes that look like weights to the multiplier: BF16 numbers in [1, 2) and (-2, -1].
+std::vector<Bf16> numbers(int64_t n, uint32_t seed) {
+  std::vector<Bf16> values(static_cast<size_t>(n));
+  for (Bf16& v : values) {
+    seed = seed * 1664525u + 1013904223u;
+    v.bits = static_cast<uint16_t>(0x3f80u | (seed >> 16 & 0x807fu));
+  }
+  return values;
+}
+
+void experts(benchmark::State& state) {
+  const Shape3 s = kShapes[state.range(0)];
+  const int64_t tokens = state.range(1);
+  std::deque<std::vector<Bf16>> bytes;
+  std::vector<Weight> up, down;
+  for (int64_t e = 0; e < s.count; ++e) {
+    const auto seed = static_cast<uint32_t>(e);
+    up.push_back(
+        dense_weight(view_of(bytes.emplace_back(numbers(s.hidden * s.width, seed)).data(), {s.hidden, s.width})));
+    down.push_back(
+        dense_weight(view_of(bytes.emplace_back(numbers(s.width * s.hidden, seed)).data(), {s.width, s.hidden})));
+  }
+  const std::vector<Bf16> x = numbers(tokens * s.width, 1);
+  std::vector<int32_t> chosen(static_cast<size_t>(tokens * s.k));
+  const std::vector<float> weights(chosen.size(), 0.1f);
+  std::vector<float> y(static_cast<size_t>(tokens * s.width));
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const ExpertsFwd op{.x = view_of(x.data(), {tokens, s.width}),
+                      .experts = view_of(chosen.data(), {tokens, s.k}),
+                      .weights = view_of(weights.data(), {tokens, s.k}),
+                      .up = up,
+                      .down = down,
+                      .y = mut_view_of(y.data(), {tokens, s.width})};
+  int32_t next = 0;
+  int64_t read = 0;
+  for (auto _ : state) {
+    for (int32_t& e : chosen) e = next++ % static_cast<int32_t>(s.count);
+    run(ctx, op);
+    read += std::min(s.count, tokens * s.k) * (up[0].bytes() + down[0].bytes());
+  }
+  state.SetBytesProcessed(read);
+  state.counters["FLOP/s"] = benchmark::Counter(op.flops() * static_cast<double>(state.iterations()),
+                                                benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
+}
+BENCHMARK(experts)->ArgNames({"shape", "tokens"})->ArgsProduct({{0, 1}, {1, 4, 32, 512}})->UseRealTime();
+
+}  // namespace
+}  // namespace braid
