@@ -12,6 +12,12 @@ void Tape::add_grad(const Tensor& value, Tensor grad) {
   if (is_new) return;
   const MutView sum = entry->second.mut();
   CHECK(sum.shape == grad.shape(), "gradients {} and {}", to_string(sum.shape), to_string(grad.shape()));
+  if (sum.dtype == DType::f32 && grad.dtype() == DType::f32 && sum.contiguous() && grad.view().contiguous()) {
+    auto* to = sum.as<float>();
+    const auto* from = grad.view().as<float>();
+    for (int64_t i = 0; i < sum.count(); ++i) to[i] += from[i];
+    return;
+  }
   for (int64_t i = 0; i < sum.count(); ++i) set_element(sum, i, element(sum, i) + element(grad.view(), i));
 }
 

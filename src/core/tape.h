@@ -29,7 +29,8 @@ class Tape {
 
   // Gradient of `value`, or an empty Tensor when nothing downstream used it.
   Tensor grad(const Tensor& value) const;
-  // Adds to the gradient of `value`; the first one is taken as it is.
+  // Adds to the gradient of `value`. The first one is taken as it is and later ones are summed into it: two values must
+  // not be given the same Tensor.
   void add_grad(const Tensor& value, Tensor grad);
 
   // Walks the nodes back from `loss`, whose gradient the caller has given.
