@@ -2,6 +2,7 @@
 
 #include "core/ref.h"
 #include "kernels/conv1d/conv1d_ref.h"
+#include "kernels/conv1d/conv1d_rows.h"
 
 namespace braid {
 namespace {
@@ -33,10 +34,26 @@ void fwd_ref(Ctx&, const Conv1dFwd& op, std::span<std::byte>) {
   store(op.y, y);
 }
 
+void fwd_hwy(Ctx& ctx, const Conv1dFwd& op, std::span<std::byte> workspace) {
+  check_sequences(op);
+  conv1d_fwd_hwy(ctx, op, workspace);
+}
+
+const char* hwy_supports(const Conv1dFwd& op) {
+  if (op.w.dtype != DType::f32 || op.state.dtype != DType::f32 || op.y.dtype != DType::f32) return "not F32";
+  if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is neither F32 nor BF16";
+  if (op.bias && (op.bias.dtype != DType::f32 || !op.bias.contiguous())) return "bias is not a row of F32";
+  for (const View& v : {op.x, op.w, View(op.state), View(op.y)}) {
+    if (!v.rows_contiguous()) return "strided rows";
+  }
+  return op.w.dim(1) <= kConv1dWidthMax ? nullptr : "more than 8 taps";
+}
+
 }  // namespace
 
 std::span<const Row<Conv1dFwd>> Conv1dFwd::rows() {
   static constexpr Row<Conv1dFwd> kRows[] = {
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .run = &fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

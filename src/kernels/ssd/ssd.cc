@@ -2,6 +2,7 @@
 
 #include "core/ref.h"
 #include "kernels/ssd/ssd_ref.h"
+#include "kernels/ssd/ssd_rows.h"
 
 namespace braid {
 namespace {
@@ -40,10 +41,34 @@ void run_ref(Ctx&, const Op& op, std::span<std::byte>) {
   store(op.y, y);
 }
 
+template <class Op>
+const char* hwy_supports(const Op& op) {
+  for (const View& v : {op.dt, op.dt_bias, op.a_log, op.d_skip, View(op.state), View(op.y)}) {
+    if (v.dtype != DType::f32) return "dt, parameters, state and y are not all F32";
+  }
+  if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is neither F32 nor BF16";
+  if (op.b.dtype != op.x.dtype || op.c.dtype != op.x.dtype) return "x, b and c differ in dtype";
+  for (const View& v : {op.x, op.b, op.c, op.dt_bias, op.a_log, op.d_skip, View(op.state), View(op.y)}) {
+    if (!v.rows_contiguous()) return "strided rows";
+  }
+  return nullptr;
+}
+
+template <class Op, void (*kRun)(Ctx&, const Op&, std::span<std::byte>)>
+void run_hwy(Ctx& ctx, const Op& op, std::span<std::byte> workspace) {
+  check_sequences(op);
+  kRun(ctx, op, workspace);
+}
+
 }  // namespace
 
 std::span<const Row<SsdFwd>> SsdFwd::rows() {
   static constexpr Row<SsdFwd> kRows[] = {
+      {.name = "hwy",
+       .numerics = "f32",
+       .supports = &hwy_supports<SsdFwd>,
+       .workspace = &ssd_fwd_hwy_workspace,
+       .run = &run_hwy<SsdFwd, &ssd_fwd_hwy>},
       {.name = "ref", .numerics = "f64", .run = &run_ref<SsdFwd>},
   };
   return kRows;
@@ -51,6 +76,7 @@ std::span<const Row<SsdFwd>> SsdFwd::rows() {
 
 std::span<const Row<SsdStep>> SsdStep::rows() {
   static constexpr Row<SsdStep> kRows[] = {
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports<SsdStep>, .run = &run_hwy<SsdStep, &ssd_step_hwy>},
       {.name = "ref", .numerics = "f64", .run = &run_ref<SsdStep>},
   };
   return kRows;

@@ -2,6 +2,8 @@
 // a sum of a block (128) or of the states (256) rounds at 1e-6 of its terms, and decays of a block reach e^-100.
 #include "kernels/ssd/ssd.h"
 
+#include <cstring>
+
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/ssd/ssd_ref.h"
@@ -120,6 +122,23 @@ TEST(SsdFwd, StateIsHandedOver) {
   expect_near(parts, whole, "prefill and steps");
 }
 
+// A cut on the grid changes no bit, and neither does what follows.
+TEST(SsdFwd, CutsOnTheGridChangeNoBit) {
+  const Case shape{{101}, 3, 80, 3, 40, 32};
+  Problem whole(shape), parts(shape), prefix(shape);
+  run_here(whole.op<SsdFwd>());
+  run_part<SsdFwd>(parts, 0, 64);
+  run_part<SsdFwd>(parts, 64, 32);
+  run_part<SsdFwd>(parts, 96, 5);
+  EXPECT_EQ(parts.y.bytes, whole.y.bytes);
+  EXPECT_EQ(parts.state.bytes, whole.state.bytes);
+  for (int64_t n : {1, 31, 33, 47, 100}) {
+    Problem first(shape);
+    run_part<SsdFwd>(first, 0, n);
+    EXPECT_EQ(std::memcmp(first.y.bytes.data(), whole.y.bytes.data(), static_cast<size_t>(n * 3 * 80 * 4)), 0) << n;
+  }
+}
+
 TEST(SsdFwd, BatchMatesChangeNoBit) {
   const Case shape{{5, 40, 0, 17, 1}, 4, 20, 2, 24, 16, DType::f32, {3, 16, 0, 7, 15}};
   Problem batch(shape), alone(shape);
@@ -133,6 +152,15 @@ TEST(SsdFwd, BatchMatesChangeNoBit) {
   }
   EXPECT_EQ(batch.y.bytes, alone.y.bytes);
   EXPECT_EQ(batch.state.bytes, alone.state.bytes);
+}
+
+TEST(SsdStep, TokensTogetherOrOneByOneAreTheSameBits) {
+  const Case shape{{11}, 4, 20, 2, 128};
+  Problem together(shape), single(shape);
+  run_here(together.op<SsdStep>());
+  for (int64_t t = 0; t < 11; ++t) run_part<SsdStep>(single, t, 1);
+  EXPECT_EQ(together.y.bytes, single.y.bytes);
+  EXPECT_EQ(together.state.bytes, single.state.bytes);
 }
 
 // Steps of 1e4, decays of e^-1e6, softplus of -1e4: nothing overflows, and small decays after large ones keep their

@@ -1,0 +1,38 @@
+// What SsdFwd and SsdStep share, once per target: the size of a step from its raw value. Include it like
+// math/vec-inl.h, after hwy/contrib/math/math-inl.h.
+#if defined(BRAID_KERNELS_SSD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef BRAID_KERNELS_SSD_INL_H_
+#undef BRAID_KERNELS_SSD_INL_H_
+#else
+#define BRAID_KERNELS_SSD_INL_H_
+#endif
+
+#include "math/vec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace braid {
+namespace HWY_NAMESPACE {
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::VFromD<FloatTag>;
+
+// max(v, 0) + log(1 + exp(-|v|)): no overflow at either end.
+HWY_INLINE FloatVec softplus(FloatTag d, FloatVec v) {
+  const FloatVec tail = hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(v))));
+  return hn::Add(hn::Max(v, hn::Zero(d)), tail);
+}
+
+// Steps of one head, in place, from dt + dt_bias. `values` has room for whole vectors.
+template <class Op>
+HWY_INLINE void finish_steps(const Op& op, float* values, int64_t count) {
+  const FloatTag d;
+  const FloatVec low = hn::Set(d, op.dt_min), high = hn::Set(d, op.dt_max);
+  for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(d))) {
+    hn::StoreU(hn::Min(hn::Max(softplus(d, hn::LoadU(d, values + i)), low), high), d, values + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace braid
+HWY_AFTER_NAMESPACE();
+#endif

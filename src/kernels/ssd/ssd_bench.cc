@@ -1,0 +1,106 @@
+// SSD at the shapes of released models: 512 tokens of a prompt (GFLOP/s of SsdFwd::flops), and one token for each of S
+// sequences (GB/s of the state read and written, beside a plain copy of as many bytes).
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <vector>
+
+#include "core/philox.h"
+#include "kernels/ssd/ssd.h"
+
+namespace braid {
+namespace {
+
+struct Model {
+  const char* name;
+  int64_t heads, width, groups, states, chunk;
+};
+constexpr Model kModels[] = {{"nemotron-3-nano-4b", 96, 80, 8, 128, 256},
+                             {"nemotron-3-nano-30b", 64, 64, 8, 128, 128},
+                             {"nemotron-3-super", 128, 64, 8, 128, 128},
+                             {"nemotron-h-47b", 256, 64, 8, 256, 128}};
+
+struct Problem {
+  int64_t heads, width, groups, states;
+  SeqMap seqs{};
+  std::vector<float> fused, dt, heads_values, state, y;
+  Problem(const Model& m, int64_t sequences, int64_t tokens)
+      : heads(m.heads), width(m.width), groups(m.groups), states(m.states) {
+    for (int64_t i = 0; i < sequences; ++i) seqs.add(tokens, 0, i);
+    const int64_t rows = sequences * tokens;
+    fused = values(rows * (heads * width + 2 * groups * states));
+    dt = values(rows * heads);
+    heads_values = values(heads);
+    state = values(sequences * heads * width * states);
+    y = values(rows * heads * width);
+  }
+  static std::vector<float> values(int64_t count) {
+    std::vector<float> v(static_cast<size_t>(count));
+    for (size_t i = 0; i < v.size(); ++i) v[i] = normal4({.seed = 1}, i / 4)[i % 4];
+    return v;
+  }
+  template <class Op>
+  Op op() {
+    const int64_t inner = heads * width, outer = groups * states, rows = seqs.tokens();
+    const View row = view_of(fused.data(), {rows, inner + 2 * outer});
+    Op op{};
+    op.x = row.slice(1, 0, inner).split_last(heads, width);
+    op.b = row.slice(1, inner, outer).split_last(groups, states);
+    op.c = row.slice(1, inner + outer, outer).split_last(groups, states);
+    op.dt = view_of(dt.data(), {rows, heads});
+    op.dt_bias = op.a_log = op.d_skip = view_of(heads_values.data(), {heads});
+    op.state = mut_view_of(state.data(), {std::ssize(seqs.seqs), heads, width, states});
+    op.y = mut_view_of(y.data(), {rows, heads, width});
+    op.seqs = &seqs;
+    return op;
+  }
+};
+
+void per_second(benchmark::State& state, const char* name, double amount) {
+  state.counters[name] = benchmark::Counter(amount * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void prefill(benchmark::State& state) {
+  const Model& model = kModels[state.range(0)];
+  Problem problem(model, 1, 512);
+  SsdFwd op = problem.op<SsdFwd>();
+  op.chunk = model.chunk;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  for (auto _ : state) run(ctx, op);
+  state.SetLabel(model.name);
+  per_second(state, "GFLOP/s", op.flops());
+  per_second(state, "GB/s", static_cast<double>(bytes_of(op)));
+}
+BENCHMARK(prefill)->DenseRange(0, 3)->UseRealTime();
+
+// 32 sequences, so that the states do not stay in the caches.
+void step(benchmark::State& state) {
+  const Model& model = kModels[state.range(0)];
+  Problem problem(model, 32, state.range(1));
+  const SsdStep op = problem.op<SsdStep>();
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  for (auto _ : state) run(ctx, op);
+  state.SetLabel(model.name);
+  per_second(state, "GFLOP/s", op.flops());
+  per_second(state, "GB/s", 2 * static_cast<double>(op.state.bytes()));
+}
+BENCHMARK(step)->ArgsProduct({{0, 1, 2, 3}, {1}})->ArgsProduct({{0}, {4, 8}})->UseRealTime();
+
+void copy_of_the_state(benchmark::State& state) {
+  const Model& model = kModels[state.range(0)];
+  Problem problem(model, 32, 1);
+  std::vector<float> to(problem.state.size());
+  for (auto _ : state) {
+    sys::parallel_for(sys::default_threads(), std::ssize(to), 1 << 16, [&](int64_t begin, int64_t end) {
+      std::memcpy(to.data() + begin, problem.state.data() + begin, static_cast<size_t>(end - begin) * sizeof(float));
+    });
+  }
+  state.SetLabel(model.name);
+  per_second(state, "GB/s", 2 * static_cast<double>(to.size() * sizeof(float)));
+}
+BENCHMARK(copy_of_the_state)->DenseRange(0, 3)->UseRealTime();
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,419 @@
+// SsdFwd with Highway: the block form of nemotron.md 3.3 as three register-tiled products, two of them with the head's
+// P channels (padded to whole vectors) along the lanes:
+//   C.B      [Q, Q] = c [Q, N] b' [N, Q]                      once for the heads of a task, up to the diagonal
+//   output   y [Q, P] = e .* (c [Q, N] S' [N, P]) + M [Q, Q] u [Q, P]       M = C.B .* exp(L_t - L_s), s <= t
+//   state    S' [N, P] = e_Q S' + b' [N, Q] (w .* u) [Q, P]                 w_s = exp(L_Q - L_s)
+// with u_s = d_s x_s and L the cumulative sum of d a from the start of the block, e = exp(L). A task is some heads of
+// one group of one sequence; it walks the blocks in order and keeps the states transposed in its scratch meanwhile.
+// Every element of a product is a sum over s or n in ascending order, whatever the tile, and what lies beyond s = t
+// adds zero: so no bit depends on tiles, tasks, threads or later tokens. Only differences <= 0 meet exp.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/ssd/ssd_rows.h"
+#include "kernels/ssd/ssd_scratch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/ssd/ssd_fwd_cpu.cc"
+#include <hwy/foreach_target.h>
+// foreach_target must come first
+#include <hwy/contrib/math/math-inl.h>
+
+#include "kernels/ssd/ssd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace braid {
+namespace HWY_NAMESPACE {
+
+// Accumulators, one row of the right operand and a broadcast must fit 32 registers, or 16 before AVX-512.
+#if HWY_TARGET <= HWY_AVX3
+constexpr int kTileRows = 8, kTileVecs = 3;
+#else
+constexpr int kTileRows = 4, kTileVecs = 2;
+#endif
+
+HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
+
+// Vectors of the next column panel when `left` remain: no single one is left over where two and two will do.
+HWY_INLINE int64_t panel_vecs(int64_t left) {
+  return left > kTileVecs && left % kTileVecs == 1 ? kTileVecs - (kTileVecs > 2 ? 1 : 0) : HWY_MIN(left, kTileVecs);
+}
+
+// visit(first column, vectors) for the column panels of `columns`.
+template <class Visit>
+HWY_INLINE void for_each_panel(int64_t columns, Visit&& visit) {
+  const int64_t vecs = (columns + lanes() - 1) / lanes();
+  for (int64_t v = 0; v < vecs;) {
+    const int64_t n = panel_vecs(vecs - v);
+    visit(v * lanes(), n);
+    v += n;
+  }
+}
+
+// The left operand of a product: entry (row, k) at data[row * row_step + k * k_step].
+struct Left {
+  const float* data;
+  int64_t row_step, k_step;
+};
+
+template <int kVecs>
+struct Tile {
+  FloatVec v[kTileRows][kVecs];
+
+  HWY_INLINE void zero() {
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(FloatTag());
+    }
+  }
+  // += left [kTileRows, depth] right [depth, kVecs vectors], right in column panels.
+  HWY_INLINE void add_product(Left left, const float* right, int64_t depth) {
+    const FloatTag d;
+    for (int64_t k = 0; k < depth; ++k) {
+      FloatVec r[kVecs];
+      for (int j = 0; j < kVecs; ++j) r[j] = hn::LoadU(d, right + j * lanes());
+      for (int i = 0; i < kTileRows; ++i) {
+        const FloatVec l = hn::Set(d, left.data[i * left.row_step]);
+        for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(l, r[j], v[i][j]);
+      }
+      left.data += left.k_step;
+      right += kVecs * lanes();
+    }
+  }
+};
+
+// to[c, r] = from[r, c] in blocks of four by four.
+void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t cols, float* to, int64_t to_stride) {
+  const hn::FixedTag<float, 4> d;
+  const hn::RepartitionToWide<decltype(d)> wide;
+  const auto low = [&](auto a, auto b) {
+    return hn::BitCast(d, hn::InterleaveLower(wide, hn::BitCast(wide, a), hn::BitCast(wide, b)));
+  };
+  const auto high = [&](auto a, auto b) {
+    return hn::BitCast(d, hn::InterleaveUpper(wide, hn::BitCast(wide, a), hn::BitCast(wide, b)));
+  };
+  for (int64_t r = 0; r < rows; r += 4) {
+    for (int64_t c = 0; c < cols; c += 4) {
+      const float* src = from + r * from_stride + c;
+      float* dst = to + c * to_stride + r;
+      if (r + 4 > rows || c + 4 > cols) {
+        for (int64_t i = 0; i < HWY_MIN(4, rows - r); ++i) {
+          for (int64_t j = 0; j < HWY_MIN(4, cols - c); ++j) dst[j * to_stride + i] = src[i * from_stride + j];
+        }
+        continue;
+      }
+      const auto r0 = hn::LoadU(d, src), r1 = hn::LoadU(d, src + from_stride), r2 = hn::LoadU(d, src + 2 * from_stride),
+                 r3 = hn::LoadU(d, src + 3 * from_stride);
+      const auto a = hn::InterleaveLower(d, r0, r1), b = hn::InterleaveLower(d, r2, r3),
+                 e = hn::InterleaveUpper(d, r0, r1), f = hn::InterleaveUpper(d, r2, r3);
+      hn::StoreU(low(a, b), d, dst);
+      hn::StoreU(high(a, b), d, dst + to_stride);
+      hn::StoreU(low(e, f), d, dst + 2 * to_stride);
+      hn::StoreU(high(e, f), d, dst + 3 * to_stride);
+    }
+  }
+}
+
+// Tokens [first, first + count) of the batch, one block of one sequence.
+struct Block {
+  int64_t first, count, rows;  // rows: count in whole tiles
+};
+
+// S [P, N] of the caller to S' [N, P] of the scratch, zeros in the padding, and back.
+void load_state(const SsdFwd& op, const float* from, const SsdScratch& scratch, float* to) {
+  const int64_t width = op.x.dim(2), states = op.b.dim(2), stride = op.state.stride(2);
+  std::memset(to, 0, static_cast<size_t>(scratch.states * scratch.width) * sizeof(float));
+  for_each_panel(width, [&](int64_t column, int64_t vecs) {
+    transpose(from + column * stride, stride, HWY_MIN(vecs * lanes(), width - column), states,
+              to + column * scratch.states, vecs * lanes());
+  });
+}
+void store_state(const SsdFwd& op, const float* from, const SsdScratch& scratch, float* to) {
+  const int64_t width = op.x.dim(2), states = op.b.dim(2), stride = op.state.stride(2);
+  for_each_panel(width, [&](int64_t column, int64_t vecs) {
+    transpose(from + column * scratch.states, vecs * lanes(), states, HWY_MIN(vecs * lanes(), width - column),
+              to + column * stride, stride);
+  });
+}
+
+// One row of `count` values to FP32, in whole vectors of Tag: writes zeros up to the next multiple.
+template <class Tag, class X, class Place>
+HWY_INLINE void widen_row(Tag d, const X* from, int64_t count, Place&& place) {
+  const auto step = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += step) {
+    hn::StoreU(i + step <= count ? load(d, from + i) : load_n(d, from + i, count - i), d, place(i));
+  }
+}
+
+// c, b' in both layouts, and C.B of a block.
+template <class X>
+void prepare_group(const SsdFwd& op, const Block& block, int64_t group, const SsdScratch& s) {
+  const int64_t states = op.b.dim(2);
+  const hn::FixedTag<float, kTileRows> tile_row;
+  std::memset(s.c + block.count * s.states, 0,
+              static_cast<size_t>((block.rows - block.count) * s.states) * sizeof(float));
+  for (int64_t t = 0; t < block.count; ++t) {
+    const X* b = op.b.as<X>(block.first + t) + group * op.b.stride(1);
+    const X* c = op.c.as<X>(block.first + t) + group * op.c.stride(1);
+    widen_row(tile_row, c, states, [&](int64_t n) { return s.c + t * s.states + n; });
+    widen_row(tile_row, b, states, [&](int64_t n) { return s.b + n * s.rows + t * kTileRows; });
+  }
+  for_each_panel(block.count, [&](int64_t column, int64_t vecs) {
+    const int64_t panel = vecs * lanes(), valid = HWY_MIN(panel, block.count - column);
+    float* to = s.b_columns + column * s.states;
+    for (int64_t n = 0; n < states; n += kTileRows)
+      transpose(s.b + n * s.rows + column * kTileRows, kTileRows, valid, kTileRows, to + n * panel, panel);
+    if (valid == panel) return;
+    for (int64_t n = 0; n < states; ++n)
+      std::memset(to + n * panel + valid, 0, static_cast<size_t>(panel - valid) * sizeof(float));
+  });
+}
+
+template <int kVecs>
+void multiply_dots(const Block& block, int64_t states, const SsdScratch& s, int64_t column) {
+  const FloatTag d;
+  for (int64_t t = column / kTileRows * kTileRows; t < block.rows; t += kTileRows) {
+    Tile<kVecs> tile;
+    tile.zero();
+    tile.add_product({s.c + t * s.states, s.states, 1}, s.b_columns + column * s.states, states);
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int j = 0; j < kVecs; ++j)
+        hn::StoreU(tile.v[i][j], d, s.dots + (t + i) * s.row_stride + column + j * lanes());
+    }
+  }
+}
+
+// exp(L_t - L_s) for whole vectors of s; 1 where s > t, which callers mask or overwrite.
+HWY_INLINE FloatVec decay_from(const SsdScratch& s, int64_t t, int64_t from) {
+  const FloatTag d;
+  const FloatVec high = hn::Sub(hn::Set(d, s.high[t]), hn::LoadU(d, s.high + from));
+  const FloatVec low = hn::Sub(hn::Set(d, s.low[t]), hn::LoadU(d, s.low + from));
+  return hn::Exp(d, hn::Min(hn::Add(high, low), hn::Zero(d)));
+}
+
+// d, L and exp(L) of a block, padded with its last values.
+void prepare_decays(const SsdFwd& op, const Block& block, int64_t head, const SsdScratch& s) {
+  const FloatTag d;
+  const float bias = op.dt_bias.as<float>()[head];
+  const double a = -std::exp(static_cast<double>(op.a_log.as<float>()[head]));
+  for (int64_t t = 0; t < block.count; ++t) s.step[t] = op.dt.as<float>(block.first + t)[head * op.dt.stride(1)] + bias;
+  finish_steps(op, s.step, block.count);
+  double sum = 0;
+  for (int64_t t = 0; t < s.row_stride; ++t) {
+    if (t < block.count) sum += static_cast<double>(s.step[t]) * a;
+    s.high[t] = static_cast<float>(sum);
+    s.low[t] = static_cast<float>(sum - static_cast<double>(s.high[t]));
+  }
+  for (int64_t t = 0; t < s.row_stride; t += lanes()) hn::StoreU(hn::Exp(d, hn::LoadU(d, s.high + t)), d, s.enter + t);
+}
+
+// u = d x in column panels, zeros in the padding.
+template <class X>
+void prepare_inputs(const SsdFwd& op, const Block& block, int64_t head, const SsdScratch& s) {
+  const FloatTag d;
+  const int64_t width = op.x.dim(2);
+  for_each_panel(width, [&](int64_t column, int64_t vecs) {
+    float* to = s.u + column * s.rows;
+    for (int64_t t = 0; t < block.rows; ++t) {
+      for (int64_t i = column; i < column + vecs * lanes(); i += lanes(), to += lanes()) {
+        FloatVec v = hn::Zero(d);
+        if (t < block.count) {
+          const X* x = op.x.as<X>(block.first + t) + head * op.x.stride(1) + i;
+          v = hn::Mul(hn::Set(d, s.step[t]), i + lanes() <= width ? load(d, x) : load_n(d, x, width - i));
+        }
+        hn::StoreU(v, d, to);
+      }
+    }
+  });
+}
+
+// M, tile row by tile row. Left of the diagonal tile, with r the row before the tile, exp(L_t - L_s) =
+// exp(L_t - L_r) exp(L_r - L_s): one exp serves the tile's rows.
+void prepare_mask(const Block& block, const SsdScratch& s) {
+  const FloatTag d;
+  for (int64_t first = 0; first < block.rows; first += kTileRows) {
+    const float* dots = s.dots + first * s.row_stride;
+    float* mask = s.mask + first * s.row_stride;
+    HWY_ALIGN float rise[HWY_MAX_BYTES / sizeof(float)] = {};
+    if (first > 0) {
+      for (int i = 0; i < kTileRows; ++i) {
+        const float high = s.high[first + i] - s.high[first - 1], low = s.low[first + i] - s.low[first - 1];
+        rise[i] = HWY_MIN(high + low, 0.0f);
+      }
+      for (int64_t i = 0; i < kTileRows; i += lanes()) hn::Store(hn::Exp(d, hn::Load(d, rise + i)), d, rise + i);
+    }
+    for (int64_t from = 0; from < first; from += lanes()) {
+      const FloatVec fall = decay_from(s, first - 1, from);
+      for (int i = 0; i < kTileRows; ++i) {
+        const FloatVec weight = hn::Mul(fall, hn::Set(d, rise[i]));
+        hn::StoreU(hn::Mul(weight, hn::LoadU(d, dots + i * s.row_stride + from)), d, mask + i * s.row_stride + from);
+      }
+    }
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int64_t from = 0; from < kTileRows; from += lanes()) {
+        const auto keep = hn::FirstN(d, static_cast<size_t>(HWY_MAX(0, i + 1 - from)));
+        const int64_t at = i * s.row_stride + first + from;
+        const FloatVec product = hn::Mul(decay_from(s, first + i, first + from), hn::LoadU(d, dots + at));
+        hn::StoreU(hn::IfThenElseZero(keep, product), d, mask + at);
+      }
+    }
+  }
+}
+
+// y of a block and one column panel.
+template <int kVecs, class X>
+void multiply_output(const SsdFwd& op, const Block& block, int64_t head, const float* state, const SsdScratch& s,
+                     int64_t column) {
+  const FloatTag d;
+  const int64_t width = op.x.dim(2), states = op.b.dim(2);
+  const FloatVec skip = hn::Set(d, op.d_skip.as<float>()[head]);
+  for (int64_t t = 0; t < block.rows; t += kTileRows) {
+    Tile<kVecs> tile;
+    tile.zero();
+    tile.add_product({s.c + t * s.states, s.states, 1}, state + column * s.states, states);
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int j = 0; j < kVecs; ++j) tile.v[i][j] = hn::Mul(tile.v[i][j], hn::Set(d, s.enter[t + i]));
+    }
+    tile.add_product({s.mask + t * s.row_stride, s.row_stride, 1}, s.u + column * s.rows, t + kTileRows);
+    for (int i = 0; i < HWY_MIN(kTileRows, block.count - t); ++i) {
+      const X* x = op.x.as<X>(block.first + t + i) + head * op.x.stride(1) + column;
+      float* y = op.y.as<float>(block.first + t + i) + head * op.y.stride(1) + column;
+      for (int64_t j = 0; j < kVecs; ++j) {
+        const int64_t at = j * lanes(), left = width - column - at;
+        if (left >= lanes()) {
+          hn::StoreU(hn::MulAdd(skip, load(d, x + at), tile.v[i][j]), d, y + at);
+        } else if (left > 0) {
+          store_n(hn::MulAdd(skip, load_n(d, x + at, left), tile.v[i][j]), d, y + at, left);
+        }
+      }
+    }
+  }
+}
+
+// The state after a block, of one column panel; u becomes w .* u.
+template <int kVecs>
+void multiply_state(const SsdFwd& op, const Block& block, float* state, const SsdScratch& s, int64_t column) {
+  const FloatTag d;
+  const int64_t panel = kVecs * lanes(), last = block.count - 1;
+  float* u = s.u + column * s.rows;
+  float* to = state + column * s.states;
+  for (int64_t from = 0; from < block.count; from += lanes()) {
+    HWY_ALIGN float fall[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(decay_from(s, last, from), d, fall);
+    for (int64_t t = from; t < HWY_MIN(from + lanes(), block.count); ++t) {
+      for (int64_t j = 0; j < panel; j += lanes())
+        hn::StoreU(hn::Mul(hn::Set(d, fall[t - from]), hn::LoadU(d, u + t * panel + j)), d, u + t * panel + j);
+    }
+  }
+  const FloatVec enter = hn::Set(d, s.enter[last]);
+  for (int64_t n = 0; n < op.b.dim(2); n += kTileRows) {
+    Tile<kVecs> tile;
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int j = 0; j < kVecs; ++j) tile.v[i][j] = hn::Mul(enter, hn::LoadU(d, to + (n + i) * panel + j * lanes()));
+    }
+    tile.add_product({s.b + n * s.rows, 1, kTileRows}, u, block.count);
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int j = 0; j < kVecs; ++j) hn::StoreU(tile.v[i][j], d, to + (n + i) * panel + j * lanes());
+    }
+  }
+}
+
+template <int kVecs, class X>
+void multiply_panel(const SsdFwd& op, const Block& block, int64_t head, float* state, const SsdScratch& s,
+                    int64_t column) {
+  multiply_output<kVecs, X>(op, block, head, state, s, column);
+  multiply_state<kVecs>(op, block, state, s, column);
+}
+
+template <class X>
+void run_block(const SsdFwd& op, const SsdTask& task, const Block& block, const SsdScratch& s) {
+  prepare_group<X>(op, block, task.group, s);
+  for_each_panel(block.count, [&](int64_t column, int64_t vecs) {
+    const int64_t states = op.b.dim(2);
+    if (vecs == 1) multiply_dots<1>(block, states, s, column);
+    if (vecs == 2) multiply_dots<2>(block, states, s, column);
+    if (vecs == kTileVecs && kTileVecs > 2) multiply_dots<kTileVecs>(block, states, s, column);
+  });
+  for (int64_t i = 0; i < task.heads; ++i) {
+    const int64_t head = task.head + i;
+    float* state = s.state + i * s.states * s.width;
+    prepare_decays(op, block, head, s);
+    prepare_inputs<X>(op, block, head, s);
+    prepare_mask(block, s);
+    for_each_panel(op.x.dim(2), [&](int64_t column, int64_t vecs) {
+      if (vecs == 1) multiply_panel<1, X>(op, block, head, state, s, column);
+      if (vecs == 2) multiply_panel<2, X>(op, block, head, state, s, column);
+      if (vecs == kTileVecs && kTileVecs > 2) multiply_panel<kTileVecs, X>(op, block, head, state, s, column);
+    });
+  }
+}
+
+// Tokens from position `pos` of a sequence to the end of its block.
+int64_t block_left(const SsdFwd& op, int64_t pos) {
+  const int64_t in_chunk = pos % op.chunk;
+  return HWY_MIN(op.chunk, (in_chunk / kSsdBlock + 1) * kSsdBlock) - in_chunk;
+}
+
+void run_task(const SsdFwd& op, const SsdTask& task, float* base) {
+  const Seq& seq = op.seqs->seqs[static_cast<size_t>(task.seq)];
+  if (seq.len == 0) return;
+  const SsdScratch s(op, task.heads, base);
+  const auto head_state = [&](int64_t i) {
+    return op.state.as<float>(seq.slot) + (task.head + i) * op.state.stride(1);
+  };
+  for (int64_t i = 0; i < task.heads; ++i) load_state(op, head_state(i), s, s.state + i * s.states * s.width);
+  for (int64_t t = 0; t < seq.len;) {
+    const int64_t count = HWY_MIN(block_left(op, seq.pos0 + t), seq.len - t);
+    const Block block{seq.start + t, count, (count + kTileRows - 1) / kTileRows * kTileRows};
+    op.x.dtype == DType::bf16 ? run_block<Bf16>(op, task, block, s) : run_block<float>(op, task, block, s);
+    t += count;
+  }
+  for (int64_t i = 0; i < task.heads; ++i) store_state(op, s.state + i * s.states * s.width, s, head_state(i));
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace braid
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <atomic>
+
+namespace braid {
+namespace {
+
+// Heads of a task: a divisor-free share of a group such that the states stay in the L2 cache and every thread has work.
+int64_t heads_of_task(const SsdFwd& op, int threads) {
+  constexpr int64_t kStateFloats = 1 << 16;  // 256 KiB
+  const int64_t in_group = op.x.dim(1) / op.b.dim(1), fit = kStateFloats / (op.x.dim(2) * op.b.dim(2));
+  const int64_t pairs = static_cast<int64_t>(op.seqs->seqs.size()) * op.x.dim(1);
+  const int64_t share = pairs / (4 * static_cast<int64_t>(threads));
+  const int64_t most = std::clamp<int64_t>(std::min(fit, share), 1, in_group);
+  return (in_group + (in_group + most - 1) / most - 1) / ((in_group + most - 1) / most);  // even parts
+}
+
+}  // namespace
+
+HWY_EXPORT(run_task);
+
+int64_t ssd_fwd_hwy_workspace(const SsdFwd& op, int threads) {
+  const SsdScratch scratch(op, heads_of_task(op, threads), nullptr);
+  return scratch.floats() * static_cast<int64_t>(sizeof(float)) * threads;
+}
+
+void ssd_fwd_hwy(Ctx& ctx, const SsdFwd& op, std::span<std::byte> workspace) {
+  const int64_t most = heads_of_task(op, ctx.threads), in_group = op.x.dim(1) / op.b.dim(1);
+  const int64_t parts = (in_group + most - 1) / most, of_seq = op.b.dim(1) * parts;
+  const int64_t tasks = static_cast<int64_t>(op.seqs->seqs.size()) * of_seq;
+  const int64_t floats = SsdScratch(op, most, nullptr).floats();
+  std::atomic<int64_t> next{0};
+  sys::parallel(ctx.threads, [&](int thread, int) {
+    float* base = reinterpret_cast<float*>(workspace.data()) + thread * floats;
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
+      const int64_t group = i % of_seq / parts, part = i % parts * most;
+      HWY_DYNAMIC_DISPATCH(run_task)
+      (op, {i / of_seq, group, group * in_group + part, std::min(most, in_group - part)}, base);
+    }
+  });
+}
+
+}  // namespace braid
+#endif

@@ -1,0 +1,11 @@
+// The variants behind the tables of ssd.cc.
+#pragma once
+#include "kernels/ssd/ssd.h"
+
+namespace braid {
+
+int64_t ssd_fwd_hwy_workspace(const SsdFwd& op, int threads);
+void ssd_fwd_hwy(Ctx& ctx, const SsdFwd& op, std::span<std::byte> workspace);
+void ssd_step_hwy(Ctx& ctx, const SsdStep& op, std::span<std::byte> workspace);
+
+}  // namespace braid
