@@ -29,7 +29,10 @@ Value escape(Args& a) {
   return a[0].is(Kind::text) && a[0].text().safe ? a[0] : Value(escape_html(to_text(a[0])), true);
 }
 Value length(Args& a) { return length_of(a[0]); }
-Value attr(Args& a) { return get_attribute(a[0], Value(a.text(1))); }
+Value attr(Args& a) {  // the keys of a dict are no attributes
+  const bool key = a[0].is(Kind::dict) && !find_method(a[0], a.text(1)) && !is_mutator(a[0], a.text(1));
+  return key ? Value::undefined(fmt::format("'dict object' has no attribute '{}'", a.text(1))) : get_attribute(a[0], a[1]);
+}
 
 // json.dumps of the reference implementation, but for ensure_ascii, which is off.
 Value tojson(Args& a) {

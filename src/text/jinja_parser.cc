@@ -194,12 +194,11 @@ Stmt Parser::filter_block(int line) {
 
 Stmt Parser::with(int line) {
   Stmt s{.kind = Stmt::Kind::with, .line = line};
-  while (now().type == Type::name) {
+  while (now().type != Type::tag_close && !on(":")) {
     if (!s.params.empty()) expect(",");
     std::string name = expect_name();
     expect("=");
     s.params.push_back({std::move(name), expression()});
-    if (!on(",")) break;
   }
   s.body = block({"endwith"}, "with", line);
   take();

@@ -104,7 +104,7 @@ std::vector<std::string> split(const std::string& s, const std::string& separato
     }
     if (at >= s.size()) return parts;
     if (limit-- == 0) {
-      parts.push_back(strip(std::string_view(s).substr(at), nullptr, false, true));
+      parts.push_back(s.substr(at));
       return parts;
     }
     size_t end = at;
@@ -133,7 +133,7 @@ std::vector<std::string> rsplit(const std::string& s, const std::string& separat
       }
       if (end == 0) break;
       if (limit-- == 0) {
-        parts.push_back(strip(std::string_view(s).substr(0, end), nullptr, true, false));
+        parts.push_back(s.substr(0, end));
         break;
       }
       size_t begin = end;

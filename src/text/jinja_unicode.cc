@@ -90,7 +90,19 @@ bool is_upper(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LU; }
 bool is_lower(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LL; }
 bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || category(c) == UTF8PROC_CATEGORY_LT; }
 
-std::string to_upper(std::string_view bytes) { return mapped(bytes, upper); }
+std::string to_upper(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  for (size_t pos = 0; pos < bytes.size();) {
+    const char32_t c = next_point(bytes, pos);
+    if (c == U'\u00DF') {
+      out += "SS";  // the one letter in common use whose capital is two
+    } else {
+      append_utf8(upper(c), out);
+    }
+  }
+  return out;
+}
 std::string to_lower(std::string_view bytes) { return mapped(bytes, lower); }
 std::string swap_case(std::string_view bytes) {
   return mapped(bytes, [](char32_t c) { return is_upper(c) ? lower(c) : upper(c); });

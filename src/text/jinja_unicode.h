@@ -23,7 +23,7 @@ bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_cased(char32_t c);
 
-// Simple case mapping, one code point to one.
+// Case mapping of one code point to one, but for the capital of sharp s.
 std::string to_upper(std::string_view bytes);
 std::string to_lower(std::string_view bytes);
 std::string to_title(std::string_view bytes);    // after every uncased character, as str.title

@@ -1,33 +1,18 @@
 // Chat templates end to end: the golden texts of released templates (read in place), model folders, and hostile
 // templates.
-#include "text/template.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+
+#include "text/template_fixture.h"
 
 namespace braid::text {
 namespace {
 
 using nlohmann::ordered_json;
 using Kind = TemplateError::Kind;
-
-std::tm noon() {
-  std::tm t{};
-  t.tm_year = 126;
-  t.tm_mday = 15;
-  t.tm_hour = 12;
-  timegm(&t);
-  return t;
-}
-
-std::string render(const std::string& source, const ordered_json& variables = ordered_json::object(),
-                   const Limits& limits = {}) {
-  return ChatTemplate::parse(source, "test").render(variables, noon(), limits);
-}
 
 // The error of a template that must fail.
 TemplateError error_of(const std::string& source, const Limits& limits = {}) {
