@@ -30,10 +30,23 @@ constexpr int kRows = 6;
 constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
 // c[m][n] += sum over k in order of a[m][k] b[k][n], n in vectors.
-template <int kM, int kN>
-HWY_INLINE void tile(const float* HWY_RESTRICT a, int64_t a_stride, const float* HWY_RESTRICT b, int64_t b_stride,
-                     int64_t depth, float* HWY_RESTRICT c, int64_t c_stride) {
+template <class B>
+struct Product {
+  const float* a;
+  int64_t a_stride;
+  const B* b;
+  int64_t b_stride, depth;
+  float* c;
+  int64_t c_stride;
+};
+
+template <int kM, int kN, class B>
+HWY_NOINLINE void tile(const Product<B>& p) {
   const FloatTag d;
+  const float* HWY_RESTRICT a = p.a;
+  const B* HWY_RESTRICT b = p.b;
+  float* HWY_RESTRICT c = p.c;
+  const int64_t a_stride = p.a_stride, b_stride = p.b_stride, depth = p.depth, c_stride = p.c_stride;
   FloatVec acc[kM][kN];
   for (int m = 0; m < kM; ++m) {
     for (int n = 0; n < kN; ++n) acc[m][n] = load(d, c + m * c_stride + n * kLanes);
@@ -51,37 +64,25 @@ HWY_INLINE void tile(const float* HWY_RESTRICT a, int64_t a_stride, const float*
   }
 }
 
-struct Product {
-  const float* a;
-  int64_t a_stride;
-  const float* b;
-  int64_t b_stride, depth;
-  float* c;
-  int64_t c_stride;
-};
-
-template <int kM, int kN>
-HWY_NOINLINE void tile_of(const Product& p) {
-  tile<kM, kN>(p.a, p.a_stride, p.b, p.b_stride, p.depth, p.c, p.c_stride);
-}
-template <int kN>
-void tile_rows(const Product& p, int64_t rows) {
+template <int kN, class B>
+void tile_rows(const Product<B>& p, int64_t rows) {
   switch (rows) {
     case 1:
-      return tile_of<1, kN>(p);
+      return tile<1, kN>(p);
     case 2:
-      return tile_of<2, kN>(p);
+      return tile<2, kN>(p);
     case 3:
-      return tile_of<3, kN>(p);
+      return tile<3, kN>(p);
     case 4:
-      return tile_of<4, kN>(p);
+      return tile<4, kN>(p);
     case 5:
-      return tile_of<5, kN>(p);
+      return tile<5, kN>(p);
     default:
-      return tile_of<6, kN>(p);
+      return tile<6, kN>(p);
   }
 }
-void tile_any(const Product& p, int64_t rows, int64_t cols) {
+template <class B>
+void tile_any(const Product<B>& p, int64_t rows, int64_t cols) {
   if constexpr (kCols == 4) {
     if (cols == 4) return tile_rows<4>(p, rows);
     if (cols == 3) return tile_rows<3>(p, rows);
@@ -172,26 +173,21 @@ void block_rows(const View& pages, const View& table, const AttentionTile& t, in
   for (int64_t j = n; j < kAttentionBlock; ++j) rows[j] = rows[0];
 }
 
-struct Values {
-  const float* data;
-  int64_t stride;
-};
-
-// Values stay where they are when they are plain rows of whole vectors at one distance.
+// Plain rows of whole vectors at one distance can be multiplied where they lie. Widening BF16 in the tile costs less
+// than a copy as long as few tiles do it.
 template <class Num>
-Values block_values(const AttentionFwd& op, const AttentionTile& t, int64_t start, int64_t n, int64_t pad,
-                    float* scratch) {
-  const int64_t page = op.v_pages.dim(1), width = op.v_pages.dim(3);
-  const Num* rows[kAttentionBlock];
-  block_rows(op.v_pages, op.page_table, t, start, n, rows);
-  if constexpr (std::is_same_v<Num, float>) {
-    if (width % kLanes == 0 && start / page == (start + n - 1) / page) return {rows[0], op.v_pages.stride(1)};
-  }
+bool in_place(const AttentionFwd& op, const AttentionTile& t, int64_t start, int64_t n) {
+  const int64_t page = op.v_pages.dim(1);
+  const bool cheap = std::is_same_v<Num, float> || t.rows() <= 4 * kRows;
+  return cheap && op.v_pages.dim(3) % kLanes == 0 && start / page == (start + n - 1) / page;
+}
+
+template <class Num>
+void copy_values(const Num* const* rows, int64_t n, int64_t width, int64_t pad, float* values) {
   for (int64_t j = 0; j < n; ++j) {
-    widen_row(rows[j], 1, scratch + j * pad, width);
-    std::fill(scratch + j * pad + width, scratch + (j + 1) * pad, 0.0f);
+    widen_row(rows[j], 1, values + j * pad, width);
+    std::fill(values + j * pad + width, values + (j + 1) * pad, 0.0f);
   }
-  return {scratch, pad};
 }
 
 // One block of the running softmax: scores [rows, kBlock] become exponentials, earlier sums shrink to the new maximum.
@@ -237,8 +233,9 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
 
 // y += exponentials x values. Rows of a tile see different numbers of keys in the diagonal block only; a key that a row
 // does not see never touches it.
-void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, const Values& v,
-                int64_t width) {
+template <class Num>
+void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, const Num* values,
+                int64_t stride, int64_t width) {
   const int64_t first = row, cols = (width + kLanes - 1) / kLanes;
   const auto depth = [&](int64_t r) { return std::min(seen + (r - first) / t.ratio, kAttentionBlock); };
   for (int64_t col = 0, n = 0; col < cols; col += n) {
@@ -246,23 +243,41 @@ void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, 
     for (int64_t r = first, m = 0; r < t.rows(); r += m) {
       m = even_part(t.rows() - r, kRows);
       const int64_t common = depth(r);
-      Product p{.a = s.scores + r * kAttentionBlock,
-                .a_stride = kAttentionBlock,
-                .b = v.data + col * kLanes,
-                .b_stride = v.stride,
-                .depth = common,
-                .c = s.part.y + r * s.part.pad + col * kLanes,
-                .c_stride = s.part.pad};
+      Product<Num> p{.a = s.scores + r * kAttentionBlock,
+                     .a_stride = kAttentionBlock,
+                     .b = values + col * kLanes,
+                     .b_stride = stride,
+                     .depth = common,
+                     .c = s.part.y + r * s.part.pad + col * kLanes,
+                     .c_stride = s.part.pad};
       tile_any(p, m, n);
       for (int64_t i = 0; i < m; ++i) {
         if (depth(r + i) == common) continue;
-        Product rest = p;
+        Product<Num> rest = p;
         rest.a += i * p.a_stride + common;
         rest.b += common * p.b_stride;
         rest.depth = depth(r + i) - common;
         rest.c += i * p.c_stride;
         tile_any(rest, 1, n);
       }
+    }
+  }
+}
+
+// Not __builtin_prefetch: g++ 12 finds a function of nothing else to be without effect and drops the call.
+HWY_INLINE void prefetch(const void* at) { asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(at))); }
+
+// Brings the next block into L2 while this one is worked on: for few rows, which are bound by reading.
+template <class Num>
+void prefetch_block(const AttentionFwd& op, const AttentionTile& t, int64_t start) {
+  constexpr int64_t kLine = 64 / sizeof(Num);
+  const int64_t n = std::min(kAttentionBlock, t.keys() - start), width = op.q.dim(2);
+  if (n <= 0) return;
+  const Num* rows[kAttentionBlock];
+  for (const View* pages : {&op.k_pages, &op.v_pages}) {
+    block_rows(*pages, op.page_table, t, start, n, rows);
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t i = 0; i < width; i += kLine) prefetch(rows[j] + i);
     }
   }
 }
@@ -275,24 +290,31 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
   const Num* rows[kAttentionBlock];
   block_rows(op.k_pages, op.page_table, t, start, n, rows);
   transpose_keys(rows, n, width, s.keys);
+  if (t.rows() <= kRows) prefetch_block<Num>(op, t, start + kAttentionBlock);
   const int64_t cols = (n + kLanes - 1) / kLanes;
   std::fill(s.scores + row * kAttentionBlock, s.scores + t.rows() * kAttentionBlock, 0.0f);
   for (int64_t col = 0, c = 0; col < cols; col += c) {
     c = even_part(cols - col, kCols);
     for (int64_t r = row, m = 0; r < t.rows(); r += m) {
       m = even_part(t.rows() - r, kRows);
-      tile_any({.a = s.q + r * width,
-                .a_stride = width,
-                .b = s.keys + col * kLanes,
-                .b_stride = kAttentionBlock,
-                .depth = width,
-                .c = s.scores + r * kAttentionBlock + col * kLanes,
-                .c_stride = kAttentionBlock},
-               m, c);
+      const Product<float> p{.a = s.q + r * width,
+                             .a_stride = width,
+                             .b = s.keys + col * kLanes,
+                             .b_stride = kAttentionBlock,
+                             .depth = width,
+                             .c = s.scores + r * kAttentionBlock + col * kLanes,
+                             .c_stride = kAttentionBlock};
+      tile_any(p, m, c);
     }
   }
   soften(s, t, row, seen);
-  add_values(s, t, row, seen, block_values<Num>(op, t, start, n, s.part.pad, s.values), width);
+  block_rows(op.v_pages, op.page_table, t, start, n, rows);
+  if (in_place<Num>(op, t, start, n)) {
+    add_values(s, t, row, seen, rows[0], op.v_pages.stride(1), width);
+  } else {
+    copy_values(rows, n, width, s.part.pad, s.values);
+    add_values(s, t, row, seen, s.values, s.part.pad, width);
+  }
 }
 
 void fill_queries(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s) {
