@@ -1,0 +1,42 @@
+// The convolution at the widths of released models: 512 tokens of a prompt and one token of 16 sequences. GB/s of x, y
+// and state against the machine's read rate.
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+#include "kernels/conv1d/conv1d.h"
+
+namespace braid {
+namespace {
+
+struct Model {
+  const char* name;
+  int64_t channels;
+};
+constexpr Model kModels[] = {{"nemotron-3-nano-4b", 9728}, {"nemotron-3-nano-30b", 6144}, {"nemotron-3-super", 10240}};
+
+void conv1d(benchmark::State& state) {
+  const auto& [name, channels] = kModels[state.range(0)];
+  const int64_t sequences = state.range(1), tokens = state.range(2);
+  SeqMap seqs;
+  for (int64_t i = 0; i < sequences; ++i) seqs.add(tokens, 0, i);
+  std::vector<float> x(static_cast<size_t>(seqs.tokens() * channels), 0.5f), y(x.size()),
+      w(static_cast<size_t>(channels * 4), 0.25f), kept(static_cast<size_t>(sequences * 3 * channels));
+  const Conv1dFwd op{.x = view_of(x.data(), {seqs.tokens(), channels}),
+                     .w = view_of(w.data(), {channels, 4}),
+                     .bias = view_of(w.data(), {channels}),
+                     .state = mut_view_of(kept.data(), {sequences, 3, channels}),
+                     .y = mut_view_of(y.data(), {seqs.tokens(), channels}),
+                     .seqs = &seqs};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  for (auto _ : state) run(ctx, op);
+  state.SetLabel(name);
+  using benchmark::Counter;
+  state.counters["GFLOP/s"] = Counter(op.flops() * 1e-9, Counter::kIsIterationInvariantRate);
+  state.counters["GB/s"] = Counter(static_cast<double>(bytes_of(op)) * 1e-9, Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(conv1d)->ArgsProduct({{0, 1, 2}, {1}, {512}})->ArgsProduct({{0, 1, 2}, {16}, {1}})->UseRealTime();
+
+}  // namespace
+}  // namespace braid
