@@ -8,7 +8,8 @@
 #define HWY_TARGET_INCLUDE "kernels/rms_norm/rms_norm_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include "math/act-inl.h"
+#include <hwy/contrib/math/math-inl.h>
+
 #include "math/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,13 +19,16 @@ namespace HWY_NAMESPACE {
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
+HWY_INLINE FloatVec silu(FloatTag d, FloatVec v) {
+  return hn::Div(v, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(v))));
+}
+
 template <class X, class Z>
 HWY_INLINE FloatVec gated(FloatTag d, const X* x, const Z* z, int64_t i, int64_t n) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const FloatVec v = n == lanes ? load(d, x + i) : load_n(d, x + i, n);
   if (!z) return v;
-  const FloatVec gate = n == lanes ? load(d, z + i) : load_n(d, z + i, n);
-  return hn::Mul(v, sigmoid_times(d, gate, gate));
+  return hn::Mul(v, silu(d, n == lanes ? load(d, z + i) : load_n(d, z + i, n)));
 }
 
 // One group of `size` channels of one token.

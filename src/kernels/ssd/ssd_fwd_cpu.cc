@@ -1,12 +1,13 @@
 // SsdFwd with Highway: the block form of nemotron.md 3.3 as three register-tiled products, two of them with the head's
 // P channels (padded to whole vectors) along the lanes:
-//   C.B      [Q, Q] = c [Q, N] b' [N, Q]                      once for the heads of a task, up to the diagonal
-//   output   y [Q, P] = e .* (c [Q, N] S' [N, P]) + M [Q, Q] u [Q, P]       M = C.B .* exp(L_t - L_s), s <= t
-//   state    S' [N, P] = e_Q S' + b' [N, Q] (w .* u) [Q, P]                 w_s = exp(L_Q - L_s)
-// with u_s = d_s x_s and L the cumulative sum of d a from the start of the block, e = exp(L). A task is some heads of
-// one group of one sequence; it walks the blocks in order and keeps the states transposed in its scratch meanwhile.
-// Every element of a product is a sum over s or n in ascending order, whatever the tile, and what lies beyond s = t
-// adds zero: so no bit depends on tiles, tasks, threads or later tokens. Only differences <= 0 meet exp.
+//   C.B      [Q, Q] = c [Q, N] b' [N, Q]                       once for the heads of a task, up to the diagonal
+//   output   y [Q, P] = e .* (c [Q, N] S' [N, P]) + M [Q, Q] x [Q, P]
+//            M_ts = C.B_ts exp(L_t - L_s) d_s for s <= t, and d_skip on the diagonal
+//   state    S' [N, P] = e_Q S' + b' [N, Q] (w .* x) [Q, P]    w_s = exp(L_Q - L_s) d_s
+// with L the cumulative sum of d a from the start of the block and e = exp(L). A task is some heads of one group of one
+// sequence; it walks the blocks in order and keeps the states transposed in its scratch meanwhile. Every element of a
+// product is a sum over s or n in ascending order, whatever the tile, and what lies beyond s = t adds zero: so no bit
+// depends on tiles, tasks, threads or later tokens. Only differences <= 0 meet exp.
 #include <cmath>
 #include <cstring>
 
@@ -56,6 +57,7 @@ struct Left {
   int64_t row_step, k_step;
 };
 
+// Indexed by constants only: a loop of unknown length over the rows would send the accumulators to memory.
 template <int kVecs>
 struct Tile {
   FloatVec v[kTileRows][kVecs];
@@ -63,6 +65,23 @@ struct Tile {
   HWY_INLINE void zero() {
     for (int i = 0; i < kTileRows; ++i) {
       for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(FloatTag());
+    }
+  }
+  HWY_INLINE void load(const float* from, int64_t stride) {
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::LoadU(FloatTag(), from + i * stride + j * lanes());
+    }
+  }
+  HWY_INLINE void store(float* to, int64_t stride) const {
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int j = 0; j < kVecs; ++j) hn::StoreU(v[i][j], FloatTag(), to + i * stride + j * lanes());
+    }
+  }
+  // Row i times factors[i * step].
+  HWY_INLINE void scale(const float* factors, int64_t step) {
+    for (int i = 0; i < kTileRows; ++i) {
+      const FloatVec factor = hn::Set(FloatTag(), factors[i * step]);
+      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Mul(v[i][j], factor);
     }
   }
   // += left [kTileRows, depth] right [depth, kVecs vectors], right in column panels.
@@ -85,10 +104,10 @@ struct Tile {
 void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t cols, float* to, int64_t to_stride) {
   const hn::FixedTag<float, 4> d;
   const hn::RepartitionToWide<decltype(d)> wide;
-  const auto low = [&](auto a, auto b) {
+  const auto low = [&](auto a, auto b) HWY_ATTR {
     return hn::BitCast(d, hn::InterleaveLower(wide, hn::BitCast(wide, a), hn::BitCast(wide, b)));
   };
-  const auto high = [&](auto a, auto b) {
+  const auto high = [&](auto a, auto b) HWY_ATTR {
     return hn::BitCast(d, hn::InterleaveUpper(wide, hn::BitCast(wide, a), hn::BitCast(wide, b)));
   };
   for (int64_t r = 0; r < rows; r += 4) {
@@ -122,14 +141,14 @@ struct Block {
 void load_state(const SsdFwd& op, const float* from, const SsdScratch& scratch, float* to) {
   const int64_t width = op.x.dim(2), states = op.b.dim(2), stride = op.state.stride(2);
   std::memset(to, 0, static_cast<size_t>(scratch.states * scratch.width) * sizeof(float));
-  for_each_panel(width, [&](int64_t column, int64_t vecs) {
+  for_each_panel(width, [&](int64_t column, int64_t vecs) HWY_ATTR {
     transpose(from + column * stride, stride, HWY_MIN(vecs * lanes(), width - column), states,
               to + column * scratch.states, vecs * lanes());
   });
 }
 void store_state(const SsdFwd& op, const float* from, const SsdScratch& scratch, float* to) {
   const int64_t width = op.x.dim(2), states = op.b.dim(2), stride = op.state.stride(2);
-  for_each_panel(width, [&](int64_t column, int64_t vecs) {
+  for_each_panel(width, [&](int64_t column, int64_t vecs) HWY_ATTR {
     transpose(from + column * scratch.states, vecs * lanes(), states, HWY_MIN(vecs * lanes(), width - column),
               to + column * stride, stride);
   });
@@ -157,7 +176,7 @@ void prepare_group(const SsdFwd& op, const Block& block, int64_t group, const Ss
     widen_row(tile_row, c, states, [&](int64_t n) { return s.c + t * s.states + n; });
     widen_row(tile_row, b, states, [&](int64_t n) { return s.b + n * s.rows + t * kTileRows; });
   }
-  for_each_panel(block.count, [&](int64_t column, int64_t vecs) {
+  for_each_panel(block.count, [&](int64_t column, int64_t vecs) HWY_ATTR {
     const int64_t panel = vecs * lanes(), valid = HWY_MIN(panel, block.count - column);
     float* to = s.b_columns + column * s.states;
     for (int64_t n = 0; n < states; n += kTileRows)
@@ -170,15 +189,11 @@ void prepare_group(const SsdFwd& op, const Block& block, int64_t group, const Ss
 
 template <int kVecs>
 void multiply_dots(const Block& block, int64_t states, const SsdScratch& s, int64_t column) {
-  const FloatTag d;
   for (int64_t t = column / kTileRows * kTileRows; t < block.rows; t += kTileRows) {
     Tile<kVecs> tile;
     tile.zero();
     tile.add_product({s.c + t * s.states, s.states, 1}, s.b_columns + column * s.states, states);
-    for (int i = 0; i < kTileRows; ++i) {
-      for (int j = 0; j < kVecs; ++j)
-        hn::StoreU(tile.v[i][j], d, s.dots + (t + i) * s.row_stride + column + j * lanes());
-    }
+    tile.store(s.dots + t * s.row_stride + column, s.row_stride);
   }
 }
 
@@ -190,45 +205,46 @@ HWY_INLINE FloatVec decay_from(const SsdScratch& s, int64_t t, int64_t from) {
   return hn::Exp(d, hn::Min(hn::Add(high, low), hn::Zero(d)));
 }
 
-// d, L and exp(L) of a block, padded with its last values.
+// d, L and exp(L) of a block; beyond it d = 0.
 void prepare_decays(const SsdFwd& op, const Block& block, int64_t head, const SsdScratch& s) {
   const FloatTag d;
   const float bias = op.dt_bias.as<float>()[head];
   const double a = -std::exp(static_cast<double>(op.a_log.as<float>()[head]));
   for (int64_t t = 0; t < block.count; ++t) s.step[t] = op.dt.as<float>(block.first + t)[head * op.dt.stride(1)] + bias;
   finish_steps(op, s.step, block.count);
+  for (int64_t t = block.count; t < s.row_stride; ++t) s.step[t] = 0;
   double sum = 0;
   for (int64_t t = 0; t < s.row_stride; ++t) {
-    if (t < block.count) sum += static_cast<double>(s.step[t]) * a;
+    sum += static_cast<double>(s.step[t]) * a;
     s.high[t] = static_cast<float>(sum);
     s.low[t] = static_cast<float>(sum - static_cast<double>(s.high[t]));
   }
   for (int64_t t = 0; t < s.row_stride; t += lanes()) hn::StoreU(hn::Exp(d, hn::LoadU(d, s.high + t)), d, s.enter + t);
 }
 
-// u = d x in column panels, zeros in the padding.
+// x of all heads of a task in column panels, zeros in the padding: row by row, because rows lie pages apart.
 template <class X>
-void prepare_inputs(const SsdFwd& op, const Block& block, int64_t head, const SsdScratch& s) {
+void prepare_inputs(const SsdFwd& op, const SsdTask& task, const Block& block, const SsdScratch& s) {
   const FloatTag d;
   const int64_t width = op.x.dim(2);
-  for_each_panel(width, [&](int64_t column, int64_t vecs) {
-    float* to = s.u + column * s.rows;
-    for (int64_t t = 0; t < block.rows; ++t) {
-      for (int64_t i = column; i < column + vecs * lanes(); i += lanes(), to += lanes()) {
-        FloatVec v = hn::Zero(d);
-        if (t < block.count) {
-          const X* x = op.x.as<X>(block.first + t) + head * op.x.stride(1) + i;
-          v = hn::Mul(hn::Set(d, s.step[t]), i + lanes() <= width ? load(d, x) : load_n(d, x, width - i));
+  for (int64_t t = 0; t < block.rows; ++t) {
+    for (int64_t i = 0; i < task.heads; ++i) {
+      const X* x = op.x.as<X>(block.first + HWY_MIN(t, block.count - 1)) + (task.head + i) * op.x.stride(1);
+      for_each_panel(width, [&](int64_t column, int64_t vecs) HWY_ATTR {
+        float* to = s.x + (i * s.width + column) * s.rows + t * vecs * lanes();
+        for (int64_t at = column; at < column + vecs * lanes(); at += lanes(), to += lanes()) {
+          FloatVec v = hn::Zero(d);
+          if (t < block.count) v = at + lanes() <= width ? load(d, x + at) : load_n(d, x + at, width - at);
+          hn::StoreU(v, d, to);
         }
-        hn::StoreU(v, d, to);
-      }
+      });
     }
-  });
+  }
 }
 
-// M, tile row by tile row. Left of the diagonal tile, with r the row before the tile, exp(L_t - L_s) =
-// exp(L_t - L_r) exp(L_r - L_s): one exp serves the tile's rows.
-void prepare_mask(const Block& block, const SsdScratch& s) {
+// M, tile row by tile row, from what the rows share to what is their own. Left of the diagonal tile, with r the row
+// before the tile, exp(L_t - L_s) = exp(L_t - L_r) exp(L_r - L_s): one exp serves the tile's rows.
+void prepare_mask(const Block& block, float skip, const SsdScratch& s) {
   const FloatTag d;
   for (int64_t first = 0; first < block.rows; first += kTileRows) {
     const float* dots = s.dots + first * s.row_stride;
@@ -242,7 +258,7 @@ void prepare_mask(const Block& block, const SsdScratch& s) {
       for (int64_t i = 0; i < kTileRows; i += lanes()) hn::Store(hn::Exp(d, hn::Load(d, rise + i)), d, rise + i);
     }
     for (int64_t from = 0; from < first; from += lanes()) {
-      const FloatVec fall = decay_from(s, first - 1, from);
+      const FloatVec fall = hn::Mul(decay_from(s, first - 1, from), hn::LoadU(d, s.step + from));
       for (int i = 0; i < kTileRows; ++i) {
         const FloatVec weight = hn::Mul(fall, hn::Set(d, rise[i]));
         hn::StoreU(hn::Mul(weight, hn::LoadU(d, dots + i * s.row_stride + from)), d, mask + i * s.row_stride + from);
@@ -252,97 +268,85 @@ void prepare_mask(const Block& block, const SsdScratch& s) {
       for (int64_t from = 0; from < kTileRows; from += lanes()) {
         const auto keep = hn::FirstN(d, static_cast<size_t>(HWY_MAX(0, i + 1 - from)));
         const int64_t at = i * s.row_stride + first + from;
-        const FloatVec product = hn::Mul(decay_from(s, first + i, first + from), hn::LoadU(d, dots + at));
-        hn::StoreU(hn::IfThenElseZero(keep, product), d, mask + at);
+        const FloatVec weight = hn::Mul(decay_from(s, first + i, first + from), hn::LoadU(d, s.step + first + from));
+        hn::StoreU(hn::IfThenElseZero(keep, hn::Mul(weight, hn::LoadU(d, dots + at))), d, mask + at);
       }
+      mask[i * s.row_stride + first + i] += skip;
     }
   }
 }
 
-// y of a block and one column panel.
-template <int kVecs, class X>
-void multiply_output(const SsdFwd& op, const Block& block, int64_t head, const float* state, const SsdScratch& s,
-                     int64_t column) {
+// y of a block, one head and one column panel.
+template <int kVecs>
+void multiply_output(const SsdFwd& op, const Block& block, int64_t head, const float* x, const float* state,
+                     const SsdScratch& s, int64_t column) {
   const FloatTag d;
-  const int64_t width = op.x.dim(2), states = op.b.dim(2);
-  const FloatVec skip = hn::Set(d, op.d_skip.as<float>()[head]);
+  const int64_t panel = kVecs * lanes(), width = HWY_MIN(panel, op.x.dim(2) - column);
+  HWY_ALIGN float sums[kTileRows * kVecs * HWY_MAX_BYTES / sizeof(float)];
   for (int64_t t = 0; t < block.rows; t += kTileRows) {
     Tile<kVecs> tile;
     tile.zero();
-    tile.add_product({s.c + t * s.states, s.states, 1}, state + column * s.states, states);
-    for (int i = 0; i < kTileRows; ++i) {
-      for (int j = 0; j < kVecs; ++j) tile.v[i][j] = hn::Mul(tile.v[i][j], hn::Set(d, s.enter[t + i]));
-    }
-    tile.add_product({s.mask + t * s.row_stride, s.row_stride, 1}, s.u + column * s.rows, t + kTileRows);
-    for (int i = 0; i < HWY_MIN(kTileRows, block.count - t); ++i) {
-      const X* x = op.x.as<X>(block.first + t + i) + head * op.x.stride(1) + column;
+    tile.add_product({s.c + t * s.states, s.states, 1}, state, op.b.dim(2));
+    tile.scale(s.enter + t, 1);
+    tile.add_product({s.mask + t * s.row_stride, s.row_stride, 1}, x, t + kTileRows);
+    tile.store(sums, panel);
+    for (int64_t i = 0; i < HWY_MIN(kTileRows, block.count - t); ++i) {
       float* y = op.y.as<float>(block.first + t + i) + head * op.y.stride(1) + column;
-      for (int64_t j = 0; j < kVecs; ++j) {
-        const int64_t at = j * lanes(), left = width - column - at;
-        if (left >= lanes()) {
-          hn::StoreU(hn::MulAdd(skip, load(d, x + at), tile.v[i][j]), d, y + at);
-        } else if (left > 0) {
-          store_n(hn::MulAdd(skip, load_n(d, x + at, left), tile.v[i][j]), d, y + at, left);
-        }
-      }
+      int64_t at = 0;
+      for (; at + lanes() <= width; at += lanes()) hn::StoreU(hn::LoadU(d, sums + i * panel + at), d, y + at);
+      for (; at < width; ++at) y[at] = sums[i * panel + at];
     }
   }
 }
 
-// The state after a block, of one column panel; u becomes w .* u.
+// The state after a block, of one head and one column panel; x becomes w .* x.
 template <int kVecs>
-void multiply_state(const SsdFwd& op, const Block& block, float* state, const SsdScratch& s, int64_t column) {
+void multiply_state(const SsdFwd& op, const Block& block, float* x, float* state, const SsdScratch& s) {
   const FloatTag d;
   const int64_t panel = kVecs * lanes(), last = block.count - 1;
-  float* u = s.u + column * s.rows;
-  float* to = state + column * s.states;
   for (int64_t from = 0; from < block.count; from += lanes()) {
-    HWY_ALIGN float fall[HWY_MAX_BYTES / sizeof(float)];
-    hn::Store(decay_from(s, last, from), d, fall);
+    HWY_ALIGN float weights[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(hn::Mul(decay_from(s, last, from), hn::LoadU(d, s.step + from)), d, weights);
     for (int64_t t = from; t < HWY_MIN(from + lanes(), block.count); ++t) {
-      for (int64_t j = 0; j < panel; j += lanes())
-        hn::StoreU(hn::Mul(hn::Set(d, fall[t - from]), hn::LoadU(d, u + t * panel + j)), d, u + t * panel + j);
+      for (int64_t j = t * panel; j < (t + 1) * panel; j += lanes())
+        hn::StoreU(hn::Mul(hn::Set(d, weights[t - from]), hn::LoadU(d, x + j)), d, x + j);
     }
   }
-  const FloatVec enter = hn::Set(d, s.enter[last]);
   for (int64_t n = 0; n < op.b.dim(2); n += kTileRows) {
     Tile<kVecs> tile;
-    for (int i = 0; i < kTileRows; ++i) {
-      for (int j = 0; j < kVecs; ++j) tile.v[i][j] = hn::Mul(enter, hn::LoadU(d, to + (n + i) * panel + j * lanes()));
-    }
-    tile.add_product({s.b + n * s.rows, 1, kTileRows}, u, block.count);
-    for (int i = 0; i < kTileRows; ++i) {
-      for (int j = 0; j < kVecs; ++j) hn::StoreU(tile.v[i][j], d, to + (n + i) * panel + j * lanes());
-    }
+    tile.load(state + n * panel, panel);
+    tile.scale(s.enter + last, 0);
+    tile.add_product({s.b + n * s.rows, 1, kTileRows}, x, block.count);
+    tile.store(state + n * panel, panel);
   }
 }
 
-template <int kVecs, class X>
-void multiply_panel(const SsdFwd& op, const Block& block, int64_t head, float* state, const SsdScratch& s,
+template <int kVecs>
+void multiply_panel(const SsdFwd& op, const Block& block, const SsdTask& task, int64_t i, const SsdScratch& s,
                     int64_t column) {
-  multiply_output<kVecs, X>(op, block, head, state, s, column);
-  multiply_state<kVecs>(op, block, state, s, column);
+  float* x = s.x + (i * s.width + column) * s.rows;
+  float* state = s.state + (i * s.width + column) * s.states;
+  multiply_output<kVecs>(op, block, task.head + i, x, state, s, column);
+  multiply_state<kVecs>(op, block, x, state, s);
 }
 
 template <class X>
 void run_block(const SsdFwd& op, const SsdTask& task, const Block& block, const SsdScratch& s) {
   prepare_group<X>(op, block, task.group, s);
-  for_each_panel(block.count, [&](int64_t column, int64_t vecs) {
+  for_each_panel(block.count, [&](int64_t column, int64_t vecs) HWY_ATTR {
     const int64_t states = op.b.dim(2);
     if (vecs == 1) multiply_dots<1>(block, states, s, column);
     if (vecs == 2) multiply_dots<2>(block, states, s, column);
     if (vecs == kTileVecs && kTileVecs > 2) multiply_dots<kTileVecs>(block, states, s, column);
   });
+  prepare_inputs<X>(op, task, block, s);
   for (int64_t i = 0; i < task.heads; ++i) {
-    const int64_t head = task.head + i;
-    float* state = s.state + i * s.states * s.width;
-    prepare_decays(op, block, head, s);
-    prepare_inputs<X>(op, block, head, s);
-    prepare_mask(block, s);
-    for_each_panel(op.x.dim(2), [&](int64_t column, int64_t vecs) {
-      if (vecs == 1) multiply_panel<1, X>(op, block, head, state, s, column);
-      if (vecs == 2) multiply_panel<2, X>(op, block, head, state, s, column);
-      if (vecs == kTileVecs && kTileVecs > 2) multiply_panel<kTileVecs, X>(op, block, head, state, s, column);
+    prepare_decays(op, block, task.head + i, s);
+    prepare_mask(block, op.d_skip.as<float>()[task.head + i], s);
+    for_each_panel(op.x.dim(2), [&](int64_t column, int64_t vecs) HWY_ATTR {
+      if (vecs == 1) multiply_panel<1>(op, block, task, i, s, column);
+      if (vecs == 2) multiply_panel<2>(op, block, task, i, s, column);
+      if (vecs == kTileVecs && kTileVecs > 2) multiply_panel<kTileVecs>(op, block, task, i, s, column);
     });
   }
 }
@@ -380,10 +384,12 @@ HWY_AFTER_NAMESPACE();
 namespace braid {
 namespace {
 
-// Heads of a task: a divisor-free share of a group such that the states stay in the L2 cache and every thread has work.
+// Heads of a task: an even share of a group whose states and inputs stay in the L2 cache, and that leaves every thread
+// work.
 int64_t heads_of_task(const SsdFwd& op, int threads) {
-  constexpr int64_t kStateFloats = 1 << 16;  // 256 KiB
-  const int64_t in_group = op.x.dim(1) / op.b.dim(1), fit = kStateFloats / (op.x.dim(2) * op.b.dim(2));
+  constexpr int64_t kFloats = 1 << 17;  // 512 KiB
+  const int64_t of_head = op.x.dim(2) * (op.b.dim(2) + std::min(op.chunk, kSsdBlock));
+  const int64_t in_group = op.x.dim(1) / op.b.dim(1), fit = kFloats / of_head;
   const int64_t pairs = static_cast<int64_t>(op.seqs->seqs.size()) * op.x.dim(1);
   const int64_t share = pairs / (4 * static_cast<int64_t>(threads));
   const int64_t most = std::clamp<int64_t>(std::min(fit, share), 1, in_group);

@@ -12,11 +12,11 @@ struct SsdScratch {
   static constexpr int64_t kPad = 16;  // every target's vectors and tiles divide this
   int64_t heads, block, rows, row_stride, width, states;
   float* dots;       // C.B [Q, Q]
-  float* mask;       // C.B with its decays [Q, Q]
+  float* mask;       // M [Q, Q]
   float* c;          // c [Q, N]
   float* b;          // b' [N, Q] in row panels
   float* b_columns;  // b' [N, Q] in column panels
-  float* u;          // d x [Q, P] in column panels
+  float* x;          // x [Q, P] of every head of the task, in column panels
   float* state;      // S' [N, P] of every head of the task, in column panels
   float* step;       // d [Q]
   float* high;       // L [Q], rounded,
@@ -37,7 +37,7 @@ struct SsdScratch {
     c = take(rows * states);
     b = take(states * rows);
     b_columns = take(states * rows);
-    u = take(rows * width);
+    x = take(heads * rows * width);
     state = take(heads * states * width);
     for (float** vector : {&step, &high, &low, &enter}) *vector = take(row_stride);
   }

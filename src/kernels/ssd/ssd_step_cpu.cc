@@ -44,53 +44,69 @@ Tokens<X> tokens_of(const SsdStep& op, int64_t first, int64_t count, int64_t hea
   return tokens;
 }
 
-// Tokens [first, first + kCount) through one row of the state. The order over n is the same for every kCount.
-template <int kCount, class X>
-HWY_INLINE void advance_row(const Tokens<X>& tokens, int64_t first, int64_t p, float skip, float* row, int64_t states) {
+// Tokens [first, first + kCount) through kRows rows of the state. Every row sums over n in the same order whatever
+// kRows and kCount are.
+template <int kRows, int kCount, class X>
+HWY_INLINE void advance(const Tokens<X>& tokens, int64_t first, int64_t p, float skip, float* rows, int64_t stride,
+                        int64_t states) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  FloatVec sum[kCount], input[kCount], decay[kCount];
+  FloatVec sum[kRows][kCount], input[kRows][kCount], decay[kCount];
   for (int i = 0; i < kCount; ++i) {
-    sum[i] = hn::Zero(d);
-    input[i] = hn::Set(d, tokens.step[first + i] * to_float(tokens.x[first + i][p]));
     decay[i] = hn::Set(d, tokens.decay[first + i]);
+    for (int r = 0; r < kRows; ++r) {
+      sum[r][i] = hn::Zero(d);
+      input[r][i] = hn::Set(d, tokens.step[first + i] * to_float(tokens.x[first + i][p + r]));
+    }
   }
+  const auto visit = [&](int64_t n, auto&& read, auto&& write) HWY_ATTR {
+    FloatVec s[kRows];
+    for (int r = 0; r < kRows; ++r) s[r] = read(rows + r * stride + n);
+    for (int i = 0; i < kCount; ++i) {
+      const FloatVec b = read(tokens.b[first + i] + n), c = read(tokens.c[first + i] + n);
+      for (int r = 0; r < kRows; ++r) {
+        s[r] = hn::MulAdd(decay[i], s[r], hn::Mul(input[r][i], b));
+        sum[r][i] = hn::MulAdd(s[r], c, sum[r][i]);
+      }
+    }
+    for (int r = 0; r < kRows; ++r) write(s[r], rows + r * stride + n);
+  };
   int64_t n = 0;
   for (; n + lanes <= states; n += lanes) {
-    FloatVec s = hn::LoadU(d, row + n);
-    for (int i = 0; i < kCount; ++i) {
-      s = hn::MulAdd(decay[i], s, hn::Mul(input[i], load(d, tokens.b[first + i] + n)));
-      sum[i] = hn::MulAdd(s, load(d, tokens.c[first + i] + n), sum[i]);
-    }
-    hn::StoreU(s, d, row + n);
+    visit(
+        n, [&](const auto* from) HWY_ATTR { return load(d, from); },
+        [&](FloatVec v, float* to) HWY_ATTR { hn::StoreU(v, d, to); });
   }
   if (const int64_t rest = states - n; rest > 0) {
-    FloatVec s = load_n(d, row + n, rest);
-    for (int i = 0; i < kCount; ++i) {
-      s = hn::MulAdd(decay[i], s, hn::Mul(input[i], load_n(d, tokens.b[first + i] + n, rest)));
-      sum[i] = hn::MulAdd(s, load_n(d, tokens.c[first + i] + n, rest), sum[i]);
-    }
-    store_n(s, d, row + n, rest);
+    visit(
+        n, [&](const auto* from) HWY_ATTR { return load_n(d, from, rest); },
+        [&](FloatVec v, float* to) HWY_ATTR { store_n(v, d, to, rest); });
   }
   for (int i = 0; i < kCount; ++i) {
-    const float x = to_float(tokens.x[first + i][p]);
-    tokens.y[first + i][p] = std::fma(skip, x, hn::GetLane(hn::SumOfLanes(d, sum[i])));
+    for (int r = 0; r < kRows; ++r) {
+      const float x = to_float(tokens.x[first + i][p + r]), inner = hn::GetLane(hn::SumOfLanes(d, sum[r][i]));
+      tokens.y[first + i][p + r] = std::fma(skip, x, inner);
+    }
   }
 }
 
 template <class X>
 void step_head(const SsdStep& op, const Seq& seq, int64_t head) {
-  const int64_t states = op.state.dim(3);
+  const int64_t width = op.x.dim(2), states = op.state.dim(3), stride = op.state.stride(2);
   const float skip = op.d_skip.as<float>()[head];
+  float* state = op.state.as<float>(seq.slot) + head * op.state.stride(1);
   for (int64_t begin = 0; begin < seq.len; begin += kTokens) {
     const int64_t count = HWY_MIN(kTokens, seq.len - begin);
     const Tokens<X> tokens = tokens_of<X>(op, seq.start + begin, count, head);
-    for (int64_t p = 0; p < op.x.dim(2); ++p) {
-      float* row = op.state.as<float>(seq.slot) + head * op.state.stride(1) + p * op.state.stride(2);
+    int64_t p = 0;
+    for (; p + 4 <= width; p += 4) {
+      float* rows = state + p * stride;
       int64_t i = 0;
-      for (; i + 4 <= count; i += 4) advance_row<4>(tokens, i, p, skip, row, states);
-      for (; i + 2 <= count; i += 2) advance_row<2>(tokens, i, p, skip, row, states);
-      for (; i < count; ++i) advance_row<1>(tokens, i, p, skip, row, states);
+      for (; i + 2 <= count; i += 2) advance<4, 2>(tokens, i, p, skip, rows, stride, states);
+      if (i < count) advance<4, 1>(tokens, i, p, skip, rows, stride, states);
+    }
+    for (; p < width; ++p) {
+      for (int64_t i = 0; i < count; ++i) advance<1, 1>(tokens, i, p, skip, state + p * stride, stride, states);
     }
   }
 }
