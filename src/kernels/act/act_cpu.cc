@@ -7,8 +7,7 @@
 #define HWY_TARGET_INCLUDE "kernels/act/act_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
-
+#include "math/act-inl.h"
 #include "math/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,12 +16,6 @@ namespace HWY_NAMESPACE {
 
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
-
-// v / (1 + e^-z). Highway's Exp is wrong (not infinite) above 88.7, so -z stops at 88: e^88 is as good as infinite
-// here.
-HWY_INLINE FloatVec sigmoid_times(FloatTag d, FloatVec z, FloatVec v) {
-  return hn::Div(v, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Min(hn::Neg(z), hn::Set(d, 88.0f)))));
-}
 
 template <Act kKind>
 HWY_INLINE FloatVec apply(FloatTag d, FloatVec v) {

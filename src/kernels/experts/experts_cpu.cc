@@ -14,8 +14,7 @@
 #define HWY_TARGET_INCLUDE "kernels/experts/experts_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
-
+#include "math/act-inl.h"
 #include "math/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,7 +25,7 @@ using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
 HWY_INLINE FloatVec activate(FloatTag d, FloatVec u, ExpertAct act) {
-  if (act == ExpertAct::silu) return hn::Div(u, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(u))));
+  if (act == ExpertAct::silu) return sigmoid_times(d, u, u);
   const FloatVec positive = hn::Max(u, hn::Zero(d));
   return hn::Mul(positive, positive);
 }

@@ -191,6 +191,25 @@ TEST(Experts, SlotsAreWeighedInTheirOrder) {
   EXPECT_EQ(y[0], 0.25f * 9 * 10);  // expert 1 sees -3: relu2 gives 0
 }
 
+TEST(Experts, ActivationsFarOutStayFinite) {
+  const float one = 1;
+  for (const float u : {-1000.0f, -120.0f, -90.0f, 120.0f, 1000.0f}) {
+    const std::vector<int32_t> experts{0};
+    const std::vector<Weight> ups{dense_weight(view_of(&u, {1, 1}))}, downs{dense_weight(view_of(&one, {1, 1}))};
+    float y = NAN;
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, ExpertsFwd{.x = view_of(&one, {1, 1}),
+                        .experts = view_of(experts.data(), {1, 1}),
+                        .weights = view_of(&one, {1, 1}),
+                        .up = ups,
+                        .down = downs,
+                        .y = mut_view_of(&y, {1, 1}),
+                        .act = ExpertAct::silu});
+    EXPECT_NEAR(y, std::max(u, 0.0f), 1e-30) << u;
+  }
+}
+
 TEST(ExpertsDeathTest, AnIndexThatIsNoExpertIsABug) {
   for (const int32_t bad : {-1, 6, 1 << 30}) {
     for (const char* row : {"grouped_f32", "ref"}) {

@@ -8,8 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/rms_norm/rms_norm_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
-
+#include "math/act-inl.h"
 #include "math/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,16 +18,13 @@ namespace HWY_NAMESPACE {
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
-HWY_INLINE FloatVec silu(FloatTag d, FloatVec v) {
-  return hn::Div(v, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Neg(v))));
-}
-
 template <class X, class Z>
 HWY_INLINE FloatVec gated(FloatTag d, const X* x, const Z* z, int64_t i, int64_t n) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const FloatVec v = n == lanes ? load(d, x + i) : load_n(d, x + i, n);
   if (!z) return v;
-  return hn::Mul(v, silu(d, n == lanes ? load(d, z + i) : load_n(d, z + i, n)));
+  const FloatVec gate = n == lanes ? load(d, z + i) : load_n(d, z + i, n);
+  return hn::Mul(v, sigmoid_times(d, gate, gate));
 }
 
 // One group of `size` channels of one token.

@@ -46,6 +46,15 @@ TEST(RmsNorm, SlicesOfAFusedProjectionNeedNoCopy) {
         1e-5);
 }
 
+TEST(RmsNorm, GatesFarOutCloseAndOpen) {
+  const std::vector<float> x(8, 1), z{-1000, -120, -90, -1, 1, 90, 120, 1000}, w(8, 1);
+  TestTensor y(DType::f32, {1, 8}, 1);
+  sweep(
+      RmsNormFwd{
+          .x = view_of(x.data(), {1, 8}), .w = view_of(w.data(), {8}), .z = view_of(z.data(), {1, 8}), .y = y.mut()},
+      1e-5);
+}
+
 // dL/dx, dL/dz, dL/dw of L = sum(dy * y) by complex step on the forward reference.
 TEST(RmsNorm, BackwardIsTheDerivative) {
   const int64_t tokens = 2, width = 6, groups = 2;
