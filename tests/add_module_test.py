@@ -24,7 +24,7 @@ class AddModule(unittest.TestCase):
     def configure(self, line):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "CMakeLists.txt").write_text(HOUSE.format(root=ROOT, line=line))
-            answer = subprocess.run([CMAKE, "-S", folder, "-B", f"{folder}/build"], capture_output=True, text=True)
+            answer = subprocess.run([CMAKE, "-G", "Ninja", "-S", folder, "-B", f"{folder}/build"], capture_output=True, text=True)
             return answer.returncode, " ".join(answer.stderr.split())
 
     def test_lower_floors_pass(self):
