@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 #include "sys/error.h"
@@ -12,6 +14,11 @@
 #include "text/utf8.h"
 
 namespace braid::text {
+namespace {
+
+constexpr std::string_view kWordMark = "\u2581";  // what SentencePiece writes for a space
+
+}  // namespace
 
 size_t MergeTable::hash_of(int32_t left, int32_t right) {
   uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -21,7 +28,7 @@ size_t MergeTable::hash_of(int32_t left, int32_t right) {
 }
 
 void MergeTable::reserve(int64_t count) {
-  slots_.assign(std::bit_ceil(static_cast<size_t>(count) * 2 + 2), Merge{});  // never full: probing always ends
+  slots_.assign(std::bit_ceil(static_cast<size_t>(count) * 4 / 3 + 2), Merge{});  // never full: probing always ends
 }
 
 void MergeTable::set(const Merge& merge) {
@@ -42,10 +49,7 @@ const MergeTable::Merge* MergeTable::find(int32_t left, int32_t right) const {
 }
 
 Bpe::Bpe(BpeOptions options, Vocabulary vocabulary, MergeTable merges, const std::string& where)
-    : options_(std::move(options)),
-      vocabulary_(std::move(vocabulary)),
-      merges_(std::move(merges)),
-      verdicts_(static_cast<size_t>(vocabulary_.id_limit())) {
+    : options_(std::move(options)), vocabulary_(std::move(vocabulary)), merges_(std::move(merges)) {
   for (int byte = 0; byte < 256; ++byte) {
     int32_t& id = byte_ids_[static_cast<size_t>(byte)];
     const char ch = static_cast<char>(byte);
@@ -55,11 +59,26 @@ Bpe::Bpe(BpeOptions options, Vocabulary vocabulary, MergeTable merges, const std
       id = options_.byte_fallback ? vocabulary_.find(fmt::format("<0x{:02X}>", byte), Script::text).value_or(-1) : -1;
     }
   }
-  if (options_.unk_token.empty()) return;
-  const std::optional<int32_t> id = find_token(options_.unk_token);
-  if (!id)
-    fail(where, {.what = "the unknown token is not in the vocabulary", .got = printable(options_.unk_token, 60)});
-  unk_id_ = *id;
+  if (!options_.unk_token.empty()) {
+    const std::optional<int32_t> id = find_token(options_.unk_token);
+    if (!id) {
+      fail(where, {.what = "the unknown token is not in the vocabulary", .got = printable(options_.unk_token, 60)});
+    }
+    unk_id_ = *id;
+  }
+  splits_words_ = !options_.byte_level && !options_.ignore_merges && words_are_apart();
+}
+
+// SentencePiece's models have no pre-tokenizer: a whole text is one piece. Where the word mark is a symbol and no merge
+// has a mark at the start of its right half and another character at the end of its left half, no merge ever crosses
+// from one word to the next, and words can be encoded one by one. (An unknown run ends at the mark too: the mark is
+// known.)
+bool Bpe::words_are_apart() const {
+  if (!vocabulary_.find(kWordMark, Script::text) || options_.unk_token.ends_with(kWordMark)) return false;
+  return std::ranges::none_of(merges_.slots(), [&](const MergeTable::Merge& merge) {
+    return merge.rank >= 0 && vocabulary_.spelling(merge.right).starts_with(kWordMark) &&
+           !vocabulary_.spelling(merge.left).ends_with(kWordMark);
+  });
 }
 
 std::optional<int32_t> Bpe::find_token(std::string_view token) const {
@@ -78,12 +97,39 @@ std::string Bpe::token(int32_t id) const {
   return token;
 }
 
+Bpe::Scratch::Scratch(size_t text_bytes) : words(std::bit_ceil(std::clamp<size_t>(text_bytes / 16, 16, 16384))) {}
+
 void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const {
-  const std::optional<int32_t> whole = vocabulary_.find(piece, options_.byte_level ? Script::bytes : Script::text);
-  std::atomic<uint8_t>* verdict = nullptr;
-  if (whole) {
-    verdict = &verdicts_[static_cast<size_t>(*whole)];
-    if (options_.ignore_merges || verdict->load(std::memory_order_relaxed) == kWhole) {
+  size_t begin = 0;
+  size_t at = splits_words_ ? piece.find(kWordMark, 1) : std::string_view::npos;
+  for (; at != std::string_view::npos; at = piece.find(kWordMark, at + kWordMark.size())) {
+    if (piece.substr(0, at).ends_with(kWordMark)) continue;
+    encode_word(piece.substr(begin, at - begin), scratch, ids);
+    begin = at;
+  }
+  encode_word(piece.substr(begin), scratch, ids);
+}
+
+void Bpe::encode_word(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const {
+  const uint64_t hash = Vocabulary::hash_of(piece);
+  Scratch::Word& word = scratch.words[hash >> 32 & (scratch.words.size() - 1)];
+  if (word.size == piece.size() && std::memcmp(word.piece, piece.data(), word.size) == 0) {
+    ids.insert(ids.end(), word.ids, word.ids + word.count);
+    return;
+  }
+  const size_t before = ids.size();
+  encode_anew(piece, hash, scratch, ids);
+  const size_t count = ids.size() - before;
+  if (piece.size() > std::size(word.piece) || count > std::size(word.ids)) return;
+  word.size = static_cast<uint8_t>(piece.size());
+  word.count = static_cast<uint8_t>(count);
+  std::ranges::copy(piece, word.piece);
+  std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), word.ids);
+}
+
+void Bpe::encode_anew(std::string_view piece, uint64_t hash, Scratch& scratch, std::vector<int32_t>& ids) const {
+  if (options_.ignore_merges) {
+    if (const auto whole = vocabulary_.find(piece, options_.byte_level ? Script::bytes : Script::text, hash)) {
       ids.push_back(*whole);
       return;
     }
@@ -91,12 +137,8 @@ void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>&
   scratch.symbols.clear();
   add_symbols(piece, scratch.symbols);
   merge(scratch);
-  const size_t before = ids.size();
   for (int32_t at = scratch.symbols.empty() ? -1 : 0; at >= 0; at = scratch.symbols[static_cast<size_t>(at)].next) {
     ids.push_back(scratch.symbols[static_cast<size_t>(at)].id);
-  }
-  if (verdict) {
-    verdict->store(ids.size() == before + 1 && ids.back() == *whole ? kWhole : kSplit, std::memory_order_relaxed);
   }
 }
 

@@ -3,9 +3,9 @@
 // the vocabulary fall back to their bytes (<0xNN>) or to the unknown token.
 #pragma once
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +32,7 @@ class MergeTable {
   void set(const Merge& merge);  // a pair listed twice keeps its last rank
   const Merge* find(int32_t left, int32_t right) const;
   int64_t size() const { return count_; }
+  std::span<const Merge> slots() const { return slots_; }  // in no order; rank -1 is an empty one
 
  private:
   static size_t hash_of(int32_t left, int32_t right);
@@ -45,15 +46,23 @@ class Bpe {
   // `vocabulary` and `merges` are complete. Error when unk_token is no token.
   Bpe(BpeOptions options, Vocabulary vocabulary, MergeTable merges, const std::string& where);
 
-  struct Scratch {  // one a thread; keeps its capacity from piece to piece
+  struct Scratch {                        // one a thread; keeps its capacity from piece to piece
+    explicit Scratch(size_t text_bytes);  // the length of the text decides how many words are kept
     struct Symbol {
       int32_t id, prev, next;  // neighbours, -1 at the ends
       int32_t rank, merged;    // of the pair (this, next); rank -1 when there is none or the symbol is gone
     };
     std::vector<Symbol> symbols;
     std::vector<uint64_t> queue;  // min-heap of rank << 32 | position
+    // What short pieces became, one cache line each; text repeats itself. A power of two, or empty.
+    struct alignas(64) Word {
+      uint8_t size = 0, count = 0;
+      char piece[26] = {};
+      int32_t ids[9] = {};
+    };
+    std::vector<Word> words;
   };
-  // Appends the ids of `piece` (valid UTF-8, under 2 GiB). Safe to call from several threads.
+  // Appends the ids of `piece` (valid UTF-8, under 2 GiB).
   void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const;
 
   std::optional<int32_t> find_token(std::string_view token) const;  // as written in tokenizer.json
@@ -62,7 +71,9 @@ class Bpe {
   const BpeOptions& options() const { return options_; }
 
  private:
-  enum Verdict : uint8_t { kUnknown, kWhole, kSplit };  // does a token's own text encode to that token?
+  bool words_are_apart() const;
+  void encode_word(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
+  void encode_anew(std::string_view piece, uint64_t hash, Scratch& scratch, std::vector<int32_t>& ids) const;
   void add_symbols(std::string_view piece, std::vector<Scratch::Symbol>& symbols) const;
   void add_fallback(std::string_view character, bool& unknown, std::vector<Scratch::Symbol>& symbols) const;
   void merge(Scratch& scratch) const;
@@ -73,7 +84,7 @@ class Bpe {
   MergeTable merges_;
   std::array<int32_t, 256> byte_ids_{};  // byte-level: the byte's symbol; otherwise its fallback token; -1 when missing
   int32_t unk_id_ = -1;
-  mutable std::vector<std::atomic<uint8_t>> verdicts_;  // by id; found out on first use, so that words skip the merges
+  bool splits_words_ = false;  // no merge joins a word mark to what stands before it
 };
 
 }  // namespace braid::text

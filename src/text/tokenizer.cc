@@ -31,7 +31,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
   ids.reserve(text.size() / 4 + 8);
   if (add_special) ids = before_;
   PreTokenizer::Scratch pre_scratch(pre_tokenizer_);
-  Bpe::Scratch bpe_scratch;
+  Bpe::Scratch bpe_scratch(text.size());
   const auto encode_plain = [&](std::string_view plain, bool first) {
     pre_tokenizer_.split(plain, first, pre_scratch,
                          [&](std::string_view piece) { bpe_.encode(piece, bpe_scratch, ids); });

@@ -11,38 +11,44 @@
 namespace braid::text {
 namespace {
 
-// A multiplicative hash over eight-byte words; tokens are short, so the tail is what counts.
-uint64_t hash_of(std::string_view text, Script script) {
-  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
-  uint64_t hash = (text.size() << 1 | static_cast<uint64_t>(script)) * kOdd;
-  size_t at = 0;
-  for (uint64_t word = 0; at + 8 <= text.size(); at += 8) {
-    std::memcpy(&word, text.data() + at, 8);
-    hash = (hash ^ word) * kOdd;
-    hash ^= hash >> 29;
+constexpr int kPlaceShift = 24;
+
+uint64_t head_of(std::string_view text) {
+  uint64_t head = 0;
+  if (text.size() >= 8) {
+    std::memcpy(&head, text.data(), 8);
+  } else {
+    for (size_t i = text.size(); i-- > 0;) head = head << 8 | static_cast<unsigned char>(text[i]);
   }
-  uint64_t tail = 0;
-  if (text.size() > at) std::memcpy(&tail, text.data() + at, text.size() - at);
-  hash = (hash ^ tail) * kOdd;
-  hash ^= hash >> 32;
-  hash *= kOdd;
-  return hash ^ hash >> 29;
+  return head;
 }
 
 }  // namespace
 
-std::optional<int32_t> Vocabulary::find(std::string_view spelling, Script script) const {
+// A multiplicative hash over eight-byte words; most tokens are one word.
+uint64_t Vocabulary::hash_of(std::string_view text) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  uint64_t hash = text.size() * kOdd;
+  for (size_t at = 0; at < text.size(); at += 8) {
+    hash = (hash ^ head_of(text.substr(at))) * kOdd;
+    hash ^= hash >> 32;
+  }
+  return hash * kOdd;
+}
+
+// The low bits of a multiplicative hash are weak, so the place in the table comes from the middle.
+Vocabulary::Slot Vocabulary::key_of(std::string_view spelling, Script script, uint64_t hash) {
+  const auto low = static_cast<uint32_t>(std::min<size_t>(spelling.size(), 255) << 1 | static_cast<size_t>(script));
+  return {.head = head_of(spelling), .tag = static_cast<uint32_t>(hash >> 55) << 9 | low};
+}
+
+std::optional<int32_t> Vocabulary::find(std::string_view spelling, Script script, uint64_t hash) const {
   if (slots_.empty()) return std::nullopt;
-  const uint64_t hash = hash_of(spelling, script);
-  const auto tag = static_cast<uint32_t>(hash >> 32);
+  const Slot key = key_of(spelling, script, hash);
   const size_t mask = slots_.size() - 1;
-  for (size_t i = hash & mask; slots_[i].id >= 0; i = (i + 1) & mask) {
-    if (slots_[i].tag != tag) continue;
-    const Entry& entry = entries_[static_cast<size_t>(slots_[i].id)];
-    if (entry.length == spelling.size() && entry.script == script &&
-        std::memcmp(arena_.data() + entry.offset, spelling.data(), spelling.size()) == 0) {
-      return slots_[i].id;
-    }
+  for (size_t i = hash >> kPlaceShift & mask; slots_[i].id >= 0; i = (i + 1) & mask) {
+    if (slots_[i].head != key.head || slots_[i].tag != key.tag) continue;
+    if (spelling.size() <= 8 || this->spelling(slots_[i].id) == spelling) return slots_[i].id;
   }
   return std::nullopt;
 }
@@ -52,15 +58,19 @@ std::string_view Vocabulary::spelling(int32_t id) const {
   return std::string_view(arena_).substr(entry.offset, entry.length);
 }
 
+void Vocabulary::insert(int32_t id) {
+  const uint64_t hash = hash_of(spelling(id));
+  const size_t mask = slots_.size() - 1;
+  size_t i = hash >> kPlaceShift & mask;
+  while (slots_[i].id >= 0) i = (i + 1) & mask;
+  slots_[i] = key_of(spelling(id), script(id), hash);
+  slots_[i].id = id;
+}
+
 void Vocabulary::grow() {
   slots_.assign(std::max<size_t>(1024, slots_.size() * 4), Slot{});
-  const size_t mask = slots_.size() - 1;
   for (int32_t id = 0; id < id_limit(); ++id) {
-    if (!has(id)) continue;
-    const uint64_t hash = hash_of(spelling(id), script(id));
-    size_t i = hash & mask;
-    while (slots_[i].id >= 0) i = (i + 1) & mask;
-    slots_[i] = {.tag = static_cast<uint32_t>(hash >> 32), .id = id};
+    if (has(id)) insert(id);
   }
 }
 
@@ -87,13 +97,9 @@ void Vocabulary::add(std::string_view spelling, Script script, int64_t id, const
   ++count_;
   if (static_cast<size_t>(count_) * 2 > slots_.size()) {
     grow();
-    return;
+  } else {
+    insert(static_cast<int32_t>(id));
   }
-  const uint64_t hash = hash_of(spelling, script);
-  const size_t mask = slots_.size() - 1;
-  size_t i = hash & mask;
-  while (slots_[i].id >= 0) i = (i + 1) & mask;
-  slots_[i] = {.tag = static_cast<uint32_t>(hash >> 32), .id = static_cast<int32_t>(id)};
 }
 
 }  // namespace braid::text

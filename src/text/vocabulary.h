@@ -1,6 +1,7 @@
-// Token strings and their ids, both ways. All strings lie in one arena; the way back is a flat hash table of (tag, id).
-// A token has a spelling (its bytes) and a script: `bytes` when a byte-level vocabulary's letters were turned into the
-// bytes they stand for, `text` otherwise. The two never meet: a model that works on bytes cannot produce a text token.
+// Token strings and their ids, both ways. All strings lie in one arena; the way back is a flat hash table whose slots
+// hold the first eight bytes of a token, so that most look-ups touch one cache line. A token has a spelling (its bytes)
+// and a script: `bytes` when a byte-level vocabulary's letters were turned into the bytes they stand for, `text`
+// otherwise. The two never meet: a model that works on bytes cannot produce a text token.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,7 +20,13 @@ class Vocabulary {
   // Error when the id is negative, above kTokenIdMax or taken, or the token is there already.
   void add(std::string_view spelling, Script script, int64_t id, const std::string& where);
 
-  std::optional<int32_t> find(std::string_view spelling, Script script) const;
+  std::optional<int32_t> find(std::string_view spelling, Script script) const {
+    return find(spelling, script, hash_of(spelling));
+  }
+  // The same with the hash at hand.
+  std::optional<int32_t> find(std::string_view spelling, Script script, uint64_t hash) const;
+  static uint64_t hash_of(std::string_view text);
+
   bool has(int32_t id) const { return id >= 0 && id < id_limit() && entries_[static_cast<size_t>(id)].used; }
   std::string_view spelling(int32_t id) const;  // has(id)
   Script script(int32_t id) const { return entries_[static_cast<size_t>(id)].script; }
@@ -33,9 +40,12 @@ class Vocabulary {
     bool used = false;
   };
   struct Slot {
-    uint32_t tag = 0;
+    uint64_t head = 0;  // the first eight bytes, zeros behind a shorter token
+    uint32_t tag = 0;   // hash, script and length
     int32_t id = -1;
   };
+  static Slot key_of(std::string_view spelling, Script script, uint64_t hash);
+  void insert(int32_t id);
   void grow();
   std::string arena_;
   std::vector<Entry> entries_;  // by id
