@@ -7,8 +7,7 @@
 #define HWY_TARGET_INCLUDE "kernels/conv1d/conv1d_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
-
+#include "math/act-inl.h"
 #include "math/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -17,11 +16,6 @@ namespace HWY_NAMESPACE {
 
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
-
-// Exp is garbage above 104; at 88 the quotient is below 1e-36 already.
-HWY_INLINE FloatVec silu(FloatTag d, FloatVec v) {
-  return hn::Div(v, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Min(hn::Neg(v), hn::Set(d, 88.0f)))));
-}
 
 // What a panel needs besides x: about 44 KB of stack.
 struct Panel {
@@ -61,7 +55,7 @@ void convolve(const Panel& panel, const X* const* rows, float* y) {
       const FloatVec x = n == lanes ? load(d, rows[j] + i) : load_n(d, rows[j] + i, n);
       sum = hn::MulAdd(load(d, panel.taps + j * kConv1dPanel + i), x, sum);
     }
-    if (panel.silu) sum = silu(d, sum);
+    if (panel.silu) sum = sigmoid_times(d, sum, sum);
     if (n == lanes) {
       store(sum, d, y + i);
     } else {
