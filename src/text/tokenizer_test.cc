@@ -48,6 +48,12 @@ TEST(Tokenizer, MergesByRankThenFromTheLeft) {
   EXPECT_EQ(tokenizer.decode(Ids{'a', 256, -1, 5000}, false), "abc");
 }
 
+TEST(Tokenizer, APairThatChangedLosesItsOldRank) {
+  // "ab" waits with rank 1 when "bc" takes its right half; "a" + "bc" may then merge at rank 3 only, after "bcd".
+  const Tokenizer tokenizer = tokenizer_of(byte_level_document({{"b", "c"}, {"a", "b"}, {"bc", "d"}, {"a", "bc"}}));
+  EXPECT_EQ(tokenizer.encode("abcd", false), (Ids{'a', 258}));
+}
+
 TEST(Tokenizer, AWordTheMergesCannotReachNeedsIgnoreMerges) {
   nlohmann::json document = byte_level_document({{"a", "b"}});
   document["model"]["vocab"]["abcd"] = 300;
