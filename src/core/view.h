@@ -109,16 +109,12 @@ struct BasicView {
 struct View : BasicView<const std::byte> {
   using BasicView::BasicView;
   View(const BasicView<const std::byte>& v) : BasicView(v) {}
+  View(const BasicView<std::byte>& v) : BasicView(v.data, v.dtype, v.shape, v.device) { strides = v.strides; }
 };
 
 struct MutView : BasicView<std::byte> {
   using BasicView::BasicView;
   MutView(const BasicView<std::byte>& v) : BasicView(v) {}
-  operator View() const {
-    View v(data, dtype, shape, device);
-    v.strides = strides;
-    return v;
-  }
 };
 
 template <class Num>

@@ -29,7 +29,14 @@ void fwd_ref(Ctx&, const RouterFwd& op, std::span<std::byte>) {
   std::vector<size_t> experts(static_cast<size_t>(k));
   std::vector<double> weights(experts.size());
   for (int64_t t = 0; t < tokens; ++t) {
-    router_fwd_ref(options, to_doubles(op.logits.slice(0, t, 1)), bias, experts, weights);
+    const auto scores = router_scores_ref(to_doubles(op.logits.slice(0, t, 1)), options.softmax);
+    if (op.forced) {
+      for (int64_t j = 0; j < k; ++j)
+        experts[static_cast<size_t>(j)] = static_cast<size_t>(element(op.forced, t * k + j));
+    } else {
+      router_select_ref(options, scores, bias, experts);
+    }
+    router_weights_ref(options, scores, experts, weights);
     for (int64_t j = 0; j < k; ++j) {
       set_element(op.experts, t * k + j, static_cast<double>(experts[static_cast<size_t>(j)]));
       set_element(op.weights, t * k + j, weights[static_cast<size_t>(j)]);
@@ -44,6 +51,7 @@ void fwd_cpu(Ctx& ctx, const RouterFwd& op, std::span<std::byte> workspace) {
 
 const char* cpu_supports(const RouterFwd& op) {
   const bool rows = op.logits.rows_contiguous() && op.experts.rows_contiguous() && op.weights.rows_contiguous();
+  if (op.forced && !op.forced.rows_contiguous()) return "strided rows";
   return rows && (!op.bias || op.bias.rows_contiguous()) ? nullptr : "strided rows";
 }
 

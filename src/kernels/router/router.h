@@ -5,6 +5,7 @@
 //   best groups drop to -inf
 //   experts = the K largest sel, best first      equal scores: lowest index first, of groups too
 //   weights = s[experts], over their sum (+ 1e-20) if `normalise`, times `scale`
+// With `forced`, the experts are given (a replay of recorded routes) and only their weights are computed.
 // Whatever the logits, NaN included, `experts` are K different indices below E.
 // Inference only: backward comes with training.
 #pragma once
@@ -17,6 +18,7 @@ enum class RouterKind : uint8_t { sigmoid, softmax };
 struct RouterFwd {
   View logits{};      // [T, E] F32
   View bias{};        // [E] F32, or empty
+  View forced{};      // [T, K] I32 below E, or empty
   MutView experts{};  // [T, K] I32
   MutView weights{};  // [T, K] F32
   RouterKind kind = RouterKind::sigmoid;
@@ -27,7 +29,8 @@ struct RouterFwd {
   static constexpr const char* name = "router_fwd";
   static constexpr auto fields() {
     return std::tuple{in("logits", &RouterFwd::logits, "T E"), maybe("bias", &RouterFwd::bias, "E"),
-                      out("experts", &RouterFwd::experts, "T K"), out("weights", &RouterFwd::weights, "T K")};
+                      maybe("forced", &RouterFwd::forced, "T K"), out("experts", &RouterFwd::experts, "T K"),
+                      out("weights", &RouterFwd::weights, "T K")};
   }
   // Scores, and one comparison an expert.
   double flops() const { return 6.0 * static_cast<double>(logits.count()); }

@@ -54,12 +54,9 @@ void top(const float* values, int64_t n, int64_t k, int32_t* best) {
   }
 }
 
-// Scratch of one thread: scores [E], selection [E], group scores [n_group], group order [n_group] (as I32).
-void route(const RouterFwd& op, int64_t t, float* scratch) {
-  const int64_t experts = op.logits.dim(1), k = op.experts.dim(1);
-  float* scores = scratch;
-  float* selection = scores + experts;
-  scores_of(op.logits.as<float>(t), experts, op.kind, scores);
+// The best experts of one token; `selection` is scratch [E], then [n_group] group scores and their order (as I32).
+void select(const RouterFwd& op, const float* scores, float* selection, int32_t* chosen) {
+  const int64_t experts = op.logits.dim(1);
   const float* bias = op.bias ? op.bias.as<float>() : nullptr;
   for (int64_t e = 0; e < experts; ++e) selection[e] = rank_of(bias ? scores[e] + bias[e] : scores[e]);
   if (op.n_group > 1) {
@@ -70,9 +67,21 @@ void route(const RouterFwd& op, int64_t t, float* scratch) {
     top(groups, op.n_group, op.n_group, order);
     for (int64_t i = op.topk_group; i < op.n_group; ++i) std::fill_n(selection + order[i] * size, size, kLowest);
   }
+  top(selection, experts, op.experts.dim(1), chosen);
+}
+
+// Scratch of one thread: scores [E], selection [E], group scores [n_group], group order [n_group] (as I32).
+void route(const RouterFwd& op, int64_t t, float* scratch) {
+  const int64_t experts = op.logits.dim(1), k = op.experts.dim(1);
+  float* scores = scratch;
+  scores_of(op.logits.as<float>(t), experts, op.kind, scores);
   int32_t* chosen = op.experts.as<int32_t>(t);
+  if (op.forced) {
+    std::copy_n(op.forced.as<int32_t>(t), k, chosen);
+  } else {
+    select(op, scores, scores + experts, chosen);
+  }
   float* weights = op.weights.as<float>(t);
-  top(selection, experts, k, chosen);
   float sum = 0;
   for (int64_t j = 0; j < k; ++j) sum += scores[chosen[j]];
   const float divisor = op.normalise ? sum + 1e-20f : 1.0f;

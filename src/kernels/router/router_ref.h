@@ -41,11 +41,22 @@ std::vector<Num> router_scores_ref(const std::vector<Num>& logits, bool softmax)
   return scores;
 }
 
-// logits [E], bias [E] or empty -> experts [K], weights [K]; K is the size of `experts`.
+// scores [E], experts [K] -> weights [K]
 template <class Num>
-void router_fwd_ref(const RouterRefOptions& options, const std::vector<Num>& logits, const std::vector<Num>& bias,
-                    std::vector<size_t>& experts, std::vector<Num>& weights) {
-  const std::vector<Num> scores = router_scores_ref(logits, options.softmax);
+void router_weights_ref(const RouterRefOptions& options, const std::vector<Num>& scores,
+                        const std::vector<size_t>& experts, std::vector<Num>& weights) {
+  Num sum(0);
+  for (size_t j = 0; j < experts.size(); ++j) {
+    weights[j] = scores[experts[j]];
+    sum += weights[j];
+  }
+  for (Num& w : weights) w *= (options.normalise ? Num(1) / (sum + Num(1e-20)) : Num(1)) * Num(options.scale);
+}
+
+// scores [E], bias [E] or empty -> experts [K]; K is the size of `experts`.
+template <class Num>
+void router_select_ref(const RouterRefOptions& options, const std::vector<Num>& scores, const std::vector<Num>& bias,
+                       std::vector<size_t>& experts) {
   std::vector<Num> selection = scores;
   for (size_t e = 0; e < bias.size(); ++e) selection[e] += bias[e];
   if (options.n_group > 1) {
@@ -64,13 +75,7 @@ void router_fwd_ref(const RouterRefOptions& options, const std::vector<Num>& log
     }
   }
   const auto order = descending(selection);
-  Num sum(0);
-  for (size_t j = 0; j < experts.size(); ++j) {
-    experts[j] = order[j];
-    weights[j] = scores[order[j]];
-    sum += weights[j];
-  }
-  for (Num& w : weights) w *= (options.normalise ? Num(1) / (sum + Num(1e-20)) : Num(1)) * Num(options.scale);
+  std::copy_n(order.begin(), experts.size(), experts.begin());
 }
 
 }  // namespace braid

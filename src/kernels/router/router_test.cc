@@ -72,6 +72,15 @@ TEST(Router, BiasSelectsButIsNotWeighed) {
   }
 }
 
+TEST(Router, ReplayedExpertsGetTheirOwnWeights) {
+  const std::vector<int32_t> given = {1, 0};
+  for (const char* row : kRows) {
+    const Routed r = route(row, {0, 1, 2}, {}, 2, {.forced = view_of(given.data(), {1, 2})});
+    EXPECT_EQ(r.experts, given) << row;
+    EXPECT_NEAR(r.weights[0], 0.731059 / (0.731059 + 0.5), 1e-6) << row;
+  }
+}
+
 TEST(Router, BiasStaysFp32) {
   // 1.0005 and 1 are one number in BF16, and the lower index would win.
   for (const char* row : kRows) EXPECT_EQ(route(row, {0, 0}, {1, 1.0005f}, 1).experts[0], 1) << row;
