@@ -1,0 +1,64 @@
+// Attention with grouped queries over a paged cache (nemotron.md 3.4). Without rope there is no position in it at all:
+// in a hybrid the Mamba layers carry the order. Query width is heads * head_dim, which in general is not the model
+// width.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "kernels/rope/rope.h"
+#include "nn/block.h"
+#include "nn/norm.h"
+#include "nn/param_source.h"
+
+namespace braid::nn {
+
+struct RopeSpec {
+  int64_t dim = 0;  // rotated channels of a head
+  RopeOptions options{};
+};
+
+struct AttentionSpec {
+  int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool bias = false, out_bias = false;
+  bool qk_norm = false;  // RMSNorm of every head's query and key (Qwen3)
+  float eps = 1e-5f;     // of that norm
+};
+
+// cos and sin of every position so far asked for; blocks of one model share it.
+class RopeTable {
+ public:
+  explicit RopeTable(const RopeSpec& spec) : spec_(spec) {}
+  void ensure(int64_t positions);  // grows in powers of two
+  View cos() const { return view_of(cos_.data(), {positions_, spec_.dim / 2}); }
+  View sin() const { return view_of(sin_.data(), {positions_, spec_.dim / 2}); }
+
+ private:
+  RopeSpec spec_;
+  int64_t positions_ = 0;
+  std::vector<float> cos_, sin_;
+};
+
+struct AttentionParams {
+  Param q, k, v, o;
+  Param q_bias, k_bias, v_bias, o_bias;  // empty without bias
+  Param q_norm, k_norm;
+};
+
+class Attention final : public Block {
+ public:
+  Attention(const AttentionSpec& spec, AttentionParams params, std::shared_ptr<RopeTable> rope);
+  Tensor forward(Run& run, const Tensor& x) override;
+  void params(std::vector<Param*>& out) override;
+  StateShape state_shape() const override { return {.kv_heads = spec_.kv_heads, .kv_dim = spec_.head_dim}; }
+
+ private:
+  Tensor project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads, bool rotate);
+  AttentionSpec spec_;
+  AttentionParams params_;
+  std::shared_ptr<RopeTable> rope_;  // one table for all layers of a model
+};
+
+// {prefix}q_proj.weight and so on, as most families spell it.
+AttentionParams load_attention(ParamSource& source, const std::string& prefix, const AttentionSpec& spec);
+
+}  // namespace braid::nn

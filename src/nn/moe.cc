@@ -1,0 +1,139 @@
+#include "nn/moe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "kernels/add/add.h"
+#include "kernels/linear/linear.h"
+#include "sys/error.h"
+
+namespace braid::nn {
+namespace {
+
+std::vector<Weight> values_of(const std::vector<Param>& params) {
+  std::vector<Weight> values;
+  values.reserve(params.size());
+  for (const Param& p : params) values.push_back(p.value);
+  return values;
+}
+
+}  // namespace
+
+Moe::Moe(const MoeSpec& spec, MoeParams params)
+    : spec_(spec),
+      params_(std::move(params)),
+      up_(values_of(params_.up)),
+      gate_(values_of(params_.gate)),
+      down_(values_of(params_.down)) {
+  if (spec.shared_width > 0) {
+    const MlpSpec shared{.hidden = spec.hidden,
+                         .width = spec.shared_width,
+                         .act = spec.gated ? Act::silu : Act::relu2,
+                         .gated = spec.gated};
+    shared_ = std::make_unique<Mlp>(shared, std::move(params_.shared));
+  }
+}
+
+// Chosen experts [T, K] and their weights. The logits are FP32 sums; they are never rounded.
+Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
+  const int64_t tokens = x.dim(0);
+  const Tensor logits = linear(run.ctx, x, params_.router), experts(run.ctx.arena, DType::i32, {tokens, spec_.top_k});
+  weights = Tensor(run.ctx.arena, DType::f32, {tokens, spec_.top_k});
+  View forced;
+  if (run.probe && run.probe->replay) {
+    const auto found = run.probe->replay->find(layer);
+    const int64_t first = run.probe->replay_row * spec_.top_k;
+    if (found == run.probe->replay->end() ||
+        static_cast<int64_t>(found->second.size()) < first + tokens * spec_.top_k) {
+      fail("replayed routes", {.what = fmt::format("not enough choices for layer {}", layer),
+                               .expected = fmt::format("{} x {}", run.probe->replay_row + tokens, spec_.top_k)});
+    }
+    for (int64_t i = first; i < first + tokens * spec_.top_k; ++i) {
+      const int32_t e = found->second[static_cast<size_t>(i)];
+      if (e < 0 || e >= spec_.experts)
+        fail("replayed routes", {.what = fmt::format("no such expert in layer {}", layer),
+                                 .got = std::to_string(e),
+                                 .expected = fmt::format("0 to {}", spec_.experts - 1)});
+    }
+    forced = view_of(found->second.data() + first, {tokens, spec_.top_k});
+  }
+  const View bias = params_.router_bias.value ? vector_of(params_.router_bias) : View();
+  braid::run(run.ctx, RouterFwd{.logits = logits.view(),
+                                .bias = bias,
+                                .forced = forced,
+                                .experts = experts.mut(),
+                                .weights = weights.mut(),
+                                .kind = spec_.router,
+                                .n_group = spec_.n_group,
+                                .topk_group = spec_.topk_group,
+                                .normalise = spec_.normalise,
+                                .scale = spec_.scale});
+  if (run.probe && run.probe->want_routes) {
+    const auto* chosen = experts.view().as<int32_t>();
+    auto& log = run.probe->routes[layer];
+    log.insert(log.end(), chosen, chosen + tokens * spec_.top_k);
+  }
+  return experts;
+}
+
+Tensor Moe::forward(Run& run, const Tensor& x) {
+  Tensor weights;
+  const Tensor experts = route(run, x, weights);
+  const Tensor v = spec_.latent > 0 ? linear(run.ctx, x, params_.latent_in, run.act) : x;
+  const Tensor routed(run.ctx.arena, spec_.latent > 0 ? run.act : DType::f32, {x.dim(0), spec_.expert_hidden()});
+  braid::run(run.ctx, ExpertsFwd{.x = v.view(),
+                                 .experts = experts.view(),
+                                 .weights = weights.view(),
+                                 .up = up_,
+                                 .gate = gate_,
+                                 .down = down_,
+                                 .y = routed.mut(),
+                                 .act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2});
+  const Tensor y = spec_.latent > 0 ? linear(run.ctx, routed, params_.latent_out) : routed;
+  return shared_ ? add(run.ctx, y, shared_->forward(run, x)) : y;
+}
+
+void Moe::params(std::vector<Param*>& out) {
+  for (Param* p : {&params_.router, &params_.router_bias, &params_.latent_in, &params_.latent_out}) {
+    if (p->value) out.push_back(p);
+  }
+  for (auto* list : {&params_.up, &params_.gate, &params_.down}) {
+    for (Param& p : *list) out.push_back(&p);
+  }
+  if (shared_) shared_->params(out);
+}
+
+MoeParams load_moe(ParamSource& source, const std::string& prefix, const MoeSpec& spec) {
+  MoeParams p;
+  p.router = source.matrix(prefix + "gate.weight", spec.experts, spec.hidden, "n_routed_experts, hidden_size");
+  if (spec.router == RouterKind::sigmoid)
+    p.router_bias = source.vector(prefix + "gate.e_score_correction_bias", {spec.experts}, "n_routed_experts");
+  const auto experts = [&](const std::string& leaf, int64_t rows, int64_t cols, const char* keys) {
+    if (source.has(prefix + "experts." + leaf))
+      return source.stacked(prefix + "experts." + leaf, spec.experts, rows, cols, keys);
+    std::vector<Param> list;
+    for (int64_t e = 0; e < spec.experts; ++e)
+      list.push_back(source.matrix(fmt::format("{}experts.{}.{}.weight", prefix, e, leaf), rows, cols, keys));
+    return list;
+  };
+  const int64_t inside = spec.expert_hidden();
+  constexpr const char* kUp = "moe_intermediate_size, moe_latent_size or hidden_size";
+  p.up = experts("up_proj", spec.width, inside, kUp);
+  if (spec.gated) p.gate = experts("gate_proj", spec.width, inside, kUp);
+  p.down = experts("down_proj", inside, spec.width, kUp);
+  if (spec.latent > 0) {
+    p.latent_in =
+        source.matrix(prefix + "fc1_latent_proj.weight", spec.latent, spec.hidden, "moe_latent_size, hidden_size");
+    p.latent_out =
+        source.matrix(prefix + "fc2_latent_proj.weight", spec.hidden, spec.latent, "hidden_size, moe_latent_size");
+  }
+  if (spec.shared_width > 0) {
+    p.shared = load_mlp(source, prefix + "shared_experts.",
+                        {.hidden = spec.hidden, .width = spec.shared_width, .gated = spec.gated},
+                        "moe_shared_expert_intermediate_size, hidden_size");
+  }
+  return p;
+}
+
+}  // namespace braid::nn

@@ -1,0 +1,53 @@
+// Mixture of experts (nemotron.md 3.6, 3.7): a router in FP32, k of E experts a token, and a shared expert for every
+// token. With a latent width the experts work in that narrower space, between two projections that all of them share;
+// the shared expert and the router stay in the full width.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "kernels/experts/experts.h"
+#include "kernels/router/router.h"
+#include "nn/block.h"
+#include "nn/mlp.h"
+#include "nn/param_source.h"
+
+namespace braid::nn {
+
+struct MoeSpec {
+  int64_t hidden = 0, experts = 0, top_k = 0, width = 0;
+  int64_t latent = 0;        // 0: experts work in the full width
+  int64_t shared_width = 0;  // 0: no shared expert
+  bool gated = false;        // SwiGLU experts (Qwen3) instead of relu2
+  RouterKind router = RouterKind::sigmoid;
+  int64_t n_group = 1, topk_group = 1;
+  bool normalise = true;
+  float scale = 1;
+
+  int64_t expert_hidden() const { return latent > 0 ? latent : hidden; }
+};
+
+struct MoeParams {
+  Param router, router_bias, latent_in, latent_out;
+  std::vector<Param> up, gate, down;
+  MlpParams shared;
+};
+
+class Moe final : public Block {
+ public:
+  Moe(const MoeSpec& spec, MoeParams params);
+  Tensor forward(Run& run, const Tensor& x) override;
+  void params(std::vector<Param*>& out) override;
+  const MoeSpec& spec() const { return spec_; }
+
+ private:
+  Tensor route(Run& run, const Tensor& x, Tensor& weights);
+  MoeSpec spec_;
+  MoeParams params_;
+  std::vector<Weight> up_, gate_, down_;  // what the product takes: params_' values side by side
+  std::unique_ptr<Mlp> shared_;
+};
+
+// {prefix}gate.weight, experts.J.up_proj.weight or experts.up_proj (stacked), shared_experts..., fc1_latent_proj...
+MoeParams load_moe(ParamSource& source, const std::string& prefix, const MoeSpec& spec);
+
+}  // namespace braid::nn

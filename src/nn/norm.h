@@ -1,0 +1,24 @@
+// The norm before a block: RMSNorm, or LayerNorm when it has a bias. One more than the stored weight where the family
+// says so (LayerNorm1p) is added when the weight is read, so that no kernel knows.
+#pragma once
+#include "core/param.h"
+#include "nn/param_source.h"
+#include "nn/run.h"
+
+namespace braid::nn {
+
+struct Norm {
+  Param weight{};
+  Param bias{};          // with a bias: LayerNorm; without: RMSNorm
+  bool centred = false;  // LayerNorm
+  float eps = 1e-5f;
+
+  Tensor forward(Run& run, const Tensor& x, DType out);
+  void params(std::vector<Param*>& list);
+};
+
+Norm load_rms_norm(ParamSource& source, const std::string& name, int64_t width, float eps, const char* keys);
+Norm load_layer_norm(ParamSource& source, const std::string& weight, const std::string& bias, int64_t width, float eps,
+                     bool one_plus, const char* keys);
+
+}  // namespace braid::nn

@@ -1,0 +1,39 @@
+// What a block is given for one pass besides its input.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/ctx.h"
+#include "core/seq_map.h"
+#include "core/tensor.h"
+#include "nn/state.h"
+
+namespace braid::nn {
+
+// Prefill may use the chunked form of the scan; a step (1 to 8 tokens a sequence) uses the recurrence. With Ctx::exact
+// both use the chunked form, and agree bit for bit.
+enum class Phase : uint8_t { prefill, step };
+
+// Chosen experts of every token, by layer: [tokens, k] row-major, best first.
+using Routes = std::map<int, std::vector<int32_t>>;
+
+// What a caller wants to see of the inside, for one sequence: rows are appended pass by pass.
+struct Probe {
+  bool want_hidden = false, want_routes = false;
+  std::vector<std::vector<float>> hidden{};  // embedding, then the residual stream after every layer; [tokens, D] each
+  Routes routes{};
+  const Routes* replay = nullptr;  // experts to use instead of the router's choice
+  int64_t replay_row = 0;          // first row of this pass in `replay`
+};
+
+struct Run {
+  Ctx& ctx;
+  const SeqMap& seqs;
+  StateView& state;
+  Phase phase = Phase::prefill;
+  DType act = DType::f32;  // of product operands: F32 or BF16; everything between products is FP32
+  Probe* probe = nullptr;
+};
+
+}  // namespace braid::nn

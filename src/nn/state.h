@@ -1,0 +1,38 @@
+// What a sequence carries from one pass to the next (nemotron.md 4.1). A block says what it needs (StateShape); the
+// engine owns the memory and hands views in (StateView). Slots are rows of these tensors, one a sequence.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/view.h"
+
+namespace braid::nn {
+
+struct StateShape {
+  // Mamba-2: convolution columns [width-1, channels] and SSM state [heads, head_dim, state], FP32
+  int64_t conv_columns = 0, conv_channels = 0;
+  int64_t heads = 0, head_dim = 0, state = 0;
+  int64_t chunk = 0;  // of the scan; --exact keeps the inputs of an unfinished chunk
+  // Attention: keys and values, [kv_heads, kv_dim] a token
+  int64_t kv_heads = 0, kv_dim = 0;
+
+  int64_t fixed_bytes() const { return 4 * (conv_columns * conv_channels + heads * head_dim * state); }
+  int64_t kv_values_per_token() const { return 2 * kv_heads * kv_dim; }
+};
+
+// The memory of one block for all slots; fields that its shape does not ask for are empty.
+struct BlockState {
+  MutView conv{};                // [S, W-1, C] F32, inputs before convolution and SiLU, oldest first
+  MutView ssm{};                 // [S, H, P, N] F32, after the last token
+  MutView k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16
+  // With --exact: the state at the last chunk boundary, and what the scan has read since.
+  MutView chunk_ssm{};     // [S, H, P, N] F32
+  MutView chunk_inputs{};  // [S, Q, C + H] F32: x, B, C after convolution, then dt
+};
+
+struct StateView {
+  std::vector<BlockState> blocks{};  // by Block::state_index
+  View page_table{};                 // [S, max_pages] I32, the same for every attention block
+};
+
+}  // namespace braid::nn
