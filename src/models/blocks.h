@@ -1,0 +1,13 @@
+// From the description of a block to the block, its weights taken from a source.
+#pragma once
+#include <memory>
+
+#include "models/config.h"
+#include "nn/block.h"
+
+namespace braid::models {
+
+std::unique_ptr<nn::Block> build_block(const PartSpec& part, Storage storage, nn::ParamSource& source,
+                                       const std::shared_ptr<nn::RopeTable>& rope);
+
+}  // namespace braid::models

@@ -1,0 +1,64 @@
+// What a model is, whatever family it came from: a stack of layers, each a few blocks with their shapes and the names
+// of their tensors. A family file (families/*.cc) turns its config.json into this; everything after reads only this.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "nn/attention.h"
+#include "nn/mamba2.h"
+#include "nn/mlp.h"
+#include "nn/moe.h"
+
+namespace braid::models {
+
+struct LinearSpec {
+  int64_t hidden = 0;
+  std::string leaf;  // name of the matrix below the prefix
+};
+
+using BlockSpec = std::variant<nn::Mamba2Spec, nn::AttentionSpec, nn::MlpSpec, nn::MoeSpec, LinearSpec>;
+char letter_of(const BlockSpec& spec);  // M * - E, and L for a plain linear map
+
+enum class NormKind : uint8_t { rms, layer, layer_plus_one };
+enum class Storage : uint8_t { separate, gpt2 };  // gpt2: q, k, v fused, matrices transposed, its own leaf names
+
+// One block with its norm and residual.
+struct PartSpec {
+  BlockSpec block;
+  std::string norm;    // tensor name without ".weight"
+  std::string prefix;  // before the block's own names
+};
+
+struct LayerSpec {
+  std::vector<PartSpec> parts;  // none: a layer that does nothing (Llama-Nemotron)
+};
+
+// Multi-token prediction (nemotron.md 2.6, 3.8): one step, applied repeatedly.
+struct MtpSpec {
+  std::string prefix;
+  std::vector<LayerSpec> layers;
+  std::string final_norm;
+};
+
+struct Config {
+  std::string architecture, family;
+  int64_t vocab = 0, hidden = 0, positions_max = 0;
+  int64_t learned_positions = 0;  // GPT-2: rows of its position table
+  float eps = 1e-5f;
+  NormKind norm = NormKind::rms;
+  Storage storage = Storage::separate;
+  bool tied = false;
+  std::vector<LayerSpec> layers;
+  std::optional<MtpSpec> mtp;
+  std::optional<nn::RopeSpec> rope;
+  std::string embedding, position_embedding, final_norm, head;  // tensor names; norms without ".weight"
+  std::vector<int64_t> eos;
+  std::optional<int64_t> bos;
+
+  std::string pattern() const;  // one letter a block; a layer that does nothing is "."
+};
+
+}  // namespace braid::models

@@ -1,0 +1,152 @@
+#include "models/family.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "sys/error.h"
+
+namespace braid::models {
+namespace {
+
+constexpr Family kFamilies[] = {
+    {"NemotronHForCausalLM", "nemotron_h", &read_nemotron_h},
+    {"NemotronHPuzzleForCausalLM", "nemotron_h_puzzle", &read_nemotron_h},
+    {"DeciLMForCausalLM", "nemotron-nas", &read_nemotron_nas},
+    {"NemotronForCausalLM", "nemotron", &read_nemotron},
+    {"LlamaForCausalLM", "llama", &read_llama},
+    {"Qwen3ForCausalLM", "qwen3", &read_llama},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", &read_llama},
+    {"GPT2LMHeadModel", "gpt2", &read_gpt2},
+};
+
+const Family* find_family(const io::Json& json) {
+  if (const auto list = json.get({"architectures"})) {
+    for (const io::Json& name : list->items()) {
+      for (const Family& family : kFamilies) {
+        if (name.as_string() == family.architecture) return &family;
+      }
+    }
+  }
+  const auto type = json.string_of({"model_type"});
+  for (const Family& family : kFamilies) {
+    if (type && *type == family.model_type) return &family;
+  }
+  return nullptr;
+}
+
+std::string architecture_of(const io::Json& json) {
+  if (const auto list = json.get({"architectures"}); list && list->is_array() && !list->items().empty())
+    return list->items()[0].as_string();
+  return json.string_of({"model_type"}).value_or("nothing");
+}
+
+}  // namespace
+
+std::span<const Family> families() { return kFamilies; }
+
+Config read_config(const io::Json& json) {
+  const Family* family = find_family(json);
+  if (!family) {
+    std::string known;
+    for (const Family& f : kFamilies) known += fmt::format("{}{}", known.empty() ? "" : ", ", f.architecture);
+    fail(json.document(),
+         {.what = "unknown architecture", .got = printable(architecture_of(json)), .expected = "one of " + known});
+  }
+  Config config = family->read(json);
+  config.architecture = family->architecture;
+  return config;
+}
+
+int64_t need_int(const io::Json& json, io::Keys keys, io::IntRange range) {
+  const auto value = json.int_of(keys, range);
+  return value ? *value : json.need(keys).as_int(range);
+}
+int64_t int_or(const io::Json& json, io::Keys keys, io::IntRange range, int64_t otherwise) {
+  return json.int_of(keys, range).value_or(otherwise);
+}
+double number_or(const io::Json& json, io::Keys keys, io::NumberRange range, double otherwise) {
+  return json.number_of(keys, range).value_or(otherwise);
+}
+bool bool_or(const io::Json& json, io::Keys keys, bool otherwise) { return json.bool_of(keys).value_or(otherwise); }
+
+nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim) {
+  constexpr io::NumberRange kPositive{1e-6, 1e12};
+  // transformers 5 has everything in rope_parameters; before, the base stood beside rope_scaling.
+  const auto params = json.get({"rope_parameters", "rope_scaling"});
+  const io::Json& inner = params ? *params : json;
+  nn::RopeSpec rope;
+  const double partial = number_or(inner, {"partial_rotary_factor"}, {0.01, 1},
+                                   number_or(json, {"partial_rotary_factor", "rope_percent"}, {0.01, 1}, 1.0));
+  rope.dim = static_cast<int64_t>(static_cast<double>(head_dim) * partial) / 2 * 2;
+  RopeOptions& o = rope.options;
+  o.theta = number_or(inner, {"rope_theta"}, kPositive, number_or(json, {"rope_theta"}, kPositive, 10000.0));
+  const std::string type = inner.string_of({"rope_type", "type"}).value_or("default");
+  if (type == "default") return rope;
+  o.factor = number_or(inner, {"factor"}, kPositive, 1.0);
+  if (type == "linear") {
+    o.scaling = RopeScaling::linear;
+  } else if (type == "llama3") {
+    o.scaling = RopeScaling::llama3;
+    o.low_freq_factor = number_or(inner, {"low_freq_factor"}, kPositive, 1.0);
+    o.high_freq_factor = number_or(inner, {"high_freq_factor"}, kPositive, 4.0);
+    o.original_max_position_embeddings = inner.need({"original_max_position_embeddings"}).as_number(kPositive);
+  } else {
+    inner.need({"rope_type", "type"}).refuse("unknown RoPE scaling", "default, linear or llama3");
+  }
+  return rope;
+}
+
+Act read_act(const io::Json& json, io::Keys keys, Act otherwise) {
+  const auto name = json.string_of(keys);
+  if (!name) return otherwise;
+  if (*name == "relu2") return Act::relu2;
+  if (*name == "silu") return Act::silu;
+  if (*name == "gelu_new" || *name == "gelu_pytorch_tanh") return Act::gelu_tanh;
+  if (*name == "gelu") return Act::gelu;
+  json.need(keys).refuse("unknown activation", "relu2, silu, gelu or gelu_new");
+}
+
+nn::AttentionSpec read_attention(const io::Json& json, int64_t hidden) {
+  nn::AttentionSpec spec;
+  spec.hidden = hidden;
+  spec.heads = need_int(json, {"num_attention_heads"}, Ranges::heads);
+  spec.kv_heads = int_or(json, {"num_key_value_heads"}, Ranges::heads, spec.heads);
+  spec.head_dim =
+      int_or(json, {"head_dim", "attention_head_dim"}, Ranges::head_dim, std::max<int64_t>(1, hidden / spec.heads));
+  spec.bias = spec.out_bias = bool_or(json, {"attention_bias"}, false);
+  if (spec.heads % spec.kv_heads != 0) {
+    json.need({"num_key_value_heads"})
+        .refuse("num_attention_heads is no multiple of num_key_value_heads",
+                fmt::format("a divisor of {}", spec.heads));
+  }
+  return spec;
+}
+
+Config read_common(const io::Json& json, const char* family) {
+  Config c;
+  c.family = family;
+  c.vocab = need_int(json, {"vocab_size"}, Ranges::vocab);
+  c.hidden = need_int(json, {"hidden_size", "n_embd"}, Ranges::width);
+  c.positions_max = int_or(json, {"max_position_embeddings", "n_positions"}, Ranges::positions, 0);
+  c.tied = bool_or(json, {"tie_word_embeddings"}, false);
+  c.bos = json.int_of({"bos_token_id"}, Ranges::token);
+  if (const auto eos = json.get({"eos_token_id"})) {
+    if (eos->is_array()) {
+      for (const io::Json& id : eos->items()) c.eos.push_back(id.as_int(Ranges::token));
+    } else {
+      c.eos.push_back(eos->as_int(Ranges::token));
+    }
+  }
+  return c;
+}
+
+void name_like_llama(Config& config) {
+  config.embedding = "model.embed_tokens.weight";
+  config.final_norm = "model.norm";
+  config.head = "lm_head.weight";
+}
+
+}  // namespace braid::models

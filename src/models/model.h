@@ -1,0 +1,67 @@
+// A model in memory: embedding, a stack of layers, final norm, head, and the block that predicts one token further when
+// the files have one. The same object trains, prefills and decodes.
+#pragma once
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "models/config.h"
+#include "nn/block.h"
+#include "nn/norm.h"
+#include "nn/run.h"
+
+namespace braid::models {
+
+class Model {
+ public:
+  struct Part {
+    nn::Norm norm;
+    std::unique_ptr<nn::Block> block;
+  };
+  using Layer = std::vector<Part>;
+
+  // Asks `source` for every parameter of `config`.
+  Model(Config config, nn::ParamSource& source);
+
+  // ids [T] I32 -> residual stream after the last layer, [T, D] F32, before the final norm.
+  Tensor forward(nn::Run& run, const Tensor& ids);
+  // x [n, D] from forward -> logits [n, V] F32.
+  Tensor logits(nn::Run& run, const Tensor& x);
+  // x [T, D] from forward -> [T, D] F32 after the final norm: what the prediction block reads.
+  Tensor final_hidden(nn::Run& run, const Tensor& x);
+  // One step of multi-token prediction: ids [T] are the tokens after those of `hidden` [T, D] -> logits [T, V] F32.
+  Tensor mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden);
+
+  const Config& config() const { return config_; }
+  bool has_mtp() const { return mtp_.has_value(); }
+  const std::vector<nn::StateShape>& state_shapes() const { return state_shapes_; }
+  // Layer number and state index of every Mamba-2 block, in order.
+  const std::vector<std::pair<int, int>>& mamba_layers() const { return mamba_layers_; }
+  std::vector<Param*> params();
+
+  // What the parameters point into (mapped files, converted copies); kept as long as the model.
+  std::shared_ptr<void> storage;
+
+ private:
+  struct Mtp {
+    nn::Norm embedding_norm, hidden_norm, final_norm;
+    Param projection;
+    std::vector<Layer> layers;
+  };
+  Layer build_layer(const LayerSpec& spec, nn::ParamSource& source, int index);
+  nn::Norm build_norm(const std::string& name, nn::ParamSource& source, const char* keys) const;
+  Tensor through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool probe);
+  Tensor project_head(nn::Run& run, const Tensor& y);
+
+  Config config_;
+  Param embedding_, positions_, head_;
+  std::vector<Layer> layers_;
+  nn::Norm final_norm_;
+  std::optional<Mtp> mtp_;
+  std::shared_ptr<nn::RopeTable> rope_;
+  std::vector<nn::StateShape> state_shapes_;
+  std::vector<std::pair<int, int>> mamba_layers_;
+};
+
+}  // namespace braid::models

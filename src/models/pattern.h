@@ -1,0 +1,15 @@
+// The letters of a hybrid: M Mamba-2, * attention, - dense feed-forward, E experts (nemotron.md 1.1). Configs spell the
+// sequence as a string of letters, as a list of names in two vocabularies, or as a list of blocks.
+#pragma once
+#include <optional>
+#include <string>
+
+#include "io/json.h"
+
+namespace braid::models {
+
+// The letters, from a list of block configs when there is one, else from the first key that is there. nullopt: none is.
+// Error for an unknown letter or name, an empty list, or more than 1024 layers.
+std::optional<std::string> read_pattern(const io::Json& json, io::Keys keys, const char* blocks_key);
+
+}  // namespace braid::models
