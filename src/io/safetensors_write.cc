@@ -30,7 +30,6 @@ std::string header_of(std::span<const TensorSpec> specs) {
 
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorSpec> specs, int64_t shard_bytes)
     : folder_(path), folder_is_model_(path.extension() != ".safetensors"), specs_(std::move(specs)) {
-  CHECK(!specs_.empty(), "no tensors for {}", path.string());
   std::set<std::string_view> names;
   for (const TensorSpec& t : specs_) CHECK(names.insert(t.name).second, "tensor {} twice", t.name);
   if (folder_is_model_) {
@@ -74,7 +73,7 @@ void SafetensorsWriter::open_shard() {
   const uint64_t size = header.size();
   file_->write(std::as_bytes(std::span(&size, 1)));
   file_->write(header);
-  left_ = specs_[next_].bytes();
+  left_ = specs_.empty() ? 0 : specs_[next_].bytes();
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
@@ -97,6 +96,7 @@ void SafetensorsWriter::write(std::string_view name, const View& view) {
 
 void SafetensorsWriter::finish() {
   CHECK(next_ == specs_.size(), "tensor {} was not written", specs_[next_].name);
+  if (specs_.empty()) file_->commit();  // a file of no tensors is one, too
   if (!folder_is_model_) return;
   // A reader takes model.safetensors before an index: the form that an older model left here must not shadow the new
   // one.

@@ -1,0 +1,40 @@
+// Generation without HTTP: tokens out of a Runner until an end token, a length, the context or the caller stops it.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/runner.h"
+#include "engine/sampler.h"
+#include "sys/function_ref.h"
+
+namespace braid::engine {
+
+struct GenerateOptions {
+  int64_t tokens_max = -1;  // -1: until the context is full
+  SamplingOptions sampling{};
+  bool ignore_eos = false;
+};
+
+enum class Finish { stop, length, cancelled };
+const char* name_of(Finish f);  // "stop", "length", "cancelled": OpenAI's words
+
+struct Timings {
+  int64_t prompt_tokens = 0, generated_tokens = 0;
+  double prompt_seconds = 0, generate_seconds = 0;
+};
+
+struct Generated {
+  std::vector<int32_t> ids;  // the end token included
+  Finish finish = Finish::length;
+  Timings timings;
+};
+
+// Reads `prompt` into the slot (after what is in it already) and generates. `history` is every token of the sequence so
+// far, for the repeat penalty. `on_token` sees each token but the end token; false stops.
+Generated generate(Runner& runner, int64_t slot, std::span<const int32_t> history, std::span<const int32_t> prompt,
+                   const GenerateOptions& options, const sys::FunctionRef<bool(int32_t)>& on_token,
+                   const sys::FunctionRef<void(const Tensor&)>& on_prefill, nn::Probe* probe = nullptr);
+
+}  // namespace braid::engine

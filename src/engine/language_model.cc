@@ -1,0 +1,92 @@
+#include "engine/language_model.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string_view>
+
+#include "io/json.h"
+#include "models/load.h"
+#include "sys/error.h"
+
+namespace braid::engine {
+namespace {
+
+constexpr std::array<std::string_view, 6> kSpokenTags = {"<think>",      "</think>",   "<tool_call>",
+                                                         "</tool_call>", "<TOOLCALL>", "</TOOLCALL>"};
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm time{};
+  localtime_r(&now, &time);
+  return time;
+}
+
+// Does the template read the switch that turns thinking on and off?
+bool knows_switch(const std::filesystem::path& folder) {
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
+    std::ifstream file(folder / name);
+    std::stringstream text;
+    text << file.rdbuf();
+    if (text.str().find("enable_thinking") != std::string::npos) return true;
+  }
+  return false;
+}
+
+// The older forms: Nano-v2 reads /think and /no_think, Llama-Nemotron a line in the system prompt
+// (nemotron.md 6.2, 1.3).
+void add_switch_as_text(nlohmann::ordered_json& messages, bool think, bool deci) {
+  const std::string line =
+      deci ? (think ? "detailed thinking on" : "detailed thinking off") : (think ? "/think" : "/no_think");
+  if (!messages.empty() && messages[0].value("role", "") == "system" && messages[0]["content"].is_string()) {
+    messages[0]["content"] = line + "\n" + messages[0]["content"].get<std::string>();
+  } else {
+    messages.insert(messages.begin(), nlohmann::ordered_json{{"role", "system"}, {"content", line}});
+  }
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& options)
+    : path_(io::find_model(argument)), runner_(std::make_unique<Runner>(models::load_model(path_), options)) {}
+
+const text::Tokenizer& LanguageModel::tokenizer() {
+  if (!tokenizer_) tokenizer_ = text::Tokenizer::load(path_.folder);
+  return *tokenizer_;
+}
+
+std::string LanguageModel::render(const nlohmann::ordered_json& messages, std::optional<bool> think) {
+  if (!template_) template_ = text::ChatTemplate::load(path_.folder);
+  nlohmann::ordered_json variables = {{"messages", messages}, {"add_generation_prompt", true}};
+  if (think && knows_switch(path_.folder)) {
+    variables["enable_thinking"] = *think;
+  } else if (think) {
+    add_switch_as_text(variables["messages"], *think, runner_->config().family == "nemotron-nas");
+  }
+  return template_->render(variables, local_time());
+}
+
+bool LanguageModel::is_silent(int32_t id) {
+  if (!tokenizer().is_special(id)) return false;
+  const auto token = tokenizer().id_to_token(id);
+  return !token || std::find(kSpokenTags.begin(), kSpokenTags.end(), *token) == kSpokenTags.end();
+}
+
+SamplingOptions sampling_of(const io::ModelPath& path, const SamplingOptions& otherwise) {
+  SamplingOptions s = otherwise;
+  const auto file = path.folder / "generation_config.json";
+  if (!std::filesystem::exists(file)) return s;
+  const io::Json json = io::Json::read(file);
+  const bool draws = json.bool_of({"do_sample"}).value_or(json.get({"temperature"}).has_value());
+  if (draws) s.temperature = json.number_of({"temperature"}, {0, 100}).value_or(1.0);
+  s.top_k = json.int_of({"top_k"}, {0, 1 << 24}).value_or(s.top_k);
+  s.top_p = json.number_of({"top_p"}, {0, 1}).value_or(s.top_p);
+  s.min_p = json.number_of({"min_p"}, {0, 1}).value_or(s.min_p);
+  s.repeat_penalty = json.number_of({"repetition_penalty"}, {0.01, 100}).value_or(s.repeat_penalty);
+  return s;
+}
+
+}  // namespace braid::engine

@@ -1,0 +1,157 @@
+#include "engine/runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "sys/error.h"
+
+namespace braid::engine {
+namespace {
+
+constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a long context costs time before memory
+
+// What the kernel says could be used without swapping, in bytes.
+int64_t memory_available() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string word; file >> word;) {
+    int64_t kib = 0;
+    if (word == "MemAvailable:" && file >> kib) return kib * 1024;
+  }
+  return int64_t{1} << 62;
+}
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+DType checked_dtype(const RunnerOptions& options) {
+  CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, "{}", name_of(options.dtype));
+  return options.dtype;
+}
+
+}  // namespace
+
+int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
+  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), checked_dtype(options));
+  const int64_t slots = std::max<int64_t>(options.slots, 1), fixed = bytes.fixed * slots,
+                per_token = bytes.per_token * slots;
+  const int64_t available = memory_available();
+  const int64_t limit = model.config().positions_max;
+  const auto too_much = [&](int64_t tokens) {
+    const int64_t need = fixed + tokens * per_token;
+    fail_environment("memory", {.what = fmt::format("a context of {} tokens does not fit", tokens),
+                                .got = fmt::format("{:.1f} GiB free", gib(available)),
+                                .expected = fmt::format("{:.1f} GiB for the states of {} sequence{}", gib(need), slots,
+                                                        slots == 1 ? "" : "s"),
+                                .hint = "a smaller -c"});
+  };
+  if (options.context > 0) {
+    if (limit > 0 && options.context > limit) {
+      fail("context", {.what = "longer than the model allows",
+                       .got = std::to_string(options.context),
+                       .expected = fmt::format("at most {} (max_position_embeddings)", limit)});
+    }
+    if (fixed + options.context * per_token > available) too_much(options.context);
+    return options.context;
+  }
+  int64_t context = std::min(limit > 0 ? limit : kContextDefaultMax, kContextDefaultMax);
+  // Half of what is free: the weights need the page cache too.
+  while (context > 64 && fixed + context * per_token > available / 2) context /= 2;
+  if (fixed + context * per_token > available) too_much(context);
+  return context;
+}
+
+Runner::Runner(std::unique_ptr<models::Model> model, const RunnerOptions& options)
+    : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
+  options_.context = choose_context(*model_, options_);
+  if (options_.threads > 0) ctx_.threads = options_.threads;
+  ctx_.exact = options_.exact;
+  pool_ = std::make_unique<StatePool>(
+      model_->state_shapes(),
+      PoolOptions{.slots = options_.slots, .context = options_.context, .kv = options_.dtype, .exact = options_.exact});
+  length_.assign(static_cast<size_t>(options_.slots), 0);
+}
+
+nn::Run Runner::run(const SeqMap& seqs, nn::Phase phase, nn::Probe* probe) {
+  return {.ctx = ctx_, .seqs = seqs, .state = pool_->view(), .phase = phase, .act = options_.dtype, .probe = probe};
+}
+
+Tensor Runner::upload(std::span<const int32_t> ids) {
+  Tensor t(arena_, DType::i32, {static_cast<int64_t>(ids.size())});
+  for (int32_t id : ids) {
+    if (id < 0 || id >= config().vocab) {
+      fail(
+          "token ids",
+          {.what = "no such token", .got = std::to_string(id), .expected = fmt::format("0 to {}", config().vocab - 1)});
+    }
+  }
+  std::memcpy(t.mut().data, ids.data(), ids.size_bytes());
+  return t;
+}
+
+Tensor Runner::forward(std::span<const int32_t> ids, const SeqMap& seqs, nn::Phase phase, nn::Probe* probe) {
+  CHECK(seqs.tokens() == static_cast<int64_t>(ids.size()), "{} tokens, {} ids", seqs.tokens(), ids.size());
+  const Tensor batch = upload(ids);
+  for (const Seq& s : seqs.seqs) pool_->grow(s.slot, s.pos0 + s.len);
+  nn::Run r = run(seqs, phase, probe);
+  Tensor x = model_->forward(r, batch);
+  for (const Seq& s : seqs.seqs) length_[static_cast<size_t>(s.slot)] = s.pos0 + s.len;
+  return x;
+}
+
+Tensor Runner::logits(const Tensor& x) {
+  const SeqMap none;
+  nn::Run r = run(none, nn::Phase::prefill, nullptr);
+  return model_->logits(r, x);
+}
+
+Tensor Runner::final_hidden(const Tensor& x) {
+  const SeqMap none;
+  nn::Run r = run(none, nn::Phase::prefill, nullptr);
+  return model_->final_hidden(r, x);
+}
+
+Tensor Runner::rows(const Tensor& x, std::span<const int64_t> wanted) {
+  Tensor out(arena_, x.dtype(), {static_cast<int64_t>(wanted.size()), x.dim(1)});
+  const int64_t bytes = x.dim(1) * size_of(x.dtype());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    std::memcpy(out.mut().data + static_cast<int64_t>(i) * bytes, x.view().data + wanted[i] * bytes,
+                static_cast<size_t>(bytes));
+  }
+  return out;
+}
+
+Tensor Runner::mtp_logits(std::span<const int32_t> ids, const Tensor& hidden) {
+  const auto rows = static_cast<int64_t>(ids.size()) - 1;
+  const SeqMap seqs = SeqMap::one(rows);
+  nn::Run r = run(seqs, nn::Phase::prefill, nullptr);
+  std::vector<int64_t> all(static_cast<size_t>(rows));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+  return model_->mtp_logits(r, upload(ids.subspan(1)), this->rows(hidden, all));
+}
+
+Tensor Runner::prefill(int64_t slot, std::span<const int32_t> ids, const sys::FunctionRef<void(const Tensor&)>& sink,
+                       nn::Probe* probe) {
+  CHECK(!ids.empty(), "no tokens");
+  Tensor x;
+  for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(options_.chunk)) {
+    const auto part = ids.subspan(begin, std::min(static_cast<size_t>(options_.chunk), ids.size() - begin));
+    x = forward(part, SeqMap::one(static_cast<int64_t>(part.size()), length(slot), slot), nn::Phase::prefill, probe);
+    if (probe) probe->replay_row += static_cast<int64_t>(part.size());
+    sink(x);
+  }
+  const int64_t last = x.dim(0) - 1;
+  return logits(rows(x, {&last, 1}));
+}
+
+Tensor Runner::step(int64_t slot, int32_t id) {
+  return logits(forward({&id, 1}, SeqMap::one(1, length(slot), slot), nn::Phase::step));
+}
+
+void Runner::reset(int64_t slot) {
+  pool_->reset(slot);
+  length_[static_cast<size_t>(slot)] = 0;
+}
+
+}  // namespace braid::engine

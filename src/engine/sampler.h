@@ -1,0 +1,24 @@
+// From logits to a token: repeat penalty, then top-k, top-p and min-p over the softmax at `temperature`, then a draw
+// that is a function of seed and position (core/philox.h), so that the same call gives the same text. Temperature 0 is
+// greedy.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace braid::engine {
+
+struct SamplingOptions {
+  double temperature = 0;     // 0: greedy
+  int64_t top_k = 0;          // 0: off
+  double top_p = 1;           // 1: off
+  double min_p = 0;           // 0: off; relative to the most likely token
+  double repeat_penalty = 1;  // 1: off; logits of tokens seen before are divided (if positive) or multiplied by it
+  uint64_t seed = 0;
+};
+
+// `seen`: tokens of the sequence so far, for the penalty; `position`: how many draws went before. Ties: lowest id.
+int32_t sample(std::span<const float> logits, const SamplingOptions& options, std::span<const int32_t> seen,
+               uint64_t position);
+
+}  // namespace braid::engine
