@@ -1,0 +1,39 @@
+// The --dump-* options of `braid run`: what the model computed for the prompt, as NumPy and safetensors files.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "apps/cli.h"
+#include "engine/runner.h"
+#include "nn/run.h"
+
+namespace braid::apps {
+
+struct DumpArgs {
+  std::string logits, mtp, hidden, state, routes, replay;
+  void declare(Cli& cli);
+};
+
+class Dumps {
+ public:
+  Dumps(const DumpArgs& args, engine::Runner& runner, std::vector<int32_t> prompt);
+  // Null when nothing asks for it.
+  nn::Probe* probe();
+  // The residual stream of one piece of the prompt, [rows, D]. The last piece also writes the state, before anything is
+  // generated.
+  void note(const Tensor& x);
+  void write();
+
+ private:
+  void note_state();
+
+  DumpArgs args_;
+  engine::Runner& runner_;
+  std::vector<int32_t> prompt_;
+  nn::Probe probe_;
+  nn::Routes replay_;
+  int64_t rows_ = 0;
+  std::vector<float> logits_, final_;  // [T, V], [T, D]
+};
+
+}  // namespace braid::apps

@@ -1,0 +1,79 @@
+#include "apps/model_args.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "sys/error.h"
+
+namespace braid::apps {
+
+void ModelArgs::declare(Cli& cli, bool required) {
+  cli.positional("model", model, "a folder, org/name of the local Hugging Face cache, or tiny", required);
+  cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
+  cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");
+  cli.option("--chunk", chunk, "prompt tokens of one pass");
+  cli.option("-t,--threads", threads, "0: one a core");
+  cli.flag("--exact", exact, "the same bits however a sequence is cut into passes");
+}
+
+engine::RunnerOptions ModelArgs::runner_options() const {
+  const auto in_range = [](const char* flag, int64_t value, int64_t low, int64_t high) {
+    if (value < low || value > high)
+      fail(flag,
+           {.what = "out of range", .got = std::to_string(value), .expected = fmt::format("{} to {}", low, high)});
+  };
+  in_range("--ctx-size", context, 0, int64_t{1} << 30);
+  in_range("--chunk", chunk, 1, 1 << 20);
+  in_range("--threads", threads, 0, 1024);
+  return {.dtype = dtype == "f32" ? DType::f32 : DType::bf16,
+          .context = context,
+          .chunk = chunk,
+          .threads = static_cast<int>(threads),
+          .exact = exact};
+}
+
+void SamplingArgs::declare(Cli& cli) {
+  cli.option("--temp", temperature, "temperature; 0: greedy");
+  cli.option("--top-k", top_k, "keep the k most likely tokens; 0: all");
+  cli.option("--top-p", top_p, "keep the most likely tokens up to this mass");
+  cli.option("--min-p", min_p, "drop tokens below this part of the best one");
+  cli.option("--repeat-penalty", repeat_penalty, "over 1: tokens seen before count less");
+  cli.option("--seed", seed, "of the draws");
+}
+
+engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPath& path) const {
+  engine::SamplingOptions s = engine::sampling_of(path, {});
+  if (cli.given("temp")) s.temperature = temperature;
+  if (cli.given("top-k")) s.top_k = top_k;
+  if (cli.given("top-p")) s.top_p = top_p;
+  if (cli.given("min-p")) s.min_p = min_p;
+  if (cli.given("repeat-penalty")) s.repeat_penalty = repeat_penalty;
+  s.seed = static_cast<uint64_t>(seed);
+  if (!(s.temperature >= 0) || s.top_k < 0 || !(s.top_p > 0) || !(s.min_p >= 0 && s.min_p <= 1) ||
+      !(s.repeat_penalty > 0)) {
+    fail("sampling", {.what = "a value out of range",
+                      .expected = "--temp >= 0, --top-k >= 0, 0 < --top-p, 0 <= --min-p <= 1, --repeat-penalty > 0"});
+  }
+  return s;
+}
+
+std::optional<bool> think_switch(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return text == "on";
+}
+
+std::optional<std::string> prompt_text(const std::string& text, const std::string& file) {
+  if (!text.empty()) return text;
+  if (!file.empty()) {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) fail(file, {.what = "cannot open the prompt file"});
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }
+  if (isatty(STDIN_FILENO)) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+}  // namespace braid::apps

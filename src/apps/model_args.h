@@ -1,0 +1,36 @@
+// Options that every command with a model has, and what they become.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "apps/cli.h"
+#include "engine/language_model.h"
+
+namespace braid::apps {
+
+struct ModelArgs {
+  std::string model = "tiny";
+  std::string dtype = "bf16";
+  int64_t context = 0, chunk = 512, threads = 0;
+  bool exact = false;
+
+  void declare(Cli& cli, bool required);
+  engine::RunnerOptions runner_options() const;
+};
+
+struct SamplingArgs {
+  double temperature = 0, top_p = 1, min_p = 0, repeat_penalty = 1;
+  int64_t top_k = 0, seed = 0;
+
+  void declare(Cli& cli);
+  // Flag, else generation_config.json, else greedy. `cli` knows which flags were given.
+  engine::SamplingOptions resolve(const Cli& cli, const io::ModelPath& path) const;
+};
+
+// "on", "off" or nothing.
+std::optional<bool> think_switch(const std::string& text);
+
+// Text of -p, of -f FILE, or of standard input when that is no terminal; nullopt when there is none.
+std::optional<std::string> prompt_text(const std::string& text, const std::string& file);
+
+}  // namespace braid::apps
