@@ -3,17 +3,23 @@
 #include <algorithm>
 
 #include "math/blocks.h"
-#include "math/panel_strips.h"
+#include "math/panel_block.h"
 #include "sys/machine.h"
 
 namespace braid {
 namespace {
 
-// Activations of one super block meet every block of weights while that lies in L2, a block of activations every strip
-// of weights while that lies in L1. In bytes for kDepth values of BF16: 48 rows 192 KiB, 64 columns 256 KiB.
-constexpr int64_t kSuperRows = 512, kBlockRows = 48, kBlockCols = 64;
+// How much of w is met at a time. Few rows of x: one column after another, a single stream. Some: 48 columns, so that
+// the block and the one being fetched stay in L2 (192 KiB each with 2048 values of BF16). Many: 144, so that a row of
+// x, which comes from L3, is used often. The rows of a super block share the workspace.
+constexpr int64_t kStreamRows = 2, kFewRows = 64, kSuperRows = 512;
+constexpr int64_t kFewCols = 48, kManyCols = 144;
+constexpr int64_t kStreamAhead = 8192;   // bytes: further and nearer are slower by 5 to 10% (Zen 5)
+constexpr int64_t kDecodedDepth = 2048;  // at least the depth of any kernel's block
 
-constexpr int64_t kSumBytes = kSuperRows * kBlockCols * static_cast<int64_t>(sizeof(float));
+int64_t part_cols(int64_t rows) { return rows <= kStreamRows ? 1 : rows <= kFewRows ? kFewCols : kManyCols; }
+
+constexpr int64_t kSumBytes = kSuperRows * kManyCols * static_cast<int64_t>(sizeof(float));
 
 // The type a weight has inside the product. Every format but F32 and F16 is exact in BF16; with BF16 activations those
 // two are rounded as well.
@@ -38,12 +44,20 @@ panel::Kernel kernel_for(PanelClass c, DType operand) {
   return {};
 }
 
-struct Block {
+// Equal blocks, whose number depends on the depth alone; whole vectors and whole blocks of quantised formats.
+int64_t block_depth(int64_t depth, int64_t depth_max) {
+  constexpr int64_t kGrain = 32;
+  const int64_t blocks = std::max<int64_t>(1, (depth + depth_max - 1) / depth_max);
+  return ((depth + blocks - 1) / blocks + kGrain - 1) / kGrain * kGrain;
+}
+
+// A part of y: rows of x by rows of w.
+struct Part {
   int64_t row, rows, col, cols;
 };
 
-void write(const Block& b, const float* sums, float global, const MutView& y) {
-  for (int64_t m = 0; m < b.rows; ++m, sums += kBlockCols) {
+void write(const Part& b, const float* sums, float global, const MutView& y) {
+  for (int64_t m = 0; m < b.rows; ++m, sums += kManyCols) {
     if (y.dtype == DType::bf16) {
       Bf16* out = y.as<Bf16>(b.row + m) + b.col;
       for (int64_t n = 0; n < b.cols; ++n) out[n] = to_bf16(sums[n] * global);
@@ -62,35 +76,14 @@ class Product {
         operand_(operand_type(w, x.dtype)),
         direct_(in_place(w, operand_)),
         kernel_(kernel_for(c, operand_)),
+        depth_(block_depth(w.cols, kernel_.depth_max)),
         sums_(reinterpret_cast<float*>(workspace.data())),
         decoded_(workspace.data() + kSumBytes) {}
 
-  int64_t strip_cols() const { return kernel_.cols; }
   const float* sums() const { return sums_; }
 
-  // One depth block: w[b.cols, k .. k + depth] meets all rows of the super block.
-  void depth_block(const Block& b, int64_t k) {
-    const int64_t depth = std::min(panel::kDepth, w_.cols - k);
-    const std::byte* w = direct_ ? weight_at(b.col, k) : decode(b, k, depth);
-    panel::Strip s;
-    s.x_stride = x_.stride(0);
-    s.w_stride = direct_ ? w_.codes.stride(0) : panel::kDepth;
-    s.depth = depth;
-    s.sums_stride = kBlockCols;
-    s.add = k > 0;
-    const int64_t block_rows = x_.dtype == DType::bf16 ? kBlockRows : kBlockRows / 2;
-    const int64_t row_bytes = s.w_stride * size_of(operand_);
-    for (int64_t m = 0; m < b.rows; m += block_rows) {
-      s.x = x_.data + ((b.row + m) * x_.stride(0) + k) * size_of(x_.dtype);
-      s.rows = std::min(block_rows, b.rows - m);
-      for (int64_t n = 0; n < b.cols; n += kernel_.cols) {
-        s.cols = static_cast<int>(std::min<int64_t>(kernel_.cols, b.cols - n));
-        s.w = w + n * row_bytes;
-        s.next_w = m == 0 && direct_ ? next(b, n, k) : nullptr;
-        s.sums = sums_ + m * kBlockCols + n;
-        kernel_.run(s);
-      }
-    }
+  void compute(const Part& b) {
+    for (int64_t k = 0; k < w_.cols; k += depth_) depth_block(b, k, std::min(depth_, w_.cols - k));
   }
 
  private:
@@ -98,19 +91,37 @@ class Product {
     return w_.codes.data + (row * w_.codes.stride(0) + k) * size_of(operand_);
   }
 
-  // Where the first pass over the weights goes after column n of block b at depth k; null at the end.
-  const std::byte* next(const Block& b, int64_t n, int64_t k) const {
-    if (n + kernel_.cols < b.cols) return weight_at(b.col + n + kernel_.cols, k);
-    if (k + panel::kDepth < w_.cols) return weight_at(b.col, k + panel::kDepth);
+  // What to fetch while the block at (b.col, k) is computed: the one the walk takes next, or, where w is read as one
+  // stream, what lies a fixed distance ahead. Null at the end.
+  const std::byte* next(const Part& b, int64_t k, int64_t depth) const {
+    if (!direct_) return nullptr;
+    if (b.cols == 1) return weight_at(b.col, k) + kStreamAhead;
+    if (k + depth < w_.cols) return weight_at(b.col, k + depth);
     return b.col + b.cols < w_.rows ? weight_at(b.col + b.cols, 0) : nullptr;
   }
 
-  const std::byte* decode(const Block& b, int64_t k, int64_t depth) {
+  void depth_block(const Part& b, int64_t k, int64_t depth) {
+    panel::Block block;
+    block.x = x_.data + (b.row * x_.stride(0) + k) * size_of(x_.dtype);
+    block.w = direct_ ? weight_at(b.col, k) : decode(b, k, depth);
+    block.x_stride = x_.stride(0);
+    block.w_stride = direct_ ? w_.codes.stride(0) : kDecodedDepth;
+    block.rows = b.rows;
+    block.cols = b.cols;
+    block.depth = depth;
+    block.next_w = next(b, k, depth);
+    block.sums = sums_;
+    block.sums_stride = kManyCols;
+    block.add = k > 0;
+    kernel_.run(block);
+  }
+
+  const std::byte* decode(const Part& b, int64_t k, int64_t depth) {
     for (int64_t n = 0; n < b.cols; ++n) {
       if (operand_ == DType::bf16) {
-        decode_row(w_, b.col + n, k, depth, reinterpret_cast<Bf16*>(decoded_) + n * panel::kDepth);
+        decode_row(w_, b.col + n, k, depth, reinterpret_cast<Bf16*>(decoded_) + n * kDecodedDepth);
       } else {
-        decode_row(w_, b.col + n, k, depth, reinterpret_cast<float*>(decoded_) + n * panel::kDepth);
+        decode_row(w_, b.col + n, k, depth, reinterpret_cast<float*>(decoded_) + n * kDecodedDepth);
       }
     }
     return decoded_;
@@ -121,6 +132,7 @@ class Product {
   DType operand_;
   bool direct_;
   panel::Kernel kernel_;
+  int64_t depth_;
   float* sums_;
   std::byte* decoded_;
 };
@@ -137,7 +149,7 @@ const char* panel_refusal(PanelClass c) {
 }
 
 int64_t panel_workspace(const Weight& w) {
-  constexpr int64_t kDecoded = kBlockCols * panel::kDepth;
+  constexpr int64_t kDecoded = kManyCols * kDecodedDepth;
   const auto size = static_cast<int64_t>(w.spec.format == Format::f32 || w.spec.format == Format::f16 ? 4 : 2);
   return kSumBytes + (w.spec.format == Format::bf16 ? 0 : kDecoded * size);
 }
@@ -147,11 +159,10 @@ void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& 
   Product product(c, x, w, workspace);
   for (int64_t row = 0; row < x.dim(0); row += kSuperRows) {
     const int64_t rows = std::min(kSuperRows, x.dim(0) - row);
-    // With few rows a weight is met once: whole rows, one after the other.
-    const int64_t block = rows <= kBlockRows ? product.strip_cols() : kBlockCols;
+    const int64_t block = part_cols(rows);
     for (int64_t col = 0; col < w.rows; col += block) {
-      const Block b{row, rows, col, std::min(block, w.rows - col)};
-      for (int64_t k = 0; k < w.cols; k += panel::kDepth) product.depth_block(b, k);
+      const Part b{row, rows, col, std::min(block, w.rows - col)};
+      product.compute(b);
       write(b, product.sums(), w.global, y);
     }
   }

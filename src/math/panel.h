@@ -1,9 +1,9 @@
 // The product that every weight meets, on the calling thread: y[m, n] = global * sum_k x[m, k] * w[n, k].
 //
 // Both operands are walked along k, the direction in which files store weights, so that an unquantised weight is read
-// in place, once, as one stream. Each (m, n) keeps a vector of partial sums, folded every 2048 values in a fixed tree:
-// a result depends on x's row and w's row alone, not on how many rows or columns are computed together. Weights of
-// other formats are decoded a block at a time into `workspace`. Prefill, decode and experts use the same class.
+// in place, once, as one stream. Each (m, n) keeps a vector of partial sums, folded every so many values in a fixed
+// tree: a result depends on x's row and w's row alone, not on how many rows or columns are computed together. Weights
+// of other formats are decoded a block at a time into `workspace`. Prefill, decode and experts use the same class.
 //
 //   x F32    class "f32"       weights widened exactly, FP32 products and sums
 //   x BF16   class "bf16"      operands widened, FP32 products and sums

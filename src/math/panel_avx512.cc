@@ -1,9 +1,11 @@
-// The strip of panel_strips.h with vdpbf16ps, which Highway 1.0.3 lacks: BF16 pairs, FP32 sums. Only called where
-// sys::machine().bf16_dot_fast. Tiles of 6 x 4 sums use 24 of 32 registers and make 24 dots from 10 loads; the four
-// weight rows stay in L1 while the activation rows come from L2.
+// The block of panel_block.h with vdpbf16ps, which Highway 1.0.3 lacks: BF16 pairs, FP32 sums. Only called where
+// sys::machine().avx512_bf16. Tiles of 8 x 3 sums take 24 of 32 registers: 8 rows of x stay in L1 and 3 rows of w come
+// from L2 for 24 dots, which leaves room among L1's outstanding misses; with more, the processor drops the prefetches
+// that should overlap reading the next block with the arithmetic of this one (measured on Zen 5: 6 lines from L2 for
+// 24 dots lose nearly all of them).
 #include <immintrin.h>
 
-#include "math/panel_strips.h"
+#include "math/panel_block.h"
 
 // g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
@@ -17,11 +19,12 @@ namespace braid::panel {
 namespace {
 
 constexpr int64_t kLanes = 32;  // BF16 values of one register
-constexpr int kTileRows = 6, kTileCols = 4;
+constexpr int kTileRows = 8, kTileCols = 3;
+constexpr int64_t kDepthMax = 2048;
 
-BRAID_DOT inline __m512bh load(const Bf16* p) { return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p)); }
-BRAID_DOT inline __m512bh load_masked(const Bf16* p, __mmask32 mask) {
-  return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, p));
+template <bool kMasked>
+BRAID_DOT inline __m512bh load(const char* p, __mmask32 mask) {
+  return reinterpret_cast<__m512bh>(kMasked ? _mm512_maskz_loadu_epi16(mask, p) : _mm512_loadu_si512(p));
 }
 
 // Four vectors to their four sums: halves, quarters, then inside the quarter.
@@ -34,90 +37,135 @@ BRAID_DOT inline __m128 fold4(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, v));
 }
 
-// kRows x kCols sums over the depth. Meanwhile `ahead` rows of the next strip are fetched, from row `first_ahead` on;
-// written as assembly because g++ 12 drops _mm_prefetch from small inline functions.
 template <int kRows, int kCols>
-BRAID_DOT inline void tile(const Strip& s, const Bf16* x, const Bf16* w, float* sums, int first_ahead, int ahead) {
-  __m512 acc[kRows][kTileCols];
-#pragma GCC unroll 6
+BRAID_DOT inline void fold(const Block& b, const __m512 (&acc)[kRows][kCols], float* sums) {
+#pragma GCC unroll 8
   for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 4
-    for (int n = 0; n < kTileCols; ++n) acc[m][n] = _mm512_setzero_ps();
-  }
-  const Bf16* next = ahead ? static_cast<const Bf16*>(s.next_w) + first_ahead * s.w_stride : w;
-  int64_t k = 0;
-  for (; k + kLanes <= s.depth; k += kLanes) {
-    for (int i = 0; i < ahead; ++i) asm volatile("prefetcht1 %0" : : "m"(next[i * s.w_stride + k]));
-    __m512bh b[kCols];
-#pragma GCC unroll 4
-    for (int n = 0; n < kCols; ++n) b[n] = load(w + n * s.w_stride + k);
-#pragma GCC unroll 6
-    for (int m = 0; m < kRows; ++m) {
-      const __m512bh a = load(x + m * s.x_stride + k);
-#pragma GCC unroll 4
-      for (int n = 0; n < kCols; ++n) acc[m][n] = _mm512_dpbf16_ps(acc[m][n], a, b[n]);
-    }
-  }
-  if (k < s.depth) {
-    const __mmask32 mask = (1u << (s.depth - k)) - 1;
-    __m512bh b[kCols];
-#pragma GCC unroll 4
-    for (int n = 0; n < kCols; ++n) b[n] = load_masked(w + n * s.w_stride + k, mask);
-#pragma GCC unroll 6
-    for (int m = 0; m < kRows; ++m) {
-      const __m512bh a = load_masked(x + m * s.x_stride + k, mask);
-#pragma GCC unroll 4
-      for (int n = 0; n < kCols; ++n) acc[m][n] = _mm512_dpbf16_ps(acc[m][n], a, b[n]);
-    }
-  }
-  constexpr __mmask8 kStore = (1 << kCols) - 1;
-#pragma GCC unroll 6
-  for (int m = 0; m < kRows; ++m) {
-    float* y = sums + m * s.sums_stride;
-    __m128 v = fold4(acc[m][0], acc[m][1], acc[m][2], acc[m][3]);
-    if (s.add) v = _mm_add_ps(_mm_maskz_loadu_ps(kStore, y), v);
-    _mm_mask_storeu_ps(y, kStore, v);
+    const __m512 zero = _mm512_setzero_ps();
+    alignas(16) float v[4];
+    _mm_store_ps(v, fold4(acc[m][0], kCols > 1 ? acc[m][1 % kCols] : zero, kCols > 2 ? acc[m][2 % kCols] : zero, zero));
+    float* y = sums + m * b.sums_stride;
+#pragma GCC unroll 3
+    for (int n = 0; n < kCols; ++n) y[n] = b.add ? y[n] + v[n] : v[n];
   }
 }
 
-// All rows of x against kCols rows of w. The next strip is fetched a row a tile, or all at once when there are few.
-template <int kCols>
-BRAID_DOT inline void columns(const Strip& s, int col) {
-  const Bf16* w = static_cast<const Bf16*>(s.w) + col * s.w_stride;
-  const Bf16* x = static_cast<const Bf16*>(s.x);
-  float* sums = s.sums + col;
-  const int per_tile = s.rows > (kTileCols - 1) * kTileRows ? 1 : kTileCols;
-  int fetched = s.next_w && col == 0 ? 0 : kTileCols;
-  int64_t m = 0;
-  for (; m + kTileRows <= s.rows; m += kTileRows, x += kTileRows * s.x_stride, sums += kTileRows * s.sums_stride) {
-    const int ahead = fetched < kTileCols ? per_tile : 0;
-    tile<kTileRows, kCols>(s, x, w, sums, fetched, ahead);
-    fetched += ahead;
+// Where a tile reads: byte pointers that walk along k. Every row is one of these plus 0 to 3 strides, which addressing
+// modes do for free; the pointers are pinned to registers, because g++ 12 would keep one for each row and spill them.
+struct Walk {
+  const char *x0, *x4, *w, *next;
+};
+BRAID_DOT inline void pin(Walk& p) { asm("" : "+r"(p.x0), "+r"(p.x4), "+r"(p.w), "+r"(p.next)); }
+
+template <int kRows, int kCols, bool kMasked>
+BRAID_DOT inline void step(const Walk& p, int64_t xs, int64_t ws, __mmask32 mask, __m512 (&acc)[kRows][kCols]) {
+  __m512bh v[kCols];
+#pragma GCC unroll 3
+  for (int n = 0; n < kCols; ++n) v[n] = load<kMasked>(p.w + n * ws, mask);
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+    const __m512bh u = load<kMasked>((m < 4 ? p.x0 : p.x4) + m % 4 * xs, mask);
+#pragma GCC unroll 3
+    for (int n = 0; n < kCols; ++n) acc[m][n] = _mm512_dpbf16_ps(acc[m][n], u, v[n]);
   }
-  const int ahead = fetched < kTileCols ? per_tile : 0;
-  switch (s.rows - m) {
+}
+
+// kRows x kCols sums over the depth. Meanwhile rows of the next block are fetched, `next` onwards; in assembly because
+// g++ 12 drops _mm_prefetch from small inline functions.
+template <int kRows, int kCols>
+BRAID_DOT inline void tile(const Block& b, const Bf16* x, const Bf16* w, const Bf16* next, int ahead, float* sums) {
+  __m512 acc[kRows][kCols];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) {
+#pragma GCC unroll 3
+    for (int n = 0; n < kCols; ++n) acc[m][n] = _mm512_setzero_ps();
+  }
+  constexpr int64_t kStep = 64;  // bytes
+  const int64_t xs = b.x_stride * 2, ws = b.w_stride * 2;
+  Walk p{reinterpret_cast<const char*>(x), reinterpret_cast<const char*>(x) + 4 * xs, reinterpret_cast<const char*>(w),
+         reinterpret_cast<const char*>(next)};
+  int64_t k = b.depth;
+  for (; k >= kLanes; k -= kLanes) {
+    pin(p);
+    for (int i = 0; i < ahead; ++i) asm volatile("prefetcht1 %0" : : "m"(p.next[i * ws]));
+    step<kRows, kCols, false>(p, xs, ws, 0, acc);
+    p.x0 += kStep, p.x4 += kStep, p.w += kStep, p.next += kStep;
+  }
+  if (k > 0) step<kRows, kCols, true>(p, xs, ws, (1u << k) - 1, acc);
+  fold<kRows, kCols>(b, acc, sums);
+}
+
+// One column. With few rows this is all about having many lines of w under way, so few instructions a line; without a
+// next block its own lines are asked for again, which costs little.
+template <int kRows>
+BRAID_DOT inline void column(const Block& b, const Bf16* x, const Bf16* w, const Bf16* next, float* sums) {
+  __m512 acc[kRows][1];
+#pragma GCC unroll 8
+  for (int m = 0; m < kRows; ++m) acc[m][0] = _mm512_setzero_ps();
+  int64_t k = 0;
+#pragma GCC unroll 4
+  for (; k + kLanes <= b.depth; k += kLanes) {
+    asm volatile("prefetcht1 %0" : : "m"(next[k]));
+    const __m512bh v = load<false>(reinterpret_cast<const char*>(w + k), 0);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      acc[m][0] = _mm512_dpbf16_ps(acc[m][0], load<false>(reinterpret_cast<const char*>(x + m * b.x_stride + k), 0), v);
+    }
+  }
+  if (k < b.depth) {
+    const __mmask32 mask = (1u << (b.depth - k)) - 1;
+    const __m512bh v = load<true>(reinterpret_cast<const char*>(w + k), mask);
+#pragma GCC unroll 8
+    for (int m = 0; m < kRows; ++m) {
+      const __m512bh u = load<true>(reinterpret_cast<const char*>(x + m * b.x_stride + k), mask);
+      acc[m][0] = _mm512_dpbf16_ps(acc[m][0], u, v);
+    }
+  }
+  fold<kRows, 1>(b, acc, sums);
+}
+
+// kRows rows of x, from row m on, meet all of w.
+template <int kRows>
+BRAID_DOT void rows(const Block& b, int64_t m, Ahead ahead) {
+  const Bf16* x = static_cast<const Bf16*>(b.x) + m * b.x_stride;
+  const Bf16* w = static_cast<const Bf16*>(b.w);
+  const Bf16* next = static_cast<const Bf16*>(ahead.last > ahead.first ? b.next_w : b.w) + ahead.first * b.w_stride;
+  float* sums = b.sums + m * b.sums_stride;
+  int64_t n = 0;
+  for (; n + kTileCols <= b.cols; n += kTileCols) {
+    const int64_t at = n * b.w_stride;
+    tile<kRows, kTileCols>(b, x, w + at, next + at, ahead.last - ahead.first, sums + n);
+  }
+  for (; n < b.cols; ++n) column<kRows>(b, x, w + n * b.w_stride, next + n * b.w_stride, sums + n);
+}
+
+BRAID_DOT void dot_block(const Block& b) {
+  const int64_t tiles = (b.rows + kTileRows - 1) / kTileRows;
+  int64_t m = 0, tile = 0;
+  for (; m + kTileRows <= b.rows; m += kTileRows, ++tile) rows<kTileRows>(b, m, ahead_of(b, tile, tiles, kTileCols));
+  const Ahead ahead = ahead_of(b, tile, tiles, kTileCols);
+  switch (b.rows - m) {
+    case 7:
+      return rows<7>(b, m, ahead);
+    case 6:
+      return rows<6>(b, m, ahead);
     case 5:
-      return tile<5, kCols>(s, x, w, sums, fetched, ahead);
+      return rows<5>(b, m, ahead);
     case 4:
-      return tile<4, kCols>(s, x, w, sums, fetched, ahead);
+      return rows<4>(b, m, ahead);
     case 3:
-      return tile<3, kCols>(s, x, w, sums, fetched, ahead);
+      return rows<3>(b, m, ahead);
     case 2:
-      return tile<2, kCols>(s, x, w, sums, fetched, ahead);
+      return rows<2>(b, m, ahead);
     case 1:
-      return tile<1, kCols>(s, x, w, sums, fetched, ahead);
+      return rows<1>(b, m, ahead);
     default:
       return;
   }
 }
 
-BRAID_DOT void dot_strip(const Strip& s) {
-  if (s.cols == kTileCols) return columns<kTileCols>(s, 0);
-  for (int n = 0; n < s.cols; ++n) columns<1>(s, n);
-}
-
 }  // namespace
 
-Kernel dot_bf16_bf16() { return {.run = &dot_strip, .cols = kTileCols}; }
+Kernel dot_bf16_bf16() { return {.run = &dot_block, .depth_max = kDepthMax}; }
 
 }  // namespace braid::panel

@@ -1,6 +1,6 @@
-// The strips of panel_strips.h with Highway: operands are widened to FP32 as they are loaded (BF16 exactly), products
-// and sums are FMAs. The tile fills the registers of each target: 6 x 4 sums of 32 with AVX-512, 4 x 3 of 16 elsewhere.
-#include "math/panel_strips.h"
+// The blocks of panel_block.h with Highway: operands are widened to FP32 as they are loaded (BF16 exactly), products
+// and sums are FMAs.
+#include "math/panel_block.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "math/panel_wide.cc"
@@ -20,92 +20,111 @@ using braid::HWY_NAMESPACE::load_n;
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
-constexpr bool kManyRegisters = HWY_TARGET <= HWY_AVX3;
-constexpr int kTileRows = kManyRegisters ? 6 : 4;
-constexpr int kTileCols = kManyRegisters ? 4 : 3;
+// The tile fills the registers: 8 x 3 sums of 32 with AVX-512, 4 x 3 of 16 elsewhere. kTileRows rows of x stay in L1.
+constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
+constexpr int kTileCols = 3;
 
-template <class Num>
-HWY_INLINE void fetch(const Num* p) {
-  asm volatile("prefetcht1 %0" : : "m"(*p));
+// A vector to four sums of lanes that lie four apart.
+using Quad = hn::Full128<float>;
+HWY_INLINE hn::VFromD<Quad> quarter(Quad /*tag*/, hn::VFromD<Quad> v) { return v; }
+template <class Tag, class Vec>
+HWY_INLINE hn::VFromD<Quad> quarter(Tag d, Vec v) {
+  const hn::Half<Tag> half;
+  return quarter(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
 }
 
-// kRows x kCols sums over the depth; meanwhile `ahead` rows of the next strip are fetched, from `first_ahead` on.
+template <int kCols>
+HWY_INLINE void fold(const FloatVec (&acc)[kCols], float* sums, bool add) {
+  const FloatTag d;
+  const Quad q;
+  const auto zero = hn::Zero(q);
+  const auto v0 = quarter(d, acc[0]);
+  const auto v1 = kCols > 1 ? quarter(d, acc[1 % kCols]) : zero, v2 = kCols > 2 ? quarter(d, acc[2 % kCols]) : zero;
+  const auto v01 = hn::Add(hn::InterleaveLower(q, v0, v1), hn::InterleaveUpper(q, v0, v1));
+  const auto v23 = hn::Add(hn::InterleaveLower(q, v2, zero), hn::InterleaveUpper(q, v2, zero));
+  HWY_ALIGN float v[4];
+  hn::Store(hn::Add(hn::ConcatLowerLower(q, v23, v01), hn::ConcatUpperUpper(q, v23, v01)), q, v);
+  for (int n = 0; n < kCols; ++n) sums[n] = add ? sums[n] + v[n] : v[n];
+}
+
+// Where a tile reads. Every row is one of these plus 0 to 3 strides, which addressing modes do for free; the pointers
+// are pinned to registers, because g++ 12 would keep one for each row and spill them.
+template <class X, class W>
+struct Walk {
+  const X *x0, *x4;
+  const W *w, *next;
+};
+
+template <int kRows, int kCols, bool kPart, class X, class W>
+HWY_INLINE void step(const Block& b, const Walk<X, W>& p, int64_t lanes, FloatVec (&acc)[kRows][kCols]) {
+  const FloatTag d;
+  FloatVec v[kCols];
+  HWY_UNROLL(3)
+  for (int n = 0; n < kCols; ++n) v[n] = kPart ? load_n(d, p.w + n * b.w_stride, lanes) : load(d, p.w + n * b.w_stride);
+  HWY_UNROLL(8)
+  for (int m = 0; m < kRows; ++m) {
+    const X* x = (m < 4 ? p.x0 : p.x4) + m % 4 * b.x_stride;
+    const FloatVec u = kPart ? load_n(d, x, lanes) : load(d, x);
+    HWY_UNROLL(3)
+    for (int n = 0; n < kCols; ++n) acc[m][n] = hn::MulAdd(u, v[n], acc[m][n]);
+  }
+}
+
+// kRows x kCols sums over the depth. Meanwhile rows of the next block are fetched, `next` onwards.
 template <int kRows, int kCols, class X, class W>
-HWY_INLINE void tile(const Strip& s, const X* x, const W* w, float* sums, int first_ahead, int ahead) {
+HWY_INLINE void tile(const Block& b, const X* x, const W* w, const W* next, int ahead, float* sums) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVec acc[kRows][kCols];
-  HWY_UNROLL(6)
+  HWY_UNROLL(8)
   for (int m = 0; m < kRows; ++m) {
-    HWY_UNROLL(4)
+    HWY_UNROLL(3)
     for (int n = 0; n < kCols; ++n) acc[m][n] = hn::Zero(d);
   }
-  const W* next = ahead ? static_cast<const W*>(s.next_w) + first_ahead * s.w_stride : w;
-  int64_t k = 0;
-  for (; k + lanes <= s.depth; k += lanes) {
-    for (int i = 0; i < ahead; ++i) fetch(next + i * s.w_stride + k);
-    FloatVec b[kCols];
-    HWY_UNROLL(4)
-    for (int n = 0; n < kCols; ++n) b[n] = load(d, w + n * s.w_stride + k);
-    HWY_UNROLL(6)
-    for (int m = 0; m < kRows; ++m) {
-      const FloatVec a = load(d, x + m * s.x_stride + k);
-      HWY_UNROLL(4)
-      for (int n = 0; n < kCols; ++n) acc[m][n] = hn::MulAdd(a, b[n], acc[m][n]);
-    }
+  Walk<X, W> p{x, x + 4 * b.x_stride, w, next};
+  int64_t k = b.depth;
+  for (; k >= lanes; k -= lanes) {
+    asm("" : "+r"(p.x0), "+r"(p.x4), "+r"(p.w), "+r"(p.next));
+    for (int i = 0; i < ahead; ++i) asm volatile("prefetcht1 %0" : : "m"(p.next[i * b.w_stride]));
+    step<kRows, kCols, false>(b, p, lanes, acc);
+    p.x0 += lanes, p.x4 += lanes, p.w += lanes, p.next += lanes;
   }
-  if (k < s.depth) {
-    FloatVec b[kCols];
-    for (int n = 0; n < kCols; ++n) b[n] = load_n(d, w + n * s.w_stride + k, s.depth - k);
-    HWY_UNROLL(6)
-    for (int m = 0; m < kRows; ++m) {
-      const FloatVec a = load_n(d, x + m * s.x_stride + k, s.depth - k);
-      HWY_UNROLL(4)
-      for (int n = 0; n < kCols; ++n) acc[m][n] = hn::MulAdd(a, b[n], acc[m][n]);
-    }
-  }
-  HWY_UNROLL(6)
-  for (int m = 0; m < kRows; ++m) {
-    HWY_UNROLL(4)
-    for (int n = 0; n < kCols; ++n) {
-      float& y = sums[m * s.sums_stride + n];
-      const float v = hn::GetLane(hn::SumOfLanes(d, acc[m][n]));
-      y = s.add ? y + v : v;
-    }
-  }
+  if (k > 0) step<kRows, kCols, true>(b, p, k, acc);
+  HWY_UNROLL(8)
+  for (int m = 0; m < kRows; ++m) fold(acc[m], sums + m * b.sums_stride, b.add);
 }
 
-// All rows of x against kCols rows of w. The next strip is fetched a row a tile, or all at once when there are few.
-template <int kCols, class X, class W>
-void columns(const Strip& s, int col) {
-  const W* w = static_cast<const W*>(s.w) + col * s.w_stride;
-  const X* x = static_cast<const X*>(s.x);
-  float* sums = s.sums + col;
-  const int per_tile = s.rows > (kTileCols - 1) * kTileRows ? 1 : kTileCols;
-  int fetched = s.next_w && col == 0 ? 0 : kTileCols;
-  int64_t m = 0;
-  for (; m + kTileRows <= s.rows; m += kTileRows, x += kTileRows * s.x_stride, sums += kTileRows * s.sums_stride) {
-    const int ahead = fetched < kTileCols ? per_tile : 0;
-    tile<kTileRows, kCols>(s, x, w, sums, fetched, ahead);
-    fetched += ahead;
+// kRows rows of x, from row m on, meet all of w.
+template <int kRows, class X, class W>
+void rows(const Block& b, int64_t m, Ahead ahead) {
+  const X* x = static_cast<const X*>(b.x) + m * b.x_stride;
+  const W* w = static_cast<const W*>(b.w);
+  const W* next = static_cast<const W*>(ahead.last > ahead.first ? b.next_w : b.w) + ahead.first * b.w_stride;
+  float* sums = b.sums + m * b.sums_stride;
+  int64_t n = 0;
+  for (; n + kTileCols <= b.cols; n += kTileCols) {
+    const int64_t at = n * b.w_stride;
+    tile<kRows, kTileCols>(b, x, w + at, next + at, ahead.last - ahead.first, sums + n);
   }
-  for (; m < s.rows; ++m, x += s.x_stride, sums += s.sums_stride) {
-    const int ahead = fetched < kTileCols ? per_tile : 0;
-    tile<1, kCols>(s, x, w, sums, fetched, ahead);
-    fetched += ahead;
+  for (; n < b.cols; ++n) {
+    const int64_t at = n * b.w_stride;
+    tile<kRows, 1>(b, x, w + at, next + at, next != w, sums + n);
   }
 }
 
 template <class X, class W>
-HWY_INLINE void strip(const Strip& s) {
-  if (s.cols == kTileCols) return columns<kTileCols, X, W>(s, 0);
-  for (int n = 0; n < s.cols; ++n) columns<1, X, W>(s, n);
+HWY_INLINE void block(const Block& b) {
+  const int64_t tiles = b.rows / kTileRows + b.rows % kTileRows;
+  int64_t m = 0, tile = 0;
+  for (; m + kTileRows <= b.rows; m += kTileRows, ++tile) {
+    rows<kTileRows, X, W>(b, m, ahead_of(b, tile, tiles, kTileCols));
+  }
+  for (; m < b.rows; ++m, ++tile) rows<1, X, W>(b, m, ahead_of(b, tile, tiles, kTileCols));
 }
 
-void strip_f32_f32(const Strip& s) { strip<float, float>(s); }
-void strip_f32_bf16(const Strip& s) { strip<float, Bf16>(s); }
-void strip_bf16_bf16(const Strip& s) { strip<Bf16, Bf16>(s); }
-int tile_cols() { return kTileCols; }
+void block_f32_f32(const Block& b) { block<float, float>(b); }
+void block_f32_bf16(const Block& b) { block<float, Bf16>(b); }
+void block_bf16_bf16(const Block& b) { block<Bf16, Bf16>(b); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace braid::panel
@@ -113,15 +132,17 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace braid::panel {
+namespace {
+constexpr int64_t kDepthMax = 1024;
+}
 
-HWY_EXPORT(strip_f32_f32);
-HWY_EXPORT(strip_f32_bf16);
-HWY_EXPORT(strip_bf16_bf16);
-HWY_EXPORT(tile_cols);
+HWY_EXPORT(block_f32_f32);
+HWY_EXPORT(block_f32_bf16);
+HWY_EXPORT(block_bf16_bf16);
 
-Kernel wide_f32_f32() { return {&HWY_DYNAMIC_DISPATCH(strip_f32_f32), HWY_DYNAMIC_DISPATCH(tile_cols)()}; }
-Kernel wide_f32_bf16() { return {&HWY_DYNAMIC_DISPATCH(strip_f32_bf16), HWY_DYNAMIC_DISPATCH(tile_cols)()}; }
-Kernel wide_bf16_bf16() { return {&HWY_DYNAMIC_DISPATCH(strip_bf16_bf16), HWY_DYNAMIC_DISPATCH(tile_cols)()}; }
+Kernel wide_f32_f32() { return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_f32), .depth_max = kDepthMax}; }
+Kernel wide_f32_bf16() { return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_bf16), .depth_max = kDepthMax}; }
+Kernel wide_bf16_bf16() { return {.run = &HWY_DYNAMIC_DISPATCH(block_bf16_bf16), .depth_max = kDepthMax}; }
 
 }  // namespace braid::panel
 #endif
