@@ -13,7 +13,7 @@ namespace {
 // the block and the one being fetched stay in L2 (192 KiB each with 2048 values of BF16). Many: 144, so that a row of
 // x, which comes from L3, is used often. The rows of a super block share the workspace.
 constexpr int64_t kStreamRows = 2, kFewRows = 64, kSuperRows = 512;
-constexpr int64_t kFewCols = 48, kManyCols = 144;
+constexpr int64_t kFewCols = kPanelCols, kManyCols = 3 * kPanelCols;
 constexpr int64_t kStreamAhead = 8192;   // bytes: further and nearer are slower by 5 to 10% (Zen 5)
 constexpr int64_t kDecodedDepth = 2048;  // at least the depth of any kernel's block
 

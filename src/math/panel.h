@@ -27,6 +27,9 @@ const char* panel_refusal(PanelClass c);
 // Workspace of one thread, in bytes.
 int64_t panel_workspace(const Weight& w);
 
+// Work is best cut at multiples of this many rows of w.
+inline constexpr int64_t kPanelCols = 48;
+
 // x [M, K] F32 or BF16, w [N, K], y [M, N] F32 or BF16; rows contiguous.
 void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& y, std::span<std::byte> workspace);
 inline void panel_product(const View& x, const Weight& w, const MutView& y, std::span<std::byte> workspace) {

@@ -93,7 +93,6 @@ HWY_EXPORT(combine_bf16);
 constexpr int64_t kRowsMax = 256;
 // Weight bytes of a task, about: long enough to be a stream, short enough to stay in L2 while the rows of x pass by.
 constexpr int64_t kTaskBytes = 256 << 10;
-constexpr int64_t kColsMultiple = 64;  // what panel_product keeps in L2 at a time
 // Products for which a thread is worth waking: some microseconds.
 constexpr int64_t kThreadProducts = 1 << 15;
 
@@ -102,7 +101,7 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 // Weight rows of a task.
 int64_t block_rows(const Weight& w) {
   const int64_t row_bytes = std::max<int64_t>(w.bytes() / std::max<int64_t>(w.rows, 1), 1);
-  return std::min((kTaskBytes / row_bytes / kColsMultiple + 1) * kColsMultiple, w.rows);
+  return std::min((kTaskBytes / row_bytes / kPanelCols + 1) * kPanelCols, w.rows);
 }
 
 int64_t block_rows_max(std::span<const Weight> list) {

@@ -31,7 +31,7 @@ void bwd_weight_ref(Ctx&, const LinearBwdWeight& op, std::span<std::byte>) {
 }
 
 // The columns of one task; small enough that a late thread delays the rest little, long enough to walk one stream.
-constexpr int64_t kTaskCols = 144;
+constexpr int64_t kTaskCols = 3 * kPanelCols;
 
 template <PanelClass kClass>
 const char* panel_supports(const LinearFwd& op) {
