@@ -41,6 +41,11 @@ Item item_of(const std::string& names, const std::string& value, const std::stri
   return item;
 }
 
+std::string upper(std::string name) {
+  for (char& ch : name) ch = ch >= 'a' && ch <= 'z' ? static_cast<char>(ch - 'a' + 'A') : ch;
+  return name;
+}
+
 // Where a value came from, for error lines: the variable when it holds just this.
 std::string source_of(const Item& item, const std::string& text) {
   if (item.long_name().empty()) return item.spellings[0];
@@ -121,11 +126,11 @@ void Cli::choice(const std::string& names, std::string& value, const std::vector
   });
 }
 void Cli::positional(const std::string& name, std::string& value, const std::string& help, bool required) {
-  Item item{.spellings = {name}, .help = help, .initial = value, .positional = true, .required = required};
+  Item item{.spellings = {upper(name)}, .help = help, .initial = value, .positional = true, .required = required};
   add_option(*state_, item, [&value](const std::string& text) { value = text; });
 }
 void Cli::rest(const std::string& name, std::vector<std::string>& values, const std::string& help) {
-  state_->items.push_back({.spellings = {name}, .help = help, .positional = true, .repeated = true});
+  state_->items.push_back({.spellings = {upper(name)}, .help = help, .positional = true, .repeated = true});
   state_->app.add_option(name, values);
 }
 bool Cli::given(const std::string& name) const { return state_->app.get_option("--" + name)->count() > 0; }

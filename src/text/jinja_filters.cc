@@ -31,7 +31,8 @@ Value escape(Args& a) {
 Value length(Args& a) { return length_of(a[0]); }
 Value attr(Args& a) {  // the keys of a dict are no attributes
   const bool key = a[0].is(Kind::dict) && !find_method(a[0], a.text(1)) && !is_mutator(a[0], a.text(1));
-  return key ? Value::undefined(fmt::format("'dict object' has no attribute '{}'", a.text(1))) : get_attribute(a[0], a[1]);
+  return key ? Value::undefined(fmt::format("'dict object' has no attribute '{}'", a.text(1)))
+             : get_attribute(a[0], a[1]);
 }
 
 // json.dumps of the reference implementation, but for ensure_ascii, which is off.

@@ -137,7 +137,8 @@ std::string format_value(const Value& v, std::string_view specification) {
   const bool numeric = spec.type != '\0' && spec.type != 's';
   if (numeric && !v.is_number())
     raise_type(fmt::format("Unknown format code '{}' for object of type '{}'", spec.type, type_name(v)));
-  const bool as_number = numeric || v.is(Kind::integer) || v.is(Kind::real) || (v.is(Kind::boolean) && !specification.empty());
+  const bool as_number =
+      numeric || v.is(Kind::integer) || v.is(Kind::real) || (v.is(Kind::boolean) && !specification.empty());
   if (!as_number || spec.type == 's') return text(to_text(v), spec);
   constexpr std::string_view kTypes = "dxXobeEfFgG%n";
   if (numeric && kTypes.find(spec.type) == std::string_view::npos)
