@@ -7,6 +7,7 @@ namespace braid::apps {
 
 const Command kCommands[] = {
     {"run", "one prompt, one answer; ids, logits and states for whoever doubts", &setup_run},
+    {"bench", "speed of a model beside what this machine allows", &setup_bench},
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
     {"tokenize", "text into token ids and back", &setup_tokenize},
     {"template", "render a model's chat template: messages in, text out", &setup_template},

@@ -4,6 +4,7 @@
 
 namespace braid::apps {
 
+Action setup_bench(Cli& cli);
 Action setup_info(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_tokenize(Cli& cli);

@@ -1,0 +1,172 @@
+// braid bench: how fast a model reads a prompt and generates, as llama-bench prints it, with the floor beside it: what
+// bytes and operations allow on this machine, whose roofs are measured in the same run.
+#include <chrono>
+#include <ctime>
+
+#include "apps/bench_report.h"
+#include "apps/commands.h"
+#include "apps/model_args.h"
+#include "core/philox.h"
+#include "plan/floor.h"
+#include "report/progress.h"
+#include "sys/error.h"
+#include "sys/machine.h"
+
+namespace braid::apps {
+namespace {
+
+struct Options {
+  ModelArgs model;
+  std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, batch = {1};
+  int64_t repeat = 5;
+  std::string output = "md";
+  bool list = false, explain = false;
+};
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<int32_t> random_ids(int64_t n, int64_t vocab, uint64_t seed) {
+  std::vector<int32_t> ids(static_cast<size_t>(n));
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int32_t>(philox({.seed = seed}, i)[0] % static_cast<uint64_t>(vocab));
+  return ids;
+}
+
+class Bench {
+ public:
+  Bench(engine::Runner& runner, int64_t sequences) : runner_(runner), sequences_(sequences) {}
+
+  void reset() {
+    for (int64_t s = 0; s < sequences_; ++s) runner_.reset(s);
+  }
+  // `n` tokens of every sequence in passes of at most the runner's chunk a sequence; the head meets the last rows only.
+  void prefill(int64_t n) {
+    const int64_t chunk = runner_.options().chunk;
+    for (int64_t done = 0; done < n; done += chunk)
+      pass(std::min(chunk, n - done), nn::Phase::prefill, done + chunk >= n);
+  }
+  void step() { pass(1, nn::Phase::step, true); }
+
+ private:
+  void pass(int64_t tokens, nn::Phase phase, bool with_head) {
+    SeqMap seqs;
+    for (int64_t s = 0; s < sequences_; ++s) seqs.add(tokens, runner_.length(s), s);
+    const Tensor x = runner_.forward(random_ids(tokens * sequences_, runner_.config().vocab, seed_++), seqs, phase);
+    if (!with_head) return;
+    std::vector<int64_t> last;
+    for (const Seq& s : seqs.seqs) last.push_back(s.start + s.len - 1);
+    runner_.logits(runner_.rows(x, last));
+  }
+  engine::Runner& runner_;
+  int64_t sequences_;
+  uint64_t seed_ = 1;
+};
+
+double product_rate(const sys::Roofs& r, DType dtype) {
+  return 1e9 * (dtype == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops);
+}
+
+// The floor of a whole test: the sum over its passes.
+double floor_of(engine::Runner& runner, const BenchRow& row) {
+  const double read = 1e9 * row.roofs.read_gbs, rate = product_rate(row.roofs, runner.options().dtype);
+  const auto seconds = [&](const plan::Pass& pass) {
+    return plan::floor_seconds(plan::total(plan::work_of(runner.model(), pass)), read, rate);
+  };
+  plan::Pass pass{.sequences = row.sequences, .depth = row.depth, .kv = runner.options().dtype};
+  if (row.generate > 0) {
+    pass.depth += row.generate / 2;
+    pass.logits_rows = row.sequences;
+    return seconds(pass) * static_cast<double>(row.generate);
+  }
+  double sum = 0;
+  for (int64_t done = 0; done < row.prompt; done += runner.options().chunk) {
+    pass.tokens = std::min(runner.options().chunk, row.prompt - done);
+    pass.depth = row.depth + done;
+    pass.logits_rows = done + pass.tokens == row.prompt ? row.sequences : 0;
+    sum += seconds(pass);
+  }
+  return sum;
+}
+
+void measure(engine::Runner& runner, BenchRow& row, int64_t repeat) {
+  Bench bench(runner, row.sequences);
+  const std::string label = row.test();
+  report::Progress progress(label, repeat + 1);
+  for (int64_t r = 0; r <= repeat; ++r) {  // the first warms caches and page tables and is not counted
+    bench.reset();
+    if (row.depth > 0) bench.prefill(row.depth);
+    if (row.generate > 0 && row.depth == 0) bench.prefill(1);
+    const auto start = Clock::now();
+    if (row.generate > 0) {
+      for (int64_t i = 0; i < row.generate; ++i) bench.step();
+    } else {
+      bench.prefill(row.prompt);
+    }
+    const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+    if (r > 0) row.samples_ns.push_back(ns);
+    progress.at(r + 1);
+  }
+  row.floor_seconds = floor_of(runner, row);
+}
+
+std::vector<BenchRow> plan_rows(const Options& o) {
+  std::vector<BenchRow> rows;
+  for (int64_t depth : o.depth) {
+    for (int64_t batch : o.batch) {
+      for (int64_t n : o.prompt) {
+        if (n > 0) rows.push_back({.prompt = n, .depth = depth, .sequences = batch});
+      }
+      for (int64_t n : o.generate) {
+        if (n > 0) rows.push_back({.generate = n, .depth = depth, .sequences = batch});
+      }
+    }
+  }
+  for (const BenchRow& r : rows) {
+    const auto bad = [](int64_t n) { return n < 0 || n > (1 << 24); };
+    if (bad(r.prompt) || bad(r.generate) || bad(r.depth) || r.sequences < 1 || r.sequences > 4096)
+      fail("bench", {.what = "a size out of range", .expected = "tokens 0 to 16777216, sequences 1 to 4096"});
+  }
+  if (rows.empty()) fail("bench", {.what = "nothing to measure", .hint = "-p 512 -n 128"});
+  return rows;
+}
+
+int bench(const Options& o) {
+  if (o.list) return print_ops();
+  if (o.repeat < 1 || o.repeat > 1000)
+    fail("-r", {.what = "out of range", .got = std::to_string(o.repeat), .expected = "1 to 1000"});
+  std::vector<BenchRow> rows = plan_rows(o);
+  engine::RunnerOptions options = o.model.runner_options();
+  for (const BenchRow& r : rows) {
+    options.slots = std::max(options.slots, r.sequences);
+    options.context = std::max(options.context, r.depth + std::max(r.prompt, r.generate) + 1);
+  }
+  engine::LanguageModel lm(o.model.model, options);
+  BenchReport report(o.output, lm);
+  if (o.explain)
+    return report.explain(plan::work_of(lm.runner().model(), {.tokens = 1, .kv = options.dtype}), rows[0].depth);
+  for (BenchRow& row : rows) {
+    row.roofs = sys::roofs();
+    measure(lm.runner(), row, o.repeat);
+    report.add(row);
+  }
+  report.finish();
+  return 0;
+}
+
+}  // namespace
+
+Action setup_bench(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  o->model.declare(cli, false);
+  cli.option("-p,--n-prompt", o->prompt, "prompt tokens, a list; 0: none");
+  cli.option("-n,--n-gen", o->generate, "tokens to generate, a list; 0: none");
+  cli.option("-d,--n-depth", o->depth, "tokens already in the context, a list");
+  cli.option("-b,--batch", o->batch, "sequences together, a list");
+  cli.option("-r,--repetitions", o->repeat, "runs after a warm-up");
+  cli.choice("-o,--output", o->output, {"md", "json", "jsonl"}, "form of the result");
+  cli.flag("--list", o->list, "only print the ops, their variants and where they run");
+  cli.flag("--explain", o->explain, "only sum the bytes and operations of one generated token, tensor by tensor");
+  return [o] { return bench(*o); };
+}
+
+}  // namespace braid::apps

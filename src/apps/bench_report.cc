@@ -1,0 +1,182 @@
+#include "apps/bench_report.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "apps/version.h"
+#include "report/table.h"
+#include "report/units.h"
+#include "sys/machine.h"
+
+namespace braid::apps {
+namespace {
+
+struct Rate {
+  double mean = 0, deviation = 0;
+};
+
+Rate rate_of(const BenchRow& row) {
+  Rate r;
+  const auto n = static_cast<double>(row.samples_ns.size());
+  for (int64_t ns : row.samples_ns) r.mean += row.tokens() / (1e-9 * static_cast<double>(ns)) / n;
+  for (int64_t ns : row.samples_ns) {
+    const double d = row.tokens() / (1e-9 * static_cast<double>(ns)) - r.mean;
+    r.deviation += d * d / std::max(n - 1, 1.0);
+  }
+  r.deviation = std::sqrt(r.deviation);
+  return r;
+}
+
+// The share of what the machine allows; by the median, which a neighbour's burst does not move.
+double floor_fraction(const BenchRow& row) { return row.floor_seconds / (1e-9 * row.median_ns()); }
+
+bool is_void(const sys::Roofs& r) {
+  const sys::Roofs best = sys::best_known_roofs();
+  return sys::too_low(r.read_gbs, best.read_gbs) || sys::too_low(r.fp32_gflops, best.fp32_gflops) ||
+         sys::too_low(r.bf16_gflops, best.bf16_gflops);
+}
+
+std::string roofs_line(const sys::Roofs& r) {
+  return fmt::format("read {:.1f} GB/s, FP32 {:.0f} GFLOP/s, BF16 {:.0f} GFLOP/s ({}), {} threads", r.read_gbs,
+                     r.fp32_gflops, r.bf16_gflops, r.bf16_unit, r.threads);
+}
+
+}  // namespace
+
+std::string BenchRow::test() const {
+  std::string text = prompt > 0 ? fmt::format("pp{}", prompt) : fmt::format("tg{}", generate);
+  if (depth > 0) text += fmt::format(" @ d{}", depth);
+  if (sequences > 1) text += fmt::format(" x{}", sequences);
+  return text;
+}
+
+double BenchRow::tokens() const { return static_cast<double>((prompt + generate) * sequences); }
+
+double BenchRow::median_ns() const {
+  std::vector<int64_t> sorted = samples_ns;
+  std::sort(sorted.begin(), sorted.end());
+  return static_cast<double>(sorted[(sorted.size() - 1) / 2]);
+}
+
+BenchReport::BenchReport(const std::string& form, engine::LanguageModel& model) : form_(form), model_(model) {
+  for (const Param* p : model.runner().model().params()) {
+    bytes_ += p->value.bytes();
+    params_ += p->value.rows * p->value.cols;
+  }
+}
+
+std::string BenchReport::json_of(const BenchRow& row) const {
+  const sys::Machine& m = sys::machine();
+  const Rate rate = rate_of(row);
+  const engine::RunnerOptions& o = model_.runner().options();
+  std::vector<double> samples_ts;
+  double mean_ns = 0, deviation_ns = 0;
+  for (int64_t ns : row.samples_ns) {
+    samples_ts.push_back(row.tokens() / (1e-9 * static_cast<double>(ns)));
+    mean_ns += static_cast<double>(ns) / static_cast<double>(row.samples_ns.size());
+  }
+  for (int64_t ns : row.samples_ns)
+    deviation_ns += std::pow(static_cast<double>(ns) - mean_ns, 2) /
+                    std::max<double>(static_cast<double>(row.samples_ns.size()) - 1, 1);
+  const std::time_t now = std::time(nullptr);
+  const nlohmann::ordered_json j = {{"build_commit", build().commit},
+                                    {"cpu_info", m.cpu_name},
+                                    {"cpu_class", sys::name_of(m.cpu_class)},
+                                    {"backends", "CPU"},
+                                    {"model_filename", model_.path().name},
+                                    {"model_type", model_.runner().config().family},
+                                    {"model_size", bytes_},
+                                    {"model_n_params", params_},
+                                    {"n_ubatch", o.chunk},
+                                    {"n_threads", model_.runner().ctx().threads},
+                                    {"dtype", name_of(o.dtype)},
+                                    {"type_k", name_of(o.dtype)},
+                                    {"type_v", name_of(o.dtype)},
+                                    {"n_prompt", row.prompt},
+                                    {"n_gen", row.generate},
+                                    {"n_depth", row.depth},
+                                    {"n_sequences", row.sequences},
+                                    {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+                                    {"avg_ns", static_cast<int64_t>(mean_ns)},
+                                    {"stddev_ns", static_cast<int64_t>(std::sqrt(deviation_ns))},
+                                    {"avg_ts", rate.mean},
+                                    {"stddev_ts", rate.deviation},
+                                    {"samples_ns", row.samples_ns},
+                                    {"samples_ts", samples_ts},
+                                    {"floor_ns", static_cast<int64_t>(1e9 * row.floor_seconds)},
+                                    {"floor_fraction", floor_fraction(row)},
+                                    {"roofs",
+                                     {{"read_gbs", row.roofs.read_gbs},
+                                      {"read_gbs_1", row.roofs.read_gbs_1},
+                                      {"fp32_gflops", row.roofs.fp32_gflops},
+                                      {"bf16_gflops", row.roofs.bf16_gflops},
+                                      {"bf16_unit", row.roofs.bf16_unit},
+                                      {"int8_gops", row.roofs.int8_gops}}},
+                                    {"void", is_void(row.roofs)}};
+  return j.dump();
+}
+
+void BenchReport::add(const BenchRow& row) {
+  rows_.push_back(row);
+  if (form_ == "jsonl") fmt::print("{}\n", json_of(row));
+}
+
+void BenchReport::finish() {
+  if (form_ == "json") {
+    fmt::print("[");
+    for (size_t i = 0; i < rows_.size(); ++i) fmt::print("{}\n  {}", i ? "," : "", json_of(rows_[i]));
+    fmt::print("\n]\n");
+  }
+  if (form_ == "md") {
+    using report::Align;
+    report::Table table({{"model"},
+                         {"size", Align::right},
+                         {"params", Align::right},
+                         {"backend"},
+                         {"threads", Align::right},
+                         {"test", Align::right},
+                         {"t/s", Align::right},
+                         {"of floor", Align::right}});
+    for (const BenchRow& row : rows_) {
+      const Rate rate = rate_of(row);
+      table.row({model_.path().name, report::bytes(bytes_), report::count(static_cast<double>(params_)),
+                 fmt::format("CPU {}", name_of(model_.runner().options().dtype)),
+                 std::to_string(model_.runner().ctx().threads), row.test(),
+                 fmt::format("{:.2f} ± {:.2f}", rate.mean, rate.deviation),
+                 fmt::format("{:.0f}%", 100 * floor_fraction(row))});
+    }
+    fmt::print("{}\n{}\n", table.markdown(), roofs_line(rows_[0].roofs));
+  }
+  if (std::any_of(rows_.begin(), rows_.end(), [](const BenchRow& r) { return is_void(r.roofs); })) {
+    const sys::Roofs best = sys::best_known_roofs();
+    fmt::print(stderr,
+               "braid: a roof is more than 10% below the best known of its class ({:.0f} GB/s, {:.0f} and {:.0f} "
+               "GFLOP/s): this run is void\n",
+               best.read_gbs, best.fp32_gflops, best.bf16_gflops);
+  }
+}
+
+int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) const {
+  using report::Align;
+  report::Table table({{"read for one token"}, {"bytes", Align::right}, {"operations", Align::right}});
+  const auto row = [&table](const plan::Work& w) {
+    table.row({w.what, fmt::format("{:.0f}", w.bytes), fmt::format("{:.0f}", w.flops)});
+  };
+  for (const plan::Work& w : work) row(w);
+  const plan::Work sum = plan::total(work);
+  row(sum);
+  const sys::Roofs& r = sys::roofs();
+  const double rate =
+      model_.runner().options().dtype == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops;
+  fmt::print("{}\n{}; depth {}\nfloor = max({:.3f} GB / {:.1f} GB/s, {:.3f} G / {:.0f} G/s) = {:.3f} ms\n",
+             table.plain(), roofs_line(r), depth, sum.bytes / 1e9, r.read_gbs, sum.flops / 1e9, rate,
+             1e3 * plan::floor_seconds(sum, 1e9 * r.read_gbs, 1e9 * rate));
+  return 0;
+}
+
+}  // namespace braid::apps

@@ -1,0 +1,104 @@
+#include "plan/floor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+namespace braid::plan {
+namespace {
+
+double as_double(int64_t n) { return static_cast<double>(n); }
+
+// What every layer's blocks move and compute besides their weights.
+struct BlockWork {
+  const Pass& pass;
+  double tokens;
+
+  Work operator()(const nn::Mamba2Spec& s) const {
+    const double state = as_double(s.inner() * s.state), width = as_double(s.conv_channels());
+    const bool step = pass.tokens <= 8;
+    // A pass reads and writes the state once a sequence; the chunk form also meets half a chunk of neighbours.
+    const double bytes = as_double(pass.sequences) * 2 * 4 * (state + width * as_double(s.conv_width - 1));
+    const double neighbours =
+        step ? 0 : as_double(std::min(s.chunk, pass.tokens)) * (as_double(s.inner()) + as_double(s.groups * s.state));
+    return {"state", bytes, tokens * (4 * state + neighbours)};
+  }
+  Work operator()(const nn::AttentionSpec& s) const {
+    const double seen = as_double(pass.depth) + as_double(pass.tokens + 1) / 2;  // mean over the new tokens
+    const double bytes =
+        as_double(pass.sequences * (pass.depth + pass.tokens) * 2 * s.kv_heads * s.head_dim * size_of(pass.kv));
+    return {"keys and values", bytes, tokens * 4 * as_double(s.heads * s.head_dim) * seen};
+  }
+  Work operator()(const nn::MlpSpec&) const { return {}; }
+  Work operator()(const nn::MoeSpec&) const { return {}; }
+  Work operator()(const models::LinearSpec&) const { return {}; }
+};
+
+struct Experts {
+  double share = 1;        // of all experts, those that some token of the pass is expected to choose
+  double tokens_each = 0;  // mean tokens of one expert
+};
+
+// Uniform routing: an expert is left out by a token with probability 1 - k/E.
+Experts experts_of(const nn::MoeSpec& s, double tokens) {
+  const double chosen = as_double(s.top_k) / as_double(s.experts);
+  return {1 - std::pow(1 - chosen, tokens), tokens * chosen};
+}
+
+}  // namespace
+
+std::vector<Work> work_of(models::Model& model, const Pass& pass) {
+  const models::Config& config = model.config();
+  const double tokens = as_double(pass.tokens * pass.sequences);
+  std::map<std::string, Experts> moe;  // by the prefix of their tensors
+  std::vector<Work> list;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    for (const models::PartSpec& part : config.layers[i].parts) {
+      if (const auto* spec = std::get_if<nn::MoeSpec>(&part.block))
+        moe[part.prefix + "experts."] = experts_of(*spec, tokens);
+      Work own = std::visit(BlockWork{pass, tokens}, part.block);
+      if (own.bytes <= 0) continue;
+      own.what = "layer " + std::to_string(i) + ": " + own.what;
+      list.push_back(std::move(own));
+    }
+  }
+  std::map<std::string, Work> grouped;
+  for (const Param* p : model.params()) {
+    if (config.mtp && p->name.starts_with("mtp.")) continue;  // not part of this pass
+    const double bytes = as_double(p->value.bytes()), flops = 2 * as_double(p->value.rows) * as_double(p->value.cols);
+    const size_t at = p->name.find("experts.");
+    const auto group = at == std::string::npos ? moe.end() : moe.find(p->name.substr(0, at) + "experts.");
+    const bool routed = group != moe.end() && (at == 0 || p->name[at - 1] != '_');
+    const bool is_embedding = p->name == config.embedding || p->name == config.position_embedding;
+    const bool is_head = p->name == config.head || (config.tied && p->name == config.embedding);
+    if (routed) {
+      Work& w = grouped[group->first];
+      w.what = group->first + "*";
+      w.bytes += bytes * group->second.share;
+      w.flops += flops * group->second.tokens_each;
+      continue;
+    }
+    Work w{p->name, 0, 0};
+    if (is_embedding) w.bytes += bytes / as_double(p->value.rows) * tokens;
+    if (is_head) w = {w.what, w.bytes + bytes, flops * as_double(pass.logits_rows)};
+    if (!is_embedding && !is_head) w = {w.what, bytes, p->value.rows > 1 ? flops * tokens : 0};
+    list.push_back(std::move(w));
+  }
+  for (auto& entry : grouped) list.push_back(std::move(entry.second));
+  return list;
+}
+
+Work total(const std::vector<Work>& list) {
+  Work sum{"total", 0, 0};
+  for (const Work& w : list) {
+    sum.bytes += w.bytes;
+    sum.flops += w.flops;
+  }
+  return sum;
+}
+
+double floor_seconds(const Work& sum, double read_rate, double flop_rate) {
+  return std::max(sum.bytes / read_rate, sum.flops / flop_rate);
+}
+
+}  // namespace braid::plan

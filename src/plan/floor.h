@@ -1,0 +1,32 @@
+// The least time that a pass over a model can take on a machine: max(bytes that must be read / read rate, operations /
+// rate of the products' unit). Bytes are those that are stored, tensor by tensor; weights count once a pass, of experts
+// only those that a pass is expected to meet. A measured rate stands beside it as floor_fraction.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+
+namespace braid::plan {
+
+// One pass: `sequences` sequences of `tokens` new tokens each, `depth` tokens of each already in its state.
+struct Pass {
+  int64_t tokens = 1, sequences = 1, depth = 0;
+  int64_t logits_rows = 1;  // rows that meet the head
+  DType kv = DType::bf16;
+};
+
+struct Work {
+  std::string what;  // a tensor; the experts of a layer are one row; states and caches by layer
+  double bytes = 0;  // read, and for states written
+  double flops = 0;  // a multiplication and an addition are two
+};
+
+std::vector<Work> work_of(models::Model& model, const Pass& pass);
+Work total(const std::vector<Work>& list);
+
+// Seconds; rates in bytes and operations a second.
+double floor_seconds(const Work& sum, double read_rate, double flop_rate);
+
+}  // namespace braid::plan

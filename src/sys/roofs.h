@@ -1,0 +1,26 @@
+// What this machine can do at best, measured in about a second when first asked and kept for the process: the roofs
+// that speed is stated against (machines.md). On a shared machine a roof can come out low; the best known of the CPU's
+// class stands beside it, and a roof more than 10% below that voids a benchmark.
+#pragma once
+#include <string>
+
+namespace braid::sys {
+
+struct Roofs {
+  int threads = 1;
+  double read_gbs_1 = 0, read_gbs = 0;  // GB/s, sequential, one thread and all
+  double fp32_gflops = 0;               // all threads, like the rest
+  double bf16_gflops = 0;               // of the best BF16 unit; 0 where there is none
+  double int8_gops = 0;
+  std::string bf16_unit = "none", int8_unit = "none";
+};
+
+const Roofs& roofs();
+
+// Best known of this CPU class at two threads; zeros where nothing is known or the team has another size.
+Roofs best_known_roofs();
+
+// Is `measured` more than a tenth below what is known? Zero of either is no answer: false.
+bool too_low(double measured, double best_known);
+
+}  // namespace braid::sys

@@ -1,0 +1,13 @@
+// The number units that Highway 1.0.3 has no words for, each kept busy for `rounds`; they return the operations done
+// and leave what they computed in `sink`, 64 bytes. Call only where sys::machine() has the unit.
+#pragma once
+#include <cstdint>
+
+namespace braid::sys {
+
+double unit_bf16_dot(int64_t rounds, float* sink);  // vdpbf16ps
+double unit_int8_dot(int64_t rounds, float* sink);  // vpdpbusd
+double unit_amx_bf16(int64_t rounds);               // tdpbf16ps
+double unit_amx_int8(int64_t rounds);               // tdpbssd
+
+}  // namespace braid::sys
