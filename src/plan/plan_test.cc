@@ -1,0 +1,80 @@
+#include "plan/floor.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/arena.h"
+#include "models/family.h"
+#include "nn/param_source.h"
+
+namespace braid::plan {
+namespace {
+
+// A model of M, *, E and - without values: its weights have shapes and an address that nobody reads.
+class NoValues final : public nn::ParamSource {
+ public:
+  bool has(const std::string&) const override { return false; }
+  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char*) override {
+    return make(name, rows, cols);
+  }
+  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char*) override {
+    return make(name, rows, cols);
+  }
+  Param vector(const std::string& name, const Shape& shape, const char*, float) override {
+    const int64_t rows = shape.rank > 1 ? shape[0] : 1;
+    return make(name, rows, shape.count() / rows);
+  }
+  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols, const char*) override {
+    return std::vector<Param>(static_cast<size_t>(count), make(name, rows, cols));
+  }
+
+ private:
+  static Param make(const std::string& name, int64_t rows, int64_t cols) {
+    static constexpr std::byte kNowhere[64] = {};
+    Param p;
+    p.name = name;
+    p.value = dense_weight(View(kNowhere, DType::bf16, {rows, cols}));
+    return p;
+  }
+};
+
+models::Model small_model() {
+  const char* config =
+      R"({"architectures":["NemotronHForCausalLM"],"vocab_size":100,"hidden_size":32,"num_attention_heads":4,"num_key_value_heads":2,
+    "head_dim":8,"hybrid_override_pattern":"M*E-","mamba_num_heads":4,"mamba_head_dim":8,"ssm_state_size":16,"n_groups":2,"conv_kernel":4,
+    "intermediate_size":64,"n_routed_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":24,"moe_shared_expert_intermediate_size":48})";
+  NoValues source;
+  return models::Model(models::read_config(io::Json::parse(config, "config.json")), source);
+}
+
+TEST(Floor, EveryStoredByteCountsOnceButForEmbeddingAndExperts) {
+  models::Model model = small_model();
+  double stored = 0;
+  for (const Param* p : model.params()) stored += static_cast<double>(p->value.bytes());
+  const double embedding = 100 * 32 * 2, experts = 8 * 2 * 24 * 32 * 2;
+  const Work sum = total(work_of(model, {.tokens = 1, .logits_rows = 1}));
+  const double state = 2 * 4 * (4 * 8 * 16 + 3 * (32 + 2 * 2 * 16)), kv = 2 * 2 * 8 * 2;
+  EXPECT_NEAR(sum.bytes, stored - embedding + 32 * 2 - experts * 3 / 4 + state + kv, 1e-6);
+}
+
+TEST(Floor, ManyTokensMeetAllExpertsAndCostInProportion) {
+  models::Model model = small_model();
+  const auto experts = [&](int64_t tokens) {
+    for (const Work& w : work_of(model, {.tokens = tokens})) {
+      if (w.what.ends_with("experts.*")) return w;
+    }
+    return Work{};
+  };
+  EXPECT_NEAR(experts(1000).bytes, 8 * 2 * 24 * 32 * 2, 1);
+  EXPECT_NEAR(experts(1000).flops, 1000.0 * 2 * 2 * 2 * 24 * 32, 1);
+  EXPECT_NEAR(experts(2).bytes, 8 * 2 * 24 * 32 * 2 * (1 - std::pow(0.75, 2)), 1);
+}
+
+TEST(Floor, IsTheSlowerOfBytesAndOperations) {
+  EXPECT_EQ(floor_seconds({"", 100, 50}, 10, 10), 10);
+  EXPECT_EQ(floor_seconds({"", 50, 100}, 10, 10), 10);
+}
+
+}  // namespace
+}  // namespace braid::plan
