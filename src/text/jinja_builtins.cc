@@ -16,6 +16,12 @@ const std::string& Args::text(size_t i) const {
   return at[i].str();
 }
 
+std::string Args::printed(size_t i) const {
+  std::string s = to_text(at[i]);
+  in.spend(static_cast<int64_t>(s.size()) / kBytesPerStep);
+  return s;
+}
+
 int64_t Args::whole(size_t i, int64_t fallback) const {
   if (!at[i].given()) return fallback;
   if (at[i].is(Kind::undefined)) raise_undefined(at[i].undefined().why);
@@ -24,6 +30,11 @@ int64_t Args::whole(size_t i, int64_t fallback) const {
 }
 
 Value run_builtin(const Builtin& builtin, Interpreter& in, CallArgs args) {
+  in.spend(1);
+  for (size_t i = 0; i < args.positional.size(); ++i) {
+    const Value& v = args.positional[i];  // its own value is gone through once, the others may be compared as a whole
+    in.spend(i == 0 ? v.work() : v.weight() / kBytesPerStep);
+  }
   Args bound{.in = in, .at = {}};
   size_t used = 0;
   bool more = false, named = false;
@@ -58,7 +69,7 @@ Value run_builtin(const Builtin& builtin, Interpreter& in, CallArgs args) {
   }
   bound.rest.assign(args.positional.begin() + static_cast<std::ptrdiff_t>(used), args.positional.end());
   bound.named = std::move(args.named);
-  return builtin.run(bound);
+  return in.charged(builtin.run(bound));
 }
 
 Value as_value(const Builtin& builtin) {

@@ -21,6 +21,7 @@ struct Args {
   const Value& operator[](size_t i) const { return at[i]; }
   bool given(size_t i) const { return at[i].given() && !at[i].is(Kind::none); }  // None counts as not given
   const std::string& text(size_t i) const;                                       // type error for anything but a str
+  std::string printed(size_t i) const;                                           // str() of anything
   int64_t whole(size_t i, int64_t fallback) const;
   bool flag(size_t i, bool fallback) const { return at[i].given() ? truth(at[i]) : fallback; }
 };

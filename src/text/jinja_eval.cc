@@ -38,6 +38,7 @@ Value Interpreter::eval(const Expr& e, const ScopePtr& scope) {
     case Expr::Kind::item: {
       const Value object = kid(0), key = kid(1);
       line_ = e.line;
+      spend((key.weight() + (object.is(Kind::text) ? object.weight() : 0)) / kBytesPerStep);
       return get_item(object, key);
     }
     case Expr::Kind::slice:
@@ -91,6 +92,7 @@ Value Interpreter::eval_dict(const Expr& e, const ScopePtr& scope) {
   auto dict = std::make_shared<Dict>();
   for (size_t i = 0; i + 1 < e.kids.size(); i += 2) {
     const Value key = eval(*e.kids[i], scope);
+    spend(key.weight() / kBytesPerStep);
     dict->set(key, eval(*e.kids[i + 1], scope));
   }
   return charged(std::shared_ptr<const Dict>(std::move(dict)));
@@ -103,6 +105,7 @@ Value Interpreter::eval_slice(const Expr& e, const ScopePtr& scope) {
     if (e.kids[i + 1]) bounds[i] = eval(*e.kids[i + 1], scope);
   }
   line_ = e.line;
+  spend(object.work());
   return charged(slice(object, bounds[0], bounds[1], bounds[2]));
 }
 
@@ -128,9 +131,10 @@ bool Interpreter::eval_compare(const Expr& e, const ScopePtr& scope) {
     Value right = eval(*e.kids[i], scope);
     line_ = e.line;
     const bool searches = e.keywords[i - 1].ends_with("in");
-    const int64_t touched =
-        searches ? (left.depth() > 0 ? right.weight() : right.surface()) : std::min(left.weight(), right.weight());
-    spend(touched / 256);
+    const int64_t touched = !searches              ? std::min(left.weight(), right.weight())
+                            : right.is(Kind::dict) ? left.weight()
+                                                   : right.weight();
+    spend(touched / kBytesPerStep);
     if (!compare(e.keywords[i - 1], left, right)) return false;
     left = std::move(right);
   }
@@ -188,17 +192,15 @@ Value Interpreter::eval_call(const Expr& e, const ScopePtr& scope, CallArgs extr
   gather(e, scope, args);
   for (auto& named : extra.named) args.named.push_back(std::move(named));
   if (method == nullptr) return charged(call(function, std::move(args)));
-  spend(object.surface() / 256);
-  return charged(run_builtin(*method, *this, std::move(args)));
+  return run_builtin(*method, *this, std::move(args));
 }
 
 Value Interpreter::apply(const Expr& e, const ScopePtr& scope, const char* what, Value subject) {
   if (e.builtin == nullptr) raise_template(fmt::format("No {} named '{}' found.", what, e.name));
-  spend(subject.surface() / 256);
   CallArgs args;
   args.positional.push_back(std::move(subject));
   gather(e, scope, args);
-  return charged(run_builtin(*e.builtin, *this, std::move(args)));
+  return run_builtin(*e.builtin, *this, std::move(args));
 }
 
 // `block`: the text of a filter or set block, which stands where a chain of filters has no value.

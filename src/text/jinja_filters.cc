@@ -23,10 +23,10 @@ Value by_default(Args& a) {
   const bool replaced = a[0].is(Kind::undefined) || (a.flag(2, false) && !truth(a[0]));
   return !replaced ? a[0] : a[1].given() ? a[1] : Value("");
 }
-Value string(Args& a) { return a[0].is(Kind::text) ? a[0] : Value(to_text(a[0])); }
-Value safe(Args& a) { return Value(to_text(a[0]), true); }
+Value string(Args& a) { return a[0].is(Kind::text) ? a[0] : Value(a.printed(0)); }
+Value safe(Args& a) { return Value(a.printed(0), true); }
 Value escape(Args& a) {
-  return a[0].is(Kind::text) && a[0].text().safe ? a[0] : Value(escape_html(to_text(a[0])), true);
+  return a[0].is(Kind::text) && a[0].text().safe ? a[0] : Value(escape_html(a.printed(0)), true);
 }
 Value length(Args& a) { return length_of(a[0]); }
 Value attr(Args& a) {  // the keys of a dict are no attributes
@@ -124,25 +124,25 @@ Value round_to(Args& a) {
 
 // --- text ---
 
-Value upper(Args& a) { return Value(to_upper(to_text(a[0]))); }
-Value lower(Args& a) { return Value(to_lower(to_text(a[0]))); }
-Value capitalize(Args& a) { return Value(to_capital(to_text(a[0]))); }
-Value trim(Args& a) { return Value(strip(to_text(a[0]), a.given(1) ? &a.text(1) : nullptr)); }
-Value center(Args& a) { return Value(pad(to_text(a[0]), a.whole(1, 80), " ", true, true)); }
+Value upper(Args& a) { return Value(to_upper(a.printed(0))); }
+Value lower(Args& a) { return Value(to_lower(a.printed(0))); }
+Value capitalize(Args& a) { return Value(to_capital(a.printed(0))); }
+Value trim(Args& a) { return Value(strip(a.printed(0), a.given(1) ? &a.text(1) : nullptr)); }
+Value center(Args& a) { return Value(pad(a.printed(0), a.whole(1, 80), " ", true, true)); }
 Value replace_in(Args& a) {
-  return Value(replace(to_text(a[0]), to_text(a[1]), to_text(a[2]), a.given(3) ? a.whole(3, -1) : -1));
+  return Value(replace(a.printed(0), a.printed(1), a.printed(2), a.given(3) ? a.whole(3, -1) : -1));
 }
 Value format(Args& a) {
-  if (a.named.empty()) return Value(format_percent(to_text(a[0]), Value::tuple(std::move(a.rest))));
+  if (a.named.empty()) return Value(format_percent(a.printed(0), Value::tuple(std::move(a.rest))));
   if (!a.rest.empty()) raise_template("can't handle positional and keyword arguments at the same time");
   auto values = std::make_shared<Dict>();
   for (auto& [name, value] : a.named) values->set(Value(name), value);
-  return Value(format_percent(to_text(a[0]), std::shared_ptr<const Dict>(std::move(values))));
+  return Value(format_percent(a.printed(0), std::shared_ptr<const Dict>(std::move(values))));
 }
 
 // A word begins after a space, a hyphen or an opening bracket: not as str.title has it.
 Value title(Args& a) {
-  const std::string s = to_lower(to_text(a[0]));
+  const std::string s = to_lower(a.printed(0));
   std::string out;
   bool begins = true;
   for (size_t pos = 0; pos < s.size();) {
@@ -178,7 +178,7 @@ Value truncate(Args& a) {
 }
 
 Value wordcount(Args& a) {
-  const std::string s = to_text(a[0]);
+  const std::string s = a.printed(0);
   int64_t n = 0;
   bool inside = false;
   for (size_t pos = 0; pos < s.size();) {
@@ -228,7 +228,7 @@ Values sorted(Args& a, const Values& items, const Picker& key, bool reverse) {
     weight += order.back().first.weight();
   }
   const auto log2 = static_cast<int64_t>(std::bit_width(order.size()));
-  a.in.spend(log2 * (static_cast<int64_t>(order.size()) + weight / 256));
+  a.in.spend(log2 * (static_cast<int64_t>(order.size()) + weight / kBytesPerStep));
   std::stable_sort(order.begin(), order.end(), [reverse](const auto& x, const auto& y) {
     return reverse ? less(y.first, x.first, "<") : less(x.first, y.first, "<");
   });
@@ -262,7 +262,7 @@ Value join_with(Args& a) {
     parts.push_back(to_text(pick(v)));
     total = checked_size(total + static_cast<int64_t>(parts.back().size()), 1);
   }
-  return Value(join(a[1].given() ? to_text(a[1]) : "", parts));
+  return Value(join(a[1].given() ? a.printed(1) : "", parts));
 }
 
 Value sort(Args& a) {
@@ -288,6 +288,7 @@ Value items(Args& a) {
 
 Value unique(Args& a) {
   const Picker pick(a[2], !a.flag(1, false));
+  a.in.spend(a[0].weight() / kBytesPerStep);
   Dict seen;
   Values out;
   for (const Value& v : items_of(a[0])) {
@@ -302,6 +303,7 @@ Value unique(Args& a) {
 Value extreme(Args& a, bool largest) {
   const Picker pick(a[2], !a.flag(1, false));
   const Values all = items_of(a[0]);
+  a.in.spend(a[0].weight() / kBytesPerStep);
   if (all.empty()) return Value::undefined("No aggregated item, sequence was empty.");
   size_t best = 0;
   Value best_key = pick(all[0]);
@@ -381,9 +383,7 @@ Value map(Args& a) {
   for (const Value& v : items_of(a[0])) {
     CallArgs args{{v}, a.named};
     args.positional.insert(args.positional.end(), a.rest.begin() + 1, a.rest.end());
-    a.in.spend(1 + v.surface() / 256);
     out.push_back(run_builtin(*filter, a.in, std::move(args)));
-    if (out.back().fresh()) a.in.allocate(out.back().surface());
   }
   return Value::iterator(std::move(out));
 }

@@ -50,7 +50,7 @@ void Interpreter::spend(int64_t steps) {
 void Interpreter::allocate(int64_t bytes) {
   bytes_ += bytes;
   if (bytes_ > limits_.bytes)
-    raise_type(fmt::format("the template needs too much memory: stopped after {} bytes", limits_.bytes));
+    raise_type(fmt::format("the template does not end: stopped after {} bytes of values", limits_.bytes));
 }
 
 void Interpreter::enter() {
@@ -62,11 +62,13 @@ void Interpreter::enter() {
 }
 
 Value Interpreter::charged(Value v) {
-  if (v.fresh()) {
-    const int64_t bytes = v.surface();
-    allocate(bytes);
-    spend(bytes / 256);
+  if (!v.fresh()) return v;
+  int64_t bytes = v.surface();
+  if (v.is(Kind::sequence)) {  // and its items, where they were made with it: the parts of a split, the pairs of a dict
+    for (const Value& item : v.sequence().items) bytes += item.fresh() ? item.surface() : 0;
   }
+  allocate(bytes);
+  spend(bytes / kBytesPerStep);
   return v;
 }
 
@@ -86,7 +88,7 @@ void Interpreter::emit(const std::string& text) {
   if (static_cast<int64_t>(out_->size() + text.size()) > limits_.output_bytes) {
     raise_type(fmt::format("the template writes too much: stopped after {} bytes", limits_.output_bytes));
   }
-  spend(static_cast<int64_t>(text.size()) / 256);
+  spend(static_cast<int64_t>(text.size()) / kBytesPerStep);
   *out_ += text;
 }
 
@@ -172,7 +174,6 @@ Interpreter::Flow Interpreter::condition(const Stmt& s, const ScopePtr& scope) {
 Interpreter::Flow Interpreter::loop(const Stmt& s, const ScopePtr& scope, const Value& over, int64_t depth0) {
   const Deeper deeper(*this);
   Values items = items_of(over);
-  allocate(static_cast<int64_t>(items.size() * sizeof(Value)));
   if (const ExprPtr& test = s.branches[0].test) {
     Values kept;
     for (Value& item : items) {
@@ -186,11 +187,16 @@ Interpreter::Flow Interpreter::loop(const Stmt& s, const ScopePtr& scope, const 
 
   const auto state = std::make_shared<Loop>();
   // When the loop is over nothing may hold on through it: loops that remember loops would free each other recursively.
-  const std::unique_ptr<Loop, void (*)(Loop*)> ended(state.get(), [](Loop* l) {
+  const auto held = static_cast<int64_t>(items.size() * sizeof(Value));
+  const auto finish = [this, held](Loop* l) {
+    bytes_ -= held;
     l->changed = Value();
     l->recurse = nullptr;
     l->items.clear();
-  });
+  };
+  const std::unique_ptr<Loop, decltype(finish)> ended(state.get(), finish);
+  allocate(held);
+  spend(over.work());
   state->items = std::move(items);
   state->depth0 = depth0;
   if (s.recursive) {

@@ -34,6 +34,7 @@ class Interpreter {
   Value call(const Value& callee, CallArgs args);
   void spend(int64_t steps);
   void allocate(int64_t bytes);
+  Value charged(Value v);  // allocates what v takes if it is new
   Value make_namespace(CallArgs args);
   const std::tm& now() const { return now_; }
 
@@ -71,7 +72,6 @@ class Interpreter {
   Value eval_binary(const Expr& e, const ScopePtr& scope);
   Value apply(const Expr& e, const ScopePtr& scope, const char* what, Value subject);
   void gather(const Expr& e, const ScopePtr& scope, CallArgs& args);
-  Value charged(Value v);
 
   Limits limits_;
   std::tm now_;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "text/jinja_builtins.h"
+#include "text/jinja_interpreter.h"
 #include "text/jinja_operators.h"
 #include "text/jinja_print.h"
 #include "text/jinja_text.h"
@@ -45,13 +46,13 @@ Value str_splitlines(Args& a) { return texts(split_lines(a.text(0), a.flag(1, fa
 
 Value str_partition(Args& a) {
   const std::string &s = a.text(0), &sep = separator(a);
-  const size_t at = s.find(sep);
+  const size_t at = find_text(s, sep);
   if (at == std::string::npos) return Value::tuple({a[0], Value(""), Value("")});
   return Value::tuple({Value(s.substr(0, at)), a[1], Value(s.substr(at + sep.size()))});
 }
 Value str_rpartition(Args& a) {
   const std::string &s = a.text(0), &sep = separator(a);
-  const size_t at = s.rfind(sep);
+  const size_t at = rfind_text(s, sep);
   if (at == std::string::npos) return Value::tuple({Value(""), Value(""), a[0]});
   return Value::tuple({Value(s.substr(0, at)), a[1], Value(s.substr(at + sep.size()))});
 }
@@ -114,7 +115,7 @@ int64_t search(Args& a, bool last) {
   const auto part = window(a, 2);
   const std::string& wanted = a.text(1);
   if (!part) return -1;
-  const size_t at = last ? part->text.rfind(wanted) : part->text.find(wanted);
+  const size_t at = last ? rfind_text(part->text, wanted) : find_text(part->text, wanted);
   return at == std::string_view::npos ? -1 : part->start + count_points(part->text.substr(0, at));
 }
 Value found(int64_t at) {
@@ -132,9 +133,9 @@ Value str_count(Args& a) {
   if (!part) return int64_t{0};
   if (wanted.empty()) return count_points(part->text) + 1;
   int64_t n = 0;
-  for (size_t at = part->text.find(wanted); at != std::string_view::npos;
-       at = part->text.find(wanted, at + wanted.size()))
-    ++n;
+  for (size_t at = find_text(part->text, wanted); at != std::string_view::npos; ++n) {
+    at = find_text(part->text, wanted, at + wanted.size());
+  }
   return n;
 }
 
@@ -222,6 +223,7 @@ constexpr Builtin kText[] = {
 
 Value list_index(Args& a) {
   const Values& items = a[0].sequence().items;
+  a.in.spend(a[0].weight() / kBytesPerStep);
   for (size_t i = 0; i < items.size(); ++i) {
     if (equal(items[i], a[1])) return static_cast<int64_t>(i);
   }
@@ -229,6 +231,7 @@ Value list_index(Args& a) {
 }
 Value list_count(Args& a) {
   const Values& items = a[0].sequence().items;
+  a.in.spend(a[0].weight() / kBytesPerStep);
   return static_cast<int64_t>(
       std::count_if(items.begin(), items.end(), [&](const Value& v) { return equal(v, a[1]); }));
 }
@@ -274,6 +277,7 @@ Value loop_cycle(Args& a) {
 Value loop_changed(Args& a) {
   Value now = Value::tuple(std::move(a.rest));
   Value& before = a[0].loop().changed;
+  a.in.spend(now.weight() / kBytesPerStep);
   if (before.given() && equal(before, now)) return false;
   before = std::move(now);
   return true;

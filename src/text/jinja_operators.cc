@@ -9,6 +9,7 @@
 
 #include "text/jinja_builtins.h"
 #include "text/jinja_print.h"
+#include "text/jinja_text.h"
 #include "text/jinja_unicode.h"
 
 namespace braid::text::jinja {
@@ -225,7 +226,7 @@ bool contains(const Value& container, const Value& needle) {
     if (!needle.is(Kind::text)) {
       raise_type(fmt::format("'in <string>' requires string as left operand, not {}", type_name(needle)));
     }
-    return container.str().find(needle.str()) != std::string::npos;
+    return find_text(container.str(), needle.str()) != std::string::npos;
   }
   if (container.is(Kind::dict)) return container.dict().find(needle) != nullptr;
   if (container.is(Kind::undefined)) return false;

@@ -38,8 +38,8 @@ Value is_iterable(Args& a) {
 }
 
 // str.islower and str.isupper: some cased character, and none of the other case.
-Value all_cased(const Value& v, bool (*wanted)(char32_t)) {
-  const std::string s = to_text(v);
+Value all_cased(const Args& a, bool (*wanted)(char32_t)) {
+  const std::string s = a.printed(0);
   bool any = false;
   for (size_t pos = 0; pos < s.size();) {
     const char32_t c = next_point(s, pos);
@@ -48,8 +48,8 @@ Value all_cased(const Value& v, bool (*wanted)(char32_t)) {
   }
   return any;
 }
-Value is_lower_text(Args& a) { return all_cased(a[0], is_lower); }
-Value is_upper_text(Args& a) { return all_cased(a[0], is_upper); }
+Value is_lower_text(Args& a) { return all_cased(a, is_lower); }
+Value is_upper_text(Args& a) { return all_cased(a, is_upper); }
 
 bool remainder_is(const Value& v, const Value& by, int64_t wanted) { return equal(binary("%", v, by), Value(wanted)); }
 Value is_odd(Args& a) { return remainder_is(a[0], int64_t{2}, 1); }

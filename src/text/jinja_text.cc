@@ -1,6 +1,7 @@
 #include "text/jinja_text.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "text/jinja_operators.h"
 #include "text/jinja_unicode.h"
@@ -10,7 +11,27 @@ namespace {
 
 int64_t size_of(const std::string& s) { return static_cast<int64_t>(s.size()); }
 
+// A million parts of a few bytes take a hundred times the text they come from.
+void push(std::vector<std::string>& parts, std::string part) {
+  constexpr int64_t kPartBytes = 128;
+  checked_size(static_cast<int64_t>(parts.size()), kPartBytes);
+  parts.push_back(std::move(part));
+}
+
+std::string reversed(std::string_view s) { return {s.rbegin(), s.rend()}; }
+
 }  // namespace
+
+size_t find_text(std::string_view s, std::string_view what, size_t from) {
+  if (from > s.size()) return std::string_view::npos;
+  const void* hit = memmem(s.data() + from, s.size() - from, what.data(), what.size());
+  return hit == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(hit) - s.data());
+}
+
+size_t rfind_text(std::string_view s, std::string_view what) {
+  const size_t at = find_text(reversed(s), reversed(what));
+  return at == std::string_view::npos ? at : s.size() - what.size() - at;
+}
 
 std::string strip(std::string_view s, const std::string* chars, bool left, bool right) {
   const auto goes = [chars](char32_t c) {
@@ -50,12 +71,13 @@ std::string replace(const std::string& s, const std::string& from, const std::st
     return s;
   }
   int64_t hits = 0;
-  for (size_t at = s.find(from); at != std::string::npos && hits < count; at = s.find(from, at + from.size())) ++hits;
+  for (size_t at = find_text(s, from); at != std::string::npos && hits < count; ++hits)
+    at = find_text(s, from, at + from.size());
   if (hits == 0) return s;
   checked_size(hits, size_of(to));
   size_t done = 0;
   for (; hits > 0; --hits) {
-    const size_t at = s.find(from, done);
+    const size_t at = find_text(s, from, done);
     out.append(s, done, at - done);
     out += to;
     done = at + from.size();
@@ -92,11 +114,12 @@ std::vector<std::string> split(const std::string& s, const std::string& separato
   std::vector<std::string> parts;
   size_t at = 0;
   if (!separator.empty()) {
-    for (size_t hit = s.find(separator); hit != std::string::npos && limit > 0; hit = s.find(separator, at), --limit) {
-      parts.push_back(s.substr(at, hit - at));
+    for (size_t hit = find_text(s, separator); hit != std::string::npos && limit > 0;
+         hit = find_text(s, separator, at), --limit) {
+      push(parts, s.substr(at, hit - at));
       at = hit + separator.size();
     }
-    parts.push_back(s.substr(at));
+    push(parts, s.substr(at));
     return parts;
   }
   for (;;) {
@@ -104,13 +127,13 @@ std::vector<std::string> split(const std::string& s, const std::string& separato
     }
     if (at >= s.size()) return parts;
     if (limit-- == 0) {
-      parts.push_back(s.substr(at));
+      push(parts, s.substr(at));
       return parts;
     }
     size_t end = at;
     for (size_t next = end; end < s.size() && !is_space(next_point(s, next)); end = next) {
     }
-    parts.push_back(s.substr(at, end - at));
+    push(parts, s.substr(at, end - at));
     at = end;
   }
 }
@@ -118,28 +141,22 @@ std::vector<std::string> split(const std::string& s, const std::string& separato
 std::vector<std::string> rsplit(const std::string& s, const std::string& separator, int64_t limit) {
   if (limit < 0 || limit > size_of(s)) return split(s, separator, -1);
   std::vector<std::string> parts;
-  size_t end = s.size();
-  if (!separator.empty()) {
-    for (; limit > 0 && end >= separator.size(); --limit) {
-      const size_t hit = s.rfind(separator, end - separator.size());
-      if (hit == std::string::npos) break;
-      parts.push_back(s.substr(hit + separator.size(), end - hit - separator.size()));
-      end = hit;
-    }
-    parts.push_back(s.substr(0, end));
+  if (!separator.empty()) {  // the same from the other side
+    parts = split(reversed(s), reversed(separator), limit);
+    for (std::string& part : parts) part = reversed(part);
   } else {
-    for (;;) {
+    for (size_t end = s.size();;) {
       for (size_t before = end; end > 0 && is_space(last_point(s, before)); end = before) {
       }
       if (end == 0) break;
       if (limit-- == 0) {
-        parts.push_back(s.substr(0, end));
+        push(parts, s.substr(0, end));
         break;
       }
       size_t begin = end;
       for (size_t before = begin; begin > 0 && !is_space(last_point(s, before)); begin = before) {
       }
-      parts.push_back(s.substr(begin, end - begin));
+      push(parts, s.substr(begin, end - begin));
       end = begin;
     }
   }
@@ -158,10 +175,10 @@ std::vector<std::string> split_lines(const std::string& s, bool keep_ends) {
     const char32_t c = next_point(s, pos);
     if (!ends_line(c)) continue;
     if (c == '\r' && pos < s.size() && s[pos] == '\n') ++pos;
-    lines.push_back(s.substr(start, (keep_ends ? pos : at) - start));
+    push(lines, s.substr(start, (keep_ends ? pos : at) - start));
     start = pos;
   }
-  if (start < s.size()) lines.push_back(s.substr(start));
+  if (start < s.size()) push(lines, s.substr(start));
   return lines;
 }
 

@@ -134,6 +134,12 @@ int64_t Value::surface() const {
   }
 }
 
+int64_t Value::work() const {
+  if (is(Kind::text)) return weight() / kBytesPerStep;
+  if (is(Kind::sequence)) return static_cast<int64_t>(sequence().items.size());
+  return is(Kind::dict) ? static_cast<int64_t>(dict().entries.size()) : 0;
+}
+
 bool Value::fresh() const {
   return std::visit(
       [](const auto& held) {
@@ -332,7 +338,7 @@ Values items_of(const Value& v) {
       return keys;
     }
     case Kind::text: {
-      if (v.text().length > kWeightMax / 64) raise_type("a text too long to go through character by character");
+      if (v.text().length > kWeightMax / 128) raise_type("a text too long to go through character by character");
       Values points;
       for (size_t pos = 0; pos < v.str().size();) {
         const size_t start = pos;

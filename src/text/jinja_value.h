@@ -30,7 +30,8 @@ struct Raised {
 [[noreturn]] void raise_undefined(std::string text);  // use of something undefined
 [[noreturn]] void raise_template(std::string text);   // raise_exception, and what the sandbox refuses
 
-constexpr int32_t kDepthMax = 500;                // nesting of lists and dicts; Python gives up near 1000
+constexpr int32_t kDepthMax = 500;     // nesting of lists and dicts; Python gives up near 1000
+constexpr int64_t kBytesPerStep = 16;  // text that counts as one step of Limits: slow searches read 0.1 byte/ns
 constexpr int64_t kWeightMax = int64_t{1} << 26;  // bytes of one text or container, 64 MiB: no prompt is as long
 
 enum class Kind : uint8_t {
@@ -111,6 +112,7 @@ class Value {
   int32_t depth() const;    // 0 for a scalar
   int64_t weight() const;   // bytes, shared parts counted each time
   int64_t surface() const;  // bytes of its own, without what it points to
+  int64_t work() const;     // steps of going through it once, not into what it points to
   bool fresh() const;       // nobody else holds it: it was made just now
 
  private:

@@ -33,8 +33,8 @@ class TemplateError : public Error {
 };
 
 struct Limits {
-  int64_t steps = 50'000'000;        // operations; a long chat takes some 100,000, this many a few seconds
-  int64_t bytes = int64_t{1} << 30;  // allocated in all during one rendering
+  int64_t steps = 20'000'000;        // operations, or 16 bytes of text; a chat of 1,000 messages takes some 200,000
+  int64_t bytes = int64_t{1} << 29;  // allocated in all during one rendering
   int64_t output_bytes = int64_t{1} << 26;
   int32_t depth = 1000;  // nesting of expressions, blocks and macro calls
 };
