@@ -31,6 +31,7 @@ int f(int a, int b = 2);
 auto g() -> int { const char* s = R"(int bad; { )"; static_cast<void>(s); return '{'; }
 }  // namespace braid
 """,
+    "ARCHITECTURE.md": "`sys/` `core/` `math/` `io/` norm\n",
     "README.md": "[a](src/sys/a.h) [b](https://example.org) `[c](nowhere)`\n",
     "bench/results/a.json": "{}\n",
 }
@@ -66,6 +67,7 @@ class Tidy(unittest.TestCase):
         self.refused("src/core/b.cc", "// x\n" * 801, "801 lines; at most 800")
         self.refused("src/core/b.cu", "// x\n" * 1201, "1201 lines; at most 1200")
         self.refused("src/apps/b.cc", "// x\n" * 251, "251 lines; at most 250")
+        self.refused("src/models/families/b.cc", "// x\n" * 251, "251 lines; at most 250")
         self.assertEqual(self.run_on({"src/core/b.cc": "// x\n" * 800, "src/core/b.cu": "// x\n" * 1200}), [])
 
     def function(self, lines):
@@ -102,6 +104,10 @@ class Tidy(unittest.TestCase):
 
     def test_links(self):
         self.refused("docs/b.md", "see [a](../src/sys/gone.h#L3)\n", "dead link: ../src/sys/gone.h")
+
+    def test_map(self):
+        self.refused("ARCHITECTURE.md", "`sys/` `core/` `math/` `io/` normal\n", "the room norm (src/kernels")
+        self.refused("ARCHITECTURE.md", "`sys/` `core/` `math/` io norm\n", "the room io (src/io)")
 
     def test_results(self):
         self.refused("bench/results/b.json", "{,}\n", "not valid json")
