@@ -231,6 +231,8 @@ int run_main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return report("[memory] out of memory; try a smaller model, context or batch", 1);
   } catch (const std::system_error& e) {
+    // Longer output than stdio's buffer fails in the middle, in fmt.
+    if (std::ferror(stdout)) return report("[standard output] cannot write; got " + e.code().message(), 1);
     return report("[system] " + printable(e.what(), 2000), 1);
   } catch (const std::exception& e) {
     return report("[bug] " + printable(e.what(), 2000), 70);
