@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <new>
+#include <numeric>
 #include <vector>
 
 #include "sys/machine.h"
@@ -72,65 +72,92 @@ namespace {
 HWY_EXPORT(read_stream);
 HWY_EXPORT(fma_chains);
 
-double seconds_of(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// A busy neighbour takes a core away for some milliseconds at a time. So every thread works on its own for kBudget
+// seconds, in samples much shorter than that, and the best ones count.
+constexpr double kBudget = 0.1;
+
+// Sum of each thread's best sample, in operations a second.
+double best_rate(int threads, double (*unit)(int64_t, float*)) {
+  constexpr int64_t kRounds = 1 << 16;  // some 0.1 ms
+  std::vector<double> best(static_cast<size_t>(threads));
+  parallel(threads, [&](int thread, int) {
+    float sink[16] = {};  // what a unit computed must go somewhere
+    double& most = best[static_cast<size_t>(thread)];
+    for (const double end = now() + kBudget; now() < end;) {
+      const double start = now();
+      const double done = unit(kRounds, sink);
+      most = std::max(most, done / (now() - start));
+    }
+  });
+  return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
-// Best rate of a few rounds of about 30 ms each: a roof is what is possible, so the least disturbed round counts.
-double best_rate(int threads, const std::function<double(int64_t, float*)>& unit) {
-  float sink[16 * 16] = {};  // a line a thread: what a unit computed must go somewhere
-  constexpr int64_t kProbe = 1 << 16;
-  double probe = 1;
-  for (int attempt = 0; attempt < 3; ++attempt) probe = std::min(probe, seconds_of([&] { unit(kProbe, sink); }));
-  const auto rounds = static_cast<int64_t>(static_cast<double>(kProbe) * 0.03 / std::max(probe, 1e-6));
-  double best = 0;
-  for (int attempt = 0; attempt < 5; ++attempt) {
-    std::vector<double> done(static_cast<size_t>(threads));
-    const double seconds = seconds_of([&] {
-      parallel(threads,
-               [&](int thread, int) { done[static_cast<size_t>(thread)] = unit(rounds, &sink[thread % 16 * 16]); });
-    });
-    double sum = 0;
-    for (double n : done) sum += n;
-    best = std::max(best, sum / seconds);
+// A buffer that no cache holds, in large pages where the system has them.
+class Buffer {
+ public:
+  Buffer() {
+    void* p = mmap(nullptr, kBytes + kAhead, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<std::byte*>(p);
+    madvise(p, kBytes, MADV_HUGEPAGE);
+    parallel_for(default_threads(), kBytes, int64_t{1} << 21,
+                 [&](int64_t begin, int64_t end) { std::fill(data_ + begin, data_ + end, std::byte{1}); });
   }
-  return best;
-}
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { munmap(data_, kBytes + kAhead); }
 
-// A buffer that no cache holds, read in one part a thread.
-double best_read(int threads) {
-  constexpr int64_t kPart = int64_t{192} << 20;
-  const auto size = static_cast<size_t>(kPart * threads);
-  void* data = mmap(nullptr, size + 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) throw std::bad_alloc();
-  madvise(data, size, MADV_HUGEPAGE);
-  const auto* bytes = static_cast<std::byte*>(data);
-  parallel(threads,
-           [&](int thread, int) { std::fill_n(static_cast<std::byte*>(data) + kPart * thread, kPart, std::byte{1}); });
-  double best = 0;
-  for (int attempt = 0; attempt < 8; ++attempt) {
-    constexpr int64_t kAhead = 3072;  // bytes; on class B software prefetch reads 20% more
-    const double seconds = seconds_of([&] {
-      parallel(threads, [&](int thread, int) {
-        volatile float keep =
-            HWY_DYNAMIC_DISPATCH(read_stream)(bytes + kPart * thread, kPart, attempt % 2 ? kAhead : 0);
+  // Better of plain loads and software prefetch (on class B the second reads 20% more), in bytes a second.
+  double best_read(int threads) const { return std::max(read_rate(threads, 0), read_rate(threads, kAhead)); }
+
+ private:
+  static constexpr int64_t kBytes = int64_t{384} << 20, kChunk = int64_t{256} << 10, kAhead = 3072;
+
+  // Each thread walks its own part and notes when it finishes a chunk. The rate is that of the best window of two
+  // milliseconds, in which all of them count together.
+  double read_rate(int threads, int64_t ahead) const {
+    std::vector<std::vector<double>> finished(static_cast<size_t>(threads));
+    parallel(threads, [&](int thread, int members) {
+      auto& list = finished[static_cast<size_t>(thread)];
+      const int64_t chunks = kBytes / kChunk, first = chunks * thread / members, last = chunks * (thread + 1) / members;
+      int64_t chunk = first;
+      for (const double end = now() + kBudget; now() < end;) {
+        volatile float keep = HWY_DYNAMIC_DISPATCH(read_stream)(data_ + chunk * kChunk, kChunk, ahead);
         static_cast<void>(keep);
-      });
+        list.push_back(now());
+        chunk = chunk + 1 < last ? chunk + 1 : first;
+      }
     });
-    best = std::max(best, static_cast<double>(size) / seconds);
+    return best_window(finished);
   }
-  munmap(data, size + 8192);
-  return best;
-}
+
+  static double best_window(const std::vector<std::vector<double>>& finished) {
+    constexpr double kWindow = 0.002;  // seconds
+    std::vector<double> all;
+    for (const auto& list : finished) all.insert(all.end(), list.begin(), list.end());
+    std::sort(all.begin(), all.end());
+    size_t most = 0;
+    for (size_t begin = 0, end = 0; end < all.size(); ++end) {
+      while (all[end] - all[begin] > kWindow) ++begin;
+      most = std::max(most, end - begin);
+    }
+    return static_cast<double>(most) * static_cast<double>(kChunk) / kWindow;
+  }
+
+  std::byte* data_ = nullptr;
+};
 
 Roofs measure() {
   const Machine& m = machine();
   Roofs r;
   r.threads = default_threads();
-  r.read_gbs_1 = best_read(1) / 1e9;
-  r.read_gbs = r.threads > 1 ? best_read(r.threads) / 1e9 : r.read_gbs_1;
+  {
+    const Buffer buffer;
+    r.read_gbs_1 = buffer.best_read(1) / 1e9;
+    r.read_gbs = r.threads > 1 ? std::max(r.read_gbs_1, buffer.best_read(r.threads) / 1e9) : r.read_gbs_1;
+  }
   r.fp32_gflops =
       best_rate(r.threads, [](int64_t n, float* sink) { return HWY_DYNAMIC_DISPATCH(fma_chains)(n, sink); }) / 1e9;
   if (m.amx) {

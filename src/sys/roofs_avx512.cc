@@ -7,13 +7,17 @@
 namespace braid::sys {
 
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double unit_bf16_dot(int64_t rounds, float* sink) {
-  constexpr int kChains = 12;
+  constexpr int kChains = 20;
   __m512 acc[kChains];
-  for (int i = 0; i < kChains; ++i) acc[i] = _mm512_setzero_ps();
+#pragma GCC unroll 20
+  for (int i = 0; i < kChains; ++i) {
+    acc[i] = _mm512_setzero_ps();
+    asm("" : "+v"(acc[i]));  // or the compiler sees that all chains are equal and computes one
+  }
   const __m512bh x = (__m512bh)_mm512_set1_epi16(0x3f80), y = (__m512bh)_mm512_set1_epi16(0x3c00);
   for (int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 20
     for (int i = 0; i < kChains; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], x, y);
-    asm volatile("" : "+v"(acc[0]));
   }
   for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
   _mm512_storeu_ps(sink, acc[0]);
@@ -21,13 +25,17 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double unit_bf16
 }
 
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) double unit_int8_dot(int64_t rounds, float* sink) {
-  constexpr int kChains = 12;
+  constexpr int kChains = 20;
   __m512i acc[kChains];
-  for (int i = 0; i < kChains; ++i) acc[i] = _mm512_setzero_si512();
+#pragma GCC unroll 20
+  for (int i = 0; i < kChains; ++i) {
+    acc[i] = _mm512_setzero_si512();
+    asm("" : "+v"(acc[i]));
+  }
   const __m512i x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-2);
   for (int64_t r = 0; r < rounds; ++r) {
+#pragma GCC unroll 20
     for (int i = 0; i < kChains; ++i) acc[i] = _mm512_dpbusd_epi32(acc[i], x, y);
-    asm volatile("" : "+v"(acc[0]));
   }
   for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
   _mm512_storeu_si512(sink, acc[0]);

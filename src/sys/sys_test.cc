@@ -8,6 +8,7 @@
 #include "sys/machine.h"
 #include "sys/mapped_file.h"
 #include "sys/parallel.h"
+#include "sys/roofs.h"
 
 namespace braid {
 
@@ -47,6 +48,17 @@ TEST(Machine, ClassFollowsFromTheFlags) {
   EXPECT_GE(m.cores, 1);
   EXPECT_GT(m.memory_gib, 0.1);
   EXPECT_FALSE(m.cpu_class == sys::CpuClass::amx && m.bf16_dot_fast);
+}
+
+TEST(Roofs, EveryUnitOfThisMachineHasOne) {
+  const sys::Machine& m = sys::machine();
+  const sys::Roofs& r = sys::roofs();
+  EXPECT_EQ(&r, &sys::roofs());
+  EXPECT_GT(r.read_gbs_1, 0);
+  EXPECT_GE(r.read_gbs, r.read_gbs_1);
+  EXPECT_GT(r.fp32_gflops, 0);
+  EXPECT_EQ(r.bf16_gflops > 0, m.amx || m.bf16_dot_fast);
+  EXPECT_EQ(r.int8_gops > 0, m.amx || m.avx512_vnni);
 }
 
 }  // namespace braid
