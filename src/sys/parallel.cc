@@ -26,6 +26,11 @@ int default_threads() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
+int team_for(int threads, double operations) {
+  constexpr double kOperationsOfAThread = 2e5;  // 3 to 10 us of vector code
+  return static_cast<int>(std::clamp(operations / kOperationsOfAThread, 1.0, static_cast<double>(threads)));
+}
+
 void parallel(int threads, FunctionRef<void(int, int)> body) {
   if (threads <= 1) return body(0, 1);
 #ifdef BRAID_POOL_OPENMP

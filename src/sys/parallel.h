@@ -13,6 +13,10 @@ namespace braid::sys {
 // use.
 int default_threads();
 
+// The part of the team that `operations` (multiplications and additions, about) are worth: waking a thread costs what it
+// computes in a few microseconds.
+int team_for(int threads, double operations);
+
 // body(thread, threads) once on each member of the team.
 void parallel(int threads, FunctionRef<void(int, int)> body);
 

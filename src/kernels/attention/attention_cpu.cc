@@ -491,7 +491,8 @@ void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> wo
   float* parts = memory + ctx.threads * plan.thread_floats();
   const int64_t spans = plan.split ? plan.spans : 1, tasks = plan.units() * spans;
   std::atomic<int64_t> next{0};
-  sys::parallel(static_cast<int>(std::min<int64_t>(ctx.threads, tasks)), [&](int thread, int) {
+  const int team = sys::team_for(ctx.threads, op.flops());
+  sys::parallel(static_cast<int>(std::min<int64_t>(team, tasks)), [&](int thread, int) {
     AttentionScratch s = scratch_at(plan, memory + thread * plan.thread_floats());
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       const AttentionTile t = tile_at(op, plan, i / spans);
@@ -506,7 +507,7 @@ void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> wo
     }
   });
   if (!plan.split) return;
-  sys::parallel_tasks(ctx.threads, plan.units(), [&](int64_t i) {
+  sys::parallel_tasks(team, plan.units(), [&](int64_t i) {
     const AttentionTile t = tile_at(op, plan, i);
     if (t.tokens <= 0) return;
     const AttentionPart total = part_at(plan, parts + i * spans * plan.part_floats());

@@ -120,7 +120,7 @@ void conv1d_fwd_hwy(Ctx& ctx, const Conv1dFwd& op, std::span<std::byte>) {
   // Four panels a thread even the load out; 64 channels are four vectors of the widest kind.
   const int64_t channels = op.x.dim(1), share = (channels / (4 * ctx.threads) + 63) / 64 * 64;
   const int64_t size = std::clamp<int64_t>(share, 64, kConv1dPanel);
-  sys::parallel_tasks(ctx.threads, (channels + size - 1) / size, [&](int64_t i) {
+  sys::parallel_tasks(sys::team_for(ctx.threads, op.flops()), (channels + size - 1) / size, [&](int64_t i) {
     HWY_DYNAMIC_DISPATCH(convolve_panel)(op, i * size, std::min(size, channels - i * size));
   });
 }

@@ -93,8 +93,6 @@ HWY_EXPORT(combine_bf16);
 constexpr int64_t kRowsMax = 256;
 // Weight bytes of a task, about: long enough to be a stream, short enough to stay in L2 while the rows of x pass by.
 constexpr int64_t kTaskBytes = 256 << 10;
-// Products for which a thread is worth waking: some microseconds.
-constexpr int64_t kThreadProducts = 1 << 15;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -271,8 +269,7 @@ void experts_fwd_grouped(PanelClass c, Ctx& ctx, const ExpertsFwd& op, std::span
   const Scratch s = cut(op, ctx.threads, workspace.data());
   sort_by_expert(op, s);
   gather(op, s, ctx.threads);
-  const int64_t products = op.experts.count() * op.up[0].rows * op.up[0].cols;
-  const auto team = static_cast<int>(std::clamp<int64_t>(products / kThreadProducts, 1, ctx.threads));
+  const int team = sys::team_for(ctx.threads, op.flops());
   for_each_block(team, s, op.up, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     up_block(c, op, s, thread, e, begin, rows);
   });

@@ -64,7 +64,8 @@ template <PanelClass kClass>
 void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
   const int64_t scratch = panel_workspace(op.w), tasks = (op.w.rows + kTaskCols - 1) / kTaskCols;
   std::atomic<int64_t> next{0};
-  sys::parallel(static_cast<int>(std::min<int64_t>(ctx.threads, tasks)), [&](int thread, int) {
+  const int team = sys::team_for(ctx.threads, op.flops());
+  sys::parallel(static_cast<int>(std::min<int64_t>(team, tasks)), [&](int thread, int) {
     const auto own = workspace.subspan(static_cast<size_t>(thread * scratch), static_cast<size_t>(scratch));
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       const int64_t first = i * kTaskCols, n = std::min(kTaskCols, op.w.rows - first);

@@ -411,7 +411,7 @@ void ssd_fwd_hwy(Ctx& ctx, const SsdFwd& op, std::span<std::byte> workspace) {
   const int64_t tasks = static_cast<int64_t>(op.seqs->seqs.size()) * of_seq;
   const int64_t floats = SsdScratch(op, most, nullptr).floats();
   std::atomic<int64_t> next{0};
-  sys::parallel(ctx.threads, [&](int thread, int) {
+  sys::parallel(sys::team_for(ctx.threads, op.flops()), [&](int thread, int) {
     float* base = reinterpret_cast<float*>(workspace.data()) + thread * floats;
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       const int64_t group = i % of_seq / parts, part = i % parts * most;

@@ -131,7 +131,7 @@ HWY_EXPORT(step_range);
 
 void ssd_step_hwy(Ctx& ctx, const SsdStep& op, std::span<std::byte>) {
   const int64_t pairs = static_cast<int64_t>(op.seqs->seqs.size()) * op.x.dim(1);
-  sys::parallel_for(ctx.threads, pairs, 1, [&](int64_t begin, int64_t end) {
+  sys::parallel_for(sys::team_for(ctx.threads, op.flops()), pairs, 1, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(step_range)(op, begin, end);
   });
 }
