@@ -143,7 +143,7 @@ int bench(const Options& o) {
   engine::LanguageModel lm(o.model.model, options);
   BenchReport report(o.output, lm);
   if (o.explain)
-    return report.explain(plan::work_of(lm.runner().model(), {.tokens = 1, .kv = options.dtype}), rows[0].depth);
+    return report.explain(plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .kv = options.dtype}), rows[0].depth);
   for (BenchRow& row : rows) {
     row.roofs = sys::roofs();
     measure(lm.runner(), row, o.repeat);
