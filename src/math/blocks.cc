@@ -62,11 +62,10 @@ void decode_any(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* value
 float e2m1_value(int code) { return code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7]; }
 
 int e2m1_code(float value) {
-  constexpr float kBetween[7] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
-  const float magnitude = std::fabs(value);
-  int code = 0;
-  // Past a threshold the next code is nearer; on it the even one of the two is taken.
-  while (code < 7 && (magnitude > kBetween[code] || (magnitude == kBetween[code] && code % 2 == 1))) ++code;
+  // One step for every threshold that is passed; on a threshold the even one of the two codes is taken. No branches: a
+  // loop over the thresholds is mispredicted for every value.
+  const float m = std::fabs(value);
+  const int code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) + (m >= 3.5f) + (m > 5.0f);
   return std::signbit(value) ? code | 8 : code;
 }
 
