@@ -6,6 +6,7 @@ namespace braid::apps {
 
 Action setup_bench(Cli& cli);
 Action setup_info(Cli& cli);
+Action setup_new(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_tokenize(Cli& cli);
 Action setup_template(Cli& cli);

@@ -1,0 +1,103 @@
+// braid new: a folder of random weights for any config, so that any published shape can be timed without a download.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "apps/commands.h"
+#include "io/atomic_file.h"
+#include "models/config_file.h"
+#include "models/family.h"
+#include "models/presets.h"
+#include "models/random_weights.h"
+#include "report/progress.h"
+#include "report/units.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+#include "sys/parallel.h"
+
+namespace braid::apps {
+namespace {
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string config, out, format = "bf16";
+  int64_t layers = 0, seed = 0;
+  bool legacy = false;
+  const Cli* cli = nullptr;
+};
+
+Format format_of(const std::string& name) {
+  return name == "nvfp4" ? Format::nvfp4 : name == "fp8" ? Format::f8_e4m3 : Format::bf16;
+}
+
+// The nearest folder above `path` that is there: where its bytes will lie.
+fs::path existing_parent(const fs::path& path) {
+  fs::path parent = fs::absolute(path).lexically_normal();
+  std::error_code none;
+  while (!fs::exists(parent, none) && parent.has_relative_path()) parent = parent.parent_path();
+  return parent;
+}
+
+void check_room(const fs::path& folder, int64_t bytes) {
+  const std::string where = printable(folder.string());
+  std::error_code failed;
+  if (fs::exists(folder, failed) && (!fs::is_directory(folder, failed) || !fs::is_empty(folder, failed)))
+    fail(where, {.what = "is there already and not an empty folder", .hint = "another name, or removing it"});
+  const fs::space_info space = fs::space(existing_parent(folder), failed);
+  if (!failed && space.available < static_cast<uintmax_t>(bytes)) {
+    fail_environment(where, {.what = "not enough room on the disk",
+                             .got = report::bytes(static_cast<int64_t>(space.available)) + " free",
+                             .expected = report::bytes(bytes),
+                             .hint = "--layers N, or --format nvfp4"});
+  }
+}
+
+int new_command(const Options& o) {
+  const models::ConfigSource source = models::find_config(o.config);
+  const io::Json json = o.cli->given("layers") ? models::first_layers(source.json, o.layers) : source.json;
+  const models::Config config = models::read_config(json);
+  const models::RandomWeights options{
+      .format = format_of(o.format), .seed = static_cast<uint64_t>(o.seed), .threads = sys::default_threads()};
+  const fs::path folder(o.out);
+  const int64_t bytes = models::random_weights_bytes(config, options);
+  if (options.format != Format::bf16 && bytes == models::random_weights_bytes(config, {})) {
+    fail("--format", {.what = "nothing in this family is quantised", .got = o.format, .expected = "bf16"});
+  }
+  check_room(folder, bytes);
+  sys::catch_interrupts();
+  {
+    report::Progress progress("writing " + folder.filename().string(), bytes);
+    const bool whole = models::write_random_weights(config, folder, options, [&](int64_t done) {
+      progress.at(done);
+      return !sys::interrupted();
+    });
+    if (!whole) return 130;
+  }
+  // The config comes last: a folder that has one is whole.
+  io::write_text_file(folder / "generation_config.json", models::generation_config_text(config));
+  if (options.format != Format::bf16)
+    io::write_text_file(folder / "hf_quant_config.json", models::quant_config_text(config, options.format));
+  io::write_text_file(folder / "config.json", models::config_text(json, o.legacy ? models::Spelling::released
+                                                                                 : models::Spelling::transformers));
+  fmt::print("{}: {} layers, {} of random {} weights\n", printable(o.out), config.layers.size(), report::bytes(bytes),
+             o.format);
+  return 0;
+}
+
+}  // namespace
+
+Action setup_new(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  o->cli = &cli;
+  std::string names;
+  for (const std::string& name : models::preset_names()) names += (names.empty() ? "" : ", ") + name;
+  cli.positional("config", o->config, "a folder with a config.json, that file, or one of: " + names);
+  cli.positional("out", o->out, "the folder to make");
+  cli.option("--layers", o->layers, "only the first N layers, with all of embedding and head");
+  cli.choice("--format", o->format, {"bf16", "fp8", "nvfp4"}, "of the large matrices, in ModelOpt's layout");
+  cli.flag("--legacy-config", o->legacy, "spell config.json as the released files do");
+  cli.option("--seed", o->seed, "of the random numbers");
+  return [o] { return new_command(*o); };
+}
+
+}  // namespace braid::apps

@@ -1,0 +1,24 @@
+// config.json as text to write: cut to its first layers, and spelled as transformers does today or as the released
+// Nemotron-H files do (nemotron.md 1.2), which is what llama.cpp's converter reads.
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "core/weight.h"
+#include "io/json.h"
+#include "models/config.h"
+
+namespace braid::models {
+
+enum class Spelling : uint8_t { transformers, released };
+
+// The same model with its first `layers` layers only, embedding, head and prediction block kept. Error when it has
+// fewer.
+io::Json first_layers(const io::Json& config, int64_t layers);
+
+std::string config_text(const io::Json& config, Spelling spelling);
+std::string generation_config_text(const Config& config);
+// hf_quant_config.json of files in ModelOpt's layout.
+std::string quant_config_text(const Config& config, Format format);
+
+}  // namespace braid::models

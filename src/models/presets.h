@@ -1,0 +1,29 @@
+// Published shapes by name, so that any of them can be counted, written with random weights and timed without a
+// download: `braid info nemotron-3-super-120b-a12b`, `braid new hybrid-1b OUT`. Sources: nemotron.md 1.1, machines.md.
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/json.h"
+#include "io/model_path.h"
+
+namespace braid::models {
+
+std::vector<std::string> preset_names();
+// The config.json of a preset, as a file would hold it; nullopt for any other name.
+std::optional<io::Json> find_preset(std::string_view name);
+
+// A config, and the folder of its weights where there is one.
+struct ConfigSource {
+  std::string name;
+  io::Json json;
+  std::optional<io::ModelPath> path;
+};
+
+// `argument` is what find_model takes, a config.json alone, or the name of a preset (a folder of that name comes
+// first).
+ConfigSource find_config(std::string_view argument);
+
+}  // namespace braid::models

@@ -1,0 +1,21 @@
+// How the tensors of a config lie in files: BF16, or ModelOpt's layout of FP8 and NVFP4 (nemotron.md 5.1 to 5.4), in
+// which the large products are quantised and embedding, head, router, attention, latent projections and the prediction
+// block stay BF16.
+#pragma once
+#include <vector>
+
+#include "core/weight.h"
+#include "io/safetensors_write.h"
+#include "models/inventory.h"
+
+namespace braid::models {
+
+// The format of one tensor in files of format `wanted` (bf16, f8_e4m3 or nvfp4). bf16 also stands for whatever is no
+// matrix.
+Format stored_format(const TensorSpec& tensor, Format wanted);
+
+// What the files hold for one tensor: the values or codes first, scales after them.
+std::vector<io::TensorSpec> stored_tensors(const TensorSpec& tensor, Format wanted);
+std::vector<io::TensorSpec> stored_tensors(const std::vector<TensorSpec>& tensors, Format wanted);
+
+}  // namespace braid::models
