@@ -1,8 +1,8 @@
 // The block of panel_block.h with vdpbf16ps, which Highway 1.0.3 lacks: BF16 pairs, FP32 sums. Only called where
-// sys::machine().avx512_bf16. Tiles of 8 x 3 sums take 24 of 32 registers: 8 rows of x stay in L1 and 3 rows of w come
+// sys::machine().avx512_bf16. Tiles of 6 x 4 sums take 24 of 32 registers: 6 rows of x stay in L1 and 4 rows of w come
 // from L2 for 24 dots, which leaves room among L1's outstanding misses; with more, the processor drops the prefetches
-// that should overlap reading the next block with the arithmetic of this one (measured on Zen 5: 6 lines from L2 for
-// 24 dots lose nearly all of them).
+// that should overlap reading the next block with the arithmetic of this one (measured on Zen 5: with the 6 rows from
+// L2 nearly all of them are lost).
 #include <immintrin.h>
 
 #include "math/panel_block.h"
@@ -19,7 +19,7 @@ namespace braid::panel {
 namespace {
 
 constexpr int64_t kLanes = 32;  // BF16 values of one register
-constexpr int kTileRows = 8, kTileCols = 3;
+constexpr int kTileRows = 6, kTileCols = 4;
 constexpr int64_t kDepthMax = 2048;
 
 template <bool kMasked>
@@ -39,33 +39,37 @@ BRAID_DOT inline __m128 fold4(__m512 a, __m512 b, __m512 c, __m512 d) {
 
 template <int kRows, int kCols>
 BRAID_DOT inline void fold(const Block& b, const __m512 (&acc)[kRows][kCols], float* sums) {
-#pragma GCC unroll 8
+  const __m512 zero = _mm512_setzero_ps();
+#pragma GCC unroll 6
   for (int m = 0; m < kRows; ++m) {
-    const __m512 zero = _mm512_setzero_ps();
-    alignas(16) float v[4];
-    _mm_store_ps(v, fold4(acc[m][0], kCols > 1 ? acc[m][1 % kCols] : zero, kCols > 2 ? acc[m][2 % kCols] : zero, zero));
     float* y = sums + m * b.sums_stride;
-#pragma GCC unroll 3
-    for (int n = 0; n < kCols; ++n) y[n] = b.add ? y[n] + v[n] : v[n];
+    if constexpr (kCols == kTileCols) {
+      __m128 v = fold4(acc[m][0], acc[m][1], acc[m][2], acc[m][3]);
+      if (b.add) v = _mm_add_ps(_mm_loadu_ps(y), v);
+      _mm_storeu_ps(y, v);
+    } else {
+      const float v = _mm_cvtss_f32(fold4(acc[m][0], zero, zero, zero));
+      *y = b.add ? *y + v : v;
+    }
   }
 }
 
 // Where a tile reads: byte pointers that walk along k. Every row is one of these plus 0 to 3 strides, which addressing
 // modes do for free; the pointers are pinned to registers, because g++ 12 would keep one for each row and spill them.
 struct Walk {
-  const char *x0, *x4, *w, *next;
+  const char *x0, *x3, *w, *next;
 };
-BRAID_DOT inline void pin(Walk& p) { asm("" : "+r"(p.x0), "+r"(p.x4), "+r"(p.w), "+r"(p.next)); }
+BRAID_DOT inline void pin(Walk& p) { asm("" : "+r"(p.x0), "+r"(p.x3), "+r"(p.w), "+r"(p.next)); }
 
 template <int kRows, int kCols, bool kMasked>
 BRAID_DOT inline void step(const Walk& p, int64_t xs, int64_t ws, __mmask32 mask, __m512 (&acc)[kRows][kCols]) {
   __m512bh v[kCols];
-#pragma GCC unroll 3
+#pragma GCC unroll 4
   for (int n = 0; n < kCols; ++n) v[n] = load<kMasked>(p.w + n * ws, mask);
-#pragma GCC unroll 8
+#pragma GCC unroll 6
   for (int m = 0; m < kRows; ++m) {
-    const __m512bh u = load<kMasked>((m < 4 ? p.x0 : p.x4) + m % 4 * xs, mask);
-#pragma GCC unroll 3
+    const __m512bh u = load<kMasked>((m < 3 ? p.x0 : p.x3) + m % 3 * xs, mask);
+#pragma GCC unroll 4
     for (int n = 0; n < kCols; ++n) acc[m][n] = _mm512_dpbf16_ps(acc[m][n], u, v[n]);
   }
 }
@@ -75,21 +79,21 @@ BRAID_DOT inline void step(const Walk& p, int64_t xs, int64_t ws, __mmask32 mask
 template <int kRows, int kCols>
 BRAID_DOT inline void tile(const Block& b, const Bf16* x, const Bf16* w, const Bf16* next, int ahead, float* sums) {
   __m512 acc[kRows][kCols];
-#pragma GCC unroll 8
+#pragma GCC unroll 6
   for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 3
+#pragma GCC unroll 4
     for (int n = 0; n < kCols; ++n) acc[m][n] = _mm512_setzero_ps();
   }
   constexpr int64_t kStep = 64;  // bytes
   const int64_t xs = b.x_stride * 2, ws = b.w_stride * 2;
-  Walk p{reinterpret_cast<const char*>(x), reinterpret_cast<const char*>(x) + 4 * xs, reinterpret_cast<const char*>(w),
+  Walk p{reinterpret_cast<const char*>(x), reinterpret_cast<const char*>(x) + 3 * xs, reinterpret_cast<const char*>(w),
          reinterpret_cast<const char*>(next)};
   int64_t k = b.depth;
   for (; k >= kLanes; k -= kLanes) {
     pin(p);
     for (int i = 0; i < ahead; ++i) asm volatile("prefetcht1 %0" : : "m"(p.next[i * ws]));
     step<kRows, kCols, false>(p, xs, ws, 0, acc);
-    p.x0 += kStep, p.x4 += kStep, p.w += kStep, p.next += kStep;
+    p.x0 += kStep, p.x3 += kStep, p.w += kStep, p.next += kStep;
   }
   if (k > 0) step<kRows, kCols, true>(p, xs, ws, (1u << k) - 1, acc);
   fold<kRows, kCols>(b, acc, sums);
@@ -100,14 +104,14 @@ BRAID_DOT inline void tile(const Block& b, const Bf16* x, const Bf16* w, const B
 template <int kRows>
 BRAID_DOT inline void column(const Block& b, const Bf16* x, const Bf16* w, const Bf16* next, float* sums) {
   __m512 acc[kRows][1];
-#pragma GCC unroll 8
+#pragma GCC unroll 6
   for (int m = 0; m < kRows; ++m) acc[m][0] = _mm512_setzero_ps();
   int64_t k = 0;
 #pragma GCC unroll 4
   for (; k + kLanes <= b.depth; k += kLanes) {
     asm volatile("prefetcht1 %0" : : "m"(next[k]));
     const __m512bh v = load<false>(reinterpret_cast<const char*>(w + k), 0);
-#pragma GCC unroll 8
+#pragma GCC unroll 6
     for (int m = 0; m < kRows; ++m) {
       acc[m][0] = _mm512_dpbf16_ps(acc[m][0], load<false>(reinterpret_cast<const char*>(x + m * b.x_stride + k), 0), v);
     }
@@ -115,7 +119,7 @@ BRAID_DOT inline void column(const Block& b, const Bf16* x, const Bf16* w, const
   if (k < b.depth) {
     const __mmask32 mask = (1u << (b.depth - k)) - 1;
     const __m512bh v = load<true>(reinterpret_cast<const char*>(w + k), mask);
-#pragma GCC unroll 8
+#pragma GCC unroll 6
     for (int m = 0; m < kRows; ++m) {
       const __m512bh u = load<true>(reinterpret_cast<const char*>(x + m * b.x_stride + k), mask);
       acc[m][0] = _mm512_dpbf16_ps(acc[m][0], u, v);
@@ -133,8 +137,13 @@ BRAID_DOT void rows(const Block& b, int64_t m, Ahead ahead) {
   float* sums = b.sums + m * b.sums_stride;
   int64_t n = 0;
   for (; n + kTileCols <= b.cols; n += kTileCols) {
-    const int64_t at = n * b.w_stride;
-    tile<kRows, kTileCols>(b, x, w + at, next + at, ahead.last - ahead.first, sums + n);
+    const int64_t at = n * b.w_stride, row = m + kRows + n / kTileCols;
+    if (ahead.last > ahead.first) {
+      tile<kRows, kTileCols>(b, x, w + at, next + at, ahead.last - ahead.first, sums + n);
+    } else {  // the next rows of x, one a tile
+      const bool more = n < kTileCols * kTileRows && row < b.rows;
+      tile<kRows, kTileCols>(b, x, w + at, more ? static_cast<const Bf16*>(b.x) + row * b.x_stride : w, more, sums + n);
+    }
   }
   for (; n < b.cols; ++n) column<kRows>(b, x, w + n * b.w_stride, next + n * b.w_stride, sums + n);
 }
@@ -145,10 +154,6 @@ BRAID_DOT void dot_block(const Block& b) {
   for (; m + kTileRows <= b.rows; m += kTileRows, ++tile) rows<kTileRows>(b, m, ahead_of(b, tile, tiles, kTileCols));
   const Ahead ahead = ahead_of(b, tile, tiles, kTileCols);
   switch (b.rows - m) {
-    case 7:
-      return rows<7>(b, m, ahead);
-    case 6:
-      return rows<6>(b, m, ahead);
     case 5:
       return rows<5>(b, m, ahead);
     case 4:

@@ -64,7 +64,8 @@ HWY_INLINE void step(const Block& b, const Walk<X, W>& p, int64_t lanes, FloatVe
   HWY_UNROLL(8)
   for (int m = 0; m < kRows; ++m) {
     const X* x = (m < 4 ? p.x0 : p.x4) + m % 4 * b.x_stride;
-    const FloatVec u = kPart ? load_n(d, x, lanes) : load(d, x);
+    FloatVec u = kPart ? load_n(d, x, lanes) : load(d, x);
+    asm("" : "+x"(u.raw));  // or g++ 12 loads it once a column
     HWY_UNROLL(3)
     for (int n = 0; n < kCols; ++n) acc[m][n] = hn::MulAdd(u, v[n], acc[m][n]);
   }

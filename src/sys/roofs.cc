@@ -85,7 +85,9 @@ double best_rate(int threads, double (*unit)(int64_t, float*)) {
   parallel(threads, [&](int thread, int) {
     float sink[16] = {};  // what a unit computed must go somewhere
     double& most = best[static_cast<size_t>(thread)];
-    for (const double end = now() + kBudget; now() < end;) {
+    constexpr int kSamplesMin = 32;
+    const double end = now() + kBudget;
+    for (int sample = 0; sample < kSamplesMin || now() < end; ++sample) {
       const double start = now();
       const double done = unit(kRounds, sink);
       most = std::max(most, done / (now() - start));
