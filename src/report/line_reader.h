@@ -1,0 +1,36 @@
+// Messages from the person at the terminal, edited and drawn on standard error, so that standard output can be kept
+// apart. Without a terminal on both sides, or on a dumb one, lines come as they are.
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "report/line_buffer.h"
+
+namespace braid::report {
+
+class LineReader {
+ public:
+  LineReader();
+  enum class Ending { submit, interrupt, end };
+  struct Line {
+    Ending ending;
+    std::string text;  // interrupt: what was thrown away
+  };
+  // Waits for a message. The terminal is raw only inside this call.
+  Line read(std::string_view prompt);
+
+ private:
+  Line read_plain(std::string_view prompt);
+  bool next_byte(char& byte);
+  void draw(std::string_view prompt);
+  void leave_drawing();
+  Line finish(Ending ending);
+
+  bool editing_;
+  LineBuffer buffer_;
+  std::string input_;  // read from the terminal, not yet fed
+  size_t input_at_ = 0;
+  size_t rows_below_ = 0, cursor_row_ = 0;  // of what is drawn: rows below the cursor, the cursor's own from the top
+};
+
+}  // namespace braid::report
