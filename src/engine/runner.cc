@@ -11,8 +11,6 @@
 namespace braid::engine {
 namespace {
 
-constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a long context costs time before memory
-
 // What the kernel says could be used without swapping, in bytes.
 int64_t memory_available() {
   std::ifstream file("/proc/meminfo");

@@ -21,6 +21,8 @@ struct RunnerOptions {
   bool exact = false;
 };
 
+constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a long context costs time before memory
+
 class Runner {
  public:
   Runner(std::unique_ptr<models::Model> model, const RunnerOptions& options);

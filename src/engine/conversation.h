@@ -1,0 +1,61 @@
+// Answers to whole conversations, out of one slot whose state stays between them. A chat sends the same messages again
+// with a few more at the end: when the new prompt begins with every token that the slot has read, only the rest is
+// read. When it does not (templates drop the thinking of earlier turns, a system message changes), the slot begins
+// anew; a recurrent state cannot be rolled back. What chat and a server share.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/generate.h"
+#include "engine/language_model.h"
+#include "engine/reasoning.h"
+#include "sys/function_ref.h"
+
+namespace braid::engine {
+
+struct AnswerOptions {
+  GenerateOptions generate{};
+  std::optional<bool> think{};  // nullopt: what the template does by itself
+};
+
+// Called while an answer arrives; false stops it, and what has been said so far is the answer.
+struct AnswerListener {
+  sys::FunctionRef<bool(int64_t read, int64_t total)> on_prompt;  // before each piece of the prompt
+  sys::FunctionRef<bool(const ReasoningSplitter::Parts&)> on_text;
+};
+
+struct Answer {
+  std::vector<int32_t> prompt_ids;  // of the whole conversation
+  int64_t kept = 0;                 // how many of them the slot had read before
+  Generated generated;              // its timings count what was read now
+  std::string reasoning, content;
+
+  nlohmann::ordered_json message()
+      const;  // as templates take it: role, content and, where there was, reasoning_content
+};
+
+class Conversation {
+ public:
+  // The model must outlive it, and nobody else may use the slot.
+  explicit Conversation(LanguageModel& model, int64_t slot = 0) : model_(model), slot_(slot) {}
+
+  // `messages`: an array of {role, content, ...}. Error when the template refuses them, or when they leave no room for
+  // an answer in the context; the slot is untouched then.
+  Answer answer(const nlohmann::ordered_json& messages, const AnswerOptions& options, const AnswerListener& listener);
+
+  const std::vector<int32_t>& read() const { return read_; }  // the tokens in the slot's state
+
+ private:
+  std::vector<int32_t> encode(const std::string& prompt);
+  void keep_common(const std::vector<int32_t>& prompt);
+  bool read_all_but_last_piece(std::span<const int32_t>& fresh, Timings& timings, const AnswerListener& listener);
+
+  LanguageModel& model_;
+  int64_t slot_;
+  std::vector<int32_t> read_;
+};
+
+}  // namespace braid::engine

@@ -1,0 +1,146 @@
+#include "engine/conversation.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "sys/error.h"
+
+namespace braid::engine {
+namespace {
+
+using nlohmann::ordered_json;
+
+// One thread: more of them only wait for each other on a model this small.
+LanguageModel tiny(RunnerOptions options = {}) {
+  options.dtype = DType::f32;
+  options.threads = 1;
+  return LanguageModel("tiny", options);
+}
+
+ordered_json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
+ordered_json only(const std::string& text) { return ordered_json::array({user(text)}); }
+
+Answer ask(Conversation& conversation, const ordered_json& messages, bool think, int64_t tokens_max = 64) {
+  const auto on_prompt = [](int64_t, int64_t) { return true; };
+  const auto on_text = [](const ReasoningSplitter::Parts&) { return true; };
+  return conversation.answer(messages, {.generate = {.tokens_max = tokens_max}, .think = think}, {on_prompt, on_text});
+}
+
+// The next token's logits after everything that the slot has read and `id`.
+std::vector<float> logits_after(LanguageModel& model, int64_t slot, int32_t id) {
+  const Tensor logits = model.runner().step(slot, id);
+  const auto* values = logits.view().as<float>();
+  return {values, values + logits.dim(1)};
+}
+
+TEST(Conversation, GoldenPromptsIdsAndAnswers) {
+  LanguageModel model = tiny();
+  Conversation conversation(model);
+  std::ifstream file(BRAID_SOURCE_DIR "/tests/data/tiny-chat-golden.json");
+  const ordered_json golden = ordered_json::parse(file);
+  ASSERT_EQ(golden.size(), 22U);
+  for (const ordered_json& c : golden) {
+    SCOPED_TRACE(c["prompt"].get<std::string>());
+    const bool think = c["enable_thinking"];
+    EXPECT_EQ(model.render(c["messages"], think), c["prompt"]);
+    const Answer a = ask(conversation, c["messages"], think);
+    EXPECT_EQ(ordered_json(a.prompt_ids), c["prompt_ids"]);
+    EXPECT_EQ(ordered_json(a.generated.ids), c["ids"]);
+    EXPECT_EQ(a.generated.finish, Finish::stop);
+    EXPECT_EQ((think ? a.reasoning + "</think>\n" : a.reasoning) + a.content + "<|im_end|>", c["text"]);
+  }
+}
+
+// Without thinking every turn only adds to the last one. --exact makes the state independent of how it was reached.
+TEST(Conversation, LaterTurnsReadOnlyWhatIsNew) {
+  LanguageModel model = tiny({.slots = 2, .exact = true});
+  Conversation kept(model, 0);
+  ordered_json messages = ordered_json::array();
+  for (const char* text : {"Hello!", "Which is larger, 31 or 13?", "What is 93 - 47?", "Thanks!"}) {
+    SCOPED_TRACE(text);
+    const auto before = static_cast<int64_t>(kept.read().size());
+    messages.push_back(user(text));
+    const Answer turn = ask(kept, messages, false);
+    EXPECT_EQ(turn.kept, before);
+    EXPECT_EQ(turn.generated.timings.prompt_tokens, static_cast<int64_t>(turn.prompt_ids.size()) - before);
+    Conversation anew(model, 1);
+    model.runner().reset(1);
+    const Answer whole = ask(anew, messages, false);
+    EXPECT_EQ(whole.kept, 0);
+    EXPECT_EQ(turn.generated.ids, whole.generated.ids);
+    messages.push_back(turn.message());
+  }
+  model.runner().reset(1);
+  model.runner().prefill(1, kept.read(), [](const Tensor&) {});
+  const std::vector<float> a = logits_after(model, 0, 11), b = logits_after(model, 1, 11);
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
+}
+
+TEST(Conversation, DroppedThinkingBeginsAnew) {
+  LanguageModel model = tiny();
+  Conversation conversation(model);
+  ordered_json messages = only("What is 5 + 6?");
+  const Answer first = ask(conversation, messages, true);
+  EXPECT_FALSE(first.reasoning.empty());
+  messages.push_back(first.message());
+  EXPECT_EQ(messages[1]["reasoning_content"], first.reasoning);
+  messages.push_back(user("Add 88 and 77."));
+  const Answer second = ask(conversation, messages, true);
+  EXPECT_EQ(second.kept, 0);
+  EXPECT_EQ(second.content, "165");
+}
+
+TEST(Conversation, StopsInTheAnswerAndInThePrompt) {
+  LanguageModel model = tiny({.chunk = 8});
+  Conversation conversation(model);
+  ordered_json messages = only("Who are you?");
+  const auto patient = [](int64_t, int64_t) { return true; };
+  int pieces = 0;
+  const auto three = [&](const ReasoningSplitter::Parts&) { return ++pieces < 3; };
+  const Answer cut = conversation.answer(messages, {.think = false}, {patient, three});
+  EXPECT_EQ(cut.generated.finish, Finish::cancelled);
+  EXPECT_EQ(cut.generated.ids.size(), 3U);
+  EXPECT_EQ(conversation.read().size(), cut.prompt_ids.size() + 2);
+  messages.push_back(cut.message());
+  messages.push_back(user("What is 93 - 47?"));
+
+  std::vector<int64_t> seen;
+  const auto once = [&](int64_t read, int64_t total) {
+    EXPECT_GE(total, read);
+    seen.push_back(read);
+    return seen.size() < 2;
+  };
+  const auto silent = [](const ReasoningSplitter::Parts&) -> bool { throw std::logic_error("no text was due"); };
+  const Answer none = conversation.answer(messages, {.think = false}, {once, silent});
+  EXPECT_EQ(none.generated.finish, Finish::cancelled);
+  EXPECT_EQ(seen, (std::vector<int64_t>{0, 8}));
+  EXPECT_EQ(static_cast<int64_t>(conversation.read().size()), model.runner().length(0));
+
+  LanguageModel other = tiny();
+  Conversation anew(other);
+  EXPECT_EQ(ask(conversation, messages, false).generated.ids, ask(anew, messages, false).generated.ids);
+}
+
+TEST(Conversation, AFullContextIsAnErrorOrTheEnd) {
+  LanguageModel model = tiny({.context = 40});
+  Conversation conversation(model);
+  ordered_json messages = only("Who are you?");
+  const Answer first = ask(conversation, messages, true, -1);
+  EXPECT_EQ(first.generated.finish, Finish::length);
+  EXPECT_EQ(model.runner().length(0), 40);
+  messages.push_back(first.message());
+  messages.push_back(user("one two three four five six seven eight nine ten eleven twelve"));
+  try {
+    ask(conversation, messages, true);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the conversation is too long"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(ask(conversation, only("What is 93 - 47?"), false).content, "46");
+}
+
+}  // namespace
+}  // namespace braid::engine
