@@ -6,6 +6,7 @@
 namespace braid::apps {
 
 const Command kCommands[] = {
+    {"chat", "talk to a model; standard input, where it is no terminal, is one message", &setup_chat},
     {"run", "one prompt, one answer; ids, logits and states for whoever doubts", &setup_run},
     {"bench", "speed of a model beside what this machine allows", &setup_bench},
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},

@@ -5,6 +5,7 @@
 namespace braid::apps {
 
 Action setup_bench(Cli& cli);
+Action setup_chat(Cli& cli);
 Action setup_info(Cli& cli);
 Action setup_new(Cli& cli);
 Action setup_run(Cli& cli);

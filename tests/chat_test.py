@@ -1,0 +1,228 @@
+"""braid chat at a terminal (a pty) and in a pipe: keys, commands, interrupts, what goes to which stream.
+
+usage: chat_test.py BRAID
+"""
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import unittest
+
+BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") and k != "NO_COLOR"}
+ENVIRONMENT |= {"TERM": "xterm", "BRAID_THREADS": "1"}
+PROMPT = ">>> "
+UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
+DIM = "\x1b[2m"
+TINY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models", "tiny")
+
+
+def endless(folder):
+    """tiny with an end token that it never says: it talks until its context is full."""
+    for name in os.listdir(TINY):
+        if name.endswith("config.json") and not name.startswith("tokenizer"):
+            with open(os.path.join(TINY, name)) as file:
+                config = json.load(file)
+            with open(os.path.join(folder, name), "w") as file:
+                json.dump({**config, "eos_token_id": 3}, file)
+        else:
+            os.symlink(os.path.join(TINY, name), os.path.join(folder, name))
+    return folder
+
+
+class Terminal:
+    def __init__(self, *words, **variables):
+        self.master, self.slave = pty.openpty()
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, b"\x18\x00\x50\x00\x00\x00\x00\x00")  # 24 rows of 80
+        self.before = termios.tcgetattr(self.slave)
+        self.process = subprocess.Popen([BRAID, "chat", *words], stdin=self.slave, stdout=self.slave, stderr=self.slave,
+                                        env={**ENVIRONMENT, **variables}, start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.seen = ""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+    def send(self, text):
+        os.write(self.master, text.encode())
+
+    def until(self, pattern, seconds=60):
+        """What appears up to and with the pattern; the rest stays for the next call."""
+        end = time.monotonic() + seconds
+        while not (found := re.search(pattern, self.seen)):
+            ready = select.select([self.master], [], [], max(0, end - time.monotonic()))[0]
+            if not ready:
+                raise AssertionError(f"{pattern!r} did not appear in {self.seen!r}")
+            self.seen += os.read(self.master, 65536).decode(errors="replace")
+        text, self.seen = self.seen[:found.end()], self.seen[found.end():]
+        return text
+
+    def say(self, text):
+        """Sends a line and returns what follows it, up to the next prompt."""
+        self.send(text + "\r")
+        self.until("\r\n")
+        return self.until(re.escape("\x1b[?2004h") + ".*" + PROMPT)
+
+    def messages(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "said.json")
+            self.say(f"/save {path}")
+            with open(path) as file:
+                return json.load(file)
+
+    def leave(self, keys=CTRL_D):
+        self.send(keys)
+        return self.process.wait(timeout=60)
+
+
+class Case(unittest.TestCase):
+    def endless(self):
+        return endless(self.enterContext(tempfile.TemporaryDirectory()))
+
+
+class AtATerminal(Case):
+    def chat(self, *words, **variables):
+        terminal = self.enterContext(Terminal(*words, **variables))
+        self.greeting = terminal.until(PROMPT)
+        return terminal
+
+    def test_a_conversation(self):
+        chat = self.chat()
+        self.assertRegex(self.greeting, r"tiny: nemotron_h in BF16, context 4096 tokens \(all that the model allows\)")
+        answer = chat.say("What is 17 + 25?")
+        self.assertRegex(answer, re.escape(DIM) + r"ones 7 \+ 5 = 12, carry 1[^\x1b]*so 42\r\n\x1b\[0m42\r\n")
+        self.assertRegex(answer, re.escape(DIM) + r"38 tokens, [\d.]+ K?M? ?tokens/s, prompt 25 tokens, [\d.]+ K?M? ?tokens/s")
+        self.assertIn("46\r\n", chat.say("What is 93 - 47?"))
+        self.assertEqual([m["role"] for m in chat.messages()], ["user", "assistant"] * 2)
+        self.assertEqual(chat.messages()[1], {"role": "assistant", "content": "42", "reasoning_content":
+                         "ones 7 + 5 = 12, carry 1. tens 1 + 2 + 1 = 4. so 42\n"})
+        self.assertEqual(chat.leave(), 0)
+        self.assertEqual(termios.tcgetattr(chat.slave), chat.before)
+
+    def test_later_turns_read_only_what_is_new(self):
+        chat = self.chat("--think", "off")
+        self.assertIn("prompt 25 tokens", chat.say("What is 17 + 25?"))
+        self.assertIn("prompt 22 tokens", chat.say("What is 93 - 47?"))
+
+    def test_pasted_lines_are_one_message(self):
+        chat = self.chat("--think", "off")
+        chat.send("\x1b[200~Which is larger,\n31 or 13?\x1b[201~")
+        chat.say("")
+        said = chat.messages()
+        self.assertEqual(len(said), 2)
+        self.assertEqual(said[0]["content"], "Which is larger,\n31 or 13?")
+
+    def test_interrupt_stops_the_answer_not_the_program(self):
+        chat = self.chat(self.endless(), "--think", "off")
+        chat.send("Who are you?\r")
+        chat.until("I am Tiny")
+        chat.send(CTRL_C)
+        chat.until(PROMPT)
+        self.assertTrue(chat.messages()[1]["content"].startswith("I am Tiny"))
+        chat.send("rubbish" + CTRL_C)
+        chat.until(r"\^C\s")
+        chat.until(PROMPT)
+        self.assertEqual(len(chat.messages()), 2)
+        chat.send(CTRL_C)
+        chat.until("Ctrl-C once more leaves")
+        self.assertEqual(chat.leave(CTRL_C), 130)
+
+    def test_commands(self):
+        chat = self.chat()
+        chat.say("/think off")
+        self.assertIn("40\r\n", answer := chat.say("What is 17 + 25?"))
+        self.assertNotIn("carry", answer)
+        chat.say("/system Be brief.")
+        self.assertEqual([m["role"] for m in chat.messages()], ["system", "user", "assistant"])
+        with tempfile.TemporaryDirectory() as folder:
+            chat.say(f"/save {folder}/said")
+            chat.say("/reset")
+            self.assertEqual(chat.messages(), [{"role": "system", "content": "Be brief."}])
+            chat.say("/system")
+            self.assertEqual(chat.messages(), [])
+            chat.say(f"/load {folder}/said")
+            self.assertEqual(len(chat.messages()), 3)
+            with open(f"{folder}/bad", "w") as file:
+                file.write('[{"role": "user"}]')
+            self.assertIn("[0] is no message", chat.say(f"/load {folder}/bad"))
+        self.assertEqual(len(chat.messages()), 3)
+        self.assertIn("[/thnik] no such command; try /help", chat.say("/thnik"))
+        self.assertIn("expected on or off", chat.say("/think maybe"))
+        self.assertIn("lacks its argument; expected /save FILE", chat.say("/save  "))
+        self.assertIn("/save", chat.say("/help"))
+        chat.send("/exit\r")
+        self.assertEqual(chat.process.wait(timeout=60), 0)
+
+    def test_history_and_editing(self):
+        chat = self.chat("--think", "off")
+        chat.say("What is 5 + 7?")
+        chat.say("Hello!")
+        chat.say(UP + UP + "\x1b[D\x7f6 ")  # 7? -> 6 ?
+        self.assertEqual(chat.messages()[4]["content"], "What is 5 + 6 ?")
+
+    def test_without_colour_thinking_stands_between_its_tags(self):
+        chat = self.chat(NO_COLOR="1")
+        answer = chat.say("What is 17 + 25?")
+        self.assertRegex(answer, r"<think>\r\nones .* so 42\r\n</think>\r\n42\r\n")
+        self.assertNotIn(DIM, self.greeting + answer)
+
+    def test_a_full_context_is_said(self):
+        chat = self.chat(self.endless(), "-c", "40", "--think", "off")
+        self.assertIn("(as asked for)", self.greeting)
+        self.assertIn("the context of 40 tokens is full: /reset", chat.say("Who are you?"))
+        self.assertRegex(chat.say("one two three four five six seven eight nine ten eleven"),
+                         r"\[context\] the conversation is too long; got \d+ tokens; expected fewer than 40")
+        self.assertEqual(len(chat.messages()), 2)
+        chat.say("/reset")
+        self.assertIn("I am Tiny", chat.say("Who are you?"))
+
+
+class InAPipe(Case):
+    def ask(self, text, *words):
+        return subprocess.run([BRAID, "chat", *words], input=text.encode(), capture_output=True, timeout=60, env=ENVIRONMENT)
+
+    def test_all_of_standard_input_is_one_message(self):
+        answer = self.ask("What is 17 + 25?\n")
+        self.assertEqual((answer.returncode, answer.stdout), (0, b"42\n"))
+        self.assertIn(b"<think>\nones", answer.stderr)
+        two = self.ask("Which is larger,\n31 or 13?\n", "--think", "off")
+        self.assertEqual((two.returncode, two.stdout.count(b"\n")), (0, 1))
+
+    def test_refusals_are_one_line(self):
+        for text, words in (("", []), ("\n", []), ("a\xff", []), ("Hello!", ["-c", "8"]), ("Hello!", ["no-such-model"])):
+            answer = subprocess.run([BRAID, "chat", *words], input=text.encode("latin-1"), capture_output=True, timeout=60,
+                                    env=ENVIRONMENT)
+            self.assertEqual((answer.returncode, answer.stdout), (1, b""), text)
+            self.assertRegex(answer.stderr, rb"\Abraid: \[[^]]+\] [^\n]+\n\Z")
+
+    def test_interrupt_ends_with_130(self):
+        process = subprocess.Popen([BRAID, "chat", self.endless(), "--think", "off"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+        process.stdin.write(b"Who are you?")
+        process.stdin.close()
+        process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        process.stderr.read()
+        self.assertEqual(process.wait(timeout=60), 130)
+        process.stdout.close()
+        process.stderr.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
