@@ -1,4 +1,5 @@
-// Tolerance: FP32 results of FP64 arithmetic, 1e-6.
+// Tolerances: 1e-6 of the root mean square where one rounding decides; gradients of a large vocabulary 1e-5, since the
+// target's is sqrt(V) times their root mean square.
 #include "kernels/cross_entropy/cross_entropy.h"
 
 #include "core/op_sweep.h"
@@ -32,6 +33,69 @@ TEST(CrossEntropy, BackwardIsTheDerivativeAndMasksAreSilent) {
   EXPECT_EQ(element(loss.view(), 1), 0);
   for (int64_t i = 0; i < tokens * vocab; ++i)
     EXPECT_NEAR(element(dlogits.view(), i), gradient[static_cast<size_t>(i)], 1e-6);
+}
+
+// The real vocabulary, and lengths around the vectors; logits are a slice of something wider, as of two heads.
+TEST(CrossEntropy, EveryRowAgreesWithTheReference) {
+  for (const int64_t vocab : {1, 7, 16, 63, 64, 65, 1000, 131072}) {
+    const int64_t tokens = vocab > 1000 ? 3 : 70;
+    TestTensor wide(DType::f32, {tokens, vocab + 3}, 1, 4), dloss(DType::f32, {tokens}, 2),
+        loss(DType::f32, {tokens}, 3), lse(DType::f32, {tokens}, 4), dlogits(DType::f32, {tokens, vocab}, 5);
+    const View logits = wide.view().slice(1, 2, vocab);
+    std::vector<int32_t> targets(static_cast<size_t>(tokens));
+    for (int64_t t = 0; t < tokens; ++t) {
+      targets[static_cast<size_t>(t)] = static_cast<int32_t>(t % 5 == 1 ? -1 : (t * 7919 + vocab - 1) % vocab);
+    }
+    const View ids = view_of(targets.data(), {tokens});
+    const CrossEntropyFwd fwd{.logits = logits, .targets = ids, .loss = loss.mut(), .lse = lse.mut()};
+    sweep(fwd, 1e-6);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, fwd);
+    sweep(
+        CrossEntropyBwd{
+            .dloss = dloss.view(), .logits = logits, .targets = ids, .lse = lse.view(), .dlogits = dlogits.mut()},
+        1e-5);
+  }
+}
+
+// A run that has failed must show: NaN anywhere in a row, or an infinite logit, is a loss of NaN in every variant.
+// Logits of -inf are tokens that are ruled out.
+TEST(CrossEntropy, NaNIsSeenAndMinusInfinityIsNothing) {
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    for (const size_t at : {size_t{0}, size_t{70}, size_t{130}}) {
+      std::vector<float> logits(131, 0.5f);
+      logits[at] = bad;
+      const std::vector<int32_t> target = {1};
+      for (const Row<CrossEntropyFwd>& row : CrossEntropyFwd::rows()) {
+        TestTensor loss(DType::f32, {1}, 1);
+        Arena arena;
+        Ctx ctx{.arena = arena};
+        run_row(
+            ctx,
+            CrossEntropyFwd{
+                .logits = view_of(logits.data(), {1, 131}), .targets = view_of(target.data(), {1}), .loss = loss.mut()},
+            row);
+        if (bad < 0) {
+          EXPECT_NEAR(element(loss.view(), 0), std::log(130.0), 1e-6) << row.name;
+        } else {
+          EXPECT_TRUE(std::isnan(element(loss.view(), 0))) << row.name << " " << bad << " at " << at;
+        }
+      }
+    }
+  }
+}
+
+TEST(CrossEntropy, ATargetOutsideTheVocabularyIsABug) {
+  const std::vector<float> logits(5);
+  const std::vector<int32_t> target = {5};
+  TestTensor loss(DType::f32, {1}, 1);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  EXPECT_EXIT(run(ctx, CrossEntropyFwd{.logits = view_of(logits.data(), {1, 5}),
+                                       .targets = view_of(target.data(), {1}),
+                                       .loss = loss.mut()}),
+              testing::ExitedWithCode(70), "target 5 of 5");
 }
 
 TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
