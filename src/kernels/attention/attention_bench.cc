@@ -1,39 +1,23 @@
 // Speed of attention on real shapes: prefill of one prompt (GFLOP/s) and one step at depth (us per cached token, GB/s
 // of cache read). Arguments: new tokens, depth, heads, KV heads, width, BF16 pages.
-#include <benchmark/benchmark.h>
+#include "kernels/attention/attention.h"
 
 #include <numeric>
 #include <vector>
 
-#include "core/philox.h"
-#include "kernels/attention/attention.h"
+#include "core/op_bench.h"
 
 namespace braid {
 namespace {
-
-// In an arena, as engines keep their caches: huge pages.
-Tensor filled(Arena& arena, DType dtype, const Shape& shape, uint64_t seed) {
-  Tensor tensor(arena, dtype, shape);
-  const MutView v = tensor.mut();
-  for (int64_t i = 0; i < shape.count(); ++i) {
-    const float value = 2 * uniform(philox({.seed = seed}, static_cast<uint64_t>(i))[0]) - 1;
-    if (dtype == DType::bf16) {
-      reinterpret_cast<Bf16*>(v.data)[i] = to_bf16(value);
-    } else {
-      reinterpret_cast<float*>(v.data)[i] = value;
-    }
-  }
-  return tensor;
-}
 
 void attention(benchmark::State& state) {
   const int64_t tokens = state.range(0), depth = state.range(1), heads = state.range(2), groups = state.range(3),
                 width = state.range(4), page = 64, pages = (depth + tokens + page - 1) / page;
   const DType dtype = state.range(5) ? DType::bf16 : DType::f32;
   Arena arena;
-  const Tensor q = filled(arena, DType::f32, {tokens, heads, width}, 1), y(arena, DType::f32, q.shape()),
-               k = filled(arena, dtype, {pages, page, groups, width}, 2),
-               v = filled(arena, dtype, {pages, page, groups, width}, 3);
+  const Tensor q = bench_tensor(arena, DType::f32, {tokens, heads, width}), y(arena, DType::f32, q.shape()),
+               k = bench_tensor(arena, dtype, {pages, page, groups, width}),
+               v = bench_tensor(arena, dtype, {pages, page, groups, width});
   std::vector<int32_t> table(static_cast<size_t>(pages));
   std::iota(table.rbegin(), table.rend(), 0);
   const SeqMap seqs = SeqMap::one(tokens, depth);

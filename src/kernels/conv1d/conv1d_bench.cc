@@ -1,10 +1,10 @@
 // The convolution at the widths of released models: 512 tokens of a prompt and one token of 16 sequences. GB/s of x, y
 // and state against the machine's read rate.
-#include <benchmark/benchmark.h>
+#include "kernels/conv1d/conv1d.h"
 
 #include <vector>
 
-#include "kernels/conv1d/conv1d.h"
+#include "core/op_bench.h"
 
 namespace braid {
 namespace {
@@ -30,11 +30,8 @@ void conv1d(benchmark::State& state) {
                      .seqs = &seqs};
   Arena arena;
   Ctx ctx{.arena = arena};
-  for (auto _ : state) run(ctx, op);
+  bench_op(state, ctx, op);
   state.SetLabel(name);
-  using benchmark::Counter;
-  state.counters["GFLOP/s"] = Counter(op.flops() * 1e-9, Counter::kIsIterationInvariantRate);
-  state.counters["GB/s"] = Counter(static_cast<double>(bytes_of(op)) * 1e-9, Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(conv1d)->ArgsProduct({{0, 1, 2}, {1}, {512}})->ArgsProduct({{0, 1, 2}, {16}, {1}})->UseRealTime();
 
