@@ -74,13 +74,13 @@ HWY_EXPORT(fma_chains);
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// A busy neighbour takes a core away for some milliseconds at a time. So every thread works on its own for kBudget
-// seconds, in samples much shorter than that, and the best ones count.
-constexpr double kBudget = 0.1;
+// A roof is what lasts as long as a token or a layer takes, so samples are some tens of milliseconds long: in shorter ones
+// a memory that was idle before gives nearly twice its lasting rate. The best sample of kBudget seconds counts.
+constexpr double kBudget = 0.2;
 
 // Sum of each thread's best sample, in operations a second.
 double best_rate(int threads, double (*unit)(int64_t, float*)) {
-  constexpr int64_t kRounds = 1 << 16;  // some 0.1 ms
+  constexpr int64_t kRounds = 1 << 22;  // some 10 ms
   std::vector<double> best(static_cast<size_t>(threads));
   parallel(threads, [&](int thread, int) {
     float sink[16] = {};  // what a unit computed must go somewhere
@@ -117,8 +117,8 @@ class Buffer {
  private:
   static constexpr int64_t kBytes = int64_t{384} << 20, kChunk = int64_t{256} << 10, kAhead = 3072;
 
-  // Each thread walks its own part and notes when it finishes a chunk. The rate is that of the best window of two
-  // milliseconds, in which all of them count together.
+  // Each thread walks its own part and notes when it finishes a chunk. The rate is that of the best window, in which all
+  // of them count together.
   double read_rate(int threads, int64_t ahead) const {
     std::vector<std::vector<double>> finished(static_cast<size_t>(threads));
     parallel(threads, [&](int thread, int members) {
@@ -136,7 +136,7 @@ class Buffer {
   }
 
   static double best_window(const std::vector<std::vector<double>>& finished) {
-    constexpr double kWindow = 0.002;  // seconds
+    constexpr double kWindow = 0.05;  // seconds
     std::vector<double> all;
     for (const auto& list : finished) all.insert(all.end(), list.begin(), list.end());
     std::sort(all.begin(), all.end());
