@@ -1,5 +1,6 @@
 // braid bench: how fast a model reads a prompt and generates, as llama-bench prints it, with the floor beside it: what
 // bytes and operations allow on this machine, whose roofs are measured in the same run.
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 
@@ -92,10 +93,14 @@ void measure(engine::Runner& runner, BenchRow& row, int64_t repeat) {
   Bench bench(runner, row.sequences);
   const std::string label = row.test();
   report::Progress progress(label, repeat + 1);
+  row.roofs = sys::roofs();
+  const sys::ReadRate memory;
+  std::vector<double> reads;
   for (int64_t r = 0; r <= repeat; ++r) {  // the first warms caches and page tables and is not counted
     bench.reset();
     if (row.depth > 0) bench.prefill(row.depth);
     if (row.generate > 0 && row.depth == 0) bench.prefill(1);
+    if (r > 0) reads.push_back(memory.measure(runner.ctx().threads));
     const auto start = Clock::now();
     if (row.generate > 0) {
       for (int64_t i = 0; i < row.generate; ++i) bench.step();
@@ -106,6 +111,10 @@ void measure(engine::Runner& runner, BenchRow& row, int64_t repeat) {
     if (r > 0) row.samples_ns.push_back(ns);
     progress.at(r + 1);
   }
+  // The floor is that of the memory as it was during the runs.
+  std::sort(reads.begin(), reads.end());
+  row.roofs.read_gbs = reads[(reads.size() - 1) / 2];
+  row.roofs.threads = runner.ctx().threads;
   row.floor_seconds = floor_of(runner, row);
 }
 
@@ -143,9 +152,9 @@ int bench(const Options& o) {
   engine::LanguageModel lm(o.model.model, options);
   BenchReport report(o.output, lm);
   if (o.explain)
-    return report.explain(plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .kv = options.dtype}), rows[0].depth);
+    return report.explain(plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .kv = options.dtype}),
+                          rows[0].depth);
   for (BenchRow& row : rows) {
-    row.roofs = sys::roofs();
     measure(lm.runner(), row, o.repeat);
     report.add(row);
   }

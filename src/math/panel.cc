@@ -82,7 +82,11 @@ class Product {
 
   const float* sums() const { return sums_; }
 
+  // May a part of few rows be read as one stream of many columns?
+  bool streams() const { return direct_ && kernel_.stream; }
+
   void compute(const Part& b) {
+    if (b.rows <= kStreamRows && streams()) return stream(b);
     for (int64_t k = 0; k < w_.cols; k += depth_) depth_block(b, k, std::min(depth_, w_.cols - k));
   }
 
@@ -98,6 +102,22 @@ class Product {
     if (b.cols == 1) return weight_at(b.col, k) + kStreamAhead;
     if (k + depth < w_.cols) return weight_at(b.col, k + depth);
     return b.col + b.cols < w_.rows ? weight_at(b.col + b.cols, 0) : nullptr;
+  }
+
+  void stream(const Part& b) {
+    panel::Stream s;
+    s.block.x = x_.data + b.row * x_.stride(0) * size_of(x_.dtype);
+    s.block.w = weight_at(b.col, 0);
+    s.block.x_stride = x_.stride(0);
+    s.block.w_stride = w_.codes.stride(0);
+    s.block.rows = b.rows;
+    s.block.cols = b.cols;
+    s.block.depth = w_.cols;
+    s.block.sums = sums_;
+    s.block.sums_stride = kManyCols;
+    s.depth_part = depth_;
+    s.ahead = kStreamAhead;
+    kernel_.stream(s);
   }
 
   void depth_block(const Part& b, int64_t k, int64_t depth) {
@@ -159,7 +179,7 @@ void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& 
   Product product(c, x, w, workspace);
   for (int64_t row = 0; row < x.dim(0); row += kSuperRows) {
     const int64_t rows = std::min(kSuperRows, x.dim(0) - row);
-    const int64_t block = part_cols(rows);
+    const int64_t block = rows <= kStreamRows && product.streams() ? kManyCols : part_cols(rows);
     for (int64_t col = 0; col < w.rows; col += block) {
       const Part b{row, rows, col, std::min(block, w.rows - col)};
       product.compute(b);

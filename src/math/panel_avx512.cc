@@ -148,6 +148,23 @@ BRAID_DOT void rows(const Block& b, int64_t m, Ahead ahead) {
   for (; n < b.cols; ++n) column<kRows>(b, x, w + n * b.w_stride, next + n * b.w_stride, sums + n);
 }
 
+template <int kRows>
+BRAID_DOT void stream_rows(const Stream& s) {
+  Block b = s.block;
+  for (int64_t n = 0; n < s.block.cols; ++n) {
+    b.sums = s.block.sums + n;
+    for (int64_t k = 0; k < s.block.depth; k += s.depth_part) {
+      const int64_t left = s.block.depth - k;
+      b.depth = left < s.depth_part ? left : s.depth_part;
+      b.add = k > 0;
+      const Bf16* w = static_cast<const Bf16*>(s.block.w) + n * b.w_stride + k;
+      column<kRows>(b, static_cast<const Bf16*>(s.block.x) + k, w, w + s.ahead / 2, b.sums);
+    }
+  }
+}
+
+BRAID_DOT void dot_stream(const Stream& s) { s.block.rows == 1 ? stream_rows<1>(s) : stream_rows<2>(s); }
+
 BRAID_DOT void dot_block(const Block& b) {
   const int64_t tiles = (b.rows + kTileRows - 1) / kTileRows;
   int64_t m = 0, tile = 0;
@@ -171,6 +188,6 @@ BRAID_DOT void dot_block(const Block& b) {
 
 }  // namespace
 
-Kernel dot_bf16_bf16() { return {.run = &dot_block, .depth_max = kDepthMax}; }
+Kernel dot_bf16_bf16() { return {.run = &dot_block, .stream = &dot_stream, .depth_max = kDepthMax}; }
 
 }  // namespace braid::panel

@@ -24,9 +24,17 @@ struct Block {
   bool add = false;  // to what is there
 };
 
+// One or two rows of x: w is read as one stream, column after column over the whole depth, in parts of `depth_part`
+// whose sums are added in order, just as blocks would. What lies `ahead` bytes further on in w is fetched meanwhile.
+struct Stream {
+  Block block;  // depth is the whole depth
+  int64_t depth_part = 0, ahead = 0;
+};
+
 struct Kernel {
-  void (*run)(const Block&);
-  int64_t depth_max;  // of a block, so that a tile of x fills two thirds of L1; a part of the arithmetic
+  void (*run)(const Block&) = nullptr;
+  void (*stream)(const Stream&) = nullptr;  // null: run() column by column
+  int64_t depth_max = 0;  // of a block, so that a tile of x fills two thirds of L1; a part of the arithmetic
 };
 
 // Widening FMA, or the BF16 dot instruction.

@@ -74,8 +74,8 @@ HWY_EXPORT(fma_chains);
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// A roof is what lasts as long as a token or a layer takes, so samples are some tens of milliseconds long: in shorter ones
-// a memory that was idle before gives nearly twice its lasting rate. The best sample of kBudget seconds counts.
+// A roof is what lasts as long as a token or a layer takes, so samples are some tens of milliseconds long: in shorter
+// ones a memory that was idle before gives nearly twice its lasting rate. The best sample of kBudget seconds counts.
 constexpr double kBudget = 0.2;
 
 // Sum of each thread's best sample, in operations a second.
@@ -96,69 +96,34 @@ double best_rate(int threads, double (*unit)(int64_t, float*)) {
   return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
-// A buffer that no cache holds, in large pages where the system has them.
-class Buffer {
- public:
-  Buffer() {
-    void* p = mmap(nullptr, kBytes + kAhead, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<std::byte*>(p);
-    madvise(p, kBytes, MADV_HUGEPAGE);
-    parallel_for(default_threads(), kBytes, int64_t{1} << 21,
-                 [&](int64_t begin, int64_t end) { std::fill(data_ + begin, data_ + end, std::byte{1}); });
-  }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { munmap(data_, kBytes + kAhead); }
+// The buffer of ReadRate, and what a thread reads between two looks at the clock.
+constexpr int64_t kBytes = int64_t{384} << 20, kChunk = int64_t{1} << 20, kAhead = 3072;
 
-  // Better of plain loads and software prefetch (on class B the second reads 20% more), in bytes a second.
-  double best_read(int threads) const { return std::max(read_rate(threads, 0), read_rate(threads, kAhead)); }
-
- private:
-  static constexpr int64_t kBytes = int64_t{384} << 20, kChunk = int64_t{256} << 10, kAhead = 3072;
-
-  // Each thread walks its own part and notes when it finishes a chunk. The rate is that of the best window, in which all
-  // of them count together.
-  double read_rate(int threads, int64_t ahead) const {
-    std::vector<std::vector<double>> finished(static_cast<size_t>(threads));
-    parallel(threads, [&](int thread, int members) {
-      auto& list = finished[static_cast<size_t>(thread)];
-      const int64_t chunks = kBytes / kChunk, first = chunks * thread / members, last = chunks * (thread + 1) / members;
-      int64_t chunk = first;
-      for (const double end = now() + kBudget; now() < end;) {
-        volatile float keep = HWY_DYNAMIC_DISPATCH(read_stream)(data_ + chunk * kChunk, kChunk, ahead);
-        static_cast<void>(keep);
-        list.push_back(now());
-        chunk = chunk + 1 < last ? chunk + 1 : first;
-      }
-    });
-    return best_window(finished);
-  }
-
-  static double best_window(const std::vector<std::vector<double>>& finished) {
-    constexpr double kWindow = 0.05;  // seconds
-    std::vector<double> all;
-    for (const auto& list : finished) all.insert(all.end(), list.begin(), list.end());
-    std::sort(all.begin(), all.end());
-    size_t most = 0;
-    for (size_t begin = 0, end = 0; end < all.size(); ++end) {
-      while (all[end] - all[begin] > kWindow) ++begin;
-      most = std::max(most, end - begin);
+// Each thread walks its own part again and again for kBudget seconds; bytes a second of all together.
+double read_rate(const std::byte* data, int threads, int64_t ahead) {
+  std::vector<double> rate(static_cast<size_t>(threads));
+  parallel(threads, [&](int thread, int members) {
+    const int64_t chunks = kBytes / kChunk, first = chunks * thread / members, last = chunks * (thread + 1) / members;
+    int64_t chunk = first, done = 0;
+    const double start = now();
+    for (; now() < start + kBudget; ++done) {
+      volatile float keep = HWY_DYNAMIC_DISPATCH(read_stream)(data + chunk * kChunk, kChunk, ahead);
+      static_cast<void>(keep);
+      chunk = chunk + 1 < last ? chunk + 1 : first;
     }
-    return static_cast<double>(most) * static_cast<double>(kChunk) / kWindow;
-  }
-
-  std::byte* data_ = nullptr;
-};
+    rate[static_cast<size_t>(thread)] = static_cast<double>(done * kChunk) / (now() - start);
+  });
+  return std::accumulate(rate.begin(), rate.end(), 0.0);
+}
 
 Roofs measure() {
   const Machine& m = machine();
   Roofs r;
   r.threads = default_threads();
   {
-    const Buffer buffer;
-    r.read_gbs_1 = buffer.best_read(1) / 1e9;
-    r.read_gbs = r.threads > 1 ? std::max(r.read_gbs_1, buffer.best_read(r.threads) / 1e9) : r.read_gbs_1;
+    const ReadRate read;
+    r.read_gbs_1 = std::max(read.measure(1), read.measure(1));
+    r.read_gbs = std::max(read.measure(r.threads), read.measure(r.threads));
   }
   r.fp32_gflops =
       best_rate(r.threads, [](int64_t n, float* sink) { return HWY_DYNAMIC_DISPATCH(fma_chains)(n, sink); }) / 1e9;
@@ -180,6 +145,21 @@ Roofs measure() {
 }
 
 }  // namespace
+
+ReadRate::ReadRate() {
+  void* p = mmap(nullptr, kBytes + kAhead, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<std::byte*>(p);
+  madvise(p, kBytes, MADV_HUGEPAGE);
+  parallel_for(default_threads(), kBytes, int64_t{1} << 21,
+               [&](int64_t begin, int64_t end) { std::fill(data_ + begin, data_ + end, std::byte{1}); });
+}
+ReadRate::~ReadRate() { munmap(data_, kBytes + kAhead); }
+
+// Better of plain loads and software prefetch: on class B the second reads 20% more.
+double ReadRate::measure(int threads) const {
+  return std::max(read_rate(data_, threads, 0), read_rate(data_, threads, kAhead)) / 1e9;
+}
 
 const Roofs& roofs() {
   static const Roofs r = measure();

@@ -2,6 +2,7 @@
 // that speed is stated against (machines.md). On a shared machine a roof can come out low; the best known of the CPU's
 // class stands beside it, and a roof more than 10% below that voids a benchmark.
 #pragma once
+#include <cstddef>
 #include <string>
 
 namespace braid::sys {
@@ -16,6 +17,20 @@ struct Roofs {
 };
 
 const Roofs& roofs();
+
+// The read rate of all threads right now, GB/s. The memory of a shared host gives more at one moment than at the next,
+// so a benchmark asks before every run. Keeps a buffer that no cache holds.
+class ReadRate {
+ public:
+  ReadRate();
+  ReadRate(const ReadRate&) = delete;
+  ReadRate& operator=(const ReadRate&) = delete;
+  ~ReadRate();
+  double measure(int threads) const;  // some 0.4 s
+
+ private:
+  std::byte* data_ = nullptr;
+};
 
 // Best known of this CPU class at two threads; zeros where nothing is known or the team has another size.
 Roofs best_known_roofs();

@@ -19,6 +19,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double unit_bf16
 #pragma GCC unroll 20
     for (int i = 0; i < kChains; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], x, y);
   }
+#pragma GCC unroll 20
   for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
   _mm512_storeu_ps(sink, acc[0]);
   return 64.0 * kChains * static_cast<double>(rounds);  // 16 lanes, two products and two sums each
@@ -37,6 +38,7 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"))) double unit_int8
 #pragma GCC unroll 20
     for (int i = 0; i < kChains; ++i) acc[i] = _mm512_dpbusd_epi32(acc[i], x, y);
   }
+#pragma GCC unroll 20
   for (int i = 1; i < kChains; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
   _mm512_storeu_si512(sink, acc[0]);
   return 128.0 * kChains * static_cast<double>(rounds);

@@ -30,8 +30,9 @@ void bwd_weight_ref(Ctx&, const LinearBwdWeight& op, std::span<std::byte>) {
   accumulate(op.dbias, dbias);
 }
 
-// The columns of one task; small enough that a late thread delays the rest little, long enough to walk one stream.
-constexpr int64_t kTaskCols = 3 * kPanelCols;
+// The columns of one task; small enough that a late thread delays the rest little, long enough to walk one stream. With
+// few rows a task is bound by memory and shorter ones end together.
+constexpr int64_t kTaskCols = 3 * kPanelCols, kTaskColsFew = kPanelCols, kFewRows = 4;
 
 template <PanelClass kClass>
 const char* panel_supports(const LinearFwd& op) {
@@ -62,13 +63,14 @@ void add_bias(const View& bias, const MutView& y) {
 
 template <PanelClass kClass>
 void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
-  const int64_t scratch = panel_workspace(op.w), tasks = (op.w.rows + kTaskCols - 1) / kTaskCols;
+  const int64_t cols = op.x.dim(0) <= kFewRows ? kTaskColsFew : kTaskCols;
+  const int64_t scratch = panel_workspace(op.w), tasks = (op.w.rows + cols - 1) / cols;
   std::atomic<int64_t> next{0};
   const int team = sys::team_for(ctx.threads, op.flops());
   sys::parallel(static_cast<int>(std::min<int64_t>(team, tasks)), [&](int thread, int) {
     const auto own = workspace.subspan(static_cast<size_t>(thread * scratch), static_cast<size_t>(scratch));
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-      const int64_t first = i * kTaskCols, n = std::min(kTaskCols, op.w.rows - first);
+      const int64_t first = i * cols, n = std::min(cols, op.w.rows - first);
       const MutView y = op.y.slice(1, first, n);
       panel_product(kClass, op.x, op.w.rows_of(first, n), y, own);
       if (op.bias) add_bias(op.bias.slice(0, first, n), y);
