@@ -7,6 +7,8 @@ namespace braid::apps {
 Action setup_bench(Cli& cli);
 Action setup_chat(Cli& cli);
 Action setup_info(Cli& cli);
+Action setup_eval(Cli& cli);
+Action setup_list(Cli& cli);
 Action setup_new(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_tokenize(Cli& cli);

@@ -1,79 +1,156 @@
 // braid info: what a model is made of, and with --machine what this computer can do.
 #include <fmt/format.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/commands.h"
+#include "apps/info_machine.h"
+#include "io/safetensors.h"
+#include "models/count.h"
+#include "models/family.h"
+#include "models/load.h"
+#include "models/presets.h"
+#include "models/storage.h"
+#include "report/units.h"
 #include "sys/error.h"
-#include "sys/machine.h"
-#include "sys/roofs.h"
 
 namespace braid::apps {
 namespace {
+using nlohmann::ordered_json;
 
 struct Options {
+  std::string model;
   bool machine = false, json = false;
 };
 
-// One line of the table of roofs.
-struct RoofLine {
-  const char* key;
-  std::string label;
-  double value, best;
+// The shape of a block, as config.json would name its numbers.
+struct Describe {
+  ordered_json operator()(const nn::Mamba2Spec& m) const {
+    return {{"kind", "mamba2"},   {"heads", m.heads},     {"head_dim", m.head_dim}, {"state", m.state},
+            {"groups", m.groups}, {"conv", m.conv_width}, {"chunk", m.chunk}};
+  }
+  ordered_json operator()(const nn::AttentionSpec& a) const {
+    return {{"kind", "attention"}, {"heads", a.heads}, {"kv_heads", a.kv_heads}, {"head_dim", a.head_dim}};
+  }
+  ordered_json operator()(const nn::MlpSpec& m) const {
+    return {{"kind", "mlp"}, {"width", m.width}, {"gated", m.gated}};
+  }
+  ordered_json operator()(const nn::MoeSpec& m) const {
+    ordered_json j = {{"kind", "moe"}, {"experts", m.experts}, {"top_k", m.top_k}, {"width", m.width}};
+    if (m.shared_width > 0) j["shared_width"] = m.shared_width;
+    if (m.latent > 0) j["latent"] = m.latent;
+    if (m.n_group > 1) j["groups"] = m.n_group, j["groups_kept"] = m.topk_group;
+    return j;
+  }
+  ordered_json operator()(const models::LinearSpec& l) const { return {{"kind", "linear"}, {"width", l.hidden}}; }
 };
 
-std::vector<RoofLine> roof_lines(const sys::Roofs& r, const sys::Roofs& best) {
-  std::vector<RoofLine> lines = {
-      {"read_gbs_1", "read, 1 thread, GB/s", r.read_gbs_1, best.read_gbs_1},
-      {"read_gbs", fmt::format("read, {} threads, GB/s", r.threads), r.read_gbs, best.read_gbs},
-      {"fp32_gflops", "FP32, GFLOP/s", r.fp32_gflops, best.fp32_gflops},
-      {"bf16_gflops", fmt::format("BF16 ({}), GFLOP/s", r.bf16_unit), r.bf16_gflops, best.bf16_gflops},
-      {"int8_gops", fmt::format("INT8 ({}), GOP/s", r.int8_unit), r.int8_gops, best.int8_gops},
-  };
-  std::erase_if(lines, [](const RoofLine& line) { return line.value == 0; });
-  return lines;
+// Blocks of one shape together, in the order they first appear.
+ordered_json describe_blocks(const models::Config& config) {
+  auto blocks = ordered_json::array();
+  std::map<std::string, size_t> place;
+  for (const models::LayerSpec& layer : config.layers) {
+    for (const models::PartSpec& part : layer.parts) {
+      ordered_json block = std::visit(Describe{}, part.block);
+      const auto [at, fresh] = place.emplace(block.dump(), blocks.size());
+      if (fresh) blocks.push_back({{"letter", std::string(1, letter_of(part.block))}, {"count", 0}, {"shape", block}});
+      ordered_json& count = blocks[at->second]["count"];
+      count = count.get<int64_t>() + 1;
+    }
+  }
+  return blocks;
 }
 
-void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<RoofLine>& lines) {
-  nlohmann::ordered_json j = {{"cpu", m.cpu_name},          {"cores", m.cores},
-                              {"memory_gib", m.memory_gib}, {"class", sys::name_of(m.cpu_class)},
-                              {"threads", r.threads},       {"bf16_unit", r.bf16_unit},
-                              {"int8_unit", r.int8_unit}};
-  auto roofs = nlohmann::ordered_json::object(), known = roofs;
-  auto low = nlohmann::ordered_json::array();
-  for (const RoofLine& line : lines) {
-    roofs[line.key] = line.value;
-    if (line.best > 0) known[line.key] = line.best;
-    if (sys::too_low(line.value, line.best)) low.push_back(line.key);
-  }
-  j["roofs"] = roofs;
-  j["best_known"] = known;
-  j["low"] = low;
-  fmt::print("{}\n", j.dump());
+ordered_json describe(const models::ConfigSource& source, const models::Config& config) {
+  const models::Parameters n = models::count_parameters(config);
+  const models::SequenceValues v = models::count_sequence(config);
+  ordered_json stored;
+  if (source.path && !io::weight_files(source.path->folder).empty())
+    stored = models::bytes_by_format(io::Safetensors(source.path->weights));
+  return {{"name", source.name},
+          {"architecture", config.architecture},
+          {"family", config.family},
+          {"layers", config.layers.size()},
+          {"pattern", config.pattern()},
+          {"hidden", config.hidden},
+          {"vocabulary", config.vocab},
+          {"context", config.positions_max},
+          {"tied_head", config.tied},
+          {"blocks", describe_blocks(config)},
+          {"parameters",
+           {{"total", n.total},
+            {"active", n.active},
+            {"active_without_embedding", n.active - n.embedding},
+            {"mtp", n.mtp},
+            {"tensors", n.tensors}}},
+          {"bytes",
+           {{"stored", stored},
+            {"bf16", models::stored_bytes(config, Format::bf16)},
+            {"fp8", models::stored_bytes(config, Format::f8_e4m3)},
+            {"nvfp4", models::stored_bytes(config, Format::nvfp4)}}},
+          {"kv_bytes_per_token", 2 * v.kv_per_token},
+          {"state_bytes", {{"ssm", 4 * v.ssm}, {"conv", 2 * v.conv}}}};
 }
 
-void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines) {
-  fmt::print("cpu      {} ({} cores, {:.1f} GiB)\nclass    {}\n\n{:<28} {:>9} {:>11}\n", m.cpu_name, m.cores,
-             m.memory_gib, sys::name_of(m.cpu_class), "roof", "measured", "best known");
-  std::string low;
-  for (const RoofLine& line : lines) {
-    fmt::print("{:<28} {:>9.1f} {:>11}\n", line.label, line.value,
-               line.best > 0 ? fmt::format("{:.1f}", line.best) : "-");
-    if (sys::too_low(line.value, line.best)) low += (low.empty() ? "" : "; ") + line.label;
+// 31,577,937,344
+std::string grouped(int64_t n) {
+  std::string text = std::to_string(n);
+  for (auto at = static_cast<int64_t>(text.size()) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), ",");
+  return text;
+}
+
+std::string size_of_entry(const ordered_json& j) { return report::bytes(j.get<int64_t>()); }
+
+void print_text(const ordered_json& j) {
+  const auto number = [](const ordered_json& n) { return n.get<int64_t>(); };
+  const auto text = [](const ordered_json& s) { return printable(s.get<std::string>()); };
+  fmt::print("{}  {} ({})\n", text(j["name"]), text(j["architecture"]), text(j["family"]));
+  fmt::print("layers      {}  {}\n", number(j["layers"]), text(j["pattern"]));
+  for (const auto& block : j["blocks"]) {
+    std::string shape;
+    for (const auto& [key, value] : block["shape"].items()) {
+      if (key != "kind") shape += fmt::format("{}{} {}", shape.empty() ? "" : ", ", key, value.dump());
+    }
+    fmt::print("  {} x {:<4}  {:<9}  {}\n", text(block["letter"]), number(block["count"]), text(block["shape"]["kind"]),
+               shape);
   }
-  if (!low.empty()) {
-    fmt::print("\nwarning: more than 10% below the best known of the class: {}. Is something else running?\n", low);
-  }
+  fmt::print("width       {}, vocabulary {}{}, context {}\n", number(j["hidden"]), number(j["vocabulary"]),
+             j["tied_head"].get<bool>() ? " (head tied to it)" : "", number(j["context"]));
+  const ordered_json& n = j["parameters"];
+  fmt::print("parameters  {} ({}) in {} tensors; a token meets {}, {} without the embedding\n",
+             grouped(number(n["total"])), report::count(n["total"].get<double>()), grouped(number(n["tensors"])),
+             report::count(n["active"].get<double>()), report::count(n["active_without_embedding"].get<double>()));
+  if (number(n["mtp"]) > 0)
+    fmt::print("            and {} that predict one token further\n", report::count(n["mtp"].get<double>()));
+  const ordered_json& b = j["bytes"];
+  std::string stored;
+  for (const auto& [format, bytes] : b["stored"].items())
+    stored += fmt::format("{}{} {}", stored.empty() ? "" : ", ", format, size_of_entry(bytes));
+  fmt::print("stored      {}\nas          BF16 {}, FP8 {}, NVFP4 {}\n", stored.empty() ? "no weights here" : stored,
+             size_of_entry(b["bf16"]), size_of_entry(b["fp8"]), size_of_entry(b["nvfp4"]));
+  fmt::print("a sequence  {} of keys and values a token (BF16), {} SSM state (FP32), {} conv state (BF16)\n",
+             size_of_entry(j["kv_bytes_per_token"]), size_of_entry(j["state_bytes"]["ssm"]),
+             size_of_entry(j["state_bytes"]["conv"]));
 }
 
 int info(const Options& o) {
-  if (!o.machine) fail("info", {.what = "nothing to describe", .hint = "braid info --machine"});
-  const sys::Machine& m = sys::machine();
-  const sys::Roofs& r = sys::roofs();
-  const auto lines = roof_lines(r, sys::best_known_roofs());
-  o.json ? print_json(m, r, lines) : print_table(m, lines);
+  if (o.machine) {
+    if (!o.model.empty()) fail("info", {.what = "a model and --machine together", .hint = "one at a time"});
+    print_machine(o.json);
+    return 0;
+  }
+  if (o.model.empty())
+    fail("info", {.what = "nothing to describe", .hint = "braid info MODEL, or braid info --machine"});
+  const models::ConfigSource source = models::find_config(o.model);
+  const models::Config config = source.path ? models::load_config(*source.path) : models::read_config(source.json);
+  const ordered_json j = describe(source, config);
+  if (o.json)
+    fmt::print("{}\n", j.dump());
+  else
+    print_text(j);
   return 0;
 }
 
@@ -81,6 +158,8 @@ int info(const Options& o) {
 
 Action setup_info(Cli& cli) {
   auto o = std::make_shared<Options>();
+  cli.positional("model", o->model,
+                 "a folder, a config.json alone, org/name of the cache, tiny, or a shape of braid new", false);
   cli.flag("--machine", o->machine, "describe this computer and measure its roofs (about a second)");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return info(*o); };

@@ -9,6 +9,7 @@
 #include "models/family.h"
 #include "models/presets.h"
 #include "models/random_weights.h"
+#include "models/storage.h"
 #include "report/progress.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -59,8 +60,8 @@ int new_command(const Options& o) {
   const models::RandomWeights options{
       .format = format_of(o.format), .seed = static_cast<uint64_t>(o.seed), .threads = sys::default_threads()};
   const fs::path folder(o.out);
-  const int64_t bytes = models::random_weights_bytes(config, options);
-  if (options.format != Format::bf16 && bytes == models::random_weights_bytes(config, {})) {
+  const int64_t bytes = models::stored_bytes(config, options.format);
+  if (options.format != Format::bf16 && bytes == models::stored_bytes(config, Format::bf16)) {
     fail("--format", {.what = "nothing in this family is quantised", .got = o.format, .expected = "bf16"});
   }
   check_room(folder, bytes);

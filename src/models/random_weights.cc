@@ -227,12 +227,6 @@ class RandomWriter {
 
 }  // namespace
 
-int64_t random_weights_bytes(const Config& config, const RandomWeights& options) {
-  int64_t bytes = 0;
-  for (const io::TensorSpec& stored : stored_tensors(inventory(config), options.format)) bytes += stored.bytes();
-  return bytes;
-}
-
 bool write_random_weights(const Config& config, const std::filesystem::path& folder, const RandomWeights& options,
                           const sys::FunctionRef<bool(int64_t)>& progress) {
   return RandomWriter(config, folder, options, progress).write();

@@ -20,8 +20,6 @@ struct RandomWeights {
   int threads = 1;
 };
 
-int64_t random_weights_bytes(const Config& config, const RandomWeights& options);
-
 // Writes model.safetensors, or shards and their index, into `folder`. `progress` is told the bytes written so far;
 // false stops. Returns whether all was written.
 bool write_random_weights(const Config& config, const std::filesystem::path& folder, const RandomWeights& options,

@@ -51,4 +51,25 @@ std::vector<io::TensorSpec> stored_tensors(const std::vector<TensorSpec>& tensor
   return all;
 }
 
+int64_t stored_bytes(const Config& config, Format wanted) {
+  int64_t bytes = 0;
+  for (const io::TensorSpec& stored : stored_tensors(inventory(config), wanted)) bytes += stored.bytes();
+  return bytes;
+}
+
+std::map<std::string, int64_t> bytes_by_format(const io::Safetensors& files) {
+  std::map<std::string, int64_t> bytes;
+  for (const io::StoredTensor& tensor : files.tensors()) {
+    std::string_view name = tensor.name;
+    for (std::string_view suffix : {"_scale_2", "_scale"}) {
+      if (name.ends_with(".weight" + std::string(suffix))) name.remove_suffix(suffix.size());
+    }
+    const View* codes = files.find(name);
+    const DType type = codes ? codes->dtype : tensor.view.dtype;
+    const char* format = type == DType::u8 ? "NVFP4" : type == DType::f8_e4m3 ? "FP8" : name_of(type);
+    bytes[format] += tensor.view.bytes();
+  }
+  return bytes;
+}
+
 }  // namespace braid::models

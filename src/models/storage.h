@@ -2,9 +2,12 @@
 // which the large products are quantised and embedding, head, router, attention, latent projections and the prediction
 // block stay BF16.
 #pragma once
+#include <map>
+#include <string>
 #include <vector>
 
 #include "core/weight.h"
+#include "io/safetensors.h"
 #include "io/safetensors_write.h"
 #include "models/inventory.h"
 
@@ -17,5 +20,10 @@ Format stored_format(const TensorSpec& tensor, Format wanted);
 // What the files hold for one tensor: the values or codes first, scales after them.
 std::vector<io::TensorSpec> stored_tensors(const TensorSpec& tensor, Format wanted);
 std::vector<io::TensorSpec> stored_tensors(const std::vector<TensorSpec>& tensors, Format wanted);
+// All files together, without their headers.
+int64_t stored_bytes(const Config& config, Format wanted);
+
+// Bytes of files that are there, by format as people name it (BF16, FP8, NVFP4, ...): scales count with their codes.
+std::map<std::string, int64_t> bytes_by_format(const io::Safetensors& files);
 
 }  // namespace braid::models

@@ -1,0 +1,110 @@
+// braid eval: perplexity and bits per byte of a text.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/model_args.h"
+#include "engine/language_model.h"
+#include "eval/perplexity.h"
+#include "report/progress.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+
+namespace braid::apps {
+namespace {
+
+constexpr int64_t kWindow = 512;
+
+struct Options {
+  ModelArgs model;
+  std::string text;
+  int64_t stride = 0;
+  bool json = false;
+};
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (path.empty() || !file) fail(printable(path), {.what = "cannot open the text", .hint = "--text FILE"});
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (file.bad() || text.empty()) fail(printable(path), {.what = "has no text"});
+  return text;
+}
+
+// Bytes of text that the scored tokens stand for. A token that ends inside a character counts none of it, the one that
+// completes it all.
+int64_t bytes_of(const text::Tokenizer& tokenizer, std::span<const int32_t> ids,
+                 std::span<const eval::Window> windows) {
+  text::StreamDecoder decoder(tokenizer, true);
+  std::vector<int64_t> before = {0};  // bytes before token i
+  for (int32_t id : ids) before.push_back(before.back() + std::ssize(decoder.push(id)));
+  before.back() += std::ssize(decoder.finish());
+  int64_t bytes = 0;
+  for (const eval::Window& w : windows)
+    bytes += before[static_cast<size_t>(w.end)] - before[static_cast<size_t>(w.first)];
+  return bytes;
+}
+
+void print(const Options& o, const eval::Perplexity& p, int64_t bytes, int64_t windows) {
+  const double bits = p.loss / std::log(2.0) / static_cast<double>(std::max<int64_t>(1, bytes));
+  if (o.json) {
+    const nlohmann::ordered_json j = {{"model", o.model.model}, {"perplexity", p.value()}, {"error", p.error()},
+                                      {"loss", p.mean()},       {"bits_per_byte", bits},   {"tokens", p.tokens},
+                                      {"bytes", bytes},         {"windows", windows},      {"window", o.model.context},
+                                      {"stride", o.stride}};
+    fmt::print("{}\n", j.dump());
+    return;
+  }
+  fmt::print(
+      "perplexity     {:.4f} +- {:.4f}\nbits per byte  {:.4f}\nscored         {} tokens, {} bytes, {} windows of {}\n",
+      p.value(), p.error(), bits, p.tokens, bytes, windows, o.model.context);
+}
+
+int eval_command(Options o) {
+  if (o.model.context == 0) o.model.context = kWindow;
+  if (o.model.context < 4 || o.stride < 0 || o.stride >= o.model.context) {
+    fail("eval", {.what = "no such windows",
+                  .got = fmt::format("-c {} --stride {}", o.model.context, o.stride),
+                  .expected = "a window of at least 4 tokens and a stride below it"});
+  }
+  const std::string text = read_text(o.text);
+  engine::LanguageModel lm(o.model.model, o.model.runner_options());
+  const std::vector<int32_t> ids = lm.tokenizer().encode(text, false);
+  const std::vector<int32_t> around = lm.tokenizer().encode("", true);
+  const auto bos = around.empty() ? std::nullopt : std::optional(around[0]);
+  const auto windows = eval::plan_windows(std::ssize(ids), o.model.context, o.stride);
+  int64_t total = 0;
+  for (const eval::Window& w : windows) total += w.end - w.begin;
+
+  sys::catch_interrupts();
+  report::Progress progress("reading", total);
+  const eval::Perplexity result = eval::perplexity(lm.runner(), ids, windows, bos, [&](int64_t done) {
+    progress.at(done);
+    return !sys::interrupted();
+  });
+  if (sys::interrupted()) return 130;
+  print(o, result, bytes_of(lm.tokenizer(), ids, windows), std::ssize(windows));
+  return 0;
+}
+
+}  // namespace
+
+Action setup_eval(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("model", o->model.model, "a folder, org/name of the local Hugging Face cache, or tiny");
+  cli.option("--text FILE", o->text, "the text to predict");
+  cli.option("-c,--ctx-size", o->model.context,
+             "tokens of a window, each read from an empty state; without a stride windows lie side by side and the "
+             "second half of each is scored, as llama-perplexity does; 0: 512");
+  cli.option("--stride", o->stride,
+             "windows this many tokens apart, the last so many of each scored: every token counts once; 0: off");
+  cli.choice("--dtype", o->model.dtype, {"f32", "bf16"}, "numbers that products read");
+  cli.option("--chunk", o->model.chunk, "tokens of one pass");
+  cli.option("-t,--threads", o->model.threads, "0: one a core");
+  cli.flag("--json", o->json, "print one JSON object");
+  return [o] { return eval_command(*o); };
+}
+
+}  // namespace braid::apps

@@ -1,0 +1,76 @@
+// What `braid info --machine` prints: this computer and its measured roofs.
+#include "apps/info_machine.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "sys/machine.h"
+#include "sys/roofs.h"
+
+namespace braid::apps {
+namespace {
+
+// One line of the table of roofs.
+struct RoofLine {
+  const char* key;
+  std::string label;
+  double value, best;
+};
+
+std::vector<RoofLine> roof_lines(const sys::Roofs& r, const sys::Roofs& best) {
+  std::vector<RoofLine> lines = {
+      {"read_gbs_1", "read, 1 thread, GB/s", r.read_gbs_1, best.read_gbs_1},
+      {"read_gbs", fmt::format("read, {} threads, GB/s", r.threads), r.read_gbs, best.read_gbs},
+      {"fp32_gflops", "FP32, GFLOP/s", r.fp32_gflops, best.fp32_gflops},
+      {"bf16_gflops", fmt::format("BF16 ({}), GFLOP/s", r.bf16_unit), r.bf16_gflops, best.bf16_gflops},
+      {"int8_gops", fmt::format("INT8 ({}), GOP/s", r.int8_unit), r.int8_gops, best.int8_gops},
+  };
+  std::erase_if(lines, [](const RoofLine& line) { return line.value == 0; });
+  return lines;
+}
+
+void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<RoofLine>& lines) {
+  nlohmann::ordered_json j = {{"cpu", m.cpu_name},          {"cores", m.cores},
+                              {"memory_gib", m.memory_gib}, {"class", sys::name_of(m.cpu_class)},
+                              {"threads", r.threads},       {"bf16_unit", r.bf16_unit},
+                              {"int8_unit", r.int8_unit}};
+  auto roofs = nlohmann::ordered_json::object(), known = roofs;
+  auto low = nlohmann::ordered_json::array();
+  for (const RoofLine& line : lines) {
+    roofs[line.key] = line.value;
+    if (line.best > 0) known[line.key] = line.best;
+    if (sys::too_low(line.value, line.best)) low.push_back(line.key);
+  }
+  j["roofs"] = roofs;
+  j["best_known"] = known;
+  j["low"] = low;
+  fmt::print("{}\n", j.dump());
+}
+
+void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines) {
+  fmt::print("cpu      {} ({} cores, {:.1f} GiB)\nclass    {}\n\n{:<28} {:>9} {:>11}\n", m.cpu_name, m.cores,
+             m.memory_gib, sys::name_of(m.cpu_class), "roof", "measured", "best known");
+  std::string low;
+  for (const RoofLine& line : lines) {
+    fmt::print("{:<28} {:>9.1f} {:>11}\n", line.label, line.value,
+               line.best > 0 ? fmt::format("{:.1f}", line.best) : "-");
+    if (sys::too_low(line.value, line.best)) low += (low.empty() ? "" : "; ") + line.label;
+  }
+  if (!low.empty()) {
+    fmt::print("\nwarning: more than 10% below the best known of the class: {}. Is something else running?\n", low);
+  }
+}
+
+}  // namespace
+
+void print_machine(bool json) {
+  const sys::Machine& m = sys::machine();
+  const sys::Roofs& r = sys::roofs();
+  const auto lines = roof_lines(r, sys::best_known_roofs());
+  json ? print_json(m, r, lines) : print_table(m, lines);
+}
+
+}  // namespace braid::apps

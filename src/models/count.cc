@@ -1,0 +1,46 @@
+#include "models/count.h"
+
+#include "models/inventory.h"
+
+namespace braid::models {
+namespace {
+
+// Values of the experts that a token does not meet.
+int64_t idle(const BlockSpec& spec) {
+  const auto* moe = std::get_if<nn::MoeSpec>(&spec);
+  if (!moe) return 0;
+  return (moe->experts - moe->top_k) * (moe->gated ? 3 : 2) * moe->width * moe->expert_hidden();
+}
+
+}  // namespace
+
+Parameters count_parameters(const Config& config) {
+  Parameters p;
+  for (const TensorSpec& tensor : inventory(config)) {
+    const bool predicts = config.mtp && tensor.name.starts_with("mtp.");
+    (predicts ? p.mtp : p.total) += tensor.shape.count();
+    ++p.tensors;
+  }
+  p.active = p.total;
+  for (const LayerSpec& layer : config.layers) {
+    for (const PartSpec& part : layer.parts) p.active -= idle(part.block);
+  }
+  p.embedding = config.tied ? 0 : config.vocab * config.hidden;
+  return p;
+}
+
+SequenceValues count_sequence(const Config& config) {
+  SequenceValues v;
+  for (const LayerSpec& layer : config.layers) {
+    for (const PartSpec& part : layer.parts) {
+      if (const auto* a = std::get_if<nn::AttentionSpec>(&part.block)) v.kv_per_token += 2 * a->kv_heads * a->head_dim;
+      if (const auto* m = std::get_if<nn::Mamba2Spec>(&part.block)) {
+        v.ssm += m->heads * m->head_dim * m->state;
+        v.conv += (m->conv_width - 1) * m->conv_channels();
+      }
+    }
+  }
+  return v;
+}
+
+}  // namespace braid::models

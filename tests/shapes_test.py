@@ -1,0 +1,179 @@
+"""braid info, list, new and eval through the program: folders of random weights that run, a cache made by hand, bad
+input in one line.
+
+usage: shapes_test.py BRAID
+"""
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
+
+COMMON = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
+          "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512, "eos_token_id": 2}
+SMALL = {
+    "llama": {**COMMON, "model_type": "llama", "rms_norm_eps": 1e-5},
+    "qwen3": {**COMMON, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2,
+              "moe_intermediate_size": 48, "norm_topk_prob": True},
+    "nemotron": {**COMMON, "model_type": "nemotron", "norm_eps": 1e-5},
+    "gpt2": {"model_type": "gpt2", "vocab_size": 256, "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 128},
+    "dense": {**COMMON, "model_type": "nemotron_h", "hybrid_override_pattern": "M-*M", "mamba_num_heads": 4,
+              "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2, "time_step_limit": [0.0, math.inf]},
+}
+
+
+def byte_tokenizer():
+    """One token a byte, spelled in GPT-2's alphabet."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    letters = {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return {"added_tokens": [], "normalizer": None, "pre_tokenizer": level, "post_processor": None, "decoder": level,
+            "model": {"type": "BPE", "vocab": {letters[b]: b for b in range(256)}, "merges": []}}
+
+
+class Shapes(unittest.TestCase):
+    def setUp(self):
+        self.holder = tempfile.TemporaryDirectory(prefix="braid-shapes-")
+        self.folder = self.holder.name
+
+    def tearDown(self):
+        self.holder.cleanup()
+
+    def path(self, *names):
+        return os.path.join(self.folder, *names)
+
+    def write(self, name, value):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "w") as file:
+            file.write(value if isinstance(value, str) else json.dumps(value))
+        return self.path(name)
+
+    def braid(self, *words, **variables):
+        return subprocess.run([BRAID, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
+                              env={**ENVIRONMENT, "HF_HUB_CACHE": self.path("hub"), **variables})
+
+    def good(self, *words, **variables):
+        done = self.braid(*words, **variables)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), words)
+        return done.stdout
+
+    def bad(self, *words, says, **variables):
+        done = self.braid(*words, **variables)
+        self.assertEqual((done.returncode, done.stdout), (1, ""), words)
+        self.assertRegex(done.stderr, r"\Abraid: \[.*\n\Z")
+        self.assertIn(says, done.stderr)
+
+    def test_new_folders_run_in_every_format(self):
+        for name, config in SMALL.items():
+            source = self.write(f"{name}.json", config)
+            for form in ("bf16", "fp8", "nvfp4"):
+                out = self.path(f"{name}-{form}")
+                if name == "gpt2" and form != "bf16":
+                    self.bad("new", source, out, "--format", form, says="nothing in this family")
+                    continue
+                self.good("new", source, out, "--format", form)
+                answer = json.loads(self.good("run", out, "--ids", "1,2,3", "-n", "3", "--ignore-eos", "--json"))
+                self.assertEqual(len(answer["ids"]), 3)
+                stored = json.loads(self.good("info", out, "--json"))["bytes"]
+                self.assertEqual(sum(stored["stored"].values()), stored[form])
+                self.assertEqual(form == "nvfp4", "NVFP4" in stored["stored"])
+
+    def test_published_shape_with_its_first_layers_and_older_spelling(self):
+        out = self.path("slice")
+        self.good("new", "hybrid-8.5m", out, "--layers", "4", "--legacy-config", "--seed", "3")
+        with open(os.path.join(out, "config.json")) as file:
+            config = json.load(file)
+        self.assertEqual(config["hybrid_override_pattern"], "MEM*")
+        self.assertEqual((config["num_hidden_layers"], config["mamba_n_groups"]), (4, 2))
+        self.assertNotIn("layers_block_type", config)
+        self.assertEqual(json.loads(self.good("info", out, "--json"))["pattern"], "MEM*")
+        with open(os.path.join(out, "generation_config.json")) as file:
+            self.assertEqual(json.load(file)["eos_token_id"], 2)
+
+    def test_killed_new_leaves_no_file_under_a_final_name(self):
+        out = self.path("killed")
+        work = subprocess.Popen([BRAID, "new", "hybrid-1b", out, "--layers", "3"], stdout=subprocess.DEVNULL)
+        deadline = time.time() + 30
+        while not os.path.isdir(out) and time.time() < deadline:
+            time.sleep(0.01)
+        work.send_signal(signal.SIGKILL)
+        work.wait()
+        names = os.listdir(out)
+        if "config.json" not in names:  # it may have been quicker
+            self.assertFalse([n for n in names if not n.startswith(".") and n.endswith(".json")])
+            self.bad("run", out, "--ids", "1", says="config.json")
+
+    def test_new_refuses(self):
+        self.bad("new", "no-such-shape", self.path("x"), says="no-such-shape")
+        self.write("full/of", "something")
+        self.bad("new", "hybrid-8.5m", self.path("full"), says="not an empty folder")
+        self.bad("new", "hybrid-8.5m", self.path("x"), "--layers", "11", says="1 to 10")
+        self.bad("new", "nemotron-3-ultra-550b-a55b", "/proc/x", says="not enough room")
+        self.bad("new", self.write("c.json", {"architectures": ["Nobody"]}), self.path("x"), says="unknown architecture")
+
+    def test_info_of_a_published_shape(self):
+        answer = json.loads(self.good("info", "nemotron-3-nano-4b", "--json"))
+        self.assertEqual(answer["parameters"]["total"], 3973556832)
+        self.assertEqual(answer["parameters"]["tensors"], 263)
+        self.assertEqual(answer["kv_bytes_per_token"], 16384)
+        self.assertEqual({b["letter"]: b["count"] for b in answer["blocks"]}, {"M": 21, "-": 17, "*": 4})
+        self.assertIn("3,973,556,832", self.good("info", "nemotron-3-nano-4b"))
+        self.assertIn("no weights", self.good("info", self.write("config.json", SMALL["dense"])))
+        self.bad("info", self.write("broken/config.json", "{"), says="config.json")
+        self.bad("info", says="nothing to describe")
+
+    def test_list_says_what_is_there_and_why_not(self):
+        def snapshot(name):
+            self.write(f"hub/models--{name}/refs/main", "c0ffee")
+            return self.path(f"hub/models--{name}/snapshots/c0ffee")
+        self.good("new", self.write("l.json", SMALL["llama"]), snapshot("a--good"), "--format", "nvfp4")
+        for name in ("b--strange", "c--missing", "d--pointer"):
+            os.makedirs(snapshot(name))
+        self.write("hub/models--b--strange/snapshots/c0ffee/config.json", {"architectures": ["Nobody"]})
+        self.write("hub/models--c--missing/snapshots/c0ffee/config.json", SMALL["llama"])
+        self.write("hub/models--d--pointer/snapshots/c0ffee/config.json", SMALL["llama"])
+        self.write("hub/models--d--pointer/snapshots/c0ffee/model.safetensors",
+                   "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12\n")
+        models = {m["name"]: m for m in json.loads(self.good("list", "--json"))}
+        good = models["a/good"]
+        self.assertTrue(good["supported"] and good["fits"])
+        self.assertEqual(good["family"], "llama")
+        self.assertIn(good["format"], ("NVFP4", "BF16"))
+        self.assertGreater(good["bytes_needed"], good["bytes"])
+        for name, why in (("b/strange", "unknown architecture"), ("c/missing", "missing"), ("d/pointer", "LFS")):
+            self.assertFalse(models[name]["supported"])
+            self.assertIn(why, models[name]["problem"])
+        table = self.good("list")
+        self.assertIn("a/good", table)
+        self.assertIn("git lfs pull", table)
+
+    def test_eval_of_a_text_with_one_token_a_byte(self):
+        model = self.path("m")
+        self.good("new", self.write("l.json", SMALL["dense"]), model)
+        self.write("m/tokenizer.json", byte_tokenizer())
+        text = self.write("t.txt", "All that is gold does not glitter; übermütig. " * 8)
+        size = os.path.getsize(text)
+        whole = json.loads(self.good("eval", model, "--text", text, "-c", "64", "--stride", "32", "--json"))
+        self.assertEqual((whole["tokens"], whole["bytes"]), (size - 1, size - 1))
+        self.assertAlmostEqual(whole["bits_per_byte"], math.log2(whole["perplexity"]), places=9)
+        self.assertAlmostEqual(math.log(whole["perplexity"]), whole["loss"], places=9)
+        self.assertTrue(100 < whole["perplexity"] < 600, whole)  # random weights know nothing of 256 tokens
+        half = json.loads(self.good("eval", model, "--text", text, "-c", "64", "--json"))
+        self.assertEqual(half["tokens"], size // 64 * 31)
+        self.assertIn("perplexity", self.good("eval", model, "--text", text, "-c", "64"))
+        self.bad("eval", model, "--text", self.path("none"), says="cannot open")
+        self.bad("eval", model, "--text", text, "-c", "64", "--stride", "64", says="windows")
+        self.bad("eval", model, "--text", self.write("s.txt", "a"), says="too few tokens")
+        self.bad("eval", model, "--text", text, "-c", "1024", says="max_position_embeddings")
+
+
+if __name__ == "__main__":
+    unittest.main()
