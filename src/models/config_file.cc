@@ -114,9 +114,11 @@ std::string config_text(const io::Json& json, Spelling spelling) {
   }
   value.erase("num_hidden_layers");  // today the list says it
   if (spelling == Spelling::released) value["num_hidden_layers"] = pattern->size();
-  // llama.cpp's converter reads the epsilon under this name only.
-  if (spelling == Spelling::released && value.contains("layer_norm_epsilon"))
-    value["norm_eps"] = value["layer_norm_epsilon"];
+  // llama.cpp's converter reads the epsilon under a second name only.
+  if (value.contains("layer_norm_epsilon")) {
+    value.erase("norm_eps");
+    if (spelling == Spelling::released) value["norm_eps"] = value["layer_norm_epsilon"];
+  }
   return text_of(value);
 }
 
