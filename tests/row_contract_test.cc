@@ -90,7 +90,7 @@ class RowContract : public testing::TestWithParam<std::tuple<GoldenFolder, DType
  protected:
   Reader open(int threads = 1, bool exact = false) const {
     return {std::get<0>(GetParam()).path,
-            {.dtype = std::get<1>(GetParam()), .context = 256, .slots = 6, .threads = threads, .exact = exact}};
+            {.dtype = std::get<1>(GetParam()), .context = 150, .slots = 6, .threads = threads, .exact = exact}};
   }
 };
 
