@@ -93,6 +93,7 @@ void Dumps::note(const Tensor& x) {
   if (rows_ < static_cast<int64_t>(prompt_.size())) return;
   probe_.replay = nullptr;  // the recorded routes end with the prompt
   if (!args_.state.empty()) note_state();
+  write();
 }
 
 void Dumps::note_state() {

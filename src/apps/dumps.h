@@ -19,13 +19,13 @@ class Dumps {
   Dumps(const DumpArgs& args, engine::Runner& runner, std::vector<int32_t> prompt);
   // Null when nothing asks for it.
   nn::Probe* probe();
-  // The residual stream of one piece of the prompt, [rows, D]. The last piece also writes the state, before anything is
-  // generated.
+  // The residual stream of one piece of the prompt, [rows, D]. The last piece writes the files, before anything is
+  // generated: a file that cannot be written is known before the first word is out.
   void note(const Tensor& x);
-  void write();
 
  private:
   void note_state();
+  void write();
 
   DumpArgs args_;
   engine::Runner& runner_;

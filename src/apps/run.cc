@@ -100,7 +100,6 @@ int run_command(const Options& o) {
     show(splitter.push(decoder->finish()));
     show(splitter.finish());
   }
-  dumps.write();
   if (o.json) {
     const nlohmann::ordered_json answer = {{"prompt_ids", prompt.ids},
                                            {"ids", out.ids},

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/philox.h"
+#include "sys/error.h"
 
 namespace braid::engine {
 namespace {
@@ -38,10 +40,26 @@ size_t kept(const std::vector<Candidate>& list, const SamplingOptions& o) {
   return std::max<size_t>(n, 1);
 }
 
+// A model that overflowed or was damaged: an answer drawn from it would be noise.
+void check_logits(std::span<const float> logits) {
+  bool any = false;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const bool none = std::isnan(logits[i]) || logits[i] > std::numeric_limits<float>::max();
+    if (none) {
+      throw Error(Fault::failed_run, format_message("logits", {.what = fmt::format("that of token {} is no number", i),
+                                                               .got = std::isnan(logits[i]) ? "NaN" : "infinity",
+                                                               .hint = "other weights, or --dtype f32"}));
+    }
+    any = any || std::isfinite(logits[i]);
+  }
+  if (!any) throw Error(Fault::failed_run, format_message("logits", {.what = "no token has a probability"}));
+}
+
 }  // namespace
 
 int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::span<const int32_t> seen,
                uint64_t position) {
+  check_logits(logits);
   std::vector<Candidate> list(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) list[i] = {logits[i], static_cast<int32_t>(i)};
   if (o.repeat_penalty != 1) {

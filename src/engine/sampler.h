@@ -18,6 +18,7 @@ struct SamplingOptions {
 };
 
 // `seen`: tokens of the sequence so far, for the penalty; `position`: how many draws went before. Ties: lowest id.
+// Error (a failed run) when a logit is NaN or infinity, or all are -infinity.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, std::span<const int32_t> seen,
                uint64_t position);
 

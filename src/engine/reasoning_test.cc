@@ -1,0 +1,74 @@
+#include "engine/reasoning.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace braid::engine {
+namespace {
+
+ReasoningSplitter::Parts split(std::string_view text, bool thinking, size_t piece) {
+  ReasoningSplitter splitter(thinking);
+  ReasoningSplitter::Parts all;
+  const auto add = [&all](const ReasoningSplitter::Parts& p) {
+    all.reasoning += p.reasoning;
+    all.content += p.content;
+  };
+  for (size_t i = 0; i < text.size(); i += piece) add(splitter.push(text.substr(i, piece)));
+  add(splitter.finish());
+  return all;
+}
+
+struct Case {
+  const char* text;
+  bool thinking;
+  const char *reasoning, *content;
+};
+
+// Whatever pieces the text comes in, the parts are the same.
+TEST(Reasoning, PartsWhereverTheTextIsCut) {
+  const std::vector<Case> cases = {
+      {"why</think>so", true, "why", "so"},
+      {"\n\nwhy\n</think>\n\nso\n", true, "why\n", "so\n"},
+      {"so", false, "", "so"},
+      {"<think>why</think>so", false, "why", "so"},
+      {"a<think>why</think>so", false, "why", "aso"},
+      {"</think>so", true, "", "so"},
+      {"never ends", true, "never ends", ""},
+      {"ends in </thin", true, "ends in </thin", ""},
+      {"a < b </thinks> c</think>d", true, "a < b </thinks> c", "d"},
+      {"<<think>x</think>", false, "x", "<"},
+      {"let me<tool_call>{}</tool_call>", true, "let me", "<tool_call>{}</tool_call>"},
+      {"x<tool_call>{}</tool_call> <think>y</think>z", true, "xy", "<tool_call>{}</tool_call> z"},
+      {"x<tool_</think>y", true, "x<tool_", "y"},
+      {"no tags: <tool_call>", false, "", "no tags: <tool_call>"},
+      {"", true, "", ""},
+  };
+  for (const Case& c : cases) {
+    for (size_t piece = 1; piece <= 20; ++piece) {
+      const auto parts = split(c.text, c.thinking, piece);
+      EXPECT_EQ(parts.reasoning, c.reasoning) << c.text << " in pieces of " << piece;
+      EXPECT_EQ(parts.content, c.content) << c.text << " in pieces of " << piece;
+    }
+  }
+}
+
+TEST(Reasoning, OnlyWhatCouldBeATagIsHeldBack) {
+  ReasoningSplitter splitter(true);
+  EXPECT_EQ(splitter.push("abc<").reasoning, "abc");
+  EXPECT_EQ(splitter.push("/th").reasoning, "");
+  EXPECT_EQ(splitter.push("e").reasoning, "</the");
+  EXPECT_TRUE(splitter.thinking());
+  EXPECT_EQ(splitter.push("</think>x").content, "x");
+  EXPECT_FALSE(splitter.thinking());
+}
+
+TEST(Reasoning, APromptMayEndInsideThinking) {
+  EXPECT_TRUE(ends_in_think("user: hi\n<think>\n"));
+  EXPECT_FALSE(ends_in_think("<think></think>"));
+  EXPECT_TRUE(ends_in_think("<think></think>hello<think>"));
+  EXPECT_FALSE(ends_in_think(""));
+}
+
+}  // namespace
+}  // namespace braid::engine

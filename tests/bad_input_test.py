@@ -1,0 +1,306 @@
+"""Files and flags as they should not be: exit code 1, one line on standard error, nothing on standard output.
+
+usage: bad_input_test.py BRAID
+Works on copies of tests/data/hf. What a line must name (tensor, got, expected, key) is part of each case. At the end some
+hundred random mutations of config.json and of the weights' header: whatever they hold, braid neither crashes nor hangs.
+"""
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
+DATA = Path(__file__).resolve().parent / "data" / "hf"
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 1000\n"
+
+
+def braid(*words, text=""):
+    return subprocess.run([BRAID, *map(str, words)], input=text, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+
+
+def read_header(path):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8:8 + size]), data[8 + size:]
+
+
+def write_header(path, header, body):
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+class Folders(unittest.TestCase):
+    def setUp(self):
+        self.place = tempfile.TemporaryDirectory()
+        self.addCleanup(self.place.cleanup)
+
+    def copy(self, name="nemotron-h-latent-mtp"):
+        folder = Path(self.place.name) / name
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(DATA / name, folder, ignore=shutil.ignore_patterns("golden*"))
+        return folder
+
+    def config(self, folder, **changes):
+        path = folder / "config.json"
+        values = json.loads(path.read_text()) | changes
+        path.write_text(json.dumps({k: v for k, v in values.items() if v != "REMOVED"}))
+        return folder
+
+    def refused(self, *words, says=(), text=""):
+        answer = braid(*words, text=text)
+        self.assertEqual((answer.returncode, answer.stdout), (1, ""), (words, answer.stderr))
+        self.assertRegex(answer.stderr, r"\Abraid: \[[^\n]+\] [^\n]+\n\Z", words)
+        for part in says:
+            self.assertIn(part, answer.stderr)
+
+    def run_refused(self, folder, *says, options=()):
+        self.refused("run", folder, "--ids", "5,6,7", "-n", 1, *options, says=says)
+
+
+class Weights(Folders):
+    def test_missing_files(self):
+        for command in (("run", "--ids", "1", "-n", "1"), ("info",), ("tokenize",), ("template",)):
+            self.refused(command[0], Path(self.place.name) / "nowhere", *command[1:], says=["nowhere"])
+        folder = self.copy("nemotron-h-legacy")
+        (folder / "model-00002-of-00003.safetensors").unlink()
+        self.run_refused(folder, "model-00002-of-00003.safetensors")
+        (folder / "model.safetensors.index.json").unlink()
+        self.run_refused(folder)
+        folder = self.copy()
+        (folder / "config.json").unlink()
+        self.run_refused(folder, "config.json")
+
+    def test_truncated(self):
+        for part in (0, 0.00001, 0.001, 0.5, 0.99999):
+            folder = self.copy()
+            with open(folder / "model.safetensors", "r+b") as file:
+                file.truncate(int(part * os.path.getsize(file.name)))
+            self.run_refused(folder, "model.safetensors")
+        folder = self.copy("nemotron-h-legacy")
+        with open(folder / "model-00003-of-00003.safetensors", "r+b") as file:
+            file.truncate(os.path.getsize(file.name) - 2)
+        self.run_refused(folder, "model-00003-of-00003.safetensors")
+
+    def test_header_length(self):
+        for length in (0, 1, 2 ** 31, 2 ** 62, 2 ** 64 - 1, 2 ** 64 - 8):
+            folder = self.copy()
+            with open(folder / "model.safetensors", "r+b") as file:
+                file.write(struct.pack("<Q", length))
+            self.run_refused(folder, "model.safetensors", "header")
+
+    def damaged(self, change):
+        folder = self.copy()
+        header, body = read_header(folder / "model.safetensors")
+        change(header)
+        write_header(folder / "model.safetensors", header, body)
+        return folder
+
+    def test_offsets(self):
+        name = "lm_head.weight"
+
+        def offsets(value):
+            return lambda header: header[name].update(data_offsets=value)
+        for value in ([0, 73728], [-8, 73720], [2 ** 63 - 8, 2 ** 63], [73728, 0], [10 ** 30, 10 ** 30], [0], "x", [0.5, 1]):
+            self.run_refused(self.damaged(offsets(value)), "model.safetensors")
+
+    def test_a_shape_names_tensor_got_expected_and_key(self):
+        def turned(header):
+            header["lm_head.weight"]["shape"].reverse()
+        self.run_refused(self.damaged(turned), "lm_head.weight", "got [96, 384]", "[384, 96]", "vocab_size, hidden_size")
+        self.run_refused(self.config(self.copy(), hidden_size=97), "got [", "97", "hidden_size")
+        self.run_refused(self.config(self.copy(), ssm_state_size=128), "ssm_state_size", "in_proj")
+        self.run_refused(self.config(self.copy(), moe_latent_size=16), "moe_latent_size")
+
+    def test_dtypes(self):
+        for dtype, says in (("I16", ["model.safetensors"]), ("Q9", ["Q9"]), ("F32", ["lm_head.weight"])):
+            self.run_refused(self.damaged(lambda header, d=dtype: header["lm_head.weight"].update(dtype=d)), *says)
+
+        def whole_numbers(header):  # of the right size, but no number that a product knows
+            header["lm_head.weight"] |= {"dtype": "I64", "shape": [384, 24]}
+        self.run_refused(self.damaged(whole_numbers), "lm_head.weight", "I64", "BF16")
+
+    def test_missing_tensors_and_scales(self):
+        def rename(old, new):
+            def change(header):
+                header[new] = header.pop(old)
+            return change
+        self.run_refused(self.damaged(rename("lm_head.weight", "head.weight")), "lm_head.weight", "missing")
+        folder = self.copy("nemotron-h-modelopt-nvfp4")
+        header, body = read_header(folder / "model.safetensors")
+        scale = next(n for n in header if n.endswith("weight_scale_2"))
+        header[scale.replace("_2", "_3")] = header.pop(scale)
+        write_header(folder / "model.safetensors", header, body)
+        self.run_refused(folder, "weight_scale_2", "missing")
+        header[scale] = header.pop(scale.replace("_2", "_3")) | {"dtype": "BF16", "shape": [2]}
+        write_header(folder / "model.safetensors", header, body)
+        self.run_refused(folder, scale, "F32")
+
+    def test_pointers_of_git_lfs(self):
+        folder = self.copy()
+        (folder / "model.safetensors").write_text(LFS)
+        self.run_refused(folder, "LFS", "lfs pull")
+        folder = self.copy()
+        (folder / "config.json").write_text(LFS)
+        self.run_refused(folder, "config.json")
+
+
+class Configs(Folders):
+    def test_architecture_lists_the_known(self):
+        self.run_refused(self.config(self.copy(), architectures=["WarpForCausalLM"], model_type="warp"),
+                         "unknown architecture", "WarpForCausalLM", "NemotronHForCausalLM", "GPT2LMHeadModel")
+
+    def test_pattern(self):
+        folder = self.copy("nemotron-h-legacy")
+        self.run_refused(self.config(folder, hybrid_override_pattern="MEM*EX"), "unknown pattern letter", "MEM*EX")
+        self.run_refused(self.config(folder, hybrid_override_pattern=""), "hybrid_override_pattern")
+        self.run_refused(self.config(folder, hybrid_override_pattern="M" * 5000), "1024")
+        self.run_refused(self.config(self.copy(), layers_block_type=["linear_attention", "warp"]), "warp", "layers_block_type[1]")
+
+    def test_values_no_model_can_have(self):
+        for key, value in (("hidden_size", 0), ("hidden_size", "many"), ("hidden_size", 1.5), ("hidden_size", -96),
+                           ("num_attention_heads", 0), ("num_key_value_heads", 3), ("mamba_num_heads", -8), ("n_groups", 3),
+                           ("ssm_state_size", 2 ** 40), ("conv_kernel", 0), ("chunk_size", 0), ("num_experts_per_tok", 99),
+                           ("n_group", 5), ("topk_group", 7), ("layer_norm_epsilon", float("nan")), ("vocab_size", None),
+                           ("routed_scaling_factor", float("inf")), ("eos_token_id", "x"), ("tie_word_embeddings", "no")):
+            self.run_refused(self.config(self.copy(), **{key: value}), key)
+
+    def test_documents(self):
+        for text in ("", "{", "[]", "null", "{" * 100000, '{"a": ' * 1000, "\xff\xfe", '{"hidden_size": 1e999}', "x" * 10):
+            folder = self.copy()
+            (folder / "config.json").write_text(text, encoding="latin-1")
+            self.run_refused(folder, "config.json")
+        folder = self.copy()
+        (folder / "generation_config.json").write_text("{")
+        self.run_refused(folder, "generation_config.json")
+        folder = self.copy("nemotron-h-legacy")
+        (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../etc/passwd"}}')
+        self.run_refused(folder)
+
+
+class Limits(Folders):
+    def test_a_context_longer_than_the_model_allows(self):
+        self.run_refused(self.copy(), "4096", options=("-c", 5000))
+
+    def test_a_prompt_longer_than_the_context(self):
+        ids = ",".join(["5"] * 65)
+        self.refused("run", self.copy(), "--ids", ids, "-n", 1, "-c", 64, says=["65", "64"])
+
+    def test_memory_says_how_much_is_needed(self):
+        folder = self.config(self.copy(), max_position_embeddings=2 ** 40)
+        self.run_refused(folder, "memory", "GiB free", "expected", options=("-c", 2 ** 30))
+
+    def test_token_ids(self):
+        for ids, says in (("384", ["384", "383"]), ("-1", ["-1"]), ("5,6,99999999999", ["99999999999"])):
+            self.refused("run", self.copy(), f"--ids={ids}", "-n", 1, says=says)
+
+    def test_flags(self):
+        folder = self.copy()
+        for options, says in ((("--dtype", "f8"), ["f8", "f32"]), (("--chunk", 0), ["--chunk"]), (("--chunk", "x"), ["--chunk"]),
+                              (("--threads", -1), ["--threads"]), (("--temp", "nan"), ["--temp"]), (("--temp", -1), ["--temp"]),
+                              (("--top-p", 0), ["--top-p"]), (("--min-p", 2), ["--min-p"]), (("-c", -5), ["--ctx-size"]),
+                              (("--repeat-penalty", 0), ["--repeat-penalty"]), (("--frobnicate",), ["--frobnicate"]),
+                              (("--think", "maybe"), ["maybe"]), (("--replay-routes", "nowhere"), ["nowhere"]),
+                              (("--dump-logits", "/nowhere/x.npy"), ["/nowhere/x.npy"])):
+            self.run_refused(folder, *says, options=options)
+        self.refused("run", folder, "--ids-file", "nowhere.npy", says=["nowhere.npy"])
+        self.refused("run", self.copy("nemotron-nas"), "--ids", "1,2", "-n", 0, "--dump-mtp", "x.npy", says=["multi-token"])
+
+
+class Words(Folders):
+    TOKENIZER = {"version": "1.0", "added_tokens": [], "normalizer": None, "decoder": {"type": "ByteLevel"},
+                 "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+                 "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}
+
+    def tokenizer(self, **model):
+        folder = Path(self.place.name) / "words"
+        folder.mkdir(exist_ok=True)
+        values = json.loads(json.dumps(self.TOKENIZER))
+        values["model"] = {k: v for k, v in (values["model"] | model).items() if v is not None}
+        (folder / "tokenizer.json").write_text(json.dumps(values))
+        return folder
+
+    def test_tokenizers(self):
+        self.assertEqual(braid("tokenize", self.tokenizer(), text="ab").returncode, 0)
+        self.refused("tokenize", self.tokenizer(merges=None), text="ab", says=["tokenizer.json", "merges"])
+        self.refused("tokenize", self.tokenizer(type="Warp"), text="ab", says=["Warp"])
+        self.refused("tokenize", self.tokenizer(vocab=None), text="ab", says=["vocab"])
+        self.refused("tokenize", self.tokenizer(vocab={"a": -1}), text="ab", says=["-1"])
+        self.refused("tokenize", self.tokenizer(merges=[["a", "zz"]]), text="ab", says=["zz"])
+        self.refused("run", self.copy(), "-p", "hello", "-n", 1, says=["tokenizer.json"])
+        folder = self.tokenizer()
+        (folder / "tokenizer.json").write_text(LFS)
+        self.refused("tokenize", folder, text="ab", says=["tokenizer.json"])
+
+    def template(self, text):
+        path = Path(self.place.name) / "t.jinja"
+        path.write_text(text)
+        return path
+
+    def test_templates(self):
+        for text, says in (("{% for i in range(10**9) %}{% for j in range(10**9) %}x{% endfor %}{% endfor %}", []),
+                           ("{{ raise_exception('no such role') }}", ["no such role"]),
+                           ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", []), ("{{ nothing.at.all }}", []),
+                           ("{% if %}", []), ("{{ 'x' * 10**12 }}", []), ("{{ " + "(" * 5000, [])):
+            answer = braid("template", self.template(text), text='{"messages": []}\n')
+            self.assertEqual((answer.returncode, answer.stdout), (1, ""), text[:60])
+            self.assertRegex(answer.stderr, r"\Abraid: [^\n]+\n\Z")
+            for part in says:
+                self.assertIn(part, answer.stderr)
+        self.refused("run", self.copy(), "--chat", "hello", "-n", 1, says=["template"])
+
+
+class Mutations(Folders):
+    VALUES = [0, -1, 1, 2, 3, 7, 2 ** 31, 2 ** 63, -2 ** 63, 1e308, 0.5, float("nan"), float("inf"), None, True, "", "x", "relu2",
+              [], [1], {}, [None], ["mamba"], [0.0, 1.0], {"a": 1}, "M" * 2000, {"__float__": "NaN"}]
+
+    def attempt(self, folder, seed):
+        answer = braid("run", folder, "--ids", "5,6,7", "-n", 1, "--temp", 0)
+        self.assertIn(answer.returncode, (0, 1, 2), (seed, answer.stderr))
+        if answer.returncode:
+            self.assertRegex(answer.stderr, r"\Abraid: [^\n]+\n\Z", seed)
+            self.assertEqual(answer.stdout, "", seed)
+
+    def test_configs(self):
+        for name in ("nemotron-h-latent-mtp", "nemotron-h-legacy", "nemotron-nas", "nemotron-h-modelopt-nvfp4", "gpt2"):
+            folder = self.copy(name)
+            original = json.loads((folder / "config.json").read_text())
+            for seed in range(60):
+                draw = random.Random(f"{name} {seed}")
+                config = json.loads(json.dumps(original))
+                for _ in range(draw.choice((1, 1, 1, 2, 4))):
+                    owner, key = config, draw.choice(list(config))
+                    while isinstance(owner[key], (dict, list)) and owner[key] and draw.random() < 0.8:
+                        owner = owner[key]
+                        key = draw.choice(list(owner)) if isinstance(owner, dict) else draw.randrange(len(owner))
+                    if draw.random() < 0.15 and isinstance(owner, dict):
+                        del owner[key]
+                        if not config:
+                            break
+                    else:
+                        owner[key] = draw.choice(self.VALUES)
+                (folder / "config.json").write_text(json.dumps(config))
+                self.attempt(folder, f"{name} {seed}")
+
+    def test_headers(self):
+        folder = self.copy()
+        path = folder / "model.safetensors"
+        original = path.read_bytes()
+        size = struct.unpack("<Q", original[:8])[0]
+        for seed in range(60):
+            draw = random.Random(seed)
+            data = bytearray(original)
+            for _ in range(draw.choice((1, 3, 100))):
+                data[draw.randrange(8 + size)] = draw.randrange(256)
+            path.write_bytes(data)
+            self.attempt(folder, seed)
+
+
+if __name__ == "__main__":
+    unittest.main()
