@@ -1,5 +1,6 @@
 #include "models/model.h"
 
+#include <cstring>
 #include <utility>
 
 #include "kernels/add/add.h"
@@ -94,14 +95,15 @@ Tensor Model::logits(nn::Run& run, const Tensor& x) { return project_head(run, f
 Tensor Model::final_hidden(nn::Run& run, const Tensor& x) { return final_norm_.forward(run, x, DType::f32); }
 
 Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
-  const Tensor e = mtp_->embedding_norm.forward(run, embedding(run.ctx, ids, embedding_), run.act);
-  const Tensor h = mtp_->hidden_norm.forward(run, hidden, run.act);
-  // eh_proj reads both side by side, the embedding first: one product over each half.
-  Param first = mtp_->projection, second = mtp_->projection;
-  first.value.codes = mtp_->projection.value.codes.slice(1, 0, config_.hidden);
-  second.value.codes = mtp_->projection.value.codes.slice(1, config_.hidden, config_.hidden);
-  first.value.cols = second.value.cols = config_.hidden;
-  Tensor x = add(run.ctx, linear(run.ctx, e, first), linear(run.ctx, h, second));
+  // eh_proj reads both side by side, the embedding first.
+  const int64_t tokens = ids.dim(0), width = config_.hidden, half = width * size_of(run.act);
+  const Tensor e = mtp_->embedding_norm.forward(run, embedding(run.ctx, ids, embedding_), run.act),
+               h = mtp_->hidden_norm.forward(run, hidden, run.act), both(run.ctx.arena, run.act, {tokens, 2 * width});
+  for (int64_t t = 0; t < tokens; ++t) {
+    std::memcpy(both.mut().data + 2 * t * half, e.view().data + t * half, static_cast<size_t>(half));
+    std::memcpy(both.mut().data + (2 * t + 1) * half, h.view().data + t * half, static_cast<size_t>(half));
+  }
+  Tensor x = linear(run.ctx, both, mtp_->projection);
   x = through(run, mtp_->layers, std::move(x), false);
   return project_head(run, mtp_->final_norm.forward(run, x, run.act));
 }

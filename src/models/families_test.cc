@@ -1,0 +1,267 @@
+// Config files in every spelling, read into the one description that the rest of the house knows.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "models/family.h"
+#include "models/models_fixture.h"
+
+namespace braid::models {
+namespace {
+
+using nlohmann::json;
+
+template <class Spec>
+const Spec& part(const Config& c, size_t layer, size_t index = 0) {
+  return std::get<Spec>(c.layers.at(layer).parts.at(index).block);
+}
+
+TEST(NemotronH, ReadsWhatAFolderOfTransformersSays) {
+  const Config c = read(hybrid());
+  EXPECT_EQ(c.pattern(), "ME*-");
+  EXPECT_EQ(c.family, "nemotron_h");
+  EXPECT_FALSE(c.rope);  // no RoPE, whatever rope_theta says
+  EXPECT_FALSE(c.mtp);
+  const auto& m = part<nn::Mamba2Spec>(c, 0);
+  EXPECT_EQ(m.inner(), 6 * 10);  // not hidden * expand
+  EXPECT_EQ(m.in_rows(), 60 + 60 + 2 * 2 * 24 + 6);
+  EXPECT_EQ(m.chunk, 64);
+  EXPECT_EQ(m.dt_min, 0);  // time_step_min is for initialisation
+  EXPECT_EQ(m.dt_max, 0);
+  const auto& e = part<nn::MoeSpec>(c, 1);
+  EXPECT_EQ(e.width, 20);
+  EXPECT_EQ(e.shared_width, 2 * 28);  // n_shared_experts multiplies
+  EXPECT_FALSE(e.gated);
+  EXPECT_EQ(e.router, RouterKind::sigmoid);
+  EXPECT_EQ(e.n_group, 4);
+  const auto& a = part<nn::AttentionSpec>(c, 2);
+  EXPECT_EQ(a.heads * a.head_dim, 4 * 12);  // not hidden
+  EXPECT_EQ(part<nn::MlpSpec>(c, 3).act, Act::relu2);
+}
+
+TEST(NemotronH, OlderSpellingsMeanTheSame) {
+  json old = hybrid();
+  const std::vector<std::pair<const char*, const char*>> renamed = {
+      {"n_groups", "mamba_n_groups"},       {"conv_kernel", "mamba_d_conv"},       {"head_dim", "attention_head_dim"},
+      {"chunk_size", "mamba_chunk_size"},   {"ssm_state_size", "mamba_state_dim"}, {"layer_norm_epsilon", "norm_eps"},
+      {"use_conv_bias", "mamba_conv_bias"}, {"time_step_limit", "mamba_dt_limit"}};
+  for (const auto& [now, before] : renamed) {
+    old[before] = old[now];
+    old.erase(now);
+  }
+  old.erase("layers_block_type");
+  old["hybrid_override_pattern"] = "ME*-";
+  EXPECT_EQ(describe(read(old)), describe(read(hybrid())));
+  json names = hybrid();
+  names["layers_block_type"] = {"linear_attention", "moe", "full_attention", "mlp"};
+  EXPECT_EQ(describe(read(names)), describe(read(hybrid())));
+}
+
+TEST(NemotronH, LettersStandInAnyOrder) {
+  json c = hybrid();
+  for (const char* letters : {"M--*---EE", "MM", "----", "*", "EM*-"}) {
+    c["layers_block_type"] = letters;
+    EXPECT_EQ(read(c).pattern(), letters);
+  }
+}
+
+TEST(NemotronH, TheClampOfDtIsItsLimit) {
+  json c = hybrid();
+  c["time_step_limit"] = {0.01, 0.5};
+  EXPECT_FLOAT_EQ(part<nn::Mamba2Spec>(read(c), 0).dt_min, 0.01f);
+  EXPECT_FLOAT_EQ(part<nn::Mamba2Spec>(read(c), 0).dt_max, 0.5f);
+}
+
+TEST(NemotronH, WidthsOfDenseLayersMayBeAList) {
+  json c = hybrid();
+  c["layers_block_type"] = {"mamba", "mlp", "attention", "mlp"};
+  c["intermediate_size"] = {0, 32, 0, 48};  // one a layer; those of other layers mean nothing
+  EXPECT_EQ(part<nn::MlpSpec>(read(c), 1).width, 32);
+  EXPECT_EQ(part<nn::MlpSpec>(read(c), 3).width, 48);
+  c["intermediate_size"] = {32, 48};  // one a dense layer
+  EXPECT_EQ(part<nn::MlpSpec>(read(c), 1).width, 32);
+  EXPECT_EQ(part<nn::MlpSpec>(read(c), 3).width, 48);
+  c["intermediate_size"] = {32};
+  EXPECT_NE(refusal(c).find("intermediate_size"), std::string::npos);
+}
+
+TEST(NemotronH, PuzzleBlocksHaveTheirOwnExperts) {
+  json c = hybrid();
+  for (const char* key : {"layers_block_type", "n_group", "topk_group"}) c.erase(key);
+  c["num_hidden_layers"] = nullptr;
+  c["moe_latent_size"] = 16;
+  c["block_configs"] =
+      json::array({{{"block_type", "mamba"}},
+                   {{"block_type", "moe"}, {"n_routed_experts", 4}, {"num_experts_per_tok", 1}},
+                   {{"block_type", "attention"}},
+                   {{"block_type", "moe"}, {"moe_intermediate_size", 36}, {"n_routed_experts", nullptr}}});
+  const Config read_back = read(c);
+  EXPECT_EQ(read_back.pattern(), "ME*E");
+  const auto &first = part<nn::MoeSpec>(read_back, 1), &last = part<nn::MoeSpec>(read_back, 3);
+  EXPECT_EQ(first.experts, 4);
+  EXPECT_EQ(first.top_k, 1);
+  EXPECT_EQ(first.width, 20);  // what a block leaves out is the model's
+  EXPECT_EQ(last.experts, 8);
+  EXPECT_EQ(last.top_k, 3);
+  EXPECT_EQ(last.width, 36);
+  EXPECT_EQ(last.latent, 16);
+  EXPECT_EQ(last.n_group, 1);  // absent: one group
+  EXPECT_EQ(last.topk_group, 1);
+}
+
+TEST(NemotronH, ThePredictionBlock) {
+  json c = hybrid();
+  c["num_nextn_predict_layers"] = 1;
+  c["mtp_hybrid_override_pattern"] = "*E";
+  c["moe_latent_size"] = 16;
+  const Config read_back = read(c);
+  ASSERT_TRUE(read_back.mtp);
+  ASSERT_EQ(read_back.mtp->layers.size(), 2u);
+  EXPECT_EQ(std::get<nn::MoeSpec>(read_back.mtp->layers[1].parts[0].block).latent, 16);
+  EXPECT_EQ(read_back.mtp->final_norm, "mtp.layers.1.final_layernorm");
+  c["num_nextn_predict_layers"] = 0;
+  EXPECT_FALSE(read(c).mtp);
+}
+
+TEST(NemotronH, RefusesByName) {
+  const auto refused = [](const char* key, const json& value, const std::vector<std::string>& says) {
+    json c = hybrid();
+    c[key] = value;
+    const std::string text = refusal(c);
+    for (const std::string& part : says) EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  refused("layers_block_type", {"mamba", "warp"}, {"layers_block_type[1]", "warp"});
+  refused("layers_block_type", "MEX", {"unknown pattern letter"});
+  refused("layers_block_type", json::array(), {"layers_block_type"});
+  refused("n_groups", 4, {"n_groups", "6"});
+  refused("num_key_value_heads", 3, {"num_key_value_heads"});
+  refused("num_experts_per_tok", 9, {"num_experts_per_tok", "8"});
+  refused("n_group", 3, {"n_group"});
+  refused("n_group", 8, {"n_group"});
+  refused("topk_group", 5, {"topk_group"});
+  refused("topk_group", 1, {"topk_group"});
+  refused("mlp_hidden_act", "swish2", {"mlp_hidden_act", "relu2"});
+  refused("hidden_size", 1.5, {"hidden_size"});
+}
+
+TEST(Config, AnUnknownArchitectureListsTheKnown) {
+  const std::string text = refusal({{"architectures", json::array({"WarpForCausalLM"})}, {"model_type", "warp"}});
+  for (const char* says : {"WarpForCausalLM", "NemotronHForCausalLM", "Qwen3MoeForCausalLM"})
+    EXPECT_NE(text.find(says), std::string::npos) << text;
+}
+
+TEST(Llama, RopeInItsForms) {
+  const auto rope = [](const json& more) {
+    json c = dense("llama");
+    c.update(more);
+    return *read(c).rope;
+  };
+  EXPECT_EQ(rope(json::object()).options.theta, 10000);
+  EXPECT_EQ(rope({{"rope_theta", 5e5}}).options.theta, 5e5);
+  EXPECT_EQ(rope({{"rope_parameters", {{"rope_theta", 7e5}, {"rope_type", "default"}}}}).options.theta, 7e5);
+  EXPECT_EQ(rope({{"rope_scaling", {{"type", "linear"}, {"factor", 4}}}}).options.scaling, RopeScaling::linear);
+  const auto llama3 = rope({{"rope_scaling",
+                             {{"rope_type", "llama3"},
+                              {"factor", 8},
+                              {"low_freq_factor", 1},
+                              {"high_freq_factor", 4},
+                              {"original_max_position_embeddings", 64}}}});
+  EXPECT_EQ(llama3.options.scaling, RopeScaling::llama3);
+  EXPECT_EQ(llama3.options.original_max_position_embeddings, 64);
+  EXPECT_EQ(rope({{"partial_rotary_factor", 0.5}}).dim, 4);
+  json c = dense("llama");
+  c["rope_scaling"] = {{"rope_type", "yarn"}};
+  EXPECT_NE(refusal(c).find("yarn"), std::string::npos);
+}
+
+TEST(Llama, HeadWidthIsItsOwn) {
+  json c = dense("llama");
+  EXPECT_EQ(part<nn::AttentionSpec>(read(c), 0).head_dim, 8);  // hidden / heads
+  c["head_dim"] = 20;
+  EXPECT_EQ(part<nn::AttentionSpec>(read(c), 0).head_dim, 20);
+}
+
+TEST(Qwen3, SomeLayersStayDense) {
+  json c = dense("qwen3_moe");
+  c.update({{"num_experts", 6}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 12}, {"norm_topk_prob", true}});
+  c["num_hidden_layers"] = 4;
+  c["mlp_only_layers"] = {1};
+  EXPECT_EQ(read(c).pattern(), "*E*-*E*E");
+  c["mlp_only_layers"] = json::array();
+  c["decoder_sparse_step"] = 2;
+  EXPECT_EQ(read(c).pattern(), "*-*E*-*E");
+  EXPECT_TRUE(part<nn::AttentionSpec>(read(c), 0).qk_norm);
+  EXPECT_EQ(part<nn::MoeSpec>(read(c), 1, 1).router, RouterKind::softmax);
+  EXPECT_TRUE(part<nn::AttentionSpec>(read(dense("qwen3")), 0).qk_norm);
+  EXPECT_FALSE(part<nn::AttentionSpec>(read(dense("llama")), 0).qk_norm);
+}
+
+TEST(Nemotron, HalfRotaryAndOnePlusWeight) {
+  json c = dense("nemotron");
+  const Config plain = read(c);
+  EXPECT_EQ(plain.norm, NormKind::layer_plus_one);
+  EXPECT_EQ(plain.rope->dim, 4);
+  EXPECT_FALSE(part<nn::MlpSpec>(plain, 0, 1).gated);
+  c["partial_rotary_factor"] = 0.25;
+  EXPECT_EQ(read(c).rope->dim, 2);
+}
+
+TEST(NemotronNas, BlocksOfEveryKind) {
+  json c = dense("nemotron-nas");
+  c["num_key_value_heads"] = nullptr;
+  c["intermediate_size"] = nullptr;
+  const auto block = [](const json& attention, const json& ffn) {
+    return json{{"attention", attention}, {"ffn", ffn}};
+  };
+  const json none = {{"n_heads_in_group", nullptr}, {"no_op", true}, {"replace_with_linear", false}};
+  const json linear = {{"n_heads_in_group", nullptr}, {"no_op", false}, {"replace_with_linear", true}};
+  const json dummy = {
+      {"n_heads_in_group", nullptr}, {"ffn_mult", nullptr}, {"no_op", false}, {"replace_with_linear", false}};
+  c["block_configs"] = {block({{"n_heads_in_group", 2}}, {{"ffn_mult", 1.0}}),
+                        block(none, {{"intermediate_size", 40}}),
+                        block(linear, {{"no_op", true}}),
+                        block(none, none),
+                        block(dummy, dummy),
+                        block({{"n_heads_in_group", 4}}, {{"replace_with_linear", true}})};
+  const Config read_back = read(c);
+  EXPECT_EQ(read_back.pattern(), "*--L..*L");
+  EXPECT_EQ(part<nn::AttentionSpec>(read_back, 0).kv_heads, 2);
+  EXPECT_EQ(part<nn::AttentionSpec>(read_back, 5).kv_heads, 1);
+  EXPECT_EQ(part<nn::MlpSpec>(read_back, 0, 1).width, 256);  // 2/3 of 2 * 32, up to a multiple of 256
+  EXPECT_EQ(part<nn::MlpSpec>(read_back, 1).width, 40);
+  c["block_configs"][0]["attention"]["n_heads_in_group"] = 3;
+  EXPECT_NE(refusal(c).find("n_heads_in_group"), std::string::npos);
+}
+
+TEST(Gpt2, ItsOwnSpellings) {
+  json c = {{"architectures", {"GPT2LMHeadModel"}},
+            {"model_type", "gpt2"},
+            {"vocab_size", 60},
+            {"n_embd", 32},
+            {"n_head", 4},
+            {"n_layer", 2},
+            {"n_positions", 50},
+            {"n_inner", nullptr}};
+  const Config read_back = read(c);
+  EXPECT_EQ(read_back.pattern(), "*-*-");
+  EXPECT_EQ(part<nn::MlpSpec>(read_back, 0, 1).width, 128);
+  EXPECT_TRUE(read_back.tied);
+  EXPECT_EQ(read_back.positions_max, 50);
+  c["n_head"] = 5;
+  EXPECT_NE(refusal(c).find("n_head"), std::string::npos);
+}
+
+TEST(Config, EndTokensAreOneOrMany) {
+  json c = dense("llama");
+  EXPECT_TRUE(read(c).eos.empty());
+  c["eos_token_id"] = 2;
+  EXPECT_EQ(read(c).eos, std::vector<int64_t>{2});
+  c["eos_token_id"] = {2, 8, 9};
+  EXPECT_EQ(read(c).eos, (std::vector<int64_t>{2, 8, 9}));
+  EXPECT_FALSE(read(c).bos);
+  c["bos_token_id"] = 1;
+  EXPECT_EQ(read(c).bos, 1);
+}
+
+}  // namespace
+}  // namespace braid::models

@@ -1,0 +1,148 @@
+// Folders that load, and those that do not fit their config: the line names the tensor, what it is, what it should be
+// and the keys that say so.
+#include "models/load.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "models/models_fixture.h"
+
+namespace braid::models {
+namespace {
+
+using Specs = std::vector<io::TensorSpec>;
+
+class Load : public FolderTest {
+ protected:
+  // The error after `change` of the tensors of a good folder.
+  template <class Change>
+  std::string error_after(Change change) {
+    Specs specs = tensors_of(hybrid());
+    change(specs);
+    write(hybrid(), specs);
+    return error_of([&] { load(); });
+  }
+};
+
+io::TensorSpec& find(Specs& specs, const std::string& name) {
+  const auto found = std::find_if(specs.begin(), specs.end(), [&](const auto& s) { return s.name == name; });
+  EXPECT_NE(found, specs.end()) << name;
+  return *found;
+}
+
+void expect_says(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "no '" << part << "' in: " << text;
+}
+
+constexpr const char* kInProj = "backbone.layers.0.mixer.in_proj.weight";
+
+TEST_F(Load, AWholeFolder) {
+  EXPECT_EQ(error_after([](Specs&) {}), "");
+  const auto model = load();
+  EXPECT_EQ(model->config().pattern(), "ME*-");
+  EXPECT_EQ(model->params().size(), tensors_of(hybrid()).size());
+  EXPECT_EQ(model->state_shapes().size(), 2u);
+  ASSERT_EQ(model->mamba_layers().size(), 1u);
+  EXPECT_EQ(model->mamba_layers()[0].first, 0);
+}
+
+TEST_F(Load, OtherPrefixes) {
+  for (const char* prefix : {"model.", "language_model.backbone.", "language_model.model."}) {
+    EXPECT_EQ(error_after([&](Specs& specs) {
+                for (auto& s : specs) {
+                  if (s.name.starts_with("backbone.")) s.name = prefix + s.name.substr(9);
+                }
+              }),
+              "")
+        << prefix;
+  }
+}
+
+TEST_F(Load, ExpertsStoredInOneTensor) {
+  EXPECT_EQ(error_after([](Specs& specs) {
+              std::erase_if(specs, [](const auto& s) { return s.name.find(".experts.") != std::string::npos; });
+              specs.push_back({"backbone.layers.1.mixer.experts.up_proj", DType::bf16, {8, 20, 32}});
+              specs.push_back({"backbone.layers.1.mixer.experts.down_proj", DType::bf16, {8, 32, 20}});
+            }),
+            "");
+}
+
+TEST_F(Load, AWrongShape) {
+  expect_says(error_after([](Specs& specs) {
+                find(specs, kInProj).shape = {32, 222};
+              }),
+              {kInProj, "got [32, 222]", "expected [222, 32]", "mamba_num_heads", "config.json"});
+  expect_says(error_after([](Specs& specs) {
+                find(specs, "lm_head.weight").shape = {49, 32};
+              }),
+              {"lm_head.weight", "got [49, 32]", "vocab_size"});
+  expect_says(error_after([](Specs& specs) {
+                find(specs, "backbone.layers.0.mixer.A_log").shape = {6, 1};
+              }),
+              {"A_log", "got [6, 1]", "expected [6]"});
+}
+
+TEST_F(Load, AWrongType) {
+  expect_says(error_after([](Specs& specs) { find(specs, kInProj).dtype = DType::i64; }), {kInProj, "got I64", "BF16"});
+  expect_says(error_after([](Specs& specs) { find(specs, "backbone.norm_f.weight").dtype = DType::f8_e4m3; }),
+              {"norm_f.weight", "got F8_E4M3", "F32"});
+}
+
+TEST_F(Load, MissingTensors) {
+  for (const std::string name :
+       {"backbone.embeddings.weight", "lm_head.weight", "backbone.layers.1.mixer.experts.7.up_proj.weight",
+        "backbone.layers.1.mixer.gate.e_score_correction_bias", "backbone.layers.3.norm.weight"}) {
+    expect_says(error_after([&](Specs& specs) { std::erase_if(specs, [&](const auto& s) { return s.name == name; }); }),
+                {name, "missing"});
+  }
+}
+
+TEST_F(Load, ScalesOfFp8) {
+  const std::string weight = kInProj, scale = weight + "_scale";
+  const auto store = [&](DType dtype, const Shape& shape) {
+    return error_after([&](Specs& specs) {
+      find(specs, weight).dtype = DType::f8_e4m3;
+      specs.push_back({scale, dtype, shape});
+    });
+  };
+  EXPECT_EQ(store(DType::f32, {}), "");
+  EXPECT_EQ(store(DType::f32, {1}), "");
+  expect_says(store(DType::f32, {222}), {scale, "got F32 [222]", "expected F32 []"});
+  expect_says(store(DType::bf16, {}), {scale, "BF16"});
+  expect_says(error_after([&](Specs& specs) { find(specs, weight).dtype = DType::f8_e4m3; }), {scale, "missing"});
+}
+
+TEST_F(Load, ScalesOfNvfp4) {
+  const std::string weight = kInProj;
+  const auto store = [&](const Shape& codes, const Shape& scales, DType scale_type) {
+    return error_after([&](Specs& specs) {
+      find(specs, weight) = {weight, DType::u8, codes};
+      specs.push_back({weight + "_scale", scale_type, scales});
+      specs.push_back({weight + "_scale_2", DType::f32, {}});
+    });
+  };
+  EXPECT_EQ(store({222, 16}, {222, 2}, DType::f8_e4m3), "");
+  expect_says(store({222, 32}, {222, 2}, DType::f8_e4m3), {weight, "got [222, 32]", "expected [222, 16]"});
+  expect_says(store({222, 16}, {222, 1}, DType::f8_e4m3), {weight + "_scale", "got [222, 1]", "expected [222, 2]"});
+  expect_says(store({222, 16}, {222, 2}, DType::u8), {weight + "_scale", "U8", "F8_E4M3"});
+}
+
+TEST_F(Load, UnknownQuantisation) {
+  nlohmann::json config = hybrid();
+  config["quantization_config"] = {{"quant_algo", "W3A5_WARP"}};
+  write(config, tensors_of(hybrid()));
+  expect_says(error_of([&] { load(); }), {"quant_algo", "W3A5_WARP", "NVFP4"});
+}
+
+TEST_F(Load, EveryEndTokenOfBothFilesCounts) {
+  nlohmann::json config = hybrid();
+  config["eos_token_id"] = 2;
+  write(config, tensors_of(hybrid()));
+  text("generation_config.json", R"({"eos_token_id": [2, 11]})");
+  EXPECT_EQ(load()->config().eos, (std::vector<int64_t>{2, 11}));
+}
+
+}  // namespace
+}  // namespace braid::models
