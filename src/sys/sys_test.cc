@@ -55,7 +55,7 @@ TEST(Roofs, EveryUnitOfThisMachineHasOne) {
   const sys::Roofs& r = sys::roofs();
   EXPECT_EQ(&r, &sys::roofs());
   EXPECT_GT(r.read_gbs_1, 0);
-  EXPECT_GE(r.read_gbs, r.read_gbs_1);
+  EXPECT_GT(r.read_gbs, 0);  // no comparison of rates: on a busy machine one thread may have had more of it
   EXPECT_GT(r.fp32_gflops, 0);
   EXPECT_EQ(r.bf16_gflops > 0, m.amx || m.bf16_dot_fast);
   EXPECT_EQ(r.int8_gops > 0, m.amx || m.avx512_vnni);
