@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -81,6 +82,39 @@ class Refusals(unittest.TestCase):
         self.refused("--completion", "ksh", says=["got ksh", "bash, zsh or fish"])
         self.refused("a\nb\x1b[31m", says=["a\\x0ab\\x1b[31m"])
         self.refused("info", "--machine", BRAID_CPU="i486", says=["BRAID_CPU"])
+
+    def test_a_profile_is_found_listed_and_overruled(self):
+        def taken(**variables):
+            rows = [[cell.strip() for cell in line.split("|")] for line in braid("bench", "--list", **variables).stdout.splitlines()]
+            return {(row[1], row[2]): row[6] for row in rows}
+
+        with tempfile.TemporaryDirectory() as home:
+            file = os.path.join(home, "braid", "profile")
+            os.mkdir(os.path.dirname(file))
+
+            def write(text):
+                with open(file, "w") as out:
+                    out.write(text)
+
+            write("# measured here\nadd_fwd = ref\n")
+            places = {"XDG_CONFIG_HOME": home}
+            self.assertEqual(taken(**places)[("add_fwd", "ref")], "first by the profile")
+            self.assertEqual(taken(**places)[("add_fwd", "hwy")], "default")
+            self.assertEqual(taken(BRAID_PROFILE=file)[("add_fwd", "ref")], "first by the profile")
+            self.assertEqual(taken(BRAID_PROFILE="", **places)[("add_fwd", "ref")], "")
+            both = taken(BRAID_OP_ADD_FWD="hwy", **places)
+            self.assertEqual(both[("add_fwd", "hwy")], "default, forced by BRAID_OP")
+            self.assertEqual(both[("add_fwd", "ref")], "first by the profile, overruled")
+            write("add_fwd = ref\nadd_fwd: hwy\n")
+            self.refused("bench", "--list", says=["profile:2]", "got add_fwd: hwy", "op_name = row_name"], **places)
+            write("add_fwd = fast")
+            self.refused("bench", "--list", says=["add_fwd", "no row of that name; got fast", "hwy, ref"], **places)
+            write("add_forward = ref")
+            self.refused("bench", "--list", says=["got add_forward"], **places)
+            write("x" * 70000)
+            self.refused("bench", "--list", says=["too large"], **places)
+            self.refused("bench", "--list", says=["cannot be read"], BRAID_PROFILE=home)
+            self.refused("bench", "--list", says=["cannot be read"], BRAID_PROFILE=home + "/none")
 
     def test_an_option_is_a_variable_too(self):
         first = [answer.stdout.splitlines()[0] for answer in (braid("info", BRAID_MACHINE="1"), braid("info", "--machine"))]

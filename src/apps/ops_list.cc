@@ -1,5 +1,10 @@
-// `braid bench --list`: every op with its variants, in the order in which they are tried, and whether they run here.
+// `braid bench --list`: every op with its variants, in the order in which they are tried, whether they were built, and
+// which of them is taken on this class of CPU.
 #include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <vector>
 
 #include "apps/bench_report.h"
 #include "kernels/act/act.h"
@@ -16,27 +21,72 @@
 #include "kernels/router/router.h"
 #include "kernels/ssd/ssd.h"
 #include "report/table.h"
+#include "sys/env.h"
+#include "sys/error.h"
+#include "sys/machine.h"
 
 namespace braid::apps {
 namespace {
 
+// The row that an empty problem ends at when its first field has that type. A table with a row for a type and machine
+// answers by type and machine alone: what else a row may refuse (strides, mostly) is nothing that models do.
+template <class Op>
+const char* default_row(DType dtype) {
+  Arena arena;
+  const Ctx ctx{.arena = arena, .verbose_dispatch = false, .forced_rows = {}, .preferred_rows = {}};
+  Op probe{};
+  (probe.*(std::get<0>(Op::fields()).member)).dtype = dtype;
+  return choose(ctx, probe).name;
+}
+
+// "default", or "default for BF16" where the type decides. The reference does not count for BF16: it takes the mixtures
+// of types that an empty problem may be, and that no model has.
+template <class Op>
+std::string default_mark(const std::string& row) {
+  const std::string f32 = default_row<Op>(DType::f32), bf16 = default_row<Op>(DType::bf16);
+  if (f32 == bf16 || bf16 == Op::rows().back().name) return row == f32 ? "default" : "";
+  return row == f32 ? "default for F32" : row == bf16 ? "default for BF16" : "";
+}
+
+using Chosen = std::map<std::string, std::string>;
+
+// Does `chosen` name this row of its op? A name that no row has is an Error.
+template <class Op>
+bool names(const Chosen& chosen, const Row<Op>& row) {
+  const std::string* name = detail::find_row(chosen, Op::name);
+  return name && row_named<Op>(*name).name == row.name;
+}
+
 template <class Op>
 void list_op(report::Table& table) {
+  const Chosen &profile = sys::env().profile_rows, &forced = sys::env().forced_rows;
   for (const Row<Op>& row : Op::rows()) {
-    const char* device = row.device == Device::cuda ? "cuda" : "cpu";
-    table.row({Op::name, row.name, row.numerics, device, row.run ? "built" : "not built"});
+    std::vector<std::string> taken;
+    if (const std::string mark = default_mark<Op>(row.name); !mark.empty()) taken.push_back(mark);
+    if (names(profile, row)) taken.emplace_back("first by the profile");
+    if (names(profile, row) && forced.contains(Op::name)) taken.back() += ", overruled";
+    if (names(forced, row)) taken.emplace_back("forced by BRAID_OP");
+    table.row({Op::name, row.name, row.numerics, row.device == Device::cuda ? "cuda" : "cpu",
+               row.run ? "built" : "not built", fmt::format("{}", fmt::join(taken, ", "))});
   }
 }
 
 template <class... Ops>
 void list_ops(report::Table& table) {
+  for (const Chosen* chosen : {&sys::env().forced_rows, &sys::env().profile_rows}) {
+    for (const auto& [op, row] : *chosen) {
+      if (((op != Ops::name) && ...))
+        fail("braid bench", {.what = "a row is named for an op that there is not", .got = printable(op)});
+    }
+  }
   (list_op<Ops>(table), ...);
 }
 
 }  // namespace
 
 int print_ops() {
-  report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}});
+  const std::string taken = fmt::format("taken on {}", sys::name_of(sys::machine().cpu_class));
+  report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}, {taken}});
   list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LinearFwd, LinearBwdData, LinearBwdWeight,
            ActFwd, AddFwd, Conv1dFwd, SsdFwd, SsdStep, RopeFwd, KvStore, AttentionFwd, RouterFwd, ExpertsFwd,
            CrossEntropyFwd, CrossEntropyBwd>(table);

@@ -105,6 +105,25 @@ TEST(Op, RowsCanBeForced) {
   EXPECT_STREQ(choose(ctx, op).name, "ref");
   ctx.forced_rows["twice"] = "none";
   EXPECT_THROW(choose(ctx, op), Error);
+  ctx.forced_rows["twice"] = "even";
+  EXPECT_THROW(choose(ctx, Twice{view_of(x.data(), {1, 3}), mut_view_of(y.data(), {1, 3})}), Error);
+}
+
+TEST(Op, APreferredRowComesFirstWhereItAcceptsAndAForcedOneBeforeIt) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  std::vector<float> x(6, 1.0f), y(6);
+  const Twice op{view_of(x.data(), {2, 3}), mut_view_of(y.data(), {2, 3})},
+      odd{view_of(x.data(), {1, 3}), mut_view_of(y.data(), {1, 3})};
+  ctx.preferred_rows["twice"] = "ref";
+  EXPECT_STREQ(choose(ctx, op).name, "ref");
+  ctx.forced_rows["twice"] = "even";
+  EXPECT_STREQ(choose(ctx, op).name, "even");
+  ctx.forced_rows.clear();
+  ctx.preferred_rows["twice"] = "even";
+  EXPECT_STREQ(choose(ctx, odd).name, "ref");
+  ctx.preferred_rows["twice"] = "none";
+  EXPECT_THROW(choose(ctx, op), Error);
 }
 
 TEST(Op, WrongShapesAreBugsThatSayWhich) {

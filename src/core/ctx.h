@@ -19,7 +19,8 @@ struct Ctx {
   bool exact = false;               // one numerics class for prefill and step (design.md section 4)
   bool poison = sys::env().poison;  // fill outputs with NaN before every op
   bool verbose_dispatch = sys::env().verbose_dispatch;
-  std::map<std::string, std::string> forced_rows = sys::env().forced_rows;  // op name -> row name
+  std::map<std::string, std::string> forced_rows = sys::env().forced_rows;      // op name -> the only row to use
+  std::map<std::string, std::string> preferred_rows = sys::env().profile_rows;  // op name -> the row to try first
 };
 
 }  // namespace braid

@@ -51,6 +51,10 @@ void missing_field(const char* op, const char* field) {
   std::abort();
 }
 
+void unknown_row(const char* op, const std::string& row, const std::string& known) {
+  fail(op, {.what = "no row of that name", .got = printable(row), .expected = known, .hint = "braid bench --list"});
+}
+
 void no_row(const char* op, const std::string& refusals) {
   fail_environment(op, {.what = "no variant can run this here", .got = refusals, .hint = "BRAID_VERBOSE=dispatch"});
 }

@@ -13,12 +13,14 @@
 //
 // `fields` is read for the shape check, for poisoning, byte counts, printing and the sweep test (core/op_sweep.h). In
 // `dims` every letter is a dimension (design.md section 6); equal letters must agree across fields. The first row that
-// accepts wins; the reference is last and accepts every CPU problem. BRAID_VERBOSE=dispatch prints choice and refusals,
-// BRAID_OP_<NAME>=<row> forces a row. `numerics` names the row's class: within one class a token's result depends on
-// its sequence and the weights alone, and rows of one class agree bit for bit.
+// accepts wins; the reference is last and accepts every CPU problem. A profile (sys/env.h) names a row to be tried
+// before the others, BRAID_OP_<NAME>=<row> the only one, BRAID_VERBOSE=dispatch prints choice and refusals. `numerics`
+// names the row's class: within one class a token's result depends on its sequence and the weights alone, and rows of
+// one class agree bit for bit.
 #pragma once
 #include <array>
 #include <cstddef>
+#include <map>
 #include <span>
 #include <string>
 #include <tuple>
@@ -128,8 +130,15 @@ inline int64_t bytes_of(std::span<const Weight> list) {
   return sum;
 }
 
+// The row that `rows` names for an op; null when it names none.
+inline const std::string* find_row(const std::map<std::string, std::string>& rows, const char* op) {
+  const auto found = rows.empty() ? rows.end() : rows.find(op);
+  return found == rows.end() ? nullptr : &found->second;
+}
+
 void poison(const MutView& v);
 [[noreturn]] void missing_field(const char* op, const char* field);
+[[noreturn]] void unknown_row(const char* op, const std::string& row, const std::string& known);
 [[noreturn]] void no_row(const char* op, const std::string& refusals);
 void print_choice(const char* op, const char* row, const char* numerics, const std::string& refusals);
 
@@ -156,30 +165,49 @@ int64_t bytes_of(const Op& op) {
   return sum;
 }
 
+// Why a row cannot run a problem of this device; null when it can.
+template <class Op>
+const char* refusal(const Row<Op>& row, const Op& op, Device device) {
+  if (row.device != device) return "other device";
+  if (!row.run) return "not built";
+  return row.supports ? row.supports(op) : nullptr;
+}
+
+// The row of that name. Error naming what there is.
+template <class Op>
+const Row<Op>& row_named(const std::string& name) {
+  std::string known;
+  for (const Row<Op>& row : Op::rows()) {
+    if (row.name == name) return row;
+    known += std::string(known.empty() ? "" : ", ") + row.name;
+  }
+  detail::unknown_row(Op::name, name, known);
+}
+
 template <class Op>
 const Row<Op>& choose(const Ctx& ctx, const Op& op) {
   Device device = Device::cpu;
   for_each_field(op, [&](const auto&, const auto& value) {
     if (detail::present(value) && detail::device_of(value) == Device::cuda) device = Device::cuda;
   });
-  const auto forced = ctx.forced_rows.empty() ? ctx.forced_rows.end() : ctx.forced_rows.find(Op::name);
   std::string refusals;
+  const auto accepts = [&](const Row<Op>& row) {
+    const char* reason = refusal(row, op, device);
+    if (reason) refusals += std::string(refusals.empty() ? "" : ", ") + row.name + ": " + reason;
+    if (!reason && ctx.verbose_dispatch) detail::print_choice(Op::name, row.name, row.numerics, refusals);
+    return !reason;
+  };
+  if (const std::string* forced = detail::find_row(ctx.forced_rows, Op::name)) {
+    const Row<Op>& row = row_named<Op>(*forced);
+    if (accepts(row)) return row;
+    detail::no_row(Op::name, refusals);
+  }
+  if (const std::string* preferred = detail::find_row(ctx.preferred_rows, Op::name)) {
+    const Row<Op>& row = row_named<Op>(*preferred);
+    if (accepts(row)) return row;
+  }
   for (const Row<Op>& row : Op::rows()) {
-    const char* reason = nullptr;
-    if (forced != ctx.forced_rows.end() && forced->second != row.name) {
-      reason = "another row is forced";
-    } else if (row.device != device) {
-      reason = "other device";
-    } else if (!row.run) {
-      reason = "not built";
-    } else if (row.supports) {
-      reason = row.supports(op);
-    }
-    if (!reason) {
-      if (ctx.verbose_dispatch) detail::print_choice(Op::name, row.name, row.numerics, refusals);
-      return row;
-    }
-    refusals += std::string(refusals.empty() ? "" : ", ") + row.name + ": " + reason;
+    if (accepts(row)) return row;
   }
   detail::no_row(Op::name, refusals);
 }

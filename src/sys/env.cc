@@ -2,9 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
-#include <string_view>
+#include <cstring>
+#include <filesystem>
+#include <memory>
 
 #include "sys/error.h"
 
@@ -14,6 +19,39 @@ namespace {
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr const char* kSpaces = " \t\r";
+  const size_t begin = text.find_first_not_of(kSpaces);
+  return begin == std::string_view::npos ? "" : text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
+}
+
+bool is_name(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+}
+
+// The file that BRAID_PROFILE names, which must be there, or the one in the usual place if it is.
+std::string profile_path() {
+  if (const char* named = std::getenv("BRAID_PROFILE")) return named;
+  std::string folder = variable("XDG_CONFIG_HOME");
+  if (const std::string home = variable("HOME"); folder.empty() && !home.empty()) folder = home + "/.config";
+  const std::string path = folder + "/braid/profile";
+  std::error_code unseen;
+  return !folder.empty() && std::filesystem::exists(path, unseen) ? path : "";
+}
+
+std::string read_profile(const std::string& path) {
+  constexpr size_t kBytesMax = 64 << 10;  // some hundred ops of 50 bytes fit many times
+  const std::string where = printable(path);
+  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
+  std::string text(kBytesMax + 1, '\0');
+  if (file) text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (!file || std::ferror(file.get())) {
+    fail(where, {.what = "the profile cannot be read", .got = std::strerror(errno), .hint = "BRAID_PROFILE= for none"});
+  }
+  if (text.size() > kBytesMax) fail(where, {.what = "too large for a profile", .expected = "at most 64 KiB"});
+  return text;
 }
 
 Env read_env() {
@@ -42,10 +80,31 @@ Env read_env() {
     }
     e.forced_rows[name] = std::string(line.substr(equals + 1));
   }
+  if (const std::string path = profile_path(); !path.empty()) e.profile_rows = parse_profile(path, read_profile(path));
   return e;
 }
 
 }  // namespace
+
+std::map<std::string, std::string> parse_profile(std::string_view where, std::string_view text) {
+  std::map<std::string, std::string> rows;
+  for (int number = 1; !text.empty(); ++number) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view whole = text.substr(0, end), line = trim(whole.substr(0, whole.find('#')));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.empty()) continue;
+    const size_t equals = std::min(line.find('='), line.size());
+    const std::string_view name = trim(line.substr(0, equals)),
+                           row = trim(line.substr(std::min(equals + 1, line.size())));
+    const std::string place = fmt::format("{}:{}", printable(where), number);
+    if (!is_name(name) || !is_name(row)) {
+      fail(place, {.what = "not a choice of a row", .got = printable(line), .expected = "op_name = row_name"});
+    }
+    if (!rows.emplace(name, row).second)
+      fail(place, {.what = "a second row for the same op", .got = std::string(line)});
+  }
+  return rows;
+}
 
 const Env& env() {
   static const Env e = read_env();

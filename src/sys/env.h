@@ -5,9 +5,12 @@
 //   BRAID_VERBOSE=dispatch          prints which variant of an op was chosen, and why the others refused
 //   BRAID_OP_<NAME>=<row>           forces one variant of one op (core/op.h)
 //   BRAID_POISON=1                  fills outputs with NaN before every op
+//   BRAID_PROFILE=<file>            measured choices that overrule the default rows of ops; empty: none. Without it the
+//                                   file braid/profile in $XDG_CONFIG_HOME, else in ~/.config, where there is one
 #pragma once
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace braid::sys {
 
@@ -16,9 +19,13 @@ struct Env {
   int threads = 0;  // 0: one a core
   bool verbose_dispatch = false;
   bool poison = false;
-  std::map<std::string, std::string> forced_rows;  // op name in lower case -> row name
+  std::map<std::string, std::string> forced_rows;   // op name in lower case -> row name
+  std::map<std::string, std::string> profile_rows;  // the same from the profile
 };
 
 const Env& env();
+
+// Lines `op_name = row_name`; `#` begins a comment. Error with `where` and the line for anything else.
+std::map<std::string, std::string> parse_profile(std::string_view where, std::string_view text);
 
 }  // namespace braid::sys

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "sys/check.h"
+#include "sys/env.h"
 #include "sys/error.h"
 #include "sys/machine.h"
 #include "sys/mapped_file.h"
@@ -21,6 +22,23 @@ TEST(Error, SaysWhereWhatGotExpectedTry) {
 TEST(Error, PrintableKeepsHostileTextOnOneShortLine) {
   EXPECT_EQ(printable("a\n\x1b[31m\xff"), "a\\x0a\\x1b[31m\\xff");
   EXPECT_LT(printable(std::string(5000, 'x')).size(), 250u);
+}
+
+TEST(Profile, LinesAreChoicesAndAnythingElseIsNamed) {
+  using Rows = std::map<std::string, std::string>;
+  EXPECT_EQ(sys::parse_profile("p", ""), Rows());
+  EXPECT_EQ(sys::parse_profile("p", "# measured 2026\n\n  linear_fwd = panel_f32 # 1.4x\r\nssd_fwd=ref"),
+            (Rows{{"linear_fwd", "panel_f32"}, {"ssd_fwd", "ref"}}));
+  for (const char* bad :
+       {"linear_fwd", "a =", "= b", "=", "a = b c", "a = b = c", "A = b", "a = \x1b[2J", "a = b\na = c"}) {
+    try {
+      sys::parse_profile("p", std::string("\n") + bad);
+      ADD_FAILURE() << bad;
+    } catch (const Error& e) {
+      EXPECT_TRUE(std::string(e.what()).starts_with("[p:")) << e.what();
+      EXPECT_EQ(std::string(e.what()).find_first_of("\n\x1b"), std::string::npos) << e.what();
+    }
+  }
 }
 
 TEST(Check, EndsTheProcessWith70) {
