@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""Holds docs/ops.md against `braid bench --list`: ops, rows, numerics and devices, in order. What differs between
+machines (built or not, taken or not) is no part of the page.
+
+usage: ops_doc_test.py BRAID DOC [--write]
+"""
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+COLUMNS = 4
+HEAD = """# Ops and their rows
+
+Every op with its variants, in the order in which they are tried: the first that accepts a problem runs it. Rows of one
+numerics class agree bit for bit. `braid bench --list` prints this with what was built and what this machine takes;
+`braid bench --list | grep linear` answers for one op. Generated: `tests/ops_doc_test.py BRAID docs/ops.md --write`.
+
+"""
+
+
+def page(braid):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")} | {"BRAID_PROFILE": ""}
+    listed = subprocess.run([braid, "bench", "--list"], capture_output=True, text=True, check=True, env=environment).stdout
+    rows = [[cell.strip() for cell in line.strip("| \n").split("|")][:COLUMNS] for line in listed.splitlines()]
+    widths = [max(len(row[i]) for row in rows if not row[i].startswith("-")) for i in range(COLUMNS)]
+    rows[1] = ["-" * width for width in widths]
+    return HEAD + "".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |\n" for row in rows)
+
+
+def main():
+    braid, doc = sys.argv[1], Path(sys.argv[2])
+    text = page(braid)
+    if "--write" in sys.argv:
+        doc.parent.mkdir(exist_ok=True)
+        doc.write_text(text)
+    elif doc.read_text() != text:
+        wrong = [line for line in text.splitlines() if line not in doc.read_text().splitlines()]
+        sys.exit(f"{doc} is not what `braid bench --list` says; differing: {wrong}\n"
+                 f"Write it again: tests/ops_doc_test.py {braid} {doc} --write")
+
+
+main()
