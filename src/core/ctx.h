@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/arena.h"
 #include "sys/env.h"
@@ -11,6 +12,12 @@
 namespace braid {
 
 class Tape;
+
+// What an op was about to do.
+struct Choice {
+  const char* op;
+  const char* row;
+};
 
 struct Ctx {
   Arena& arena;
@@ -21,6 +28,7 @@ struct Ctx {
   bool verbose_dispatch = sys::env().verbose_dispatch;
   std::map<std::string, std::string> forced_rows = sys::env().forced_rows;      // op name -> the only row to use
   std::map<std::string, std::string> preferred_rows = sys::env().profile_rows;  // op name -> the row to try first
+  std::vector<Choice>* dry = nullptr;  // set: ops are checked and note their row, and no memory is touched
 };
 
 }  // namespace braid

@@ -230,7 +230,9 @@ void run_row(Ctx& ctx, const Op& op, const Row<Op>& row) {
 template <class Op>
 void run(Ctx& ctx, const Op& op) {
   check_fields(op);
-  run_row(ctx, op, choose(ctx, op));
+  const Row<Op>& row = choose(ctx, op);
+  if (ctx.dry) return ctx.dry->push_back({Op::name, row.name});
+  run_row(ctx, op, row);
 }
 
 }  // namespace braid

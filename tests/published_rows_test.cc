@@ -1,0 +1,190 @@
+// For every published shape, no op of a pass may end at its reference row: whole models of these sizes go through their
+// own forward code with Ctx::dry, which checks each problem and notes the row that would run it. Weights and states lie
+// in memory that may not be touched, so that half a tebibyte of model costs nothing.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kernels/cross_entropy/cross_entropy.h"
+#include "models/family.h"
+#include "models/model.h"
+#include "models/presets.h"
+#include "sys/machine.h"
+
+namespace braid {
+namespace {
+
+// Ops that no forward pass takes, and why that is no fault. Weights of 4 and 8 bits are no exception: a product decodes
+// them block by block in the same rows, so they are held to the same rule until they have rows of their own.
+struct Exception {
+  const char* op;
+  const char* reason;
+};
+constexpr Exception kExceptions[] = {
+    {"embedding_bwd", "backward"},
+    {"cross_entropy_bwd", "backward"},
+    {"rms_norm_bwd", "backward; only the reference, until there is training"},
+    {"linear_bwd_data", "backward; only the reference, until there is training"},
+    {"linear_bwd_weight", "backward; only the reference, until there is training"},
+};
+
+constexpr int64_t kTokens = 512, kSequences = 4, kPage = 64;
+
+// Larger than any one tensor; a row that reads or writes here ends the test.
+std::byte* nowhere() {
+  static void* const data =
+      mmap(nullptr, size_t{16} << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  CHECK(data != MAP_FAILED, "no address space");
+  return static_cast<std::byte*>(data);
+}
+MutView somewhere(DType dtype, const Shape& shape) { return {nowhere(), dtype, shape}; }
+
+// Parameters of any format at an address that nobody reads.
+class NowhereSource final : public nn::ParamSource {
+ public:
+  explicit NowhereSource(Format format) : format_(format) {}
+  bool has(const std::string&) const override { return false; }
+  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char*) override {
+    Param p{.name = name};
+    if (format_ == Format::nvfp4 && cols % 16 == 0) {
+      p.value = {.rows = rows,
+                 .cols = cols,
+                 .spec = {.format = format_, .block = 16},
+                 .codes = somewhere(DType::u8, {rows, cols / 2}),
+                 .scales = somewhere(DType::f8_e4m3, {rows, cols / 16})};
+    } else if (format_ == Format::f8_e4m3) {
+      p.value = {.rows = rows,
+                 .cols = cols,
+                 .spec = {.format = format_},
+                 .codes = somewhere(DType::f8_e4m3, {rows, cols}),
+                 .global = 0.5f};
+    } else {
+      p.value = dense_weight(somewhere(format_ == Format::f32 ? DType::f32 : DType::bf16, {rows, cols}));
+    }
+    return p;
+  }
+  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
+    return matrix(name, rows, cols, keys);
+  }
+  Param vector(const std::string& name, const Shape& shape, const char*, float) override {
+    const int64_t rows = shape.rank > 1 ? shape[0] : 1;
+    return {.name = name, .value = dense_weight(somewhere(DType::f32, {rows, shape.count() / rows}))};
+  }
+  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
+                             const char* keys) override {
+    return std::vector<Param>(static_cast<size_t>(count), matrix(name, rows, cols, keys));
+  }
+
+ private:
+  Format format_;
+};
+
+nn::StateView state_of(const models::Model& model, DType dtype) {
+  nn::StateView state;
+  const int64_t slots = kSequences, pages = slots * kTokens / kPage;
+  for (const nn::StateShape& s : model.state_shapes()) {
+    nn::BlockState block;
+    if (s.heads > 0) {
+      block.conv = somewhere(DType::f32, {slots, s.conv_columns, s.conv_channels});
+      block.ssm = somewhere(DType::f32, {slots, s.heads, s.head_dim, s.state});
+    }
+    if (s.kv_heads > 0) {
+      block.k_pages = block.v_pages = somewhere(dtype, {pages, kPage, s.kv_heads, s.kv_dim});
+    }
+    state.blocks.push_back(block);
+  }
+  state.page_table = somewhere(DType::i32, {slots, kTokens / kPage});
+  return state;
+}
+
+// Every choice of one pass: logits and losses of all tokens, prediction block included.
+std::vector<Choice> choices(models::Model& model, DType act, nn::Phase phase) {
+  SeqMap seqs;
+  for (int64_t i = 0; i < kSequences; ++i) {
+    phase == nn::Phase::prefill ? seqs.add(kTokens / kSequences, 0, i) : seqs.add(1, kTokens - 1, i);
+  }
+  std::vector<Choice> list;
+  Arena arena;
+  Ctx ctx{.arena = arena, .forced_rows = {}, .preferred_rows = {}, .dry = &list};
+  nn::StateView state = state_of(model, act);
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .phase = phase, .act = act};
+  const Tensor ids(arena, DType::i32, {seqs.tokens()}), x = model.forward(run, ids);
+  cross_entropy(ctx, model.logits(run, x), ids);
+  if (model.has_mtp()) model.mtp_logits(run, ids, model.final_hidden(run, x));
+  return list;
+}
+
+std::map<std::string, models::Config> published() {
+  std::map<std::string, models::Config> list;
+  for (const std::string& name : models::preset_names()) list[name] = models::read_config(*models::find_preset(name));
+  // Nemotron-Labs-3-Puzzle-75B-A9B is Super with 96 states and with experts that differ from layer to layer.
+  models::Config puzzle = list.at("nemotron-3-super-120b-a12b");
+  int64_t layer = 0;
+  for (models::LayerSpec& spec : puzzle.layers) {
+    for (models::PartSpec& part : spec.parts) {
+      if (auto* mamba = std::get_if<nn::Mamba2Spec>(&part.block)) mamba->state = 96;
+      if (auto* moe = std::get_if<nn::MoeSpec>(&part.block)) {
+        moe->width = 1280 + layer % 12 * 128;
+        moe->top_k = 4 + layer % 15;
+      }
+    }
+    ++layer;
+  }
+  list["nemotron-labs-3-puzzle-75b-a9b"] = puzzle;
+  return list;
+}
+
+using Rows = std::map<std::string, std::set<std::string>>;  // op -> rows that were taken, over all models
+
+void hold(const std::string& name, const models::Config& config, Rows& seen) {
+  for (const Format format : {Format::f32, Format::bf16, Format::f8_e4m3, Format::nvfp4}) {
+    NowhereSource source(format);
+    models::Model model(config, source);
+    for (const DType act : {DType::f32, DType::bf16}) {
+      for (const nn::Phase phase : {nn::Phase::prefill, nn::Phase::step}) {
+        Rows taken;
+        for (const Choice& choice : choices(model, act, phase)) taken[choice.op].insert(choice.row);
+        for (const auto& [op, rows] : taken) {
+          EXPECT_FALSE(rows.contains("ref"))
+              << name << ": " << op << " ends at ref, weights " << name_of(format) << ", activations " << name_of(act)
+              << (phase == nn::Phase::step ? ", step" : ", prefill");
+          seen[op].insert(rows.begin(), rows.end());
+        }
+      }
+    }
+  }
+}
+
+// The ops there are: first column of docs/ops.md, which the test ops_doc holds against the tables.
+std::set<std::string> all_ops() {
+  std::set<std::string> ops;
+  std::ifstream file(BRAID_OPS_DOC);
+  for (std::string line, bar, op; std::getline(file, line);) {
+    std::istringstream words(line);
+    if (words >> bar >> op && bar == "|" && op != "op" && op[0] != '-') ops.insert(op);
+  }
+  return ops;
+}
+
+TEST(PublishedRows, NoOpOfAPublishedModelEndsAtItsReference) {
+  Rows seen;
+  for (const auto& [name, config] : published()) hold(name, config, seen);
+  fmt::print("rows taken by published models on {}:\n", sys::name_of(sys::machine().cpu_class));
+  for (const auto& [op, rows] : seen) fmt::print("  {:<18} {}\n", op, fmt::join(rows, ", "));
+  std::set<std::string> accounted;
+  for (const auto& [op, rows] : seen) accounted.insert(op);
+  for (const Exception& e : kExceptions) {
+    fmt::print("  {:<18} not held: {}\n", e.op, e.reason);
+    EXPECT_TRUE(accounted.insert(e.op).second) << e.op << " is taken by a model: no exception any more";
+  }
+  EXPECT_EQ(accounted, all_ops()) << "an op that no model takes needs an exception with its reason";
+}
+
+}  // namespace
+}  // namespace braid
