@@ -58,9 +58,12 @@ if(BRAID_BENCH)
   find_package(benchmark REQUIRED)
 endif()
 if(BRAID_CUDA)
+  # Before the language is enabled, or CMake takes the compiler's own default.
+  set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "GPU architectures")
   enable_language(CUDA)
-  find_package(CUDAToolkit REQUIRED)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
   set(CMAKE_CUDA_STANDARD 20)
-  set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "GPU architectures")
+  find_package(CUDAToolkit REQUIRED)
+  # fmt 9 gives up constexpr under nvcc, and then its own format strings do not compile.
+  target_compile_definitions(braid_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 endif()
