@@ -28,7 +28,7 @@ constexpr int kTileCols = 3;
 using Quad = hn::Full128<float>;
 HWY_INLINE hn::VFromD<Quad> quarter(Quad /*tag*/, hn::VFromD<Quad> v) { return v; }
 template <class Tag, class Vec>
-HWY_INLINE hn::VFromD<Quad> quarter(Tag d, Vec v) {
+HWY_INLINE hn::VFromD<Quad> quarter(Tag /*d*/, Vec v) {
   const hn::Half<Tag> half;
   return quarter(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
 }

@@ -5,6 +5,7 @@
 
 #include "core/ref.h"
 #include "kernels/linear/linear_ref.h"
+#include "kernels/linear/linear_rows.h"
 #include "math/blocks.h"
 #include "math/panel.h"
 
@@ -48,6 +49,20 @@ const char* dot_supports(const LinearFwd& op) {
 
 int64_t panel_workspaces(const LinearFwd& op, int threads) { return panel_workspace(op.w) * threads; }
 
+template <PanelClass kClass>
+void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  const int64_t own = panel_workspace(op.w);
+  linear_tasks(ctx.threads, op, op.x.dim(0) <= kFewRows ? kTaskColsFew : kTaskCols,
+               [&](int thread, int64_t first, int64_t n) {
+                 panel_product(kClass, op.x, op.w.rows_of(first, n), op.y.slice(1, first, n),
+                               workspace.subspan(static_cast<size_t>(thread * own), static_cast<size_t>(own)));
+               });
+}
+
+void fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  linear_fwd_tiles(ctx, op, workspace, &tiles::strip_amx);
+}
+
 void add_bias(const View& bias, const MutView& y) {
   for (int64_t t = 0; t < y.dim(0); ++t) {
     for (int64_t n = 0; n < y.dim(1); ++n) {
@@ -61,27 +76,28 @@ void add_bias(const View& bias, const MutView& y) {
   }
 }
 
-template <PanelClass kClass>
-void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
-  const int64_t cols = op.x.dim(0) <= kFewRows ? kTaskColsFew : kTaskCols;
-  const int64_t scratch = panel_workspace(op.w), tasks = (op.w.rows + cols - 1) / cols;
+}  // namespace
+
+void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionRef<void(int, int64_t, int64_t)> body) {
+  const int64_t tasks = (op.w.rows + cols - 1) / cols;
   std::atomic<int64_t> next{0};
-  const int team = sys::team_for(ctx.threads, op.flops());
+  const int team = sys::team_for(threads, op.flops());
   sys::parallel(static_cast<int>(std::min<int64_t>(team, tasks)), [&](int thread, int) {
-    const auto own = workspace.subspan(static_cast<size_t>(thread * scratch), static_cast<size_t>(scratch));
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       const int64_t first = i * cols, n = std::min(cols, op.w.rows - first);
-      const MutView y = op.y.slice(1, first, n);
-      panel_product(kClass, op.x, op.w.rows_of(first, n), y, own);
-      if (op.bias) add_bias(op.bias.slice(0, first, n), y);
+      body(thread, first, n);
+      if (op.bias) add_bias(op.bias.slice(0, first, n), op.y.slice(1, first, n));
     }
   });
 }
 
-}  // namespace
-
 std::span<const Row<LinearFwd>> LinearFwd::rows() {
   static constexpr Row<LinearFwd> kRows[] = {
+      {.name = "tiles",
+       .numerics = "bf16_tile",
+       .supports = &linear_tiles_supports,
+       .workspace = &linear_tiles_workspace,
+       .run = &fwd_tiles},
       {.name = "panel_dot",
        .numerics = "bf16_dot",
        .supports = &dot_supports,
@@ -97,6 +113,12 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
        .supports = &panel_supports<PanelClass::f32>,
        .workspace = &panel_workspaces,
        .run = &fwd_panel<PanelClass::f32>},
+      // After the panels, so only when forced: README.md has the figures.
+      {.name = "gemm",
+       .numerics = "gemm",
+       .supports = &linear_gemm_supports,
+       .workspace = &linear_gemm_workspace,
+       .run = &linear_fwd_gemm},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

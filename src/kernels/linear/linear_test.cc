@@ -7,7 +7,10 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/linear/linear_ref.h"
+#include "kernels/linear/linear_rows.h"
 #include "math/blocks.h"
+#include "math/gemm.h"
+#include "sys/machine.h"
 
 namespace braid {
 namespace {
@@ -27,6 +30,60 @@ TEST(Linear, EveryRowAgreesWithTheReference) {
         sweep(LinearFwd{.x = x.view(), .w = dense_weight(w.view()), .bias = bias.view(), .y = y.mut()}, 2e-5, 2e-5);
       }
     }
+  }
+}
+
+using RunLinear = void (*)(Ctx&, const LinearFwd&, std::span<std::byte>);
+
+// A variant that this machine does not choose, against the reference; then some of its rows alone and in other teams,
+// which must give the same bits.
+void hold_variant(const Case& c, DType type, int64_t (*workspace)(const LinearFwd&, int), RunLinear variant) {
+  TestTensor x(type, {c.tokens, c.depth}, 1), w(type, {c.rows, c.depth}, 2), bias(DType::f32, {c.rows}, 3),
+      want(DType::f32, {c.tokens, c.rows}, 4), all(DType::f32, {c.tokens, c.rows}, 5), one(DType::f32, {1, c.rows}, 6);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const auto compute = [&](const View& from, const MutView& to, int threads) {
+    const LinearFwd op{.x = from, .w = dense_weight(w.view()), .bias = bias.view(), .y = to};
+    const Tensor scratch(arena, DType::u8, {workspace(op, threads)});
+    ctx.threads = threads;
+    variant(ctx, op, {scratch.mut().data, static_cast<size_t>(scratch.view().bytes())});
+  };
+  const LinearFwd reference{.x = x.view(), .w = dense_weight(w.view()), .bias = bias.view(), .y = want.mut()};
+  run_row(ctx, reference, LinearFwd::rows().back());
+  compute(x.view(), all.mut(), 2);
+  EXPECT_LE(distance(all.view(), want.view()), 2e-5) << c.tokens << " x " << c.rows << " x " << c.depth;
+  for (int64_t t = 0; t < c.tokens; t += t < c.tokens - 3 ? 3 : 1) {
+    compute(x.view().slice(0, t, 1), one.mut(), 1);
+    EXPECT_EQ(std::memcmp(one.bytes.data(), all.view().slice(0, t, 1).data, one.bytes.size()), 0) << t;
+  }
+}
+
+void soft_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  linear_fwd_tiles(ctx, op, workspace, &tiles::strip_soft);
+}
+void hard_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  linear_fwd_tiles(ctx, op, workspace, &tiles::strip_amx);
+}
+
+// Edges of 16 rows, 32 columns, steps of 32 and chunks of 512 along k.
+constexpr Case kTileCases[] = {{1, 32, 32}, {5, 17, 83}, {16, 33, 64}, {33, 70, 515}, {2, 1, 1}, {515, 3, 40}};
+
+TEST(Linear, TilesInSoftwareAgreeWithTheReference) {
+  for (const Case& c : kTileCases) hold_variant(c, DType::bf16, &linear_tiles_workspace, &soft_tiles);
+}
+
+TEST(Linear, TilesInHardwareAgreeWithTheReference) {
+  if (!sys::machine().amx) GTEST_SKIP() << "no tiles on this machine";
+  for (const Case& c : kTileCases) hold_variant(c, DType::bf16, &linear_tiles_workspace, &hard_tiles);
+}
+
+TEST(Linear, GemmAgreesWithTheReference) {
+  constexpr Case kGemmCases[] = {{1, 58, 96}, {5, 17, 83}, {65, 193, 1025}, {7, 400, 2100}, {2, 1, 1}};
+  for (const DType type : {DType::f32, DType::bf16}) {
+    if (const char* reason = gemm_refusal(type, type == DType::f32 ? Format::f32 : Format::bf16)) {
+      GTEST_SKIP() << reason;
+    }
+    for (const Case& c : kGemmCases) hold_variant(c, type, &linear_gemm_workspace, &linear_fwd_gemm);
   }
 }
 

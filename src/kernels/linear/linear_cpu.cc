@@ -1,0 +1,59 @@
+// Rows of linear that hand the arithmetic to tiles or to oneDNN.
+#include <algorithm>
+
+#include "kernels/linear/linear_rows.h"
+#include "math/gemm.h"
+#include "sys/machine.h"
+
+namespace braid {
+namespace {
+
+std::span<std::byte> part(std::span<std::byte> workspace, int64_t begin, int64_t bytes) {
+  return workspace.subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+const char* linear_tiles_supports(const LinearFwd& op) {
+  if (!sys::machine().amx) return "no tiles";
+  if (op.x.dtype != DType::bf16 || op.w.spec.format != Format::bf16) return "not BF16 by BF16";
+  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
+}
+
+int64_t linear_tiles_workspace(const LinearFwd& op, int threads) {
+  return tiles::packed_bytes(op.x.dim(0), op.w.cols) + threads * tiles::workspace(op.x.dim(0), op.w.cols);
+}
+
+void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace,
+                      void (*strip)(const tiles::Strip&)) {
+  constexpr int64_t kTaskCols = 4 * tiles::kStripCols, kBlock = 16;
+  const int64_t shared = tiles::packed_bytes(op.x.dim(0), op.w.cols), own = tiles::workspace(op.x.dim(0), op.w.cols);
+  for (int64_t t = 0; t < op.x.dim(0); t += tiles::kRowsMax) {
+    LinearFwd some = op;
+    const int64_t rows = std::min(tiles::kRowsMax, op.x.dim(0) - t);
+    some.x = op.x.slice(0, t, rows);
+    some.y = op.y.slice(0, t, rows);
+    sys::parallel_for(ctx.threads, (rows + kBlock - 1) / kBlock, 1,
+                      [&](int64_t begin, int64_t end) { tiles::pack(some.x, begin, end, workspace.data()); });
+    linear_tasks(ctx.threads, some, kTaskCols, [&](int thread, int64_t first, int64_t n) {
+      tiles::product(strip, workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n),
+                     part(workspace, shared + thread * own, own));
+    });
+  }
+}
+
+const char* linear_gemm_supports(const LinearFwd& op) {
+  if (const char* reason = gemm_refusal(op.x.dtype, op.w.spec.format)) return reason;
+  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
+}
+
+int64_t linear_gemm_workspace(const LinearFwd& op, int threads) { return gemm_workspace(op.x, op.w) * threads; }
+
+void linear_fwd_gemm(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  const int64_t own = gemm_workspace(op.x, op.w);
+  linear_tasks(ctx.threads, op, kGemmCols, [&](int thread, int64_t first, int64_t n) {
+    gemm_product(op.x, op.w.rows_of(first, n), op.y.slice(1, first, n), part(workspace, thread * own, own));
+  });
+}
+
+}  // namespace braid

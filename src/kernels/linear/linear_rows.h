@@ -1,0 +1,22 @@
+// The variants behind the tables of linear.cc.
+#pragma once
+#include "kernels/linear/linear.h"
+#include "math/tile.h"
+
+namespace braid {
+
+// On tiles (math/tile.h); `strip` is the walk over them.
+const char* linear_tiles_supports(const LinearFwd& op);
+int64_t linear_tiles_workspace(const LinearFwd& op, int threads);
+void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace,
+                      void (*strip)(const tiles::Strip&));
+
+// On oneDNN (math/gemm.h).
+const char* linear_gemm_supports(const LinearFwd& op);
+int64_t linear_gemm_workspace(const LinearFwd& op, int threads);
+void linear_fwd_gemm(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+
+// Rows of w in parts of `cols`, handed out one by one: body(thread, first, n), then the bias is added.
+void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionRef<void(int, int64_t, int64_t)> body);
+
+}  // namespace braid
