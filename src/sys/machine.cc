@@ -1,16 +1,18 @@
 #include "sys/machine.h"
 
 #include <cpuid.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <hwy/targets.h>
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <thread>
 
 #include "sys/env.h"
-#include "sys/parallel.h"
 
 namespace braid::sys {
 namespace {
@@ -47,10 +49,17 @@ int64_t highway_cap(CpuClass c) {
   }
 }
 
+// Those that this process may use.
+int count_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 Machine detect() {
   Machine m;
   m.cpu_name = read_cpu_name();
-  m.cores = default_threads();
+  m.cores = count_cores();
   m.memory_gib = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 30);
   __builtin_cpu_init();
   const uint32_t edx = leaf7_edx();

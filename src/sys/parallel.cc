@@ -1,7 +1,5 @@
 #include "sys/parallel.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "sys/env.h"
+#include "sys/machine.h"
 
 #ifdef BRAID_POOL_OPENMP
 #include <omp.h>
@@ -17,13 +16,13 @@
 namespace braid::sys {
 
 int default_threads() {
+  // Asked for whatever the answer: it caps the vector targets, and no kernel runs before a team has been chosen.
+  const int cores = machine().cores;
   if (env().threads > 0) return env().threads;
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {
     if (const int n = std::atoi(text); n > 0) return std::min(n, 1024);
   }
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return cores;
 }
 
 int team_for(int threads, double operations) {
