@@ -13,8 +13,8 @@ namespace braid::sys {
 // use.
 int default_threads();
 
-// The part of the team that `operations` (multiplications and additions, about) are worth: waking a thread costs what it
-// computes in a few microseconds.
+// The part of the team that `operations` (multiplications and additions, about) are worth: waking a thread costs what
+// it computes in a few microseconds.
 int team_for(int threads, double operations);
 
 // body(thread, threads) once on each member of the team.
