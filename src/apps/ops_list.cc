@@ -88,7 +88,7 @@ int print_ops() {
   const std::string taken = fmt::format("taken on {}", sys::name_of(sys::machine().cpu_class));
   report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}, {taken}});
   list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LinearFwd, LinearBwdData, LinearBwdWeight,
-           ActFwd, AddFwd, Conv1dFwd, SsdFwd, SsdStep, RopeFwd, KvStore, AttentionFwd, RouterFwd, ExpertsFwd,
+           ActFwd, AddFwd, Conv1dFwd, Conv1dBwd, SsdFwd, SsdBwd, SsdStep, RopeFwd, KvStore, AttentionFwd, RouterFwd, ExpertsFwd,
            CrossEntropyFwd, CrossEntropyBwd>(table);
   fmt::print("{}", table.markdown());
   return 0;

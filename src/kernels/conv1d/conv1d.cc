@@ -7,15 +7,23 @@
 namespace braid {
 namespace {
 
-void check_sequences(const Conv1dFwd& op) {
-  const int64_t tokens = op.x.dim(0), slots = op.state.dim(0), kept = op.state.dim(1), width = op.w.dim(1);
-  CHECK(kept == width - 1, "conv1d: the state keeps {} inputs; expected {}", kept, width - 1);
-  CHECK(op.seqs, "conv1d: no sequences");
+template <class Op>
+void check_rows(const Op& op) {
+  const int64_t tokens = op.x.dim(0);
+  CHECK(op.seqs, "{}: no sequences", Op::name);
   for (const Seq& seq : op.seqs->seqs) {
-    CHECK(seq.start >= 0 && seq.len >= 0 && seq.start + seq.len <= tokens, "conv1d: rows {}+{} of {}", seq.start,
+    CHECK(seq.start >= 0 && seq.len >= 0 && seq.start + seq.len <= tokens, "{}: rows {}+{} of {}", Op::name, seq.start,
           seq.len, tokens);
-    CHECK(seq.slot >= 0 && seq.slot < slots, "conv1d: slot {} of {}", seq.slot, slots);
   }
+}
+
+void check_sequences(const Conv1dFwd& op) {
+  check_rows(op);
+  if (!op.state) return;
+  const int64_t slots = op.state.dim(0), kept = op.state.dim(1), width = op.w.dim(1);
+  CHECK(kept == width - 1, "conv1d: the state keeps {} inputs; expected {}", kept, width - 1);
+  for (const Seq& seq : op.seqs->seqs)
+    CHECK(seq.slot >= 0 && seq.slot < slots, "conv1d: slot {} of {}", seq.slot, slots);
 }
 
 void fwd_ref(Ctx&, const Conv1dFwd& op, std::span<std::byte>) {
@@ -23,15 +31,34 @@ void fwd_ref(Ctx&, const Conv1dFwd& op, std::span<std::byte>) {
   const int64_t channels = op.x.dim(1), width = op.w.dim(1);
   const std::vector<double> x = to_doubles(op.x), w = to_doubles(op.w), bias = to_doubles(op.bias);
   std::vector<double> state = to_doubles(op.state), y = to_doubles(op.y);
+  const auto kept = static_cast<size_t>((width - 1) * channels);
+  std::vector<double> nothing(kept);
   for (const Seq& seq : op.seqs->seqs) {
-    const auto first = static_cast<size_t>(seq.start * channels), count = static_cast<size_t>(seq.len * channels),
-               kept = static_cast<size_t>((width - 1) * channels);
+    const auto first = static_cast<size_t>(seq.start * channels), count = static_cast<size_t>(seq.len * channels);
+    nothing.assign(kept, 0);
     conv1d_ref<double>(seq.len, channels, width, op.silu, std::span(x).subspan(first, count), w, bias,
-                       std::span(state).subspan(static_cast<size_t>(seq.slot) * kept, kept),
+                       op.state ? std::span(state).subspan(static_cast<size_t>(seq.slot) * kept, kept) : nothing,
                        std::span(y).subspan(first, count));
   }
   store(op.state, state);
   store(op.y, y);
+}
+
+void bwd_ref(Ctx&, const Conv1dBwd& op, std::span<std::byte>) {
+  check_rows(op);
+  const int64_t channels = op.x.dim(1), width = op.w.dim(1);
+  const std::vector<double> dy = to_doubles(op.dy), x = to_doubles(op.x), w = to_doubles(op.w),
+                            bias = to_doubles(op.bias);
+  std::vector<double> dx = to_doubles(op.dx);
+  for (const Seq& seq : op.seqs->seqs) {
+    const auto first = static_cast<size_t>(seq.start * channels), count = static_cast<size_t>(seq.len * channels);
+    std::vector<double> dw(w.size()), dbias(static_cast<size_t>(channels));
+    conv1d_bwd_ref(seq.len, channels, width, op.silu, std::span(dy).subspan(first, count),
+                   std::span(x).subspan(first, count), w, bias, std::span(dx).subspan(first, count), dw, dbias);
+    accumulate(op.dw, dw);
+    accumulate(op.dbias, dbias);
+  }
+  store(op.dx, dx);
 }
 
 void fwd_hwy(Ctx& ctx, const Conv1dFwd& op, std::span<std::byte> workspace) {
@@ -55,6 +82,13 @@ std::span<const Row<Conv1dFwd>> Conv1dFwd::rows() {
   static constexpr Row<Conv1dFwd> kRows[] = {
       {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .run = &fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
+  };
+  return kRows;
+}
+
+std::span<const Row<Conv1dBwd>> Conv1dBwd::rows() {
+  static constexpr Row<Conv1dBwd> kRows[] = {
+      {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;
 }

@@ -1,6 +1,8 @@
 // The causal convolution with Highway. A task is a panel of channels over all tokens: a row of the panel is a stretch
 // of memory, its W predecessors are in the L1 cache, and the state of a panel has one writer. Bound by reading x and
 // writing y once the panel's taps lie transposed.
+#include <cstring>
+
 #include "kernels/conv1d/conv1d_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -70,7 +72,11 @@ void convolve_sequence(const Conv1dFwd& op, const Seq& seq, Panel& panel) {
   const auto x = [&](int64_t t) { return op.x.as<X>(seq.start + t) + panel.first; };
   const auto state = [&](int64_t i) { return op.state.as<float>(seq.slot) + i * op.state.stride(1) + panel.first; };
   const auto window = [&](int64_t i) { return panel.window + i * kConv1dPanel; };
-  for (int64_t i = 0; i < kept; ++i) copy_row(state(i), window(i), panel.size);
+  if (op.state) {
+    for (int64_t i = 0; i < kept; ++i) copy_row(state(i), window(i), panel.size);
+  } else {
+    std::memset(panel.window, 0, static_cast<size_t>(kept * kConv1dPanel) * sizeof(float));
+  }
   for (int64_t t = 0; t < fresh; ++t) copy_row(x(t), window(kept + t), panel.size);
   for (int64_t t = 0; t < seq.len; ++t) {
     float* y = op.y.as<float>(seq.start + t) + panel.first;
@@ -84,7 +90,7 @@ void convolve_sequence(const Conv1dFwd& op, const Seq& seq, Panel& panel) {
       convolve(panel, rows, y);
     }
   }
-  for (int64_t i = 0; i < kept; ++i) {
+  for (int64_t i = 0; op.state && i < kept; ++i) {
     if (seq.len + i < kept + fresh) {
       copy_row(window(seq.len + i), state(i), panel.size);
     } else {

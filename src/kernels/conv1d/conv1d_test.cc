@@ -2,6 +2,8 @@
 #include "kernels/conv1d/conv1d.h"
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/conv1d/conv1d_ref.h"
 
 namespace braid {
 namespace {
@@ -111,6 +113,123 @@ TEST(Conv1d, SiluOfLargeNumbersIsFinite) {
   Problem p({{64}, 40, 4});
   for (int64_t i = 0; i < p.x.view().count(); ++i) set_element(p.x.mut(), i, 400 * element(p.x.view(), i));
   sweep(p.op(), kTolerance);
+}
+
+// Without a state every sequence starts from zeros.
+TEST(Conv1d, NoStateIsAStateOfZeros) {
+  for (DType type : {DType::f32, DType::bf16}) {
+    Problem with({{5, 0, 1, 2, 9}, 130, 4, type}), without({{5, 0, 1, 2, 9}, 130, 4, type});
+    fill(with.state.mut(), 0);
+    Conv1dFwd op = without.op();
+    op.state = {};
+    sweep(op, kTolerance);
+    run_here(with.op());
+    run_here(op);
+    EXPECT_TRUE(with.y.bytes == without.y.bytes);
+  }
+}
+
+// x and its gradient are columns of a fused row.
+struct BwdProblem {
+  Case shape;
+  SeqMap seqs;
+  TestTensor dy, fused, w, bias, dfused, dw, dbias;
+  explicit BwdProblem(const Case& c)
+      : shape(c),
+        seqs(Problem::map(c.lengths)),
+        dy(c.type, {seqs.tokens(), c.channels}, 1),
+        fused(c.type, {seqs.tokens(), c.channels + 11}, 2),
+        w(DType::f32, {c.channels, c.width}, 3, 0.5),
+        bias(DType::f32, {c.channels}, 4),
+        dfused(DType::f32, fused.shape, 5),
+        dw(DType::f32, w.shape, 6),
+        dbias(DType::f32, bias.shape, 7) {}
+  Conv1dBwd op() {
+    return {.dy = dy.view(),
+            .x = fused.view().slice(1, 4, shape.channels),
+            .w = w.view(),
+            .bias = shape.bias ? bias.view() : View(),
+            .dx = dfused.mut().slice(1, 4, shape.channels),
+            .dw = dw.mut(),
+            .dbias = shape.bias ? dbias.mut() : MutView(),
+            .seqs = &seqs,
+            .silu = shape.silu};
+  }
+};
+
+void run_here(const Conv1dBwd& op) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, op);
+}
+
+TEST(Conv1dBwd, TheReferenceIsTheDerivative) {
+  for (bool silu : {true, false}) {
+    const int64_t channels = 3, width = 4;
+    BwdProblem p({{5, 1, 0, 2}, channels, width, DType::f32, true, silu});
+    const Conv1dBwd op = p.op();
+    std::vector<double> inputs;
+    for (const View& v : {op.x, op.w, op.bias}) {
+      const auto more = to_doubles(v);
+      inputs.insert(inputs.end(), more.begin(), more.end());
+    }
+    using Complex = std::complex<double>;
+    const auto gradient = complex_step(inputs, [&](const std::vector<Complex>& z) {
+      const std::vector<Complex> x(z.begin(), z.begin() + 24), w(z.begin() + 24, z.begin() + 36),
+          bias(z.begin() + 36, z.end());
+      std::vector<Complex> y(24);
+      for (const Seq& seq : p.seqs.seqs) {
+        std::vector<Complex> state(9);
+        const auto first = static_cast<size_t>(seq.start * 3), count = static_cast<size_t>(seq.len * 3);
+        conv1d_ref<Complex>(seq.len, channels, width, silu, std::span(x).subspan(first, count), w, bias, state,
+                            std::span(y).subspan(first, count));
+      }
+      Complex loss = 0;
+      for (size_t i = 0; i < y.size(); ++i) loss += element(op.dy, static_cast<int64_t>(i)) * y[i];
+      return loss;
+    });
+    fill(op.dw, 0);
+    fill(op.dbias, 0);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run_row(ctx, op, Conv1dBwd::rows().back());
+    size_t at = 0;
+    for (const View& v : {View(op.dx), View(op.dw), View(op.dbias)}) {
+      for (int64_t i = 0; i < v.count(); ++i, ++at) EXPECT_NEAR(element(v, i), gradient[at], 1e-5) << at;
+    }
+  }
+}
+
+TEST(Conv1dBwd, EveryRowAgreesWithTheReference) {
+  const Case cases[] = {{{5, 0, 1, 2, 3, 40}, 500, 4},
+                        {{1, 1, 1}, 2000, 4},
+                        {{7, 2}, 13, 4, DType::bf16},
+                        {{9}, 1, 2},
+                        {{3, 8}, 77, 3},
+                        {{6}, 70, 7, DType::f32, false},
+                        {{4, 1}, 520, 4, DType::bf16},
+                        {{2}, 33, 4, DType::f32, true, false},
+                        {{150, 70}, 70, 4},
+                        {{11}, 40, 1}};
+  for (const Case& c : cases) sweep(BwdProblem(c).op(), kTolerance);
+}
+
+TEST(Conv1dBwd, CutsBetweenSequencesChangeNoBit) {
+  const Case shape{{5, 0, 150, 1, 66}, 130, 4};
+  BwdProblem whole(shape), parts(shape);
+  run_here(whole.op());
+  for (const Seq& seq : parts.seqs.seqs) {
+    const SeqMap one = SeqMap::one(seq.len);
+    Conv1dBwd op = parts.op();
+    op.dy = op.dy.slice(0, seq.start, seq.len);
+    op.x = op.x.slice(0, seq.start, seq.len);
+    op.dx = op.dx.slice(0, seq.start, seq.len);
+    op.seqs = &one;
+    run_here(op);
+  }
+  EXPECT_TRUE(parts.dfused.bytes == whole.dfused.bytes);  // the columns beside included
+  EXPECT_TRUE(parts.dw.bytes == whole.dw.bytes);
+  EXPECT_TRUE(parts.dbias.bytes == whole.dbias.bytes);
 }
 
 TEST(Conv1d, PublishedShapesHaveAFastRow) {

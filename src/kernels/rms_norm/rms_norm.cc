@@ -16,14 +16,23 @@ void fwd_ref(Ctx&, const RmsNormFwd& op, std::span<std::byte>) {
   store(op.rstd, rstd);
 }
 
+std::vector<Seq> sequences(const RmsNormBwd& op) { return op.seqs ? op.seqs->seqs : SeqMap::one(op.x.dim(0)).seqs; }
+
 void bwd_ref(Ctx&, const RmsNormBwd& op, std::span<std::byte>) {
   const int64_t tokens = op.x.dim(0), width = op.x.dim(1);
-  std::vector<double> dx(static_cast<size_t>(tokens * width)), dz(dx.size()), dw(static_cast<size_t>(width));
-  rms_norm_bwd_ref(tokens, width, op.groups, to_doubles(op.dy), to_doubles(op.x), to_doubles(op.z), to_doubles(op.w),
-                   to_doubles(op.rstd), dx, dz, dw);
+  const std::vector<double> dy = to_doubles(op.dy), x = to_doubles(op.x), z = to_doubles(op.z), w = to_doubles(op.w);
+  std::vector<double> rstd = to_doubles(op.rstd), dx = to_doubles(op.dx), dz(dx.size()), y(dx.size());
+  if (!op.rstd) {
+    rstd.resize(static_cast<size_t>(tokens * op.groups));
+    rms_norm_fwd_ref(tokens, width, op.groups, static_cast<double>(op.eps), x, z, w, y, rstd);
+  }
+  for (const Seq& seq : sequences(op)) {
+    std::vector<double> dw(w.size());
+    rms_norm_bwd_ref(seq.start, seq.start + seq.len, width, op.groups, dy, x, z, w, rstd, dx, dz, dw);
+    accumulate(op.dw, dw);
+  }
   store(op.dx, dx);
   store(op.dz, dz);
-  accumulate(op.dw, dw);
 }
 
 const char* hwy_supports(const RmsNormFwd& op) {

@@ -1,10 +1,12 @@
 // RMSNorm, whole or in groups, with an optional gate (nemotron.md 3.1 and 2.7):
 //   t = x                              or  t = x * silu(z)   when a gate z is given (gate first, then norm)
 //   y = t * rsqrt(mean(t^2) + eps) * w     the mean over each of G equal groups of D consecutive channels
-// Statistics and products in FP32; y in its own dtype. dw accumulates, dx and dz overwrite.
+// Statistics and products in FP32; y in its own dtype. dx and dz overwrite; dw accumulates, sequence after sequence and
+// each from its own first row, so that two calls with some sequences each give the bits of one with all.
 #pragma once
 #include "core/op.h"
 #include "core/param.h"
+#include "core/seq_map.h"
 #include "core/tape.h"
 
 namespace braid {
@@ -14,7 +16,7 @@ struct RmsNormFwd {
   View w{};        // [D] F32
   View z{};        // [T, D] F32 or BF16, the gate; may be empty
   MutView y{};     // [T, D] F32 or BF16
-  MutView rstd{};  // [T, G] F32, what backward needs; may be empty
+  MutView rstd{};  // [T, G] F32, for backward; may be empty
   int64_t groups = 1;
   float eps = 1e-5f;
   static constexpr const char* name = "rms_norm_fwd";
@@ -27,21 +29,23 @@ struct RmsNormFwd {
 };
 
 struct RmsNormBwd {
-  View dy{};     // [T, D] F32 or BF16
-  View x{};      // [T, D] F32 or BF16
-  View w{};      // [D] F32
-  View z{};      // [T, D] or empty
-  View rstd{};   // [T, G] F32
-  MutView dx{};  // [T, D]
-  MutView dz{};  // [T, D], when there is a gate
-  MutView dw{};  // [D] F32, accumulates
+  View dy{};                     // [T, D] F32 or BF16
+  View x{};                      // [T, D] F32 or BF16
+  View w{};                      // [D] F32
+  View z{};                      // [T, D] or empty
+  View rstd{};                   // [T, G] F32; empty: computed again, from a row that is read anyhow
+  MutView dx{};                  // [T, D] F32 or BF16
+  MutView dz{};                  // [T, D] F32 or BF16, when there is a gate
+  MutView dw{};                  // [D] F32, accumulates
+  const SeqMap* seqs = nullptr;  // null: all rows are one sequence
   int64_t groups = 1;
+  float eps = 1e-5f;  // unless rstd is given
   static constexpr const char* name = "rms_norm_bwd";
   static constexpr auto fields() {
-    return std::tuple{in("dy", &RmsNormBwd::dy, "T D"),     in("x", &RmsNormBwd::x, "T D"),
-                      in("w", &RmsNormBwd::w, "D"),         maybe("z", &RmsNormBwd::z, "T D"),
-                      in("rstd", &RmsNormBwd::rstd, "T G"), out("dx", &RmsNormBwd::dx, "T D"),
-                      saved("dz", &RmsNormBwd::dz, "T D"),  inout("dw", &RmsNormBwd::dw, "D")};
+    return std::tuple{
+        in("dy", &RmsNormBwd::dy, "T D"),    in("x", &RmsNormBwd::x, "T D"),          in("w", &RmsNormBwd::w, "D"),
+        maybe("z", &RmsNormBwd::z, "T D"),   maybe("rstd", &RmsNormBwd::rstd, "T G"), out("dx", &RmsNormBwd::dx, "T D"),
+        saved("dz", &RmsNormBwd::dz, "T D"), inout("dw", &RmsNormBwd::dw, "D")};
   }
   double flops() const { return static_cast<double>(x.count()) * (z ? 20 : 9); }
   static std::span<const Row<RmsNormBwd>> rows();

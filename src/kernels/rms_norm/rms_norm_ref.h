@@ -35,12 +35,13 @@ void rms_norm_fwd_ref(int64_t tokens, int64_t width, int64_t groups, double eps,
 
 // With u = x * silu(z) or x, n = u * rstd:  du = rstd * (w dy - n * mean(w dy n)),  dw += dy n,  dx = du silu(z),
 // dz = du x silu'(z).
-inline void rms_norm_bwd_ref(int64_t tokens, int64_t width, int64_t groups, const std::vector<double>& dy,
+// Tokens [begin, end) of a batch.
+inline void rms_norm_bwd_ref(int64_t begin, int64_t end, int64_t width, int64_t groups, const std::vector<double>& dy,
                              const std::vector<double>& x, const std::vector<double>& z, const std::vector<double>& w,
                              const std::vector<double>& rstd, std::vector<double>& dx, std::vector<double>& dz,
                              std::vector<double>& dw) {
   const int64_t size = width / groups;
-  for (int64_t t = 0; t < tokens; ++t) {
+  for (int64_t t = begin; t < end; ++t) {
     for (int64_t g = 0; g < groups; ++g) {
       const double r = rstd[static_cast<size_t>(t * groups + g)];
       const auto base = static_cast<size_t>(t * width), first = base + static_cast<size_t>(g * size),

@@ -55,6 +55,73 @@ TEST(RmsNorm, GatesFarOutCloseAndOpen) {
       1e-5);
 }
 
+struct BwdProblem {
+  Case shape;
+  SeqMap seqs;
+  TestTensor dy, fused, w, rstd, dx, dz, dw;
+  BwdProblem(const Case& c, const std::vector<int64_t>& lengths)
+      : shape(c),
+        dy(c.type, {c.tokens, c.width}, 1),
+        fused(c.type, {c.tokens, 2 * c.width + 3}, 2),
+        w(DType::f32, {c.width}, 3, 0.2, 1),
+        rstd(DType::f32, {c.tokens, c.groups}, 4),
+        dx(DType::f32, dy.shape, 5),
+        dz(DType::f32, fused.shape, 6),
+        dw(DType::f32, w.shape, 7) {
+    for (int64_t n : lengths) seqs.add(n);
+  }
+  RmsNormBwd op() {
+    return {.dy = dy.view(),
+            .x = fused.view().slice(1, 0, shape.width),
+            .w = w.view(),
+            .z = shape.gate ? fused.view().slice(1, shape.width + 1, shape.width) : View(),
+            .dx = dx.mut(),
+            .dz = shape.gate ? dz.mut().slice(1, shape.width + 1, shape.width) : MutView(),
+            .dw = dw.mut(),
+            .seqs = seqs.seqs.empty() ? nullptr : &seqs,
+            .groups = shape.groups};
+  }
+};
+
+void run_here(const RmsNormBwd& op) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, op);
+}
+
+TEST(RmsNormBwd, EveryRowAgreesWithTheReference) {
+  for (const Case& c : kCases) {
+    if (c.tokens == 0) continue;
+    sweep(BwdProblem(c, {}).op(), 2e-5);
+    BwdProblem p(c, {1, 0, c.tokens - 1});
+    sweep(p.op(), 2e-5);
+    RmsNormBwd op = p.op();  // with what forward saved
+    TestTensor y(DType::f32, {c.tokens, c.width}, 8);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, RmsNormFwd{.x = op.x, .w = op.w, .z = op.z, .y = y.mut(), .rstd = p.rstd.mut(), .groups = c.groups});
+    op.rstd = p.rstd.view();
+    sweep(op, 2e-5);
+  }
+}
+
+TEST(RmsNormBwd, CutsBetweenSequencesChangeNoBit) {
+  const Case shape{120, 70, 2, DType::f32, true};
+  BwdProblem whole(shape, {5, 0, 78, 1, 36}), parts(shape, {5, 0, 78, 1, 36});
+  run_here(whole.op());
+  for (const Seq& seq : parts.seqs.seqs) {
+    const SeqMap one = SeqMap::one(seq.len);
+    RmsNormBwd op = parts.op();
+    for (View* v : {&op.dy, &op.x, &op.z}) *v = v->slice(0, seq.start, seq.len);
+    for (MutView* v : {&op.dx, &op.dz}) *v = v->slice(0, seq.start, seq.len);
+    op.seqs = seq.start == 5 ? nullptr : &one;
+    run_here(op);
+  }
+  EXPECT_TRUE(parts.dx.bytes == whole.dx.bytes);
+  EXPECT_TRUE(parts.dz.bytes == whole.dz.bytes);
+  EXPECT_TRUE(parts.dw.bytes == whole.dw.bytes);
+}
+
 // dL/dx, dL/dz, dL/dw of L = sum(dy * y) by complex step on the forward reference.
 TEST(RmsNorm, BackwardIsTheDerivative) {
   const int64_t tokens = 2, width = 6, groups = 2;

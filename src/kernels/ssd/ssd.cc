@@ -1,5 +1,7 @@
 #include "kernels/ssd/ssd.h"
 
+#include <array>
+
 #include "core/ref.h"
 #include "kernels/ssd/ssd_ref.h"
 #include "kernels/ssd/ssd_rows.h"
@@ -8,44 +10,98 @@ namespace braid {
 namespace {
 
 template <class Op>
+std::array<View, 1> states_of(const Op& op) {
+  return {View(op.state)};
+}
+std::array<View, 2> states_of(const SsdBwd& op) { return {op.state, View(op.dstate)}; }
+
+template <class Op>
 void check_sequences(const Op& op) {
-  const int64_t tokens = op.x.dim(0), heads = op.x.dim(1), groups = op.b.dim(1), slots = op.state.dim(0);
+  const int64_t tokens = op.x.dim(0), heads = op.x.dim(1), groups = op.b.dim(1);
   CHECK(groups > 0 && heads % groups == 0, "{}: {} heads in {} groups", Op::name, heads, groups);
   CHECK(op.seqs, "{}: no sequences", Op::name);
   for (const Seq& seq : op.seqs->seqs) {
     CHECK(seq.start >= 0 && seq.len >= 0 && seq.start + seq.len <= tokens, "{}: rows {}+{} of {}", Op::name, seq.start,
           seq.len, tokens);
-    CHECK(seq.pos0 >= 0 && seq.slot >= 0 && seq.slot < slots, "{}: slot {} of {}", Op::name, seq.slot, slots);
+    CHECK(seq.pos0 >= 0, "{}: {} tokens before", Op::name, seq.pos0);
+    for (const View& state : states_of(op)) {
+      CHECK(!state || (seq.slot >= 0 && seq.slot < state.dim(0)), "{}: slot {} of {}", Op::name, seq.slot,
+            state.dim(0));
+    }
   }
+}
+
+template <class Op>
+SsdShape shape_of(const Op& op) {
+  return {.heads = op.x.dim(1),
+          .width = op.x.dim(2),
+          .groups = op.b.dim(1),
+          .states = op.b.dim(2),
+          .dt_min = static_cast<double>(op.dt_min),
+          .dt_max = static_cast<double>(op.dt_max)};
 }
 
 template <class Op>
 void run_ref(Ctx&, const Op& op, std::span<std::byte>) {
   check_sequences(op);
-  const SsdShape shape{.heads = op.x.dim(1),
-                       .width = op.x.dim(2),
-                       .groups = op.b.dim(1),
-                       .states = op.b.dim(2),
-                       .dt_min = static_cast<double>(op.dt_min),
-                       .dt_max = static_cast<double>(op.dt_max)};
+  const SsdShape shape = shape_of(op);
   const std::vector<double> x = to_doubles(op.x), b = to_doubles(op.b), c = to_doubles(op.c), dt = to_doubles(op.dt),
                             dt_bias = to_doubles(op.dt_bias), a_log = to_doubles(op.a_log),
                             d_skip = to_doubles(op.d_skip);
   std::vector<double> state = to_doubles(op.state), y = to_doubles(op.y);
   const auto size = static_cast<size_t>(shape.heads * shape.width * shape.states);
+  std::vector<double> nothing(size);
   for (const Seq& seq : op.seqs->seqs) {
+    nothing.assign(size, 0);
     ssd_ref<double>(shape, seq.start, seq.start + seq.len, x, b, c, dt, dt_bias, a_log, d_skip,
-                    std::span(state).subspan(static_cast<size_t>(seq.slot) * size, size), y);
+                    op.state ? std::span(state).subspan(static_cast<size_t>(seq.slot) * size, size) : nothing, y);
   }
   store(op.state, state);
   store(op.y, y);
 }
 
+void bwd_ref(Ctx&, const SsdBwd& op, std::span<std::byte>) {
+  check_sequences(op);
+  const SsdShape shape = shape_of(op);
+  const std::vector<double> dy = to_doubles(op.dy), x = to_doubles(op.x), b = to_doubles(op.b), c = to_doubles(op.c),
+                            dt = to_doubles(op.dt), dt_bias = to_doubles(op.dt_bias), a_log = to_doubles(op.a_log),
+                            d_skip = to_doubles(op.d_skip), state = to_doubles(op.state);
+  const auto heads = static_cast<size_t>(shape.heads), size = static_cast<size_t>(shape.width * shape.states);
+  const std::vector<double> nothing(size);
+  std::vector<double> dstate = to_doubles(op.dstate);
+  SsdGradients all{.x = to_doubles(op.dx), .b = to_doubles(op.db), .c = to_doubles(op.dc), .dt = to_doubles(op.ddt)};
+  for (const Seq& seq : op.seqs->seqs) {
+    all.dt_bias.assign(heads, 0);
+    all.a_log.assign(heads, 0);
+    all.d_skip.assign(heads, 0);
+    const auto first = static_cast<size_t>(seq.start * shape.groups * shape.states),
+               count = static_cast<size_t>(seq.len * shape.groups * shape.states);
+    std::fill_n(all.b.begin() + static_cast<std::ptrdiff_t>(first), count, 0.0);
+    std::fill_n(all.c.begin() + static_cast<std::ptrdiff_t>(first), count, 0.0);
+    for (size_t h = 0; h < heads; ++h) {
+      const size_t at = (static_cast<size_t>(seq.slot) * heads + h) * size;
+      std::vector<double> left = nothing;
+      ssd_bwd_ref(shape, seq.start, seq.start + seq.len, static_cast<int64_t>(h), dy, x, b, c, dt, dt_bias[h], a_log[h],
+                  d_skip[h], op.state ? std::span(state).subspan(at, size) : nothing,
+                  op.dstate ? std::span(dstate).subspan(at, size) : left, all);
+    }
+    accumulate(op.ddt_bias, all.dt_bias);
+    accumulate(op.da_log, all.a_log);
+    accumulate(op.dd_skip, all.d_skip);
+  }
+  store(op.dx, all.x);
+  store(op.db, all.b);
+  store(op.dc, all.c);
+  store(op.ddt, all.dt);
+  store(op.dstate, dstate);
+}
+
 template <class Op>
 const char* hwy_supports(const Op& op) {
-  for (const View& v : {op.dt, op.dt_bias, op.a_log, op.d_skip, View(op.state), View(op.y)}) {
-    if (v.dtype != DType::f32) return "dt, parameters, state and y are not all F32";
+  for (const View& v : {op.dt_bias, op.a_log, op.d_skip, View(op.state), View(op.y)}) {
+    if (v.dtype != DType::f32) return "parameters, state and y are not all F32";
   }
+  if (op.dt.dtype != DType::f32 && op.dt.dtype != DType::bf16) return "dt is neither F32 nor BF16";
   if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is neither F32 nor BF16";
   if (op.b.dtype != op.x.dtype || op.c.dtype != op.x.dtype) return "x, b and c differ in dtype";
   for (const View& v : {op.x, op.b, op.c, op.dt_bias, op.a_log, op.d_skip, View(op.state), View(op.y)}) {
@@ -70,6 +126,13 @@ std::span<const Row<SsdFwd>> SsdFwd::rows() {
        .workspace = &ssd_fwd_hwy_workspace,
        .run = &run_hwy<SsdFwd, &ssd_fwd_hwy>},
       {.name = "ref", .numerics = "f64", .run = &run_ref<SsdFwd>},
+  };
+  return kRows;
+}
+
+std::span<const Row<SsdBwd>> SsdBwd::rows() {
+  static constexpr Row<SsdBwd> kRows[] = {
+      {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;
 }

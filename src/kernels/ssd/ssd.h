@@ -4,10 +4,13 @@
 //   y_t = S_t c_t + d_skip x_t                                   [P]
 // SsdFwd does whole chunks as matrix products, SsdStep goes token by token and is meant for 1 to 8 tokens a sequence;
 // the two agree within rounding. State of a sequence: slot Seq.slot of `state`, read on entry and overwritten; the
-// caller zeroes it for a new sequence, and two sequences of a call own two slots. Chunks of SsdFwd lie on a grid that
-// starts with the sequence (Seq.pos0 tokens are already in the state), so the first chunk of a continuation may be
-// short, and a run that is cut at a multiple of `chunk` gives the bits of the whole run.
-// Inference only: backward comes with training.
+// caller zeroes it for a new sequence, and two sequences of a call own two slots. SsdFwd without a state starts every
+// sequence from zeros and keeps nothing. Chunks of SsdFwd lie on a grid that starts with the sequence (Seq.pos0 tokens
+// are already in the state), so the first chunk of a continuation may be short, and a run that is cut at a multiple of
+// `chunk` gives the bits of the whole run.
+// SsdBwd needs the inputs of SsdFwd alone and computes the states again. dx, db, dc, ddt overwrite; ddt_bias, da_log
+// and dd_skip accumulate, sequence after sequence, so that two calls with some sequences each give the bits of one with
+// all.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -24,11 +27,11 @@ struct SsdFwd {
   View x{};         // [T, H, P] F32 or BF16; any stride between tokens
   View b{};         // [T, G, N] as x
   View c{};         // [T, G, N] as x
-  View dt{};        // [T, H] F32, before bias and softplus
+  View dt{};        // [T, H] F32 or BF16, before bias and softplus
   View dt_bias{};   // [H] F32
   View a_log{};     // [H] F32
   View d_skip{};    // [H] F32
-  MutView state{};  // [S, H, P, N] F32
+  MutView state{};  // [S, H, P, N] F32; may be empty
   MutView y{};      // [T, H, P] F32
   const SeqMap* seqs = nullptr;
   int64_t chunk = 128;  // tokens
@@ -39,7 +42,7 @@ struct SsdFwd {
     return std::tuple{in("x", &SsdFwd::x, "T H P"),         in("b", &SsdFwd::b, "T G N"),
                       in("c", &SsdFwd::c, "T G N"),         in("dt", &SsdFwd::dt, "T H"),
                       in("dt_bias", &SsdFwd::dt_bias, "H"), in("a_log", &SsdFwd::a_log, "H"),
-                      in("d_skip", &SsdFwd::d_skip, "H"),   inout("state", &SsdFwd::state, "S H P N"),
+                      in("d_skip", &SsdFwd::d_skip, "H"),   maybe_inout("state", &SsdFwd::state, "S H P N"),
                       out("y", &SsdFwd::y, "T H P")};
   }
   // A token of a full block meets half of it, the entering state and the leaving state; C.B counts once a group.
@@ -51,11 +54,63 @@ struct SsdFwd {
   static std::span<const Row<SsdFwd>> rows();
 };
 
+struct SsdBwd {
+  View dy{};           // [T, H, P] F32 or BF16; any stride between tokens, here and below
+  View x{};            // [T, H, P] F32 or BF16
+  View b{};            // [T, G, N] as x
+  View c{};            // [T, G, N] as x
+  View dt{};           // [T, H] F32 or BF16, before bias and softplus
+  View dt_bias{};      // [H] F32
+  View a_log{};        // [H] F32
+  View d_skip{};       // [H] F32
+  View state{};        // [S, H, P, N] F32, what forward found; empty: zeros
+  MutView dx{};        // [T, H, P] F32
+  MutView db{};        // [T, G, N] F32, the sum over the group's heads
+  MutView dc{};        // [T, G, N] F32, likewise
+  MutView ddt{};       // [T, H] F32, zero where a step is clamped
+  MutView ddt_bias{};  // [H] F32, accumulates
+  MutView da_log{};    // [H] F32, accumulates
+  MutView dd_skip{};   // [H] F32, accumulates
+  MutView dstate{};    // [S, H, P, N] F32: in, of the state that forward left; out, of the one it found; may be empty
+  const SeqMap* seqs = nullptr;
+  int64_t chunk = 128;  // tokens
+  float dt_min = 0;
+  float dt_max = std::numeric_limits<float>::infinity();
+  static constexpr const char* name = "ssd_bwd";
+  static constexpr auto fields() {
+    return std::tuple{in("dy", &SsdBwd::dy, "T H P"),
+                      in("x", &SsdBwd::x, "T H P"),
+                      in("b", &SsdBwd::b, "T G N"),
+                      in("c", &SsdBwd::c, "T G N"),
+                      in("dt", &SsdBwd::dt, "T H"),
+                      in("dt_bias", &SsdBwd::dt_bias, "H"),
+                      in("a_log", &SsdBwd::a_log, "H"),
+                      in("d_skip", &SsdBwd::d_skip, "H"),
+                      maybe("state", &SsdBwd::state, "S H P N"),
+                      out("dx", &SsdBwd::dx, "T H P"),
+                      out("db", &SsdBwd::db, "T G N"),
+                      out("dc", &SsdBwd::dc, "T G N"),
+                      out("ddt", &SsdBwd::ddt, "T H"),
+                      inout("ddt_bias", &SsdBwd::ddt_bias, "H"),
+                      inout("da_log", &SsdBwd::da_log, "H"),
+                      inout("dd_skip", &SsdBwd::dd_skip, "H"),
+                      maybe_inout("dstate", &SsdBwd::dstate, "S H P N")};
+  }
+  // As SsdFwd; besides C.B and the states again, two triangles and four products with states for each of forward's.
+  double flops() const {
+    const auto block = static_cast<double>(std::min(chunk, kSsdBlock)), tokens = static_cast<double>(x.dim(0));
+    const auto rows = static_cast<double>(x.dim(1) * x.dim(2)), width = static_cast<double>(b.dim(2));
+    const auto groups = static_cast<double>(b.dim(1));
+    return tokens * (rows * (2 * block + 10 * width) + 3 * groups * block * width);
+  }
+  static std::span<const Row<SsdBwd>> rows();
+};
+
 struct SsdStep {
   View x{};         // [T, H, P] F32 or BF16; any stride between tokens
   View b{};         // [T, G, N] as x
   View c{};         // [T, G, N] as x
-  View dt{};        // [T, H] F32, before bias and softplus
+  View dt{};        // [T, H] F32 or BF16, before bias and softplus
   View dt_bias{};   // [H] F32
   View a_log{};     // [H] F32
   View d_skip{};    // [H] F32

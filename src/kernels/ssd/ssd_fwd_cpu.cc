@@ -208,10 +208,8 @@ HWY_INLINE FloatVec decay_from(const SsdScratch& s, int64_t t, int64_t from) {
 // d, L and exp(L) of a block; beyond it d = 0.
 void prepare_decays(const SsdFwd& op, const Block& block, int64_t head, const SsdScratch& s) {
   const FloatTag d;
-  const float bias = op.dt_bias.as<float>()[head];
   const double a = -std::exp(static_cast<double>(op.a_log.as<float>()[head]));
-  for (int64_t t = 0; t < block.count; ++t) s.step[t] = op.dt.as<float>(block.first + t)[head * op.dt.stride(1)] + bias;
-  finish_steps(op, s.step, block.count);
+  load_steps(op, block.first, block.count, head, s.step);
   for (int64_t t = block.count; t < s.row_stride; ++t) s.step[t] = 0;
   double sum = 0;
   for (int64_t t = 0; t < s.row_stride; ++t) {
@@ -364,14 +362,16 @@ void run_task(const SsdFwd& op, const SsdTask& task, float* base) {
   const auto head_state = [&](int64_t i) {
     return op.state.as<float>(seq.slot) + (task.head + i) * op.state.stride(1);
   };
-  for (int64_t i = 0; i < task.heads; ++i) load_state(op, head_state(i), s, s.state + i * s.states * s.width);
+  const int64_t size = s.states * s.width;
+  if (!op.state) std::memset(s.state, 0, static_cast<size_t>(task.heads * size) * sizeof(float));
+  for (int64_t i = 0; op.state && i < task.heads; ++i) load_state(op, head_state(i), s, s.state + i * size);
   for (int64_t t = 0; t < seq.len;) {
     const int64_t count = HWY_MIN(block_left(op, seq.pos0 + t), seq.len - t);
     const Block block{seq.start + t, count, (count + kTileRows - 1) / kTileRows * kTileRows};
     op.x.dtype == DType::bf16 ? run_block<Bf16>(op, task, block, s) : run_block<float>(op, task, block, s);
     t += count;
   }
-  for (int64_t i = 0; i < task.heads; ++i) store_state(op, s.state + i * s.states * s.width, s, head_state(i));
+  for (int64_t i = 0; op.state && i < task.heads; ++i) store_state(op, s.state + i * size, s, head_state(i));
 }
 
 }  // namespace HWY_NAMESPACE

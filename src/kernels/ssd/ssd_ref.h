@@ -1,5 +1,6 @@
 // The recurrence of ssd.h token by token, for double and complex<double>. Clamps branch on the real part.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -45,6 +46,63 @@ void ssd_ref(const SsdShape& shape, int64_t begin, int64_t end, const std::vecto
         y[at] = sum;
       }
     }
+  }
+}
+
+// Gradients of one sequence, added to; laid out as what they are the gradients of.
+struct SsdGradients {
+  std::vector<double> x{}, b{}, c{}, dt{}, dt_bias{}, a_log{}, d_skip{};
+};
+
+// Rows [begin, end) of one sequence and one head. `state` [P, N] is the one before; `left` [P, N] comes in as the
+// gradient of the state after and leaves as that of the one before. With G the gradient of S_t:
+//   G += dy_t (x) c_t        dc_t += S_t' dy_t       db_t += d_t G' x_t      dx_t = d_skip dy_t + d_t G b_t
+//   d(d_t) = x_t' G b_t + a u      d(a) += d_t u     with u = exp(d_t a) <G, S_{t-1}>     G *= exp(d_t a)
+inline void ssd_bwd_ref(const SsdShape& shape, int64_t begin, int64_t end, int64_t h, const std::vector<double>& dy,
+                        const std::vector<double>& x, const std::vector<double>& b, const std::vector<double>& c,
+                        const std::vector<double>& dt, double dt_bias, double a_log, double d_skip,
+                        std::span<const double> state, std::span<double> left, SsdGradients& d) {
+  const int64_t width = shape.width, states = shape.states, group = h / (shape.heads / shape.groups);
+  const double a = -std::exp(a_log);
+  const auto raw = [&](int64_t t) { return dt[static_cast<size_t>(t * shape.heads + h)] + dt_bias; };
+  const auto step = [&](int64_t t) { return std::clamp(softplus_ref(raw(t)), shape.dt_min, shape.dt_max); };
+  const size_t size = state.size();
+  std::vector<double> kept(state.begin(), state.end());  // [1 + tokens, P, N]
+  for (int64_t t = begin; t < end; ++t) {
+    for (size_t i = 0; i < size; ++i) {
+      const int64_t p = static_cast<int64_t>(i) / states, n = static_cast<int64_t>(i) % states;
+      kept.push_back(std::exp(step(t) * a) * kept[kept.size() - size] +
+                     step(t) * x[static_cast<size_t>((t * shape.heads + h) * width + p)] *
+                         b[static_cast<size_t>((t * shape.groups + group) * states + n)]);
+    }
+  }
+  for (int64_t t = end - 1; t >= begin; --t) {
+    const double *before = kept.data() + static_cast<size_t>(t - begin) * size, *after = before + size;
+    const double decay = std::exp(step(t) * a);
+    double along = 0, through = 0;  // x' G b and <G, S_{t-1}>
+    for (int64_t p = 0; p < width; ++p) {
+      const auto at = static_cast<size_t>((t * shape.heads + h) * width + p);
+      double from = 0;
+      for (int64_t n = 0; n < states; ++n) {
+        const auto bc = static_cast<size_t>((t * shape.groups + group) * states + n);
+        double& g = left[static_cast<size_t>(p * states + n)];
+        g += dy[at] * c[bc];
+        d.c[bc] += dy[at] * after[p * states + n];
+        d.b[bc] += step(t) * g * x[at];
+        from += g * b[bc];
+        through += g * before[p * states + n];
+        g *= decay;
+      }
+      d.x[at] = d_skip * dy[at] + step(t) * from;
+      d.d_skip[static_cast<size_t>(h)] += dy[at] * x[at];
+      along += x[at] * from;
+    }
+    const double free = softplus_ref(raw(t));
+    const bool clamped = free < shape.dt_min || free > shape.dt_max;
+    const double slope = clamped ? 0 : (along + a * decay * through) / (1 + std::exp(-raw(t)));
+    d.dt[static_cast<size_t>(t * shape.heads + h)] = slope;
+    d.dt_bias[static_cast<size_t>(h)] += slope;
+    d.a_log[static_cast<size_t>(h)] += a * step(t) * decay * through;
   }
 }
 

@@ -30,9 +30,8 @@ template <class X>
 Tokens<X> tokens_of(const SsdStep& op, int64_t first, int64_t count, int64_t head) {
   Tokens<X> tokens{};
   const int64_t group = head / (op.x.dim(1) / op.b.dim(1));
-  const float a = -std::exp(op.a_log.as<float>()[head]), bias = op.dt_bias.as<float>()[head];
-  for (int64_t i = 0; i < count; ++i) tokens.step[i] = op.dt.as<float>(first + i)[head * op.dt.stride(1)] + bias;
-  finish_steps(op, tokens.step, count);
+  const float a = -std::exp(op.a_log.as<float>()[head]);
+  load_steps(op, first, count, head, tokens.step);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t t = first + i;
     tokens.b[i] = op.b.as<X>(t) + group * op.b.stride(1);

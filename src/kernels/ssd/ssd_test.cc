@@ -192,6 +192,30 @@ TEST(SsdFwd, ExtremesStayFinite) {
   sweep(mixed.op<SsdFwd>(), kTolerance);
 }
 
+TEST(SsdFwd, NoStateIsAStateOfZeros) {
+  const Case shape{{40, 0, 1, 17}, 4, 20, 2, 24, 16};
+  Problem with(shape), without(shape);
+  fill(with.state.mut(), 0);
+  SsdFwd op = without.op<SsdFwd>();
+  op.state = {};
+  sweep(op, kTolerance);
+  run_here(with.op<SsdFwd>());
+  run_here(op);
+  EXPECT_TRUE(with.y.bytes == without.y.bytes);
+}
+
+TEST(SsdFwd, RawStepsMayBeNarrow) {
+  Problem p({{40, 3}, 4, 20, 2, 24, 16, DType::bf16});
+  TestTensor dt(DType::bf16, p.dt.shape, 2, 1, -1);
+  SsdFwd op = p.op<SsdFwd>();
+  SsdStep step = p.op<SsdStep>();
+  op.dt = step.dt = dt.view();
+  sweep(op, kTolerance);
+  sweep(step, kTolerance);
+  Arena arena;
+  EXPECT_STRNE(choose(Ctx{.arena = arena}, op).name, "ref");
+}
+
 TEST(SsdFwd, StepsAreClampedToTheirLimits) {
   Problem p({{20}, 2, 8, 1, 16, 8}, 3, 0);
   SsdFwd op = p.op<SsdFwd>();
