@@ -17,6 +17,7 @@
 #include "apps/cli_pages.h"
 #include "apps/version.h"
 #include "sys/error.h"
+#include "sys/nearest.h"
 
 namespace braid::apps {
 
@@ -122,7 +123,7 @@ void Cli::choice(const std::string& names, std::string& value, const std::vector
     fail(source_of(item, text), {.what = "unknown choice",
                                  .got = printable(text),
                                  .expected = item.value,
-                                 .hint = nearest(text, item.choices)});
+                                 .hint = sys::nearest(text, item.choices)});
   });
 }
 void Cli::positional(const std::string& name, std::string& value, const std::string& help, bool required) {
@@ -159,7 +160,7 @@ std::vector<Page> all_pages() {
   const std::vector<std::string> left = state.app.remaining();
   for (const std::string& word : left) {
     if (word.size() < 2 || word[0] != '-') continue;
-    const std::string near = nearest(word.substr(0, word.find('=')), known);
+    const std::string near = sys::nearest(word.substr(0, word.find('=')), known);
     fail(command.name, {.what = "unknown option", .got = printable(word), .hint = near.empty() ? help : near});
   }
   if (!left.empty()) fail(command.name, {.what = "one argument too many", .got = printable(left[0]), .hint = help});
@@ -198,7 +199,7 @@ int parse_and_run(int argc, char** argv) {
   if (first == "--version") return fmt::print("{}", version_text()), 0;
   if (first == "--man") return fmt::print("{}", man_page(all_pages())), 0;
   if (first == "--completion") return fmt::print("{}", completion_script(second, all_pages())), 0;
-  const std::string near = nearest(first, known);
+  const std::string near = sys::nearest(first, known);
   fail("command line", {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
                         .got = printable(first),
                         .hint = near.empty() ? "braid --help" : "braid " + near});

@@ -1,5 +1,5 @@
 // What people and shells read about the command line, all made from one table of items per subcommand: help pages,
-// shell completions, the man page, and the nearest name for a mistyped one.
+// shell completions and the man page.
 #pragma once
 #include <string>
 #include <string_view>
@@ -31,8 +31,5 @@ std::string overview();                   // braid --help
 std::string help_text(const Page& page);  // braid <command> --help: at most 80 columns wide
 std::string man_page(const std::vector<Page>& pages);
 std::string completion_script(const std::string& shell, const std::vector<Page>& pages);  // bash, zsh or fish
-
-// The candidate that a typing mistake away from `text` lies nearest; empty when none is near.
-std::string nearest(std::string_view text, const std::vector<std::string>& candidates);
 
 }  // namespace braid::apps
