@@ -1,0 +1,12 @@
+// Shell patterns over tensor names: `*` stands for any characters, dots too, `?` for one.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace braid::train {
+
+bool matches(std::string_view pattern, std::string_view name);
+bool matches_any(const std::vector<std::string>& patterns, std::string_view name);
+
+}  // namespace braid::train

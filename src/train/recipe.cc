@@ -1,0 +1,201 @@
+#include "train/recipe.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "io/toml.h"
+#include "sys/error.h"
+#include "sys/nearest.h"
+
+namespace braid::train {
+namespace {
+
+constexpr io::IntRange kCount{0, int64_t{1} << 40}, kFromOne{1, int64_t{1} << 40};
+constexpr io::NumberRange kNotNegative{0, 1e9}, kFraction{0, 1};
+using Choices = std::initializer_list<const char*>;
+
+// Every word: key, place, what it may be, meaning. `visit` has one overload a type.
+template <class R, class Visit>
+void each_word(R& r, Visit&& visit) {
+  visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");
+  visit("config", r.config, "instead of init: a config.json, or its content; random weights");
+  visit("dtype", r.dtype, Choices{"f32", "bf16"}, "what products read; master weights are FP32");
+  visit("steps", r.steps, kFromOne, "optimiser steps");
+  visit("batch", r.batch, kCount, "sequences of a step; 0: what the data says");
+  visit("accumulate", r.accumulate, kFromOne, "parts of a batch that are computed one after the other");
+  visit("length", r.length, kCount, "tokens of a sequence; 0: what the data says");
+  visit("seed", r.seed, kCount, "of everything random");
+  visit("out", r.out, Choices{}, "folder of checkpoints and logs");
+  visit("data", r.data, "kind, path and more: see the words of data");
+  visit("optimizer.kind", r.optimizer.kind, Choices{"adamw", "muon"}, "muon: matrices; all else AdamW");
+  visit("optimizer.lr", r.optimizer.lr, kNotNegative, "the highest learning rate");
+  visit("optimizer.beta1", r.optimizer.beta1, kFraction, "");
+  visit("optimizer.beta2", r.optimizer.beta2, kFraction, "");
+  visit("optimizer.eps", r.optimizer.eps, kNotNegative, "");
+  visit("optimizer.weight_decay", r.optimizer.weight_decay, kNotNegative, "decoupled, times the learning rate");
+  visit("optimizer.no_decay", r.optimizer.no_decay, "globs over stored names; * crosses dots");
+  visit("optimizer.clip", r.optimizer.clip, kNotNegative, "largest norm of all gradients together");
+  visit("schedule.kind", r.schedule.kind, Choices{"constant", "wsd", "cosine"}, "");
+  visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
+  visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");
+  visit("schedule.min_lr", r.schedule.min_lr, kNotNegative, "where decay ends");
+  visit("loss.mtp_scale", r.loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
+  visit("loss.z", r.loss.z, kNotNegative, "weight of the squared log-sum of the logits");
+  visit("loss.aux", r.loss.aux, kNotNegative, "weight of the router's balance loss");
+  visit("loss.router_bias_rate", r.loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
+  visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token of k is not learnt");
+  visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
+  visit("precision.recipe", r.precision, Choices{}, "none, or a low-precision recipe");
+  visit("spike.z", r.spike.z, kNotNegative, "a step this many deviations over the mean is skipped");
+  visit("spike.window", r.spike.window, io::IntRange{2, 1 << 20}, "steps of that mean");
+  visit("checkpoint.every", r.checkpoint.every, kCount, "steps between checkpoints; 0: only the last");
+  visit("checkpoint.keep", r.checkpoint.keep, kFromOne, "so many of the latest stay");
+  visit("checkpoint.keep_every", r.checkpoint.keep_every, kCount, "multiples of so many steps stay too");
+  visit("checkpoint.merge", r.checkpoint.merge, kCount, "at the end, the mean of the last so many");
+  visit("log.every", r.log.every, kFromOne, "steps");
+  visit("log.hash_every", r.log.hash_every, kCount, "steps between 64-bit hashes of all weights");
+  visit("log.jsonl", r.log.jsonl, Choices{}, "one object a step");
+  visit("log.tensorboard", r.log.tensorboard, Choices{}, "folder of event files");
+  visit("eval.every", r.eval.every, kCount, "steps between held-out losses");
+  visit("eval.batches", r.eval.batches, kFromOne, "of one held-out loss");
+  visit("eval.data", r.eval.data, "a path, or a table as data");
+  visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights");
+  visit("lora.rank", r.lora.rank, kCount, "of adapters, everything else frozen");
+  visit("lora.alpha", r.lora.alpha, kNotNegative, "");
+  visit("lora.dropout", r.lora.dropout, kFraction, "");
+  visit("lora.targets", r.lora.targets, "PEFT's target_modules");
+  visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters");
+}
+
+struct Reader {
+  const io::Json& root;
+
+  std::optional<io::Json> find(std::string_view key) const {
+    const size_t dot = key.find('.');
+    if (dot == std::string_view::npos) return root.get({key});
+    const auto table = root.get({key.substr(0, dot)});
+    return table ? table->get({key.substr(dot + 1)}) : std::nullopt;
+  }
+  void operator()(const char* key, int64_t& value, io::IntRange range, const char*) const {
+    if (const auto v = find(key)) value = v->as_int(range);
+  }
+  void operator()(const char* key, double& value, io::NumberRange range, const char*) const {
+    if (const auto v = find(key)) value = v->as_number(range);
+  }
+  void operator()(const char* key, std::string& value, Choices among, const char*) const {
+    const auto v = find(key);
+    if (!v) return;
+    value = v->as_string();
+    const auto is_value = [&](const char* choice) { return value == choice; };
+    if (among.size() == 0 || std::any_of(among.begin(), among.end(), is_value)) return;
+    v->refuse("has no such kind", fmt::format("{}", fmt::join(among, ", ")),
+              sys::nearest(value, {among.begin(), among.end()}));
+  }
+  void operator()(const char* key, std::vector<std::string>& value, const char*) const {
+    const auto v = find(key);
+    if (!v) return;
+    value.clear();
+    for (const io::Json& item : v->items()) value.push_back(item.as_string());
+  }
+  void operator()(const char* key, std::optional<io::Json>& value, const char*) const { value = find(key); }
+};
+
+struct Names {
+  std::vector<std::string>& list;
+
+  template <class... Rest>
+  void operator()(const char* key, Rest&&...) const {
+    list.emplace_back(key);
+  }
+};
+
+// A key is known when it is a word, or a table that words lie in.
+void refuse_unknown(const io::Json& at, const std::string& prefix, const std::vector<std::string>& words) {
+  for (const auto& [key, value] : at.members()) {
+    const std::string path = prefix + key;
+    if (std::find(words.begin(), words.end(), path) != words.end()) continue;
+    const bool table =
+        std::any_of(words.begin(), words.end(), [&](const auto& w) { return w.starts_with(path + "."); });
+    if (table) {
+      if (!value.is_object()) value.refuse("is a table", "words inside [" + path + "]");
+      refuse_unknown(value, path + ".", words);
+      continue;
+    }
+    const std::string near = sys::nearest(path, words);
+    fail(at.document(), {.what = "unknown word " + printable(path), .hint = near});
+  }
+}
+
+// Inline TOML. Strings of JSON are strings of TOML; what is null is left out.
+std::string inline_toml(const nlohmann::json& value) {
+  std::string text;
+  if (value.is_object()) {
+    for (const auto& [key, member] : value.items()) {
+      if (member.is_null()) continue;
+      text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", nlohmann::json(key).dump(), inline_toml(member));
+    }
+    return "{" + text + "}";
+  }
+  if (value.is_array()) {
+    for (const auto& member : value) text += (text.empty() ? "" : ", ") + inline_toml(member);
+    return "[" + text + "]";
+  }
+  if (value.is_number_float() && !std::isfinite(value.get<double>())) {
+    const auto number = value.get<double>();
+    return std::isnan(number) ? "nan" : number > 0 ? "inf" : "-inf";
+  }
+  return value.dump();
+}
+
+struct Printer {
+  bool explain;
+  std::map<std::string, std::string> tables;  // lines by table, "" for the top
+
+  void line(std::string_view key, const nlohmann::json& value, const char* meaning) {
+    const size_t dot = key.find('.');
+    const bool top = dot == std::string_view::npos;
+    std::string& text = tables[top ? "" : std::string(key.substr(0, dot))];
+    std::string row = fmt::format("{} = {}", top ? key : key.substr(dot + 1), inline_toml(value));
+    if (explain && *meaning) row = fmt::format("{:<34}  # {}", row, meaning);
+    text += row + "\n";
+  }
+  template <class Value, class Range>
+  void operator()(const char* key, const Value& value, const Range&, const char* meaning) {
+    line(key, value, meaning);
+  }
+  void operator()(const char* key, const std::vector<std::string>& value, const char* meaning) {
+    line(key, value, meaning);
+  }
+  void operator()(const char* key, const std::optional<io::Json>& value, const char* meaning) {
+    if (value) line(key, value->raw(), meaning);
+  }
+};
+
+}  // namespace
+
+Recipe read_recipe(const io::Json& root) {
+  Recipe recipe;
+  std::vector<std::string> words;
+  each_word(recipe, Names{words});
+  refuse_unknown(root, "", words);
+  each_word(recipe, Reader{root});
+  return recipe;
+}
+
+Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
+  return read_recipe(io::read_toml(file, overrides));
+}
+
+std::string to_toml(const Recipe& recipe, bool explain) {
+  Printer printer{explain, {}};
+  each_word(recipe, printer);
+  std::string text;
+  for (const auto& [table, lines] : printer.tables) {
+    text += table.empty() ? lines : fmt::format("\n[{}]\n{}", table, lines);
+  }
+  return text;
+}
+
+}  // namespace braid::train

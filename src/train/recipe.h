@@ -1,0 +1,85 @@
+// A recipe: everything that decides a training run, as plain structs. One table (recipe.cc) holds every word with its
+// range and meaning; it reads TOML and `key=value` overrides, prints the recipe as it was resolved, and refuses words
+// that nothing knows, naming the nearest. What is 0, empty or "none" is off.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "io/json.h"
+#include "train/schedule.h"
+
+namespace braid::train {
+
+struct OptimizerRecipe {
+  std::string kind = "adamw";  // adamw, muon
+  double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  // Nemotron's rules: no decay on norms, biases, A_log, D, dt_bias, embeddings.
+  std::vector<std::string> no_decay = {"*norm*", "*ln_*", "*bias", "*A_log", "*.D", "*embed*", "*wte*", "*wpe*"};
+  double clip = 1;  // of the global norm
+};
+
+struct LossRecipe {
+  double mtp_scale = 0, z = 0, aux = 0, router_bias_rate = 0;
+  int64_t goldfish_k = 0;
+};
+
+// Steps whose loss lies `z` standard deviations over the mean of the last `window` change nothing.
+struct SpikeRecipe {
+  double z = 0;
+  int64_t window = 128;
+};
+
+struct CheckpointRecipe {
+  int64_t every = 0;       // steps; 0: only at the end
+  int64_t keep = 2;        // of the latest
+  int64_t keep_every = 0;  // steps; those that are multiples of it stay
+  int64_t merge = 0;       // at the end the mean of the last so many is written beside them
+};
+
+struct LogRecipe {
+  int64_t every = 1, hash_every = 0;
+  std::string jsonl, tensorboard;  // files below `out` unless absolute; tensorboard names a folder
+};
+
+struct EvalRecipe {
+  int64_t every = 0, batches = 8;
+  std::optional<io::Json> data;  // a table as [data]
+};
+
+struct LoraRecipe {
+  int64_t rank = 0;
+  double alpha = 16, dropout = 0;
+  std::vector<std::string> targets, target_parameters;
+};
+
+struct Recipe {
+  std::string init;                // a model folder, or what stands for one
+  std::optional<io::Json> config;  // instead of init: a config.json by path, or its content as a table
+  std::string dtype = "bf16";      // f32, bf16
+  int64_t steps = 1000, batch = 0, accumulate = 1, length = 0, seed = 0;
+  std::string out;
+  std::optional<io::Json> data;  // its words are those of data/
+  OptimizerRecipe optimizer;
+  ScheduleRecipe schedule;
+  LossRecipe loss;
+  std::string recompute = "none";  // [memory]: none, selective, full, fit:<GiB>
+  std::string precision = "none";  // [precision] recipe
+  SpikeRecipe spike;
+  CheckpointRecipe checkpoint;
+  LogRecipe log;
+  EvalRecipe eval;
+  double ema_decay = 0;  // [ema] decay
+  LoraRecipe lora;
+};
+
+Recipe read_recipe(const io::Json& root);
+Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides);
+
+// TOML that reads back as the same recipe; with `explain` the meaning of every word beside it.
+std::string to_toml(const Recipe& recipe, bool explain);
+
+}  // namespace braid::train

@@ -1,0 +1,67 @@
+#include "train/recipe.h"
+
+#include <gtest/gtest.h>
+
+#include "io/toml.h"
+#include "sys/error.h"
+#include "train/glob.h"
+
+namespace braid::train {
+namespace {
+
+std::string refusal(std::string_view text) {
+  try {
+    read_recipe(io::parse_toml(text, "r.toml"));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+TEST(Recipe, WordsAreReadAndTheRestKeepsItsDefault) {
+  const Recipe r =
+      read_recipe(io::parse_toml("init = \"tiny\"\nsteps = 100\n[optimizer]\nlr = 1\n[schedule]\n"
+                                 "kind = \"wsd\"\ndecay = 20\n[data]\nkind = \"ids\"\nanything = [1]\n",
+                                 "r.toml"));
+  EXPECT_EQ(r.init, "tiny");
+  EXPECT_EQ(r.steps, 100);
+  EXPECT_EQ(r.optimizer.lr, 1);
+  EXPECT_EQ(r.optimizer.beta2, 0.95);
+  EXPECT_EQ(r.schedule.kind, "wsd");
+  EXPECT_EQ(r.data->need({"kind"}).as_string(), "ids");
+}
+
+TEST(Recipe, UnknownWordsNameTheNearest) {
+  EXPECT_EQ(refusal("[optimizer]\nwieght_decay = 1\n"),
+            "[r.toml] unknown word optimizer.wieght_decay; try optimizer.weight_decay");
+  EXPECT_EQ(refusal("stpes = 1\n"), "[r.toml] unknown word stpes; try steps");
+  EXPECT_NE(refusal("optimizer = 3\n").find("is a table"), std::string::npos);
+  EXPECT_NE(refusal("[schedule]\nkind = \"cosin\"\n").find("try cosine"), std::string::npos);
+  EXPECT_NE(refusal("steps = 0\n").find("steps"), std::string::npos);
+  EXPECT_NE(refusal("[optimizer]\nlr = \"fast\"\n").find("optimizer.lr"), std::string::npos);
+}
+
+TEST(Recipe, PrintedItReadsBack) {
+  const Recipe r = read_recipe(
+      io::parse_toml("seed = 7\nconfig = {hidden_size = 64, limit = [0.0, inf], \"a b\" = \"\\n\"}\n[optimizer]\n"
+                     "lr = 1.25e-3\nno_decay = [\"*x*\"]\n[data]\nkind = \"text\"\n[[data.blend]]\npath = \"p\"\n",
+                     "r.toml"));
+  for (const bool explain : {false, true}) {
+    const std::string text = to_toml(r, explain);
+    EXPECT_EQ(to_toml(read_recipe(io::parse_toml(text, "again.toml")), explain), text) << text;
+  }
+}
+
+TEST(Glob, StarsCrossDots) {
+  EXPECT_TRUE(matches("*norm*", "backbone.layers.0.norm.weight"));
+  EXPECT_TRUE(matches("*.D", "backbone.layers.0.mixer.D"));
+  EXPECT_FALSE(matches("*.D", "backbone.layers.0.mixer.D.weight"));
+  EXPECT_TRUE(matches("a?c", "abc"));
+  EXPECT_FALSE(matches("a?c", "ac"));
+  EXPECT_TRUE(matches("*a*b*", "xxaxxbxx"));
+  EXPECT_FALSE(matches("", "a"));
+  EXPECT_TRUE(matches("**", ""));
+}
+
+}  // namespace
+}  // namespace braid::train
