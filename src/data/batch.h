@@ -1,0 +1,30 @@
+// Batch: what one step of training reads. Rows of at most `length` tokens, back to back; each document, or piece of
+// one, is a sequence of its own, so that attention, convolution and scan begin anew at its first token and no target
+// lies in another document.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "core/seq_map.h"
+
+namespace braid::data {
+
+constexpr int32_t kMasked = -1;  // a target that is not trained
+
+struct Batch {
+  std::vector<int32_t> ids;      // [T]
+  std::vector<int32_t> targets;  // [T] the token after each, or kMasked
+  SeqMap seqs;                // sample_id: where the sequence begins among all tokens of the run, however rows are cut
+  std::vector<int64_t> rows;  // [batch + 1] the first token of each row, then T; no sequence crosses one
+  int64_t trained = 0;        // targets that are not masked
+
+  void clear() {  // keeps the memory
+    ids.clear();
+    targets.clear();
+    seqs.seqs.clear();
+    rows.assign(1, 0);
+    trained = 0;
+  }
+};
+
+}  // namespace braid::data

@@ -1,0 +1,120 @@
+// The floor of every generated source against what a perfect predictor pays on many rows: it knows the rules, which the
+// test reads off the rows themselves.
+#include "data/generated.h"
+
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "data/data_fixture.h"
+
+namespace braid::data {
+namespace {
+
+Batch rows_of(const Source& source, const RowRules& rules, int64_t count, int64_t first = 0) {
+  Batch batch;
+  batch.clear();
+  const std::string where = "test";
+  for (int64_t i = 0; i < count; ++i) {
+    RowWriter writer(batch, rules, where, i * rules.length);
+    source.row(first + i, writer);
+    batch.rows.push_back(std::ssize(batch.ids));
+  }
+  return batch;
+}
+
+// Nats a pair of counts: the entropy of the second given the first.
+double conditional_entropy(const std::map<std::pair<int32_t, int32_t>, double>& pairs) {
+  std::map<int32_t, double> first;
+  double all = 0;
+  for (const auto& [pair, n] : pairs) first[pair.first] += n, all += n;
+  double nats = 0;
+  for (const auto& [pair, n] : pairs) nats -= n * std::log(n / first[pair.first]);
+  return nats / all;
+}
+
+TEST(Generated, AMarkovChainHasItsEntropyRate) {
+  const RowRules rules{.length = 64, .vocabulary = 40};
+  for (const int64_t states : {3, 20}) {  // with 3, steps of one state fall together
+    const auto source = make_generated("markov", {.states = states}, rules, 7);
+    const Batch batch = rows_of(*source, rules, 2000);
+    ASSERT_EQ(std::ssize(batch.ids), 2000 * 64);
+    EXPECT_EQ(batch.trained, 2000 * 64);
+    std::map<std::pair<int32_t, int32_t>, double> pairs;
+    std::map<int32_t, double> states_seen;
+    for (size_t i = 0; i < batch.ids.size(); ++i) {
+      ++pairs[{batch.ids[i], batch.targets[i]}];
+      ++states_seen[batch.ids[i]];
+    }
+    EXPECT_NEAR(conditional_entropy(pairs), *source->entropy_floor(), 0.01) << states;
+    for (const auto& [state, n] : states_seen)
+      EXPECT_NEAR(n / (2000 * 64), 1.0 / static_cast<double>(states), 0.01) << state;
+  }
+}
+
+TEST(Generated, EveryEquationHolds) {
+  const RowRules rules{.length = 63, .vocabulary = 128};
+  const auto source = make_generated("modular", {.modulus = 11}, rules, 1);
+  const Batch batch = rows_of(*source, rules, 300);
+  ASSERT_EQ(std::ssize(batch.ids), 300 * 60);  // twelve equations of five tokens
+  for (int64_t row = 0; row < 300; ++row) {
+    const auto at = [&](int64_t i) { return batch.targets[static_cast<size_t>(row * 60 + i)]; };
+    EXPECT_EQ(batch.ids[static_cast<size_t>(row * 60)], 0);
+    for (int64_t i = 0; i < 60; i += 5) {
+      const int a = at(i) - 5, op = at(i + 1), b = at(i + 2) - 5, c = at(i + 4) - 5;
+      EXPECT_EQ(at(i + 3), 4);
+      EXPECT_EQ((op == 1 ? a + b : op == 2 ? a - b + 11 : a * b) % 11, c);
+    }
+  }
+  EXPECT_NEAR(*source->entropy_floor(), (2 * std::log(11) + std::log(3)) / 5, 1e-12);
+}
+
+TEST(Generated, QueriesRecallTheirValues) {
+  const RowRules rules{.length = 40, .vocabulary = 33};
+  const auto source = make_generated("recall", {.pairs = 6}, rules, 3);
+  const Batch batch = rows_of(*source, rules, 50);
+  for (int64_t row = 0; row < 50; ++row) {
+    const int32_t* to = batch.targets.data() + row * 40;
+    std::map<int32_t, int32_t> value;
+    for (int i = 0; i < 12; i += 2) EXPECT_TRUE(value.emplace(to[i], to[i + 1]).second);
+    for (int i = 12; i < 40; i += 2) EXPECT_EQ(value.at(to[i]), to[i + 1]);
+  }
+  double nats = 14 * std::log(6) + 6 * std::log(16);
+  for (int i = 0; i < 6; ++i) nats += std::log(16 - i);
+  EXPECT_NEAR(*source->entropy_floor(), nats / 40, 1e-12);
+}
+
+// Sentences of four tokens over few symbols: the entropy of whole sentences can be counted.
+TEST(Generated, AGrammarHasTheEntropyOfItsDerivations) {
+  const RowRules rules{.length = 4, .vocabulary = 4};
+  const auto source = make_generated("pcfg", {.states = 3, .depth = 2, .rules = 2}, rules, 5);
+  const int64_t n = 200'000;
+  const Batch batch = rows_of(*source, rules, n);
+  std::map<std::vector<int32_t>, double> sentences;
+  for (int64_t i = 0; i < n; ++i) {
+    ++sentences[{batch.targets.begin() + 4 * i, batch.targets.begin() + 4 * i + 4}];
+  }
+  double nats = 0;
+  for (const auto& [sentence, count] : sentences) {
+    nats -= count / static_cast<double>(n) * std::log(count / static_cast<double>(n));
+  }
+  EXPECT_EQ(sentences.size(), 24u);  // 3 symbols, 2 rules for each of the three that become two
+  EXPECT_NEAR(nats / 4, *source->entropy_floor(), 1e-3);
+}
+
+TEST(Generated, TooSmallVocabulariesAndRowsAreNamed) {
+  const RowRules rules{.length = 16, .vocabulary = 20};
+  const auto error = [&](const char* kind, const GeneratorSpec& spec) {
+    return error_of([&] { make_generated(kind, spec, rules, 0); });
+  };
+  EXPECT_EQ(error("modular", {}),
+            "[data.modulus] is out of range; got 97; expected 2 to 15; try a vocabulary of 102 or more");
+  EXPECT_NE(error("markov", {.states = 21}).find("[data.states]"), std::string::npos);
+  EXPECT_NE(error("markov", {.branch = 0}).find("[data.branch]"), std::string::npos);
+  EXPECT_NE(error("pcfg", {.states = 3}).find("[data.rules]"), std::string::npos);
+  EXPECT_EQ(error("pcfg", {.depth = 5}), "[length] a row is too short for a sentence; got 16; expected 32 or more");
+  EXPECT_NE(error("recall", {.pairs = 9}).find("[data.pairs]"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace braid::data

@@ -1,0 +1,20 @@
+// Goldfish loss (Hans et al. 2024, arXiv 2406.10209): about one target in k is left out, chosen by a hash of the tokens
+// that end with it, so that every copy of a passage loses the same tokens and cannot be learnt by heart. The hash mixes
+// 64 bits of ids offset by one (no id is absorbing, nothing overflows); at the beginning of a document its window is
+// what there is.
+#pragma once
+#include <cstdint>
+#include <span>
+
+namespace braid::data {
+
+struct Goldfish {
+  int64_t k = 0;        // 0: off
+  int64_t window = 13;  // tokens hashed, the target included
+  uint64_t seed = 0;
+
+  // Is the last of these tokens of one document left out? Looks at `window` tokens at most.
+  bool drops(std::span<const int32_t> tokens) const;
+};
+
+}  // namespace braid::data

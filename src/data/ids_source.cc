@@ -1,0 +1,33 @@
+#include "data/ids_source.h"
+
+#include <vector>
+
+#include "sys/error.h"
+
+namespace braid::data {
+
+IdsSource::IdsSource(const std::filesystem::path& path, int64_t vocabulary)
+    : file_(path), batches_(file_.need("batches")) {
+  const std::string where = printable(path.string());
+  const Shape& shape = batches_.shape;
+  if (batches_.dtype != DType::i64 || shape.rank != 3 || shape.count() == 0 || shape[2] < 2) {
+    fail(where, {.what = "the tensor 'batches' has another form",
+                 .got = fmt::format("{} {}", name_of(batches_.dtype), to_string(shape)),
+                 .expected = "I64 [steps, batch, length + 1]"});
+  }
+  const int64_t* ids = batches_.as<int64_t>();
+  for (int64_t i = 0; i < shape.count(); ++i) {
+    if (ids[i] >= 0 && ids[i] < vocabulary) continue;
+    fail(where, {.what = "a token id lies beyond the vocabulary",
+                 .got = fmt::format("id {} in batches[{}]", ids[i], i / (shape[1] * shape[2])),
+                 .expected = fmt::format("0 to {}, the model's vocabulary", vocabulary - 1)});
+  }
+}
+
+void IdsSource::row(int64_t index, RowWriter& out) const {
+  const int64_t width = batches_.dim(2);
+  const int64_t* ids = batches_.as<int64_t>() + index * width;
+  out.add(std::vector<int32_t>(ids, ids + width), 0, width - 1);
+}
+
+}  // namespace braid::data

@@ -1,0 +1,128 @@
+#include "data/loader.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "data/ids_source.h"
+#include "data/shuffle.h"
+#include "sys/check.h"
+#include "sys/error.h"
+
+namespace braid::data {
+namespace {
+
+constexpr int64_t kRowsMax = int64_t{1} << 20;  // of a step
+constexpr int64_t kLengthMax = int64_t{1} << 22;
+constexpr int64_t kHeldOut = int64_t{1} << 40;  // rows of endless sources from here on are for validation
+constexpr uint64_t kWhole = uint64_t{1} << 32;
+
+const std::vector<std::string> kGenerated{"markov", "pcfg", "modular", "recall"};
+
+bool generated(const std::string& kind) { return std::ranges::find(kGenerated, kind) != kGenerated.end(); }
+
+int64_t times(int64_t n, uint64_t share) {
+  return static_cast<int64_t>(static_cast<unsigned __int128>(n) * share >> 32);
+}
+
+}  // namespace
+
+const std::vector<std::string> kKinds{"ids", "markov", "pcfg", "modular", "recall"};
+
+// Row g of the run belongs to the first part whose share, taken of g and of g + 1 rows, differs by a whole row; the
+// parts after it divide the other rows in the same way. Each part so gets its numbers 0, 1, ... without gap, and never
+// strays a row or two from its proportion.
+void Loader::batch(int64_t step, Batch& out) const {
+  CHECK(step >= 0 && step < kHeldOut / rows_, "step {} of {} rows", step, rows_);
+  out.clear();
+  for (int64_t r = 0; r < rows_; ++r) {
+    const int64_t place = step * rows_ + r;
+    int64_t index = place;
+    size_t part = 0;
+    for (; part + 1 < parts_.size(); ++part) {
+      const int64_t taken = times(index, parts_[part].share);
+      if (times(index + 1, parts_[part].share) > taken) {
+        index = taken;
+        break;
+      }
+      index -= taken;
+    }
+    const Source& source = *parts_[part].source;
+    if (const int64_t n = source.rows(); n > 0) {
+      const uint64_t epoch = mix(mix(seed_, part), static_cast<uint64_t>(index / n));
+      index %= n;
+      if (!held_out_ && !source.in_order()) index = shuffled(index, n, epoch);
+    } else if (held_out_) {
+      index += kHeldOut;
+    }
+    RowWriter writer(out, rules_, parts_[part].where, place * rules_.length);
+    source.row(index, writer);
+    out.rows.push_back(std::ssize(out.ids));
+  }
+}
+
+int64_t Loader::steps_per_epoch() const {
+  int64_t steps = 0;
+  double left = 1;  // of all rows
+  for (const Part& part : parts_) {
+    const double share = left * static_cast<double>(part.share) / static_cast<double>(kWhole);
+    left -= share;
+    if (part.source->rows() == 0) return 0;
+    const double rows = static_cast<double>(part.source->rows()) / share;
+    steps = std::max(steps, static_cast<int64_t>(std::ceil(rows / static_cast<double>(rows_))));
+  }
+  return steps;
+}
+
+std::optional<double> Loader::entropy_floor() const {
+  return parts_.size() == 1 ? parts_[0].source->entropy_floor() : std::nullopt;
+}
+
+namespace {
+
+// 0 where a file says it; otherwise what the specification says must agree.
+int64_t agree(const char* word, int64_t asked, int64_t stored, const std::string& where) {
+  if (asked != 0 && asked != stored) {
+    fail(where, {.what = fmt::format("the batches have another {}", word),
+                 .got = std::to_string(stored),
+                 .expected = fmt::format("{} = {}", word, asked)});
+  }
+  return stored;
+}
+
+int64_t in_range(const char* word, int64_t value, int64_t max) {
+  if (value < 1 || value > max)
+    fail(word, {.what = "is out of range", .got = std::to_string(value), .expected = fmt::format("1 to {}", max)});
+  return value;
+}
+
+}  // namespace
+
+Loader open(const DataSpec& spec, const Language& language) {
+  if (std::ranges::find(kKinds, spec.kind) == kKinds.end()) {
+    fail("data.kind",
+         {.what = "unknown kind", .got = printable(spec.kind), .expected = fmt::format("{}", fmt::join(kKinds, ", "))});
+  }
+  Loader loader;
+  loader.rows_ = spec.batch;
+  loader.seed_ = spec.seed;
+  loader.held_out_ = spec.held_out;
+  loader.rules_ = {.length = spec.length, .vocabulary = language.vocabulary, .goldfish = spec.goldfish};
+  Loader::Part part{.where = spec.path.empty() ? spec.kind : printable(spec.path), .source = nullptr};
+  if (generated(spec.kind)) {
+    in_range("length", spec.length, kLengthMax);
+    part.source = make_generated(spec.kind, spec.generator, loader.rules_, spec.seed);
+  } else {
+    auto ids = std::make_unique<IdsSource>(spec.path, language.vocabulary);
+    loader.rows_ = agree("batch", spec.batch, ids->batch(), part.where);
+    loader.rules_.length = agree("length", spec.length, ids->length(), part.where);
+    part.source = std::move(ids);
+  }
+  in_range("batch", loader.rows_, kRowsMax);
+  in_range("length", loader.rules_.length, kLengthMax);
+  part.share = kWhole;
+  loader.parts_.push_back(std::move(part));
+  return loader;
+}
+
+}  // namespace braid::data

@@ -1,0 +1,96 @@
+// The one door of this room: a [data] table becomes a Loader, and a Loader gives the batch of any step. A batch is a
+// pure function of (specification, seed, step), so a run resumes from its step counter.
+//
+// Kinds, in the order of kKinds:
+//   text     plain text: a file, or a folder of *.txt and *.md files; a document ends with the file, or at the
+//            end-of-text token
+//   jsonl    a line a document: {"text": ...}, or {"messages": [...], "tools": [...]} through the model's chat template
+//            with loss on the assistant's turns (chat.h); lines of both sorts may mix
+//   indexed  Megatron's PREFIX.bin and PREFIX.idx, or a .bin of llm.c
+//   ids      I64 tensor `batches` [N, B, T+1] of a safetensors file: step s reads batches[s % N], whole
+//   markov, pcfg, modular, recall    generated, of known entropy (generated.h)
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/batch.h"
+#include "data/generated.h"
+#include "data/goldfish.h"
+#include "data/source.h"
+
+namespace braid::text {
+class ChatTemplate;
+class Tokenizer;
+}  // namespace braid::text
+
+namespace braid::data {
+
+extern const std::vector<std::string> kKinds;
+
+struct BlendPart {
+  std::string path;
+  double weight = 1;
+};
+
+struct DataSpec {
+  std::string kind{};  // one of kKinds; empty: what the path looks like
+  std::string path{};
+  std::vector<BlendPart> blend{};  // instead of `path`: several, in these proportions of rows
+  int64_t batch = 0;               // rows a step; 0: as many as `ids` has
+  int64_t length = 0;              // tokens a row at most; 0: as many as `ids` has
+  uint64_t seed = 0;
+  double validation = 0;  // share of the documents that training never sees, in [0, 1)
+  bool held_out = false;  // read that share, in order, instead of the rest
+  Goldfish goldfish{};
+  GeneratorSpec generator{};
+};
+
+// What turns text into this model's tokens. `tokenizer` and `chat` may be null where the kind needs none; both must
+// outlive the call to open(), not the loader.
+struct Language {
+  const text::Tokenizer* tokenizer = nullptr;
+  const text::ChatTemplate* chat = nullptr;
+  std::optional<int32_t> end_of_text{};  // closes every document
+  int64_t vocabulary = 0;                // ids lie in [0, vocabulary)
+};
+
+class Loader {
+ public:
+  // The batch of step 0, 1, ...; the memory of `out` is used again. Error on a token id beyond the vocabulary.
+  void batch(int64_t step, Batch& out) const;
+  Batch batch(int64_t step) const {
+    Batch out;
+    batch(step, out);
+    return out;
+  }
+
+  int64_t rows() const { return rows_; }  // of a step
+  int64_t length() const { return rules_.length; }
+  int64_t steps_per_epoch() const;  // rounded up: the first step of the second epoch may begin with a row of the first;
+                                    // 0: it never ends
+  std::optional<double> entropy_floor() const;                   // of a single generated source
+  std::span<const std::string> notes() const { return notes_; }  // what a person should know, a line each
+
+ private:
+  friend Loader open(const DataSpec& spec, const Language& language);
+  struct Part {
+    std::string where;
+    std::unique_ptr<const Source> source;
+    uint64_t share = 0;  // of what the parts before it leave, in units of 2^-32
+  };
+  int64_t rows_ = 0;
+  uint64_t seed_ = 0;
+  bool held_out_ = false;
+  RowRules rules_;
+  std::vector<Part> parts_;
+  std::vector<std::string> notes_;
+};
+
+// Error on an unknown kind, a missing or malformed file, a folder without documents, ids beyond the vocabulary.
+Loader open(const DataSpec& spec, const Language& language);
+
+}  // namespace braid::data

@@ -1,0 +1,50 @@
+// Source: where rows come from, by number. A row is a pure function of its number, so that shuffling, blending and
+// resuming are arithmetic on numbers (loader.h).
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "data/batch.h"
+#include "data/goldfish.h"
+
+namespace braid::data {
+
+// What every row keeps to.
+struct RowRules {
+  int64_t length = 0;      // tokens a row at most
+  int64_t vocabulary = 0;  // ids lie in [0, vocabulary)
+  Goldfish goldfish{};
+};
+
+// Appends sequences to the row that a source was asked for.
+class RowWriter {
+ public:
+  // `where` begins the messages; `place` is the row's first token among all of the run.
+  RowWriter(Batch& batch, const RowRules& rules, const std::string& where, int64_t place)
+      : batch_(batch), rules_(rules), where_(where), place_(place) {}
+
+  // tokens[first, first + count) become a sequence. The tokens before are context to the goldfish hash; one that
+  // follows is the last one's target. With `trained`, only tokens marked there are targets. Error on an id beyond the
+  // vocabulary.
+  void add(std::span<const int32_t> tokens, int64_t first, int64_t count, std::span<const uint8_t> trained = {});
+
+ private:
+  Batch& batch_;
+  const RowRules& rules_;
+  const std::string& where_;
+  int64_t place_;
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual int64_t rows() const = 0;  // of one epoch; 0: it never ends
+  virtual void row(int64_t index, RowWriter& out) const = 0;
+  virtual bool in_order() const { return false; }  // its rows are not shuffled
+  // Nats a trained token that no model can go below, for sources whose distribution is known.
+  virtual std::optional<double> entropy_floor() const { return std::nullopt; }
+};
+
+}  // namespace braid::data
