@@ -14,6 +14,7 @@
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/experts.h"
+#include "kernels/head_loss/head_loss.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
@@ -88,8 +89,8 @@ int print_ops() {
   const std::string taken = fmt::format("taken on {}", sys::name_of(sys::machine().cpu_class));
   report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}, {taken}});
   list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LinearFwd, LinearBwdData, LinearBwdWeight,
-           ActFwd, AddFwd, Conv1dFwd, Conv1dBwd, SsdFwd, SsdBwd, SsdStep, RopeFwd, KvStore, AttentionFwd, RouterFwd, ExpertsFwd,
-           CrossEntropyFwd, CrossEntropyBwd>(table);
+           ActFwd, AddFwd, Conv1dFwd, Conv1dBwd, SsdFwd, SsdBwd, SsdStep, RopeFwd, KvStore, AttentionFwd, RouterFwd,
+           ExpertsFwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss>(table);
   fmt::print("{}", table.markdown());
   return 0;
 }

@@ -8,6 +8,7 @@
 #include "kernels/linear/linear_rows.h"
 #include "math/blocks.h"
 #include "math/panel.h"
+#include "math/pieces.h"
 
 namespace braid {
 namespace {
@@ -25,10 +26,13 @@ void bwd_data_ref(Ctx&, const LinearBwdData& op, std::span<std::byte>) {
 }
 
 void bwd_weight_ref(Ctx&, const LinearBwdWeight& op, std::span<std::byte>) {
-  std::vector<double> dw(static_cast<size_t>(op.dw.count())), dbias(static_cast<size_t>(op.dw.dim(0)));
-  linear_bwd_weight_ref(op.dy.dim(0), op.dw.dim(0), op.dw.dim(1), to_doubles(op.dy), to_doubles(op.x), dw, dbias);
-  accumulate(op.dw, dw);
-  accumulate(op.dbias, dbias);
+  for_each_piece(op.seqs, op.x.dim(0), [&](int64_t first, int64_t n) {
+    std::vector<double> dw(static_cast<size_t>(op.dw.count())), dbias(static_cast<size_t>(op.dw.dim(0)));
+    linear_bwd_weight_ref(n, op.dw.dim(0), op.dw.dim(1), to_doubles(op.dy.slice(0, first, n)),
+                          to_doubles(op.x.slice(0, first, n)), dw, dbias);
+    accumulate(op.dw, dw);
+    accumulate(op.dbias, dbias);
+  });
 }
 
 // The columns of one task; small enough that a late thread delays the rest little, long enough to walk one stream. With

@@ -1,8 +1,10 @@
 // The product with a weight: y = x W^T + b. Backward in two parts, so that the gradient of the data and that of the
-// weight are separate nodes: dx = dy W, and dW += dy^T x, db += sum over rows of dy.
+// weight are separate nodes: dx = dy W, and dW += dy^T x, db += sum over rows of dy. Gradients of parameters add up
+// over the token grid of math/pieces.h.
 #pragma once
 #include "core/op.h"
 #include "core/param.h"
+#include "core/seq_map.h"
 #include "core/tape.h"
 
 namespace braid {
@@ -24,9 +26,9 @@ struct LinearFwd {
 };
 
 struct LinearBwdData {
-  View dy{};     // [T, N] F32 or BF16
-  Weight w{};    // [N, K]
-  MutView dx{};  // [T, K]
+  View dy{};     // [T, N] F32 or BF16; rounded to BF16 where w is BF16
+  Weight w{};    // [N, K] any format
+  MutView dx{};  // [T, K] F32 or BF16
   static constexpr const char* name = "linear_bwd_data";
   static constexpr auto fields() {
     return std::tuple{in("dy", &LinearBwdData::dy, "T N"), in("w", &LinearBwdData::w, "N K"),
@@ -39,10 +41,11 @@ struct LinearBwdData {
 };
 
 struct LinearBwdWeight {
-  View dy{};        // [T, N]
-  View x{};         // [T, K]
-  MutView dw{};     // [N, K] F32, accumulates
-  MutView dbias{};  // [N] F32, accumulates; or empty
+  View dy{};                     // [T, N] F32 or BF16; rounded to BF16 where x is BF16
+  View x{};                      // [T, K] F32 or BF16
+  MutView dw{};                  // [N, K] F32, accumulates
+  MutView dbias{};               // [N] F32, accumulates; or empty
+  const SeqMap* seqs = nullptr;  // null: all rows are one sequence
   static constexpr const char* name = "linear_bwd_weight";
   static constexpr auto fields() {
     return std::tuple{in("dy", &LinearBwdWeight::dy, "T N"), in("x", &LinearBwdWeight::x, "T K"),

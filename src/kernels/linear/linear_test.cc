@@ -116,6 +116,75 @@ TEST(Linear, QuantisedWeightsAreMultipliedInPlace) {
   sweep(LinearFwd{.x = x.view(), .w = fp8, .y = y.mut()}, 1e-5);
 }
 
+// Odd sizes, either type on every side, rows that are slices of something wider, documents of any length.
+TEST(Linear, EveryRowOfBackwardAgreesWithTheReference) {
+  constexpr Case kBwdCases[] = {{1, 1, 1}, {5, 17, 83}, {37, 503, 50}, {261, 49, 97}, {3, 1100, 33}};
+  for (const Case& c : kBwdCases) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        TestTensor wide(dtype, {c.tokens, c.rows + 3}, 1), w(type, {c.rows, c.depth}, 2),
+            x(type, {c.tokens, c.depth}, 3), dx(dtype, {c.tokens, c.depth}, 4), dw(DType::f32, {c.rows, c.depth}, 5),
+            dbias(DType::f32, {c.rows}, 6);
+        const View dy = wide.view().slice(1, 2, c.rows);
+        const double tolerance = dtype == DType::bf16 ? 0.03 : 2e-5;
+        sweep(LinearBwdData{.dy = dy, .w = dense_weight(w.view()), .dx = dx.mut()}, tolerance, 0.03);
+        SeqMap seqs;
+        seqs.add(c.tokens / 3);
+        seqs.add(0);
+        seqs.add(c.tokens - c.tokens / 3);
+        LinearBwdWeight op{.dy = dy, .x = x.view(), .dw = dw.mut(), .dbias = dbias.mut(), .seqs = &seqs};
+        sweep(op, 2e-5, 0.03);
+        op.seqs = nullptr;
+        op.dbias = {};
+        sweep(op, 2e-5, 0.03);
+      }
+    }
+  }
+}
+
+// Cutting a batch between sequences changes no bit, in any row.
+TEST(Linear, MicroBatchesGiveTheBitsOfTheBatch) {
+  const int64_t lens[] = {3, 300, 1, 40}, tokens = 344, rows = 53, depth = 50;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    TestTensor dy(DType::f32, {tokens, rows}, 1), x(type, {tokens, depth}, 2), w(type, {rows, depth}, 3);
+    for (const Row<LinearBwdWeight>& row : LinearBwdWeight::rows()) {
+      TestTensor dw(DType::f32, {rows, depth}, 4), dbias(DType::f32, {rows}, 5), dw_parts = dw, dbias_parts = dbias;
+      SeqMap all;
+      for (int64_t len : lens) all.add(len);
+      const LinearBwdWeight op{.dy = dy.view(), .x = x.view(), .dw = dw.mut(), .dbias = dbias.mut(), .seqs = &all};
+      if (refusal(row, op, Device::cpu)) continue;
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run_row(ctx, op, row);
+      LinearBwdWeight part = op;
+      part.dw = dw_parts.mut();
+      part.dbias = dbias_parts.mut();
+      for (size_t cut : {size_t{0}, size_t{2}}) {
+        SeqMap some;
+        for (size_t i = cut; i < cut + 2; ++i) some.add(lens[i]);
+        part.dy = op.dy.slice(0, cut == 0 ? 0 : 303, some.tokens());
+        part.x = op.x.slice(0, cut == 0 ? 0 : 303, some.tokens());
+        part.seqs = &some;
+        run_row(ctx, part, row);
+      }
+      expect_outputs(part, op, 0, true, std::string("micro-batches in row ") + row.name);
+    }
+    for (const Row<LinearBwdData>& row : LinearBwdData::rows()) {
+      TestTensor whole(DType::f32, {tokens, depth}, 4), parts(DType::f32, {tokens, depth}, 5);
+      const LinearBwdData op{.dy = dy.view(), .w = dense_weight(w.view()), .dx = whole.mut()};
+      if (refusal(row, op, Device::cpu)) continue;
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run_row(ctx, op, row);
+      for (const auto& [first, n] : {std::pair<int64_t, int64_t>{0, 303}, {303, 40}, {343, 1}}) {
+        run_row(ctx, LinearBwdData{.dy = op.dy.slice(0, first, n), .w = op.w, .dx = parts.mut().slice(0, first, n)},
+                row);
+      }
+      EXPECT_EQ(parts.bytes, whole.bytes) << row.name;
+    }
+  }
+}
+
 TEST(Linear, BackwardIsTheDerivative) {
   const int64_t tokens = 2, rows = 3, depth = 4;
   TestTensor x(DType::f32, {tokens, depth}, 1), w(DType::f32, {rows, depth}, 2), dy(DType::f32, {tokens, rows}, 3);

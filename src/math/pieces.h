@@ -1,0 +1,32 @@
+// The token grid of parameter gradients. A gradient of a weight adds up over tokens in pieces: kPieceTokens rows from
+// the first row of each sequence on, the last of a sequence shorter; grad = (grad + piece) + piece ... in order. So
+// neither the team nor how a batch is cut between sequences changes a bit: two calls with {a} and {b} give what one
+// with {a, b} gives.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "core/seq_map.h"
+#include "sys/check.h"
+
+namespace braid {
+
+inline constexpr int64_t kPieceTokens = 256;
+
+// body(first row, rows) for every piece, in order. Null `seqs`: all `tokens` rows are one sequence.
+template <class Body>
+void for_each_piece(const SeqMap* seqs, int64_t tokens, Body&& body) {
+  const auto pieces_of = [&](int64_t start, int64_t len) {
+    for (int64_t t = 0; t < len; t += kPieceTokens) body(start + t, std::min(kPieceTokens, len - t));
+  };
+  if (!seqs) return pieces_of(0, tokens);
+  int64_t end = 0;
+  for (const Seq& seq : seqs->seqs) {
+    CHECK(seq.start == end && seq.len >= 0, "sequence at {} of {} rows, after {}", seq.start, seq.len, end);
+    pieces_of(seq.start, seq.len);
+    end += seq.len;
+  }
+  CHECK(end == tokens, "sequences of {} rows, {} tokens", end, tokens);
+}
+
+}  // namespace braid
