@@ -53,7 +53,7 @@ constexpr Field<Op, Value> maybe(const char* name, Value Op::*member, const char
   return {name, member, dims, Role::in, true};
 }
 // Outputs are overwritten. `saved` is what backward needs; empty when there will be none. `inout` accumulates or is a
-// state.
+// state, or a list of such.
 template <class Op>
 constexpr Field<Op, MutView> out(const char* name, MutView Op::*member, const char* dims) {
   return {name, member, dims, Role::out, false};
@@ -68,6 +68,11 @@ constexpr Field<Op, MutView> inout(const char* name, MutView Op::*member, const 
 }
 template <class Op>
 constexpr Field<Op, MutView> maybe_inout(const char* name, MutView Op::*member, const char* dims) {
+  return {name, member, dims, Role::inout, true};
+}
+template <class Op>
+constexpr Field<Op, std::span<const MutView>> maybe_inout(const char* name, std::span<const MutView> Op::*member,
+                                                          const char* dims) {
   return {name, member, dims, Role::inout, true};
 }
 
@@ -108,6 +113,7 @@ inline bool present(const View& v) { return static_cast<bool>(v); }
 inline bool present(const MutView& v) { return static_cast<bool>(v); }
 inline bool present(const Weight& w) { return static_cast<bool>(w); }
 inline bool present(std::span<const Weight> list) { return !list.empty(); }
+inline bool present(std::span<const MutView> list) { return !list.empty(); }
 
 inline Shape shape_of(const View& v) { return v.shape; }
 inline Shape shape_of(const MutView& v) { return v.shape; }
@@ -115,11 +121,15 @@ inline Shape shape_of(const Weight& w) { return {w.rows, w.cols}; }
 inline Shape shape_of(std::span<const Weight> list) {
   return {static_cast<int64_t>(list.size()), list[0].rows, list[0].cols};
 }
+inline Shape shape_of(std::span<const MutView> list) {
+  return {static_cast<int64_t>(list.size()), list[0].dim(0), list[0].dim(1)};
+}
 
 inline Device device_of(const View& v) { return v.device; }
 inline Device device_of(const MutView& v) { return v.device; }
 inline Device device_of(const Weight& w) { return w.codes.device; }
 inline Device device_of(std::span<const Weight> list) { return list[0].codes.device; }
+inline Device device_of(std::span<const MutView> list) { return list[0].device; }
 
 inline int64_t bytes_of(const View& v) { return v.bytes(); }
 inline int64_t bytes_of(const MutView& v) { return v.bytes(); }
@@ -127,6 +137,11 @@ inline int64_t bytes_of(const Weight& w) { return w.bytes(); }
 inline int64_t bytes_of(std::span<const Weight> list) {
   int64_t sum = 0;
   for (const Weight& w : list) sum += w.bytes();
+  return sum;
+}
+inline int64_t bytes_of(std::span<const MutView> list) {
+  int64_t sum = 0;
+  for (const MutView& v : list) sum += v.bytes();
   return sum;
 }
 

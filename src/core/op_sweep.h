@@ -41,18 +41,24 @@ class OwnOutputs {
   template <class Value>
   void own(const Field<Op, Value>& field) {
     if constexpr (std::is_same_v<Value, MutView>) {
-      MutView& view = op_.*(field.member);
-      if (!view) return;
-      const MutView old = view;
-      auto& bytes = buffers_.emplace_back(static_cast<size_t>(old.bytes()) + 64, std::byte{0xff});
-      view = MutView(bytes.data(), old.dtype, old.shape);
-      if (field.role == Role::inout) {
-        for (int64_t i = 0; i < view.count(); ++i) set_element(view, i, element(old, i));
-      }
+      if (op_.*(field.member)) op_.*(field.member) = copy(op_.*(field.member), field.role);
+    } else if constexpr (std::is_same_v<Value, std::span<const MutView>>) {
+      auto& list = lists_.emplace_back();
+      for (const MutView& view : op_.*(field.member)) list.push_back(copy(view, field.role));
+      op_.*(field.member) = list;
     }
+  }
+  MutView copy(const MutView& old, Role role) {
+    auto& bytes = buffers_.emplace_back(static_cast<size_t>(old.bytes()) + 64, std::byte{0xff});
+    const MutView view(bytes.data(), old.dtype, old.shape);
+    if (role == Role::inout) {
+      for (int64_t i = 0; i < view.count(); ++i) set_element(view, i, element(old, i));
+    }
+    return view;
   }
   Op op_;
   std::deque<std::vector<std::byte>> buffers_;
+  std::deque<std::vector<MutView>> lists_;
 };
 
 template <class Op>
@@ -61,8 +67,7 @@ void expect_outputs(const Op& got, const Op& want, double tolerance, bool bitwis
       [&](const auto&... field) {
         (([&] {
            using Value = std::remove_cvref_t<decltype(got.*(field.member))>;
-           if constexpr (std::is_same_v<Value, MutView>) {
-             const MutView y = got.*(field.member), r = want.*(field.member);
+           const auto compare = [&](const MutView& y, const MutView& r) {
              if (!y) return;
              if (bitwise) {
                EXPECT_EQ(std::memcmp(y.data, r.data, static_cast<size_t>(y.bytes())), 0)
@@ -70,6 +75,12 @@ void expect_outputs(const Op& got, const Op& want, double tolerance, bool bitwis
              } else {
                EXPECT_LE(distance(y, r), tolerance) << Op::name << " " << what << ": " << field.name;
              }
+           };
+           if constexpr (std::is_same_v<Value, MutView>) {
+             compare(got.*(field.member), want.*(field.member));
+           } else if constexpr (std::is_same_v<Value, std::span<const MutView>>) {
+             const auto ys = got.*(field.member), rs = want.*(field.member);
+             for (size_t i = 0; i < ys.size(); ++i) compare(ys[i], rs[i]);
            }
          }()),
          ...);
