@@ -8,17 +8,33 @@
 namespace braid {
 namespace {
 
-void fwd_ref(Ctx&, const ExpertsFwd& op, std::span<std::byte>) {
-  const int64_t tokens = op.x.dim(0), width = op.x.dim(1), k = op.experts.dim(1);
-  const auto count = static_cast<int64_t>(op.up.size());
-  std::vector<double> y(static_cast<size_t>(op.y.count()));
-  // Expert by expert, so that each is decoded once.
-  std::vector<std::vector<int64_t>> chosen_by(static_cast<size_t>(count));
-  for (int64_t slot = 0; slot < tokens * k; ++slot) {
-    const auto e = static_cast<int64_t>(element(op.experts, slot));
-    CHECK(e >= 0 && e < count, "experts_fwd: token {} has expert {} of {}", slot / k, e, count);
+// The slots of each expert, in order: references go expert by expert, so that each is decoded once.
+std::vector<std::vector<int64_t>> slots_by_expert(const char* name, const View& experts, size_t count) {
+  std::vector<std::vector<int64_t>> chosen_by(count);
+  for (int64_t slot = 0; slot < experts.count(); ++slot) {
+    const auto e = static_cast<int64_t>(element(experts, slot));
+    CHECK(e >= 0 && e < static_cast<int64_t>(count), "{}: token {} has expert {} of {}", name, slot / experts.dim(1), e,
+          count);
     chosen_by[static_cast<size_t>(e)].push_back(slot);
   }
+  return chosen_by;
+}
+
+// One row of a saved product.
+void store_row(const MutView& v, int64_t row, const std::vector<double>& values) {
+  const auto width = static_cast<int64_t>(values.size());
+  for (int64_t i = 0; v && i < width; ++i) set_element(v, row * width + i, values[static_cast<size_t>(i)]);
+}
+std::vector<double> load_row(const View& v, int64_t row, int64_t width) {
+  std::vector<double> values(static_cast<size_t>(width));
+  for (int64_t i = 0; i < width; ++i) values[static_cast<size_t>(i)] = element(v, row * width + i);
+  return values;
+}
+
+void fwd_ref(Ctx&, const ExpertsFwd& op, std::span<std::byte>) {
+  const int64_t width = op.x.dim(1), k = op.experts.dim(1);
+  std::vector<double> y(static_cast<size_t>(op.y.count()));
+  const auto chosen_by = slots_by_expert(op.name, op.experts, op.up.size());
   for (size_t e = 0; e < chosen_by.size(); ++e) {
     if (chosen_by[e].empty()) continue;
     const auto up = decode(op.up[e]), down = decode(op.down[e]);
@@ -28,9 +44,65 @@ void fwd_ref(Ctx&, const ExpertsFwd& op, std::span<std::byte>) {
       const auto result = expert_ref(x, up, gate, down, op.act == ExpertAct::silu);
       for (int64_t r = 0; r < width; ++r)
         y[static_cast<size_t>(slot / k * width + r)] += element(op.weights, slot) * result[static_cast<size_t>(r)];
+      if (op.u) store_row(op.u, slot, matrix_vector_ref(up, x));
+      if (op.g) store_row(op.g, slot, matrix_vector_ref(gate, x));
     }
   }
   store(op.y, y);
+}
+
+// into [rows.size(), cols.size()] += rows cols^T
+void add_outer(const std::vector<double>& rows, const std::vector<double>& cols, std::vector<double>& into) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (size_t j = 0; j < cols.size(); ++j) into[i * cols.size() + j] += rows[i] * cols[j];
+  }
+}
+
+void bwd_ref_sequence(const ExpertsBwd& op) {
+  const int64_t width = op.x.dim(1), hidden = op.up[0].rows, k = op.experts.dim(1);
+  const bool gated = !op.gate.empty(), silu = op.act == ExpertAct::silu;
+  std::vector<double> dx(static_cast<size_t>(op.x.count())), dweights(static_cast<size_t>(op.weights.count()));
+  const auto chosen_by = slots_by_expert(op.name, op.experts, op.up.size());
+  for (size_t e = 0; e < chosen_by.size(); ++e) {
+    if (chosen_by[e].empty()) continue;
+    const auto up = decode(op.up[e]), down = decode(op.down[e]);
+    const auto gate = gated ? decode(op.gate[e]) : std::vector<double>();
+    std::vector<double> dup(up.size()), dgate(gate.size()), ddown(down.size());
+    for (const int64_t slot : chosen_by[e]) {
+      const auto x = to_doubles(op.x.slice(0, slot / k, 1));
+      auto dy = to_doubles(op.dy.slice(0, slot / k, 1));
+      const auto u = op.u ? load_row(op.u, slot, hidden) : matrix_vector_ref(up, x);
+      const auto g = !gated ? std::vector<double>() : op.g ? load_row(op.g, slot, hidden) : matrix_vector_ref(gate, x);
+      const double weight = element(op.weights, slot);
+      const ExpertSlotGradient slot_gradient = expert_bwd_ref(dy, weight, u, g, down, silu);
+      dweights[static_cast<size_t>(slot)] = slot_gradient.dweight;
+      const auto from_up = transposed_vector_ref(up, slot_gradient.du);
+      const auto from_gate = gated ? transposed_vector_ref(gate, slot_gradient.dg) : std::vector<double>(x.size());
+      for (size_t r = 0; r < x.size(); ++r) dx[static_cast<size_t>(slot / k * width) + r] += from_up[r] + from_gate[r];
+      for (double& d : dy) d *= weight;
+      add_outer(slot_gradient.du, x, dup);
+      if (gated) add_outer(slot_gradient.dg, x, dgate);
+      add_outer(dy, slot_gradient.hidden, ddown);
+    }
+    if (!op.dup.empty()) accumulate(op.dup[e], dup);
+    if (!op.dgate.empty()) accumulate(op.dgate[e], dgate);
+    if (!op.ddown.empty()) accumulate(op.ddown[e], ddown);
+  }
+  store(op.dx, dx);
+  store(op.dweights, dweights);
+}
+
+void bwd_ref(Ctx&, const ExpertsBwd& op, std::span<std::byte>) {
+  const SeqMap whole = SeqMap::one(op.x.dim(0));
+  for (const Seq& seq : (op.seqs ? *op.seqs : whole).seqs) {
+    ExpertsBwd part = op;
+    for (View* v : {&part.dy, &part.x, &part.experts, &part.weights, &part.u, &part.g}) {
+      if (*v) *v = v->slice(0, seq.start, seq.len);
+    }
+    part.dx = op.dx.slice(0, seq.start, seq.len);
+    part.dweights = op.dweights.slice(0, seq.start, seq.len);
+    bwd_ref_sequence(part);
+  }
 }
 
 template <PanelClass kClass>
@@ -38,6 +110,7 @@ const char* grouped_supports(const ExpertsFwd& op) {
   if (op.x.dtype != (kClass == PanelClass::f32 ? DType::f32 : DType::bf16)) return "x is of another class";
   const bool rows = op.x.rows_contiguous() && op.y.rows_contiguous() && op.weights.rows_contiguous();
   if (!rows || !op.experts.rows_contiguous()) return "strided rows";
+  if ((op.u && !op.u.rows_contiguous()) || (op.g && !op.g.rows_contiguous())) return "strided rows";
   return panel_refusal(kClass);
 }
 const char* dot_supports(const ExpertsFwd& op) {
@@ -70,6 +143,13 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
        .workspace = &experts_fwd_workspace,
        .run = &fwd_grouped<PanelClass::f32>},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
+  };
+  return kRows;
+}
+
+std::span<const Row<ExpertsBwd>> ExpertsBwd::rows() {
+  static constexpr Row<ExpertsBwd> kRows[] = {
+      {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;
 }

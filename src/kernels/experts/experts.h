@@ -5,9 +5,18 @@
 // rounded to the dtype of x before the down product; weighting and summing over j are in FP32, in slot order. A token's
 // result depends on its row, its experts and their weights alone, never on what else is in the batch.
 // An index outside [0, E) is a bug of the caller. Not all experts are read: bytes_of() counts those nobody chose too.
-// Inference only: backward comes with training.
+//
+// Backward, with q = down_e^T dy_t and h the activation:
+//   dweights[t, j] = q . h,   du = weights[t, j] q * act'(u)   (with gates: du, dgate from the product rule)
+//   dx_t = sum_j up_e^T du + gate_e^T dgate
+//   dup_e += du x_t^T,  ddown_e += weights[t, j] dy_t h^T      token after token, so cuts between sequences change no
+//   bit
+// It needs the products u (and g of the gates), [T, K, F] at (token, slot). They are recomputed unless the forward
+// saved them, at a third of backward's FLOPs. With x BF16 backward sees them rounded to BF16 either way: what a plan
+// saves changes no bits.
 #pragma once
 #include "core/op.h"
+#include "core/seq_map.h"
 
 namespace braid {
 
@@ -21,6 +30,7 @@ struct ExpertsFwd {
   std::span<const Weight> gate{};  // E of [F, R], or empty
   std::span<const Weight> down{};  // E of [R, F]
   MutView y{};                     // [T, R] F32 or BF16
+  MutView u{}, g{};                // [T, K, F] products of up and gate, in the dtype of x
   ExpertAct act = ExpertAct::relu2;
   static constexpr const char* name = "experts_fwd";
   static constexpr auto fields() {
@@ -30,13 +40,51 @@ struct ExpertsFwd {
                       in("up", &ExpertsFwd::up, "E F R"),
                       maybe("gate", &ExpertsFwd::gate, "E F R"),
                       in("down", &ExpertsFwd::down, "E R F"),
-                      out("y", &ExpertsFwd::y, "T R")};
+                      out("y", &ExpertsFwd::y, "T R"),
+                      saved("u", &ExpertsFwd::u, "T K F"),
+                      saved("g", &ExpertsFwd::g, "T K F")};
   }
   double flops() const {
     const auto weight = static_cast<double>(up[0].rows) * static_cast<double>(up[0].cols);
     return 2.0 * static_cast<double>(experts.count()) * weight * (gate.empty() ? 2 : 3);
   }
   static std::span<const Row<ExpertsFwd>> rows();
+};
+
+struct ExpertsBwd {
+  View dy{};                                         // [T, R] F32 or BF16
+  View x{}, experts{}, weights{};                    // as forward had them
+  std::span<const Weight> up{}, gate{}, down{};      // as forward had them
+  View u{}, g{};                                     // [T, K, F] as forward saved them, or empty: recomputed
+  MutView dx{};                                      // [T, R] F32
+  MutView dweights{};                                // [T, K] F32
+  std::span<const MutView> dup{}, dgate{}, ddown{};  // E of [F, R], [F, R], [R, F] F32, accumulate; empty: frozen
+  const SeqMap* seqs = nullptr;                      // null: one sequence
+  ExpertAct act = ExpertAct::relu2;
+  static constexpr const char* name = "experts_bwd";
+  static constexpr auto fields() {
+    return std::tuple{in("dy", &ExpertsBwd::dy, "T R"),
+                      in("x", &ExpertsBwd::x, "T R"),
+                      in("experts", &ExpertsBwd::experts, "T K"),
+                      in("weights", &ExpertsBwd::weights, "T K"),
+                      in("up", &ExpertsBwd::up, "E F R"),
+                      maybe("gate", &ExpertsBwd::gate, "E F R"),
+                      in("down", &ExpertsBwd::down, "E R F"),
+                      maybe("u", &ExpertsBwd::u, "T K F"),
+                      maybe("g", &ExpertsBwd::g, "T K F"),
+                      out("dx", &ExpertsBwd::dx, "T R"),
+                      out("dweights", &ExpertsBwd::dweights, "T K"),
+                      maybe_inout("dup", &ExpertsBwd::dup, "E F R"),
+                      maybe_inout("dgate", &ExpertsBwd::dgate, "E F R"),
+                      maybe_inout("ddown", &ExpertsBwd::ddown, "E R F")};
+  }
+  double flops() const {
+    const auto weight = static_cast<double>(up[0].rows) * static_cast<double>(up[0].cols);
+    const int data = gate.empty() ? 2 : 3, again = u ? 0 : data - 1;
+    const int weights_of = (dup.empty() ? 0 : 1) + (dgate.empty() ? 0 : 1) + (ddown.empty() ? 0 : 1);
+    return 2.0 * static_cast<double>(experts.count()) * weight * (data + again + weights_of);
+  }
+  static std::span<const Row<ExpertsBwd>> rows();
 };
 
 }  // namespace braid

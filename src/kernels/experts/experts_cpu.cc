@@ -209,6 +209,21 @@ MutView part(std::byte* base, DType dtype, int64_t width, int64_t first, int64_t
   return v;
 }
 
+// Columns [begin, begin + cols) of the products of sorted rows [first, first + n), to where backward looks for them.
+void save(const Scratch& s, const float* product, int64_t first, int64_t n, int64_t begin, int64_t cols,
+          const MutView& saved) {
+  const int64_t k = saved.dim(1);
+  for (int64_t r = 0; r < n; ++r, product += cols) {
+    const int64_t slot = s.order[first + r];
+    const int64_t at = slot / k * saved.stride(0) + slot % k * saved.stride(1) + begin;
+    if (saved.dtype == DType::bf16) {
+      for (int64_t i = 0; i < cols; ++i) saved.as<Bf16>()[at + i] = to_bf16(product[i]);
+    } else {
+      std::copy_n(product, cols, saved.as<float>() + at);
+    }
+  }
+}
+
 void up_block(PanelClass c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin, int64_t rows) {
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   std::byte* own = s.own + thread * s.own_bytes;
@@ -220,6 +235,8 @@ void up_block(PanelClass c, const ExpertsFwd& op, const Scratch& s, int thread, 
     const View x = part(s.x, op.x.dtype, width, i, n, 0, width);
     panel_product(c, x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), panel);
     if (gate) panel_product(c, x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), panel);
+    if (op.u) save(s, up, i, n, begin, rows, op.u);
+    if (op.g) save(s, gate, i, n, begin, rows, op.g);
     const MutView hidden = part(s.hidden, op.x.dtype, hidden_width, i, n, begin, rows);
     for (int64_t r = 0; r < n; ++r) {
       const float* gates = gate ? gate + r * rows : nullptr;

@@ -1,5 +1,6 @@
-// The formula of experts.h: a loop over (token, slot), for double and complex<double>.
+// The formulas of experts.h for one (token, slot): forward for double and complex<double>, backward for double.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -31,6 +32,41 @@ std::vector<Num> expert_ref(const std::vector<Num>& x, const std::vector<Num>& u
   for (size_t f = 0; f < hidden.size(); ++f)
     hidden[f] = gate.empty() ? expert_act_ref(hidden[f], silu) : expert_act_ref(gates[f], silu) * hidden[f];
   return matrix_vector_ref(down, hidden);
+}
+
+inline double expert_act_slope_ref(double u, bool silu) {
+  const double s = 1 / (1 + std::exp(-u));
+  return silu ? s * (1 + u * (1 - s)) : 2 * std::max(u, 0.0);
+}
+
+// w [rows, cols] transposed, times v [rows]
+inline std::vector<double> transposed_vector_ref(const std::vector<double>& w, const std::vector<double>& v) {
+  std::vector<double> y(w.size() / v.size());
+  for (size_t i = 0; i < v.size(); ++i) {
+    for (size_t k = 0; k < y.size(); ++k) y[k] += w[i * y.size() + k] * v[i];
+  }
+  return y;
+}
+
+// What one (token, slot) gives: the gradient of its weight, of u [F] and g [F], and its hidden row [F].
+struct ExpertSlotGradient {
+  double dweight = 0;
+  std::vector<double> du, dg, hidden;
+};
+
+// dy [R], u and g [F]: the products of up and gate; g is empty for experts without one.
+inline ExpertSlotGradient expert_bwd_ref(const std::vector<double>& dy, double weight, const std::vector<double>& u,
+                                         const std::vector<double>& g, const std::vector<double>& down, bool silu) {
+  const std::vector<double> q = transposed_vector_ref(down, dy);
+  ExpertSlotGradient out{.dweight = 0, .du = u, .dg = g, .hidden = u};
+  for (size_t f = 0; f < u.size(); ++f) {
+    const double a = g.empty() ? u[f] : g[f], slope = expert_act_slope_ref(a, silu), value = expert_act_ref(a, silu);
+    out.hidden[f] = g.empty() ? value : value * u[f];
+    out.dweight += q[f] * out.hidden[f];
+    out.du[f] = weight * q[f] * (g.empty() ? slope : value);
+    if (!g.empty()) out.dg[f] = weight * q[f] * slope * u[f];
+  }
+  return out;
 }
 
 }  // namespace braid

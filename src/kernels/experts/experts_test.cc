@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/experts/experts_ref.h"
 #include "math/blocks.h"
 
 namespace braid {
@@ -208,6 +210,164 @@ TEST(Experts, ActivationsFarOutStayFinite) {
                         .act = ExpertAct::silu});
     EXPECT_NEAR(y, std::max(u, 0.0f), 1e-30) << u;
   }
+}
+
+// The backward of a forward problem, with gradients that start from numbers.
+struct BackwardProblem {
+  Problem forward;
+  SeqMap seqs;
+  TestTensor dy, dx, dweights;
+  std::vector<TestTensor> values;
+  std::vector<MutView> dup, dgate, ddown;
+  ExpertsBwd op;
+  BackwardProblem(const std::vector<int64_t>& lens, int64_t k, int64_t count, int64_t hidden, int64_t width,
+                  DType type = DType::f32, bool gated = false, ExpertAct act = ExpertAct::relu2)
+      : forward(tokens_of(lens), k, count, hidden, width, type, DType::f32,
+                type == DType::f32 ? Format::f32 : Format::bf16, gated, act),
+        dy(DType::f32, {tokens_of(lens), width}, 7),
+        dx(DType::f32, {tokens_of(lens), width}, 8),
+        dweights(DType::f32, {tokens_of(lens), k}, 9) {
+    for (const int64_t len : lens) seqs.add(len);
+    values.reserve(static_cast<size_t>(3 * count));
+    for (int64_t e = 0; e < count; ++e) {
+      dup.push_back(values.emplace_back(DType::f32, Shape{hidden, width}, 10).mut());
+      if (gated) dgate.push_back(values.emplace_back(DType::f32, Shape{hidden, width}, 11).mut());
+      ddown.push_back(values.emplace_back(DType::f32, Shape{width, hidden}, 12).mut());
+    }
+    op = {.dy = dy.view(),
+          .x = forward.op.x,
+          .experts = forward.op.experts,
+          .weights = forward.op.weights,
+          .up = forward.op.up,
+          .gate = forward.op.gate,
+          .down = forward.op.down,
+          .dx = dx.mut(),
+          .dweights = dweights.mut(),
+          .dup = dup,
+          .dgate = dgate,
+          .ddown = ddown,
+          .seqs = &seqs,
+          .act = act};
+  }
+  static int64_t tokens_of(const std::vector<int64_t>& lens) { return std::accumulate(lens.begin(), lens.end(), 0); }
+};
+
+TEST(ExpertsBackward, IsTheDerivative) {
+  using Complex = std::complex<double>;
+  for (const ExpertAct act : {ExpertAct::relu2, ExpertAct::silu}) {
+    for (const bool gated : {false, true}) {
+      BackwardProblem p({2, 1}, 2, 4, 3, 5, DType::f32, gated, act);
+      const auto lists = {p.forward.op.up, p.forward.op.gate, p.forward.op.down};
+      std::vector<double> inputs = to_doubles(p.op.x), dy = to_doubles(p.op.dy);
+      const auto append = [&](const View& v) {
+        const auto more = to_doubles(v);
+        inputs.insert(inputs.end(), more.begin(), more.end());
+      };
+      append(p.op.weights);
+      for (const auto& list : lists) {
+        for (const Weight& w : list) append(w.codes);
+      }
+      const auto gradient = complex_step(inputs, [&](const std::vector<Complex>& z) {
+        const auto matrix = [&](size_t list, size_t e) {  // 0 up, 1 gate, 2 down
+          const size_t at = 3 * 5 + 3 * 2 + ((list > 0 && !gated ? list - 1 : list) * 4 + e) * 15;
+          return std::vector<Complex>(z.begin() + static_cast<int64_t>(at), z.begin() + static_cast<int64_t>(at + 15));
+        };
+        Complex loss = 0;
+        for (size_t slot = 0; slot < 6; ++slot) {
+          const size_t t = slot / 2, e = static_cast<size_t>(p.forward.experts[slot]);
+          const std::vector<Complex> x(z.begin() + static_cast<int64_t>(t * 5),
+                                       z.begin() + static_cast<int64_t>(t * 5 + 5));
+          const auto y = expert_ref(x, matrix(0, e), gated ? matrix(1, e) : std::vector<Complex>(), matrix(2, e),
+                                    act == ExpertAct::silu);
+          for (size_t r = 0; r < 5; ++r) loss += dy[t * 5 + r] * z[15 + slot] * y[r];
+        }
+        return loss;
+      });
+      for (TestTensor& v : p.values) fill(v.mut(), 0);
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run(ctx, p.op);
+      std::vector<double> got = to_doubles(p.dx.view()), more = to_doubles(p.dweights.view());
+      got.insert(got.end(), more.begin(), more.end());
+      for (const auto* list : {&p.dup, &p.dgate, &p.ddown}) {
+        for (const MutView& v : *list) {
+          more = to_doubles(v);
+          got.insert(got.end(), more.begin(), more.end());
+        }
+      }
+      ASSERT_EQ(got.size(), gradient.size());
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], gradient[i], 1e-5) << i;
+    }
+  }
+}
+
+// Saved products are those of the forward, at (token, slot), and give the same bits as recomputed ones.
+TEST(ExpertsBackward, SavedProductsChangeNoBits) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    BackwardProblem p({20, 3}, 3, 5, 37, 24, type, true, ExpertAct::silu);
+    TestTensor u(type, {23, 3, 37}, 20), g(type, {23, 3, 37}, 21);
+    p.forward.op.u = u.mut();
+    p.forward.op.g = g.mut();
+    sweep(p.forward.op, 2e-5, 0.05);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, p.forward.op);
+    OwnOutputs<ExpertsBwd> recomputed(p.op);
+    run(ctx, recomputed.op());
+    p.op.u = u.view();
+    p.op.g = g.view();
+    OwnOutputs<ExpertsBwd> saved(p.op);
+    run(ctx, saved.op());
+    const bool exact = std::string(ExpertsBwd::rows()[0].name) != "ref";
+    expect_outputs(saved.op(), recomputed.op(), 0.05, exact, name_of(type));
+  }
+}
+
+TEST(ExpertsBackward, ACutBetweenSequencesChangesNoBits) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    BackwardProblem whole({5, 33, 2}, 3, 5, 37, 24, type), parts({5, 33, 2}, 3, 5, 37, 24, type);
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 2};
+    run(ctx, whole.op);
+    for (const Seq& seq : parts.seqs.seqs) {
+      const SeqMap alone = SeqMap::one(seq.len);
+      ExpertsBwd op = parts.op;
+      for (View* v : {&op.dy, &op.x, &op.experts, &op.weights}) *v = v->slice(0, seq.start, seq.len);
+      op.dx = op.dx.slice(0, seq.start, seq.len);
+      op.dweights = op.dweights.slice(0, seq.start, seq.len);
+      op.seqs = &alone;
+      run(ctx, op);
+    }
+    expect_outputs(parts.op, whole.op, 0, true, "cut");
+  }
+}
+
+TEST(ExpertsBackward, EveryRowAgreesWithTheReference) {
+  struct Case {
+    std::vector<int64_t> lens;
+    int64_t k, count, hidden, width;
+  };
+  // One token, more experts than slots (most are empty), K = E, a latent width, odd sizes, an empty sequence.
+  for (const Case& c : {Case{{1}, 6, 16, 29, 21}, Case{{7, 1}, 2, 16, 58, 32}, Case{{40, 0, 3}, 3, 4, 58, 32},
+                        Case{{3}, 4, 4, 17, 5}, Case{{1}, 1, 1, 1, 1}, Case{{130, 71}, 8, 8, 116, 40}}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      sweep(BackwardProblem(c.lens, c.k, c.count, c.hidden, c.width, type).op, 2e-5, 0.1);
+      sweep(BackwardProblem(c.lens, c.k, c.count, c.hidden, c.width, type, true, ExpertAct::silu).op, 2e-5, 0.1);
+    }
+  }
+}
+
+TEST(ExpertsBackward, FrozenExpertsAndOnesNobodyChose) {
+  BackwardProblem p({4}, 1, 3, 8, 8);
+  std::fill(p.forward.experts.begin(), p.forward.experts.end(), 1);
+  const auto before = p.values;
+  sweep(p.op, 2e-5);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.op);
+  for (const size_t e : {0, 2}) EXPECT_EQ(p.values[2 * e].bytes, before[2 * e].bytes);
+  p.op.dup = p.op.ddown = {};
+  sweep(p.op, 2e-5);
 }
 
 TEST(ExpertsDeathTest, AnIndexThatIsNoExpertIsABug) {
