@@ -44,6 +44,55 @@ void fwd_ref(Ctx&, const RouterFwd& op, std::span<std::byte>) {
   }
 }
 
+// One sequence of a batch.
+struct Routed {
+  std::vector<std::vector<double>> logits;
+  std::vector<size_t> experts;
+};
+Routed sequence_of(const View& logits, const View& experts, const Seq& seq) {
+  Routed out;
+  for (int64_t t = seq.start; t < seq.start + seq.len; ++t) out.logits.push_back(to_doubles(logits.slice(0, t, 1)));
+  for (const double e : to_doubles(experts.slice(0, seq.start, seq.len))) {
+    CHECK(e >= 0 && e < static_cast<double>(logits.dim(1)), "router: expert {} of {}", e, logits.dim(1));
+    out.experts.push_back(static_cast<size_t>(e));
+  }
+  return out;
+}
+
+void stats_ref(Ctx&, const RouterStats& op, std::span<std::byte>) {
+  const SeqMap whole = SeqMap::one(op.logits.dim(0));
+  const SeqMap& map = op.seqs ? *op.seqs : whole;
+  CHECK(op.losses.dim(0) == static_cast<int64_t>(map.seqs.size()) && op.losses.dim(1) == 2,
+        "router_stats: losses {} of {} sequences", to_string(op.losses.shape), map.seqs.size());
+  const auto count = static_cast<size_t>(op.logits.dim(1));
+  for (size_t s = 0; s < map.seqs.size(); ++s) {
+    const Routed routed = sequence_of(op.logits, op.experts, map.seqs[s]);
+    const auto losses = router_losses_ref(routed.logits, routed.experts, op.kind == RouterKind::softmax);
+    set_element(op.losses, static_cast<int64_t>(2 * s), losses.balance);
+    set_element(op.losses, static_cast<int64_t>(2 * s + 1), losses.z);
+    accumulate(op.load, router_load_ref(count, routed.experts));
+  }
+}
+
+void bwd_ref(Ctx&, const RouterBwd& op, std::span<std::byte>) {
+  const SeqMap whole = SeqMap::one(op.logits.dim(0));
+  const auto k = static_cast<size_t>(op.experts.dim(1)), count = static_cast<size_t>(op.logits.dim(1));
+  const RouterRefOptions options{
+      .softmax = op.kind == RouterKind::softmax, .normalise = op.normalise, .scale = static_cast<double>(op.scale)};
+  const RouterRefFactors factors{static_cast<double>(op.balance), static_cast<double>(op.z)};
+  for (const Seq& seq : (op.seqs ? *op.seqs : whole).seqs) {
+    const Routed routed = sequence_of(op.logits, op.experts, seq);
+    const auto load = router_load_ref(count, routed.experts);
+    for (size_t t = 0; t < routed.logits.size(); ++t) {
+      const int64_t row = seq.start + static_cast<int64_t>(t);
+      const std::vector<size_t> experts(&routed.experts[t * k], &routed.experts[t * k] + k);
+      const auto slots = static_cast<double>(routed.experts.size());
+      store(op.dlogits.slice(0, row, 1), router_bwd_ref(options, factors, routed.logits[t], experts,
+                                                        to_doubles(op.dweights.slice(0, row, 1)), load, slots));
+    }
+  }
+}
+
 void fwd_cpu(Ctx& ctx, const RouterFwd& op, std::span<std::byte> workspace) {
   check_shape(op);
   router_fwd_cpu(ctx, op, workspace);
@@ -67,6 +116,31 @@ std::span<const Row<RouterFwd>> RouterFwd::rows() {
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;
+}
+
+std::span<const Row<RouterStats>> RouterStats::rows() {
+  static constexpr Row<RouterStats> kRows[] = {
+      {.name = "ref", .numerics = "f64", .run = &stats_ref},
+  };
+  return kRows;
+}
+
+std::span<const Row<RouterBwd>> RouterBwd::rows() {
+  static constexpr Row<RouterBwd> kRows[] = {
+      {.name = "ref", .numerics = "f64", .run = &bwd_ref},
+  };
+  return kRows;
+}
+
+void update_router_bias(const View& load, float rate, const MutView& bias) {
+  const int64_t count = load.dim(0);
+  CHECK(bias.shape == load.shape, "router bias {} and load {}", to_string(bias.shape), to_string(load.shape));
+  int64_t sum = 0;
+  for (int64_t e = 0; e < count; ++e) sum += load.as<int32_t>()[e];
+  for (int64_t e = 0; e < count; ++e) {
+    const int64_t excess = load.as<int32_t>()[e] * count - sum;
+    bias.as<float>()[e] += excess > 0 ? -rate : excess < 0 ? rate : 0;
+  }
 }
 
 }  // namespace braid

@@ -7,9 +7,16 @@
 //   weights = s[experts], over their sum (+ 1e-20) if `normalise`, times `scale`
 // With `forced`, the experts are given (a replay of recorded routes) and only their weights are computed.
 // Whatever the logits, NaN included, `experts` are K different indices below E.
-// Inference only: backward comes with training.
+//
+// Backward goes through the weights of the chosen experts, and through two losses that keep a router healthy. Over a
+// sequence of T tokens, n_e of which chose expert e, with p = s (softmax) or s / sum(s) (sigmoid):
+//   balance   E / (K T) * sum_e n_e * sum_t p_te      T when all experts are used alike; only p has a gradient
+//   z         sum_t logsumexp(logits_t)^2
+// Both are sums over tokens: a caller who wants coef * mean passes coef / tokens of the step, and no cut of a batch
+// between sequences changes anything.
 #pragma once
 #include "core/op.h"
+#include "core/seq_map.h"
 
 namespace braid {
 
@@ -36,5 +43,45 @@ struct RouterFwd {
   double flops() const { return 6.0 * static_cast<double>(logits.count()); }
   static std::span<const Row<RouterFwd>> rows();
 };
+
+// What a batch was routed to: for logs, and for the selection bias. Loads accumulate, so a replay must leave it out.
+struct RouterStats {
+  View logits{};     // [T, E] F32
+  View experts{};    // [T, K] I32
+  MutView losses{};  // [S, 2] F32: balance and z of each sequence
+  MutView load{};    // [E] I32, accumulates: tokens that chose each expert
+  RouterKind kind = RouterKind::sigmoid;
+  const SeqMap* seqs = nullptr;  // null: one sequence
+  static constexpr const char* name = "router_stats";
+  static constexpr auto fields() {
+    return std::tuple{in("logits", &RouterStats::logits, "T E"), in("experts", &RouterStats::experts, "T K"),
+                      out("losses", &RouterStats::losses, "S 2"), inout("load", &RouterStats::load, "E")};
+  }
+  double flops() const { return 8.0 * static_cast<double>(logits.count()); }
+  static std::span<const Row<RouterStats>> rows();
+};
+
+struct RouterBwd {
+  View logits{};      // [T, E] F32
+  View experts{};     // [T, K] I32
+  View dweights{};    // [T, K] F32
+  MutView dlogits{};  // [T, E] F32
+  RouterKind kind = RouterKind::sigmoid;
+  bool normalise = true;
+  float scale = 1;
+  float balance = 0, z = 0;      // factors of the two losses
+  const SeqMap* seqs = nullptr;  // null: one sequence
+  static constexpr const char* name = "router_bwd";
+  static constexpr auto fields() {
+    return std::tuple{in("logits", &RouterBwd::logits, "T E"), in("experts", &RouterBwd::experts, "T K"),
+                      in("dweights", &RouterBwd::dweights, "T K"), out("dlogits", &RouterBwd::dlogits, "T E")};
+  }
+  double flops() const { return 12.0 * static_cast<double>(logits.count()); }
+  static std::span<const Row<RouterBwd>> rows();
+};
+
+// The loss-free way to balance, after each step: bias += rate * sign(mean load - load) (nemotron.md 7.3).
+// load [E] I32 over the whole step, bias [E] F32.
+void update_router_bias(const View& load, float rate, const MutView& bias);
 
 }  // namespace braid

@@ -1,7 +1,9 @@
-// The formula of router.h for one token, by sorting; in double. Non-holomorphic, so there is no complex form.
+// The formulas of router.h: selection for one token, by sorting, in double; weights and losses for double and
+// complex<double>, whose comparisons are of real parts.
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -28,7 +30,8 @@ std::vector<size_t> descending(const std::vector<Num>& values) {
 
 template <class Num>
 std::vector<Num> router_scores_ref(const std::vector<Num>& logits, bool softmax) {
-  const Num top = *std::max_element(logits.begin(), logits.end());
+  const auto below = [](const Num& a, const Num& b) { return std::real(a) < std::real(b); };
+  const Num top = *std::max_element(logits.begin(), logits.end(), below);
   std::vector<Num> scores(logits.size());
   Num sum(0);
   for (size_t e = 0; e < scores.size(); ++e) {
@@ -51,6 +54,75 @@ void router_weights_ref(const RouterRefOptions& options, const std::vector<Num>&
     sum += weights[j];
   }
   for (Num& w : weights) w *= (options.normalise ? Num(1) / (sum + Num(1e-20)) : Num(1)) * Num(options.scale);
+}
+
+// How many of `experts` are e, for each e of `count`.
+inline std::vector<double> router_load_ref(size_t count, const std::vector<size_t>& experts) {
+  std::vector<double> load(count);
+  for (const size_t e : experts) load[e] += 1;
+  return load;
+}
+
+template <class Num>
+Num logsumexp_ref(const std::vector<Num>& logits) {
+  const double top = std::real(*std::max_element(
+      logits.begin(), logits.end(), [](const Num& a, const Num& b) { return std::real(a) < std::real(b); }));
+  Num sum(0);
+  for (const Num& l : logits) sum += std::exp(l - top);
+  return std::log(sum) + top;
+}
+
+// Of one sequence: logits of each of its tokens, experts [T K].
+template <class Num>
+struct RouterLosses {
+  Num balance{}, z{};
+};
+template <class Num>
+RouterLosses<Num> router_losses_ref(const std::vector<std::vector<Num>>& logits, const std::vector<size_t>& experts,
+                                    bool softmax) {
+  RouterLosses<Num> out;
+  if (logits.empty()) return out;
+  const std::vector<double> load = router_load_ref(logits[0].size(), experts);
+  for (const auto& token : logits) {
+    const auto scores = router_scores_ref(token, softmax);
+    const Num sum = std::accumulate(scores.begin(), scores.end(), Num(0)), lse = logsumexp_ref(token);
+    for (size_t e = 0; e < load.size(); ++e) out.balance += load[e] * scores[e] / sum;
+    out.z += lse * lse;
+  }
+  out.balance *= static_cast<double>(load.size()) / static_cast<double>(experts.size());
+  return out;
+}
+
+struct RouterRefFactors {
+  double balance = 0, z = 0;
+};
+// Gradient of one token's logits: dweights [K], load [E] of its sequence, `slots` = T K of its sequence.
+inline std::vector<double> router_bwd_ref(const RouterRefOptions& options, const RouterRefFactors& factors,
+                                          const std::vector<double>& logits, const std::vector<size_t>& experts,
+                                          const std::vector<double>& dweights, const std::vector<double>& load,
+                                          double slots) {
+  const auto scores = router_scores_ref(logits, options.softmax);
+  const double lse = logsumexp_ref(logits), all = std::accumulate(scores.begin(), scores.end(), 0.0);
+  const auto count = static_cast<double>(scores.size());
+  double chosen = 1e-20, used = 0, balance = 0;
+  for (size_t j = 0; j < experts.size(); ++j) {
+    chosen += scores[experts[j]];
+    used += dweights[j] * scores[experts[j]];
+  }
+  if (!options.normalise) chosen = 1;
+  for (size_t e = 0; e < scores.size(); ++e) balance += load[e] * scores[e] / all;
+  std::vector<double> ds(scores.size());
+  for (size_t e = 0; e < ds.size(); ++e) ds[e] = factors.balance * count / slots * (load[e] - balance) / all;
+  for (size_t j = 0; j < experts.size(); ++j)
+    ds[experts[j]] += options.scale * (dweights[j] - (options.normalise ? used / chosen : 0)) / chosen;
+  // Through s to the logits.
+  double inner = 0;
+  for (size_t e = 0; e < ds.size(); ++e) inner += ds[e] * scores[e];
+  for (size_t e = 0; e < ds.size(); ++e) {
+    ds[e] = scores[e] * (options.softmax ? ds[e] - inner : ds[e] * (1 - scores[e]));
+    ds[e] += factors.z * 2 * lse * std::exp(logits[e] - lse);
+  }
+  return ds;
 }
 
 // scores [E], bias [E] or empty -> experts [K]; K is the size of `experts`.

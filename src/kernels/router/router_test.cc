@@ -6,6 +6,8 @@
 #include <set>
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/router/router_ref.h"
 
 namespace braid {
 namespace {
@@ -126,6 +128,157 @@ TEST(Router, AnyLogitsGiveIndicesThatExist) {
       }
     }
   }
+}
+
+// A batch of sequences, routed, with room for what stats and backward give.
+struct Batch {
+  SeqMap seqs;
+  TestTensor logits, experts, weights, dweights, losses, load, dlogits;
+  RouterStats stats;
+  RouterBwd bwd;
+  Batch(const std::vector<int64_t>& lens, int64_t count, int64_t k, RouterKind kind, bool normalise)
+      : seqs(map_of(lens)),
+        logits(DType::f32, {seqs.tokens(), count}, 1, 2),
+        experts(DType::i32, {seqs.tokens(), k}, 2, 0),
+        weights(DType::f32, {seqs.tokens(), k}, 3),
+        dweights(DType::f32, {seqs.tokens(), k}, 4),
+        losses(DType::f32, {static_cast<int64_t>(lens.size()), 2}, 5),
+        load(DType::i32, {count}, 6, 0, 3),
+        dlogits(DType::f32, {seqs.tokens(), count}, 7) {
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, RouterFwd{.logits = logits.view(), .experts = experts.mut(), .weights = weights.mut(), .kind = kind});
+    stats = {.logits = logits.view(),
+             .experts = experts.view(),
+             .losses = losses.mut(),
+             .load = load.mut(),
+             .kind = kind,
+             .seqs = &seqs};
+    bwd = {.logits = logits.view(),
+           .experts = experts.view(),
+           .dweights = dweights.view(),
+           .dlogits = dlogits.mut(),
+           .kind = kind,
+           .normalise = normalise,
+           .scale = 2.5f,
+           .balance = 0.3f,
+           .z = 0.2f,
+           .seqs = &seqs};
+  }
+  static SeqMap map_of(const std::vector<int64_t>& lens) {
+    SeqMap map;
+    for (const int64_t len : lens) map.add(len);
+    return map;
+  }
+};
+
+TEST(Router, StatsAndBackwardAgreeWithTheReference) {
+  for (const RouterKind kind : {RouterKind::sigmoid, RouterKind::softmax}) {
+    for (const int64_t k : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      Batch b({3, 40, 0, 1}, 8 + 5 * k, k, kind, k % 2 == 0);
+      sweep(b.stats, 2e-5);
+      sweep(b.bwd, 2e-5);
+      b.stats.seqs = b.bwd.seqs = nullptr;
+      b.stats.losses = b.losses.mut().slice(0, 0, 1);
+      sweep(b.stats, 2e-5);
+      sweep(b.bwd, 2e-5);
+    }
+    Batch b({20, 13}, 512, 22, kind, true);
+    sweep(b.stats, 2e-5);
+    sweep(b.bwd, 2e-5);
+  }
+}
+
+TEST(Router, BackwardIsTheDerivative) {
+  using Complex = std::complex<double>;
+  for (const bool normalise : {true, false}) {
+    for (const RouterKind kind : {RouterKind::sigmoid, RouterKind::softmax}) {
+      const int64_t count = 5, k = 2;
+      Batch b({3, 1}, count, k, kind, normalise);
+      const bool softmax = kind == RouterKind::softmax;
+      const auto gradient = complex_step(to_doubles(b.logits.view()), [&](const std::vector<Complex>& p) {
+        Complex loss = 0;
+        for (const Seq& seq : b.seqs.seqs) {
+          std::vector<std::vector<Complex>> logits;
+          std::vector<size_t> all;
+          for (int64_t t = seq.start; t < seq.start + seq.len; ++t) {
+            logits.emplace_back(p.begin() + t * count, p.begin() + (t + 1) * count);
+            std::vector<size_t> experts(static_cast<size_t>(k));
+            for (int64_t j = 0; j < k; ++j)
+              experts[static_cast<size_t>(j)] = static_cast<size_t>(b.experts.view().as<int32_t>(t)[j]);
+            std::vector<Complex> weights(experts.size());
+            router_weights_ref({.normalise = normalise, .scale = 2.5}, router_scores_ref(logits.back(), softmax),
+                               experts, weights);
+            for (int64_t j = 0; j < k; ++j)
+              loss += element(b.dweights.view(), t * k + j) * weights[static_cast<size_t>(j)];
+            all.insert(all.end(), experts.begin(), experts.end());
+          }
+          const auto losses = router_losses_ref(logits, all, softmax);
+          loss += static_cast<double>(b.bwd.balance) * losses.balance + static_cast<double>(b.bwd.z) * losses.z;
+        }
+        return loss;
+      });
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run(ctx, b.bwd);
+      for (int64_t i = 0; i < b.dlogits.view().count(); ++i)
+        EXPECT_NEAR(element(b.dlogits.view(), i), gradient[static_cast<size_t>(i)], 1e-5) << i;
+    }
+  }
+}
+
+TEST(Router, ACutBetweenSequencesChangesNoBits) {
+  Batch b({7, 30, 2}, 24, 3, RouterKind::sigmoid, true);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, b.stats);
+  run(ctx, b.bwd);
+  Batch parts({7, 30, 2}, 24, 3, RouterKind::sigmoid, true);
+  for (const int64_t s : {0, 1, 2}) {
+    const Seq& seq = b.seqs.seqs[static_cast<size_t>(s)];
+    const SeqMap alone = SeqMap::one(seq.len);
+    RouterStats stats = parts.stats;
+    stats.seqs = &alone;
+    stats.logits = stats.logits.slice(0, seq.start, seq.len);
+    stats.experts = stats.experts.slice(0, seq.start, seq.len);
+    stats.losses = stats.losses.slice(0, s, 1);
+    run(ctx, stats);
+    RouterBwd bwd = parts.bwd;
+    bwd.seqs = &alone;
+    for (View* v : {&bwd.logits, &bwd.experts, &bwd.dweights}) *v = v->slice(0, seq.start, seq.len);
+    bwd.dlogits = bwd.dlogits.slice(0, seq.start, seq.len);
+    run(ctx, bwd);
+  }
+  EXPECT_EQ(b.losses.bytes, parts.losses.bytes);
+  EXPECT_EQ(b.load.bytes, parts.load.bytes);
+  EXPECT_EQ(b.dlogits.bytes, parts.dlogits.bytes);
+}
+
+TEST(Router, LossesOfABalancedBatchAndLoads) {
+  // Two tokens, two experts, each chosen once, equal logits: balance = T = 2, z = 2 (ln 2)^2.
+  const std::vector<float> logits(4, 0);
+  const std::vector<int32_t> experts{1, 0};
+  std::vector<float> losses(2);
+  std::vector<int32_t> load{5, 0};
+  for (const RouterKind kind : {RouterKind::sigmoid, RouterKind::softmax}) {
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, RouterStats{.logits = view_of(logits.data(), {2, 2}),
+                         .experts = view_of(experts.data(), {2, 1}),
+                         .losses = mut_view_of(losses.data(), {1, 2}),
+                         .load = mut_view_of(load.data(), {2}),
+                         .kind = kind});
+    EXPECT_NEAR(losses[0], 2, 1e-6);
+    EXPECT_NEAR(losses[1], 2 * std::log(2.0) * std::log(2.0), 1e-6);
+  }
+  EXPECT_EQ(load, (std::vector<int32_t>{7, 2}));
+}
+
+TEST(Router, BiasGoesAgainstTheLoad) {
+  const std::vector<int32_t> load{9, 3, 0, 4};
+  std::vector<float> bias{0, 1, 2, 3};
+  update_router_bias(view_of(load.data(), {4}), 0.25f, mut_view_of(bias.data(), {4}));
+  EXPECT_EQ(bias, (std::vector<float>{-0.25f, 1.25f, 2.25f, 3}));
 }
 
 TEST(RouterDeathTest, WrongGroupsAreABug) {
