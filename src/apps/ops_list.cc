@@ -8,6 +8,7 @@
 
 #include "apps/bench_report.h"
 #include "kernels/act/act.h"
+#include "kernels/adamw/adamw.h"
 #include "kernels/add/add.h"
 #include "kernels/attention/attention.h"
 #include "kernels/conv1d/conv1d.h"
@@ -17,6 +18,7 @@
 #include "kernels/head_loss/head_loss.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
+#include "kernels/muon/muon.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/router/router.h"
@@ -90,7 +92,8 @@ int print_ops() {
   report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}, {taken}});
   list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LinearFwd, LinearBwdData, LinearBwdWeight,
            ActFwd, AddFwd, Conv1dFwd, Conv1dBwd, SsdFwd, SsdBwd, SsdStep, RopeFwd, KvStore, AttentionFwd, RouterFwd,
-           ExpertsFwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss>(table);
+           RouterStats, RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, AdamwStep,
+           MuonStep>(table);
   fmt::print("{}", table.markdown());
   return 0;
 }

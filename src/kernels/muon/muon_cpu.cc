@@ -1,0 +1,154 @@
+// Muon on a CPU: the products through math/panel.h in FP32, of symmetric ones the lower triangle. The plain loops are
+// quadratic where products are cubic. Tasks are blocks of columns, whose bits depend on no other, and the norm is
+// summed row by row: the same on any number of threads.
+#include <atomic>
+#include <utility>
+
+#include "kernels/muon/muon_rows.h"
+#include "math/panel.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kCols = 3 * kPanelCols;  // of a task
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// The workspace, cut up; `less` and `more` are the sides of the matrix.
+struct Scratch {
+  int64_t less, more;
+  float *x, *next, *flipped;  // [less, more] twice, and [more, less]
+  float *a, *square;          // [less, less]
+  double* squares;            // [less] of rows of x
+  std::byte* panels;
+  int64_t panel_bytes, bytes;
+};
+
+Scratch cut(const MuonStep& op, int threads, std::byte* base) {
+  const int64_t less = std::min(op.w.dim(0), op.w.dim(1)), more = std::max(op.w.dim(0), op.w.dim(1));
+  Scratch s{};
+  s.less = less;
+  s.more = more;
+  const auto take = [&](int64_t bytes) {
+    std::byte* p = base ? base + s.bytes : nullptr;
+    s.bytes += aligned(bytes);
+    return p;
+  };
+  for (float** matrix : {&s.x, &s.next, &s.flipped}) *matrix = reinterpret_cast<float*>(take(less * more * 4));
+  for (float** matrix : {&s.a, &s.square}) *matrix = reinterpret_cast<float*>(take(less * less * 4));
+  s.squares = reinterpret_cast<double*>(take(less * 8));
+  s.panel_bytes = aligned(panel_workspace(Weight{.rows = more, .cols = more, .spec = {Format::f32, 0}}));
+  s.panels = take(s.panel_bytes * threads);
+  return s;
+}
+
+// y [M, N] = a [M, K] b^T with b [N, K]; of a symmetric one the part below the diagonal, and that above copied.
+void product(int threads, const Scratch& s, const View& a, const View& b, const MutView& y, bool symmetric) {
+  const int64_t rows = a.dim(0), cols = b.dim(0), blocks = (cols + kCols - 1) / kCols;
+  const Weight w = dense_weight(b);
+  const int team = static_cast<int>(std::min<int64_t>(threads, blocks));
+  std::atomic<int64_t> next{0};
+  sys::parallel(team, [&](int thread, int) {
+    const std::span<std::byte> own(s.panels + thread * s.panel_bytes, static_cast<size_t>(s.panel_bytes));
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
+      const int64_t first = i * kCols, n = std::min(kCols, cols - first), from = symmetric ? first : 0;
+      panel_product(PanelClass::f32, a.slice(0, from, rows - from), w.rows_of(first, n),
+                    y.slice(0, from, rows - from).slice(1, first, n), own);
+    }
+  });
+  if (!symmetric) return;
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = i + 1; j < cols; ++j) y.as<float>(i)[j] = y.as<float>(j)[i];
+  }
+}
+
+// to [cols, rows] = from [rows, cols] transposed, in squares that stay in L1.
+void flip(int threads, const float* from, int64_t rows, int64_t cols, float* to) {
+  constexpr int64_t kSide = 32;
+  sys::parallel_for(threads, cols, kSide, [&](int64_t begin, int64_t end) {
+    for (int64_t r = 0; r < rows; r += kSide) {
+      for (int64_t c = begin; c < end; ++c) {
+        for (int64_t i = r; i < std::min(rows, r + kSide); ++i) to[c * rows + i] = from[i * cols + c];
+      }
+    }
+  });
+}
+
+// m, and u into s.x, on its smaller side and of norm 1.
+void direction(int threads, const MuonStep& op, const Scratch& s) {
+  const int64_t rows = op.w.dim(0), cols = op.w.dim(1);
+  const bool tall = rows > cols;
+  float* u = tall ? s.flipped : s.x;
+  const auto scale = static_cast<float>(op.grad_scale), less = static_cast<float>(1 - op.momentum),
+             momentum = static_cast<float>(op.momentum);
+  sys::parallel_for(threads, rows, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const float* g = op.g.as<float>(i);
+      float* m = op.m.as<float>(i);
+      for (int64_t j = 0; j < cols; ++j) {
+        const float value = scale * g[j];
+        m[j] += less * (value - m[j]);
+        u[i * cols + j] = op.nesterov ? value + momentum * (m[j] - value) : m[j];
+      }
+    }
+  });
+  if (tall) flip(threads, u, rows, cols, s.x);
+  sys::parallel_for(threads, s.less, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      s.squares[i] = 0;
+      for (int64_t j = 0; j < s.more; ++j)
+        s.squares[i] += static_cast<double>(s.x[i * s.more + j]) * static_cast<double>(s.x[i * s.more + j]);
+    }
+  });
+  double sum = 1e-20;
+  for (int64_t i = 0; i < s.less; ++i) sum += s.squares[i];
+  const auto inverse = static_cast<float>(1 / std::sqrt(sum));
+  sys::parallel_for(threads, s.less * s.more, 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) s.x[i] *= inverse;
+  });
+}
+
+// w and its working copy from the orthogonal matrix x [M, N].
+void apply(int threads, const MuonStep& op, const float* x) {
+  const int64_t cols = op.w.dim(1);
+  const auto keep = static_cast<float>(1 - op.lr * op.weight_decay), step = static_cast<float>(op.lr * op.scale);
+  sys::parallel_for(threads, op.w.dim(0), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* w = op.w.as<float>(i);
+      for (int64_t j = 0; j < cols; ++j) w[j] = w[j] * keep - step * x[i * cols + j];
+      if (!op.working) continue;
+      for (int64_t j = 0; j < cols; ++j) op.working.as<Bf16>(i)[j] = to_bf16(w[j]);
+    }
+  });
+}
+
+}  // namespace
+
+int64_t muon_step_workspace(const MuonStep& op, int threads) { return cut(op, threads, nullptr).bytes; }
+
+void muon_step_panels(Ctx& ctx, const MuonStep& op, std::span<std::byte> workspace) {
+  Scratch s = cut(op, ctx.threads, workspace.data());
+  direction(ctx.threads, op, s);
+  const Shape side{s.less, s.less}, wide{s.less, s.more};
+  constexpr auto kA = static_cast<float>(MuonStep::kA), kB = static_cast<float>(MuonStep::kB),
+                 kC = static_cast<float>(MuonStep::kC);
+  for (int64_t step = 0; step < MuonStep::kSteps; ++step) {
+    const View x = view_of(s.x, wide), a = view_of(s.a, side);
+    product(ctx.threads, s, x, x, mut_view_of(s.a, side), true);
+    product(ctx.threads, s, a, a, mut_view_of(s.square, side), true);
+    for (int64_t i = 0; i < side.count(); ++i) s.a[i] = kB * s.a[i] + kC * s.square[i];
+    flip(ctx.threads, s.x, s.less, s.more, s.flipped);
+    product(ctx.threads, s, a, view_of(s.flipped, {s.more, s.less}), mut_view_of(s.next, wide), false);
+    sys::parallel_for(ctx.threads, wide.count(), 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) s.next[i] += kA * s.x[i];
+    });
+    std::swap(s.x, s.next);
+  }
+  if (op.w.dim(0) > op.w.dim(1)) {
+    flip(ctx.threads, s.x, s.less, s.more, s.flipped);
+    return apply(ctx.threads, op, s.flipped);
+  }
+  apply(ctx.threads, op, s.x);
+}
+
+}  // namespace braid
