@@ -191,15 +191,18 @@ int parse_and_run(int argc, char** argv) {
   const std::string second = argc > 2 ? argv[2] : "";
   std::vector<std::string> known{"--help", "--version", "--completion"};
   for (int i = 0; i < kCommandCount; ++i) {
-    if (first == kCommands[i].name) return run_command(kCommands[i], argc - 1, argv + 1);
-    known.push_back(kCommands[i].name);
+    const std::string name = kCommands[i].name;
+    const int words = name.find(' ') == name.npos ? 1 : 2;
+    if (name == (words == 1 ? first : first + " " + second))
+      return run_command(kCommands[i], argc - words, argv + words);
+    known.push_back(name);
   }
   if (first.empty()) fail("command line", {.what = "no subcommand", .hint = "braid --help"});
   if (first == "--help" || first == "-h") return fmt::print("{}", overview()), 0;
   if (first == "--version") return fmt::print("{}", version_text()), 0;
   if (first == "--man") return fmt::print("{}", man_page(all_pages())), 0;
   if (first == "--completion") return fmt::print("{}", completion_script(second, all_pages())), 0;
-  const std::string near = sys::nearest(first, known);
+  const std::string near = sys::nearest(second.empty() || second[0] == '-' ? first : first + " " + second, known);
   fail("command line", {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
                         .got = printable(first),
                         .hint = near.empty() ? "braid --help" : "braid " + near});

@@ -35,7 +35,7 @@ class Cli {
 using Action = std::function<int()>;  // returns the exit code; may throw Error
 
 struct Command {
-  const char* name;
+  const char* name;  // one word, or two: "data synth"
   const char* summary;
   Action (*setup)(Cli& cli);
 };

@@ -27,17 +27,23 @@ std::string quoted(const std::string& text, const std::string& special = "") {
   return out;
 }
 
+// Commands of two words complete by their first: a shell's case takes the options of all of them for one.
+std::string first_word(const Page& page) {
+  const std::string name = page.command->name;
+  return name.substr(0, name.find(' '));
+}
+
 std::string bash(const std::vector<Page>& pages) {
   std::string commands, words, choices;
   for (const Page& page : pages) {
-    commands += fmt::format("{} ", page.command->name);
-    words += fmt::format("    {}) words='--help", page.command->name);
+    commands += fmt::format("{} ", first_word(page));
+    words += fmt::format("    {}) words='--help", first_word(page));
     for (const Item& item : page.items) {
       if (item.positional) continue;
       words += " " + join(item.spellings);
       for (const std::string& name : item.spellings) {
         if (!item.choices.empty())
-          choices += fmt::format("    {}:{}) words='{}' ;;\n", page.command->name, name, join(item.choices));
+          choices += fmt::format("    {}:{}) words='{}' ;;\n", first_word(page), name, join(item.choices));
       }
     }
     words += "' ;;\n";
@@ -63,8 +69,8 @@ complete -o default -F _braid braid
 std::string zsh(const std::vector<Page>& pages) {
   std::string commands, cases;
   for (const Page& page : pages) {
-    commands += fmt::format("    '{}:{}'\n", page.command->name, quoted(page.command->summary));
-    cases += fmt::format("    {}) _arguments \\\n", page.command->name);
+    commands += fmt::format("    '{}:{}'\n", first_word(page), quoted(page.command->summary));
+    cases += fmt::format("    {}) _arguments \\\n", first_word(page));
     for (const Item& item : page.items) {
       if (item.positional) continue;
       const std::string value = item.value.empty() ? "" : ":" + quoted(item.value, ":\\") + ":";
@@ -99,7 +105,7 @@ if [ "$funcstack[1]" = _braid ]; then _braid "$@"; else compdef _braid braid; fi
 std::string fish(const std::vector<Page>& pages) {
   std::string out = "# braid --completion fish\n";
   for (const Page& page : pages) {
-    const std::string name = page.command->name;
+    const std::string name = first_word(page);
     out += fmt::format("complete -c braid -n __fish_use_subcommand -f -a {} -d '{}'\n", name,
                        quoted(page.command->summary));
     for (const Item& item : page.items) {

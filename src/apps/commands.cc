@@ -13,6 +13,7 @@ const Command kCommands[] = {
     {"eval", "perplexity and bits per byte of a text", &setup_eval},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
+    {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},
     {"tokenize", "text into token ids and back", &setup_tokenize},
     {"template", "render a model's chat template: messages in, text out", &setup_template},
 };

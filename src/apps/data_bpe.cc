@@ -1,0 +1,59 @@
+// braid data bpe: trains a byte-level BPE vocabulary on text.
+#include <fmt/format.h>
+
+#include "apps/commands.h"
+#include "io/atomic_file.h"
+#include "sys/error.h"
+#include "sys/mapped_file.h"
+#include "text/bpe_trainer.h"
+
+namespace braid::apps {
+namespace {
+
+struct Options {
+  std::vector<std::string> files;
+  std::string out = "tokenizer.json", special, added, pieces = "nemotron";
+  int64_t vocabulary = 4096, count_min = 2;
+};
+
+void add_words(const std::string& list, bool special, text::BpeTrainerOptions& options) {
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    options.added.push_back({list.substr(begin, end - begin), special});
+    begin = end + 1;
+  }
+}
+
+int data_bpe(const Options& o) {
+  if (o.files.empty()) fail("data bpe", {.what = "no text", .expected = "one file or more"});
+  text::BpeTrainerOptions options{.vocabulary = o.vocabulary, .count_min = o.count_min};
+  options.pieces = o.pieces == "gpt2" ? text::kGpt2Pieces : text::kNemotronPieces;
+  add_words(o.special, true, options);
+  add_words(o.added, false, options);
+  text::BpeTrainer trainer(std::move(options));
+  for (const std::string& path : o.files) {
+    const sys::MappedFile file(path);
+    trainer.add({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, printable(path));
+  }
+  const text::BpeTrainer::Trained trained = trainer.train();
+  io::write_text_file(o.out, trained.json);
+  fmt::print("{}: {} tokens, {} of them merges of {} different pieces\n", printable(o.out), trained.tokens,
+             trained.merges, trainer.distinct_pieces());
+  return 0;
+}
+
+}  // namespace
+
+Action setup_data_bpe(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.rest("TEXT", o->files, "files of text");
+  cli.option("--vocab", o->vocabulary, "tokens in all: added ones, the 256 bytes, merges");
+  cli.option("-o,--out FILE", o->out, "where the vocabulary goes");
+  cli.option("--special WORDS", o->special, "control tokens, commas between: <|im_start|>,<|im_end|>");
+  cli.option("--added WORDS", o->added, "whole tokens that are text: <think>,</think>");
+  cli.choice("--pieces", o->pieces, {"nemotron", "gpt2"}, "how text is cut before merging; nemotron: each digit alone");
+  cli.option("--count-min", o->count_min, "a pair seen less often is no token");
+  return [o] { return data_bpe(*o); };
+}
+
+}  // namespace braid::apps
