@@ -28,6 +28,7 @@ struct Exception {
   const char* reason;
 };
 constexpr Exception kExceptions[] = {
+    {"dropout_fwd", "only training takes it"},
     {"head_loss", "forward and backward in one; only training takes it"},
 };
 

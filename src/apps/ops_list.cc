@@ -13,6 +13,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/experts.h"
 #include "kernels/head_loss/head_loss.h"
@@ -90,10 +91,10 @@ void list_ops(report::Table& table) {
 int print_ops() {
   const std::string taken = fmt::format("taken on {}", sys::name_of(sys::machine().cpu_class));
   report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}, {taken}});
-  list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LinearFwd, LinearBwdData, LinearBwdWeight,
-           ActFwd, AddFwd, Conv1dFwd, Conv1dBwd, SsdFwd, SsdBwd, SsdStep, RopeFwd, KvStore, AttentionFwd, RouterFwd,
-           RouterStats, RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, AdamwStep,
-           MuonStep>(table);
+  list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
+           LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, SsdFwd, SsdBwd,
+           SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
+           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, AdamwStep, MuonStep>(table);
   fmt::print("{}", table.markdown());
   return 0;
 }

@@ -1,7 +1,8 @@
 // Activations of the MLPs (nemotron.md 3.5), with or without a gate:
 //   y = act(x)   or   y = act(gate) * x        (SwiGLU: x is the up projection, gate the gate projection)
 // relu2(v) = max(v, 0)^2, silu(v) = v / (1 + e^-v), gelu(v) = v (1 + erf(v / sqrt 2)) / 2, gelu_tanh its tanh form.
-// Computed in FP32; y in its own dtype, and may be x or gate. Inference only: backward comes with training.
+// Computed in FP32; y in its own dtype, and may be x or gate. Backward takes everything again from x and gate:
+//   dx = dy act'(x)   or   dx = dy act(gate), dgate = dy x act'(gate)
 #pragma once
 #include "core/op.h"
 
@@ -20,6 +21,22 @@ struct ActFwd {
   }
   double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 ? 2 : 10) + (gate ? 1 : 0)); }
   static std::span<const Row<ActFwd>> rows();
+};
+
+struct ActBwd {
+  View dy{};        // [T, F] F32 or BF16
+  View x{};         // [T, F] F32 or BF16
+  View gate{};      // [T, F] F32 or BF16, or empty
+  MutView dx{};     // [T, F] F32 or BF16
+  MutView dgate{};  // [T, F] F32 or BF16, when there is a gate
+  Act kind = Act::relu2;
+  static constexpr const char* name = "act_bwd";
+  static constexpr auto fields() {
+    return std::tuple{in("dy", &ActBwd::dy, "T F"), in("x", &ActBwd::x, "T F"), maybe("gate", &ActBwd::gate, "T F"),
+                      out("dx", &ActBwd::dx, "T F"), saved("dgate", &ActBwd::dgate, "T F")};
+  }
+  double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 ? 3 : 15) + (gate ? 3 : 0)); }
+  static std::span<const Row<ActBwd>> rows();
 };
 
 }  // namespace braid

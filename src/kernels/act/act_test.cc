@@ -2,6 +2,8 @@
 #include "kernels/act/act.h"
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/act/act_ref.h"
 
 namespace braid {
 namespace {
@@ -24,6 +26,39 @@ TEST(Act, EveryRowAgreesWithTheReference) {
           y(c.y, {c.tokens, c.width}, 3);
       sweep(ActFwd{.x = x.view(), .gate = c.gate ? gate.view() : View(), .y = y.mut(), .kind = kind},
             c.y == DType::bf16 ? 4e-2 : 2e-6);
+    }
+  }
+}
+
+// dL/dx and dL/dgate of L = sum(dy * y) by complex step on the forward reference.
+TEST(Act, BackwardIsTheDerivative) {
+  const int64_t n = 8;
+  TestTensor x(DType::f32, {1, n}, 1, 2), gate(DType::f32, {1, n}, 2, 2), dy(DType::f32, {1, n}, 3);
+  const std::vector<double> weights = to_doubles(dy.view());
+  std::vector<double> inputs = to_doubles(x.view());
+  for (double value : to_doubles(gate.view())) inputs.push_back(value);
+  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+    for (const bool gated : {false, true}) {
+      const auto gradient = complex_step(inputs, [&](const std::vector<std::complex<double>>& p) {
+        std::complex<double> loss = 0;
+        for (size_t i = 0; i < 8; ++i)
+          loss += weights[i] * (gated ? act_ref(kind, p[i + 8]) * p[i] : act_ref(kind, p[i]));
+        return loss;
+      });
+      TestTensor dx(DType::f32, {1, n}, 4), dgate(DType::f32, {1, n}, 5);
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run(ctx, ActBwd{.dy = dy.view(),
+                      .x = x.view(),
+                      .gate = gated ? gate.view() : View(),
+                      .dx = dx.mut(),
+                      .dgate = gated ? dgate.mut() : MutView(),
+                      .kind = kind});
+      for (int64_t i = 0; i < n; ++i) {
+        EXPECT_NEAR(element(dx.view(), i), gradient[static_cast<size_t>(i)], 1e-5);
+        if (!gated) continue;
+        EXPECT_NEAR(element(dgate.view(), i), gradient[static_cast<size_t>(i + n)], 1e-5);
+      }
     }
   }
 }

@@ -1,10 +1,14 @@
-// Causal grouped-query attention over a paged cache (nemotron.md 3.4), for prefill and for decode with one code path:
+// Causal grouped-query attention (nemotron.md 3.4), for prefill, decode and training with one code path:
 //   s_j = scale * q . k_j,   y = sum_j softmax(s)_j v_j,   j = 0 .. pos0 + t for token t of its sequence
-// Query head h reads KV head h / (H / G). Token j of a sequence lies in page page_table[slot, j / page], row j % page.
-// The page table holds positions only up to the end of its sequence: what lies beyond is never read.
+// Query head h reads KV head h / (H / G). Token j of a sequence lies in page page_table[slot, j / page], row j % page;
+// without a page table it lies in row Seq.start + j of the pages laid end to end, so that training passes k and v as
+// one page. The page table holds positions only up to the end of its sequence: what lies beyond is never read.
 // Scores, softmax and sums in FP32; BF16 pages and queries are widened exactly. Row contract: keys are taken on a grid
 // that starts at position 0, so a token's result has the same bits in prefill, in chunks of any size and in a step.
-// Inference only: backward comes with training.
+// Backward keeps no probabilities: they are taken again from the scores and their log-sum-exp,
+//   p_j = exp(s_j - lse),   ds_j = p_j (dy . v_j - dy . y),
+//   dq = scale sum_j ds_j k_j,   dk_j = scale sum ds_j q,   dv_j = sum p_j dy     (sums over the heads and tokens of j)
+// where tokens and heads add up on a grid that starts with their sequence: neither batch mates nor threads change bits.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
@@ -32,18 +36,45 @@ struct KvStore {
 struct AttentionFwd {
   View q{};                   // [T, H, P] F32 or BF16
   View k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16
-  View page_table{};          // [S, max_pages] I32, a row per Seq.slot
+  View page_table{};          // [S, max_pages] I32, a row per Seq.slot; or empty, when every pos0 is 0
   MutView y{};                // [T, H, P] F32 or BF16
+  MutView lse{};              // [T, H] F32, log sum_j exp(s_j); or empty
   const SeqMap* seqs = nullptr;
   float scale = 1;  // P^-0.5 in every family so far
   static constexpr const char* name = "attention_fwd";
   static constexpr auto fields() {
-    return std::tuple{in("q", &AttentionFwd::q, "T H P"), in("k_pages", &AttentionFwd::k_pages, "pages page G P"),
+    return std::tuple{in("q", &AttentionFwd::q, "T H P"),
+                      in("k_pages", &AttentionFwd::k_pages, "pages page G P"),
                       in("v_pages", &AttentionFwd::v_pages, "pages page G P"),
-                      in("page_table", &AttentionFwd::page_table, "S max_pages"), out("y", &AttentionFwd::y, "T H P")};
+                      maybe("page_table", &AttentionFwd::page_table, "S max_pages"),
+                      out("y", &AttentionFwd::y, "T H P"),
+                      saved("lse", &AttentionFwd::lse, "T H")};
   }
   double flops() const;
   static std::span<const Row<AttentionFwd>> rows();
+};
+
+// Every sequence from its first token on: pos0 is 0. Rows of any distance, so that q, k, v and their gradients may be
+// slices of one fused projection.
+struct AttentionBwd {
+  View dy{};           // [T, H, P] F32 or BF16
+  View q{}, k{}, v{};  // [T, H, P], [T, G, P] F32 or BF16
+  View y{};            // [T, H, P] F32 or BF16
+  View lse{};          // [T, H] F32
+  MutView dq{};        // [T, H, P] F32 or BF16
+  MutView dk{}, dv{};  // [T, G, P] F32 or BF16
+  const SeqMap* seqs = nullptr;
+  float scale = 1;
+  static constexpr const char* name = "attention_bwd";
+  static constexpr auto fields() {
+    return std::tuple{in("dy", &AttentionBwd::dy, "T H P"),  in("q", &AttentionBwd::q, "T H P"),
+                      in("k", &AttentionBwd::k, "T G P"),    in("v", &AttentionBwd::v, "T G P"),
+                      in("y", &AttentionBwd::y, "T H P"),    in("lse", &AttentionBwd::lse, "T H"),
+                      out("dq", &AttentionBwd::dq, "T H P"), out("dk", &AttentionBwd::dk, "T G P"),
+                      out("dv", &AttentionBwd::dv, "T G P")};
+  }
+  double flops() const;
+  static std::span<const Row<AttentionBwd>> rows();
 };
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
@@ -155,16 +156,22 @@ void widen_row(const Num* from, float scale, float* to, int64_t n) {
   for (; i < n; ++i) to[i] = to_float(from[i]) * scale;
 }
 
+// Row of the pages laid end to end where position `start` is, when there is no page table.
+HWY_INLINE int64_t flat_row(const View& table, const AttentionTile& t, int64_t start) {
+  return table ? start : t.seq.start + start;
+}
+
 // The rows of one block in a paged cache; entries from n on repeat the first, so that whole vectors of keys may be
 // read.
 template <class Num>
 void block_rows(const View& pages, const View& table, const AttentionTile& t, int64_t start, int64_t n,
                 const Num** rows) {
   const int64_t page = pages.dim(1);
-  const int32_t* entries = table.as<int32_t>(t.seq.slot);
-  int64_t entry = start / page, at = start % page;
+  const int32_t* entries = table ? table.as<int32_t>(t.seq.slot) : nullptr;
+  const int64_t first = flat_row(table, t, start);
+  int64_t entry = first / page, at = first % page;
   for (int64_t j = 0; j < n; ++j) {
-    rows[j] = pages.as<Num>(entries[entry]) + at * pages.stride(1) + t.group * pages.stride(2);
+    rows[j] = pages.as<Num>(entries ? entries[entry] : entry) + at * pages.stride(1) + t.group * pages.stride(2);
     if (++at == page) {
       at = 0;
       ++entry;
@@ -177,9 +184,9 @@ void block_rows(const View& pages, const View& table, const AttentionTile& t, in
 // than a copy as long as few tiles do it.
 template <class Num>
 bool in_place(const AttentionFwd& op, const AttentionTile& t, int64_t start, int64_t n) {
-  const int64_t page = op.v_pages.dim(1);
+  const int64_t page = op.v_pages.dim(1), first = flat_row(op.page_table, t, start);
   const bool cheap = std::is_same_v<Num, float> || t.rows() <= 4 * kRows;
-  return cheap && op.v_pages.dim(3) % kLanes == 0 && start / page == (start + n - 1) / page;
+  return cheap && op.v_pages.dim(3) % kLanes == 0 && first / page == (first + n - 1) / page;
 }
 
 template <class Num>
@@ -372,6 +379,7 @@ void finish(const AttentionFwd& op, const AttentionTile& t, const AttentionPart&
   for (int64_t r = 0; r < t.rows(); ++r) {
     const int64_t token = t.seq.start + t.first + r / t.ratio, head = t.group * t.ratio + r % t.ratio;
     const float* y = total.y + r * total.pad;
+    if (op.lse) op.lse.as<float>(token)[head] = total.max[r] + std::log(total.sum[r]);
     if (op.y.dtype == DType::bf16) {
       divide_row(y, total.sum[r], op.y.as<Bf16>(token) + head * op.y.stride(1), op.y.dim(2));
     } else {

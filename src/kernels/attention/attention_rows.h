@@ -4,8 +4,10 @@
 
 namespace braid {
 
-// Stops on a page table that does not cover the batch.
+// Stops on a page table that does not cover the batch, or on positions that need one where there is none.
 void check_pages(const char* op, const SeqMap* seqs, const View& table, const View& pages, int64_t tokens);
+
+void check_sequences(const AttentionBwd& op);
 
 int64_t attention_fwd_hwy_workspace(const AttentionFwd& op, int threads);
 void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace);

@@ -7,6 +7,8 @@
 #include <random>
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/attention/attention_ref.h"
 
 namespace braid {
 namespace {
@@ -26,6 +28,7 @@ class Batch {
         pages_(count_pages(map, shapes.page)),
         q_(shapes.io, {tokens_, shapes.heads, shapes.width}, seed),
         y_(shapes.io, {tokens_, shapes.heads, shapes.width}, 9),
+        lse_(DType::f32, {tokens_, shapes.heads}, 10),
         k_pages_(shapes.pages, {pages_, shapes.page, shapes.groups, shapes.width}, 3),
         v_pages_(shapes.pages, {pages_, shapes.page, shapes.groups, shapes.width}, 4) {
     fill(k_pages_.mut(), NAN);
@@ -53,6 +56,7 @@ class Batch {
             .v_pages = v_pages_.view(),
             .page_table = table(),
             .y = y_.mut(),
+            .lse = lse_.mut(),
             .seqs = &seqs_,
             .scale = 1 / std::sqrt(static_cast<float>(shapes_.width))};
   }
@@ -92,7 +96,7 @@ class Batch {
   Shapes shapes_;
   SeqMap seqs_;
   int64_t tokens_, pages_, table_cols_ = 1;
-  TestTensor q_, y_, k_pages_, v_pages_;
+  TestTensor q_, y_, lse_, k_pages_, v_pages_;
   std::vector<int32_t> table_;
 };
 
@@ -173,6 +177,118 @@ TEST(Attention, BatchMatesChangeNothing) {
       EXPECT_EQ(std::memcmp(y.data() + at, together.data() + at, row * static_cast<size_t>(seq.len)), 0)
           << "P " << shapes.width << ", slot " << seq.slot;
     }
+  }
+}
+
+// Packed sequences whose keys and values are rows of the batch, as in training, with what backward takes.
+class Packed {
+ public:
+  Packed(const Shapes& shapes, const std::vector<int64_t>& lens, double scores = 1)
+      : shapes_(shapes),
+        map_(map_of(lens)),
+        fused_(shapes.io, {tokens(), (shapes.heads + 2 * shapes.groups) * shapes.width}, 1, scores),
+        dy_(DType::f32, {tokens(), shapes.heads, shapes.width}, 4),
+        y_(shapes.io, {tokens(), shapes.heads, shapes.width}, 5),
+        lse_(DType::f32, {tokens(), shapes.heads}, 6),
+        dfused_(DType::f32, fused_.shape, 7) {
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, forward());
+  }
+  int64_t tokens() const { return map_.tokens(); }
+  const SeqMap& map() const { return map_; }
+
+  // Slices of one fused projection.
+  template <class V>
+  V part(const V& fused, int64_t begin, int64_t heads) const {
+    return fused.slice(1, begin * shapes_.width, heads * shapes_.width).split_last(heads, shapes_.width);
+  }
+  AttentionFwd forward() {
+    const View fused = fused_.view();
+    return {.q = part(fused, 0, shapes_.heads),
+            .k_pages = one_page(part(fused, shapes_.heads, shapes_.groups)),
+            .v_pages = one_page(part(fused, shapes_.heads + shapes_.groups, shapes_.groups)),
+            .y = y_.mut(),
+            .lse = lse_.mut(),
+            .seqs = &map_,
+            .scale = scale()};
+  }
+  AttentionBwd backward(const SeqMap* map = nullptr) {
+    const View fused = fused_.view();
+    const MutView dfused = dfused_.mut();
+    return {.dy = dy_.view(),
+            .q = part(fused, 0, shapes_.heads),
+            .k = part(fused, shapes_.heads, shapes_.groups),
+            .v = part(fused, shapes_.heads + shapes_.groups, shapes_.groups),
+            .y = y_.view(),
+            .lse = lse_.view(),
+            .dq = part(dfused, 0, shapes_.heads),
+            .dk = part(dfused, shapes_.heads, shapes_.groups),
+            .dv = part(dfused, shapes_.heads + shapes_.groups, shapes_.groups),
+            .seqs = map ? map : &map_,
+            .scale = scale()};
+  }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(shapes_.width)); }
+  TestTensor& fused() { return fused_; }
+  TestTensor& dfused() { return dfused_; }
+  TestTensor& dy() { return dy_; }
+
+ private:
+  static SeqMap map_of(const std::vector<int64_t>& lens) {
+    SeqMap map;
+    for (int64_t len : lens) map.add(len);
+    return map;
+  }
+  static View one_page(const View& rows) {
+    View v = rows;
+    v.shape = {1, rows.dim(0), rows.dim(1), rows.dim(2)};
+    std::copy_n(rows.strides.begin(), 3, v.strides.begin() + 1);
+    return v;
+  }
+
+  Shapes shapes_;
+  SeqMap map_;
+  TestTensor fused_, dy_, y_, lse_, dfused_;
+};
+
+constexpr Shapes kPacked[] = {{4, 4, 64, 0, DType::f32, DType::f32},   {8, 2, 80, 0, DType::bf16, DType::bf16},
+                              {16, 1, 128, 0, DType::f32, DType::f32}, {3, 1, 7, 0, DType::bf16, DType::bf16},
+                              {4, 1, 80, 0, DType::f32, DType::f32},   {32, 2, 128, 0, DType::bf16, DType::bf16}};
+
+TEST(Attention, RowsOfABatchNeedNoPages) {
+  for (const Shapes& shapes : kPacked) {
+    Packed batch(shapes, {70, 1, 5, 130});
+    sweep(batch.forward(), shapes.io == DType::bf16 ? 2e-2 : 2e-5);
+  }
+}
+
+// dL/dq, dL/dk, dL/dv of L = sum(dy * y) by complex step on the forward reference: two query heads on one KV head.
+TEST(AttentionBwd, IsTheDerivative) {
+  const int64_t tokens = 4, heads = 2, width = 3;
+  Packed batch({heads, 1, width, 0, DType::f32, DType::f32}, {tokens});
+  const std::vector<double> weights = to_doubles(batch.dy().view());
+  using Complex = std::complex<double>;
+  const auto gradient = complex_step(to_doubles(batch.fused().view()), [&](const std::vector<Complex>& p) {
+    std::vector<Complex> k, v;
+    for (int64_t i = 0; i < tokens * width; ++i) {
+      const auto row = static_cast<size_t>(i / width * 4 * width + i % width);
+      k.push_back(p[row + static_cast<size_t>(heads * width)]);
+      v.push_back(p[row + static_cast<size_t>((heads + 1) * width)]);
+    }
+    Complex loss = 0;
+    for (int64_t r = 0; r < tokens * heads; ++r) {
+      std::vector<Complex> y(static_cast<size_t>(width));
+      const Complex* q = &p[static_cast<size_t>((r / heads * 4 + r % heads) * width)];
+      attention_ref(r / heads + 1, width, static_cast<double>(batch.scale()), q, k.data(), v.data(), y.data());
+      for (size_t i = 0; i < y.size(); ++i) loss += weights[static_cast<size_t>(r * width) + i] * y[i];
+    }
+    return loss;
+  });
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, batch.backward());
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    EXPECT_NEAR(element(batch.dfused().view(), static_cast<int64_t>(i)), gradient[i], 2e-6) << i;
   }
 }
 

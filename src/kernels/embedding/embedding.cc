@@ -72,20 +72,26 @@ void bwd_ref(Ctx&, const EmbeddingBwd& op, std::span<std::byte>) {
 }
 
 // Threads own columns, so that the tokens of a row add up in token order without locks.
-void bwd_cols(Ctx& ctx, const EmbeddingBwd& op, std::span<std::byte>) {
-  check_ids(op.ids, op.dtable.dim(0));
+template <class Num>
+void add_cols(Ctx& ctx, const EmbeddingBwd& op) {
   constexpr int64_t kGrain = 64;  // columns: a few cache lines of FP32
   sys::parallel_for(ctx.threads, op.dtable.dim(1), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < op.ids.dim(0); ++t) {
       float* sum = op.dtable.as<float>(*op.ids.as<int32_t>(t));
-      const float* dy = op.dy.as<float>(t);
-      for (int64_t d = begin; d < end; ++d) sum[d] += dy[d];
+      const Num* dy = op.dy.as<Num>(t);
+      for (int64_t d = begin; d < end; ++d) sum[d] += to_float(dy[d]);
     }
   });
 }
 
+void bwd_cols(Ctx& ctx, const EmbeddingBwd& op, std::span<std::byte>) {
+  check_ids(op.ids, op.dtable.dim(0));
+  op.dy.dtype == DType::bf16 ? add_cols<Bf16>(ctx, op) : add_cols<float>(ctx, op);
+}
+
 const char* cols_support(const EmbeddingBwd& op) {
-  if (op.dy.dtype != DType::f32 || op.dtable.dtype != DType::f32) return "not F32";
+  if (op.dtable.dtype != DType::f32) return "dtable is not F32";
+  if (op.dy.dtype != DType::f32 && op.dy.dtype != DType::bf16) return "dy is neither F32 nor BF16";
   return op.dy.rows_contiguous() && op.dtable.rows_contiguous() ? nullptr : "strided rows";
 }
 

@@ -22,7 +22,7 @@ struct EmbeddingFwd {
 
 struct EmbeddingBwd {
   View ids{};        // [T] I32
-  View dy{};         // [T, D] F32
+  View dy{};         // [T, D] F32 or BF16
   MutView dtable{};  // [V, D] F32, accumulates
   static constexpr const char* name = "embedding_bwd";
   static constexpr auto fields() {

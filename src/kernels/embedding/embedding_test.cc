@@ -66,6 +66,24 @@ TEST(Embedding, BackwardAddsToTheRowsOfTheIds) {
   }
 }
 
+// A batch in one call and cut anywhere into two: the same bits.
+TEST(Embedding, BackwardOfABatchIsThatOfItsParts) {
+  const int64_t cols = 131;
+  const std::vector<int32_t> ids{4, 1, 1, 0, 4, 4, 1, 2, 4};
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 2};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    TestTensor dy(dtype, {9, cols}, 1), whole(DType::f32, {5, cols}, 2), parts = whole;
+    sweep(EmbeddingBwd{.ids = view_of(ids.data(), {9}), .dy = dy.view(), .dtable = whole.mut()}, 1e-6);
+    run(ctx, EmbeddingBwd{.ids = view_of(ids.data(), {9}), .dy = dy.view(), .dtable = whole.mut()});
+    for (const auto& [at, n] : {std::pair<int64_t, int64_t>{0, 5}, {5, 4}}) {
+      run(ctx,
+          EmbeddingBwd{.ids = view_of(ids.data() + at, {n}), .dy = dy.view().slice(0, at, n), .dtable = parts.mut()});
+    }
+    EXPECT_EQ(whole.bytes, parts.bytes);
+  }
+}
+
 TEST(EmbeddingDeathTest, AnIdThatIsNoRowIsABug) {
   for (const int32_t bad : {-1, 11}) {
     TestTensor table(DType::f32, {11, 4}, 1), y(DType::f32, {1, 4}, 2);

@@ -17,6 +17,15 @@ void fwd_ref(Ctx&, const LayerNormFwd& op, std::span<std::byte>) {
   store(op.rstd, rstd);
 }
 
+void bwd_ref(Ctx&, const LayerNormBwd& op, std::span<std::byte>) {
+  check_rows(op);
+  const LayerNormGrads grads = layer_norm_bwd_ref(op.x.dim(0), op.x.dim(1), static_cast<double>(op.eps),
+                                                  to_doubles(op.x), to_doubles(op.w), to_doubles(op.dy));
+  store(op.dx, grads.dx);
+  accumulate(op.dw, grads.dw);
+  accumulate(op.dbias, grads.dbias);
+}
+
 const char* hwy_supports(const LayerNormFwd& op) {
   if (!op.x.rows_contiguous() || !op.y.rows_contiguous()) return "strided rows";
   if (op.w.dtype != DType::f32 || (op.bias && op.bias.dtype != DType::f32)) return "weight or bias is not F32";
@@ -25,10 +34,30 @@ const char* hwy_supports(const LayerNormFwd& op) {
 
 }  // namespace
 
+void check_rows(const LayerNormBwd& op) {
+  CHECK(!op.mean == !op.rstd, "{}: mean without rstd", LayerNormBwd::name);
+  CHECK(op.dw.dtype == DType::f32 && (!op.dbias || op.dbias.dtype == DType::f32), "{}: sums are not F32",
+        LayerNormBwd::name);
+  if (!op.seqs) return;
+  int64_t rows = 0;
+  for (const Seq& seq : op.seqs->seqs) {
+    CHECK(seq.start == rows, "{}: a sequence starts at row {}, not {}", LayerNormBwd::name, seq.start, rows);
+    rows += seq.len;
+  }
+  CHECK(rows == op.x.dim(0), "{}: {} tokens in the map, {} rows", LayerNormBwd::name, rows, op.x.dim(0));
+}
+
 std::span<const Row<LayerNormFwd>> LayerNormFwd::rows() {
   static constexpr Row<LayerNormFwd> kRows[] = {
       {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .run = &layer_norm_fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
+  };
+  return kRows;
+}
+
+std::span<const Row<LayerNormBwd>> LayerNormBwd::rows() {
+  static constexpr Row<LayerNormBwd> kRows[] = {
+      {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;
 }

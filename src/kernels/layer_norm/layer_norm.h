@@ -1,9 +1,12 @@
 // LayerNorm: y = (x - mean) * rstd * w + bias, rstd = 1 / sqrt(mean((x - mean)^2) + eps), over the D channels of a
 // token. LayerNorm1p (nemotron.md 1.4) is the same with 1 + w, which the loader adds. Statistics in FP32, in two passes
-// (mean, then squares), y in its own dtype. Inference only: backward comes with training, which is what mean and rstd
-// are for.
+// (mean, then squares), y in its own dtype. Backward, with xhat = (x - mean) * rstd and g = dy * w:
+//   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)),   dw += sum_t dy * xhat,   dbias += sum_t dy
+// The sums over tokens are taken sequence by sequence in blocks that start with their sequence, so that a batch may be
+// cut between sequences without a bit changing.
 #pragma once
 #include "core/op.h"
+#include "core/seq_map.h"
 
 namespace braid {
 
@@ -23,6 +26,28 @@ struct LayerNormFwd {
   }
   double flops() const { return 7.0 * static_cast<double>(x.count()); }
   static std::span<const Row<LayerNormFwd>> rows();
+};
+
+struct LayerNormBwd {
+  View dy{};                     // [T, D] F32 or BF16
+  View x{};                      // [T, D] F32 or BF16
+  View w{};                      // [D] F32
+  View mean{};                   // [T] F32; empty, as rstd: taken again from x
+  View rstd{};                   // [T] F32
+  MutView dx{};                  // [T, D] F32 or BF16
+  MutView dw{};                  // [D] F32, accumulates
+  MutView dbias{};               // [D] F32, accumulates; or empty
+  const SeqMap* seqs = nullptr;  // null: one sequence; else its sequences hold every row
+  float eps = 1e-5f;
+  static constexpr const char* name = "layer_norm_bwd";
+  static constexpr auto fields() {
+    return std::tuple{in("dy", &LayerNormBwd::dy, "T D"),      in("x", &LayerNormBwd::x, "T D"),
+                      in("w", &LayerNormBwd::w, "D"),          maybe("mean", &LayerNormBwd::mean, "T"),
+                      maybe("rstd", &LayerNormBwd::rstd, "T"), out("dx", &LayerNormBwd::dx, "T D"),
+                      inout("dw", &LayerNormBwd::dw, "D"),     maybe_inout("dbias", &LayerNormBwd::dbias, "D")};
+  }
+  double flops() const { return 14.0 * static_cast<double>(x.count()); }
+  static std::span<const Row<LayerNormBwd>> rows();
 };
 
 }  // namespace braid

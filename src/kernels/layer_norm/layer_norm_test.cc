@@ -2,6 +2,8 @@
 #include "kernels/layer_norm/layer_norm.h"
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/layer_norm/layer_norm_ref.h"
 
 namespace braid {
 namespace {
@@ -29,6 +31,38 @@ TEST(LayerNorm, EveryRowAgreesWithTheReference) {
                        .mean = mean.mut(),
                        .rstd = rstd.mut()},
           c.y == DType::bf16 ? 2e-2 : 1e-5);
+  }
+}
+
+// dL/dx, dL/dw, dL/dbias of L = sum(dy * y) by complex step on the forward reference.
+TEST(LayerNorm, BackwardIsTheDerivative) {
+  const int64_t tokens = 2, width = 5;
+  TestTensor x(DType::f32, {tokens, width}, 1), w(DType::f32, {width}, 2), bias(DType::f32, {width}, 3),
+      dy(DType::f32, {tokens, width}, 4);
+  std::vector<double> inputs = to_doubles(x.view());
+  for (const View& v : {w.view(), bias.view()}) {
+    for (double value : to_doubles(v)) inputs.push_back(value);
+  }
+  const std::vector<double> weights = to_doubles(dy.view());
+  using Complex = std::complex<double>;
+  const auto gradient = complex_step(inputs, [&](const std::vector<Complex>& p) {
+    const std::vector<Complex> px(p.begin(), p.begin() + 10), pw(p.begin() + 10, p.begin() + 15),
+        pb(p.begin() + 15, p.end());
+    std::vector<Complex> y(10), mean(2), rstd(2);
+    layer_norm_ref(tokens, width, 1e-5, px, pw, pb, y, mean, rstd);
+    Complex loss = 0;
+    for (size_t i = 0; i < y.size(); ++i) loss += weights[i] * y[i];
+    return loss;
+  });
+  TestTensor dx(DType::f32, {tokens, width}, 5), dw(DType::f32, {width}, 6, 0), dbias(DType::f32, {width}, 7, 0);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, LayerNormBwd{
+               .dy = dy.view(), .x = x.view(), .w = w.view(), .dx = dx.mut(), .dw = dw.mut(), .dbias = dbias.mut()});
+  for (int64_t i = 0; i < 10; ++i) EXPECT_NEAR(element(dx.view(), i), gradient[static_cast<size_t>(i)], 1e-5);
+  for (int64_t i = 0; i < 5; ++i) {
+    EXPECT_NEAR(element(dw.view(), i), gradient[static_cast<size_t>(10 + i)], 1e-5);
+    EXPECT_NEAR(element(dbias.view(), i), gradient[static_cast<size_t>(15 + i)], 1e-5);
   }
 }
 

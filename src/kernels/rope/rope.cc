@@ -10,10 +10,14 @@
 namespace braid {
 namespace {
 
-void fwd_ref(Ctx&, const RopeFwd& op, std::span<std::byte>) {
+template <class Op>
+void turn_ref(Ctx&, const Op& problem, std::span<std::byte>) {
+  const RopeTurn op = turn_of(problem);
   check_rope(op);
   const int64_t heads = op.x.dim(1), width = op.x.dim(2), half = op.cos.dim(1);
-  const std::vector<double> cos = to_doubles(op.cos), sin = to_doubles(op.sin);
+  const std::vector<double> cos = to_doubles(op.cos);
+  std::vector<double> sin = to_doubles(op.sin);
+  for (double& s : sin) s *= static_cast<double>(op.sign);
   std::vector<double> x = to_doubles(op.x);
   for (const Seq& seq : op.seqs->seqs) {
     for (int64_t t = 0; t < seq.len; ++t) {
@@ -37,21 +41,28 @@ double frequency(const RopeOptions& options, double base) {
   return (1 - blend) * base / options.factor + blend * base;
 }
 
-const char* hwy_supports(const RopeFwd& op) {
+template <class Op>
+void turn_hwy(Ctx& ctx, const Op& op, std::span<std::byte>) {
+  rope_hwy(ctx, turn_of(op));
+}
+
+template <class Op>
+const char* hwy_supports(const Op& problem) {
+  const RopeTurn op = turn_of(problem);
   return op.x.rows_contiguous() && op.cos.rows_contiguous() && op.sin.rows_contiguous() ? nullptr : "strided rows";
 }
 
 }  // namespace
 
-void check_rope(const RopeFwd& op) {
-  CHECK(op.seqs, "{}: no sequence map", RopeFwd::name);
-  CHECK(op.x.dtype == DType::f32 && op.cos.dtype == DType::f32 && op.sin.dtype == DType::f32, "{}: not F32",
-        RopeFwd::name);
-  CHECK(2 * op.cos.dim(1) <= op.x.dim(2), "{}: {} pairs in {} channels", RopeFwd::name, op.cos.dim(1), op.x.dim(2));
-  CHECK(op.seqs->tokens() <= op.x.dim(0), "{}: {} tokens, {} rows", RopeFwd::name, op.seqs->tokens(), op.x.dim(0));
-  for (const Seq& seq : op.seqs->seqs) {
-    CHECK(seq.pos0 >= 0 && seq.pos0 + seq.len <= op.cos.dim(0), "{}: position {} in a table of {}", RopeFwd::name,
-          seq.pos0 + seq.len - 1, op.cos.dim(0));
+void check_rope(const RopeTurn& turn) {
+  CHECK(turn.seqs, "{}: no sequence map", turn.op);
+  CHECK(turn.x.dtype == DType::f32 || turn.x.dtype == DType::bf16, "{}: heads are {}", turn.op, name_of(turn.x.dtype));
+  CHECK(turn.cos.dtype == DType::f32 && turn.sin.dtype == DType::f32, "{}: tables are not F32", turn.op);
+  CHECK(2 * turn.cos.dim(1) <= turn.x.dim(2), "{}: {} pairs in {} channels", turn.op, turn.cos.dim(1), turn.x.dim(2));
+  CHECK(turn.seqs->tokens() <= turn.x.dim(0), "{}: {} tokens, {} rows", turn.op, turn.seqs->tokens(), turn.x.dim(0));
+  for (const Seq& seq : turn.seqs->seqs) {
+    CHECK(seq.pos0 >= 0 && seq.pos0 + seq.len <= turn.cos.dim(0), "{}: position {} in a table of {}", turn.op,
+          seq.pos0 + seq.len - 1, turn.cos.dim(0));
   }
 }
 
@@ -71,8 +82,16 @@ void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& 
 
 std::span<const Row<RopeFwd>> RopeFwd::rows() {
   static constexpr Row<RopeFwd> kRows[] = {
-      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .run = &rope_fwd_hwy},
-      {.name = "ref", .numerics = "f64", .run = &fwd_ref},
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports<RopeFwd>, .run = &turn_hwy<RopeFwd>},
+      {.name = "ref", .numerics = "f64", .run = &turn_ref<RopeFwd>},
+  };
+  return kRows;
+}
+
+std::span<const Row<RopeBwd>> RopeBwd::rows() {
+  static constexpr Row<RopeBwd> kRows[] = {
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports<RopeBwd>, .run = &turn_hwy<RopeBwd>},
+      {.name = "ref", .numerics = "f64", .run = &turn_ref<RopeBwd>},
   };
   return kRows;
 }

@@ -1,7 +1,7 @@
 // Rotary position embedding, in place: channels i and i + R/2 of each head turn by pos * f_i, the rest stays.
 //   x_i' = x_i cos - x_{i+R/2} sin,   x_{i+R/2}' = x_{i+R/2} cos + x_i sin,   f_i = theta^(-2i/R), scaled
 // The pairing is the half-split one that Hugging Face's weights expect; R < P is partial rotary (nemotron.md 1.3, 1.4).
-// Products in FP32; the tables are computed in double. Inference only: backward comes with training.
+// Products in FP32; the tables are computed in double. A turn is orthogonal: backward turns the gradient back.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
@@ -9,7 +9,7 @@
 namespace braid {
 
 struct RopeFwd {
-  MutView x{};        // [T, H, P] F32, in and out
+  MutView x{};        // [T, H, P] F32 or BF16, in and out
   View cos{}, sin{};  // [positions, R/2] F32, R <= P
   const SeqMap* seqs = nullptr;
   static constexpr const char* name = "rope_fwd";
@@ -19,6 +19,19 @@ struct RopeFwd {
   }
   double flops() const { return 6.0 * static_cast<double>(x.dim(0) * x.dim(1) * cos.dim(1)); }
   static std::span<const Row<RopeFwd>> rows();
+};
+
+struct RopeBwd {
+  MutView dx{};       // [T, H, P] F32 or BF16: the gradient of what came out, then of what went in
+  View cos{}, sin{};  // [positions, R/2] F32, R <= P
+  const SeqMap* seqs = nullptr;
+  static constexpr const char* name = "rope_bwd";
+  static constexpr auto fields() {
+    return std::tuple{inout("dx", &RopeBwd::dx, "T H P"), in("cos", &RopeBwd::cos, "positions R/2"),
+                      in("sin", &RopeBwd::sin, "positions R/2")};
+  }
+  double flops() const { return 6.0 * static_cast<double>(dx.dim(0) * dx.dim(1) * cos.dim(1)); }
+  static std::span<const Row<RopeBwd>> rows();
 };
 
 enum class RopeScaling : uint8_t { none, linear, llama3 };  // `default`, `linear`, `llama3` of rope_scaling.rope_type

@@ -1,10 +1,25 @@
-// The variants behind the table of rope.cc, and the check they share.
+// The variants behind the tables of rope.cc, and what they share.
 #pragma once
 #include "kernels/rope/rope.h"
 
 namespace braid {
 
-void check_rope(const RopeFwd& op);
-void rope_fwd_hwy(Ctx& ctx, const RopeFwd& op, std::span<std::byte> workspace);
+// Both directions: heads x [T, H, P] turn by `sign` times their angle.
+struct RopeTurn {
+  const char* op = "";
+  MutView x{};
+  View cos{}, sin{};
+  const SeqMap* seqs = nullptr;
+  float sign = 1;
+};
+inline RopeTurn turn_of(const RopeFwd& op) {
+  return {.op = RopeFwd::name, .x = op.x, .cos = op.cos, .sin = op.sin, .seqs = op.seqs, .sign = 1};
+}
+inline RopeTurn turn_of(const RopeBwd& op) {
+  return {.op = RopeBwd::name, .x = op.dx, .cos = op.cos, .sin = op.sin, .seqs = op.seqs, .sign = -1};
+}
+
+void check_rope(const RopeTurn& turn);
+void rope_hwy(Ctx& ctx, const RopeTurn& turn);
 
 }  // namespace braid

@@ -1,9 +1,11 @@
-// Tolerance: two FP32 products and a sum against FP64, 1e-6 of the root mean square.
+// Tolerance: two FP32 products and a sum against FP64, 1e-6 of the root mean square; BF16 heads 1/64.
 #include "kernels/rope/rope.h"
 
 #include <numbers>
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/rope/rope_ref.h"
 
 namespace braid {
 namespace {
@@ -19,11 +21,35 @@ TEST(Rope, EveryRowAgreesWithTheReference) {
   seqs.add(1, 17, 0);
   seqs.add(9, 5, 2);
   for (const Case& c : kCases) {
-    TestTensor x(DType::f32, {13, c.heads, c.width}, 1), cos(DType::f32, {18, c.half}, 2),
-        sin(DType::f32, {18, c.half}, 3);
-    rope_tables({.theta = 10000}, cos.mut(), sin.mut());
-    sweep(RopeFwd{.x = x.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs}, 2e-6);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      TestTensor x(dtype, {13, c.heads, c.width}, 1), cos(DType::f32, {18, c.half}, 2),
+          sin(DType::f32, {18, c.half}, 3);
+      rope_tables({.theta = 10000}, cos.mut(), sin.mut());
+      const double tolerance = dtype == DType::bf16 ? 2e-2 : 2e-6;
+      sweep(RopeFwd{.x = x.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs}, tolerance);
+      sweep(RopeBwd{.dx = x.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs}, tolerance);
+    }
   }
+}
+
+// dL/dx of L = sum(dy * y) by complex step on the forward reference, one head at one position.
+TEST(Rope, BackwardIsTheDerivative) {
+  const int64_t width = 10, half = 3, pos = 4;
+  const SeqMap seqs = SeqMap::one(1, pos);
+  TestTensor x(DType::f32, {1, 1, width}, 1), dy(DType::f32, {1, 1, width}, 2), cos(DType::f32, {5, half}, 3),
+      sin(DType::f32, {5, half}, 4);
+  rope_tables({.theta = 50}, cos.mut(), sin.mut());
+  const std::vector<double> c = to_doubles(cos.view()), s = to_doubles(sin.view()), weights = to_doubles(dy.view());
+  const auto gradient = complex_step(to_doubles(x.view()), [&](std::vector<std::complex<double>> p) {
+    rope_ref(half, &c[static_cast<size_t>(pos * half)], &s[static_cast<size_t>(pos * half)], p.data());
+    std::complex<double> loss = 0;
+    for (size_t i = 0; i < p.size(); ++i) loss += weights[i] * p[i];
+    return loss;
+  });
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, RopeBwd{.dx = dy.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs});
+  for (int64_t i = 0; i < width; ++i) EXPECT_NEAR(element(dy.view(), i), gradient[static_cast<size_t>(i)], 1e-6);
 }
 
 TEST(Rope, SlicesOfAFusedProjectionNeedNoCopy) {
