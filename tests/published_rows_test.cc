@@ -28,8 +28,11 @@ struct Exception {
   const char* reason;
 };
 constexpr Exception kExceptions[] = {
+    {"adamw_step", "only training takes it"},
     {"dropout_fwd", "only training takes it"},
     {"head_loss", "forward and backward in one; only training takes it"},
+    {"muon_step", "only training takes it"},
+    {"router_stats", "only training takes it"},
 };
 
 constexpr int64_t kTokens = 512, kSequences = 4, kPage = 64;
