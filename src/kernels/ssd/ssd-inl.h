@@ -32,15 +32,21 @@ HWY_INLINE void finish_steps(const Op& op, float* values, int64_t count) {
   }
 }
 
-// Steps of one head for `count` tokens from row `first` on.
+// dt + dt_bias of one head for `count` tokens from row `first` on.
 template <class Op>
-HWY_INLINE void load_steps(const Op& op, int64_t first, int64_t count, int64_t head, float* values) {
+HWY_INLINE void load_raw_steps(const Op& op, int64_t first, int64_t count, int64_t head, float* values) {
   const float bias = op.dt_bias.template as<float>()[head];
   const int64_t at = head * op.dt.stride(1);
   for (int64_t i = 0; i < count; ++i) {
     values[i] = bias + (op.dt.dtype == DType::bf16 ? to_float(op.dt.template as<Bf16>(first + i)[at])
                                                    : op.dt.template as<float>(first + i)[at]);
   }
+}
+
+// Their steps.
+template <class Op>
+HWY_INLINE void load_steps(const Op& op, int64_t first, int64_t count, int64_t head, float* values) {
+  load_raw_steps(op, first, count, head, values);
   finish_steps(op, values, count);
 }
 

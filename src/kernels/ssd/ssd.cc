@@ -96,18 +96,37 @@ void bwd_ref(Ctx&, const SsdBwd& op, std::span<std::byte>) {
   store(op.dstate, dstate);
 }
 
+// Of inputs that forward and backward share.
 template <class Op>
-const char* hwy_supports(const Op& op) {
-  for (const View& v : {op.dt_bias, op.a_log, op.d_skip, View(op.state), View(op.y)}) {
-    if (v.dtype != DType::f32) return "parameters, state and y are not all F32";
+const char* refuses_inputs(const Op& op) {
+  for (const View& v : {op.dt_bias, op.a_log, op.d_skip, View(op.state)}) {
+    if (v.dtype != DType::f32) return "parameters and state are not all F32";
   }
-  if (op.dt.dtype != DType::f32 && op.dt.dtype != DType::bf16) return "dt is neither F32 nor BF16";
-  if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is neither F32 nor BF16";
+  for (const View& v : {op.x, op.dt}) {
+    if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "x or dt is neither F32 nor BF16";
+  }
   if (op.b.dtype != op.x.dtype || op.c.dtype != op.x.dtype) return "x, b and c differ in dtype";
-  for (const View& v : {op.x, op.b, op.c, op.dt_bias, op.a_log, op.d_skip, View(op.state), View(op.y)}) {
+  for (const View& v : {op.x, op.b, op.c, op.dt_bias, op.a_log, op.d_skip, View(op.state)}) {
     if (!v.rows_contiguous()) return "strided rows";
   }
   return nullptr;
+}
+
+template <class Op>
+const char* hwy_supports(const Op& op) {
+  if (op.y.dtype != DType::f32) return "y is not F32";
+  return op.y.rows_contiguous() ? refuses_inputs(op) : "strided rows";
+}
+
+const char* bwd_hwy_supports(const SsdBwd& op) {
+  if (op.dy.dtype != DType::f32 && op.dy.dtype != DType::bf16) return "dy is neither F32 nor BF16";
+  for (const MutView& v : {op.dx, op.db, op.dc, op.ddt, op.ddt_bias, op.da_log, op.dd_skip, op.dstate}) {
+    if (v.dtype != DType::f32) return "a gradient is not F32";
+  }
+  for (const View& v : {op.dy, View(op.dx), View(op.db), View(op.dc), View(op.dstate)}) {
+    if (!v.rows_contiguous()) return "strided rows";
+  }
+  return refuses_inputs(op);
 }
 
 template <class Op, void (*kRun)(Ctx&, const Op&, std::span<std::byte>)>
@@ -132,6 +151,11 @@ std::span<const Row<SsdFwd>> SsdFwd::rows() {
 
 std::span<const Row<SsdBwd>> SsdBwd::rows() {
   static constexpr Row<SsdBwd> kRows[] = {
+      {.name = "hwy",
+       .numerics = "f32",
+       .supports = &bwd_hwy_supports,
+       .workspace = &ssd_bwd_hwy_workspace,
+       .run = &run_hwy<SsdBwd, &ssd_bwd_hwy>},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

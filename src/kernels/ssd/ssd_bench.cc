@@ -1,5 +1,6 @@
 // SSD at the shapes of released models: 512 tokens of a prompt (GFLOP/s of SsdFwd::flops), and one token for each of S
-// sequences (GB/s of the state read and written, beside a plain copy of as many bytes).
+// sequences (GB/s of the state read and written, beside a plain copy of as many bytes). Training: 8 sequences of 256
+// tokens forward and backward, without a state.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -18,7 +19,8 @@ struct Model {
 constexpr Model kModels[] = {{"nemotron-3-nano-4b", 96, 80, 8, 128, 256},
                              {"nemotron-3-nano-30b", 64, 64, 8, 128, 128},
                              {"nemotron-3-super", 128, 64, 8, 128, 128},
-                             {"nemotron-h-47b", 256, 64, 8, 256, 128}};
+                             {"nemotron-h-47b", 256, 64, 8, 256, 128},
+                             {"hybrid-8.5m", 8, 64, 2, 64, 64}};
 
 struct Problem {
   int64_t heads, width, groups, states;
@@ -73,6 +75,52 @@ void prefill(benchmark::State& state) {
   per_second(state, "GB/s", static_cast<double>(bytes_of(op)));
 }
 BENCHMARK(prefill)->DenseRange(0, 3)->UseRealTime();
+
+void train_forward(benchmark::State& state) {
+  const Model& model = kModels[state.range(0)];
+  Problem problem(model, 8, 256);
+  SsdFwd op = problem.op<SsdFwd>();
+  op.chunk = model.chunk;
+  op.state = {};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  for (auto _ : state) run(ctx, op);
+  state.SetLabel(model.name);
+  per_second(state, "GFLOP/s", op.flops());
+}
+BENCHMARK(train_forward)->DenseRange(0, 4)->UseRealTime();
+
+void train_backward(benchmark::State& state) {
+  const Model& model = kModels[state.range(0)];
+  Problem problem(model, 8, 256);
+  const SsdFwd forward = problem.op<SsdFwd>();
+  std::vector<float> grads(problem.fused.size()), ddt(problem.dt.size()), sums(3 * problem.heads_values.size());
+  const int64_t heads = model.heads, inner = heads * model.width, outer = model.groups * model.states;
+  const MutView row = mut_view_of(grads.data(), {problem.seqs.tokens(), inner + 2 * outer});
+  const SsdBwd op{.dy = forward.y,
+                  .x = forward.x,
+                  .b = forward.b,
+                  .c = forward.c,
+                  .dt = forward.dt,
+                  .dt_bias = forward.dt_bias,
+                  .a_log = forward.a_log,
+                  .d_skip = forward.d_skip,
+                  .dx = row.slice(1, 0, inner).split_last(heads, model.width),
+                  .db = row.slice(1, inner, outer).split_last(model.groups, model.states),
+                  .dc = row.slice(1, inner + outer, outer).split_last(model.groups, model.states),
+                  .ddt = mut_view_of(ddt.data(), {problem.seqs.tokens(), heads}),
+                  .ddt_bias = mut_view_of(sums.data(), {heads}),
+                  .da_log = mut_view_of(sums.data() + heads, {heads}),
+                  .dd_skip = mut_view_of(sums.data() + 2 * heads, {heads}),
+                  .seqs = &problem.seqs,
+                  .chunk = model.chunk};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  for (auto _ : state) run(ctx, op);
+  state.SetLabel(model.name);
+  per_second(state, "GFLOP/s", op.flops());
+}
+BENCHMARK(train_backward)->DenseRange(0, 4)->UseRealTime();
 
 // 32 sequences, so that the states do not stay in the caches.
 void step(benchmark::State& state) {

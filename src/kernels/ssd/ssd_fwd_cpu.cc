@@ -20,122 +20,11 @@
 // foreach_target must come first
 #include <hwy/contrib/math/math-inl.h>
 
-#include "kernels/ssd/ssd-inl.h"
+#include "kernels/ssd/ssd_block-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
 namespace HWY_NAMESPACE {
-
-// Accumulators, one row of the right operand and a broadcast must fit 32 registers, or 16 before AVX-512.
-#if HWY_TARGET <= HWY_AVX3
-constexpr int kTileRows = 8, kTileVecs = 3;
-#else
-constexpr int kTileRows = 4, kTileVecs = 2;
-#endif
-
-HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
-
-// Vectors of the next column panel when `left` remain: no single one is left over where two and two will do.
-HWY_INLINE int64_t panel_vecs(int64_t left) {
-  return left > kTileVecs && left % kTileVecs == 1 ? kTileVecs - (kTileVecs > 2 ? 1 : 0) : HWY_MIN(left, kTileVecs);
-}
-
-// visit(first column, vectors) for the column panels of `columns`.
-template <class Visit>
-HWY_INLINE void for_each_panel(int64_t columns, Visit&& visit) {
-  const int64_t vecs = (columns + lanes() - 1) / lanes();
-  for (int64_t v = 0; v < vecs;) {
-    const int64_t n = panel_vecs(vecs - v);
-    visit(v * lanes(), n);
-    v += n;
-  }
-}
-
-// The left operand of a product: entry (row, k) at data[row * row_step + k * k_step].
-struct Left {
-  const float* data;
-  int64_t row_step, k_step;
-};
-
-// Indexed by constants only: a loop of unknown length over the rows would send the accumulators to memory.
-template <int kVecs>
-struct Tile {
-  FloatVec v[kTileRows][kVecs];
-
-  HWY_INLINE void zero() {
-    for (int i = 0; i < kTileRows; ++i) {
-      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Zero(FloatTag());
-    }
-  }
-  HWY_INLINE void load(const float* from, int64_t stride) {
-    for (int i = 0; i < kTileRows; ++i) {
-      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::LoadU(FloatTag(), from + i * stride + j * lanes());
-    }
-  }
-  HWY_INLINE void store(float* to, int64_t stride) const {
-    for (int i = 0; i < kTileRows; ++i) {
-      for (int j = 0; j < kVecs; ++j) hn::StoreU(v[i][j], FloatTag(), to + i * stride + j * lanes());
-    }
-  }
-  // Row i times factors[i * step].
-  HWY_INLINE void scale(const float* factors, int64_t step) {
-    for (int i = 0; i < kTileRows; ++i) {
-      const FloatVec factor = hn::Set(FloatTag(), factors[i * step]);
-      for (int j = 0; j < kVecs; ++j) v[i][j] = hn::Mul(v[i][j], factor);
-    }
-  }
-  // += left [kTileRows, depth] right [depth, kVecs vectors], right in column panels.
-  HWY_INLINE void add_product(Left left, const float* right, int64_t depth) {
-    const FloatTag d;
-    for (int64_t k = 0; k < depth; ++k) {
-      FloatVec r[kVecs];
-      for (int j = 0; j < kVecs; ++j) r[j] = hn::LoadU(d, right + j * lanes());
-      for (int i = 0; i < kTileRows; ++i) {
-        const FloatVec l = hn::Set(d, left.data[i * left.row_step]);
-        for (int j = 0; j < kVecs; ++j) v[i][j] = hn::MulAdd(l, r[j], v[i][j]);
-      }
-      left.data += left.k_step;
-      right += kVecs * lanes();
-    }
-  }
-};
-
-// to[c, r] = from[r, c] in blocks of four by four.
-void transpose(const float* from, int64_t from_stride, int64_t rows, int64_t cols, float* to, int64_t to_stride) {
-  const hn::FixedTag<float, 4> d;
-  const hn::RepartitionToWide<decltype(d)> wide;
-  const auto low = [&](auto a, auto b) HWY_ATTR {
-    return hn::BitCast(d, hn::InterleaveLower(wide, hn::BitCast(wide, a), hn::BitCast(wide, b)));
-  };
-  const auto high = [&](auto a, auto b) HWY_ATTR {
-    return hn::BitCast(d, hn::InterleaveUpper(wide, hn::BitCast(wide, a), hn::BitCast(wide, b)));
-  };
-  for (int64_t r = 0; r < rows; r += 4) {
-    for (int64_t c = 0; c < cols; c += 4) {
-      const float* src = from + r * from_stride + c;
-      float* dst = to + c * to_stride + r;
-      if (r + 4 > rows || c + 4 > cols) {
-        for (int64_t i = 0; i < HWY_MIN(4, rows - r); ++i) {
-          for (int64_t j = 0; j < HWY_MIN(4, cols - c); ++j) dst[j * to_stride + i] = src[i * from_stride + j];
-        }
-        continue;
-      }
-      const auto r0 = hn::LoadU(d, src), r1 = hn::LoadU(d, src + from_stride), r2 = hn::LoadU(d, src + 2 * from_stride),
-                 r3 = hn::LoadU(d, src + 3 * from_stride);
-      const auto a = hn::InterleaveLower(d, r0, r1), b = hn::InterleaveLower(d, r2, r3),
-                 e = hn::InterleaveUpper(d, r0, r1), f = hn::InterleaveUpper(d, r2, r3);
-      hn::StoreU(low(a, b), d, dst);
-      hn::StoreU(high(a, b), d, dst + to_stride);
-      hn::StoreU(low(e, f), d, dst + 2 * to_stride);
-      hn::StoreU(high(e, f), d, dst + 3 * to_stride);
-    }
-  }
-}
-
-// Tokens [first, first + count) of the batch, one block of one sequence.
-struct Block {
-  int64_t first, count, rows;  // rows: count in whole tiles
-};
 
 // S [P, N] of the caller to S' [N, P] of the scratch, zeros in the padding, and back.
 void load_state(const SsdFwd& op, const float* from, const SsdScratch& scratch, float* to) {
@@ -152,15 +41,6 @@ void store_state(const SsdFwd& op, const float* from, const SsdScratch& scratch,
     transpose(from + column * scratch.states, vecs * lanes(), states, HWY_MIN(vecs * lanes(), width - column),
               to + column * stride, stride);
   });
-}
-
-// One row of `count` values to FP32, in whole vectors of Tag: writes zeros up to the next multiple.
-template <class Tag, class X, class Place>
-HWY_INLINE void widen_row(Tag d, const X* from, int64_t count, Place&& place) {
-  const auto step = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < count; i += step) {
-    hn::StoreU(i + step <= count ? load(d, from + i) : load_n(d, from + i, count - i), d, place(i));
-  }
 }
 
 // c, b' in both layouts, and C.B of a block.
@@ -192,32 +72,9 @@ void multiply_dots(const Block& block, int64_t states, const SsdScratch& s, int6
   for (int64_t t = column / kTileRows * kTileRows; t < block.rows; t += kTileRows) {
     Tile<kVecs> tile;
     tile.zero();
-    tile.add_product({s.c + t * s.states, s.states, 1}, s.b_columns + column * s.states, states);
+    tile.add_product({s.c + t * s.states, s.states, 1}, s.b_columns + column * s.states, kVecs * lanes(), states);
     tile.store(s.dots + t * s.row_stride + column, s.row_stride);
   }
-}
-
-// exp(L_t - L_s) for whole vectors of s; 1 where s > t, which callers mask or overwrite.
-HWY_INLINE FloatVec decay_from(const SsdScratch& s, int64_t t, int64_t from) {
-  const FloatTag d;
-  const FloatVec high = hn::Sub(hn::Set(d, s.high[t]), hn::LoadU(d, s.high + from));
-  const FloatVec low = hn::Sub(hn::Set(d, s.low[t]), hn::LoadU(d, s.low + from));
-  return hn::Exp(d, hn::Min(hn::Add(high, low), hn::Zero(d)));
-}
-
-// d, L and exp(L) of a block; beyond it d = 0.
-void prepare_decays(const SsdFwd& op, const Block& block, int64_t head, const SsdScratch& s) {
-  const FloatTag d;
-  const double a = -std::exp(static_cast<double>(op.a_log.as<float>()[head]));
-  load_steps(op, block.first, block.count, head, s.step);
-  for (int64_t t = block.count; t < s.row_stride; ++t) s.step[t] = 0;
-  double sum = 0;
-  for (int64_t t = 0; t < s.row_stride; ++t) {
-    sum += static_cast<double>(s.step[t]) * a;
-    s.high[t] = static_cast<float>(sum);
-    s.low[t] = static_cast<float>(sum - static_cast<double>(s.high[t]));
-  }
-  for (int64_t t = 0; t < s.row_stride; t += lanes()) hn::StoreU(hn::Exp(d, hn::LoadU(d, s.high + t)), d, s.enter + t);
 }
 
 // x of all heads of a task in column panels, zeros in the padding: row by row, because rows lie pages apart.
@@ -250,13 +107,14 @@ void prepare_mask(const Block& block, float skip, const SsdScratch& s) {
     HWY_ALIGN float rise[HWY_MAX_BYTES / sizeof(float)] = {};
     if (first > 0) {
       for (int i = 0; i < kTileRows; ++i) {
-        const float high = s.high[first + i] - s.high[first - 1], low = s.low[first + i] - s.low[first - 1];
+        const float high = s.decays.high[first + i] - s.decays.high[first - 1],
+                    low = s.decays.low[first + i] - s.decays.low[first - 1];
         rise[i] = HWY_MIN(high + low, 0.0f);
       }
       for (int64_t i = 0; i < kTileRows; i += lanes()) hn::Store(hn::Exp(d, hn::Load(d, rise + i)), d, rise + i);
     }
     for (int64_t from = 0; from < first; from += lanes()) {
-      const FloatVec fall = hn::Mul(decay_from(s, first - 1, from), hn::LoadU(d, s.step + from));
+      const FloatVec fall = hn::Mul(decay_from(s.decays, first - 1, from), hn::LoadU(d, s.decays.step + from));
       for (int i = 0; i < kTileRows; ++i) {
         const FloatVec weight = hn::Mul(fall, hn::Set(d, rise[i]));
         hn::StoreU(hn::Mul(weight, hn::LoadU(d, dots + i * s.row_stride + from)), d, mask + i * s.row_stride + from);
@@ -266,7 +124,8 @@ void prepare_mask(const Block& block, float skip, const SsdScratch& s) {
       for (int64_t from = 0; from < kTileRows; from += lanes()) {
         const auto keep = hn::FirstN(d, static_cast<size_t>(HWY_MAX(0, i + 1 - from)));
         const int64_t at = i * s.row_stride + first + from;
-        const FloatVec weight = hn::Mul(decay_from(s, first + i, first + from), hn::LoadU(d, s.step + first + from));
+        const FloatVec weight =
+            hn::Mul(decay_from(s.decays, first + i, first + from), hn::LoadU(d, s.decays.step + first + from));
         hn::StoreU(hn::IfThenElseZero(keep, hn::Mul(weight, hn::LoadU(d, dots + at))), d, mask + at);
       }
       mask[i * s.row_stride + first + i] += skip;
@@ -284,9 +143,9 @@ void multiply_output(const SsdFwd& op, const Block& block, int64_t head, const f
   for (int64_t t = 0; t < block.rows; t += kTileRows) {
     Tile<kVecs> tile;
     tile.zero();
-    tile.add_product({s.c + t * s.states, s.states, 1}, state, op.b.dim(2));
-    tile.scale(s.enter + t, 1);
-    tile.add_product({s.mask + t * s.row_stride, s.row_stride, 1}, x, t + kTileRows);
+    tile.add_product({s.c + t * s.states, s.states, 1}, state, panel, op.b.dim(2));
+    tile.scale(s.decays.enter + t, 1);
+    tile.add_product({s.mask + t * s.row_stride, s.row_stride, 1}, x, panel, t + kTileRows);
     tile.store(sums, panel);
     for (int64_t i = 0; i < HWY_MIN(kTileRows, block.count - t); ++i) {
       float* y = op.y.as<float>(block.first + t + i) + head * op.y.stride(1) + column;
@@ -304,7 +163,7 @@ void multiply_state(const SsdFwd& op, const Block& block, float* x, float* state
   const int64_t panel = kVecs * lanes(), last = block.count - 1;
   for (int64_t from = 0; from < block.count; from += lanes()) {
     HWY_ALIGN float weights[HWY_MAX_BYTES / sizeof(float)];
-    hn::Store(hn::Mul(decay_from(s, last, from), hn::LoadU(d, s.step + from)), d, weights);
+    hn::Store(hn::Mul(decay_from(s.decays, last, from), hn::LoadU(d, s.decays.step + from)), d, weights);
     for (int64_t t = from; t < HWY_MIN(from + lanes(), block.count); ++t) {
       for (int64_t j = t * panel; j < (t + 1) * panel; j += lanes())
         hn::StoreU(hn::Mul(hn::Set(d, weights[t - from]), hn::LoadU(d, x + j)), d, x + j);
@@ -313,8 +172,8 @@ void multiply_state(const SsdFwd& op, const Block& block, float* x, float* state
   for (int64_t n = 0; n < op.b.dim(2); n += kTileRows) {
     Tile<kVecs> tile;
     tile.load(state + n * panel, panel);
-    tile.scale(s.enter + last, 0);
-    tile.add_product({s.b + n * s.rows, 1, kTileRows}, x, block.count);
+    tile.scale(s.decays.enter + last, 0);
+    tile.add_product({s.b + n * s.rows, 1, kTileRows}, x, panel, block.count);
     tile.store(state + n * panel, panel);
   }
 }
@@ -339,7 +198,7 @@ void run_block(const SsdFwd& op, const SsdTask& task, const Block& block, const 
   });
   prepare_inputs<X>(op, task, block, s);
   for (int64_t i = 0; i < task.heads; ++i) {
-    prepare_decays(op, block, task.head + i, s);
+    prepare_decays(op, block, task.head + i, s.decays);
     prepare_mask(block, op.d_skip.as<float>()[task.head + i], s);
     for_each_panel(op.x.dim(2), [&](int64_t column, int64_t vecs) HWY_ATTR {
       if (vecs == 1) multiply_panel<1>(op, block, task, i, s, column);
@@ -347,12 +206,6 @@ void run_block(const SsdFwd& op, const SsdTask& task, const Block& block, const 
       if (vecs == kTileVecs && kTileVecs > 2) multiply_panel<kTileVecs>(op, block, task, i, s, column);
     });
   }
-}
-
-// Tokens from position `pos` of a sequence to the end of its block.
-int64_t block_left(const SsdFwd& op, int64_t pos) {
-  const int64_t in_chunk = pos % op.chunk;
-  return HWY_MIN(op.chunk, (in_chunk / kSsdBlock + 1) * kSsdBlock) - in_chunk;
 }
 
 void run_task(const SsdFwd& op, const SsdTask& task, float* base) {
@@ -402,14 +255,14 @@ HWY_EXPORT(run_task);
 
 int64_t ssd_fwd_hwy_workspace(const SsdFwd& op, int threads) {
   const SsdScratch scratch(op, heads_of_task(op, threads), nullptr);
-  return scratch.floats() * static_cast<int64_t>(sizeof(float)) * threads;
+  return scratch.used() * static_cast<int64_t>(sizeof(float)) * threads;
 }
 
 void ssd_fwd_hwy(Ctx& ctx, const SsdFwd& op, std::span<std::byte> workspace) {
   const int64_t most = heads_of_task(op, ctx.threads), in_group = op.x.dim(1) / op.b.dim(1);
   const int64_t parts = (in_group + most - 1) / most, of_seq = op.b.dim(1) * parts;
   const int64_t tasks = static_cast<int64_t>(op.seqs->seqs.size()) * of_seq;
-  const int64_t floats = SsdScratch(op, most, nullptr).floats();
+  const int64_t floats = SsdScratch(op, most, nullptr).used();
   std::atomic<int64_t> next{0};
   sys::parallel(sys::team_for(ctx.threads, op.flops()), [&](int thread, int) {
     float* base = reinterpret_cast<float*>(workspace.data()) + thread * floats;

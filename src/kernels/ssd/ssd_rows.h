@@ -6,6 +6,8 @@ namespace braid {
 
 int64_t ssd_fwd_hwy_workspace(const SsdFwd& op, int threads);
 void ssd_fwd_hwy(Ctx& ctx, const SsdFwd& op, std::span<std::byte> workspace);
+int64_t ssd_bwd_hwy_workspace(const SsdBwd& op, int threads);
+void ssd_bwd_hwy(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace);
 void ssd_step_hwy(Ctx& ctx, const SsdStep& op, std::span<std::byte> workspace);
 
 }  // namespace braid
