@@ -14,6 +14,7 @@ const Command kCommands[] = {
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},
+    {"data synth", "the text that the model which ships with Braid learns from", &setup_data_synth},
     {"tokenize", "text into token ids and back", &setup_tokenize},
     {"template", "render a model's chat template: messages in, text out", &setup_template},
 };

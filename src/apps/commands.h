@@ -7,6 +7,7 @@ namespace braid::apps {
 Action setup_bench(Cli& cli);
 Action setup_chat(Cli& cli);
 Action setup_data_bpe(Cli& cli);
+Action setup_data_synth(Cli& cli);
 Action setup_info(Cli& cli);
 Action setup_eval(Cli& cli);
 Action setup_list(Cli& cli);

@@ -1,0 +1,52 @@
+// braid data synth: the text that the model which ships with Braid learns from, and the tasks it is judged by.
+#include <fmt/format.h>
+
+#include "apps/commands.h"
+#include "data/synth/synth.h"
+#include "report/progress.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+
+namespace braid::apps {
+namespace {
+
+struct Options {
+  std::string out;
+  int64_t seed = 0, train = synth::Options{}.train, valid = synth::Options{}.valid, tasks = synth::Options{}.tasks;
+};
+
+int data_synth(const Options& o) {
+  constexpr int64_t kMost = 100'000'000;
+  for (const int64_t count : {o.train, o.valid, o.tasks}) {
+    if (count < 0 || count > kMost)
+      fail("data synth",
+           {.what = "not a number of rows", .got = std::to_string(count), .expected = fmt::format("0 to {}", kMost)});
+  }
+  if (o.out.empty()) fail("data synth", {.what = "nowhere to write", .hint = "--out DIR"});
+  sys::catch_interrupts();
+  report::Progress progress("conversations", o.train);
+  const synth::Options options{
+      .seed = static_cast<uint64_t>(o.seed), .train = o.train, .valid = o.valid, .tasks = o.tasks};
+  const bool whole = synth::write(o.out, options, [&](int64_t done) {
+    progress.at(done);
+    return !sys::interrupted();
+  });
+  if (!whole) return 130;
+  fmt::print("{}: {} conversations to learn from, {} to watch, {} tasks of each kind\n", printable(o.out), o.train,
+             o.valid, o.tasks);
+  return 0;
+}
+
+}  // namespace
+
+Action setup_data_synth(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.option("--out DIR", o->out, "the folder to write to");
+  cli.option("--seed", o->seed, "of every choice: the same seed, the same bytes");
+  cli.option("--train", o->train, "conversations in train.jsonl");
+  cli.option("--valid", o->valid, "conversations in valid.jsonl, of another stream");
+  cli.option("--tasks", o->tasks, "held-out problems of each kind");
+  return [o] { return data_synth(*o); };
+}
+
+}  // namespace braid::apps

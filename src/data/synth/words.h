@@ -1,0 +1,10 @@
+// Common words of three to eight letters: for word puzzles, and as matter for questions about anything else.
+#pragma once
+#include <span>
+#include <string_view>
+
+namespace braid::synth {
+
+std::span<const std::string_view> words();
+
+}  // namespace braid::synth
