@@ -122,6 +122,13 @@ std::string config_text(const io::Json& json, Spelling spelling) {
   return text_of(value);
 }
 
+std::string config_text(const io::Json& json, DType weights) {
+  Value value = json.raw();
+  spell_infinities(value);
+  value[value.contains("torch_dtype") ? "torch_dtype" : "dtype"] = weights == DType::f32 ? "float32" : "bfloat16";
+  return text_of(value);
+}
+
 std::string generation_config_text(const Config& config) {
   Value value = {{"_from_model_config", true}};
   if (config.bos) value["bos_token_id"] = *config.bos;

@@ -17,6 +17,8 @@ enum class Spelling : uint8_t { transformers, released };
 io::Json first_layers(const io::Json& config, int64_t layers);
 
 std::string config_text(const io::Json& config, Spelling spelling);
+// The same config for weights of another type, F32 or BF16.
+std::string config_text(const io::Json& config, DType weights);
 std::string generation_config_text(const Config& config);
 // hf_quant_config.json of files in ModelOpt's layout.
 std::string quant_config_text(const Config& config, Format format);

@@ -34,12 +34,12 @@ class FileSource final : public nn::ParamSource {
  public:
   FileSource(Files& files, std::string where) : files_(files), where_(std::move(where)) {}
 
-  bool has(const std::string& name) const override { return find(name) != nullptr; }
+  bool has(const std::string& name) const override { return find(name).view != nullptr; }
 
   Param matrix(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
     const View& stored = need(name);
     Param p;
-    p.name = name;
+    p.name = find(name).name;
     switch (stored.dtype) {
       case DType::f32:
       case DType::f16:
@@ -69,7 +69,7 @@ class FileSource final : public nn::ParamSource {
         std::copy_n(stored.data + (c * rows + r) * size, size, bytes.data() + (r * cols + c) * size);
     }
     Param p;
-    p.name = name;
+    p.name = find(name).name;
     p.value = dense_weight(View(bytes.data(), floating(name, stored).dtype, {rows, cols}));
     return p;
   }
@@ -82,7 +82,7 @@ class FileSource final : public nn::ParamSource {
       values[i] = static_cast<float>(element(stored, static_cast<int64_t>(i))) + plus;
     const int64_t rows = shape.rank > 1 ? shape[0] : 1;
     Param p;
-    p.name = name;
+    p.name = find(name).name;
     p.value = dense_weight(view_of(values.data(), {rows, shape.count() / rows}));
     return p;
   }
@@ -94,26 +94,30 @@ class FileSource final : public nn::ParamSource {
     std::vector<Param> list;
     for (int64_t i = 0; i < count; ++i) {
       const View one(stored.data + i * rows * cols * size_of(stored.dtype), stored.dtype, {rows, cols});
-      list.push_back({.name = fmt::format("{}[{}]", name, i), .value = dense_weight(one)});
+      list.push_back({.name = fmt::format("{}[{}]", find(name).name, i), .value = dense_weight(one)});
     }
     return list;
   }
 
  private:
-  const View* find(const std::string& name) const {
-    if (const View* view = files_.weights.find(name)) return view;
+  struct Found {
+    const View* view = nullptr;  // null: there is no such tensor
+    std::string name{};          // as the files spell it
+  };
+  Found find(const std::string& name) const {
+    if (const View* view = files_.weights.find(name)) return {view, name};
     for (const auto& spellings : kPrefixes) {
       if (!name.starts_with(spellings[0])) continue;
       for (size_t i = 1; i < spellings.size() && spellings[i]; ++i) {
-        if (const View* view = files_.weights.find(spellings[i] + name.substr(std::string_view(spellings[0]).size())))
-          return view;
+        std::string other = spellings[i] + name.substr(std::string_view(spellings[0]).size());
+        if (const View* view = files_.weights.find(other)) return {view, std::move(other)};
       }
     }
-    return nullptr;
+    return {};
   }
 
   const View& need(const std::string& name) const {
-    const View* view = find(name);
+    const View* view = find(name).view;
     if (!view) fail(where_, {.what = "tensor " + name + " is missing", .hint = "loading the whole folder again"});
     return *view;
   }
@@ -209,12 +213,17 @@ Config load_config(const io::ModelPath& path) {
   return config;
 }
 
+OpenFolder open_folder(const io::ModelPath& path) {
+  auto files = std::make_shared<Files>(path.weights);
+  auto source = std::make_unique<FileSource>(*files, path.name);
+  return {std::move(files), std::move(source)};
+}
+
 std::unique_ptr<Model> load_model(const io::ModelPath& path) {
   Config config = load_config(path);
-  auto files = std::make_shared<Files>(path.weights);
-  FileSource source(*files, path.name);
-  auto model = std::make_unique<Model>(std::move(config), source);
-  model->storage = files;
+  OpenFolder folder = open_folder(path);
+  auto model = std::make_unique<Model>(std::move(config), *folder.source);
+  model->storage = std::move(folder.files);
   return model;
 }
 

@@ -14,6 +14,13 @@ std::unique_ptr<Model> load_model(const io::ModelPath& path);
 // config.json together with generation_config.json, whose EOS ids count too.
 Config load_config(const io::ModelPath& path);
 
+// The weights of a folder, by the names that a Config asks for; a Param's own name is what the files spell.
+struct OpenFolder {
+  std::shared_ptr<void> files;  // what the Params view
+  std::unique_ptr<nn::ParamSource> source;
+};
+OpenFolder open_folder(const io::ModelPath& path);
+
 // Formats of quantised files are known by the scale tensors that stand beside a weight (nemotron.md 5.1 to 5.3):
 //   U8 weight + weight_scale [rows, cols/16] F8 + weight_scale_2 []  -> nvfp4
 //   F8_E4M3 weight + weight_scale []                                 -> fp8

@@ -1,0 +1,73 @@
+// The numbers of a model in training: FP32 masters of all its stored tensors side by side in one array and their
+// gradients in another; with BF16 products a third holds the matrices rounded, at the same places. The Params of the
+// model view these arrays, so that an optimiser walks them without asking what a tensor is, and what belongs to a
+// tensor (its moments, its running mean) lies at its place in an array of the same size.
+//
+// Tensors lie as blocks read them: what loading turned (GPT-2's transposed matrices) or added (LayerNorm1p's one) is
+// undone on the way to a file.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "io/model_path.h"
+#include "models/model.h"
+
+namespace braid::models {
+
+struct MasterTensor {
+  std::string name{};       // as the files spell it
+  Shape shape{};            // as the files hold it
+  int64_t place = 0;        // of its first element in every array
+  bool matrix = true;       // products read it
+  bool transposed = false;  // held as [shape[1], shape[0]]
+  float plus = 0;           // more than the files hold
+
+  int64_t count() const { return shape.count(); }
+};
+
+class Masters {
+ public:
+  // `products`: what products read, F32 or BF16.
+  explicit Masters(DType products) : products_(products) {}
+  Masters(const Masters&) = delete;
+  Masters& operator=(const Masters&) = delete;
+
+  // The model of a folder, its Params over these arrays. Error for quantised weights. Once per object.
+  std::unique_ptr<Model> load(const io::ModelPath& path);
+
+  std::span<const MasterTensor> tensors() const { return tensors_; }
+  int64_t size() const { return std::ssize(values_); }  // of every array: the elements and what aligns them
+  std::span<float> values() { return values_; }
+  std::span<float> grads() { return grads_; }
+  std::span<Bf16> rounded() { return rounded_; }  // empty with F32 products
+  DType products() const { return products_; }
+
+  int64_t place_of(const Param& p) const;
+  const MasterTensor& tensor_of(const Param& p) const;  // several Params may be parts of one
+  const MasterTensor& tensor(const std::string& name) const;
+  // After the masters were written by other means than an optimiser's row: rounds the matrices again.
+  void round(int threads);
+
+ private:
+  friend class MasterSource;
+  std::span<float> add(MasterTensor tensor);
+  Weight weight(const MasterTensor& tensor, int64_t offset, int64_t rows, int64_t cols) const;
+
+  DType products_;
+  std::vector<MasterTensor> tensors_;
+  std::vector<float> values_, grads_;
+  std::vector<Bf16> rounded_;
+  int64_t used_ = 0;
+};
+
+// One tensor between an array and a file: turned, and with `value` (rather than a gradient or a moment) less what was
+// added. `bytes` hold the tensor in `dtype`, F32 or BF16.
+void to_stored(const MasterTensor& tensor, std::span<const float> array, bool value, DType dtype,
+               std::span<std::byte> bytes);
+void from_stored(const MasterTensor& tensor, std::span<const std::byte> bytes, bool value, std::span<float> array);
+
+}  // namespace braid::models

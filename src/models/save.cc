@@ -1,0 +1,50 @@
+#include "models/save.h"
+
+#include <array>
+#include <vector>
+
+#include "io/json.h"
+#include "io/safetensors_write.h"
+#include "models/config_file.h"
+#include "sys/mapped_file.h"
+
+namespace braid::models {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::array kCompanions = {"generation_config.json", "tokenizer.json",      "tokenizer_config.json",
+                                    "tokenizer.model",        "chat_template.jinja", "special_tokens_map.json",
+                                    "added_tokens.json",      "vocab.json",          "merges.txt",
+                                    "chat_template.json"};
+
+// Through AtomicFile, so that a copy is on the disk when this returns.
+void copy_across(const fs::path& from, const fs::path& to) {
+  const sys::MappedFile source(from);
+  io::AtomicFile file(to);
+  file.write(source.bytes());
+  file.commit();
+}
+
+}  // namespace
+
+void save_model(const Masters& masters, std::span<const float> values, const fs::path& origin, const fs::path& folder) {
+  std::vector<io::TensorSpec> specs;
+  for (const MasterTensor& t : masters.tensors()) {
+    const bool exact = t.name.ends_with("e_score_correction_bias");
+    specs.push_back({t.name, exact ? DType::f32 : masters.products(), t.shape});
+  }
+  io::SafetensorsWriter writer(folder, std::move(specs));
+  std::vector<std::byte> bytes;
+  for (const io::TensorSpec& spec : writer.order()) {
+    bytes.resize(static_cast<size_t>(spec.bytes()));
+    to_stored(masters.tensor(spec.name), values, true, spec.dtype, bytes);
+    writer.write(spec.name, bytes);
+  }
+  writer.finish();
+  io::write_text_file(folder / "config.json", config_text(io::Json::read(origin / "config.json"), masters.products()));
+  for (const char* name : kCompanions) {
+    if (fs::exists(origin / name)) copy_across(origin / name, folder / name);
+  }
+}
+
+}  // namespace braid::models

@@ -1,0 +1,17 @@
+// From a model in training back to a Hugging Face folder, which Braid, transformers and llama.cpp's converter read:
+// config.json and the weights under the names that the files it came from had, and what stood beside them (tokenizer,
+// chat template, generation settings).
+#pragma once
+#include <filesystem>
+#include <span>
+
+#include "models/masters.h"
+
+namespace braid::models {
+
+// Writes into `folder`, which is made. `values` is an array of the masters' size: themselves, or a mean of them.
+// `origin` is the folder that the masters were loaded from. The router's correction stays FP32 in files of BF16.
+void save_model(const Masters& masters, std::span<const float> values, const std::filesystem::path& origin,
+                const std::filesystem::path& folder);
+
+}  // namespace braid::models
