@@ -41,6 +41,7 @@ constexpr int64_t kTaskCols = 3 * kPanelCols, kTaskColsFew = kPanelCols, kFewRow
 
 template <PanelClass kClass>
 const char* panel_supports(const LinearFwd& op) {
+  if (op.train) return "training";
   if ((op.x.dtype == DType::f32) != (kClass == PanelClass::f32)) return "x has another type";
   if (!op.x.rows_contiguous() || !op.y.rows_contiguous()) return "strided rows";
   return panel_refusal(kClass);
@@ -80,6 +81,23 @@ void add_bias(const View& bias, const MutView& y) {
   }
 }
 
+// What the three ops' rows on packed operands share: the class, named when the table is made.
+template <PanelClass kClass, class Op>
+struct Packed {
+  static const char* supports(const Op& op) { return linear_packed_supports(kClass, op); }
+  static int64_t workspace(const Op& op, int threads) { return linear_packed_workspace(kClass, op, threads); }
+  static void run(Ctx& ctx, const Op& op, std::span<std::byte> space) { linear_packed(kClass, ctx, op, space); }
+  static constexpr Row<Op> row(const char* name, const char* numerics) {
+    return {.name = name, .numerics = numerics, .supports = &supports, .workspace = &workspace, .run = &run};
+  }
+};
+template <class Op>
+constexpr Row<Op> kPackedDot = Packed<PanelClass::bf16_dot, Op>::row("packed_dot", "bf16_dot_chain");
+template <class Op>
+constexpr Row<Op> kPackedBf16 = Packed<PanelClass::bf16, Op>::row("packed_bf16", "bf16_chain");
+template <class Op>
+constexpr Row<Op> kPackedF32 = Packed<PanelClass::f32, Op>::row("packed_f32", "f32_chain");
+
 }  // namespace
 
 void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionRef<void(int, int64_t, int64_t)> body) {
@@ -97,6 +115,9 @@ void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionR
 
 std::span<const Row<LinearFwd>> LinearFwd::rows() {
   static constexpr Row<LinearFwd> kRows[] = {
+      kPackedDot<LinearFwd>,
+      kPackedBf16<LinearFwd>,
+      kPackedF32<LinearFwd>,
       {.name = "tiles",
        .numerics = "bf16_tile",
        .supports = &linear_tiles_supports,
@@ -129,12 +150,18 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
 }
 
 std::span<const Row<LinearBwdData>> LinearBwdData::rows() {
-  static constexpr Row<LinearBwdData> kRows[] = {{.name = "ref", .numerics = "f64", .run = &bwd_data_ref}};
+  static constexpr Row<LinearBwdData> kRows[] = {kPackedDot<LinearBwdData>,
+                                                 kPackedBf16<LinearBwdData>,
+                                                 kPackedF32<LinearBwdData>,
+                                                 {.name = "ref", .numerics = "f64", .run = &bwd_data_ref}};
   return kRows;
 }
 
 std::span<const Row<LinearBwdWeight>> LinearBwdWeight::rows() {
-  static constexpr Row<LinearBwdWeight> kRows[] = {{.name = "ref", .numerics = "f64", .run = &bwd_weight_ref}};
+  static constexpr Row<LinearBwdWeight> kRows[] = {kPackedDot<LinearBwdWeight>,
+                                                   kPackedBf16<LinearBwdWeight>,
+                                                   kPackedF32<LinearBwdWeight>,
+                                                   {.name = "ref", .numerics = "f64", .run = &bwd_weight_ref}};
   return kRows;
 }
 

@@ -10,10 +10,11 @@
 namespace braid {
 
 struct LinearFwd {
-  View x{};     // [T, K] F32 or BF16; its dtype names the numerics class (math/panel.h)
-  Weight w{};   // [N, K] any format
-  View bias{};  // [N] F32 or empty
-  MutView y{};  // [T, N] F32 or BF16
+  View x{};            // [T, K] F32 or BF16; its dtype names the numerics class (math/panel.h)
+  Weight w{};          // [N, K] any format
+  View bias{};         // [N] F32 or empty
+  MutView y{};         // [T, N] F32 or BF16
+  bool train = false;  // many rows, with weights of this step only: packed operands, a class of its own (math/packed.h)
   static constexpr const char* name = "linear_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &LinearFwd::x, "T K"), in("w", &LinearFwd::w, "N K"),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/linear/linear.h"
+#include "kernels/linear/linear_bench.h"
 #include "sys/machine.h"
 #include "sys/roofs.h"
 
@@ -153,6 +154,7 @@ void add_all() {
 int main(int argc, char** argv) {
   braid::sys::machine();
   braid::add_all();
+  braid::add_training_products();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

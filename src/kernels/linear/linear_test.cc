@@ -27,7 +27,10 @@ TEST(Linear, EveryRowAgreesWithTheReference) {
         if (x_type == DType::bf16 && w_type != DType::bf16) continue;  // rounding the weight is part of that class
         TestTensor x(x_type, {c.tokens, c.depth}, 1), w(w_type, {c.rows, c.depth}, 2), bias(DType::f32, {c.rows}, 3),
             y(DType::f32, {c.tokens, c.rows}, 4);
-        sweep(LinearFwd{.x = x.view(), .w = dense_weight(w.view()), .bias = bias.view(), .y = y.mut()}, 2e-5, 2e-5);
+        LinearFwd op{.x = x.view(), .w = dense_weight(w.view()), .bias = bias.view(), .y = y.mut()};
+        sweep(op, 2e-5, 2e-5);
+        op.train = true;
+        sweep(op, 2e-5, 2e-5);
       }
     }
   }
@@ -140,6 +143,14 @@ TEST(Linear, EveryRowOfBackwardAgreesWithTheReference) {
       }
     }
   }
+}
+
+// The same for training's forward, whose y may be BF16.
+TEST(Linear, ForwardOfTrainingRoundsOnce) {
+  TestTensor x(DType::bf16, {70, 1100}, 1), w(DType::bf16, {101, 1100}, 2), bias(DType::f32, {101}, 3),
+      y(DType::bf16, {70, 101}, 4);
+  sweep(LinearFwd{.x = x.view(), .w = dense_weight(w.view()), .bias = bias.view(), .y = y.mut(), .train = true}, 0.03,
+        0.03);
 }
 
 // Cutting a batch between sequences changes no bit, in any row.

@@ -1,0 +1,236 @@
+// Rows of linear on packed operands (math/packed.h). Forward and dx pack the tokens once, for all; a task is a part of
+// the columns and packs its own part of w, which stays in L2 while the tokens stream by. dw packs x once; a task is a
+// part of dw that stays in a cache while the pieces of the token grid are added one after another.
+#include <array>
+#include <atomic>
+
+#include "kernels/linear/linear_rows.h"
+#include "math/packed.h"
+#include "math/pieces.h"
+
+namespace braid {
+namespace {
+
+using packed::Side;
+
+constexpr int64_t kRowsMax = 2048;  // tokens packed at a time
+constexpr int64_t kRowsMin = 128;   // of a task
+constexpr int64_t kTaskCols = 96, kTasksAThread = 4;
+constexpr int64_t kGradRows = 128, kGradCols = 768;  // of dw in one task
+
+// What a class takes: BF16 where the operand that names the class is BF16.
+const char* refusal_of(PanelClass c, DType names) {
+  if ((names == DType::f32) != (c == PanelClass::f32)) return "another type names the class";
+  if (const char* reason = panel_refusal(c)) return reason;
+  return c == PanelClass::bf16_dot && panel_class(DType::bf16) != c ? "slower than FP32 here" : nullptr;
+}
+bool dense(const Weight& w) { return w.spec.format == Format::f32 || w.spec.format == Format::bf16; }
+bool number(DType t) { return t == DType::f32 || t == DType::bf16; }
+
+// y [tokens, cols] = x w, with either operand as it lies.
+struct Problem {
+  packed::Source x, w;
+  int64_t tokens, cols, depth;
+  View bias;
+  MutView y;
+};
+Problem problem_of(const LinearFwd& op) {
+  return {packed::along(op.x), packed::along(op.w.codes), op.x.dim(0), op.w.rows, op.w.cols, op.bias, op.y};
+}
+Problem problem_of(const LinearBwdData& op) {
+  return {packed::along(op.dy), packed::across(op.w.codes), op.dy.dim(0), op.w.cols, op.w.rows, {}, op.dx};
+}
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// The tokens of one pass in panels, and what a thread has of its own: panels of w and, where y is BF16, sums.
+struct Layout {
+  packed::Whole x;
+  int64_t w_bytes, own_bytes;
+  Layout(PanelClass c, const Problem& p) {
+    x.kernel = packed::kernel_of(c);
+    x.n = std::min(kRowsMax, p.tokens);
+    x.depth = p.depth;
+    x.block = packed::block_depth(p.depth);
+    w_bytes = aligned(packed_bytes(x.kernel, Side::cols, kTaskCols, x.block));
+    const int64_t sums = p.y.dtype == DType::f32 ? 0 : x.n * kTaskCols * static_cast<int64_t>(sizeof(float));
+    own_bytes = w_bytes + sums;
+  }
+  int64_t shared_bytes() const { return aligned(x.bytes()); }
+};
+
+// A part of y.
+struct Part {
+  int64_t row, rows, col, cols;
+};
+
+void compute(const Layout& l, const Problem& p, const MutView& y, const Part& part, std::byte* own) {
+  const bool direct = y.dtype == DType::f32;
+  packed::Product product{.m = part.rows, .n = part.cols};
+  product.b = own;
+  product.y = direct ? y.as<float>(part.row) + part.col : reinterpret_cast<float*>(own + l.w_bytes);
+  product.y_stride = direct ? y.stride(0) : kTaskCols;
+  for (int64_t k = 0; k < p.depth; k += l.x.block) {
+    product.a = l.x.at(part.row, k);
+    product.depth = l.x.depth_at(k);
+    product.add = k > 0;
+    packed::pack(l.x.kernel, Side::cols, packed::from(p.w, part.col, k), part.cols, product.depth, own);
+    packed::product(l.x.kernel, product);
+  }
+  const float* bias = p.bias ? p.bias.as<float>() + part.col : nullptr;
+  if (direct && !bias) return;
+  for (int64_t m = 0; m < part.rows; ++m) {
+    const float* sums = product.y + m * product.y_stride;
+    if (direct) {
+      packed::finish(sums, bias, part.cols, y.as<float>(part.row + m) + part.col);
+    } else {
+      packed::finish(sums, bias, part.cols, y.as<Bf16>(part.row + m) + part.col);
+    }
+  }
+}
+
+void run_packed(PanelClass c, int threads, const Problem& p, std::span<std::byte> workspace) {
+  Layout l(c, p);
+  l.x.data = workspace.data();
+  std::byte* own = workspace.data() + l.shared_bytes();
+  for (int64_t t = 0; t < p.tokens; t += kRowsMax) {
+    l.x.n = std::min(kRowsMax, p.tokens - t);
+    const packed::Source x = packed::from(p.x, t, 0);
+    const MutView y = p.y.slice(0, t, l.x.n);
+    sys::parallel_for(threads, l.x.panels(), 1, [&](int64_t begin, int64_t end) { l.x.pack_panels(x, begin, end); });
+    const int64_t col_tasks = (p.cols + kTaskCols - 1) / kTaskCols;
+    int64_t rows = (l.x.n + 31) / 32 * 32;
+    while (rows > kRowsMin && col_tasks * ((l.x.n + rows - 1) / rows) < kTasksAThread * threads) rows = rows / 64 * 32;
+    const int64_t row_tasks = (l.x.n + rows - 1) / rows;
+    std::atomic<int64_t> next{0};
+    sys::parallel(threads, [&](int thread, int) {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < col_tasks * row_tasks;) {
+        const int64_t row = i % row_tasks * rows, col = i / row_tasks * kTaskCols;
+        const Part part{row, std::min(rows, l.x.n - row), col, std::min(kTaskCols, p.cols - col)};
+        compute(l, p, y, part, own + thread * l.own_bytes);
+      }
+    });
+  }
+}
+
+int64_t workspace_of(PanelClass c, int threads, const Problem& p) {
+  const Layout l(c, p);
+  return l.shared_bytes() + threads * l.own_bytes;
+}
+
+// x of all pieces in panels one after another, and where they begin.
+int64_t pieces_bytes(const packed::Kernel& kernel, const LinearBwdWeight& op) {
+  int64_t bytes = 0;
+  for_each_piece(op.seqs, op.x.dim(0),
+                 [&](int64_t, int64_t n) { bytes += packed_bytes(kernel, Side::cols, op.x.dim(1), n); });
+  return bytes;
+}
+
+void pack_pieces(const packed::Kernel& kernel, const LinearBwdWeight& op, int64_t begin, int64_t end, std::byte* out) {
+  const int64_t depth = op.x.dim(1), first = begin * kernel.cols, last = std::min(end * kernel.cols, depth);
+  const packed::Source x = packed::across(op.x);
+  for_each_piece(op.seqs, op.x.dim(0), [&](int64_t t, int64_t n) {
+    packed::pack(kernel, Side::cols, packed::from(x, first, t), last - first, n,
+                 out + packed_bytes(kernel, Side::cols, first, n));
+    out += packed_bytes(kernel, Side::cols, depth, n);
+  });
+}
+
+// dbias += the sums of a piece over its tokens, in order.
+template <class Num>
+void add_rows(const View& dy, const Part& part, float* dbias) {
+  std::array<float, kGradRows> sums{};
+  for (int64_t t = 0; t < part.rows; ++t) {
+    const Num* row = dy.as<Num>(part.row + t) + part.col;
+    for (int64_t n = 0; n < part.cols; ++n) sums[static_cast<size_t>(n)] += to_float(row[n]);
+  }
+  for (int64_t n = 0; n < part.cols; ++n) dbias[part.col + n] += sums[static_cast<size_t>(n)];
+}
+
+void add_bias_gradient(const LinearBwdWeight& op, int64_t first, int64_t rows) {
+  for_each_piece(op.seqs, op.x.dim(0), [&](int64_t t, int64_t n) {
+    const Part part{t, n, first, rows};
+    (op.dy.dtype == DType::f32 ? add_rows<float> : add_rows<Bf16>)(op.dy, part, op.dbias.as<float>());
+  });
+}
+
+// Rows [row, row + rows) of dw by columns [col, col + cols).
+void weight_part(const packed::Kernel& kernel, const LinearBwdWeight& op, const Part& part, const std::byte* x,
+                 std::byte* own) {
+  const packed::Source dy = packed::across(op.dy);
+  for_each_piece(op.seqs, op.x.dim(0), [&](int64_t t, int64_t n) {
+    packed::pack(kernel, Side::rows, packed::from(dy, part.row, t), part.rows, n, own);
+    packed::product(kernel, {.a = own,
+                             .b = x + packed_bytes(kernel, Side::cols, part.col, n),
+                             .m = part.rows,
+                             .n = part.cols,
+                             .depth = n,
+                             .y = op.dw.as<float>(part.row) + part.col,
+                             .y_stride = op.dw.stride(0),
+                             .add = true});
+    x += packed_bytes(kernel, Side::cols, op.x.dim(1), n);
+  });
+}
+
+int64_t grad_own_bytes(const packed::Kernel& kernel) {
+  return aligned(packed_bytes(kernel, Side::rows, kGradRows, kPieceTokens));
+}
+
+}  // namespace
+
+const char* linear_packed_supports(PanelClass c, const LinearFwd& op) {
+  if (!op.train) return "not training";
+  if (!dense(op.w) || !number(op.x.dtype)) return "not F32 or BF16";
+  if (!op.x.rows_contiguous() || !op.y.rows_contiguous()) return "strided rows";
+  return refusal_of(c, op.x.dtype);
+}
+const char* linear_packed_supports(PanelClass c, const LinearBwdData& op) {
+  if (!dense(op.w) || !number(op.dy.dtype)) return "not F32 or BF16";
+  if (!op.dy.rows_contiguous() || !op.dx.rows_contiguous()) return "strided rows";
+  return refusal_of(c, op.w.codes.dtype);
+}
+const char* linear_packed_supports(PanelClass c, const LinearBwdWeight& op) {
+  if (!number(op.x.dtype) || !number(op.dy.dtype)) return "not F32 or BF16";
+  if (!op.dy.rows_contiguous() || !op.x.rows_contiguous() || !op.dw.rows_contiguous()) return "strided rows";
+  return refusal_of(c, op.x.dtype);
+}
+
+int64_t linear_packed_workspace(PanelClass c, const LinearFwd& op, int threads) {
+  return workspace_of(c, threads, problem_of(op));
+}
+int64_t linear_packed_workspace(PanelClass c, const LinearBwdData& op, int threads) {
+  return workspace_of(c, threads, problem_of(op));
+}
+int64_t linear_packed_workspace(PanelClass c, const LinearBwdWeight& op, int threads) {
+  const packed::Kernel kernel = packed::kernel_of(c);
+  return aligned(pieces_bytes(kernel, op)) + threads * grad_own_bytes(kernel);
+}
+
+void linear_packed(PanelClass c, Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  run_packed(c, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
+}
+void linear_packed(PanelClass c, Ctx& ctx, const LinearBwdData& op, std::span<std::byte> workspace) {
+  run_packed(c, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
+}
+void linear_packed(PanelClass c, Ctx& ctx, const LinearBwdWeight& op, std::span<std::byte> workspace) {
+  const packed::Kernel kernel = packed::kernel_of(c);
+  std::byte* x = workspace.data();
+  std::byte* own = x + aligned(pieces_bytes(kernel, op));
+  const int threads = sys::team_for(ctx.threads, op.flops());
+  const int64_t rows = op.dw.dim(0), cols = op.dw.dim(1);
+  const int64_t part_cols = kGradCols / kernel.cols * kernel.cols;
+  const int64_t row_tasks = (rows + kGradRows - 1) / kGradRows, col_tasks = (cols + part_cols - 1) / part_cols;
+  sys::parallel_for(threads, (cols + kernel.cols - 1) / kernel.cols, 1,
+                    [&](int64_t begin, int64_t end) { pack_pieces(kernel, op, begin, end, x); });
+  std::atomic<int64_t> next{0};
+  sys::parallel(threads, [&](int thread, int) {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < row_tasks * col_tasks;) {
+      const int64_t row = i / col_tasks * kGradRows, col = i % col_tasks * part_cols;
+      const Part part{row, std::min(kGradRows, rows - row), col, std::min(part_cols, cols - col)};
+      weight_part(kernel, op, part, x, own + thread * grad_own_bytes(kernel));
+      if (col == 0 && op.dbias) add_bias_gradient(op, row, part.rows);
+    }
+  });
+}
+
+}  // namespace braid

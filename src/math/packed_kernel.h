@@ -1,0 +1,41 @@
+// What packed.cc asks of an instruction set. Plain data, no containers, so that files compiled for AVX-512 or tiles may
+// include it (style.md 27).
+#pragma once
+#include <cstdint>
+
+namespace braid::packed {
+
+// One operand as it lies in memory, element (i, k) with k along the depth: data[i * stride + k] where `along`, else
+// data[k * stride + i].
+struct Source {
+  const void* data = nullptr;
+  int64_t stride = 0;  // elements
+  bool bf16 = false;   // else F32
+  bool along = false;
+};
+
+// y[m, n] (+)= sum over k of a[k, m] * b[k, n] for one whole tile of y.
+struct Tile {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  int64_t depth = 0;  // of the panels, so a multiple of Kernel::step
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  bool add = false;
+};
+
+// A panel is `width` values of i by the depth, zeros beyond the edges; its layout is the kernel's own.
+struct Kernel {
+  int64_t rows = 0, cols = 0;  // of a tile: the widths of panels of a and of b
+  int64_t step = 1;            // what depths are rounded up to
+  int64_t value_bytes = 4;     // of a packed value
+  // One panel from n <= width values of i and `depth` of k.
+  void (*pack)(const Source& source, int64_t width, int64_t n, int64_t depth, void* panel) = nullptr;
+  void (*tile)(const Tile& t) = nullptr;
+};
+
+Kernel wide_f32();   // FP32 products and sums
+Kernel wide_bf16();  // the same with operands rounded to BF16
+Kernel dot_bf16();   // vdpbf16ps: pairs of products, FP32 sums, no subnormals
+
+}  // namespace braid::packed

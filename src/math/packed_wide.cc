@@ -1,0 +1,192 @@
+// The packed kernel with Highway: a panel is [depth][width] floats, products and sums are FMAs. With operands rounded
+// to BF16 while they are packed it is the BF16 class of machines without the dot instruction.
+#include "math/packed.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "math/packed_wide.cc"
+#include <hwy/foreach_target.h>
+// foreach_target must come first
+#include <hwy/highway.h>
+
+#include "math/vec-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace braid::packed {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using braid::HWY_NAMESPACE::load;
+using braid::HWY_NAMESPACE::load_n;
+using braid::HWY_NAMESPACE::store;
+using braid::HWY_NAMESPACE::store_n;
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::VFromD<FloatTag>;
+using Quad = hn::Full128<float>;
+
+// The tile fills the registers: 8 x 3 sums of 32 with AVX-512, 4 x 3 of 16 elsewhere.
+constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
+constexpr int kTileVectors = 3;
+
+void tile(const Tile& t) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto *a = static_cast<const float*>(t.a), *b = static_cast<const float*>(t.b);
+  FloatVec acc[kTileRows][kTileVectors];
+  HWY_UNROLL(8)
+  for (int m = 0; m < kTileRows; ++m) {
+    HWY_UNROLL(3)
+    for (int n = 0; n < kTileVectors; ++n) acc[m][n] = hn::Zero(d);
+    asm volatile("prefetcht0 %0" : : "m"(t.y[m * t.y_stride]));
+    asm volatile("prefetcht0 %0" : : "m"(t.y[m * t.y_stride + lanes]));
+    asm volatile("prefetcht0 %0" : : "m"(t.y[m * t.y_stride + 2 * lanes]));
+  }
+  HWY_UNROLL(2)
+  for (int64_t k = 0; k < t.depth; ++k) {
+    asm("" : "+r"(a), "+r"(b));
+    FloatVec v[kTileVectors];
+    HWY_UNROLL(3)
+    for (int n = 0; n < kTileVectors; ++n) {
+      v[n] = hn::LoadU(d, b + n * lanes);
+      asm("" : "+x"(v[n].raw));
+    }
+    HWY_UNROLL(8)
+    for (int m = 0; m < kTileRows; ++m) {
+      FloatVec u = hn::Set(d, a[m]);
+      asm("" : "+x"(u.raw));  // or g++ 12 broadcasts once a product
+      HWY_UNROLL(3)
+      for (int n = 0; n < kTileVectors; ++n) acc[m][n] = hn::MulAdd(u, v[n], acc[m][n]);
+    }
+    a += kTileRows, b += kTileVectors * lanes;
+  }
+  HWY_UNROLL(8)
+  for (int m = 0; m < kTileRows; ++m) {
+    HWY_UNROLL(3)
+    for (int n = 0; n < kTileVectors; ++n) {
+      float* y = t.y + m * t.y_stride + n * lanes;
+      hn::StoreU(t.add ? hn::Add(hn::LoadU(d, y), acc[m][n]) : acc[m][n], d, y);
+    }
+  }
+}
+
+// As a product takes it: rounded to BF16 or as it is.
+template <bool kRound, class Tag>
+HWY_INLINE hn::VFromD<Tag> rounded(Tag d, hn::VFromD<Tag> v) {
+  if constexpr (!kRound) return v;
+  HWY_ALIGN Bf16 lanes[HWY_MAX_BYTES / sizeof(float)];
+  store(v, d, lanes);
+  return load(d, lanes);
+}
+
+template <bool kRound, class Num>
+void pack_across(const Num* from, int64_t stride, int64_t width, int64_t n, int64_t depth, float* panel) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t k = 0; k < depth; ++k) {
+    const Num* row = from + k * stride;
+    float* out = panel + k * width;
+    int64_t i = 0;
+    for (; i + lanes <= n; i += lanes) hn::StoreU(rounded<kRound>(d, load(d, row + i)), d, out + i);
+    if (i < n) store_n(rounded<kRound>(d, load_n(d, row + i, n - i)), d, out + i, n - i);
+    for (i = n; i < width; ++i) out[i] = 0;
+  }
+}
+
+// Blocks of 4 x 4 are transposed in registers; `width` is a multiple of 4.
+template <bool kRound, class Num>
+void pack_along(const Num* from, int64_t stride, int64_t width, int64_t n, int64_t depth, float* panel) {
+  const Quad q;
+  const auto quad = [&](int64_t i, int64_t k) {
+    if (i >= n) return hn::Zero(q);
+    const Num* p = from + i * stride + k;
+    return rounded<kRound>(q, depth - k >= 4 ? load(q, p) : load_n(q, p, depth - k));
+  };
+  for (int64_t k = 0; k < depth; k += 4) {
+    for (int64_t i = 0; i < width; i += 4) {
+      const auto a = quad(i, k), b = quad(i + 1, k), c = quad(i + 2, k), e = quad(i + 3, k);
+      const hn::Repartition<double, Quad> pairs;
+      const auto as_pairs = [&](auto v) { return hn::BitCast(pairs, v); };
+      const auto ab = hn::InterleaveLower(q, a, b), ce = hn::InterleaveLower(q, c, e);
+      const auto ab_high = hn::InterleaveUpper(q, a, b), ce_high = hn::InterleaveUpper(q, c, e);
+      const hn::VFromD<Quad> rows[4] = {
+          hn::BitCast(q, hn::InterleaveLower(pairs, as_pairs(ab), as_pairs(ce))),
+          hn::BitCast(q, hn::InterleaveUpper(pairs, as_pairs(ab), as_pairs(ce))),
+          hn::BitCast(q, hn::InterleaveLower(pairs, as_pairs(ab_high), as_pairs(ce_high))),
+          hn::BitCast(q, hn::InterleaveUpper(pairs, as_pairs(ab_high), as_pairs(ce_high)))};
+      for (int64_t j = 0; j < HWY_MIN(int64_t{4}, depth - k); ++j) hn::StoreU(rows[j], q, panel + (k + j) * width + i);
+    }
+  }
+}
+
+template <bool kRound, class Num>
+void pack_of(const Source& s, int64_t width, int64_t n, int64_t depth, void* panel) {
+  (s.along ? pack_along<kRound, Num> : pack_across<kRound, Num>)(static_cast<const Num*>(s.data), s.stride, width, n,
+                                                                 depth, static_cast<float*>(panel));
+}
+
+// BF16 sources are exact in F32, so nothing is left to round.
+void pack_f32(const Source& s, int64_t width, int64_t n, int64_t depth, void* panel) {
+  (s.bf16 ? pack_of<false, Bf16> : pack_of<false, float>)(s, width, n, depth, panel);
+}
+void pack_bf16(const Source& s, int64_t width, int64_t n, int64_t depth, void* panel) {
+  (s.bf16 ? pack_of<false, Bf16> : pack_of<true, float>)(s, width, n, depth, panel);
+}
+
+void get_kernel(bool round, Kernel& k) {
+  k.rows = kTileRows;
+  k.cols = kTileVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
+  k.pack = round ? &pack_bf16 : &pack_f32;
+  k.tile = &tile;
+}
+
+template <class Out>
+void finish_row(const float* sums, const float* bias, int64_t n, Out* y) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const FloatVec v = load(d, sums + i);
+    store(bias ? hn::Add(v, load(d, bias + i)) : v, d, y + i);
+  }
+  for (; i < n; ++i) {
+    const float v = bias ? sums[i] + bias[i] : sums[i];
+    if constexpr (sizeof(Out) == sizeof(float)) {
+      y[i] = v;
+    } else {
+      y[i] = to_bf16(v);
+    }
+  }
+}
+void finish_f32(const float* sums, const float* bias, int64_t n, float* y) { finish_row(sums, bias, n, y); }
+void finish_bf16(const float* sums, const float* bias, int64_t n, Bf16* y) { finish_row(sums, bias, n, y); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace braid::packed
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace braid::packed {
+
+HWY_EXPORT(get_kernel);
+HWY_EXPORT(finish_f32);
+HWY_EXPORT(finish_bf16);
+
+Kernel wide_f32() {
+  Kernel k;
+  HWY_DYNAMIC_DISPATCH(get_kernel)(false, k);
+  return k;
+}
+Kernel wide_bf16() {
+  Kernel k;
+  HWY_DYNAMIC_DISPATCH(get_kernel)(true, k);
+  return k;
+}
+
+void finish(const float* sums, const float* bias, int64_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(finish_f32)(sums, bias, n, y);
+}
+void finish(const float* sums, const float* bias, int64_t n, Bf16* y) {
+  HWY_DYNAMIC_DISPATCH(finish_bf16)(sums, bias, n, y);
+}
+
+}  // namespace braid::packed
+#endif
