@@ -6,6 +6,7 @@
 #include "core/op_sweep.h"
 #include "core/philox.h"
 #include "math/blocks.h"
+#include "math/outer.h"
 #include "math/panel.h"
 
 namespace braid {
@@ -59,6 +60,56 @@ TEST(Panel, ResultsDoNotDependOnBatchMates) {
         for (int64_t n = 0; n < s.cols; ++n) {
           panel_product(c, x.view().slice(0, m, 1), weight.rows_of(n, 1), one.mut(), workspace);
           ASSERT_EQ(element(one.view(), 0), element(all.view(), m * s.cols + n)) << s.rows << " " << m << " " << n;
+        }
+      }
+    }
+  }
+}
+
+// Odd sizes, added to what is there, the depth cut in two: bits of one chain, and sums of FP64.
+TEST(Outer, EveryClassIsTheProduct) {
+  struct Case {
+    int64_t rows, cols, depth;
+  };
+  for (const Case& s : {Case{1, 1, 1}, {7, 33, 5}, {23, 200, 40}, {6, 64, 1100}, {13, 47, 301}, {4, 5, 0}}) {
+    for (const PanelClass c : kClasses) {
+      if (panel_refusal(c)) continue;
+      const bool dot = c == PanelClass::bf16_dot;
+      for (const DType b_type : {DType::f32, DType::bf16}) {
+        if ((b_type == DType::f32) != (c == PanelClass::f32)) continue;
+        const int64_t pairs = (s.depth + 1) / 2;
+        TestTensor a(dot ? DType::bf16 : DType::f32, {s.rows, 2 * pairs}, 1), b(b_type, {s.depth, s.cols}, 2);
+        if (s.depth % 2 == 1) {
+          for (int64_t m = 0; m < s.rows; ++m) set_element(a.mut(), m * 2 * pairs + s.depth, 0);
+        }
+        TestTensor whole(DType::f32, {s.rows, s.cols}, 3), cut(DType::f32, {s.rows, s.cols}, 3);
+        OuterBlock block{.a = a.bytes.data(),
+                         .a_row = dot ? pairs : 2 * pairs,
+                         .a_step = 1,
+                         .b = b.bytes.data(),
+                         .b_stride = s.cols,
+                         .c = whole.mut().as<float>(),
+                         .c_stride = s.cols,
+                         .rows = s.rows,
+                         .cols = s.cols,
+                         .depth = s.depth,
+                         .add = true};
+        outer_product(c, b_type, block);
+        const int64_t half = s.depth / 4 * 2;
+        block.c = cut.mut().as<float>();
+        block.depth = half;
+        outer_product(c, b_type, block);
+        block.a = a.bytes.data() + half * size_of(a.dtype);
+        block.b = b.bytes.data() + half * s.cols * size_of(b_type);
+        block.depth = s.depth - half;
+        outer_product(c, b_type, block);
+        EXPECT_EQ(whole.bytes, cut.bytes);
+        const TestTensor start(DType::f32, {s.rows, s.cols}, 3);
+        for (int64_t i = 0; i < s.rows * s.cols; ++i) {
+          double want = element(start.view(), i);
+          for (int64_t k = 0; k < s.depth; ++k)
+            want += element(a.view(), i / s.cols * 2 * pairs + k) * element(b.view(), k * s.cols + i % s.cols);
+          EXPECT_NEAR(element(whole.view(), i), want, 1e-4) << i;
         }
       }
     }
