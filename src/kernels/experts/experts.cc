@@ -123,6 +123,45 @@ void fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace)
   experts_fwd_grouped(kClass, ctx, op, workspace);
 }
 
+template <PanelClass kClass>
+const char* bwd_supports(const ExpertsBwd& op) {
+  const bool wide = kClass == PanelClass::f32;
+  if (op.x.dtype != (wide ? DType::f32 : DType::bf16)) return "x is of another class";
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) {
+      if (w.spec.format != Format::bf16 && !(wide && w.spec.format == Format::f32)) return "weights of another format";
+    }
+  }
+  for (const View& v : {op.u, op.g}) {
+    if (v && v.dtype != op.x.dtype) return "saved products of another type";
+    if (v && !v.rows_contiguous()) return "strided rows";
+  }
+  if (op.dy.dtype != DType::f32 && op.dy.dtype != DType::bf16) return "dy is neither F32 nor BF16";
+  for (const View& v : {View(op.dy), op.x, op.experts, op.weights, View(op.dx), View(op.dweights)}) {
+    if (!v.rows_contiguous()) return "strided rows";
+  }
+  if (op.dx.dtype != DType::f32) return "dx is not F32";
+  for (const auto list : {op.dup, op.dgate, op.ddown}) {
+    for (const MutView& v : list) {
+      if (v.dtype != DType::f32 || !v.rows_contiguous()) return "gradients are not rows of F32";
+    }
+  }
+  return panel_refusal(kClass);
+}
+const char* bwd_dot_supports(const ExpertsBwd& op) {
+  if (const char* reason = bwd_supports<PanelClass::bf16_dot>(op)) return reason;
+  return panel_class(DType::bf16) == PanelClass::bf16_dot ? nullptr : "slower than FP32 here";
+}
+
+template <PanelClass kClass>
+int64_t bwd_workspace(const ExpertsBwd& op, int threads) {
+  return experts_bwd_workspace(kClass, op, threads);
+}
+template <PanelClass kClass>
+void bwd_grouped(Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
+  experts_bwd_grouped(kClass, ctx, op, workspace);
+}
+
 }  // namespace
 
 std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
@@ -149,6 +188,21 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
 
 std::span<const Row<ExpertsBwd>> ExpertsBwd::rows() {
   static constexpr Row<ExpertsBwd> kRows[] = {
+      {.name = "grouped_dot",
+       .numerics = "bf16_dot",
+       .supports = &bwd_dot_supports,
+       .workspace = &bwd_workspace<PanelClass::bf16_dot>,
+       .run = &bwd_grouped<PanelClass::bf16_dot>},
+      {.name = "grouped_bf16",
+       .numerics = "bf16",
+       .supports = &bwd_supports<PanelClass::bf16>,
+       .workspace = &bwd_workspace<PanelClass::bf16>,
+       .run = &bwd_grouped<PanelClass::bf16>},
+      {.name = "grouped_f32",
+       .numerics = "f32",
+       .supports = &bwd_supports<PanelClass::f32>,
+       .workspace = &bwd_workspace<PanelClass::f32>,
+       .run = &bwd_grouped<PanelClass::f32>},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <vector>
 
+#include "core/op_bench.h"
 #include "kernels/experts/experts.h"
 
 namespace braid {
@@ -63,6 +64,51 @@ void experts(benchmark::State& state) {
                                                 benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
 }
 BENCHMARK(experts)->ArgNames({"shape", "tokens"})->ArgsProduct({{0, 1}, {1, 4, 32, 512}})->UseRealTime();
+
+// Backward of a training batch, sequences of 256 tokens: Nano's shapes with fewer experts, and hybrid-8.5m's.
+struct Training {
+  int64_t width, hidden, k, count, tokens;
+};
+constexpr Training kTraining[] = {{2688, 1856, 6, 16, 512}, {128, 192, 4, 16, 2048}, {1024, 2688, 22, 64, 256}};
+
+void experts_backward(benchmark::State& state) {
+  const Training s = kTraining[state.range(0)];
+  const bool saved = state.range(1) == 1;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  std::vector<Tensor> keep;
+  std::vector<Weight> up, down;
+  std::vector<MutView> dup, ddown;
+  for (int64_t e = 0; e < s.count; ++e) {
+    up.push_back(dense_weight(keep.emplace_back(bench_tensor(arena, DType::bf16, {s.hidden, s.width})).view()));
+    down.push_back(dense_weight(keep.emplace_back(bench_tensor(arena, DType::bf16, {s.width, s.hidden})).view()));
+    dup.push_back(keep.emplace_back(bench_tensor(arena, DType::f32, {s.hidden, s.width})).mut());
+    ddown.push_back(keep.emplace_back(bench_tensor(arena, DType::f32, {s.width, s.hidden})).mut());
+  }
+  const Tensor x = bench_tensor(arena, DType::bf16, {s.tokens, s.width}),
+               dy = bench_tensor(arena, DType::f32, {s.tokens, s.width}),
+               weights = bench_tensor(arena, DType::f32, {s.tokens, s.k}), dx(arena, DType::f32, {s.tokens, s.width}),
+               dweights(arena, DType::f32, {s.tokens, s.k}), experts(arena, DType::i32, {s.tokens, s.k}),
+               u = bench_tensor(arena, DType::bf16, {s.tokens, s.k, s.hidden});
+  for (int64_t i = 0; i < s.tokens * s.k; ++i)
+    experts.mut().as<int32_t>()[i] = static_cast<int32_t>((i * 7 + i / s.k * 5) % s.count);
+  SeqMap seqs;
+  for (int64_t t = 0; t < s.tokens; t += 256) seqs.add(256);
+  bench_op(state, ctx,
+           ExpertsBwd{.dy = dy.view(),
+                      .x = x.view(),
+                      .experts = experts.view(),
+                      .weights = weights.view(),
+                      .up = up,
+                      .down = down,
+                      .u = saved ? u.view() : View(),
+                      .dx = dx.mut(),
+                      .dweights = dweights.mut(),
+                      .dup = dup,
+                      .ddown = ddown,
+                      .seqs = &seqs});
+}
+BENCHMARK(experts_backward)->ArgNames({"shape", "saved"})->ArgsProduct({{0, 1, 2}, {0, 1}})->UseRealTime();
 
 }  // namespace
 }  // namespace braid

@@ -1,0 +1,460 @@
+// Backward of the experts on a CPU. The (token, slot) pairs are sorted by expert, stable by token, and their rows of x
+// and dy gathered in that order. Then, in tasks of (expert, block of columns or rows) that are handed out one by one:
+//   u, g and q = down^T dy of a block of hidden columns; from them du, dg, weighted h, and a part of dweights
+//   dx of each slot = up^T du + gate^T dg; the slots of a token are added up in slot order
+//   dup += du x^T, dgate += dg x^T, ddown += dy (weight h)^T: chains over the sorted rows, in token order
+// Products are those of math/panel.h (recomputed u, g) and math/outer.h (all others). The chains of the class bf16_dot
+// take tokens by twos, so there the rows of an expert are padded with one of zeros where a sequence has an odd number:
+// no pair spans two sequences, and no cut between them changes a bit.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "kernels/experts/experts_rows.h"
+#include "math/outer.h"
+#include "math/panel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/experts/experts_bwd_cpu.cc"
+#include <hwy/foreach_target.h>
+// foreach_target must come first
+#include "math/act-inl.h"
+#include "math/vec-inl.h"
+
+#ifndef BRAID_EXPERTS_BWD_ROW_
+#define BRAID_EXPERTS_BWD_ROW_
+namespace braid {
+// A row of one block: products in, gradients and the hidden row out.
+struct ExpertRow {
+  const float *u, *g, *q;  // [n]; g null without gates
+  float weight;
+  bool silu, round;  // round: u and g to BF16 first
+  int64_t n;
+  void *du, *dg, *hidden;
+};
+}  // namespace braid
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace braid {
+namespace HWY_NAMESPACE {
+
+using FloatTag = hn::ScalableTag<float>;
+using FloatVec = hn::VFromD<FloatTag>;
+
+HWY_INLINE FloatVec rounded(FloatTag d, FloatVec v) {
+  HWY_ALIGN Bf16 lanes[HWY_MAX_BYTES / sizeof(float)];
+  store(v, d, lanes);
+  return load(d, lanes);
+}
+
+struct Activation {
+  FloatVec value, slope;
+};
+HWY_INLINE Activation activation(FloatTag d, FloatVec a, bool silu) {
+  if (silu) {
+    const FloatVec one = hn::Set(d, 1.0f), s = sigmoid_times(d, a, one), value = hn::Mul(a, s);
+    return {value, hn::MulAdd(value, hn::Sub(one, s), s)};
+  }
+  const FloatVec positive = hn::Max(a, hn::Zero(d));
+  return {hn::Mul(positive, positive), hn::Add(positive, positive)};
+}
+
+// Numbers of one row of du and dg are A, of the hidden row B. Returns its part of dweight.
+template <class A, class B>
+float row_gradient(const ExpertRow& r) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const FloatVec weight = hn::Set(d, r.weight);
+  FloatVec sum = hn::Zero(d);
+  for (int64_t i = 0; i < r.n; i += lanes) {
+    const int64_t m = HWY_MIN(lanes, r.n - i);
+    const bool whole = m == lanes;
+    const auto get = [&](const float* p) { return whole ? load(d, p + i) : load_n(d, p + i, m); };
+    const auto put = [&](FloatVec v, auto* p) { whole ? store(v, d, p + i) : store_n(v, d, p + i, m); };
+    const FloatVec u = r.round ? rounded(d, get(r.u)) : get(r.u), q = get(r.q), wq = hn::Mul(weight, q);
+    FloatVec hidden;
+    if (r.g) {
+      const FloatVec g = r.round ? rounded(d, get(r.g)) : get(r.g);
+      const Activation a = activation(d, g, r.silu);
+      hidden = hn::Mul(a.value, u);
+      put(hn::Mul(wq, a.value), static_cast<A*>(r.du));
+      put(hn::Mul(wq, hn::Mul(a.slope, u)), static_cast<A*>(r.dg));
+    } else {
+      const Activation a = activation(d, u, r.silu);
+      hidden = a.value;
+      put(hn::Mul(wq, a.slope), static_cast<A*>(r.du));
+    }
+    sum = hn::MulAdd(q, hidden, sum);
+    put(hn::Mul(weight, hidden), static_cast<B*>(r.hidden));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+float row_gradient_f32(const ExpertRow& r) { return row_gradient<float, float>(r); }
+float row_gradient_wide(const ExpertRow& r) { return row_gradient<float, Bf16>(r); }
+float row_gradient_dot(const ExpertRow& r) { return row_gradient<Bf16, Bf16>(r); }
+
+template <class From, class To>
+HWY_INLINE void convert(const From* from, int64_t n, To* to) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) store(load(d, from + i), d, to + i);
+  if (i < n) store_n(load_n(d, from + i, n - i), d, to + i, n - i);
+}
+void narrow_row(const float* from, int64_t n, Bf16* to) { convert(from, n, to); }
+void widen_row(const Bf16* from, int64_t n, float* to) { convert(from, n, to); }
+
+// y = sum_j rows[at[j]]
+void sum_rows(const float* rows, const int32_t* at, int64_t k, int64_t width, float* y) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = 0; i < width; i += lanes) {
+    const int64_t m = HWY_MIN(lanes, width - i);
+    FloatVec sum = hn::Zero(d);
+    for (int64_t j = 0; j < k; ++j) {
+      const float* row = rows + at[j] * width + i;
+      sum = hn::Add(sum, m == lanes ? load(d, row) : load_n(d, row, m));
+    }
+    m == lanes ? store(sum, d, y + i) : store_n(sum, d, y + i, m);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace braid
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace braid {
+namespace {
+
+HWY_EXPORT(row_gradient_f32);
+HWY_EXPORT(row_gradient_wide);
+HWY_EXPORT(row_gradient_dot);
+HWY_EXPORT(narrow_row);
+HWY_EXPORT(widen_row);
+HWY_EXPORT(sum_rows);
+
+constexpr int64_t kCols = kOuterCols;  // of a block of hidden columns, and of dx
+constexpr int64_t kRowsMax = 256;      // sorted rows whose u, g and q are in scratch at a time
+constexpr int64_t kGradRows = 96;      // of a weight gradient in a task
+constexpr int64_t kPairsMax = 256;     // pairs of tokens packed at a time
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
+
+// A matrix of sorted rows in the workspace; the stride is even, so that pairs of BF16 stay whole.
+struct Rows {
+  std::byte* data;
+  DType dtype;
+  int64_t width, stride;
+  std::byte* at(int64_t row, int64_t col = 0) const { return data + (row * stride + col) * size_of(dtype); }
+};
+
+struct Scratch {
+  bool dot;
+  int64_t count, hidden_width, blocks;  // experts, F, blocks of hidden columns
+  int32_t* offsets;                     // [E + 1] first sorted position of each expert
+  int32_t* cursors;                     // [E]
+  int32_t* order;                       // slot at each sorted position; -1: a row of zeros
+  int32_t* at;                          // [T K] sorted position of each slot
+  Rows x, dy;                           // R wide
+  Rows du, dg, hidden;                  // F wide
+  float* dweights;                      // [rows, blocks]
+  float* dx;                            // [rows, R]
+  std::byte* own;                       // one part per thread
+  int64_t panel_bytes, own_bytes, bytes;
+};
+
+Scratch cut(PanelClass c, const ExpertsBwd& op, int threads, std::byte* base) {
+  const int64_t slots = op.experts.count(), width = op.x.dim(1);
+  Scratch s{};
+  s.dot = c == PanelClass::bf16_dot;
+  s.count = static_cast<int64_t>(op.up.size());
+  s.hidden_width = op.up[0].rows;
+  s.blocks = blocks_of(s.hidden_width, kCols);
+  const int64_t sequences = op.seqs ? static_cast<int64_t>(op.seqs->seqs.size()) : 1;
+  const int64_t rows = slots + (s.dot ? std::min(slots, s.count * sequences) : 0);
+  const auto take = [&](int64_t bytes) {
+    std::byte* p = base ? base + s.bytes : nullptr;
+    s.bytes += aligned(bytes);
+    return p;
+  };
+  const auto matrix = [&](DType dtype, int64_t cols) {
+    const int64_t stride = (cols + 1) / 2 * 2;
+    return Rows{take(rows * stride * size_of(dtype)), dtype, cols, stride};
+  };
+  s.offsets = reinterpret_cast<int32_t*>(take((s.count + 1) * 4));
+  s.cursors = reinterpret_cast<int32_t*>(take(s.count * 4));
+  s.order = reinterpret_cast<int32_t*>(take(rows * 4));
+  s.at = reinterpret_cast<int32_t*>(take(slots * 4));
+  const DType narrow = s.dot ? DType::bf16 : DType::f32;
+  s.x = matrix(op.x.dtype, width);
+  s.dy = matrix(narrow, width);
+  s.du = matrix(narrow, s.hidden_width);
+  if (!op.gate.empty()) s.dg = matrix(narrow, s.hidden_width);
+  s.hidden = matrix(op.x.dtype, s.hidden_width);
+  s.dweights = reinterpret_cast<float*>(take(rows * s.blocks * 4));
+  s.dx = reinterpret_cast<float*>(take(rows * width * 4));
+  for (const auto list : {op.up, op.gate}) {
+    for (const Weight& w : list) s.panel_bytes = std::max(s.panel_bytes, aligned(panel_workspace(w)));
+  }
+  s.own_bytes = s.panel_bytes + std::max(3 * kRowsMax * kCols, kPairsMax * kGradRows) * 4;
+  s.own = take(s.own_bytes * threads);
+  return s;
+}
+
+void sort_by_expert(const ExpertsBwd& op, const Scratch& s) {
+  const SeqMap* seqs = op.seqs;
+  const int64_t tokens = op.experts.dim(0), k = op.experts.dim(1);
+  // Twice over the batch: each expert's rows are counted, with padding, and then placed.
+  std::fill_n(s.offsets, s.count + 1, 0);
+  std::fill_n(s.cursors, s.count, 0);
+  const auto pass = [&](auto&& visit) {
+    const auto sequence = [&](int64_t start, int64_t len) {
+      for (int64_t t = start; t < start + len; ++t) {
+        for (int64_t j = 0; j < k; ++j) visit(op.experts.as<int32_t>(t)[j], t * k + j);
+      }
+      for (int64_t e = 0; s.dot && e < s.count; ++e) {
+        if (s.cursors[e] % 2 == 1) visit(static_cast<int32_t>(e), -1);
+      }
+    };
+    if (!seqs) return sequence(0, tokens);
+    for (const Seq& seq : seqs->seqs) sequence(seq.start, seq.len);
+  };
+  pass([&](int32_t e, int64_t slot) {
+    CHECK(e >= 0 && e < s.count, "experts_bwd: token {} has expert {} of {}", slot / k, e, s.count);
+    ++s.cursors[e];
+  });
+  for (int64_t e = 0; e < s.count; ++e) {
+    s.offsets[e + 1] = s.offsets[e] + s.cursors[e];
+    s.cursors[e] = s.offsets[e];  // even in the class that pads
+  }
+  pass([&](int32_t e, int64_t slot) {
+    const int32_t at = s.cursors[e]++;
+    s.order[at] = static_cast<int32_t>(slot);
+    if (slot >= 0) s.at[slot] = at;
+  });
+}
+
+// One row from a view of F32 or BF16 to either.
+void copy_row(const std::byte* from, DType from_type, int64_t n, std::byte* to, DType to_type) {
+  if (from_type == to_type) {
+    std::memcpy(to, from, static_cast<size_t>(n * size_of(to_type)));
+  } else if (to_type == DType::bf16) {
+    HWY_DYNAMIC_DISPATCH(narrow_row)(reinterpret_cast<const float*>(from), n, reinterpret_cast<Bf16*>(to));
+  } else {
+    HWY_DYNAMIC_DISPATCH(widen_row)(reinterpret_cast<const Bf16*>(from), n, reinterpret_cast<float*>(to));
+  }
+}
+
+// Columns of odd widths that only fill up a pair are zero as well.
+void zero_tail(const Rows& r, int64_t row) {
+  if (r.stride > r.width) std::memset(r.at(row, r.width), 0, static_cast<size_t>(size_of(r.dtype)));
+}
+
+void gather(const ExpertsBwd& op, const Scratch& s, int threads) {
+  const int64_t k = op.experts.dim(1);
+  sys::parallel_for(threads, s.offsets[s.count], 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t slot = s.order[i];
+      const auto row = [&](const View& v, const Rows& to) {
+        if (slot < 0) {
+          std::memset(to.at(i), 0, static_cast<size_t>(to.stride * size_of(to.dtype)));
+        } else {
+          copy_row(v.data + slot / k * v.stride(0) * size_of(v.dtype), v.dtype, to.width, to.at(i), to.dtype);
+          zero_tail(to, i);
+        }
+      };
+      row(op.x, s.x);
+      row(op.dy, s.dy);
+    }
+  });
+}
+
+// body(thread, expert, block) for every block of every expert that somebody chose.
+template <class Body>
+void for_each_block(int team, const Scratch& s, int64_t blocks, const Body& body) {
+  std::atomic<int64_t> next{0};
+  sys::parallel(team, [&](int thread, int) {
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < s.count * blocks;) {
+      const int64_t e = i / blocks;
+      if (s.offsets[e] < s.offsets[e + 1]) body(thread, static_cast<size_t>(e), i % blocks);
+    }
+  });
+}
+
+// F32 per value, or per pair of BF16.
+const void* operand(const Rows& r, int64_t row, int64_t col = 0) { return r.at(row, col); }
+int64_t operand_stride(const Rows& r) { return r.dtype == DType::bf16 ? r.stride / 2 : r.stride; }
+
+// c [rows, cols] (+)= a [rows, depth] times columns [col, col + cols) of w, whose rows are the depth.
+void data_product(PanelClass c, const Rows& a, int64_t first, int64_t rows, const Weight& w, int64_t col, int64_t cols,
+                  float* to, int64_t stride, bool add) {
+  outer_product(c, w.codes.dtype,
+                {.a = operand(a, first),
+                 .a_row = operand_stride(a),
+                 .a_step = 1,
+                 .b = w.codes.data + col * size_of(w.codes.dtype),
+                 .b_stride = w.codes.stride(0),
+                 .c = to,
+                 .c_stride = stride,
+                 .rows = rows,
+                 .cols = cols,
+                 .depth = w.rows,
+                 .add = add});
+}
+
+// The products of one weight at columns [col, col + cols) of sorted rows [first, first + n): saved, or computed again.
+void forward_product(PanelClass c, const Scratch& s, const View& saved, const Weight& w, int64_t first, int64_t n,
+                     int64_t col, int64_t cols, std::span<std::byte> panel, float* to) {
+  if (!saved) {
+    View x(s.x.at(first), s.x.dtype, {n, s.x.width});
+    x.strides[0] = s.x.stride;
+    return panel_product(c, x, w.rows_of(col, cols), mut_view_of(to, {n, cols}), panel);
+  }
+  const int64_t k = saved.dim(1);
+  for (int64_t r = 0; r < n; ++r, to += cols) {
+    const int64_t slot = s.order[first + r];
+    if (slot < 0) {
+      std::fill_n(to, cols, 0.0f);
+      continue;
+    }
+    const int64_t from = slot / k * saved.stride(0) + slot % k * saved.stride(1) + col;
+    copy_row(saved.data + from * size_of(saved.dtype), saved.dtype, cols, reinterpret_cast<std::byte*>(to), DType::f32);
+  }
+}
+
+void hidden_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thread, size_t e, int64_t block) {
+  const int64_t col = block * kCols, cols = std::min(kCols, s.hidden_width - col), k = op.experts.dim(1);
+  const bool gated = !op.gate.empty(), last = col + cols == s.hidden_width;
+  std::byte* own = s.own + thread * s.own_bytes;
+  const std::span<std::byte> panel(own, static_cast<size_t>(s.panel_bytes));
+  auto* u = reinterpret_cast<float*>(own + s.panel_bytes);
+  float *g = u + kRowsMax * kCols, *q = g + kRowsMax * kCols;
+  for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += kRowsMax) {
+    const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
+    forward_product(c, s, op.u, op.up[e], i, n, col, cols, panel, u);
+    if (gated) forward_product(c, s, op.g, op.gate[e], i, n, col, cols, panel, g);
+    data_product(c, s.dy, i, n, op.down[e], col, cols, q, cols, false);
+    for (int64_t r = 0; r < n; ++r) {
+      const int64_t slot = s.order[i + r];
+      const ExpertRow row{.u = u + r * cols,
+                          .g = gated ? g + r * cols : nullptr,
+                          .q = q + r * cols,
+                          .weight = slot < 0 ? 0 : op.weights.as<float>(slot / k)[slot % k],
+                          .silu = op.act == ExpertAct::silu,
+                          .round = op.x.dtype == DType::bf16,
+                          .n = cols,
+                          .du = s.du.at(i + r, col),
+                          .dg = gated ? s.dg.at(i + r, col) : nullptr,
+                          .hidden = s.hidden.at(i + r, col)};
+      float& dweight = s.dweights[(i + r) * s.blocks + block];
+      if (c == PanelClass::f32) dweight = HWY_DYNAMIC_DISPATCH(row_gradient_f32)(row);
+      if (c == PanelClass::bf16) dweight = HWY_DYNAMIC_DISPATCH(row_gradient_wide)(row);
+      if (c == PanelClass::bf16_dot) dweight = HWY_DYNAMIC_DISPATCH(row_gradient_dot)(row);
+      if (!last) continue;
+      zero_tail(s.du, i + r);
+      if (gated) zero_tail(s.dg, i + r);
+    }
+  }
+}
+
+void data_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, size_t e, int64_t block) {
+  const int64_t width = op.x.dim(1), col = block * kCols, cols = std::min(kCols, width - col);
+  const int64_t first = s.offsets[e], rows = s.offsets[e + 1] - first;
+  float* to = s.dx + first * width + col;
+  data_product(c, s.du, first, rows, op.up[e], col, cols, to, width, false);
+  if (!op.gate.empty()) data_product(c, s.dg, first, rows, op.gate[e], col, cols, to, width, true);
+}
+
+// Rows of `into` from kGradRows * block on: += a^T b over the sorted rows of the expert.
+void weight_block(PanelClass c, const Scratch& s, int thread, size_t e, int64_t block, const Rows& a, const Rows& b,
+                  const MutView& into) {
+  const int64_t m = block * kGradRows, rows = std::min(kGradRows, a.width - m);
+  const int64_t first = s.offsets[e], depth = s.offsets[e + 1] - first;
+  OuterBlock product{.c = into.as<float>(m), .c_stride = into.stride(0), .rows = rows, .cols = b.width, .add = true};
+  product.b_stride = b.stride;
+  if (!s.dot) {
+    product.a = operand(a, first, m);
+    product.a_row = 1;
+    product.a_step = a.stride;
+    product.b = b.at(first);
+    product.depth = depth;
+    return outer_product(c, b.dtype, product);
+  }
+  auto* pairs = reinterpret_cast<uint32_t*>(s.own + thread * s.own_bytes + s.panel_bytes);
+  for (int64_t k = 0; k < depth; k += 2 * kPairsMax) {
+    const int64_t n = std::min(2 * kPairsMax, depth - k);  // even, as depth is
+    for (int64_t i = 0; i < n; i += 2) {
+      const auto* low = reinterpret_cast<const Bf16*>(a.at(first + k + i, m));
+      const auto* high = reinterpret_cast<const Bf16*>(a.at(first + k + i + 1, m));
+      uint32_t* to = pairs + i / 2 * kGradRows;
+      for (int64_t j = 0; j < rows; ++j) to[j] = low[j].bits | static_cast<uint32_t>(high[j].bits) << 16;
+    }
+    product.a = pairs;
+    product.a_row = 1;
+    product.a_step = kGradRows;
+    product.b = b.at(first + k);
+    product.depth = n;
+    outer_product(c, b.dtype, product);
+  }
+}
+
+void combine(const ExpertsBwd& op, const Scratch& s, int threads) {
+  const int64_t k = op.experts.dim(1), width = op.x.dim(1);
+  sys::parallel_for(threads, op.x.dim(0), 4, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      HWY_DYNAMIC_DISPATCH(sum_rows)(s.dx, s.at + t * k, k, width, op.dx.as<float>(t));
+      for (int64_t j = 0; j < k; ++j) {
+        const float* parts = s.dweights + s.at[t * k + j] * s.blocks;
+        float sum = 0;
+        for (int64_t b = 0; b < s.blocks; ++b) sum += parts[b];
+        op.dweights.as<float>(t)[j] = sum;
+      }
+    }
+  });
+}
+
+void check_shapes(const ExpertsBwd& op) {
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list)
+      CHECK(w.rows == list[0].rows && w.cols == list[0].cols, "experts_bwd: [{}, {}] among [{}, {}]", w.rows, w.cols,
+            list[0].rows, list[0].cols);
+  }
+  for (const auto list : {op.dup, op.dgate, op.ddown}) {
+    for (const MutView& v : list)
+      CHECK(v.shape == list[0].shape, "experts_bwd: {} among {}", to_string(v.shape), to_string(list[0].shape));
+  }
+}
+
+}  // namespace
+
+int64_t experts_bwd_workspace(PanelClass c, const ExpertsBwd& op, int threads) {
+  return cut(c, op, threads, nullptr).bytes;
+}
+
+void experts_bwd_grouped(PanelClass c, Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
+  check_shapes(op);
+  const Scratch s = cut(c, op, ctx.threads, workspace.data());
+  const int64_t width = op.x.dim(1);
+  const int team = sys::team_for(ctx.threads, op.flops());
+  sort_by_expert(op, s);
+  gather(op, s, ctx.threads);
+  for_each_block(team, s, s.blocks,
+                 [&](int thread, size_t e, int64_t block) { hidden_block(c, op, s, thread, e, block); });
+  for_each_block(team, s, blocks_of(width, kCols),
+                 [&](int, size_t e, int64_t block) { data_block(c, op, s, e, block); });
+  const auto gradients = [&](std::span<const MutView> into, const Rows& a, const Rows& b) {
+    if (into.empty()) return;
+    for_each_block(team, s, blocks_of(a.width, kGradRows),
+                   [&](int thread, size_t e, int64_t block) { weight_block(c, s, thread, e, block, a, b, into[e]); });
+  };
+  gradients(op.dup, s.du, s.x);
+  gradients(op.dgate, s.dg, s.x);
+  gradients(op.ddown, s.dy, s.hidden);
+  combine(op, s, ctx.threads);
+}
+
+}  // namespace braid
+#endif
