@@ -2,32 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
-#include "data/ids_source.h"
 #include "data/shuffle.h"
 #include "sys/check.h"
-#include "sys/error.h"
 
 namespace braid::data {
 namespace {
 
-constexpr int64_t kRowsMax = int64_t{1} << 20;  // of a step
-constexpr int64_t kLengthMax = int64_t{1} << 22;
 constexpr int64_t kHeldOut = int64_t{1} << 40;  // rows of endless sources from here on are for validation
-constexpr uint64_t kWhole = uint64_t{1} << 32;
-
-const std::vector<std::string> kGenerated{"markov", "pcfg", "modular", "recall"};
-
-bool generated(const std::string& kind) { return std::ranges::find(kGenerated, kind) != kGenerated.end(); }
 
 int64_t times(int64_t n, uint64_t share) {
   return static_cast<int64_t>(static_cast<unsigned __int128>(n) * share >> 32);
 }
 
 }  // namespace
-
-const std::vector<std::string> kKinds{"ids", "markov", "pcfg", "modular", "recall"};
 
 // Row g of the run belongs to the first part whose share, taken of g and of g + 1 rows, differs by a whole row; the
 // parts after it divide the other rows in the same way. Each part so gets its numbers 0, 1, ... without gap, and never
@@ -76,53 +64,6 @@ int64_t Loader::steps_per_epoch() const {
 
 std::optional<double> Loader::entropy_floor() const {
   return parts_.size() == 1 ? parts_[0].source->entropy_floor() : std::nullopt;
-}
-
-namespace {
-
-// 0 where a file says it; otherwise what the specification says must agree.
-int64_t agree(const char* word, int64_t asked, int64_t stored, const std::string& where) {
-  if (asked != 0 && asked != stored) {
-    fail(where, {.what = fmt::format("the batches have another {}", word),
-                 .got = std::to_string(stored),
-                 .expected = fmt::format("{} = {}", word, asked)});
-  }
-  return stored;
-}
-
-int64_t in_range(const char* word, int64_t value, int64_t max) {
-  if (value < 1 || value > max)
-    fail(word, {.what = "is out of range", .got = std::to_string(value), .expected = fmt::format("1 to {}", max)});
-  return value;
-}
-
-}  // namespace
-
-Loader open(const DataSpec& spec, const Language& language) {
-  if (std::ranges::find(kKinds, spec.kind) == kKinds.end()) {
-    fail("data.kind",
-         {.what = "unknown kind", .got = printable(spec.kind), .expected = fmt::format("{}", fmt::join(kKinds, ", "))});
-  }
-  Loader loader;
-  loader.rows_ = spec.batch;
-  loader.seed_ = spec.seed;
-  loader.held_out_ = spec.held_out;
-  loader.rules_ = {.length = spec.length, .vocabulary = language.vocabulary, .goldfish = spec.goldfish};
-  Loader::Part part{.where = spec.path.empty() ? spec.kind : printable(spec.path), .source = nullptr};
-  if (generated(spec.kind)) {
-    in_range("length", spec.length, kLengthMax);
-    part.source = make_generated(spec.kind, spec.generator, loader.rules_, spec.seed);
-  } else {
-    auto ids = std::make_unique<IdsSource>(spec.path, language.vocabulary);
-    loader.rows_ = agree("batch", spec.batch, ids->batch(), part.where);
-    loader.rules_.length = agree("length", spec.length, ids->length(), part.where);
-    part.source = std::move(ids);
-  }
-  in_range("batch", loader.rows_, kRowsMax);
-  in_range("length", loader.rules_.length, kLengthMax);
-  part.share = kWhole;
-  loader.parts_.push_back(std::move(part));
-  return loader;
 }
 
 }  // namespace braid::data

@@ -76,11 +76,12 @@ class Loader {
   std::span<const std::string> notes() const { return notes_; }  // what a person should know, a line each
 
  private:
-  friend Loader open(const DataSpec& spec, const Language& language);
+  friend class Opener;
+  static constexpr uint64_t kWhole = uint64_t{1} << 32;
   struct Part {
-    std::string where;
-    std::unique_ptr<const Source> source;
-    uint64_t share = 0;  // of what the parts before it leave, in units of 2^-32
+    std::string where{};
+    std::unique_ptr<const Source> source{};
+    uint64_t share = kWhole;  // of what the parts before it leave, in units of 2^-32
   };
   int64_t rows_ = 0;
   uint64_t seed_ = 0;

@@ -1,9 +1,15 @@
 #include "data/loader.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "data/data_fixture.h"
 #include "io/safetensors_write.h"
+#include "io/token_file.h"
+#include "text/bpe_trainer.h"
+#include "text/template.h"
+#include "text/tokenizer.h"
 
 namespace braid::data {
 namespace {
@@ -95,6 +101,235 @@ TEST_F(LoaderTest, GoldfishDropsTheSameTokensOfEveryCopy) {
   std::set<bool> early;
   for (int32_t id = 0; id < 20; ++id) early.insert(goldfish.drops(std::vector<int32_t>{0, id}));
   EXPECT_EQ(early.size(), 2u);
+}
+
+// Three added tokens and the bytes: <eot> is token 0.
+text::Tokenizer byte_tokenizer() {
+  text::BpeTrainer trainer({.vocabulary = 259, .added = {{"<eot>"}, {"<|a|>"}, {"<|end|>"}}});
+  trainer.add("x", "test");
+  return text::Tokenizer::parse(trainer.train().json, "test");
+}
+
+class TextTest : public DataTest {
+ protected:
+  Language language() const {
+    return {.tokenizer = &tokenizer_, .chat = &chat_, .end_of_text = 0, .vocabulary = tokenizer_.vocab_size()};
+  }
+  // The sequences of a batch as text, with what is trained in brackets: the token before a bracket predicts the first
+  // in it.
+  std::vector<std::string> shown(const Batch& batch) const {
+    std::vector<std::string> out;
+    for (const Seq& seq : batch.seqs.seqs) {
+      std::string text = tokenizer_.decode(std::span(batch.ids).subspan(static_cast<size_t>(seq.start), 1), false);
+      bool inside = false;
+      for (int64_t i = seq.start; i < seq.start + seq.len; ++i) {
+        const int32_t target = batch.targets[static_cast<size_t>(i)];
+        if (const bool trains = target != kMasked; trains != inside) {
+          text += trains ? "[" : "]";
+          inside = trains;
+        }
+        const bool last = i + 1 == seq.start + seq.len;
+        const int32_t next = target != kMasked ? target : last ? -1 : batch.ids[static_cast<size_t>(i + 1)];
+        if (next >= 0) text += tokenizer_.decode(std::vector<int32_t>{next}, false);
+      }
+      out.push_back(text + (inside ? "]" : ""));
+    }
+    return out;
+  }
+
+  const text::Tokenizer tokenizer_ = byte_tokenizer();
+  // An answer's thoughts are dropped once a later question stands behind it, as reasoning templates do.
+  const text::ChatTemplate chat_ = text::ChatTemplate::parse(
+      "{%- set nl = '\n' -%}{%- for m in messages -%}"
+      "{%- if m.role == 'assistant' -%}"
+      "<|a|>{% if m.thought and loop.last %}({{ m.thought }}){% endif %}{{ m.content }}<|end|>{{ nl }}"
+      "{%- else -%}{{ m.content }}{{ nl }}{%- endif -%}"
+      "{%- endfor -%}"
+      "{%- if add_generation_prompt %}<|a|>{% endif %}",
+      "test");
+};
+
+using Strings = std::vector<std::string>;
+
+TEST_F(TextTest, DocumentsAreSequencesOfTheirOwnAndNothingIsLost) {
+  write("t/a.txt", "abcde");
+  write("t/b/c.md", "fg<eot>hij");
+  write("t/none.csv", "zzz");
+  const Loader loader = open({.kind = "text", .path = folder_ / "t", .batch = 1, .length = 4}, language());
+  EXPECT_EQ(loader.steps_per_epoch(), 4);
+  std::multiset<std::string> seen;
+  for (int64_t step = 0; step < 4; ++step) {
+    for (const std::string& text : shown(loader.batch(step))) seen.insert(text);
+  }
+  // Rows of four: abcd | e. fg | . hij | . and the full stop is <eot>.
+  EXPECT_EQ(seen, (std::multiset<std::string>{"a[bcde]", "e[<eot>]", "f[g<eot>]", "<eot>", "h[ij<eot>]", "<eot>"}));
+  EXPECT_EQ(loader.notes().size(), 1u);
+  EXPECT_NE(loader.notes()[0].find("3 documents, 13 tokens, 4 rows"), std::string::npos) << loader.notes()[0];
+}
+
+TEST_F(TextTest, EveryEpochHasEveryRowOnceInAnotherOrder) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += static_cast<char>('a' + i % 26);
+  const std::string path = write("t.txt", text);
+  const Loader loader = open({.path = path, .batch = 1, .length = 8, .seed = 3}, language());
+  const int64_t n = loader.steps_per_epoch();
+  ASSERT_EQ(n, 51);
+  std::vector<std::vector<std::vector<int32_t>>> epochs(2);
+  for (int64_t step = 0; step < 2 * n; ++step) epochs[static_cast<size_t>(step / n)].push_back(loader.batch(step).ids);
+  EXPECT_NE(epochs[0], epochs[1]);
+  for (auto& epoch : epochs) std::ranges::sort(epoch);
+  EXPECT_EQ(epochs[0], epochs[1]);
+}
+
+TEST_F(TextTest, TheSplitIsByDocument) {
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += fmt::format("{{\"text\": \"{:02}\"}}\n", i);
+  const std::string path = write("d.jsonl", lines);
+  DataSpec spec{.path = path, .batch = 1, .length = 3, .validation = 0.25};
+  std::set<std::vector<int32_t>> train, held;
+  const Loader a = open(spec, language());
+  EXPECT_EQ(a.steps_per_epoch(), 30);
+  for (int64_t step = 0; step < 30; ++step) train.insert(a.batch(step).ids);
+  spec.held_out = true;
+  spec.seed = 9;  // another run holds out the same
+  const Loader b = open(spec, language());
+  EXPECT_EQ(b.steps_per_epoch(), 10);
+  for (int64_t step = 0; step < 10; ++step) held.insert(b.batch(step).ids);
+  EXPECT_EQ(train.size(), 30u);
+  EXPECT_EQ(held.size(), 10u);
+  for (const auto& row : held) EXPECT_FALSE(train.contains(row));
+  EXPECT_EQ(b.batch(0).ids, b.batch(10).ids);  // validation keeps its order
+}
+
+TEST_F(TextTest, ABlendKeepsItsProportions) {
+  const std::string a = write("a.txt", std::string(63, 'a')), b = write("b.txt", std::string(639, 'b')),
+                    c = write("c.txt", std::string(63, 'c'));
+  const Loader loader = open({.blend = {{a, 1}, {b, 5}, {c, 2}}, .batch = 1, .length = 8}, language());
+  std::map<int32_t, int64_t> rows;
+  for (int64_t step = 0; step < 800; ++step) {
+    ++rows[loader.batch(step).ids[0]];
+    if (step % 8 != 7) continue;
+    for (const auto& [id, weight] : {std::pair{'a', 1}, {'b', 5}, {'c', 2}}) {
+      const int32_t token = tokenizer_.encode(std::string(1, id), false)[0];
+      EXPECT_NEAR(static_cast<double>(rows[token]), static_cast<double>(step + 1) * weight / 8, 2) << id;
+    }
+  }
+}
+
+TEST_F(TextTest, OnlyTheAssistantIsTrainedWithItsEndOfTurn) {
+  const std::string path = write("c.jsonl",
+                                 "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, "
+                                 "{\"role\": \"assistant\", \"content\": \"yo\"}, "
+                                 "{\"role\": \"user\", \"content\": \"bye\"}, "
+                                 "{\"role\": \"assistant\", \"content\": \"ok\"}]}\n");
+  const Loader loader = open({.path = path, .batch = 1, .length = 40}, language());
+  EXPECT_EQ(shown(loader.batch(0)), (Strings{"hi\n<|a|>[yo<|end|>]\nbye\n<|a|>[ok<|end|>]"}));
+}
+
+TEST_F(TextTest, ThoughtsThatATemplateDropsMakeASecondExample) {
+  const std::string path = write("c.jsonl",
+                                 "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, "
+                                 "{\"role\": \"assistant\", \"content\": \"yo\", \"thought\": \"hm\"}, "
+                                 "{\"role\": \"user\", \"content\": \"bye\"}, {\"role\": \"assistant\", \"content\": "
+                                 "\"ok\", \"thought\": \"so\"}]}\n");
+  const Loader loader = open({.path = path, .batch = 1, .length = 40}, language());
+  const Strings rows = shown(loader.batch(0));
+  EXPECT_EQ(std::multiset<std::string>(rows.begin(), rows.end()),
+            (std::multiset<std::string>{"hi\n<|a|>[(hm)yo<|end|>]", "hi\n<|a|>yo<|end|>\nbye\n<|a|>[(so)ok<|end|>]"}));
+}
+
+TEST_F(TextTest, ConversationsShareARowAndLoseWhatDoesNotFit) {
+  std::string lines;
+  for (const int n : {1, 30, 2, 3}) {
+    lines +=
+        fmt::format(R"({{"messages": [{{"role": "user", "content": "q"}}, {{"role": "assistant", "content": "{}"}}]}})",
+                    std::string(static_cast<size_t>(n), 'x')) +
+        "\n";
+  }
+  lines += "{\"text\": \"plain\"}\n";
+  const Loader loader = open({.path = write("c.jsonl", lines), .batch = 1, .length = 14}, language());
+  std::multiset<std::string> seen;
+  for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+    const Batch batch = loader.batch(step);
+    EXPECT_LE(batch.ids.size(), 14u);
+    for (const std::string& text : shown(batch)) seen.insert(text);
+  }
+  EXPECT_EQ(seen, (std::multiset<std::string>{"q\n<|a|>[x<|end|>]", "q\n<|a|>[xx<|end|>]", "q\n<|a|>[xxx<|end|>]",
+                                              "q\n<|a|>[xxxxxxxxxxxx]", "p[lain<eot>]"}));
+  EXPECT_EQ(loader.steps_per_epoch(), 3);
+  EXPECT_NE(loader.notes()[0].find("1 of 5 conversations are longer than 14 tokens"), std::string::npos);
+}
+
+TEST_F(TextTest, MistakesAreNamed) {
+  std::filesystem::create_directories(folder_ / "empty");
+  const auto error = [&](DataSpec spec) {
+    spec.batch = 1;
+    spec.length = 8;
+    return error_of([&] { open(spec, language()); });
+  };
+  const auto line = [&](const std::string& text) { return error({.path = write("l.jsonl", "\n" + text)}); };
+  const std::string text = write("t.txt", "abc");
+  EXPECT_EQ(
+      error({.kind = "idz", .path = text}),
+      "[data.kind] unknown kind; got idz; expected text, jsonl, indexed, ids, markov, pcfg, modular, recall; try ids");
+  EXPECT_EQ(error({.path = folder_ / "empty"}), "[" + (folder_ / "empty").string() +
+                                                    "] holds no documents; expected text: a file, or a folder of *.txt "
+                                                    "and *.md");
+  EXPECT_NE(error({}).find("[data] no path"), std::string::npos);
+  EXPECT_NE(error({.path = text, .blend = {{text, 1}}}).find("[data] no path"), std::string::npos);
+  EXPECT_NE(error({.path = folder_ / "gone.txt"}).find("cannot open the file"), std::string::npos);
+  EXPECT_NE(error({.blend = {{text, -1}}}).find("[data.blend]"), std::string::npos);
+  EXPECT_NE(error({.path = text, .validation = 1}).find("[data.validation]"), std::string::npos);
+  EXPECT_NE(error({.path = text, .held_out = true}).find("no document is held out; got 0 documents"),
+            std::string::npos);
+  EXPECT_NE(line("[1]").find("l.jsonl line 2] the line is no JSON object"), std::string::npos);
+  EXPECT_NE(line("{\"txt\": 1}").find("expected a member 'text' or 'messages'"), std::string::npos);
+  EXPECT_NE(line("{\"messages\": [{\"role\": 1}]}").find("'messages' is malformed"), std::string::npos);
+  EXPECT_NE(line("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}").find("assistant's"), std::string::npos);
+  Language small = language();
+  small.vocabulary = 60;
+  const Loader loader = open({.path = text, .batch = 1, .length = 8}, small);
+  EXPECT_NE(error_of([&] { loader.batch(0); }).find("t.txt] a token id lies beyond the vocabulary"), std::string::npos);
+  EXPECT_NE(error_of([&] { open({.path = text, .batch = 1, .length = 8}, {.vocabulary = 9}); }).find("tokenizer"),
+            std::string::npos);
+}
+
+TEST_F(TextTest, IndexedCorporaReadAsTheTextTheyCameFrom) {
+  const std::string path = write("t.txt", "abcde<eot>fgh<eot>ijklmnop");
+  const Loader text = open({.path = path, .batch = 2, .length = 5}, language());
+  io::TokenFileWriter writer(folder_ / "corpus", 259);
+  for (const char* document : {"abcde<eot>", "fgh<eot>", "ijklmnop<eot>"})
+    writer.add(tokenizer_.encode(document, false));
+  writer.finish();
+  const Loader indexed = open({.path = folder_ / "corpus", .batch = 2, .length = 5}, {.vocabulary = 259});
+  for (int64_t step = 0; step < 6; ++step) {
+    EXPECT_EQ(text.batch(step).ids, indexed.batch(step).ids);
+    EXPECT_EQ(text.batch(step).targets, indexed.batch(step).targets);
+  }
+}
+
+// Cutting a passage into rows at another place changes nothing: the hash looks back across the cut.
+TEST_F(TextTest, GoldfishLooksBackAcrossRows) {
+  std::string text;
+  for (uint32_t i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i * 2654435761u / 65536 % 26);
+  const std::string path = write("t.txt", text);
+  const auto dropped = [&](int64_t length) {
+    DataSpec spec{.path = path, .batch = 1, .length = length, .validation = 0, .held_out = false};
+    spec.goldfish.k = 3;
+    const Loader loader = open(spec, language());
+    std::map<std::vector<int32_t>, Batch> rows;  // the shuffle undone by where a row's text stands
+    std::vector<int32_t> all(301, 0);
+    for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
+      const Batch batch = loader.batch(step);
+      const std::string begin = tokenizer_.decode(batch.ids, false);
+      const size_t at = (text + "<eot>").find(begin);
+      for (size_t i = 0; i < batch.targets.size(); ++i) all[at + i] = batch.targets[i];
+    }
+    return all;
+  };
+  const auto whole = dropped(400);
+  EXPECT_EQ(dropped(37), whole);
+  EXPECT_NEAR(static_cast<double>(std::ranges::count(whole, kMasked)), 100, 30);
 }
 
 }  // namespace

@@ -1,0 +1,108 @@
+#include "data/chat.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "sys/error.h"
+
+namespace braid::data {
+namespace {
+
+using nlohmann::ordered_json;
+using Ids = std::vector<int32_t>;
+
+constexpr int64_t kMessagesMax = 10'000;
+
+// What strftime_now reads: fixed, so that the same file gives the same tokens on every day.
+std::tm date() {
+  std::tm t{};
+  t.tm_year = 126;
+  t.tm_mday = 1;
+  timegm(&t);
+  return t;
+}
+
+size_t common(const Ids& a, const Ids& b) { return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin()); }
+
+class Conversation {
+ public:
+  Conversation(const ordered_json& line, const text::ChatTemplate& chat, const text::Tokenizer& tokenizer,
+               const std::string& where)
+      : chat_(chat), tokenizer_(tokenizer), where_(where), variables_(line) {
+    const auto more = variables_.find("chat_template_kwargs");
+    if (more != variables_.end() && more->is_object()) variables_.update(ordered_json(*more));
+    messages_ = line.at("messages");
+    bool good = messages_.is_array() && std::ssize(messages_) <= kMessagesMax;
+    for (const ordered_json& message : messages_) {
+      good = good && message.is_object() && message.contains("role") && message["role"].is_string();
+    }
+    if (!good) {
+      fail(where_, {.what = "'messages' is malformed",
+                    .expected = fmt::format("at most {} objects with a 'role'", kMessagesMax)});
+    }
+  }
+
+  // From the last turn back: an earlier turn is trained where its whole text stands at the beginning of an example.
+  std::vector<Example> examples() const {
+    std::vector<Example> out;
+    for (size_t i = messages_.size(); i-- > 0;) {
+      if (messages_[i]["role"].get_ref<const std::string&>() != "assistant") continue;
+      const Ids whole = ids(i + 1, false);
+      const size_t begin = answer_begin(i, whole), end = answer_end(begin, whole);
+      auto holder = std::ranges::find_if(out, [&](const Example& e) { return common(whole, e.ids) == whole.size(); });
+      if (holder == out.end()) {
+        out.push_back({whole, std::vector<uint8_t>(whole.size(), 0)});
+        holder = out.end() - 1;
+      }
+      std::fill(holder->trained.begin() + static_cast<int64_t>(begin),
+                holder->trained.begin() + static_cast<int64_t>(end), uint8_t{1});
+    }
+    if (out.empty()) fail(where_, {.what = "no turn of the conversation is the assistant's"});
+    return out;
+  }
+
+ private:
+  Ids ids(size_t count, bool prompt) const {
+    ordered_json variables = variables_;
+    variables["messages"] = ordered_json(messages_.begin(), messages_.begin() + static_cast<int64_t>(count));
+    variables["add_generation_prompt"] = prompt;
+    try {
+      return tokenizer_.encode(chat_.render(variables, date()), false);
+    } catch (const text::TemplateError& e) {
+      fail(where_, {.what = "the chat template refuses the conversation", .got = printable(e.text())});
+    }
+  }
+
+  // Where the answer begins: where the text goes on from the prompt that was to bring it forth. A prompt may open
+  // thoughts that the answer closes at once, or a token may reach across; but never into what stood there before.
+  size_t answer_begin(size_t i, const Ids& whole) const {
+    const Ids prompt = ids(i, true);
+    const size_t begin = common(prompt, whole);
+    if (begin == prompt.size() || begin >= common(ids(i, false), prompt)) return begin;
+    fail(where_, {.what = fmt::format("the template changes what stands before message {}", i),
+                  .hint = "fewer messages, or another template: what the assistant says cannot be told apart"});
+  }
+
+  // With the token that ends the turn, without the white space that templates put behind it.
+  size_t answer_end(size_t begin, const Ids& whole) const {
+    size_t end = whole.size();
+    while (end > begin && !tokenizer_.is_special(whole[end - 1])) --end;
+    if (end == begin) return whole.size();
+    const std::string rest = tokenizer_.decode(std::span(whole).subspan(end), false);
+    return rest.find_first_not_of(" \t\r\n") == rest.npos ? end : whole.size();
+  }
+
+  const text::ChatTemplate& chat_;
+  const text::Tokenizer& tokenizer_;
+  const std::string& where_;
+  ordered_json variables_, messages_;
+};
+
+}  // namespace
+
+std::vector<Example> examples_of(const ordered_json& line, const text::ChatTemplate& chat,
+                                 const text::Tokenizer& tokenizer, const std::string& where) {
+  return Conversation(line, chat, tokenizer, where).examples();
+}
+
+}  // namespace braid::data

@@ -1,0 +1,44 @@
+// Documents as token ids, one after another: mapped from a file of tokens, or in memory as they were made from text.
+// With conversations among them, a mark a token says what is trained.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "io/token_file.h"
+
+namespace braid::data {
+
+class Corpus {
+ public:
+  Corpus() = default;
+  explicit Corpus(io::TokenFile file) : file_(std::move(file)) {}
+
+  // Appends a document; without marks all of it is trained.
+  void add(std::span<const int32_t> ids, std::span<const uint8_t> trained = {});
+
+  int64_t documents() const { return file_ ? file_->documents() : std::ssize(begins_) - 1; }
+  int64_t begin(int64_t document) const {
+    return file_ ? file_->begin(document) : begins_[static_cast<size_t>(document)];
+  }
+  int64_t length(int64_t document) const { return begin(document + 1) - begin(document); }
+  bool marked() const { return !trained_.empty(); }  // are there conversations?
+  bool conversation(int64_t document) const { return marked() && conversation_[static_cast<size_t>(document)]; }
+
+  // Tokens [first, first + count) of a document, and their marks where there are any.
+  struct Tokens {
+    std::vector<int32_t> ids;
+    std::vector<uint8_t> trained;
+  };
+  Tokens read(int64_t document, int64_t first, int64_t count) const;
+
+ private:
+  std::optional<io::TokenFile> file_;
+  std::vector<int32_t> ids_;
+  std::vector<int64_t> begins_{0};
+  std::vector<uint8_t> trained_;    // a token; empty while there is no conversation
+  std::vector<bool> conversation_;  // a document
+};
+
+}  // namespace braid::data

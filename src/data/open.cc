@@ -1,0 +1,160 @@
+// A [data] table becomes a Loader: what a path is, which documents count, how they fill rows, in which proportion.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "data/ids_source.h"
+#include "data/loader.h"
+#include "data/packing.h"
+#include "data/read_text.h"
+#include "sys/error.h"
+#include "sys/nearest.h"
+
+namespace braid::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kRowsMax = int64_t{1} << 20;  // of a step
+constexpr int64_t kLengthMax = int64_t{1} << 22;
+
+void check_range(const char* word, int64_t value, int64_t max) {
+  if (value < 1 || value > max)
+    fail(word, {.what = "is out of range", .got = std::to_string(value), .expected = fmt::format("1 to {}", max)});
+}
+
+bool generated(const std::string& kind) { return std::find(kKinds.begin() + 4, kKinds.end(), kind) != kKinds.end(); }
+
+// 0 where the file may say it; otherwise what the specification says must agree.
+int64_t agree(const char* word, int64_t asked, int64_t stored, const std::string& where) {
+  if (asked != 0 && asked != stored) {
+    fail(where, {.what = fmt::format("the batches have another {}", word),
+                 .got = std::to_string(stored),
+                 .expected = fmt::format("{} = {}", word, asked)});
+  }
+  return stored;
+}
+
+std::string kind_of(const std::string& kind, const fs::path& path) {
+  if (!kind.empty()) return kind;
+  std::error_code none;
+  if (path.extension() == ".safetensors") return "ids";
+  if (path.extension() == ".jsonl") return "jsonl";
+  if (io::TokenFile::exists(path)) return "indexed";
+  return fs::is_directory(path, none) && has_jsonl(path) ? "jsonl" : "text";
+}
+
+}  // namespace
+
+const std::vector<std::string> kKinds{"text", "jsonl", "indexed", "ids", "markov", "pcfg", "modular", "recall"};
+
+class Opener {
+ public:
+  Opener(const DataSpec& spec, const Language& language) : spec_(spec), language_(language) {
+    loader_.rows_ = spec.batch;
+    loader_.seed_ = spec.seed;
+    loader_.held_out_ = spec.held_out;
+    loader_.rules_ = {.length = spec.length, .vocabulary = language.vocabulary, .goldfish = spec.goldfish};
+  }
+
+  Loader open() {
+    check_words();
+    if (spec_.blend.empty()) {
+      add_part(spec_.path);
+    } else {
+      for (const BlendPart& part : spec_.blend) add_part(part.path);
+      share_out();
+    }
+    check_range("batch", loader_.rows_, kRowsMax);
+    return std::move(loader_);
+  }
+
+ private:
+  void check_words() const {
+    if (!spec_.kind.empty() && std::ranges::find(kKinds, spec_.kind) == kKinds.end()) {
+      fail("data.kind", {.what = "unknown kind",
+                         .got = printable(spec_.kind),
+                         .expected = fmt::format("{}", fmt::join(kKinds, ", ")),
+                         .hint = sys::nearest(spec_.kind, kKinds)});
+    }
+    if (spec_.path.empty() == spec_.blend.empty() && !generated(spec_.kind))
+      fail("data", {.what = "no path, or a path and a blend", .expected = "'path', or tables [[data.blend]]"});
+    if (!(spec_.validation >= 0 && spec_.validation < 1))
+      fail("data.validation",
+           {.what = "is no share", .got = fmt::to_string(spec_.validation), .expected = "0 <= x < 1"});
+    if (spec_.goldfish.k < 0 || spec_.goldfish.k == 1)
+      fail("goldfish_k",
+           {.what = "is out of range", .got = std::to_string(spec_.goldfish.k), .expected = "0 (off), 2, 3, ..."});
+    for (const BlendPart& part : spec_.blend) {
+      if (!(part.weight > 0 && std::isfinite(part.weight)))
+        fail("data.blend", {.what = "a weight is not positive", .got = fmt::to_string(part.weight)});
+    }
+  }
+
+  void add_part(const std::string& path) {
+    const std::string kind = kind_of(spec_.kind, path);
+    Loader::Part part{.where = path.empty() ? kind : printable(path)};
+    if (kind == "ids") {
+      auto ids = std::make_unique<IdsSource>(path, language_.vocabulary);
+      loader_.rows_ = agree("batch", loader_.rows_, ids->batch(), part.where);
+      loader_.rules_.length = agree("length", loader_.rules_.length, ids->length(), part.where);
+      part.source = std::move(ids);
+    } else {
+      check_range("length", loader_.rules_.length, kLengthMax);
+      if (generated(kind)) {
+        part.source = make_generated(kind, spec_.generator, loader_.rules_, spec_.seed);
+      } else {
+        part.source = documents(read(kind, path), part.where);
+      }
+    }
+    loader_.parts_.push_back(std::move(part));
+  }
+
+  Corpus read(const std::string& kind, const fs::path& path) const {
+    if (kind == "indexed") return Corpus(io::TokenFile(path));
+    return kind == "jsonl" ? read_jsonl(path, language_) : read_text(path, language_);
+  }
+
+  std::unique_ptr<const Source> documents(Corpus corpus, const std::string& where) {
+    std::vector<int64_t> chosen = chosen_documents(corpus, spec_.validation, spec_.held_out);
+    int64_t tokens = 0;
+    for (const int64_t document : chosen) tokens += corpus.length(document);
+    const auto count = std::ssize(chosen);
+    std::unique_ptr<const Source> source;
+    if (corpus.marked()) {
+      auto packed = std::make_unique<PackedSource>(std::move(corpus), chosen, loader_.rules_);
+      if (packed->shortened() > 0) {
+        loader_.notes_.push_back(fmt::format("{}: {} of {} conversations are longer than {} tokens and lose their end",
+                                             where, packed->shortened(), count, loader_.rules_.length));
+      }
+      source = std::move(packed);
+    } else {
+      source = std::make_unique<StreamSource>(std::move(corpus), std::move(chosen), loader_.rules_);
+    }
+    if (source->rows() == 0 || tokens < 2) {
+      fail(where, {.what = spec_.held_out ? "no document is held out" : "no document has a token to train",
+                   .got = fmt::format("{} documents of {} tokens", count, tokens),
+                   .hint = spec_.validation > 0 ? "another data.validation, the share that is held out" : ""});
+    }
+    loader_.notes_.push_back(fmt::format("{}: {} documents, {} tokens, {} rows", where, count, tokens, source->rows()));
+    return source;
+  }
+
+  // Weights as shares of what the parts before leave.
+  void share_out() {
+    double left = 0;
+    for (const BlendPart& part : spec_.blend) left += part.weight;
+    for (size_t i = 0; i + 1 < spec_.blend.size(); ++i) {
+      const double share = std::round(spec_.blend[i].weight / left * static_cast<double>(Loader::kWhole));
+      loader_.parts_[i].share = std::clamp<uint64_t>(static_cast<uint64_t>(share), 1, Loader::kWhole - 1);
+      left -= spec_.blend[i].weight;
+    }
+  }
+
+  const DataSpec& spec_;
+  const Language& language_;
+  Loader loader_;
+};
+
+Loader open(const DataSpec& spec, const Language& language) { return Opener(spec, language).open(); }
+
+}  // namespace braid::data

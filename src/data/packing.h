@@ -1,0 +1,50 @@
+// Rows out of documents, in two ways. StreamSource cuts the documents, laid end to end, every `length` tokens: nothing
+// is lost, no row but the last has room left, and nothing is stored but where documents begin. PackedSource keeps
+// conversations whole: a shelf a row, filled best-fit by falling length, once.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "data/corpus.h"
+#include "data/source.h"
+
+namespace braid::data {
+
+// The documents that training sees, or with `held_out` those it never sees: a share of them, drawn by number.
+std::vector<int64_t> chosen_documents(const Corpus& corpus, double validation, bool held_out);
+
+class StreamSource final : public Source {
+ public:
+  StreamSource(Corpus corpus, std::vector<int64_t> documents, const RowRules& rules);
+  int64_t rows() const override { return (ends_.back() + length_ - 1) / length_; }
+  void row(int64_t index, RowWriter& out) const override;
+
+ private:
+  Corpus corpus_;
+  std::vector<int64_t> documents_;
+  std::vector<int64_t> ends_;  // of each in the stream, behind a 0
+  int64_t length_, context_;
+};
+
+class PackedSource final : public Source {
+ public:
+  // Conversations longer than a row lose what does not fit; other documents are cut into several pieces.
+  PackedSource(Corpus corpus, const std::vector<int64_t>& documents, const RowRules& rules);
+  int64_t rows() const override { return std::ssize(rows_) - 1; }
+  void row(int64_t index, RowWriter& out) const override;
+  int64_t shortened() const { return shortened_; }  // conversations that lost their end
+
+ private:
+  struct Piece {
+    int64_t document, first, count;  // tokens read; one more, where there is one, is the last target
+  };
+  void add_pieces(int64_t document, int64_t length);
+  void pack(int64_t length);
+
+  Corpus corpus_;
+  std::vector<Piece> pieces_;  // row after row
+  std::vector<int64_t> rows_;  // where each begins, then the end
+  int64_t context_, shortened_ = 0;
+};
+
+}  // namespace braid::data
