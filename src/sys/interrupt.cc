@@ -11,16 +11,26 @@ volatile std::sig_atomic_t& flag() {
   return value;
 }
 
+void catch_signal(int number) {
+  struct sigaction action {};
+  action.sa_handler = [](int caught) { flag() = caught; };
+  sigaction(number, &action, nullptr);  // no SA_RESTART: a blocked read returns
+}
+
 }  // namespace
 
 void catch_interrupts() {
   flag() = 0;
-  struct sigaction action {};
-  action.sa_handler = [](int) { flag() = 1; };
-  sigaction(SIGINT, &action, nullptr);  // no SA_RESTART: a blocked read returns
+  catch_signal(SIGINT);
 }
 
-bool interrupted() { return flag() != 0; }
+void catch_requests_to_stop() {
+  catch_interrupts();
+  catch_signal(SIGTERM);
+}
+
+int caught_signal() { return flag(); }
+bool interrupted() { return flag() == SIGINT; }
 void clear_interrupt() { flag() = 0; }
 
 }  // namespace braid::sys

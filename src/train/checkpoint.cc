@@ -1,0 +1,199 @@
+#include "train/checkpoint.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "io/atomic_file.h"
+#include "io/atomic_folder.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+#include "io/safetensors_write.h"
+#include "models/save.h"
+#include "sys/error.h"
+
+namespace braid::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kPrefix = "step-";
+
+fs::path folder_of(const fs::path& out) { return out / "checkpoints"; }
+
+std::optional<int64_t> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  const std::string digits = name.starts_with(kPrefix) ? name.substr(std::string_view(kPrefix).size()) : "";
+  if (digits.empty() || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos)
+    return std::nullopt;
+  return std::stoll(digits);
+}
+
+// Does the model's own file leave bits of this master out?
+bool loses_bits(const models::Masters& masters, const models::MasterTensor& tensor) {
+  return masters.products() == DType::bf16 || tensor.plus != 0;
+}
+
+struct Kind {
+  const char* prefix;
+  std::span<float> array;
+  bool only_lost;  // only of tensors whose bits the model's file leaves out
+};
+
+std::vector<Kind> kinds_of(const Arrays& a) {
+  std::vector<Kind> kinds = {{"m.", a.first, false}, {"v.", a.second, false}, {"master.", a.masters.values(), true}};
+  if (!a.mean.empty()) kinds.push_back({"ema.", a.mean, false});
+  return kinds;
+}
+
+void write_state(const fs::path& path, const Arrays& arrays) {
+  std::vector<io::TensorSpec> specs;
+  std::vector<std::pair<std::span<const float>, const models::MasterTensor*>> from;
+  for (const Kind& kind : kinds_of(arrays)) {
+    for (const models::MasterTensor& t : arrays.masters.tensors()) {
+      if (kind.only_lost && !loses_bits(arrays.masters, t)) continue;
+      specs.push_back({kind.prefix + t.name, DType::f32, t.shape});
+      from.emplace_back(kind.array, &t);
+    }
+  }
+  io::SafetensorsWriter writer(path, specs);  // all of one type: the order stays
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    bytes.resize(static_cast<size_t>(specs[i].bytes()));
+    models::to_stored(*from[i].second, from[i].first, false, DType::f32, bytes);
+    writer.write(specs[i].name, bytes);
+  }
+  writer.finish();
+}
+
+View need(const io::Safetensors& file, const std::string& name, const models::MasterTensor& tensor,
+          const std::string& where) {
+  const View* view = file.find(name);
+  if (!view) {
+    fail(where, {.what = "is a checkpoint of another model: it has no " + name,
+                 .hint = "the recipe it was made by, training/recipe.toml"});
+  }
+  if (view->shape != tensor.shape || view->dtype != DType::f32) {
+    fail(where, {.what = "is a checkpoint of another shape: tensor " + name,
+                 .got = fmt::format("{} {}", name_of(view->dtype), to_string(view->shape)),
+                 .expected = "F32 " + to_string(tensor.shape)});
+  }
+  return *view;
+}
+
+std::span<const std::byte> bytes_of(const View& view) { return {view.data, static_cast<size_t>(view.bytes())}; }
+
+std::string state_text(const Progress& p, const Recipe& recipe) {
+  const nlohmann::ordered_json state = {{"step", p.step},      {"tokens", p.tokens},    {"updates", p.updates},
+                                        {"seed", recipe.seed}, {"dtype", recipe.dtype}, {"losses", p.losses}};
+  return state.dump(1) + "\n";
+}
+
+}  // namespace
+
+Checkpoints::Checkpoints(fs::path out, const CheckpointRecipe& recipe, fs::path origin)
+    : out_(std::move(out)), recipe_(recipe), origin_(std::move(origin)) {
+  std::error_code failed;
+  fs::create_directories(folder_of(out_), failed);
+  if (failed) fail_environment(printable(out_.string()), {.what = "cannot be made", .got = failed.message()});
+  io::sweep_remnants(folder_of(out_));
+}
+
+std::vector<fs::path> Checkpoints::list() const {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  for (const auto& entry : fs::directory_iterator(folder_of(out_))) {
+    const auto step = step_of(entry.path());
+    if (step && io::is_complete(entry.path())) found.emplace_back(*step, entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> paths;
+  for (auto& [step, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Recipe& recipe) const {
+  const fs::path path = folder_of(out_) / fmt::format("{}{:08}", kPrefix, progress.step);
+  io::AtomicFolder folder(path);
+  models::save_model(arrays.masters, arrays.masters.values(), origin_, folder.place());
+  fs::create_directories(folder.place() / "training");
+  write_state(folder.place() / "training" / "state.safetensors", arrays);
+  io::write_text_file(folder.place() / "training" / "state.json", state_text(progress, recipe));
+  io::write_text_file(folder.place() / "training" / "recipe.toml", to_toml(recipe, false));
+  folder.commit();
+  publish(path);
+  remove_old();
+}
+
+// The files of the newest model also stand in `out`, as second names of the same bytes.
+void Checkpoints::publish(const fs::path& checkpoint) const {
+  for (const auto& entry : fs::directory_iterator(checkpoint)) {
+    const fs::path name = entry.path().filename();
+    if (!entry.is_regular_file() || name == "DONE") continue;
+    const fs::path temporary = out_ / ("." + name.string() + ".part");
+    std::error_code failed;
+    fs::remove(temporary, failed);
+    fs::create_hard_link(entry.path(), temporary, failed);
+    if (failed) fs::copy_file(entry.path(), temporary);
+    fs::rename(temporary, out_ / name);
+  }
+}
+
+void Checkpoints::remove_old() const {
+  const auto all = list();
+  for (size_t i = 0; i + static_cast<size_t>(recipe_.keep) < all.size(); ++i) {
+    if (recipe_.keep_every > 0 && *step_of(all[i]) % recipe_.keep_every == 0) continue;
+    io::remove_folder(all[i]);
+  }
+}
+
+void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
+  const auto all = list();
+  const size_t first = all.size() - std::min(all.size(), static_cast<size_t>(count));
+  std::vector<float> mean(static_cast<size_t>(masters.size()));
+  std::vector<float> one(mean.size());
+  for (size_t i = first; i < all.size(); ++i) {
+    const std::string where = printable(all[i].string());
+    const io::Safetensors weights(all[i]), state(all[i] / "training" / "state.safetensors");
+    for (const models::MasterTensor& t : masters.tensors()) {
+      const bool lost = loses_bits(masters, t);
+      const View view = lost ? need(state, "master." + t.name, t, where) : need(weights, t.name, t, where);
+      models::from_stored(t, bytes_of(view), !lost, one);
+    }
+    const auto weight = 1.0f / static_cast<float>(all.size() - first);
+    for (size_t j = 0; j < mean.size(); ++j) mean[j] += weight * one[j];
+  }
+  io::AtomicFolder folder(out_ / "merged");
+  models::save_model(masters, mean, origin_, folder.place());
+  folder.commit();
+}
+
+Progress load_checkpoint(const fs::path& folder, const Arrays& arrays) {
+  const std::string where = printable(folder.string());
+  if (!io::is_complete(folder)) {
+    fail(where, {.what = "is no complete checkpoint",
+                 .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100"});
+  }
+  const io::Json state = io::Json::read(folder / "training" / "state.json");
+  const std::string dtype = arrays.masters.products() == DType::bf16 ? "bf16" : "f32";
+  if (const io::Json stored = state.need({"dtype"}); stored.as_string() != dtype)
+    stored.refuse("is not that of the recipe", "dtype = " + dtype);
+  const io::Safetensors weights(folder), moments(folder / "training" / "state.safetensors");
+  for (const Kind& kind : kinds_of(arrays)) {
+    for (const models::MasterTensor& t : arrays.masters.tensors()) {
+      if (kind.only_lost && !loses_bits(arrays.masters, t)) {
+        models::from_stored(t, bytes_of(need(weights, t.name, t, where)), true, kind.array);
+      } else {
+        models::from_stored(t, bytes_of(need(moments, kind.prefix + t.name, t, where)), false, kind.array);
+      }
+    }
+  }
+  arrays.masters.round(1);
+  constexpr io::IntRange kCount{0, int64_t{1} << 60};
+  Progress progress{.step = state.need({"step"}).as_int(kCount),
+                    .tokens = state.need({"tokens"}).as_int(kCount),
+                    .updates = state.need({"updates"}).as_int(kCount),
+                    .losses = {}};
+  for (const io::Json& loss : state.need({"losses"}).items()) progress.losses.push_back(loss.as_number());
+  return progress;
+}
+
+}  // namespace braid::train

@@ -1,0 +1,60 @@
+// Checkpoints of a run, out/checkpoints/step-00000100 and so on. Each is a Hugging Face folder (models/save.h) with a
+// folder `training` of what a run needs besides:
+//   state.safetensors  m.NAME, v.NAME and, where there is one, ema.NAME of every tensor in its global shape, F32;
+//                      master.NAME where the model's own file does not hold every bit
+//   state.json         step, tokens, seed, the window of losses
+//   recipe.toml        as it was resolved
+// and the file DONE, without which it is none (io/atomic_folder.h). A checkpoint says nothing about threads, layout or
+// micro-batches.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "models/masters.h"
+#include "train/recipe.h"
+
+namespace braid::train {
+
+struct Progress {
+  int64_t step = 0;            // steps that are done: the cursor of data and randomness too
+  int64_t tokens = 0;          // read by them
+  int64_t updates = 0;         // those that were not skipped
+  std::vector<double> losses;  // of the last steps (spike.h)
+};
+
+// Everything that belongs to the masters, place by place.
+struct Arrays {
+  models::Masters& masters;
+  std::span<float> first, second, mean;  // mean: empty without [ema]
+};
+
+class Checkpoints {
+ public:
+  // `origin` is the folder whose tokenizer and config go along.
+  Checkpoints(std::filesystem::path out, const CheckpointRecipe& recipe, std::filesystem::path origin);
+
+  // Complete ones, by step.
+  std::vector<std::filesystem::path> list() const;
+  // Writes a checkpoint and makes `out` itself the newest model; afterwards removes those that need not stay. An Error
+  // (a full disk) leaves the ones there were.
+  void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe) const;
+  // The mean of the weights of the last `count` into out/merged.
+  void merge(const models::Masters& masters, int64_t count) const;
+
+ private:
+  void remove_old() const;
+  void publish(const std::filesystem::path& checkpoint) const;
+
+  std::filesystem::path out_;
+  CheckpointRecipe recipe_;
+  std::filesystem::path origin_;
+};
+
+// Fills `arrays` from a checkpoint folder. One Error, naming tensor and shapes, when it is of another model.
+Progress load_checkpoint(const std::filesystem::path& folder, const Arrays& arrays);
+
+}  // namespace braid::train

@@ -1,0 +1,161 @@
+#include "train/log.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "io/atomic_file.h"
+#include "report/units.h"
+#include "sys/error.h"
+
+namespace braid::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kHead = "step,loss,grad_norm,lr,held_out_loss";
+
+// Keeps the lines of a file that `wanted` wants, and opens it to append.
+std::FILE* reopen(const fs::path& path, const std::function<bool(const std::string&)>& wanted) {
+  std::error_code ignored;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
+  std::string kept;
+  {
+    std::ifstream old(path);
+    for (std::string line; std::getline(old, line);) {
+      if (wanted(line)) kept += line + "\n";
+    }
+  }
+  io::write_text_file(path, kept);
+  std::FILE* file = std::fopen(path.c_str(), "a");
+  if (!file) fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(errno)});
+  return file;
+}
+
+std::optional<double> number_at(const std::string& line, int field) {
+  size_t begin = 0;
+  for (; field > 0; --field) {
+    begin = line.find(',', begin);
+    if (begin++ == std::string::npos) return std::nullopt;
+  }
+  double value = 0;
+  const auto end = std::from_chars(line.data() + begin, line.data() + line.size(), value);
+  return end.ec == std::errc() ? std::optional(value) : std::nullopt;
+}
+
+double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
+
+std::string line_of(const StepLog& log) {
+  std::string text = fmt::format("step {}/{}  loss {:.4f} ({:+.1f})", log.step, log.steps, log.loss, log.z_score);
+  const auto more = [&](const char* name, const std::optional<double>& value) {
+    if (value) text += fmt::format("  {} {:.4f}", name, *value);
+  };
+  more("mtp", log.mtp_loss);
+  more("z", log.z_loss);
+  more("aux", log.aux_loss);
+  if (log.load_balance) text += fmt::format("  load {:.2f}", *log.load_balance);
+  text += fmt::format("  norm {:.3g}  lr {:.2e}  {:.0f} tok/s", log.grad_norm, log.lr, log.tokens_per_second);
+  if (log.mfu > 0) text += fmt::format("  mfu {:.1f}%", 100 * log.mfu);
+  text += "  " + report::bytes(log.memory_bytes);
+  if (log.skipped) text += "  skipped";
+  if (log.weight_hash) text += fmt::format("  weights {:016x}", *log.weight_hash);
+  return text;
+}
+
+std::string json_of(const StepLog& log) {
+  nlohmann::ordered_json j = {{"step", log.step},
+                              {"loss", log.loss},
+                              {"grad_norm", log.grad_norm},
+                              {"lr", log.lr},
+                              {"tokens", log.tokens},
+                              {"tokens_per_second", log.tokens_per_second},
+                              {"mfu", log.mfu},
+                              {"memory_bytes", log.memory_bytes},
+                              {"z_score", log.z_score},
+                              {"skipped", log.skipped}};
+  const auto more = [&](const char* name, const std::optional<double>& value) {
+    if (value) j[name] = *value;
+  };
+  more("mtp_loss", log.mtp_loss);
+  more("z_loss", log.z_loss);
+  more("aux_loss", log.aux_loss);
+  more("load_balance", log.load_balance);
+  if (log.weight_hash) j["weight_hash"] = fmt::format("{:016x}", *log.weight_hash);
+  return j.dump();
+}
+
+Log::Log(const fs::path& out, const LogRecipe& recipe, int64_t step)
+    : recipe_(recipe), csv_path_(out / "loss.csv"), svg_path_(out / "loss.svg") {
+  csv_ = reopen(csv_path_, [&](const std::string& line) {
+    if (line == kHead) return true;
+    const auto at = number_at(line, 0);
+    if (!at || std::count(line.begin(), line.end(), ',') != 4 || *at > static_cast<double>(step)) return false;
+    if (const auto loss = number_at(line, 1)) train_.points.emplace_back(*at, *loss);
+    if (const auto loss = number_at(line, 4)) held_out_.points.emplace_back(*at, *loss);
+    return true;
+  });
+  if (fs::file_size(csv_path_) == 0) append(kHead, csv_, csv_path_);
+  if (!recipe.jsonl.empty()) {
+    jsonl_path_ = out / recipe.jsonl;  // an absolute path stays itself
+    jsonl_ = reopen(jsonl_path_, [&](const std::string& line) {
+      const auto j = nlohmann::json::parse(line, nullptr, false);
+      return j.is_object() && j.contains("step") && j["step"].is_number() && j["step"] <= step;
+    });
+  }
+  if (!recipe.tensorboard.empty()) events_ = std::make_unique<report::EventFile>(out / recipe.tensorboard);
+}
+
+Log::~Log() {
+  if (csv_) std::fclose(csv_);
+  if (jsonl_) std::fclose(jsonl_);
+}
+
+// Flushed at once: whoever kills the process finds every step that was done.
+void Log::append(const std::string& line, std::FILE* file, const fs::path& path) const {
+  if (std::fputs((line + "\n").c_str(), file) < 0 || std::fflush(file) != 0)
+    fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(errno)});
+}
+
+void Log::step(const StepLog& log) {
+  train_.points.emplace_back(static_cast<double>(log.step), log.loss);
+  append(fmt::format("{},{},{},{},", log.step, log.loss, log.grad_norm, log.lr), csv_, csv_path_);
+  if (log.step % recipe_.every != 0 && log.step != log.steps) return;
+  if (jsonl_) append(json_of(log), jsonl_, jsonl_path_);
+  if (!events_) return;
+  std::vector<std::pair<std::string, float>> values = {
+      {"loss", static_cast<float>(log.loss)}, {"grad_norm", static_cast<float>(log.grad_norm)},
+      {"lr", static_cast<float>(log.lr)},     {"tokens_per_second", static_cast<float>(log.tokens_per_second)},
+      {"mfu", static_cast<float>(log.mfu)},   {"memory_bytes", static_cast<float>(log.memory_bytes)}};
+  const auto more = [&](const char* name, const std::optional<double>& value) {
+    if (value) values.emplace_back(name, static_cast<float>(*value));
+  };
+  more("mtp_loss", log.mtp_loss);
+  more("z_loss", log.z_loss);
+  more("aux_loss", log.aux_loss);
+  more("load_balance", log.load_balance);
+  events_->scalars(log.step, now(), values);
+}
+
+void Log::held_out(int64_t step, double loss) {
+  held_out_.points.emplace_back(static_cast<double>(step), loss);
+  append(fmt::format("{},,,,{}", step, loss), csv_, csv_path_);
+  if (jsonl_) append(nlohmann::ordered_json{{"step", step}, {"held_out_loss", loss}}.dump(), jsonl_, jsonl_path_);
+  if (!events_) return;
+  const std::pair<std::string, float> values[] = {{"held_out_loss", static_cast<float>(loss)}};
+  events_->scalars(step, now(), values);
+}
+
+void Log::draw() const {
+  report::Curve curve{.title = "loss", .x_label = "step", .y_label = "nats a token", .series = {train_}};
+  if (!held_out_.points.empty()) curve.series.push_back(held_out_);
+  io::write_text_file(svg_path_, report::svg(curve));
+}
+
+}  // namespace braid::train

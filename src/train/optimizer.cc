@@ -1,0 +1,95 @@
+#include "train/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/adamw/adamw.h"
+#include "kernels/muon/muon.h"
+#include "train/glob.h"
+
+namespace braid::train {
+namespace {
+
+// Moved by a rule of its own, not by a gradient (nemotron.md 3.6).
+bool is_router_correction(const models::MasterTensor& tensor) {
+  return tensor.name.ends_with("e_score_correction_bias");
+}
+
+// Muon is for maps between two spaces of activations; rows of a table of tokens, and the unlike parts of a fused
+// in_proj, are none.
+bool is_inner_matrix(const models::MasterTensor& tensor) {
+  static const std::vector<std::string> others = {"*embed*", "*wte*", "*wpe*", "*lm_head*", "*in_proj*"};
+  return tensor.matrix && !matches_any(others, tensor.name);
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, const std::vector<Param*>& params)
+    : recipe_(recipe), masters_(masters), params_(params), m_(masters.values().size()), v_(masters.values().size()) {
+  const bool rounded = masters.products() == DType::bf16;
+  for (const models::MasterTensor& tensor : masters.tensors()) {
+    if (is_router_correction(tensor)) continue;
+    Part part{tensor.place,
+              1,
+              tensor.count(),
+              recipe.kind == "muon" && is_inner_matrix(tensor),
+              !matches_any(recipe.no_decay, tensor.name),
+              rounded && tensor.matrix};
+    if (!part.muon) {
+      parts_.push_back(part);
+      continue;
+    }
+    for (const Param* p : params_) {  // parts of a stacked or fused tensor one by one
+      if (&masters.tensor_of(*p) != &tensor) continue;
+      part.place = masters.place_of(*p);
+      part.rows = p->value.rows;
+      part.cols = p->value.cols;
+      parts_.push_back(part);
+    }
+  }
+}
+
+double Optimizer::grad_norm(Ctx& ctx) const {
+  double sum = 0;
+  for (const Part& part : parts_)
+    sum += sum_of_squares(ctx, view_of(&masters_.grads()[static_cast<size_t>(part.place)], {part.rows * part.cols}));
+  return std::sqrt(sum);
+}
+
+void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
+  // As torch.nn.utils.clip_grad_norm_ divides.
+  const double scale = recipe_.clip > 0 ? std::min(1.0, recipe_.clip / (norm + 1e-6)) : 1.0;
+  for (const Part& part : parts_) {
+    const auto at = static_cast<size_t>(part.place);
+    const Shape shape = part.muon ? Shape{part.rows, part.cols} : Shape{part.rows * part.cols};
+    const auto in = [&](std::span<float> array) { return mut_view_of(&array[at], shape); };
+    const MutView working = part.rounded ? mut_view_of(&masters_.rounded()[at], shape) : MutView();
+    const double decay = part.decays ? recipe_.weight_decay : 0;
+    if (part.muon) {
+      run(ctx, MuonStep{.g = in(masters_.grads()),
+                        .w = in(masters_.values()),
+                        .m = in(m_),
+                        .working = working,
+                        .lr = lr,
+                        .weight_decay = decay,
+                        .scale = muon_scale(part.rows, part.cols),
+                        .grad_scale = scale});
+    } else {
+      run(ctx, AdamwStep{.g = in(masters_.grads()),
+                         .w = in(masters_.values()),
+                         .m = in(m_),
+                         .v = in(v_),
+                         .working = working,
+                         .step = number,
+                         .lr = lr,
+                         .beta1 = recipe_.beta1,
+                         .beta2 = recipe_.beta2,
+                         .eps = recipe_.eps,
+                         .weight_decay = decay,
+                         .grad_scale = scale});
+    }
+  }
+  for (Param* p : params_) ++p->value.version;
+}
+
+}  // namespace braid::train

@@ -1,0 +1,41 @@
+// The optimiser's state and one step of it over all masters: AdamW, or Muon for the matrices inside the model and AdamW
+// for the rest (embeddings, head, Mamba's fused in_proj, everything that is no matrix). Moments lie at the places of
+// the masters (models/masters.h). A gradient's share in the global norm is added tensor by tensor, in order.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/ctx.h"
+#include "models/masters.h"
+#include "train/recipe.h"
+
+namespace braid::train {
+
+class Optimizer {
+ public:
+  // `params` are those of the model that `masters` loaded; both outlive the optimiser.
+  Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, const std::vector<Param*>& params);
+
+  // Of all gradients, before clipping.
+  double grad_norm(Ctx& ctx) const;
+  // Step `number` (from 1) at rate `lr`, gradients clipped by their norm. Params get a new version.
+  void step(Ctx& ctx, int64_t number, double lr, double norm);
+
+  std::span<float> first() { return m_; }
+  std::span<float> second() { return v_; }
+
+ private:
+  struct Part {  // one call of a row
+    int64_t place, rows, cols;
+    bool muon, decays, rounded;
+  };
+
+  OptimizerRecipe recipe_;
+  models::Masters& masters_;
+  std::vector<Param*> params_;
+  std::vector<Part> parts_;
+  std::vector<float> m_, v_;
+};
+
+}  // namespace braid::train

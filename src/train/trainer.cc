@@ -1,0 +1,170 @@
+#include "train/trainer.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+#include "io/safetensors_write.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+#include "train/schedule.h"
+#include "train/weight_hash.h"
+
+namespace braid::train {
+namespace {
+
+int64_t memory_peak() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
+}
+
+}  // namespace
+
+void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch& out) {
+  out.clear();
+  const int64_t first = batch.rows[static_cast<size_t>(begin)], last = batch.rows[static_cast<size_t>(end)];
+  out.ids.assign(batch.ids.begin() + first, batch.ids.begin() + last);
+  out.targets.assign(batch.targets.begin() + first, batch.targets.begin() + last);
+  for (Seq s : batch.seqs.seqs) {
+    if (s.start < first || s.start >= last) continue;
+    s.start -= first;
+    out.seqs.seqs.push_back(s);
+  }
+  for (int64_t row = begin + 1; row <= end; ++row) out.rows.push_back(batch.rows[static_cast<size_t>(row)] - first);
+  out.trained = last - first - std::count(out.targets.begin(), out.targets.end(), data::kMasked);
+}
+
+Trainer::Trainer(Run run, Ctx& ctx)
+    : run_(std::move(run)),
+      ctx_(ctx),
+      optimizer_(run_.recipe.optimizer, run_.masters, run_.params),
+      checkpoints_(run_.recipe.out, run_.recipe.checkpoint, run_.origin) {
+  if (run_.recipe.ema_decay > 0) mean_.assign(run_.masters.values().begin(), run_.masters.values().end());
+}
+
+void Trainer::resume(const std::filesystem::path& checkpoint) {
+  progress_ = load_checkpoint(checkpoint, arrays());
+  for (Param* p : run_.params) ++p->value.version;
+  saved_ = progress_.step;
+}
+
+Outcome Trainer::train(const std::function<void(const StepLog&)>& report) {
+  const Recipe& r = run_.recipe;
+  log_ = std::make_unique<Log>(r.out, r.log, progress_.step);
+  const auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
+  while (progress_.step < r.steps && sys::caught_signal() == 0) {
+    StepLog done = step();
+    if (due(r.log.hash_every)) done.weight_hash = weight_hash(run_.masters.values(), ctx_.threads);
+    log_->step(done);
+    if (due(r.log.every) || progress_.step == r.steps) report(done);
+    if (due(r.eval.every) && run_.held_out) log_->held_out(progress_.step, held_out_loss());
+    if (due(r.checkpoint.every)) save();
+  }
+  save();
+  if (progress_.step == r.steps && r.checkpoint.merge > 1) checkpoints_.merge(run_.masters, r.checkpoint.merge);
+  const int signal = sys::caught_signal();
+  return signal == 0 ? Outcome::finished : signal == SIGINT ? Outcome::interrupted : Outcome::terminated;
+}
+
+StepLog Trainer::step() {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const Recipe& r = run_.recipe;
+  run_.batch(progress_.step, batch_);
+  LossSums sums;
+  accumulate(sums);
+  const double trained = static_cast<double>(std::max<int64_t>(1, batch_.trained));
+  StepLog log{.step = progress_.step + 1, .steps = r.steps, .loss = sums.loss / trained};
+  if (!std::isfinite(log.loss)) give_up("the loss");
+  log.grad_norm = optimizer_.grad_norm(ctx_);
+  if (!std::isfinite(log.grad_norm)) give_up("the norm of the gradients");
+
+  LossWindow window(r.spike.window, std::move(progress_.losses));
+  log.z_score = window.z_score(log.loss);
+  log.skipped = r.spike.z > 0 && log.z_score > r.spike.z;
+  log.lr = learning_rate(r.schedule, r.optimizer.lr, progress_.step, r.steps);
+  if (!log.skipped) {
+    optimizer_.step(ctx_, ++progress_.updates, log.lr, log.grad_norm);
+    window.push(log.loss);
+    if (run_.updated) run_.updated(ctx_);
+    const auto decay = static_cast<float>(r.ema_decay);
+    const std::span<const float> values = run_.masters.values();
+    sys::parallel_for(ctx_.threads, std::ssize(mean_), 1024, [&](int64_t from, int64_t to) {
+      for (auto i = static_cast<size_t>(from); i < static_cast<size_t>(to); ++i)
+        mean_[i] += (1 - decay) * (values[i] - mean_[i]);
+    });
+  }
+  progress_.losses = window.losses();
+  progress_.tokens += std::ssize(batch_.ids);
+  ++progress_.step;
+
+  if (r.loss.mtp_scale > 0) log.mtp_loss = sums.mtp;
+  if (r.loss.z > 0) log.z_loss = sums.z;
+  if (r.loss.aux > 0) log.aux_loss = sums.aux;
+  if (sums.load_balance > 0) log.load_balance = sums.load_balance;
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  log.tokens = progress_.tokens;
+  log.tokens_per_second = static_cast<double>(batch_.ids.size()) / seconds;
+  if (run_.roof_flops > 0) log.mfu = log.tokens_per_second * run_.flops_per_token / run_.roof_flops;
+  log.memory_bytes = memory_peak();
+  return log;
+}
+
+// Gradients of the whole batch, part after part.
+void Trainer::accumulate(LossSums& sums) {
+  const std::span<float> grads = run_.masters.grads();
+  sys::parallel_for(ctx_.threads, std::ssize(grads), 1024, [&](int64_t from, int64_t to) {
+    std::memset(&grads[static_cast<size_t>(from)], 0, static_cast<size_t>(to - from) * sizeof(float));
+  });
+  const int64_t rows = std::ssize(batch_.rows) - 1, parts = run_.recipe.accumulate;
+  if (parts > rows) {
+    fail("accumulate", {.what = "more parts than the batch has sequences",
+                        .got = std::to_string(parts),
+                        .expected = fmt::format("1 to {}", rows)});
+  }
+  if (parts == 1) return run_.loss(ctx_, batch_, batch_.trained, true, sums);
+  for (int64_t i = 0; i < parts; ++i) {
+    take_rows(batch_, rows * i / parts, rows * (i + 1) / parts, part_);
+    run_.loss(ctx_, part_, batch_.trained, true, sums);
+  }
+}
+
+// The step that went wrong changed nothing: the last checkpoint and the batch say how to see it again.
+void Trainer::give_up(const char* what) const {
+  const std::filesystem::path path =
+      std::filesystem::path(run_.recipe.out) / fmt::format("bad-batch-{:08}.safetensors", progress_.step + 1);
+  const int64_t tokens = std::ssize(batch_.ids);
+  io::SafetensorsWriter file(path, {{"ids", DType::i32, {tokens}}, {"targets", DType::i32, {tokens}}});
+  file.write("ids", view_of(batch_.ids.data(), {tokens}));
+  file.write("targets", view_of(batch_.targets.data(), {tokens}));
+  file.finish();
+  throw Error(Fault::failed_run,
+              format_message("train", {.what = fmt::format("{} of step {} is no number; its batch is in {}", what,
+                                                           progress_.step + 1, printable(path.string())),
+                                       .hint = "--resume auto with a lower optimizer.lr"}));
+}
+
+double Trainer::held_out_loss() {
+  LossSums sums;
+  int64_t trained = 0;
+  for (int64_t i = 0; i < run_.recipe.eval.batches; ++i) {
+    run_.held_out(i, batch_);
+    run_.loss(ctx_, batch_, batch_.trained, false, sums);
+    trained += batch_.trained;
+  }
+  return sums.loss / static_cast<double>(std::max<int64_t>(1, trained));
+}
+
+void Trainer::save() {
+  if (std::exchange(saved_, progress_.step) == progress_.step) return;
+  checkpoints_.save(arrays(), progress_, run_.recipe);
+  log_->draw();
+}
+
+}  // namespace braid::train

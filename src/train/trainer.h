@@ -1,0 +1,81 @@
+// The step loop. It knows nothing of what it trains but the Params over the masters, and a callable that computes the
+// loss of a part of a batch and adds its gradients; a batch is a function of the step's number alone. A run that is
+// killed and resumed therefore gives the bits of one that was not, whatever the threads and the parts.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/ctx.h"
+#include "data/batch.h"
+#include "models/masters.h"
+#include "train/checkpoint.h"
+#include "train/log.h"
+#include "train/optimizer.h"
+#include "train/recipe.h"
+#include "train/spike.h"
+
+namespace braid::train {
+
+// What the parts of a batch add up to. Each part carries on where the one before it stopped, so that the cut changes no
+// bit.
+struct LossSums {
+  double loss = 0;  // over trained tokens, nats
+  double mtp = 0, z = 0, aux = 0;
+  double load_balance = 0;  // the largest so far
+};
+
+// Adds what `part` contributes to the sums; with `backward` also to the gradients, for a loss that is the sum over the
+// batch divided by `trained`, the trained tokens of all its parts.
+using LossFn = std::function<void(Ctx& ctx, const data::Batch& part, int64_t trained, bool backward, LossSums& sums)>;
+using BatchFn = std::function<void(int64_t step, data::Batch& batch)>;
+
+// What a run is made of; everything outlives the Trainer.
+struct Run {
+  const Recipe& recipe;
+  models::Masters& masters;
+  std::vector<Param*> params;
+  std::filesystem::path origin;  // whose config and tokenizer go into checkpoints
+  LossFn loss;
+  BatchFn batch, held_out;            // held_out: empty without [eval]
+  std::function<void(Ctx&)> updated;  // after every update, for what follows rules of its own; may be empty
+  double flops_per_token = 0, roof_flops = 0;
+};
+
+enum class Outcome { finished, interrupted, terminated };
+
+class Trainer {
+ public:
+  Trainer(Run run, Ctx& ctx);
+  void resume(const std::filesystem::path& checkpoint);
+  // To the last step, or to a signal (sys/interrupt.h); the state is saved either way. `report` sees every logged step.
+  // Error (a failed run) when a loss is no number: the batch is written beside the checkpoints first.
+  Outcome train(const std::function<void(const StepLog&)>& report);
+  const Progress& progress() const { return progress_; }
+
+ private:
+  StepLog step();
+  void accumulate(LossSums& sums);
+  [[noreturn]] void give_up(const char* what) const;
+  double held_out_loss();
+  void save();
+  Arrays arrays() { return {run_.masters, optimizer_.first(), optimizer_.second(), mean_}; }
+
+  Run run_;
+  Ctx& ctx_;
+  Optimizer optimizer_;
+  Checkpoints checkpoints_;
+  Progress progress_;
+  std::vector<float> mean_;  // of the weights, with [ema]
+  std::unique_ptr<Log> log_;
+  data::Batch batch_, part_;
+  int64_t saved_ = -1;  // step of the last checkpoint
+};
+
+// Rows [begin, end) of a batch as one of its own.
+void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch& out);
+
+}  // namespace braid::train
