@@ -2,6 +2,7 @@
 
 #include "core/ref.h"
 #include "kernels/head_loss/head_loss_ref.h"
+#include "kernels/head_loss/head_loss_rows.h"
 #include "math/blocks.h"
 #include "math/pieces.h"
 
@@ -46,10 +47,27 @@ void run_ref(Ctx&, const HeadLoss& op, std::span<std::byte>) {
   store(op.dx, dx);
 }
 
+// The row of a class.
+template <PanelClass kClass>
+struct Packed {
+  static const char* supports(const HeadLoss& op) { return head_loss_packed_supports(kClass, op); }
+  static int64_t workspace(const HeadLoss& op, int threads) { return head_loss_packed_workspace(kClass, op, threads); }
+  static void run(Ctx& ctx, const HeadLoss& op, std::span<std::byte> space) {
+    check_targets(op);
+    head_loss_packed(kClass, ctx, op, space);
+  }
+  static constexpr Row<HeadLoss> row(const char* name, const char* numerics) {
+    return {.name = name, .numerics = numerics, .supports = &supports, .workspace = &workspace, .run = &run};
+  }
+};
+
 }  // namespace
 
 std::span<const Row<HeadLoss>> HeadLoss::rows() {
-  static constexpr Row<HeadLoss> kRows[] = {{.name = "ref", .numerics = "f64", .run = &run_ref}};
+  static constexpr Row<HeadLoss> kRows[] = {Packed<PanelClass::bf16_dot>::row("packed_dot", "bf16_dot_chain"),
+                                            Packed<PanelClass::bf16>::row("packed_bf16", "bf16_chain"),
+                                            Packed<PanelClass::f32>::row("packed_f32", "f32_chain"),
+                                            {.name = "ref", .numerics = "f64", .run = &run_ref}};
   return kRows;
 }
 

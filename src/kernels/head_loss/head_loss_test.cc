@@ -72,10 +72,12 @@ TEST(HeadLoss, GradientIsTheDerivativeOfTheLossAndMasksAreSilent) {
   }
 }
 
-// Lengths around tiles and pieces, a vocabulary that is a prime, documents of any length, tokens that are all masked.
+// Lengths around tiles, pieces, groups and super blocks, a vocabulary that is a prime, documents of any length, tokens
+// that are all masked.
 TEST(HeadLoss, EveryRowAgreesWithTheReference) {
   for (const DType type : {DType::f32, DType::bf16}) {
-    for (const auto& [tokens, vocab, depth] : {std::array<int64_t, 3>{1, 1, 1}, {37, 503, 19}, {261, 67, 50}}) {
+    for (const auto& [tokens, vocab, depth] :
+         {std::array<int64_t, 3>{1, 1, 1}, {37, 503, 19}, {261, 67, 50}, {2100, 3, 5}, {3, 8300, 5}}) {
       Batch b(tokens, vocab, depth, type);
       HeadLoss op = b.op();
       sweep(op, 2e-5);

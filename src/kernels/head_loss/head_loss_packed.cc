@@ -1,0 +1,271 @@
+// head_loss on packed operands. Whole pieces of the token grid are taken together, as many as 128 MiB of logits hold;
+// what is taken together changes no bit. Then, for each such group:
+//
+//   logits   tasks over the vocabulary, each packs its own rows of w
+//   rows     the loss of a token and its dlogits, in place of the logits (as BF16 in half the room)
+//   dx, dw   super block after super block of the vocabulary, so that the dlogits packed for dx stay in L3: tasks for
+//   dx
+//            add the next depth blocks, tasks for dw add the group's pieces to their part of dw in order
+#include <atomic>
+
+#include "kernels/head_loss/head_loss_rows.h"
+#include "math/packed.h"
+#include "math/pieces.h"
+
+namespace braid {
+namespace {
+
+using packed::Side;
+
+constexpr int64_t kLogitBytes = int64_t{128} << 20, kGroupMax = 2048;
+constexpr int64_t kLogitCols = 96;                   // of the vocabulary in one task
+constexpr int64_t kSuperBlocks = 8;                  // depth blocks of dx in a super block
+constexpr int64_t kGradRows = 128, kGradCols = 768;  // of dw in one task
+constexpr int64_t kManyThreads = 4, kFewRows = 128;  // rows of dx in one task where there are many threads
+
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Rows [first, first + rows) of the batch, made of whole pieces.
+struct Group {
+  int64_t first = 0, rows = 0;
+};
+
+template <class Body>
+void for_each_group(const HeadLoss& op, int64_t rows_max, Body&& body) {
+  Group group;
+  for_each_piece(op.seqs, op.x.dim(0), [&](int64_t first, int64_t n) {
+    if (group.rows + n > rows_max) {
+      body(group);
+      group = {first, 0};
+    }
+    group.rows += n;
+  });
+  if (group.rows > 0) body(group);
+}
+
+class HeadRun {
+ public:
+  HeadRun(PanelClass c, const HeadLoss& op, int threads)
+      : op_(op),
+        kernel_(packed::kernel_of(c)),
+        bf16_(c != PanelClass::f32),
+        threads_(threads),
+        vocab_(op.w.rows),
+        depth_(op.w.cols),
+        padded_((vocab_ + kLogitGrain - 1) / kLogitGrain * kLogitGrain) {
+    const int64_t fit = kLogitBytes / (padded_ * 4) / kPieceTokens * kPieceTokens;
+    rows_max_ = std::min(std::clamp(fit, kPieceTokens, kGroupMax), op.x.dim(0));
+    vocab_block_ = packed::block_depth(vocab_);
+    dx_cols_ = 384 / kernel_.value_bytes;
+    x_.kernel = dlogits_.kernel = kernel_;
+    x_.n = dlogits_.n = rows_max_;
+    x_.depth = depth_;
+    x_.block = packed::block_depth(depth_);
+    dlogits_.depth = std::min(vocab_, kSuperBlocks * vocab_block_);
+    dlogits_.block = vocab_block_;
+  }
+
+  int64_t workspace() {
+    const int64_t bytes = place(nullptr);
+    return bytes + threads_ * own_bytes();
+  }
+
+  void run(std::span<std::byte> workspace) {
+    place(workspace.data());
+    for_each_group(op_, rows_max_, [&](const Group& group) { run_group(group); });
+  }
+
+ private:
+  // Parts of the workspace that all threads share; returns their bytes.
+  int64_t place(std::byte* base) {
+    int64_t at = 0;
+    const auto take = [&](int64_t bytes) {
+      std::byte* const part = base ? base + at : nullptr;
+      at += aligned(bytes);
+      return part;
+    };
+    logits_ = reinterpret_cast<float*>(take(rows_max_ * padded_ * 4));
+    x_.data = take(x_.bytes());
+    // Pieces round up to the kernel's step one by one; at the worst each is one token.
+    if (op_.dw) x_pieces_ = take(packed_bytes(kernel_, Side::cols, depth_, 1) * rows_max_);
+    if (op_.dx) dlogits_.data = take(dlogits_.bytes());
+    if (op_.dx && op_.dx.dtype != DType::f32) dx_sums_ = reinterpret_cast<float*>(take(rows_max_ * depth_ * 4));
+    own_ = base ? base + at : nullptr;
+    return at;
+  }
+  int64_t own_bytes() const {
+    return aligned(std::max({packed_bytes(kernel_, Side::cols, kLogitCols, x_.block),
+                             packed_bytes(kernel_, Side::cols, dx_cols_, vocab_block_),
+                             packed_bytes(kernel_, Side::rows, kGradRows, kPieceTokens)}));
+  }
+
+  void tasks(int64_t n, sys::FunctionRef<void(int64_t, std::byte*)> body) const {
+    std::atomic<int64_t> next{0};
+    sys::parallel(threads_, [&](int thread, int) {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i, own_ + thread * own_bytes());
+    });
+  }
+
+  void run_group(const Group& group) {
+    x_.n = dlogits_.n = group.rows;
+    const packed::Source x = packed::from(packed::along(op_.x), group.first, 0);
+    sys::parallel_for(threads_, x_.panels(), 1, [&](int64_t begin, int64_t end) { x_.pack_panels(x, begin, end); });
+    tasks((vocab_ + kLogitCols - 1) / kLogitCols, [&](int64_t i, std::byte* own) { logits(i * kLogitCols, own); });
+    sys::parallel_for(threads_, group.rows, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) row(group.first + t, logits_ + t * padded_);
+    });
+    if (op_.dw) pack_pieces(group);
+    if (op_.dx || op_.dw) gradients(group);
+  }
+
+  void logits(int64_t v, std::byte* own) const {
+    packed::Product p{.m = x_.n, .n = std::min(kLogitCols, vocab_ - v)};
+    p.b = own;
+    p.y = logits_ + v;
+    p.y_stride = padded_;
+    const packed::Source w = packed::along(op_.w.codes);
+    for (int64_t k = 0; k < depth_; k += x_.block) {
+      p.a = x_.at(0, k);
+      p.depth = x_.depth_at(k);
+      p.add = k > 0;
+      packed::pack(kernel_, Side::cols, packed::from(w, v, k), p.n, p.depth, own);
+      packed::product(kernel_, p);
+    }
+  }
+
+  void row(int64_t t, float* logits) const {
+    const LogitRow r{.logits = logits,
+                     .vocab = vocab_,
+                     .padded = padded_,
+                     .target = *op_.targets.as<int32_t>(t),
+                     .weight = op_.token_weight ? *op_.token_weight.as<float>(t) : 1.0f,
+                     .z = op_.z};
+    const TokenLoss result = head_loss_row(r, op_.dx || op_.dw, bf16_);
+    *op_.loss.as<float>(t) = result.loss;
+    if (op_.lse) *op_.lse.as<float>(t) = result.lse;
+  }
+
+  // body(first, rows, where its x lies) for every piece of the group.
+  template <class Body>
+  void for_each_piece_of(const Group& group, Body&& body) const {
+    std::byte* x = x_pieces_;
+    for_each_piece(op_.seqs, op_.x.dim(0), [&](int64_t first, int64_t n) {
+      if (first < group.first || first >= group.first + group.rows) return;
+      body(first, n, x);
+      x += packed_bytes(kernel_, Side::cols, depth_, n);
+    });
+  }
+
+  void pack_pieces(const Group& group) const {
+    const packed::Source x = packed::across(op_.x);
+    sys::parallel_for(threads_, (depth_ + kernel_.cols - 1) / kernel_.cols, 1, [&](int64_t begin, int64_t end) {
+      const int64_t col = begin * kernel_.cols, last = std::min(end * kernel_.cols, depth_);
+      for_each_piece_of(group, [&](int64_t first, int64_t n, std::byte* out) {
+        packed::pack(kernel_, Side::cols, packed::from(x, col, first), last - col, n,
+                     out + packed_bytes(kernel_, Side::cols, col, n));
+      });
+    });
+  }
+
+  // dlogits from token `t` of the group and entry `v` of the vocabulary on.
+  packed::Source dlogits_from(int64_t t, int64_t v, bool along) const {
+    const packed::Source all{.data = logits_, .stride = bf16_ ? 2 * padded_ : padded_, .bf16 = bf16_, .along = along};
+    return along ? packed::from(all, t, v) : packed::from(all, v, t);
+  }
+
+  void gradients(const Group& group) {
+    const int64_t rows = threads_ > kManyThreads ? kFewRows : group.rows;
+    const int64_t dx_rows = (group.rows + rows - 1) / rows, dx_cols = (depth_ + dx_cols_ - 1) / dx_cols_;
+    const int64_t grad_cols = kGradCols / kernel_.cols * kernel_.cols, dw_cols = (depth_ + grad_cols - 1) / grad_cols;
+    const int64_t dx_tasks = op_.dx ? dx_rows * dx_cols : 0;
+    for (int64_t v = 0; v < vocab_; v += kSuperBlocks * vocab_block_) {
+      dlogits_.depth = std::min(vocab_ - v, kSuperBlocks * vocab_block_);
+      if (op_.dx) {
+        const packed::Source from = dlogits_from(0, v, true);
+        sys::parallel_for(threads_, dlogits_.panels(), 1,
+                          [&](int64_t begin, int64_t end) { dlogits_.pack_panels(from, begin, end); });
+      }
+      const int64_t dw_tasks = op_.dw ? (dlogits_.depth + kGradRows - 1) / kGradRows * dw_cols : 0;
+      tasks(dx_tasks + dw_tasks, [&](int64_t i, std::byte* own) {
+        if (i < dx_tasks) return dx_part(group, v, i % dx_rows * rows, rows, i / dx_rows * dx_cols_, own);
+        const int64_t part = i - dx_tasks;
+        dw_part(group, v + part / dw_cols * kGradRows, std::min(v + dlogits_.depth, vocab_), part % dw_cols * grad_cols,
+                own);
+      });
+    }
+    if (op_.dx && dx_sums_) {
+      sys::parallel_for(threads_, group.rows, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; ++t) {
+          packed::finish(dx_sums_ + t * depth_, nullptr, depth_, op_.dx.as<Bf16>(group.first + t));
+        }
+      });
+    }
+  }
+
+  // The super block's part of dx.
+  void dx_part(const Group& group, int64_t v, int64_t row, int64_t rows, int64_t col, std::byte* own) const {
+    packed::Product p{.m = std::min(rows, group.rows - row), .n = std::min(dx_cols_, depth_ - col)};
+    p.b = own;
+    p.y = dx_sums_ ? dx_sums_ + row * depth_ + col : op_.dx.as<float>(group.first + row) + col;
+    p.y_stride = dx_sums_ ? depth_ : op_.dx.stride(0);
+    const packed::Source w = packed::across(op_.w.codes);
+    for (int64_t k = 0; k < dlogits_.depth; k += vocab_block_) {
+      p.a = dlogits_.at(row, k);
+      p.depth = dlogits_.depth_at(k);
+      p.add = v + k > 0;
+      packed::pack(kernel_, Side::cols, packed::from(w, col, v + k), p.n, p.depth, own);
+      packed::product(kernel_, p);
+    }
+  }
+
+  // Rows [v, min(v + kGradRows, end)) of dw from column `col` on.
+  void dw_part(const Group& group, int64_t v, int64_t end, int64_t col, std::byte* own) const {
+    const int64_t grad_cols = kGradCols / kernel_.cols * kernel_.cols;
+    packed::Product p{.a = own, .m = std::min(kGradRows, end - v), .n = std::min(grad_cols, depth_ - col)};
+    p.y = op_.dw.as<float>(v) + col;
+    p.y_stride = op_.dw.stride(0);
+    p.add = true;
+    for_each_piece_of(group, [&](int64_t first, int64_t n, const std::byte* x) {
+      p.b = x + packed_bytes(kernel_, Side::cols, col, n);
+      p.depth = n;
+      packed::pack(kernel_, Side::rows, dlogits_from(first - group.first, v, false), p.m, n, own);
+      packed::product(kernel_, p);
+    });
+  }
+
+  const HeadLoss& op_;
+  packed::Kernel kernel_;
+  bool bf16_;
+  int threads_;
+  int64_t vocab_, depth_, padded_;
+  int64_t rows_max_ = 0, vocab_block_ = 0, dx_cols_ = 0;
+  packed::Whole x_, dlogits_;
+  float* logits_ = nullptr;
+  std::byte* x_pieces_ = nullptr;
+  float* dx_sums_ = nullptr;
+  std::byte* own_ = nullptr;
+};
+
+int team_of(const HeadLoss& op, int threads) { return sys::team_for(threads, op.flops()); }
+
+}  // namespace
+
+const char* head_loss_packed_supports(PanelClass c, const HeadLoss& op) {
+  if (op.w.spec.format != Format::f32 && op.w.spec.format != Format::bf16) return "w is not F32 or BF16";
+  if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is not F32 or BF16";
+  if ((op.x.dtype == DType::f32) != (c == PanelClass::f32)) return "x has another type";
+  if (!op.x.rows_contiguous() || (op.dx && !op.dx.rows_contiguous())) return "strided rows";
+  if (op.dw && !op.dw.rows_contiguous()) return "strided rows";
+  if (const char* reason = panel_refusal(c)) return reason;
+  return c == PanelClass::bf16_dot && panel_class(DType::bf16) != c ? "slower than FP32 here" : nullptr;
+}
+
+int64_t head_loss_packed_workspace(PanelClass c, const HeadLoss& op, int threads) {
+  return HeadRun(c, op, threads).workspace();
+}
+
+void head_loss_packed(PanelClass c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace) {
+  HeadRun(c, op, team_of(op, ctx.threads)).run(workspace);
+}
+
+}  // namespace braid
