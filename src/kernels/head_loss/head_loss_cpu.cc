@@ -17,6 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace braid {
 namespace HWY_NAMESPACE {
+namespace {
 
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
@@ -61,6 +62,8 @@ void scale_row(const float* row, int64_t padded, float factor, Num* out) {
   const FloatVec f = hn::Set(d, factor);
   for (int64_t v = 0; v < padded; v += lanes) store(hn::Mul(f, load(d, row + v)), d, out + v);
 }
+
+}  // namespace
 
 void row_loss(const LogitRow& r, bool gradient, bool bf16, TokenLoss& result) {
   for (int64_t v = r.vocab; v < r.padded; ++v) r.logits[v] = -INFINITY;
