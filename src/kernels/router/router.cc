@@ -59,11 +59,16 @@ Routed sequence_of(const View& logits, const View& experts, const Seq& seq) {
   return out;
 }
 
+void check_shape(const RouterStats& op) {
+  const int64_t sequences = op.seqs ? static_cast<int64_t>(op.seqs->seqs.size()) : 1;
+  CHECK(op.losses.dim(0) == sequences && op.losses.dim(1) == 2, "router_stats: losses {} of {} sequences",
+        to_string(op.losses.shape), sequences);
+}
+
 void stats_ref(Ctx&, const RouterStats& op, std::span<std::byte>) {
+  check_shape(op);
   const SeqMap whole = SeqMap::one(op.logits.dim(0));
   const SeqMap& map = op.seqs ? *op.seqs : whole;
-  CHECK(op.losses.dim(0) == static_cast<int64_t>(map.seqs.size()) && op.losses.dim(1) == 2,
-        "router_stats: losses {} of {} sequences", to_string(op.losses.shape), map.seqs.size());
   const auto count = static_cast<size_t>(op.logits.dim(1));
   for (size_t s = 0; s < map.seqs.size(); ++s) {
     const Routed routed = sequence_of(op.logits, op.experts, map.seqs[s]);
@@ -98,6 +103,25 @@ void fwd_cpu(Ctx& ctx, const RouterFwd& op, std::span<std::byte> workspace) {
   router_fwd_cpu(ctx, op, workspace);
 }
 
+void stats_cpu(Ctx& ctx, const RouterStats& op, std::span<std::byte> workspace) {
+  check_shape(op);
+  router_stats_cpu(ctx, op, workspace);
+}
+
+const char* stats_supports(const RouterStats& op) {
+  if (op.logits.dtype != DType::f32 || op.losses.dtype != DType::f32) return "not F32";
+  const bool rows = op.logits.rows_contiguous() && op.experts.rows_contiguous();
+  return rows && op.losses.rows_contiguous() && op.load.contiguous() ? nullptr : "strided rows";
+}
+
+const char* bwd_supports(const RouterBwd& op) {
+  for (const View& v : {View(op.logits), op.dweights, View(op.dlogits)}) {
+    if (v.dtype != DType::f32) return "not F32";
+    if (!v.rows_contiguous()) return "strided rows";
+  }
+  return op.experts.rows_contiguous() ? nullptr : "strided rows";
+}
+
 const char* cpu_supports(const RouterFwd& op) {
   const bool rows = op.logits.rows_contiguous() && op.experts.rows_contiguous() && op.weights.rows_contiguous();
   if (op.forced && !op.forced.rows_contiguous()) return "strided rows";
@@ -120,6 +144,11 @@ std::span<const Row<RouterFwd>> RouterFwd::rows() {
 
 std::span<const Row<RouterStats>> RouterStats::rows() {
   static constexpr Row<RouterStats> kRows[] = {
+      {.name = "cpu",
+       .numerics = "f32",
+       .supports = &stats_supports,
+       .workspace = &router_stats_cpu_workspace,
+       .run = &stats_cpu},
       {.name = "ref", .numerics = "f64", .run = &stats_ref},
   };
   return kRows;
@@ -127,6 +156,11 @@ std::span<const Row<RouterStats>> RouterStats::rows() {
 
 std::span<const Row<RouterBwd>> RouterBwd::rows() {
   static constexpr Row<RouterBwd> kRows[] = {
+      {.name = "cpu",
+       .numerics = "f32",
+       .supports = &bwd_supports,
+       .workspace = &router_bwd_cpu_workspace,
+       .run = &router_bwd_cpu},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

@@ -40,5 +40,30 @@ void router(benchmark::State& state) {
 }
 BENCHMARK(router)->ArgNames({"model", "tokens"})->ArgsProduct({{0, 1, 2, 3}, {1, 512}})->UseRealTime();
 
+// Backward with both losses, of sequences of 256 tokens.
+void router_backward(benchmark::State& state) {
+  const Model& m = kModels[state.range(0)];
+  const int64_t tokens = 2048;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const Tensor logits = bench_tensor(arena, DType::f32, {tokens, m.experts}, 4),
+               dweights = bench_tensor(arena, DType::f32, {tokens, m.k}), chosen(arena, DType::i32, {tokens, m.k}),
+               weights(arena, DType::f32, {tokens, m.k}), dlogits(arena, DType::f32, {tokens, m.experts});
+  SeqMap seqs;
+  for (int64_t t = 0; t < tokens; t += 256) seqs.add(256);
+  run(ctx, RouterFwd{.logits = logits.view(), .experts = chosen.mut(), .weights = weights.mut(), .kind = m.kind});
+  bench_op(state, ctx,
+           RouterBwd{.logits = logits.view(),
+                     .experts = chosen.view(),
+                     .dweights = dweights.view(),
+                     .dlogits = dlogits.mut(),
+                     .kind = m.kind,
+                     .balance = 1e-4f,
+                     .z = 1e-3f,
+                     .seqs = &seqs});
+  state.SetLabel(m.name);
+}
+BENCHMARK(router_backward)->ArgName("model")->DenseRange(0, 2)->UseRealTime();
+
 }  // namespace
 }  // namespace braid

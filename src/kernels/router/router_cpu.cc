@@ -15,20 +15,6 @@ constexpr float kLowest = -std::numeric_limits<float>::infinity();
 // For ranking: NaN is as bad as a dropped group, so that every logit ranks somewhere.
 float rank_of(float score) { return std::isnan(score) ? kLowest : score; }
 
-void scores_of(const float* logits, int64_t experts, RouterKind kind, float* scores) {
-  if (kind == RouterKind::sigmoid) {
-    for (int64_t e = 0; e < experts; ++e) scores[e] = 1.0f / (1.0f + std::exp(-logits[e]));
-    return;
-  }
-  const float top = *std::max_element(logits, logits + experts);
-  float sum = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    scores[e] = std::exp(logits[e] - top);
-    sum += scores[e];
-  }
-  for (int64_t e = 0; e < experts; ++e) scores[e] /= sum;
-}
-
 float two_best(const float* selection, int64_t n) {
   float first = kLowest, second = kLowest;
   for (int64_t i = 0; i < n; ++i) {
@@ -74,7 +60,7 @@ void select(const RouterFwd& op, const float* scores, float* selection, int32_t*
 void route(const RouterFwd& op, int64_t t, float* scratch) {
   const int64_t experts = op.logits.dim(1), k = op.experts.dim(1);
   float* scores = scratch;
-  scores_of(op.logits.as<float>(t), experts, op.kind, scores);
+  router_scores(op.logits.as<float>(t), experts, op.kind, scores);
   int32_t* chosen = op.experts.as<int32_t>(t);
   if (op.forced) {
     std::copy_n(op.forced.as<int32_t>(t), k, chosen);
@@ -91,6 +77,20 @@ void route(const RouterFwd& op, int64_t t, float* scratch) {
 int64_t scratch_floats(const RouterFwd& op) { return 2 * (op.logits.dim(1) + op.n_group); }
 
 }  // namespace
+
+void router_scores(const float* logits, int64_t experts, RouterKind kind, float* scores) {
+  if (kind == RouterKind::sigmoid) {
+    for (int64_t e = 0; e < experts; ++e) scores[e] = 1.0f / (1.0f + std::exp(-logits[e]));
+    return;
+  }
+  const float top = *std::max_element(logits, logits + experts);
+  float sum = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    scores[e] = std::exp(logits[e] - top);
+    sum += scores[e];
+  }
+  for (int64_t e = 0; e < experts; ++e) scores[e] /= sum;
+}
 
 int64_t router_fwd_cpu_workspace(const RouterFwd& op, int threads) {
   return scratch_floats(op) * threads * static_cast<int64_t>(sizeof(float));

@@ -1,5 +1,6 @@
 // Choices must be the reference's exactly (random scores lie further apart than FP32 rounds); weights to 2e-5 of their
-// root mean square: a softmax over 512 experts adds up 512 roundings.
+// root mean square: a softmax over 512 experts adds up 512 roundings. Their gradients, large for the 22 chosen alone,
+// to 1e-4.
 #include "kernels/router/router.h"
 
 #include <algorithm>
@@ -183,9 +184,11 @@ TEST(Router, StatsAndBackwardAgreeWithTheReference) {
       sweep(b.stats, 2e-5);
       sweep(b.bwd, 2e-5);
     }
-    Batch b({20, 13}, 512, 22, kind, true);
+    Batch b({20, 300}, 512, 22, kind, true);
     sweep(b.stats, 2e-5);
-    sweep(b.bwd, 2e-5);
+    sweep(b.bwd, 1e-4);
+    b.bwd.z = b.bwd.balance = 0;
+    sweep(b.bwd, 1e-4);
   }
 }
 
@@ -228,12 +231,12 @@ TEST(Router, BackwardIsTheDerivative) {
 }
 
 TEST(Router, ACutBetweenSequencesChangesNoBits) {
-  Batch b({7, 30, 2}, 24, 3, RouterKind::sigmoid, true);
+  Batch b({7, 300, 2}, 24, 3, RouterKind::sigmoid, true);
   Arena arena;
   Ctx ctx{.arena = arena};
   run(ctx, b.stats);
   run(ctx, b.bwd);
-  Batch parts({7, 30, 2}, 24, 3, RouterKind::sigmoid, true);
+  Batch parts({7, 300, 2}, 24, 3, RouterKind::sigmoid, true);
   for (const int64_t s : {0, 1, 2}) {
     const Seq& seq = b.seqs.seqs[static_cast<size_t>(s)];
     const SeqMap alone = SeqMap::one(seq.len);
