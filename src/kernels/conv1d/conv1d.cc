@@ -66,9 +66,29 @@ void fwd_hwy(Ctx& ctx, const Conv1dFwd& op, std::span<std::byte> workspace) {
   conv1d_fwd_hwy(ctx, op, workspace);
 }
 
+void bwd_hwy(Ctx& ctx, const Conv1dBwd& op, std::span<std::byte> workspace) {
+  check_rows(op);
+  conv1d_bwd_hwy(ctx, op, workspace);
+}
+
+const char* bwd_hwy_supports(const Conv1dBwd& op) {
+  for (const View& v : {op.w, op.bias, View(op.dx), View(op.dw), View(op.dbias)}) {
+    if (v.dtype != DType::f32) return "parameters or gradients are not F32";
+  }
+  for (const View& v : {op.x, op.dy}) {
+    if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "x or dy is neither F32 nor BF16";
+  }
+  for (const View& v : {op.x, op.dy, op.w, op.bias, View(op.dx), View(op.dw), View(op.dbias)}) {
+    if (!v.rows_contiguous()) return "strided rows";
+  }
+  return op.w.dim(1) <= kConv1dWidthMax ? nullptr : "more than 8 taps";
+}
+
 const char* hwy_supports(const Conv1dFwd& op) {
-  if (op.w.dtype != DType::f32 || op.state.dtype != DType::f32 || op.y.dtype != DType::f32) return "not F32";
-  if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is neither F32 nor BF16";
+  if (op.w.dtype != DType::f32 || op.state.dtype != DType::f32) return "not F32";
+  for (const View& v : {op.x, View(op.y)}) {
+    if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "x or y is neither F32 nor BF16";
+  }
   if (op.bias && (op.bias.dtype != DType::f32 || !op.bias.contiguous())) return "bias is not a row of F32";
   for (const View& v : {op.x, op.w, View(op.state), View(op.y)}) {
     if (!v.rows_contiguous()) return "strided rows";
@@ -88,6 +108,7 @@ std::span<const Row<Conv1dFwd>> Conv1dFwd::rows() {
 
 std::span<const Row<Conv1dBwd>> Conv1dBwd::rows() {
   static constexpr Row<Conv1dBwd> kRows[] = {
+      {.name = "hwy", .numerics = "f32", .supports = &bwd_hwy_supports, .run = &bwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

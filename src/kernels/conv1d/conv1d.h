@@ -17,7 +17,7 @@ struct Conv1dFwd {
   View w{};         // [C, W] F32
   View bias{};      // [C] F32; may be empty
   MutView state{};  // [S, W-1, C] F32, by Seq.slot: what precedes the call, then what precedes the next; may be empty
-  MutView y{};      // [T, C] F32
+  MutView y{};      // [T, C] F32 or BF16
   const SeqMap* seqs = nullptr;
   bool silu = true;
   static constexpr const char* name = "conv1d_fwd";

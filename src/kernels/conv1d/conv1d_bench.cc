@@ -1,5 +1,5 @@
-// The convolution at the widths of released models: 512 tokens of a prompt and one token of 16 sequences. GB/s of x, y
-// and state against the machine's read rate.
+// The convolution at the widths of released models: 512 tokens of a prompt and one token of 16 sequences, and backward
+// over 8 sequences of 256 tokens. GB/s of x, y and state (dy, x and dx) against the machine's read rate.
 #include "kernels/conv1d/conv1d.h"
 
 #include <vector>
@@ -34,6 +34,31 @@ void conv1d(benchmark::State& state) {
   state.SetLabel(name);
 }
 BENCHMARK(conv1d)->ArgsProduct({{0, 1, 2}, {1}, {512}})->ArgsProduct({{0, 1, 2}, {16}, {1}})->UseRealTime();
+
+void conv1d_backward(benchmark::State& state) {
+  const auto& [name, channels] = kModels[state.range(0)];
+  const DType type = state.range(1) ? DType::bf16 : DType::f32;
+  SeqMap seqs;
+  for (int i = 0; i < 8; ++i) seqs.add(256);
+  const Shape shape{seqs.tokens(), channels};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const Tensor dy = bench_tensor(arena, DType::f32, shape), x = bench_tensor(arena, type, shape),
+               w = bench_tensor(arena, DType::f32, {channels, 4}), bias = bench_tensor(arena, DType::f32, {channels}),
+               dx(arena, DType::f32, shape), dw = bench_tensor(arena, DType::f32, {channels, 4}),
+               dbias = bench_tensor(arena, DType::f32, {channels});
+  bench_op(state, ctx,
+           Conv1dBwd{.dy = dy.view(),
+                     .x = x.view(),
+                     .w = w.view(),
+                     .bias = bias.view(),
+                     .dx = dx.mut(),
+                     .dw = dw.mut(),
+                     .dbias = dbias.mut(),
+                     .seqs = &seqs});
+  state.SetLabel(name);
+}
+BENCHMARK(conv1d_backward)->ArgNames({"model", "bf16"})->ArgsProduct({{0, 1, 2}, {0, 1}})->UseRealTime();
 
 }  // namespace
 }  // namespace braid

@@ -46,8 +46,8 @@ void copy_row(const X* from, float* to, int64_t size) {
 }
 
 // y of one token from the W rows that end with it.
-template <class X>
-void convolve(const Panel& panel, const X* const* rows, float* y) {
+template <class X, class Y>
+void convolve(const Panel& panel, const X* const* rows, Y* y) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t i = 0; i < panel.size; i += lanes) {
@@ -66,7 +66,7 @@ void convolve(const Panel& panel, const X* const* rows, float* y) {
   }
 }
 
-template <class X>
+template <class X, class Y>
 void convolve_sequence(const Conv1dFwd& op, const Seq& seq, Panel& panel) {
   const int64_t kept = panel.width - 1, fresh = HWY_MIN(seq.len, kept);
   const auto x = [&](int64_t t) { return op.x.as<X>(seq.start + t) + panel.first; };
@@ -79,12 +79,13 @@ void convolve_sequence(const Conv1dFwd& op, const Seq& seq, Panel& panel) {
   }
   for (int64_t t = 0; t < fresh; ++t) copy_row(x(t), window(kept + t), panel.size);
   for (int64_t t = 0; t < seq.len; ++t) {
-    float* y = op.y.as<float>(seq.start + t) + panel.first;
+    Y* y = op.y.as<Y>(seq.start + t) + panel.first;
     if (t < fresh) {
       const float* rows[kConv1dWidthMax];
       for (int64_t j = 0; j < panel.width; ++j) rows[j] = window(t + j);
       convolve(panel, rows, y);
     } else {
+      if (t + kConv1dAhead < seq.len) conv1d_prefetch(x(t + kConv1dAhead), panel.size);
       const X* rows[kConv1dWidthMax];
       for (int64_t j = 0; j < panel.width; ++j) rows[j] = x(t - kept + j);
       convolve(panel, rows, y);
@@ -99,6 +100,11 @@ void convolve_sequence(const Conv1dFwd& op, const Seq& seq, Panel& panel) {
   }
 }
 
+template <class X>
+void convolve_x(const Conv1dFwd& op, const Seq& seq, Panel& panel) {
+  op.y.dtype == DType::bf16 ? convolve_sequence<X, Bf16>(op, seq, panel) : convolve_sequence<X, float>(op, seq, panel);
+}
+
 void convolve_panel(const Conv1dFwd& op, int64_t first, int64_t size) {
   Panel panel;
   panel.first = first;
@@ -107,7 +113,7 @@ void convolve_panel(const Conv1dFwd& op, int64_t first, int64_t size) {
   panel.silu = op.silu;
   load_taps(op, panel);
   for (const Seq& seq : op.seqs->seqs) {
-    op.x.dtype == DType::bf16 ? convolve_sequence<Bf16>(op, seq, panel) : convolve_sequence<float>(op, seq, panel);
+    op.x.dtype == DType::bf16 ? convolve_x<Bf16>(op, seq, panel) : convolve_x<float>(op, seq, panel);
   }
 }
 

@@ -115,6 +115,18 @@ TEST(Conv1d, SiluOfLargeNumbersIsFinite) {
   sweep(p.op(), kTolerance);
 }
 
+TEST(Conv1d, MayWriteProductOperands) {
+  for (DType type : {DType::f32, DType::bf16}) {
+    Problem p({{5, 0, 1, 9}, 77, 4, type});
+    TestTensor y(DType::bf16, p.y.shape, 5);
+    Conv1dFwd op = p.op();
+    op.y = y.mut();
+    sweep(op, 2e-2);
+    Arena arena;
+    EXPECT_STRNE(choose(Ctx{.arena = arena}, op).name, "ref");
+  }
+}
+
 // Without a state every sequence starts from zeros.
 TEST(Conv1d, NoStateIsAStateOfZeros) {
   for (DType type : {DType::f32, DType::bf16}) {

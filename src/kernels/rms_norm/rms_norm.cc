@@ -16,9 +16,25 @@ void fwd_ref(Ctx&, const RmsNormFwd& op, std::span<std::byte>) {
   store(op.rstd, rstd);
 }
 
+void check_rows(const RmsNormBwd& op) {
+  const int64_t tokens = op.x.dim(0), width = op.x.dim(1);
+  CHECK(op.groups > 0 && width % op.groups == 0, "rms_norm_bwd: {} channels in {} groups", width, op.groups);
+  if (!op.seqs) return;
+  for (const Seq& seq : op.seqs->seqs) {
+    CHECK(seq.start >= 0 && seq.len >= 0 && seq.start + seq.len <= tokens, "rms_norm_bwd: rows {}+{} of {}", seq.start,
+          seq.len, tokens);
+  }
+}
+
 std::vector<Seq> sequences(const RmsNormBwd& op) { return op.seqs ? op.seqs->seqs : SeqMap::one(op.x.dim(0)).seqs; }
 
+void bwd_hwy(Ctx& ctx, const RmsNormBwd& op, std::span<std::byte> workspace) {
+  check_rows(op);
+  rms_norm_bwd_hwy(ctx, op, workspace);
+}
+
 void bwd_ref(Ctx&, const RmsNormBwd& op, std::span<std::byte>) {
+  check_rows(op);
   const int64_t tokens = op.x.dim(0), width = op.x.dim(1);
   const std::vector<double> dy = to_doubles(op.dy), x = to_doubles(op.x), z = to_doubles(op.z), w = to_doubles(op.w);
   std::vector<double> rstd = to_doubles(op.rstd), dx = to_doubles(op.dx), dz(dx.size()), y(dx.size());
@@ -38,6 +54,17 @@ void bwd_ref(Ctx&, const RmsNormBwd& op, std::span<std::byte>) {
 const char* hwy_supports(const RmsNormFwd& op) {
   if (!op.x.rows_contiguous() || !op.y.rows_contiguous() || (op.z && !op.z.rows_contiguous())) return "strided rows";
   if (op.w.dtype != DType::f32) return "weight is not F32";
+  return nullptr;
+}
+
+const char* bwd_hwy_supports(const RmsNormBwd& op) {
+  for (const View& v : {op.w, op.rstd, View(op.dw)}) {
+    if (v.dtype != DType::f32 || !v.rows_contiguous()) return "weight, its gradient or rstd is no row of F32";
+  }
+  for (const View& v : {op.dy, op.x, op.z, View(op.dx), View(op.dz)}) {
+    if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "neither F32 nor BF16";
+    if (!v.rows_contiguous()) return "strided rows";
+  }
   return nullptr;
 }
 
@@ -63,6 +90,11 @@ std::span<const Row<RmsNormFwd>> RmsNormFwd::rows() {
 
 std::span<const Row<RmsNormBwd>> RmsNormBwd::rows() {
   static constexpr Row<RmsNormBwd> kRows[] = {
+      {.name = "hwy",
+       .numerics = "f32",
+       .supports = &bwd_hwy_supports,
+       .workspace = &rms_norm_bwd_hwy_workspace,
+       .run = &bwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

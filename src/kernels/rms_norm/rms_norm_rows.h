@@ -5,6 +5,8 @@
 namespace braid {
 
 void rms_norm_fwd_hwy(Ctx& ctx, const RmsNormFwd& op, std::span<std::byte> workspace);
+int64_t rms_norm_bwd_hwy_workspace(const RmsNormBwd& op, int threads);
+void rms_norm_bwd_hwy(Ctx& ctx, const RmsNormBwd& op, std::span<std::byte> workspace);
 void rms_norm_fwd_cuda(Ctx& ctx, const RmsNormFwd& op, std::span<std::byte> workspace);  // only with BRAID_CUDA
 
 }  // namespace braid

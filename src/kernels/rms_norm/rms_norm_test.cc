@@ -1,4 +1,5 @@
-// Tolerances: FP32 sums of at most 8192 squares against FP64, relative 1e-5; BF16 outputs 1/128.
+// Tolerances: FP32 sums of at most 8192 squares against FP64, relative 1e-5; BF16 outputs 1/128. Backward takes the
+// part along x out of dy, which is all of it where a group has one channel: 1e-4.
 #include "kernels/rms_norm/rms_norm.h"
 
 #include "core/op_sweep.h"
@@ -7,6 +8,8 @@
 
 namespace braid {
 namespace {
+
+constexpr double kBwdTolerance = 1e-4;
 
 struct Case {
   int64_t tokens, width, groups;
@@ -92,16 +95,16 @@ void run_here(const RmsNormBwd& op) {
 TEST(RmsNormBwd, EveryRowAgreesWithTheReference) {
   for (const Case& c : kCases) {
     if (c.tokens == 0) continue;
-    sweep(BwdProblem(c, {}).op(), 2e-5);
+    sweep(BwdProblem(c, {}).op(), kBwdTolerance);
     BwdProblem p(c, {1, 0, c.tokens - 1});
-    sweep(p.op(), 2e-5);
+    sweep(p.op(), kBwdTolerance);
     RmsNormBwd op = p.op();  // with what forward saved
     TestTensor y(DType::f32, {c.tokens, c.width}, 8);
     Arena arena;
     Ctx ctx{.arena = arena};
     run(ctx, RmsNormFwd{.x = op.x, .w = op.w, .z = op.z, .y = y.mut(), .rstd = p.rstd.mut(), .groups = c.groups});
     op.rstd = p.rstd.view();
-    sweep(op, 2e-5);
+    sweep(op, kBwdTolerance);
   }
 }
 
