@@ -136,6 +136,13 @@ void bwd_ref(Ctx&, const AttentionBwd& op, std::span<std::byte>) {
   }
 }
 
+const char* bwd_supports(const AttentionBwd& op) {
+  for (const View& v : {op.dy, op.q, op.k, op.v, op.y, op.lse, View(op.dq), View(op.dk), View(op.dv)}) {
+    if (!v.rows_contiguous()) return "strided rows";
+  }
+  return nullptr;
+}
+
 const char* hwy_supports(const AttentionFwd& op) {
   const bool plain = op.q.rows_contiguous() && op.y.rows_contiguous() && op.k_pages.rows_contiguous() &&
                      op.v_pages.rows_contiguous() && (!op.page_table || op.page_table.rows_contiguous()) &&
@@ -215,6 +222,11 @@ std::span<const Row<AttentionFwd>> AttentionFwd::rows() {
 
 std::span<const Row<AttentionBwd>> AttentionBwd::rows() {
   static constexpr Row<AttentionBwd> kRows[] = {
+      {.name = "hwy",
+       .numerics = "f32",
+       .supports = &bwd_supports,
+       .workspace = &attention_bwd_hwy_workspace,
+       .run = &attention_bwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

@@ -1,5 +1,6 @@
 // Speed of attention on real shapes: prefill of one prompt (GFLOP/s) and one step at depth (us per cached token, GB/s
-// of cache read). Arguments: new tokens, depth, heads, KV heads, width, BF16 pages.
+// of cache read), by new tokens, depth, heads, KV heads, width, BF16 pages; and both directions of training on packed
+// sequences that are slices of one fused projection.
 #include "kernels/attention/attention.h"
 
 #include <numeric>
@@ -50,6 +51,57 @@ BENCHMARK(attention)
     ->Args({4, 8192, 32, 2, 128, 1})
     ->Args({1, 8192, 32, 8, 128, 1})
     ->Args({1, 8192, 32, 32, 64, 1})
+    ->UseRealTime();
+
+void training(benchmark::State& state) {
+  const int64_t count = state.range(0), length = state.range(1), heads = state.range(2), groups = state.range(3),
+                width = state.range(4), tokens = count * length;
+  const DType dtype = state.range(5) ? DType::bf16 : DType::f32;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const Tensor fused = bench_tensor(arena, dtype, {tokens, (heads + 2 * groups) * width}),
+               y(arena, dtype, {tokens, heads, width}), lse(arena, DType::f32, {tokens, heads}),
+               dy = bench_tensor(arena, DType::f32, {tokens, heads, width}), dfused(arena, DType::f32, fused.shape());
+  const auto part = [&](const auto& all, int64_t begin, int64_t n) {
+    return all.slice(1, begin * width, n * width).split_last(n, width);
+  };
+  const auto one_page = [](View rows) {
+    rows.shape = {1, rows.dim(0), rows.dim(1), rows.dim(2)};
+    rows.strides = {0, rows.strides[0], rows.strides[1], rows.strides[2]};
+    return rows;
+  };
+  SeqMap seqs;
+  for (int64_t i = 0; i < count; ++i) seqs.add(length);
+  const View q = part(fused.view(), 0, heads), k = part(fused.view(), heads, groups),
+             v = part(fused.view(), heads + groups, groups);
+  const AttentionFwd fwd{.q = q,
+                         .k_pages = one_page(k),
+                         .v_pages = one_page(v),
+                         .y = y.mut(),
+                         .lse = lse.mut(),
+                         .seqs = &seqs,
+                         .scale = 0.125f};
+  run(ctx, fwd);
+  if (state.range(6) == 0) return bench_op(state, ctx, fwd);
+  bench_op(state, ctx,
+           AttentionBwd{.dy = dy.view(),
+                        .q = q,
+                        .k = k,
+                        .v = v,
+                        .y = y.view(),
+                        .lse = lse.view(),
+                        .dq = part(dfused.mut(), 0, heads),
+                        .dk = part(dfused.mut(), heads, groups),
+                        .dv = part(dfused.mut(), heads + groups, groups),
+                        .seqs = &seqs,
+                        .scale = 0.125f});
+}
+// GPT-2 124M, the hybrid of 8.5M parameters, and the attention of Nano-30B.
+BENCHMARK(training)
+    ->ArgNames({"sequences", "length", "heads", "groups", "width", "bf16", "backward"})
+    ->ArgsProduct({{4}, {256}, {12}, {12}, {64}, {0, 1}, {0, 1}})
+    ->ArgsProduct({{8}, {256}, {4}, {2}, {64}, {1}, {0, 1}})
+    ->ArgsProduct({{1}, {1024}, {32}, {2}, {128}, {1}, {0, 1}})
     ->UseRealTime();
 
 }  // namespace

@@ -12,6 +12,9 @@ void check_sequences(const AttentionBwd& op);
 int64_t attention_fwd_hwy_workspace(const AttentionFwd& op, int threads);
 void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace);
 
+int64_t attention_bwd_hwy_workspace(const AttentionBwd& op, int threads);
+void attention_bwd_hwy(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> workspace);
+
 // One task: `tokens` tokens of a sequence with all query heads that share one KV head. Row r of its arrays is token
 // r / ratio, head r % ratio.
 struct AttentionTile {
@@ -42,10 +45,25 @@ struct AttentionScratch {
   AttentionPart total{}, part{};
 };
 
+// One thread's memory in backward, in floats. Rows of channels are `pad` apart and zero beyond P.
+struct AttentionBwdScratch {
+  float *q = nullptr, *dy = nullptr, *dq = nullptr;        // [rows, pad]; q is scaled
+  float *p = nullptr, *ds = nullptr;                       // [rows, kBlock]
+  float *lse = nullptr, *delta = nullptr;                  // [rows]; delta = dy . y
+  float *keys_across = nullptr, *values_across = nullptr;  // [P, kBlock]
+  float* keys = nullptr;                                   // [kBlock, pad]
+  float *dk = nullptr, *dv = nullptr;                      // [tokens of a sequence, pad]
+  int64_t pad = 0;
+};
+
 // The absolute grid of keys. A block is what one step of the running softmax sees: 64 keys of 128 channels fill half of
 // an L2 way and 4 vectors of AVX-512. A span starts a new running softmax, so that spans can be worked on by different
 // threads and combined in their order; 8 blocks are enough for the combination to cost nothing.
 inline constexpr int64_t kAttentionBlock = 64;
 inline constexpr int64_t kAttentionSpan = 8 * kAttentionBlock;
+
+// Rows of a tile, which share a transposed block: their y, q and scores stay within L2. In backward they are the grid
+// of the sums over tokens.
+inline constexpr int64_t kAttentionTileRows = 128;
 
 }  // namespace braid

@@ -1,5 +1,5 @@
-// Tolerance: FP32 scores, exponentials and sums over at most 1,200 keys against FP64, 2e-5 of the root mean square;
-// BF16 outputs 1/64. Bit-for-bit claims are memcmp.
+// Tolerance: FP32 scores, exponentials and sums over at most 1,200 keys against FP64, 2e-5 of the root mean square, and
+// 4e-5 of the gradients (1e-4 where y was kept in BF16); BF16 outputs 1/64. Bit-for-bit claims are memcmp.
 #include "kernels/attention/attention.h"
 
 #include <algorithm>
@@ -257,7 +257,7 @@ constexpr Shapes kPacked[] = {{4, 4, 64, 0, DType::f32, DType::f32},   {8, 2, 80
 
 TEST(Attention, RowsOfABatchNeedNoPages) {
   for (const Shapes& shapes : kPacked) {
-    Packed batch(shapes, {70, 1, 5, 130});
+    Packed batch(shapes, {70, 1, 5, 66});
     sweep(batch.forward(), shapes.io == DType::bf16 ? 2e-2 : 2e-5);
   }
 }
@@ -290,6 +290,66 @@ TEST(AttentionBwd, IsTheDerivative) {
   for (size_t i = 0; i < gradient.size(); ++i) {
     EXPECT_NEAR(element(batch.dfused().view(), static_cast<int64_t>(i)), gradient[i], 2e-6) << i;
   }
+}
+
+TEST(AttentionBwd, EveryRowAgreesWithTheReference) {
+  for (const Shapes& shapes : kPacked) {
+    // Longer than a tile of 128 rows, whatever the number of heads in it.
+    Packed batch(shapes, shapes.heads > 4 ? std::vector<int64_t>{40, 1, 70} : std::vector<int64_t>{70, 1, 5, 130, 64});
+    sweep(batch.backward(), shapes.io == DType::bf16 ? 1e-4 : 4e-5);
+  }
+}
+
+// Gradients in BF16, as slices of one fused tensor, next to channels that are left alone.
+TEST(AttentionBwd, WritesItsSlicesAlone) {
+  Packed batch(kPacked[1], {3, 70});
+  TestTensor wide(DType::f32, {73, 12 * 80 + 2}, 8), before = wide;
+  AttentionBwd op = batch.backward();
+  op.dq = batch.part(wide.mut().slice(1, 1, 12 * 80), 0, 8);
+  op.dk = batch.part(wide.mut().slice(1, 1, 12 * 80), 8, 2);
+  op.dv = batch.part(wide.mut().slice(1, 1, 12 * 80), 10, 2);
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 2};
+  run(ctx, op);
+  run(ctx, batch.backward());
+  for (int64_t t = 0; t < 73; ++t) {
+    for (int64_t i = 0; i < 962; ++i) {
+      const double got = element(wide.view(), t * 962 + i);
+      const bool edge = i == 0 || i == 961;
+      EXPECT_EQ(got,
+                element(edge ? before.view() : batch.dfused().view(), t * (edge ? 962 : 960) + i - (edge ? 0 : 1)));
+    }
+  }
+  TestTensor dq(DType::bf16, {73, 8, 80}, 9), dk(DType::bf16, {73, 2, 80}, 9), dv = dk;
+  op.dq = dq.mut();
+  op.dk = dk.mut();
+  op.dv = dv.mut();
+  sweep(op, 2e-2);
+}
+
+// A batch cut between its sequences: the same bits, with any team.
+TEST(AttentionBwd, BatchMatesChangeNothing) {
+  for (const Shapes& shapes : kPacked) {
+    Packed batch(shapes, {70, 1, 5, 130});
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 2};
+    run(ctx, batch.backward());
+    const std::vector<std::byte> together = batch.dfused().bytes;
+    fill(batch.dfused().mut(), NAN);
+    for (const Seq& seq : batch.map().seqs) {
+      SeqMap alone;
+      alone.seqs.push_back(seq);
+      ctx.threads = seq.len > 5 ? 1 : 3;
+      run(ctx, batch.backward(&alone));
+    }
+    EXPECT_EQ(std::memcmp(batch.dfused().bytes.data(), together.data(), together.size()), 0) << "P " << shapes.width;
+  }
+}
+
+// Scores of +-1000: probabilities stay between 0 and 1.
+TEST(AttentionBwd, LargeScoresDoNotOverflow) {
+  Packed batch(kPacked[0], {70, 9}, 20);
+  sweep(batch.backward(), 2e-3);
 }
 
 TEST(KvStore, EveryRowAgreesWithTheReference) {

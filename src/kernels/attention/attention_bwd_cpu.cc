@@ -1,0 +1,243 @@
+// Backward of attention with Highway. A unit is a sequence and a KV head with all query heads that read it. Its tiles
+// of rows (token by token, heads of a token beside each other) meet the blocks of keys they see; of each meeting the
+// scores are computed again as in forward, turned into p and ds, and five products of one register tile follow. dq of a
+// tile and dk, dv of the sequence stay in the thread's memory, where tiles and blocks add up in order.
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "kernels/attention/attention_rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/attention_bwd_cpu.cc"
+#include <hwy/foreach_target.h>
+// foreach_target must come first
+#include <hwy/contrib/math/math-inl.h>
+
+#include "kernels/attention/attention_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace braid {
+namespace HWY_NAMESPACE {
+
+// c [m][n] += a b over whole matrices, in register tiles; n is rounded up to whole vectors.
+template <bool kAcross>
+void multiply(Product<float, kAcross> p, int64_t rows, int64_t cols) {
+  const int64_t vectors = (cols + kLanes - 1) / kLanes;
+  const Product<float, kAcross> whole = p;
+  for (int64_t col = 0, n = 0; col < vectors; col += n) {
+    n = even_part(vectors - col, kCols);
+    p.b = whole.b + col * kLanes;
+    for (int64_t row = 0, m = 0; row < rows; row += m) {
+      m = even_part(rows - row, kRows);
+      p.a = whole.a + row * (kAcross ? 1 : whole.a_stride);
+      p.c = whole.c + row * whole.c_stride + col * kLanes;
+      tile_any(p, m, n);
+    }
+  }
+}
+
+// Row r of [T, heads, P], head h, as floats times `scale`; zeros up to `pad`.
+void widen(const View& rows, int64_t row, int64_t head, float scale, float* to, int64_t pad) {
+  const int64_t width = rows.dim(2);
+  if (rows.dtype == DType::bf16) {
+    widen_row(rows.as<Bf16>(row) + head * rows.stride(1), scale, to, width);
+  } else {
+    widen_row(rows.as<float>(row) + head * rows.stride(1), scale, to, width);
+  }
+  std::fill(to + width, to + pad, 0.0f);
+}
+
+template <class Num>
+void narrow_row(const float* from, float scale, Num* to, int64_t n) {
+  const FloatTag d;
+  const FloatVec factor = hn::Set(d, scale);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(hn::Mul(load(d, from + i), factor), d, to + i);
+  if (i < n) store_n(hn::Mul(load(d, from + i), factor), d, to + i, n - i);
+}
+void narrow(const float* from, float scale, const MutView& rows, int64_t row, int64_t head) {
+  if (rows.dtype == DType::bf16) {
+    narrow_row(from, scale, rows.as<Bf16>(row) + head * rows.stride(1), rows.dim(2));
+  } else {
+    narrow_row(from, scale, rows.as<float>(row) + head * rows.stride(1), rows.dim(2));
+  }
+}
+
+template <class Num>
+void transpose_from(const View& heads, int64_t first, int64_t head, int64_t n, float* to) {
+  const Num* rows[kAttentionBlock];
+  for (int64_t j = 0; j < kAttentionBlock; ++j) {
+    rows[j] = heads.as<Num>(first + (j < n ? j : 0)) + head * heads.stride(1);
+  }
+  transpose_keys(rows, n, heads.dim(2), to);
+}
+void transpose(const View& heads, int64_t first, int64_t head, int64_t n, float* to) {
+  if (heads.dtype == DType::bf16) {
+    transpose_from<Bf16>(heads, first, head, n, to);
+  } else {
+    transpose_from<float>(heads, first, head, n, to);
+  }
+}
+
+float dot(const float* a, const float* b, int64_t n) {
+  const FloatTag d;
+  FloatVec sum = hn::Zero(d);
+  for (int64_t i = 0; i < n; i += kLanes) sum = hn::MulAdd(load(d, a + i), load(d, b + i), sum);
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+
+// q, dy, lse and delta of the tile's rows; dq starts at zero.
+void fill_rows(const AttentionBwd& op, const AttentionTile& t, const AttentionBwdScratch& s) {
+  for (int64_t r = 0; r < t.rows(); ++r) {
+    const int64_t token = t.seq.start + t.first + r / t.ratio, head = t.group * t.ratio + r % t.ratio;
+    float* dq = s.dq + r * s.pad;
+    widen(op.q, token, head, op.scale, s.q + r * s.pad, s.pad);
+    widen(op.dy, token, head, 1, s.dy + r * s.pad, s.pad);
+    widen(op.y, token, head, 1, dq, s.pad);
+    s.delta[r] = dot(s.dy + r * s.pad, dq, s.pad);
+    s.lse[r] = op.lse.as<float>(token)[head];
+    std::fill(dq, dq + s.pad, 0.0f);
+  }
+}
+
+// Highway's Exp is wrong above 88.7 and takes NaN for 0.
+HWY_INLINE FloatVec safe_exp(FloatTag d, FloatVec v) {
+  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, hn::Min(v, hn::Set(d, 88.0f))));
+}
+
+// Scores become p, dy . v becomes ds; both are zero for keys that a row does not see. `seen` belongs to the first row.
+HWY_NOINLINE void differentiate(const AttentionTile& t, const AttentionBwdScratch& s, int64_t first, int64_t seen,
+                                int64_t vectors) {
+  const FloatTag d;
+  for (int64_t r = first; r < t.rows(); ++r) {
+    const int64_t n = seen + (r - first) / t.ratio;
+    float *p = s.p + r * kAttentionBlock, *ds = s.ds + r * kAttentionBlock;
+    const FloatVec lse = hn::Set(d, s.lse[r]), delta = hn::Set(d, s.delta[r]);
+    for (int64_t i = 0; i < vectors * kLanes; i += kLanes) {
+      FloatVec e = safe_exp(d, hn::Sub(load(d, p + i), lse)), g = hn::Mul(e, hn::Sub(load(d, ds + i), delta));
+      if (i + kLanes > n) {
+        const auto visible = hn::FirstN(d, static_cast<size_t>(std::max<int64_t>(n - i, 0)));
+        e = hn::IfThenElseZero(visible, e);
+        g = hn::IfThenElseZero(visible, g);
+      }
+      store(e, d, p + i);
+      store(g, d, ds + i);
+    }
+  }
+}
+
+// One tile of rows and one block of keys.
+void meet(const AttentionBwd& op, const AttentionTile& t, const AttentionBwdScratch& s, int64_t start) {
+  const int64_t n = std::min(kAttentionBlock, t.keys() - start), token = std::max<int64_t>(0, start - t.first);
+  const int64_t row = token * t.ratio, rows = t.rows() - row, width = op.q.dim(2), from = t.seq.start + start;
+  transpose(op.k, from, t.group, n, s.keys_across);
+  transpose(op.v, from, t.group, n, s.values_across);
+  for (int64_t j = 0; j < n; ++j) widen(op.k, from + j, t.group, 1, s.keys + j * s.pad, s.pad);
+  float *q = s.q + row * s.pad, *dy = s.dy + row * s.pad, *dq = s.dq + row * s.pad;
+  float *p = s.p + row * kAttentionBlock, *ds = s.ds + row * kAttentionBlock;
+  std::fill(p, p + rows * kAttentionBlock, 0.0f);
+  std::fill(ds, ds + rows * kAttentionBlock, 0.0f);
+  multiply<false>({q, s.pad, s.keys_across, kAttentionBlock, width, p, kAttentionBlock}, rows, n);
+  multiply<false>({dy, s.pad, s.values_across, kAttentionBlock, width, ds, kAttentionBlock}, rows, n);
+  differentiate(t, s, row, t.first + token + 1 - start, (n + kLanes - 1) / kLanes);
+  multiply<true>({p, kAttentionBlock, dy, s.pad, rows, s.dv + start * s.pad, s.pad}, n, width);
+  multiply<true>({ds, kAttentionBlock, q, s.pad, rows, s.dk + start * s.pad, s.pad}, n, width);
+  multiply<false>({ds, kAttentionBlock, s.keys, s.pad, n, dq, s.pad}, rows, width);
+}
+
+void bwd_unit(const AttentionBwd& op, const AttentionTile& unit, const AttentionBwdScratch& s, int64_t tile_tokens) {
+  AttentionTile t = unit;
+  std::fill(s.dk, s.dk + t.seq.len * s.pad, 0.0f);
+  std::fill(s.dv, s.dv + t.seq.len * s.pad, 0.0f);
+  for (t.first = 0; t.first < t.seq.len; t.first += tile_tokens) {
+    t.tokens = std::min(tile_tokens, t.seq.len - t.first);
+    fill_rows(op, t, s);
+    for (int64_t start = 0; start < t.keys(); start += kAttentionBlock) meet(op, t, s, start);
+    for (int64_t r = 0; r < t.rows(); ++r) {
+      narrow(s.dq + r * s.pad, op.scale, op.dq, t.seq.start + t.first + r / t.ratio, t.group * t.ratio + r % t.ratio);
+    }
+  }
+  for (int64_t j = 0; j < t.seq.len; ++j) {
+    narrow(s.dk + j * s.pad, 1, op.dk, t.seq.start + j, t.group);
+    narrow(s.dv + j * s.pad, 1, op.dv, t.seq.start + j, t.group);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace braid
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace braid {
+
+HWY_EXPORT(bwd_unit);
+
+namespace {
+
+struct BwdPlan {
+  int64_t ratio = 1, tile_tokens = 1, rows = 0, longest = 0, width = 0, pad = 0;
+
+  int64_t thread_floats() const {
+    return rows * (3 * pad + 2 * kAttentionBlock + 2) + kAttentionBlock * (2 * width + pad) + 2 * longest * pad;
+  }
+};
+
+BwdPlan make_plan(const AttentionBwd& op) {
+  BwdPlan plan;
+  plan.ratio = op.q.dim(1) / op.k.dim(1);
+  plan.width = op.q.dim(2);
+  plan.pad = (plan.width + 15) / 16 * 16;
+  plan.tile_tokens = std::max<int64_t>(kAttentionTileRows / plan.ratio, 1);
+  for (const Seq& seq : op.seqs->seqs) plan.longest = std::max(plan.longest, seq.len);
+  plan.rows = (std::min(plan.tile_tokens, plan.longest) * plan.ratio + 15) / 16 * 16;
+  return plan;
+}
+
+AttentionBwdScratch scratch_at(const BwdPlan& plan, float* at) {
+  AttentionBwdScratch s;
+  const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
+  s.pad = plan.pad;
+  s.q = take(plan.rows * plan.pad);
+  s.dy = take(plan.rows * plan.pad);
+  s.dq = take(plan.rows * plan.pad);
+  s.p = take(plan.rows * kAttentionBlock);
+  s.ds = take(plan.rows * kAttentionBlock);
+  s.lse = take(plan.rows);
+  s.delta = take(plan.rows);
+  s.keys_across = take(plan.width * kAttentionBlock);
+  s.values_across = take(plan.width * kAttentionBlock);
+  s.keys = take(plan.pad * kAttentionBlock);
+  s.dk = take(plan.longest * plan.pad);
+  s.dv = take(plan.longest * plan.pad);
+  return s;
+}
+
+}  // namespace
+
+int64_t attention_bwd_hwy_workspace(const AttentionBwd& op, int threads) {
+  return threads * make_plan(op).thread_floats() * static_cast<int64_t>(sizeof(float));
+}
+
+void attention_bwd_hwy(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> workspace) {
+  check_sequences(op);
+  const BwdPlan plan = make_plan(op);
+  auto* memory = reinterpret_cast<float*>(workspace.data());
+  const int64_t groups = op.k.dim(1), units = static_cast<int64_t>(op.seqs->seqs.size()) * groups;
+  std::atomic<int64_t> next{0};
+  const int team = static_cast<int>(std::min<int64_t>(sys::team_for(ctx.threads, op.flops()), units));
+  sys::parallel(team, [&](int thread, int) {
+    const AttentionBwdScratch s = scratch_at(plan, memory + thread * plan.thread_floats());
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < units;) {
+      const AttentionTile unit{.seq = op.seqs->seqs[static_cast<size_t>(i / groups)],
+                               .group = i % groups,
+                               .first = 0,
+                               .tokens = 0,
+                               .ratio = plan.ratio};
+      HWY_DYNAMIC_DISPATCH(bwd_unit)(op, unit, s, plan.tile_tokens);
+    }
+  });
+}
+
+}  // namespace braid
+#endif
