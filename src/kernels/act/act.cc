@@ -15,7 +15,7 @@ void fwd_ref(Ctx&, const ActFwd& op, std::span<std::byte>) {
 }
 
 void bwd_ref(Ctx&, const ActBwd& op, std::span<std::byte>) {
-  CHECK(!op.gate == !op.dgate, "{}: gate and dgate come together", ActBwd::name);
+  check_gate(op);
   const std::vector<double> dy = to_doubles(op.dy), x = to_doubles(op.x), gate = to_doubles(op.gate);
   std::vector<double> dx(x.size()), dgate(gate.size());
   for (size_t i = 0; i < x.size(); ++i) {
@@ -32,7 +32,16 @@ const char* hwy_supports(const ActFwd& op) {
   return plain ? nullptr : "strided rows";
 }
 
+const char* bwd_supports(const ActBwd& op) {
+  const bool plain = op.dy.rows_contiguous() && op.x.rows_contiguous() && op.dx.rows_contiguous() &&
+                     (!op.gate || (op.gate.rows_contiguous() && op.dgate.rows_contiguous()));
+  if (op.gate && (op.gate.dtype != op.x.dtype || op.dgate.dtype != op.dx.dtype)) return "x and gate differ in dtype";
+  return plain ? nullptr : "strided rows";
+}
+
 }  // namespace
+
+void check_gate(const ActBwd& op) { CHECK(!op.gate == !op.dgate, "{}: gate and dgate come together", ActBwd::name); }
 
 std::span<const Row<ActFwd>> ActFwd::rows() {
   static constexpr Row<ActFwd> kRows[] = {
@@ -44,6 +53,7 @@ std::span<const Row<ActFwd>> ActFwd::rows() {
 
 std::span<const Row<ActBwd>> ActBwd::rows() {
   static constexpr Row<ActBwd> kRows[] = {
+      {.name = "hwy", .numerics = "f32", .supports = &bwd_supports, .run = &act_bwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

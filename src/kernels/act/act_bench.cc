@@ -34,5 +34,25 @@ BENCHMARK(act)
     ->ArgsProduct({{0, 2}, {1}, {1}})
     ->UseRealTime();
 
+void act_backward(benchmark::State& state) {
+  const Model& m = kModels[state.range(0)];
+  const Shape shape{state.range(1), m.width};
+  const DType dtype = state.range(2) ? DType::bf16 : DType::f32;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const Tensor dy = bench_tensor(arena, DType::f32, shape), x = bench_tensor(arena, dtype, shape, 4),
+               dx(arena, DType::f32, shape), gate = m.gated ? bench_tensor(arena, dtype, shape, 4) : Tensor(),
+               dgate = m.gated ? Tensor(arena, DType::f32, shape) : Tensor();
+  bench_op(state, ctx,
+           ActBwd{.dy = dy.view(),
+                  .x = x.view(),
+                  .gate = gate.view(),
+                  .dx = dx.mut(),
+                  .dgate = m.gated ? dgate.mut() : MutView(),
+                  .kind = m.kind});
+  state.SetLabel(m.name);
+}
+BENCHMARK(act_backward)->ArgNames({"model", "tokens", "bf16"})->ArgsProduct({{0, 2, 3}, {1024}, {0, 1}})->UseRealTime();
+
 }  // namespace
 }  // namespace braid

@@ -1,4 +1,5 @@
-// Tolerances: a few FP32 operations and one exp against FP64, 2e-6 of the root mean square; BF16 outputs 1/64.
+// Tolerances: a few FP32 operations and one exp against FP64, 2e-6 of the root mean square, 1e-5 of
+// slopes (the logistic's argument is cubic in GELU); BF16 outputs 1/64.
 #include "kernels/act/act.h"
 
 #include "core/op_sweep.h"
@@ -26,6 +27,24 @@ TEST(Act, EveryRowAgreesWithTheReference) {
           y(c.y, {c.tokens, c.width}, 3);
       sweep(ActFwd{.x = x.view(), .gate = c.gate ? gate.view() : View(), .y = y.mut(), .kind = kind},
             c.y == DType::bf16 ? 4e-2 : 2e-6);
+    }
+  }
+}
+
+TEST(Act, EveryBackwardRowAgreesWithTheReference) {
+  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+    for (const Case& c : kCases) {
+      for (const DType dy_type : {DType::f32, DType::bf16}) {
+        TestTensor dy(dy_type, {c.tokens, c.width}, 6), x(c.x, {c.tokens, c.width}, 1, 3),
+            gate(c.x, {c.tokens, c.width}, 2, 3), dx(c.y, {c.tokens, c.width}, 3), dgate(c.y, {c.tokens, c.width}, 4);
+        sweep(ActBwd{.dy = dy.view(),
+                     .x = x.view(),
+                     .gate = c.gate ? gate.view() : View(),
+                     .dx = dx.mut(),
+                     .dgate = c.gate ? dgate.mut() : MutView(),
+                     .kind = kind},
+              c.y == DType::bf16 ? 4e-2 : 1e-5);
+      }
     }
   }
 }
@@ -78,11 +97,49 @@ TEST(Act, TailsAreFlatOrStraight) {
   }
 }
 
+// Slopes far out are 0 and 1, or 2 x.
+TEST(Act, SlopesOfTheTailsAreFlat) {
+  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+    const std::vector<float> x = {-1e30f, -1e4f, -100, 100, 1e4f, 1e15f}, dy(6, 1);
+    std::vector<float> dx(6);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, ActBwd{.dy = view_of(dy.data(), {1, 6}),
+                    .x = view_of(x.data(), {1, 6}),
+                    .dx = mut_view_of(dx.data(), {1, 6}),
+                    .kind = kind});
+    for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(dx[i], x[i] < 0 ? 0 : kind == Act::relu2 ? 2 * x[i] : 1, 1e-30f) << i;
+  }
+}
+
 TEST(Act, GateAndUpMayBeHalvesOfOneProjection) {
   TestTensor fused(DType::f32, {3, 100}, 1), y(DType::f32, {3, 50}, 2);
   sweep(
       ActFwd{.x = fused.view().slice(1, 50, 50), .gate = fused.view().slice(1, 0, 50), .y = y.mut(), .kind = Act::silu},
       2e-6);
+}
+
+TEST(Act, GradientsOfAFusedProjectionAreItsHalves) {
+  TestTensor fused(DType::f32, {3, 100}, 1), dy(DType::f32, {3, 50}, 2), dfused(DType::f32, {3, 100}, 3),
+      dx(DType::f32, {3, 50}, 4), dgate = dx;
+  ActBwd op{.dy = dy.view(),
+            .x = fused.view().slice(1, 50, 50),
+            .gate = fused.view().slice(1, 0, 50),
+            .dx = dfused.mut().slice(1, 50, 50),
+            .dgate = dfused.mut().slice(1, 0, 50),
+            .kind = Act::silu};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, op);
+  op.dx = dx.mut();
+  op.dgate = dgate.mut();
+  run(ctx, op);
+  for (int64_t t = 0; t < 3; ++t) {
+    for (int64_t i = 0; i < 50; ++i) {
+      EXPECT_EQ(element(dfused.view(), t * 100 + i), element(dgate.view(), t * 50 + i));
+      EXPECT_EQ(element(dfused.view(), t * 100 + 50 + i), element(dx.view(), t * 50 + i));
+    }
+  }
 }
 
 }  // namespace

@@ -32,6 +32,14 @@ const char* hwy_supports(const LayerNormFwd& op) {
   return nullptr;
 }
 
+const char* bwd_supports(const LayerNormBwd& op) {
+  if (!op.dy.rows_contiguous() || !op.x.rows_contiguous() || !op.dx.rows_contiguous()) return "strided rows";
+  for (const View& v : {op.w, View(op.dw), View(op.dbias)}) {
+    if (v && !v.rows_contiguous()) return "strided sums";
+  }
+  return op.w.dtype == DType::f32 ? nullptr : "weight is not F32";
+}
+
 }  // namespace
 
 void check_rows(const LayerNormBwd& op) {
@@ -57,6 +65,11 @@ std::span<const Row<LayerNormFwd>> LayerNormFwd::rows() {
 
 std::span<const Row<LayerNormBwd>> LayerNormBwd::rows() {
   static constexpr Row<LayerNormBwd> kRows[] = {
+      {.name = "hwy",
+       .numerics = "f32",
+       .supports = &bwd_supports,
+       .workspace = &layer_norm_bwd_hwy_workspace,
+       .run = &layer_norm_bwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

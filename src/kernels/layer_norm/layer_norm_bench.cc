@@ -19,5 +19,18 @@ BENCHMARK(layer_norm)
     ->ArgsProduct({{768, 6144}, {1, 512}, {0, 1}})
     ->UseRealTime();
 
+void backward(benchmark::State& state) {
+  const Shape shape{state.range(1), state.range(0)};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const Tensor dy = bench_tensor(arena, DType::f32, shape), x = bench_tensor(arena, DType::f32, shape),
+               w = bench_tensor(arena, DType::f32, {shape[1]}), dw = bench_tensor(arena, DType::f32, {shape[1]}),
+               dbias = bench_tensor(arena, DType::f32, {shape[1]}), dx(arena, DType::f32, shape);
+  bench_op(state, ctx,
+           LayerNormBwd{
+               .dy = dy.view(), .x = x.view(), .w = w.view(), .dx = dx.mut(), .dw = dw.mut(), .dbias = dbias.mut()});
+}
+BENCHMARK(backward)->ArgNames({"width", "tokens"})->ArgsProduct({{768, 6144}, {1024}})->UseRealTime();
+
 }  // namespace
 }  // namespace braid

@@ -66,6 +66,65 @@ TEST(LayerNorm, BackwardIsTheDerivative) {
   }
 }
 
+SeqMap ragged() {
+  SeqMap map;
+  for (const int64_t len : {70, 1, 32, 5}) map.add(len);
+  return map;
+}
+
+TEST(LayerNorm, EveryBackwardRowAgreesWithTheReference) {
+  const SeqMap seqs = ragged();
+  const int64_t tokens = seqs.tokens();
+  for (const int64_t width : {1, 17, 96, 3072}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      TestTensor dy(dtype, {tokens, width}, 1), x(dtype, {tokens, width}, 2, 0.5, 6), w(DType::f32, {width}, 3, 0.2, 1),
+          y(DType::f32, {tokens, width}, 4), mean(DType::f32, {tokens}, 5), rstd(DType::f32, {tokens}, 6),
+          dx(dtype, {tokens, width}, 7), dw(DType::f32, {width}, 8), dbias(DType::f32, {width}, 9);
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run(ctx, LayerNormFwd{.x = x.view(), .w = w.view(), .y = y.mut(), .mean = mean.mut(), .rstd = rstd.mut()});
+      LayerNormBwd op{.dy = dy.view(), .x = x.view(), .w = w.view(), .dx = dx.mut(), .dw = dw.mut(), .seqs = &seqs};
+      // One channel has no variance: dx is a difference of what cancels, over rstd = eps^-1/2.
+      const double tolerance = dtype == DType::bf16 ? 2e-2 : width == 1 ? 1e-3 : 2e-5;
+      sweep(op, tolerance);
+      op.mean = mean.view();
+      op.rstd = rstd.view();
+      op.dbias = dbias.mut();
+      sweep(op, tolerance);
+    }
+  }
+}
+
+// A batch in one call and cut between its sequences: the same bits.
+TEST(LayerNorm, BackwardOfABatchIsThatOfItsParts) {
+  const SeqMap seqs = ragged();
+  const int64_t tokens = seqs.tokens(), width = 100;
+  TestTensor dy(DType::f32, {tokens, width}, 1), x(DType::f32, {tokens, width}, 2), w(DType::f32, {width}, 3),
+      dx(DType::f32, {tokens, width}, 4), dw(DType::f32, {width}, 5), dbias(DType::f32, {width}, 6);
+  TestTensor part_dx = dx, part_dw = dw, part_dbias = dbias;
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 2};
+  run(ctx, LayerNormBwd{.dy = dy.view(),
+                        .x = x.view(),
+                        .w = w.view(),
+                        .dx = dx.mut(),
+                        .dw = dw.mut(),
+                        .dbias = dbias.mut(),
+                        .seqs = &seqs});
+  ctx.threads = 1;
+  for (const Seq& seq : seqs.seqs) {
+    run(ctx, LayerNormBwd{.dy = dy.view().slice(0, seq.start, seq.len),
+                          .x = x.view().slice(0, seq.start, seq.len),
+                          .w = w.view(),
+                          .dx = part_dx.mut().slice(0, seq.start, seq.len),
+                          .dw = part_dw.mut(),
+                          .dbias = part_dbias.mut()});
+  }
+  EXPECT_EQ(dx.bytes, part_dx.bytes);
+  EXPECT_EQ(dw.bytes, part_dw.bytes);
+  EXPECT_EQ(dbias.bytes, part_dbias.bytes);
+}
+
 TEST(LayerNorm, StatisticsMayBeLeftOut) {
   TestTensor fused(DType::f32, {3, 100}, 1), w(DType::f32, {48}, 2), y(DType::f32, {3, 48}, 3);
   sweep(LayerNormFwd{.x = fused.view().slice(1, 4, 48), .w = w.view(), .y = y.mut()}, 1e-5);

@@ -24,5 +24,18 @@ BENCHMARK(rope)
     ->Args({8, 128, 512})
     ->UseRealTime();
 
+void rope_backward(benchmark::State& state) {
+  const int64_t heads = state.range(0), tokens = state.range(1);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const Tensor dx = bench_tensor(arena, DType::f32, {tokens, heads, 128}), cos(arena, DType::f32, {tokens, 64}),
+               sin(arena, DType::f32, cos.shape());
+  rope_tables({}, cos.mut(), sin.mut());
+  const SeqMap seqs = SeqMap::one(tokens);
+  bench_op(state, ctx, RopeBwd{.dx = dx.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs},
+           2 * dx.view().bytes() + tokens * 512);
+}
+BENCHMARK(rope_backward)->ArgNames({"heads", "tokens"})->ArgsProduct({{32, 8}, {1024}})->UseRealTime();
+
 }  // namespace
 }  // namespace braid
