@@ -27,7 +27,9 @@ void add_words(const std::string& list, bool special, text::BpeTrainerOptions& o
 int data_bpe(const Options& o) {
   if (o.files.empty()) fail("data bpe", {.what = "no text", .expected = "one file or more"});
   text::BpeTrainerOptions options{.vocabulary = o.vocabulary, .count_min = o.count_min};
-  options.pieces = o.pieces == "gpt2" ? text::kGpt2Pieces : text::kNemotronPieces;
+  options.pieces = o.pieces == "gpt2"    ? text::kGpt2Pieces
+                   : o.pieces == "signs" ? text::kSignPieces
+                                         : text::kNemotronPieces;
   add_words(o.special, true, options);
   add_words(o.added, false, options);
   text::BpeTrainer trainer(std::move(options));
@@ -51,7 +53,8 @@ Action setup_data_bpe(Cli& cli) {
   cli.option("-o,--out FILE", o->out, "where the vocabulary goes");
   cli.option("--special WORDS", o->special, "control tokens, commas between: <|im_start|>,<|im_end|>");
   cli.option("--added WORDS", o->added, "whole tokens that are text: <think>,</think>");
-  cli.choice("--pieces", o->pieces, {"nemotron", "gpt2"}, "how text is cut before merging; nemotron: each digit alone");
+  cli.choice("--pieces", o->pieces, {"nemotron", "gpt2", "signs"},
+             "how text is cut before merging; nemotron: each digit alone; signs: each digit and capital alone");
   cli.option("--count-min", o->count_min, "a pair seen less often is no token");
   return [o] { return data_bpe(*o); };
 }

@@ -15,8 +15,9 @@
 
 namespace braid::text {
 
-// What cuts text into pieces: GPT-2's expression, and that of Tekken and Nemotron (every digit a piece).
-extern const std::string_view kGpt2Pieces, kNemotronPieces;
+// What cuts text into pieces: GPT-2's expression, that of Tekken and Nemotron (every digit a piece), and one for very
+// small models that calculate and spell (every digit and every letter outside a word in small letters a piece).
+extern const std::string_view kGpt2Pieces, kNemotronPieces, kSignPieces;
 
 struct BpeTrainerOptions {
   struct Added {
