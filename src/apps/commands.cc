@@ -10,7 +10,7 @@ const Command kCommands[] = {
     {"run", "one prompt, one answer; ids, logits and states for whoever doubts", &setup_run},
     {"bench", "speed of a model beside what this machine allows", &setup_bench},
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
-    {"eval", "perplexity and bits per byte of a text", &setup_eval},
+    {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},

@@ -1,4 +1,4 @@
-// braid eval: perplexity and bits per byte of a text.
+// braid eval: perplexity and bits per byte of a text, or the accuracy of answers to tasks.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/eval_tasks.h"
 #include "apps/model_args.h"
 #include "engine/language_model.h"
 #include "eval/perplexity.h"
@@ -23,6 +24,7 @@ struct Options {
   std::string text;
   int64_t stride = 0;
   bool json = false;
+  TaskArgs tasks;
 };
 
 std::string read_text(const std::string& path) {
@@ -63,6 +65,9 @@ void print(const Options& o, const eval::Perplexity& p, int64_t bytes, int64_t w
 }
 
 int eval_command(Options o) {
+  if (!o.tasks.file.empty() && !o.text.empty())
+    fail("eval", {.what = "both --text and --tasks are given", .expected = "one of them"});
+  if (!o.tasks.file.empty()) return eval_tasks(o.model, o.tasks, o.json);
   if (o.model.context == 0) o.model.context = kWindow;
   if (o.model.context < 4 || o.stride < 0 || o.stride >= o.model.context) {
     fail("eval", {.what = "no such windows",
@@ -95,6 +100,11 @@ Action setup_eval(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("model", o->model.model, "a folder, org/name of the local Hugging Face cache, or tiny");
   cli.option("--text FILE", o->text, "the text to predict");
+  cli.option("--tasks FILE", o->tasks.file, "tasks to answer, one JSON object a line: task, messages, answers, tools");
+  cli.choice("--think", o->tasks.think, {"on", "off"}, "of tasks: reasoning, where the model has it");
+  cli.option("-n,--predict", o->tasks.tokens, "of tasks: tokens of one answer at most");
+  cli.option("--slots", o->tasks.slots, "of tasks: answers at a time");
+  cli.option("--answers FILE", o->tasks.answers, "of tasks: where every answer is written, a line of JSON each");
   cli.option("-c,--ctx-size", o->model.context,
              "tokens of a window, each read from an empty state; without a stride windows lie side by side and the "
              "second half of each is scored, as llama-perplexity does; 0: 512");

@@ -58,9 +58,11 @@ const text::Tokenizer& LanguageModel::tokenizer() {
   return *tokenizer_;
 }
 
-std::string LanguageModel::render(const nlohmann::ordered_json& messages, std::optional<bool> think) {
+std::string LanguageModel::render(const nlohmann::ordered_json& messages, std::optional<bool> think,
+                                  const nlohmann::ordered_json* tools) {
   if (!template_) template_ = text::ChatTemplate::load(path_.folder);
   nlohmann::ordered_json variables = {{"messages", messages}, {"add_generation_prompt", true}};
+  if (tools) variables["tools"] = *tools;
   if (think && knows_switch(path_.folder)) {
     variables["enable_thinking"] = *think;
   } else if (think) {

@@ -24,8 +24,9 @@ class LanguageModel {
   const io::ModelPath& path() const { return path_; }
   const text::Tokenizer& tokenizer();
   // The prompt of a conversation (an array of {role, content}); `think` on or off where the template knows the switch,
-  // and as the older system line where it does not.
-  std::string render(const nlohmann::ordered_json& messages, std::optional<bool> think);
+  // and as the older system line where it does not. `tools`: an array of functions; null where there are none.
+  std::string render(const nlohmann::ordered_json& messages, std::optional<bool> think,
+                     const nlohmann::ordered_json* tools = nullptr);
 
   // A token as text for the answer: end tokens and other special ones are silent, but for the tags that people and
   // parsers read.

@@ -36,8 +36,8 @@ ordered_json assistant(const std::string& reasoning, const std::string& content)
   return m;
 }
 
-// What the assistant says of a turn, a calculator's part included. Thinking is left out of turns that are not the
-// last, as the template does.
+// The messages of a turn, a calculator's part included. Every turn keeps its thinking: a template that drops the
+// earlier ones makes an example of each.
 void append(ordered_json& messages, const Turn& turn, bool think) {
   messages.push_back(message("user", turn.user));
   const std::string reasoning = think ? turn.reasoning : "";
@@ -66,8 +66,8 @@ ordered_json conversation(Draw& draw) {
   const bool with_calculator = draw.percent(9), think = !draw.percent(20);
   ordered_json messages = ordered_json::array();
   if (draw.percent(6)) messages.push_back(message("system", std::string(draw.pick(kSystems))));
-  const int64_t turns = draw.percent(85) ? 1 : draw.between(2, 4);
-  for (int64_t i = 1; i <= turns; ++i) append(messages, turn_of(draw, with_calculator), think && i == turns);
+  const int64_t turns = draw.percent(90) ? 1 : draw.between(2, 3);
+  for (int64_t i = 0; i < turns; ++i) append(messages, turn_of(draw, with_calculator), think);
   ordered_json row = {{"messages", messages}};
   if (with_calculator) row["tools"] = tools();
   row["chat_template_kwargs"] = {{"enable_thinking", think}};

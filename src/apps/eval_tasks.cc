@@ -1,0 +1,88 @@
+#include "apps/eval_tasks.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "eval/tasks.h"
+#include "io/atomic_file.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+
+namespace braid::apps {
+namespace {
+
+using nlohmann::ordered_json;
+
+double accuracy(const eval::TaskScore& s) { return 100.0 * static_cast<double>(s.right) / static_cast<double>(s.n); }
+
+void print(const std::vector<eval::TaskScore>& scores, const eval::TaskScore& all, const ModelArgs& model,
+           const TaskArgs& args, bool json) {
+  if (json) {
+    ordered_json tasks = ordered_json::object();
+    for (const eval::TaskScore& s : scores) tasks[s.task] = {{"right", s.right}, {"n", s.n}, {"accuracy", accuracy(s)}};
+    const ordered_json j = {
+        {"model", model.model}, {"file", args.file}, {"think", args.think}, {"accuracy", accuracy(all)},
+        {"right", all.right},   {"n", all.n},        {"tasks", tasks}};
+    fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+    return;
+  }
+  using report::Align;
+  report::Table table({{"task"}, {"right", Align::right}, {"n", Align::right}, {"accuracy", Align::right}});
+  const auto row = [&](const eval::TaskScore& s) {
+    table.row(
+        {printable(s.task, 40), std::to_string(s.right), std::to_string(s.n), fmt::format("{:.1f}%", accuracy(s))});
+  };
+  for (const eval::TaskScore& s : scores) row(s);
+  if (scores.size() > 1) row(all);
+  fmt::print("{}", table.plain());
+}
+
+void write_answers(const std::string& path, const std::vector<ordered_json>& rows,
+                   const std::vector<eval::TaskResult>& results) {
+  io::AtomicFile file(path);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ordered_json row = rows[i];
+    row["reasoning"] = results[i].reasoning;
+    row["answer"] = results[i].content;
+    row["right"] = results[i].right;
+    file.write(row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  }
+  file.commit();
+}
+
+}  // namespace
+
+int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
+  if (args.tokens < 1 || args.tokens > (1 << 20) || args.slots < 1 || args.slots > 1024) {
+    fail("eval", {.what = "out of range",
+                  .got = fmt::format("--predict {} --slots {}", args.tokens, args.slots),
+                  .expected = "1 to 1048576 tokens, 1 to 1024 slots"});
+  }
+  const std::vector<ordered_json> rows = eval::read_tasks(args.file);
+  engine::RunnerOptions options = model.runner_options();
+  options.slots = std::min(args.slots, static_cast<int64_t>(std::ssize(rows)));
+  engine::LanguageModel lm(model.model, options);
+  sys::catch_interrupts();
+  std::vector<eval::TaskResult> results;
+  {
+    report::Progress progress("answering", std::ssize(rows));
+    results =
+        eval::run_tasks(lm, rows, {.think = think_switch(args.think), .tokens_max = args.tokens}, [&](int64_t done) {
+          progress.at(done);
+          return !sys::interrupted();
+        });
+  }
+  if (sys::interrupted()) return 130;
+  if (!args.answers.empty()) write_answers(args.answers, rows, results);
+  const std::vector<eval::TaskScore> scores = eval::scores_of(results);
+  eval::TaskScore all{.task = "all"};
+  for (const eval::TaskScore& s : scores) all.right += s.right, all.n += s.n;
+  print(scores, all, model, args, json);
+  return 0;
+}
+
+}  // namespace braid::apps

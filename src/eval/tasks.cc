@@ -1,0 +1,113 @@
+#include "eval/tasks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "engine/batch.h"
+#include "engine/reasoning.h"
+#include "sys/error.h"
+
+namespace braid::eval {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kLineMax = 1 << 20;
+
+bool is_text(const ordered_json& row, const char* key) { return row.contains(key) && row[key].is_string(); }
+
+bool well_formed(const ordered_json& row) {
+  if (!row.is_object() || !is_text(row, "task") || !row.contains("messages") || !row.contains("answers")) return false;
+  const ordered_json &messages = row["messages"], &answers = row["answers"];
+  return messages.is_array() && !messages.empty() && answers.is_array() && !answers.empty() &&
+         std::all_of(messages.begin(), messages.end(),
+                     [](const auto& m) { return m.is_object() && is_text(m, "role"); }) &&
+         std::all_of(answers.begin(), answers.end(), [](const auto& a) { return a.is_string(); }) &&
+         (!row.contains("tools") || row["tools"].is_array());
+}
+
+std::string trimmed(const std::string& text) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+// The answer as a person would see it.
+TaskResult read_answer(engine::LanguageModel& model, const std::string& prompt, std::span<const int32_t> ids) {
+  text::StreamDecoder decoder(model.tokenizer(), false);
+  std::string text;
+  for (const int32_t id : ids) {
+    if (!model.is_silent(id)) text += decoder.push(id);
+  }
+  text += decoder.finish();
+  engine::ReasoningSplitter splitter(engine::ends_in_think(prompt));
+  TaskResult out;
+  for (const auto& part : {splitter.push(text), splitter.finish()}) {
+    out.reasoning += part.reasoning;
+    out.content += part.content;
+  }
+  out.reasoning = trimmed(out.reasoning);
+  out.content = trimmed(out.content);
+  return out;
+}
+
+}  // namespace
+
+std::vector<ordered_json> read_tasks(const std::filesystem::path& path) {
+  const std::string where = printable(path.string());
+  std::ifstream file(path, std::ios::binary);
+  if (!file) fail(where, {.what = "cannot open the tasks", .hint = "--tasks FILE.jsonl"});
+  std::vector<ordered_json> rows;
+  std::string line;
+  for (int64_t number = 1; std::getline(file, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+    ordered_json row = line.size() > kLineMax ? ordered_json() : ordered_json::parse(line, nullptr, false);
+    if (!well_formed(row)) {
+      fail(where, {.what = fmt::format("line {} is no task", number),
+                   .got = printable(line, 60),
+                   .expected = R"({"task": "", "messages": [{"role": "", ...}], "answers": [""]})"});
+    }
+    rows.push_back(std::move(row));
+  }
+  if (rows.empty()) fail(where, {.what = "has no tasks"});
+  return rows;
+}
+
+std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vector<ordered_json>& rows,
+                                  const TaskOptions& options, const sys::FunctionRef<bool(int64_t)>& progress) {
+  std::vector<std::string> texts;
+  std::vector<std::vector<int32_t>> prompts;
+  for (const ordered_json& row : rows) {
+    const auto tools = row.find("tools");
+    texts.push_back(model.render(row["messages"], options.think, tools == row.end() ? nullptr : &*tools));
+    prompts.push_back(model.tokenizer().encode(texts.back(), false));
+  }
+  bool whole = true;
+  const auto answers = engine::generate_all(model.runner(), prompts, options.tokens_max,
+                                            [&](int64_t done) { return whole = progress(done); });
+  if (!whole) return {};
+  std::vector<TaskResult> results;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    TaskResult r = read_answer(model, texts[i], answers[i]);
+    r.task = rows[i]["task"];
+    for (const ordered_json& accepted : rows[i]["answers"])
+      r.right = r.right || r.content == trimmed(accepted.get<std::string>());
+    results.push_back(std::move(r));
+  }
+  return results;
+}
+
+std::vector<TaskScore> scores_of(const std::vector<TaskResult>& results) {
+  std::vector<TaskScore> scores;
+  for (const TaskResult& r : results) {
+    auto it = std::find_if(scores.begin(), scores.end(), [&](const TaskScore& s) { return s.task == r.task; });
+    if (it == scores.end()) it = scores.insert(scores.end(), TaskScore{.task = r.task});
+    it->right += r.right;
+    ++it->n;
+  }
+  return scores;
+}
+
+}  // namespace braid::eval

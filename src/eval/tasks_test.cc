@@ -1,0 +1,60 @@
+#include "eval/tasks.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "sys/error.h"
+
+namespace braid::eval {
+namespace {
+
+std::filesystem::path file_of(const std::string& text) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "braid_tasks_test.jsonl";
+  std::ofstream(path) << text;
+  return path;
+}
+
+const std::string kSum = R"({"task":"sum","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["42"]})";
+
+TEST(Tasks, ThinkingIsSetAside) {
+  engine::LanguageModel model("tiny", {.context = 512, .slots = 2, .threads = 1});
+  const std::string wrong =
+      R"({"task":"wrong","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["41"," 42 1"]})";
+  const std::string either =
+      R"({"task":"sum","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["no","42\n"]})";
+  const auto rows = read_tasks(file_of(kSum + "\n\n" + wrong + "\n" + either + "\n"));
+  const auto results = run_tasks(model, rows, {.think = true}, [](int64_t) { return true; });
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results[0].content, "42");
+  EXPECT_FALSE(results[0].reasoning.empty());
+  const auto scores = scores_of(results);
+  ASSERT_EQ(scores.size(), 2u);
+  EXPECT_EQ(scores[0].task, "sum");
+  EXPECT_EQ(scores[0].right, 2);
+  EXPECT_EQ(scores[0].n, 2);
+  EXPECT_EQ(scores[1].right, 0);
+  EXPECT_TRUE(run_tasks(model, rows, {.think = false}, [](int64_t) { return true; })[0].reasoning.empty());
+  EXPECT_TRUE(run_tasks(model, rows, {}, [](int64_t) { return false; }).empty());
+}
+
+TEST(Tasks, BadLinesAreNamed) {
+  for (const char* bad : {"{", "[]", R"({"task":"a","messages":[],"answers":["b"]})",
+                          R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":[]})",
+                          R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":[1]})",
+                          R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":["1"],"tools":{}})",
+                          R"({"task":1,"messages":[{"role":"user","content":"x"}],"answers":["1"]})"}) {
+    try {
+      read_tasks(file_of(kSum + "\n" + bad + "\n"));
+      ADD_FAILURE() << bad;
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("line 2 is no task"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_THROW(read_tasks(file_of("\n")), Error);
+  EXPECT_THROW(read_tasks("/nonexistent/tasks.jsonl"), Error);
+}
+
+}  // namespace
+}  // namespace braid::eval
