@@ -13,6 +13,8 @@ const Command kCommands[] = {
     {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
+    {"data show", "a row of a training set, with the trained tokens marked", &setup_data_show},
+    {"data tokenize", "text into a corpus of token ids, Megatron's .bin and .idx", &setup_data_tokenize},
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},
     {"data synth", "the text that the model which ships with Braid learns from", &setup_data_synth},
     {"tokenize", "text into token ids and back", &setup_tokenize},

@@ -7,7 +7,9 @@ namespace braid::apps {
 Action setup_bench(Cli& cli);
 Action setup_chat(Cli& cli);
 Action setup_data_bpe(Cli& cli);
+Action setup_data_show(Cli& cli);
 Action setup_data_synth(Cli& cli);
+Action setup_data_tokenize(Cli& cli);
 Action setup_info(Cli& cli);
 Action setup_eval(Cli& cli);
 Action setup_list(Cli& cli);

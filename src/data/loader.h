@@ -11,6 +11,7 @@
 //   markov, pcfg, modular, recall    generated, of known entropy (generated.h)
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,12 +21,8 @@
 #include "data/batch.h"
 #include "data/generated.h"
 #include "data/goldfish.h"
+#include "data/language.h"
 #include "data/source.h"
-
-namespace braid::text {
-class ChatTemplate;
-class Tokenizer;
-}  // namespace braid::text
 
 namespace braid::data {
 
@@ -47,15 +44,6 @@ struct DataSpec {
   bool held_out = false;  // read that share, in order, instead of the rest
   Goldfish goldfish{};
   GeneratorSpec generator{};
-};
-
-// What turns text into this model's tokens. `tokenizer` and `chat` may be null where the kind needs none; both must
-// outlive the call to open(), not the loader.
-struct Language {
-  const text::Tokenizer* tokenizer = nullptr;
-  const text::ChatTemplate* chat = nullptr;
-  std::optional<int32_t> end_of_text{};  // closes every document
-  int64_t vocabulary = 0;                // ids lie in [0, vocabulary)
 };
 
 class Loader {
@@ -92,6 +80,9 @@ class Loader {
 };
 
 // Error on an unknown kind, a missing or malformed file, a folder without documents, ids beyond the vocabulary.
+// `language` is used during the call only.
 Loader open(const DataSpec& spec, const Language& language);
+// The same with what a model folder says of text (language.h), which is read only where the data is text.
+Loader open(const DataSpec& spec, const std::filesystem::path& folder, int64_t vocabulary);
 
 }  // namespace braid::data

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "data/ids_source.h"
+#include "data/language.h"
 #include "data/loader.h"
 #include "data/packing.h"
 #include "data/read_text.h"
@@ -32,15 +33,6 @@ int64_t agree(const char* word, int64_t asked, int64_t stored, const std::string
                  .expected = fmt::format("{} = {}", word, asked)});
   }
   return stored;
-}
-
-std::string kind_of(const std::string& kind, const fs::path& path) {
-  if (!kind.empty()) return kind;
-  std::error_code none;
-  if (path.extension() == ".safetensors") return "ids";
-  if (path.extension() == ".jsonl") return "jsonl";
-  if (io::TokenFile::exists(path)) return "indexed";
-  return fs::is_directory(path, none) && has_jsonl(path) ? "jsonl" : "text";
 }
 
 }  // namespace
@@ -91,7 +83,7 @@ class Opener {
   }
 
   void add_part(const std::string& path) {
-    const std::string kind = kind_of(spec_.kind, path);
+    const std::string kind = spec_.kind.empty() ? kind_of(path) : spec_.kind;
     Loader::Part part{.where = path.empty() ? kind : printable(path)};
     if (kind == "ids") {
       auto ids = std::make_unique<IdsSource>(path, language_.vocabulary);
@@ -111,7 +103,10 @@ class Opener {
 
   Corpus read(const std::string& kind, const fs::path& path) const {
     if (kind == "indexed") return Corpus(io::TokenFile(path));
-    return kind == "jsonl" ? read_jsonl(path, language_) : read_text(path, language_);
+    Corpus corpus;
+    const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained) { corpus.add(ids, trained); };
+    kind == "jsonl" ? read_jsonl(path, language_, add) : read_text(path, language_, add);
+    return corpus;
   }
 
   std::unique_ptr<const Source> documents(Corpus corpus, const std::string& where) {
@@ -156,5 +151,17 @@ class Opener {
 };
 
 Loader open(const DataSpec& spec, const Language& language) { return Opener(spec, language).open(); }
+
+Loader open(const DataSpec& spec, const fs::path& folder, int64_t vocabulary) {
+  const auto reads_text = [&](const std::string& path) {
+    const std::string kind = spec.kind.empty() ? kind_of(path) : spec.kind;
+    return kind == "text" || kind == "jsonl";
+  };
+  if (!reads_text(spec.path) && !std::ranges::any_of(spec.blend, reads_text, &BlendPart::path)) {
+    return open(spec, Language{.vocabulary = vocabulary});
+  }
+  const LanguageFiles files(folder);
+  return open(spec, files.language(vocabulary));
+}
 
 }  // namespace braid::data

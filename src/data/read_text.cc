@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "data/chat.h"
+#include "io/token_file.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
 
@@ -43,32 +44,32 @@ const text::Tokenizer& tokenizer_of(const Language& language, const std::string&
 }
 
 // `ids` as documents: each ends with end-of-text, where there is one.
-void add_documents(std::vector<int32_t> ids, const Language& language, Corpus& corpus) {
+void add_documents(std::vector<int32_t> ids, const Language& language, DocumentSink sink) {
   if (ids.empty()) return;
-  if (!language.end_of_text) return corpus.add(ids);
+  if (!language.end_of_text) return sink(ids, {});
   if (ids.back() != *language.end_of_text) ids.push_back(*language.end_of_text);
   for (auto begin = ids.begin(); begin != ids.end();) {
     const auto end = std::find(begin, ids.end(), *language.end_of_text) + 1;
-    corpus.add({begin, end});
+    sink({begin, end}, {});
     begin = end;
   }
 }
 
-void add_line(const ordered_json& line, const Language& language, const std::string& where, Corpus& corpus) {
+void add_line(const ordered_json& line, const Language& language, const std::string& where, DocumentSink sink) {
   const text::Tokenizer& tokenizer = tokenizer_of(language, where);
   if (const auto text = line.find("text"); text != line.end() && text->is_string()) {
-    add_documents(tokenizer.encode(text->get_ref<const std::string&>(), true), language, corpus);
+    add_documents(tokenizer.encode(text->get_ref<const std::string&>(), true), language, sink);
   } else if (line.contains("messages")) {
     if (language.chat == nullptr) fail(where, {.what = "a conversation needs a chat template, and the model has none"});
     for (const Example& example : examples_of(line, *language.chat, tokenizer, where)) {
-      corpus.add(example.ids, example.trained);
+      sink(example.ids, example.trained);
     }
   } else {
     fail(where, {.what = "the line is no document", .expected = "a member 'text' or 'messages'"});
   }
 }
 
-void add_lines(const fs::path& path, const Language& language, Corpus& corpus) {
+void add_lines(const fs::path& path, const Language& language, DocumentSink sink) {
   const sys::MappedFile file(path);
   std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   for (int64_t number = 1; !rest.empty(); ++number) {
@@ -79,35 +80,46 @@ void add_lines(const fs::path& path, const Language& language, Corpus& corpus) {
     const std::string where = fmt::format("{} line {}", printable(path.string()), number);
     const ordered_json document = ordered_json::parse(line, nullptr, false);
     if (!document.is_object()) fail(where, {.what = "the line is no JSON object", .got = printable(line, 60)});
-    add_line(document, language, where, corpus);
+    add_line(document, language, where, sink);
   }
 }
 
-void check_documents(const fs::path& path, const Corpus& corpus, const char* expected) {
-  if (corpus.documents() == 0) fail(printable(path.string()), {.what = "holds no documents", .expected = expected});
+// Calls `read` with a sink that notices whether any document came.
+void read_some(const fs::path& path, const char* expected, DocumentSink sink,
+               sys::FunctionRef<void(DocumentSink)> read) {
+  bool any = false;
+  read([&](std::span<const int32_t> ids, std::span<const uint8_t> trained) {
+    any = true;
+    sink(ids, trained);
+  });
+  if (!any) fail(printable(path.string()), {.what = "holds no documents", .expected = expected});
 }
 
 }  // namespace
 
-bool has_jsonl(const fs::path& folder) { return !files_of(folder, kJsonl).empty(); }
-
-Corpus read_text(const fs::path& path, const Language& language) {
-  Corpus corpus;
-  for (const fs::path& name : files_of(path, kText)) {
-    const sys::MappedFile file(name);
-    const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-    if (!text.empty())
-      add_documents(tokenizer_of(language, printable(name.string())).encode(text, true), language, corpus);
-  }
-  check_documents(path, corpus, "text: a file, or a folder of *.txt and *.md");
-  return corpus;
+void read_text(const fs::path& path, const Language& language, DocumentSink sink) {
+  read_some(path, "text: a file, or a folder of *.txt and *.md", sink, [&](DocumentSink counted) {
+    for (const fs::path& name : files_of(path, kText)) {
+      const sys::MappedFile file(name);
+      const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+      const text::Tokenizer& tokenizer = tokenizer_of(language, printable(name.string()));
+      if (!text.empty()) add_documents(tokenizer.encode(text, true), language, counted);
+    }
+  });
 }
 
-Corpus read_jsonl(const fs::path& path, const Language& language) {
-  Corpus corpus;
-  for (const fs::path& name : files_of(path, kJsonl)) add_lines(name, language, corpus);
-  check_documents(path, corpus, "lines of JSON: a file, or a folder of *.jsonl");
-  return corpus;
+void read_jsonl(const fs::path& path, const Language& language, DocumentSink sink) {
+  read_some(path, "lines of JSON: a file, or a folder of *.jsonl", sink, [&](DocumentSink counted) {
+    for (const fs::path& name : files_of(path, kJsonl)) add_lines(name, language, counted);
+  });
+}
+
+std::string kind_of(const fs::path& path) {
+  std::error_code none;
+  if (path.extension() == ".safetensors") return "ids";
+  if (path.extension() == ".jsonl") return "jsonl";
+  if (io::TokenFile::exists(path)) return "indexed";
+  return fs::is_directory(path, none) && !files_of(path, kJsonl).empty() ? "jsonl" : "text";
 }
 
 }  // namespace braid::data

@@ -1,0 +1,140 @@
+// braid data show: one row of a training set as the model gets it, with the trained tokens marked: in colour on a
+// terminal, in brackets elsewhere.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "data/loader.h"
+#include "data/read_text.h"
+#include "report/progress.h"
+#include "sys/error.h"
+
+namespace braid::apps {
+namespace {
+
+constexpr const char* kGreen = "\033[32m";
+constexpr const char* kPlain = "\033[0m";
+constexpr int64_t kLength = 2048;
+
+struct Options {
+  std::string path, model, kind;
+  int64_t row = 0, length = 0, vocabulary = 0, goldfish_k = 0;
+  bool json = false, colour = false;
+};
+
+// A sequence's tokens: what is read, and the last target, which is only predicted.
+struct Token {
+  int32_t id;
+  bool trained;
+};
+std::vector<Token> tokens_of(const data::Batch& batch, const Seq& seq) {
+  std::vector<Token> tokens{{batch.ids[static_cast<size_t>(seq.start)], false}};
+  for (int64_t i = seq.start; i < seq.start + seq.len; ++i) {
+    const int32_t target = batch.targets[static_cast<size_t>(i)];
+    if (i + 1 < seq.start + seq.len) {
+      tokens.push_back({batch.ids[static_cast<size_t>(i + 1)], target != data::kMasked});
+    } else if (target != data::kMasked) {
+      tokens.push_back({target, true});
+    }
+  }
+  return tokens;
+}
+
+// Text to look at: control characters other than white space would command the terminal.
+std::string harmless(std::string text) {
+  for (char& ch : text) {
+    if ((ch >= 0 && ch < ' ' && ch != '\n' && ch != '\t') || ch == 0x7f) ch = '?';
+  }
+  return text;
+}
+
+void print_sequence(const std::vector<Token>& tokens, const text::Tokenizer* tokenizer, bool colour) {
+  for (size_t begin = 0; begin < tokens.size();) {
+    size_t end = begin;
+    std::vector<int32_t> run;
+    for (; end < tokens.size() && tokens[end].trained == tokens[begin].trained; ++end) run.push_back(tokens[end].id);
+    std::string text = tokenizer ? tokenizer->decode(run, false) : fmt::format("{}", fmt::join(run, " "));
+    if (colour) text = harmless(std::move(text));
+    const bool trained = tokens[begin].trained;
+    const char* open = !trained ? "" : colour ? kGreen : "[";
+    const char* close = !trained ? "" : colour ? kPlain : "]";
+    fmt::print("{}{}{}{}", begin == 0 || tokenizer ? "" : " ", open, text, close);
+    begin = end;
+  }
+  fmt::print("\n");
+}
+
+// The `which`th row of a batch alone.
+data::Batch row_of(const data::Batch& batch, int64_t which) {
+  const auto at = batch.rows.begin() + which;
+  data::Batch row;
+  row.ids.assign(batch.ids.begin() + at[0], batch.ids.begin() + at[1]);
+  row.targets.assign(batch.targets.begin() + at[0], batch.targets.begin() + at[1]);
+  for (const Seq& seq : batch.seqs.seqs) {
+    if (seq.start >= at[0] && seq.start < at[1]) row.seqs.add(seq.len);
+  }
+  row.trained = at[1] - at[0] - std::count(row.targets.begin(), row.targets.end(), data::kMasked);
+  return row;
+}
+
+nlohmann::ordered_json json_of(const data::Batch& row) {
+  nlohmann::ordered_json sequences = nlohmann::ordered_json::array();
+  for (const Seq& seq : row.seqs.seqs) sequences.push_back({{"start", seq.start}, {"length", seq.len}});
+  return {{"ids", row.ids}, {"targets", row.targets}, {"sequences", sequences}, {"trained", row.trained}};
+}
+
+data::Loader open(const Options& o, const std::optional<data::LanguageFiles>& files) {
+  data::Language language = files ? files->language(o.vocabulary) : data::Language{.vocabulary = o.vocabulary};
+  if (language.vocabulary <= 0) language.vocabulary = text::kTokenIdMax + int64_t{1};
+  data::DataSpec spec{.kind = o.kind, .path = o.path, .length = o.length};
+  const bool sized = (spec.kind.empty() ? data::kind_of(o.path) : spec.kind) == "ids";
+  if (!sized) spec.batch = 1;
+  if (!sized && spec.length == 0) spec.length = kLength;
+  spec.goldfish.k = o.goldfish_k;
+  return data::open(spec, language);
+}
+
+int data_show(const Options& o) {
+  std::optional<data::LanguageFiles> files;
+  if (!o.model.empty()) files.emplace(o.model);
+  const data::Loader loader = open(o, files);
+  if (o.row < 0 || o.row >= (int64_t{1} << 40))
+    fail("--row", {.what = "is out of range", .got = std::to_string(o.row), .expected = "0 and more"});
+  const data::Batch row = row_of(loader.batch(o.row / loader.rows()), o.row % loader.rows());
+  if (o.json) {
+    fmt::print("{}\n", json_of(row).dump());
+    return 0;
+  }
+  for (const std::string& note : loader.notes()) fmt::print("{}\n", note);
+  fmt::print("row {}: {} sequences, {} tokens in, {} targets\n", o.row, row.seqs.seqs.size(), row.ids.size(),
+             row.trained);
+  if (const auto floor = loader.entropy_floor()) fmt::print("no model goes below {:.6f} nats a target\n", *floor);
+  for (size_t i = 0; i < row.seqs.seqs.size(); ++i) {
+    fmt::print("--- sequence {}\n", i);
+    print_sequence(tokens_of(row, row.seqs.seqs[i]), files ? &files->tokenizer() : nullptr, o.colour);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Action setup_data_show(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("FILE", o->path, "text, .jsonl, .bin, .safetensors, or a folder; not for generated kinds", false);
+  cli.option("-m,--model FOLDER", o->model, "whose tokenizer and chat template are used, or a tokenizer.json");
+  cli.choice("--kind", o->kind, data::kKinds, "of the data; without it, what the path looks like");
+  cli.option("--row", o->row, "which row of the shuffled first epoch");
+  cli.option("--length", o->length, "tokens a row at most; 0: 2048, or what the file says");
+  cli.option("--vocab", o->vocabulary, "ids lie below; 0: the tokenizer's size");
+  cli.option("--goldfish-k", o->goldfish_k, "leave one target in k out, as [loss] goldfish_k");
+  cli.flag("--json", o->json, "ids, targets and sequences for a program");
+  return [o] {
+    o->colour = report::colourful(stdout);
+    return data_show(*o);
+  };
+}
+
+}  // namespace braid::apps

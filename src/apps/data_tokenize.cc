@@ -1,0 +1,60 @@
+// braid data tokenize: text into a corpus of token ids, in Megatron's format.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "apps/commands.h"
+#include "data/read_text.h"
+#include "io/token_file.h"
+#include "report/progress.h"
+#include "sys/error.h"
+
+namespace braid::apps {
+namespace {
+
+struct Options {
+  std::string input, out, tokenizer, end;
+};
+
+int data_tokenize(const Options& o) {
+  if (o.out.empty()) fail("data tokenize", {.what = "nowhere to write", .hint = "-o PREFIX"});
+  if (o.tokenizer.empty()) fail("data tokenize", {.what = "no tokenizer", .hint = "--tokenizer FOLDER"});
+  const data::LanguageFiles files(o.tokenizer);
+  data::Language language = files.language();
+  if (!o.end.empty()) {
+    language.end_of_text = files.tokenizer().token_to_id(o.end);
+    if (!language.end_of_text) fail("--end", {.what = "the vocabulary has no such token", .got = printable(o.end)});
+  }
+  const std::string kind = data::kind_of(o.input);
+  if (kind != "text" && kind != "jsonl")
+    fail(printable(o.input),
+         {.what = "is no text", .got = kind, .expected = "text files, or lines of JSON with 'text'"});
+  io::TokenFileWriter writer(o.out, language.vocabulary);
+  report::Progress progress("tokens", 0);
+  const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained) {
+    if (!trained.empty()) {
+      fail(printable(o.input), {.what = "has conversations, and this format cannot say which tokens are trained",
+                                .hint = "data.kind = \"jsonl\", which reads it as it is"});
+    }
+    writer.add(ids);
+    progress.at(writer.tokens());
+  };
+  kind == "jsonl" ? data::read_jsonl(o.input, language, add) : data::read_text(o.input, language, add);
+  writer.finish();
+  fmt::print("{}: {} tokens in {} documents{}\n", printable(o.out), writer.tokens(), writer.documents(),
+             language.end_of_text ? "" : ", without end-of-text tokens");
+  return 0;
+}
+
+}  // namespace
+
+Action setup_data_tokenize(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("IN", o->input, "a text file, a .jsonl with 'text', or a folder of them");
+  cli.option("-o,--out PREFIX", o->out, "PREFIX.bin and PREFIX.idx are written");
+  cli.option("--tokenizer FOLDER", o->tokenizer, "a model folder or a tokenizer.json");
+  cli.option("--end TOKEN", o->end, "ends a document; without it the folder's eos_token");
+  return [o] { return data_tokenize(*o); };
+}
+
+}  // namespace braid::apps

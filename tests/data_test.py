@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""braid data: a vocabulary is trained, a corpus tokenised with it, and its rows shown, through the binary alone.
+
+usage: data_test.py BRAID
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BRAID = sys.argv.pop(1)
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
+SPECIAL = "<|im_start|>,<|im_end|>"
+TEMPLATE = ("{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+            "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
+def braid(*arguments, ok=True):
+    run = subprocess.run([BRAID, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT)
+    if ok and run.returncode != 0:
+        raise AssertionError(run.stderr)
+    return run
+
+
+class Data(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.room = tempfile.TemporaryDirectory()
+        cls.folder = Path(cls.room.name)
+        cls.text = "the cat sat on the mat; the cat sat on 12 mats.\n" * 20
+        (cls.folder / "a.txt").write_text(cls.text)
+        (cls.folder / "chat_template.jinja").write_text(TEMPLATE)
+        (cls.folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
+        braid("data", "bpe", cls.folder / "a.txt", "--vocab", 270, "--special", SPECIAL, "-o", cls.folder / "tokenizer.json")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.room.cleanup()
+
+    def ids(self, text):
+        return json.loads("[" + braid("tokenize", self.folder, "-p", text).stdout + "]")
+
+    def show(self, *arguments):
+        return json.loads(braid("data", "show", *arguments, "--json").stdout)
+
+    def refused(self, *arguments, says):
+        run = braid(*arguments, ok=False)
+        self.assertEqual((run.returncode, run.stdout, run.stderr.count("\n")), (1, "", 1), run.stderr)
+        self.assertIn(says, run.stderr)
+
+    def test_a_vocabulary_is_read_back(self):
+        document = json.loads((self.folder / "tokenizer.json").read_text())
+        self.assertEqual(len(document["model"]["vocab"]), 270)
+        self.assertEqual(self.ids("<|im_start|>"), [0])
+        self.assertLess(len(self.ids(self.text)), len(self.text) / 2)
+
+    def test_a_corpus_is_tokenised_and_shown(self):
+        braid("data", "tokenize", self.folder / "a.txt", "-o", self.folder / "corpus", "--tokenizer", self.folder)
+        ids = self.ids(self.text) + [1]
+        self.assertEqual((self.folder / "corpus.bin").read_bytes(), struct.pack(f"<{len(ids)}H", *ids))
+        row = self.show(self.folder / "corpus", "--length", 10_000)
+        self.assertEqual(row["ids"], ids)
+        self.assertEqual(row["targets"], ids[1:] + [-1])
+        self.assertEqual(row["sequences"], [{"start": 0, "length": len(ids)}])
+
+    def test_the_answer_is_trained_with_the_end_of_its_turn(self):
+        line = {"messages": [{"role": "user", "content": "cat?"}, {"role": "assistant", "content": "mat"}]}
+        (self.folder / "chat.jsonl").write_text(json.dumps(line) + "\n")
+        shown = braid("data", "show", self.folder / "chat.jsonl", "-m", self.folder).stdout
+        self.assertIn("<|im_start|>user\ncat?<|im_end|>\n<|im_start|>assistant\n[mat<|im_end|>]\n", shown)
+        self.refused("data", "tokenize", self.folder / "chat.jsonl", "-o", self.folder / "no", "--tokenizer", self.folder,
+                     says="has conversations")
+        self.assertFalse((self.folder / "no.bin").exists())
+
+    def test_a_generated_source_knows_its_floor(self):
+        shown = braid("data", "show", "--kind", "modular", "--vocab", 128, "--length", 10).stdout
+        self.assertIn("no model goes below 2.049607 nats a target", shown)
+
+    def test_mistakes(self):
+        (self.folder / "empty").mkdir(exist_ok=True)
+        self.refused("data", "show", self.folder / "empty", "-m", self.folder, says="holds no documents")
+        self.refused("data", "show", self.folder / "a.txt", says="needs a tokenizer")
+        self.refused("data", "show", "--kind", "markof", says="unknown choice")
+        self.refused("data", "shw", says="unknown subcommand")
+        self.refused("data", "bpe", self.folder / "a.txt", "--vocab", 10, says="is out of range; got 10")
+        self.refused("data", "tokenize", self.folder / "a.txt", "-o", self.folder / "no", "--tokenizer", self.folder, "--end",
+                     "<none>", says="no such token")
+
+
+if __name__ == "__main__":
+    unittest.main()
