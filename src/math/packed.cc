@@ -65,11 +65,7 @@ int64_t packed_bytes(const Kernel& kernel, Side side, int64_t n, int64_t depth) 
 }
 
 void pack(const Kernel& kernel, Side side, const Source& source, int64_t n, int64_t depth, std::byte* out) {
-  const int64_t width = side == Side::rows ? kernel.rows : kernel.cols;
-  const int64_t panel = packed_bytes(kernel, side, width, depth);
-  for (int64_t i = 0; i < n; i += width, out += panel) {
-    kernel.pack(from(source, i, 0), width, std::min(width, n - i), depth, out);
-  }
+  kernel.pack(source, side == Side::rows ? kernel.rows : kernel.cols, n, depth, out);
 }
 
 void Whole::pack_panels(const Source& source, int64_t begin, int64_t end) const {

@@ -60,36 +60,61 @@ BRAID_DOT void tile(const Tile& t) {
   }
 }
 
+// Where 16 pairs of one depth go: into one panel, or half each into two panels of 8, the second of which may be
+// missing.
+struct Out {
+  int32_t *low, *high;
+};
+BRAID_DOT inline Out out_at(int32_t* panels, int64_t width, int64_t i, int64_t n, int64_t panel) {
+  int32_t* low = panels + i / width * panel + i % width;
+  return {low, width < kLanes && i + width < n ? low + panel : nullptr};
+}
+BRAID_DOT inline void put(const Out& out, int64_t at, __m512i v, bool whole) {
+  if (whole) return _mm512_storeu_si512(out.low + at, v);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.low + at), _mm512_castsi512_si256(v));
+  if (out.high) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.high + at), _mm512_extracti64x4_epi64(v, 1));
+  }
+}
+
 BRAID_DOT inline __mmask16 first(int64_t n) {
   return static_cast<__mmask16>(n >= kLanes ? 0xffff : n <= 0 ? 0 : (1u << n) - 1);
 }
 
 // Up to 16 values at p as BF16, in the low halves of 32 bits.
+template <bool kBf16>
 BRAID_DOT inline __m512i values_at(const Source& s, int64_t at, __mmask16 mask) {
-  if (s.bf16) return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(s.data) + at));
+  if (kBf16) return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(s.data) + at));
   const __m512 v = _mm512_maskz_loadu_ps(mask, static_cast<const float*>(s.data) + at);
   return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
 }
 
-BRAID_DOT void pack_across(const Source& s, int64_t width, int64_t n, int64_t depth, int32_t* panel) {
-  for (int64_t i = 0; i < width; i += kLanes) {
-    const __mmask16 in = first(n - i), out = first(width - i);
+template <bool kBf16>
+BRAID_DOT void pack_across(const Source& s, int64_t width, int64_t n, int64_t depth, int32_t* panels) {
+  const int64_t steps = (depth + 1) / 2, panel = steps * width, padded = (n + width - 1) / width * width;
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    const __mmask16 in = first(n - i);
+    const Out out = out_at(panels, width, i, n, panel);
+    const bool whole = width >= kLanes;
     for (int64_t k = 0; k < depth; k += 2) {
-      const __m512i low = values_at(s, k * s.stride + i, in);
-      const __m512i high = k + 1 < depth ? values_at(s, (k + 1) * s.stride + i, in) : _mm512_setzero_si512();
-      _mm512_mask_storeu_epi32(panel + k / 2 * width + i, out, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+      const __m512i low = values_at<kBf16>(s, k * s.stride + i, in);
+      const __m512i high = k + 1 < depth ? values_at<kBf16>(s, (k + 1) * s.stride + i, in) : _mm512_setzero_si512();
+      put(out, k / 2 * width, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)), whole);
     }
   }
 }
 
 // Up to 32 values along k as 16 pairs.
+template <bool kBf16, bool kWhole>
 BRAID_DOT inline __m512i pairs_at(const Source& s, int64_t at, int64_t n) {
-  if (s.bf16) {
+  if (kBf16) {
     const __mmask32 mask = n >= 32 ? 0xffffffffu : (1u << n) - 1;
-    return _mm512_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(s.data) + at);
+    const auto* p = static_cast<const uint16_t*>(s.data) + at;
+    return kWhole ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi16(mask, p);
   }
   const auto* p = static_cast<const float*>(s.data) + at;
-  const __m512 low = _mm512_maskz_loadu_ps(first(n), p), high = _mm512_maskz_loadu_ps(first(n - kLanes), p + kLanes);
+  const __m512 low = kWhole ? _mm512_loadu_ps(p) : _mm512_maskz_loadu_ps(first(n), p);
+  const __m512 high = kWhole ? _mm512_loadu_ps(p + kLanes) : _mm512_maskz_loadu_ps(first(n - kLanes), p + kLanes);
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
 }
 
@@ -121,27 +146,45 @@ BRAID_DOT inline void transpose(__m512i (&r)[16]) {
   }
 }
 
-BRAID_DOT void pack_along(const Source& s, int64_t width, int64_t n, int64_t depth, int32_t* panel) {
-  for (int64_t i = 0; i < width; i += kLanes) {
-    const __mmask16 out = first(width - i);
+// 16 values of i from `i` on by 32 of k.
+template <bool kBf16, bool kWhole>
+BRAID_DOT inline void load_block(const Source& s, int64_t i, int64_t k, int64_t n, int64_t depth, __m512i (&r)[16]) {
+#pragma GCC unroll 16
+  for (int64_t j = 0; j < 16; ++j) {
+    r[j] = kWhole || i + j < n ? pairs_at<kBf16, kWhole>(s, (i + j) * s.stride + k, depth - k) : _mm512_setzero_si512();
+  }
+}
+
+template <bool kBf16>
+BRAID_DOT void pack_along(const Source& s, int64_t width, int64_t n, int64_t depth, int32_t* panels) {
+  const int64_t steps = (depth + 1) / 2, panel = steps * width, padded = (n + width - 1) / width * width;
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    const Out out = out_at(panels, width, i, n, panel);
+    const bool whole = width >= kLanes;
     for (int64_t k = 0; k < depth; k += 2 * kLanes) {
       __m512i r[16];
-#pragma GCC unroll 16
-      for (int j = 0; j < 16; ++j) {
-        r[j] = i + j < n ? pairs_at(s, (i + j) * s.stride + k, depth - k) : _mm512_setzero_si512();
+      if (n - i >= kLanes && depth - k >= 2 * kLanes) {
+        load_block<kBf16, true>(s, i, k, n, depth, r);
+      } else {
+        load_block<kBf16, false>(s, i, k, n, depth, r);
       }
       transpose(r);
-      const int64_t pairs = (depth - k + 1) / 2;
+      const int64_t left = steps - k / 2;
 #pragma GCC unroll 16
-      for (int j = 0; j < 16; ++j) {
-        if (j < pairs) _mm512_mask_storeu_epi32(panel + (k / 2 + j) * width + i, out, r[j]);
+      for (int64_t j = 0; j < 16; ++j) {
+        if (j < left) put(out, (k / 2 + j) * width, r[j], whole);
       }
     }
   }
 }
 
-BRAID_DOT void pack(const Source& s, int64_t width, int64_t n, int64_t depth, void* panel) {
-  (s.along ? pack_along : pack_across)(s, width, n, depth, static_cast<int32_t*>(panel));
+BRAID_DOT void pack(const Source& s, int64_t width, int64_t n, int64_t depth, void* panels) {
+  auto* out = static_cast<int32_t*>(panels);
+  if (s.along) {
+    (s.bf16 ? pack_along<true> : pack_along<false>)(s, width, n, depth, out);
+  } else {
+    (s.bf16 ? pack_across<true> : pack_across<false>)(s, width, n, depth, out);
+  }
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ struct Kernel {
   int64_t rows = 0, cols = 0;  // of a tile: the widths of panels of a and of b
   int64_t step = 1;            // what depths are rounded up to
   int64_t value_bytes = 4;     // of a packed value
-  // One panel from n <= width values of i and `depth` of k.
-  void (*pack)(const Source& source, int64_t width, int64_t n, int64_t depth, void* panel) = nullptr;
+  // Panels one after another, from n values of i and `depth` of k.
+  void (*pack)(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels) = nullptr;
   void (*tile)(const Tile& t) = nullptr;
 };
 

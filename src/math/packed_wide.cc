@@ -118,17 +118,21 @@ void pack_along(const Num* from, int64_t stride, int64_t width, int64_t n, int64
 }
 
 template <bool kRound, class Num>
-void pack_of(const Source& s, int64_t width, int64_t n, int64_t depth, void* panel) {
-  (s.along ? pack_along<kRound, Num> : pack_across<kRound, Num>)(static_cast<const Num*>(s.data), s.stride, width, n,
-                                                                 depth, static_cast<float*>(panel));
+void pack_of(const Source& s, int64_t width, int64_t n, int64_t depth, void* panels) {
+  const auto* from = static_cast<const Num*>(s.data);
+  auto* out = static_cast<float*>(panels);
+  for (int64_t i = 0; i < n; i += width, out += width * depth) {
+    (s.along ? pack_along<kRound, Num> : pack_across<kRound, Num>)(from + i * (s.along ? s.stride : 1), s.stride, width,
+                                                                   HWY_MIN(width, n - i), depth, out);
+  }
 }
 
 // BF16 sources are exact in F32, so nothing is left to round.
-void pack_f32(const Source& s, int64_t width, int64_t n, int64_t depth, void* panel) {
-  (s.bf16 ? pack_of<false, Bf16> : pack_of<false, float>)(s, width, n, depth, panel);
+void pack_f32(const Source& s, int64_t width, int64_t n, int64_t depth, void* panels) {
+  (s.bf16 ? pack_of<false, Bf16> : pack_of<false, float>)(s, width, n, depth, panels);
 }
-void pack_bf16(const Source& s, int64_t width, int64_t n, int64_t depth, void* panel) {
-  (s.bf16 ? pack_of<false, Bf16> : pack_of<true, float>)(s, width, n, depth, panel);
+void pack_bf16(const Source& s, int64_t width, int64_t n, int64_t depth, void* panels) {
+  (s.bf16 ? pack_of<false, Bf16> : pack_of<true, float>)(s, width, n, depth, panels);
 }
 
 void get_kernel(bool round, Kernel& k) {
