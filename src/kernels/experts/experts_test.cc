@@ -365,7 +365,7 @@ TEST(ExpertsBackward, FrozenExpertsAndOnesNobodyChose) {
   Arena arena;
   Ctx ctx{.arena = arena};
   run(ctx, p.op);
-  for (const size_t e : {0, 2}) EXPECT_EQ(p.values[2 * e].bytes, before[2 * e].bytes);
+  for (const size_t e : {size_t{0}, size_t{2}}) EXPECT_EQ(p.values[2 * e].bytes, before[2 * e].bytes);
   p.op.dup = p.op.ddown = {};
   sweep(p.op, 2e-5);
 }
