@@ -1,10 +1,11 @@
-// Muon on a CPU: the products through math/panel.h in FP32, of symmetric ones the lower triangle. The plain loops are
-// quadratic where products are cubic. Tasks are blocks of columns, whose bits depend on no other, and the norm is
-// summed row by row: the same on any number of threads.
+// Muon on a CPU, in FP32: the symmetric products through math/panel.h, the lower triangle alone, and those with X
+// through math/outer.h. The plain loops are quadratic where products are cubic. Tasks are blocks of columns, whose bits
+// depend on no other, and the norm is summed row by row: the same on any number of threads.
 #include <atomic>
 #include <utility>
 
 #include "kernels/muon/muon_rows.h"
+#include "math/outer.h"
 #include "math/panel.h"
 
 namespace braid {
@@ -17,9 +18,10 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 // The workspace, cut up; `less` and `more` are the sides of the matrix.
 struct Scratch {
   int64_t less, more;
-  float *x, *next, *flipped;  // [less, more] twice, and [more, less]
-  float *a, *square;          // [less, less]
-  double* squares;            // [less] of rows of x
+  float *x, *next;    // [less, more]
+  float* flipped;     // [more, less], where the matrix is tall
+  float *a, *square;  // [less, less]
+  double* squares;    // [less] of rows of x
   std::byte* panels;
   int64_t panel_bytes, bytes;
 };
@@ -34,7 +36,8 @@ Scratch cut(const MuonStep& op, int threads, std::byte* base) {
     s.bytes += aligned(bytes);
     return p;
   };
-  for (float** matrix : {&s.x, &s.next, &s.flipped}) *matrix = reinterpret_cast<float*>(take(less * more * 4));
+  for (float** matrix : {&s.x, &s.next}) *matrix = reinterpret_cast<float*>(take(less * more * 4));
+  if (op.w.dim(0) > less) s.flipped = reinterpret_cast<float*>(take(less * more * 4));
   for (float** matrix : {&s.a, &s.square}) *matrix = reinterpret_cast<float*>(take(less * less * 4));
   s.squares = reinterpret_cast<double*>(take(less * 8));
   s.panel_bytes = aligned(panel_workspace(Weight{.rows = more, .cols = more, .spec = {Format::f32, 0}}));
@@ -42,24 +45,46 @@ Scratch cut(const MuonStep& op, int threads, std::byte* base) {
   return s;
 }
 
-// y [M, N] = a [M, K] b^T with b [N, K]; of a symmetric one the part below the diagonal, and that above copied.
-void product(int threads, const Scratch& s, const View& a, const View& b, const MutView& y, bool symmetric) {
-  const int64_t rows = a.dim(0), cols = b.dim(0), blocks = (cols + kCols - 1) / kCols;
-  const Weight w = dense_weight(b);
-  const int team = static_cast<int>(std::min<int64_t>(threads, blocks));
+// y [N, N] = x x^T with x [N, K]: the part below the diagonal, and that above copied.
+void square_of(int threads, const Scratch& s, const View& x, float* y) {
+  const int64_t side = x.dim(0), blocks = (side + kCols - 1) / kCols;
+  const Weight w = dense_weight(x);
+  const MutView all = mut_view_of(y, {side, side});
   std::atomic<int64_t> next{0};
-  sys::parallel(team, [&](int thread, int) {
+  sys::parallel(static_cast<int>(std::min<int64_t>(threads, blocks)), [&](int thread, int) {
     const std::span<std::byte> own(s.panels + thread * s.panel_bytes, static_cast<size_t>(s.panel_bytes));
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
-      const int64_t first = i * kCols, n = std::min(kCols, cols - first), from = symmetric ? first : 0;
-      panel_product(PanelClass::f32, a.slice(0, from, rows - from), w.rows_of(first, n),
-                    y.slice(0, from, rows - from).slice(1, first, n), own);
+      const int64_t first = i * kCols, n = std::min(kCols, side - first);
+      panel_product(PanelClass::f32, x.slice(0, first, side - first), w.rows_of(first, n),
+                    all.slice(0, first, side - first).slice(1, first, n), own);
     }
   });
-  if (!symmetric) return;
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = i + 1; j < cols; ++j) y.as<float>(i)[j] = y.as<float>(j)[i];
+  for (int64_t i = 0; i < side; ++i) {
+    for (int64_t j = i + 1; j < side; ++j) y[i * side + j] = y[j * side + i];
   }
+}
+
+// s.next = kA x + a x, with s.a already b A + c A A.
+void advance(int threads, const Scratch& s) {
+  constexpr auto kA = static_cast<float>(MuonStep::kA);
+  sys::parallel_tasks(threads, (s.more + kOuterCols - 1) / kOuterCols, [&](int64_t block) {
+    const int64_t first = block * kOuterCols, n = std::min(kOuterCols, s.more - first);
+    for (int64_t i = 0; i < s.less; ++i) {
+      for (int64_t j = first; j < first + n; ++j) s.next[i * s.more + j] = kA * s.x[i * s.more + j];
+    }
+    outer_product(PanelClass::f32, DType::f32,
+                  {.a = s.a,
+                   .a_row = s.less,
+                   .a_step = 1,
+                   .b = s.x + first,
+                   .b_stride = s.more,
+                   .c = s.next + first,
+                   .c_stride = s.more,
+                   .rows = s.less,
+                   .cols = n,
+                   .depth = s.less,
+                   .add = true});
+  });
 }
 
 // to [cols, rows] = from [rows, cols] transposed, in squares that stay in L1.
@@ -129,19 +154,12 @@ int64_t muon_step_workspace(const MuonStep& op, int threads) { return cut(op, th
 void muon_step_panels(Ctx& ctx, const MuonStep& op, std::span<std::byte> workspace) {
   Scratch s = cut(op, ctx.threads, workspace.data());
   direction(ctx.threads, op, s);
-  const Shape side{s.less, s.less}, wide{s.less, s.more};
-  constexpr auto kA = static_cast<float>(MuonStep::kA), kB = static_cast<float>(MuonStep::kB),
-                 kC = static_cast<float>(MuonStep::kC);
+  constexpr auto kB = static_cast<float>(MuonStep::kB), kC = static_cast<float>(MuonStep::kC);
   for (int64_t step = 0; step < MuonStep::kSteps; ++step) {
-    const View x = view_of(s.x, wide), a = view_of(s.a, side);
-    product(ctx.threads, s, x, x, mut_view_of(s.a, side), true);
-    product(ctx.threads, s, a, a, mut_view_of(s.square, side), true);
-    for (int64_t i = 0; i < side.count(); ++i) s.a[i] = kB * s.a[i] + kC * s.square[i];
-    flip(ctx.threads, s.x, s.less, s.more, s.flipped);
-    product(ctx.threads, s, a, view_of(s.flipped, {s.more, s.less}), mut_view_of(s.next, wide), false);
-    sys::parallel_for(ctx.threads, wide.count(), 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) s.next[i] += kA * s.x[i];
-    });
+    square_of(ctx.threads, s, view_of(s.x, {s.less, s.more}), s.a);
+    square_of(ctx.threads, s, view_of(s.a, {s.less, s.less}), s.square);
+    for (int64_t i = 0; i < s.less * s.less; ++i) s.a[i] = kB * s.a[i] + kC * s.square[i];
+    advance(ctx.threads, s);
     std::swap(s.x, s.next);
   }
   if (op.w.dim(0) > op.w.dim(1)) {
