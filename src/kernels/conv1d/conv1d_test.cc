@@ -250,6 +250,8 @@ TEST(Conv1d, PublishedShapesHaveAFastRow) {
   for (int64_t channels : {6144, 9728, 10240, 12288, 18432}) {
     for (DType type : {DType::f32, DType::bf16})
       EXPECT_STRNE(choose(ctx, Problem({{1}, channels, 4, type}).op()).name, "ref");
+    EXPECT_STRNE(choose(ctx, BwdProblem({{1}, channels, 4}).op()).name, "ref");
+    EXPECT_STRNE(choose(ctx, BwdProblem({{1}, channels, 4, DType::bf16}).op()).name, "ref");
   }
 }
 

@@ -108,6 +108,27 @@ TEST(RmsNormBwd, EveryRowAgreesWithTheReference) {
   }
 }
 
+TEST(RmsNormBwd, PublishedShapesHaveAFastRow) {
+  Arena arena;
+  const Ctx ctx{.arena = arena};
+  for (DType type : {DType::f32, DType::bf16}) {
+    for (int64_t width : {2688, 3136, 4480, 8192})
+      EXPECT_STRNE(choose(ctx, BwdProblem({1, width, 1, type, false}, {}).op()).name, "ref");
+    for (int64_t width : {4096, 7680, 16384})
+      EXPECT_STRNE(choose(ctx, BwdProblem({1, width, 8, type, true}, {}).op()).name, "ref");
+  }
+}
+
+// Gradients may leave as BF16, and dy come as such.
+TEST(RmsNormBwd, GradientsMayBeNarrow) {
+  BwdProblem p({9, 100, 2, DType::bf16, true}, {4, 5});
+  TestTensor dx(DType::bf16, p.dx.shape, 5), dz(DType::bf16, p.dx.shape, 6);
+  RmsNormBwd op = p.op();
+  op.dx = dx.mut();
+  op.dz = dz.mut();
+  sweep(op, 2e-2);
+}
+
 TEST(RmsNormBwd, CutsBetweenSequencesChangeNoBit) {
   const Case shape{120, 70, 2, DType::f32, true};
   BwdProblem whole(shape, {5, 0, 78, 1, 36}), parts(shape, {5, 0, 78, 1, 36});

@@ -114,7 +114,7 @@ const char* refuses_inputs(const Op& op) {
 
 template <class Op>
 const char* hwy_supports(const Op& op) {
-  if (op.y.dtype != DType::f32) return "y is not F32";
+  if (op.y.dtype != DType::f32 && (op.y.dtype != DType::bf16 || std::is_same_v<Op, SsdStep>)) return "dtype of y";
   return op.y.rows_contiguous() ? refuses_inputs(op) : "strided rows";
 }
 

@@ -32,7 +32,7 @@ struct SsdFwd {
   View a_log{};     // [H] F32
   View d_skip{};    // [H] F32
   MutView state{};  // [S, H, P, N] F32; may be empty
-  MutView y{};      // [T, H, P] F32
+  MutView y{};      // [T, H, P] F32 or BF16
   const SeqMap* seqs = nullptr;
   int64_t chunk = 128;  // tokens
   float dt_min = 0;

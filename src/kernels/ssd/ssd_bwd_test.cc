@@ -217,5 +217,19 @@ TEST(SsdBwd, CutsBetweenSequencesChangeNoBit) {
     EXPECT_TRUE(got->bytes == want->bytes);
 }
 
+// H, P, G, N of the released models (nemotron.md 1.1): none may end at the reference.
+TEST(SsdBwd, PublishedShapesHaveAFastRow) {
+  const int64_t shapes[][4] = {{112, 64, 8, 128}, {128, 64, 8, 128}, {256, 64, 8, 256}, {128, 80, 8, 128},
+                               {96, 80, 8, 128},  {64, 64, 8, 128},  {8, 64, 2, 64}};
+  Arena arena;
+  const Ctx ctx{.arena = arena};
+  for (const auto& [heads, width, groups, states] : shapes) {
+    for (DType type : {DType::f32, DType::bf16}) {
+      Problem p({{1}, heads, width, groups, states, 128, type, false});
+      EXPECT_STRNE(choose(ctx, p.op()).name, "ref");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -133,11 +133,18 @@ void prepare_mask(const Block& block, float skip, const SsdScratch& s) {
   }
 }
 
+template <class Y>
+HWY_INLINE void narrow_row(const float* from, int64_t count, Y* to) {
+  const FloatTag d;
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes()) store(hn::LoadU(d, from + i), d, to + i);
+  if (i < count) store_n(hn::LoadU(d, from + i), d, to + i, count - i);
+}
+
 // y of a block, one head and one column panel.
 template <int kVecs>
 void multiply_output(const SsdFwd& op, const Block& block, int64_t head, const float* x, const float* state,
                      const SsdScratch& s, int64_t column) {
-  const FloatTag d;
   const int64_t panel = kVecs * lanes(), width = HWY_MIN(panel, op.x.dim(2) - column);
   HWY_ALIGN float sums[kTileRows * kVecs * HWY_MAX_BYTES / sizeof(float)];
   for (int64_t t = 0; t < block.rows; t += kTileRows) {
@@ -148,10 +155,12 @@ void multiply_output(const SsdFwd& op, const Block& block, int64_t head, const f
     tile.add_product({s.mask + t * s.row_stride, s.row_stride, 1}, x, panel, t + kTileRows);
     tile.store(sums, panel);
     for (int64_t i = 0; i < HWY_MIN(kTileRows, block.count - t); ++i) {
-      float* y = op.y.as<float>(block.first + t + i) + head * op.y.stride(1) + column;
-      int64_t at = 0;
-      for (; at + lanes() <= width; at += lanes()) hn::StoreU(hn::LoadU(d, sums + i * panel + at), d, y + at);
-      for (; at < width; ++at) y[at] = sums[i * panel + at];
+      const int64_t at = head * op.y.stride(1) + column;
+      if (op.y.dtype == DType::bf16) {
+        narrow_row(sums + i * panel, width, op.y.as<Bf16>(block.first + t + i) + at);
+      } else {
+        narrow_row(sums + i * panel, width, op.y.as<float>(block.first + t + i) + at);
+      }
     }
   }
 }

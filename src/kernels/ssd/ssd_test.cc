@@ -204,6 +204,19 @@ TEST(SsdFwd, NoStateIsAStateOfZeros) {
   EXPECT_TRUE(with.y.bytes == without.y.bytes);
 }
 
+TEST(SsdFwd, OutputsMayBeNarrow) {
+  for (int64_t width : {13, 64}) {
+    Problem p({{40, 3}, 4, width, 2, 24, 16, DType::bf16});
+    TestTensor y(DType::bf16, p.y.shape, 7);
+    SsdFwd op = p.op<SsdFwd>();
+    op.y = y.mut();
+    op.state = {};
+    sweep(op, 2e-2);
+    Arena arena;
+    EXPECT_STRNE(choose(Ctx{.arena = arena}, op).name, "ref");
+  }
+}
+
 TEST(SsdFwd, RawStepsMayBeNarrow) {
   Problem p({{40, 3}, 4, 20, 2, 24, 16, DType::bf16});
   TestTensor dt(DType::bf16, p.dt.shape, 2, 1, -1);
