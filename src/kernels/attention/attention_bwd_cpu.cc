@@ -12,8 +12,6 @@
 #define HWY_TARGET_INCLUDE "kernels/attention/attention_bwd_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
-
 #include "kernels/attention/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -99,11 +97,6 @@ void fill_rows(const AttentionBwd& op, const AttentionTile& t, const AttentionBw
     s.lse[r] = op.lse.as<float>(token)[head];
     std::fill(dq, dq + s.pad, 0.0f);
   }
-}
-
-// Highway's Exp is wrong above 88.7 and takes NaN for 0.
-HWY_INLINE FloatVec safe_exp(FloatTag d, FloatVec v) {
-  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, hn::Min(v, hn::Set(d, 88.0f))));
 }
 
 // Scores become p, dy . v becomes ds; both are zero for keys that a row does not see. `seen` belongs to the first row.

@@ -13,8 +13,6 @@
 #define HWY_TARGET_INCLUDE "kernels/attention/attention_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
-#include <hwy/contrib/math/math-inl.h>
-
 #include "kernels/attention/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -95,7 +93,7 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
       *max = highest;
     }
     for (int64_t i = 0; i < n; i += kLanes) {
-      const FloatVec e = hn::Exp(d, hn::Sub(load(d, scores + i), after));
+      const FloatVec e = safe_exp(d, hn::Sub(load(d, scores + i), after));
       store(e, d, scores + i);
       sum = hn::Add(sum, e);
     }

@@ -262,6 +262,24 @@ TEST(Attention, RowsOfABatchNeedNoPages) {
   }
 }
 
+// What is not a number shows, in the tokens that see it and in no other.
+TEST(Attention, NanIsSeen) {
+  const int64_t bad = 5, row = 12 * 64;
+  Packed batch(kPacked[0], {40});
+  set_element(batch.fused().mut(), bad * row + 4 * 64, NAN);  // of the first key head
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const AttentionFwd forward = batch.forward();
+  run(ctx, forward);
+  run(ctx, batch.backward());
+  for (int64_t t = 0; t < 40; ++t) {
+    EXPECT_EQ(std::isnan(element(forward.y, t * 4 * 64)), t >= bad) << t;
+    EXPECT_EQ(std::isnan(element(forward.lse, t * 4)), t >= bad) << t;
+    EXPECT_FALSE(std::isnan(element(forward.y, t * 4 * 64 + 64))) << t;
+    EXPECT_TRUE(t < bad || std::isnan(element(batch.dfused().view(), t * row))) << t;
+  }
+}
+
 // dL/dq, dL/dk, dL/dv of L = sum(dy * y) by complex step on the forward reference: two query heads on one KV head.
 TEST(AttentionBwd, IsTheDerivative) {
   const int64_t tokens = 4, heads = 2, width = 3;

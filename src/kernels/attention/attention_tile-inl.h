@@ -7,6 +7,8 @@
 #define BRAID_ATTENTION_TILE_INL_H_
 #endif
 
+#include <hwy/contrib/math/math-inl.h>
+
 #include "kernels/attention/attention_rows.h"
 #include "math/vec-inl.h"
 
@@ -22,6 +24,11 @@ constexpr int64_t kLanes = static_cast<int64_t>(sizeof(FloatVec) / sizeof(float)
 // 6 x 4 sums, 4 loads and a broadcast in 32 registers; 6 x 2, 2 and 1 in 16.
 constexpr int kRows = 6;
 constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+
+// Highway's Exp is wrong above 88.7 and takes NaN for 0.
+HWY_INLINE FloatVec safe_exp(FloatTag d, FloatVec v) {
+  return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, hn::Min(v, hn::Set(d, 88.0f))));
+}
 
 // c[m][n] += sum over k in order of a[m][k] b[k][n], n in vectors; with kAcross a is stored as [k][m].
 template <class B, bool kAcross = false>
