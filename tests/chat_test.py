@@ -22,7 +22,7 @@ ENVIRONMENT |= {"TERM": "xterm", "BRAID_THREADS": "1"}
 PROMPT = ">>> "
 UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
 DIM = "\x1b[2m"
-TINY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models", "tiny")
+TINY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "tiny-chat")
 
 
 def endless(folder):
@@ -38,8 +38,15 @@ def endless(folder):
     return folder
 
 
+def with_model(words):
+    """The words of a command line; TINY where they name no model."""
+    words = tuple(words)
+    return words if words and not words[0].startswith("-") else (TINY, *words)
+
+
 class Terminal:
     def __init__(self, *words, **variables):
+        words = with_model(words)
         self.master, self.slave = pty.openpty()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, b"\x18\x00\x50\x00\x00\x00\x00\x00")  # 24 rows of 80
         self.before = termios.tcgetattr(self.slave)
@@ -103,7 +110,7 @@ class AtATerminal(Case):
 
     def test_a_conversation(self):
         chat = self.chat()
-        self.assertRegex(self.greeting, r"tiny: nemotron_h in BF16, context 4096 tokens \(all that the model allows\)")
+        self.assertRegex(self.greeting, r"tiny-chat: nemotron_h in BF16, context 4096 tokens \(all that the model allows\)")
         answer = chat.say("What is 17 + 25?")
         self.assertRegex(answer, re.escape(DIM) + r"ones 7 \+ 5 = 12, carry 1[^\x1b]*so 42\r\n\x1b\[0m42\r\n")
         self.assertRegex(answer, re.escape(DIM) + r"38 tokens, [\d.]+ K?M? ?tokens/s, prompt 25 tokens, [\d.]+ K?M? ?tokens/s")
@@ -194,7 +201,7 @@ class AtATerminal(Case):
 
 class InAPipe(Case):
     def ask(self, text, *words):
-        return subprocess.run([BRAID, "chat", *words], input=text.encode(), capture_output=True, timeout=60, env=ENVIRONMENT)
+        return subprocess.run([BRAID, "chat", *with_model(words)], input=text.encode(), capture_output=True, timeout=60, env=ENVIRONMENT)
 
     def test_all_of_standard_input_is_one_message(self):
         answer = self.ask("What is 17 + 25?\n")
@@ -205,7 +212,7 @@ class InAPipe(Case):
 
     def test_refusals_are_one_line(self):
         for text, words in (("", []), ("\n", []), ("a\xff", []), ("Hello!", ["-c", "8"]), ("Hello!", ["no-such-model"])):
-            answer = subprocess.run([BRAID, "chat", *words], input=text.encode("latin-1"), capture_output=True, timeout=60,
+            answer = subprocess.run([BRAID, "chat", *with_model(words)], input=text.encode("latin-1"), capture_output=True, timeout=60,
                                     env=ENVIRONMENT)
             self.assertEqual((answer.returncode, answer.stdout), (1, b""), text)
             self.assertRegex(answer.stderr, rb"\Abraid: \[[^]]+\] [^\n]+\n\Z")

@@ -9,7 +9,7 @@ namespace braid::engine {
 namespace {
 
 TEST(Batch, AnswersAreThoseOfOneAtATime) {
-  LanguageModel model("tiny", {.context = 256, .slots = 3, .threads = 1});
+  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .slots = 3, .threads = 1});
   std::vector<std::vector<int32_t>> prompts;
   for (const char* text : {"What is 17 + 25?", "Hi", "Reverse the word stone.", "9", "Who are you?", "What is 3 - 1?"})
     prompts.push_back(model.tokenizer().encode(text, false));
@@ -32,7 +32,7 @@ TEST(Batch, AnswersAreThoseOfOneAtATime) {
 }
 
 TEST(Batch, StopsWhenAsked) {
-  LanguageModel model("tiny", {.context = 256, .slots = 2, .threads = 1});
+  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .slots = 2, .threads = 1});
   const std::vector<std::vector<int32_t>> prompts(9, model.tokenizer().encode("Hi", false));
   int64_t calls = 0;
   const auto all = generate_all(model.runner(), prompts, 4, [&](int64_t) { return ++calls < 2; });

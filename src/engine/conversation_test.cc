@@ -17,7 +17,7 @@ using nlohmann::ordered_json;
 LanguageModel tiny(RunnerOptions options = {}) {
   options.dtype = DType::f32;
   options.threads = 1;
-  return LanguageModel("tiny", options);
+  return LanguageModel(BRAID_TEST_DATA "/tiny-chat", options);
 }
 
 ordered_json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
@@ -39,7 +39,7 @@ std::vector<float> logits_after(LanguageModel& model, int64_t slot, int32_t id) 
 TEST(Conversation, GoldenPromptsIdsAndAnswers) {
   LanguageModel model = tiny();
   Conversation conversation(model);
-  std::ifstream file(BRAID_SOURCE_DIR "/tests/data/tiny-chat-golden.json");
+  std::ifstream file(BRAID_TEST_DATA "/tiny-chat/golden.json");
   const ordered_json golden = ordered_json::parse(file);
   ASSERT_EQ(golden.size(), 22U);
   for (const ordered_json& c : golden) {
