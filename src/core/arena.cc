@@ -21,9 +21,8 @@ Arena::~Arena() {
   for (const auto& m : mappings_) munmap(m.first, static_cast<size_t>(m.second));
 }
 
-Arena::Slot* Arena::take(int64_t bytes) {
-  CHECK(bytes >= 0, "{} bytes", bytes);
-  const int64_t need = round_up(std::max<int64_t>(bytes, 1), kAlign);
+// A block of `need` bytes, which kAlign divides.
+std::byte* Arena::place(int64_t need) {
   auto fits = [need](const Block& b) { return b.free && b.bytes >= need; };
   auto block = std::find_if(blocks_.begin(), blocks_.end(), fits);
   if (block == blocks_.end()) {
@@ -44,6 +43,13 @@ Arena::Slot* Arena::take(int64_t bytes) {
   block->free = false;
   in_use_ += need;
   peak_ = std::max(peak_, in_use_);
+  return block->data;
+}
+
+Arena::Slot* Arena::take(int64_t bytes) {
+  CHECK(bytes >= 0, "{} bytes", bytes);
+  const int64_t need = round_up(std::max<int64_t>(bytes, 1), kAlign);
+  std::byte* data = place(need);
   Slot* slot = nullptr;
   if (free_slots_.empty()) {
     slot = &slots_.emplace_back();
@@ -51,13 +57,18 @@ Arena::Slot* Arena::take(int64_t bytes) {
     slot = free_slots_.back();
     free_slots_.pop_back();
   }
-  *slot = {.arena = this, .data = block->data, .bytes = need, .refs = 1, .id = next_id_++};
+  *slot = {.arena = this, .data = data, .bytes = need, .refs = 1};
   return slot;
+}
+
+void Arena::retake(Slot* slot) {
+  CHECK(!slot->data, "a slot of {} bytes has its bytes", slot->bytes);
+  slot->data = place(slot->bytes);
 }
 
 void Arena::release(Slot* slot) {
   auto block = std::find_if(blocks_.begin(), blocks_.end(), [slot](const Block& b) { return b.data == slot->data; });
-  CHECK(block != blocks_.end() && !block->free, "slot {} is not in use", slot->id);
+  CHECK(block != blocks_.end() && !block->free, "a slot of {} bytes is not in use", slot->bytes);
   in_use_ -= block->bytes;
   block->free = true;
   if (block + 1 != blocks_.end() && (block + 1)->free && !(block + 1)->first) {
@@ -68,7 +79,14 @@ void Arena::release(Slot* slot) {
     (block - 1)->bytes += block->bytes;
     blocks_.erase(block);
   }
-  free_slots_.push_back(slot);
+  slot->data = nullptr;
+  if (slot->names == 0) recycle(slot);
 }
+
+void Arena::forget(Slot* slot) {
+  if (slot->refs == 0) recycle(slot);
+}
+
+void Arena::recycle(Slot* slot) { free_slots_.push_back(slot); }
 
 }  // namespace braid

@@ -16,8 +16,9 @@ class Arena {
     Arena* arena = nullptr;
     std::byte* data = nullptr;
     int64_t bytes = 0;
-    int refs = 0;
-    uint64_t id = 0;  // unique among all slots ever handed out: the tape's name for a value
+    int refs = 0;    // Tensors: while there is one, the bytes stay
+    int names = 0;   // Refs: while there is one, the slot stays, and its bytes can be asked for again
+    int value = -1;  // the number a tape gave it
   };
 
   Arena() = default;
@@ -26,7 +27,9 @@ class Arena {
   ~Arena();
 
   Slot* take(int64_t bytes);  // 64-byte aligned, contents undefined, refs = 1
+  void retake(Slot* slot);    // bytes for a slot that has none; contents undefined
   void release(Slot* slot);   // called by the last Tensor
+  void forget(Slot* slot);    // called by the last Ref
 
   int64_t bytes_in_use() const { return in_use_; }
   int64_t bytes_peak() const { return peak_; }
@@ -39,11 +42,13 @@ class Arena {
     bool free;
     bool first;  // first block of a mapping: never merged with the one before it
   };
+  std::byte* place(int64_t bytes);
+  void recycle(Slot* slot);
+
   std::vector<Block> blocks_;  // by address within each mapping, mappings in order of creation
   std::vector<std::pair<std::byte*, int64_t>> mappings_;
   std::deque<Slot> slots_;
   std::vector<Slot*> free_slots_;
-  uint64_t next_id_ = 1;
   int64_t in_use_ = 0, peak_ = 0, mapped_ = 0;
 };
 

@@ -19,6 +19,12 @@ struct Choice {
   const char* row;
 };
 
+// What ops did, by their own account.
+struct Counts {
+  int64_t ops = 0, bytes = 0;
+  double flops = 0;
+};
+
 struct Ctx {
   Arena& arena;
   int threads = sys::default_threads();
@@ -28,6 +34,7 @@ struct Ctx {
   bool verbose_dispatch = sys::env().verbose_dispatch;
   std::map<std::string, std::string> forced_rows = sys::env().forced_rows;      // op name -> the only row to use
   std::map<std::string, std::string> preferred_rows = sys::env().profile_rows;  // op name -> the row to try first
+  Counts counts{};                                                              // of all ops so far
   std::vector<Choice>* dry = nullptr;  // set: ops are checked and note their row, and no memory is touched
 };
 

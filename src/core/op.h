@@ -246,6 +246,9 @@ template <class Op>
 void run(Ctx& ctx, const Op& op) {
   check_fields(op);
   const Row<Op>& row = choose(ctx, op);
+  ++ctx.counts.ops;
+  ctx.counts.bytes += bytes_of(op);
+  ctx.counts.flops += op.flops();
   if (ctx.dry) return ctx.dry->push_back({Op::name, row.name});
   run_row(ctx, op, row);
 }

@@ -1,46 +1,120 @@
-// The tape: what a forward pass did, so that it can be walked back. A node is a copy of the op's contract struct with
-// its bytes and FLOPs; replaying it recomputes its outputs. Blocks call taped ops from the first day; without a tape in
-// the Ctx nothing is recorded. Activation gradients overwrite; where a value is used twice its gradients are summed
-// here.
+// The tape: what a forward pass did, so that it can be walked back. A node holds two closures over the names (Ref) of
+// its values: `forward` runs the op, and runs it again where its results were given back; `backward` turns the gradients
+// of its outputs into those of its inputs. Without a tape in the Ctx a taped op is a plain call.
+//
+// Memory: a value stays when a backward will read it (`saved`), and goes with its last handle otherwise. A policy may
+// have the outputs of chosen nodes go as well: they are computed again, from what stayed, just before they are read,
+// by the same op on the same bytes. Gradients are FP32; where a value is used twice they are summed here.
+// After the first pass over a graph nothing is allocated: closures and lists lie in buffers that are kept.
 #pragma once
 #include <functional>
-#include <unordered_map>
+#include <initializer_list>
+#include <memory>
+#include <new>
+#include <span>
 #include <vector>
 
-#include "core/op.h"
+#include "core/ctx.h"
+#include "core/tensor.h"
 
 namespace braid {
 
 class Tape {
  public:
+  struct Uses {
+    std::initializer_list<Tensor> in, out;
+    std::initializer_list<Tensor> saved{};  // those of `in` and `out` that backward reads
+    bool once = false;                      // it writes more than its outputs, so it must not run again
+  };
   struct Node {
-    const char* name;
-    int64_t bytes;
-    double flops;
-    std::function<void(Ctx&)> replay;
-    std::function<void(Ctx&, Tape&)> backward;
+    const char* name = nullptr;
+    double flops = 0;
+    int64_t bytes = 0;  // of its outputs
+    bool dropped = false;
   };
 
-  // The closures keep alive, by holding Tensors, whatever the node's views point at.
-  template <class Op>
-  void record(const Op& op, std::function<void(Ctx&, Tape&)> backward) {
-    nodes_.push_back({Op::name, bytes_of(op), op.flops(), [op](Ctx& ctx) { run(ctx, op); }, std::move(backward)});
+  Tape() = default;
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+  ~Tape() { clear(); }
+
+  // Whether the outputs of the node that comes at this place are given back after the forward pass.
+  std::function<bool(const char* name, size_t index)> drop{};
+
+  // Runs forward(ctx) and remembers both.
+  template <class Forward, class Backward>
+  void record(Ctx& ctx, const char* name, const Uses& uses, Forward forward, Backward backward) {
+    struct Both {
+      Forward forward;
+      Backward backward;
+    };
+    auto* both = ::new (take(sizeof(Both))) Both{std::move(forward), std::move(backward)};
+    const Closures closures{.object = both,
+                            .forward = [](void* o, Ctx& c) { static_cast<Both*>(o)->forward(c); },
+                            .backward = [](void* o, Ctx& c, Tape& t) { static_cast<Both*>(o)->backward(c, t); },
+                            .destroy = [](void* o) { static_cast<Both*>(o)->~Both(); }};
+    append(ctx, name, uses, closures);
   }
 
-  // Gradient of `value`, or an empty Tensor when nothing downstream used it.
-  Tensor grad(const Tensor& value) const;
-  // Adds to the gradient of `value`. The first one is taken as it is and later ones are summed into it: two values must
-  // not be given the same Tensor.
-  void add_grad(const Tensor& value, Tensor grad);
+  // The gradient of `value` in its shape, or an empty Tensor when nothing downstream used it.
+  Tensor grad(const Ref& value) const;
+  // Memory for the gradient of `value`, to be overwritten and then given to add_grad. For a part of a recorded value it
+  // lies inside the gradient of the whole; parts do not overlap, and together they are the whole.
+  Tensor make_grad(Ctx& ctx, const Ref& value);
+  // Adds to the gradient of `value`. `grad` may be shared: it is not written through.
+  void add_grad(Ctx& ctx, const Ref& value, const Tensor& grad);
 
-  // Walks the nodes back from `loss`, whose gradient the caller has given.
+  // Walks the nodes back from the gradients given so far, and forgets everything.
   void backward(Ctx& ctx);
+  void clear();
 
+  // Of the pass recorded last; kept until the next record after clear.
   const std::vector<Node>& nodes() const { return nodes_; }
 
  private:
+  struct Closures {
+    void* object;
+    void (*forward)(void*, Ctx&);
+    void (*backward)(void*, Ctx&, Tape&);
+    void (*destroy)(void*);
+  };
+  struct Range {
+    size_t begin = 0, end = 0;
+  };
+  struct Links {
+    Range in{}, out{}, saved{};  // places in lists_
+  };
+  struct Value {
+    Ref ref{};
+    Tensor kept{}, grad{};
+    int producer = -1;
+    int readers = 0;  // backwards that will still read it
+  };
+
+  void* take(size_t bytes);
+  void append(Ctx& ctx, const char* name, const Uses& uses, const Closures& closures);
+  Range list(std::initializer_list<Tensor> tensors);
+  std::span<const int> values(Range range) const { return {lists_.data() + range.begin, range.end - range.begin}; }
+  int number(const Tensor& tensor);
+  const Value* find(const Ref& ref) const;
+  Tensor hold(int value) const;
+  Tensor materialise(Ctx& ctx, int value);
+
   std::vector<Node> nodes_;
-  std::unordered_map<uint64_t, Tensor> grads_;  // by Tensor::id
+  std::vector<Closures> closures_;
+  std::vector<Links> links_;
+  std::vector<Value> values_;
+  std::vector<int> lists_;
+  std::vector<std::unique_ptr<std::byte[]>> chunks_;
+  size_t chunk_ = 0, used_ = 0;
+  bool stale_ = false;  // nodes_ is what is left of a pass that is over
 };
+
+// An op as blocks call it.
+template <class Forward, class Backward>
+void taped(Ctx& ctx, const char* name, const Tape::Uses& uses, Forward forward, Backward backward) {
+  if (!ctx.tape) return forward(ctx);
+  ctx.tape->record(ctx, name, uses, std::move(forward), std::move(backward));
+}
 
 }  // namespace braid

@@ -1,5 +1,5 @@
 // Tensor: a counted handle to an arena block together with its dtype and shape. Copying shares the bytes; the last
-// handle gives the block back, which is the planner's free event.
+// handle gives the block back, which is the planner's free event. Ref: the name of one.
 #pragma once
 #include <utility>
 
@@ -33,7 +33,9 @@ class Tensor {
   int64_t dim(int i) const { return view_.dim(i); }
   const Shape& shape() const { return view_.shape; }
   DType dtype() const { return view_.dtype; }
-  uint64_t id() const { return slot_ ? slot_->id : 0; }
+  // The only handle to these bytes: whoever holds it may write them.
+  bool sole() const { return slot_ && slot_->refs == 1; }
+  bool same_bytes(const Tensor& other) const { return slot_ == other.slot_; }
 
   Tensor reshaped(const Shape& shape) const {
     CHECK(shape.count() == view_.count(), "{} as {}", to_string(view_.shape), to_string(shape));
@@ -41,10 +43,66 @@ class Tensor {
     t.view_ = MutView(view_.data, view_.dtype, shape);
     return t;
   }
+  // A part of the same bytes.
+  Tensor slice(int axis, int64_t begin, int64_t n) const {
+    Tensor t = *this;
+    t.view_ = view_.slice(axis, begin, n);
+    return t;
+  }
+  Tensor split_last(int64_t a, int64_t b) const {
+    Tensor t = *this;
+    t.view_ = view_.split_last(a, b);
+    return t;
+  }
 
  private:
+  friend class Ref;
+  friend class Tape;
   Arena::Slot* slot_ = nullptr;
   MutView view_{};
+};
+
+// The name of a tensor, without a claim on its bytes: what a tape's node holds. The bytes may be given back and asked
+// for again, elsewhere; to look at them when they are not there is a bug.
+class Ref {
+ public:
+  Ref() = default;
+  Ref(const Tensor& t) : slot_(t.slot_), view_(t.view_) {
+    if (!slot_) return;
+    ++slot_->names;
+    offset_ = view_.data - slot_->data;
+  }
+  Ref(const Ref& other) : slot_(other.slot_), view_(other.view_), offset_(other.offset_) {
+    if (slot_) ++slot_->names;
+  }
+  Ref(Ref&& other) noexcept
+      : slot_(std::exchange(other.slot_, nullptr)), view_(other.view_), offset_(other.offset_) {}
+  Ref& operator=(Ref other) noexcept {
+    std::swap(slot_, other.slot_);
+    std::swap(view_, other.view_);
+    std::swap(offset_, other.offset_);
+    return *this;
+  }
+  ~Ref() {
+    if (slot_ && --slot_->names == 0) slot_->arena->forget(slot_);
+  }
+
+  explicit operator bool() const { return slot_ != nullptr; }
+  const Shape& shape() const { return view_.shape; }
+  MutView mut() const {
+    if (!slot_) return {};
+    CHECK(slot_->data, "the bytes of {} were given back", to_string(view_.shape));
+    MutView v = view_;
+    v.data = slot_->data + offset_;
+    return v;
+  }
+  View view() const { return mut(); }
+
+ private:
+  friend class Tape;
+  Arena::Slot* slot_ = nullptr;
+  MutView view_{};
+  int64_t offset_ = 0;
 };
 
 }  // namespace braid
