@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor.h"
+#include "core/view.h"
 #include "core/weight.h"
 
 namespace braid {
@@ -20,7 +20,7 @@ enum class Shard : uint8_t { none, rows, cols };
 struct Param {
   std::string name;  // as the family's files spell it
   Weight value{};
-  Tensor grad{};  // F32 [rows, cols]; empty outside training
+  MutView grad{};  // F32 [rows, cols], accumulates; empty outside training and for what is frozen
   std::vector<Segment> segments{};
   Shard shard = Shard::none;
 };

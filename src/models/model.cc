@@ -3,10 +3,8 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/add/add.h"
-#include "kernels/embedding/embedding.h"
-#include "kernels/linear/linear.h"
 #include "models/blocks.h"
+#include "nn/ops.h"
 
 namespace braid::models {
 
@@ -68,26 +66,26 @@ Tensor Model::through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool p
   const bool wanted = probe && run.probe && run.probe->want_hidden;
   if (wanted) note(0);
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (Part& part : layers[i]) x = add(run.ctx, x, part.block->forward(run, part.norm.forward(run, x, run.act)));
+    for (Part& part : layers[i]) x = nn::add(run, x, part.block->forward(run, part.norm.forward(run, x, run.act)));
     if (wanted) note(i + 1);
   }
   return x;
 }
 
 Tensor Model::forward(nn::Run& run, const Tensor& ids) {
-  Tensor x = embedding(run.ctx, ids, embedding_);
+  Tensor x = nn::embedding(run, ids, embedding_);
   if (positions_.value) {
     const Tensor places(run.ctx.arena, DType::i32, {x.dim(0)});
     for (const Seq& s : run.seqs.seqs) {
       for (int64_t t = 0; t < s.len; ++t) places.mut().as<int32_t>()[s.start + t] = static_cast<int32_t>(s.pos0 + t);
     }
-    x = add(run.ctx, x, embedding(run.ctx, places, positions_));
+    x = nn::add(run, x, nn::embedding(run, places, positions_));
   }
   return through(run, layers_, std::move(x), true);
 }
 
 Tensor Model::project_head(nn::Run& run, const Tensor& y) {
-  return linear(run.ctx, y, config_.tied ? embedding_ : head_);
+  return nn::linear(run, y, config_.tied ? embedding_ : head_);
 }
 
 Tensor Model::logits(nn::Run& run, const Tensor& x) { return project_head(run, final_norm_.forward(run, x, run.act)); }
@@ -97,13 +95,13 @@ Tensor Model::final_hidden(nn::Run& run, const Tensor& x) { return final_norm_.f
 Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
   // eh_proj reads both side by side, the embedding first.
   const int64_t tokens = ids.dim(0), width = config_.hidden, half = width * size_of(run.act);
-  const Tensor e = mtp_->embedding_norm.forward(run, embedding(run.ctx, ids, embedding_), run.act),
+  const Tensor e = mtp_->embedding_norm.forward(run, nn::embedding(run, ids, embedding_), run.act),
                h = mtp_->hidden_norm.forward(run, hidden, run.act), both(run.ctx.arena, run.act, {tokens, 2 * width});
   for (int64_t t = 0; t < tokens; ++t) {
     std::memcpy(both.mut().data + 2 * t * half, e.view().data + t * half, static_cast<size_t>(half));
     std::memcpy(both.mut().data + (2 * t + 1) * half, h.view().data + t * half, static_cast<size_t>(half));
   }
-  Tensor x = linear(run.ctx, both, mtp_->projection);
+  Tensor x = nn::linear(run, both, mtp_->projection);
   x = through(run, mtp_->layers, std::move(x), false);
   return project_head(run, mtp_->final_norm.forward(run, x, run.act));
 }

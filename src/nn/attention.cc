@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "kernels/attention/attention.h"
-#include "kernels/linear/linear.h"
-#include "kernels/rms_norm/rms_norm.h"
+#include "nn/ops.h"
 
 namespace braid::nn {
 
@@ -24,14 +24,89 @@ void RopeTable::ensure(int64_t positions) {
 Attention::Attention(const AttentionSpec& spec, AttentionParams params, std::shared_ptr<RopeTable> rope)
     : spec_(spec), params_(std::move(params)), rope_(std::move(rope)) {}
 
-Tensor Attention::project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads, bool rotate) {
+Tensor Attention::project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads) {
   const int64_t tokens = x.dim(0);
-  Tensor y = linear(run.ctx, x, w, DType::f32, bias.value ? &bias : nullptr);
-  if (norm.value) y = rms_norm(run.ctx, y.reshaped({tokens * heads, spec_.head_dim}), norm, {.eps = spec_.eps});
-  y = y.reshaped({tokens, heads, spec_.head_dim});
-  if (rotate && rope_) {
-    braid::run(run.ctx, RopeFwd{.x = y.mut(), .cos = rope_->cos(), .sin = rope_->sin(), .seqs = &run.seqs});
+  Tensor y = linear(run, x, w, DType::f32, bias.value ? &bias : nullptr);
+  if (norm.value) y = rms_norm(run, y.reshaped({tokens * heads, spec_.head_dim}), norm, {.eps = spec_.eps});
+  return y.reshaped({tokens, heads, spec_.head_dim});
+}
+
+// In place, or on a copy when a tape may want to do it again.
+Tensor Attention::rotate(Run& run, Tensor x) {
+  if (!rope_) return x;
+  const View cos = rope_->cos(), sin = rope_->sin();
+  if (!run.ctx.tape) {
+    braid::run(run.ctx, RopeFwd{.x = x.mut(), .cos = cos, .sin = sin, .seqs = &run.seqs});
+    return x;
   }
+  const Tensor y(run.ctx.arena, x.dtype(), x.shape());
+  taped(
+      run.ctx, "rope", {.in = {x}, .out = {y}},
+      [x = Ref(x), y = Ref(y), cos, sin, seqs = &run.seqs](Ctx& c) {
+        std::memcpy(y.mut().data, x.view().data, static_cast<size_t>(x.view().bytes()));
+        braid::run(c, RopeFwd{.x = y.mut(), .cos = cos, .sin = sin, .seqs = seqs});
+      },
+      [x = Ref(x), y = Ref(y), cos, sin, seqs = &run.seqs](Ctx& c, Tape& tape) {
+        const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
+        std::memcpy(dx.mut().data, dy.view().data, static_cast<size_t>(dy.view().bytes()));
+        braid::run(c, RopeBwd{.dx = dx.mut(), .cos = cos, .sin = sin, .seqs = seqs});
+        tape.add_grad(c, x, dx);
+      });
+  return y;
+}
+
+// Over the cache, where there is one; else over the keys and values of this pass.
+Tensor Attention::attend(Run& run, const Tensor& q, const Tensor& k, const Tensor& v) {
+  Ctx& ctx = run.ctx;
+  const Tensor y(ctx.arena, run.act, q.shape());
+  const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+  const BlockState state = run.block_state(state_index);
+  if (state.k_pages) {
+    braid::run(ctx, KvStore{.k = k.view(),
+                            .v = v.view(),
+                            .k_pages = state.k_pages,
+                            .v_pages = state.v_pages,
+                            .page_table = run.state.page_table,
+                            .seqs = &run.seqs});
+    braid::run(ctx, AttentionFwd{.q = q.view(),
+                                 .k_pages = state.k_pages,
+                                 .v_pages = state.v_pages,
+                                 .page_table = run.state.page_table,
+                                 .y = y.mut(),
+                                 .seqs = &run.seqs,
+                                 .scale = scale});
+    return y;
+  }
+  const Tensor lse = ctx.tape ? Tensor(ctx.arena, DType::f32, {q.dim(0), q.dim(1)}) : Tensor();
+  taped(
+      ctx, "attention", {.in = {q, k, v}, .out = {y, lse}, .saved = {q, k, v, y, lse}},
+      [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &run.seqs, scale](Ctx& c) {
+        const Shape page{1, k.shape()[0], k.shape()[1], k.shape()[2]};
+        braid::run(c, AttentionFwd{.q = q.view(),
+                                   .k_pages = View(k.view().data, k.view().dtype, page),
+                                   .v_pages = View(v.view().data, v.view().dtype, page),
+                                   .y = y.mut(),
+                                   .lse = lse.mut(),
+                                   .seqs = seqs,
+                                   .scale = scale});
+      },
+      [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &run.seqs, scale](Ctx& c, Tape& tape) {
+        const Tensor dq = tape.make_grad(c, q), dk = tape.make_grad(c, k), dv = tape.make_grad(c, v);
+        braid::run(c, AttentionBwd{.dy = tape.grad(y).view(),
+                                   .q = q.view(),
+                                   .k = k.view(),
+                                   .v = v.view(),
+                                   .y = y.view(),
+                                   .lse = lse.view(),
+                                   .dq = dq.mut(),
+                                   .dk = dk.mut(),
+                                   .dv = dv.mut(),
+                                   .seqs = seqs,
+                                   .scale = scale});
+        tape.add_grad(c, q, dq);
+        tape.add_grad(c, k, dk);
+        tape.add_grad(c, v, dv);
+      });
   return y;
 }
 
@@ -41,28 +116,12 @@ Tensor Attention::forward(Run& run, const Tensor& x) {
     for (const Seq& s : run.seqs.seqs) positions = std::max(positions, s.pos0 + s.len);
     rope_->ensure(positions);
   }
-  const int64_t tokens = x.dim(0);
   Param none;
-  const Tensor q = project(run, x, params_.q, params_.q_bias, params_.q_norm, spec_.heads, true);
-  const Tensor k = project(run, x, params_.k, params_.k_bias, params_.k_norm, spec_.kv_heads, true);
-  const Tensor v = project(run, x, params_.v, params_.v_bias, none, spec_.kv_heads, false);
-  const BlockState& state = run.state.blocks[static_cast<size_t>(state_index)];
-  braid::run(run.ctx, KvStore{.k = k.view(),
-                              .v = v.view(),
-                              .k_pages = state.k_pages,
-                              .v_pages = state.v_pages,
-                              .page_table = run.state.page_table,
-                              .seqs = &run.seqs});
-  const Tensor y(run.ctx.arena, run.act, {tokens, spec_.heads, spec_.head_dim});
-  braid::run(run.ctx, AttentionFwd{.q = q.view(),
-                                   .k_pages = state.k_pages,
-                                   .v_pages = state.v_pages,
-                                   .page_table = run.state.page_table,
-                                   .y = y.mut(),
-                                   .seqs = &run.seqs,
-                                   .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim))});
-  return linear(run.ctx, y.reshaped({tokens, spec_.heads * spec_.head_dim}), params_.o, DType::f32,
-                params_.o_bias.value ? &params_.o_bias : nullptr);
+  const Tensor q = rotate(run, project(run, x, params_.q, params_.q_bias, params_.q_norm, spec_.heads)),
+               k = rotate(run, project(run, x, params_.k, params_.k_bias, params_.k_norm, spec_.kv_heads)),
+               v = project(run, x, params_.v, params_.v_bias, none, spec_.kv_heads);
+  const Tensor y = attend(run, q, k, v).reshaped({x.dim(0), spec_.heads * spec_.head_dim});
+  return linear(run, y, params_.o, DType::f32, params_.o_bias.value ? &params_.o_bias : nullptr);
 }
 
 void Attention::params(std::vector<Param*>& out) {

@@ -52,7 +52,9 @@ class Attention final : public Block {
   StateShape state_shape() const override { return {.kv_heads = spec_.kv_heads, .kv_dim = spec_.head_dim}; }
 
  private:
-  Tensor project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads, bool rotate);
+  Tensor project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads);
+  Tensor rotate(Run& run, Tensor x);
+  Tensor attend(Run& run, const Tensor& q, const Tensor& k, const Tensor& v);
   AttentionSpec spec_;
   AttentionParams params_;
   std::shared_ptr<RopeTable> rope_;  // one table for all layers of a model

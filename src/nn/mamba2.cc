@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "kernels/conv1d/conv1d.h"
-#include "kernels/linear/linear.h"
-#include "kernels/rms_norm/rms_norm.h"
-#include "kernels/ssd/ssd.h"
+#include "nn/ops.h"
 
 namespace braid::nn {
 namespace {
@@ -16,6 +14,21 @@ namespace {
 void copy_rows(const View& from, const MutView& to) {
   for (int64_t t = 0; t < from.dim(0); ++t)
     std::memcpy(to.as<float>(t), from.as<float>(t), static_cast<size_t>(from.dim(1)) * sizeof(float));
+}
+
+SsdStep step_of(const SsdFwd& op) {
+  return {.x = op.x,
+          .b = op.b,
+          .c = op.c,
+          .dt = op.dt,
+          .dt_bias = op.dt_bias,
+          .a_log = op.a_log,
+          .d_skip = op.d_skip,
+          .state = op.state,
+          .y = op.y,
+          .seqs = op.seqs,
+          .dt_min = op.dt_min,
+          .dt_max = op.dt_max};
 }
 
 }  // namespace
@@ -40,73 +53,110 @@ StateShape Mamba2::state_shape() const {
 }
 
 Tensor Mamba2::forward(Run& run, const Tensor& x) {
-  Ctx& ctx = run.ctx;
-  const int64_t tokens = x.dim(0), inner = spec_.inner(), channels = spec_.conv_channels();
-  const Tensor u = linear(ctx, x, params_.in_proj, DType::f32, params_.in_bias.value ? &params_.in_bias : nullptr);
-  const View z = u.view().slice(1, 0, inner), raw = u.view().slice(1, inner, channels),
-             dt = u.view().slice(1, inner + channels, spec_.heads);
-  const BlockState& state = run.state.blocks[static_cast<size_t>(state_index)];
-
-  const Tensor conv(ctx.arena, DType::f32, {tokens, channels});
-  const View conv_bias = params_.conv_bias.value ? vector_of(params_.conv_bias) : View();
-  braid::run(ctx, Conv1dFwd{.x = raw,
-                            .w = params_.conv.value.codes,
-                            .bias = conv_bias,
-                            .state = state.conv,
-                            .y = conv.mut(),
-                            .seqs = &run.seqs});
-
-  const Tensor y(ctx.arena, DType::f32, {tokens, inner});
-  if (ctx.exact) {
-    scan_exact(run, conv.view(), dt, y.mut());
-  } else {
-    scan(run, conv.view(), dt, y.mut(), run.seqs, state.ssm, run.phase == Phase::step);
-  }
-  const Tensor o(ctx.arena, run.act, {tokens, inner});
-  braid::run(
-      ctx,
-      RmsNormFwd{
-          .x = y.view(), .w = vector_of(params_.norm), .z = z, .y = o.mut(), .groups = spec_.groups, .eps = spec_.eps});
-  return linear(ctx, o, params_.out_proj, DType::f32, params_.out_bias.value ? &params_.out_bias : nullptr);
+  const int64_t inner = spec_.inner(), channels = spec_.conv_channels();
+  const Tensor u = linear(run, x, params_.in_proj, DType::f32, params_.in_bias.value ? &params_.in_bias : nullptr);
+  const Tensor z = u.slice(1, 0, inner), raw = u.slice(1, inner, channels),
+               dt = u.slice(1, inner + channels, spec_.heads);
+  const Tensor y = scan(run, convolve(run, raw), dt);
+  const Tensor o = rms_norm(run, y, params_.norm, {.groups = spec_.groups, .eps = spec_.eps, .out = run.act}, z);
+  return linear(run, o, params_.out_proj, DType::f32, params_.out_bias.value ? &params_.out_bias : nullptr);
 }
 
-void Mamba2::scan(Run& run, const View& conv, const View& dt, const MutView& y, const SeqMap& seqs,
-                  const MutView& state, bool step) {
+Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
+  const Tensor y(run.ctx.arena, DType::f32, raw.shape());
+  taped(
+      run.ctx, "conv1d", {.in = {raw}, .out = {y}, .saved = {raw}},
+      [this, raw = Ref(raw), y = Ref(y), state = run.block_state(state_index).conv, seqs = &run.seqs](Ctx& c) {
+        braid::run(c, Conv1dFwd{.x = raw.view(),
+                                .w = params_.conv.value.codes,
+                                .bias = params_.conv_bias.value ? vector_of(params_.conv_bias) : View(),
+                                .state = state,
+                                .y = y.mut(),
+                                .seqs = seqs});
+      },
+      [this, raw = Ref(raw), y = Ref(y), seqs = &run.seqs](Ctx& c, Tape& tape) {
+        Tensor spare, spare_bias;
+        const bool bias = static_cast<bool>(params_.conv_bias.value);
+        const Tensor dx = tape.make_grad(c, raw);
+        const MutView dw = vector_grad(c, params_.conv, spare);
+        braid::run(c, Conv1dBwd{.dy = tape.grad(y).view(),
+                                .x = raw.view(),
+                                .w = params_.conv.value.codes,
+                                .bias = bias ? vector_of(params_.conv_bias) : View(),
+                                .dx = dx.mut(),
+                                .dw = MutView(dw.data, DType::f32, params_.conv.value.codes.shape),
+                                .dbias = bias ? vector_grad(c, params_.conv_bias, spare_bias) : MutView(),
+                                .seqs = seqs});
+        tape.add_grad(c, raw, dx);
+      });
+  return y;
+}
+
+// conv [T, C] after convolution, dt [T, H] raw -> the scan's operands, all but the state
+SsdFwd Mamba2::operands(const View& conv, const View& dt, const MutView& y) const {
   const int64_t inner = spec_.inner(), bc = spec_.groups * spec_.state;
-  const View x = conv.slice(1, 0, inner).split_last(spec_.heads, spec_.head_dim);
-  const View b = conv.slice(1, inner, bc).split_last(spec_.groups, spec_.state);
-  const View c = conv.slice(1, inner + bc, bc).split_last(spec_.groups, spec_.state);
-  const MutView out = y.split_last(spec_.heads, spec_.head_dim);
-  const float dt_max = spec_.dt_max > 0 ? spec_.dt_max : std::numeric_limits<float>::infinity();
-  const SsdFwd op{.x = x,
-                  .b = b,
-                  .c = c,
-                  .dt = dt,
-                  .dt_bias = vector_of(params_.dt_bias),
-                  .a_log = vector_of(params_.a_log),
-                  .d_skip = vector_of(params_.d_skip),
-                  .state = state,
-                  .y = out,
-                  .seqs = &seqs,
-                  .chunk = spec_.chunk,
-                  .dt_min = spec_.dt_min,
-                  .dt_max = dt_max};
-  if (step) {
-    braid::run(run.ctx, SsdStep{.x = op.x,
-                                .b = op.b,
-                                .c = op.c,
-                                .dt = op.dt,
-                                .dt_bias = op.dt_bias,
-                                .a_log = op.a_log,
-                                .d_skip = op.d_skip,
-                                .state = op.state,
-                                .y = op.y,
-                                .seqs = op.seqs,
-                                .dt_min = op.dt_min,
-                                .dt_max = op.dt_max});
-  } else {
-    braid::run(run.ctx, op);
+  return {.x = conv.slice(1, 0, inner).split_last(spec_.heads, spec_.head_dim),
+          .b = conv.slice(1, inner, bc).split_last(spec_.groups, spec_.state),
+          .c = conv.slice(1, inner + bc, bc).split_last(spec_.groups, spec_.state),
+          .dt = dt,
+          .dt_bias = vector_of(params_.dt_bias),
+          .a_log = vector_of(params_.a_log),
+          .d_skip = vector_of(params_.d_skip),
+          .y = y.split_last(spec_.heads, spec_.head_dim),
+          .chunk = spec_.chunk,
+          .dt_min = spec_.dt_min,
+          .dt_max = spec_.dt_max > 0 ? spec_.dt_max : std::numeric_limits<float>::infinity()};
+}
+
+Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
+  const Tensor y(run.ctx.arena, DType::f32, {conv.dim(0), spec_.inner()});
+  const BlockState state = run.block_state(state_index);
+  if (run.ctx.exact && state.ssm) {
+    scan_exact(run, conv.view(), dt.view(), y.mut());
+    return y;
   }
+  const bool step = run.phase == Phase::step;
+  taped(
+      run.ctx, "ssd", {.in = {conv, dt}, .out = {y}, .saved = {conv, dt}},
+      [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), state = state.ssm, seqs = &run.seqs, step](Ctx& c) {
+        SsdFwd op = operands(conv.view(), dt.view(), y.mut());
+        op.state = state;
+        op.seqs = seqs;
+        if (step) return braid::run(c, step_of(op));
+        braid::run(c, op);
+      },
+      [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), seqs = &run.seqs](Ctx& c, Tape& tape) {
+        scan_backward(c, tape, conv, dt, y, *seqs);
+      });
+  return y;
+}
+
+void Mamba2::scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt, const Ref& y, const SeqMap& seqs) {
+  Tensor spare_bias, spare_a, spare_d;
+  const Tensor dconv = tape.make_grad(ctx, conv), ddt = tape.make_grad(ctx, dt), dy = tape.grad(y);
+  const int64_t inner = spec_.inner(), bc = spec_.groups * spec_.state;
+  const SsdFwd op = operands(conv.view(), dt.view(), dy.mut());
+  braid::run(ctx, SsdBwd{.dy = dy.view().split_last(spec_.heads, spec_.head_dim),
+                         .x = op.x,
+                         .b = op.b,
+                         .c = op.c,
+                         .dt = op.dt,
+                         .dt_bias = op.dt_bias,
+                         .a_log = op.a_log,
+                         .d_skip = op.d_skip,
+                         .dx = dconv.mut().slice(1, 0, inner).split_last(spec_.heads, spec_.head_dim),
+                         .db = dconv.mut().slice(1, inner, bc).split_last(spec_.groups, spec_.state),
+                         .dc = dconv.mut().slice(1, inner + bc, bc).split_last(spec_.groups, spec_.state),
+                         .ddt = ddt.mut(),
+                         .ddt_bias = vector_grad(ctx, params_.dt_bias, spare_bias),
+                         .da_log = vector_grad(ctx, params_.a_log, spare_a),
+                         .dd_skip = vector_grad(ctx, params_.d_skip, spare_d),
+                         .seqs = &seqs,
+                         .chunk = op.chunk,
+                         .dt_min = op.dt_min,
+                         .dt_max = op.dt_max});
+  tape.add_grad(ctx, conv, dconv);
+  tape.add_grad(ctx, dt, ddt);
 }
 
 // Every token is a row of the chunk form, whatever pass computes it: the inputs of an unfinished chunk are kept, and
@@ -127,8 +177,11 @@ void Mamba2::scan_exact(Run& run, const View& conv, const View& dt, const MutVie
     const auto part = [&](int64_t begin, int64_t n, const MutView& from) {
       if (n == 0) return;
       const View in = inputs.view().slice(0, begin, n);
-      scan(run, in.slice(1, 0, channels), in.slice(1, channels, spec_.heads), out.mut().slice(0, begin, n),
-           SeqMap::one(n, s.pos0 - kept + begin, s.slot), from, false);
+      const SeqMap one = SeqMap::one(n, s.pos0 - kept + begin, s.slot);
+      SsdFwd op = operands(in.slice(1, 0, channels), in.slice(1, channels, spec_.heads), out.mut().slice(0, begin, n));
+      op.state = from;
+      op.seqs = &one;
+      braid::run(run.ctx, op);
     };
     part(0, whole, state.chunk_ssm);
     const MutView boundary = state.chunk_ssm.slice(0, s.slot, 1), now = state.ssm.slice(0, s.slot, 1);

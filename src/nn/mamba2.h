@@ -1,6 +1,8 @@
 // The Mamba-2 mixer (nemotron.md 2.2, 2.7, 3.2, 3.3): in_proj -> causal convolution with SiLU -> scan -> gated grouped
 // RMSNorm -> out_proj. The inner width is heads * head_dim; a config's `expand` says nothing about it.
 #pragma once
+#include "core/tape.h"
+#include "kernels/ssd/ssd.h"
 #include "nn/block.h"
 #include "nn/param_source.h"
 
@@ -29,9 +31,11 @@ class Mamba2 final : public Block {
   StateShape state_shape() const override;
 
  private:
+  Tensor convolve(Run& run, const Tensor& raw);
+  SsdFwd operands(const View& conv, const View& dt, const MutView& y) const;
   // conv [T, C] after convolution, dt [T, H] raw -> y [T, inner]
-  void scan(Run& run, const View& conv, const View& dt, const MutView& y, const SeqMap& seqs, const MutView& state,
-            bool step);
+  Tensor scan(Run& run, const Tensor& conv, const Tensor& dt);
+  void scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt, const Ref& y, const SeqMap& seqs);
   void scan_exact(Run& run, const View& conv, const View& dt, const MutView& y);
   Mamba2Spec spec_;
   Mamba2Params params_;

@@ -1,6 +1,6 @@
 #include "nn/mlp.h"
 
-#include "kernels/linear/linear.h"
+#include "nn/ops.h"
 
 namespace braid::nn {
 namespace {
@@ -10,12 +10,11 @@ Param* present(Param& p) { return p.value ? &p : nullptr; }
 }  // namespace
 
 Tensor Mlp::forward(Run& run, const Tensor& x) {
-  const Tensor up = linear(run.ctx, x, params_.up, DType::f32, present(params_.up_bias));
+  const Tensor up = linear(run, x, params_.up, DType::f32, present(params_.up_bias));
   Tensor gate;
-  if (spec_.gated) gate = linear(run.ctx, x, params_.gate, DType::f32, present(params_.gate_bias));
-  const Tensor h(run.ctx.arena, run.act, up.shape());
-  braid::run(run.ctx, ActFwd{.x = up.view(), .gate = gate.view(), .y = h.mut(), .kind = spec_.act});
-  return linear(run.ctx, h, params_.down, DType::f32, present(params_.down_bias));
+  if (spec_.gated) gate = linear(run, x, params_.gate, DType::f32, present(params_.gate_bias));
+  const Tensor h = act(run, up, gate, spec_.act);
+  return linear(run, h, params_.down, DType::f32, present(params_.down_bias));
 }
 
 void Mlp::params(std::vector<Param*>& out) {
@@ -25,7 +24,7 @@ void Mlp::params(std::vector<Param*>& out) {
   }
 }
 
-Tensor LinearBlock::forward(Run& run, const Tensor& x) { return linear(run.ctx, x, weight_); }
+Tensor LinearBlock::forward(Run& run, const Tensor& x) { return linear(run, x, weight_); }
 
 MlpParams load_mlp(ParamSource& source, const std::string& prefix, const MlpSpec& spec, const char* keys) {
   MlpParams p;

@@ -1,11 +1,9 @@
 #include "nn/moe.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
-#include "kernels/add/add.h"
-#include "kernels/linear/linear.h"
+#include "nn/ops.h"
 #include "sys/error.h"
 
 namespace braid::nn {
@@ -18,6 +16,15 @@ std::vector<Weight> values_of(const std::vector<Param>& params) {
   return values;
 }
 
+// Empty where they are frozen.
+std::vector<MutView> gradients_of(const std::vector<Param>& params) {
+  std::vector<MutView> grads;
+  if (params.empty() || !params[0].grad) return grads;
+  grads.reserve(params.size());
+  for (const Param& p : params) grads.push_back(p.grad);
+  return grads;
+}
+
 }  // namespace
 
 Moe::Moe(const MoeSpec& spec, MoeParams params)
@@ -25,7 +32,10 @@ Moe::Moe(const MoeSpec& spec, MoeParams params)
       params_(std::move(params)),
       up_(values_of(params_.up)),
       gate_(values_of(params_.gate)),
-      down_(values_of(params_.down)) {
+      down_(values_of(params_.down)),
+      up_grad_(gradients_of(params_.up)),
+      gate_grad_(gradients_of(params_.gate)),
+      down_grad_(gradients_of(params_.down)) {
   if (spec.shared_width > 0) {
     const MlpSpec shared{.hidden = spec.hidden,
                          .width = spec.shared_width,
@@ -35,32 +45,37 @@ Moe::Moe(const MoeSpec& spec, MoeParams params)
   }
 }
 
+// The recorded choices of this pass, or nothing when there are none to follow.
+View Moe::replayed(const Run& run, int64_t tokens) const {
+  if (!run.probe || !run.probe->replay) return {};
+  const auto found = run.probe->replay->find(layer);
+  const int64_t first = run.probe->replay_row * spec_.top_k;
+  if (found == run.probe->replay->end() ||
+      static_cast<int64_t>(found->second.size()) < first + tokens * spec_.top_k) {
+    fail("replayed routes", {.what = fmt::format("not enough choices for layer {}", layer),
+                             .expected = fmt::format("{} x {}", run.probe->replay_row + tokens, spec_.top_k)});
+  }
+  for (int64_t i = first; i < first + tokens * spec_.top_k; ++i) {
+    const int32_t e = found->second[static_cast<size_t>(i)];
+    if (e < 0 || e >= spec_.experts)
+      fail("replayed routes", {.what = fmt::format("no such expert in layer {}", layer),
+                               .got = std::to_string(e),
+                               .expected = fmt::format("0 to {}", spec_.experts - 1)});
+  }
+  return view_of(found->second.data() + first, {tokens, spec_.top_k});
+}
+
 // Chosen experts [T, K] and their weights. The logits are FP32 sums; they are never rounded.
 Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
   const int64_t tokens = x.dim(0);
-  const Tensor logits = linear(run.ctx, x, params_.router), experts(run.ctx.arena, DType::i32, {tokens, spec_.top_k});
+  const Tensor logits = linear(run, x, params_.router), experts(run.ctx.arena, DType::i32, {tokens, spec_.top_k});
   weights = Tensor(run.ctx.arena, DType::f32, {tokens, spec_.top_k});
-  View forced;
-  if (run.probe && run.probe->replay) {
-    const auto found = run.probe->replay->find(layer);
-    const int64_t first = run.probe->replay_row * spec_.top_k;
-    if (found == run.probe->replay->end() ||
-        static_cast<int64_t>(found->second.size()) < first + tokens * spec_.top_k) {
-      fail("replayed routes", {.what = fmt::format("not enough choices for layer {}", layer),
-                               .expected = fmt::format("{} x {}", run.probe->replay_row + tokens, spec_.top_k)});
-    }
-    for (int64_t i = first; i < first + tokens * spec_.top_k; ++i) {
-      const int32_t e = found->second[static_cast<size_t>(i)];
-      if (e < 0 || e >= spec_.experts)
-        fail("replayed routes", {.what = fmt::format("no such expert in layer {}", layer),
-                                 .got = std::to_string(e),
-                                 .expected = fmt::format("0 to {}", spec_.experts - 1)});
-    }
-    forced = view_of(found->second.data() + first, {tokens, spec_.top_k});
-  }
-  const View bias = params_.router_bias.value ? vector_of(params_.router_bias) : View();
-  braid::run(run.ctx, RouterFwd{.logits = logits.view(),
-                                .bias = bias,
+  taped(
+      run.ctx, "router", {.in = {logits}, .out = {experts, weights}, .saved = {logits, experts}},
+      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights),
+       forced = replayed(run, tokens)](Ctx& c) {
+        braid::run(c, RouterFwd{.logits = logits.view(),
+                                .bias = params_.router_bias.value ? vector_of(params_.router_bias) : View(),
                                 .forced = forced,
                                 .experts = experts.mut(),
                                 .weights = weights.mut(),
@@ -69,6 +84,20 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
                                 .topk_group = spec_.topk_group,
                                 .normalise = spec_.normalise,
                                 .scale = spec_.scale});
+      },
+      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), seqs = &run.seqs](Ctx& c,
+                                                                                                    Tape& tape) {
+        const Tensor dlogits = tape.make_grad(c, logits);
+        braid::run(c, RouterBwd{.logits = logits.view(),
+                                .experts = experts.view(),
+                                .dweights = tape.grad(weights).view(),
+                                .dlogits = dlogits.mut(),
+                                .kind = spec_.router,
+                                .normalise = spec_.normalise,
+                                .scale = spec_.scale,
+                                .seqs = seqs});
+        tape.add_grad(c, logits, dlogits);
+      });
   if (run.probe && run.probe->want_routes) {
     const auto* chosen = experts.view().as<int32_t>();
     auto& log = run.probe->routes[layer];
@@ -77,21 +106,51 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
   return experts;
 }
 
-Tensor Moe::forward(Run& run, const Tensor& x) {
-  Tensor weights;
-  const Tensor experts = route(run, x, weights);
-  const Tensor v = spec_.latent > 0 ? linear(run.ctx, x, params_.latent_in, run.act) : x;
-  const Tensor routed(run.ctx.arena, spec_.latent > 0 ? run.act : DType::f32, {x.dim(0), spec_.expert_hidden()});
-  braid::run(run.ctx, ExpertsFwd{.x = v.view(),
+Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights) {
+  const Tensor y(run.ctx.arena, spec_.latent > 0 ? run.act : DType::f32, x.shape());
+  const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
+  taped(
+      run.ctx, "experts", {.in = {x, experts, weights}, .out = {y}, .saved = {x, experts, weights}},
+      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), act](Ctx& c) {
+        braid::run(c, ExpertsFwd{.x = x.view(),
                                  .experts = experts.view(),
                                  .weights = weights.view(),
                                  .up = up_,
                                  .gate = gate_,
                                  .down = down_,
-                                 .y = routed.mut(),
-                                 .act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2});
-  const Tensor y = spec_.latent > 0 ? linear(run.ctx, routed, params_.latent_out) : routed;
-  return shared_ ? add(run.ctx, y, shared_->forward(run, x)) : y;
+                                 .y = y.mut(),
+                                 .act = act});
+      },
+      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), act, seqs = &run.seqs](
+          Ctx& c, Tape& tape) {
+        const Tensor dx = tape.make_grad(c, x), dweights = tape.make_grad(c, weights);
+        braid::run(c, ExpertsBwd{.dy = tape.grad(y).view(),
+                                 .x = x.view(),
+                                 .experts = experts.view(),
+                                 .weights = weights.view(),
+                                 .up = up_,
+                                 .gate = gate_,
+                                 .down = down_,
+                                 .dx = dx.mut(),
+                                 .dweights = dweights.mut(),
+                                 .dup = up_grad_,
+                                 .dgate = gate_grad_,
+                                 .ddown = down_grad_,
+                                 .seqs = seqs,
+                                 .act = act});
+        tape.add_grad(c, x, dx);
+        tape.add_grad(c, weights, dweights);
+      });
+  return y;
+}
+
+Tensor Moe::forward(Run& run, const Tensor& x) {
+  Tensor weights;
+  const Tensor experts = route(run, x, weights);
+  const Tensor v = spec_.latent > 0 ? linear(run, x, params_.latent_in, run.act) : x;
+  const Tensor routed = mix(run, v, experts, weights);
+  const Tensor y = spec_.latent > 0 ? linear(run, routed, params_.latent_out) : routed;
+  return shared_ ? add(run, y, shared_->forward(run, x)) : y;
 }
 
 void Moe::params(std::vector<Param*>& out) {

@@ -40,10 +40,14 @@ class Moe final : public Block {
   const MoeSpec& spec() const { return spec_; }
 
  private:
+  View replayed(const Run& run, int64_t tokens) const;
   Tensor route(Run& run, const Tensor& x, Tensor& weights);
+  Tensor mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights);
   MoeSpec spec_;
   MoeParams params_;
-  std::vector<Weight> up_, gate_, down_;  // what the product takes: params_' values side by side
+  // What the product takes: params_' values and gradients side by side.
+  std::vector<Weight> up_, gate_, down_;
+  std::vector<MutView> up_grad_, gate_grad_, down_grad_;
   std::unique_ptr<Mlp> shared_;
 };
 

@@ -1,16 +1,12 @@
 #include "nn/norm.h"
 
-#include "kernels/layer_norm/layer_norm.h"
-#include "kernels/rms_norm/rms_norm.h"
+#include "nn/ops.h"
 
 namespace braid::nn {
 
 Tensor Norm::forward(Run& run, const Tensor& x, DType out) {
-  if (!centred) return rms_norm(run.ctx, x, weight, {.eps = eps, .out = out});
-  const Tensor y(run.ctx.arena, out, x.shape());
-  braid::run(run.ctx,
-             LayerNormFwd{.x = x.view(), .w = vector_of(weight), .bias = vector_of(bias), .y = y.mut(), .eps = eps});
-  return y;
+  if (centred) return layer_norm(run, x, weight, bias, eps, out);
+  return rms_norm(run, x, weight, {.eps = eps, .out = out});
 }
 
 void Norm::params(std::vector<Param*>& list) {

@@ -30,10 +30,14 @@ struct Probe {
 struct Run {
   Ctx& ctx;
   const SeqMap& seqs;
-  StateView& state;
+  StateView& state;  // without blocks: every sequence begins with this pass and leaves nothing behind (training)
   Phase phase = Phase::prefill;
   DType act = DType::f32;  // of product operands: F32 or BF16; everything between products is FP32
   Probe* probe = nullptr;
+
+  BlockState block_state(int index) const {
+    return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index)];
+  }
 };
 
 }  // namespace braid::nn

@@ -26,21 +26,4 @@ std::span<const Row<AddFwd>> AddFwd::rows() {
   return kRows;
 }
 
-Tensor add(Ctx& ctx, const Tensor& a, const Tensor& b) {
-  const Tensor y(ctx.arena, a.dtype(), a.shape());
-  const AddFwd op{.a = a.view(), .b = b.view(), .y = y.mut()};
-  run(ctx, op);
-  if (!ctx.tape) return y;
-  ctx.tape->record(op, [a, b, y](Ctx& c, Tape& tape) {
-    const Tensor dy = tape.grad(y);
-    if (!dy) return;
-    // The tape sums gradients in place, so two values must not share one.
-    const Tensor db(c.arena, dy.dtype(), dy.shape());
-    std::memcpy(db.mut().data, dy.view().data, static_cast<size_t>(dy.view().bytes()));
-    tape.add_grad(a, dy);
-    tape.add_grad(b, db);
-  });
-  return y;
-}
-
 }  // namespace braid

@@ -1,7 +1,6 @@
 // y = a + b elementwise: the residual connection. Summed in FP32, y in its own dtype; y may be a.
 #pragma once
 #include "core/op.h"
-#include "core/tape.h"
 
 namespace braid {
 
@@ -15,8 +14,5 @@ struct AddFwd {
   double flops() const { return static_cast<double>(a.count()); }
   static std::span<const Row<AddFwd>> rows();
 };
-
-// Taped a + b in the dtype of a. Both receive the gradient of the sum.
-Tensor add(Ctx& ctx, const Tensor& a, const Tensor& b);
 
 }  // namespace braid

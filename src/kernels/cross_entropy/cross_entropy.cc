@@ -84,26 +84,4 @@ std::span<const Row<CrossEntropyBwd>> CrossEntropyBwd::rows() {
   return kRows;
 }
 
-Tensor cross_entropy(Ctx& ctx, const Tensor& logits, const Tensor& targets) {
-  const int64_t tokens = logits.dim(0);
-  const Tensor loss(ctx.arena, DType::f32, {tokens});
-  Tensor lse;
-  if (ctx.tape) lse = Tensor(ctx.arena, DType::f32, {tokens});
-  const CrossEntropyFwd op{.logits = logits.view(), .targets = targets.view(), .loss = loss.mut(), .lse = lse.mut()};
-  run(ctx, op);
-  if (!ctx.tape) return loss;
-  ctx.tape->record(op, [logits, targets, loss, lse](Ctx& c, Tape& tape) {
-    const Tensor dloss = tape.grad(loss);
-    if (!dloss) return;
-    const Tensor dlogits(c.arena, DType::f32, logits.shape());
-    run(c, CrossEntropyBwd{.dloss = dloss.view(),
-                           .logits = logits.view(),
-                           .targets = targets.view(),
-                           .lse = lse.view(),
-                           .dlogits = dlogits.mut()});
-    tape.add_grad(logits, dlogits);
-  });
-  return loss;
-}
-
 }  // namespace braid

@@ -2,7 +2,6 @@
 // A target of -1 is masked: loss 0, gradient 0. Everything in FP32, the maximum taken out first.
 #pragma once
 #include "core/op.h"
-#include "core/tape.h"
 
 namespace braid {
 
@@ -35,8 +34,5 @@ struct CrossEntropyBwd {
   double flops() const { return 3.0 * static_cast<double>(logits.count()); }
   static std::span<const Row<CrossEntropyBwd>> rows();
 };
-
-// Taped: the loss of every token, [T] F32.
-Tensor cross_entropy(Ctx& ctx, const Tensor& logits, const Tensor& targets);
 
 }  // namespace braid

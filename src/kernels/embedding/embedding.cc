@@ -113,16 +113,4 @@ std::span<const Row<EmbeddingBwd>> EmbeddingBwd::rows() {
   return kRows;
 }
 
-Tensor embedding(Ctx& ctx, const Tensor& ids, Param& table, DType out) {
-  const Tensor y(ctx.arena, out, {ids.dim(0), table.value.cols});
-  const EmbeddingFwd op{.ids = ids.view(), .table = table.value, .y = y.mut()};
-  run(ctx, op);
-  if (!ctx.tape) return y;
-  ctx.tape->record(op, [ids, y, &table](Ctx& c, Tape& tape) {
-    const Tensor dy = tape.grad(y);
-    if (dy) run(c, EmbeddingBwd{.ids = ids.view(), .dy = dy.view(), .dtable = table.grad.mut()});
-  });
-  return y;
-}
-
 }  // namespace braid

@@ -2,8 +2,6 @@
 // repeated ids sum the same way on any number of threads. An id outside [0, V) is a bug of the caller.
 #pragma once
 #include "core/op.h"
-#include "core/param.h"
-#include "core/tape.h"
 
 namespace braid {
 
@@ -32,8 +30,5 @@ struct EmbeddingBwd {
   double flops() const { return static_cast<double>(dy.count()); }
   static std::span<const Row<EmbeddingBwd>> rows();
 };
-
-// Taped: rows `ids` [T] I32 of the table, in `out`.
-Tensor embedding(Ctx& ctx, const Tensor& ids, Param& table, DType out = DType::f32);
 
 }  // namespace braid

@@ -165,22 +165,4 @@ std::span<const Row<LinearBwdWeight>> LinearBwdWeight::rows() {
   return kRows;
 }
 
-Tensor linear(Ctx& ctx, const Tensor& x, Param& w, DType out, Param* bias) {
-  const Tensor y(ctx.arena, out, {x.dim(0), w.value.rows});
-  const View b = bias ? View(bias->value.codes.data, DType::f32, {w.value.rows}) : View();
-  const LinearFwd op{.x = x.view(), .w = w.value, .bias = b, .y = y.mut()};
-  run(ctx, op);
-  if (!ctx.tape) return y;
-  ctx.tape->record(op, [x, y, &w, bias](Ctx& c, Tape& tape) {
-    const Tensor dy = tape.grad(y);
-    if (!dy) return;
-    const Tensor dx(c.arena, DType::f32, x.shape());
-    run(c, LinearBwdData{.dy = dy.view(), .w = w.value, .dx = dx.mut()});
-    const MutView dbias = bias ? bias->grad.reshaped({w.value.rows}).mut() : MutView();
-    run(c, LinearBwdWeight{.dy = dy.view(), .x = x.view(), .dw = w.grad.mut(), .dbias = dbias});
-    tape.add_grad(x, dx);
-  });
-  return y;
-}
-
 }  // namespace braid

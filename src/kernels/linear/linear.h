@@ -3,9 +3,7 @@
 // over the token grid of math/pieces.h.
 #pragma once
 #include "core/op.h"
-#include "core/param.h"
 #include "core/seq_map.h"
-#include "core/tape.h"
 
 namespace braid {
 
@@ -55,8 +53,5 @@ struct LinearBwdWeight {
   double flops() const { return 2.0 * static_cast<double>(dy.dim(0)) * static_cast<double>(dw.count()); }
   static std::span<const Row<LinearBwdWeight>> rows();
 };
-
-// Taped y = x W^T + b, with y in `out`.
-Tensor linear(Ctx& ctx, const Tensor& x, Param& w, DType out = DType::f32, Param* bias = nullptr);
 
 }  // namespace braid

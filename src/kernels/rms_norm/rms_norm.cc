@@ -100,37 +100,4 @@ std::span<const Row<RmsNormBwd>> RmsNormBwd::rows() {
   return kRows;
 }
 
-Tensor rms_norm(Ctx& ctx, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z) {
-  const Tensor y(ctx.arena, options.out, x.shape());
-  Tensor rstd;
-  if (ctx.tape) rstd = Tensor(ctx.arena, DType::f32, {x.dim(0), options.groups});
-  const View weight(w.value.codes.data, DType::f32, {w.value.cols});
-  const RmsNormFwd op{.x = x.view(),
-                      .w = weight,
-                      .z = z.view(),
-                      .y = y.mut(),
-                      .rstd = rstd.mut(),
-                      .groups = options.groups,
-                      .eps = options.eps};
-  run(ctx, op);
-  if (!ctx.tape) return y;
-  ctx.tape->record(op, [x, z, y, rstd, weight, &w, groups = options.groups](Ctx& c, Tape& tape) {
-    const Tensor dy = tape.grad(y);
-    if (!dy) return;
-    const Tensor dx(c.arena, DType::f32, x.shape()), dz = z ? Tensor(c.arena, DType::f32, x.shape()) : Tensor();
-    run(c, RmsNormBwd{.dy = dy.view(),
-                      .x = x.view(),
-                      .w = weight,
-                      .z = z.view(),
-                      .rstd = rstd.view(),
-                      .dx = dx.mut(),
-                      .dz = dz.mut(),
-                      .dw = w.grad.reshaped({w.value.cols}).mut(),
-                      .groups = groups});
-    tape.add_grad(x, dx);
-    if (z) tape.add_grad(z, dz);
-  });
-  return y;
-}
-
 }  // namespace braid

@@ -5,9 +5,7 @@
 // each from its own first row, so that two calls with some sequences each give the bits of one with all.
 #pragma once
 #include "core/op.h"
-#include "core/param.h"
 #include "core/seq_map.h"
-#include "core/tape.h"
 
 namespace braid {
 
@@ -50,14 +48,5 @@ struct RmsNormBwd {
   double flops() const { return static_cast<double>(x.count()) * (z ? 20 : 9); }
   static std::span<const Row<RmsNormBwd>> rows();
 };
-
-struct RmsNormOptions {
-  int64_t groups = 1;
-  float eps = 1e-5f;
-  DType out = DType::f32;
-};
-
-// Taped: y = norm(x) * w, or norm(x * silu(z)) * w. The weight is w.value, one row of D values in F32.
-Tensor rms_norm(Ctx& ctx, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z = {});
 
 }  // namespace braid
