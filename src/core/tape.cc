@@ -51,11 +51,10 @@ Tape::Range Tape::list(std::initializer_list<Tensor> tensors) {
 }
 
 void Tape::append(Ctx& ctx, const char* name, const Uses& uses, const Closures& closures) {
-  if (stale_) nodes_.clear(), stale_ = false;
   const auto index = static_cast<int>(nodes_.size());
   nodes_.push_back({.name = name, .dropped = !uses.once && drop && drop(name, nodes_.size())});
   closures_.push_back(closures);
-  const Links links{.in = list(uses.in), .out = list(uses.out), .saved = list(uses.saved)};
+  const Links links{.in = list(uses.in), .out = list(uses.out), .saved = list(uses.saved), .seed = uses.once};
   links_.push_back(links);
   for (const int v : values(links.out)) {
     values_[static_cast<size_t>(v)].producer = index;
@@ -82,8 +81,9 @@ const Tape::Value* Tape::find(const Ref& ref) const {
 }
 
 // A handle to bytes that are there.
-Tensor Tape::hold(int value) const {
-  const Ref& ref = values_[static_cast<size_t>(value)].ref;
+Tensor Tape::hold(const Value* value) {
+  CHECK(value, "a value that no tape knows");
+  const Ref& ref = value->ref;
   Tensor t;
   t.slot_ = ref.slot_;
   t.view_ = ref.mut();
@@ -158,7 +158,7 @@ void Tape::backward(Ctx& ctx) {
   Tape* own = std::exchange(ctx.tape, nullptr);
   for (size_t i = nodes_.size(); i-- > 0;) {
     const Links& links = links_[i];
-    const bool wanted = std::any_of(values(links.out).begin(), values(links.out).end(),
+    const bool wanted = links.seed || std::any_of(values(links.out).begin(), values(links.out).end(),
                                     [this](int v) { return static_cast<bool>(values_[static_cast<size_t>(v)].grad); });
     if (wanted) {
       for (const int v : values(links.saved)) values_[static_cast<size_t>(v)].kept = materialise(ctx, v);
@@ -170,19 +170,18 @@ void Tape::backward(Ctx& ctx) {
     }
     for (const int v : values(links.out)) values_[static_cast<size_t>(v)].grad = {};
   }
-  clear();
   ctx.tape = own;
 }
 
 void Tape::clear() {
   for (const Value& value : values_) value.ref.slot_->value = -1;
   for (const Closures& c : closures_) c.destroy(c.object);
+  nodes_.clear();
   closures_.clear();
   links_.clear();
   values_.clear();
   lists_.clear();
   chunk_ = used_ = 0;
-  stale_ = true;
 }
 
 }  // namespace braid

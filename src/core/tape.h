@@ -24,7 +24,7 @@ class Tape {
   struct Uses {
     std::initializer_list<Tensor> in, out;
     std::initializer_list<Tensor> saved{};  // those of `in` and `out` that backward reads
-    bool once = false;                      // it writes more than its outputs, so it must not run again
+    bool once = false;  // a loss, which makes its gradients as it goes: it must not run again, and backward begins there
   };
   struct Node {
     const char* name = nullptr;
@@ -64,11 +64,14 @@ class Tape {
   // Adds to the gradient of `value`. `grad` may be shared: it is not written through.
   void add_grad(Ctx& ctx, const Ref& value, const Tensor& grad);
 
-  // Walks the nodes back from the gradients given so far, and forgets everything.
+  // The bytes of a value that a backward reads, as a handle.
+  Tensor handle(const Ref& value) const { return hold(find(value)); }
+
+  // Walks the nodes back: from the gradients given so far, and from the losses that made theirs themselves. Gradients of
+  // what no node computed stay until clear(), which must come before the next pass.
   void backward(Ctx& ctx);
   void clear();
 
-  // Of the pass recorded last; kept until the next record after clear.
   const std::vector<Node>& nodes() const { return nodes_; }
 
  private:
@@ -83,6 +86,7 @@ class Tape {
   };
   struct Links {
     Range in{}, out{}, saved{};  // places in lists_
+    bool seed = false;
   };
   struct Value {
     Ref ref{};
@@ -97,7 +101,8 @@ class Tape {
   std::span<const int> values(Range range) const { return {lists_.data() + range.begin, range.end - range.begin}; }
   int number(const Tensor& tensor);
   const Value* find(const Ref& ref) const;
-  Tensor hold(int value) const;
+  static Tensor hold(const Value* value);
+  Tensor hold(int value) const { return hold(&values_[static_cast<size_t>(value)]); }
   Tensor materialise(Ctx& ctx, int value);
 
   std::vector<Node> nodes_;
@@ -107,7 +112,6 @@ class Tape {
   std::vector<int> lists_;
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   size_t chunk_ = 0, used_ = 0;
-  bool stale_ = false;  // nodes_ is what is left of a pass that is over
 };
 
 // An op as blocks call it.

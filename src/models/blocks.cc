@@ -10,6 +10,7 @@ Param rows_of(const Param& whole, const char* part, int64_t begin, int64_t rows)
   p.name = whole.name + "." + part;
   p.value = whole.value.rows == 1 ? dense_weight(View(whole.value.codes.slice(1, begin, rows)))
                                   : whole.value.rows_of(begin, rows);
+  if (whole.grad) p.grad = whole.grad.slice(whole.value.rows == 1 ? 1 : 0, begin, rows);
   return p;
 }
 

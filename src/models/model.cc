@@ -1,6 +1,5 @@
 #include "models/model.h"
 
-#include <cstring>
 #include <utility>
 
 #include "models/blocks.h"
@@ -19,10 +18,13 @@ Model::Model(Config config, nn::ParamSource& source) : config_(std::move(config)
   for (const LayerSpec& layer : config_.layers) layers_.push_back(build_layer(layer, source, index++));
   final_norm_ = build_norm(config_.final_norm, source, "hidden_size");
   // A tied head may be left out of the file, or stored once more.
-  if (!config_.tied) head_ = source.matrix(config_.head, config_.vocab, config_.hidden, "vocab_size, hidden_size");
+  head_ = config_.tied ? source.again(embedding_)
+                       : source.matrix(config_.head, config_.vocab, config_.hidden, "vocab_size, hidden_size");
   if (!config_.mtp) return;
   const MtpSpec& spec = *config_.mtp;
   mtp_.emplace();
+  mtp_->embedding = source.again(embedding_);
+  mtp_->head = source.again(head_);
   mtp_->embedding_norm =
       nn::load_rms_norm(source, spec.prefix + "enorm.weight", config_.hidden, config_.eps, "hidden_size");
   mtp_->hidden_norm =
@@ -84,26 +86,70 @@ Tensor Model::forward(nn::Run& run, const Tensor& ids) {
   return through(run, layers_, std::move(x), true);
 }
 
-Tensor Model::project_head(nn::Run& run, const Tensor& y) {
-  return nn::linear(run, y, config_.tied ? embedding_ : head_);
+Tensor Model::logits(nn::Run& run, const Tensor& x) {
+  return nn::linear(run, final_norm_.forward(run, x, run.act), head_);
 }
-
-Tensor Model::logits(nn::Run& run, const Tensor& x) { return project_head(run, final_norm_.forward(run, x, run.act)); }
 
 Tensor Model::final_hidden(nn::Run& run, const Tensor& x) { return final_norm_.forward(run, x, DType::f32); }
 
-Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
+Tensor Model::mtp_hidden(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
+  const Tensor e = mtp_->embedding_norm.forward(run, nn::embedding(run, ids, mtp_->embedding), run.act),
+               h = mtp_->hidden_norm.forward(run, hidden, run.act);
   // eh_proj reads both side by side, the embedding first.
-  const int64_t tokens = ids.dim(0), width = config_.hidden, half = width * size_of(run.act);
-  const Tensor e = mtp_->embedding_norm.forward(run, nn::embedding(run, ids, embedding_), run.act),
-               h = mtp_->hidden_norm.forward(run, hidden, run.act), both(run.ctx.arena, run.act, {tokens, 2 * width});
-  for (int64_t t = 0; t < tokens; ++t) {
-    std::memcpy(both.mut().data + 2 * t * half, e.view().data + t * half, static_cast<size_t>(half));
-    std::memcpy(both.mut().data + (2 * t + 1) * half, h.view().data + t * half, static_cast<size_t>(half));
+  const Tensor x = nn::linear(run, nn::beside(run, e, h), mtp_->projection);
+  return mtp_->final_norm.forward(run, through(run, mtp_->layers, x, false), run.act);
+}
+
+Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
+  return nn::linear(run, mtp_hidden(run, ids, hidden), mtp_->head);
+}
+
+namespace {
+
+// Adds up token losses, each sequence on its own first. Masked ones are 0.
+double sum_of(const SeqMap& seqs, const Tensor& losses, double sum) {
+  const auto* loss = losses.view().as<float>();
+  for (const Seq& s : seqs.seqs) {
+    double own = 0;
+    for (int64_t t = s.start; t < s.start + s.len; ++t) own += static_cast<double>(loss[t]);
+    sum += own;
   }
-  Tensor x = nn::linear(run, both, mtp_->projection);
-  x = through(run, mtp_->layers, std::move(x), false);
-  return project_head(run, mtp_->final_norm.forward(run, x, run.act));
+  return sum;
+}
+
+}  // namespace
+
+int64_t Model::mtp_targets(const SeqMap& seqs, const int32_t* targets) {
+  int64_t count = 0;
+  for (const Seq& s : seqs.seqs) {
+    for (int64_t t = s.start + 1; t < s.start + s.len; ++t) count += targets[t] >= 0 ? 1 : 0;
+  }
+  return count;
+}
+
+void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const LossOptions& options, LossSums& sums) {
+  Ctx& ctx = run.ctx;
+  const int64_t tokens = ids.dim(0);
+  const Tensor weight(ctx.arena, DType::f32, {tokens});
+  fill(weight.mut(), options.main_weight);
+  const Tensor x = forward(run, ids);
+  const Tensor main = nn::head_loss(run, final_norm_.forward(run, x, run.act), head_, targets, weight, options.z);
+  if (mtp_ && options.mtp_weight > 0) {
+    // Token t with the id of t + 1 predicts t + 2; the last of a sequence has nothing to predict.
+    const Tensor next(ctx.arena, DType::i32, {tokens}), after(ctx.arena, DType::i32, {tokens}),
+        mtp_weight(ctx.arena, DType::f32, {tokens});
+    fill(mtp_weight.mut(), options.mtp_weight);
+    for (const Seq& s : run.seqs.seqs) {
+      for (int64_t t = s.start; t < s.start + s.len; ++t) {
+        const bool last = t + 1 == s.start + s.len;
+        next.mut().as<int32_t>()[t] = last ? 0 : ids.view().as<int32_t>()[t + 1];
+        after.mut().as<int32_t>()[t] = last ? -1 : targets.view().as<int32_t>()[t + 1];
+      }
+    }
+    const Tensor h = mtp_hidden(run, next, final_hidden(run, x));
+    sums.mtp = sum_of(run.seqs, nn::head_loss(run, h, mtp_->head, after, mtp_weight, options.z), sums.mtp);
+  }
+  sums.main = sum_of(run.seqs, main, sums.main);
 }
 
 std::vector<Param*> Model::params() {
@@ -119,7 +165,7 @@ std::vector<Param*> Model::params() {
   };
   gather(layers_);
   final_norm_.params(list);
-  if (head_.value) list.push_back(&head_);
+  if (!config_.tied) list.push_back(&head_);
   if (mtp_) {
     mtp_->embedding_norm.params(list);
     mtp_->hidden_norm.params(list);

@@ -33,6 +33,21 @@ class Model {
   // One step of multi-token prediction: ids [T] are the tokens after those of `hidden` [T, D] -> logits [T, V] F32.
   Tensor mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden);
 
+  // The losses of a batch: ids [T] I32 and targets [T] I32, the token after each or -1 where none is trained. With a
+  // tape in the Ctx, walking it back leaves the gradients of
+  //   main_weight * sum of the main losses + mtp_weight * sum of the prediction block's
+  // in the parameters. Sums are added to `sums` sequence after sequence, so that cutting a batch changes no bit.
+  struct LossOptions {
+    double main_weight = 1, mtp_weight = 0;  // mtp_weight 0: the prediction block is not run
+    float z = 0;
+  };
+  struct LossSums {
+    double main = 0, mtp = 0;
+  };
+  void loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const LossOptions& options, LossSums& sums);
+  // Targets that the prediction block has in a batch: all but the first of each sequence.
+  static int64_t mtp_targets(const SeqMap& seqs, const int32_t* targets);
+
   const Config& config() const { return config_; }
   bool has_mtp() const { return mtp_.has_value(); }
   const std::vector<nn::StateShape>& state_shapes() const { return state_shapes_; }
@@ -46,13 +61,13 @@ class Model {
  private:
   struct Mtp {
     nn::Norm embedding_norm, hidden_norm, final_norm;
-    Param projection;
+    Param embedding, head, projection;
     std::vector<Layer> layers;
   };
   Layer build_layer(const LayerSpec& spec, nn::ParamSource& source, int index);
   nn::Norm build_norm(const std::string& name, nn::ParamSource& source, const char* keys) const;
   Tensor through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool probe);
-  Tensor project_head(nn::Run& run, const Tensor& y);
+  Tensor mtp_hidden(nn::Run& run, const Tensor& ids, const Tensor& hidden);
 
   Config config_;
   Param embedding_, positions_, head_;

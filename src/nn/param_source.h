@@ -23,6 +23,9 @@ class ParamSource {
   virtual std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
                                      const char* keys) = 0;
   virtual bool has(const std::string& name) const = 0;
+  // The same parameter where a model uses it once more: its gradient is summed apart, so that the order of sums does
+  // not depend on how a batch is cut.
+  virtual Param again(const Param& p) { return p; }
 };
 
 // The values of a Param that is a vector, [n] F32.

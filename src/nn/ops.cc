@@ -1,0 +1,198 @@
+#include "nn/ops.h"
+
+#include <cstring>
+
+#include "kernels/add/add.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/layer_norm/layer_norm.h"
+#include "kernels/head_loss/head_loss.h"
+#include "kernels/linear/linear.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "nn/param_source.h"
+
+namespace braid::nn {
+
+MutView vector_grad(Ctx& ctx, const Param& p, Tensor& spare) {
+  const Shape shape{p.value.rows * p.value.cols};
+  if (p.grad) return {p.grad.data, DType::f32, shape};
+  spare = Tensor(ctx.arena, DType::f32, shape);
+  fill(spare.mut(), 0);
+  return spare.mut();
+}
+
+Tensor embedding(Run& run, const Tensor& ids, Param& table, DType out) {
+  const Tensor y(run.ctx.arena, out, {ids.dim(0), table.value.cols});
+  taped(
+      run.ctx, "embedding", {.in = {ids}, .out = {y}, .saved = {ids}},
+      [ids = Ref(ids), y = Ref(y), &table](Ctx& c) {
+        braid::run(c, EmbeddingFwd{.ids = ids.view(), .table = table.value, .y = y.mut()});
+      },
+      [ids = Ref(ids), y = Ref(y), &table](Ctx& c, Tape& tape) {
+        if (!table.grad) return;
+        braid::run(c, EmbeddingBwd{.ids = ids.view(), .dy = tape.grad(y).view(), .dtable = table.grad});
+      });
+  return y;
+}
+
+Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
+  const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
+  taped(
+      run.ctx, "linear", {.in = {x}, .out = {y}, .saved = {x}},
+      [x = Ref(x), y = Ref(y), &w, bias](Ctx& c) {
+        const View b = bias ? vector_of(*bias) : View();
+        braid::run(c, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut()});
+      },
+      [x = Ref(x), y = Ref(y), &w, bias, seqs = &run.seqs](Ctx& c, Tape& tape) {
+        const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
+        braid::run(c, LinearBwdData{.dy = dy.view(), .w = w.value, .dx = dx.mut()});
+        tape.add_grad(c, x, dx);
+        if (!w.grad) return;
+        const MutView dbias = bias && bias->grad ? MutView(bias->grad.data, DType::f32, {w.value.rows}) : MutView();
+        braid::run(c, LinearBwdWeight{.dy = dy.view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs});
+      });
+  return y;
+}
+
+Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z) {
+  const Tensor y(run.ctx.arena, options.out, x.shape());
+  taped(
+      run.ctx, z ? "gated_norm" : "norm", {.in = {x, z}, .out = {y}, .saved = {x, z}},
+      [x = Ref(x), z = Ref(z), y = Ref(y), &w, options](Ctx& c) {
+        braid::run(c, RmsNormFwd{.x = x.view(),
+                                 .w = vector_of(w),
+                                 .z = z.view(),
+                                 .y = y.mut(),
+                                 .groups = options.groups,
+                                 .eps = options.eps});
+      },
+      [x = Ref(x), z = Ref(z), y = Ref(y), &w, options, seqs = &run.seqs](Ctx& c, Tape& tape) {
+        Tensor spare;
+        const Tensor dx = tape.make_grad(c, x), dz = z ? tape.make_grad(c, z) : Tensor();
+        braid::run(c, RmsNormBwd{.dy = tape.grad(y).view(),
+                                 .x = x.view(),
+                                 .w = vector_of(w),
+                                 .z = z.view(),
+                                 .dx = dx.mut(),
+                                 .dz = dz.mut(),
+                                 .dw = vector_grad(c, w, spare),
+                                 .seqs = seqs,
+                                 .groups = options.groups,
+                                 .eps = options.eps});
+        tape.add_grad(c, x, dx);
+        if (z) tape.add_grad(c, z, dz);
+      });
+  return y;
+}
+
+Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, DType out) {
+  const Tensor y(run.ctx.arena, out, x.shape());
+  taped(
+      run.ctx, "norm", {.in = {x}, .out = {y}, .saved = {x}},
+      [x = Ref(x), y = Ref(y), &w, &bias, eps](Ctx& c) {
+        braid::run(
+            c, LayerNormFwd{.x = x.view(), .w = vector_of(w), .bias = vector_of(bias), .y = y.mut(), .eps = eps});
+      },
+      [x = Ref(x), y = Ref(y), &w, &bias, eps, seqs = &run.seqs](Ctx& c, Tape& tape) {
+        Tensor spare, spare_bias;
+        const Tensor dx = tape.make_grad(c, x);
+        braid::run(c, LayerNormBwd{.dy = tape.grad(y).view(),
+                                   .x = x.view(),
+                                   .w = vector_of(w),
+                                   .dx = dx.mut(),
+                                   .dw = vector_grad(c, w, spare),
+                                   .dbias = vector_grad(c, bias, spare_bias),
+                                   .seqs = seqs,
+                                   .eps = eps});
+        tape.add_grad(c, x, dx);
+      });
+  return y;
+}
+
+Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind) {
+  const Tensor y(run.ctx.arena, run.act, x.shape());
+  taped(
+      run.ctx, "act", {.in = {x, gate}, .out = {y}, .saved = {x, gate}},
+      [x = Ref(x), gate = Ref(gate), y = Ref(y), kind](Ctx& c) {
+        braid::run(c, ActFwd{.x = x.view(), .gate = gate.view(), .y = y.mut(), .kind = kind});
+      },
+      [x = Ref(x), gate = Ref(gate), y = Ref(y), kind](Ctx& c, Tape& tape) {
+        const Tensor dx = tape.make_grad(c, x), dgate = gate ? tape.make_grad(c, gate) : Tensor();
+        braid::run(c, ActBwd{.dy = tape.grad(y).view(),
+                             .x = x.view(),
+                             .gate = gate.view(),
+                             .dx = dx.mut(),
+                             .dgate = dgate.mut(),
+                             .kind = kind});
+        tape.add_grad(c, x, dx);
+        if (gate) tape.add_grad(c, gate, dgate);
+      });
+  return y;
+}
+
+Tensor add(Run& run, const Tensor& a, const Tensor& b) {
+  const Tensor y(run.ctx.arena, DType::f32, a.shape());
+  taped(
+      run.ctx, "add", {.in = {a, b}, .out = {y}},
+      [a = Ref(a), b = Ref(b), y = Ref(y)](Ctx& c) {
+        braid::run(c, AddFwd{.a = a.view(), .b = b.view(), .y = y.mut()});
+      },
+      [a = Ref(a), b = Ref(b), y = Ref(y)](Ctx& c, Tape& tape) {
+        const Tensor dy = tape.grad(y);
+        tape.add_grad(c, a, dy);
+        tape.add_grad(c, b, dy);
+      });
+  return y;
+}
+
+Tensor head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z) {
+  const Tensor loss(run.ctx.arena, DType::f32, {x.dim(0)});
+  const Tensor dx = run.ctx.tape ? Tensor(run.ctx.arena, DType::f32, x.shape()) : Tensor();
+  taped(
+      run.ctx, "head_loss", {.in = {x, targets, token_weight}, .out = {loss, dx}, .saved = {dx}, .once = true},
+      [x = Ref(x), targets = Ref(targets), weight = Ref(token_weight), loss = Ref(loss), dx = Ref(dx), &w, z,
+       seqs = &run.seqs](Ctx& c) {
+        braid::run(c, HeadLoss{.x = x.view(),
+                               .w = w.value,
+                               .targets = targets.view(),
+                               .token_weight = weight.view(),
+                               .loss = loss.mut(),
+                               .dx = dx.mut(),
+                               .dw = dx ? w.grad : MutView(),
+                               .z = z,
+                               .seqs = seqs});
+      },
+      [x = Ref(x), dx = Ref(dx)](Ctx& c, Tape& tape) { tape.add_grad(c, x, tape.handle(dx)); });
+  return loss;
+}
+
+namespace {
+
+void copy_rows(const View& from, const MutView& to) {
+  for (int64_t t = 0; t < from.dim(0); ++t) {
+    std::memcpy(to.data + t * to.stride(0) * size_of(to.dtype), from.data + t * from.stride(0) * size_of(from.dtype),
+                static_cast<size_t>(from.dim(1) * size_of(from.dtype)));
+  }
+}
+
+}  // namespace
+
+Tensor beside(Run& run, const Tensor& a, const Tensor& b) {
+  const int64_t left = a.dim(1), right = b.dim(1);
+  const Tensor y(run.ctx.arena, a.dtype(), {a.dim(0), left + right});
+  taped(
+      run.ctx, "beside", {.in = {a, b}, .out = {y}},
+      [a = Ref(a), b = Ref(b), y = Ref(y), left, right](Ctx&) {
+        copy_rows(a.view(), y.mut().slice(1, 0, left));
+        copy_rows(b.view(), y.mut().slice(1, left, right));
+      },
+      [a = Ref(a), b = Ref(b), y = Ref(y), left, right](Ctx& c, Tape& tape) {
+        const Tensor dy = tape.grad(y), da = tape.make_grad(c, a), db = tape.make_grad(c, b);
+        copy_rows(dy.view().slice(1, 0, left), da.mut());
+        copy_rows(dy.view().slice(1, left, right), db.mut());
+        tape.add_grad(c, a, da);
+        tape.add_grad(c, b, db);
+      });
+  return y;
+}
+
+}  // namespace braid::nn
