@@ -11,6 +11,7 @@ const Command kCommands[] = {
     {"bench", "speed of a model beside what this machine allows", &setup_bench},
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
     {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
+    {"grad", "loss and gradients of a few tokens, for whoever doubts", &setup_grad},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
     {"data show", "a row of a training set, with the trained tokens marked", &setup_data_show},

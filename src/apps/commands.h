@@ -12,6 +12,7 @@ Action setup_data_synth(Cli& cli);
 Action setup_data_tokenize(Cli& cli);
 Action setup_info(Cli& cli);
 Action setup_eval(Cli& cli);
+Action setup_grad(Cli& cli);
 Action setup_list(Cli& cli);
 Action setup_new(Cli& cli);
 Action setup_run(Cli& cli);

@@ -1,0 +1,91 @@
+// braid grad: the loss of a few tokens and its gradient for every stored tensor, for whoever doubts.
+#include <fmt/format.h>
+
+#include "apps/commands.h"
+#include "apps/model_args.h"
+#include "io/safetensors_write.h"
+#include "models/family.h"
+#include "models/trainable.h"
+#include "sys/error.h"
+
+namespace braid::apps {
+namespace {
+
+struct Options {
+  std::string model, dtype = "f32", out;
+  std::vector<int64_t> ids;
+  double mtp_scale = 0;
+  int64_t threads = 0;
+};
+
+Tensor integers(Arena& arena, const std::vector<int64_t>& values, size_t begin) {
+  const Tensor t(arena, DType::i32, {std::ssize(values) - 1});
+  for (int64_t i = 0; i < t.dim(0); ++i)
+    t.mut().as<int32_t>()[i] = static_cast<int32_t>(values[begin + static_cast<size_t>(i)]);
+  return t;
+}
+
+// Mean loss of predicting every next token, the prediction block's times its scale included.
+double backward(models::Trainable& trainable, const Options& o) {
+  Arena arena;
+  Tape tape;
+  Ctx ctx{.arena = arena};
+  if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
+  ctx.tape = &tape;
+  const SeqMap seqs = SeqMap::one(std::ssize(o.ids) - 1);
+  nn::StateView state;
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = o.dtype == "f32" ? DType::f32 : DType::bf16};
+  const Tensor ids = integers(arena, o.ids, 0), targets = integers(arena, o.ids, 1);
+  const bool mtp = trainable.model->has_mtp() && o.mtp_scale > 0 && seqs.tokens() > 1;
+  const models::Model::LossOptions options{
+      .main_weight = 1.0 / static_cast<double>(seqs.tokens()),
+      .mtp_weight = mtp ? o.mtp_scale / static_cast<double>(seqs.tokens() - 1) : 0.0};
+  models::Model::LossSums sums;
+  trainable.zero_grads(ctx.threads);
+  trainable.model->loss(run, ids, targets, options, sums);
+  tape.backward(ctx);
+  trainable.sum_uses(ctx.threads);
+  tape.clear();
+  return sums.main * options.main_weight + sums.mtp * options.mtp_weight;
+}
+
+int grad_command(const Options& o) {
+  if (o.ids.size() < 2) fail("grad", {.what = "at least two tokens are needed", .hint = "--ids 1,2,3"});
+  if (o.out.empty()) fail("grad", {.what = "nowhere to write", .hint = "-o G.safetensors"});
+  models::Trainable trainable =
+      models::load_trainable(io::find_model(o.model), o.dtype == "f32" ? DType::f32 : DType::bf16);
+  for (const int64_t id : o.ids) {
+    if (id < 0 || id >= trainable.model->config().vocab)
+      fail("token ids", {.what = "no such token",
+                         .got = std::to_string(id),
+                         .expected = fmt::format("0 to {}", trainable.model->config().vocab - 1)});
+  }
+  const auto loss = static_cast<float>(backward(trainable, o));
+  std::vector<io::TensorSpec> specs = {{.name = "loss", .dtype = DType::f32, .shape = {1}}};
+  for (const models::TrainTensor& t : trainable.tensors)
+    specs.push_back({.name = t.name, .dtype = DType::f32, .shape = t.shape});
+  io::SafetensorsWriter writer(o.out, std::move(specs));
+  writer.write("loss", view_of(&loss, {1}));
+  for (const models::TrainTensor& t : trainable.tensors) {
+    const std::vector<float> values = as_stored(t, t.grads[0].view(), false);
+    writer.write(t.name, view_of(values.data(), t.shape));
+  }
+  writer.finish();
+  fmt::print("loss {:.6f}, {} gradients in {}\n", loss, trainable.tensors.size(), printable(o.out));
+  return 0;
+}
+
+}  // namespace
+
+Action setup_grad(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, or tiny");
+  cli.option("--ids", o->ids, "token ids: 1,2,3");
+  cli.option("-o,--output G.safetensors", o->out, "loss [1], and every gradient in F32 under its tensor's name");
+  cli.option("--mtp-scale", o->mtp_scale, "weight of the multi-token prediction loss; 0: off");
+  cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "numbers that products read");
+  cli.option("-t,--threads", o->threads, "0: one a core");
+  return [o] { return grad_command(*o); };
+}
+
+}  // namespace braid::apps
