@@ -116,7 +116,8 @@ std::vector<Choice> choices(models::Model& model, DType act, nn::Phase phase) {
   nn::StateView state = state_of(model, act);
   nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .phase = phase, .act = act};
   const Tensor ids(arena, DType::i32, {seqs.tokens()}), x = model.forward(run, ids);
-  cross_entropy(ctx, model.logits(run, x), ids);
+  const Tensor logits = model.logits(run, x), losses(arena, DType::f32, {seqs.tokens()});
+  braid::run(ctx, CrossEntropyFwd{.logits = logits.view(), .targets = ids.view(), .loss = losses.mut()});
   if (model.has_mtp()) model.mtp_logits(run, ids, model.final_hidden(run, x));
   return list;
 }

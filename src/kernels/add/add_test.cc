@@ -30,24 +30,5 @@ TEST(Add, TheSumMayReplaceItsFirstTerm) {
   }
 }
 
-// y = x + (x + b): x receives the gradient twice, b once, and neither through the other's memory.
-TEST(Add, BothTermsReceiveTheGradient) {
-  Arena arena;
-  Tape tape;
-  Ctx ctx{.arena = arena, .tape = &tape};
-  const Tensor x(arena, DType::f32, {2, 3}), b(arena, DType::f32, {2, 3}), dy(arena, DType::f32, {2, 3});
-  fill(x.mut(), 1);
-  fill(b.mut(), 2);
-  for (int64_t i = 0; i < 6; ++i) set_element(dy.mut(), i, static_cast<double>(i));
-  const Tensor y = add(ctx, x, add(ctx, x, b));
-  tape.add_grad(y, dy);
-  tape.backward(ctx);
-  for (int64_t i = 0; i < 6; ++i) {
-    EXPECT_EQ(element(y.view(), i), 4);
-    EXPECT_EQ(element(tape.grad(x).view(), i), 2 * static_cast<double>(i));
-    EXPECT_EQ(element(tape.grad(b).view(), i), static_cast<double>(i));
-  }
-}
-
 }  // namespace
 }  // namespace braid
