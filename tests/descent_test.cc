@@ -60,8 +60,7 @@ class Net {
   void descend(double rate) {
     for (Param& p : params) {
       const MutView value = values_[static_cast<size_t>(&p - &params[0])].mut();
-      for (int64_t i = 0; i < value.count(); ++i)
-        set_element(value, i, element(value, i) - rate * element(p.grad, i));
+      for (int64_t i = 0; i < value.count(); ++i) set_element(value, i, element(value, i) - rate * element(p.grad, i));
     }
   }
 

@@ -142,7 +142,7 @@ Tensor Tape::make_grad(Ctx& ctx, const Ref& ref) {
 void Tape::add_grad(Ctx& ctx, const Ref& ref, const Tensor& grad) {
   if (!find(ref)) return;
   Value& value = values_[static_cast<size_t>(ref.slot_->value)];
-  if (value.grad && value.grad.same_bytes(grad)) return;  // a part, written in place
+  if (ref.view_.count() != value.ref.view_.count()) return;  // a part, written in place
   CHECK(grad.dtype() == DType::f32 && grad.view().count() == value.ref.view_.count(), "gradient {} {} of {}",
         name_of(grad.dtype()), to_string(grad.shape()), to_string(value.ref.shape()));
   if (!value.grad) {
@@ -158,8 +158,9 @@ void Tape::backward(Ctx& ctx) {
   Tape* own = std::exchange(ctx.tape, nullptr);
   for (size_t i = nodes_.size(); i-- > 0;) {
     const Links& links = links_[i];
-    const bool wanted = links.seed || std::any_of(values(links.out).begin(), values(links.out).end(),
-                                    [this](int v) { return static_cast<bool>(values_[static_cast<size_t>(v)].grad); });
+    const bool wanted = links.seed || std::any_of(values(links.out).begin(), values(links.out).end(), [this](int v) {
+                          return static_cast<bool>(values_[static_cast<size_t>(v)].grad);
+                        });
     if (wanted) {
       for (const int v : values(links.saved)) values_[static_cast<size_t>(v)].kept = materialise(ctx, v);
       closures_[i].backward(closures_[i].object, ctx, *this);

@@ -1,6 +1,6 @@
 // The tape: what a forward pass did, so that it can be walked back. A node holds two closures over the names (Ref) of
-// its values: `forward` runs the op, and runs it again where its results were given back; `backward` turns the gradients
-// of its outputs into those of its inputs. Without a tape in the Ctx a taped op is a plain call.
+// its values: `forward` runs the op, and runs it again where its results were given back; `backward` turns the
+// gradients of its outputs into those of its inputs. Without a tape in the Ctx a taped op is a plain call.
 //
 // Memory: a value stays when a backward will read it (`saved`), and goes with its last handle otherwise. A policy may
 // have the outputs of chosen nodes go as well: they are computed again, from what stayed, just before they are read,
@@ -24,7 +24,8 @@ class Tape {
   struct Uses {
     std::initializer_list<Tensor> in, out;
     std::initializer_list<Tensor> saved{};  // those of `in` and `out` that backward reads
-    bool once = false;  // a loss, which makes its gradients as it goes: it must not run again, and backward begins there
+    bool once =
+        false;  // a loss, which makes its gradients as it goes: it must not run again, and backward begins there
   };
   struct Node {
     const char* name = nullptr;
@@ -67,8 +68,8 @@ class Tape {
   // The bytes of a value that a backward reads, as a handle.
   Tensor handle(const Ref& value) const { return hold(find(value)); }
 
-  // Walks the nodes back: from the gradients given so far, and from the losses that made theirs themselves. Gradients of
-  // what no node computed stay until clear(), which must come before the next pass.
+  // Walks the nodes back: from the gradients given so far, and from the losses that made theirs themselves. Gradients
+  // of what no node computed stay until clear(), which must come before the next pass.
   void backward(Ctx& ctx);
   void clear();
 

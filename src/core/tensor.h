@@ -35,7 +35,6 @@ class Tensor {
   DType dtype() const { return view_.dtype; }
   // The only handle to these bytes: whoever holds it may write them.
   bool sole() const { return slot_ && slot_->refs == 1; }
-  bool same_bytes(const Tensor& other) const { return slot_ == other.slot_; }
 
   Tensor reshaped(const Shape& shape) const {
     CHECK(shape.count() == view_.count(), "{} as {}", to_string(view_.shape), to_string(shape));
@@ -75,8 +74,7 @@ class Ref {
   Ref(const Ref& other) : slot_(other.slot_), view_(other.view_), offset_(other.offset_) {
     if (slot_) ++slot_->names;
   }
-  Ref(Ref&& other) noexcept
-      : slot_(std::exchange(other.slot_, nullptr)), view_(other.view_), offset_(other.offset_) {}
+  Ref(Ref&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)), view_(other.view_), offset_(other.offset_) {}
   Ref& operator=(Ref other) noexcept {
     std::swap(slot_, other.slot_);
     std::swap(view_, other.view_);

@@ -25,7 +25,9 @@ void score(engine::Runner& runner, const Tensor& x, std::span<const int64_t> row
   for (size_t begin = 0; begin < rows.size(); begin += kRows) {
     const size_t n = std::min(kRows, rows.size() - begin);
     const Tensor logits = runner.logits(runner.rows(x, rows.subspan(begin, n)));
-    const Tensor losses = cross_entropy(runner.ctx(), logits, upload(runner.ctx().arena, targets.subspan(begin, n)));
+    const Tensor expected = upload(runner.ctx().arena, targets.subspan(begin, n)),
+                 losses(runner.ctx().arena, DType::f32, {static_cast<int64_t>(n)});
+    run(runner.ctx(), CrossEntropyFwd{.logits = logits.view(), .targets = expected.view(), .loss = losses.mut()});
     for (size_t i = 0; i < n; ++i) {
       const auto loss = static_cast<double>(losses.view().as<float>()[i]);
       if (!std::isfinite(loss))

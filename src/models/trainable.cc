@@ -50,8 +50,8 @@ class OwningSource final : public nn::ParamSource {
     return parts;
   }
   Param again(const Param& p) override {
-    const auto found = std::find_if(to_.tensors.begin(), to_.tensors.end(),
-                                    [&p](const TrainTensor& t) { return t.name == p.name; });
+    const auto found =
+        std::find_if(to_.tensors.begin(), to_.tensors.end(), [&p](const TrainTensor& t) { return t.name == p.name; });
     CHECK(found != to_.tensors.end(), "{} has no owner", p.name);
     found->grads.emplace_back(*to_.arena, DType::f32, found->master.shape());
     Param other = p;

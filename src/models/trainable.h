@@ -14,13 +14,13 @@
 namespace braid::models {
 
 struct TrainTensor {
-  std::string name;         // as the files spell it
-  Shape shape{};            // as the files hold it
-  bool transposed = false;  // the files hold [cols, rows]
-  float plus = 0;           // the master is this much more than what the files hold
-  Tensor master;            // F32 [rows, cols]; stacked experts one below the other
-  Tensor working;           // BF16, or empty when the blocks read the master
-  std::vector<Tensor> grads;  // F32, one a use; all but the first are summed into it by sum_uses
+  std::string name;             // as the files spell it
+  Shape shape{};                // as the files hold it
+  bool transposed = false;      // the files hold [cols, rows]
+  float plus = 0;               // the master is this much more than what the files hold
+  Tensor master{};              // F32 [rows, cols]; stacked experts one below the other
+  Tensor working{};             // BF16, or empty when the blocks read the master
+  std::vector<Tensor> grads{};  // F32, one a use; all but the first are summed into it by sum_uses
 };
 
 struct Trainable {

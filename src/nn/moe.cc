@@ -50,8 +50,7 @@ View Moe::replayed(const Run& run, int64_t tokens) const {
   if (!run.probe || !run.probe->replay) return {};
   const auto found = run.probe->replay->find(layer);
   const int64_t first = run.probe->replay_row * spec_.top_k;
-  if (found == run.probe->replay->end() ||
-      static_cast<int64_t>(found->second.size()) < first + tokens * spec_.top_k) {
+  if (found == run.probe->replay->end() || static_cast<int64_t>(found->second.size()) < first + tokens * spec_.top_k) {
     fail("replayed routes", {.what = fmt::format("not enough choices for layer {}", layer),
                              .expected = fmt::format("{} x {}", run.probe->replay_row + tokens, spec_.top_k)});
   }
@@ -86,7 +85,7 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
                                 .scale = spec_.scale});
       },
       [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), seqs = &run.seqs](Ctx& c,
-                                                                                                    Tape& tape) {
+                                                                                                     Tape& tape) {
         const Tensor dlogits = tape.make_grad(c, logits);
         braid::run(c, RouterBwd{.logits = logits.view(),
                                 .experts = experts.view(),

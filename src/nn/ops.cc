@@ -4,8 +4,8 @@
 
 #include "kernels/add/add.h"
 #include "kernels/embedding/embedding.h"
-#include "kernels/layer_norm/layer_norm.h"
 #include "kernels/head_loss/head_loss.h"
+#include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "nn/param_source.h"
@@ -89,8 +89,8 @@ Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, D
   taped(
       run.ctx, "norm", {.in = {x}, .out = {y}, .saved = {x}},
       [x = Ref(x), y = Ref(y), &w, &bias, eps](Ctx& c) {
-        braid::run(
-            c, LayerNormFwd{.x = x.view(), .w = vector_of(w), .bias = vector_of(bias), .y = y.mut(), .eps = eps});
+        braid::run(c,
+                   LayerNormFwd{.x = x.view(), .w = vector_of(w), .bias = vector_of(bias), .y = y.mut(), .eps = eps});
       },
       [x = Ref(x), y = Ref(y), &w, &bias, eps, seqs = &run.seqs](Ctx& c, Tape& tape) {
         Tensor spare, spare_bias;

@@ -43,17 +43,17 @@ TEST(Tape, BothTermsOfASumReceiveTheGradient) {
 // Four layers of norm, up, activation and down, with two parts of a product used on their own.
 struct Stack {
   static constexpr int64_t kTokens = 9, kWidth = 20, kInner = 24, kLayers = 4;
+  Bench bench{kTokens};
   std::deque<TestTensor> values{};
   std::deque<Param> params{};
   std::vector<Tensor> grads{};
-  Bench bench{kTokens};
   Tensor dx{};
 
   Param& make(const Shape& shape, double scale, double shift) {
     const TestTensor& v = values.emplace_back(DType::f32, shape, 7 + params.size(), scale, shift);
     grads.emplace_back(bench.arena, DType::f32, shape);
     fill(grads.back().mut(), 0);
-    return params.emplace_back(Param{.value = dense_weight(v.view()), .grad = grads.back().mut()});
+    return params.emplace_back(Param{.name = "p", .value = dense_weight(v.view()), .grad = grads.back().mut()});
   }
   int64_t pass(bool drop_all) {
     bench.tape.drop = [drop_all](const char*, size_t) { return drop_all; };
