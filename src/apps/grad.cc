@@ -5,7 +5,7 @@
 #include "apps/model_args.h"
 #include "io/safetensors_write.h"
 #include "models/family.h"
-#include "models/trainable.h"
+#include "models/masters.h"
 #include "sys/error.h"
 
 namespace braid::apps {
@@ -26,7 +26,7 @@ Tensor integers(Arena& arena, const std::vector<int64_t>& values, size_t begin) 
 }
 
 // Mean loss of predicting every next token, the prediction block's times its scale included.
-double backward(models::Trainable& trainable, const Options& o) {
+double backward(models::Model& model, models::Masters& masters, const Options& o) {
   Arena arena;
   Tape tape;
   Ctx ctx{.arena = arena};
@@ -36,15 +36,15 @@ double backward(models::Trainable& trainable, const Options& o) {
   nn::StateView state;
   nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = o.dtype == "f32" ? DType::f32 : DType::bf16};
   const Tensor ids = integers(arena, o.ids, 0), targets = integers(arena, o.ids, 1);
-  const bool mtp = trainable.model->has_mtp() && o.mtp_scale > 0 && seqs.tokens() > 1;
+  const bool mtp = model.has_mtp() && o.mtp_scale > 0 && seqs.tokens() > 1;
   const models::Model::LossOptions options{
       .main_weight = 1.0 / static_cast<double>(seqs.tokens()),
       .mtp_weight = mtp ? o.mtp_scale / static_cast<double>(seqs.tokens() - 1) : 0.0};
   models::Model::LossSums sums;
-  trainable.zero_grads(ctx.threads);
-  trainable.model->loss(run, ids, targets, options, sums);
+  masters.zero_grads(ctx.threads);
+  model.loss(run, ids, targets, options, sums);
   tape.backward(ctx);
-  trainable.sum_uses(ctx.threads);
+  masters.sum_uses(ctx.threads);
   tape.clear();
   return sums.main * options.main_weight + sums.mtp * options.mtp_weight;
 }
@@ -52,26 +52,32 @@ double backward(models::Trainable& trainable, const Options& o) {
 int grad_command(const Options& o) {
   if (o.ids.size() < 2) fail("grad", {.what = "at least two tokens are needed", .hint = "--ids 1,2,3"});
   if (o.out.empty()) fail("grad", {.what = "nowhere to write", .hint = "-o G.safetensors"});
-  models::Trainable trainable =
-      models::load_trainable(io::find_model(o.model), o.dtype == "f32" ? DType::f32 : DType::bf16);
+  models::Masters masters(o.dtype == "f32" ? DType::f32 : DType::bf16);
+  const auto model = masters.load(io::find_model(o.model));
   for (const int64_t id : o.ids) {
-    if (id < 0 || id >= trainable.model->config().vocab)
+    if (id < 0 || id >= model->config().vocab)
       fail("token ids", {.what = "no such token",
                          .got = std::to_string(id),
-                         .expected = fmt::format("0 to {}", trainable.model->config().vocab - 1)});
+                         .expected = fmt::format("0 to {}", model->config().vocab - 1)});
   }
-  const auto loss = static_cast<float>(backward(trainable, o));
+  const auto loss = static_cast<float>(backward(*model, masters, o));
   std::vector<io::TensorSpec> specs = {{.name = "loss", .dtype = DType::f32, .shape = {1}}};
-  for (const models::TrainTensor& t : trainable.tensors)
+  for (const models::MasterTensor& t : masters.tensors())
     specs.push_back({.name = t.name, .dtype = DType::f32, .shape = t.shape});
   io::SafetensorsWriter writer(o.out, std::move(specs));
-  writer.write("loss", view_of(&loss, {1}));
-  for (const models::TrainTensor& t : trainable.tensors) {
-    const std::vector<float> values = as_stored(t, t.grads[0].view(), false);
-    writer.write(t.name, view_of(values.data(), t.shape));
+  std::vector<float> values;
+  for (const io::TensorSpec& spec : writer.order()) {
+    if (spec.name == "loss") {
+      writer.write("loss", view_of(&loss, {1}));
+      continue;
+    }
+    values.resize(static_cast<size_t>(spec.shape.count()));
+    models::to_stored(masters.tensor(spec.name), masters.grads(), false, DType::f32,
+                      std::as_writable_bytes(std::span(values)));
+    writer.write(spec.name, view_of(values.data(), spec.shape));
   }
   writer.finish();
-  fmt::print("loss {:.6f}, {} gradients in {}\n", loss, trainable.tensors.size(), printable(o.out));
+  fmt::print("loss {:.6f}, {} gradients in {}\n", loss, masters.tensors().size(), printable(o.out));
   return 0;
 }
 

@@ -219,16 +219,11 @@ OpenFolder open_folder(const io::ModelPath& path) {
   return {std::move(files), std::move(source)};
 }
 
-StoredParams open_params(const io::ModelPath& path) {
-  auto files = std::make_shared<Files>(path.weights);
-  return {.source = std::make_unique<FileSource>(*files, path.name), .files = files};
-}
-
 std::unique_ptr<Model> load_model(const io::ModelPath& path) {
   Config config = load_config(path);
-  const StoredParams stored = open_params(path);
-  auto model = std::make_unique<Model>(std::move(config), *stored.source);
-  model->storage = stored.files;
+  OpenFolder folder = open_folder(path);
+  auto model = std::make_unique<Model>(std::move(config), *folder.source);
+  model->storage = std::move(folder.files);
   return model;
 }
 

@@ -11,13 +11,6 @@ namespace braid::models {
 // Error for anything that does not fit: unknown architecture, missing tensor, wrong shape or type, unknown format.
 std::unique_ptr<Model> load_model(const io::ModelPath& path);
 
-// The parameters as the files hold them, under the names that these files use; `files` is what they point into.
-struct StoredParams {
-  std::unique_ptr<nn::ParamSource> source;
-  std::shared_ptr<void> files;
-};
-StoredParams open_params(const io::ModelPath& path);
-
 // config.json together with generation_config.json, whose EOS ids count too.
 Config load_config(const io::ModelPath& path);
 

@@ -71,8 +71,18 @@ class MasterSource final : public nn::ParamSource {
       Param& p = list[static_cast<size_t>(i)];
       widen(p.value.codes, values.data() + i * rows * cols);
       p.value = masters_.weight(tensor, i * rows * cols, rows, cols);
+      p.grad = masters_.grad(tensor, i * rows * cols, rows, cols);
     }
     return list;
+  }
+  Param again(const Param& p) override {
+    std::vector<float>& grad =
+        masters_.uses_
+            .emplace_back(Masters::Use{masters_.place_of(p), std::vector<float>(static_cast<size_t>(p.grad.count()))})
+            .grad;
+    Param other = p;
+    other.grad = mut_view_of(grad.data(), p.grad.shape);
+    return other;
   }
 
  private:
@@ -83,7 +93,9 @@ class MasterSource final : public nn::ParamSource {
                     .expected = "F32, F16 or BF16"});
     tensor.name = p.name;
     widen(p.value.codes, masters_.add(std::move(tensor)).data());
-    p.value = masters_.weight(masters_.tensors_.back(), 0, p.value.rows, p.value.cols);
+    const MasterTensor& own = masters_.tensors_.back();
+    p.value = masters_.weight(own, 0, p.value.rows, p.value.cols);
+    p.grad = masters_.grad(own, 0, p.value.rows, p.value.cols);
     return p;
   }
 
@@ -98,6 +110,7 @@ std::unique_ptr<Model> Masters::load(const io::ModelPath& path) {
   int64_t size = 0;  // at most: experts may be stacked in the files
   for (const TensorSpec& tensor : inventory(config)) size += aligned(tensor.shape.count());
   values_.resize(static_cast<size_t>(size));
+  grads_.resize(values_.size());
   if (products_ == DType::bf16) rounded_.resize(values_.size());
   const OpenFolder folder = open_folder(path);
   MasterSource source(*this, *folder.source, path.name);
@@ -124,6 +137,10 @@ Weight Masters::weight(const MasterTensor& tensor, int64_t offset, int64_t rows,
                                                    : dense_weight(view_of(&values_[at], {rows, cols}));
 }
 
+MutView Masters::grad(const MasterTensor& tensor, int64_t offset, int64_t rows, int64_t cols) {
+  return mut_view_of(&grads_[static_cast<size_t>(tensor.place + offset)], {rows, cols});
+}
+
 int64_t Masters::place_of(const Param& p) const {
   const bool in_rounded = p.value.codes.dtype == DType::bf16;
   const auto* base = in_rounded ? reinterpret_cast<const std::byte*>(rounded_.data())
@@ -144,6 +161,20 @@ const MasterTensor& Masters::tensor(const std::string& name) const {
   const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == name; });
   CHECK(found != tensors_.end(), "no tensor {}", name);
   return *found;
+}
+
+void Masters::zero_grads(int threads) {
+  sys::parallel_for(threads, std::ssize(grads_), kAlign,
+                    [&](int64_t begin, int64_t end) { std::fill(grads_.begin() + begin, grads_.begin() + end, 0.0f); });
+}
+
+void Masters::sum_uses(int threads) {
+  for (Use& use : uses_) {
+    float* sum = grads_.data() + use.place;
+    sys::parallel_for(threads, std::ssize(use.grad), kAlign, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sum[i] += std::exchange(use.grad[static_cast<size_t>(i)], 0.0f);
+    });
+  }
 }
 
 void Masters::round(int threads) {

@@ -36,7 +36,8 @@ class Masters {
   Masters(const Masters&) = delete;
   Masters& operator=(const Masters&) = delete;
 
-  // The model of a folder, its Params over these arrays. Error for quantised weights. Once per object.
+  // The model of a folder, its Params and their gradients over these arrays. Error for quantised weights. Once per
+  // object.
   std::unique_ptr<Model> load(const io::ModelPath& path);
 
   std::span<const MasterTensor> tensors() const { return tensors_; }
@@ -49,6 +50,10 @@ class Masters {
   int64_t place_of(const Param& p) const;
   const MasterTensor& tensor_of(const Param& p) const;  // several Params may be parts of one
   const MasterTensor& tensor(const std::string& name) const;
+  void zero_grads(int threads);
+  // A parameter that a model uses more than once has a gradient a use, so that the order of sums does not depend on how
+  // a batch is cut: adds them up in grads(), after the last part of a batch.
+  void sum_uses(int threads);
   // After the masters were written by other means than an optimiser's row: rounds the matrices again.
   void round(int threads);
 
@@ -56,12 +61,18 @@ class Masters {
   friend class MasterSource;
   std::span<float> add(MasterTensor tensor);
   Weight weight(const MasterTensor& tensor, int64_t offset, int64_t rows, int64_t cols) const;
+  MutView grad(const MasterTensor& tensor, int64_t offset, int64_t rows, int64_t cols);
 
   DType products_;
   std::vector<MasterTensor> tensors_;
   std::vector<float> values_, grads_;
   std::vector<Bf16> rounded_;
   int64_t used_ = 0;
+  struct Use {
+    int64_t place;
+    std::vector<float> grad;
+  };
+  std::vector<Use> uses_;  // after the first, of tensors used more than once
 };
 
 // One tensor between an array and a file: turned, and with `value` (rather than a gradient or a moment) less what was
