@@ -96,7 +96,7 @@ struct SsdBwd {
                       inout("dd_skip", &SsdBwd::dd_skip, "H"),
                       maybe_inout("dstate", &SsdBwd::dstate, "S H P N")};
   }
-  // As SsdFwd; besides C.B and the states again, two triangles and four products with states for each of forward's.
+  // As SsdFwd: a token meets half a block twice and states five times; C.B and its two gradients count once a group.
   double flops() const {
     const auto block = static_cast<double>(std::min(chunk, kSsdBlock)), tokens = static_cast<double>(x.dim(0));
     const auto rows = static_cast<double>(x.dim(1) * x.dim(2)), width = static_cast<double>(b.dim(2));

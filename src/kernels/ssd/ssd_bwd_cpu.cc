@@ -435,7 +435,8 @@ struct Cut {
   explicit Cut(const SsdBwd& op) {
     const int64_t groups = op.b.dim(1), sequences = std::ssize(op.seqs->seqs);
     in_group = op.x.dim(1) / groups;
-    heads = (in_group + 4 / std::min<int64_t>(groups, 4) - 1) / (4 / std::min<int64_t>(groups, 4));
+    const int64_t wanted = 4 / std::min<int64_t>(groups, 4);  // parts of a group that has as many heads
+    heads = (in_group + wanted - 1) / wanted;
     parts = (in_group + heads - 1) / heads;
     tasks = sequences * groups * parts;
     int64_t longest = 0;

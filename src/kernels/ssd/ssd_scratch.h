@@ -96,7 +96,7 @@ struct SsdBwdScratch : SsdFloats {
   float* col_sum;   // sum_{t>s} R_ts [Q], with R_ts = C.B_ts exp(L_t - L_s) DX_ts
   float* diagonal;  // of DX [Q]
   float* columns;   // sums of T_rs = R_rs d_s over r [Q]
-  float* through;   // of dL/d(d_t a): pairs around t and states entering at t or later [Q]
+  float* through;   // pairs around t, and what enters at t or later: most of u [Q]
   float* entered;   // exp(L_t) dy_t S c_t [Q]
   float* left;      // exp(L_Q - L_s) x_s G b_s [Q]
   SsdDecays decays;
