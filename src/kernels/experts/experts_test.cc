@@ -357,6 +357,24 @@ TEST(ExpertsBackward, EveryRowAgreesWithTheReference) {
   }
 }
 
+// Rows of fused projections: x, dy and the weights inside wider tensors, and a dx that is.
+TEST(ExpertsBackward, StridedRowsNeedNoCopy) {
+  BackwardProblem p({9, 4}, 2, 5, 58, 24);
+  TestTensor wide(DType::f32, {13, 100}, 30), dx(DType::f32, {13, 40}, 31);
+  p.op.x = wide.view().slice(1, 0, 24);
+  p.op.dy = wide.view().slice(1, 30, 24);
+  p.op.weights = wide.view().slice(1, 60, 2);
+  sweep(p.op, 2e-5);
+  OwnOutputs<ExpertsBwd> contiguous(p.op);
+  p.op.dx = dx.mut().slice(1, 8, 24);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, contiguous.op());
+  run(ctx, p.op);
+  for (int64_t t = 0; t < 13; ++t)
+    EXPECT_EQ(std::memcmp(p.op.dx.as<float>(t), contiguous.op().dx.as<float>(t), 24 * sizeof(float)), 0);
+}
+
 TEST(ExpertsBackward, FrozenExpertsAndOnesNobodyChose) {
   BackwardProblem p({4}, 1, 3, 8, 8);
   std::fill(p.forward.experts.begin(), p.forward.experts.end(), 1);
