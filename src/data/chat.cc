@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "sys/error.h"
 
@@ -73,12 +74,20 @@ class Conversation {
     }
   }
 
-  // Where the answer begins: where the text goes on from the prompt that was to bring it forth. A prompt may open
-  // thoughts that the answer closes at once, or a token may reach across; but never into what stood there before.
+  // Where the answer begins: where the text goes on from the prompt that was to bring it forth. Templates that write
+  // their last message in another way change that prompt; then it is behind the last opening of a turn. And a prompt
+  // may open thoughts that the answer closes at once: then where they part, but never in what stood there before.
   size_t answer_begin(size_t i, const Ids& whole) const {
     const Ids prompt = ids(i, true);
-    const size_t begin = common(prompt, whole);
-    if (begin == prompt.size() || begin >= common(ids(i, false), prompt)) return begin;
+    const size_t begin = common(prompt, whole), before = common(ids(i, false), prompt);
+    if (begin == prompt.size()) return begin;
+    const auto opening = std::span(prompt).subspan(before);
+    const auto rest = std::span(whole).subspan(begin);
+    const auto last = std::find_end(rest.begin(), rest.end(), opening.begin(), opening.end());
+    if (!opening.empty() && last != rest.end()) {
+      return begin + static_cast<size_t>(last - rest.begin()) + opening.size();
+    }
+    if (begin >= before) return begin;
     fail(where_, {.what = fmt::format("the template changes what stands before message {}", i),
                   .hint = "fewer messages, or another template: what the assistant says cannot be told apart"});
   }

@@ -238,6 +238,27 @@ TEST_F(TextTest, ThoughtsThatATemplateDropsMakeASecondExample) {
             (std::multiset<std::string>{"hi\n<|a|>[(hm)yo<|end|>]", "hi\n<|a|>yo<|end|>\nbye\n<|a|>[(so)ok<|end|>]"}));
 }
 
+// A template that writes its last message without a line end changes the prompt under the answer.
+TEST_F(TextTest, AChangedPromptIsFoundByItsOpening) {
+  const auto shown_with = [&](const std::string& source) {
+    const text::ChatTemplate chat = text::ChatTemplate::parse(source, "test");
+    Language other = language();
+    other.chat = &chat;
+    const std::string path = write("c.jsonl",
+                                   "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, "
+                                   "{\"role\": \"assistant\", \"content\": \"yo\"}]}\n");
+    return shown(open({.path = path, .batch = 1, .length = 40}, other).batch(0));
+  };
+  const std::string body = "{{ m.content }}{% if not loop.last %};{% endif %}{% endfor %}";
+  EXPECT_EQ(shown_with("{% for m in messages %}{% if m.role == 'assistant' %}<|a|>{% endif %}" + body +
+                       "{% if add_generation_prompt %}<|a|>{% endif %}"),
+            (Strings{"hi;<|a|>[yo]"}));
+  EXPECT_NE(error_of([&] {
+              shown_with("{% for m in messages %}{% if not loop.last %}!{% endif %}" + body);
+            }).find("the template changes what stands before message 1"),
+            std::string::npos);
+}
+
 TEST_F(TextTest, ConversationsShareARowAndLoseWhatDoesNotFit) {
   std::string lines;
   for (const int n : {1, 30, 2, 3}) {
