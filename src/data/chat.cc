@@ -79,8 +79,9 @@ class Conversation {
   // may open thoughts that the answer closes at once: then where they part, but never in what stood there before.
   size_t answer_begin(size_t i, const Ids& whole) const {
     const Ids prompt = ids(i, true);
-    const size_t begin = common(prompt, whole), before = common(ids(i, false), prompt);
+    const size_t begin = common(prompt, whole);
     if (begin == prompt.size()) return begin;
+    const size_t before = common(ids(i, false), prompt);
     const auto opening = std::span(prompt).subspan(before);
     const auto rest = std::span(whole).subspan(begin);
     const auto last = std::find_end(rest.begin(), rest.end(), opening.begin(), opening.end());

@@ -299,6 +299,8 @@ TEST_F(TextTest, MistakesAreNamed) {
   EXPECT_NE(error({}).find("[data] no path"), std::string::npos);
   EXPECT_NE(error({.path = text, .blend = {{text, 1}}}).find("[data] no path"), std::string::npos);
   EXPECT_NE(error({.path = folder_ / "gone.txt"}).find("cannot open the file"), std::string::npos);
+  EXPECT_NE(error({.path = write("bad.txt", "a\xff")}).find("bad.txt] the text is not UTF-8 at byte 1"),
+            std::string::npos);
   EXPECT_NE(error({.blend = {{text, -1}}}).find("[data.blend]"), std::string::npos);
   EXPECT_NE(error({.path = text, .validation = 1}).find("[data.validation]"), std::string::npos);
   EXPECT_NE(error({.path = text, .held_out = true}).find("no document is held out; got 0 documents"),

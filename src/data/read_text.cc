@@ -1,6 +1,7 @@
 #include "data/read_text.h"
 
 #include <algorithm>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -8,6 +9,8 @@
 #include "io/token_file.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
+#include "sys/parallel.h"
+#include "text/utf8.h"
 
 namespace braid::data {
 namespace fs = std::filesystem;
@@ -17,6 +20,7 @@ using nlohmann::ordered_json;
 using Extensions = std::vector<std::string>;
 
 const Extensions kText{".txt", ".md"}, kJsonl{".jsonl"};
+constexpr int64_t kLinesAtOnce = 4096;
 
 // The file itself, whatever it is called, or what a folder holds of these kinds.
 std::vector<fs::path> files_of(const fs::path& path, const Extensions& extensions) {
@@ -55,32 +59,66 @@ void add_documents(std::vector<int32_t> ids, const Language& language, DocumentS
   }
 }
 
-void add_line(const ordered_json& line, const Language& language, const std::string& where, DocumentSink sink) {
+struct Line {
+  std::string_view text;
+  int64_t number;
+};
+
+// The documents of a line: Error, naming it, when there are none.
+std::vector<Example> documents_of(const Line& line, const fs::path& path, const Language& language) {
+  const std::string where = fmt::format("{} line {}", printable(path.string()), line.number);
+  const ordered_json json = ordered_json::parse(line.text, nullptr, false);
+  if (!json.is_object()) fail(where, {.what = "the line is no JSON object", .got = printable(line.text, 60)});
   const text::Tokenizer& tokenizer = tokenizer_of(language, where);
-  if (const auto text = line.find("text"); text != line.end() && text->is_string()) {
-    add_documents(tokenizer.encode(text->get_ref<const std::string&>(), true), language, sink);
-  } else if (line.contains("messages")) {
+  if (json.contains("messages")) {
     if (language.chat == nullptr) fail(where, {.what = "a conversation needs a chat template, and the model has none"});
-    for (const Example& example : examples_of(line, *language.chat, tokenizer, where)) {
-      sink(example.ids, example.trained);
-    }
-  } else {
-    fail(where, {.what = "the line is no document", .expected = "a member 'text' or 'messages'"});
+    return examples_of(json, *language.chat, tokenizer, where);
   }
+  const auto text = json.find("text");
+  if (text == json.end() || !text->is_string())
+    fail(where, {.what = "the line is no document", .expected = "a member 'text' or 'messages'"});
+  std::vector<Example> out;
+  add_documents(tokenizer.encode(text->get_ref<const std::string&>(), true), language,
+                [&](std::span<const int32_t> ids, std::span<const uint8_t>) {
+                  out.push_back({{ids.begin(), ids.end()}, {}});
+                });
+  return out;
 }
 
-void add_lines(const fs::path& path, const Language& language, DocumentSink sink) {
-  const sys::MappedFile file(path);
-  std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  for (int64_t number = 1; !rest.empty(); ++number) {
+// The next lines that are not blank; `number` counts all of them.
+std::vector<Line> next_lines(std::string_view& rest, int64_t& number) {
+  std::vector<Line> lines;
+  while (!rest.empty() && std::ssize(lines) < kLinesAtOnce) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
-    const std::string where = fmt::format("{} line {}", printable(path.string()), number);
-    const ordered_json document = ordered_json::parse(line, nullptr, false);
-    if (!document.is_object()) fail(where, {.what = "the line is no JSON object", .got = printable(line, 60)});
-    add_line(document, language, where, sink);
+    ++number;
+    if (line.find_first_not_of(" \t\r") != line.npos) lines.push_back({line, number});
+  }
+  return lines;
+}
+
+// Lines are rendered and tokenised side by side, and handed on in their order, as is the first error among them.
+void add_lines(const fs::path& path, const Language& language, DocumentSink sink) {
+  const sys::MappedFile file(path);
+  std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  int64_t number = 0;
+  while (!rest.empty()) {
+    const std::vector<Line> lines = next_lines(rest, number);
+    std::vector<std::vector<Example>> documents(lines.size());
+    std::vector<std::exception_ptr> errors(lines.size());
+    sys::parallel_tasks(sys::default_threads(), std::ssize(lines), [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      try {
+        documents[at] = documents_of(lines[at], path, language);
+      } catch (...) {
+        errors[at] = std::current_exception();
+      }
+    });
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (errors[i]) std::rethrow_exception(errors[i]);
+      for (const Example& document : documents[i]) sink(document.ids, document.trained);
+    }
   }
 }
 
@@ -103,6 +141,8 @@ void read_text(const fs::path& path, const Language& language, DocumentSink sink
       const sys::MappedFile file(name);
       const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
       const text::Tokenizer& tokenizer = tokenizer_of(language, printable(name.string()));
+      if (const size_t valid = text::utf8_valid_prefix(text); valid != text.size())
+        fail(printable(name.string()), {.what = fmt::format("the text is not UTF-8 at byte {}", valid)});
       if (!text.empty()) add_documents(tokenizer.encode(text, true), language, counted);
     }
   });

@@ -94,9 +94,8 @@ class Merger {
     const std::vector<int32_t> words = std::move(pairs_[pair].words);
     pairs_.erase(pair);
     for (const int32_t word : words) merge_in(word, pair, merged);
-    std::ranges::sort(risen_);
-    const auto twice = std::ranges::unique(risen_);
-    risen_.erase(twice.begin(), twice.end());
+    std::sort(risen_.begin(), risen_.end());
+    risen_.erase(std::unique(risen_.begin(), risen_.end()), risen_.end());
     for (const uint64_t risen : risen_) {
       if (const int64_t count = pairs_[risen].count; count > 0) queue_.push({count, risen});
     }
