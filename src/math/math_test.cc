@@ -7,6 +7,7 @@
 #include "core/philox.h"
 #include "math/blocks.h"
 #include "math/outer.h"
+#include "math/packed.h"
 #include "math/panel.h"
 
 namespace braid {
@@ -110,6 +111,45 @@ TEST(Outer, EveryClassIsTheProduct) {
           for (int64_t k = 0; k < s.depth; ++k)
             want += element(a.view(), i / s.cols * 2 * pairs + k) * element(b.view(), k * s.cols + i % s.cols);
           EXPECT_NEAR(element(whole.view(), i), want, 1e-4) << i;
+        }
+      }
+    }
+  }
+}
+
+// Tiles in software among them, so that their panels are held on any machine.
+TEST(Packed, EveryKernelTakesBothOperandsEitherWay) {
+  std::vector<packed::Kernel> kernels = {packed::soft_tile_bf16()};
+  for (const packed::Class c :
+       {packed::Class::f32, packed::Class::bf16, packed::Class::bf16_dot, packed::Class::bf16_tile}) {
+    if (!packed::refusal(c)) kernels.push_back(packed::kernel_of(c));
+  }
+  const int64_t m = 37, n = 71, depth = 45;
+  for (const packed::Kernel& kernel : kernels) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const bool lies_along : {false, true}) {
+        const auto shape = [&](int64_t i) { return lies_along ? Shape{i, depth} : Shape{depth, i}; };
+        const auto source = [&](const View& v) { return lies_along ? packed::along(v) : packed::across(v); };
+        TestTensor a(type, shape(m), 1), b(type, shape(n), 2), y(DType::f32, {m, n}, 3), before = y;
+        std::vector<std::byte> panels_a(static_cast<size_t>(packed_bytes(kernel, packed::Side::rows, m, depth))),
+            panels_b(static_cast<size_t>(packed_bytes(kernel, packed::Side::cols, n, depth)));
+        pack(kernel, packed::Side::rows, source(a.view()), m, depth, panels_a.data());
+        pack(kernel, packed::Side::cols, source(b.view()), n, depth, panels_b.data());
+        product(kernel, {.a = panels_a.data(),
+                         .b = panels_b.data(),
+                         .m = m,
+                         .n = n,
+                         .depth = depth,
+                         .y = y.mut().as<float>(),
+                         .y_stride = n,
+                         .add = true});
+        const auto at = [&](const TestTensor& t, int64_t i, int64_t k) {
+          return element(t.view(), lies_along ? i * depth + k : k * t.shape[1] + i);
+        };
+        for (int64_t i = 0; i < m * n; ++i) {
+          double want = element(before.view(), i);
+          for (int64_t k = 0; k < depth; ++k) want += at(a, i / n, k) * at(b, i % n, k);
+          EXPECT_NEAR(element(y.view(), i), want, type == DType::bf16 ? 1e-4 : 0.2) << i;
         }
       }
     }

@@ -1,6 +1,6 @@
 #include "math/packed.h"
 
-#include <cstring>
+#include "sys/machine.h"
 
 namespace braid::packed {
 namespace {
@@ -31,14 +31,23 @@ void edge(const Kernel& kernel, const Tile& t, int64_t rows, int64_t cols) {
 
 }  // namespace
 
-Kernel kernel_of(PanelClass c) {
+const char* refusal(Class c) {
+  const sys::Machine& machine = sys::machine();
+  if (c == Class::bf16_tile) return machine.amx ? nullptr : "no tiles";
+  if (c == Class::bf16_dot && !machine.avx512_bf16) return "no AVX-512 BF16";
+  return c == Class::bf16_dot && !machine.bf16_dot_fast ? "slower than FP32 here" : nullptr;
+}
+
+Kernel kernel_of(Class c) {
   switch (c) {
-    case PanelClass::f32:
+    case Class::f32:
       return wide_f32();
-    case PanelClass::bf16:
+    case Class::bf16:
       return wide_bf16();
-    case PanelClass::bf16_dot:
+    case Class::bf16_dot:
       return dot_bf16();
+    case Class::bf16_tile:
+      return tile_bf16();
   }
   return {};
 }
@@ -65,7 +74,8 @@ int64_t packed_bytes(const Kernel& kernel, Side side, int64_t n, int64_t depth) 
 }
 
 void pack(const Kernel& kernel, Side side, const Source& source, int64_t n, int64_t depth, std::byte* out) {
-  kernel.pack(source, side == Side::rows ? kernel.rows : kernel.cols, n, depth, out);
+  const bool rows = side == Side::rows;
+  (rows ? kernel.pack_rows : kernel.pack_cols)(source, rows ? kernel.rows : kernel.cols, n, depth, out);
 }
 
 void Whole::pack_panels(const Source& source, int64_t begin, int64_t end) const {

@@ -1,10 +1,11 @@
 // Products of packed operands, for training: y[m, n] (+)= sum_k a[m, k] * b[n, k] where either operand may lie along k
 // or across it, as F32 or BF16. Both are first copied into panels (packed_kernel.h), converted and transposed on the
 // way, and each sum is then one chain along k from zero: a result depends on its row of a and its row of b alone.
-// Classes (math/panel.h names the machine's): the arithmetic of the panel, in another order of sums:
+// Classes:
 //   f32_chain       operands widened exactly, FP32 products and sums
 //   bf16_chain      operands rounded to BF16 and widened, FP32 products and sums
 //   bf16_dot_chain  operands rounded to BF16, vdpbf16ps on pairs along k
+//   bf16_tile_chain the same on tiles
 // Callers cut the depth at fixed places (kDepthMax) and add block after block.
 #pragma once
 #include <algorithm>
@@ -12,11 +13,14 @@
 
 #include "core/view.h"
 #include "math/packed_kernel.h"
-#include "math/panel.h"
 
 namespace braid::packed {
 
-Kernel kernel_of(PanelClass c);
+enum class Class : uint8_t { f32, bf16, bf16_dot, bf16_tile };
+
+// Null when the class is worth using on this machine, else the reason against.
+const char* refusal(Class c);
+Kernel kernel_of(Class c);
 
 // A matrix [n, depth] whose rows lie along k, or its transpose [depth, n].
 Source along(const View& v);

@@ -190,7 +190,13 @@ BRAID_DOT void pack(const Source& s, int64_t width, int64_t n, int64_t depth, vo
 }  // namespace
 
 Kernel dot_bf16() {
-  return {.rows = kTileRows, .cols = kTileVectors * kLanes, .step = 2, .value_bytes = 2, .pack = &pack, .tile = &tile};
+  return {.rows = kTileRows,
+          .cols = kTileVectors * kLanes,
+          .step = 2,
+          .value_bytes = 2,
+          .pack_rows = &pack,
+          .pack_cols = &pack,
+          .tile = &tile};
 }
 
 }  // namespace braid::packed

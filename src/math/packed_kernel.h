@@ -29,13 +29,17 @@ struct Kernel {
   int64_t rows = 0, cols = 0;  // of a tile: the widths of panels of a and of b
   int64_t step = 1;            // what depths are rounded up to
   int64_t value_bytes = 4;     // of a packed value
-  // Panels one after another, from n values of i and `depth` of k.
-  void (*pack)(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels) = nullptr;
+  // Panels of that width one after another, from n values of i and `depth` of k.
+  using Pack = void(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
+  Pack* pack_rows = nullptr;
+  Pack* pack_cols = nullptr;
   void (*tile)(const Tile& t) = nullptr;
 };
 
-Kernel wide_f32();   // FP32 products and sums
-Kernel wide_bf16();  // the same with operands rounded to BF16
-Kernel dot_bf16();   // vdpbf16ps: pairs of products, FP32 sums, no subnormals
+Kernel wide_f32();        // FP32 products and sums
+Kernel wide_bf16();       // the same with operands rounded to BF16
+Kernel dot_bf16();        // vdpbf16ps: pairs of products, FP32 sums, no subnormals
+Kernel tile_bf16();       // tiles (AMX), as tile.h
+Kernel soft_tile_bf16();  // the same in software: for tests
 
 }  // namespace braid::packed

@@ -138,7 +138,7 @@ void pack_bf16(const Source& s, int64_t width, int64_t n, int64_t depth, void* p
 void get_kernel(bool round, Kernel& k) {
   k.rows = kTileRows;
   k.cols = kTileVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
-  k.pack = round ? &pack_bf16 : &pack_f32;
+  k.pack_rows = k.pack_cols = round ? &pack_bf16 : &pack_f32;
   k.tile = &tile;
 }
 

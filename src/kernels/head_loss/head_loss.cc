@@ -48,7 +48,7 @@ void run_ref(Ctx&, const HeadLoss& op, std::span<std::byte>) {
 }
 
 // The row of a class.
-template <PanelClass kClass>
+template <packed::Class kClass>
 struct Packed {
   static const char* supports(const HeadLoss& op) { return head_loss_packed_supports(kClass, op); }
   static int64_t workspace(const HeadLoss& op, int threads) { return head_loss_packed_workspace(kClass, op, threads); }
@@ -64,9 +64,10 @@ struct Packed {
 }  // namespace
 
 std::span<const Row<HeadLoss>> HeadLoss::rows() {
-  static constexpr Row<HeadLoss> kRows[] = {Packed<PanelClass::bf16_dot>::row("packed_dot", "bf16_dot_chain"),
-                                            Packed<PanelClass::bf16>::row("packed_bf16", "bf16_chain"),
-                                            Packed<PanelClass::f32>::row("packed_f32", "f32_chain"),
+  static constexpr Row<HeadLoss> kRows[] = {Packed<packed::Class::bf16_tile>::row("packed_tile", "bf16_tile_chain"),
+                                            Packed<packed::Class::bf16_dot>::row("packed_dot", "bf16_dot_chain"),
+                                            Packed<packed::Class::bf16>::row("packed_bf16", "bf16_chain"),
+                                            Packed<packed::Class::f32>::row("packed_f32", "f32_chain"),
                                             {.name = "ref", .numerics = "f64", .run = &run_ref}};
   return kRows;
 }

@@ -28,27 +28,29 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 // Rows [first, first + rows) of the batch, made of whole pieces.
 struct Group {
   int64_t first = 0, rows = 0;
+  int64_t padded = 0;  // rows of pieces that are padded one by one
 };
 
 template <class Body>
-void for_each_group(const HeadLoss& op, int64_t rows_max, Body&& body) {
+void for_each_group(const HeadLoss& op, int64_t rows_max, int64_t step, Body&& body) {
   Group group;
   for_each_piece(op.seqs, op.x.dim(0), [&](int64_t first, int64_t n) {
     if (group.rows + n > rows_max) {
       body(group);
-      group = {first, 0};
+      group = {.first = first};
     }
     group.rows += n;
+    group.padded += (n + step - 1) / step * step;
   });
   if (group.rows > 0) body(group);
 }
 
 class HeadRun {
  public:
-  HeadRun(PanelClass c, const HeadLoss& op, int threads)
+  HeadRun(packed::Class c, const HeadLoss& op, int threads)
       : op_(op),
         kernel_(packed::kernel_of(c)),
-        bf16_(c != PanelClass::f32),
+        bf16_(c != packed::Class::f32),
         threads_(threads),
         vocab_(op.w.rows),
         depth_(op.w.cols),
@@ -72,7 +74,7 @@ class HeadRun {
 
   void run(std::span<std::byte> workspace) {
     place(workspace.data());
-    for_each_group(op_, rows_max_, [&](const Group& group) { run_group(group); });
+    for_each_group(op_, rows_max_, kernel_.step, [&](const Group& group) { run_group(group); });
   }
 
  private:
@@ -86,8 +88,11 @@ class HeadRun {
     };
     logits_ = reinterpret_cast<float*>(take(rows_max_ * padded_ * 4));
     x_.data = take(x_.bytes());
-    // Pieces round up to the kernel's step one by one; at the worst each is one token.
-    if (op_.dw) x_pieces_ = take(packed_bytes(kernel_, Side::cols, depth_, 1) * rows_max_);
+    if (op_.dw) {
+      int64_t padded = 0;
+      for_each_group(op_, rows_max_, kernel_.step, [&](const Group& g) { padded = std::max(padded, g.padded); });
+      x_pieces_ = take(packed_bytes(kernel_, Side::cols, depth_, padded));
+    }
     if (op_.dx) dlogits_.data = take(dlogits_.bytes());
     if (op_.dx && op_.dx.dtype != DType::f32) dx_sums_ = reinterpret_cast<float*>(take(rows_max_ * depth_ * 4));
     own_ = base ? base + at : nullptr;
@@ -250,21 +255,20 @@ int team_of(const HeadLoss& op, int threads) { return sys::team_for(threads, op.
 
 }  // namespace
 
-const char* head_loss_packed_supports(PanelClass c, const HeadLoss& op) {
+const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op) {
   if (op.w.spec.format != Format::f32 && op.w.spec.format != Format::bf16) return "w is not F32 or BF16";
   if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is not F32 or BF16";
-  if ((op.x.dtype == DType::f32) != (c == PanelClass::f32)) return "x has another type";
+  if ((op.x.dtype == DType::f32) != (c == packed::Class::f32)) return "x has another type";
   if (!op.x.rows_contiguous() || (op.dx && !op.dx.rows_contiguous())) return "strided rows";
   if (op.dw && !op.dw.rows_contiguous()) return "strided rows";
-  if (const char* reason = panel_refusal(c)) return reason;
-  return c == PanelClass::bf16_dot && panel_class(DType::bf16) != c ? "slower than FP32 here" : nullptr;
+  return packed::refusal(c);
 }
 
-int64_t head_loss_packed_workspace(PanelClass c, const HeadLoss& op, int threads) {
+int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads) {
   return HeadRun(c, op, threads).workspace();
 }
 
-void head_loss_packed(PanelClass c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace) {
+void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace) {
   HeadRun(c, op, team_of(op, ctx.threads)).run(workspace);
 }
 

@@ -1,14 +1,14 @@
 // The variants behind the table of head_loss.cc.
 #pragma once
 #include "kernels/head_loss/head_loss.h"
-#include "math/panel.h"
+#include "math/packed.h"
 
 namespace braid {
 
 // On packed operands (math/packed.h).
-const char* head_loss_packed_supports(PanelClass c, const HeadLoss& op);
-int64_t head_loss_packed_workspace(PanelClass c, const HeadLoss& op, int threads);
-void head_loss_packed(PanelClass c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace);
+const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op);
+int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads);
+void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace);
 
 // One token's logits, kLogitGrain-padded to `padded`, where what lies beyond `vocab` is overwritten.
 inline constexpr int64_t kLogitGrain = 64;

@@ -82,7 +82,7 @@ void add_bias(const View& bias, const MutView& y) {
 }
 
 // What the three ops' rows on packed operands share: the class, named when the table is made.
-template <PanelClass kClass, class Op>
+template <packed::Class kClass, class Op>
 struct Packed {
   static const char* supports(const Op& op) { return linear_packed_supports(kClass, op); }
   static int64_t workspace(const Op& op, int threads) { return linear_packed_workspace(kClass, op, threads); }
@@ -92,11 +92,13 @@ struct Packed {
   }
 };
 template <class Op>
-constexpr Row<Op> kPackedDot = Packed<PanelClass::bf16_dot, Op>::row("packed_dot", "bf16_dot_chain");
+constexpr Row<Op> kPackedTile = Packed<packed::Class::bf16_tile, Op>::row("packed_tile", "bf16_tile_chain");
 template <class Op>
-constexpr Row<Op> kPackedBf16 = Packed<PanelClass::bf16, Op>::row("packed_bf16", "bf16_chain");
+constexpr Row<Op> kPackedDot = Packed<packed::Class::bf16_dot, Op>::row("packed_dot", "bf16_dot_chain");
 template <class Op>
-constexpr Row<Op> kPackedF32 = Packed<PanelClass::f32, Op>::row("packed_f32", "f32_chain");
+constexpr Row<Op> kPackedBf16 = Packed<packed::Class::bf16, Op>::row("packed_bf16", "bf16_chain");
+template <class Op>
+constexpr Row<Op> kPackedF32 = Packed<packed::Class::f32, Op>::row("packed_f32", "f32_chain");
 
 }  // namespace
 
@@ -115,6 +117,7 @@ void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionR
 
 std::span<const Row<LinearFwd>> LinearFwd::rows() {
   static constexpr Row<LinearFwd> kRows[] = {
+      kPackedTile<LinearFwd>,
       kPackedDot<LinearFwd>,
       kPackedBf16<LinearFwd>,
       kPackedF32<LinearFwd>,
@@ -150,7 +153,8 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
 }
 
 std::span<const Row<LinearBwdData>> LinearBwdData::rows() {
-  static constexpr Row<LinearBwdData> kRows[] = {kPackedDot<LinearBwdData>,
+  static constexpr Row<LinearBwdData> kRows[] = {kPackedTile<LinearBwdData>,
+                                                 kPackedDot<LinearBwdData>,
                                                  kPackedBf16<LinearBwdData>,
                                                  kPackedF32<LinearBwdData>,
                                                  {.name = "ref", .numerics = "f64", .run = &bwd_data_ref}};
@@ -158,7 +162,8 @@ std::span<const Row<LinearBwdData>> LinearBwdData::rows() {
 }
 
 std::span<const Row<LinearBwdWeight>> LinearBwdWeight::rows() {
-  static constexpr Row<LinearBwdWeight> kRows[] = {kPackedDot<LinearBwdWeight>,
+  static constexpr Row<LinearBwdWeight> kRows[] = {kPackedTile<LinearBwdWeight>,
+                                                   kPackedDot<LinearBwdWeight>,
                                                    kPackedBf16<LinearBwdWeight>,
                                                    kPackedF32<LinearBwdWeight>,
                                                    {.name = "ref", .numerics = "f64", .run = &bwd_weight_ref}};

@@ -19,10 +19,9 @@ constexpr int64_t kTaskCols = 96, kTasksAThread = 4;
 constexpr int64_t kGradRows = 128, kGradCols = 768;  // of dw in one task
 
 // What a class takes: BF16 where the operand that names the class is BF16.
-const char* refusal_of(PanelClass c, DType names) {
-  if ((names == DType::f32) != (c == PanelClass::f32)) return "another type names the class";
-  if (const char* reason = panel_refusal(c)) return reason;
-  return c == PanelClass::bf16_dot && panel_class(DType::bf16) != c ? "slower than FP32 here" : nullptr;
+const char* refusal_of(packed::Class c, DType names) {
+  if ((names == DType::f32) != (c == packed::Class::f32)) return "another type names the class";
+  return packed::refusal(c);
 }
 bool dense(const Weight& w) { return w.spec.format == Format::f32 || w.spec.format == Format::bf16; }
 bool number(DType t) { return t == DType::f32 || t == DType::bf16; }
@@ -47,7 +46,7 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 struct Layout {
   packed::Whole x;
   int64_t w_bytes, own_bytes;
-  Layout(PanelClass c, const Problem& p) {
+  Layout(packed::Class c, const Problem& p) {
     x.kernel = packed::kernel_of(c);
     x.n = std::min(kRowsMax, p.tokens);
     x.depth = p.depth;
@@ -89,7 +88,7 @@ void compute(const Layout& l, const Problem& p, const MutView& y, const Part& pa
   }
 }
 
-void run_packed(PanelClass c, int threads, const Problem& p, std::span<std::byte> workspace) {
+void run_packed(packed::Class c, int threads, const Problem& p, std::span<std::byte> workspace) {
   Layout l(c, p);
   l.x.data = workspace.data();
   std::byte* own = workspace.data() + l.shared_bytes();
@@ -113,7 +112,7 @@ void run_packed(PanelClass c, int threads, const Problem& p, std::span<std::byte
   }
 }
 
-int64_t workspace_of(PanelClass c, int threads, const Problem& p) {
+int64_t workspace_of(packed::Class c, int threads, const Problem& p) {
   const Layout l(c, p);
   return l.shared_bytes() + threads * l.own_bytes;
 }
@@ -178,41 +177,41 @@ int64_t grad_own_bytes(const packed::Kernel& kernel) {
 
 }  // namespace
 
-const char* linear_packed_supports(PanelClass c, const LinearFwd& op) {
+const char* linear_packed_supports(packed::Class c, const LinearFwd& op) {
   if (!op.train) return "not training";
   if (!dense(op.w) || !number(op.x.dtype)) return "not F32 or BF16";
   if (!op.x.rows_contiguous() || !op.y.rows_contiguous()) return "strided rows";
   return refusal_of(c, op.x.dtype);
 }
-const char* linear_packed_supports(PanelClass c, const LinearBwdData& op) {
+const char* linear_packed_supports(packed::Class c, const LinearBwdData& op) {
   if (!dense(op.w) || !number(op.dy.dtype)) return "not F32 or BF16";
   if (!op.dy.rows_contiguous() || !op.dx.rows_contiguous()) return "strided rows";
   return refusal_of(c, op.w.codes.dtype);
 }
-const char* linear_packed_supports(PanelClass c, const LinearBwdWeight& op) {
+const char* linear_packed_supports(packed::Class c, const LinearBwdWeight& op) {
   if (!number(op.x.dtype) || !number(op.dy.dtype)) return "not F32 or BF16";
   if (!op.dy.rows_contiguous() || !op.x.rows_contiguous() || !op.dw.rows_contiguous()) return "strided rows";
   return refusal_of(c, op.x.dtype);
 }
 
-int64_t linear_packed_workspace(PanelClass c, const LinearFwd& op, int threads) {
+int64_t linear_packed_workspace(packed::Class c, const LinearFwd& op, int threads) {
   return workspace_of(c, threads, problem_of(op));
 }
-int64_t linear_packed_workspace(PanelClass c, const LinearBwdData& op, int threads) {
+int64_t linear_packed_workspace(packed::Class c, const LinearBwdData& op, int threads) {
   return workspace_of(c, threads, problem_of(op));
 }
-int64_t linear_packed_workspace(PanelClass c, const LinearBwdWeight& op, int threads) {
+int64_t linear_packed_workspace(packed::Class c, const LinearBwdWeight& op, int threads) {
   const packed::Kernel kernel = packed::kernel_of(c);
   return aligned(pieces_bytes(kernel, op)) + threads * grad_own_bytes(kernel);
 }
 
-void linear_packed(PanelClass c, Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+void linear_packed(packed::Class c, Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
   run_packed(c, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
 }
-void linear_packed(PanelClass c, Ctx& ctx, const LinearBwdData& op, std::span<std::byte> workspace) {
+void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdData& op, std::span<std::byte> workspace) {
   run_packed(c, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
 }
-void linear_packed(PanelClass c, Ctx& ctx, const LinearBwdWeight& op, std::span<std::byte> workspace) {
+void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdWeight& op, std::span<std::byte> workspace) {
   const packed::Kernel kernel = packed::kernel_of(c);
   std::byte* x = workspace.data();
   std::byte* own = x + aligned(pieces_bytes(kernel, op));

@@ -1,7 +1,7 @@
 // The variants behind the tables of linear.cc.
 #pragma once
 #include "kernels/linear/linear.h"
-#include "math/panel.h"
+#include "math/packed.h"
 #include "math/tile.h"
 
 namespace braid {
@@ -18,15 +18,15 @@ int64_t linear_gemm_workspace(const LinearFwd& op, int threads);
 void linear_fwd_gemm(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
 
 // On packed operands (math/packed.h), forward and backward.
-const char* linear_packed_supports(PanelClass c, const LinearFwd& op);
-const char* linear_packed_supports(PanelClass c, const LinearBwdData& op);
-const char* linear_packed_supports(PanelClass c, const LinearBwdWeight& op);
-int64_t linear_packed_workspace(PanelClass c, const LinearFwd& op, int threads);
-int64_t linear_packed_workspace(PanelClass c, const LinearBwdData& op, int threads);
-int64_t linear_packed_workspace(PanelClass c, const LinearBwdWeight& op, int threads);
-void linear_packed(PanelClass c, Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
-void linear_packed(PanelClass c, Ctx& ctx, const LinearBwdData& op, std::span<std::byte> workspace);
-void linear_packed(PanelClass c, Ctx& ctx, const LinearBwdWeight& op, std::span<std::byte> workspace);
+const char* linear_packed_supports(packed::Class c, const LinearFwd& op);
+const char* linear_packed_supports(packed::Class c, const LinearBwdData& op);
+const char* linear_packed_supports(packed::Class c, const LinearBwdWeight& op);
+int64_t linear_packed_workspace(packed::Class c, const LinearFwd& op, int threads);
+int64_t linear_packed_workspace(packed::Class c, const LinearBwdData& op, int threads);
+int64_t linear_packed_workspace(packed::Class c, const LinearBwdWeight& op, int threads);
+void linear_packed(packed::Class c, Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdData& op, std::span<std::byte> workspace);
+void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdWeight& op, std::span<std::byte> workspace);
 
 // Rows of w in parts of `cols`, handed out one by one: body(thread, first, n), then the bias is added.
 void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionRef<void(int, int64_t, int64_t)> body);
