@@ -86,15 +86,18 @@ std::array<int, 3> digits_of(int64_t n) {
   return {static_cast<int>(n % 10), static_cast<int>(n / 10 % 10), static_cast<int>(n / 100)};
 }
 
-int64_t operand(Draw& draw) {
-  constexpr int64_t kWeights[] = {15, 30, 55}, kLeast[] = {0, 10, 100}, kMost[] = {9, 99, 999};
-  const size_t digits = draw.weighted(kWeights);
+// Weights of one, two and three digits. Products grow with both: the same step is learnt from fewer of them.
+constexpr int64_t kLengths[] = {15, 30, 55}, kLengthsOfFactors[] = {20, 45, 35};
+
+int64_t operand(Draw& draw, std::span<const int64_t> lengths) {
+  constexpr int64_t kLeast[] = {0, 10, 100}, kMost[] = {9, 99, 999};
+  const size_t digits = draw.weighted(lengths);
   return draw.between(kLeast[digits], kMost[digits]);
 }
 
-std::pair<int64_t, int64_t> operands(Draw& draw, Split split) {
+std::pair<int64_t, int64_t> operands(Draw& draw, Split split, std::span<const int64_t> lengths = kLengths) {
   while (true) {
-    const int64_t a = operand(draw), b = operand(draw);
+    const int64_t a = operand(draw, lengths), b = operand(draw, lengths);
     if (held_out(fmt::format("{} {}", std::min(a, b), std::max(a, b))) == (split == Split::test)) return {a, b};
   }
 }
@@ -206,7 +209,7 @@ Turn comparison(Draw& draw, Split split) {
 
 Turn arithmetic(Draw& draw, Split split, int64_t kind) {
   if (kind == 3) return comparison(draw, split);
-  const auto [a, b] = operands(draw, split);
+  const auto [a, b] = operands(draw, split, kind == 2 ? kLengthsOfFactors : kLengths);
   constexpr Forms kForms[] = {kAddition, kSubtraction, kMultiplication};
   constexpr const char* kNames[] = {"addition", "subtraction", "multiplication"};
   const int64_t results[] = {a + b, a - b, a * b};

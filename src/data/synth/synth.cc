@@ -61,9 +61,9 @@ Turn turn_of(Draw& draw, bool with_calculator) {
   return kind == 6 ? about(draw) : off_topic(draw);
 }
 
-// One conversation: seldom more than a turn, one in ten with a calculator at hand, one in five without thinking.
+// One conversation: seldom more than a turn, one in sixteen with a calculator at hand, one in five without thinking.
 ordered_json conversation(Draw& draw) {
-  const bool with_calculator = draw.percent(9), think = !draw.percent(20);
+  const bool with_calculator = draw.percent(6), think = !draw.percent(20);
   ordered_json messages = ordered_json::array();
   if (draw.percent(6)) messages.push_back(message("system", std::string(draw.pick(kSystems))));
   const int64_t turns = draw.percent(90) ? 1 : draw.between(2, 3);
