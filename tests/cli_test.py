@@ -22,13 +22,13 @@ def braid(*words, **variables):
 
 
 def subcommands():
-    return re.findall(r"^  ([a-z]+)  ", braid("--help").stdout, re.M)
+    return re.findall(r"^  ([a-z]+(?: [a-z]+)?)  ", braid("--help").stdout, re.M)
 
 
 class Pages(unittest.TestCase):
     def test_every_help_page_fits_a_screen(self):
         self.assertIn("info", subcommands())
-        for words in [["--help"]] + [[name, "--help"] for name in subcommands()]:
+        for words in [["--help"]] + [[*name.split(), "--help"] for name in subcommands()]:
             page = braid(*words)
             lines = page.stdout.splitlines()
             self.assertEqual((page.returncode, page.stderr), (0, ""), words)
@@ -44,7 +44,8 @@ class Pages(unittest.TestCase):
             script = braid("--completion", shell)
             self.assertEqual(script.returncode, 0)
             for name in subcommands():
-                self.assertIn(name, script.stdout)
+                for word in name.split():
+                    self.assertIn(word, script.stdout)
         check = subprocess.run(["bash", "-n"], input=braid("--completion", "bash").stdout, text=True, capture_output=True)
         self.assertEqual((check.returncode, check.stderr), (0, ""))
 
@@ -52,9 +53,13 @@ class Pages(unittest.TestCase):
         script = braid("--completion", "bash").stdout + """
             COMP_WORDS=(braid inf) COMP_CWORD=1; _braid; echo "${COMPREPLY[*]}"
             COMP_WORDS=(braid info --mach) COMP_CWORD=2; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid da) COMP_CWORD=1; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid data to) COMP_CWORD=2; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid data bpe --voc) COMP_CWORD=3; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid data show --kind mark) COMP_CWORD=4; _braid; echo "${COMPREPLY[*]}"
         """
         answer = subprocess.run(["bash", "-c", script], text=True, capture_output=True)
-        self.assertEqual(answer.stdout.split(), ["info", "--machine"])
+        self.assertEqual(answer.stdout.split(), ["info", "--machine", "data", "tokenize", "--vocab", "markov"])
 
     def test_man_page_has_every_subcommand(self):
         page = braid("--man").stdout
@@ -73,6 +78,8 @@ class Refusals(unittest.TestCase):
     def test_nearest_names(self):
         self.refused("inf", says=["unknown subcommand", "try braid info"])
         self.refused("info", "--machin", says=["unknown option; got --machin", "try --machine"])
+        self.refused("data", "shwo", says=["unknown subcommand; got data shwo", "try braid data show"])
+        self.refused("data", says=["unknown subcommand; got data", "try braid data"])
         self.refused("--versoin", says=["try braid --version"])
         self.refused("qqqqqqqq", says=["try braid --help"])
 

@@ -40,6 +40,9 @@ struct Command {
   Action (*setup)(Cli& cli);
 };
 
+// The first word of a command of two; empty for the others.
+std::string group_of(const Command& command);
+
 extern const Command kCommands[];
 extern const int kCommandCount;
 

@@ -27,50 +27,96 @@ std::string quoted(const std::string& text, const std::string& special = "") {
   return out;
 }
 
-// Commands of two words complete by their first: a shell's case takes the options of all of them for one.
-std::string first_word(const Page& page) {
+// The second word of a command of two, otherwise the only one.
+std::string last_word(const Page& page) {
   const std::string name = page.command->name;
-  return name.substr(0, name.find(' '));
+  return name.substr(name.find(' ') + 1);
+}
+
+// Commands of two words by their first, in the order of the table.
+using Groups = std::vector<std::pair<std::string, std::vector<const Page*>>>;
+Groups groups_of(const std::vector<Page>& pages) {
+  Groups groups;
+  for (const Page& page : pages) {
+    const std::string group = group_of(*page.command);
+    if (group.empty()) continue;
+    if (groups.empty() || groups.back().first != group) groups.push_back({group, {}});
+    groups.back().second.push_back(&page);
+  }
+  return groups;
+}
+
+// What may stand first on a command line.
+std::vector<std::pair<std::string, std::string>> first_words(const std::vector<Page>& pages) {
+  std::vector<std::pair<std::string, std::string>> words;  // and what they are
+  for (const Page& page : pages) {
+    const std::string group = group_of(*page.command);
+    if (group.empty()) {
+      words.emplace_back(page.command->name, page.command->summary);
+    } else if (words.empty() || words.back().first != group) {
+      words.emplace_back(group, "its subcommands: braid " + group + " --help");
+    }
+  }
+  return words;
 }
 
 std::string bash(const std::vector<Page>& pages) {
-  std::string commands, words, choices;
+  std::string commands, groups, seconds, words, choices;
+  for (const auto& [word, summary] : first_words(pages)) commands += word + " ";
+  for (const auto& [group, members] : groups_of(pages)) {
+    groups += fmt::format("    {}) ((COMP_CWORD > 2)) && command=\"$command ${{COMP_WORDS[2]}}\" ;;\n", group);
+    seconds += fmt::format("    2:{}:*) words='", group);
+    for (const Page* page : members) seconds += last_word(*page) + " ";
+    seconds += "--help' ;;\n";
+  }
   for (const Page& page : pages) {
-    commands += fmt::format("{} ", first_word(page));
-    words += fmt::format("    {}) words='--help", first_word(page));
+    words += fmt::format("    '{}') words='--help", page.command->name);
     for (const Item& item : page.items) {
       if (item.positional) continue;
       words += " " + join(item.spellings);
       for (const std::string& name : item.spellings) {
         if (!item.choices.empty())
-          choices += fmt::format("    {}:{}) words='{}' ;;\n", first_word(page), name, join(item.choices));
+          choices += fmt::format("    '{}:{}') words='{}' ;;\n", page.command->name, name, join(item.choices));
       }
     }
     words += "' ;;\n";
   }
   return fmt::format(R"(# braid --completion bash
 _braid() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} words=
-  case $COMP_CWORD:${{COMP_WORDS[1]}}:$word in
+  local word=${{COMP_WORDS[COMP_CWORD]}} words= command=${{COMP_WORDS[1]}}
+  case $command in
+{}  esac
+  case $COMP_CWORD:$command:$word in
     1:*) words='{}--help --version --completion' ;;
-    *:--completion:*) words='bash zsh fish' ;;
-    *:-*) case ${{COMP_WORDS[1]}} in
+{}    *:--completion:*) words='bash zsh fish' ;;
+    *:-*) case $command in
 {}    esac ;;
-    *) case ${{COMP_WORDS[1]}}:${{COMP_WORDS[COMP_CWORD-1]}} in
+    *) case $command:${{COMP_WORDS[COMP_CWORD-1]}} in
 {}    esac ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$word"))
 }}
 complete -o default -F _braid braid
 )",
-                     commands, words, choices);
+                     groups, commands, seconds, words, choices);
 }
 
 std::string zsh(const std::vector<Page>& pages) {
-  std::string commands, cases;
+  std::string commands, groups, cases;
+  for (const auto& [word, summary] : first_words(pages)) {
+    commands += fmt::format("    '{}:{}'\n", word, quoted(summary, ":"));
+  }
+  for (const auto& [group, members] : groups_of(pages)) {
+    groups += fmt::format("    {})\n      local -a verbs=(\n", group);
+    for (const Page* page : members) {
+      groups += fmt::format("        '{}:{}'\n", last_word(*page), quoted(page->command->summary, ":"));
+    }
+    groups +=
+        "      )\n      if (( CURRENT == 2 )); then\n        _describe subcommand verbs\n        return\n      fi\n"
+        "      chosen=\"$chosen $words[2]\"\n      shift words\n      (( CURRENT-- )) ;;\n";
+  }
   for (const Page& page : pages) {
-    commands += fmt::format("    '{}:{}'\n", first_word(page), quoted(page.command->summary));
-    cases += fmt::format("    {}) _arguments \\\n", first_word(page));
+    cases += fmt::format("    '{}') _arguments \\\n", page.command->name);
     for (const Item& item : page.items) {
       if (item.positional) continue;
       const std::string value = item.value.empty() ? "" : ":" + quoted(item.value, ":\\") + ":";
@@ -96,21 +142,36 @@ _braid() {{
   (( CURRENT-- ))
   case $chosen in
 {}  esac
+  case $chosen in
+{}  esac
 }}
 if [ "$funcstack[1]" = _braid ]; then _braid "$@"; else compdef _braid braid; fi
 )",
-                     commands, cases);
+                     commands, groups, cases);
 }
 
 std::string fish(const std::vector<Page>& pages) {
   std::string out = "# braid --completion fish\n";
+  for (const auto& [word, summary] : first_words(pages)) {
+    out += fmt::format("complete -c braid -n __fish_use_subcommand -f -a {} -d '{}'\n", word, quoted(summary));
+  }
+  for (const auto& [group, members] : groups_of(pages)) {
+    std::vector<std::string> verbs;
+    for (const Page* page : members) verbs.push_back(last_word(*page));
+    for (const Page* page : members) {
+      out += fmt::format(
+          "complete -c braid -n '__fish_seen_subcommand_from {}; and not __fish_seen_subcommand_from {}' "
+          "-f -a {} -d '{}'\n",
+          group, join(verbs), last_word(*page), quoted(page->command->summary));
+    }
+  }
   for (const Page& page : pages) {
-    const std::string name = first_word(page);
-    out += fmt::format("complete -c braid -n __fish_use_subcommand -f -a {} -d '{}'\n", name,
-                       quoted(page.command->summary));
+    const std::string group = group_of(*page.command);
+    const std::string seen = (group.empty() ? "" : "__fish_seen_subcommand_from " + group + "; and ") +
+                             "__fish_seen_subcommand_from " + last_word(page);
     for (const Item& item : page.items) {
       if (item.positional) continue;
-      out += fmt::format("complete -c braid -n '__fish_seen_subcommand_from {}'", name);
+      out += fmt::format("complete -c braid -n '{}'", seen);
       for (const std::string& spelling : item.spellings) {
         out += spelling.starts_with("--") ? " -l " + spelling.substr(2) : " -s " + spelling.substr(1);
       }

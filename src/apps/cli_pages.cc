@@ -96,9 +96,18 @@ std::string Item::variable() const {
   return "BRAID_" + name.substr(2);
 }
 
-std::string overview() {
+std::string group_of(const Command& command) {
+  const std::string name = command.name;
+  const size_t space = name.find(' ');
+  return space == name.npos ? "" : name.substr(0, space);
+}
+
+std::string overview(const std::string& group) {
   Rows rows;
-  for (int i = 0; i < kCommandCount; ++i) rows.emplace_back(kCommands[i].name, kCommands[i].summary);
+  for (int i = 0; i < kCommandCount; ++i) {
+    if (group.empty() || group_of(kCommands[i]) == group) rows.emplace_back(kCommands[i].name, kCommands[i].summary);
+  }
+  if (!group.empty()) return fmt::format("usage: braid {} <subcommand> [options]\n\n{}", group, columns(rows));
   return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}", kSummary, columns(rows),
                      columns({{"<subcommand> --help", "its options"},
                               {"--version", "version, commit, compiler, CPU class, backends"},
