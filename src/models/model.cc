@@ -25,6 +25,8 @@ Model::Model(Config config, nn::ParamSource& source) : config_(std::move(config)
   mtp_.emplace();
   mtp_->embedding = source.again(embedding_);
   mtp_->head = source.again(head_);
+  mtp_->read_norm = final_norm_;
+  mtp_->read_norm.weight = source.again(final_norm_.weight);
   mtp_->embedding_norm =
       nn::load_rms_norm(source, spec.prefix + "enorm.weight", config_.hidden, config_.eps, "hidden_size");
   mtp_->hidden_norm =
@@ -90,7 +92,9 @@ Tensor Model::logits(nn::Run& run, const Tensor& x) {
   return nn::linear(run, final_norm_.forward(run, x, run.act), head_);
 }
 
-Tensor Model::final_hidden(nn::Run& run, const Tensor& x) { return final_norm_.forward(run, x, DType::f32); }
+Tensor Model::final_hidden(nn::Run& run, const Tensor& x) {
+  return (mtp_ ? mtp_->read_norm : final_norm_).forward(run, x, DType::f32);
+}
 
 Tensor Model::mtp_hidden(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
   const Tensor e = mtp_->embedding_norm.forward(run, nn::embedding(run, ids, mtp_->embedding), run.act),

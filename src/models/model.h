@@ -60,6 +60,7 @@ class Model {
 
  private:
   struct Mtp {
+    nn::Norm read_norm;  // the model's final norm, as used before the block reads
     nn::Norm embedding_norm, hidden_norm, final_norm;
     Param embedding, head, projection;
     std::vector<Layer> layers;

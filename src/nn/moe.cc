@@ -84,8 +84,9 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
                                 .normalise = spec_.normalise,
                                 .scale = spec_.scale});
       },
-      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), seqs = &run.seqs](Ctx& c,
-                                                                                                     Tape& tape) {
+      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), seqs = &run.seqs,
+       balance = run.routers ? run.routers->balance : 0.0f,
+       z = run.routers ? run.routers->z : 0.0f](Ctx& c, Tape& tape) {
         const Tensor dlogits = tape.make_grad(c, logits);
         braid::run(c, RouterBwd{.logits = logits.view(),
                                 .experts = experts.view(),
@@ -94,15 +95,35 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
                                 .kind = spec_.router,
                                 .normalise = spec_.normalise,
                                 .scale = spec_.scale,
+                                .balance = balance,
+                                .z = z,
                                 .seqs = seqs});
         tape.add_grad(c, logits, dlogits);
       });
+  if (run.routers) watch(run, logits, experts);
   if (run.probe && run.probe->want_routes) {
     const auto* chosen = experts.view().as<int32_t>();
     auto& log = run.probe->routes[layer];
     log.insert(log.end(), chosen, chosen + tokens * spec_.top_k);
   }
   return experts;
+}
+
+void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
+  RouterWatch::Layer& seen = run.routers->layers[layer];
+  seen.bias = params_.router_bias.value ? &params_.router_bias : nullptr;
+  seen.load.resize(static_cast<size_t>(spec_.experts));
+  const Tensor losses(run.ctx.arena, DType::f32, {std::ssize(run.seqs.seqs), 2});
+  braid::run(run.ctx, RouterStats{.logits = logits.view(),
+                                  .experts = experts.view(),
+                                  .losses = losses.mut(),
+                                  .load = mut_view_of(seen.load.data(), {spec_.experts}),
+                                  .kind = spec_.router,
+                                  .seqs = &run.seqs});
+  for (int64_t s = 0; s < losses.dim(0); ++s) {
+    seen.balance += static_cast<double>(losses.view().as<float>(s)[0]);
+    seen.z += static_cast<double>(losses.view().as<float>(s)[1]);
+  }
 }
 
 Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights) {

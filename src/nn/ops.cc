@@ -76,6 +76,7 @@ Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& optio
                                  .dz = dz.mut(),
                                  .dw = vector_grad(c, w, spare),
                                  .seqs = seqs,
+                                 .rows_per_token = x.shape()[0] / seqs->tokens(),
                                  .groups = options.groups,
                                  .eps = options.eps});
         tape.add_grad(c, x, dx);

@@ -1,10 +1,12 @@
 // What a block is given for one pass besides its input.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
 
 #include "core/ctx.h"
+#include "core/param.h"
 #include "core/seq_map.h"
 #include "core/tensor.h"
 #include "nn/state.h"
@@ -27,6 +29,24 @@ struct Probe {
   int64_t replay_row = 0;          // first row of this pass in `replay`
 };
 
+// What training asks of the routers of a model, and learns from them (kernels/router/router.h has the two losses).
+struct RouterWatch {
+  struct Layer {
+    const Param* bias = nullptr;  // which selects; null where a router has none
+    std::vector<int32_t> load{};  // [E] tokens that chose each expert
+    double balance = 0, z = 0;    // sums over tokens, sequence after sequence
+  };
+  float balance = 0, z = 0;  // factors of the losses in the total
+  std::map<int, Layer> layers{};
+
+  void clear() {  // keeps the memory
+    for (auto& [number, layer] : layers) {
+      std::fill(layer.load.begin(), layer.load.end(), 0);
+      layer.balance = layer.z = 0;
+    }
+  }
+};
+
 struct Run {
   Ctx& ctx;
   const SeqMap& seqs;
@@ -34,6 +54,7 @@ struct Run {
   Phase phase = Phase::prefill;
   DType act = DType::f32;  // of product operands: F32 or BF16; everything between products is FP32
   Probe* probe = nullptr;
+  RouterWatch* routers = nullptr;
 
   BlockState block_state(int index) const {
     return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index)];

@@ -21,12 +21,18 @@ void check_rows(const RmsNormBwd& op) {
   CHECK(op.groups > 0 && width % op.groups == 0, "rms_norm_bwd: {} channels in {} groups", width, op.groups);
   if (!op.seqs) return;
   for (const Seq& seq : op.seqs->seqs) {
-    CHECK(seq.start >= 0 && seq.len >= 0 && seq.start + seq.len <= tokens, "rms_norm_bwd: rows {}+{} of {}", seq.start,
-          seq.len, tokens);
+    CHECK(seq.start >= 0 && seq.len >= 0 && (seq.start + seq.len) * op.rows_per_token <= tokens,
+          "rms_norm_bwd: tokens {}+{} of {} rows", seq.start, seq.len, tokens);
   }
 }
 
-std::vector<Seq> sequences(const RmsNormBwd& op) { return op.seqs ? op.seqs->seqs : SeqMap::one(op.x.dim(0)).seqs; }
+// In rows of x.
+std::vector<Seq> sequences(const RmsNormBwd& op) {
+  if (!op.seqs) return SeqMap::one(op.x.dim(0)).seqs;
+  std::vector<Seq> list = op.seqs->seqs;
+  for (Seq& seq : list) seq.start *= op.rows_per_token, seq.len *= op.rows_per_token;
+  return list;
+}
 
 void bwd_hwy(Ctx& ctx, const RmsNormBwd& op, std::span<std::byte> workspace) {
   check_rows(op);

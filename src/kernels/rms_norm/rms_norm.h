@@ -36,6 +36,7 @@ struct RmsNormBwd {
   MutView dz{};                  // [T, D] F32 or BF16, when there is a gate
   MutView dw{};                  // [D] F32, accumulates
   const SeqMap* seqs = nullptr;  // null: all rows are one sequence
+  int64_t rows_per_token = 1;    // of x, for a token of seqs: its heads, where each is normed on its own
   int64_t groups = 1;
   float eps = 1e-5f;  // unless rstd is given
   static constexpr const char* name = "rms_norm_bwd";

@@ -145,10 +145,11 @@ struct Tokens {
 // visit(first row, rows) for the blocks of every sequence in order.
 template <class Visit>
 void for_each_block(const RmsNormBwd& op, Visit&& visit) {
-  const Seq all{.start = 0, .len = op.x.dim(0)};
-  for (const Seq& seq : op.seqs ? std::span<const Seq>(op.seqs->seqs) : std::span<const Seq>(&all, 1)) {
-    for (int64_t t = 0; t < seq.len; t += kBlock) visit(seq.start + t, std::min(kBlock, seq.len - t));
-  }
+  const auto blocks_of = [&](int64_t start, int64_t rows) {
+    for (int64_t r = 0; r < rows; r += kBlock) visit(start + r, std::min(kBlock, rows - r));
+  };
+  if (!op.seqs) return blocks_of(0, op.x.dim(0));
+  for (const Seq& seq : op.seqs->seqs) blocks_of(seq.start * op.rows_per_token, seq.len * op.rows_per_token);
 }
 
 int64_t count_blocks(const RmsNormBwd& op) {

@@ -146,6 +146,30 @@ TEST(RmsNormBwd, CutsBetweenSequencesChangeNoBit) {
   EXPECT_TRUE(parts.dw.bytes == whole.dw.bytes);
 }
 
+// Heads normed each on its own: the grid follows the tokens they belong to.
+TEST(RmsNormBwd, SeveralRowsOfATokenStayTogether) {
+  constexpr int64_t kHeads = 3;
+  const Case shape{kHeads * 40, 16, 1, DType::f32, false};
+  BwdProblem whole(shape, {5, 34, 1}), parts(shape, {5, 34, 1});
+  RmsNormBwd op = whole.op();
+  op.rows_per_token = kHeads;
+  sweep(op, kBwdTolerance);
+  const TestTensor fresh(DType::f32, whole.dw.shape, 7);
+  whole.dw = fresh;
+  run_here(op);
+  for (const Seq& seq : parts.seqs.seqs) {
+    const SeqMap one = SeqMap::one(seq.len);
+    RmsNormBwd part = parts.op();
+    for (View* v : {&part.dy, &part.x}) *v = v->slice(0, seq.start * kHeads, seq.len * kHeads);
+    part.dx = part.dx.slice(0, seq.start * kHeads, seq.len * kHeads);
+    part.seqs = &one;
+    part.rows_per_token = kHeads;
+    run_here(part);
+  }
+  EXPECT_TRUE(parts.dx.bytes == whole.dx.bytes);
+  EXPECT_TRUE(parts.dw.bytes == whole.dw.bytes);
+}
+
 // dL/dx, dL/dz, dL/dw of L = sum(dy * y) by complex step on the forward reference.
 TEST(RmsNorm, BackwardIsTheDerivative) {
   const int64_t tokens = 2, width = 6, groups = 2;

@@ -1,0 +1,170 @@
+// Gradients of whole models through the tape: against FP64 ones that autograd made ($BRAID_FIXTURES/training), and what
+// must hold whatever they are: every parameter receives one, and no bit depends on threads, on how a batch is cut into
+// parts, on what lies beside a sequence, or on what the tape gave back and computed again.
+#include <cstring>
+#include <random>
+
+#include "core/tape.h"
+#include "golden.h"
+#include "models/masters.h"
+
+namespace braid {
+namespace {
+
+struct Pass {
+  std::vector<float> grads;
+  double loss = 0;
+};
+
+class Training {
+ public:
+  Training(const std::filesystem::path& folder, DType products)
+      : masters_(products), model_(masters_.load(io::find_model(folder.string()))) {}
+
+  struct Options {
+    int threads = 2;
+    bool drop = false;
+    double mtp = 0;       // of the prediction block's mean
+    bool routers = true;  // their two losses as well
+  };
+
+  // Every sequence as ids; token t is to predict t + 1. `parts`: how many sequences go into each pass.
+  Pass gradients(const std::vector<std::vector<int32_t>>& sequences, const std::vector<size_t>& parts,
+                 const Options& options) {
+    int64_t tokens = 0;
+    for (const auto& s : sequences) tokens += std::ssize(s) - 1;
+    models::Model::LossSums sums;
+    masters_.zero_grads(1);
+    nn::RouterWatch routers{.balance = 1e-2f, .z = 1e-3f};
+    size_t first = 0;
+    for (const size_t n : parts) {
+      one_pass({sequences.begin() + static_cast<std::ptrdiff_t>(first),
+                sequences.begin() + static_cast<std::ptrdiff_t>(first + n)},
+               tokens, options, routers, sums);
+      first += n;
+    }
+    masters_.sum_uses(options.threads);
+    return {.grads = {masters_.grads().begin(), masters_.grads().end()}, .loss = sums.main};
+  }
+
+  models::Masters& masters() { return masters_; }
+  models::Model& model() { return *model_; }
+
+ private:
+  void one_pass(const std::vector<std::vector<int32_t>>& sequences, int64_t tokens, const Options& options,
+                nn::RouterWatch& routers, models::Model::LossSums& sums) {
+    SeqMap seqs;
+    for (const auto& s : sequences) seqs.add(std::ssize(s) - 1);
+    Ctx ctx{.arena = arena_, .threads = options.threads, .tape = &tape_};
+    tape_.drop = [&](const char* name, size_t) { return options.drop && std::strcmp(name, "add") != 0; };
+    nn::StateView state;
+    nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = masters_.products()};
+    if (options.routers) run.routers = &routers;
+    const Tensor ids(arena_, DType::i32, {seqs.tokens()}), targets(arena_, DType::i32, {seqs.tokens()});
+    auto *id = ids.mut().as<int32_t>(), *target = targets.mut().as<int32_t>();
+    for (const auto& s : sequences) {
+      id = std::copy(s.begin(), s.end() - 1, id);
+      target = std::copy(s.begin() + 1, s.end(), target);
+    }
+    const auto scale = 1.0 / static_cast<double>(tokens);
+    model_->loss(run, ids, targets, {.main_weight = scale, .mtp_weight = options.mtp * scale}, sums);
+    tape_.backward(ctx);
+    tape_.clear();
+  }
+
+  Arena arena_;
+  Tape tape_;
+  models::Masters masters_;
+  std::unique_ptr<models::Model> model_;
+};
+
+std::vector<std::vector<int32_t>> some_sequences(int64_t vocab, std::initializer_list<int> lengths) {
+  std::mt19937 random(3);
+  std::vector<std::vector<int32_t>> list;
+  for (const int n : lengths) {
+    for (auto& s = list.emplace_back(); std::ssize(s) < n;)
+      s.push_back(static_cast<int32_t>(static_cast<int64_t>(random()) % vocab));
+  }
+  return list;
+}
+
+// The tensors whose gradients differ in a bit, or that the loss does.
+std::string differing(const models::Masters& masters, const Pass& a, const Pass& b) {
+  std::string names = a.loss == b.loss ? "" : "the loss ";
+  for (const models::MasterTensor& t : masters.tensors()) {
+    const auto at = static_cast<size_t>(t.place), bytes = static_cast<size_t>(t.count()) * sizeof(float);
+    if (std::memcmp(&a.grads[at], &b.grads[at], bytes) != 0) names += t.name + " ";
+  }
+  return names;
+}
+
+std::vector<GoldenFolder> trainable_folders() {
+  std::vector<GoldenFolder> list = all_folders();
+  std::erase_if(list, [](const GoldenFolder& f) {  // quantised weights are no masters
+    return std::filesystem::exists(f.path / "hf_quant_config.json");
+  });
+  return list;
+}
+
+class Gradient : public testing::TestWithParam<GoldenFolder> {};
+
+TEST_P(Gradient, EveryParameterReceivesOne) {
+  Training training(GetParam().path, DType::f32);
+  const auto sequences = some_sequences(training.model().config().vocab, {96, 90, 60});
+  const Pass pass = training.gradients(sequences, {3}, {.mtp = training.model().has_mtp() ? 0.3 : 0});
+  for (const models::MasterTensor& t : training.masters().tensors()) {
+    if (t.name.ends_with("e_score_correction_bias")) continue;    // it selects only
+    if (t.name.find(".experts.") != std::string::npos) continue;  // an expert that no token chose has none
+    const auto begin = pass.grads.begin() + t.place;
+    EXPECT_TRUE(std::any_of(begin, begin + t.count(), [](float g) { return g != 0; })) << t.name << " received none";
+  }
+}
+
+TEST_P(Gradient, NothingButTheNumbersChangesABit) {
+  for (const DType products : {DType::f32, DType::bf16}) {
+    Training training(GetParam().path, products);
+    const auto sequences = some_sequences(training.model().config().vocab, {37, 2, 70, 19});
+    const double mtp = training.model().has_mtp() ? 0.3 : 0;
+    const Pass whole = training.gradients(sequences, {4}, {.mtp = mtp});
+    EXPECT_TRUE(std::isfinite(whole.loss));
+    EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {1, 1, 1, 1}, {.mtp = mtp})))
+        << "one sequence at a time";
+    EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {3, 1}, {.mtp = mtp})))
+        << "two parts";
+    EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {4}, {.threads = 1, .mtp = mtp})))
+        << "one thread";
+    EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {4}, {.drop = true, .mtp = mtp})))
+        << "computed again";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, Gradient, testing::ValuesIn(trainable_folders()), label_of);
+
+TEST(GoldenGradient, EqualsAutogradInFp64) {
+  const char* fixtures = std::getenv("BRAID_FIXTURES");
+  if (!fixtures || !*fixtures) GTEST_SKIP() << "BRAID_FIXTURES names no folder";
+  const std::filesystem::path root(fixtures);
+  for (const auto& entry : std::filesystem::directory_iterator(root / "training" / "gradients")) {
+    const io::Safetensors golden(entry.path());
+    Training training(root / "hf" / entry.path().stem(), DType::f32);
+    const std::vector<int32_t> ids = token_ids(*golden.find("ids"));
+    const auto tokens = static_cast<double>(ids.size() - 1);
+    // The prediction block has one target less; its mean counts 0.3.
+    const double mtp = training.model().has_mtp() ? 0.3 * tokens / (tokens - 1) : 0;
+    training.gradients({ids}, {1}, {.mtp = mtp, .routers = false});
+    for (const models::MasterTensor& t : training.masters().tensors()) {
+      const View want = *golden.find(t.name);
+      std::vector<float> got(static_cast<size_t>(t.count()));
+      to_stored(t, training.masters().grads(), false, DType::f32, std::as_writable_bytes(std::span(got)));
+      double largest = 1e-12, worst = 0;
+      for (int64_t i = 0; i < t.count(); ++i) {
+        largest = std::max(largest, std::fabs(element(want, i)));
+        worst = std::max(worst, std::fabs(element(want, i) - static_cast<double>(got[static_cast<size_t>(i)])));
+      }
+      EXPECT_LE(worst, 1e-4 * largest) << entry.path().stem() << " " << t.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid
