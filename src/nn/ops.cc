@@ -38,9 +38,9 @@ Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved = {x}},
-      [x = Ref(x), y = Ref(y), &w, bias](Ctx& c) {
+      [x = Ref(x), y = Ref(y), &w, bias, train = run.ctx.tape != nullptr](Ctx& c) {
         const View b = bias ? vector_of(*bias) : View();
-        braid::run(c, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut()});
+        braid::run(c, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train});
       },
       [x = Ref(x), y = Ref(y), &w, bias, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
