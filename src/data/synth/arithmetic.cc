@@ -87,7 +87,7 @@ std::array<int, 3> digits_of(int64_t n) {
 }
 
 // Weights of one, two and three digits. Products grow with both: the same step is learnt from fewer of them.
-constexpr int64_t kLengths[] = {15, 30, 55}, kLengthsOfFactors[] = {20, 45, 35};
+constexpr int64_t kLengths[] = {20, 35, 45}, kLengthsOfFactors[] = {20, 45, 35};
 
 int64_t operand(Draw& draw, std::span<const int64_t> lengths) {
   constexpr int64_t kLeast[] = {0, 10, 100}, kMost[] = {9, 99, 999};
