@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -190,25 +189,21 @@ int run_command(const Command& command, int argc, char** argv) {
 int parse_and_run(int argc, char** argv) {
   const std::string first = argc > 1 ? argv[1] : "";
   const std::string second = argc > 2 ? argv[2] : "";
-  const bool help = second == "--help" || second == "-h";
   std::vector<std::string> known{"--help", "--version", "--completion"};
   for (int i = 0; i < kCommandCount; ++i) {
-    const std::string name = kCommands[i].name, group = group_of(kCommands[i]);
-    const int words = group.empty() ? 1 : 2;
+    const std::string name = kCommands[i].name;
+    const int words = group_of(kCommands[i]).empty() ? 1 : 2;
     if (name == (words == 1 ? first : first + " " + second))
       return run_command(kCommands[i], argc - words, argv + words);
-    if (!group.empty() && group == first && help) return fmt::print("{}", overview(group)), 0;
     known.push_back(name);
   }
+  if (names_group(first) && (second == "--help" || second == "-h")) return fmt::print("{}", overview(first)), 0;
   if (first.empty()) fail("command line", {.what = "no subcommand", .hint = "braid --help"});
   if (first == "--help" || first == "-h") return fmt::print("{}", overview()), 0;
   if (first == "--version") return fmt::print("{}", version_text()), 0;
   if (first == "--man") return fmt::print("{}", man_page(all_pages())), 0;
   if (first == "--completion") return fmt::print("{}", completion_script(second, all_pages())), 0;
-  const bool two =
-      !second.empty() && second[0] != '-' &&
-      std::any_of(kCommands, kCommands + kCommandCount, [&](const Command& c) { return group_of(c) == first; });
-  const std::string asked = two ? first + " " + second : first;
+  const std::string asked = names_group(first) && !second.empty() ? first + " " + second : first;
   const std::string near = sys::nearest(asked, known);
   fail("command line", {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
                         .got = printable(asked),

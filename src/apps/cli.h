@@ -42,6 +42,7 @@ struct Command {
 
 // The first word of a command of two; empty for the others.
 std::string group_of(const Command& command);
+bool names_group(const std::string& word);
 
 extern const Command kCommands[];
 extern const int kCommandCount;

@@ -102,6 +102,11 @@ std::string group_of(const Command& command) {
   return space == name.npos ? "" : name.substr(0, space);
 }
 
+bool names_group(const std::string& word) {
+  return std::any_of(kCommands, kCommands + kCommandCount,
+                     [&](const Command& command) { return !word.empty() && group_of(command) == word; });
+}
+
 std::string overview(const std::string& group) {
   Rows rows;
   for (int i = 0; i < kCommandCount; ++i) {
