@@ -10,6 +10,7 @@ const Command kCommands[] = {
     {"run", "one prompt, one answer; ids, logits and states for whoever doubts", &setup_run},
     {"bench", "speed of a model beside what this machine allows", &setup_bench},
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
+    {"train", "run a recipe: pretrain, continue or fine-tune a model", &setup_train},
     {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
     {"grad", "loss and gradients of a few tokens, for whoever doubts", &setup_grad},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},

@@ -18,5 +18,6 @@ Action setup_new(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_tokenize(Cli& cli);
 Action setup_template(Cli& cli);
+Action setup_train(Cli& cli);
 
 }  // namespace braid::apps

@@ -42,8 +42,12 @@ void save_model(const Masters& masters, std::span<const float> values, const fs:
   }
   writer.finish();
   io::write_text_file(folder / "config.json", config_text(io::Json::read(origin / "config.json"), masters.products()));
+  copy_companions(origin, folder);
+}
+
+void copy_companions(const fs::path& from, const fs::path& to) {
   for (const char* name : kCompanions) {
-    if (fs::exists(origin / name)) copy_across(origin / name, folder / name);
+    if (fs::exists(from / name)) copy_across(from / name, to / name);
   }
 }
 

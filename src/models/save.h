@@ -14,4 +14,7 @@ namespace braid::models {
 void save_model(const Masters& masters, std::span<const float> values, const std::filesystem::path& origin,
                 const std::filesystem::path& folder);
 
+// Tokenizer, chat template and generation settings, what there is of them.
+void copy_companions(const std::filesystem::path& from, const std::filesystem::path& to);
+
 }  // namespace braid::models

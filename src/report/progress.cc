@@ -46,8 +46,14 @@ std::string progress_line(const std::string& label, int64_t done, int64_t total,
 Progress::Progress(std::string label, int64_t total)
     : label_(std::move(label)), total_(total), terminal_(isatty(STDERR_FILENO)), next_(start_ + kPatience) {}
 
-Progress::~Progress() {
-  if (shown_) fmt::print(stderr, "\r\x1b[K");
+Progress::~Progress() { wipe(); }
+
+void Progress::wipe() {
+  if (!shown_) return;
+  fmt::print(stderr, "\r\x1b[K");
+  std::fflush(stderr);
+  shown_ = false;
+  next_ = std::min(next_, Clock::now());
 }
 
 void Progress::at(int64_t done) {

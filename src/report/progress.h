@@ -21,6 +21,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();
   void at(int64_t done);  // cheap; to be called by the thread that made it
+  void wipe();            // before a line of text; the next at() draws it again
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -90,17 +90,10 @@ std::string state_text(const Progress& p, const Recipe& recipe) {
 
 }  // namespace
 
-Checkpoints::Checkpoints(fs::path out, const CheckpointRecipe& recipe, fs::path origin)
-    : out_(std::move(out)), recipe_(recipe), origin_(std::move(origin)) {
-  std::error_code failed;
-  fs::create_directories(folder_of(out_), failed);
-  if (failed) fail_environment(printable(out_.string()), {.what = "cannot be made", .got = failed.message()});
-  io::sweep_remnants(folder_of(out_));
-}
-
-std::vector<fs::path> Checkpoints::list() const {
+std::vector<fs::path> list_checkpoints(const fs::path& out) {
   std::vector<std::pair<int64_t, fs::path>> found;
-  for (const auto& entry : fs::directory_iterator(folder_of(out_))) {
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder_of(out), none)) {
     const auto step = step_of(entry.path());
     if (step && io::is_complete(entry.path())) found.emplace_back(*step, entry.path());
   }
@@ -108,6 +101,14 @@ std::vector<fs::path> Checkpoints::list() const {
   std::vector<fs::path> paths;
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
+}
+
+Checkpoints::Checkpoints(fs::path out, const CheckpointRecipe& recipe, fs::path origin)
+    : out_(std::move(out)), recipe_(recipe), origin_(std::move(origin)) {
+  std::error_code failed;
+  fs::create_directories(folder_of(out_), failed);
+  if (failed) fail_environment(printable(out_.string()), {.what = "cannot be made", .got = failed.message()});
+  io::sweep_remnants(folder_of(out_));
 }
 
 void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Recipe& recipe) const {
@@ -138,7 +139,7 @@ void Checkpoints::publish(const fs::path& checkpoint) const {
 }
 
 void Checkpoints::remove_old() const {
-  const auto all = list();
+  const auto all = list_checkpoints(out_);
   for (size_t i = 0; i + static_cast<size_t>(recipe_.keep) < all.size(); ++i) {
     if (recipe_.keep_every > 0 && *step_of(all[i]) % recipe_.keep_every == 0) continue;
     io::remove_folder(all[i]);
@@ -146,7 +147,7 @@ void Checkpoints::remove_old() const {
 }
 
 void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
-  const auto all = list();
+  const auto all = list_checkpoints(out_);
   const size_t first = all.size() - std::min(all.size(), static_cast<size_t>(count));
   std::vector<float> mean(static_cast<size_t>(masters.size()));
   std::vector<float> one(mean.size());

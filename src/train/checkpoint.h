@@ -32,13 +32,14 @@ struct Arrays {
   std::span<float> first, second, mean;  // mean: empty without [ema]
 };
 
+// Complete ones below out/checkpoints, by step.
+std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& out);
+
 class Checkpoints {
  public:
   // `origin` is the folder whose tokenizer and config go along.
   Checkpoints(std::filesystem::path out, const CheckpointRecipe& recipe, std::filesystem::path origin);
 
-  // Complete ones, by step.
-  std::vector<std::filesystem::path> list() const;
   // Writes a checkpoint and makes `out` itself the newest model; afterwards removes those that need not stay. An Error
   // (a full disk) leaves the ones there were.
   void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe) const;

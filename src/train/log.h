@@ -19,9 +19,8 @@ struct StepLog {
   int64_t step = 0, steps = 0;  // from 1
   double loss = 0;              // mean over the trained tokens, nats
   double z_score = 0;
-  std::optional<double> mtp_loss{}, z_loss{}, aux_loss{};
-  std::optional<double> load_balance{};  // busiest expert over the mean, worst layer
-  double grad_norm = 0;                  // before clipping
+  std::optional<double> mtp_loss{};
+  double grad_norm = 0;  // before clipping
   double lr = 0;
   int64_t tokens = 0;  // read so far
   double tokens_per_second = 0;

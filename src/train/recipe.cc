@@ -20,7 +20,8 @@ using Choices = std::initializer_list<const char*>;
 template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
   visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");
-  visit("config", r.config, "instead of init: a config.json, or its content; random weights");
+  visit("config", r.config, "instead of init: a config.json, a preset, or a table; random weights");
+  visit("tokenizer", r.tokenizer, Choices{}, "with config: a folder with tokenizer and chat template");
   visit("dtype", r.dtype, Choices{"f32", "bf16"}, "what products read; master weights are FP32");
   visit("steps", r.steps, kFromOne, "optimiser steps");
   visit("batch", r.batch, kCount, "sequences of a step; 0: what the data says");
@@ -28,7 +29,16 @@ void each_word(R& r, Visit&& visit) {
   visit("length", r.length, kCount, "tokens of a sequence; 0: what the data says");
   visit("seed", r.seed, kCount, "of everything random");
   visit("out", r.out, Choices{}, "folder of checkpoints and logs");
-  visit("data", r.data, "kind, path and more: see the words of data");
+  visit("data.kind", r.data.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source");
+  visit("data.path", r.data.path, Choices{}, "a file or a folder");
+  visit("data.blend", r.data.blend, "instead of path: several with their weights");
+  visit("data.validation", r.data.validation, kFraction, "share of the documents that are held out");
+  visit("data.states", r.data.generator.states, kCount, "markov, pcfg, recall: symbols; 0: what fits");
+  visit("data.branch", r.data.generator.branch, kFromOne, "markov: steps from a state");
+  visit("data.depth", r.data.generator.depth, kFromOne, "pcfg: of a sentence's tree");
+  visit("data.rules", r.data.generator.rules, kFromOne, "pcfg: of a symbol");
+  visit("data.modulus", r.data.generator.modulus, kFromOne, "modular");
+  visit("data.pairs", r.data.generator.pairs, kFromOne, "recall");
   visit("optimizer.kind", r.optimizer.kind, Choices{"adamw", "muon"}, "muon: matrices; all else AdamW");
   visit("optimizer.lr", r.optimizer.lr, kNotNegative, "the highest learning rate");
   visit("optimizer.beta1", r.optimizer.beta1, kFraction, "");
@@ -60,13 +70,30 @@ void each_word(R& r, Visit&& visit) {
   visit("log.tensorboard", r.log.tensorboard, Choices{}, "folder of event files");
   visit("eval.every", r.eval.every, kCount, "steps between held-out losses");
   visit("eval.batches", r.eval.batches, kFromOne, "of one held-out loss");
-  visit("eval.data", r.eval.data, "a path, or a table as data");
+  visit("eval.data", r.eval.data, Choices{}, "a path of the same kind; empty: data.validation");
   visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights");
   visit("lora.rank", r.lora.rank, kCount, "of adapters, everything else frozen");
   visit("lora.alpha", r.lora.alpha, kNotNegative, "");
   visit("lora.dropout", r.lora.dropout, kFraction, "");
   visit("lora.targets", r.lora.targets, "PEFT's target_modules");
   visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters");
+}
+
+// A key is known when it is a word, or a table that words lie in.
+void refuse_unknown(const io::Json& at, const std::string& prefix, const std::vector<std::string>& words) {
+  for (const auto& [key, value] : at.members()) {
+    const std::string path = prefix + key;
+    if (std::find(words.begin(), words.end(), path) != words.end()) continue;
+    const bool table =
+        std::any_of(words.begin(), words.end(), [&](const auto& w) { return w.starts_with(path + "."); });
+    if (table) {
+      if (!value.is_object()) value.refuse("is a table", "words inside [" + path + "]");
+      refuse_unknown(value, path + ".", words);
+      continue;
+    }
+    const std::string near = sys::nearest(path, words);
+    fail(at.document(), {.what = "unknown word " + printable(path), .hint = near});
+  }
 }
 
 struct Reader {
@@ -100,6 +127,15 @@ struct Reader {
     for (const io::Json& item : v->items()) value.push_back(item.as_string());
   }
   void operator()(const char* key, std::optional<io::Json>& value, const char*) const { value = find(key); }
+  void operator()(const char* key, std::vector<data::BlendPart>& value, const char*) const {
+    const auto v = find(key);
+    if (!v) return;
+    value.clear();
+    for (const io::Json& part : v->items()) {
+      refuse_unknown(part, "", {"path", "weight"});
+      value.push_back({part.need({"path"}).as_string(), part.number_of({"weight"}, kNotNegative).value_or(1)});
+    }
+  }
 };
 
 struct Names {
@@ -110,23 +146,6 @@ struct Names {
     list.emplace_back(key);
   }
 };
-
-// A key is known when it is a word, or a table that words lie in.
-void refuse_unknown(const io::Json& at, const std::string& prefix, const std::vector<std::string>& words) {
-  for (const auto& [key, value] : at.members()) {
-    const std::string path = prefix + key;
-    if (std::find(words.begin(), words.end(), path) != words.end()) continue;
-    const bool table =
-        std::any_of(words.begin(), words.end(), [&](const auto& w) { return w.starts_with(path + "."); });
-    if (table) {
-      if (!value.is_object()) value.refuse("is a table", "words inside [" + path + "]");
-      refuse_unknown(value, path + ".", words);
-      continue;
-    }
-    const std::string near = sys::nearest(path, words);
-    fail(at.document(), {.what = "unknown word " + printable(path), .hint = near});
-  }
-}
 
 // Inline TOML. Strings of JSON are strings of TOML; what is null is left out.
 std::string inline_toml(const nlohmann::json& value) {
@@ -167,6 +186,12 @@ struct Printer {
   }
   void operator()(const char* key, const std::vector<std::string>& value, const char* meaning) {
     line(key, value, meaning);
+  }
+  void operator()(const char* key, const std::vector<data::BlendPart>& value, const char* meaning) {
+    if (value.empty()) return;
+    nlohmann::json list;
+    for (const data::BlendPart& part : value) list.push_back({{"path", part.path}, {"weight", part.weight}});
+    line(key, list, meaning);
   }
   void operator()(const char* key, const std::optional<io::Json>& value, const char* meaning) {
     if (value) line(key, value->raw(), meaning);

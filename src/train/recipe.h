@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "data/loader.h"
 #include "io/json.h"
 #include "train/schedule.h"
 
@@ -47,7 +48,7 @@ struct LogRecipe {
 
 struct EvalRecipe {
   int64_t every = 0, batches = 8;
-  std::optional<io::Json> data;  // a table as [data]
+  std::string data;  // a path of the same kind; empty: the share that [data] validation holds out
 };
 
 struct LoraRecipe {
@@ -58,11 +59,12 @@ struct LoraRecipe {
 
 struct Recipe {
   std::string init;                // a model folder, or what stands for one
-  std::optional<io::Json> config;  // instead of init: a config.json by path, or its content as a table
+  std::optional<io::Json> config;  // instead of init: a config.json by path, a preset, or its content as a table
+  std::string tokenizer;           // with config: the folder whose tokenizer and template the model gets
   std::string dtype = "bf16";      // f32, bf16
   int64_t steps = 1000, batch = 0, accumulate = 1, length = 0, seed = 0;
   std::string out;
-  std::optional<io::Json> data;  // its words are those of data/
+  data::DataSpec data;  // batch, length, seed and goldfish stand at their own places
   OptimizerRecipe optimizer;
   ScheduleRecipe schedule;
   LossRecipe loss;

@@ -21,14 +21,14 @@ std::string refusal(std::string_view text) {
 TEST(Recipe, WordsAreReadAndTheRestKeepsItsDefault) {
   const Recipe r =
       read_recipe(io::parse_toml("init = \"tiny\"\nsteps = 100\n[optimizer]\nlr = 1\n[schedule]\n"
-                                 "kind = \"wsd\"\ndecay = 20\n[data]\nkind = \"ids\"\nanything = [1]\n",
+                                 "kind = \"wsd\"\ndecay = 20\n[data]\nkind = \"ids\"\n",
                                  "r.toml"));
   EXPECT_EQ(r.init, "tiny");
   EXPECT_EQ(r.steps, 100);
   EXPECT_EQ(r.optimizer.lr, 1);
   EXPECT_EQ(r.optimizer.beta2, 0.95);
   EXPECT_EQ(r.schedule.kind, "wsd");
-  EXPECT_EQ(r.data->need({"kind"}).as_string(), "ids");
+  EXPECT_EQ(r.data.kind, "ids");
 }
 
 TEST(Recipe, UnknownWordsNameTheNearest) {
@@ -44,7 +44,8 @@ TEST(Recipe, UnknownWordsNameTheNearest) {
 TEST(Recipe, PrintedItReadsBack) {
   const Recipe r = read_recipe(
       io::parse_toml("seed = 7\nconfig = {hidden_size = 64, limit = [0.0, inf], \"a b\" = \"\\n\"}\n[optimizer]\n"
-                     "lr = 1.25e-3\nno_decay = [\"*x*\"]\n[data]\nkind = \"text\"\n[[data.blend]]\npath = \"p\"\n",
+                     "lr = 1.25e-3\nno_decay = [\"*x*\"]\n[data]\nkind = \"text\"\n[[data.blend]]\npath = "
+                     "\"p\"\n[[data.blend]]\npath = \"q\"\nweight = 0.5\n",
                      "r.toml"));
   for (const bool explain : {false, true}) {
     const std::string text = to_toml(r, explain);

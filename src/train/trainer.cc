@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
 #include "io/safetensors_write.h"
@@ -38,6 +37,11 @@ void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch
   }
   for (int64_t row = begin + 1; row <= end; ++row) out.rows.push_back(batch.rows[static_cast<size_t>(row)] - first);
   out.trained = last - first - std::count(out.targets.begin(), out.targets.end(), data::kMasked);
+}
+
+Totals totals_of(const data::Batch& batch) {
+  return {.main = std::max<int64_t>(1, batch.trained),
+          .mtp = models::Model::mtp_targets(batch.seqs, batch.targets.data())};
 }
 
 Trainer::Trainer(Run run, Ctx& ctx)
@@ -77,10 +81,10 @@ StepLog Trainer::step() {
   const auto begin = Clock::now();
   const Recipe& r = run_.recipe;
   run_.batch(progress_.step, batch_);
+  const Totals totals = totals_of(batch_);
   LossSums sums;
-  accumulate(sums);
-  const double trained = static_cast<double>(std::max<int64_t>(1, batch_.trained));
-  StepLog log{.step = progress_.step + 1, .steps = r.steps, .loss = sums.loss / trained};
+  accumulate(totals, sums);
+  StepLog log{.step = progress_.step + 1, .steps = r.steps, .loss = sums.main / static_cast<double>(totals.main)};
   if (!std::isfinite(log.loss)) give_up("the loss");
   log.grad_norm = optimizer_.grad_norm(ctx_);
   if (!std::isfinite(log.grad_norm)) give_up("the norm of the gradients");
@@ -104,10 +108,7 @@ StepLog Trainer::step() {
   progress_.tokens += std::ssize(batch_.ids);
   ++progress_.step;
 
-  if (r.loss.mtp_scale > 0) log.mtp_loss = sums.mtp;
-  if (r.loss.z > 0) log.z_loss = sums.z;
-  if (r.loss.aux > 0) log.aux_loss = sums.aux;
-  if (sums.load_balance > 0) log.load_balance = sums.load_balance;
+  if (r.loss.mtp_scale > 0) log.mtp_loss = sums.mtp / static_cast<double>(std::max<int64_t>(1, totals.mtp));
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   log.tokens = progress_.tokens;
   log.tokens_per_second = static_cast<double>(batch_.ids.size()) / seconds;
@@ -117,22 +118,19 @@ StepLog Trainer::step() {
 }
 
 // Gradients of the whole batch, part after part.
-void Trainer::accumulate(LossSums& sums) {
-  const std::span<float> grads = run_.masters.grads();
-  sys::parallel_for(ctx_.threads, std::ssize(grads), 1024, [&](int64_t from, int64_t to) {
-    std::memset(&grads[static_cast<size_t>(from)], 0, static_cast<size_t>(to - from) * sizeof(float));
-  });
+void Trainer::accumulate(const Totals& totals, LossSums& sums) {
   const int64_t rows = std::ssize(batch_.rows) - 1, parts = run_.recipe.accumulate;
   if (parts > rows) {
     fail("accumulate", {.what = "more parts than the batch has sequences",
                         .got = std::to_string(parts),
                         .expected = fmt::format("1 to {}", rows)});
   }
-  if (parts == 1) return run_.loss(ctx_, batch_, batch_.trained, true, sums);
+  run_.masters.zero_grads(ctx_.threads);
   for (int64_t i = 0; i < parts; ++i) {
-    take_rows(batch_, rows * i / parts, rows * (i + 1) / parts, part_);
-    run_.loss(ctx_, part_, batch_.trained, true, sums);
+    if (parts > 1) take_rows(batch_, rows * i / parts, rows * (i + 1) / parts, part_);
+    run_.loss(ctx_, parts > 1 ? part_ : batch_, totals, true, sums);
   }
+  run_.masters.sum_uses(ctx_.threads);
 }
 
 // The step that went wrong changed nothing: the last checkpoint and the batch say how to see it again.
@@ -152,13 +150,14 @@ void Trainer::give_up(const char* what) const {
 
 double Trainer::held_out_loss() {
   LossSums sums;
-  int64_t trained = 0;
+  Totals all;
   for (int64_t i = 0; i < run_.recipe.eval.batches; ++i) {
     run_.held_out(i, batch_);
-    run_.loss(ctx_, batch_, batch_.trained, false, sums);
-    trained += batch_.trained;
+    const Totals totals = totals_of(batch_);
+    run_.loss(ctx_, batch_, totals, false, sums);
+    all.main += totals.main;
   }
-  return sums.loss / static_cast<double>(std::max<int64_t>(1, trained));
+  return sums.main / static_cast<double>(std::max<int64_t>(1, all.main));
 }
 
 void Trainer::save() {

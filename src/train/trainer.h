@@ -20,17 +20,19 @@
 
 namespace braid::train {
 
-// What the parts of a batch add up to. Each part carries on where the one before it stopped, so that the cut changes no
-// bit.
-struct LossSums {
-  double loss = 0;  // over trained tokens, nats
-  double mtp = 0, z = 0, aux = 0;
-  double load_balance = 0;  // the largest so far
+// Targets of a whole batch, over which its losses are means.
+struct Totals {
+  int64_t main = 0, mtp = 0;
 };
 
-// Adds what `part` contributes to the sums; with `backward` also to the gradients, for a loss that is the sum over the
-// batch divided by `trained`, the trained tokens of all its parts.
-using LossFn = std::function<void(Ctx& ctx, const data::Batch& part, int64_t trained, bool backward, LossSums& sums)>;
+// What the parts of a batch add up to, in nats. Each part carries on where the one before it stopped, so that the cut
+// changes no bit.
+struct LossSums {
+  double main = 0, mtp = 0;
+};
+
+// Adds what `part` of a batch contributes to the sums, and with `backward` to the gradients of their means.
+using LossFn = std::function<void(Ctx& ctx, const data::Batch& part, const Totals& totals, bool backward, LossSums&)>;
 using BatchFn = std::function<void(int64_t step, data::Batch& batch)>;
 
 // What a run is made of; everything outlives the Trainer.
@@ -58,7 +60,7 @@ class Trainer {
 
  private:
   StepLog step();
-  void accumulate(LossSums& sums);
+  void accumulate(const Totals& totals, LossSums& sums);
   [[noreturn]] void give_up(const char* what) const;
   double held_out_loss();
   void save();
@@ -75,6 +77,7 @@ class Trainer {
   int64_t saved_ = -1;  // step of the last checkpoint
 };
 
+Totals totals_of(const data::Batch& batch);
 // Rows [begin, end) of a batch as one of its own.
 void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch& out);
 

@@ -41,7 +41,7 @@ struct ToyLoss {
   models::Masters& masters;
   int64_t calls = 0, bad_call = -1;
 
-  void operator()(Ctx&, const data::Batch& part, int64_t trained, bool backward, LossSums& sums) {
+  void operator()(Ctx&, const data::Batch& part, const Totals& totals, bool backward, LossSums& sums) {
     const bool bad = calls++ == bad_call;
     for (const Seq& s : part.seqs.seqs) {
       const float goal = 0.01f * static_cast<float>(part.ids[static_cast<size_t>(s.start)]);
@@ -50,10 +50,10 @@ struct ToyLoss {
         for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i) {
           const float off = masters.values()[i] - goal;
           loss += 0.5 * off * off;
-          if (backward) masters.grads()[i] += off / static_cast<float>(trained);
+          if (backward) masters.grads()[i] += off / static_cast<float>(totals.main);
         }
       }
-      sums.loss += loss;
+      sums.main += loss;
     }
   }
 };

@@ -1,0 +1,112 @@
+// braid train: a recipe, run.
+#include <fmt/format.h>
+
+#include "apps/commands.h"
+#include "io/atomic_folder.h"
+#include "models/count.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "report/units.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+#include "sys/roofs.h"
+#include "train/session.h"
+
+namespace braid::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string recipe, resume;
+  std::vector<std::string> overrides;
+  int64_t threads = 0;
+  bool dry_run = false;
+};
+
+// What the arrays of a run will take, and how long its steps at best.
+void dry_run(const train::Recipe& recipe) {
+  const models::Config config = train::config_of(recipe);
+  const models::Parameters n = models::count_parameters(config);
+  const bool rounded = recipe.dtype == "bf16";
+  const int64_t all = n.total + n.mtp;
+  fmt::print("{}\n", train::to_toml(recipe, true));
+  report::Table table({{"of", report::Align::left}, {"bytes", report::Align::right}});
+  int64_t sum = 0;
+  const auto row = [&](const char* what, int64_t bytes) {
+    if (bytes == 0) return;
+    table.row({what, report::bytes(bytes)});
+    sum += bytes;
+  };
+  row("master weights, FP32", 4 * all);
+  row("working copy, BF16", rounded ? 2 * all : 0);
+  row("gradients, FP32", 4 * all);
+  row("moments, FP32", 8 * all);
+  row("running mean, FP32", recipe.ema_decay > 0 ? 4 * all : 0);
+  table.row({"together", report::bytes(sum)});
+  fmt::print("{}\n", table.plain());
+  const double flops = train::flops_per_token(config, recipe.length);
+  const sys::Roofs& roofs = sys::roofs();
+  const double roof = 1e9 * (rounded ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
+  fmt::print("parameters       {}, {} active\n", report::count(static_cast<double>(all)),
+             report::count(static_cast<double>(n.active)));
+  fmt::print("a token          {}FLOP, forward and backward\n", report::count(flops));
+  fmt::print("this machine     {}FLOP/s: {:.0f} tokens/s at its roof\n", report::count(roof), roof / flops);
+}
+
+// The checkpoint to go on from; empty: from the beginning.
+std::string resume_from(const Options& o, const train::Recipe& recipe) {
+  const fs::path out(recipe.out);
+  const auto all = train::list_checkpoints(out);
+  if (o.resume == "auto") return all.empty() ? "" : all.back().string();
+  if (!o.resume.empty()) return o.resume;
+  if (!all.empty()) {
+    fail(printable(recipe.out), {.what = fmt::format("holds a run of {}", all.back().filename().string()),
+                                 .hint = "--resume auto, or another out"});
+  }
+  return "";
+}
+
+int train_command(const Options& o) {
+  if (o.threads < 0 || o.threads > 1024)
+    fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
+  const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
+  if (o.dry_run) {
+    dry_run(recipe);
+    return 0;
+  }
+  const std::string from = resume_from(o, recipe);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
+  train::Session session(recipe, ctx);
+  train::Trainer trainer(session.run(), ctx);
+  if (!from.empty()) trainer.resume(from);
+  sys::catch_requests_to_stop();
+  for (const std::string& note : session.data().notes()) fmt::print(stderr, "{}\n", note);
+  if (const auto floor = session.data().entropy_floor()) fmt::print("entropy floor {:.4f}\n", *floor);
+  report::Progress progress("training", recipe.steps);
+  const train::Outcome outcome = trainer.train([&](const train::StepLog& log) {
+    progress.wipe();
+    fmt::print("{}\n", train::line_of(log));
+    std::fflush(stdout);
+    progress.at(log.step);
+  });
+  if (outcome == train::Outcome::finished) return 0;
+  fmt::print(stderr, "stopped after step {}; --resume auto goes on\n", trainer.progress().step);
+  return outcome == train::Outcome::interrupted ? 130 : 0;
+}
+
+}  // namespace
+
+Action setup_train(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("recipe", o->recipe, "TOML: model, data, optimizer, schedule and more; --dry-run lists every word");
+  cli.rest("key=value", o->overrides, "words of the recipe, as in optimizer.lr=1e-3");
+  cli.flag("--dry-run", o->dry_run, "print the resolved recipe, parameters, memory and FLOPs, and stop");
+  cli.option("--resume FOLDER", o->resume, "go on from a checkpoint; auto: the last one in out, if there is one");
+  cli.option("-t,--threads", o->threads, "0: one a core; the result does not depend on it");
+  return [o] { return train_command(*o); };
+}
+
+}  // namespace braid::apps

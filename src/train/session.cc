@@ -1,0 +1,175 @@
+#include "train/session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "io/atomic_file.h"
+#include "io/atomic_folder.h"
+#include "models/config_file.h"
+#include "models/count.h"
+#include "models/family.h"
+#include "models/load.h"
+#include "models/presets.h"
+#include "models/random_weights.h"
+#include "models/save.h"
+#include "sys/error.h"
+#include "sys/roofs.h"
+
+namespace braid::train {
+namespace fs = std::filesystem;
+namespace {
+
+// A second of measuring is much beside the steps of a toy.
+constexpr int64_t kToy = 1'000'000;  // parameters
+
+io::Json config_json(const Recipe& recipe) {
+  const io::Json& config = *recipe.config;
+  return config.is_string() ? models::find_config(config.as_string()).json : config;
+}
+
+// Random weights of the recipe's config in out/init; a resumed run finds them there.
+fs::path make_origin(const Recipe& recipe, int threads) {
+  const fs::path path = fs::path(recipe.out) / "init";
+  if (io::is_complete(path)) return path;
+  const io::Json json = config_json(recipe);
+  const models::Config config = models::read_config(json);
+  io::AtomicFolder folder(path);
+  models::write_random_weights(config, folder.place(), {.seed = static_cast<uint64_t>(recipe.seed), .threads = threads},
+                               [](int64_t) { return true; });
+  io::write_text_file(folder.place() / "generation_config.json", models::generation_config_text(config));
+  io::write_text_file(folder.place() / "config.json", models::config_text(json, DType::bf16));
+  if (!recipe.tokenizer.empty()) models::copy_companions(io::find_model(recipe.tokenizer).folder, folder.place());
+  folder.commit();
+  return path;
+}
+
+void check(const Recipe& recipe) {
+  if (recipe.init.empty() == !recipe.config) {
+    fail("recipe", {.what = recipe.config ? "both init and config" : "neither init nor config",
+                    .expected = "init = a model folder, or config = a config.json for random weights"});
+  }
+  if (recipe.out.empty()) fail("recipe", {.what = "has no out", .expected = "a folder for checkpoints and logs"});
+  const auto refuse = [](bool asked, const char* word) {
+    if (asked) fail("recipe", {.what = fmt::format("{} is not supported yet", word), .hint = "leaving it out"});
+  };
+  refuse(recipe.recompute != "none", "memory.recompute");
+  refuse(recipe.precision != "none", "precision.recipe");
+  refuse(recipe.loss.aux > 0, "loss.aux");
+  refuse(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
+  refuse(recipe.lora.rank > 0, "lora");
+}
+
+struct BlockFlops {  // besides products with parameters; forward, a token
+  double length;
+
+  double operator()(const nn::AttentionSpec& a) const {
+    return 2 * length * static_cast<double>(a.heads * a.head_dim);  // scores and values over half the sequence
+  }
+  double operator()(const nn::Mamba2Spec& m) const {
+    const auto q = static_cast<double>(m.chunk), n = static_cast<double>(m.state), d = static_cast<double>(m.inner());
+    return q * n * static_cast<double>(m.groups) + 2 * q * d + 4 * d * n;
+  }
+  template <class Other>
+  double operator()(const Other&) const {
+    return 0;
+  }
+};
+
+Tensor integers(Arena& arena, const std::vector<int32_t>& values) {
+  const Tensor t(arena, DType::i32, {std::ssize(values)});
+  std::memcpy(t.mut().data, values.data(), values.size() * sizeof(int32_t));
+  return t;
+}
+
+}  // namespace
+
+double flops_per_token(const models::Config& config, int64_t length) {
+  const models::Parameters n = models::count_parameters(config);
+  double flops = 6 * static_cast<double>(n.active - n.embedding);
+  for (const models::LayerSpec& layer : config.layers) {
+    for (const models::PartSpec& part : layer.parts)
+      flops += 3 * std::visit(BlockFlops{static_cast<double>(length)}, part.block);
+  }
+  return flops;
+}
+
+models::Config config_of(const Recipe& recipe) {
+  check(recipe);
+  return recipe.config ? models::read_config(config_json(recipe)) : models::load_config(io::find_model(recipe.init));
+}
+
+Session::Session(const Recipe& recipe, Ctx& ctx)
+    : recipe_(recipe), masters_(recipe.dtype == "bf16" ? DType::bf16 : DType::f32) {
+  check(recipe);
+  const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
+  origin_ = path.folder;
+  model_ = masters_.load(path);
+  if (recipe.loss.mtp_scale > 0 && !model_->has_mtp())
+    fail("loss.mtp_scale", {.what = "the model has no block that predicts further", .hint = "leaving it out"});
+  open_data();
+}
+
+void Session::open_data() {
+  std::optional<data::LanguageFiles> files;
+  data::Language language{.vocabulary = model_->config().vocab};
+  if (fs::exists(origin_ / "tokenizer.json")) language = files.emplace(origin_).language(language.vocabulary);
+  data::DataSpec spec = recipe_.data;
+  spec.batch = recipe_.batch;
+  spec.length = recipe_.length;
+  spec.seed = static_cast<uint64_t>(recipe_.seed);
+  spec.goldfish.k = recipe_.loss.goldfish_k;
+  spec.goldfish.seed = spec.seed;
+  data_ = data::open(spec, language);
+  if (recipe_.eval.every == 0) return;
+  if (recipe_.eval.data.empty()) {
+    spec.held_out = true;
+  } else {
+    spec.path = recipe_.eval.data;
+    spec.blend.clear();
+  }
+  spec.goldfish.k = 0;
+  held_out_ = data::open(spec, language);
+}
+
+Run Session::run() {
+  Run run{.recipe = recipe_,
+          .masters = masters_,
+          .params = model_->params(),
+          .origin = origin_,
+          .loss = [this](Ctx& ctx, const data::Batch& part, const Totals& totals, bool backward,
+                         LossSums& sums) { loss(ctx, part, totals, backward, sums); },
+          .batch = [this](int64_t step, data::Batch& batch) { data_->batch(step, batch); },
+          .held_out = {},
+          .updated = {},
+          .flops_per_token = flops_per_token(model_->config(), data_->length())};
+  if (held_out_) run.held_out = [this](int64_t step, data::Batch& batch) { held_out_->batch(step, batch); };
+  if (masters_.size() > kToy) {
+    const sys::Roofs& roofs = sys::roofs();
+    run.roof_flops =
+        1e9 * (masters_.products() == DType::bf16 ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
+  }
+  return run;
+}
+
+void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool backward, LossSums& sums) {
+  const bool mtp = recipe_.loss.mtp_scale > 0 && totals.mtp > 0;
+  const models::Model::LossOptions options{
+      .main_weight = 1.0 / static_cast<double>(totals.main),
+      .mtp_weight = mtp ? recipe_.loss.mtp_scale / static_cast<double>(totals.mtp) : 0.0,
+      .z = static_cast<float>(recipe_.loss.z)};
+  models::Model::LossSums got{.main = sums.main, .mtp = sums.mtp};
+  ctx.tape = backward ? &tape_ : nullptr;
+  {
+    nn::StateView state;
+    nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = state, .act = masters_.products()};
+    model_->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, got);
+    if (backward) tape_.backward(ctx);
+    tape_.clear();
+  }
+  ctx.tape = nullptr;
+  sums.main = got.main;
+  sums.mtp = got.mtp;
+}
+
+}  // namespace braid::train
