@@ -80,6 +80,17 @@ class Data(unittest.TestCase):
         shown = braid("data", "show", "--kind", "modular", "--vocab", 128, "--length", 10).stdout
         self.assertIn("no model goes below 2.049607 nats a target", shown)
 
+    def test_a_recipe_shows_what_it_trains_on(self):
+        model = Path(__file__).parent / "data" / "tiny-chat"
+        (self.folder / "r.toml").write_text(f'init = "{model}"\nout = "{self.folder}/out"\nbatch = 2\nlength = 12\n'
+                                            '[data]\nkind = "markov"\nstates = 9\n')
+        row = self.show(self.folder / "r.toml")
+        self.assertEqual(len(row["ids"]), 12)
+        self.assertLess(max(row["ids"]), 9)
+        self.assertNotEqual(self.show(self.folder / "r.toml", "seed=3")["ids"], row["ids"])
+        self.refused("data", "show", self.folder / "r.toml", "data.knd=text", says="data.kind")
+        self.refused("data", "show", self.folder / "a.txt", "seed=3", says="one argument too many")
+
     def test_mistakes(self):
         (self.folder / "empty").mkdir(exist_ok=True)
         self.refused("data", "show", self.folder / "empty", "-m", self.folder, says="holds no documents")

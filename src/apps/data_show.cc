@@ -4,16 +4,21 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "data/loader.h"
 #include "data/read_text.h"
+#include "io/model_path.h"
 #include "report/progress.h"
 #include "sys/error.h"
+#include "train/session.h"
 
 namespace braid::apps {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr const char* kGreen = "\033[32m";
 constexpr const char* kPlain = "\033[0m";
@@ -21,6 +26,7 @@ constexpr int64_t kLength = 2048;
 
 struct Options {
   std::string path, model, kind;
+  std::vector<std::string> overrides;
   int64_t row = 0, length = 0, vocabulary = 0, goldfish_k = 0;
   bool json = false, colour = false;
 };
@@ -86,21 +92,43 @@ nlohmann::ordered_json json_of(const data::Batch& row) {
   return {{"ids", row.ids}, {"targets", row.targets}, {"sequences", sequences}, {"trained", row.trained}};
 }
 
-data::Loader open(const Options& o, const std::optional<data::LanguageFiles>& files) {
-  data::Language language = files ? files->language(o.vocabulary) : data::Language{.vocabulary = o.vocabulary};
-  if (language.vocabulary <= 0) language.vocabulary = text::kTokenIdMax + int64_t{1};
-  data::DataSpec spec{.kind = o.kind, .path = o.path, .length = o.length};
-  const bool sized = (spec.kind.empty() ? data::kind_of(o.path) : spec.kind) == "ids";
-  if (!sized) spec.batch = 1;
-  if (!sized && spec.length == 0) spec.length = kLength;
-  spec.goldfish.k = o.goldfish_k;
-  return data::open(spec, language);
+// What is to be shown: the [data] of a recipe, or a file by itself.
+struct Shown {
+  data::DataSpec spec;
+  fs::path model;  // a folder or a tokenizer.json; empty: none
+  int64_t vocabulary = text::kTokenIdMax + int64_t{1};
+};
+
+Shown of_recipe(const Options& o) {
+  const train::Recipe recipe = train::read_recipe(o.path, o.overrides);
+  Shown shown{.spec = train::data_spec(recipe), .model = o.model, .vocabulary = train::config_of(recipe).vocab};
+  const std::string& model = recipe.config ? recipe.tokenizer : recipe.init;
+  if (o.model.empty() && !model.empty()) {
+    const fs::path folder = io::find_model(model).folder;
+    if (fs::exists(folder / "tokenizer.json")) shown.model = folder;
+  }
+  return shown;
+}
+
+Shown of_file(const Options& o) {
+  if (!o.overrides.empty())
+    fail("data show", {.what = "one argument too many", .got = printable(o.overrides[0]), .expected = "one file"});
+  Shown shown{.spec = {.kind = o.kind, .path = o.path, .length = o.length}, .model = o.model};
+  if (o.vocabulary > 0) shown.vocabulary = o.vocabulary;
+  const bool sized = (o.kind.empty() ? data::kind_of(o.path) : o.kind) == "ids";
+  if (!sized) shown.spec.batch = 1;
+  if (!sized && o.length == 0) shown.spec.length = kLength;
+  shown.spec.goldfish.k = o.goldfish_k;
+  return shown;
 }
 
 int data_show(const Options& o) {
+  const Shown shown = fs::path(o.path).extension() == ".toml" ? of_recipe(o) : of_file(o);
   std::optional<data::LanguageFiles> files;
-  if (!o.model.empty()) files.emplace(o.model);
-  const data::Loader loader = open(o, files);
+  if (!shown.model.empty()) files.emplace(shown.model);
+  const data::Language language =
+      files ? files->language(shown.vocabulary) : data::Language{.vocabulary = shown.vocabulary};
+  const data::Loader loader = data::open(shown.spec, language);
   if (o.row < 0 || o.row >= (int64_t{1} << 40))
     fail("--row", {.what = "is out of range", .got = std::to_string(o.row), .expected = "0 and more"});
   const data::Batch row = row_of(loader.batch(o.row / loader.rows()), o.row % loader.rows());
@@ -123,12 +151,13 @@ int data_show(const Options& o) {
 
 Action setup_data_show(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("FILE", o->path, "text, .jsonl, .bin, .safetensors, or a folder; not for generated kinds", false);
-  cli.option("-m,--model FOLDER", o->model, "whose tokenizer and chat template are used, or a tokenizer.json");
+  cli.positional("FILE", o->path, "a recipe.toml; or text, .jsonl, .bin, .safetensors, a folder of them", false);
+  cli.rest("KEY=VALUE", o->overrides, "words of the recipe");
+  cli.option("-m,--model FOLDER", o->model, "with tokenizer and chat template; of a recipe: its own");
   cli.choice("--kind", o->kind, data::kKinds, "of the data; without it, what the path looks like");
   cli.option("--row", o->row, "which row of the shuffled first epoch");
   cli.option("--length", o->length, "tokens a row at most; 0: 2048, or what the file says");
-  cli.option("--vocab", o->vocabulary, "ids lie below; 0: the tokenizer's size");
+  cli.option("--vocab", o->vocabulary, "ids lie below; 0: no matter");
   cli.option("--goldfish-k", o->goldfish_k, "leave one target in k out, as [loss] goldfish_k");
   cli.flag("--json", o->json, "ids, targets and sequences for a program");
   return [o] {

@@ -213,6 +213,16 @@ Recipe read_recipe(const std::filesystem::path& file, std::span<const std::strin
   return read_recipe(io::read_toml(file, overrides));
 }
 
+data::DataSpec data_spec(const Recipe& recipe) {
+  data::DataSpec spec = recipe.data;
+  spec.batch = recipe.batch;
+  spec.length = recipe.length;
+  spec.seed = static_cast<uint64_t>(recipe.seed);
+  spec.goldfish.k = recipe.loss.goldfish_k;
+  spec.goldfish.seed = spec.seed;
+  return spec;
+}
+
 std::string to_toml(const Recipe& recipe, bool explain) {
   Printer printer{explain, {}};
   each_word(recipe, printer);

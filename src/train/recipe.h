@@ -81,6 +81,9 @@ struct Recipe {
 Recipe read_recipe(const io::Json& root);
 Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides);
 
+// The recipe's data with what stands at other places: batch, length, seed, goldfish.
+data::DataSpec data_spec(const Recipe& recipe);
+
 // TOML that reads back as the same recipe; with `explain` the meaning of every word beside it.
 std::string to_toml(const Recipe& recipe, bool explain);
 

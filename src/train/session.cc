@@ -111,25 +111,19 @@ Session::Session(const Recipe& recipe, Ctx& ctx)
 }
 
 void Session::open_data() {
-  std::optional<data::LanguageFiles> files;
-  data::Language language{.vocabulary = model_->config().vocab};
-  if (fs::exists(origin_ / "tokenizer.json")) language = files.emplace(origin_).language(language.vocabulary);
-  data::DataSpec spec = recipe_.data;
-  spec.batch = recipe_.batch;
-  spec.length = recipe_.length;
-  spec.seed = static_cast<uint64_t>(recipe_.seed);
-  spec.goldfish.k = recipe_.loss.goldfish_k;
-  spec.goldfish.seed = spec.seed;
-  data_ = data::open(spec, language);
+  const int64_t vocabulary = model_->config().vocab;
+  data::DataSpec spec = data_spec(recipe_);
+  data_ = data::open(spec, origin_, vocabulary);
   if (recipe_.eval.every == 0) return;
   if (recipe_.eval.data.empty()) {
     spec.held_out = true;
   } else {
     spec.path = recipe_.eval.data;
     spec.blend.clear();
+    spec.validation = 0;
   }
   spec.goldfish.k = 0;
-  held_out_ = data::open(spec, language);
+  held_out_ = data::open(spec, origin_, vocabulary);
 }
 
 Run Session::run() {
