@@ -1,11 +1,10 @@
 // Addition, subtraction, multiplication and comparison, with the schoolbook's steps:
-//   387+458          387-458             387*58
-//   7+8+0=15;5       3<4                 387*8+000
-//   8+5+1=14;45      458-387             7*8=56+0+0=56;6     product, + carry + kept digit; what is written so far
-//   3+4+1=08;845     8-7-0=1-00;1        8*8=64+5+0=69;96
-//                    5-8-0=7-10;71       3*8=24+6+0=30;3096
-//                    4-3-1=0-00;071      387*5+309;6         the last digit is final, the rest is kept
-//                                        ...
+//   387+458          387-458             387*58+000;
+//   7+8+0=15;5       3<4                 7*8=56+0+0=56;6     product, + carry + kept digit; what is written so far
+//   8+5+1=14;45      458-387             8*8=64+5+0=69;96
+//   3+4+1=08;845     8-7-0=1-00;1        3*8=24+6+0=30;3096
+//                    5-8-0=7-10;71       387*5+309;6         what is left to do; the 6 is final
+//                    4-3-1=0-00;071      ...
 // Each line ends in the result so far; the carry is the first digit after "=", the borrow the digit after "-".
 #include <algorithm>
 #include <array>
@@ -148,21 +147,18 @@ std::string subtract_steps(int64_t a, int64_t b) {
   return out;
 }
 
-// The longer factor stands first. A pass for each digit of the other: what earlier passes left is added on the way, the
-// last digit of every pass but the last is final.
+// The longer factor stands first. A pass for each digit of the other, from its last: what earlier passes left is added
+// on the way, and the last digit of every pass is final. Each pass begins with what is left to do, so that
+// 387*58+000 = 10 * (387*5+309) + 6.
 std::string multiply_steps(int64_t a, int64_t b) {
-  std::string out = fmt::format("{}*{}", a, b);
-  if (width_of(a) < width_of(b)) {
-    std::swap(a, b);
-    out += fmt::format("\n{}*{}", a, b);
-  }
-  const int wide = width_of(a), passes = width_of(b);
-  const auto da = digits_of(a), db = digits_of(b);
-  std::string fixed;
+  if (width_of(a) < width_of(b)) std::swap(a, b);
+  const int wide = width_of(a);
+  const auto da = digits_of(a);
+  std::string out, fixed;
   int64_t kept = 0;
-  for (int j = 0; j < passes; ++j) {
-    const int factor = db[static_cast<size_t>(j)];
-    out += fmt::format("\n{}*{}+{};{}", a, factor, padded(kept, wide), fixed);
+  while (true) {
+    const int factor = static_cast<int>(b % 10);
+    out += fmt::format("{}*{}+{};{}", a, b, padded(kept, wide), fixed);
     const auto dk = digits_of(kept);
     std::string result;
     for (int i = 0, carry = 0; i < wide; ++i) {
@@ -172,12 +168,12 @@ std::string multiply_steps(int64_t a, int64_t b) {
       out += fmt::format("\n{}*{}={:02}+{}+{}={:02};{}", da[at], factor, product, carry, dk[at], sum, result);
       carry = sum / 10;
     }
-    const int64_t total = a * factor + kept;
-    if (j + 1 == passes) return out + fmt::format("\n{}{}", result, fixed);
-    fixed.insert(0, std::to_string(total % 10));
-    kept = total / 10;
+    out += '\n';
+    if (b < 10) return out + result + fixed;
+    fixed.insert(0, result.substr(result.size() - 1));
+    kept = (a * factor + kept) / 10;
+    b /= 10;
   }
-  return out;
 }
 
 Turn comparison(Draw& draw, Split split) {
