@@ -1,6 +1,7 @@
 // Where activations live: first-fit blocks in a few large mappings, freed when the last Tensor that holds one goes.
-// After the first pass over a shape every request is met from freed blocks: the steady state maps nothing. One compute
-// thread uses an arena (style.md 29), so its counts are plain integers.
+// After the first pass over a shape every request is met from freed blocks: the steady state maps nothing. Passes that
+// ask for the same things in the same order, as the steps of a training run do, can follow an ArenaPlan instead. One
+// compute thread uses an arena (style.md 29), so its counts are plain integers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,6 +10,8 @@
 #include <vector>
 
 namespace braid {
+
+struct ArenaPlan;
 
 class Arena {
  public:
@@ -19,6 +22,8 @@ class Arena {
     int refs = 0;    // Tensors: while there is one, the bytes stay
     int names = 0;   // Refs: while there is one, the slot stays, and its bytes can be asked for again
     int value = -1;  // the number a tape gave it
+    int block = -1;  // its number in the plan of a pass
+    int pass = 0;
   };
 
   Arena() = default;
@@ -31,6 +36,11 @@ class Arena {
   void release(Slot* slot);   // called by the last Tensor
   void forget(Slot* slot);    // called by the last Ref
 
+  // Between the two, requests are recorded in an empty plan, or lie where a finished one says. What outgrows its place
+  // or comes in another order lies elsewhere, and the plan is made again for the next pass; `plan` counts it.
+  void begin_pass(ArenaPlan& plan);
+  void end_pass();
+
   int64_t bytes_in_use() const { return in_use_; }
   int64_t bytes_peak() const { return peak_; }
   int64_t bytes_mapped() const { return mapped_; }
@@ -42,7 +52,11 @@ class Arena {
     bool free;
     bool first;  // first block of a mapping: never merged with the one before it
   };
-  std::byte* place(int64_t bytes);
+  std::byte* map(int64_t bytes);
+  std::byte* first_fit(int64_t bytes);
+  std::byte* place(Slot* slot);
+  void give_back(std::byte* data);
+  void stray();
   void recycle(Slot* slot);
 
   std::vector<Block> blocks_;  // by address within each mapping, mappings in order of creation
@@ -50,6 +64,15 @@ class Arena {
   std::deque<Slot> slots_;
   std::vector<Slot*> free_slots_;
   int64_t in_use_ = 0, peak_ = 0, mapped_ = 0;
+
+  enum class Mode : uint8_t { free, records, follows, strays };
+  Mode mode_ = Mode::free;
+  ArenaPlan* plan_ = nullptr;
+  int pass_ = 0;
+  size_t event_ = 0;  // of the plan, the next
+  bool outgrown_ = false;
+  std::byte* plan_data_ = nullptr;
+  int64_t plan_bytes_ = 0, plan_live_ = 0;
 };
 
 }  // namespace braid

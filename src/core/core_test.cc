@@ -2,8 +2,10 @@
 
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <vector>
 
+#include "core/arena_plan.h"
 #include "core/op_sweep.h"
 #include "core/tape.h"
 #include "sys/error.h"
@@ -60,6 +62,90 @@ TEST(Arena, GivesBackAndMerges) {
   const int64_t mapped = arena.bytes_mapped();
   for (int i = 0; i < 100; ++i) const Tensor t(arena, DType::f32, {mapped / 4});
   EXPECT_EQ(arena.bytes_mapped(), mapped) << "freed blocks were not merged";
+}
+
+// Takes and gives back in an order that a first fit would scatter; returns where the bytes lay.
+std::vector<const std::byte*> scattered(Arena& arena, ArenaPlan& plan, int64_t scale, bool swapped = false) {
+  arena.begin_pass(plan);
+  std::vector<const std::byte*> places;
+  {
+    std::deque<Tensor> held;
+    for (const int64_t n : {3000, 100, 2000, 100, 1000}) {
+      const Tensor& t = held.emplace_back(arena, DType::u8, Shape{n * scale});
+      std::memset(t.mut().data, static_cast<int>(held.size()), static_cast<size_t>(n * scale));
+      places.push_back(t.view().data);
+    }
+    const auto free_one = [&](size_t i) { held[i] = Tensor(); };
+    free_one(swapped ? 2 : 0);
+    free_one(swapped ? 0 : 2);
+    const Tensor late(arena, DType::u8, {5000 * scale});
+    std::memset(late.mut().data, 9, static_cast<size_t>(late.view().bytes()));
+    places.push_back(late.view().data);
+    for (const size_t i : {size_t{1}, size_t{3}, size_t{4}}) {
+      EXPECT_EQ(static_cast<size_t>(held[i].view().data[0]), i + 1) << "two blocks share memory while both live";
+      EXPECT_EQ(static_cast<size_t>(held[i].view().data[held[i].view().bytes() - 1]), i + 1);
+    }
+  }
+  arena.end_pass();
+  return places;
+}
+
+TEST(Arena, SmallerPassesFollowAPlan) {
+  ArenaPlan plan;
+  {
+    Arena rehearsal;
+    scattered(rehearsal, plan, 40);
+  }
+  EXPECT_EQ(plan.made, 1);
+  EXPECT_EQ(plan.blocks.size(), 6u);
+  EXPECT_LE(plan.bytes, plan.bytes_live * 21 / 20) << "blocks that never meet do not share";
+  Arena arena;
+  const auto first = scattered(arena, plan, 40);
+  const int64_t mapped = arena.bytes_mapped();
+  EXPECT_LT(mapped, plan.bytes + 8192) << "something lay elsewhere";
+  EXPECT_EQ(scattered(arena, plan, 7), first);
+  EXPECT_EQ(scattered(arena, plan, 40), first);
+  EXPECT_EQ(arena.bytes_mapped(), mapped);
+  EXPECT_EQ(arena.bytes_in_use(), 0);
+  EXPECT_EQ(plan.outgrown, 0);
+}
+
+TEST(Arena, WhatOutgrowsItsPlaceIsPlannedAgain) {
+  ArenaPlan plan;
+  Arena arena;
+  scattered(arena, plan, 10);
+  scattered(arena, plan, 40);
+  EXPECT_GT(plan.outgrown, 0);
+  EXPECT_EQ(plan.made, 2);
+  const int64_t counted = plan.outgrown, live = plan.bytes_live;
+  scattered(arena, plan, 40);
+  EXPECT_EQ(plan.outgrown, counted);
+  EXPECT_GT(live, 40 * 5000);
+  scattered(arena, plan, 40, true);  // another order: recorded by the next pass
+  EXPECT_EQ(plan.outgrown, counted + 1);
+  EXPECT_EQ(plan.made, 0);
+  scattered(arena, plan, 40, true);
+  EXPECT_EQ(plan.made, 1);
+  scattered(arena, plan, 40, true);
+  EXPECT_EQ(plan.outgrown, counted + 1);
+  EXPECT_EQ(arena.bytes_in_use(), 0);
+}
+
+TEST(Arena, WhatOutlivesItsPassIsNotOverwritten) {
+  ArenaPlan plan;
+  Arena arena;
+  Tensor held;
+  for (int i = 0; i < 4; ++i) {
+    arena.begin_pass(plan);
+    Tensor t(arena, DType::u8, {100});
+    std::memset(t.mut().data, i, 100);
+    if (i == 1) held = t;
+    t = Tensor();
+    arena.end_pass();
+  }
+  EXPECT_EQ(static_cast<int>(held.view().data[99]), 1);
+  held = Tensor();
+  EXPECT_EQ(arena.bytes_in_use(), 0);
 }
 
 // A toy op with a wrong row, a refusing row and a reference: the mechanism itself is under test.

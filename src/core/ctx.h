@@ -35,7 +35,8 @@ struct Ctx {
   std::map<std::string, std::string> forced_rows = sys::env().forced_rows;      // op name -> the only row to use
   std::map<std::string, std::string> preferred_rows = sys::env().profile_rows;  // op name -> the row to try first
   Counts counts{};                                                              // of all ops so far
-  std::vector<Choice>* dry = nullptr;  // set: ops are checked and note their row, and no memory is touched
+  // Set: ops are checked, note their row and take their workspace, but touch no memory and compute nothing.
+  std::vector<Choice>* dry = nullptr;
 };
 
 }  // namespace braid

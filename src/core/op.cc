@@ -29,7 +29,7 @@ void DimCheck::view(const char* field, const char* dims, const Shape& shape) {
             found->size);
     } else {
       CHECK(count_ < static_cast<int>(bound_.size()), "{}: too many letters", op_);
-      bound_[static_cast<size_t>(count_++)] = {std::string(letter), size};
+      bound_[static_cast<size_t>(count_++)] = {letter, size};
     }
   }
   CHECK(axis == shape.rank, "{}: {} is {}; expected [{}]", op_, field, to_string(shape), dims);
@@ -44,6 +44,13 @@ void poison(const MutView& v) {
   } else {
     fill(v, NAN);
   }
+}
+
+std::string Refusals::text() const {
+  std::string text;
+  for (size_t i = 0; i < count_; ++i)
+    text += fmt::format("{}{}: {}", i == 0 ? "" : ", ", list_[i].row, list_[i].reason);
+  return text;
 }
 
 void missing_field(const char* op, const char* field) {

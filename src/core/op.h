@@ -23,6 +23,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include "core/ctx.h"
@@ -100,7 +101,7 @@ class DimCheck {
  private:
   const char* op_;
   struct Bound {
-    std::string letter;
+    std::string_view letter;
     int64_t size;
   };
   std::array<Bound, 24> bound_{};
@@ -145,11 +146,30 @@ inline int64_t bytes_of(std::span<const MutView> list) {
   return sum;
 }
 
-// The row that `rows` names for an op; null when it names none.
+// The row that `rows` names for an op; null when it names none. Nothing is allocated, also for a long name.
 inline const std::string* find_row(const std::map<std::string, std::string>& rows, const char* op) {
-  const auto found = rows.empty() ? rows.end() : rows.find(op);
-  return found == rows.end() ? nullptr : &found->second;
+  for (const auto& entry : rows) {
+    if (entry.first == op) return &entry.second;
+  }
+  return nullptr;
 }
+
+// Rows that were asked and said no.
+class Refusals {
+ public:
+  void add(const char* row, const char* reason) {
+    CHECK(count_ < list_.size(), "more rows than {}", list_.size());
+    list_[count_++] = {row, reason};
+  }
+  std::string text() const;
+
+ private:
+  struct Refusal {
+    const char *row = nullptr, *reason = nullptr;
+  };
+  std::array<Refusal, 32> list_{};
+  size_t count_ = 0;
+};
 
 void poison(const MutView& v);
 [[noreturn]] void missing_field(const char* op, const char* field);
@@ -205,17 +225,17 @@ const Row<Op>& choose(const Ctx& ctx, const Op& op) {
   for_each_field(op, [&](const auto&, const auto& value) {
     if (detail::present(value) && detail::device_of(value) == Device::cuda) device = Device::cuda;
   });
-  std::string refusals;
+  detail::Refusals refusals;
   const auto accepts = [&](const Row<Op>& row) {
     const char* reason = refusal(row, op, device);
-    if (reason) refusals += std::string(refusals.empty() ? "" : ", ") + row.name + ": " + reason;
-    if (!reason && ctx.verbose_dispatch) detail::print_choice(Op::name, row.name, row.numerics, refusals);
+    if (reason) refusals.add(row.name, reason);
+    if (!reason && ctx.verbose_dispatch) detail::print_choice(Op::name, row.name, row.numerics, refusals.text());
     return !reason;
   };
   if (const std::string* forced = detail::find_row(ctx.forced_rows, Op::name)) {
     const Row<Op>& row = row_named<Op>(*forced);
     if (accepts(row)) return row;
-    detail::no_row(Op::name, refusals);
+    detail::no_row(Op::name, refusals.text());
   }
   if (const std::string* preferred = detail::find_row(ctx.preferred_rows, Op::name)) {
     const Row<Op>& row = row_named<Op>(*preferred);
@@ -224,12 +244,12 @@ const Row<Op>& choose(const Ctx& ctx, const Op& op) {
   for (const Row<Op>& row : Op::rows()) {
     if (accepts(row)) return row;
   }
-  detail::no_row(Op::name, refusals);
+  detail::no_row(Op::name, refusals.text());
 }
 
 template <class Op>
 void run_row(Ctx& ctx, const Op& op, const Row<Op>& row) {
-  if (ctx.poison) {
+  if (ctx.poison && !ctx.dry) {
     for_each_field(op, [](const auto& field, const auto& value) {
       if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, MutView>) {
         if (field.role != Role::inout && value) detail::poison(value);
@@ -237,9 +257,9 @@ void run_row(Ctx& ctx, const Op& op, const Row<Op>& row) {
     });
   }
   const int64_t bytes = row.workspace ? row.workspace(op, ctx.threads) : 0;
-  if (bytes == 0) return row.run(ctx, op, {});
+  if (bytes == 0) return ctx.dry ? void() : row.run(ctx, op, {});
   const Tensor scratch(ctx.arena, DType::u8, {bytes});
-  row.run(ctx, op, {scratch.mut().data, static_cast<size_t>(bytes)});
+  if (!ctx.dry) row.run(ctx, op, {scratch.mut().data, static_cast<size_t>(bytes)});
 }
 
 template <class Op>
@@ -249,7 +269,7 @@ void run(Ctx& ctx, const Op& op) {
   ++ctx.counts.ops;
   ctx.counts.bytes += bytes_of(op);
   ctx.counts.flops += op.flops();
-  if (ctx.dry) return ctx.dry->push_back({Op::name, row.name});
+  if (ctx.dry) ctx.dry->push_back({Op::name, row.name});
   run_row(ctx, op, row);
 }
 
