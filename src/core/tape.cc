@@ -52,7 +52,7 @@ Tape::Range Tape::list(std::initializer_list<Tensor> tensors) {
 
 void Tape::append(Ctx& ctx, const char* name, const Uses& uses, const Closures& closures) {
   const auto index = static_cast<int>(nodes_.size());
-  nodes_.push_back({.name = name, .dropped = !uses.once && drop && drop(name, nodes_.size())});
+  nodes_.push_back({.name = name, .dropped = !uses.once && drops_next(name), .once = uses.once});
   closures_.push_back(closures);
   const Links links{.in = list(uses.in), .out = list(uses.out), .saved = list(uses.saved), .seed = uses.once};
   links_.push_back(links);
@@ -150,7 +150,7 @@ void Tape::add_grad(Ctx& ctx, const Ref& ref, const Tensor& grad) {
     return;
   }
   const Tensor to = value.grad.sole() ? value.grad : Tensor(ctx.arena, DType::f32, value.grad.shape());
-  sum(ctx.threads, value.grad.view(), grad.view(), to.mut());
+  if (!ctx.dry) sum(ctx.threads, value.grad.view(), grad.view(), to.mut());
   value.grad = to;
 }
 

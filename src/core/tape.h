@@ -32,6 +32,7 @@ class Tape {
     double flops = 0;
     int64_t bytes = 0;  // of its outputs
     bool dropped = false;
+    bool once = false;
   };
 
   Tape() = default;
@@ -41,6 +42,9 @@ class Tape {
 
   // Whether the outputs of the node that comes at this place are given back after the forward pass.
   std::function<bool(const char* name, size_t index)> drop{};
+
+  // Whether those of the node that comes next are.
+  bool drops_next(const char* name) const { return drop && drop(name, nodes_.size()); }
 
   // Runs forward(ctx) and remembers both.
   template <class Forward, class Backward>
@@ -73,7 +77,13 @@ class Tape {
   void backward(Ctx& ctx);
   void clear();
 
+  // The graph, for whoever plans over it (core/step_plan.h): nodes in the order they ran, values by number.
   const std::vector<Node>& nodes() const { return nodes_; }
+  std::span<const int> inputs(size_t node) const { return values(links_[node].in); }
+  std::span<const int> outputs(size_t node) const { return values(links_[node].out); }
+  int producer(int value) const { return values_[static_cast<size_t>(value)].producer; }  // -1: nobody
+  int readers(int value) const { return values_[static_cast<size_t>(value)].readers; }
+  int64_t bytes(int value) const { return values_[static_cast<size_t>(value)].ref.slot_->bytes; }
 
  private:
   struct Closures {

@@ -26,8 +26,10 @@ Attention::Attention(const AttentionSpec& spec, AttentionParams params, std::sha
 
 Tensor Attention::project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads) {
   const int64_t tokens = x.dim(0);
-  Tensor y = linear(run, x, w, DType::f32, bias.value ? &bias : nullptr);
-  if (norm.value) y = rms_norm(run, y.reshaped({tokens * heads, spec_.head_dim}), norm, {.eps = spec_.eps});
+  Tensor y = linear(run, x, w, run.between, bias.value ? &bias : nullptr);
+  if (norm.value) {
+    y = rms_norm(run, y.reshaped({tokens * heads, spec_.head_dim}), norm, {.eps = spec_.eps, .out = run.between});
+  }
   return y.reshaped({tokens, heads, spec_.head_dim});
 }
 
@@ -43,12 +45,12 @@ Tensor Attention::rotate(Run& run, Tensor x) {
   taped(
       run.ctx, "rope", {.in = {x}, .out = {y}},
       [x = Ref(x), y = Ref(y), cos, sin, seqs = &run.seqs](Ctx& c) {
-        std::memcpy(y.mut().data, x.view().data, static_cast<size_t>(x.view().bytes()));
+        if (!c.dry) std::memcpy(y.mut().data, x.view().data, static_cast<size_t>(x.view().bytes()));
         braid::run(c, RopeFwd{.x = y.mut(), .cos = cos, .sin = sin, .seqs = seqs});
       },
       [x = Ref(x), y = Ref(y), cos, sin, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
-        std::memcpy(dx.mut().data, dy.view().data, static_cast<size_t>(dy.view().bytes()));
+        if (!c.dry) std::memcpy(dx.mut().data, dy.view().data, static_cast<size_t>(dy.view().bytes()));
         braid::run(c, RopeBwd{.dx = dx.mut(), .cos = cos, .sin = sin, .seqs = seqs});
         tape.add_grad(c, x, dx);
       });

@@ -54,7 +54,7 @@ StateShape Mamba2::state_shape() const {
 
 Tensor Mamba2::forward(Run& run, const Tensor& x) {
   const int64_t inner = spec_.inner(), channels = spec_.conv_channels();
-  const Tensor u = linear(run, x, params_.in_proj, DType::f32, params_.in_bias.value ? &params_.in_bias : nullptr);
+  const Tensor u = linear(run, x, params_.in_proj, run.between, params_.in_bias.value ? &params_.in_bias : nullptr);
   const Tensor z = u.slice(1, 0, inner), raw = u.slice(1, inner, channels),
                dt = u.slice(1, inner + channels, spec_.heads);
   const Tensor y = scan(run, convolve(run, raw), dt);
@@ -63,7 +63,7 @@ Tensor Mamba2::forward(Run& run, const Tensor& x) {
 }
 
 Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
-  const Tensor y(run.ctx.arena, DType::f32, raw.shape());
+  const Tensor y(run.ctx.arena, run.between, raw.shape());
   taped(
       run.ctx, "conv1d", {.in = {raw}, .out = {y}, .saved = {raw}},
       [this, raw = Ref(raw), y = Ref(y), state = run.block_state(state_index).conv, seqs = &run.seqs](Ctx& c) {
@@ -109,7 +109,7 @@ SsdFwd Mamba2::operands(const View& conv, const View& dt, const MutView& y) cons
 }
 
 Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
-  const Tensor y(run.ctx.arena, DType::f32, {conv.dim(0), spec_.inner()});
+  const Tensor y(run.ctx.arena, run.between, {conv.dim(0), spec_.inner()});
   const BlockState state = run.block_state(state_index);
   if (run.ctx.exact && state.ssm) {
     scan_exact(run, conv.view(), dt.view(), y.mut());

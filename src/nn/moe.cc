@@ -120,6 +120,7 @@ void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
                                   .load = mut_view_of(seen.load.data(), {spec_.experts}),
                                   .kind = spec_.router,
                                   .seqs = &run.seqs});
+  if (run.ctx.dry) return;
   for (int64_t s = 0; s < losses.dim(0); ++s) {
     seen.balance += static_cast<double>(losses.view().as<float>(s)[0]);
     seen.z += static_cast<double>(losses.view().as<float>(s)[1]);
@@ -129,9 +130,16 @@ void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
 Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights) {
   const Tensor y(run.ctx.arena, spec_.latent > 0 ? run.act : DType::f32, x.shape());
   const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
+  // Backward can have the first products again by itself, for less than the op run again. Where y is not read later
+  // either, that is what giving back its outputs comes to.
+  const bool save = run.ctx.tape && (spec_.latent > 0 || !run.ctx.tape->drops_next("experts"));
+  const Shape products{x.dim(0), spec_.top_k, spec_.width};
+  const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
+               g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
   taped(
-      run.ctx, "experts", {.in = {x, experts, weights}, .out = {y}, .saved = {x, experts, weights}},
-      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), act](Ctx& c) {
+      run.ctx, "experts", {.in = {x, experts, weights}, .out = {y, u, g}, .saved = {x, experts, weights, u, g}},
+      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g),
+       act](Ctx& c) {
         braid::run(c, ExpertsFwd{.x = x.view(),
                                  .experts = experts.view(),
                                  .weights = weights.view(),
@@ -139,10 +147,12 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
                                  .gate = gate_,
                                  .down = down_,
                                  .y = y.mut(),
+                                 .u = u.mut(),
+                                 .g = g.mut(),
                                  .act = act});
       },
-      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), act, seqs = &run.seqs](
-          Ctx& c, Tape& tape) {
+      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act,
+       seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x), dweights = tape.make_grad(c, weights);
         braid::run(c, ExpertsBwd{.dy = tape.grad(y).view(),
                                  .x = x.view(),
@@ -151,6 +161,8 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
                                  .up = up_,
                                  .gate = gate_,
                                  .down = down_,
+                                 .u = u.view(),
+                                 .g = g.view(),
                                  .dx = dx.mut(),
                                  .dweights = dweights.mut(),
                                  .dup = up_grad_,

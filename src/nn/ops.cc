@@ -16,7 +16,7 @@ MutView vector_grad(Ctx& ctx, const Param& p, Tensor& spare) {
   const Shape shape{p.value.rows * p.value.cols};
   if (p.grad) return {p.grad.data, DType::f32, shape};
   spare = Tensor(ctx.arena, DType::f32, shape);
-  fill(spare.mut(), 0);
+  if (!ctx.dry) fill(spare.mut(), 0);
   return spare.mut();
 }
 
@@ -182,14 +182,17 @@ Tensor beside(Run& run, const Tensor& a, const Tensor& b) {
   const Tensor y(run.ctx.arena, a.dtype(), {a.dim(0), left + right});
   taped(
       run.ctx, "beside", {.in = {a, b}, .out = {y}},
-      [a = Ref(a), b = Ref(b), y = Ref(y), left, right](Ctx&) {
+      [a = Ref(a), b = Ref(b), y = Ref(y), left, right](Ctx& c) {
+        if (c.dry) return;
         copy_rows(a.view(), y.mut().slice(1, 0, left));
         copy_rows(b.view(), y.mut().slice(1, left, right));
       },
       [a = Ref(a), b = Ref(b), y = Ref(y), left, right](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), da = tape.make_grad(c, a), db = tape.make_grad(c, b);
-        copy_rows(dy.view().slice(1, 0, left), da.mut());
-        copy_rows(dy.view().slice(1, left, right), db.mut());
+        if (!c.dry) {
+          copy_rows(dy.view().slice(1, 0, left), da.mut());
+          copy_rows(dy.view().slice(1, left, right), db.mut());
+        }
         tape.add_grad(c, a, da);
         tape.add_grad(c, b, db);
       });

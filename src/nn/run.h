@@ -52,7 +52,8 @@ struct Run {
   const SeqMap& seqs;
   StateView& state;  // without blocks: every sequence begins with this pass and leaves nothing behind (training)
   Phase phase = Phase::prefill;
-  DType act = DType::f32;  // of product operands: F32 or BF16; everything between products is FP32
+  DType act = DType::f32;      // of product operands: F32 or BF16
+  DType between = DType::f32;  // of what lies between products but for the residual stream; training saves it
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
 

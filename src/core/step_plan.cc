@@ -1,0 +1,172 @@
+#include "core/step_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+#include <string_view>
+
+#include "core/tape.h"
+#include "sys/error.h"
+
+namespace braid {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+// A node that may go.
+struct Candidate {
+  size_t node = 0;
+  double bytes = 0;  // that backward would read
+  double flops = 0;  // to have them again, with the inputs that do not stay either
+  bool cheap = false;
+
+  double worth() const { return bytes / std::max(flops, 1.0); }
+};
+
+// What lies between the products with weights. Scan and attention are not among it: their rows keep nothing of their
+// interior, and what comes out of them is dear.
+bool is_cheap(std::string_view name) {
+  return name == "norm" || name == "gated_norm" || name == "act" || name == "conv1d" || name == "beside";
+}
+// The residual stream.
+bool is_stream(std::string_view name) { return name == "add" || name == "embedding"; }
+
+double flops_of(const Tape& tape, size_t node) {
+  double flops = tape.nodes()[node].flops;
+  for (const int v : tape.inputs(node)) {
+    if (tape.producer(v) >= 0 && tape.readers(v) == 0) flops += flops_of(tape, static_cast<size_t>(tape.producer(v)));
+  }
+  return flops;
+}
+
+// Best first.
+std::vector<Candidate> candidates(const Tape& tape) {
+  std::vector<Candidate> list;
+  for (size_t i = 0; i < tape.nodes().size(); ++i) {
+    const Tape::Node& node = tape.nodes()[i];
+    if (node.once || is_stream(node.name)) continue;
+    Candidate c{.node = i, .flops = flops_of(tape, i)};
+    for (const int v : tape.outputs(i)) c.bytes += tape.readers(v) > 0 ? static_cast<double>(tape.bytes(v)) : 0.0;
+    const auto inputs = tape.inputs(i);
+    c.cheap = is_cheap(node.name) && std::all_of(inputs.begin(), inputs.end(),
+                                                 [&](int v) { return tape.producer(v) < 0 || tape.readers(v) > 0; });
+    if (c.bytes > 0) list.push_back(c);
+  }
+  std::stable_sort(list.begin(), list.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.worth() > b.worth(); });
+  return list;
+}
+
+// One dry pass forward and back; `plan.dropped` says what goes.
+struct Rehearsal {
+  const Ctx& real;
+  sys::FunctionRef<void(Ctx&)> forward;
+
+  void operator()(StepPlan& plan, std::vector<Candidate>* list = nullptr) const {
+    Arena arena;
+    Tape tape;
+    std::vector<Choice> choices;
+    Ctx ctx{.arena = arena,
+            .threads = real.threads,
+            .tape = &tape,
+            .poison = false,
+            .verbose_dispatch = false,
+            .forced_rows = real.forced_rows,
+            .preferred_rows = real.preferred_rows,
+            .dry = &choices};
+    tape.drop = [&plan](const char*, size_t node) { return plan.drops(node); };
+    plan.arena = {};
+    arena.begin_pass(plan.arena);
+    forward(ctx);
+    if (list) *list = candidates(tape);
+    tape.backward(ctx);
+    tape.clear();
+    arena.end_pass();
+    plan.flops = ctx.counts.flops;
+    plan.bytes = plan.arena.bytes_live;
+  }
+};
+
+// The fewest nodes of the list, from its front, that bring the step under the budget.
+StepPlan fit(const Rehearsal& rehearse, const std::vector<Candidate>& list, StepPlan plan, int64_t bytes_max) {
+  const auto with = [&](size_t count) {
+    StepPlan tried;
+    tried.dropped.assign(plan.dropped.size(), false);
+    for (size_t i = 0; i < count; ++i) tried.dropped[list[i].node] = true;
+    rehearse(tried);
+    return tried;
+  };
+  size_t low = 0, high = list.size();
+  StepPlan best = with(high);
+  if (best.arena.bytes > bytes_max) {
+    fail("recompute",
+         {.what = fmt::format("a step does not fit {:.3f} GiB", static_cast<double>(bytes_max) / kGiB),
+          .got = fmt::format("{:.3f} GiB with everything computed again", static_cast<double>(best.arena.bytes) / kGiB),
+          .hint = "a larger budget, or a smaller batch by accumulate"});
+  }
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    StepPlan tried = with(middle);
+    if (tried.arena.bytes <= bytes_max) {
+      high = middle;
+      best = std::move(tried);
+    } else {
+      low = middle + 1;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+Recompute parse_recompute(const std::string& text) {
+  if (text == "none") return {};
+  if (text == "selective") return {.kind = Recompute::Kind::selective};
+  if (text == "full") return {.kind = Recompute::Kind::full};
+  double gib = 0;
+  const std::string_view number = text.starts_with("fit:") ? std::string_view(text).substr(4) : std::string_view();
+  const auto end = std::from_chars(number.data(), number.data() + number.size(), gib);
+  if (number.empty() || end.ec != std::errc() || end.ptr != number.data() + number.size() || !(gib > 0 && gib < 1e6)) {
+    fail("recompute",
+         {.what = "no such policy", .got = printable(text), .expected = "none, selective, full, fit:<GiB>"});
+  }
+  return {.kind = Recompute::Kind::fit, .bytes_max = static_cast<int64_t>(gib * kGiB)};
+}
+
+StepPlan plan_step(const Recompute& policy, const Ctx& ctx, sys::FunctionRef<void(Ctx&)> forward) {
+  const Rehearsal rehearse{ctx, forward};
+  std::vector<Candidate> list;
+  StepPlan plan;
+  rehearse(plan, &list);
+  const double once = plan.flops;
+  size_t nodes = 0;
+  for (const Candidate& c : list) nodes = std::max(nodes, c.node + 1);
+  plan.dropped.assign(nodes, false);
+  switch (policy.kind) {
+    case Recompute::Kind::none:
+      return plan;
+    case Recompute::Kind::selective: {
+      double left = kSelectiveShare * once;
+      for (const Candidate& c : list) {
+        if (!c.cheap || c.flops > left) continue;
+        plan.dropped[c.node] = true;
+        left -= c.flops;
+      }
+      rehearse(plan);
+      break;
+    }
+    case Recompute::Kind::full:
+      for (const Candidate& c : list) plan.dropped[c.node] = true;
+      rehearse(plan);
+      break;
+    case Recompute::Kind::fit:
+      if (plan.arena.bytes > policy.bytes_max) plan = fit(rehearse, list, std::move(plan), policy.bytes_max);
+      break;
+  }
+  plan.flops_again = plan.flops - once;
+  return plan;
+}
+
+}  // namespace braid

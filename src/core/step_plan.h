@@ -1,0 +1,45 @@
+// What a training step keeps for its backward, what it computes again, and where all of it lies: decided before the
+// first step from a dry pass (Ctx::dry) over the same graph at the largest batch. Bits never depend on it: what is
+// computed again comes from the same op on the same bytes.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/arena_plan.h"
+#include "core/ctx.h"
+#include "sys/function_ref.h"
+
+namespace braid {
+
+// Nodes are ranked by bytes that go for an operation that comes again. none: everything that a backward reads stays.
+// selective: of what lies between products, scan and attention (norms, gates, activations, convolution) the best go, as
+// far as a few percent more operations allow. full: the residual stream at block boundaries alone stays. fit: the best
+// of all nodes go, as many as a budget demands (training.md 1.1, 1.3).
+struct Recompute {
+  enum class Kind : uint8_t { none, selective, full, fit };
+  Kind kind = Kind::none;
+  int64_t bytes_max = 0;  // of fit: activations, their gradients and workspace
+};
+
+// "none", "selective", "full", "fit:<GiB>". Error for anything else.
+Recompute parse_recompute(const std::string& text);
+
+inline constexpr double kSelectiveShare = 0.04;  // operations that `selective` may add to a step
+
+struct StepPlan {
+  std::vector<bool> dropped{};  // by node
+  ArenaPlan arena{};
+  double flops = 0;        // of the step
+  double flops_again = 0;  // of which for the second time
+  int64_t bytes = 0;       // most that is requested at once
+
+  // For Tape::drop, which it must outlive.
+  bool drops(size_t node) const { return node < dropped.size() && dropped[node]; }
+};
+
+// `forward` records a pass at the declared maxima on the tape of the Ctx it is given; what the nodes point to (sequence
+// maps, parameters) outlives the call. Error when a budget cannot be met.
+StepPlan plan_step(const Recompute& policy, const Ctx& ctx, sys::FunctionRef<void(Ctx&)> forward);
+
+}  // namespace braid
