@@ -15,6 +15,7 @@
 #include "models/save.h"
 #include "sys/error.h"
 #include "sys/roofs.h"
+#include "train/rehearsal.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -53,7 +54,7 @@ void check(const Recipe& recipe) {
   const auto refuse = [](bool asked, const char* word) {
     if (asked) fail("recipe", {.what = fmt::format("{} is not supported yet", word), .hint = "leaving it out"});
   };
-  refuse(recipe.recompute != "none", "memory.recompute");
+  parse_recompute(recipe.recompute);
   refuse(recipe.precision != "none", "precision.recipe");
   refuse(recipe.loss.aux > 0, "loss.aux");
   refuse(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
@@ -108,6 +109,8 @@ Session::Session(const Recipe& recipe, Ctx& ctx)
   if (recipe.loss.mtp_scale > 0 && !model_->has_mtp())
     fail("loss.mtp_scale", {.what = "the model has no block that predicts further", .hint = "leaving it out"});
   open_data();
+  plan_ = rehearse(recipe, *model_, ctx, data_->rows(), data_->length());
+  tape_.drop = [this](const char*, size_t node) { return plan_.drops(node); };
 }
 
 void Session::open_data() {
@@ -154,13 +157,16 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
       .z = static_cast<float>(recipe_.loss.z)};
   models::Model::LossSums got{.main = sums.main, .mtp = sums.mtp};
   ctx.tape = backward ? &tape_ : nullptr;
+  if (backward) ctx.arena.begin_pass(plan_.arena);
   {
     nn::StateView state;
-    nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = state, .act = masters_.products()};
+    nn::Run run{
+        .ctx = ctx, .seqs = part.seqs, .state = state, .act = masters_.products(), .between = masters_.products()};
     model_->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, got);
     if (backward) tape_.backward(ctx);
     tape_.clear();
   }
+  if (backward) ctx.arena.end_pass();
   ctx.tape = nullptr;
   sums.main = got.main;
   sums.mtp = got.mtp;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/step_plan.h"
 #include "core/tape.h"
 #include "data/loader.h"
 #include "models/masters.h"
@@ -33,6 +34,7 @@ class Session {
   models::Model& model() { return *model_; }
   const models::Masters& masters() const { return masters_; }
   const data::Loader& data() const { return *data_; }
+  const StepPlan& plan() const { return plan_; }
 
  private:
   void open_data();
@@ -44,6 +46,7 @@ class Session {
   std::unique_ptr<models::Model> model_;
   std::optional<data::Loader> data_, held_out_;
   Tape tape_;
+  StepPlan plan_;
 };
 
 }  // namespace braid::train

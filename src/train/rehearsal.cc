@@ -1,0 +1,20 @@
+#include "train/rehearsal.h"
+
+namespace braid::train {
+
+StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length) {
+  const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
+  SeqMap seqs;
+  for (int64_t row = 0; row < part; ++row) seqs.add(length);
+  const DType products = recipe.dtype == "bf16" ? DType::bf16 : DType::f32;
+  return plan_step(parse_recompute(recipe.recompute), ctx, [&](Ctx& dry) {
+    nn::StateView state;
+    nn::Run run{.ctx = dry, .seqs = seqs, .state = state, .act = products, .between = products};
+    const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
+    models::Model::LossSums sums;
+    model.loss(run, ids, targets,
+               {.main_weight = 1, .mtp_weight = recipe.loss.mtp_scale, .z = static_cast<float>(recipe.loss.z)}, sums);
+  });
+}
+
+}  // namespace braid::train
