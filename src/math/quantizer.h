@@ -1,0 +1,48 @@
+// What a low-precision product sees of an operand: a matrix quantised and dequantised again, so that training in
+// formats which this machine has no units for can be tried on it. Numerics only; nothing gets faster.
+//
+//   encoding   elements   scale of a block                                        block   source: training.md 5.1
+//   fp8_e4m3   E4M3       FP32, amax / 448                                        128
+//   fp8_e5m2   E5M2       FP32, amax / 57344                                      128
+//   mxfp8      E4M3       2^ceil(log2(amax / 448))                                32
+//   mxfp4      E2M1       2^(floor(log2 amax) - 2)                                32
+//   nvfp4      E2M1       E4M3(amax / 6S) * S, S = amax of the matrix / (6 * 448) 16
+//
+// Rounding is to nearest, ties to the even code, or stochastic; what lies beyond the largest element saturates. What is
+// not finite stays visible as NaN. A block at an edge is shorter, never another.
+#pragma once
+#include "core/philox.h"
+#include "core/view.h"
+
+namespace braid {
+
+enum class Encoding : uint8_t { none, fp8_e4m3, fp8_e5m2, mxfp8, mxfp4, nvfp4 };
+const char* name_of(Encoding e);
+
+// Which elements share a scale: all, a run of one row, a run of one column, or a square.
+enum class Scaling : uint8_t { matrix, along_cols, along_rows, square };
+
+struct OperandSpec {
+  Encoding encoding = Encoding::none;
+  Scaling scaling = Scaling::matrix;  // matrix: FP8 only
+  // Rows are first mixed by an orthonormal 16 x 16 Hadamard matrix with fixed signs. Where both operands of a product
+  // along the rows are, it cancels: (H a)^T (H b) = a^T b.
+  bool hadamard = false;
+  bool stochastic = false;  // up with the probability of the distance from below: right on average
+  bool operator==(const OperandSpec&) const = default;
+};
+
+// Where the noise of stochastic rounding comes from: a function of the key, of row0 + the row and of the column.
+struct Noise {
+  RandomKey key{};
+  int64_t row0 = 0;
+};
+
+// Rows of the result: those of x, or as many as whole Hadamard blocks have.
+int64_t quantized_rows(const OperandSpec& spec, int64_t rows);
+
+// x [rows, cols] F32 or BF16 -> q [quantized_rows, cols] F32, or BF16 (one more rounding, of 2^-9, in formats whose
+// scale is no power of two). Rows may lie apart. The result does not depend on `threads`.
+void quantize(int threads, const OperandSpec& spec, const View& x, const MutView& q, const Noise& noise = {});
+
+}  // namespace braid
