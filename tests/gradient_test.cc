@@ -7,6 +7,7 @@
 #include "core/tape.h"
 #include "golden.h"
 #include "models/masters.h"
+#include "nn/precision.h"
 
 namespace braid {
 namespace {
@@ -26,6 +27,7 @@ class Training {
     bool drop = false;
     double mtp = 0;       // of the prediction block's mean
     bool routers = true;  // their two losses as well
+    const char* recipe = "none";
   };
 
   // Every sequence as ids; token t is to predict t + 1. `parts`: how many sequences go into each pass.
@@ -36,11 +38,13 @@ class Training {
     models::Model::LossSums sums;
     masters_.zero_grads(1);
     nn::RouterWatch routers{.balance = 1e-2f, .z = 1e-3f};
+    const auto params = model_->params();
+    const nn::Precision precision(options.recipe, params, 1);
     size_t first = 0;
     for (const size_t n : parts) {
       one_pass({sequences.begin() + static_cast<std::ptrdiff_t>(first),
                 sequences.begin() + static_cast<std::ptrdiff_t>(first + n)},
-               tokens, options, routers, sums);
+               tokens, options, routers, precision, sums);
       first += n;
     }
     masters_.sum_uses(options.threads);
@@ -52,7 +56,7 @@ class Training {
 
  private:
   void one_pass(const std::vector<std::vector<int32_t>>& sequences, int64_t tokens, const Options& options,
-                nn::RouterWatch& routers, models::Model::LossSums& sums) {
+                nn::RouterWatch& routers, const nn::Precision& precision, models::Model::LossSums& sums) {
     SeqMap seqs;
     for (const auto& s : sequences) seqs.add(std::ssize(s) - 1);
     Ctx ctx{.arena = arena_, .threads = options.threads, .tape = &tape_};
@@ -60,6 +64,7 @@ class Training {
     nn::StateView state;
     nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = masters_.products()};
     if (options.routers) run.routers = &routers;
+    run.precision = &precision;
     const Tensor ids(arena_, DType::i32, {seqs.tokens()}), targets(arena_, DType::i32, {seqs.tokens()});
     auto *id = ids.mut().as<int32_t>(), *target = targets.mut().as<int32_t>();
     for (const auto& s : sequences) {
@@ -121,20 +126,25 @@ TEST_P(Gradient, EveryParameterReceivesOne) {
 }
 
 TEST_P(Gradient, NothingButTheNumbersChangesABit) {
-  for (const DType products : {DType::f32, DType::bf16}) {
+  for (const auto& [products, recipe] :
+       {std::pair{DType::f32, "none"}, std::pair{DType::bf16, "none"}, std::pair{DType::bf16, "nvfp4"}}) {
     Training training(GetParam().path, products);
     const auto sequences = some_sequences(training.model().config().vocab, {37, 2, 70, 19});
-    const double mtp = training.model().has_mtp() ? 0.3 : 0;
-    const Pass whole = training.gradients(sequences, {4}, {.mtp = mtp});
+    const Training::Options usual{.mtp = training.model().has_mtp() ? 0.3 : 0, .recipe = recipe};
+    const Pass whole = training.gradients(sequences, {4}, usual);
     EXPECT_TRUE(std::isfinite(whole.loss));
-    EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {1, 1, 1, 1}, {.mtp = mtp})))
-        << "one sequence at a time";
-    EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {3, 1}, {.mtp = mtp})))
-        << "two parts";
-    EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {4}, {.threads = 1, .mtp = mtp})))
-        << "one thread";
-    EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {4}, {.drop = true, .mtp = mtp})))
-        << "computed again";
+    const auto same = [&](const std::vector<size_t>& parts, const Training::Options& options, const char* what) {
+      EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, parts, options)))
+          << what << ", " << recipe;
+    };
+    same({1, 1, 1, 1}, usual, "one sequence at a time");
+    same({3, 1}, usual, "two parts");
+    Training::Options other = usual;
+    other.threads = 1;
+    same({4}, other, "one thread");
+    other = usual;
+    other.drop = true;
+    same({4}, other, "computed again");
   }
 }
 

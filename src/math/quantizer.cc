@@ -332,6 +332,8 @@ void quantize(int threads, const OperandSpec& spec, const View& x, const MutView
   const bool fp8 = spec.encoding == Encoding::fp8_e4m3 || spec.encoding == Encoding::fp8_e5m2;
   CHECK(spec.encoding == Encoding::none || fp8 || spec.scaling != Scaling::matrix, "{} has one scale a block",
         name_of(spec.encoding));
+  constexpr double kOperations = 60;  // an element's, most of them its noise
+  threads = sys::team_for(threads, kOperations * static_cast<double>(x.count()));
   Tile whole = tile_of(spec);
   whole.x_bf16 = x.dtype == DType::bf16;
   whole.q_bf16 = q.dtype == DType::bf16;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "nn/low_experts.h"
 #include "nn/ops.h"
 #include "sys/error.h"
 
@@ -130,46 +131,51 @@ void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
 Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights) {
   const Tensor y(run.ctx.arena, spec_.latent > 0 ? run.act : DType::f32, x.shape());
   const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
+  const LowExperts low{.precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down};
   // Backward can have the first products again by itself, for less than the op run again. Where y is not read later
   // either, that is what giving back its outputs comes to.
-  const bool save = run.ctx.tape && (spec_.latent > 0 || !run.ctx.tape->drops_next("experts"));
+  const bool save = run.ctx.tape && !low && (spec_.latent > 0 || !run.ctx.tape->drops_next("experts"));
   const Shape products{x.dim(0), spec_.top_k, spec_.width};
   const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
                g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
   taped(
       run.ctx, "experts", {.in = {x, experts, weights}, .out = {y, u, g}, .saved = {x, experts, weights, u, g}},
-      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g),
-       act](Ctx& c) {
-        braid::run(c, ExpertsFwd{.x = x.view(),
-                                 .experts = experts.view(),
-                                 .weights = weights.view(),
-                                 .up = up_,
-                                 .gate = gate_,
-                                 .down = down_,
-                                 .y = y.mut(),
-                                 .u = u.mut(),
-                                 .g = g.mut(),
-                                 .act = act});
+      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
+       seqs = &run.seqs](Ctx& c) {
+        product(c, low,
+                ExpertsFwd{.x = x.view(),
+                           .experts = experts.view(),
+                           .weights = weights.view(),
+                           .up = up_,
+                           .gate = gate_,
+                           .down = down_,
+                           .y = y.mut(),
+                           .u = u.mut(),
+                           .g = g.mut(),
+                           .act = act},
+                seqs->seqs);
       },
-      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act,
+      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
        seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x), dweights = tape.make_grad(c, weights);
-        braid::run(c, ExpertsBwd{.dy = tape.grad(y).view(),
-                                 .x = x.view(),
-                                 .experts = experts.view(),
-                                 .weights = weights.view(),
-                                 .up = up_,
-                                 .gate = gate_,
-                                 .down = down_,
-                                 .u = u.view(),
-                                 .g = g.view(),
-                                 .dx = dx.mut(),
-                                 .dweights = dweights.mut(),
-                                 .dup = up_grad_,
-                                 .dgate = gate_grad_,
-                                 .ddown = down_grad_,
-                                 .seqs = seqs,
-                                 .act = act});
+        product(c, low,
+                ExpertsBwd{.dy = tape.grad(y).view(),
+                           .x = x.view(),
+                           .experts = experts.view(),
+                           .weights = weights.view(),
+                           .up = up_,
+                           .gate = gate_,
+                           .down = down_,
+                           .u = u.view(),
+                           .g = g.view(),
+                           .dx = dx.mut(),
+                           .dweights = dweights.mut(),
+                           .dup = up_grad_,
+                           .dgate = gate_grad_,
+                           .ddown = down_grad_,
+                           .seqs = seqs,
+                           .act = act},
+                seqs->seqs);
         tape.add_grad(c, x, dx);
         tape.add_grad(c, weights, dweights);
       });

@@ -9,6 +9,7 @@
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "nn/param_source.h"
+#include "nn/precision.h"
 
 namespace braid::nn {
 
@@ -36,19 +37,21 @@ Tensor embedding(Run& run, const Tensor& ids, Param& table, DType out) {
 
 Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
+  const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved = {x}},
-      [x = Ref(x), y = Ref(y), &w, bias, train = run.ctx.tape != nullptr](Ctx& c) {
+      [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.seqs, train = run.ctx.tape != nullptr](Ctx& c) {
         const View b = bias ? vector_of(*bias) : View();
-        braid::run(c, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train});
+        product(c, low, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train}, seqs->seqs);
       },
-      [x = Ref(x), y = Ref(y), &w, bias, seqs = &run.seqs](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
-        braid::run(c, LinearBwdData{.dy = dy.view(), .w = w.value, .dx = dx.mut()});
+        product(c, low, LinearBwdData{.dy = dy.view(), .w = w.value, .dx = dx.mut()}, seqs->seqs);
         tape.add_grad(c, x, dx);
         if (!w.grad) return;
         const MutView dbias = bias && bias->grad ? MutView(bias->grad.data, DType::f32, {w.value.rows}) : MutView();
-        braid::run(c, LinearBwdWeight{.dy = dy.view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs});
+        const LinearBwdWeight op{.dy = dy.view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs};
+        product(c, low, op, seqs->seqs);
       });
   return y;
 }

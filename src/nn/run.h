@@ -47,6 +47,8 @@ struct RouterWatch {
   }
 };
 
+class Precision;
+
 struct Run {
   Ctx& ctx;
   const SeqMap& seqs;
@@ -56,6 +58,7 @@ struct Run {
   DType between = DType::f32;  // of what lies between products but for the residual stream; training saves it
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
+  const Precision* precision = nullptr;  // how products quantise their operands (nn/precision.h); null: they do not
 
   BlockState block_state(int index) const {
     return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index)];

@@ -1,0 +1,212 @@
+#include "nn/precision.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "sys/error.h"
+#include "sys/nearest.h"
+
+namespace braid::nn {
+namespace {
+
+using enum Encoding;
+using enum Scaling;
+
+constexpr ProductSpecs kFp8{.forward_x = {fp8_e4m3, matrix},
+                            .forward_w = {fp8_e4m3, matrix},
+                            .data_dy = {fp8_e5m2, matrix},
+                            .data_w = {fp8_e4m3, matrix},
+                            .weight_dy = {fp8_e5m2, matrix},
+                            .weight_x = {fp8_e4m3, matrix}};
+constexpr ProductSpecs kFp8Block{.forward_x = {fp8_e4m3, along_cols},
+                                 .forward_w = {fp8_e4m3, square},
+                                 .data_dy = {fp8_e4m3, along_cols},
+                                 .data_w = {fp8_e4m3, square},
+                                 .weight_dy = {fp8_e4m3, along_rows},
+                                 .weight_x = {fp8_e4m3, along_rows}};
+constexpr ProductSpecs kMxfp8{.forward_x = {mxfp8, along_cols},
+                              .forward_w = {mxfp8, along_cols},
+                              .data_dy = {mxfp8, along_cols},
+                              .data_w = {mxfp8, along_rows},
+                              .weight_dy = {mxfp8, along_rows},
+                              .weight_x = {mxfp8, along_rows}};
+constexpr ProductSpecs kMxfp4{.forward_x = {mxfp4, along_cols},
+                              .forward_w = {mxfp4, along_cols},
+                              .data_dy = {mxfp4, along_cols, false, true},
+                              .data_w = {mxfp4, along_rows},
+                              .weight_dy = {mxfp4, along_rows, true, true},
+                              .weight_x = {mxfp4, along_rows, true}};
+constexpr ProductSpecs kNvfp4{.forward_x = {nvfp4, along_cols},
+                              .forward_w = {nvfp4, square},
+                              .data_dy = {nvfp4, along_cols, false, true},
+                              .data_w = {nvfp4, square},
+                              .weight_dy = {nvfp4, along_rows, true, true},
+                              .weight_x = {nvfp4, along_rows, true}};
+
+// Layers that stay high at the ends: so many of a model of `of` layers, and the same share of others; at most `most`.
+struct Ends {
+  int64_t first, last, of, most;
+
+  int64_t kept(int64_t count, int64_t layers) const {
+    return std::clamp((count * layers + of / 2) / of, int64_t{1}, most);
+  }
+};
+constexpr int64_t kAny = int64_t{1} << 20;
+
+struct Row {
+  const char* word;
+  const ProductSpecs* specs;
+  Ends ends;
+  bool four_bits;
+};
+constexpr Row kRows[] = {{"fp8", &kFp8, {4, 4, 52, 4}, false},
+                         {"fp8-block", &kFp8Block, {2, 2, 62, 2}, false},
+                         {"mxfp8", &kMxfp8, {2, 2, 62, 2}, false},
+                         {"mxfp4", &kMxfp4, {2, 8, 62, kAny}, true},
+                         {"nvfp4", &kNvfp4, {2, 8, 62, kAny}, true}};
+
+// Parts of stored names, over all families.
+constexpr const char* kHigh[] = {"embed", "wte", "wpe", "lm_head", "mtp.", ".gate.weight", "router"};
+constexpr const char* kHighOfFour[] = {"attn", "q_proj", "k_proj", "v_proj", "o_proj", "latent"};
+constexpr const char* kEightOfFour = "mixer.out_proj";
+// A parameter with a side shorter than this is no matrix that units of low precision take.
+constexpr int64_t kShortest = 16;
+
+template <size_t n>
+bool names_one(const std::string& name, const char* const (&parts)[n]) {
+  return std::any_of(std::begin(parts), std::end(parts),
+                     [&](const char* part) { return name.find(part) != std::string::npos; });
+}
+
+// "backbone.layers.12.mixer..." -> 12: the first part of a name that is a number.
+std::optional<int64_t> layer_of(const std::string& name) {
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    if (!part.empty() && part.size() < 7 && part.find_first_not_of("0123456789") == std::string::npos)
+      return std::stoll(part);
+    begin = end + 1;
+  }
+  return std::nullopt;
+}
+
+const Row* find_row(const std::string& word) {
+  if (word == "none" || word == "bf16") return nullptr;
+  for (const Row& row : kRows) {
+    if (word == row.word) return &row;
+  }
+  std::vector<std::string> words = {"none", "bf16"};
+  for (const Row& row : kRows) words.emplace_back(row.word);
+  fail("precision.recipe", {.what = "no such recipe",
+                            .got = printable(word),
+                            .expected = fmt::format("{}", fmt::join(words, ", ")),
+                            .hint = sys::nearest(word, words)});
+}
+
+// Gradients for data and for weights draw apart, and so do sequences.
+Noise noise_of(const LowWeight& low, uint32_t product, const Seq& seq) {
+  const auto r = philox({.seed = low.precision->seed(), .stream = static_cast<uint32_t>(low.precision->step())},
+                        static_cast<uint64_t>(seq.sample_id));
+  return {.key = {.seed = static_cast<uint64_t>(r[1]) << 32 | r[0], .stream = low.stream + product}, .row0 = seq.pos0};
+}
+
+Tensor quantized(Ctx& ctx, const OperandSpec& spec, const View& x, DType dtype, const Noise& noise = {}) {
+  const Tensor q(ctx.arena, dtype, {quantized_rows(spec, x.dim(0)), x.dim(1)});
+  quantize(ctx.threads, spec, x, q.mut(), noise);
+  return q;
+}
+
+Tensor quantized_rows_of(Ctx& ctx, const LowWeight& low, const OperandSpec& spec, const View& x, DType dtype,
+                         std::span<const Seq> seqs) {
+  const Tensor q(ctx.arena, dtype, x.shape);
+  for (const Seq& s : seqs)
+    quantize(ctx.threads, spec, x.slice(0, s.start, s.len), q.mut().slice(0, s.start, s.len), noise_of(low, 0, s));
+  return q;
+}
+
+}  // namespace
+
+bool is_low_precision(const std::string& recipe) { return find_row(recipe) != nullptr; }
+
+Precision::Precision(const std::string& recipe, std::span<Param* const> params, uint64_t seed)
+    : recipe_(recipe), seed_(seed) {
+  const Row* row = find_row(recipe);
+  if (!row) return;
+  int64_t layers = 0;
+  for (const Param* p : params) {
+    if (const auto layer = layer_of(p->name); layer && !names_one(p->name, kHigh))
+      layers = std::max(layers, *layer + 1);
+  }
+  first_ = row->ends.kept(row->ends.first, layers);
+  last_ = row->ends.kept(row->ends.last, layers);
+  for (size_t i = 0; i < params.size(); ++i) {
+    const Param& p = *params[i];
+    if (std::min(p.value.rows, p.value.cols) < kShortest) continue;
+    ++matrices_;
+    values_ += p.value.rows * p.value.cols;
+    const auto layer = layer_of(p.name);
+    if (!layer || *layer < first_ || *layer >= layers - last_ || names_one(p.name, kHigh)) continue;
+    if (row->four_bits && names_one(p.name, kHighOfFour)) continue;
+    const bool eight = row->four_bits && p.name.find(kEightOfFour) != std::string::npos;
+    low_[&p] = {.precision = this, .specs = eight ? kMxfp8 : *row->specs, .stream = static_cast<uint32_t>(2 * i)};
+    low_values_ += p.value.rows * p.value.cols;
+  }
+}
+
+LowWeight Precision::find(const Param& w) const {
+  const auto found = low_.find(&w);
+  return found == low_.end() ? LowWeight() : found->second;
+}
+
+void Precision::replace(const ProductSpecs& specs) {
+  for (auto& [param, low] : low_) low.specs = specs;
+}
+
+std::string Precision::describe() const {
+  if (matrices_ == 0) return recipe_ + ": nothing is quantised";
+  return fmt::format(
+      "{}, emulated (numerics only, nothing is faster): {} of {} matrices, {:.0f}% of their values; the first {} and "
+      "last {} layers stay high",
+      recipe_, low_.size(), matrices_, 100.0 * static_cast<double>(low_values_) / static_cast<double>(values_), first_,
+      last_);
+}
+
+void product(Ctx& ctx, const LowWeight& low, LinearFwd op, std::span<const Seq> seqs) {
+  if (!low) return run(ctx, op);
+  const Tensor x = quantized_rows_of(ctx, low, low.specs.forward_x, op.x, op.x.dtype, seqs),
+               w = quantized(ctx, low.specs.forward_w, op.w.codes, op.w.codes.dtype);
+  op.x = x.view();
+  op.w = dense_weight(w.view());
+  run(ctx, op);
+}
+
+void product(Ctx& ctx, const LowWeight& low, LinearBwdData op, std::span<const Seq> seqs) {
+  if (!low) return run(ctx, op);
+  const Tensor dy = quantized_rows_of(ctx, low, low.specs.data_dy, op.dy, op.w.codes.dtype, seqs),
+               w = quantized(ctx, low.specs.data_w, op.w.codes, op.w.codes.dtype);
+  op.dy = dy.view();
+  op.w = dense_weight(w.view());
+  run(ctx, op);
+}
+
+// Sequence after sequence: a transform over tokens ends with each. A bias adds up what was not quantised.
+void product(Ctx& ctx, const LowWeight& low, const LinearBwdWeight& op, std::span<const Seq> seqs) {
+  if (!low) return run(ctx, op);
+  if (op.dbias) {
+    const Tensor unused(ctx.arena, DType::f32, {op.dw.dim(0), 1});
+    fill(unused.mut(), 0);
+    run(ctx,
+        LinearBwdWeight{.dy = op.dy, .x = op.x.slice(1, 0, 1), .dw = unused.mut(), .dbias = op.dbias, .seqs = op.seqs});
+  }
+  for (const Seq& s : seqs) {
+    const Tensor dy = quantized(ctx, low.specs.weight_dy, op.dy.slice(0, s.start, s.len), op.x.dtype,
+                                noise_of(low, 1, s)),
+                 x = quantized(ctx, low.specs.weight_x, op.x.slice(0, s.start, s.len), op.x.dtype);
+    run(ctx, LinearBwdWeight{.dy = dy.view(), .x = x.view(), .dw = op.dw});
+  }
+}
+
+}  // namespace braid::nn

@@ -1,0 +1,278 @@
+// What recipes quantise, and that emulation adds nothing of its own: without encodings its products are the plain ones,
+// and its noise follows sequences, whatever they are batched with.
+#include "nn/precision.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+
+#include "core/op_sweep.h"
+#include "nn/low_experts.h"
+#include "sys/error.h"
+
+namespace braid::nn {
+namespace {
+
+struct Model {
+  std::deque<TestTensor> values{};
+  std::deque<Param> params{};
+  std::vector<Param*> list{};
+
+  Param& add(const std::string& name, int64_t rows, int64_t cols, DType dtype = DType::f32) {
+    const TestTensor& v = values.emplace_back(dtype, Shape{rows, cols}, 20 + values.size(), 0.2);
+    list.push_back(&params.emplace_back(Param{.name = name, .value = dense_weight(v.view())}));
+    return params.back();
+  }
+};
+
+TEST(Precision, RecipesKeepWhatTheyNameHigh) {
+  Model m;
+  for (int layer = 0; layer < 62; ++layer) {
+    for (const char* leaf : {"in_proj", "out_proj", "q_proj", "fc1_latent_proj", "gate", "experts.7.up_proj"})
+      m.add(fmt::format("backbone.layers.{}.mixer.{}.weight", layer, leaf), 16, 16);
+    m.add(fmt::format("backbone.layers.{}.mixer.conv1d.weight", layer), 32, 4);
+  }
+  for (const char* name : {"backbone.embeddings.weight", "lm_head.weight", "mtp.layers.0.mixer.up_proj.weight"})
+    m.add(name, 16, 16);
+  const auto encoding = [&](const Precision& p, const std::string& name) {
+    for (const Param* w : m.list) {
+      if (w->name == name) return p.find(*w) ? p.find(*w).specs.forward_x.encoding : Encoding::none;
+    }
+    ADD_FAILURE() << name;
+    return Encoding::none;
+  };
+  const auto in_layer = [](int layer, const char* leaf) {
+    return fmt::format("backbone.layers.{}.mixer.{}.weight", layer, leaf);
+  };
+  const Precision four("nvfp4", m.list, 1), eight("fp8", m.list, 1), none("bf16", m.list, 1);
+  EXPECT_EQ(encoding(four, in_layer(2, "in_proj")), Encoding::nvfp4);
+  EXPECT_EQ(encoding(four, in_layer(53, "experts.7.up_proj")), Encoding::nvfp4);
+  EXPECT_EQ(encoding(four, in_layer(30, "out_proj")), Encoding::mxfp8);
+  for (const char* leaf : {"q_proj", "fc1_latent_proj", "gate", "conv1d"})
+    EXPECT_EQ(encoding(four, in_layer(30, leaf)), Encoding::none) << leaf;
+  EXPECT_EQ(encoding(four, in_layer(1, "in_proj")), Encoding::none);
+  EXPECT_EQ(encoding(four, in_layer(54, "in_proj")), Encoding::none);
+  EXPECT_EQ(encoding(eight, in_layer(4, "q_proj")), Encoding::fp8_e4m3);
+  EXPECT_EQ(encoding(eight, in_layer(57, "out_proj")), Encoding::fp8_e4m3);
+  EXPECT_EQ(encoding(eight, in_layer(3, "in_proj")), Encoding::none);
+  EXPECT_EQ(encoding(eight, in_layer(58, "in_proj")), Encoding::none);
+  EXPECT_EQ(encoding(eight, in_layer(30, "gate")), Encoding::none);
+  for (const char* name : {"backbone.embeddings.weight", "lm_head.weight", "mtp.layers.0.mixer.up_proj.weight"}) {
+    EXPECT_EQ(encoding(four, name), Encoding::none) << name;
+    EXPECT_EQ(encoding(eight, name), Encoding::none) << name;
+  }
+  EXPECT_EQ(encoding(none, in_layer(30, "in_proj")), Encoding::none);
+  EXPECT_EQ(four.describe(),
+            "nvfp4, emulated (numerics only, nothing is faster): 156 of 375 matrices, 42% of their values; the first 2 "
+            "and last 8 layers stay high");
+  try {
+    Precision("nvfp5", m.list, 1);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("nvfp4"), std::string::npos) << e.what();
+  }
+}
+
+// One linear layer in the middle of a model of three.
+struct Linear {
+  static constexpr int64_t kIn = 40, kOut = 24, kTokens = 39;
+  Arena arena{};
+  Ctx ctx{.arena = arena};
+  Model model{};
+  Param* w = nullptr;
+  TestTensor x, dy;
+  std::vector<Seq> seqs = {{.start = 0, .len = 21, .sample_id = 4},
+                           {.start = 21, .len = 18, .pos0 = 2, .sample_id = 9}};
+
+  explicit Linear(DType dtype) : x(dtype, {kTokens, kIn}, 1), dy(DType::f32, {kTokens, kOut}, 2) {
+    for (const char* name : {"layers.0.up", "layers.1.up", "layers.2.up"}) {
+      Param& p = model.add(name, kOut, kIn, dtype);
+      if (name[7] == '1') w = &p;
+    }
+  }
+  // y, dx, dw, dbias of sequences [first, first + n), dw and dbias added to what is there.
+  struct Results {
+    TestTensor y{DType::f32, {kTokens, kOut}, 1}, dx{DType::f32, {kTokens, kIn}, 1};
+    TestTensor dw{DType::f32, {kOut, kIn}, 3}, dbias{DType::f32, {kOut}, 4};
+  };
+  void pass(const LowWeight& low, size_t first, size_t n, Results& r) {
+    const int64_t start = seqs[first].start, rows = seqs[first + n - 1].start + seqs[first + n - 1].len - start;
+    SeqMap map{std::vector<Seq>(seqs.begin() + static_cast<std::ptrdiff_t>(first),
+                                seqs.begin() + static_cast<std::ptrdiff_t>(first + n))};
+    for (Seq& s : map.seqs) s.start -= start;
+    const View in = x.view().slice(0, start, rows), d = dy.view().slice(0, start, rows);
+    product(ctx, low, LinearFwd{.x = in, .w = w->value, .y = r.y.mut().slice(0, start, rows), .train = true}, map.seqs);
+    product(ctx, low, LinearBwdData{.dy = d, .w = w->value, .dx = r.dx.mut().slice(0, start, rows)}, map.seqs);
+    product(ctx, low, LinearBwdWeight{.dy = d, .x = in, .dw = r.dw.mut(), .dbias = r.dbias.mut(), .seqs = &map},
+            map.seqs);
+  }
+};
+
+TEST(LowLinear, WithoutEncodingsItIsThePlainOne) {
+  Linear l(DType::f32);
+  Precision precision("nvfp4", l.model.list, 1);
+  ProductSpecs specs;
+  specs.weight_dy.hadamard = specs.weight_x.hadamard = true;
+  precision.replace(specs);
+  Linear::Results plain, low;
+  l.pass({}, 0, 2, plain);
+  l.pass(precision.find(*l.w), 0, 2, low);
+  EXPECT_EQ(plain.y.bytes, low.y.bytes);
+  EXPECT_EQ(plain.dx.bytes, low.dx.bytes);
+  EXPECT_LE(distance(low.dw.view(), plain.dw.view()), 1e-5) << "the transform cancels";
+  EXPECT_LE(distance(low.dbias.view(), plain.dbias.view()), 1e-6);
+}
+
+TEST(LowLinear, BitsDependOnSequencesAlone) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const char* recipe : {"fp8", "fp8-block", "mxfp8", "mxfp4", "nvfp4"}) {
+      Linear l(dtype);
+      Precision precision(recipe, l.model.list, 1);
+      precision.begin_step(7);
+      const LowWeight low = precision.find(*l.w);
+      ASSERT_TRUE(low) << recipe;
+      Linear::Results plain, whole, parts, later;
+      l.pass({}, 0, 2, plain);
+      l.ctx.threads = 3;
+      l.pass(low, 0, 2, whole);
+      l.ctx.threads = 1;
+      l.pass(low, 0, 1, parts);
+      l.pass(low, 1, 1, parts);
+      EXPECT_EQ(whole.y.bytes, parts.y.bytes) << recipe;
+      EXPECT_EQ(whole.dx.bytes, parts.dx.bytes) << recipe;
+      EXPECT_EQ(whole.dw.bytes, parts.dw.bytes) << recipe;
+      EXPECT_EQ(whole.dbias.bytes, plain.dbias.bytes) << recipe << ": a bias is not quantised";
+      EXPECT_NE(whole.y.bytes, plain.y.bytes) << recipe << " did nothing";
+      EXPECT_LE(distance(whole.dx.view(), plain.dx.view()), 1.5) << recipe;
+      precision.begin_step(8);
+      l.pass(low, 0, 2, later);
+      EXPECT_EQ(whole.dw.bytes != later.dw.bytes, low.specs.weight_dy.stochastic) << recipe << ": noise of a step";
+      EXPECT_EQ(whole.y.bytes, later.y.bytes) << recipe << ": only gradients are rounded at random";
+    }
+  }
+}
+
+struct Experts {
+  static constexpr int64_t kTokens = 37, kSlots = 2, kExperts = 5, kIn = 32, kWidth = 24;
+  Arena arena{};
+  Ctx ctx{.arena = arena};
+  std::deque<TestTensor> values{};
+  std::vector<Param> up{}, gate{}, down{}, ends{};
+  std::vector<Param*> list{};
+  TestTensor x, dy{DType::f32, {kTokens, kIn}, 2}, weights{DType::f32, {kTokens, kSlots}, 3};
+  std::vector<int32_t> chosen;
+  std::vector<Seq> seqs = {{.start = 0, .len = 17, .sample_id = 3}, {.start = 17, .len = 20, .sample_id = 8}};
+
+  Experts(DType dtype, bool gated) : x(dtype, {kTokens, kIn}, 1) {
+    fill_list(up, "layers.1.up", kWidth, kIn, dtype);
+    if (gated) fill_list(gate, "layers.1.gate_proj", kWidth, kIn, dtype);
+    fill_list(down, "layers.1.down", kIn, kWidth, dtype);
+    for (const char* end : {"layers.0.up", "layers.2.up"}) fill_list(ends, end, 16, 16, dtype);
+    for (auto* group : {&up, &gate, &down, &ends}) {
+      for (Param& p : *group) list.push_back(&p);
+    }
+    for (int64_t t = 0; t < kTokens; ++t) {  // expert 3 is chosen by nobody
+      chosen.push_back(static_cast<int32_t>(t % 3));
+      chosen.push_back(t % 5 == 0 ? 4 : static_cast<int32_t>((t + 1) % 3));
+    }
+  }
+  void fill_list(std::vector<Param>& params, const char* name, int64_t rows, int64_t cols, DType dtype) {
+    for (int64_t e = 0; e < kExperts; ++e) {
+      const TestTensor& v = values.emplace_back(dtype, Shape{rows, cols}, 30 + values.size(), 0.2);
+      params.push_back({.name = name, .value = dense_weight(v.view())});
+    }
+  }
+
+  struct Results {
+    TestTensor y{DType::f32, {kTokens, kIn}, 1}, dx{DType::f32, {kTokens, kIn}, 1};
+    TestTensor dweights{DType::f32, {kTokens, kSlots}, 1};
+    std::deque<TestTensor> grads{};
+    std::vector<MutView> dup{}, dgate{}, ddown{};
+    explicit Results(bool gated) {
+      const auto add = [&](std::vector<MutView>& to, int64_t rows, int64_t cols) {
+        for (int64_t e = 0; e < kExperts; ++e) to.push_back(grads.emplace_back(DType::f32, Shape{rows, cols}, 5).mut());
+      };
+      add(dup, kWidth, kIn);
+      if (gated) add(dgate, kWidth, kIn);
+      add(ddown, kIn, kWidth);
+    }
+  };
+  static std::vector<Weight> weights_of(const std::vector<Param>& params) {
+    std::vector<Weight> w;
+    for (const Param& p : params) w.push_back(p.value);
+    return w;
+  }
+  void pass(const Precision* precision, size_t first, size_t n, Results& r) {
+    const int64_t start = seqs[first].start, rows = seqs[first + n - 1].start + seqs[first + n - 1].len - start;
+    SeqMap map{std::vector<Seq>(seqs.begin() + static_cast<std::ptrdiff_t>(first),
+                                seqs.begin() + static_cast<std::ptrdiff_t>(first + n))};
+    for (Seq& s : map.seqs) s.start -= start;
+    const auto u = weights_of(up), g = weights_of(gate), d = weights_of(down);
+    const LowExperts low{.precision = precision, .up = up, .gate = gate, .down = down};
+    const View in = x.view().slice(0, start, rows), w = weights.view().slice(0, start, rows),
+               who = view_of(chosen.data(), {kTokens, kSlots}).slice(0, start, rows);
+    const ExpertAct act = g.empty() ? ExpertAct::relu2 : ExpertAct::silu;
+    const MutView y = r.y.mut().slice(0, start, rows);
+    product(ctx, low,
+            ExpertsFwd{.x = in, .experts = who, .weights = w, .up = u, .gate = g, .down = d, .y = y, .act = act},
+            map.seqs);
+    product(ctx, low,
+            ExpertsBwd{.dy = dy.view().slice(0, start, rows),
+                       .x = in,
+                       .experts = who,
+                       .weights = w,
+                       .up = u,
+                       .gate = g,
+                       .down = d,
+                       .dx = r.dx.mut().slice(0, start, rows),
+                       .dweights = r.dweights.mut().slice(0, start, rows),
+                       .dup = r.dup,
+                       .dgate = r.dgate,
+                       .ddown = r.ddown,
+                       .seqs = &map,
+                       .act = act},
+            map.seqs);
+  }
+};
+
+TEST(LowExperts, WithoutEncodingsTheyAreThePlainOnes) {
+  for (const bool gated : {false, true}) {
+    Experts e(DType::f32, gated);
+    Precision precision("nvfp4", e.list, 1);
+    precision.replace({});
+    ASSERT_TRUE(precision.find(e.up[0]));
+    Experts::Results plain(gated), low(gated);
+    e.pass(nullptr, 0, 2, plain);
+    e.pass(&precision, 0, 2, low);
+    EXPECT_LE(distance(low.y.view(), plain.y.view()), 1e-5);
+    EXPECT_LE(distance(low.dx.view(), plain.dx.view()), 1e-5);
+    EXPECT_LE(distance(low.dweights.view(), plain.dweights.view()), 1e-5);
+    for (size_t i = 0; i < plain.grads.size(); ++i)
+      EXPECT_LE(distance(low.grads[i].view(), plain.grads[i].view()), 1e-5) << i;
+  }
+}
+
+TEST(LowExperts, BitsDependOnSequencesAlone) {
+  for (const bool gated : {false, true}) {
+    Experts e(DType::bf16, gated);
+    Precision precision("nvfp4", e.list, 1);
+    Experts::Results plain(gated), whole(gated), parts(gated);
+    e.pass(nullptr, 0, 2, plain);
+    e.ctx.threads = 3;
+    e.pass(&precision, 0, 2, whole);
+    e.ctx.threads = 1;
+    e.pass(&precision, 0, 1, parts);
+    e.pass(&precision, 1, 1, parts);
+    EXPECT_EQ(whole.y.bytes, parts.y.bytes);
+    EXPECT_EQ(whole.dx.bytes, parts.dx.bytes);
+    EXPECT_EQ(whole.dweights.bytes, parts.dweights.bytes);
+    for (size_t i = 0; i < whole.grads.size(); ++i) {
+      EXPECT_EQ(whole.grads[i].bytes, parts.grads[i].bytes) << i;
+      EXPECT_EQ(whole.grads[i].bytes == plain.grads[i].bytes, i % Experts::kExperts == 3) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::nn
