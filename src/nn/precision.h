@@ -48,6 +48,8 @@ class Precision {
  public:
   // `params`: of a model, in its order. Error for a word that names no recipe.
   Precision(const std::string& recipe, std::span<Param* const> params, uint64_t seed);
+  Precision(const Precision&) = delete;
+  Precision& operator=(const Precision&) = delete;
 
   // The noise of a step depends on nothing but seed and number.
   void begin_step(int64_t step) { step_ = step; }

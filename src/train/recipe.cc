@@ -57,7 +57,7 @@ void each_word(R& r, Visit&& visit) {
   visit("loss.router_bias_rate", r.loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
   visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token of k is not learnt");
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
-  visit("precision.recipe", r.precision, Choices{}, "none, or a low-precision recipe");
+  visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("spike.z", r.spike.z, kNotNegative, "a step this many deviations over the mean is skipped");
   visit("spike.window", r.spike.window, io::IntRange{2, 1 << 20}, "steps of that mean");
   visit("checkpoint.every", r.checkpoint.every, kCount, "steps between checkpoints; 0: only the last");

@@ -51,11 +51,12 @@ void check(const Recipe& recipe) {
                     .expected = "init = a model folder, or config = a config.json for random weights"});
   }
   if (recipe.out.empty()) fail("recipe", {.what = "has no out", .expected = "a folder for checkpoints and logs"});
+  if (!nn::is_low_precision(recipe.precision) && recipe.precision == "bf16" && recipe.dtype != "bf16")
+    fail("precision.recipe", {.what = "is not what products read", .got = "bf16", .expected = "dtype = \"bf16\""});
   const auto refuse = [](bool asked, const char* word) {
     if (asked) fail("recipe", {.what = fmt::format("{} is not supported yet", word), .hint = "leaving it out"});
   };
   parse_recompute(recipe.recompute);
-  refuse(recipe.precision != "none", "precision.recipe");
   refuse(recipe.loss.aux > 0, "loss.aux");
   refuse(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
   refuse(recipe.lora.rank > 0, "lora");
@@ -106,6 +107,8 @@ Session::Session(const Recipe& recipe, Ctx& ctx)
   const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   model_ = masters_.load(path);
+  if (nn::is_low_precision(recipe.precision))
+    precision_.emplace(recipe.precision, model_->params(), static_cast<uint64_t>(recipe.seed));
   if (recipe.loss.mtp_scale > 0 && !model_->has_mtp())
     fail("loss.mtp_scale", {.what = "the model has no block that predicts further", .hint = "leaving it out"});
   open_data();
@@ -136,7 +139,11 @@ Run Session::run() {
           .origin = origin_,
           .loss = [this](Ctx& ctx, const data::Batch& part, const Totals& totals, bool backward,
                          LossSums& sums) { loss(ctx, part, totals, backward, sums); },
-          .batch = [this](int64_t step, data::Batch& batch) { data_->batch(step, batch); },
+          .batch =
+              [this](int64_t step, data::Batch& batch) {
+                if (precision_) precision_->begin_step(step);
+                data_->batch(step, batch);
+              },
           .held_out = {},
           .updated = {},
           .flops_per_token = flops_per_token(model_->config(), data_->length())};
@@ -157,16 +164,19 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
       .z = static_cast<float>(recipe_.loss.z)};
   models::Model::LossSums got{.main = sums.main, .mtp = sums.mtp};
   ctx.tape = backward ? &tape_ : nullptr;
-  if (backward) ctx.arena.begin_pass(plan_.arena);
+  // Emulated products ask for what the routes of a batch need: no plan knows that.
+  const bool planned = backward && !precision_;
+  if (planned) ctx.arena.begin_pass(plan_.arena);
   {
     nn::StateView state;
     nn::Run run{
         .ctx = ctx, .seqs = part.seqs, .state = state, .act = masters_.products(), .between = masters_.products()};
+    if (precision_) run.precision = &*precision_;
     model_->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, got);
     if (backward) tape_.backward(ctx);
     tape_.clear();
   }
-  if (backward) ctx.arena.end_pass();
+  if (planned) ctx.arena.end_pass();
   ctx.tape = nullptr;
   sums.main = got.main;
   sums.mtp = got.mtp;

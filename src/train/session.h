@@ -12,6 +12,7 @@
 #include "data/loader.h"
 #include "models/masters.h"
 #include "models/model.h"
+#include "nn/precision.h"
 #include "train/recipe.h"
 #include "train/trainer.h"
 
@@ -35,6 +36,7 @@ class Session {
   const models::Masters& masters() const { return masters_; }
   const data::Loader& data() const { return *data_; }
   const StepPlan& plan() const { return plan_; }
+  const std::optional<nn::Precision>& precision() const { return precision_; }  // where the recipe quantises products
 
  private:
   void open_data();
@@ -44,6 +46,7 @@ class Session {
   std::filesystem::path origin_;
   models::Masters masters_;
   std::unique_ptr<models::Model> model_;
+  std::optional<nn::Precision> precision_;
   std::optional<data::Loader> data_, held_out_;
   Tape tape_;
   StepPlan plan_;
