@@ -57,6 +57,8 @@ struct Config {
   std::string embedding, position_embedding, final_norm, head;  // tensor names; norms without ".weight"
   std::vector<int64_t> eos;
   std::optional<int64_t> bos;
+  // Row of the embedding that looking it up never trains: the padding_idx of the family's nn.Embedding.
+  std::optional<int64_t> padding;
 
   std::string pattern() const;  // one letter a block; a layer that does nothing is "."
 };

@@ -150,6 +150,18 @@ TEST(Config, AnUnknownArchitectureListsTheKnown) {
     EXPECT_NE(text.find(says), std::string::npos) << text;
 }
 
+TEST(Llama, ThePaddingRowIsKnown) {
+  nlohmann::json json = dense("llama");
+  EXPECT_FALSE(read(json).padding);
+  json["pad_token_id"] = 3;
+  EXPECT_EQ(read(json).padding, 3);
+  json["pad_token_id"] = 50;  // no row of the table
+  EXPECT_FALSE(read(json).padding);
+  nlohmann::json other = hybrid();
+  other["pad_token_id"] = 3;
+  EXPECT_FALSE(read(other).padding);  // its embedding trains every row
+}
+
 TEST(Llama, RopeInItsForms) {
   const auto rope = [](const json& more) {
     json c = dense("llama");

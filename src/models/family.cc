@@ -143,6 +143,11 @@ Config read_common(const io::Json& json, const char* family) {
   return c;
 }
 
+std::optional<int64_t> read_padding(const io::Json& json, int64_t vocab) {
+  const auto id = json.int_of({"pad_token_id"});
+  return id && *id >= 0 && *id < vocab ? id : std::nullopt;
+}
+
 void name_like_llama(Config& config) {
   config.embedding = "model.embed_tokens.weight";
   config.final_norm = "model.norm";

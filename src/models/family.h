@@ -43,6 +43,8 @@ Act read_act(const io::Json& json, io::Keys keys, Act otherwise);
 nn::AttentionSpec read_attention(const io::Json& json, int64_t hidden);
 // vocabulary, width, positions, tied head, bos and eos.
 Config read_common(const io::Json& json, const char* family);
+// pad_token_id where it is a row of the embedding.
+std::optional<int64_t> read_padding(const io::Json& json, int64_t vocab);
 // Embedding, final norm and head as Llama spells them.
 void name_like_llama(Config& config);
 

@@ -65,6 +65,7 @@ Config read_llama(const io::Json& json) {
     c.layers.push_back(std::move(layer));
   }
   name_like_llama(c);
+  c.padding = read_padding(json, c.vocab);
   return c;
 }
 

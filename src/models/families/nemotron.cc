@@ -25,6 +25,7 @@ Config read_nemotron(const io::Json& json) {
                          {mlp, prefix + "post_attention_layernorm", prefix + "mlp."}}});
   }
   name_like_llama(c);
+  c.padding = read_padding(json, c.vocab);
   return c;
 }
 

@@ -63,6 +63,7 @@ Config read_nemotron_nas(const io::Json& json) {
     c.layers.push_back(std::move(layer));
   }
   name_like_llama(c);
+  c.padding = read_padding(json, c.vocab);
   return c;
 }
 
