@@ -58,6 +58,8 @@ std::string line_of(const StepLog& log) {
     if (value) text += fmt::format("  {} {:.4f}", name, *value);
   };
   more("mtp", log.mtp_loss);
+  more("aux", log.aux_loss);
+  if (log.load_balance) text += fmt::format("  load {:.2f}", *log.load_balance);
   text += fmt::format("  norm {:.3g}  lr {:.2e}  {:.0f} tok/s", log.grad_norm, log.lr, log.tokens_per_second);
   if (log.mfu > 0) text += fmt::format("  mfu {:.1f}%", 100 * log.mfu);
   text += "  " + report::bytes(log.memory_bytes);
@@ -81,6 +83,8 @@ std::string json_of(const StepLog& log) {
     if (value) j[name] = *value;
   };
   more("mtp_loss", log.mtp_loss);
+  more("aux_loss", log.aux_loss);
+  more("load_balance", log.load_balance);
   if (log.weight_hash) j["weight_hash"] = fmt::format("{:016x}", *log.weight_hash);
   return j.dump();
 }
@@ -131,6 +135,8 @@ void Log::step(const StepLog& log) {
     if (value) values.emplace_back(name, static_cast<float>(*value));
   };
   more("mtp_loss", log.mtp_loss);
+  more("aux_loss", log.aux_loss);
+  more("load_balance", log.load_balance);
   events_->scalars(log.step, now(), values);
 }
 

@@ -57,8 +57,6 @@ void check(const Recipe& recipe) {
     if (asked) fail("recipe", {.what = fmt::format("{} is not supported yet", word), .hint = "leaving it out"});
   };
   parse_recompute(recipe.recompute);
-  refuse(recipe.loss.aux > 0, "loss.aux");
-  refuse(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
   refuse(recipe.lora.rank > 0, "lora");
 }
 
@@ -145,7 +143,7 @@ Run Session::run() {
                 data_->batch(step, batch);
               },
           .held_out = {},
-          .updated = {},
+          .routers = &routers_,
           .flops_per_token = flops_per_token(model_->config(), data_->length())};
   if (held_out_) run.held_out = [this](int64_t step, data::Batch& batch) { held_out_->batch(step, batch); };
   if (masters_.size() > kToy) {
@@ -172,6 +170,8 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
     nn::Run run{
         .ctx = ctx, .seqs = part.seqs, .state = state, .act = masters_.products(), .between = masters_.products()};
     if (precision_) run.precision = &*precision_;
+    routers_.balance = static_cast<float>(recipe_.loss.aux / static_cast<double>(std::max<int64_t>(1, totals.tokens)));
+    if (backward) run.routers = &routers_;
     model_->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, got);
     if (backward) tape_.backward(ctx);
     tape_.clear();

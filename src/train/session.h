@@ -51,6 +51,7 @@ class Session {
   std::optional<data::Loader> data_, held_out_;
   Tape tape_;
   StepPlan plan_;
+  nn::RouterWatch routers_;
 };
 
 }  // namespace braid::train

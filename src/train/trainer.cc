@@ -6,9 +6,11 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <numeric>
 #include <utility>
 
 #include "io/safetensors_write.h"
+#include "kernels/router/router.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "train/schedule.h"
@@ -41,7 +43,8 @@ void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch
 
 Totals totals_of(const data::Batch& batch) {
   return {.main = std::max<int64_t>(1, batch.trained),
-          .mtp = models::Model::mtp_targets(batch.seqs, batch.targets.data())};
+          .mtp = models::Model::mtp_targets(batch.seqs, batch.targets.data()),
+          .tokens = std::ssize(batch.ids)};
 }
 
 Trainer::Trainer(Run run, Ctx& ctx)
@@ -96,7 +99,6 @@ StepLog Trainer::step() {
   if (!log.skipped) {
     optimizer_.step(ctx_, ++progress_.updates, log.lr, log.grad_norm);
     window.push(log.loss);
-    if (run_.updated) run_.updated(ctx_);
     const auto decay = static_cast<float>(r.ema_decay);
     const std::span<const float> values = run_.masters.values();
     sys::parallel_for(ctx_.threads, std::ssize(mean_), 1024, [&](int64_t from, int64_t to) {
@@ -104,6 +106,7 @@ StepLog Trainer::step() {
         mean_[i] += (1 - decay) * (values[i] - mean_[i]);
     });
   }
+  if (run_.routers) balance(log, totals, !log.skipped);
   progress_.losses = window.losses();
   progress_.tokens += std::ssize(batch_.ids);
   ++progress_.step;
@@ -126,11 +129,32 @@ void Trainer::accumulate(const Totals& totals, LossSums& sums) {
                         .expected = fmt::format("1 to {}", rows)});
   }
   run_.masters.zero_grads(ctx_.threads);
+  if (run_.routers) run_.routers->clear();
   for (int64_t i = 0; i < parts; ++i) {
     if (parts > 1) take_rows(batch_, rows * i / parts, rows * (i + 1) / parts, part_);
     run_.loss(ctx_, parts > 1 ? part_ : batch_, totals, true, sums);
   }
   run_.masters.sum_uses(ctx_.threads);
+}
+
+// What the routers did in this step, and the loss-free step of the biases that select (nemotron.md 7.3).
+void Trainer::balance(StepLog& log, const Totals& totals, bool update) {
+  const LossRecipe& loss = run_.recipe.loss;
+  double aux = 0, busiest = 0;
+  for (auto& [number, layer] : run_.routers->layers) {
+    const auto experts = std::ssize(layer.load);
+    const double sum = std::accumulate(layer.load.begin(), layer.load.end(), 0.0);
+    const double most = *std::max_element(layer.load.begin(), layer.load.end());
+    busiest = std::max(busiest, most * static_cast<double>(experts) / std::max(sum, 1.0));
+    aux += layer.balance / static_cast<double>(std::max<int64_t>(1, totals.tokens));
+    if (!update || loss.router_bias_rate == 0 || !layer.bias) continue;
+    const auto place = static_cast<size_t>(run_.masters.place_of(*layer.bias));
+    update_router_bias(view_of(layer.load.data(), {experts}), static_cast<float>(loss.router_bias_rate),
+                       mut_view_of(&run_.masters.values()[place], {experts}));
+  }
+  if (run_.routers->layers.empty()) return;
+  log.load_balance = busiest;
+  if (loss.aux > 0) log.aux_loss = loss.aux * aux;
 }
 
 // The step that went wrong changed nothing: the last checkpoint and the batch say how to see it again.

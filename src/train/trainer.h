@@ -12,6 +12,7 @@
 #include "core/ctx.h"
 #include "data/batch.h"
 #include "models/masters.h"
+#include "nn/run.h"
 #include "train/checkpoint.h"
 #include "train/log.h"
 #include "train/optimizer.h"
@@ -22,7 +23,7 @@ namespace braid::train {
 
 // Targets of a whole batch, over which its losses are means.
 struct Totals {
-  int64_t main = 0, mtp = 0;
+  int64_t main = 0, mtp = 0, tokens = 0;
 };
 
 // What the parts of a batch add up to, in nats. Each part carries on where the one before it stopped, so that the cut
@@ -42,8 +43,8 @@ struct Run {
   std::vector<Param*> params;
   std::filesystem::path origin;  // whose config and tokenizer go into checkpoints
   LossFn loss;
-  BatchFn batch, held_out;            // held_out: empty without [eval]
-  std::function<void(Ctx&)> updated;  // after every update, for what follows rules of its own; may be empty
+  BatchFn batch, held_out;             // held_out: empty without [eval]
+  nn::RouterWatch* routers = nullptr;  // of what `loss` runs; null without a mixture
   double flops_per_token = 0, roof_flops = 0;
 };
 
@@ -62,6 +63,7 @@ class Trainer {
   StepLog step();
   void accumulate(const Totals& totals, LossSums& sums);
   [[noreturn]] void give_up(const char* what) const;
+  void balance(StepLog& log, const Totals& totals, bool update);
   double held_out_loss();
   void save();
   Arrays arrays() { return {run_.masters, optimizer_.first(), optimizer_.second(), mean_}; }

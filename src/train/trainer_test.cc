@@ -81,7 +81,7 @@ class TrainerTest : public models::FolderTest {
                      .loss = ToyLoss{masters, 0, bad_call},
                      .batch = toy_batch,
                      .held_out = toy_batch,
-                     .updated = {}},
+                     .routers = nullptr},
                     ctx);
     if (resume) trainer.resume(*resume);
     logs_.clear();
