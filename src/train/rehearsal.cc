@@ -9,7 +9,8 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
   const DType products = recipe.dtype == "bf16" ? DType::bf16 : DType::f32;
   return plan_step(parse_recompute(recipe.recompute), ctx, [&](Ctx& dry) {
     nn::StateView state;
-    nn::Run run{.ctx = dry, .seqs = seqs, .state = state, .act = products, .between = products};
+    nn::RouterWatch routers;
+    nn::Run run{.ctx = dry, .seqs = seqs, .state = state, .act = products, .between = products, .routers = &routers};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
     models::Model::LossSums sums;
     model.loss(run, ids, targets,
