@@ -151,12 +151,12 @@ TEST(Config, AnUnknownArchitectureListsTheKnown) {
 }
 
 TEST(Llama, ThePaddingRowIsKnown) {
-  nlohmann::json json = dense("llama");
-  EXPECT_FALSE(read(json).padding);
-  json["pad_token_id"] = 3;
-  EXPECT_EQ(read(json).padding, 3);
-  json["pad_token_id"] = 50;  // no row of the table
-  EXPECT_FALSE(read(json).padding);
+  nlohmann::json llama = dense("llama");
+  EXPECT_FALSE(read(llama).padding);
+  llama["pad_token_id"] = 3;
+  EXPECT_EQ(read(llama).padding, 3);
+  llama["pad_token_id"] = 50;  // no row of the table
+  EXPECT_FALSE(read(llama).padding);
   nlohmann::json other = hybrid();
   other["pad_token_id"] = 3;
   EXPECT_FALSE(read(other).padding);  // its embedding trains every row
