@@ -22,7 +22,7 @@ struct StepLog {
   std::optional<double> mtp_loss{};
   std::optional<double> aux_loss{};      // what the routers' balance adds to the total
   std::optional<double> load_balance{};  // tokens of the busiest expert over the mean, of the worst layer
-  double grad_norm = 0;  // before clipping
+  double grad_norm = 0;                  // before clipping
   double lr = 0;
   int64_t tokens = 0;  // read so far
   double tokens_per_second = 0;
