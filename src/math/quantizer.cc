@@ -295,6 +295,9 @@ HWY_EXPORT(quantize_tile);
 
 namespace {
 
+float amax_of(const Tile& t) { return HWY_DYNAMIC_DISPATCH(tile_amax)(t); }
+void run(const Tile& t) { HWY_DYNAMIC_DISPATCH(quantize_tile)(t); }
+
 Tile tile_of(const OperandSpec& spec) {
   switch (spec.encoding) {
     case Encoding::none:
@@ -325,7 +328,7 @@ int64_t quantized_rows(const OperandSpec& spec, int64_t rows) {
 }
 
 void quantize(int threads, const OperandSpec& spec, const View& x, const MutView& q, const Noise& noise) {
-  using namespace quantizer;
+  using quantizer::kMix, quantizer::kTile, quantizer::Tile;
   CHECK(
       x.rows_contiguous() && q.rows_contiguous() && q.dim(0) == quantized_rows(spec, x.dim(0)) && q.dim(1) == x.dim(1),
       "{} to {}", to_string(x.shape), to_string(q.shape));
@@ -334,7 +337,7 @@ void quantize(int threads, const OperandSpec& spec, const View& x, const MutView
         name_of(spec.encoding));
   constexpr double kOperations = 60;  // an element's, most of them its noise
   threads = sys::team_for(threads, kOperations * static_cast<double>(x.count()));
-  Tile whole = tile_of(spec);
+  Tile whole = quantizer::tile_of(spec);
   whole.x_bf16 = x.dtype == DType::bf16;
   whole.q_bf16 = q.dtype == DType::bf16;
   whole.x_stride = x.stride(0);
@@ -357,7 +360,7 @@ void quantize(int threads, const OperandSpec& spec, const View& x, const MutView
     std::atomic<float> most{0};  // the order of a maximum does not matter
     sys::parallel_for(threads, down * across, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const float amax = HWY_DYNAMIC_DISPATCH(tile_amax)(tile(i));
+        const float amax = quantizer::amax_of(tile(i));
         float seen = most.load(std::memory_order_relaxed);
         while (seen < amax && !most.compare_exchange_weak(seen, amax, std::memory_order_relaxed)) {
         }
@@ -366,7 +369,7 @@ void quantize(int threads, const OperandSpec& spec, const View& x, const MutView
     whole.matrix_amax = most.load(std::memory_order_relaxed);
   }
   sys::parallel_for(threads, down * across, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) HWY_DYNAMIC_DISPATCH(quantize_tile)(tile(i));
+    for (int64_t i = begin; i < end; ++i) quantizer::run(tile(i));
   });
 }
 
