@@ -126,16 +126,19 @@ TEST_P(Gradient, EveryParameterReceivesOne) {
 }
 
 TEST_P(Gradient, NothingButTheNumbersChangesABit) {
-  for (const auto& [products, recipe] :
-       {std::pair{DType::f32, "none"}, std::pair{DType::bf16, "none"}, std::pair{DType::bf16, "nvfp4"}}) {
-    Training training(GetParam().path, products);
+  struct Numbers {
+    DType products;
+    const char* recipe;
+  };
+  for (const Numbers& n : {Numbers{DType::f32, "none"}, {DType::bf16, "none"}, {DType::bf16, "nvfp4"}}) {
+    Training training(GetParam().path, n.products);
     const auto sequences = some_sequences(training.model().config().vocab, {37, 2, 70, 19});
-    const Training::Options usual{.mtp = training.model().has_mtp() ? 0.3 : 0, .recipe = recipe};
+    const Training::Options usual{.mtp = training.model().has_mtp() ? 0.3 : 0, .recipe = n.recipe};
     const Pass whole = training.gradients(sequences, {4}, usual);
     EXPECT_TRUE(std::isfinite(whole.loss));
     const auto same = [&](const std::vector<size_t>& parts, const Training::Options& options, const char* what) {
       EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, parts, options)))
-          << what << ", " << recipe;
+          << what << ", " << n.recipe;
     };
     same({1, 1, 1, 1}, usual, "one sequence at a time");
     same({3, 1}, usual, "two parts");
