@@ -9,7 +9,7 @@ namespace {
 
 TEST(Shuffle, IsABijectionForEverySizeAndKey) {
   for (const int64_t n : {1, 2, 3, 4, 5, 16, 17, 100, 1023, 1025}) {
-    for (const uint64_t key : {0, 1, 77}) {
+    for (const uint64_t key : {0U, 1U, 77U}) {
       std::vector<bool> seen(static_cast<size_t>(n));
       for (int64_t i = 0; i < n; ++i) {
         const int64_t to = shuffled(i, n, key);

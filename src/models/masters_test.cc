@@ -27,11 +27,12 @@ class MastersTest : public FolderTest {
       std::vector<std::byte> bytes(static_cast<size_t>(t.count()) * 4);
       to_stored(t, masters.values(), true, DType::f32, bytes);
       for (int64_t i = 0; i < t.count(); ++i)
-        ASSERT_NEAR(reinterpret_cast<const float*>(bytes.data())[i], element(stored, i), t.plus ? 1e-6 : 0) << t.name;
+        ASSERT_NEAR(reinterpret_cast<const float*>(bytes.data())[i], element(stored, i), t.plus != 0 ? 1e-6 : 0)
+            << t.name;
       std::vector<float> again(static_cast<size_t>(masters.size()));
       from_stored(t, bytes, true, again);
       for (int64_t i = t.place; i < t.place + t.count(); ++i)
-        ASSERT_NEAR(again[static_cast<size_t>(i)], masters.values()[static_cast<size_t>(i)], t.plus ? 1e-6 : 0);
+        ASSERT_NEAR(again[static_cast<size_t>(i)], masters.values()[static_cast<size_t>(i)], t.plus != 0 ? 1e-6 : 0);
     }
     for (const Param* p : model->params()) {
       const MasterTensor& t = masters.tensor_of(*p);
