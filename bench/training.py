@@ -85,6 +85,12 @@ def peer(args, folder, bf16):
     return out | {"torch": got["torch"], "transformers": got["transformers"]}
 
 
+def command(args):
+    """How to ask for this again, without the paths of this machine."""
+    return f"bench/training.py {args.shape} {args.batch} {args.length} --steps {args.steps}" + (
+        " --python PYTHON" if args.python else "")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape")
@@ -96,7 +102,7 @@ def main():
     args = parser.parse_args()
     machine = json.loads(subprocess.run([args.braid, "info", "--machine", "--json"], check=True, stdout=subprocess.PIPE,
                                         text=True).stdout)
-    out = {"what": f"training steps of {args.shape}, {args.batch} x {args.length}: " + " ".join(sys.argv), "machine": machine}
+    out = {"what": f"training steps of {args.shape}, {args.batch} x {args.length}: " + command(args), "machine": machine}
     with tempfile.TemporaryDirectory() as folder:
         for dtype in ("bf16", "f32"):
             out[f"braid_{dtype}"] = braid(args, folder, dtype)
