@@ -40,4 +40,11 @@ void ArenaPlan::place() {
   ++made;
 }
 
+bool ArenaPlan::cover(const ArenaPlan& other) {
+  if (events != other.events) return false;
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i].bytes = std::max(blocks[i].bytes, other.blocks[i].bytes);
+  place();
+  return true;
+}
+
 }  // namespace braid

@@ -21,6 +21,8 @@ struct ArenaPlan {
 
   // Gives every block its offset, the large ones first.
   void place();
+  // Makes room for the blocks of another pass as well. False, and nothing changed, when its order is another.
+  bool cover(const ArenaPlan& other);
 };
 
 }  // namespace braid

@@ -59,12 +59,29 @@ std::vector<Candidate> candidates(const Tape& tape) {
   return list;
 }
 
-// One dry pass forward and back; `plan.dropped` says what goes.
+// Dry passes forward and back; `plan.dropped` says what goes.
 struct Rehearsal {
   const Ctx& real;
-  sys::FunctionRef<void(Ctx&)> forward;
+  int packings;
+  sys::FunctionRef<void(Ctx&, int)> forward;
 
   void operator()(StepPlan& plan, std::vector<Candidate>* list = nullptr) const {
+    for (int packing = 0; packing < packings; ++packing) {
+      ArenaPlan arena;
+      const Counts counts = pass(plan, packing, arena, packing == 0 ? list : nullptr);
+      if (packing > 0) {
+        plan.arena.cover(arena);  // one that asks for other things is planned when it comes
+        continue;
+      }
+      plan.arena = std::move(arena);
+      plan.flops = counts.flops;
+      plan.bytes_moved = static_cast<double>(counts.bytes);
+      plan.bytes = plan.arena.bytes_live;
+    }
+  }
+
+ private:
+  Counts pass(const StepPlan& plan, int packing, ArenaPlan& places, std::vector<Candidate>* list) const {
     Arena arena;
     Tape tape;
     std::vector<Choice> choices;
@@ -77,15 +94,13 @@ struct Rehearsal {
             .preferred_rows = real.preferred_rows,
             .dry = &choices};
     tape.drop = [&plan](const char*, size_t node) { return plan.drops(node); };
-    plan.arena = {};
-    arena.begin_pass(plan.arena);
-    forward(ctx);
+    arena.begin_pass(places);
+    forward(ctx, packing);
     if (list) *list = candidates(tape);
     tape.backward(ctx);
     tape.clear();
     arena.end_pass();
-    plan.flops = ctx.counts.flops;
-    plan.bytes = plan.arena.bytes_live;
+    return ctx.counts;
   }
 };
 
@@ -135,8 +150,9 @@ Recompute parse_recompute(const std::string& text) {
   return {.kind = Recompute::Kind::fit, .bytes_max = static_cast<int64_t>(gib * kGiB)};
 }
 
-StepPlan plan_step(const Recompute& policy, const Ctx& ctx, sys::FunctionRef<void(Ctx&)> forward) {
-  const Rehearsal rehearse{ctx, forward};
+StepPlan plan_step(const Recompute& policy, const Ctx& ctx, int packings,
+                   sys::FunctionRef<void(Ctx&, int packing)> forward) {
+  const Rehearsal rehearse{ctx, packings, forward};
   std::vector<Candidate> list;
   StepPlan plan;
   rehearse(plan, &list);

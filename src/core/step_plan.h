@@ -32,14 +32,18 @@ struct StepPlan {
   ArenaPlan arena{};
   double flops = 0;        // of the step
   double flops_again = 0;  // of which for the second time
+  double bytes_moved = 0;  // that its ops read and write
   int64_t bytes = 0;       // most that is requested at once
 
   // For Tape::drop, which it must outlive.
   bool drops(size_t node) const { return node < dropped.size() && dropped[node]; }
 };
 
-// `forward` records a pass at the declared maxima on the tape of the Ctx it is given; what the nodes point to (sequence
-// maps, parameters) outlives the call. Error when a budget cannot be met.
-StepPlan plan_step(const Recompute& policy, const Ctx& ctx, sys::FunctionRef<void(Ctx&)> forward);
+// The declared maxima of a batch are packed in `packings` ways, say as few long sequences and as many short ones: the
+// plan has room for all of them, and its operations are those of the first. `forward` records a pass over one on the
+// tape of the Ctx it is given; what the nodes point to (sequence maps, parameters) outlives the call. Error when a
+// budget cannot be met.
+StepPlan plan_step(const Recompute& policy, const Ctx& ctx, int packings,
+                   sys::FunctionRef<void(Ctx&, int packing)> forward);
 
 }  // namespace braid

@@ -24,7 +24,7 @@ class Step {
     for (const int64_t len : {70, 1, 33}) seqs_.add(len);
   }
   StepPlan plan(const std::string& policy) {
-    return plan_step(parse_recompute(policy), Ctx{.arena = arena_}, [this](Ctx& c) { forward(c); });
+    return plan_step(parse_recompute(policy), Ctx{.arena = arena_}, 1, [this](Ctx& c, int) { forward(c); });
   }
   struct Result {
     Model::LossSums loss{};

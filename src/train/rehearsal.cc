@@ -1,13 +1,19 @@
 #include "train/rehearsal.h"
 
+#include <algorithm>
+
 namespace braid::train {
 
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
-  SeqMap seqs;
-  for (int64_t row = 0; row < part; ++row) seqs.add(length);
+  SeqMap packings[2];  // a document a row, and as many as there may be
+  for (int64_t row = 0; row < part; ++row) {
+    packings[0].add(length);
+    for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
+  }
   const DType products = recipe.dtype == "bf16" ? DType::bf16 : DType::f32;
-  return plan_step(parse_recompute(recipe.recompute), ctx, [&](Ctx& dry) {
+  return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
+    const SeqMap& seqs = packings[packing];
     nn::StateView state;
     nn::RouterWatch routers;
     nn::Run run{.ctx = dry, .seqs = seqs, .state = state, .act = products, .between = products, .routers = &routers};

@@ -6,8 +6,11 @@
 
 namespace braid::train {
 
-// Rows of at most `length` tokens, `rows` to a step. `model` may be one without numbers (models/empty_model.h). Error
+// Rows of at most `length` tokens, `rows` to a step, of documents with kDocument tokens at least on average: a step
+// with more documents has its memory planned again. `model` may be one without numbers (models/empty_model.h). Error
 // when a memory.recompute budget cannot be met.
+inline constexpr int64_t kDocument = 16;
+
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length);
 
 }  // namespace braid::train

@@ -1,0 +1,68 @@
+// The activations of a training step from a config alone: what the backward of every block reads, in bytes a token, by
+// three accounts.
+//   braid     what this engine keeps: the residual stream in FP32, product operands and what lies between products in
+//             the step's types; no scores, no chunk states, no copies of routed tokens (plan_test.cc holds the arena to
+//             it, within 2%)
+//   common    two bytes an element, as an implementation with flash attention, RMSNorm and neither dropout nor biases
+//             keeps (training.md 1.3)
+//   classic   the transformer of 2205.05198 with stored softmax and dropout masks (training.md 1.2)
+// Selective recomputation gives back what is `cheap`; full keeps a block's input alone.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/step_plan.h"
+#include "models/config.h"
+
+namespace braid::plan {
+
+// Of an element.
+struct ElementBytes {
+  double stream = 4, product = 4, between = 4;
+
+  static ElementBytes of(DType products) {
+    const auto b = static_cast<double>(size_of(products));
+    return {.product = b, .between = b};
+  }
+};
+
+// Ranks that share a layer: `tensor` of them split heads, widths and experts; with `sequence` they split the tokens of
+// all the rest as well.
+struct Cut {
+  int64_t tensor = 1;
+  bool sequence = false;
+};
+
+struct Saved {
+  const char* what;
+  double bytes = 0;    // a token
+  bool split = false;  // by tensor parallelism; the rest only by sequence parallelism
+  bool cheap = false;
+};
+
+std::vector<Saved> braid_saves(const models::PartSpec& part, const models::Config& config, const ElementBytes& bytes);
+std::vector<Saved> common_saves(const models::PartSpec& part, const models::Config& config);
+// Empty for other blocks than attention and MLP. `length`: of a sequence.
+std::vector<Saved> classic_saves(const models::PartSpec& part, const models::Config& config, int64_t length);
+
+// Bytes a token and rank. A budget (`fit`) is no formula: it counts as none.
+double bytes_per_token(const std::vector<Saved>& saved, Recompute::Kind recompute, const Cut& cut = {});
+
+// The shapes of 2205.05198: GPT with stored softmax, sequences of 2,048, tensor parallelism over 8.
+struct PaperShape {
+  const char* name;
+  int64_t hidden, heads, layers, micro_batch;
+};
+std::span<const PaperShape> paper_shapes();
+inline constexpr int64_t kPaperLength = 2048;
+models::Config config_of(const PaperShape& shape);
+
+// Of one classic transformer layer; full keeps the input of the layer and computes both its blocks again.
+double classic_layer_bytes(const models::Config& config, int64_t length, Recompute::Kind recompute, const Cut& cut);
+
+// Besides the blocks: ids, targets, weights and losses of tokens, the input of the final norm, and the gradient that
+// the loss makes at once.
+std::vector<Saved> braid_saves_outside(const models::Config& config, const ElementBytes& bytes);
+
+}  // namespace braid::plan
