@@ -15,6 +15,7 @@ const Command kCommands[] = {
     {"grad", "loss and gradients of a few tokens, for whoever doubts", &setup_grad},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
+    {"plan memory", "what the activations of a training step take, from a config alone", &setup_plan_memory},
     {"data show", "a row of a training set, with the trained tokens marked", &setup_data_show},
     {"data tokenize", "text into a corpus of token ids, Megatron's .bin and .idx", &setup_data_tokenize},
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},

@@ -15,6 +15,7 @@ Action setup_eval(Cli& cli);
 Action setup_grad(Cli& cli);
 Action setup_list(Cli& cli);
 Action setup_new(Cli& cli);
+Action setup_plan_memory(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_tokenize(Cli& cli);
 Action setup_template(Cli& cli);

@@ -2,14 +2,11 @@
 #include <fmt/format.h>
 
 #include "apps/commands.h"
+#include "apps/train_plan.h"
 #include "io/atomic_folder.h"
-#include "models/count.h"
 #include "report/progress.h"
-#include "report/table.h"
-#include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
-#include "sys/roofs.h"
 #include "train/session.h"
 
 namespace braid::apps {
@@ -23,36 +20,6 @@ struct Options {
   int64_t threads = 0;
   bool dry_run = false;
 };
-
-// What the arrays of a run will take, and how long its steps at best.
-void dry_run(const train::Recipe& recipe) {
-  const models::Config config = train::config_of(recipe);
-  const models::Parameters n = models::count_parameters(config);
-  const bool rounded = recipe.dtype == "bf16";
-  const int64_t all = n.total + n.mtp;
-  fmt::print("{}\n", train::to_toml(recipe, true));
-  report::Table table({{"of", report::Align::left}, {"bytes", report::Align::right}});
-  int64_t sum = 0;
-  const auto row = [&](const char* what, int64_t bytes) {
-    if (bytes == 0) return;
-    table.row({what, report::bytes(bytes)});
-    sum += bytes;
-  };
-  row("master weights, FP32", 4 * all);
-  row("working copy, BF16", rounded ? 2 * all : 0);
-  row("gradients, FP32", 4 * all);
-  row("moments, FP32", 8 * all);
-  row("running mean, FP32", recipe.ema_decay > 0 ? 4 * all : 0);
-  table.row({"together", report::bytes(sum)});
-  fmt::print("{}\n", table.plain());
-  const double flops = train::flops_per_token(config, recipe.length);
-  const sys::Roofs& roofs = sys::roofs();
-  const double roof = 1e9 * (rounded ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
-  fmt::print("parameters       {}, {} active\n", report::count(static_cast<double>(all)),
-             report::count(static_cast<double>(n.active)));
-  fmt::print("a token          {}FLOP, forward and backward\n", report::count(flops));
-  fmt::print("this machine     {}FLOP/s: {:.0f} tokens/s at its roof\n", report::count(roof), roof / flops);
-}
 
 // The checkpoint to go on from; empty: from the beginning.
 std::string resume_from(const Options& o, const train::Recipe& recipe) {
@@ -72,7 +39,7 @@ int train_command(const Options& o) {
     fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
   const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
   if (o.dry_run) {
-    dry_run(recipe);
+    print_train_plan(recipe);
     return 0;
   }
   const std::string from = resume_from(o, recipe);

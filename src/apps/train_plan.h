@@ -1,0 +1,9 @@
+// What braid train --dry-run says of a recipe: parameters, operations, memory by kind, and the speed to expect.
+#pragma once
+#include "train/recipe.h"
+
+namespace braid::apps {
+
+void print_train_plan(const train::Recipe& recipe);
+
+}  // namespace braid::apps
