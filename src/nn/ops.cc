@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/add/add.h"
+#include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/head_loss/head_loss.h"
 #include "kernels/layer_norm/layer_norm.h"
@@ -35,7 +36,9 @@ Tensor embedding(Run& run, const Tensor& ids, Param& table, DType out) {
   return y;
 }
 
-Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
+namespace {
+
+Tensor product(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   taped(
@@ -54,6 +57,49 @@ Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
         product(c, low, op, seqs->seqs);
       });
   return y;
+}
+
+// What an adapter reads. `x` itself where nothing is dropped.
+Tensor dropped(Run& run, const Tensor& x, const Adapter& adapter) {
+  if (!run.draws || adapter.dropout == 0) return x;
+  const Tensor y(run.ctx.arena, x.dtype(), x.shape());
+  constexpr uint32_t kUse = 0x6c6f7261;  // "lora": no other op of a layer draws with it
+  const DropoutKey key{.seed = run.draws->seed, .step = run.draws->step, .layer = adapter.number, .op = kUse};
+  taped(
+      run.ctx, "dropout", {.in = {x}, .out = {y}},
+      [x = Ref(x), y = Ref(y), rate = adapter.dropout, key, seqs = &run.seqs](Ctx& c) {
+        braid::run(c, DropoutFwd{.x = x.view(), .y = y.mut(), .seqs = seqs, .rate = rate, .key = key});
+      },
+      [x = Ref(x), y = Ref(y), rate = adapter.dropout, key, seqs = &run.seqs](Ctx& c, Tape& tape) {
+        const Tensor dx = tape.make_grad(c, x);
+        braid::run(c, DropoutBwd{.dy = tape.grad(y).view(), .dx = dx.mut(), .seqs = seqs, .rate = rate, .key = key});
+        tape.add_grad(c, x, dx);
+      });
+  return y;
+}
+
+// scale x in Run::act.
+Tensor scaled(Run& run, const Tensor& x, float scale) {
+  const Tensor y(run.ctx.arena, run.act, x.shape());
+  taped(
+      run.ctx, "scale", {.in = {x}, .out = {y}},
+      [x = Ref(x), y = Ref(y), scale](Ctx& c) { braid::run(c, AddFwd{.b = x.view(), .y = y.mut(), .scale = scale}); },
+      [x = Ref(x), y = Ref(y), scale](Ctx& c, Tape& tape) {
+        const Tensor dx = tape.make_grad(c, x);
+        braid::run(c, AddFwd{.b = tape.grad(y).view(), .y = dx.mut(), .scale = scale});
+        tape.add_grad(c, x, dx);
+      });
+  return y;
+}
+
+}  // namespace
+
+Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
+  if (!w.adapter) return product(run, x, w, out, bias);
+  Adapter& adapter = *w.adapter;
+  const Tensor inner = product(run, dropped(run, x, adapter), adapter.a, DType::f32, nullptr);
+  const Tensor share = product(run, scaled(run, inner, adapter.scale), adapter.b, DType::f32, nullptr);
+  return add(run, product(run, x, w, DType::f32, bias), share, out);
 }
 
 Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z) {
@@ -133,8 +179,8 @@ Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind) {
   return y;
 }
 
-Tensor add(Run& run, const Tensor& a, const Tensor& b) {
-  const Tensor y(run.ctx.arena, DType::f32, a.shape());
+Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out) {
+  const Tensor y(run.ctx.arena, out, a.shape());
   taped(
       run.ctx, "add", {.in = {a, b}, .out = {y}},
       [a = Ref(a), b = Ref(b), y = Ref(y)](Ctx& c) {

@@ -11,7 +11,7 @@ namespace braid::nn {
 // ids [T] I32 -> rows of the table, [T, D] in `out`.
 Tensor embedding(Run& run, const Tensor& ids, Param& table, DType out = DType::f32);
 
-// x [T, K] -> x W^T + b, [T, N] in `out`.
+// x [T, K] -> x W^T + b, [T, N] in `out`; with the adapter of W, if it has one.
 Tensor linear(Run& run, const Tensor& x, Param& w, DType out = DType::f32, Param* bias = nullptr);
 
 struct RmsNormOptions {
@@ -27,8 +27,8 @@ Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, D
 // act(x), or act(gate) * x, in Run::act.
 Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind);
 
-// a + b in F32.
-Tensor add(Run& run, const Tensor& a, const Tensor& b);
+// a + b in `out`.
+Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out = DType::f32);
 
 // [a | b]: rows of both side by side, in their type.
 Tensor beside(Run& run, const Tensor& a, const Tensor& b);

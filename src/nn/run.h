@@ -48,6 +48,10 @@ struct RouterWatch {
 };
 
 class Precision;
+// Whose random numbers a pass draws: those of one step of training.
+struct Draws {
+  uint64_t seed = 0, step = 0;
+};
 
 struct Run {
   Ctx& ctx;
@@ -59,6 +63,7 @@ struct Run {
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
   const Precision* precision = nullptr;  // how products quantise their operands (nn/precision.h); null: they do not
+  const Draws* draws = nullptr;          // null: nothing is dropped
 
   BlockState block_state(int index) const {
     return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index)];

@@ -5,7 +5,7 @@
 
 #include "kernels/adamw/adamw.h"
 #include "kernels/muon/muon.h"
-#include "train/glob.h"
+#include "sys/glob.h"
 
 namespace braid::train {
 namespace {
@@ -19,7 +19,7 @@ bool is_router_correction(const models::MasterTensor& tensor) {
 // in_proj, are none.
 bool is_inner_matrix(const models::MasterTensor& tensor) {
   static const std::vector<std::string> others = {"*embed*", "*wte*", "*wpe*", "*lm_head*", "*in_proj*"};
-  return tensor.matrix && !matches_any(others, tensor.name);
+  return tensor.matrix && !sys::matches_any(others, tensor.name);
 }
 
 }  // namespace
@@ -33,7 +33,7 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, co
               1,
               tensor.count(),
               recipe.kind == "muon" && is_inner_matrix(tensor),
-              !matches_any(recipe.no_decay, tensor.name),
+              !sys::matches_any(recipe.no_decay, tensor.name),
               rounded && tensor.matrix};
     if (!part.muon) {
       parts_.push_back(part);

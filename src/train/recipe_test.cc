@@ -4,7 +4,7 @@
 
 #include "io/toml.h"
 #include "sys/error.h"
-#include "train/glob.h"
+#include "sys/glob.h"
 
 namespace braid::train {
 namespace {
@@ -54,14 +54,14 @@ TEST(Recipe, PrintedItReadsBack) {
 }
 
 TEST(Glob, StarsCrossDots) {
-  EXPECT_TRUE(matches("*norm*", "backbone.layers.0.norm.weight"));
-  EXPECT_TRUE(matches("*.D", "backbone.layers.0.mixer.D"));
-  EXPECT_FALSE(matches("*.D", "backbone.layers.0.mixer.D.weight"));
-  EXPECT_TRUE(matches("a?c", "abc"));
-  EXPECT_FALSE(matches("a?c", "ac"));
-  EXPECT_TRUE(matches("*a*b*", "xxaxxbxx"));
-  EXPECT_FALSE(matches("", "a"));
-  EXPECT_TRUE(matches("**", ""));
+  EXPECT_TRUE(sys::matches("*norm*", "backbone.layers.0.norm.weight"));
+  EXPECT_TRUE(sys::matches("*.D", "backbone.layers.0.mixer.D"));
+  EXPECT_FALSE(sys::matches("*.D", "backbone.layers.0.mixer.D.weight"));
+  EXPECT_TRUE(sys::matches("a?c", "abc"));
+  EXPECT_FALSE(sys::matches("a?c", "ac"));
+  EXPECT_TRUE(sys::matches("*a*b*", "xxaxxbxx"));
+  EXPECT_FALSE(sys::matches("", "a"));
+  EXPECT_TRUE(sys::matches("**", ""));
 }
 
 }  // namespace

@@ -9,11 +9,15 @@ namespace braid {
 namespace {
 
 void fwd_ref(Ctx&, const AddFwd& op, std::span<std::byte>) {
-  for (int64_t i = 0; i < op.y.count(); ++i) set_element(op.y, i, element(op.a, i) + element(op.b, i));
+  for (int64_t i = 0; i < op.y.count(); ++i) {
+    const double b = static_cast<double>(op.scale) * element(op.b, i);
+    set_element(op.y, i, op.a ? element(op.a, i) + b : b);
+  }
 }
 
 const char* hwy_supports(const AddFwd& op) {
-  return op.a.rows_contiguous() && op.b.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
+  return (!op.a || op.a.rows_contiguous()) && op.b.rows_contiguous() && op.y.rows_contiguous() ? nullptr
+                                                                                               : "strided rows";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Sum of two rows with Highway.
+// Sums of two rows with Highway.
 #include "kernels/add/add_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,14 +17,18 @@ template <class A, class B, class Y>
 void add_rows(const AddFwd& op, int64_t begin, int64_t end) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const int64_t width = op.a.dim(1);
+  const int64_t width = op.b.dim(1);
+  const auto scale = hn::Set(d, op.scale);
   for (int64_t t = begin; t < end; ++t) {
-    const A* a = op.a.as<A>(t);
+    const A* a = op.a ? op.a.as<A>(t) : nullptr;
     const B* b = op.b.as<B>(t);
     Y* y = op.y.as<Y>(t);
     int64_t i = 0;
-    for (; i + lanes <= width; i += lanes) store(hn::Add(load(d, a + i), load(d, b + i)), d, y + i);
-    if (i < width) store_n(hn::Add(load_n(d, a + i, width - i), load_n(d, b + i, width - i)), d, y + i, width - i);
+    for (; i + lanes <= width; i += lanes)
+      store(hn::MulAdd(scale, load(d, b + i), a ? load(d, a + i) : hn::Zero(d)), d, y + i);
+    if (i == width) continue;
+    const auto rest = a ? load_n(d, a + i, width - i) : hn::Zero(d);
+    store_n(hn::MulAdd(scale, load_n(d, b + i, width - i), rest), d, y + i, width - i);
   }
 }
 
@@ -34,7 +38,7 @@ void add_dispatch(const AddFwd& op, int64_t begin, int64_t end) {
 }
 void add_range(const AddFwd& op, int64_t begin, int64_t end) {
   const bool wide = op.b.dtype == DType::f32;
-  if (op.a.dtype == DType::f32) {
+  if (!op.a || op.a.dtype == DType::f32) {
     wide ? add_dispatch<float, float>(op, begin, end) : add_dispatch<float, Bf16>(op, begin, end);
   } else {
     wide ? add_dispatch<Bf16, float>(op, begin, end) : add_dispatch<Bf16, Bf16>(op, begin, end);
@@ -52,7 +56,7 @@ HWY_EXPORT(add_range);
 
 void add_fwd_hwy(Ctx& ctx, const AddFwd& op, std::span<std::byte>) {
   constexpr int64_t kGrain = 16;  // tokens: a row is two loads and a store, a woken thread costs microseconds
-  sys::parallel_for(ctx.threads, op.a.dim(0), kGrain, [&](int64_t begin, int64_t end) {
+  sys::parallel_for(ctx.threads, op.b.dim(0), kGrain, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(add_range)(op, begin, end);
   });
 }

@@ -12,7 +12,10 @@ TEST(Add, EveryRowAgreesWithTheReference) {
       for (const DType y_type : {DType::f32, DType::bf16}) {
         for (const int64_t width : {1, 7, 96, 2688}) {
           TestTensor a(a_type, {3, width}, 1), b(b_type, {3, width}, 2), y(y_type, {3, width}, 3);
-          sweep(AddFwd{.a = a.view(), .b = b.view(), .y = y.mut()}, y_type == DType::bf16 ? 4e-2 : 1e-6);
+          const double bound = y_type == DType::bf16 ? 4e-2 : 1e-6;
+          sweep(AddFwd{.a = a.view(), .b = b.view(), .y = y.mut()}, bound);
+          sweep(AddFwd{.a = a.view(), .b = b.view(), .y = y.mut(), .scale = -0.7f}, bound);
+          sweep(AddFwd{.b = b.view(), .y = y.mut(), .scale = 3}, bound);
         }
       }
     }

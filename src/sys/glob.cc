@@ -1,8 +1,8 @@
-#include "train/glob.h"
+#include "sys/glob.h"
 
 #include <algorithm>
 
-namespace braid::train {
+namespace braid::sys {
 
 // Greedy with one place to come back to: the last `*`. Linear in practice, quadratic at worst.
 bool matches(std::string_view pattern, std::string_view name) {
@@ -28,4 +28,4 @@ bool matches_any(const std::vector<std::string>& patterns, std::string_view name
   return std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) { return matches(pattern, name); });
 }
 
-}  // namespace braid::train
+}  // namespace braid::sys

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <vector>
 
-namespace braid::train {
+namespace braid::sys {
 
 bool matches(std::string_view pattern, std::string_view name);
 bool matches_any(const std::vector<std::string>& patterns, std::string_view name);
 
-}  // namespace braid::train
+}  // namespace braid::sys
