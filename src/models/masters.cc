@@ -1,9 +1,12 @@
 #include "models/masters.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "core/philox.h"
+#include "models/adapter_file.h"
 #include "models/inventory.h"
 #include "models/load.h"
 #include "sys/error.h"
@@ -122,6 +125,48 @@ std::unique_ptr<Model> Masters::load(const io::ModelPath& path) {
   return model;
 }
 
+std::unique_ptr<Model> Masters::adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed) {
+  CHECK(tensors_.empty(), "{} tensors", tensors_.size());
+  Config config = load_config(path);
+  OpenFolder folder = open_folder(path);
+  std::vector<AdapterSite> sites = AdapterPlaces(config, *folder.source).find(spec);
+  int64_t size = 0;
+  for (const AdapterSite& site : sites)
+    size += aligned(site.count * site.rank * site.in) + aligned(site.out * site.rank * site.count);
+  values_.resize(static_cast<size_t>(size));
+  grads_.resize(values_.size());
+  if (products_ == DType::bf16) rounded_.resize(values_.size());
+  uint32_t stream = 0;
+  for (AdapterSite& site : sites) {
+    const int64_t rank = site.count * site.rank;
+    const auto own = [&](std::string name, int64_t rows, int64_t cols) {
+      add({.name = name, .shape = {rows, cols}, .matrix = !site.folded});
+      const MasterTensor& tensor = tensors_.back();
+      return Param{
+          .name = std::move(name), .value = weight(tensor, 0, rows, cols), .grad = grad(tensor, 0, rows, cols)};
+    };
+    site.adapter.a = own(lora_a_name(site), rank, site.in);
+    float* a = values_.data() + tensors_.back().place;
+    const float bound = 1 / std::sqrt(static_cast<float>(site.in));  // as torch.nn.Linear begins
+    for (int64_t i = 0; i < rank * site.in; ++i)
+      a[i] = bound * (2 * uniform(philox({seed, stream}, static_cast<uint64_t>(i))[0]) - 1);
+    ++stream;
+    site.adapter.b = own(lora_b_name(site), site.out, rank);
+  }
+  adapter_spec_ = spec;
+  adapters_ = std::make_unique<Adapters>(std::move(sites), Adapters::Options{.dtype = products_, .gradients = true});
+  auto model = adapters_->build(std::move(config), *folder.source);
+  model->storage = std::move(folder.files);
+  round(1);
+  return model;
+}
+
+int64_t Masters::trained() const {
+  int64_t sum = 0;
+  for (const MasterTensor& tensor : tensors_) sum += tensor.count();
+  return sum;
+}
+
 std::span<float> Masters::add(MasterTensor tensor) {
   const int64_t count = tensor.count();
   tensor.place = used_;
@@ -175,12 +220,18 @@ void Masters::sum_uses(int threads) {
       for (int64_t i = begin; i < end; ++i) sum[i] += std::exchange(use.grad[static_cast<size_t>(i)], 0.0f);
     });
   }
+  if (adapters_) adapters_->fold_gradients(threads);
+}
+
+void Masters::follow(int threads) {
+  if (adapters_) adapters_->apply(threads);
 }
 
 void Masters::round(int threads) {
   sys::parallel_for(threads, std::ssize(rounded_), kAlign, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) rounded_[i] = to_bf16(values_[i]);
   });
+  follow(threads);
 }
 
 void to_stored(const MasterTensor& tensor, std::span<const float> array, bool value, DType dtype,

@@ -3,6 +3,8 @@
 // model view these arrays, so that an optimiser walks them without asking what a tensor is, and what belongs to a
 // tensor (its moments, its running mean) lies at its place in an array of the same size.
 //
+// With adapters the numbers are theirs alone: the model's own stay mapped as they are stored.
+//
 // Tensors lie as blocks read them: what loading turned (GPT-2's transposed matrices) or added (LayerNorm1p's one) is
 // undone on the way to a file.
 #pragma once
@@ -14,6 +16,7 @@
 
 #include "core/dtype.h"
 #include "io/model_path.h"
+#include "models/adapters.h"
 #include "models/model.h"
 
 namespace braid::models {
@@ -40,22 +43,33 @@ class Masters {
   // object.
   std::unique_ptr<Model> load(const io::ModelPath& path);
 
+  // The same folder, quantised or not, with new adapters, and only these over the arrays: A drawn, B zero, so that the
+  // model computes what it did. Error for a spec that does not fit.
+  std::unique_ptr<Model> adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed);
+  const Adapters* adapters() const { return adapters_.get(); }
+  const AdapterSpec& adapter_spec() const { return adapter_spec_; }
+
   std::span<const MasterTensor> tensors() const { return tensors_; }
+  int64_t trained() const;                              // numbers of all tensors
   int64_t size() const { return std::ssize(values_); }  // of every array: the elements and what aligns them
   std::span<float> values() { return values_; }
   std::span<float> grads() { return grads_; }
   std::span<Bf16> rounded() { return rounded_; }  // empty with F32 products
   DType products() const { return products_; }
 
+  // The Params whose numbers these are.
+  std::vector<Param*> params(Model& model) { return adapters_ ? adapters_->params() : model.params(); }
   int64_t place_of(const Param& p) const;
   const MasterTensor& tensor_of(const Param& p) const;  // several Params may be parts of one
   const MasterTensor& tensor(const std::string& name) const;
   void zero_grads(int threads);
   // A parameter that a model uses more than once has a gradient a use, so that the order of sums does not depend on how
-  // a batch is cut: adds them up in grads(), after the last part of a batch.
+  // a batch is cut: adds them up in grads(), after the last part of a batch. So with the gradients of adapters.
   void sum_uses(int threads);
   // After the masters were written by other means than an optimiser's row: rounds the matrices again.
   void round(int threads);
+  // After every change: what follows the masters in a way of its own (models/adapters.h).
+  void follow(int threads);
 
  private:
   friend class MasterSource;
@@ -73,6 +87,8 @@ class Masters {
     std::vector<float> grad;
   };
   std::vector<Use> uses_;  // after the first, of tensors used more than once
+  AdapterSpec adapter_spec_;
+  std::unique_ptr<Adapters> adapters_;
 };
 
 // One tensor between an array and a file: turned, and with `value` (rather than a gradient or a moment) less what was

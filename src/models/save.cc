@@ -5,6 +5,7 @@
 
 #include "io/json.h"
 #include "io/safetensors_write.h"
+#include "models/adapter_file.h"
 #include "models/config_file.h"
 #include "sys/mapped_file.h"
 
@@ -30,10 +31,11 @@ void copy_across(const fs::path& from, const fs::path& to) {
 void save_model(const Masters& masters, std::span<const float> values, const fs::path& origin, const fs::path& folder) {
   std::vector<io::TensorSpec> specs;
   for (const MasterTensor& t : masters.tensors()) {
-    const bool exact = t.name.ends_with("e_score_correction_bias");
+    const bool exact = masters.adapters() || t.name.ends_with("e_score_correction_bias");
     specs.push_back({t.name, exact ? DType::f32 : masters.products(), t.shape});
   }
-  io::SafetensorsWriter writer(folder, std::move(specs));
+  fs::create_directories(folder);
+  io::SafetensorsWriter writer(weights_in(masters, folder), std::move(specs));
   std::vector<std::byte> bytes;
   for (const io::TensorSpec& spec : writer.order()) {
     bytes.resize(static_cast<size_t>(spec.bytes()));
@@ -41,8 +43,18 @@ void save_model(const Masters& masters, std::span<const float> values, const fs:
     writer.write(spec.name, bytes);
   }
   writer.finish();
-  io::write_text_file(folder / "config.json", config_text(io::Json::read(origin / "config.json"), masters.products()));
+  if (const Adapters* adapters = masters.adapters()) {
+    io::write_text_file(folder / kAdapterConfig,
+                        adapter_config_text(masters.adapter_spec(), adapters->sites(), fs::absolute(origin).string()));
+  } else {
+    io::write_text_file(folder / "config.json",
+                        config_text(io::Json::read(origin / "config.json"), masters.products()));
+  }
   copy_companions(origin, folder);
+}
+
+fs::path weights_in(const Masters& masters, const fs::path& folder) {
+  return masters.adapters() ? folder / kAdapterWeights : folder;
 }
 
 void copy_companions(const fs::path& from, const fs::path& to) {

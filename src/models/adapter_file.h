@@ -1,0 +1,30 @@
+// Adapters as PEFT writes and reads them: a folder with adapter_config.json and adapter_model.safetensors, in which
+// module M has base_model.model.M.lora_A.weight [r, K] and lora_B.weight [N, r] (adapter_sites.h has the stacks).
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "io/model_path.h"
+#include "models/adapters.h"
+
+namespace braid::models {
+
+constexpr const char* kAdapterConfig = "adapter_config.json";
+constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+
+std::string lora_a_name(const AdapterSite& site);
+std::string lora_b_name(const AdapterSite& site);
+
+// The model of `path` with the adapter of a folder, for products of `products`, F32 or BF16. Error for anything that
+// does not fit: another kind of adapter, a module that the model does not have, a wrong shape.
+std::unique_ptr<Model> load_adapted(const io::ModelPath& path, const std::filesystem::path& adapter, DType products);
+
+// The weights of `path` with the adapter added, tensor by tensor under the names, types and shapes that they have
+// there, into a folder of its own. Error when an adapted weight is quantised.
+void merge_adapter(const io::ModelPath& path, const std::filesystem::path& adapter, const std::filesystem::path& out);
+
+// adapter_config.json of adapters that were trained. `base` is where the model came from.
+std::string adapter_config_text(const AdapterSpec& spec, std::span<const AdapterSite> sites, const std::string& base);
+
+}  // namespace braid::models

@@ -1,0 +1,83 @@
+// Where adapters go, in the words of PEFT (github.com/huggingface/peft): `targets` are its target_modules, matched
+// whole or from a dot on, `target_parameters` its own; both may hold `*`. Names are those that transformers gives to
+// modules:
+//   layers.0.mixer.in_proj             a module: its weight
+//   layers.1.mixer.experts.up_proj     a parameter: the matrices of all experts
+//   layers.1.mlp.experts.gate_up_proj  gate and up of every expert, one below the other
+// The prediction block has no adapters: transformers does not know it.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/param.h"
+#include "models/config.h"
+#include "nn/param_source.h"
+
+namespace braid::models {
+
+struct AdapterSpec {
+  int64_t rank = 0;
+  double alpha = 16, dropout = 0;
+  std::vector<std::string> targets{}, target_parameters{};
+};
+
+// A matrix of the model, known by the name it was asked for and, in a stack, its number.
+struct MatrixName {
+  std::string name{};
+  int64_t index = -1;
+  auto operator<=>(const MatrixName&) const = default;
+};
+struct SiteMatrix {
+  MatrixName name{};
+  Param base{};
+};
+
+// One adapter. Of a stack of `count` matrices A_e is rows [e r, (e + 1) r) of A, and column j of B_e is column
+// j count + e of B: PEFT's layout. A matrix of the stack may lie in several, which follow each other by rows.
+struct AdapterSite {
+  std::string module;       // "model.layers.1.mixer.experts.base_layer", as PEFT has it after "base_model.model."
+  std::string parameter;    // the whole name of a target_parameter; empty: a module
+  bool folded = false;      // W + scale B A instead of a product of its own: experts, and the head
+  bool transposed = false;  // in the files
+  int64_t count = 1, rank = 0, in = 0, out = 0;
+  std::vector<SiteMatrix> matrices{};  // count times as many as a matrix has pieces
+  Adapter adapter{};                   // A [count r, in], B [out, r count]; whose numbers they are says the owner
+
+  int64_t pieces() const { return std::ssize(matrices) / count; }
+};
+
+// All places of a model that an adapter may go to, in the order in which the model asks for its parameters.
+class AdapterPlaces {
+ public:
+  // Asks `files` for the parameters of `config`.
+  AdapterPlaces(const Config& config, nn::ParamSource& files);
+
+  // The sites that a spec means. Error when a word of it means none (lists what there is), when a place is meant twice,
+  // or for what PEFT refuses too: dropout of parameters.
+  std::vector<AdapterSite> find(const AdapterSpec& spec) const;
+  // The site of a module of an adapter's file; `parameters` are the file's target_parameters. Error when there is none.
+  AdapterSite find_module(const std::string& module, const std::vector<std::string>& parameters,
+                          const std::string& where) const;
+
+ private:
+  struct Place {
+    std::string key;     // without the prefix that families and versions spell differently
+    std::string module;  // of PEFT
+    bool is_module = false, is_parameter = false, folded = false;
+    int64_t count = 1;
+    std::vector<SiteMatrix> matrices{};
+  };
+  void add(const std::string& name, std::vector<SiteMatrix> matrices, const Config& config);
+  void add_expert(const std::string& before, const std::string& leaf, SiteMatrix matrix);
+  Place& place(const std::string& key, const std::string& module);
+  void collect(const std::vector<std::string>& words, bool parameters, const char* where,
+               std::vector<std::pair<const Place*, bool>>& found) const;
+  AdapterSite site(const Place& place, bool as_parameter) const;
+  void nest(std::vector<AdapterSite>& sites) const;
+
+  std::vector<Place> places_;
+  bool transposed_ = false;
+};
+
+}  // namespace braid::models

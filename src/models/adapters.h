@@ -1,0 +1,60 @@
+// Adapters at work in a model whose own weights stay as its files hold them. Where a product of the model is a module
+// of its own, the adapter is a product beside it (nn::linear); experts and the head read working copies of W + scale B
+// A instead, which follow A and B, and the gradients of those copies become gradients of A and B.
+#pragma once
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/ctx.h"
+#include "models/adapter_sites.h"
+#include "models/model.h"
+
+namespace braid::models {
+
+class Adapters {
+ public:
+  struct Options {
+    std::optional<DType> dtype{};  // of working copies, F32 or BF16; nothing: that of the weight
+    bool gradients = false;
+  };
+  // `sites` with the numbers of their A and B, which outlive this.
+  Adapters(std::vector<AdapterSite> sites, const Options& options);
+  Adapters(const Adapters&) = delete;
+  Adapters& operator=(const Adapters&) = delete;
+
+  // The model with the adapters in it, which this must outlive. `files` must give what the sites were found in.
+  std::unique_ptr<Model> build(Config config, nn::ParamSource& files);
+
+  // After A and B changed: the working copies.
+  void apply(int threads);
+  // After the last part of a batch: adds the gradients of working copies to those of A and B, and clears them.
+  void fold_gradients(int threads);
+
+  const std::vector<AdapterSite>& sites() const { return sites_; }
+  std::vector<Param*> params();  // every A and B
+  // The working copy of a matrix, [rows, cols]; empty when it has none.
+  View working(const MatrixName& name) const;
+
+ private:
+  friend class AdapterSource;
+  struct Copy {  // of one matrix
+    const Param* base = nullptr;
+    std::vector<std::byte> bytes{};
+    MutView value{};
+    std::deque<std::vector<float>> grads{};  // one a use, so that the order of sums does not depend on cuts of a batch
+    Param* user = nullptr;                   // in the model
+  };
+  Copy& copy_of(const SiteMatrix& matrix) { return copies_.at(matrix.name); }
+  void apply(const AdapterSite& site, Ctx& ctx);
+  void fold_gradients(AdapterSite& site, Ctx& ctx);
+
+  std::vector<AdapterSite> sites_;
+  std::map<MatrixName, Adapter*> beside_;
+  std::map<MatrixName, Copy> copies_;
+  Arena arena_;
+};
+
+}  // namespace braid::models

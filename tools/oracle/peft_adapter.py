@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""LoRA adapters between PEFT and Braid, both ways.
+
+    peft_adapter.py make MODEL OUT [--targets a,b] [--parameters c,d] [--rank 3] [--alpha 6]
+        a random adapter as PEFT saves it, and golden.safetensors: ids and the logits of PEFT in FP64
+    peft_adapter.py check MODEL ADAPTER --braid BRAID
+        the logits of ADAPTER, which may be one that Braid trained, in PEFT and in `braid run --adapter`, and those of
+        what `braid merge` writes in transformers; fails where they differ
+
+needs: torch transformers peft safetensors numpy. Without them it says so and ends with 77, a skipped test.
+"""
+import argparse
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+try:
+    import numpy
+    import torch
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from peft.tuners import tuners_utils
+    from safetensors.torch import save_file
+    from transformers import AutoModelForCausalLM
+except ImportError as missing:
+    print(f"skipped: {missing}")
+    sys.exit(77)
+
+# PEFT refuses out_proj beside a scan, since fused kernels would read its weight past the adapter. The plain path, which
+# runs here, does not; elsewhere such an adapter is merged first.
+tuners_utils._check_lora_target_modules_mamba = lambda *_: None
+
+TOKENS, BOUND = 21, 2e-4  # FP32 logits, relative to the largest
+
+
+def load(folder, dtype):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager",
+                                                 experts_implementation="eager").eval()
+    for module in model.modules():  # transformers clamps dt at time_step_min; the trained models do not
+        if hasattr(module, "time_step_limit"):
+            module.time_step_limit = (0.0, float("inf"))
+    return model
+
+
+def ids_of(model):
+    generator = torch.Generator().manual_seed(5)
+    return torch.randint(3, model.config.vocab_size, (TOKENS,), generator=generator)
+
+
+@torch.no_grad()
+def logits(model, ids):
+    return model(ids[None], use_cache=False).logits[0]
+
+
+def make(args):
+    words = lambda text: text.split(",") if text else None
+    config = LoraConfig(r=args.rank, lora_alpha=args.alpha, target_modules="all-linear" if args.targets == "all-linear" else words(args.targets) or [],
+                        target_parameters=words(args.parameters), init_lora_weights=False, task_type="CAUSAL_LM")
+    torch.manual_seed(1)
+    model = get_peft_model(load(args.model, torch.float64), config)
+    generator = torch.Generator().manual_seed(2)
+    for name, p in model.named_parameters():
+        if "lora_" in name:  # numbers that BF16 holds: small files, and no doubt about rounding
+            drawn = 0.8 * p.shape[1] ** -0.5 * torch.randn(p.shape, generator=generator)
+            p.data = drawn.to(torch.bfloat16).to(p.dtype)
+    model.eval()
+    ids = ids_of(model)
+    golden = {"ids": ids, "logits": logits(model, ids).float()}
+    model.to(torch.bfloat16).save_pretrained(args.out)
+    (pathlib.Path(args.out) / "README.md").unlink(missing_ok=True)
+    save_file(golden, f"{args.out}/golden.safetensors")
+
+
+def braid_logits(braid, model, ids, *more):
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "logits.npy"
+        command = [braid, "run", model, "--ids", ",".join(map(str, ids.tolist())), "-n", "0", "--dtype", "f32",
+                   "--dump-logits", file, *more]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return torch.from_numpy(numpy.load(file))
+
+
+def check(args):
+    base = load(args.model, torch.float64)
+    ids = ids_of(base)
+    plain = logits(base, ids)
+    wanted = logits(PeftModel.from_pretrained(base, args.adapter).eval(), ids)
+    moved = (wanted - plain).abs().max() / wanted.abs().max()
+    found = {"braid --adapter": braid_logits(args.braid, args.model, ids, "--adapter", args.adapter)}
+    with tempfile.TemporaryDirectory() as folder:
+        merged = f"{folder}/merged"
+        subprocess.run([args.braid, "merge", args.model, "--adapter", args.adapter, "-o", merged], check=True,
+                       stdout=subprocess.DEVNULL)
+        found["merged, in transformers"] = logits(load(merged, torch.float64), ids)
+        found["merged, in braid"] = braid_logits(args.braid, merged, ids)
+    print(f"the adapter moves logits by {moved:.1e} of the largest")
+    worst = 0
+    for name, got in found.items():
+        if "merged" in name:  # weights rounded as the files hold them may turn the choice of an expert
+            difference, bound = float((got - wanted).norm() / wanted.norm()), 0.1
+        else:
+            difference, bound = float((got - wanted).abs().max() / wanted.abs().max()), BOUND
+        worst = max(worst, difference / bound)
+        print(f"{name:26} {difference:.1e}, at most {bound:.1e}")
+    sys.exit(0 if worst < 1 and moved > 0 else 1)
+
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+commands = parser.add_subparsers(required=True)
+maker = commands.add_parser("make")
+maker.add_argument("model")
+maker.add_argument("out")
+maker.add_argument("--targets", default="")
+maker.add_argument("--parameters", default="")
+maker.add_argument("--rank", type=int, default=3)
+maker.add_argument("--alpha", type=float, default=6)
+maker.set_defaults(do=make)
+checker = commands.add_parser("check")
+checker.add_argument("model")
+checker.add_argument("adapter")
+checker.add_argument("--braid", required=True)
+checker.set_defaults(do=check)
+args = parser.parse_args()
+args.do(args)
