@@ -38,7 +38,7 @@ Tensor embedding(Run& run, const Tensor& ids, Param& table, DType out) {
 
 namespace {
 
-Tensor product(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
+Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   taped(
@@ -95,11 +95,11 @@ Tensor scaled(Run& run, const Tensor& x, float scale) {
 }  // namespace
 
 Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
-  if (!w.adapter) return product(run, x, w, out, bias);
+  if (!w.adapter) return plain(run, x, w, out, bias);
   Adapter& adapter = *w.adapter;
-  const Tensor inner = product(run, dropped(run, x, adapter), adapter.a, DType::f32, nullptr);
-  const Tensor share = product(run, scaled(run, inner, adapter.scale), adapter.b, DType::f32, nullptr);
-  return add(run, product(run, x, w, DType::f32, bias), share, out);
+  const Tensor inner = plain(run, dropped(run, x, adapter), adapter.a, DType::f32, nullptr);
+  const Tensor share = plain(run, scaled(run, inner, adapter.scale), adapter.b, DType::f32, nullptr);
+  return add(run, plain(run, x, w, DType::f32, bias), share, out);
 }
 
 Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z) {

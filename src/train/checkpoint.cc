@@ -30,7 +30,7 @@ std::optional<int64_t> step_of(const fs::path& folder) {
 
 // Does the model's own file leave bits of this master out?
 bool loses_bits(const models::Masters& masters, const models::MasterTensor& tensor) {
-  return masters.products() == DType::bf16 || tensor.plus != 0;
+  return !masters.adapters() && (masters.products() == DType::bf16 || tensor.plus != 0);
 }
 
 struct Kind {
@@ -153,7 +153,8 @@ void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
   std::vector<float> one(mean.size());
   for (size_t i = first; i < all.size(); ++i) {
     const std::string where = printable(all[i].string());
-    const io::Safetensors weights(all[i]), state(all[i] / "training" / "state.safetensors");
+    const io::Safetensors weights(models::weights_in(masters, all[i])),
+        state(all[i] / "training" / "state.safetensors");
     for (const models::MasterTensor& t : masters.tensors()) {
       const bool lost = loses_bits(masters, t);
       const View view = lost ? need(state, "master." + t.name, t, where) : need(weights, t.name, t, where);
@@ -177,7 +178,8 @@ Progress load_checkpoint(const fs::path& folder, const Arrays& arrays) {
   const std::string dtype = arrays.masters.products() == DType::bf16 ? "bf16" : "f32";
   if (const io::Json stored = state.need({"dtype"}); stored.as_string() != dtype)
     stored.refuse("is not that of the recipe", "dtype = " + dtype);
-  const io::Safetensors weights(folder), moments(folder / "training" / "state.safetensors");
+  const io::Safetensors weights(models::weights_in(arrays.masters, folder)),
+      moments(folder / "training" / "state.safetensors");
   for (const Kind& kind : kinds_of(arrays)) {
     for (const models::MasterTensor& t : arrays.masters.tensors()) {
       if (kind.only_lost && !loses_bits(arrays.masters, t)) {

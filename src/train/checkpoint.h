@@ -1,5 +1,5 @@
-// Checkpoints of a run, out/checkpoints/step-00000100 and so on. Each is a Hugging Face folder (models/save.h) with a
-// folder `training` of what a run needs besides:
+// Checkpoints of a run, out/checkpoints/step-00000100 and so on. Each is a Hugging Face folder, or an adapter's
+// (models/save.h), with a folder `training` of what a run needs besides:
 //   state.safetensors  m.NAME, v.NAME and, where there is one, ema.NAME of every tensor in its global shape, F32;
 //                      master.NAME where the model's own file does not hold every bit
 //   state.json         step, tokens, seed, the window of losses

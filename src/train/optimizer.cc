@@ -90,6 +90,7 @@ void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
     }
   }
   for (Param* p : params_) ++p->value.version;
+  masters_.follow(ctx.threads);
 }
 
 }  // namespace braid::train

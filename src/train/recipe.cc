@@ -73,10 +73,10 @@ void each_word(R& r, Visit&& visit) {
   visit("eval.data", r.eval.data, Choices{}, "a path of the same kind; empty: data.validation");
   visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights");
   visit("lora.rank", r.lora.rank, kCount, "of adapters, everything else frozen");
-  visit("lora.alpha", r.lora.alpha, kNotNegative, "");
-  visit("lora.dropout", r.lora.dropout, kFraction, "");
-  visit("lora.targets", r.lora.targets, "PEFT's target_modules");
-  visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters");
+  visit("lora.alpha", r.lora.alpha, kNotNegative, "their share is scaled by alpha / rank");
+  visit("lora.dropout", r.lora.dropout, kFraction, "of what they read");
+  visit("lora.targets", r.lora.targets, "PEFT's target_modules: in_proj, up_proj, ...; * crosses dots");
+  visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters: experts.up_proj, ...");
 }
 
 // A key is known when it is a word, or a table that words lie in.

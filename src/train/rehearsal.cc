@@ -16,7 +16,14 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     const SeqMap& seqs = packings[packing];
     nn::StateView state;
     nn::RouterWatch routers;
-    nn::Run run{.ctx = dry, .seqs = seqs, .state = state, .act = products, .between = products, .routers = &routers};
+    const nn::Draws draws;  // a pass that drops, where adapters do
+    nn::Run run{.ctx = dry,
+                .seqs = seqs,
+                .state = state,
+                .act = products,
+                .between = products,
+                .routers = &routers,
+                .draws = &draws};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
     models::Model::LossSums sums;
     model.loss(run, ids, targets,

@@ -53,11 +53,18 @@ void check(const Recipe& recipe) {
   if (recipe.out.empty()) fail("recipe", {.what = "has no out", .expected = "a folder for checkpoints and logs"});
   if (!nn::is_low_precision(recipe.precision) && recipe.precision == "bf16" && recipe.dtype != "bf16")
     fail("precision.recipe", {.what = "is not what products read", .got = "bf16", .expected = "dtype = \"bf16\""});
-  const auto refuse = [](bool asked, const char* word) {
-    if (asked) fail("recipe", {.what = fmt::format("{} is not supported yet", word), .hint = "leaving it out"});
-  };
   parse_recompute(recipe.recompute);
-  refuse(recipe.lora.rank > 0, "lora");
+  const LoraRecipe& lora = recipe.lora;
+  const bool adapts = !lora.targets.empty() || !lora.target_parameters.empty();
+  if (adapts != (lora.rank > 0)) {
+    fail("lora", {.what = adapts ? "has no rank" : "names nothing to adapt",
+                  .expected = "rank, and targets or target_parameters"});
+  }
+  const auto whole = [&](bool asked, const char* word) {
+    if (adapts && asked) fail("lora", {.what = fmt::format("does not go with {}", word), .hint = "leaving one out"});
+  };
+  whole(nn::is_low_precision(recipe.precision), "precision.recipe");
+  whole(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
 }
 
 struct BlockFlops {  // besides products with parameters; forward, a token
@@ -100,11 +107,21 @@ models::Config config_of(const Recipe& recipe) {
 }
 
 Session::Session(const Recipe& recipe, Ctx& ctx)
-    : recipe_(recipe), masters_(recipe.dtype == "bf16" ? DType::bf16 : DType::f32) {
+    : recipe_(recipe),
+      masters_(recipe.dtype == "bf16" ? DType::bf16 : DType::f32),
+      draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   check(recipe);
   const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
   origin_ = path.folder;
-  model_ = masters_.load(path);
+  const LoraRecipe& lora = recipe.lora;
+  model_ = lora.rank == 0 ? masters_.load(path)
+                          : masters_.adapt(path,
+                                           {.rank = lora.rank,
+                                            .alpha = lora.alpha,
+                                            .dropout = lora.dropout,
+                                            .targets = lora.targets,
+                                            .target_parameters = lora.target_parameters},
+                                           draws_.seed);
   if (nn::is_low_precision(recipe.precision))
     precision_.emplace(recipe.precision, model_->params(), static_cast<uint64_t>(recipe.seed));
   if (recipe.loss.mtp_scale > 0 && !model_->has_mtp())
@@ -133,13 +150,14 @@ void Session::open_data() {
 Run Session::run() {
   Run run{.recipe = recipe_,
           .masters = masters_,
-          .params = model_->params(),
+          .params = masters_.params(*model_),
           .origin = origin_,
           .loss = [this](Ctx& ctx, const data::Batch& part, const Totals& totals, bool backward,
                          LossSums& sums) { loss(ctx, part, totals, backward, sums); },
           .batch =
               [this](int64_t step, data::Batch& batch) {
                 if (precision_) precision_->begin_step(step);
+                draws_.step = static_cast<uint64_t>(step);
                 data_->batch(step, batch);
               },
           .held_out = {},
@@ -172,6 +190,7 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
     if (precision_) run.precision = &*precision_;
     routers_.balance = static_cast<float>(recipe_.loss.aux / static_cast<double>(std::max<int64_t>(1, totals.tokens)));
     if (backward) run.routers = &routers_;
+    if (backward) run.draws = &draws_;
     model_->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, got);
     if (backward) tape_.backward(ctx);
     tape_.clear();

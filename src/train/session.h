@@ -52,6 +52,7 @@ class Session {
   Tape tape_;
   StepPlan plan_;
   nn::RouterWatch routers_;
+  nn::Draws draws_;
 };
 
 }  // namespace braid::train

@@ -71,12 +71,13 @@ class TrainerTest : public models::FolderTest {
   // Masters after `steps` steps of a run of its own.
   std::vector<float> train(const Recipe& recipe, std::optional<std::string> resume = {}, int64_t bad_call = -1) {
     models::Masters masters(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
-    const auto model = masters.load(io::find_model(folder_.string()));
+    const io::ModelPath path = io::find_model(folder_.string());
+    const auto model = lora_.rank > 0 ? masters.adapt(path, lora_, 1) : masters.load(path);
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads_};
     Trainer trainer({.recipe = recipe,
                      .masters = masters,
-                     .params = model->params(),
+                     .params = masters.params(*model),
                      .origin = folder_,
                      .loss = ToyLoss{masters, 0, bad_call},
                      .batch = toy_batch,
@@ -103,6 +104,7 @@ class TrainerTest : public models::FolderTest {
   }
 
   Recipe recipe_;
+  models::AdapterSpec lora_;
   int threads_ = 1;
   Outcome outcome_{};
   std::vector<StepLog> logs_;
@@ -119,6 +121,21 @@ TEST_F(TrainerTest, PartsAndThreadsChangeNoBit) {
   }
   recipe_.accumulate = 5;
   EXPECT_NE(models::error_of([&] { train(recipe_); }).find("more parts"), std::string::npos);
+}
+
+// What is saved is PEFT's folder, and a run goes on from it.
+TEST_F(TrainerTest, AResumedRunOfAdaptersHasTheSameBits) {
+  lora_ = {.rank = 2, .targets = {"in_proj", "q_proj"}, .target_parameters = {"experts.up_proj"}};
+  recipe_.checkpoint.every = 3;
+  for (const char* kind : {"adamw", "muon"}) {
+    recipe_.optimizer.kind = kind;
+    recipe_.dtype = "bf16";
+    const auto whole = train(recipe_);
+    expect_same(train(recipe_, checkpoint(3)), whole);
+    EXPECT_TRUE(fs::exists(fs::path(checkpoint(6)) / "adapter_model.safetensors"));
+    EXPECT_FALSE(fs::exists(fs::path(checkpoint(6)) / "model.safetensors"));
+    EXPECT_TRUE(fs::exists(fs::path(recipe_.out) / "adapter_config.json"));
+  }
 }
 
 TEST_F(TrainerTest, AResumedRunHasTheSameBits) {
