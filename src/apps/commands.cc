@@ -13,6 +13,7 @@ const Command kCommands[] = {
     {"train", "run a recipe: pretrain, continue or fine-tune a model", &setup_train},
     {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
     {"grad", "loss and gradients of a few tokens, for whoever doubts", &setup_grad},
+    {"merge", "a model with its adapter added, as a folder of its own", &setup_merge},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
     {"plan memory", "what the activations of a training step take, from a config alone", &setup_plan_memory},

@@ -14,6 +14,7 @@ Action setup_info(Cli& cli);
 Action setup_eval(Cli& cli);
 Action setup_grad(Cli& cli);
 Action setup_list(Cli& cli);
+Action setup_merge(Cli& cli);
 Action setup_new(Cli& cli);
 Action setup_plan_memory(Cli& cli);
 Action setup_run(Cli& cli);

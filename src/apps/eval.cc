@@ -110,6 +110,7 @@ Action setup_eval(Cli& cli) {
              "second half of each is scored, as llama-perplexity does; 0: 512");
   cli.option("--stride", o->stride,
              "windows this many tokens apart, the last so many of each scored: every token counts once; 0: off");
+  cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.choice("--dtype", o->model.dtype, {"f32", "bf16"}, "numbers that products read");
   cli.option("--chunk", o->model.chunk, "tokens of one pass");
   cli.option("-t,--threads", o->model.threads, "0: one a core");

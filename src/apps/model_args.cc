@@ -13,6 +13,7 @@ namespace braid::apps {
 void ModelArgs::declare(Cli& cli, bool required) {
   cli.positional("model", model, "a folder, org/name of the local Hugging Face cache, or tiny", required);
   cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
+  cli.option("--adapter FOLDER", adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");
   cli.option("--chunk", chunk, "prompt tokens of one pass");
   cli.option("-t,--threads", threads, "0: one a core");
@@ -32,7 +33,8 @@ engine::RunnerOptions ModelArgs::runner_options() const {
           .context = context,
           .chunk = chunk,
           .threads = static_cast<int>(threads),
-          .exact = exact};
+          .exact = exact,
+          .adapter = adapter};
 }
 
 void SamplingArgs::declare(Cli& cli) {

@@ -10,7 +10,7 @@ namespace braid::apps {
 
 struct ModelArgs {
   std::string model = "tiny";
-  std::string dtype = "bf16";
+  std::string dtype = "bf16", adapter;
   int64_t context = 0, chunk = 512, threads = 0;
   bool exact = false;
 

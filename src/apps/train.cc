@@ -52,6 +52,9 @@ int train_command(const Options& o) {
   sys::catch_requests_to_stop();
   for (const std::string& note : session.data().notes()) fmt::print(stderr, "{}\n", note);
   if (session.precision()) fmt::print("{}\n", session.precision()->describe());
+  if (session.masters().adapters())
+    fmt::print("{} parameters train in {} adapters\n", session.masters().trained(),
+               session.masters().adapters()->sites().size());
   if (const auto floor = session.data().entropy_floor()) fmt::print("entropy floor {:.4f}\n", *floor);
   report::Progress progress("training", recipe.steps);
   const train::Outcome outcome = trainer.train([&](const train::StepLog& log) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "io/json.h"
+#include "models/adapter_file.h"
 #include "models/load.h"
 #include "sys/error.h"
 
@@ -51,7 +52,11 @@ void add_switch_as_text(nlohmann::ordered_json& messages, bool think, bool deci)
 }  // namespace
 
 LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& options)
-    : path_(io::find_model(argument)), runner_(std::make_unique<Runner>(models::load_model(path_), options)) {}
+    : path_(io::find_model(argument)),
+      runner_(std::make_unique<Runner>(options.adapter.empty()
+                                           ? models::load_model(path_)
+                                           : models::load_adapted(path_, options.adapter, options.dtype),
+                                       options)) {}
 
 const text::Tokenizer& LanguageModel::tokenizer() {
   if (!tokenizer_) tokenizer_ = text::Tokenizer::load(path_.folder);

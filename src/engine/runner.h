@@ -3,6 +3,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/arena.h"
@@ -19,6 +20,7 @@ struct RunnerOptions {
   int64_t chunk = 512;  // tokens of one prefill pass
   int threads = 0;      // 0: sys::default_threads()
   bool exact = false;
+  std::string adapter{};  // a folder as PEFT writes it; empty: none
 };
 
 constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a long context costs time before memory

@@ -1,0 +1,36 @@
+// braid merge: the weights of a model with an adapter added, as a Hugging Face folder of its own.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "apps/commands.h"
+#include "models/adapter_file.h"
+#include "sys/error.h"
+
+namespace braid::apps {
+namespace {
+
+struct Options {
+  std::string model, adapter, out;
+};
+
+int merge_command(const Options& o) {
+  if (o.adapter.empty()) fail("merge", {.what = "no adapter is named", .hint = "--adapter FOLDER"});
+  if (o.out.empty()) fail("merge", {.what = "nowhere to write", .hint = "-o FOLDER"});
+  if (std::filesystem::exists(o.out)) fail(printable(o.out), {.what = "is there already", .hint = "another folder"});
+  models::merge_adapter(io::find_model(o.model), o.adapter, o.out);
+  fmt::print("{}\n", printable(o.out));
+  return 0;
+}
+
+}  // namespace
+
+Action setup_merge(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, or tiny");
+  cli.option("--adapter FOLDER", o->adapter, "a LoRA adapter as PEFT and braid train write it");
+  cli.option("-o,--output FOLDER", o->out, "where the merged model goes; every weight keeps its name and type");
+  return [o] { return merge_command(*o); };
+}
+
+}  // namespace braid::apps
