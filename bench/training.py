@@ -4,8 +4,9 @@
 usage: training.py SHAPE BATCH LENGTH [--steps N] [--braid PROGRAM] [--python PYTHON_WITH_TORCH]
 
 SHAPE is a config that `braid new` knows. Prints one JSON object: tokens per second (median of the steps after the first)
-of Braid and of transformers' model of the same config on torch, FP32 and BF16 (autocast), and peak memory of each
-process. Without --python the peer is left out and said to be.
+of Braid and of transformers' model of the same config on torch, FP32 and BF16 (autocast), peak memory of each process,
+and beside Braid's rate the floor of a step: what it counts of operations and bytes at this machine's measured roofs.
+Without --python the peer is left out and said to be.
 """
 import argparse
 import json
@@ -70,10 +71,14 @@ def braid(args, folder, dtype):
     with open(recipe, "w", encoding="utf-8") as f:
         f.write(RECIPE.format(shape=args.shape, dtype=dtype, steps=args.steps, batch=args.batch, length=args.length,
                               out=os.path.join(folder, dtype), log=log))
+    plan = json.loads(subprocess.run([args.braid, "train", recipe, "--dry-run", "--json"], check=True,
+                                     stdout=subprocess.PIPE, text=True).stdout)
     subprocess.run([args.braid, "train", recipe], check=True, stdout=subprocess.DEVNULL)
     with open(log, encoding="utf-8") as f:
         steps = [json.loads(line) for line in f]
-    return summary([s["tokens_per_second"] for s in steps], max(s["memory_bytes"] for s in steps))
+    out = summary([s["tokens_per_second"] for s in steps], max(s["memory_bytes"] for s in steps))
+    return out | {"roof": {name: round(plan[name], 3) for name in (
+        "roof_flops_per_second", "roof_bytes_per_second", "flops_per_token", "floor_seconds", "roof_tokens_per_second")}}
 
 
 def peer(args, folder, bf16):

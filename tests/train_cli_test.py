@@ -2,9 +2,11 @@
 
 usage: train_cli_test.py BRAID
 """
+import json
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -46,6 +48,22 @@ class Train(unittest.TestCase):
         self.refused("config=gpt2-124m", says="both init and config")
         self.refused("data.kind=text", "data.path=/none", says="tokenizer.json")  # text, and a model without one
         self.assertFalse((self.out / "checkpoints").exists() and self.checkpoints())
+
+    def test_bad_data(self):
+        chat = f"init={MODEL.parents[1] / 'tiny-chat'}"
+        (self.root / "empty").mkdir()
+        self.refused(chat, "data.kind=jsonl", f"data.path={self.root / 'empty'}", says="empty")
+        (self.root / "nothing.jsonl").write_text("\n")
+        self.refused(chat, "data.kind=jsonl", f"data.path={self.root / 'nothing.jsonl'}", says="no document")
+        ids = self.root / "ids.safetensors"
+        head = json.dumps({"batches": {"dtype": "I64", "shape": [1, 2, 9], "data_offsets": [0, 144]}}).encode()
+        ids.write_bytes(struct.pack("<Q", len(head)) + head + struct.pack("<18q", *range(17), 10**6))
+        self.refused("data.kind=ids", f"data.path={ids}", says="1000000")
+
+    def test_a_checkpoint_of_another_shape(self):
+        self.assertEqual(self.train().returncode, 0)
+        other = MODEL.parents[1] / "tiny-chat"
+        self.refused(f"init={other}", "--resume", "auto", says="another")
 
     def test_a_run_is_not_overwritten(self):
         self.assertEqual(self.train().returncode, 0)

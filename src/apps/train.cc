@@ -18,7 +18,7 @@ struct Options {
   std::string recipe, resume;
   std::vector<std::string> overrides;
   int64_t threads = 0;
-  bool dry_run = false;
+  bool dry_run = false, json = false;
 };
 
 // The checkpoint to go on from; empty: from the beginning.
@@ -39,7 +39,7 @@ int train_command(const Options& o) {
     fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
   const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
   if (o.dry_run) {
-    print_train_plan(recipe);
+    print_train_plan(recipe, o.json);
     return 0;
   }
   const std::string from = resume_from(o, recipe);
@@ -75,6 +75,7 @@ Action setup_train(Cli& cli) {
   cli.positional("recipe", o->recipe, "TOML: model, data, optimizer, schedule and more; --dry-run lists every word");
   cli.rest("key=value", o->overrides, "words of the recipe, as in optimizer.lr=1e-3");
   cli.flag("--dry-run", o->dry_run, "print the resolved recipe, parameters, memory and FLOPs, and stop");
+  cli.flag("--json", o->json, "of a dry run");
   cli.option("--resume FOLDER", o->resume, "go on from a checkpoint; auto: the last one in out, if there is one");
   cli.option("-t,--threads", o->threads, "0: one a core; the result does not depend on it");
   return [o] { return train_command(*o); };

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "data/loader.h"
 #include "models/count.h"
 #include "models/empty_model.h"
+#include "models/masters.h"
 #include "plan/memory.h"
 #include "report/table.h"
 #include "report/units.h"
+#include "sys/error.h"
 #include "sys/roofs.h"
 #include "train/rehearsal.h"
 #include "train/session.h"
@@ -28,21 +31,26 @@ Size size_of(const train::Recipe& recipe, int64_t vocab) {
   return {loader.rows(), loader.length()};
 }
 
+struct Row {
+  std::string what;
+  double bytes;
+};
+
+// Memory by kind, in the order in which it is shown.
 class Memory {
  public:
   void row(const std::string& what, double bytes) {
-    if (bytes <= 0) return;
-    table_.row({what, report::bytes(static_cast<int64_t>(bytes))});
-    sum_ += bytes;
+    if (bytes > 0) rows_.push_back({what, bytes});
   }
-  void print() {
-    table_.row({"together", report::bytes(static_cast<int64_t>(sum_))});
-    fmt::print("{}\n", table_.plain());
+  const std::vector<Row>& rows() const { return rows_; }
+  double sum() const {
+    double sum = 0;
+    for (const Row& row : rows_) sum += row.bytes;
+    return sum;
   }
 
  private:
-  report::Table table_{{{"memory of", report::Align::left}, {"bytes", report::Align::right}}};
-  double sum_ = 0;
+  std::vector<Row> rows_;
 };
 
 const char* name_of_letter(char letter) {
@@ -81,45 +89,137 @@ void activations(const train::Recipe& recipe, const models::Config& config, int6
   memory.row("gradients in flight, workspace, the rest", left);
 }
 
-}  // namespace
+struct Plan {
+  Memory memory;
+  StepPlan step;
+  double parameters = 0, trained = 0, active = 0;
+  int64_t rows = 0, length = 0, part = 0;  // of a step; tokens of a part of it
+  double formula = 0;                      // FLOPs of a token
 
-void print_train_plan(const train::Recipe& recipe) {
+  double tokens() const { return static_cast<double>(rows * length); }
+  double per_token() const { return step.flops / static_cast<double>(part); }
+};
+
+// A model whose masters train, from its config alone.
+models::Model whole_model(const train::Recipe& recipe, const models::Config& config, Plan& plan) {
+  const bool rounded = recipe.dtype == "bf16";
+  const double all = plan.trained = plan.parameters;
+  plan.memory.row("master weights, FP32", 4 * all);
+  plan.memory.row("working copy, BF16", rounded ? 2 * all : 0);
+  return models::empty_model(config, rounded ? DType::bf16 : DType::f32);
+}
+
+// A model of which adapters train: its folder says what it takes.
+std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models::Masters& masters, Plan& plan) {
+  if (recipe.init.empty())
+    fail("--dry-run", {.what = "of adapters needs the model that they go to", .hint = "init = a model folder"});
+  const io::ModelPath path = io::find_model(recipe.init);
+  auto model = masters.adapt(path, train::adapter_spec(recipe), 0);
+  plan.trained = static_cast<double>(masters.trained());
+  double weights = 0, grads = 0;  // these of working copies that adapters are folded into
+  for (const Param* p : model->params()) {
+    weights += static_cast<double>(p->value.bytes());
+    if (p->grad) grads += static_cast<double>(p->grad.bytes());
+  }
+  plan.memory.row("the model, as products read it", weights);
+  plan.memory.row("gradients of adapted experts and head", grads);
+  plan.memory.row("adapters, FP32", 4 * plan.trained);
+  plan.memory.row("their working copy, BF16", recipe.dtype == "bf16" ? 2 * plan.trained : 0);
+  return model;
+}
+
+Plan make_plan(const train::Recipe& recipe) {
   const models::Config config = train::config_of(recipe);
   const models::Parameters n = models::count_parameters(config);
-  const auto all = static_cast<double>(n.total + n.mtp);
-  const bool rounded = recipe.dtype == "bf16";
+  Plan plan;
+  plan.parameters = static_cast<double>(n.total + n.mtp);
+  plan.active = static_cast<double>(n.active);
   const auto [rows, length] = size_of(recipe, config.vocab);
-  const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate * length;
-  models::Model model = models::empty_model(config, rounded ? DType::bf16 : DType::f32);
+  plan.rows = rows;
+  plan.length = length;
+  plan.part = (rows + recipe.accumulate - 1) / recipe.accumulate * length;
+  plan.formula = train::flops_per_token(config, length);
   Arena arena;
-  const StepPlan plan = train::rehearse(recipe, model, Ctx{.arena = arena}, rows, length);
+  const Ctx ctx{.arena = arena};
+  if (recipe.lora.rank > 0) {
+    models::Masters masters(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
+    plan.step = train::rehearse(recipe, *adapted_model(recipe, masters, plan), ctx, rows, length);
+  } else {
+    models::Model model = whole_model(recipe, config, plan);
+    plan.step = train::rehearse(recipe, model, ctx, rows, length);
+  }
+  plan.memory.row("gradients, FP32", 4 * plan.trained);
+  plan.memory.row("moments, FP32", 8 * plan.trained);
+  plan.memory.row("running mean, FP32", recipe.ema_decay > 0 ? 4 * plan.trained : 0);
+  activations(recipe, config, plan.part, plan.step, plan.memory);
+  return plan;
+}
+
+// What this machine can make of it.
+struct Forecast {
+  double flops_per_second, bytes_per_second;
+  double seconds, mfu;
+
+  Forecast(const Plan& plan, bool rounded) {
+    const sys::Roofs& roofs = sys::roofs();
+    flops_per_second = 1e9 * (rounded ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
+    bytes_per_second = 1e9 * roofs.read_gbs;
+    const double part = static_cast<double>(plan.part);
+    // Operations at the roof of products and bytes at that of memory, one after the other; the optimiser reads
+    // gradient, master and moments and writes all but the first.
+    const double moved = plan.step.bytes_moved * plan.tokens() / part + (rounded ? 30 : 28) * plan.trained;
+    seconds = plan.per_token() * plan.tokens() / flops_per_second + moved / bytes_per_second;
+    mfu = (plan.per_token() - plan.step.flops_again / part) * plan.tokens() / seconds / flops_per_second;
+  }
+};
+
+void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& forecast) {
+  nlohmann::ordered_json memory;
+  for (const Row& row : plan.memory.rows()) memory[row.what] = static_cast<int64_t>(row.bytes);
+  const nlohmann::ordered_json j = {{"parameters", static_cast<int64_t>(plan.parameters)},
+                                    {"trained", static_cast<int64_t>(plan.trained)},
+                                    {"active", static_cast<int64_t>(plan.active)},
+                                    {"rows", plan.rows},
+                                    {"length", plan.length},
+                                    {"accumulate", recipe.accumulate},
+                                    {"memory", memory},
+                                    {"memory_bytes", static_cast<int64_t>(plan.memory.sum())},
+                                    {"flops_per_token", plan.per_token()},
+                                    {"flops_again_per_token", plan.step.flops_again / static_cast<double>(plan.part)},
+                                    {"flops_per_token_by_formula", plan.formula},
+                                    {"roof_flops_per_second", forecast.flops_per_second},
+                                    {"roof_bytes_per_second", forecast.bytes_per_second},
+                                    {"floor_seconds", forecast.seconds},
+                                    {"roof_tokens_per_second", plan.tokens() / forecast.seconds},
+                                    {"roof_mfu", forecast.mfu}};
+  fmt::print("{}\n", j.dump(1));
+}
+
+void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& forecast) {
   fmt::print("{}\n", train::to_toml(recipe, true));
-
-  Memory memory;
-  memory.row("master weights, FP32", 4 * all);
-  memory.row("working copy, BF16", rounded ? 2 * all : 0);
-  memory.row("gradients, FP32", 4 * all);
-  memory.row("moments, FP32", 8 * all);
-  memory.row("running mean, FP32", recipe.ema_decay > 0 ? 4 * all : 0);
-  activations(recipe, config, part, plan, memory);
-  memory.print();
-
-  const sys::Roofs& roofs = sys::roofs();
-  const double roof = 1e9 * (rounded ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
-  const double tokens = static_cast<double>(rows * length), per_token = plan.flops / static_cast<double>(part);
-  // Operations at the roof of products and bytes at that of memory, one after the other; the optimiser reads gradient,
-  // master and moments and writes all but the first.
-  const double moved = plan.bytes_moved * tokens / static_cast<double>(part) + (rounded ? 30 : 28) * all;
-  const double seconds = per_token * tokens / roof + moved / (1e9 * roofs.read_gbs);
-  const double useful = per_token - plan.flops_again / static_cast<double>(part);
-  fmt::print("parameters       {}, {} active\n", report::count(all), report::count(static_cast<double>(n.active)));
-  fmt::print("a step           {} rows of {} tokens in {} parts\n", rows, length, recipe.accumulate);
+  report::Table table({{"memory of", report::Align::left}, {"bytes", report::Align::right}});
+  for (const Row& row : plan.memory.rows()) table.row({row.what, report::bytes(static_cast<int64_t>(row.bytes))});
+  table.row({"together", report::bytes(static_cast<int64_t>(plan.memory.sum()))});
+  fmt::print("{}\n", table.plain());
+  fmt::print("parameters       {}, {} active, {} trained\n", report::count(plan.parameters), report::count(plan.active),
+             report::count(plan.trained));
+  fmt::print("a step           {} rows of {} tokens in {} parts\n", plan.rows, plan.length, recipe.accumulate);
   fmt::print("a token          {}FLOP counted, {:.1f}% of them for the second time; {}FLOP by formula\n",
-             report::count(per_token), 100 * plan.flops_again / plan.flops,
-             report::count(train::flops_per_token(config, length)));
-  fmt::print("this machine     {}FLOP/s, {:.1f} GB/s, measured\n", report::count(roof), roofs.read_gbs);
-  fmt::print("to expect        {:.0f} tokens/s at most, MFU {:.0f}%: {} a step\n", tokens / seconds,
-             100 * useful * tokens / seconds / roof, report::duration(seconds));
+             report::count(plan.per_token()), 100 * plan.step.flops_again / plan.step.flops,
+             report::count(plan.formula));
+  fmt::print("this machine     {}FLOP/s, {:.1f} GB/s, measured\n", report::count(forecast.flops_per_second),
+             forecast.bytes_per_second / 1e9);
+  fmt::print("to expect        {:.0f} tokens/s at most, MFU {:.0f}%: {} a step\n", plan.tokens() / forecast.seconds,
+             100 * forecast.mfu, report::duration(forecast.seconds));
+}
+
+}  // namespace
+
+void print_train_plan(const train::Recipe& recipe, bool json) {
+  const Plan plan = make_plan(recipe);
+  const Forecast forecast(plan, recipe.dtype == "bf16");
+  if (json) return print_json(recipe, plan, forecast);
+  print_text(recipe, plan, forecast);
 }
 
 }  // namespace braid::apps

@@ -4,6 +4,6 @@
 
 namespace braid::apps {
 
-void print_train_plan(const train::Recipe& recipe);
+void print_train_plan(const train::Recipe& recipe, bool json);
 
 }  // namespace braid::apps

@@ -163,8 +163,12 @@ void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
     const auto weight = 1.0f / static_cast<float>(all.size() - first);
     for (size_t j = 0; j < mean.size(); ++j) mean[j] += weight * one[j];
   }
-  io::AtomicFolder folder(out_ / "merged");
-  models::save_model(masters, mean, origin_, folder.place());
+  write(masters, mean, "merged");
+}
+
+void Checkpoints::write(const models::Masters& masters, std::span<const float> values, const char* name) const {
+  io::AtomicFolder folder(out_ / name);
+  models::save_model(masters, values, origin_, folder.place());
   folder.commit();
 }
 

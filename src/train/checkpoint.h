@@ -45,6 +45,8 @@ class Checkpoints {
   void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe) const;
   // The mean of the weights of the last `count` into out/merged.
   void merge(const models::Masters& masters, int64_t count) const;
+  // A model of other values, as of a running mean, into out/name.
+  void write(const models::Masters& masters, std::span<const float> values, const char* name) const;
 
  private:
   void remove_old() const;

@@ -71,7 +71,7 @@ void each_word(R& r, Visit&& visit) {
   visit("eval.every", r.eval.every, kCount, "steps between held-out losses");
   visit("eval.batches", r.eval.batches, kFromOne, "of one held-out loss");
   visit("eval.data", r.eval.data, Choices{}, "a path of the same kind; empty: data.validation");
-  visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights");
+  visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights, written to out/ema");
   visit("lora.rank", r.lora.rank, kCount, "of adapters, everything else frozen");
   visit("lora.alpha", r.lora.alpha, kNotNegative, "their share is scaled by alpha / rank");
   visit("lora.dropout", r.lora.dropout, kFraction, "of what they read");

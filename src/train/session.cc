@@ -106,6 +106,15 @@ models::Config config_of(const Recipe& recipe) {
   return recipe.config ? models::read_config(config_json(recipe)) : models::load_config(io::find_model(recipe.init));
 }
 
+models::AdapterSpec adapter_spec(const Recipe& recipe) {
+  const LoraRecipe& lora = recipe.lora;
+  return {.rank = lora.rank,
+          .alpha = lora.alpha,
+          .dropout = lora.dropout,
+          .targets = lora.targets,
+          .target_parameters = lora.target_parameters};
+}
+
 Session::Session(const Recipe& recipe, Ctx& ctx)
     : recipe_(recipe),
       masters_(recipe.dtype == "bf16" ? DType::bf16 : DType::f32),
@@ -113,15 +122,7 @@ Session::Session(const Recipe& recipe, Ctx& ctx)
   check(recipe);
   const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
   origin_ = path.folder;
-  const LoraRecipe& lora = recipe.lora;
-  model_ = lora.rank == 0 ? masters_.load(path)
-                          : masters_.adapt(path,
-                                           {.rank = lora.rank,
-                                            .alpha = lora.alpha,
-                                            .dropout = lora.dropout,
-                                            .targets = lora.targets,
-                                            .target_parameters = lora.target_parameters},
-                                           draws_.seed);
+  model_ = recipe.lora.rank == 0 ? masters_.load(path) : masters_.adapt(path, adapter_spec(recipe), draws_.seed);
   if (nn::is_low_precision(recipe.precision))
     precision_.emplace(recipe.precision, model_->params(), static_cast<uint64_t>(recipe.seed));
   if (recipe.loss.mtp_scale > 0 && !model_->has_mtp())

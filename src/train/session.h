@@ -25,6 +25,9 @@ double flops_per_token(const models::Config& config, int64_t length);
 // The config that a recipe starts from, without any weights.
 models::Config config_of(const Recipe& recipe);
 
+// What its [lora] asks for.
+models::AdapterSpec adapter_spec(const Recipe& recipe);
+
 class Session {
  public:
   // Reads the weights; a recipe with `config` first writes random ones into out/init.

@@ -75,6 +75,7 @@ Outcome Trainer::train(const std::function<void(const StepLog&)>& report) {
   }
   save();
   if (progress_.step == r.steps && r.checkpoint.merge > 1) checkpoints_.merge(run_.masters, r.checkpoint.merge);
+  if (progress_.step == r.steps && !mean_.empty()) checkpoints_.write(run_.masters, mean_, "ema");
   const int signal = sys::caught_signal();
   return signal == 0 ? Outcome::finished : signal == SIGINT ? Outcome::interrupted : Outcome::terminated;
 }

@@ -167,10 +167,12 @@ TEST_F(TrainerTest, AResumedRunHasTheSameBits) {
 
 TEST_F(TrainerTest, OutHoldsTheNewestModelAndTheLatestCheckpoints) {
   recipe_.checkpoint = {.every = 1, .keep = 2, .keep_every = 3, .merge = 2};
+  recipe_.ema_decay = 0.5;
   const auto last = train(recipe_);
   for (const int64_t step : {1, 2, 4}) EXPECT_FALSE(fs::exists(checkpoint(step))) << step;
   for (const int64_t step : {3, 5, 6}) EXPECT_TRUE(io::is_complete(checkpoint(step))) << step;
-  for (const fs::path& folder : {fs::path(recipe_.out), fs::path(recipe_.out) / "merged"}) {
+  for (const fs::path& folder :
+       {fs::path(recipe_.out), fs::path(recipe_.out) / "merged", fs::path(recipe_.out) / "ema"}) {
     models::Masters masters(DType::f32);
     masters.load(io::find_model(folder.string()));
     const std::vector<float> values(masters.values().begin(), masters.values().end());
