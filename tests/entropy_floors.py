@@ -18,7 +18,7 @@ SOURCES = {  # its words, and how far above the floor the mean may end, in nats
     "markov": ("states = 24\nbranch = 4", 0.03),
     "pcfg": ("states = 6\ndepth = 2\nrules = 3", 0.10),
     "modular": ("modulus = 7", 0.05),
-    "recall": ("states = 8\npairs = 4", 0.10),
+    "recall": ("states = 8\npairs = 2", 0.08),
 }
 BELOW = 0.03
 RECIPE = """

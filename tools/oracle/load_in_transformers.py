@@ -23,7 +23,8 @@ except ImportError as error:
     print(f"SKIPPED load_in_transformers: {error}")
     sys.exit(0)
 
-model, info = AutoModelForCausalLM.from_pretrained(args.folder, dtype=torch.float32, output_loading_info=True)
+model, info = AutoModelForCausalLM.from_pretrained(args.folder, dtype=torch.float32, output_loading_info=True,
+                                                   experts_implementation="eager")
 for module in model.modules():  # transformers clamps dt at time_step_min, which is meant for initialisation
     if hasattr(module, "time_step_limit"):
         module.time_step_limit = (0.0, float("inf"))
