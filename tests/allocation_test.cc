@@ -120,8 +120,8 @@ class Trained {
     std::copy_n(ids_.begin(), seqs.tokens(), ids.mut().as<int32_t>());
     std::copy_n(ids_.begin(), seqs.tokens(), targets.mut().as<int32_t>());
     models::Model::LossSums sums;
-    model_->loss(run, ids, targets, {.main_weight = 0.01, .mtp_weight = model_->has_mtp() ? 0.003 : 0.0, .z = 1e-4f},
-                 sums);
+    model_->loss(run, ids, targets,
+                 {.main_weight = 0.01, .mtp_weight = {model_->mtp_steps() > 0 ? 0.003 : 0.0}, .z = 1e-4f}, sums);
   }
 
   Arena arena_;

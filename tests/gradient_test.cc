@@ -15,12 +15,13 @@ namespace {
 struct Pass {
   std::vector<float> grads;
   double loss = 0;
+  models::Model::MtpNumbers mtp{};
 };
 
 class Training {
  public:
-  Training(const std::filesystem::path& folder, DType products)
-      : masters_(products), model_(masters_.load(io::find_model(folder.string()))) {}
+  Training(const std::filesystem::path& folder, DType products, int64_t mtp_steps = 1)
+      : masters_(products), model_(masters_.load(io::find_model(folder.string()), mtp_steps)) {}
 
   struct Options {
     int threads = 2;
@@ -48,7 +49,7 @@ class Training {
       first += n;
     }
     masters_.sum_uses(options.threads);
-    return {.grads = {masters_.grads().begin(), masters_.grads().end()}, .loss = sums.main};
+    return {.grads = {masters_.grads().begin(), masters_.grads().end()}, .loss = sums.main, .mtp = sums.mtp};
   }
 
   models::Masters& masters() { return masters_; }
@@ -72,7 +73,9 @@ class Training {
       target = std::copy(s.begin() + 1, s.end(), target);
     }
     const auto scale = 1.0 / static_cast<double>(tokens);
-    model_->loss(run, ids, targets, {.main_weight = scale, .mtp_weight = options.mtp * scale}, sums);
+    models::Model::LossOptions weights{.main_weight = scale};
+    weights.mtp_weight.fill(options.mtp * scale);
+    model_->loss(run, ids, targets, weights, sums);
     tape_.backward(ctx);
     tape_.clear();
   }
@@ -95,7 +98,7 @@ std::vector<std::vector<int32_t>> some_sequences(int64_t vocab, std::initializer
 
 // The tensors whose gradients differ in a bit, or that the loss does.
 std::string differing(const models::Masters& masters, const Pass& a, const Pass& b) {
-  std::string names = a.loss == b.loss ? "" : "the loss ";
+  std::string names = a.loss == b.loss && a.mtp == b.mtp ? "" : "the loss ";
   for (const models::MasterTensor& t : masters.tensors()) {
     const auto at = static_cast<size_t>(t.place), bytes = static_cast<size_t>(t.count()) * sizeof(float);
     if (std::memcmp(&a.grads[at], &b.grads[at], bytes) != 0) names += t.name + " ";
@@ -116,7 +119,7 @@ class Gradient : public testing::TestWithParam<GoldenFolder> {};
 TEST_P(Gradient, EveryParameterReceivesOne) {
   Training training(GetParam().path, DType::f32);
   const auto sequences = some_sequences(training.model().config().vocab, {96, 90, 60});
-  const Pass pass = training.gradients(sequences, {3}, {.mtp = training.model().has_mtp() ? 0.3 : 0});
+  const Pass pass = training.gradients(sequences, {3}, {.mtp = training.model().mtp_steps() > 0 ? 0.3 : 0});
   for (const models::MasterTensor& t : training.masters().tensors()) {
     if (t.name.ends_with("e_score_correction_bias")) continue;    // it selects only
     if (t.name.find(".experts.") != std::string::npos) continue;  // an expert that no token chose has none
@@ -131,9 +134,9 @@ TEST_P(Gradient, NothingButTheNumbersChangesABit) {
     const char* recipe;
   };
   for (const Numbers& n : {Numbers{DType::f32, "none"}, {DType::bf16, "none"}, {DType::bf16, "nvfp4"}}) {
-    Training training(GetParam().path, n.products);
+    Training training(GetParam().path, n.products, 2);
     const auto sequences = some_sequences(training.model().config().vocab, {37, 2, 70, 19});
-    const Training::Options usual{.mtp = training.model().has_mtp() ? 0.3 : 0, .recipe = n.recipe};
+    const Training::Options usual{.mtp = training.model().mtp_steps() > 0 ? 0.3 : 0, .recipe = n.recipe};
     const Pass whole = training.gradients(sequences, {4}, usual);
     EXPECT_TRUE(std::isfinite(whole.loss));
     const auto same = [&](const std::vector<size_t>& parts, const Training::Options& options, const char* what) {
@@ -153,6 +156,32 @@ TEST_P(Gradient, NothingButTheNumbersChangesABit) {
 
 INSTANTIATE_TEST_SUITE_P(Folders, Gradient, testing::ValuesIn(trainable_folders()), label_of);
 
+// Steps of the prediction block: the first is what it is alone, and the loss of all falls along their gradient as fast
+// as that is long.
+TEST(GradientSlope, OfTwoStepsOfPredictionIsTheSlope) {
+  const auto folder = std::filesystem::path(BRAID_TEST_DATA) / "hf" / "nemotron-h-latent-mtp";
+  Training one(folder, DType::f32), two(folder, DType::f32, 2);
+  const auto sequences = some_sequences(one.model().config().vocab, {33, 2, 20});
+  const Training::Options options{.mtp = 1, .routers = false};
+  const Pass single = one.gradients(sequences, {3}, options), both = two.gradients(sequences, {3}, options);
+  EXPECT_EQ(both.mtp[0], single.mtp[0]);
+  EXPECT_GT(both.mtp[1], 0);
+  EXPECT_EQ(single.mtp[1], 0);
+  double length = 0;
+  for (const float g : both.grads) length += static_cast<double>(g) * static_cast<double>(g);
+  double loss[2];
+  const float step = static_cast<float>(1e-3 / std::sqrt(length));
+  const std::vector<float> weights(two.masters().values().begin(), two.masters().values().end());
+  for (const int side : {0, 1}) {
+    const std::span<float> values = two.masters().values();
+    for (size_t i = 0; i < values.size(); ++i) values[i] = weights[i] + (side ? step : -step) * both.grads[i];
+    two.masters().round(1);
+    const Pass there = two.gradients(sequences, {3}, options);
+    loss[side] = (there.loss + there.mtp[0] + there.mtp[1]) / (32 + 1 + 19);
+  }
+  EXPECT_NEAR((loss[1] - loss[0]) / (2 * static_cast<double>(step)), length, 0.01 * length);
+}
+
 TEST(GoldenGradient, EqualsAutogradInFp64) {
   const char* fixtures = std::getenv("BRAID_FIXTURES");
   if (!fixtures || !*fixtures) GTEST_SKIP() << "BRAID_FIXTURES names no folder";
@@ -163,7 +192,7 @@ TEST(GoldenGradient, EqualsAutogradInFp64) {
     const std::vector<int32_t> ids = token_ids(*golden.find("ids"));
     const auto tokens = static_cast<double>(ids.size() - 1);
     // The prediction block has one target less; its mean counts 0.3.
-    const double mtp = training.model().has_mtp() ? 0.3 * tokens / (tokens - 1) : 0;
+    const double mtp = training.model().mtp_steps() > 0 ? 0.3 * tokens / (tokens - 1) : 0;
     training.gradients({ids}, {1}, {.mtp = mtp, .routers = false});
     for (const models::MasterTensor& t : training.masters().tensors()) {
       const View want = *golden.find(t.name);

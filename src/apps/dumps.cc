@@ -57,7 +57,7 @@ void DumpArgs::declare(Cli& cli) {
 
 Dumps::Dumps(const DumpArgs& args, engine::Runner& runner, std::vector<int32_t> prompt)
     : args_(args), runner_(runner), prompt_(std::move(prompt)) {
-  if (!args_.mtp.empty() && !runner.model().has_mtp())
+  if (!args_.mtp.empty() && runner.model().mtp_steps() == 0)
     fail("--dump-mtp", {.what = "this model has no multi-token prediction block"});
   if (!args_.mtp.empty() && prompt_.size() < 2)
     fail("--dump-mtp", {.what = "the prompt is too short", .got = "1 token", .expected = "2 or more"});

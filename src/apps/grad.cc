@@ -36,17 +36,17 @@ double backward(models::Model& model, models::Masters& masters, const Options& o
   nn::StateView state;
   nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = o.dtype == "f32" ? DType::f32 : DType::bf16};
   const Tensor ids = integers(arena, o.ids, 0), targets = integers(arena, o.ids, 1);
-  const bool mtp = model.has_mtp() && o.mtp_scale > 0 && seqs.tokens() > 1;
+  const bool mtp = model.mtp_steps() > 0 && o.mtp_scale > 0 && seqs.tokens() > 1;
   const models::Model::LossOptions options{
       .main_weight = 1.0 / static_cast<double>(seqs.tokens()),
-      .mtp_weight = mtp ? o.mtp_scale / static_cast<double>(seqs.tokens() - 1) : 0.0};
+      .mtp_weight = {mtp ? o.mtp_scale / static_cast<double>(seqs.tokens() - 1) : 0.0}};
   models::Model::LossSums sums;
   masters.zero_grads(ctx.threads);
   model.loss(run, ids, targets, options, sums);
   tape.backward(ctx);
   masters.sum_uses(ctx.threads);
   tape.clear();
-  return sums.main * options.main_weight + sums.mtp * options.mtp_weight;
+  return sums.main * options.main_weight + sums.mtp[0] * options.mtp_weight[0];
 }
 
 int grad_command(const Options& o) {

@@ -41,7 +41,9 @@ struct MtpSpec {
   std::string prefix;
   std::vector<LayerSpec> layers;
   std::string final_norm;
+  int64_t steps = 1;  // times that training runs the block, each on what the one before it gave; up to kMtpSteps
 };
+inline constexpr int64_t kMtpSteps = 4;
 
 struct Config {
   std::string architecture, family;

@@ -107,9 +107,10 @@ class MasterSource final : public nn::ParamSource {
   const std::string& where_;
 };
 
-std::unique_ptr<Model> Masters::load(const io::ModelPath& path) {
+std::unique_ptr<Model> Masters::load(const io::ModelPath& path, int64_t mtp_steps) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   Config config = load_config(path);
+  if (config.mtp) config.mtp->steps = mtp_steps;
   int64_t size = 0;  // at most: experts may be stacked in the files
   for (const TensorSpec& tensor : inventory(config)) size += aligned(tensor.shape.count());
   values_.resize(static_cast<size_t>(size));

@@ -40,8 +40,8 @@ class Masters {
   Masters& operator=(const Masters&) = delete;
 
   // The model of a folder, its Params and their gradients over these arrays. Error for quantised weights. Once per
-  // object.
-  std::unique_ptr<Model> load(const io::ModelPath& path);
+  // object. `mtp_steps`: times that training runs the prediction block, where there is one.
+  std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1);
 
   // The same folder, quantised or not, with new adapters, and only these over the arrays: A drawn, B zero, so that the
   // model computes what it did. Error for a spec that does not fit.

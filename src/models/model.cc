@@ -1,9 +1,11 @@
 #include "models/model.h"
 
+#include <map>
 #include <utility>
 
 #include "models/blocks.h"
 #include "nn/ops.h"
+#include "sys/error.h"
 
 namespace braid::models {
 
@@ -20,21 +22,71 @@ Model::Model(Config config, nn::ParamSource& source) : config_(std::move(config)
   // A tied head may be left out of the file, or stored once more.
   head_ = config_.tied ? source.again(embedding_)
                        : source.matrix(config_.head, config_.vocab, config_.hidden, "vocab_size, hidden_size");
-  if (!config_.mtp) return;
+  if (config_.mtp) build_mtp(source);
+}
+
+namespace {
+
+// Asks for each parameter once, and gives it again to whoever asks later.
+class Repeats final : public nn::ParamSource {
+ public:
+  explicit Repeats(nn::ParamSource& source) : source_(source) {}
+
+  bool has(const std::string& name) const override { return source_.has(name); }
+  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
+    return once(name, [&] { return std::vector{source_.matrix(name, rows, cols, keys)}; })[0];
+  }
+  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
+    return once(name, [&] { return std::vector{source_.transposed(name, rows, cols, keys)}; })[0];
+  }
+  Param vector(const std::string& name, const Shape& shape, const char* keys, float plus) override {
+    return once(name, [&] { return std::vector{source_.vector(name, shape, keys, plus)}; })[0];
+  }
+  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
+                             const char* keys) override {
+    return once(name, [&] { return source_.stacked(name, count, rows, cols, keys); });
+  }
+  Param again(const Param& p) override { return source_.again(p); }
+
+ private:
+  template <class Ask>
+  std::vector<Param> once(const std::string& name, const Ask& ask) {
+    const auto found = given_.find(name);
+    if (found == given_.end()) return given_[name] = ask();
+    std::vector<Param> list;
+    for (const Param& p : found->second) list.push_back(source_.again(p));
+    return list;
+  }
+
+  nn::ParamSource& source_;
+  std::map<std::string, std::vector<Param>> given_;
+};
+
+}  // namespace
+
+void Model::build_mtp(nn::ParamSource& files) {
   const MtpSpec& spec = *config_.mtp;
-  mtp_.emplace();
-  mtp_->embedding = source.again(embedding_);
-  mtp_->head = source.again(head_);
-  mtp_->read_norm = final_norm_;
-  mtp_->read_norm.weight = source.again(final_norm_.weight);
-  mtp_->embedding_norm =
-      nn::load_rms_norm(source, spec.prefix + "enorm.weight", config_.hidden, config_.eps, "hidden_size");
-  mtp_->hidden_norm =
-      nn::load_rms_norm(source, spec.prefix + "hnorm.weight", config_.hidden, config_.eps, "hidden_size");
-  mtp_->projection =
-      source.matrix(spec.prefix + "eh_proj.weight", config_.hidden, 2 * config_.hidden, "hidden_size, 2 * hidden_size");
-  for (const LayerSpec& layer : spec.layers) mtp_->layers.push_back(build_layer(layer, source, index++));
-  mtp_->final_norm = nn::load_rms_norm(source, spec.final_norm + ".weight", config_.hidden, config_.eps, "hidden_size");
+  CHECK(spec.steps >= 1 && spec.steps <= kMtpSteps, "{}", spec.steps);
+  const auto norm = [&](nn::ParamSource& source, const std::string& name) {
+    return nn::load_rms_norm(source, name + ".weight", config_.hidden, config_.eps, "hidden_size");
+  };
+  Repeats source(files);
+  for (int64_t step = 0; step < spec.steps; ++step) {
+    Mtp& mtp = mtp_.emplace_back();
+    mtp.embedding = source.again(embedding_);
+    mtp.head = source.again(head_);
+    if (step == 0) {
+      mtp.read_norm = final_norm_;
+      mtp.read_norm.weight = source.again(final_norm_.weight);
+    }
+    mtp.embedding_norm = norm(source, spec.prefix + "enorm");
+    mtp.hidden_norm = norm(source, spec.prefix + "hnorm");
+    mtp.projection = source.matrix(spec.prefix + "eh_proj.weight", config_.hidden, 2 * config_.hidden,
+                                   "hidden_size, 2 * hidden_size");
+    int index = static_cast<int>(config_.layers.size());  // every step: routers count by it
+    for (const LayerSpec& layer : spec.layers) mtp.layers.push_back(build_layer(layer, source, index++));
+    mtp.final_norm = norm(source, spec.final_norm);
+  }
 }
 
 nn::Norm Model::build_norm(const std::string& name, nn::ParamSource& source, const char* keys) const {
@@ -93,19 +145,20 @@ Tensor Model::logits(nn::Run& run, const Tensor& x) {
 }
 
 Tensor Model::final_hidden(nn::Run& run, const Tensor& x) {
-  return (mtp_ ? mtp_->read_norm : final_norm_).forward(run, x, DType::f32);
+  return (mtp_.empty() ? final_norm_ : mtp_[0].read_norm).forward(run, x, DType::f32);
 }
 
-Tensor Model::mtp_hidden(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
-  const Tensor e = mtp_->embedding_norm.forward(run, nn::embedding(run, ids, mtp_->embedding), run.act),
-               h = mtp_->hidden_norm.forward(run, hidden, run.act);
+Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor& hidden) {
+  const Tensor e = mtp.embedding_norm.forward(run, nn::embedding(run, ids, mtp.embedding), run.act),
+               h = mtp.hidden_norm.forward(run, hidden, run.act);
   // eh_proj reads both side by side, the embedding first.
-  const Tensor x = nn::linear(run, nn::beside(run, e, h), mtp_->projection);
-  return mtp_->final_norm.forward(run, through(run, mtp_->layers, x, false), run.act);
+  const Tensor x = nn::linear(run, nn::beside(run, e, h), mtp.projection);
+  return through(run, mtp.layers, x, false);
 }
 
 Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
-  return nn::linear(run, mtp_hidden(run, ids, hidden), mtp_->head);
+  Mtp& mtp = mtp_[0];
+  return nn::linear(run, mtp.final_norm.forward(run, mtp_hidden(run, mtp, ids, hidden), run.act), mtp.head);
 }
 
 namespace {
@@ -123,37 +176,48 @@ double sum_of(const SeqMap& seqs, const Tensor& losses, double sum) {
 
 }  // namespace
 
-int64_t Model::mtp_targets(const SeqMap& seqs, const int32_t* targets) {
+int64_t Model::mtp_targets(const SeqMap& seqs, const int32_t* targets, int64_t step) {
   int64_t count = 0;
   for (const Seq& s : seqs.seqs) {
-    for (int64_t t = s.start + 1; t < s.start + s.len; ++t) count += targets[t] >= 0 ? 1 : 0;
+    for (int64_t t = s.start + 1 + step; t < s.start + s.len; ++t) count += targets[t] >= 0 ? 1 : 0;
   }
   return count;
 }
 
 void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const LossOptions& options, LossSums& sums) {
   Ctx& ctx = run.ctx;
-  const int64_t tokens = ids.dim(0);
-  const Tensor weight(ctx.arena, DType::f32, {tokens});
+  const Tensor weight(ctx.arena, DType::f32, {ids.dim(0)});
   fill(weight.mut(), options.main_weight);
   const Tensor x = forward(run, ids);
   const Tensor main = nn::head_loss(run, final_norm_.forward(run, x, run.act), head_, targets, weight, options.z);
-  if (mtp_ && options.mtp_weight > 0) {
-    // Token t with the id of t + 1 predicts t + 2; the last of a sequence has nothing to predict.
-    const Tensor next(ctx.arena, DType::i32, {tokens}), after(ctx.arena, DType::i32, {tokens}),
-        mtp_weight(ctx.arena, DType::f32, {tokens});
-    fill(mtp_weight.mut(), options.mtp_weight);
+  mtp_loss(run, ids, targets, x, options, sums);
+  sums.main = sum_of(run.seqs, main, sums.main);
+}
+
+// In step i token t meets the id of t + 1 + i and predicts t + 2 + i; the last of a sequence have nothing to predict.
+void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& x,
+                     const LossOptions& options, LossSums& sums) {
+  Arena& arena = run.ctx.arena;
+  const int64_t tokens = ids.dim(0);
+  Tensor hidden;
+  for (size_t step = 0; step < mtp_.size() && options.mtp_weight[step] > 0; ++step) {
+    const auto ahead = static_cast<int64_t>(step) + 1;
+    const Tensor next(arena, DType::i32, {tokens}), after(arena, DType::i32, {tokens}),
+        weight(arena, DType::f32, {tokens});
+    fill(weight.mut(), options.mtp_weight[step]);
     for (const Seq& s : run.seqs.seqs) {
       for (int64_t t = s.start; t < s.start + s.len; ++t) {
-        const bool last = t + 1 == s.start + s.len;
-        next.mut().as<int32_t>()[t] = last ? 0 : ids.view().as<int32_t>()[t + 1];
-        after.mut().as<int32_t>()[t] = last ? -1 : targets.view().as<int32_t>()[t + 1];
+        const bool past = t + ahead >= s.start + s.len;
+        next.mut().as<int32_t>()[t] = past ? 0 : ids.view().as<int32_t>()[t + ahead];
+        after.mut().as<int32_t>()[t] = past ? -1 : targets.view().as<int32_t>()[t + ahead];
       }
     }
-    const Tensor h = mtp_hidden(run, next, final_hidden(run, x));
-    sums.mtp = sum_of(run.seqs, nn::head_loss(run, h, mtp_->head, after, mtp_weight, options.z), sums.mtp);
+    Mtp& mtp = mtp_[step];
+    // The next step reads what comes out of this one's last norm, as serving does.
+    hidden =
+        mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden), run.act);
+    sums.mtp[step] = sum_of(run.seqs, nn::head_loss(run, hidden, mtp.head, after, weight, options.z), sums.mtp[step]);
   }
-  sums.main = sum_of(run.seqs, main, sums.main);
 }
 
 std::vector<Param*> Model::params() {
@@ -170,12 +234,13 @@ std::vector<Param*> Model::params() {
   gather(layers_);
   final_norm_.params(list);
   if (!config_.tied) list.push_back(&head_);
-  if (mtp_) {
-    mtp_->embedding_norm.params(list);
-    mtp_->hidden_norm.params(list);
-    list.push_back(&mtp_->projection);
-    gather(mtp_->layers);
-    mtp_->final_norm.params(list);
+  if (!mtp_.empty()) {
+    Mtp& mtp = mtp_[0];
+    mtp.embedding_norm.params(list);
+    mtp.hidden_norm.params(list);
+    list.push_back(&mtp.projection);
+    gather(mtp.layers);
+    mtp.final_norm.params(list);
   }
   return list;
 }

@@ -1,6 +1,7 @@
 // A model in memory: embedding, a stack of layers, final norm, head, and the block that predicts one token further when
 // the files have one. The same object trains, prefills and decodes.
 #pragma once
+#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -35,21 +36,24 @@ class Model {
 
   // The losses of a batch: ids [T] I32 and targets [T] I32, the token after each or -1 where none is trained. With a
   // tape in the Ctx, walking it back leaves the gradients of
-  //   main_weight * sum of the main losses + mtp_weight * sum of the prediction block's
+  //   main_weight * sum of the main losses + mtp_weight[i] * sum of those of the prediction block's step i
   // in the parameters. Sums are added to `sums` sequence after sequence, so that cutting a batch changes no bit.
+  using MtpNumbers = std::array<double, kMtpSteps>;  // one for each step of the prediction block
   struct LossOptions {
-    double main_weight = 1, mtp_weight = 0;  // mtp_weight 0: the prediction block is not run
+    double main_weight = 1;
+    MtpNumbers mtp_weight{};  // 0: that step and those after it are not run
     float z = 0;
   };
   struct LossSums {
-    double main = 0, mtp = 0;
+    double main = 0;
+    MtpNumbers mtp{};
   };
   void loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const LossOptions& options, LossSums& sums);
-  // Targets that the prediction block has in a batch: all but the first of each sequence.
-  static int64_t mtp_targets(const SeqMap& seqs, const int32_t* targets);
+  // Targets that step `step` of the prediction block has in a batch: all but the first step + 1 of each sequence.
+  static int64_t mtp_targets(const SeqMap& seqs, const int32_t* targets, int64_t step);
 
   const Config& config() const { return config_; }
-  bool has_mtp() const { return mtp_.has_value(); }
+  int64_t mtp_steps() const { return std::ssize(mtp_); }
   const std::vector<nn::StateShape>& state_shapes() const { return state_shapes_; }
   // Layer number and state index of every Mamba-2 block, in order.
   const std::vector<std::pair<int, int>>& mamba_layers() const { return mamba_layers_; }
@@ -68,13 +72,16 @@ class Model {
   Layer build_layer(const LayerSpec& spec, nn::ParamSource& source, int index);
   nn::Norm build_norm(const std::string& name, nn::ParamSource& source, const char* keys) const;
   Tensor through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool probe);
-  Tensor mtp_hidden(nn::Run& run, const Tensor& ids, const Tensor& hidden);
+  void build_mtp(nn::ParamSource& source);
+  Tensor mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor& hidden);
+  void mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& x, const LossOptions& options,
+                LossSums& sums);
 
   Config config_;
   Param embedding_, positions_, head_;
   std::vector<Layer> layers_;
   nn::Norm final_norm_;
-  std::optional<Mtp> mtp_;
+  std::vector<Mtp> mtp_;  // its steps: other uses of the same numbers
   std::shared_ptr<nn::RopeTable> rope_;
   std::vector<nn::StateShape> state_shapes_;
   std::vector<std::pair<int, int>> mamba_layers_;

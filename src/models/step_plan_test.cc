@@ -59,8 +59,8 @@ class Step {
       targets.mut().as<int32_t>()[i] = i % 5 == 4 ? -1 : static_cast<int32_t>((i * 11 + 1) % 50);
     }
     Model::LossSums sums;
-    model_->loss(run, ids, targets, {.main_weight = 0.01, .mtp_weight = model_->has_mtp() ? 0.003 : 0, .z = 1e-4f},
-                 sums);
+    model_->loss(run, ids, targets,
+                 {.main_weight = 0.01, .mtp_weight = {model_->mtp_steps() > 0 ? 0.003 : 0}, .z = 1e-4f}, sums);
     return sums;
   }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "io/toml.h"
+#include "models/config.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
 
@@ -51,6 +52,8 @@ void each_word(R& r, Visit&& visit) {
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
   visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");
   visit("schedule.min_lr", r.schedule.min_lr, kNotNegative, "where decay ends");
+  visit("loss.mtp_steps", r.loss.mtp_steps, io::IntRange{1, models::kMtpSteps},
+        "times that the block runs, each on the one before");
   visit("loss.mtp_scale", r.loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
   visit("loss.z", r.loss.z, kNotNegative, "weight of the squared log-sum of the logits");
   visit("loss.aux", r.loss.aux, kNotNegative, "weight of the router's balance loss");

@@ -24,6 +24,7 @@ struct OptimizerRecipe {
 };
 
 struct LossRecipe {
+  int64_t mtp_steps = 1;
   double mtp_scale = 0, z = 0, aux = 0, router_bias_rate = 0;
   int64_t goldfish_k = 0;
 };

@@ -26,8 +26,9 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .draws = &draws};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
     models::Model::LossSums sums;
-    model.loss(run, ids, targets,
-               {.main_weight = 1, .mtp_weight = recipe.loss.mtp_scale, .z = static_cast<float>(recipe.loss.z)}, sums);
+    models::Model::LossOptions options{.main_weight = 1, .z = static_cast<float>(recipe.loss.z)};
+    options.mtp_weight.fill(recipe.loss.mtp_scale);
+    model.loss(run, ids, targets, options, sums);
   });
 }
 

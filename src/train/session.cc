@@ -103,7 +103,10 @@ double flops_per_token(const models::Config& config, int64_t length) {
 
 models::Config config_of(const Recipe& recipe) {
   check(recipe);
-  return recipe.config ? models::read_config(config_json(recipe)) : models::load_config(io::find_model(recipe.init));
+  models::Config config =
+      recipe.config ? models::read_config(config_json(recipe)) : models::load_config(io::find_model(recipe.init));
+  if (config.mtp) config.mtp->steps = recipe.loss.mtp_steps;
+  return config;
 }
 
 models::AdapterSpec adapter_spec(const Recipe& recipe) {
@@ -122,10 +125,11 @@ Session::Session(const Recipe& recipe, Ctx& ctx)
   check(recipe);
   const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
   origin_ = path.folder;
-  model_ = recipe.lora.rank == 0 ? masters_.load(path) : masters_.adapt(path, adapter_spec(recipe), draws_.seed);
+  model_ = recipe.lora.rank == 0 ? masters_.load(path, recipe.loss.mtp_steps)
+                                 : masters_.adapt(path, adapter_spec(recipe), draws_.seed);
   if (nn::is_low_precision(recipe.precision))
     precision_.emplace(recipe.precision, model_->params(), static_cast<uint64_t>(recipe.seed));
-  if (recipe.loss.mtp_scale > 0 && !model_->has_mtp())
+  if (recipe.loss.mtp_scale > 0 && model_->mtp_steps() == 0)
     fail("loss.mtp_scale", {.what = "the model has no block that predicts further", .hint = "leaving it out"});
   open_data();
   plan_ = rehearse(recipe, *model_, ctx, data_->rows(), data_->length());
@@ -174,12 +178,11 @@ Run Session::run() {
 }
 
 void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool backward, LossSums& sums) {
-  const bool mtp = recipe_.loss.mtp_scale > 0 && totals.mtp > 0;
-  const models::Model::LossOptions options{
-      .main_weight = 1.0 / static_cast<double>(totals.main),
-      .mtp_weight = mtp ? recipe_.loss.mtp_scale / static_cast<double>(totals.mtp) : 0.0,
-      .z = static_cast<float>(recipe_.loss.z)};
-  models::Model::LossSums got{.main = sums.main, .mtp = sums.mtp};
+  models::Model::LossOptions options{.main_weight = 1.0 / static_cast<double>(totals.main),
+                                     .z = static_cast<float>(recipe_.loss.z)};
+  // The mean over the steps of the mean over the targets of each (nemotron.md 7.3).
+  for (size_t i = 0; i < static_cast<size_t>(recipe_.loss.mtp_steps) && totals.mtp[i] > 0; ++i)
+    options.mtp_weight[i] = recipe_.loss.mtp_scale / static_cast<double>(recipe_.loss.mtp_steps * totals.mtp[i]);
   ctx.tape = backward ? &tape_ : nullptr;
   // Emulated products ask for what the routes of a batch need: no plan knows that.
   const bool planned = backward && !precision_;
@@ -192,15 +195,13 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
     routers_.balance = static_cast<float>(recipe_.loss.aux / static_cast<double>(std::max<int64_t>(1, totals.tokens)));
     if (backward) run.routers = &routers_;
     if (backward) run.draws = &draws_;
-    model_->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, got);
+    model_->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, sums);
     if (backward) tape_.backward(ctx);
     tape_.clear();
     if (backward) drop_padding();
   }
   if (planned) ctx.arena.end_pass();
   ctx.tape = nullptr;
-  sums.main = got.main;
-  sums.mtp = got.mtp;
 }
 
 // The gradients of a tied head are a use of their own and stay.

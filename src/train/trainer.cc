@@ -42,9 +42,10 @@ void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch
 }
 
 Totals totals_of(const data::Batch& batch) {
-  return {.main = std::max<int64_t>(1, batch.trained),
-          .mtp = models::Model::mtp_targets(batch.seqs, batch.targets.data()),
-          .tokens = std::ssize(batch.ids)};
+  Totals totals{.main = std::max<int64_t>(1, batch.trained), .tokens = std::ssize(batch.ids)};
+  for (size_t step = 0; step < totals.mtp.size(); ++step)
+    totals.mtp[step] = models::Model::mtp_targets(batch.seqs, batch.targets.data(), static_cast<int64_t>(step));
+  return totals;
 }
 
 Trainer::Trainer(Run run, Ctx& ctx)
@@ -112,7 +113,12 @@ StepLog Trainer::step() {
   progress_.tokens += std::ssize(batch_.ids);
   ++progress_.step;
 
-  if (r.loss.mtp_scale > 0) log.mtp_loss = sums.mtp / static_cast<double>(std::max<int64_t>(1, totals.mtp));
+  if (r.loss.mtp_scale > 0) {
+    double mean = 0;
+    for (size_t i = 0; i < static_cast<size_t>(r.loss.mtp_steps); ++i)
+      mean += sums.mtp[i] / static_cast<double>(std::max<int64_t>(1, totals.mtp[i]) * r.loss.mtp_steps);
+    log.mtp_loss = mean;
+  }
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   log.tokens = progress_.tokens;
   log.tokens_per_second = static_cast<double>(batch_.ids.size()) / seconds;

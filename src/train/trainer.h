@@ -2,6 +2,7 @@
 // loss of a part of a batch and adds its gradients; a batch is a function of the step's number alone. A run that is
 // killed and resumed therefore gives the bits of one that was not, whatever the threads and the parts.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -12,6 +13,7 @@
 #include "core/ctx.h"
 #include "data/batch.h"
 #include "models/masters.h"
+#include "models/model.h"
 #include "nn/run.h"
 #include "train/checkpoint.h"
 #include "train/log.h"
@@ -23,14 +25,13 @@ namespace braid::train {
 
 // Targets of a whole batch, over which its losses are means.
 struct Totals {
-  int64_t main = 0, mtp = 0, tokens = 0;
+  int64_t main = 0, tokens = 0;
+  std::array<int64_t, models::kMtpSteps> mtp{};  // of each step of the prediction block
 };
 
 // What the parts of a batch add up to, in nats. Each part carries on where the one before it stopped, so that the cut
 // changes no bit.
-struct LossSums {
-  double main = 0, mtp = 0;
-};
+using LossSums = models::Model::LossSums;
 
 // Adds what `part` of a batch contributes to the sums, and with `backward` to the gradients of their means.
 using LossFn = std::function<void(Ctx& ctx, const data::Batch& part, const Totals& totals, bool backward, LossSums&)>;
