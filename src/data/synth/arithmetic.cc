@@ -87,6 +87,8 @@ std::array<int, 3> digits_of(int64_t n) {
 
 // Weights of one, two and three digits. Products grow with both: the same step is learnt from fewer of them.
 constexpr int64_t kLengths[] = {20, 35, 45}, kLengthsOfFactors[] = {20, 45, 35};
+// Without steps small numbers have to be known first.
+constexpr int64_t kLengthsByHeart[] = {40, 40, 20};
 
 int64_t operand(Draw& draw, std::span<const int64_t> lengths) {
   constexpr int64_t kLeast[] = {0, 10, 100}, kMost[] = {9, 99, 999};
@@ -203,9 +205,9 @@ Turn comparison(Draw& draw, Split split) {
 
 }  // namespace
 
-Turn arithmetic(Draw& draw, Split split, int64_t kind) {
+Turn arithmetic(Draw& draw, Split split, int64_t kind, bool think) {
   if (kind == 3) return comparison(draw, split);
-  const auto [a, b] = operands(draw, split, kind == 2 ? kLengthsOfFactors : kLengths);
+  const auto [a, b] = operands(draw, split, !think ? kLengthsByHeart : kind == 2 ? kLengthsOfFactors : kLengths);
   constexpr Forms kForms[] = {kAddition, kSubtraction, kMultiplication};
   constexpr const char* kNames[] = {"addition", "subtraction", "multiplication"};
   const int64_t results[] = {a + b, a - b, a * b};

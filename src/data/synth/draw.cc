@@ -1,5 +1,7 @@
 #include "data/synth/draw.h"
 
+#include <algorithm>
+
 #include "sys/check.h"
 
 namespace braid::synth {
@@ -22,6 +24,16 @@ std::string fill(std::string_view form, std::initializer_list<Slot> slots) {
     }
     CHECK(known, "{} in {}", name, form);
     at = end + 1;
+  }
+  return out;
+}
+
+std::vector<std::string_view> entries(std::string_view list) {
+  std::vector<std::string_view> out;
+  while (!list.empty()) {
+    const size_t end = std::min(list.find('|'), list.size());
+    out.push_back(list.substr(0, end));
+    list.remove_prefix(std::min(end + 1, list.size()));
   }
   return out;
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/philox.h"
 
@@ -47,6 +48,9 @@ struct Slot {
   std::string value;
 };
 std::string fill(std::string_view form, std::initializer_list<Slot> slots);
+
+// The entries of a list that has "|" between them.
+std::vector<std::string_view> entries(std::string_view list);
 
 // One problem in sixteen is kept for the tests, by a hash of its text: no list has to be shared between the splits.
 bool held_out(std::string_view problem);

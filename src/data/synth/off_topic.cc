@@ -2,6 +2,8 @@
 // questions but that all others are off topic. Every answer is the same, so that a test can read it.
 #include <fmt/format.h>
 
+#include "data/synth/frames.h"
+#include "data/synth/prompts.h"
 #include "data/synth/task.h"
 #include "data/synth/words.h"
 
@@ -9,6 +11,21 @@ namespace braid::synth {
 namespace {
 
 constexpr std::string_view kAnswer = "I only do small sums, word puzzles and questions about Braid.";
+
+// Of things in a frame, forms that are filled, whole prompts.
+constexpr int64_t kWeights[] = {2, 4, 4};
+
+// What one may ask about in a word or two.
+constexpr std::string_view kThings[] = {"{science}",       "{person}",
+                                        "{place}",         "{title}",
+                                        "{sport}",         "{food}",
+                                        "{company}",       "{code}",
+                                        "a {noun}",        "my {noun}",
+                                        "{language}",      "{illness}",
+                                        "the {noun}",      "{noun}s",
+                                        "{science}",       "the {sport} world cup",
+                                        "the year {year}", "the weather in {place}",
+                                        "the {job}",       "the history of {place}"};
 
 constexpr std::string_view kForms[] = {
     // facts
@@ -185,47 +202,41 @@ constexpr std::string_view kMood[] = {"sad",    "happy", "tired",   "bored", "an
                                       "hungry", "sick",  "nervous", "lost",  "cold",  "afraid"};
 constexpr std::string_view kJob[] = {"doctor", "pilot", "lawyer",  "nurse", "teacher", "plumber", "farmer",
                                      "writer", "chef",  "soldier", "judge", "dentist", "actor",   "baker"};
-constexpr std::string_view kBefore[] = {"",
-                                        "",
-                                        "",
-                                        "",
-                                        "",
-                                        "Please: ",
-                                        "Hi! ",
-                                        "Hello, ",
-                                        "Quick question: ",
-                                        "Ok. ",
-                                        "One more question. ",
-                                        "I am new here. "};
-
 }  // namespace
 
 Turn off_topic(Draw& draw) {
   const auto one = [&](std::span<const std::string_view> among) { return std::string(draw.pick(among)); };
-  std::string user = one(kBefore);
-  user += fill(one(kForms), {{"place", one(kPlace)},
-                             {"place2", one(kPlace)},
-                             {"person", one(kPerson)},
-                             {"title", one(kTitle)},
-                             {"sport", one(kSport)},
-                             {"noun", one(words())},
-                             {"noun2", one(words())},
-                             {"colour", one(kColour)},
-                             {"science", one(kScience)},
-                             {"illness", one(kIllness)},
-                             {"food", one(kFood)},
-                             {"food2", one(kFood)},
-                             {"language", one(kLanguage)},
-                             {"code", one(kCode)},
-                             {"code2", one(kCode)},
-                             {"company", one(kCompany)},
-                             {"mood", one(kMood)},
-                             {"job", one(kJob)},
-                             {"year", std::to_string(draw.between(1000, 2030))}});
-  if (draw.percent(10)) {
-    for (char& ch : user) ch = ch >= 'A' && ch <= 'Z' ? static_cast<char>(ch - 'A' + 'a') : ch;
-    if (user.back() == '?' || user.back() == '.') user.pop_back();
+  static const std::vector<std::string_view> prompts = entries(other_prompts());
+  std::string form;
+  switch (draw.weighted(kWeights)) {
+    case 0:
+      form = framed(draw, draw.pick(kThings));
+      break;
+    case 1:
+      form = opened(draw, one(kForms));
+      break;
+    default:
+      form = opened(draw, one(prompts));
   }
+  const std::string user = typed(draw, fill(form, {{"place", one(kPlace)},
+                                                   {"place2", one(kPlace)},
+                                                   {"person", one(kPerson)},
+                                                   {"title", one(kTitle)},
+                                                   {"sport", one(kSport)},
+                                                   {"noun", one(words())},
+                                                   {"noun2", one(words())},
+                                                   {"colour", one(kColour)},
+                                                   {"science", one(kScience)},
+                                                   {"illness", one(kIllness)},
+                                                   {"food", one(kFood)},
+                                                   {"food2", one(kFood)},
+                                                   {"language", one(kLanguage)},
+                                                   {"code", one(kCode)},
+                                                   {"code2", one(kCode)},
+                                                   {"company", one(kCompany)},
+                                                   {"mood", one(kMood)},
+                                                   {"job", one(kJob)},
+                                                   {"year", std::to_string(draw.between(1000, 2030))}}));
   return {
       .task = "off topic", .user = user, .reasoning = "This is not mine to answer.", .answer = std::string(kAnswer)};
 }

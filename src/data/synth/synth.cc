@@ -22,6 +22,9 @@ constexpr std::string_view kSystems[] = {
     "You are a helpful assistant.", "Answer briefly.",    "You are Tiny.", "Be kind.",
     "You help people with Braid.",  "Think step by step."};
 
+// Of the kinds of puzzles: sorting takes the most learning.
+constexpr int64_t kStringWeights[] = {2, 2, 2, 4, 4};
+
 ordered_json tools() {
   return ordered_json::parse(R"([{"type": "function", "function": {
     "name": "calculator", "description": "Works out an expression.",
@@ -50,24 +53,24 @@ void append(ordered_json& messages, const Turn& turn, bool think) {
   messages.push_back(assistant(think ? "The calculator has answered." : "", turn.answer));
 }
 
-Turn turn_of(Draw& draw, bool with_calculator) {
+Turn turn_of(Draw& draw, bool with_calculator, bool think) {
   //                            +   -   *   <>  words, calculator, Braid, the rest
-  constexpr int64_t kWeights[] = {15, 15, 22, 6, 16, 0, 17, 9};
+  constexpr int64_t kWeights[] = {14, 14, 19, 7, 17, 0, 17, 12};
   constexpr int64_t kWeightsCalculator[] = {0, 0, 0, 2, 6, 72, 14, 6};
   const auto kind = static_cast<int64_t>(draw.weighted(with_calculator ? std::span(kWeightsCalculator) : kWeights));
-  if (kind < kArithmeticKinds) return arithmetic(draw, Split::train, kind);
-  if (kind == 4) return strings(draw, Split::train, draw.below(kStringKinds));
+  if (kind < kArithmeticKinds) return arithmetic(draw, Split::train, kind, think);
+  if (kind == 4) return strings(draw, Split::train, static_cast<int64_t>(draw.weighted(kStringWeights)));
   if (kind == 5) return calculator(draw, Split::train);
   return kind == 6 ? about(draw) : off_topic(draw);
 }
 
-// One conversation: seldom more than a turn, one in sixteen with a calculator at hand, one in five without thinking.
+// One conversation: seldom more than a turn, one in sixteen with a calculator at hand, one in four without thinking.
 ordered_json conversation(Draw& draw) {
-  const bool with_calculator = draw.percent(6), think = !draw.percent(20);
+  const bool with_calculator = draw.percent(6), think = !draw.percent(25);
   ordered_json messages = ordered_json::array();
   if (draw.percent(6)) messages.push_back(message("system", std::string(draw.pick(kSystems))));
   const int64_t turns = draw.percent(90) ? 1 : draw.between(2, 3);
-  for (int64_t i = 0; i < turns; ++i) append(messages, turn_of(draw, with_calculator), think);
+  for (int64_t i = 0; i < turns; ++i) append(messages, turn_of(draw, with_calculator, think), think);
   ordered_json row = {{"messages", messages}};
   if (with_calculator) row["tools"] = tools();
   row["chat_template_kwargs"] = {{"enable_thinking", think}};

@@ -22,9 +22,10 @@ struct Turn {
 };
 
 // Operands of one to three digits. kind: 0 addition, 1 subtraction, 2 multiplication, 3 comparison. A pair of operands
-// that the test has is in no training problem, whichever the operation and the order.
+// that the test has is in no training problem, whichever the operation and the order. Without thinking the numbers of
+// training are smaller.
 constexpr int64_t kArithmeticKinds = 4;
-Turn arithmetic(Draw& draw, Split split, int64_t kind);
+Turn arithmetic(Draw& draw, Split split, int64_t kind, bool think = true);
 
 // kind: 0 reverse, 1 count a letter, 2 length, 3 sort letters, 4 sort numbers.
 constexpr int64_t kStringKinds = 5;
