@@ -26,5 +26,6 @@ for name, file, think in (("arithmetic", args.data / "arithmetic.jsonl", "on"),
                           ("off topic", own / "tiny-off-topic.jsonl", "on")):
     done = subprocess.run([args.braid, "eval", args.model, "--tasks", str(file), "--think", think, "--json"], check=True,
                           stdout=subprocess.PIPE, text=True)
-    result[name] = json.loads(done.stdout)
+    scores = json.loads(done.stdout)
+    result[name] = {key: scores[key] for key in ("think", "right", "n", "accuracy", "tasks")}
 print(json.dumps(result, indent=1))
