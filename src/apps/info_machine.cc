@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/device/gpu.h"
+#include "report/units.h"
 #include "sys/machine.h"
 #include "sys/roofs.h"
 
@@ -32,6 +34,31 @@ std::vector<RoofLine> roof_lines(const sys::Roofs& r, const sys::Roofs& best) {
   return lines;
 }
 
+nlohmann::ordered_json gpus_json() {
+  auto list = nlohmann::ordered_json::array();
+  for (const Gpu& gpu : gpus()) {
+    const GpuRoofs r = measure_gpu_roofs(gpu.number);
+    list.push_back({{"name", gpu.name},
+                    {"compute_capability", fmt::format("{}.{}", gpu.major, gpu.minor)},
+                    {"units", gpu.units},
+                    {"memory_bytes", gpu.memory},
+                    {"copy_gbs", r.copy_gbs},
+                    {"bf16_tflops", r.bf16_tflops},
+                    {"fp8_tflops", r.fp8_tflops}});
+  }
+  return list;
+}
+
+void print_gpus() {
+  for (const Gpu& gpu : gpus()) {
+    const GpuRoofs r = measure_gpu_roofs(gpu.number);
+    fmt::print("\ngpu {}    {} ({} units, {}, sm_{}{})\n", gpu.number, gpu.name, gpu.units, report::bytes(gpu.memory),
+               gpu.major, gpu.minor);
+    fmt::print("{:<28} {:>9.1f}\n{:<28} {:>9.1f}\n", "copy, GB/s", r.copy_gbs, "BF16, TFLOP/s", r.bf16_tflops);
+    if (r.fp8_tflops > 0) fmt::print("{:<28} {:>9.1f}\n", "FP8, TFLOP/s", r.fp8_tflops);
+  }
+}
+
 void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<RoofLine>& lines) {
   nlohmann::ordered_json j = {{"cpu", m.cpu_name},          {"cores", m.cores},
                               {"memory_gib", m.memory_gib}, {"class", sys::name_of(m.cpu_class)},
@@ -47,6 +74,7 @@ void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<Ro
   j["roofs"] = roofs;
   j["best_known"] = known;
   j["low"] = low;
+  j["gpus"] = gpus_json();
   fmt::print("{}\n", j.dump());
 }
 
@@ -70,7 +98,9 @@ void print_machine(bool json) {
   const sys::Machine& m = sys::machine();
   const sys::Roofs& r = sys::roofs();
   const auto lines = roof_lines(r, sys::best_known_roofs());
-  json ? print_json(m, r, lines) : print_table(m, lines);
+  if (json) return print_json(m, r, lines);
+  print_table(m, lines);
+  print_gpus();
 }
 
 }  // namespace braid::apps

@@ -11,6 +11,7 @@
 
 namespace braid {
 
+class GpuRuntime;
 class Tape;
 
 // What an op was about to do.
@@ -34,7 +35,8 @@ struct Ctx {
   bool verbose_dispatch = sys::env().verbose_dispatch;
   std::map<std::string, std::string> forced_rows = sys::env().forced_rows;      // op name -> the only row to use
   std::map<std::string, std::string> preferred_rows = sys::env().profile_rows;  // op name -> the row to try first
-  Counts counts{};                                                              // of all ops so far
+  GpuRuntime* gpu = nullptr;  // where ops over its memory run (core/device/gpu_runtime.h)
+  Counts counts{};            // of all ops so far
   // Set: ops are checked, note their row and take their workspace, but touch no memory and compute nothing.
   std::vector<Choice>* dry = nullptr;
 };

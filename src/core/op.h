@@ -252,7 +252,7 @@ void run_row(Ctx& ctx, const Op& op, const Row<Op>& row) {
   if (ctx.poison && !ctx.dry) {
     for_each_field(op, [](const auto& field, const auto& value) {
       if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, MutView>) {
-        if (field.role != Role::inout && value) detail::poison(value);
+        if (field.role != Role::inout && value && value.device == Device::cpu) detail::poison(value);
       }
     });
   }

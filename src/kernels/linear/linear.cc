@@ -64,6 +64,13 @@ void fwd_panel(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
                });
 }
 
+const char* cuda_supports(const LinearFwd& op) {
+  if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is neither F32 nor BF16";
+  if (op.w.codes.dtype != op.x.dtype || op.w.scales) return "weight of another type than x";
+  if (op.bias) return "bias";
+  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
+}
+
 void fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
   linear_fwd_tiles(ctx, op, workspace, &tiles::strip_amx);
 }
@@ -117,6 +124,11 @@ void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionR
 
 std::span<const Row<LinearFwd>> LinearFwd::rows() {
   static constexpr Row<LinearFwd> kRows[] = {
+      {.name = "cublaslt",
+       .numerics = "f32",
+       .supports = &cuda_supports,
+       .run = kHasCuda ? &linear_fwd_cuda : nullptr,
+       .device = Device::cuda},
       kPackedTile<LinearFwd>,
       kPackedDot<LinearFwd>,
       kPackedBf16<LinearFwd>,

@@ -6,6 +6,9 @@
 
 namespace braid {
 
+// On a GPU; only with BRAID_CUDA.
+void linear_fwd_cuda(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+
 // On tiles (math/tile.h); `strip` is the walk over them.
 const char* linear_tiles_supports(const LinearFwd& op);
 int64_t linear_tiles_workspace(const LinearFwd& op, int threads);

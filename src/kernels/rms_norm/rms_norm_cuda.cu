@@ -1,8 +1,7 @@
 // RMSNorm on a GPU: one block a row, sum of squares by warp shuffles. Bound by copy bandwidth.
-#include <cuda_runtime.h>
-
+#include "core/device/cuda_check.cuh"
+#include "core/device/gpu_runtime.h"
 #include "kernels/rms_norm/rms_norm_rows.h"
-#include "sys/error.h"
 
 namespace braid {
 namespace {
@@ -26,13 +25,12 @@ __global__ void rms_norm_kernel(const float* x, const float* w, float* y, float*
 
 }  // namespace
 
-void rms_norm_fwd_cuda(Ctx&, const RmsNormFwd& op, std::span<std::byte>) {
+void rms_norm_fwd_cuda(Ctx& ctx, const RmsNormFwd& op, std::span<std::byte>) {
   if (op.x.dim(0) == 0) return;
-  rms_norm_kernel<<<static_cast<unsigned>(op.x.dim(0)), kThreads>>>(
+  rms_norm_kernel<<<static_cast<unsigned>(op.x.dim(0)), kThreads, 0, static_cast<cudaStream_t>(ctx.gpu->stream())>>>(
       op.x.as<float>(), op.w.as<float>(), op.y.as<float>(), op.rstd ? op.rstd.as<float>() : nullptr, op.x.dim(1),
       op.eps);
-  const cudaError_t status = cudaGetLastError();
-  if (status != cudaSuccess) fail_environment("rms_norm_fwd_cuda", {.what = cudaGetErrorString(status)});
+  cuda_check(cudaGetLastError(), "rms_norm cannot be launched");
 }
 
 }  // namespace braid

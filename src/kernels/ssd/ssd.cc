@@ -118,6 +118,17 @@ const char* hwy_supports(const Op& op) {
   return op.y.rows_contiguous() ? refuses_inputs(op) : "strided rows";
 }
 
+const char* step_cuda_supports(const SsdStep& op) {
+  if (op.y.dtype != DType::f32 || op.state.dtype != DType::f32 || !op.state.contiguous()) return "y or state";
+  if (!op.y.rows_contiguous()) return "strided rows";
+  if (!op.seqs) return op.x.dim(0) == 1 ? nullptr : "a sequence of several tokens";
+  for (int64_t i = 0; i < std::ssize(op.seqs->seqs); ++i) {
+    if (const Seq& s = op.seqs->seqs[static_cast<size_t>(i)]; s.len != 1 || s.start != i || s.slot != i)
+      return "not one token of each state, in order";
+  }
+  return refuses_inputs(op);
+}
+
 const char* bwd_hwy_supports(const SsdBwd& op) {
   if (op.dy.dtype != DType::f32 && op.dy.dtype != DType::bf16) return "dy is neither F32 nor BF16";
   for (const MutView& v : {op.dx, op.db, op.dc, op.ddt, op.ddt_bias, op.da_log, op.dd_skip, op.dstate}) {
@@ -163,6 +174,11 @@ std::span<const Row<SsdBwd>> SsdBwd::rows() {
 
 std::span<const Row<SsdStep>> SsdStep::rows() {
   static constexpr Row<SsdStep> kRows[] = {
+      {.name = "cuda",
+       .numerics = "f32",
+       .supports = &step_cuda_supports,
+       .run = kHasCuda ? &ssd_step_cuda : nullptr,
+       .device = Device::cuda},
       {.name = "hwy", .numerics = "f32", .supports = &hwy_supports<SsdStep>, .run = &run_hwy<SsdStep, &ssd_step_hwy>},
       {.name = "ref", .numerics = "f64", .run = &run_ref<SsdStep>},
   };

@@ -10,4 +10,6 @@ int64_t ssd_bwd_hwy_workspace(const SsdBwd& op, int threads);
 void ssd_bwd_hwy(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace);
 void ssd_step_hwy(Ctx& ctx, const SsdStep& op, std::span<std::byte> workspace);
 
+void ssd_step_cuda(Ctx& ctx, const SsdStep& op, std::span<std::byte> workspace);  // only with BRAID_CUDA
+
 }  // namespace braid

@@ -1,0 +1,45 @@
+// Memory of a device, kept: what is given back is handed out again to the next request of its size class, so that a
+// step that asks for the same things as the one before reaches the driver no more. One stream uses a pool, and its
+// order makes reuse safe.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+namespace braid {
+
+class DevicePool {
+ public:
+  struct Backing {
+    std::function<std::byte*(int64_t bytes)> take;  // null when there is no more
+    std::function<void(std::byte*)> give_back;
+  };
+  explicit DevicePool(Backing backing) : backing_(std::move(backing)) {}
+  DevicePool(const DevicePool&) = delete;
+  DevicePool& operator=(const DevicePool&) = delete;
+  ~DevicePool();  // everything must have been given back
+
+  // At least `bytes`, aligned as the backing aligns. Error when even an empty pool cannot have them.
+  std::byte* take(int64_t bytes);
+  void give_back(std::byte* data);
+  // Hands everything that lies idle back to the device.
+  void trim();
+
+  int64_t bytes_in_use() const { return in_use_; }
+  int64_t bytes_held() const { return held_; }    // in use and idle
+  int64_t requests() const { return requests_; }  // to the backing
+
+  // What a request of `bytes` takes: eight classes to a power of two, at least 512 bytes.
+  static int64_t size_class(int64_t bytes);
+
+ private:
+  Backing backing_;
+  std::map<int64_t, std::vector<std::byte*>> idle_;  // by size class
+  std::unordered_map<std::byte*, int64_t> used_;
+  int64_t in_use_ = 0, held_ = 0, requests_ = 0;
+};
+
+}  // namespace braid

@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "core/device/device_pool.h"
+#include "core/device/gpu.h"
+#include "sys/error.h"
+
+namespace braid {
+namespace {
+
+// A device of `room` bytes.
+struct Fake {
+  int64_t room = 0, taken = 0;
+  std::map<std::byte*, int64_t> live{};
+
+  DevicePool::Backing backing() {
+    return {.take = [this](int64_t bytes) -> std::byte* {
+              if (taken + bytes > room) return nullptr;
+              auto* data = static_cast<std::byte*>(std::malloc(static_cast<size_t>(bytes)));
+              live[data] = bytes;
+              taken += bytes;
+              return data;
+            },
+            .give_back =
+                [this](std::byte* data) {
+                  taken -= live.at(data);
+                  live.erase(data);
+                  std::free(data);
+                }};
+  }
+};
+
+TEST(DevicePool, SizeClassesWasteAnEighthAtMost) {
+  for (int64_t bytes = 1; bytes < 5'000'000; bytes += 1 + bytes / 7) {
+    const int64_t size = DevicePool::size_class(bytes);
+    EXPECT_GE(size, bytes);
+    EXPECT_LE(size, std::max<int64_t>(512, bytes + bytes / 8 + 1));
+    EXPECT_EQ(DevicePool::size_class(size), size);
+    EXPECT_EQ(size % 64, 0);
+  }
+}
+
+TEST(DevicePool, TheSecondStepAsksTheDeviceForNothing) {
+  Fake device{.room = 1 << 24};
+  {
+    DevicePool pool(device.backing());
+    int64_t after_first = 0;
+    for (int step = 0; step < 3; ++step) {
+      std::vector<std::byte*> taken;
+      for (const int64_t bytes : {100, 4096, 70'000, 4000, 1'000'000, 0}) taken.push_back(pool.take(bytes));
+      EXPECT_EQ(std::set<std::byte*>(taken.begin(), taken.end()).size(), taken.size());
+      for (std::byte* data : taken) pool.give_back(data);
+      if (step == 0) after_first = pool.requests();
+    }
+    EXPECT_EQ(pool.requests(), after_first);
+    EXPECT_EQ(pool.bytes_in_use(), 0);
+    EXPECT_EQ(pool.bytes_held(), device.taken);
+  }
+  EXPECT_EQ(device.taken, 0);
+}
+
+TEST(DevicePool, IdleMemoryOfOtherSizesIsGivenUpBeforeARequestFails) {
+  Fake device{.room = 3 << 20};
+  DevicePool pool(device.backing());
+  pool.give_back(pool.take(2 << 20));
+  std::byte* data = pool.take(int64_t{5} << 19);  // does not fit beside the first
+  EXPECT_EQ(pool.bytes_held(), pool.bytes_in_use());
+  EXPECT_THROW(pool.take(1 << 20), Error);
+  pool.give_back(data);
+  std::byte* again = pool.take(1 << 20);
+  pool.give_back(again);
+}
+
+TEST(Gpu, IsKnownOrThereIsNone) {
+  for (const Gpu& gpu : gpus()) {
+    EXPECT_FALSE(gpu.name.empty());
+    EXPECT_GT(gpu.memory, 0);
+    EXPECT_GT(gpu.units, 0);
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,12 @@
+#include "core/device/gpu.h"
+
+#include "core/view.h"
+
+namespace braid {
+
+#ifndef BRAID_CUDA
+std::vector<Gpu> gpus() { return {}; }
+GpuRoofs measure_gpu_roofs(int) { return {}; }
+#endif
+
+}  // namespace braid

@@ -1,0 +1,206 @@
+// Products by cuBLASLt, and the roofs that are measured with them.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <vector>
+
+#include "core/device/gpu.h"
+#include "core/device/gpu_impl.cuh"
+#include "sys/check.h"
+
+namespace braid {
+namespace {
+
+constexpr int kCandidates = 8, kRuns = 5;
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f8_e4m3:
+      return CUDA_R_8F_E4M3;
+    default:
+      CHECK(false, "{}", name_of(dtype));
+      return CUDA_R_32F;
+  }
+}
+
+// cuBLASLt counts columns first: a row-major [rows, cols] is its [cols, rows].
+class Layout {
+ public:
+  Layout(DType dtype, int64_t rows, int64_t cols, int64_t stride) {
+    cuda_check(cublasLtMatrixLayoutCreate(&layout_, type_of(dtype), static_cast<uint64_t>(cols),
+                                          static_cast<uint64_t>(rows), stride),
+               "no layout");
+  }
+  Layout(const Layout&) = delete;
+  Layout& operator=(const Layout&) = delete;
+  ~Layout() { cublasLtMatrixLayoutDestroy(layout_); }
+  operator cublasLtMatrixLayout_t() const { return layout_; }
+
+ private:
+  cublasLtMatrixLayout_t layout_ = nullptr;
+};
+
+// y^T = w x^T.
+struct Product {
+  const View& x;
+  const View& w;
+  const MutView& y;
+  GpuRuntime::Impl& gpu;
+  cublasLtMatmulDesc_t what = nullptr;
+  Layout lx, lw, ly;
+
+  Product(GpuRuntime::Impl& impl, const View& x_, const View& w_, const MutView& y_)
+      : x(x_),
+        w(w_),
+        y(y_),
+        gpu(impl),
+        lx(x.dtype, x.dim(0), x.dim(1), x.strides[0]),
+        lw(w.dtype, w.dim(0), w.dim(1), w.strides[0]),
+        ly(y.dtype, y.dim(0), y.dim(1), y.strides[0]) {
+    cuda_check(cublasLtMatmulDescCreate(&what, CUBLAS_COMPUTE_32F, CUDA_R_32F), "no product");
+    const cublasOperation_t turned = CUBLAS_OP_T;
+    cuda_check(cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof(turned)),
+               "no product");
+  }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+  ~Product() {
+    if (what) cublasLtMatmulDescDestroy(what);
+  }
+
+  cublasStatus_t run(const cublasLtMatmulAlgo_t& algorithm) const {
+    const float one = 1, zero = 0;
+    return cublasLtMatmul(gpu.blas, what, &one, w.data, lw, x.data, lx, &zero, y.data, ly, y.data, ly, &algorithm,
+                          gpu.workspace, static_cast<size_t>(GpuRuntime::Impl::kWorkspace), gpu.stream);
+  }
+
+  std::vector<cublasLtMatmulAlgo_t> candidates() const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    cuda_check(cublasLtMatmulPreferenceCreate(&preference), "no preference");
+    const auto bytes = static_cast<size_t>(GpuRuntime::Impl::kWorkspace);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
+    std::array<cublasLtMatmulHeuristicResult_t, kCandidates> found;
+    int count = 0;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(gpu.blas, what, lw, lx, ly, ly, preference, kCandidates, found.data(), &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    cuda_check(status, "cuBLASLt knows no such product");
+    std::vector<cublasLtMatmulAlgo_t> list;
+    for (int i = 0; i < count; ++i) {
+      if (found[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
+        list.push_back(found[static_cast<size_t>(i)].algo);
+    }
+    if (list.empty()) fail_environment("GPU", {.what = "cuBLASLt knows no such product"});
+    return list;
+  }
+};
+
+// Milliseconds between two marks in a stream.
+class Watch {
+ public:
+  explicit Watch(cudaStream_t stream) : stream_(stream) {
+    for (cudaEvent_t& e : events_) cuda_check(cudaEventCreate(&e), "no event");
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+  ~Watch() {
+    for (cudaEvent_t e : events_) {
+      if (e) cudaEventDestroy(e);
+    }
+  }
+  void begin() { cuda_check(cudaEventRecord(events_[0], stream_), "no mark"); }
+  float end() {
+    float ms = 0;
+    cuda_check(cudaEventRecord(events_[1], stream_), "no mark");
+    cuda_check(cudaEventSynchronize(events_[1]), "a kernel failed");
+    cuda_check(cudaEventElapsedTime(&ms, events_[0], events_[1]), "no time");
+    return ms;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t events_[2] = {};
+};
+
+cublasLtMatmulAlgo_t fastest(const Product& product) {
+  const std::vector<cublasLtMatmulAlgo_t> list = product.candidates();
+  if (product.gpu.recording || list.size() == 1) return list[0];
+  Watch watch(product.gpu.stream);
+  size_t best = 0;
+  float least = std::numeric_limits<float>::infinity();
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (product.run(list[i]) != CUBLAS_STATUS_SUCCESS) continue;  // the first run loads the kernel
+    watch.begin();
+    for (int r = 0; r < kRuns; ++r) cuda_check(product.run(list[i]), "a product failed");
+    if (const float ms = watch.end(); ms < least) {
+      least = ms;
+      best = i;
+    }
+  }
+  return list[best];
+}
+
+// Tera-operations a second of y = x w^T, all sides `n`.
+double product_roof(GpuRuntime& gpu, DType in, int64_t n) {
+  const auto bytes = n * n * size_of(in);
+  std::byte *x = gpu.memory().take(bytes), *w = gpu.memory().take(bytes), *y = gpu.memory().take(2 * n * n);
+  cudaStream_t stream = gpu.impl().stream;
+  cuda_check(cudaMemsetAsync(x, 0x35, static_cast<size_t>(bytes), stream), "cannot fill");  // small numbers, no NaN
+  cuda_check(cudaMemsetAsync(w, 0x36, static_cast<size_t>(bytes), stream), "cannot fill");
+  const View a(x, in, {n, n}, Device::cuda), b(w, in, {n, n}, Device::cuda);
+  const MutView c(y, DType::bf16, {n, n}, Device::cuda);
+  gpu.product(a, b, c);
+  Watch watch(stream);
+  watch.begin();
+  for (int r = 0; r < kRuns; ++r) gpu.product(a, b, c);
+  const double ms = static_cast<double>(watch.end()) / kRuns;
+  for (std::byte* p : {x, w, y}) gpu.memory().give_back(p);
+  return 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / ms / 1e9;
+}
+
+double copy_roof(GpuRuntime& gpu, int64_t bytes) {
+  std::byte *from = gpu.memory().take(bytes), *to = gpu.memory().take(bytes);
+  cudaStream_t stream = gpu.impl().stream;
+  double best = 0;
+  Watch watch(stream);
+  for (int r = 0; r <= kRuns; ++r) {
+    watch.begin();
+    cuda_check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "cannot copy");
+    const double gbs = 2.0 * static_cast<double>(bytes) / static_cast<double>(watch.end()) / 1e6;
+    if (r > 0) best = std::max(best, gbs);
+  }
+  gpu.memory().give_back(from);
+  gpu.memory().give_back(to);
+  return best;
+}
+
+}  // namespace
+
+void GpuRuntime::product(const View& x, const View& w, const MutView& y) {
+  CHECK(x.dtype == w.dtype && x.dim(1) == w.dim(1) && y.dim(0) == x.dim(0) && y.dim(1) == w.dim(0), "{} {} {}",
+        to_string(x.shape), to_string(w.shape), to_string(y.shape));
+  if (x.dim(0) == 0) return;
+  const Product product(*impl_, x, w, y);
+  const GpuProductKey key{x.dim(0), w.dim(0), x.dim(1), x.strides[0], w.strides[0], y.strides[0], x.dtype, y.dtype};
+  auto found = impl_->algorithms.find(key);
+  if (found == impl_->algorithms.end()) found = impl_->algorithms.emplace(key, fastest(product)).first;
+  cuda_check(product.run(found->second), "a product failed");
+}
+
+GpuRoofs measure_gpu_roofs(int number) {
+  GpuRuntime gpu(number);
+  GpuRoofs roofs;
+  const std::vector<Gpu> all = gpus();
+  const Gpu& own = all.at(static_cast<size_t>(number));
+  const int64_t n = own.memory > (int64_t{4} << 30) ? 8192 : 4096;
+  roofs.copy_gbs = copy_roof(gpu, std::min<int64_t>(int64_t{1} << 30, own.memory / 8));
+  roofs.bf16_tflops = product_roof(gpu, DType::bf16, n);
+  if (own.major * 10 + own.minor >= 89) roofs.fp8_tflops = product_roof(gpu, DType::f8_e4m3, n);
+  return roofs;
+}
+
+}  // namespace braid

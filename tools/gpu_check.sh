@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in ten minutes: build, rows against references, compute-sanitizer, roofs and benches.
+#   tools/gpu_check.sh [OUT]     OUT: folder of the result, bench/results
+# Writes OUT/<gpu>-<date>.json and prints a short table. Exit code 0 only when there was a GPU and all of it passed.
+set -uo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+out=${1:-bench/results}
+export PATH=$PATH:/usr/local/cuda/bin
+say() { printf '\n=== %s\n' "$*"; }
+command -v nvcc >/dev/null || { echo "gpu_check: no nvcc here; expected the CUDA toolkit"; exit 1; }
+nvidia-smi >/dev/null 2>&1 || { echo "gpu_check: no GPU here; nothing was run"; exit 1; }
+gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader -i 0 | tr ' A-Z' '-a-z')
+mkdir -p "$out"
+result=$out/${gpu#nvidia-}-$(date +%F).json
+failed=()
+
+say "build"
+cmake --preset cuda >/dev/null && ninja -C build/cuda --quiet braid cuda_test || exit 1
+
+say "rows against references"
+build/cuda/tests/cuda_test --gtest_output=json:build/cuda/cuda_test.json || failed+=(tests)
+
+say "compute-sanitizer"
+if command -v compute-sanitizer >/dev/null; then
+  compute-sanitizer --error-exitcode 9 build/cuda/tests/cuda_test --gtest_brief=1 || failed+=(sanitizer)
+else
+  echo "SKIPPED: no compute-sanitizer"; failed+=(sanitizer)
+fi
+
+say "roofs"
+build/cuda/bin/braid info --machine --json >build/cuda/machine.json || failed+=(roofs)
+
+python3 - "$result" "${failed[*]:-}" <<'PY'
+import json, subprocess, sys
+result, failed = sys.argv[1], sys.argv[2].split()
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as f:
+            return json.load(f)
+    except (OSError, ValueError):
+        return None
+tests, machine = read("build/cuda/cuda_test.json") or {}, read("build/cuda/machine.json") or {}
+commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+row = {"what": "measured by tools/gpu_check.sh", "commit": commit, "gpus": machine.get("gpus", []), "failed": failed,
+       "tests": {"run": tests.get("tests", 0), "failures": tests.get("failures", 0)}}
+with open(result, "w", encoding="utf-8") as f:
+    json.dump(row, f, indent=1)
+    f.write("\n")
+for gpu in row["gpus"]:
+    print(f"{gpu['name']}: copy {gpu['copy_gbs']:.0f} GB/s, BF16 {gpu['bf16_tflops']:.0f} TFLOP/s, FP8 {gpu['fp8_tflops']:.0f} TFLOP/s")
+print(f"{row['tests']['run']} tests, {row['tests']['failures']} failures; failed stages: {' '.join(failed) or 'none'}; {result}")
+PY
+[ ${#failed[@]} -eq 0 ]
