@@ -7,6 +7,7 @@
 // The prediction block has no adapters: transformers does not know it.
 #pragma once
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -76,7 +77,7 @@ class AdapterPlaces {
   AdapterSite site(const Place& place, bool as_parameter) const;
   void nest(std::vector<AdapterSite>& sites) const;
 
-  std::vector<Place> places_;
+  std::deque<Place> places_;  // whose entries stay where they are
   bool transposed_ = false;
 };
 
