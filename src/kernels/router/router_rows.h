@@ -5,7 +5,8 @@
 namespace braid {
 
 // The scores s of one token.
-void router_scores(const float* logits, int64_t experts, RouterKind kind, float* scores);
+template <class Num>  // float, double
+void router_scores(const float* logits, int64_t experts, RouterKind kind, Num* scores);
 
 int64_t router_fwd_cpu_workspace(const RouterFwd& op, int threads);
 void router_fwd_cpu(Ctx& ctx, const RouterFwd& op, std::span<std::byte> workspace);
