@@ -109,13 +109,14 @@ AdapterPlaces::AdapterPlaces(const Config& config, nn::ParamSource& files)
     } else if (name.ends_with(kWeight)) {
       const std::string module = name.substr(0, name.size() - kWeight.size());
       const bool router = leaf_of(module) == "gate";  // no Linear there
+      const bool folded = name == config.head;        // the loss reads the head itself
       Place& p = place(key_of(module), module_of(module));
       p.is_module = !router;
-      p.folded = name == config.head;  // the loss reads the head itself
+      p.folded = folded;
       p.matrices.push_back(matrix);
-      Place& weight = place(key_of(name), module_of(module));
+      Place& weight = place(key_of(name), module_of(module));  // p may lie elsewhere now
       weight.is_parameter = true;
-      weight.folded = p.folded;
+      weight.folded = folded;
       weight.matrices.push_back(matrix);
     }
   }

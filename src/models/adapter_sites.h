@@ -7,7 +7,6 @@
 // The prediction block has no adapters: transformers does not know it.
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -77,7 +76,7 @@ class AdapterPlaces {
   AdapterSite site(const Place& place, bool as_parameter) const;
   void nest(std::vector<AdapterSite>& sites) const;
 
-  std::deque<Place> places_;  // whose entries stay where they are
+  std::vector<Place> places_;  // in the order in which the model asks, which is that of their addresses
   bool transposed_ = false;
 };
 
