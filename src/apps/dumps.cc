@@ -28,6 +28,7 @@ struct Named {
 
 void write_tensors(const std::string& path, std::vector<Named> tensors) {
   std::vector<io::TensorSpec> specs;
+  specs.reserve(tensors.size());
   for (const Named& t : tensors) specs.push_back(t.spec);
   io::SafetensorsWriter file(path, specs);
   for (const io::TensorSpec& spec : file.order()) {

@@ -26,7 +26,7 @@ struct AdapterSpec {
 struct MatrixName {
   std::string name{};
   int64_t index = -1;
-  auto operator<=>(const MatrixName&) const = default;
+  bool operator<(const MatrixName& other) const { return name != other.name ? name < other.name : index < other.index; }
 };
 struct SiteMatrix {
   MatrixName name{};

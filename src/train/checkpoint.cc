@@ -99,6 +99,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
   }
   std::sort(found.begin(), found.end());
   std::vector<fs::path> paths;
+  paths.reserve(found.size());
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
 }
