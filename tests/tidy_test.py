@@ -88,7 +88,6 @@ class Tidy(unittest.TestCase):
         self.refused("src/core/b.h", "// x\n#pragma once\nusing namespace std;\n", "using namespace")
         self.refused("src/core/b.h", "// x\n#pragma once\n#include <cuda_runtime.h>\n", "CUDA header")
         self.refused("src/core/b_avx512.cc", "// x\nvoid f(std::vector<float>& x);\n", "std container")
-        self.assertEqual(self.run_on({"src/sys/parallel.cc": "// x\n#pragma omp parallel\n"}), [])
 
     def test_beginnings(self):
         self.refused("src/core/b.cc", "int f();\n", "first line")

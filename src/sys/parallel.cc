@@ -3,15 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <thread>
-#include <vector>
 
 #include "sys/env.h"
 #include "sys/machine.h"
-
-#ifdef BRAID_POOL_OPENMP
-#include <omp.h>
-#endif
+#include "sys/team.h"
 
 namespace braid::sys {
 
@@ -30,25 +25,12 @@ int team_for(int threads, double operations) {
   return static_cast<int>(std::clamp(operations / kOperationsOfAThread, 1.0, static_cast<double>(threads)));
 }
 
-void parallel(int threads, FunctionRef<void(int, int)> body) {
-  if (threads <= 1) return body(0, 1);
-#ifdef BRAID_POOL_OPENMP
-#pragma omp parallel num_threads(threads)
-  body(omp_get_thread_num(), omp_get_num_threads());
-#else
-  std::vector<std::jthread> team;
-  team.reserve(static_cast<size_t>(threads) - 1);
-  for (int t = 1; t < threads; ++t) team.emplace_back([&body, t, threads] { body(t, threads); });
-  body(0, threads);
-#endif
-}
+void parallel(int threads, FunctionRef<void(int, int)> body) { Team::of_process().run(threads, body); }
 
 void parallel_for(int threads, int64_t n, int64_t grain, FunctionRef<void(int64_t, int64_t)> body) {
   if (n <= 0) return;
   const int64_t grains = (n + grain - 1) / grain;
-  const int team = static_cast<int>(std::min<int64_t>(threads, grains));
-  if (team <= 1) return body(0, n);
-  parallel(team, [&](int thread, int members) {
+  parallel(static_cast<int>(std::min<int64_t>(threads, grains)), [&](int thread, int members) {
     const int64_t begin = grains * thread / members * grain;
     const int64_t end = std::min(n, grains * (thread + 1) / members * grain);
     if (begin < end) body(begin, end);
@@ -56,13 +38,8 @@ void parallel_for(int threads, int64_t n, int64_t grain, FunctionRef<void(int64_
 }
 
 void parallel_tasks(int threads, int64_t n, FunctionRef<void(int64_t)> body) {
-  const int team = static_cast<int>(std::min<int64_t>(threads, n));
-  if (team <= 1) {
-    for (int64_t i = 0; i < n; ++i) body(i);
-    return;
-  }
   std::atomic<int64_t> next{0};
-  parallel(team, [&](int, int) {
+  parallel(static_cast<int>(std::min<int64_t>(threads, n)), [&](int, int) {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) body(i);
   });
 }

@@ -1,7 +1,7 @@
-// The only door to threads for compute. Bodies must not throw and must not call back in here. OpenMP is the pool,
-// because oneDNN runs on libgomp too (style.md 28); BRAID_POOL=std swaps in std::thread for TSan and clang.
-// Which thread runs which part never changes a result: parts write to disjoint places and nothing is reduced across
-// them.
+// The only door to threads for compute: one team per process, grown to the largest size asked for and then kept. Which
+// thread runs which part never changes a result: parts write to disjoint places and nothing is reduced across them.
+// Bodies must not throw, must not ask for a team themselves and must not wait for each other: a part whose thread has
+// not started yet is run by the caller, so parts may run one after the other. All of that is checked but the waiting.
 #pragma once
 #include <cstdint>
 
@@ -17,7 +17,7 @@ int default_threads();
 // it computes in a few microseconds.
 int team_for(int threads, double operations);
 
-// body(thread, threads) once on each member of the team.
+// body(part, threads) once for each part in [0, threads).
 void parallel(int threads, FunctionRef<void(int, int)> body);
 
 // body(begin, end): [0, n) in contiguous parts of about equal size, multiples of `grain` but for the last.

@@ -1,6 +1,14 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "sys/check.h"
@@ -56,6 +64,91 @@ TEST(Parallel, EveryIndexOnceWhateverTheTeam) {
       sys::parallel_tasks(threads, n, [&](int64_t i) { ++hits[static_cast<size_t>(i)]; });
       for (const auto& hit : hits) EXPECT_EQ(hit, 2);
     }
+  }
+}
+
+// Numbers of this process' threads.
+std::set<std::string> threads_alive() {
+  std::set<std::string> ids;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) ids.insert(task.path().filename());
+  return ids;
+}
+
+TEST(Parallel, RegionsOfManySizesRunEveryPartOnce) {
+  std::vector<int> hits(7);  // not atomic: only one thread may have a part
+  for (int round = 0; round < 20000; ++round) {
+    const int parts = 1 + round * 5 % 7;
+    sys::parallel(parts, [&](int part, int members) {
+      EXPECT_EQ(members, parts);
+      ++hits[static_cast<size_t>(part)];
+    });
+  }
+  int total = 0;
+  for (const int hit : hits) total += hit;
+  EXPECT_EQ(hits[0], 20000);
+  EXPECT_EQ(total, 20000 / 7 * (1 + 2 + 3 + 4 + 5 + 6 + 7) + 1);
+}
+
+TEST(Parallel, TheTeamIsConstant) {
+  sys::parallel(7, [](int, int) {});
+  const std::set<std::string> before = threads_alive();
+  for (const int parts : {2, 7, 3, 1, 5, 2, 7}) sys::parallel(parts, [](int, int) {});
+  EXPECT_EQ(threads_alive(), before);
+}
+
+TEST(Parallel, WaitingThreadsSleep) {
+  sys::parallel(4, [](int, int) {});
+  const std::string self = std::to_string(gettid());
+  for (const std::string& id : threads_alive()) {
+    char state = 0;
+    while (id != self && state != 'S') {  // one that spins for good hangs here
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::string line;
+      std::getline(std::ifstream("/proc/self/task/" + id + "/stat"), line);
+      state = line[line.rfind(')') + 2];
+    }
+  }
+}
+
+TEST(Parallel, SleepersAreWokenOrTheirPartsTaken) {
+  std::atomic<int> parts = 0;
+  for (int round = 0; round < 1000; ++round) {
+    if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // long enough to fall asleep
+    sys::parallel(3, [&](int, int) { ++parts; });
+  }
+  EXPECT_EQ(parts, 3000);
+}
+
+#ifdef __has_feature
+#if __has_feature(thread_sanitizer)
+#define BRAID_TSAN 1
+#endif
+#endif
+
+TEST(Parallel, AChildProcessHasATeamOfItsOwn) {
+#ifdef BRAID_TSAN
+  GTEST_SKIP() << "TSan ends a forked child that starts threads";
+#endif
+  sys::parallel(3, [](int, int) {});
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);  // ends one that waits for threads of its parent
+    std::atomic<int> parts = 0;
+    sys::parallel(3, [&](int, int) { ++parts; });
+    _exit(parts == 3 ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(ParallelDeathTest, BodiesNeitherNestNorThrow) {
+  const auto nothing = [](int, int) {};
+  EXPECT_EXIT(sys::parallel(2, [&](int, int) { sys::parallel(2, nothing); }), testing::ExitedWithCode(70), "team of 2");
+  for (const int threads : {1, 2}) {
+    EXPECT_EXIT(sys::parallel(threads, [&](int, int) { throw std::runtime_error("so"); }), testing::ExitedWithCode(70),
+                "threw: so");
   }
 }
 

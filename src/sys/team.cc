@@ -1,0 +1,136 @@
+#include "sys/team.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <exception>
+#include <system_error>
+#include <thread>
+
+#include "sys/check.h"
+#include "sys/machine.h"
+
+namespace braid::sys {
+namespace {
+
+using Word = std::atomic<uint32_t>;
+static_assert(sizeof(Word) == sizeof(uint32_t) && Word::is_always_lock_free, "the kernel waits on the bare word");
+
+void sleep_while(Word& word, uint32_t value) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
+}
+void wake(Word& word) { syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
+
+// Spins while the word has this value, but not for long: between two regions of a pass lie a few microseconds, and
+// waking a thread takes some 5 to 50.
+void spin_while(const Word& word, uint32_t value) {
+  constexpr std::chrono::microseconds kSpin(20);
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (word.load(std::memory_order_relaxed) != value) return;
+      __builtin_ia32_pause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+}
+
+void call(const Team::Body& body, int part, int parts) noexcept {
+  try {
+    body(part, parts);
+  } catch (const std::exception& e) {
+    CHECK(false, "the body of a parallel region threw: {}", e.what());
+  } catch (...) {
+    CHECK(false, "the body of a parallel region threw");
+  }
+}
+
+}  // namespace
+
+Team& Team::of_process() {
+  static Team& team = [&]() -> Team& {
+    // A child of fork() has the team's memory and none of its threads.
+    pthread_atfork(nullptr, nullptr, [] {
+      of_process().workers_.clear();
+      of_process().busy_.store(false, std::memory_order_relaxed);
+    });
+    return *std::make_unique<Team>().release();
+  }();
+  return team;
+}
+
+// Workers take no signals but their own faults: Ctrl-C has to interrupt what the main thread reads. Where the system
+// gives no more threads, the caller runs their parts.
+void Team::grow(int workers) {
+  sigset_t blocked, before;
+  sigfillset(&blocked);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&blocked, fault);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  try {
+    while (std::ssize(workers_) < workers) {
+      auto worker = std::make_unique<Worker>();
+      std::thread([this, &its = *worker, part = static_cast<int>(workers_.size()) + 1] { work(its, part); }).detach();
+      workers_.push_back(std::move(worker));
+    }
+  } catch (const std::system_error&) {
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Team::work(Worker& worker, int part) {
+  Word& state = worker.state;
+  // A team that is larger than the machine does not spin: it would take the cores from its own.
+  const bool spin = part < machine().cores;
+  for (;;) {
+    if (spin) spin_while(state, kIdle);
+    uint32_t seen = kIdle;
+    if (state.compare_exchange_strong(seen, kAsleep, std::memory_order_relaxed)) seen = kAsleep;
+    while (seen == kAsleep) {
+      sleep_while(state, kAsleep);
+      seen = state.load(std::memory_order_relaxed);
+    }
+    // Fails where the caller has run the part meanwhile.
+    seen = kPosted;
+    if (!state.compare_exchange_strong(seen, kRunning, std::memory_order_acquire)) continue;
+    call(*body_, part, parts_);
+    if (state.exchange(kIdle, std::memory_order_release) == kAwaited) wake(state);
+  }
+}
+
+void Team::await(Worker& worker) {
+  if (parts_ <= machine().cores) spin_while(worker.state, kRunning);
+  uint32_t seen = kRunning;
+  if (worker.state.compare_exchange_strong(seen, kAwaited, std::memory_order_acquire)) seen = kAwaited;
+  while (seen == kAwaited) {
+    sleep_while(worker.state, kAwaited);
+    seen = worker.state.load(std::memory_order_acquire);
+  }
+}
+
+void Team::run(int parts, Body body) {
+  if (parts <= 1) return call(body, 0, 1);
+  CHECK(!busy_.exchange(true, std::memory_order_acquire),
+        "a team of {} is asked for inside a region, or by a second thread", parts);
+  if (std::ssize(workers_) < parts - 1) grow(parts - 1);
+  const auto workers = std::min(workers_.size(), static_cast<size_t>(parts) - 1);
+  body_ = &body;
+  parts_ = parts;
+  for (size_t i = 0; i < workers; ++i) {
+    Word& state = workers_[i]->state;
+    if (state.exchange(kPosted, std::memory_order_release) == kAsleep) wake(state);
+  }
+  call(body, 0, parts);
+  for (size_t i = 0; i < workers; ++i) {
+    uint32_t seen = kPosted;
+    if (workers_[i]->state.compare_exchange_strong(seen, kIdle, std::memory_order_relaxed))
+      call(body, static_cast<int>(i) + 1, parts);
+  }
+  for (int part = static_cast<int>(workers) + 1; part < parts; ++part) call(body, part, parts);
+  for (size_t i = 0; i < workers; ++i) await(*workers_[i]);
+  busy_.store(false, std::memory_order_release);
+}
+
+}  // namespace braid::sys

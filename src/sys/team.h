@@ -1,0 +1,45 @@
+// The threads behind parallel(). A waiting thread spins for some microseconds, because the next region of a pass
+// follows at once, and then sleeps, because on a busy machine a spinning thread takes the core from the one it waits
+// for. A part whose worker has not started when the caller is done with its own is run by the caller: a worker that the
+// machine does not schedule delays nobody.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sys/function_ref.h"
+
+namespace braid::sys {
+
+class Team {
+ public:
+  using Body = FunctionRef<void(int, int)>;
+
+  // The one of this process, or of this child after a fork. Never destroyed: its threads sleep until the process ends.
+  static Team& of_process();
+
+  // body(part, parts) for each part, the first on the calling thread. Entering twice, by a nested call or from a second
+  // thread, is a CHECK; so is a body that throws.
+  void run(int parts, Body body);
+
+ private:
+  // What a worker owes: idle and asleep nothing, posted a part that it has not begun, running and awaited one that it
+  // has. It sleeps when asleep, the caller when awaited; the other side then wakes it.
+  enum State : uint32_t { kIdle, kAsleep, kPosted, kRunning, kAwaited };
+  struct alignas(64) Worker {
+    std::atomic<uint32_t> state{kIdle};
+  };
+
+  void grow(int workers);
+  void work(Worker& worker, int part);
+  void await(Worker& worker);
+
+  std::vector<std::unique_ptr<Worker>> workers_;  // of parts 1, 2, ...
+  std::atomic<bool> busy_{false};
+  // Of the region at hand; written before parts are posted, read by workers that have taken one.
+  const Body* body_ = nullptr;
+  int parts_ = 0;
+};
+
+}  // namespace braid::sys
