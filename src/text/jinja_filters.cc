@@ -370,8 +370,11 @@ Value group_by(Args& a) {
 
 // --- filters and tests over sequences ---
 
+// The reference asks `if value:` before anything else, so that none, undefined and 0 give nothing, whatever the rest of
+// the call says.
 Value map(Args& a) {
   Values out;
+  if (!truth(a[0])) return Value::iterator(std::move(out));
   if (a.rest.empty() && !a.named.empty() && a.named[0].first == "attribute") {
     const Value fallback = a.named.size() > 1 && a.named[1].first == "default" ? a.named[1].second : Value();
     for (const Value& v : items_of(a[0])) out.push_back(get_path(v, a.named[0].second, fallback));
@@ -389,6 +392,7 @@ Value map(Args& a) {
 }
 
 Value selected(Args& a, bool by_attribute, bool wanted) {
+  if (!truth(a[0])) return Value::iterator({});
   if (by_attribute && a.rest.empty()) raise_template("Missing parameter for attribute name");
   const Value attribute = by_attribute ? a.rest[0] : Value();
   const size_t at = by_attribute;

@@ -313,6 +313,8 @@ const Failing kFailing[] = {
     {"{{ 2.5|round(1, 'x') }}", Kind::tmpl},
     {"{{ 's'|round }}", Kind::type},
     {"{{ l|map|list }}", Kind::tmpl},
+    {"{{ true|map('abs')|list }}", Kind::type},
+    {"{{ 5|select|list }}", Kind::type},
     {"{{ l|map('nofilter')|list }}", Kind::tmpl},
     {"{{ m|selectattr('role', 'in', ['user'])|list|length }} {{ m|selectattr('nest.x')|list }}", Kind::undefined},
     {"{{ m|selectattr|list }}", Kind::tmpl},
