@@ -76,8 +76,10 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
     answer.content += parts.content;
     return listener.on_text(parts);
   };
+  GenerateOptions from_here = options.generate;
+  from_here.position = position_ = std::max(position_, std::ssize(answer.prompt_ids));
   answer.generated = generate(
-      model_.runner(), slot_, read_, fresh, options.generate,
+      model_.runner(), slot_, read_, fresh, from_here,
       [&](int32_t id) {
         return tell(model_.is_silent(id) ? ReasoningSplitter::Parts{} : splitter.push(decoder.push(id)));
       },
@@ -89,6 +91,7 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
 
   // The last token was drawn but not read.
   const std::vector<int32_t>& ids = answer.generated.ids;
+  position_ += std::ssize(ids);
   read_.insert(read_.end(), fresh.begin(), fresh.end());
   read_.insert(read_.end(), ids.begin(), ids.end());
   read_.resize(static_cast<size_t>(model_.runner().length(slot_)));

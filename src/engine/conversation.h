@@ -56,6 +56,7 @@ class Conversation {
   LanguageModel& model_;
   int64_t slot_;
   std::vector<int32_t> read_;
+  int64_t position_ = 0;  // past the last draw: templates may drop tokens, but no draw is made twice
 };
 
 }  // namespace braid::engine

@@ -79,6 +79,40 @@ TEST(Conversation, LaterTurnsReadOnlyWhatIsNew) {
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
 }
 
+// At a very high temperature every token is as likely as any other, so that an answer shows its random numbers.
+TEST(Conversation, LaterAnswersDrawOtherNumbers) {
+  LanguageModel model = tiny();
+  const auto on_prompt = [](int64_t, int64_t) { return true; };
+  const auto on_text = [](const ReasoningSplitter::Parts&) { return true; };
+  const AnswerOptions options{
+      .generate = {.tokens_max = 12, .sampling = {.temperature = 1e9, .seed = 5}, .ignore_eos = true}, .think = true};
+  const auto converse = [&] {
+    Conversation conversation(model);
+    model.runner().reset(0);
+    ordered_json messages = only("Hello!");
+    std::vector<std::vector<int32_t>> ids;
+    for (int turn = 0; turn < 3; ++turn) {
+      const Answer a = conversation.answer(messages, options, {on_prompt, on_text});
+      EXPECT_EQ(a.generated.ids.size(), 12U);
+      ids.push_back(a.generated.ids);
+      // As a template that drops the thinking of earlier turns: the next prompt is no longer than this one.
+      if (turn == 0) messages.push_back(a.message()), messages.push_back(user("Again."));
+    }
+    return ids;
+  };
+  const auto ids = converse();
+  EXPECT_EQ(ids, converse());  // the same conversation gives the same answers
+  for (size_t a = 0; a < ids.size(); ++a) {
+    for (size_t b = a + 1; b < ids.size(); ++b) {
+      for (size_t shift = 0; shift < 9; ++shift) {
+        const std::vector<int32_t> tail(ids[a].begin() + static_cast<int64_t>(shift), ids[a].end());
+        const std::vector<int32_t> head(ids[b].begin(), ids[b].end() - static_cast<int64_t>(shift));
+        EXPECT_NE(tail, head) << "answer " << b << " repeats answer " << a << " from token " << shift;
+      }
+    }
+  }
+}
+
 TEST(Conversation, DroppedThinkingBeginsAnew) {
   LanguageModel model = tiny();
   Conversation conversation(model);

@@ -28,11 +28,12 @@ Generated generate(Runner& runner, int64_t slot, std::span<const int32_t> histor
 
   std::vector<int32_t> seen(history.begin(), history.end());
   seen.insert(seen.end(), prompt.begin(), prompt.end());
+  const auto first = static_cast<uint64_t>(std::max(std::ssize(seen), options.position));
   const std::vector<int64_t>& eos = runner.config().eos;
   start = std::chrono::steady_clock::now();
   while (options.tokens_max < 0 || static_cast<int64_t>(out.ids.size()) < options.tokens_max) {
     const std::span<const float> row(logits.view().as<float>(), static_cast<size_t>(logits.dim(1)));
-    const int32_t id = sample(row, options.sampling, seen, out.ids.size());
+    const int32_t id = sample(row, options.sampling, seen, first + out.ids.size());
     out.ids.push_back(id);
     seen.push_back(id);
     if (!options.ignore_eos && std::find(eos.begin(), eos.end(), id) != eos.end()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/philox.h"
 #include "sys/error.h"
@@ -11,33 +12,69 @@ namespace braid::engine {
 namespace {
 
 struct Candidate {
-  float value;  // logit, then probability
+  float logit;
   int32_t id;
+  float p = 0;
 };
 
-bool better(const Candidate& a, const Candidate& b) { return a.value != b.value ? a.value > b.value : a.id < b.id; }
+bool better(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
-// Softmax at the temperature; sorted by falling probability before and after.
-void to_probabilities(std::vector<Candidate>& list, double temperature) {
-  const double top = static_cast<double>(list[0].value);
+// Candidates from the best to the worst, sorted only as far as they are asked for: a draw seldom looks past the first
+// few of a vocabulary. Every stretch is the next best of the rest, so that any prefix is that of a full sort.
+class Ranking {
+ public:
+  explicit Ranking(std::vector<Candidate> list) : list_(std::move(list)) {}
+
+  size_t size() const { return list_.size(); }
+  const Candidate& at(size_t i) {
+    while (i >= sorted_) extend();
+    return list_[i];
+  }
+
+ private:
+  void extend() {
+    constexpr size_t kFirst = 64;
+    const size_t end = std::min(list_.size(), std::max(kFirst, 4 * sorted_));
+    const auto from = list_.begin() + static_cast<std::ptrdiff_t>(sorted_),
+               to = list_.begin() + static_cast<std::ptrdiff_t>(end);
+    if (to != list_.end()) std::nth_element(from, to, list_.end(), better);
+    std::sort(from, to, better);
+    sorted_ = end;
+  }
+
+  std::vector<Candidate> list_;
+  size_t sorted_ = 0;
+};
+
+// Softmax at the temperature, summed in the order of the list.
+void set_probabilities(std::vector<Candidate>& list, double temperature) {
+  const double top = static_cast<double>(std::min_element(list.begin(), list.end(), better)->logit);
   double sum = 0;
   for (Candidate& c : list) {
-    const double p = std::exp((static_cast<double>(c.value) - top) / temperature);
-    c.value = static_cast<float>(p);
+    const double p = std::exp((static_cast<double>(c.logit) - top) / temperature);
+    c.p = static_cast<float>(p);
     sum += p;
   }
-  for (Candidate& c : list) c.value = static_cast<float>(static_cast<double>(c.value) / sum);
+  for (Candidate& c : list) c.p = static_cast<float>(static_cast<double>(c.p) / sum);
 }
 
-// The shortest head of the list that holds top_p of the mass, less what min_p of the best cuts off.
-size_t kept(const std::vector<Candidate>& list, const SamplingOptions& o) {
+// Drops what is less likely than `min_p` times the best.
+void cut_unlikely(std::vector<Candidate>& list, double min_p) {
+  const double least = min_p * static_cast<double>(std::min_element(list.begin(), list.end(), better)->p);
+  std::erase_if(list, [least](const Candidate& c) { return static_cast<double>(c.p) < least; });
+}
+
+double mass_of(const std::vector<Candidate>& list) {
   double mass = 0;
+  for (const Candidate& c : list) mass += static_cast<double>(c.p);
+  return mass;
+}
+
+// How many of the best hold `top_p` of the mass, at least one; `mass` becomes theirs.
+size_t head_of(Ranking& ranking, double top_p, double& mass) {
   size_t n = 0;
-  while (n < list.size() && mass < o.top_p &&
-         static_cast<double>(list[n].value) >= o.min_p * static_cast<double>(list[0].value)) {
-    mass += static_cast<double>(list[n++].value);
-  }
-  return std::max<size_t>(n, 1);
+  for (mass = 0; n < ranking.size() && (n == 0 || mass < top_p); ++n) mass += static_cast<double>(ranking.at(n).p);
+  return n;
 }
 
 // A model that overflowed or was damaged: an answer drawn from it would be noise.
@@ -46,7 +83,7 @@ void check_logits(std::span<const float> logits) {
   for (size_t i = 0; i < logits.size(); ++i) {
     const bool none = std::isnan(logits[i]) || logits[i] > std::numeric_limits<float>::max();
     if (none) {
-      throw Error(Fault::failed_run, format_message("logits", {.what = fmt::format("that of token {} is no number", i),
+      throw Error(Fault::failed_run, format_message("logits", {.what = fmt::format("that of token {} is not finite", i),
                                                                .got = std::isnan(logits[i]) ? "NaN" : "infinity",
                                                                .hint = "other weights, or --dtype f32"}));
     }
@@ -68,7 +105,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
     unique.erase(std::unique(unique.begin(), unique.end()), unique.end());
     const auto penalty = static_cast<float>(o.repeat_penalty);
     for (int32_t id : unique) {
-      float& v = list[static_cast<size_t>(id)].value;
+      float& v = list[static_cast<size_t>(id)].logit;
       v = v > 0 ? v / penalty : v * penalty;
     }
   }
@@ -77,18 +114,21 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
     std::nth_element(list.begin(), list.begin() + o.top_k, list.end(), better);
     list.resize(static_cast<size_t>(o.top_k));
   }
-  std::sort(list.begin(), list.end(), better);
-  to_probabilities(list, o.temperature);
-  list.resize(kept(list, o));
-  double mass = 0;
-  for (const Candidate& c : list) mass += static_cast<double>(c.value);
+  set_probabilities(list, o.temperature);
+  cut_unlikely(list, o.min_p);
+  double mass = mass_of(list);
+  Ranking ranking(std::move(list));
+  const size_t count = o.top_p < 1 ? head_of(ranking, o.top_p, mass) : ranking.size();
+
   constexpr uint32_t kSamplerStream = 0x5a3b1e;
   double point = static_cast<double>(uniform(philox({.seed = o.seed, .stream = kSamplerStream}, position)[0])) * mass;
-  for (const Candidate& c : list) {
-    point -= static_cast<double>(c.value);
-    if (point < 0) return c.id;
+  int32_t last = ranking.at(0).id;  // what is left of the mass after rounding belongs to the last that has any
+  for (size_t i = 0; i < count && ranking.at(i).p > 0; ++i) {
+    last = ranking.at(i).id;
+    point -= static_cast<double>(ranking.at(i).p);
+    if (point < 0) break;
   }
-  return list.back().id;
+  return last;
 }
 
 }  // namespace braid::engine

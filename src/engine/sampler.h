@@ -1,6 +1,6 @@
-// From logits to a token: repeat penalty, then top-k, top-p and min-p over the softmax at `temperature`, then a draw
+// From logits to a token: repeat penalty, then top-k, min-p and top-p over the softmax at `temperature`, then a draw
 // that is a function of seed and position (core/philox.h), so that the same call gives the same text. Temperature 0 is
-// greedy.
+// greedy. Only as much of the vocabulary is sorted as the cuts and the draw look at.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,7 +17,8 @@ struct SamplingOptions {
   uint64_t seed = 0;
 };
 
-// `seen`: tokens of the sequence so far, for the penalty; `position`: how many draws went before. Ties: lowest id.
+// `seen`: tokens of the sequence so far, for the penalty; `position`: of the token that is drawn, in its whole stream.
+// Ties: lowest id.
 // Error (a failed run) when a logit is NaN or infinity, or all are -infinity.
 int32_t sample(std::span<const float> logits, const SamplingOptions& options, std::span<const int32_t> seen,
                uint64_t position);

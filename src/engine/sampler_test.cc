@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <set>
 
+#include "core/philox.h"
 #include "sys/error.h"
 
 namespace braid::engine {
@@ -86,6 +88,57 @@ TEST(Sampler, SeedAndPositionNameTheDraw) {
   EXPECT_EQ(ids, text(5));
   EXPECT_NE(ids, text(6));
   EXPECT_GT(std::set<int32_t>(ids.begin(), ids.end()).size(), 1u);
+}
+
+// What sample does, written down with a sort of the whole vocabulary.
+int32_t sample_by_sorting(const std::vector<float>& logits, const SamplingOptions& o, uint64_t position) {
+  std::vector<std::pair<double, int32_t>> list;  // falling logit, then rising id
+  for (size_t i = 0; i < logits.size(); ++i)
+    list.emplace_back(-static_cast<double>(logits[i]), static_cast<int32_t>(i));
+  std::sort(list.begin(), list.end());
+  if (o.top_k > 0 && o.top_k < std::ssize(list)) list.resize(static_cast<size_t>(o.top_k));
+  const double top = list[0].first;
+  double sum = 0, mass = 0;
+  for (const auto& entry : list) sum += std::exp((top - entry.first) / o.temperature);
+  std::vector<double> p;
+  for (const auto& entry : list)
+    p.push_back(static_cast<double>(static_cast<float>(
+        static_cast<double>(static_cast<float>(std::exp((top - entry.first) / o.temperature))) / sum)));
+  size_t n = 0;
+  while (n < p.size() && (n == 0 || (mass < o.top_p && p[n] >= o.min_p * p[0]))) mass += p[n++];
+  double point = static_cast<double>(uniform(philox({.seed = o.seed, .stream = 0x5a3b1e}, position)[0])) * mass;
+  for (size_t i = 0; i < n; ++i) {
+    point -= p[i];
+    if (point < 0) return list[i].second;
+  }
+  return list[n - 1].second;
+}
+
+TEST(Sampler, DrawsAreThoseOfAFullSort) {
+  uint64_t position = 0;
+  for (const int64_t vocabulary : {1, 3, 64, 65, 257, 1500}) {
+    for (const double spread : {0.0, 0.3, 3.0, 12.0}) {
+      std::vector<float> logits(static_cast<size_t>(vocabulary));
+      for (size_t i = 0; i < logits.size(); ++i) {
+        const auto n = normal4({.seed = 77}, i + static_cast<size_t>(vocabulary));
+        logits[i] = static_cast<float>(std::round(8 * spread * static_cast<double>(n[0])) / 8);  // many ties
+      }
+      logits[logits.size() / 2] = logits.size() > 1 ? -kInfinity : 0;
+      for (const SamplingOptions& o : std::vector<SamplingOptions>{{.temperature = 1},
+                                                                   {.temperature = 0.2},
+                                                                   {.temperature = 40},
+                                                                   {.temperature = 1, .top_p = 0.95},
+                                                                   {.temperature = 1.5, .top_p = 0.999},
+                                                                   {.temperature = 1, .min_p = 0.05},
+                                                                   {.temperature = 1, .top_p = 0.8, .min_p = 0.01},
+                                                                   {.temperature = 1, .top_k = 100},
+                                                                   {.temperature = 2, .top_k = 50, .top_p = 0.9}}) {
+        for (int i = 0; i < 12; ++i, ++position)
+          ASSERT_EQ(sample(logits, o, {}, position), sample_by_sorting(logits, o, position))
+              << vocabulary << " tokens, spread " << spread << ", T " << o.temperature << ", position " << position;
+      }
+    }
+  }
 }
 
 TEST(Sampler, LogitsThatAreNoNumbersFailTheRun) {
