@@ -31,7 +31,7 @@ DType checked_dtype(const RunnerOptions& options) {
 }  // namespace
 
 int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
-  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), checked_dtype(options));
+  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), checked_dtype(options), options.exact);
   const int64_t slots = std::max<int64_t>(options.slots, 1), fixed = bytes.fixed * slots,
                 per_token = bytes.per_token * slots;
   const int64_t available = memory_available();

@@ -16,10 +16,10 @@ constexpr int64_t kPage = 64;  // tokens: small enough to waste little, large en
 
 }  // namespace
 
-SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv) {
+SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv, bool exact) {
   SequenceBytes sum;
   for (const nn::StateShape& s : shapes) {
-    sum.fixed += s.fixed_bytes();
+    sum.fixed += s.fixed_bytes() + (exact ? s.exact_bytes() : 0);
     sum.per_token += s.kv_values_per_token() * size_of(kv);
   }
   return sum;

@@ -19,7 +19,7 @@ struct PoolOptions {
 struct SequenceBytes {
   int64_t fixed = 0, per_token = 0;
 };
-SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv);
+SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv, bool exact);
 
 class StatePool {
  public:

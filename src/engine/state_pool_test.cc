@@ -22,9 +22,24 @@ std::vector<int32_t> pages_of(StatePool& pool, int64_t slot) {
 }
 
 TEST(StatePool, BytesAreThoseOfTheFormulas) {
-  const auto bytes = sequence_bytes({kMamba, kAttention, kMamba}, DType::bf16);
+  const auto bytes = sequence_bytes({kMamba, kAttention, kMamba}, DType::bf16, false);
   EXPECT_EQ(bytes.fixed, 2 * 4 * (3 * 10 + 2 * 4 * 6));
   EXPECT_EQ(bytes.per_token, 2 * 2 * 5 * 2);
+}
+
+// What is counted is what the pool reserves, with --exact too: its chunk inputs are larger than the state itself.
+TEST(StatePool, BytesAreThoseThatAreReserved) {
+  for (const bool exact : {false, true}) {
+    const std::vector<nn::StateShape> shapes = {kMamba, kAttention, kMamba};
+    StatePool pool(shapes, {.slots = 3, .context = 64, .exact = exact});
+    int64_t reserved = 0;
+    for (const nn::BlockState& b : pool.view().blocks) {
+      for (const MutView& v : {b.conv, b.ssm, b.chunk_ssm, b.chunk_inputs, b.k_pages, b.v_pages})
+        reserved += v ? v.bytes() : 0;
+    }
+    const auto bytes = sequence_bytes(shapes, DType::f32, exact);
+    EXPECT_EQ(reserved, 3 * (bytes.fixed + 64 * bytes.per_token)) << "exact " << exact;
+  }
 }
 
 TEST(StatePool, PagesComeAsASequenceGrowsAndGoBack) {

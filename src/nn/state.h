@@ -17,6 +17,10 @@ struct StateShape {
   int64_t kv_heads = 0, kv_dim = 0;
 
   int64_t fixed_bytes() const { return 4 * (conv_columns * conv_channels + heads * head_dim * state); }
+  // What --exact keeps beside that: the state at the last chunk boundary and the inputs since.
+  int64_t exact_bytes() const {
+    return 4 * (heads * head_dim * state + (heads > 0 ? chunk * (conv_channels + heads) : 0));
+  }
   int64_t kv_values_per_token() const { return 2 * kv_heads * kv_dim; }
 };
 
