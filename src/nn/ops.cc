@@ -49,7 +49,8 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
       },
       [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
-        product(c, low, LinearBwdData{.dy = dy.view(), .w = w.value, .dx = dx.mut()}, seqs->seqs);
+        const bool wide = x.view().dtype == DType::f32;
+        product(c, low, LinearBwdData{.dy = dy.view(), .w = w.value, .dx = dx.mut(), .wide = wide}, seqs->seqs);
         tape.add_grad(c, x, dx);
         if (!w.grad) return;
         const MutView dbias = bias && bias->grad ? MutView(bias->grad.data, DType::f32, {w.value.rows}) : MutView();

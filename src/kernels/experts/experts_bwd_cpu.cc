@@ -3,7 +3,8 @@
 //   u, g and q = down^T dy of a block of hidden columns; from them du, dg, weighted h, and a part of dweights
 //   dx of each slot = up^T du + gate^T dg; the slots of a token are added up in slot order
 //   dup += du x^T, dgate += dg x^T, ddown += dy (weight h)^T: chains over the sorted rows, in token order
-// Products are those of math/panel.h (recomputed u, g) and math/outer.h (all others). The chains of the class bf16_dot
+// Products are those of math/panel.h (recomputed u, g) and math/outer.h (all others); weights of other formats than F32
+// and BF16 are decoded a few rows at a time. The chains of the class bf16_dot
 // take tokens by twos, so there the rows of an expert are padded with one of zeros where a sequence has an odd number:
 // no pair spans two sequences, and no cut between them changes a bit.
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstring>
 
 #include "kernels/experts/experts_rows.h"
+#include "math/blocks.h"
 #include "math/outer.h"
 #include "math/panel.h"
 
@@ -139,6 +141,7 @@ constexpr int64_t kCols = kOuterCols;  // of a block of hidden columns, and of d
 constexpr int64_t kRowsMax = 256;      // sorted rows whose u, g and q are in scratch at a time
 constexpr int64_t kGradRows = 96;      // of a weight gradient in a task
 constexpr int64_t kPairsMax = 256;     // pairs of tokens packed at a time
+constexpr int64_t kDecodedRows = 256;  // rows of a quantised weight decoded at a time; even, as pairs are
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
@@ -162,9 +165,30 @@ struct Scratch {
   Rows du, dg, hidden;                  // F wide
   float* dweights;                      // [rows, blocks]
   float* dx;                            // [rows, R]
-  std::byte* own;                       // one part per thread
-  int64_t panel_bytes, own_bytes, bytes;
+  std::byte* own;                       // one part per thread: panels, blocks of u, g and q, decoded weights
+  int64_t panel_bytes, block_bytes, own_bytes, bytes;
 };
+
+// Whether a product with the transposed weight reads it as it lies. F32 in the BF16 classes is rounded on the way.
+bool in_place(const Weight& w, PanelClass c) {
+  return w.spec.format == Format::bf16 || (w.spec.format == Format::f32 && c == PanelClass::f32);
+}
+// The type it is decoded to otherwise: quantised formats are exact in BF16.
+DType decoded_type(const Weight& w, PanelClass c) {
+  const bool wide = w.spec.format == Format::f32 || w.spec.format == Format::f16;
+  return wide && c == PanelClass::f32 ? DType::f32 : DType::bf16;
+}
+
+// Room for decoded values and, where a product is added to another one, for its sums.
+int64_t decoded_bytes(PanelClass c, const ExpertsBwd& op) {
+  int64_t most = 0;
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) {
+      if (!in_place(w, c)) most = std::max(most, kDecodedRows * kCols * size_of(decoded_type(w, c)));
+    }
+  }
+  return most == 0 ? 0 : aligned(most) + kRowsMax * kCols * 4;
+}
 
 Scratch cut(PanelClass c, const ExpertsBwd& op, int threads, std::byte* base) {
   const int64_t slots = op.experts.count(), width = op.x.dim(1);
@@ -199,7 +223,8 @@ Scratch cut(PanelClass c, const ExpertsBwd& op, int threads, std::byte* base) {
   for (const auto list : {op.up, op.gate}) {
     for (const Weight& w : list) s.panel_bytes = std::max(s.panel_bytes, aligned(panel_workspace(w)));
   }
-  s.own_bytes = s.panel_bytes + std::max(3 * kRowsMax * kCols, kPairsMax * kGradRows) * 4;
+  s.block_bytes = std::max(3 * kRowsMax * kCols, kPairsMax * kGradRows) * 4;
+  s.own_bytes = s.panel_bytes + s.block_bytes + decoded_bytes(c, op);
   s.own = take(s.own_bytes * threads);
   return s;
 }
@@ -288,21 +313,72 @@ void for_each_block(int team, const Scratch& s, int64_t blocks, const Body& body
 const void* operand(const Rows& r, int64_t row, int64_t col = 0) { return r.at(row, col); }
 int64_t operand_stride(const Rows& r) { return r.dtype == DType::bf16 ? r.stride / 2 : r.stride; }
 
-// c [rows, cols] (+)= a [rows, depth] times columns [col, col + cols) of w, whose rows are the depth.
-void data_product(PanelClass c, const Rows& a, int64_t first, int64_t rows, const Weight& w, int64_t col, int64_t cols,
-                  float* to, int64_t stride, bool add) {
-  outer_product(c, w.codes.dtype,
-                {.a = operand(a, first),
-                 .a_row = operand_stride(a),
+// y [rows, cols] (+)= sorted rows [first, first + rows) of `a` times columns [col, col + cols) of a weight, whose rows
+// are the depth.
+struct DataProduct {
+  const Rows& a;
+  int64_t first, rows;
+  const Weight& w;
+  int64_t col, cols;
+  float* y;
+  int64_t y_stride;
+  bool add;
+};
+
+void plain_product(PanelClass c, const DataProduct& p) {
+  outer_product(c, p.w.codes.dtype,
+                {.a = operand(p.a, p.first),
+                 .a_row = operand_stride(p.a),
                  .a_step = 1,
-                 .b = w.codes.data + col * size_of(w.codes.dtype),
-                 .b_stride = w.codes.stride(0),
-                 .c = to,
-                 .c_stride = stride,
-                 .rows = rows,
-                 .cols = cols,
-                 .depth = w.rows,
-                 .add = add});
+                 .b = p.w.codes.data + p.col * size_of(p.w.codes.dtype),
+                 .b_stride = p.w.codes.stride(0),
+                 .c = p.y,
+                 .c_stride = p.y_stride,
+                 .rows = p.rows,
+                 .cols = p.cols,
+                 .depth = p.w.rows,
+                 .add = p.add});
+}
+
+// Sums of a weight that is decoded a few rows at a time: they stand apart until they have met its `global`.
+void decoded_product(PanelClass c, const DataProduct& p, std::byte* space) {
+  const DType type = decoded_type(p.w, c);
+  auto* sums = reinterpret_cast<float*>(space);
+  std::byte* values = space + kRowsMax * kCols * 4;
+  for (int64_t i = 0; i < p.rows; i += kRowsMax) {
+    const int64_t rows = std::min(kRowsMax, p.rows - i);
+    for (int64_t k = 0; k < p.w.rows; k += kDecodedRows) {
+      const int64_t depth = std::min(kDecodedRows, p.w.rows - k);
+      for (int64_t r = 0; r < depth; ++r) {
+        if (type == DType::bf16) {
+          decode_row(p.w, k + r, p.col, p.cols, reinterpret_cast<Bf16*>(values) + r * kCols);
+        } else {
+          decode_row(p.w, k + r, p.col, p.cols, reinterpret_cast<float*>(values) + r * kCols);
+        }
+      }
+      outer_product(c, type,
+                    {.a = operand(p.a, p.first + i, k),
+                     .a_row = operand_stride(p.a),
+                     .a_step = 1,
+                     .b = values,
+                     .b_stride = kCols,
+                     .c = sums,
+                     .c_stride = p.cols,
+                     .rows = rows,
+                     .cols = p.cols,
+                     .depth = depth,
+                     .add = k > 0});
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      float* y = p.y + (i + r) * p.y_stride;
+      for (int64_t j = 0; j < p.cols; ++j) y[j] = (p.add ? y[j] : 0.0f) + p.w.global * sums[r * p.cols + j];
+    }
+  }
+}
+
+void data_product(PanelClass c, const Scratch& s, int thread, const DataProduct& p) {
+  if (in_place(p.w, c)) return plain_product(c, p);
+  decoded_product(c, p, s.own + thread * s.own_bytes + s.panel_bytes + s.block_bytes);
 }
 
 // The products of one weight at columns [col, col + cols) of sorted rows [first, first + n): saved, or computed again.
@@ -336,7 +412,7 @@ void hidden_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thre
     const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
     forward_product(c, s, op.u, op.up[e], i, n, col, cols, panel, u);
     if (gated) forward_product(c, s, op.g, op.gate[e], i, n, col, cols, panel, g);
-    data_product(c, s.dy, i, n, op.down[e], col, cols, q, cols, false);
+    data_product(c, s, thread, {s.dy, i, n, op.down[e], col, cols, q, cols, false});
     for (int64_t r = 0; r < n; ++r) {
       const int64_t slot = s.order[i + r];
       const ExpertRow row{.u = u + r * cols,
@@ -360,12 +436,12 @@ void hidden_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thre
   }
 }
 
-void data_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, size_t e, int64_t block) {
+void data_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thread, size_t e, int64_t block) {
   const int64_t width = op.x.dim(1), col = block * kCols, cols = std::min(kCols, width - col);
   const int64_t first = s.offsets[e], rows = s.offsets[e + 1] - first;
   float* to = s.dx + first * width + col;
-  data_product(c, s.du, first, rows, op.up[e], col, cols, to, width, false);
-  if (!op.gate.empty()) data_product(c, s.dg, first, rows, op.gate[e], col, cols, to, width, true);
+  data_product(c, s, thread, {s.du, first, rows, op.up[e], col, cols, to, width, false});
+  if (!op.gate.empty()) data_product(c, s, thread, {s.dg, first, rows, op.gate[e], col, cols, to, width, true});
 }
 
 // Rows of `into` from kGradRows * block on: += a^T b over the sorted rows of the expert.
@@ -444,7 +520,7 @@ void experts_bwd_grouped(PanelClass c, Ctx& ctx, const ExpertsBwd& op, std::span
   for_each_block(team, s, s.blocks,
                  [&](int thread, size_t e, int64_t block) { hidden_block(c, op, s, thread, e, block); });
   for_each_block(team, s, blocks_of(width, kCols),
-                 [&](int, size_t e, int64_t block) { data_block(c, op, s, e, block); });
+                 [&](int thread, size_t e, int64_t block) { data_block(c, op, s, thread, e, block); });
   const auto gradients = [&](std::span<const MutView> into, const Rows& a, const Rows& b) {
     if (into.empty()) return;
     for_each_block(team, s, blocks_of(a.width, kGradRows),

@@ -14,7 +14,7 @@ namespace braid {
 
 struct HeadLoss {
   View x{};                      // [T, D] F32 or BF16; its dtype names the numerics class
-  Weight w{};                    // [V, D]; any format where dw is empty
+  Weight w{};                    // [V, D] any format
   View targets{};                // [T] I32, -1 for masked
   View token_weight{};           // [T] F32, d total / d loss_t; empty: 1
   MutView loss{};                // [T] F32

@@ -10,6 +10,7 @@
 
 #include "kernels/head_loss/head_loss_rows.h"
 #include "math/packed.h"
+#include "math/packed_weight.h"
 #include "math/pieces.h"
 
 namespace braid {
@@ -98,10 +99,15 @@ class HeadRun {
     own_ = base ? base + at : nullptr;
     return at;
   }
-  int64_t own_bytes() const {
+  int64_t panel_bytes() const {
     return aligned(std::max({packed_bytes(kernel_, Side::cols, kLogitCols, x_.block),
                              packed_bytes(kernel_, Side::cols, dx_cols_, vocab_block_),
                              packed_bytes(kernel_, Side::rows, kGradRows, kPieceTokens)}));
+  }
+  // Panels, and the decoded values of a quantised weight.
+  int64_t own_bytes() const {
+    return panel_bytes() + std::max(packed::scratch_bytes({op_.w, true}, kLogitCols, x_.block),
+                                    packed::scratch_bytes({op_.w, false}, dx_cols_, vocab_block_));
   }
 
   void tasks(int64_t n, sys::FunctionRef<void(int64_t, std::byte*)> body) const {
@@ -128,14 +134,14 @@ class HeadRun {
     p.b = own;
     p.y = logits_ + v;
     p.y_stride = padded_;
-    const packed::Source w = packed::along(op_.w.codes);
     for (int64_t k = 0; k < depth_; k += x_.block) {
       p.a = x_.at(0, k);
       p.depth = x_.depth_at(k);
       p.add = k > 0;
-      packed::pack(kernel_, Side::cols, packed::from(w, v, k), p.n, p.depth, own);
+      packed::pack(kernel_, {op_.w, true}, {.i = v, .n = p.n, .k = k, .depth = p.depth}, own + panel_bytes(), own);
       packed::product(kernel_, p);
     }
+    packed::scale(op_.w.global, p.m, p.n, p.y, p.y_stride);
   }
 
   void row(int64_t t, float* logits) const {
@@ -213,14 +219,15 @@ class HeadRun {
     p.b = own;
     p.y = dx_sums_ ? dx_sums_ + row * depth_ + col : op_.dx.as<float>(group.first + row) + col;
     p.y_stride = dx_sums_ ? depth_ : op_.dx.stride(0);
-    const packed::Source w = packed::across(op_.w.codes);
     for (int64_t k = 0; k < dlogits_.depth; k += vocab_block_) {
       p.a = dlogits_.at(row, k);
       p.depth = dlogits_.depth_at(k);
       p.add = v + k > 0;
-      packed::pack(kernel_, Side::cols, packed::from(w, col, v + k), p.n, p.depth, own);
+      packed::pack(kernel_, {op_.w, false}, {.i = col, .n = p.n, .k = v + k, .depth = p.depth}, own + panel_bytes(),
+                   own);
       packed::product(kernel_, p);
     }
+    if (v + dlogits_.depth == vocab_) packed::scale(op_.w.global, p.m, p.n, p.y, p.y_stride);
   }
 
   // Rows [v, min(v + kGradRows, end)) of dw from column `col` on.
@@ -256,7 +263,6 @@ int team_of(const HeadLoss& op, int threads) { return sys::team_for(threads, op.
 }  // namespace
 
 const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op) {
-  if (op.w.spec.format != Format::f32 && op.w.spec.format != Format::bf16) return "w is not F32 or BF16";
   if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is not F32 or BF16";
   if ((op.x.dtype == DType::f32) != (c == packed::Class::f32)) return "x has another type";
   if (!op.x.rows_contiguous() || (op.dx && !op.dx.rows_contiguous())) return "strided rows";

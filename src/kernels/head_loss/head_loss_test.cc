@@ -7,6 +7,7 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/head_loss/head_loss_ref.h"
+#include "math/test_weight.h"
 
 namespace braid {
 namespace {
@@ -93,6 +94,27 @@ TEST(HeadLoss, EveryRowAgreesWithTheReference) {
       sweep(op, 2e-5);
       op.dx = op.dw = op.lse = {};
       sweep(op, 2e-5);
+    }
+  }
+}
+
+// A frozen head of any format: decoded on the way, over several depth blocks of both products.
+TEST(HeadLoss, QuantisedWeightsAreDecoded) {
+  for (const Format format : {Format::f16, Format::f8_e4m3, Format::nvfp4}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const auto& [tokens, vocab, depth] : {std::array<int64_t, 3>{9, 203, 48}, {3, 70, 1056}, {3, 8300, 16}}) {
+        Batch b(tokens, vocab, depth, type);
+        const TestWeight w(format, vocab, depth, 9, 1 / std::sqrt(static_cast<double>(depth)));
+        HeadLoss op = b.op();
+        op.w = w.weight();
+        op.dw = {};
+        Arena arena;
+        EXPECT_STRNE(choose(Ctx{.arena = arena}, op).name, "ref") << name_of(format);
+        sweep(op, 2e-5, 0.04);  // few logits of a row carry its gradient: rounding shows more
+        TestTensor dx(DType::bf16, {tokens, depth}, 8);
+        op.dx = dx.mut();
+        sweep(op, 0.04, 0.04);
+      }
     }
   }
 }

@@ -25,9 +25,10 @@ struct LinearFwd {
 };
 
 struct LinearBwdData {
-  View dy{};     // [T, N] F32 or BF16; rounded to BF16 where w is BF16
-  Weight w{};    // [N, K] any format
-  MutView dx{};  // [T, K] F32 or BF16
+  View dy{};          // [T, N] F32 or BF16; rounded to BF16 unless w is F32 or the product is wide
+  Weight w{};         // [N, K] any format
+  MutView dx{};       // [T, K] F32 or BF16
+  bool wide = false;  // F32 operands, as forward had where its x was F32; an F32 weight implies it
   static constexpr const char* name = "linear_bwd_data";
   static constexpr auto fields() {
     return std::tuple{in("dy", &LinearBwdData::dy, "T N"), in("w", &LinearBwdData::w, "N K"),

@@ -6,6 +6,7 @@
 
 #include "kernels/linear/linear_rows.h"
 #include "math/packed.h"
+#include "math/packed_weight.h"
 #include "math/pieces.h"
 
 namespace braid {
@@ -23,37 +24,38 @@ const char* refusal_of(packed::Class c, DType names) {
   if ((names == DType::f32) != (c == packed::Class::f32)) return "another type names the class";
   return packed::refusal(c);
 }
-bool dense(const Weight& w) { return w.spec.format == Format::f32 || w.spec.format == Format::bf16; }
 bool number(DType t) { return t == DType::f32 || t == DType::bf16; }
 
 // y [tokens, cols] = x w, with either operand as it lies.
 struct Problem {
-  packed::Source x, w;
+  packed::Source x;
+  packed::WeightOperand w;
   int64_t tokens, cols, depth;
   View bias;
   MutView y;
 };
 Problem problem_of(const LinearFwd& op) {
-  return {packed::along(op.x), packed::along(op.w.codes), op.x.dim(0), op.w.rows, op.w.cols, op.bias, op.y};
+  return {packed::along(op.x), {op.w, true}, op.x.dim(0), op.w.rows, op.w.cols, op.bias, op.y};
 }
 Problem problem_of(const LinearBwdData& op) {
-  return {packed::along(op.dy), packed::across(op.w.codes), op.dy.dim(0), op.w.cols, op.w.rows, {}, op.dx};
+  return {packed::along(op.dy), {op.w, false}, op.dy.dim(0), op.w.cols, op.w.rows, {}, op.dx};
 }
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// The tokens of one pass in panels, and what a thread has of its own: panels of w and, where y is BF16, sums.
+// The tokens of one pass in panels, and what a thread has of its own: panels of w, where y is BF16 sums, and where w is
+// quantised its decoded values.
 struct Layout {
   packed::Whole x;
-  int64_t w_bytes, own_bytes;
+  int64_t w_bytes, sum_bytes, own_bytes;
   Layout(packed::Class c, const Problem& p) {
     x.kernel = packed::kernel_of(c);
     x.n = std::min(kRowsMax, p.tokens);
     x.depth = p.depth;
     x.block = packed::block_depth(p.depth);
     w_bytes = aligned(packed_bytes(x.kernel, Side::cols, kTaskCols, x.block));
-    const int64_t sums = p.y.dtype == DType::f32 ? 0 : x.n * kTaskCols * static_cast<int64_t>(sizeof(float));
-    own_bytes = w_bytes + sums;
+    sum_bytes = p.y.dtype == DType::f32 ? 0 : aligned(x.n * kTaskCols * static_cast<int64_t>(sizeof(float)));
+    own_bytes = w_bytes + sum_bytes + packed::scratch_bytes(p.w, kTaskCols, x.block);
   }
   int64_t shared_bytes() const { return aligned(x.bytes()); }
 };
@@ -73,9 +75,11 @@ void compute(const Layout& l, const Problem& p, const MutView& y, const Part& pa
     product.a = l.x.at(part.row, k);
     product.depth = l.x.depth_at(k);
     product.add = k > 0;
-    packed::pack(l.x.kernel, Side::cols, packed::from(p.w, part.col, k), part.cols, product.depth, own);
+    packed::pack(l.x.kernel, p.w, {.i = part.col, .n = part.cols, .k = k, .depth = product.depth},
+                 own + l.w_bytes + l.sum_bytes, own);
     packed::product(l.x.kernel, product);
   }
+  packed::scale(p.w.w.global, part.rows, part.cols, product.y, product.y_stride);
   const float* bias = p.bias ? p.bias.as<float>() + part.col : nullptr;
   if (direct && !bias) return;
   for (int64_t m = 0; m < part.rows; ++m) {
@@ -179,14 +183,14 @@ int64_t grad_own_bytes(const packed::Kernel& kernel) {
 
 const char* linear_packed_supports(packed::Class c, const LinearFwd& op) {
   if (!op.train) return "not training";
-  if (!dense(op.w) || !number(op.x.dtype)) return "not F32 or BF16";
+  if (!number(op.x.dtype)) return "not F32 or BF16";
   if (!op.x.rows_contiguous() || !op.y.rows_contiguous()) return "strided rows";
   return refusal_of(c, op.x.dtype);
 }
 const char* linear_packed_supports(packed::Class c, const LinearBwdData& op) {
-  if (!dense(op.w) || !number(op.dy.dtype)) return "not F32 or BF16";
+  if (!number(op.dy.dtype)) return "not F32 or BF16";
   if (!op.dy.rows_contiguous() || !op.dx.rows_contiguous()) return "strided rows";
-  return refusal_of(c, op.w.codes.dtype);
+  return refusal_of(c, op.wide || op.w.spec.format == Format::f32 ? DType::f32 : DType::bf16);
 }
 const char* linear_packed_supports(packed::Class c, const LinearBwdWeight& op) {
   if (!number(op.x.dtype) || !number(op.dy.dtype)) return "not F32 or BF16";

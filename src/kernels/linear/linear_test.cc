@@ -8,8 +8,8 @@
 #include "core/ref.h"
 #include "kernels/linear/linear_ref.h"
 #include "kernels/linear/linear_rows.h"
-#include "math/blocks.h"
 #include "math/gemm.h"
+#include "math/test_weight.h"
 #include "sys/machine.h"
 
 namespace braid {
@@ -92,31 +92,45 @@ TEST(Linear, GemmAgreesWithTheReference) {
 
 TEST(Linear, QuantisedWeightsAreMultipliedInPlace) {
   const int64_t rows = 6, cols = 48, tokens = 3;
-  TestTensor values(DType::f32, {rows, cols}, 1), x(DType::f32, {tokens, cols}, 2), y(DType::f32, {tokens, rows}, 3);
-  const std::span<const float> all(values.view().as<float>(), static_cast<size_t>(rows * cols));
-  float amax = 0;
-  for (float v : all) amax = std::max(amax, std::fabs(v));
-  std::vector<uint8_t> codes(static_cast<size_t>(rows * cols / 2));
-  std::vector<F8E4M3> scales(static_cast<size_t>(rows * cols / 16)), bytes(all.size());
-  for (int64_t r = 0; r < rows; ++r) {
-    const auto row = all.subspan(static_cast<size_t>(r * cols), static_cast<size_t>(cols));
-    encode_nvfp4_row(row, nvfp4_global(amax), &codes[static_cast<size_t>(r * cols / 2)],
-                     &scales[static_cast<size_t>(r * cols / 16)]);
-    encode_fp8_row(row, fp8_global(amax), &bytes[static_cast<size_t>(r * cols)]);
+  TestTensor x(DType::f32, {tokens, cols}, 2), y(DType::f32, {tokens, rows}, 3);
+  for (const Format format : {Format::nvfp4, Format::f8_e4m3}) {
+    const TestWeight w(format, rows, cols, 1);
+    sweep(LinearFwd{.x = x.view(), .w = w.weight(), .y = y.mut()}, 1e-5);
   }
-  const Weight nvfp4{.rows = rows,
-                     .cols = cols,
-                     .spec = {Format::nvfp4, 16},
-                     .codes = view_of(codes.data(), {rows, cols / 2}),
-                     .scales = view_of(scales.data(), {rows, cols / 16}),
-                     .global = nvfp4_global(amax)};
-  const Weight fp8{.rows = rows,
-                   .cols = cols,
-                   .spec = {Format::f8_e4m3, 0},
-                   .codes = view_of(bytes.data(), {rows, cols}),
-                   .global = fp8_global(amax)};
-  sweep(LinearFwd{.x = x.view(), .w = nvfp4, .y = y.mut()}, 1e-5);
-  sweep(LinearFwd{.x = x.view(), .w = fp8, .y = y.mut()}, 1e-5);
+}
+
+// Training over frozen weights of any format decodes them as inference does; a row other than the reference takes it.
+TEST(Linear, TrainingDecodesQuantisedWeights) {
+  constexpr Case kDecoded[] = {{5, 17, 48}, {3, 112, 1056}, {3, 1056, 112}};
+  for (const Case& c : kDecoded) {
+    for (const Format format : {Format::f16, Format::f8_e4m3, Format::nvfp4}) {
+      const TestWeight w(format, c.rows, c.depth, 2);
+      for (const DType type : {DType::f32, DType::bf16}) {
+        for (const DType out : {DType::f32, DType::bf16}) {
+          TestTensor x(type, {c.tokens, c.depth}, 1), bias(DType::f32, {c.rows}, 3), y(out, {c.tokens, c.rows}, 4),
+              dy(DType::f32, {c.tokens, c.rows}, 5), dx(out, {c.tokens, c.depth}, 6);
+          const LinearFwd forward{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = y.mut(), .train = true};
+          const LinearBwdData backward{.dy = dy.view(), .w = w.weight(), .dx = dx.mut(), .wide = type == DType::f32};
+          Arena arena;
+          const Ctx ctx{.arena = arena};
+          EXPECT_STRNE(choose(ctx, forward).name, "ref") << name_of(format);
+          EXPECT_STRNE(choose(ctx, backward).name, "ref") << name_of(format);
+          const double tolerance = out == DType::bf16 ? 0.03 : 2e-5;
+          sweep(forward, tolerance, 0.03);
+          sweep(backward, tolerance, 0.03);
+        }
+      }
+    }
+  }
+}
+
+// F32 activations over a BF16 weight: the gradient keeps what forward kept.
+TEST(Linear, AWideGradientIsNotRounded) {
+  TestTensor w(DType::bf16, {40, 70}, 1), dy(DType::f32, {9, 40}, 2), dx(DType::f32, {9, 70}, 3);
+  const LinearBwdData op{.dy = dy.view(), .w = dense_weight(w.view()), .dx = dx.mut(), .wide = true};
+  Arena arena;
+  EXPECT_STREQ(choose(Ctx{.arena = arena}, op).numerics, "f32_chain");
+  sweep(op, 2e-5);
 }
 
 // Odd sizes, either type on every side, rows that are slices of something wider, documents of any length.
