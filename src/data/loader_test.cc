@@ -103,6 +103,34 @@ TEST_F(LoaderTest, GoldfishDropsTheSameTokensOfEveryCopy) {
   EXPECT_EQ(early.size(), 2u);
 }
 
+// A target is left out by the hash of the window that ends with it: its own change counts, and so does the first of the
+// window, but no token before that.
+TEST_F(LoaderTest, GoldfishHashesItsWindowWithTheTarget) {
+  DataSpec spec{.kind = "markov", .batch = 2, .length = 512, .seed = 4};
+  spec.goldfish.k = 4;
+  const Batch batch = open(spec, {.vocabulary = 50}).batch(0);
+  for (const Seq& seq : batch.seqs.seqs) {
+    const auto ids = std::span(batch.ids).subspan(static_cast<size_t>(seq.start), static_cast<size_t>(seq.len));
+    for (size_t t = 0; t + 1 < ids.size(); ++t) {
+      const int32_t target = batch.targets[static_cast<size_t>(seq.start) + t];
+      EXPECT_EQ(target, spec.goldfish.drops(ids.first(t + 2)) ? kMasked : ids[t + 1]) << t;
+    }
+  }
+  const std::vector<int32_t> tokens(batch.ids.begin(), batch.ids.begin() + 100);
+  std::map<int64_t, int64_t> changed;  // decisions that another token so far back changes
+  for (size_t end = 20; end <= tokens.size(); ++end) {
+    for (const int64_t back : {1, 12, 13, 14}) {
+      for (int32_t other = 100; other < 110; ++other) {
+        std::vector<int32_t> copy(tokens.begin(), tokens.begin() + static_cast<int64_t>(end));
+        copy[end - static_cast<size_t>(back)] = other;
+        changed[back] += spec.goldfish.drops(copy) != spec.goldfish.drops(std::span(tokens).first(end));
+      }
+    }
+  }
+  for (const int64_t back : {1, 12, 13}) EXPECT_GT(changed[back], 100) << back;
+  EXPECT_EQ(changed[14], 0);
+}
+
 // Three added tokens and the bytes: <eot> is token 0.
 text::Tokenizer byte_tokenizer() {
   text::BpeTrainer trainer({.vocabulary = 259, .added = {{"<eot>"}, {"<|a|>"}, {"<|end|>"}}});

@@ -1,5 +1,6 @@
 #include "data/synth/synth.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -77,20 +78,140 @@ TEST(Synth, NoPairOfTheTestIsTrained) {
   }
 }
 
-TEST(Synth, PuzzlesAreRight) {
-  for (uint64_t i = 0; i < 500; ++i) {
-    Draw draw({3, 1}, i);
-    const Turn t = strings(draw, Split::train, static_cast<int64_t>(i % 4));
-    std::string word = t.reasoning.substr(0, t.reasoning.find('\n'));
-    if (t.task == "sort letters") {
-      EXPECT_TRUE(std::is_sorted(t.answer.begin(), t.answer.end())) << t.user;
+std::vector<int64_t> numbers_of(const std::string& text) {
+  static const std::regex number("\\d+");
+  std::vector<int64_t> found;
+  for (std::sregex_iterator it(text.begin(), text.end(), number), end; it != end; ++it)
+    found.push_back(std::stoll(it->str()));
+  return found;
+}
+
+// The answer to a comparison from the words of its question alone.
+std::string compared(const std::string& question) {
+  const auto n = numbers_of(question);
+  const auto says = [&](std::initializer_list<const char*> words) {
+    return std::any_of(words.begin(), words.end(),
+                       [&](const char* w) { return question.find(w) != std::string::npos; });
+  };
+  const char* sign = n[0] < n[1] ? "<" : n[0] > n[1] ? ">" : "=";
+  if (question.starts_with("Is ")) {
+    const bool less = says({"less", "smaller", "<"});
+    return (less ? n[0] < n[1] : n[0] > n[1]) ? "Yes" : "No";
+  }
+  if (question.starts_with("Compare") || question.starts_with("Put <"))
+    return fmt::format("{} {} {}", n[0], sign, n[1]);
+  if (n[0] == n[1]) return "They are equal.";
+  return std::to_string(says({"smaller", "less"}) ? std::min(n[0], n[1]) : std::max(n[0], n[1]));
+}
+
+TEST(Synth, ComparisonsAreRight) {
+  std::set<std::string> answers;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    Draw draw({7, 1}, i);
+    const Turn t = arithmetic(draw, Split::train, 3);
+    EXPECT_EQ(t.answer, compared(t.user)) << t.user;
+    answers.insert(t.answer);
+  }
+  EXPECT_TRUE(answers.contains("Yes") && answers.contains("No") && answers.contains("They are equal."));
+}
+
+// From left to right, products and quotients first.
+int64_t value_of(const std::string& expression) {
+  std::istringstream in(expression);
+  int64_t sum = 0, term = 0, n = 0;
+  char sign = '+';
+  in >> term;
+  for (char next; in >> next >> n;) {
+    if (next == '*' || next == '/') {
+      term = next == '*' ? term * n : term / n;
+      continue;
     }
-    if (t.task != "reverse") continue;
-    std::string letters;
-    std::copy_if(t.user.begin(), t.user.end(), std::back_inserter(letters),
-                 [](char ch) { return ch >= 'A' && ch <= 'Z'; });
-    const std::string forward(t.answer.rbegin(), t.answer.rend());
-    EXPECT_TRUE(letters.ends_with(forward) || word == forward) << t.user << " " << t.answer;
+    sum = sign == '+' ? sum + term : sum - term;
+    sign = next;
+    term = n;
+  }
+  return sign == '+' ? sum + term : sum - term;
+}
+
+TEST(Synth, TheCalculatorIsRight) {
+  for (uint64_t i = 0; i < 3000; ++i) {
+    Draw draw({7, 1}, i);
+    const Turn t = calculator(draw, Split::train);
+    EXPECT_EQ(t.answer, std::to_string(value_of(t.expression))) << t.user;
+    EXPECT_EQ(numbers_of(t.user), numbers_of(t.expression)) << t.user;
+  }
+}
+
+// The letters that a question about a word is asked of, in capitals: its thinking spells them.
+std::string word_of(const Turn& t) {
+  std::string found, run;
+  for (const char ch : t.user + " ") {
+    if (std::isalpha(static_cast<unsigned char>(ch))) {
+      run += static_cast<char>(std::toupper(ch));
+      continue;
+    }
+    // Several words of a question could be meant; the one that is meant has the letters of the answer.
+    std::string sorted = run, wanted = t.answer;
+    std::sort(sorted.begin(), sorted.end());
+    std::sort(wanted.begin(), wanted.end());
+    if (sorted == wanted) found = run;
+    run.clear();
+  }
+  return found;
+}
+
+TEST(Synth, PuzzlesAreRight) {
+  std::set<std::string> kinds;
+  for (uint64_t i = 0; i < 2500; ++i) {
+    Draw draw({3, 1}, i);
+    const Turn t = strings(draw, Split::train, static_cast<int64_t>(i % 5));
+    kinds.insert(t.task);
+    const std::string last = t.reasoning.substr(t.reasoning.rfind('\n') + 1);
+    if (t.task == "sort numbers") {
+      auto numbers = numbers_of(t.user);
+      std::sort(numbers.begin(), numbers.end());
+      EXPECT_EQ(numbers_of(t.answer), numbers) << t.user;
+      EXPECT_EQ(last, t.answer) << t.user;
+    } else if (t.task == "count" || t.task == "length") {
+      EXPECT_EQ(std::to_string(numbers_of(t.reasoning).back()), t.answer) << t.user << " " << t.reasoning;
+      const size_t colon = last.find(": ");
+      std::string spelled;
+      for (const char ch : colon == std::string::npos ? last : last.substr(colon)) {
+        if (ch >= 'A' && ch <= 'Z') spelled += ch;
+      }
+      EXPECT_EQ(t.task == "count" ? std::count(spelled.begin(), spelled.end(), last[0]) : std::ssize(spelled),
+                std::stoll(t.answer))
+          << t.user;
+    } else {
+      const std::string word = word_of(t);
+      EXPECT_FALSE(word.empty()) << t.user << " " << t.answer;
+      std::string answer = word;
+      t.task == "reverse" ? std::reverse(answer.begin(), answer.end()) : std::sort(answer.begin(), answer.end());
+      EXPECT_EQ(t.answer, answer) << t.user;
+    }
+  }
+  EXPECT_EQ(kinds.size(), 5u);
+}
+
+// A problem is its task with the word, letter or numbers that it is asked of: what its thinking begins with.
+TEST(Synth, NoPuzzleOfTheTestIsTrained) {
+  const auto problem = [](const Turn& t) {
+    std::string first = t.task == "sort numbers" ? fmt::format("{}", fmt::join(numbers_of(t.user), ",")) : t.reasoning;
+    return t.task + " " + first;
+  };
+  std::set<std::string> tested;
+  for (uint64_t i = 0; i < 4000; ++i) {
+    Draw draw({1, 2}, i);
+    const auto kind = static_cast<int64_t>(i % 6);
+    tested.insert(kind == 5 ? calculator(draw, Split::test).expression : problem(strings(draw, Split::test, kind)));
+  }
+  EXPECT_GT(tested.size(), 1500u);
+  for (uint64_t i = 0; i < 40000; ++i) {
+    Draw draw({2, 1}, i);
+    const auto kind = static_cast<int64_t>(i % 6);
+    const std::string trained =
+        kind == 5 ? calculator(draw, Split::train).expression : problem(strings(draw, Split::train, kind));
+    EXPECT_FALSE(tested.contains(trained)) << trained;
   }
 }
 
