@@ -37,8 +37,10 @@ double floor_fraction(const BenchRow& row) { return row.floor_seconds / (1e-9 * 
 
 bool is_void(const sys::Roofs& r) {
   const sys::Roofs best = sys::best_known_roofs();
-  return sys::too_low(r.read_gbs, best.read_gbs) || sys::too_low(r.fp32_gflops, best.fp32_gflops) ||
-         sys::too_low(r.bf16_gflops, best.bf16_gflops);
+  const auto off = [](double measured, double known) {
+    return sys::too_low(measured, known) || sys::too_high(measured, known);
+  };
+  return off(r.read_gbs, best.read_gbs) || off(r.fp32_gflops, best.fp32_gflops) || off(r.bf16_gflops, best.bf16_gflops);
 }
 
 std::string roofs_line(const sys::Roofs& r) {
@@ -155,7 +157,7 @@ void BenchReport::finish() {
   if (std::any_of(rows_.begin(), rows_.end(), [](const BenchRow& r) { return is_void(r.roofs); })) {
     const sys::Roofs best = sys::best_known_roofs();
     fmt::print(stderr,
-               "braid: a roof is more than 10% below the best known of its class ({:.0f} GB/s, {:.0f} and {:.0f} "
+               "braid: a roof is more than 10% off the best known of its class ({:.0f} GB/s, {:.0f} and {:.0f} "
                "GFLOP/s): this run is void\n",
                best.read_gbs, best.fp32_gflops, best.bf16_gflops);
   }

@@ -65,15 +65,18 @@ void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<Ro
                               {"threads", r.threads},       {"bf16_unit", r.bf16_unit},
                               {"int8_unit", r.int8_unit}};
   auto roofs = nlohmann::ordered_json::object(), known = roofs;
-  auto low = nlohmann::ordered_json::array();
+  auto low = nlohmann::ordered_json::array(), high = low;
   for (const RoofLine& line : lines) {
     roofs[line.key] = line.value;
     if (line.best > 0) known[line.key] = line.best;
     if (sys::too_low(line.value, line.best)) low.push_back(line.key);
+    if (sys::too_high(line.value, line.best)) high.push_back(line.key);
   }
   j["roofs"] = roofs;
   j["best_known"] = known;
+  j["row"] = sys::best_known_row();
   j["low"] = low;
+  j["high"] = high;
   j["gpus"] = gpus_json();
   fmt::print("{}\n", j.dump());
 }
@@ -81,14 +84,20 @@ void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<Ro
 void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines) {
   fmt::print("cpu      {} ({} cores, {:.1f} GiB)\nclass    {}\n\n{:<28} {:>9} {:>11}\n", m.cpu_name, m.cores,
              m.memory_gib, sys::name_of(m.cpu_class), "roof", "measured", "best known");
-  std::string low;
+  std::string low, high;
   for (const RoofLine& line : lines) {
     fmt::print("{:<28} {:>9.1f} {:>11}\n", line.label, line.value,
                line.best > 0 ? fmt::format("{:.1f}", line.best) : "-");
     if (sys::too_low(line.value, line.best)) low += (low.empty() ? "" : "; ") + line.label;
+    if (sys::too_high(line.value, line.best)) high += (high.empty() ? "" : "; ") + line.label;
   }
   if (!low.empty()) {
     fmt::print("\nwarning: more than 10% below the best known of the class: {}. Is something else running?\n", low);
+  }
+  if (!high.empty()) {
+    fmt::print(
+        "\nwarning: more than 10% above the best known of the class: {}. Should src/sys/best_known.h be raised?\n",
+        high);
   }
 }
 

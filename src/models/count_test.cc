@@ -67,6 +67,18 @@ TEST(Count, ExactFigures) {
   EXPECT_EQ(of("gpt2-124m").embedding, 0);
 }
 
+// Braid trains without dropout, so no preset may leave a rate to the 0.1 that transformers takes for a missing one.
+TEST(Presets, AskForNoDropout) {
+  for (const std::string& name : preset_names()) {
+    const io::Json json = *find_preset(name);
+    const bool gpt2 = json.string_of({"model_type"}) == "gpt2";
+    for (const char* key : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) {
+      const std::optional<double> rate = json.number_of({key});
+      EXPECT_EQ(rate.value_or(gpt2 ? 0.1 : 0.0), 0) << name << " " << key;
+    }
+  }
+}
+
 TEST(Count, SmallerFormatsAreSmaller) {
   const Config config = read_config(*find_preset("nemotron-3-nano-30b-a3b"));
   const auto bits = [&](Format f) {

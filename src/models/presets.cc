@@ -86,6 +86,7 @@ constexpr Preset kPresets[] = {
        "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "dtype": "bfloat16", "vocab_size": 50257,
        "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "n_ctx": 1024, "n_inner": null,
        "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5, "initializer_range": 0.02,
+       "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
        "tie_word_embeddings": true, "bos_token_id": 50256, "eos_token_id": 50256})"}},
     {"qwen3-30b-a3b", {kNone, kNone, kNone, R"({
        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "dtype": "bfloat16",

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <new>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
+#include "sys/best_known.h"
 #include "sys/machine.h"
 #include "sys/parallel.h"
 #include "sys/roofs_units.h"
@@ -166,35 +168,30 @@ const Roofs& roofs() {
   return r;
 }
 
+const char* best_known_row() {
+  const Machine& m = machine();
+  if (m.cpu_class == CpuClass::amx) return "amx";
+  return m.bf16_dot_fast ? "avx512_bf16" : "";
+}
+
 Roofs best_known_roofs() {
-  // machines.md, two threads: class A is a Zen 5 server part, class B a Granite Rapids.
-  constexpr int kThreads = 2;
-  if (default_threads() != kThreads) return {};
-  switch (machine().cpu_class) {
-    case CpuClass::amx:
-      return {.threads = kThreads,
-              .read_gbs_1 = 16,
-              .read_gbs = 37,
-              .fp32_gflops = 420,
-              .bf16_gflops = 6000,
-              .int8_gops = 12400};
-    case CpuClass::avx512:
-      if (machine().bf16_dot_fast)
-        return {.threads = kThreads,
-                .read_gbs_1 = 40,
-                .read_gbs = 48,
-                .fp32_gflops = 508,
-                .bf16_gflops = 919,
-                .int8_gops = 2030};
-      return {};
-    default:
-      return {};
+  for (const BestKnown& k : kBestKnown) {
+    if (default_threads() != k.threads || std::string_view(best_known_row()) != k.row) continue;
+    return {.threads = k.threads,
+            .read_gbs_1 = k.read_gbs_1,
+            .read_gbs = k.read_gbs,
+            .fp32_gflops = k.fp32_gflops,
+            .bf16_gflops = k.bf16_gflops,
+            .int8_gops = k.int8_gops};
   }
+  return {};
 }
 
 bool too_low(double measured, double best_known) {
   return measured > 0 && best_known > 0 && measured < 0.9 * best_known;
 }
+
+bool too_high(double measured, double best_known) { return best_known > 0 && measured > 1.1 * best_known; }
 
 }  // namespace braid::sys
 #endif

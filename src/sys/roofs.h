@@ -1,6 +1,6 @@
 // What this machine can do at best, measured in about a second when first asked and kept for the process: the roofs
 // that speed is stated against (machines.md). On a shared machine a roof can come out low; the best known of the CPU's
-// class stands beside it, and a roof more than 10% below that voids a benchmark.
+// class stands beside it, and a roof more than 10% below or above that voids a benchmark.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -32,10 +32,14 @@ class ReadRate {
   std::byte* data_ = nullptr;
 };
 
-// Best known of this CPU class at two threads; zeros where nothing is known or the team has another size.
+// Best known of this CPU class (best_known.h); zeros where nothing is known or the team has another size.
 Roofs best_known_roofs();
+// Its row of the table, "" without one.
+const char* best_known_row();
 
-// Is `measured` more than a tenth below what is known? Zero of either is no answer: false.
+// More than a tenth below or above what is known; false where either is zero. Too low is a loaded machine, too high is
+// another machine than the class or an outdated table: neither can carry a figure.
 bool too_low(double measured, double best_known);
+bool too_high(double measured, double best_known);
 
 }  // namespace braid::sys

@@ -1,0 +1,430 @@
+#!/usr/bin/env python3
+"""Braid beside a peer, in one run: the two alternate, so that both meet the same machine.
+
+    bench/versus.py train SHAPE BATCH LENGTH --python PYTHON [--dtypes bf16,f32]     PyTorch and transformers
+    bench/versus.py infer MODEL --gguf FILE --llama-bench PROGRAM [--tests pp512,tg32]   llama.cpp
+
+Prints one JSON object, or writes it to --out. Exit code 0: the figures hold; 3: the run is void, and `void` says why.
+
+A round gives every contender a turn of a few steps while the others stand still. Rounds are discarded until three in a
+row agree within 5% for both; then at least five count. What is reported is their median, fastest and slowest. The run
+is void when rounds do not settle, when something else used the processors, when a roof measured before or after lies
+more than 10% below or above the best known of its class (src/sys/best_known.h), or when the two sides do not compute
+the same: training starts from the same weights with the same batches, and the losses of the first steps are compared.
+A roof that is more than 10% above both times is written to that table with --raise.
+
+train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers. The peer is the fastest of eager and
+SDPA attention and, for experts, of the implementations that transformers offers, measured first.
+infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build counts.
+"""
+import argparse
+import json
+import os
+import re
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BEST_KNOWN = os.path.join(HERE, "..", "src", "sys", "best_known.h")
+ROOFS = ("read_gbs_1", "read_gbs", "fp32_gflops", "bf16_gflops", "int8_gops")
+TICKS = os.sysconf("SC_CLK_TCK")
+LOSS_BOUND = 1e-3   # of the first step: same weights, same batch
+LOSS_STEPS = 3      # printed; later ones have rounding of the optimiser in them
+NEIGHBOUR_MAX = 0.05
+
+
+def output_of(command, **more):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **more).stdout
+
+
+# ---- the machine ----------------------------------------------------------------------------------------------------
+
+def busy_seconds():
+    """Of all processors together since the start of the machine, and what the host took away."""
+    with open("/proc/stat", encoding="ascii") as f:
+        user, nice, system, _, _, irq, softirq, steal = map(int, f.readline().split()[1:9])
+    return (user + nice + system + irq + softirq) / TICKS, steal / TICKS
+
+
+def used_seconds(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            fields = f.read().rsplit(")", 1)[1].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def machine_of(args):
+    return json.loads(output_of([args.braid, "info", "--machine", "--json"]))
+
+
+def roof_faults(when, machine):
+    for name, best in machine["best_known"].items():
+        value = machine["roofs"].get(name, 0)
+        if value and not 0.9 * best <= value <= 1.1 * best:
+            yield f"roof {name} {when}: {value:.1f}, best known {best:.1f}"
+
+
+def raise_table(machines):
+    """Writes the lower of the two measurements of every roof that lay above the table both times."""
+    best = machines[0]["best_known"]
+    higher = {n: min(m["roofs"][n] for m in machines) for n in best if all(m["roofs"][n] > 1.1 * best[n] for m in machines)}
+    if not higher:
+        return {}
+    with open(BEST_KNOWN, encoding="utf-8") as f:
+        text = f.read()
+    row = re.search(r'\{"%s", [^}]*\}' % re.escape(machines[0]["row"]), text)
+    changed = row.group(0)
+    for name, value in higher.items():
+        changed = re.sub(rf"\.{name} = [0-9.]+", f".{name} = {value:.0f}", changed)
+    with open(BEST_KNOWN, "w", encoding="utf-8") as f:
+        f.write(text.replace(row.group(0), changed))
+    return higher
+
+
+# ---- contenders -----------------------------------------------------------------------------------------------------
+
+class Contender:
+    """A process that computes `steps` steps a turn and is stopped between turns. turn() gives seconds of each."""
+
+    def __init__(self, command, **more):
+        self.process = subprocess.Popen(command, text=True, **more)
+
+    def let(self, run):
+        os.kill(self.process.pid, signal.SIGCONT if run else signal.SIGSTOP)
+
+    def alive(self, what):
+        if self.process.poll() is not None:
+            raise SystemExit(f"versus: {what} ended with code {self.process.returncode}")
+
+    def used(self):
+        return used_seconds(self.process.pid)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Braid(Contender):
+    """`braid train`, timed by its own log of steps. A step that was cut by a stop is not counted."""
+
+    RECIPE = """init = "{folder}"
+dtype = "{dtype}"
+steps = 1000000
+out = "{out}"
+[data]
+kind = "ids"
+path = "{batches}"
+[optimizer]
+lr = 3e-4
+clip = 1.0
+[schedule]
+kind = "constant"
+[log]
+jsonl = "log.jsonl"
+"""
+
+    def __init__(self, args, folder, dtype, work):
+        out = os.path.join(work, "braid-" + dtype)
+        self.tokens, self.log_path, self.seen = args.batch * args.length, os.path.join(out, "log.jsonl"), 0
+        self.recipe = out + ".toml"
+        with open(self.recipe, "w", encoding="utf-8") as f:
+            f.write(self.RECIPE.format(folder=folder, dtype=dtype, out=out, batches=os.path.join(work, "batches.safetensors")))
+        super().__init__([args.braid, "train", self.recipe], stdout=subprocess.DEVNULL)
+        self.wait(LOSS_STEPS)
+        self.let(False)
+        self.losses = [line["loss"] for line in self.lines()[:LOSS_STEPS]]
+        self.seen = len(self.lines())
+
+    def lines(self):
+        if not os.path.exists(self.log_path):
+            return []
+        with open(self.log_path, encoding="utf-8") as f:
+            return [json.loads(line) for line in f if line.endswith("}\n")]
+
+    def wait(self, count):
+        while len(self.lines()) < self.seen + count:
+            self.alive("braid train")
+            time.sleep(0.002)
+
+    def turn(self, steps):
+        self.let(True)
+        self.wait(steps + 1)
+        self.let(False)
+        lines = self.lines()
+        mine, self.seen = lines[self.seen + 1:], len(lines)
+        return [self.tokens / line["tokens_per_second"] for line in mine[:steps]]
+
+    def memory(self):
+        return self.lines()[-1]["memory_bytes"]
+
+
+class Torch(Contender):
+    """bench/versus_torch.py: reads a number of steps a line, answers with a line of JSON."""
+
+    def __init__(self, args, folder, dtype, attention, experts, work):
+        self.variant = {"dtype": dtype, "attention": attention, "experts": experts}
+        command = [args.python, os.path.join(HERE, "versus_torch.py"), folder, os.path.join(work, "batches.safetensors"), dtype,
+                   attention, experts]
+        super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+        self.about = self.answer()
+        self.losses = self.ask(LOSS_STEPS)["losses"]
+        self.let(False)
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.alive("the peer")
+        return json.loads(line)
+
+    def ask(self, steps):
+        self.process.stdin.write(f"{steps}\n")
+        self.process.stdin.flush()
+        got = self.answer()
+        self.about["memory_bytes"] = got["memory_bytes"]
+        return got
+
+    def turn(self, steps):
+        self.let(True)
+        seconds = self.ask(steps + 1)["seconds"][1:]  # the first fills caches that the other side emptied
+        self.let(False)
+        return seconds
+
+    def memory(self):
+        return self.about["memory_bytes"]
+
+
+class Command:
+    """A process a turn: what it prints holds the seconds of its one repetition."""
+
+    def __init__(self, command, **more):
+        self.command, self.more, self.spent, self.last = command, more, 0.0, {}
+
+    def used(self):
+        return self.spent
+
+    def turn(self, _steps):
+        before = os.times()
+        got = json.loads(output_of(self.command, stderr=subprocess.DEVNULL, **self.more))
+        after = os.times()
+        self.spent += after.children_user + after.children_system - before.children_user - before.children_system
+        self.last = got[-1]
+        return [ns / 1e9 for ns in self.last["samples_ns"]]
+
+    def close(self):
+        pass
+
+
+# ---- rounds ---------------------------------------------------------------------------------------------------------
+
+def settled(rounds):
+    """The last three agree within 5%, on every side."""
+    sides = zip(*rounds[-3:])
+    return len(rounds) >= 3 and all(max(side) <= 1.05 * min(side) for side in sides)
+
+
+def duel(args, contenders, steps):
+    """Seconds a step of each contender by round; what was discarded to warm up; how much others used the processors."""
+    def one_round():
+        return [statistics.median(c.turn(n)) for c, n in zip(contenders, steps)]
+    warm = []
+    while not settled(warm) and len(warm) < args.warm_max:
+        warm.append(one_round())
+    busy, used, start = busy_seconds(), [c.used() for c in contenders], time.monotonic()
+    rounds = [one_round() for _ in range(args.rounds)]
+    wall = (time.monotonic() - start) * os.cpu_count()
+    mine = sum(c.used() for c in contenders) - sum(used)
+    now = busy_seconds()
+    return {"warm": warm, "rounds": rounds, "settled": settled(warm), "neighbours": max(0.0, (now[0] - busy[0] - mine) / wall),
+            "stolen": (now[1] - busy[1]) / wall}
+
+
+def summary(seconds, tokens):
+    rates = sorted(tokens / s for s in seconds)
+    return {"tokens_per_second": round(statistics.median(rates), 1), "slowest": round(rates[0], 1), "fastest": round(rates[-1], 1),
+            "spread_percent": round(100 * (rates[-1] / rates[0] - 1), 1), "samples": [round(tokens / s, 1) for s in seconds]}
+
+
+def compared(name, got, tokens, void):
+    """One comparison as it is stored."""
+    ours, theirs = zip(*got["rounds"])
+    out = {"what": name, "braid": summary(ours, tokens), "peer": summary(theirs, tokens), "warm_rounds": len(got["warm"]),
+           "neighbours": round(got["neighbours"], 4), "stolen": round(got["stolen"], 4)}
+    out["ratio"] = round(out["braid"]["tokens_per_second"] / out["peer"]["tokens_per_second"], 3)
+    if not got["settled"]:
+        void.append(f"{name}: no three rounds in a row agreed within 5%")
+    for what in ("neighbours", "stolen"):
+        if got[what] > NEIGHBOUR_MAX:
+            void.append(f"{name}: {what} used {100 * got[what]:.0f}% of the processors")
+    return out
+
+
+# ---- training -------------------------------------------------------------------------------------------------------
+
+def write_batches(path, vocab, batch, length, count=64):
+    """Tokens of a chain in which every state has four followers, as the I64 tensor `batches` of a safetensors file."""
+    state, ids = 1, []
+    for _ in range(count * batch * (length + 1)):
+        ids.append(state)
+        draw = (state * 6364136223846793005 + len(ids) * 1442695040888963407) >> 33 & 3
+        state = (state * 48271 + draw * 16807 + 11) % vocab
+    data = struct.pack(f"<{len(ids)}q", *ids)
+    head = json.dumps({"batches": {"dtype": "I64", "shape": [count, batch, length + 1], "data_offsets": [0, len(data)]}}).encode()
+    head += b" " * (-len(head) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(head)) + head + data)
+
+
+def fastest_torch(args, folder, dtype, work, found):
+    """The variants one after another, a few steps each; the fastest stays alive."""
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+        has_experts = "n_routed_experts" in json.load(f)
+    best, best_seconds = None, float("inf")
+    for experts in args.experts.split(",") if has_experts else ["none"]:
+        for attention in ("eager", "sdpa"):
+            peer = Torch(args, folder, dtype, attention, experts, work)
+            seconds = min(peer.turn(2))
+            found.append(peer.variant | {"seconds": round(seconds, 4)})
+            loser = best if seconds < best_seconds else peer
+            if seconds < best_seconds:
+                best, best_seconds = peer, seconds
+            if loser:
+                loser.close()
+    return best
+
+
+def same_losses(dtype, braid, peer, void):
+    apart = abs(braid.losses[0] - peer.losses[0])
+    if apart > LOSS_BOUND:
+        void.append(f"{dtype}: the losses of the first step differ by {apart:.2g}: not the same model")
+    return {"losses": {"braid": braid.losses, "peer": peer.losses, "first_step_apart": apart}}
+
+
+def train(args, void):
+    out, variants = [], []
+    with tempfile.TemporaryDirectory(dir=args.work) as work:
+        folder = os.path.join(work, "model")
+        output_of([args.braid, "new", args.shape, folder])
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
+            vocab = json.load(f)["vocab_size"]
+        write_batches(os.path.join(work, "batches.safetensors"), vocab, args.batch, args.length)
+        tokens = args.batch * args.length
+        for dtype in args.dtypes.split(","):
+            peer = fastest_torch(args, folder, dtype, work, variants)
+            braid = Braid(args, folder, dtype, work)
+            # A turn takes about as long on either side, so that both meet the same minutes.
+            theirs = args.steps or max(1, round(4 / statistics.median(peer.turn(1))))
+            ours = args.steps or max(2, round(4 / statistics.median(braid.turn(1))))
+            got = duel(args, (braid, peer), (ours, theirs))
+            row = compared(f"{args.shape} {args.batch} x {args.length}, {dtype}", got, tokens, void)
+            row |= {"steps_a_turn": [ours, theirs], "peer_variant": peer.variant, "peer_about": peer.about}
+            row |= same_losses(dtype, braid, peer, void) | {"memory_bytes": [braid.memory(), peer.memory()]}
+            plan = json.loads(output_of([args.braid, "train", braid.recipe, "--dry-run", "--json"]))
+            row["floor"] = {n: plan[n] for n in ("floor_seconds", "flops_per_token", "roof_flops_per_second", "roof_bytes_per_second")}
+            row["floor_fraction"] = round(plan["floor_seconds"] / statistics.median(ours_ for ours_, _ in got["rounds"]), 3)
+            for contender in (braid, peer):
+                contender.close()
+            out.append(row)
+    best = {side: max(row[side]["tokens_per_second"] for row in out) for side in ("braid", "peer")}
+    return {"comparisons": out, "peer_variants": variants, "best_to_best": round(best["braid"] / best["peer"], 3)}
+
+
+# ---- inference ------------------------------------------------------------------------------------------------------
+
+def infer(args, void):
+    threads = str(args.threads)
+    out = []
+    for test in args.tests.split(","):
+        kind, count = test[:2], int(test[2:])
+        sizes = ["-p", str(count) if kind == "pp" else "0", "-n", str(count) if kind == "tg" else "0", "-r", "1"]
+        braid = Command([args.braid, "bench", args.model, *sizes, "-t", threads, "-o", "json"])
+        builds = [Command([p, "-m", args.gguf, *sizes, "-t", threads, "-o", "json"]) for p in args.llama_bench]
+        for build in builds:  # reads the file once, then again
+            build.turn(1)
+        peer = min(builds, key=lambda b: b.turn(1)[0])
+        got = duel(args, (braid, peer), (1, 1))
+        row = compared(f"{os.path.basename(args.model.rstrip('/'))}, {test}", got, count, void)
+        row["peer_variant"] = {n: peer.last.get(n) for n in ("build_commit", "build_number", "model_type", "model_size", "backends")}
+        row["model_size"], row["dtype"] = braid.last["model_size"], braid.last["dtype"]
+        row["floor_fraction"] = round(1e-9 * braid.last["floor_ns"] / statistics.median(ours for ours, _ in got["rounds"]), 3)
+        out.append(row)
+    return {"comparisons": out}
+
+
+# ---- all of it ------------------------------------------------------------------------------------------------------
+
+def parsed():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--braid", default="build/release/bin/braid")
+    common.add_argument("--rounds", type=int, default=5)
+    common.add_argument("--warm-max", type=int, default=12)
+    common.add_argument("--out")
+    common.add_argument("--raise", dest="raise_roofs", action="store_true")
+    modes = parser.add_subparsers(dest="mode", required=True)
+    t = modes.add_parser("train", parents=[common])
+    t.add_argument("shape")
+    t.add_argument("batch", type=int)
+    t.add_argument("length", type=int)
+    t.add_argument("--python", required=True)
+    t.add_argument("--dtypes", default="bf16,f32")
+    t.add_argument("--experts", default="eager,grouped_mm", help="implementations of transformers")
+    t.add_argument("--steps", type=int, default=0, help="a turn; default: as many as take four seconds")
+    t.add_argument("--work", help="a folder for weights and logs")
+    i = modes.add_parser("infer", parents=[common])
+    i.add_argument("model")
+    i.add_argument("--gguf", required=True)
+    i.add_argument("--llama-bench", action="append", required=True)
+    i.add_argument("--tests", default="pp512,tg32")
+    args = parser.parse_args()
+    args.threads = int(os.environ.get("BRAID_THREADS", os.cpu_count()))
+    if args.rounds < 5:
+        parser.error("--rounds: at least 5")
+    return args
+
+
+def asked(args):
+    """How to ask for this again, without the paths of this machine."""
+    what = [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes] if args.mode == "train" else [
+        os.path.basename(args.model.rstrip("/")), "--gguf", os.path.basename(args.gguf), "--llama-bench", "PROGRAM", "--tests",
+        args.tests]
+    return " ".join(map(str, ["bench/versus.py", args.mode, *what, "--rounds", args.rounds]))
+
+
+def main():
+    args, void = parsed(), []
+    load = os.getloadavg()[0]
+    before = machine_of(args)
+    result = (train if args.mode == "train" else infer)(args, void)
+    after = machine_of(args)
+    faults = [*roof_faults("before", before), *roof_faults("after", after)]
+    raised = raise_table([before, after]) if args.raise_roofs else {}
+    about = {"what": asked(args), "date": time.strftime("%Y-%m-%d"), "braid": output_of([args.braid, "--version"]).splitlines()[0],
+             "machine": {n: before[n] for n in ("cpu", "cores", "memory_gib", "class", "threads", "bf16_unit", "int8_unit")},
+             "roofs": {"before": before["roofs"], "after": after["roofs"], "best_known": before["best_known"]},
+             "load_average_before": load, "void": faults + void}
+    text = json.dumps(about | result | ({"raised": raised} if raised else {}), indent=1)
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as f:
+            f.write(text + "\n")
+    else:
+        print(text)
+    for row in result["comparisons"]:
+        print(f"{row['what']}: {row['braid']['tokens_per_second']} against {row['peer']['tokens_per_second']} tokens/s, "
+              f"{row['ratio']}x; {row['floor_fraction']} of the floor", file=sys.stderr)
+        if "losses" in row:
+            print(f"  losses {row['losses']['braid']} and {row['losses']['peer']}", file=sys.stderr)
+    for reason in faults + void:
+        print(f"versus: void: {reason}", file=sys.stderr)
+    return 3 if faults + void else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+// The best known roofs of each class of CPU, measured by `braid info --machine` on quiet machines: the one table of
+// them. A row is raised when a higher roof shows again in the same run, before and after: `bench/versus.py ... --raise`
+// writes it here.
+#pragma once
+
+namespace braid::sys {
+
+struct BestKnown {
+  const char* row;
+  int threads;
+  double read_gbs_1, read_gbs;  // GB/s
+  double fp32_gflops, bf16_gflops, int8_gops;
+};
+
+inline constexpr BestKnown kBestKnown[] = {
+    // Intel Granite Rapids and Sapphire Rapids server parts, two cores.
+    {.row = "amx",
+     .threads = 2,
+     .read_gbs_1 = 16,
+     .read_gbs = 37,
+     .fp32_gflops = 420,
+     .bf16_gflops = 6000,
+     .int8_gops = 12400},
+    // AMD Zen 5 server parts, two cores.
+    {.row = "avx512_bf16",
+     .threads = 2,
+     .read_gbs_1 = 40,
+     .read_gbs = 48,
+     .fp32_gflops = 508,
+     .bf16_gflops = 1050,
+     .int8_gops = 2030},
+};
+
+}  // namespace braid::sys
