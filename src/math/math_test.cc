@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include "core/op_sweep.h"
@@ -152,6 +154,66 @@ TEST(Packed, EveryKernelTakesBothOperandsEitherWay) {
           EXPECT_NEAR(element(y.view(), i), want, type == DType::bf16 ? 1e-4 : 0.2) << i;
         }
       }
+    }
+  }
+}
+
+// On machines with AVX-512 BF16: the panels of tiles, packed fast, are those packed element by element.
+TEST(Packed, TilePanelsAreTheSameHoweverTheyArePacked) {
+  if (packed::refusal(packed::Class::bf16_dot) == std::string_view("no AVX-512 BF16"))
+    GTEST_SKIP() << "no AVX-512 BF16";
+  struct Case {
+    int64_t n, depth;
+  };
+  const packed::Kernel soft = packed::soft_tile_bf16(), fast = packed::tile_bf16();
+  for (const Case& c : {Case{1, 1}, {37, 45}, {32, 32}, {64, 96}, {16, 33}, {65, 31}, {33, 64}}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      for (const bool lies_along : {false, true}) {
+        const TestTensor a(type, lies_along ? Shape{c.n, c.depth} : Shape{c.depth, c.n}, 1);
+        const packed::Source source = lies_along ? packed::along(a.view()) : packed::across(a.view());
+        for (const packed::Side side : {packed::Side::rows, packed::Side::cols}) {
+          std::vector<std::byte> one(static_cast<size_t>(packed_bytes(soft, side, c.n, c.depth))), other = one;
+          std::fill(other.begin(), other.end(), std::byte{0x7f});
+          pack(soft, side, source, c.n, c.depth, one.data());
+          pack(fast, side, source, c.n, c.depth, other.data());
+          EXPECT_EQ(one, other) << c.n << " " << c.depth << " " << lies_along << " " << static_cast<int>(side);
+        }
+      }
+    }
+  }
+}
+
+// The sums of an element are one chain: neither the edge of y nor the cut of the depth changes a bit.
+TEST(Packed, EdgesAndCutsOfTheDepthChangeNoBit) {
+  std::vector<packed::Kernel> kernels = {packed::soft_tile_bf16()};
+  if (!packed::refusal(packed::Class::bf16_tile)) kernels.push_back(packed::kernel_of(packed::Class::bf16_tile));
+  const int64_t n = 96, depth = 1088;
+  for (const packed::Kernel& kernel : kernels) {
+    const TestTensor a(DType::bf16, {n, depth}, 1), b(DType::bf16, {n, depth}, 2);
+    const auto product_of = [&](int64_t rows, int64_t cols, int64_t cut) {
+      TestTensor y(DType::f32, {n, n}, 3);
+      for (int64_t k = 0; k < depth; k += cut) {
+        const int64_t part = std::min(cut, depth - k);
+        std::vector<std::byte> panels_a(static_cast<size_t>(packed_bytes(kernel, packed::Side::rows, rows, part))),
+            panels_b(static_cast<size_t>(packed_bytes(kernel, packed::Side::cols, cols, part)));
+        pack(kernel, packed::Side::rows, packed::from(packed::along(a.view()), 0, k), rows, part, panels_a.data());
+        pack(kernel, packed::Side::cols, packed::from(packed::along(b.view()), 0, k), cols, part, panels_b.data());
+        product(kernel, {.a = panels_a.data(),
+                         .b = panels_b.data(),
+                         .m = rows,
+                         .n = cols,
+                         .depth = part,
+                         .y = y.mut().as<float>(),
+                         .y_stride = n,
+                         .add = true});
+      }
+      return y;
+    };
+    const TestTensor whole = product_of(n, n, depth);
+    EXPECT_EQ(product_of(n, n, 256).bytes, whole.bytes);
+    const TestTensor part = product_of(45, 71, depth);
+    for (int64_t m = 0; m < 45; ++m) {
+      for (int64_t i = 0; i < 71; ++i) ASSERT_EQ(element(part.view(), m * n + i), element(whole.view(), m * n + i));
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "math/packed.h"
 
+#include <cstring>
+
 #include "sys/machine.h"
 
 namespace braid::packed {
@@ -12,21 +14,18 @@ Source source_of(const View& v, bool along) {
   return {.data = v.data, .stride = v.stride(0), .bf16 = v.dtype == DType::bf16, .along = along};
 }
 
-// A tile that reaches over the edge of y: whole in `whole`, then the part that exists.
+// A tile that reaches over the edge of y: whole in `whole`, from what y has, then the part that exists back.
 void edge(const Kernel& kernel, const Tile& t, int64_t rows, int64_t cols) {
   constexpr int64_t kTileMax = 32 * 64;
-  alignas(64) float whole[kTileMax];
+  alignas(64) float whole[kTileMax] = {};
   Tile inner = t;
   inner.y = whole;
   inner.y_stride = kernel.cols;
-  inner.add = false;
-  kernel.tile(inner);
-  for (int64_t m = 0; m < rows; ++m) {
-    for (int64_t n = 0; n < cols; ++n) {
-      float& y = t.y[m * t.y_stride + n];
-      y = t.add ? y + whole[m * kernel.cols + n] : whole[m * kernel.cols + n];
-    }
-  }
+  inner.count = 1;
+  const auto bytes = static_cast<size_t>(cols) * sizeof(float);
+  for (int64_t m = 0; t.add && m < rows; ++m) std::memcpy(whole + m * kernel.cols, t.y + m * t.y_stride, bytes);
+  kernel.tiles(inner);
+  for (int64_t m = 0; m < rows; ++m) std::memcpy(t.y + m * t.y_stride, whole + m * kernel.cols, bytes);
 }
 
 }  // namespace
@@ -94,14 +93,15 @@ void product(const Kernel& kernel, const Product& p) {
                 b_panel = kernel.cols * t.depth * kernel.value_bytes;
   for (int64_t m = 0; m < p.m; m += kernel.rows) {
     t.a = p.a + m / kernel.rows * a_panel;
-    for (int64_t n = 0; n < p.n; n += kernel.cols) {
+    const int64_t rows = std::min(kernel.rows, p.m - m), whole = rows == kernel.rows ? p.n / kernel.cols : 0;
+    t.b = p.b;
+    t.y = p.y + m * p.y_stride;
+    t.count = whole;
+    if (whole > 0) kernel.tiles(t);
+    for (int64_t n = whole * kernel.cols; n < p.n; n += kernel.cols) {
       t.b = p.b + n / kernel.cols * b_panel;
       t.y = p.y + m * p.y_stride + n;
-      if (m + kernel.rows <= p.m && n + kernel.cols <= p.n) {
-        kernel.tile(t);
-      } else {
-        edge(kernel, t, std::min(kernel.rows, p.m - m), std::min(kernel.cols, p.n - n));
-      }
+      edge(kernel, t, rows, std::min(kernel.cols, p.n - n));
     }
   }
 }

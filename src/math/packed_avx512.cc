@@ -19,15 +19,17 @@ namespace {
 constexpr int kTileRows = 8, kTileVectors = 3;
 constexpr int64_t kLanes = 16;  // pairs, or floats, of one register
 
-BRAID_DOT void tile(const Tile& t) {
+// The tile that begins at that column.
+BRAID_DOT void tile(const Tile& t, int64_t column) {
   __m512 acc[kTileRows][kTileVectors];
-  const char *a = static_cast<const char*>(t.a), *b = static_cast<const char*>(t.b);
+  const char *a = static_cast<const char*>(t.a), *b = static_cast<const char*>(t.b) + column * t.depth * 2;
+  float* const corner = t.y + column;
 #pragma GCC unroll 8
   for (int m = 0; m < kTileRows; ++m) {
 #pragma GCC unroll 3
     for (int n = 0; n < kTileVectors; ++n) {
       acc[m][n] = _mm512_setzero_ps();
-      asm volatile("prefetcht0 %0" : : "m"(t.y[m * t.y_stride + n * kLanes]));
+      asm volatile("prefetcht0 %0" : : "m"(corner[m * t.y_stride + n * kLanes]));
     }
   }
 #pragma GCC unroll 2
@@ -54,10 +56,14 @@ BRAID_DOT void tile(const Tile& t) {
   for (int m = 0; m < kTileRows; ++m) {
 #pragma GCC unroll 3
     for (int n = 0; n < kTileVectors; ++n) {
-      float* y = t.y + m * t.y_stride + n * kLanes;
+      float* y = corner + m * t.y_stride + n * kLanes;
       _mm512_storeu_ps(y, t.add ? _mm512_add_ps(_mm512_loadu_ps(y), acc[m][n]) : acc[m][n]);
     }
   }
+}
+
+BRAID_DOT void tiles(const Tile& t) {
+  for (int64_t i = 0; i < t.count; ++i) tile(t, i * kTileVectors * kLanes);
 }
 
 // Where 16 pairs of one depth go: into one panel, or half each into two panels of 8, the second of which may be
@@ -187,7 +193,100 @@ BRAID_DOT void pack(const Source& s, int64_t width, int64_t n, int64_t depth, vo
   }
 }
 
+// Panels of the tile kernel (packed_tile.cc). Columns are pairs as above in blocks of 16; rows are 32 values along k.
+constexpr int64_t kTileWidth = 32, kTileStep = 32, kTileValues = kTileWidth * kTileStep;
+
+template <bool kBf16>
+BRAID_DOT void tile_cols(const Source& s, int64_t n, int64_t depth, int32_t* out) {
+  const int64_t padded = (n + kTileWidth - 1) / kTileWidth * kTileWidth;
+  const int64_t steps = (depth + kTileStep - 1) / kTileStep * kTileStep / 2;
+  for (int64_t i = 0; i < padded; i += kLanes, out += kLanes * steps) {
+    const __mmask16 in = first(n - i);
+    for (int64_t k = 0; k < 2 * steps; k += 2) {
+      const __m512i low = values_at<kBf16>(s, k * s.stride + i, k < depth ? in : __mmask16{0});
+      const __m512i high = values_at<kBf16>(s, (k + 1) * s.stride + i, k + 1 < depth ? in : __mmask16{0});
+      _mm512_storeu_si512(out + k / 2 * kLanes, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+  }
+}
+
+template <bool kBf16>
+BRAID_DOT void tile_cols_along(const Source& s, int64_t n, int64_t depth, int32_t* out) {
+  const int64_t padded = (n + kTileWidth - 1) / kTileWidth * kTileWidth;
+  const int64_t steps = (depth + kTileStep - 1) / kTileStep * kTileStep / 2;
+  for (int64_t i = 0; i < padded; i += kLanes, out += kLanes * steps) {
+    for (int64_t k = 0; k < depth; k += kTileStep) {
+      __m512i r[16];
+      if (n - i >= kLanes && depth - k >= kTileStep) {
+        load_block<kBf16, true>(s, i, k, n, depth, r);
+      } else {
+        load_block<kBf16, false>(s, i, k, n, depth, r);
+      }
+      transpose(r);
+#pragma GCC unroll 16
+      for (int64_t j = 0; j < 16; ++j) _mm512_storeu_si512(out + (k / 2 + j) * kLanes, r[j]);
+    }
+  }
+}
+
+template <bool kBf16>
+BRAID_DOT void tile_rows_along(const Source& s, int64_t n, int64_t depth, uint16_t* out) {
+  const int64_t padded = (n + kTileWidth - 1) / kTileWidth * kTileWidth;
+  const int64_t steps = (depth + kTileStep - 1) / kTileStep;
+  for (int64_t i = 0; i < padded; ++i) {
+    uint16_t* to = out + i / kTileWidth * steps * kTileValues + i % kTileWidth * kTileStep;
+    for (int64_t k = 0; k < depth; k += kTileStep, to += kTileValues) {
+      const bool whole = depth - k >= kTileStep;
+      const __m512i v = i >= n  ? _mm512_setzero_si512()
+                        : whole ? pairs_at<kBf16, true>(s, i * s.stride + k, kTileStep)
+                                : pairs_at<kBf16, false>(s, i * s.stride + k, depth - k);
+      _mm512_storeu_si512(to, v);
+    }
+  }
+}
+
+template <bool kBf16>
+BRAID_DOT void tile_rows(const Source& s, int64_t n, int64_t depth, uint16_t* out) {
+  const int64_t padded = (n + kTileWidth - 1) / kTileWidth * kTileWidth;
+  const int64_t steps = (depth + kTileStep - 1) / kTileStep;
+  for (int64_t i = 0; i < padded; i += kLanes) {
+    const __mmask16 in = first(n - i);
+    uint16_t* to = out + i / kTileWidth * steps * kTileValues + i % kTileWidth * kTileStep;
+    for (int64_t k = 0; k < depth; k += kTileStep, to += kTileValues) {
+      __m512i r[16];
+#pragma GCC unroll 16
+      for (int64_t j = 0; j < 16; ++j) {
+        const int64_t at = k + 2 * j;
+        const __m512i low = values_at<kBf16>(s, at * s.stride + i, at < depth ? in : __mmask16{0});
+        const __m512i high = values_at<kBf16>(s, (at + 1) * s.stride + i, at + 1 < depth ? in : __mmask16{0});
+        r[j] = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+      }
+      transpose(r);
+#pragma GCC unroll 16
+      for (int64_t j = 0; j < 16; ++j) _mm512_storeu_si512(to + j * kTileStep, r[j]);
+    }
+  }
+}
+
 }  // namespace
+
+void pack_tile_rows_avx512(const Source& s, int64_t /*width*/, int64_t n, int64_t depth, void* panels) {
+  auto* out = static_cast<uint16_t*>(panels);
+  if (s.along) {
+    (s.bf16 ? tile_rows_along<true> : tile_rows_along<false>)(s, n, depth, out);
+  } else {
+    (s.bf16 ? tile_rows<true> : tile_rows<false>)(s, n, depth, out);
+  }
+}
+
+void pack_tile_cols_avx512(const Source& s, int64_t /*width*/, int64_t n, int64_t depth, void* panels) {
+  auto* out = static_cast<int32_t*>(panels);
+  if (s.along) {
+    (s.bf16 ? tile_cols_along<true> : tile_cols_along<false>)(s, n, depth, out);
+  } else {
+    (s.bf16 ? tile_cols<true> : tile_cols<false>)(s, n, depth, out);
+  }
+}
 
 Kernel dot_bf16() {
   return {.rows = kTileRows,
@@ -196,7 +295,7 @@ Kernel dot_bf16() {
           .value_bytes = 2,
           .pack_rows = &pack,
           .pack_cols = &pack,
-          .tile = &tile};
+          .tiles = &tiles};
 }
 
 }  // namespace braid::packed

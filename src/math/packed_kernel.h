@@ -14,7 +14,8 @@ struct Source {
   bool along = false;
 };
 
-// y[m, n] (+)= sum over k of a[k, m] * b[k, n] for one whole tile of y.
+// y[m, n] (+)= sum over k of a[k, m] * b[k, n] for `count` whole tiles of y beside each other: one panel of a against
+// as many panels of b.
 struct Tile {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -22,6 +23,7 @@ struct Tile {
   float* y = nullptr;
   int64_t y_stride = 0;
   bool add = false;
+  int64_t count = 1;
 };
 
 // A panel is `width` values of i by the depth, zeros beyond the edges; its layout is the kernel's own.
@@ -33,7 +35,7 @@ struct Kernel {
   using Pack = void(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
   Pack* pack_rows = nullptr;
   Pack* pack_cols = nullptr;
-  void (*tile)(const Tile& t) = nullptr;
+  void (*tiles)(const Tile& t) = nullptr;
 };
 
 Kernel wide_f32();        // FP32 products and sums
@@ -41,5 +43,9 @@ Kernel wide_bf16();       // the same with operands rounded to BF16
 Kernel dot_bf16();        // vdpbf16ps: pairs of products, FP32 sums, no subnormals
 Kernel tile_bf16();       // tiles (AMX), as tile.h
 Kernel soft_tile_bf16();  // the same in software: for tests
+
+// The panels of the tile kernel, packed with AVX-512: every CPU with tiles has it. packed_tile.cc says how they lie.
+void pack_tile_rows_avx512(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
+void pack_tile_cols_avx512(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
 
 }  // namespace braid::packed

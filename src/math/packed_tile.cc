@@ -1,13 +1,34 @@
-// The packed kernel on tiles: one strip (tile_strip.h) of 32 x 32 sums. A panel of a is [32][depth] as the strip reads
-// weights, a panel of b is two blocks of 16 as tile.h packs activations; depths are padded to 32.
+// The packed kernel on tiles: 32 x 32 sums, depths padded to 32. How panels lie says packed_walk-inl.h. The
+// instructions' panels are packed with AVX-512; the loops here, element by element, are those of the software tiles and
+// say what a panel is.
 #include <algorithm>
 #include <cstring>
 
 #include "core/dtype.h"
 #include "math/packed_kernel.h"
-#include "math/tile.h"
+#include "math/tile_soft.h"
+
+#define BRAID_TILE_FN
+#define BRAID_TILE_ZERO(t) soft().zero(t)
+#define BRAID_TILE_LOAD(t, p, stride) soft().load(t, p, stride)
+#define BRAID_TILE_STORE(t, p, stride) soft().store(t, p, stride)
+#define BRAID_TILE_DOT(c, a, b) soft().dot_bf16(c, a, b)
+namespace braid::packed {
+namespace {
+
+tiles::SoftTiles& soft() {
+  thread_local tiles::SoftTiles tiles;
+  return tiles;
+}
+
+}  // namespace
+}  // namespace braid::packed
+#include "math/packed_walk-inl.h"
 
 namespace braid::packed {
+
+void walk_amx(const Tile& t);
+
 namespace {
 
 constexpr int64_t kWidth = 32, kStep = 32, kBlock = 16;
@@ -17,62 +38,48 @@ Bf16 value_at(const Source& s, int64_t at) {
 }
 
 // Where element (i, k) of a panel lies.
-int64_t row_place(int64_t i, int64_t k, int64_t depth) { return i * depth + k; }
+int64_t row_place(int64_t i, int64_t k, int64_t /*depth*/) {
+  return k / kStep * kWidth * kStep + i * kStep + k % kStep;
+}
 int64_t col_place(int64_t i, int64_t k, int64_t depth) {
   return i / kBlock * kBlock * depth + k / 2 * 2 * kBlock + i % kBlock * 2 + k % 2;
 }
 
 template <int64_t (*kPlace)(int64_t, int64_t, int64_t)>
-void pack(const Source& s, int64_t /*width*/, int64_t n, int64_t depth, void* panels) {
+void pack_slowly(const Source& s, int64_t /*width*/, int64_t n, int64_t depth, void* panels) {
   const int64_t padded = (depth + kStep - 1) / kStep * kStep;
   auto* out = static_cast<Bf16*>(panels);
   for (int64_t first = 0; first < n; first += kWidth, out += kWidth * padded) {
     std::memset(static_cast<void*>(out), 0, static_cast<size_t>(kWidth * padded) * sizeof(Bf16));
-    const int64_t width = std::min(kWidth, n - first);
-    if (s.along) {
-      for (int64_t i = 0; i < width; ++i) {
-        for (int64_t k = 0; k < depth; ++k) out[kPlace(i, k, padded)] = value_at(s, (first + i) * s.stride + k);
-      }
-    } else {
+    for (int64_t i = 0; i < std::min(kWidth, n - first); ++i) {
       for (int64_t k = 0; k < depth; ++k) {
-        for (int64_t i = 0; i < width; ++i) out[kPlace(i, k, padded)] = value_at(s, k * s.stride + first + i);
+        const int64_t at = s.along ? (first + i) * s.stride + k : k * s.stride + first + i;
+        out[kPlace(i, k, padded)] = value_at(s, at);
       }
     }
   }
 }
 
-template <void (*kStrip)(const tiles::Strip&)>
-void tile(const Tile& t) {
-  alignas(64) float sums[kWidth * kWidth];
-  tiles::Strip s;
-  s.w = static_cast<const uint16_t*>(t.a);
-  s.w_stride = t.depth;
-  s.steps = t.depth / kStep;
-  s.packed = static_cast<const uint16_t*>(t.b);
-  s.row_blocks = kWidth / kBlock;
-  s.sums = sums;
-  kStrip(s);
-  for (int64_t m = 0; m < kWidth; ++m) {
-    float* y = t.y + m * t.y_stride;
-    const float* from = sums + m * kWidth;
-    for (int64_t n = 0; n < kWidth; ++n) y[n] = t.add ? y[n] + from[n] : from[n];
-  }
-}
+}  // namespace
 
-template <void (*kStrip)(const tiles::Strip&)>
-Kernel kernel_over() {
+Kernel tile_bf16() {
   return {.rows = kWidth,
           .cols = kWidth,
           .step = kStep,
           .value_bytes = 2,
-          .pack_rows = &pack<row_place>,
-          .pack_cols = &pack<col_place>,
-          .tile = &tile<kStrip>};
+          .pack_rows = &pack_tile_rows_avx512,
+          .pack_cols = &pack_tile_cols_avx512,
+          .tiles = &walk_amx};
 }
 
-}  // namespace
-
-Kernel tile_bf16() { return kernel_over<tiles::strip_amx>(); }
-Kernel soft_tile_bf16() { return kernel_over<tiles::strip_soft>(); }
+Kernel soft_tile_bf16() {
+  return {.rows = kWidth,
+          .cols = kWidth,
+          .step = kStep,
+          .value_bytes = 2,
+          .pack_rows = &pack_slowly<row_place>,
+          .pack_cols = &pack_slowly<col_place>,
+          .tiles = &walk};
+}
 
 }  // namespace braid::packed

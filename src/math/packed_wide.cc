@@ -27,18 +27,20 @@ using Quad = hn::Full128<float>;
 constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 constexpr int kTileVectors = 3;
 
-void tile(const Tile& t) {
+// The tile that begins at that column.
+void tile(const Tile& t, int64_t column) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto *a = static_cast<const float*>(t.a), *b = static_cast<const float*>(t.b);
+  const auto *a = static_cast<const float*>(t.a), *b = static_cast<const float*>(t.b) + column * t.depth;
+  float* const corner = t.y + column;
   FloatVec acc[kTileRows][kTileVectors];
   HWY_UNROLL(8)
   for (int m = 0; m < kTileRows; ++m) {
     HWY_UNROLL(3)
     for (int n = 0; n < kTileVectors; ++n) acc[m][n] = hn::Zero(d);
-    asm volatile("prefetcht0 %0" : : "m"(t.y[m * t.y_stride]));
-    asm volatile("prefetcht0 %0" : : "m"(t.y[m * t.y_stride + lanes]));
-    asm volatile("prefetcht0 %0" : : "m"(t.y[m * t.y_stride + 2 * lanes]));
+    asm volatile("prefetcht0 %0" : : "m"(corner[m * t.y_stride]));
+    asm volatile("prefetcht0 %0" : : "m"(corner[m * t.y_stride + lanes]));
+    asm volatile("prefetcht0 %0" : : "m"(corner[m * t.y_stride + 2 * lanes]));
   }
   HWY_UNROLL(2)
   for (int64_t k = 0; k < t.depth; ++k) {
@@ -62,10 +64,15 @@ void tile(const Tile& t) {
   for (int m = 0; m < kTileRows; ++m) {
     HWY_UNROLL(3)
     for (int n = 0; n < kTileVectors; ++n) {
-      float* y = t.y + m * t.y_stride + n * lanes;
+      float* y = corner + m * t.y_stride + n * lanes;
       hn::StoreU(t.add ? hn::Add(hn::LoadU(d, y), acc[m][n]) : acc[m][n], d, y);
     }
   }
+}
+
+void tiles(const Tile& t) {
+  const auto cols = kTileVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
+  for (int64_t i = 0; i < t.count; ++i) tile(t, i * cols);
 }
 
 // As a product takes it: rounded to BF16 or as it is.
@@ -139,7 +146,7 @@ void get_kernel(bool round, Kernel& k) {
   k.rows = kTileRows;
   k.cols = kTileVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
   k.pack_rows = k.pack_cols = round ? &pack_bf16 : &pack_f32;
-  k.tile = &tile;
+  k.tiles = &tiles;
 }
 
 template <class Out>

@@ -9,21 +9,11 @@
 #define BRAID_TILE_STORE(t, p, stride) _tile_stored(t, p, stride)
 #define BRAID_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
 #include "math/tile_amx-inl.h"
+#include "math/tile_config.h"
 
 namespace braid::tiles {
 
 void strip_amx(const Strip& s);
-
-namespace {
-
-// All eight tiles: 16 rows of 64 bytes.
-struct alignas(64) Config {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-}  // namespace
 
 // The configuration is per thread and cheap beside a strip; released, so that switches of threads save no tiles.
 BRAID_TILE_FN void strip_amx(const Strip& s) {

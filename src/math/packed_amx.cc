@@ -1,0 +1,22 @@
+// packed_walk-inl.h over the instructions. Called only where sys::machine() has tiles and the kernel's permission.
+#include <immintrin.h>
+
+#define BRAID_TILE_FN __attribute__((target("amx-tile,amx-bf16")))
+#define BRAID_TILE_ZERO(t) _tile_zero(t)
+#define BRAID_TILE_LOAD(t, p, stride) _tile_loadd(t, p, stride)
+#define BRAID_TILE_STORE(t, p, stride) _tile_stored(t, p, stride)
+#define BRAID_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
+#include "math/packed_walk-inl.h"
+#include "math/tile_config.h"
+
+namespace braid::packed {
+
+// The configuration is per thread and cheap beside a row of tiles; released, so that switches of threads save no tiles.
+BRAID_TILE_FN void walk_amx(const Tile& t) {
+  static constexpr tiles::Config kConfig{};
+  _tile_loadconfig(&kConfig);
+  walk(t);
+  _tile_release();
+}
+
+}  // namespace braid::packed
