@@ -2,6 +2,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <exception>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "sys/check.h"
 #include "sys/machine.h"
@@ -25,18 +27,20 @@ void sleep_while(Word& word, uint32_t value) {
 }
 void wake(Word& word) { syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0); }
 
-// Spins while the word has this value, but not for long: between two regions of a pass lie a few microseconds, and
-// waking a thread takes some 5 to 50.
-void spin_while(const Word& word, uint32_t value) {
-  constexpr std::chrono::microseconds kSpin(20);
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 16; ++i) {
-      if (word.load(std::memory_order_relaxed) != value) return;
-      __builtin_ia32_pause();
-    }
-  } while (std::chrono::steady_clock::now() < end);
+int64_t now_us() {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
+
+int64_t involuntary_switches() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
+// Between two regions of a small model lie up to some hundred microseconds, and waking a thread takes 5 to 50.
+constexpr int64_t kSpinUs = 1000, kSpinCrowdedUs = 20, kCrowdedUs = 100'000;
+constexpr int64_t kTakenOffUs = 100;  // between two looks at the clock lies one, or an interrupt of a few
 
 void call(const Team::Body& body, int part, int parts) noexcept {
   try {
@@ -80,6 +84,20 @@ void Team::grow(int workers) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
+void Team::spin_while(const Word& word, uint32_t value) {
+  int64_t last = now_us();
+  const int64_t end = last + (last < crowded_until_us_.load(std::memory_order_relaxed) ? kSpinCrowdedUs : kSpinUs);
+  while (last < end) {
+    for (int i = 0; i < 16; ++i) {
+      if (word.load(std::memory_order_relaxed) != value) return;
+      __builtin_ia32_pause();
+    }
+    const int64_t now = now_us();
+    if (now - last > kTakenOffUs) return crowded_until_us_.store(now + kCrowdedUs, std::memory_order_relaxed);
+    last = now;
+  }
+}
+
 void Team::work(Worker& worker, int part) {
   Word& state = worker.state;
   // A team that is larger than the machine does not spin: it would take the cores from its own.
@@ -96,6 +114,11 @@ void Team::work(Worker& worker, int part) {
     seen = kPosted;
     if (!state.compare_exchange_strong(seen, kRunning, std::memory_order_acquire)) continue;
     call(*body_, part, parts_);
+    if (state.load(std::memory_order_relaxed) == kAwaited) {  // the caller has waited long enough to ask why
+      const int64_t switches = involuntary_switches();
+      if (std::exchange(worker.switches, switches) < switches)
+        crowded_until_us_.store(now_us() + kCrowdedUs, std::memory_order_relaxed);
+    }
     if (state.exchange(kIdle, std::memory_order_release) == kAwaited) wake(state);
   }
 }

@@ -1,7 +1,8 @@
-// The threads behind parallel(). A waiting thread spins for some microseconds, because the next region of a pass
-// follows at once, and then sleeps, because on a busy machine a spinning thread takes the core from the one it waits
-// for. A part whose worker has not started when the caller is done with its own is run by the caller: a worker that the
-// machine does not schedule delays nobody.
+// The threads behind parallel(). A waiting thread spins, because the next region of a pass follows at once, and then
+// sleeps, because on a busy machine a spinning thread takes the core from the one it waits for. A thread that was taken
+// off its core has seen that others want it: for a tenth of a second all spins are short then. A part whose worker has
+// not started when the caller is done with its own is run by the caller: a worker that the machine does not schedule
+// delays nobody.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,17 +30,20 @@ class Team {
   enum State : uint32_t { kIdle, kAsleep, kPosted, kRunning, kAwaited };
   struct alignas(64) Worker {
     std::atomic<uint32_t> state{kIdle};
+    int64_t switches = 0;  // involuntary ones, when last counted
   };
 
   void grow(int workers);
   void work(Worker& worker, int part);
   void await(Worker& worker);
+  void spin_while(const std::atomic<uint32_t>& word, uint32_t value);
 
   std::vector<std::unique_ptr<Worker>> workers_;  // of parts 1, 2, ...
   std::atomic<bool> busy_{false};
   // Of the region at hand; written before parts are posted, read by workers that have taken one.
   const Body* body_ = nullptr;
   int parts_ = 0;
+  std::atomic<int64_t> crowded_until_us_{0};  // spins are short until then
 };
 
 }  // namespace braid::sys
