@@ -9,20 +9,10 @@ import os
 import random
 import shutil
 import struct
-import subprocess
-import sys
-import tempfile
-import unittest
-from pathlib import Path
 
-BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
-DATA = Path(__file__).resolve().parent / "data" / "hf"
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
+from support.program import DATA, Case, braid, main
+
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 1000\n"
-
-
-def braid(*words, text=""):
-    return subprocess.run([BRAID, *map(str, words)], input=text, capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
 
 
 def read_header(path):
@@ -36,15 +26,14 @@ def write_header(path, header, body):
     path.write_bytes(struct.pack("<Q", len(text)) + text + body)
 
 
-class Folders(unittest.TestCase):
+class Folders(Case):
     def setUp(self):
-        self.place = tempfile.TemporaryDirectory()
-        self.addCleanup(self.place.cleanup)
+        self.place = self.new_folder()
 
     def copy(self, name="nemotron-h-latent-mtp"):
-        folder = Path(self.place.name) / name
+        folder = self.place / name
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(DATA / name, folder, ignore=shutil.ignore_patterns("golden*"))
+        shutil.copytree(DATA / "hf" / name, folder, ignore=shutil.ignore_patterns("golden*"))
         return folder
 
     def config(self, folder, **changes):
@@ -54,11 +43,8 @@ class Folders(unittest.TestCase):
         return folder
 
     def refused(self, *words, says=(), text=""):
-        answer = braid(*words, text=text)
-        self.assertEqual((answer.returncode, answer.stdout), (1, ""), (words, answer.stderr))
-        self.assertRegex(answer.stderr, r"\Abraid: \[[^\n]+\] [^\n]+\n\Z", words)
-        for part in says:
-            self.assertIn(part, answer.stderr)
+        with self.subTest(words=words):
+            self.assertRefused(braid(*words, text=text), *says)
 
     def run_refused(self, folder, *says, options=()):
         self.refused("run", folder, "--ids", "5,6,7", "-n", 1, *options, says=says)
@@ -67,7 +53,7 @@ class Folders(unittest.TestCase):
 class Weights(Folders):
     def test_missing_files(self):
         for command in (("run", "--ids", "1", "-n", "1"), ("info",), ("tokenize",), ("template",)):
-            self.refused(command[0], Path(self.place.name) / "nowhere", *command[1:], says=["nowhere"])
+            self.refused(command[0], self.place / "nowhere", *command[1:], says=["nowhere"])
         folder = self.copy("nemotron-h-legacy")
         (folder / "model-00002-of-00003.safetensors").unlink()
         self.run_refused(folder, "model-00002-of-00003.safetensors")
@@ -219,7 +205,7 @@ class Words(Folders):
                  "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}}
 
     def tokenizer(self, **model):
-        folder = Path(self.place.name) / "words"
+        folder = self.place / "words"
         folder.mkdir(exist_ok=True)
         values = json.loads(json.dumps(self.TOKENIZER))
         values["model"] = {k: v for k, v in (values["model"] | model).items() if v is not None}
@@ -239,7 +225,7 @@ class Words(Folders):
         self.refused("tokenize", folder, text="ab", says=["tokenizer.json"])
 
     def template(self, text):
-        path = Path(self.place.name) / "t.jinja"
+        path = self.place / "t.jinja"
         path.write_text(text)
         return path
 
@@ -303,4 +289,4 @@ class Mutations(Folders):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

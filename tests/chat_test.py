@@ -5,24 +5,22 @@ usage: chat_test.py BRAID
 import fcntl
 import json
 import os
-import pty
 import re
 import select
 import signal
 import subprocess
-import sys
 import tempfile
 import termios
 import time
-import unittest
 
-BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") and k != "NO_COLOR"}
-ENVIRONMENT |= {"TERM": "xterm", "BRAID_THREADS": "1"}
+from support import program
+from support.program import BRAID, DATA, main, terminal
+
+ENVIRONMENT = {**program.ENVIRONMENT, "TERM": "xterm", "BRAID_THREADS": "1"}
 PROMPT = ">>> "
 UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
 DIM = "\x1b[2m"
-TINY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data", "tiny-chat")
+TINY = str(DATA / "tiny-chat")
 
 
 def endless(folder):
@@ -47,7 +45,7 @@ def with_model(words):
 class Terminal:
     def __init__(self, *words, **variables):
         words = with_model(words)
-        self.master, self.slave = pty.openpty()
+        self.master, self.slave = terminal()
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, b"\x18\x00\x50\x00\x00\x00\x00\x00")  # 24 rows of 80
         self.before = termios.tcgetattr(self.slave)
         self.process = subprocess.Popen([BRAID, "chat", *words], stdin=self.slave, stdout=self.slave, stderr=self.slave,
@@ -97,9 +95,9 @@ class Terminal:
         return self.process.wait(timeout=60)
 
 
-class Case(unittest.TestCase):
+class Case(program.Case):
     def endless(self):
-        return endless(self.enterContext(tempfile.TemporaryDirectory()))
+        return endless(str(self.new_folder()))
 
 
 class AtATerminal(Case):
@@ -215,7 +213,7 @@ class InAPipe(Case):
             answer = subprocess.run([BRAID, "chat", *with_model(words)], input=text.encode("latin-1"), capture_output=True, timeout=60,
                                     env=ENVIRONMENT)
             self.assertEqual((answer.returncode, answer.stdout), (1, b""), text)
-            self.assertRegex(answer.stderr, rb"\Abraid: \[[^]]+\] [^\n]+\n\Z")
+            self.assertRegex(answer.stderr.decode(), program.ONE_LINE)
 
     def test_interrupt_ends_with_130(self):
         process = subprocess.Popen([BRAID, "chat", self.endless(), "--think", "off"], stdin=subprocess.PIPE,
@@ -232,4 +230,4 @@ class InAPipe(Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -4,29 +4,25 @@
 usage: data_test.py BRAID
 """
 import json
-import os
 import struct
-import subprocess
-import sys
 import tempfile
-import unittest
 from pathlib import Path
 
-BRAID = sys.argv.pop(1)
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
+from support.program import DATA, Case, braid, main
+
 SPECIAL = "<|im_start|>,<|im_end|>"
 TEMPLATE = ("{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
             "{%- if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 
 
-def braid(*arguments, ok=True):
-    run = subprocess.run([BRAID, *map(str, arguments)], capture_output=True, text=True, env=ENVIRONMENT)
-    if ok and run.returncode != 0:
-        raise AssertionError(run.stderr)
-    return run
+def output(*words):
+    done = braid(*words)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return done.stdout
 
 
-class Data(unittest.TestCase):
+class Data(Case):
     @classmethod
     def setUpClass(cls):
         cls.room = tempfile.TemporaryDirectory()
@@ -35,22 +31,20 @@ class Data(unittest.TestCase):
         (cls.folder / "a.txt").write_text(cls.text)
         (cls.folder / "chat_template.jinja").write_text(TEMPLATE)
         (cls.folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
-        braid("data", "bpe", cls.folder / "a.txt", "--vocab", 270, "--special", SPECIAL, "-o", cls.folder / "tokenizer.json")
+        output("data", "bpe", cls.folder / "a.txt", "--vocab", 270, "--special", SPECIAL, "-o", cls.folder / "tokenizer.json")
 
     @classmethod
     def tearDownClass(cls):
         cls.room.cleanup()
 
     def ids(self, text):
-        return json.loads("[" + braid("tokenize", self.folder, "-p", text).stdout + "]")
+        return json.loads("[" + output("tokenize", self.folder, "-p", text) + "]")
 
     def show(self, *arguments):
-        return json.loads(braid("data", "show", *arguments, "--json").stdout)
+        return json.loads(output("data", "show", *arguments, "--json"))
 
     def refused(self, *arguments, says):
-        run = braid(*arguments, ok=False)
-        self.assertEqual((run.returncode, run.stdout, run.stderr.count("\n")), (1, "", 1), run.stderr)
-        self.assertIn(says, run.stderr)
+        self.assertRefused(braid(*arguments), says)
 
     def test_a_vocabulary_is_read_back(self):
         document = json.loads((self.folder / "tokenizer.json").read_text())
@@ -59,7 +53,7 @@ class Data(unittest.TestCase):
         self.assertLess(len(self.ids(self.text)), len(self.text) / 2)
 
     def test_a_corpus_is_tokenised_and_shown(self):
-        braid("data", "tokenize", self.folder / "a.txt", "-o", self.folder / "corpus", "--tokenizer", self.folder)
+        output("data", "tokenize", self.folder / "a.txt", "-o", self.folder / "corpus", "--tokenizer", self.folder)
         ids = self.ids(self.text) + [1]
         self.assertEqual((self.folder / "corpus.bin").read_bytes(), struct.pack(f"<{len(ids)}H", *ids))
         row = self.show(self.folder / "corpus", "--length", 10_000)
@@ -70,18 +64,18 @@ class Data(unittest.TestCase):
     def test_the_answer_is_trained_with_the_end_of_its_turn(self):
         line = {"messages": [{"role": "user", "content": "cat?"}, {"role": "assistant", "content": "mat"}]}
         (self.folder / "chat.jsonl").write_text(json.dumps(line) + "\n")
-        shown = braid("data", "show", self.folder / "chat.jsonl", "-m", self.folder).stdout
+        shown = output("data", "show", self.folder / "chat.jsonl", "-m", self.folder)
         self.assertIn("<|im_start|>user\ncat?<|im_end|>\n<|im_start|>assistant\n[mat<|im_end|>]\n", shown)
         self.refused("data", "tokenize", self.folder / "chat.jsonl", "-o", self.folder / "no", "--tokenizer", self.folder,
                      says="has conversations")
         self.assertFalse((self.folder / "no.bin").exists())
 
     def test_a_generated_source_knows_its_floor(self):
-        shown = braid("data", "show", "--kind", "modular", "--vocab", 128, "--length", 10).stdout
+        shown = output("data", "show", "--kind", "modular", "--vocab", 128, "--length", 10)
         self.assertIn("no model goes below 2.049607 nats a target", shown)
 
     def test_a_recipe_shows_what_it_trains_on(self):
-        model = Path(__file__).parent / "data" / "tiny-chat"
+        model = DATA / "tiny-chat"
         (self.folder / "r.toml").write_text(f'init = "{model}"\nout = "{self.folder}/out"\nbatch = 2\nlength = 12\n'
                                             '[data]\nkind = "markov"\nstates = 9\n')
         row = self.show(self.folder / "r.toml")
@@ -103,4 +97,4 @@ class Data(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

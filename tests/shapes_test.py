@@ -8,13 +8,9 @@ import math
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 
-BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
+from support.program import BRAID, Case, braid, main
 
 COMMON = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
           "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512, "eos_token_id": 2}
@@ -39,16 +35,12 @@ def byte_tokenizer():
             "model": {"type": "BPE", "vocab": {letters[b]: b for b in range(256)}, "merges": []}}
 
 
-class Shapes(unittest.TestCase):
+class Shapes(Case):
     def setUp(self):
-        self.holder = tempfile.TemporaryDirectory(prefix="braid-shapes-")
-        self.folder = self.holder.name
-
-    def tearDown(self):
-        self.holder.cleanup()
+        self.place = self.new_folder()
 
     def path(self, *names):
-        return os.path.join(self.folder, *names)
+        return str(self.place.joinpath(*names))
 
     def write(self, name, value):
         os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
@@ -57,8 +49,7 @@ class Shapes(unittest.TestCase):
         return self.path(name)
 
     def braid(self, *words, **variables):
-        return subprocess.run([BRAID, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120,
-                              env={**ENVIRONMENT, "HF_HUB_CACHE": self.path("hub"), **variables})
+        return braid(*words, **{"HF_HUB_CACHE": self.path("hub"), **variables})
 
     def good(self, *words, **variables):
         done = self.braid(*words, **variables)
@@ -66,10 +57,7 @@ class Shapes(unittest.TestCase):
         return done.stdout
 
     def bad(self, *words, says, **variables):
-        done = self.braid(*words, **variables)
-        self.assertEqual((done.returncode, done.stdout), (1, ""), words)
-        self.assertRegex(done.stderr, r"\Abraid: \[.*\n\Z")
-        self.assertIn(says, done.stderr)
+        self.assertRefused(self.braid(*words, **variables), says)
 
     def test_new_folders_run_in_every_format(self):
         for name, config in SMALL.items():
@@ -176,4 +164,4 @@ class Shapes(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()

@@ -1,0 +1,59 @@
+"""What the tests of the program share: the binary, its environment, refusals in one line, and skips that name a reason.
+
+A script takes the binary as its first argument and ends with main().
+"""
+import os
+import pty
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BRAID = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "build/release/bin/braid"
+# Nothing of the caller's own choices.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") and k != "NO_COLOR"}
+DATA = Path(__file__).resolve().parent.parent / "data"
+ONE_LINE = r"\Abraid: \[[^\n]+\] [^\n]+\n\Z"
+
+
+def braid(*words, text=None, timeout=120, **variables):
+    """The finished process of `braid WORDS`, with `text` or nothing on its standard input."""
+    stdin = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+    return subprocess.run([BRAID, *map(str, words)], capture_output=True, text=True, timeout=timeout,
+                          env={**ENVIRONMENT, **variables}, check=False, **stdin)
+
+
+def terminal():
+    """Both ends of a pseudo-terminal; where the system gives none, the test is skipped."""
+    try:
+        return pty.openpty()
+    except OSError as error:
+        raise unittest.SkipTest(f"no pseudo-terminal here: {error}") from error
+
+
+class Case(unittest.TestCase):
+    def new_folder(self):
+        """A folder that goes with the test."""
+        holder = tempfile.TemporaryDirectory(prefix="braid-test-")
+        self.addCleanup(holder.cleanup)
+        return Path(holder.name)
+
+    def assertRefused(self, answer, *says):
+        """Exit code 1, one line on standard error that holds `says`, nothing on standard output."""
+        self.assertEqual((answer.returncode, answer.stdout), (1, ""), answer.stderr)
+        self.assertRegex(answer.stderr, ONE_LINE)
+        for text in says:
+            self.assertIn(text, answer.stderr)
+
+
+class Result(unittest.TextTestResult):
+    # `./run test` lists lines that begin with SKIPPED: no skip is silently green.
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        print(f"SKIPPED {re.sub('^__main__.', '', test.id())}: {reason}", flush=True)
+
+
+def main():
+    unittest.main(module="__main__", testRunner=unittest.TextTestRunner(resultclass=Result))
