@@ -14,6 +14,7 @@
 #include "core/tape.h"
 #include "golden.h"
 #include "models/masters.h"
+#include "nn/precision.h"
 #include "train/optimizer.h"
 
 namespace {
@@ -82,9 +83,10 @@ constexpr int64_t kTokens = 200, kLength = 90, kSequences = 10;
 // Steps over packed documents.
 class Trained {
  public:
-  Trained(const std::filesystem::path& folder, DType products, const std::string& recompute)
+  Trained(const std::filesystem::path& folder, DType products, const std::string& recompute, const char* recipe)
       : masters_(products),
         model_(masters_.load(io::find_model(folder.string()))),
+        precision_(recipe, model_->params(), 1),
         optimizer_(recipe_, masters_, model_->params()) {
     for (int64_t i = 0; i < kTokens; ++i) ids_.push_back(static_cast<int32_t>((i * 7 + 3) % model_->config().vocab));
     seqs_.seqs.reserve(kSequences);  // the batch is the caller's
@@ -116,6 +118,7 @@ class Trained {
   void forward(Ctx& ctx, const SeqMap& seqs) {
     nn::StateView state;
     nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = masters_.products(), .between = masters_.products()};
+    run.precision = &precision_;
     const Tensor ids(ctx.arena, DType::i32, {seqs.tokens()}), targets(ctx.arena, DType::i32, {seqs.tokens()});
     std::copy_n(ids_.begin(), seqs.tokens(), ids.mut().as<int32_t>());
     std::copy_n(ids_.begin(), seqs.tokens(), targets.mut().as<int32_t>());
@@ -129,6 +132,7 @@ class Trained {
   Ctx ctx_{.arena = arena_};
   models::Masters masters_;
   std::unique_ptr<models::Model> model_;
+  nn::Precision precision_;
   train::OptimizerRecipe recipe_;
   train::Optimizer optimizer_;
   SeqMap seqs_;
@@ -144,17 +148,22 @@ TEST(Allocation, AStepAllocatesNothingOnceItIsPlanned) {
   void* (*volatile take)(size_t) = &std::malloc;
   std::free(take(1));
   ASSERT_GT(allocations, none) << "nothing is counted";
-  for (const auto& [folder, recompute] :
-       {std::pair("hf/nemotron-h-latent-mtp", "none"), std::pair("hf/nemotron-h-latent-mtp", "full"),
-        std::pair("hf/nemotron-h-legacy", "selective"), std::pair("hf/gpt2", "selective")}) {
+  struct Arm {
+    const char *folder, *recompute, *recipe;
+  };
+  for (const auto& [folder, recompute, recipe] :
+       {Arm{"hf/nemotron-h-latent-mtp", "none", "none"}, Arm{"hf/nemotron-h-latent-mtp", "full", "none"},
+        Arm{"hf/nemotron-h-legacy", "selective", "none"}, Arm{"hf/gpt2", "selective", "none"},
+        Arm{"hf/nemotron-h-latent-mtp", "none", "nvfp4"}, Arm{"hf/nemotron-h-legacy", "full", "nvfp4"},
+        Arm{"hf/gpt2", "selective", "fp8"}}) {
     for (const DType products : {DType::f32, DType::bf16}) {
-      Trained trained(data / folder, products, recompute);
+      Trained trained(data / folder, products, recompute, recipe);
       trained.step({90, 70, 40});  // closures, lists and teams find their place
       const int64_t before = allocations, mapped = trained.arena().bytes_mapped(), made = trained.plan().arena.made;
       trained.step({90, 61, 3});
       trained.step({20, 20, 20, 20, 20, 20, 20, 20, 20, 20});
       trained.step({90, 70, 40});
-      EXPECT_EQ(allocations - before, 0) << folder << " " << name_of(products) << " " << recompute;
+      EXPECT_EQ(allocations - before, 0) << folder << " " << name_of(products) << " " << recompute << " " << recipe;
       EXPECT_EQ(trained.plan().arena.outgrown, 0) << folder << " " << recompute;
       EXPECT_EQ(trained.plan().arena.made, made);
       EXPECT_EQ(trained.arena().bytes_mapped(), mapped);

@@ -17,6 +17,7 @@
 #include "models/family.h"
 #include "models/model.h"
 #include "models/presets.h"
+#include "nn/precision.h"
 #include "sys/machine.h"
 
 namespace braid {
@@ -147,7 +148,7 @@ std::vector<Choice> choices(models::Model& model, DType act, nn::Phase phase) {
 }
 
 // Every choice of one step of training, forward and back.
-std::vector<Choice> training_choices(models::Model& model, DType act) {
+std::vector<Choice> training_choices(models::Model& model, DType act, const char* recipe) {
   SeqMap seqs;
   for (int64_t i = 0; i < kSequences; ++i) seqs.add(kTokens / kSequences, 0, i);
   std::vector<Choice> list;
@@ -157,8 +158,15 @@ std::vector<Choice> training_choices(models::Model& model, DType act) {
   nn::StateView state;
   nn::RouterWatch routers;
   const nn::Draws draws;
-  nn::Run run{
-      .ctx = ctx, .seqs = seqs, .state = state, .act = act, .between = act, .routers = &routers, .draws = &draws};
+  const nn::Precision precision(recipe, model.params(), 0);
+  nn::Run run{.ctx = ctx,
+              .seqs = seqs,
+              .state = state,
+              .act = act,
+              .between = act,
+              .routers = &routers,
+              .precision = &precision,
+              .draws = &draws};
   const Tensor ids(arena, DType::i32, {seqs.tokens()}), targets(arena, DType::i32, {seqs.tokens()});
   models::Model::LossSums sums;
   models::Model::LossOptions options{.main_weight = 1};
@@ -221,9 +229,11 @@ void hold_training(const std::string& name, const models::Config& config, Rows& 
         if (trained == Trained::all && !masters) continue;
         NowhereSource source(format, trained);
         models::Model model(config, source);
-        note(fmt::format("{}, training {}, weights {}, activations {}", name,
-                         trained == Trained::all ? "all" : "adapters", name_of(format), name_of(act)),
-             training_choices(model, act), seen);
+        const std::string what =
+            fmt::format("{}, training {}, weights {}, activations {}", name,
+                        trained == Trained::all ? "all" : "adapters", name_of(format), name_of(act));
+        note(what, training_choices(model, act, "none"), seen);
+        if (trained == Trained::all) note(what + ", emulated", training_choices(model, act, "nvfp4"), seen);
       }
     }
   }

@@ -20,6 +20,8 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/muon/muon.h"
+#include "kernels/quantize/low_experts.h"
+#include "kernels/quantize/quantize.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/router/router.h"
@@ -94,7 +96,8 @@ int print_ops() {
   list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
            LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, SsdFwd, SsdBwd,
            SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
-           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, AdamwStep, MuonStep>(table);
+           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, AdamwStep, MuonStep, Quantize,
+           LowExpertsFwd, LowExpertsBwd>(table);
   fmt::print("{}", table.markdown());
   return 0;
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "nn/low_experts.h"
 #include "nn/ops.h"
+#include "nn/precision.h"
 #include "sys/error.h"
 
 namespace braid::nn {
@@ -135,14 +135,14 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   const LowExperts low{.precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down};
   // Backward can have the first products again by itself, for less than the op run again. Where y is not read later
   // either, that is what giving back its outputs comes to.
-  const bool save = run.ctx.tape && !low && (spec_.latent > 0 || !run.ctx.tape->drops_next("experts"));
+  const bool save = run.ctx.tape && !low.find(low.up) && (spec_.latent > 0 || !run.ctx.tape->drops_next("experts"));
   const Shape products{x.dim(0), spec_.top_k, spec_.width};
   const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
                g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
   taped(
       run.ctx, "experts", {.in = {x, experts, weights}, .out = {y, u, g}, .saved = {x, experts, weights, u, g}},
-      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
-       seqs = &run.seqs](Ctx& c) {
+      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act,
+       low](Ctx& c) {
         product(c, low,
                 ExpertsFwd{.x = x.view(),
                            .experts = experts.view(),
@@ -153,8 +153,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
                            .y = y.mut(),
                            .u = u.mut(),
                            .g = g.mut(),
-                           .act = act},
-                seqs->seqs);
+                           .act = act});
       },
       [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
        seqs = &run.seqs](Ctx& c, Tape& tape) {

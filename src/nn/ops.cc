@@ -43,9 +43,9 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved = {x}},
-      [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.seqs, train = run.ctx.tape != nullptr](Ctx& c) {
+      [x = Ref(x), y = Ref(y), &w, bias, low, train = run.ctx.tape != nullptr](Ctx& c) {
         const View b = bias ? vector_of(*bias) : View();
-        product(c, low, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train}, seqs->seqs);
+        product(c, low, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train});
       },
       [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);

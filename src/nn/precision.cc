@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "kernels/quantize/low_experts.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
 
@@ -106,24 +107,39 @@ const Row* find_row(const std::string& word) {
                             .hint = sys::nearest(word, words)});
 }
 
-// Gradients for data and for weights draw apart, and so do sequences.
-Noise noise_of(const LowWeight& low, uint32_t product, const Seq& seq) {
+// The recipe less what an ablation leaves out; `without` names it.
+ProductSpecs specs_of(const std::string& recipe, ProductSpecs specs, const RecipeParts& parts, std::string& without) {
+  const auto leave_out = [&](bool keep, const char* word, const char* what, auto&& change) {
+    if (keep) return;
+    const ProductSpecs before = specs;
+    for (OperandSpec* s :
+         {&specs.forward_x, &specs.forward_w, &specs.data_dy, &specs.data_w, &specs.weight_dy, &specs.weight_x})
+      change(*s);
+    if (specs == before)
+      fail(word, {.what = fmt::format("{} has no {}", printable(recipe), what), .hint = "leaving the word out"});
+    without += fmt::format("{}{}", without.empty() ? ", without " : " and ", what);
+  };
+  leave_out(parts.stochastic, "precision.stochastic", "stochastic rounding",
+            [](OperandSpec& s) { s.stochastic = false; });
+  leave_out(parts.hadamard, "precision.hadamard", "Hadamard transform", [](OperandSpec& s) { s.hadamard = false; });
+  leave_out(parts.square_weights, "precision.weight_scales", "weight scales in two dimensions", [&](OperandSpec& s) {
+    if (s.scaling == square) s.scaling = &s == &specs.forward_w ? along_cols : along_rows;
+  });
+  return specs;
+}
+
+// Gradients for data and for weights draw apart, and so do the parts of a batch: each begins with a sample of its own.
+Noise noise_of(const LowWeight& low, uint32_t product, std::span<const Seq> seqs) {
+  const Seq first = seqs.empty() ? Seq() : seqs[0];
   const auto r = philox({.seed = low.precision->seed(), .stream = static_cast<uint32_t>(low.precision->step())},
-                        static_cast<uint64_t>(seq.sample_id));
-  return {.key = {.seed = static_cast<uint64_t>(r[1]) << 32 | r[0], .stream = low.stream + product}, .row0 = seq.pos0};
+                        static_cast<uint64_t>(first.sample_id));
+  return {.key = {.seed = static_cast<uint64_t>(r[1]) << 32 | r[0], .stream = low.stream + product},
+          .row0 = first.pos0};
 }
 
 Tensor quantized(Ctx& ctx, const OperandSpec& spec, const View& x, DType dtype, const Noise& noise = {}) {
   const Tensor q(ctx.arena, dtype, {quantized_rows(spec, x.dim(0)), x.dim(1)});
-  quantize(ctx.threads, spec, x, q.mut(), noise);
-  return q;
-}
-
-Tensor quantized_rows_of(Ctx& ctx, const LowWeight& low, const OperandSpec& spec, const View& x, DType dtype,
-                         std::span<const Seq> seqs) {
-  const Tensor q(ctx.arena, dtype, x.shape);
-  for (const Seq& s : seqs)
-    quantize(ctx.threads, spec, x.slice(0, s.start, s.len), q.mut().slice(0, s.start, s.len), noise_of(low, 0, s));
+  run(ctx, Quantize{.x = x, .q = q.mut(), .spec = spec, .noise = noise});
   return q;
 }
 
@@ -131,9 +147,10 @@ Tensor quantized_rows_of(Ctx& ctx, const LowWeight& low, const OperandSpec& spec
 
 bool is_low_precision(const std::string& recipe) { return find_row(recipe) != nullptr; }
 
-Precision::Precision(const std::string& recipe, std::span<Param* const> params, uint64_t seed)
+Precision::Precision(const std::string& recipe, std::span<Param* const> params, uint64_t seed, const RecipeParts& parts)
     : recipe_(recipe), seed_(seed) {
   const Row* row = find_row(recipe);
+  const ProductSpecs specs = specs_of(recipe, row ? *row->specs : ProductSpecs(), parts, without_);
   if (!row) return;
   int64_t layers = 0;
   for (const Param* p : params) {
@@ -151,7 +168,7 @@ Precision::Precision(const std::string& recipe, std::span<Param* const> params, 
     if (!layer || *layer < first_ || *layer >= layers - last_ || names_one(p.name, kHigh)) continue;
     if (row->four_bits && names_one(p.name, kHighOfFour)) continue;
     const bool eight = row->four_bits && p.name.find(kEightOfFour) != std::string::npos;
-    low_[&p] = {.precision = this, .specs = eight ? kMxfp8 : *row->specs, .stream = static_cast<uint32_t>(2 * i)};
+    low_[&p] = {.precision = this, .specs = eight ? kMxfp8 : specs, .stream = static_cast<uint32_t>(2 * i)};
     low_values_ += p.value.rows * p.value.cols;
   }
 }
@@ -168,15 +185,15 @@ void Precision::replace(const ProductSpecs& specs) {
 std::string Precision::describe() const {
   if (matrices_ == 0) return recipe_ + ": nothing is quantised";
   return fmt::format(
-      "{}, emulated (numerics only, nothing is faster): {} of {} matrices, {:.0f}% of their values; the first {} and "
+      "{}{}, emulated (numerics only, nothing is faster): {} of {} matrices, {:.0f}% of their values; the first {} and "
       "last {} layers stay high",
-      recipe_, low_.size(), matrices_, 100.0 * static_cast<double>(low_values_) / static_cast<double>(values_), first_,
-      last_);
+      recipe_, without_, low_.size(), matrices_,
+      100.0 * static_cast<double>(low_values_) / static_cast<double>(values_), first_, last_);
 }
 
-void product(Ctx& ctx, const LowWeight& low, LinearFwd op, std::span<const Seq> seqs) {
+void product(Ctx& ctx, const LowWeight& low, LinearFwd op) {
   if (!low) return run(ctx, op);
-  const Tensor x = quantized_rows_of(ctx, low, low.specs.forward_x, op.x, op.x.dtype, seqs),
+  const Tensor x = quantized(ctx, low.specs.forward_x, op.x, op.x.dtype),
                w = quantized(ctx, low.specs.forward_w, op.w.codes, op.w.codes.dtype);
   op.x = x.view();
   op.w = dense_weight(w.view());
@@ -185,28 +202,63 @@ void product(Ctx& ctx, const LowWeight& low, LinearFwd op, std::span<const Seq> 
 
 void product(Ctx& ctx, const LowWeight& low, LinearBwdData op, std::span<const Seq> seqs) {
   if (!low) return run(ctx, op);
-  const Tensor dy = quantized_rows_of(ctx, low, low.specs.data_dy, op.dy, op.w.codes.dtype, seqs),
+  const Tensor dy = quantized(ctx, low.specs.data_dy, op.dy, op.w.codes.dtype, noise_of(low, 0, seqs)),
                w = quantized(ctx, low.specs.data_w, op.w.codes, op.w.codes.dtype);
   op.dy = dy.view();
   op.w = dense_weight(w.view());
   run(ctx, op);
 }
 
-// Sequence after sequence: a transform over tokens ends with each. A bias adds up what was not quantised.
+// A bias adds up what was not quantised: the product of one column of x that goes with it is thrown away.
 void product(Ctx& ctx, const LowWeight& low, const LinearBwdWeight& op, std::span<const Seq> seqs) {
   if (!low) return run(ctx, op);
   if (op.dbias) {
     const Tensor unused(ctx.arena, DType::f32, {op.dw.dim(0), 1});
-    fill(unused.mut(), 0);
+    if (!ctx.dry) fill(unused.mut(), 0);
     run(ctx,
         LinearBwdWeight{.dy = op.dy, .x = op.x.slice(1, 0, 1), .dw = unused.mut(), .dbias = op.dbias, .seqs = op.seqs});
   }
-  for (const Seq& s : seqs) {
-    const Tensor dy = quantized(ctx, low.specs.weight_dy, op.dy.slice(0, s.start, s.len), op.x.dtype,
-                                noise_of(low, 1, s)),
-                 x = quantized(ctx, low.specs.weight_x, op.x.slice(0, s.start, s.len), op.x.dtype);
-    run(ctx, LinearBwdWeight{.dy = dy.view(), .x = x.view(), .dw = op.dw});
-  }
+  const Tensor dy = quantized(ctx, low.specs.weight_dy, op.dy, op.x.dtype, noise_of(low, 1, seqs)),
+               x = quantized(ctx, low.specs.weight_x, op.x, op.x.dtype);
+  run(ctx, LinearBwdWeight{.dy = dy.view(), .x = x.view(), .dw = op.dw});
+}
+
+void product(Ctx& ctx, const LowExperts& low, const ExpertsFwd& op) {
+  const LowWeight up = low.find(low.up);
+  if (!up) return run(ctx, op);
+  run(ctx, LowExpertsFwd{.x = op.x,
+                         .experts = op.experts,
+                         .weights = op.weights,
+                         .up = op.up,
+                         .gate = op.gate,
+                         .down = op.down,
+                         .y = op.y,
+                         .specs = up.specs,
+                         .silu = op.act == ExpertAct::silu});
+}
+
+void product(Ctx& ctx, const LowExperts& low, const ExpertsBwd& op, std::span<const Seq> seqs) {
+  const LowWeight up = low.find(low.up);
+  if (!up) return run(ctx, op);
+  const Noise noise = noise_of(up, 0, seqs);
+  run(ctx, LowExpertsBwd{.dy = op.dy,
+                         .x = op.x,
+                         .experts = op.experts,
+                         .weights = op.weights,
+                         .up = op.up,
+                         .gate = op.gate,
+                         .down = op.down,
+                         .dx = op.dx,
+                         .dweights = op.dweights,
+                         .dup = op.dup,
+                         .dgate = op.dgate,
+                         .ddown = op.ddown,
+                         .specs = up.specs,
+                         .noise = {.seed = noise.key.seed,
+                                   .up = up.stream,
+                                   .gate = low.find(low.gate).stream,
+                                   .down = low.find(low.down).stream},
+                         .silu = op.act == ExpertAct::silu});
 }
 
 }  // namespace braid::nn

@@ -10,9 +10,11 @@
 //              Hadamard transform over tokens; stochastic rounding of gradients alone; Mamba's out_proj in MXFP8
 //
 // A recipe is a policy over names: embeddings, head, router, MTP and layers at both ends are never quantised, and
-// with four bits neither are attention and latent projections.
+// with four bits neither are attention and latent projections. The arithmetic is kernels/quantize.
 //
-// "A tensor" is the rows of one sequence, as Megatron's micro-batches of one: how a batch is cut changes no bit.
+// "A tensor" is the operand of one product: all tokens of a part of a batch, as the published recipes have it for a
+// micro-batch. So with a recipe `accumulate` is a part of the numbers, which it is not without; threads, recomputation
+// and what a run resumes from change no bit.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,17 +23,11 @@
 
 #include "core/param.h"
 #include "core/seq_map.h"
+#include "kernels/experts/experts.h"
 #include "kernels/linear/linear.h"
-#include "math/quantizer.h"
+#include "kernels/quantize/quantize.h"
 
 namespace braid::nn {
-
-// The operands of y = x W^T, of dx = dy W, and of dW = dy^T x.
-struct ProductSpecs {
-  OperandSpec forward_x{}, forward_w{};
-  OperandSpec data_dy{}, data_w{};
-  OperandSpec weight_dy{}, weight_x{};
-};
 
 class Precision;
 
@@ -44,10 +40,18 @@ struct LowWeight {
   explicit operator bool() const { return precision != nullptr; }
 };
 
+// Parts of a recipe that an ablation leaves out.
+struct RecipeParts {
+  bool stochastic = true;      // rounding of gradients
+  bool hadamard = true;        // of what a weight's gradient is made of
+  bool square_weights = true;  // blocks of weights in two dimensions, the same forward and back; else along the depth
+};
+
 class Precision {
  public:
-  // `params`: of a model, in its order. Error for a word that names no recipe.
-  Precision(const std::string& recipe, std::span<Param* const> params, uint64_t seed);
+  // `params`: of a model, in its order. Error for a word that names no recipe, and for one without a part that is to be
+  // left out.
+  Precision(const std::string& recipe, std::span<Param* const> params, uint64_t seed, const RecipeParts& parts = {});
   Precision(const Precision&) = delete;
   Precision& operator=(const Precision&) = delete;
 
@@ -63,7 +67,7 @@ class Precision {
   int64_t step() const { return step_; }
 
  private:
-  std::string recipe_;
+  std::string recipe_, without_;  // without_: of describe()
   uint64_t seed_;
   int64_t step_ = 0;
   int64_t matrices_ = 0, values_ = 0, low_values_ = 0, first_ = 0, last_ = 0;
@@ -73,9 +77,21 @@ class Precision {
 // Whether a word names a recipe that quantises something; "none" and "bf16" do not. Error for one that nothing knows.
 bool is_low_precision(const std::string& recipe);
 
-// The op, on quantised operands where `low` is a weight. The rows of each sequence are quantised on their own.
-void product(Ctx& ctx, const LowWeight& low, LinearFwd op, std::span<const Seq> seqs);
+// The experts of a layer. They are alike: either all are quantised or none.
+struct LowExperts {
+  const Precision* precision = nullptr;
+  std::span<const Param> up{}, gate{}, down{};
+
+  LowWeight find(std::span<const Param> list) const {
+    return precision && !list.empty() ? precision->find(list[0]) : LowWeight();
+  }
+};
+
+// The op, on quantised operands where `low` is quantised. `seqs` are those of the part of the batch.
+void product(Ctx& ctx, const LowWeight& low, LinearFwd op);
 void product(Ctx& ctx, const LowWeight& low, LinearBwdData op, std::span<const Seq> seqs);
 void product(Ctx& ctx, const LowWeight& low, const LinearBwdWeight& op, std::span<const Seq> seqs);
+void product(Ctx& ctx, const LowExperts& low, const ExpertsFwd& op);
+void product(Ctx& ctx, const LowExperts& low, const ExpertsBwd& op, std::span<const Seq> seqs);
 
 }  // namespace braid::nn

@@ -1,5 +1,5 @@
-// What recipes quantise, and that emulation adds nothing of its own: without encodings its products are the plain ones,
-// and its noise follows sequences, whatever they are batched with.
+// What recipes quantise, what ablations leave out, and that emulation adds nothing of its own: without encodings its
+// products are the plain ones. A tensor is the operand of a whole part of a batch.
 #include "nn/precision.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <deque>
 
 #include "core/op_sweep.h"
-#include "nn/low_experts.h"
 #include "sys/error.h"
 
 namespace braid::nn {
@@ -102,7 +101,7 @@ struct Linear {
                                 seqs.begin() + static_cast<std::ptrdiff_t>(first + n))};
     for (Seq& s : map.seqs) s.start -= start;
     const View in = x.view().slice(0, start, rows), d = dy.view().slice(0, start, rows);
-    product(ctx, low, LinearFwd{.x = in, .w = w->value, .y = r.y.mut().slice(0, start, rows), .train = true}, map.seqs);
+    product(ctx, low, LinearFwd{.x = in, .w = w->value, .y = r.y.mut().slice(0, start, rows), .train = true});
     product(ctx, low, LinearBwdData{.dy = d, .w = w->value, .dx = r.dx.mut().slice(0, start, rows)}, map.seqs);
     product(ctx, low, LinearBwdWeight{.dy = d, .x = in, .dw = r.dw.mut(), .dbias = r.dbias.mut(), .seqs = &map},
             map.seqs);
@@ -124,7 +123,7 @@ TEST(LowLinear, WithoutEncodingsItIsThePlainOne) {
   EXPECT_LE(distance(low.dbias.view(), plain.dbias.view()), 1e-6);
 }
 
-TEST(LowLinear, BitsDependOnSequencesAlone) {
+TEST(LowLinear, BitsDependOnThePartOfTheBatchAlone) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const char* recipe : {"fp8", "fp8-block", "mxfp8", "mxfp4", "nvfp4"}) {
       Linear l(dtype);
@@ -132,16 +131,15 @@ TEST(LowLinear, BitsDependOnSequencesAlone) {
       precision.begin_step(7);
       const LowWeight low = precision.find(*l.w);
       ASSERT_TRUE(low) << recipe;
-      Linear::Results plain, whole, parts, later;
+      Linear::Results plain, whole, again, later;
       l.pass({}, 0, 2, plain);
       l.ctx.threads = 3;
       l.pass(low, 0, 2, whole);
       l.ctx.threads = 1;
-      l.pass(low, 0, 1, parts);
-      l.pass(low, 1, 1, parts);
-      EXPECT_EQ(whole.y.bytes, parts.y.bytes) << recipe;
-      EXPECT_EQ(whole.dx.bytes, parts.dx.bytes) << recipe;
-      EXPECT_EQ(whole.dw.bytes, parts.dw.bytes) << recipe;
+      l.pass(low, 0, 2, again);
+      EXPECT_EQ(whole.y.bytes, again.y.bytes) << recipe;
+      EXPECT_EQ(whole.dx.bytes, again.dx.bytes) << recipe;
+      EXPECT_EQ(whole.dw.bytes, again.dw.bytes) << recipe;
       EXPECT_EQ(whole.dbias.bytes, plain.dbias.bytes) << recipe << ": a bias is not quantised";
       EXPECT_NE(whole.y.bytes, plain.y.bytes) << recipe << " did nothing";
       EXPECT_LE(distance(whole.dx.view(), plain.dx.view()), 1.5) << recipe;
@@ -149,6 +147,64 @@ TEST(LowLinear, BitsDependOnSequencesAlone) {
       l.pass(low, 0, 2, later);
       EXPECT_EQ(whole.dw.bytes != later.dw.bytes, low.specs.weight_dy.stochastic) << recipe << ": noise of a step";
       EXPECT_EQ(whole.y.bytes, later.y.bytes) << recipe << ": only gradients are rounded at random";
+    }
+  }
+}
+
+// As published: the scale of a tensor is that of all tokens of the part, so cutting a part in two changes bits. Formats
+// whose blocks stand alone do not notice, where no block spans the cut.
+TEST(LowLinear, TheScaleIsThatOfTheWholePart) {
+  for (const auto& [recipe, tensor_scale] :
+       {std::pair("fp8", true), std::pair("nvfp4", true), std::pair("mxfp8", false), std::pair("fp8-block", false)}) {
+    Linear l(DType::f32);
+    set_element(l.x.mut(), 30 * Linear::kIn, 500);  // of the second sequence
+    Precision precision(recipe, l.model.list, 1);
+    const LowWeight low = precision.find(*l.w);
+    Linear::Results whole, parts;
+    l.pass(low, 0, 2, whole);
+    l.pass(low, 0, 1, parts);
+    l.pass(low, 1, 1, parts);
+    EXPECT_EQ(whole.y.bytes != parts.y.bytes, tensor_scale) << recipe;
+    TestTensor q(DType::f32, {Linear::kTokens, Linear::kIn}, 1), w(DType::f32, {Linear::kOut, Linear::kIn}, 1),
+        want(DType::f32, {Linear::kTokens, Linear::kOut}, 1);
+    run(l.ctx, Quantize{.x = l.x.view(), .q = q.mut(), .spec = low.specs.forward_x});
+    run(l.ctx, Quantize{.x = l.w->value.codes, .q = w.mut(), .spec = low.specs.forward_w});
+    run(l.ctx, LinearFwd{.x = q.view(), .w = dense_weight(w.view()), .y = want.mut(), .train = true});
+    EXPECT_EQ(whole.y.bytes, want.bytes) << recipe;
+  }
+}
+
+TEST(Precision, AblationsLeaveOutOnePart) {
+  Linear l(DType::f32);
+  const auto specs = [&](const char* recipe, const RecipeParts& parts) {
+    const Precision precision(recipe, l.model.list, 1, parts);
+    return precision.find(*l.w).specs;
+  };
+  const ProductSpecs full = specs("nvfp4", {});
+  EXPECT_TRUE(full.data_dy.stochastic && full.weight_dy.stochastic);
+  ProductSpecs want = full;
+  want.data_dy.stochastic = want.weight_dy.stochastic = false;
+  EXPECT_EQ(specs("nvfp4", {.stochastic = false}), want);
+  want = full;
+  want.weight_dy.hadamard = want.weight_x.hadamard = false;
+  EXPECT_EQ(specs("nvfp4", {.hadamard = false}), want);
+  want = full;
+  want.forward_w.scaling = Scaling::along_cols;
+  want.data_w.scaling = Scaling::along_rows;
+  EXPECT_EQ(specs("nvfp4", {.square_weights = false}), want);
+  EXPECT_EQ(specs("fp8-block", {.square_weights = false}).data_w.scaling, Scaling::along_rows);
+  EXPECT_NE(Precision("nvfp4", l.model.list, 1, {.stochastic = false, .hadamard = false})
+                .describe()
+                .find("nvfp4, without stochastic rounding and Hadamard transform, emulated"),
+            std::string::npos);
+  for (const char* recipe : {"fp8", "none"}) {  // an arm that changes nothing would pass for evidence
+    try {
+      Precision(recipe, l.model.list, 1, {.hadamard = false});
+      ADD_FAILURE() << recipe;
+    } catch (const Error& e) {
+      EXPECT_EQ(std::string(e.what()), fmt::format("[precision.hadamard] {} has no Hadamard transform; try leaving the "
+                                                   "word out",
+                                                   recipe));
     }
   }
 }
@@ -215,8 +271,7 @@ struct Experts {
     const ExpertAct act = g.empty() ? ExpertAct::relu2 : ExpertAct::silu;
     const MutView y = r.y.mut().slice(0, start, rows);
     product(ctx, low,
-            ExpertsFwd{.x = in, .experts = who, .weights = w, .up = u, .gate = g, .down = d, .y = y, .act = act},
-            map.seqs);
+            ExpertsFwd{.x = in, .experts = who, .weights = w, .up = u, .gate = g, .down = d, .y = y, .act = act});
     product(ctx, low,
             ExpertsBwd{.dy = dy.view().slice(0, start, rows),
                        .x = in,
@@ -253,22 +308,25 @@ TEST(LowExperts, WithoutEncodingsTheyAreThePlainOnes) {
   }
 }
 
-TEST(LowExperts, BitsDependOnSequencesAlone) {
+TEST(LowExperts, BitsDependOnThePartOfTheBatchAlone) {
   for (const bool gated : {false, true}) {
     Experts e(DType::bf16, gated);
     Precision precision("nvfp4", e.list, 1);
-    Experts::Results plain(gated), whole(gated), parts(gated);
+    Experts::Results plain(gated), whole(gated), again(gated), later(gated);
     e.pass(nullptr, 0, 2, plain);
     e.ctx.threads = 3;
     e.pass(&precision, 0, 2, whole);
     e.ctx.threads = 1;
-    e.pass(&precision, 0, 1, parts);
-    e.pass(&precision, 1, 1, parts);
-    EXPECT_EQ(whole.y.bytes, parts.y.bytes);
-    EXPECT_EQ(whole.dx.bytes, parts.dx.bytes);
-    EXPECT_EQ(whole.dweights.bytes, parts.dweights.bytes);
+    e.pass(&precision, 0, 2, again);
+    precision.begin_step(1);
+    e.pass(&precision, 0, 2, later);
+    EXPECT_EQ(whole.y.bytes, again.y.bytes);
+    EXPECT_EQ(whole.dx.bytes, again.dx.bytes);
+    EXPECT_EQ(whole.dweights.bytes, again.dweights.bytes);
+    EXPECT_EQ(whole.y.bytes, later.y.bytes);
+    EXPECT_NE(whole.dx.bytes, later.dx.bytes) << "noise of a step";
     for (size_t i = 0; i < whole.grads.size(); ++i) {
-      EXPECT_EQ(whole.grads[i].bytes, parts.grads[i].bytes) << i;
+      EXPECT_EQ(whole.grads[i].bytes, again.grads[i].bytes) << i;
       EXPECT_EQ(whole.grads[i].bytes == plain.grads[i].bytes, i % Experts::kExperts == 3) << i;
     }
   }

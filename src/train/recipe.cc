@@ -61,6 +61,10 @@ void each_word(R& r, Visit&& visit) {
   visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token of k is not learnt");
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
+  visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");
+  visit("precision.hadamard", r.precision_hadamard, "false: weight gradients without the transform, an ablation");
+  visit("precision.weight_scales", r.precision_weight_scales, Choices{"2d", "1d"},
+        "1d: weights scaled along each product's depth, an ablation");
   visit("spike.z", r.spike.z, kNotNegative, "a step this many deviations over the mean is skipped");
   visit("spike.window", r.spike.window, io::IntRange{2, 1 << 20}, "steps of that mean");
   visit("checkpoint.every", r.checkpoint.every, kCount, "steps between checkpoints; 0: only the last");
@@ -110,6 +114,9 @@ struct Reader {
   }
   void operator()(const char* key, int64_t& value, io::IntRange range, const char*) const {
     if (const auto v = find(key)) value = v->as_int(range);
+  }
+  void operator()(const char* key, bool& value, const char*) const {
+    if (const auto v = find(key)) value = v->as_bool();
   }
   void operator()(const char* key, double& value, io::NumberRange range, const char*) const {
     if (const auto v = find(key)) value = v->as_number(range);
@@ -187,6 +194,7 @@ struct Printer {
   void operator()(const char* key, const Value& value, const Range&, const char* meaning) {
     line(key, value, meaning);
   }
+  void operator()(const char* key, const bool& value, const char* meaning) { line(key, value, meaning); }
   void operator()(const char* key, const std::vector<std::string>& value, const char* meaning) {
     line(key, value, meaning);
   }

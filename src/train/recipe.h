@@ -71,6 +71,8 @@ struct Recipe {
   LossRecipe loss;
   std::string recompute = "none";  // [memory]: none, selective, full, fit:<GiB>
   std::string precision = "none";  // [precision] recipe
+  bool precision_stochastic = true, precision_hadamard = true;
+  std::string precision_weight_scales = "2d";  // 1d: blocks of weights along the depth of each product
   SpikeRecipe spike;
   CheckpointRecipe checkpoint;
   LogRecipe log;

@@ -5,6 +5,7 @@
 #include "io/toml.h"
 #include "sys/error.h"
 #include "sys/glob.h"
+#include "train/rehearsal.h"
 
 namespace braid::train {
 namespace {
@@ -29,6 +30,19 @@ TEST(Recipe, WordsAreReadAndTheRestKeepsItsDefault) {
   EXPECT_EQ(r.optimizer.beta2, 0.95);
   EXPECT_EQ(r.schedule.kind, "wsd");
   EXPECT_EQ(r.data.kind, "ids");
+  EXPECT_TRUE(r.precision_stochastic && r.precision_hadamard);
+  EXPECT_EQ(r.precision_weight_scales, "2d");
+}
+
+TEST(Recipe, PartsOfLowPrecisionCanBeLeftOut) {
+  const Recipe r = read_recipe(io::parse_toml(
+      "[precision]\nrecipe = \"nvfp4\"\nstochastic = false\nhadamard = false\nweight_scales = \"1d\"\n", "r.toml"));
+  const nn::RecipeParts parts = precision_parts(r);
+  EXPECT_FALSE(parts.stochastic || parts.hadamard || parts.square_weights);
+  const std::string text = to_toml(r, true);
+  EXPECT_EQ(to_toml(read_recipe(io::parse_toml(text, "again.toml")), true), text) << text;
+  EXPECT_NE(refusal("[precision]\nweight_scales = \"3d\"\n").find("expected 2d, 1d"), std::string::npos);
+  EXPECT_NE(refusal("[precision]\nstochastic = 1\n").find("precision.stochastic"), std::string::npos);
 }
 
 TEST(Recipe, UnknownWordsNameTheNearest) {

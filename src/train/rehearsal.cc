@@ -4,6 +4,12 @@
 
 namespace braid::train {
 
+nn::RecipeParts precision_parts(const Recipe& recipe) {
+  return {.stochastic = recipe.precision_stochastic,
+          .hadamard = recipe.precision_hadamard,
+          .square_weights = recipe.precision_weight_scales == "2d"};
+}
+
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
   SeqMap packings[2];  // a document a row, and as many as there may be
@@ -11,6 +17,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     packings[0].add(length);
     for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
   }
+  const nn::Precision precision(recipe.precision, model.params(), 0, precision_parts(recipe));
   const DType products = recipe.dtype == "bf16" ? DType::bf16 : DType::f32;
   return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
     const SeqMap& seqs = packings[packing];
@@ -23,6 +30,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .act = products,
                 .between = products,
                 .routers = &routers,
+                .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
                 .draws = &draws};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
     models::Model::LossSums sums;

@@ -2,9 +2,13 @@
 #pragma once
 #include "core/step_plan.h"
 #include "models/model.h"
+#include "nn/precision.h"
 #include "train/recipe.h"
 
 namespace braid::train {
+
+// What a recipe leaves out of its low precision.
+nn::RecipeParts precision_parts(const Recipe& recipe);
 
 // Rows of at most `length` tokens, `rows` to a step, of documents with kDocument tokens at least on average: a step
 // with more documents has its memory planned again. `model` may be one without numbers (models/empty_model.h). Error

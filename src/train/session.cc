@@ -127,8 +127,8 @@ Session::Session(const Recipe& recipe, Ctx& ctx)
   origin_ = path.folder;
   model_ = recipe.lora.rank == 0 ? masters_.load(path, recipe.loss.mtp_steps)
                                  : masters_.adapt(path, adapter_spec(recipe), draws_.seed);
-  if (nn::is_low_precision(recipe.precision))
-    precision_.emplace(recipe.precision, model_->params(), static_cast<uint64_t>(recipe.seed));
+  precision_.emplace(recipe.precision, model_->params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
+  if (!nn::is_low_precision(recipe.precision)) precision_.reset();
   if (recipe.loss.mtp_scale > 0 && model_->mtp_steps() == 0)
     fail("loss.mtp_scale", {.what = "the model has no block that predicts further", .hint = "leaving it out"});
   open_data();
@@ -184,9 +184,7 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
   for (size_t i = 0; i < static_cast<size_t>(recipe_.loss.mtp_steps) && totals.mtp[i] > 0; ++i)
     options.mtp_weight[i] = recipe_.loss.mtp_scale / static_cast<double>(recipe_.loss.mtp_steps * totals.mtp[i]);
   ctx.tape = backward ? &tape_ : nullptr;
-  // Emulated products ask for what the routes of a batch need: no plan knows that.
-  const bool planned = backward && !precision_;
-  if (planned) ctx.arena.begin_pass(plan_.arena);
+  if (backward) ctx.arena.begin_pass(plan_.arena);
   {
     nn::StateView state;
     nn::Run run{
@@ -200,7 +198,7 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
     tape_.clear();
     if (backward) drop_padding();
   }
-  if (planned) ctx.arena.end_pass();
+  if (backward) ctx.arena.end_pass();
   ctx.tape = nullptr;
 }
 

@@ -1,22 +1,23 @@
 // A matrix is walked in tiles of whole blocks: loaded as floats with zeros at the edges, mixed, scaled, rounded on the
 // element's grid by adding and taking away a number whose last bit is the grid's step, and stored.
-#include "math/quantizer.h"
+#include "kernels/quantize/quantize.h"
 
 #include <algorithm>
 #include <atomic>
 
+#include "kernels/quantize/quantize_rows.h"
 #include "sys/parallel.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "math/quantizer.cc"
+#define HWY_TARGET_INCLUDE "kernels/quantize/quantize_cpu.cc"
 #include <hwy/foreach_target.h>
 // foreach_target must come first
 #include <hwy/highway.h>
 
 #include "math/vec-inl.h"
 
-#ifndef BRAID_MATH_QUANTIZER_TILE_
-#define BRAID_MATH_QUANTIZER_TILE_
+#ifndef BRAID_QUANTIZE_TILE_
+#define BRAID_QUANTIZE_TILE_
 namespace braid::quantizer {
 
 constexpr int64_t kTile = 128;  // columns, and rows at most: the largest block

@@ -8,11 +8,15 @@
 //   mxfp4      E2M1       2^(floor(log2 amax) - 2)                                32
 //   nvfp4      E2M1       E4M3(amax / 6S) * S, S = amax of the matrix / (6 * 448) 16
 //
+// The matrix is the whole operand of one product, all tokens of a part of a batch together: its amax and its blocks of
+// tokens are what the published recipes have for a micro-batch.
+//
 // Rounding is to nearest, ties to the even code, or stochastic; what lies beyond the largest element saturates. What is
-// not finite stays visible as NaN. A block at an edge is shorter, never another.
+// not finite stays visible as NaN. A block at an edge is shorter, never another. Inference only has no use for it, and
+// its gradient is the identity (the straight-through estimate), so there is no backward struct.
 #pragma once
+#include "core/op.h"
 #include "core/philox.h"
-#include "core/view.h"
 
 namespace braid {
 
@@ -32,6 +36,14 @@ struct OperandSpec {
   bool operator==(const OperandSpec&) const = default;
 };
 
+// The operands of y = x W^T, of dx = dy W, and of dW = dy^T x.
+struct ProductSpecs {
+  OperandSpec forward_x{}, forward_w{};
+  OperandSpec data_dy{}, data_w{};
+  OperandSpec weight_dy{}, weight_x{};
+  bool operator==(const ProductSpecs&) const = default;
+};
+
 // Where the noise of stochastic rounding comes from: a function of the key, of row0 + the row and of the column.
 struct Noise {
   RandomKey key{};
@@ -41,8 +53,15 @@ struct Noise {
 // Rows of the result: those of x, or as many as whole Hadamard blocks have.
 int64_t quantized_rows(const OperandSpec& spec, int64_t rows);
 
-// x [rows, cols] F32 or BF16 -> q [quantized_rows, cols] F32, or BF16 (one more rounding, of 2^-9, in formats whose
-// scale is no power of two). Rows may lie apart. The result does not depend on `threads`.
-void quantize(int threads, const OperandSpec& spec, const View& x, const MutView& q, const Noise& noise = {});
+struct Quantize {
+  View x{};     // [T, N] F32 or BF16; rows may lie apart
+  MutView q{};  // [R, N] F32, or BF16: one more rounding, of 2^-9, in formats whose scale is no power of two
+  OperandSpec spec{};
+  Noise noise{};
+  static constexpr const char* name = "quantize";
+  static constexpr auto fields() { return std::tuple{in("x", &Quantize::x, "T N"), out("q", &Quantize::q, "R N")}; }
+  double flops() const { return 0; }
+  static std::span<const Row<Quantize>> rows();
+};
 
 }  // namespace braid

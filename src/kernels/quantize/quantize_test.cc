@@ -1,6 +1,6 @@
 // The errors of every format on three kinds of data, as published with the recipes (training.md 5.5); and what makes
 // stochastic rounding and the Hadamard transform worth their trouble.
-#include "math/quantizer.h"
+#include "kernels/quantize/quantize.h"
 
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 
 #include "core/op_sweep.h"
 #include "core/philox.h"
+#include "kernels/quantize/quantize_rows.h"
 #include "math/blocks.h"
 
 namespace braid {
@@ -166,6 +167,30 @@ TEST(Quantizer, NoiseBelongsToTheElement) {
     const float noise = static_cast<float>(philox(key, index)[static_cast<size_t>(c / 16 % 4)] >> 8) * 0x1p-24f;
     const float want = std::copysign(std::min(6.0f, std::floor(a / step + noise) * step) * scale, x.at(r, c));
     EXPECT_EQ(quantized(spec, x, {.key = key, .row0 = 3}).at(r, c), want) << r << " " << c;
+  }
+}
+
+// Every row of the op, bit for bit: the reference is written apart, value by value.
+TEST(Quantize, EveryRowAgreesWithTheReference) {
+  const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {37, 133}, {130, 20}};
+  for (const auto& [rows, cols] : sizes) {
+    const TestTensor f32(DType::f32, {rows, cols}, 3, 0.3), bf16(DType::bf16, {rows, cols}, 4, 20);
+    for (const Encoding e :
+         {Encoding::none, Encoding::fp8_e4m3, Encoding::fp8_e5m2, Encoding::mxfp8, Encoding::mxfp4, Encoding::nvfp4}) {
+      for (const Scaling s : {Scaling::matrix, Scaling::along_cols, Scaling::along_rows, Scaling::square}) {
+        if (s == Scaling::matrix && e > Encoding::fp8_e5m2) continue;
+        for (const bool special : {false, true}) {
+          const OperandSpec spec{e, s, special, special};
+          for (const TestTensor* x : {&f32, &bf16}) {
+            TestTensor q(x->dtype, {quantized_rows(spec, rows), cols}, 1);
+            sweep(
+                Quantize{
+                    .x = x->view(), .q = q.mut(), .spec = spec, .noise = {.key = {.seed = 9, .stream = 4}, .row0 = 2}},
+                0);
+          }
+        }
+      }
+    }
   }
 }
 
