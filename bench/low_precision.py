@@ -1,120 +1,225 @@
 #!/usr/bin/env python3
-"""How much loss low-precision recipes cost a small hybrid: braid train on a source of known entropy, one run a recipe
-and seed, same seeds and same order of data for all. Numerics only: the formats are emulated.
+"""What low-precision recipes cost a hybrid of 8.5 million parameters in loss: one run of `braid train` an arm and seed,
+with the same weights and the same batches for all arms of a seed. Numerics only: the formats are emulated.
 
-    bench/low_precision.py build/release/bin/braid [--steps 300] [--seeds 2] [--recipes bf16,fp8,nvfp4] [-o RESULTS.json]
+    bench/low_precision.py BRAID FOLDER [--steps 3000] [--seeds 3] [--arms bf16,nvfp4] [-o RESULTS.json]
+    bench/low_precision.py BRAID FOLDER --pilot          one run of bf16, to see whether the steps are enough
+    bench/low_precision.py BRAID FOLDER --table          the table of what is there
 
-A gap is of the mean loss of the last tenth of the steps, in % over bf16 of the same seed. Between seeds losses differ as
-well; a gap below that spread says nothing.
+The corpus needs depth: rows of recall (24 keys with values, asked for again), of a grammar (trees of depth 4) and of
+sums (mod 31), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run; a finished one
+is not run again, and one that was cut short goes on from its last checkpoint, so the campaign can be stopped at will.
+
+The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
+the same seed, in %. A gap counts where its mean is further from zero than two standard errors over the seeds. The bf16
+curve has to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less than
+FLAT below that of the fifth before. Where it is not, the table says so, and nothing follows from the gaps.
 """
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
-import tempfile
+import time
+
+FLAT = 0.01
+
+# What stands in [precision] of an arm; bf16 is what the others are held against.
+ARMS = {
+    "bf16": {},
+    "fp8": {"recipe": '"fp8"'},
+    "mxfp8": {"recipe": '"mxfp8"'},
+    "nvfp4": {"recipe": '"nvfp4"'},
+    "nvfp4-no-sr": {"recipe": '"nvfp4"', "stochastic": "false"},
+    "nvfp4-no-hadamard": {"recipe": '"nvfp4"', "hadamard": "false"},
+    "nvfp4-1d": {"recipe": '"nvfp4"', "weight_scales": '"1d"'},
+}
 
 RECIPE = """
+config = "hybrid-8.5m"
 dtype = "bf16"
 steps = {steps}
-batch = 8
-length = 64
+batch = {batch}
+length = {length}
 seed = {seed}
 out = "{out}"
 [precision]
-recipe = "{recipe}"
+{precision}
 [data]
-kind = "markov"
-states = 60
-branch = 4
+states = 48
+pairs = 24
+depth = 4
+modulus = 31
+[[data.blend]]
+path = "recall"
+[[data.blend]]
+path = "pcfg"
+[[data.blend]]
+path = "modular"
 [optimizer]
-lr = 3e-3
+lr = {lr}
 [schedule]
 kind = "wsd"
-warmup = 20
+warmup = {warmup}
 decay = {decay}
+[loss]
+aux = 1e-3
+[checkpoint]
+every = {every}
+keep = 1
 [log]
-every = {steps}
+every = {every}
 jsonl = "log.jsonl"
-[config]
-architectures = ["NemotronHForCausalLM"]
-model_type = "nemotron_h"
-vocab_size = 64
-hidden_size = 96
-hybrid_override_pattern = "MEM*MEMEM-"
-num_hidden_layers = 10
-expand = 2
-mamba_num_heads = 6
-mamba_head_dim = 32
-n_groups = 2
-ssm_state_size = 32
-conv_kernel = 4
-chunk_size = 64
-use_conv_bias = true
-num_attention_heads = 4
-num_key_value_heads = 2
-head_dim = 24
-intermediate_size = 192
-n_routed_experts = 8
-num_experts_per_tok = 2
-n_shared_experts = 1
-moe_intermediate_size = 64
-moe_shared_expert_intermediate_size = 96
-n_group = 1
-topk_group = 1
-norm_topk_prob = true
-routed_scaling_factor = 1.0
-layer_norm_epsilon = 1e-5
-max_position_embeddings = 128
-tie_word_embeddings = false
 """
 
 
-def train(braid, recipe, seed, steps, folder):
-    """The mean loss of the last tenth of the steps, the source's entropy, and what the run says of itself."""
-    out = os.path.join(folder, f"{recipe}-{seed}")
-    path = out + ".toml"
-    with open(path, "w") as f:
-        f.write(RECIPE.format(steps=steps, seed=seed, out=out, recipe=recipe, decay=steps // 5))
-    done = subprocess.run([braid, "train", path], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    with open(os.path.join(out, "log.jsonl")) as f:
-        losses = [json.loads(line)["loss"] for line in f]
-    lines = done.stdout.splitlines()
-    floor = next(float(line.split()[-1]) for line in lines if line.startswith("entropy floor"))
-    note = next((line for line in lines if "emulated" in line), "")
-    return statistics.mean(losses[-max(1, steps // 10):]), floor, note
+class Campaign:
+    """The runs of a folder, all of one schedule."""
+
+    def __init__(self, options):
+        self.braid, self.folder = os.path.abspath(options.braid), os.path.abspath(options.folder)
+        self.schedule = {"steps": options.steps, "batch": options.batch, "length": options.length, "lr": options.lr}
+        os.makedirs(self.folder, exist_ok=True)
+        path = os.path.join(self.folder, "schedule.json")
+        if os.path.exists(path):
+            with open(path, encoding="ascii") as f:
+                kept = json.load(f)
+            if kept != self.schedule:
+                raise SystemExit(f"{self.folder} holds runs of {kept}, not of {self.schedule}; try another folder")
+        else:
+            write_json(path, self.schedule)
+
+    def decay(self):
+        return self.schedule["steps"] // 5
+
+    def path(self, arm, seed):
+        return os.path.join(self.folder, f"{arm}-{seed}")
+
+    def result(self, arm, seed):
+        path = self.path(arm, seed) + ".json"
+        if not os.path.exists(path):
+            return None
+        with open(path, encoding="ascii") as f:
+            return json.load(f)
+
+    def run(self, arm, seed):
+        """Trains to the end, from the last checkpoint where there is one, and keeps what came of it."""
+        if self.result(arm, seed):
+            return
+        out, steps = self.path(arm, seed), self.schedule["steps"]
+        words = "\n".join(f"{word} = {value}" for word, value in ARMS[arm].items())
+        with open(out + ".toml", "w", encoding="ascii") as f:
+            f.write(RECIPE.format(**self.schedule, seed=seed, out=out, precision=words, warmup=max(1, steps // 30),
+                                  decay=self.decay(), every=max(1, steps // 20)))
+        started = time.monotonic()
+        done = subprocess.run([self.braid, "train", out + ".toml", "--resume", "auto"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{arm} of seed {seed}: {done.stderr}")
+        losses = read_losses(os.path.join(out, "log.jsonl"))
+        if sorted(losses) != list(range(1, steps + 1)):
+            raise SystemExit(f"{out}/log.jsonl has {len(losses)} of {steps} steps")
+        note = next((line for line in done.stdout.splitlines() if "emulated" in line), "")
+        write_json(out + ".json", {"arm": arm, "seed": seed, "note": note,
+                                   "seconds_of_last_start": round(time.monotonic() - started),
+                                   "losses": [round(losses[step], 6) for step in range(1, steps + 1)]})
+
+
+def write_json(path, value):
+    with open(path + ".part", "w", encoding="ascii") as f:
+        json.dump(value, f)
+        f.write("\n")
+    os.replace(path + ".part", path)
+
+
+def read_losses(path):
+    """By step. A run that was cut short has some steps twice, with the same bits."""
+    losses = {}
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            entry = json.loads(line)
+            if "loss" in entry and "step" in entry:
+                losses[entry["step"]] = entry["loss"]
+    return losses
+
+
+def final(losses):
+    return statistics.mean(losses[-max(1, len(losses) // 10):])
+
+
+def slope(losses, decay):
+    """How far the last fifth of the constant learning rate lies below the fifth before, as a share."""
+    constant = losses[:len(losses) - decay]
+    fifth = max(1, len(constant) // 5)
+    return 1 - statistics.mean(constant[-fifth:]) / statistics.mean(constant[-2 * fifth:-fifth])
+
+
+def summary(campaign, arms, seeds):
+    """Of the seeds that have finished in an arm and in bf16."""
+    base = {seed: campaign.result("bf16", seed) for seed in range(seeds)}
+    base = {seed: result["losses"] for seed, result in base.items() if result}
+    table = {}
+    for arm in arms:
+        runs = {seed: campaign.result(arm, seed) for seed in base}
+        runs = {seed: result for seed, result in runs.items() if result}
+        if not runs:
+            continue
+        losses = [final(run["losses"]) for run in runs.values()]
+        gaps = [100 * (final(run["losses"]) / final(base[seed]) - 1) for seed, run in runs.items()]
+        error = statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else None
+        table[arm] = {"seeds": sorted(runs), "loss": losses, "gap_percent": gaps,
+                      "gap_mean": statistics.mean(gaps), "gap_standard_error": error,
+                      "counts": error is not None and arm != "bf16" and abs(statistics.mean(gaps)) > 2 * error,
+                      "note": next(iter(runs.values()))["note"]}
+    slopes = [slope(losses, campaign.decay()) for losses in base.values()]
+    return {"what": "loss of hybrid-8.5m on recall, a grammar and sums, by recipe; emulated, numerics only",
+            **campaign.schedule, "bf16_slope": slopes, "flat": bool(slopes) and max(slopes) < FLAT, "arms": table}
+
+
+def show(result):
+    slopes = ", ".join(f"{100 * s:.2f}%" for s in result["bf16_slope"])
+    print(f"{result['steps']} steps of {result['batch']} x {result['length']} tokens; bf16 still falls by {slopes} "
+          f"a fifth: {'flat' if result['flat'] else 'NOT FLAT, no gap means anything; try more --steps'}")
+    print(f"{'arm':<18} {'loss':>8} {'spread':>8} {'gap to bf16':>12} {'+-':>7}  seeds")
+    for arm, row in result["arms"].items():
+        spread = 100 * (max(row["loss"]) - min(row["loss"])) / statistics.mean(row["loss"])
+        error = "-" if row["gap_standard_error"] is None else f"{row['gap_standard_error']:.2f}%"
+        print(f"{arm:<18} {statistics.mean(row['loss']):>8.4f} {spread:>7.2f}% {row['gap_mean']:>+11.2f}% {error:>7}  "
+              f"{len(row['seeds'])}{'' if arm == 'bf16' else ', counts' if row['counts'] else ', within the spread'}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("braid")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--recipes", default="bf16,fp8,fp8-block,mxfp8,mxfp4,nvfp4")
+    parser.add_argument("folder")
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--arms", default=",".join(ARMS))
+    parser.add_argument("--pilot", action="store_true")
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("-o", "--output")
     options = parser.parse_args()
-    rows, notes, floor = {}, {}, None
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(options.seeds):
-            for recipe in options.recipes.split(","):
-                loss, floor, notes[recipe] = train(options.braid, recipe, seed, options.steps, folder)
-                rows.setdefault(recipe, []).append(loss)
-                print(f"{recipe:10} seed {seed}  {loss:.4f}", flush=True)
-    base = rows[options.recipes.split(",")[0]]
-    result = {"what": "loss of a small hybrid on a Markov chain, by recipe; emulated, numerics only",
-              "steps": options.steps, "entropy_floor": floor, "recipes": {}}
-    print(f"\nentropy floor {floor:.4f}")
-    for recipe, losses in rows.items():
-        gaps = [100 * (loss / plain - 1) for loss, plain in zip(losses, base)]
-        print(f"{recipe:10} loss {statistics.mean(losses):.4f}  gap {statistics.mean(gaps):+.2f}%  "
-              f"between seeds {100 * (max(losses) - min(losses)) / statistics.mean(losses):.2f}%  {notes[recipe]}")
-        result["recipes"][recipe] = {"loss": losses, "gap_percent": gaps, "note": notes[recipe]}
+    arms = options.arms.split(",")
+    unknown = [arm for arm in arms if arm not in ARMS]
+    if unknown:
+        raise SystemExit(f"no arm {unknown[0]}; expected {', '.join(ARMS)}")
+    arms = ["bf16"] + [arm for arm in arms if arm != "bf16"]
+    campaign = Campaign(options)
+    if options.pilot:
+        campaign.run("bf16", 0)
+    elif not options.table:
+        for seed in range(options.seeds):  # seed after seed: what there is can be read before the last one ends
+            for arm in arms:
+                campaign.run(arm, seed)
+                print(f"{arm} of seed {seed}: {final(campaign.result(arm, seed)['losses']):.4f}", flush=True)
+    result = summary(campaign, arms, options.seeds)
+    show(result)
     if options.output:
-        with open(options.output, "w") as f:
-            json.dump(result, f, indent=2)
-            f.write("\n")
+        write_json(options.output, result)
 
 
 if __name__ == "__main__":

@@ -244,6 +244,20 @@ TEST_F(TextTest, ABlendKeepsItsProportions) {
   }
 }
 
+// Generated sources by name, without a tokenizer; their alphabets tell the rows apart.
+TEST(Blend, MixesGeneratedSources) {
+  const DataSpec spec{
+      .blend = {{"recall", 1}, {"pcfg", 3}}, .batch = 1, .length = 64, .generator = {.states = 40, .pairs = 8}};
+  const Loader loader = open(spec, std::filesystem::path("no folder"), 128);
+  int64_t recall = 0;
+  for (int64_t step = 0; step < 80; ++step) {
+    const Batch batch = loader.batch(step);
+    recall += *std::max_element(batch.ids.begin(), batch.ids.end()) > 40;  // values of keys; pcfg ends at 40
+  }
+  EXPECT_NEAR(static_cast<double>(recall), 20, 2);
+  EXPECT_FALSE(loader.entropy_floor());
+}
+
 TEST_F(TextTest, OnlyTheAssistantIsTrainedWithItsEndOfTurn) {
   const std::string path = write("c.jsonl",
                                  "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}, "

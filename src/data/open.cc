@@ -25,6 +25,12 @@ void check_range(const char* word, int64_t value, int64_t max) {
 
 bool generated(const std::string& kind) { return std::find(kKinds.begin() + 4, kKinds.end(), kind) != kKinds.end(); }
 
+// What a part of the data is. A part of a blend may be a generated source by name, unless a file has that name.
+std::string kind_for(const DataSpec& spec, const std::string& path) {
+  if (!spec.kind.empty()) return spec.kind;
+  return generated(path) && !fs::exists(path) ? path : kind_of(path);
+}
+
 // 0 where the file may say it; otherwise what the specification says must agree.
 int64_t agree(const char* word, int64_t asked, int64_t stored, const std::string& where) {
   if (asked != 0 && asked != stored) {
@@ -83,7 +89,7 @@ class Opener {
   }
 
   void add_part(const std::string& path) {
-    const std::string kind = spec_.kind.empty() ? kind_of(path) : spec_.kind;
+    const std::string kind = kind_for(spec_, path);
     Loader::Part part{.where = path.empty() ? kind : printable(path)};
     if (kind == "ids") {
       auto ids = std::make_unique<IdsSource>(path, language_.vocabulary);
@@ -154,10 +160,10 @@ Loader open(const DataSpec& spec, const Language& language) { return Opener(spec
 
 Loader open(const DataSpec& spec, const fs::path& folder, int64_t vocabulary) {
   const auto reads_text = [&](const std::string& path) {
-    const std::string kind = spec.kind.empty() ? kind_of(path) : spec.kind;
+    const std::string kind = kind_for(spec, path);
     return kind == "text" || kind == "jsonl";
   };
-  if (!reads_text(spec.path) && !std::ranges::any_of(spec.blend, reads_text, &BlendPart::path)) {
+  if (spec.blend.empty() ? !reads_text(spec.path) : !std::ranges::any_of(spec.blend, reads_text, &BlendPart::path)) {
     return open(spec, Language{.vocabulary = vocabulary});
   }
   const LanguageFiles files(folder);

@@ -32,7 +32,7 @@ void each_word(R& r, Visit&& visit) {
   visit("out", r.out, Choices{}, "folder of checkpoints and logs");
   visit("data.kind", r.data.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source");
   visit("data.path", r.data.path, Choices{}, "a file or a folder");
-  visit("data.blend", r.data.blend, "instead of path: several with their weights");
+  visit("data.blend", r.data.blend, "instead of path: several, or generated kinds, with their weights");
   visit("data.validation", r.data.validation, kFraction, "share of the documents that are held out");
   visit("data.states", r.data.generator.states, kCount, "markov, pcfg, recall: symbols; 0: what fits");
   visit("data.branch", r.data.generator.branch, kFromOne, "markov: steps from a state");
