@@ -13,7 +13,7 @@ is not run again, and one that was cut short goes on from its last checkpoint, s
 The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
 the same seed, in %. A gap counts where its mean is further from zero than two standard errors over the seeds. The bf16
 curve has to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less than
-FLAT below that of the fifth before. Where it is not, the table says so, and nothing follows from the gaps.
+FLAT below that of the fifth before. Where it is not, the table says so, and the gaps are no evidence.
 """
 import argparse
 import json
@@ -180,7 +180,7 @@ def summary(campaign, arms, seeds):
 def show(result):
     slopes = ", ".join(f"{100 * s:.2f}%" for s in result["bf16_slope"])
     print(f"{result['steps']} steps of {result['batch']} x {result['length']} tokens; bf16 still falls by {slopes} "
-          f"a fifth: {'flat' if result['flat'] else 'NOT FLAT, no gap means anything; try more --steps'}")
+          f"a fifth: {'flat' if result['flat'] else 'NOT FLAT, no gap is evidence; try more --steps'}")
     print(f"{'arm':<18} {'loss':>8} {'spread':>8} {'gap to bf16':>12} {'+-':>7}  seeds")
     for arm, row in result["arms"].items():
         spread = 100 * (max(row["loss"]) - min(row["loss"])) / statistics.mean(row["loss"])

@@ -31,16 +31,16 @@ inline MatrixRef operand_ref(const OperandSpec& spec, const MatrixRef& x, DType 
   return q;
 }
 
-// sum over k of a(m, k) b(n, k), where a matrix is read turned if its flag says so.
-inline MatrixRef product_ref(const MatrixRef& a, bool a_turned, const MatrixRef& b, bool b_turned) {
-  const int64_t depth = a_turned ? a.rows : a.cols;
-  MatrixRef y = matrix_ref(a_turned ? a.cols : a.rows, b_turned ? b.cols : b.rows);
+// sum over k of a(m, k) b(n, k), where a flag says that a matrix is read transposed.
+inline MatrixRef product_ref(const MatrixRef& a, bool a_transposed, const MatrixRef& b, bool b_transposed) {
+  const int64_t depth = a_transposed ? a.rows : a.cols;
+  MatrixRef y = matrix_ref(a_transposed ? a.cols : a.rows, b_transposed ? b.cols : b.rows);
   for (int64_t m = 0; m < y.rows; ++m) {
     for (int64_t n = 0; n < y.cols; ++n) {
       double sum = 0;
       for (int64_t k = 0; k < depth; ++k)
-        sum += static_cast<double>(a_turned ? a.at(k, m) : a.at(m, k)) *
-               static_cast<double>(b_turned ? b.at(k, n) : b.at(n, k));
+        sum += static_cast<double>(a_transposed ? a.at(k, m) : a.at(m, k)) *
+               static_cast<double>(b_transposed ? b.at(k, n) : b.at(n, k));
       y.at(m, n) = static_cast<float>(sum);
     }
   }
