@@ -49,6 +49,14 @@ TEST(View, SlicesAndSplitsWithoutCopies) {
   EXPECT_FALSE(part.contiguous());
 }
 
+TEST(View, ChecksItsTypeAndBoundsInEveryBuild) {
+  std::vector<float> data(24);
+  const View v = view_of(data.data(), {4, 6});
+  EXPECT_EXIT(v.as<Bf16>(), testing::ExitedWithCode(70), "F32 read as BF16");
+  EXPECT_EXIT(v.slice(1, 3, 4), testing::ExitedWithCode(70), "3 \\+ 4 of 6");
+  EXPECT_EXIT(v.split_last(4, 2), testing::ExitedWithCode(70), "6 as 4 x 2");
+}
+
 TEST(Arena, GivesBackAndMerges) {
   Arena arena;
   {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 namespace braid {
 namespace {
 
@@ -21,6 +23,21 @@ std::string to_string(const Shape& shape) {
   std::string text = "[";
   for (int i = 0; i < shape.rank; ++i) text += fmt::format("{}{}", i ? ", " : "", shape[i]);
   return text + "]";
+}
+
+void wrong_type(DType have, DType want) {
+  CHECK(false, "{} read as {}", name_of(have), name_of(want));
+  std::abort();
+}
+
+void wrong_slice(int64_t begin, int64_t n, int64_t of) {
+  CHECK(false, "a slice of {} + {} of {}", begin, n, of);
+  std::abort();
+}
+
+void wrong_split(int64_t a, int64_t b, int64_t of) {
+  CHECK(false, "{} as {} x {}", of, a, b);
+  std::abort();
 }
 
 double element(const View& v, int64_t flat) {

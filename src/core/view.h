@@ -42,6 +42,11 @@ struct Shape {
 };
 std::string to_string(const Shape& shape);  // "[2, 3]"
 
+// Out of line, so that a check costs its caller a comparison.
+[[noreturn]] void wrong_type(DType have, DType want);
+[[noreturn]] void wrong_slice(int64_t begin, int64_t n, int64_t of);
+[[noreturn]] void wrong_split(int64_t a, int64_t b, int64_t of);
+
 template <class Byte>
 struct BasicView {
   Byte* data = nullptr;
@@ -79,14 +84,16 @@ struct BasicView {
   // Typed pointer to the i-th entry of the first dimension. A wrong type is a bug of the caller.
   template <class Num>
   auto* as(int64_t i = 0) const {
-    DCHECK(dtype == dtype_for<Num>(), "dtype {}", name_of(dtype));
+    if (dtype != dtype_for<Num>()) [[unlikely]]
+      wrong_type(dtype, dtype_for<Num>());
     using Typed = std::conditional_t<std::is_const_v<Byte>, const Num, Num>;
     return reinterpret_cast<Typed*>(data) + i * stride(0);
   }
 
   // [begin, begin + n) along dimension `axis`: a narrower view of the same bytes.
   BasicView slice(int axis, int64_t begin, int64_t n) const {
-    DCHECK(begin >= 0 && n >= 0 && begin + n <= shape[axis], "slice {}+{} of {}", begin, n, shape[axis]);
+    if (begin < 0 || n < 0 || begin > shape[axis] - n) [[unlikely]]
+      wrong_slice(begin, n, shape[axis]);
     BasicView v = *this;
     v.data += begin * stride(axis) * size_of(dtype);
     v.shape[axis] = n;
@@ -95,7 +102,8 @@ struct BasicView {
   // The last dimension D seen as [a, b] with a * b = D.
   BasicView split_last(int64_t a, int64_t b) const {
     const int last = shape.rank - 1;
-    DCHECK(a * b == shape[last], "split {} into {} x {}", shape[last], a, b);
+    if (a * b != shape[last]) [[unlikely]]
+      wrong_split(a, b, shape[last]);
     BasicView v = *this;
     v.shape.rank = last + 2;
     v.shape[last] = a;
