@@ -230,6 +230,23 @@ TEST(Op, WrongShapesAreBugsThatSayWhich) {
   EXPECT_EXIT(run(ctx, op), testing::ExitedWithCode(70), "twice: y is \\[3, 2\\]; expected \\[T D\\] with T = 2");
 }
 
+// Rows of either device would follow a pointer of the other. The weight is a stack, whose second one lies elsewhere.
+TEST(Op, FieldsOnTwoDevicesAreABug) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  std::vector<float> x(6), y(6);
+  Twice op{view_of(x.data(), {2, 3}), mut_view_of(y.data(), {2, 3})};
+  op.x.device = Device::cuda;
+  EXPECT_EXIT(run(ctx, op), testing::ExitedWithCode(70), "twice: y is not on cuda as x is");
+  op.x.device = Device::cpu;
+  op.y.device = Device::cuda;
+  EXPECT_EXIT(run(ctx, op), testing::ExitedWithCode(70), "twice: y is not on cpu as x is");
+  Weight list[2] = {dense_weight(view_of(x.data(), {2, 3})), dense_weight(view_of(x.data(), {2, 3}))};
+  EXPECT_TRUE(detail::lies_on(Device::cpu, std::span<const Weight>(list)));
+  list[1].scales = View(list[1].codes.data, DType::f8_e4m3, {2, 1}, Device::cuda);
+  EXPECT_FALSE(detail::lies_on(Device::cpu, std::span<const Weight>(list)));
+}
+
 TEST(Op, PoisonShowsWhatIsNotWritten) {
   Arena arena;
   Ctx ctx{.arena = arena};

@@ -58,6 +58,11 @@ void missing_field(const char* op, const char* field) {
   std::abort();
 }
 
+void mixed_devices(const char* op, const char* field, const char* first, Device device) {
+  CHECK(false, "{}: {} is not on {} as {} is", op, field, device == Device::cuda ? "cuda" : "cpu", first);
+  std::abort();
+}
+
 void unknown_row(const char* op, const std::string& row, const std::string& known) {
   fail(op, {.what = "no row of that name", .got = printable(row), .expected = known, .hint = "braid bench --list"});
 }

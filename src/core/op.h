@@ -132,6 +132,19 @@ inline Device device_of(const Weight& w) { return w.codes.device; }
 inline Device device_of(std::span<const Weight> list) { return list[0].codes.device; }
 inline Device device_of(std::span<const MutView> list) { return list[0].device; }
 
+inline bool lies_on(Device device, const View& v) { return v.device == device; }
+inline bool lies_on(Device device, const MutView& v) { return v.device == device; }
+inline bool lies_on(Device device, const Weight& w) {
+  return w.codes.device == device && (!w.scales || w.scales.device == device);
+}
+template <class Value>
+bool lies_on(Device device, std::span<const Value> list) {
+  for (const Value& v : list) {
+    if (!lies_on(device, v)) return false;
+  }
+  return true;
+}
+
 inline int64_t bytes_of(const View& v) { return v.bytes(); }
 inline int64_t bytes_of(const MutView& v) { return v.bytes(); }
 inline int64_t bytes_of(const Weight& w) { return w.bytes(); }
@@ -173,6 +186,7 @@ class Refusals {
 
 void poison(const MutView& v);
 [[noreturn]] void missing_field(const char* op, const char* field);
+[[noreturn]] void mixed_devices(const char* op, const char* field, const char* first, Device device);
 [[noreturn]] void unknown_row(const char* op, const std::string& row, const std::string& known);
 [[noreturn]] void no_row(const char* op, const std::string& refusals);
 void print_choice(const char* op, const char* row, const char* numerics, const std::string& refusals);
@@ -219,12 +233,25 @@ const Row<Op>& row_named(const std::string& name) {
   detail::unknown_row(Op::name, name, known);
 }
 
+// Where the fields of a call lie: all on one device, or it is a bug.
+template <class Op>
+Device device_of_all(const Op& op) {
+  Device device = Device::cpu;
+  const char* first = nullptr;
+  for_each_field(op, [&](const auto& field, const auto& value) {
+    if (!detail::present(value)) return;
+    if (!first) {
+      first = field.name;
+      device = detail::device_of(value);
+    }
+    if (!detail::lies_on(device, value)) detail::mixed_devices(Op::name, field.name, first, device);
+  });
+  return device;
+}
+
 template <class Op>
 const Row<Op>& choose(const Ctx& ctx, const Op& op) {
-  Device device = Device::cpu;
-  for_each_field(op, [&](const auto&, const auto& value) {
-    if (detail::present(value) && detail::device_of(value) == Device::cuda) device = Device::cuda;
-  });
+  const Device device = device_of_all(op);
   detail::Refusals refusals;
   const auto accepts = [&](const Row<Op>& row) {
     const char* reason = refusal(row, op, device);
