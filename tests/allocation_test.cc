@@ -95,7 +95,7 @@ class Trained {
     for (int64_t at = 0; at < kTokens; at += kTokens / kSequences) packings[1].add(kTokens / kSequences);
     plan_ =
         plan_step(parse_recompute(recompute), ctx_, 2, [&](Ctx& ctx, int packing) { forward(ctx, packings[packing]); });
-    tape_.drop = [this](const char*, size_t node) { return plan_.drops(node); };
+    tape_.drop = [this](Cost, size_t node) { return plan_.drops(node); };
     ctx_.tape = &tape_;
   }
   const StepPlan& plan() const { return plan_; }

@@ -1,6 +1,7 @@
 // Gradients of whole models through the tape: against FP64 ones that autograd made ($BRAID_FIXTURES/training), and what
 // must hold whatever they are: every parameter receives one, and no bit depends on threads, on what the tape gave back
-// and computed again, or, without a low-precision recipe, on how a batch is cut into parts.
+// and computed again, on when gradients of weights are made, or, without a low-precision recipe, on how a batch is cut
+// into parts.
 #include <cstring>
 #include <random>
 
@@ -26,6 +27,7 @@ class Training {
   struct Options {
     int threads = 2;
     bool drop = false;
+    bool defer = false;   // the gradients of weights
     double mtp = 0;       // of the prediction block's mean
     bool routers = true;  // their two losses as well
     const char* recipe = "none";
@@ -61,7 +63,7 @@ class Training {
     SeqMap seqs;
     for (const auto& s : sequences) seqs.add(std::ssize(s) - 1);
     Ctx ctx{.arena = arena_, .threads = options.threads, .tape = &tape_};
-    tape_.drop = [&](const char* name, size_t) { return options.drop && std::strcmp(name, "add") != 0; };
+    tape_.drop = [&](Cost cost, size_t) { return options.drop && cost != Cost::stream; };
     nn::StateView state;
     nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = masters_.products()};
     if (options.routers) run.routers = &routers;
@@ -76,7 +78,8 @@ class Training {
     models::Model::LossOptions weights{.main_weight = scale};
     weights.mtp_weight.fill(options.mtp * scale);
     model_->loss(run, ids, targets, weights, sums);
-    tape_.backward(ctx);
+    tape_.backward(ctx, options.defer ? Weights::later : Weights::now);
+    tape_.backward_weights(ctx);
     tape_.clear();
   }
 
@@ -153,6 +156,11 @@ TEST_P(Gradient, NothingButTheNumbersChangesABit) {
     other = usual;
     other.drop = true;
     same({4}, other, "computed again");
+    other.defer = true;
+    same(cuts ? std::vector<size_t>{3, 1} : std::vector<size_t>{4}, other,
+         "computed again, gradients of weights later");
+    other.drop = false;
+    same({4}, other, "gradients of weights later");
   }
 }
 

@@ -120,7 +120,7 @@ Arena::Slot* Arena::take(int64_t bytes) {
     slot = free_slots_.back();
     free_slots_.pop_back();
   }
-  *slot = {.arena = this, .bytes = need, .refs = 1};
+  *slot = {.arena = this, .bytes = need, .asked = bytes, .refs = 1};
   slot->data = place(slot);
   return slot;
 }

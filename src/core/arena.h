@@ -19,10 +19,11 @@ class Arena {
     Arena* arena = nullptr;
     std::byte* data = nullptr;
     int64_t bytes = 0;
-    int refs = 0;    // Tensors: while there is one, the bytes stay
-    int names = 0;   // Refs: while there is one, the slot stays, and its bytes can be asked for again
-    int value = -1;  // the number a tape gave it
-    int block = -1;  // its number in the plan of a pass
+    int64_t asked = 0;  // of which were asked for
+    int refs = 0;       // Tensors: while there is one, the bytes stay
+    int names = 0;      // Refs: while there is one, the slot stays, and its bytes can be asked for again
+    int value = -1;     // the number a tape gave it
+    int block = -1;     // its number in the plan of a pass
     int pass = 0;
   };
 

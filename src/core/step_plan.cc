@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
+#include <optional>
 #include <string_view>
 
-#include "core/tape.h"
 #include "sys/error.h"
 
 namespace braid {
@@ -25,18 +24,18 @@ struct Candidate {
   double worth() const { return bytes / std::max(flops, 1.0); }
 };
 
-// What lies between the products with weights. Scan and attention are not among it: their rows keep nothing of their
-// interior, and what comes out of them is dear.
-bool is_cheap(std::string_view name) {
-  return name == "norm" || name == "gated_norm" || name == "act" || name == "conv1d" || name == "beside";
-}
-// The residual stream.
-bool is_stream(std::string_view name) { return name == "add" || name == "embedding"; }
-
-double flops_of(const Tape& tape, size_t node) {
+// Operations to compute the outputs of a node again, with those inputs that do not stay either. Nothing where that
+// would reach past the residual stream: where no backward reads it (below the first trained parameter) it does not
+// stay, and all blocks before would run again.
+std::optional<double> flops_of(const Tape& tape, size_t node) {
   double flops = tape.nodes()[node].flops;
   for (const int v : tape.inputs(node)) {
-    if (tape.producer(v) >= 0 && tape.readers(v) == 0) flops += flops_of(tape, static_cast<size_t>(tape.producer(v)));
+    if (tape.producer(v) < 0 || tape.readers(v) > 0) continue;
+    const auto producer = static_cast<size_t>(tape.producer(v));
+    if (tape.nodes()[producer].cost == Cost::stream) return std::nullopt;
+    const std::optional<double> more = flops_of(tape, producer);
+    if (!more) return std::nullopt;
+    flops += *more;
   }
   return flops;
 }
@@ -46,13 +45,18 @@ std::vector<Candidate> candidates(const Tape& tape) {
   std::vector<Candidate> list;
   for (size_t i = 0; i < tape.nodes().size(); ++i) {
     const Tape::Node& node = tape.nodes()[i];
-    if (node.once || is_stream(node.name)) continue;
-    Candidate c{.node = i, .flops = flops_of(tape, i)};
+    if (node.once || node.cost == Cost::stream) continue;
+    Candidate c{.node = i};
     for (const int v : tape.outputs(i)) c.bytes += tape.readers(v) > 0 ? static_cast<double>(tape.bytes(v)) : 0.0;
+    if (c.bytes == 0) continue;
+    const std::optional<double> flops = flops_of(tape, i);
+    if (!flops) continue;
+    c.flops = *flops;
     const auto inputs = tape.inputs(i);
-    c.cheap = is_cheap(node.name) && std::all_of(inputs.begin(), inputs.end(),
-                                                 [&](int v) { return tape.producer(v) < 0 || tape.readers(v) > 0; });
-    if (c.bytes > 0) list.push_back(c);
+    c.cheap = node.cost == Cost::cheap && std::all_of(inputs.begin(), inputs.end(), [&](int v) {
+                return tape.producer(v) < 0 || tape.readers(v) > 0;
+              });
+    list.push_back(c);
   }
   std::stable_sort(list.begin(), list.end(),
                    [](const Candidate& a, const Candidate& b) { return a.worth() > b.worth(); });
@@ -64,6 +68,7 @@ struct Rehearsal {
   const Ctx& real;
   int packings;
   sys::FunctionRef<void(Ctx&, int)> forward;
+  Weights weights;
 
   void operator()(StepPlan& plan, std::vector<Candidate>* list = nullptr) const {
     for (int packing = 0; packing < packings; ++packing) {
@@ -93,11 +98,12 @@ struct Rehearsal {
             .forced_rows = real.forced_rows,
             .preferred_rows = real.preferred_rows,
             .dry = &choices};
-    tape.drop = [&plan](const char*, size_t node) { return plan.drops(node); };
+    tape.drop = [&plan](Cost, size_t node) { return plan.drops(node); };
     arena.begin_pass(places);
     forward(ctx, packing);
     if (list) *list = candidates(tape);
-    tape.backward(ctx);
+    tape.backward(ctx, weights);
+    tape.backward_weights(ctx);
     tape.clear();
     arena.end_pass();
     return ctx.counts;
@@ -151,8 +157,8 @@ Recompute parse_recompute(const std::string& text) {
 }
 
 StepPlan plan_step(const Recompute& policy, const Ctx& ctx, int packings,
-                   sys::FunctionRef<void(Ctx&, int packing)> forward) {
-  const Rehearsal rehearse{ctx, packings, forward};
+                   sys::FunctionRef<void(Ctx&, int packing)> forward, Weights weights) {
+  const Rehearsal rehearse{ctx, packings, forward, weights};
   std::vector<Candidate> list;
   StepPlan plan;
   rehearse(plan, &list);

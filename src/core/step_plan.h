@@ -8,13 +8,14 @@
 
 #include "core/arena_plan.h"
 #include "core/ctx.h"
+#include "core/tape.h"
 #include "sys/function_ref.h"
 
 namespace braid {
 
 // Nodes are ranked by bytes that go for an operation that comes again. none: everything that a backward reads stays.
-// selective: of what lies between products, scan and attention (norms, gates, activations, convolution) the best go, as
-// far as a few percent more operations allow. full: the residual stream at block boundaries alone stays. fit: the best
+// selective: of the cheap ones (Cost; norms, gates, activations, convolution) whose inputs stay, the best go, as far as
+// a few percent more operations allow. full: the residual stream at block boundaries alone stays. fit: the best
 // of all nodes go, as many as a budget demands (training.md 1.1, 1.3).
 struct Recompute {
   enum class Kind : uint8_t { none, selective, full, fit };
@@ -41,9 +42,9 @@ struct StepPlan {
 
 // The declared maxima of a batch are packed in `packings` ways, say as few long sequences and as many short ones: the
 // plan has room for all of them, and its operations are those of the first. `forward` records a pass over one on the
-// tape of the Ctx it is given; what the nodes point to (sequence maps, parameters) outlives the call. Error when a
-// budget cannot be met.
+// tape of the Ctx it is given; what the nodes point to (sequence maps, parameters) outlives the call. With `later` the
+// gradients of weights are made after the walk back, as Tape::backward_weights does. Error when a budget cannot be met.
 StepPlan plan_step(const Recompute& policy, const Ctx& ctx, int packings,
-                   sys::FunctionRef<void(Ctx&, int packing)> forward);
+                   sys::FunctionRef<void(Ctx&, int packing)> forward, Weights weights = Weights::now);
 
 }  // namespace braid

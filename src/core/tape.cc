@@ -1,7 +1,7 @@
 #include "core/tape.h"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <utility>
 
 #include "sys/parallel.h"
@@ -13,8 +13,6 @@ constexpr size_t kChunk = size_t{1} << 16;
 
 // to = a + b, elementwise; `to` may be one of them.
 void sum(int threads, const View& a, const View& b, const MutView& to) {
-  CHECK(a.contiguous() && b.contiguous() && a.count() == b.count(), "gradients {} and {}", to_string(a.shape),
-        to_string(b.shape));
   const auto *x = a.as<float>(), *y = b.as<float>();
   auto* z = to.as<float>();
   sys::parallel_for(threads, a.count(), int64_t{1} << 14, [&](int64_t begin, int64_t end) {
@@ -33,12 +31,23 @@ void* Tape::take(size_t bytes) {
   return chunks_[chunk_].get() + used_ - need;
 }
 
+// The tensor whose bytes these are. Where only a part was ever seen nobody knows its shape: flat.
+Ref Tape::whole_of(const Tensor& tensor) {
+  Ref whole = tensor;
+  const MutView& view = tensor.view_;
+  if (whole.offset_ == 0 && view.contiguous() && view.bytes() == tensor.slot_->asked) return whole;
+  whole.offset_ = 0;
+  whole.view_ = MutView(tensor.slot_->data, view.dtype, {tensor.slot_->asked / size_of(view.dtype)});
+  return whole;
+}
+
 int Tape::number(const Tensor& tensor) {
   Arena::Slot* slot = tensor.slot_;
   if (slot->value < 0) {
     slot->value = static_cast<int>(values_.size());
-    values_.push_back({.ref = tensor});
+    values_.push_back({.whole = whole_of(tensor)});
   }
+  CHECK(find(tensor), "{} is on another tape", to_string(tensor.shape()));
   return slot->value;
 }
 
@@ -52,23 +61,33 @@ Tape::Range Tape::list(std::initializer_list<Tensor> tensors) {
 
 void Tape::append(Ctx& ctx, const char* name, const Uses& uses, const Closures& closures) {
   const auto index = static_cast<int>(nodes_.size());
-  nodes_.push_back({.name = name, .dropped = !uses.once && drops_next(name), .once = uses.once});
+  nodes_.push_back(
+      {.name = name, .cost = uses.cost, .dropped = !uses.once && drops_next(uses.cost), .once = uses.once});
   closures_.push_back(closures);
-  const Links links{.in = list(uses.in), .out = list(uses.out), .saved = list(uses.saved), .seed = uses.once};
-  links_.push_back(links);
-  for (const int v : values(links.out)) {
-    values_[static_cast<size_t>(v)].producer = index;
-    nodes_.back().bytes += values_[static_cast<size_t>(v)].ref.slot_->bytes;
-  }
-  for (const int v : values(links.saved)) {
-    Value& value = values_[static_cast<size_t>(v)];
-    ++value.readers;
-    if (value.producer < 0 || !nodes_[static_cast<size_t>(value.producer)].dropped) value.kept = hold(v);
-  }
-  // A replay starts from values that nobody computes: those stay.
+  Links links{.in = list(uses.in), .out = list(uses.out)};
+  bool needed = false;
   for (const int v : values(links.in)) {
     Value& value = values_[static_cast<size_t>(v)];
-    if (value.producer < 0 && nodes_.back().dropped) value.kept = hold(v);
+    needed = needed || value.needed;
+    // A replay starts from values that nobody computes: those stay.
+    if (value.producer < 0 && drop) value.kept = hold(v);
+  }
+  links.weights = closures.weights && uses.trains;
+  links.backward = needed || (uses.trains && !closures.weights);
+  if (links.backward) links.saved = list(uses.saved);
+  if (links.weights) links.saved_weights = list(uses.saved_weights);
+  links_.push_back(links);
+  for (const int v : values(links.out)) {
+    Value& value = values_[static_cast<size_t>(v)];
+    value.producer = index;
+    value.needed = needed || uses.trains;
+  }
+  for (const Range range : {links.saved, links.saved_weights}) {
+    for (const int v : values(range)) {
+      Value& value = values_[static_cast<size_t>(v)];
+      ++value.readers;
+      if (value.producer < 0 || !nodes_[static_cast<size_t>(value.producer)].dropped) value.kept = hold(v);
+    }
   }
   const double before = ctx.counts.flops;
   closures.forward(closures.object, ctx);
@@ -76,14 +95,20 @@ void Tape::append(Ctx& ctx, const char* name, const Uses& uses, const Closures& 
 }
 
 const Tape::Value* Tape::find(const Ref& ref) const {
-  if (!ref.slot_ || ref.slot_->value < 0) return nullptr;
-  return &values_[static_cast<size_t>(ref.slot_->value)];
+  if (!ref.slot_ || ref.slot_->value < 0 || ref.slot_->value >= static_cast<int>(values_.size())) return nullptr;
+  const Value* value = &values_[static_cast<size_t>(ref.slot_->value)];
+  return value->whole.slot_ == ref.slot_ ? value : nullptr;
+}
+
+bool Tape::needs_grad(const Tensor& tensor) const {
+  const Value* value = find(tensor);
+  return value && value->needed;
 }
 
 // A handle to bytes that are there.
 Tensor Tape::hold(const Value* value) {
   CHECK(value, "a value that no tape knows");
-  const Ref& ref = value->ref;
+  const Ref& ref = value->whole;
   Tensor t;
   t.slot_ = ref.slot_;
   t.view_ = ref.mut();
@@ -92,19 +117,22 @@ Tensor Tape::hold(const Value* value) {
 }
 
 Tensor Tape::materialise(Ctx& ctx, int value) {
+  const Ref& whole = values_[static_cast<size_t>(value)].whole;
+  if (whole.slot_->data) return hold(value);
   const int producer = values_[static_cast<size_t>(value)].producer;
-  Arena::Slot* slot = values_[static_cast<size_t>(value)].ref.slot_;
-  if (slot->data) return hold(value);
-  CHECK(producer >= 0, "{} was given back and nobody computes it",
-        to_string(values_[static_cast<size_t>(value)].ref.shape()));
+  CHECK(producer >= 0, "{} was given back and nobody computes it", to_string(whole.shape()));
+  CHECK(!nodes_[static_cast<size_t>(producer)].once, "{} must not run again",
+        nodes_[static_cast<size_t>(producer)].name);
   const Links links = links_[static_cast<size_t>(producer)];
-  std::array<Tensor, 8> needed, made;
-  size_t n = 0, m = 0;
-  for (const int v : values(links.in)) needed[n++] = materialise(ctx, v);
+  const size_t held = stack_.size();
+  for (const int v : values(links.in)) {
+    Tensor input = materialise(ctx, v);
+    stack_.push_back(std::move(input));
+  }
   for (const int v : values(links.out)) {
-    Arena::Slot* out = values_[static_cast<size_t>(v)].ref.slot_;
+    Arena::Slot* out = values_[static_cast<size_t>(v)].whole.slot_;
     if (!out->data) out->arena->retake(out);
-    made[m++] = hold(v);
+    stack_.push_back(hold(v));
   }
   const Closures& closures = closures_[static_cast<size_t>(producer)];
   closures.forward(closures.object, ctx);
@@ -112,76 +140,237 @@ Tensor Tape::materialise(Ctx& ctx, int value) {
   for (const int v : values(links.out)) {
     if (values_[static_cast<size_t>(v)].readers > 0) values_[static_cast<size_t>(v)].kept = hold(v);
   }
-  return hold(value);
+  Tensor result = hold(value);
+  stack_.resize(held);
+  return result;
+}
+
+bool Tape::Part::apart(const Part& other) const {
+  if (end() <= other.begin || other.end() <= begin) return true;
+  if (stride != other.stride) return false;
+  const int64_t a = begin % stride, b = other.begin % stride;
+  return a + run <= stride && b + other.run <= stride && (a + run <= b || b + other.run <= a);
+}
+
+int64_t Tape::Part::next_of(int64_t at) const {
+  if (at <= begin) return begin;
+  const int64_t i = (at - begin) / stride;
+  if (i < count && at < begin + i * stride + run) return at;
+  return i + 1 < count ? begin + (i + 1) * stride : -1;
+}
+
+Tape::Part Tape::part_of(const Ref& ref) {
+  const MutView& v = ref.view_;
+  Part part{.begin = ref.offset_ / size_of(v.dtype), .run = 1, .stride = 0, .count = 1};
+  for (int i = v.shape.rank - 1; i >= 0; --i) {
+    if (v.shape[i] == 1) continue;
+    if (part.count == 1 && v.stride(i) == part.run) {
+      part.run *= v.shape[i];
+    } else if (part.count == 1) {
+      part.stride = v.stride(i);
+      part.count = v.shape[i];
+    } else {
+      CHECK(v.stride(i) == part.stride * part.count, "{} is no part of rows at one distance", to_string(v.shape));
+      part.count *= v.shape[i];
+    }
+  }
+  if (part.count == 1) part.stride = part.run;
+  CHECK(part.run > 0 && part.run <= part.stride, "{} is empty or overlaps itself", to_string(v.shape));
+  return part;
+}
+
+// The same place in a gradient as `ref` has in its value.
+Tensor Tape::within(const Tensor& whole, const Ref& ref) {
+  Tensor part = whole;
+  part.view_ = ref.view_;
+  part.view_.dtype = DType::f32;
+  part.view_.data = whole.view_.data + ref.offset_ / size_of(ref.view_.dtype) * size_of(DType::f32);
+  return part;
 }
 
 Tensor Tape::grad(const Ref& ref) const {
   const Value* value = find(ref);
   if (!value || !value->grad) return {};
-  if (ref.view_.count() != value->grad.view_.count()) {
-    // A part: the same place in the gradient of the whole.
-    Tensor part = value->grad;
-    const int64_t at = ref.offset_ / size_of(ref.view_.dtype);
-    part.view_ = ref.view_;
-    part.view_.dtype = DType::f32;
-    part.view_.data = value->grad.view_.data + at * size_of(DType::f32);
-    return part;
+  return ref.view_.count() == value->whole.view_.count() ? value->grad.reshaped(ref.shape()) : within(value->grad, ref);
+}
+
+// Whether a part may be written where it lies in the gradient of its whole, since nothing was there; it counts as
+// written from now on.
+bool Tape::reserve(Ctx& ctx, Value& value, const Ref& ref) {
+  if (!value.grad) {
+    value.grad = Tensor(ctx.arena, DType::f32, value.whole.shape());
+    value.own = value.partial = true;
+    value.parts = -1;
   }
-  return value->grad.reshaped(ref.shape());
+  if (!value.partial) return false;
+  Part part = part_of(ref);
+  for (int i = value.parts; i >= 0; i = parts_[static_cast<size_t>(i)].next) {
+    if (!part.apart(parts_[static_cast<size_t>(i)])) return false;
+  }
+  part.next = std::exchange(value.parts, static_cast<int>(parts_.size()));
+  parts_.push_back(part);
+  return true;
+}
+
+// What no part wrote becomes zero.
+void Tape::complete(const Ctx& ctx, Value& value) {
+  if (!std::exchange(value.partial, false)) return;
+  const int64_t all = value.grad.view().count();
+  int64_t written = 0;
+  for (int i = value.parts; i >= 0; i = parts_[static_cast<size_t>(i)].next)
+    written += parts_[static_cast<size_t>(i)].run * parts_[static_cast<size_t>(i)].count;
+  if (written == all || ctx.dry) return;
+  auto* grad = value.grad.mut().as<float>();
+  for (int64_t at = 0; at < all;) {
+    int64_t next = all, end = all;  // of the run that is written
+    for (int i = value.parts; i >= 0; i = parts_[static_cast<size_t>(i)].next) {
+      const Part& part = parts_[static_cast<size_t>(i)];
+      const int64_t begin = part.next_of(at);
+      if (begin < 0 || begin >= next) continue;
+      next = begin;
+      end = begin + part.run - (begin - part.begin) % part.stride;
+    }
+    std::fill(grad + at, grad + next, 0.0f);
+    at = end;
+  }
+}
+
+// A copy, where the gradient is somebody else's as well.
+void Tape::make_sole(Ctx& ctx, Value& value) {
+  if (std::exchange(value.own, true) || value.grad.sole()) return;
+  const Tensor own(ctx.arena, DType::f32, value.grad.shape());
+  if (!ctx.dry) std::memcpy(own.mut().data, value.grad.view().data, static_cast<size_t>(own.view().bytes()));
+  value.grad = own;
 }
 
 Tensor Tape::make_grad(Ctx& ctx, const Ref& ref) {
   const Value* found = find(ref);
   CHECK(found, "{} is not on the tape", to_string(ref.shape()));
-  if (ref.view_.count() == found->ref.view_.count()) return {ctx.arena, DType::f32, ref.shape()};
-  Value& whole = values_[static_cast<size_t>(ref.slot_->value)];
-  if (!whole.grad) whole.grad = Tensor(ctx.arena, DType::f32, whole.ref.shape());
-  return grad(ref);
+  Value& value = values_[static_cast<size_t>(ref.slot_->value)];
+  const bool in_place = value.needed && ref.view_.count() != value.whole.view_.count() && reserve(ctx, value, ref);
+  return in_place ? within(value.grad, ref) : Tensor(ctx.arena, DType::f32, ref.shape());
+}
+
+void Tape::add_part(Ctx& ctx, Value& value, const Ref& ref, const Tensor& grad) {
+  const bool first = reserve(ctx, value, ref);
+  if (!first) {
+    complete(ctx, value);
+    make_sole(ctx, value);
+  }
+  if (ctx.dry) return;
+  const Part part = part_of(ref);
+  const auto* from = grad.view().as<float>();
+  auto* to = value.grad.mut().as<float>() + part.begin;
+  const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 14) / part.run);
+  sys::parallel_for(ctx.threads, part.count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      for (int64_t i = 0; i < part.run; ++i) {
+        float& g = to[r * part.stride + i];
+        g = first ? from[r * part.run + i] : g + from[r * part.run + i];
+      }
+    }
+  });
 }
 
 void Tape::add_grad(Ctx& ctx, const Ref& ref, const Tensor& grad) {
-  if (!find(ref)) return;
+  const Value* found = find(ref);
+  if (!found || !found->needed) return;
   Value& value = values_[static_cast<size_t>(ref.slot_->value)];
-  if (ref.view_.count() != value.ref.view_.count()) return;  // a part, written in place
-  CHECK(grad.dtype() == DType::f32 && grad.view().count() == value.ref.view_.count(), "gradient {} {} of {}",
-        name_of(grad.dtype()), to_string(grad.shape()), to_string(value.ref.shape()));
+  if (value.own && grad.slot_ == value.grad.slot_) return;  // a part, written in place
+  CHECK(grad.dtype() == DType::f32 && grad.view().contiguous() && grad.view().count() == ref.view_.count(),
+        "gradient {} {} of {}", name_of(grad.dtype()), to_string(grad.shape()), to_string(ref.shape()));
+  if (ref.view_.count() != value.whole.view_.count()) return add_part(ctx, value, ref, grad);
   if (!value.grad) {
     value.grad = grad;
+    value.own = false;
     return;
   }
-  const Tensor to = value.grad.sole() ? value.grad : Tensor(ctx.arena, DType::f32, value.grad.shape());
+  complete(ctx, value);
+  const Tensor to = value.own || value.grad.sole() ? value.grad : Tensor(ctx.arena, DType::f32, value.grad.shape());
   if (!ctx.dry) sum(ctx.threads, value.grad.view(), grad.view(), to.mut());
   value.grad = to;
+  value.own = true;
 }
 
-void Tape::backward(Ctx& ctx) {
+void Tape::prepare(Ctx& ctx, Range saved) {
+  for (const int v : values(saved)) {
+    Tensor there = materialise(ctx, v);
+    values_[static_cast<size_t>(v)].kept = std::move(there);
+  }
+}
+
+void Tape::finish(Range saved) {
+  for (const int v : values(saved)) {
+    Value& value = values_[static_cast<size_t>(v)];
+    if (--value.readers == 0 && value.producer >= 0) value.kept = {};
+  }
+}
+
+void Tape::drop_grads(Range out) {
+  for (const int v : values(out)) values_[static_cast<size_t>(v)].grad = {};
+}
+
+void Tape::backward(Ctx& ctx, Weights weights) {
+  CHECK(deferred_.empty(), "the gradients of {} weights are still to be made", deferred_.size());
   Tape* own = std::exchange(ctx.tape, nullptr);
   for (size_t i = nodes_.size(); i-- > 0;) {
-    const Links& links = links_[i];
-    const bool wanted = links.seed || std::any_of(values(links.out).begin(), values(links.out).end(), [this](int v) {
-                          return static_cast<bool>(values_[static_cast<size_t>(v)].grad);
-                        });
-    if (wanted) {
-      for (const int v : values(links.saved)) values_[static_cast<size_t>(v)].kept = materialise(ctx, v);
-      closures_[i].backward(closures_[i].object, ctx, *this);
-    }
-    for (const int v : values(links.saved)) {
+    const Links links = links_[i];
+    const Closures& closures = closures_[i];
+    bool wanted = nodes_[i].once;
+    for (const int v : values(links.out)) {
       Value& value = values_[static_cast<size_t>(v)];
-      if (--value.readers == 0) value.kept = {};
+      wanted = wanted || value.grad;
+      complete(ctx, value);
     }
-    for (const int v : values(links.out)) values_[static_cast<size_t>(v)].grad = {};
+    const bool later = wanted && links.weights && weights == Weights::later;
+    if (wanted && links.weights) {
+      prepare(ctx, links.saved_weights);
+      if (later) {
+        deferred_.push_back(i);
+      } else {
+        closures.weights(closures.object, ctx, *this);
+      }
+    }
+    if (!later) finish(links.saved_weights);
+    if (wanted && links.backward) {
+      prepare(ctx, links.saved);
+      closures.backward(closures.object, ctx, *this);
+    }
+    finish(links.saved);
+    if (!later) drop_grads(links.out);
+  }
+  for (Value& value : values_) {
+    if (value.producer < 0) complete(ctx, value);
   }
   ctx.tape = own;
 }
 
+void Tape::backward_weights(Ctx& ctx) {
+  Tape* own = std::exchange(ctx.tape, nullptr);
+  for (const size_t i : deferred_) {
+    closures_[i].weights(closures_[i].object, ctx, *this);
+    finish(links_[i].saved_weights);
+    drop_grads(links_[i].out);
+  }
+  deferred_.clear();
+  ctx.tape = own;
+}
+
 void Tape::clear() {
-  for (const Value& value : values_) value.ref.slot_->value = -1;
+  CHECK(deferred_.empty(), "the gradients of {} weights were put off and never made", deferred_.size());
+  release();
+}
+
+void Tape::release() {
+  for (const Value& value : values_) value.whole.slot_->value = -1;
   for (const Closures& c : closures_) c.destroy(c.object);
   nodes_.clear();
   closures_.clear();
   links_.clear();
   values_.clear();
   lists_.clear();
+  parts_.clear();
+  deferred_.clear();
   chunk_ = used_ = 0;
 }
 

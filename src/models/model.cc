@@ -122,7 +122,7 @@ Tensor Model::through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool p
   const bool wanted = probe && run.probe && run.probe->want_hidden;
   if (wanted) note(0);
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (Part& part : layers[i]) x = nn::add(run, x, part.block->forward(run, part.norm.forward(run, x, run.act)));
+    for (Part& part : layers[i]) x = nn::residual(run, x, part.block->forward(run, part.norm.forward(run, x, run.act)));
     if (wanted) note(i + 1);
   }
   return x;
@@ -135,7 +135,7 @@ Tensor Model::forward(nn::Run& run, const Tensor& ids) {
     for (const Seq& s : run.seqs.seqs) {
       for (int64_t t = 0; t < s.len; ++t) places.mut().as<int32_t>()[s.start + t] = static_cast<int32_t>(s.pos0 + t);
     }
-    x = nn::add(run, x, nn::embedding(run, places, positions_));
+    x = nn::residual(run, x, nn::embedding(run, places, positions_));
   }
   return through(run, layers_, std::move(x), true);
 }

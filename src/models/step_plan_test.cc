@@ -19,27 +19,33 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 // One step of a model over packed documents of uneven length.
 class Step {
  public:
-  Step(const std::filesystem::path& folder, DType dtype)
-      : masters_(dtype), model_(masters_.load(io::find_model(folder.string()))) {
+  Step(const std::filesystem::path& folder, DType dtype, const AdapterSpec& adapters = {})
+      : masters_(dtype),
+        model_(adapters.rank > 0 ? masters_.adapt(io::find_model(folder.string()), adapters, 3)
+                                 : masters_.load(io::find_model(folder.string()))) {
     for (const int64_t len : {70, 1, 33}) seqs_.add(len);
   }
-  StepPlan plan(const std::string& policy) {
-    return plan_step(parse_recompute(policy), Ctx{.arena = arena_}, 1, [this](Ctx& c, int) { forward(c); });
+  Masters& masters() { return masters_; }
+  StepPlan plan(const std::string& policy, Weights weights = Weights::now) {
+    return plan_step(
+        parse_recompute(policy), Ctx{.arena = arena_}, 1, [this](Ctx& c, int) { forward(c); }, weights);
   }
   struct Result {
     Model::LossSums loss{};
     std::vector<float> grads{};
-    int64_t kept = 0, peak = 0;
-    double flops = 0;
+    int64_t kept = 0, peak = 0, late = 0;  // late: still held when the walk back is done
+    double flops = 0, flops_forward = 0;
   };
-  Result run(const StepPlan& plan) {
+  Result run(const StepPlan& plan, Weights weights = Weights::now) {
     Arena arena;
     Tape tape;
-    tape.drop = [&plan](const char*, size_t node) { return plan.drops(node); };
+    tape.drop = [&plan](Cost, size_t node) { return plan.drops(node); };
     Ctx ctx{.arena = arena, .tape = &tape};
     masters_.zero_grads(ctx.threads);
-    Result result{.loss = forward(ctx), .kept = arena.bytes_in_use()};
-    tape.backward(ctx);
+    Result result{.loss = forward(ctx), .kept = arena.bytes_in_use(), .flops_forward = ctx.counts.flops};
+    tape.backward(ctx, weights);
+    result.late = arena.bytes_in_use();
+    tape.backward_weights(ctx);
     masters_.sum_uses(ctx.threads);
     tape.clear();
     result.grads.assign(masters_.grads().begin(), masters_.grads().end());
@@ -96,6 +102,64 @@ TEST_P(StepPlanTest, NoPolicyChangesABit) {
     EXPECT_EQ(some.loss.main, all.loss.main) << policy;
     EXPECT_EQ(some.loss.mtp, all.loss.mtp) << policy;
     ASSERT_EQ(0, std::memcmp(some.grads.data(), all.grads.data(), all.grads.size() * sizeof(float))) << policy;
+  }
+}
+
+// What is put off holds the gradients and the inputs of products until then, and the plan knows.
+TEST_P(StepPlanTest, GradientsOfWeightsMadeLaterAreTheSame) {
+  nlohmann::json config = hybrid();
+  config["num_nextn_predict_layers"] = 1;
+  config["mtp_layers_block_type"] = {"attention", "moe"};
+  write(config, tensors_of(config));
+  Step step(folder_, GetParam());
+  const Step::Result now = step.run(step.plan("none"));
+  for (const char* policy : {"none", "selective", "full"}) {
+    const StepPlan plan = step.plan(policy, Weights::later);
+    const Step::Result later = step.run(plan, Weights::later);
+    ASSERT_EQ(0, std::memcmp(later.grads.data(), now.grads.data(), now.grads.size() * sizeof(float))) << policy;
+    EXPECT_GT(later.late, now.late) << policy;
+    EXPECT_EQ(later.peak, plan.bytes) << policy;
+    EXPECT_GT(later.peak, step.plan(policy).bytes) << policy;
+    EXPECT_EQ(later.flops, plan.flops) << policy;
+  }
+}
+
+// With adapters on the last block alone nothing below it is walked back, kept, or computed again.
+TEST_P(StepPlanTest, NothingRunsBelowTheFirstAdapter) {
+  write(hybrid(), tensors_of(hybrid()));
+  const std::string last = "layers.3.mixer.down_proj";
+  Step one(folder_, GetParam(), {.rank = 2, .targets = {last}}),
+      two(folder_, GetParam(), {.rank = 2, .targets = {"layers.0.mixer.in_proj", last}});
+  std::vector<std::vector<float>> grads;
+  Step::Result results[2];
+  for (Step* step : {&one, &two}) {
+    for (const MasterTensor& t : step->masters().tensors()) {
+      // The other adapter is new, and changes no bit.
+      for (int64_t i = 0; i < t.count() && t.name.find(last) != std::string::npos; ++i)
+        step->masters().values()[static_cast<size_t>(t.place + i)] = static_cast<float>(i % 7) / 16 - 0.2f;
+    }
+    step->masters().round(1);
+    Step::Result& result = results[step == &one ? 0 : 1] = step->run(step->plan("none"));
+    for (const MasterTensor& t : step->masters().tensors()) {
+      if (t.name.find(last) == std::string::npos) continue;
+      const auto begin = result.grads.begin() + t.place;
+      grads.emplace_back(begin, begin + t.count());
+      EXPECT_TRUE(std::any_of(begin, begin + t.count(), [](float g) { return g != 0; })) << t.name;
+    }
+  }
+  ASSERT_EQ(grads.size(), 4u);
+  EXPECT_EQ(grads[0], grads[2]);
+  EXPECT_EQ(grads[1], grads[3]);
+  EXPECT_LT(results[0].flops - results[0].flops_forward, 0.1 * results[0].flops_forward);
+  EXPECT_GT(results[1].flops - results[1].flops_forward, 0.5 * results[1].flops_forward);
+  EXPECT_LT(results[0].kept, results[1].kept / 3);
+  for (const char* policy : {"selective", "full"}) {
+    const StepPlan plan = one.plan(policy);
+    const Step::Result some = one.run(plan);
+    EXPECT_EQ(some.peak, plan.bytes) << policy;
+    EXPECT_EQ(some.flops, plan.flops) << policy;
+    EXPECT_LT(plan.flops_again, 0.2 * results[0].flops_forward) << policy;
+    EXPECT_EQ(some.grads, results[0].grads) << policy;
   }
 }
 

@@ -67,8 +67,9 @@ void expect_gradients(float dropout) {
   const SeqMap seqs = SeqMap::one(kTokens);
   StateView state;
   Run run{.ctx = ctx, .seqs = seqs, .state = state, .draws = &test.draws};
-  const Tensor x = test.input(arena, DType::f32), y = linear(run, x, test.param),
-               dy(arena, DType::f32, {kTokens, kOut});
+  const Tensor x = test.input(arena, DType::f32);
+  tape.require_grad(x);
+  const Tensor y = linear(run, x, test.param), dy(arena, DType::f32, {kTokens, kOut});
   std::memcpy(dy.mut().data, test.dy.view().data, static_cast<size_t>(dy.view().bytes()));
   tape.add_grad(ctx, y, dy);
   tape.backward(ctx);

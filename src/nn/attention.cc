@@ -43,7 +43,7 @@ Tensor Attention::rotate(Run& run, Tensor x) {
   }
   const Tensor y(run.ctx.arena, x.dtype(), x.shape());
   taped(
-      run.ctx, "rope", {.in = {x}, .out = {y}},
+      run.ctx, "rope", {.in = {x}, .out = {y}, .cost = Cost::cheap},
       [x = Ref(x), y = Ref(y), cos, sin, seqs = &run.seqs](Ctx& c) {
         if (!c.dry) std::memcpy(y.mut().data, x.view().data, static_cast<size_t>(x.view().bytes()));
         braid::run(c, RopeFwd{.x = y.mut(), .cos = cos, .sin = sin, .seqs = seqs});

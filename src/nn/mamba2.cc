@@ -65,7 +65,12 @@ Tensor Mamba2::forward(Run& run, const Tensor& x) {
 Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
   const Tensor y(run.ctx.arena, run.between, raw.shape());
   taped(
-      run.ctx, "conv1d", {.in = {raw}, .out = {y}, .saved = {raw}},
+      run.ctx, "conv1d",
+      {.in = {raw},
+       .out = {y},
+       .saved = {raw},
+       .cost = Cost::cheap,
+       .trains = params_.conv.grad || params_.conv_bias.grad},
       [this, raw = Ref(raw), y = Ref(y), state = run.block_state(state_index).conv, seqs = &run.seqs](Ctx& c) {
         braid::run(c, Conv1dFwd{.x = raw.view(),
                                 .w = params_.conv.value.codes,
@@ -117,7 +122,11 @@ Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
   }
   const bool step = run.phase == Phase::step;
   taped(
-      run.ctx, "ssd", {.in = {conv, dt}, .out = {y}, .saved = {conv, dt}},
+      run.ctx, "ssd",
+      {.in = {conv, dt},
+       .out = {y},
+       .saved = {conv, dt},
+       .trains = params_.dt_bias.grad || params_.a_log.grad || params_.d_skip.grad},
       [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), state = state.ssm, seqs = &run.seqs, step](Ctx& c) {
         SsdFwd op = operands(conv.view(), dt.view(), y.mut());
         op.state = state;

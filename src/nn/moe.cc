@@ -133,14 +133,18 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   const Tensor y(run.ctx.arena, spec_.latent > 0 ? run.act : DType::f32, x.shape());
   const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
   const LowExperts low{.precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down};
-  // Backward can have the first products again by itself, for less than the op run again. Where y is not read later
-  // either, that is what giving back its outputs comes to.
-  const bool save = run.ctx.tape && !low.find(low.up) && (spec_.latent > 0 || !run.ctx.tape->drops_next("experts"));
+  const bool trains = !up_grad_.empty() || !gate_grad_.empty() || !down_grad_.empty();
+  const Tape* on = run.ctx.tape;
+  // Backward can compute the first products again by itself, for less than running the op again. Where y is not read
+  // later either, giving back its outputs means just that.
+  const bool save = on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
+                    (spec_.latent > 0 || !on->drops_next(Cost::expensive));
   const Shape products{x.dim(0), spec_.top_k, spec_.width};
   const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
                g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
   taped(
-      run.ctx, "experts", {.in = {x, experts, weights}, .out = {y, u, g}, .saved = {x, experts, weights, u, g}},
+      run.ctx, "experts",
+      {.in = {x, experts, weights}, .out = {y, u, g}, .saved = {x, experts, weights, u, g}, .trains = trains},
       [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act,
        low](Ctx& c) {
         product(c, low,

@@ -25,12 +25,13 @@ MutView vector_grad(Ctx& ctx, const Param& p, Tensor& spare) {
 Tensor embedding(Run& run, const Tensor& ids, Param& table, DType out) {
   const Tensor y(run.ctx.arena, out, {ids.dim(0), table.value.cols});
   taped(
-      run.ctx, "embedding", {.in = {ids}, .out = {y}, .saved = {ids}},
+      run.ctx, "embedding",
+      {.in = {ids}, .out = {y}, .saved_weights = {ids}, .cost = Cost::stream, .trains = static_cast<bool>(table.grad)},
       [ids = Ref(ids), y = Ref(y), &table](Ctx& c) {
         braid::run(c, EmbeddingFwd{.ids = ids.view(), .table = table.value, .y = y.mut()});
       },
+      [](Ctx&, Tape&) {},  // ids have no gradient
       [ids = Ref(ids), y = Ref(y), &table](Ctx& c, Tape& tape) {
-        if (!table.grad) return;
         braid::run(c, EmbeddingBwd{.ids = ids.view(), .dy = tape.grad(y).view(), .dtable = table.grad});
       });
   return y;
@@ -42,20 +43,22 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   taped(
-      run.ctx, "linear", {.in = {x}, .out = {y}, .saved = {x}},
+      run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
       [x = Ref(x), y = Ref(y), &w, bias, low, train = run.ctx.tape != nullptr](Ctx& c) {
         const View b = bias ? vector_of(*bias) : View();
         product(c, low, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train});
       },
-      [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.seqs](Ctx& c, Tape& tape) {
-        const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
-        const bool wide = x.view().dtype == DType::f32;
-        product(c, low, LinearBwdData{.dy = dy.view(), .w = w.value, .dx = dx.mut(), .wide = wide}, seqs->seqs);
-        tape.add_grad(c, x, dx);
-        if (!w.grad) return;
-        const MutView dbias = bias && bias->grad ? MutView(bias->grad.data, DType::f32, {w.value.rows}) : MutView();
-        const LinearBwdWeight op{.dy = dy.view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs};
+      [x = Ref(x), y = Ref(y), &w, low, seqs = &run.seqs, wide = x.dtype() == DType::f32](Ctx& c, Tape& tape) {
+        const Tensor dx = tape.make_grad(c, x);
+        const LinearBwdData op{.dy = tape.grad(y).view(), .w = w.value, .dx = dx.mut(), .wide = wide};
         product(c, low, op, seqs->seqs);
+        tape.add_grad(c, x, dx);
+      },
+      [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.seqs](Ctx& c, Tape& tape) {
+        const MutView dbias = bias && bias->grad ? MutView(bias->grad.data, DType::f32, {w.value.rows}) : MutView();
+        product(c, low,
+                LinearBwdWeight{.dy = tape.grad(y).view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs},
+                seqs->seqs);
       });
   return y;
 }
@@ -67,7 +70,7 @@ Tensor dropped(Run& run, const Tensor& x, const Adapter& adapter) {
   constexpr uint32_t kUse = 0x6c6f7261;  // "lora": no other op of a layer draws with it
   const DropoutKey key{.seed = run.draws->seed, .step = run.draws->step, .layer = adapter.number, .op = kUse};
   taped(
-      run.ctx, "dropout", {.in = {x}, .out = {y}},
+      run.ctx, "dropout", {.in = {x}, .out = {y}, .cost = Cost::cheap},
       [x = Ref(x), y = Ref(y), rate = adapter.dropout, key, seqs = &run.seqs](Ctx& c) {
         braid::run(c, DropoutFwd{.x = x.view(), .y = y.mut(), .seqs = seqs, .rate = rate, .key = key});
       },
@@ -83,7 +86,7 @@ Tensor dropped(Run& run, const Tensor& x, const Adapter& adapter) {
 Tensor scaled(Run& run, const Tensor& x, float scale) {
   const Tensor y(run.ctx.arena, run.act, x.shape());
   taped(
-      run.ctx, "scale", {.in = {x}, .out = {y}},
+      run.ctx, "scale", {.in = {x}, .out = {y}, .cost = Cost::cheap},
       [x = Ref(x), y = Ref(y), scale](Ctx& c) { braid::run(c, AddFwd{.b = x.view(), .y = y.mut(), .scale = scale}); },
       [x = Ref(x), y = Ref(y), scale](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x);
@@ -106,7 +109,8 @@ Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
 Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z) {
   const Tensor y(run.ctx.arena, options.out, x.shape());
   taped(
-      run.ctx, z ? "gated_norm" : "norm", {.in = {x, z}, .out = {y}, .saved = {x, z}},
+      run.ctx, z ? "gated_norm" : "norm",
+      {.in = {x, z}, .out = {y}, .saved = {x, z}, .cost = Cost::cheap, .trains = static_cast<bool>(w.grad)},
       [x = Ref(x), z = Ref(z), y = Ref(y), &w, options](Ctx& c) {
         braid::run(c, RmsNormFwd{.x = x.view(),
                                  .w = vector_of(w),
@@ -138,7 +142,7 @@ Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& optio
 Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, DType out) {
   const Tensor y(run.ctx.arena, out, x.shape());
   taped(
-      run.ctx, "norm", {.in = {x}, .out = {y}, .saved = {x}},
+      run.ctx, "norm", {.in = {x}, .out = {y}, .saved = {x}, .cost = Cost::cheap, .trains = w.grad || bias.grad},
       [x = Ref(x), y = Ref(y), &w, &bias, eps](Ctx& c) {
         braid::run(c,
                    LayerNormFwd{.x = x.view(), .w = vector_of(w), .bias = vector_of(bias), .y = y.mut(), .eps = eps});
@@ -162,7 +166,7 @@ Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, D
 Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind) {
   const Tensor y(run.ctx.arena, run.act, x.shape());
   taped(
-      run.ctx, "act", {.in = {x, gate}, .out = {y}, .saved = {x, gate}},
+      run.ctx, "act", {.in = {x, gate}, .out = {y}, .saved = {x, gate}, .cost = Cost::cheap},
       [x = Ref(x), gate = Ref(gate), y = Ref(y), kind](Ctx& c) {
         braid::run(c, ActFwd{.x = x.view(), .gate = gate.view(), .y = y.mut(), .kind = kind});
       },
@@ -180,10 +184,12 @@ Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind) {
   return y;
 }
 
-Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out) {
+namespace {
+
+Tensor sum(Run& run, const Tensor& a, const Tensor& b, DType out, Cost cost) {
   const Tensor y(run.ctx.arena, out, a.shape());
   taped(
-      run.ctx, "add", {.in = {a, b}, .out = {y}},
+      run.ctx, "add", {.in = {a, b}, .out = {y}, .cost = cost},
       [a = Ref(a), b = Ref(b), y = Ref(y)](Ctx& c) {
         braid::run(c, AddFwd{.a = a.view(), .b = b.view(), .y = y.mut()});
       },
@@ -193,6 +199,14 @@ Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out) {
         tape.add_grad(c, b, dy);
       });
   return y;
+}
+
+}  // namespace
+
+Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out) { return sum(run, a, b, out, Cost::cheap); }
+
+Tensor residual(Run& run, const Tensor& stream, const Tensor& block) {
+  return sum(run, stream, block, DType::f32, Cost::stream);
 }
 
 Tensor head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z) {
@@ -231,7 +245,7 @@ Tensor beside(Run& run, const Tensor& a, const Tensor& b) {
   const int64_t left = a.dim(1), right = b.dim(1);
   const Tensor y(run.ctx.arena, a.dtype(), {a.dim(0), left + right});
   taped(
-      run.ctx, "beside", {.in = {a, b}, .out = {y}},
+      run.ctx, "beside", {.in = {a, b}, .out = {y}, .cost = Cost::cheap},
       [a = Ref(a), b = Ref(b), y = Ref(y), left, right](Ctx& c) {
         if (c.dry) return;
         copy_rows(a.view(), y.mut().slice(1, 0, left));

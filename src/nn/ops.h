@@ -30,6 +30,9 @@ Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind);
 // a + b in `out`.
 Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out = DType::f32);
 
+// stream + block in F32: the residual stream after a block, where recomputation starts.
+Tensor residual(Run& run, const Tensor& stream, const Tensor& block);
+
 // [a | b]: rows of both side by side, in their type.
 Tensor beside(Run& run, const Tensor& a, const Tensor& b);
 

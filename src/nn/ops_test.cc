@@ -29,6 +29,8 @@ TEST(Tape, BothTermsOfASumReceiveTheGradient) {
   fill(x.mut(), 1);
   fill(b.mut(), 2);
   for (int64_t i = 0; i < 6; ++i) set_element(dy.mut(), i, static_cast<double>(i));
+  bench.tape.require_grad(x);
+  bench.tape.require_grad(b);
   const Tensor y = add(bench.run, x, add(bench.run, x, b));
   bench.tape.add_grad(bench.ctx, y, dy);
   bench.tape.backward(bench.ctx);
@@ -56,11 +58,12 @@ struct Stack {
     return params.emplace_back(Param{.name = "p", .value = dense_weight(v.view()), .grad = grads.back().mut()});
   }
   int64_t pass(bool drop_all) {
-    bench.tape.drop = [drop_all](const char*, size_t) { return drop_all; };
+    bench.tape.drop = [drop_all](Cost, size_t) { return drop_all; };
     const TestTensor input(DType::f32, {kTokens, kWidth}, 3);
     const Tensor x0(bench.arena, DType::f32, {kTokens, kWidth}), dy(bench.arena, DType::f32, {kTokens, kWidth});
     std::memcpy(x0.mut().data, input.view().data, static_cast<size_t>(x0.view().bytes()));
     fill(dy.mut(), 0.5);
+    bench.tape.require_grad(x0);
     Tensor x = x0;
     for (int64_t l = 0; l < kLayers; ++l) {
       const Tensor n = rms_norm(bench.run, x, make({1, kWidth}, 0.1, 1), {});

@@ -133,7 +133,7 @@ Session::Session(const Recipe& recipe, Ctx& ctx)
     fail("loss.mtp_scale", {.what = "the model has no block that predicts further", .hint = "leaving it out"});
   open_data();
   plan_ = rehearse(recipe, *model_, ctx, data_->rows(), data_->length());
-  tape_.drop = [this](const char*, size_t node) { return plan_.drops(node); };
+  tape_.drop = [this](Cost, size_t node) { return plan_.drops(node); };
 }
 
 void Session::open_data() {
