@@ -15,7 +15,7 @@ double difference(std::unique_ptr<models::Model> model, const io::Safetensors& g
   const View ids = golden.need("ids"), want = golden.need("logits");
   std::vector<int32_t> prompt;
   for (int64_t i = 0; i < ids.count(); ++i) prompt.push_back(static_cast<int32_t>(element(ids, i)));
-  engine::Runner runner(std::move(model), {.dtype = DType::f32, .context = 64, .threads = 2});
+  engine::Runner runner(std::move(model), {.numerics = Numerics::serving(DType::f32), .context = 64, .threads = 2});
   const SeqMap seqs = SeqMap::one(std::ssize(prompt));
   const Tensor got = runner.logits(runner.forward(prompt, seqs, nn::Phase::prefill));
   double most = 0, scale = 0;

@@ -117,7 +117,7 @@ class Trained {
  private:
   void forward(Ctx& ctx, const SeqMap& seqs) {
     nn::StateView state;
-    nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = masters_.products(), .between = masters_.products()};
+    nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(masters_.products())};
     run.precision = &precision_;
     const Tensor ids(ctx.arena, DType::i32, {seqs.tokens()}), targets(ctx.arena, DType::i32, {seqs.tokens()});
     std::copy_n(ids_.begin(), seqs.tokens(), ids.mut().as<int32_t>());

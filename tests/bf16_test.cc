@@ -49,7 +49,7 @@ TEST_P(Bf16, StaysNearTheGoldenDistribution) {
   const io::Safetensors file(GetParam().path / "golden.safetensors");
   const auto ids = token_ids(file.need("ids@0"));
   const View golden = file.need("logits@0");
-  const auto open = [] { return open_folder(GetParam().path, {.dtype = DType::bf16}); };
+  const auto open = [] { return open_folder(GetParam().path, {.numerics = Numerics::serving(DType::bf16)}); };
   const auto free = divergences(prefill(*open(), 0, ids).logits, golden);
   EXPECT_LE(median(free), kDivergenceBound);
 

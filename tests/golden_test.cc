@@ -22,7 +22,8 @@ double largest(const View& v) {
 class Golden : public testing::TestWithParam<GoldenFolder> {
  protected:
   std::unique_ptr<engine::Runner> open(int64_t chunk = 512, int threads = 0) const {
-    return open_folder(GetParam().path, {.dtype = DType::f32, .chunk = chunk, .threads = threads});
+    return open_folder(GetParam().path,
+                       {.numerics = Numerics::serving(DType::f32), .chunk = chunk, .threads = threads});
   }
   std::vector<int32_t> prompt(int p) const { return token_ids(file_.need(fmt::format("ids@{}", p))); }
 

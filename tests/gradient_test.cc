@@ -65,7 +65,7 @@ class Training {
     Ctx ctx{.arena = arena_, .threads = options.threads, .tape = &tape_};
     tape_.drop = [&](Cost cost, size_t) { return options.drop && cost != Cost::stream; };
     nn::StateView state;
-    nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = masters_.products()};
+    nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(masters_.products())};
     if (options.routers) run.routers = &routers;
     run.precision = &precision;
     const Tensor ids(arena_, DType::i32, {seqs.tokens()}), targets(arena_, DType::i32, {seqs.tokens()});

@@ -139,7 +139,7 @@ std::vector<Choice> choices(models::Model& model, DType act, nn::Phase phase) {
   Arena arena;
   Ctx ctx{.arena = arena, .forced_rows = {}, .preferred_rows = {}, .dry = &list};
   nn::StateView state = state_of(model, act);
-  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .phase = phase, .act = act};
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .phase = phase, .numerics = Numerics::serving(act)};
   const Tensor ids(arena, DType::i32, {seqs.tokens()}), x = model.forward(run, ids);
   const Tensor logits = model.logits(run, x), losses(arena, DType::f32, {seqs.tokens()});
   braid::run(ctx, CrossEntropyFwd{.logits = logits.view(), .targets = ids.view(), .loss = losses.mut()});
@@ -162,8 +162,7 @@ std::vector<Choice> training_choices(models::Model& model, DType act, const char
   nn::Run run{.ctx = ctx,
               .seqs = seqs,
               .state = state,
-              .act = act,
-              .between = act,
+              .numerics = Numerics::training(act),
               .routers = &routers,
               .precision = &precision,
               .draws = &draws};

@@ -90,7 +90,10 @@ class RowContract : public testing::TestWithParam<std::tuple<GoldenFolder, DType
  protected:
   Reader open(int threads = 1, bool exact = false) const {
     return {std::get<0>(GetParam()).path,
-            {.dtype = std::get<1>(GetParam()), .context = 150, .slots = 6, .threads = threads, .exact = exact}};
+            {.numerics = Numerics::serving(std::get<1>(GetParam()), exact),
+             .context = 150,
+             .slots = 6,
+             .threads = threads}};
   }
 };
 

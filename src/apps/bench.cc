@@ -69,11 +69,11 @@ double product_rate(const sys::Roofs& r, DType dtype) {
 
 // The floor of a whole test: the sum over its passes.
 double floor_of(engine::Runner& runner, const BenchRow& row) {
-  const double read = 1e9 * row.roofs.read_gbs, rate = product_rate(row.roofs, runner.options().dtype);
+  const double read = 1e9 * row.roofs.read_gbs, rate = product_rate(row.roofs, runner.options().numerics.products);
   const auto seconds = [&](const plan::Pass& pass) {
     return plan::floor_seconds(plan::total(plan::work_of(runner.model(), pass)), read, rate);
   };
-  plan::Pass pass{.sequences = row.sequences, .depth = row.depth, .kv = runner.options().dtype};
+  plan::Pass pass{.sequences = row.sequences, .depth = row.depth, .kv = runner.options().numerics.cache()};
   if (row.generate > 0) {
     pass.depth += row.generate / 2;
     pass.logits_rows = row.sequences;
@@ -152,7 +152,7 @@ int bench(const Options& o) {
   engine::LanguageModel lm(o.model.model, options);
   BenchReport report(o.output, lm);
   if (o.explain)
-    return report.explain(plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .kv = options.dtype}),
+    return report.explain(plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .kv = options.numerics.cache()}),
                           rows[0].depth);
   for (BenchRow& row : rows) {
     measure(lm.runner(), row, o.repeat);

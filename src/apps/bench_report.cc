@@ -96,9 +96,9 @@ std::string BenchReport::json_of(const BenchRow& row) const {
                                     {"model_n_params", params_},
                                     {"n_ubatch", o.chunk},
                                     {"n_threads", model_.runner().ctx().threads},
-                                    {"dtype", name_of(o.dtype)},
-                                    {"type_k", name_of(o.dtype)},
-                                    {"type_v", name_of(o.dtype)},
+                                    {"dtype", name_of(o.numerics.products)},
+                                    {"type_k", name_of(o.numerics.cache())},
+                                    {"type_v", name_of(o.numerics.cache())},
                                     {"n_prompt", row.prompt},
                                     {"n_gen", row.generate},
                                     {"n_depth", row.depth},
@@ -147,7 +147,7 @@ void BenchReport::finish() {
     for (const BenchRow& row : rows_) {
       const Rate rate = rate_of(row);
       table.row({model_.path().name, report::bytes(bytes_), report::count(static_cast<double>(params_)),
-                 fmt::format("CPU {}", name_of(model_.runner().options().dtype)),
+                 fmt::format("CPU {}", name_of(model_.runner().options().numerics.products)),
                  std::to_string(model_.runner().ctx().threads), row.test(),
                  fmt::format("{:.2f} ± {:.2f}", rate.mean, rate.deviation),
                  fmt::format("{:.0f}%", 100 * floor_fraction(row))});
@@ -174,7 +174,7 @@ int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) con
   row(sum);
   const sys::Roofs& r = sys::roofs();
   const double rate =
-      model_.runner().options().dtype == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops;
+      model_.runner().options().numerics.products == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops;
   fmt::print("{}\n{}; depth {}\nfloor = max({:.3f} GB / {:.1f} GB/s, {:.3f} G / {:.0f} G/s) = {:.3f} ms\n",
              table.plain(), roofs_line(r), depth, sum.bytes / 1e9, r.read_gbs, sum.flops / 1e9, rate,
              1e3 * plan::floor_seconds(sum, 1e9 * r.read_gbs, 1e9 * rate));

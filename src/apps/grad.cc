@@ -34,7 +34,10 @@ double backward(models::Model& model, models::Masters& masters, const Options& o
   ctx.tape = &tape;
   const SeqMap seqs = SeqMap::one(std::ssize(o.ids) - 1);
   nn::StateView state;
-  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = o.dtype == "f32" ? DType::f32 : DType::bf16};
+  nn::Run run{.ctx = ctx,
+              .seqs = seqs,
+              .state = state,
+              .numerics = Numerics::training(o.dtype == "f32" ? DType::f32 : DType::bf16)};
   const Tensor ids = integers(arena, o.ids, 0), targets = integers(arena, o.ids, 1);
   const bool mtp = model.mtp_steps() > 0 && o.mtp_scale > 0 && seqs.tokens() > 1;
   const models::Model::LossOptions options{

@@ -29,11 +29,10 @@ engine::RunnerOptions ModelArgs::runner_options() const {
   in_range("--ctx-size", context, 0, int64_t{1} << 30);
   in_range("--chunk", chunk, 1, 1 << 20);
   in_range("--threads", threads, 0, 1024);
-  return {.dtype = dtype == "f32" ? DType::f32 : DType::bf16,
+  return {.numerics = Numerics::serving(dtype == "f32" ? DType::f32 : DType::bf16, exact),
           .context = context,
           .chunk = chunk,
           .threads = static_cast<int>(threads),
-          .exact = exact,
           .adapter = adapter};
 }
 

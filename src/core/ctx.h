@@ -30,7 +30,6 @@ struct Ctx {
   Arena& arena;
   int threads = sys::default_threads();
   Tape* tape = nullptr;             // null: inference, nothing is recorded
-  bool exact = false;               // one numerics class for prefill and step (design.md section 4)
   bool poison = sys::env().poison;  // fill outputs with NaN before every op
   bool verbose_dispatch = sys::env().verbose_dispatch;
   std::map<std::string, std::string> forced_rows = sys::env().forced_rows;      // op name -> the only row to use

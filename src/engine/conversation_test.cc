@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 // One thread: more of them only wait for each other on a model this small.
 LanguageModel tiny(RunnerOptions options = {}) {
-  options.dtype = DType::f32;
+  options.numerics = Numerics::serving(DType::f32, options.numerics.exact);
   options.threads = 1;
   return LanguageModel(BRAID_TEST_DATA "/tiny-chat", options);
 }
@@ -56,7 +56,7 @@ TEST(Conversation, GoldenPromptsIdsAndAnswers) {
 
 // Without thinking every turn only adds to the last one. --exact makes the state independent of how it was reached.
 TEST(Conversation, LaterTurnsReadOnlyWhatIsNew) {
-  LanguageModel model = tiny({.slots = 2, .exact = true});
+  LanguageModel model = tiny({.numerics = Numerics::serving(DType::f32, true), .slots = 2});
   Conversation kept(model, 0);
   ordered_json messages = ordered_json::array();
   for (const char* text : {"Hello!", "Which is larger, 31 or 13?", "What is 93 - 47?", "Thanks!"}) {

@@ -55,7 +55,7 @@ LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& o
     : path_(io::find_model(argument)),
       runner_(std::make_unique<Runner>(options.adapter.empty()
                                            ? models::load_model(path_)
-                                           : models::load_adapted(path_, options.adapter, options.dtype),
+                                           : models::load_adapted(path_, options.adapter, options.numerics.products),
                                        options)) {}
 
 const text::Tokenizer& LanguageModel::tokenizer() {

@@ -23,15 +23,16 @@ int64_t memory_available() {
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-DType checked_dtype(const RunnerOptions& options) {
-  CHECK(options.dtype == DType::f32 || options.dtype == DType::bf16, "{}", name_of(options.dtype));
-  return options.dtype;
+DType cache_dtype(const RunnerOptions& options) {
+  const DType dtype = options.numerics.cache();
+  CHECK(dtype == DType::f32 || dtype == DType::bf16, "{}", name_of(dtype));
+  return dtype;
 }
 
 }  // namespace
 
 int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
-  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), checked_dtype(options), options.exact);
+  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), cache_dtype(options), options.numerics.exact);
   const int64_t slots = std::max<int64_t>(options.slots, 1), fixed = bytes.fixed * slots,
                 per_token = bytes.per_token * slots;
   const int64_t available = memory_available();
@@ -64,15 +65,16 @@ Runner::Runner(std::unique_ptr<models::Model> model, const RunnerOptions& option
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
   options_.context = choose_context(*model_, options_);
   if (options_.threads > 0) ctx_.threads = options_.threads;
-  ctx_.exact = options_.exact;
-  pool_ = std::make_unique<StatePool>(
-      model_->state_shapes(),
-      PoolOptions{.slots = options_.slots, .context = options_.context, .kv = options_.dtype, .exact = options_.exact});
+  pool_ = std::make_unique<StatePool>(model_->state_shapes(), PoolOptions{.slots = options_.slots,
+                                                                          .context = options_.context,
+                                                                          .kv = options_.numerics.cache(),
+                                                                          .exact = options_.numerics.exact});
   length_.assign(static_cast<size_t>(options_.slots), 0);
 }
 
 nn::Run Runner::run(const SeqMap& seqs, nn::Phase phase, nn::Probe* probe) {
-  return {.ctx = ctx_, .seqs = seqs, .state = pool_->view(), .phase = phase, .act = options_.dtype, .probe = probe};
+  return {
+      .ctx = ctx_, .seqs = seqs, .state = pool_->view(), .phase = phase, .numerics = options_.numerics, .probe = probe};
 }
 
 Tensor Runner::upload(std::span<const int32_t> ids) {
@@ -102,6 +104,12 @@ Tensor Runner::logits(const Tensor& x) {
   const SeqMap none;
   nn::Run r = run(none, nn::Phase::prefill, nullptr);
   return model_->logits(r, x);
+}
+
+Tensor Runner::token_losses(const Tensor& x, std::span<const int32_t> targets) {
+  const SeqMap none;
+  nn::Run r = run(none, nn::Phase::prefill, nullptr);
+  return model_->token_losses(r, x, upload(targets));
 }
 
 Tensor Runner::final_hidden(const Tensor& x) {

@@ -8,18 +8,18 @@
 
 #include "core/arena.h"
 #include "core/ctx.h"
+#include "core/numerics.h"
 #include "engine/state_pool.h"
 #include "models/model.h"
 
 namespace braid::engine {
 
 struct RunnerOptions {
-  DType dtype = DType::bf16;  // of product operands and of keys and values; F32 to compare with references
-  int64_t context = 0;        // 0: what the model allows and memory holds
+  Numerics numerics = Numerics::serving(DType::bf16);
+  int64_t context = 0;  // 0: what the model allows and memory holds
   int64_t slots = 1;
-  int64_t chunk = 512;  // tokens of one prefill pass
-  int threads = 0;      // 0: sys::default_threads()
-  bool exact = false;
+  int64_t chunk = 512;    // tokens of one prefill pass
+  int threads = 0;        // 0: sys::default_threads()
   std::string adapter{};  // a folder as PEFT writes it; empty: none
 };
 
@@ -32,6 +32,8 @@ class Runner {
   // Residual stream of every token of the batch, [T, D] F32. Slots grow as needed.
   Tensor forward(std::span<const int32_t> ids, const SeqMap& seqs, nn::Phase phase, nn::Probe* probe = nullptr);
   Tensor logits(const Tensor& x);
+  // Losses of the tokens `targets` where the rows of x predict them, [n] F32: minus their log-probabilities.
+  Tensor token_losses(const Tensor& x, std::span<const int32_t> targets);
   // Rows of x, in this order.
   Tensor rows(const Tensor& x, std::span<const int64_t> wanted);
   Tensor final_hidden(const Tensor& x);

@@ -19,7 +19,7 @@ constexpr int64_t kPage = 64;  // tokens: small enough to waste little, large en
 SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv, bool exact) {
   SequenceBytes sum;
   for (const nn::StateShape& s : shapes) {
-    sum.fixed += s.fixed_bytes() + (exact ? s.exact_bytes() : 0);
+    sum.fixed += s.fixed_bytes() + (exact ? s.exact_bytes(kv) : 0);
     sum.per_token += s.kv_values_per_token() * size_of(kv);
   }
   return sum;
@@ -40,7 +40,7 @@ StatePool::StatePool(const std::vector<nn::StateShape>& shapes, const PoolOption
       block.ssm = reserve(DType::f32, {options.slots, s.heads, s.head_dim, s.state});
       if (options.exact) {
         block.chunk_ssm = reserve(DType::f32, {options.slots, s.heads, s.head_dim, s.state});
-        block.chunk_inputs = reserve(DType::f32, {options.slots, s.chunk, s.conv_channels + s.heads});
+        block.chunk_inputs = reserve(options.kv, {options.slots, s.chunk, s.conv_channels + s.heads});
       }
     }
     if (s.kv_heads > 0) {

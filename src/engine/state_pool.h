@@ -11,7 +11,7 @@ namespace braid::engine {
 struct PoolOptions {
   int64_t slots = 1;
   int64_t context = 4096;  // tokens of one sequence at most
-  DType kv = DType::f32;   // or BF16
+  DType kv = DType::f32;   // or BF16; of the inputs that --exact keeps, too
   bool exact = false;      // also keep what --exact needs of unfinished chunks
 };
 

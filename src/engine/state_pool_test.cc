@@ -29,15 +29,15 @@ TEST(StatePool, BytesAreThoseOfTheFormulas) {
 
 // What is counted is what the pool reserves, with --exact too: its chunk inputs are larger than the state itself.
 TEST(StatePool, BytesAreThoseThatAreReserved) {
-  for (const bool exact : {false, true}) {
+  for (const auto& [exact, kv] : {std::pair{false, DType::f32}, {true, DType::f32}, {true, DType::bf16}}) {
     const std::vector<nn::StateShape> shapes = {kMamba, kAttention, kMamba};
-    StatePool pool(shapes, {.slots = 3, .context = 64, .exact = exact});
+    StatePool pool(shapes, {.slots = 3, .context = 64, .kv = kv, .exact = exact});
     int64_t reserved = 0;
     for (const nn::BlockState& b : pool.view().blocks) {
       for (const MutView& v : {b.conv, b.ssm, b.chunk_ssm, b.chunk_inputs, b.k_pages, b.v_pages})
         reserved += v ? v.bytes() : 0;
     }
-    const auto bytes = sequence_bytes(shapes, DType::f32, exact);
+    const auto bytes = sequence_bytes(shapes, kv, exact);
     EXPECT_EQ(reserved, 3 * (bytes.fixed + 64 * bytes.per_token)) << "exact " << exact;
   }
 }

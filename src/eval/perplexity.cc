@@ -2,41 +2,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 
-#include "kernels/cross_entropy/cross_entropy.h"
 #include "sys/error.h"
 
 namespace braid::eval {
 namespace {
 
-constexpr size_t kRows = 64;  // that meet the head together: 32 MiB of logits with a vocabulary of 131,072
-
-Tensor upload(Arena& arena, std::span<const int32_t> ids) {
-  Tensor t(arena, DType::i32, {std::ssize(ids)});
-  std::memcpy(t.mut().data, ids.data(), ids.size_bytes());
-  return t;
-}
-
 // Adds the losses of `targets`, predicted by the given rows of x.
 void score(engine::Runner& runner, const Tensor& x, std::span<const int64_t> rows, std::span<const int32_t> targets,
            Perplexity& sum) {
-  for (size_t begin = 0; begin < rows.size(); begin += kRows) {
-    const size_t n = std::min(kRows, rows.size() - begin);
-    const Tensor logits = runner.logits(runner.rows(x, rows.subspan(begin, n)));
-    const Tensor expected = upload(runner.ctx().arena, targets.subspan(begin, n)),
-                 losses(runner.ctx().arena, DType::f32, {static_cast<int64_t>(n)});
-    run(runner.ctx(), CrossEntropyFwd{.logits = logits.view(), .targets = expected.view(), .loss = losses.mut()});
-    for (size_t i = 0; i < n; ++i) {
-      const auto loss = static_cast<double>(losses.view().as<float>()[i]);
-      if (!std::isfinite(loss))
-        throw Error(Fault::failed_run,
-                    format_message("eval", {.what = "a loss is no number", .got = std::to_string(loss)}));
-      sum.loss += loss;
-      sum.square += loss * loss;
-      ++sum.tokens;
-    }
+  if (rows.empty()) return;
+  const Tensor losses = runner.token_losses(runner.rows(x, rows), targets);
+  for (int64_t i = 0; i < losses.dim(0); ++i) {
+    const auto loss = static_cast<double>(losses.view().as<float>()[i]);
+    if (!std::isfinite(loss))
+      throw Error(Fault::failed_run,
+                  format_message("eval", {.what = "a loss is not finite", .got = std::to_string(loss)}));
+    sum.loss += loss;
+    sum.square += loss * loss;
+    ++sum.tokens;
   }
 }
 

@@ -59,7 +59,8 @@ class Golden : public testing::Test {
     return std::log(sum) - element(logits, (t - 1) * vocab + ids_[static_cast<size_t>(t)]);
   }
   static engine::Runner runner(int64_t chunk) {
-    return {models::load_model({"golden", kFolder, kFolder}), {.dtype = DType::f32, .context = 512, .chunk = chunk}};
+    return {models::load_model({"golden", kFolder, kFolder}),
+            {.numerics = Numerics::serving(DType::f32), .context = 512, .chunk = chunk}};
   }
 
   io::Safetensors files_;

@@ -48,7 +48,7 @@ class AdaptersTest : public FolderTest {
         targets.mut().as<int32_t>()[t] = global * 11 % 50;
       }
       nn::StateView state;
-      nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = act};
+      nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(act)};
       model.loss(run, ids, targets, {}, sums);
       if (backward) tape.backward(ctx);
       tape.clear();
@@ -60,7 +60,7 @@ class AdaptersTest : public FolderTest {
     Ctx ctx{.arena = arena, .threads = 1};
     const SeqMap seqs = SeqMap::one(kTokens);
     nn::StateView state;
-    nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = act};
+    nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(act)};
     const Tensor ids(arena, DType::i32, {kTokens});
     for (int32_t t = 0; t < kTokens; ++t) ids.mut().as<int32_t>()[t] = t * 7;
     const Tensor y = model.logits(run, model.forward(run, ids));

@@ -122,7 +122,8 @@ Tensor Model::through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool p
   const bool wanted = probe && run.probe && run.probe->want_hidden;
   if (wanted) note(0);
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (Part& part : layers[i]) x = nn::residual(run, x, part.block->forward(run, part.norm.forward(run, x, run.act)));
+    for (Part& part : layers[i])
+      x = nn::residual(run, x, part.block->forward(run, part.norm.forward(run, x, run.numerics.products)));
     if (wanted) note(i + 1);
   }
   return x;
@@ -141,7 +142,11 @@ Tensor Model::forward(nn::Run& run, const Tensor& ids) {
 }
 
 Tensor Model::logits(nn::Run& run, const Tensor& x) {
-  return nn::linear(run, final_norm_.forward(run, x, run.act), head_);
+  return nn::linear(run, final_norm_.forward(run, x, run.numerics.products), head_);
+}
+
+Tensor Model::token_losses(nn::Run& run, const Tensor& x, const Tensor& targets) {
+  return nn::head_loss(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, {}, 0);
 }
 
 Tensor Model::final_hidden(nn::Run& run, const Tensor& x) {
@@ -149,8 +154,8 @@ Tensor Model::final_hidden(nn::Run& run, const Tensor& x) {
 }
 
 Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor& hidden) {
-  const Tensor e = mtp.embedding_norm.forward(run, nn::embedding(run, ids, mtp.embedding), run.act),
-               h = mtp.hidden_norm.forward(run, hidden, run.act);
+  const Tensor e = mtp.embedding_norm.forward(run, nn::embedding(run, ids, mtp.embedding), run.numerics.products),
+               h = mtp.hidden_norm.forward(run, hidden, run.numerics.products);
   // eh_proj reads both side by side, the embedding first.
   const Tensor x = nn::linear(run, nn::beside(run, e, h), mtp.projection);
   return through(run, mtp.layers, x, false);
@@ -158,7 +163,8 @@ Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor
 
 Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
   Mtp& mtp = mtp_[0];
-  return nn::linear(run, mtp.final_norm.forward(run, mtp_hidden(run, mtp, ids, hidden), run.act), mtp.head);
+  return nn::linear(run, mtp.final_norm.forward(run, mtp_hidden(run, mtp, ids, hidden), run.numerics.products),
+                    mtp.head);
 }
 
 namespace {
@@ -189,7 +195,8 @@ void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const L
   const Tensor weight(ctx.arena, DType::f32, {ids.dim(0)});
   fill(weight.mut(), options.main_weight);
   const Tensor x = forward(run, ids);
-  const Tensor main = nn::head_loss(run, final_norm_.forward(run, x, run.act), head_, targets, weight, options.z);
+  const Tensor main =
+      nn::head_loss(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, weight, options.z);
   mtp_loss(run, ids, targets, x, options, sums);
   sums.main = sum_of(run.seqs, main, sums.main);
 }
@@ -214,8 +221,8 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
     }
     Mtp& mtp = mtp_[step];
     // The next step reads what comes out of this one's last norm, as serving does.
-    hidden =
-        mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden), run.act);
+    hidden = mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden),
+                                    run.numerics.products);
     sums.mtp[step] = sum_of(run.seqs, nn::head_loss(run, hidden, mtp.head, after, weight, options.z), sums.mtp[step]);
   }
 }

@@ -29,6 +29,8 @@ class Model {
   Tensor forward(nn::Run& run, const Tensor& ids);
   // x [n, D] from forward -> logits [n, V] F32.
   Tensor logits(nn::Run& run, const Tensor& x);
+  // x [n, D] from forward, targets [n] I32 -> the losses of the targets, [n] F32: minus their log-probabilities.
+  Tensor token_losses(nn::Run& run, const Tensor& x, const Tensor& targets);
   // x [T, D] from forward -> [T, D] F32 after the final norm: what the prediction block reads.
   Tensor final_hidden(nn::Run& run, const Tensor& x);
   // One step of multi-token prediction: ids [T] are the tokens after those of `hidden` [T, D] -> logits [T, V] F32.

@@ -57,7 +57,7 @@ class Step {
  private:
   Model::LossSums forward(Ctx& ctx) {
     nn::StateView state;
-    nn::Run run{.ctx = ctx, .seqs = seqs_, .state = state, .act = masters_.products(), .between = masters_.products()};
+    nn::Run run{.ctx = ctx, .seqs = seqs_, .state = state, .numerics = Numerics::training(masters_.products())};
     const int64_t tokens = seqs_.tokens();
     const Tensor ids(ctx.arena, DType::i32, {tokens}), targets(ctx.arena, DType::i32, {tokens});
     for (int64_t i = 0; i < tokens; ++i) {

@@ -86,7 +86,7 @@ Tensor forward(Adapted& test, Arena& arena, DType act, DType out, bool adapted, 
   Ctx ctx{.arena = arena};
   const SeqMap seqs = SeqMap::one(kTokens);
   StateView state;
-  Run run{.ctx = ctx, .seqs = seqs, .state = state, .act = act, .draws = draws};
+  Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(act), .draws = draws};
   test.param.adapter = adapted ? &test.adapter : nullptr;
   return linear(run, test.input(arena, act), test.param, out);
 }

@@ -26,9 +26,10 @@ Attention::Attention(const AttentionSpec& spec, AttentionParams params, std::sha
 
 Tensor Attention::project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads) {
   const int64_t tokens = x.dim(0);
-  Tensor y = linear(run, x, w, run.between, bias.value ? &bias : nullptr);
+  Tensor y = linear(run, x, w, run.numerics.activations, bias.value ? &bias : nullptr);
   if (norm.value) {
-    y = rms_norm(run, y.reshaped({tokens * heads, spec_.head_dim}), norm, {.eps = spec_.eps, .out = run.between});
+    y = rms_norm(run, y.reshaped({tokens * heads, spec_.head_dim}), norm,
+                 {.eps = spec_.eps, .out = run.numerics.activations});
   }
   return y.reshaped({tokens, heads, spec_.head_dim});
 }
@@ -60,7 +61,7 @@ Tensor Attention::rotate(Run& run, Tensor x) {
 // Over the cache, where there is one; else over the keys and values of this pass.
 Tensor Attention::attend(Run& run, const Tensor& q, const Tensor& k, const Tensor& v) {
   Ctx& ctx = run.ctx;
-  const Tensor y(ctx.arena, run.act, q.shape());
+  const Tensor y(ctx.arena, run.numerics.products, q.shape());
   const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
   const BlockState state = run.block_state(state_index);
   if (state.k_pages) {

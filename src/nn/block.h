@@ -13,7 +13,7 @@ namespace braid::nn {
 class Block {
  public:
   virtual ~Block() = default;
-  // x [T, D] normed, in Run::act -> [T, D] F32, to be added to the residual stream.
+  // x [T, D] normed, in Numerics::products -> [T, D] F32, to be added to the residual stream.
   virtual Tensor forward(Run& run, const Tensor& x) = 0;
   virtual void params(std::vector<Param*>& out) = 0;
   virtual StateShape state_shape() const { return {}; }

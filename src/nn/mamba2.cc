@@ -10,10 +10,14 @@
 namespace braid::nn {
 namespace {
 
-// Copies rows of F32 numbers between views whose rows may lie apart.
+// Copies rows between views of one dtype whose rows may lie apart.
 void copy_rows(const View& from, const MutView& to) {
-  for (int64_t t = 0; t < from.dim(0); ++t)
-    std::memcpy(to.as<float>(t), from.as<float>(t), static_cast<size_t>(from.dim(1)) * sizeof(float));
+  CHECK(from.dtype == to.dtype, "{} to {}", name_of(from.dtype), name_of(to.dtype));
+  const int64_t size = size_of(from.dtype);
+  for (int64_t t = 0; t < from.dim(0); ++t) {
+    std::memcpy(to.data + t * to.stride(0) * size, from.data + t * from.stride(0) * size,
+                static_cast<size_t>(from.dim(1) * size));
+  }
 }
 
 SsdStep step_of(const SsdFwd& op) {
@@ -54,16 +58,18 @@ StateShape Mamba2::state_shape() const {
 
 Tensor Mamba2::forward(Run& run, const Tensor& x) {
   const int64_t inner = spec_.inner(), channels = spec_.conv_channels();
-  const Tensor u = linear(run, x, params_.in_proj, run.between, params_.in_bias.value ? &params_.in_bias : nullptr);
+  const Tensor u =
+      linear(run, x, params_.in_proj, run.numerics.activations, params_.in_bias.value ? &params_.in_bias : nullptr);
   const Tensor z = u.slice(1, 0, inner), raw = u.slice(1, inner, channels),
                dt = u.slice(1, inner + channels, spec_.heads);
   const Tensor y = scan(run, convolve(run, raw), dt);
-  const Tensor o = rms_norm(run, y, params_.norm, {.groups = spec_.groups, .eps = spec_.eps, .out = run.act}, z);
+  const Tensor o =
+      rms_norm(run, y, params_.norm, {.groups = spec_.groups, .eps = spec_.eps, .out = run.numerics.products}, z);
   return linear(run, o, params_.out_proj, DType::f32, params_.out_bias.value ? &params_.out_bias : nullptr);
 }
 
 Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
-  const Tensor y(run.ctx.arena, run.between, raw.shape());
+  const Tensor y(run.ctx.arena, run.numerics.activations, raw.shape());
   taped(
       run.ctx, "conv1d",
       {.in = {raw},
@@ -114,9 +120,9 @@ SsdFwd Mamba2::operands(const View& conv, const View& dt, const MutView& y) cons
 }
 
 Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
-  const Tensor y(run.ctx.arena, run.between, {conv.dim(0), spec_.inner()});
+  const Tensor y(run.ctx.arena, run.numerics.activations, {conv.dim(0), spec_.inner()});
   const BlockState state = run.block_state(state_index);
-  if (run.ctx.exact && state.ssm) {
+  if (run.numerics.exact && state.ssm) {
     scan_exact(run, conv.view(), dt.view(), y.mut());
     return y;
   }
@@ -176,9 +182,8 @@ void Mamba2::scan_exact(Run& run, const View& conv, const View& dt, const MutVie
   const int64_t channels = spec_.conv_channels(), width = channels + spec_.heads, chunk = spec_.chunk;
   for (const Seq& s : run.seqs.seqs) {
     const int64_t kept = s.pos0 % chunk, rows = kept + s.len, whole = rows / chunk * chunk;
-    const Tensor inputs(run.ctx.arena, DType::f32, {rows, width}),
-        out(run.ctx.arena, DType::f32, {rows, spec_.inner()});
-    const MutView ring(state.chunk_inputs.slice(0, s.slot, 1).data, DType::f32, {chunk, width});
+    const Tensor inputs(run.ctx.arena, conv.dtype, {rows, width}), out(run.ctx.arena, y.dtype, {rows, spec_.inner()});
+    const MutView ring(state.chunk_inputs.slice(0, s.slot, 1).data, state.chunk_inputs.dtype, {chunk, width});
     copy_rows(ring.slice(0, 0, kept), inputs.mut());
     copy_rows(conv.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len));
     copy_rows(dt.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len).slice(1, channels, spec_.heads));

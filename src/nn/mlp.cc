@@ -10,9 +10,9 @@ Param* present(Param& p) { return p.value ? &p : nullptr; }
 }  // namespace
 
 Tensor Mlp::forward(Run& run, const Tensor& x) {
-  const Tensor up = linear(run, x, params_.up, run.between, present(params_.up_bias));
+  const Tensor up = linear(run, x, params_.up, run.numerics.activations, present(params_.up_bias));
   Tensor gate;
-  if (spec_.gated) gate = linear(run, x, params_.gate, run.between, present(params_.gate_bias));
+  if (spec_.gated) gate = linear(run, x, params_.gate, run.numerics.activations, present(params_.gate_bias));
   const Tensor h = act(run, up, gate, spec_.act);
   return linear(run, h, params_.down, DType::f32, present(params_.down_bias));
 }

@@ -130,7 +130,7 @@ void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
 }
 
 Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights) {
-  const Tensor y(run.ctx.arena, spec_.latent > 0 ? run.act : DType::f32, x.shape());
+  const Tensor y(run.ctx.arena, spec_.latent > 0 ? run.numerics.products : DType::f32, x.shape());
   const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
   const LowExperts low{.precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down};
   const bool trains = !up_grad_.empty() || !gate_grad_.empty() || !down_grad_.empty();
@@ -189,7 +189,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
 Tensor Moe::forward(Run& run, const Tensor& x) {
   Tensor weights;
   const Tensor experts = route(run, x, weights);
-  const Tensor v = spec_.latent > 0 ? linear(run, x, params_.latent_in, run.act) : x;
+  const Tensor v = spec_.latent > 0 ? linear(run, x, params_.latent_in, run.numerics.products) : x;
   const Tensor routed = mix(run, v, experts, weights);
   const Tensor y = spec_.latent > 0 ? linear(run, routed, params_.latent_out) : routed;
   return shared_ ? add(run, y, shared_->forward(run, x)) : y;

@@ -1,8 +1,10 @@
 #include "nn/ops.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/add/add.h"
+#include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/head_loss/head_loss.h"
@@ -39,12 +41,14 @@ Tensor embedding(Run& run, const Tensor& ids, Param& table, DType out) {
 
 namespace {
 
+bool packed(const Run& run) { return run.numerics.product_class == ProductClass::packed; }
+
 Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
-      [x = Ref(x), y = Ref(y), &w, bias, low, train = run.ctx.tape != nullptr](Ctx& c) {
+      [x = Ref(x), y = Ref(y), &w, bias, low, train = packed(run)](Ctx& c) {
         const View b = bias ? vector_of(*bias) : View();
         product(c, low, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train});
       },
@@ -82,9 +86,9 @@ Tensor dropped(Run& run, const Tensor& x, const Adapter& adapter) {
   return y;
 }
 
-// scale x in Run::act.
+// scale x in Numerics::products.
 Tensor scaled(Run& run, const Tensor& x, float scale) {
-  const Tensor y(run.ctx.arena, run.act, x.shape());
+  const Tensor y(run.ctx.arena, run.numerics.products, x.shape());
   taped(
       run.ctx, "scale", {.in = {x}, .out = {y}, .cost = Cost::cheap},
       [x = Ref(x), y = Ref(y), scale](Ctx& c) { braid::run(c, AddFwd{.b = x.view(), .y = y.mut(), .scale = scale}); },
@@ -164,7 +168,7 @@ Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, D
 }
 
 Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind) {
-  const Tensor y(run.ctx.arena, run.act, x.shape());
+  const Tensor y(run.ctx.arena, run.numerics.products, x.shape());
   taped(
       run.ctx, "act", {.in = {x, gate}, .out = {y}, .saved = {x, gate}, .cost = Cost::cheap},
       [x = Ref(x), gate = Ref(gate), y = Ref(y), kind](Ctx& c) {
@@ -209,22 +213,45 @@ Tensor residual(Run& run, const Tensor& stream, const Tensor& block) {
   return sum(run, stream, block, DType::f32, Cost::stream);
 }
 
+namespace {
+
+// The losses from the logits that Model::logits has, a few rows at a time.
+void panel_losses(Ctx& ctx, const View& x, const Weight& w, const View& targets, float z, const MutView& loss) {
+  constexpr int64_t kRows = 64;  // 32 MiB of logits with a vocabulary of 131,072
+  const int64_t tokens = x.dim(0), most = std::min(kRows, tokens);
+  const Tensor logits(ctx.arena, DType::f32, {most, w.rows}), lse(ctx.arena, DType::f32, {most});
+  for (int64_t t = 0; t < tokens; t += kRows) {
+    const int64_t n = std::min(kRows, tokens - t);
+    const MutView some = logits.mut().slice(0, 0, n), sums = lse.mut().slice(0, 0, n), own = loss.slice(0, t, n);
+    braid::run(ctx, LinearFwd{.x = x.slice(0, t, n), .w = w, .y = some});
+    braid::run(ctx, CrossEntropyFwd{.logits = some, .targets = targets.slice(0, t, n), .loss = own, .lse = sums});
+    for (int64_t i = 0; i < n && z != 0 && !ctx.dry; ++i) {
+      if (targets.as<int32_t>()[t + i] >= 0) own.as<float>()[i] += z * sums.as<float>()[i] * sums.as<float>()[i];
+    }
+  }
+}
+
+}  // namespace
+
 Tensor head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z) {
   const Tensor loss(run.ctx.arena, DType::f32, {x.dim(0)});
   const Tensor dx = run.ctx.tape ? Tensor(run.ctx.arena, DType::f32, x.shape()) : Tensor();
   taped(
       run.ctx, "head_loss", {.in = {x, targets, token_weight}, .out = {loss, dx}, .saved = {dx}, .once = true},
       [x = Ref(x), targets = Ref(targets), weight = Ref(token_weight), loss = Ref(loss), dx = Ref(dx), &w, z,
-       seqs = &run.seqs](Ctx& c) {
-        braid::run(c, HeadLoss{.x = x.view(),
-                               .w = w.value,
-                               .targets = targets.view(),
-                               .token_weight = weight.view(),
-                               .loss = loss.mut(),
-                               .dx = dx.mut(),
-                               .dw = dx ? w.grad : MutView(),
-                               .z = z,
-                               .seqs = seqs});
+       seqs = &run.seqs, panel = !packed(run)](Ctx& c) {
+        if (dx || !panel) {
+          braid::run(c, HeadLoss{.x = x.view(),
+                                 .w = w.value,
+                                 .targets = targets.view(),
+                                 .token_weight = weight.view(),
+                                 .loss = loss.mut(),
+                                 .dx = dx.mut(),
+                                 .dw = dx ? w.grad : MutView(),
+                                 .z = z,
+                                 .seqs = seqs});
+        }
+        if (panel) panel_losses(c, x.view(), w.value, targets.view(), z, loss.mut());
       },
       [x = Ref(x), dx = Ref(dx)](Ctx& c, Tape& tape) { tape.add_grad(c, x, tape.handle(dx)); });
   return loss;

@@ -24,7 +24,7 @@ struct RmsNormOptions {
 Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const Tensor& z = {});
 Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, DType out);
 
-// act(x), or act(gate) * x, in Run::act.
+// act(x), or act(gate) * x, in Numerics::products.
 Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind);
 
 // a + b in `out`.

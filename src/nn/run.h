@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/ctx.h"
+#include "core/numerics.h"
 #include "core/param.h"
 #include "core/seq_map.h"
 #include "core/tensor.h"
@@ -13,8 +14,8 @@
 
 namespace braid::nn {
 
-// Prefill may use the chunked form of the scan; a step (1 to 8 tokens a sequence) uses the recurrence. With Ctx::exact
-// both use the chunked form, and agree bit for bit.
+// Prefill may use the chunked form of the scan; a step (1 to 8 tokens a sequence) uses the recurrence. With
+// Numerics::exact both use the chunked form, and agree bit for bit.
 enum class Phase : uint8_t { prefill, step };
 
 // Chosen experts of every token, by layer: [tokens, k] row-major, best first.
@@ -58,8 +59,7 @@ struct Run {
   const SeqMap& seqs;
   StateView& state;  // without blocks: every sequence begins with this pass and leaves nothing behind (training)
   Phase phase = Phase::prefill;
-  DType act = DType::f32;      // of product operands: F32 or BF16
-  DType between = DType::f32;  // of what lies between products but for the residual stream; training saves it
+  Numerics numerics{};
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
   const Precision* precision = nullptr;  // how products quantise their operands (nn/precision.h); null: they do not

@@ -17,9 +17,9 @@ struct StateShape {
   int64_t kv_heads = 0, kv_dim = 0;
 
   int64_t fixed_bytes() const { return 4 * (conv_columns * conv_channels + heads * head_dim * state); }
-  // What --exact keeps beside that: the state at the last chunk boundary and the inputs since.
-  int64_t exact_bytes() const {
-    return 4 * (heads * head_dim * state + (heads > 0 ? chunk * (conv_channels + heads) : 0));
+  // What --exact keeps beside that: the state at the last chunk boundary, FP32, and the inputs since, in `inputs`.
+  int64_t exact_bytes(DType inputs) const {
+    return 4 * heads * head_dim * state + (heads > 0 ? size_of(inputs) * chunk * (conv_channels + heads) : 0);
   }
   int64_t kv_values_per_token() const { return 2 * kv_heads * kv_dim; }
 };
@@ -31,7 +31,7 @@ struct BlockState {
   MutView k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16
   // With --exact: the state at the last chunk boundary, and what the scan has read since.
   MutView chunk_ssm{};     // [S, H, P, N] F32
-  MutView chunk_inputs{};  // [S, Q, C + H] F32: x, B, C after convolution, then dt
+  MutView chunk_inputs{};  // [S, Q, C + H], as the scan reads them: x, B, C after convolution, then dt
 };
 
 struct StateView {

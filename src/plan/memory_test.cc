@@ -37,7 +37,7 @@ int64_t peak_of(const models::Config& config, DType products, const char* recomp
   return plan_step(parse_recompute(recompute), ctx, 1,
                    [&](Ctx& dry, int) {
                      nn::StateView state;
-                     nn::Run run{.ctx = dry, .seqs = seqs, .state = state, .act = products, .between = products};
+                     nn::Run run{.ctx = dry, .seqs = seqs, .state = state, .numerics = Numerics::training(products)};
                      const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}),
                          targets(dry.arena, DType::i32, {seqs.tokens()});
                      models::Model::LossSums sums;

@@ -27,8 +27,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     nn::Run run{.ctx = dry,
                 .seqs = seqs,
                 .state = state,
-                .act = products,
-                .between = products,
+                .numerics = Numerics::training(products),
                 .routers = &routers,
                 .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
                 .draws = &draws};

@@ -187,8 +187,7 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
   if (backward) ctx.arena.begin_pass(plan_.arena);
   {
     nn::StateView state;
-    nn::Run run{
-        .ctx = ctx, .seqs = part.seqs, .state = state, .act = masters_.products(), .between = masters_.products()};
+    nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = state, .numerics = Numerics::training(masters_.products())};
     if (precision_) run.precision = &*precision_;
     routers_.balance = static_cast<float>(recipe_.loss.aux / static_cast<double>(std::max<int64_t>(1, totals.tokens)));
     if (backward) run.routers = &routers_;

@@ -1,0 +1,43 @@
+// Numerics: the one choice of number formats and product classes of a pass, given to the engine and the trainer alike.
+// Two passes with equal Numerics and `exact` give a token the same bits, whether it is one of a training batch, of a
+// prompt or a step through caches.
+#pragma once
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace braid {
+
+// Which of the two families of product rows a pass uses; each sums in its own order.
+//   panel   weights read in place (math/panel.h): for the few rows of a step
+//   packed  both operands packed first (math/packed.h): faster for the many rows of training
+enum class ProductClass : uint8_t { panel, packed };
+
+struct Numerics {
+  DType products = DType::f32;     // of the operands of products: F32 or BF16
+  DType activations = DType::f32;  // of what lies between products, except the FP32 residual stream
+  ProductClass product_class = ProductClass::panel;
+  // The scan always takes its chunked form, and the cache holds `activations`: a result does not depend on how its
+  // sequence was cut into passes.
+  bool exact = false;
+
+  // Keys and values that are kept for later passes.
+  DType cache() const { return exact ? activations : products; }
+
+  // What the engine and the trainer use unless told otherwise. With `exact` both are the same choice: the activations
+  // of training, since those are what its backward pass saves, and the products of the engine, since a step would pack
+  // every weight for a single token.
+  static constexpr Numerics serving(DType products, bool exact = false) {
+    return {.products = products, .activations = exact ? products : DType::f32, .exact = exact};
+  }
+  static constexpr Numerics training(DType products, bool exact = false) {
+    return {.products = products,
+            .activations = products,
+            .product_class = exact ? ProductClass::panel : ProductClass::packed,
+            .exact = exact};
+  }
+
+  bool operator==(const Numerics&) const = default;
+};
+
+}  // namespace braid
