@@ -12,6 +12,7 @@ const Command kCommands[] = {
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
     {"train", "run a recipe: pretrain, continue or fine-tune a model", &setup_train},
     {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
+    {"score", "log-probabilities of given tokens: as training, prefill or steps compute them", &setup_score},
     {"grad", "loss and gradients of a few tokens, for whoever doubts", &setup_grad},
     {"merge", "a model with its adapter added, as a folder of its own", &setup_merge},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},

@@ -18,6 +18,7 @@ Action setup_merge(Cli& cli);
 Action setup_new(Cli& cli);
 Action setup_plan_memory(Cli& cli);
 Action setup_run(Cli& cli);
+Action setup_score(Cli& cli);
 Action setup_tokenize(Cli& cli);
 Action setup_template(Cli& cli);
 Action setup_train(Cli& cli);

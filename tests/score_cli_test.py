@@ -1,0 +1,128 @@
+"""braid score from outside: what it prints, that paths, batches and pieces agree under --exact, and what it refuses.
+
+usage: score_cli_test.py BRAID
+"""
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
+DATA = Path(__file__).resolve().parent / "data"
+HYBRID = DATA / "hf" / "nemotron-h-latent-mtp"
+CHAT = DATA / "tiny-chat"
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") or k == "BRAID_THREADS"}
+
+
+def braid(*words, text="", **options):
+    return subprocess.run([BRAID, *map(str, words)], input=text, capture_output=True, text=True, timeout=300, env=ENVIRONMENT, **options)
+
+
+def score(model, lines, *flags):
+    text = lines if isinstance(lines, str) else "".join(json.dumps(x) + "\n" for x in lines)
+    answer = braid("score", model, "--jsonl", "-", *flags, text=text)
+    assert (answer.returncode, answer.stderr) == (0, ""), (flags, answer.stderr)
+    return [json.loads(line)["logprobs"] for line in answer.stdout.splitlines()]
+
+
+class Score(unittest.TestCase):
+    lines = [{"ids": [1 + i * 7 % 60 for i in range(n)]} for n in (90, 1, 2, 33, 67)]
+
+    def test_one_number_a_token_after_the_first(self):
+        found = score(HYBRID, self.lines, "--dtype", "f32")
+        self.assertEqual([len(x) for x in found], [89, 0, 1, 32, 66])
+        for value in sum(found, []):
+            self.assertTrue(math.isfinite(value) and value < 0, value)
+
+    def test_exact_paths_batches_and_pieces_are_the_same_numbers(self):
+        for dtype in ("f32", "bf16"):
+            want = score(HYBRID, self.lines, "--dtype", dtype, "--exact", "--path", "train")
+            for flags in (("train", 5), ("prefill", 3, "--chunk", 7), ("prefill", 1, "--chunk", 64), ("step", 2), ("step", 1, "-t", 1)):
+                found = score(HYBRID, self.lines, "--dtype", dtype, "--exact", "--path", flags[0], "--batch", *flags[1:])
+                self.assertEqual(found, want, (dtype, flags))
+
+    def test_a_completion_is_scored_after_its_prompt(self):
+        line = {"prompt": "What is 2 + 3?", "completion": " It is 5."}
+
+        def ids(text, *flags):
+            return [int(i) for i in braid("tokenize", CHAT, "-p", text, *flags).stdout.split(",")]
+
+        found, = score(CHAT, [line], "--exact")
+        self.assertGreater(len(found), 1)
+        whole, = score(CHAT, [{"ids": ids(line["prompt"]) + ids(line["completion"], "--no-special")}], "--exact")
+        self.assertEqual(found, whole[-len(found):])
+        self.assertEqual(score(CHAT, [line | {"completion": ""}]), [[]])
+
+    def test_blank_lines_and_other_keys_are_passed_over(self):
+        text = '\n{"ids": [1, 2, 3], "name": "first"}\r\n   \n{"ids": [1, 2]}'
+        self.assertEqual([len(x) for x in score(HYBRID, text)], [2, 1])
+
+    def test_a_file_as_well_as_standard_input(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+            file.write('{"ids": [5, 6, 7]}\n')
+            file.flush()
+            answer = braid("score", HYBRID, "--jsonl", file.name, "--exact")
+        self.assertEqual(json.loads(answer.stdout)["logprobs"], score(HYBRID, [{"ids": [5, 6, 7]}], "--exact")[0])
+
+    def refused(self, text, *flags, says, model=HYBRID):
+        for path in ("train", "step"):
+            answer = braid("score", model, "--jsonl", "-", "--path", path, *flags, text=text)
+            self.assertEqual((answer.returncode, answer.stdout), (1, ""), (text[:80], answer.stderr))
+            self.assertRegex(answer.stderr, r"\Abraid: \[[^\n]+\] [^\n]+\n\Z")
+            self.assertLess(len(answer.stderr), 600)
+            for part in says:
+                self.assertIn(part, answer.stderr)
+
+    def test_hostile_lines_are_one_line_and_nothing_is_printed(self):
+        good = '{"ids": [1, 2, 3]}\n'
+        forms = '{"ids": [1, 2, ...]} or {"prompt": "...", "completion": "..."}'
+        for bad, says in (
+                ("not JSON", ["standard input line 2"]),
+                ('{"ids": [1, 2', ["standard input line 2"]),
+                ('{"ids": [1, NaN]}', ["standard input line 2", "ids[1]"]),
+                ('{"ids": [1, 2.5]}', ["ids[1]", "2.5"]),
+                ('{"ids": [1, -1]}', ["ids[1]", "-1"]),
+                ('{"ids": [1, 99999]}', ["standard input line 2", "no such token", "99999"]),
+                ('{"ids": [1, 1e30]}', ["ids[1]"]),
+                ('{"ids": [1, 99999999999999999999]}', ["ids[1]"]),
+                ('{"ids": [1, "2"]}', ["ids[1]"]),
+                ('{"ids": 5}', ["ids"]),
+                ('{"ids": []}', ["ids", "is empty"]),
+                ("[1, 2]", [forms]),
+                ("5", [forms]),
+                ("null", [forms]),
+                ("{}", [forms]),
+                ('{"prompt": "a"}', [forms]),
+                ('{"ids": [1], "prompt": "a", "completion": "b"}', [forms]),
+                ("[" * 100000, ["standard input line 2"]),
+                ("\x00\xff", ["standard input line 2"])):
+            self.refused(good + bad + "\n" + good, says=says)
+        self.refused("", says=["has no lines", forms])
+        self.refused("\n \n", says=["has no lines"])
+        self.refused('{"prompt": 5, "completion": "b"}', says=["prompt"], model=CHAT)
+        self.refused('{"prompt": "a", "completion": ["b"]}', says=["completion"], model=CHAT)
+        self.refused('{"prompt": "", "completion": "b"}', says=["prompt", "has no tokens"], model=CHAT)
+
+    def test_what_is_longer_than_context_or_model_is_refused(self):
+        self.refused('{"ids": [1, 2, 3]}\n{"ids": [1, 2, 3, 4, 5, 6]}', "-c", 4, says=["line 2", "longer than the context", "6 tokens", "at most 5"])
+        self.assertEqual(len(score(HYBRID, [{"ids": [1, 2, 3, 4, 5]}], "-c", "4")[0]), 4)
+        limit = json.loads((CHAT / "config.json").read_text())["max_position_embeddings"]
+        self.refused(json.dumps({"ids": [1] * (limit + 2)}), says=["longer than the model allows", f"at most {limit}"], model=CHAT)
+
+    def test_flags(self):
+        self.refused('{"ids": [1]}', "--batch", 0, says=["--batch", "1 to 1024"])
+        for words, says in ((("score", HYBRID), "--jsonl"), (("score", HYBRID, "--jsonl", "/no/such"), "/no/such"),
+                            (("score", HYBRID, "--jsonl", "-", "--path", "sideways"), "sideways"),
+                            (("score", "/no/such", "--jsonl", "-"), "/no/such")):
+            answer = braid(*words, text='{"ids": [1]}')
+            self.assertEqual((answer.returncode, answer.stdout), (1, ""), words)
+            self.assertIn(says, answer.stderr)
+            self.assertEqual(answer.stderr.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
