@@ -4,22 +4,10 @@ usage: score_cli_test.py BRAID
 """
 import json
 import math
-import os
-import subprocess
-import sys
-import tempfile
-import unittest
-from pathlib import Path
 
-BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
-DATA = Path(__file__).resolve().parent / "data"
-HYBRID = DATA / "hf" / "nemotron-h-latent-mtp"
-CHAT = DATA / "tiny-chat"
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") or k == "BRAID_THREADS"}
+from support.program import DATA, Case, braid, main
 
-
-def braid(*words, text="", **options):
-    return subprocess.run([BRAID, *map(str, words)], input=text, capture_output=True, text=True, timeout=300, env=ENVIRONMENT, **options)
+HYBRID, CHAT = DATA / "hf" / "nemotron-h-latent-mtp", DATA / "tiny-chat"
 
 
 def score(model, lines, *flags):
@@ -29,7 +17,7 @@ def score(model, lines, *flags):
     return [json.loads(line)["logprobs"] for line in answer.stdout.splitlines()]
 
 
-class Score(unittest.TestCase):
+class Score(Case):
     lines = [{"ids": [1 + i * 7 % 60 for i in range(n)]} for n in (90, 1, 2, 33, 67)]
 
     def test_one_number_a_token_after_the_first(self):
@@ -62,20 +50,17 @@ class Score(unittest.TestCase):
         self.assertEqual([len(x) for x in score(HYBRID, text)], [2, 1])
 
     def test_a_file_as_well_as_standard_input(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            file.write('{"ids": [5, 6, 7]}\n')
-            file.flush()
-            answer = braid("score", HYBRID, "--jsonl", file.name, "--exact")
+        file = self.new_folder() / "lines.jsonl"
+        file.write_text('{"ids": [5, 6, 7]}\n')
+        answer = braid("score", HYBRID, "--jsonl", file, "--exact")
         self.assertEqual(json.loads(answer.stdout)["logprobs"], score(HYBRID, [{"ids": [5, 6, 7]}], "--exact")[0])
 
     def refused(self, text, *flags, says, model=HYBRID):
         for path in ("train", "step"):
             answer = braid("score", model, "--jsonl", "-", "--path", path, *flags, text=text)
-            self.assertEqual((answer.returncode, answer.stdout), (1, ""), (text[:80], answer.stderr))
-            self.assertRegex(answer.stderr, r"\Abraid: \[[^\n]+\] [^\n]+\n\Z")
-            self.assertLess(len(answer.stderr), 600)
-            for part in says:
-                self.assertIn(part, answer.stderr)
+            with self.subTest(text=text[:80], path=path):
+                self.assertRefused(answer, *says)
+                self.assertLess(len(answer.stderr), 600)
 
     def test_hostile_lines_are_one_line_and_nothing_is_printed(self):
         good = '{"ids": [1, 2, 3]}\n'
@@ -118,11 +103,8 @@ class Score(unittest.TestCase):
         for words, says in ((("score", HYBRID), "--jsonl"), (("score", HYBRID, "--jsonl", "/no/such"), "/no/such"),
                             (("score", HYBRID, "--jsonl", "-", "--path", "sideways"), "sideways"),
                             (("score", "/no/such", "--jsonl", "-"), "/no/such")):
-            answer = braid(*words, text='{"ids": [1]}')
-            self.assertEqual((answer.returncode, answer.stdout), (1, ""), words)
-            self.assertIn(says, answer.stderr)
-            self.assertEqual(answer.stderr.count("\n"), 1)
+            self.assertRefused(braid(*words, text='{"ids": [1]}'), says)
 
 
 if __name__ == "__main__":
-    unittest.main()
+    main()
