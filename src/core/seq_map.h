@@ -1,30 +1,67 @@
 // SeqMap: which rows of a flat [T, ...] activation belong to which sequence. The same map serves training (packed
 // documents), prefill and decode; tokens of different sequences never touch each other.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace braid {
 
+// How a pass reads a sequence; one pass may hold both. Prefill may use the chunked form of the scan, a step (1 to 8
+// tokens) uses the recurrence. With Ctx::exact both use the chunked form, and agree bit for bit.
+enum class Phase : uint8_t { prefill, step };
+
 struct Seq {
   int64_t start = 0;      // first row in the flat batch
   int64_t len = 0;        // rows
   int64_t pos0 = 0;       // tokens of this sequence already in its state
-  int64_t slot = 0;       // which state it owns
+  int64_t slot = 0;       // which recurrent state it owns
   int64_t sample_id = 0;  // global name for random numbers, independent of packing
+  int64_t table = 0;      // its row of the page table
+  int64_t trail = -1;     // of a step: first of `len` entries of SeqMap::trails; -1: none
+  Phase phase = Phase::prefill;
 };
 
 struct SeqMap {
   std::vector<Seq> seqs;
+  // Slots that take the recurrent state after each token of a step. The state that such a step starts from stays as it
+  // was: whoever chooses a slot of the trail, or none, has read that many of the tokens and never the others.
+  std::vector<int64_t> trails{};
 
   int64_t tokens() const { return seqs.empty() ? 0 : seqs.back().start + seqs.back().len; }
   void add(int64_t len, int64_t pos0 = 0, int64_t slot = 0, int64_t sample_id = 0) {
-    seqs.push_back({.start = tokens(), .len = len, .pos0 = pos0, .slot = slot, .sample_id = sample_id});
+    seqs.push_back({.start = tokens(), .len = len, .pos0 = pos0, .slot = slot, .sample_id = sample_id, .table = slot});
   }
   static SeqMap one(int64_t len, int64_t pos0 = 0, int64_t slot = 0) {
     SeqMap map;
     map.add(len, pos0, slot);
     return map;
+  }
+  // Sequences [first, last), their rows counted from those of the first.
+  SeqMap part(size_t first, size_t last) const {
+    SeqMap map{
+        .seqs = {seqs.begin() + static_cast<std::ptrdiff_t>(first), seqs.begin() + static_cast<std::ptrdiff_t>(last)},
+        .trails = trails};
+    for (Seq& s : map.seqs) s.start -= seqs[first].start;
+    return map;
+  }
+  // Where the state before token i of a sequence is read, and where that after it goes.
+  int64_t slot_before(const Seq& s, int64_t i) const { return s.trail < 0 || i == 0 ? s.slot : slot_after(s, i - 1); }
+  int64_t slot_after(const Seq& s, int64_t i) const {
+    return s.trail < 0 ? s.slot : trails[static_cast<size_t>(s.trail + i)];
+  }
+  // Has the sequence no trail, or one of slots in [0, slots), none of them twice or its own?
+  bool trail_fits(const Seq& s, int64_t slots) const {
+    if (s.trail < 0) return true;
+    if (s.phase != Phase::step || s.trail + s.len > static_cast<int64_t>(trails.size())) return false;
+    for (int64_t i = 0; i < s.len; ++i) {
+      const int64_t slot = slot_after(s, i);
+      if (slot < 0 || slot >= slots || slot == s.slot) return false;
+      for (int64_t j = 0; j < i; ++j) {
+        if (slot_after(s, j) == slot) return false;
+      }
+    }
+    return true;
   }
 };
 

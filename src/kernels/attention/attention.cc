@@ -9,7 +9,7 @@ namespace {
 
 // Row of the flat [pages * page] list that holds position `pos`.
 int64_t row_of(const View& table, int64_t page, const Seq& seq, int64_t pos) {
-  return table ? table.as<int32_t>(seq.slot)[pos / page] * page + pos % page : seq.start + pos;
+  return table ? table.as<int32_t>(seq.table)[pos / page] * page + pos % page : seq.start + pos;
 }
 
 void store_ref(Ctx&, const KvStore& op, std::span<std::byte>) {
@@ -43,7 +43,7 @@ void store_rows(const KvStore& op, const View& from, const MutView& to) {
   for (const Seq& seq : op.seqs->seqs) {
     for (int64_t t = 0; t < seq.len; ++t) {
       const int64_t pos = seq.pos0 + t;
-      To* row = to.as<To>(op.page_table.as<int32_t>(seq.slot)[pos / page]) + pos % page * to.stride(1);
+      To* row = to.as<To>(op.page_table.as<int32_t>(seq.table)[pos / page]) + pos % page * to.stride(1);
       for (int64_t g = 0; g < to.dim(2); ++g) {
         copy_row(from.as<From>(seq.start + t) + g * from.stride(1), row + g * to.stride(2), to.dim(3));
       }
@@ -166,11 +166,11 @@ void check_pages(const char* op, const SeqMap* seqs, const View& table, const Vi
   CHECK(table.dtype == DType::i32, "{}: page_table is {}", op, name_of(table.dtype));
   for (const Seq& seq : seqs->seqs) {
     const int64_t used = (seq.pos0 + seq.len + page - 1) / page;
-    CHECK(seq.slot >= 0 && seq.slot < table.dim(0), "{}: slot {} of {}", op, seq.slot, table.dim(0));
+    CHECK(seq.table >= 0 && seq.table < table.dim(0), "{}: table {} of {}", op, seq.table, table.dim(0));
     CHECK(used <= table.dim(1), "{}: {} pages in a table of {}", op, used, table.dim(1));
     for (int64_t i = 0; i < used; ++i) {
-      const int32_t at = table.as<int32_t>(seq.slot)[i];
-      CHECK(at >= 0 && at < pages.dim(0), "{}: page {} of {} (slot {}, entry {})", op, at, pages.dim(0), seq.slot, i);
+      const int32_t at = table.as<int32_t>(seq.table)[i];
+      CHECK(at >= 0 && at < pages.dim(0), "{}: page {} of {} (table {}, entry {})", op, at, pages.dim(0), seq.table, i);
     }
   }
 }

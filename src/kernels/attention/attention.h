@@ -1,6 +1,6 @@
 // Causal grouped-query attention (nemotron.md 3.4), for prefill, decode and training with one code path:
 //   s_j = scale * q . k_j,   y = sum_j softmax(s)_j v_j,   j = 0 .. pos0 + t for token t of its sequence
-// Query head h reads KV head h / (H / G). Token j of a sequence lies in page page_table[slot, j / page], row j % page;
+// Query head h reads KV head h / (H / G). Token j of a sequence lies in page page_table[table, j / page], row j % page;
 // without a page table it lies in row Seq.start + j of the pages laid end to end, so that training passes k and v as
 // one page. The page table holds positions only up to the end of its sequence: what lies beyond is never read.
 // Scores, softmax and sums in FP32; BF16 pages and queries are widened exactly. Row contract: keys are taken on a grid
@@ -19,7 +19,7 @@ namespace braid {
 struct KvStore {
   View k{}, v{};                 // [T, G, P] F32 or BF16
   MutView k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16, in and out
-  View page_table{};             // [S, max_pages] I32, a row per Seq.slot
+  View page_table{};             // [S, max_pages] I32, rows by Seq.table
   const SeqMap* seqs = nullptr;
   static constexpr const char* name = "kv_store";
   static constexpr auto fields() {
@@ -36,7 +36,7 @@ struct KvStore {
 struct AttentionFwd {
   View q{};                   // [T, H, P] F32 or BF16
   View k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16
-  View page_table{};          // [S, max_pages] I32, a row per Seq.slot; or empty, when every pos0 is 0
+  View page_table{};          // [S, max_pages] I32, rows by Seq.table; or empty, when every pos0 is 0
   MutView y{};                // [T, H, P] F32 or BF16
   MutView lse{};              // [T, H] F32, log sum_j exp(s_j); or empty
   const SeqMap* seqs = nullptr;

@@ -30,7 +30,7 @@ template <class Num>
 void block_rows(const View& pages, const View& table, const AttentionTile& t, int64_t start, int64_t n,
                 const Num** rows) {
   const int64_t page = pages.dim(1);
-  const int32_t* entries = table ? table.as<int32_t>(t.seq.slot) : nullptr;
+  const int32_t* entries = table ? table.as<int32_t>(t.seq.table) : nullptr;
   const int64_t first = flat_row(table, t, start);
   int64_t entry = first / page, at = first % page;
   for (int64_t j = 0; j < n; ++j) {

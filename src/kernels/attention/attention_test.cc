@@ -36,15 +36,15 @@ class Batch {
     std::vector<int32_t> order(static_cast<size_t>(pages_));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(7));
-    int64_t slots = 1, next = 0;
+    int64_t tables = 1, next = 0;
     for (const Seq& seq : map.seqs) {
-      slots = std::max(slots, seq.slot + 1);
+      tables = std::max(tables, seq.table + 1);
       table_cols_ = std::max(table_cols_, (seq.pos0 + seq.len + shapes.page - 1) / shapes.page);
     }
-    table_.assign(static_cast<size_t>(slots * table_cols_), -1);
+    table_.assign(static_cast<size_t>(tables * table_cols_), -1);
     for (const Seq& seq : map.seqs) {
       for (int64_t i = 0; i * shapes.page < seq.pos0 + seq.len; ++i) {
-        table_[static_cast<size_t>(seq.slot * table_cols_ + i)] = order[static_cast<size_t>(next++)];
+        table_[static_cast<size_t>(seq.table * table_cols_ + i)] = order[static_cast<size_t>(next++)];
       }
       for (int64_t pos = 0; pos < seq.pos0 + seq.len; ++pos) write_key(seq, pos);
     }
@@ -80,13 +80,13 @@ class Batch {
     for (const Seq& seq : map.seqs) n += (seq.pos0 + seq.len + page - 1) / page;
     return n;
   }
-  // Keys and values depend on the slot and the position alone, wherever their page lies.
+  // Keys and values depend on the table and the position alone, wherever their page lies.
   void write_key(const Seq& seq, int64_t pos) {
     const int64_t width = shapes_.groups * shapes_.width;
-    const int32_t page = table_[static_cast<size_t>(seq.slot * table_cols_ + pos / shapes_.page)];
+    const int32_t page = table_[static_cast<size_t>(seq.table * table_cols_ + pos / shapes_.page)];
     const int64_t row = page * shapes_.page + pos % shapes_.page;
-    TestTensor k(DType::f32, {width}, static_cast<uint64_t>(1000 + 5000 * seq.slot + pos)),
-        v(DType::f32, {width}, static_cast<uint64_t>(900000 + 5000 * seq.slot + pos));
+    TestTensor k(DType::f32, {width}, static_cast<uint64_t>(1000 + 5000 * seq.table + pos)),
+        v(DType::f32, {width}, static_cast<uint64_t>(900000 + 5000 * seq.table + pos));
     for (int64_t i = 0; i < width; ++i) {
       set_element(k_pages_.mut(), row * width + i, element(k.view(), i));
       set_element(v_pages_.mut(), row * width + i, element(v.view(), i));
@@ -105,7 +105,7 @@ constexpr Shapes kShapes[] = {{2, 2, 12, 5, DType::f32, DType::f32},     {8, 2, 
                               {16, 1, 128, 128, DType::f32, DType::f32}, {4, 4, 64, 64, DType::bf16, DType::f32},
                               {6, 2, 7, 3, DType::bf16, DType::bf16},    {10, 2, 24, 64, DType::f32, DType::bf16}};
 
-// Fresh prompts, a chunk in the middle, single steps and drafts of several tokens, slots in any order.
+// Fresh prompts, a chunk in the middle, single steps and drafts of several tokens, tables in any order.
 SeqMap ragged() {
   SeqMap map;
   map.add(70, 0, 3);
@@ -153,7 +153,7 @@ TEST(Attention, ChunksAndStepsGiveTheSameBits) {
       const size_t row = whole.size() / static_cast<size_t>(tokens);
       for (int64_t at = first_chunk; at < tokens; at += chunk) {
         SeqMap map;
-        map.seqs.push_back({.start = at, .len = std::min(chunk, tokens - at), .pos0 = at, .slot = 2});
+        map.seqs.push_back({.start = at, .len = std::min(chunk, tokens - at), .pos0 = at, .table = 2});
         const auto part = batch.run_with(map, chunk == 7 ? 3 : 2);
         std::copy_n(part.begin() + static_cast<ptrdiff_t>(row) * at, row * static_cast<size_t>(map.seqs[0].len),
                     parts.begin() + static_cast<ptrdiff_t>(row) * at);
@@ -175,7 +175,7 @@ TEST(Attention, BatchMatesChangeNothing) {
       const auto y = batch.run_with(alone, 3);
       const size_t at = row * static_cast<size_t>(seq.start);
       EXPECT_EQ(std::memcmp(y.data() + at, together.data() + at, row * static_cast<size_t>(seq.len)), 0)
-          << "P " << shapes.width << ", slot " << seq.slot;
+          << "P " << shapes.width << ", table " << seq.table;
     }
   }
 }

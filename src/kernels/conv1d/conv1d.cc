@@ -1,5 +1,7 @@
 #include "kernels/conv1d/conv1d.h"
 
+#include <algorithm>
+
 #include "core/ref.h"
 #include "kernels/conv1d/conv1d_ref.h"
 #include "kernels/conv1d/conv1d_rows.h"
@@ -22,8 +24,10 @@ void check_sequences(const Conv1dFwd& op) {
   if (!op.state) return;
   const int64_t slots = op.state.dim(0), kept = op.state.dim(1), width = op.w.dim(1);
   CHECK(kept == width - 1, "conv1d: the state keeps {} inputs; expected {}", kept, width - 1);
-  for (const Seq& seq : op.seqs->seqs)
-    CHECK(seq.slot >= 0 && seq.slot < slots, "conv1d: slot {} of {}", seq.slot, slots);
+  for (const Seq& seq : op.seqs->seqs) {
+    CHECK(seq.slot >= 0 && seq.slot < slots && op.seqs->trail_fits(seq, slots), "conv1d: slot {} of {}, trail {}",
+          seq.slot, slots, seq.trail);
+  }
 }
 
 void fwd_ref(Ctx&, const Conv1dFwd& op, std::span<std::byte>) {
@@ -33,12 +37,19 @@ void fwd_ref(Ctx&, const Conv1dFwd& op, std::span<std::byte>) {
   std::vector<double> state = to_doubles(op.state), y = to_doubles(op.y);
   const auto kept = static_cast<size_t>((width - 1) * channels);
   std::vector<double> nothing(kept);
+  const auto state_at = [&](int64_t slot) {
+    return op.state ? std::span(state).subspan(static_cast<size_t>(slot) * kept, kept) : std::span(nothing);
+  };
   for (const Seq& seq : op.seqs->seqs) {
-    const auto first = static_cast<size_t>(seq.start * channels), count = static_cast<size_t>(seq.len * channels);
     nothing.assign(kept, 0);
-    conv1d_ref<double>(seq.len, channels, width, op.silu, std::span(x).subspan(first, count), w, bias,
-                       op.state ? std::span(state).subspan(static_cast<size_t>(seq.slot) * kept, kept) : nothing,
-                       std::span(y).subspan(first, count));
+    const int64_t piece = seq.trail < 0 ? std::max<int64_t>(seq.len, 1) : 1;  // tokens from one state to the next
+    for (int64_t t = 0; t < seq.len; t += piece) {
+      const auto first = static_cast<size_t>((seq.start + t) * channels), count = static_cast<size_t>(piece * channels);
+      const auto from = state_at(op.seqs->slot_before(seq, t)), to = state_at(op.seqs->slot_after(seq, t));
+      if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
+      conv1d_ref<double>(piece, channels, width, op.silu, std::span(x).subspan(first, count), w, bias, to,
+                         std::span(y).subspan(first, count));
+    }
   }
   store(op.state, state);
   store(op.y, y);

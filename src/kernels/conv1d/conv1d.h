@@ -2,10 +2,11 @@
 //   a[t,c] = bias[c] + sum_{j<W} w[c,j] * x[t-(W-1)+j, c]     x before the call comes from the state
 //   y[t,c] = a * sigmoid(a)                                   or a, when silu is off
 // The state holds the last W-1 inputs of a sequence before convolution and activation, oldest first. It is always read:
-// the caller zeroes it for a new sequence; without one, zeros precede every sequence and nothing is kept. All
-// arithmetic in FP32 and in one order: the same bits however a sequence is cut into calls. y must not overlap x.
-// Backward is for sequences that start from nothing; it computes a again. dw and dbias accumulate, sequence after
-// sequence, so that two calls with some sequences each give the bits of one with all; dx overwrites.
+// the caller zeroes it for a new sequence; without one, zeros precede every sequence and nothing is kept. A step with a
+// trail (SeqMap::trails) leaves it alone and writes that after each token to the slots of the trail. All arithmetic in
+// FP32 and in one order: the same bits however a sequence is cut into calls. y must not overlap x. Backward is for
+// sequences that start from nothing; it computes a again. dw and dbias accumulate, sequence after sequence, so that two
+// calls with some sequences each give the bits of one with all; dx overwrites.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"

@@ -70,10 +70,12 @@ template <class X, class Y>
 void convolve_sequence(const Conv1dFwd& op, const Seq& seq, Panel& panel) {
   const int64_t kept = panel.width - 1, fresh = HWY_MIN(seq.len, kept);
   const auto x = [&](int64_t t) { return op.x.as<X>(seq.start + t) + panel.first; };
-  const auto state = [&](int64_t i) { return op.state.as<float>(seq.slot) + i * op.state.stride(1) + panel.first; };
+  const auto state = [&](int64_t slot, int64_t i) {
+    return op.state.as<float>(slot) + i * op.state.stride(1) + panel.first;
+  };
   const auto window = [&](int64_t i) { return panel.window + i * kConv1dPanel; };
   if (op.state) {
-    for (int64_t i = 0; i < kept; ++i) copy_row(state(i), window(i), panel.size);
+    for (int64_t i = 0; i < kept; ++i) copy_row(state(seq.slot, i), window(i), panel.size);
   } else {
     std::memset(panel.window, 0, static_cast<size_t>(kept * kConv1dPanel) * sizeof(float));
   }
@@ -91,13 +93,19 @@ void convolve_sequence(const Conv1dFwd& op, const Seq& seq, Panel& panel) {
       convolve(panel, rows, y);
     }
   }
-  for (int64_t i = 0; op.state && i < kept; ++i) {
-    if (seq.len + i < kept + fresh) {
-      copy_row(window(seq.len + i), state(i), panel.size);
-    } else {
-      copy_row(x(seq.len + i - kept), state(i), panel.size);
+  // The last W-1 inputs after `read` tokens.
+  const auto keep = [&](int64_t read, int64_t slot) {
+    for (int64_t i = 0; i < kept; ++i) {
+      if (read + i < kept + fresh) {
+        copy_row(window(read + i), state(slot, i), panel.size);
+      } else {
+        copy_row(x(read + i - kept), state(slot, i), panel.size);
+      }
     }
-  }
+  };
+  if (!op.state) return;
+  if (seq.trail < 0) return keep(seq.len, seq.slot);
+  for (int64_t t = 0; t < seq.len; ++t) keep(t + 1, op.seqs->slot_after(seq, t));
 }
 
 template <class X>

@@ -1,6 +1,8 @@
 // Tolerance: W products in FP32 and one exp against FP64, relative 1e-5; the kept state is exact.
 #include "kernels/conv1d/conv1d.h"
 
+#include <cstring>
+
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/conv1d/conv1d_ref.h"
@@ -105,6 +107,43 @@ TEST(Conv1d, CutsChangeNoBit) {
       EXPECT_TRUE(cut.y.bytes == whole.y.bytes) << step;
       EXPECT_TRUE(cut.state.bytes == whole.state.bytes) << step;
     }
+  }
+}
+
+// A step with a trail leaves its state alone and writes that after each token, as calls of one token would.
+TEST(Conv1d, ATrailHasTheStateAfterEachToken) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const auto make = [type] {
+      Problem p({{8, 3, 0, 0, 0, 0, 0, 0, 0, 0}, 600, 4, type});
+      p.seqs.seqs.resize(2);  // of slots 9 and 8
+      p.seqs.trails = {4, 0, 7, 1, 2, 3, 5, 6};
+      p.seqs.seqs[0].phase = Phase::step;
+      p.seqs.seqs[0].trail = 0;
+      return p;
+    };
+    Problem swept = make(), trail = make(), single = make(), before = make();
+    sweep(swept.op(), kTolerance);
+    run_here(trail.op());
+    const auto same = [](const Problem& a, int64_t i, const Problem& b, int64_t j) {
+      const View x = a.state.view().slice(0, i, 1), y = b.state.view().slice(0, j, 1);
+      return std::memcmp(x.data, y.data, static_cast<size_t>(x.bytes())) == 0;
+    };
+    EXPECT_TRUE(same(trail, 9, before, 9));
+    for (const Seq& s : trail.seqs.seqs) {
+      for (int64_t t = 0; t < s.len; ++t) {
+        const SeqMap one = SeqMap::one(1, t, s.slot);
+        Conv1dFwd op = single.op();
+        op.x = op.x.slice(0, s.start + t, 1);
+        op.y = op.y.slice(0, s.start + t, 1);
+        op.seqs = &one;
+        run_here(op);
+        if (s.trail >= 0) {
+          EXPECT_TRUE(same(trail, trail.seqs.slot_after(s, t), single, s.slot)) << "token " << t;
+        }
+      }
+    }
+    EXPECT_TRUE(trail.y.bytes == single.y.bytes);
+    EXPECT_TRUE(same(trail, 8, single, 8));
   }
 }
 

@@ -28,6 +28,8 @@ void check_sequences(const Op& op) {
       CHECK(!state || (seq.slot >= 0 && seq.slot < state.dim(0)), "{}: slot {} of {}", Op::name, seq.slot,
             state.dim(0));
     }
+    const bool fits = std::is_same_v<Op, SsdStep> ? op.seqs->trail_fits(seq, op.state.dim(0)) : seq.trail < 0;
+    CHECK(fits, "{}: trail {} of {} tokens", Op::name, seq.trail, seq.len);
   }
 }
 
@@ -51,10 +53,17 @@ void run_ref(Ctx&, const Op& op, std::span<std::byte>) {
   std::vector<double> state = to_doubles(op.state), y = to_doubles(op.y);
   const auto size = static_cast<size_t>(shape.heads * shape.width * shape.states);
   std::vector<double> nothing(size);
+  const auto state_at = [&](int64_t slot) {
+    return op.state ? std::span(state).subspan(static_cast<size_t>(slot) * size, size) : std::span(nothing);
+  };
   for (const Seq& seq : op.seqs->seqs) {
     nothing.assign(size, 0);
-    ssd_ref<double>(shape, seq.start, seq.start + seq.len, x, b, c, dt, dt_bias, a_log, d_skip,
-                    op.state ? std::span(state).subspan(static_cast<size_t>(seq.slot) * size, size) : nothing, y);
+    const int64_t piece = seq.trail < 0 ? std::max<int64_t>(seq.len, 1) : 1;  // tokens from one state to the next
+    for (int64_t t = 0; t < seq.len; t += piece) {
+      const auto from = state_at(op.seqs->slot_before(seq, t)), to = state_at(op.seqs->slot_after(seq, t));
+      if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
+      ssd_ref<double>(shape, seq.start + t, seq.start + t + piece, x, b, c, dt, dt_bias, a_log, d_skip, to, y);
+    }
   }
   store(op.state, state);
   store(op.y, y);
@@ -123,7 +132,7 @@ const char* step_cuda_supports(const SsdStep& op) {
   if (!op.y.rows_contiguous()) return "strided rows";
   if (!op.seqs) return op.x.dim(0) == 1 ? nullptr : "a sequence of several tokens";
   for (int64_t i = 0; i < std::ssize(op.seqs->seqs); ++i) {
-    if (const Seq& s = op.seqs->seqs[static_cast<size_t>(i)]; s.len != 1 || s.start != i || s.slot != i)
+    if (const Seq& s = op.seqs->seqs[static_cast<size_t>(i)]; s.len != 1 || s.start != i || s.slot != i || s.trail >= 0)
       return "not one token of each state, in order";
   }
   return refuses_inputs(op);

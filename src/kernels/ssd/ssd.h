@@ -8,6 +8,8 @@
 // sequence from zeros and keeps nothing. Chunks of SsdFwd lie on a grid that starts with the sequence (Seq.pos0 tokens
 // are already in the state), so the first chunk of a continuation may be short, and a run that is cut at a multiple of
 // `chunk` gives the bits of the whole run.
+// SsdStep over a sequence with a trail (SeqMap::trails) leaves its state alone and writes that after each token to the
+// slots of the trail, with the bits of as many steps of one token.
 // SsdBwd needs the inputs of SsdFwd alone and computes the states again. dx, db, dc, ddt overwrite; ddt_bias, da_log
 // and dd_skip accumulate, sequence after sequence, so that two calls with some sequences each give the bits of one with
 // all.

@@ -1,5 +1,6 @@
 // SsdStep with Highway: a row of the state (one p of one head) is read once, taken through up to 8 tokens in the L1
-// cache and written once, so that the cost is the traffic of the state. Threads own contiguous stretches of it.
+// cache and written once, so that the cost is the traffic of the state; with a trail it is written after each token.
+// Threads own contiguous stretches of it.
 #include <cmath>
 
 #include "kernels/ssd/ssd_rows.h"
@@ -43,11 +44,11 @@ Tokens<X> tokens_of(const SsdStep& op, int64_t first, int64_t count, int64_t hea
   return tokens;
 }
 
-// Tokens [first, first + kCount) through kRows rows of the state. Every row sums over n in the same order whatever
-// kRows and kCount are.
+// Tokens [first, first + kCount) through kRows rows of the state, from one place to another or the same. Every row sums
+// over n in the same order whatever kRows and kCount are.
 template <int kRows, int kCount, class X>
-HWY_INLINE void advance(const Tokens<X>& tokens, int64_t first, int64_t p, float skip, float* rows, int64_t stride,
-                        int64_t states) {
+HWY_INLINE void advance(const Tokens<X>& tokens, int64_t first, int64_t p, float skip, const float* from, float* to,
+                        int64_t stride, int64_t states) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVec sum[kRows][kCount], input[kRows][kCount], decay[kCount];
@@ -60,7 +61,7 @@ HWY_INLINE void advance(const Tokens<X>& tokens, int64_t first, int64_t p, float
   }
   const auto visit = [&](int64_t n, auto&& read, auto&& write) HWY_ATTR {
     FloatVec s[kRows];
-    for (int r = 0; r < kRows; ++r) s[r] = read(rows + r * stride + n);
+    for (int r = 0; r < kRows; ++r) s[r] = read(from + r * stride + n);
     for (int i = 0; i < kCount; ++i) {
       const FloatVec b = read(tokens.b[first + i] + n), c = read(tokens.c[first + i] + n);
       for (int r = 0; r < kRows; ++r) {
@@ -68,18 +69,18 @@ HWY_INLINE void advance(const Tokens<X>& tokens, int64_t first, int64_t p, float
         sum[r][i] = hn::MulAdd(s[r], c, sum[r][i]);
       }
     }
-    for (int r = 0; r < kRows; ++r) write(s[r], rows + r * stride + n);
+    for (int r = 0; r < kRows; ++r) write(s[r], to + r * stride + n);
   };
   int64_t n = 0;
   for (; n + lanes <= states; n += lanes) {
     visit(
-        n, [&](const auto* from) HWY_ATTR { return load(d, from); },
-        [&](FloatVec v, float* to) HWY_ATTR { hn::StoreU(v, d, to); });
+        n, [&](const auto* at) HWY_ATTR { return load(d, at); },
+        [&](FloatVec v, float* at) HWY_ATTR { hn::StoreU(v, d, at); });
   }
   if (const int64_t rest = states - n; rest > 0) {
     visit(
-        n, [&](const auto* from) HWY_ATTR { return load_n(d, from, rest); },
-        [&](FloatVec v, float* to) HWY_ATTR { store_n(v, d, to, rest); });
+        n, [&](const auto* at) HWY_ATTR { return load_n(d, at, rest); },
+        [&](FloatVec v, float* at) HWY_ATTR { store_n(v, d, at, rest); });
   }
   for (int i = 0; i < kCount; ++i) {
     for (int r = 0; r < kRows; ++r) {
@@ -93,19 +94,29 @@ template <class X>
 void step_head(const SsdStep& op, const Seq& seq, int64_t head) {
   const int64_t width = op.x.dim(2), states = op.state.dim(3), stride = op.state.stride(2);
   const float skip = op.d_skip.as<float>()[head];
-  float* state = op.state.as<float>(seq.slot) + head * op.state.stride(1);
+  const auto state = [&](int64_t slot) { return op.state.as<float>(slot) + head * op.state.stride(1); };
   for (int64_t begin = 0; begin < seq.len; begin += kTokens) {
     const int64_t count = HWY_MIN(kTokens, seq.len - begin);
     const Tokens<X> tokens = tokens_of<X>(op, seq.start + begin, count, head);
     int64_t p = 0;
     for (; p + 4 <= width; p += 4) {
-      float* rows = state + p * stride;
       int64_t i = 0;
-      for (; i + 2 <= count; i += 2) advance<4, 2>(tokens, i, p, skip, rows, stride, states);
-      if (i < count) advance<4, 1>(tokens, i, p, skip, rows, stride, states);
+      for (; seq.trail < 0 && i + 2 <= count; i += 2) {
+        float* rows = state(seq.slot) + p * stride;
+        advance<4, 2>(tokens, i, p, skip, rows, rows, stride, states);
+      }
+      for (; i < count; ++i) {
+        const float* from = state(op.seqs->slot_before(seq, begin + i)) + p * stride;
+        advance<4, 1>(tokens, i, p, skip, from, state(op.seqs->slot_after(seq, begin + i)) + p * stride, stride,
+                      states);
+      }
     }
     for (; p < width; ++p) {
-      for (int64_t i = 0; i < count; ++i) advance<1, 1>(tokens, i, p, skip, state + p * stride, stride, states);
+      for (int64_t i = 0; i < count; ++i) {
+        const float* from = state(op.seqs->slot_before(seq, begin + i)) + p * stride;
+        advance<1, 1>(tokens, i, p, skip, from, state(op.seqs->slot_after(seq, begin + i)) + p * stride, stride,
+                      states);
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include "kernels/ssd/ssd.h"
 
 #include <cstring>
+#include <memory>
 
 #include "core/op_sweep.h"
 #include "core/ref.h"
@@ -175,6 +176,61 @@ TEST(SsdStep, TokensTogetherOrOneByOneAreTheSameBits) {
   for (int64_t t = 0; t < 11; ++t) run_part<SsdStep>(single, t, 1);
   EXPECT_TRUE(together.y.bytes == single.y.bytes);
   EXPECT_TRUE(together.state.bytes == single.state.bytes);
+}
+
+// Three sequences of which two leave a trail: their own states stay, and the state after each token is that of as many
+// steps of one token.
+TEST(SsdStep, ATrailHasTheStateAfterEachToken) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const Case shape{{4, 2, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 4, 21, 2, 133, 128, type};
+    const auto make = [&] {
+      auto p = std::make_unique<Problem>(shape);
+      p->seqs.seqs.resize(3);  // of slots 16, 15 and 14
+      p->seqs.trails = {3, 12, 0, 7, 1, 2, 4, 5, 6, 8, 9, 10, 11, 13};
+      for (Seq& s : p->seqs.seqs) s.phase = Phase::step;
+      p->seqs.seqs[0].trail = 0;
+      p->seqs.seqs[2].trail = 4;
+      return p;
+    };
+    sweep(make()->op<SsdStep>(), kTolerance);
+    const auto trail = make(), single = make();
+    run_here(trail->op<SsdStep>());
+    const View states = trail->state.view(), stepped = single->state.view();
+    const auto same = [&](int64_t slot, const View& other, int64_t its) {
+      const View a = states.slice(0, slot, 1), b = other.slice(0, its, 1);
+      return std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0;
+    };
+    const auto untouched = make();
+    for (const Seq& s : trail->seqs.seqs) {
+      EXPECT_EQ(same(s.slot, untouched->state.view(), s.slot), s.trail >= 0);
+      for (int64_t t = 0; t < s.len; ++t) {
+        const SeqMap one = SeqMap::one(1, t, s.slot);
+        SsdStep op = single->op<SsdStep>();
+        for (View* v : {&op.x, &op.b, &op.c, &op.dt}) *v = v->slice(0, s.start + t, 1);
+        op.y = op.y.slice(0, s.start + t, 1);
+        op.seqs = &one;
+        run_here(op);
+        if (s.trail >= 0) {
+          EXPECT_TRUE(same(trail->seqs.slot_after(s, t), stepped, s.slot)) << "token " << t;
+        }
+      }
+    }
+    EXPECT_TRUE(trail->y.bytes == single->y.bytes);
+    EXPECT_TRUE(same(15, stepped, 15));
+  }
+}
+
+TEST(SsdStepDeath, ATrailIsOfOtherSlots) {
+  for (const std::vector<int64_t>& trails : std::vector<std::vector<int64_t>>{{1, 1}, {0, 2}, {1, 3}, {-1, 1}, {1}}) {
+    Problem p({{2, 0, 0}, 2, 4, 1, 8});
+    p.seqs.seqs.resize(1);
+    p.seqs.seqs[0].slot = 0;
+    p.seqs.seqs[0].phase = Phase::step;
+    p.seqs.seqs[0].trail = 0;
+    p.seqs.trails = trails;
+    EXPECT_DEATH(run_here(p.op<SsdStep>()), "ssd_step: trail 0 of 2 tokens");
+    EXPECT_DEATH(run_here(p.op<SsdFwd>()), "ssd_fwd: trail");
+  }
 }
 
 // Steps of 1e4, decays of e^-1e6, softplus of -1e4: nothing overflows, and small decays after large ones keep their
