@@ -31,6 +31,7 @@ struct Exception {
 };
 constexpr Exception kExceptions[] = {
     {"adamw_step", "the optimiser takes it, not the model"},
+    {"copy_state", "the engine takes it between passes"},
     {"cross_entropy_bwd", "training takes head_loss, which has its own gradient"},
     {"muon_step", "the optimiser takes it, not the model"},
 };

@@ -12,6 +12,7 @@
 #include "kernels/add/add.h"
 #include "kernels/attention/attention.h"
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/copy_state/copy_state.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
@@ -94,8 +95,8 @@ int print_ops() {
   const std::string taken = fmt::format("taken on {}", sys::name_of(sys::machine().cpu_class));
   report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}, {taken}});
   list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
-           LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, SsdFwd, SsdBwd,
-           SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
+           LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState, SsdFwd,
+           SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
            ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, AdamwStep, MuonStep, Quantize,
            LowExpertsFwd, LowExpertsBwd>(table);
   fmt::print("{}", table.markdown());
