@@ -172,7 +172,7 @@ class Torch(Contender):
         self.variant = {"dtype": dtype, "attention": attention, "experts": experts}
         command = [args.python, os.path.join(HERE, "versus_torch.py"), folder, os.path.join(work, "batches.safetensors"), dtype,
                    attention, experts]
-        super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1"})
+        super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"})
         self.about = self.answer()
         self.losses = self.ask(LOSS_STEPS)["losses"]
         self.let(False)

@@ -4,6 +4,7 @@
 #include "kernels/experts/experts_ref.h"
 #include "kernels/experts/experts_rows.h"
 #include "math/blocks.h"
+#include "math/packed.h"
 
 namespace braid {
 namespace {
@@ -149,11 +150,30 @@ const char* bwd_dot_supports(const ExpertsBwd& op) {
 
 template <PanelClass kClass>
 int64_t bwd_workspace(const ExpertsBwd& op, int threads) {
-  return experts_bwd_workspace(kClass, op, threads);
+  return experts_bwd_workspace(kClass, nullptr, op, threads);
 }
 template <PanelClass kClass>
 void bwd_grouped(Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
-  experts_bwd_grouped(kClass, ctx, op, workspace);
+  experts_bwd_grouped(kClass, nullptr, ctx, op, workspace);
+}
+
+// Forward is grouped_bf16 where there are tiles, so what is computed again has its bits.
+const char* bwd_tile_supports(const ExpertsBwd& op) {
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) {
+      if (w.spec.format != Format::bf16 && w.spec.format != Format::f32) return "quantised weights";
+    }
+  }
+  if (const char* reason = packed::refusal(packed::Class::bf16_tile)) return reason;
+  return bwd_supports<PanelClass::bf16>(op);
+}
+int64_t bwd_tile_workspace(const ExpertsBwd& op, int threads) {
+  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  return experts_bwd_workspace(PanelClass::bf16, &kernel, op, threads);
+}
+void bwd_tiles(Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
+  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  experts_bwd_grouped(PanelClass::bf16, &kernel, ctx, op, workspace);
 }
 
 }  // namespace
@@ -182,6 +202,11 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
 
 std::span<const Row<ExpertsBwd>> ExpertsBwd::rows() {
   static constexpr Row<ExpertsBwd> kRows[] = {
+      {.name = "grouped_tile",
+       .numerics = "bf16_tile_chain",
+       .supports = &bwd_tile_supports,
+       .workspace = &bwd_tile_workspace,
+       .run = &bwd_tiles},
       {.name = "grouped_dot",
        .numerics = "bf16_dot",
        .supports = &bwd_dot_supports,

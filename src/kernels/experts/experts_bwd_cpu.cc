@@ -5,8 +5,8 @@
 //   dup += du x^T, dgate += dg x^T, ddown += dy (weight h)^T: chains over the sorted rows, in token order
 // Products are those of math/panel.h (recomputed u, g) and math/outer.h (all others); weights of other formats than F32
 // and BF16 are decoded a few rows at a time. The chains of the class bf16_dot
-// take tokens by twos, so there the rows of an expert are padded with one of zeros where a sequence has an odd number:
-// no pair spans two sequences, and no cut between them changes a bit.
+// take tokens by twos and those of tiles (math/packed.h) by 32, so there the rows of an expert are padded with zeros at
+// the end of each sequence: no group spans two sequences, and no cut between them changes a bit.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -14,6 +14,7 @@
 #include "kernels/experts/experts_rows.h"
 #include "math/blocks.h"
 #include "math/outer.h"
+#include "math/packed.h"
 #include "math/panel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -140,8 +141,11 @@ HWY_EXPORT(sum_rows);
 constexpr int64_t kCols = kOuterCols;  // of a block of hidden columns, and of dx
 constexpr int64_t kRowsMax = 256;      // sorted rows whose u, g and q are in scratch at a time
 constexpr int64_t kGradRows = 96;      // of a weight gradient in a task
+constexpr int64_t kGradCols = 768;     // packed at a time there
 constexpr int64_t kPairsMax = 256;     // pairs of tokens packed at a time
 constexpr int64_t kDecodedRows = 256;  // rows of a quantised weight decoded at a time; even, as pairs are
+
+using packed::Side;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
@@ -155,7 +159,7 @@ struct Rows {
 };
 
 struct Scratch {
-  bool dot;
+  int64_t grain;  // tokens of a step of a chain: rows of an expert and a sequence are padded to it
   int64_t count, hidden_width, blocks;  // experts, F, blocks of hidden columns
   int32_t* offsets;                     // [E + 1] first sorted position of each expert
   int32_t* cursors;                     // [E]
@@ -167,6 +171,15 @@ struct Scratch {
   float* dx;                            // [rows, R]
   std::byte* own;                       // one part per thread: panels, blocks of u, g and q, decoded weights
   int64_t panel_bytes, block_bytes, own_bytes, bytes;
+
+  bool narrow() const { return grain > 1; }  // products of BF16 alone
+};
+
+// How products are computed: by math/outer.h, or on tiles where there is a kernel.
+struct Products {
+  PanelClass panel;
+  const packed::Kernel* tiles;
+  int64_t grain() const { return tiles ? tiles->step : panel == PanelClass::bf16_dot ? 2 : 1; }
 };
 
 // Whether a product with the transposed weight reads it as it lies. F32 in the BF16 classes is rounded on the way.
@@ -190,15 +203,22 @@ int64_t decoded_bytes(PanelClass c, const ExpertsBwd& op) {
   return most == 0 ? 0 : aligned(most) + kRowsMax * kCols * 4;
 }
 
-Scratch cut(PanelClass c, const ExpertsBwd& op, int threads, std::byte* base) {
+// A thread's operands in panels: for data kRowsMax rows and a block of columns, for weights a task's rows and columns.
+int64_t tile_bytes(const packed::Kernel& kernel) {
+  const auto bytes = [&](Side side, int64_t n, int64_t depth) { return aligned(packed_bytes(kernel, side, n, depth)); };
+  return std::max(bytes(Side::rows, kRowsMax, packed::kDepthMax) + bytes(Side::cols, kCols, packed::kDepthMax),
+                  bytes(Side::rows, kGradRows, kRowsMax) + bytes(Side::cols, kGradCols, kRowsMax));
+}
+
+Scratch cut(const Products& c, const ExpertsBwd& op, int threads, std::byte* base) {
   const int64_t slots = op.experts.count(), width = op.x.dim(1);
   Scratch s{};
-  s.dot = c == PanelClass::bf16_dot;
+  s.grain = c.grain();
   s.count = static_cast<int64_t>(op.up.size());
   s.hidden_width = op.up[0].rows;
   s.blocks = blocks_of(s.hidden_width, kCols);
   const int64_t sequences = op.seqs ? static_cast<int64_t>(op.seqs->seqs.size()) : 1;
-  const int64_t rows = slots + (s.dot ? std::min(slots, s.count * sequences) : 0);
+  const int64_t rows = slots + (s.grain - 1) * std::min(slots, s.count * sequences);
   const auto take = [&](int64_t bytes) {
     std::byte* p = base ? base + s.bytes : nullptr;
     s.bytes += aligned(bytes);
@@ -212,7 +232,7 @@ Scratch cut(PanelClass c, const ExpertsBwd& op, int threads, std::byte* base) {
   s.cursors = reinterpret_cast<int32_t*>(take(s.count * 4));
   s.order = reinterpret_cast<int32_t*>(take(rows * 4));
   s.at = reinterpret_cast<int32_t*>(take(slots * 4));
-  const DType narrow = s.dot ? DType::bf16 : DType::f32;
+  const DType narrow = s.narrow() ? DType::bf16 : DType::f32;
   s.x = matrix(op.x.dtype, width);
   s.dy = matrix(narrow, width);
   s.du = matrix(narrow, s.hidden_width);
@@ -224,7 +244,7 @@ Scratch cut(PanelClass c, const ExpertsBwd& op, int threads, std::byte* base) {
     for (const Weight& w : list) s.panel_bytes = std::max(s.panel_bytes, aligned(panel_workspace(w)));
   }
   s.block_bytes = std::max(3 * kRowsMax * kCols, kPairsMax * kGradRows) * 4;
-  s.own_bytes = s.panel_bytes + s.block_bytes + decoded_bytes(c, op);
+  s.own_bytes = s.panel_bytes + s.block_bytes + (c.tiles ? tile_bytes(*c.tiles) : decoded_bytes(c.panel, op));
   s.own = take(s.own_bytes * threads);
   return s;
 }
@@ -240,8 +260,8 @@ void sort_by_expert(const ExpertsBwd& op, const Scratch& s) {
       for (int64_t t = start; t < start + len; ++t) {
         for (int64_t j = 0; j < k; ++j) visit(op.experts.as<int32_t>(t)[j], t * k + j);
       }
-      for (int64_t e = 0; s.dot && e < s.count; ++e) {
-        if (s.cursors[e] % 2 == 1) visit(static_cast<int32_t>(e), -1);
+      for (int64_t e = 0; s.narrow() && e < s.count; ++e) {
+        while (s.cursors[e] % s.grain != 0) visit(static_cast<int32_t>(e), -1);
       }
     };
     if (!seqs) return sequence(0, tokens);
@@ -253,7 +273,7 @@ void sort_by_expert(const ExpertsBwd& op, const Scratch& s) {
   });
   for (int64_t e = 0; e < s.count; ++e) {
     s.offsets[e + 1] = s.offsets[e] + s.cursors[e];
-    s.cursors[e] = s.offsets[e];  // even in the class that pads
+    s.cursors[e] = s.offsets[e];  // a multiple of the grain
   }
   pass([&](int32_t e, int64_t slot) {
     const int32_t at = s.cursors[e]++;
@@ -376,9 +396,38 @@ void decoded_product(PanelClass c, const DataProduct& p, std::byte* space) {
   }
 }
 
-void data_product(PanelClass c, const Scratch& s, int thread, const DataProduct& p) {
-  if (in_place(p.w, c)) return plain_product(c, p);
-  decoded_product(c, p, s.own + thread * s.own_bytes + s.panel_bytes + s.block_bytes);
+packed::Source source_of(const Rows& r, int64_t row, int64_t col, bool along) {
+  return {.data = r.at(row, col), .stride = r.stride, .bf16 = r.dtype == DType::bf16, .along = along};
+}
+
+// On tiles: the depth in blocks of math/packed.h, one chain over all of them.
+void tile_product(const packed::Kernel& kernel, const DataProduct& p, std::byte* space) {
+  std::byte* const b = space + aligned(packed_bytes(kernel, Side::rows, kRowsMax, packed::kDepthMax));
+  const int64_t block = packed::block_depth(p.w.rows);
+  const packed::Source w = packed::across(p.w.codes);
+  for (int64_t k = 0; k < p.w.rows; k += block) {
+    const int64_t depth = std::min(block, p.w.rows - k);
+    packed::pack(kernel, Side::cols, packed::from(w, p.col, k), p.cols, depth, b);
+    for (int64_t i = 0; i < p.rows; i += kRowsMax) {
+      const int64_t rows = std::min(kRowsMax, p.rows - i);
+      packed::pack(kernel, Side::rows, source_of(p.a, p.first + i, k, true), rows, depth, space);
+      packed::product(kernel, {.a = space,
+                               .b = b,
+                               .m = rows,
+                               .n = p.cols,
+                               .depth = depth,
+                               .y = p.y + i * p.y_stride,
+                               .y_stride = p.y_stride,
+                               .add = p.add || k > 0});
+    }
+  }
+}
+
+void data_product(const Products& c, const Scratch& s, int thread, const DataProduct& p) {
+  std::byte* const space = s.own + thread * s.own_bytes + s.panel_bytes + s.block_bytes;
+  if (c.tiles) return tile_product(*c.tiles, p, space);
+  if (in_place(p.w, c.panel)) return plain_product(c.panel, p);
+  decoded_product(c.panel, p, space);
 }
 
 // The products of one weight at columns [col, col + cols) of sorted rows [first, first + n): saved, or computed again.
@@ -401,7 +450,7 @@ void forward_product(PanelClass c, const Scratch& s, const View& saved, const We
   }
 }
 
-void hidden_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thread, size_t e, int64_t block) {
+void hidden_block(const Products& c, const ExpertsBwd& op, const Scratch& s, int thread, size_t e, int64_t block) {
   const int64_t col = block * kCols, cols = std::min(kCols, s.hidden_width - col), k = op.experts.dim(1);
   const bool gated = !op.gate.empty(), last = col + cols == s.hidden_width;
   std::byte* own = s.own + thread * s.own_bytes;
@@ -410,8 +459,8 @@ void hidden_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thre
   float *g = u + kRowsMax * kCols, *q = g + kRowsMax * kCols;
   for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += kRowsMax) {
     const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
-    forward_product(c, s, op.u, op.up[e], i, n, col, cols, panel, u);
-    if (gated) forward_product(c, s, op.g, op.gate[e], i, n, col, cols, panel, g);
+    forward_product(c.panel, s, op.u, op.up[e], i, n, col, cols, panel, u);
+    if (gated) forward_product(c.panel, s, op.g, op.gate[e], i, n, col, cols, panel, g);
     data_product(c, s, thread, {s.dy, i, n, op.down[e], col, cols, q, cols, false});
     for (int64_t r = 0; r < n; ++r) {
       const int64_t slot = s.order[i + r];
@@ -426,9 +475,13 @@ void hidden_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thre
                           .dg = gated ? s.dg.at(i + r, col) : nullptr,
                           .hidden = s.hidden.at(i + r, col)};
       float& dweight = s.dweights[(i + r) * s.blocks + block];
-      if (c == PanelClass::f32) dweight = HWY_DYNAMIC_DISPATCH(row_gradient_f32)(row);
-      if (c == PanelClass::bf16) dweight = HWY_DYNAMIC_DISPATCH(row_gradient_wide)(row);
-      if (c == PanelClass::bf16_dot) dweight = HWY_DYNAMIC_DISPATCH(row_gradient_dot)(row);
+      if (s.narrow()) {
+        dweight = HWY_DYNAMIC_DISPATCH(row_gradient_dot)(row);
+      } else if (c.panel == PanelClass::f32) {
+        dweight = HWY_DYNAMIC_DISPATCH(row_gradient_f32)(row);
+      } else {
+        dweight = HWY_DYNAMIC_DISPATCH(row_gradient_wide)(row);
+      }
       if (!last) continue;
       zero_tail(s.du, i + r);
       if (gated) zero_tail(s.dg, i + r);
@@ -436,7 +489,7 @@ void hidden_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thre
   }
 }
 
-void data_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thread, size_t e, int64_t block) {
+void data_block(const Products& c, const ExpertsBwd& op, const Scratch& s, int thread, size_t e, int64_t block) {
   const int64_t width = op.x.dim(1), col = block * kCols, cols = std::min(kCols, width - col);
   const int64_t first = s.offsets[e], rows = s.offsets[e + 1] - first;
   float* to = s.dx + first * width + col;
@@ -444,20 +497,46 @@ void data_block(PanelClass c, const ExpertsBwd& op, const Scratch& s, int thread
   if (!op.gate.empty()) data_product(c, s, thread, {s.dg, first, rows, op.gate[e], col, cols, to, width, true});
 }
 
+// The same on tiles, kRowsMax sorted rows at a time.
+void weight_tiles(const packed::Kernel& kernel, const Rows& a, const Rows& b, int64_t m, int64_t rows, int64_t first,
+                  int64_t tokens, const MutView& into, std::byte* space) {
+  std::byte* const b_panels = space + aligned(packed_bytes(kernel, Side::rows, kGradRows, kRowsMax));
+  for (int64_t t = 0; t < tokens; t += kRowsMax) {
+    const int64_t depth = std::min(kRowsMax, tokens - t);
+    packed::pack(kernel, Side::rows, source_of(a, first + t, m, false), rows, depth, space);
+    for (int64_t n = 0; n < b.width; n += kGradCols) {
+      const int64_t cols = std::min(kGradCols, b.width - n);
+      packed::pack(kernel, Side::cols, source_of(b, first + t, n, false), cols, depth, b_panels);
+      packed::product(kernel, {.a = space,
+                               .b = b_panels,
+                               .m = rows,
+                               .n = cols,
+                               .depth = depth,
+                               .y = into.as<float>(m) + n,
+                               .y_stride = into.stride(0),
+                               .add = true});
+    }
+  }
+}
+
 // Rows of `into` from kGradRows * block on: += a^T b over the sorted rows of the expert.
-void weight_block(PanelClass c, const Scratch& s, int thread, size_t e, int64_t block, const Rows& a, const Rows& b,
-                  const MutView& into) {
+void weight_block(const Products& c, const Scratch& s, int thread, size_t e, int64_t block, const Rows& a,
+                  const Rows& b, const MutView& into) {
   const int64_t m = block * kGradRows, rows = std::min(kGradRows, a.width - m);
   const int64_t first = s.offsets[e], depth = s.offsets[e + 1] - first;
+  if (c.tiles) {
+    return weight_tiles(*c.tiles, a, b, m, rows, first, depth, into,
+                        s.own + thread * s.own_bytes + s.panel_bytes + s.block_bytes);
+  }
   OuterBlock product{.c = into.as<float>(m), .c_stride = into.stride(0), .rows = rows, .cols = b.width, .add = true};
   product.b_stride = b.stride;
-  if (!s.dot) {
+  if (!s.narrow()) {
     product.a = operand(a, first, m);
     product.a_row = 1;
     product.a_step = a.stride;
     product.b = b.at(first);
     product.depth = depth;
-    return outer_product(c, b.dtype, product);
+    return outer_product(c.panel, b.dtype, product);
   }
   auto* pairs = reinterpret_cast<uint32_t*>(s.own + thread * s.own_bytes + s.panel_bytes);
   for (int64_t k = 0; k < depth; k += 2 * kPairsMax) {
@@ -473,7 +552,7 @@ void weight_block(PanelClass c, const Scratch& s, int thread, size_t e, int64_t 
     product.a_step = kGradRows;
     product.b = b.at(first + k);
     product.depth = n;
-    outer_product(c, b.dtype, product);
+    outer_product(c.panel, b.dtype, product);
   }
 }
 
@@ -506,12 +585,14 @@ void check_shapes(const ExpertsBwd& op) {
 
 }  // namespace
 
-int64_t experts_bwd_workspace(PanelClass c, const ExpertsBwd& op, int threads) {
-  return cut(c, op, threads, nullptr).bytes;
+int64_t experts_bwd_workspace(PanelClass c, const packed::Kernel* tiles, const ExpertsBwd& op, int threads) {
+  return cut({c, tiles}, op, threads, nullptr).bytes;
 }
 
-void experts_bwd_grouped(PanelClass c, Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
+void experts_bwd_grouped(PanelClass panel, const packed::Kernel* tiles, Ctx& ctx, const ExpertsBwd& op,
+                         std::span<std::byte> workspace) {
   check_shapes(op);
+  const Products c{panel, tiles};
   const Scratch s = cut(c, op, ctx.threads, workspace.data());
   const int64_t width = op.x.dim(1);
   const int team = sys::team_for(ctx.threads, op.flops());

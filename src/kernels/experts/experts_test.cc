@@ -9,6 +9,7 @@
 #include "core/op_sweep.h"
 #include "core/ref.h"
 #include "kernels/experts/experts_ref.h"
+#include "kernels/experts/experts_rows.h"
 #include "math/test_weight.h"
 
 namespace braid {
@@ -322,6 +323,39 @@ TEST(ExpertsBackward, EveryRowAgreesWithTheReference) {
       sweep(BackwardProblem(c.lens, c.k, c.count, c.hidden, c.width, type).op, 2e-5, 0.1);
       sweep(BackwardProblem(c.lens, c.k, c.count, c.hidden, c.width, type, true, ExpertAct::silu).op, 2e-5, 0.1);
     }
+  }
+}
+
+// The row of tiles over software tiles, on any machine: against the reference, and the sequences one by one.
+TEST(ExpertsBackward, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
+  const packed::Kernel tiles = packed::soft_tile_bf16();
+  const auto run_tiles = [&](const ExpertsBwd& op, int threads) {
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = threads};
+    std::vector<std::byte> space(static_cast<size_t>(experts_bwd_workspace(PanelClass::bf16, &tiles, op, threads)));
+    experts_bwd_grouped(PanelClass::bf16, &tiles, ctx, op, space);
+  };
+  for (const bool gated : {false, true}) {
+    const ExpertAct act = gated ? ExpertAct::silu : ExpertAct::relu2;
+    BackwardProblem want({5, 70, 0, 2}, 3, 5, 58, 40, DType::bf16, gated, act);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    ctx.forced_rows = {{"experts_bwd", "ref"}};
+    OwnOutputs<ExpertsBwd> reference(want.op), once(want.op), cut(want.op);
+    run(ctx, reference.op());
+    run_tiles(once.op(), 2);
+    expect_outputs(once.op(), reference.op(), 0.1, false, "software tiles");
+    for (const Seq& seq : want.seqs.seqs) {
+      if (seq.len == 0) continue;
+      const SeqMap alone = SeqMap::one(seq.len);
+      ExpertsBwd op = cut.op();
+      for (View* v : {&op.dy, &op.x, &op.experts, &op.weights}) *v = v->slice(0, seq.start, seq.len);
+      op.dx = op.dx.slice(0, seq.start, seq.len);
+      op.dweights = op.dweights.slice(0, seq.start, seq.len);
+      op.seqs = &alone;
+      run_tiles(op, 1);
+    }
+    expect_outputs(cut.op(), once.op(), 0, true, "cut");
   }
 }
 
