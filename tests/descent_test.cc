@@ -71,7 +71,7 @@ class Net {
   void make(const char* name, const Shape& shape, double scale, double shift = 0) {
     const TestTensor& value = values_.emplace_back(DType::f32, shape, 100 + params.size(), scale, shift);
     const Tensor& grad = grads_.emplace_back(arena, DType::f32, shape);
-    params.push_back({.name = name, .value = dense_weight(value.view()), .grad = grad.mut()});
+    params.push_back(Param{{.name = name}, dense_weight(value.view()), grad.mut()});
   }
   std::vector<Tensor> grads_{};
   std::deque<TestTensor> values_{};

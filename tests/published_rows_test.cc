@@ -56,42 +56,16 @@ class NowhereSource final : public nn::ParamSource {
  public:
   explicit NowhereSource(Format format, Trained trained = Trained::nothing) : format_(format), trained_(trained) {}
   bool has(const std::string&) const override { return false; }
-  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char*) override {
-    Param p{.name = name};
-    if (format_ == Format::nvfp4 && cols % 16 == 0) {
-      p.value = {.rows = rows,
-                 .cols = cols,
-                 .spec = {.format = format_, .block = 16},
-                 .codes = somewhere(DType::u8, {rows, cols / 2}),
-                 .scales = somewhere(DType::f8_e4m3, {rows, cols / 16})};
-    } else if (format_ == Format::f8_e4m3) {
-      p.value = {.rows = rows,
-                 .cols = cols,
-                 .spec = {.format = format_},
-                 .codes = somewhere(DType::f8_e4m3, {rows, cols}),
-                 .global = 0.5f};
-    } else {
-      p.value = dense_weight(somewhere(dense(), {rows, cols}));
-    }
+
+ protected:
+  Param first(const nn::ParamRequest& r) override {
+    const int64_t rows = r.rows(), cols = r.cols();
+    Param p = r.param(weight(r));
     if (trained_ == Trained::all) p.grad = somewhere(DType::f32, {rows, cols});
-    if (trained_ == Trained::adapters && name.find("experts.") == std::string::npos) {
-      p.adapter = &adapters_.emplace_back(
-          Adapter{.a = factor(name, kRank, cols), .b = factor(name, rows, kRank), .dropout = 0.1f});
+    if (trained_ == Trained::adapters && is_matrix(r.role) && r.experts == 0 && r.role != ParamRole::qkv) {
+      p.adapter = &adapters_.emplace_back(Adapter{.a = factor(kRank, cols), .b = factor(rows, kRank), .dropout = 0.1f});
     }
     return p;
-  }
-  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return matrix(name, rows, cols, keys);
-  }
-  Param vector(const std::string& name, const Shape& shape, const char*, float) override {
-    const int64_t rows = shape.rank > 1 ? shape[0] : 1, cols = shape.count() / rows;
-    Param p{.name = name, .value = dense_weight(somewhere(DType::f32, {rows, cols}))};
-    if (trained_ == Trained::all) p.grad = somewhere(DType::f32, {rows, cols});
-    return p;
-  }
-  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
-                             const char* keys) override {
-    return std::vector<Param>(static_cast<size_t>(count), matrix(name + "experts.", rows, cols, keys));
   }
 
  private:
@@ -101,10 +75,27 @@ class NowhereSource final : public nn::ParamSource {
   DType dense() const {
     return format_ == Format::f32 ? DType::f32 : format_ == Format::f16 ? DType::f16 : DType::bf16;
   }
-  static Param factor(const std::string& name, int64_t rows, int64_t cols) {
-    return {.name = name,
-            .value = dense_weight(somewhere(DType::bf16, {rows, cols})),
-            .grad = somewhere(DType::f32, {rows, cols})};
+  Weight weight(const nn::ParamRequest& r) const {
+    const int64_t rows = r.rows(), cols = r.cols();
+    if (!is_matrix(r.role)) return dense_weight(somewhere(DType::f32, {rows, cols}));
+    if (format_ == Format::nvfp4 && cols % 16 == 0) {
+      return {.rows = rows,
+              .cols = cols,
+              .spec = {.format = format_, .block = 16},
+              .codes = somewhere(DType::u8, {rows, cols / 2}),
+              .scales = somewhere(DType::f8_e4m3, {rows, cols / 16})};
+    }
+    if (format_ == Format::f8_e4m3) {
+      return {.rows = rows,
+              .cols = cols,
+              .spec = {.format = format_},
+              .codes = somewhere(DType::f8_e4m3, {rows, cols}),
+              .global = 0.5f};
+    }
+    return dense_weight(somewhere(dense(), {rows, cols}));
+  }
+  static Param factor(int64_t rows, int64_t cols) {
+    return Param{{}, dense_weight(somewhere(DType::bf16, {rows, cols})), somewhere(DType::f32, {rows, cols})};
   }
 
   Format format_;

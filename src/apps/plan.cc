@@ -37,11 +37,11 @@ struct Row {
 std::string number(double n) { return fmt::format("{:.0f}", n); }
 std::string whole(double n) { return report::bytes(static_cast<int64_t>(n)); }
 
-// Weights of a rank: matrices are split, vectors are not.
+// Weights of a rank.
 double parameters_of(const models::Config& config, int64_t tensor) {
   double sum = 0;
   for (const models::TensorSpec& t : models::inventory(config))
-    sum += static_cast<double>(t.shape.count()) / (t.matrix ? static_cast<double>(tensor) : 1.0);
+    sum += static_cast<double>(t.shape.count()) / (divides(t.shard, tensor) ? static_cast<double>(tensor) : 1.0);
   return sum;
 }
 

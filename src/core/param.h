@@ -1,6 +1,7 @@
-// Param: the only named tensor above io. Its Segments say once where the parts of a fused matrix lie (in_proj, conv,
-// qkv), and its Shard along which axis it may be cut: import, distribution, pruning, quantisation and optimiser rules
-// read them. Adapter: a small trained product beside a frozen one (LoRA, arXiv 2106.09685).
+// Param: the only named tensor above io, and one that knows who it is. Families give it a name and a role once; what
+// comes after (optimiser rules, adapters, precision, storage, floors, plans) reads roles, not names. Its Segments say
+// where the parts of a fused matrix lie (in_proj, conv, qkv, stacked experts), and its Shard how it may be divided
+// among ranks. Adapter: a small trained product beside a frozen one (LoRA, arXiv 2106.09685).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,23 +12,100 @@
 
 namespace braid {
 
+enum class ParamRole : uint8_t {
+  none,
+  embedding,
+  positions,
+  head,
+  norm,  // of the residual stream
+  bias,  // of a product, a convolution or a norm
+  q,
+  k,
+  v,
+  qkv,  // the three in one
+  attention_out,
+  q_norm,
+  k_norm,
+  linear_attention,  // a plain map in place of attention
+  mamba_in,
+  conv,
+  a_log,
+  d_skip,
+  dt_bias,
+  gated_norm,
+  mamba_out,
+  up,
+  gate,
+  down,
+  linear_mlp,
+  router,
+  router_bias,  // the correction that selects; no gradient moves it
+  expert_up,
+  expert_gate,
+  expert_down,
+  latent_in,
+  latent_out,
+  mtp_in,  // of the prediction block: reads embedding and hidden state side by side
+  lora_a,
+  lora_b,
+};
+const char* name_of(ParamRole role);
+// Read by products or looked up by rows, in any format; the rest is small and FP32.
+bool is_matrix(ParamRole role);
+
+// Rows of a fused parameter (elements, where it is a vector). `units` of them, all alike, cannot be divided: heads,
+// groups, channels.
 struct Segment {
   const char* name;
-  int64_t begin, rows;
+  int64_t begin, rows, units;
 };
 
-enum class Shard : uint8_t { none, rows, cols };
+// How a parameter may be divided: the products of `rows` give their outputs side by side, those of `cols` read a part
+// of the inputs each, and their outputs are summed. All parameters of a block divide or none does: by the `units` they
+// have in common, if what several units share (keys and values, or the groups of B and C) divides too, or is held by as
+// many ranks as share it.
+struct Shard {
+  enum class Axis : uint8_t { undeclared, whole, rows, cols };
+  Axis axis = Axis::undeclared;
+  int64_t units = 0, shared = 0;
+  bool uneven = false;  // parts may differ by a unit: rows of a table, which no other parameter follows
+};
+
+struct ParamInfo {
+  std::string name{};  // as the family's files spell it
+  ParamRole role = ParamRole::none;
+  int layer = -1;                // as files count; those of the prediction block follow the last
+  bool mtp = false;              // of the prediction block
+  int expert = -1, experts = 0;  // number and count; all of them, where a stack has number -1
+  std::vector<Segment> segments{};
+  Shard shard{};
+  int64_t padding = -1;  // row of a table that looking it up never trains; -1: none
+};
 
 struct Adapter;
 
-struct Param {
-  std::string name;  // as the family's files spell it
+struct Param : ParamInfo {
   Weight value{};
-  MutView grad{};  // F32 [rows, cols], accumulates; empty outside training and for what is frozen
-  std::vector<Segment> segments{};
-  Shard shard = Shard::none;
-  Adapter* adapter = nullptr;  // of a matrix, added by the product that reads it; its owner outlives the Param
+  MutView grad{};                   // F32 [rows, cols], accumulates; empty outside training and for what is frozen
+  int64_t tensor = -1, place = -1;  // in the arrays of training (models/masters.h)
+  Adapter* adapter = nullptr;       // of a matrix, added by the product that reads it; its owner outlives the Param
 };
+
+// Rows of a fused parameter as one of its own.
+Param part_of(const Param& whole, const Segment& segment, std::string name, ParamRole role);
+
+// Rank `rank` of `ranks`. Experts may stay whole: each then belongs to one rank.
+struct Cut {
+  int64_t rank = 0, ranks = 1;
+  bool whole_experts = false;
+};
+struct Range {
+  int64_t begin = 0, count = 0;
+};
+// What a rank holds of a parameter [rows, cols]: rows of it, or columns where that is how it divides; in order.
+std::vector<Range> ranges_of(const ParamInfo& info, int64_t rows, int64_t cols, const Cut& cut);
+// Whether so many ranks hold parts of it. Else each holds all.
+bool divides(const Shard& shard, int64_t ranks);
 
 // y += scale B (A dropout(x)).
 struct Adapter {

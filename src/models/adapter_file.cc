@@ -73,8 +73,7 @@ std::vector<AdapterSite> read_sites(const AdapterPlaces& places, const FileConfi
                    .expected = std::string(kRoot) + "MODULE" + std::string(kA)});
     const std::string stem = tensor.name.substr(0, tensor.name.size() - kA.size());
     AdapterSite site = places.find_module(stem.substr(std::string_view(kRoot).size()), config.parameters, where);
-    if (!taken.insert(site.matrices[0].name.name).second)
-      fail(where, {.what = "has two adapters of " + printable(stem)});
+    if (!taken.insert(site.matrices[0].name).second) fail(where, {.what = "has two adapters of " + printable(stem)});
     const int64_t rows = tensor.view.shape.rank == 2 ? tensor.view.dim(0) : 0;
     if (rows <= 0 || rows % site.count != 0)
       fail(where, {.what = "tensor " + printable(tensor.name) + " has no rank",
@@ -85,8 +84,11 @@ std::vector<AdapterSite> read_sites(const AdapterPlaces& places, const FileConfi
     const std::string b = stem + std::string(kB);
     check(b, file.need(b), {site.out, rows});
     const auto rank = static_cast<double>(site.rank);
-    site.adapter = {.a = {.name = tensor.name, .value = dense_weight(tensor.view)},
-                    .b = {.name = b, .value = dense_weight(file.need(b))}};
+    const auto param = [](ParamRole role, const std::string& name, const View& values) {
+      return Param{{.name = name, .role = role}, dense_weight(values)};
+    };
+    site.adapter = {.a = param(ParamRole::lora_a, tensor.name, tensor.view),
+                    .b = param(ParamRole::lora_b, b, file.need(b))};
     site.adapter.scale = static_cast<float>(config.alpha / (config.root_of_rank ? std::sqrt(rank) : rank));
     sites.push_back(std::move(site));
   }
@@ -96,27 +98,28 @@ std::vector<AdapterSite> read_sites(const AdapterPlaces& places, const FileConfi
   return sites;
 }
 
-// What the Params of an adapted model view.
-struct AdaptedFiles {
+// A folder with adapters over it, which the store keeps.
+struct AdaptedFolder {
   OpenFolder base;
-  io::Safetensors adapter;
-  std::unique_ptr<Adapters> adapters{};
+  Adapters* adapters = nullptr;
 };
 
-std::shared_ptr<AdaptedFiles> open_adapted(const io::ModelPath& path, const fs::path& folder, const Config& config,
-                                           bool fold_all, std::optional<DType> dtype) {
+AdaptedFolder open_adapted(const io::ModelPath& path, const fs::path& folder, const Config& config, bool fold_all,
+                           std::optional<DType> dtype) {
   const std::string where = printable(folder.string());
   if (!fs::exists(folder / kAdapterConfig))
     fail(where, {.what = "is no adapter",
                  .expected = fmt::format("a folder with {} and {}", kAdapterConfig, kAdapterWeights)});
   const FileConfig file = read_config_of(folder);
-  auto files =
-      std::make_shared<AdaptedFiles>(AdaptedFiles{open_folder(path), io::Safetensors(folder / kAdapterWeights)});
-  auto sites = read_sites(AdapterPlaces(config, *files->base.source), file, files->adapter, where);
+  OpenFolder base = open_folder(path);
+  const auto weights = std::make_shared<const io::Safetensors>(folder / kAdapterWeights);
+  base.store->keep(weights);
+  auto sites = read_sites(AdapterPlaces(config, *base.source), file, *weights, where);
   for (AdapterSite& site : sites) site.folded = site.folded || fold_all;
-  files->adapters = std::make_unique<Adapters>(std::move(sites), Adapters::Options{.dtype = dtype});
-  files->adapters->apply(sys::default_threads());
-  return files;
+  const auto adapters = std::make_shared<Adapters>(std::move(sites), *base.store, Adapters::Options{.dtype = dtype});
+  base.store->keep(adapters);
+  adapters->apply(sys::default_threads());
+  return {std::move(base), adapters.get()};
 }
 
 // The bytes of a merged matrix as its files hold them.
@@ -151,20 +154,20 @@ std::string lora_b_name(const AdapterSite& site) { return kRoot + site.module + 
 
 std::unique_ptr<Model> load_adapted(const io::ModelPath& path, const fs::path& adapter, DType products) {
   Config config = load_config(path);
-  auto files = open_adapted(path, adapter, config, false, products);
-  auto model = files->adapters->build(std::move(config), *files->base.source);
-  model->storage = std::move(files);
+  AdaptedFolder folder = open_adapted(path, adapter, config, false, products);
+  auto model = folder.adapters->build(std::move(config), *folder.base.source);
+  model->store = std::move(folder.base.store);
   return model;
 }
 
 void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs::path& out) {
-  const auto files = open_adapted(path, adapter, load_config(path), true, std::nullopt);
+  const AdaptedFolder files = open_adapted(path, adapter, load_config(path), true, std::nullopt);
   struct Merged {
     View values;
     bool transposed;
   };
-  std::map<std::string, Merged> merged;  // by the names of files; [i] after those of a stack
-  for (const AdapterSite& site : files->adapters->sites()) {
+  std::map<std::string, Merged> merged;  // by the names of files
+  for (const AdapterSite& site : files.adapters->sites()) {
     for (const SiteMatrix& matrix : site.matrices) {
       const Format format = matrix.base.value.spec.format;
       if (format != Format::f32 && format != Format::f16 && format != Format::bf16)
@@ -172,7 +175,7 @@ void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
                          .got = fmt::format("{} in {}", matrix.base.name, name_of(format)),
                          .expected = "F32, F16 or BF16",
                          .hint = "--adapter where it is used"});
-      merged[matrix.base.name] = {files->adapters->working(matrix.name), site.transposed};
+      merged[matrix.stored] = {files.adapters->working(matrix.name), site.transposed};
     }
   }
   const io::Safetensors weights(path.weights);
@@ -183,9 +186,6 @@ void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
   for (const io::TensorSpec& spec : writer.order()) {
     if (const auto found = merged.find(spec.name); found != merged.end()) {
       write_merged(writer, spec, found->second.values, found->second.transposed);
-    } else if (merged.contains(spec.name + "[0]")) {
-      for (int64_t i = 0; i < spec.shape[0]; ++i)
-        write_merged(writer, spec, merged.at(fmt::format("{}[{}]", spec.name, i)).values, false);
     } else {
       writer.write(spec.name, weights.need(spec.name));
     }

@@ -1,9 +1,6 @@
 #include "models/adapter_sites.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -15,8 +12,6 @@
 
 namespace braid::models {
 namespace {
-
-constexpr std::string_view kWeight = ".weight", kExperts = ".experts.";
 
 // What a name is without the prefixes that versions of a model spell differently.
 std::string key_of(std::string_view name) {
@@ -40,89 +35,51 @@ bool means(const std::string& word, const std::string& key) {
   return sys::matches(wanted, key) || sys::matches("*." + wanted, key);
 }
 
-// Hands on what files give and notes the matrices.
+// "experts.up_proj" -> "experts": what a parameter belongs to.
+std::string owner_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
+
+// Hands on what files give and notes the matrices, those of a stack one by one.
 class Listing final : public nn::ParamSource {
  public:
   explicit Listing(nn::ParamSource& files) : files_(files) {}
-  std::vector<SiteMatrix> matrices{};
+  std::vector<std::pair<nn::ParamRequest, SiteMatrix>> matrices{};
 
   bool has(const std::string& name) const override { return files_.has(name); }
-  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return note(name, files_.matrix(name, rows, cols, keys));
-  }
-  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return note(name, files_.transposed(name, rows, cols, keys));
-  }
-  Param vector(const std::string& name, const Shape& shape, const char* keys, float plus) override {
-    return files_.vector(name, shape, keys, plus);
-  }
-  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
-                             const char* keys) override {
-    std::vector<Param> list = files_.stacked(name, count, rows, cols, keys);
-    for (int64_t i = 0; i < count; ++i) matrices.push_back({{name, i}, list[static_cast<size_t>(i)]});
-    return list;
+
+ protected:
+  Param first(const nn::ParamRequest& r) override {
+    const Param p = files_.get(r);
+    if (!is_matrix(r.role)) return p;
+    const SiteMatrix whole{.name = r.name, .stored = p.name, .base = p, .rows = p.value.rows};
+    if (r.shape.rank < 3) {
+      matrices.emplace_back(r, whole);
+      return p;
+    }
+    for (const Segment& segment : r.segments) {
+      SiteMatrix one = whole;
+      one.base = part_of(p, segment, p.name, r.role);
+      one.row = segment.begin;
+      matrices.emplace_back(r, std::move(one));
+    }
+    return p;
   }
 
  private:
-  Param note(const std::string& name, Param p) {
-    SiteMatrix& matrix = matrices.emplace_back();
-    matrix.name.name = name;
-    matrix.base = p;
-    return p;
-  }
   nn::ParamSource& files_;
 };
 
-// ...experts.7.up_proj.weight, and number 7 of ...experts.up_proj.
-struct ExpertName {
-  std::string before, leaf;  // "backbone.layers.1.mixer.experts."
-  int64_t index = 0;
-};
-std::optional<ExpertName> expert_of(const MatrixName& matrix) {
-  const size_t at = matrix.name.find(kExperts);
-  if (at == std::string::npos) return std::nullopt;
-  const size_t begin = at + kExperts.size();
-  ExpertName expert{matrix.name.substr(0, begin), matrix.name.substr(begin), matrix.index};
-  if (matrix.index >= 0) return expert;
-  const char* end = expert.leaf.data() + expert.leaf.size();
-  const auto [after, error] = std::from_chars(expert.leaf.data(), end, expert.index);
-  if (error != std::errc() || after == end || *after != '.' || !expert.leaf.ends_with(kWeight)) return std::nullopt;
-  expert.leaf = std::string(after + 1, static_cast<size_t>(end - after) - 1 - kWeight.size());
-  return expert;
-}
-
 }  // namespace
 
-AdapterPlaces::AdapterPlaces(const Config& config, nn::ParamSource& files)
-    : transposed_(config.storage == Storage::gpt2) {
+AdapterPlaces::AdapterPlaces(const Config& config, nn::ParamSource& files) {
   Listing listing(files);
   const Model model(config, listing);
-  // Rows of a table, and what transformers does not have.
-  const auto none = [&](const std::string& name) {
-    return name == config.embedding || name == config.position_embedding || name.starts_with("mtp.");
-  };
-  for (SiteMatrix& matrix : listing.matrices) {
-    const std::string& name = matrix.name.name;
-    if (none(name)) continue;
-    if (const auto expert = expert_of(matrix.name)) {
-      add_expert(expert->before, expert->leaf, matrix);
-    } else if (name.ends_with(kWeight)) {
-      const std::string module = name.substr(0, name.size() - kWeight.size());
-      const bool router = leaf_of(module) == "gate";  // no Linear there
-      const bool folded = name == config.head;        // the loss reads the head itself
-      Place& p = place(key_of(module), module_of(module));
-      p.is_module = !router;
-      p.folded = folded;
-      p.matrices.push_back(matrix);
-      Place& weight = place(key_of(name), module_of(module));  // p may lie elsewhere now
-      weight.is_parameter = true;
-      weight.folded = folded;
-      weight.matrices.push_back(matrix);
-    }
+  for (const auto& [request, matrix] : listing.matrices) {
+    // Rows of a table, and what transformers does not have.
+    if (request.role == ParamRole::embedding || request.role == ParamRole::positions || request.mtp) continue;
+    request.experts > 0 ? add_expert(request, matrix) : add(request, matrix);
   }
   for (Place& p : places_) {
-    if (p.key.find(kExperts) == std::string::npos) continue;
-    if (leaf_of(p.key) == "gate_up_proj" && std::ssize(p.matrices) > 1) {  // came as all of up, then all of gate
+    if (p.role == ParamRole::expert_gate && std::ssize(p.matrices) > 1) {  // came as all of up, then all of gate
       const size_t half = p.matrices.size() / 2;
       std::vector<SiteMatrix> mixed;
       for (size_t e = 0; e < half; ++e) {
@@ -137,23 +94,38 @@ AdapterPlaces::AdapterPlaces(const Config& config, nn::ParamSource& files)
   }
 }
 
-AdapterPlaces::Place& AdapterPlaces::place(const std::string& key, const std::string& module) {
+AdapterPlaces::Place& AdapterPlaces::place(const std::string& key, const std::string& module, ParamRole role) {
   const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.key == key; });
   if (found != places_.end()) return *found;
-  return places_.emplace_back(Place{.key = key, .module = module});
+  return places_.emplace_back(Place{.key = key, .module = module, .role = role});
+}
+
+// A module and its weight. The loss reads the head itself, and a fused product is read in parts.
+void AdapterPlaces::add(const nn::ParamRequest& request, const SiteMatrix& matrix) {
+  const std::string module = owner_of(request.name);
+  for (const bool is_module : {true, false}) {
+    Place& p = place(key_of(is_module ? module : request.name), module_of(module), request.role);
+    p.is_module = is_module && request.role != ParamRole::router;  // no Linear there
+    p.is_parameter = !is_module;
+    p.folded = request.role == ParamRole::head || request.role == ParamRole::qkv;
+    p.transposed = request.transposed;
+    p.matrices.push_back(matrix);
+  }
 }
 
 // Where experts have gates, transformers holds gate and up as one parameter.
-void AdapterPlaces::add_expert(const std::string& before, const std::string& leaf, SiteMatrix matrix) {
-  const std::string owner = before.substr(0, before.size() - 1), up = key_of(before) + "up_proj",
-                    both = key_of(before) + "gate_up_proj";
-  std::string key = key_of(before) + leaf;
-  if (leaf == "gate_proj") {
-    const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& p) { return p.key == up; });
-    if (found != places_.end()) found->key = both;
-    key = both;
+void AdapterPlaces::add_expert(const nn::ParamRequest& request, SiteMatrix matrix) {
+  const std::string module = module_of(owner_of(request.stack));
+  std::string key = key_of(request.stack);
+  if (request.role == ParamRole::expert_gate) {
+    key = key_of(owner_of(request.stack)) + ".gate_up_proj";
+    for (Place& p : places_) {
+      if (p.role != ParamRole::expert_up || p.module != module) continue;
+      p.role = ParamRole::expert_gate;
+      p.key = key;
+    }
   }
-  Place& p = place(key, module_of(owner));
+  Place& p = place(key, module, request.role);
   p.is_parameter = p.folded = true;
   p.matrices.push_back(std::move(matrix));
 }
@@ -162,7 +134,7 @@ AdapterSite AdapterPlaces::site(const Place& place, bool as_parameter) const {
   AdapterSite site{.module = place.module,
                    .parameter = as_parameter ? place.module + "." + std::string(leaf_of(place.key)) : "",
                    .folded = place.folded,
-                   .transposed = transposed_,
+                   .transposed = place.transposed,
                    .count = place.count,
                    .matrices = place.matrices};
   site.in = place.matrices[0].base.value.cols;
@@ -177,7 +149,7 @@ void AdapterPlaces::collect(const std::vector<std::string>& words, bool paramete
     bool any = false;
     for (const Place& p : places_) {
       if (!(parameters ? p.is_parameter : p.is_module)) continue;
-      if (all ? p.folded : !means(word, p.key)) continue;
+      if (all ? p.role == ParamRole::head : !means(word, p.key)) continue;
       any = true;
       const bool known = std::any_of(found.begin(), found.end(), [&](const auto& f) { return f.first == &p; });
       if (!known) found.emplace_back(&p, parameters);
@@ -222,8 +194,8 @@ std::vector<AdapterSite> AdapterPlaces::find(const AdapterSpec& spec) const {
   for (const auto& [place, as_parameter] : found) {
     AdapterSite s = site(*place, as_parameter);
     if (s.folded && spec.dropout > 0)
-      fail("lora.dropout", {.what = "the head has none", .expected = "0, or targets without " + place->key});
-    if (!names.insert(s.matrices[0].name.name).second)
+      fail("lora.dropout", {.what = place->key + " has none", .expected = "0, or targets without " + place->key});
+    if (!names.insert(s.matrices[0].name).second)
       fail("lora", {.what = place->key + " is named twice", .expected = "by targets or target_parameters"});
     s.rank = spec.rank;
     s.adapter.scale = static_cast<float>(spec.alpha / static_cast<double>(spec.rank));

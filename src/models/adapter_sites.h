@@ -22,15 +22,12 @@ struct AdapterSpec {
   std::vector<std::string> targets{}, target_parameters{};
 };
 
-// A matrix of the model, known by the name it was asked for and, in a stack, its number.
-struct MatrixName {
-  std::string name{};
-  int64_t index = -1;
-  bool operator<(const MatrixName& other) const { return name != other.name ? name < other.name : index < other.index; }
-};
+// A matrix of the model: rows [row, row + base.value.rows) of a stored tensor, which has `rows`.
 struct SiteMatrix {
-  MatrixName name{};
+  std::string name{};    // of the tensor, as it was asked for
+  std::string stored{};  // and as the files spell it
   Param base{};
+  int64_t row = 0, rows = 0;
 };
 
 // One adapter. Of a stack of `count` matrices A_e is rows [e r, (e + 1) r) of A, and column j of B_e is column
@@ -38,7 +35,7 @@ struct SiteMatrix {
 struct AdapterSite {
   std::string module;       // "model.layers.1.mixer.experts.base_layer", as PEFT has it after "base_model.model."
   std::string parameter;    // the whole name of a target_parameter; empty: a module
-  bool folded = false;      // W + scale B A instead of a product of its own: experts, and the head
+  bool folded = false;      // W + scale B A instead of a product of its own: experts, the head, a fused qkv
   bool transposed = false;  // in the files
   int64_t count = 1, rank = 0, in = 0, out = 0;
   std::vector<SiteMatrix> matrices{};  // count times as many as a matrix has pieces
@@ -64,20 +61,20 @@ class AdapterPlaces {
   struct Place {
     std::string key;     // without the prefix that families and versions spell differently
     std::string module;  // of PEFT
-    bool is_module = false, is_parameter = false, folded = false;
+    ParamRole role = ParamRole::none;
+    bool is_module = false, is_parameter = false, folded = false, transposed = false;
     int64_t count = 1;
     std::vector<SiteMatrix> matrices{};
   };
-  void add(const std::string& name, std::vector<SiteMatrix> matrices, const Config& config);
-  void add_expert(const std::string& before, const std::string& leaf, SiteMatrix matrix);
-  Place& place(const std::string& key, const std::string& module);
+  void add(const nn::ParamRequest& request, const SiteMatrix& matrix);
+  void add_expert(const nn::ParamRequest& request, SiteMatrix matrix);
+  Place& place(const std::string& key, const std::string& module, ParamRole role);
   void collect(const std::vector<std::string>& words, bool parameters, const char* where,
                std::vector<std::pair<const Place*, bool>>& found) const;
   AdapterSite site(const Place& place, bool as_parameter) const;
   void nest(std::vector<AdapterSite>& sites) const;
 
   std::vector<Place> places_;  // in the order in which the model asks, which is that of their addresses
-  bool transposed_ = false;
 };
 
 }  // namespace braid::models

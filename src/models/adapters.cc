@@ -44,52 +44,33 @@ class AdapterSource final : public nn::ParamSource {
   AdapterSource(Adapters& adapters, nn::ParamSource& files) : adapters_(adapters), files_(files) {}
 
   bool has(const std::string& name) const override { return files_.has(name); }
-  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return adapted({name}, files_.matrix(name, rows, cols, keys));
-  }
-  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return adapted({name}, files_.transposed(name, rows, cols, keys));
-  }
-  Param vector(const std::string& name, const Shape& shape, const char* keys, float plus) override {
-    return files_.vector(name, shape, keys, plus);
-  }
-  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
-                             const char* keys) override {
-    std::vector<Param> list = files_.stacked(name, count, rows, cols, keys);
-    for (int64_t i = 0; i < count; ++i) {
-      Param& p = list[static_cast<size_t>(i)];
-      p = adapted({name, i}, std::move(p));
-    }
-    return list;
-  }
-  Param again(const Param& p) override {
-    Param other = p;
-    if (!p.grad) return other;
-    for (auto& [name, copy] : adapters_.copies_) {
-      if (copy.value.data == p.value.codes.data) other.grad = new_grad(copy);
-    }
-    return other;
-  }
 
- private:
-  static MutView new_grad(Adapters::Copy& copy) {
-    auto& grad = copy.grads.emplace_back(static_cast<size_t>(copy.value.count()));
-    return mut_view_of(grad.data(), copy.value.shape);
-  }
-  Param adapted(const MatrixName& name, Param p) {
-    if (const auto found = adapters_.beside_.find(name); found != adapters_.beside_.end()) p.adapter = found->second;
-    if (const auto found = adapters_.copies_.find(name); found != adapters_.copies_.end()) {
+ protected:
+  Param first(const nn::ParamRequest& r) override {
+    Param p = files_.get(r);
+    if (const auto found = adapters_.beside_.find(r.name); found != adapters_.beside_.end()) p.adapter = found->second;
+    if (const auto found = adapters_.copies_.find(r.name); found != adapters_.copies_.end()) {
       p.value = dense_weight(found->second.value);
       if (!found->second.grads.empty()) p.grad = mut_view_of(found->second.grads[0].data(), found->second.value.shape);
     }
     return p;
   }
+  Param again(const nn::ParamRequest& r, const Param& p) override {
+    Param other = p;
+    if (!p.grad) return other;
+    Adapters::Copy& copy = adapters_.copies_.at(r.name);
+    auto& grad = copy.grads.emplace_back(static_cast<size_t>(copy.value.count()));
+    other.grad = mut_view_of(grad.data(), copy.value.shape);
+    return other;
+  }
 
+ private:
   Adapters& adapters_;
   nn::ParamSource& files_;
 };
 
-Adapters::Adapters(std::vector<AdapterSite> sites, const Options& options) : sites_(std::move(sites)) {
+Adapters::Adapters(std::vector<AdapterSite> sites, WeightStore& store, const Options& options)
+    : sites_(std::move(sites)) {
   uint32_t number = 0;
   for (AdapterSite& site : sites_) {
     site.adapter.number = number++;
@@ -98,14 +79,10 @@ Adapters::Adapters(std::vector<AdapterSite> sites, const Options& options) : sit
       continue;
     }
     for (const SiteMatrix& matrix : site.matrices) {
-      const Weight& base = matrix.base.value;
-      const Shape shape{base.rows, base.cols};
       Copy& copy = copies_[matrix.name];
-      CHECK(!copy.base, "two adapters of {}", matrix.name.name);
-      copy.base = &matrix.base;
-      const DType dtype = options.dtype.value_or(stored_type(base));
-      copy.bytes.resize(static_cast<size_t>(shape.count() * size_of(dtype)));
-      copy.value = MutView(copy.bytes.data(), dtype, shape);
+      if (copy.value) continue;  // the stack's
+      const Shape shape{matrix.rows, matrix.base.value.cols};
+      copy.value = store.make(options.dtype.value_or(stored_type(matrix.base.value)), shape);
       if (options.gradients) copy.grads.emplace_back(static_cast<size_t>(shape.count()));
     }
   }
@@ -113,13 +90,7 @@ Adapters::Adapters(std::vector<AdapterSite> sites, const Options& options) : sit
 
 std::unique_ptr<Model> Adapters::build(Config config, nn::ParamSource& files) {
   AdapterSource source(*this, files);
-  auto model = std::make_unique<Model>(std::move(config), source);
-  for (Param* p : model->params()) {
-    for (auto& [name, copy] : copies_) {
-      if (copy.value.data == p->value.codes.data) copy.user = p;
-    }
-  }
-  return model;
+  return std::make_unique<Model>(std::move(config), source);
 }
 
 std::vector<Param*> Adapters::params() {
@@ -131,7 +102,7 @@ std::vector<Param*> Adapters::params() {
   return list;
 }
 
-View Adapters::working(const MatrixName& name) const {
+View Adapters::working(const std::string& name) const {
   const auto found = copies_.find(name);
   return found == copies_.end() ? View() : View(found->second.value);
 }
@@ -149,12 +120,12 @@ void Adapters::apply(const AdapterSite& site, Ctx& ctx) {
                  a = decoded(ctx.arena, site.adapter.a.value.rows_of(e * site.rank, site.rank));
     int64_t row = 0;
     for (int64_t i = 0; i < site.pieces(); ++i) {
-      Copy& copy = copy_of(site.matrices[static_cast<size_t>(e * site.pieces() + i)]);
-      const int64_t rows = copy.value.dim(0);
-      const Tensor share(ctx.arena, DType::f32, copy.value.shape), base = decoded(ctx.arena, copy.base->value);
+      const SiteMatrix& matrix = site.matrices[static_cast<size_t>(e * site.pieces() + i)];
+      const int64_t rows = matrix.base.value.rows;
+      const MutView value = copy_of(matrix).value.slice(0, matrix.row, rows);
+      const Tensor share(ctx.arena, DType::f32, value.shape), base = decoded(ctx.arena, matrix.base.value);
       run(ctx, LinearBwdData{.dy = b.view().slice(0, row, rows), .w = dense_weight(a.view()), .dx = share.mut()});
-      run(ctx, AddFwd{.a = base.view(), .b = share.view(), .y = copy.value, .scale = site.adapter.scale});
-      if (copy.user) ++copy.user->value.version;
+      run(ctx, AddFwd{.a = base.view(), .b = share.view(), .y = value, .scale = site.adapter.scale});
       row += rows;
     }
   }
@@ -176,13 +147,14 @@ void Adapters::fold_gradients(AdapterSite& site, Ctx& ctx) {
     run(ctx, AddFwd{.b = b.view(), .y = scaled.mut(), .scale = scale});
     int64_t row = 0;
     for (int64_t i = 0; i < site.pieces(); ++i) {
-      Copy& copy = copy_of(site.matrices[static_cast<size_t>(e * site.pieces() + i)]);
-      const int64_t rows = copy.value.dim(0);
-      const MutView dw = mut_view_of(copy.grads[0].data(), copy.value.shape);
-      for (size_t use = 1; use < copy.grads.size(); ++use) {
-        const View more = view_of(copy.grads[use].data(), copy.value.shape);
-        run(ctx, AddFwd{.a = dw, .b = more, .y = dw});
-      }
+      const SiteMatrix& matrix = site.matrices[static_cast<size_t>(e * site.pieces() + i)];
+      Copy& copy = copy_of(matrix);
+      const int64_t rows = matrix.base.value.rows;
+      const auto grad = [&](size_t use) {
+        return mut_view_of(copy.grads[use].data(), copy.value.shape).slice(0, matrix.row, rows);
+      };
+      const MutView dw = grad(0);
+      for (size_t use = 1; use < copy.grads.size(); ++use) run(ctx, AddFwd{.a = dw, .b = grad(use), .y = dw});
       run(ctx, LinearBwdWeight{.dy = scaled.view().slice(0, row, rows),
                                .x = dw,
                                .dw = site.adapter.a.grad.slice(0, e * site.rank, site.rank)});
@@ -192,7 +164,7 @@ void Adapters::fold_gradients(AdapterSite& site, Ctx& ctx) {
         for (int64_t j = 0; j < site.rank; ++j)
           site.adapter.b.grad.as<float>(row + o)[j * site.count + e] += scale * db.view().as<float>(o)[j];
       }
-      for (auto& grad : copy.grads) std::fill(grad.begin(), grad.end(), 0.0f);
+      for (size_t use = 0; use < copy.grads.size(); ++use) fill(grad(use), 0);
       row += rows;
     }
   }

@@ -20,8 +20,8 @@ class Adapters {
     std::optional<DType> dtype{};  // of working copies, F32 or BF16; nothing: that of the weight
     bool gradients = false;
   };
-  // `sites` with the numbers of their A and B, which outlive this.
-  Adapters(std::vector<AdapterSite> sites, const Options& options);
+  // `sites` with the numbers of their A and B. Working copies lie in `store`; both outlive this.
+  Adapters(std::vector<AdapterSite> sites, WeightStore& store, const Options& options);
   Adapters(const Adapters&) = delete;
   Adapters& operator=(const Adapters&) = delete;
 
@@ -35,25 +35,22 @@ class Adapters {
 
   const std::vector<AdapterSite>& sites() const { return sites_; }
   std::vector<Param*> params();  // every A and B
-  // The working copy of a matrix, [rows, cols]; empty when it has none.
-  View working(const MatrixName& name) const;
+  // The working copy of a tensor, [rows, cols]; empty when it has none.
+  View working(const std::string& name) const;
 
  private:
   friend class AdapterSource;
-  struct Copy {  // of one matrix
-    const Param* base = nullptr;
-    std::vector<std::byte> bytes{};
+  struct Copy {  // of one stored tensor
     MutView value{};
     std::deque<std::vector<float>> grads{};  // one a use, so that the order of sums does not depend on cuts of a batch
-    Param* user = nullptr;                   // in the model
   };
   Copy& copy_of(const SiteMatrix& matrix) { return copies_.at(matrix.name); }
   void apply(const AdapterSite& site, Ctx& ctx);
   void fold_gradients(AdapterSite& site, Ctx& ctx);
 
   std::vector<AdapterSite> sites_;
-  std::map<MatrixName, Adapter*> beside_;
-  std::map<MatrixName, Copy> copies_;
+  std::map<std::string, Adapter*> beside_;  // by the name of the tensor
+  std::map<std::string, Copy> copies_;
   Arena arena_;
 };
 

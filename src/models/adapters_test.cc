@@ -74,6 +74,32 @@ class AdaptersTest : public FolderTest {
     }
     return most / scale;
   }
+  // Along the gradient of each tensor the loss grows by its square.
+  void expect_gradients(const AdapterSpec& spec) const {
+    Masters masters(DType::f32);
+    const auto model = adapt(masters, path(), spec);
+    masters.zero_grads(1);
+    loss(*model, DType::f32, true);
+    masters.sum_uses(1);
+    const std::vector<float> values(masters.values().begin(), masters.values().end());
+    for (const MasterTensor& t : masters.tensors()) {
+      const float* g = masters.grads().data() + t.place;
+      double square = 0;
+      for (int64_t i = 0; i < t.count(); ++i) square += static_cast<double>(g[i]) * static_cast<double>(g[i]);
+      ASSERT_GT(square, 0) << t.name;
+      const double step = 0.03 / std::sqrt(square);
+      double change = 0;
+      for (const double sign : {1.0, -1.0}) {
+        for (int64_t i = 0; i < t.count(); ++i)
+          masters.values()[static_cast<size_t>(t.place + i)] += static_cast<float>(sign * step) * g[i];
+        masters.round(1);
+        change += sign * loss(*model, DType::f32, false);
+        std::copy(values.begin(), values.end(), masters.values().begin());
+      }
+      constexpr double kNoise = 3e-5;  // of FP32 losses
+      EXPECT_NEAR(change, 2 * step * square, 0.03 * 2 * step * square + kNoise) << t.name;
+    }
+  }
 };
 
 TEST_F(AdaptersTest, WordsMeanWhatPeftMeansByThem) {
@@ -116,32 +142,16 @@ TEST_F(AdaptersTest, NewOnesChangeNoBit) {
   }
 }
 
-// Along the gradient of each tensor the loss grows by its square.
 TEST_F(AdaptersTest, GradientsAreThoseOfDifferences) {
-  Masters masters(DType::f32);
-  const auto model =
-      adapt(masters, path(), {.rank = 3, .alpha = 2, .targets = kEverywhere, .target_parameters = kExperts});
-  masters.zero_grads(1);
-  loss(*model, DType::f32, true);
-  masters.sum_uses(1);
-  const std::vector<float> values(masters.values().begin(), masters.values().end());
-  for (const MasterTensor& t : masters.tensors()) {
-    const float* g = masters.grads().data() + t.place;
-    double square = 0;
-    for (int64_t i = 0; i < t.count(); ++i) square += static_cast<double>(g[i]) * static_cast<double>(g[i]);
-    ASSERT_GT(square, 0) << t.name;
-    const double step = 0.03 / std::sqrt(square);
-    double change = 0;
-    for (const double sign : {1.0, -1.0}) {
-      for (int64_t i = 0; i < t.count(); ++i)
-        masters.values()[static_cast<size_t>(t.place + i)] += static_cast<float>(sign * step) * g[i];
-      masters.round(1);
-      change += sign * loss(*model, DType::f32, false);
-      std::copy(values.begin(), values.end(), masters.values().begin());
-    }
-    constexpr double kNoise = 3e-5;  // of FP32 losses
-    EXPECT_NEAR(change, 2 * step * square, 0.03 * 2 * step * square + kNoise) << t.name;
-  }
+  expect_gradients({.rank = 3, .alpha = 2, .targets = kEverywhere, .target_parameters = kExperts});
+}
+
+// GPT-2 reads q, k and v out of one matrix.
+TEST_F(AdaptersTest, GradientsOfAFusedMatrix) {
+  nlohmann::json gpt2 = dense("gpt2");
+  gpt2["n_embd"] = 32, gpt2["n_head"] = 4, gpt2["n_layer"] = 2, gpt2["n_positions"] = 64;
+  write(gpt2, tensors_of(gpt2));
+  expect_gradients({.rank = 3, .alpha = 2, .targets = {"c_attn", "c_fc", "c_proj"}});
 }
 
 TEST_F(AdaptersTest, CutsOfABatchChangeNoBit) {

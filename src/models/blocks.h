@@ -7,7 +7,7 @@
 
 namespace braid::models {
 
-std::unique_ptr<nn::Block> build_block(const PartSpec& part, Storage storage, nn::ParamSource& source,
+std::unique_ptr<nn::Block> build_block(const BlockSpec& spec, const nn::BlockSource& source,
                                        const std::shared_ptr<nn::RopeTable>& rope);
 
 }  // namespace braid::models

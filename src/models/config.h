@@ -16,14 +16,13 @@ namespace braid::models {
 
 struct LinearSpec {
   int64_t hidden = 0;
-  std::string leaf;  // name of the matrix below the prefix
+  ParamRole role = ParamRole::none;
 };
 
 using BlockSpec = std::variant<nn::Mamba2Spec, nn::AttentionSpec, nn::MlpSpec, nn::MoeSpec, LinearSpec>;
 char letter_of(const BlockSpec& spec);  // M * - E, and L for a plain linear map
 
 enum class NormKind : uint8_t { rms, layer, layer_plus_one };
-enum class Storage : uint8_t { separate, gpt2 };  // gpt2: q, k, v fused, matrices transposed, its own leaf names
 
 // One block with its norm and residual.
 struct PartSpec {
@@ -51,7 +50,7 @@ struct Config {
   int64_t learned_positions = 0;  // GPT-2: rows of its position table
   float eps = 1e-5f;
   NormKind norm = NormKind::rms;
-  Storage storage = Storage::separate;
+  const nn::Spelling* spelling = nullptr;  // of its blocks' parameters
   bool tied = false;
   std::vector<LayerSpec> layers;
   std::optional<MtpSpec> mtp;

@@ -140,7 +140,7 @@ std::string generation_config_text(const Config& config) {
 std::string quant_config_text(const Config& config, Format format) {
   Value excluded = Value::array();
   for (const TensorSpec& tensor : inventory(config)) {
-    if (tensor.matrix && stored_format(tensor, format) == Format::bf16)
+    if (is_matrix(tensor.role) && stored_format(tensor, format) == Format::bf16)
       excluded.push_back(tensor.name.substr(0, tensor.name.rfind('.')));
   }
   Value quantisation = {{"quant_algo", format == Format::nvfp4 ? "NVFP4" : "FP8"},

@@ -17,8 +17,7 @@ int64_t idle(const BlockSpec& spec) {
 Parameters count_parameters(const Config& config) {
   Parameters p;
   for (const TensorSpec& tensor : inventory(config)) {
-    const bool predicts = config.mtp && tensor.name.starts_with("mtp.");
-    (predicts ? p.mtp : p.total) += tensor.shape.count();
+    (tensor.mtp ? p.mtp : p.total) += tensor.shape.count();
     ++p.tensors;
   }
   p.active = p.total;

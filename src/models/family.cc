@@ -22,6 +22,42 @@ constexpr Family kFamilies[] = {
     {"GPT2LMHeadModel", "gpt2", &read_gpt2},
 };
 
+// What the parameters of blocks are called in all families but one; which of them a family has, its blocks say.
+constexpr const char* kQ = "num_attention_heads * head_dim, hidden_size";
+constexpr const char* kKv = "num_key_value_heads * head_dim, hidden_size";
+constexpr const char* kHeads = "mamba_num_heads";
+constexpr const char* kExperts = "moe_intermediate_size, moe_latent_size or hidden_size";
+constexpr nn::Spelling::Name kNames[] = {
+    {ParamRole::q, "q_proj.weight", kQ},
+    {ParamRole::k, "k_proj.weight", kKv},
+    {ParamRole::v, "v_proj.weight", kKv},
+    {ParamRole::attention_out, "o_proj.weight", "hidden_size, num_attention_heads * head_dim"},
+    {ParamRole::q_norm, "q_norm.weight", "head_dim"},
+    {ParamRole::k_norm, "k_norm.weight", "head_dim"},
+    {ParamRole::linear_attention, "linear_attn.weight", "hidden_size"},
+    {ParamRole::mamba_in, "in_proj.weight",
+     "2 * mamba_num_heads * mamba_head_dim + 2 * n_groups * ssm_state_size + mamba_num_heads, hidden_size"},
+    {ParamRole::conv, "conv1d.weight", "mamba_num_heads * mamba_head_dim + 2 * n_groups * ssm_state_size, conv_kernel"},
+    {ParamRole::a_log, "A_log", kHeads},
+    {ParamRole::d_skip, "D", kHeads},
+    {ParamRole::dt_bias, "dt_bias", kHeads},
+    {ParamRole::gated_norm, "norm.weight", "mamba_num_heads * mamba_head_dim"},
+    {ParamRole::mamba_out, "out_proj.weight", "hidden_size, mamba_num_heads * mamba_head_dim"},
+    {ParamRole::up, "up_proj.weight", "intermediate_size, hidden_size"},
+    {ParamRole::gate, "gate_proj.weight", "intermediate_size, hidden_size"},
+    {ParamRole::down, "down_proj.weight", "intermediate_size, hidden_size"},
+    {ParamRole::linear_mlp, "linear_mlp.weight", "hidden_size"},
+    {ParamRole::router, "gate.weight", "n_routed_experts, hidden_size"},
+    {ParamRole::router_bias, "gate.e_score_correction_bias", "n_routed_experts"},
+    {ParamRole::expert_up, "experts.up_proj", kExperts},
+    {ParamRole::expert_gate, "experts.gate_proj", kExperts},
+    {ParamRole::expert_down, "experts.down_proj", kExperts},
+    {ParamRole::latent_in, "fc1_latent_proj.weight", "moe_latent_size, hidden_size"},
+    {ParamRole::latent_out, "fc2_latent_proj.weight", "hidden_size, moe_latent_size"},
+    {ParamRole::mtp_in, "eh_proj.weight", "hidden_size, 2 * hidden_size"}};
+constexpr nn::Spelling kSpelling{
+    .names = kNames, .shared = "shared_experts.", .shared_keys = "moe_shared_expert_intermediate_size, hidden_size"};
+
 const Family* find_family(const io::Json& json) {
   if (const auto list = json.get({"architectures"})) {
     for (const io::Json& name : list->items()) {
@@ -128,6 +164,7 @@ nn::AttentionSpec read_attention(const io::Json& json, int64_t hidden) {
 Config read_common(const io::Json& json, const char* family) {
   Config c;
   c.family = family;
+  c.spelling = &kSpelling;
   c.vocab = need_int(json, {"vocab_size"}, Ranges::vocab);
   c.hidden = need_int(json, {"hidden_size", "n_embd"}, Ranges::width);
   c.positions_max = int_or(json, {"max_position_embeddings", "n_positions"}, Ranges::positions, 0);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <string_view>
 
 #include "io/json.h"
@@ -22,95 +21,73 @@ constexpr std::array<std::array<const char*, 5>, 3> kPrefixes = {{
     {"transformer.", "", nullptr, nullptr, nullptr},
 }};
 
-// What the parameters of a loaded model point into.
-struct Files {
-  explicit Files(const std::filesystem::path& path) : weights(path) {}
-  io::Safetensors weights;
-  std::deque<std::vector<float>> vectors;     // small parameters as FP32
-  std::deque<std::vector<std::byte>> turned;  // matrices that were stored transposed
-};
-
 class FileSource final : public nn::ParamSource {
  public:
-  FileSource(Files& files, std::string where) : files_(files), where_(std::move(where)) {}
+  // What must be made of the bytes of `weights` goes into the store.
+  FileSource(WeightStore& store, const io::Safetensors& weights, std::string where)
+      : store_(store), weights_(weights), where_(std::move(where)) {}
 
   bool has(const std::string& name) const override { return find(name).view != nullptr; }
 
-  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    const View& stored = need(name);
-    Param p;
-    p.name = find(name).name;
-    switch (stored.dtype) {
-      case DType::f32:
-      case DType::f16:
-      case DType::bf16:
-        check_shape(name, stored, {rows, cols}, keys);
-        p.value = dense_weight(stored);
-        break;
-      case DType::f8_e4m3:
-        p.value = fp8(name, stored, rows, cols, keys);
-        break;
-      case DType::u8:
-        p.value = nvfp4(name, stored, rows, cols, keys);
-        break;
-      default:
-        wrong_type(name, stored, "F32, F16, BF16, F8_E4M3 or packed U8");
-    }
+  Param first(const nn::ParamRequest& r) override {
+    const View& stored = need(r.name);
+    Param p = r.param(is_matrix(r.role) ? matrix(r, stored) : vector(r, stored));
+    p.name = find(r.name).name;
     return p;
-  }
-
-  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    const View& stored = need(name);
-    check_shape(name, stored, {cols, rows}, keys);
-    const int64_t size = size_of(stored.dtype);
-    auto& bytes = files_.turned.emplace_back(static_cast<size_t>(stored.bytes()));
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < cols; ++c)
-        std::copy_n(stored.data + (c * rows + r) * size, size, bytes.data() + (r * cols + c) * size);
-    }
-    Param p;
-    p.name = find(name).name;
-    p.value = dense_weight(View(bytes.data(), floating(name, stored).dtype, {rows, cols}));
-    return p;
-  }
-
-  Param vector(const std::string& name, const Shape& shape, const char* keys, float plus) override {
-    const View& stored = floating(name, need(name));
-    check_shape(name, stored, shape, keys);
-    auto& values = files_.vectors.emplace_back(static_cast<size_t>(stored.count()));
-    for (size_t i = 0; i < values.size(); ++i)
-      values[i] = static_cast<float>(element(stored, static_cast<int64_t>(i))) + plus;
-    const int64_t rows = shape.rank > 1 ? shape[0] : 1;
-    Param p;
-    p.name = find(name).name;
-    p.value = dense_weight(view_of(values.data(), {rows, shape.count() / rows}));
-    return p;
-  }
-
-  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
-                             const char* keys) override {
-    const View& stored = floating(name, need(name));
-    check_shape(name, stored, {count, rows, cols}, keys);
-    std::vector<Param> list;
-    for (int64_t i = 0; i < count; ++i) {
-      const View one(stored.data + i * rows * cols * size_of(stored.dtype), stored.dtype, {rows, cols});
-      list.push_back({.name = fmt::format("{}[{}]", find(name).name, i), .value = dense_weight(one)});
-    }
-    return list;
   }
 
  private:
+  Weight matrix(const nn::ParamRequest& r, const View& stored) {
+    const bool plain = !r.transposed && r.shape.rank == 2;
+    switch (stored.dtype) {
+      case DType::f8_e4m3:
+        if (plain) return fp8(r, stored);
+        break;
+      case DType::u8:
+        if (plain) return nvfp4(r, stored);
+        break;
+      case DType::f32:
+      case DType::f16:
+      case DType::bf16:
+        check_shape(r.name, stored, r.shape, r.keys);
+        return dense_weight(r.transposed ? turned(stored) : View(stored.data, stored.dtype, {r.rows(), r.cols()}));
+      default:
+        break;
+    }
+    wrong_type(r.name, stored, plain ? "F32, F16, BF16, F8_E4M3 or packed U8" : "F32, F16 or BF16");
+  }
+
+  View turned(const View& stored) {
+    const int64_t size = size_of(stored.dtype), rows = stored.dim(1), cols = stored.dim(0);
+    const MutView turned = store_.make(stored.dtype, {rows, cols});
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < cols; ++c)
+        std::copy_n(stored.data + (c * rows + r) * size, size, turned.data + (r * cols + c) * size);
+    }
+    return turned;
+  }
+
+  Weight vector(const nn::ParamRequest& r, const View& stored) {
+    if (stored.dtype != DType::f32 && stored.dtype != DType::f16 && stored.dtype != DType::bf16)
+      wrong_type(r.name, stored, "F32, F16 or BF16");
+    check_shape(r.name, stored, r.shape, r.keys);
+    const MutView values = store_.make(DType::f32, {r.rows(), r.cols()});
+    for (int64_t i = 0; i < stored.count(); ++i)
+      values.as<float>()[i] = static_cast<float>(element(stored, i)) + r.plus;
+    return dense_weight(values);
+  }
+
   struct Found {
     const View* view = nullptr;  // null: there is no such tensor
     std::string name{};          // as the files spell it
   };
   Found find(const std::string& name) const {
-    if (const View* view = files_.weights.find(name)) return {view, name};
+    if (const View* view = weights_.find(name)) return {view, name};
     for (const auto& spellings : kPrefixes) {
       if (!name.starts_with(spellings[0])) continue;
       for (size_t i = 1; i < spellings.size() && spellings[i]; ++i) {
         std::string other = spellings[i] + name.substr(std::string_view(spellings[0]).size());
-        if (const View* view = files_.weights.find(other)) return {view, std::move(other)};
+        if (const View* view = weights_.find(other)) return {view, std::move(other)};
       }
     }
     return {};
@@ -133,12 +110,6 @@ class FileSource final : public nn::ParamSource {
     fail(where_,
          {.what = "tensor " + name + " has the wrong type", .got = name_of(stored.dtype), .expected = expected});
   }
-  const View& floating(const std::string& name, const View& stored) const {
-    if (stored.dtype != DType::f32 && stored.dtype != DType::f16 && stored.dtype != DType::bf16)
-      wrong_type(name, stored, "F32, F16 or BF16");
-    return stored;
-  }
-
   float scalar(const std::string& name) const {
     const View& stored = need(name);
     if (stored.dtype != DType::f32 || stored.count() != 1)
@@ -148,33 +119,35 @@ class FileSource final : public nn::ParamSource {
     return *stored.as<float>();
   }
 
-  Weight fp8(const std::string& name, const View& stored, int64_t rows, int64_t cols, const char* keys) const {
-    check_shape(name, stored, {rows, cols}, keys);
-    return {.rows = rows,
-            .cols = cols,
+  Weight fp8(const nn::ParamRequest& r, const View& stored) const {
+    check_shape(r.name, stored, r.shape, r.keys);
+    return {.rows = r.rows(),
+            .cols = r.cols(),
             .spec = {.format = Format::f8_e4m3},
             .codes = stored,
-            .global = scalar(name + "_scale")};
+            .global = scalar(r.name + "_scale")};
   }
 
-  Weight nvfp4(const std::string& name, const View& stored, int64_t rows, int64_t cols, const char* keys) const {
+  Weight nvfp4(const nn::ParamRequest& r, const View& stored) const {
     constexpr int64_t kBlock = 16;
+    const int64_t rows = r.rows(), cols = r.cols();
     if (cols % kBlock != 0)
-      fail(where_, {.what = "tensor " + name + " is packed as NVFP4, but its rows are no multiple of 16",
+      fail(where_, {.what = "tensor " + r.name + " is packed as NVFP4, but its rows are no multiple of 16",
                     .got = std::to_string(cols)});
-    check_shape(name, stored, {rows, cols / 2}, keys);
-    const View& scales = need(name + "_scale");
-    if (scales.dtype != DType::f8_e4m3) wrong_type(name + "_scale", scales, "F8_E4M3");
-    check_shape(name + "_scale", scales, {rows, cols / kBlock}, keys);
+    check_shape(r.name, stored, {rows, cols / 2}, r.keys);
+    const View& scales = need(r.name + "_scale");
+    if (scales.dtype != DType::f8_e4m3) wrong_type(r.name + "_scale", scales, "F8_E4M3");
+    check_shape(r.name + "_scale", scales, {rows, cols / kBlock}, r.keys);
     return {.rows = rows,
             .cols = cols,
             .spec = {.format = Format::nvfp4, .block = kBlock},
             .codes = stored,
             .scales = scales,
-            .global = scalar(name + "_scale_2")};
+            .global = scalar(r.name + "_scale_2")};
   }
 
-  Files& files_;
+  WeightStore& store_;
+  const io::Safetensors& weights_;
   std::string where_;
 };
 
@@ -214,16 +187,18 @@ Config load_config(const io::ModelPath& path) {
 }
 
 OpenFolder open_folder(const io::ModelPath& path) {
-  auto files = std::make_shared<Files>(path.weights);
-  auto source = std::make_unique<FileSource>(*files, path.name);
-  return {std::move(files), std::move(source)};
+  auto store = std::make_shared<WeightStore>();
+  const auto weights = std::make_shared<const io::Safetensors>(path.weights);
+  store->keep(weights);
+  auto source = std::make_unique<FileSource>(*store, *weights, path.name);
+  return {std::move(store), std::move(source)};
 }
 
 std::unique_ptr<Model> load_model(const io::ModelPath& path) {
   Config config = load_config(path);
   OpenFolder folder = open_folder(path);
   auto model = std::make_unique<Model>(std::move(config), *folder.source);
-  model->storage = std::move(folder.files);
+  model->store = std::move(folder.store);
   return model;
 }
 

@@ -16,7 +16,7 @@ Config load_config(const io::ModelPath& path);
 
 // The weights of a folder, by the names that a Config asks for; a Param's own name is what the files spell.
 struct OpenFolder {
-  std::shared_ptr<void> files;  // what the Params view
+  std::shared_ptr<WeightStore> store;  // what the Params view
   std::unique_ptr<nn::ParamSource> source;
 };
 OpenFolder open_folder(const io::ModelPath& path);

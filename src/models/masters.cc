@@ -55,33 +55,27 @@ class MasterSource final : public nn::ParamSource {
       : masters_(masters), files_(files), where_(where) {}
 
   bool has(const std::string& name) const override { return files_.has(name); }
-  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return own(files_.matrix(name, rows, cols, keys), {.shape = {rows, cols}});
+  Param first(const nn::ParamRequest& r) override {
+    Param p = files_.get(r);
+    if (p.value.spec.format != Format::f32 && p.value.spec.format != Format::f16 && p.value.spec.format != Format::bf16)
+      fail(where_, {.what = "quantised weights cannot be trained",
+                    .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
+                    .expected = "F32, F16 or BF16"});
+    const View stored = p.value.codes;
+    widen(stored, masters_
+                      .add({.name = p.name,
+                            .role = r.role,
+                            .shape = r.shape,
+                            .matrix = is_matrix(r.role),
+                            .transposed = r.transposed,
+                            .plus = r.plus},
+                           r.rows(), r.cols(), p)
+                      .data());
+    return p;
   }
-  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return own(files_.transposed(name, rows, cols, keys), {.shape = {cols, rows}, .transposed = true});
-  }
-  Param vector(const std::string& name, const Shape& shape, const char* keys, float plus) override {
-    return own(files_.vector(name, shape, keys, plus), {.shape = shape, .matrix = false, .plus = plus});
-  }
-  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
-                             const char* keys) override {
-    std::vector<Param> list = files_.stacked(name, count, rows, cols, keys);
-    const std::string whole = list.front().name.substr(0, list.front().name.rfind('['));
-    const std::span<float> values = masters_.add({.name = whole, .shape = {count, rows, cols}});
-    const MasterTensor& tensor = masters_.tensors_.back();
-    for (int64_t i = 0; i < count; ++i) {
-      Param& p = list[static_cast<size_t>(i)];
-      widen(p.value.codes, values.data() + i * rows * cols);
-      p.value = masters_.weight(tensor, i * rows * cols, rows, cols);
-      p.grad = masters_.grad(tensor, i * rows * cols, rows, cols);
-    }
-    return list;
-  }
-  Param again(const Param& p) override {
+  Param again(const nn::ParamRequest&, const Param& p) override {
     std::vector<float>& grad =
-        masters_.uses_
-            .emplace_back(Masters::Use{masters_.place_of(p), std::vector<float>(static_cast<size_t>(p.grad.count()))})
+        masters_.uses_.emplace_back(Masters::Use{p.place, std::vector<float>(static_cast<size_t>(p.grad.count()))})
             .grad;
     Param other = p;
     other.grad = mut_view_of(grad.data(), p.grad.shape);
@@ -89,19 +83,6 @@ class MasterSource final : public nn::ParamSource {
   }
 
  private:
-  Param own(Param p, MasterTensor tensor) {
-    if (p.value.spec.format != Format::f32 && p.value.spec.format != Format::f16 && p.value.spec.format != Format::bf16)
-      fail(where_, {.what = "quantised weights cannot be trained",
-                    .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
-                    .expected = "F32, F16 or BF16"});
-    tensor.name = p.name;
-    widen(p.value.codes, masters_.add(std::move(tensor)).data());
-    const MasterTensor& own = masters_.tensors_.back();
-    p.value = masters_.weight(own, 0, p.value.rows, p.value.cols);
-    p.grad = masters_.grad(own, 0, p.value.rows, p.value.cols);
-    return p;
-  }
-
   Masters& masters_;
   nn::ParamSource& files_;
   const std::string& where_;
@@ -113,15 +94,14 @@ std::unique_ptr<Model> Masters::load(const io::ModelPath& path, int64_t mtp_step
   if (config.mtp) config.mtp->steps = mtp_steps;
   int64_t size = 0;  // at most: experts may be stacked in the files
   for (const TensorSpec& tensor : inventory(config)) size += aligned(tensor.shape.count());
-  values_.resize(static_cast<size_t>(size));
-  grads_.resize(values_.size());
-  if (products_ == DType::bf16) rounded_.resize(values_.size());
+  allocate(size);
   const OpenFolder folder = open_folder(path);
   MasterSource source(*this, *folder.source, path.name);
   auto model = std::make_unique<Model>(std::move(config), source);
-  values_.resize(static_cast<size_t>(used_));  // never grows: the Params view it
-  if (products_ == DType::bf16) rounded_.resize(values_.size());
-  grads_.resize(values_.size());
+  values_ = values_.first(static_cast<size_t>(used_));
+  if (products_ == DType::bf16) rounded_ = rounded_.first(values_.size());
+  grads_.resize(values_.size());  // never grows: the Params view it
+  model->store = store_;
   round(1);
   return model;
 }
@@ -134,32 +114,45 @@ std::unique_ptr<Model> Masters::adapt(const io::ModelPath& path, const AdapterSp
   int64_t size = 0;
   for (const AdapterSite& site : sites)
     size += aligned(site.count * site.rank * site.in) + aligned(site.out * site.rank * site.count);
-  values_.resize(static_cast<size_t>(size));
-  grads_.resize(values_.size());
-  if (products_ == DType::bf16) rounded_.resize(values_.size());
+  allocate(size);
   uint32_t stream = 0;
   for (AdapterSite& site : sites) {
     const int64_t rank = site.count * site.rank;
-    const auto own = [&](std::string name, int64_t rows, int64_t cols) {
-      add({.name = name, .shape = {rows, cols}, .matrix = !site.folded});
-      const MasterTensor& tensor = tensors_.back();
-      return Param{
-          .name = std::move(name), .value = weight(tensor, 0, rows, cols), .grad = grad(tensor, 0, rows, cols)};
+    const Shard& shard = site.matrices[0].base.shard;
+    // A reads what the matrix reads, B writes what it writes: each is divided where the matrix is.
+    const auto own = [&](ParamRole role, std::string name, int64_t rows, int64_t cols) {
+      Param p;
+      p.name = name;
+      p.role = role;
+      const bool divided = shard.axis == (role == ParamRole::lora_a ? Shard::Axis::cols : Shard::Axis::rows);
+      p.shard = divided && !site.folded ? shard : Shard{.axis = Shard::Axis::whole};
+      if (role == ParamRole::lora_b && !site.folded) p.segments = site.matrices[0].base.segments;
+      add({.name = std::move(name), .role = role, .shape = {rows, cols}, .matrix = !site.folded}, rows, cols, p);
+      return p;
     };
-    site.adapter.a = own(lora_a_name(site), rank, site.in);
+    site.adapter.a = own(ParamRole::lora_a, lora_a_name(site), rank, site.in);
     float* a = values_.data() + tensors_.back().place;
     const float bound = 1 / std::sqrt(static_cast<float>(site.in));  // as torch.nn.Linear begins
     for (int64_t i = 0; i < rank * site.in; ++i)
       a[i] = bound * (2 * uniform(philox({seed, stream}, static_cast<uint64_t>(i))[0]) - 1);
     ++stream;
-    site.adapter.b = own(lora_b_name(site), site.out, rank);
+    site.adapter.b = own(ParamRole::lora_b, lora_b_name(site), site.out, rank);
   }
   adapter_spec_ = spec;
-  adapters_ = std::make_unique<Adapters>(std::move(sites), Adapters::Options{.dtype = products_, .gradients = true});
+  store_->keep(folder.store);
+  adapters_ =
+      std::make_unique<Adapters>(std::move(sites), *store_, Adapters::Options{.dtype = products_, .gradients = true});
   auto model = adapters_->build(std::move(config), *folder.source);
-  model->storage = std::move(folder.files);
+  model->store = store_;
   round(1);
   return model;
+}
+
+void Masters::allocate(int64_t size) {
+  const auto n = static_cast<size_t>(size);
+  values_ = {store_->make(DType::f32, {size}).as<float>(), n};
+  if (products_ == DType::bf16) rounded_ = {store_->make(DType::bf16, {size}).as<Bf16>(), n};
+  grads_.resize(n);
 }
 
 int64_t Masters::trained() const {
@@ -168,39 +161,19 @@ int64_t Masters::trained() const {
   return sum;
 }
 
-std::span<float> Masters::add(MasterTensor tensor) {
+std::span<float> Masters::add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p) {
   const int64_t count = tensor.count();
   tensor.place = used_;
   used_ += aligned(count);
   CHECK(used_ <= std::ssize(values_), "{} of {}", used_, values_.size());
+  const auto at = static_cast<size_t>(tensor.place);
+  const bool rounded = tensor.matrix && products_ == DType::bf16;
+  p.value = dense_weight(rounded ? view_of(&rounded_[at], {rows, cols}) : view_of(&values_[at], {rows, cols}));
+  p.grad = mut_view_of(&grads_[at], {rows, cols});
+  p.tensor = std::ssize(tensors_);
+  p.place = tensor.place;
   tensors_.push_back(std::move(tensor));
-  return std::span(values_).subspan(static_cast<size_t>(tensors_.back().place), static_cast<size_t>(count));
-}
-
-Weight Masters::weight(const MasterTensor& tensor, int64_t offset, int64_t rows, int64_t cols) const {
-  const auto at = static_cast<size_t>(tensor.place + offset);
-  return tensor.matrix && products_ == DType::bf16 ? dense_weight(view_of(&rounded_[at], {rows, cols}))
-                                                   : dense_weight(view_of(&values_[at], {rows, cols}));
-}
-
-MutView Masters::grad(const MasterTensor& tensor, int64_t offset, int64_t rows, int64_t cols) {
-  return mut_view_of(&grads_[static_cast<size_t>(tensor.place + offset)], {rows, cols});
-}
-
-int64_t Masters::place_of(const Param& p) const {
-  const bool in_rounded = p.value.codes.dtype == DType::bf16;
-  const auto* base = in_rounded ? reinterpret_cast<const std::byte*>(rounded_.data())
-                                : reinterpret_cast<const std::byte*>(values_.data());
-  const int64_t place = (p.value.codes.data - base) / size_of(p.value.codes.dtype);
-  CHECK(place >= 0 && place + p.value.codes.count() <= size(), "{} at {} of {}", p.name, place, size());
-  return place;
-}
-
-const MasterTensor& Masters::tensor_of(const Param& p) const {
-  const int64_t place = place_of(p);
-  const auto after = std::upper_bound(tensors_.begin(), tensors_.end(), place,
-                                      [](int64_t at, const MasterTensor& t) { return at < t.place; });
-  return *(after - 1);
+  return values_.subspan(at, static_cast<size_t>(count));
 }
 
 const MasterTensor& Masters::tensor(const std::string& name) const {

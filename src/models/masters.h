@@ -22,7 +22,8 @@
 namespace braid::models {
 
 struct MasterTensor {
-  std::string name{};       // as the files spell it
+  std::string name{};  // as the files spell it
+  ParamRole role = ParamRole::none;
   Shape shape{};            // as the files hold it
   int64_t place = 0;        // of its first element in every array
   bool matrix = true;       // products read it
@@ -59,8 +60,8 @@ class Masters {
 
   // The Params whose numbers these are.
   std::vector<Param*> params(Model& model) { return adapters_ ? adapters_->params() : model.params(); }
-  int64_t place_of(const Param& p) const;
-  const MasterTensor& tensor_of(const Param& p) const;  // several Params may be parts of one
+  // Several Params may be parts of one tensor.
+  const MasterTensor& tensor_of(const Param& p) const { return tensors_[static_cast<size_t>(p.tensor)]; }
   const MasterTensor& tensor(const std::string& name) const;
   void zero_grads(int threads);
   // A parameter that a model uses more than once has a gradient a use, so that the order of sums does not depend on how
@@ -73,14 +74,16 @@ class Masters {
 
  private:
   friend class MasterSource;
-  std::span<float> add(MasterTensor tensor);
-  Weight weight(const MasterTensor& tensor, int64_t offset, int64_t rows, int64_t cols) const;
-  MutView grad(const MasterTensor& tensor, int64_t offset, int64_t rows, int64_t cols);
+  void allocate(int64_t size);
+  // Gives `p` a tensor of its own, [rows, cols] as blocks read it.
+  std::span<float> add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p);
 
   DType products_;
   std::vector<MasterTensor> tensors_;
-  std::vector<float> values_, grads_;
-  std::vector<Bf16> rounded_;
+  std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();  // of the two below
+  std::span<float> values_;
+  std::span<Bf16> rounded_;
+  std::vector<float> grads_;
   int64_t used_ = 0;
   struct Use {
     int64_t place;

@@ -1,6 +1,5 @@
 #include "models/model.h"
 
-#include <map>
 #include <utility>
 
 #include "models/blocks.h"
@@ -11,95 +10,67 @@ namespace braid::models {
 
 Model::Model(Config config, nn::ParamSource& source) : config_(std::move(config)) {
   if (config_.rope) rope_ = std::make_shared<nn::RopeTable>(*config_.rope);
-  embedding_ = source.matrix(config_.embedding, config_.vocab, config_.hidden, "vocab_size, hidden_size");
-  if (config_.learned_positions > 0) {
-    positions_ =
-        source.matrix(config_.position_embedding, config_.learned_positions, config_.hidden, "n_positions, n_embd");
-  }
+  embedding_ = table(source, ParamRole::embedding);
+  if (config_.learned_positions > 0) positions_ = table(source, ParamRole::positions);
   int index = 0;
-  for (const LayerSpec& layer : config_.layers) layers_.push_back(build_layer(layer, source, index++));
-  final_norm_ = build_norm(config_.final_norm, source, "hidden_size");
-  // A tied head may be left out of the file, or stored once more.
-  head_ = config_.tied ? source.again(embedding_)
-                       : source.matrix(config_.head, config_.vocab, config_.hidden, "vocab_size, hidden_size");
+  for (const LayerSpec& layer : config_.layers) layers_.push_back(build_layer(layer, source, index++, false));
+  final_norm_ = build_norm(config_.final_norm, source);
+  head_ = table(source, ParamRole::head);
   if (config_.mtp) build_mtp(source);
 }
 
-namespace {
-
-// Asks for each parameter once, and gives it again to whoever asks later.
-class Repeats final : public nn::ParamSource {
- public:
-  explicit Repeats(nn::ParamSource& source) : source_(source) {}
-
-  bool has(const std::string& name) const override { return source_.has(name); }
-  Param matrix(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return once(name, [&] { return std::vector{source_.matrix(name, rows, cols, keys)}; })[0];
+// A tied head is another use of the embedding; files may leave it out, or store it once more.
+Param Model::table(nn::ParamSource& source, ParamRole role) const {
+  if (role == ParamRole::head && config_.tied) role = ParamRole::embedding;
+  nn::ParamRequest r;
+  r.role = role;
+  r.shape = {config_.vocab, config_.hidden};
+  r.keys = "vocab_size, hidden_size";
+  r.shard = {.axis = Shard::Axis::rows, .units = config_.vocab, .uneven = true};
+  if (role == ParamRole::positions) {
+    r.name = config_.position_embedding;
+    r.shape[0] = config_.learned_positions;
+    r.keys = "n_positions, n_embd";
+    r.shard = {.axis = Shard::Axis::whole};
+  } else {
+    r.name = role == ParamRole::head ? config_.head : config_.embedding;
+    if (role == ParamRole::embedding) r.padding = config_.padding.value_or(-1);
   }
-  Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) override {
-    return once(name, [&] { return std::vector{source_.transposed(name, rows, cols, keys)}; })[0];
-  }
-  Param vector(const std::string& name, const Shape& shape, const char* keys, float plus) override {
-    return once(name, [&] { return std::vector{source_.vector(name, shape, keys, plus)}; })[0];
-  }
-  std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
-                             const char* keys) override {
-    return once(name, [&] { return source_.stacked(name, count, rows, cols, keys); });
-  }
-  Param again(const Param& p) override { return source_.again(p); }
+  return source.get(r);
+}
 
- private:
-  template <class Ask>
-  std::vector<Param> once(const std::string& name, const Ask& ask) {
-    const auto found = given_.find(name);
-    if (found == given_.end()) return given_[name] = ask();
-    std::vector<Param> list;
-    for (const Param& p : found->second) list.push_back(source_.again(p));
-    return list;
-  }
-
-  nn::ParamSource& source_;
-  std::map<std::string, std::vector<Param>> given_;
-};
-
-}  // namespace
-
-void Model::build_mtp(nn::ParamSource& files) {
+void Model::build_mtp(nn::ParamSource& source) {
   const MtpSpec& spec = *config_.mtp;
   CHECK(spec.steps >= 1 && spec.steps <= kMtpSteps, "{}", spec.steps);
-  const auto norm = [&](nn::ParamSource& source, const std::string& name) {
-    return nn::load_rms_norm(source, name + ".weight", config_.hidden, config_.eps, "hidden_size");
-  };
-  Repeats source(files);
+  const auto first = static_cast<int>(config_.layers.size());  // in every step: routers count by it
   for (int64_t step = 0; step < spec.steps; ++step) {
     Mtp& mtp = mtp_.emplace_back();
-    mtp.embedding = source.again(embedding_);
-    mtp.head = source.again(head_);
-    if (step == 0) {
-      mtp.read_norm = final_norm_;
-      mtp.read_norm.weight = source.again(final_norm_.weight);
-    }
-    mtp.embedding_norm = norm(source, spec.prefix + "enorm");
-    mtp.hidden_norm = norm(source, spec.prefix + "hnorm");
-    mtp.projection = source.matrix(spec.prefix + "eh_proj.weight", config_.hidden, 2 * config_.hidden,
-                                   "hidden_size, 2 * hidden_size");
-    int index = static_cast<int>(config_.layers.size());  // every step: routers count by it
-    for (const LayerSpec& layer : spec.layers) mtp.layers.push_back(build_layer(layer, source, index++));
-    mtp.final_norm = norm(source, spec.final_norm);
+    mtp.embedding = table(source, ParamRole::embedding);
+    mtp.head = table(source, ParamRole::head);
+    if (step == 0) mtp.read_norm = build_norm(config_.final_norm, source);
+    mtp.embedding_norm = build_norm(spec.prefix + "enorm", source, first, true);
+    mtp.hidden_norm = build_norm(spec.prefix + "hnorm", source, first, true);
+    mtp.projection = nn::BlockSource{source, *config_.spelling, spec.prefix, first, true}.get(
+        ParamRole::mtp_in, {config_.hidden, 2 * config_.hidden}, {.axis = Shard::Axis::whole});
+    int index = first;
+    for (const LayerSpec& layer : spec.layers) mtp.layers.push_back(build_layer(layer, source, index++, true));
+    mtp.final_norm = build_norm(spec.final_norm, source, index - 1, true);
   }
 }
 
-nn::Norm Model::build_norm(const std::string& name, nn::ParamSource& source, const char* keys) const {
-  if (config_.norm == NormKind::rms)
-    return nn::load_rms_norm(source, name + ".weight", config_.hidden, config_.eps, keys);
-  return nn::load_layer_norm(source, name + ".weight", name + ".bias", config_.hidden, config_.eps,
-                             config_.norm == NormKind::layer_plus_one, keys);
+nn::Norm Model::build_norm(const std::string& name, nn::ParamSource& source, int layer, bool mtp) const {
+  return nn::load_norm(source, {.name = name, .layer = layer, .mtp = mtp},
+                       {.width = config_.hidden,
+                        .eps = config_.eps,
+                        .centred = config_.norm != NormKind::rms,
+                        .one_plus = config_.norm == NormKind::layer_plus_one});
 }
 
-Model::Layer Model::build_layer(const LayerSpec& spec, nn::ParamSource& source, int index) {
+Model::Layer Model::build_layer(const LayerSpec& spec, nn::ParamSource& source, int index, bool mtp) {
   Layer layer;
   for (const PartSpec& part : spec.parts) {
-    Part built{build_norm(part.norm, source, "hidden_size"), build_block(part, config_.storage, source, rope_)};
+    Part built{build_norm(part.norm, source, index, mtp),
+               build_block(part.block, {source, *config_.spelling, part.prefix, index, mtp}, rope_)};
     built.block->layer = index;
     const nn::StateShape shape = built.block->state_shape();
     if (shape.fixed_bytes() + shape.kv_values_per_token() > 0) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/weight_store.h"
 #include "models/config.h"
 #include "nn/block.h"
 #include "nn/norm.h"
@@ -61,8 +62,8 @@ class Model {
   const std::vector<std::pair<int, int>>& mamba_layers() const { return mamba_layers_; }
   std::vector<Param*> params();
 
-  // What the parameters point into (mapped files, converted copies); kept as long as the model.
-  std::shared_ptr<void> storage;
+  // The bytes of the parameters.
+  std::shared_ptr<WeightStore> store;
 
  private:
   struct Mtp {
@@ -71,8 +72,9 @@ class Model {
     Param embedding, head, projection;
     std::vector<Layer> layers;
   };
-  Layer build_layer(const LayerSpec& spec, nn::ParamSource& source, int index);
-  nn::Norm build_norm(const std::string& name, nn::ParamSource& source, const char* keys) const;
+  Layer build_layer(const LayerSpec& spec, nn::ParamSource& source, int index, bool mtp);
+  nn::Norm build_norm(const std::string& name, nn::ParamSource& source, int layer = -1, bool mtp = false) const;
+  Param table(nn::ParamSource& source, ParamRole role) const;
   Tensor through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool probe);
   void build_mtp(nn::ParamSource& source);
   Tensor mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor& hidden);

@@ -7,7 +7,6 @@
 #include <numbers>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "core/philox.h"
@@ -109,11 +108,16 @@ class RandomWriter {
             mapped<Bf16>(quantiles_, [width](float z) { return to_bf16(z * width); })};
   }
 
-  const Tables& tables(std::string_view name) const {
-    for (std::string_view leaf : {".out_proj.weight", ".o_proj.weight", ".down_proj.weight", ".c_proj.weight"}) {
-      if (name.ends_with(leaf)) return residual_;
+  const Tables& tables(ParamRole role) const {
+    switch (role) {
+      case ParamRole::mamba_out:
+      case ParamRole::attention_out:
+      case ParamRole::down:
+      case ParamRole::expert_down:
+        return residual_;
+      default:
+        return inner_;
     }
-    return inner_;
   }
 
   // Cuts a stored tensor into pieces and makes those of a full batch.
@@ -163,12 +167,12 @@ class RandomWriter {
     const TensorSpec& tensor = tensors_[p.place];
     const RandomKey key{options_.seed, static_cast<uint32_t>(p.place)};
     const auto n = static_cast<size_t>(p.count);
-    if (!tensor.matrix) {
+    if (!is_matrix(tensor.role)) {
       const MutView view(out, p.stored->dtype, {p.count});
-      for (int64_t i = 0; i < p.count; ++i) set_element(view, i, vector_value(tensor.name, key, p.begin + i));
+      for (int64_t i = 0; i < p.count; ++i) set_element(view, i, vector_value(tensor.role, key, p.begin + i));
       return;
     }
-    const Tables& table = tables(tensor.name);
+    const Tables& table = tables(tensor.role);
     const Format format = stored_format(tensor, options_.format);
     switch (p.stored->dtype) {
       case DType::f32: {
@@ -197,18 +201,27 @@ class RandomWriter {
     }
   }
 
-  double vector_value(std::string_view name, const RandomKey& key, int64_t i) const {
+  double vector_value(ParamRole role, const RandomKey& key, int64_t i) const {
     const double u = uniform(philox(key, static_cast<uint64_t>(i))[0]);
     const double z = quantiles_[static_cast<size_t>(u * kQuantiles)];
-    if (name.ends_with(".A_log")) return std::log(1 + 15 * u);
-    if (name.ends_with(".dt_bias")) {
-      const double dt = std::exp(std::log(1e-3) + u * std::log(100.0));
-      return dt + std::log(-std::expm1(-dt));  // the inverse of softplus
+    switch (role) {
+      case ParamRole::a_log:
+        return std::log(1 + 15 * u);
+      case ParamRole::dt_bias: {
+        const double dt = std::exp(std::log(1e-3) + u * std::log(100.0));
+        return dt + std::log(-std::expm1(-dt));  // the inverse of softplus
+      }
+      case ParamRole::conv:
+        return 0.29 * z;  // as wide as PyTorch's uniform one for four taps
+      case ParamRole::router_bias:
+        return 0.01 * z;
+      case ParamRole::d_skip:
+        return 1;
+      case ParamRole::bias:
+        return 0;
+      default:
+        return norm_;
     }
-    if (name.ends_with(".conv1d.weight")) return 0.29 * z;  // as wide as PyTorch's uniform one for four taps
-    if (name.ends_with(".e_score_correction_bias")) return 0.01 * z;
-    if (name.ends_with(".D")) return 1;
-    return name.ends_with("bias") ? 0 : norm_;
   }
 
   const RandomWeights& options_;

@@ -31,7 +31,7 @@ void copy_across(const fs::path& from, const fs::path& to) {
 void save_model(const Masters& masters, std::span<const float> values, const fs::path& origin, const fs::path& folder) {
   std::vector<io::TensorSpec> specs;
   for (const MasterTensor& t : masters.tensors()) {
-    const bool exact = masters.adapters() || t.name.ends_with("e_score_correction_bias");
+    const bool exact = masters.adapters() || t.role == ParamRole::router_bias;
     specs.push_back({t.name, exact ? DType::f32 : masters.products(), t.shape});
   }
   fs::create_directories(folder);

@@ -1,7 +1,5 @@
 #include "models/storage.h"
 
-#include <algorithm>
-#include <array>
 #include <iterator>
 #include <string_view>
 
@@ -9,21 +7,30 @@ namespace braid::models {
 namespace {
 
 constexpr int64_t kBlock = 16;  // values of NVFP4 that share a scale
-constexpr std::array<std::string_view, 7> kQuantised = {"in_proj",   "out_proj",    "up_proj",   "down_proj",
-                                                        "gate_proj", "linear_attn", "linear_mlp"};
 
-// up_proj of backbone.layers.1.mixer.up_proj.weight
-std::string_view leaf_of(std::string_view name) {
-  if (!name.ends_with(".weight")) return {};
-  name.remove_suffix(std::string_view(".weight").size());
-  return name.substr(name.rfind('.') + 1);
+// What released files quantise: the large products inside layers.
+bool is_quantised(ParamRole role) {
+  switch (role) {
+    case ParamRole::mamba_in:
+    case ParamRole::mamba_out:
+    case ParamRole::up:
+    case ParamRole::gate:
+    case ParamRole::down:
+    case ParamRole::expert_up:
+    case ParamRole::expert_gate:
+    case ParamRole::expert_down:
+    case ParamRole::linear_attention:
+    case ParamRole::linear_mlp:
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
 
 Format stored_format(const TensorSpec& tensor, Format wanted) {
-  const bool chosen = tensor.matrix && tensor.shape.rank == 2 && !tensor.name.starts_with("mtp.") &&
-                      std::find(kQuantised.begin(), kQuantised.end(), leaf_of(tensor.name)) != kQuantised.end();
+  const bool chosen = is_quantised(tensor.role) && tensor.shape.rank == 2 && !tensor.transposed && !tensor.mtp;
   if (!chosen || (wanted == Format::nvfp4 && tensor.shape[1] % kBlock != 0)) return Format::bf16;
   return wanted;
 }
@@ -38,7 +45,7 @@ std::vector<io::TensorSpec> stored_tensors(const TensorSpec& tensor, Format want
     case Format::f8_e4m3:
       return {{name, DType::f8_e4m3, tensor.shape}, {name + "_scale", DType::f32, {}}};
     default:  // the correction of the router is the one tensor that released files hold as FP32
-      return {{name, name.ends_with("e_score_correction_bias") ? DType::f32 : DType::bf16, tensor.shape}};
+      return {{name, tensor.role == ParamRole::router_bias ? DType::f32 : DType::bf16, tensor.shape}};
   }
 }
 

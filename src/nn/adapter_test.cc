@@ -23,11 +23,11 @@ struct Adapted {
   explicit Adapted(float dropout = 0) {
     fill(da.mut(), 0);
     fill(db.mut(), 0);
-    adapter.a = {.name = "a", .value = dense_weight(a.view()), .grad = da.mut()};
-    adapter.b = {.name = "b", .value = dense_weight(b.view()), .grad = db.mut()};
+    adapter.a = Param{{.name = "a"}, dense_weight(a.view()), da.mut()};
+    adapter.b = Param{{.name = "b"}, dense_weight(b.view()), db.mut()};
     adapter.scale = 0.75f;
     adapter.dropout = dropout;
-    param = {.name = "w", .value = dense_weight(w.view())};
+    param = Param{{.name = "w"}, dense_weight(w.view())};
     param.adapter = &adapter;
   }
 

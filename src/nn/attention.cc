@@ -134,25 +134,41 @@ void Attention::params(std::vector<Param*>& out) {
   }
 }
 
-AttentionParams load_attention(ParamSource& source, const std::string& prefix, const AttentionSpec& spec) {
+AttentionParams load_attention(const BlockSource& source, const AttentionSpec& spec) {
+  using enum Shard::Axis;
   const int64_t q_width = spec.heads * spec.head_dim, kv_width = spec.kv_heads * spec.head_dim;
-  constexpr const char* kQ = "num_attention_heads * head_dim, hidden_size";
-  constexpr const char* kKv = "num_key_value_heads * head_dim, hidden_size";
-  constexpr const char* kO = "hidden_size, num_attention_heads * head_dim";
+  const Shard heads{.axis = rows, .units = spec.heads, .shared = spec.kv_heads}, none{.axis = whole};
+  const Segment q{"q", 0, q_width, spec.heads}, k{"k", q_width, kv_width, spec.kv_heads},
+      v{"v", q_width + kv_width, kv_width, spec.kv_heads}, alone{"kv", 0, kv_width, spec.kv_heads};
   AttentionParams p;
-  p.q = source.matrix(prefix + "q_proj.weight", q_width, spec.hidden, kQ);
-  p.k = source.matrix(prefix + "k_proj.weight", kv_width, spec.hidden, kKv);
-  p.v = source.matrix(prefix + "v_proj.weight", kv_width, spec.hidden, kKv);
-  p.o = source.matrix(prefix + "o_proj.weight", spec.hidden, q_width, kO);
-  if (spec.bias) {
-    p.q_bias = source.vector(prefix + "q_proj.bias", {q_width}, kQ);
-    p.k_bias = source.vector(prefix + "k_proj.bias", {kv_width}, kKv);
-    p.v_bias = source.vector(prefix + "v_proj.bias", {kv_width}, kKv);
+  if (source.has(ParamRole::qkv)) {
+    const int64_t width = q_width + 2 * kv_width;
+    const Param w = source.get(ParamRole::qkv, {width, spec.hidden}, heads, {q, k, v});
+    p.q = part_of(w, q, w.name + ".q", ParamRole::q);
+    p.k = part_of(w, k, w.name + ".k", ParamRole::k);
+    p.v = part_of(w, v, w.name + ".v", ParamRole::v);
+    if (spec.bias) {
+      const Param b = source.bias(ParamRole::qkv, width, heads, {q, k, v});
+      p.q_bias = part_of(b, q, b.name + ".q", ParamRole::bias);
+      p.k_bias = part_of(b, k, b.name + ".k", ParamRole::bias);
+      p.v_bias = part_of(b, v, b.name + ".v", ParamRole::bias);
+    }
+  } else {
+    p.q = source.get(ParamRole::q, {q_width, spec.hidden}, heads);
+    p.k = source.get(ParamRole::k, {kv_width, spec.hidden}, heads, {alone});
+    p.v = source.get(ParamRole::v, {kv_width, spec.hidden}, heads, {alone});
+    if (spec.bias) {
+      p.q_bias = source.bias(ParamRole::q, q_width, heads);
+      p.k_bias = source.bias(ParamRole::k, kv_width, heads, {alone});
+      p.v_bias = source.bias(ParamRole::v, kv_width, heads, {alone});
+    }
   }
-  if (spec.out_bias) p.o_bias = source.vector(prefix + "o_proj.bias", {spec.hidden}, kO);
+  p.o = source.get(ParamRole::attention_out, {spec.hidden, q_width},
+                   {.axis = cols, .units = spec.heads, .shared = spec.kv_heads});
+  if (spec.out_bias) p.o_bias = source.bias(ParamRole::attention_out, spec.hidden, none);
   if (spec.qk_norm) {
-    p.q_norm = source.vector(prefix + "q_norm.weight", {spec.head_dim}, "head_dim");
-    p.k_norm = source.vector(prefix + "k_norm.weight", {spec.head_dim}, "head_dim");
+    p.q_norm = source.get(ParamRole::q_norm, {spec.head_dim}, none);
+    p.k_norm = source.get(ParamRole::k_norm, {spec.head_dim}, none);
   }
   return p;
 }

@@ -60,7 +60,6 @@ class Attention final : public Block {
   std::shared_ptr<RopeTable> rope_;  // one table for all layers of a model
 };
 
-// {prefix}q_proj.weight and so on, as most families spell it.
-AttentionParams load_attention(ParamSource& source, const std::string& prefix, const AttentionSpec& spec);
+AttentionParams load_attention(const BlockSource& source, const AttentionSpec& spec);
 
 }  // namespace braid::nn

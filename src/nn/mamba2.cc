@@ -37,15 +37,7 @@ SsdStep step_of(const SsdFwd& op) {
 
 }  // namespace
 
-Mamba2::Mamba2(const Mamba2Spec& spec, Mamba2Params params) : spec_(spec), params_(std::move(params)) {
-  const int64_t inner = spec.inner(), bc = spec.groups * spec.state;
-  params_.in_proj.segments = {{"z", 0, inner},
-                              {"x", inner, inner},
-                              {"b", 2 * inner, bc},
-                              {"c", 2 * inner + bc, bc},
-                              {"dt", 2 * inner + 2 * bc, spec.heads}};
-  params_.conv.segments = {{"x", 0, inner}, {"b", inner, bc}, {"c", inner + bc, bc}};
-}
+Mamba2::Mamba2(const Mamba2Spec& spec, Mamba2Params params) : spec_(spec), params_(std::move(params)) {}
 
 StateShape Mamba2::state_shape() const {
   return {.conv_columns = spec_.conv_width - 1,
@@ -213,24 +205,31 @@ void Mamba2::params(std::vector<Param*>& out) {
   }
 }
 
-Mamba2Params load_mamba2(ParamSource& source, const std::string& prefix, const Mamba2Spec& spec) {
-  constexpr const char* kHeads = "mamba_num_heads";
-  constexpr const char* kConv = "mamba_num_heads * mamba_head_dim + 2 * n_groups * ssm_state_size, conv_kernel";
-  constexpr const char* kIn =
-      "2 * mamba_num_heads * mamba_head_dim + 2 * n_groups * ssm_state_size + mamba_num_heads, hidden_size";
+Mamba2Params load_mamba2(const BlockSource& source, const Mamba2Spec& spec) {
+  using enum Shard::Axis;
+  const int64_t inner = spec.inner(), bc = spec.groups * spec.state;
+  const Shard heads{.axis = rows, .units = spec.heads, .shared = spec.groups}, none{.axis = whole};
+  const std::vector<Segment> in = {{"z", 0, inner, spec.heads},
+                                   {"x", inner, inner, spec.heads},
+                                   {"b", 2 * inner, bc, spec.groups},
+                                   {"c", 2 * inner + bc, bc, spec.groups},
+                                   {"dt", 2 * inner + 2 * bc, spec.heads, spec.heads}},
+                             channels = {{"x", 0, inner, spec.heads},
+                                         {"b", inner, bc, spec.groups},
+                                         {"c", inner + bc, bc, spec.groups}};
   Mamba2Params p;
-  p.in_proj = source.matrix(prefix + "in_proj.weight", spec.in_rows(), spec.hidden, kIn);
-  p.conv = source.vector(prefix + "conv1d.weight", {spec.conv_channels(), 1, spec.conv_width}, kConv);
-  if (spec.conv_bias) p.conv_bias = source.vector(prefix + "conv1d.bias", {spec.conv_channels()}, kConv);
-  p.a_log = source.vector(prefix + "A_log", {spec.heads}, kHeads);
-  p.d_skip = source.vector(prefix + "D", {spec.heads}, kHeads);
-  p.dt_bias = source.vector(prefix + "dt_bias", {spec.heads}, kHeads);
-  p.norm = source.vector(prefix + "norm.weight", {spec.inner()}, "mamba_num_heads * mamba_head_dim");
-  p.out_proj = source.matrix(prefix + "out_proj.weight", spec.hidden, spec.inner(),
-                             "hidden_size, mamba_num_heads * mamba_head_dim");
+  p.in_proj = source.get(ParamRole::mamba_in, {spec.in_rows(), spec.hidden}, heads, in);
+  p.conv = source.get(ParamRole::conv, {spec.conv_channels(), 1, spec.conv_width}, heads, channels);
+  if (spec.conv_bias) p.conv_bias = source.bias(ParamRole::conv, spec.conv_channels(), heads, channels);
+  p.a_log = source.get(ParamRole::a_log, {spec.heads}, heads);
+  p.d_skip = source.get(ParamRole::d_skip, {spec.heads}, heads);
+  p.dt_bias = source.get(ParamRole::dt_bias, {spec.heads}, heads);
+  p.norm = source.get(ParamRole::gated_norm, {inner}, heads);
+  p.out_proj = source.get(ParamRole::mamba_out, {spec.hidden, inner},
+                          {.axis = cols, .units = spec.heads, .shared = spec.groups});
   if (spec.proj_bias) {
-    p.in_bias = source.vector(prefix + "in_proj.bias", {spec.in_rows()}, kIn);
-    p.out_bias = source.vector(prefix + "out_proj.bias", {spec.hidden}, "hidden_size");
+    p.in_bias = source.bias(ParamRole::mamba_in, spec.in_rows(), heads, in);
+    p.out_bias = source.bias(ParamRole::mamba_out, spec.hidden, none);
   }
   return p;
 }

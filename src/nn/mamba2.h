@@ -41,7 +41,6 @@ class Mamba2 final : public Block {
   Mamba2Params params_;
 };
 
-// {prefix}in_proj.weight and so on.
-Mamba2Params load_mamba2(ParamSource& source, const std::string& prefix, const Mamba2Spec& spec);
+Mamba2Params load_mamba2(const BlockSource& source, const Mamba2Spec& spec);
 
 }  // namespace braid::nn

@@ -26,16 +26,20 @@ void Mlp::params(std::vector<Param*>& out) {
 
 Tensor LinearBlock::forward(Run& run, const Tensor& x) { return linear(run, x, weight_); }
 
-MlpParams load_mlp(ParamSource& source, const std::string& prefix, const MlpSpec& spec, const char* keys) {
+MlpParams load_mlp(const BlockSource& source, const MlpSpec& spec) {
+  using enum Shard::Axis;
+  // Columns of `down` that share a scale in NVFP4 stay together.
+  const int64_t units = spec.width % 16 == 0 ? spec.width / 16 : spec.width;
+  const Shard outputs{.axis = rows, .units = units};
   MlpParams p;
-  p.up = source.matrix(prefix + "up_proj.weight", spec.width, spec.hidden, keys);
-  if (spec.gated) p.gate = source.matrix(prefix + "gate_proj.weight", spec.width, spec.hidden, keys);
-  p.down = source.matrix(prefix + "down_proj.weight", spec.hidden, spec.width, keys);
-  if (spec.bias) {
-    p.up_bias = source.vector(prefix + "up_proj.bias", {spec.width}, keys);
-    if (spec.gated) p.gate_bias = source.vector(prefix + "gate_proj.bias", {spec.width}, keys);
-    p.down_bias = source.vector(prefix + "down_proj.bias", {spec.hidden}, keys);
+  p.up = source.get(ParamRole::up, {spec.width, spec.hidden}, outputs);
+  if (spec.bias) p.up_bias = source.bias(ParamRole::up, spec.width, outputs);
+  if (spec.gated) {
+    p.gate = source.get(ParamRole::gate, {spec.width, spec.hidden}, outputs);
+    if (spec.bias) p.gate_bias = source.bias(ParamRole::gate, spec.width, outputs);
   }
+  p.down = source.get(ParamRole::down, {spec.hidden, spec.width}, {.axis = cols, .units = units});
+  if (spec.bias) p.down_bias = source.bias(ParamRole::down, spec.hidden, {.axis = whole});
   return p;
 }
 

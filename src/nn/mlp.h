@@ -38,7 +38,6 @@ class LinearBlock final : public Block {
   Param weight_;
 };
 
-// {prefix}up_proj.weight, gate_proj, down_proj. `keys` names the config entry of the width.
-MlpParams load_mlp(ParamSource& source, const std::string& prefix, const MlpSpec& spec, const char* keys);
+MlpParams load_mlp(const BlockSource& source, const MlpSpec& spec);
 
 }  // namespace braid::nn

@@ -205,35 +205,24 @@ void Moe::params(std::vector<Param*>& out) {
   if (shared_) shared_->params(out);
 }
 
-MoeParams load_moe(ParamSource& source, const std::string& prefix, const MoeSpec& spec) {
-  MoeParams p;
-  p.router = source.matrix(prefix + "gate.weight", spec.experts, spec.hidden, "n_routed_experts, hidden_size");
-  if (spec.router == RouterKind::sigmoid)
-    p.router_bias = source.vector(prefix + "gate.e_score_correction_bias", {spec.experts}, "n_routed_experts");
-  const auto experts = [&](const std::string& leaf, int64_t rows, int64_t cols, const char* keys) {
-    if (source.has(prefix + "experts." + leaf))
-      return source.stacked(prefix + "experts." + leaf, spec.experts, rows, cols, keys);
-    std::vector<Param> list;
-    for (int64_t e = 0; e < spec.experts; ++e)
-      list.push_back(source.matrix(fmt::format("{}experts.{}.{}.weight", prefix, e, leaf), rows, cols, keys));
-    return list;
-  };
+// Experts may be divided by their width, or each belong to one rank whole (Cut::whole_experts).
+MoeParams load_moe(const BlockSource& source, const MoeSpec& spec) {
+  using enum Shard::Axis;
   const int64_t inside = spec.expert_hidden();
-  constexpr const char* kUp = "moe_intermediate_size, moe_latent_size or hidden_size";
-  p.up = experts("up_proj", spec.width, inside, kUp);
-  if (spec.gated) p.gate = experts("gate_proj", spec.width, inside, kUp);
-  p.down = experts("down_proj", inside, spec.width, kUp);
+  const int64_t units = spec.width % 16 == 0 ? spec.width / 16 : spec.width;  // as in load_mlp
+  const Shard none{.axis = whole}, outputs{.axis = rows, .units = units};
+  MoeParams p;
+  p.router = source.get(ParamRole::router, {spec.experts, spec.hidden}, none);
+  if (spec.router == RouterKind::sigmoid) p.router_bias = source.get(ParamRole::router_bias, {spec.experts}, none);
+  p.up = source.experts(ParamRole::expert_up, spec.experts, spec.width, inside, outputs);
+  if (spec.gated) p.gate = source.experts(ParamRole::expert_gate, spec.experts, spec.width, inside, outputs);
+  p.down = source.experts(ParamRole::expert_down, spec.experts, inside, spec.width, {.axis = cols, .units = units});
   if (spec.latent > 0) {
-    p.latent_in =
-        source.matrix(prefix + "fc1_latent_proj.weight", spec.latent, spec.hidden, "moe_latent_size, hidden_size");
-    p.latent_out =
-        source.matrix(prefix + "fc2_latent_proj.weight", spec.hidden, spec.latent, "hidden_size, moe_latent_size");
+    p.latent_in = source.get(ParamRole::latent_in, {spec.latent, spec.hidden}, none);
+    p.latent_out = source.get(ParamRole::latent_out, {spec.hidden, spec.latent}, none);
   }
-  if (spec.shared_width > 0) {
-    p.shared = load_mlp(source, prefix + "shared_experts.",
-                        {.hidden = spec.hidden, .width = spec.shared_width, .gated = spec.gated},
-                        "moe_shared_expert_intermediate_size, hidden_size");
-  }
+  if (spec.shared_width > 0)
+    p.shared = load_mlp(source.shared(), {.hidden = spec.hidden, .width = spec.shared_width, .gated = spec.gated});
   return p;
 }
 

@@ -52,7 +52,6 @@ class Moe final : public Block {
   std::unique_ptr<Mlp> shared_;
 };
 
-// {prefix}gate.weight, experts.J.up_proj.weight or experts.up_proj (stacked), shared_experts..., fc1_latent_proj...
-MoeParams load_moe(ParamSource& source, const std::string& prefix, const MoeSpec& spec);
+MoeParams load_moe(const BlockSource& source, const MoeSpec& spec);
 
 }  // namespace braid::nn

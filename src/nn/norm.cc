@@ -14,20 +14,18 @@ void Norm::params(std::vector<Param*>& list) {
   if (centred) list.push_back(&bias);
 }
 
-Norm load_rms_norm(ParamSource& source, const std::string& name, int64_t width, float eps, const char* keys) {
-  Norm norm;
-  norm.weight = source.vector(name, {width}, keys);
-  norm.eps = eps;
-  return norm;
-}
-
-Norm load_layer_norm(ParamSource& source, const std::string& weight, const std::string& bias, int64_t width, float eps,
-                     bool one_plus, const char* keys) {
-  Norm norm;
-  norm.weight = source.vector(weight, {width}, keys, one_plus ? 1.0f : 0.0f);
-  norm.bias = source.vector(bias, {width}, keys);
-  norm.centred = true;
-  norm.eps = eps;
+Norm load_norm(ParamSource& source, ParamInfo info, const NormSpec& spec) {
+  info.shard.axis = Shard::Axis::whole;
+  const auto ask = [&](const char* leaf, ParamRole role, float plus) {
+    ParamRequest r{info, {spec.width}, "hidden_size"};
+    r.name += leaf;
+    r.role = role;
+    r.plus = plus;
+    return source.get(r);
+  };
+  Norm norm{.centred = spec.centred, .eps = spec.eps};
+  norm.weight = ask(".weight", ParamRole::norm, spec.one_plus ? 1.0f : 0.0f);
+  if (spec.centred) norm.bias = ask(".bias", ParamRole::bias, 0);
   return norm;
 }
 

@@ -17,8 +17,12 @@ struct Norm {
   void params(std::vector<Param*>& list);
 };
 
-Norm load_rms_norm(ParamSource& source, const std::string& name, int64_t width, float eps, const char* keys);
-Norm load_layer_norm(ParamSource& source, const std::string& weight, const std::string& bias, int64_t width, float eps,
-                     bool one_plus, const char* keys);
+struct NormSpec {
+  int64_t width = 0;
+  float eps = 1e-5f;
+  bool centred = false, one_plus = false;
+};
+// `info` says which norm, its name without ".weight".
+Norm load_norm(ParamSource& source, ParamInfo info, const NormSpec& spec);
 
 }  // namespace braid::nn

@@ -55,7 +55,7 @@ struct Stack {
     const TestTensor& v = values.emplace_back(DType::f32, shape, 7 + params.size(), scale, shift);
     grads.emplace_back(bench.arena, DType::f32, shape);
     fill(grads.back().mut(), 0);
-    return params.emplace_back(Param{.name = "p", .value = dense_weight(v.view()), .grad = grads.back().mut()});
+    return params.emplace_back(Param{{.name = "p"}, dense_weight(v.view()), grads.back().mut()});
   }
   int64_t pass(bool drop_all) {
     bench.tape.drop = [drop_all](Cost, size_t) { return drop_all; };

@@ -1,6 +1,8 @@
-// Where a block's parameters come from: a folder of files, or a list that only records names and shapes (for counting,
-// and for writing random weights of any size). A block asks for what it needs; the source checks or records it.
+// Where a block's parameters come from: a folder of files, masters in training, or a list that only records what was
+// asked for. A block asks for roles; the family's Spelling says what they are called and how they lie in files.
 #pragma once
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -8,24 +10,74 @@
 
 namespace braid::nn {
 
+struct ParamRequest : ParamInfo {
+  Shape shape{};            // as stored: [rows, cols], [n], or with experts in a stack [count, rows, cols]
+  const char* keys = "";    // the config entries that fix the shape, for error messages
+  bool transposed = false;  // stored [cols, rows] (GPT-2's Conv1D)
+  float plus = 0;           // added to every value: LayerNorm1p stores its weight less one
+  std::string stack{};      // of an expert's matrix: what the stack of all would be called
+
+  // As products read it; [1, n] for what has one axis.
+  int64_t rows() const { return transposed ? shape[1] : shape.rank == 1 ? 1 : shape.count() / cols(); }
+  int64_t cols() const { return transposed ? shape[0] : shape[shape.rank - 1]; }
+  Param param(const Weight& value) const {
+    Param p;
+    static_cast<ParamInfo&>(p) = *this;
+    p.value = value;
+    return p;
+  }
+};
+
 class ParamSource {
  public:
   virtual ~ParamSource() = default;
-
-  // A matrix of any format, [rows, cols]. `keys` names the config entries that fix the shape, for the error message.
-  virtual Param matrix(const std::string& name, int64_t rows, int64_t cols, const char* keys) = 0;
-  // The same stored transposed, [cols, rows] (GPT-2's Conv1D).
-  virtual Param transposed(const std::string& name, int64_t rows, int64_t cols, const char* keys) = 0;
-  // Anything small: norms, biases, convolution; stored in `shape`, given as F32 [shape[0], rest] or, for one axis, [1,
-  // n]. `plus` is added to every value: LayerNorm1p stores its weight less one.
-  virtual Param vector(const std::string& name, const Shape& shape, const char* keys, float plus = 0) = 0;
-  // `count` matrices stored in one tensor [count, rows, cols].
-  virtual std::vector<Param> stacked(const std::string& name, int64_t count, int64_t rows, int64_t cols,
-                                     const char* keys) = 0;
+  // Matrices come in any format, the rest as F32. What was asked for before is given again, for another use.
+  Param get(const ParamRequest& request);
   virtual bool has(const std::string& name) const = 0;
-  // The same parameter where a model uses it once more: its gradient is summed apart, so that the order of sums does
-  // not depend on how a batch is cut.
-  virtual Param again(const Param& p) { return p; }
+
+ protected:
+  virtual Param first(const ParamRequest& request) = 0;
+  // The gradient of another use is summed apart, so that the order of sums does not depend on how a batch is cut.
+  virtual Param again(const ParamRequest&, const Param& given) { return given; }
+
+ private:
+  std::map<std::string, Param> given_;
+};
+
+// What a family calls the parameters of its blocks, below the prefix of each, and what fixes their shapes.
+struct Spelling {
+  struct Name {
+    ParamRole role;
+    const char* leaf;
+    const char* keys;  // entries of config.json
+  };
+  std::span<const Name> names{};
+  const char* shared = "";       // of a shared expert's matrices, before their own names
+  const char* shared_keys = "";  // and what fixes theirs
+  bool transposed = false;       // matrices are stored [inputs, outputs]
+
+  const Name* find(ParamRole role) const;  // null: the family has none
+};
+
+// Asks for the parameters of one block.
+struct BlockSource {
+  ParamSource& source;
+  const Spelling& spelling;
+  std::string prefix;
+  int layer = -1;
+  bool mtp = false;
+  const char* keys = nullptr;  // instead of those of the spelling
+
+  bool has(ParamRole role) const { return spelling.find(role) != nullptr; }
+  Param get(ParamRole role, const Shape& shape, const Shard& shard, std::vector<Segment> segments = {}) const;
+  // The bias of a product or a convolution of `role`.
+  Param bias(ParamRole role, int64_t n, const Shard& shard, std::vector<Segment> segments = {}) const;
+  // One matrix of each expert, whether files hold them one by one or in a stack.
+  std::vector<Param> experts(ParamRole role, int64_t count, int64_t rows, int64_t cols, const Shard& shard) const;
+  BlockSource shared() const;  // of the shared expert
+
+ private:
+  ParamRequest request(ParamRole role, const Shard& shard, std::vector<Segment> segments) const;
 };
 
 // The values of a Param that is a vector, [n] F32.

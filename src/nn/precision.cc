@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <optional>
 
 #include "kernels/quantize/low_experts.h"
 #include "sys/error.h"
@@ -69,30 +67,29 @@ constexpr Row kRows[] = {{"fp8", &kFp8, {4, 4, 52, 4}, false},
                          {"mxfp4", &kMxfp4, {2, 8, 62, kAny}, true},
                          {"nvfp4", &kNvfp4, {2, 8, 62, kAny}, true}};
 
-// Parts of stored names, over all families.
-constexpr const char* kHigh[] = {"embed", "wte", "wpe", "lm_head", "mtp.", ".gate.weight", "router"};
-constexpr const char* kHighOfFour[] = {"attn", "q_proj", "k_proj", "v_proj", "o_proj", "latent"};
-constexpr const char* kEightOfFour = "mixer.out_proj";
+// Never quantised: the tables, the router, and the prediction block.
+bool stays_high(const Param& p) {
+  return p.mtp || p.role == ParamRole::embedding || p.role == ParamRole::positions || p.role == ParamRole::head ||
+         p.role == ParamRole::router;
+}
+
+// Nor these with four bits: attention and the latent projections.
+bool stays_high_of_four(ParamRole role) {
+  switch (role) {
+    case ParamRole::q:
+    case ParamRole::k:
+    case ParamRole::v:
+    case ParamRole::attention_out:
+    case ParamRole::linear_attention:
+    case ParamRole::latent_in:
+    case ParamRole::latent_out:
+      return true;
+    default:
+      return false;
+  }
+}
 // A parameter with a side shorter than this is no matrix that units of low precision take.
 constexpr int64_t kShortest = 16;
-
-template <size_t n>
-bool names_one(const std::string& name, const char* const (&parts)[n]) {
-  return std::any_of(std::begin(parts), std::end(parts),
-                     [&](const char* part) { return name.find(part) != std::string::npos; });
-}
-
-// "backbone.layers.12.mixer..." -> 12: the first part of a name that is a number.
-std::optional<int64_t> layer_of(const std::string& name) {
-  for (size_t begin = 0; begin < name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    if (!part.empty() && part.size() < 7 && part.find_first_not_of("0123456789") == std::string::npos)
-      return std::stoll(part);
-    begin = end + 1;
-  }
-  return std::nullopt;
-}
 
 const Row* find_row(const std::string& word) {
   if (word == "none" || word == "bf16") return nullptr;
@@ -154,8 +151,7 @@ Precision::Precision(const std::string& recipe, std::span<Param* const> params, 
   if (!row) return;
   int64_t layers = 0;
   for (const Param* p : params) {
-    if (const auto layer = layer_of(p->name); layer && !names_one(p->name, kHigh))
-      layers = std::max(layers, *layer + 1);
+    if (!stays_high(*p)) layers = std::max<int64_t>(layers, p->layer + 1);
   }
   first_ = row->ends.kept(row->ends.first, layers);
   last_ = row->ends.kept(row->ends.last, layers);
@@ -164,10 +160,9 @@ Precision::Precision(const std::string& recipe, std::span<Param* const> params, 
     if (std::min(p.value.rows, p.value.cols) < kShortest) continue;
     ++matrices_;
     values_ += p.value.rows * p.value.cols;
-    const auto layer = layer_of(p.name);
-    if (!layer || *layer < first_ || *layer >= layers - last_ || names_one(p.name, kHigh)) continue;
-    if (row->four_bits && names_one(p.name, kHighOfFour)) continue;
-    const bool eight = row->four_bits && p.name.find(kEightOfFour) != std::string::npos;
+    if (p.layer < first_ || p.layer >= layers - last_ || stays_high(p)) continue;
+    if (row->four_bits && stays_high_of_four(p.role)) continue;
+    const bool eight = row->four_bits && p.role == ParamRole::mamba_out;
     low_[&p] = {.precision = this, .specs = eight ? kMxfp8 : specs, .stream = static_cast<uint32_t>(2 * i)};
     low_values_ += p.value.rows * p.value.cols;
   }

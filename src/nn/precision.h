@@ -9,8 +9,8 @@
 //   nvfp4      weights 16x16, the rest 1x16 along the product's depth; both operands of a weight's gradient through a
 //              Hadamard transform over tokens; stochastic rounding of gradients alone; Mamba's out_proj in MXFP8
 //
-// A recipe is a policy over names: embeddings, head, router, MTP and layers at both ends are never quantised, and
-// with four bits neither are attention and latent projections. The arithmetic is kernels/quantize.
+// A recipe is a policy over roles and layers: embeddings, head, router, MTP and layers at both ends are never
+// quantised, and with four bits neither are attention and latent projections. The arithmetic is kernels/quantize.
 //
 // "A tensor" is the operand of one product: all tokens of a part of a batch, as the published recipes have it for a
 // micro-batch. So with a recipe `accumulate` is a part of the numbers, which it is not without; threads, recomputation

@@ -18,9 +18,9 @@ struct Model {
   std::deque<Param> params{};
   std::vector<Param*> list{};
 
-  Param& add(const std::string& name, int64_t rows, int64_t cols, DType dtype = DType::f32) {
+  Param& add(const ParamInfo& info, int64_t rows, int64_t cols, DType dtype = DType::f32) {
     const TestTensor& v = values.emplace_back(dtype, Shape{rows, cols}, 20 + values.size(), 0.2);
-    list.push_back(&params.emplace_back(Param{.name = name, .value = dense_weight(v.view())}));
+    list.push_back(&params.emplace_back(Param{info, dense_weight(v.view())}));
     return params.back();
   }
 };
@@ -28,12 +28,20 @@ struct Model {
 TEST(Precision, RecipesKeepWhatTheyNameHigh) {
   Model m;
   for (int layer = 0; layer < 62; ++layer) {
-    for (const char* leaf : {"in_proj", "out_proj", "q_proj", "fc1_latent_proj", "gate", "experts.7.up_proj"})
-      m.add(fmt::format("backbone.layers.{}.mixer.{}.weight", layer, leaf), 16, 16);
-    m.add(fmt::format("backbone.layers.{}.mixer.conv1d.weight", layer), 32, 4);
+    const auto add = [&](const char* leaf, ParamRole role, int64_t cols) {
+      m.add({.name = fmt::format("{}.{}", layer, leaf), .role = role, .layer = layer}, cols == 4 ? 32 : 16, cols);
+    };
+    add("in", ParamRole::mamba_in, 16);
+    add("out", ParamRole::mamba_out, 16);
+    add("q", ParamRole::q, 16);
+    add("latent", ParamRole::latent_in, 16);
+    add("router", ParamRole::router, 16);
+    add("expert", ParamRole::expert_up, 16);
+    add("conv", ParamRole::conv, 4);
   }
-  for (const char* name : {"backbone.embeddings.weight", "lm_head.weight", "mtp.layers.0.mixer.up_proj.weight"})
-    m.add(name, 16, 16);
+  m.add({.name = "embedding", .role = ParamRole::embedding}, 16, 16);
+  m.add({.name = "head", .role = ParamRole::head}, 16, 16);
+  m.add({.name = "mtp", .role = ParamRole::up, .layer = 62, .mtp = true}, 16, 16);
   const auto encoding = [&](const Precision& p, const std::string& name) {
     for (const Param* w : m.list) {
       if (w->name == name) return p.find(*w) ? p.find(*w).specs.forward_x.encoding : Encoding::none;
@@ -41,27 +49,25 @@ TEST(Precision, RecipesKeepWhatTheyNameHigh) {
     ADD_FAILURE() << name;
     return Encoding::none;
   };
-  const auto in_layer = [](int layer, const char* leaf) {
-    return fmt::format("backbone.layers.{}.mixer.{}.weight", layer, leaf);
-  };
+  const auto in_layer = [](int layer, const char* leaf) { return fmt::format("{}.{}", layer, leaf); };
   const Precision four("nvfp4", m.list, 1), eight("fp8", m.list, 1), none("bf16", m.list, 1);
-  EXPECT_EQ(encoding(four, in_layer(2, "in_proj")), Encoding::nvfp4);
-  EXPECT_EQ(encoding(four, in_layer(53, "experts.7.up_proj")), Encoding::nvfp4);
-  EXPECT_EQ(encoding(four, in_layer(30, "out_proj")), Encoding::mxfp8);
-  for (const char* leaf : {"q_proj", "fc1_latent_proj", "gate", "conv1d"})
+  EXPECT_EQ(encoding(four, in_layer(2, "in")), Encoding::nvfp4);
+  EXPECT_EQ(encoding(four, in_layer(53, "expert")), Encoding::nvfp4);
+  EXPECT_EQ(encoding(four, in_layer(30, "out")), Encoding::mxfp8);
+  for (const char* leaf : {"q", "latent", "router", "conv"})
     EXPECT_EQ(encoding(four, in_layer(30, leaf)), Encoding::none) << leaf;
-  EXPECT_EQ(encoding(four, in_layer(1, "in_proj")), Encoding::none);
-  EXPECT_EQ(encoding(four, in_layer(54, "in_proj")), Encoding::none);
-  EXPECT_EQ(encoding(eight, in_layer(4, "q_proj")), Encoding::fp8_e4m3);
-  EXPECT_EQ(encoding(eight, in_layer(57, "out_proj")), Encoding::fp8_e4m3);
-  EXPECT_EQ(encoding(eight, in_layer(3, "in_proj")), Encoding::none);
-  EXPECT_EQ(encoding(eight, in_layer(58, "in_proj")), Encoding::none);
-  EXPECT_EQ(encoding(eight, in_layer(30, "gate")), Encoding::none);
-  for (const char* name : {"backbone.embeddings.weight", "lm_head.weight", "mtp.layers.0.mixer.up_proj.weight"}) {
+  EXPECT_EQ(encoding(four, in_layer(1, "in")), Encoding::none);
+  EXPECT_EQ(encoding(four, in_layer(54, "in")), Encoding::none);
+  EXPECT_EQ(encoding(eight, in_layer(4, "q")), Encoding::fp8_e4m3);
+  EXPECT_EQ(encoding(eight, in_layer(57, "out")), Encoding::fp8_e4m3);
+  EXPECT_EQ(encoding(eight, in_layer(3, "in")), Encoding::none);
+  EXPECT_EQ(encoding(eight, in_layer(58, "in")), Encoding::none);
+  EXPECT_EQ(encoding(eight, in_layer(30, "router")), Encoding::none);
+  for (const char* name : {"embedding", "head", "mtp"}) {
     EXPECT_EQ(encoding(four, name), Encoding::none) << name;
     EXPECT_EQ(encoding(eight, name), Encoding::none) << name;
   }
-  EXPECT_EQ(encoding(none, in_layer(30, "in_proj")), Encoding::none);
+  EXPECT_EQ(encoding(none, in_layer(30, "in")), Encoding::none);
   EXPECT_EQ(four.describe(),
             "nvfp4, emulated (numerics only, nothing is faster): 156 of 375 matrices, 42% of their values; the first 2 "
             "and last 8 layers stay high");
@@ -85,9 +91,9 @@ struct Linear {
                            {.start = 21, .len = 18, .pos0 = 2, .sample_id = 9}};
 
   explicit Linear(DType dtype) : x(dtype, {kTokens, kIn}, 1), dy(DType::f32, {kTokens, kOut}, 2) {
-    for (const char* name : {"layers.0.up", "layers.1.up", "layers.2.up"}) {
-      Param& p = model.add(name, kOut, kIn, dtype);
-      if (name[7] == '1') w = &p;
+    for (int layer = 0; layer < 3; ++layer) {
+      Param& p = model.add({.role = ParamRole::up, .layer = layer}, kOut, kIn, dtype);
+      if (layer == 1) w = &p;
     }
   }
   // y, dx, dw, dbias of sequences [first, first + n), dw and dbias added to what is there.
@@ -221,10 +227,10 @@ struct Experts {
   std::vector<Seq> seqs = {{.start = 0, .len = 17, .sample_id = 3}, {.start = 17, .len = 20, .sample_id = 8}};
 
   Experts(DType dtype, bool gated) : x(dtype, {kTokens, kIn}, 1) {
-    fill_list(up, "layers.1.up", kWidth, kIn, dtype);
-    if (gated) fill_list(gate, "layers.1.gate_proj", kWidth, kIn, dtype);
-    fill_list(down, "layers.1.down", kIn, kWidth, dtype);
-    for (const char* end : {"layers.0.up", "layers.2.up"}) fill_list(ends, end, 16, 16, dtype);
+    fill_list(up, 1, kWidth, kIn, dtype);
+    if (gated) fill_list(gate, 1, kWidth, kIn, dtype);
+    fill_list(down, 1, kIn, kWidth, dtype);
+    for (const int end : {0, 2}) fill_list(ends, end, 16, 16, dtype);
     for (auto* group : {&up, &gate, &down, &ends}) {
       for (Param& p : *group) list.push_back(&p);
     }
@@ -233,10 +239,10 @@ struct Experts {
       chosen.push_back(t % 5 == 0 ? 4 : static_cast<int32_t>((t + 1) % 3));
     }
   }
-  void fill_list(std::vector<Param>& params, const char* name, int64_t rows, int64_t cols, DType dtype) {
+  void fill_list(std::vector<Param>& params, int layer, int64_t rows, int64_t cols, DType dtype) {
     for (int64_t e = 0; e < kExperts; ++e) {
       const TestTensor& v = values.emplace_back(dtype, Shape{rows, cols}, 30 + values.size(), 0.2);
-      params.push_back({.name = name, .value = dense_weight(v.view())});
+      params.push_back(Param{{.role = ParamRole::expert_up, .layer = layer}, dense_weight(v.view())});
     }
   }
 

@@ -50,41 +50,38 @@ Experts experts_of(const nn::MoeSpec& s, double tokens) {
 std::vector<Work> work_of(models::Model& model, const Pass& pass) {
   const models::Config& config = model.config();
   const double tokens = as_double(pass.tokens * pass.sequences);
-  std::map<std::string, Experts> moe;  // by the prefix of their tensors
+  std::map<int, Experts> moe;  // by layer
   std::vector<Work> list;
   for (size_t i = 0; i < config.layers.size(); ++i) {
     for (const models::PartSpec& part : config.layers[i].parts) {
       if (const auto* spec = std::get_if<nn::MoeSpec>(&part.block))
-        moe[part.prefix + "experts."] = experts_of(*spec, tokens);
+        moe[static_cast<int>(i)] = experts_of(*spec, tokens);
       Work own = std::visit(BlockWork{pass, tokens}, part.block);
       if (own.bytes <= 0) continue;
       own.what = "layer " + std::to_string(i) + ": " + own.what;
       list.push_back(std::move(own));
     }
   }
-  std::map<std::string, Work> grouped;
+  std::map<int, Work> routed;
   for (const Param* p : model.params()) {
-    if (config.mtp && p->name.starts_with("mtp.")) continue;  // not part of this pass
+    if (p->mtp) continue;  // not part of this pass
     const double bytes = as_double(p->value.bytes()), flops = 2 * as_double(p->value.rows) * as_double(p->value.cols);
-    const size_t at = p->name.find("experts.");
-    const auto group = at == std::string::npos ? moe.end() : moe.find(p->name.substr(0, at) + "experts.");
-    const bool routed = group != moe.end() && (at == 0 || p->name[at - 1] != '_');
-    const bool is_embedding = p->name == config.embedding || p->name == config.position_embedding;
-    const bool is_head = p->name == config.head || (config.tied && p->name == config.embedding);
-    if (routed) {
-      Work& w = grouped[group->first];
-      w.what = group->first + "*";
-      w.bytes += bytes * group->second.share;
-      w.flops += flops * group->second.tokens_each;
+    if (p->experts > 0) {
+      Work& w = routed[p->layer];
+      w.what = "layer " + std::to_string(p->layer) + ": experts";
+      w.bytes += bytes * moe[p->layer].share;
+      w.flops += flops * moe[p->layer].tokens_each;
       continue;
     }
+    const bool is_embedding = p->role == ParamRole::embedding || p->role == ParamRole::positions;
+    const bool is_head = p->role == ParamRole::head || (config.tied && p->role == ParamRole::embedding);
     Work w{p->name, 0, 0};
     if (is_embedding) w.bytes += bytes / as_double(p->value.rows) * tokens;
     if (is_head) w = {w.what, w.bytes + bytes, flops * as_double(pass.logits_rows)};
     if (!is_embedding && !is_head) w = {w.what, bytes, p->value.rows > 1 ? flops * tokens : 0};
     list.push_back(std::move(w));
   }
-  for (auto& entry : grouped) list.push_back(std::move(entry.second));
+  for (auto& entry : routed) list.push_back(std::move(entry.second));
   return list;
 }
 

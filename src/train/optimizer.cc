@@ -10,42 +10,34 @@
 namespace braid::train {
 namespace {
 
-// Moved by a rule of its own, not by a gradient (nemotron.md 3.6).
-bool is_router_correction(const models::MasterTensor& tensor) {
-  return tensor.name.ends_with("e_score_correction_bias");
-}
-
 // Muon is for maps between two spaces of activations; rows of a table of tokens, and the unlike parts of a fused
 // in_proj, are none.
-bool is_inner_matrix(const models::MasterTensor& tensor) {
-  static const std::vector<std::string> others = {"*embed*", "*wte*", "*wpe*", "*lm_head*", "*in_proj*"};
-  return tensor.matrix && !sys::matches_any(others, tensor.name);
+bool is_inner_matrix(const Param& p) {
+  const bool table = p.role == ParamRole::embedding || p.role == ParamRole::positions || p.role == ParamRole::head;
+  return is_matrix(p.role) && !table && p.segments.size() <= 1;
 }
 
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, const std::vector<Param*>& params)
-    : recipe_(recipe), masters_(masters), params_(params), m_(masters.values().size()), v_(masters.values().size()) {
+    : recipe_(recipe), masters_(masters), m_(masters.values().size()), v_(masters.values().size()) {
   const bool rounded = masters.products() == DType::bf16;
+  const auto decays = [&](const models::MasterTensor& tensor) {
+    return !sys::matches_any(recipe.no_decay, name_of(tensor.role)) && !sys::matches_any(recipe.no_decay, tensor.name);
+  };
   for (const models::MasterTensor& tensor : masters.tensors()) {
-    if (is_router_correction(tensor)) continue;
-    Part part{tensor.place,
-              1,
-              tensor.count(),
-              recipe.kind == "muon" && is_inner_matrix(tensor),
-              !sys::matches_any(recipe.no_decay, tensor.name),
-              rounded && tensor.matrix};
-    if (!part.muon) {
+    if (tensor.role == ParamRole::router_bias) continue;  // moved by a rule of its own (nemotron.md 3.6)
+    Part part{tensor.place, 1, tensor.count(), false, decays(tensor), rounded && tensor.matrix};
+    if (recipe.kind != "muon" || !tensor.matrix) {
       parts_.push_back(part);
       continue;
     }
-    for (const Param* p : params_) {  // parts of a stacked or fused tensor one by one
-      if (&masters.tensor_of(*p) != &tensor) continue;
-      part.place = masters.place_of(*p);
-      part.rows = p->value.rows;
-      part.cols = p->value.cols;
-      parts_.push_back(part);
+    const size_t before = parts_.size();
+    for (const Param* p : params) {  // parts of a stacked or fused tensor one by one
+      if (&masters.tensor_of(*p) == &tensor && is_inner_matrix(*p))
+        parts_.push_back({p->place, p->value.rows, p->value.cols, true, part.decays, part.rounded});
     }
+    if (parts_.size() == before) parts_.push_back(part);
   }
 }
 
@@ -89,7 +81,6 @@ void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
                          .grad_scale = scale});
     }
   }
-  for (Param* p : params_) ++p->value.version;
   masters_.follow(ctx.threads);
 }
 

@@ -14,12 +14,12 @@ namespace braid::train {
 
 class Optimizer {
  public:
-  // `params` are those of the model that `masters` loaded; both outlive the optimiser.
+  // `params` are those of the model that `masters` loaded, which outlive the optimiser.
   Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, const std::vector<Param*>& params);
 
   // Of all gradients, before clipping.
   double grad_norm(Ctx& ctx) const;
-  // Step `number` (from 1) at rate `lr`, gradients clipped by their norm. Params get a new version.
+  // Step `number` (from 1) at rate `lr`, gradients clipped by their norm.
   void step(Ctx& ctx, int64_t number, double lr, double norm);
 
   std::span<float> first() { return m_; }
@@ -33,7 +33,6 @@ class Optimizer {
 
   OptimizerRecipe recipe_;
   models::Masters& masters_;
-  std::vector<Param*> params_;
   std::vector<Part> parts_;
   std::vector<float> m_, v_;
 };

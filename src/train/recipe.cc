@@ -46,7 +46,8 @@ void each_word(R& r, Visit&& visit) {
   visit("optimizer.beta2", r.optimizer.beta2, kFraction, "");
   visit("optimizer.eps", r.optimizer.eps, kNotNegative, "");
   visit("optimizer.weight_decay", r.optimizer.weight_decay, kNotNegative, "decoupled, times the learning rate");
-  visit("optimizer.no_decay", r.optimizer.no_decay, "globs over stored names; * crosses dots");
+  visit("optimizer.no_decay", r.optimizer.no_decay,
+        "globs over roles (norm, bias, a_log, ...) and stored names; * crosses dots");
   visit("optimizer.clip", r.optimizer.clip, kNotNegative, "largest norm of all gradients together");
   visit("schedule.kind", r.schedule.kind, Choices{"constant", "wsd", "cosine"}, "");
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");

@@ -18,8 +18,8 @@ namespace braid::train {
 struct OptimizerRecipe {
   std::string kind = "adamw";  // adamw, muon
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-  // Nemotron's rules: no decay on norms, biases, A_log, D, dt_bias, embeddings.
-  std::vector<std::string> no_decay = {"*norm*", "*ln_*", "*bias", "*A_log", "*.D", "*embed*", "*wte*", "*wpe*"};
+  // Roles, or stored names; globs. Nemotron's rules: no decay on norms, biases, A_log, D, dt_bias, embeddings.
+  std::vector<std::string> no_decay = {"*norm", "*bias", "a_log", "d_skip", "embedding", "positions"};
   double clip = 1;  // of the global norm
 };
 

@@ -58,7 +58,6 @@ Trainer::Trainer(Run run, Ctx& ctx)
 
 void Trainer::resume(const std::filesystem::path& checkpoint) {
   progress_ = load_checkpoint(checkpoint, arrays());
-  for (Param* p : run_.params) ++p->value.version;
   saved_ = progress_.step;
 }
 
@@ -155,7 +154,7 @@ void Trainer::balance(StepLog& log, const Totals& totals, bool update) {
     busiest = std::max(busiest, most * static_cast<double>(experts) / std::max(sum, 1.0));
     aux += layer.balance / static_cast<double>(std::max<int64_t>(1, totals.tokens));
     if (!update || loss.router_bias_rate == 0 || !layer.bias) continue;
-    const auto place = static_cast<size_t>(run_.masters.place_of(*layer.bias));
+    const auto place = static_cast<size_t>(layer.bias->place);
     update_router_bias(view_of(layer.load.data(), {experts}), static_cast<float>(loss.router_bias_rate),
                        mut_view_of(&run_.masters.values()[place], {experts}));
   }

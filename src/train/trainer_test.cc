@@ -230,7 +230,7 @@ TEST_F(TrainerTest, CheckpointsOfAnotherModelAreRefused) {
   EXPECT_NE(error.find("[50, 32]; expected F32 [60, 32]"), std::string::npos) << error;
 }
 
-TEST_F(TrainerTest, DecayFollowsTheGlobs) {
+TEST_F(TrainerTest, DecayFollowsRoles) {
   recipe_.steps = 1;
   recipe_.optimizer.weight_decay = 0.5;
   const auto some = train(recipe_);

@@ -10,7 +10,12 @@ Config read_gpt2(const io::Json& json) {
   Config c = read_common(json, "gpt2");
   c.eps = static_cast<float>(number_or(json, {"layer_norm_epsilon"}, {0, 1}, 1e-5));
   c.norm = NormKind::layer;
-  c.storage = Storage::gpt2;
+  static constexpr nn::Spelling::Name kNames[] = {{ParamRole::qkv, "c_attn.weight", "n_embd"},
+                                                  {ParamRole::attention_out, "c_proj.weight", "n_embd"},
+                                                  {ParamRole::up, "c_fc.weight", "n_inner, n_embd"},
+                                                  {ParamRole::down, "c_proj.weight", "n_embd, n_inner"}};
+  static constexpr nn::Spelling kSpelling{.names = kNames, .transposed = true};
+  c.spelling = &kSpelling;
   c.tied = bool_or(json, {"tie_word_embeddings"}, true);
   c.learned_positions = need_int(json, {"n_positions", "n_ctx"}, {1, int64_t{1} << 24});
   c.positions_max = c.learned_positions;

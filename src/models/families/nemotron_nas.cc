@@ -38,7 +38,7 @@ Config read_nemotron_nas(const io::Json& json) {
     const bool no_attention = absent(part) || (!is_linear(part) && !part.get({"n_heads_in_group"}));
     if (is_linear(part)) {
       layer.parts.push_back(
-          {LinearSpec{c.hidden, "linear_attn.weight"}, prefix + "input_layernorm", prefix + "self_attn."});
+          {LinearSpec{c.hidden, ParamRole::linear_attention}, prefix + "input_layernorm", prefix + "self_attn."});
     } else if (!no_attention) {
       const int64_t group = need_int(part, {"n_heads_in_group"}, {1, heads});
       if (heads % group != 0)
@@ -50,7 +50,7 @@ Config read_nemotron_nas(const io::Json& json) {
     const bool no_ffn = absent(ffn) || (!is_linear(ffn) && !ffn.get({"intermediate_size", "ffn_mult"}));
     if (is_linear(ffn)) {
       layer.parts.push_back(
-          {LinearSpec{c.hidden, "linear_mlp.weight"}, prefix + "post_attention_layernorm", prefix + "mlp."});
+          {LinearSpec{c.hidden, ParamRole::linear_mlp}, prefix + "post_attention_layernorm", prefix + "mlp."});
     } else if (!no_ffn) {
       const Act act = read_act(ffn, {"hidden_act"}, read_act(json, {"hidden_act"}, Act::silu));
       layer.parts.push_back({nn::MlpSpec{.hidden = c.hidden,
