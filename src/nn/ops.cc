@@ -34,7 +34,9 @@ Tensor embedding(Run& run, const Tensor& ids, Param& table, DType out) {
       },
       [](Ctx&, Tape&) {},  // ids have no gradient
       [ids = Ref(ids), y = Ref(y), &table](Ctx& c, Tape& tape) {
-        braid::run(c, EmbeddingBwd{.ids = ids.view(), .dy = tape.grad(y).view(), .dtable = table.grad});
+        braid::run(
+            c,
+            EmbeddingBwd{.ids = ids.view(), .dy = tape.grad(y).view(), .dtable = table.grad, .padding = table.padding});
       });
   return y;
 }

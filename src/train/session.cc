@@ -195,18 +195,9 @@ void Session::loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool
     model_->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, sums);
     if (backward) tape_.backward(ctx);
     tape_.clear();
-    if (backward) drop_padding();
   }
   if (backward) ctx.arena.end_pass();
   ctx.tape = nullptr;
-}
-
-// The gradients of a tied head are a use of their own and stay.
-void Session::drop_padding() {
-  const models::Config& config = model_->config();
-  if (!config.padding) return;
-  const int64_t row = masters_.tensors()[0].place + *config.padding * config.hidden;
-  std::fill_n(masters_.grads().begin() + row, config.hidden, 0.0f);
 }
 
 }  // namespace braid::train

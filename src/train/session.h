@@ -43,7 +43,6 @@ class Session {
 
  private:
   void open_data();
-  void drop_padding();
   void loss(Ctx& ctx, const data::Batch& part, const Totals& totals, bool backward, LossSums& sums);
 
   const Recipe& recipe_;

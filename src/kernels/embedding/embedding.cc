@@ -67,7 +67,7 @@ const char* rows_support(const EmbeddingFwd& op) {
 void bwd_ref(Ctx&, const EmbeddingBwd& op, std::span<std::byte>) {
   check_ids(op.ids, op.dtable.dim(0));
   std::vector<double> dtable(static_cast<size_t>(op.dtable.count()));
-  embedding_bwd_ref(op.dtable.dim(1), ids_of(op.ids), to_doubles(op.dy), dtable);
+  embedding_bwd_ref(op.dtable.dim(1), op.padding, ids_of(op.ids), to_doubles(op.dy), dtable);
   accumulate(op.dtable, dtable);
 }
 
@@ -77,7 +77,9 @@ void add_cols(Ctx& ctx, const EmbeddingBwd& op) {
   constexpr int64_t kGrain = 64;  // columns: a few cache lines of FP32
   sys::parallel_for(ctx.threads, op.dtable.dim(1), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < op.ids.dim(0); ++t) {
-      float* sum = op.dtable.as<float>(*op.ids.as<int32_t>(t));
+      const int32_t id = *op.ids.as<int32_t>(t);
+      if (id == op.padding) continue;
+      float* sum = op.dtable.as<float>(id);
       const Num* dy = op.dy.as<Num>(t);
       for (int64_t d = begin; d < end; ++d) sum[d] += to_float(dy[d]);
     }

@@ -1,5 +1,6 @@
 // Rows of a table: y_t = table[ids_t]. Backward adds dy_t to row ids_t of the table's gradient, in token order, so that
-// repeated ids sum the same way on any number of threads. An id outside [0, V) is a bug of the caller.
+// repeated ids sum the same way on any number of threads; the row `padding` gets nothing. An id outside [0, V) is a bug
+// of the caller.
 #pragma once
 #include "core/op.h"
 
@@ -22,6 +23,7 @@ struct EmbeddingBwd {
   View ids{};        // [T] I32
   View dy{};         // [T, D] F32 or BF16
   MutView dtable{};  // [V, D] F32, accumulates
+  int64_t padding = -1;
   static constexpr const char* name = "embedding_bwd";
   static constexpr auto fields() {
     return std::tuple{in("ids", &EmbeddingBwd::ids, "T"), in("dy", &EmbeddingBwd::dy, "T D"),

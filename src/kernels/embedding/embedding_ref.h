@@ -16,9 +16,10 @@ void embedding_fwd_ref(int64_t width, const std::vector<int64_t>& ids, const std
 }
 
 // dy [T, D] -> dtable [V, D], added to what is there
-inline void embedding_bwd_ref(int64_t width, const std::vector<int64_t>& ids, const std::vector<double>& dy,
-                              std::vector<double>& dtable) {
+inline void embedding_bwd_ref(int64_t width, int64_t padding, const std::vector<int64_t>& ids,
+                              const std::vector<double>& dy, std::vector<double>& dtable) {
   for (size_t t = 0; t < ids.size(); ++t) {
+    if (ids[t] == padding) continue;
     for (int64_t d = 0; d < width; ++d)
       dtable[static_cast<size_t>(ids[t] * width + d)] += dy[t * static_cast<size_t>(width) + static_cast<size_t>(d)];
   }
