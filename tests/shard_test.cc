@@ -1,0 +1,309 @@
+// Every parameter of every family knows its role and how it may be divided. Cut by 2 and by 4 and put together again,
+// tensors are the same bits; blocks that hold parts compute parts of the whole block's result.
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <set>
+
+#include "golden.h"
+#include "math/blocks.h"
+#include "models/blocks.h"
+#include "models/family.h"
+#include "models/inventory.h"
+#include "models/presets.h"
+
+namespace braid {
+namespace {
+
+using Axis = Shard::Axis;
+
+struct Named {
+  std::string name;
+  models::Config config;
+};
+
+// All folders of golden values and all published shapes.
+std::vector<Named> configs() {
+  std::vector<Named> list;
+  for (const GoldenFolder& folder : all_folders())
+    list.push_back({folder.label, models::load_config(io::find_model(folder.path.string()))});
+  for (const std::string& name : models::preset_names())
+    list.push_back({name, models::read_config(*models::find_preset(name))});
+  // What none of these has.
+  const char* linear =
+      R"({"architectures":["DeciLMForCausalLM"],"vocab_size":50,"hidden_size":32,"num_attention_heads":4,
+    "block_configs":[{"attention":{"replace_with_linear":true},"ffn":{"replace_with_linear":true}}]})";
+  list.push_back({"linear", models::read_config(io::Json::parse(linear, "config.json"))});
+  return list;
+}
+
+int64_t extent_of(const ParamInfo& info, int64_t rows, int64_t cols) {
+  if (info.shard.axis == Axis::cols) return cols;
+  return is_matrix(info.role) || rows > 1 ? rows : cols;
+}
+
+// How many ranks hold each row (or column), and how many a rank holds.
+struct Held {
+  std::vector<int> by_row{};
+  std::vector<int64_t> by_rank{};
+};
+Held held_by(const models::TensorSpec& t, int64_t ranks, bool whole_experts) {
+  Held held;
+  held.by_row.resize(static_cast<size_t>(whole_experts ? t.rows() : extent_of(t, t.rows(), t.cols())));
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    int64_t count = 0;
+    for (const Range& r : ranges_of(t, t.rows(), t.cols(), {rank, ranks, whole_experts})) {
+      EXPECT_TRUE(r.begin >= 0 && r.begin + r.count <= std::ssize(held.by_row)) << t.name;
+      for (int64_t i = r.begin; i < r.begin + r.count; ++i) ++held.by_row[static_cast<size_t>(i)];
+      count += r.count;
+    }
+    held.by_rank.push_back(count);
+  }
+  return held;
+}
+
+TEST(Shards, EveryParameterSaysWhatItIs) {
+  std::set<ParamRole> seen;
+  for (const Named& model : configs()) {
+    for (const models::TensorSpec& t : models::inventory(model.config)) {
+      SCOPED_TRACE(model.name + " " + t.name);
+      seen.insert(t.role);
+      EXPECT_NE(t.role, ParamRole::none);
+      EXPECT_NE(t.shard.axis, Axis::undeclared);
+      EXPECT_EQ(t.shard.units > 0, t.shard.axis != Axis::whole);
+      EXPECT_EQ(t.shape.rank > 1, is_matrix(t.role) || t.role == ParamRole::conv);
+      const bool outside = t.role == ParamRole::embedding || t.role == ParamRole::positions ||
+                           t.role == ParamRole::head || t.name.starts_with(model.config.final_norm);
+      EXPECT_EQ(t.layer < 0, outside);
+      EXPECT_EQ(t.mtp, t.layer >= std::ssize(model.config.layers));
+      EXPECT_EQ(t.expert >= 0, t.experts > 0);
+      int64_t end = 0;
+      for (const Segment& s : t.segments) {
+        EXPECT_EQ(s.begin, end) << s.name;
+        EXPECT_EQ(s.rows % s.units, 0) << s.name;
+        end = s.begin + s.rows;
+      }
+      if (!t.segments.empty()) {
+        EXPECT_EQ(end, extent_of(t, t.rows(), t.cols()));
+      }
+    }
+  }
+  // All that a family may have; the parts of a fused qkv and adapters are of no file.
+  for (int i = 1; i < static_cast<int>(ParamRole::lora_a); ++i) {
+    const auto role = static_cast<ParamRole>(i);
+    EXPECT_TRUE(seen.contains(role)) << name_of(role);
+  }
+}
+
+TEST(Shards, RanksHoldEveryRowOnceOrAllAlike) {
+  for (const Named& model : configs()) {
+    for (const models::TensorSpec& t : models::inventory(model.config)) {
+      for (const int64_t ranks : {2, 4}) {
+        SCOPED_TRACE(fmt::format("{} {} of {}", model.name, t.name, ranks));
+        const Held held = held_by(t, ranks, false);
+        const bool divided = divides(t.shard, ranks);
+        for (const Segment& s :
+             t.segments.empty() ? std::vector<Segment>{{"", 0, std::ssize(held.by_row), t.shard.units}} : t.segments) {
+          const int64_t want = !divided ? ranks : s.units < ranks ? ranks / s.units : 1;
+          for (int64_t i = s.begin; i < s.begin + s.rows; ++i)
+            ASSERT_EQ(held.by_row[static_cast<size_t>(i)], want) << i;
+        }
+        const auto [least, most] = std::minmax_element(held.by_rank.begin(), held.by_rank.end());
+        EXPECT_LE(*most - *least, t.shard.uneven ? 1 : 0);
+        if (t.experts == 0) continue;
+        for (const int n : held_by(t, ranks, true).by_row) ASSERT_EQ(n, 1);  // each expert at one rank
+      }
+    }
+  }
+}
+
+// Large released shapes divide as they are meant to; NVFP4 columns are cut between blocks.
+TEST(Shards, PublishedShapesDivideBy4) {
+  for (const std::string& name : models::preset_names()) {
+    const models::Config config = models::read_config(*models::find_preset(name));
+    if (config.hidden < 2048) continue;
+    for (const models::TensorSpec& t : models::inventory(config)) {
+      SCOPED_TRACE(name + " " + t.name);
+      EXPECT_TRUE(divides(t.shard, 4) || t.shard.axis == Axis::whole);
+      if (t.shard.axis != Axis::cols) continue;
+      for (int64_t rank = 0; rank < 4; ++rank) {
+        for (const Range& r : ranges_of(t, t.rows(), t.cols(), {rank, 4})) EXPECT_EQ(r.begin % 16 + r.count % 16, 0);
+      }
+    }
+  }
+}
+
+// Copies [begin, begin + count) of an axis of `from` to the same place of `to`, bits as they lie.
+void copy(const View& from, const MutView& to, int axis, int64_t begin, int64_t count) {
+  const View a = from.slice(axis, begin, count);
+  const MutView b = to.slice(axis, begin, count);
+  const auto bytes = static_cast<size_t>(a.dim(1) * size_of(a.dtype));
+  for (int64_t r = 0; r < a.dim(0); ++r)
+    std::memcpy(b.data + r * b.stride(0) * size_of(b.dtype), a.data + r * a.stride(0) * size_of(a.dtype), bytes);
+}
+
+class Family : public testing::TestWithParam<GoldenFolder> {
+ protected:
+  std::unique_ptr<models::Model> load() const { return models::load_model(io::find_model(GetParam().path.string())); }
+};
+
+// Of each format: codes and scales of NVFP4 are cut at the same rows and columns.
+TEST_P(Family, CutTensorsTogetherAreTheWhole) {
+  const auto model = load();
+  for (const Param* p : model->params()) {
+    for (const int64_t ranks : {2, 4}) {
+      for (const bool whole_experts : {false, true}) {
+        const Weight& w = p->value;
+        const bool by_cols = p->shard.axis == Axis::cols && !(whole_experts && p->experts > 0);
+        const int axis = by_cols || (w.rows == 1 && !is_matrix(p->role)) ? 1 : 0;
+        for (const View& part : {w.codes, w.scales}) {
+          if (!part) continue;
+          // Columns of codes and scales are fewer than values.
+          const int64_t values = axis == 1 ? w.cols / part.dim(1) : 1;
+          std::vector<std::byte> bytes(static_cast<size_t>(part.bytes()), std::byte{0xa5});
+          const MutView together(bytes.data(), part.dtype, part.shape);
+          for (int64_t rank = 0; rank < ranks; ++rank) {
+            for (const Range& r : ranges_of(*p, w.rows, w.cols, {rank, ranks, whole_experts})) {
+              ASSERT_EQ(r.begin % values + r.count % values, 0) << p->name << ": a block is cut";
+              copy(part, together, axis, r.begin / values, r.count / values);
+            }
+          }
+          EXPECT_EQ(std::memcmp(bytes.data(), part.data, bytes.size()), 0) << p->name << " of " << ranks;
+        }
+      }
+    }
+  }
+}
+
+// Parameters of a whole block, and what one rank holds of them for a block with fewer units.
+class Whole final : public nn::ParamSource {
+ public:
+  explicit Whole(nn::ParamSource& files) : files_(files) {}
+  std::map<std::string, Param> params{};
+  bool has(const std::string& name) const override { return files_.has(name); }
+
+ protected:
+  Param first(const nn::ParamRequest& r) override { return params[r.name] = files_.get(r); }
+
+ private:
+  nn::ParamSource& files_;
+};
+
+class OneRank final : public nn::ParamSource {
+ public:
+  OneRank(const Whole& whole, const Cut& cut) : whole_(whole), cut_(cut) {}
+  bool has(const std::string& name) const override { return whole_.has(name); }
+
+ protected:
+  Param first(const nn::ParamRequest& r) override {
+    const Param& p = whole_.params.at(r.name);
+    const Weight& w = p.value;
+    const bool by_cols = p.shard.axis == Axis::cols, vector = w.rows == 1 && !is_matrix(p.role);
+    std::vector<float>& values = values_.emplace_back();
+    const auto ranges = ranges_of(p, w.rows, w.cols, cut_);
+    const auto take = [&](int64_t row, int64_t begin, int64_t n) {
+      std::vector<float> line(static_cast<size_t>(n));
+      decode_row(w, row, begin, n, line.data());
+      for (float& v : line) v *= w.global;
+      values.insert(values.end(), line.begin(), line.end());
+    };
+    if (by_cols || vector) {
+      for (int64_t row = 0; row < w.rows; ++row) {
+        for (const Range& range : ranges) take(row, range.begin, range.count);
+      }
+    } else {
+      for (const Range& range : ranges) {
+        for (int64_t row = range.begin; row < range.begin + range.count; ++row) take(row, 0, w.cols);
+      }
+    }
+    // Ranks are summed: what all hold of the output is added by one.
+    if (p.role == ParamRole::bias && p.shard.axis == Axis::whole && cut_.rank > 0)
+      std::fill(values.begin(), values.end(), 0.0f);
+    EXPECT_EQ(std::ssize(values), r.rows() * r.cols()) << r.name;
+    return r.param(dense_weight(view_of(values.data(), {r.rows(), r.cols()})));
+  }
+
+ private:
+  const Whole& whole_;
+  Cut cut_;
+  std::deque<std::vector<float>> values_;
+};
+
+// The same block with what one of `ranks` holds; nothing where it does not divide, or needs more than a sum.
+std::optional<models::BlockSpec> part_of(const models::BlockSpec& whole, int64_t ranks) {
+  models::BlockSpec part = whole;
+  const auto heads = [&](int64_t units, int64_t shared) {
+    return divides({.axis = Axis::rows, .units = units, .shared = shared}, ranks);
+  };
+  const auto channels = [&](int64_t width) { return heads(width % 16 == 0 ? width / 16 : width, 0); };
+  if (auto* m = std::get_if<nn::Mamba2Spec>(&part)) {
+    if (!heads(m->heads, m->groups) || m->groups < ranks) return {};  // else norms of groups span ranks
+    m->heads /= ranks, m->groups /= ranks;
+  } else if (auto* a = std::get_if<nn::AttentionSpec>(&part)) {
+    if (!heads(a->heads, a->kv_heads)) return {};
+    a->heads /= ranks, a->kv_heads = std::max<int64_t>(1, a->kv_heads / ranks);
+  } else if (auto* f = std::get_if<nn::MlpSpec>(&part)) {
+    if (!channels(f->width)) return {};
+    f->width /= ranks;
+  } else if (auto* e = std::get_if<nn::MoeSpec>(&part)) {
+    if (!channels(e->width) || (e->shared_width > 0 && !channels(e->shared_width))) return {};
+    e->width /= ranks, e->shared_width /= ranks;
+  } else {
+    return {};
+  }
+  return part;
+}
+
+Tensor output(Arena& arena, const models::Config& config, const models::PartSpec& spec, nn::ParamSource& source,
+              const View& input) {
+  Ctx ctx{.arena = arena};
+  const SeqMap seqs = SeqMap::one(input.dim(0));
+  nn::StateView state;
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state};
+  const auto rope = config.rope ? std::make_shared<nn::RopeTable>(*config.rope) : nullptr;
+  const auto block = build_block(spec.block, {source, *config.spelling, spec.prefix, 0}, rope);
+  const Tensor x(arena, DType::f32, input.shape);
+  std::memcpy(x.mut().data, input.data, static_cast<size_t>(input.bytes()));
+  return block->forward(run, x);
+}
+
+TEST_P(Family, PartsOfBlocksAddUpToTheWhole) {
+  const io::ModelPath path = io::find_model(GetParam().path.string());
+  const models::Config config = models::load_config(path);
+  constexpr int64_t kTokens = 9;
+  std::vector<float> input;
+  for (int64_t i = 0; i < kTokens * config.hidden; ++i) input.push_back(std::sin(static_cast<float>(i) * 0.7f));
+  const View x = view_of(input.data(), {kTokens, config.hidden});
+  int64_t parts = 0;
+  for (const models::LayerSpec& layer : config.layers) {
+    for (const models::PartSpec& spec : layer.parts) {
+      for (const int64_t ranks : {2, 4}) {
+        const auto narrow = part_of(spec.block, ranks);
+        if (!narrow) continue;
+        Arena arena;
+        const models::OpenFolder folder = models::open_folder(path);
+        Whole files(*folder.source);
+        const Tensor want = output(arena, config, spec, files, x);
+        std::vector<double> sum(static_cast<size_t>(want.view().count()));
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          OneRank own(files, {rank, ranks});
+          const Tensor y = output(arena, config, {*narrow, spec.norm, spec.prefix}, own, x);
+          for (size_t i = 0; i < sum.size(); ++i) sum[i] += element(y.view(), static_cast<int64_t>(i));
+        }
+        double most = 0, scale = 0;
+        for (size_t i = 0; i < sum.size(); ++i) {
+          const double value = element(want.view(), static_cast<int64_t>(i));
+          most = std::max(most, std::abs(sum[i] - value)), scale = std::max(scale, std::abs(value));
+        }
+        EXPECT_LT(most, 1e-5 * scale) << spec.prefix << " " << letter_of(spec.block) << " of " << ranks;
+        ++parts;
+      }
+    }
+  }
+  EXPECT_GT(parts, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, Family, testing::ValuesIn(all_folders()), label_of);
+
+}  // namespace
+}  // namespace braid
