@@ -51,6 +51,8 @@ find_library(UTF8PROC utf8proc REQUIRED)
 find_package(Threads REQUIRED)
 if(BRAID_TESTS)
   find_package(GTest REQUIRED)
+  add_library(braid_support INTERFACE)  # what tests of several rooms share
+  target_include_directories(braid_support INTERFACE ${CMAKE_SOURCE_DIR}/tests)
 endif()
 if(BRAID_BENCH)
   find_package(benchmark REQUIRED)

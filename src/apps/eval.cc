@@ -1,8 +1,6 @@
 // braid eval: perplexity and bits per byte of a text, or the accuracy of answers to tasks.
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -13,6 +11,7 @@
 #include "report/progress.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "sys/read.h"
 
 namespace braid::apps {
 namespace {
@@ -28,10 +27,9 @@ struct Options {
 };
 
 std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (path.empty() || !file) fail(printable(path), {.what = "cannot open the text", .hint = "--text FILE"});
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (file.bad() || text.empty()) fail(printable(path), {.what = "has no text"});
+  if (path.empty()) fail("eval", {.what = "there is no text to read", .hint = "--text FILE"});
+  std::string text = sys::read_file(path);
+  if (text.empty()) fail(printable(path), {.what = "has no text"});
   return text;
 }
 

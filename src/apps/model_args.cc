@@ -2,11 +2,8 @@
 
 #include <unistd.h>
 
-#include <fstream>
-#include <iostream>
-#include <iterator>
-
 #include "sys/error.h"
+#include "sys/read.h"
 
 namespace braid::apps {
 
@@ -68,13 +65,9 @@ std::optional<bool> think_switch(const std::string& text) {
 
 std::optional<std::string> prompt_text(const std::string& text, const std::string& file) {
   if (!text.empty()) return text;
-  if (!file.empty()) {
-    std::ifstream in(file, std::ios::binary);
-    if (!in) fail(file, {.what = "cannot open the prompt file"});
-    return std::string(std::istreambuf_iterator<char>(in), {});
-  }
+  if (!file.empty()) return sys::read_file(file);
   if (isatty(STDIN_FILENO)) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  return sys::read_standard_input();
 }
 
 }  // namespace braid::apps

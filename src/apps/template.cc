@@ -6,7 +6,6 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "apps/commands.h"
 #include "io/model_path.h"
 #include "sys/error.h"
+#include "sys/read.h"
 #include "text/template.h"
 
 namespace braid::apps {
@@ -95,8 +95,7 @@ int render(const Options& o) {
   const std::tm now = clock_of(o.now);
   if (o.jsonl) return render_lines(o, now);
   const text::ChatTemplate chat = load(o.model);
-  const std::string input{std::istreambuf_iterator<char>(std::cin), {}};
-  fmt::print("{}", chat.render(read_object(input, 1), now));
+  fmt::print("{}", chat.render(read_object(sys::read_standard_input(), 1), now));
   return 0;
 }
 

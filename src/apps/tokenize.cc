@@ -4,13 +4,12 @@
 
 #include <cstdio>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "io/json.h"
 #include "sys/error.h"
-#include "sys/mapped_file.h"
+#include "sys/read.h"
 #include "text/tokenizer.h"
 
 namespace braid::apps {
@@ -26,11 +25,7 @@ std::string input_of(const Options& o) {
   if (o.has_prompt && o.has_file)
     fail("tokenize", {.what = "both --prompt and --file are given", .expected = "one of them"});
   if (o.has_prompt) return o.prompt;
-  if (o.has_file) {
-    const sys::MappedFile file(o.file);
-    return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  }
-  return {std::istreambuf_iterator<char>(std::cin), {}};
+  return o.has_file ? sys::read_file(o.file) : sys::read_standard_input();
 }
 
 nlohmann::json answer(const text::Tokenizer& tokenizer, const io::Json& request, bool no_special) {

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string_view>
 
 #include "io/json.h"
 #include "models/adapter_file.h"
 #include "models/load.h"
 #include "sys/error.h"
+#include "sys/read.h"
 
 namespace braid::engine {
 namespace {
@@ -29,10 +28,8 @@ std::tm local_time() {
 // Does the template read the switch that turns thinking on and off?
 bool knows_switch(const std::filesystem::path& folder) {
   for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
-    std::ifstream file(folder / name);
-    std::stringstream text;
-    text << file.rdbuf();
-    if (text.str().find("enable_thinking") != std::string::npos) return true;
+    const std::filesystem::path path = folder / name;
+    if (std::filesystem::exists(path) && sys::read_file(path).find("enable_thinking") != std::string::npos) return true;
   }
   return false;
 }

@@ -3,15 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 
 #include "sys/error.h"
+#include "sys/read.h"
 
 namespace braid::sys {
 namespace {
@@ -43,15 +40,7 @@ std::string profile_path() {
 
 std::string read_profile(const std::string& path) {
   constexpr size_t kBytesMax = 64 << 10;  // some hundred ops of 50 bytes fit many times
-  const std::string where = printable(path);
-  const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
-  std::string text(kBytesMax + 1, '\0');
-  if (file) text.resize(std::fread(text.data(), 1, text.size(), file.get()));
-  if (!file || std::ferror(file.get())) {
-    fail(where, {.what = "the profile cannot be read", .got = std::strerror(errno), .hint = "BRAID_PROFILE= for none"});
-  }
-  if (text.size() > kBytesMax) fail(where, {.what = "too large for a profile", .expected = "at most 64 KiB"});
-  return text;
+  return read_file(path, kBytesMax);
 }
 
 Env read_env() {

@@ -17,6 +17,7 @@
 #include "sys/machine.h"
 #include "sys/mapped_file.h"
 #include "sys/parallel.h"
+#include "sys/read.h"
 #include "sys/roofs.h"
 
 namespace braid {
@@ -150,6 +151,20 @@ TEST(ParallelDeathTest, BodiesNeitherNestNorThrow) {
     EXPECT_EXIT(sys::parallel(threads, [&](int, int) { throw std::runtime_error("so"); }), testing::ExitedWithCode(70),
                 "threw: so");
   }
+}
+
+TEST(Read, FilesPipesAndDevicesInWholeOrNotAtAll) {
+  const auto path = std::filesystem::temp_directory_path() / ("braid_read_" + std::to_string(getpid()));
+  const std::string text(200'000, 'x');  // more than a piece of it
+  std::ofstream(path) << text;
+  EXPECT_EQ(sys::read_file(path), text);
+  EXPECT_EQ(sys::read_file(path, text.size()), text);
+  EXPECT_THROW(sys::read_file(path, text.size() - 1), Error);
+  std::filesystem::remove(path);
+  EXPECT_THROW(sys::read_file(path), Error);
+  EXPECT_THROW(sys::read_file(std::filesystem::temp_directory_path()), Error);
+  EXPECT_EQ(sys::read_file("/dev/null"), "");
+  EXPECT_THROW(sys::read_file("/dev/zero", 1 << 20), Error);  // endless
 }
 
 TEST(MappedFile, MissingFileIsTheUsersError) { EXPECT_THROW(sys::MappedFile("/nonexistent/x"), Error); }
