@@ -8,14 +8,20 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 
 #include "core/step_plan.h"
 #include "core/tape.h"
+#include "data/loader.h"
 #include "golden.h"
+#include "io/safetensors_write.h"
+#include "io/token_file.h"
 #include "models/masters.h"
 #include "nn/precision.h"
 #include "train/optimizer.h"
+#include "train/running_mean.h"
+#include "train/spike.h"
 
 namespace {
 
@@ -171,6 +177,72 @@ TEST(Allocation, AStepAllocatesNothingOnceItIsPlanned) {
       EXPECT_LE(mapped, trained.plan().arena.bytes + (int64_t{64} << 20) + 4096);
     }
   }
+}
+
+// Batches of every kind of source, once rows have found their place.
+TEST(Allocation, ABatchAllocatesNothing) {
+  if (!BRAID_COUNTS) GTEST_SKIP() << "a sanitizer has its own malloc";
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("braid_allocation_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < 5 * 3 * 17; ++i) ids.push_back(i * i % 29);
+  io::SafetensorsWriter stored(folder / "ids.safetensors", {{"batches", DType::i64, {5, 3, 17}}});
+  stored.write("batches", view_of(ids.data(), {5, 3, 17}));
+  stored.finish();
+  io::TokenFileWriter indexed(folder / "indexed", 64);
+  std::ofstream text(folder / "text.txt"), talks(folder / "talks.jsonl");
+  for (int document = 1; document < 40; ++document) {
+    indexed.add(std::vector<int32_t>(static_cast<size_t>(1 + document * 7 % 23), document));
+    for (int word = 0; word < document; ++word)
+      text << "one or two words " << word << (word % 9 ? "" : "<|endoftext|>");
+    talks << R"({"messages": [{"role": "user", "content": "say )" << document
+          << R"("}, {"role": "assistant", "content": "it is )" << document * 11 << R"("}]})"
+          << "\n";
+  }
+  indexed.finish();
+  text.close();
+  talks.close();
+  const auto chat = std::filesystem::path(BRAID_TEST_DATA) / "tiny-chat";
+  const int64_t vocabulary = models::load_config(io::find_model(chat.string())).vocab;
+  for (const char* kind : {"markov", "pcfg", "modular", "recall", "ids", "indexed", "text", "jsonl"}) {
+    const std::string name = kind;
+    data::DataSpec spec{.kind = name, .batch = 3, .length = 256, .seed = 2};
+    if (name == "ids") spec.length = 16;
+    if (name == "ids") spec.path = folder / "ids.safetensors";
+    if (name == "indexed") spec.path = folder / "indexed";
+    if (name == "text") spec.path = folder / "text.txt";
+    if (name == "jsonl") spec.path = folder / "talks.jsonl";
+    spec.generator.modulus = 7;
+    spec.goldfish.k = 3;
+    const data::Loader loader = data::open(spec, chat, vocabulary);
+    data::Batch batch;
+    for (const int64_t step : {0, 1, 2}) loader.batch(step, batch);
+    const int64_t before = allocations;
+    for (int64_t step = 3; step < 40; ++step) loader.batch(step, batch);
+    EXPECT_EQ(allocations - before, 0) << kind;
+    EXPECT_GT(batch.trained, 0) << kind;
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Allocation, ARunningMeanAllocatesNothing) {
+  if (!BRAID_COUNTS) GTEST_SKIP() << "a sanitizer has its own malloc";
+  std::vector<float> values(100000, 1.0f);
+  train::RunningMean mean(0.9, values);
+  std::vector<double> losses;
+  train::SpikeWindow window(16, losses);
+  mean.follow(1, values, 2);
+  window.push(1);
+  const int64_t before = allocations;
+  for (int64_t n = 2; n < 40; ++n) {
+    mean.follow(n, values, 2);
+    mean.exchange(values, 2);
+    mean.exchange(values, 2);
+    window.push(static_cast<double>(n));
+    EXPECT_GE(window.z_score(100), 0);
+  }
+  EXPECT_EQ(allocations - before, 0);
 }
 
 }  // namespace

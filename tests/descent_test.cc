@@ -50,7 +50,7 @@ class Net {
     nn::Run run{.ctx = ctx, .seqs = seqs, .state = state};
     const Tensor weight(arena, DType::f32, {kTokens});
     fill(weight.mut(), 1.0 / kTokens);
-    const Tensor losses = nn::head_loss(run, hidden(run, ids), params[5], targets, weight, 0);
+    const Tensor losses = nn::head_loss(run, hidden(run, ids), params[5], targets, weight, 0).loss;
     tape.backward(ctx);
     double sum = 0;
     for (int64_t t = 0; t < kTokens; ++t) sum += element(losses.view(), t);

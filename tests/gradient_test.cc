@@ -31,6 +31,7 @@ class Training {
     double mtp = 0;       // of the prediction block's mean
     bool routers = true;  // their two losses as well
     const char* recipe = "none";
+    float dropout = 0;  // of embedding and residual branches
   };
 
   // Every sequence as ids; token t is to predict t + 1. `parts`: how many sequences go into each pass.
@@ -47,27 +48,74 @@ class Training {
     for (const size_t n : parts) {
       one_pass({sequences.begin() + static_cast<std::ptrdiff_t>(first),
                 sequences.begin() + static_cast<std::ptrdiff_t>(first + n)},
-               tokens, options, routers, precision, sums);
+               static_cast<int64_t>(first), tokens, options, routers, precision, sums);
       first += n;
     }
     masters_.sum_uses(options.threads);
     return {.grads = {masters_.grads().begin(), masters_.grads().end()}, .loss = sums.main, .mtp = sums.mtp};
   }
 
+  // log(1 + e^(a - b)) of the losses of two sequences, and its gradients; `spread`: each target is half what the token
+  // is and half the entry after it.
+  double pair_loss(const std::vector<std::vector<int32_t>>& pair, bool spread, std::vector<float>* grads) {
+    masters_.zero_grads(1);
+    SeqMap seqs;
+    std::vector<int32_t> ids, targets, both;
+    for (const auto& s : pair) {
+      seqs.add(std::ssize(s) - 1);
+      ids.insert(ids.end(), s.begin(), s.end() - 1);
+      targets.insert(targets.end(), s.begin() + 1, s.end());
+    }
+    const auto vocab = static_cast<int32_t>(model_->config().vocab);
+    for (const int32_t target : targets) both.insert(both.end(), {target, (target + 1) % vocab});
+    Ctx ctx{.arena = arena_, .tape = &tape_};
+    tape_.drop = {};
+    nn::StateView state;
+    nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(masters_.products())};
+    const auto tensor = [&](const auto& values, DType dtype, const Shape& shape) {
+      const Tensor t(arena_, dtype, shape);
+      std::memcpy(t.mut().data, values.data(), values.size() * 4);
+      return t;
+    };
+    const int64_t n = seqs.tokens();
+    nn::Distribution wanted;
+    if (spread) {
+      wanted.ids = tensor(both, DType::i32, {n, 2});
+      wanted.probs = tensor(std::vector<float>(both.size(), 0.5f), DType::f32, {n, 2});
+    }
+    const Tensor losses =
+        model_->losses_of(run, tensor(ids, DType::i32, {n}), tensor(targets, DType::i32, {n}), wanted);
+    double margin = 0;
+    for (int64_t t = 0; t < n; ++t) margin += (t < seqs.seqs[1].start ? 0.1 : -0.1) * element(losses.view(), t);
+    const Tensor weights(arena_, DType::f32, {n});
+    const double slope = 1 / (1 + std::exp(-margin));
+    for (int64_t t = 0; t < n; ++t) set_element(weights.mut(), t, (t < seqs.seqs[1].start ? 0.1 : -0.1) * slope);
+    tape_.add_grad(ctx, losses, weights);
+    tape_.backward(ctx);
+    tape_.clear();
+    masters_.sum_uses(1);
+    grads->assign(masters_.grads().begin(), masters_.grads().end());
+    return std::log1p(std::exp(margin));
+  }
+
   models::Masters& masters() { return masters_; }
   models::Model& model() { return *model_; }
 
  private:
-  void one_pass(const std::vector<std::vector<int32_t>>& sequences, int64_t tokens, const Options& options,
-                nn::RouterWatch& routers, const nn::Precision& precision, models::Model::LossSums& sums) {
+  void one_pass(const std::vector<std::vector<int32_t>>& sequences, int64_t first, int64_t tokens,
+                const Options& options, nn::RouterWatch& routers, const nn::Precision& precision,
+                models::Model::LossSums& sums) {
     SeqMap seqs;
-    for (const auto& s : sequences) seqs.add(std::ssize(s) - 1);
+    for (const auto& s : sequences) seqs.add(std::ssize(s) - 1, 0, 0, first++);
     Ctx ctx{.arena = arena_, .threads = options.threads, .tape = &tape_};
     tape_.drop = [&](Cost cost, size_t) { return options.drop && cost != Cost::stream; };
     nn::StateView state;
     nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(masters_.products())};
     if (options.routers) run.routers = &routers;
     run.precision = &precision;
+    const nn::Draws draws{.seed = 5, .step = 3};
+    if (options.dropout > 0) run.draws = &draws;
+    model_->dropout = {.embedding = options.dropout, .residual = options.dropout};
     const Tensor ids(arena_, DType::i32, {seqs.tokens()}), targets(arena_, DType::i32, {seqs.tokens()});
     auto *id = ids.mut().as<int32_t>(), *target = targets.mut().as<int32_t>();
     for (const auto& s : sequences) {
@@ -190,6 +238,56 @@ TEST(GradientSlope, OfTwoStepsOfPredictionIsTheSlope) {
     loss[side] = (there.loss + there.mtp[0] + there.mtp[1]) / (32 + 1 + 19);
   }
   EXPECT_NEAR((loss[1] - loss[0]) / (2 * static_cast<double>(step)), length, 0.01 * length);
+}
+
+// Moves the weights along `grads` both ways, and gives how fast `loss` changes, and the length that it should change
+// by.
+template <class Loss>
+void expect_slope(Training& training, const std::vector<float>& grads, Loss&& loss) {
+  double length = 0;
+  for (const float g : grads) length += static_cast<double>(g) * static_cast<double>(g);
+  ASSERT_GT(length, 0);
+  const std::span<float> values = training.masters().values();
+  const std::vector<float> weights(values.begin(), values.end());
+  const auto step = static_cast<float>(1e-3 / std::sqrt(length));
+  double at[2];
+  for (const int side : {0, 1}) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] = weights[i] + (side ? step : -step) * grads[i];
+    at[side] = loss();
+  }
+  std::copy(weights.begin(), weights.end(), values.begin());
+  EXPECT_NEAR((at[1] - at[0]) / (2 * static_cast<double>(step)), length, 0.01 * length);
+}
+
+// What is dropped depends on the seed, the step and the sequence: not on parts, threads or what is computed again; and
+// the gradient is that of the loss with the same numbers dropped.
+TEST(GradientDropout, DropsTheSameNumbersHoweverAStepIsComputed) {
+  Training training(std::filesystem::path(BRAID_TEST_DATA) / "hf" / "gpt2", DType::f32);
+  const auto sequences = some_sequences(training.model().config().vocab, {37, 2, 40, 19});
+  const Training::Options usual{.dropout = 0.2f};
+  const Pass none = training.gradients(sequences, {4}, {}), whole = training.gradients(sequences, {4}, usual);
+  EXPECT_NE(none.loss, whole.loss);
+  Training::Options other = usual;
+  other.threads = 1;
+  other.drop = true;
+  EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, {1, 2, 1}, other)));
+  expect_slope(training, whole.grads,
+               [&] { return training.gradients(sequences, {4}, usual).loss / (36 + 1 + 39 + 18); });
+}
+
+// A loss of two sequences, log(1 + e^(a - b)) of their sums: what each token counts is known after the losses.
+TEST(GradientSlope, OfALossOfPairsIsTheSlope) {
+  for (const char* name : {"gpt2", "nemotron-h-legacy"}) {
+    for (const bool spread : {false, true}) {
+      Training training(std::filesystem::path(BRAID_TEST_DATA) / "hf" / name, DType::f32);
+      const auto pair = some_sequences(training.model().config().vocab, {23, 31});
+      std::vector<float> grads;
+      const auto loss = [&] { return training.pair_loss(pair, spread, &grads); };
+      loss();
+      const std::vector<float> along = grads;
+      expect_slope(training, along, loss);
+    }
+  }
 }
 
 // The gradient of a stored tensor as its file would hold it.

@@ -33,6 +33,8 @@ constexpr Exception kExceptions[] = {
     {"adamw_step", "the optimiser takes it, not the model"},
     {"copy_state", "the engine takes it between passes"},
     {"cross_entropy_bwd", "training takes head_loss, which has its own gradient"},
+    {"head_loss_bwd", "losses of pairs take it, over the rows of head_loss"},
+    {"head_loss_fwd", "evaluation takes it, over the rows of head_loss"},
     {"muon_step", "the optimiser takes it, not the model"},
 };
 

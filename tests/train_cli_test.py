@@ -5,6 +5,7 @@ usage: train_cli_test.py BRAID
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -89,12 +90,99 @@ class Train(unittest.TestCase):
         for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
             line = [BRAID, "train", str(self.root / "r.toml"), f"out={self.out / str(code)}", "steps=100000", "--threads", "1"]
             with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT) as child:
-                while not child.stdout.readline().startswith("step 2/"):
+                while (line := child.stdout.readline()) and not line.startswith("step 2/"):
                     time.sleep(0.01)
                 child.send_signal(number)
                 child.stdout.read()
             self.assertEqual(child.returncode, code)
             self.assertTrue(list((self.out / str(code) / "checkpoints").glob("step-*/DONE")))
+
+    def test_a_resumption_that_differs_names_each_word(self):
+        self.assertEqual(self.train("checkpoint.every=1").returncode, 0)
+        self.refused("seed=3", "--resume", "auto", says="seed is 0 there and 3 here")
+        self.refused("length=9", "batch=4", "--resume", "auto", says="batch is 2 there and 4 here, length is 8 there and 9 here")
+        self.refused("optimizer.kind=muon", "--resume", "auto", says='optimizer.kind is "adamw" there and "muon" here')
+        self.refused("--force", says="--resume")
+        # A corpus with other words under the same name.
+        text = [f"init={MODEL.parents[1] / 'tiny-chat'}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}"]
+        self.out = self.root / "text"
+        (self.root / "corpus.txt").write_text("the cat sat on the mat. " * 40)
+        self.assertEqual(self.train(*text).returncode, 0)
+        (self.root / "corpus.txt").write_text("the dog sat on the mat. " * 40)
+        self.refused(*text, "steps=3", "--resume", "auto", says="content of the data is")
+        done = self.train(*text, "steps=3", "--resume", "auto", "--force")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--force: content of the data is", done.stderr)
+
+    def test_json_is_the_log_line_by_line(self):
+        done = self.train("--json", "eval.every=2", "ema.decay=0.5", "steps=3")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        self.assertEqual([line["step"] for line in lines], [1, 2, 2, 3])
+        self.assertGreater(lines[2]["held_out_loss"], 0)
+        self.assertGreater(lines[2]["ema_held_out_loss"], 0)
+        self.assertIn("entropy floor", done.stderr)
+
+    def test_nothing_is_written_before_the_data_was_opened(self):
+        (self.root / "c.toml").write_text(RECIPE.replace(f'init = "{MODEL}"', f'config = "{MODEL / "config.json"}"'))
+        line = [BRAID, "train", str(self.root / "c.toml"), f"out={self.out}", "--threads", "1"]
+        for words, says in ((["data.kind=indexed", "data.path=/none"], "/none"),
+                            (["data.kind=text", "data.path=/etc/hostname"], "[tokenizer] text needs one")):
+            done = subprocess.run([*line, *words], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+            self.assertEqual(done.returncode, 1, done.stderr)
+            self.assertIn(says, done.stderr)
+            self.assertFalse(self.out.exists())
+        done = subprocess.run([*line, "loss.router_z=0"], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.out / "init" / "DONE").exists())
+
+    def test_goldfish_leaves_out_the_same_tokens_whatever_the_seed(self):
+        text = [f"init={MODEL.parents[1] / 'tiny-chat'}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}",
+                "loss.goldfish_k=3", "data.validation=0"]
+        (self.root / "corpus.txt").write_text("one two three")
+        (self.root / "r.toml").write_text(RECIPE.replace("length = 8", "length = 64").replace("batch = 2", "batch = 1"))
+        shown = []
+        for words in ((), ("seed=7",), ("loss.goldfish_seed=7",)):
+            line = [BRAID, "data", "show", str(self.root / "r.toml"), "out=x", *text, *words]
+            done = subprocess.run(line, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            shown.append(done.stdout)
+        self.assertEqual(shown[0], shown[1])
+        self.assertNotEqual(shown[0], shown[2])
+
+    def test_the_routers_z_loss_is_reached(self):
+        logs = []
+        for weight in ("0", "0.1"):
+            self.out = self.root / weight
+            done = self.train("--json", f"loss.router_z={weight}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            logs.append(json.loads(done.stdout.splitlines()[0]))
+        self.assertNotIn("router_z_loss", logs[0])
+        self.assertGreater(logs[1]["router_z_loss"], 0)
+        self.assertEqual(logs[0]["loss"], logs[1]["loss"])
+        self.assertNotEqual(logs[0]["grad_norm"], logs[1]["grad_norm"])
+
+    def test_dropout_of_a_config_is_not_ignored(self):
+        model = self.root / "gpt2"
+        shutil.copytree(MODEL.parents[0] / "gpt2", model)
+        (model / "golden.safetensors").unlink(missing_ok=True)
+        config = json.loads((model / "config.json").read_text())
+        for key in ("attn_pdrop", "resid_pdrop", "embd_pdrop"):
+            del config[key]  # transformers takes 0.1
+        (model / "config.json").write_text(json.dumps(config))
+        self.refused(f"init={model}", says="attn_pdrop or attention_dropout = 0.1")
+        self.refused(f"init={model}", "--dry-run", says="try dropout = 0")
+        config.update(attn_pdrop=0.0)
+        logs = []
+        for words in (["dropout=0"], ["dropout=0.1"], []):  # the config's own 0.1 last
+            (model / "config.json").write_text(json.dumps(config))
+            self.out = self.root / f"out{len(logs)}"
+            done = self.train(f"init={model}", *words, "--json", "steps=1")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            logs.append(json.loads(done.stdout)["loss"])
+        self.assertNotEqual(logs[0], logs[1])
+        self.assertEqual(logs[1], logs[2])
+        self.refused(f"init={model}", "dropout=1", says="dropout")
 
     def test_dry_run_writes_nothing(self):
         done = self.train("--dry-run")

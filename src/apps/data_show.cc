@@ -13,7 +13,7 @@
 #include "io/model_path.h"
 #include "report/progress.h"
 #include "sys/error.h"
-#include "train/session.h"
+#include "train/origin.h"
 
 namespace braid::apps {
 namespace {

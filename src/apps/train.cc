@@ -7,7 +7,8 @@
 #include "report/progress.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
-#include "train/session.h"
+#include "train/language.h"
+#include "train/trainer.h"
 
 namespace braid::apps {
 namespace {
@@ -18,7 +19,7 @@ struct Options {
   std::string recipe, resume;
   std::vector<std::string> overrides;
   int64_t threads = 0;
-  bool dry_run = false, json = false;
+  bool dry_run = false, json = false, force = false;
 };
 
 // The checkpoint to go on from; empty: from the beginning.
@@ -34,6 +35,23 @@ std::string resume_from(const Options& o, const train::Recipe& recipe) {
   return "";
 }
 
+// One line an object on standard output with --json, and what people read elsewhere.
+train::Watcher printer(const Options& o, report::Progress& progress) {
+  const auto line = [&o, &progress](const auto& log) {
+    progress.wipe();
+    fmt::print("{}\n", o.json ? train::json_of(log) : train::line_of(log));
+    std::fflush(stdout);
+    progress.at(log.step);
+  };
+  return {.step = line, .held_out = line};
+}
+
+// Goes on from a checkpoint; what --force lets pass is said.
+void resume(const Options& o, train::Trainer& trainer, const std::string& from) {
+  if (from.empty()) return;
+  for (const std::string& other : trainer.resume(from, o.force)) fmt::print(stderr, "--force: {}\n", other);
+}
+
 int train_command(const Options& o) {
   if (o.threads < 0 || o.threads > 1024)
     fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
@@ -42,27 +60,24 @@ int train_command(const Options& o) {
     print_train_plan(recipe, o.json);
     return 0;
   }
+  if (o.force && o.resume.empty()) fail("--force", {.what = "goes with --resume only"});
   const std::string from = resume_from(o, recipe);
   Arena arena;
   Ctx ctx{.arena = arena};
   if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
-  train::Session session(recipe, ctx);
-  train::Trainer trainer(session.run(), ctx);
-  if (!from.empty()) trainer.resume(from);
+  train::Language language(recipe, ctx);
+  train::Trainer trainer(recipe, language, ctx);
+  resume(o, trainer, from);
   sys::catch_requests_to_stop();
-  for (const std::string& note : session.data().notes()) fmt::print(stderr, "{}\n", note);
-  if (session.precision()) fmt::print("{}\n", session.precision()->describe());
-  if (session.masters().adapters())
-    fmt::print("{} parameters train in {} adapters\n", session.masters().trained(),
-               session.masters().adapters()->sites().size());
-  if (const auto floor = session.data().entropy_floor()) fmt::print("entropy floor {:.4f}\n", *floor);
+  for (const std::string& note : language.data().notes()) fmt::print(stderr, "{}\n", note);
+  std::FILE* const words = o.json ? stderr : stdout;
+  if (language.precision()) fmt::print(words, "{}\n", language.precision()->describe());
+  if (language.masters().adapters())
+    fmt::print(words, "{} parameters train in {} adapters\n", language.masters().trained(),
+               language.masters().adapters()->sites().size());
+  if (const auto floor = language.data().entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
   report::Progress progress("training", recipe.steps);
-  const train::Outcome outcome = trainer.train([&](const train::StepLog& log) {
-    progress.wipe();
-    fmt::print("{}\n", train::line_of(log));
-    std::fflush(stdout);
-    progress.at(log.step);
-  });
+  const train::Outcome outcome = trainer.train(printer(o, progress));
   if (outcome == train::Outcome::finished) return 0;
   fmt::print(stderr, "stopped after step {}; --resume auto goes on\n", trainer.progress().step);
   return outcome == train::Outcome::interrupted ? 130 : 0;
@@ -75,8 +90,9 @@ Action setup_train(Cli& cli) {
   cli.positional("recipe", o->recipe, "TOML: model, data, optimizer, schedule and more; --dry-run lists every word");
   cli.rest("key=value", o->overrides, "words of the recipe, as in optimizer.lr=1e-3");
   cli.flag("--dry-run", o->dry_run, "print the resolved recipe, parameters, memory and FLOPs, and stop");
-  cli.flag("--json", o->json, "of a dry run");
+  cli.flag("--json", o->json, "the log as JSON, an object a line; of a dry run, the plan");
   cli.option("--resume FOLDER", o->resume, "go on from a checkpoint; auto: the last one in out, if there is one");
+  cli.flag("--force", o->force, "resume although the checkpoint is of a run with other words or data");
   cli.option("-t,--threads", o->threads, "0: one a core; the result does not depend on it");
   return [o] { return train_command(*o); };
 }

@@ -15,8 +15,8 @@
 #include "report/units.h"
 #include "sys/error.h"
 #include "sys/roofs.h"
+#include "train/origin.h"
 #include "train/rehearsal.h"
-#include "train/session.h"
 
 namespace braid::apps {
 namespace {
@@ -115,6 +115,7 @@ std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models
     fail("--dry-run", {.what = "of adapters needs the model that they go to", .hint = "init = a model folder"});
   const io::ModelPath path = io::find_model(recipe.init);
   auto model = masters.adapt(path, train::adapter_spec(recipe), 0);
+  model->dropout = train::config_of(recipe).dropout;
   plan.trained = static_cast<double>(masters.trained());
   double weights = 0, grads = 0;  // these of working copies that adapters are folded into
   for (const Param* p : model->params()) {
@@ -130,6 +131,7 @@ std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models
 
 Plan make_plan(const train::Recipe& recipe) {
   const models::Config config = train::config_of(recipe);
+  train::check_trainable(config);
   const models::Parameters n = models::count_parameters(config);
   Plan plan;
   plan.parameters = static_cast<double>(n.total + n.mtp);

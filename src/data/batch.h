@@ -17,7 +17,19 @@ struct Batch {
   SeqMap seqs;                // sample_id: where the sequence begins among all tokens of the run, however rows are cut
   std::vector<int64_t> rows;  // [batch + 1] the first token of each row, then T; no sequence crosses one
   int64_t trained = 0;        // targets that are not masked
+  struct Scratch {            // where sources make rows
+    std::vector<int32_t> ids;
+    std::vector<int64_t> symbols, wider;
+  } scratch;
 
+  // For `count` rows of at most `length` tokens, any of them a sequence of its own: no batch of them allocates.
+  void reserve(int64_t count, int64_t length) {
+    const auto tokens = static_cast<size_t>(count * length);
+    ids.reserve(tokens);
+    targets.reserve(tokens);
+    seqs.seqs.reserve(tokens);
+    rows.reserve(static_cast<size_t>(count) + 1);
+  }
   void clear() {  // keeps the memory
     ids.clear();
     targets.clear();

@@ -17,18 +17,17 @@ void Corpus::add(std::span<const int32_t> ids, std::span<const uint8_t> trained)
   begins_.push_back(std::ssize(ids_));
 }
 
-Corpus::Tokens Corpus::read(int64_t document, int64_t first, int64_t count) const {
+Corpus::Tokens Corpus::read(int64_t document, int64_t first, int64_t count, std::vector<int32_t>& space) const {
   CHECK(first >= 0 && count >= 0 && first + count <= length(document), "{}+{} of {}", first, count, length(document));
-  Tokens out;
   const int64_t from = begin(document) + first;
+  const auto at = static_cast<size_t>(from), n = static_cast<size_t>(count);
   if (file_) {
-    out.ids.resize(static_cast<size_t>(count));
-    file_->read(from, out.ids);
-    return out;
+    space.resize(n);
+    file_->read(from, space);
+    return {.ids = space, .trained = {}};
   }
-  out.ids.assign(ids_.begin() + from, ids_.begin() + from + count);
-  if (marked()) out.trained.assign(trained_.begin() + from, trained_.begin() + from + count);
-  return out;
+  return {.ids = std::span(ids_).subspan(at, n),
+          .trained = marked() ? std::span(trained_).subspan(at, n) : std::span<const uint8_t>()};
 }
 
 }  // namespace braid::data

@@ -26,12 +26,13 @@ class Corpus {
   bool marked() const { return !trained_.empty(); }  // are there conversations?
   bool conversation(int64_t document) const { return marked() && conversation_[static_cast<size_t>(document)]; }
 
-  // Tokens [first, first + count) of a document, and their marks where there are any.
+  // Tokens [first, first + count) of a document, and their marks where there are any: in the corpus itself, or widened
+  // into `space`.
   struct Tokens {
-    std::vector<int32_t> ids;
-    std::vector<uint8_t> trained;
+    std::span<const int32_t> ids;
+    std::span<const uint8_t> trained;
   };
-  Tokens read(int64_t document, int64_t first, int64_t count) const;
+  Tokens read(int64_t document, int64_t first, int64_t count, std::vector<int32_t>& space) const;
 
  private:
   std::optional<io::TokenFile> file_;

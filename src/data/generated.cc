@@ -97,7 +97,8 @@ class Markov final : public Source {
   int64_t rows() const override { return 0; }
   void row(int64_t index, RowWriter& out) const override {
     Draws draws(seed_, index);
-    std::vector<int32_t> ids(static_cast<size_t>(length_ + 1));
+    std::vector<int32_t>& ids = out.scratch().ids;
+    ids.resize(static_cast<size_t>(length_ + 1));
     auto state = static_cast<int32_t>(draws.below(states_));
     for (int32_t& id : ids) {
       id = state;
@@ -145,10 +146,10 @@ class Pcfg final : public Source {
   int64_t rows() const override { return 0; }
   void row(int64_t index, RowWriter& out) const override {
     Draws draws(seed_, index);
-    std::vector<int32_t> ids{0};
-    std::vector<int64_t> symbols, wider;
+    auto& [ids, symbols, wider] = out.scratch();
+    ids.assign(1, 0);
     for (int64_t n = 0; n < sentences_; ++n) {
-      symbols = {draws.below(symbols_)};
+      symbols.assign(1, draws.below(symbols_));
       for (int64_t level = 0; level < depth_; ++level) {
         wider.clear();
         for (const int64_t symbol : symbols) {
@@ -187,7 +188,8 @@ class Modular final : public Source {
   int64_t rows() const override { return 0; }
   void row(int64_t index, RowWriter& out) const override {
     Draws draws(seed_, index);
-    std::vector<int32_t> ids{0};
+    std::vector<int32_t>& ids = out.scratch().ids;
+    ids.assign(1, 0);
     for (int64_t n = 0; n < equations_; ++n) {
       const int64_t a = draws.below(modulus_), op = draws.below(kOps), b = draws.below(modulus_);
       const int64_t c = op == 0 ? a + b : op == 1 ? a - b + modulus_ : a * b;
@@ -219,9 +221,11 @@ class Recall final : public Source {
   int64_t rows() const override { return 0; }
   void row(int64_t index, RowWriter& out) const override {
     Draws draws(seed_, index);
-    std::vector<int64_t> keys(static_cast<size_t>(keys_));
+    std::vector<int32_t>& ids = out.scratch().ids;
+    std::vector<int64_t>& keys = out.scratch().symbols;
+    keys.resize(static_cast<size_t>(keys_));
     std::iota(keys.begin(), keys.end(), int64_t{0});
-    std::vector<int32_t> ids{0};
+    ids.assign(1, 0);
     for (int64_t n = 0; n < pairs_; ++n) {
       std::swap(keys[static_cast<size_t>(n)], keys[static_cast<size_t>(n + draws.below(keys_ - n))]);
       ids.push_back(static_cast<int32_t>(1 + keys[static_cast<size_t>(n)]));

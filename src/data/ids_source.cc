@@ -27,7 +27,9 @@ IdsSource::IdsSource(const std::filesystem::path& path, int64_t vocabulary)
 void IdsSource::row(int64_t index, RowWriter& out) const {
   const int64_t width = batches_.dim(2);
   const int64_t* ids = batches_.as<int64_t>() + index * width;
-  out.add(std::vector<int32_t>(ids, ids + width), 0, width - 1);
+  std::vector<int32_t>& row = out.scratch().ids;
+  row.assign(ids, ids + width);
+  out.add(row, 0, width - 1);
 }
 
 }  // namespace braid::data

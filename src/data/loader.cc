@@ -23,6 +23,7 @@ int64_t times(int64_t n, uint64_t share) {
 void Loader::batch(int64_t step, Batch& out) const {
   CHECK(step >= 0 && step < kHeldOut / rows_, "step {} of {} rows", step, rows_);
   out.clear();
+  out.reserve(rows_, rules_.length);
   for (int64_t r = 0; r < rows_; ++r) {
     const int64_t place = step * rows_ + r;
     int64_t index = place;

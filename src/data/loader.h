@@ -79,6 +79,9 @@ class Loader {
   std::vector<std::string> notes_;
 };
 
+// Does it need a tokenizer?
+bool reads_text(const DataSpec& spec);
+
 // Error on an unknown kind, a missing or malformed file, a folder without documents, ids beyond the vocabulary.
 // `language` is used during the call only.
 Loader open(const DataSpec& spec, const Language& language);

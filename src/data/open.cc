@@ -158,14 +158,16 @@ class Opener {
 
 Loader open(const DataSpec& spec, const Language& language) { return Opener(spec, language).open(); }
 
-Loader open(const DataSpec& spec, const fs::path& folder, int64_t vocabulary) {
-  const auto reads_text = [&](const std::string& path) {
+bool reads_text(const DataSpec& spec) {
+  const auto is_text = [&](const std::string& path) {
     const std::string kind = kind_for(spec, path);
     return kind == "text" || kind == "jsonl";
   };
-  if (spec.blend.empty() ? !reads_text(spec.path) : !std::ranges::any_of(spec.blend, reads_text, &BlendPart::path)) {
-    return open(spec, Language{.vocabulary = vocabulary});
-  }
+  return spec.blend.empty() ? is_text(spec.path) : std::ranges::any_of(spec.blend, is_text, &BlendPart::path);
+}
+
+Loader open(const DataSpec& spec, const fs::path& folder, int64_t vocabulary) {
+  if (!reads_text(spec)) return open(spec, Language{.vocabulary = vocabulary});
   const LanguageFiles files(folder);
   return open(spec, files.language(vocabulary));
 }

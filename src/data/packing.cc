@@ -15,7 +15,7 @@ constexpr uint64_t kSplitKey = 0x5911;  // the split is of the corpus, not of a 
 void add_piece(const Corpus& corpus, int64_t document, int64_t first, int64_t count, int64_t context, RowWriter& out) {
   const int64_t from = std::max<int64_t>(0, first - context);
   const int64_t end = std::min(first + count + 1, corpus.length(document));
-  const Corpus::Tokens tokens = corpus.read(document, from, end - from);
+  const Corpus::Tokens tokens = corpus.read(document, from, end - from, out.scratch().ids);
   out.add(tokens.ids, first - from, count, tokens.trained);
 }
 
@@ -72,7 +72,8 @@ void PackedSource::add_pieces(int64_t document, int64_t length) {
   }
   int64_t count = std::min(length, inputs);
   shortened_ += count < inputs ? 1 : 0;
-  const std::vector<uint8_t> trained = corpus_.read(document, 0, count + 1).trained;
+  std::vector<int32_t> none;  // marks lie in memory
+  const std::span<const uint8_t> trained = corpus_.read(document, 0, count + 1, none).trained;
   while (count > 0 && trained[static_cast<size_t>(count)] == 0) --count;  // nothing is learnt behind the last target
   if (count > 0) pieces_.push_back({document, 0, count});
 }

@@ -29,6 +29,8 @@ class RowWriter {
   // follows is the last one's target. With `trained`, only tokens marked there are targets. Error on an id beyond the
   // vocabulary.
   void add(std::span<const int32_t> tokens, int64_t first, int64_t count, std::span<const uint8_t> trained = {});
+  // Memory that is kept from row to row.
+  Batch::Scratch& scratch() { return batch_.scratch; }
 
  private:
   Batch& batch_;

@@ -61,7 +61,7 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
   return context;
 }
 
-Runner::Runner(std::unique_ptr<models::Model> model, const RunnerOptions& options)
+Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& options)
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
   options_.context = choose_context(*model_, options_);
   if (options_.threads > 0) ctx_.threads = options_.threads;

@@ -27,7 +27,8 @@ constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a lo
 
 class Runner {
  public:
-  Runner(std::unique_ptr<models::Model> model, const RunnerOptions& options);
+  // The model may be one in training (train/language.h): passes between its steps see its newest numbers.
+  Runner(std::shared_ptr<models::Model> model, const RunnerOptions& options);
 
   // Residual stream of every token of the batch, [T, D] F32. Slots grow as needed.
   Tensor forward(std::span<const int32_t> ids, const SeqMap& seqs, nn::Phase phase, nn::Probe* probe = nullptr);
@@ -59,7 +60,7 @@ class Runner {
   nn::Run run(const SeqMap& seqs, nn::Phase phase, nn::Probe* probe);
   Tensor upload(std::span<const int32_t> ids);
 
-  std::unique_ptr<models::Model> model_;
+  std::shared_ptr<models::Model> model_;
   RunnerOptions options_;
   Arena arena_;
   Ctx ctx_;

@@ -44,6 +44,12 @@ struct MtpSpec {
 };
 inline constexpr int64_t kMtpSteps = 4;
 
+// Rates at which training drops numbers, where transformers does: GPT-2's embd_pdrop and resid_pdrop. What attention
+// would drop of its probabilities is known, to be refused.
+struct DropoutSpec {
+  float embedding = 0, residual = 0, attention = 0;
+};
+
 struct Config {
   std::string architecture, family;
   int64_t vocab = 0, hidden = 0, positions_max = 0;
@@ -55,6 +61,7 @@ struct Config {
   std::vector<LayerSpec> layers;
   std::optional<MtpSpec> mtp;
   std::optional<nn::RopeSpec> rope;
+  DropoutSpec dropout;
   std::string embedding, position_embedding, final_norm, head;  // tensor names; norms without ".weight"
   std::vector<int64_t> eos;
   std::optional<int64_t> bos;

@@ -169,6 +169,7 @@ Config read_common(const io::Json& json, const char* family) {
   c.hidden = need_int(json, {"hidden_size", "n_embd"}, Ranges::width);
   c.positions_max = int_or(json, {"max_position_embeddings", "n_positions"}, Ranges::positions, 0);
   c.tied = bool_or(json, {"tie_word_embeddings"}, false);
+  c.dropout.attention = static_cast<float>(number_or(json, {"attention_dropout"}, {0, 0.99}, 0));
   c.bos = json.int_of({"bos_token_id"}, Ranges::token);
   if (const auto eos = json.get({"eos_token_id"})) {
     if (eos->is_array()) {

@@ -155,6 +155,21 @@ void Masters::allocate(int64_t size) {
   grads_.resize(n);
 }
 
+std::vector<Param> Masters::own(const std::vector<MasterTensor>& tensors) {
+  CHECK(tensors_.empty(), "{} tensors", tensors_.size());
+  int64_t size = 0;
+  for (const MasterTensor& t : tensors) size += aligned(t.count());
+  allocate(size);
+  std::vector<Param> params;
+  for (const MasterTensor& t : tensors) {
+    const int64_t rows = t.shape.rank > 1 ? t.shape[0] : 1;
+    Param& p = params.emplace_back();
+    p.name = t.name;
+    add(t, rows, t.count() / rows, p);
+  }
+  return params;
+}
+
 int64_t Masters::trained() const {
   int64_t sum = 0;
   for (const MasterTensor& tensor : tensors_) sum += tensor.count();

@@ -7,8 +7,14 @@
 #include "sys/error.h"
 
 namespace braid::models {
+namespace {
 
-Model::Model(Config config, nn::ParamSource& source) : config_(std::move(config)) {
+// Which numbers of a layer are drawn; the parts of a layer count up from the residual's.
+constexpr uint32_t kEmbeddingDropout = 0x656d6264, kResidualDropout = 0x72657364;
+
+}  // namespace
+
+Model::Model(Config config, nn::ParamSource& source) : dropout(config.dropout), config_(std::move(config)) {
   if (config_.rope) rope_ = std::make_shared<nn::RopeTable>(*config_.rope);
   embedding_ = table(source, ParamRole::embedding);
   if (config_.learned_positions > 0) positions_ = table(source, ParamRole::positions);
@@ -93,8 +99,11 @@ Tensor Model::through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool p
   const bool wanted = probe && run.probe && run.probe->want_hidden;
   if (wanted) note(0);
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (Part& part : layers[i])
-      x = nn::residual(run, x, part.block->forward(run, part.norm.forward(run, x, run.numerics.products)));
+    uint32_t use = kResidualDropout;
+    for (Part& part : layers[i]) {
+      const Tensor y = part.block->forward(run, part.norm.forward(run, x, run.numerics.products));
+      x = nn::residual(run, x, nn::dropout(run, y, dropout.residual, static_cast<uint32_t>(i), use++));
+    }
     if (wanted) note(i + 1);
   }
   return x;
@@ -109,6 +118,7 @@ Tensor Model::forward(nn::Run& run, const Tensor& ids) {
     }
     x = nn::residual(run, x, nn::embedding(run, places, positions_));
   }
+  x = nn::dropout(run, x, dropout.embedding, 0, kEmbeddingDropout);
   return through(run, layers_, std::move(x), true);
 }
 
@@ -117,7 +127,7 @@ Tensor Model::logits(nn::Run& run, const Tensor& x) {
 }
 
 Tensor Model::token_losses(nn::Run& run, const Tensor& x, const Tensor& targets) {
-  return nn::head_loss(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, {}, 0);
+  return nn::head_loss(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, {}, 0).loss;
 }
 
 Tensor Model::final_hidden(nn::Run& run, const Tensor& x) {
@@ -140,15 +150,19 @@ Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) 
 
 namespace {
 
-// Adds up token losses, each sequence on its own first. Masked ones are 0.
-double sum_of(const SeqMap& seqs, const Tensor& losses, double sum) {
-  const auto* loss = losses.view().as<float>();
+// Adds up what `of(t)` is, each sequence on its own first.
+template <class Of>
+double add_up(const SeqMap& seqs, double sum, Of&& of) {
   for (const Seq& s : seqs.seqs) {
     double own = 0;
-    for (int64_t t = s.start; t < s.start + s.len; ++t) own += static_cast<double>(loss[t]);
+    for (int64_t t = s.start; t < s.start + s.len; ++t) own += of(t);
     sum += own;
   }
   return sum;
+}
+// Token losses. Masked ones are 0.
+double sum_of(const SeqMap& seqs, double sum, const Tensor& losses) {
+  return add_up(seqs, sum, [loss = losses.view().as<float>()](int64_t t) { return static_cast<double>(loss[t]); });
 }
 
 }  // namespace
@@ -166,10 +180,19 @@ void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const L
   const Tensor weight(ctx.arena, DType::f32, {ids.dim(0)});
   fill(weight.mut(), options.main_weight);
   const Tensor x = forward(run, ids);
-  const Tensor main =
+  const nn::HeadLosses main =
       nn::head_loss(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, weight, options.z);
   mtp_loss(run, ids, targets, x, options, sums);
-  sums.main = sum_of(run.seqs, main, sums.main);
+  sums.main = sum_of(run.seqs, sums.main, main.loss);
+  sums.z = add_up(run.seqs, sums.z, [&](int64_t t) {
+    const double lse = targets.view().as<int32_t>()[t] < 0 ? 0.0 : static_cast<double>(main.lse.view().as<float>()[t]);
+    return lse * lse;
+  });
+}
+
+Tensor Model::losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted) {
+  return nn::token_loss(run, final_norm_.forward(run, forward(run, ids), run.numerics.products), head_, targets,
+                        wanted);
 }
 
 // In step i token t meets the id of t + 1 + i and predicts t + 2 + i; the last of a sequence have nothing to predict.
@@ -194,7 +217,8 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
     // The next step reads what comes out of this one's last norm, as serving does.
     hidden = mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden),
                                     run.numerics.products);
-    sums.mtp[step] = sum_of(run.seqs, nn::head_loss(run, hidden, mtp.head, after, weight, options.z), sums.mtp[step]);
+    sums.mtp[step] =
+        sum_of(run.seqs, sums.mtp[step], nn::head_loss(run, hidden, mtp.head, after, weight, options.z).loss);
   }
 }
 

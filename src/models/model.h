@@ -11,6 +11,7 @@
 #include "models/config.h"
 #include "nn/block.h"
 #include "nn/norm.h"
+#include "nn/ops.h"
 #include "nn/run.h"
 
 namespace braid::models {
@@ -37,9 +38,14 @@ class Model {
   // One step of multi-token prediction: ids [T] are the tokens after those of `hidden` [T, D] -> logits [T, V] F32.
   Tensor mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden);
 
+  // The cross-entropy of every token, [T] F32, with a gradient that is given when a tape is walked back: what losses of
+  // pairs, of rewards and of other models' probabilities are made of. `wanted` is in place of the targets, which then
+  // only mask.
+  Tensor losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted = {});
+
   // The losses of a batch: ids [T] I32 and targets [T] I32, the token after each or -1 where none is trained. With a
   // tape in the Ctx, walking it back leaves the gradients of
-  //   main_weight * sum of the main losses + mtp_weight[i] * sum of those of the prediction block's step i
+  //   main_weight * sum of (main losses + z lse^2) + mtp_weight[i] * sum of those of the prediction block's step i
   // in the parameters. Sums are added to `sums` sequence after sequence, so that cutting a batch changes no bit.
   using MtpNumbers = std::array<double, kMtpSteps>;  // one for each step of the prediction block
   struct LossOptions {
@@ -48,7 +54,7 @@ class Model {
     float z = 0;
   };
   struct LossSums {
-    double main = 0;
+    double main = 0, z = 0;  // cross-entropies; squared log-sums of the logits of their tokens
     MtpNumbers mtp{};
   };
   void loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const LossOptions& options, LossSums& sums);
@@ -61,6 +67,9 @@ class Model {
   // Layer number and state index of every Mamba-2 block, in order.
   const std::vector<std::pair<int, int>>& mamba_layers() const { return mamba_layers_; }
   std::vector<Param*> params();
+
+  // Rates of passes that draw random numbers (nn::Run::draws): the config's, unless whoever trains says otherwise.
+  DropoutSpec dropout;
 
   // The bytes of the parameters.
   std::shared_ptr<WeightStore> store;

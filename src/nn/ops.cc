@@ -69,25 +69,6 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   return y;
 }
 
-// What an adapter reads. `x` itself where nothing is dropped.
-Tensor dropped(Run& run, const Tensor& x, const Adapter& adapter) {
-  if (!run.draws || adapter.dropout == 0) return x;
-  const Tensor y(run.ctx.arena, x.dtype(), x.shape());
-  constexpr uint32_t kUse = 0x6c6f7261;  // "lora": no other op of a layer draws with it
-  const DropoutKey key{.seed = run.draws->seed, .step = run.draws->step, .layer = adapter.number, .op = kUse};
-  taped(
-      run.ctx, "dropout", {.in = {x}, .out = {y}, .cost = Cost::cheap},
-      [x = Ref(x), y = Ref(y), rate = adapter.dropout, key, seqs = &run.seqs](Ctx& c) {
-        braid::run(c, DropoutFwd{.x = x.view(), .y = y.mut(), .seqs = seqs, .rate = rate, .key = key});
-      },
-      [x = Ref(x), y = Ref(y), rate = adapter.dropout, key, seqs = &run.seqs](Ctx& c, Tape& tape) {
-        const Tensor dx = tape.make_grad(c, x);
-        braid::run(c, DropoutBwd{.dy = tape.grad(y).view(), .dx = dx.mut(), .seqs = seqs, .rate = rate, .key = key});
-        tape.add_grad(c, x, dx);
-      });
-  return y;
-}
-
 // scale x in Numerics::products.
 Tensor scaled(Run& run, const Tensor& x, float scale) {
   const Tensor y(run.ctx.arena, run.numerics.products, x.shape());
@@ -104,10 +85,29 @@ Tensor scaled(Run& run, const Tensor& x, float scale) {
 
 }  // namespace
 
+Tensor dropout(Run& run, const Tensor& x, float rate, uint32_t layer, uint32_t use) {
+  if (!run.draws || rate == 0) return x;
+  const Tensor y(run.ctx.arena, x.dtype(), x.shape());
+  const DropoutKey key{.seed = run.draws->seed, .step = run.draws->step, .layer = layer, .op = use};
+  taped(
+      run.ctx, "dropout", {.in = {x}, .out = {y}, .cost = Cost::cheap},
+      [x = Ref(x), y = Ref(y), rate, key, seqs = &run.seqs](Ctx& c) {
+        braid::run(c, DropoutFwd{.x = x.view(), .y = y.mut(), .seqs = seqs, .rate = rate, .key = key});
+      },
+      [x = Ref(x), y = Ref(y), rate, key, seqs = &run.seqs](Ctx& c, Tape& tape) {
+        const Tensor dx = tape.make_grad(c, x);
+        braid::run(c, DropoutBwd{.dy = tape.grad(y).view(), .dx = dx.mut(), .seqs = seqs, .rate = rate, .key = key});
+        tape.add_grad(c, x, dx);
+      });
+  return y;
+}
+
 Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   if (!w.adapter) return plain(run, x, w, out, bias);
   Adapter& adapter = *w.adapter;
-  const Tensor inner = plain(run, dropped(run, x, adapter), adapter.a, DType::f32, nullptr);
+  constexpr uint32_t kUse = 0x6c6f7261;  // "lora": no other op draws with it
+  const Tensor inner =
+      plain(run, dropout(run, x, adapter.dropout, adapter.number, kUse), adapter.a, DType::f32, nullptr);
   const Tensor share = plain(run, scaled(run, inner, adapter.scale), adapter.b, DType::f32, nullptr);
   return add(run, plain(run, x, w, DType::f32, bias), share, out);
 }
@@ -218,44 +218,91 @@ Tensor residual(Run& run, const Tensor& stream, const Tensor& block) {
 namespace {
 
 // The losses from the logits that Model::logits has, a few rows at a time.
-void panel_losses(Ctx& ctx, const View& x, const Weight& w, const View& targets, float z, const MutView& loss) {
+void panel_losses(Ctx& ctx, const View& x, const Weight& w, const View& targets, const MutView& loss,
+                  const MutView& lse) {
   constexpr int64_t kRows = 64;  // 32 MiB of logits with a vocabulary of 131,072
   const int64_t tokens = x.dim(0), most = std::min(kRows, tokens);
-  const Tensor logits(ctx.arena, DType::f32, {most, w.rows}), lse(ctx.arena, DType::f32, {most});
+  const Tensor logits(ctx.arena, DType::f32, {most, w.rows});
   for (int64_t t = 0; t < tokens; t += kRows) {
     const int64_t n = std::min(kRows, tokens - t);
-    const MutView some = logits.mut().slice(0, 0, n), sums = lse.mut().slice(0, 0, n), own = loss.slice(0, t, n);
+    const MutView some = logits.mut().slice(0, 0, n);
     braid::run(ctx, LinearFwd{.x = x.slice(0, t, n), .w = w, .y = some});
-    braid::run(ctx, CrossEntropyFwd{.logits = some, .targets = targets.slice(0, t, n), .loss = own, .lse = sums});
-    for (int64_t i = 0; i < n && z != 0 && !ctx.dry; ++i) {
-      if (targets.as<int32_t>()[t + i] >= 0) own.as<float>()[i] += z * sums.as<float>()[i] * sums.as<float>()[i];
-    }
+    braid::run(
+        ctx,
+        CrossEntropyFwd{
+            .logits = some, .targets = targets.slice(0, t, n), .loss = loss.slice(0, t, n), .lse = lse.slice(0, t, n)});
   }
 }
 
 }  // namespace
 
-Tensor head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z) {
-  const Tensor loss(run.ctx.arena, DType::f32, {x.dim(0)});
-  const Tensor dx = run.ctx.tape ? Tensor(run.ctx.arena, DType::f32, x.shape()) : Tensor();
+HeadLosses head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z) {
+  const Shape tokens{x.dim(0)};
+  const HeadLosses y{.loss = Tensor(run.ctx.arena, DType::f32, tokens),
+                     .lse = Tensor(run.ctx.arena, DType::f32, tokens)};
+  const bool panel = !packed(run);
+  if (!run.ctx.tape) {
+    if (panel) {
+      panel_losses(run.ctx, x.view(), w.value, targets.view(), y.loss.mut(), y.lse.mut());
+      return y;
+    }
+    braid::run(
+        run.ctx,
+        HeadLossFwd{.x = x.view(), .w = w.value, .targets = targets.view(), .loss = y.loss.mut(), .lse = y.lse.mut()});
+    return y;
+  }
+  const Tensor dx(run.ctx.arena, DType::f32, x.shape());
   taped(
-      run.ctx, "head_loss", {.in = {x, targets, token_weight}, .out = {loss, dx}, .saved = {dx}, .once = true},
-      [x = Ref(x), targets = Ref(targets), weight = Ref(token_weight), loss = Ref(loss), dx = Ref(dx), &w, z,
-       seqs = &run.seqs, panel = !packed(run)](Ctx& c) {
-        if (dx || !panel) {
-          braid::run(c, HeadLoss{.x = x.view(),
-                                 .w = w.value,
-                                 .targets = targets.view(),
-                                 .token_weight = weight.view(),
-                                 .loss = loss.mut(),
-                                 .dx = dx.mut(),
-                                 .dw = dx ? w.grad : MutView(),
-                                 .z = z,
-                                 .seqs = seqs});
-        }
-        if (panel) panel_losses(c, x.view(), w.value, targets.view(), z, loss.mut());
+      run.ctx, "head_loss", {.in = {x, targets, token_weight}, .out = {y.loss, y.lse, dx}, .saved = {dx}, .once = true},
+      [x = Ref(x), targets = Ref(targets), weight = Ref(token_weight), loss = Ref(y.loss), lse = Ref(y.lse),
+       dx = Ref(dx), &w, z, seqs = &run.seqs, panel](Ctx& c) {
+        braid::run(c, HeadLoss{.x = x.view(),
+                               .w = w.value,
+                               .targets = targets.view(),
+                               .token_weight = weight.view(),
+                               .loss = loss.mut(),
+                               .lse = lse.mut(),
+                               .dx = dx.mut(),
+                               .dw = w.grad,
+                               .z = z,
+                               .seqs = seqs});
+        if (panel) panel_losses(c, x.view(), w.value, targets.view(), loss.mut(), lse.mut());
       },
       [x = Ref(x), dx = Ref(dx)](Ctx& c, Tape& tape) { tape.add_grad(c, x, tape.handle(dx)); });
+  return y;
+}
+
+Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Distribution& wanted) {
+  const Tensor loss(run.ctx.arena, DType::f32, {x.dim(0)});
+  taped(
+      run.ctx, "token_loss",
+      {.in = {x, targets, wanted.ids, wanted.probs},
+       .out = {loss},
+       .saved = {x, targets, wanted.ids, wanted.probs},
+       .trains = static_cast<bool>(w.grad)},
+      [x = Ref(x), targets = Ref(targets), ids = Ref(wanted.ids), probs = Ref(wanted.probs), loss = Ref(loss),
+       &w](Ctx& c) {
+        braid::run(c, HeadLossFwd{.x = x.view(),
+                                  .w = w.value,
+                                  .targets = targets.view(),
+                                  .target_ids = ids.view(),
+                                  .target_probs = probs.view(),
+                                  .loss = loss.mut()});
+      },
+      [x = Ref(x), targets = Ref(targets), ids = Ref(wanted.ids), probs = Ref(wanted.probs), loss = Ref(loss), &w,
+       seqs = &run.seqs](Ctx& c, Tape& tape) {
+        const Tensor dx = tape.make_grad(c, x);
+        braid::run(c, HeadLossBwd{.dloss = tape.grad(loss).view(),
+                                  .x = x.view(),
+                                  .w = w.value,
+                                  .targets = targets.view(),
+                                  .target_ids = ids.view(),
+                                  .target_probs = probs.view(),
+                                  .dx = dx.mut(),
+                                  .dw = w.grad,
+                                  .seqs = seqs});
+        tape.add_grad(c, x, dx);
+      });
   return loss;
 }
 

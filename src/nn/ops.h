@@ -33,12 +33,29 @@ Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out = DType::f32);
 // stream + block in F32: the residual stream after a block, where recomputation starts.
 Tensor residual(Run& run, const Tensor& stream, const Tensor& block);
 
+// x with a share of it dropped and the rest scaled up, where the pass draws random numbers (Run::draws); else x. `use`
+// tells apart what draws in one layer.
+Tensor dropout(Run& run, const Tensor& x, float rate, uint32_t layer, uint32_t use);
+
 // [a | b]: rows of both side by side, in their type.
 Tensor beside(Run& run, const Tensor& a, const Tensor& b);
 
-// The loss of every token, [T] F32: cross-entropy of x W^T with targets [T] I32 (-1: masked) plus z lse^2. token_weight
-// [T] F32 is what each counts in the total; with a tape the gradients of x and w are made in the same pass.
-Tensor head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z);
+// The cross-entropy of every token, [T] F32: of x W^T with targets [T] I32 (-1: masked), and the log-sum of its logits.
+// token_weight [T] F32 is what loss + z lse^2 of each counts in the total; with a tape the gradients of x and w are
+// made in the same pass.
+struct HeadLosses {
+  Tensor loss, lse;
+};
+HeadLosses head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z);
+
+// In place of one target a token: probabilities [T, K] F32 of the entries ids [T, K] I32.
+struct Distribution {
+  Tensor ids, probs;
+};
+
+// The same loss where what a token counts follows from the losses themselves: a value like any other, whose gradient is
+// given when the tape is walked back. The logits are then computed again.
+Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Distribution& wanted = {});
 
 // The gradient of a Param that is a vector, [n] F32; of a frozen one, zeros in `spare` that nobody reads.
 MutView vector_grad(Ctx& ctx, const Param& p, Tensor& spare);

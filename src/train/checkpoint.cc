@@ -9,7 +9,6 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
-#include "models/save.h"
 #include "sys/error.h"
 
 namespace braid::train {
@@ -83,8 +82,9 @@ View need(const io::Safetensors& file, const std::string& name, const models::Ma
 std::span<const std::byte> bytes_of(const View& view) { return {view.data, static_cast<size_t>(view.bytes())}; }
 
 std::string state_text(const Progress& p, const Recipe& recipe) {
-  const nlohmann::ordered_json state = {{"step", p.step},      {"tokens", p.tokens},    {"updates", p.updates},
-                                        {"seed", recipe.seed}, {"dtype", recipe.dtype}, {"losses", p.losses}};
+  const nlohmann::ordered_json state = {{"step", p.step},       {"tokens", p.tokens},    {"updates", p.updates},
+                                        {"skipped", p.skipped}, {"dtype", recipe.dtype}, {"losses", p.losses},
+                                        {"norms", p.norms}};
   return state.dump(1) + "\n";
 }
 
@@ -104,21 +104,23 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
   return paths;
 }
 
-Checkpoints::Checkpoints(fs::path out, const CheckpointRecipe& recipe, fs::path origin)
-    : out_(std::move(out)), recipe_(recipe), origin_(std::move(origin)) {
+Checkpoints::Checkpoints(fs::path out, const CheckpointRecipe& recipe, Objective& objective)
+    : out_(std::move(out)), recipe_(recipe), objective_(objective) {
   std::error_code failed;
   fs::create_directories(folder_of(out_), failed);
   if (failed) fail_environment(printable(out_.string()), {.what = "cannot be made", .got = failed.message()});
   io::sweep_remnants(folder_of(out_));
 }
 
-void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Recipe& recipe) const {
+void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Recipe& recipe,
+                       const Facts& manifest) const {
   const fs::path path = folder_of(out_) / fmt::format("{}{:08}", kPrefix, progress.step);
   io::AtomicFolder folder(path);
-  models::save_model(arrays.masters, arrays.masters.values(), origin_, folder.place());
+  objective_.write(arrays.masters.values(), folder.place());
   fs::create_directories(folder.place() / "training");
   write_state(folder.place() / "training" / "state.safetensors", arrays);
   io::write_text_file(folder.place() / "training" / "state.json", state_text(progress, recipe));
+  io::write_text_file(folder.place() / "training" / "manifest.json", manifest_text(manifest));
   io::write_text_file(folder.place() / "training" / "recipe.toml", to_toml(recipe, false));
   folder.commit();
   publish(path);
@@ -141,7 +143,8 @@ void Checkpoints::publish(const fs::path& checkpoint) const {
 
 void Checkpoints::remove_old() const {
   const auto all = list_checkpoints(out_);
-  for (size_t i = 0; i + static_cast<size_t>(recipe_.keep) < all.size(); ++i) {
+  const auto keep = static_cast<size_t>(std::max(recipe_.keep, recipe_.merge));
+  for (size_t i = 0; i + keep < all.size(); ++i) {
     if (recipe_.keep_every > 0 && *step_of(all[i]) % recipe_.keep_every == 0) continue;
     io::remove_folder(all[i]);
   }
@@ -149,13 +152,18 @@ void Checkpoints::remove_old() const {
 
 void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
   const auto all = list_checkpoints(out_);
-  const size_t first = all.size() - std::min(all.size(), static_cast<size_t>(count));
+  if (std::ssize(all) < count) {
+    fail("checkpoint.merge", {.what = "there are fewer checkpoints to merge",
+                              .got = std::to_string(all.size()),
+                              .expected = std::to_string(count),
+                              .hint = "a smaller checkpoint.every"});
+  }
+  const size_t first = all.size() - static_cast<size_t>(count);
   std::vector<float> mean(static_cast<size_t>(masters.size()));
   std::vector<float> one(mean.size());
   for (size_t i = first; i < all.size(); ++i) {
     const std::string where = printable(all[i].string());
-    const io::Safetensors weights(models::weights_in(masters, all[i])),
-        state(all[i] / "training" / "state.safetensors");
+    const io::Safetensors weights(objective_.weights_in(all[i])), state(all[i] / "training" / "state.safetensors");
     for (const models::MasterTensor& t : masters.tensors()) {
       const bool lost = loses_bits(masters, t);
       const View view = lost ? need(state, "master." + t.name, t, where) : need(weights, t.name, t, where);
@@ -164,27 +172,32 @@ void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
     const auto weight = 1.0f / static_cast<float>(all.size() - first);
     for (size_t j = 0; j < mean.size(); ++j) mean[j] += weight * one[j];
   }
-  write(masters, mean, "merged");
+  write(mean, "merged");
 }
 
-void Checkpoints::write(const models::Masters& masters, std::span<const float> values, const char* name) const {
+void Checkpoints::write(std::span<const float> values, const char* name) const {
   io::AtomicFolder folder(out_ / name);
-  models::save_model(masters, values, origin_, folder.place());
+  objective_.write(values, folder.place());
   folder.commit();
 }
 
-Progress load_checkpoint(const fs::path& folder, const Arrays& arrays) {
-  const std::string where = printable(folder.string());
+std::vector<std::string> manifest_differences(const fs::path& folder, const Facts& manifest) {
   if (!io::is_complete(folder)) {
-    fail(where, {.what = "is no complete checkpoint",
-                 .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100"});
+    fail(printable(folder.string()), {.what = "is no complete checkpoint",
+                                      .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100"});
   }
+  const io::Json stored = io::Json::read(folder / "training" / "manifest.json");
+  if (!stored.is_object()) stored.refuse("is no manifest", "an object, a member a word");
+  return differences(stored, manifest);
+}
+
+Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
+  const std::string where = printable(folder.string());
   const io::Json state = io::Json::read(folder / "training" / "state.json");
   const std::string dtype = arrays.masters.products() == DType::bf16 ? "bf16" : "f32";
   if (const io::Json stored = state.need({"dtype"}); stored.as_string() != dtype)
     stored.refuse("is not that of the recipe", "dtype = " + dtype);
-  const io::Safetensors weights(models::weights_in(arrays.masters, folder)),
-      moments(folder / "training" / "state.safetensors");
+  const io::Safetensors weights(objective_.weights_in(folder)), moments(folder / "training" / "state.safetensors");
   for (const Kind& kind : kinds_of(arrays)) {
     for (const models::MasterTensor& t : arrays.masters.tensors()) {
       if (kind.only_lost && !loses_bits(arrays.masters, t)) {
@@ -199,8 +212,11 @@ Progress load_checkpoint(const fs::path& folder, const Arrays& arrays) {
   Progress progress{.step = state.need({"step"}).as_int(kCount),
                     .tokens = state.need({"tokens"}).as_int(kCount),
                     .updates = state.need({"updates"}).as_int(kCount),
-                    .losses = {}};
+                    .skipped = state.need({"skipped"}).as_int(kCount),
+                    .losses = {},
+                    .norms = {}};
   for (const io::Json& loss : state.need({"losses"}).items()) progress.losses.push_back(loss.as_number());
+  for (const io::Json& norm : state.need({"norms"}).items()) progress.norms.push_back(norm.as_number());
   return progress;
 }
 

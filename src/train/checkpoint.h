@@ -1,8 +1,9 @@
-// Checkpoints of a run, out/checkpoints/step-00000100 and so on. Each is a Hugging Face folder, or an adapter's
-// (models/save.h), with a folder `training` of what a run needs besides:
+// Checkpoints of a run, out/checkpoints/step-00000100 and so on. Each is a model as its objective writes one (a Hugging
+// Face folder, or an adapter's: models/save.h), with a folder `training` of what a run needs besides:
 //   state.safetensors  m.NAME, v.NAME and, where there is one, ema.NAME of every tensor in its global shape, F32;
 //                      master.NAME where the model's own file does not hold every bit
-//   state.json         step, tokens, seed, the window of losses
+//   state.json         step, tokens, the windows of losses and of gradient norms
+//   manifest.json      what decides the bits of the run (manifest.h)
 //   recipe.toml        as it was resolved
 // and the file DONE, without which it is none (io/atomic_folder.h). A checkpoint says nothing about threads, layout or
 // micro-batches.
@@ -15,15 +16,18 @@
 #include <vector>
 
 #include "models/masters.h"
+#include "train/manifest.h"
+#include "train/objective.h"
 #include "train/recipe.h"
 
 namespace braid::train {
 
 struct Progress {
-  int64_t step = 0;            // steps that are done: the cursor of data and randomness too
-  int64_t tokens = 0;          // read by them
-  int64_t updates = 0;         // those that were not skipped
-  std::vector<double> losses;  // of the last steps (spike.h)
+  int64_t step = 0;                   // steps that are done: the cursor of data and randomness too
+  int64_t tokens = 0;                 // read by them
+  int64_t updates = 0;                // those that were not skipped
+  int64_t skipped = 0;                // in a row, up to now
+  std::vector<double> losses, norms;  // of the last steps (spike.h)
 };
 
 // Everything that belongs to the masters, place by place.
@@ -37,16 +41,18 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 
 class Checkpoints {
  public:
-  // `origin` is the folder whose tokenizer and config go along.
-  Checkpoints(std::filesystem::path out, const CheckpointRecipe& recipe, std::filesystem::path origin);
+  // The objective, which outlives this, writes the models.
+  Checkpoints(std::filesystem::path out, const CheckpointRecipe& recipe, Objective& objective);
 
   // Writes a checkpoint and makes `out` itself the newest model; afterwards removes those that need not stay. An Error
   // (a full disk) leaves the ones there were.
-  void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe) const;
-  // The mean of the weights of the last `count` into out/merged.
+  void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe, const Facts& manifest) const;
+  // The mean of the weights of the last `count` into out/merged. Error when there are fewer.
   void merge(const models::Masters& masters, int64_t count) const;
+  // Fills `arrays` from a checkpoint folder. One Error, naming tensor and shapes, when it is of another model.
+  Progress load(const std::filesystem::path& folder, const Arrays& arrays) const;
   // A model of other values, as of a running mean, into out/name.
-  void write(const models::Masters& masters, std::span<const float> values, const char* name) const;
+  void write(std::span<const float> values, const char* name) const;
 
  private:
   void remove_old() const;
@@ -54,10 +60,10 @@ class Checkpoints {
 
   std::filesystem::path out_;
   CheckpointRecipe recipe_;
-  std::filesystem::path origin_;
+  Objective& objective_;
 };
 
-// Fills `arrays` from a checkpoint folder. One Error, naming tensor and shapes, when it is of another model.
-Progress load_checkpoint(const std::filesystem::path& folder, const Arrays& arrays);
+// Each difference between the manifest in a checkpoint and this one.
+std::vector<std::string> manifest_differences(const std::filesystem::path& folder, const Facts& manifest);
 
 }  // namespace braid::train

@@ -18,7 +18,7 @@ namespace braid::train {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kHead = "step,loss,grad_norm,lr,held_out_loss";
+constexpr const char* kHead = "step,loss,grad_norm,lr,held_out_loss,ema_held_out_loss";
 
 // Keeps the lines of a file that `wanted` wants, and opens it to append.
 std::FILE* reopen(const fs::path& path, const std::function<bool(const std::string&)>& wanted) {
@@ -54,12 +54,7 @@ double now() { return std::chrono::duration<double>(std::chrono::system_clock::n
 
 std::string line_of(const StepLog& log) {
   std::string text = fmt::format("step {}/{}  loss {:.4f} ({:+.1f})", log.step, log.steps, log.loss, log.z_score);
-  const auto more = [&](const char* name, const std::optional<double>& value) {
-    if (value) text += fmt::format("  {} {:.4f}", name, *value);
-  };
-  more("mtp", log.mtp_loss);
-  more("aux", log.aux_loss);
-  if (log.load_balance) text += fmt::format("  load {:.2f}", *log.load_balance);
+  for (const auto& [name, value] : log.metrics) text += fmt::format("  {} {:.4f}", name, value);
   text += fmt::format("  norm {:.3g}  lr {:.2e}  {:.0f} tok/s", log.grad_norm, log.lr, log.tokens_per_second);
   if (log.mfu > 0) text += fmt::format("  mfu {:.1f}%", 100 * log.mfu);
   text += "  " + report::bytes(log.memory_bytes);
@@ -78,14 +73,22 @@ std::string json_of(const StepLog& log) {
                               {"mfu", log.mfu},
                               {"memory_bytes", log.memory_bytes},
                               {"z_score", log.z_score},
+                              {"norm_z_score", log.norm_z_score},
                               {"skipped", log.skipped}};
-  const auto more = [&](const char* name, const std::optional<double>& value) {
-    if (value) j[name] = *value;
-  };
-  more("mtp_loss", log.mtp_loss);
-  more("aux_loss", log.aux_loss);
-  more("load_balance", log.load_balance);
+  for (const auto& [name, value] : log.metrics) j[name] = value;
   if (log.weight_hash) j["weight_hash"] = fmt::format("{:016x}", *log.weight_hash);
+  return j.dump();
+}
+
+std::string line_of(const HeldOutLog& log) {
+  std::string text = fmt::format("step {}  held out {:.4f}", log.step, log.loss);
+  if (log.ema_loss) text += fmt::format("  of the running mean {:.4f}", *log.ema_loss);
+  return text;
+}
+
+std::string json_of(const HeldOutLog& log) {
+  nlohmann::ordered_json j = {{"step", log.step}, {"held_out_loss", log.loss}};
+  if (log.ema_loss) j["ema_held_out_loss"] = *log.ema_loss;
   return j.dump();
 }
 
@@ -94,9 +97,10 @@ Log::Log(const fs::path& out, const LogRecipe& recipe, int64_t step)
   csv_ = reopen(csv_path_, [&](const std::string& line) {
     if (line == kHead) return true;
     const auto at = number_at(line, 0);
-    if (!at || std::count(line.begin(), line.end(), ',') != 4 || *at > static_cast<double>(step)) return false;
+    if (!at || std::count(line.begin(), line.end(), ',') != 5 || *at > static_cast<double>(step)) return false;
     if (const auto loss = number_at(line, 1)) train_.points.emplace_back(*at, *loss);
     if (const auto loss = number_at(line, 4)) held_out_.points.emplace_back(*at, *loss);
+    if (const auto loss = number_at(line, 5)) ema_.points.emplace_back(*at, *loss);
     return true;
   });
   if (fs::file_size(csv_path_) == 0) append(kHead, csv_, csv_path_);
@@ -123,7 +127,7 @@ void Log::append(const std::string& line, std::FILE* file, const fs::path& path)
 
 void Log::step(const StepLog& log) {
   train_.points.emplace_back(static_cast<double>(log.step), log.loss);
-  append(fmt::format("{},{},{},{},", log.step, log.loss, log.grad_norm, log.lr), csv_, csv_path_);
+  append(fmt::format("{},{},{},{},,", log.step, log.loss, log.grad_norm, log.lr), csv_, csv_path_);
   if (log.step % recipe_.every != 0 && log.step != log.steps) return;
   if (jsonl_) append(json_of(log), jsonl_, jsonl_path_);
   if (!events_) return;
@@ -131,27 +135,28 @@ void Log::step(const StepLog& log) {
       {"loss", static_cast<float>(log.loss)}, {"grad_norm", static_cast<float>(log.grad_norm)},
       {"lr", static_cast<float>(log.lr)},     {"tokens_per_second", static_cast<float>(log.tokens_per_second)},
       {"mfu", static_cast<float>(log.mfu)},   {"memory_bytes", static_cast<float>(log.memory_bytes)}};
-  const auto more = [&](const char* name, const std::optional<double>& value) {
-    if (value) values.emplace_back(name, static_cast<float>(*value));
-  };
-  more("mtp_loss", log.mtp_loss);
-  more("aux_loss", log.aux_loss);
-  more("load_balance", log.load_balance);
+  for (const auto& [name, value] : log.metrics) values.emplace_back(name, static_cast<float>(value));
   events_->scalars(log.step, now(), values);
 }
 
-void Log::held_out(int64_t step, double loss) {
-  held_out_.points.emplace_back(static_cast<double>(step), loss);
-  append(fmt::format("{},,,,{}", step, loss), csv_, csv_path_);
-  if (jsonl_) append(nlohmann::ordered_json{{"step", step}, {"held_out_loss", loss}}.dump(), jsonl_, jsonl_path_);
+void Log::held_out(const HeldOutLog& log) {
+  const auto step = static_cast<double>(log.step);
+  held_out_.points.emplace_back(step, log.loss);
+  if (log.ema_loss) ema_.points.emplace_back(step, *log.ema_loss);
+  append(fmt::format("{},,,,{},{}", log.step, log.loss, log.ema_loss ? fmt::to_string(*log.ema_loss) : ""), csv_,
+         csv_path_);
+  if (jsonl_) append(json_of(log), jsonl_, jsonl_path_);
   if (!events_) return;
-  const std::pair<std::string, float> values[] = {{"held_out_loss", static_cast<float>(loss)}};
-  events_->scalars(step, now(), values);
+  std::vector<std::pair<std::string, float>> values = {{"held_out_loss", static_cast<float>(log.loss)}};
+  if (log.ema_loss) values.emplace_back("ema_held_out_loss", static_cast<float>(*log.ema_loss));
+  events_->scalars(log.step, now(), values);
 }
 
 void Log::draw() const {
   report::Curve curve{.title = "loss", .x_label = "step", .y_label = "nats a token", .series = {train_}};
-  if (!held_out_.points.empty()) curve.series.push_back(held_out_);
+  for (const report::Series& series : {held_out_, ema_}) {
+    if (!series.points.empty()) curve.series.push_back(series);
+  }
   io::write_text_file(svg_path_, report::svg(curve));
 }
 

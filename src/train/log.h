@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "report/curve.h"
@@ -17,12 +18,10 @@ namespace braid::train {
 
 struct StepLog {
   int64_t step = 0, steps = 0;  // from 1
-  double loss = 0;              // mean over the trained tokens, nats
-  double z_score = 0;
-  std::optional<double> mtp_loss{};
-  std::optional<double> aux_loss{};      // what the routers' balance adds to the total
-  std::optional<double> load_balance{};  // tokens of the busiest expert over the mean, of the worst layer
-  double grad_norm = 0;                  // before clipping
+  double loss = 0;              // the mean that the objective calls "loss"
+  double z_score = 0, norm_z_score = 0;
+  std::vector<std::pair<const char*, double>> metrics{};  // the objective's other sums, by name
+  double grad_norm = 0;                                   // before clipping
   double lr = 0;
   int64_t tokens = 0;  // read so far
   double tokens_per_second = 0;
@@ -32,8 +31,16 @@ struct StepLog {
   std::optional<uint64_t> weight_hash{};
 };
 
+struct HeldOutLog {
+  int64_t step = 0;
+  double loss = 0;
+  std::optional<double> ema_loss{};  // of the running mean of the weights
+};
+
 std::string line_of(const StepLog& log);
+std::string line_of(const HeldOutLog& log);
 std::string json_of(const StepLog& log);
+std::string json_of(const HeldOutLog& log);
 
 class Log {
  public:
@@ -44,7 +51,7 @@ class Log {
   ~Log();
 
   void step(const StepLog& log);
-  void held_out(int64_t step, double loss);
+  void held_out(const HeldOutLog& log);
   void draw() const;  // loss.svg
 
  private:
@@ -54,7 +61,7 @@ class Log {
   std::filesystem::path csv_path_, svg_path_, jsonl_path_;
   std::FILE *csv_ = nullptr, *jsonl_ = nullptr;
   std::unique_ptr<report::EventFile> events_;
-  report::Series train_{"training", {}}, held_out_{"held out", {}};
+  report::Series train_{"training", {}}, held_out_{"held out", {}}, ema_{"held out, running mean", {}};
 };
 
 }  // namespace braid::train

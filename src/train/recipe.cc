@@ -14,7 +14,7 @@ namespace braid::train {
 namespace {
 
 constexpr io::IntRange kCount{0, int64_t{1} << 40}, kFromOne{1, int64_t{1} << 40};
-constexpr io::NumberRange kNotNegative{0, 1e9}, kFraction{0, 1};
+constexpr io::NumberRange kNotNegative{0, 1e9}, kFraction{0, 1}, kRate{0, 0.99};
 using Choices = std::initializer_list<const char*>;
 
 // Every word: key, place, what it may be, meaning. `visit` has one overload a type.
@@ -29,6 +29,7 @@ void each_word(R& r, Visit&& visit) {
   visit("accumulate", r.accumulate, kFromOne, "parts of a batch that are computed one after the other");
   visit("length", r.length, kCount, "tokens of a sequence; 0: what the data says");
   visit("seed", r.seed, kCount, "of everything random");
+  visit("dropout", r.dropout, kRate, "of embedding and residual branches, instead of the config's");
   visit("out", r.out, Choices{}, "folder of checkpoints and logs");
   visit("data.kind", r.data.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source");
   visit("data.path", r.data.path, Choices{}, "a file or a folder");
@@ -53,21 +54,23 @@ void each_word(R& r, Visit&& visit) {
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
   visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");
   visit("schedule.min_lr", r.schedule.min_lr, kNotNegative, "where decay ends");
-  visit("loss.mtp_steps", r.loss.mtp_steps, io::IntRange{1, models::kMtpSteps},
-        "times that the block runs, each on the one before");
+  visit("loss.mtp_steps", r.loss.mtp_steps, io::IntRange{1, models::kMtpSteps}, "times that the block runs");
   visit("loss.mtp_scale", r.loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
   visit("loss.z", r.loss.z, kNotNegative, "weight of the squared log-sum of the logits");
   visit("loss.aux", r.loss.aux, kNotNegative, "weight of the router's balance loss");
+  visit("loss.router_z", r.loss.router_z, kNotNegative, "weight of the squared log-sum of the router's logits");
   visit("loss.router_bias_rate", r.loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
   visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token of k is not learnt");
+  visit("loss.goldfish_seed", r.loss.goldfish_seed, kCount, "of the hash that chooses it");
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");
   visit("precision.hadamard", r.precision_hadamard, "false: weight gradients without the transform, an ablation");
-  visit("precision.weight_scales", r.precision_weight_scales, Choices{"2d", "1d"},
-        "1d: weights scaled along each product's depth, an ablation");
-  visit("spike.z", r.spike.z, kNotNegative, "a step this many deviations over the mean is skipped");
+  visit("precision.weight_scales", r.precision_weight_scales, Choices{"2d", "1d"}, "1d: along each depth");
+  visit("spike.z", r.spike.z, kNotNegative, "a loss this many deviations over the mean: the step is skipped");
+  visit("spike.norm_z", r.spike.norm_z, kNotNegative, "the same for the norm of the gradients");
   visit("spike.window", r.spike.window, io::IntRange{2, 1 << 20}, "steps of that mean");
+  visit("spike.patience", r.spike.patience, kCount, "skipped steps in a row that end the run; 0: none do");
   visit("checkpoint.every", r.checkpoint.every, kCount, "steps between checkpoints; 0: only the last");
   visit("checkpoint.keep", r.checkpoint.keep, kFromOne, "so many of the latest stay");
   visit("checkpoint.keep_every", r.checkpoint.keep_every, kCount, "multiples of so many steps stay too");
@@ -82,7 +85,7 @@ void each_word(R& r, Visit&& visit) {
   visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights, written to out/ema");
   visit("lora.rank", r.lora.rank, kCount, "of adapters, everything else frozen");
   visit("lora.alpha", r.lora.alpha, kNotNegative, "their share is scaled by alpha / rank");
-  visit("lora.dropout", r.lora.dropout, kFraction, "of what they read");
+  visit("lora.dropout", r.lora.dropout, kRate, "of what they read");
   visit("lora.targets", r.lora.targets, "PEFT's target_modules: in_proj, up_proj, ...; * crosses dots");
   visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters: experts.up_proj, ...");
 }
@@ -122,6 +125,9 @@ struct Reader {
   void operator()(const char* key, double& value, io::NumberRange range, const char*) const {
     if (const auto v = find(key)) value = v->as_number(range);
   }
+  void operator()(const char* key, std::optional<double>& value, io::NumberRange range, const char*) const {
+    if (const auto v = find(key)) value = v->as_number(range);
+  }
   void operator()(const char* key, std::string& value, Choices among, const char*) const {
     const auto v = find(key);
     if (!v) return;
@@ -155,6 +161,29 @@ struct Names {
   template <class... Rest>
   void operator()(const char* key, Rest&&...) const {
     list.emplace_back(key);
+  }
+};
+
+struct Values {
+  std::vector<std::pair<std::string, std::string>>& list;
+
+  void put(const char* key, const nlohmann::json& value) { list.emplace_back(key, value.dump()); }
+  void operator()(const char* key, const bool& value, const char*) { put(key, value); }
+  template <class Value, class Range>
+  void operator()(const char* key, const Value& value, const Range&, const char*) {
+    put(key, value);
+  }
+  void operator()(const char* key, const std::optional<double>& value, const io::NumberRange&, const char*) {
+    put(key, value ? nlohmann::json(*value) : nlohmann::json());
+  }
+  void operator()(const char* key, const std::vector<std::string>& value, const char*) { put(key, value); }
+  void operator()(const char* key, const std::vector<data::BlendPart>& value, const char*) {
+    nlohmann::json parts = nlohmann::json::array();
+    for (const data::BlendPart& part : value) parts.push_back({{"path", part.path}, {"weight", part.weight}});
+    put(key, parts);
+  }
+  void operator()(const char* key, const std::optional<io::Json>& value, const char*) {
+    put(key, value ? value->raw() : nlohmann::json());
   }
 };
 
@@ -196,6 +225,9 @@ struct Printer {
     line(key, value, meaning);
   }
   void operator()(const char* key, const bool& value, const char* meaning) { line(key, value, meaning); }
+  void operator()(const char* key, const std::optional<double>& value, const io::NumberRange&, const char* meaning) {
+    if (value) line(key, *value, meaning);
+  }
   void operator()(const char* key, const std::vector<std::string>& value, const char* meaning) {
     line(key, value, meaning);
   }
@@ -231,8 +263,14 @@ data::DataSpec data_spec(const Recipe& recipe) {
   spec.length = recipe.length;
   spec.seed = static_cast<uint64_t>(recipe.seed);
   spec.goldfish.k = recipe.loss.goldfish_k;
-  spec.goldfish.seed = spec.seed;
+  spec.goldfish.seed = static_cast<uint64_t>(recipe.loss.goldfish_seed);
   return spec;
+}
+
+std::vector<std::pair<std::string, std::string>> words_of(const Recipe& recipe) {
+  std::vector<std::pair<std::string, std::string>> list;
+  each_word(recipe, Values{list});
+  return list;
 }
 
 std::string to_toml(const Recipe& recipe, bool explain) {

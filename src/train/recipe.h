@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/loader.h"
@@ -25,21 +26,24 @@ struct OptimizerRecipe {
 
 struct LossRecipe {
   int64_t mtp_steps = 1;
-  double mtp_scale = 0, z = 0, aux = 0, router_bias_rate = 0;
+  double mtp_scale = 0, z = 0, aux = 0, router_z = 0, router_bias_rate = 0;
   int64_t goldfish_k = 0;
+  int64_t goldfish_seed = 0;  // not the run's: every run over a corpus leaves out the same tokens
 };
 
-// Steps whose loss lies `z` standard deviations over the mean of the last `window` change nothing.
+// Steps whose loss lies `z` standard deviations over the mean of the last `window` change nothing, and those whose
+// gradient norm lies `norm_z` over its mean.
 struct SpikeRecipe {
-  double z = 0;
+  double z = 0, norm_z = 0;
   int64_t window = 128;
+  int64_t patience = 32;  // so many skipped steps in a row end the run; 0: none do
 };
 
 struct CheckpointRecipe {
   int64_t every = 0;       // steps; 0: only at the end
   int64_t keep = 2;        // of the latest
   int64_t keep_every = 0;  // steps; those that are multiples of it stay
-  int64_t merge = 0;       // at the end the mean of the last so many is written beside them
+  int64_t merge = 0;       // at the end the mean of the last so many, which stay, is written beside them
 };
 
 struct LogRecipe {
@@ -49,7 +53,7 @@ struct LogRecipe {
 
 struct EvalRecipe {
   int64_t every = 0, batches = 8;
-  std::string data;  // a path of the same kind; empty: the share that [data] validation holds out
+  std::string data{};  // a path of the same kind; empty: the share that [data] validation holds out
 };
 
 struct LoraRecipe {
@@ -64,6 +68,7 @@ struct Recipe {
   std::string tokenizer;           // with config: the folder whose tokenizer and template the model gets
   std::string dtype = "bf16";      // f32, bf16
   int64_t steps = 1000, batch = 0, accumulate = 1, length = 0, seed = 0;
+  std::optional<double> dropout;  // of embedding and residual branches, instead of what the model's config says
   std::string out;
   data::DataSpec data;  // batch, length, seed and goldfish stand at their own places
   OptimizerRecipe optimizer;
@@ -86,6 +91,9 @@ Recipe read_recipe(const std::filesystem::path& file, std::span<const std::strin
 
 // The recipe's data with what stands at other places: batch, length, seed, goldfish.
 data::DataSpec data_spec(const Recipe& recipe);
+
+// Every word with its value as JSON: what a checkpoint's manifest is compared by (manifest.h).
+std::vector<std::pair<std::string, std::string>> words_of(const Recipe& recipe);
 
 // TOML that reads back as the same recipe; with `explain` the meaning of every word beside it.
 std::string to_toml(const Recipe& recipe, bool explain);

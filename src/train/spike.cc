@@ -1,23 +1,25 @@
 #include "train/spike.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace braid::train {
 
-double LossWindow::z_score(double loss) const {
-  if (std::ssize(losses_) < size_) return 0;
+double SpikeWindow::z_score(double value) const {
+  if (std::ssize(values_) < size_) return 0;
   double sum = 0, square = 0;
-  for (const double l : losses_) sum += l;
-  const auto n = static_cast<double>(losses_.size());
+  for (const double v : values_) sum += v;
+  const auto n = static_cast<double>(values_.size());
   const double mean = sum / n;
-  for (const double l : losses_) square += (l - mean) * (l - mean);
-  const double deviation = std::sqrt(square / n);
-  return deviation > 0 ? (loss - mean) / deviation : 0;
+  for (const double v : values_) square += (v - mean) * (v - mean);
+  const double deviation = std::max(std::sqrt(square / n), kFloor * std::fabs(mean));
+  return deviation > 0 ? (value - mean) / deviation : 0;
 }
 
-void LossWindow::push(double loss) {
-  losses_.push_back(loss);
-  if (std::ssize(losses_) > size_) losses_.erase(losses_.begin(), losses_.end() - size_);
+void SpikeWindow::push(double value) {
+  values_.reserve(static_cast<size_t>(size_) + 1);  // once: steps allocate nothing
+  values_.push_back(value);
+  if (std::ssize(values_) > size_) values_.erase(values_.begin(), values_.end() - size_);
 }
 
 }  // namespace braid::train

@@ -1,22 +1,25 @@
-// How far a loss lies over those before it, in standard deviations: steps that come out far above the recent mean
-// change nothing when [spike] is on (llm.c's rule).
+// How far a number lies over those before it, in standard deviations: steps whose loss or gradient norm stands far
+// above its recent mean change nothing when [spike] is on (llm.c's rule). The window advances with every step, skipped
+// or not, so that a lasting change of the data becomes the new mean.
 #pragma once
 #include <cstdint>
 #include <vector>
 
 namespace braid::train {
 
-class LossWindow {
+class SpikeWindow {
  public:
-  LossWindow(int64_t size, std::vector<double> losses) : size_(size), losses_(std::move(losses)) {}
-  // 0 while the window is not full, or where its losses are all alike.
-  double z_score(double loss) const;
-  void push(double loss);
-  const std::vector<double>& losses() const { return losses_; }  // oldest first
+  SpikeWindow(int64_t size, std::vector<double>& values) : size_(size), values_(values) {}
+  // 0 while the window is not full. The deviation counts as at least kFloor of the mean's size: in a window of values
+  // that are nearly alike, every change would otherwise stand out.
+  double z_score(double value) const;
+  void push(double value);
+
+  static constexpr double kFloor = 5e-3;
 
  private:
   int64_t size_;
-  std::vector<double> losses_;
+  std::vector<double>& values_;  // oldest first
 };
 
 }  // namespace braid::train

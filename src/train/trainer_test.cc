@@ -11,10 +11,14 @@
 #include <iterator>
 #include <limits>
 
+#include "data/batch.h"
 #include "io/atomic_folder.h"
 #include "io/safetensors.h"
+#include "io/safetensors_write.h"
 #include "models/models_fixture.h"
+#include "models/save.h"
 #include "sys/interrupt.h"
+#include "train/spike.h"
 #include "train/weight_hash.h"
 
 namespace braid::train {
@@ -37,25 +41,74 @@ void toy_batch(int64_t step, data::Batch& batch) {
 }
 
 // Half the squared distance of every weight from a number that each sequence names, in the order of sequences.
-struct ToyLoss {
-  models::Masters& masters;
-  int64_t calls = 0, bad_call = -1;
+struct Shift {  // from step `from` on a loss is larger by `by`, and `factor` times as much every step
+  int64_t from = -1;
+  double by = 0, factor = 1;
+};
+class ToyObjective final : public Objective {
+ public:
+  struct Faults {
+    int64_t bad_call = -1, steep_call = -1;  // calls of run() whose loss is NaN, whose gradient is large
+    Shift shift{};
+  };
+  ToyObjective(models::Masters& masters, models::Model& model, fs::path origin, const Faults& faults)
+      : masters_(masters), model_(model), origin_(std::move(origin)), faults_(faults) {}
 
-  void operator()(Ctx&, const data::Batch& part, const Totals& totals, bool backward, LossSums& sums) {
-    const bool bad = calls++ == bad_call;
-    for (const Seq& s : part.seqs.seqs) {
-      const float goal = 0.01f * static_cast<float>(part.ids[static_cast<size_t>(s.start)]);
+  models::Masters& masters() override { return masters_; }
+  std::vector<Param*> params() override { return masters_.params(model_); }
+  int64_t draw(int64_t step, bool) override {
+    toy_batch(step, batch_);
+    return std::ssize(batch_.rows) - 1;
+  }
+  bool holds_out() const override { return true; }
+  int64_t tokens() const override { return std::ssize(batch_.ids); }
+  void run(Ctx&, int64_t begin, int64_t end, bool backward, Sums& sums) override {
+    const int64_t call = calls_++;
+    const bool bad = call == faults_.bad_call;
+    const float steep = call == faults_.steep_call ? 100.0f : 1.0f;
+    rows_max = std::max(rows_max, end - begin);
+    Sums::Sum& total = sums["loss"];
+    const Shift& shift = faults_.shift;
+    if (shift.from >= 0 && call >= shift.from)
+      total.sum += shift.by * std::pow(shift.factor, static_cast<double>(call - shift.from)) *
+                   static_cast<double>(batch_.trained);
+    for (int64_t row = begin; row < end; ++row) {
+      const Seq& s = batch_.seqs.seqs[static_cast<size_t>(row)];
+      const float goal = 0.01f * static_cast<float>(batch_.ids[static_cast<size_t>(s.start)]);
       double loss = bad ? std::numeric_limits<double>::quiet_NaN() : 0;
-      for (const models::MasterTensor& t : masters.tensors()) {
+      for (const models::MasterTensor& t : masters_.tensors()) {
         for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i) {
-          const float off = masters.values()[i] - goal;
+          const float off = masters_.values()[i] - goal;
           loss += 0.5 * off * off;
-          if (backward) masters.grads()[i] += off / static_cast<float>(totals.main);
+          if (backward) masters_.grads()[i] += steep * off / static_cast<float>(batch_.trained);
         }
       }
-      sums.main += loss;
+      total.sum += loss;
+      total.count += 5;
     }
   }
+  void finish(bool, Sums&) override {}
+  void write(std::span<const float> values, const fs::path& folder) override {
+    models::save_model(masters_, values, origin_, folder);
+  }
+  fs::path weights_in(const fs::path& folder) const override { return models::weights_in(masters_, folder); }
+  void write_batch(const fs::path& path) const override {
+    io::SafetensorsWriter file(path, {{"ids", DType::i32, {tokens()}}});
+    file.write("ids", view_of(batch_.ids.data(), {tokens()}));
+    file.finish();
+  }
+  Facts facts() const override { return stated; }
+
+  Facts stated;
+  int64_t rows_max = 0;
+
+ private:
+  models::Masters& masters_;
+  models::Model& model_;
+  fs::path origin_;
+  Faults faults_;
+  data::Batch batch_;
+  int64_t calls_ = 0;
 };
 
 class TrainerTest : public models::FolderTest {
@@ -69,24 +122,27 @@ class TrainerTest : public models::FolderTest {
   }
 
   // Masters after `steps` steps of a run of its own.
-  std::vector<float> train(const Recipe& recipe, std::optional<std::string> resume = {}, int64_t bad_call = -1) {
+  std::vector<float> train(const Recipe& recipe, std::optional<std::string> resume = {}, int64_t bad_call = -1,
+                           bool force = false) {
     models::Masters masters(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
     const io::ModelPath path = io::find_model(folder_.string());
     const auto model = lora_.rank > 0 ? masters.adapt(path, lora_, 1) : masters.load(path);
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads_};
-    Trainer trainer({.recipe = recipe,
-                     .masters = masters,
-                     .params = masters.params(*model),
-                     .origin = folder_,
-                     .loss = ToyLoss{masters, 0, bad_call},
-                     .batch = toy_batch,
-                     .held_out = toy_batch,
-                     .routers = nullptr},
-                    ctx);
-    if (resume) trainer.resume(*resume);
+    initial_.assign(masters.values().begin(), masters.values().end());
+    ToyObjective toy(masters, *model, folder_, {.bad_call = bad_call, .steep_call = steep_, .shift = shift_});
+    toy.stated = facts_;
+    Trainer trainer(recipe, toy, ctx);
+    if (resume) trainer.resume(*resume, force);
     logs_.clear();
-    outcome_ = trainer.train([&](const StepLog& log) { logs_.push_back(log); });
+    held_out_.clear();
+    outcome_ = trainer.train({.step =
+                                  [&](const StepLog& log) {
+                                    logs_.push_back(log);
+                                    if (on_step_) on_step_(log, masters.values());
+                                  },
+                              .held_out = [&](const HeldOutLog& log) { held_out_.push_back(log); }});
+    rows_max_ = toy.rows_max;
     return {masters.values().begin(), masters.values().end()};
   }
   std::string checkpoint(int64_t step) const {
@@ -98,6 +154,18 @@ class TrainerTest : public models::FolderTest {
     for (std::string line; std::getline(in, line);) lines.push_back(line);
     return lines;
   }
+  // What held-out evaluation gives for these masters: of batch 0, a mean over its targets.
+  double toy_loss(const std::vector<float>& values) const {
+    models::Masters masters(recipe_.dtype == "bf16" ? DType::bf16 : DType::f32);
+    const auto model = masters.load(io::find_model(folder_.string()));
+    std::copy(values.begin(), values.end(), masters.values().begin());
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    Sums sums;
+    ToyObjective toy(masters, *model, folder_, {});
+    toy.run(ctx, 0, toy.draw(0, true), false, sums);
+    return sums.mean("loss");
+  }
   static void expect_same(const std::vector<float>& a, const std::vector<float>& b) {
     ASSERT_EQ(a.size(), b.size());
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
@@ -108,6 +176,12 @@ class TrainerTest : public models::FolderTest {
   int threads_ = 1;
   Outcome outcome_{};
   std::vector<StepLog> logs_;
+  std::vector<HeldOutLog> held_out_;
+  std::vector<double> initial_;  // masters
+  std::function<void(const StepLog&, std::span<const float>)> on_step_;
+  Facts facts_ = {{"content of the data", "\"one\""}};
+  Shift shift_;
+  int64_t steep_ = -1, rows_max_ = 0;
 };
 
 TEST_F(TrainerTest, PartsAndThreadsChangeNoBit) {
@@ -196,13 +270,171 @@ TEST_F(TrainerTest, ALossThatIsNoNumberStopsTheRun) {
   EXPECT_TRUE(io::is_complete(checkpoint(4)));
 }
 
-TEST_F(TrainerTest, SpikesChangeNothing) {
-  recipe_.spike = {.z = 1e-3, .window = 2};
-  recipe_.optimizer.lr = 1;  // diverges: every loss lies above those before
+// A lasting change of the data: its first steps are skipped and change no weight, then the window has seen it and the
+// run goes on.
+TEST_F(TrainerTest, SpikesChangeNothingAndAShiftIsFollowed) {
+  recipe_.steps = 30;
+  recipe_.optimizer.lr = 1e-6;
+  recipe_.spike = {.z = 3, .window = 8};
+  shift_ = {10, 1000};  // from step 10 on every loss is larger by so much
+  std::vector<float> before;
+  on_step_ = [&](const StepLog& log, std::span<const float> now) {
+    if (log.skipped) {
+      EXPECT_TRUE(std::equal(now.begin(), now.end(), before.begin())) << log.step;
+    } else if (!before.empty()) {
+      EXPECT_FALSE(std::equal(now.begin(), now.end(), before.begin())) << log.step;
+    }
+    before.assign(now.begin(), now.end());
+  };
   train(recipe_);
-  EXPECT_FALSE(logs_[0].skipped);
-  EXPECT_TRUE(logs_[5].skipped);
-  EXPECT_GT(logs_[5].z_score, 0);
+  ASSERT_EQ(logs_.size(), 30u);
+  EXPECT_FALSE(logs_[9].skipped);
+  EXPECT_TRUE(logs_[10].skipped);
+  EXPECT_GT(logs_[10].z_score, 3);
+  for (size_t i = 18; i < 30; ++i) EXPECT_FALSE(logs_[i].skipped) << i;
+}
+
+// Losses that are nearly alike have a deviation of almost nothing: what differs by less than the floor is no spike.
+TEST_F(TrainerTest, ADeviationHasAFloor) {
+  std::vector<double> alike(8, 2.0);
+  alike[3] = 2.0 + 1e-9;
+  const SpikeWindow window(8, alike);
+  EXPECT_NEAR(window.z_score(2.02), 2, 1e-6);
+  EXPECT_NEAR(window.z_score(3), 100, 1e-5);
+  std::vector<double> few(7, 2.0);
+  EXPECT_EQ(SpikeWindow(8, few).z_score(3), 0);
+}
+
+TEST_F(TrainerTest, SpikesWithoutEndStopTheRun) {
+  recipe_.steps = 30;
+  recipe_.optimizer.lr = 1e-6;
+  recipe_.checkpoint.every = 5;
+  recipe_.spike = {.z = 3, .window = 4, .patience = 4};
+  shift_ = {10, 1000, 2};  // and twice as much every step
+  try {
+    train(recipe_);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    EXPECT_NE(std::string(error.what()).find("steps 11 to 14 were all skipped"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(io::is_complete(checkpoint(10)));
+}
+
+TEST_F(TrainerTest, ANormThatStandsOutIsASpike) {
+  recipe_.steps = 14;
+  recipe_.optimizer.lr = 1e-6;
+  recipe_.spike = {.norm_z = 5, .window = 8};
+  steep_ = 12;
+  train(recipe_);
+  ASSERT_EQ(logs_.size(), 14u);
+  for (size_t i = 0; i < 14; ++i) EXPECT_EQ(logs_[i].skipped, i == 12) << i;
+  EXPECT_GT(logs_[12].norm_z_score, 5);
+  EXPECT_LT(logs_[12].z_score, 5);
+}
+
+// Each word that decides bits is named; those that do not may differ, and --force lets all pass.
+TEST_F(TrainerTest, AResumptionNamesEachDifference) {
+  recipe_.checkpoint.every = 3;
+  train(recipe_);
+  Recipe other = recipe_;
+  other.seed = 5;
+  other.batch = 9;
+  other.optimizer.beta2 = 0.5;
+  other.spike.z = 7;
+  facts_ = {{"content of the data", "\"two\""}};
+  const std::string error = models::error_of([&] { train(other, checkpoint(3)); });
+  for (const char* named :
+       {"seed is 0 there and 5 here", "batch is 0 there and 9 here", "optimizer.beta2 is 0.95 there and 0.5 here",
+        "spike.z is 0.0 there and 7.0 here", "content of the data is \"one\" there and \"two\" here", "--force"}) {
+    EXPECT_NE(error.find(named), std::string::npos) << error;
+  }
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 0);
+  train(other, checkpoint(3), -1, true);
+  EXPECT_EQ(logs_.size(), 3u);
+  facts_ = {{"content of the data", "\"one\""}};
+  Recipe same = recipe_;
+  same.steps = 5;
+  same.accumulate = 2;
+  same.recompute = "full";
+  same.schedule.decay = 2;
+  same.eval = {.every = 1, .batches = 2};
+  same.log.every = 2;
+  same.checkpoint = {.every = 2, .keep = 5};
+  train(same, checkpoint(3));
+  EXPECT_EQ(outcome_, Outcome::finished);
+}
+
+// The mean follows its formula with its warm-up, and its own held-out loss is logged without touching the weights.
+TEST_F(TrainerTest, TheRunningMeanFollowsItsFormulaAndIsEvaluated) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    recipe_.dtype = dtype;
+    recipe_.ema_decay = 0.3;  // reached by (1 + n) / (10 + n) at the third update
+    const auto plain = train(recipe_);
+    std::vector<double> mean = initial_;
+    std::vector<std::vector<float>> seen;
+    on_step_ = [&](const StepLog&, std::span<const float> now) { seen.emplace_back(now.begin(), now.end()); };
+    recipe_.eval = {.every = 2, .batches = 1};
+    fs::remove_all(recipe_.out);
+    expect_same(train(recipe_), plain);
+    ASSERT_EQ(seen.size(), 6u);
+    for (size_t n = 1; n <= seen.size(); ++n) {
+      const double decay = std::min(0.3, (1.0 + static_cast<double>(n)) / (10.0 + static_cast<double>(n)));
+      for (size_t i = 0; i < mean.size(); ++i)
+        mean[i] = decay * mean[i] + (1 - decay) * static_cast<double>(seen[n - 1][i]);
+    }
+    const io::Safetensors state(fs::path(checkpoint(6)) / "training" / "state.safetensors");
+    models::Masters masters(DType::f32);
+    masters.load(io::find_model(folder_.string()));
+    std::vector<float> stored(mean.size());
+    for (const models::MasterTensor& t : masters.tensors()) {
+      const View view = state.need("ema." + t.name);
+      models::from_stored(t, {view.data, static_cast<size_t>(view.bytes())}, false, stored);
+      for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i)
+        ASSERT_NEAR(stored[i], mean[i], 1e-5) << t.name;
+    }
+    ASSERT_EQ(held_out_.size(), 3u);
+    // What the toy loss of the stored mean is.
+    const std::vector<float> last = seen.back();
+    EXPECT_NEAR(held_out_[2].loss, toy_loss(last), 1e-3 * toy_loss(last));
+    EXPECT_NEAR(held_out_[2].ema_loss.value(), toy_loss(stored), 1e-3 * toy_loss(stored));
+    EXPECT_NE(*held_out_[2].ema_loss, held_out_[2].loss);
+    on_step_ = {};
+    recipe_.eval.every = 0;
+    fs::remove_all(recipe_.out);
+  }
+}
+
+TEST_F(TrainerTest, AMergeIsTheMeanOfAsManyAsWereAsked) {
+  recipe_.checkpoint = {.every = 1, .keep = 1, .merge = 3};
+  std::vector<std::vector<float>> seen;
+  on_step_ = [&](const StepLog&, std::span<const float> now) { seen.emplace_back(now.begin(), now.end()); };
+  train(recipe_);
+  models::Masters masters(DType::f32);
+  masters.load(io::find_model((fs::path(recipe_.out) / "merged").string()));
+  for (const models::MasterTensor& t : masters.tensors()) {
+    for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i)
+      ASSERT_NEAR(masters.values()[i], (seen[3][i] + seen[4][i] + seen[5][i]) / 3, 1e-6f) << t.name;
+  }
+  recipe_.checkpoint.merge = 7;
+  EXPECT_NE(models::error_of([&] { train(recipe_); }).find("fewer checkpoints; got 7; expected at most 6"),
+            std::string::npos);
+  recipe_.checkpoint.every = 0;
+  recipe_.checkpoint.merge = 2;
+  EXPECT_NE(models::error_of([&] { train(recipe_); }).find("expected at most 1"), std::string::npos);
+}
+
+// Memory is planned for a part of the batch, held out or not.
+TEST_F(TrainerTest, HeldOutBatchesComeInPartsToo) {
+  recipe_.eval = {.every = 6, .batches = 2};
+  train(recipe_);
+  const double whole = held_out_.at(0).loss;
+  EXPECT_EQ(rows_max_, 4);
+  recipe_.accumulate = 4;
+  fs::remove_all(recipe_.out);
+  train(recipe_);
+  EXPECT_EQ(rows_max_, 1);
+  EXPECT_EQ(held_out_.at(0).loss, whole);
 }
 
 TEST_F(TrainerTest, ASignalSavesAndStops) {
@@ -218,7 +450,10 @@ TEST_F(TrainerTest, ASignalSavesAndStops) {
 TEST_F(TrainerTest, CheckpointsOfAnotherModelAreRefused) {
   train(recipe_);
   recipe_.dtype = "bf16";
-  EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(6)); }).find("dtype is not that"), std::string::npos);
+  EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(6)); }).find("dtype is \"f32\" there and \"bf16\" here"),
+            std::string::npos);
+  EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(6), -1, true); }).find("dtype is not that"),
+            std::string::npos);
   recipe_.dtype = "f32";
   EXPECT_NE(models::error_of([&] { train(recipe_, folder_.string()); }).find("no complete checkpoint"),
             std::string::npos);

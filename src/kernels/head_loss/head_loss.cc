@@ -1,5 +1,9 @@
 #include "kernels/head_loss/head_loss.h"
 
+#include <algorithm>
+#include <array>
+#include <numeric>
+
 #include "core/ref.h"
 #include "kernels/head_loss/head_loss_ref.h"
 #include "kernels/head_loss/head_loss_rows.h"
@@ -9,30 +13,55 @@
 namespace braid {
 namespace {
 
-void check_targets(const HeadLoss& op) {
+void check_targets(const HeadProblem& op) {
   CHECK(op.targets.dtype == DType::i32, "head_loss: targets are {}", name_of(op.targets.dtype));
   for (int64_t t = 0; t < op.targets.dim(0); ++t) {
     const int32_t target = *op.targets.as<int32_t>(t);
     CHECK(target >= -1 && target < op.w.rows, "head_loss: target {} of {}", target, op.w.rows);
   }
+  if (!op.target_probs) return;
+  CHECK(op.target_probs.dtype == DType::f32, "head_loss: probabilities are {}", name_of(op.target_probs.dtype));
+  if (!op.target_ids) {
+    CHECK(op.target_probs.dim(1) == op.w.rows, "head_loss: {} of {}", op.target_probs.dim(1), op.w.rows);
+    return;
+  }
+  CHECK(op.target_ids.dtype == DType::i32, "head_loss: entries are {}", name_of(op.target_ids.dtype));
+  for (int64_t t = 0; t < op.target_ids.dim(0); ++t) {
+    for (int64_t k = 0; k < op.target_ids.dim(1); ++k) {
+      const int32_t id = op.target_ids.as<int32_t>(t)[k];
+      CHECK(id >= -1 && id < op.w.rows, "head_loss: entry {} of {}", id, op.w.rows);
+    }
+  }
 }
 
-void run_ref(Ctx&, const HeadLoss& op, std::span<std::byte>) {
+// The target of a token as a distribution over the vocabulary; all zero where it is masked.
+void spread_target(const HeadProblem& op, int64_t t, std::vector<double>& q) {
+  std::fill(q.begin(), q.end(), 0.0);
+  const int32_t target = *op.targets.as<int32_t>(t);
+  if (target < 0) return;
+  if (!op.target_probs) q[static_cast<size_t>(target)] = 1;
+  for (int64_t k = 0; op.target_probs && k < op.target_probs.dim(1); ++k) {
+    const int64_t id = op.target_ids ? op.target_ids.as<int32_t>(t)[k] : k;
+    if (id >= 0) q[static_cast<size_t>(id)] += static_cast<double>(op.target_probs.as<float>(t)[k]);
+  }
+}
+
+void run_problem_ref(const HeadProblem& op) {
   check_targets(op);
   const int64_t tokens = op.x.dim(0), vocab = op.w.rows, depth = op.w.cols;
   const auto x = to_doubles(op.x), w = decode(op.w), weights = to_doubles(op.token_weight);
-  std::vector<double> loss(static_cast<size_t>(tokens)), lse(loss), dx(x.size()), g(static_cast<size_t>(vocab));
+  std::vector<double> loss(static_cast<size_t>(tokens)), lse(loss), dx(x.size()), g(static_cast<size_t>(vocab)), q(g);
   for_each_piece(op.seqs, tokens, [&](int64_t first, int64_t n) {
     std::vector<double> dw(op.dw ? w.size() : 0);
     for (int64_t t = first; t < first + n; ++t) {
       const auto i = static_cast<size_t>(t);
       const double* row = &x[static_cast<size_t>(t * depth)];
-      const int64_t target = *op.targets.as<int32_t>(t);
-      head_loss_ref(vocab, depth, row, w, target, static_cast<double>(op.z), loss[i], lse[i], g.data());
-      const double upstream = target < 0 ? 0 : weights.empty() ? 1 : weights[i];
+      spread_target(op, t, q);
+      head_loss_ref(vocab, depth, row, w, q, loss[i], lse[i], g.data());
+      const double upstream = *op.targets.as<int32_t>(t) < 0 ? 0 : weights.empty() ? 1 : weights[i];
+      const double mass = std::accumulate(q.begin(), q.end(), 0.0) + 2 * static_cast<double>(op.z) * lse[i];
       for (int64_t v = 0; v < vocab && upstream != 0; ++v) {
-        const double p = g[static_cast<size_t>(v)] * (1 + 2 * static_cast<double>(op.z) * lse[i]);
-        const double dlogit = upstream * (p - (v == target ? 1 : 0));
+        const double dlogit = upstream * (g[static_cast<size_t>(v)] * mass - q[static_cast<size_t>(v)]);
         for (int64_t d = 0; d < depth; ++d) {
           const auto at = static_cast<size_t>(v * depth + d);
           dx[static_cast<size_t>(t * depth + d)] += dlogit * w[at];
@@ -47,29 +76,39 @@ void run_ref(Ctx&, const HeadLoss& op, std::span<std::byte>) {
   store(op.dx, dx);
 }
 
+template <class Op>
+void run_ref(Ctx&, const Op& op, std::span<std::byte>) {
+  run_problem_ref(problem_of(op));
+}
+
 // The row of a class.
-template <packed::Class kClass>
+template <class Op, packed::Class kClass>
 struct Packed {
-  static const char* supports(const HeadLoss& op) { return head_loss_packed_supports(kClass, op); }
-  static int64_t workspace(const HeadLoss& op, int threads) { return head_loss_packed_workspace(kClass, op, threads); }
-  static void run(Ctx& ctx, const HeadLoss& op, std::span<std::byte> space) {
-    check_targets(op);
-    head_loss_packed(kClass, ctx, op, space);
+  static const char* supports(const Op& op) { return head_loss_packed_supports(kClass, problem_of(op)); }
+  static int64_t workspace(const Op& op, int threads) {
+    return head_loss_packed_workspace(kClass, problem_of(op), threads);
   }
-  static constexpr Row<HeadLoss> row(const char* name, const char* numerics) {
+  static void run(Ctx& ctx, const Op& op, std::span<std::byte> space) {
+    const HeadProblem problem = problem_of(op);
+    check_targets(problem);
+    head_loss_packed(kClass, ctx, problem, space);
+  }
+  static constexpr Row<Op> row(const char* name, const char* numerics) {
     return {.name = name, .numerics = numerics, .supports = &supports, .workspace = &workspace, .run = &run};
   }
 };
 
+template <class Op>
+constexpr std::array<Row<Op>, 5> kRowsOf = {Packed<Op, packed::Class::bf16_tile>::row("packed_tile", "bf16_tile_chain"),
+                                            Packed<Op, packed::Class::bf16_dot>::row("packed_dot", "bf16_dot_chain"),
+                                            Packed<Op, packed::Class::bf16>::row("packed_bf16", "bf16_chain"),
+                                            Packed<Op, packed::Class::f32>::row("packed_f32", "f32_chain"),
+                                            Row<Op>{.name = "ref", .numerics = "f64", .run = &run_ref<Op>}};
+
 }  // namespace
 
-std::span<const Row<HeadLoss>> HeadLoss::rows() {
-  static constexpr Row<HeadLoss> kRows[] = {Packed<packed::Class::bf16_tile>::row("packed_tile", "bf16_tile_chain"),
-                                            Packed<packed::Class::bf16_dot>::row("packed_dot", "bf16_dot_chain"),
-                                            Packed<packed::Class::bf16>::row("packed_bf16", "bf16_chain"),
-                                            Packed<packed::Class::f32>::row("packed_f32", "f32_chain"),
-                                            {.name = "ref", .numerics = "f64", .run = &run_ref}};
-  return kRows;
-}
+std::span<const Row<HeadLoss>> HeadLoss::rows() { return kRowsOf<HeadLoss>; }
+std::span<const Row<HeadLossFwd>> HeadLossFwd::rows() { return kRowsOf<HeadLossFwd>; }
+std::span<const Row<HeadLossBwd>> HeadLossBwd::rows() { return kRowsOf<HeadLossBwd>; }
 
 }  // namespace braid

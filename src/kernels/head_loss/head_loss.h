@@ -1,22 +1,38 @@
-// The output projection and the cross-entropy of its logits in one op, with their gradient: the logits of a whole batch
-// never exist, only those of up to 256 tokens at a time, and nothing is computed twice.
+// The output projection and the cross-entropy of its logits: the logits of a whole batch never exist, only those of up
+// to 2048 tokens at a time.
 //
-//   logits_t = w x_t,  lse_t = log sum_v exp logits_tv,  loss_t = lse_t - logits[t, target_t] + z lse_t^2
-//   dlogits_tv = token_weight_t ((1 + 2 z lse_t) softmax_tv - [v = target_t]),  dx = dlogits w,  dw += dlogits^T x
+//   logits_t = w x_t,  lse_t = log sum_v exp logits_tv,  loss_t = lse_t - logits[t, target_t]
+//   dlogits_tv = dloss_t ((1 + 2 z lse_t) softmax_tv - [v = target_t]),  dx = dlogits w,  dw += dlogits^T x
 //
-// A target of -1 is masked: loss 0, gradient 0. Logits, softmax and sums are FP32; with BF16 x the operands of all
-// three products are BF16, dlogits too. dw adds up over the token grid of math/pieces.h.
+// A target of -1 is masked: loss 0, gradient 0. The gradient is that of dloss_t (loss_t + z lse_t^2): the z-loss is not
+// in `loss`, whoever wants it has lse.
+//
+// With a distribution in place of one target, target_probs q [T, K] of the entries target_ids [T, K] (-1: none; without
+// target_ids K is V), `targets` only masks:
+//   loss_t = sum_k q_tk (lse_t - logits[t, id_tk]),  dlogits_tv = dloss_t ((sum_k q_tk + 2 z lse_t) softmax_tv - q_tv)
+//
+// HeadLoss makes loss and gradients in one pass, where the weight of each token is known before. HeadLossFwd gives the
+// losses alone and HeadLossBwd, where the weights follow from them (preferences, policies), computes the logits again,
+// tile by tile; both together give the bits of HeadLoss. Logits, softmax and sums are FP32; with BF16 x the operands of
+// all three products are BF16, dlogits too. dw adds up over the token grid of math/pieces.h.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
 
 namespace braid {
 
+// What a pass over the head costs.
+inline double head_loss_flops(const View& x, const Weight& w, int products) {
+  return 2.0 * products * static_cast<double>(x.dim(0)) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
+}
+
 struct HeadLoss {
   View x{};                      // [T, D] F32 or BF16; its dtype names the numerics class
   Weight w{};                    // [V, D] any format
   View targets{};                // [T] I32, -1 for masked
-  View token_weight{};           // [T] F32, d total / d loss_t; empty: 1
+  View target_ids{};             // [T, K] I32, -1 for none, or empty
+  View target_probs{};           // [T, K] F32, or empty
+  View token_weight{};           // [T] F32, dloss; empty: 1
   MutView loss{};                // [T] F32
   MutView lse{};                 // [T] F32, or empty
   MutView dx{};                  // [T, D] F32 or BF16, or empty
@@ -25,16 +41,67 @@ struct HeadLoss {
   const SeqMap* seqs = nullptr;  // null: all rows are one sequence
   static constexpr const char* name = "head_loss";
   static constexpr auto fields() {
-    return std::tuple{in("x", &HeadLoss::x, "T D"),           in("w", &HeadLoss::w, "V D"),
-                      in("targets", &HeadLoss::targets, "T"), maybe("token_weight", &HeadLoss::token_weight, "T"),
-                      out("loss", &HeadLoss::loss, "T"),      saved("lse", &HeadLoss::lse, "T"),
-                      saved("dx", &HeadLoss::dx, "T D"),      maybe_inout("dw", &HeadLoss::dw, "V D")};
+    return std::tuple{in("x", &HeadLoss::x, "T D"),
+                      in("w", &HeadLoss::w, "V D"),
+                      in("targets", &HeadLoss::targets, "T"),
+                      maybe("target_ids", &HeadLoss::target_ids, "T K"),
+                      maybe("target_probs", &HeadLoss::target_probs, "T K"),
+                      maybe("token_weight", &HeadLoss::token_weight, "T"),
+                      out("loss", &HeadLoss::loss, "T"),
+                      saved("lse", &HeadLoss::lse, "T"),
+                      saved("dx", &HeadLoss::dx, "T D"),
+                      maybe_inout("dw", &HeadLoss::dw, "V D")};
   }
-  double flops() const {
-    const int products = 1 + (dx ? 1 : 0) + (dw ? 1 : 0);
-    return 2.0 * products * static_cast<double>(x.dim(0)) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
-  }
+  double flops() const { return head_loss_flops(x, w, 1 + (dx ? 1 : 0) + (dw ? 1 : 0)); }
   static std::span<const Row<HeadLoss>> rows();
+};
+
+struct HeadLossFwd {
+  View x{};             // [T, D] F32 or BF16
+  Weight w{};           // [V, D]
+  View targets{};       // [T] I32
+  View target_ids{};    // [T, K] I32, or empty
+  View target_probs{};  // [T, K] F32, or empty
+  MutView loss{};       // [T] F32
+  MutView lse{};        // [T] F32, or empty
+  static constexpr const char* name = "head_loss_fwd";
+  static constexpr auto fields() {
+    return std::tuple{in("x", &HeadLossFwd::x, "T D"),
+                      in("w", &HeadLossFwd::w, "V D"),
+                      in("targets", &HeadLossFwd::targets, "T"),
+                      maybe("target_ids", &HeadLossFwd::target_ids, "T K"),
+                      maybe("target_probs", &HeadLossFwd::target_probs, "T K"),
+                      out("loss", &HeadLossFwd::loss, "T"),
+                      saved("lse", &HeadLossFwd::lse, "T")};
+  }
+  double flops() const { return head_loss_flops(x, w, 1); }
+  static std::span<const Row<HeadLossFwd>> rows();
+};
+
+struct HeadLossBwd {
+  View dloss{};         // [T] F32
+  View x{};             // [T, D] F32 or BF16
+  Weight w{};           // [V, D]
+  View targets{};       // [T] I32
+  View target_ids{};    // [T, K] I32, or empty
+  View target_probs{};  // [T, K] F32, or empty
+  MutView dx{};         // [T, D] F32 or BF16
+  MutView dw{};         // [V, D] F32, accumulates, or empty
+  float z = 0;
+  const SeqMap* seqs = nullptr;
+  static constexpr const char* name = "head_loss_bwd";
+  static constexpr auto fields() {
+    return std::tuple{in("dloss", &HeadLossBwd::dloss, "T"),
+                      in("x", &HeadLossBwd::x, "T D"),
+                      in("w", &HeadLossBwd::w, "V D"),
+                      in("targets", &HeadLossBwd::targets, "T"),
+                      maybe("target_ids", &HeadLossBwd::target_ids, "T K"),
+                      maybe("target_probs", &HeadLossBwd::target_probs, "T K"),
+                      out("dx", &HeadLossBwd::dx, "T D"),
+                      maybe_inout("dw", &HeadLossBwd::dw, "V D")};
+  }
+  double flops() const { return head_loss_flops(x, w, 2 + (dw ? 1 : 0)); }
+  static std::span<const Row<HeadLossBwd>> rows();
 };
 
 }  // namespace braid

@@ -33,7 +33,7 @@ struct Group {
 };
 
 template <class Body>
-void for_each_group(const HeadLoss& op, int64_t rows_max, int64_t step, Body&& body) {
+void for_each_group(const HeadProblem& op, int64_t rows_max, int64_t step, Body&& body) {
   Group group;
   for_each_piece(op.seqs, op.x.dim(0), [&](int64_t first, int64_t n) {
     if (group.rows + n > rows_max) {
@@ -48,7 +48,7 @@ void for_each_group(const HeadLoss& op, int64_t rows_max, int64_t step, Body&& b
 
 class HeadRun {
  public:
-  HeadRun(packed::Class c, const HeadLoss& op, int threads)
+  HeadRun(packed::Class c, const HeadProblem& op, int threads)
       : op_(op),
         kernel_(packed::kernel_of(c)),
         bf16_(c != packed::Class::f32),
@@ -145,14 +145,19 @@ class HeadRun {
   }
 
   void row(int64_t t, float* logits) const {
-    const LogitRow r{.logits = logits,
-                     .vocab = vocab_,
-                     .padded = padded_,
-                     .target = *op_.targets.as<int32_t>(t),
-                     .weight = op_.token_weight ? *op_.token_weight.as<float>(t) : 1.0f,
-                     .z = op_.z};
+    LogitRow r{.logits = logits,
+               .vocab = vocab_,
+               .padded = padded_,
+               .target = *op_.targets.as<int32_t>(t),
+               .weight = op_.token_weight ? *op_.token_weight.as<float>(t) : 1.0f,
+               .z = op_.z};
+    if (op_.target_probs) {
+      r.probs = op_.target_probs.as<float>(t);
+      r.ids = op_.target_ids ? op_.target_ids.as<int32_t>(t) : nullptr;
+      r.entries = op_.target_probs.dim(1);
+    }
     const TokenLoss result = head_loss_row(r, op_.dx || op_.dw, bf16_);
-    *op_.loss.as<float>(t) = result.loss;
+    if (op_.loss) *op_.loss.as<float>(t) = result.loss;
     if (op_.lse) *op_.lse.as<float>(t) = result.lse;
   }
 
@@ -245,7 +250,7 @@ class HeadRun {
     });
   }
 
-  const HeadLoss& op_;
+  const HeadProblem& op_;
   packed::Kernel kernel_;
   bool bf16_;
   int threads_;
@@ -258,11 +263,11 @@ class HeadRun {
   std::byte* own_ = nullptr;
 };
 
-int team_of(const HeadLoss& op, int threads) { return sys::team_for(threads, op.flops()); }
+int team_of(const HeadProblem& op, int threads) { return sys::team_for(threads, op.flops()); }
 
 }  // namespace
 
-const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op) {
+const char* head_loss_packed_supports(packed::Class c, const HeadProblem& op) {
   if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is not F32 or BF16";
   if ((op.x.dtype == DType::f32) != (c == packed::Class::f32)) return "x has another type";
   if (!op.x.rows_contiguous() || (op.dx && !op.dx.rows_contiguous())) return "strided rows";
@@ -270,11 +275,11 @@ const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op) {
   return packed::refusal(c);
 }
 
-int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads) {
+int64_t head_loss_packed_workspace(packed::Class c, const HeadProblem& op, int threads) {
   return HeadRun(c, op, threads).workspace();
 }
 
-void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace) {
+void head_loss_packed(packed::Class c, Ctx& ctx, const HeadProblem& op, std::span<std::byte> workspace) {
   HeadRun(c, op, team_of(op, ctx.threads)).run(workspace);
 }
 

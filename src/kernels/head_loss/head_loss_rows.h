@@ -1,14 +1,60 @@
-// The variants behind the table of head_loss.cc.
+// The variants behind the tables of head_loss.cc, and what the three ops share.
 #pragma once
 #include "kernels/head_loss/head_loss.h"
 #include "math/packed.h"
 
 namespace braid {
 
+// Any of them: what an op does not have is empty.
+struct HeadProblem {
+  View x{};
+  Weight w{};
+  View targets{}, target_ids{}, target_probs{}, token_weight{};
+  MutView loss{}, lse{}, dx{}, dw{};
+  float z = 0;
+  const SeqMap* seqs = nullptr;
+  double flops() const { return head_loss_flops(x, w, 1 + (dx ? 1 : 0) + (dw ? 1 : 0)); }
+};
+inline HeadProblem problem_of(const HeadLoss& op) {
+  return {.x = op.x,
+          .w = op.w,
+          .targets = op.targets,
+          .target_ids = op.target_ids,
+          .target_probs = op.target_probs,
+          .token_weight = op.token_weight,
+          .loss = op.loss,
+          .lse = op.lse,
+          .dx = op.dx,
+          .dw = op.dw,
+          .z = op.z,
+          .seqs = op.seqs};
+}
+inline HeadProblem problem_of(const HeadLossFwd& op) {
+  return {.x = op.x,
+          .w = op.w,
+          .targets = op.targets,
+          .target_ids = op.target_ids,
+          .target_probs = op.target_probs,
+          .loss = op.loss,
+          .lse = op.lse};
+}
+inline HeadProblem problem_of(const HeadLossBwd& op) {
+  return {.x = op.x,
+          .w = op.w,
+          .targets = op.targets,
+          .target_ids = op.target_ids,
+          .target_probs = op.target_probs,
+          .token_weight = op.dloss,
+          .dx = op.dx,
+          .dw = op.dw,
+          .z = op.z,
+          .seqs = op.seqs};
+}
+
 // On packed operands (math/packed.h).
-const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op);
-int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads);
-void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace);
+const char* head_loss_packed_supports(packed::Class c, const HeadProblem& op);
+int64_t head_loss_packed_workspace(packed::Class c, const HeadProblem& op, int threads);
+void head_loss_packed(packed::Class c, Ctx& ctx, const HeadProblem& op, std::span<std::byte> workspace);
 
 // One token's logits, kLogitGrain-padded to `padded`, where what lies beyond `vocab` is overwritten.
 inline constexpr int64_t kLogitGrain = 64;
@@ -17,6 +63,9 @@ struct LogitRow {
   int64_t vocab = 0, padded = 0;
   int32_t target = -1;
   float weight = 1, z = 0;
+  const float* probs = nullptr;  // [entries] of a distribution; null: `target` is all of it
+  const int32_t* ids = nullptr;  // [entries] theirs; null: 0, 1, ...
+  int64_t entries = 0;
 };
 struct TokenLoss {
   float loss = 0, lse = 0;

@@ -1,18 +1,19 @@
-// A recipe over a real model of a few layers: what the session does beyond the loop of trainer_test.cc.
-#include "train/session.h"
+// A recipe over a real model of a few layers: what language modelling does beyond the loop of trainer_test.cc.
+#include "train/language.h"
 
 #include <algorithm>
 
 #include "models/models_fixture.h"
+#include "train/trainer.h"
 
 namespace braid::train {
 namespace {
 
-class SessionTest : public models::FolderTest {
+class LanguageTest : public models::FolderTest {
  protected:
   static constexpr int64_t kPadding = 1;
 
-  SessionTest() {
+  LanguageTest() {
     nlohmann::json config = models::dense("llama");
     config["pad_token_id"] = kPadding;
     write(config, tensors_of(config));
@@ -42,16 +43,16 @@ class SessionTest : public models::FolderTest {
   Change train() {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = 1};
-    Session session(recipe_, ctx);
-    train::Run run = session.run();
-    Change change{.tensor = run.masters.tensors()[0]};
+    Language language(recipe_, ctx);
+    models::Masters& masters = language.masters();
+    Change change{.tensor = masters.tensors()[0]};
     const auto values = [&] {
-      const auto all = run.masters.values().subspan(static_cast<size_t>(change.tensor.place));
+      const auto all = masters.values().subspan(static_cast<size_t>(change.tensor.place));
       return std::vector<float>(all.begin(), all.begin() + change.tensor.count());
     };
     change.before = values();
-    Trainer trainer(run, ctx);
-    trainer.train([](const StepLog&) {});
+    Trainer trainer(recipe_, language, ctx);
+    trainer.train({});
     change.after = values();
     return change;
   }
@@ -59,7 +60,7 @@ class SessionTest : public models::FolderTest {
   Recipe recipe_;
 };
 
-TEST_F(SessionTest, LookingUpPaddingTrainsNothing) {
+TEST_F(LanguageTest, LookingUpPaddingTrainsNothing) {
   const Change embedding = train();
   ASSERT_EQ(embedding.tensor.shape, (Shape{50, 32}));
   int64_t trained = 0;
@@ -69,7 +70,7 @@ TEST_F(SessionTest, LookingUpPaddingTrainsNothing) {
 }
 
 // The rows of A are as wide as those of the embedding: row kPadding of the first must train all the same.
-TEST_F(SessionTest, PaddingIsNoRowOfAnAdapter) {
+TEST_F(LanguageTest, PaddingIsNoRowOfAnAdapter) {
   recipe_.lora.rank = 2;
   recipe_.lora.targets = {"q_proj"};
   const Change a = train();

@@ -1,0 +1,221 @@
+#include "train/language.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "data/shuffle.h"
+#include "io/json.h"
+#include "io/safetensors_write.h"
+#include "kernels/router/router.h"
+#include "models/save.h"
+#include "sys/error.h"
+#include "train/origin.h"
+#include "train/rehearsal.h"
+
+namespace braid::train {
+namespace fs = std::filesystem;
+namespace {
+
+// One name a step of the prediction block, where there are several.
+constexpr std::array<const char*, models::kMtpSteps> kMtpNames = {"mtp_loss_1", "mtp_loss_2", "mtp_loss_3",
+                                                                  "mtp_loss_4"};
+
+Tensor integers(Arena& arena, const std::vector<int32_t>& values) {
+  const Tensor t(arena, DType::i32, {std::ssize(values)});
+  std::memcpy(t.mut().data, values.data(), values.size() * sizeof(int32_t));
+  return t;
+}
+
+double at_least_one(int64_t n) { return static_cast<double>(std::max<int64_t>(1, n)); }
+
+// Rows [begin, end) of a batch as one of its own.
+void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch& out) {
+  out.clear();
+  const int64_t first = batch.rows[static_cast<size_t>(begin)], last = batch.rows[static_cast<size_t>(end)];
+  out.reserve(end - begin, (last - first + end - begin - 1) / std::max<int64_t>(1, end - begin));
+  out.ids.assign(batch.ids.begin() + first, batch.ids.begin() + last);
+  out.targets.assign(batch.targets.begin() + first, batch.targets.begin() + last);
+  for (Seq s : batch.seqs.seqs) {
+    if (s.start < first || s.start >= last) continue;
+    s.start -= first;
+    out.seqs.seqs.push_back(s);
+  }
+  for (int64_t row = begin + 1; row <= end; ++row) out.rows.push_back(batch.rows[static_cast<size_t>(row)] - first);
+  out.trained = last - first - std::count(out.targets.begin(), out.targets.end(), data::kMasked);
+}
+
+}  // namespace
+
+Language::Language(const Recipe& recipe, Ctx& ctx)
+    : recipe_(recipe),
+      trained_(std::make_shared<Trained>(recipe.dtype == "bf16" ? DType::bf16 : DType::f32)),
+      draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
+  const models::Config config = config_of(recipe);
+  check_trainable(config);
+  open_data(config);  // first: a run that cannot read its data leaves nothing behind
+  const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
+  origin_ = path.folder;
+  models::Masters& masters = trained_->masters;
+  trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps)
+                                          : masters.adapt(path, adapter_spec(recipe), draws_.seed);
+  models::Model& model = *trained_->model;
+  model.dropout = config.dropout;
+  precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
+  if (!nn::is_low_precision(recipe.precision)) precision_.reset();
+  if (recipe.loss.mtp_scale > 0 && model.mtp_steps() == 0)
+    fail("loss.mtp_scale", {.what = "the model has no block that predicts further", .hint = "leaving it out"});
+  plan_ = rehearse(recipe, model, ctx, data_->rows(), data_->length());
+  tape_.drop = [this](Cost, size_t node) { return plan_.drops(node); };
+}
+
+void Language::open_data(const models::Config& config) {
+  const int64_t vocabulary = config.vocab;
+  const fs::path language = language_folder(recipe_);
+  data::DataSpec spec = data_spec(recipe_);
+  data_ = data::open(spec, language, vocabulary);
+  if (recipe_.eval.every == 0) return;
+  if (recipe_.eval.data.empty()) {
+    spec.held_out = true;
+  } else {
+    spec.path = recipe_.eval.data;
+    spec.blend.clear();
+    spec.validation = 0;
+  }
+  spec.goldfish.k = 0;
+  held_out_ = data::open(spec, language, vocabulary);
+}
+
+// The content of the data by a few batches, so that another file under the same name is seen, and the model's config.
+Facts Language::facts() const {
+  Facts facts;
+  const io::Json config = io::Json::read(origin_ / "config.json");
+  for (const auto& [key, value] : config.raw().items()) facts.emplace_back("model." + key, value.dump());
+  const int64_t epoch = data_->steps_per_epoch();
+  facts.emplace_back("steps per epoch", std::to_string(epoch));
+  uint64_t hash = 0;
+  for (const int64_t step : {int64_t{0}, epoch / 3, epoch / 2, std::max<int64_t>(0, epoch - 2)}) {
+    const data::Batch batch = data_->batch(step);
+    for (const std::vector<int32_t>* list : {&batch.ids, &batch.targets}) {
+      for (const int32_t id : *list) hash = data::mix(hash, static_cast<uint64_t>(int64_t{id} + 1));
+    }
+  }
+  facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", hash));
+  return facts;
+}
+
+double Language::flops_per_token() const { return train::flops_per_token(trained_->model->config(), data_->length()); }
+
+Language::Totals Language::totals_of(const data::Batch& batch) {
+  Totals totals{.main = batch.trained, .tokens = std::ssize(batch.ids)};
+  for (size_t step = 0; step < totals.mtp.size(); ++step)
+    totals.mtp[step] = models::Model::mtp_targets(batch.seqs, batch.targets.data(), static_cast<int64_t>(step));
+  return totals;
+}
+
+int64_t Language::draw(int64_t step, bool held_out) {
+  if (!held_out) {
+    if (precision_) precision_->begin_step(step);
+    draws_.step = static_cast<uint64_t>(step);
+    routers_.clear();
+  }
+  (held_out ? held_out_ : data_)->batch(step, batch_);
+  totals_ = totals_of(batch_);
+  return std::ssize(batch_.rows) - 1;
+}
+
+void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) {
+  const bool whole = begin == 0 && end == std::ssize(batch_.rows) - 1;
+  if (!whole) take_rows(batch_, begin, end, part_);
+  const data::Batch& part = whole ? batch_ : part_;
+  models::Model::LossSums own{.main = sums["loss"].sum};
+  if (recipe_.loss.z > 0) own.z = sums["z_loss"].sum;
+  const size_t steps = recipe_.loss.mtp_scale > 0 ? static_cast<size_t>(recipe_.loss.mtp_steps) : 0;
+  for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
+  pass(ctx, part, backward, own);
+  const auto put = [&sums](const char* name, double sum, double more) {
+    Sums::Sum& to = sums[name];
+    to.sum = sum;
+    to.count += more;
+  };
+  put("loss", own.main, static_cast<double>(part.trained));
+  if (recipe_.loss.z > 0) put("z_loss", own.z, static_cast<double>(part.trained));
+  for (size_t i = 0; i < steps; ++i) {
+    put(kMtpNames[i], own.mtp[i],
+        static_cast<double>(models::Model::mtp_targets(part.seqs, part.targets.data(), static_cast<int64_t>(i))));
+  }
+}
+
+void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums) {
+  const LossRecipe& loss = recipe_.loss;
+  models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(totals_.main), .z = static_cast<float>(loss.z)};
+  // The mean over the steps of the mean over the targets of each (nemotron.md 7.3).
+  for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps) && totals_.mtp[i] > 0; ++i)
+    options.mtp_weight[i] = loss.mtp_scale / static_cast<double>(loss.mtp_steps * totals_.mtp[i]);
+  ctx.tape = backward ? &tape_ : nullptr;
+  if (backward) ctx.arena.begin_pass(plan_.arena);
+  {
+    const DType products = trained_->masters.products();
+    nn::StateView state;
+    nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = state, .numerics = Numerics::training(products)};
+    if (precision_) run.precision = &*precision_;
+    routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
+    routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
+    if (backward) run.routers = &routers_;
+    if (backward) run.draws = &draws_;
+    trained_->model->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, sums);
+    if (backward) tape_.backward(ctx);
+    tape_.clear();
+  }
+  if (backward) ctx.arena.end_pass();
+  ctx.tape = nullptr;
+}
+
+// The mean of the prediction block's steps, what the routers did in this step, and the loss-free step of the biases
+// that select (nemotron.md 7.3).
+void Language::finish(bool updated, Sums& sums) {
+  const LossRecipe& loss = recipe_.loss;
+  if (loss.z > 0) sums["z_loss"].sum *= loss.z;
+  if (loss.mtp_scale > 0) {
+    double mean = 0;
+    for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps); ++i)
+      mean += sums.mean(kMtpNames[i]) / static_cast<double>(loss.mtp_steps);
+    sums["mtp_loss"].sum = mean;
+  }
+  double aux = 0, z = 0, busiest = 0;
+  for (auto& [number, layer] : routers_.layers) {
+    const auto experts = std::ssize(layer.load);
+    const double sum = std::accumulate(layer.load.begin(), layer.load.end(), 0.0);
+    const double most = *std::max_element(layer.load.begin(), layer.load.end());
+    busiest = std::max(busiest, most * static_cast<double>(experts) / std::max(sum, 1.0));
+    aux += layer.balance;
+    z += layer.z;
+    if (!updated || loss.router_bias_rate == 0 || !layer.bias) continue;
+    models::Masters& masters = trained_->masters;
+    const auto place = static_cast<size_t>(layer.bias->place);
+    update_router_bias(view_of(layer.load.data(), {experts}), static_cast<float>(loss.router_bias_rate),
+                       mut_view_of(&masters.values()[place], {experts}));
+  }
+  if (routers_.layers.empty()) return;
+  if (loss.aux > 0) sums["aux_loss"].sum = loss.aux * aux / at_least_one(totals_.tokens);
+  if (loss.router_z > 0) sums["router_z_loss"].sum = loss.router_z * z / at_least_one(totals_.tokens);
+  sums["load_balance"].sum = busiest;  // tokens of the busiest expert over the mean, of the worst layer
+}
+
+void Language::write(std::span<const float> values, const fs::path& folder) {
+  models::save_model(trained_->masters, values, origin_, folder);
+}
+
+fs::path Language::weights_in(const fs::path& folder) const { return models::weights_in(trained_->masters, folder); }
+
+void Language::write_batch(const fs::path& path) const {
+  const int64_t tokens = std::ssize(batch_.ids);
+  io::SafetensorsWriter file(path, {{"ids", DType::i32, {tokens}}, {"targets", DType::i32, {tokens}}});
+  file.write("ids", view_of(batch_.ids.data(), {tokens}));
+  file.write("targets", view_of(batch_.targets.data(), {tokens}));
+  file.finish();
+}
+
+}  // namespace braid::train

@@ -1,0 +1,77 @@
+// Language modelling as an objective: the model of a recipe, its data, and the loss of one on the other, with the
+// prediction block, the balance of routers and masked targets. What is asked for and not there, or does not fit
+// together, is an Error before the first step.
+#pragma once
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/step_plan.h"
+#include "core/tape.h"
+#include "data/loader.h"
+#include "models/masters.h"
+#include "models/model.h"
+#include "nn/precision.h"
+#include "train/objective.h"
+#include "train/recipe.h"
+
+namespace braid::train {
+
+class Language final : public Objective {
+ public:
+  // Opens the data, then reads the weights; a recipe with `config` first writes random ones into out/init. The recipe
+  // outlives this.
+  Language(const Recipe& recipe, Ctx& ctx);
+
+  models::Masters& masters() override { return trained_->masters; }
+  std::vector<Param*> params() override { return trained_->masters.params(*trained_->model); }
+  int64_t draw(int64_t step, bool held_out) override;
+  bool holds_out() const override { return held_out_.has_value(); }
+  int64_t tokens() const override { return std::ssize(batch_.ids); }
+  double flops_per_token() const override;
+  void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
+  void finish(bool updated, Sums& sums) override;
+  void write(std::span<const float> values, const std::filesystem::path& folder) override;
+  std::filesystem::path weights_in(const std::filesystem::path& folder) const override;
+  void write_batch(const std::filesystem::path& file) const override;
+  Facts facts() const override;
+
+  // The model in training, for whoever wants to run it between steps: its numbers are those of the last one.
+  std::shared_ptr<models::Model> model() const { return {trained_, trained_->model.get()}; }
+  const data::Loader& data() const { return *data_; }
+  const StepPlan& plan() const { return plan_; }
+  const std::optional<nn::Precision>& precision() const { return precision_; }  // where the recipe quantises products
+
+ private:
+  // The model reads the masters' numbers: one handle keeps both.
+  struct Trained {
+    explicit Trained(DType products) : masters(products) {}
+    models::Masters masters;
+    std::unique_ptr<models::Model> model;
+  };
+  // Targets of the whole batch, over which its losses are means.
+  struct Totals {
+    int64_t main = 0, tokens = 0;
+    std::array<int64_t, models::kMtpSteps> mtp{};  // of each step of the prediction block
+  };
+  static Totals totals_of(const data::Batch& batch);
+  void open_data(const models::Config& config);
+  void pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums);
+
+  const Recipe& recipe_;
+  std::filesystem::path origin_;
+  std::shared_ptr<Trained> trained_;
+  std::optional<nn::Precision> precision_;
+  std::optional<data::Loader> data_, held_out_;
+  data::Batch batch_, part_;
+  Totals totals_;
+  Tape tape_;
+  StepPlan plan_;
+  nn::RouterWatch routers_;
+  nn::Draws draws_;
+};
+
+}  // namespace braid::train

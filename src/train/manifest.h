@@ -1,0 +1,24 @@
+// What decides the bits of a run, as one flat list: every word of its recipe that may not change on the way, and the
+// facts that no word names (the content of the data and of the model's config). It lies in each checkpoint as
+// training/manifest.json; a run that resumes compares its own and names each difference.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/json.h"
+#include "train/recipe.h"
+
+namespace braid::train {
+
+using Facts = std::vector<std::pair<std::string, std::string>>;  // names with values as JSON
+
+// Left out is what may change between a checkpoint and its resumption: `out`, `steps`, `accumulate`, `schedule.decay`
+// and the tables memory, eval, log and checkpoint.
+Facts manifest_of(const Recipe& recipe, const Facts& facts);
+std::string manifest_text(const Facts& manifest);
+
+// "seed is 1 there and 2 here", one entry a difference. A word that the stored manifest lacks had its default.
+std::vector<std::string> differences(const io::Json& stored, const Facts& manifest);
+
+}  // namespace braid::train

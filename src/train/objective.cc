@@ -1,0 +1,17 @@
+#include "train/objective.h"
+
+#include <algorithm>
+
+namespace braid::train {
+
+Sums::Sum& Sums::operator[](std::string_view name) {
+  const auto found = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& s) { return s.name == name; });
+  return found != sums_.end() ? *found : sums_.emplace_back(Sum{name.data()});
+}
+
+double Sums::mean(std::string_view name) const {
+  const auto found = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& s) { return s.name == name; });
+  return found != sums_.end() ? found->mean() : 0;
+}
+
+}  // namespace braid::train

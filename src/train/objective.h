@@ -1,0 +1,65 @@
+// What a run trains. The loop (trainer.h) knows nothing of it but this: numbers with their gradients, batches that are
+// a function of the step alone and can be cut along their rows, and sums by name, of which the one called "loss" is
+// watched. Language modelling is one (language.h).
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/ctx.h"
+#include "core/param.h"
+#include "models/masters.h"
+#include "train/manifest.h"
+
+namespace braid::train {
+
+// What the parts of a batch add up to. Each part carries on where the one before it stopped, so that the cut changes no
+// bit. Names are literals; the order is that of their first use.
+class Sums {
+ public:
+  struct Sum {
+    const char* name;
+    double sum = 0;
+    double count = 0;  // what it is a mean over
+    double mean() const { return count > 0 ? sum / count : sum; }
+  };
+  Sum& operator[](std::string_view name);    // made where there is none; `name` outlives this
+  double mean(std::string_view name) const;  // 0 where there is none
+  std::span<const Sum> all() const { return sums_; }
+  void clear() { sums_.clear(); }  // keeps the memory
+
+ private:
+  std::vector<Sum> sums_;
+};
+
+class Objective {
+ public:
+  virtual ~Objective() = default;
+
+  // What an optimiser moves.
+  virtual models::Masters& masters() = 0;
+  virtual std::vector<Param*> params() = 0;
+
+  // Takes up the batch of step `step`, from 0, of training or held out, and returns how many rows it has.
+  virtual int64_t draw(int64_t step, bool held_out) = 0;
+  virtual bool holds_out() const = 0;  // is there a held-out batch?
+  virtual int64_t tokens() const = 0;  // of the batch: what speed is counted in
+  virtual double flops_per_token() const { return 0; }
+  // Adds what rows [begin, end) of the batch contribute to the sums, among them "loss", and with `backward` to the
+  // gradients, of a mean over the whole batch.
+  virtual void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) = 0;
+  // After the optimiser, or where a step was skipped instead of it: rules of its own, and sums of the whole step.
+  virtual void finish(bool updated, Sums& sums) = 0;
+
+  // A model of these values (the masters', or a mean of them), and the file or folder of it that holds the tensors.
+  virtual void write(std::span<const float> values, const std::filesystem::path& folder) = 0;
+  virtual std::filesystem::path weights_in(const std::filesystem::path& folder) const = 0;
+  // The batch, for whoever looks at a step that failed.
+  virtual void write_batch(const std::filesystem::path& file) const = 0;
+  // What decides the bits of a run besides the words of its recipe.
+  virtual Facts facts() const = 0;
+};
+
+}  // namespace braid::train

@@ -1,0 +1,133 @@
+#include "train/origin.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/step_plan.h"
+#include "io/atomic_file.h"
+#include "io/atomic_folder.h"
+#include "models/config_file.h"
+#include "models/count.h"
+#include "models/family.h"
+#include "models/load.h"
+#include "models/presets.h"
+#include "models/random_weights.h"
+#include "models/save.h"
+#include "nn/precision.h"
+#include "sys/error.h"
+
+namespace braid::train {
+namespace fs = std::filesystem;
+namespace {
+
+io::Json config_json(const Recipe& recipe) {
+  const io::Json& config = *recipe.config;
+  return config.is_string() ? models::find_config(config.as_string()).json : config;
+}
+
+void check(const Recipe& recipe) {
+  if (recipe.init.empty() == !recipe.config) {
+    fail("recipe", {.what = recipe.config ? "both init and config" : "neither init nor config",
+                    .expected = "init = a model folder, or config = a config.json for random weights"});
+  }
+  if (recipe.out.empty()) fail("recipe", {.what = "has no out", .expected = "a folder for checkpoints and logs"});
+  if (!nn::is_low_precision(recipe.precision) && recipe.precision == "bf16" && recipe.dtype != "bf16")
+    fail("precision.recipe", {.what = "is not what products read", .got = "bf16", .expected = "dtype = \"bf16\""});
+  parse_recompute(recipe.recompute);
+  const LoraRecipe& lora = recipe.lora;
+  const bool adapts = !lora.targets.empty() || !lora.target_parameters.empty();
+  if (adapts != (lora.rank > 0)) {
+    fail("lora", {.what = adapts ? "has no rank" : "names nothing to adapt",
+                  .expected = "rank, and targets or target_parameters"});
+  }
+  const auto whole = [&](bool asked, const char* word) {
+    if (adapts && asked) fail("lora", {.what = fmt::format("does not go with {}", word), .hint = "leaving one out"});
+  };
+  whole(nn::is_low_precision(recipe.precision), "precision.recipe");
+  whole(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
+}
+
+struct BlockFlops {  // besides products with parameters; forward, a token
+  double length;
+
+  double operator()(const nn::AttentionSpec& a) const {
+    return 2 * length * static_cast<double>(a.heads * a.head_dim);  // scores and values over half the sequence
+  }
+  double operator()(const nn::Mamba2Spec& m) const {
+    const auto q = static_cast<double>(m.chunk), n = static_cast<double>(m.state), d = static_cast<double>(m.inner());
+    return q * n * static_cast<double>(m.groups) + 2 * q * d + 4 * d * n;
+  }
+  template <class Other>
+  double operator()(const Other&) const {
+    return 0;
+  }
+};
+
+}  // namespace
+
+double flops_per_token(const models::Config& config, int64_t length) {
+  const models::Parameters n = models::count_parameters(config);
+  double flops = 6 * static_cast<double>(n.active - n.embedding);
+  for (const models::LayerSpec& layer : config.layers) {
+    for (const models::PartSpec& part : layer.parts)
+      flops += 3 * std::visit(BlockFlops{static_cast<double>(length)}, part.block);
+  }
+  return flops;
+}
+
+models::Config config_of(const Recipe& recipe) {
+  check(recipe);
+  models::Config config =
+      recipe.config ? models::read_config(config_json(recipe)) : models::load_config(io::find_model(recipe.init));
+  if (config.mtp) config.mtp->steps = recipe.loss.mtp_steps;
+  if (recipe.dropout) {
+    const auto rate = static_cast<float>(*recipe.dropout);
+    config.dropout = {.embedding = rate, .residual = rate};
+  }
+  return config;
+}
+
+void check_trainable(const models::Config& config) {
+  if (config.dropout.attention == 0) return;
+  fail("dropout",
+       {.what = "attention cannot drop its probabilities",
+        .got = fmt::format("attn_pdrop or attention_dropout = {:g} (GPT-2's is 0.1 where config.json has none)",
+                           config.dropout.attention),
+        .expected = "0",
+        .hint = "dropout = 0, or a rate for embedding and residual branches alone"});
+}
+
+models::AdapterSpec adapter_spec(const Recipe& recipe) {
+  const LoraRecipe& lora = recipe.lora;
+  return {.rank = lora.rank,
+          .alpha = lora.alpha,
+          .dropout = lora.dropout,
+          .targets = lora.targets,
+          .target_parameters = lora.target_parameters};
+}
+
+fs::path make_origin(const Recipe& recipe, int threads) {
+  const fs::path path = fs::path(recipe.out) / "init";
+  if (io::is_complete(path)) return path;
+  const io::Json json = config_json(recipe);
+  const models::Config config = models::read_config(json);
+  io::AtomicFolder folder(path);
+  models::write_random_weights(config, folder.place(), {.seed = static_cast<uint64_t>(recipe.seed), .threads = threads},
+                               [](int64_t) { return true; });
+  io::write_text_file(folder.place() / "generation_config.json", models::generation_config_text(config));
+  io::write_text_file(folder.place() / "config.json", models::config_text(json, DType::bf16));
+  if (!recipe.tokenizer.empty()) models::copy_companions(io::find_model(recipe.tokenizer).folder, folder.place());
+  folder.commit();
+  return path;
+}
+
+fs::path language_folder(const Recipe& recipe) {
+  if (!recipe.config) return io::find_model(recipe.init).folder;
+  const fs::path made = fs::path(recipe.out) / "init";  // by the run that is resumed
+  if (io::is_complete(made)) return made;
+  if (!recipe.tokenizer.empty()) return io::find_model(recipe.tokenizer).folder;
+  if (data::reads_text(recipe.data))
+    fail("tokenizer", {.what = "text needs one", .expected = "tokenizer = a model folder with tokenizer.json"});
+  return {};
+}
+
+}  // namespace braid::train

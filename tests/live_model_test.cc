@@ -1,0 +1,81 @@
+// A model in training and the engine share one handle: what is trained can speak between its steps, and says what the
+// saved checkpoint says.
+#include "train/language.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "engine/generate.h"
+#include "models/adapter_file.h"
+#include "models/load.h"
+#include "train/trainer.h"
+
+namespace braid::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<int32_t> answer(const std::shared_ptr<models::Model>& model) {
+  engine::Runner runner(model, {.numerics = Numerics::serving(DType::f32), .context = 64, .threads = 2});
+  const std::vector<int32_t> prompt = {1, 5, 9, 2, 33};
+  return engine::generate(
+             runner, 0, {}, prompt, {.tokens_max = 24, .ignore_eos = true}, [](int32_t) { return true; },
+             [](const Tensor&) {})
+      .ids;
+}
+
+class LanguageTest : public testing::Test {
+ protected:
+  LanguageTest() {
+    recipe_.out = (fs::temp_directory_path() / fmt::format("braid_language_{}", getpid())).string();
+    recipe_.init = (fs::path(BRAID_TEST_DATA) / "hf" / "nemotron-h-latent-mtp").string();
+    recipe_.dtype = "f32";
+    recipe_.steps = 4;
+    recipe_.batch = 2;
+    recipe_.length = 16;
+    recipe_.data.kind = "markov";
+    recipe_.optimizer.lr = 1e-2;
+    recipe_.loss.mtp_scale = 0.3;
+  }
+  ~LanguageTest() override { fs::remove_all(recipe_.out); }
+
+  Recipe recipe_;
+};
+
+TEST_F(LanguageTest, WhatIsTrainedSpeaksAsItsCheckpointDoes) {
+  std::shared_ptr<models::Model> live;
+  std::vector<std::vector<int32_t>> said;
+  {
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 2};
+    Language language(recipe_, ctx);
+    live = language.model();
+    said.push_back(answer(live));
+    Trainer trainer(recipe_, language, ctx);
+    trainer.train({.step = [&](const StepLog&) { said.push_back(answer(live)); }});
+  }
+  ASSERT_EQ(said.size(), 5u);
+  EXPECT_NE(said.front(), said.back());
+  EXPECT_EQ(answer(live), said.back());  // the handle keeps the numbers, too
+  EXPECT_EQ(answer(models::load_model(io::find_model(recipe_.out))), said.back());
+}
+
+// Adapters, too.
+TEST_F(LanguageTest, AdaptersInTrainingSpeakAsTheyAreSaved) {
+  recipe_.loss.mtp_scale = 0;
+  recipe_.lora.rank = 2;
+  recipe_.lora.alpha = 64;
+  recipe_.lora.targets = {"in_proj", "q_proj", "o_proj"};
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 2};
+  Language language(recipe_, ctx);
+  const std::vector<int32_t> before = answer(language.model());
+  Trainer trainer(recipe_, language, ctx);
+  trainer.train({});
+  const std::vector<int32_t> after = answer(language.model());
+  EXPECT_NE(before, after);
+  EXPECT_EQ(answer(models::load_adapted(io::find_model(recipe_.init), recipe_.out, DType::f32)), after);
+}
+
+}  // namespace
+}  // namespace braid::train
