@@ -94,7 +94,8 @@ TEST_P(Score, TheLossOfTrainingIsMadeOfThem) {
   const std::vector<int32_t> ids = items(*runner)[0].ids;
   const ScoreItem item{.ids = ids};
   double want = 0;
-  for (const float p : engine::score(*runner, {&item, 1}, ScorePath::step)[0]) want -= static_cast<double>(p);
+  const Found found = engine::score(*runner, {&item, 1}, ScorePath::step);
+  for (const float p : found[0]) want -= static_cast<double>(p);
 
   Arena arena;
   Tape tape;

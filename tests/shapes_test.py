@@ -157,7 +157,7 @@ class Shapes(Case):
         half = json.loads(self.good("eval", model, "--text", text, "-c", "64", "--json"))
         self.assertEqual(half["tokens"], size // 64 * 31)
         self.assertIn("perplexity", self.good("eval", model, "--text", text, "-c", "64"))
-        self.bad("eval", model, "--text", self.path("none"), says="cannot open")
+        self.bad("eval", model, "--text", self.path("none"), says="cannot be read")
         self.bad("eval", model, "--text", text, "-c", "64", "--stride", "64", says="windows")
         self.bad("eval", model, "--text", self.write("s.txt", "a"), says="too few tokens")
         self.bad("eval", model, "--text", text, "-c", "1024", says="max_position_embeddings")

@@ -18,6 +18,20 @@ constexpr io::NumberRange kNotNegative{0, 1e9}, kFraction{0, 1}, kRate{0, 0.99};
 using Choices = std::initializer_list<const char*>;
 
 // Every word: key, place, what it may be, meaning. `visit` has one overload a type.
+template <class D, class Visit>
+void each_data_word(D& d, Visit& visit) {
+  visit("data.kind", d.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source");
+  visit("data.path", d.path, Choices{}, "a file or a folder");
+  visit("data.blend", d.blend, "instead of path: several, or generated kinds, with their weights");
+  visit("data.validation", d.validation, kFraction, "share of the documents that are held out");
+  visit("data.states", d.generator.states, kCount, "markov, pcfg, recall: symbols; 0: what fits");
+  visit("data.branch", d.generator.branch, kFromOne, "markov: steps from a state");
+  visit("data.depth", d.generator.depth, kFromOne, "pcfg: of a sentence's tree");
+  visit("data.rules", d.generator.rules, kFromOne, "pcfg: of a symbol");
+  visit("data.modulus", d.generator.modulus, kFromOne, "modular");
+  visit("data.pairs", d.generator.pairs, kFromOne, "recall");
+}
+
 template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
   visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");
@@ -31,16 +45,7 @@ void each_word(R& r, Visit&& visit) {
   visit("seed", r.seed, kCount, "of everything random");
   visit("dropout", r.dropout, kRate, "of embedding and residual branches, instead of the config's");
   visit("out", r.out, Choices{}, "folder of checkpoints and logs");
-  visit("data.kind", r.data.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source");
-  visit("data.path", r.data.path, Choices{}, "a file or a folder");
-  visit("data.blend", r.data.blend, "instead of path: several, or generated kinds, with their weights");
-  visit("data.validation", r.data.validation, kFraction, "share of the documents that are held out");
-  visit("data.states", r.data.generator.states, kCount, "markov, pcfg, recall: symbols; 0: what fits");
-  visit("data.branch", r.data.generator.branch, kFromOne, "markov: steps from a state");
-  visit("data.depth", r.data.generator.depth, kFromOne, "pcfg: of a sentence's tree");
-  visit("data.rules", r.data.generator.rules, kFromOne, "pcfg: of a symbol");
-  visit("data.modulus", r.data.generator.modulus, kFromOne, "modular");
-  visit("data.pairs", r.data.generator.pairs, kFromOne, "recall");
+  each_data_word(r.data, visit);
   visit("optimizer.kind", r.optimizer.kind, Choices{"adamw", "muon"}, "muon: matrices; all else AdamW");
   visit("optimizer.lr", r.optimizer.lr, kNotNegative, "the highest learning rate");
   visit("optimizer.beta1", r.optimizer.beta1, kFraction, "");
