@@ -16,8 +16,8 @@ double difference(std::unique_ptr<models::Model> model, const io::Safetensors& g
   std::vector<int32_t> prompt;
   for (int64_t i = 0; i < ids.count(); ++i) prompt.push_back(static_cast<int32_t>(element(ids, i)));
   engine::Runner runner(std::move(model), {.numerics = Numerics::serving(DType::f32), .context = 64, .threads = 2});
-  const SeqMap seqs = SeqMap::one(std::ssize(prompt));
-  const Tensor got = runner.logits(runner.forward(prompt, seqs, nn::Phase::prefill));
+  const engine::Piece whole{.tokens = std::ssize(prompt)};
+  const Tensor got = runner.logits(runner.forward(prompt, {&whole, 1}));
   double most = 0, scale = 0;
   for (int64_t i = 0; i < want.count(); ++i) {
     most = std::max(most, std::abs(element(got.view(), i) - element(want, i)));

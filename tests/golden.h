@@ -76,10 +76,11 @@ inline void append(std::vector<float>& to, const Tensor& t) {
   to.insert(to.end(), values, values + t.view().count());
 }
 
-// States of the Mamba layers of a slot under the names and in the layout of golden files: conv.I [C, W-1], ssm.I
+// States of the Mamba layers of a sequence under the names and in the layout of golden files: conv.I [C, W-1], ssm.I
 // [H, P, N].
 using States = std::map<std::string, std::vector<float>>;
-inline States states_of(engine::Runner& runner, int64_t slot) {
+inline States states_of(engine::Runner& runner, int64_t sequence) {
+  const int64_t slot = runner.slot(sequence);
   States out;
   for (const auto& [layer, index] : runner.model().mamba_layers()) {
     const nn::BlockState& block = runner.state().blocks[static_cast<size_t>(index)];
@@ -100,23 +101,24 @@ struct Pass {
   States states;
 };
 
-inline Pass prefill(engine::Runner& runner, int64_t slot, std::span<const int32_t> ids, nn::Probe* probe = nullptr) {
+inline Pass prefill(engine::Runner& runner, int64_t sequence, std::span<const int32_t> ids,
+                    nn::Probe* probe = nullptr) {
   Pass out;
   runner.prefill(
-      slot, ids,
+      sequence, ids,
       [&](const Tensor& x) {
         append(out.logits, runner.logits(x));
         append(out.final, runner.final_hidden(x));
       },
       probe);
-  out.states = states_of(runner, slot);
+  out.states = states_of(runner, sequence);
   return out;
 }
 
-inline Pass step_through(engine::Runner& runner, int64_t slot, std::span<const int32_t> ids) {
+inline Pass step_through(engine::Runner& runner, int64_t sequence, std::span<const int32_t> ids) {
   Pass out;
-  for (int32_t id : ids) append(out.logits, runner.step(slot, id));
-  out.states = states_of(runner, slot);
+  for (int32_t id : ids) append(out.logits, runner.step(sequence, id));
+  out.states = states_of(runner, sequence);
   return out;
 }
 

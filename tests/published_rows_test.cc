@@ -124,16 +124,17 @@ nn::StateView state_of(const models::Model& model, DType dtype) {
 }
 
 // Every choice of one pass: logits and losses of all tokens, prediction block included.
-std::vector<Choice> choices(models::Model& model, DType act, nn::Phase phase) {
+std::vector<Choice> choices(models::Model& model, DType act, Phase phase) {
   SeqMap seqs;
   for (int64_t i = 0; i < kSequences; ++i) {
-    phase == nn::Phase::prefill ? seqs.add(kTokens / kSequences, 0, i) : seqs.add(1, kTokens - 1, i);
+    phase == Phase::prefill ? seqs.add(kTokens / kSequences, 0, i) : seqs.add(1, kTokens - 1, i);
+    seqs.seqs.back().phase = phase;
   }
   std::vector<Choice> list;
   Arena arena;
   Ctx ctx{.arena = arena, .forced_rows = {}, .preferred_rows = {}, .dry = &list};
   nn::StateView state = state_of(model, act);
-  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .phase = phase, .numerics = Numerics::serving(act)};
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::serving(act)};
   const Tensor ids(arena, DType::i32, {seqs.tokens()}), x = model.forward(run, ids);
   const Tensor logits = model.logits(run, x), losses(arena, DType::f32, {seqs.tokens()});
   braid::run(ctx, CrossEntropyFwd{.logits = logits.view(), .targets = ids.view(), .loss = losses.mut()});
@@ -207,8 +208,8 @@ void hold(const std::string& name, const models::Config& config, Rows& seen) {
     models::Model model(config, source);
     for (const DType act : {DType::f32, DType::bf16}) {
       const std::string what = fmt::format("{}, weights {}, activations {}", name, name_of(format), name_of(act));
-      for (const nn::Phase phase : {nn::Phase::prefill, nn::Phase::step})
-        note(what + (phase == nn::Phase::step ? ", step" : ", prefill"), choices(model, act, phase), seen);
+      for (const Phase phase : {Phase::prefill, Phase::step})
+        note(what + (phase == Phase::step ? ", step" : ", prefill"), choices(model, act, phase), seen);
     }
   }
 }

@@ -1,5 +1,6 @@
 // The row contract of whole models, bit for bit: what a token gets depends on its sequence and the weights alone, never
-// on batch mates, their order or slots, threads or load. With --exact it does not depend on how the sequence was cut
+// on batch mates, their order, slots or phases, threads or load. A step that is taken back was never read, and a fork
+// goes its own way. With --exact it does not depend on how the sequence was cut
 // into passes either: pieces of any length, or one token at a time.
 #include <atomic>
 #include <cstring>
@@ -14,7 +15,7 @@ namespace {
 // How many tokens a sequence gets in one pass, several sequences at a time: {sequence, tokens}.
 using Cut = std::vector<std::pair<size_t, int64_t>>;
 
-// A runner that reads several sequences, each in its own slot, and keeps what it computed for each.
+// A runner that reads several sequences and keeps what it computed for each.
 class Reader {
  public:
   Reader(const std::filesystem::path& folder, const engine::RunnerOptions& options)
@@ -28,41 +29,77 @@ class Reader {
     logits_.resize(kSequences);
   }
 
-  void pass(const Cut& cut, nn::Phase phase) {
-    SeqMap seqs;
+  void pass(const Cut& cut, Phase phase) { pass(cut, std::vector<Phase>(cut.size(), phase)); }
+  void pass(const Cut& cut, const std::vector<Phase>& phases) {
+    std::vector<engine::Piece> pieces;
     std::vector<int32_t> flat;
-    for (const auto& [s, tokens] : cut) {
-      const int64_t begin = runner_->length(kSlots[s]);
-      seqs.add(tokens, begin, kSlots[s]);
-      const auto first = ids_[s].begin() + begin;
+    for (size_t i = 0; i < cut.size(); ++i) {
+      const auto [s, tokens] = cut[i];
+      pieces.push_back({.sequence = kPlaces[s], .tokens = tokens, .phase = phases[i]});
+      const auto first = ids_[s].begin() + runner_->length(kPlaces[s]);
       flat.insert(flat.end(), first, first + tokens);
     }
-    const Tensor all = runner_->logits(runner_->forward(flat, seqs, phase));
-    for (size_t i = 0; i < cut.size(); ++i) {
-      const float* values = all.view().as<float>(seqs.seqs[i].start);
-      auto& own = logits_[cut[i].first];
-      own.insert(own.end(), values, values + cut[i].second * all.dim(1));
+    note(cut, runner_->logits(runner_->forward(flat, pieces)));
+  }
+  // A step of tokens that are not the sequences' own but for the first `right` of each, which are kept.
+  void guess(const Cut& cut, int64_t right) {
+    std::vector<engine::Piece> pieces;
+    std::vector<int32_t> flat;
+    for (const auto& [s, tokens] : cut) {
+      pieces.push_back({.sequence = kPlaces[s], .tokens = tokens, .phase = Phase::step, .tentative = true});
+      for (int64_t i = 0; i < tokens; ++i) {
+        const int32_t id = ids_[s][static_cast<size_t>(runner_->length(kPlaces[s]) + i)];
+        flat.push_back(i < right ? id : (id + 1 + static_cast<int32_t>(i)) % 90);
+      }
+    }
+    const Tensor all = runner_->logits(runner_->forward(flat, pieces));
+    int64_t row = 0;
+    for (const auto& [s, tokens] : cut) {
+      const int64_t kept = std::min(right, tokens);
+      note({{s, kept}}, all.slice(0, row, kept));
+      runner_->keep(kPlaces[s], kept);
+      row += tokens;
     }
   }
+  // Sequence `to` becomes what `from` has read, and goes on with tokens of its own.
+  void fork(size_t from, size_t to) {
+    runner_->fork(kPlaces[from], kPlaces[to]);
+    const auto read = runner_->length(kPlaces[from]);
+    std::copy(ids_[from].begin(), ids_[from].begin() + read, ids_[to].begin());
+    logits_[to] = logits_[from];
+  }
+  // Reads what sequence `s` of another reader has read and will read.
+  void follow(size_t s, const Reader& other) { ids_[s] = other.ids_[s]; }
+  int64_t length(size_t s) const { return runner_->length(kPlaces[s]); }
+  int64_t spare_slots() const { return runner_->spare_slots(); }
   // The passes of `cuts` that concern one sequence, alone.
-  void alone(size_t sequence, const std::vector<Cut>& cuts, nn::Phase phase) {
+  void alone(size_t sequence, const std::vector<Cut>& cuts, Phase phase) {
     for (const Cut& cut : cuts) {
       for (const auto& piece : cut) {
         if (piece.first == sequence) pass({piece}, phase);
       }
     }
   }
-  void one_by_one(size_t sequence, int64_t tokens, nn::Phase phase) {
+  void one_by_one(size_t sequence, int64_t tokens, Phase phase) {
     for (int64_t i = 0; i < tokens; ++i) pass({{sequence, 1}}, phase);
   }
 
   std::span<const float> logits(size_t sequence) const { return logits_[sequence]; }
-  States states(size_t sequence) { return states_of(*runner_, kSlots[sequence]); }
+  States states(size_t sequence) { return states_of(*runner_, kPlaces[sequence]); }
 
   static constexpr size_t kSequences = 5;
-  static constexpr int64_t kSlots[kSequences] = {3, 0, 5, 1, 2};
+  static constexpr int64_t kPlaces[kSequences] = {3, 0, 5, 1, 2};
 
  private:
+  void note(const Cut& cut, const Tensor& all) {
+    int64_t row = 0;
+    for (const auto& [s, tokens] : cut) {
+      const float* values = all.view().as<float>(row);
+      logits_[s].insert(logits_[s].end(), values, values + tokens * all.dim(1));
+      row += tokens;
+    }
+  }
+
   std::unique_ptr<engine::Runner> runner_;
   std::vector<std::vector<int32_t>> ids_;
   std::vector<std::vector<float>> logits_;
@@ -92,7 +129,8 @@ class RowContract : public testing::TestWithParam<std::tuple<GoldenFolder, DType
     return {std::get<0>(GetParam()).path,
             {.numerics = Numerics::serving(std::get<1>(GetParam()), exact),
              .context = 150,
-             .slots = 6,
+             .sequences = 6,
+             .spare_slots = 40,
              .threads = threads}};
   }
 };
@@ -110,12 +148,12 @@ const std::vector<Cut>& steps() {
 
 TEST_P(RowContract, BatchMatesChangeNothing) {
   Reader together = open();
-  for (const Cut& cut : prompts()) together.pass(cut, nn::Phase::prefill);
-  for (const Cut& cut : steps()) together.pass(cut, nn::Phase::step);
+  for (const Cut& cut : prompts()) together.pass(cut, Phase::prefill);
+  for (const Cut& cut : steps()) together.pass(cut, Phase::step);
   for (size_t s = 0; s < Reader::kSequences; ++s) {
     Reader alone = open();
-    alone.alone(s, prompts(), nn::Phase::prefill);
-    alone.alone(s, steps(), nn::Phase::step);
+    alone.alone(s, prompts(), Phase::prefill);
+    alone.alone(s, steps(), Phase::step);
     expect_same(together, alone, s, "with mates");
   }
 }
@@ -123,17 +161,91 @@ TEST_P(RowContract, BatchMatesChangeNothing) {
 TEST_P(RowContract, AStepOfSeveralTokensIsAsManySteps) {
   Reader several = open(), single = open();
   const Cut lengths = {{0, 8}, {1, 3}, {2, 1}, {3, 5}, {4, 2}};
-  for (Reader* reader : {&several, &single}) reader->pass(prompts()[0], nn::Phase::prefill);
-  several.pass(lengths, nn::Phase::step);
-  for (const auto& [s, tokens] : lengths) single.one_by_one(s, tokens, nn::Phase::step);
+  for (Reader* reader : {&several, &single}) reader->pass(prompts()[0], Phase::prefill);
+  several.pass(lengths, Phase::step);
+  for (const auto& [s, tokens] : lengths) single.one_by_one(s, tokens, Phase::step);
   for (size_t s = 0; s < Reader::kSequences; ++s) expect_same(several, single, s, "in one step");
+}
+
+// Prompts are read beside steps, in any order: each gets what it gets alone.
+TEST_P(RowContract, PrefillsAndStepsInOnePass) {
+  constexpr Phase p = Phase::prefill, s = Phase::step;
+  const std::vector<std::pair<Cut, std::vector<Phase>>> passes = {
+      {{{0, 5}, {1, 70}}, {p, p}},
+      {{{0, 1}, {2, 33}, {1, 1}, {3, 20}}, {s, p, s, p}},
+      {{{2, 1}, {0, 3}, {4, 64}, {3, 40}, {1, 1}}, {s, s, p, p, s}},
+      {{{3, 1}, {4, 9}, {2, 8}, {1, 2}}, {s, p, s, p}}};
+  for (const bool exact : {false, true}) {
+    Reader together = open(2, exact);
+    for (const auto& [cut, phases] : passes) together.pass(cut, phases);
+    for (size_t sequence = 0; sequence < Reader::kSequences; ++sequence) {
+      Reader alone = open(1, exact);
+      for (const auto& [cut, phases] : passes) {
+        for (size_t i = 0; i < cut.size(); ++i) {
+          if (cut[i].first == sequence) alone.pass({cut[i]}, phases[i]);
+        }
+      }
+      expect_same(together, alone, sequence, exact ? "in mixed passes, exact" : "in mixed passes");
+    }
+  }
+}
+
+// Wrong guesses leave no trace, wherever they end: the rest is read as if they had never been.
+TEST_P(RowContract, WhatIsTakenBackWasNeverRead) {
+  const Cut lengths = {{0, 8}, {1, 3}, {2, 1}, {4, 7}};
+  for (const bool exact : {false, true}) {
+    for (int64_t right = 0; right <= 8; right += right == 2 ? 6 : 1) {
+      Reader guessing = open(2, exact), plain = open(1, exact);
+      for (Reader* reader : {&guessing, &plain}) reader->pass({{0, 60}, {1, 64}, {2, 3}, {4, 59}}, Phase::prefill);
+      for (int round = 0; round < 2; ++round) {
+        guessing.guess(lengths, right);
+        for (const auto& [s, tokens] : lengths) plain.one_by_one(s, std::min(right, tokens), Phase::step);
+        guessing.pass({{4, 2}, {0, 1}}, Phase::step);
+        for (const Cut& cut : {Cut{{0, 1}}, Cut{{4, 2}}}) plain.pass(cut, Phase::step);
+      }
+      EXPECT_EQ(guessing.spare_slots(), 40);
+      guessing.pass({{1, 9}, {2, 30}}, Phase::prefill);
+      plain.pass({{1, 9}, {2, 30}}, Phase::prefill);
+      for (const size_t s : {0, 1, 2, 4}) {
+        expect_same(guessing, plain, s, fmt::format("after {} right guesses{}", right, exact ? ", exact" : ""));
+        EXPECT_EQ(guessing.length(s), plain.length(s));
+      }
+    }
+  }
+}
+
+// A fork shares the pages of its beginning; both go on with tokens of their own, and each is what it would be alone.
+TEST_P(RowContract, ForksAreSequencesOfTheirOwn) {
+  for (const bool exact : {false, true}) {
+    Reader forked = open(2, exact);
+    forked.pass({{0, 70}, {1, 5}}, Phase::prefill);
+    forked.fork(0, 3);
+    forked.pass({{3, 2}, {0, 1}, {1, 1}}, Phase::step);  // the fork writes the shared page first
+    forked.fork(3, 2);
+    forked.guess({{3, 4}, {0, 3}}, 1);
+    forked.fork(0, 4);
+    forked.pass({{0, 20}, {2, 7}, {4, 1}}, Phase::prefill);
+    forked.pass({{4, 1}, {3, 1}, {0, 1}, {2, 1}}, Phase::step);
+    const auto alone = [&](size_t s, const std::vector<std::pair<int64_t, Phase>>& pieces) {
+      Reader reader = open(1, exact);
+      reader.follow(s, forked);
+      for (const auto& [tokens, phase] : pieces) reader.pass({{s, tokens}}, phase);
+      expect_same(forked, reader, s, exact ? "forked, exact" : "forked");
+    };
+    constexpr Phase p = Phase::prefill, s = Phase::step;
+    alone(0, {{70, p}, {1, s}, {1, s}, {20, p}, {1, s}});
+    alone(1, {{5, p}, {1, s}});
+    alone(2, {{70, p}, {2, s}, {7, p}, {1, s}});
+    alone(3, {{70, p}, {2, s}, {1, s}, {1, s}});
+    alone(4, {{70, p}, {1, s}, {1, s}, {1, p}, {1, s}});
+  }
 }
 
 TEST_P(RowContract, ThreadsAndLoadChangeNothing) {
   const auto read = [&](int threads) {
     Reader reader = open(threads);
-    for (const Cut& cut : prompts()) reader.pass(cut, nn::Phase::prefill);
-    for (const Cut& cut : steps()) reader.pass(cut, nn::Phase::step);
+    for (const Cut& cut : prompts()) reader.pass(cut, Phase::prefill);
+    for (const Cut& cut : steps()) reader.pass(cut, Phase::step);
     return reader;
   };
   Reader one = read(1);
@@ -156,8 +268,8 @@ TEST_P(RowContract, ExactlyTheSameHoweverItIsCut) {
   constexpr int64_t kTokens = 150;
   constexpr bool kExact = true;
   Reader whole = open(1, kExact);
-  whole.pass({{0, kTokens}}, nn::Phase::prefill);
-  const auto compare = [&](const std::vector<int64_t>& lengths, nn::Phase phase, const std::string& how) {
+  whole.pass({{0, kTokens}}, Phase::prefill);
+  const auto compare = [&](const std::vector<int64_t>& lengths, Phase phase, const std::string& how) {
     Reader cut = open(1, kExact);
     for (size_t i = 0, done = 0; done < kTokens; ++i) {
       const int64_t n = std::min(lengths[i % lengths.size()], kTokens - static_cast<int64_t>(done));
@@ -166,20 +278,20 @@ TEST_P(RowContract, ExactlyTheSameHoweverItIsCut) {
     }
     expect_same(cut, whole, 0, how);
   };
-  compare({1}, nn::Phase::step, "step by step");
-  compare({1}, nn::Phase::prefill, "in pieces of 1");
-  compare({7}, nn::Phase::prefill, "in pieces of 7");
-  compare({64}, nn::Phase::prefill, "in pieces of 64");
-  compare({63, 2, 64, 21}, nn::Phase::prefill, "in uneven pieces");
-  compare({100, 28}, nn::Phase::prefill, "in two pieces over a boundary");
-  compare({5, 8, 1}, nn::Phase::step, "in steps of several tokens");
+  compare({1}, Phase::step, "step by step");
+  compare({1}, Phase::prefill, "in pieces of 1");
+  compare({7}, Phase::prefill, "in pieces of 7");
+  compare({64}, Phase::prefill, "in pieces of 64");
+  compare({63, 2, 64, 21}, Phase::prefill, "in uneven pieces");
+  compare({100, 28}, Phase::prefill, "in two pieces over a boundary");
+  compare({5, 8, 1}, Phase::step, "in steps of several tokens");
 }
 
 TEST_P(RowContract, ExactWithMatesAndThreads) {
   constexpr bool kExact = true;
   Reader together = open(3, kExact);
-  for (const Cut& cut : prompts()) together.pass(cut, nn::Phase::prefill);
-  for (const Cut& cut : steps()) together.pass(cut, nn::Phase::step);
+  for (const Cut& cut : prompts()) together.pass(cut, Phase::prefill);
+  for (const Cut& cut : steps()) together.pass(cut, Phase::step);
   for (size_t s = 0; s < Reader::kSequences; ++s) {
     int64_t tokens = 0;
     for (const auto* cuts : {&prompts(), &steps()}) {
@@ -188,7 +300,7 @@ TEST_P(RowContract, ExactWithMatesAndThreads) {
       }
     }
     Reader alone = open(1, kExact);
-    alone.pass({{s, tokens}}, nn::Phase::prefill);
+    alone.pass({{s, tokens}}, Phase::prefill);
     expect_same(together, alone, s, "with mates, against one pass alone");
   }
 }

@@ -34,12 +34,12 @@ std::vector<int32_t> ids_for(const std::filesystem::path& folder, int64_t vocab)
 
 class Score : public testing::TestWithParam<std::tuple<GoldenFolder, DType>> {
  protected:
-  static constexpr int64_t kSlots = 4;
+  static constexpr int64_t kSequences = 4;
 
   std::unique_ptr<engine::Runner> open(int64_t chunk = 512, bool exact = true, int threads = 2) const {
     auto runner = open_folder(folder(), {.numerics = Numerics::serving(dtype(), exact),
                                          .context = 150,
-                                         .slots = kSlots,
+                                         .sequences = kSequences,
                                          .chunk = chunk,
                                          .threads = threads});
     runner->ctx().poison = true;  // whatever is read before it is written becomes NaN
@@ -51,7 +51,7 @@ class Score : public testing::TestWithParam<std::tuple<GoldenFolder, DType>> {
   // Sequences of unlike lengths, around the chunks of scans and the pages of caches; one is scored from its middle on.
   std::vector<ScoreItem> items(engine::Runner& runner) const {
     const std::vector<int32_t> ids = ids_for(folder(), runner.config().vocab);
-    std::vector<ScoreItem> list(kSlots);
+    std::vector<ScoreItem> list(kSequences);
     list[0].ids = {ids.begin(), ids.begin() + 150};
     list[1].ids = {ids.begin(), ids.begin() + 37};
     list[2] = {.ids = {ids.begin() + 20, ids.begin() + 149}, .first = 64};
@@ -121,29 +121,29 @@ TEST_P(Score, ASampledAnswerHasTheLogProbabilitiesOfTraining) {
   Found noted(std::size(kPrompts));
   Tensor last[std::size(kPrompts)];  // the residual stream where the next token is predicted
   for (const int64_t n : kPrompts) {
-    const auto slot = std::ssize(answers);
+    const auto sequence = std::ssize(answers);
     ScoreItem& item = answers.emplace_back();
     item.first = n;
-    item.ids.assign(ids.begin() + slot, ids.begin() + slot + n);
-    runner->prefill(slot, item.ids, [&](const Tensor& x) {
+    item.ids.assign(ids.begin() + sequence, ids.begin() + sequence + n);
+    runner->prefill(sequence, item.ids, [&](const Tensor& x) {
       const int64_t row = x.dim(0) - 1;
-      last[slot] = runner->rows(x, {&row, 1});
+      last[sequence] = runner->rows(x, {&row, 1});
     });
   }
   const engine::SamplingOptions options{.temperature = 1, .seed = 5};
   for (int64_t draw = 0; draw < kDraws; ++draw) {
-    SeqMap seqs;
+    std::vector<engine::Piece> pieces;
     std::vector<int32_t> next;
     for (size_t i = 0; i < answers.size(); ++i) {
-      const auto slot = static_cast<int64_t>(i);
+      const auto sequence = static_cast<int64_t>(i);
       const Tensor logits = runner->logits(last[i]);
       const std::span row(logits.view().as<float>(), static_cast<size_t>(logits.dim(1)));
-      next.push_back(engine::sample(row, options, {}, static_cast<uint64_t>(draw * 3 + slot)));
+      next.push_back(engine::sample(row, options, {}, static_cast<uint64_t>(draw * 3 + sequence)));
       noted[i].push_back(0.0f - *runner->token_losses(last[i], {&next.back(), 1}).view().as<float>());
       answers[i].ids.push_back(next.back());
-      seqs.add(1, runner->length(slot), slot);
+      pieces.push_back({.sequence = sequence, .tokens = 1, .phase = Phase::step});
     }
-    const Tensor x = runner->forward(next, seqs, nn::Phase::step);
+    const Tensor x = runner->forward(next, pieces);
     for (int64_t i = 0; i < std::ssize(answers); ++i) last[i] = runner->rows(x, {&i, 1});
   }
   expect_same_bits(engine::score(*training, answers, ScorePath::train), noted, "the training pass");

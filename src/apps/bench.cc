@@ -43,19 +43,18 @@ class Bench {
   // `n` tokens of every sequence in passes of at most the runner's chunk a sequence; the head meets the last rows only.
   void prefill(int64_t n) {
     const int64_t chunk = runner_.options().chunk;
-    for (int64_t done = 0; done < n; done += chunk)
-      pass(std::min(chunk, n - done), nn::Phase::prefill, done + chunk >= n);
+    for (int64_t done = 0; done < n; done += chunk) pass(std::min(chunk, n - done), Phase::prefill, done + chunk >= n);
   }
-  void step() { pass(1, nn::Phase::step, true); }
+  void step() { pass(1, Phase::step, true); }
 
  private:
-  void pass(int64_t tokens, nn::Phase phase, bool with_head) {
-    SeqMap seqs;
-    for (int64_t s = 0; s < sequences_; ++s) seqs.add(tokens, runner_.length(s), s);
-    const Tensor x = runner_.forward(random_ids(tokens * sequences_, runner_.config().vocab, seed_++), seqs, phase);
+  void pass(int64_t tokens, Phase phase, bool with_head) {
+    std::vector<engine::Piece> pieces;
+    for (int64_t s = 0; s < sequences_; ++s) pieces.push_back({.sequence = s, .tokens = tokens, .phase = phase});
+    const Tensor x = runner_.forward(random_ids(tokens * sequences_, runner_.config().vocab, seed_++), pieces);
     if (!with_head) return;
     std::vector<int64_t> last;
-    for (const Seq& s : seqs.seqs) last.push_back(s.start + s.len - 1);
+    for (int64_t s = 0; s < sequences_; ++s) last.push_back((s + 1) * tokens - 1);
     runner_.logits(runner_.rows(x, last));
   }
   engine::Runner& runner_;
@@ -146,7 +145,7 @@ int bench(const Options& o) {
   std::vector<BenchRow> rows = plan_rows(o);
   engine::RunnerOptions options = o.model.runner_options();
   for (const BenchRow& r : rows) {
-    options.slots = std::max(options.slots, r.sequences);
+    options.sequences = std::max(options.sequences, r.sequences);
     options.context = std::max(options.context, r.depth + std::max(r.prompt, r.generate) + 1);
   }
   engine::LanguageModel lm(o.model.model, options);

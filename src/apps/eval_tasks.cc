@@ -64,7 +64,7 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
   }
   const std::vector<ordered_json> rows = eval::read_tasks(args.file);
   engine::RunnerOptions options = model.runner_options();
-  options.slots = std::min(args.slots, static_cast<int64_t>(std::ssize(rows)));
+  options.sequences = std::min(args.slots, static_cast<int64_t>(std::ssize(rows)));
   engine::LanguageModel lm(model.model, options);
   sys::catch_interrupts();
   std::vector<eval::TaskResult> results;

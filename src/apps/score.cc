@@ -134,7 +134,7 @@ int score_command(Options o) {
   const std::vector<Line> lines = LineReader(o.model.model).read(o.jsonl);
   const engine::ScorePath path = path_of(o.path);
   options.context = std::max(longest(lines, options.context), int64_t{1});
-  options.slots = path == engine::ScorePath::train ? 1 : std::min<int64_t>(o.batch, std::ssize(lines));
+  options.sequences = path == engine::ScorePath::train ? 1 : std::min<int64_t>(o.batch, std::ssize(lines));
   engine::LanguageModel lm(o.model.model, options);
   check_ids(lines, lm.runner().config().vocab);
 

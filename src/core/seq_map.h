@@ -8,7 +8,7 @@
 namespace braid {
 
 // How a pass reads a sequence; one pass may hold both. Prefill may use the chunked form of the scan, a step (1 to 8
-// tokens) uses the recurrence. With Ctx::exact both use the chunked form, and agree bit for bit.
+// tokens) uses the recurrence. With Numerics::exact both use the chunked form, and agree bit for bit.
 enum class Phase : uint8_t { prefill, step };
 
 struct Seq {

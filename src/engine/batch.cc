@@ -10,7 +10,8 @@ namespace {
 
 struct Stream {
   size_t prompt = 0;
-  int64_t slot = 0;
+  int64_t sequence = 0;
+  int64_t read = 0;  // of the prompt
   int32_t next = 0;  // drawn, not read
 };
 
@@ -23,9 +24,9 @@ class Batch {
  public:
   Batch(Runner& runner, std::span<const std::vector<int32_t>> prompts, int64_t tokens_max)
       : runner_(runner), prompts_(prompts), tokens_max_(tokens_max), answers_(prompts.size()) {
-    for (int64_t slot = runner.options().slots; slot-- > 0;) {
-      runner_.reset(slot);
-      free_.push_back(slot);
+    for (int64_t sequence = runner.options().sequences; sequence-- > 0;) {
+      runner_.reset(sequence);
+      free_.push_back(sequence);
     }
   }
 
@@ -33,51 +34,69 @@ class Batch {
   int64_t done() const { return static_cast<int64_t>(waiting_ - streams_.size()); }
   std::vector<std::vector<int32_t>>& answers() { return answers_; }
 
-  void admit() {
-    while (waiting_ < prompts_.size() && !free_.empty()) {
-      const std::vector<int32_t>& prompt = prompts_[waiting_];
-      Stream s{.prompt = waiting_++, .slot = free_.back()};
-      if (prompt.empty() || std::ssize(prompt) >= runner_.options().context || tokens_max_ < 1) continue;
-      s.next = greedy(runner_.prefill(s.slot, prompt, [](const Tensor&) {}), 0);
-      if (!ends(s)) {
-        streams_.push_back(s);
-        free_.pop_back();
-      }
-    }
-  }
-
-  // One token of every stream.
-  void step() {
-    if (streams_.empty()) return;
+  // One token of every stream that has read its prompt. Beside them prompts, in the pieces that Runner::prefill would
+  // cut, so that their bits do not depend on what stands beside them; together no more than one whole piece.
+  void pass() {
+    admit();
+    std::vector<Piece> pieces;
     std::vector<int32_t> ids;
-    SeqMap seqs;
-    for (const Stream& s : streams_) {
-      ids.push_back(s.next);
-      seqs.add(1, runner_.length(s.slot), s.slot);
-    }
-    const Tensor logits = runner_.logits(runner_.forward(ids, seqs, nn::Phase::step));
-    size_t kept = 0;
-    for (size_t row = 0; row < streams_.size(); ++row) {
-      Stream s = streams_[row];
-      s.next = greedy(logits, static_cast<int64_t>(row));
-      if (ends(s)) {
-        free_.push_back(s.slot);
-      } else {
-        streams_[kept++] = s;
+    std::vector<int64_t> last;    // rows to draw from
+    std::vector<size_t> drawing;  // whose they are
+    int64_t budget = runner_.options().chunk;
+    for (size_t i = 0; i < streams_.size(); ++i) {
+      Stream& s = streams_[i];
+      const std::vector<int32_t>& prompt = prompts_[s.prompt];
+      const bool step = s.read == std::ssize(prompt);
+      const int64_t tokens = step ? 1 : std::min(std::ssize(prompt) - s.read, runner_.options().chunk);
+      if (!step && tokens > budget) continue;
+      const int32_t* from = step ? &s.next : prompt.data() + s.read;
+      ids.insert(ids.end(), from, from + tokens);
+      pieces.push_back({.sequence = s.sequence, .tokens = tokens, .phase = step ? Phase::step : Phase::prefill});
+      if (!step) {
+        budget -= tokens;
+        s.read += tokens;
+        if (s.read < std::ssize(prompt)) continue;
       }
+      last.push_back(std::ssize(ids) - 1);
+      drawing.push_back(i);
     }
-    streams_.resize(kept);
+    if (pieces.empty()) return;
+    const Tensor x = runner_.forward(ids, pieces);
+    if (!last.empty()) draw(runner_.logits(runner_.rows(x, last)), drawing);
   }
 
  private:
-  // Takes the drawn token into the answer; true, and the slot is clean, when nothing is to be drawn after it.
+  void admit() {
+    while (waiting_ < prompts_.size() && !free_.empty()) {
+      const std::vector<int32_t>& prompt = prompts_[waiting_];
+      const Stream s{.prompt = waiting_++, .sequence = free_.back()};
+      if (prompt.empty() || std::ssize(prompt) >= runner_.options().context || tokens_max_ < 1) continue;
+      streams_.push_back(s);
+      free_.pop_back();
+    }
+  }
+
+  void draw(const Tensor& logits, std::span<const size_t> drawing) {
+    std::vector<bool> over(streams_.size());
+    for (size_t row = 0; row < drawing.size(); ++row) {
+      Stream& s = streams_[drawing[row]];
+      s.next = greedy(logits, static_cast<int64_t>(row));
+      over[drawing[row]] = ends(s);
+      if (over[drawing[row]]) free_.push_back(s.sequence);
+    }
+    size_t i = 0;
+    std::erase_if(streams_, [&](const Stream&) { return over[i++]; });
+  }
+
+  // Takes the drawn token into the answer; true, and the sequence is clean, when nothing is to be drawn after it.
   bool ends(const Stream& s) {
     std::vector<int32_t>& answer = answers_[s.prompt];
     const std::vector<int64_t>& eos = runner_.config().eos;
     const bool end = std::find(eos.begin(), eos.end(), s.next) != eos.end();
     if (!end) answer.push_back(s.next);
-    const bool over = end || std::ssize(answer) == tokens_max_ || runner_.length(s.slot) == runner_.options().context;
-    if (over) runner_.reset(s.slot);
+    const bool over =
+        end || std::ssize(answer) == tokens_max_ || runner_.length(s.sequence) == runner_.options().context;
+    if (over) runner_.reset(s.sequence);
     return over;
   }
 
@@ -95,7 +114,7 @@ class Batch {
 std::vector<std::vector<int32_t>> generate_all(Runner& runner, std::span<const std::vector<int32_t>> prompts,
                                                int64_t tokens_max, const sys::FunctionRef<bool(int64_t)>& progress) {
   Batch batch(runner, prompts, tokens_max);
-  do batch.admit(), batch.step();
+  do batch.pass();
   while (progress(batch.done()) && batch.more());
   return std::move(batch.answers());
 }

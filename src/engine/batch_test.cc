@@ -9,7 +9,7 @@ namespace braid::engine {
 namespace {
 
 TEST(Batch, AnswersAreThoseOfOneAtATime) {
-  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .slots = 3, .threads = 1});
+  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .sequences = 3, .threads = 1});
   std::vector<std::vector<int32_t>> prompts;
   for (const char* text : {"What is 17 + 25?", "Hi", "Reverse the word stone.", "9", "Who are you?", "What is 3 - 1?"})
     prompts.push_back(model.tokenizer().encode(text, false));
@@ -31,14 +31,32 @@ TEST(Batch, AnswersAreThoseOfOneAtATime) {
   }
 }
 
+// Prompts of several pieces are read while others step; a piece is never cut for a neighbour's sake.
+TEST(Batch, LongPromptsBesideSteps) {
+  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .sequences = 4, .chunk = 16, .threads = 1});
+  std::vector<std::vector<int32_t>> prompts;
+  for (const int64_t length : {3, 40, 16, 100, 17, 1, 33}) {
+    auto& prompt = prompts.emplace_back();
+    for (int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>(40 + (7 * i + length) % 50));
+  }
+  const auto all = generate_all(model.runner(), prompts, 12, [](int64_t) { return true; });
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    model.runner().reset(2);
+    Generated one = generate(
+        model.runner(), 2, {}, prompts[i], {.tokens_max = 12}, [](int32_t) { return true; }, [](const Tensor&) {});
+    if (one.finish == Finish::stop) one.ids.pop_back();
+    EXPECT_EQ(all[i], one.ids) << i;
+  }
+}
+
 TEST(Batch, StopsWhenAsked) {
-  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .slots = 2, .threads = 1});
+  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .sequences = 2, .threads = 1});
   const std::vector<std::vector<int32_t>> prompts(9, model.tokenizer().encode("Hi", false));
   int64_t calls = 0;
   const auto all = generate_all(model.runner(), prompts, 4, [&](int64_t) { return ++calls < 2; });
   EXPECT_EQ(calls, 2);
   EXPECT_TRUE(all.back().empty());
-  for (int64_t slot = 0; slot < 2; ++slot) EXPECT_LE(model.runner().length(slot), 256);
+  for (int64_t s = 0; s < 2; ++s) EXPECT_LE(model.runner().length(s), 256);
 }
 
 }  // namespace

@@ -29,9 +29,9 @@ std::vector<int32_t> Conversation::encode(const std::string& prompt) {
 
 // The state stays when `prompt` goes on where it ends; one token at least must be left to read, for its logits.
 void Conversation::keep_common(const std::vector<int32_t>& prompt) {
-  const bool whole = model_.runner().length(slot_) == static_cast<int64_t>(read_.size());  // not after an exception
+  const bool whole = model_.runner().length(sequence_) == static_cast<int64_t>(read_.size());  // not after an exception
   if (whole && read_.size() < prompt.size() && std::equal(read_.begin(), read_.end(), prompt.begin())) return;
-  model_.runner().reset(slot_);
+  model_.runner().reset(sequence_);
   read_.clear();
 }
 
@@ -44,7 +44,7 @@ bool Conversation::read_all_but_last_piece(std::span<const int32_t>& fresh, Timi
   bool wanted = listener.on_prompt(0, total);
   while (wanted && static_cast<int64_t>(fresh.size()) > chunk) {
     const auto piece = fresh.first(static_cast<size_t>(chunk));
-    runner.prefill(slot_, piece, [](const Tensor&) {});
+    runner.prefill(sequence_, piece, [](const Tensor&) {});
     read_.insert(read_.end(), piece.begin(), piece.end());
     fresh = fresh.subspan(piece.size());
     wanted = listener.on_prompt(total - static_cast<int64_t>(fresh.size()), total);
@@ -79,7 +79,7 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
   GenerateOptions from_here = options.generate;
   from_here.position = position_ = std::max(position_, std::ssize(answer.prompt_ids));
   answer.generated = generate(
-      model_.runner(), slot_, read_, fresh, from_here,
+      model_.runner(), sequence_, read_, fresh, from_here,
       [&](int32_t id) {
         return tell(model_.is_silent(id) ? ReasoningSplitter::Parts{} : splitter.push(decoder.push(id)));
       },
@@ -94,7 +94,7 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
   position_ += std::ssize(ids);
   read_.insert(read_.end(), fresh.begin(), fresh.end());
   read_.insert(read_.end(), ids.begin(), ids.end());
-  read_.resize(static_cast<size_t>(model_.runner().length(slot_)));
+  read_.resize(static_cast<size_t>(model_.runner().length(sequence_)));
   return answer;
 }
 

@@ -1,7 +1,7 @@
-// Answers to whole conversations, out of one slot whose state stays between them. A chat sends the same messages again
-// with a few more at the end: when the new prompt begins with every token that the slot has read, only the rest is
-// read. When it does not (templates drop the thinking of earlier turns, a system message changes), the slot begins
-// anew; a recurrent state cannot be rolled back. What chat and a server share.
+// Answers to whole conversations, out of one sequence whose state stays between them. A chat sends the same messages
+// again with a few more at the end: when the new prompt begins with every token that the sequence has read, only the
+// rest is read. When it does not (templates drop the thinking of earlier turns, a system message changes), the sequence
+// begins anew; a recurrent state cannot be rolled back. What chat and a server share.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -29,7 +29,7 @@ struct AnswerListener {
 
 struct Answer {
   std::vector<int32_t> prompt_ids;  // of the whole conversation
-  int64_t kept = 0;                 // how many of them the slot had read before
+  int64_t kept = 0;                 // how many of them the sequence had read before
   Generated generated;              // its timings count what was read now
   std::string reasoning, content;
 
@@ -39,14 +39,14 @@ struct Answer {
 
 class Conversation {
  public:
-  // The model must outlive it, and nobody else may use the slot.
-  explicit Conversation(LanguageModel& model, int64_t slot = 0) : model_(model), slot_(slot) {}
+  // The model must outlive it, and nobody else may use the sequence.
+  explicit Conversation(LanguageModel& model, int64_t sequence = 0) : model_(model), sequence_(sequence) {}
 
   // `messages`: an array of {role, content, ...}. Error when the template refuses them, or when they leave no room for
-  // an answer in the context; the slot is untouched then.
+  // an answer in the context; the sequence is untouched then.
   Answer answer(const nlohmann::ordered_json& messages, const AnswerOptions& options, const AnswerListener& listener);
 
-  const std::vector<int32_t>& read() const { return read_; }  // the tokens in the slot's state
+  const std::vector<int32_t>& read() const { return read_; }  // the tokens in its state
 
  private:
   std::vector<int32_t> encode(const std::string& prompt);
@@ -54,7 +54,7 @@ class Conversation {
   bool read_all_but_last_piece(std::span<const int32_t>& fresh, Timings& timings, const AnswerListener& listener);
 
   LanguageModel& model_;
-  int64_t slot_;
+  int64_t sequence_;
   std::vector<int32_t> read_;
   int64_t position_ = 0;  // past the last draw: templates may drop tokens, but no draw is made twice
 };

@@ -56,7 +56,7 @@ TEST(Conversation, GoldenPromptsIdsAndAnswers) {
 
 // Without thinking every turn only adds to the last one. --exact makes the state independent of how it was reached.
 TEST(Conversation, LaterTurnsReadOnlyWhatIsNew) {
-  LanguageModel model = tiny({.numerics = Numerics::serving(DType::f32, true), .slots = 2});
+  LanguageModel model = tiny({.numerics = Numerics::serving(DType::f32, true), .sequences = 2});
   Conversation kept(model, 0);
   ordered_json messages = ordered_json::array();
   for (const char* text : {"Hello!", "Which is larger, 31 or 13?", "What is 93 - 47?", "Thanks!"}) {

@@ -17,12 +17,12 @@ const char* name_of(Finish f) {
   return kNames[static_cast<int>(f)];
 }
 
-Generated generate(Runner& runner, int64_t slot, std::span<const int32_t> history, std::span<const int32_t> prompt,
+Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> history, std::span<const int32_t> prompt,
                    const GenerateOptions& options, const sys::FunctionRef<bool(int32_t)>& on_token,
                    const sys::FunctionRef<void(const Tensor&)>& on_prefill, nn::Probe* probe) {
   Generated out;
   auto start = std::chrono::steady_clock::now();
-  Tensor logits = runner.prefill(slot, prompt, on_prefill, probe);
+  Tensor logits = runner.prefill(sequence, prompt, on_prefill, probe);
   out.timings.prompt_tokens = static_cast<int64_t>(prompt.size());
   out.timings.prompt_seconds = seconds_since(start);
 
@@ -44,10 +44,10 @@ Generated generate(Runner& runner, int64_t slot, std::span<const int32_t> histor
       out.finish = Finish::cancelled;
       break;
     }
-    const bool last =
-        static_cast<int64_t>(out.ids.size()) == options.tokens_max || runner.length(slot) == runner.options().context;
+    const bool last = static_cast<int64_t>(out.ids.size()) == options.tokens_max ||
+                      runner.length(sequence) == runner.options().context;
     if (last) break;
-    logits = runner.step(slot, id);
+    logits = runner.step(sequence, id);
   }
   out.timings.generated_tokens = static_cast<int64_t>(out.ids.size());
   out.timings.generate_seconds = seconds_since(start);

@@ -32,11 +32,11 @@ struct Generated {
   Timings timings;
 };
 
-// Reads `prompt` into the slot (after what is in it already) and generates. `history` is every token of the sequence so
-// far, for the repeat penalty. Draws are numbered by the length of the sequence before them, or from `position` where
-// that is more, so that two answers of one conversation never share random numbers. `on_token` sees each token but the
-// end token; false stops.
-Generated generate(Runner& runner, int64_t slot, std::span<const int32_t> history, std::span<const int32_t> prompt,
+// Reads `prompt` into the sequence (after what is in it already) and generates. `history` is every token of the
+// sequence so far, for the repeat penalty. Draws are numbered by the length of the sequence before them, or from
+// `position` where that is more, so that two answers of one conversation never share random numbers. `on_token` sees
+// each token but the end token; false stops.
+Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> history, std::span<const int32_t> prompt,
                    const GenerateOptions& options, const sys::FunctionRef<bool(int32_t)>& on_token,
                    const sys::FunctionRef<void(const Tensor&)>& on_prefill, nn::Probe* probe = nullptr);
 

@@ -33,16 +33,16 @@ DType cache_dtype(const RunnerOptions& options) {
 
 int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
   const SequenceBytes bytes = sequence_bytes(model.state_shapes(), cache_dtype(options), options.numerics.exact);
-  const int64_t slots = std::max<int64_t>(options.slots, 1), fixed = bytes.fixed * slots,
-                per_token = bytes.per_token * slots;
+  const int64_t sequences = std::max<int64_t>(options.sequences, 1),
+                fixed = bytes.fixed * (sequences + options.spare_slots), per_token = bytes.per_token * sequences;
   const int64_t available = memory_available();
   const int64_t limit = model.config().positions_max;
   const auto too_much = [&](int64_t tokens) {
     const int64_t need = fixed + tokens * per_token;
     fail_environment("memory", {.what = fmt::format("a context of {} tokens does not fit", tokens),
                                 .got = fmt::format("{:.1f} GiB free", gib(available)),
-                                .expected = fmt::format("{:.1f} GiB for the states of {} sequence{}", gib(need), slots,
-                                                        slots == 1 ? "" : "s"),
+                                .expected = fmt::format("{:.1f} GiB for the states of {} sequence{}", gib(need),
+                                                        sequences, sequences == 1 ? "" : "s"),
                                 .hint = "a smaller -c"});
   };
   if (options.context > 0) {
@@ -65,16 +65,23 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
   options_.context = choose_context(*model_, options_);
   if (options_.threads > 0) ctx_.threads = options_.threads;
-  pool_ = std::make_unique<StatePool>(model_->state_shapes(), PoolOptions{.slots = options_.slots,
-                                                                          .context = options_.context,
-                                                                          .kv = options_.numerics.cache(),
-                                                                          .exact = options_.numerics.exact});
-  length_.assign(static_cast<size_t>(options_.slots), 0);
+  pool_ = std::make_unique<StatePool>(model_->state_shapes(),
+                                      PoolOptions{.sequences = options_.sequences,
+                                                  .slots = options_.sequences + options_.spare_slots,
+                                                  .context = options_.context,
+                                                  .kv = options_.numerics.cache(),
+                                                  .exact = options_.numerics.exact});
+  own_.resize(static_cast<size_t>(options_.sequences));
+  for (Own& sequence : own_) sequence.slot = pool_->take_slot();
 }
 
-nn::Run Runner::run(const SeqMap& seqs, nn::Phase phase, nn::Probe* probe) {
-  return {
-      .ctx = ctx_, .seqs = seqs, .state = pool_->view(), .phase = phase, .numerics = options_.numerics, .probe = probe};
+nn::Run Runner::run(const SeqMap& seqs, nn::Probe* probe) {
+  return {.ctx = ctx_, .seqs = seqs, .state = pool_->view(), .numerics = options_.numerics, .probe = probe};
+}
+
+Runner::Own& Runner::own(int64_t sequence) {
+  CHECK(sequence >= 0 && sequence < std::ssize(own_), "sequence {} of {}", sequence, own_.size());
+  return own_[static_cast<size_t>(sequence)];
 }
 
 Tensor Runner::upload(std::span<const int32_t> ids) {
@@ -90,31 +97,72 @@ Tensor Runner::upload(std::span<const int32_t> ids) {
   return t;
 }
 
-Tensor Runner::forward(std::span<const int32_t> ids, const SeqMap& seqs, nn::Phase phase, nn::Probe* probe) {
-  CHECK(seqs.tokens() == static_cast<int64_t>(ids.size()), "{} tokens, {} ids", seqs.tokens(), ids.size());
+Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> pieces, nn::Probe* probe) {
+  SeqMap seqs;
+  std::vector<bool> named(own_.size());
+  for (const Piece& piece : pieces) {
+    const Own& o = own(piece.sequence);
+    CHECK(!named[static_cast<size_t>(piece.sequence)], "sequence {} twice in a pass", piece.sequence);
+    named[static_cast<size_t>(piece.sequence)] = true;
+    CHECK(o.trail.empty(), "sequence {} waits for `keep`", piece.sequence);
+    CHECK(!piece.tentative || piece.phase == Phase::step, "a tentative prefill of sequence {}", piece.sequence);
+    seqs.add(piece.tokens, o.length, o.slot);
+    Seq& seq = seqs.seqs.back();
+    seq.table = piece.sequence;
+    seq.phase = piece.phase;
+  }
+  CHECK(seqs.tokens() == std::ssize(ids), "{} tokens, {} ids", seqs.tokens(), ids.size());
   const Tensor batch = upload(ids);
-  for (const Seq& s : seqs.seqs) pool_->grow(s.slot, s.pos0 + s.len);
-  nn::Run r = run(seqs, phase, probe);
+  for (const Seq& s : seqs.seqs) pool_->prepare(ctx_, s.table, s.pos0, s.pos0 + s.len);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (!pieces[i].tentative) continue;
+    seqs.seqs[i].trail = std::ssize(seqs.trails);
+    Own& o = own(pieces[i].sequence);
+    for (int64_t t = 0; t < pieces[i].tokens; ++t) {
+      o.trail.push_back(pool_->take_slot());
+      CHECK(o.trail.back() >= 0, "no spare slot for token {} of a tentative step", t);
+    }
+    seqs.trails.insert(seqs.trails.end(), o.trail.begin(), o.trail.end());
+  }
+  nn::Run r = run(seqs, probe);
   Tensor x = model_->forward(r, batch);
-  for (const Seq& s : seqs.seqs) length_[static_cast<size_t>(s.slot)] = s.pos0 + s.len;
+  for (const Piece& piece : pieces) own(piece.sequence).length += piece.tentative ? 0 : piece.tokens;
   return x;
+}
+
+void Runner::keep(int64_t sequence, int64_t tokens) {
+  Own& o = own(sequence);
+  CHECK(tokens >= 0 && tokens <= std::ssize(o.trail), "{} tokens of a tentative step of {}", tokens, o.trail.size());
+  if (tokens > 0) std::swap(o.slot, o.trail[static_cast<size_t>(tokens - 1)]);
+  for (const int64_t slot : o.trail) pool_->give_slot(slot);
+  o.trail.clear();
+  o.length += tokens;
+  pool_->truncate(sequence, o.length);
+}
+
+void Runner::fork(int64_t from, int64_t to) {
+  CHECK(from != to && own(from).trail.empty(), "a fork of sequence {} to {}", from, to);
+  reset(to);
+  own(to).length = length(from);
+  pool_->share(from, to, length(from));
+  pool_->copy_slot(ctx_, slot(from), slot(to));
 }
 
 Tensor Runner::logits(const Tensor& x) {
   const SeqMap none;
-  nn::Run r = run(none, nn::Phase::prefill, nullptr);
+  nn::Run r = run(none, nullptr);
   return model_->logits(r, x);
 }
 
 Tensor Runner::token_losses(const Tensor& x, std::span<const int32_t> targets) {
   const SeqMap none;
-  nn::Run r = run(none, nn::Phase::prefill, nullptr);
+  nn::Run r = run(none, nullptr);
   return model_->token_losses(r, x, upload(targets));
 }
 
 Tensor Runner::final_hidden(const Tensor& x) {
   const SeqMap none;
-  nn::Run r = run(none, nn::Phase::prefill, nullptr);
+  nn::Run r = run(none, nullptr);
   return model_->final_hidden(r, x);
 }
 
@@ -131,19 +179,20 @@ Tensor Runner::rows(const Tensor& x, std::span<const int64_t> wanted) {
 Tensor Runner::mtp_logits(std::span<const int32_t> ids, const Tensor& hidden) {
   const auto rows = static_cast<int64_t>(ids.size()) - 1;
   const SeqMap seqs = SeqMap::one(rows);
-  nn::Run r = run(seqs, nn::Phase::prefill, nullptr);
+  nn::Run r = run(seqs, nullptr);
   std::vector<int64_t> all(static_cast<size_t>(rows));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
   return model_->mtp_logits(r, upload(ids.subspan(1)), this->rows(hidden, all));
 }
 
-Tensor Runner::prefill(int64_t slot, std::span<const int32_t> ids, const sys::FunctionRef<void(const Tensor&)>& sink,
-                       nn::Probe* probe) {
+Tensor Runner::prefill(int64_t sequence, std::span<const int32_t> ids,
+                       const sys::FunctionRef<void(const Tensor&)>& sink, nn::Probe* probe) {
   CHECK(!ids.empty(), "no tokens");
   Tensor x;
   for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(options_.chunk)) {
     const auto part = ids.subspan(begin, std::min(static_cast<size_t>(options_.chunk), ids.size() - begin));
-    x = forward(part, SeqMap::one(static_cast<int64_t>(part.size()), length(slot), slot), nn::Phase::prefill, probe);
+    const Piece piece{.sequence = sequence, .tokens = std::ssize(part)};
+    x = forward(part, {&piece, 1}, probe);
     if (probe) probe->replay_row += static_cast<int64_t>(part.size());
     sink(x);
   }
@@ -151,13 +200,18 @@ Tensor Runner::prefill(int64_t slot, std::span<const int32_t> ids, const sys::Fu
   return logits(rows(x, {&last, 1}));
 }
 
-Tensor Runner::step(int64_t slot, int32_t id) {
-  return logits(forward({&id, 1}, SeqMap::one(1, length(slot), slot), nn::Phase::step));
+Tensor Runner::step(int64_t sequence, int32_t id) {
+  const Piece piece{.sequence = sequence, .tokens = 1, .phase = Phase::step};
+  return logits(forward({&id, 1}, {&piece, 1}));
 }
 
-void Runner::reset(int64_t slot) {
-  pool_->reset(slot);
-  length_[static_cast<size_t>(slot)] = 0;
+void Runner::reset(int64_t sequence) {
+  Own& o = own(sequence);
+  for (const int64_t slot : o.trail) pool_->give_slot(slot);
+  o.trail.clear();
+  o.length = 0;
+  pool_->truncate(sequence, 0);
+  pool_->clear_slot(o.slot);
 }
 
 }  // namespace braid::engine

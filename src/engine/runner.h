@@ -1,5 +1,6 @@
-// A model with its memory, ready to read tokens: passes over flat batches of sequences, prefill in pieces, one-token
-// steps. What chat, run, eval, bench and a server share. One compute thread uses it.
+// A model with its memory, ready to read tokens: passes over pieces of several sequences, prefills and steps together,
+// steps that can be taken back, sequences that begin as another one. What chat, run, eval, bench and a server share.
+// One compute thread uses it.
 #pragma once
 #include <memory>
 #include <span>
@@ -16,22 +17,38 @@ namespace braid::engine {
 
 struct RunnerOptions {
   Numerics numerics = Numerics::serving(DType::bf16);
-  int64_t context = 0;  // 0: what the model allows and memory holds
-  int64_t slots = 1;
-  int64_t chunk = 512;    // tokens of one prefill pass
-  int threads = 0;        // 0: sys::default_threads()
-  std::string adapter{};  // a folder as PEFT writes it; empty: none
+  int64_t context = 0;      // 0: what the model allows and memory holds
+  int64_t sequences = 1;    // at once
+  int64_t spare_slots = 0;  // recurrent states beside one a sequence: one for each token of tentative steps
+  int64_t chunk = 512;      // tokens of one prefill pass
+  int threads = 0;          // 0: sys::default_threads()
+  std::string adapter{};    // a folder as PEFT writes it; empty: none
 };
 
 constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a long context costs time before memory
+
+// What a pass reads of one sequence: its next tokens.
+struct Piece {
+  int64_t sequence = 0, tokens = 0;
+  Phase phase = Phase::prefill;
+  // Of a step: its tokens are read only when `keep` says how many of them. Until then the sequence is as it was, and
+  // nothing else may be done with it but `reset`.
+  bool tentative = false;
+};
 
 class Runner {
  public:
   // The model may be one in training (train/language.h): passes between its steps see its newest numbers.
   Runner(std::shared_ptr<models::Model> model, const RunnerOptions& options);
 
-  // Residual stream of every token of the batch, [T, D] F32. Slots grow as needed.
-  Tensor forward(std::span<const int32_t> ids, const SeqMap& seqs, nn::Phase phase, nn::Probe* probe = nullptr);
+  // One pass: `ids` are those of the pieces end to end, each of another sequence -> residual stream of every token,
+  // [T, D] F32. By the row contract a piece gets the bits that it would get alone. Error when a sequence gets longer
+  // than the context or memory ends; what the sequences have read stays as it was.
+  Tensor forward(std::span<const int32_t> ids, std::span<const Piece> pieces, nn::Probe* probe = nullptr);
+  // After a tentative step: its first `tokens` stay read, from none to all. The rest leaves no trace.
+  void keep(int64_t sequence, int64_t tokens);
+  // `to` becomes what `from` is. Their keys and values are shared until one of them writes.
+  void fork(int64_t from, int64_t to);
   Tensor logits(const Tensor& x);
   // Losses of the tokens `targets` where the rows of x predict them, [n] F32: minus their log-probabilities.
   Tensor token_losses(const Tensor& x, std::span<const int32_t> targets);
@@ -41,23 +58,31 @@ class Runner {
   // Logits of the multi-token prediction for a whole prompt: ids [T], hidden [T, D] after the final norm -> [T-1, V].
   Tensor mtp_logits(std::span<const int32_t> ids, const Tensor& hidden);
 
-  // Feeds `ids` to the slot in pieces of `chunk`; `sink` sees the residual stream of each piece. Returns the logits of
-  // the last token, [1, V].
-  Tensor prefill(int64_t slot, std::span<const int32_t> ids, const sys::FunctionRef<void(const Tensor&)>& sink,
+  // Feeds `ids` to the sequence in pieces of `chunk`; `sink` sees the residual stream of each piece. Returns the logits
+  // of the last token, [1, V].
+  Tensor prefill(int64_t sequence, std::span<const int32_t> ids, const sys::FunctionRef<void(const Tensor&)>& sink,
                  nn::Probe* probe = nullptr);
-  // The next token of one slot -> its logits [1, V].
-  Tensor step(int64_t slot, int32_t id);
-  void reset(int64_t slot);
+  // The next token of one sequence -> its logits [1, V].
+  Tensor step(int64_t sequence, int32_t id);
+  void reset(int64_t sequence);
 
   models::Model& model() { return *model_; }
   const models::Config& config() const { return model_->config(); }
   Ctx& ctx() { return ctx_; }
   nn::StateView& state() { return pool_->view(); }
   const RunnerOptions& options() const { return options_; }  // with the context that was chosen
-  int64_t length(int64_t slot) const { return length_[static_cast<size_t>(slot)]; }
+  int64_t length(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].length; }
+  int64_t slot(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].slot; }  // in the state's tensors
+  int64_t spare_slots() const { return pool_->slots_free(); }
 
  private:
-  nn::Run run(const SeqMap& seqs, nn::Phase phase, nn::Probe* probe);
+  struct Own {
+    int64_t length = 0;  // tokens read
+    int64_t slot = -1;
+    std::vector<int64_t> trail{};  // of a tentative step: the states after each of its tokens
+  };
+  nn::Run run(const SeqMap& seqs, nn::Probe* probe);
+  Own& own(int64_t sequence);
   Tensor upload(std::span<const int32_t> ids);
 
   std::shared_ptr<models::Model> model_;
@@ -65,7 +90,7 @@ class Runner {
   Arena arena_;
   Ctx ctx_;
   std::unique_ptr<StatePool> pool_;
-  std::vector<int64_t> length_;  // tokens in each slot
+  std::vector<Own> own_;  // by sequence
 };
 
 // The context to use: the one asked for, else the model's, cut to what the free memory holds. Error when not even that

@@ -24,12 +24,14 @@ class Scorer {
   }
 
   void train() {
-    gather(0, longest());
+    gather(0, longest(), Phase::prefill);
     if (ids_.empty()) return;
+    SeqMap seqs;
+    for (const Piece& p : pieces_) seqs.add(p.tokens);
     const Numerics& own = runner_.options().numerics;
     nn::StateView none;
     nn::Run run{
-        .ctx = runner_.ctx(), .seqs = seqs_, .state = none, .numerics = Numerics::training(own.products, own.exact)};
+        .ctx = runner_.ctx(), .seqs = seqs, .state = none, .numerics = Numerics::training(own.products, own.exact)};
     models::Model& model = runner_.model();
     const Tensor x = model.forward(run, integers(runner_.ctx().arena, ids_));
     if (wanted_.empty()) return;
@@ -37,16 +39,16 @@ class Scorer {
   }
 
   // Passes of up to `piece` tokens of each sequence.
-  void cached(int64_t piece, nn::Phase phase) {
-    CHECK(std::ssize(items_) <= runner_.options().slots, "{} sequences, {} slots", items_.size(),
-          runner_.options().slots);
-    for (int64_t slot = 0; slot < std::ssize(items_); ++slot) runner_.reset(slot);
+  void cached(int64_t piece, Phase phase) {
+    CHECK(std::ssize(items_) <= runner_.options().sequences, "{} items, {} sequences", items_.size(),
+          runner_.options().sequences);
+    for (int64_t sequence = 0; sequence < std::ssize(items_); ++sequence) runner_.reset(sequence);
     for (int64_t begin = 0; begin < longest(); begin += piece) {
-      gather(begin, piece);
-      const Tensor x = runner_.forward(ids_, seqs_, phase);
+      gather(begin, piece, phase);
+      const Tensor x = runner_.forward(ids_, pieces_);
       if (!wanted_.empty()) take(runner_.token_losses(runner_.rows(x, wanted_), targets_));
     }
-    for (int64_t slot = 0; slot < std::ssize(items_); ++slot) runner_.reset(slot);
+    for (int64_t sequence = 0; sequence < std::ssize(items_); ++sequence) runner_.reset(sequence);
   }
 
   std::vector<std::vector<float>> found() { return std::move(found_); }
@@ -61,18 +63,18 @@ class Scorer {
   }
 
   // A pass over positions [begin, begin + piece) of every sequence that has any.
-  void gather(int64_t begin, int64_t piece) {
+  void gather(int64_t begin, int64_t piece, Phase phase) {
     ids_.clear();
     wanted_.clear();
     targets_.clear();
     owners_.clear();
-    seqs_ = {};
+    pieces_.clear();
     for (size_t i = 0; i < items_.size(); ++i) {
       const ScoreItem& item = items_[i];
       const int64_t n = std::min(piece, read_of(item) - begin);
       if (n <= 0) continue;
       const auto row = std::ssize(ids_);
-      seqs_.add(n, begin, static_cast<int64_t>(i));
+      pieces_.push_back({.sequence = static_cast<int64_t>(i), .tokens = n, .phase = phase});
       ids_.insert(ids_.end(), item.ids.begin() + begin, item.ids.begin() + begin + n);
       for (int64_t t = std::max(begin, item.first - 1); t < begin + n; ++t) {
         wanted_.push_back(row + t - begin);
@@ -96,7 +98,7 @@ class Scorer {
   Runner& runner_;
   std::span<const ScoreItem> items_;
   std::vector<std::vector<float>> found_;
-  SeqMap seqs_;
+  std::vector<Piece> pieces_;
   std::vector<int32_t> ids_, targets_;
   std::vector<int64_t> wanted_;  // rows of the pass that predict `targets_`
   std::vector<size_t> owners_;   // the items these belong to
@@ -111,10 +113,10 @@ std::vector<std::vector<float>> score(Runner& runner, std::span<const ScoreItem>
       scorer.train();
       break;
     case ScorePath::prefill:
-      scorer.cached(runner.options().chunk, nn::Phase::prefill);
+      scorer.cached(runner.options().chunk, Phase::prefill);
       break;
     case ScorePath::step:
-      scorer.cached(1, nn::Phase::step);
+      scorer.cached(1, Phase::step);
       break;
   }
   return scorer.found();

@@ -20,8 +20,8 @@ struct ScoreItem {
   int64_t first = 1;  // the tokens from here on are scored; at least 1
 };
 
-// Computes the items together; with prefill and step each has a slot of its own, which must exist and is reset. One
-// vector an item, of ids.size() - first values. Error (a failed run) when a log-probability is not finite.
+// Computes the items together; with prefill and step each is a sequence of the runner, which must exist and is reset.
+// One vector an item, of ids.size() - first values. Error (a failed run) when a log-probability is not finite.
 std::vector<std::vector<float>> score(Runner& runner, std::span<const ScoreItem> items, ScorePath path);
 
 }  // namespace braid::engine

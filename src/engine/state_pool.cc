@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -27,20 +28,23 @@ SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv
 
 StatePool::StatePool(const std::vector<nn::StateShape>& shapes, const PoolOptions& options) : options_(options) {
   pages_max_ = (options.context + kPage - 1) / kPage;
-  const int64_t pages = pages_max_ * options.slots;
+  const int64_t pages = options.pages > 0 ? options.pages : pages_max_ * options.sequences,
+                slots = options.slots > 0 ? options.slots : options.sequences;
   CHECK(pages < (int64_t{1} << 31), "{} pages", pages);
-  page_table_.assign(static_cast<size_t>(pages), -1);
+  page_table_.assign(static_cast<size_t>(options.sequences * pages_max_), -1);
   for (int64_t i = pages; i-- > 0;) free_pages_.push_back(static_cast<int32_t>(i));
-  pages_held_.assign(static_cast<size_t>(options.slots), 0);
-  view_.page_table = view_of(page_table_.data(), {options.slots, pages_max_});
+  for (int64_t i = slots; i-- > 0;) free_slots_.push_back(i);
+  readers_.assign(static_cast<size_t>(pages), 0);
+  pages_held_.assign(static_cast<size_t>(options.sequences), 0);
+  view_.page_table = view_of(page_table_.data(), {options.sequences, pages_max_});
   for (const nn::StateShape& s : shapes) {
     nn::BlockState& block = view_.blocks.emplace_back();
     if (s.heads > 0) {
-      block.conv = reserve(DType::f32, {options.slots, s.conv_columns, s.conv_channels});
-      block.ssm = reserve(DType::f32, {options.slots, s.heads, s.head_dim, s.state});
+      block.conv = reserve(DType::f32, {slots, s.conv_columns, s.conv_channels});
+      block.ssm = reserve(DType::f32, {slots, s.heads, s.head_dim, s.state});
       if (options.exact) {
-        block.chunk_ssm = reserve(DType::f32, {options.slots, s.heads, s.head_dim, s.state});
-        block.chunk_inputs = reserve(options.kv, {options.slots, s.chunk, s.conv_channels + s.heads});
+        block.chunk_ssm = reserve(DType::f32, {slots, s.heads, s.head_dim, s.state});
+        block.chunk_inputs = reserve(options.kv, {slots, s.chunk, s.conv_channels + s.heads});
       }
     }
     if (s.kv_heads > 0) {
@@ -66,34 +70,91 @@ MutView StatePool::reserve(DType dtype, const Shape& shape) {
   return {static_cast<std::byte*>(data), dtype, shape};
 }
 
-void StatePool::grow(int64_t slot, int64_t tokens) {
-  if (tokens > options_.context) {
-    fail("context", {.what = "the sequence is longer than the context",
-                     .got = fmt::format("{} tokens", tokens),
-                     .expected = fmt::format("at most {}", options_.context),
-                     .hint = "a larger -c, or a shorter prompt"});
-  }
-  int64_t& held = pages_held_[static_cast<size_t>(slot)];
-  for (; held * kPage < tokens; ++held) {
-    page_table_[static_cast<size_t>(slot * pages_max_ + held)] = free_pages_.back();
-    free_pages_.pop_back();
-  }
+int64_t StatePool::take_slot() {
+  if (free_slots_.empty()) return -1;
+  const int64_t slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
 }
 
-void StatePool::reset(int64_t slot) {
-  int64_t& held = pages_held_[static_cast<size_t>(slot)];
-  while (held > 0) {
-    int32_t& entry = page_table_[static_cast<size_t>(slot * pages_max_ + --held)];
-    free_pages_.push_back(entry);
-    entry = -1;
-  }
+void StatePool::give_slot(int64_t slot) { free_slots_.push_back(slot); }
+
+void StatePool::clear_slot(int64_t slot) {
   for (const nn::BlockState& block : view_.blocks) {
-    for (const MutView& v : {block.conv, block.ssm, block.chunk_ssm}) {
+    for (const MutView& v : {block.conv, block.ssm, block.chunk_ssm}) {  // chunk_inputs is written before it is read
       if (!v) continue;
       const MutView own = v.slice(0, slot, 1);
       std::memset(own.data, 0, static_cast<size_t>(own.bytes()));
     }
   }
+}
+
+void StatePool::copy_slot(Ctx& ctx, int64_t from, int64_t to) {
+  const std::array<CopyState::Copy, 1> copy = {{{.from = from, .to = to}}};
+  for (const nn::BlockState& block : view_.blocks) {
+    for (const MutView& v : block.by_slot()) {
+      if (v) run(ctx, CopyState{.state = CopyState::entries(v), .copies = copy});
+    }
+  }
+}
+
+int32_t StatePool::take_page() {
+  if (free_pages_.empty()) {
+    fail_environment("memory", {.what = "no page is left for keys and values",
+                                .got = fmt::format("{} pages of {} tokens in use", readers_.size(), kPage),
+                                .hint = "fewer or shorter sequences at once"});
+  }
+  const int32_t page = free_pages_.back();
+  free_pages_.pop_back();
+  readers_[static_cast<size_t>(page)] = 1;
+  return page;
+}
+
+void StatePool::give_page(int32_t& page) {
+  if (--readers_[static_cast<size_t>(page)] == 0) free_pages_.push_back(page);
+  page = -1;
+}
+
+void StatePool::prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end) {
+  if (end > options_.context) {
+    fail("context", {.what = "the sequence is longer than the context",
+                     .got = fmt::format("{} tokens", end),
+                     .expected = fmt::format("at most {}", options_.context),
+                     .hint = "a larger -c, or a shorter prompt"});
+  }
+  int64_t& held = pages_held_[static_cast<size_t>(sequence)];
+  CHECK(begin <= held * kPage, "position {} of a sequence of {} pages", begin, held);
+  for (int64_t i = begin / kPage; i * kPage < end; ++i) {
+    if (i == held) {
+      entry(sequence, i) = take_page();
+      ++held;
+    } else if (readers(entry(sequence, i)) > 1) {
+      const int32_t page = take_page();
+      const std::array<CopyState::Copy, 1> copy = {{{.from = entry(sequence, i), .to = page}}};
+      for (const nn::BlockState& block : view_.blocks) {
+        for (const MutView& v : block.by_page()) {
+          if (v && i * kPage < begin) run(ctx, CopyState{.state = CopyState::entries(v), .copies = copy});
+        }
+      }
+      give_page(entry(sequence, i));
+      entry(sequence, i) = page;
+    }
+  }
+}
+
+void StatePool::share(int64_t from, int64_t to, int64_t tokens) {
+  int64_t& held = pages_held_[static_cast<size_t>(to)];
+  CHECK(held == 0 && tokens <= pages_held_[static_cast<size_t>(from)] * kPage,
+        "{} tokens of sequence {} for {}, which has {} pages", tokens, from, to, held);
+  for (; held * kPage < tokens; ++held) {
+    entry(to, held) = entry(from, held);
+    ++readers_[static_cast<size_t>(entry(to, held))];
+  }
+}
+
+void StatePool::truncate(int64_t sequence, int64_t tokens) {
+  int64_t& held = pages_held_[static_cast<size_t>(sequence)];
+  while ((held - 1) * kPage >= tokens) give_page(entry(sequence, --held));
 }
 
 }  // namespace braid::engine

@@ -69,8 +69,8 @@ Perplexity perplexity(engine::Runner& runner, std::span<const int32_t> ids, std:
     bool more = true;
     for (size_t begin = 0; more && begin < tokens.size();) {
       const auto n = std::min(static_cast<size_t>(runner.options().chunk), tokens.size() - begin);
-      const Tensor x = runner.forward(std::span(tokens).subspan(begin, n),
-                                      SeqMap::one(static_cast<int64_t>(n), runner.length(0), 0), nn::Phase::prefill);
+      const engine::Piece piece{.tokens = static_cast<int64_t>(n)};
+      const Tensor x = runner.forward(std::span(tokens).subspan(begin, n), {&piece, 1});
       std::vector<int64_t> rows;
       std::vector<int32_t> targets;
       for (int64_t row = 0; row < static_cast<int64_t>(n); ++row) {

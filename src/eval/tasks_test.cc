@@ -19,7 +19,7 @@ std::filesystem::path file_of(const std::string& text) {
 const std::string kSum = R"({"task":"sum","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["42"]})";
 
 TEST(Tasks, ThinkingIsSetAside) {
-  engine::LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 512, .slots = 2, .threads = 1});
+  engine::LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 512, .sequences = 2, .threads = 1});
   const std::string wrong =
       R"({"task":"wrong","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["41"," 42 1"]})";
   const std::string either =

@@ -1,10 +1,13 @@
 #include "nn/mamba2.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "kernels/conv1d/conv1d.h"
+#include "kernels/copy_state/copy_state.h"
 #include "nn/ops.h"
 
 namespace braid::nn {
@@ -118,18 +121,22 @@ Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
     scan_exact(run, conv.view(), dt.view(), y.mut());
     return y;
   }
-  const bool step = run.phase == Phase::step;
+  const auto& seqs = run.seqs.seqs;
+  if (std::any_of(seqs.begin(), seqs.end(), [](const Seq& s) { return s.phase == Phase::step; })) {
+    CHECK(!run.ctx.tape, "a tape over steps");
+    scan_by_phase(run, conv.view(), dt.view(), y.mut());
+    return y;
+  }
   taped(
       run.ctx, "ssd",
       {.in = {conv, dt},
        .out = {y},
        .saved = {conv, dt},
        .trains = params_.dt_bias.grad || params_.a_log.grad || params_.d_skip.grad},
-      [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), state = state.ssm, seqs = &run.seqs, step](Ctx& c) {
+      [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), state = state.ssm, seqs = &run.seqs](Ctx& c) {
         SsdFwd op = operands(conv.view(), dt.view(), y.mut());
         op.state = state;
         op.seqs = seqs;
-        if (step) return braid::run(c, step_of(op));
         braid::run(c, op);
       },
       [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), seqs = &run.seqs](Ctx& c, Tape& tape) {
@@ -166,36 +173,69 @@ void Mamba2::scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt,
   tape.add_grad(ctx, dt, ddt);
 }
 
+// Sequences that are prefilled and sequences that step have ops of their own: one for each stretch of a kind.
+void Mamba2::scan_by_phase(Run& run, const View& conv, const View& dt, const MutView& y) {
+  const auto& seqs = run.seqs.seqs;
+  for (size_t first = 0, end = 0; first < seqs.size(); first = end) {
+    while (end < seqs.size() && seqs[end].phase == seqs[first].phase) ++end;
+    const SeqMap part = run.seqs.part(first, end);
+    const int64_t row = seqs[first].start, rows = part.tokens();
+    SsdFwd op = operands(conv.slice(0, row, rows), dt.slice(0, row, rows), y.slice(0, row, rows));
+    op.state = run.block_state(state_index).ssm;
+    op.seqs = &part;
+    if (seqs[first].phase == Phase::step) {
+      braid::run(run.ctx, step_of(op));
+    } else {
+      braid::run(run.ctx, op);
+    }
+  }
+}
+
 // Every token is a row of the chunk form, whatever pass computes it: the inputs of an unfinished chunk are kept, and
 // each pass runs from the last chunk boundary. A row does not depend on the rows after it, so one token at a time gives
-// the bits of a whole prefill.
+// the bits of a whole prefill. A step with a trail is as many steps of one token, each from a copy of the state before.
 void Mamba2::scan_exact(Run& run, const View& conv, const View& dt, const MutView& y) {
-  const BlockState& state = run.state.blocks[static_cast<size_t>(state_index)];
-  const int64_t channels = spec_.conv_channels(), width = channels + spec_.heads, chunk = spec_.chunk;
+  const BlockState state = run.block_state(state_index);
   for (const Seq& s : run.seqs.seqs) {
-    const int64_t kept = s.pos0 % chunk, rows = kept + s.len, whole = rows / chunk * chunk;
-    const Tensor inputs(run.ctx.arena, conv.dtype, {rows, width}), out(run.ctx.arena, y.dtype, {rows, spec_.inner()});
-    const MutView ring(state.chunk_inputs.slice(0, s.slot, 1).data, state.chunk_inputs.dtype, {chunk, width});
-    copy_rows(ring.slice(0, 0, kept), inputs.mut());
-    copy_rows(conv.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len));
-    copy_rows(dt.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len).slice(1, channels, spec_.heads));
-
-    const auto part = [&](int64_t begin, int64_t n, const MutView& from) {
-      if (n == 0) return;
-      const View in = inputs.view().slice(0, begin, n);
-      const SeqMap one = SeqMap::one(n, s.pos0 - kept + begin, s.slot);
-      SsdFwd op = operands(in.slice(1, 0, channels), in.slice(1, channels, spec_.heads), out.mut().slice(0, begin, n));
-      op.state = from;
-      op.seqs = &one;
-      braid::run(run.ctx, op);
-    };
-    part(0, whole, state.chunk_ssm);
-    const MutView boundary = state.chunk_ssm.slice(0, s.slot, 1), now = state.ssm.slice(0, s.slot, 1);
-    std::memcpy(now.data, boundary.data, static_cast<size_t>(boundary.bytes()));
-    part(whole, rows - whole, state.ssm);
-    copy_rows(inputs.view().slice(0, whole, rows - whole), ring);
-    copy_rows(out.view().slice(0, kept, s.len), y.slice(0, s.start, s.len));
+    if (s.trail < 0) {
+      scan_exact_sequence(run, s, conv, dt, y);
+      continue;
+    }
+    for (int64_t i = 0; i < s.len; ++i) {
+      const Seq token{.start = s.start + i, .len = 1, .pos0 = s.pos0 + i, .slot = run.seqs.slot_after(s, i)};
+      const std::array<CopyState::Copy, 1> copy = {{{.from = run.seqs.slot_before(s, i), .to = token.slot}}};
+      for (const MutView& v : {state.chunk_ssm, state.chunk_inputs})
+        braid::run(run.ctx, CopyState{.state = CopyState::entries(v), .copies = copy});
+      scan_exact_sequence(run, token, conv, dt, y);
+    }
   }
+}
+
+void Mamba2::scan_exact_sequence(Run& run, const Seq& s, const View& conv, const View& dt, const MutView& y) {
+  const BlockState state = run.block_state(state_index);
+  const int64_t channels = spec_.conv_channels(), width = channels + spec_.heads, chunk = spec_.chunk;
+  const int64_t kept = s.pos0 % chunk, rows = kept + s.len, whole = rows / chunk * chunk;
+  const Tensor inputs(run.ctx.arena, conv.dtype, {rows, width}), out(run.ctx.arena, y.dtype, {rows, spec_.inner()});
+  const MutView ring(state.chunk_inputs.slice(0, s.slot, 1).data, state.chunk_inputs.dtype, {chunk, width});
+  copy_rows(ring.slice(0, 0, kept), inputs.mut());
+  copy_rows(conv.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len));
+  copy_rows(dt.slice(0, s.start, s.len), inputs.mut().slice(0, kept, s.len).slice(1, channels, spec_.heads));
+
+  const auto part = [&](int64_t begin, int64_t n, const MutView& from) {
+    if (n == 0) return;
+    const View in = inputs.view().slice(0, begin, n);
+    const SeqMap one = SeqMap::one(n, s.pos0 - kept + begin, s.slot);
+    SsdFwd op = operands(in.slice(1, 0, channels), in.slice(1, channels, spec_.heads), out.mut().slice(0, begin, n));
+    op.state = from;
+    op.seqs = &one;
+    braid::run(run.ctx, op);
+  };
+  part(0, whole, state.chunk_ssm);
+  const MutView boundary = state.chunk_ssm.slice(0, s.slot, 1), now = state.ssm.slice(0, s.slot, 1);
+  std::memcpy(now.data, boundary.data, static_cast<size_t>(boundary.bytes()));
+  part(whole, rows - whole, state.ssm);
+  copy_rows(inputs.view().slice(0, whole, rows - whole), ring);
+  copy_rows(out.view().slice(0, kept, s.len), y.slice(0, s.start, s.len));
 }
 
 void Mamba2::params(std::vector<Param*>& out) {

@@ -36,7 +36,9 @@ class Mamba2 final : public Block {
   // conv [T, C] after convolution, dt [T, H] raw -> y [T, inner]
   Tensor scan(Run& run, const Tensor& conv, const Tensor& dt);
   void scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt, const Ref& y, const SeqMap& seqs);
+  void scan_by_phase(Run& run, const View& conv, const View& dt, const MutView& y);
   void scan_exact(Run& run, const View& conv, const View& dt, const MutView& y);
+  void scan_exact_sequence(Run& run, const Seq& s, const View& conv, const View& dt, const MutView& y);
   Mamba2Spec spec_;
   Mamba2Params params_;
 };

@@ -14,10 +14,6 @@
 
 namespace braid::nn {
 
-// Prefill may use the chunked form of the scan; a step (1 to 8 tokens a sequence) uses the recurrence. With
-// Numerics::exact both use the chunked form, and agree bit for bit.
-enum class Phase : uint8_t { prefill, step };
-
 // Chosen experts of every token, by layer: [tokens, k] row-major, best first.
 using Routes = std::map<int, std::vector<int32_t>>;
 
@@ -58,7 +54,6 @@ struct Run {
   Ctx& ctx;
   const SeqMap& seqs;
   StateView& state;  // without blocks: every sequence begins with this pass and leaves nothing behind (training)
-  Phase phase = Phase::prefill;
   Numerics numerics{};
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;

@@ -1,6 +1,9 @@
 // What a sequence carries from one pass to the next (nemotron.md 4.1). A block says what it needs (StateShape); the
-// engine owns the memory and hands views in (StateView). Slots are rows of these tensors, one a sequence.
+// engine owns the memory and hands views in (StateView). A recurrent state is an entry of tensors over slots; keys and
+// values lie in pages that a row of the page table lists. The two are independent: a sequence names its slot and its
+// row, and may change either (core/seq_map.h).
 #pragma once
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,7 +27,7 @@ struct StateShape {
   int64_t kv_values_per_token() const { return 2 * kv_heads * kv_dim; }
 };
 
-// The memory of one block for all slots; fields that its shape does not ask for are empty.
+// The memory of one block for all slots and pages; fields that its shape does not ask for are empty.
 struct BlockState {
   MutView conv{};                // [S, W-1, C] F32, inputs before convolution and SiLU, oldest first
   MutView ssm{};                 // [S, H, P, N] F32, after the last token
@@ -32,11 +35,14 @@ struct BlockState {
   // With --exact: the state at the last chunk boundary, and what the scan has read since.
   MutView chunk_ssm{};     // [S, H, P, N] F32
   MutView chunk_inputs{};  // [S, Q, C + H], as the scan reads them: x, B, C after convolution, then dt
+
+  std::array<MutView, 4> by_slot() const { return {conv, ssm, chunk_ssm, chunk_inputs}; }
+  std::array<MutView, 2> by_page() const { return {k_pages, v_pages}; }
 };
 
 struct StateView {
   std::vector<BlockState> blocks{};  // by Block::state_index
-  View page_table{};                 // [S, max_pages] I32, the same for every attention block
+  View page_table{};                 // [rows, max_pages] I32, by Seq::table; the same for every attention block
 };
 
 }  // namespace braid::nn

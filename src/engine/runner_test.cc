@@ -1,0 +1,98 @@
+// What the runner promises beside the bits, which tests/row_contract_test.cc holds for whole models.
+#include "engine/runner.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/language_model.h"
+#include "sys/error.h"
+
+namespace braid::engine {
+namespace {
+
+constexpr const char* kModel = BRAID_TEST_DATA "/tiny-chat";
+
+Piece step_of(int64_t tokens, bool tentative = false) {
+  return {.tokens = tokens, .phase = Phase::step, .tentative = tentative};
+}
+
+// Far more sequences than any memory holds: the error says what their states need.
+std::string needed(const RunnerOptions& options) {
+  try {
+    LanguageModel model(kModel, options);
+    return "nothing was refused";
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    const size_t at = text.find("expected ");
+    return text.substr(at, text.find(" GiB", at) - at);
+  }
+}
+
+TEST(Runner, CountsWhatExactAndSpareSlotsTake) {
+  LanguageModel model(kModel, {.context = 64, .threads = 1});
+  const auto gib = [&](bool exact, int64_t slots, int64_t sequences) {
+    const SequenceBytes bytes = sequence_bytes(model.runner().model().state_shapes(), DType::bf16, exact);
+    const auto need = static_cast<double>(slots) * static_cast<double>(bytes.fixed) +
+                      64 * static_cast<double>(sequences) * static_cast<double>(bytes.per_token);
+    return fmt::format("expected {:.1f}", need / (1 << 30));
+  };
+  constexpr int64_t kMany = int64_t{1} << 28;
+  EXPECT_EQ(needed({.context = 64, .sequences = kMany}), gib(false, kMany, kMany));
+  const Numerics exact = Numerics::serving(DType::bf16, true);
+  EXPECT_EQ(needed({.numerics = exact, .context = 64, .sequences = kMany}), gib(true, kMany, kMany));
+  EXPECT_EQ(needed({.numerics = exact, .context = 64, .spare_slots = kMany}), gib(true, kMany + 1, 1));
+  EXPECT_NE(gib(false, kMany, kMany), gib(true, kMany, kMany));
+}
+
+TEST(Runner, ATentativeStepCanBeForgotten) {
+  LanguageModel model(kModel, {.context = 64, .spare_slots = 8, .threads = 1});
+  Runner& runner = model.runner();
+  const std::vector<int32_t> ids = {5, 6, 7, 8, 9};
+  runner.prefill(0, ids, [](const Tensor&) {});
+  const Piece guess = step_of(5, true);
+  runner.forward(ids, {&guess, 1});
+  EXPECT_EQ(runner.length(0), 5);
+  EXPECT_EQ(runner.spare_slots(), 3);
+  runner.reset(0);
+  EXPECT_EQ(runner.length(0), 0);
+  EXPECT_EQ(runner.spare_slots(), 8);
+  runner.forward(ids, {&guess, 1});
+  runner.keep(0, 5);
+  EXPECT_EQ(runner.length(0), 5);
+  EXPECT_EQ(runner.spare_slots(), 8);
+}
+
+TEST(RunnerDeath, MisuseIsABug) {
+  LanguageModel model(kModel, {.context = 64, .sequences = 2, .spare_slots = 2, .threads = 1});
+  Runner& runner = model.runner();
+  const std::vector<int32_t> ids = {5, 6};
+  const std::vector<Piece> twice = {step_of(1), step_of(1)};
+  EXPECT_DEATH(runner.forward(ids, twice), "sequence 0 twice in a pass");
+  const Piece guess = step_of(2, true), outside{.sequence = 2, .tokens = 2};
+  EXPECT_DEATH(runner.forward(ids, {&outside, 1}), "sequence 2 of 2");
+  runner.forward(ids, {&guess, 1});
+  EXPECT_DEATH(runner.forward(ids, {&guess, 1}), "sequence 0 waits for `keep`");
+  EXPECT_DEATH(runner.fork(0, 1), "a fork of sequence 0");
+  EXPECT_DEATH(runner.keep(0, 3), "3 tokens of a tentative step of 2");
+  runner.keep(0, 2);
+  const Piece three = step_of(3, true);
+  EXPECT_DEATH(runner.forward(std::vector<int32_t>{1, 2, 3}, {&three, 1}), "no spare slot for token 2");
+}
+
+// An error before the pass leaves every sequence as it was.
+TEST(Runner, ATooLongSequenceChangesNothing) {
+  LanguageModel model(kModel, {.context = 64, .sequences = 2, .spare_slots = 4, .threads = 1});
+  Runner& runner = model.runner();
+  const std::vector<int32_t> ids(63, 5), next(4, 6);
+  runner.prefill(1, ids, [](const Tensor&) {});
+  const std::vector<Piece> pieces = {step_of(2, true), {.sequence = 1, .tokens = 2}};
+  EXPECT_THROW(runner.forward(next, pieces), Error);
+  EXPECT_EQ(runner.length(0), 0);
+  EXPECT_EQ(runner.length(1), 63);
+  EXPECT_EQ(runner.spare_slots(), 4);
+  runner.step(0, 5);
+  runner.step(1, 5);
+  EXPECT_EQ(runner.length(1), 64);
+}
+
+}  // namespace
+}  // namespace braid::engine
