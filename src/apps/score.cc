@@ -127,7 +127,7 @@ void print(const std::vector<std::vector<float>>& results) {
   std::fflush(stdout);
 }
 
-int score_command(Options o) {
+int score_command(const Options& o) {
   if (o.batch < 1 || o.batch > 1024)
     fail("--batch", {.what = "out of range", .got = std::to_string(o.batch), .expected = "1 to 1024"});
   engine::RunnerOptions options = o.model.runner_options();
