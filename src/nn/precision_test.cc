@@ -148,6 +148,8 @@ TEST(LowLinear, BitsDependOnThePartOfTheBatchAlone) {
       EXPECT_EQ(whole.dw.bytes, again.dw.bytes) << recipe;
       EXPECT_EQ(whole.dbias.bytes, plain.dbias.bytes) << recipe << ": a bias is not quantised";
       EXPECT_NE(whole.y.bytes, plain.y.bytes) << recipe << " did nothing";
+      EXPECT_NE(whole.dx.bytes, plain.dx.bytes) << recipe << " did nothing for the data";
+      EXPECT_NE(whole.dw.bytes, plain.dw.bytes) << recipe << " did nothing for the weight";
       EXPECT_LE(distance(whole.dx.view(), plain.dx.view()), 1.5) << recipe;
       precision.begin_step(8);
       l.pass(low, 0, 2, later);
