@@ -13,7 +13,7 @@ is not run again, and one that was cut short goes on from its last checkpoint, s
 The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
 the same seed, in %. A gap counts where its mean is further from zero than two standard errors over the seeds. The bf16
 curve has to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less than
-FLAT below that of the fifth before. Where it is not, the table says so, and the gaps are no evidence.
+FLAT below that of the fifth before. Otherwise the table prints NOT FLAT, and its gaps prove nothing.
 """
 import argparse
 import json

@@ -46,7 +46,7 @@ train::Watcher printer(const Options& o, report::Progress& progress) {
   return {.step = line, .held_out = line};
 }
 
-// Goes on from a checkpoint; what --force lets pass is said.
+// Resumes from a checkpoint; prints each difference that --force overrides.
 void resume(const Options& o, train::Trainer& trainer, const std::string& from) {
   if (from.empty()) return;
   for (const std::string& other : trainer.resume(from, o.force)) fmt::print(stderr, "--force: {}\n", other);

@@ -25,7 +25,7 @@ struct Seq {
 struct SeqMap {
   std::vector<Seq> seqs;
   // Slots that take the recurrent state after each token of a step. The state that such a step starts from stays as it
-  // was: whoever chooses a slot of the trail, or none, has read that many of the tokens and never the others.
+  // was: choosing a slot of the trail, or none, keeps that many of the tokens and discards the others.
   std::vector<int64_t> trails{};
 
   int64_t tokens() const { return seqs.empty() ? 0 : seqs.back().start + seqs.back().len; }

@@ -120,7 +120,7 @@ Tensor Tape::materialise(Ctx& ctx, int value) {
   const Ref& whole = values_[static_cast<size_t>(value)].whole;
   if (whole.slot_->data) return hold(value);
   const int producer = values_[static_cast<size_t>(value)].producer;
-  CHECK(producer >= 0, "{} was given back and nobody computes it", to_string(whole.shape()));
+  CHECK(producer >= 0, "{} was freed and no node computes it", to_string(whole.shape()));
   CHECK(!nodes_[static_cast<size_t>(producer)].once, "{} must not run again",
         nodes_[static_cast<size_t>(producer)].name);
   const Links links = links_[static_cast<size_t>(producer)];

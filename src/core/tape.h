@@ -27,7 +27,7 @@
 
 namespace braid {
 
-// What computing the outputs of a node again costs, for whoever decides what to give back.
+// What recomputing the outputs of a node costs; planners choose by it which outputs to free.
 enum class Cost : uint8_t {
   expensive,  // matrix products, scan, attention: much arithmetic for each byte
   cheap,      // one pass over memory: norms, activations, convolution, copies

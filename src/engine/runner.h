@@ -19,7 +19,7 @@ struct RunnerOptions {
   Numerics numerics = Numerics::serving(DType::bf16);
   int64_t context = 0;      // 0: what the model allows and memory holds
   int64_t sequences = 1;    // at once
-  int64_t spare_slots = 0;  // recurrent states beside one a sequence: one for each token of tentative steps
+  int64_t spare_slots = 0;  // extra recurrent states, one for each token of a tentative step
   int64_t chunk = 512;      // tokens of one prefill pass
   int threads = 0;          // 0: sys::default_threads()
   std::string adapter{};    // a folder as PEFT writes it; empty: none

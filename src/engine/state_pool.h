@@ -1,5 +1,5 @@
 // The memory of sequences, in two parts that know nothing of each other. Recurrent states (convolution and SSM) lie in
-// slots, which are taken, copied and given back whole. Keys and values lie in pages, which a row of the page table
+// slots, which are allocated, copied and freed whole. Keys and values lie in pages, which a row of the page table
 // lists for each sequence; a page counts its readers, so that sequences with a common beginning share it, and is copied
 // when one of them is about to write it. Pages are reserved address space until they are touched, so a large context
 // costs what is used of it.
@@ -17,7 +17,7 @@ namespace braid::engine {
 
 struct PoolOptions {
   int64_t sequences = 1;   // rows of the page table
-  int64_t slots = 0;       // recurrent states; 0: one a sequence
+  int64_t slots = 0;       // recurrent states; 0: one per sequence
   int64_t pages = 0;       // 0: enough for every sequence's whole context
   int64_t context = 4096;  // tokens of one sequence at most
   DType kv = DType::f32;   // or BF16; of the inputs that --exact keeps, too
