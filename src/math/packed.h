@@ -28,7 +28,7 @@ Source across(const View& v);
 // The same from element (i, k) on.
 Source from(const Source& s, int64_t i, int64_t k);
 
-// A depth block: with FP32, 8 rows of it are two thirds of L1, and 96 columns a third of L2.
+// A depth block: with FP32, 8 rows of it are two thirds of L1.
 inline constexpr int64_t kDepthMax = 1024;
 // Equal blocks, whose number depends on the depth alone.
 int64_t block_depth(int64_t depth);

@@ -4,6 +4,7 @@
 #define BRAID_TILE_FN __attribute__((target("amx-tile,amx-bf16")))
 #define BRAID_TILE_ZERO(t) _tile_zero(t)
 #define BRAID_TILE_LOAD(t, p, stride) _tile_loadd(t, p, stride)
+#define BRAID_TILE_STREAM(t, p, stride) _tile_stream_loadd(t, p, stride)
 #define BRAID_TILE_STORE(t, p, stride) _tile_stored(t, p, stride)
 #define BRAID_TILE_DOT(c, a, b) _tile_dpbf16ps(c, a, b)
 #include "math/packed_walk-inl.h"

@@ -196,16 +196,17 @@ BRAID_DOT void pack(const Source& s, int64_t width, int64_t n, int64_t depth, vo
 // Panels of the tile kernel (packed_tile.cc). Columns are pairs as above in blocks of 16; rows are 32 values along k.
 constexpr int64_t kTileWidth = 32, kTileStep = 32, kTileValues = kTileWidth * kTileStep;
 
+// Sources that lie across the depth are read row after row, as they lie.
 template <bool kBf16>
 BRAID_DOT void tile_cols(const Source& s, int64_t n, int64_t depth, int32_t* out) {
   const int64_t padded = (n + kTileWidth - 1) / kTileWidth * kTileWidth;
   const int64_t steps = (depth + kTileStep - 1) / kTileStep * kTileStep / 2;
-  for (int64_t i = 0; i < padded; i += kLanes, out += kLanes * steps) {
-    const __mmask16 in = first(n - i);
-    for (int64_t k = 0; k < 2 * steps; k += 2) {
+  for (int64_t k = 0; k < 2 * steps; k += 2, out += kLanes) {
+    for (int64_t i = 0; i < padded; i += kLanes) {
+      const __mmask16 in = first(n - i);
       const __m512i low = values_at<kBf16>(s, k * s.stride + i, k < depth ? in : __mmask16{0});
       const __m512i high = values_at<kBf16>(s, (k + 1) * s.stride + i, k + 1 < depth ? in : __mmask16{0});
-      _mm512_storeu_si512(out + k / 2 * kLanes, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+      _mm512_storeu_si512(out + i * steps, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
     }
   }
 }
@@ -249,10 +250,9 @@ template <bool kBf16>
 BRAID_DOT void tile_rows(const Source& s, int64_t n, int64_t depth, uint16_t* out) {
   const int64_t padded = (n + kTileWidth - 1) / kTileWidth * kTileWidth;
   const int64_t steps = (depth + kTileStep - 1) / kTileStep;
-  for (int64_t i = 0; i < padded; i += kLanes) {
-    const __mmask16 in = first(n - i);
-    uint16_t* to = out + i / kTileWidth * steps * kTileValues + i % kTileWidth * kTileStep;
-    for (int64_t k = 0; k < depth; k += kTileStep, to += kTileValues) {
+  for (int64_t k = 0; k < depth; k += kTileStep, out += kTileValues) {
+    for (int64_t i = 0; i < padded; i += kLanes) {
+      const __mmask16 in = first(n - i);
       __m512i r[16];
 #pragma GCC unroll 16
       for (int64_t j = 0; j < 16; ++j) {
@@ -262,6 +262,7 @@ BRAID_DOT void tile_rows(const Source& s, int64_t n, int64_t depth, uint16_t* ou
         r[j] = _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
       }
       transpose(r);
+      uint16_t* to = out + i / kTileWidth * steps * kTileValues + i % kTileWidth * kTileStep;
 #pragma GCC unroll 16
       for (int64_t j = 0; j < 16; ++j) _mm512_storeu_si512(to + j * kTileStep, r[j]);
     }

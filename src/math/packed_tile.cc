@@ -11,6 +11,7 @@
 #define BRAID_TILE_FN
 #define BRAID_TILE_ZERO(t) soft().zero(t)
 #define BRAID_TILE_LOAD(t, p, stride) soft().load(t, p, stride)
+#define BRAID_TILE_STREAM(t, p, stride) soft().load(t, p, stride)
 #define BRAID_TILE_STORE(t, p, stride) soft().store(t, p, stride)
 #define BRAID_TILE_DOT(c, a, b) soft().dot_bf16(c, a, b)
 namespace braid::packed {

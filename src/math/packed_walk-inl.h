@@ -1,17 +1,15 @@
 // The walk of the packed tile kernel over a row of tiles, compiled over the AMX instructions and over software tiles
-// (tile_soft.h). The includer defines BRAID_TILE_FN (attributes) and BRAID_TILE_{ZERO,LOAD,STORE,DOT}, whose tile
-// numbers must be literals.
+// (tile_soft.h). The includer defines BRAID_TILE_FN (attributes) and BRAID_TILE_{ZERO,LOAD,STREAM,STORE,DOT}, whose
+// tile numbers must be literals; STREAM is a LOAD that leaves L1 to others.
 //
 // A panel of a is [step][32][32] values, row after row; a panel of b two blocks of 16 columns, each
-// [step][pair][16][2]. Tiles 0-3 are the sums of 2 x 2 blocks, 4 and 5 rows of a, 6 and 7 columns of b. Along k the
-// walk is cut in chunks: those 32 KiB of a stay in L1 while the panels of b stream by from L2. Sums wait in y between
-// chunks, which changes no bit.
+// [step][pair][16][2]. Tiles 0-3 are the sums of 2 x 2 blocks over the whole depth, 4 and 5 rows of a, 6 and 7 columns
+// of b. A panel of a serves `count` panels of b in turn, so b streams by.
 #include "math/packed_kernel.h"
 
 namespace braid::packed {
 namespace {
 
-constexpr int64_t kChunk = 16;                             // steps of 32 along k
 constexpr int64_t kTileValues = 512, kPanelValues = 1024;  // BF16 values of a tile, and of a step of a panel
 
 BRAID_TILE_FN inline void one_tile(const uint16_t* a, const uint16_t* b, int64_t b_block, int64_t steps, float* y,
@@ -30,8 +28,8 @@ BRAID_TILE_FN inline void one_tile(const uint16_t* a, const uint16_t* b, int64_t
   }
   for (int64_t k = 0; k < steps; ++k, a += kPanelValues, b += kTileValues) {
     BRAID_TILE_LOAD(4, a, 64);
-    BRAID_TILE_LOAD(6, b, 64);
-    BRAID_TILE_LOAD(7, b + b_block, 64);
+    BRAID_TILE_STREAM(6, b, 64);
+    BRAID_TILE_STREAM(7, b + b_block, 64);
     BRAID_TILE_LOAD(5, a + kTileValues, 64);
     BRAID_TILE_DOT(0, 4, 6);
     BRAID_TILE_DOT(1, 4, 7);
@@ -47,12 +45,8 @@ BRAID_TILE_FN inline void one_tile(const uint16_t* a, const uint16_t* b, int64_t
 BRAID_TILE_FN void walk(const Tile& t) {
   const int64_t steps = t.depth / 32;
   const auto *a = static_cast<const uint16_t*>(t.a), *b = static_cast<const uint16_t*>(t.b);
-  for (int64_t begin = 0; begin < steps; begin += kChunk) {
-    const int64_t chunk = begin + kChunk < steps ? kChunk : steps - begin;
-    for (int64_t i = 0; i < t.count; ++i) {
-      one_tile(a + begin * kPanelValues, b + i * steps * kPanelValues + begin * kTileValues, steps * kTileValues, chunk,
-               t.y + i * 32, t.y_stride * 4, t.add || begin > 0);
-    }
+  for (int64_t i = 0; i < t.count; ++i) {
+    one_tile(a, b + i * steps * kPanelValues, steps * kTileValues, steps, t.y + i * 32, t.y_stride * 4, t.add);
   }
 }
 

@@ -1,6 +1,6 @@
-// Rows of linear on packed operands (math/packed.h). Forward and dx pack the tokens once, for all; a task is a part of
-// the columns and packs its own part of w, which stays in L2 while the tokens stream by. dw packs x once; a task is a
-// part of dw that stays in a cache while the pieces of the token grid are added one after another.
+// Rows of linear on packed operands (math/packed.h). Forward and dx pack the tokens once, for all; a task is a block of
+// y and packs its own part of w, which stays in L2 while the tokens stream by. dw packs x once; a task is a part of dw
+// that stays in a cache while the pieces of the token grid are added one after another.
 #include <array>
 #include <atomic>
 
@@ -14,10 +14,12 @@ namespace {
 
 using packed::Side;
 
-constexpr int64_t kRowsMax = 2048;  // tokens packed at a time
-constexpr int64_t kRowsMin = 128;   // of a task
-constexpr int64_t kTaskCols = 96, kTasksAThread = 4;
-constexpr int64_t kGradRows = 128, kGradCols = 768;  // of dw in one task
+constexpr int64_t kRowsMax = 2048;                   // tokens packed at a time
+constexpr int64_t kRowsChunk = 128;                  // whose sums a thread finishes before it goes on
+constexpr int64_t kColGrain = 96, kColsMax = 384;    // of a task: every kernel's width divides the grain
+constexpr int64_t kTaskBytes = int64_t{1280} << 10;  // of w in panels, unless the grain needs more
+constexpr int64_t kTasksAThread = 4;
+constexpr int64_t kGradRows = 256, kGradCols = 768;  // of dw in one task
 
 // What a class takes: BF16 where the operand that names the class is BF16.
 const char* refusal_of(packed::Class c, DType names) {
@@ -43,19 +45,47 @@ Problem problem_of(const LinearBwdData& op) {
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Tasks are blocks of y; each reads the panels of its tokens and packs its own part of w.
+struct Grid {
+  int64_t rows, cols;
+};
+
+// The one that reads least: packing w costs about three times what reading panels of x does.
+Grid grid_of(const packed::Kernel& kernel, int threads, const Problem& p, int64_t tokens) {
+  const int64_t cols_max =
+      std::clamp(kTaskBytes / (p.depth * kernel.value_bytes) / kColGrain * kColGrain, kColGrain, kColsMax);
+  Grid best{};
+  double best_cost = 0;
+  for (int64_t parts = 1; parts == 1 || tokens / parts >= kRowsChunk; parts *= 2) {
+    const int64_t rows = (tokens + parts * 32 - 1) / (parts * 32) * 32;
+    const int64_t row_tasks = (tokens + rows - 1) / rows,
+                  want = std::max<int64_t>(1, kTasksAThread * threads / row_tasks);
+    const int64_t cols = std::clamp((p.cols / want + kColGrain - 1) / kColGrain * kColGrain, kColGrain, cols_max);
+    const int64_t col_tasks = (p.cols + cols - 1) / cols;
+    const double idle = col_tasks * row_tasks < 2 * threads ? 1e12 : 0;
+    const double cost = static_cast<double>(tokens * col_tasks) + 3.0 * static_cast<double>(p.cols * row_tasks) + idle;
+    if (parts == 1 || cost < best_cost) best = {rows, cols}, best_cost = cost;
+  }
+  return best;
+}
+
 // The tokens of one pass in panels, and what a thread has of its own: panels of w, where y is BF16 sums, and where w is
 // quantised its decoded values.
 struct Layout {
-  packed::Whole x;
+  packed::Whole x, w;
+  Grid grid;
   int64_t w_bytes, sum_bytes, own_bytes;
-  Layout(packed::Class c, const Problem& p) {
-    x.kernel = packed::kernel_of(c);
-    x.n = std::min(kRowsMax, p.tokens);
-    x.depth = p.depth;
-    x.block = packed::block_depth(p.depth);
-    w_bytes = aligned(packed_bytes(x.kernel, Side::cols, kTaskCols, x.block));
-    sum_bytes = p.y.dtype == DType::f32 ? 0 : aligned(x.n * kTaskCols * static_cast<int64_t>(sizeof(float)));
-    own_bytes = w_bytes + sum_bytes + packed::scratch_bytes(p.w, kTaskCols, x.block);
+  Layout(packed::Class c, int threads, const Problem& p, int64_t tokens) {
+    x.kernel = w.kernel = packed::kernel_of(c);
+    x.n = std::min(kRowsMax, tokens);
+    x.depth = w.depth = p.depth;
+    x.block = w.block = packed::block_depth(p.depth);
+    grid = grid_of(x.kernel, threads, p, x.n);
+    w.side = Side::cols;
+    w.n = grid.cols;
+    w_bytes = aligned(w.bytes());
+    sum_bytes = p.y.dtype == DType::f32 ? 0 : aligned(kRowsChunk * grid.cols * static_cast<int64_t>(sizeof(float)));
+    own_bytes = w_bytes + sum_bytes + packed::scratch_bytes(p.w, grid.cols, x.block);
   }
   int64_t shared_bytes() const { return aligned(x.bytes()); }
 };
@@ -65,60 +95,75 @@ struct Part {
   int64_t row, rows, col, cols;
 };
 
-void compute(const Layout& l, const Problem& p, const MutView& y, const Part& part, std::byte* own) {
+// Rows of a part whose panels of w are there: sums, then y.
+void compute_rows(const Layout& l, const packed::Whole& w, const Problem& p, const MutView& y, const Part& part,
+                  float* sums) {
   const bool direct = y.dtype == DType::f32;
   packed::Product product{.m = part.rows, .n = part.cols};
-  product.b = own;
-  product.y = direct ? y.as<float>(part.row) + part.col : reinterpret_cast<float*>(own + l.w_bytes);
-  product.y_stride = direct ? y.stride(0) : kTaskCols;
-  for (int64_t k = 0; k < p.depth; k += l.x.block) {
+  product.y = direct ? y.as<float>(part.row) + part.col : sums;
+  product.y_stride = direct ? y.stride(0) : l.grid.cols;
+  for (int64_t k = 0; k < p.depth; k += w.block) {
     product.a = l.x.at(part.row, k);
-    product.depth = l.x.depth_at(k);
+    product.b = w.at(0, k);
+    product.depth = w.depth_at(k);
     product.add = k > 0;
-    packed::pack(l.x.kernel, p.w, {.i = part.col, .n = part.cols, .k = k, .depth = product.depth},
-                 own + l.w_bytes + l.sum_bytes, own);
-    packed::product(l.x.kernel, product);
+    packed::product(w.kernel, product);
   }
   packed::scale(p.w.w.global, part.rows, part.cols, product.y, product.y_stride);
   const float* bias = p.bias ? p.bias.as<float>() + part.col : nullptr;
   if (direct && !bias) return;
   for (int64_t m = 0; m < part.rows; ++m) {
-    const float* sums = product.y + m * product.y_stride;
+    const float* row = product.y + m * product.y_stride;
     if (direct) {
-      packed::finish(sums, bias, part.cols, y.as<float>(part.row + m) + part.col);
+      packed::finish(row, bias, part.cols, y.as<float>(part.row + m) + part.col);
     } else {
-      packed::finish(sums, bias, part.cols, y.as<Bf16>(part.row + m) + part.col);
+      packed::finish(row, bias, part.cols, y.as<Bf16>(part.row + m) + part.col);
     }
   }
 }
 
+void compute(const Layout& l, const Problem& p, const MutView& y, const Part& part, std::byte* own) {
+  packed::Whole w = l.w;
+  w.n = part.cols;
+  w.data = own;
+  auto* sums = reinterpret_cast<float*>(own + l.w_bytes);
+  for (int64_t k = 0; k < p.depth; k += w.block) {
+    packed::pack(w.kernel, p.w, {.i = part.col, .n = part.cols, .k = k, .depth = w.depth_at(k)},
+                 own + l.w_bytes + l.sum_bytes, w.at(0, k));
+  }
+  for (int64_t m = 0; m < part.rows; m += kRowsChunk) {
+    compute_rows(l, w, p, y, {part.row + m, std::min(kRowsChunk, part.rows - m), part.col, part.cols}, sums);
+  }
+}
+
 void run_packed(packed::Class c, int threads, const Problem& p, std::span<std::byte> workspace) {
-  Layout l(c, p);
-  l.x.data = workspace.data();
-  std::byte* own = workspace.data() + l.shared_bytes();
   for (int64_t t = 0; t < p.tokens; t += kRowsMax) {
-    l.x.n = std::min(kRowsMax, p.tokens - t);
+    Layout l(c, threads, p, p.tokens - t);
+    l.x.data = workspace.data();
+    std::byte* own = workspace.data() + l.shared_bytes();
     const packed::Source x = packed::from(p.x, t, 0);
     const MutView y = p.y.slice(0, t, l.x.n);
     sys::parallel_for(threads, l.x.panels(), 1, [&](int64_t begin, int64_t end) { l.x.pack_panels(x, begin, end); });
-    const int64_t col_tasks = (p.cols + kTaskCols - 1) / kTaskCols;
-    int64_t rows = (l.x.n + 31) / 32 * 32;
-    while (rows > kRowsMin && col_tasks * ((l.x.n + rows - 1) / rows) < kTasksAThread * threads) rows = rows / 64 * 32;
-    const int64_t row_tasks = (l.x.n + rows - 1) / rows;
+    const int64_t row_tasks = (l.x.n + l.grid.rows - 1) / l.grid.rows;
+    const int64_t col_tasks = (p.cols + l.grid.cols - 1) / l.grid.cols;
     std::atomic<int64_t> next{0};
     sys::parallel(threads, [&](int thread, int) {
       for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < col_tasks * row_tasks;) {
-        const int64_t row = i % row_tasks * rows, col = i / row_tasks * kTaskCols;
-        const Part part{row, std::min(rows, l.x.n - row), col, std::min(kTaskCols, p.cols - col)};
+        const int64_t row = i % row_tasks * l.grid.rows, col = i / row_tasks * l.grid.cols;
+        const Part part{row, std::min(l.grid.rows, l.x.n - row), col, std::min(l.grid.cols, p.cols - col)};
         compute(l, p, y, part, own + thread * l.own_bytes);
       }
     });
   }
 }
 
+// The last pass may have fewer tokens, and other tasks.
 int64_t workspace_of(packed::Class c, int threads, const Problem& p) {
-  const Layout l(c, p);
-  return l.shared_bytes() + threads * l.own_bytes;
+  const auto bytes = [&](int64_t tokens) {
+    const Layout l(c, threads, p, tokens);
+    return l.shared_bytes() + threads * l.own_bytes;
+  };
+  return std::max(bytes(p.tokens), bytes(p.tokens % kRowsMax == 0 ? p.tokens : p.tokens % kRowsMax));
 }
 
 // x of all pieces in panels one after another, and where they begin.
