@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/view.h"
+#include "sys/big_vector.h"
 
 namespace braid {
 
@@ -31,7 +32,7 @@ class WeightStore {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  std::deque<std::vector<Line>> made_;
+  std::deque<sys::BigVector<Line>> made_;
   std::vector<std::shared_ptr<const void>> kept_;
 };
 

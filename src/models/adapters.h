@@ -11,6 +11,7 @@
 #include "core/ctx.h"
 #include "models/adapter_sites.h"
 #include "models/model.h"
+#include "sys/big_vector.h"
 
 namespace braid::models {
 
@@ -42,7 +43,8 @@ class Adapters {
   friend class AdapterSource;
   struct Copy {  // of one stored tensor
     MutView value{};
-    std::deque<std::vector<float>> grads{};  // one a use, so that the order of sums does not depend on cuts of a batch
+    std::deque<sys::BigVector<float>>
+        grads{};  // one a use, so that the order of sums does not depend on cuts of a batch
   };
   Copy& copy_of(const SiteMatrix& matrix) { return copies_.at(matrix.name); }
   void apply(const AdapterSite& site, Ctx& ctx);

@@ -33,16 +33,22 @@ void widen(const View& from, float* out) {
   }
 }
 
-// to(i, j): element i of the stored tensor is element j of the held one.
+// to(i, j): element i of the stored tensor is element j of the held one. What is transposed goes block by block, so
+// that neither side strides through memory.
 template <class To>
 void each_element(const MasterTensor& tensor, To&& to) {
   if (!tensor.transposed) {
     for (int64_t i = 0; i < tensor.count(); ++i) to(i, i);
     return;
   }
+  constexpr int64_t kBlock = 16;
   const int64_t rows = tensor.shape[0], cols = tensor.shape[1];
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < cols; ++c) to(r * cols + c, c * rows + r);
+  for (int64_t first = 0; first < rows; first += kBlock) {
+    for (int64_t col = 0; col < cols; col += kBlock) {
+      for (int64_t r = first; r < std::min(rows, first + kBlock); ++r) {
+        for (int64_t c = col; c < std::min(cols, col + kBlock); ++c) to(r * cols + c, c * rows + r);
+      }
+    }
   }
 }
 
@@ -74,8 +80,8 @@ class MasterSource final : public nn::ParamSource {
     return p;
   }
   Param again(const nn::ParamRequest&, const Param& p) override {
-    std::vector<float>& grad =
-        masters_.uses_.emplace_back(Masters::Use{p.place, std::vector<float>(static_cast<size_t>(p.grad.count()))})
+    sys::BigVector<float>& grad =
+        masters_.uses_.emplace_back(Masters::Use{p.place, sys::BigVector<float>(static_cast<size_t>(p.grad.count()))})
             .grad;
     Param other = p;
     other.grad = mut_view_of(grad.data(), p.grad.shape);

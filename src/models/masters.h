@@ -18,6 +18,7 @@
 #include "io/model_path.h"
 #include "models/adapters.h"
 #include "models/model.h"
+#include "sys/big_vector.h"
 
 namespace braid::models {
 
@@ -85,11 +86,11 @@ class Masters {
   std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();  // of the two below
   std::span<float> values_;
   std::span<Bf16> rounded_;
-  std::vector<float> grads_;
+  sys::BigVector<float> grads_;
   int64_t used_ = 0;
   struct Use {
     int64_t place;
-    std::vector<float> grad;
+    sys::BigVector<float> grad;
   };
   std::vector<Use> uses_;  // after the first, of tensors used more than once
   AdapterSpec adapter_spec_;

@@ -4,10 +4,10 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "core/ctx.h"
 #include "models/masters.h"
+#include "sys/big_vector.h"
 #include "train/recipe.h"
 
 namespace braid::train {
@@ -34,7 +34,7 @@ class Optimizer {
   OptimizerRecipe recipe_;
   models::Masters& masters_;
   std::vector<Part> parts_;
-  std::vector<float> m_, v_;
+  sys::BigVector<float> m_, v_;
 };
 
 }  // namespace braid::train

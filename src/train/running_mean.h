@@ -3,7 +3,8 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <vector>
+
+#include "sys/big_vector.h"
 
 namespace braid::train {
 
@@ -20,7 +21,7 @@ class RunningMean {
 
  private:
   double decay_;
-  std::vector<float> mean_;
+  sys::BigVector<float> mean_;
 };
 
 }  // namespace braid::train
