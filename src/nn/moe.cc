@@ -134,6 +134,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
   const LowExperts low{.precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down};
   const bool trains = !up_grad_.empty() || !gate_grad_.empty() || !down_grad_.empty();
+  const bool train = run.numerics.product_class == ProductClass::packed;
   const Tape* on = run.ctx.tape;
   // Backward can compute the first products again by itself, for less than running the op again. Where y is not read
   // later either, giving back its outputs means just that.
@@ -145,8 +146,8 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   taped(
       run.ctx, "experts",
       {.in = {x, experts, weights}, .out = {y, u, g}, .saved = {x, experts, weights, u, g}, .trains = trains},
-      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act,
-       low](Ctx& c) {
+      [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
+       train](Ctx& c) {
         product(c, low,
                 ExpertsFwd{.x = x.view(),
                            .experts = experts.view(),
@@ -157,10 +158,11 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
                            .y = y.mut(),
                            .u = u.mut(),
                            .g = g.mut(),
-                           .act = act});
+                           .act = act,
+                           .train = train});
       },
       [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
-       seqs = &run.seqs](Ctx& c, Tape& tape) {
+       train, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x), dweights = tape.make_grad(c, weights);
         product(c, low,
                 ExpertsBwd{.dy = tape.grad(y).view(),
@@ -178,7 +180,8 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
                            .dgate = gate_grad_,
                            .ddown = down_grad_,
                            .seqs = seqs,
-                           .act = act},
+                           .act = act,
+                           .train = train},
                 seqs->seqs);
         tape.add_grad(c, x, dx);
         tape.add_grad(c, weights, dweights);

@@ -119,9 +119,34 @@ const char* dot_supports(const ExpertsFwd& op) {
   return panel_class(DType::bf16) == PanelClass::bf16_dot ? nullptr : "slower than FP32 here";
 }
 
+int64_t fwd_workspace(const ExpertsFwd& op, int threads) { return experts_fwd_workspace(nullptr, op, threads); }
 template <PanelClass kClass>
 void fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  experts_fwd_grouped(kClass, ctx, op, workspace);
+  experts_fwd_grouped(kClass, nullptr, ctx, op, workspace);
+}
+
+// Operands are packed as they lie, or rounded on the way.
+template <class Op>
+const char* tile_refusal(const Op& op) {
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) {
+      if (w.spec.format != Format::bf16 && w.spec.format != Format::f32) return "quantised weights";
+    }
+  }
+  return packed::refusal(packed::Class::bf16_tile);
+}
+const char* fwd_tile_supports(const ExpertsFwd& op) {
+  if (!op.train) return "not training";
+  if (const char* reason = tile_refusal(op)) return reason;
+  return grouped_supports<PanelClass::bf16>(op);
+}
+int64_t fwd_tile_workspace(const ExpertsFwd& op, int threads) {
+  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  return experts_fwd_workspace(&kernel, op, threads);
+}
+void fwd_tiles(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  experts_fwd_grouped(PanelClass::bf16, &kernel, ctx, op, workspace);
 }
 
 template <PanelClass kClass>
@@ -157,14 +182,8 @@ void bwd_grouped(Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace)
   experts_bwd_grouped(kClass, nullptr, ctx, op, workspace);
 }
 
-// Forward is grouped_bf16 where there are tiles, so what is computed again has its bits.
 const char* bwd_tile_supports(const ExpertsBwd& op) {
-  for (const auto list : {op.up, op.gate, op.down}) {
-    for (const Weight& w : list) {
-      if (w.spec.format != Format::bf16 && w.spec.format != Format::f32) return "quantised weights";
-    }
-  }
-  if (const char* reason = packed::refusal(packed::Class::bf16_tile)) return reason;
+  if (const char* reason = tile_refusal(op)) return reason;
   return bwd_supports<PanelClass::bf16>(op);
 }
 int64_t bwd_tile_workspace(const ExpertsBwd& op, int threads) {
@@ -180,20 +199,25 @@ void bwd_tiles(Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
 
 std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
   static constexpr Row<ExpertsFwd> kRows[] = {
+      {.name = "grouped_tile",
+       .numerics = "bf16_tile_chain",
+       .supports = &fwd_tile_supports,
+       .workspace = &fwd_tile_workspace,
+       .run = &fwd_tiles},
       {.name = "grouped_dot",
        .numerics = "bf16_dot",
        .supports = &dot_supports,
-       .workspace = &experts_fwd_workspace,
+       .workspace = &fwd_workspace,
        .run = &fwd_grouped<PanelClass::bf16_dot>},
       {.name = "grouped_bf16",
        .numerics = "bf16",
        .supports = &grouped_supports<PanelClass::bf16>,
-       .workspace = &experts_fwd_workspace,
+       .workspace = &fwd_workspace,
        .run = &fwd_grouped<PanelClass::bf16>},
       {.name = "grouped_f32",
        .numerics = "f32",
        .supports = &grouped_supports<PanelClass::f32>,
-       .workspace = &experts_fwd_workspace,
+       .workspace = &fwd_workspace,
        .run = &fwd_grouped<PanelClass::f32>},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };

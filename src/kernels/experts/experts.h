@@ -32,6 +32,7 @@ struct ExpertsFwd {
   MutView y{};                     // [T, R] F32 or BF16
   MutView u{}, g{};                // [T, K, F] products of up and gate, in the dtype of x
   ExpertAct act = ExpertAct::relu2;
+  bool train = false;  // as LinearFwd::train: many rows, with weights of this step only
   static constexpr const char* name = "experts_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &ExpertsFwd::x, "T R"),
@@ -61,6 +62,7 @@ struct ExpertsBwd {
   std::span<const MutView> dup{}, dgate{}, ddown{};  // E of [F, R], [F, R], [R, F] F32, accumulate; empty: frozen
   const SeqMap* seqs = nullptr;                      // null: one sequence
   ExpertAct act = ExpertAct::relu2;
+  bool train = false;  // as forward had it: u and g that were not saved are computed in its class
   static constexpr const char* name = "experts_bwd";
   static constexpr auto fields() {
     return std::tuple{in("dy", &ExpertsBwd::dy, "T R"),

@@ -179,6 +179,7 @@ struct Scratch {
 struct Products {
   PanelClass panel;
   const packed::Kernel* tiles;
+  bool train;  // forward ran on tiles as well
   int64_t grain() const { return tiles ? tiles->step : panel == PanelClass::bf16_dot ? 2 : 1; }
 };
 
@@ -203,10 +204,10 @@ int64_t decoded_bytes(PanelClass c, const ExpertsBwd& op) {
   return most == 0 ? 0 : aligned(most) + kRowsMax * kCols * 4;
 }
 
-// A thread's operands in panels: for data kRowsMax rows and a block of columns, for weights a task's rows and columns.
-int64_t tile_bytes(const packed::Kernel& kernel) {
+// A thread's operands in panels: for data rows and a block of columns, for weights a task's rows and columns.
+int64_t tile_bytes(const packed::Kernel& kernel, const ExpertsBwd& op) {
   const auto bytes = [&](Side side, int64_t n, int64_t depth) { return aligned(packed_bytes(kernel, side, n, depth)); };
-  return std::max(bytes(Side::rows, kRowsMax, packed::kDepthMax) + bytes(Side::cols, kCols, packed::kDepthMax),
+  return std::max(tile_product_bytes(kernel, kCols, std::max(op.up[0].rows, op.up[0].cols)),
                   bytes(Side::rows, kGradRows, kRowsMax) + bytes(Side::cols, kGradCols, kRowsMax));
 }
 
@@ -244,7 +245,7 @@ Scratch cut(const Products& c, const ExpertsBwd& op, int threads, std::byte* bas
     for (const Weight& w : list) s.panel_bytes = std::max(s.panel_bytes, aligned(panel_workspace(w)));
   }
   s.block_bytes = std::max(3 * kRowsMax * kCols, kPairsMax * kGradRows) * 4;
-  s.own_bytes = s.panel_bytes + s.block_bytes + (c.tiles ? tile_bytes(*c.tiles) : decoded_bytes(c.panel, op));
+  s.own_bytes = s.panel_bytes + s.block_bytes + (c.tiles ? tile_bytes(*c.tiles, op) : decoded_bytes(c.panel, op));
   s.own = take(s.own_bytes * threads);
   return s;
 }
@@ -400,43 +401,43 @@ packed::Source source_of(const Rows& r, int64_t row, int64_t col, bool along) {
   return {.data = r.at(row, col), .stride = r.stride, .bf16 = r.dtype == DType::bf16, .along = along};
 }
 
-// On tiles: the depth in blocks of math/packed.h, one chain over all of them.
-void tile_product(const packed::Kernel& kernel, const DataProduct& p, std::byte* space) {
-  std::byte* const b = space + aligned(packed_bytes(kernel, Side::rows, kRowsMax, packed::kDepthMax));
-  const int64_t block = packed::block_depth(p.w.rows);
-  const packed::Source w = packed::across(p.w.codes);
-  for (int64_t k = 0; k < p.w.rows; k += block) {
-    const int64_t depth = std::min(block, p.w.rows - k);
-    packed::pack(kernel, Side::cols, packed::from(w, p.col, k), p.cols, depth, b);
-    for (int64_t i = 0; i < p.rows; i += kRowsMax) {
-      const int64_t rows = std::min(kRowsMax, p.rows - i);
-      packed::pack(kernel, Side::rows, source_of(p.a, p.first + i, k, true), rows, depth, space);
-      packed::product(kernel, {.a = space,
-                               .b = b,
-                               .m = rows,
-                               .n = p.cols,
-                               .depth = depth,
-                               .y = p.y + i * p.y_stride,
-                               .y_stride = p.y_stride,
-                               .add = p.add || k > 0});
-    }
-  }
-}
-
 void data_product(const Products& c, const Scratch& s, int thread, const DataProduct& p) {
   std::byte* const space = s.own + thread * s.own_bytes + s.panel_bytes + s.block_bytes;
-  if (c.tiles) return tile_product(*c.tiles, p, space);
+  if (c.tiles) {
+    return tile_product(*c.tiles,
+                        {.a = source_of(p.a, p.first, 0, true),
+                         .w = packed::from(packed::across(p.w.codes), p.col, 0),
+                         .rows = p.rows,
+                         .cols = p.cols,
+                         .depth = p.w.rows,
+                         .y = p.y,
+                         .y_stride = p.y_stride,
+                         .add = p.add},
+                        space);
+  }
   if (in_place(p.w, c.panel)) return plain_product(c.panel, p);
   decoded_product(c.panel, p, space);
 }
 
 // The products of one weight at columns [col, col + cols) of sorted rows [first, first + n): saved, or computed again.
-void forward_product(PanelClass c, const Scratch& s, const View& saved, const Weight& w, int64_t first, int64_t n,
-                     int64_t col, int64_t cols, std::span<std::byte> panel, float* to) {
+void forward_product(const Products& c, const Scratch& s, const View& saved, const Weight& w, int64_t first, int64_t n,
+                     int64_t col, int64_t cols, std::byte* own, float* to) {
+  if (!saved && c.tiles && c.train) {
+    return tile_product(*c.tiles,
+                        {.a = source_of(s.x, first, 0, true),
+                         .w = packed::from(packed::along(w.codes), col, 0),
+                         .rows = n,
+                         .cols = cols,
+                         .depth = w.cols,
+                         .y = to,
+                         .y_stride = cols},
+                        own + s.panel_bytes + s.block_bytes);
+  }
   if (!saved) {
     View x(s.x.at(first), s.x.dtype, {n, s.x.width});
     x.strides[0] = s.x.stride;
-    return panel_product(c, x, w.rows_of(col, cols), mut_view_of(to, {n, cols}), panel);
+    const std::span<std::byte> panel(own, static_cast<size_t>(s.panel_bytes));
+    return panel_product(c.panel, x, w.rows_of(col, cols), mut_view_of(to, {n, cols}), panel);
   }
   const int64_t k = saved.dim(1);
   for (int64_t r = 0; r < n; ++r, to += cols) {
@@ -454,13 +455,12 @@ void hidden_block(const Products& c, const ExpertsBwd& op, const Scratch& s, int
   const int64_t col = block * kCols, cols = std::min(kCols, s.hidden_width - col), k = op.experts.dim(1);
   const bool gated = !op.gate.empty(), last = col + cols == s.hidden_width;
   std::byte* own = s.own + thread * s.own_bytes;
-  const std::span<std::byte> panel(own, static_cast<size_t>(s.panel_bytes));
   auto* u = reinterpret_cast<float*>(own + s.panel_bytes);
   float *g = u + kRowsMax * kCols, *q = g + kRowsMax * kCols;
   for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += kRowsMax) {
     const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
-    forward_product(c.panel, s, op.u, op.up[e], i, n, col, cols, panel, u);
-    if (gated) forward_product(c.panel, s, op.g, op.gate[e], i, n, col, cols, panel, g);
+    forward_product(c, s, op.u, op.up[e], i, n, col, cols, own, u);
+    if (gated) forward_product(c, s, op.g, op.gate[e], i, n, col, cols, own, g);
     data_product(c, s, thread, {s.dy, i, n, op.down[e], col, cols, q, cols, false});
     for (int64_t r = 0; r < n; ++r) {
       const int64_t slot = s.order[i + r];
@@ -586,13 +586,13 @@ void check_shapes(const ExpertsBwd& op) {
 }  // namespace
 
 int64_t experts_bwd_workspace(PanelClass c, const packed::Kernel* tiles, const ExpertsBwd& op, int threads) {
-  return cut({c, tiles}, op, threads, nullptr).bytes;
+  return cut({c, tiles, op.train}, op, threads, nullptr).bytes;
 }
 
 void experts_bwd_grouped(PanelClass panel, const packed::Kernel* tiles, Ctx& ctx, const ExpertsBwd& op,
                          std::span<std::byte> workspace) {
   check_shapes(op);
-  const Products c{panel, tiles};
+  const Products c{panel, tiles, op.train};
   const Scratch s = cut(c, op, ctx.threads, workspace.data());
   const int64_t width = op.x.dim(1);
   const int team = sys::team_for(ctx.threads, op.flops());

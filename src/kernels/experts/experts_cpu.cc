@@ -2,12 +2,14 @@
 // x gathered in that order; the up (and gate) products with the activation; the down products; the weighted sum of each
 // token's slots in slot order. A product is cut into tasks (expert, block of weight rows): every weight byte is read by
 // one task of one thread, as one stream, and meets all rows of its expert while it is in L2. Tasks are handed out one
-// by one, since an expert may have one row or all of them; which thread takes which changes nothing.
+// by one, since an expert may have one row or all of them; which thread takes which changes nothing. In training on a
+// CPU with tiles the products are those of math/packed.h, else those of math/panel.h.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "kernels/experts/experts_rows.h"
+#include "math/packed.h"
 #include "math/panel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -116,6 +118,12 @@ int64_t panel_bytes_max(const ExpertsFwd& op) {
   return most;
 }
 
+// How products are computed.
+struct Products {
+  PanelClass panel;
+  const packed::Kernel* tiles;
+};
+
 // The workspace, cut up.
 struct Scratch {
   int32_t* offsets;   // [E + 1] first sorted position of each expert
@@ -124,12 +132,18 @@ struct Scratch {
   std::byte* x;       // [T K, R] rows of x, sorted
   std::byte* hidden;  // [T K, F] in the dtype of x
   float* results;     // [T K, R]
-  std::byte* own;     // one part per thread: panel workspace, up block, gate block
-  int64_t own_bytes, panel_bytes, block_floats;
+  std::byte* own;     // one part per thread: workspace of a product, up block, gate block
+  int64_t own_bytes, product_bytes, block_floats;
   int64_t bytes;  // of everything
 };
 
-Scratch cut(const ExpertsFwd& op, int threads, std::byte* base) {
+int64_t product_bytes_max(const packed::Kernel* tiles, const ExpertsFwd& op) {
+  if (!tiles) return panel_bytes_max(op);
+  return std::max(tile_product_bytes(*tiles, block_rows_max(op.up), op.up[0].cols),
+                  tile_product_bytes(*tiles, block_rows_max(op.down), op.down[0].cols));
+}
+
+Scratch cut(const packed::Kernel* tiles, const ExpertsFwd& op, int threads, std::byte* base) {
   const int64_t slots = op.experts.count(), width = op.x.dim(1), size = size_of(op.x.dtype);
   Scratch s{};
   int64_t used = 0;
@@ -144,9 +158,9 @@ Scratch cut(const ExpertsFwd& op, int threads, std::byte* base) {
   s.x = take(slots * width * size);
   s.hidden = take(slots * op.up[0].rows * size);
   s.results = reinterpret_cast<float*>(take(slots * width * 4));
-  s.panel_bytes = aligned(panel_bytes_max(op));
+  s.product_bytes = aligned(product_bytes_max(tiles, op));
   s.block_floats = std::min(slots, kRowsMax) * std::max(block_rows_max(op.up), block_rows_max(op.gate));
-  s.own_bytes = s.panel_bytes + (op.gate.empty() ? 1 : 2) * aligned(s.block_floats * 4);
+  s.own_bytes = s.product_bytes + (op.gate.empty() ? 1 : 2) * aligned(s.block_floats * 4);
   s.own = take(s.own_bytes * threads);
   s.bytes = used;
   return s;
@@ -224,17 +238,31 @@ void save(const Scratch& s, const float* product, int64_t first, int64_t n, int6
   }
 }
 
-void up_block(PanelClass c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin, int64_t rows) {
-  const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
+// y [M, N] F32 = x w^T
+void product(const Products& c, const Scratch& s, const View& x, const Weight& w, const MutView& y, int thread) {
   std::byte* own = s.own + thread * s.own_bytes;
-  const std::span<std::byte> panel(own, static_cast<size_t>(s.panel_bytes));
-  auto* up = reinterpret_cast<float*>(own + s.panel_bytes);
+  if (!c.tiles) return panel_product(c.panel, x, w, y, {own, static_cast<size_t>(s.product_bytes)});
+  tile_product(*c.tiles,
+               {.a = packed::along(x),
+                .w = packed::along(w.codes),
+                .rows = y.dim(0),
+                .cols = y.dim(1),
+                .depth = w.cols,
+                .y = y.as<float>(),
+                .y_stride = y.stride(0)},
+               own);
+}
+
+void up_block(const Products& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
+              int64_t rows) {
+  const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
+  auto* up = reinterpret_cast<float*>(s.own + thread * s.own_bytes + s.product_bytes);
   float* gate = op.gate.empty() ? nullptr : up + aligned(s.block_floats * 4) / 4;
   for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += kRowsMax) {
     const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
     const View x = part(s.x, op.x.dtype, width, i, n, 0, width);
-    panel_product(c, x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), panel);
-    if (gate) panel_product(c, x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), panel);
+    product(c, s, x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), thread);
+    if (gate) product(c, s, x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), thread);
     if (op.u) save(s, up, i, n, begin, rows, op.u);
     if (op.g) save(s, gate, i, n, begin, rows, op.g);
     const MutView hidden = part(s.hidden, op.x.dtype, hidden_width, i, n, begin, rows);
@@ -249,13 +277,12 @@ void up_block(PanelClass c, const ExpertsFwd& op, const Scratch& s, int thread, 
   }
 }
 
-void down_block(PanelClass c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
+void down_block(const Products& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
                 int64_t rows) {
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   const int64_t first = s.offsets[e], n = s.offsets[e + 1] - first;
-  const std::span<std::byte> panel(s.own + thread * s.own_bytes, static_cast<size_t>(s.panel_bytes));
-  panel_product(c, part(s.hidden, op.x.dtype, hidden_width, first, n, 0, hidden_width), op.down[e].rows_of(begin, rows),
-                part(reinterpret_cast<std::byte*>(s.results), DType::f32, width, first, n, begin, rows), panel);
+  product(c, s, part(s.hidden, op.x.dtype, hidden_width, first, n, 0, hidden_width), op.down[e].rows_of(begin, rows),
+          part(reinterpret_cast<std::byte*>(s.results), DType::f32, width, first, n, begin, rows), thread);
 }
 
 void combine(const ExpertsFwd& op, const Scratch& s, int threads) {
@@ -274,16 +301,20 @@ void combine(const ExpertsFwd& op, const Scratch& s, int threads) {
 
 }  // namespace
 
-int64_t experts_fwd_workspace(const ExpertsFwd& op, int threads) { return cut(op, threads, nullptr).bytes; }
+int64_t experts_fwd_workspace(const packed::Kernel* tiles, const ExpertsFwd& op, int threads) {
+  return cut(tiles, op, threads, nullptr).bytes;
+}
 
-void experts_fwd_grouped(PanelClass c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+void experts_fwd_grouped(PanelClass panel, const packed::Kernel* tiles, Ctx& ctx, const ExpertsFwd& op,
+                         std::span<std::byte> workspace) {
   // The field check has seen the shape of the first expert only.
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list)
       CHECK(w.rows == list[0].rows && w.cols == list[0].cols, "experts_fwd: [{}, {}] among [{}, {}]", w.rows, w.cols,
             list[0].rows, list[0].cols);
   }
-  const Scratch s = cut(op, ctx.threads, workspace.data());
+  const Products c{panel, tiles};
+  const Scratch s = cut(tiles, op, ctx.threads, workspace.data());
   sort_by_expert(op, s);
   gather(op, s, ctx.threads);
   const int team = sys::team_for(ctx.threads, op.flops());

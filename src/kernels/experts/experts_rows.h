@@ -6,10 +6,24 @@
 
 namespace braid {
 
-int64_t experts_fwd_workspace(const ExpertsFwd& op, int threads);
-void experts_fwd_grouped(PanelClass c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace);
+// y [rows, cols] (+)= a times columns [0, cols) of w, on the calling thread: with the depth in blocks of math/packed.h,
+// one chain over all of them, kTileRows rows at a time.
+inline constexpr int64_t kTileRows = 256;
+struct TileProduct {
+  packed::Source a{};  // along
+  packed::Source w{};
+  int64_t rows = 0, cols = 0, depth = 0;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  bool add = false;
+};
+int64_t tile_product_bytes(const packed::Kernel& kernel, int64_t cols, int64_t depth);
+void tile_product(const packed::Kernel& kernel, const TileProduct& p, std::byte* space);
 
-// With `tiles` the products of gradients run on that kernel; u and g that were not saved are those of class `c`.
+// With `tiles` the products run on that kernel, in backward but those of u and g where forward was not so (train).
+int64_t experts_fwd_workspace(const packed::Kernel* tiles, const ExpertsFwd& op, int threads);
+void experts_fwd_grouped(PanelClass c, const packed::Kernel* tiles, Ctx& ctx, const ExpertsFwd& op,
+                         std::span<std::byte> workspace);
 int64_t experts_bwd_workspace(PanelClass c, const packed::Kernel* tiles, const ExpertsBwd& op, int threads);
 void experts_bwd_grouped(PanelClass c, const packed::Kernel* tiles, Ctx& ctx, const ExpertsBwd& op,
                          std::span<std::byte> workspace);

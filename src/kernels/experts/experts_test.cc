@@ -272,8 +272,9 @@ TEST(ExpertsBackward, IsTheDerivative) {
 
 // Saved products are those of the forward, at (token, slot), and give the same bits as recomputed ones.
 TEST(ExpertsBackward, SavedProductsChangeNoBits) {
-  for (const DType type : {DType::f32, DType::bf16}) {
+  for (const auto& [type, train] : {std::pair{DType::f32, false}, {DType::bf16, false}, {DType::bf16, true}}) {
     BackwardProblem p({20, 3}, 3, 5, 37, 24, type, true, ExpertAct::silu);
+    p.forward.op.train = p.op.train = train;
     TestTensor u(type, {23, 3, 37}, 20), g(type, {23, 3, 37}, 21);
     p.forward.op.u = u.mut();
     p.forward.op.g = g.mut();
@@ -356,6 +357,54 @@ TEST(ExpertsBackward, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
       run_tiles(op, 1);
     }
     expect_outputs(cut.op(), once.op(), 0, true, "cut");
+  }
+}
+
+// Forward of training on software tiles: against the reference, each token alone, and backward from what it saved.
+TEST(ExpertsForward, SoftwareTilesAgreeWithTheReferenceAndSavedProductsChangeNoBits) {
+  const packed::Kernel tiles = packed::soft_tile_bf16();
+  const auto run_tiles = [&](const auto& op, int threads) {
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = threads};
+    std::vector<std::byte> space;
+    if constexpr (requires { op.dy; }) {
+      space.resize(static_cast<size_t>(experts_bwd_workspace(PanelClass::bf16, &tiles, op, threads)));
+      experts_bwd_grouped(PanelClass::bf16, &tiles, ctx, op, space);
+    } else {
+      space.resize(static_cast<size_t>(experts_fwd_workspace(&tiles, op, threads)));
+      experts_fwd_grouped(PanelClass::bf16, &tiles, ctx, op, space);
+    }
+  };
+  for (const bool gated : {false, true}) {
+    const ExpertAct act = gated ? ExpertAct::silu : ExpertAct::relu2;
+    BackwardProblem p({5, 270, 1}, 3, 5, 58, 40, DType::bf16, gated, act);
+    TestTensor u(DType::bf16, {276, 3, 58}, 20), g(DType::bf16, {276, 3, 58}, 21);
+    p.forward.op.u = u.mut();
+    if (gated) p.forward.op.g = g.mut();
+    p.forward.op.train = p.op.train = true;
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    ctx.forced_rows = {{"experts_fwd", "ref"}};
+    OwnOutputs<ExpertsFwd> reference(p.forward.op), once(p.forward.op), cut(p.forward.op);
+    run(ctx, reference.op());
+    run_tiles(once.op(), 2);
+    expect_outputs(once.op(), reference.op(), 0.1, false, "software tiles");
+    for (int64_t t = 0; t < 276; ++t) {
+      ExpertsFwd op = cut.op();
+      for (View* v : {&op.x, &op.experts, &op.weights}) *v = v->slice(0, t, 1);
+      for (MutView* v : {&op.y, &op.u, &op.g}) {
+        if (*v) *v = v->slice(0, t, 1);
+      }
+      run_tiles(op, 1);
+    }
+    expect_outputs(cut.op(), once.op(), 0, true, "a token alone");
+    OwnOutputs<ExpertsBwd> recomputed(p.op);
+    run_tiles(recomputed.op(), 2);
+    p.op.u = once.op().u;
+    if (gated) p.op.g = once.op().g;
+    OwnOutputs<ExpertsBwd> saved(p.op);
+    run_tiles(saved.op(), 2);
+    expect_outputs(saved.op(), recomputed.op(), 0, true, "saved products");
   }
 }
 
