@@ -69,7 +69,7 @@ aux = 1e-3
 every = {every}
 keep = 1
 [log]
-every = {every}
+every = 1
 jsonl = "log.jsonl"
 """
 
