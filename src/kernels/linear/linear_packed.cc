@@ -136,18 +136,19 @@ void compute(const Layout& l, const Problem& p, const MutView& y, const Part& pa
   }
 }
 
-void run_packed(packed::Class c, int threads, const Problem& p, std::span<std::byte> workspace) {
+// `team` of the threads that the workspace is for.
+void run_packed(packed::Class c, int threads, int team, const Problem& p, std::span<std::byte> workspace) {
   for (int64_t t = 0; t < p.tokens; t += kRowsMax) {
     Layout l(c, threads, p, p.tokens - t);
     l.x.data = workspace.data();
     std::byte* own = workspace.data() + l.shared_bytes();
     const packed::Source x = packed::from(p.x, t, 0);
     const MutView y = p.y.slice(0, t, l.x.n);
-    sys::parallel_for(threads, l.x.panels(), 1, [&](int64_t begin, int64_t end) { l.x.pack_panels(x, begin, end); });
+    sys::parallel_for(team, l.x.panels(), 1, [&](int64_t begin, int64_t end) { l.x.pack_panels(x, begin, end); });
     const int64_t row_tasks = (l.x.n + l.grid.rows - 1) / l.grid.rows;
     const int64_t col_tasks = (p.cols + l.grid.cols - 1) / l.grid.cols;
     std::atomic<int64_t> next{0};
-    sys::parallel(threads, [&](int thread, int) {
+    sys::parallel(team, [&](int thread, int) {
       for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < col_tasks * row_tasks;) {
         const int64_t row = i % row_tasks * l.grid.rows, col = i / row_tasks * l.grid.cols;
         const Part part{row, std::min(l.grid.rows, l.x.n - row), col, std::min(l.grid.cols, p.cols - col)};
@@ -255,10 +256,10 @@ int64_t linear_packed_workspace(packed::Class c, const LinearBwdWeight& op, int 
 }
 
 void linear_packed(packed::Class c, Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
-  run_packed(c, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
+  run_packed(c, ctx.threads, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
 }
 void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdData& op, std::span<std::byte> workspace) {
-  run_packed(c, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
+  run_packed(c, ctx.threads, sys::team_for(ctx.threads, op.flops()), problem_of(op), workspace);
 }
 void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdWeight& op, std::span<std::byte> workspace) {
   const packed::Kernel kernel = packed::kernel_of(c);

@@ -2,6 +2,7 @@
 // only the order of sums differs: 1e-5 too; BF16 results 1/128.
 #include "kernels/linear/linear.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "core/op_sweep.h"
@@ -206,6 +207,28 @@ TEST(Linear, MicroBatchesGiveTheBitsOfTheBatch) {
                 row);
       }
       EXPECT_EQ(parts.bytes, whole.bytes) << row.name;
+    }
+  }
+}
+
+// Few operations get fewer threads than the workspace is for; a last pass has fewer tokens than the others. Nothing is
+// written beyond the workspace in either.
+TEST(Linear, TrainingProductsStayInTheirWorkspace) {
+  constexpr size_t kGuard = 1 << 20;
+  for (const Case& c : {Case{128, 1152, 2}, {33, 2000, 40}, {2049, 300, 8}, {4000, 97, 40}, {1, 1, 1}}) {
+    TestTensor x(DType::f32, {c.tokens, c.depth}, 1), w(DType::f32, {c.rows, c.depth}, 2),
+        y(DType::bf16, {c.tokens, c.rows}, 3);
+    const LinearFwd op{.x = x.view(), .w = dense_weight(w.view()), .y = y.mut(), .train = true};
+    for (int threads = 1; threads <= 16; ++threads) {
+      const auto bytes = static_cast<size_t>(linear_packed_workspace(packed::Class::f32, op, threads));
+      std::vector<std::byte> space(bytes + kGuard, std::byte{0xa5});
+      Arena arena;
+      Ctx ctx{.arena = arena, .threads = threads};
+      for (int i = 0; i < 20; ++i)
+        linear_packed(packed::Class::f32, ctx, op, {space.data(), bytes});  // all threads, once
+      const auto end = space.begin() + static_cast<int64_t>(bytes);
+      EXPECT_EQ(std::count(end, space.end(), std::byte{0xa5}), static_cast<int64_t>(kGuard))
+          << c.tokens << " x " << c.rows << " x " << c.depth << ", " << threads << " threads";
     }
   }
 }
