@@ -25,10 +25,6 @@ target_compile_options(braid_flags INTERFACE
 target_compile_options(braid_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 target_include_directories(braid_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 target_compile_definitions(braid_flags INTERFACE $<$<BOOL:${BRAID_CUDA}>:BRAID_CUDA=1>)
-if(BRAID_FUZZ)
-  # Without edge counts in the rooms themselves libFuzzer would search blindly.
-  target_compile_options(braid_flags INTERFACE -fsanitize=fuzzer-no-link)
-endif()
 if(BRAID_SANITIZE)
   target_compile_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE})
@@ -51,8 +47,10 @@ find_library(UTF8PROC utf8proc REQUIRED)
 find_package(Threads REQUIRED)
 if(BRAID_TESTS)
   find_package(GTest REQUIRED)
-  add_library(braid_support INTERFACE)  # what tests of several rooms share
+  add_library(braid_support INTERFACE)  # what all tests share: tests/support and tests/data
   target_include_directories(braid_support INTERFACE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(braid_support INTERFACE BRAID_TEST_DATA="${CMAKE_SOURCE_DIR}/tests/data")
+  target_link_libraries(braid_support INTERFACE GTest::gtest_main)
 endif()
 if(BRAID_BENCH)
   find_package(benchmark REQUIRED)

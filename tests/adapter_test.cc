@@ -1,10 +1,8 @@
 // An adapter that PEFT wrote, of modules and of stacked experts (tests/data/adapter): its logits in PEFT, in Braid, and
 // in the model that it was merged into.
-#include <unistd.h>
-
-#include "golden.h"
 #include "io/safetensors_write.h"
 #include "models/adapter_file.h"
+#include "support/golden.h"
 
 namespace braid {
 namespace {
@@ -47,11 +45,11 @@ TEST(Adapter, LogitsArePefts) {
   const io::Safetensors golden(adapter / "golden.safetensors");
   EXPECT_LT(difference(models::load_adapted(path, adapter, DType::f32), golden), 2e-5);
   EXPECT_GT(difference(models::load_model(path), golden), 0.1);
-  const fs::path folder = fs::temp_directory_path() / fmt::format("braid_merged_{}", getpid());
+  const support::Folder holder;
+  const fs::path& folder = holder.path();
   write_wide(path, folder / "wide");
   models::merge_adapter(io::find_model((folder / "wide").string()), adapter, folder / "merged");
   EXPECT_LT(difference(models::load_model(io::find_model((folder / "merged").string())), golden), 2e-5);
-  fs::remove_all(folder);
 }
 
 }  // namespace

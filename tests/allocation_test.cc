@@ -14,11 +14,11 @@
 #include "core/step_plan.h"
 #include "core/tape.h"
 #include "data/loader.h"
-#include "golden.h"
 #include "io/safetensors_write.h"
 #include "io/token_file.h"
 #include "models/masters.h"
 #include "nn/precision.h"
+#include "support/golden.h"
 #include "train/optimizer.h"
 #include "train/running_mean.h"
 #include "train/spike.h"
@@ -182,9 +182,8 @@ TEST(Allocation, AStepAllocatesNothingOnceItIsPlanned) {
 // Batches of every kind of source, once rows have found their place.
 TEST(Allocation, ABatchAllocatesNothing) {
   if (!BRAID_COUNTS) GTEST_SKIP() << "a sanitizer has its own malloc";
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("braid_allocation_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
+  const support::Folder holder;
+  const std::filesystem::path& folder = holder.path();
   std::vector<int64_t> ids;
   for (int64_t i = 0; i < 5 * 3 * 17; ++i) ids.push_back(i * i % 29);
   io::SafetensorsWriter stored(folder / "ids.safetensors", {{"batches", DType::i64, {5, 3, 17}}});
@@ -223,7 +222,6 @@ TEST(Allocation, ABatchAllocatesNothing) {
     EXPECT_EQ(allocations - before, 0) << kind;
     EXPECT_GT(batch.trained, 0) << kind;
   }
-  std::filesystem::remove_all(folder);
 }
 
 TEST(Allocation, ARunningMeanAllocatesNothing) {

@@ -3,7 +3,7 @@
 // and a few positions then dominate it; so the mean is taken with the golden choices of the routers replayed.
 #include <fmt/format.h>
 
-#include "golden.h"
+#include "support/golden.h"
 
 namespace braid {
 namespace {

@@ -5,14 +5,12 @@ A mean over the last steps below the floor by more than chance would be a leak o
 that does not learn.
 """
 import csv
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-BRAID = sys.argv[1]
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
+from support.program import braid
+
 STEPS, LAST = 400, 50
 SOURCES = {  # its words, and how far above the floor the mean may end, in nats
     "markov": ("states = 24\nbranch = 4", 0.03),
@@ -81,7 +79,7 @@ def main():
             out = Path(folder) / kind
             recipe = Path(folder) / f"{kind}.toml"
             recipe.write_text(RECIPE.format(steps=STEPS, out=out, kind=kind, words=words))
-            done = subprocess.run([BRAID, "train", str(recipe)], capture_output=True, text=True, env=ENVIRONMENT)
+            done = braid("train", recipe, timeout=None)
             if done.returncode:
                 sys.exit(f"{kind}: exit code {done.returncode}: {done.stderr}")
             floor = next(float(line.split()[-1]) for line in done.stdout.splitlines() if line.startswith("entropy floor"))

@@ -1,10 +1,11 @@
 // Whole models against golden values: everything that a folder's golden.safetensors holds, computed in FP32, in one
 // pass, in pieces, and token by token. Bounds are issue-wide: 1e-4 to the golden values, 5e-5 between the ways.
-#include "golden.h"
 
 #include <fmt/format.h>
 
 #include "engine/generate.h"
+
+#include "support/golden.h"
 
 namespace braid {
 namespace {

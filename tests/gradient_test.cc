@@ -6,9 +6,9 @@
 #include <random>
 
 #include "core/tape.h"
-#include "golden.h"
 #include "models/masters.h"
 #include "nn/precision.h"
+#include "support/golden.h"
 
 namespace braid {
 namespace {
@@ -326,8 +326,8 @@ TEST(GoldenGradient, EqualsTransformersInFp64) {
 }
 
 TEST(GoldenGradient, EqualsAutogradInFp64) {
-  const char* fixtures = std::getenv("BRAID_FIXTURES");
-  if (!fixtures || !*fixtures)
+  const std::string fixtures = support::fixtures();
+  if (fixtures.empty())
     GTEST_SKIP() << "BRAID_FIXTURES names no folder: only the gradients in tests/data were compared";
   const std::filesystem::path root(fixtures);
   for (const auto& entry : std::filesystem::directory_iterator(root / "training" / "gradients")) {

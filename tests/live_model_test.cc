@@ -3,11 +3,11 @@
 #include "train/language.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "engine/generate.h"
 #include "models/adapter_file.h"
 #include "models/load.h"
+#include "support/folder.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -24,10 +24,10 @@ std::vector<int32_t> answer(const std::shared_ptr<models::Model>& model) {
       .ids;
 }
 
-class LanguageTest : public testing::Test {
+class LanguageTest : public support::FolderTest {
  protected:
   LanguageTest() {
-    recipe_.out = (fs::temp_directory_path() / fmt::format("braid_language_{}", getpid())).string();
+    recipe_.out = (folder_ / "out").string();
     recipe_.init = (fs::path(BRAID_TEST_DATA) / "hf" / "nemotron-h-latent-mtp").string();
     recipe_.dtype = "f32";
     recipe_.steps = 4;
@@ -37,7 +37,6 @@ class LanguageTest : public testing::Test {
     recipe_.optimizer.lr = 1e-2;
     recipe_.loss.mtp_scale = 0.3;
   }
-  ~LanguageTest() override { fs::remove_all(recipe_.out); }
 
   Recipe recipe_;
 };

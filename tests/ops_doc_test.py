@@ -4,10 +4,10 @@ machines (built or not, taken or not) is no part of the page.
 
 usage: ops_doc_test.py BRAID DOC [--write]
 """
-import os
-import subprocess
 import sys
 from pathlib import Path
+
+from support.program import BRAID, braid
 
 COLUMNS = 4
 HEAD = """# Ops and their rows
@@ -19,9 +19,8 @@ numerics class agree bit for bit. `braid bench --list` prints this with what was
 """
 
 
-def page(braid):
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")} | {"BRAID_PROFILE": ""}
-    listed = subprocess.run([braid, "bench", "--list"], capture_output=True, text=True, check=True, env=environment).stdout
+def page():
+    listed = braid("bench", "--list", BRAID_PROFILE="").stdout
     rows = [[cell.strip() for cell in line.strip("| \n").split("|")][:COLUMNS] for line in listed.splitlines()]
     widths = [max(len(row[i]) for row in rows if not row[i].startswith("-")) for i in range(COLUMNS)]
     rows[1] = ["-" * width for width in widths]
@@ -30,15 +29,15 @@ def page(braid):
 
 
 def main():
-    braid, doc = sys.argv[1], Path(sys.argv[2])
-    text = page(braid)
+    doc = Path(sys.argv[1])
+    text = page()
     if "--write" in sys.argv:
         doc.parent.mkdir(exist_ok=True)
         doc.write_text(text)
     elif doc.read_text() != text:
         wrong = [line for line in text.splitlines() if line not in doc.read_text().splitlines()]
         sys.exit(f"{doc} is not what `braid bench --list` says; differing: {wrong}\n"
-                 f"Write it again: tests/ops_doc_test.py {braid} {doc} --write")
+                 f"Write it again: tests/ops_doc_test.py {BRAID} {doc} --write")
 
 
 main()

@@ -7,7 +7,7 @@
 #include <thread>
 #include <tuple>
 
-#include "golden.h"
+#include "support/golden.h"
 
 namespace braid {
 namespace {

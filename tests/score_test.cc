@@ -7,7 +7,7 @@
 #include "core/tape.h"
 #include "engine/sampler.h"
 #include "engine/score.h"
-#include "golden.h"
+#include "support/golden.h"
 
 namespace braid {
 namespace {

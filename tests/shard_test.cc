@@ -5,12 +5,12 @@
 #include <optional>
 #include <set>
 
-#include "golden.h"
 #include "math/blocks.h"
 #include "models/blocks.h"
 #include "models/family.h"
 #include "models/inventory.h"
 #include "models/presets.h"
+#include "support/golden.h"
 
 namespace braid {
 namespace {

@@ -3,55 +3,26 @@
 usage: train_cli_test.py BRAID
 """
 import json
-import os
-import resource
 import shutil
 import signal
 import struct
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
-from pathlib import Path
 
-BRAID = sys.argv.pop(1) if len(sys.argv) > 1 else "build/release/bin/braid"
-MODEL = Path(__file__).resolve().parent / "data" / "hf" / "nemotron-h-latent-mtp"
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
-RECIPE = f'init = "{MODEL}"\nsteps = 2\nbatch = 2\nlength = 8\ndtype = "f32"\n[data]\nkind = "markov"\n'
+from support.program import braid, main, start
+from support.training import CHAT, HYBRID, RECIPE, TrainCase, checkpoints
 
 
-class Train(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.root = Path(self.folder.name)
-        self.out = self.root / "out"
-        (self.root / "r.toml").write_text(RECIPE)
-
-    def train(self, *words, **more):
-        line = [BRAID, "train", str(self.root / "r.toml"), f"out={self.out}", "--threads", "1", *words]
-        return subprocess.run(line, capture_output=True, text=True, timeout=120, env=ENVIRONMENT, **more)
-
-    def refused(self, *words, says):
-        done = self.train(*words)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertEqual(done.stdout, "")
-        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
-        self.assertIn(says, done.stderr)
-
-    def checkpoints(self):
-        return sorted(p.name for p in (self.out / "checkpoints").glob("*"))
-
+class Train(TrainCase):
     def test_bad_recipes(self):
         self.refused("optimizer.wieght_decay=1", says="try optimizer.weight_decay")
         self.refused("schedule.kind=cosin", says="try cosine")
         self.refused("config=gpt2-124m", says="both init and config")
         self.refused("data.kind=text", "data.path=/none", says="tokenizer.json")  # text, and a model without one
-        self.assertFalse((self.out / "checkpoints").exists() and self.checkpoints())
+        self.assertEqual(checkpoints(self.out), [])
 
     def test_bad_data(self):
-        chat = f"init={MODEL.parents[1] / 'tiny-chat'}"
+        chat = f"init={CHAT}"
         (self.root / "empty").mkdir()
         self.refused(chat, "data.kind=jsonl", f"data.path={self.root / 'empty'}", says="empty")
         (self.root / "nothing.jsonl").write_text("\n")
@@ -62,61 +33,44 @@ class Train(unittest.TestCase):
         self.refused("data.kind=ids", f"data.path={ids}", says="1000000")
 
     def test_a_checkpoint_of_another_shape(self):
-        self.assertEqual(self.train().returncode, 0)
-        other = MODEL.parents[1] / "tiny-chat"
+        self.trained()
+        other = CHAT
         self.refused(f"init={other}", "--resume", "auto", says="another")
 
     def test_a_run_is_not_overwritten(self):
-        self.assertEqual(self.train().returncode, 0)
+        self.trained()
         self.refused(says="--resume auto")
-        self.assertEqual(self.train("--resume", "auto").returncode, 0)
-
-    def test_a_full_disk_leaves_the_last_checkpoint(self):
-        self.assertEqual(self.train("checkpoint.every=1").returncode, 0)
-        before = self.checkpoints()
-        small = (self.out / "checkpoints" / before[-1] / "training" / "state.safetensors").stat().st_size - 1
-
-        def full():  # writes past this fail, as on a full disk
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (small, small))
-
-        done = self.train("steps=4", "checkpoint.every=1", "--resume", "auto", preexec_fn=full)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("state.safetensors", done.stderr)
-        self.assertEqual(self.checkpoints(), before)
-        self.assertEqual(self.train("steps=4", "--resume", "auto").returncode, 0)
+        self.trained("--resume", "auto")
 
     def test_signals_save(self):
         for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-            line = [BRAID, "train", str(self.root / "r.toml"), f"out={self.out / str(code)}", "steps=100000", "--threads", "1"]
-            with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT) as child:
+            self.out = self.root / str(code)
+            with start(*self.line("steps=100000"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
                 while (line := child.stdout.readline()) and not line.startswith("step 2/"):
                     time.sleep(0.01)
                 child.send_signal(number)
                 child.stdout.read()
             self.assertEqual(child.returncode, code)
-            self.assertTrue(list((self.out / str(code) / "checkpoints").glob("step-*/DONE")))
+            self.assertTrue(checkpoints(self.out))
 
     def test_a_resumption_that_differs_names_each_word(self):
-        self.assertEqual(self.train("checkpoint.every=1").returncode, 0)
+        self.trained("checkpoint.every=1")
         self.refused("seed=3", "--resume", "auto", says="seed is 0 there and 3 here")
         self.refused("length=9", "batch=4", "--resume", "auto", says="batch is 2 there and 4 here, length is 8 there and 9 here")
         self.refused("optimizer.kind=muon", "--resume", "auto", says='optimizer.kind is "adamw" there and "muon" here')
         self.refused("--force", says="--resume")
         # A corpus with other words under the same name.
-        text = [f"init={MODEL.parents[1] / 'tiny-chat'}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}"]
+        text = [f"init={CHAT}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}"]
         self.out = self.root / "text"
         (self.root / "corpus.txt").write_text("the cat sat on the mat. " * 40)
-        self.assertEqual(self.train(*text).returncode, 0)
+        self.trained(*text)
         (self.root / "corpus.txt").write_text("the dog sat on the mat. " * 40)
         self.refused(*text, "steps=3", "--resume", "auto", says="content of the data is")
-        done = self.train(*text, "steps=3", "--resume", "auto", "--force")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.trained(*text, "steps=3", "--resume", "auto", "--force")
         self.assertIn("--force: content of the data is", done.stderr)
 
     def test_json_is_the_log_line_by_line(self):
-        done = self.train("--json", "eval.every=2", "ema.decay=0.5", "steps=3")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.trained("--json", "eval.every=2", "ema.decay=0.5", "steps=3")
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual([line["step"] for line in lines], [1, 2, 2, 3])
         self.assertGreater(lines[2]["held_out_loss"], 0)
@@ -124,27 +78,22 @@ class Train(unittest.TestCase):
         self.assertIn("entropy floor", done.stderr)
 
     def test_nothing_is_written_before_the_data_was_opened(self):
-        (self.root / "c.toml").write_text(RECIPE.replace(f'init = "{MODEL}"', f'config = "{MODEL / "config.json"}"'))
-        line = [BRAID, "train", str(self.root / "c.toml"), f"out={self.out}", "--threads", "1"]
+        (self.root / "r.toml").write_text(RECIPE.replace(f'init = "{HYBRID}"', f'config = "{HYBRID / "config.json"}"'))
         for words, says in ((["data.kind=indexed", "data.path=/none"], "/none"),
                             (["data.kind=text", "data.path=/etc/hostname"], "[tokenizer] text needs one")):
-            done = subprocess.run([*line, *words], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
-            self.assertEqual(done.returncode, 1, done.stderr)
-            self.assertIn(says, done.stderr)
+            self.refused(*words, says=says)
             self.assertFalse(self.out.exists())
-        done = subprocess.run([*line, "loss.router_z=0"], capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.trained("loss.router_z=0")
         self.assertTrue((self.out / "init" / "DONE").exists())
 
     def test_goldfish_leaves_out_the_same_tokens_whatever_the_seed(self):
-        text = [f"init={MODEL.parents[1] / 'tiny-chat'}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}",
+        text = [f"init={CHAT}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}",
                 "loss.goldfish_k=3", "data.validation=0"]
         (self.root / "corpus.txt").write_text("one two three")
         (self.root / "r.toml").write_text(RECIPE.replace("length = 8", "length = 64").replace("batch = 2", "batch = 1"))
         shown = []
         for words in ((), ("seed=7",), ("loss.goldfish_seed=7",)):
-            line = [BRAID, "data", "show", str(self.root / "r.toml"), "out=x", *text, *words]
-            done = subprocess.run(line, capture_output=True, text=True, timeout=120, env=ENVIRONMENT)
+            done = braid("data", "show", self.root / "r.toml", "out=x", *text, *words)
             self.assertEqual(done.returncode, 0, done.stderr)
             shown.append(done.stdout)
         self.assertEqual(shown[0], shown[1])
@@ -154,8 +103,7 @@ class Train(unittest.TestCase):
         logs = []
         for weight in ("0", "0.1"):
             self.out = self.root / weight
-            done = self.train("--json", f"loss.router_z={weight}")
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.trained("--json", f"loss.router_z={weight}")
             logs.append(json.loads(done.stdout.splitlines()[0]))
         self.assertNotIn("router_z_loss", logs[0])
         self.assertGreater(logs[1]["router_z_loss"], 0)
@@ -164,7 +112,7 @@ class Train(unittest.TestCase):
 
     def test_dropout_of_a_config_is_not_ignored(self):
         model = self.root / "gpt2"
-        shutil.copytree(MODEL.parents[0] / "gpt2", model)
+        shutil.copytree(HYBRID.parent / "gpt2", model)
         (model / "golden.safetensors").unlink(missing_ok=True)
         config = json.loads((model / "config.json").read_text())
         for key in ("attn_pdrop", "resid_pdrop", "embd_pdrop"):
@@ -177,18 +125,17 @@ class Train(unittest.TestCase):
         for words in (["dropout=0"], ["dropout=0.1"], []):  # the config's own 0.1 last
             (model / "config.json").write_text(json.dumps(config))
             self.out = self.root / f"out{len(logs)}"
-            done = self.train(f"init={model}", *words, "--json", "steps=1")
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.trained(f"init={model}", *words, "--json", "steps=1")
             logs.append(json.loads(done.stdout)["loss"])
         self.assertNotEqual(logs[0], logs[1])
         self.assertEqual(logs[1], logs[2])
         self.refused(f"init={model}", "dropout=1", says="dropout")
 
     def test_dry_run_writes_nothing(self):
-        done = self.train("--dry-run")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.trained("--dry-run")
         self.assertIn("FLOP", done.stdout)
         self.assertFalse(self.out.exists())
 
 
-unittest.main()
+if __name__ == "__main__":
+    main()

@@ -2,14 +2,18 @@
 // test reads off the rows themselves.
 #include "data/generated.h"
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <map>
 #include <vector>
 
-#include "data/data_fixture.h"
+#include "support/error_of.h"
 
 namespace braid::data {
 namespace {
+
+using support::error_of;
 
 Batch rows_of(const Source& source, const RowRules& rules, int64_t count, int64_t first = 0) {
   Batch batch;

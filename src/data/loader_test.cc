@@ -4,9 +4,10 @@
 #include <map>
 #include <set>
 
-#include "data/data_fixture.h"
 #include "io/safetensors_write.h"
 #include "io/token_file.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 #include "text/bpe_trainer.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
@@ -14,7 +15,9 @@
 namespace braid::data {
 namespace {
 
-class LoaderTest : public DataTest {
+using support::error_of;
+
+class LoaderTest : public support::FolderTest {
  protected:
   // batches[s][b][t] = 100 s + 10 b + t
   std::filesystem::path ids_file(int64_t steps, int64_t batch, int64_t width) const {
@@ -138,7 +141,7 @@ text::Tokenizer byte_tokenizer() {
   return text::Tokenizer::parse(trainer.train().json, "test");
 }
 
-class TextTest : public DataTest {
+class TextTest : public support::FolderTest {
  protected:
   Language language() const {
     return {.tokenizer = &tokenizer_, .chat = &chat_, .end_of_text = 0, .vocabulary = tokenizer_.vocab_size()};

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/language_model.h"
-#include "sys/error.h"
+#include "support/error_of.h"
 
 namespace braid::engine {
 namespace {
@@ -17,14 +17,9 @@ Piece step_of(int64_t tokens, bool tentative = false) {
 
 // Far more sequences than any memory holds: the error says what their states need.
 std::string needed(const RunnerOptions& options) {
-  try {
-    LanguageModel model(kModel, options);
-    return "nothing was refused";
-  } catch (const Error& error) {
-    const std::string text = error.what();
-    const size_t at = text.find("expected ");
-    return text.substr(at, text.find(" GiB", at) - at);
-  }
+  const std::string text = support::error_of([&] { LanguageModel model(kModel, options); });
+  const size_t at = text.find("expected ");
+  return at == std::string::npos ? "nothing was refused" : text.substr(at, text.find(" GiB", at) - at);
 }
 
 TEST(Runner, CountsWhatExactAndSpareSlotsTake) {

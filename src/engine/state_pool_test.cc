@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/philox.h"
-#include "sys/error.h"
+#include "support/error_of.h"
 
 namespace braid::engine {
 namespace {
@@ -139,9 +139,7 @@ TEST(StatePool, RandomForksAndWritesAgainstPlainVectors) {
       ++done["fork"];
     } else {
       const int64_t end = length + 1 + static_cast<int64_t>(draw[3] % (what < 12 ? 3 : 90));
-      try {
-        pool.grow(a, length, end);
-      } catch (const Error&) {
+      if (support::caught([&] { pool.grow(a, length, end); })) {
         ++done[end > kContext ? "too long" : "full"];
         continue;
       }

@@ -2,23 +2,22 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "sys/error.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::eval {
 namespace {
 
-std::filesystem::path file_of(const std::string& text) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "braid_tasks_test.jsonl";
-  std::ofstream(path) << text;
-  return path;
-}
+class Tasks : public support::FolderTest {
+ protected:
+  std::filesystem::path file_of(const std::string& text) const { return write("tasks.jsonl", text); }
+};
 
 const std::string kSum = R"({"task":"sum","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["42"]})";
 
-TEST(Tasks, ThinkingIsSetAside) {
+TEST_F(Tasks, ThinkingIsSetAside) {
   engine::LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 512, .sequences = 2, .threads = 1});
   const std::string wrong =
       R"({"task":"wrong","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["41"," 42 1"]})";
@@ -39,18 +38,14 @@ TEST(Tasks, ThinkingIsSetAside) {
   EXPECT_TRUE(run_tasks(model, rows, {}, [](int64_t) { return false; }).empty());
 }
 
-TEST(Tasks, BadLinesAreNamed) {
+TEST_F(Tasks, BadLinesAreNamed) {
   for (const char* bad : {"{", "[]", R"({"task":"a","messages":[],"answers":["b"]})",
                           R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":[]})",
                           R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":[1]})",
                           R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":["1"],"tools":{}})",
                           R"({"task":1,"messages":[{"role":"user","content":"x"}],"answers":["1"]})"}) {
-    try {
-      read_tasks(file_of(kSum + "\n" + bad + "\n"));
-      ADD_FAILURE() << bad;
-    } catch (const Error& e) {
-      EXPECT_NE(std::string(e.what()).find("line 2 is no task"), std::string::npos) << e.what();
-    }
+    const std::string error = support::error_of([&] { read_tasks(file_of(kSum + "\n" + bad + "\n")); });
+    EXPECT_NE(error.find("line 2 is no task"), std::string::npos) << bad << ": " << error;
   }
   EXPECT_THROW(read_tasks(file_of("\n")), Error);
   EXPECT_THROW(read_tasks("/nonexistent/tasks.jsonl"), Error);

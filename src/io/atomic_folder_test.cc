@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "io/atomic_file.h"
+#include "support/error_of.h"
 #include "support/folder.h"
 #include "sys/error.h"
 
@@ -31,12 +32,11 @@ TEST_F(AtomicFolderTest, AppearsWithItsFiles) {
 }
 
 TEST_F(AtomicFolderTest, WithoutCommitNothingChanges) {
-  try {
+  support::error_of([&] {
     AtomicFolder folder(folder_ / "a");
     write_text_file(folder.place() / "x", "1");
     fail("test", {.what = "disk full"});
-  } catch (const Error&) {
-  }
+  });
   EXPECT_EQ(entries(folder_), 0);
 }
 

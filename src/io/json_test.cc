@@ -2,12 +2,15 @@
 
 #include <cmath>
 
-#include "io/io_fixture.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::io {
 namespace {
 
-class JsonTest : public IoTest {};
+using support::error_of;
+
+class JsonTest : public support::FolderTest {};
 
 Json parse(const std::string& text, const JsonLimits& limits = {}) { return Json::parse(text, "config.json", limits); }
 std::string parse_error(const std::string& text, const JsonLimits& limits = {}) {

@@ -1,18 +1,21 @@
 // A cache built by hand as huggingface_hub builds it: blobs, refs, snapshots of links.
 #include "io/model_path.h"
 
-#include "io/io_fixture.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::io {
 namespace {
+
+using support::error_of;
 
 namespace fs = std::filesystem;
 
 const std::string kEmpty("\2\0\0\0\0\0\0\0{}", 10);  // a safetensors file without tensors
 
-class ModelPathTest : public IoTest {
+class ModelPathTest : public support::FolderTest {
  protected:
   ModelPathTest() {
     write("hub/models--org--name/refs/main", "aaa111\n");

@@ -1,11 +1,15 @@
 #include "io/npy.h"
 
-#include "io/io_fixture.h"
+#include "support/error_of.h"
+#include "support/folder.h"
+#include "sys/read.h"
 
 namespace braid::io {
 namespace {
 
-class NpyTest : public IoTest {};
+using support::error_of;
+
+class NpyTest : public support::FolderTest {};
 
 std::string file_of(const std::string& header, const std::string& values) {
   const auto size = static_cast<uint16_t>(header.size());
@@ -26,7 +30,7 @@ TEST_F(NpyTest, WritesInPiecesWhatItReads) {
     EXPECT_FALSE(std::filesystem::exists(folder_ / "x.npy"));
     writer.finish();
   }
-  const std::string bytes = read(folder_ / "x.npy");
+  const std::string bytes = sys::read_file(folder_ / "x.npy");
   EXPECT_EQ(bytes.size(), 128u + 24u);
   EXPECT_NE(bytes.find("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }"), std::string::npos);
   const Npy file(folder_ / "x.npy");

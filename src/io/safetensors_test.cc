@@ -4,12 +4,15 @@
 #include <cstring>
 #include <vector>
 
-#include "io/io_fixture.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::io {
 namespace {
 
-class SafetensorsTest : public IoTest {};
+using support::error_of, support::fixtures;
+
+class SafetensorsTest : public support::FolderTest {};
 
 std::string container(const std::string& header, const std::string& data, uint64_t length = 0) {
   const uint64_t size = length ? length : header.size();

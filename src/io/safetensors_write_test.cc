@@ -1,14 +1,18 @@
 // What is written is read back, in one file and in shards, and nothing half-written is ever seen.
 #include "io/safetensors_write.h"
 
-#include "io/io_fixture.h"
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "support/error_of.h"
+#include "support/folder.h"
+#include "sys/read.h"
 
 namespace braid::io {
 namespace {
 
-class SafetensorsWriteTest : public IoTest {};
+using support::error_of;
+
+class SafetensorsWriteTest : public support::FolderTest {};
 
 const std::vector<TensorSpec> kSpecs = {{"codes", DType::u8, {3}}, {"x \"quoted\"", DType::bf16, {2, 5}},
                                         {"scale", DType::f32, {}}, {"none", DType::f32, {0, 4}},
@@ -47,7 +51,7 @@ TEST_F(SafetensorsWriteTest, OneFileWithAlignedTensors) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "state.safetensors"));
   write_all(writer);
   expect_all(Safetensors(folder_ / "state.safetensors"));
-  EXPECT_EQ(read(folder_ / "state.safetensors").substr(8, 32), R"({"__metadata__":{"format":"pt"},)");
+  EXPECT_EQ(sys::read_file(folder_ / "state.safetensors").substr(8, 32), R"({"__metadata__":{"format":"pt"},)");
 }
 
 TEST_F(SafetensorsWriteTest, ShardsAndIndexThenOneFileInTheSameFolder) {
@@ -75,12 +79,12 @@ TEST_F(SafetensorsWriteTest, AnInterruptedWriteLeavesTheOldFile) {
   SafetensorsWriter whole(path, {{"t", DType::u8, {4}}});
   whole.write("t", view_of(reinterpret_cast<const uint8_t*>("abcd"), {4}));
   whole.finish();
-  const std::string before = read(path);
+  const std::string before = sys::read_file(path);
   {
     SafetensorsWriter part(path, {{"t", DType::u8, {9}}});
     part.write("t", std::as_bytes(std::span("wxyz", 4)));
   }
-  EXPECT_EQ(read(path), before);
+  EXPECT_EQ(sys::read_file(path), before);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 

@@ -2,12 +2,15 @@
 
 #include <numeric>
 
-#include "io/io_fixture.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::io {
 namespace {
 
-class TokenFileTest : public IoTest {
+using support::error_of;
+
+class TokenFileTest : public support::FolderTest {
  protected:
   std::vector<int32_t> all(const TokenFile& file) const {
     std::vector<int32_t> ids(static_cast<size_t>(file.tokens()));

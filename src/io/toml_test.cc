@@ -4,18 +4,13 @@
 
 #include <cmath>
 
-#include "sys/error.h"
+#include "support/error_of.h"
 
 namespace braid::io {
 namespace {
 
 std::string refusal(std::string_view text, std::vector<std::string> overrides = {}) {
-  try {
-    parse_toml(text, "r.toml", overrides);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "taken";
+  return support::error_of([&] { parse_toml(text, "r.toml", overrides); });
 }
 
 TEST(Toml, ValuesAreThoseOfJson) {

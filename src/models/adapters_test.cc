@@ -7,8 +7,8 @@
 #include "core/tape.h"
 #include "models/adapter_file.h"
 #include "models/masters.h"
-#include "models/models_fixture.h"
 #include "models/save.h"
+#include "support/models.h"
 
 namespace braid::models {
 namespace {
@@ -189,7 +189,7 @@ TEST_F(AdaptersTest, FilesThatDoNotFitAreRefused) {
   const auto saved = folder_ / "adapter";
   save_model(masters, masters.values(), folder_, saved);
   const auto refusal_of = [&](const std::string& config) {
-    std::ofstream(saved / kAdapterConfig) << config;
+    write(saved / kAdapterConfig, config);
     return error_of([&] { load_adapted(path(), saved, DType::f32); });
   };
   EXPECT_EQ(refusal_of(R"({"peft_type": "LORA", "lora_alpha": 4})"), "");

@@ -4,7 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "models/family.h"
-#include "models/models_fixture.h"
+
+#include "support/models.h"
 
 namespace braid::models {
 namespace {

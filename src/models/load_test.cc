@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "models/models_fixture.h"
+#include "support/models.h"
 
 namespace braid::models {
 namespace {
@@ -140,7 +140,7 @@ TEST_F(Load, EveryEndTokenOfBothFilesCounts) {
   nlohmann::json config = hybrid();
   config["eos_token_id"] = 2;
   write(config, tensors_of(hybrid()));
-  text("generation_config.json", R"({"eos_token_id": [2, 11]})");
+  write("generation_config.json", R"({"eos_token_id": [2, 11]})");
   EXPECT_EQ(load()->config().eos, (std::vector<int64_t>{2, 11}));
 }
 

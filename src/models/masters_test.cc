@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "io/safetensors.h"
-#include "models/models_fixture.h"
 #include "models/save.h"
+#include "support/models.h"
 
 namespace braid::models {
 namespace {
@@ -61,7 +61,7 @@ TEST_F(MastersTest, SavedAndLoadedAgain) {
   config["num_nextn_predict_layers"] = 1;
   config["mtp_layers_block_type"] = {"attention", "moe"};
   write(config, tensors_of(config));
-  text("tokenizer.json", "{}");
+  write("tokenizer.json", "{}");
   Masters masters(DType::bf16);
   const auto model = masters.load(io::find_model(folder_.string()));
   for (const Param* p : model->params())

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -17,21 +16,14 @@
 #include "models/family.h"
 #include "models/load.h"
 #include "models/presets.h"
+#include "support/folder.h"
 #include "sys/error.h"
 
 namespace braid::models {
 namespace {
 namespace fs = std::filesystem;
 
-class Folder {
- public:
-  Folder() : path_(fs::path(testing::TempDir()) / fmt::format("braid-models-{}", getpid())) { fs::remove_all(path_); }
-  ~Folder() { fs::remove_all(path_); }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
+using support::Folder;
 
 // The preset with the same kinds of layers and small widths.
 io::Json small(const std::string& name) {

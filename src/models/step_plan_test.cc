@@ -9,7 +9,7 @@
 
 #include "core/tape.h"
 #include "models/masters.h"
-#include "models/models_fixture.h"
+#include "support/models.h"
 
 namespace braid::models {
 namespace {

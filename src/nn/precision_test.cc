@@ -8,7 +8,7 @@
 #include <deque>
 
 #include "core/op_sweep.h"
-#include "sys/error.h"
+#include "support/error_of.h"
 
 namespace braid::nn {
 namespace {
@@ -71,12 +71,7 @@ TEST(Precision, RecipesKeepWhatTheyNameHigh) {
   EXPECT_EQ(four.describe(),
             "nvfp4, emulated (numerics only, nothing is faster): 156 of 375 matrices, 42% of their values; the first 2 "
             "and last 8 layers stay high");
-  try {
-    Precision("nvfp5", m.list, 1);
-    ADD_FAILURE();
-  } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("nvfp4"), std::string::npos) << e.what();
-  }
+  EXPECT_NE(support::error_of([&] { Precision("nvfp5", m.list, 1); }).find("nvfp4"), std::string::npos);
 }
 
 // One linear layer in the middle of a model of three.
@@ -206,14 +201,8 @@ TEST(Precision, AblationsLeaveOutOnePart) {
                 .find("nvfp4, without stochastic rounding and Hadamard transform, emulated"),
             std::string::npos);
   for (const char* recipe : {"fp8", "none"}) {  // an arm that changes nothing would pass for evidence
-    try {
-      Precision(recipe, l.model.list, 1, {.hadamard = false});
-      ADD_FAILURE() << recipe;
-    } catch (const Error& e) {
-      EXPECT_EQ(std::string(e.what()), fmt::format("[precision.hadamard] {} has no Hadamard transform; try leaving the "
-                                                   "word out",
-                                                   recipe));
-    }
+    EXPECT_EQ(support::error_of([&] { Precision(recipe, l.model.list, 1, {.hadamard = false}); }),
+              fmt::format("[precision.hadamard] {} has no Hadamard transform; try leaving the word out", recipe));
   }
 }
 

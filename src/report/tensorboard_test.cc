@@ -2,13 +2,13 @@
 #include "report/tensorboard.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <bit>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <vector>
+
+#include "support/folder.h"
+#include "sys/read.h"
 
 namespace braid::report {
 namespace {
@@ -35,24 +35,22 @@ std::vector<std::string> records_of(const std::string& file) {
 TEST(Tensorboard, Crc32c) { EXPECT_EQ(crc32c("123456789"), 0xe3069283u); }  // RFC 3720's check value
 
 TEST(Tensorboard, RecordsOfScalars) {
-  const auto folder = std::filesystem::temp_directory_path() / ("braid_events_" + std::to_string(getpid()));
+  const support::Folder folder;
   const std::pair<std::string, float> values[] = {{"loss", 2.5f}, {"lr", 1e-3f}};
   std::filesystem::path path;
   {
-    EventFile file(folder), other(folder);
+    EventFile file(folder.path()), other(folder.path());
     EXPECT_NE(file.path(), other.path());
     file.scalars(300, 1.5, values);
     path = file.path();
   }
   EXPECT_NE(path.filename().string().find("tfevents"), std::string::npos);
-  std::ifstream in(path, std::ios::binary);
-  const auto records = records_of(std::string(std::istreambuf_iterator<char>(in), {}));
+  const auto records = records_of(sys::read_file(path));
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].substr(9), std::string("\x1a\x0d") + "brain.Event:2");
   const std::string loss("\x0a\x04loss\x15\x00\x00\x20\x40", 11), step("\x10\xac\x02", 3);
   EXPECT_EQ(records[1].substr(9, 3), step);
   EXPECT_NE(records[1].find(std::string("\x0a\x0b", 2) + loss), std::string::npos);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

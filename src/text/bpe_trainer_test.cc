@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include "support/error_of.h"
 #include "text/tokenizer_fixture.h"
 
 namespace braid::text {
 namespace {
+
+using support::error_of;
 
 std::string trained(const std::string& text, BpeTrainerOptions options) {
   BpeTrainer trainer(std::move(options));

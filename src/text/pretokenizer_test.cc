@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "support/error_of.h"
 #include "text/normalizer.h"
 #include "text/tokenizer_fixture.h"
 
 namespace braid::text {
 namespace {
+
+using support::error_of;
 
 std::vector<std::string> pieces_of(const std::string& spec, std::string_view text) {
   const PreTokenizer pre_tokenizer = PreTokenizer::read(io::Json::parse(spec, "test"));

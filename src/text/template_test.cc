@@ -8,6 +8,8 @@
 
 #include "text/template_fixture.h"
 
+#include "support/folder.h"
+
 namespace braid::text {
 namespace {
 
@@ -53,9 +55,8 @@ int compare_with_goldens(const std::filesystem::path& folder) {
 TEST(Template, GoldenTexts) { EXPECT_EQ(compare_with_goldens(BRAID_TEST_DATA "/templates"), 3 * 14); }
 
 TEST(Template, GoldenTextsOfReleasedTemplates) {
-  const char* fixtures = std::getenv("BRAID_FIXTURES");
-  if (fixtures == nullptr || *fixtures == '\0')
-    GTEST_SKIP() << "BRAID_FIXTURES is not set: only the templates of tests/data were tried";
+  const std::string fixtures = support::fixtures();
+  if (fixtures.empty()) GTEST_SKIP() << "BRAID_FIXTURES is not set: only the templates of tests/data were tried";
   EXPECT_GT(compare_with_goldens(std::filesystem::path(fixtures) / "templates"), 0);
 }
 
@@ -124,15 +125,9 @@ TEST(Template, NestingIsBoundedBeforeTheStackIs) {
   EXPECT_EQ(render("{{ " + nested("(", "1", ")", 60) + " }}"), "1");
 }
 
-class Folder : public testing::Test {
+class Folder : public support::FolderTest {
  protected:
-  void SetUp() override { std::filesystem::create_directories(path_); }
-  void TearDown() override { std::filesystem::remove_all(path_); }
-  void write(const std::string& name, const std::string& text) { std::ofstream(path_ / name) << text; }
-  std::string rendered(const ordered_json& variables) { return ChatTemplate::load(path_).render(variables, noon()); }
-
-  std::filesystem::path path_ = std::filesystem::path(testing::TempDir()) /
-                                (std::string("braid_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::string rendered(const ordered_json& variables) { return ChatTemplate::load(folder_).render(variables, noon()); }
 };
 
 TEST_F(Folder, FileBeforeEmbeddedTemplate) {
@@ -151,9 +146,9 @@ TEST_F(Folder, NamedTemplates) {
 }
 
 TEST_F(Folder, SaysWhatIsMissing) {
-  EXPECT_THROW(ChatTemplate::load(path_), Error);
+  EXPECT_THROW(ChatTemplate::load(folder_), Error);
   write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": ""}]})");
-  EXPECT_THROW(ChatTemplate::load(path_), Error);
+  EXPECT_THROW(ChatTemplate::load(folder_), Error);
 }
 
 TEST(Template, VariablesAreAsPythonWouldHaveThem) {

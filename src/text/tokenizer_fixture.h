@@ -1,11 +1,9 @@
-// What the tokenizer's tests share: tiny tokenizers made on the spot, and the message of an error.
+// What the tokenizer's tests share: tiny tokenizers made on the spot.
 #pragma once
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "sys/error.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer.h"
 
@@ -66,20 +64,5 @@ inline nlohmann::json spm_document(const std::vector<std::pair<std::string, std:
 }
 
 inline Tokenizer tokenizer_of(const nlohmann::json& document) { return Tokenizer::parse(document.dump(), "test"); }
-
-template <class Work>
-std::string error_of(Work work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
-inline std::string fixtures() {
-  const char* folder = std::getenv("BRAID_FIXTURES");
-  return folder ? folder : "";
-}
 
 }  // namespace braid::text

@@ -4,11 +4,15 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/error_of.h"
+#include "support/folder.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_fixture.h"
 
 namespace braid::text {
 namespace {
+
+using support::error_of;
 
 struct Damage {
   const char* what;
@@ -89,13 +93,7 @@ TEST(TokenizerHostile, MissingFile) {
   EXPECT_NE(error_of([] { Tokenizer::load("no_such_folder"); }).find("no_such_folder"), std::string::npos);
 }
 
-class TokenizerConfigTest : public testing::Test {
- protected:
-  TokenizerConfigTest() { std::filesystem::create_directories(folder_); }
-  ~TokenizerConfigTest() override { std::filesystem::remove_all(folder_); }
-  void write(const char* name, const char* text) const { std::ofstream(folder_ / name) << text; }
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("braid_text_" + std::to_string(getpid()));
-};
+class TokenizerConfigTest : public support::FolderTest {};
 
 TEST_F(TokenizerConfigTest, NoFilesNoFields) {
   const TokenizerConfig config = TokenizerConfig::load(folder_);

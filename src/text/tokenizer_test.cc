@@ -4,11 +4,15 @@
 #include <fstream>
 
 #include "io/json.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 #include "text/tokenizer_fixture.h"
 #include "text/utf8.h"
 
 namespace braid::text {
 namespace {
+
+using support::error_of, support::fixtures;
 
 nlohmann::json with_added(nlohmann::json document, const char* tokens) {
   document["added_tokens"] = nlohmann::json::parse(tokens);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "models/models_fixture.h"
+#include "support/models.h"
 #include "train/trainer.h"
 
 namespace braid::train {

@@ -1,7 +1,6 @@
 // A second objective: a small classifier of points, which knows no token and no model of language. The same loop trains
 // it, logs its metrics, checkpoints it and goes on from there.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -13,7 +12,8 @@
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
 #include "nn/ops.h"
-#include "sys/error.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 #include "train/trainer.h"
 
 namespace braid::train {
@@ -111,10 +111,10 @@ class Points final : public Objective {
   Tape tape_;
 };
 
-class PointsTest : public testing::Test {
+class PointsTest : public support::FolderTest {
  protected:
   PointsTest() {
-    recipe_.out = (fs::temp_directory_path() / fmt::format("braid_points_{}", getpid())).string();
+    recipe_.out = (folder_ / "out").string();
     recipe_.dtype = "f32";
     recipe_.steps = 300;
     recipe_.optimizer.lr = 2e-2;
@@ -126,7 +126,6 @@ class PointsTest : public testing::Test {
     recipe_.eval = {.every = 100, .batches = 4};
     recipe_.ema_decay = 0.9;
   }
-  ~PointsTest() override { fs::remove_all(recipe_.out); }
 
   std::vector<float> train(uint64_t seed = 7, const std::string& from = {}) {
     Points points(recipe_.dtype == "bf16" ? DType::bf16 : DType::f32, seed);
@@ -174,12 +173,8 @@ TEST_F(PointsTest, AreLearntLoggedAndGoneOnWithByTheSameLoop) {
     recipe_.accumulate = 4;
     EXPECT_EQ(train(7, checkpoint(100)), whole);
     recipe_.accumulate = 1;
-    try {
-      train(8, checkpoint(100));
-      FAIL() << "no error";
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("points is 7 there and 8 here"), std::string::npos) << error.what();
-    }
+    EXPECT_NE(support::error_of([&] { train(8, checkpoint(100)); }).find("points is 7 there and 8 here"),
+              std::string::npos);
     fs::remove_all(recipe_.out);
   }
 }

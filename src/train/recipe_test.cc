@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "io/toml.h"
-#include "sys/error.h"
+#include "support/error_of.h"
 #include "sys/glob.h"
 #include "train/rehearsal.h"
 
@@ -11,12 +11,7 @@ namespace braid::train {
 namespace {
 
 std::string refusal(std::string_view text) {
-  try {
-    read_recipe(io::parse_toml(text, "r.toml"));
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "taken";
+  return support::error_of([&] { read_recipe(io::parse_toml(text, "r.toml")); });
 }
 
 TEST(Recipe, WordsAreReadAndTheRestKeepsItsDefault) {

@@ -1,20 +1,28 @@
 // What a test says of an Error.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "sys/error.h"
 
 namespace braid::support {
 
-// The text of the Error that `work` throws; empty when it throws none.
+// The Error that `work` throws, if it throws one.
 template <class Work>
-std::string error_of(Work work) {
+std::optional<Error> caught(Work work) {
   try {
     work();
   } catch (const Error& error) {
-    return error.what();
+    return error;
   }
-  return {};
+  return std::nullopt;
+}
+
+// Its text; empty without one.
+template <class Work>
+std::string error_of(Work work) {
+  const std::optional<Error> error = caught(work);
+  return error ? error->what() : "";
 }
 
 }  // namespace braid::support

@@ -1,35 +1,52 @@
 // Files of tests: a folder of the test's own, and the one that BRAID_FIXTURES names.
 #pragma once
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "sys/read.h"
+#include "sys/check.h"
 
 namespace braid::support {
 
-// Empty before the test and gone after it.
-class FolderTest : public testing::Test {
- protected:
-  FolderTest() {
-    std::filesystem::remove_all(folder_);
-    std::filesystem::create_directories(folder_);
+// Empty at first, and gone with this value.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "braid_test_XXXXXX").string();
+    CHECK(mkdtemp(name.data()), "{}", name);
+    path_ = name;
   }
-  ~FolderTest() override { std::filesystem::remove_all(folder_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path_); }
 
+  const std::filesystem::path& path() const { return path_; }
   std::filesystem::path write(const std::filesystem::path& name, const std::string& bytes) const {
-    const auto path = folder_ / name;
+    const auto path = path_ / name;
     std::filesystem::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }
-  static std::string read(const std::filesystem::path& path) { return sys::read_file(path); }
 
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("braid_test_" + std::to_string(getpid()));
+ private:
+  std::filesystem::path path_;
+};
+
+// Every test of the class has a folder.
+class FolderTest : public testing::Test {
+ protected:
+  std::filesystem::path write(const std::filesystem::path& name, const std::string& bytes) const {
+    return place_.write(name, bytes);
+  }
+
+ private:
+  const Folder place_;
+
+ protected:
+  const std::filesystem::path folder_ = place_.path();
 };
 
 // Empty when it names none.

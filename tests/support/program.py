@@ -18,11 +18,16 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 ONE_LINE = r"\Abraid: \[[^\n]+\] [^\n]+\n\Z"
 
 
-def braid(*words, text=None, timeout=120, **variables):
+def braid(*words, text=None, timeout=120, stdout=subprocess.PIPE, preexec_fn=None, **variables):
     """The finished process of `braid WORDS`, with `text` or nothing on its standard input."""
     stdin = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
-    return subprocess.run([BRAID, *map(str, words)], capture_output=True, text=True, timeout=timeout,
-                          env={**ENVIRONMENT, **variables}, check=False, **stdin)
+    return subprocess.run([BRAID, *map(str, words)], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=timeout,
+                          env={**ENVIRONMENT, **variables}, check=False, preexec_fn=preexec_fn, **stdin)
+
+
+def start(*words, **streams):
+    """`braid WORDS`, running."""
+    return subprocess.Popen([BRAID, *map(str, words)], env=ENVIRONMENT, text=True, **streams)
 
 
 def terminal():
@@ -40,12 +45,17 @@ class Case(unittest.TestCase):
         self.addCleanup(holder.cleanup)
         return Path(holder.name)
 
-    def assertRefused(self, answer, *says):
-        """Exit code 1, one line on standard error that holds `says`, nothing on standard output."""
-        self.assertEqual((answer.returncode, answer.stdout), (1, ""), answer.stderr)
+    def assertOneLine(self, answer, *says):
+        """Exit code 1, and one line on standard error that holds `says`."""
+        self.assertEqual(answer.returncode, 1, answer.stderr)
         self.assertRegex(answer.stderr, ONE_LINE)
         for text in says:
             self.assertIn(text, answer.stderr)
+
+    def assertRefused(self, answer, *says):
+        """The same, and nothing on standard output."""
+        self.assertOneLine(answer, *says)
+        self.assertEqual(answer.stdout, "", answer.stderr)
 
 
 class Result(unittest.TextTestResult):

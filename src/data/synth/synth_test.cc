@@ -4,21 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 
 #include "data/synth/task.h"
+#include "support/folder.h"
+#include "sys/read.h"
 
 namespace braid::synth {
 namespace {
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 // The two operands of an arithmetic question, smaller first.
 std::pair<int, int> operands_of(const std::string& question) {
@@ -248,18 +243,18 @@ TEST(Synth, QuestionsOfTheBenchAreNotTrained) {
 }
 
 TEST(Synth, SameOptionsSameBytes) {
-  const auto root = std::filesystem::path(testing::TempDir()) / "braid_synth_test";
+  const support::Folder folder;
+  const auto& root = folder.path();
   const Options few{.seed = 5, .train = 200, .valid = 20, .tasks = 3};
   for (const char* name : {"a", "b"}) ASSERT_TRUE(write(root / name, few, [](int64_t) { return true; }));
   int files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(root / "a")) {
-    EXPECT_EQ(read(entry.path()), read(root / "b" / entry.path().filename()));
+    EXPECT_EQ(sys::read_file(entry.path()), sys::read_file(root / "b" / entry.path().filename()));
     ++files;
   }
   EXPECT_EQ(files, 6);
   EXPECT_FALSE(write(root / "c", few, [](int64_t) { return false; }));
   EXPECT_FALSE(std::filesystem::exists(root / "c" / "train.jsonl"));
-  std::filesystem::remove_all(root);
 }
 
 }  // namespace

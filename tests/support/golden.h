@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -21,6 +20,7 @@
 #include "io/model_path.h"
 #include "io/safetensors.h"
 #include "models/load.h"
+#include "support/folder.h"
 
 namespace braid {
 
@@ -51,7 +51,7 @@ inline std::vector<GoldenFolder> own_folders() {
 
 inline std::vector<GoldenFolder> all_folders() {
   std::vector<GoldenFolder> list = own_folders();
-  if (const char* fixtures = std::getenv("BRAID_FIXTURES"); fixtures && *fixtures) {
+  if (const std::string fixtures = support::fixtures(); !fixtures.empty()) {
     const auto more = golden_folders_in(std::filesystem::path(fixtures) / "hf", "fixture_");
     list.insert(list.end(), more.begin(), more.end());
   }

@@ -1,11 +1,7 @@
-// What the tests of this room share: small configs, a description of what was read, and folders with random weights.
+// Models of tests: small configs, a description of what was read, and folders with random weights.
 #pragma once
 #include <fmt/format.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -15,7 +11,8 @@
 #include "models/family.h"
 #include "models/inventory.h"
 #include "models/load.h"
-#include "sys/error.h"
+#include "support/error_of.h"
+#include "support/folder.h"
 
 namespace braid::models {
 
@@ -66,15 +63,7 @@ inline nlohmann::json dense(const std::string& type) {
 
 inline Config read(const nlohmann::json& config) { return read_config(io::Json::parse(config.dump(), "config.json")); }
 
-template <class Work>
-std::string error_of(Work work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
+using support::error_of;
 inline std::string refusal(const nlohmann::json& config) {
   return error_of([&] { read(config); });
 }
@@ -87,18 +76,16 @@ inline std::string describe(const Config& config) {
 }
 
 // A folder of its own with a config and random BF16 weights, which a test may damage before it writes them.
-class FolderTest : public testing::Test {
+class FolderTest : public support::FolderTest {
  protected:
-  FolderTest() { std::filesystem::create_directories(folder_); }
-  ~FolderTest() override { std::filesystem::remove_all(folder_); }
-
+  using support::FolderTest::write;
   static std::vector<io::TensorSpec> tensors_of(const nlohmann::json& config) {
     std::vector<io::TensorSpec> specs;
     for (const TensorSpec& t : inventory(read(config))) specs.push_back({t.name, DType::bf16, t.shape});
     return specs;
   }
   void write(const nlohmann::json& config, const std::vector<io::TensorSpec>& specs) const {
-    text("config.json", config.dump());
+    write("config.json", config.dump());
     io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
     std::mt19937 random(1);
     for (const io::TensorSpec& spec : file.order()) {
@@ -111,12 +98,7 @@ class FolderTest : public testing::Test {
     }
     file.finish();
   }
-  void text(const std::string& name, const std::string& content) const {
-    std::ofstream(folder_ / name, std::ios::binary) << content;
-  }
   std::unique_ptr<Model> load() const { return load_model(io::find_model(folder_.string())); }
-
-  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("braid_models_" + std::to_string(getpid()));
 };
 
 }  // namespace braid::models
