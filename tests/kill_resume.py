@@ -1,9 +1,11 @@
 """A run that is killed at any instant and resumed ends with the bits of one that was not.
 
 usage: kill_resume.py BRAID [TRIES]
-Trains the hybrid of tests/data (Mamba, attention, latent experts, prediction block) on a generated source: once whole, then
-TRIES times (5) killed with SIGKILL at a random instant, also inside a save, and resumed with another cut of the
-batch; every second try is in BF16. The final checkpoints must be equal byte for byte.
+Trains the hybrid of tests/data (Mamba, attention, latent experts, prediction block) on a generated source: once whole,
+then TRIES times (5) killed with SIGKILL at a random instant, and resumed with another cut of the batch. Every second try
+is in BF16. Two of four tries are killed between two checkpoints, so that steps are lost; the others at any instant, also
+inside a save. Each kill must find the run alive and in the middle of its steps, the resumption must begin right after
+the newest checkpoint, and the final checkpoints must be equal byte for byte.
 """
 import os
 import random
@@ -14,12 +16,14 @@ import tempfile
 import time
 from pathlib import Path
 
-BRAID, TRIES = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
-MODEL = Path(__file__).resolve().parent / "data" / "hf" / "nemotron-h-latent-mtp"
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_")}
-STEPS = 6
+from support.program import braid, start
+from support.training import HYBRID, checkpoints, logged_steps, said_steps, state_of
+
+TRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+STEPS, EVERY = 9, 3
+AGAIN = 20  # kills that come too late, of a process that the machine let run ahead
 RECIPE = f"""
-init = "{MODEL}"
+init = "{HYBRID}"
 steps = {STEPS}
 batch = 4
 length = 24
@@ -38,32 +42,62 @@ router_bias_rate = 1e-3
 [ema]
 decay = 0.9
 [checkpoint]
-every = 1
+every = {EVERY}
 keep = 2
 [log]
 jsonl = "log.jsonl"
 """
 
 
-def command(recipe, out, *more):
-    return [BRAID, "train", str(recipe), f"out={out}", "--threads", "1", *more]
+def line(recipe, out, *more):
+    return "train", recipe, f"out={out}", "--threads", "1", *more
 
 
 def run(*arguments):
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, env=ENVIRONMENT)
+    done = braid(*line(*arguments), timeout=600)
     if done.returncode:
         sys.exit(f"exit code {done.returncode}: {done.stderr}")
+    return done
 
 
-def state_of(out):
-    folder = out / "checkpoints" / f"step-{STEPS:08}"
-    return {name: (folder / name).read_bytes()
-            for name in ("model.safetensors", "training/state.safetensors", "training/state.json", "config.json")}
+def kill(recipe, out, dtype, after, delay):
+    """Kills a run so many seconds after it said step `after`. The last step it said; None where it had ended by then."""
+    with start(*line(recipe, out, f"dtype={dtype}"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        said = ""
+        while said_steps(said)[-1:] != [after]:
+            text = child.stdout.readline()
+            if not text:
+                sys.exit(f"the run ended before step {after}: {child.wait()}")
+            said += text
+        time.sleep(delay)
+        alive = child.poll() is None
+        child.send_signal(signal.SIGKILL)
+        said += child.stdout.read()
+    if not alive or child.returncode != -signal.SIGKILL or STEPS in checkpoints(out):
+        return None
+    return said_steps(said)[-1]
+
+
+def attempt(recipe, root, dtype, seconds, chance, between):
+    """A killed run: its folder, and how many of its steps are lost."""
+    for i in range(AGAIN):
+        out = root / f"{len(list(root.iterdir()))}"
+        after = EVERY * chance.randrange(1, STEPS // EVERY) + 1 if between else chance.randrange(EVERY + 1, STEPS - 1)
+        last = kill(recipe, out, dtype, after, 0 if between else chance.uniform(0, seconds / STEPS))
+        if last is None:
+            continue
+        saved = checkpoints(out)[-1]
+        if not saved <= last < STEPS:
+            sys.exit(f"killed after step {last}, and the newest checkpoint is {saved}")
+        if last > saved or not between:
+            return out, last, saved
+    sys.exit(f"{AGAIN} kills came too late")
 
 
 def main():
     seed = int(os.environ.get("SEED", time.time_ns() % 10**6))
     chance = random.Random(seed)
+    lost = 0
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         recipe = root / "recipe.toml"
@@ -73,24 +107,23 @@ def main():
             begin = time.monotonic()
             run(recipe, root / dtype, f"dtype={dtype}")
             seconds[dtype] = time.monotonic() - begin
-            wanted[dtype] = state_of(root / dtype)
-        killed = 0
+            wanted[dtype] = state_of(root / dtype, STEPS)
         for i in range(TRIES):
-            dtype, out = ("f32", "bf16")[i % 2], root / f"try{i}"
-            child = subprocess.Popen(command(recipe, out, f"dtype={dtype}"), stdout=subprocess.DEVNULL,
-                                     stderr=subprocess.DEVNULL, env=ENVIRONMENT)
-            time.sleep(chance.uniform(0, seconds[dtype]))
-            child.send_signal(signal.SIGKILL)
-            killed += child.wait() == -signal.SIGKILL
-            run(recipe, out, f"dtype={dtype}", "--resume", "auto", f"accumulate={chance.choice((1, 2, 4))}")
-            got = state_of(out)
-            for name, data in wanted[dtype].items():
-                if got[name] != data:
-                    sys.exit(f"try {i} of seed {seed} ({dtype}): {name} differs")
-            steps = [line.split(",")[0] for line in (out / "loss.csv").read_text().splitlines()[1:]]
-            if steps != [str(s + 1) for s in range(STEPS)]:
-                sys.exit(f"try {i} of seed {seed}: loss.csv holds steps {steps}")
-    print(f"{TRIES} tries, {killed} killed while running: the same bits (seed {seed})")
+            dtype = ("f32", "bf16")[i % 2]
+            out, last, saved = attempt(recipe, root, dtype, seconds[dtype], chance, i // 2 % 2 == 0)
+            lost += last - saved
+            name = f"try {i} of seed {seed} ({dtype}, killed after step {last}, resumed from {saved})"
+            done = run(recipe, out, f"dtype={dtype}", "--resume", "auto", f"accumulate={chance.choice((1, 2, 4))}")
+            if said_steps(done.stdout) != list(range(saved + 1, STEPS + 1)):
+                sys.exit(f"{name}: the resumption did steps {said_steps(done.stdout)}")
+            for file, data in state_of(out, STEPS).items():
+                if data != wanted[dtype][file]:
+                    sys.exit(f"{name}: {file} differs")
+            if logged_steps(out) != list(range(1, STEPS + 1)):
+                sys.exit(f"{name}: loss.csv holds steps {logged_steps(out)}")
+    if lost < TRIES // 2:
+        sys.exit(f"only {lost} steps were lost: the kills proved nothing")
+    print(f"{TRIES} tries, all killed in the middle, {lost} steps done again: the same bits (seed {seed})")
 
 
 main()
