@@ -2,13 +2,14 @@
 """What low-precision recipes cost a hybrid of 8.5 million parameters in loss: one run of `braid train` an arm and seed,
 with the same weights and the same batches for all arms of a seed. Numerics only: the formats are emulated.
 
-    bench/low_precision.py BRAID FOLDER [--steps 3000] [--seeds 3] [--arms bf16,nvfp4] [-o RESULTS.json]
+    bench/low_precision.py BRAID FOLDER [--steps 4000] [--seeds 0,1,2] [--arms bf16,nvfp4] [-o RESULTS.json]
     bench/low_precision.py BRAID FOLDER --pilot          one run of bf16, to see whether the steps are enough
     bench/low_precision.py BRAID FOLDER --table          the table of what is there
 
-The corpus needs depth: rows of recall (24 keys with values, asked for again), of a grammar (trees of depth 4) and of
-sums (mod 31), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run; a finished one
+The corpus needs depth: rows of recall (8 keys with values, asked for again), of a grammar (trees of depth 3) and of
+sums (mod 7), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run; a finished one
 is not run again, and one that was cut short goes on from its last checkpoint, so the campaign can be stopped at will.
+No result depends on threads: campaigns of different --seeds can share FOLDER and the machine.
 
 The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
 the same seed, in %. A gap counts where its mean is further from zero than two standard errors over the seeds. The bf16
@@ -47,10 +48,10 @@ out = "{out}"
 [precision]
 {precision}
 [data]
-states = 48
-pairs = 24
-depth = 4
-modulus = 31
+states = 24
+pairs = 8
+depth = 3
+modulus = 7
 [[data.blend]]
 path = "recall"
 [[data.blend]]
@@ -157,7 +158,7 @@ def slope(losses, decay):
 
 def summary(campaign, arms, seeds):
     """Of the seeds that have finished in an arm and in bf16."""
-    base = {seed: campaign.result("bf16", seed) for seed in range(seeds)}
+    base = {seed: campaign.result("bf16", seed) for seed in seeds}
     base = {seed: result["losses"] for seed, result in base.items() if result}
     table = {}
     for arm in arms:
@@ -193,30 +194,31 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("braid")
     parser.add_argument("folder")
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--length", type=int, default=256)
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--arms", default=",".join(ARMS))
     parser.add_argument("--pilot", action="store_true")
     parser.add_argument("--table", action="store_true")
     parser.add_argument("-o", "--output")
     options = parser.parse_args()
     arms = options.arms.split(",")
+    seeds = sorted({int(seed) for seed in options.seeds.split(",")})
     unknown = [arm for arm in arms if arm not in ARMS]
     if unknown:
         raise SystemExit(f"no arm {unknown[0]}; expected {', '.join(ARMS)}")
     arms = ["bf16"] + [arm for arm in arms if arm != "bf16"]
     campaign = Campaign(options)
     if options.pilot:
-        campaign.run("bf16", 0)
+        campaign.run("bf16", seeds[0])
     elif not options.table:
-        for seed in range(options.seeds):  # seed after seed: what there is can be read before the last one ends
+        for seed in seeds:  # seed after seed: what there is can be read before the last one ends
             for arm in arms:
                 campaign.run(arm, seed)
                 print(f"{arm} of seed {seed}: {final(campaign.result(arm, seed)['losses']):.4f}", flush=True)
-    result = summary(campaign, arms, options.seeds)
+    result = summary(campaign, arms, seeds)
     show(result)
     if options.output:
         write_json(options.output, result)
