@@ -132,12 +132,16 @@ void Checkpoints::publish(const fs::path& checkpoint) const {
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     const fs::path name = entry.path().filename();
     if (!entry.is_regular_file() || name == "DONE") continue;
-    const fs::path temporary = out_ / ("." + name.string() + ".part");
-    std::error_code failed;
-    fs::remove(temporary, failed);
+    const fs::path place = out_ / name, temporary = out_ / ("." + name.string() + ".part");
+    std::error_code failed, ignored;
+    if (fs::equivalent(entry.path(), place, ignored)) continue;
+    fs::remove(temporary, ignored);
     fs::create_hard_link(entry.path(), temporary, failed);
-    if (failed) fs::copy_file(entry.path(), temporary);
-    fs::rename(temporary, out_ / name);
+    if (failed) fs::copy_file(entry.path(), temporary, failed);
+    if (!failed) fs::rename(temporary, place, failed);
+    if (!failed) continue;
+    fs::remove(temporary, ignored);
+    fail_environment(printable(place.string()), {.what = "cannot be published", .got = failed.message()});
   }
 }
 
@@ -208,6 +212,10 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
     }
   }
   arrays.masters.round(1);
+  // A run may have ended between saving and publishing, and there may be no step left that would do it.
+  const auto all = list_checkpoints(out_);
+  std::error_code ignored;
+  if (!all.empty() && fs::equivalent(all.back(), folder, ignored)) publish(folder);
   constexpr io::IntRange kCount{0, int64_t{1} << 60};
   Progress progress{.step = state.need({"step"}).as_int(kCount),
                     .tokens = state.need({"tokens"}).as_int(kCount),

@@ -20,10 +20,8 @@ namespace {
 
 constexpr const char* kHead = "step,loss,grad_norm,lr,held_out_loss,ema_held_out_loss";
 
-// Keeps the lines of a file that `wanted` wants, and opens it to append.
-std::FILE* reopen(const fs::path& path, const std::function<bool(const std::string&)>& wanted) {
-  std::error_code ignored;
-  if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
+// Keeps the lines of a file that `wanted` wants.
+void rewrite(const fs::path& path, const std::function<bool(const std::string&)>& wanted) {
   std::string kept;
   {
     std::ifstream old(path);
@@ -32,6 +30,13 @@ std::FILE* reopen(const fs::path& path, const std::function<bool(const std::stri
     }
   }
   io::write_text_file(path, kept);
+}
+
+// Opens a log to append, after the lines that are wanted. A pipe or a device has none, and no file takes its place.
+std::FILE* reopen(const fs::path& path, const std::function<bool(const std::string&)>& wanted) {
+  std::error_code ignored;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
+  if (!fs::exists(path, ignored) || fs::is_regular_file(path, ignored)) rewrite(path, wanted);
   std::FILE* file = std::fopen(path.c_str(), "a");
   if (!file) fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(errno)});
   return file;
