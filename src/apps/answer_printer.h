@@ -1,5 +1,5 @@
 // An answer as it arrives: the answer itself on standard output, thinking on standard error, dimmed, or between its
-// tags where there is no colour; and dimmed notes beside it.
+// tags where there is no colour; and dimmed notes.
 #pragma once
 #include <cstdio>
 #include <string>

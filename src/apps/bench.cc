@@ -1,4 +1,4 @@
-// braid bench: how fast a model reads a prompt and generates, as llama-bench prints it, with the floor beside it: what
+// braid bench: how fast a model reads a prompt and generates, as llama-bench prints it, with the floor: what
 // bytes and operations allow on this machine, whose roofs are measured in the same run.
 #include <algorithm>
 #include <chrono>

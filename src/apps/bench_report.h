@@ -1,4 +1,4 @@
-// What `braid bench` measured, in llama-bench's columns and keys, with floor and roofs beside them.
+// What `braid bench` measured, in llama-bench's columns and keys, with floor and roofs.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// braid grad: the loss of a few tokens and its gradient for every stored tensor, for whoever doubts.
+// braid grad: the loss of a few tokens and its gradient for every stored tensor, for comparison with other programs.
 #include <fmt/format.h>
 
 #include "apps/commands.h"

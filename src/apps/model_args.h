@@ -30,7 +30,7 @@ struct SamplingArgs {
 // "on", "off" or nothing.
 std::optional<bool> think_switch(const std::string& text);
 
-// Text of -p, of -f FILE, or of standard input when that is no terminal; nullopt when there is none.
+// Text of -p, of -f FILE, or of standard input when that is not a terminal; nullopt when there is none.
 std::optional<std::string> prompt_text(const std::string& text, const std::string& file);
 
 }  // namespace braid::apps

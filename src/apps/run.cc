@@ -1,4 +1,4 @@
-// braid run: one prompt, one answer; and everything a doubter may want to see of the inside.
+// braid run: one prompt, one answer; and dumps of logits, hidden states, recurrent states and routes.
 #include <fmt/format.h>
 
 #include <cstdio>

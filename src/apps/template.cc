@@ -71,7 +71,7 @@ text::ChatTemplate load(const std::string& model) {
   return text::ChatTemplate::load(io::find_model(model).folder);
 }
 
-// A template that does not parse answers every line with the same error: whoever wrote the lines gets one each.
+// A template that does not parse answers every line with the same error, so that each line has its answer.
 int render_lines(const Options& o, const std::tm& now) {
   std::optional<text::ChatTemplate> chat;
   ordered_json broken;

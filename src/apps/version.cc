@@ -1,4 +1,4 @@
-// commit.h is generated in the build folder and made again when HEAD moves (CMakeLists.txt here).
+// commit.h is generated in the build folder, again whenever HEAD moves (CMakeLists.txt here).
 #include "apps/version.h"
 
 #include <fmt/format.h>

@@ -72,7 +72,7 @@ std::byte* Arena::place(Slot* slot) {
   slot->pass = pass_;
   ArenaPlan::Block& block = plan_->blocks[static_cast<size_t>(next)];
   if (slot->bytes > block.bytes || outgrown_) {
-    // The plan is made again from what this pass needs; until then the rest lies where there is room.
+    // The plan is renewed from what this pass requests; until then the rest is placed first-fit.
     plan_->outgrown += slot->bytes > block.bytes ? 1 : 0;
     outgrown_ = outgrown_ || slot->bytes > block.bytes;
     block.bytes = std::max(block.bytes, slot->bytes);

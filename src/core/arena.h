@@ -1,6 +1,6 @@
-// Where activations live: first-fit blocks in a few large mappings, freed when the last Tensor that holds one goes.
+// The allocator of activations: first-fit blocks in a few large mappings, freed with the last Tensor that holds them.
 // After the first pass over a shape every request is met from freed blocks: the steady state maps nothing. Passes that
-// ask for the same things in the same order, as the steps of a training run do, can follow an ArenaPlan instead. One
+// make the same requests in the same order, as the steps of a training run do, can follow an ArenaPlan instead. One
 // compute thread uses an arena (style.md 29), so its counts are plain integers.
 #pragma once
 #include <cstddef>
@@ -19,10 +19,10 @@ class Arena {
     Arena* arena = nullptr;
     std::byte* data = nullptr;
     int64_t bytes = 0;
-    int64_t asked = 0;  // of which were asked for
-    int refs = 0;       // Tensors: while there is one, the bytes stay
-    int names = 0;      // Refs: while there is one, the slot stays, and its bytes can be asked for again
-    int value = -1;     // the number a tape gave it
+    int64_t asked = 0;  // of which were requested
+    int refs = 0;       // Tensors: while there is one, the bytes are retained
+    int names = 0;      // Refs: while there is one, the slot is retained, and its bytes can be allocated again
+    int value = -1;     // its number on a tape
     int block = -1;     // its number in the plan of a pass
     int pass = 0;
   };
@@ -37,8 +37,9 @@ class Arena {
   void release(Slot* slot);   // called by the last Tensor
   void forget(Slot* slot);    // called by the last Ref
 
-  // Between the two, requests are recorded in an empty plan, or lie where a finished one says. What outgrows its place
-  // or comes in another order lies elsewhere, and the plan is made again for the next pass; `plan` counts it.
+  // Between the two calls, requests are recorded in an empty plan, or placed by a finished one. A request that outgrows
+  // its place or comes in another order is placed elsewhere, and the plan is renewed for the next pass; `plan` counts
+  // it.
   void begin_pass(ArenaPlan& plan);
   void end_pass();
 

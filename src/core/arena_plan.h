@@ -13,7 +13,7 @@ struct ArenaPlan {
     int32_t begin = 0, end = 0;  // among the events
   };
   std::vector<Block> blocks{};    // in the order they are taken
-  std::vector<int32_t> events{};  // block n taken: n; given back: -1 - n
+  std::vector<int32_t> events{};  // block n allocated: n; freed: -1 - n
   int64_t bytes = 0;              // of all of it
   int64_t bytes_live = 0;         // most bytes in use at once: no plan can take less
   int64_t made = 0;               // times that it was placed

@@ -1,6 +1,7 @@
-// The harness of every op test: one problem in, every row of the op's table held against the reference (its last row).
-// Outputs start as NaN, so that what a row forgets to write shows; teams of 1, 2 and 3 threads must agree bit for bit,
-// and so must rows of one numerics class. A new variant gets all of this by adding its row. For tests only.
+// The harness of every op test: it compares every row of an op's table with the reference (its last row) on one
+// problem. Outputs start as NaN, so that elements a row fails to write are found; teams of 1, 2 and 3 threads must
+// agree bit for bit, and so must rows of one numerics class. A new variant gets all of this by adding its row. For
+// tests only.
 #pragma once
 #include <gtest/gtest.h>
 

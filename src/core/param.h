@@ -1,7 +1,7 @@
-// Param: the only named tensor above io, and one that knows who it is. Families give it a name and a role once; what
-// comes after (optimiser rules, adapters, precision, storage, floors, plans) reads roles, not names. Its Segments say
-// where the parts of a fused matrix lie (in_proj, conv, qkv, stacked experts), and its Shard how it may be divided
-// among ranks. Adapter: a small trained product beside a frozen one (LoRA, arXiv 2106.09685).
+// Param: the only named tensor above io. A family assigns its name and role once; everything else (optimiser rules,
+// adapters, precision, storage, floors, plans) reads roles, not names. Its Segments locate the parts of a fused matrix
+// (in_proj, conv, qkv, stacked experts); its Shard says how it may be divided among ranks. Adapter: a small trained
+// product added to a frozen one (LoRA, arXiv 2106.09685).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -45,7 +45,7 @@ enum class ParamRole : uint8_t {
   expert_down,
   latent_in,
   latent_out,
-  mtp_in,  // of the prediction block: reads embedding and hidden state side by side
+  mtp_in,  // of the prediction block: reads embedding and hidden state, concatenated
   lora_a,
   lora_b,
 };
@@ -53,8 +53,8 @@ const char* name_of(ParamRole role);
 // Read by products or looked up by rows, in any format; the rest is small and FP32.
 bool is_matrix(ParamRole role);
 
-// Rows of a fused parameter (elements, where it is a vector). `units` of them, all alike, cannot be divided: heads,
-// groups, channels.
+// Rows of a fused parameter (elements, where it is a vector), made of `units` equal parts that cannot be divided:
+// heads, groups, channels.
 struct Segment {
   const char* name;
   int64_t begin, rows, units;
@@ -72,9 +72,9 @@ struct Shard {
 };
 
 struct ParamInfo {
-  std::string name{};  // as the family's files spell it
+  std::string name{};  // as in the family's files
   ParamRole role = ParamRole::none;
-  int layer = -1;                // as files count; those of the prediction block follow the last
+  int layer = -1;                // as numbered in files; those of the prediction block follow the last
   bool mtp = false;              // of the prediction block
   int expert = -1, experts = 0;  // number and count; all of them, where a stack has number -1
   std::vector<Segment> segments{};
@@ -91,7 +91,7 @@ struct Param : ParamInfo {
   Adapter* adapter = nullptr;       // of a matrix, added by the product that reads it; its owner outlives the Param
 };
 
-// Rows of a fused parameter as one of its own.
+// Rows of a fused parameter as a parameter of its own.
 Param part_of(const Param& whole, const Segment& segment, std::string name, ParamRole role);
 
 // Rank `rank` of `ranks`. Experts may stay whole: each then belongs to one rank.

@@ -50,7 +50,7 @@ struct SeqMap {
   int64_t slot_after(const Seq& s, int64_t i) const {
     return s.trail < 0 ? s.slot : trails[static_cast<size_t>(s.trail + i)];
   }
-  // Has the sequence no trail, or one of slots in [0, slots), none of them twice or its own?
+  // Whether the sequence has no trail, or one of distinct slots in [0, slots) other than its own.
   bool trail_fits(const Seq& s, int64_t slots) const {
     if (s.trail < 0) return true;
     if (s.phase != Phase::step || s.trail + s.len > static_cast<int64_t>(trails.size())) return false;

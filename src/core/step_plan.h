@@ -1,6 +1,6 @@
-// What a training step keeps for its backward, what it computes again, and where all of it lies: decided before the
-// first step from a dry pass (Ctx::dry) over the same graph at the largest batch. Bits never depend on it: what is
-// computed again comes from the same op on the same bytes.
+// What a training step retains for its backward pass, what it recomputes, and where all of it lies in memory: decided
+// before the first step from a dry pass (Ctx::dry) over the same graph at the largest batch. It never changes a bit:
+// recomputation runs the same op on the same bytes.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -13,10 +13,10 @@
 
 namespace braid {
 
-// Nodes are ranked by bytes that go for an operation that comes again. none: everything that a backward reads stays.
-// selective: of the cheap ones (Cost; norms, gates, activations, convolution) whose inputs stay, the best go, as far as
-// a few percent more operations allow. full: the residual stream at block boundaries alone stays. fit: the best
-// of all nodes go, as many as a budget demands (training.md 1.1, 1.3).
+// Nodes are ranked by bytes freed for each recomputed operation. none: everything that a backward reads is retained.
+// selective: the best of the cheap nodes (Cost; norms, gates, activations, convolution) with retained inputs are
+// dropped, within a few percent more operations. full: only the residual stream at block boundaries is retained. fit:
+// the best of all nodes are dropped, as many as a budget demands (training.md 1.1, 1.3).
 struct Recompute {
   enum class Kind : uint8_t { none, selective, full, fit };
   Kind kind = Kind::none;
@@ -32,7 +32,7 @@ struct StepPlan {
   std::vector<bool> dropped{};  // by node
   ArenaPlan arena{};
   double flops = 0;        // of the step
-  double flops_again = 0;  // of which for the second time
+  double flops_again = 0;  // of which recomputed
   double bytes_moved = 0;  // that its ops read and write
   int64_t bytes = 0;       // most that is requested at once
 
@@ -40,10 +40,11 @@ struct StepPlan {
   bool drops(size_t node) const { return node < dropped.size() && dropped[node]; }
 };
 
-// The declared maxima of a batch are packed in `packings` ways, say as few long sequences and as many short ones: the
-// plan has room for all of them, and its operations are those of the first. `forward` records a pass over one on the
-// tape of the Ctx it is given; what the nodes point to (sequence maps, parameters) outlives the call. With `later` the
-// gradients of weights are made after the walk back, as Tape::backward_weights does. Error when a budget cannot be met.
+// The declared maxima of a batch are packed in `packings` ways, such as few long sequences or many short ones: the plan
+// has room for all of them, and its operation count is that of the first. `forward` records a pass over one packing on
+// the tape of the Ctx it receives; what the nodes point to (sequence maps, parameters) outlives the call. With `later`
+// the gradients of weights are computed after the backward pass (Tape::backward_weights). Error when a budget cannot be
+// met.
 StepPlan plan_step(const Recompute& policy, const Ctx& ctx, int packings,
                    sys::FunctionRef<void(Ctx&, int packing)> forward, Weights weights = Weights::now);
 

@@ -1,17 +1,17 @@
-// The tape: what a forward pass did, so that it can be walked back. A node holds closures over the names (Ref) of its
-// values: `forward` runs the op, and runs it again where its results were given back; `backward` turns the gradients of
-// its outputs into those of its inputs; `weights`, where the two are separate, into those of its parameters. Without a
-// tape in the Ctx a taped op is a plain call.
+// The tape records a forward pass for reverse-mode differentiation. A node holds closures over the names (Ref) of its
+// values: `forward` runs the op, and reruns it if its outputs were freed; `backward` computes the gradients of its
+// inputs from those of its outputs; `weights`, where separate, computes those of its parameters. Without a tape in the
+// Ctx a taped op is a plain call.
 //
-// What runs: a value needs a gradient where a node that computed it trains a parameter, where an input of that node
-// needs one, or where require_grad() asked. Backwards that would give only what nobody needs do not run, and what they
-// would read is not kept. Gradients of weights are not read on the way back, so they may be put off until it is walked.
+// What runs: a value needs a gradient if the node that computed it trains a parameter, if an input of that node needs
+// one, or if require_grad() was called. A `backward` whose results nobody needs does not run, and its inputs are not
+// retained. No other gradient depends on those of weights, so they may be deferred until the backward pass is over.
 //
-// Memory: a value stays while a backward will read it (`saved`), and goes with its last handle otherwise. A policy may
-// have the outputs of chosen nodes go as well: they are computed again, from what stayed, just before they are read,
-// by the same op on the same bytes. Gradients are FP32. Where a value is used more than once, whole or in parts, they
-// are summed here; what no use gave a gradient is zero.
-// After the first pass over a graph nothing is allocated: closures and lists lie in buffers that are kept.
+// Memory: a value is retained while a backward will read it (`saved`), and is otherwise freed with its last handle. A
+// policy may also drop the outputs of chosen nodes: they are recomputed just before they are read, by the same op on
+// the same bytes. Gradients are FP32. Those of a value that is used more than once, whole or in parts, are summed here;
+// elements that receive no gradient are zero.
+// After the first pass over a graph nothing is allocated: closures and lists live in buffers that are reused.
 #pragma once
 #include <functional>
 #include <initializer_list>
@@ -31,7 +31,7 @@ namespace braid {
 enum class Cost : uint8_t {
   expensive,  // matrix products, scan, attention: much arithmetic for each byte
   cheap,      // one pass over memory: norms, activations, convolution, copies
-  stream,     // the residual stream at block boundaries: it stays, and recomputation starts from it
+  stream,     // the residual stream at block boundaries: it is retained, and recomputation starts from it
 };
 
 enum class Weights : uint8_t { now, later };
@@ -44,7 +44,7 @@ class Tape {
     std::initializer_list<Tensor> saved_weights{};  // those that `weights` reads
     Cost cost = Cost::expensive;
     bool trains = false;  // a parameter with a gradient
-    // A loss, which makes its gradients as it goes: it must not run again, and backward begins there.
+    // A loss that computes its gradients in its forward pass: it must not run again, and backward starts there.
     bool once = false;
   };
   struct Node {
@@ -60,13 +60,13 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
   ~Tape() { release(); }
 
-  // Whether the outputs of the node that comes at this place are given back after the forward pass.
+  // Whether the outputs of the node at this index are freed after the forward pass.
   std::function<bool(Cost cost, size_t index)> drop{};
 
-  // Whether those of the node that comes next are.
+  // The same for the next node.
   bool drops_next(Cost cost) const { return drop && drop(cost, nodes_.size()); }
 
-  // Runs forward(ctx) and remembers all closures. With `weights`, `backward` is for the gradients of data alone.
+  // Runs forward(ctx) and stores all closures. With `weights`, `backward` computes the gradients of inputs only.
   template <class Forward, class Backward, class OfWeights = std::nullptr_t>
   void record(Ctx& ctx, const char* name, const Uses& uses, Forward forward, Backward backward,
               OfWeights weights = OfWeights()) {
@@ -85,34 +85,35 @@ class Tape {
     append(ctx, name, uses, closures);
   }
 
-  // A value that no node computes, and whose gradient is wanted. Before it is used.
+  // Requests the gradient of a value that no node computes; to be called before the value is used.
   void require_grad(const Tensor& value) { values_[static_cast<size_t>(number(value))].needed = true; }
-  // Whether anybody needs the gradient of `value`.
+  // Whether the gradient of `value` is needed.
   bool needs_grad(const Tensor& value) const;
 
-  // The gradient of `value` in its shape, or an empty Tensor when nothing downstream used it, or nobody needs it.
+  // The gradient of `value` in its shape; an empty Tensor when nothing downstream used it, or when it is not needed.
   Tensor grad(const Ref& value) const;
-  // Memory for the gradient of `value`, to be overwritten and then given to add_grad. For a part of a value it lies
-  // inside the gradient of the whole, where nothing was written yet.
+  // Memory for the gradient of `value`, to be overwritten and then passed to add_grad. For a part of a value it lies
+  // inside the gradient of the whole if that part was not written yet.
   Tensor make_grad(Ctx& ctx, const Ref& value);
-  // Adds to the gradient of `value`. `grad` may be shared: it is not written through.
+  // Adds to the gradient of `value`. `grad` may be shared: it is not modified.
   void add_grad(Ctx& ctx, const Ref& value, const Tensor& grad);
 
-  // The bytes of a value that a backward reads, as a handle.
+  // A handle to a saved value.
   Tensor handle(const Ref& value) const { return hold(find(value)); }
 
-  // Walks the nodes back: from the gradients given so far, and from the losses that made theirs themselves. Gradients
-  // of what no node computed stay until clear(), which must come before the next pass. Gradients of weights that are
-  // put off keep what they read until backward_weights(), which makes them in the same order: no bit depends on when.
+  // Runs the nodes in reverse order, from the gradients added so far and from the losses that computed their own.
+  // Gradients of values that no node computed stay until clear(), which must be called before the next pass. Deferred
+  // gradients of weights retain their inputs until backward_weights(), which computes them in the same order, so that
+  // deferring changes no bit.
   void backward(Ctx& ctx, Weights weights = Weights::now);
   void backward_weights(Ctx& ctx);
   void clear();
 
-  // The graph, for whoever plans over it (core/step_plan.h): nodes in the order they ran, values by number.
+  // The graph, for planners (core/step_plan.h): nodes in the order they ran, values by number.
   const std::vector<Node>& nodes() const { return nodes_; }
   std::span<const int> inputs(size_t node) const { return values(links_[node].in); }
   std::span<const int> outputs(size_t node) const { return values(links_[node].out); }
-  int producer(int value) const { return values_[static_cast<size_t>(value)].producer; }  // -1: nobody
+  int producer(int value) const { return values_[static_cast<size_t>(value)].producer; }  // -1: none
   int readers(int value) const { return values_[static_cast<size_t>(value)].readers; }
   int64_t bytes(int value) const { return values_[static_cast<size_t>(value)].whole.slot_->bytes; }
 
@@ -121,7 +122,7 @@ class Tape {
     void* object = nullptr;
     void (*forward)(void*, Ctx&) = nullptr;
     void (*backward)(void*, Ctx&, Tape&) = nullptr;
-    void (*weights)(void*, Ctx&, Tape&) = nullptr;  // null: `backward` does both, or there are none
+    void (*weights)(void*, Ctx&, Tape&) = nullptr;  // null: `backward` does both, or no parameter is trained
     void (*destroy)(void*) = nullptr;
   };
   struct Range {
@@ -129,18 +130,18 @@ class Tape {
   };
   struct Links {
     Range in{}, out{}, saved{},
-        saved_weights{};                     // places in lists_; the latter two empty where the closure will not run
+        saved_weights{};                     // indices into lists_; the latter two empty where the closure will not run
     bool backward = false, weights = false;  // whether it will
   };
-  // Where a part lies in its whole, in elements: `count` runs, one every `stride`.
+  // Position of a part inside its whole, in elements: `count` runs of `run` elements, `stride` apart.
   struct Part {
     int64_t begin = 0, run = 0, stride = 0, count = 0;
     int next = -1;  // of the same value
 
     int64_t end() const { return begin + (count - 1) * stride + run; }
-    // Whether it surely shares no element with another.
+    // Whether it is certain to share no element with `other`.
     bool apart(const Part& other) const;
-    // Its first element at or behind `at`, -1 when there is none.
+    // Its first element at or after `at`, -1 when there is none.
     int64_t next_of(int64_t at) const;
   };
   struct Value {
@@ -149,7 +150,7 @@ class Tape {
     int producer = -1;
     int readers = 0;  // backwards that will still read it
     bool needed = false;
-    bool own = false;      // its gradient is nobody else's as well
+    bool own = false;      // its gradient is not shared with another value
     bool partial = false;  // only the parts in the list from `parts` are written in its gradient
     int parts = -1;
   };
@@ -183,7 +184,7 @@ class Tape {
   std::vector<int> lists_;
   std::vector<Part> parts_;
   std::vector<Tensor> stack_;     // what replays hold
-  std::vector<size_t> deferred_;  // nodes whose gradients of weights were put off
+  std::vector<size_t> deferred_;  // nodes whose gradients of weights are still to be computed
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   size_t chunk_ = 0, used_ = 0;
 };

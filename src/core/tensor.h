@@ -1,5 +1,5 @@
-// Tensor: a counted handle to an arena block together with its dtype and shape. Copying shares the bytes; the last
-// handle gives the block back, which is the planner's free event. Ref: the name of one.
+// Tensor: a reference-counted handle to an arena block, with dtype and shape. Copying shares the bytes; the last handle
+// frees the block, which is the planner's free event. Ref: its name, which does not keep the bytes alive.
 #pragma once
 #include <utility>
 
@@ -33,7 +33,7 @@ class Tensor {
   int64_t dim(int i) const { return view_.dim(i); }
   const Shape& shape() const { return view_.shape; }
   DType dtype() const { return view_.dtype; }
-  // The only handle to these bytes: whoever holds it may write them.
+  // The only handle to these bytes, so its owner may write them.
   bool sole() const { return slot_ && slot_->refs == 1; }
 
   Tensor reshaped(const Shape& shape) const {
@@ -61,8 +61,8 @@ class Tensor {
   MutView view_{};
 };
 
-// The name of a tensor, without a claim on its bytes: what a tape's node holds. The bytes may be given back and asked
-// for again, elsewhere; to look at them when they are not there is a bug.
+// The name of a tensor, which does not keep its bytes alive: what a tape's node holds. The bytes may be freed and
+// allocated again at another address; reading them while they are freed is a bug.
 class Ref {
  public:
   Ref() = default;

@@ -1,6 +1,6 @@
 // Batch: what one step of training reads. Rows of at most `length` tokens, back to back; each document, or piece of
-// one, is a sequence of its own, so that attention, convolution and scan begin anew at its first token and no target
-// lies in another document.
+// one, is a sequence of its own, so that attention, convolution and scan start from an empty state at its first token
+// and no target lies in another document.
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,4 +1,4 @@
-// Batches that somebody else chose, in their order: for comparing two trainers step by step.
+// Batches chosen elsewhere, in their order: for comparing two trainers step by step.
 #pragma once
 #include <filesystem>
 #include <string>

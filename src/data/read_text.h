@@ -20,7 +20,7 @@ void read_text(const std::filesystem::path& path, const Language& language, Docu
 // A document a line: `text`, or `messages` (chat.h). Error names the line.
 void read_jsonl(const std::filesystem::path& path, const Language& language, DocumentSink sink);
 
-// What a path is when nobody says: text, jsonl, indexed or ids.
+// The kind of a path when none is given: text, jsonl, indexed or ids.
 std::string kind_of(const std::filesystem::path& path);
 
 }  // namespace braid::data

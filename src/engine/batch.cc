@@ -12,7 +12,7 @@ struct Stream {
   size_t prompt = 0;
   int64_t sequence = 0;
   int64_t read = 0;  // of the prompt
-  int32_t next = 0;  // drawn, not read
+  int32_t next = 0;  // sampled, not read yet
 };
 
 int32_t greedy(const Tensor& logits, int64_t row) {
@@ -34,14 +34,14 @@ class Batch {
   int64_t done() const { return static_cast<int64_t>(waiting_ - streams_.size()); }
   std::vector<std::vector<int32_t>>& answers() { return answers_; }
 
-  // One token of every stream that has read its prompt. Beside them prompts, in the pieces that Runner::prefill would
-  // cut, so that their bits do not depend on what stands beside them; together no more than one whole piece.
+  // One token of every stream that has read its prompt, and pieces of the other streams' prompts: the pieces that
+  // Runner::prefill would cut, so that their bits do not depend on the batch, and at most one full piece in total.
   void pass() {
     admit();
     std::vector<Piece> pieces;
     std::vector<int32_t> ids;
-    std::vector<int64_t> last;    // rows to draw from
-    std::vector<size_t> drawing;  // whose they are
+    std::vector<int64_t> last;    // rows to sample from
+    std::vector<size_t> drawing;  // their streams
     int64_t budget = runner_.options().chunk;
     for (size_t i = 0; i < streams_.size(); ++i) {
       Stream& s = streams_[i];
@@ -88,7 +88,7 @@ class Batch {
     std::erase_if(streams_, [&](const Stream&) { return over[i++]; });
   }
 
-  // Takes the drawn token into the answer; true, and the sequence is clean, when nothing is to be drawn after it.
+  // Appends the sampled token to the answer; returns true, with the sequence reset, when the answer is complete.
   bool ends(const Stream& s) {
     std::vector<int32_t>& answer = answers_[s.prompt];
     const std::vector<int64_t>& eos = runner_.config().eos;

@@ -1,7 +1,7 @@
-// Answers to whole conversations, out of one sequence whose state stays between them. A chat sends the same messages
-// again with a few more at the end: when the new prompt begins with every token that the sequence has read, only the
-// rest is read. When it does not (templates drop the thinking of earlier turns, a system message changes), the sequence
-// begins anew; a recurrent state cannot be rolled back. What chat and a server share.
+// Answers to whole conversations from one sequence, whose state is retained between them. A chat sends the same
+// messages again with a few more at the end: when the new prompt starts with every token that the sequence has read,
+// only the rest is read. When it does not (templates drop the thinking of earlier turns, a system message changes), the
+// sequence is reset; a recurrent state cannot be rolled back. What chat and a server share.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -21,7 +21,7 @@ struct AnswerOptions {
   std::optional<bool> think{};  // nullopt: what the template does by itself
 };
 
-// Called while an answer arrives; false stops it, and what has been said so far is the answer.
+// Called while an answer is generated; false stops it, and the text so far is the answer.
 struct AnswerListener {
   sys::FunctionRef<bool(int64_t read, int64_t total)> on_prompt;  // before each piece of the prompt
   sys::FunctionRef<bool(const ReasoningSplitter::Parts&)> on_text;
@@ -29,7 +29,7 @@ struct AnswerListener {
 
 struct Answer {
   std::vector<int32_t> prompt_ids;  // of the whole conversation
-  int64_t kept = 0;                 // how many of them the sequence had read before
+  int64_t kept = 0;                 // how many of them the sequence had already read
   Generated generated;              // its timings count what was read now
   std::string reasoning, content;
 
@@ -39,7 +39,7 @@ struct Answer {
 
 class Conversation {
  public:
-  // The model must outlive it, and nobody else may use the sequence.
+  // The model must outlive it; the sequence is for its use alone.
   explicit Conversation(LanguageModel& model, int64_t sequence = 0) : model_(model), sequence_(sequence) {}
 
   // `messages`: an array of {role, content, ...}. Error when the template refuses them, or when they leave no room for
@@ -56,7 +56,7 @@ class Conversation {
   LanguageModel& model_;
   int64_t sequence_;
   std::vector<int32_t> read_;
-  int64_t position_ = 0;  // past the last draw: templates may drop tokens, but no draw is made twice
+  int64_t position_ = 0;  // after the last draw: templates may drop tokens, but no random number is reused
 };
 
 }  // namespace braid::engine

@@ -1,4 +1,4 @@
-// Generation without HTTP: tokens out of a Runner until an end token, a length, the context or the caller stops it.
+// Generation without HTTP: tokens from a Runner until an end token, a length, the context or the caller stops it.
 #pragma once
 #include <cstdint>
 #include <span>

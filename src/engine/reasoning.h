@@ -1,7 +1,6 @@
-// Thinking and answer, told apart while the text arrives. A reasoning model's prompt ends inside <think>, so the text
-// up to
-// </think> is reasoning; <tool_call> ends it too, since some models leave the closing tag out (nemotron.md 6.4). Tags
-// may be one token or many: only the text is looked at, and what could be the beginning of a tag is held back.
+// Splits streamed text into reasoning and answer. A reasoning model's prompt ends inside <think>, so the text up to
+// </think> is reasoning; <tool_call> ends it too, since some models omit the closing tag (nemotron.md 6.4). Tags may be
+// one token or many: only the text is examined, and a possible beginning of a tag is held back.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,6 +1,6 @@
-// A model with its memory, ready to read tokens: passes over pieces of several sequences, prefills and steps together,
-// steps that can be taken back, sequences that begin as another one. What chat, run, eval, bench and a server share.
-// One compute thread uses it.
+// A model with the memory of its sequences: passes over pieces of several sequences, prefills and steps together, steps
+// that can be undone, sequences forked from others. What chat, run, eval, bench and a server share. One compute thread
+// uses it.
 #pragma once
 #include <memory>
 #include <span>
@@ -19,7 +19,7 @@ struct RunnerOptions {
   Numerics numerics = Numerics::serving(DType::bf16);
   int64_t context = 0;      // 0: what the model allows and memory holds
   int64_t sequences = 1;    // at once
-  int64_t spare_slots = 0;  // extra recurrent states, one for each token of a tentative step
+  int64_t spare_slots = 0;  // recurrent states besides one per sequence: a tentative step takes one for each token
   int64_t chunk = 512;      // tokens of one prefill pass
   int threads = 0;          // 0: sys::default_threads()
   std::string adapter{};    // a folder as PEFT writes it; empty: none
@@ -31,26 +31,26 @@ constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a lo
 struct Piece {
   int64_t sequence = 0, tokens = 0;
   Phase phase = Phase::prefill;
-  // Of a step: its tokens are read only when `keep` says how many of them. Until then the sequence is as it was, and
-  // nothing else may be done with it but `reset`.
+  // Of a step: its tokens count as read only once `keep` has said how many of them. Until then the sequence is as
+  // before, and `reset` is the only other call allowed on it.
   bool tentative = false;
 };
 
 class Runner {
  public:
-  // The model may be one in training (train/language.h): passes between its steps see its newest numbers.
+  // The model may be one in training (train/language.h): passes between its steps use its current weights.
   Runner(std::shared_ptr<models::Model> model, const RunnerOptions& options);
 
-  // One pass: `ids` are those of the pieces end to end, each of another sequence -> residual stream of every token,
-  // [T, D] F32. By the row contract a piece gets the bits that it would get alone. Error when a sequence gets longer
-  // than the context or memory ends; what the sequences have read stays as it was.
+  // One pass: `ids` are those of the pieces, concatenated, each piece of a different sequence -> residual stream of
+  // every token, [T, D] F32. By the row contract a piece gets the bits that it would get alone. Error when a sequence
+  // would exceed the context, or no memory is left; the sequences are unchanged then.
   Tensor forward(std::span<const int32_t> ids, std::span<const Piece> pieces, nn::Probe* probe = nullptr);
-  // After a tentative step: its first `tokens` stay read, from none to all. The rest leaves no trace.
+  // After a tentative step: retains its first `tokens`, from none to all, and undoes the rest.
   void keep(int64_t sequence, int64_t tokens);
-  // `to` becomes what `from` is. Their keys and values are shared until one of them writes.
+  // Makes `to` a copy of `from`. Their keys and values are shared until one of them writes.
   void fork(int64_t from, int64_t to);
   Tensor logits(const Tensor& x);
-  // Losses of the tokens `targets` where the rows of x predict them, [n] F32: minus their log-probabilities.
+  // Negative log-probabilities of the tokens `targets`, as predicted by the rows of x, [n] F32.
   Tensor token_losses(const Tensor& x, std::span<const int32_t> targets);
   // Rows of x, in this order.
   Tensor rows(const Tensor& x, std::span<const int64_t> wanted);
@@ -93,8 +93,8 @@ class Runner {
   std::vector<Own> own_;  // by sequence
 };
 
-// The context to use: the one asked for, else the model's, cut to what the free memory holds. Error when not even that
-// of one chunk fits, or when more is asked for than fits; both say how much is needed.
+// The context to use: the requested one, else the model's, limited to what fits the free memory. Error when not even
+// one chunk fits, or when the requested one does not; both say how much is needed.
 int64_t choose_context(const models::Model& model, const RunnerOptions& options);
 
 }  // namespace braid::engine

@@ -1,6 +1,6 @@
 // Natural log-probabilities of given tokens, each predicted from those before it in its sequence, computed in one of
-// three ways. Under Numerics::exact the three give the same bits, alone or beside other sequences: what a sampler saw
-// step by step is what the objective of training computes.
+// three ways. Under Numerics::exact the three give the same bits, alone or in a batch: a sampler that steps sees
+// the log-probabilities that the training objective computes.
 //   train    the forward pass of training: whole sequences, no cache, training's Numerics
 //   prefill  through the caches, RunnerOptions::chunk tokens of each sequence a pass
 //   step     through the caches, one token of each sequence a pass

@@ -1,8 +1,7 @@
-// The memory of sequences, in two parts that know nothing of each other. Recurrent states (convolution and SSM) lie in
-// slots, which are allocated, copied and freed whole. Keys and values lie in pages, which a row of the page table
-// lists for each sequence; a page counts its readers, so that sequences with a common beginning share it, and is copied
-// when one of them is about to write it. Pages are reserved address space until they are touched, so a large context
-// costs what is used of it.
+// The memory of sequences, in two independent parts. Recurrent states (convolution and SSM) are stored in slots, which
+// are allocated, copied and freed whole. Keys and values are stored in pages, listed for each sequence by a row of the
+// page table; pages are reference-counted, so that sequences with a common prefix share them, and copied on write. A
+// page is only reserved address space until it is touched, so a large context costs no more than what is used of it.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,7 +20,7 @@ struct PoolOptions {
   int64_t pages = 0;       // 0: enough for every sequence's whole context
   int64_t context = 4096;  // tokens of one sequence at most
   DType kv = DType::f32;   // or BF16; of the inputs that --exact keeps, too
-  bool exact = false;      // also keep what --exact needs of unfinished chunks
+  bool exact = false;      // also store what --exact needs of unfinished chunks
 };
 
 // Bytes of one sequence of `context` tokens; the first term does not grow.
@@ -37,19 +36,19 @@ class StatePool {
   StatePool& operator=(const StatePool&) = delete;
   ~StatePool();
 
-  // A slot that nobody has, with whatever was left in it; -1 when there is none.
+  // A free slot with undefined contents; -1 when there is none.
   int64_t take_slot();
   void give_slot(int64_t slot);
   void clear_slot(int64_t slot);
   void copy_slot(Ctx& ctx, int64_t from, int64_t to);
   int64_t slots_free() const { return std::ssize(free_slots_); }
 
-  // Pages for positions [begin, end) of a sequence that nobody else reads, to be written; what lies before stays. Error
-  // when that is more than the context, or no page is left: the sequence still has what it had.
+  // Unshared pages for positions [begin, end) of a sequence, to be written; earlier positions are unchanged. Error when
+  // that exceeds the context, or no page is left; the sequence is unchanged then.
   void prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
-  // `to`, which has no pages, reads those of the first `tokens` of `from`.
+  // Lets `to`, which has no pages, share those of the first `tokens` of `from`.
   void share(int64_t from, int64_t to, int64_t tokens);
-  // Gives back the pages past the first `tokens`.
+  // Frees the pages past the first `tokens`.
   void truncate(int64_t sequence, int64_t tokens);
   int64_t pages_free() const { return std::ssize(free_pages_); }
   int64_t readers(int32_t page) const { return readers_[static_cast<size_t>(page)]; }

@@ -34,7 +34,7 @@ struct Perplexity {
 };
 
 // Reads the windows of `ids` one after the other in sequence 0. `progress` is told the tokens read so far; false stops,
-// and the result is that of what was scored by then. Error (a failed run) when a loss is no number.
+// and the result is that of what was scored by then. Error (a failed run) when a loss is not finite.
 Perplexity perplexity(engine::Runner& runner, std::span<const int32_t> ids, std::span<const Window> windows,
                       std::optional<int32_t> bos, const sys::FunctionRef<bool(int64_t)>& progress);
 

@@ -14,7 +14,7 @@ class AtomicFolder {
   ~AtomicFolder();  // without commit() the files are thrown away
 
   const std::filesystem::path& place() const { return temporary_; }  // where to write
-  // Files in it are flushed by whoever wrote them (AtomicFile does). A folder of that name is replaced.
+  // Its files are flushed by their writers (AtomicFile does). A folder of that name is replaced.
   void commit();
 
  private:
@@ -23,7 +23,7 @@ class AtomicFolder {
 };
 
 bool is_complete(const std::filesystem::path& folder);     // there, with its DONE
-void remove_folder(const std::filesystem::path& folder);   // DONE first, so that a half of it is nobody's
+void remove_folder(const std::filesystem::path& folder);   // DONE first, so that a half-deleted one does not count
 void sweep_remnants(const std::filesystem::path& parent);  // of atomic folders in it; their writers must be gone
 
 }  // namespace braid::io

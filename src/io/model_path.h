@@ -1,4 +1,4 @@
-// What a person writes where a model is wanted: a folder, a .safetensors file beside its config, org/name[@rev] of the
+// A model argument as users write it: a folder, a .safetensors file next to its config, org/name[@rev] of the
 // local Hugging Face cache, or `tiny`, the model that ships with Braid. Nothing is ever downloaded: a miss says what to
 // type.
 #pragma once
@@ -13,7 +13,7 @@ namespace braid::io {
 // Where models lie on this machine.
 struct ModelPlaces {
   std::filesystem::path hub;   // $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub
-  std::filesystem::path tiny;  // $BRAID_TINY, beside the installed program, in the source tree
+  std::filesystem::path tiny;  // $BRAID_TINY, next to the installed program, in the source tree
 
   static ModelPlaces from_environment();
 };

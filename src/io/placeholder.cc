@@ -40,7 +40,7 @@ std::string cached_repository(const fs::path& folder) {
 }
 
 bool has_incomplete_download(const fs::path& folder) {
-  // `hf download` keeps its parts in the cache's blobs, `hf download --local-dir` in a hidden folder beside the files.
+  // `hf download` keeps its parts in the cache's blobs, `hf download --local-dir` in a hidden folder next to the files.
   const fs::path places[] = {folder.parent_path().parent_path() / "blobs", folder / ".cache/huggingface/download"};
   for (const fs::path& place : places) {
     if (place.filename() == "blobs" && cached_repository(folder).empty()) continue;

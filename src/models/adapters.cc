@@ -38,7 +38,7 @@ Tensor decoded(Arena& arena, const Weight& w) {
 
 }  // namespace
 
-// Gives what the files give, with adapters beside it or working copies in its place.
+// Returns the parameters of the files, with adapters attached or replaced by working copies.
 class AdapterSource final : public nn::ParamSource {
  public:
   AdapterSource(Adapters& adapters, nn::ParamSource& files) : adapters_(adapters), files_(files) {}

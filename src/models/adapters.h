@@ -1,6 +1,6 @@
 // Adapters at work in a model whose own weights stay as its files hold them. Where a product of the model is a module
-// of its own, the adapter is a product beside it (nn::linear); experts and the head read working copies of W + scale B
-// A instead, which follow A and B, and the gradients of those copies become gradients of A and B.
+// of its own, the adapter adds a product to its output (nn::linear); experts and the head read working copies of W +
+// scale B A instead, which follow A and B, and the gradients of those copies become gradients of A and B.
 #pragma once
 #include <deque>
 #include <map>
@@ -43,8 +43,7 @@ class Adapters {
   friend class AdapterSource;
   struct Copy {  // of one stored tensor
     MutView value{};
-    std::deque<sys::BigVector<float>>
-        grads{};  // one a use, so that the order of sums does not depend on cuts of a batch
+    std::deque<sys::BigVector<float>> grads{};  // one per use, so that cuts of a batch do not change the order of sums
   };
   Copy& copy_of(const SiteMatrix& matrix) { return copies_.at(matrix.name); }
   void apply(const AdapterSite& site, Ctx& ctx);

@@ -110,7 +110,7 @@ bool bool_or(const io::Json& json, io::Keys keys, bool otherwise) { return json.
 
 nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim) {
   constexpr io::NumberRange kPositive{1e-6, 1e12};
-  // transformers 5 has everything in rope_parameters; before, the base stood beside rope_scaling.
+  // transformers 5 has everything in rope_parameters; before, the base was next to rope_scaling.
   const auto params = json.get({"rope_parameters", "rope_scaling"});
   const io::Json& inner = params ? *params : json;
   nn::RopeSpec rope;

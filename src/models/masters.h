@@ -48,7 +48,8 @@ class Masters {
   // The same folder, quantised or not, with new adapters, and only these over the arrays: A drawn, B zero, so that the
   // model computes what it did. Error for a spec that does not fit.
   std::unique_ptr<Model> adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed);
-  // Tensors of no folder, zero at first, for whoever trains something else than these models: a Param each, in order.
+  // Tensors that come from no folder, initially zero, for training other things than these models: one Param each, in
+  // order.
   std::vector<Param> own(const std::vector<MasterTensor>& tensors);
   const Adapters* adapters() const { return adapters_.get(); }
   const AdapterSpec& adapter_spec() const { return adapter_spec_; }

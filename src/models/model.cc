@@ -214,7 +214,7 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
       }
     }
     Mtp& mtp = mtp_[step];
-    // The next step reads what comes out of this one's last norm, as serving does.
+    // The next step reads the output of this one's last norm, as serving does.
     hidden = mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden),
                                     run.numerics.products);
     sums.mtp[step] =

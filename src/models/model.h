@@ -38,7 +38,7 @@ class Model {
   // One step of multi-token prediction: ids [T] are the tokens after those of `hidden` [T, D] -> logits [T, V] F32.
   Tensor mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden);
 
-  // The cross-entropy of every token, [T] F32, with a gradient that is given when a tape is walked back: what losses of
+  // The cross-entropy of every token, [T] F32, with a gradient that is known only in the backward pass: what losses of
   // pairs, of rewards and of other models' probabilities are made of. `wanted` is in place of the targets, which then
   // only mask.
   Tensor losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted = {});
@@ -68,7 +68,7 @@ class Model {
   const std::vector<std::pair<int, int>>& mamba_layers() const { return mamba_layers_; }
   std::vector<Param*> params();
 
-  // Rates of passes that draw random numbers (nn::Run::draws): the config's, unless whoever trains says otherwise.
+  // Rates of passes that draw random numbers (nn::Run::draws): the config's, unless the trainer sets others.
   DropoutSpec dropout;
 
   // The bytes of the parameters.

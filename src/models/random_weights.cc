@@ -18,7 +18,7 @@
 namespace braid::models {
 namespace {
 
-constexpr int64_t kBatchBytes = int64_t{32} << 20;  // made side by side, then written: small beside any model
+constexpr int64_t kBatchBytes = int64_t{32} << 20;  // generated in parallel, then written
 constexpr int64_t kPiece = int64_t{1} << 18;        // values that one thread makes in one go
 constexpr int64_t kDraws = 8;                       // numbers of 16 bits in one Philox call
 constexpr int64_t kBlock = 16;                      // values of NVFP4 that share a scale

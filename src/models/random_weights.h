@@ -1,4 +1,4 @@
-// Random weights of any config, written shard by shard: as a model begins its training, and for timing shapes nobody
+// Random weights of any config, written shard by shard: as initialisation for training, and for timing shapes nobody
 // wants to download. Matrices are normal, 0.02 wide, those that write into the residual stream narrower by the square
 // root of their number (GPT-2's rule, and Nemotron-H's); norms are 1, A_log = log U(1, 16), dt = softplus(dt_bias) is
 // log-uniform in [1e-3, 1e-1], D = 1. A value is a function of the seed, the tensor's place in the model and its own

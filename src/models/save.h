@@ -1,6 +1,6 @@
 // From a model in training back to a Hugging Face folder, which Braid, transformers and llama.cpp's converter read:
-// config.json and the weights under the names that the files it came from had, and what stood beside them (tokenizer,
-// chat template, generation settings).
+// config.json and the weights under the names that the files it came from had, and the other files of that folder
+// (tokenizer, chat template, generation settings).
 #pragma once
 #include <filesystem>
 #include <span>

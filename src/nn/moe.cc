@@ -136,8 +136,8 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   const bool trains = !up_grad_.empty() || !gate_grad_.empty() || !down_grad_.empty();
   const bool train = run.numerics.product_class == ProductClass::packed;
   const Tape* on = run.ctx.tape;
-  // Backward can compute the first products again by itself, for less than running the op again. Where y is not read
-  // later either, giving back its outputs means just that.
+  // Backward can recompute the first products itself, which is cheaper than rerunning the op. If y is not read later
+  // either, dropping the outputs means just that.
   const bool save = on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
                     (spec_.latent > 0 || !on->drops_next(Cost::expensive));
   const Shape products{x.dim(0), spec_.top_k, spec_.width};

@@ -1,5 +1,5 @@
-// The norm before a block: RMSNorm, or LayerNorm when it has a bias. One more than the stored weight where the family
-// says so (LayerNorm1p) is added when the weight is read, so that no kernel knows.
+// The norm before a block: RMSNorm, or LayerNorm when it has a bias. For LayerNorm1p one is added to the stored weight
+// when it is loaded, so that no kernel needs to know.
 #pragma once
 #include "core/param.h"
 #include "nn/param_source.h"

@@ -1,5 +1,5 @@
-// Ops that several blocks share, as blocks call them: on Tensors and Params, and taped where the Ctx has a tape. What a
-// tape recorded looks at Run::seqs and at the Params when it is walked back: both outlive it.
+// Ops that several blocks share, as blocks call them: on Tensors and Params, and taped if the Ctx has a tape. The
+// recorded closures refer to Run::seqs and the Params: both must outlive the backward pass.
 #pragma once
 #include "core/param.h"
 #include "core/tape.h"
@@ -41,20 +41,20 @@ Tensor dropout(Run& run, const Tensor& x, float rate, uint32_t layer, uint32_t u
 Tensor beside(Run& run, const Tensor& a, const Tensor& b);
 
 // The cross-entropy of every token, [T] F32: of x W^T with targets [T] I32 (-1: masked), and the log-sum of its logits.
-// token_weight [T] F32 is what loss + z lse^2 of each counts in the total; with a tape the gradients of x and w are
-// made in the same pass.
+// token_weight [T] F32 weights loss + z lse^2 of each token in the total; with a tape the gradients of x and w are
+// computed in the same pass.
 struct HeadLosses {
   Tensor loss, lse;
 };
 HeadLosses head_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight, float z);
 
-// In place of one target a token: probabilities [T, K] F32 of the entries ids [T, K] I32.
+// Instead of one target per token: probabilities [T, K] F32 of the entries ids [T, K] I32.
 struct Distribution {
   Tensor ids, probs;
 };
 
-// The same loss where what a token counts follows from the losses themselves: a value like any other, whose gradient is
-// given when the tape is walked back. The logits are then computed again.
+// The same loss for objectives in which the weight of a token depends on the losses: an ordinary value, whose gradient
+// is known only in the backward pass, which recomputes the logits.
 Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Distribution& wanted = {});
 
 // The gradient of a Param that is a vector, [n] F32; of a frozen one, zeros in `spare` that nobody reads.

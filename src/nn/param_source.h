@@ -1,5 +1,5 @@
-// Where a block's parameters come from: a folder of files, masters in training, or a list that only records what was
-// asked for. A block asks for roles; the family's Spelling says what they are called and how they lie in files.
+// The source of a block's parameters: a folder of files, masters in training, or a list that only records the requests.
+// A block requests roles; the family's Spelling gives their names and their layout in files.
 #pragma once
 #include <map>
 #include <span>
@@ -31,13 +31,13 @@ struct ParamRequest : ParamInfo {
 class ParamSource {
  public:
   virtual ~ParamSource() = default;
-  // Matrices come in any format, the rest as F32. What was asked for before is given again, for another use.
+  // Matrices come in any format, the rest as F32. A repeated request is another use of the same parameter.
   Param get(const ParamRequest& request);
   virtual bool has(const std::string& name) const = 0;
 
  protected:
   virtual Param first(const ParamRequest& request) = 0;
-  // The gradient of another use is summed apart, so that the order of sums does not depend on how a batch is cut.
+  // The gradient of another use is summed separately, so that the order of sums does not depend on how a batch is cut.
   virtual Param again(const ParamRequest&, const Param& given) { return given; }
 
  private:

@@ -17,7 +17,7 @@ namespace braid::nn {
 // Chosen experts of every token, by layer: [tokens, k] row-major, best first.
 using Routes = std::map<int, std::vector<int32_t>>;
 
-// What a caller wants to see of the inside, for one sequence: rows are appended pass by pass.
+// Internal values that a caller may record, for one sequence: rows are appended pass by pass.
 struct Probe {
   bool want_hidden = false, want_routes = false;
   std::vector<std::vector<float>> hidden{};  // embedding, then the residual stream after every layer; [tokens, D] each

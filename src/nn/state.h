@@ -20,7 +20,7 @@ struct StateShape {
   int64_t kv_heads = 0, kv_dim = 0;
 
   int64_t fixed_bytes() const { return 4 * (conv_columns * conv_channels + heads * head_dim * state); }
-  // What --exact keeps beside that: the state at the last chunk boundary, FP32, and the inputs since, in `inputs`.
+  // Additionally with --exact: the state at the last chunk boundary, FP32, and the inputs since, in `inputs`.
   int64_t exact_bytes(DType inputs) const {
     return 4 * heads * head_dim * state + (heads > 0 ? size_of(inputs) * chunk * (conv_channels + heads) : 0);
   }

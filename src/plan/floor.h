@@ -1,6 +1,6 @@
 // The least time that a pass over a model can take on a machine: max(bytes that must be read / read rate, operations /
 // rate of the products' unit). Bytes are those that are stored, tensor by tensor; weights count once a pass, of experts
-// only those that a pass is expected to meet. A measured rate stands beside it as floor_fraction.
+// only those that a pass is expected to meet. A measured rate is reported relative to it as floor_fraction.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -6,7 +6,7 @@
 //   common    two bytes an element, as an implementation with flash attention, RMSNorm and neither dropout nor biases
 //             keeps (training.md 1.3)
 //   classic   the transformer of 2205.05198 with stored softmax and dropout masks (training.md 1.2)
-// Selective recomputation gives back what is `cheap`; full keeps a block's input alone.
+// Selective recomputation frees what is `cheap`; full retains only a block's input.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,4 +1,4 @@
-// The message that a person is typing: keys in, text and cursor out. There is no terminal in it (line_reader.h has
+// The message being typed: keys in, text and cursor out. It does not touch the terminal (line_reader.h has
 // that), so that tests can type. Arrows and the Emacs keys of every shell, a history, UTF-8, and bracketed paste: what
 // the terminal says was pasted is text, line ends and all. Our own, because libedit knows no bracketed paste and
 // retries the read that a Ctrl-C interrupted, and readline is under the GPL.

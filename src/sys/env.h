@@ -16,7 +16,7 @@ namespace braid::sys {
 
 struct Env {
   std::string cpu;
-  int threads = 0;  // 0: one a core
+  int threads = 0;  // 0: one per core
   bool verbose_dispatch = false;
   bool poison = false;
   std::map<std::string, std::string> forced_rows;   // op name in lower case -> row name

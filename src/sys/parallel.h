@@ -9,7 +9,7 @@
 
 namespace braid::sys {
 
-// Size of the team when nobody says otherwise: BRAID_THREADS, else OMP_NUM_THREADS, else the cores this process may
+// Default size of the team: BRAID_THREADS, else OMP_NUM_THREADS, else the cores this process may
 // use.
 int default_threads();
 

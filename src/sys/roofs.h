@@ -1,6 +1,6 @@
 // What this machine can do at best, measured in about a second when first asked and kept for the process: the roofs
 // that speed is stated against (machines.md). On a shared machine a roof can come out low; the best known of the CPU's
-// class stands beside it, and a roof more than 10% below or above that voids a benchmark.
+// class is listed with it, and a roof more than 10% below or above that voids a benchmark.
 #pragma once
 #include <cstddef>
 #include <string>

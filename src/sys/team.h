@@ -40,7 +40,7 @@ class Team {
 
   std::vector<std::unique_ptr<Worker>> workers_;  // of parts 1, 2, ...
   std::atomic<bool> busy_{false};
-  // Of the region at hand; written before parts are posted, read by workers that have taken one.
+  // Of the current region; written before parts are posted, read by workers that have taken one.
   const Body* body_ = nullptr;
   int parts_ = 0;
   std::atomic<int64_t> crowded_until_us_{0};  // spins are short until then

@@ -46,7 +46,7 @@ class Bpe {
   // `vocabulary` and `merges` are complete. Error when unk_token is no token.
   Bpe(BpeOptions options, Vocabulary vocabulary, MergeTable merges, const std::string& where);
 
-  struct Scratch {                        // one a thread; keeps its capacity from piece to piece
+  struct Scratch {                        // one per thread; retains its capacity from piece to piece
     explicit Scratch(size_t text_bytes);  // the length of the text decides how many words are kept
     struct Symbol {
       int32_t id, prev, next;  // neighbours, -1 at the ends

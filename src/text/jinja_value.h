@@ -113,7 +113,7 @@ class Value {
   int64_t weight() const;   // bytes, shared parts counted each time
   int64_t surface() const;  // bytes of its own, without what it points to
   int64_t work() const;     // steps of going through it once, not into what it points to
-  bool fresh() const;       // nobody else holds it: it was made just now
+  bool fresh() const;       // no one else holds it: it was created just now
 
  private:
   struct None {};

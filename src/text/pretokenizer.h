@@ -26,7 +26,7 @@ class PreTokenizer {
   static PreTokenizer read(const std::optional<io::Json>& spec);
   bool byte_level() const { return byte_level_; }
 
-  // One thread's matchers, one a step.
+  // One thread's matchers, one per step.
   class Scratch {
    public:
     explicit Scratch(const PreTokenizer& pre_tokenizer);

@@ -58,7 +58,7 @@ class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special);
   std::string push(int32_t id);
-  std::string finish();  // and begins anew
+  std::string finish();  // and resets
 
  private:
   const Tokenizer* tokenizer_;

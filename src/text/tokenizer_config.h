@@ -1,4 +1,4 @@
-// What a model folder says about its tokenizer beside tokenizer.json: the names of the special tokens and the chat
+// What a model folder says about its tokenizer besides tokenizer.json: the names of the special tokens and the chat
 // template, which is a file of its own (chat_template.jinja) or a string in tokenizer_config.json.
 #pragma once
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Token strings and their ids, both ways. All strings lie in one arena; the way back is a flat hash table whose slots
+// Token strings and their ids, both ways. All strings are in one arena; ids are found by a flat hash table whose slots
 // hold the first eight bytes of a token, so that most look-ups touch one cache line. A token has a spelling (its bytes)
 // and a script: `bytes` when a byte-level vocabulary's letters were turned into the bytes they stand for, `text`
 // otherwise. The two never meet: a model that works on bytes cannot produce a text token.
@@ -23,7 +23,7 @@ class Vocabulary {
   std::optional<int32_t> find(std::string_view spelling, Script script) const {
     return find(spelling, script, hash_of(spelling));
   }
-  // The same with the hash at hand.
+  // The same with a hash already computed.
   std::optional<int32_t> find(std::string_view spelling, Script script, uint64_t hash) const;
   static uint64_t hash_of(std::string_view text);
 

@@ -1,6 +1,5 @@
-// Language modelling as an objective: the model of a recipe, its data, and the loss of one on the other, with the
-// prediction block, the balance of routers and masked targets. What is asked for and not there, or does not fit
-// together, is an Error before the first step.
+// Language modelling as an objective: the model of a recipe, its data and its loss, with the prediction block, the
+// balance of routers and masked targets. Missing or inconsistent inputs are an Error before the first step.
 #pragma once
 #include <array>
 #include <filesystem>
@@ -39,14 +38,14 @@ class Language final : public Objective {
   void write_batch(const std::filesystem::path& file) const override;
   Facts facts() const override;
 
-  // The model in training, for whoever wants to run it between steps: its numbers are those of the last one.
+  // The model in training, for runs between steps: it has the weights of the last step.
   std::shared_ptr<models::Model> model() const { return {trained_, trained_->model.get()}; }
   const data::Loader& data() const { return *data_; }
   const StepPlan& plan() const { return plan_; }
   const std::optional<nn::Precision>& precision() const { return precision_; }  // where the recipe quantises products
 
  private:
-  // The model reads the masters' numbers: one handle keeps both.
+  // The model refers to the masters' values: one handle keeps both alive.
   struct Trained {
     explicit Trained(DType products) : masters(products) {}
     models::Masters masters;

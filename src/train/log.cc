@@ -124,7 +124,7 @@ Log::~Log() {
   if (jsonl_) std::fclose(jsonl_);
 }
 
-// Flushed at once: whoever kills the process finds every step that was done.
+// Flushed at once, so that the log of a killed process has every completed step.
 void Log::append(const std::string& line, std::FILE* file, const fs::path& path) const {
   if (std::fputs((line + "\n").c_str(), file) < 0 || std::fflush(file) != 0)
     fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(errno)});

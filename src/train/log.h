@@ -1,4 +1,4 @@
-// What a run writes down: one line a step for people, JSONL, TensorBoard events, and loss.csv with loss.svg beside it.
+// The logs of a run: one line per step for people, JSONL, TensorBoard events, loss.csv and loss.svg.
 // After a resume the files go on where the checkpoint stands: lines of later steps are dropped.
 #pragma once
 #include <cstdint>

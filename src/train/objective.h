@@ -56,7 +56,7 @@ class Objective {
   // A model of these values (the masters', or a mean of them), and the file or folder of it that holds the tensors.
   virtual void write(std::span<const float> values, const std::filesystem::path& folder) = 0;
   virtual std::filesystem::path weights_in(const std::filesystem::path& folder) const = 0;
-  // The batch, for whoever looks at a step that failed.
+  // The batch, to investigate a step that failed.
   virtual void write_batch(const std::filesystem::path& file) const = 0;
   // What decides the bits of a run besides the words of its recipe.
   virtual Facts facts() const = 0;

@@ -1,6 +1,6 @@
-// A recipe: everything that decides a training run, as plain structs. One table (recipe.cc) holds every word with its
-// range and meaning; it reads TOML and `key=value` overrides, prints the recipe as it was resolved, and refuses words
-// that nothing knows, naming the nearest. What is 0, empty or "none" is off.
+// A recipe: everything that defines a training run, as plain structs. One table (recipe.cc) holds every word with its
+// range and meaning; it reads TOML and `key=value` overrides, prints the resolved recipe, and rejects unknown words,
+// suggesting the nearest. 0, empty or "none" means off.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -28,22 +28,22 @@ struct LossRecipe {
   int64_t mtp_steps = 1;
   double mtp_scale = 0, z = 0, aux = 0, router_z = 0, router_bias_rate = 0;
   int64_t goldfish_k = 0;
-  int64_t goldfish_seed = 0;  // not the run's: every run over a corpus leaves out the same tokens
+  int64_t goldfish_seed = 0;  // not the run's seed: every run over a corpus masks the same tokens
 };
 
-// Steps whose loss lies `z` standard deviations over the mean of the last `window` change nothing, and those whose
-// gradient norm lies `norm_z` over its mean.
+// A step is skipped if its loss is `z` standard deviations above the mean of the last `window` steps, or its gradient
+// norm `norm_z` above its mean.
 struct SpikeRecipe {
   double z = 0, norm_z = 0;
   int64_t window = 128;
-  int64_t patience = 32;  // so many skipped steps in a row end the run; 0: none do
+  int64_t patience = 32;  // this many consecutive skipped steps end the run; 0: off
 };
 
 struct CheckpointRecipe {
   int64_t every = 0;       // steps; 0: only at the end
   int64_t keep = 2;        // of the latest
-  int64_t keep_every = 0;  // steps; those that are multiples of it stay
-  int64_t merge = 0;       // at the end the mean of the last so many, which stay, is written beside them
+  int64_t keep_every = 0;  // steps; checkpoints at multiples of it are never deleted
+  int64_t merge = 0;       // at the end, the mean of this many of the latest, which are retained, is written as well
 };
 
 struct LogRecipe {
@@ -63,14 +63,14 @@ struct LoraRecipe {
 };
 
 struct Recipe {
-  std::string init;                // a model folder, or what stands for one
+  std::string init;                // a model folder or name
   std::optional<io::Json> config;  // instead of init: a config.json by path, a preset, or its content as a table
   std::string tokenizer;           // with config: the folder whose tokenizer and template the model gets
   std::string dtype = "bf16";      // f32, bf16
   int64_t steps = 1000, batch = 0, accumulate = 1, length = 0, seed = 0;
   std::optional<double> dropout;  // of embedding and residual branches, instead of what the model's config says
   std::string out;
-  data::DataSpec data;  // batch, length, seed and goldfish stand at their own places
+  data::DataSpec data;  // without batch, length, seed and goldfish, which are separate words: see data_spec()
   OptimizerRecipe optimizer;
   ScheduleRecipe schedule;
   LossRecipe loss;
@@ -92,10 +92,10 @@ Recipe read_recipe(const std::filesystem::path& file, std::span<const std::strin
 // The recipe's data with what stands at other places: batch, length, seed, goldfish.
 data::DataSpec data_spec(const Recipe& recipe);
 
-// Every word with its value as JSON: what a checkpoint's manifest is compared by (manifest.h).
+// Every word with its value as JSON, for the manifest of a checkpoint (manifest.h).
 std::vector<std::pair<std::string, std::string>> words_of(const Recipe& recipe);
 
-// TOML that reads back as the same recipe; with `explain` the meaning of every word beside it.
+// TOML that reads back as the same recipe; with `explain`, the meaning of every word in a comment.
 std::string to_toml(const Recipe& recipe, bool explain);
 
 }  // namespace braid::train

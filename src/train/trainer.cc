@@ -19,7 +19,7 @@
 namespace braid::train {
 namespace {
 
-// A second of measuring is much beside the steps of a toy.
+// A second of measuring is long compared with the steps of a toy.
 constexpr int64_t kToy = 1'000'000;  // parameters
 
 int64_t memory_peak() {

@@ -1,6 +1,5 @@
-// The step loop. It knows nothing of what it trains but the Objective; a batch is a function of the step's number
-// alone. A run that is killed and resumed therefore gives the bits of one that was not, whatever the threads and the
-// parts.
+// The step loop. It knows what it trains only as an Objective; a batch is a function of the step number alone. A run
+// that is killed and resumed therefore gives the bits of one that was not, for any number of threads and parts.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -19,7 +18,7 @@
 
 namespace braid::train {
 
-// Who is told of logged steps and of held-out losses.
+// Callbacks for logged steps and held-out losses.
 struct Watcher {
   std::function<void(const StepLog&)> step{};
   std::function<void(const HeldOutLog&)> held_out{};
@@ -31,10 +30,11 @@ class Trainer {
  public:
   // Both outlive this.
   Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx);
-  // Error naming each difference when the checkpoint is of another run (manifest.h); with `force` they are returned.
+  // Error naming each difference when the checkpoint does not match the recipe (manifest.h); with `force` they are
+  // returned.
   std::vector<std::string> resume(const std::filesystem::path& checkpoint, bool force = false);
   // To the last step, or to a signal (sys/interrupt.h); the state is saved either way. Error (a failed run) when a loss
-  // is not finite: the batch is written beside the checkpoints first; and when too many steps in a row are skipped.
+  // is not finite: the batch is first written next to the checkpoints; and when too many steps in a row are skipped.
   Outcome train(const Watcher& watcher);
   const Progress& progress() const { return progress_; }
 

@@ -1,6 +1,5 @@
-// Memory of a device, kept: what is given back is handed out again to the next request of its size class, so that a
-// step that asks for the same things as the one before reaches the driver no more. One stream uses a pool, and its
-// order makes reuse safe.
+// A memory pool of a device: a freed block serves the next request of its size class, so that a step with the same
+// requests as the one before never calls the driver. One stream uses a pool, and its order makes reuse safe.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -20,12 +19,12 @@ class DevicePool {
   explicit DevicePool(Backing backing) : backing_(std::move(backing)) {}
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
-  ~DevicePool();  // everything must have been given back
+  ~DevicePool();  // every block must have been given back
 
-  // At least `bytes`, aligned as the backing aligns. Error when even an empty pool cannot have them.
+  // At least `bytes`, aligned as the backing aligns. Error when even an empty pool cannot provide them.
   std::byte* take(int64_t bytes);
   void give_back(std::byte* data);
-  // Hands everything that lies idle back to the device.
+  // Returns all idle blocks to the device.
   void trim();
 
   int64_t bytes_in_use() const { return in_use_; }

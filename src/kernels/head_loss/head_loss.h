@@ -5,15 +5,15 @@
 //   dlogits_tv = dloss_t ((1 + 2 z lse_t) softmax_tv - [v = target_t]),  dx = dlogits w,  dw += dlogits^T x
 //
 // A target of -1 is masked: loss 0, gradient 0. The gradient is that of dloss_t (loss_t + z lse_t^2): the z-loss is not
-// in `loss`, whoever wants it has lse.
+// part of `loss`; it follows from lse.
 //
 // With a distribution in place of one target, target_probs q [T, K] of the entries target_ids [T, K] (-1: none; without
 // target_ids K is V), `targets` only masks:
 //   loss_t = sum_k q_tk (lse_t - logits[t, id_tk]),  dlogits_tv = dloss_t ((sum_k q_tk + 2 z lse_t) softmax_tv - q_tv)
 //
-// HeadLoss makes loss and gradients in one pass, where the weight of each token is known before. HeadLossFwd gives the
-// losses alone and HeadLossBwd, where the weights follow from them (preferences, policies), computes the logits again,
-// tile by tile; both together give the bits of HeadLoss. Logits, softmax and sums are FP32; with BF16 x the operands of
+// HeadLoss computes loss and gradients in one pass, when the weight of each token is known before. HeadLossFwd computes
+// the losses alone and HeadLossBwd, for weights that depend on them (preferences, policies), recomputes the logits tile
+// by tile; both together give the bits of HeadLoss. Logits, softmax and sums are FP32; with BF16 x the operands of
 // all three products are BF16, dlogits too. dw adds up over the token grid of math/pieces.h.
 #pragma once
 #include "core/op.h"
@@ -21,7 +21,7 @@
 
 namespace braid {
 
-// What a pass over the head costs.
+// Operations of a pass over the head.
 inline double head_loss_flops(const View& x, const Weight& w, int products) {
   return 2.0 * products * static_cast<double>(x.dim(0)) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
 }

@@ -31,7 +31,7 @@ struct RmsNormBwd {
   View x{};                      // [T, D] F32 or BF16
   View w{};                      // [D] F32
   View z{};                      // [T, D] or empty
-  View rstd{};                   // [T, G] F32; empty: computed again, from a row that is read anyhow
+  View rstd{};                   // [T, G] F32; empty: recomputed from a row that is read anyway
   MutView dx{};                  // [T, D] F32 or BF16
   MutView dz{};                  // [T, D] F32 or BF16, when there is a gate
   MutView dw{};                  // [D] F32, accumulates
