@@ -10,7 +10,7 @@
 #include "sys/error.h"
 #include "sys/mapped_file.h"
 #include "sys/parallel.h"
-#include "text/utf8.h"
+#include "sys/utf8.h"
 
 namespace braid::data {
 namespace fs = std::filesystem;
@@ -43,7 +43,7 @@ std::vector<fs::path> files_of(const fs::path& path, const Extensions& extension
 const text::Tokenizer& tokenizer_of(const Language& language, const std::string& where) {
   if (language.tokenizer == nullptr)
     fail(where,
-         {.what = "text needs a tokenizer, and the model has none", .hint = "a tokenizer.json beside config.json"});
+         {.what = "text needs a tokenizer, and the model has none", .hint = "a tokenizer.json next to config.json"});
   return *language.tokenizer;
 }
 
@@ -68,7 +68,7 @@ struct Line {
 std::vector<Example> documents_of(const Line& line, const fs::path& path, const Language& language) {
   const std::string where = fmt::format("{} line {}", printable(path.string()), line.number);
   const ordered_json json = ordered_json::parse(line.text, nullptr, false);
-  if (!json.is_object()) fail(where, {.what = "the line is no JSON object", .got = printable(line.text, 60)});
+  if (!json.is_object()) fail(where, {.what = "the line is not a JSON object", .got = printable(line.text, 60)});
   const text::Tokenizer& tokenizer = tokenizer_of(language, where);
   if (json.contains("messages")) {
     if (language.chat == nullptr) fail(where, {.what = "a conversation needs a chat template, and the model has none"});
@@ -76,7 +76,7 @@ std::vector<Example> documents_of(const Line& line, const fs::path& path, const 
   }
   const auto text = json.find("text");
   if (text == json.end() || !text->is_string())
-    fail(where, {.what = "the line is no document", .expected = "a member 'text' or 'messages'"});
+    fail(where, {.what = "the line is not a document", .expected = "a member 'text' or 'messages'"});
   std::vector<Example> out;
   add_documents(tokenizer.encode(text->get_ref<const std::string&>(), true), language,
                 [&](std::span<const int32_t> ids, std::span<const uint8_t>) {
@@ -141,7 +141,7 @@ void read_text(const fs::path& path, const Language& language, DocumentSink sink
       const sys::MappedFile file(name);
       const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
       const text::Tokenizer& tokenizer = tokenizer_of(language, printable(name.string()));
-      if (const size_t valid = text::utf8_valid_prefix(text); valid != text.size())
+      if (const size_t valid = sys::utf8_valid_prefix(text); valid != text.size())
         fail(printable(name.string()), {.what = fmt::format("the text is not UTF-8 at byte {}", valid)});
       if (!text.empty()) add_documents(tokenizer.encode(text, true), language, counted);
     }

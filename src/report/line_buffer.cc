@@ -6,6 +6,8 @@
 #include <cctype>
 #include <utility>
 
+#include "sys/utf8.h"
+
 namespace braid::report {
 namespace {
 
@@ -13,37 +15,18 @@ constexpr size_t kBytesMax = size_t{16} << 20;  // of one message; what is paste
 constexpr size_t kKeyBytesMax = 16;             // no terminal sends a longer sequence
 constexpr std::string_view kPasteEnd = "\x1b[201~";
 
-bool continues(char byte) { return (byte & 0xc0) == 0x80; }
-
-// Bytes of the character that this byte begins; 1 for what begins none.
-size_t length_of(char first) {
-  const auto byte = static_cast<unsigned char>(first);
-  return byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
-}
-
-struct Character {
-  utf8proc_int32_t code;  // negative: no valid character
-  size_t bytes;
-};
-Character character_at(std::string_view text, size_t at) {
-  utf8proc_int32_t code = -1;
-  const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()) + at,
-                                      static_cast<utf8proc_ssize_t>(text.size() - at), &code);
-  return bytes > 0 ? Character{code, static_cast<size_t>(bytes)} : Character{-1, 1};
-}
-
-// As typed: line ends are \n, no other control characters than tab, nothing that is no UTF-8.
+// As typed: line ends are \n, no control characters but tab, no invalid UTF-8.
 std::string cleaned(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const Character c = character_at(text, at);
-    if (c.code == '\r') {
+    const sys::Utf8Step c = sys::utf8_step(text, at);
+    if (c.value == '\r') {
       out += '\n';
       if (at + 1 < text.size() && text[at + 1] == '\n') ++at;
-    } else if (c.code == '\n' || c.code == '\t' || (c.code >= 0x20 && (c.code < 0x7f || c.code >= 0xa0))) {
-      out += text.substr(at, c.bytes);
+    } else if (c.value == '\n' || c.value == '\t' || (c.value >= 0x20 && (c.value < 0x7f || c.value >= 0xa0))) {
+      out += text.substr(at, c.length);
     }
-    at += c.bytes;
+    at += c.length;
   }
   return out;
 }
@@ -114,7 +97,7 @@ LineBuffer::Event LineBuffer::feed(char byte) {
     pasting_ = false;
     return insert(std::exchange(paste_, {}));
   }
-  if (!pending_.empty() && pending_[0] != '\x1b' && !continues(byte)) pending_.clear();  // a broken character
+  if (!pending_.empty() && pending_[0] != '\x1b' && !sys::utf8_continues(byte)) pending_.clear();  // a broken character
   pending_ += byte;
   for (const Binding& binding : bindings()) {
     if (binding.keys != pending_) continue;
@@ -128,7 +111,7 @@ LineBuffer::Event LineBuffer::feed(char byte) {
     if (ended || pending_.size() >= kKeyBytesMax) pending_.clear();
     return Event::none;
   }
-  if (pending_.size() < length_of(pending_[0])) return Event::none;
+  if (sys::utf8_step(pending_, 0).kind == sys::Utf8::truncated) return Event::none;
   const std::string typed = std::exchange(pending_, {});
   return typed == "\t" ? Event::none : insert(typed);
 }
@@ -149,17 +132,9 @@ LineBuffer::Event LineBuffer::insert(std::string_view text) {
   return Event::edited;
 }
 
-size_t LineBuffer::before(size_t at) const {
-  while (at > 0 && continues(text_[--at])) {
-  }
-  return at;
-}
+size_t LineBuffer::before(size_t at) const { return at > 0 ? sys::utf8_previous(text_, at) : 0; }
 
-size_t LineBuffer::after(size_t at) const {
-  if (at < text_.size()) ++at;
-  while (at < text_.size() && continues(text_[at])) ++at;
-  return at;
-}
+size_t LineBuffer::after(size_t at) const { return at < text_.size() ? at + sys::utf8_step(text_, at).length : at; }
 
 size_t LineBuffer::word_before() const {
   const auto space = [&](size_t i) { return std::isspace(static_cast<unsigned char>(text_[i])); };
@@ -230,19 +205,21 @@ LineBuffer::Layout LineBuffer::layout(std::string_view prompt, size_t width) con
     column = begin.size();
     out.rows.push_back(std::move(begin));
   };
-  for (size_t at = 0;; at += character_at(text_, at).bytes) {
-    const Character c = at < text_.size() ? character_at(text_, at) : Character{' ', 1};
-    const size_t columns = c.code == '\t' ? 2 : c.code == '\n' ? 0 : static_cast<size_t>(utf8proc_charwidth(c.code));
+  for (size_t at = 0;; at += sys::utf8_step(text_, at).length) {
+    const sys::Utf8Step c = at < text_.size() ? sys::utf8_step(text_, at) : sys::Utf8Step{.length = 1, .value = U' '};
+    const size_t columns = c.value == '\t'   ? 2
+                           : c.value == '\n' ? 0
+                                             : static_cast<size_t>(utf8proc_charwidth(static_cast<int32_t>(c.value)));
     if (column + columns > width || (column == width && at == cursor_)) new_row("");
     if (at == cursor_) {
       out.cursor_row = out.rows.size() - 1;
       out.cursor_column = column;
     }
     if (at == text_.size()) break;
-    if (c.code == '\n') {
+    if (c.value == '\n') {
       new_row(std::string(std::min(prompt.size(), width / 2), ' '));
     } else {
-      out.rows.back() += c.code == '\t' ? "  " : std::string_view(text_).substr(at, c.bytes);
+      out.rows.back() += c.value == '\t' ? "  " : std::string_view(text_).substr(at, c.length);
       column += columns;
     }
   }

@@ -3,14 +3,13 @@
 #include <algorithm>
 
 #include "sys/check.h"
+#include "sys/utf8.h"
 
 namespace braid::report {
 namespace {
 
 // Columns of a terminal that the text takes: one a code point, which is right for all that Braid prints in tables.
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char ch) { return (ch & 0xc0) != 0x80; }));
-}
+size_t width_of(const std::string& text) { return static_cast<size_t>(sys::utf8_count(text)); }
 
 std::string pad(const std::string& text, size_t width, Align align) {
   const std::string space(width - width_of(text), ' ');

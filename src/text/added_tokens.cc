@@ -3,26 +3,21 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/utf8.h"
+#include "sys/utf8.h"
+#include "text/character.h"
 
 namespace braid::text {
 namespace {
 
-size_t previous_character(std::string_view text, size_t end) {
-  size_t at = end - 1;
-  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) --at;
-  return at;
-}
-
 bool inside_word(std::string_view text, size_t begin, size_t end) {
-  return (begin > 0 && is_word(utf8_step(text, previous_character(text, begin)).value)) ||
-         (end < text.size() && is_word(utf8_step(text, end).value));
+  return (begin > 0 && is_word(sys::utf8_step(text, sys::utf8_previous(text, begin)).value)) ||
+         (end < text.size() && is_word(sys::utf8_step(text, end).value));
 }
 
 size_t spaces_before(std::string_view text, size_t at, size_t floor) {
   while (at > floor) {
-    const size_t previous = previous_character(text, at);
-    if (previous < floor || !is_space(utf8_step(text, previous).value)) break;
+    const size_t previous = sys::utf8_previous(text, at);
+    if (previous < floor || !is_space(sys::utf8_step(text, previous).value)) break;
     at = previous;
   }
   return at;
@@ -30,7 +25,7 @@ size_t spaces_before(std::string_view text, size_t at, size_t floor) {
 
 size_t spaces_after(std::string_view text, size_t at) {
   while (at < text.size()) {
-    const Utf8Step step = utf8_step(text, at);
+    const sys::Utf8Step step = sys::utf8_step(text, at);
     if (!is_space(step.value)) break;
     at += step.length;
   }

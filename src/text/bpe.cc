@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "sys/error.h"
+#include "sys/utf8.h"
 #include "text/byte_alphabet.h"
-#include "text/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -169,7 +169,7 @@ void Bpe::add_symbols(std::string_view piece, std::vector<Scratch::Symbol>& symb
     }
   } else {
     for (size_t at = 0; at < piece.size();) {
-      const std::string_view character = piece.substr(at, utf8_step(piece, at).length);
+      const std::string_view character = piece.substr(at, sys::utf8_step(piece, at).length);
       at += character.size();
       if (const std::optional<int32_t> id = vocabulary_.find(character, Script::text)) {
         flush();

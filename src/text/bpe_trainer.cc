@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "sys/error.h"
+#include "sys/utf8.h"
 #include "text/byte_alphabet.h"
-#include "text/utf8.h"
 
 namespace braid::text {
 
@@ -161,9 +161,9 @@ BpeTrainer::BpeTrainer(BpeTrainerOptions options) : options_(std::move(options))
   for (size_t i = 0; i < options_.added.size(); ++i) {
     const std::string& content = options_.added[i].content;
     const auto same = [&](const BpeTrainerOptions::Added& other) { return other.content == content; };
-    if (content.empty() || utf8_valid_prefix(content) != content.size() ||
+    if (content.empty() || sys::utf8_valid_prefix(content) != content.size() ||
         std::ranges::count_if(options_.added, same) > 1) {
-      fail("vocabulary", {.what = "an added token is empty, broken or there twice", .got = printable(content)});
+      fail("vocabulary", {.what = "an added token is empty, broken or duplicated", .got = printable(content)});
     }
     finder_.add({.id = static_cast<int32_t>(i), .content = content, .special = options_.added[i].special}, content);
   }
@@ -171,7 +171,7 @@ BpeTrainer::BpeTrainer(BpeTrainerOptions options) : options_(std::move(options))
 }
 
 void BpeTrainer::add(std::string_view text, const std::string& where) {
-  if (const size_t valid = utf8_valid_prefix(text); valid != text.size()) {
+  if (const size_t valid = sys::utf8_valid_prefix(text); valid != text.size()) {
     fail(where, {.what = fmt::format("the text is not UTF-8 at byte {}", valid)});
   }
   PreTokenizer::Scratch scratch(pre_tokenizer_);

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include "text/utf8.h"
+#include "sys/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -35,9 +35,9 @@ constexpr Alphabet kAlphabet = make_alphabet();
 bool bytes_of_spelling(std::string_view spelled, std::string& out) {
   const size_t before = out.size();
   for (size_t at = 0; at < spelled.size();) {
-    const Utf8Step step = utf8_step(spelled, at);
+    const sys::Utf8Step step = sys::utf8_step(spelled, at);
     const int16_t byte =
-        step.kind == Utf8::valid && step.value < kLetters ? kAlphabet.of_letter[step.value] : int16_t{-1};
+        step.kind == sys::Utf8::valid && step.value < kLetters ? kAlphabet.of_letter[step.value] : int16_t{-1};
     if (byte < 0) {
       out.resize(before);
       return false;
@@ -49,11 +49,7 @@ bool bytes_of_spelling(std::string_view spelled, std::string& out) {
 }
 
 void append_spelling(std::string_view bytes, std::string& out) {
-  for (const char ch : bytes) {
-    const char16_t letter = kAlphabet.of_byte[static_cast<unsigned char>(ch)];
-    if (letter >= 0x80) out += static_cast<char>(0xc0 | letter >> 6);
-    out += static_cast<char>(letter >= 0x80 ? 0x80 | (letter & 0x3f) : letter);
-  }
+  for (const char ch : bytes) sys::append_utf8(kAlphabet.of_byte[static_cast<unsigned char>(ch)], out);
 }
 
 }  // namespace braid::text

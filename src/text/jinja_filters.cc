@@ -7,6 +7,7 @@
 #include <cmath>
 #include <optional>
 
+#include "sys/utf8.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_operators.h"
@@ -170,10 +171,10 @@ Value truncate(Args& a) {
   const std::string& s = a.text(0);
   const int64_t most = a.whole(1, 255), leeway = a.given(4) ? a.whole(4, 5) : 5;
   const std::string end = a[3].given() ? a.text(3) : "...";
-  if (most < count_points(end) || leeway < 0)
+  if (most < sys::utf8_count(end) || leeway < 0)
     raise_type("AssertionError: expected a length of at least that of the end");
   if (a[0].text().length - most <= leeway) return a[0];
-  const std::string kept = s.substr(0, offset_of(s, a[0].text().length, most - count_points(end)));
+  const std::string kept = s.substr(0, offset_of(s, a[0].text().length, most - sys::utf8_count(end)));
   return Value((a.flag(2, false) ? kept : rsplit(kept, " ", 1)[0]) + end);
 }
 

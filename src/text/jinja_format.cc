@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sys/utf8.h"
 #include "text/jinja_operators.h"
 #include "text/jinja_print.h"
 #include "text/jinja_text.h"
@@ -81,7 +82,7 @@ std::string with_commas(std::string digits) {
 std::string padded(const std::string& s, const Spec& spec, char align) {
   if (spec.width > kWeightMax) raise_type("a field is too wide");
   return align == '^' ? [&] {
-    const int64_t missing = std::max<int64_t>(spec.width - count_points(s), 0);
+    const int64_t missing = std::max<int64_t>(spec.width - sys::utf8_count(s), 0);
     return pad(pad(s, spec.width - (missing - missing / 2), spec.fill, true, false), spec.width, spec.fill, false, true);
   }() : pad(s, spec.width, spec.fill, align == '>', align == '<');
 }
@@ -98,7 +99,8 @@ std::string number(const Value& v, const Spec& spec) {
 }
 
 std::string text(std::string s, const Spec& spec) {
-  if (spec.precision >= 0 && spec.precision < count_points(s)) s.resize(offset_of(s, count_points(s), spec.precision));
+  if (spec.precision >= 0 && spec.precision < sys::utf8_count(s))
+    s.resize(offset_of(s, sys::utf8_count(s), spec.precision));
   return padded(s, spec, spec.align == '\0' ? '<' : spec.align);
 }
 

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "sys/utf8.h"
 #include "text/jinja_unicode.h"
-#include "text/utf8.h"
 
 namespace braid::text::jinja {
 namespace {
@@ -296,9 +296,10 @@ void Lexer::string() {
     const auto got = std::from_chars(from, from + std::min(most, src_.size() - at), point, base);
     const auto n = static_cast<size_t>(got.ptr - from);
     if (got.ec != std::errc() || n < least) fail("truncated escape in a string");
-    if (point > 0x10FFFF || (point >= 0xD800 && point < 0xE000)) fail("an escape in a string is no Unicode character");
+    if (point > 0x10FFFF || (point >= 0xD800 && point < 0xE000))
+      fail("an escape in a string is not a Unicode character");
     at += n;
-    append_utf8(static_cast<char32_t>(point), out);
+    sys::append_utf8(static_cast<char32_t>(point), out);
   };
   while (at < src_.size() && src_[at] != quote) {
     if (src_[at] != '\\' || at + 1 >= src_.size()) {
@@ -350,7 +351,7 @@ std::vector<Token> Lexer::run() {
 
 std::vector<Token> tokenize(std::string_view source) {
   if (source.size() > kSourceMax) throw SyntaxError{fmt::format("the template is longer than {} bytes", kSourceMax), 1};
-  if (utf8_valid_prefix(source) != source.size()) throw SyntaxError{"the template is not UTF-8", 1};
+  if (sys::utf8_valid_prefix(source) != source.size()) throw SyntaxError{"the template is not UTF-8", 1};
   return Lexer(source).run();
 }
 

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <optional>
 
+#include "sys/utf8.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_operators.h"
@@ -116,7 +117,7 @@ int64_t search(Args& a, bool last) {
   const std::string& wanted = a.text(1);
   if (!part) return -1;
   const size_t at = last ? rfind_text(part->text, wanted) : find_text(part->text, wanted);
-  return at == std::string_view::npos ? -1 : part->start + count_points(part->text.substr(0, at));
+  return at == std::string_view::npos ? -1 : part->start + sys::utf8_count(part->text.substr(0, at));
 }
 Value found(int64_t at) {
   if (at < 0) raise_type("ValueError: substring not found");
@@ -131,7 +132,7 @@ Value str_count(Args& a) {
   const auto part = window(a, 2);
   const std::string& wanted = a.text(1);
   if (!part) return int64_t{0};
-  if (wanted.empty()) return count_points(part->text) + 1;
+  if (wanted.empty()) return sys::utf8_count(part->text) + 1;
   int64_t n = 0;
   for (size_t at = find_text(part->text, wanted); at != std::string_view::npos; ++n) {
     at = find_text(part->text, wanted, at + wanted.size());
@@ -141,7 +142,7 @@ Value str_count(Args& a) {
 
 Value pad_with(Args& a, bool left, bool right) {
   const std::string fill = a.given(2) ? a.text(2) : " ";
-  if (count_points(fill) != 1) raise_type("The fill character must be exactly one character long");
+  if (sys::utf8_count(fill) != 1) raise_type("The fill character must be exactly one character long");
   return like(a, pad(a.text(0), a.whole(1, 0), fill, left, right));
 }
 Value str_center(Args& a) { return pad_with(a, true, true); }

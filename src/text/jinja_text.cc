@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "sys/utf8.h"
 #include "text/jinja_operators.h"
 #include "text/jinja_unicode.h"
 
@@ -59,7 +60,7 @@ std::string replace(const std::string& s, const std::string& from, const std::st
   if (count < 0) count = INT64_MAX;
   std::string out;
   if (from.empty()) {  // between all characters and at both ends
-    checked_size(count_points(s) + 1, size_of(to) + 1);
+    checked_size(sys::utf8_count(s) + 1, size_of(to) + 1);
     for (size_t pos = 0; count > 0; --count) {
       out += to;
       if (pos >= s.size()) return out;
@@ -98,7 +99,7 @@ std::string join(const std::string& separator, const std::vector<std::string>& p
 }
 
 std::string pad(const std::string& s, int64_t width, std::string_view fill, bool left, bool right) {
-  const int64_t missing = width - count_points(s);
+  const int64_t missing = width - sys::utf8_count(s);
   if (missing <= 0) return s;
   checked_size(missing, static_cast<int64_t>(fill.size()));
   const int64_t before = left && right ? missing / 2 + (missing & width & 1) : left ? missing : 0;  // as CPython rounds

@@ -4,16 +4,10 @@
 
 #include <utility>
 
-#include "text/utf8.h"
+#include "sys/utf8.h"
 
 namespace braid::text::jinja {
 namespace {
-
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-const utf8proc_uint8_t* raw(std::string_view bytes, size_t pos) {
-  return reinterpret_cast<const utf8proc_uint8_t*>(bytes.data() + pos);
-}
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 char32_t upper(char32_t c) { return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))); }
@@ -24,30 +18,20 @@ template <class Map>
 std::string mapped(std::string_view bytes, Map map) {
   std::string out;
   out.reserve(bytes.size());
-  for (size_t pos = 0; pos < bytes.size();) append_utf8(map(next_point(bytes, pos)), out);
+  for (size_t pos = 0; pos < bytes.size();) sys::append_utf8(map(next_point(bytes, pos)), out);
   return out;
 }
 
 }  // namespace
 
-int64_t count_points(std::string_view bytes) {
-  int64_t n = 0;
-  for (const char c : bytes) n += !continues(c);
-  return n;
-}
-
 char32_t next_point(std::string_view bytes, size_t& pos) {
-  if (static_cast<unsigned char>(bytes[pos]) < 0x80) return static_cast<char32_t>(bytes[pos++]);
-  utf8proc_int32_t point = 0;
-  const auto n = utf8proc_iterate(raw(bytes, pos), static_cast<utf8proc_ssize_t>(bytes.size() - pos), &point);
-  pos += n > 0 ? static_cast<size_t>(n) : 1;
-  return n > 0 ? static_cast<char32_t>(point) : U'\uFFFD';
+  const sys::Utf8Step step = sys::utf8_step(bytes, pos);
+  pos += step.length;
+  return step.kind == sys::Utf8::valid ? step.value : U'\uFFFD';
 }
 
 char32_t last_point(std::string_view bytes, size_t& pos) {
-  do --pos;
-  while (pos > 0 && continues(bytes[pos]));
-  size_t at = pos;
+  size_t at = pos = sys::utf8_previous(bytes, pos);
   return next_point(bytes, at);
 }
 
@@ -56,7 +40,7 @@ size_t offset_of(std::string_view bytes, int64_t points, int64_t index) {
   size_t pos = 0;
   for (; index > 0; --index) {
     do ++pos;
-    while (pos < bytes.size() && continues(bytes[pos]));
+    while (pos < bytes.size() && sys::utf8_continues(bytes[pos]));
   }
   return pos;
 }
@@ -98,7 +82,7 @@ std::string to_upper(std::string_view bytes) {
     if (c == U'\u00DF') {
       out += "SS";  // the one letter in common use whose capital is two
     } else {
-      append_utf8(upper(c), out);
+      sys::append_utf8(upper(c), out);
     }
   }
   return out;

@@ -6,13 +6,11 @@
 
 namespace braid::text::jinja {
 
-int64_t count_points(std::string_view bytes);
-
-// All of these expect valid text (text/utf8.h checks it). next_point moves `pos` past one code point; last_point moves
+// All of these expect valid text (sys/utf8.h checks it). next_point moves `pos` past one code point; last_point moves
 // it back by one.
 char32_t next_point(std::string_view bytes, size_t& pos);
 char32_t last_point(std::string_view bytes, size_t& pos);
-size_t offset_of(std::string_view bytes, int64_t points, int64_t index);  // byte offset; `points` = count_points(bytes)
+size_t offset_of(std::string_view bytes, int64_t points, int64_t index);  // byte offset; `points` = utf8_count(bytes)
 
 bool is_space(char32_t c);
 bool is_printable(char32_t c);  // repr() shows it as it is

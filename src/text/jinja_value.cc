@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sys/utf8.h"
 #include "text/jinja_unicode.h"
 
 namespace braid::text::jinja {
@@ -30,7 +31,7 @@ void add_member(const Value& v, int32_t& depth, int64_t& weight) {
 Value::Value(std::string bytes, bool safe) {
   if (static_cast<int64_t>(bytes.size()) > kWeightMax)
     raise_type(fmt::format("a text is longer than {} bytes", kWeightMax));
-  const int64_t length = count_points(bytes);
+  const int64_t length = sys::utf8_count(bytes);
   v_ = std::make_shared<const Text>(Text{std::move(bytes), length, safe});
 }
 

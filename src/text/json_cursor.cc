@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "sys/error.h"
-#include "text/utf8.h"
+#include "sys/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -96,7 +96,7 @@ void JsonCursor::append_escape(std::string& scratch) {
     value = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((value - 0xd800) << 10) + (low - 0xdc00) : 0xd800;
   }
   if (value >= 0xd800 && value < 0xe000) refuse("half of a surrogate pair");
-  append_utf8(value, scratch);
+  sys::append_utf8(value, scratch);
 }
 
 int64_t JsonCursor::integer() {

@@ -7,7 +7,8 @@
 #include <new>
 
 #include "sys/error.h"
-#include "text/utf8.h"
+#include "sys/utf8.h"
+#include "text/character.h"
 
 namespace braid::text {
 namespace {
@@ -36,12 +37,12 @@ std::string lowercase(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    const Utf8Step step = utf8_step(text, at);
+    const sys::Utf8Step step = sys::utf8_step(text, at);
     at += step.length;
     if (step.value == 0x130) {
       out += "i\u0307";  // the one character whose lower case is two
     } else {
-      append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(step.value))), out);
+      sys::append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(step.value))), out);
     }
   }
   return out;
@@ -50,7 +51,7 @@ std::string lowercase(std::string_view text) {
 std::string without_marks(std::string_view text) {
   std::string out;
   for (size_t at = 0; at < text.size();) {
-    const Utf8Step step = utf8_step(text, at);
+    const sys::Utf8Step step = sys::utf8_step(text, at);
     if (!is_mark(step.value)) out += text.substr(at, step.length);
     at += step.length;
   }
@@ -60,13 +61,13 @@ std::string without_marks(std::string_view text) {
 std::string_view stripped(std::string_view text, bool left, bool right) {
   size_t begin = 0;
   while (left && begin < text.size()) {
-    const Utf8Step step = utf8_step(text, begin);
+    const sys::Utf8Step step = sys::utf8_step(text, begin);
     if (!is_space(step.value)) break;
     begin += step.length;
   }
   size_t end = begin;  // after the last character that is no space
   for (size_t at = begin; at < text.size();) {
-    const Utf8Step step = utf8_step(text, at);
+    const sys::Utf8Step step = sys::utf8_step(text, at);
     at += step.length;
     if (!right || !is_space(step.value)) end = at;
   }
@@ -136,7 +137,7 @@ std::string Normalizer::apply_form(const Form& form, std::string_view text) {
     const size_t begin = at > 0 ? at - 1 : 0;
     bool changes = false;
     while (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x80) {
-      const Utf8Step step = utf8_step(text, at);
+      const sys::Utf8Step step = sys::utf8_step(text, at);
       changes |= step.value >= 0x300 || !form.keeps_latin;
       at += step.length;
     }

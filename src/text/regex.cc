@@ -7,7 +7,7 @@
 #include <new>
 
 #include "sys/error.h"
-#include "text/utf8.h"
+#include "sys/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -150,7 +150,7 @@ Regex Regex::literal(std::string_view text, const std::string& where) {
 Regex Regex::read(const io::Json& pattern) {
   if (const auto regex = pattern.string_of({"Regex"})) return Regex(*regex, pattern.document());
   if (const auto text = pattern.string_of({"String"})) return literal(*text, pattern.document());
-  pattern.refuse("is no pattern", R"({"Regex": ...} or {"String": ...})");
+  pattern.refuse("is not a pattern", R"({"Regex": ...} or {"String": ...})");
 }
 
 Matcher::Matcher(const Regex& regex)
@@ -196,7 +196,7 @@ bool Matches::next(Match& match) {
       from_ = last_ = match.end;
       return true;
     }
-    from_ += from_ < text_.size() ? utf8_step(text_, from_).length : 1;
+    from_ += from_ < text_.size() ? sys::utf8_step(text_, from_).length : 1;
   }
   return false;
 }

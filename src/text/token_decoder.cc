@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "sys/utf8.h"
 #include "text/byte_alphabet.h"
 #include "text/normalizer.h"
-#include "text/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -109,7 +109,7 @@ void TokenDecoder::Stream::run_byte_level(size_t step, std::string_view token, s
   std::string& held = states_[step].held;
   if (!bytes_of_spelling(token, held)) held += token;
   std::string text;
-  held.erase(0, append_lossy(held, true, text));
+  held.erase(0, sys::append_lossy(held, true, text));
   run(step + 1, text, out);
 }
 
@@ -123,7 +123,7 @@ void TokenDecoder::Stream::run_byte_fallback(size_t step, std::string_view token
   }
   held += static_cast<char>(byte);
   if (!eager_) return;
-  const std::string whole = held.substr(0, utf8_valid_prefix(held));
+  const std::string whole = held.substr(0, sys::utf8_valid_prefix(held));
   held.erase(0, whole.size());
   if (!whole.empty()) run(step + 1, whole, out);
 }
@@ -132,12 +132,12 @@ void TokenDecoder::Stream::end_byte_run(size_t step, std::string& out) {
   std::string run_bytes;
   run_bytes.swap(states_[step].held);
   if (run_bytes.empty()) return;
-  if (utf8_valid_prefix(run_bytes) == run_bytes.size()) {
+  if (sys::utf8_valid_prefix(run_bytes) == run_bytes.size()) {
     run(step + 1, run_bytes, out);
     return;
   }
   std::string broken;
-  for (size_t i = 0; i < run_bytes.size(); ++i) broken += kReplacement;
+  for (size_t i = 0; i < run_bytes.size(); ++i) broken += sys::kReplacement;
   run(step + 1, broken, out);
 }
 
@@ -167,7 +167,7 @@ void TokenDecoder::Stream::finish(std::string& out) {
     if (std::holds_alternative<ByteFallback>(what)) end_byte_run(step, out);
     if (std::holds_alternative<ByteLevel>(what) && !states_[step].held.empty()) {
       std::string text;
-      append_lossy(states_[step].held, false, text);
+      sys::append_lossy(states_[step].held, false, text);
       run(step + 1, text, out);
     }
   }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "sys/error.h"
-#include "text/utf8.h"
+#include "sys/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -17,7 +17,7 @@ void check_text(std::string_view text) {
     fail("tokenizer",
          {.what = "text too long", .got = fmt::format("{} bytes", text.size()), .expected = "at most 1 GiB"});
   }
-  const size_t valid = utf8_valid_prefix(text);
+  const size_t valid = sys::utf8_valid_prefix(text);
   if (valid == text.size()) return;
   fail("tokenizer",
        {.what = fmt::format("the text is not UTF-8 at byte {}", valid), .got = printable(text.substr(valid, 4))});

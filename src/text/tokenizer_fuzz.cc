@@ -6,8 +6,8 @@
 
 #include "sys/check.h"
 #include "sys/error.h"
+#include "sys/utf8.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 
@@ -18,11 +18,11 @@ void use(const Tokenizer& tokenizer, std::string_view text) {
   const auto ids = tokenizer.encode(text, true);
   for (const int32_t id : ids) CHECK(id >= 0, "id {}", id);
   const std::string decoded = tokenizer.decode(ids, false);
-  CHECK(braid::text::utf8_valid_prefix(decoded) == decoded.size(), "{}", decoded);
+  CHECK(braid::sys::utf8_valid_prefix(decoded) == decoded.size(), "{}", decoded);
   StreamDecoder stream(tokenizer, true);
   for (const int32_t id : ids) {
     const std::string piece = stream.push(id);
-    CHECK(braid::text::utf8_valid_prefix(piece) == piece.size(), "{}", piece);
+    CHECK(braid::sys::utf8_valid_prefix(piece) == piece.size(), "{}", piece);
   }
   stream.finish();
 }

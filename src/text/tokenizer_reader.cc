@@ -8,10 +8,10 @@
 #include "io/json.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
+#include "sys/utf8.h"
 #include "text/byte_alphabet.h"
 #include "text/json_cursor.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -34,7 +34,7 @@ Outline outline_of(std::string_view json, const std::string& where) {
   JsonCursor cursor(json, where);
   std::string scratch;
   const auto take = [&](Span& span) {
-    if (span.found()) cursor.refuse("a key is there twice");
+    if (span.found()) cursor.refuse("a key is duplicated");
     cursor.peek();
     const size_t begin = cursor.at();
     cursor.skip_value();
@@ -102,7 +102,7 @@ class TokenizerReader {
 };
 
 Tokenizer TokenizerReader::read() {
-  const size_t valid = utf8_valid_prefix(json_);
+  const size_t valid = sys::utf8_valid_prefix(json_);
   if (valid != json_.size()) fail(where_, {.what = fmt::format("the file is not UTF-8 at byte {}", valid)});
   outline_ = outline_of(json_, where_);
   const io::Json rest = parse_rest(json_, outline_, where_);
@@ -182,7 +182,7 @@ std::string_view TokenizerReader::next_merge(JsonCursor& cursor, std::string& sc
 
 MergeTable TokenizerReader::read_merges(const Vocabulary& vocabulary, const BpeOptions& options) const {
   if (!outline_.merges.found() || json_[outline_.merges.begin] != '[') {
-    fail(where_, {.what = "the BPE model has no merges", .expected = "an array 'merges' beside 'vocab'"});
+    fail(where_, {.what = "the BPE model has no merges", .expected = "an array 'merges' next to 'vocab'"});
   }
   std::vector<MergeTable::Merge> merges;
   JsonCursor cursor(json_.substr(0, outline_.merges.end), where_, outline_.merges.begin);
@@ -232,7 +232,7 @@ void TokenizerReader::check_merges_suffice(const Tokenizer& tokenizer) const {
   for (int32_t id = 0; id < vocabulary.id_limit(); ++id) {
     if (!vocabulary.has(id) || tokenizer.added(id)) continue;
     const std::string token = tokenizer.bpe_.token(id);
-    if (token.empty() || token.size() == utf8_step(token, 0).length) continue;
+    if (token.empty() || token.size() == sys::utf8_step(token, 0).length) continue;
     if (token == tokenizer.bpe_.options().unk_token || (token.starts_with("<0x") && token.size() == 6)) continue;
     fail(where_, {.what = "the BPE model has no merges",
                   .got = fmt::format("an empty list, and the token '{}'", printable(token, 60))});

@@ -6,8 +6,8 @@
 #include "io/json.h"
 #include "support/error_of.h"
 #include "support/folder.h"
+#include "sys/utf8.h"
 #include "text/tokenizer_fixture.h"
-#include "text/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -184,7 +184,7 @@ TEST(StreamDecoder, EmitsWholeCharactersOnly) {
   std::string all;
   for (const char ch : std::string("a🙂é\xf0\x9f!\xe2")) {
     const std::string piece = stream.push(static_cast<unsigned char>(ch));
-    EXPECT_EQ(utf8_valid_prefix(piece), piece.size());
+    EXPECT_EQ(sys::utf8_valid_prefix(piece), piece.size());
     all += piece;
   }
   EXPECT_EQ(all, "a🙂é\ufffd!");

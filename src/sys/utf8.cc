@@ -1,11 +1,9 @@
-#include "text/utf8.h"
+#include "sys/utf8.h"
 
-#include <utf8proc.h>
-
-#include <cstdint>
+#include <algorithm>
 #include <cstring>
 
-namespace braid::text {
+namespace braid::sys {
 
 Utf8Step utf8_step(std::string_view text, size_t at) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -40,7 +38,15 @@ size_t ascii_end(std::string_view text, size_t at) {
 
 }  // namespace
 
-bool is_ascii(std::string_view text) { return ascii_end(text, 0) == text.size(); }
+size_t utf8_previous(std::string_view text, size_t at) {
+  do --at;
+  while (at > 0 && utf8_continues(text[at]));
+  return at;
+}
+
+int64_t utf8_count(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char byte) { return !utf8_continues(byte); });
+}
 
 size_t utf8_valid_prefix(std::string_view text) {
   size_t at = ascii_end(text, 0);
@@ -54,9 +60,13 @@ size_t utf8_valid_prefix(std::string_view text) {
 }
 
 void append_utf8(char32_t value, std::string& out) {
-  utf8proc_uint8_t bytes[4];
-  const auto length = utf8proc_encode_char(static_cast<utf8proc_int32_t>(value), bytes);
-  out.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
+  if (value < 0x80) {
+    out += static_cast<char>(value);
+    return;
+  }
+  const int length = value < 0x800 ? 2 : value < 0x10000 ? 3 : 4;
+  out += static_cast<char>(((0xf00 >> length) & 0xff) | (value >> (6 * (length - 1))));
+  for (int i = length - 2; i >= 0; --i) out += static_cast<char>(0x80 | ((value >> (6 * i)) & 0x3f));
 }
 
 size_t append_lossy(std::string_view bytes, bool more, std::string& out) {
@@ -74,37 +84,4 @@ size_t append_lossy(std::string_view bytes, bool more, std::string& out) {
   return at;
 }
 
-bool is_space(char32_t value) {
-  if (value < 0x80) return value == ' ' || (value >= '\t' && value <= '\r');
-  if (value == 0x85) return true;
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(value));
-  return category == UTF8PROC_CATEGORY_ZS || category == UTF8PROC_CATEGORY_ZL || category == UTF8PROC_CATEGORY_ZP;
-}
-
-bool is_mark(char32_t value) {
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(value));
-  return category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME;
-}
-
-bool is_word(char32_t value) {
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(value))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:  // join controls, and the circled and squared letters (Other_Alphabetic among the symbols)
-      return value == 0x200c || value == 0x200d || (value >= 0x24b6 && value <= 0x24e9) ||
-             (value >= 0x1f130 && value <= 0x1f149) || (value >= 0x1f150 && value <= 0x1f169) ||
-             (value >= 0x1f170 && value <= 0x1f189);
-  }
-}
-
-}  // namespace braid::text
+}  // namespace braid::sys

@@ -1,0 +1,10 @@
+// The three character classes that a tokenizer's rules ask for.
+#pragma once
+
+namespace braid::text {
+
+bool is_space(char32_t value);  // Unicode White_Space
+bool is_mark(char32_t value);   // general category M
+bool is_word(char32_t value);   // \w of Unicode TR 18: alphabetic, mark, decimal digit, connector, join control
+
+}  // namespace braid::text
