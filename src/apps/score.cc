@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iostream>
 #include <limits>
 #include <optional>
 
@@ -16,6 +14,7 @@
 #include "report/progress.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "sys/read.h"
 #include "text/tokenizer.h"
 
 namespace braid::apps {
@@ -44,22 +43,14 @@ class LineReader {
   explicit LineReader(const std::string& model) : model_(model) {}
 
   std::vector<Line> read(const std::string& file) {
-    const bool standard = file == "-";
-    const std::string name = standard ? "standard input" : printable(file);
-    std::ifstream opened;
-    if (!standard) opened.open(file, std::ios::binary);
-    if (file.empty() || !(standard || opened))
-      fail(file.empty() ? "score" : name, {.what = "cannot open the lines to score", .hint = "--jsonl FILE or -"});
-    std::istream& in = standard ? std::cin : opened;
+    if (file.empty()) fail("score", {.what = "no lines to score", .hint = "--jsonl FILE or -"});
+    const std::string name = file == "-" ? "standard input" : printable(file);
     std::vector<Line> lines;
-    std::string text;
-    for (int64_t number = 1; std::getline(in, text); ++number) {
-      if (text.find_first_not_of(" \t\r") == text.npos) continue;
+    sys::for_each_line(file, [&](const std::string& text, int64_t number) {
       Line line{.where = fmt::format("{} line {}", name, number)};
       line.item = parse(io::Json::parse(text, line.where));
       lines.push_back(std::move(line));
-    }
-    if (in.bad()) fail(name, {.what = "cannot be read"});
+    });
     if (lines.empty()) fail(name, {.what = "has no lines", .expected = kForms});
     return lines;
   }

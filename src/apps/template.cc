@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -43,13 +42,13 @@ std::tm clock_of(const std::string& iso) {
     timegm(&t);  // the day of the week and of the year
     return t;
   }
-  fail("template", {.what = "--now is no date", .got = printable(iso), .expected = "2026-01-15T12:00:00"});
+  fail("template", {.what = "--now is not a date", .got = printable(iso), .expected = "2026-01-15T12:00:00"});
 }
 
 ordered_json read_object(const std::string& line, int64_t number) {
   ordered_json parsed = ordered_json::parse(line, nullptr, false);
   if (!parsed.is_object()) {
-    fail("template", {.what = fmt::format("line {} of the input is no JSON object", number),
+    fail("template", {.what = fmt::format("line {} of the input is not a JSON object", number),
                       .got = printable(line, 60),
                       .expected = "{\"messages\": [...], ...}"});
   }
@@ -80,14 +79,12 @@ int render_lines(const Options& o, const std::tm& now) {
   } catch (const text::TemplateError& e) {
     broken = {{"error", e.text()}, {"kind", e.kind_name()}, {"line", e.line()}};
   }
-  std::string line;
-  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+  sys::for_each_line("-", [&](const std::string& line, int64_t number) {
     const ordered_json variables = read_object(line, number);
     const ordered_json out = chat ? answer(*chat, variables, now) : broken;
     fmt::print("{}\n", out.dump(-1, ' ', true));  // ASCII: one line for readers that split at every Unicode line end
-    std::fflush(stdout);                          // whoever holds the other end waits for this line
-  }
+    std::fflush(stdout);                          // the reader waits for this line
+  });
   return 0;
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -41,14 +40,12 @@ nlohmann::json answer(const text::Tokenizer& tokenizer, const io::Json& request,
 }
 
 void answer_lines(const text::Tokenizer& tokenizer, bool no_special) {
-  std::string line;
-  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+  sys::for_each_line("-", [&](const std::string& line, int64_t number) {
     const io::Json request = io::Json::parse(line, fmt::format("line {}", number));
     // ASCII: readers that split at every Unicode line end see one line too.
     fmt::print("{}\n", answer(tokenizer, request, no_special).dump(-1, ' ', true));
-    std::fflush(stdout);  // whoever holds the other end waits for this line
-  }
+    std::fflush(stdout);  // the reader waits for this line
+  });
 }
 
 int tokenize(const Options& o) {
@@ -67,7 +64,7 @@ Action setup_tokenize(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("MODEL", o->model, "a model folder or a tokenizer.json");
   cli.option("-p,--prompt TEXT", o->prompt, "the text; without it and -f, standard input");
-  cli.option("-f,--file FILE", o->file, "the text is in FILE");
+  cli.option("-f,--file FILE", o->file, "read the text from FILE");
   cli.flag("--no-special", o->no_special, "only the text's own tokens: no BOS, no EOS");
   cli.flag("--jsonl", o->jsonl, R"(answer lines {"text": ...} or {"ids": [...], "skip_special": true})");
   return [o, cli]() mutable {

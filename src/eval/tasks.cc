@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/batch.h"
 #include "engine/reasoning.h"
 #include "sys/error.h"
+#include "sys/read.h"
 
 namespace braid::eval {
 namespace {
@@ -57,20 +57,16 @@ TaskResult read_answer(engine::LanguageModel& model, const std::string& prompt, 
 
 std::vector<ordered_json> read_tasks(const std::filesystem::path& path) {
   const std::string where = printable(path.string());
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(where, {.what = "cannot open the tasks", .hint = "--tasks FILE.jsonl"});
   std::vector<ordered_json> rows;
-  std::string line;
-  for (int64_t number = 1; std::getline(file, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+  sys::for_each_line(path, [&](const std::string& line, int64_t number) {
     ordered_json row = line.size() > kLineMax ? ordered_json() : ordered_json::parse(line, nullptr, false);
     if (!well_formed(row)) {
-      fail(where, {.what = fmt::format("line {} is no task", number),
+      fail(where, {.what = fmt::format("line {} is not a task", number),
                    .got = printable(line, 60),
                    .expected = R"({"task": "", "messages": [{"role": "", ...}], "answers": [""]})"});
     }
     rows.push_back(std::move(row));
-  }
+  });
   if (rows.empty()) fail(where, {.what = "has no tasks"});
   return rows;
 }

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iostream>
 #include <memory>
 
 #include "sys/error.h"
@@ -36,5 +38,20 @@ std::string read_file(const std::filesystem::path& path, size_t bytes_max) {
 }
 
 std::string read_standard_input() { return read_all(stdin, "standard input", SIZE_MAX); }
+
+void for_each_line(const std::filesystem::path& path, FunctionRef<void(const std::string&, int64_t)> body) {
+  const bool standard = path == "-";
+  std::ifstream file;
+  if (!standard) file.open(path, std::ios::binary);
+  std::istream& in = standard ? std::cin : file;
+  std::string line;
+  for (int64_t number = 1; std::getline(in, line); ++number) {
+    if (line.find_first_not_of(" \t\r") != line.npos) body(line, number);
+  }
+  if (in.bad() || !(standard || file.is_open())) {
+    fail(standard ? "standard input" : printable(path.string()),
+         {.what = "cannot be read", .got = std::strerror(errno)});
+  }
+}
 
 }  // namespace braid::sys

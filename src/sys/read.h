@@ -1,10 +1,12 @@
-// All of a file or of standard input at once, pipes and devices too. Where bytes are only looked at, sys/mapped_file.h
-// does without the copy.
+// Reads a file or standard input, whole or by lines; pipes and devices, too. sys/mapped_file.h avoids the copy where
+// bytes are only inspected.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+
+#include "sys/function_ref.h"
 
 namespace braid::sys {
 
@@ -12,5 +14,9 @@ namespace braid::sys {
 std::string read_file(const std::filesystem::path& path, size_t bytes_max = SIZE_MAX);
 
 std::string read_standard_input();
+
+// Calls back with every line that is not blank, and its number, as it arrives; "-" is standard input. Error when it
+// cannot be read.
+void for_each_line(const std::filesystem::path& path, FunctionRef<void(const std::string& line, int64_t number)> body);
 
 }  // namespace braid::sys

@@ -21,6 +21,7 @@
 #include "sys/parallel.h"
 #include "sys/read.h"
 #include "sys/roofs.h"
+#include "sys/utf8.h"
 
 namespace braid {
 
@@ -33,6 +34,45 @@ TEST(Error, SaysWhereWhatGotExpectedTry) {
 TEST(Error, PrintableKeepsHostileTextOnOneShortLine) {
   EXPECT_EQ(printable("a\n\x1b[31m\xff"), "a\\x0a\\x1b[31m\\xff");
   EXPECT_LT(printable(std::string(5000, 'x')).size(), 250u);
+}
+
+TEST(Utf8, EveryCharacterIsReadAsItWasWritten) {
+  for (char32_t value = 0; value <= 0x10ffff; ++value) {
+    if (value == 0xd800) value = 0xe000;  // surrogates are no characters
+    std::string text = "\u20ac";
+    sys::append_utf8(value, text);
+    const sys::Utf8Step step = sys::utf8_step(text, 3);
+    ASSERT_EQ(step.kind, sys::Utf8::valid) << std::hex << uint32_t{value};
+    ASSERT_EQ(step.value, value);
+    ASSERT_EQ(step.length, text.size() - 3);
+    ASSERT_EQ(sys::utf8_previous(text, text.size()), 3u);
+    ASSERT_EQ(sys::utf8_count(text), 2);
+    ASSERT_EQ(sys::utf8_valid_prefix(text), text.size());
+  }
+}
+
+TEST(Utf8, EachBrokenPartIsOneReplacement) {
+  struct Case {
+    const char *bytes, *shown;
+  };
+  for (const auto& [bytes, shown] : {
+           Case{"a\x80z", "a?z"},          // continues nothing
+           Case{"a\xc1\xbfz", "a??z"},     // overlong
+           Case{"\xe0\x9f\xbfz", "???z"},  // overlong
+           Case{"\xed\xa0\x80z", "???z"},  // a surrogate
+           Case{"\xf4\x90\x80\x80", "????"},
+           Case{"\xe2\x82z", "?z"},
+           Case{"\xf0\x9f\x98", "?"},
+           Case{"\xf5\xff", "??"},
+       }) {
+    std::string expected, got;
+    for (const char* c = shown; *c; ++c) *c == '?' ? expected.append(sys::kReplacement) : expected.append(1, *c);
+    EXPECT_EQ(sys::append_lossy(bytes, false, got), std::string_view(bytes).size());
+    EXPECT_EQ(got, expected);
+  }
+  std::string got;
+  EXPECT_EQ(sys::append_lossy("ab\xe2\x82", true, got), 2u);
+  EXPECT_EQ(got, "ab");
 }
 
 TEST(Profile, LinesAreChoicesAndAnythingElseIsNamed) {
@@ -163,6 +203,22 @@ TEST(Read, FilesPipesAndDevicesInWholeOrNotAtAll) {
   EXPECT_THROW(sys::read_file(folder.path()), Error);
   EXPECT_EQ(sys::read_file("/dev/null"), "");
   EXPECT_THROW(sys::read_file("/dev/zero", 1 << 20), Error);  // endless
+}
+
+TEST(Read, LinesComeWithTheirNumbers) {
+  const auto path = std::filesystem::temp_directory_path() / ("braid_lines_" + std::to_string(getpid()));
+  std::ofstream(path) << "\n{}\r\n \t\r\nlast";
+  std::vector<std::pair<std::string, int64_t>> seen;
+  const auto read = [&] {
+    sys::for_each_line(path, [&](const std::string& line, int64_t number) { seen.emplace_back(line, number); });
+  };
+  read();
+  EXPECT_EQ(seen, (std::vector<std::pair<std::string, int64_t>>{{"{}\r", 2}, {"last", 4}}));
+  std::filesystem::remove(path);
+  EXPECT_THROW(read(), Error);
+  std::filesystem::create_directory(path);
+  EXPECT_THROW(read(), Error);
+  std::filesystem::remove(path);
 }
 
 TEST(MappedFile, MissingFileIsTheUsersError) { EXPECT_THROW(sys::MappedFile("/nonexistent/x"), Error); }
