@@ -28,7 +28,6 @@ struct Weight {
   QuantSpec spec{};
   View codes{}, scales{};
   float global = 1.0f;
-  uint64_t version = 0;  // bumped by every writer: what was derived from an older one is stale
 
   explicit operator bool() const { return static_cast<bool>(codes); }
   int64_t bytes() const { return codes.bytes() + (scales ? scales.bytes() : 0); }

@@ -81,8 +81,6 @@ std::string architecture_of(const io::Json& json) {
 
 }  // namespace
 
-std::span<const Family> families() { return kFamilies; }
-
 Config read_config(const io::Json& json) {
   const Family* family = find_family(json);
   if (!family) {
@@ -155,7 +153,7 @@ nn::AttentionSpec read_attention(const io::Json& json, int64_t hidden) {
   spec.bias = spec.out_bias = bool_or(json, {"attention_bias"}, false);
   if (spec.heads % spec.kv_heads != 0) {
     json.need({"num_key_value_heads"})
-        .refuse("num_attention_heads is no multiple of num_key_value_heads",
+        .refuse("num_attention_heads is not a multiple of num_key_value_heads",
                 fmt::format("a divisor of {}", spec.heads));
   }
   return spec;

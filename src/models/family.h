@@ -1,6 +1,5 @@
 // The families Braid knows. To add one: a file in families/ and a row in family.cc.
 #pragma once
-#include <span>
 #include <string>
 
 #include "io/json.h"
@@ -13,8 +12,6 @@ struct Family {
   const char* model_type;
   Config (*read)(const io::Json& config);
 };
-
-std::span<const Family> families();
 
 // The family of a config.json and its Config. Error for an unknown architecture (lists the known) or a value that no
 // model can have, named by its key.

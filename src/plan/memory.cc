@@ -150,7 +150,7 @@ std::vector<Saved> braid_saves_outside(const models::Config& config, const Eleme
 
 std::span<const PaperShape> paper_shapes() {
   static constexpr PaperShape kShapes[] = {
-      {"22B", 6144, 64, 48, 4}, {"175B", 12288, 96, 96, 1}, {"530B", 20480, 128, 105, 1}, {"1T", 25600, 160, 128, 1}};
+      {"22B", 6144, 64, 48}, {"175B", 12288, 96, 96}, {"530B", 20480, 128, 105}, {"1T", 25600, 160, 128}};
   return kShapes;
 }
 

@@ -52,7 +52,7 @@ double bytes_per_token(const std::vector<Saved>& saved, Recompute::Kind recomput
 // The shapes of 2205.05198: GPT with stored softmax, sequences of 2,048, tensor parallelism over 8.
 struct PaperShape {
   const char* name;
-  int64_t hidden, heads, layers, micro_batch;
+  int64_t hidden, heads, layers;
 };
 std::span<const PaperShape> paper_shapes();
 inline constexpr int64_t kPaperLength = 2048;

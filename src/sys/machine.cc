@@ -69,7 +69,6 @@ Machine detect() {
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   m.avx512_vnni = m.avx512 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
   m.avx512_bf16 = m.avx512 && __builtin_cpu_supports("avx512bf16");
-  m.avx512_fp16 = m.avx512 && (edx >> 23 & 1);
   const bool has_tiles = (edx >> 22 & 1) && (edx >> 24 & 1) && (edx >> 25 & 1);
   m.amx = m.avx512 && cap != "avx512" && has_tiles && request_tiles();
   m.cpu_class = m.amx ? CpuClass::amx : m.avx512_vnni ? CpuClass::avx512 : m.avx2 ? CpuClass::avx2 : CpuClass::baseline;

@@ -3,7 +3,7 @@
 #include "io/json.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
-#include "text/utf8.h"
+#include "sys/utf8.h"
 
 namespace braid::text {
 namespace {
@@ -22,7 +22,7 @@ std::string read_template(const std::filesystem::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   if (text.size() > kTemplateBytesMax)
     fail(path.string(), {.what = "the chat template is too long", .expected = "at most 4 MiB"});
-  if (utf8_valid_prefix(text) != text.size()) fail(path.string(), {.what = "the chat template is not UTF-8"});
+  if (sys::utf8_valid_prefix(text) != text.size()) fail(path.string(), {.what = "the chat template is not UTF-8"});
   return std::string(text);
 }
 
@@ -36,8 +36,6 @@ TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
     out.eos_token = token_of(config, "eos_token");
     out.pad_token = token_of(config, "pad_token");
     out.unk_token = token_of(config, "unk_token");
-    out.add_bos_token = config.bool_of({"add_bos_token"});
-    out.add_eos_token = config.bool_of({"add_eos_token"});
     const std::optional<io::Json> chat = config.get({"chat_template"});
     if (chat && chat->is_array()) {
       for (const io::Json& entry : chat->items()) {

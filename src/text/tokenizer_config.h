@@ -14,7 +14,6 @@ struct NamedTemplate {
 
 struct TokenizerConfig {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
-  std::optional<bool> add_bos_token, add_eos_token;  // as written; encode() follows tokenizer.json's post-processor
   std::optional<std::string> chat_template;          // the only one, or that named "default"
   std::vector<NamedTemplate> named_templates;        // all of a list of templates: "default", "tool_use", ...
 

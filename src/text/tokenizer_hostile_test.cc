@@ -97,7 +97,7 @@ class TokenizerConfigTest : public support::FolderTest {};
 
 TEST_F(TokenizerConfigTest, NoFilesNoFields) {
   const TokenizerConfig config = TokenizerConfig::load(folder_);
-  EXPECT_FALSE(config.bos_token || config.chat_template || config.add_bos_token);
+  EXPECT_FALSE(config.bos_token || config.chat_template);
 }
 
 TEST_F(TokenizerConfigTest, TokensAndTemplates) {
@@ -109,7 +109,6 @@ TEST_F(TokenizerConfigTest, TokensAndTemplates) {
   EXPECT_EQ(config.bos_token, "<s>");
   EXPECT_EQ(config.eos_token, "</s>");
   EXPECT_EQ(config.pad_token, std::nullopt);
-  EXPECT_EQ(config.add_bos_token, true);
   EXPECT_EQ(config.chat_template, "A");
   ASSERT_EQ(config.named_templates.size(), 2u);
   EXPECT_EQ(config.named_templates[1].source, "B");
