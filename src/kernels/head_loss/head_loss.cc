@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-void check_targets(const HeadProblem& op) {
+void check_targets(const HeadLoss& op) {
   CHECK(op.targets.dtype == DType::i32, "head_loss: targets are {}", name_of(op.targets.dtype));
   for (int64_t t = 0; t < op.targets.dim(0); ++t) {
     const int32_t target = *op.targets.as<int32_t>(t);
@@ -35,7 +35,7 @@ void check_targets(const HeadProblem& op) {
 }
 
 // The target of a token as a distribution over the vocabulary; all zero where it is masked.
-void spread_target(const HeadProblem& op, int64_t t, std::vector<double>& q) {
+void spread_target(const HeadLoss& op, int64_t t, std::vector<double>& q) {
   std::fill(q.begin(), q.end(), 0.0);
   const int32_t target = *op.targets.as<int32_t>(t);
   if (target < 0) return;
@@ -46,7 +46,7 @@ void spread_target(const HeadProblem& op, int64_t t, std::vector<double>& q) {
   }
 }
 
-void run_problem_ref(const HeadProblem& op) {
+void run_problem_ref(const HeadLoss& op) {
   check_targets(op);
   const int64_t tokens = op.x.dim(0), vocab = op.w.rows, depth = op.w.cols;
   const auto x = to_doubles(op.x), w = decode(op.w), weights = to_doubles(op.token_weight);
@@ -89,7 +89,7 @@ struct Packed {
     return head_loss_packed_workspace(kClass, problem_of(op), threads);
   }
   static void run(Ctx& ctx, const Op& op, std::span<std::byte> space) {
-    const HeadProblem problem = problem_of(op);
+    const HeadLoss& problem = problem_of(op);
     check_targets(problem);
     head_loss_packed(kClass, ctx, problem, space);
   }

@@ -33,7 +33,7 @@ struct Group {
 };
 
 template <class Body>
-void for_each_group(const HeadProblem& op, int64_t rows_max, int64_t step, Body&& body) {
+void for_each_group(const HeadLoss& op, int64_t rows_max, int64_t step, Body&& body) {
   Group group;
   for_each_piece(op.seqs, op.x.dim(0), [&](int64_t first, int64_t n) {
     if (group.rows + n > rows_max) {
@@ -48,7 +48,7 @@ void for_each_group(const HeadProblem& op, int64_t rows_max, int64_t step, Body&
 
 class HeadRun {
  public:
-  HeadRun(packed::Class c, const HeadProblem& op, int threads)
+  HeadRun(packed::Class c, const HeadLoss& op, int threads)
       : op_(op),
         kernel_(packed::kernel_of(c)),
         bf16_(c != packed::Class::f32),
@@ -250,7 +250,7 @@ class HeadRun {
     });
   }
 
-  const HeadProblem& op_;
+  const HeadLoss& op_;
   packed::Kernel kernel_;
   bool bf16_;
   int threads_;
@@ -263,11 +263,11 @@ class HeadRun {
   std::byte* own_ = nullptr;
 };
 
-int team_of(const HeadProblem& op, int threads) { return sys::team_for(threads, op.flops()); }
+int team_of(const HeadLoss& op, int threads) { return sys::team_for(threads, op.flops()); }
 
 }  // namespace
 
-const char* head_loss_packed_supports(packed::Class c, const HeadProblem& op) {
+const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op) {
   if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is not F32 or BF16";
   if ((op.x.dtype == DType::f32) != (c == packed::Class::f32)) return "x has another type";
   if (!op.x.rows_contiguous() || (op.dx && !op.dx.rows_contiguous())) return "strided rows";
@@ -275,11 +275,11 @@ const char* head_loss_packed_supports(packed::Class c, const HeadProblem& op) {
   return packed::refusal(c);
 }
 
-int64_t head_loss_packed_workspace(packed::Class c, const HeadProblem& op, int threads) {
+int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads) {
   return HeadRun(c, op, threads).workspace();
 }
 
-void head_loss_packed(packed::Class c, Ctx& ctx, const HeadProblem& op, std::span<std::byte> workspace) {
+void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace) {
   HeadRun(c, op, team_of(op, ctx.threads)).run(workspace);
 }
 

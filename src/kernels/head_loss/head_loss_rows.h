@@ -5,31 +5,9 @@
 
 namespace braid {
 
-// Any of them: what an op does not have is empty.
-struct HeadProblem {
-  View x{};
-  Weight w{};
-  View targets{}, target_ids{}, target_probs{}, token_weight{};
-  MutView loss{}, lse{}, dx{}, dw{};
-  float z = 0;
-  const SeqMap* seqs = nullptr;
-  double flops() const { return head_loss_flops(x, w, 1 + (dx ? 1 : 0) + (dw ? 1 : 0)); }
-};
-inline HeadProblem problem_of(const HeadLoss& op) {
-  return {.x = op.x,
-          .w = op.w,
-          .targets = op.targets,
-          .target_ids = op.target_ids,
-          .target_probs = op.target_probs,
-          .token_weight = op.token_weight,
-          .loss = op.loss,
-          .lse = op.lse,
-          .dx = op.dx,
-          .dw = op.dw,
-          .z = op.z,
-          .seqs = op.seqs};
-}
-inline HeadProblem problem_of(const HeadLossFwd& op) {
+// Each op as a HeadLoss, the most general of the three; what the op does not have is empty.
+inline const HeadLoss& problem_of(const HeadLoss& op) { return op; }
+inline HeadLoss problem_of(const HeadLossFwd& op) {
   return {.x = op.x,
           .w = op.w,
           .targets = op.targets,
@@ -38,7 +16,7 @@ inline HeadProblem problem_of(const HeadLossFwd& op) {
           .loss = op.loss,
           .lse = op.lse};
 }
-inline HeadProblem problem_of(const HeadLossBwd& op) {
+inline HeadLoss problem_of(const HeadLossBwd& op) {
   return {.x = op.x,
           .w = op.w,
           .targets = op.targets,
@@ -52,9 +30,9 @@ inline HeadProblem problem_of(const HeadLossBwd& op) {
 }
 
 // On packed operands (math/packed.h).
-const char* head_loss_packed_supports(packed::Class c, const HeadProblem& op);
-int64_t head_loss_packed_workspace(packed::Class c, const HeadProblem& op, int threads);
-void head_loss_packed(packed::Class c, Ctx& ctx, const HeadProblem& op, std::span<std::byte> workspace);
+const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op);
+int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads);
+void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace);
 
 // One token's logits, kLogitGrain-padded to `padded`, where what lies beyond `vocab` is overwritten.
 inline constexpr int64_t kLogitGrain = 64;
