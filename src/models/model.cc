@@ -137,8 +137,8 @@ Tensor Model::final_hidden(nn::Run& run, const Tensor& x) {
 Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor& hidden) {
   const Tensor e = mtp.embedding_norm.forward(run, nn::embedding(run, ids, mtp.embedding), run.numerics.products),
                h = mtp.hidden_norm.forward(run, hidden, run.numerics.products);
-  // eh_proj reads both side by side, the embedding first.
-  const Tensor x = nn::linear(run, nn::beside(run, e, h), mtp.projection);
+  // eh_proj reads both, the embedding first.
+  const Tensor x = nn::linear(run, nn::concatenate(run, e, h), mtp.projection);
   return through(run, mtp.layers, x, false);
 }
 

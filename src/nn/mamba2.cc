@@ -13,16 +13,6 @@
 namespace braid::nn {
 namespace {
 
-// Copies rows between views of one dtype whose rows may lie apart.
-void copy_rows(const View& from, const MutView& to) {
-  CHECK(from.dtype == to.dtype, "{} to {}", name_of(from.dtype), name_of(to.dtype));
-  const int64_t size = size_of(from.dtype);
-  for (int64_t t = 0; t < from.dim(0); ++t) {
-    std::memcpy(to.data + t * to.stride(0) * size, from.data + t * from.stride(0) * size,
-                static_cast<size_t>(from.dim(1) * size));
-  }
-}
-
 SsdStep step_of(const SsdFwd& op) {
   return {.x = op.x,
           .b = op.b,

@@ -306,22 +306,20 @@ Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, co
   return loss;
 }
 
-namespace {
-
 void copy_rows(const View& from, const MutView& to) {
+  CHECK(from.dtype == to.dtype, "{} to {}", name_of(from.dtype), name_of(to.dtype));
+  const int64_t size = size_of(from.dtype);
   for (int64_t t = 0; t < from.dim(0); ++t) {
-    std::memcpy(to.data + t * to.stride(0) * size_of(to.dtype), from.data + t * from.stride(0) * size_of(from.dtype),
-                static_cast<size_t>(from.dim(1) * size_of(from.dtype)));
+    std::memcpy(to.data + t * to.stride(0) * size, from.data + t * from.stride(0) * size,
+                static_cast<size_t>(from.dim(1) * size));
   }
 }
 
-}  // namespace
-
-Tensor beside(Run& run, const Tensor& a, const Tensor& b) {
+Tensor concatenate(Run& run, const Tensor& a, const Tensor& b) {
   const int64_t left = a.dim(1), right = b.dim(1);
   const Tensor y(run.ctx.arena, a.dtype(), {a.dim(0), left + right});
   taped(
-      run.ctx, "beside", {.in = {a, b}, .out = {y}, .cost = Cost::cheap},
+      run.ctx, "concatenate", {.in = {a, b}, .out = {y}, .cost = Cost::cheap},
       [a = Ref(a), b = Ref(b), y = Ref(y), left, right](Ctx& c) {
         if (c.dry) return;
         copy_rows(a.view(), y.mut().slice(1, 0, left));

@@ -37,8 +37,8 @@ Tensor residual(Run& run, const Tensor& stream, const Tensor& block);
 // tells apart what draws in one layer.
 Tensor dropout(Run& run, const Tensor& x, float rate, uint32_t layer, uint32_t use);
 
-// [a | b]: rows of both side by side, in their type.
-Tensor beside(Run& run, const Tensor& a, const Tensor& b);
+// [a | b]: the rows of both concatenated, in their type.
+Tensor concatenate(Run& run, const Tensor& a, const Tensor& b);
 
 // The cross-entropy of every token, [T] F32: of x W^T with targets [T] I32 (-1: masked), and the log-sum of its logits.
 // token_weight [T] F32 weights loss + z lse^2 of each token in the total; with a tape the gradients of x and w are
@@ -57,7 +57,10 @@ struct Distribution {
 // is known only in the backward pass, which recomputes the logits.
 Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Distribution& wanted = {});
 
-// The gradient of a Param that is a vector, [n] F32; of a frozen one, zeros in `spare` that nobody reads.
+// Copies rows between views of one dtype whose rows may be strided.
+void copy_rows(const View& from, const MutView& to);
+
+// The gradient of a Param that is a vector, [n] F32; of a frozen one, zeros in `spare`, which are never read.
 MutView vector_grad(Ctx& ctx, const Param& p, Tensor& spare);
 
 }  // namespace braid::nn
