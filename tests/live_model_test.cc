@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/generate.h"
+#include "engine/score.h"
 #include "models/adapter_file.h"
 #include "models/load.h"
 #include "support/folder.h"
@@ -57,6 +58,41 @@ TEST_F(LanguageTest, WhatIsTrainedSpeaksAsItsCheckpointDoes) {
   EXPECT_NE(said.front(), said.back());
   EXPECT_EQ(answer(live), said.back());  // the handle keeps the numbers, too
   EXPECT_EQ(answer(models::load_model(io::find_model(recipe_.out))), said.back());
+}
+
+// With `exact` the losses of a training pass are those that the engine computes one token at a time.
+TEST_F(LanguageTest, ExactTrainingHasTheLossesOfSteps) {
+  recipe_.exact = true;
+  for (const char* dtype : {"f32", "bf16"}) {
+    recipe_.dtype = dtype;
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 2};
+    Language language(recipe_, ctx);
+    const data::Batch batch = language.data().batch(0);
+    std::vector<engine::ScoreItem> items;
+    for (const Seq& s : batch.seqs.seqs) {
+      engine::ScoreItem& item = items.emplace_back();
+      item.ids.assign(batch.ids.begin() + s.start, batch.ids.begin() + s.start + s.len);
+      const int32_t last = batch.targets[static_cast<size_t>(s.start + s.len - 1)];
+      if (last != data::kMasked) item.ids.push_back(last);
+    }
+    engine::Runner runner(language.model(), {.numerics = Numerics::serving(numerics_of(recipe_).products, true),
+                                             .context = 64,
+                                             .sequences = std::ssize(items),
+                                             .threads = 2});
+    double expected = 0;
+    for (const std::vector<float>& found : engine::score(runner, items, engine::ScorePath::step)) {
+      double own = 0;
+      for (const float p : found) own -= static_cast<double>(p);
+      expected += own;
+    }
+    const int64_t rows = language.draw(0, false);
+    for (const bool backward : {false, true}) {
+      Sums sums;
+      language.run(ctx, 0, rows, backward, sums);
+      EXPECT_EQ(sums["loss"].sum, expected) << dtype << (backward ? ", with gradients" : "");
+    }
+  }
 }
 
 // Adapters, too.

@@ -59,6 +59,12 @@ class Train(TrainCase):
         self.refused("length=9", "batch=4", "--resume", "auto", says="batch is 2 there and 4 here, length is 8 there and 9 here")
         self.refused("optimizer.kind=muon", "--resume", "auto", says='optimizer.kind is "adamw" there and "muon" here')
         self.refused("--force", says="--resume")
+        for file in self.out.glob("checkpoints/*/training/manifest.json"):
+            file.unlink()
+        self.refused("steps=3", "--resume", "auto", says="it has no training/manifest.json")
+        done = self.train("steps=3", "--resume", "auto", "--force")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--force: it has no training/manifest.json", done.stderr)
         # A corpus with other words under the same name.
         text = [f"init={CHAT}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}"]
         self.out = self.root / "text"

@@ -90,10 +90,10 @@ Action setup_train(Cli& cli) {
   cli.positional("recipe", o->recipe, "TOML: model, data, optimizer, schedule and more; --dry-run lists every word");
   cli.rest("key=value", o->overrides, "words of the recipe, as in optimizer.lr=1e-3");
   cli.flag("--dry-run", o->dry_run, "print the resolved recipe, parameters, memory and FLOPs, and stop");
-  cli.flag("--json", o->json, "the log as JSON, an object a line; of a dry run, the plan");
-  cli.option("--resume FOLDER", o->resume, "go on from a checkpoint; auto: the last one in out, if there is one");
+  cli.flag("--json", o->json, "the log as JSON, one object per line; with --dry-run, the plan");
+  cli.option("--resume FOLDER", o->resume, "resume from a checkpoint; auto: the last one in out, if there is one");
   cli.flag("--force", o->force, "resume although the checkpoint is of a run with other words or data");
-  cli.option("-t,--threads", o->threads, "0: one a core; the result does not depend on it");
+  cli.option("-t,--threads", o->threads, "0: one per core; the result does not depend on it");
   return [o] { return train_command(*o); };
 }
 

@@ -74,7 +74,7 @@ void activations(const train::Recipe& recipe, const models::Config& config, int6
   const Recompute::Kind kind = parse_recompute(recipe.recompute).kind;
   const auto total = static_cast<double>(plan.arena.bytes);
   if (kind == Recompute::Kind::fit) return memory.row("activations, gradients in flight, workspace", total);
-  const auto bytes = plan::ElementBytes::of(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
+  const auto bytes = plan::ElementBytes::of(train::numerics_of(recipe).products);
   std::map<char, double> saved;
   for (const models::LayerSpec& layer : config.layers) {
     for (const models::PartSpec& part : layer.parts)
@@ -112,7 +112,7 @@ models::Model whole_model(const train::Recipe& recipe, const models::Config& con
 // A model of which adapters train: its folder says what it takes.
 std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models::Masters& masters, Plan& plan) {
   if (recipe.init.empty())
-    fail("--dry-run", {.what = "of adapters needs the model that they go to", .hint = "init = a model folder"});
+    fail("--dry-run", {.what = "with [lora] needs the model that is adapted", .hint = "init = a model folder"});
   const io::ModelPath path = io::find_model(recipe.init);
   auto model = masters.adapt(path, train::adapter_spec(recipe), 0);
   model->dropout = train::config_of(recipe).dropout;
@@ -144,7 +144,7 @@ Plan make_plan(const train::Recipe& recipe) {
   Arena arena;
   const Ctx ctx{.arena = arena};
   if (recipe.lora.rank > 0) {
-    models::Masters masters(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
+    models::Masters masters(train::numerics_of(recipe).products);
     plan.step = train::rehearse(recipe, *adapted_model(recipe, masters, plan), ctx, rows, length);
   } else {
     models::Model model = whole_model(recipe, config, plan);

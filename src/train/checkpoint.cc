@@ -69,7 +69,7 @@ View need(const io::Safetensors& file, const std::string& name, const models::Ma
   const View* view = file.find(name);
   if (!view) {
     fail(where, {.what = "is a checkpoint of another model: it has no " + name,
-                 .hint = "the recipe it was made by, training/recipe.toml"});
+                 .hint = "the recipe it was written with, training/recipe.toml"});
   }
   if (view->shape != tensor.shape || view->dtype != DType::f32) {
     fail(where, {.what = "is a checkpoint of another shape: tensor " + name,
@@ -108,7 +108,7 @@ Checkpoints::Checkpoints(fs::path out, const CheckpointRecipe& recipe, Objective
     : out_(std::move(out)), recipe_(recipe), objective_(objective) {
   std::error_code failed;
   fs::create_directories(folder_of(out_), failed);
-  if (failed) fail_environment(printable(out_.string()), {.what = "cannot be made", .got = failed.message()});
+  if (failed) fail_environment(printable(out_.string()), {.what = "cannot be created", .got = failed.message()});
   io::sweep_remnants(folder_of(out_));
 }
 
@@ -187,11 +187,13 @@ void Checkpoints::write(std::span<const float> values, const char* name) const {
 
 std::vector<std::string> manifest_differences(const fs::path& folder, const Facts& manifest) {
   if (!io::is_complete(folder)) {
-    fail(printable(folder.string()), {.what = "is no complete checkpoint",
+    fail(printable(folder.string()), {.what = "is not a complete checkpoint",
                                       .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100"});
   }
-  const io::Json stored = io::Json::read(folder / "training" / "manifest.json");
-  if (!stored.is_object()) stored.refuse("is no manifest", "an object, a member a word");
+  const fs::path file = folder / "training" / "manifest.json";
+  if (!fs::exists(file)) return {"it has no training/manifest.json to compare, so it may be of any run"};
+  const io::Json stored = io::Json::read(file);
+  if (!stored.is_object()) stored.refuse("is not a manifest", "an object with one member per word");
   return differences(stored, manifest);
 }
 

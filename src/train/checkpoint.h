@@ -64,7 +64,7 @@ class Checkpoints {
   Objective& objective_;
 };
 
-// Each difference between the manifest in a checkpoint and this one.
+// Each difference between the manifest in a checkpoint and this one; that it has none is one.
 std::vector<std::string> manifest_differences(const std::filesystem::path& folder, const Facts& manifest);
 
 }  // namespace braid::train

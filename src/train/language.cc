@@ -51,7 +51,7 @@ void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch
 
 Language::Language(const Recipe& recipe, Ctx& ctx)
     : recipe_(recipe),
-      trained_(std::make_shared<Trained>(recipe.dtype == "bf16" ? DType::bf16 : DType::f32)),
+      trained_(std::make_shared<Trained>(numerics_of(recipe).products)),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   const models::Config config = config_of(recipe);
   check_trainable(config);
@@ -66,7 +66,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
   if (recipe.loss.mtp_scale > 0 && model.mtp_steps() == 0)
-    fail("loss.mtp_scale", {.what = "the model has no block that predicts further", .hint = "leaving it out"});
+    fail("loss.mtp_scale", {.what = "the model has no multi-token prediction block", .hint = "leaving it out"});
   plan_ = rehearse(recipe, model, ctx, data_->rows(), data_->length());
   tape_.drop = [this](Cost, size_t node) { return plan_.drops(node); };
 }
@@ -157,9 +157,8 @@ void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Mo
   ctx.tape = backward ? &tape_ : nullptr;
   if (backward) ctx.arena.begin_pass(plan_.arena);
   {
-    const DType products = trained_->masters.products();
     nn::StateView state;
-    nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = state, .numerics = Numerics::training(products)};
+    nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = state, .numerics = numerics_of(recipe_)};
     if (precision_) run.precision = &*precision_;
     routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
     routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));

@@ -38,6 +38,7 @@ void each_word(R& r, Visit&& visit) {
   visit("config", r.config, "instead of init: a config.json, a preset, or a table; random weights");
   visit("tokenizer", r.tokenizer, Choices{}, "with config: a folder with tokenizer and chat template");
   visit("dtype", r.dtype, Choices{"f32", "bf16"}, "what products read; master weights are FP32");
+  visit("exact", r.exact, "losses equal those of braid score --exact bit for bit; slower");
   visit("steps", r.steps, kFromOne, "optimiser steps");
   visit("batch", r.batch, kCount, "sequences of a step; 0: what the data says");
   visit("accumulate", r.accumulate, kFromOne, "parts of a batch that are computed one after the other");
@@ -260,6 +261,10 @@ Recipe read_recipe(const io::Json& root) {
 
 Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
   return read_recipe(io::read_toml(file, overrides));
+}
+
+Numerics numerics_of(const Recipe& recipe) {
+  return Numerics::training(recipe.dtype == "bf16" ? DType::bf16 : DType::f32, recipe.exact);
 }
 
 data::DataSpec data_spec(const Recipe& recipe) {

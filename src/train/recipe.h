@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/numerics.h"
 #include "data/loader.h"
 #include "io/json.h"
 #include "train/schedule.h"
@@ -67,6 +68,7 @@ struct Recipe {
   std::optional<io::Json> config;  // instead of init: a config.json by path, a preset, or its content as a table
   std::string tokenizer;           // with config: the folder whose tokenizer and template the model gets
   std::string dtype = "bf16";      // f32, bf16
+  bool exact = false;              // Numerics::exact
   int64_t steps = 1000, batch = 0, accumulate = 1, length = 0, seed = 0;
   std::optional<double> dropout;  // of embedding and residual branches, instead of what the model's config says
   std::string out;
@@ -89,7 +91,10 @@ struct Recipe {
 Recipe read_recipe(const io::Json& root);
 Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides);
 
-// The recipe's data with what stands at other places: batch, length, seed, goldfish.
+// The choice of number formats and product classes that its passes use.
+Numerics numerics_of(const Recipe& recipe);
+
+// The recipe's data, with batch, length, seed and goldfish filled in.
 data::DataSpec data_spec(const Recipe& recipe);
 
 // Every word with its value as JSON, for the manifest of a checkpoint (manifest.h).

@@ -18,7 +18,6 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
   }
   const nn::Precision precision(recipe.precision, model.params(), 0, precision_parts(recipe));
-  const DType products = recipe.dtype == "bf16" ? DType::bf16 : DType::f32;
   return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
     const SeqMap& seqs = packings[packing];
     nn::StateView state;
@@ -27,7 +26,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     nn::Run run{.ctx = dry,
                 .seqs = seqs,
                 .state = state,
-                .numerics = Numerics::training(products),
+                .numerics = numerics_of(recipe),
                 .routers = &routers,
                 .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
                 .draws = &draws};

@@ -60,8 +60,8 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx)
 std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint, bool force) {
   const std::vector<std::string> others = manifest_differences(checkpoint, manifest_);
   if (!others.empty() && !force) {
-    fail(printable(checkpoint.string()), {.what = fmt::format("belongs to another run: {}", fmt::join(others, ", ")),
-                                          .hint = "the recipe it was made by, training/recipe.toml, or --force"});
+    fail(printable(checkpoint.string()), {.what = fmt::format("does not match the recipe: {}", fmt::join(others, ", ")),
+                                          .hint = "the recipe it was written with, training/recipe.toml, or --force"});
   }
   progress_ = checkpoints_.load(checkpoint, arrays());
   saved_ = progress_.step;

@@ -352,6 +352,15 @@ TEST_F(TrainerTest, AResumptionNamesEachDifference) {
   EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 0);
   train(other, checkpoint(3), -1, true);
   EXPECT_EQ(logs_.size(), 3u);
+  // A checkpoint of a version that wrote no manifest.
+  fs::remove(fs::path(checkpoint(3)) / "training" / "manifest.json");
+  EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(3)); }).find("it has no training/manifest.json"),
+            std::string::npos);
+  facts_ = {{"content of the data", "\"one\""}};
+  const auto resumed = train(recipe_, checkpoint(3), -1, true);
+  ASSERT_EQ(logs_.size(), 3u);
+  fs::remove_all(recipe_.out);
+  expect_same(resumed, train(recipe_));
   facts_ = {{"content of the data", "\"one\""}};
   Recipe same = recipe_;
   same.steps = 5;
