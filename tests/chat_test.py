@@ -164,7 +164,7 @@ class AtATerminal(Case):
             self.assertEqual(len(chat.messages()), 3)
             with open(f"{folder}/bad", "w") as file:
                 file.write('[{"role": "user"}]')
-            self.assertIn("[0] is no message", chat.say(f"/load {folder}/bad"))
+            self.assertIn("[0] is not a message", chat.say(f"/load {folder}/bad"))
         self.assertEqual(len(chat.messages()), 3)
         self.assertIn("[/thnik] no such command; try /help", chat.say("/thnik"))
         self.assertIn("expected on or off", chat.say("/think maybe"))

@@ -126,7 +126,7 @@ void Chat::load(const std::string& argument) {
       if (const auto text = m.string_of({key})) message[key] = *text;
     }
     if (!message.contains("role") || !message.contains("content")) {
-      m.refuse("is no message", "an object with role and content, both strings");
+      m.refuse("is not a message", "an object with role and content, both strings");
     }
     messages.push_back(std::move(message));
   }

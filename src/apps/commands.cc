@@ -6,14 +6,14 @@
 namespace braid::apps {
 
 const Command kCommands[] = {
-    {"chat", "talk to a model; standard input, where it is no terminal, is one message", &setup_chat},
-    {"run", "one prompt, one answer; ids, logits and states for whoever doubts", &setup_run},
-    {"bench", "speed of a model beside what this machine allows", &setup_bench},
+    {"chat", "talk to a model; standard input that is not a terminal is one message", &setup_chat},
+    {"run", "one prompt, one answer; dumps of ids, logits and states", &setup_run},
+    {"bench", "speed of a model, and the limit that this machine sets", &setup_bench},
     {"info", "what a model is made of, and with --machine what this computer can do", &setup_info},
     {"train", "run a recipe: pretrain, continue or fine-tune a model", &setup_train},
     {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
     {"score", "log-probabilities of given tokens: as training, prefill or steps compute them", &setup_score},
-    {"grad", "loss and gradients of a few tokens, for whoever doubts", &setup_grad},
+    {"grad", "loss and gradients of given tokens", &setup_grad},
     {"merge", "a model with its adapter added, as a folder of its own", &setup_merge},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},

@@ -157,7 +157,7 @@ Action setup_data_show(Cli& cli) {
   cli.choice("--kind", o->kind, data::kKinds, "of the data; without it, what the path looks like");
   cli.option("--row", o->row, "which row of the shuffled first epoch");
   cli.option("--length", o->length, "tokens a row at most; 0: 2048, or what the file says");
-  cli.option("--vocab", o->vocabulary, "ids lie below; 0: no matter");
+  cli.option("--vocab", o->vocabulary, "every id must be less; 0: not checked");
   cli.option("--goldfish-k", o->goldfish_k, "leave one target in k out, as [loss] goldfish_k");
   cli.flag("--json", o->json, "ids, targets and sequences for a program");
   return [o] {

@@ -22,7 +22,7 @@ int data_synth(const Options& o) {
       fail("data synth",
            {.what = "not a number of rows", .got = std::to_string(count), .expected = fmt::format("0 to {}", kMost)});
   }
-  if (o.out.empty()) fail("data synth", {.what = "nowhere to write", .hint = "--out DIR"});
+  if (o.out.empty()) fail("data synth", {.what = "no output is named", .hint = "--out DIR"});
   sys::catch_interrupts();
   report::Progress progress("conversations", o.train);
   const synth::Options options{

@@ -17,7 +17,7 @@ struct Options {
 };
 
 int data_tokenize(const Options& o) {
-  if (o.out.empty()) fail("data tokenize", {.what = "nowhere to write", .hint = "-o PREFIX"});
+  if (o.out.empty()) fail("data tokenize", {.what = "no output is named", .hint = "-o PREFIX"});
   if (o.tokenizer.empty()) fail("data tokenize", {.what = "no tokenizer", .hint = "--tokenizer FOLDER"});
   const data::LanguageFiles files(o.tokenizer);
   data::Language language = files.language();
@@ -28,7 +28,7 @@ int data_tokenize(const Options& o) {
   const std::string kind = data::kind_of(o.input);
   if (kind != "text" && kind != "jsonl")
     fail(printable(o.input),
-         {.what = "is no text", .got = kind, .expected = "text files, or lines of JSON with 'text'"});
+         {.what = "is not text", .got = kind, .expected = "text files, or lines of JSON with 'text'"});
   io::TokenFileWriter writer(o.out, language.vocabulary);
   report::Progress progress("tokens", 0);
   const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained) {

@@ -98,7 +98,8 @@ Action setup_eval(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("model", o->model.model, "a folder, org/name of the local Hugging Face cache, or tiny");
   cli.option("--text FILE", o->text, "the text to predict");
-  cli.option("--tasks FILE", o->tasks.file, "tasks to answer, one JSON object a line: task, messages, answers, tools");
+  cli.option("--tasks FILE", o->tasks.file,
+             "tasks to answer, one JSON object per line: task, messages, answers, tools");
   cli.choice("--think", o->tasks.think, {"on", "off"}, "of tasks: reasoning, where the model has it");
   cli.option("-n,--predict", o->tasks.tokens, "of tasks: tokens of one answer at most");
   cli.option("--slots", o->tasks.slots, "of tasks: answers at a time");
@@ -111,7 +112,7 @@ Action setup_eval(Cli& cli) {
   cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.choice("--dtype", o->model.dtype, {"f32", "bf16"}, "numbers that products read");
   cli.option("--chunk", o->model.chunk, "tokens of one pass");
-  cli.option("-t,--threads", o->model.threads, "0: one a core");
+  cli.option("-t,--threads", o->model.threads, "0: one per core");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return eval_command(*o); };
 }

@@ -54,7 +54,7 @@ double backward(models::Model& model, models::Masters& masters, const Options& o
 
 int grad_command(const Options& o) {
   if (o.ids.size() < 2) fail("grad", {.what = "at least two tokens are needed", .hint = "--ids 1,2,3"});
-  if (o.out.empty()) fail("grad", {.what = "nowhere to write", .hint = "-o G.safetensors"});
+  if (o.out.empty()) fail("grad", {.what = "no output is named", .hint = "-o G.safetensors"});
   models::Masters masters(o.dtype == "f32" ? DType::f32 : DType::bf16);
   const auto model = masters.load(io::find_model(o.model));
   for (const int64_t id : o.ids) {
@@ -93,7 +93,7 @@ Action setup_grad(Cli& cli) {
   cli.option("-o,--output G.safetensors", o->out, "loss [1], and every gradient in F32 under its tensor's name");
   cli.option("--mtp-scale", o->mtp_scale, "weight of the multi-token prediction loss; 0: off");
   cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "numbers that products read");
-  cli.option("-t,--threads", o->threads, "0: one a core");
+  cli.option("-t,--threads", o->threads, "0: one per core");
   return [o] { return grad_command(*o); };
 }
 

@@ -16,8 +16,8 @@ struct Options {
 
 int merge_command(const Options& o) {
   if (o.adapter.empty()) fail("merge", {.what = "no adapter is named", .hint = "--adapter FOLDER"});
-  if (o.out.empty()) fail("merge", {.what = "nowhere to write", .hint = "-o FOLDER"});
-  if (std::filesystem::exists(o.out)) fail(printable(o.out), {.what = "is there already", .hint = "another folder"});
+  if (o.out.empty()) fail("merge", {.what = "no output is named", .hint = "-o FOLDER"});
+  if (std::filesystem::exists(o.out)) fail(printable(o.out), {.what = "already exists", .hint = "another folder"});
   models::merge_adapter(io::find_model(o.model), o.adapter, o.out);
   fmt::print("{}\n", printable(o.out));
   return 0;
@@ -29,7 +29,7 @@ Action setup_merge(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, or tiny");
   cli.option("--adapter FOLDER", o->adapter, "a LoRA adapter as PEFT and braid train write it");
-  cli.option("-o,--output FOLDER", o->out, "where the merged model goes; every weight keeps its name and type");
+  cli.option("-o,--output FOLDER", o->out, "folder of the merged model; every weight keeps its name and type");
   return [o] { return merge_command(*o); };
 }
 

@@ -13,7 +13,7 @@ void ModelArgs::declare(Cli& cli, bool required) {
   cli.option("--adapter FOLDER", adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");
   cli.option("--chunk", chunk, "prompt tokens of one pass");
-  cli.option("-t,--threads", threads, "0: one a core");
+  cli.option("-t,--threads", threads, "0: one per core");
   cli.flag("--exact", exact, "the same bits however a sequence is cut into passes");
 }
 

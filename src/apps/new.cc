@@ -43,7 +43,7 @@ void check_room(const fs::path& folder, int64_t bytes) {
   const std::string where = printable(folder.string());
   std::error_code failed;
   if (fs::exists(folder, failed) && (!fs::is_directory(folder, failed) || !fs::is_empty(folder, failed)))
-    fail(where, {.what = "is there already and not an empty folder", .hint = "another name, or removing it"});
+    fail(where, {.what = "already exists and is not an empty folder", .hint = "another name, or removing it"});
   const fs::space_info space = fs::space(existing_parent(folder), failed);
   if (!failed && space.available < static_cast<uintmax_t>(bytes)) {
     fail_environment(where, {.what = "not enough room on the disk",
@@ -93,7 +93,7 @@ Action setup_new(Cli& cli) {
   std::string names;
   for (const std::string& name : models::preset_names()) names += (names.empty() ? "" : ", ") + name;
   cli.positional("config", o->config, "a folder with a config.json, that file, or one of: " + names);
-  cli.positional("out", o->out, "the folder to make");
+  cli.positional("out", o->out, "the folder to create");
   cli.option("--layers", o->layers, "only the first N layers, with all of embedding and head");
   cli.choice("--format", o->format, {"bf16", "fp8", "nvfp4"}, "of the large matrices, in ModelOpt's layout");
   cli.flag("--legacy-config", o->legacy, "spell config.json as the released files do");

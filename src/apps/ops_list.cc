@@ -83,7 +83,7 @@ void list_ops(report::Table& table) {
   for (const Chosen* chosen : {&sys::env().forced_rows, &sys::env().profile_rows}) {
     for (const auto& [op, row] : *chosen) {
       if (((op != Ops::name) && ...))
-        fail("braid bench", {.what = "a row is named for an op that there is not", .got = printable(op)});
+        fail("braid bench", {.what = "a row is named for an unknown op", .got = printable(op)});
     }
   }
   (list_op<Ops>(table), ...);

@@ -195,7 +195,7 @@ Action setup_plan_memory(Cli& cli) {
   cli.option("--batch", o->batch, "sequences at once");
   cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "numbers that products read");
   cli.option("--tp", o->tensor, "ranks that split heads, widths and experts");
-  cli.flag("--sp", o->sequence, "they split the tokens of all the rest, too");
+  cli.flag("--sp", o->sequence, "they split the tokens everywhere else (sequence parallel)");
   cli.option("--recompute", o->recompute, "none, selective or full");
   cli.flag("--json", o->json, "one JSON object");
   return [o] { return memory(*o); };

@@ -89,7 +89,7 @@ class Conversation {
       return begin + static_cast<size_t>(last - rest.begin()) + opening.size();
     }
     if (begin >= before) return begin;
-    fail(where_, {.what = fmt::format("the template changes what stands before message {}", i),
+    fail(where_, {.what = fmt::format("the template changes the text before message {}", i),
                   .hint = "fewer messages, or another template: what the assistant says cannot be told apart"});
   }
 

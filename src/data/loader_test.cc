@@ -300,7 +300,7 @@ TEST_F(TextTest, AChangedPromptIsFoundByItsOpening) {
             (Strings{"hi;<|a|>[yo]"}));
   EXPECT_NE(error_of([&] {
               shown_with("{% for m in messages %}{% if not loop.last %}!{% endif %}" + body);
-            }).find("the template changes what stands before message 1"),
+            }).find("the template changes the text before message 1"),
             std::string::npos);
 }
 
@@ -350,7 +350,7 @@ TEST_F(TextTest, MistakesAreNamed) {
   EXPECT_NE(error({.path = text, .validation = 1}).find("[data.validation]"), std::string::npos);
   EXPECT_NE(error({.path = text, .held_out = true}).find("no document is held out; got 0 documents"),
             std::string::npos);
-  EXPECT_NE(line("[1]").find("l.jsonl line 2] the line is no JSON object"), std::string::npos);
+  EXPECT_NE(line("[1]").find("l.jsonl line 2] the line is not a JSON object"), std::string::npos);
   EXPECT_NE(line("{\"txt\": 1}").find("expected a member 'text' or 'messages'"), std::string::npos);
   EXPECT_NE(line("{\"messages\": [{\"role\": 1}]}").find("'messages' is malformed"), std::string::npos);
   EXPECT_NE(line("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}").find("assistant's"), std::string::npos);

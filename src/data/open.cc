@@ -78,7 +78,7 @@ class Opener {
       fail("data", {.what = "no path, or a path and a blend", .expected = "'path', or tables [[data.blend]]"});
     if (!(spec_.validation >= 0 && spec_.validation < 1))
       fail("data.validation",
-           {.what = "is no share", .got = fmt::to_string(spec_.validation), .expected = "0 <= x < 1"});
+           {.what = "is not a fraction", .got = fmt::to_string(spec_.validation), .expected = "0 <= x < 1"});
     if (spec_.goldfish.k < 0 || spec_.goldfish.k == 1)
       fail("goldfish_k",
            {.what = "is out of range", .got = std::to_string(spec_.goldfish.k), .expected = "0 (off), 2, 3, ..."});

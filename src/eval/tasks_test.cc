@@ -45,7 +45,7 @@ TEST_F(Tasks, BadLinesAreNamed) {
                           R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":["1"],"tools":{}})",
                           R"({"task":1,"messages":[{"role":"user","content":"x"}],"answers":["1"]})"}) {
     const std::string error = support::error_of([&] { read_tasks(file_of(kSum + "\n" + bad + "\n")); });
-    EXPECT_NE(error.find("line 2 is no task"), std::string::npos) << bad << ": " << error;
+    EXPECT_NE(error.find("line 2 is not a task"), std::string::npos) << bad << ": " << error;
   }
   EXPECT_THROW(read_tasks(file_of("\n")), Error);
   EXPECT_THROW(read_tasks("/nonexistent/tasks.jsonl"), Error);

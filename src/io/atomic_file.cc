@@ -38,7 +38,7 @@ void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 void AtomicFile::commit() {
   if (fsync(fd_) != 0) fail_here("cannot be flushed to the disk");
-  if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_here("cannot be put in place");
+  if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_here("cannot be renamed into place");
   close(fd_);
   fd_ = -1;
   // The new name is on the disk only when its folder is; some file systems refuse this, and have nothing to flush then.

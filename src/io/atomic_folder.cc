@@ -31,7 +31,7 @@ AtomicFolder::AtomicFolder(const fs::path& path)
       temporary_(path.parent_path() / fmt::format(".{}.{}{}", path.filename().string(), getpid(), kSuffix)) {
   std::error_code failed;
   fs::create_directories(temporary_, failed);
-  if (failed) fail_environment(printable(temporary_.string()), {.what = "cannot be made", .got = failed.message()});
+  if (failed) fail_environment(printable(temporary_.string()), {.what = "cannot be created", .got = failed.message()});
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -47,7 +47,7 @@ void AtomicFolder::commit() {
   flush_folder(temporary_);
   if (fs::exists(path_)) remove_folder(path_);
   if (rename(temporary_.c_str(), path_.c_str()) != 0)
-    fail_environment(printable(path_.string()), {.what = "cannot be put in place", .got = std::strerror(errno)});
+    fail_environment(printable(path_.string()), {.what = "cannot be renamed into place", .got = std::strerror(errno)});
   done_ = true;
   flush_folder(path_.parent_path());
 }

@@ -79,7 +79,7 @@ std::optional<fs::path> find_snapshot(const fs::path& cached, const std::string&
   std::string type = "hf download " + name;
   if (!r.revision.empty()) type += " --revision " + printable(r.revision);
   fail(name, {.what = known ? "this revision is not in the Hugging Face cache"
-                            : "is no folder and not in the Hugging Face cache",
+                            : "is not a folder and not in the Hugging Face cache",
               .got = known ? printable(r.revision.empty() ? "no main" : r.revision) : "",
               .expected = "it in " + printable(hub.string()),
               .hint = fmt::format("{}, or git lfs install && git clone https://huggingface.co/{}", type, name)});
@@ -88,9 +88,9 @@ std::optional<fs::path> find_snapshot(const fs::path& cached, const std::string&
 ModelPath named_file(const fs::path& path) {
   const std::string where = printable(path.string());
   if (path.extension() == ".incomplete")
-    fail(where, {.what = "is an unfinished download, no model", .hint = "hf download ORG/NAME again"});
+    fail(where, {.what = "is an unfinished download", .hint = "hf download ORG/NAME again"});
   if (path.extension() != ".safetensors")
-    fail(where, {.what = "is no model", .expected = "a folder or a .safetensors file"});
+    fail(where, {.what = "is not a model", .expected = "a folder or a .safetensors file"});
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   return {path.filename().string(), folder, path};
 }
@@ -157,7 +157,7 @@ ModelPath find_model(std::string_view argument, const ModelPlaces& places) {
   std::error_code none;
   if (argument == "tiny") {
     if (is_folder(places.tiny)) return {"tiny", places.tiny, places.tiny};
-    fail("tiny", {.what = "the model that ships with Braid is not there",
+    fail("tiny", {.what = "the model that ships with Braid is not installed",
                   .expected = "it in " + printable(places.tiny.string()),
                   .hint = "BRAID_TINY=FOLDER"});
   }

@@ -64,7 +64,7 @@ TEST_F(ModelPathTest, FoldersFilesAndTiny) {
 
 TEST_F(ModelPathTest, AMissSaysWhatToType) {
   EXPECT_EQ(message("org/other"),
-            "[org/other] is no folder and not in the Hugging Face cache; expected it in " + places_.hub.string() +
+            "[org/other] is not a folder and not in the Hugging Face cache; expected it in " + places_.hub.string() +
                 "; try hf download org/other, or git lfs install && git clone https://huggingface.co/org/other");
   EXPECT_NE(message("org/name@v2").find("hf download org/name --revision v2"), std::string::npos)
       << message("org/name@v2");
@@ -73,7 +73,7 @@ TEST_F(ModelPathTest, AMissSaysWhatToType) {
     EXPECT_NE(message(text).find("no such model"), std::string::npos) << text << " -> " << message(text);
     EXPECT_NE(message(text).find("hf download ORG/NAME"), std::string::npos);
   }
-  EXPECT_NE(message(write("x.gguf", "GGUF").string()).find("is no model"), std::string::npos);
+  EXPECT_NE(message(write("x.gguf", "GGUF").string()).find("is not a model"), std::string::npos);
   EXPECT_NE(message(write("x.incomplete", "").string()).find("unfinished download"), std::string::npos);
 }
 

@@ -74,7 +74,7 @@ TEST_F(NpyTest, DamageIsNamed) {
       {file_of("{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1), }", "1234"), "malformed"},
       {file_of("{'descr': '<f4', 'fortran_order': False}", "1234"), "malformed"},
       {file_of("{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "1234"), "malformed"},
-      {"PK\x03\x04 something else", "no npy file"},
+      {"PK\x03\x04 something else", "not an npy file"},
       {std::string("\x93NUMPY\x09\0zzzz", 12), "unknown npy version; got 9"}};
   for (const auto& [bytes, message] : all) {
     EXPECT_NE(parse_error(bytes).find(message), std::string::npos) << message << " -> " << parse_error(bytes);

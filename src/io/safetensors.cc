@@ -206,7 +206,7 @@ std::map<std::string, std::string> read_index(const fs::path& folder) {
   if (!weight_map.is_object()) weight_map.refuse("is of the wrong kind", "an object");
   std::map<std::string, std::string> shard_of;
   for (const auto& [name, shard] : weight_map.raw().items()) {
-    if (!shard.is_string()) weight_map.refuse("holds something else than file names", "strings");
+    if (!shard.is_string()) weight_map.refuse("holds something other than file names", "strings");
     const auto& file = shard.get_ref<const std::string&>();
     if (file.empty() || file.find_first_of(std::string_view("/\\\0", 3)) != file.npos || file.starts_with(".")) {
       fail(index.document(),
@@ -229,7 +229,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, con
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof length);
   if (length > kHeaderBytesMax) {
-    fail(where, {.what = "is no safetensors file: the header length is too large",
+    fail(where, {.what = "is not a safetensors file: the header length is too large",
                  .got = fmt::format("{} bytes", length),
                  .expected = fmt::format("at most {}", kHeaderBytesMax)});
   }
@@ -255,7 +255,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, con
   std::sort(tensors.begin(), tensors.end(), by_name);
   const auto same = [](const StoredTensor& a, const StoredTensor& b) { return a.name == b.name; };
   const auto twice = std::adjacent_find(tensors.begin(), tensors.end(), same);
-  if (twice != tensors.end()) fail(where, {.what = fmt::format("tensor {} is there twice", printable(twice->name))});
+  if (twice != tensors.end()) fail(where, {.what = fmt::format("tensor {} is duplicated", printable(twice->name))});
   return tensors;
 }
 

@@ -92,7 +92,7 @@ TEST_F(SafetensorsTest, DamagedHeadersAreNamed) {
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
        6, "tensors a and b overlap"},
       {R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
-       2, "tensor a is there twice"},
+       2, "tensor a is duplicated"},
       {R"({"__metadata__":{"a":{}}})", 0, "__metadata__ is malformed"},
       {R"({"__metadata__":[]})", 0, "malformed"},
   };

@@ -35,7 +35,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorSpe
   if (folder_is_model_) {
     std::error_code failed;
     fs::create_directories(folder_, failed);
-    if (failed) fail_environment(printable(path.string()), {.what = "cannot be made", .got = failed.message()});
+    if (failed) fail_environment(printable(path.string()), {.what = "cannot be created", .got = failed.message()});
     plan_shards(shard_bytes);
   } else {
     folder_ = path.parent_path();

@@ -90,7 +90,7 @@ TEST_F(SafetensorsWriteTest, AnInterruptedWriteLeavesTheOldFile) {
 
 TEST_F(SafetensorsWriteTest, AFolderThatCannotBeMadeIsNamed) {
   write("file", "");
-  EXPECT_NE(error_of([&] { SafetensorsWriter w(folder_ / "file/sub", kSpecs); }).find("cannot be made"),
+  EXPECT_NE(error_of([&] { SafetensorsWriter w(folder_ / "file/sub", kSpecs); }).find("cannot be created"),
             std::string::npos);
 }
 

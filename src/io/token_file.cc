@@ -63,7 +63,7 @@ int64_t size_of(TokenType type) {
 
 TokenIndex parse_token_index(std::span<const std::byte> file, const std::string& where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (!text.starts_with(kMagic)) fail(where, {.what = "is no index of a Megatron corpus", .expected = "MMIDIDX"});
+  if (!text.starts_with(kMagic)) fail(where, {.what = "is not the index of a Megatron corpus", .expected = "MMIDIDX"});
   if (file.size() < kHeaderBytes)
     fail(where, {.what = "is truncated within its header", .got = fmt::format("{} bytes", file.size())});
   if (const auto version = value_at<uint64_t>(file, 9); version != 1)
@@ -74,7 +74,7 @@ TokenIndex parse_token_index(std::span<const std::byte> file, const std::string&
   for (const TypeRow& row : kTypes) {
     if (code != 0 && row.code == code) type = &row;
   }
-  if (type == nullptr) fail(where, {.what = "its tokens are no integers", .got = fmt::format("type {}", code)});
+  if (type == nullptr) fail(where, {.what = "its tokens are not integers", .got = fmt::format("type {}", code)});
   index.type = type->type;
 
   const auto sequences = value_at<uint64_t>(file, 18), bounds = value_at<uint64_t>(file, 26);
@@ -142,7 +142,7 @@ void TokenFile::read_llm_c(const std::string& where) {
   const bool header = file.size() >= kHeader;
   const int32_t magic = header ? value_at<int32_t>(file, 0) : 0, version = header ? value_at<int32_t>(file, 4) : 0;
   const bool gpt2 = magic == 20240520 && version == 1, llama = magic == 20240801 && version == 7;
-  if (!gpt2 && !llama) fail(where, {.what = "has no .idx beside it, and no header of llm.c"});
+  if (!gpt2 && !llama) fail(where, {.what = "has neither an .idx next to it nor a header of llm.c"});
   offset_ = kHeader;
   index_.type = gpt2 ? TokenType::u16 : TokenType::u32;
   const int64_t count = value_at<int32_t>(file, 8);

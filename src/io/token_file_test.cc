@@ -96,7 +96,7 @@ TEST_F(TokenFileTest, ReadsFilesOfLlmC) {
   write("c.bin", bytes_of(header) + bytes_of<uint32_t>({9, 128'000, 1}));
   EXPECT_NE(error_of([&] { TokenFile(folder_ / "c.bin"); }).find("is truncated; got 12 bytes"), std::string::npos);
   write("c.bin", "short");
-  EXPECT_NE(error_of([&] { TokenFile(folder_ / "c.bin"); }).find("no .idx beside it"), std::string::npos);
+  EXPECT_NE(error_of([&] { TokenFile(folder_ / "c.bin"); }).find("neither an .idx next to it"), std::string::npos);
 }
 
 TEST_F(TokenFileTest, DamageIsNamed) {

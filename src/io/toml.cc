@@ -62,7 +62,7 @@ nlohmann::json value_of(const std::string& text, const std::string& name) {
 void apply(nlohmann::json& root, const std::string& override_text) {
   const size_t equals = override_text.find('=');
   if (equals == 0 || equals == std::string::npos) {
-    fail(printable(override_text), {.what = "is no override", .expected = "key=value, as in optimizer.lr=1e-3"});
+    fail(printable(override_text), {.what = "is not an override", .expected = "key=value, as in optimizer.lr=1e-3"});
   }
   const std::string key = override_text.substr(0, equals);
   nlohmann::json* at = &root;
@@ -70,7 +70,7 @@ void apply(nlohmann::json& root, const std::string& override_text) {
     const size_t end = std::min(key.find('.', begin), key.size());
     if (at->is_null()) *at = nlohmann::json::object();
     if (!at->is_object())
-      fail(printable(key), {.what = "is no key", .got = fmt::format("a value at {}", key.substr(0, begin - 1))});
+      fail(printable(key), {.what = "is not a table", .got = fmt::format("a value at {}", key.substr(0, begin - 1))});
     at = &(*at)[key.substr(begin, end - begin)];
     begin = end + 1;
   }

@@ -108,7 +108,7 @@ AdaptedFolder open_adapted(const io::ModelPath& path, const fs::path& folder, co
                            std::optional<DType> dtype) {
   const std::string where = printable(folder.string());
   if (!fs::exists(folder / kAdapterConfig))
-    fail(where, {.what = "is no adapter",
+    fail(where, {.what = "is not an adapter",
                  .expected = fmt::format("a folder with {} and {}", kAdapterConfig, kAdapterWeights)});
   const FileConfig file = read_config_of(folder);
   OpenFolder base = open_folder(path);

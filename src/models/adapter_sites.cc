@@ -164,7 +164,7 @@ void AdapterPlaces::collect(const std::vector<std::string>& words, bool paramete
     }
     const std::vector<std::string> list(names.begin(), names.end());
     fail(where,
-         {.what = fmt::format("{} means no {} of this model", printable(word), parameters ? "parameter" : "module"),
+         {.what = fmt::format("{} matches no {} of this model", printable(word), parameters ? "parameter" : "module"),
           .expected = fmt::format("{}", fmt::join(list, ", ")),
           .hint = sys::nearest(word, list)});
   }

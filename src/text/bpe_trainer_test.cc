@@ -68,7 +68,7 @@ TEST(BpeTrainer, RefusesWhatItCannotDo) {
             std::string::npos);
   EXPECT_NE(error_of([] {
               BpeTrainer({.vocabulary = 300, .added = {{"a"}, {"a"}}});
-            }).find("there twice"),
+            }).find("duplicated"),
             std::string::npos);
   EXPECT_NE(error_of([] { BpeTrainer({.vocabulary = 300, .pieces = "["}); }), "");
   BpeTrainer trainer({.vocabulary = 300});

@@ -40,7 +40,7 @@ std::byte* DevicePool::take(int64_t bytes) {
     }
     if (!data) {
       fail_environment("GPU", {.what = "out of memory",
-                               .got = fmt::format("{} bytes more, beside {} in use", size, in_use_),
+                               .got = fmt::format("{} bytes more, with {} in use", size, in_use_),
                                .hint = "a shorter context, a smaller batch or memory.recompute"});
     }
     held_ += size;

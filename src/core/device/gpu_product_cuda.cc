@@ -88,13 +88,13 @@ struct Product {
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(gpu.blas, what, lw, lx, ly, ly, preference, kCandidates, found.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    cuda_check(status, "cuBLASLt knows no such product");
+    cuda_check(status, "cuBLASLt has no algorithm for this product");
     std::vector<cublasLtMatmulAlgo_t> list;
     for (int i = 0; i < count; ++i) {
       if (found[static_cast<size_t>(i)].state == CUBLAS_STATUS_SUCCESS)
         list.push_back(found[static_cast<size_t>(i)].algo);
     }
-    if (list.empty()) fail_environment("GPU", {.what = "cuBLASLt knows no such product"});
+    if (list.empty()) fail_environment("GPU", {.what = "cuBLASLt has no algorithm for this product"});
     return list;
   }
 };

@@ -120,7 +120,8 @@ void write_vocabulary(const std::filesystem::path& path, const Options& o) {
 bool write(const std::filesystem::path& folder, const Options& o, const sys::FunctionRef<bool(int64_t)>& progress) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
-  if (failed) fail_environment(printable(folder.string()), {.what = "cannot make the folder", .got = failed.message()});
+  if (failed)
+    fail_environment(printable(folder.string()), {.what = "cannot create the folder", .got = failed.message()});
   write_tasks(folder / "arithmetic.jsonl", o, kArithmeticKinds,
               [](Draw& d, int64_t kind) { return arithmetic(d, Split::test, kind); });
   write_tasks(folder / "strings.jsonl", o, kStringKinds,

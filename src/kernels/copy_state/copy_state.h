@@ -22,7 +22,7 @@ struct CopyState {
 
   // Entries of any rank, as rows.
   static MutView entries(const MutView& state) {
-    CHECK(state.contiguous(), "a state of {} does not lie in one piece", to_string(state.shape));
+    CHECK(state.contiguous(), "a state of {} is not contiguous", to_string(state.shape));
     return {state.data, state.dtype, {state.dim(0), state.count() / state.dim(0)}};
   }
 };

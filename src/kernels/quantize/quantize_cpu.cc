@@ -334,7 +334,7 @@ void quantize(int threads, const OperandSpec& spec, const View& x, const MutView
       x.rows_contiguous() && q.rows_contiguous() && q.dim(0) == quantized_rows(spec, x.dim(0)) && q.dim(1) == x.dim(1),
       "{} to {}", to_string(x.shape), to_string(q.shape));
   const bool fp8 = spec.encoding == Encoding::fp8_e4m3 || spec.encoding == Encoding::fp8_e5m2;
-  CHECK(spec.encoding == Encoding::none || fp8 || spec.scaling != Scaling::matrix, "{} has one scale a block",
+  CHECK(spec.encoding == Encoding::none || fp8 || spec.scaling != Scaling::matrix, "{} has one scale per block",
         name_of(spec.encoding));
   constexpr double kOperations = 60;  // an element's, most of them its noise
   threads = sys::team_for(threads, kOperations * static_cast<double>(x.count()));

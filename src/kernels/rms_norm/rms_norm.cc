@@ -65,7 +65,7 @@ const char* hwy_supports(const RmsNormFwd& op) {
 
 const char* bwd_hwy_supports(const RmsNormBwd& op) {
   for (const View& v : {op.w, op.rstd, View(op.dw)}) {
-    if (v.dtype != DType::f32 || !v.rows_contiguous()) return "weight, its gradient or rstd is no row of F32";
+    if (v.dtype != DType::f32 || !v.rows_contiguous()) return "weight, its gradient or rstd is not a row of F32";
   }
   for (const View& v : {op.dy, op.x, op.z, View(op.dx), View(op.dz)}) {
     if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "neither F32 nor BF16";
