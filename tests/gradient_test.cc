@@ -203,10 +203,10 @@ TEST_P(Gradient, NothingButTheNumbersChangesABit) {
     same({4}, other, "one thread");
     other = usual;
     other.drop = true;
-    same({4}, other, "computed again");
+    same({4}, other, "recomputed");
     other.defer = true;
     same(cuts ? std::vector<size_t>{3, 1} : std::vector<size_t>{4}, other,
-         "computed again, gradients of weights later");
+         "recomputed, gradients of weights later");
     other.drop = false;
     same({4}, other, "gradients of weights later");
   }
@@ -259,7 +259,7 @@ void expect_slope(Training& training, const std::vector<float>& grads, Loss&& lo
   EXPECT_NEAR((at[1] - at[0]) / (2 * static_cast<double>(step)), length, 0.01 * length);
 }
 
-// What is dropped depends on the seed, the step and the sequence: not on parts, threads or what is computed again; and
+// What is dropped depends on the seed, the step and the sequence: not on parts, threads or recomputation; and
 // the gradient is that of the loss with the same numbers dropped.
 TEST(GradientDropout, DropsTheSameNumbersHoweverAStepIsComputed) {
   Training training(std::filesystem::path(BRAID_TEST_DATA) / "hf" / "gpt2", DType::f32);

@@ -49,7 +49,7 @@ std::byte* nowhere() {
 }
 MutView somewhere(DType dtype, const Shape& shape) { return {nowhere(), dtype, shape}; }
 
-// How a model of NowhereSource is trained: not at all, every parameter, or an adapter beside every matrix whose product
+// How a model of NowhereSource is trained: not at all, every parameter, or an adapter on every matrix whose product
 // is a module, the rest frozen.
 enum class Trained : uint8_t { nothing, all, adapters };
 

@@ -167,7 +167,7 @@ TEST_P(RowContract, AStepOfSeveralTokensIsAsManySteps) {
   for (size_t s = 0; s < Reader::kSequences; ++s) expect_same(several, single, s, "in one step");
 }
 
-// Prompts are read beside steps, in any order: each gets what it gets alone.
+// Prompts are read in the same passes as steps, in any order: each gets what it gets alone.
 TEST_P(RowContract, PrefillsAndStepsInOnePass) {
   constexpr Phase p = Phase::prefill, s = Phase::step;
   const std::vector<std::pair<Cut, std::vector<Phase>>> passes = {

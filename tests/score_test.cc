@@ -1,5 +1,5 @@
 // One choice of numbers: with Numerics::exact the log-probabilities of a token are the same bits in the forward pass of
-// training, in prefill through caches cut anywhere, and in steps of one token beside other sequences, among them those
+// training, in prefill through caches cut anywhere, and in steps of one token in a batch, among them those
 // noted while an answer was sampled. On every folder with golden values, and on the model that ships with Braid.
 #include <cstring>
 #include <tuple>

@@ -1,5 +1,5 @@
-"""What the other tests stand on: a machine without a pseudo-terminal skips tests and says so, and a refusal that is not
-one line is noticed.
+"""The helpers of the other tests: a machine without a pseudo-terminal skips tests with a reason, and a refusal that is
+not one line is detected.
 
 usage: support_test.py
 """

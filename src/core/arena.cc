@@ -143,13 +143,13 @@ void Arena::release(Slot* slot) {
   if (slot->data >= plan_data_ && slot->data < plan_data_ + plan_bytes_) {
     --plan_live_;
   } else {
-    give_back(slot->data);
+    free_block(slot->data);
   }
   slot->data = nullptr;
   if (slot->names == 0) recycle(slot);
 }
 
-void Arena::give_back(std::byte* data) {
+void Arena::free_block(std::byte* data) {
   auto block = std::find_if(blocks_.begin(), blocks_.end(), [data](const Block& b) { return b.data == data; });
   CHECK(block != blocks_.end() && !block->free, "bytes that are not in use");
   block->free = true;

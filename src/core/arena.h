@@ -57,7 +57,7 @@ class Arena {
   std::byte* map(int64_t bytes);
   std::byte* first_fit(int64_t bytes);
   std::byte* place(Slot* slot);
-  void give_back(std::byte* data);
+  void free_block(std::byte* data);
   void stray();
   void recycle(Slot* slot);
 

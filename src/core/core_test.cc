@@ -72,7 +72,7 @@ TEST(Arena, GivesBackAndMerges) {
   EXPECT_EQ(arena.bytes_mapped(), mapped) << "freed blocks were not merged";
 }
 
-// Takes and gives back in an order that a first fit would scatter; returns where the bytes lay.
+// Allocates and frees in an order that first fit would scatter; returns the addresses.
 std::vector<const std::byte*> scattered(Arena& arena, ArenaPlan& plan, int64_t scale, bool swapped = false) {
   arena.begin_pass(plan);
   std::vector<const std::byte*> places;

@@ -36,7 +36,7 @@ bool is_matrix(ParamRole role) {
 }
 
 Param part_of(const Param& whole, const Segment& segment, std::string name, ParamRole role) {
-  CHECK(!whole.adapter, "an adapter beside the whole of {}", whole.name);
+  CHECK(!whole.adapter, "an adapter on the whole of {}", whole.name);
   const int axis = is_matrix(whole.role) ? 0 : 1;  // a vector is [1, n]
   Param part = whole;
   part.name = std::move(name);

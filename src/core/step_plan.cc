@@ -124,7 +124,7 @@ StepPlan fit(const Rehearsal& rehearse, const std::vector<Candidate>& list, Step
   if (best.arena.bytes > bytes_max) {
     fail("recompute",
          {.what = fmt::format("a step does not fit {:.3f} GiB", static_cast<double>(bytes_max) / kGiB),
-          .got = fmt::format("{:.3f} GiB with everything computed again", static_cast<double>(best.arena.bytes) / kGiB),
+          .got = fmt::format("{:.3f} GiB with everything recomputed", static_cast<double>(best.arena.bytes) / kGiB),
           .hint = "a larger budget, or a smaller batch by accumulate"});
   }
   while (low < high) {

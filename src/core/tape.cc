@@ -170,7 +170,7 @@ Tape::Part Tape::part_of(const Ref& ref) {
       part.stride = v.stride(i);
       part.count = v.shape[i];
     } else {
-      CHECK(v.stride(i) == part.stride * part.count, "{} is no part of rows at one distance", to_string(v.shape));
+      CHECK(v.stride(i) == part.stride * part.count, "{} is not made of rows at equal distances", to_string(v.shape));
       part.count *= v.shape[i];
     }
   }
@@ -311,7 +311,7 @@ void Tape::drop_grads(Range out) {
 }
 
 void Tape::backward(Ctx& ctx, Weights weights) {
-  CHECK(deferred_.empty(), "the gradients of {} weights are still to be made", deferred_.size());
+  CHECK(deferred_.empty(), "the gradients of {} weights are still to be computed", deferred_.size());
   Tape* own = std::exchange(ctx.tape, nullptr);
   for (size_t i = nodes_.size(); i-- > 0;) {
     const Links links = links_[i];
@@ -357,7 +357,7 @@ void Tape::backward_weights(Ctx& ctx) {
 }
 
 void Tape::clear() {
-  CHECK(deferred_.empty(), "the gradients of {} weights were put off and never made", deferred_.size());
+  CHECK(deferred_.empty(), "the gradients of {} weights were deferred and never computed", deferred_.size());
   release();
 }
 

@@ -1,6 +1,6 @@
 // Gradients through the tape against complex steps of the same graph: programs of toy ops over whole values and boxes
-// of them, some written out because they were wrong once, the rest drawn. What is given back and computed again and
-// when the gradients of weights are made changes no bit.
+// of them, some written out because they were wrong once, the rest random. Neither dropping and recomputing outputs nor
+// deferring the gradients of weights changes a bit.
 #include "core/tape.h"
 
 #include <gtest/gtest.h>
@@ -283,7 +283,7 @@ void expect_derivatives(const Program& program) {
       const std::vector<double> again =
           Taped(program, numbers).gradient({[&](size_t node) { return node % every == 0; }, weights});
       ASSERT_EQ(0, std::memcmp(again.data(), got.data(), got.size() * sizeof(double)))
-          << program.what << ", one of " << every << " nodes computed again, weights "
+          << program.what << ", one of " << every << " nodes recomputed, weights "
           << (weights == Weights::now ? "at once" : "later");
     }
   }

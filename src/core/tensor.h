@@ -89,7 +89,7 @@ class Ref {
   const Shape& shape() const { return view_.shape; }
   MutView mut() const {
     if (!slot_) return {};
-    CHECK(slot_->data, "the bytes of {} were given back", to_string(view_.shape));
+    CHECK(slot_->data, "the bytes of {} were freed", to_string(view_.shape));
     MutView v = view_;
     v.data = slot_->data + offset_;
     return v;

@@ -17,7 +17,7 @@ nlohmann::ordered_json Answer::message() const {
 std::vector<int32_t> Conversation::encode(const std::string& prompt) {
   std::vector<int32_t> ids = model_.tokenizer().encode(prompt, false);
   const int64_t context = model_.runner().options().context;
-  if (ids.empty()) fail("chat", {.what = "the chat template makes no prompt of this conversation"});
+  if (ids.empty()) fail("chat", {.what = "the chat template does not render this conversation"});
   if (static_cast<int64_t>(ids.size()) >= context) {
     fail("context", {.what = "the conversation is too long",
                      .got = fmt::format("{} tokens", ids.size()),

@@ -66,9 +66,9 @@ TEST(Conversation, LaterTurnsReadOnlyWhatIsNew) {
     const Answer turn = ask(kept, messages, false);
     EXPECT_EQ(turn.kept, before);
     EXPECT_EQ(turn.generated.timings.prompt_tokens, static_cast<int64_t>(turn.prompt_ids.size()) - before);
-    Conversation anew(model, 1);
+    Conversation fresh(model, 1);
     model.runner().reset(1);
-    const Answer whole = ask(anew, messages, false);
+    const Answer whole = ask(fresh, messages, false);
     EXPECT_EQ(whole.kept, 0);
     EXPECT_EQ(turn.generated.ids, whole.generated.ids);
     messages.push_back(turn.message());
@@ -154,8 +154,8 @@ TEST(Conversation, StopsInTheAnswerAndInThePrompt) {
   EXPECT_EQ(static_cast<int64_t>(conversation.read().size()), model.runner().length(0));
 
   LanguageModel other = tiny();
-  Conversation anew(other);
-  EXPECT_EQ(ask(conversation, messages, false).generated.ids, ask(anew, messages, false).generated.ids);
+  Conversation fresh(other);
+  EXPECT_EQ(ask(conversation, messages, false).generated.ids, ask(fresh, messages, false).generated.ids);
 }
 
 TEST(Conversation, AFullContextIsAnErrorOrTheEnd) {

@@ -120,7 +120,7 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
     Own& o = own(pieces[i].sequence);
     for (int64_t t = 0; t < pieces[i].tokens; ++t) {
       o.trail.push_back(pool_->take_slot());
-      CHECK(o.trail.back() >= 0, "no spare slot for token {} of a tentative step", t);
+      CHECK(o.trail.back() >= 0, "no free slot for token {} of a tentative step", t);
     }
     seqs.trails.insert(seqs.trails.end(), o.trail.begin(), o.trail.end());
   }

@@ -1,4 +1,4 @@
-// What the runner promises beside the bits, which tests/row_contract_test.cc holds for whole models.
+// What the runner promises besides equal bits, which tests/row_contract_test.cc checks on whole models.
 #include "engine/runner.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(RunnerDeath, MisuseIsABug) {
   EXPECT_DEATH(runner.keep(0, 3), "3 tokens of a tentative step of 2");
   runner.keep(0, 2);
   const Piece three = step_of(3, true);
-  EXPECT_DEATH(runner.forward(std::vector<int32_t>{1, 2, 3}, {&three, 1}), "no spare slot for token 2");
+  EXPECT_DEATH(runner.forward(std::vector<int32_t>{1, 2, 3}, {&three, 1}), "no free slot for token 2");
 }
 
 // An error before the pass leaves every sequence as it was.

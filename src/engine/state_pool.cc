@@ -62,7 +62,7 @@ MutView StatePool::reserve(DType dtype, const Shape& shape) {
   const auto bytes = static_cast<size_t>(std::max<int64_t>(shape.count() * size_of(dtype), 1));
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    fail_environment("memory", {.what = "no room for the states of the sequences",
+    fail_environment("memory", {.what = "not enough memory for the states of the sequences",
                                 .got = fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)),
                                 .hint = "a smaller context (-c)"});
   }

@@ -105,7 +105,7 @@ TEST_P(StepPlanTest, NoPolicyChangesABit) {
   }
 }
 
-// What is put off holds the gradients and the inputs of products until then, and the plan knows.
+// Deferred gradients of weights retain the gradients and the inputs of products, and the plan accounts for it.
 TEST_P(StepPlanTest, GradientsOfWeightsMadeLaterAreTheSame) {
   nlohmann::json config = hybrid();
   config["num_nextn_predict_layers"] = 1;
@@ -124,7 +124,7 @@ TEST_P(StepPlanTest, GradientsOfWeightsMadeLaterAreTheSame) {
   }
 }
 
-// With adapters on the last block alone nothing below it is walked back, kept, or computed again.
+// With adapters on the last block alone no gradient below it is computed, and nothing there is retained or recomputed.
 TEST_P(StepPlanTest, NothingRunsBelowTheFirstAdapter) {
   write(hybrid(), tensors_of(hybrid()));
   const std::string last = "layers.3.mixer.down_proj";
@@ -174,7 +174,7 @@ TEST_P(StepPlanTest, ABudgetIsKept) {
     const StepPlan plan = step.plan(fmt::format("fit:{:.12f}", static_cast<double>(budget + 1) / (1024.0 * kMiB)));
     EXPECT_LE(plan.arena.bytes, budget + 1);
     EXPECT_GT(plan.flops_again, 0);
-    EXPECT_LT(plan.flops, full.flops) << "everything was computed again for a budget of " << share;
+    EXPECT_LT(plan.flops, full.flops) << "everything was recomputed for a budget of " << share;
     const Step::Result some = step.run(plan);
     EXPECT_LE(some.peak, budget + 1);
     EXPECT_EQ(some.loss.main, all.loss.main);

@@ -3,7 +3,7 @@
 
 usage: run.py CMAKE ROOT WORK [--part K/N] [NAME...]
 
-A mutant is a file NAME.patch beside this script: some lines of prose (the pitfall and where it is told), one line
+A mutant is a file NAME.patch next to this script: some lines of prose (the pitfall and its source), one line
 `targets: TEST...` with the test programs that must notice, and a diff for `git apply`. The sources are copied to
 WORK/tree, where every patch is applied, its targets are built and run, and the patch is taken back. A mutant survives
 when every one of its targets passes. Survivors, patches that no longer apply and mutants that do not compile fail this

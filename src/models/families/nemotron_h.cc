@@ -30,7 +30,7 @@ nn::Mamba2Spec read_mamba(const io::Json& json, int64_t hidden, float eps) {
   }
   if (m.heads % m.groups != 0) {
     json.need({"n_groups", "mamba_n_groups"})
-        .refuse("mamba_num_heads is no multiple of n_groups", fmt::format("a divisor of {}", m.heads));
+        .refuse("mamba_num_heads is not a multiple of n_groups", fmt::format("a divisor of {}", m.heads));
   }
   return m;
 }
@@ -65,7 +65,7 @@ nn::MoeSpec read_moe(const io::Json& json, const io::Json* block, int64_t hidden
     json.need({"n_group"}).refuse("groups of fewer than two experts", fmt::format("at most {}", m.experts / 2));
   if (m.experts % m.n_group != 0)
     json.need({"n_group"})
-        .refuse("n_routed_experts is no multiple of n_group", fmt::format("a divisor of {}", m.experts));
+        .refuse("n_routed_experts is not a multiple of n_group", fmt::format("a divisor of {}", m.experts));
   if (m.topk_group > m.n_group)
     json.need({"topk_group"}).refuse("more expert groups kept than there are", fmt::format("at most {}", m.n_group));
   if (m.topk_group * (m.experts / m.n_group) < m.top_k) {
@@ -83,7 +83,7 @@ int64_t mlp_width(const io::Json& json, size_t layer, size_t ordinal, size_t lay
   const auto list = value.items();
   const size_t index = list.size() == layers ? layer : ordinal;
   if (index >= list.size())
-    value.refuse("too few entries", fmt::format("one a layer ({}) or one a dense layer", layers));
+    value.refuse("too few entries", fmt::format("one per layer ({}) or one per dense layer", layers));
   return list[index].as_int(Ranges::width);
 }
 
