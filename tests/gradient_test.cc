@@ -205,8 +205,7 @@ TEST_P(Gradient, NothingButTheNumbersChangesABit) {
     other.drop = true;
     same({4}, other, "recomputed");
     other.defer = true;
-    same(cuts ? std::vector<size_t>{3, 1} : std::vector<size_t>{4}, other,
-         "recomputed, gradients of weights later");
+    same(cuts ? std::vector<size_t>{3, 1} : std::vector<size_t>{4}, other, "recomputed, gradients of weights later");
     other.drop = false;
     same({4}, other, "gradients of weights later");
   }

@@ -14,8 +14,8 @@ struct NamedTemplate {
 
 struct TokenizerConfig {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
-  std::optional<std::string> chat_template;          // the only one, or that named "default"
-  std::vector<NamedTemplate> named_templates;        // all of a list of templates: "default", "tool_use", ...
+  std::optional<std::string> chat_template;    // the only one, or that named "default"
+  std::vector<NamedTemplate> named_templates;  // all of a list of templates: "default", "tool_use", ...
 
   // Files that are not there leave their fields empty. Error on one that cannot be read.
   static TokenizerConfig load(const std::filesystem::path& folder);
