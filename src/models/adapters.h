@@ -1,5 +1,6 @@
 // Adapters at work in a model whose own weights stay as its files hold them. Where a product of the model is a module
-    std::deque<sys::BigVector<float>> grads{};  // one per use, so that cuts of a batch do not change the order of sums
+// of its own, the adapter adds a product to its output (nn::linear); experts and the head read working copies of W +
+// scale B A instead, which follow A and B, and the gradients of those copies become gradients of A and B.
 #pragma once
 #include <deque>
 #include <map>
