@@ -115,6 +115,11 @@ class WithoutNamespaces(TrainCase):
         self.assertEqual(files_of(self.out / "checkpoints"), before)
         self.assertTrue(log.is_symlink())  # no file was put in its place
 
+    def test_a_standard_output_that_takes_no_line(self):
+        with open("/dev/full", "w") as full:
+            self.assertOneLine(self.train("checkpoint.every=1", stdout=full), "[standard output] cannot be written", FULL)
+        self.trained("--resume", "auto")
+
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,9 @@
 // braid train: a recipe, run.
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "apps/commands.h"
 #include "apps/train_plan.h"
 #include "io/atomic_folder.h"
@@ -40,7 +43,8 @@ train::Watcher printer(const Options& o, report::Progress& progress) {
   const auto line = [&o, &progress](const auto& log) {
     progress.wipe();
     fmt::print("{}\n", o.json ? train::json_of(log) : train::line_of(log));
-    std::fflush(stdout);
+    if (std::fflush(stdout) != 0)
+      fail_environment("standard output", {.what = "cannot be written", .got = std::strerror(errno)});
     progress.at(log.step);
   };
   return {.step = line, .held_out = line};
