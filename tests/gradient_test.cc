@@ -4,6 +4,7 @@
 // into parts.
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "core/tape.h"
 #include "models/masters.h"
@@ -15,8 +16,9 @@ namespace {
 
 struct Pass {
   std::vector<float> grads;
-  double loss = 0;
+  double loss = 0, z = 0;
   models::Model::MtpNumbers mtp{};
+  nn::RouterWatch routers{};  // what they saw
 };
 
 class Training {
@@ -32,6 +34,7 @@ class Training {
     bool routers = true;  // their two losses as well
     const char* recipe = "none";
     float dropout = 0;  // of embedding and residual branches
+    float z = 0;
   };
 
   // Every sequence as ids; token t is to predict t + 1. `parts`: how many sequences go into each pass.
@@ -52,7 +55,11 @@ class Training {
       first += n;
     }
     masters_.sum_uses(options.threads);
-    return {.grads = {masters_.grads().begin(), masters_.grads().end()}, .loss = sums.main, .mtp = sums.mtp};
+    return {.grads = {masters_.grads().begin(), masters_.grads().end()},
+            .loss = sums.main,
+            .z = sums.z,
+            .mtp = sums.mtp,
+            .routers = routers};
   }
 
   // log(1 + e^(a - b)) of the losses of two sequences, and its gradients; `spread`: each target is half what the token
@@ -123,7 +130,7 @@ class Training {
       target = std::copy(s.begin() + 1, s.end(), target);
     }
     const auto scale = 1.0 / static_cast<double>(tokens);
-    models::Model::LossOptions weights{.main_weight = scale};
+    models::Model::LossOptions weights{.main_weight = scale, .z = options.z};
     weights.mtp_weight.fill(options.mtp * scale);
     model_->loss(run, ids, targets, weights, sums);
     tape_.backward(ctx, options.defer ? Weights::later : Weights::now);
@@ -167,16 +174,23 @@ std::vector<GoldenFolder> trainable_folders() {
 
 class Gradient : public testing::TestWithParam<GoldenFolder> {};
 
+// Of the routed experts those that a token chose, and no others.
 TEST_P(Gradient, EveryParameterReceivesOne) {
   Training training(GetParam().path, DType::f32);
   const auto sequences = some_sequences(training.model().config().vocab, {96, 90, 60});
   const Pass pass = training.gradients(sequences, {3}, {.mtp = training.model().mtp_steps() > 0 ? 0.3 : 0});
-  for (const models::MasterTensor& t : training.masters().tensors()) {
-    if (t.name.ends_with("e_score_correction_bias")) continue;    // it selects only
-    if (t.name.find(".experts.") != std::string::npos) continue;  // an expert that no token chose has none
-    const auto begin = pass.grads.begin() + t.place;
-    EXPECT_TRUE(std::any_of(begin, begin + t.count(), [](float g) { return g != 0; })) << t.name << " received none";
+  std::set<int64_t> tensors;
+  for (const Param* p : training.model().params()) {
+    tensors.insert(p->tensor);
+    if (p->role == ParamRole::router_bias) continue;  // it selects only
+    const bool routed = p->expert >= 0;
+    const bool wanted = !routed || pass.routers.layers.at(p->layer).load.at(static_cast<size_t>(p->expert)) > 0;
+    const auto begin = pass.grads.begin() + p->place;
+    const bool received =
+        std::any_of(begin, begin + p->value.rows * p->value.cols, [](float g) { return std::isfinite(g) && g != 0; });
+    EXPECT_EQ(received, wanted) << p->name;
   }
+  EXPECT_EQ(tensors.size(), training.masters().tensors().size());
 }
 
 TEST_P(Gradient, NothingButTheNumbersChangesABit) {
@@ -256,6 +270,21 @@ void expect_slope(Training& training, const std::vector<float>& grads, Loss&& lo
   }
   std::copy(weights.begin(), weights.end(), values.begin());
   EXPECT_NEAR((at[1] - at[0]) / (2 * static_cast<double>(step)), length, 0.01 * length);
+}
+
+// The squared log-sum of a token's logits, which nothing else here has a factor for.
+TEST(GradientSlope, OfTheZLossIsTheSlope) {
+  for (const char* name : {"gpt2", "nemotron-h-legacy"}) {
+    Training training(std::filesystem::path(BRAID_TEST_DATA) / "hf" / name, DType::f32);
+    const auto sequences = some_sequences(training.model().config().vocab, {23, 31});
+    const Training::Options options{.routers = false, .z = 0.5f};
+    const Pass with = training.gradients(sequences, {2}, options);
+    EXPECT_EQ(with.loss, training.gradients(sequences, {2}, {.routers = false}).loss) << "it is no part of the loss";
+    expect_slope(training, with.grads, [&] {
+      const Pass there = training.gradients(sequences, {2}, options);
+      return (there.loss + 0.5 * there.z) / (22 + 30);
+    });
+  }
 }
 
 // What is dropped depends on the seed, the step and the sequence: not on parts, threads or recomputation; and

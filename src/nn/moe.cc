@@ -122,7 +122,6 @@ void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
                                   .kind = spec_.router,
                                   .seqs = &run.seqs});
   if (run.ctx.dry) return;
-  if (run.ctx.dry) return;
   for (int64_t s = 0; s < losses.dim(0); ++s) {
     seen.balance += static_cast<double>(losses.view().as<float>(s)[0]);
     seen.z += static_cast<double>(losses.view().as<float>(s)[1]);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 
@@ -150,6 +151,54 @@ TEST(LowLinear, BitsDependOnThePartOfTheBatchAlone) {
       l.pass(low, 0, 2, later);
       EXPECT_EQ(whole.dw.bytes != later.dw.bytes, low.specs.weight_dy.stochastic) << recipe << ": noise of a step";
       EXPECT_EQ(whole.y.bytes, later.y.bytes) << recipe << ": only gradients are rounded at random";
+    }
+  }
+}
+
+// A product with an identity gives back its rounded operand: the gradients of data and of weights, of this layer and of
+// the next, are each rounded by numbers of their own.
+TEST(LowLinear, ProductsDrawApart) {
+  constexpr int64_t kSide = 32;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  Model model;
+  for (int layer = 0; layer < 4; ++layer) model.add({.role = ParamRole::up, .layer = layer}, kSide, kSide);
+  TestTensor eye(DType::f32, {kSide, kSide}, 1), dy(DType::f32, {kSide, kSide}, 1);
+  for (int64_t i = 0; i < kSide * kSide; ++i) {
+    set_element(eye.mut(), i, i % (kSide + 1) == 0 ? 1 : 0);
+    set_element(dy.mut(), i, i == 0 ? 448 : 17);  // the scale is 1; 17 lies between 16 and 18
+  }
+  Precision precision("nvfp4", model.list, 1);
+  ProductSpecs specs;
+  specs.data_dy = specs.weight_dy = {Encoding::fp8_e4m3, Scaling::matrix, false, true};
+  precision.replace(specs);
+  SeqMap map;
+  map.add(kSide);
+  std::vector<std::vector<bool>> ups;  // of each product, in the order of dy
+  for (const int layer : {1, 2}) {
+    const LowWeight low = precision.find(*model.list[static_cast<size_t>(layer)]);
+    ASSERT_TRUE(low);
+    TestTensor dx(DType::f32, {kSide, kSide}, 1), dw(DType::f32, {kSide, kSide}, 1);
+    fill(dw.mut(), 0);
+    product(ctx, low, LinearBwdData{.dy = dy.view(), .w = dense_weight(eye.view()), .dx = dx.mut()}, map.seqs);
+    product(ctx, low, LinearBwdWeight{.dy = dy.view(), .x = eye.view(), .dw = dw.mut(), .seqs = &map}, map.seqs);
+    std::vector<bool> data, weight;
+    for (int64_t t = 0; t < kSide; ++t) {
+      for (int64_t c = 0; c < kSide; ++c) {
+        if (t + c == 0) continue;
+        data.push_back(element(dx.view(), t * kSide + c) > 17);
+        weight.push_back(element(dw.view(), c * kSide + t) > 17);
+      }
+    }
+    ups.insert(ups.end(), {data, weight});
+  }
+  for (size_t a = 0; a < ups.size(); ++a) {
+    const auto up = static_cast<double>(std::count(ups[a].begin(), ups[a].end(), true));
+    EXPECT_NEAR(up, kSide * kSide / 2, 80) << a;  // five deviations
+    for (size_t b = 0; b < a; ++b) {
+      int same = 0;
+      for (size_t i = 0; i < ups[a].size(); ++i) same += ups[a][i] == ups[b][i] ? 1 : 0;
+      EXPECT_NEAR(same, kSide * kSide / 2, 80) << a << " and " << b;
     }
   }
 }

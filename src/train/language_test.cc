@@ -2,6 +2,8 @@
 #include "train/language.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "support/models.h"
 #include "train/trainer.h"
@@ -28,44 +30,62 @@ class LanguageTest : public models::FolderTest {
     recipe_.optimizer.lr = 1e-2;
   }
 
-  struct Change {
-    models::MasterTensor tensor;
-    std::vector<float> before{}, after{};
-    int64_t changed(int64_t row) const {
-      const int64_t cols = tensor.shape[1];
+  // What the steps of the recipe did.
+  struct Run {
+    std::vector<models::MasterTensor> tensors{};
+    std::vector<std::vector<float>> values{};  // masters before the first step and after each
+    std::vector<StepLog> logs{};
+    std::vector<HeldOutLog> held_out{};
+
+    int64_t changed(const models::MasterTensor& t, int64_t row, int64_t cols) const {  // in all steps
       int64_t n = 0;
-      for (auto i = static_cast<size_t>(row * cols); i < static_cast<size_t>((row + 1) * cols); ++i)
-        n += before[i] != after[i] ? 1 : 0;
+      for (auto i = static_cast<size_t>(t.place + row * cols); i < static_cast<size_t>(t.place + (row + 1) * cols); ++i)
+        n += values.front()[i] != values.back()[i] ? 1 : 0;
       return n;
     }
+    double metric(size_t step, const std::string& name) const {  // NaN where there is none
+      for (const auto& [key, value] : logs.at(step).metrics) {
+        if (key == name) return value;
+      }
+      return std::nan("");
+    }
   };
-  // The first tensor that is trained, before and after the steps of the recipe.
-  Change train() {
+  Run train(int threads = 1) {
+    std::filesystem::remove_all(recipe_.out);
     Arena arena;
-    Ctx ctx{.arena = arena, .threads = 1};
+    Ctx ctx{.arena = arena, .threads = threads};
     Language language(recipe_, ctx);
     models::Masters& masters = language.masters();
-    Change change{.tensor = masters.tensors()[0]};
-    const auto values = [&] {
-      const auto all = masters.values().subspan(static_cast<size_t>(change.tensor.place));
-      return std::vector<float>(all.begin(), all.begin() + change.tensor.count());
-    };
-    change.before = values();
+    Run out{.tensors = {masters.tensors().begin(), masters.tensors().end()}};
+    const auto keep = [&] { out.values.emplace_back(masters.values().begin(), masters.values().end()); };
+    keep();
     Trainer trainer(recipe_, language, ctx);
-    trainer.train({});
-    change.after = values();
-    return change;
+    trainer.train({.step =
+                       [&](const StepLog& log) {
+                         out.logs.push_back(log);
+                         keep();
+                       },
+                   .held_out = [&](const HeldOutLog& log) { out.held_out.push_back(log); }});
+    return out;
+  }
+  // A hybrid with routers and a prediction block.
+  void write_hybrid() {
+    nlohmann::json config = models::hybrid();
+    config["num_nextn_predict_layers"] = 1;
+    config["mtp_hybrid_override_pattern"] = "*E";
+    write(config, tensors_of(config));
   }
 
   Recipe recipe_;
 };
 
 TEST_F(LanguageTest, LookingUpPaddingTrainsNothing) {
-  const Change embedding = train();
-  ASSERT_EQ(embedding.tensor.shape, (Shape{50, 32}));
+  const Run run = train();
+  const models::MasterTensor& embedding = run.tensors[0];
+  ASSERT_EQ(embedding.shape, (Shape{50, 32}));
   int64_t trained = 0;
-  for (int64_t row = 0; row < 50; ++row) trained += embedding.changed(row) > 0 ? 1 : 0;
-  EXPECT_EQ(embedding.changed(kPadding), 0);
+  for (int64_t row = 0; row < 50; ++row) trained += run.changed(embedding, row, 32) > 0 ? 1 : 0;
+  EXPECT_EQ(run.changed(embedding, kPadding, 32), 0);
   EXPECT_GT(trained, 25);
 }
 
@@ -73,10 +93,96 @@ TEST_F(LanguageTest, LookingUpPaddingTrainsNothing) {
 TEST_F(LanguageTest, PaddingIsNoRowOfAnAdapter) {
   recipe_.lora.rank = 2;
   recipe_.lora.targets = {"q_proj"};
-  const Change a = train();
-  ASSERT_EQ(a.tensor.shape, (Shape{2, 32}));
-  EXPECT_EQ(a.changed(0), 32);
-  EXPECT_EQ(a.changed(kPadding), 32);
+  const Run run = train();
+  ASSERT_EQ(run.tensors[0].shape, (Shape{2, 32}));
+  EXPECT_EQ(run.changed(run.tensors[0], 0, 32), 32);
+  EXPECT_EQ(run.changed(run.tensors[0], kPadding, 32), 32);
+}
+
+TEST_F(LanguageTest, PartsAndThreadsChangeNoBit) {
+  write_hybrid();
+  recipe_.loss = {.mtp_scale = 0.3, .z = 1e-2, .aux = 1e-1, .router_z = 1e-2, .router_bias_rate = 1e-2};
+  const Run whole = train();
+  for (const int64_t parts : {2, 3, 4}) {
+    recipe_.accumulate = parts;
+    const Run cut = train(2);
+    EXPECT_EQ(cut.values.back(), whole.values.back()) << parts;
+    for (size_t i = 0; i < whole.logs.size(); ++i) {
+      EXPECT_EQ(cut.logs[i].loss, whole.logs[i].loss) << parts;
+      EXPECT_EQ(cut.logs[i].metrics, whole.logs[i].metrics) << parts;
+    }
+  }
+}
+
+// Each term is trained and shown by its own name, as large as its factor says, and is no part of the loss.
+TEST_F(LanguageTest, EveryTermOfTheLossIsTrainedAndShownApart) {
+  write_hybrid();
+  recipe_.steps = 1;
+  const Run plain = train();
+  struct Term {
+    double LossRecipe::*factor;
+    const char* name;
+    bool scaled;  // the mean that is shown has its factor in it
+  };
+  for (const Term& term :
+       {Term{&LossRecipe::z, "z_loss", true}, Term{&LossRecipe::aux, "aux_loss", true},
+        Term{&LossRecipe::router_z, "router_z_loss", true}, Term{&LossRecipe::mtp_scale, "mtp_loss", false}}) {
+    EXPECT_TRUE(std::isnan(plain.metric(0, term.name))) << term.name;
+    recipe_.loss.*term.factor = 0.125;
+    const Run once = train();
+    recipe_.loss.*term.factor = 0.25;
+    const Run twice = train();
+    recipe_.loss.*term.factor = 0;
+    EXPECT_EQ(once.logs[0].loss, plain.logs[0].loss) << term.name;
+    EXPECT_NE(once.logs[0].grad_norm, plain.logs[0].grad_norm) << term.name;
+    EXPECT_NE(twice.logs[0].grad_norm, once.logs[0].grad_norm) << term.name;
+    EXPECT_NE(once.values.back(), plain.values.back()) << term.name;
+    EXPECT_GT(once.metric(0, term.name), 0) << term.name;
+    const double wanted = (term.scaled ? 2 : 1) * once.metric(0, term.name);
+    EXPECT_NEAR(twice.metric(0, term.name), wanted, 1e-6 * wanted) << term.name;
+  }
+}
+
+// The biases that select move by their rate, each up or down, after a step that was made; a skipped one moves nothing.
+TEST_F(LanguageTest, RouterBiasesMoveWithTheSteps) {
+  write_hybrid();
+  constexpr float kRate = 0.0625f;
+  recipe_.steps = 24;
+  recipe_.optimizer.lr = 1e-4;  // so that losses differ by their batches, not by what was learnt
+  recipe_.loss.router_bias_rate = kRate;
+  recipe_.spike = {.z = 1e-6, .window = 2, .patience = 0};  // what lies over the last two is a spike
+  const Run run = train();
+  int skipped = 0, moved = 0;
+  for (size_t i = 0; i < run.logs.size(); ++i) {
+    const std::vector<float>&before = run.values[i], &after = run.values[i + 1];
+    EXPECT_EQ(before == after, run.logs[i].skipped) << i;
+    skipped += run.logs[i].skipped ? 1 : 0;
+    for (const models::MasterTensor& t : run.tensors) {
+      if (t.role != ParamRole::router_bias || run.logs[i].skipped) continue;
+      for (auto at = static_cast<size_t>(t.place); at < static_cast<size_t>(t.place + t.count()); ++at) {
+        const float by = std::fabs(after[at] - before[at]);
+        EXPECT_TRUE(by == 0 || std::fabs(by - kRate) < 1e-6f) << t.name << " " << by;
+        moved += by > 0 ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(skipped, 2);
+  EXPECT_GT(moved, 20);
+}
+
+// Without a step between them: other batches than those of training, and all their tokens.
+TEST_F(LanguageTest, HeldOutBatchesAreNotTrainedAndWhole) {
+  recipe_.optimizer.lr = 0;
+  recipe_.eval = {.every = 1, .batches = 1};
+  const Run plain = train();
+  EXPECT_EQ(plain.values.back(), plain.values.front());
+  ASSERT_EQ(plain.held_out.size(), 3u);
+  for (const StepLog& log : plain.logs) EXPECT_NE(log.loss, plain.held_out[0].loss);
+  EXPECT_EQ(plain.held_out[2].loss, plain.held_out[0].loss);
+  recipe_.loss.goldfish_k = 2;
+  const Run masked = train();
+  EXPECT_NE(masked.logs[0].loss, plain.logs[0].loss);
+  EXPECT_EQ(masked.held_out[0].loss, plain.held_out[0].loss);
 }
 
 }  // namespace

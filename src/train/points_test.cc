@@ -138,6 +138,24 @@ class PointsTest : public support::FolderTest {
                    .held_out = [&](const HeldOutLog& log) { held_out_.push_back(log); }});
     return {points.masters().values().begin(), points.masters().values().end()};
   }
+  // The held-out loss of what a folder holds, without a trainer.
+  double held_out_loss(const fs::path& folder) const {
+    Points points(recipe_.dtype == "bf16" ? DType::bf16 : DType::f32, 7);
+    const io::Safetensors file(points.weights_in(folder));
+    for (const models::MasterTensor& t : points.masters().tensors()) {
+      const View view = file.need(t.name);
+      models::from_stored(t, {view.data, static_cast<size_t>(view.bytes())}, true, points.masters().values());
+    }
+    points.masters().round(1);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    Sums sums;
+    for (int64_t i = 0; i < recipe_.eval.batches; ++i) {
+      const int64_t rows = points.draw(i, true);
+      points.run(ctx, 0, rows, false, sums);
+    }
+    return sums.mean("loss");
+  }
   std::string checkpoint(int step) const {
     return (fs::path(recipe_.out) / "checkpoints" / fmt::format("step-{:08}", step)).string();
   }
@@ -159,6 +177,8 @@ TEST_F(PointsTest, AreLearntLoggedAndGoneOnWithByTheSameLoop) {
     ASSERT_EQ(held_out_.size(), 3u);
     EXPECT_LT(held_out_[2].loss, 0.45);
     EXPECT_LT(*held_out_[2].ema_loss, 0.45);
+    EXPECT_EQ(held_out_[2].loss, held_out_loss(recipe_.out));
+    EXPECT_EQ(*held_out_[2].ema_loss, held_out_loss(fs::path(recipe_.out) / "ema"));
     std::ifstream log(fs::path(recipe_.out) / "log.jsonl");
     std::string line;
     std::getline(log, line);

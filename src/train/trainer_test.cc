@@ -48,7 +48,7 @@ struct Shift {  // from step `from` on a loss is larger by `by`, and `factor` ti
 class ToyObjective final : public Objective {
  public:
   struct Faults {
-    int64_t bad_call = -1, steep_call = -1;  // calls of run() whose loss is NaN, whose gradient is large
+    int64_t bad_step = -1, steep_step = -1;  // whose loss is NaN, whose gradient is large
     Shift shift{};
   };
   ToyObjective(models::Masters& masters, models::Model& model, fs::path origin, const Faults& faults)
@@ -56,21 +56,22 @@ class ToyObjective final : public Objective {
 
   models::Masters& masters() override { return masters_; }
   std::vector<Param*> params() override { return masters_.params(model_); }
-  int64_t draw(int64_t step, bool) override {
+  int64_t draw(int64_t step, bool held_out) override {
     toy_batch(step, batch_);
+    step_ = held_out ? -2 : step;
+    if (!held_out) drawn.push_back(step);
     return std::ssize(batch_.rows) - 1;
   }
   bool holds_out() const override { return true; }
   int64_t tokens() const override { return std::ssize(batch_.ids); }
   void run(Ctx&, int64_t begin, int64_t end, bool backward, Sums& sums) override {
-    const int64_t call = calls_++;
-    const bool bad = call == faults_.bad_call;
-    const float steep = call == faults_.steep_call ? 100.0f : 1.0f;
+    const bool bad = step_ == faults_.bad_step;
+    const float steep = step_ == faults_.steep_step ? 100.0f : 1.0f;
     rows_max = std::max(rows_max, end - begin);
     Sums::Sum& total = sums["loss"];
     const Shift& shift = faults_.shift;
-    if (shift.from >= 0 && call >= shift.from)
-      total.sum += shift.by * std::pow(shift.factor, static_cast<double>(call - shift.from)) *
+    if (shift.from >= 0 && step_ >= shift.from)
+      total.sum += shift.by * std::pow(shift.factor, static_cast<double>(step_ - shift.from)) *
                    static_cast<double>(batch_.trained);
     for (int64_t row = begin; row < end; ++row) {
       const Seq& s = batch_.seqs.seqs[static_cast<size_t>(row)];
@@ -101,6 +102,7 @@ class ToyObjective final : public Objective {
 
   Facts stated;
   int64_t rows_max = 0;
+  std::vector<int64_t> drawn;  // batches of training
 
  private:
   models::Masters& masters_;
@@ -108,7 +110,7 @@ class ToyObjective final : public Objective {
   fs::path origin_;
   Faults faults_;
   data::Batch batch_;
-  int64_t calls_ = 0;
+  int64_t step_ = -1;
 };
 
 class TrainerTest : public models::FolderTest {
@@ -122,7 +124,7 @@ class TrainerTest : public models::FolderTest {
   }
 
   // Masters after `steps` steps of a run of its own.
-  std::vector<float> train(const Recipe& recipe, std::optional<std::string> resume = {}, int64_t bad_call = -1,
+  std::vector<float> train(const Recipe& recipe, std::optional<std::string> resume = {}, int64_t bad_step = -1,
                            bool force = false) {
     models::Masters masters(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
     const io::ModelPath path = io::find_model(folder_.string());
@@ -130,7 +132,7 @@ class TrainerTest : public models::FolderTest {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads_};
     initial_.assign(masters.values().begin(), masters.values().end());
-    ToyObjective toy(masters, *model, folder_, {.bad_call = bad_call, .steep_call = steep_, .shift = shift_});
+    ToyObjective toy(masters, *model, folder_, {.bad_step = bad_step, .steep_step = steep_, .shift = shift_});
     toy.stated = facts_;
     Trainer trainer(recipe, toy, ctx);
     if (resume) trainer.resume(*resume, force);
@@ -143,6 +145,7 @@ class TrainerTest : public models::FolderTest {
                                   },
                               .held_out = [&](const HeldOutLog& log) { held_out_.push_back(log); }});
     rows_max_ = toy.rows_max;
+    drawn_ = toy.drawn;
     return {masters.values().begin(), masters.values().end()};
   }
   std::string checkpoint(int64_t step) const {
@@ -166,6 +169,37 @@ class TrainerTest : public models::FolderTest {
     toy.run(ctx, 0, toy.draw(0, true), false, sums);
     return sums.mean("loss");
   }
+  // The toy's model as it began: where its tensors lie.
+  void with_tensors(const std::function<void(const models::MasterTensor&)>& visit) const {
+    models::Masters masters(DType::f32);
+    masters.load(io::find_model(folder_.string()));
+    for (const models::MasterTensor& t : masters.tensors()) visit(t);
+  }
+  // What a checkpoint keeps of every tensor under "m.", "v.", "ema.", at the places of the masters.
+  std::vector<float> kept(int64_t step, const char* prefix) const {
+    const io::Safetensors state(fs::path(checkpoint(step)) / "training" / "state.safetensors");
+    std::vector<float> array(initial_.size());
+    with_tensors([&](const models::MasterTensor& t) {
+      const View view = state.need(prefix + t.name);
+      models::from_stored(t, {view.data, static_cast<size_t>(view.bytes())}, false, array);
+    });
+    return array;
+  }
+  // The running mean after updates that left these masters, by its formula.
+  std::vector<double> mean_of(const std::vector<std::vector<float>>& seen) const {
+    std::vector<double> mean = initial_;
+    for (size_t n = 1; n <= seen.size(); ++n) {
+      const double decay =
+          std::min(recipe_.ema_decay, (1.0 + static_cast<double>(n)) / (10.0 + static_cast<double>(n)));
+      for (size_t i = 0; i < mean.size(); ++i)
+        mean[i] = decay * mean[i] + (1 - decay) * static_cast<double>(seen[n - 1][i]);
+    }
+    return mean;
+  }
+  static void expect_near(const std::vector<float>& got, const std::vector<double>& want, double bound) {
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], bound) << i;
+  }
   static void expect_same(const std::vector<float>& a, const std::vector<float>& b) {
     ASSERT_EQ(a.size(), b.size());
     EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
@@ -182,6 +216,7 @@ class TrainerTest : public models::FolderTest {
   Facts facts_ = {{"content of the data", "\"one\""}};
   Shift shift_;
   int64_t steep_ = -1, rows_max_ = 0;
+  std::vector<int64_t> drawn_;
 };
 
 TEST_F(TrainerTest, PartsAndThreadsChangeNoBit) {
@@ -270,28 +305,35 @@ TEST_F(TrainerTest, ALossThatIsNoNumberStopsTheRun) {
   EXPECT_TRUE(io::is_complete(checkpoint(4)));
 }
 
-// A lasting change of the data: its first steps are skipped and change no weight, then the window has seen it and the
-// run goes on.
+// A lasting change of the data: its first steps are skipped and change no weight, no moment and no mean, then the
+// window has seen it and the run goes on, with the batch after the skipped one. A resumed run judges by the same
+// window.
 TEST_F(TrainerTest, SpikesChangeNothingAndAShiftIsFollowed) {
   recipe_.steps = 30;
-  recipe_.optimizer.lr = 1e-6;
+  recipe_.optimizer.lr = 1e-3;
   recipe_.spike = {.z = 3, .window = 8};
+  recipe_.ema_decay = 0.9;
+  recipe_.checkpoint = {.every = 1, .keep = 30};
   shift_ = {10, 1000};  // from step 10 on every loss is larger by so much
-  std::vector<float> before;
+  std::vector<std::vector<float>> updates;
   on_step_ = [&](const StepLog& log, std::span<const float> now) {
-    if (log.skipped) {
-      EXPECT_TRUE(std::equal(now.begin(), now.end(), before.begin())) << log.step;
-    } else if (!before.empty()) {
-      EXPECT_FALSE(std::equal(now.begin(), now.end(), before.begin())) << log.step;
-    }
-    before.assign(now.begin(), now.end());
+    const bool same = !updates.empty() && std::equal(now.begin(), now.end(), updates.back().begin());
+    EXPECT_EQ(same, log.skipped) << log.step;
+    if (!log.skipped) updates.emplace_back(now.begin(), now.end());
   };
-  train(recipe_);
+  const auto whole = train(recipe_);
   ASSERT_EQ(logs_.size(), 30u);
-  EXPECT_FALSE(logs_[9].skipped);
+  for (size_t i = 0; i < 10; ++i) EXPECT_FALSE(logs_[i].skipped) << i;
   EXPECT_TRUE(logs_[10].skipped);
   EXPECT_GT(logs_[10].z_score, 3);
   for (size_t i = 18; i < 30; ++i) EXPECT_FALSE(logs_[i].skipped) << i;
+  for (size_t i = 0; i < 30; ++i) EXPECT_EQ(drawn_.at(i), static_cast<int64_t>(i));
+  for (const char* prefix : {"m.", "v.", "ema."}) expect_same(kept(11, prefix), kept(10, prefix));
+  updates.resize(10);
+  expect_near(kept(11, "ema."), mean_of(updates), 1e-5);
+  on_step_ = {};
+  expect_same(train(recipe_, checkpoint(10)), whole);
+  EXPECT_TRUE(logs_.at(0).skipped);
 }
 
 // Losses that are nearly alike have a deviation of almost nothing: what differs by less than the floor is no spike.
@@ -308,17 +350,21 @@ TEST_F(TrainerTest, ADeviationHasAFloor) {
 TEST_F(TrainerTest, SpikesWithoutEndStopTheRun) {
   recipe_.steps = 30;
   recipe_.optimizer.lr = 1e-6;
-  recipe_.checkpoint.every = 5;
+  recipe_.checkpoint = {.every = 1, .keep = 30};
   recipe_.spike = {.z = 3, .window = 4, .patience = 4};
   shift_ = {10, 1000, 2};  // and twice as much every step
-  try {
-    train(recipe_);
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit_code(), 2);
-    EXPECT_NE(std::string(error.what()).find("steps 11 to 14 were all skipped"), std::string::npos) << error.what();
-  }
-  EXPECT_TRUE(io::is_complete(checkpoint(10)));
+  const auto expect_end = [&](const std::optional<std::string>& resume) {
+    try {
+      train(recipe_, resume);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), 2);
+      EXPECT_NE(std::string(error.what()).find("steps 11 to 14 were all skipped"), std::string::npos) << error.what();
+    }
+  };
+  expect_end({});
+  EXPECT_TRUE(io::is_complete(checkpoint(13)));
+  expect_end(checkpoint(12));  // two of the four were before the resumption
 }
 
 TEST_F(TrainerTest, ANormThatStandsOutIsASpike) {
@@ -380,28 +426,14 @@ TEST_F(TrainerTest, TheRunningMeanFollowsItsFormulaAndIsEvaluated) {
     recipe_.dtype = dtype;
     recipe_.ema_decay = 0.3;  // reached by (1 + n) / (10 + n) at the third update
     const auto plain = train(recipe_);
-    std::vector<double> mean = initial_;
     std::vector<std::vector<float>> seen;
     on_step_ = [&](const StepLog&, std::span<const float> now) { seen.emplace_back(now.begin(), now.end()); };
     recipe_.eval = {.every = 2, .batches = 1};
     fs::remove_all(recipe_.out);
     expect_same(train(recipe_), plain);
     ASSERT_EQ(seen.size(), 6u);
-    for (size_t n = 1; n <= seen.size(); ++n) {
-      const double decay = std::min(0.3, (1.0 + static_cast<double>(n)) / (10.0 + static_cast<double>(n)));
-      for (size_t i = 0; i < mean.size(); ++i)
-        mean[i] = decay * mean[i] + (1 - decay) * static_cast<double>(seen[n - 1][i]);
-    }
-    const io::Safetensors state(fs::path(checkpoint(6)) / "training" / "state.safetensors");
-    models::Masters masters(DType::f32);
-    masters.load(io::find_model(folder_.string()));
-    std::vector<float> stored(mean.size());
-    for (const models::MasterTensor& t : masters.tensors()) {
-      const View view = state.need("ema." + t.name);
-      models::from_stored(t, {view.data, static_cast<size_t>(view.bytes())}, false, stored);
-      for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i)
-        ASSERT_NEAR(stored[i], mean[i], 1e-5) << t.name;
-    }
+    const std::vector<float> stored = kept(6, "ema.");
+    expect_near(stored, mean_of(seen), 1e-5);
     ASSERT_EQ(held_out_.size(), 3u);
     // What the toy loss of the stored mean is.
     const std::vector<float> last = seen.back();
@@ -414,17 +446,32 @@ TEST_F(TrainerTest, TheRunningMeanFollowsItsFormulaAndIsEvaluated) {
   }
 }
 
+// However many there are, and of the masters: with BF16 products their mean is rounded once, for the file.
 TEST_F(TrainerTest, AMergeIsTheMeanOfAsManyAsWereAsked) {
-  recipe_.checkpoint = {.every = 1, .keep = 1, .merge = 3};
-  std::vector<std::vector<float>> seen;
-  on_step_ = [&](const StepLog&, std::span<const float> now) { seen.emplace_back(now.begin(), now.end()); };
-  train(recipe_);
-  models::Masters masters(DType::f32);
-  masters.load(io::find_model((fs::path(recipe_.out) / "merged").string()));
-  for (const models::MasterTensor& t : masters.tensors()) {
-    for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i)
-      ASSERT_NEAR(masters.values()[i], (seen[3][i] + seen[4][i] + seen[5][i]) / 3, 1e-6f) << t.name;
+  for (const char* dtype : {"f32", "bf16"}) {
+    for (const int64_t keep : {1, 6}) {
+      recipe_.dtype = dtype;
+      recipe_.checkpoint = {.every = 1, .keep = keep, .merge = 3};
+      std::vector<std::vector<float>> seen;
+      on_step_ = [&](const StepLog&, std::span<const float> now) { seen.emplace_back(now.begin(), now.end()); };
+      fs::remove_all(recipe_.out);
+      train(recipe_);
+      models::Masters masters(DType::f32);
+      masters.load(io::find_model((fs::path(recipe_.out) / "merged").string()));
+      const bool rounded = recipe_.dtype == "bf16";
+      for (const models::MasterTensor& t : masters.tensors()) {
+        for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i) {
+          float mean = 0;
+          for (const size_t step : {3u, 4u, 5u}) mean += 1.0f / 3 * seen[step][i];
+          ASSERT_EQ(masters.values()[i], rounded && t.role != ParamRole::router_bias ? to_float(to_bf16(mean)) : mean)
+              << t.name;
+        }
+      }
+    }
   }
+  on_step_ = {};
+  recipe_.dtype = "f32";
+  fs::remove_all(recipe_.out);
   recipe_.checkpoint.merge = 7;
   EXPECT_NE(models::error_of([&] { train(recipe_); }).find("fewer checkpoints; got 7; expected at most 6"),
             std::string::npos);
@@ -472,6 +519,65 @@ TEST_F(TrainerTest, CheckpointsOfAnotherModelAreRefused) {
   const std::string error = models::error_of([&] { train(recipe_, checkpoint(6)); });
   EXPECT_NE(error.find("of another shape: tensor "), std::string::npos) << error;
   EXPECT_NE(error.find("[50, 32]; expected F32 [60, 32]"), std::string::npos) << error;
+}
+
+// The first moments after a step are 1 - beta1 of the clipped gradient; the norm before that is logged, and what no
+// gradient moves is no part of it.
+TEST_F(TrainerTest, GradientsAreClippedToTheirNorm) {
+  recipe_.steps = 1;
+  recipe_.schedule.warmup = 4;
+  train(recipe_);
+  data::Batch batch;
+  toy_batch(0, batch);
+  std::vector<double> grads(initial_.size());
+  double norm = 0;
+  std::vector<std::pair<int64_t, int64_t>> selecting;  // places of what only selects
+  with_tensors([&](const models::MasterTensor& t) {
+    if (t.role == ParamRole::router_bias) return selecting.emplace_back(t.place, t.count()), void();
+    for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i) {
+      for (const Seq& s : batch.seqs.seqs)
+        grads[i] += (initial_[i] - 0.01 * batch.ids[static_cast<size_t>(s.start)]) / static_cast<double>(batch.trained);
+      norm += grads[i] * grads[i];
+    }
+  });
+  norm = std::sqrt(norm);
+  ASSERT_GT(selecting.size(), 0u);
+  for (const double clip : {0.0, norm / 4, 4 * norm}) {
+    recipe_.optimizer.clip = clip;
+    fs::remove_all(recipe_.out);
+    const auto values = train(recipe_);
+    EXPECT_NEAR(logs_.at(0).grad_norm, norm, 1e-5 * norm);
+    EXPECT_EQ(logs_[0].lr, recipe_.optimizer.lr / 4);
+    std::vector<double> moments = grads;
+    const double scale = clip > 0 && clip < norm ? clip / norm : 1;
+    for (double& m : moments) m *= (1 - recipe_.optimizer.beta1) * scale;
+    expect_near(kept(1, "m."), moments, 1e-5 * scale * norm / std::sqrt(static_cast<double>(moments.size())));
+    for (const auto& [place, count] : selecting) {
+      for (auto i = static_cast<size_t>(place); i < static_cast<size_t>(place + count); ++i)
+        EXPECT_EQ(values[i], static_cast<float>(initial_[i]));
+    }
+  }
+}
+
+// Tables of tokens and fused matrices are no maps between spaces of activations: they keep second moments.
+TEST_F(TrainerTest, MuonIsForInnerMatrices) {
+  recipe_.steps = 1;
+  recipe_.optimizer.kind = "muon";
+  train(recipe_);
+  const auto first = kept(1, "m."), second = kept(1, "v.");
+  int inner = 0;
+  with_tensors([&](const models::MasterTensor& t) {
+    const auto some = [&](const std::vector<float>& array) {
+      const auto begin = array.begin() + t.place;
+      return std::any_of(begin, begin + t.count(), [](float v) { return v != 0; });
+    };
+    const bool moved = t.role != ParamRole::router_bias,
+               table = t.role == ParamRole::embedding || t.role == ParamRole::head || t.role == ParamRole::mamba_in;
+    EXPECT_EQ(some(first), moved) << t.name;
+    EXPECT_EQ(some(second), moved && (table || !t.matrix)) << t.name;
+    inner += t.matrix && !table ? 1 : 0;
+  });
+  EXPECT_GT(inner, 8);
 }
 
 TEST_F(TrainerTest, DecayFollowsRoles) {
