@@ -35,7 +35,7 @@ class Train(TrainCase):
     def test_a_checkpoint_of_another_shape(self):
         self.trained()
         other = CHAT
-        self.refused(f"init={other}", "--resume", "auto", says="another")
+        self.refused(f"init={other}", "--resume", "auto", says="does not match the recipe: init is")
 
     def test_a_run_is_not_overwritten(self):
         self.trained()
@@ -74,6 +74,18 @@ class Train(TrainCase):
         self.refused(*text, "steps=3", "--resume", "auto", says="content of the data is")
         done = self.trained(*text, "steps=3", "--resume", "auto", "--force")
         self.assertIn("--force: content of the data is", done.stderr)
+
+    def test_an_adapter_does_not_go_on_over_another_model(self):
+        model = self.root / "model"
+        shutil.copytree(HYBRID, model)
+        words = f"init={model}", "lora.rank=2", "lora.alpha=4", 'lora.targets=["in_proj"]'
+        self.trained(*words)
+        weights = model / "model.safetensors"
+        data = bytearray(weights.read_bytes())
+        for i in range(len(data) // 2, len(data)):
+            data[i] ^= 1
+        weights.write_bytes(data)
+        self.refused(*words, "steps=3", "--resume", "auto", says="weights of the model is")
 
     def test_json_is_the_log_line_by_line(self):
         done = self.trained("--json", "eval.every=2", "ema.decay=0.5", "steps=3")

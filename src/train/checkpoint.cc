@@ -154,6 +154,18 @@ void Checkpoints::remove_old() const {
   }
 }
 
+// Of the same step, the one set aside last stays.
+void Checkpoints::set_aside_after(int64_t step) const {
+  for (const fs::path& path : list_checkpoints(out_)) {
+    if (*step_of(path) <= step) continue;
+    const fs::path aside = folder_of(out_) / fmt::format("left-{:08}", *step_of(path));
+    if (fs::exists(aside)) io::remove_folder(aside);
+    std::error_code failed;
+    fs::rename(path, aside, failed);
+    if (failed) fail_environment(printable(path.string()), {.what = "cannot be renamed", .got = failed.message()});
+  }
+}
+
 void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
   const auto all = list_checkpoints(out_);
   if (std::ssize(all) < count) {
@@ -214,10 +226,6 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
     }
   }
   arrays.masters.round(1);
-  // A run may have ended between saving and publishing, and there may be no step left that would do it.
-  const auto all = list_checkpoints(out_);
-  std::error_code ignored;
-  if (!all.empty() && fs::equivalent(all.back(), folder, ignored)) publish(folder);
   constexpr io::IntRange kCount{0, int64_t{1} << 60};
   Progress progress{.step = state.need({"step"}).as_int(kCount),
                     .tokens = state.need({"tokens"}).as_int(kCount),
@@ -227,6 +235,11 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
                     .norms = {}};
   for (const io::Json& loss : state.need({"losses"}).items()) progress.losses.push_back(loss.as_number());
   for (const io::Json& norm : state.need({"norms"}).items()) progress.norms.push_back(norm.as_number());
+  set_aside_after(progress.step);
+  // A run may have ended between saving and publishing, and there may be no step left that would do it.
+  const auto all = list_checkpoints(out_);
+  std::error_code ignored;
+  if (!all.empty() && fs::equivalent(all.back(), folder, ignored)) publish(folder);
   return progress;
 }
 

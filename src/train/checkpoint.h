@@ -49,14 +49,16 @@ class Checkpoints {
   void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe, const Facts& manifest) const;
   // The mean of the weights of the last `count` into out/merged. Error when there are fewer.
   void merge(const models::Masters& masters, int64_t count) const;
-  // Fills `arrays` from a checkpoint folder; the newest of `out` becomes what `out` itself is. One Error, naming tensor
-  // and shapes, when it is of another model.
+  // Fills `arrays` from a checkpoint folder, sets aside the later ones of `out` (left-00000200), which the run that
+  // goes on from there is none of, and publishes the newest. One Error, naming tensor and shapes, when it is of another
+  // model.
   Progress load(const std::filesystem::path& folder, const Arrays& arrays) const;
   // A model of other values, as of a running mean, into out/name.
   void write(std::span<const float> values, const char* name) const;
 
  private:
   void remove_old() const;
+  void set_aside_after(int64_t step) const;
   void publish(const std::filesystem::path& checkpoint) const;
 
   std::filesystem::path out_;

@@ -12,6 +12,7 @@
 #include "kernels/router/router.h"
 #include "models/save.h"
 #include "sys/error.h"
+#include "sys/mapped_file.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
 
@@ -89,10 +90,40 @@ void Language::open_data(const models::Config& config) {
 }
 
 // The content of the data by a few batches, so that another file under the same name is seen, and the model's config.
+namespace {
+
+// Sizes of a model's files and a sample of their bytes.
+uint64_t sample_of(const std::filesystem::path& folder) {
+  constexpr size_t kSamples = 4096, kWord = sizeof(uint64_t);
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  uint64_t hash = 0;
+  for (const auto& path : files) {
+    const sys::MappedFile file(path);
+    const std::span<const std::byte> bytes = file.bytes();
+    hash = data::mix(hash, bytes.size());
+    const size_t words = bytes.size() / kWord, stride = std::max<size_t>(1, words / kSamples);
+    for (size_t i = 0; i < words; i += stride) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + i * kWord, kWord);
+      hash = data::mix(hash, word);
+    }
+  }
+  return hash;
+}
+
+}  // namespace
+
 Facts Language::facts() const {
   Facts facts;
   const io::Json config = io::Json::read(origin_ / "config.json");
   for (const auto& [key, value] : config.raw().items()) facts.emplace_back("model." + key, value.dump());
+  // Adapters are checkpointed without the model that they change.
+  if (trained_->masters.adapters())
+    facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_of(origin_)));
   const int64_t epoch = data_->steps_per_epoch();
   facts.emplace_back("steps per epoch", std::to_string(epoch));
   uint64_t hash = 0;

@@ -85,8 +85,8 @@ Outcome Trainer::train(const Watcher& watcher) {
     if (due(r.checkpoint.every)) save();
   }
   save();
-  if (progress_.step == r.steps && r.checkpoint.merge > 1) checkpoints_.merge(objective_.masters(), r.checkpoint.merge);
   if (progress_.step == r.steps && mean_.kept()) checkpoints_.write(mean_.values(), "ema");
+  if (progress_.step == r.steps && r.checkpoint.merge > 1) checkpoints_.merge(objective_.masters(), r.checkpoint.merge);
   const int signal = sys::caught_signal();
   return signal == 0 ? Outcome::finished : signal == SIGINT ? Outcome::interrupted : Outcome::terminated;
 }

@@ -447,6 +447,25 @@ TEST_F(TrainerTest, TheRunningMeanFollowsItsFormulaAndIsEvaluated) {
 }
 
 // However many there are, and of the masters: with BF16 products their mean is rounded once, for the file.
+// With another learning rate from step 2, as a run that diverged is told to: what was made after it belongs to no run.
+TEST_F(TrainerTest, ResumingFromAnOlderCheckpointSetsTheLaterOnesAside) {
+  recipe_.checkpoint = {.every = 2, .keep = 2, .keep_every = 2};
+  train(recipe_);
+  recipe_.checkpoint.keep_every = 0;
+  recipe_.optimizer.lr = 1e-3;
+  recipe_.steps = 5;
+  const std::vector<float> last = train(recipe_, checkpoint(2), -1, true);
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fs::path(recipe_.out) / "checkpoints"))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"left-00000004", "left-00000006", "step-00000004", "step-00000005"}));
+  EXPECT_EQ(fs::path(list_checkpoints(recipe_.out).back()).filename(), "step-00000005");
+  models::Masters masters(DType::f32);
+  masters.load(io::find_model(recipe_.out));
+  expect_same({masters.values().begin(), masters.values().end()}, last);
+}
+
 TEST_F(TrainerTest, AMergeIsTheMeanOfAsManyAsWereAsked) {
   for (const char* dtype : {"f32", "bf16"}) {
     for (const int64_t keep : {1, 6}) {
@@ -511,7 +530,7 @@ TEST_F(TrainerTest, CheckpointsOfAnotherModelAreRefused) {
   EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(6), -1, true); }).find("dtype is not that"),
             std::string::npos);
   recipe_.dtype = "f32";
-  EXPECT_NE(models::error_of([&] { train(recipe_, folder_.string()); }).find("no complete checkpoint"),
+  EXPECT_NE(models::error_of([&] { train(recipe_, folder_.string()); }).find("is not a complete checkpoint"),
             std::string::npos);
   nlohmann::json other = models::hybrid();
   other["vocab_size"] = 60;
