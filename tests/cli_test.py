@@ -8,8 +8,11 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from support.program import BRAID, ENVIRONMENT, Case, braid, main
+
+TINY = Path(__file__).resolve().parents[1] / "models" / "tiny"
 
 
 def subcommands():
@@ -150,6 +153,10 @@ class Endings(Case):
             answer = subprocess.run([BRAID, "--man"], stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
         self.assertEqual((answer.returncode, answer.stderr),
                          (1, "braid: [standard output] cannot write; got No space left on device\n"))
+        with open("/dev/full", "w") as full:  # a command that flushes each line
+            answer = subprocess.run([BRAID, "tokenize", TINY, "--jsonl"], input='{"text": "a"}\n', stdout=full,
+                                    stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self.assertEqual((answer.returncode, answer.stderr), (1, "braid: [standard output] cannot write\n"))
 
 
 if __name__ == "__main__":

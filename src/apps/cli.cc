@@ -231,6 +231,8 @@ int run_main(int argc, char** argv) {
     const int code = parse_and_run(argc, argv);
     if (std::fflush(stdout) != 0)
       return report(fmt::format("[standard output] cannot write; got {}", std::strerror(errno)), 1);
+    // Commands that flush each line have lost one, and what was wrong then is no longer known.
+    if (std::ferror(stdout)) return report("[standard output] cannot write", 1);
     return code;
   } catch (const Error& e) {
     return report(e.what(), e.exit_code());

@@ -14,6 +14,10 @@ namespace fs = std::filesystem;
 
 AtomicFile::AtomicFile(const fs::path& path)
     : path_(path), temporary_(path.parent_path() / fmt::format(".{}.{}.part", path.filename().string(), getpid())) {
+  // Renaming would put a file in the place of a device or a pipe.
+  std::error_code none;
+  if (const fs::file_status now = fs::status(path, none); fs::exists(now) && !fs::is_regular_file(now))
+    fail(printable(path.string()), {.what = "is not a regular file", .expected = "a file or a new name"});
   fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd_ < 0) fail_here("cannot be written");
 }

@@ -1,6 +1,7 @@
 #include "io/atomic_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "io/atomic_file.h"
 #include "support/error_of.h"
@@ -28,6 +29,14 @@ TEST_F(AtomicFolderTest, AppearsWithItsFiles) {
   }
   EXPECT_TRUE(is_complete(folder_ / "a"));
   EXPECT_TRUE(fs::exists(folder_ / "a" / "x"));
+  EXPECT_EQ(entries(folder_), 1);
+}
+
+TEST_F(AtomicFolderTest, APipeIsNotReplacedByAFile) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_NE(support::error_of([&] { write_text_file(pipe, "1"); }).find("is not a regular file"), std::string::npos);
+  EXPECT_TRUE(fs::is_fifo(pipe));
   EXPECT_EQ(entries(folder_), 1);
 }
 

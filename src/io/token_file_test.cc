@@ -107,12 +107,12 @@ TEST_F(TokenFileTest, DamageIsNamed) {
   version[9] = 2;
   count[25] = 127;  // 2^62 sequences
   const std::pair<std::string, const char*> all[] = {
-      {"PK", "no index"},
+      {"PK", "is not the index of"},
       {version, "unknown version; got 2"},
       {count, "does not fit its header"},
       {good + "xyz", "does not fit its header"},
-      {index_of({2, 1}, {0, 4}, {0, 1, 2}, 6), "no integers; got type 6"},
-      {index_of({2, 1}, {0, 4}, {0, 1, 2}, 0), "no integers; got type 0"},
+      {index_of({2, 1}, {0, 4}, {0, 1, 2}, 6), "its tokens are not integers; got type 6"},
+      {index_of({2, 1}, {0, 4}, {0, 1, 2}, 0), "its tokens are not integers; got type 0"},
       {index_of({2, -1}, {0, 4}, {0, 1, 2}), "sequence 1 does not lie behind"},
       {index_of({2, 1}, {0, 6}, {0, 1, 2}), "got length 1 at byte 6; expected byte 4"},
       {index_of({2, 1}, {0, 4}, {0, 2, 1}), "document 2 begins at a wrong sequence; got 1"},
