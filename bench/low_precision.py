@@ -12,7 +12,8 @@ is not run again, and one that was cut short goes on from its last checkpoint, s
 No result depends on threads: campaigns of different --seeds can share FOLDER and the machine.
 
 The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
-the same seed, in %. A gap counts where its mean is further from zero than two standard errors over the seeds. The bf16
+the same seed, in %. A gap counts where Student's t over the seeds says so at 5%, two-sided (three seeds: 4.3 standard
+errors), for that arm alone; of six arms one in four campaigns counts by chance. The bf16
 curve has to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less than
 FLAT below that of the fifth before. Otherwise the table prints NOT FLAT, and its gaps prove nothing.
 """
@@ -25,6 +26,7 @@ import subprocess
 import time
 
 FLAT = 0.01
+STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # 97.5% points by number of seeds; more: that of five
 
 # What stands in [precision] of an arm; bf16 is what the others are held against.
 ARMS = {
@@ -171,7 +173,7 @@ def summary(campaign, arms, seeds):
         error = statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else None
         table[arm] = {"seeds": sorted(runs), "loss": losses, "gap_percent": gaps,
                       "gap_mean": statistics.mean(gaps), "gap_standard_error": error,
-                      "counts": error is not None and arm != "bf16" and abs(statistics.mean(gaps)) > 2 * error,
+                      "counts": error is not None and arm != "bf16" and abs(statistics.mean(gaps)) > STUDENT.get(len(gaps), 2.78) * error,
                       "note": next(iter(runs.values()))["note"]}
     slopes = [slope(losses, campaign.decay()) for losses in base.values()]
     return {"what": "loss of hybrid-8.5m on recall, a grammar and sums, by recipe; emulated, numerics only",
