@@ -135,6 +135,15 @@ TEST(Parallel, TheTeamIsConstant) {
   EXPECT_EQ(threads_alive(), before);
 }
 
+// Each part waits for the other, so one thread alone would wait for good.
+TEST(Parallel, TwoPartsRunAtOnce) {
+  std::atomic<int> here = 0;
+  sys::parallel(2, [&](int, int) {
+    ++here;
+    for (int ms = 0; here < 2 && ms < 60000; ++ms) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(here, 2);
+  });
+}
 TEST(Parallel, WaitingThreadsSleep) {
   sys::parallel(4, [](int, int) {});
   const std::string self = std::to_string(gettid());
