@@ -10,7 +10,8 @@ namespace braid::io {
 
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::filesystem::path& path);  // Error when it is no file, or its folder cannot be written to
+  explicit AtomicFile(
+      const std::filesystem::path& path);  // Error when it is no file, or its folder cannot be written to
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();  // without commit() the bytes are thrown away
