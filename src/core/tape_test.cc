@@ -279,7 +279,7 @@ void expect_derivatives(const Program& program) {
         << program.what << ", step " << i;
   }
   for (const Weights weights : {Weights::now, Weights::later}) {
-    for (const size_t every : {1, 2, 3, 100}) {
+    for (const size_t every : {size_t{1}, size_t{2}, size_t{3}, size_t{100}}) {
       const std::vector<double> again =
           Taped(program, numbers).gradient({[&](size_t node) { return node % every == 0; }, weights});
       ASSERT_EQ(0, std::memcmp(again.data(), got.data(), got.size() * sizeof(double)))
