@@ -3,6 +3,7 @@
 usage: cli_test.py BRAID
 """
 import fcntl
+import json
 import os
 import re
 import signal
@@ -28,6 +29,19 @@ class Pages(Case):
             self.assertEqual((page.returncode, page.stderr), (0, ""), words)
             self.assertLessEqual(len(lines), 40, f"{words}: too many lines")
             self.assertLessEqual(max(map(len, lines)), 80, f"{words}: too wide")
+
+    def test_an_argument_with_a_default_may_be_left_out(self):
+        named = []
+        for name in subcommands():
+            page = braid(*name.split(), "--help").stdout
+            argument = re.search(r"^  ([A-Z]+)  [^-]*\[tiny\]$", page, re.M)
+            if argument:
+                named.append(name)
+                self.assertIn(f"[{argument.group(1)}]", page.splitlines()[2], page)
+        self.assertEqual(named, ["chat", "run", "bench", "eval", "score"])
+        answer = braid("run", "--ids", "5,6", "-n", "1", "--ignore-eos", "--json")
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        self.assertEqual(len(json.loads(answer.stdout)["ids"]), 1)
 
     def test_version_names_commit_compiler_class_and_backends(self):
         self.assertRegex(braid("--version").stdout, r"^braid \d+\.\d+\.\d+ \(commit \w+, (g\+\+|clang) .*\)\n"
@@ -79,6 +93,24 @@ class Refusals(Case):
         self.refused("--completion", "ksh", says=["got ksh", "bash, zsh or fish"])
         self.refused("a\nb\x1b[31m", says=["a\\x0ab\\x1b[31m"])
         self.refused("info", "--machine", BRAID_CPU="i486", says=["BRAID_CPU"])
+
+    def test_two_inputs_where_one_is_read(self):
+        for words in (("-f", "x"), ("--chat", "x"), ("--ids", "1"), ("--ids-file", "x.npy")):
+            self.refused("run", "-p", "a", *words, says=["two prompts", "--prompt and --", "one of them"])
+        self.refused("run", "--ids", "1", "--ids-file", "x.npy", says=["got --ids and --ids-file"])
+        self.refused("tokenize", TINY, "--jsonl", "-p", "a", says=["--jsonl", "got --prompt"])
+        self.refused("tokenize", TINY, "--jsonl", "-f", "a", says=["--jsonl", "got --file"])
+
+    def test_sizes(self):
+        for words, says in ((("-p", -1), ["--n-prompt", "got -1"]), (("-n", "8,-8"), ["--n-gen", "got -8"]),
+                            (("-p", 0, "-n", 0), ["nothing to measure"]), (("-d", -1), ["--n-depth"]),
+                            (("-b", 0), ["--batch", "1 to 4096"]), (("-r", 0), ["--repetitions"])):
+            self.refused("bench", TINY, *words, says=says)
+        self.assertEqual(braid("plan", "memory", "gpt2-124m", "--tp", 4).returncode, 0)
+        self.refused("plan", "memory", "gpt2-124m", "--tp", 5, says=["--tp", "got 5", "a divisor of 12"])
+        self.refused("plan", "memory", "nemotron-3-nano-4b", "--tp", 3, says=["--tp", "does not divide", "got 3"])
+        self.assertEqual(braid("plan", "memory", "paper", "--tp", 8).returncode, 0)
+        self.refused("plan", "memory", "paper", "--tp", 7, says=["--tp", "64 heads", "got 7"])
 
     def test_a_profile_is_found_listed_and_overruled(self):
         def taken(**variables):

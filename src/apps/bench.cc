@@ -118,6 +118,13 @@ void measure(engine::Runner& runner, BenchRow& row, int64_t repeat) {
 }
 
 std::vector<BenchRow> plan_rows(const Options& o) {
+  const auto check = [](const char* flag, const std::vector<int64_t>& values, int64_t low, int64_t high) {
+    for (const int64_t value : values) check_range(flag, value, low, high);
+  };
+  check("--n-prompt", o.prompt, 0, 1 << 24);
+  check("--n-gen", o.generate, 0, 1 << 24);
+  check("--n-depth", o.depth, 0, 1 << 24);
+  check("--batch", o.batch, 1, 4096);
   std::vector<BenchRow> rows;
   for (int64_t depth : o.depth) {
     for (int64_t batch : o.batch) {
@@ -129,19 +136,13 @@ std::vector<BenchRow> plan_rows(const Options& o) {
       }
     }
   }
-  for (const BenchRow& r : rows) {
-    const auto bad = [](int64_t n) { return n < 0 || n > (1 << 24); };
-    if (bad(r.prompt) || bad(r.generate) || bad(r.depth) || r.sequences < 1 || r.sequences > 4096)
-      fail("bench", {.what = "a size out of range", .expected = "tokens 0 to 16777216, sequences 1 to 4096"});
-  }
   if (rows.empty()) fail("bench", {.what = "nothing to measure", .hint = "-p 512 -n 128"});
   return rows;
 }
 
 int bench(const Options& o) {
   if (o.list) return print_ops();
-  if (o.repeat < 1 || o.repeat > 1000)
-    fail("-r", {.what = "out of range", .got = std::to_string(o.repeat), .expected = "1 to 1000"});
+  check_range("--repetitions", o.repeat, 1, 1000);
   std::vector<BenchRow> rows = plan_rows(o);
   engine::RunnerOptions options = o.model.runner_options();
   for (const BenchRow& r : rows) {
@@ -165,7 +166,7 @@ int bench(const Options& o) {
 
 Action setup_bench(Cli& cli) {
   auto o = std::make_shared<Options>();
-  o->model.declare(cli, false);
+  o->model.declare(cli);
   cli.option("-p,--n-prompt", o->prompt, "prompt tokens, a list; 0: none");
   cli.option("-n,--n-gen", o->generate, "tokens to generate, a list; 0: none");
   cli.option("-d,--n-depth", o->depth, "tokens already in the context, a list");

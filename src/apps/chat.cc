@@ -231,7 +231,7 @@ int Chat::answer_once(std::string text) {
 Action setup_chat(Cli& cli) {
   auto o = std::make_shared<Options>();
   o->cli = &cli;
-  o->model.declare(cli, false);
+  o->model.declare(cli);
   cli.option("--system TEXT", o->system, "instructions for the model");
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, where the model has it");
   cli.option("-n,--predict", o->tokens, "tokens of one answer; -1: until the model ends");

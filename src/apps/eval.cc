@@ -96,7 +96,7 @@ int eval_command(Options o) {
 
 Action setup_eval(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("model", o->model.model, "a folder, org/name of the local Hugging Face cache, or tiny");
+  cli.positional("model", o->model.model, "a folder, org/name of the local Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
   cli.option("--tasks FILE", o->tasks.file,
              "tasks to answer, one JSON object per line: task, messages, answers, tools");

@@ -7,8 +7,13 @@
 
 namespace braid::apps {
 
-void ModelArgs::declare(Cli& cli, bool required) {
-  cli.positional("model", model, "a folder, org/name of the local Hugging Face cache, or tiny", required);
+void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return;
+  fail(flag, {.what = "out of range", .got = std::to_string(value), .expected = fmt::format("{} to {}", low, high)});
+}
+
+void ModelArgs::declare(Cli& cli) {
+  cli.positional("model", model, "a folder, org/name of the local Hugging Face cache, or tiny", false);
   cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
   cli.option("--adapter FOLDER", adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");
@@ -18,14 +23,9 @@ void ModelArgs::declare(Cli& cli, bool required) {
 }
 
 engine::RunnerOptions ModelArgs::runner_options() const {
-  const auto in_range = [](const char* flag, int64_t value, int64_t low, int64_t high) {
-    if (value < low || value > high)
-      fail(flag,
-           {.what = "out of range", .got = std::to_string(value), .expected = fmt::format("{} to {}", low, high)});
-  };
-  in_range("--ctx-size", context, 0, int64_t{1} << 30);
-  in_range("--chunk", chunk, 1, 1 << 20);
-  in_range("--threads", threads, 0, 1024);
+  check_range("--ctx-size", context, 0, int64_t{1} << 30);
+  check_range("--chunk", chunk, 1, 1 << 20);
+  check_range("--threads", threads, 0, 1024);
   return {.numerics = Numerics::serving(dtype == "f32" ? DType::f32 : DType::bf16, exact),
           .context = context,
           .chunk = chunk,

@@ -8,13 +8,16 @@
 
 namespace braid::apps {
 
+// The value of a flag lies in [low, high], or is refused.
+void check_range(const char* flag, int64_t value, int64_t low, int64_t high);
+
 struct ModelArgs {
   std::string model = "tiny";
   std::string dtype = "bf16", adapter;
   int64_t context = 0, chunk = 512, threads = 0;
   bool exact = false;
 
-  void declare(Cli& cli, bool required);
+  void declare(Cli& cli);
   engine::RunnerOptions runner_options() const;
 };
 

@@ -45,6 +45,18 @@ double parameters_of(const models::Config& config, int64_t tensor) {
   return sum;
 }
 
+// The sums hold where each rank has an equal part of all that divides.
+void check_divides(const models::Config& config, int64_t ranks) {
+  for (const models::TensorSpec& t : models::inventory(config)) {
+    const bool whole = t.shard.axis == Shard::Axis::whole || t.shard.axis == Shard::Axis::undeclared;
+    if (ranks == 1 || whole || divides(t.shard, ranks)) continue;
+    std::string expected = fmt::format("a divisor of {}", t.shard.units);
+    if (t.shard.shared != 0 && t.shard.shared != t.shard.units)
+      expected += fmt::format(" that divides {} or is a multiple of it", t.shard.shared);
+    fail("--tp", {.what = t.name + " does not divide by it", .got = std::to_string(ranks), .expected = expected});
+  }
+}
+
 std::map<char, Row> rows_of(const models::Config& config, const Options& o, Kind kind) {
   const auto bytes = plan::ElementBytes::of(o.dtype == "bf16" ? DType::bf16 : DType::f32);
   std::map<char, Row> rows;
@@ -88,6 +100,9 @@ int paper(const Options& o) {
                        {"full", report::Align::right},
                        {"reduction", report::Align::right}});
   for (const plan::PaperShape& shape : plan::paper_shapes()) {
+    if (shape.heads % o.tensor != 0)
+      fail("--tp", {.what = fmt::format("{} heads of {} do not divide by it", shape.heads, shape.name),
+                    .got = std::to_string(o.tensor)});
     const ordered_json j = classic_json(config_of(shape), plan::kPaperLength, o.cut());
     all[shape.name] = j;
     const auto cell = [&j](const char* key) { return whole(j.at(key).get<double>()); };
@@ -156,6 +171,7 @@ int memory(const Options& o) {
   if (o.config == kPaper) return paper(o);
   const models::ConfigSource source = models::find_config(o.config);
   const models::Config config = models::read_config(source.json);
+  check_divides(config, o.tensor);
   const std::map<char, Row> rows = rows_of(config, o, recompute.kind);
   const double tokens = static_cast<double>(o.tokens) * static_cast<double>(o.batch);
   const double parameters = parameters_of(config, o.tensor);

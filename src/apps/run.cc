@@ -42,6 +42,16 @@ struct Prompt {
   bool thinking = false;
 };
 
+void refuse_two_prompts(const Cli& cli) {
+  std::string first;
+  for (const std::string name : {"prompt", "chat", "file", "ids", "ids-file"}) {
+    if (!cli.given(name)) continue;
+    if (!first.empty())
+      fail("run", {.what = "two prompts", .got = fmt::format("--{} and --{}", first, name), .expected = "one of them"});
+    first = name;
+  }
+}
+
 Prompt read_prompt(const Options& o, engine::LanguageModel& lm) {
   if (!o.ids.empty()) return {narrow(o.ids)};
   if (!o.ids_file.empty()) return {narrow(io::Npy(o.ids_file).integers())};
@@ -66,6 +76,7 @@ nlohmann::ordered_json timings_json(const engine::Timings& t) {
 }
 
 int run_command(const Options& o) {
+  refuse_two_prompts(*o.cli);
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
   const engine::GenerateOptions generate{
       .tokens_max = o.tokens, .sampling = o.sampling.resolve(*o.cli, lm.path()), .ignore_eos = o.ignore_eos};
@@ -119,7 +130,7 @@ int run_command(const Options& o) {
 Action setup_run(Cli& cli) {
   auto o = std::make_shared<Options>();
   o->cli = &cli;
-  o->model.declare(cli, true);
+  o->model.declare(cli);
   cli.option("-p,--prompt TEXT", o->prompt, "continue this text");
   cli.option("--chat TEXT", o->chat, "answer this message, through the chat template");
   cli.option("-f,--file FILE", o->file, "read the prompt from a file");

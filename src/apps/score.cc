@@ -119,8 +119,7 @@ void print(const std::vector<std::vector<float>>& results) {
 }
 
 int score_command(const Options& o) {
-  if (o.batch < 1 || o.batch > 1024)
-    fail("--batch", {.what = "out of range", .got = std::to_string(o.batch), .expected = "1 to 1024"});
+  check_range("--batch", o.batch, 1, 1024);
   engine::RunnerOptions options = o.model.runner_options();
   const std::vector<Line> lines = LineReader(o.model.model).read(o.jsonl);
   const engine::ScorePath path = path_of(o.path);
@@ -148,7 +147,7 @@ int score_command(const Options& o) {
 
 Action setup_score(Cli& cli) {
   auto o = std::make_shared<Options>();
-  o->model.declare(cli, true);
+  o->model.declare(cli);
   cli.option("--jsonl F", o->jsonl,
              "lines {\"ids\": [1, 2]} or {\"prompt\": \"\", \"completion\": \"\"}; - is standard input. Each becomes "
              "a line {\"logprobs\": []}: natural logarithms, of the ids after the first or of the completion");

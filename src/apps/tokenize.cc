@@ -49,6 +49,9 @@ void answer_lines(const text::Tokenizer& tokenizer, bool no_special) {
 }
 
 int tokenize(const Options& o) {
+  if (o.jsonl && (o.has_prompt || o.has_file))
+    fail("tokenize", {.what = "--jsonl reads its lines from standard input",
+                      .got = o.has_prompt ? "--prompt as well" : "--file as well"});
   const text::Tokenizer tokenizer = text::Tokenizer::load(o.model);
   if (o.jsonl) {
     answer_lines(tokenizer, o.no_special);
