@@ -156,7 +156,9 @@ class Endings(Case):
         read, write = os.pipe()
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
         os.write(write, b"x" * 4096)
-        process = subprocess.Popen([BRAID, "--man"], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT)
+        # A caller in the background ignores SIGINT, and its children would.
+        process = subprocess.Popen([BRAID, "--man"], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         os.close(write)
         catches_interrupt = 1 << (signal.SIGINT - 1)
         while not self.caught(process.pid) & catches_interrupt:
