@@ -126,7 +126,7 @@ struct Inputs {
 class Taped {
  public:
   Taped(const Program& program, const std::vector<double>& numbers)
-      : program_(program), data_runs_(program.steps.size()) {
+      : program_(program), forward_runs_(program.steps.size()), data_runs_(program.steps.size()) {
     ctx_.tape = &tape_;
     // What is not written shows.
     const Tensor dirt(arena_, DType::f32, {1 << 16});
@@ -170,7 +170,8 @@ class Taped {
     tape_.clear();
     return result;
   }
-  // Times that data gradients were made by each step.
+  // Times that each step was computed, and that it made data gradients.
+  const std::vector<int>& forward_runs() const { return forward_runs_; }
   const std::vector<int>& data_runs() const { return data_runs_; }
 
  private:
@@ -186,7 +187,10 @@ class Taped {
       ++refs.count;
     }
     const Tensor y(arena_, DType::f32, {step.rows(), step.width()});
-    const auto forward = [this, index, refs, y = Ref(y)](Ctx&) { compute(index, refs, y); };
+    const auto forward = [this, index, refs, y = Ref(y)](Ctx&) {
+      ++forward_runs_[index];
+      compute(index, refs, y);
+    };
     const auto data = [this, index, refs, y = Ref(y)](Ctx& ctx, Tape& tape) {
       data_gradients(index, refs, tape.grad(y), ctx, tape);
     };
@@ -247,7 +251,7 @@ class Taped {
   const double* at_ = nullptr;
   std::vector<Tensor> leaves_{};
   std::vector<std::vector<double>> weights_{}, grads_{};
-  std::vector<int> data_runs_;
+  std::vector<int> forward_runs_, data_runs_;
 };
 
 // Which numbers have a gradient: nothing is made for the others.
@@ -275,6 +279,7 @@ void expect_derivatives(const Program& program) {
     ASSERT_NEAR(got[i], has[i] ? want[i] : 0, 2e-5 * largest) << program.what << ", number " << i;
   const std::vector<bool> uses = used(program);
   for (size_t i = 0; i < program.steps.size(); ++i) {
+    ASSERT_EQ(taped.forward_runs()[i], 1) << program.what << ", step " << i << ": nothing was dropped";
     ASSERT_EQ(taped.data_runs()[i], uses[program.leaves.size() + i] && program.needed(program.steps[i]) ? 1 : 0)
         << program.what << ", step " << i;
   }
