@@ -48,8 +48,9 @@ struct Shift {  // from step `from` on a loss is larger by `by`, and `factor` ti
 class ToyObjective final : public Objective {
  public:
   struct Faults {
-    int64_t bad_step = -1, steep_step = -1;  // whose loss is NaN, whose gradient is large
+    int64_t bad_step = -1, steep_step = -1;  // whose loss is NaN, whose gradient is `steep` times as large
     Shift shift{};
+    float steep = 1;
   };
   ToyObjective(models::Masters& masters, models::Model& model, fs::path origin, const Faults& faults)
       : masters_(masters), model_(model), origin_(std::move(origin)), faults_(faults) {}
@@ -66,7 +67,7 @@ class ToyObjective final : public Objective {
   int64_t tokens() const override { return std::ssize(batch_.ids); }
   void run(Ctx&, int64_t begin, int64_t end, bool backward, Sums& sums) override {
     const bool bad = step_ == faults_.bad_step;
-    const float steep = step_ == faults_.steep_step ? 100.0f : 1.0f;
+    const float steep = step_ == faults_.steep_step ? faults_.steep : 1.0f;
     rows_max = std::max(rows_max, end - begin);
     Sums::Sum& total = sums["loss"];
     const Shift& shift = faults_.shift;
@@ -132,7 +133,8 @@ class TrainerTest : public models::FolderTest {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads_};
     initial_.assign(masters.values().begin(), masters.values().end());
-    ToyObjective toy(masters, *model, folder_, {.bad_step = bad_step, .steep_step = steep_, .shift = shift_});
+    ToyObjective toy(masters, *model, folder_,
+                     {.bad_step = bad_step, .steep_step = steep_, .shift = shift_, .steep = steep_by_});
     toy.stated = facts_;
     Trainer trainer(recipe, toy, ctx);
     if (resume) trainer.resume(*resume, force);
@@ -216,6 +218,7 @@ class TrainerTest : public models::FolderTest {
   Facts facts_ = {{"content of the data", "\"one\""}};
   Shift shift_;
   int64_t steep_ = -1, rows_max_ = 0;
+  float steep_by_ = 100;
   std::vector<int64_t> drawn_;
 };
 
@@ -303,6 +306,23 @@ TEST_F(TrainerTest, ALossThatIsNoNumberStopsTheRun) {
   toy_batch(4, batch);
   EXPECT_EQ(std::memcmp(bad.need("ids").data, batch.ids.data(), batch.ids.size() * 4), 0);
   EXPECT_TRUE(io::is_complete(checkpoint(4)));
+}
+
+// The loss may still be finite where its slope is not: the step ends the run before it reaches a weight.
+TEST_F(TrainerTest, ANormThatIsNotFiniteStopsTheRun) {
+  steep_ = 5;  // the last step, whose weights no later loss would show
+  for (const float by : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    steep_by_ = by;
+    try {
+      train(recipe_);
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), 2);
+      EXPECT_NE(std::string(error.what()).find("the norm of the gradients"), std::string::npos) << error.what();
+    }
+    EXPECT_TRUE(fs::exists(fs::path(recipe_.out) / "bad-batch-00000006.safetensors"));
+    fs::remove_all(recipe_.out);
+  }
 }
 
 // A lasting change of the data: its first steps are skipped and change no weight, no moment and no mean, then the
@@ -446,7 +466,6 @@ TEST_F(TrainerTest, TheRunningMeanFollowsItsFormulaAndIsEvaluated) {
   }
 }
 
-// However many there are, and of the masters: with BF16 products their mean is rounded once, for the file.
 // With another learning rate from step 2, as a run that diverged is told to: what was made after it belongs to no run.
 TEST_F(TrainerTest, ResumingFromAnOlderCheckpointSetsTheLaterOnesAside) {
   recipe_.checkpoint = {.every = 2, .keep = 2, .keep_every = 2};
@@ -466,6 +485,7 @@ TEST_F(TrainerTest, ResumingFromAnOlderCheckpointSetsTheLaterOnesAside) {
   expect_same({masters.values().begin(), masters.values().end()}, last);
 }
 
+// However many there are, and of the masters: with BF16 products their mean is rounded once, for the file.
 TEST_F(TrainerTest, AMergeIsTheMeanOfAsManyAsWereAsked) {
   for (const char* dtype : {"f32", "bf16"}) {
     for (const int64_t keep : {1, 6}) {
