@@ -5,6 +5,7 @@
 #include "core/ref.h"
 #include "kernels/ssd/ssd_ref.h"
 #include "kernels/ssd/ssd_rows.h"
+#include "math/packed.h"
 
 namespace braid {
 namespace {
@@ -149,6 +150,26 @@ const char* bwd_hwy_supports(const SsdBwd& op) {
   return refuses_inputs(op);
 }
 
+const char* bwd_tile_supports(const SsdBwd& op) {
+  if (op.x.dtype != DType::bf16) return "x is not BF16";
+  if (const char* reason = packed::refusal(packed::Class::bf16_tile)) return reason;
+  return bwd_hwy_supports(op);
+}
+int64_t bwd_tile_workspace(const SsdBwd& op, int threads) {
+  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  return ssd_bwd_workspace(&kernel, op, threads);
+}
+void bwd_tiles(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
+  check_sequences(op);
+  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  ssd_bwd_blocks(&kernel, ctx, op, workspace);
+}
+int64_t bwd_hwy_workspace(const SsdBwd& op, int threads) { return ssd_bwd_workspace(nullptr, op, threads); }
+void bwd_hwy(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
+  check_sequences(op);
+  ssd_bwd_blocks(nullptr, ctx, op, workspace);
+}
+
 template <class Op, void (*kRun)(Ctx&, const Op&, std::span<std::byte>)>
 void run_hwy(Ctx& ctx, const Op& op, std::span<std::byte> workspace) {
   check_sequences(op);
@@ -171,11 +192,16 @@ std::span<const Row<SsdFwd>> SsdFwd::rows() {
 
 std::span<const Row<SsdBwd>> SsdBwd::rows() {
   static constexpr Row<SsdBwd> kRows[] = {
+      {.name = "tile",
+       .numerics = "bf16_tile_chain",
+       .supports = &bwd_tile_supports,
+       .workspace = &bwd_tile_workspace,
+       .run = &bwd_tiles},
       {.name = "hwy",
        .numerics = "f32",
        .supports = &bwd_hwy_supports,
-       .workspace = &ssd_bwd_hwy_workspace,
-       .run = &run_hwy<SsdBwd, &ssd_bwd_hwy>},
+       .workspace = &bwd_hwy_workspace,
+       .run = &bwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

@@ -1,9 +1,11 @@
 // SSD at the shapes of released models: 512 tokens of a prompt (GFLOP/s of SsdFwd::flops), and one token for each of S
 // sequences (GB/s of the state read and written, beside a plain copy of as many bytes). Training: 8 sequences of 256
-// tokens forward and backward, without a state.
+// tokens forward and backward, without a state, backward with F32 and with BF16 activations.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "core/philox.h"
@@ -26,6 +28,7 @@ struct Problem {
   int64_t heads, width, groups, states;
   SeqMap seqs{};
   std::vector<float> fused, dt, heads_values, state, y;
+  std::vector<Bf16> narrow_fused, narrow_y;
   Problem(const Model& m, int64_t sequences, int64_t tokens)
       : heads(m.heads), width(m.width), groups(m.groups), states(m.states) {
     for (int64_t i = 0; i < sequences; ++i) seqs.add(tokens, 0, i);
@@ -36,15 +39,31 @@ struct Problem {
     state = values(sequences * heads * width * states);
     y = values(rows * heads * width);
   }
+  static void narrow(const std::vector<float>& from, std::vector<Bf16>& to) {
+    to.resize(from.size());
+    std::transform(from.begin(), from.end(), to.begin(), [](float v) { return to_bf16(v); });
+  }
+  View fused_rows(DType type) {
+    const Shape shape{seqs.tokens(), heads * width + 2 * groups * states};
+    if (type == DType::f32) return view_of(fused.data(), shape);
+    narrow(fused, narrow_fused);
+    return view_of(narrow_fused.data(), shape);
+  }
+  MutView y_rows(DType type) {
+    const Shape shape{seqs.tokens(), heads, width};
+    if (type == DType::f32) return mut_view_of(y.data(), shape);
+    narrow(y, narrow_y);
+    return mut_view_of(narrow_y.data(), shape);
+  }
   static std::vector<float> values(int64_t count) {
     std::vector<float> v(static_cast<size_t>(count));
     for (size_t i = 0; i < v.size(); ++i) v[i] = normal4({.seed = 1}, i / 4)[i % 4];
     return v;
   }
   template <class Op>
-  Op op() {
+  Op op(DType type = DType::f32) {
     const int64_t inner = heads * width, outer = groups * states, rows = seqs.tokens();
-    const View row = view_of(fused.data(), {rows, inner + 2 * outer});
+    const View row = fused_rows(type);
     Op op{};
     op.x = row.slice(1, 0, inner).split_last(heads, width);
     op.b = row.slice(1, inner, outer).split_last(groups, states);
@@ -52,7 +71,7 @@ struct Problem {
     op.dt = view_of(dt.data(), {rows, heads});
     op.dt_bias = op.a_log = op.d_skip = view_of(heads_values.data(), {heads});
     op.state = mut_view_of(state.data(), {std::ssize(seqs.seqs), heads, width, states});
-    op.y = mut_view_of(y.data(), {rows, heads, width});
+    op.y = y_rows(type);
     op.seqs = &seqs;
     return op;
   }
@@ -93,7 +112,8 @@ BENCHMARK(train_forward)->DenseRange(0, 4)->UseRealTime();
 void train_backward(benchmark::State& state) {
   const Model& model = kModels[state.range(0)];
   Problem problem(model, 8, 256);
-  const SsdFwd forward = problem.op<SsdFwd>();
+  const DType type = state.range(1) ? DType::bf16 : DType::f32;
+  const SsdFwd forward = problem.op<SsdFwd>(type);
   std::vector<float> grads(problem.fused.size()), ddt(problem.dt.size()), sums(3 * problem.heads_values.size());
   const int64_t heads = model.heads, inner = heads * model.width, outer = model.groups * model.states;
   const MutView row = mut_view_of(grads.data(), {problem.seqs.tokens(), inner + 2 * outer});
@@ -117,10 +137,10 @@ void train_backward(benchmark::State& state) {
   Arena arena;
   Ctx ctx{.arena = arena};
   for (auto _ : state) run(ctx, op);
-  state.SetLabel(model.name);
+  state.SetLabel(std::string(model.name) + " " + name_of(type));
   per_second(state, "GFLOP/s", op.flops());
 }
-BENCHMARK(train_backward)->DenseRange(0, 4)->UseRealTime();
+BENCHMARK(train_backward)->ArgsProduct({{0, 1, 2, 3, 4}, {0, 1}})->UseRealTime();
 
 // 32 sequences, so that the states do not stay in the caches.
 void step(benchmark::State& state) {

@@ -62,6 +62,12 @@ struct Tile {
       for (int j = 0; j < kVecs; ++j) v[i][j] = hn::LoadU(FloatTag(), from + i * stride + j * lanes());
     }
   }
+  HWY_INLINE void add(const float* from, int64_t stride) {
+    for (int i = 0; i < kTileRows; ++i) {
+      for (int j = 0; j < kVecs; ++j)
+        v[i][j] = hn::Add(v[i][j], hn::LoadU(FloatTag(), from + i * stride + j * lanes()));
+    }
+  }
   HWY_INLINE void store(float* to, int64_t stride) const {
     for (int i = 0; i < kTileRows; ++i) {
       for (int j = 0; j < kVecs; ++j) hn::StoreU(v[i][j], FloatTag(), to + i * stride + j * lanes());

@@ -11,6 +11,8 @@
 //   T_rs = C.B_rs K_rs d_s DX_rs     E_r = exp(L_r) dy_r S c_r     F_s = d_s w_s x_s G b_s
 // A task is one sequence and some heads of one group: it goes forward to keep the states before its blocks, then back.
 // How a group is cut into parts follows from the shape alone, and parts, heads and sequences are added up in order.
+// The products run in register tiles, FP32, or on the tiles of math/packed.h, which round both operands to BF16; what
+// lies between them is FP32 either way.
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -43,14 +45,40 @@ HWY_INLINE void for_each_tile_column(int64_t columns, Visit&& visit) {
   });
 }
 
-// out [Q, Q] = left [Q, depth] right [depth, Q] up to the diagonal, in whole tiles.
-void multiply_lower(const SsdBwdScratch& s, int64_t rows, const float* left, int64_t left_stride, const float* right,
-                    int64_t depth, float* out) {
+// out [m, n] (+)= left [m, depth] right [depth, n] on tiles of BF16, all of it packed here: blocks fit the L1 cache.
+struct TileProduct {
+  packed::Source left, right;  // element (row or column, k)
+  int64_t m, n, depth;
+  float* out;
+  int64_t stride;
+  bool add = false;
+};
+void multiply_on_tiles(const SsdBwdScratch& s, const TileProduct& p) {
+  packed::pack(*s.tiles, packed::Side::rows, p.left, p.m, p.depth, s.packed_left);
+  packed::pack(*s.tiles, packed::Side::cols, p.right, p.n, p.depth, s.packed_right);
+  packed::product(*s.tiles, {.a = s.packed_left,
+                             .b = s.packed_right,
+                             .m = p.m,
+                             .n = p.n,
+                             .depth = p.depth,
+                             .y = p.out,
+                             .y_stride = p.stride,
+                             .add = p.add});
+}
+packed::Source along(const float* matrix, int64_t stride) { return {.data = matrix, .stride = stride, .along = true}; }
+packed::Source across(const float* matrix, int64_t stride) { return {.data = matrix, .stride = stride}; }
+
+// out [Q, Q] = left [Q, depth] right' [depth, Q], both with that stride; the register tiles stop at the diagonal.
+// `right` is scratch for right', its rows s.q apart.
+void multiply_lower(const SsdBwdScratch& s, int64_t rows, const float* left, const float* right_t, int64_t stride,
+                    int64_t depth, float* right, float* out) {
+  if (s.tiles) return multiply_on_tiles(s, {along(left, stride), along(right_t, stride), rows, rows, depth, out, s.q});
+  transpose(right_t, stride, rows, depth, right, s.q);
   for_each_tile_column(rows, [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t t = column / kTileRows * kTileRows; t < rows; t += kTileRows) {
       Tile<vecs()> tile;
       tile.zero();
-      tile.add_product({left + t * left_stride, left_stride, 1}, right + column, s.q, depth);
+      tile.add_product({left + t * stride, stride, 1}, right + column, s.q, depth);
       tile.store(out + t * s.q + column, s.q);
     }
   });
@@ -59,12 +87,18 @@ void multiply_lower(const SsdBwdScratch& s, int64_t rows, const float* left, int
 // to [P, N] = factor from + left' [P, Q] right [Q, N]
 void add_outer(const SsdBwd& op, const SsdBwdScratch& s, int64_t count, float factor, const float* from,
                const float* left, const float* right, float* to) {
+  const int64_t width = SsdFloats::round_up(op.x.dim(2)), states = SsdFloats::round_up(op.b.dim(2));
+  if (s.tiles) multiply_on_tiles(s, {across(left, s.p), across(right, s.n), width, states, count, s.sums, s.sums_row});
   for_each_tile_column(op.b.dim(2), [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t p = 0; p < op.x.dim(2); p += kTileRows) {
       Tile<vecs()> tile;
       tile.load(from + p * s.n + column, s.n);
       tile.scale(&factor, 0);
-      tile.add_product({left + p, 1, s.p}, right + column, s.n, count);
+      if (s.tiles) {
+        tile.add(s.sums + p * s.sums_row + column, s.sums_row);
+      } else {
+        tile.add_product({left + p, 1, s.p}, right + column, s.n, count);
+      }
       tile.store(to + p * s.n + column, s.n);
     }
   });
@@ -74,11 +108,17 @@ void add_outer(const SsdBwd& op, const SsdBwdScratch& s, int64_t count, float fa
 void add_through_state(const SsdBwd& op, const SsdBwdScratch& s, int64_t rows, const float* left, const float* state,
                        const float* scale, const float* other, const float* weight, float* to, float* sums) {
   const FloatTag d;
+  const int64_t width = SsdFloats::round_up(op.x.dim(2)), states = SsdFloats::round_up(op.b.dim(2));
+  if (s.tiles) multiply_on_tiles(s, {along(left, s.p), across(state, s.n), rows, states, width, s.sums, s.sums_row});
   for_each_tile_column(op.b.dim(2), [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t t = 0; t < rows; t += kTileRows) {
       Tile<vecs()> tile;
-      tile.zero();
-      tile.add_product({left + t * s.p, s.p, 1}, state + column, s.n, op.x.dim(2));
+      if (s.tiles) {
+        tile.load(s.sums + t * s.sums_row + column, s.sums_row);
+      } else {
+        tile.zero();
+        tile.add_product({left + t * s.p, s.p, 1}, state + column, s.n, op.x.dim(2));
+      }
       tile.scale(scale + t, 1);
       for (int i = 0; i < kTileRows; ++i) {
         const int64_t at = (t + i) * s.n + column;
@@ -97,6 +137,11 @@ void add_through_state(const SsdBwd& op, const SsdBwdScratch& s, int64_t rows, c
 
 // What the sum over heads of W gives to db and dc.
 void add_pairs(const SsdBwd& op, const SsdBwdScratch& s, int64_t rows) {
+  if (s.tiles) {
+    const int64_t states = SsdFloats::round_up(op.b.dim(2));
+    multiply_on_tiles(s, {along(s.pairs, s.q), across(s.b, s.n), rows, states, rows, s.dc, s.n, true});
+    return multiply_on_tiles(s, {across(s.pairs, s.q), across(s.c, s.n), rows, states, rows, s.db, s.n, true});
+  }
   for_each_tile_column(op.b.dim(2), [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t t = 0; t < rows; t += kTileRows) {
       Tile<vecs()> tile;
@@ -110,20 +155,50 @@ void add_pairs(const SsdBwd& op, const SsdBwdScratch& s, int64_t rows) {
   });
 }
 
-// dx of a block and head; without a gradient behind the block, G is not read.
-void multiply_dx(const SsdBwd& op, const Block& block, int64_t head, bool behind, const SsdBwdScratch& s) {
+// Rows of a matrix: row t times factors[t].
+void scale_rows(float* matrix, int64_t stride, int64_t rows, const float* factors) {
+  const FloatTag d;
+  for (int64_t t = 0; t < rows; ++t) {
+    const FloatVec factor = hn::Set(d, factors[t]);
+    for (int64_t i = t * stride; i < (t + 1) * stride; i += lanes())
+      hn::StoreU(hn::Mul(factor, hn::LoadU(d, matrix + i)), d, matrix + i);
+  }
+}
+
+// What multiply_dx sums for all rows, before their factor d_s.
+void multiply_dx_on_tiles(const SsdBwd& op, const Block& block, const float* grad, const SsdBwdScratch& s) {
+  const int64_t width = SsdFloats::round_up(op.x.dim(2)), states = SsdFloats::round_up(op.b.dim(2));
+  if (grad) {
+    multiply_on_tiles(s, {along(s.b, s.n), along(grad, s.n), block.rows, width, states, s.sums, s.sums_row});
+    scale_rows(s.sums, s.sums_row, block.rows, s.leave);
+  }
+  multiply_on_tiles(
+      s, {across(s.mask, s.q), across(s.dy, s.p), block.rows, width, block.rows, s.sums, s.sums_row, grad != nullptr});
+}
+
+// dx of a block and head; `grad` is G, null without a gradient behind the block.
+void multiply_dx(const SsdBwd& op, const Block& block, int64_t head, const float* grad, const SsdBwdScratch& s) {
   const FloatTag d;
   const int64_t width = op.x.dim(2);
+  if (s.tiles) {
+    multiply_dx_on_tiles(op, block, grad, s);
+  } else if (grad) {
+    transpose(grad, s.n, s.state_size / s.n, op.b.dim(2), s.leaving, s.p);
+  }
   const FloatVec skip = hn::Set(d, op.d_skip.as<float>()[head]);
   for_each_tile_column(width, [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t t = 0; t < block.rows; t += kTileRows) {
       Tile<vecs()> tile;
-      tile.zero();
-      if (behind) {
-        tile.add_product({s.b + t * s.n, s.n, 1}, s.leaving + column, s.p, op.b.dim(2));
-        tile.scale(s.leave + t, 1);
+      if (s.tiles) {
+        tile.load(s.sums + t * s.sums_row + column, s.sums_row);
+      } else {
+        tile.zero();
+        if (grad) {
+          tile.add_product({s.b + t * s.n, s.n, 1}, s.leaving + column, s.p, op.b.dim(2));
+          tile.scale(s.leave + t, 1);
+        }
+        tile.add_product({s.mask + t * s.q + t, 1, s.q}, s.dy + t * s.p + column, s.p, block.rows - t);
       }
-      tile.add_product({s.mask + t * s.q + t, 1, s.q}, s.dy + t * s.p + column, s.p, block.rows - t);
       tile.scale(s.decays.step + t, 1);
       for (int i = 0; i < HWY_MIN(kTileRows, block.count - t); ++i) {
         float* to = op.dx.as<float>(block.first + t + i) + head * op.dx.stride(1) + column;
@@ -195,6 +270,9 @@ void visit_triangle(const Block& block, const SsdBwdScratch& s) {
       }
       hn::StoreU(col_sum, d, s.col_sum + from);
     }
+    const int64_t upto = first + kTileRows;  // register tiles stop here, others read zeros
+    for (int i = 0; s.tiles && i < kTileRows; ++i)
+      std::memset(s.mask + (first + i) * s.q + upto, 0, static_cast<size_t>(block.rows - upto) * sizeof(float));
   }
 }
 
@@ -253,16 +331,6 @@ double inner_product(const float* g, const float* state, int64_t count) {
   FloatVec sum = hn::Zero(d);
   for (int64_t i = 0; i < count; i += lanes()) sum = hn::MulAdd(hn::LoadU(d, g + i), hn::LoadU(d, state + i), sum);
   return static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
-}
-
-// Rows of a matrix: row t times factors[t].
-void scale_rows(float* matrix, int64_t stride, int64_t rows, const float* factors) {
-  const FloatTag d;
-  for (int64_t t = 0; t < rows; ++t) {
-    const FloatVec factor = hn::Set(d, factors[t]);
-    for (int64_t i = t * stride; i < (t + 1) * stride; i += lanes())
-      hn::StoreU(hn::Mul(factor, hn::LoadU(d, matrix + i)), d, matrix + i);
-  }
 }
 
 // Rows of a block, of `count` columns that begin at entry `part` of the second dimension, to FP32, padded with zeros.
@@ -329,16 +397,12 @@ void differentiate_head(const SsdBwd& op, const Block& block, int64_t head, Arou
   finish_slopes(op, s.slope, block.count);
   load_rows(op.x, block, head, s.x, s.p);
   load_rows(op.dy, block, head, s.dy, s.p);
-  transpose(s.x, s.p, block.rows, op.x.dim(2), s.x_t, s.q);
-  multiply_lower(s, block.rows, s.dy, s.p, s.x_t, op.x.dim(2), s.dx_dots);
+  multiply_lower(s, block.rows, s.dy, s.x, s.p, op.x.dim(2), s.x_t, s.dx_dots);
   visit_triangle(block, s);
   std::memset(s.entered, 0, static_cast<size_t>(s.q) * sizeof(float));
   std::memset(s.left, 0, static_cast<size_t>(s.q) * sizeof(float));
-  if (around.behind) {
-    transpose(grad, s.n, s.state_size / s.n, op.b.dim(2), s.leaving, s.p);
-    add_through_state(op, s, block.rows, s.x, grad, s.leave, s.b, s.decays.step, s.db, s.left);
-  }
-  multiply_dx(op, block, head, around.behind, s);
+  if (around.behind) add_through_state(op, s, block.rows, s.x, grad, s.leave, s.b, s.decays.step, s.db, s.left);
+  multiply_dx(op, block, head, around.behind ? grad : nullptr, s);
   if (around.before) add_through_state(op, s, block.rows, s.dy, state, s.decays.enter, s.c, s.ones, s.dc, s.entered);
   const float all = s.decays.enter[block.count - 1];
   const double across =
@@ -375,8 +439,7 @@ void prepare_bwd_group(const SsdBwd& op, const Block& block, int64_t group, cons
   };
   load_rows(op.b, block, group, s.b, s.n);
   load_rows(op.c, block, group, s.c, s.n);
-  transpose(s.b, s.n, block.rows, op.b.dim(2), s.b_t, s.q);
-  multiply_lower(s, block.rows, s.c, s.n, s.b_t, op.b.dim(2), s.dots);
+  multiply_lower(s, block.rows, s.c, s.b, s.n, op.b.dim(2), s.b_t, s.dots);
   clear(s.db, s.n);
   clear(s.dc, s.n);
   clear(s.pairs, s.q);
@@ -432,18 +495,18 @@ namespace {
 // a db and dc of its own.
 struct Cut {
   int64_t in_group, parts, heads, tasks, blocks, scratch, sums, partial;  // the last three in floats
-  explicit Cut(const SsdBwd& op) {
+  Cut(const packed::Kernel* tiles, const SsdBwd& op) {
     const int64_t groups = op.b.dim(1), sequences = std::ssize(op.seqs->seqs);
     in_group = op.x.dim(1) / groups;
     const int64_t wanted = 4 / std::min<int64_t>(groups, 4);  // parts of a group that has as many heads
     heads = (in_group + wanted - 1) / wanted;
     parts = (in_group + heads - 1) / heads;
     tasks = sequences * groups * parts;
-    int64_t longest = 0;
+    int64_t longest = 1;  // an empty sequence has a state as well
     for (const Seq& seq : op.seqs->seqs) longest = std::max(longest, seq.len + seq.pos0 % op.chunk);
     const int64_t of_chunk = (op.chunk + kSsdBlock - 1) / kSsdBlock;  // blocks
     blocks = (longest + op.chunk - 1) / op.chunk * of_chunk;
-    scratch = SsdBwdScratch(op, heads, blocks, nullptr).used();
+    scratch = SsdBwdScratch(op, tiles, heads, blocks, nullptr).used();
     sums = 3 * sequences * op.x.dim(1);
     partial = op.b.count();
   }
@@ -467,13 +530,13 @@ void add_rows(Ctx& ctx, const Seq& seq, const View& y, const MutView& x) {
 
 HWY_EXPORT(differentiate_task);
 
-int64_t ssd_bwd_hwy_workspace(const SsdBwd& op, int threads) {
-  const Cut cut(op);
+int64_t ssd_bwd_workspace(const packed::Kernel* tiles, const SsdBwd& op, int threads) {
+  const Cut cut(tiles, op);
   return (cut.scratch * threads + cut.sums + 2 * (cut.parts - 1) * cut.partial) * static_cast<int64_t>(sizeof(float));
 }
 
-void ssd_bwd_hwy(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
-  const Cut cut(op);
+void ssd_bwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
+  const Cut cut(tiles, op);
   const int64_t groups = op.b.dim(1), heads = op.x.dim(1), of_seq = groups * cut.parts;
   float* const scratch = reinterpret_cast<float*>(workspace.data());
   float* const sums = scratch + cut.scratch * ctx.threads;
@@ -483,7 +546,7 @@ void ssd_bwd_hwy(Ctx& ctx, const SsdBwd& op, std::span<std::byte> workspace) {
   };
   std::atomic<int64_t> next{0};
   sys::parallel(sys::team_for(ctx.threads, op.flops()), [&](int thread, int) {
-    const SsdBwdScratch s(op, cut.heads, cut.blocks, scratch + thread * cut.scratch);
+    const SsdBwdScratch s(op, tiles, cut.heads, cut.blocks, scratch + thread * cut.scratch);
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < cut.tasks;) {
       const int64_t seq = i / of_seq, group = i % of_seq / cut.parts, part = i % cut.parts;
       const int64_t head = group * cut.in_group + part * cut.heads;

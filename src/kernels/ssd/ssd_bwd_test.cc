@@ -6,11 +6,12 @@
 #include "core/ref.h"
 #include "kernels/ssd/ssd.h"
 #include "kernels/ssd/ssd_ref.h"
+#include "kernels/ssd/ssd_rows.h"
 
 namespace braid {
 namespace {
 
-constexpr double kTolerance = 1e-4;
+constexpr double kTolerance = 1e-4, kBf16Tolerance = 0.05;
 
 struct Case {
   std::vector<int64_t> lengths;
@@ -160,7 +161,41 @@ TEST(SsdBwd, EveryRowAgreesWithTheReference) {
                         {{50, 20}, 4, 20, 1, 33, 16, DType::bf16, false},
                         {{20, 30}, 5, 80, 1, 33, 16, DType::f32, true, {13, 32}},
                         {{300}, 2, 16, 2, 20, 256, DType::f32, false}};
-  for (const Case& c : cases) sweep(Problem(c).op(), kTolerance);
+  for (const Case& c : cases) sweep(Problem(c).op(), kTolerance, kBf16Tolerance);
+}
+
+// The row of tiles over software tiles, on any machine: against the reference, and the sequences one by one.
+TEST(SsdBwd, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
+  const packed::Kernel tiles = packed::soft_tile_bf16();
+  const auto run_tiles = [&](const SsdBwd& op, int threads) {
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = threads};
+    // NaN: no product may meet what it did not write.
+    std::vector<float> space(static_cast<size_t>(ssd_bwd_workspace(&tiles, op, threads)) / sizeof(float),
+                             std::numeric_limits<float>::quiet_NaN());
+    ssd_bwd_blocks(&tiles, ctx, op, std::as_writable_bytes(std::span(space)));
+  };
+  for (const Case& c : {Case{{70, 0, 1, 33}, 4, 16, 2, 24, 32, DType::bf16},
+                        {{37, 9}, 6, 80, 2, 96, 16, DType::bf16},
+                        {{29, 3}, 3, 13, 3, 7, 8, DType::bf16},
+                        {{130, 64}, 4, 64, 1, 64, 64, DType::bf16, false}}) {
+    Problem want(c);
+    OwnOutputs<SsdBwd> reference(want.op()), once(want.op()), cut(want.op());
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run_row(ctx, reference.op(), SsdBwd::rows().back());
+    run_tiles(once.op(), 2);
+    expect_outputs(once.op(), reference.op(), kBf16Tolerance, false, "software tiles");
+    for (const Seq& seq : want.seqs.seqs) {
+      const SeqMap alone = SeqMap::one(seq.len, seq.pos0, seq.slot);
+      SsdBwd op = cut.op();
+      for (View* v : {&op.dy, &op.x, &op.b, &op.c, &op.dt}) *v = v->slice(0, seq.start, seq.len);
+      for (MutView* v : {&op.dx, &op.db, &op.dc, &op.ddt}) *v = v->slice(0, seq.start, seq.len);
+      op.seqs = &alone;
+      run_tiles(op, 1);
+    }
+    expect_outputs(cut.op(), once.op(), 0, true, "cut");
+  }
 }
 
 TEST(SsdBwd, ClampedStepsHaveNoSlope) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/ssd/ssd.h"
+#include "math/packed.h"
 
 namespace braid {
 
@@ -12,9 +13,9 @@ class SsdFloats {
   static constexpr int64_t kPad = 16;  // every target's vectors and tiles divide this
   explicit SsdFloats(float* base) : base_(base) {}
   int64_t used() const { return used_; }
+  static int64_t round_up(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 
  protected:
-  static int64_t round_up(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
   // No power of two, and room for a vector that starts on the diagonal.
   static int64_t row_of(int64_t n) { return round_up(n) + kPad; }
   float* take(int64_t count) {
@@ -76,20 +77,24 @@ struct SsdHeadSums {
 // Of backward: plain matrices. Q rows or columns of a block, `q`, `p` and `n` from one row to the next.
 struct SsdBwdScratch : SsdFloats {
   static constexpr int64_t kSumsFloats = sizeof(SsdHeadSums) / sizeof(float);
+  const packed::Kernel* tiles;  // null: products in register tiles
   int64_t block, q, p, n, state_size;
-  float* b;         // [Q, N]
-  float* c;         // [Q, N]
-  float* b_t;       // b' [N, Q]
-  float* dots;      // C.B [Q, Q]
-  float* pairs;     // sum over heads of DX_ts exp(L_t - L_s) d_s [Q, Q]
-  float* db;        // [Q, N]
-  float* dc;        // [Q, N]
-  float* x;         // [Q, P] of one head, and so on
-  float* x_t;       // x' [P, Q]
-  float* dy;        // [Q, P]
-  float* dx_dots;   // DX = dy x' [Q, Q], then T
-  float* mask;      // C.B_ts exp(L_t - L_s) [Q, Q]
-  float* leaving;   // G' [N, P]
+  float* b;        // [Q, N]
+  float* c;        // [Q, N]
+  float* b_t;      // b' [N, Q]
+  float* dots;     // C.B [Q, Q]
+  float* pairs;    // sum over heads of DX_ts exp(L_t - L_s) d_s [Q, Q]
+  float* db;       // [Q, N]
+  float* dc;       // [Q, N]
+  float* x;        // [Q, P] of one head, and so on
+  float* x_t;      // x' [P, Q]
+  float* dy;       // [Q, P]
+  float* dx_dots;  // DX = dy x' [Q, Q], then T
+  float* mask;     // C.B_ts exp(L_t - L_s) [Q, Q]
+  float* leaving;  // G' [N, P]
+  float* sums;     // of a product on tiles [Q or P, N or P], its rows sums_row apart
+  std::byte *packed_left, *packed_right;
+  int64_t sums_row;
   float* slope;     // of softplus and clamp [Q]
   float* leave;     // exp(L_Q - L_s) [Q]
   float* ones;      // [Q]
@@ -104,8 +109,9 @@ struct SsdBwdScratch : SsdFloats {
   float* kept;          // S [P, N] before every block, of every head of the task
   SsdHeadSums* totals;  // of every head of the task
 
-  SsdBwdScratch(const SsdBwd& op, int64_t heads, int64_t blocks, float* base)
+  SsdBwdScratch(const SsdBwd& op, const packed::Kernel* kernel, int64_t heads, int64_t blocks, float* base)
       : SsdFloats(base),
+        tiles(kernel),
         block(std::min(op.chunk, kSsdBlock)),
         q(row_of(block)),
         p(row_of(op.x.dim(2))),
@@ -118,12 +124,26 @@ struct SsdBwdScratch : SsdFloats {
     b_t = take(round_up(op.b.dim(2)) * q);
     x_t = take(round_up(op.x.dim(2)) * q);
     leaving = take(round_up(op.b.dim(2)) * p);
+    take_tile_space(round_up(std::max({block, op.x.dim(2), op.b.dim(2)})));
     for (float** vector : {&slope, &leave, &ones, &col_sum, &diagonal, &columns, &through, &entered, &left})
       *vector = take(q);
     decays = {take(q), take(q), take(q), take(q), q};
     grad = take(heads * state_size);
     kept = take(heads * blocks * state_size);
     totals = reinterpret_cast<SsdHeadSums*>(take(round_up(heads * kSumsFloats)));
+  }
+
+ private:
+  // For products of at most `side` rows, columns and depth.
+  void take_tile_space(int64_t side) {
+    sums_row = row_of(side);
+    sums = take(tiles ? side * sums_row : 0);
+    const auto take_panels = [&](packed::Side which) {
+      return reinterpret_cast<std::byte*>(
+          take(tiles ? round_up(packed::packed_bytes(*tiles, which, side, side) / 4) : 0));
+    };
+    packed_left = take_panels(packed::Side::rows);
+    packed_right = take_panels(packed::Side::cols);
   }
 };
 
