@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,42 @@ TEST(Blocks, Nvfp4LowNibbleIsTheEvenColumn) {
                  .global = global};
   const auto back = decode(w);
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], static_cast<double>(values[i]), 1e-5);
+}
+
+// Every scale with every code, both nibbles, in both types, and windows that end within a block: the definition's bits.
+TEST(Blocks, Nvfp4DecodesEveryScaleAndCode) {
+  constexpr int64_t kBlocks = 256, kCols = 16 * kBlocks;
+  std::vector<uint8_t> codes(kCols / 2);
+  std::vector<F8E4M3> scales(kBlocks);
+  const auto code_at = [](int64_t c) { return static_cast<int>((c + c / 16 * 3) % 16); };
+  for (int64_t c = 0; c < kCols; c += 2)
+    codes[static_cast<size_t>(c / 2)] = static_cast<uint8_t>(code_at(c) | code_at(c + 1) << 4);
+  for (size_t i = 0; i < scales.size(); ++i) scales[i].bits = static_cast<uint8_t>(i);
+  const Weight w{.rows = 1,
+                 .cols = kCols,
+                 .spec = {Format::nvfp4, 16},
+                 .codes = view_of(codes.data(), {1, kCols / 2}),
+                 .scales = view_of(scales.data(), {1, kBlocks})};
+  for (const auto& [begin, n] : {std::pair<int64_t, int64_t>{0, kCols}, {32, 1}, {16, 23}, {160, 47}}) {
+    std::vector<float> wide(static_cast<size_t>(n + 1), 99.0f);
+    std::vector<Bf16> narrow(static_cast<size_t>(n + 1), to_bf16(99.0f));
+    decode_row(w, 0, begin, n, wide.data());
+    decode_row(w, 0, begin, n, narrow.data());
+    EXPECT_EQ(wide.back(), 99.0f);
+    EXPECT_EQ(to_float(narrow.back()), 99.0f);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t c = begin + i;
+      const float scale = to_float(scales[static_cast<size_t>(c / 16)]), want = e2m1_value(code_at(c)) * scale;
+      const float got[] = {wide[static_cast<size_t>(i)], to_float(narrow[static_cast<size_t>(i)])};
+      for (float v : got) {
+        if (std::isnan(scale)) {
+          EXPECT_TRUE(std::isnan(v)) << c;
+        } else {
+          EXPECT_EQ(std::bit_cast<uint32_t>(v), std::bit_cast<uint32_t>(want)) << c;
+        }
+      }
+    }
+  }
 }
 
 constexpr PanelClass kClasses[] = {PanelClass::f32, PanelClass::bf16, PanelClass::bf16_dot};
