@@ -56,6 +56,8 @@ LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& o
                                        options)) {}
 
 const text::Tokenizer& LanguageModel::tokenizer() {
+  if (path_.is_gguf() && !tokenizer_)
+    fail(path_.name, {.what = "tokenizers inside GGUF files are not read yet", .hint = "--ids, or the model's folder"});
   if (!tokenizer_) tokenizer_ = text::Tokenizer::load(path_.folder);
   return *tokenizer_;
 }

@@ -89,8 +89,9 @@ ModelPath named_file(const fs::path& path) {
   const std::string where = printable(path.string());
   if (path.extension() == ".incomplete")
     fail(where, {.what = "is an unfinished download", .hint = "hf download ORG/NAME again"});
+  if (path.extension() == ".gguf") return {path.filename().string(), path, path};
   if (path.extension() != ".safetensors")
-    fail(where, {.what = "is not a model", .expected = "a folder or a .safetensors file"});
+    fail(where, {.what = "is not a model", .expected = "a folder, a .safetensors or a .gguf file"});
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   return {path.filename().string(), folder, path};
 }

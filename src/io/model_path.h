@@ -1,6 +1,6 @@
-// A model argument as users write it: a folder, a .safetensors file next to its config, org/name[@rev] of the
-// local Hugging Face cache, or `tiny`, the model that ships with Braid. Nothing is ever downloaded: a miss says what to
-// type.
+// A model argument as users write it: a folder, a .safetensors file next to its config, a GGUF file, org/name[@rev] of
+// the local Hugging Face cache, or `tiny`, the model that ships with Braid. Nothing is ever downloaded: a miss says
+// what to type.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +21,9 @@ struct ModelPlaces {
 struct ModelPath {
   std::string name;               // for people: tiny, org/name, the folder's name
   std::filesystem::path folder;   // config, tokenizer and templates
-  std::filesystem::path weights;  // what io::Safetensors opens: the folder, or the file that was named
+  std::filesystem::path weights;  // what io::Safetensors opens: the folder, or the file that was named; or a GGUF file
+
+  bool is_gguf() const { return weights.extension() == ".gguf"; }  // which is its own folder
 };
 
 // Error, in one line with what to type, when there is no such model.

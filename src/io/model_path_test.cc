@@ -73,8 +73,15 @@ TEST_F(ModelPathTest, AMissSaysWhatToType) {
     EXPECT_NE(message(text).find("no such model"), std::string::npos) << text << " -> " << message(text);
     EXPECT_NE(message(text).find("hf download ORG/NAME"), std::string::npos);
   }
-  EXPECT_NE(message(write("x.gguf", "GGUF").string()).find("is not a model"), std::string::npos);
+  EXPECT_NE(message(write("x.bin", "").string()).find("is not a model"), std::string::npos);
   EXPECT_NE(message(write("x.incomplete", "").string()).find("unfinished download"), std::string::npos);
+}
+
+TEST_F(ModelPathTest, AGgufFileIsItsOwnFolder) {
+  const ModelPath path = find_model(write("x.gguf", "GGUF").string(), places_);
+  EXPECT_TRUE(path.is_gguf());
+  EXPECT_EQ(path.name, "x.gguf");
+  EXPECT_EQ(path.weights, path.folder);
 }
 
 TEST_F(ModelPathTest, ARefThatLeadsOutIsNotFollowed) {

@@ -9,6 +9,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "models/family.h"
+#include "models/gguf.h"
 #include "sys/error.h"
 
 namespace braid::models {
@@ -168,6 +169,7 @@ void check_quantisation(const io::Json& quantisation) {
 }  // namespace
 
 Config load_config(const io::ModelPath& path) {
+  if (path.is_gguf()) return read_config(gguf_config(io::Gguf(path.weights)));
   const io::Json json = io::Json::read(path.folder / "config.json");
   Config config = read_config(json);
   if (const auto q = json.get({"quantization_config"})) check_quantisation(*q);
@@ -188,6 +190,12 @@ Config load_config(const io::ModelPath& path) {
 
 OpenFolder open_folder(const io::ModelPath& path) {
   auto store = std::make_shared<WeightStore>();
+  if (path.is_gguf()) {
+    const auto file = std::make_shared<const io::Gguf>(path.weights);
+    store->keep(file);
+    auto source = gguf_source(*store, *file);
+    return {std::move(store), std::move(source)};
+  }
   const auto weights = std::make_shared<const io::Safetensors>(path.weights);
   store->keep(weights);
   auto source = std::make_unique<FileSource>(*store, *weights, path.name);

@@ -1,0 +1,301 @@
+#include "io/gguf.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "sys/error.h"
+
+namespace braid::io {
+namespace {
+
+constexpr uint64_t kTensorsMax = 1'000'000, kValuesMax = 100'000, kNameBytesMax = 65'535, kEntriesMax = 1 << 22;
+constexpr int64_t kAlignmentMax = 1 << 20;
+constexpr int kRankMax = 4;
+
+// As files number them.
+enum Kind : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
+constexpr int64_t kKindBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // the fewest that a value takes
+
+class Reader {
+ public:
+  Reader(std::span<const std::byte> file, const std::string& where) : file_(file), where_(where) {}
+
+  size_t at() const { return at_; }
+  size_t left() const { return file_.size() - at_; }
+
+  template <class Num>
+  Num number() {
+    Num value;
+    std::memcpy(&value, take(sizeof(Num)), sizeof(Num));
+    return value;
+  }
+
+  std::string text(uint64_t most = std::numeric_limits<uint64_t>::max()) {
+    const auto bytes = number<uint64_t>();
+    if (bytes > most || bytes > left())
+      fail(where_, {.what = fmt::format("a string at byte {} is too long", at_ - 8),
+                    .got = fmt::format("{} bytes", bytes),
+                    .expected = fmt::format("at most {}", std::min<uint64_t>(most, left()))});
+    return {reinterpret_cast<const char*>(take(bytes)), bytes};
+  }
+
+  GgufValue value(const std::string& key, uint32_t kind) {
+    switch (kind) {
+      case boolean:
+        return number<uint8_t>() != 0;
+      case f32:
+      case f64:
+        return real(kind);
+      case string:
+        return text();
+      case array:
+        return list(key);
+      default:
+        return integer(key, kind);
+    }
+  }
+
+ private:
+  const std::byte* take(uint64_t bytes) {
+    if (bytes > left())
+      fail(where_, {.what = "the file ends within its header",
+                    .got = fmt::format("{} bytes", file_.size()),
+                    .hint = "copying or downloading it again"});
+    at_ += bytes;
+    return file_.data() + at_ - bytes;
+  }
+
+  double real(uint32_t kind) { return kind == f32 ? static_cast<double>(number<float>()) : number<double>(); }
+
+  int64_t integer(const std::string& key, uint32_t kind) {
+    switch (kind) {
+      case u8:
+        return number<uint8_t>();
+      case i8:
+        return number<int8_t>();
+      case u16:
+        return number<uint16_t>();
+      case i16:
+        return number<int16_t>();
+      case u32:
+        return number<uint32_t>();
+      case i32:
+        return number<int32_t>();
+      case i64:
+        return number<int64_t>();
+      case u64: {
+        const auto value = number<uint64_t>();
+        if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+          refuse(key, "is out of range", std::to_string(value), "below 2^63");
+        return static_cast<int64_t>(value);
+      }
+      default:
+        refuse(key, "has an unknown type", std::to_string(kind), "0 to 12");
+    }
+  }
+
+  GgufValue list(const std::string& key) {
+    const auto kind = number<uint32_t>();
+    const auto count = number<uint64_t>();
+    if (kind > f64 || kind == array)
+      refuse(key, "is a list of an unknown type", std::to_string(kind), "0 to 12, not 9");
+    const uint64_t most = std::min(kEntriesMax, left() / static_cast<uint64_t>(kKindBytes[kind]));
+    if (count > most)
+      refuse(key, "is too long a list", fmt::format("{} entries", count), fmt::format("at most {}", most));
+    const auto fill = [&]<class Item>(std::vector<Item> items, auto&& next) -> GgufValue {
+      items.reserve(count);
+      for (uint64_t i = 0; i < count; ++i) items.push_back(next());
+      return items;
+    };
+    if (kind == string) return fill(std::vector<std::string>(), [&] { return text(); });
+    if (kind == f32 || kind == f64) return fill(std::vector<double>(), [&] { return real(kind); });
+    return fill(std::vector<int64_t>(), [&] { return kind == boolean ? number<uint8_t>() : integer(key, kind); });
+  }
+
+  [[noreturn]] void refuse(const std::string& key, std::string what, std::string got, std::string expected) const {
+    fail(where_,
+         {.what = fmt::format("{} {}", printable(key), what), .got = std::move(got), .expected = std::move(expected)});
+  }
+
+  std::span<const std::byte> file_;
+  const std::string& where_;
+  size_t at_ = 0;
+};
+
+// A tensor of the table and where its bytes begin, counted from those of the first.
+struct Entry {
+  GgufTensor tensor;
+  uint64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+int64_t bytes_of(const std::string& where, const GgufTensor& tensor) {
+  int64_t values = 1;
+  for (int i = 0; i < tensor.shape.rank; ++i) {
+    if (__builtin_mul_overflow(values, tensor.shape[i], &values))
+      fail(where, {.what = "tensor " + printable(tensor.name) + " is too large", .got = to_string(tensor.shape)});
+  }
+  const int64_t row = tensor.shape[tensor.shape.rank - 1];
+  if (row % tensor.type->values != 0)
+    fail(where, {.what = fmt::format("tensor {} is {}, but its rows are no multiple of {}", printable(tensor.name),
+                                     tensor.type->name, tensor.type->values),
+                 .got = to_string(tensor.shape)});
+  int64_t bytes = 0;
+  if (__builtin_mul_overflow(values / tensor.type->values, tensor.type->bytes, &bytes))
+    fail(where, {.what = "tensor " + printable(tensor.name) + " is too large", .got = to_string(tensor.shape)});
+  return bytes;
+}
+
+Entry read_entry(Reader& reader, const std::string& where) {
+  Entry entry;
+  GgufTensor& tensor = entry.tensor;
+  tensor.name = reader.text(kNameBytesMax);
+  const auto rank = reader.number<uint32_t>();
+  if (rank == 0 || rank > kRankMax)
+    fail(where, {.what = "tensor " + printable(tensor.name) + " has a wrong number of dimensions",
+                 .got = std::to_string(rank),
+                 .expected = fmt::format("1 to {}", kRankMax)});
+  tensor.shape.rank = static_cast<int>(rank);
+  for (int i = tensor.shape.rank - 1; i >= 0; --i) {
+    const auto size = reader.number<uint64_t>();
+    if (size == 0 || size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      fail(where,
+           {.what = "tensor " + printable(tensor.name) + " has an impossible size", .got = std::to_string(size)});
+    tensor.shape[i] = static_cast<int64_t>(size);
+  }
+  const auto number = reader.number<uint32_t>();
+  tensor.type = ggml_type(number);
+  if (!tensor.type)
+    fail(where, {.what = "tensor " + printable(tensor.name) + " has an unknown type", .got = std::to_string(number)});
+  entry.offset = reader.number<uint64_t>();
+  entry.bytes = bytes_of(where, tensor);
+  return entry;
+}
+
+// Bytes of every tensor: on the alignment, inside the file, after those of the one before.
+void place(const std::string& where, std::span<const std::byte> data, int64_t alignment, std::vector<Entry>& entries) {
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
+  uint64_t end = 0;
+  for (Entry& entry : entries) {
+    const std::string name = "tensor " + printable(entry.tensor.name);
+    if (entry.offset % static_cast<uint64_t>(alignment) != 0)
+      fail(where, {.what = name + " is not aligned",
+                   .got = fmt::format("offset {}", entry.offset),
+                   .expected = fmt::format("a multiple of {}", alignment)});
+    if (entry.offset < end)
+      fail(where, {.what = name + " overlaps another", .got = fmt::format("offset {}", entry.offset)});
+    if (entry.offset > data.size() || static_cast<uint64_t>(entry.bytes) > data.size() - entry.offset)
+      fail(where, {.what = name + " lies beyond the end of the file",
+                   .got = fmt::format("{} bytes at {}", entry.bytes, entry.offset),
+                   .expected = fmt::format("within {}", data.size()),
+                   .hint = "copying or downloading it again"});
+    end = entry.offset + static_cast<uint64_t>(entry.bytes);
+    entry.tensor.bytes = data.subspan(entry.offset, static_cast<size_t>(entry.bytes));
+  }
+}
+
+int64_t alignment_of(const std::string& where, const GgufParts& parts) {
+  const auto found = parts.values.find("general.alignment");
+  if (found == parts.values.end()) return 32;
+  const int64_t* value = std::get_if<int64_t>(&found->second);
+  if (!value || *value < 8 || *value > kAlignmentMax || !std::has_single_bit(static_cast<uint64_t>(*value)))
+    fail(where,
+         {.what = "general.alignment is wrong", .expected = fmt::format("a power of two, 8 to {}", kAlignmentMax)});
+  return *value;
+}
+
+}  // namespace
+
+GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where) {
+  Reader reader(file, where);
+  if (file.size() < 24 || std::memcmp(file.data(), "GGUF", 4) != 0)
+    fail(where, {.what = "is not a GGUF file", .expected = "GGUF at its beginning"});
+  reader.number<uint32_t>();
+  if (const auto version = reader.number<uint32_t>(); version != 2 && version != 3)
+    fail(where, {.what = "GGUF of an unknown version", .got = std::to_string(version), .expected = "2 or 3"});
+  const auto tensors = reader.number<uint64_t>(), values = reader.number<uint64_t>();
+  if (tensors > kTensorsMax || values > kValuesMax)
+    fail(where, {.what = "too many tensors or values",
+                 .got = fmt::format("{} and {}", tensors, values),
+                 .expected = fmt::format("at most {} and {}", kTensorsMax, kValuesMax)});
+  GgufParts parts;
+  for (uint64_t i = 0; i < values; ++i) {
+    std::string key = reader.text(kNameBytesMax);
+    const auto kind = reader.number<uint32_t>();
+    GgufValue value = reader.value(key, kind);
+    const auto added = parts.values.emplace(std::move(key), std::move(value));
+    if (!added.second) fail(where, {.what = printable(added.first->first) + " is there twice"});
+  }
+  std::vector<Entry> entries;
+  for (uint64_t i = 0; i < tensors; ++i) entries.push_back(read_entry(reader, where));
+  const auto alignment = static_cast<uint64_t>(alignment_of(where, parts));
+  const uint64_t begin = std::min<uint64_t>((reader.at() + alignment - 1) / alignment * alignment, file.size());
+  place(where, file.subspan(begin), static_cast<int64_t>(alignment), entries);
+  for (Entry& entry : entries) parts.tensors.push_back(std::move(entry.tensor));
+  std::sort(parts.tensors.begin(), parts.tensors.end(),
+            [](const GgufTensor& a, const GgufTensor& b) { return a.name < b.name; });
+  for (size_t i = 1; i < parts.tensors.size(); ++i) {
+    if (parts.tensors[i].name == parts.tensors[i - 1].name)
+      fail(where, {.what = "tensor " + printable(parts.tensors[i].name) + " is there twice"});
+  }
+  return parts;
+}
+
+Gguf::Gguf(const std::filesystem::path& path)
+    : where_(printable(path.string())), file_(path), parts_(parse_gguf(file_.bytes(), where_)) {}
+
+const GgufTensor* Gguf::find(std::string_view name) const {
+  const auto at = std::lower_bound(parts_.tensors.begin(), parts_.tensors.end(), name,
+                                   [](const GgufTensor& t, std::string_view n) { return t.name < n; });
+  return at != parts_.tensors.end() && at->name == name ? &*at : nullptr;
+}
+
+template <class Kind>
+const Kind* Gguf::get(std::string_view key, const char* expected) const {
+  const auto found = parts_.values.find(key);
+  if (found == parts_.values.end()) return nullptr;
+  const Kind* value = std::get_if<Kind>(&found->second);
+  if (!value) fail(where_, {.what = std::string(key) + " has the wrong type", .expected = expected});
+  return value;
+}
+
+std::optional<int64_t> Gguf::int_of(std::string_view key) const {
+  const int64_t* value = get<int64_t>(key, "an integer");
+  return value ? std::optional(*value) : std::nullopt;
+}
+std::optional<double> Gguf::number_of(std::string_view key) const {
+  const double* value = get<double>(key, "a number");
+  return value ? std::optional(*value) : std::nullopt;
+}
+std::optional<bool> Gguf::bool_of(std::string_view key) const {
+  const bool* value = get<bool>(key, "true or false");
+  return value ? std::optional(*value) : std::nullopt;
+}
+std::optional<std::string> Gguf::string_of(std::string_view key) const {
+  const std::string* value = get<std::string>(key, "a string");
+  return value ? std::optional(*value) : std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> Gguf::ints_of(std::string_view key, size_t count) const {
+  const auto found = parts_.values.find(key);
+  if (found == parts_.values.end()) return std::nullopt;
+  if (const int64_t* one = std::get_if<int64_t>(&found->second)) return std::vector<int64_t>(count, *one);
+  const auto* list = get<std::vector<int64_t>>(key, "integers");
+  if (list->size() != count)
+    fail(where_, {.what = std::string(key) + " has the wrong length",
+                  .got = std::to_string(list->size()),
+                  .expected = std::to_string(count)});
+  return *list;
+}
+
+int64_t Gguf::need_int(std::string_view key) const {
+  const auto value = int_of(key);
+  if (!value) fail(where_, {.what = std::string(key) + " is missing"});
+  return *value;
+}
+
+}  // namespace braid::io

@@ -1,0 +1,68 @@
+// Reading GGUF, llama.cpp's container, version 3 (and 2, which differs in nothing that is read): typed metadata, then a
+// table of tensors, then their bytes. The file is mapped and every tensor points into it; no page of weights is
+// touched. A file is hostile: counts, lengths, offsets and sizes are checked against what is there before anything is
+// allocated.
+//   https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#pragma once
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/ggml_type.h"
+#include "core/view.h"
+#include "sys/mapped_file.h"
+
+namespace braid::io {
+
+struct GgufTensor {
+  std::string name;
+  const GgmlTypeRow* type = nullptr;
+  Shape shape{};  // outermost first, as everywhere here; files say it the other way round
+  std::span<const std::byte> bytes{};
+};
+
+// Integers of every width, numbers, and lists of one kind.
+using GgufValue = std::variant<bool, int64_t, double, std::string, std::vector<int64_t>, std::vector<double>,
+                               std::vector<std::string>>;
+
+struct GgufParts {
+  std::map<std::string, GgufValue, std::less<>> values;
+  std::vector<GgufTensor> tensors;  // sorted by name
+};
+// Error, naming the key or the tensor, unless every part lies inside the file, keys and names occur once, types are
+// known, and tensors begin on the alignment, one after the other without overlap.
+GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where);
+
+class Gguf {
+ public:
+  explicit Gguf(const std::filesystem::path& path);
+
+  const std::string& where() const { return where_; }
+  std::span<const GgufTensor> tensors() const { return parts_.tensors; }
+  const GgufTensor* find(std::string_view name) const;  // null when there is none
+
+  // Nothing when the key is absent; Error when its value is of another kind.
+  std::optional<int64_t> int_of(std::string_view key) const;
+  std::optional<double> number_of(std::string_view key) const;
+  std::optional<bool> bool_of(std::string_view key) const;
+  std::optional<std::string> string_of(std::string_view key) const;
+  // A list, or one number that stands for all `count` entries. Error when a list has another length.
+  std::optional<std::vector<int64_t>> ints_of(std::string_view key, size_t count) const;
+  int64_t need_int(std::string_view key) const;  // Error that names the key when it is absent
+
+ private:
+  template <class Kind>
+  const Kind* get(std::string_view key, const char* expected) const;
+
+  std::string where_;
+  sys::MappedFile file_;
+  GgufParts parts_;
+};
+
+}  // namespace braid::io
