@@ -206,7 +206,7 @@ TEST_P(RowContract, WhatIsTakenBackWasNeverRead) {
       EXPECT_EQ(guessing.spare_slots(), 40);
       guessing.pass({{1, 9}, {2, 30}}, Phase::prefill);
       plain.pass({{1, 9}, {2, 30}}, Phase::prefill);
-      for (const size_t s : {0, 1, 2, 4}) {
+      for (const size_t s : {size_t{0}, size_t{1}, size_t{2}, size_t{4}}) {
         expect_same(guessing, plain, s, fmt::format("after {} right guesses{}", right, exact ? ", exact" : ""));
         EXPECT_EQ(guessing.length(s), plain.length(s));
       }
