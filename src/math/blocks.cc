@@ -66,9 +66,11 @@ void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* val
   const F8E4M3* scales = w.scales.as<F8E4M3>(r) + begin / kNvfp4Block;
   const Nvfp4Tables& tables = nvfp4_tables();
   for (int64_t i = 0; i < n; i += kNvfp4Block, codes += kNvfp4Block / 2, ++scales) {
-    if (std::is_same_v<Num, Bf16> && n - i >= kNvfp4Block) {
-      decode_block(tables, codes, *scales, reinterpret_cast<Bf16*>(values + i));
-      continue;
+    if constexpr (std::is_same_v<Num, Bf16>) {
+      if (n - i >= kNvfp4Block) {
+        decode_block(tables, codes, *scales, values + i);
+        continue;
+      }
     }
     Bf16 block[kNvfp4Block];
     decode_block(tables, codes, *scales, block);

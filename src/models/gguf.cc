@@ -193,7 +193,7 @@ class GgufSource final : public nn::ParamSource {
     return dense_weight(values);
   }
 
-  // NVFP4 has a factor of the whole matrix beside it, or one for each expert of a stack.
+  // NVFP4 stores one more scale in a tensor of its own: one per matrix, or one per expert of a stack.
   void apply_factors(const io::GgufTensor& tensor, std::span<float> values) const {
     const io::GgufTensor* scale = file_.find(tensor.name.substr(0, tensor.name.rfind('.')) + ".scale");
     if (!scale) return;
