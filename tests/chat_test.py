@@ -147,6 +147,18 @@ class AtATerminal(Case):
         chat.until("Ctrl-C once more leaves")
         self.assertEqual(chat.leave(CTRL_C), 130)
 
+    def test_interrupts_between_two_prompts_count(self):
+        """The terminal makes a signal of Ctrl-C while it is not raw, which it is for a moment between two prompts."""
+        chat = self.chat("--think", "off")
+        chat.process.send_signal(signal.SIGINT)
+        chat.until("Ctrl-C once more leaves")
+        chat.until(PROMPT)
+        self.assertIn("40\r\n", chat.say("What is 17 + 25?"))  # whole
+        chat.process.send_signal(signal.SIGINT)
+        chat.until("Ctrl-C once more leaves")
+        chat.process.send_signal(signal.SIGINT)
+        self.assertEqual(chat.process.wait(timeout=60), 130)
+
     def test_commands(self):
         chat = self.chat()
         chat.say("/think off")

@@ -194,7 +194,6 @@ int Chat::talk() {
   sys::catch_interrupts();
   for (bool warned = false; !leaving_;) {
     const report::LineReader::Line line = reader.read(">>> ");
-    sys::clear_interrupt();
     if (line.ending == Ending::end) return 0;
     if (line.ending == Ending::interrupt && line.text.empty()) {
       if (warned) return 130;

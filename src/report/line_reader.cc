@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <optional>
 
+#include "sys/interrupt.h"
+
 namespace braid::report {
 namespace {
 
@@ -105,6 +107,7 @@ LineReader::Line LineReader::finish(Ending ending) {
   return {ending, buffer_.take()};
 }
 
+// A Ctrl-C that came as a signal, before the terminal was raw, counts: nobody can aim between two prompts.
 LineReader::Line LineReader::read(std::string_view prompt) {
   if (!editing_) return read_plain(prompt);
   using Event = LineBuffer::Event;
@@ -112,6 +115,7 @@ LineReader::Line LineReader::read(std::string_view prompt) {
   draw(prompt);
   bool stale = false;
   while (true) {
+    if (sys::take_interrupt()) return finish(Ending::interrupt);
     if (stale && input_at_ == input_.size()) {
       draw(prompt);
       stale = false;
@@ -148,9 +152,10 @@ LineReader::Line LineReader::read_plain(std::string_view prompt) {
   put(prompt);
   std::string text;
   for (char byte = 0;;) {
+    if (sys::take_interrupt()) return {Ending::interrupt, text};
     errno = 0;
     if (!next_byte(byte)) {
-      if (errno == EINTR) return {Ending::interrupt, text};
+      if (errno == EINTR) continue;
       if (text.empty()) return {Ending::end, {}};
       return {Ending::submit, text};
     }

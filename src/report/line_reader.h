@@ -16,7 +16,8 @@ class LineReader {
     Ending ending;
     std::string text;  // interrupt: what was thrown away
   };
-  // Waits for a message. The terminal is raw only inside this call.
+  // Waits for a message. The terminal is raw only inside this call. A Ctrl-C noted by sys::catch_interrupts since it was
+  // last taken ends the call as one typed at the prompt does.
   Line read(std::string_view prompt);
 
  private:

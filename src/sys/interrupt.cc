@@ -33,4 +33,10 @@ int caught_signal() { return flag(); }
 bool interrupted() { return flag() == SIGINT; }
 void clear_interrupt() { flag() = 0; }
 
+bool take_interrupt() {
+  if (!interrupted()) return false;
+  clear_interrupt();
+  return true;
+}
+
 }  // namespace braid::sys

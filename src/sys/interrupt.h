@@ -7,6 +7,7 @@ void catch_interrupts();        // from now on Ctrl-C is noted instead of ending
 void catch_requests_to_stop();  // Ctrl-C and SIGTERM
 int caught_signal();            // SIGINT or SIGTERM since the last clear; 0: none
 bool interrupted();             // was it Ctrl-C?
+bool take_interrupt();          // was it Ctrl-C? If so it is forgotten
 void clear_interrupt();
 
 }  // namespace braid::sys

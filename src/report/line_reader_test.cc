@@ -1,0 +1,24 @@
+#include "report/line_reader.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "sys/interrupt.h"
+
+namespace braid::report {
+
+TEST(LineReader, AnInterruptFromBeforeTheReadEndsItOnce) {
+  const int empty = open("/dev/null", O_RDONLY);
+  ASSERT_GE(dup2(empty, STDIN_FILENO), 0);
+  close(empty);
+  sys::catch_interrupts();
+  LineReader reader;
+  std::raise(SIGINT);
+  EXPECT_EQ(reader.read("").ending, LineReader::Ending::interrupt);
+  EXPECT_EQ(reader.read("").ending, LineReader::Ending::end);
+}
+
+}  // namespace braid::report
