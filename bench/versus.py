@@ -210,25 +210,34 @@ class Torch(Contender):
         return self.about["memory_bytes"]
 
 
-class Command:
-    """A process a turn: what it prints holds the seconds of its one repetition."""
+class Runs(Contender):
+    """A bench that says when each of its repetitions ends (`--progress`). The one that a stop cut is not counted."""
 
     def __init__(self, command, **more):
-        self.command, self.more, self.spent, self.last = command, more, 0.0, {}
+        first = output_of([*command, "-r", "1"], stderr=subprocess.DEVNULL, **more)
+        self.about = json.loads(first)[-1]
+        super().__init__([*command, "-r", "1000", "--progress"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **more)
+        self.turn(1)
+        self.let(False)
 
-    def used(self):
-        return self.spent
+    def run(self):
+        """Seconds of the repetition that ends next."""
+        begin = time.monotonic()
+        while True:
+            line = self.process.stderr.readline()
+            if not line:
+                self.process.wait()
+                self.alive(self.process.args[0])
+            if re.search(r" run \d+/\d+", line):
+                said = re.search(r": (\d+) ns", line)  # llama-bench does not say it, and does nothing between two runs
+                return int(said.group(1)) / 1e9 if said else time.monotonic() - begin
 
     def turn(self, _steps):
-        before = os.times()
-        got = json.loads(output_of(self.command, stderr=subprocess.DEVNULL, **self.more))
-        after = os.times()
-        self.spent += after.children_user + after.children_system - before.children_user - before.children_system
-        self.last = got[-1]
-        return [ns / 1e9 for ns in self.last["samples_ns"]]
-
-    def close(self):
-        pass
+        self.let(True)
+        self.run()
+        seconds = self.run()
+        self.let(False)
+        return [seconds]
 
 
 # ---- rounds ---------------------------------------------------------------------------------------------------------
@@ -348,24 +357,36 @@ def train(args, void):
 
 # ---- inference ------------------------------------------------------------------------------------------------------
 
+def fastest_build(commands):
+    best, best_seconds = None, float("inf")
+    for command in commands:
+        build = Runs(command)
+        seconds = min(build.turn(1)[0] for _ in range(2))
+        loser = best if seconds < best_seconds else build
+        if seconds < best_seconds:
+            best, best_seconds = build, seconds
+        if loser:
+            loser.close()
+    return best
+
+
 def infer(args, void):
     threads = str(args.threads)
     out = []
     for test in args.tests.split(","):
         kind, count = test[:2], int(test[2:])
         sizes = ["-p", str(count) if kind == "pp" else "0", "-n", str(count) if kind == "tg" else "0", "-r", "1"]
-        braid = Command([args.braid, "bench", args.model, *sizes, "-t", threads, "-o", "json"])
-        builds = [Command([p, "-m", args.gguf, *sizes, "-t", threads, "-o", "json"]) for p in args.llama_bench]
-        for build in builds:  # reads the file once, then again
-            build.turn(1)
-        peer = min(builds, key=lambda b: b.turn(1)[0])
+        peer = fastest_build([[p, "-m", args.gguf, *sizes, "-t", threads, "-o", "json"] for p in args.llama_bench])
+        braid = Runs([args.braid, "bench", args.model, *sizes, "-t", threads, "-o", "json"])
         got = duel(args, (braid, peer), (1, 1))
+        for contender in (braid, peer):
+            contender.close()
         row = compared(f"{os.path.basename(args.model.rstrip('/'))}, {test}", got, count, void)
-        row["peer_variant"] = {n: peer.last.get(n) for n in ("build_commit", "build_number", "model_type", "model_size", "backends")}
-        row["model_size"], row["dtype"] = braid.last["model_size"], braid.last["dtype"]
-        if abs(row["model_size"] / peer.last["model_size"] - 1) > SIZE_BOUND:
-            void.append(f"{row['what']}: {row['model_size']} bytes of weights against {peer.last['model_size']}: other formats")
-        row["floor_fraction"] = round(1e-9 * braid.last["floor_ns"] / statistics.median(ours for ours, _ in got["rounds"]), 3)
+        row["peer_variant"] = {n: peer.about.get(n) for n in ("build_commit", "build_number", "model_type", "model_size", "backends")}
+        row["model_size"], row["dtype"] = braid.about["model_size"], braid.about["dtype"]
+        if abs(row["model_size"] / peer.about["model_size"] - 1) > SIZE_BOUND:
+            void.append(f"{row['what']}: {row['model_size']} bytes of weights against {peer.about['model_size']}: other formats")
+        row["floor_fraction"] = round(1e-9 * braid.about["floor_ns"] / statistics.median(ours for ours, _ in got["rounds"]), 3)
         out.append(row)
     return {"comparisons": out}
 

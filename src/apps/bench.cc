@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <optional>
 
 #include "apps/bench_report.h"
 #include "apps/commands.h"
@@ -21,7 +22,7 @@ struct Options {
   std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, batch = {1};
   int64_t repeat = 5;
   std::string output = "md";
-  bool list = false, explain = false;
+  bool list = false, explain = false, lines = false;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -88,14 +89,15 @@ double floor_of(engine::Runner& runner, const BenchRow& row) {
   return sum;
 }
 
-void measure(engine::Runner& runner, BenchRow& row, int64_t repeat) {
+void measure(engine::Runner& runner, BenchRow& row, const Options& o) {
   Bench bench(runner, row.sequences);
   const std::string label = row.test();
-  report::Progress progress(label, repeat + 1);
+  std::optional<report::Progress> bar;
+  if (!o.lines) bar.emplace(label, o.repeat + 1);
   row.roofs = sys::roofs();
   const sys::ReadRate memory;
   std::vector<double> reads;
-  for (int64_t r = 0; r <= repeat; ++r) {  // the first warms caches and page tables and is not counted
+  for (int64_t r = 0; r <= o.repeat; ++r) {  // the first warms caches and page tables and is not counted
     bench.reset();
     if (row.depth > 0) bench.prefill(row.depth);
     if (row.generate > 0 && row.depth == 0) bench.prefill(1);
@@ -108,7 +110,8 @@ void measure(engine::Runner& runner, BenchRow& row, int64_t repeat) {
     }
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
     if (r > 0) row.samples_ns.push_back(ns);
-    progress.at(r + 1);
+    if (bar) bar->at(r + 1);
+    if (o.lines) fmt::print(stderr, "bench: {} run {}/{}: {} ns\n", label, r, o.repeat, ns);
   }
   // The floor is that of the memory as it was during the runs.
   std::sort(reads.begin(), reads.end());
@@ -155,7 +158,7 @@ int bench(const Options& o) {
     return report.explain(plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .kv = options.numerics.cache()}),
                           rows[0].depth);
   for (BenchRow& row : rows) {
-    measure(lm.runner(), row, o.repeat);
+    measure(lm.runner(), row, o);
     report.add(row);
   }
   report.finish();
@@ -173,6 +176,7 @@ Action setup_bench(Cli& cli) {
   cli.option("-b,--batch", o->batch, "sequences together, a list");
   cli.option("-r,--repetitions", o->repeat, "runs after a warm-up");
   cli.choice("-o,--output", o->output, {"md", "json", "jsonl"}, "form of the result");
+  cli.flag("--progress", o->lines, "a line for each run as it ends, in place of the bar; run 0 is the warm-up");
   cli.flag("--list", o->list, "only print the ops, their variants and where they run");
   cli.flag("--explain", o->explain, "only sum the bytes and operations of one generated token, tensor by tensor");
   return [o] { return bench(*o); };
