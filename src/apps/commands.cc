@@ -14,6 +14,7 @@ const Command kCommands[] = {
     {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
     {"score", "log-probabilities of given tokens: as training, prefill or steps compute them", &setup_score},
     {"grad", "loss and gradients of given tokens", &setup_grad},
+    {"quantize", "a model with its large matrices in NVFP4 or FP8, as a folder of its own", &setup_quantize},
     {"merge", "a model with its adapter added, as a folder of its own", &setup_merge},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},

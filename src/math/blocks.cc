@@ -98,6 +98,42 @@ void decode_any(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* value
   }
 }
 
+F8E4M3 scale_for(float amax, float steps, float global) {
+  return to_f8e4m3(std::clamp(amax / (steps * global), 0x1p-9f, 448.0f));
+}
+
+float squared_error(std::span<const float> values, float scale) {
+  float sum = 0;
+  for (float v : values) {
+    const float e = v - e2m1_value(e2m1_code(v / scale)) * scale;
+    sum += e * e;
+  }
+  return sum;
+}
+
+F8E4M3 block_scale(std::span<const float> values, float global, ScaleSearch search) {
+  constexpr int kOctave = 8;  // E4M3 has eight values from one power of two to the next
+  float amax = 0;
+  for (float v : values) amax = std::max(amax, std::fabs(v));
+  F8E4M3 best = scale_for(amax, 6, global);
+  if (search == ScaleSearch::max || amax == 0) return best;
+  float least = squared_error(values, to_float(best) * global);
+  const auto consider = [&](F8E4M3 scale) {
+    const float error = squared_error(values, to_float(scale) * global);
+    if (error < least) {
+      least = error;
+      best = scale;
+    }
+  };
+  if (search == ScaleSearch::four_over_six) {
+    consider(scale_for(amax, 4, global));
+    return best;
+  }
+  const int first = std::max(1, best.bits - kOctave), last = std::min(0x7e, best.bits + kOctave);
+  for (int bits = first; bits <= last; ++bits) consider(F8E4M3{static_cast<uint8_t>(bits)});
+  return best;
+}
+
 }  // namespace
 
 float e2m1_value(int code) { return code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7]; }
@@ -132,14 +168,14 @@ std::vector<double> decode(const Weight& w) {
   return out;
 }
 
-float nvfp4_global(float amax) { return amax > 0 ? amax / (6 * 448) : 1.0f; }
+float nvfp4_global(float amax, ScaleSearch search) {
+  return amax > 0 ? amax / (6 * (search == ScaleSearch::four_over_six ? 256 : 448)) : 1.0f;
+}
 
-void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* codes, F8E4M3* scales) {
+void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* codes, F8E4M3* scales, ScaleSearch search) {
   for (size_t block = 0; block < values.size() / kNvfp4Block; ++block) {
     const auto part = values.subspan(block * kNvfp4Block, kNvfp4Block);
-    float amax = 0;
-    for (float v : part) amax = std::max(amax, std::fabs(v));
-    scales[block] = to_f8e4m3(std::clamp(amax / (6 * global), 0x1p-9f, 448.0f));
+    scales[block] = block_scale(part, global, search);
     const float scale = to_float(scales[block]) * global;
     for (size_t i = 0; i < part.size(); i += 2) {
       codes[(block * kNvfp4Block + i) / 2] =

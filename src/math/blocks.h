@@ -16,10 +16,17 @@ void decode_row(const Weight& w, int64_t r, int64_t begin, int64_t n, Bf16* valu
 // The whole matrix with `global` applied, for references.
 std::vector<double> decode(const Weight& w);
 
+// How the scale of a block of NVFP4 is chosen: from its largest value, which becomes a 6; the better, by squared error,
+// of that and the one that makes it a 4 (four over six, arXiv 2512.02010; the codes between 4 and 6 are far apart); or
+// the best of all from half to twice the first.
+enum class ScaleSearch : uint8_t { max, four_over_six, mse };
+
 // Encoders as ModelOpt writes them (nemotron.md 5.1, 5.2). `values` is [rows, cols] row-major, cols a multiple of 16
-// for NVFP4. `global` is amax / (6 * 448) for NVFP4, amax / 448 for FP8, of the whole tensor.
-float nvfp4_global(float amax);
-void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* codes, F8E4M3* scales);
+// for NVFP4. `global` is amax / (6 * 448) for NVFP4, of the whole tensor; four over six leaves its blocks room for
+// scales 1.5 times as large, by 256 in place of 448. For FP8 it is amax / 448.
+float nvfp4_global(float amax, ScaleSearch search = ScaleSearch::max);
+void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* codes, F8E4M3* scales,
+                      ScaleSearch search = ScaleSearch::max);
 float fp8_global(float amax);
 void encode_fp8_row(std::span<const float> values, float global, F8E4M3* codes);
 

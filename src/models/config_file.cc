@@ -129,6 +129,13 @@ std::string config_text(const io::Json& json, DType weights) {
   return text_of(value);
 }
 
+std::string config_text(const io::Json& json, const nlohmann::json& quantisation) {
+  Value value = json.raw();
+  spell_infinities(value);
+  value["quantization_config"] = quantisation;
+  return text_of(value);
+}
+
 std::string generation_config_text(const Config& config) {
   Value value = {{"_from_model_config", true}};
   if (config.bos) value["bos_token_id"] = *config.bos;

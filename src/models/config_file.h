@@ -19,6 +19,8 @@ io::Json first_layers(const io::Json& config, int64_t layers);
 std::string config_text(const io::Json& config, Spelling spelling);
 // The same config for weights of another type, F32 or BF16.
 std::string config_text(const io::Json& config, DType weights);
+// The same config with `quantization_config`, in place of any it has.
+std::string config_text(const io::Json& config, const nlohmann::json& quantisation);
 std::string generation_config_text(const Config& config);
 // hf_quant_config.json of files in ModelOpt's layout.
 std::string quant_config_text(const Config& config, Format format);

@@ -35,18 +35,19 @@ Format stored_format(const TensorSpec& tensor, Format wanted) {
   return wanted;
 }
 
+std::vector<io::TensorSpec> stored_as(const std::string& name, const Shape& shape, Format format) {
+  if (format == Format::nvfp4)
+    return {{name, DType::u8, {shape[0], shape[1] / 2}},
+            {name + "_scale", DType::f8_e4m3, {shape[0], shape[1] / kBlock}},
+            {name + "_scale_2", DType::f32, {}}};
+  return {{name, DType::f8_e4m3, shape}, {name + "_scale", DType::f32, {}}};
+}
+
 std::vector<io::TensorSpec> stored_tensors(const TensorSpec& tensor, Format wanted) {
-  const std::string& name = tensor.name;
-  switch (stored_format(tensor, wanted)) {
-    case Format::nvfp4:
-      return {{name, DType::u8, {tensor.shape[0], tensor.shape[1] / 2}},
-              {name + "_scale", DType::f8_e4m3, {tensor.shape[0], tensor.shape[1] / kBlock}},
-              {name + "_scale_2", DType::f32, {}}};
-    case Format::f8_e4m3:
-      return {{name, DType::f8_e4m3, tensor.shape}, {name + "_scale", DType::f32, {}}};
-    default:  // the correction of the router is the one tensor that released files hold as FP32
-      return {{name, tensor.role == ParamRole::router_bias ? DType::f32 : DType::bf16, tensor.shape}};
-  }
+  const Format format = stored_format(tensor, wanted);
+  if (format != Format::bf16) return stored_as(tensor.name, tensor.shape, format);
+  // The correction of the router is the one tensor that released files hold as FP32.
+  return {{tensor.name, tensor.role == ParamRole::router_bias ? DType::f32 : DType::bf16, tensor.shape}};
 }
 
 std::vector<io::TensorSpec> stored_tensors(const std::vector<TensorSpec>& tensors, Format wanted) {

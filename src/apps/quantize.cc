@@ -1,0 +1,127 @@
+// braid quantize: a Hugging Face folder with FP8 or NVFP4 matrices from one without.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "models/quantize.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "report/units.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+#include "sys/parallel.h"
+
+namespace braid::apps {
+namespace {
+
+struct Options {
+  std::string model, out, format = "nvfp4", recipe, scales;
+  models::QuantOptions quant;
+  int64_t threads = 0;
+  bool json = false;
+  const Cli* cli = nullptr;
+};
+
+double bits(int64_t bytes, int64_t values) {
+  return 8 * static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, values));
+}
+
+void print_table(const Options& o, const models::QuantReport& report) {
+  using report::Align;
+  report::Table table({{"matrices"},
+                       {"format"},
+                       {"number", Align::right},
+                       {"values", Align::right},
+                       {"bytes", Align::right},
+                       {"bits each", Align::right},
+                       {"error", Align::right}});
+  const auto row = [&](const models::QuantGroup& g, const std::string& error) {
+    table.row({g.role, g.format, std::to_string(g.tensors), report::count(static_cast<double>(g.values)),
+               report::bytes(g.bytes), fmt::format("{:.2f}", bits(g.bytes, g.values)), error});
+  };
+  for (const models::QuantGroup& g : report.groups) row(g, fmt::format("{:.2f}%", 100 * g.error));
+  models::QuantGroup kept = report.kept;
+  kept.role = "the rest";
+  kept.format = "as it was";
+  row(kept, "0");
+  fmt::print("{}\n{}: {}, {:.2f} bits per value\n", table.plain(), printable(o.out), report::bytes(report.bytes()),
+             bits(report.bytes(), report.values()));
+  constexpr size_t kNamed = 5;
+  for (size_t i = 0; i < std::min(kNamed, report.misfits.size()); ++i)
+    fmt::print(stderr, "kept: {}\n", report.misfits[i]);
+  if (report.misfits.size() > kNamed) fmt::print(stderr, "kept: {} more like these\n", report.misfits.size() - kNamed);
+}
+
+void print_json(const Options& o, const models::QuantReport& report) {
+  nlohmann::ordered_json groups = nlohmann::ordered_json::array();
+  for (const models::QuantGroup& g : report.groups) {
+    groups.push_back({{"role", g.role},
+                      {"format", g.format},
+                      {"tensors", g.tensors},
+                      {"values", g.values},
+                      {"bytes", g.bytes},
+                      {"bits", bits(g.bytes, g.values)},
+                      {"relative_error", g.error}});
+  }
+  const nlohmann::ordered_json j = {{"model", o.model},
+                                    {"output", o.out},
+                                    {"recipe", o.recipe.empty() ? o.format : o.recipe},
+                                    {"groups", std::move(groups)},
+                                    {"kept_bytes", report.kept.bytes},
+                                    {"kept_values", report.kept.values},
+                                    {"misfits", report.misfits},
+                                    {"bytes", report.bytes()},
+                                    {"bits_per_value", bits(report.bytes(), report.values())}};
+  fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+int quantize_command(Options o) {
+  if (!o.recipe.empty() && o.cli->given("format"))
+    fail("quantize",
+         {.what = "both --format and --recipe are given", .expected = "one of them; a recipe says its formats"});
+  models::QuantRecipe recipe = models::quant_recipe(o.recipe.empty() ? o.format : o.recipe);
+  if (!o.scales.empty()) {
+    for (models::QuantRule& rule : recipe.rules) rule.scales = models::scale_search("--scales", o.scales);
+  }
+  o.quant.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
+  sys::catch_interrupts();
+  models::QuantReport result;
+  {
+    std::optional<report::Progress> progress;
+    result = models::quantize_model(io::find_model(o.model), recipe, o.out, o.quant, [&](int64_t done, int64_t total) {
+      if (!progress) progress.emplace("quantizing", total);
+      progress->at(done);
+      return !sys::interrupted();
+    });
+  }
+  if (!result.whole) return 130;
+  if (o.json)
+    print_json(o, result);
+  else
+    print_table(o, result);
+  return 0;
+}
+
+}  // namespace
+
+Action setup_quantize(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  std::string names;
+  for (const std::string& name : models::quant_recipe_names()) names += (names.empty() ? "" : ", ") + name;
+  cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, or tiny");
+  cli.positional("out", o->out, "the folder to create");
+  o->cli = &cli;
+  cli.choice("--format", o->format, {"nvfp4", "fp8"}, "of every large product inside the layers");
+  cli.option("--recipe NAME|FILE", o->recipe, "which matrices become what: " + names + ", or a TOML file of rules");
+  cli.choice("--scales", o->scales, {"max", "four-over-six", "mse"},
+             "how a block of NVFP4 gets its scale, in place of the recipe's");
+  cli.flag("--strict", o->quant.strict,
+           "a matrix that its format cannot hold is an error; otherwise it stays as it is");
+  cli.option("-t,--threads", o->threads, "0: one per core");
+  cli.flag("--json", o->json, "print one JSON object");
+  return [o] { return quantize_command(*o); };
+}
+
+}  // namespace braid::apps

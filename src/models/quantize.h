@@ -1,0 +1,42 @@
+// From a Hugging Face folder to one whose matrices are FP8 or NVFP4 in ModelOpt's layout (nemotron.md 5.1 to 5.3),
+// which Braid and readers of `quant_method: modelopt` load: weights only, from the weights alone (no input_scale).
+// Every other tensor, known or not, is copied as it is; so are tokenizer, template and generation settings.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "io/model_path.h"
+#include "models/quant_recipe.h"
+#include "sys/function_ref.h"
+
+namespace braid::models {
+
+struct QuantOptions {
+  bool strict = false;  // a matrix that its format cannot hold is an error
+  int threads = 1;
+};
+
+// Matrices of one role and format.
+struct QuantGroup {
+  std::string role, format;
+  int64_t tensors = 0, values = 0, bytes = 0;
+  double error = 0;  // root of the squared error over that of the squared values
+};
+
+struct QuantReport {
+  bool whole = false;                // false: stopped by `progress`; what was written is no model
+  std::vector<QuantGroup> groups;    // by role and format; the rest is in `kept`
+  QuantGroup kept;                   // all that stayed as it was
+  std::vector<std::string> misfits;  // matrices that their format cannot hold, and stayed: "name: why"
+
+  int64_t values() const;
+  int64_t bytes() const;
+};
+
+// `out` is a folder that is not there yet, or empty. `progress` is told bytes done and in all; false stops.
+QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe, const std::filesystem::path& out,
+                           const QuantOptions& options, const sys::FunctionRef<bool(int64_t, int64_t)>& progress);
+
+}  // namespace braid::models

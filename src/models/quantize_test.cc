@@ -1,0 +1,226 @@
+// A folder quantised anew: what is in its files, held against the values of the folder that it came from.
+#include "models/quantize.h"
+
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "io/safetensors.h"
+#include "support/models.h"
+
+namespace braid::models {
+namespace {
+
+constexpr const char* kInProj = "backbone.layers.0.mixer.in_proj.weight";            // [222, 32]
+constexpr const char* kUp = "backbone.layers.1.mixer.experts.3.up_proj.weight";      // [20, 32]
+constexpr const char* kDown = "backbone.layers.1.mixer.experts.3.down_proj.weight";  // [32, 20]: no rows of sixteens
+
+constexpr auto go_on = [](int64_t, int64_t) { return true; };
+
+class Quantize : public FolderTest {
+ protected:
+  Quantize() { write(hybrid(), tensors_of(hybrid())); }
+
+  std::filesystem::path out() const { return folder_ / "out"; }
+  QuantReport quantize(const QuantRecipe& recipe, bool strict = false) const {
+    return quantize_model(io::find_model(folder_.string()), recipe, out(), {.strict = strict, .threads = 3}, go_on);
+  }
+  std::string refusal_of(const QuantRecipe& recipe, bool strict = false) const {
+    return error_of([&] { quantize(recipe, strict); });
+  }
+  static QuantRecipe one(const std::string& role, Format format, ScaleSearch scales = ScaleSearch::max) {
+    return {.name = "test", .rules = {{.roles = {role}, .format = format, .scales = scales}}};
+  }
+  io::Safetensors before() const { return io::Safetensors(folder_ / "model.safetensors"); }
+  io::Safetensors after() const { return io::Safetensors(out()); }
+};
+
+double value(const View& view, int64_t i) { return element(view, i); }
+
+// By the definition alone: value (r, c) of a matrix of NVFP4.
+double nvfp4_value(const io::Safetensors& files, const std::string& name, int64_t r, int64_t c) {
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  const View codes = files.need(name), scales = files.need(name + "_scale");
+  const int byte = codes.as<uint8_t>(r)[c / 2], code = c % 2 ? byte >> 4 : byte & 15;
+  const double magnitude = kMagnitudes[code & 7] * element(scales, r * scales.dim(1) + c / 16);
+  return (code & 8 ? -magnitude : magnitude) * element(files.need(name + "_scale_2"), 0);
+}
+
+double squared_error(const io::Safetensors& before, const io::Safetensors& after, const std::string& name) {
+  const View values = before.need(name);
+  double sum = 0;
+  for (int64_t r = 0; r < values.dim(0); ++r) {
+    for (int64_t c = 0; c < values.dim(1); ++c)
+      sum += std::pow(value(values, r * values.dim(1) + c) - nvfp4_value(after, name, r, c), 2);
+  }
+  return sum;
+}
+
+TEST_F(Quantize, Nvfp4IsWithinHalfAStepOfEveryValue) {
+  const QuantReport report = quantize(one("mamba_in", Format::nvfp4));
+  ASSERT_EQ(report.groups.size(), 1u);
+  EXPECT_EQ(report.groups[0].bytes, 222 * (16 + 2) + 4);
+  const io::Safetensors from = before(), to = after();
+  const View values = from.need(kInProj), scales = to.need(std::string(kInProj) + "_scale");
+  double square = 0;
+  for (int64_t r = 0; r < 222; ++r) {
+    for (int64_t c = 0; c < 32; ++c) {
+      const double v = value(values, r * 32 + c), q = nvfp4_value(to, kInProj, r, c);
+      const double scale = element(scales, r * 2 + c / 16) * element(to.need(std::string(kInProj) + "_scale_2"), 0);
+      // The widest gap is from 4 to 6; a scale rounded down by 1/16 puts the largest value that much beyond 6.
+      EXPECT_LE(std::fabs(v - q), 1.001 * scale) << r << " " << c;
+      square += v * v;
+    }
+  }
+  EXPECT_NEAR(report.groups[0].error, std::sqrt(squared_error(from, to, kInProj) / square), 1e-6);
+}
+
+TEST_F(Quantize, WhatNoRuleFitsKeepsItsBytesAndTheModelLoads) {
+  quantize(one("mamba_in", Format::nvfp4));
+  const io::Safetensors from = before(), to = after();
+  EXPECT_EQ(to.tensors().size(), from.tensors().size() + 2);
+  for (const io::StoredTensor& tensor : from.tensors()) {
+    if (tensor.name == kInProj) continue;
+    const View copy = to.need(tensor.name);
+    ASSERT_EQ(copy.bytes(), tensor.view.bytes()) << tensor.name;
+    EXPECT_TRUE(std::equal(copy.data, copy.data + copy.bytes(), tensor.view.data)) << tensor.name;
+  }
+  const auto model = load_model(io::find_model(out().string()));
+  EXPECT_EQ(model->params().size(), tensors_of(hybrid()).size());
+  EXPECT_NE(refusal_of(one("mamba_in", Format::nvfp4)).find("already exists"), std::string::npos);
+}
+
+TEST_F(Quantize, ASearchOfScalesNeverLoses) {
+  double errors[3] = {};
+  for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::four_over_six, ScaleSearch::mse}) {
+    quantize(one("mamba_in", Format::nvfp4, search));
+    errors[static_cast<size_t>(search)] = squared_error(before(), after(), kInProj);
+    std::filesystem::remove_all(out());
+  }
+  EXPECT_LT(errors[1], 0.95 * errors[0]);
+  EXPECT_LT(errors[2], 0.95 * errors[0]);
+}
+
+TEST_F(Quantize, Fp8HoldsAnyWidthAndNvfp4ThatOfSixteens) {
+  const QuantReport report = quantize({.name = "test",
+                                       .rules = {{.roles = {"expert_up"}, .format = Format::nvfp4},
+                                                 {.roles = {"mamba_out"}, .format = Format::f8_e4m3},
+                                                 {.format = Format::nvfp4}}});
+  EXPECT_EQ(after().need(kUp).dtype, DType::u8);
+  EXPECT_EQ(after().need(kDown).dtype, DType::bf16);
+  EXPECT_EQ(after().need("backbone.layers.0.mixer.out_proj.weight").dtype, DType::f8_e4m3);
+  for (const char* kept : {"backbone.embeddings.weight", "lm_head.weight", "backbone.layers.1.mixer.gate.weight"})
+    EXPECT_EQ(after().need(kept).dtype, DType::bf16) << kept;
+  ASSERT_FALSE(report.misfits.empty());
+  EXPECT_NE(report.misfits[0].find("rows of 20 values"), std::string::npos) << report.misfits[0];
+  const io::Safetensors source = before(), to = after();
+  const View from = source.need("backbone.layers.0.mixer.out_proj.weight");
+  const View codes = to.need("backbone.layers.0.mixer.out_proj.weight");
+  const double scale = element(to.need("backbone.layers.0.mixer.out_proj.weight_scale"), 0);
+  for (int64_t i = 0; i < from.count(); ++i) {
+    const double v = value(from, i);
+    EXPECT_LE(std::fabs(v - element(codes, i) * scale), std::max(v / 16, scale * 0x1p-10))
+        << i;  // half of 2^-3, or of 2^-9
+  }
+}
+
+TEST_F(Quantize, StrictRefusesWhatDoesNotFit) {
+  const std::string text = refusal_of(one("expert_down", Format::nvfp4), true);
+  EXPECT_NE(text.find("experts.0.down_proj"), std::string::npos) << text;
+  EXPECT_NE(text.find("multiple of 16"), std::string::npos) << text;
+}
+
+TEST_F(Quantize, LayersBeforeAttentionAreKept) {
+  QuantRecipe recipe = one("expert_up", Format::nvfp4);  // M E * -: the experts stand before attention
+  recipe.rules.insert(recipe.rules.begin(), QuantRule{.roles = {"expert_*"}, .before_attention = true});
+  EXPECT_NE(refusal_of(recipe).find("no matrix"), std::string::npos);
+  recipe.rules[0].roles = {"mamba_in"};
+  EXPECT_EQ(refusal_of(recipe), "");
+}
+
+TEST_F(Quantize, AQuantisedFolderIsSource) {
+  quantize(one("mamba_in", Format::nvfp4));
+  const auto again = folder_ / "again";
+  quantize_model(io::find_model(out().string()), one("mamba_in", Format::nvfp4), again, {.threads = 2}, go_on);
+  const io::Safetensors first = after(), second(again);
+  ASSERT_EQ(second.tensors().size(), first.tensors().size());
+  double apart = 0, square = 0;
+  for (int64_t r = 0; r < 222; ++r) {
+    for (int64_t c = 0; c < 32; ++c) {
+      apart += std::pow(nvfp4_value(first, kInProj, r, c) - nvfp4_value(second, kInProj, r, c), 2);
+      square += std::pow(nvfp4_value(first, kInProj, r, c), 2);
+    }
+  }
+  EXPECT_LT(apart, 1e-4 * square);
+}
+
+TEST_F(Quantize, AValueThatIsNotFiniteIsRefused) {
+  nlohmann::json config = hybrid();
+  auto specs = tensors_of(config);
+  for (io::TensorSpec& spec : specs) {
+    if (spec.name == kInProj) spec.dtype = DType::f16;  // which the folder's writer leaves as bytes
+  }
+  io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
+  for (const io::TensorSpec& spec : file.order()) {
+    std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+    if (spec.name == kInProj)
+      set_element(MutView(bytes.data(), spec.dtype, spec.shape), 77, std::numeric_limits<double>::infinity());
+    file.write(spec.name, bytes);
+  }
+  file.finish();
+  EXPECT_NE(refusal_of(one("mamba_in", Format::nvfp4)).find("not finite"), std::string::npos);
+}
+
+TEST_F(Quantize, RecipesOfFiles) {
+  const auto read = [&](const std::string& text) { return quant_recipe(write("recipe.toml", text).string()); };
+  const QuantRecipe recipe = read(R"(
+[[rule]]
+roles = ["mamba_*"]
+layers = [0, 5]
+before_attention = true
+format = "fp8"
+[[rule]]
+roles = ["head"]
+format = "nvfp4"
+scales = "four-over-six"
+)");
+  ASSERT_EQ(recipe.rules.size(), 2u);
+  EXPECT_EQ(recipe.rules[0].layers, (std::vector<int64_t>{0, 5}));
+  EXPECT_TRUE(recipe.rules[0].before_attention);
+  EXPECT_EQ(recipe.rules[1].scales, ScaleSearch::four_over_six);
+  for (const auto& [text, says] : {std::pair<const char*, const char*>{"[[rule]]\nformat = \"int3\"", "int3"},
+                                   {"[[rule]]\nroles = [\"expert_*\"]", "format"},
+                                   {"[[rule]]\nformat = \"fp8\"\nrole = \"head\"", "role"},
+                                   {"[[rule]]\nformat = \"fp8\"\nroles = [\"embedings\"]", "embedings"},
+                                   {"[[rule]]\nformat = \"nvfp4\"\nscales = \"best\"", "best"},
+                                   {"rules = 1", "rules"},
+                                   {"", "no rule"}}) {
+    const std::string error = error_of([&] { read(text); });
+    EXPECT_NE(error.find(says), std::string::npos) << text << "\n" << error;
+  }
+  EXPECT_NE(error_of([&] { quant_recipe("nano"); }).find("nano-nvfp4"), std::string::npos);
+}
+
+TEST_F(Quantize, BuiltInRecipesAreThoseOfTheReleases) {
+  const auto formats = [](const char* recipe, ParamRole role, int layer) {
+    TensorSpec tensor;
+    tensor.role = role;
+    tensor.layer = layer;
+    const QuantRecipe r = quant_recipe(recipe);
+    const QuantRule* rule = r.find(tensor, "MEM*E");
+    return rule ? rule->format : Format::bf16;
+  };
+  EXPECT_EQ(formats("nano-nvfp4", ParamRole::mamba_in, 0), Format::nvfp4);
+  EXPECT_EQ(formats("nano-nvfp4", ParamRole::mamba_in, 2), Format::bf16);
+  EXPECT_EQ(formats("nano-nvfp4", ParamRole::q, 3), Format::bf16);
+  EXPECT_EQ(formats("nano-nvfp4", ParamRole::head, -1), Format::bf16);
+  EXPECT_EQ(formats("super-nvfp4", ParamRole::mamba_out, 2), Format::f8_e4m3);
+  EXPECT_EQ(formats("super-nvfp4", ParamRole::expert_up, 1), Format::nvfp4);
+  EXPECT_EQ(formats("super-nvfp4", ParamRole::latent_in, 1), Format::bf16);
+  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::head, -1), Format::nvfp4);
+  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::up, 1), Format::nvfp4);
+  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::router, 1), Format::bf16);
+}
+
+}  // namespace
+}  // namespace braid::models
