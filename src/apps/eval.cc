@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "apps/commands.h"
 #include "apps/eval_tasks.h"
 #include "apps/model_args.h"
 #include "engine/language_model.h"
+#include "eval/divergence.h"
 #include "eval/perplexity.h"
 #include "report/progress.h"
 #include "sys/error.h"
@@ -20,7 +22,7 @@ constexpr int64_t kWindow = 512;
 
 struct Options {
   ModelArgs model;
-  std::string text;
+  std::string text, base;
   int64_t stride = 0;
   bool json = false;
   TaskArgs tasks;
@@ -62,9 +64,48 @@ void print(const Options& o, const eval::Perplexity& p, int64_t bytes, int64_t w
       p.value(), p.error(), bits, p.tokens, bytes, windows, o.model.context);
 }
 
+void print(const Options& o, const eval::Divergence& d) {
+  if (o.json) {
+    const nlohmann::ordered_json j = {{"model", o.model.model},
+                                      {"base", o.base},
+                                      {"perplexity", d.model.value()},
+                                      {"base_perplexity", d.base.value()},
+                                      {"ratio", d.ratio()},
+                                      {"ratio_error", d.ratio_error},
+                                      {"kl", d.mean_kl()},
+                                      {"kl_error", d.kl_error()},
+                                      {"kl_median", d.kl_at(0.5)},
+                                      {"kl_99", d.kl_at(0.99)},
+                                      {"kl_max", d.kl_at(1)},
+                                      {"same_top", d.same_top_share()},
+                                      {"tokens", d.model.tokens},
+                                      {"window", o.model.context},
+                                      {"stride", o.stride}};
+    fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return;
+  }
+  fmt::print(
+      "perplexity      {:.4f} +- {:.4f}, of the base {:.4f} +- {:.4f}\nratio           {:.5f} +- {:.5f}\n"
+      "KL divergence   {:.6f} +- {:.6f}, median {:.6f}, 99% {:.5f}, largest {:.4f}\nsame top token  {:.3f}%\n"
+      "scored          {} tokens in windows of {}\n",
+      d.model.value(), d.model.error(), d.base.value(), d.base.error(), d.ratio(), d.ratio_error, d.mean_kl(),
+      d.kl_error(), d.kl_at(0.5), d.kl_at(0.99), d.kl_at(1), 100 * d.same_top_share(), d.model.tokens, o.model.context);
+}
+
+// Both models must mean the same by a token, or there is nothing to compare.
+void check_same_tokens(engine::LanguageModel& base, const Options& o, const std::string& text,
+                       const std::vector<int32_t>& ids) {
+  if (base.tokenizer().encode(text, false) == ids) return;
+  fail("--kl", {.what = "the base cuts the text into other tokens",
+                .got = printable(o.base),
+                .expected = "the model that this one was made from"});
+}
+
 int eval_command(Options o) {
   if (!o.tasks.file.empty() && !o.text.empty())
     fail("eval", {.what = "both --text and --tasks are given", .expected = "one of them"});
+  if (!o.tasks.file.empty() && !o.base.empty())
+    fail("--kl", {.what = "compares on a text", .got = "--tasks", .expected = "--text FILE"});
   if (!o.tasks.file.empty()) return eval_tasks(o.model, o.tasks, o.json);
   if (o.model.context == 0) o.model.context = kWindow;
   if (o.model.context < 4 || o.stride < 0 || o.stride >= o.model.context) {
@@ -75,6 +116,11 @@ int eval_command(Options o) {
   const std::string text = read_text(o.text);
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
   const std::vector<int32_t> ids = lm.tokenizer().encode(text, false);
+  std::optional<engine::LanguageModel> base;
+  if (!o.base.empty()) {
+    base.emplace(o.base, o.model.runner_options());
+    check_same_tokens(*base, o, text, ids);
+  }
   const std::vector<int32_t> around = lm.tokenizer().encode("", true);
   const auto bos = around.empty() ? std::nullopt : std::optional(around[0]);
   const auto windows = eval::plan_windows(std::ssize(ids), o.model.context, o.stride);
@@ -83,13 +129,18 @@ int eval_command(Options o) {
 
   sys::catch_interrupts();
   report::Progress progress("reading", total);
-  const eval::Perplexity result = eval::perplexity(lm.runner(), ids, windows, bos, [&](int64_t done) {
+  const auto on_read = [&](int64_t done) {
     progress.at(done);
     return !sys::interrupted();
-  });
-  if (sys::interrupted()) return 130;
-  print(o, result, bytes_of(lm.tokenizer(), ids, windows), std::ssize(windows));
-  return 0;
+  };
+  if (base) {
+    const eval::Divergence result = eval::divergence(lm.runner(), base->runner(), ids, windows, bos, on_read);
+    if (!sys::interrupted()) print(o, result);
+  } else {
+    const eval::Perplexity result = eval::perplexity(lm.runner(), ids, windows, bos, on_read);
+    if (!sys::interrupted()) print(o, result, bytes_of(lm.tokenizer(), ids, windows), std::ssize(windows));
+  }
+  return sys::interrupted() ? 130 : 0;
 }
 
 }  // namespace
@@ -98,6 +149,8 @@ Action setup_eval(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("model", o->model.model, "a folder, org/name of the local Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
+  cli.option("--kl BASE", o->base,
+             "compare with the model that this one was made from: KL divergence, perplexities, same likeliest tokens");
   cli.option("--tasks FILE", o->tasks.file,
              "tasks to answer, one JSON object per line: task, messages, answers, tools");
   cli.choice("--think", o->tasks.think, {"on", "off"}, "of tasks: reasoning, where the model has it");

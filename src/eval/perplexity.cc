@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "eval/windows.h"
 #include "sys/error.h"
 
 namespace braid::eval {
@@ -16,37 +17,19 @@ void score(engine::Runner& runner, const Tensor& x, std::span<const int64_t> row
   const Tensor losses = runner.token_losses(runner.rows(x, rows), targets);
   for (int64_t i = 0; i < losses.dim(0); ++i) {
     const auto loss = static_cast<double>(losses.view().as<float>()[i]);
-    if (!std::isfinite(loss))
-      throw Error(Fault::failed_run,
-                  format_message("eval", {.what = "a loss is not finite", .got = std::to_string(loss)}));
-    sum.loss += loss;
-    sum.square += loss * loss;
-    ++sum.tokens;
+    sum.add(loss);
   }
 }
 
 }  // namespace
 
-std::vector<Window> plan_windows(int64_t tokens, int64_t window, int64_t stride) {
-  const int64_t n = std::min(window, tokens);
-  std::vector<Window> list;
-  if (stride > 0) {
-    if (n >= 2) list.push_back({0, n, 1});
-    while (!list.empty() && list.back().end < tokens) {
-      const int64_t end = std::min(list.back().end + stride, tokens);
-      list.push_back({end - n, end, list.back().end});
-    }
-  } else {
-    for (int64_t begin = 0; n >= 3 && begin + n <= tokens; begin += n)
-      list.push_back({begin, begin + n, begin + n / 2 + 1});
-  }
-  if (list.empty()) {
-    fail("eval", {.what = "too few tokens to score any",
-                  .got = fmt::format("{} in windows of {}", tokens, window),
-                  .expected = "at least 3",
-                  .hint = "a longer text"});
-  }
-  return list;
+void Perplexity::add(double token_loss) {
+  if (!std::isfinite(token_loss))
+    throw Error(Fault::failed_run,
+                format_message("eval", {.what = "a loss is not finite", .got = std::to_string(token_loss)}));
+  loss += token_loss;
+  square += token_loss * token_loss;
+  ++tokens;
 }
 
 double Perplexity::value() const { return std::exp(mean()); }
@@ -60,33 +43,12 @@ double Perplexity::error() const {
 Perplexity perplexity(engine::Runner& runner, std::span<const int32_t> ids, std::span<const Window> windows,
                       std::optional<int32_t> bos, const sys::FunctionRef<bool(int64_t)>& progress) {
   Perplexity sum;
-  int64_t read = 0;
-  for (const Window& w : windows) {
-    std::vector<int32_t> tokens(ids.begin() + w.begin, ids.begin() + w.end);
-    if (bos) tokens[0] = *bos;
-    runner.reset(0);
-    int64_t at = w.begin;  // place in the text of the first row of the next piece
-    bool more = true;
-    for (size_t begin = 0; more && begin < tokens.size();) {
-      const auto n = std::min(static_cast<size_t>(runner.options().chunk), tokens.size() - begin);
-      const engine::Piece piece{.tokens = static_cast<int64_t>(n)};
-      const Tensor x = runner.forward(std::span(tokens).subspan(begin, n), {&piece, 1});
-      std::vector<int64_t> rows;
-      std::vector<int32_t> targets;
-      for (int64_t row = 0; row < static_cast<int64_t>(n); ++row) {
-        const int64_t target = at + row + 1;
-        if (target < w.first || target >= w.end) continue;
-        rows.push_back(row);
-        targets.push_back(ids[static_cast<size_t>(target)]);
-      }
-      score(runner, x, rows, targets, sum);
-      begin += n;
-      at += static_cast<int64_t>(n);
-      read += static_cast<int64_t>(n);
-      more = progress(read);
-    }
-    if (!more) break;
-  }
+  const auto body = [&](const WindowPiece& p) {
+    if (p.begins) runner.reset(0);
+    const engine::Piece piece{.tokens = std::ssize(p.tokens)};
+    score(runner, runner.forward(p.tokens, {&piece, 1}), p.rows, p.targets, sum);
+  };
+  read_windows(ids, windows, bos, runner.options().chunk, body, progress);
   return sum;
 }
 

@@ -28,13 +28,14 @@ struct Perplexity {
   int64_t tokens = 0;           // scored
   double loss = 0, square = 0;  // sums over them, in nats
 
+  void add(double token_loss);  // Error (a failed run) when it is not finite
   double mean() const { return loss / static_cast<double>(tokens); }
   double value() const;
   double error() const;  // standard error of value(), taking losses as independent
 };
 
 // Reads the windows of `ids` one after the other in sequence 0. `progress` is told the tokens read so far; false stops,
-// and the result is that of what was scored by then. Error (a failed run) when a loss is not finite.
+// and the result is that of what was scored by then.
 Perplexity perplexity(engine::Runner& runner, std::span<const int32_t> ids, std::span<const Window> windows,
                       std::optional<int32_t> bos, const sys::FunctionRef<bool(int64_t)>& progress);
 

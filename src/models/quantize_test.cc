@@ -188,15 +188,15 @@ scales = "four-over-six"
   EXPECT_EQ(recipe.rules[0].layers, (std::vector<int64_t>{0, 5}));
   EXPECT_TRUE(recipe.rules[0].before_attention);
   EXPECT_EQ(recipe.rules[1].scales, ScaleSearch::four_over_six);
-  for (const auto& [text, says] : {std::pair<const char*, const char*>{"[[rule]]\nformat = \"int3\"", "int3"},
-                                   {"[[rule]]\nroles = [\"expert_*\"]", "format"},
-                                   {"[[rule]]\nformat = \"fp8\"\nrole = \"head\"", "role"},
-                                   {"[[rule]]\nformat = \"fp8\"\nroles = [\"embedings\"]", "embedings"},
-                                   {"[[rule]]\nformat = \"nvfp4\"\nscales = \"best\"", "best"},
-                                   {"rules = 1", "rules"},
-                                   {"", "no rule"}}) {
-    const std::string error = error_of([&] { read(text); });
-    EXPECT_NE(error.find(says), std::string::npos) << text << "\n" << error;
+  for (const auto& [bad, says] : {std::pair<const char*, const char*>{"[[rule]]\nformat = \"int3\"", "int3"},
+                                  {"[[rule]]\nroles = [\"expert_*\"]", "format"},
+                                  {"[[rule]]\nformat = \"fp8\"\nrole = \"head\"", "role"},
+                                  {"[[rule]]\nformat = \"fp8\"\nroles = [\"embedings\"]", "embedings"},
+                                  {"[[rule]]\nformat = \"nvfp4\"\nscales = \"best\"", "best"},
+                                  {"rules = 1", "rules"},
+                                  {"", "no rule"}}) {
+    const std::string error = error_of([&, text = bad] { read(text); });
+    EXPECT_NE(error.find(says), std::string::npos) << bad << "\n" << error;
   }
   EXPECT_NE(error_of([&] { quant_recipe("nano"); }).find("nano-nvfp4"), std::string::npos);
 }
