@@ -12,6 +12,8 @@
 #include "math/outer.h"
 #include "math/packed.h"
 #include "math/panel.h"
+#include "math/tile.h"
+#include "sys/machine.h"
 
 namespace braid {
 namespace {
@@ -40,6 +42,35 @@ TEST(Blocks, Nvfp4LowNibbleIsTheEvenColumn) {
                  .global = global};
   const auto back = decode(w);
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], static_cast<double>(values[i]), 1e-5);
+}
+
+// What tiles read, instructions against the definition: every scale but NaN with every code, at every length.
+TEST(Tiles, DecodersAgreeToTheBit) {
+  if (!sys::machine().amx) GTEST_SKIP() << "no tiles on this machine";
+  std::vector<uint8_t> codes(512), scales(32);
+  std::vector<uint16_t> soft(512), hard(512);
+  for (int first = 0; first < 256; first += 16) {
+    for (size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<uint8_t>(first * 7 + static_cast<int>(i) * 37);
+    for (int i = 0; i < 32; ++i) {
+      const auto bits = static_cast<uint8_t>(first + i);
+      scales[static_cast<size_t>(i)] = (bits & 0x7f) == 0x7f ? 0 : bits;
+    }
+    for (uint8_t& code : codes) code = (code & 0x7f) == 0x7f ? 1 : code;
+    for (int64_t n = 16; n <= 512; n += 16) {
+      tiles::walk_soft().nvfp4(codes.data(), scales.data(), n, soft.data());
+      tiles::walk_amx().nvfp4(codes.data(), scales.data(), n, hard.data());
+      ASSERT_EQ(std::vector(soft.begin(), soft.begin() + n), std::vector(hard.begin(), hard.begin() + n))
+          << first << " " << n;
+    }
+    for (int64_t n = 1; n <= 512; n += 1 + n / 8) {
+      hard.assign(512, 0xdead);
+      tiles::walk_soft().fp8(codes.data(), n, soft.data());
+      tiles::walk_amx().fp8(codes.data(), n, hard.data());
+      ASSERT_EQ(std::vector(soft.begin(), soft.begin() + n), std::vector(hard.begin(), hard.begin() + n))
+          << first << " " << n;
+      for (size_t i = static_cast<size_t>(n); i < hard.size(); ++i) ASSERT_EQ(hard[i], 0xdead) << n;
+    }
+  }
 }
 
 // Every scale with every code, both nibbles, in both types, and windows that end within a block: the definition's bits.

@@ -1,10 +1,15 @@
-// The BF16 product on tiles (AMX): y[m, n] = global * sum_k x[m, k] * w[n, k], class "bf16_tile".
+// The BF16 product on tiles (AMX): y[m, n] = global * sum_k x[m, k] * w[n, k], class "bf16_tile", for weights in BF16,
+// NVFP4 and FP8, whose values are exact in BF16.
 //
-// Tiles hold 16 rows of 64 bytes. Rows of w, as files store them, are the first operand, so weights are never packed;
-// activations are the second and are packed once per call into pairs along k: tile (row block i, step s) is
-// packed[i][s][pair p][row r][2] = x[16 i + r, 32 s + 2 p + {0, 1}], zeros beyond the edges. Each (m, n) is summed
-// along k in one order, so a result depends on x's row and w's row alone. The walk over tiles (tile_amx-inl.h) is
-// compiled twice, for the instructions and for tile_soft.h, which computes the same on any machine.
+// Tiles hold 16 rows of 64 bytes. Rows of w, as files store them, are the first operand, so weights are never packed:
+// BF16 is read in place, codes are decoded 32 rows by 512 values at a time into L1. Activations are the second and are
+// packed once per call into pairs along k: tile (row block i, step s) is packed[i][s][pair p][row r][2] =
+// x[16 i + r, 32 s + 2 p + {0, 1}], zeros beyond the depth; the last block has only the rows there are. Each (m, n) is
+// summed along k in one order, so a result depends on x's row and w's row alone. The walk over tiles (tile_amx-inl.h)
+// is compiled twice, for the instructions and for tile_soft.h, which computes the same on any machine.
+//
+// Codes become BF16 2^-112 times their value, which moves bits and computes nothing, and activations that meet them are
+// packed 2^64 times as large: sums are 2^-48 times theirs, far from either end of FP32.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,21 +20,24 @@
 
 namespace braid::tiles {
 
-// The walk over tiles: with the instructions (only where sys::machine().amx), or in software.
-void strip_amx(const Strip& s);
-void strip_soft(const Strip& s);
+// With the instructions (only where sys::machine().amx), or in software.
+const Walk& walk_amx();
+const Walk& walk_soft();
 
 // Rows of x that share a packed buffer, and columns of y (rows of w) of one strip.
 inline constexpr int64_t kRowsMax = 512, kStripCols = 32;
 
+const char* refusal(const Weight& w);  // null: of a format that tiles read
+
 int64_t packed_bytes(int64_t rows, int64_t depth);
-// Packs rows [16 i, 16 i + 16) of x [M, K] BF16, M <= kRowsMax, for every block i of [begin, end).
-void pack(const View& x, int64_t begin, int64_t end, std::byte* packed);
+// Packs rows [16 i, 16 i + 16) of x [M, K] BF16, M <= kRowsMax, for every block i of [begin, end), to meet weights of
+// that format.
+void pack(const View& x, Format weights, int64_t begin, int64_t end, std::byte* packed);
 
 // Workspace of one thread, in bytes.
-int64_t workspace(int64_t rows, int64_t depth);
-// y [M, N] F32 or BF16, on the calling thread; w [N, K] BF16, rows contiguous.
-void product(void (*strip)(const Strip&), const std::byte* packed, const Weight& w, const MutView& y,
+int64_t workspace(int64_t rows);
+// y [M, N] F32 or BF16, on the calling thread; w [N, K], rows contiguous.
+void product(const Walk& walk, const std::byte* packed, const Weight& w, const MutView& y,
              std::span<std::byte> workspace);
 
 }  // namespace braid::tiles

@@ -3,8 +3,10 @@
 // of TDPBF16PS: even and odd products are summed apart, then both are added to the destination.
 #pragma once
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 namespace braid::tiles {
 
@@ -14,12 +16,18 @@ struct SoftTile {
 
 class SoftTiles {
  public:
+  // As tile_config.h: sums and the second operand have rows of `columns` values of 32 bits.
+  void configure(int64_t columns) {
+    for (const int tile : {0, 1, 2, 3, 6, 7}) row_bytes_[tile] = static_cast<size_t>(4 * columns);
+  }
   void zero(int t) { std::memset(&tile_[t], 0, sizeof tile_[t]); }
   void load(int t, const void* p, int64_t stride) {
-    for (int r = 0; r < 16; ++r) std::memcpy(tile_[t].row[r], static_cast<const uint8_t*>(p) + r * stride, 64);
+    zero(t);
+    for (int r = 0; r < 16; ++r)
+      std::memcpy(tile_[t].row[r], static_cast<const uint8_t*>(p) + r * stride, row_bytes_[t]);
   }
   void store(int t, void* p, int64_t stride) const {
-    for (int r = 0; r < 16; ++r) std::memcpy(static_cast<uint8_t*>(p) + r * stride, tile_[t].row[r], 64);
+    for (int r = 0; r < 16; ++r) std::memcpy(static_cast<uint8_t*>(p) + r * stride, tile_[t].row[r], row_bytes_[t]);
   }
   void dot_bf16(int c, int a, int b) {
     for (int m = 0; m < 16; ++m) {
@@ -44,6 +52,7 @@ class SoftTiles {
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
   }
   SoftTile tile_[8] = {};
+  size_t row_bytes_[8] = {64, 64, 64, 64, 64, 64, 64, 64};
 };
 
 }  // namespace braid::tiles

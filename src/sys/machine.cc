@@ -26,7 +26,7 @@ std::string read_cpu_name() {
 }
 
 // g++ 12 has no builtin name for the tile flags: CPUID leaf 7, EDX bits 22 (BF16), 24 (tiles), 25 (INT8); bit 23 is
-// FP16.
+// FP16, which every CPU with tiles has and their decoders use.
 uint32_t leaf7_edx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) ? d : 0;
@@ -69,7 +69,7 @@ Machine detect() {
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   m.avx512_vnni = m.avx512 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
   m.avx512_bf16 = m.avx512 && __builtin_cpu_supports("avx512bf16");
-  const bool has_tiles = (edx >> 22 & 1) && (edx >> 24 & 1) && (edx >> 25 & 1);
+  const bool has_tiles = (edx >> 22 & 1) && (edx >> 23 & 1) && (edx >> 24 & 1) && (edx >> 25 & 1);
   m.amx = m.avx512 && cap != "avx512" && has_tiles && request_tiles();
   m.cpu_class = m.amx ? CpuClass::amx : m.avx512_vnni ? CpuClass::avx512 : m.avx2 ? CpuClass::avx2 : CpuClass::baseline;
   // Measured: with tiles present the dot instruction runs at half the FP32 rate, without them at twice.

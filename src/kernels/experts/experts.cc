@@ -5,6 +5,7 @@
 #include "kernels/experts/experts_rows.h"
 #include "math/blocks.h"
 #include "math/packed.h"
+#include "sys/machine.h"
 
 namespace braid {
 namespace {
@@ -119,10 +120,10 @@ const char* dot_supports(const ExpertsFwd& op) {
   return panel_class(DType::bf16) == PanelClass::bf16_dot ? nullptr : "slower than FP32 here";
 }
 
-int64_t fwd_workspace(const ExpertsFwd& op, int threads) { return experts_fwd_workspace(nullptr, op, threads); }
+int64_t fwd_workspace(const ExpertsFwd& op, int threads) { return experts_fwd_workspace({}, op, threads); }
 template <PanelClass kClass>
 void fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  experts_fwd_grouped(kClass, nullptr, ctx, op, workspace);
+  experts_fwd_grouped({.panel = kClass}, ctx, op, workspace);
 }
 
 // Operands are packed as they lie, or rounded on the way.
@@ -135,6 +136,23 @@ const char* tile_refusal(const Op& op) {
   }
   return packed::refusal(packed::Class::bf16_tile);
 }
+const char* fwd_walk_supports(const ExpertsFwd& op) {
+  if (op.train) return "training";
+  if (!sys::machine().amx) return "no tiles";
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) {
+      if (const char* reason = tiles::refusal(w)) return reason;
+    }
+  }
+  return grouped_supports<PanelClass::bf16>(op);
+}
+int64_t fwd_walk_workspace(const ExpertsFwd& op, int threads) {
+  return experts_fwd_workspace({.walk = &tiles::walk_amx()}, op, threads);
+}
+void fwd_walk(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+  experts_fwd_grouped({.walk = &tiles::walk_amx()}, ctx, op, workspace);
+}
+
 const char* fwd_tile_supports(const ExpertsFwd& op) {
   if (!op.train) return "not training";
   if (const char* reason = tile_refusal(op)) return reason;
@@ -142,11 +160,11 @@ const char* fwd_tile_supports(const ExpertsFwd& op) {
 }
 int64_t fwd_tile_workspace(const ExpertsFwd& op, int threads) {
   const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
-  return experts_fwd_workspace(&kernel, op, threads);
+  return experts_fwd_workspace({.packed = &kernel}, op, threads);
 }
 void fwd_tiles(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
   const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
-  experts_fwd_grouped(PanelClass::bf16, &kernel, ctx, op, workspace);
+  experts_fwd_grouped({.packed = &kernel}, ctx, op, workspace);
 }
 
 template <PanelClass kClass>
@@ -199,11 +217,16 @@ void bwd_tiles(Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
 
 std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
   static constexpr Row<ExpertsFwd> kRows[] = {
-      {.name = "grouped_tile",
+      {.name = "grouped_packed",
        .numerics = "bf16_tile_chain",
        .supports = &fwd_tile_supports,
        .workspace = &fwd_tile_workspace,
        .run = &fwd_tiles},
+      {.name = "grouped_tiles",
+       .numerics = "bf16_tile",
+       .supports = &fwd_walk_supports,
+       .workspace = &fwd_walk_workspace,
+       .run = &fwd_walk},
       {.name = "grouped_dot",
        .numerics = "bf16_dot",
        .supports = &dot_supports,
@@ -226,7 +249,7 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
 
 std::span<const Row<ExpertsBwd>> ExpertsBwd::rows() {
   static constexpr Row<ExpertsBwd> kRows[] = {
-      {.name = "grouped_tile",
+      {.name = "grouped_packed",
        .numerics = "bf16_tile_chain",
        .supports = &bwd_tile_supports,
        .workspace = &bwd_tile_workspace,

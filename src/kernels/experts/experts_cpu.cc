@@ -2,11 +2,12 @@
 // x gathered in that order; the up (and gate) products with the activation; the down products; the weighted sum of each
 // token's slots in slot order. A product is cut into tasks (expert, block of weight rows): every weight byte is read by
 // one task of one thread, as one stream, and meets all rows of its expert while it is in L2. Tasks are handed out one
-// by one, since an expert may have one row or all of them; which thread takes which changes nothing. In training on a
-// CPU with tiles the products are those of math/packed.h, else those of math/panel.h.
+// by one, since an expert may have one row or all of them; which thread takes which changes nothing. On a CPU with
+// tiles the products are those of math/tile.h, in training those of math/packed.h; elsewhere those of math/panel.h.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/experts/experts_rows.h"
 #include "math/packed.h"
@@ -98,10 +99,11 @@ constexpr int64_t kTaskBytes = 256 << 10;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Weight rows of a task.
+// Weight rows of a task: whole panels, and whole strips of tiles.
 int64_t block_rows(const Weight& w) {
+  constexpr int64_t kGrain = std::lcm(kPanelCols, tiles::kStripCols);
   const int64_t row_bytes = std::max<int64_t>(w.bytes() / std::max<int64_t>(w.rows, 1), 1);
-  return std::min((kTaskBytes / row_bytes / kPanelCols + 1) * kPanelCols, w.rows);
+  return std::min((kTaskBytes / row_bytes / kGrain + 1) * kGrain, w.rows);
 }
 
 int64_t block_rows_max(std::span<const Weight> list) {
@@ -118,12 +120,6 @@ int64_t panel_bytes_max(const ExpertsFwd& op) {
   return most;
 }
 
-// How products are computed.
-struct Products {
-  PanelClass panel;
-  const packed::Kernel* tiles;
-};
-
 // The workspace, cut up.
 struct Scratch {
   int32_t* offsets;   // [E + 1] first sorted position of each expert
@@ -137,13 +133,17 @@ struct Scratch {
   int64_t bytes;  // of everything
 };
 
-int64_t product_bytes_max(const packed::Kernel* tiles, const ExpertsFwd& op) {
-  if (!tiles) return panel_bytes_max(op);
-  return std::max(tile_product_bytes(*tiles, block_rows_max(op.up), op.up[0].cols),
-                  tile_product_bytes(*tiles, block_rows_max(op.down), op.down[0].cols));
+int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
+  if (c.walk) {
+    const int64_t rows = std::min(op.experts.count(), kRowsMax);
+    return aligned(tiles::packed_bytes(rows, std::max(op.up[0].cols, op.down[0].cols))) + tiles::workspace(rows);
+  }
+  if (!c.packed) return panel_bytes_max(op);
+  return std::max(tile_product_bytes(*c.packed, block_rows_max(op.up), op.up[0].cols),
+                  tile_product_bytes(*c.packed, block_rows_max(op.down), op.down[0].cols));
 }
 
-Scratch cut(const packed::Kernel* tiles, const ExpertsFwd& op, int threads, std::byte* base) {
+Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byte* base) {
   const int64_t slots = op.experts.count(), width = op.x.dim(1), size = size_of(op.x.dtype);
   Scratch s{};
   int64_t used = 0;
@@ -158,7 +158,7 @@ Scratch cut(const packed::Kernel* tiles, const ExpertsFwd& op, int threads, std:
   s.x = take(slots * width * size);
   s.hidden = take(slots * op.up[0].rows * size);
   s.results = reinterpret_cast<float*>(take(slots * width * 4));
-  s.product_bytes = aligned(product_bytes_max(tiles, op));
+  s.product_bytes = aligned(product_bytes_max(c, op));
   s.block_floats = std::min(slots, kRowsMax) * std::max(block_rows_max(op.up), block_rows_max(op.gate));
   s.own_bytes = s.product_bytes + (op.gate.empty() ? 1 : 2) * aligned(s.block_floats * 4);
   s.own = take(s.own_bytes * threads);
@@ -238,11 +238,22 @@ void save(const Scratch& s, const float* product, int64_t first, int64_t n, int6
   }
 }
 
+void walk_product(const tiles::Walk& walk, const View& x, const Weight& w, const MutView& y,
+                  std::span<std::byte> space) {
+  for (int64_t t = 0; t < x.dim(0); t += kRowsMax) {
+    const int64_t rows = std::min(kRowsMax, x.dim(0) - t);
+    tiles::pack(x.slice(0, t, rows), w.spec.format, 0, (rows + 15) / 16, space.data());
+    tiles::product(walk, space.data(), w, y.slice(0, t, rows),
+                   space.subspan(static_cast<size_t>(aligned(tiles::packed_bytes(rows, w.cols)))));
+  }
+}
+
 // y [M, N] F32 = x w^T
-void product(const Products& c, const Scratch& s, const View& x, const Weight& w, const MutView& y, int thread) {
-  std::byte* own = s.own + thread * s.own_bytes;
-  if (!c.tiles) return panel_product(c.panel, x, w, y, {own, static_cast<size_t>(s.product_bytes)});
-  tile_product(*c.tiles,
+void product(const ExpertProducts& c, const Scratch& s, const View& x, const Weight& w, const MutView& y, int thread) {
+  const std::span<std::byte> own(s.own + thread * s.own_bytes, static_cast<size_t>(s.product_bytes));
+  if (c.walk) return walk_product(*c.walk, x, w, y, own);
+  if (!c.packed) return panel_product(c.panel, x, w, y, own);
+  tile_product(*c.packed,
                {.a = packed::along(x),
                 .w = packed::along(w.codes),
                 .rows = y.dim(0),
@@ -250,10 +261,10 @@ void product(const Products& c, const Scratch& s, const View& x, const Weight& w
                 .depth = w.cols,
                 .y = y.as<float>(),
                 .y_stride = y.stride(0)},
-               own);
+               own.data());
 }
 
-void up_block(const Products& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
+void up_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
               int64_t rows) {
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   auto* up = reinterpret_cast<float*>(s.own + thread * s.own_bytes + s.product_bytes);
@@ -277,7 +288,7 @@ void up_block(const Products& c, const ExpertsFwd& op, const Scratch& s, int thr
   }
 }
 
-void down_block(const Products& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
+void down_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,
                 int64_t rows) {
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   const int64_t first = s.offsets[e], n = s.offsets[e + 1] - first;
@@ -301,20 +312,18 @@ void combine(const ExpertsFwd& op, const Scratch& s, int threads) {
 
 }  // namespace
 
-int64_t experts_fwd_workspace(const packed::Kernel* tiles, const ExpertsFwd& op, int threads) {
-  return cut(tiles, op, threads, nullptr).bytes;
+int64_t experts_fwd_workspace(const ExpertProducts& c, const ExpertsFwd& op, int threads) {
+  return cut(c, op, threads, nullptr).bytes;
 }
 
-void experts_fwd_grouped(PanelClass panel, const packed::Kernel* tiles, Ctx& ctx, const ExpertsFwd& op,
-                         std::span<std::byte> workspace) {
+void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
   // The field check has seen the shape of the first expert only.
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list)
       CHECK(w.rows == list[0].rows && w.cols == list[0].cols, "experts_fwd: [{}, {}] among [{}, {}]", w.rows, w.cols,
             list[0].rows, list[0].cols);
   }
-  const Products c{panel, tiles};
-  const Scratch s = cut(tiles, op, ctx.threads, workspace.data());
+  const Scratch s = cut(c, op, ctx.threads, workspace.data());
   sort_by_expert(op, s);
   gather(op, s, ctx.threads);
   const int team = sys::team_for(ctx.threads, op.flops());

@@ -3,6 +3,7 @@
 #include "kernels/experts/experts.h"
 #include "math/packed_kernel.h"
 #include "math/panel.h"
+#include "math/tile.h"
 
 namespace braid {
 
@@ -20,10 +21,16 @@ struct TileProduct {
 int64_t tile_product_bytes(const packed::Kernel& kernel, int64_t cols, int64_t depth);
 void tile_product(const packed::Kernel& kernel, const TileProduct& p, std::byte* space);
 
-// With `tiles` the products run on that kernel, in backward but those of u and g where forward was not so (train).
-int64_t experts_fwd_workspace(const packed::Kernel* tiles, const ExpertsFwd& op, int threads);
-void experts_fwd_grouped(PanelClass c, const packed::Kernel* tiles, Ctx& ctx, const ExpertsFwd& op,
-                         std::span<std::byte> workspace);
+// How products are computed: by a walk over tiles, else by a packed kernel, else by panels.
+struct ExpertProducts {
+  PanelClass panel = PanelClass::bf16;
+  const packed::Kernel* packed = nullptr;
+  const tiles::Walk* walk = nullptr;
+};
+int64_t experts_fwd_workspace(const ExpertProducts& c, const ExpertsFwd& op, int threads);
+void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace);
+
+// With `tiles` the products run on that kernel, but those of u and g where forward was not so (train).
 int64_t experts_bwd_workspace(PanelClass c, const packed::Kernel* tiles, const ExpertsBwd& op, int threads);
 void experts_bwd_grouped(PanelClass c, const packed::Kernel* tiles, Ctx& ctx, const ExpertsBwd& op,
                          std::span<std::byte> workspace);

@@ -371,8 +371,8 @@ TEST(ExpertsForward, SoftwareTilesAgreeWithTheReferenceAndSavedProductsChangeNoB
       space.resize(static_cast<size_t>(experts_bwd_workspace(PanelClass::bf16, &tiles, op, threads)));
       experts_bwd_grouped(PanelClass::bf16, &tiles, ctx, op, space);
     } else {
-      space.resize(static_cast<size_t>(experts_fwd_workspace(&tiles, op, threads)));
-      experts_fwd_grouped(PanelClass::bf16, &tiles, ctx, op, space);
+      space.resize(static_cast<size_t>(experts_fwd_workspace({.packed = &tiles}, op, threads)));
+      experts_fwd_grouped({.packed = &tiles}, ctx, op, space);
     }
   };
   for (const bool gated : {false, true}) {

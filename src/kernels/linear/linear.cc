@@ -72,7 +72,7 @@ const char* cuda_supports(const LinearFwd& op) {
 }
 
 void fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
-  linear_fwd_tiles(ctx, op, workspace, &tiles::strip_amx);
+  linear_fwd_tiles(ctx, op, workspace, tiles::walk_amx());
 }
 
 void add_bias(const View& bias, const MutView& y) {

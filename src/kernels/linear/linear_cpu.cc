@@ -12,31 +12,36 @@ std::span<std::byte> part(std::span<std::byte> workspace, int64_t begin, int64_t
   return workspace.subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
 }
 
+int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 }  // namespace
 
 const char* linear_tiles_supports(const LinearFwd& op) {
   if (!sys::machine().amx) return "no tiles";
-  if (op.x.dtype != DType::bf16 || op.w.spec.format != Format::bf16) return "not BF16 by BF16";
+  if (op.train) return "training";
+  if (op.x.dtype != DType::bf16) return "x is not BF16";
+  if (const char* reason = tiles::refusal(op.w)) return reason;
   return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
 }
 
 int64_t linear_tiles_workspace(const LinearFwd& op, int threads) {
-  return tiles::packed_bytes(op.x.dim(0), op.w.cols) + threads * tiles::workspace(op.x.dim(0), op.w.cols);
+  return aligned(tiles::packed_bytes(op.x.dim(0), op.w.cols)) + threads * aligned(tiles::workspace(op.x.dim(0)));
 }
 
-void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace,
-                      void (*strip)(const tiles::Strip&)) {
+void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace, const tiles::Walk& walk) {
   constexpr int64_t kTaskCols = 4 * tiles::kStripCols, kBlock = 16;
-  const int64_t shared = tiles::packed_bytes(op.x.dim(0), op.w.cols), own = tiles::workspace(op.x.dim(0), op.w.cols);
+  const int64_t shared = aligned(tiles::packed_bytes(op.x.dim(0), op.w.cols));
+  const int64_t own = aligned(tiles::workspace(op.x.dim(0)));
   for (int64_t t = 0; t < op.x.dim(0); t += tiles::kRowsMax) {
     LinearFwd some = op;
     const int64_t rows = std::min(tiles::kRowsMax, op.x.dim(0) - t);
     some.x = op.x.slice(0, t, rows);
     some.y = op.y.slice(0, t, rows);
-    sys::parallel_for(ctx.threads, (rows + kBlock - 1) / kBlock, 1,
-                      [&](int64_t begin, int64_t end) { tiles::pack(some.x, begin, end, workspace.data()); });
+    sys::parallel_for(ctx.threads, (rows + kBlock - 1) / kBlock, 1, [&](int64_t begin, int64_t end) {
+      tiles::pack(some.x, some.w.spec.format, begin, end, workspace.data());
+    });
     linear_tasks(ctx.threads, some, kTaskCols, [&](int thread, int64_t first, int64_t n) {
-      tiles::product(strip, workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n),
+      tiles::product(walk, workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n),
                      part(workspace, shared + thread * own, own));
     });
   }

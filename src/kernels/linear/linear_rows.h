@@ -9,11 +9,10 @@ namespace braid {
 // On a GPU; only with BRAID_CUDA.
 void linear_fwd_cuda(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
 
-// On tiles (math/tile.h); `strip` is the walk over them.
+// On tiles (math/tile.h).
 const char* linear_tiles_supports(const LinearFwd& op);
 int64_t linear_tiles_workspace(const LinearFwd& op, int threads);
-void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace,
-                      void (*strip)(const tiles::Strip&));
+void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace, const tiles::Walk& walk);
 
 // On oneDNN (math/gemm.h).
 const char* linear_gemm_supports(const LinearFwd& op);
