@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/dtype.h"
+#include "math/ggml_iq_blocks.h"
 #include "sys/check.h"
 
 namespace braid {
@@ -201,11 +202,32 @@ Decode* decoder(GgmlType type) {
     Decode* decode;
   };
   using T = GgmlType;
-  static constexpr Row kRows[] = {{T::f32, &f32},     {T::f16, &f16},       {T::bf16, &bf16},     {T::q8_0, &q8_0},
-                                  {T::q4_0, &q4_0},   {T::q4_1, &q4_1},     {T::q5_0, &q5_0},     {T::q5_1, &q5_1},
-                                  {T::q2_k, &q2_k},   {T::q3_k, &q3_k},     {T::q4_k, &q4_k},     {T::q5_k, &q5_k},
-                                  {T::q6_k, &q6_k},   {T::iq4_nl, &iq4_nl}, {T::iq4_xs, &iq4_xs}, {T::mxfp4, &mxfp4},
-                                  {T::nvfp4, &nvfp4}, {T::tq1_0, &tq1_0},   {T::tq2_0, &tq2_0}};
+  static constexpr Row kRows[] = {{T::f32, &f32},
+                                  {T::f16, &f16},
+                                  {T::bf16, &bf16},
+                                  {T::q8_0, &q8_0},
+                                  {T::q4_0, &q4_0},
+                                  {T::q4_1, &q4_1},
+                                  {T::q5_0, &q5_0},
+                                  {T::q5_1, &q5_1},
+                                  {T::q2_k, &q2_k},
+                                  {T::q3_k, &q3_k},
+                                  {T::q4_k, &q4_k},
+                                  {T::q5_k, &q5_k},
+                                  {T::q6_k, &q6_k},
+                                  {T::iq4_nl, &iq4_nl},
+                                  {T::iq4_xs, &iq4_xs},
+                                  {T::mxfp4, &mxfp4},
+                                  {T::nvfp4, &nvfp4},
+                                  {T::tq1_0, &tq1_0},
+                                  {T::tq2_0, &tq2_0},
+                                  {T::iq1_s, &ggml::iq1_s},
+                                  {T::iq1_m, &ggml::iq1_m},
+                                  {T::iq2_xxs, &ggml::iq2_xxs},
+                                  {T::iq2_xs, &ggml::iq2_xs},
+                                  {T::iq2_s, &ggml::iq2_s},
+                                  {T::iq3_xxs, &ggml::iq3_xxs},
+                                  {T::iq3_s, &ggml::iq3_s}};
   for (const Row& row : kRows) {
     if (row.type == type) return row.decode;
   }
@@ -213,8 +235,6 @@ Decode* decoder(GgmlType type) {
 }
 
 }  // namespace
-
-bool decodes(GgmlType type) { return decoder(type) != nullptr; }
 
 void decode_ggml(GgmlType type, const std::byte* blocks, std::span<float> values) {
   Decode* decode = decoder(type);

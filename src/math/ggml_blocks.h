@@ -1,5 +1,4 @@
-// Blocks of GGUF types to FP32, with the bits of llama.cpp's own conversion: each formula in FP32, in its order. Types
-// that look their values up in the large tables of the IQ1, IQ2 and IQ3 kinds are not decoded.
+// Blocks of GGUF types to FP32, with the bits of llama.cpp's own conversion: each formula in FP32, in its order.
 //   https://github.com/ggml-org/llama.cpp, ggml/src/ggml-common.h (layouts)
 #pragma once
 #include <cstddef>
@@ -9,7 +8,6 @@
 
 namespace braid {
 
-bool decodes(GgmlType type);
 // Whole blocks: values.size() is a multiple of the block's, and `blocks` has as many bytes as that takes.
 void decode_ggml(GgmlType type, const std::byte* blocks, std::span<float> values);
 

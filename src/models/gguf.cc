@@ -165,10 +165,6 @@ class GgufSource final : public nn::ParamSource {
       fail(file_.where(), {.what = "tensor " + name + " has the wrong shape",
                            .got = to_string(tensor->shape),
                            .expected = to_string(r.shape)});
-    if (!decodes(tensor->type->type))
-      fail(file_.where(), {.what = fmt::format("tensor {} has a type that is not read", name),
-                           .got = tensor->type->name,
-                           .hint = "a file of K-quants, Q8_0, Q4_0, IQ4_NL, MXFP4, NVFP4 or BF16"});
     return r.param(is_matrix(r.role) ? matrix(r, *tensor) : vector(r, *tensor));
   }
 

@@ -16,7 +16,8 @@ from safetensors.numpy import save_file
 # Where a block has its scales in half precision.
 HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q2_K": [80, 82], "Q3_K": [108],
           "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0], "MXFP4": [], "NVFP4": [],
-          "TQ1_0": [52], "TQ2_0": [64]}
+          "TQ1_0": [52], "TQ2_0": [64], "IQ1_S": [0], "IQ1_M": [], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0],
+          "IQ3_XXS": [0], "IQ3_S": [0]}
 
 
 def blocks_of(name, count, draw):
@@ -26,6 +27,10 @@ def blocks_of(name, count, draw):
         raw[:, at:at + 2] = draw.normal(0, 0.1, (count, 1)).astype(np.float16).view(np.uint8)
     if name == "MXFP4":
         raw[:, 0] = draw.integers(100, 150, count)
+    if name == "IQ1_M":  # the scale is the highest four bits of each of four words
+        half = draw.normal(0, 0.1, count).astype(np.float16).view(np.uint16)
+        for i in range(4):
+            raw[:, 49 + 2 * i] = raw[:, 49 + 2 * i] & 15 | ((half >> 4 * i & 15) << 4).astype(np.uint8)
     return raw
 
 
