@@ -167,6 +167,26 @@ TEST_P(RowContract, AStepOfSeveralTokensIsAsManySteps) {
   for (size_t s = 0; s < Reader::kSequences; ++s) expect_same(several, single, s, "in one step");
 }
 
+// A runner of one sequence has products of its own for steps over weights in codes; of any number of tokens.
+TEST_P(RowContract, AStepOfTheOnlySequence) {
+  const auto read = [](const std::vector<int64_t>& steps) {
+    const auto runner = open_folder(std::get<0>(GetParam()).path,
+                                    {.numerics = Numerics::serving(std::get<1>(GetParam())), .context = 150});
+    const std::vector<int32_t> ids = {5, 17, 3, 80, 41, 2, 66, 9, 30, 71, 12, 55};
+    runner->prefill(0, ids, [](const Tensor&) {});
+    std::vector<float> logits;
+    for (const int64_t tokens : steps) {
+      const engine::Piece piece{.tokens = tokens, .phase = Phase::step};
+      const auto part =
+          std::span(ids).subspan(static_cast<size_t>(runner->length(0) - std::ssize(ids)), static_cast<size_t>(tokens));
+      const Tensor all = runner->logits(runner->forward(part, {&piece, 1}));
+      logits.insert(logits.end(), all.view().as<float>(), all.view().as<float>() + tokens * all.dim(1));
+    }
+    return logits;
+  };
+  expect_same_bits(read({7, 1, 3}), read(std::vector<int64_t>(11, 1)), "of one sequence");
+}
+
 // Prompts are read in the same passes as steps, in any order: each gets what it gets alone.
 TEST_P(RowContract, PrefillsAndStepsInOnePass) {
   constexpr Phase p = Phase::prefill, s = Phase::step;

@@ -20,6 +20,9 @@ struct Numerics {
   // The scan always takes its chunked form, and the cache holds `activations`: a result does not depend on how its
   // sequence was cut into passes.
   bool exact = false;
+  // Steps over weights in 4-bit codes are sums of whole numbers (math/codes_dot.h), a class made for one row at a time:
+  // for passes of one sequence only. With others it would be slower than what they share.
+  bool code_steps = false;
 
   // Keys and values that are kept for later passes.
   DType cache() const { return exact ? activations : products; }

@@ -64,6 +64,7 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
 Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& options)
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
   options_.context = choose_context(*model_, options_);
+  options_.numerics.code_steps = options_.sequences == 1 && !options_.numerics.exact;
   if (options_.threads > 0) ctx_.threads = options_.threads;
   pool_ = std::make_unique<StatePool>(model_->state_shapes(),
                                       PoolOptions{.sequences = options_.sequences,

@@ -60,6 +60,8 @@ struct Run {
   const Precision* precision = nullptr;  // how products quantise their operands (nn/precision.h); null: they do not
   const Draws* draws = nullptr;          // null: nothing is dropped
 
+  // Products are those of a step (LinearFwd::step).
+  bool steps() const { return numerics.code_steps && seqs.seqs.size() == 1 && seqs.seqs[0].phase == Phase::step; }
   BlockState block_state(int index) const {
     return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index)];
   }

@@ -153,6 +153,22 @@ void fwd_walk(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
   experts_fwd_grouped({.walk = &tiles::walk_amx()}, ctx, op, workspace);
 }
 
+const char* fwd_codes_supports(const ExpertsFwd& op) {
+  if (!op.step) return "not a step";
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) {
+      if (const char* reason = codes::refusal(w)) return reason;
+    }
+  }
+  return grouped_supports<PanelClass::bf16>(op);
+}
+int64_t fwd_codes_workspace(const ExpertsFwd& op, int threads) {
+  return experts_fwd_workspace({.codes = true}, op, threads);
+}
+void fwd_codes(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+  experts_fwd_grouped({.codes = true}, ctx, op, workspace);
+}
+
 const char* fwd_tile_supports(const ExpertsFwd& op) {
   if (!op.train) return "not training";
   if (const char* reason = tile_refusal(op)) return reason;
@@ -222,6 +238,11 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
        .supports = &fwd_tile_supports,
        .workspace = &fwd_tile_workspace,
        .run = &fwd_tiles},
+      {.name = "grouped_codes",
+       .numerics = "w4a16",
+       .supports = &fwd_codes_supports,
+       .workspace = &fwd_codes_workspace,
+       .run = &fwd_codes},
       {.name = "grouped_tiles",
        .numerics = "bf16_tile",
        .supports = &fwd_walk_supports,

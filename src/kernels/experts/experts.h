@@ -33,6 +33,7 @@ struct ExpertsFwd {
   MutView u{}, g{};                // [T, K, F] products of up and gate, in the dtype of x
   ExpertAct act = ExpertAct::relu2;
   bool train = false;  // as LinearFwd::train: many rows, with weights of this step only
+  bool step = false;   // as LinearFwd::step
   static constexpr const char* name = "experts_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &ExpertsFwd::x, "T R"),

@@ -134,6 +134,7 @@ struct Scratch {
 };
 
 int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
+  if (c.codes) return codes::packed_bytes(codes::kRowsMax, std::max(op.up[0].cols, op.down[0].cols));
   if (c.walk) {
     const int64_t rows = std::min(op.experts.count(), kRowsMax);
     return aligned(tiles::packed_bytes(rows, std::max(op.up[0].cols, op.down[0].cols))) + tiles::workspace(rows);
@@ -248,9 +249,18 @@ void walk_product(const tiles::Walk& walk, const View& x, const Weight& w, const
   }
 }
 
+void codes_product(const View& x, const Weight& w, const MutView& y, std::span<std::byte> space) {
+  for (int64_t t = 0; t < x.dim(0); t += codes::kRowsMax) {
+    const int64_t rows = std::min(codes::kRowsMax, x.dim(0) - t);
+    codes::pack(x.slice(0, t, rows), space.data());
+    codes::product(space.data(), w, y.slice(0, t, rows));
+  }
+}
+
 // y [M, N] F32 = x w^T
 void product(const ExpertProducts& c, const Scratch& s, const View& x, const Weight& w, const MutView& y, int thread) {
   const std::span<std::byte> own(s.own + thread * s.own_bytes, static_cast<size_t>(s.product_bytes));
+  if (c.codes) return codes_product(x, w, y, own);
   if (c.walk) return walk_product(*c.walk, x, w, y, own);
   if (!c.packed) return panel_product(c.panel, x, w, y, own);
   tile_product(*c.packed,

@@ -1,6 +1,7 @@
 // The variants behind the table of experts.cc.
 #pragma once
 #include "kernels/experts/experts.h"
+#include "math/codes_dot.h"
 #include "math/packed_kernel.h"
 #include "math/panel.h"
 #include "math/tile.h"
@@ -21,11 +22,13 @@ struct TileProduct {
 int64_t tile_product_bytes(const packed::Kernel& kernel, int64_t cols, int64_t depth);
 void tile_product(const packed::Kernel& kernel, const TileProduct& p, std::byte* space);
 
-// How products are computed: by a walk over tiles, else by a packed kernel, else by panels.
+// How products are computed: the last of these that is given.
 struct ExpertProducts {
   PanelClass panel = PanelClass::bf16;
   const packed::Kernel* packed = nullptr;
   const tiles::Walk* walk = nullptr;
+  bool codes =
+      false;  // groups of at most codes::kRowsMax rows as whole numbers (math/codes_dot.h), larger ones as above
 };
 int64_t experts_fwd_workspace(const ExpertProducts& c, const ExpertsFwd& op, int threads);
 void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <string_view>
 
 #include "core/op_sweep.h"
 #include "core/ref.h"
@@ -100,6 +101,21 @@ TEST(Experts, QuantisedWeightsAreMultipliedInPlace) {
     sweep(Problem(5, 3, 6, 48, 32, DType::f32, DType::f32, format, true).op, 2e-5);
     sweep(Problem(5, 3, 6, 48, 32, DType::bf16, DType::f32, format).op, 2e-5, 0.05);
   }
+}
+
+// Whole numbers times codes, in groups of few rows and of many.
+TEST(Experts, AStepOverCodes) {
+  for (const int64_t tokens : {1, 3, 40}) {
+    for (const bool gated : {false, true}) {
+      Problem p(tokens, 2, 4, 48, 80, DType::bf16, DType::f32, Format::nvfp4, gated);
+      p.op.step = true;
+      sweep(p.op, 0.05, 0.05);  // hidden values near a tie of BF16 round to the other side
+    }
+  }
+  Problem p(2, 2, 4, 48, 80, DType::bf16, DType::f32, Format::nvfp4);
+  const auto step = std::find_if(ExpertsFwd::rows().begin(), ExpertsFwd::rows().end(),
+                                 [](const auto& row) { return std::string_view(row.name) == "grouped_codes"; });
+  EXPECT_STREQ(step->supports(p.op), "not a step");
 }
 
 TEST(Experts, PublishedWidths) {

@@ -13,6 +13,8 @@ struct LinearFwd {
   View bias{};         // [N] F32 or empty
   MutView y{};         // [T, N] F32 or BF16
   bool train = false;  // many rows, with weights of this step only: packed operands, a class of its own (math/packed.h)
+  bool step =
+      false;  // rows of sequences that step, without Numerics::exact: a class of its own for codes (math/codes_dot.h)
   static constexpr const char* name = "linear_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &LinearFwd::x, "T K"), in("w", &LinearFwd::w, "N K"),

@@ -1,7 +1,8 @@
-// Rows of linear that hand the arithmetic to tiles or to oneDNN.
+// Rows of linear that hand the arithmetic to tiles, to dots of whole numbers or to oneDNN.
 #include <algorithm>
 
 #include "kernels/linear/linear_rows.h"
+#include "math/codes_dot.h"
 #include "math/gemm.h"
 #include "sys/machine.h"
 
@@ -43,6 +44,29 @@ void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> worksp
     linear_tasks(ctx.threads, some, kTaskCols, [&](int thread, int64_t first, int64_t n) {
       tiles::product(walk, workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n),
                      part(workspace, shared + thread * own, own));
+    });
+  }
+}
+
+const char* linear_codes_supports(const LinearFwd& op) {
+  if (!op.step) return "not a step";
+  if (op.x.dtype != DType::bf16) return "x is not BF16";
+  if (const char* reason = codes::refusal(op.w)) return reason;
+  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
+}
+
+int64_t linear_codes_workspace(const LinearFwd& op, int) { return codes::packed_bytes(codes::kRowsMax, op.w.cols); }
+
+void linear_fwd_codes(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  constexpr int64_t kTaskCols = 64;
+  for (int64_t t = 0; t < op.x.dim(0); t += codes::kRowsMax) {
+    LinearFwd some = op;
+    const int64_t rows = std::min(codes::kRowsMax, op.x.dim(0) - t);
+    some.x = op.x.slice(0, t, rows);
+    some.y = op.y.slice(0, t, rows);
+    codes::pack(some.x, workspace.data());
+    linear_tasks(ctx.threads, some, kTaskCols, [&](int, int64_t first, int64_t n) {
+      codes::product(workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n));
     });
   }
 }

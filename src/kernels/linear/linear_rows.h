@@ -14,6 +14,11 @@ const char* linear_tiles_supports(const LinearFwd& op);
 int64_t linear_tiles_workspace(const LinearFwd& op, int threads);
 void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace, const tiles::Walk& walk);
 
+// On whole numbers (math/codes_dot.h).
+const char* linear_codes_supports(const LinearFwd& op);
+int64_t linear_codes_workspace(const LinearFwd& op, int threads);
+void linear_fwd_codes(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+
 // On oneDNN (math/gemm.h).
 const char* linear_gemm_supports(const LinearFwd& op);
 int64_t linear_gemm_workspace(const LinearFwd& op, int threads);

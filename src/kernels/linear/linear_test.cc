@@ -113,6 +113,42 @@ TEST(Linear, TilesDecodeWeights) {
   }
 }
 
+// The class of a step: x as whole numbers of 16 bits, relative to its row's largest value. The same bits whichever rows
+// are together.
+TEST(Linear, AStepMultipliesCodesAsWholeNumbers) {
+  constexpr Case kSteps[] = {{1, 32, 32},   {4, 17, 80},    {3, 70, 528}, {2, 1, 16},
+                             {1, 96, 1040}, {4, 130, 2688}, {2, 64, 1856}};
+  for (const Case& c : kSteps) {
+    const TestWeight w(Format::nvfp4, c.rows, c.depth, 2, 0.05);
+    TestTensor x(DType::bf16, {c.tokens, c.depth}, 1), bias(DType::f32, {c.rows}, 3),
+        want(DType::f32, {c.tokens, c.rows}, 4), got(DType::f32, {c.tokens, c.rows}, 5),
+        one(DType::f32, {1, c.rows}, 6);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run_row(ctx, LinearFwd{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = want.mut()},
+            LinearFwd::rows().back());
+    LinearFwd op{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = got.mut(), .step = true};
+    if (const char* reason = linear_codes_supports(op)) GTEST_SKIP() << reason;
+    sweep(op, 2e-4);
+    ctx.forced_rows[LinearFwd::name] = "codes_dot";
+    ctx.threads = 3;
+    run(ctx, op);
+    EXPECT_LE(distance(got.view(), want.view()), 2e-4) << c.tokens << " x " << c.rows << " x " << c.depth;
+    EXPECT_GT(distance(got.view(), want.view()), 1e-7) << "is this the class of a step?";
+    ctx.threads = 1;
+    for (int64_t t = 0; t < c.tokens; ++t) {
+      op.x = x.view().slice(0, t, 1);
+      op.y = one.mut();
+      run(ctx, op);
+      EXPECT_EQ(std::memcmp(one.bytes.data(), got.view().slice(0, t, 1).data, one.bytes.size()), 0) << t;
+    }
+    op.x = x.view();
+    op.y = got.mut();
+    op.step = false;
+    EXPECT_NE(linear_codes_supports(op), nullptr);
+  }
+}
+
 TEST(Linear, GemmAgreesWithTheReference) {
   constexpr Case kGemmCases[] = {{1, 58, 96}, {5, 17, 83}, {65, 193, 1025}, {7, 400, 2100}, {2, 1, 1}};
   for (const DType type : {DType::f32, DType::bf16}) {
