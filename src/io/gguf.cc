@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "sys/error.h"
@@ -198,6 +199,21 @@ void place(const std::string& where, std::span<const std::byte> data, int64_t al
   }
 }
 
+void sort_by_name(const std::string& where, std::vector<GgufTensor>& tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const GgufTensor& a, const GgufTensor& b) { return a.name < b.name; });
+  for (size_t i = 1; i < tensors.size(); ++i) {
+    if (tensors[i].name == tensors[i - 1].name)
+      fail(where, {.what = "tensor " + printable(tensors[i].name) + " is there twice"});
+  }
+}
+
+// NAME of NAME-00002-of-00003.gguf; nothing for a file that is named otherwise.
+std::optional<std::string> split_name(const std::filesystem::path& path, int64_t number, int64_t count) {
+  const std::string name = path.filename().string(), ending = fmt::format("-{:05}-of-{:05}.gguf", number, count);
+  if (!name.ends_with(ending)) return std::nullopt;
+  return name.substr(0, name.size() - ending.size());
+}
+
 int64_t alignment_of(const std::string& where, const GgufParts& parts) {
   const auto found = parts.values.find("general.alignment");
   if (found == parts.values.end()) return 32;
@@ -236,17 +252,66 @@ GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where) 
   const uint64_t begin = std::min<uint64_t>((reader.at() + alignment - 1) / alignment * alignment, file.size());
   place(where, file.subspan(begin), static_cast<int64_t>(alignment), entries);
   for (Entry& entry : entries) parts.tensors.push_back(std::move(entry.tensor));
-  std::sort(parts.tensors.begin(), parts.tensors.end(),
-            [](const GgufTensor& a, const GgufTensor& b) { return a.name < b.name; });
-  for (size_t i = 1; i < parts.tensors.size(); ++i) {
-    if (parts.tensors[i].name == parts.tensors[i - 1].name)
-      fail(where, {.what = "tensor " + printable(parts.tensors[i].name) + " is there twice"});
-  }
+  sort_by_name(where, parts.tensors);
   return parts;
 }
 
-Gguf::Gguf(const std::filesystem::path& path)
-    : where_(printable(path.string())), file_(path), parts_(parse_gguf(file_.bytes(), where_)) {}
+Gguf::Gguf(const std::filesystem::path& path) : where_(printable(path.string())) {
+  files_.emplace_back(path);
+  parts_ = parse_gguf(files_.back().bytes(), where_);
+  add_parts(path);
+}
+
+Gguf::Gguf(std::span<const std::byte> file, std::string where)
+    : where_(std::move(where)), parts_(parse_gguf(file, where_)) {}
+
+void Gguf::add_parts(const std::filesystem::path& first) {
+  const int64_t count = int_of("split.count").value_or(1), number = int_of("split.no").value_or(0) + 1;
+  if (count == 1) return;
+  constexpr int64_t kPartsMax = 99'999;  // five digits of a name
+  if (count < 1 || count > kPartsMax || number < 1 || number > count)
+    fail(where_, {.what = "an impossible part of a model", .got = fmt::format("{} of {}", number, count)});
+  const auto name = split_name(first, number, count);
+  if (!name)
+    fail(where_, {.what = "the file is one part of several, and is named otherwise",
+                  .got = fmt::format("part {} of {}", number, count),
+                  .expected = fmt::format("NAME-{:05}-of-{:05}.gguf", number, count)});
+  const auto path_of = [&](int64_t i) {
+    return first.parent_path() / fmt::format("{}-{:05}-of-{:05}.gguf", *name, i, count);
+  };
+  if (number != 1)
+    fail(where_, {.what = fmt::format("the file is part {} of {}", number, count),
+                  .expected = "the first",
+                  .hint = printable(path_of(1).string())});
+  for (int64_t i = 2; i <= count; ++i) add_part(path_of(i), i, count);
+  sort_by_name(where_, parts_.tensors);
+  const int64_t tensors = std::ssize(parts_.tensors), expected = int_of("split.tensors.count").value_or(tensors);
+  if (tensors != expected)
+    fail(where_, {.what = "the parts together have a wrong number of tensors",
+                  .got = std::to_string(tensors),
+                  .expected = std::to_string(expected)});
+}
+
+void Gguf::add_part(const std::filesystem::path& path, int64_t number, int64_t count) {
+  std::error_code none;
+  if (!std::filesystem::exists(path, none))
+    fail(where_, {.what = fmt::format("part {} of {} is missing", number, count),
+                  .expected = printable(path.string()),
+                  .hint = "downloading it too"});
+  files_.emplace_back(path);
+  const std::string where = printable(path.string());
+  GgufParts part = parse_gguf(files_.back().bytes(), where);
+  const auto number_of = [&](std::string_view key) {
+    const auto found = part.values.find(key);
+    const int64_t* value = found == part.values.end() ? nullptr : std::get_if<int64_t>(&found->second);
+    return value ? *value : -1;
+  };
+  if (number_of("split.no") != number - 1 || number_of("split.count") != count)
+    fail(where, {.what = "the file is another part than its name says",
+                 .got = fmt::format("split.no {} of {}", number_of("split.no"), number_of("split.count")),
+                 .expected = fmt::format("{} of {}", number - 1, count)});
+  std::move(part.tensors.begin(), part.tensors.end(), std::back_inserter(parts_.tensors));
+}
 
 const GgufTensor* Gguf::find(std::string_view name) const {
   const auto at = std::lower_bound(parts_.tensors.begin(), parts_.tensors.end(), name,
@@ -278,6 +343,10 @@ std::optional<bool> Gguf::bool_of(std::string_view key) const {
 std::optional<std::string> Gguf::string_of(std::string_view key) const {
   const std::string* value = get<std::string>(key, "a string");
   return value ? std::optional(*value) : std::nullopt;
+}
+
+const std::vector<std::string>* Gguf::strings_of(std::string_view key) const {
+  return get<std::vector<std::string>>(key, "strings");
 }
 
 std::optional<std::vector<int64_t>> Gguf::ints_of(std::string_view key, size_t count) const {

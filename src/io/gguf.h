@@ -1,7 +1,7 @@
 // Reading GGUF, llama.cpp's container, version 3 (and 2, which differs in nothing that is read): typed metadata, then a
 // table of tensors, then their bytes. The file is mapped and every tensor points into it; no page of weights is
-// touched. A file is hostile: counts, lengths, offsets and sizes are checked against what is there before anything is
-// allocated.
+// touched. A model may be split over NAME-00001-of-00003.gguf and so on; the first part has the metadata. A file is
+// hostile: counts, lengths, offsets and sizes are checked against what is there before anything is allocated.
 //   https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 #include <cstddef>
@@ -41,7 +41,11 @@ GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where);
 
 class Gguf {
  public:
+  // The file, and where it is the first part of several, all of them. Error for another part, one that is missing or
+  // belongs to another model, and tensors that come twice or not at all.
   explicit Gguf(const std::filesystem::path& path);
+  // Of bytes that outlive it.
+  Gguf(std::span<const std::byte> file, std::string where);
 
   const std::string& where() const { return where_; }
   std::span<const GgufTensor> tensors() const { return parts_.tensors; }
@@ -54,15 +58,22 @@ class Gguf {
   std::optional<std::string> string_of(std::string_view key) const;
   // A list, or one number that stands for all `count` entries. Error when a list has another length.
   std::optional<std::vector<int64_t>> ints_of(std::string_view key, size_t count) const;
-  int64_t need_int(std::string_view key) const;  // Error that names the key when it is absent
+  const std::vector<std::string>* strings_of(std::string_view key) const;  // null when the key is absent
+  int64_t need_int(std::string_view key) const;                            // Error that names the key when it is absent
 
  private:
   template <class Kind>
   const Kind* get(std::string_view key, const char* expected) const;
 
   std::string where_;
-  sys::MappedFile file_;
+  void add_parts(const std::filesystem::path& first);
+  void add_part(const std::filesystem::path& path, int64_t number, int64_t count);
+
+  std::vector<sys::MappedFile> files_;
   GgufParts parts_;
 };
+
+// What a path names, by its ending.
+inline bool is_gguf(const std::filesystem::path& path) { return path.extension() == ".gguf"; }
 
 }  // namespace braid::io

@@ -144,5 +144,55 @@ TEST_F(GgufTest, LiesAreOneClearLine) {
   }
 }
 
+// Part `number` of `count` of a model whose parts have a tensor each.
+std::string part(uint16_t number, uint16_t count, const std::string& tensor, int32_t tensors) {
+  Writer w(1, 4);
+  w.text("split.no").number(2u).number(number);
+  w.text("split.count").number(2u).number(count);
+  w.text("split.tensors.count").number(5u).number(tensors);
+  w.text("a.part").number(4u).number(uint32_t{number});
+  return w.tensor(tensor, {4}, 0, 0).data(16).bytes();
+}
+
+TEST_F(GgufTest, PartsAreOneFile) {
+  const auto first = write("m-00001-of-00003.gguf", part(0, 3, "b", 3));
+  write("m-00002-of-00003.gguf", part(1, 3, "c", 3));
+  write("m-00003-of-00003.gguf", part(2, 3, "a", 3));
+  const Gguf file(first);
+  ASSERT_EQ(file.tensors().size(), 3u);
+  for (const char* name : {"a", "b", "c"}) {
+    ASSERT_TRUE(file.find(name)) << name;
+    EXPECT_EQ(file.find(name)->bytes[3], std::byte{3});
+  }
+  EXPECT_EQ(file.int_of("a.part"), 0);  // of the first
+}
+
+TEST_F(GgufTest, PartsThatDoNotBelongTogether) {
+  const auto first = write("m-00001-of-00002.gguf", part(0, 2, "a", 2));
+  const auto refused = [&](const std::string& what, const std::filesystem::path& path) {
+    const std::string error = error_of([&] { Gguf file(path); });
+    EXPECT_NE(error.find(what), std::string::npos) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+  };
+  refused("part 2 of 2 is missing", first);
+  const auto second = write("m-00002-of-00002.gguf", part(1, 2, "b", 2));
+  EXPECT_EQ(error_of([&] { Gguf file(first); }), "");
+  refused("is part 2 of 2; expected the first; try " + first.string(), second);
+  refused("is one part of several, and is named otherwise", write("m.gguf", part(0, 2, "a", 2)));
+  write(second, part(1, 2, "a", 2));
+  refused("tensor a is there twice", first);
+  write(second, part(1, 2, "b", 2).substr(0, 100));
+  refused("m-00002-of-00002.gguf] the file ends within its header", first);
+  write(first, part(0, 2, "a", 3));
+  write(second, part(1, 2, "b", 3));
+  refused("a wrong number of tensors; got 2; expected 3", first);
+  for (const auto& [number, count] : {std::pair<uint16_t, uint16_t>{0, 2}, {1, 3}, {7, 2}}) {
+    write(second, part(number, count, "b", 3));
+    refused("another part than its name says", first);
+  }
+  refused("an impossible part of a model; got 3 of 2", write("x-00003-of-00002.gguf", part(2, 2, "a", 2)));
+  refused("an impossible part of a model; got 1 of 0", write("x.gguf", part(0, 0, "a", 2)));
+}
+
 }  // namespace
 }  // namespace braid::io
