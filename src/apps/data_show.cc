@@ -13,6 +13,7 @@
 #include "io/model_path.h"
 #include "report/progress.h"
 #include "sys/error.h"
+#include "text/gguf_vocabulary.h"
 #include "train/origin.h"
 
 namespace braid::apps {
@@ -105,7 +106,7 @@ Shown of_recipe(const Options& o) {
   const std::string& model = recipe.config ? recipe.tokenizer : recipe.init;
   if (o.model.empty() && !model.empty()) {
     const fs::path folder = io::find_model(model).folder;
-    if (fs::exists(folder / "tokenizer.json")) shown.model = folder;
+    if (text::has_tokenizer(folder)) shown.model = folder;
   }
   return shown;
 }

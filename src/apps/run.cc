@@ -12,6 +12,7 @@
 #include "io/npy.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "text/gguf_vocabulary.h"
 
 namespace braid::apps {
 namespace {
@@ -85,7 +86,7 @@ int run_command(const Options& o) {
   Dumps dumps(o.dumps, lm.runner(), prompt.ids);
 
   // Without a tokenizer there are ids only: a folder of weights is enough for --ids.
-  const bool speaks = std::filesystem::exists(lm.path().folder / "tokenizer.json");
+  const bool speaks = text::has_tokenizer(lm.path().folder);
   std::optional<text::StreamDecoder> decoder;
   if (speaks) decoder.emplace(lm.tokenizer(), false);
   engine::ReasoningSplitter splitter(prompt.thinking);

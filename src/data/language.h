@@ -21,7 +21,7 @@ struct Language {
 class LanguageFiles {
  public:
   // A folder with tokenizer.json and, where there are any, a chat template and tokenizer_config.json, whose eos_token
-  // ends a text; or a tokenizer.json alone. Error when there is no tokenizer, or one of them is malformed.
+  // ends a text; or a GGUF file or a tokenizer.json alone. Error when there is none, or one of them is malformed.
   explicit LanguageFiles(const std::filesystem::path& folder_or_file);
   // They must not outlive this. `vocabulary` 0: as many ids as the tokenizer has.
   Language language(int64_t vocabulary = 0) const;

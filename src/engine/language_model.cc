@@ -6,11 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "io/gguf.h"
 #include "io/json.h"
 #include "models/adapter_file.h"
 #include "models/load.h"
 #include "sys/error.h"
-#include "sys/read.h"
+#include "text/tokenizer_config.h"
 
 namespace braid::engine {
 namespace {
@@ -26,12 +27,9 @@ std::tm local_time() {
 }
 
 // Does the template read the switch that turns thinking on and off?
-bool knows_switch(const std::filesystem::path& folder) {
-  for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
-    const std::filesystem::path path = folder / name;
-    if (std::filesystem::exists(path) && sys::read_file(path).find("enable_thinking") != std::string::npos) return true;
-  }
-  return false;
+bool knows_switch(const std::filesystem::path& model) {
+  const auto source = text::TokenizerConfig::load(model).chat_template;
+  return source && source->find("enable_thinking") != std::string::npos;
 }
 
 // The older forms: Nano-v2 reads /think and /no_think, Llama-Nemotron a line in the system prompt
@@ -56,8 +54,6 @@ LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& o
                                        options)) {}
 
 const text::Tokenizer& LanguageModel::tokenizer() {
-  if (path_.is_gguf() && !tokenizer_)
-    fail(path_.name, {.what = "tokenizers inside GGUF files are not read yet", .hint = "--ids, or the model's folder"});
   if (!tokenizer_) tokenizer_ = text::Tokenizer::load(path_.folder);
   return *tokenizer_;
 }
@@ -83,6 +79,15 @@ bool LanguageModel::is_silent(int32_t id) {
 
 SamplingOptions sampling_of(const io::ModelPath& path, const SamplingOptions& otherwise) {
   SamplingOptions s = otherwise;
+  if (path.is_gguf()) {
+    const io::Gguf gguf(path.weights);
+    s.temperature = gguf.number_of("general.sampling.temp").value_or(s.temperature);
+    s.top_k = gguf.int_of("general.sampling.top_k").value_or(s.top_k);
+    s.top_p = gguf.number_of("general.sampling.top_p").value_or(s.top_p);
+    s.min_p = gguf.number_of("general.sampling.min_p").value_or(s.min_p);
+    s.repeat_penalty = gguf.number_of("general.sampling.penalty_repeat").value_or(s.repeat_penalty);
+    return s;
+  }
   const auto file = path.folder / "generation_config.json";
   if (!std::filesystem::exists(file)) return s;
   const io::Json json = io::Json::read(file);

@@ -39,7 +39,7 @@ class LanguageModel {
   std::optional<text::ChatTemplate> template_;
 };
 
-// What generation_config.json says about sampling; fields that it leaves out keep their values of `otherwise`.
+// What generation_config.json or a GGUF file says about sampling; fields left out keep their values of `otherwise`.
 SamplingOptions sampling_of(const io::ModelPath& path, const SamplingOptions& otherwise);
 
 }  // namespace braid::engine

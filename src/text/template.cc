@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "io/gguf.h"
 #include "sys/mapped_file.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_parser.h"
@@ -88,19 +89,22 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string name) {
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
   std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) {
+  if (!std::filesystem::is_directory(path, error) && !io::is_gguf(path)) {
     const sys::MappedFile file(path);
     return parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.filename().string());
   }
   const TokenizerConfig config = TokenizerConfig::load(path);
   if (!config.chat_template) {
-    fail("template", {.what = "the folder has no chat template",
-                      .got = printable(path.string()),
-                      .expected = "chat_template.jinja, or a \"default\" chat_template in tokenizer_config.json"});
+    const bool gguf = io::is_gguf(path);
+    fail("template",
+         {.what = gguf ? "the file has no chat template" : "the folder has no chat template",
+          .got = printable(path.string()),
+          .expected = gguf ? "tokenizer.chat_template"
+                           : "chat_template.jinja, or a \"default\" chat_template in tokenizer_config.json"});
   }
-  const bool own_file = std::filesystem::exists(path / "chat_template.jinja", error);
+  const bool own_file = config.template_name == "chat_template.jinja";
   auto state = std::make_unique<State>();
-  state->name = own_file ? "chat_template.jinja" : "tokenizer_config.json";
+  state->name = config.template_name;
   state->body = parse_body(*config.chat_template, state->name);
   for (const NamedTemplate& named : config.named_templates) {
     if (!own_file && named.name == "tool_use") state->tool_use = parse_body(named.source, state->name);

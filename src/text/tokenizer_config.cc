@@ -4,6 +4,7 @@
 #include "sys/error.h"
 #include "sys/mapped_file.h"
 #include "sys/utf8.h"
+#include "text/gguf_vocabulary.h"
 
 namespace braid::text {
 namespace {
@@ -29,6 +30,7 @@ std::string read_template(const std::filesystem::path& path) {
 }  // namespace
 
 TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
+  if (io::is_gguf(folder)) return tokenizer_config(io::Gguf(folder));
   TokenizerConfig out;
   if (const auto path = folder / "tokenizer_config.json"; std::filesystem::exists(path)) {
     const io::Json config = io::Json::read(path);
@@ -37,6 +39,7 @@ TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
     out.pad_token = token_of(config, "pad_token");
     out.unk_token = token_of(config, "unk_token");
     const std::optional<io::Json> chat = config.get({"chat_template"});
+    out.template_name = "tokenizer_config.json";
     if (chat && chat->is_array()) {
       for (const io::Json& entry : chat->items()) {
         out.named_templates.push_back({entry.need({"name"}).as_string(), entry.need({"template"}).as_string()});
@@ -46,8 +49,10 @@ TokenizerConfig TokenizerConfig::load(const std::filesystem::path& folder) {
       out.chat_template = chat->as_string();
     }
   }
-  if (const auto path = folder / "chat_template.jinja"; std::filesystem::exists(path))
+  if (const auto path = folder / "chat_template.jinja"; std::filesystem::exists(path)) {
     out.chat_template = read_template(path);
+    out.template_name = "chat_template.jinja";
+  }
   return out;
 }
 

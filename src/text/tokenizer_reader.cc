@@ -10,6 +10,7 @@
 #include "sys/mapped_file.h"
 #include "sys/utf8.h"
 #include "text/byte_alphabet.h"
+#include "text/gguf_vocabulary.h"
 #include "text/json_cursor.h"
 #include "text/tokenizer.h"
 
@@ -311,6 +312,10 @@ Tokenizer Tokenizer::parse(std::string_view json, const std::string& where) {
 
 Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
   std::filesystem::path path = folder_or_file;
+  if (io::is_gguf(path)) {
+    const io::Gguf file(path);
+    return parse(tokenizer_json(file), file.where());
+  }
   if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
   const sys::MappedFile file(path);
   if (file.bytes().size() > kFileBytesMax)
