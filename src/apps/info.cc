@@ -11,6 +11,7 @@
 #include "io/safetensors.h"
 #include "models/count.h"
 #include "models/family.h"
+#include "models/gguf.h"
 #include "models/load.h"
 #include "models/presets.h"
 #include "models/storage.h"
@@ -64,12 +65,31 @@ ordered_json describe_blocks(const models::Config& config) {
   return blocks;
 }
 
+// Bytes of the weights by format, and of a GGUF file the bits that a value of each takes, scales and all.
+struct Stored {
+  ordered_json bytes{}, bits{};
+};
+Stored stored_at(const std::optional<io::ModelPath>& path) {
+  Stored stored;
+  if (path && path->is_gguf()) {
+    models::GgufStored all;
+    for (const auto& [type, values] : models::gguf_types(io::Gguf(path->weights))) {
+      stored.bytes[type] = values.bytes;
+      stored.bits[type] = values.bits();
+      all.bytes += values.bytes;
+      all.values += values.values;
+    }
+    stored.bits["all"] = all.bits();
+  } else if (path && !io::weight_files(path->folder).empty()) {
+    stored.bytes = models::bytes_by_format(io::Safetensors(path->weights));
+  }
+  return stored;
+}
+
 ordered_json describe(const models::ConfigSource& source, const models::Config& config) {
   const models::Parameters n = models::count_parameters(config);
   const models::SequenceValues v = models::count_sequence(config);
-  ordered_json stored;
-  if (source.path && !io::weight_files(source.path->folder).empty())
-    stored = models::bytes_by_format(io::Safetensors(source.path->weights));
+  const Stored stored = stored_at(source.path);
   return {{"name", source.name},
           {"architecture", config.architecture},
           {"family", config.family},
@@ -87,10 +107,11 @@ ordered_json describe(const models::ConfigSource& source, const models::Config& 
             {"mtp", n.mtp},
             {"tensors", n.tensors}}},
           {"bytes",
-           {{"stored", stored},
+           {{"stored", stored.bytes},
             {"bf16", models::stored_bytes(config, Format::bf16)},
             {"fp8", models::stored_bytes(config, Format::f8_e4m3)},
             {"nvfp4", models::stored_bytes(config, Format::nvfp4)}}},
+          {"bits_per_weight", stored.bits},
           {"kv_bytes_per_token", 2 * v.kv_per_token},
           {"state_bytes", {{"ssm", 4 * v.ssm}, {"conv", 2 * v.conv}}}};
 }
@@ -127,8 +148,12 @@ void print_text(const ordered_json& j) {
     fmt::print("            and {} that predict one token further\n", report::count(n["mtp"].get<double>()));
   const ordered_json& b = j["bytes"];
   std::string stored;
-  for (const auto& [format, bytes] : b["stored"].items())
+  const ordered_json& bits = j["bits_per_weight"];
+  for (const auto& [format, bytes] : b["stored"].items()) {
     stored += fmt::format("{}{} {}", stored.empty() ? "" : ", ", format, size_of_entry(bytes));
+    if (!bits.is_null()) stored += fmt::format(" ({:.4g} bits a weight)", bits[format].get<double>());
+  }
+  if (!bits.is_null()) stored += fmt::format("; {:.2f} bits a weight in all", bits["all"].get<double>());
   fmt::print("stored      {}\nas          BF16 {}, FP8 {}, NVFP4 {}\n", stored.empty() ? "no weights here" : stored,
              size_of_entry(b["bf16"]), size_of_entry(b["fp8"]), size_of_entry(b["nvfp4"]));
   fmt::print("a sequence  {} of keys and values a token (BF16), {} SSM state (FP32), {} conv state (BF16)\n",
@@ -159,7 +184,8 @@ int info(const Options& o) {
 Action setup_info(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("model", o->model,
-                 "a folder, a config.json alone, org/name of the cache, tiny, or a shape of braid new", false);
+                 "a folder, a GGUF file, a config.json alone, org/name of the cache, tiny, or a shape of braid new",
+                 false);
   cli.flag("--machine", o->machine, "describe this computer and measure its roofs (about a second)");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return info(*o); };

@@ -161,6 +161,8 @@ std::unique_ptr<Model> load_adapted(const io::ModelPath& path, const fs::path& a
 }
 
 void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs::path& out) {
+  if (path.is_gguf())
+    fail(path.name, {.what = "a GGUF file cannot take an adapter in", .hint = "--adapter where it is used"});
   const AdaptedFolder files = open_adapted(path, adapter, load_config(path), true, std::nullopt);
   struct Merged {
     View values;

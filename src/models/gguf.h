@@ -1,8 +1,9 @@
 // GGUF files of llama.cpp as models: their metadata as a config.json, their tensors under the names of the released
-// files (nemotron_h and nemotron_h_moe). Quantised blocks are decoded to FP32 when a model loads; other tensors stay
-// mapped.
+// files. Quantised blocks are decoded to FP32 when a model loads, and the queries and keys of `llama` and `deci` are
+// put back into the order of the released files; other tensors stay mapped.
 //   https://github.com/ggml-org/llama.cpp, src/llama-arch.cpp (keys and names)
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 
@@ -13,8 +14,18 @@
 
 namespace braid::models {
 
-// What config.json of the model says. Error for another architecture, or a key that is missing or wrong.
+// As llama.cpp calls it: nemotron_h, nemotron_h_moe, llama, deci, qwen3 or qwen3moe. Error for another.
+std::string gguf_architecture(const io::Gguf& file);
+
+// What config.json of the model says. Error for a key that is missing or wrong.
 io::Json gguf_config(const io::Gguf& file);
+
+struct GgufStored {
+  int64_t bytes = 0, values = 0;
+  double bits() const { return values > 0 ? 8.0 * static_cast<double>(bytes) / static_cast<double>(values) : 0.0; }
+};
+// What the tensors take, by type as llama.cpp names it.
+std::map<std::string, GgufStored> gguf_types(const io::Gguf& file);
 
 // `file` outlives the source, and what the source gives.
 std::unique_ptr<nn::ParamSource> gguf_source(WeightStore& store, const io::Gguf& file);

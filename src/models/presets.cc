@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "models/gguf.h"
 #include "sys/error.h"
 
 namespace braid::models {
@@ -140,6 +141,7 @@ ConfigSource find_config(std::string_view argument) {
     if (auto preset = find_preset(argument)) return {std::string(argument), std::move(*preset), {}};
   }
   const io::ModelPath found = io::find_model(argument);
+  if (found.is_gguf()) return {found.name, gguf_config(io::Gguf(found.weights)), found};
   return {found.name, io::Json::read(found.folder / "config.json"), found};
 }
 

@@ -62,6 +62,16 @@ struct BlockFlops {  // besides products with parameters; forward, a token
   }
 };
 
+// Checkpoints are folders with the files of the one that their run started from.
+io::ModelPath find_folder(const char* key, const std::string& name) {
+  io::ModelPath path = io::find_model(name);
+  if (path.is_gguf())
+    fail(key, {.what = "training does not start from a GGUF file",
+               .got = printable(path.name),
+               .hint = "the model's folder"});
+  return path;
+}
+
 }  // namespace
 
 double flops_per_token(const models::Config& config, int64_t length) {
@@ -77,7 +87,7 @@ double flops_per_token(const models::Config& config, int64_t length) {
 models::Config config_of(const Recipe& recipe) {
   check(recipe);
   models::Config config =
-      recipe.config ? models::read_config(config_json(recipe)) : models::load_config(io::find_model(recipe.init));
+      recipe.config ? models::read_config(config_json(recipe)) : models::load_config(find_folder("init", recipe.init));
   if (config.mtp) config.mtp->steps = recipe.loss.mtp_steps;
   if (recipe.dropout) {
     const auto rate = static_cast<float>(*recipe.dropout);
@@ -115,7 +125,8 @@ fs::path make_origin(const Recipe& recipe, int threads) {
                                [](int64_t) { return true; });
   io::write_text_file(folder.place() / "generation_config.json", models::generation_config_text(config));
   io::write_text_file(folder.place() / "config.json", models::config_text(json, DType::bf16));
-  if (!recipe.tokenizer.empty()) models::copy_companions(io::find_model(recipe.tokenizer).folder, folder.place());
+  if (!recipe.tokenizer.empty())
+    models::copy_companions(find_folder("tokenizer", recipe.tokenizer).folder, folder.place());
   folder.commit();
   return path;
 }
@@ -124,7 +135,7 @@ fs::path language_folder(const Recipe& recipe) {
   if (!recipe.config) return io::find_model(recipe.init).folder;
   const fs::path made = fs::path(recipe.out) / "init";  // by the run that is resumed
   if (io::is_complete(made)) return made;
-  if (!recipe.tokenizer.empty()) return io::find_model(recipe.tokenizer).folder;
+  if (!recipe.tokenizer.empty()) return find_folder("tokenizer", recipe.tokenizer).folder;
   if (data::reads_text(recipe.data))
     fail("tokenizer", {.what = "text needs one", .expected = "tokenizer = a model folder with tokenizer.json"});
   return {};

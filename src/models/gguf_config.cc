@@ -1,0 +1,300 @@
+// The metadata of a GGUF file as the config.json that it was made from.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numbers>
+#include <string_view>
+
+#include "math/ggml_blocks.h"
+#include "models/family.h"
+#include "models/gguf.h"
+#include "sys/error.h"
+
+namespace braid::models {
+namespace {
+
+struct Key {
+  const char* gguf;    // below the architecture
+  const char* config;  // of config.json
+};
+constexpr Key kNemotronH[] = {{"embedding_length", "hidden_size"},
+                              {"context_length", "max_position_embeddings"},
+                              {"attention.head_count", "num_attention_heads"},
+                              {"attention.key_length", "head_dim"},
+                              {"ssm.time_step_rank", "mamba_num_heads"},
+                              {"ssm.group_count", "n_groups"},
+                              {"ssm.state_size", "ssm_state_size"},
+                              {"ssm.conv_kernel", "conv_kernel"},
+                              {"expert_count", "n_routed_experts"},
+                              {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"},
+                              {"expert_shared_count", "n_shared_experts"},
+                              {"expert_group_count", "n_group"},
+                              {"expert_group_used_count", "topk_group"},
+                              {"moe_latent_size", "moe_latent_size"}};
+constexpr Key kTransformer[] = {{"embedding_length", "hidden_size"},
+                                {"context_length", "max_position_embeddings"},
+                                {"block_count", "num_hidden_layers"},
+                                {"attention.key_length", "head_dim"},
+                                {"expert_count", "num_experts"},
+                                {"expert_used_count", "num_experts_per_tok"},
+                                {"expert_feed_forward_length", "moe_intermediate_size"}};
+
+// Special tokens at which an answer ends, however a model spells them.
+constexpr std::string_view kEnds[] = {"</s>",       "<|im_end|>",    "<|endoftext|>",
+                                      "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
+                                      "<|end|>",    "<end_of_turn>", "<|return|>"};
+
+class Metadata {
+ public:
+  explicit Metadata(const io::Gguf& file) : file_(file), architecture_(gguf_architecture(file)) {}
+
+  nlohmann::json config() const {
+    nlohmann::json config = architecture_.starts_with("nemotron_h") ? nemotron_h()
+                            : architecture_ == "deci"               ? deci()
+                                                                    : transformer();
+    config["vocab_size"] = vocabulary();
+    config["tie_word_embeddings"] = !file_.find("output.weight");
+    if (const auto id = token("bos")) config["bos_token_id"] = *id;
+    if (const auto ends = end_ids(); !ends.empty()) config["eos_token_id"] = ends;
+    return config;
+  }
+
+ private:
+  std::string name(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
+
+  void copy(std::span<const Key> keys, nlohmann::json& config) const {
+    for (const Key& key : keys) {
+      if (const auto value = file_.int_of(name(key.gguf))) config[key.config] = *value;
+    }
+  }
+
+  int64_t vocabulary() const {
+    if (const auto size = file_.int_of(name("vocab_size"))) return *size;
+    const io::GgufTensor* table = file_.find("token_embd.weight");
+    if (!table) fail(file_.where(), {.what = "tensor token_embd.weight is missing"});
+    return table->shape[0];
+  }
+
+  std::optional<int64_t> token(std::string_view which) const {
+    const auto id = file_.int_of(fmt::format("tokenizer.ggml.{}_token_id", which));
+    return id == UINT32_MAX ? std::nullopt : id;  // how some files say that there is none
+  }
+
+  // What generation_config.json lists. Files name one token, or a few; the others are known by their spelling.
+  std::vector<int64_t> end_ids() const {
+    std::vector<int64_t> ids;
+    const auto add = [&](int64_t id) {
+      if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+    };
+    for (const char* which : {"eos", "eot", "eom"}) {
+      if (const auto id = token(which)) add(*id);
+    }
+    const std::vector<std::string>* tokens = file_.strings_of("tokenizer.ggml.tokens");
+    if (!tokens) return ids;
+    constexpr int64_t kControl = 3;
+    const auto kinds = file_.ints_of("tokenizer.ggml.token_type", tokens->size()).value_or(std::vector<int64_t>());
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      if (kinds[i] == kControl && std::ranges::find(kEnds, (*tokens)[i]) != std::end(kEnds))
+        add(static_cast<int64_t>(i));
+    }
+    return ids;
+  }
+
+  // Without the prediction blocks, which come last.
+  size_t layers() const {
+    const int64_t all = file_.need_int(name("block_count")),
+                  last = file_.int_of(name("nextn_predict_layers")).value_or(0);
+    if (all < 1 || all > Ranges::layers.max || last < 0 || last >= all)
+      fail(file_.where(),
+           {.what = name("block_count") + " is out of range", .got = fmt::format("{}, and {} to predict", all, last)});
+    return static_cast<size_t>(all - last);
+  }
+
+  // One number for every layer.
+  std::vector<int64_t> by_layer(const char* key) const {
+    const size_t count = layers();  // checked
+    auto list = file_.ints_of(name(key), static_cast<size_t>(file_.need_int(name("block_count"))));
+    if (!list) fail(file_.where(), {.what = name(key) + " is missing"});
+    list->resize(count);
+    return *list;
+  }
+
+  double eps() const { return file_.number_of(name("attention.layer_norm_rms_epsilon")).value_or(1e-5); }
+
+  bool any_tensor(std::string_view ending) const {
+    return std::ranges::any_of(file_.tensors(), [&](const io::GgufTensor& t) { return t.name.ends_with(ending); });
+  }
+
+  nlohmann::json nemotron_h() const {
+    nlohmann::json config = {{"architectures", {"NemotronHForCausalLM"}}, {"model_type", "nemotron_h"}};
+    copy(kNemotronH, config);
+    config["layer_norm_epsilon"] = eps();
+    config["norm_topk_prob"] = file_.bool_of(name("expert_weights_norm")).value_or(true);
+    config["routed_scaling_factor"] = file_.number_of(name("expert_weights_scale")).value_or(1.0);
+    if (const int64_t heads = file_.need_int(name("ssm.time_step_rank")); heads > 0)
+      config["mamba_head_dim"] = file_.need_int(name("ssm.inner_size")) / heads;
+    // A layer has attention where it has KV heads, a feed-forward part where that has a width, else a Mamba block.
+    const std::vector<int64_t> kv_heads = by_layer("attention.head_count_kv"), widths = by_layer("feed_forward_length");
+    const char* wide = architecture_ == "nemotron_h" ? "mlp" : "moe";
+    nlohmann::json types = nlohmann::json::array();
+    for (size_t i = 0; i < widths.size(); ++i)
+      types.push_back(kv_heads[i] > 0 ? "attention" : widths[i] > 0 ? wide : "mamba");
+    if (architecture_ == "nemotron_h_moe") add_experts(types, config);
+    config["layers_block_type"] = std::move(types);
+    config["num_key_value_heads"] = std::max<int64_t>(1, *std::ranges::max_element(kv_heads));
+    config["intermediate_size"] = widths;
+    config["use_conv_bias"] = any_tensor(".ssm_conv1d.bias");
+    return config;
+  }
+
+  // Width and number of a token's experts, which Puzzle chooses layer by layer.
+  void add_experts(const nlohmann::json& types, nlohmann::json& config) const {
+    const std::vector<int64_t> used = by_layer("expert_used_count"), widths = by_layer("expert_feed_forward_length");
+    auto blocks = nlohmann::json::array();
+    bool alike = true;
+    for (size_t i = 0; i < types.size(); ++i) {
+      nlohmann::json block = {{"block_type", types[i]}};
+      if (types[i] == "moe") {
+        block["num_experts_per_tok"] = used[i];
+        block["moe_intermediate_size"] = widths[i];
+        alike = alike && config.value("num_experts_per_tok", used[i]) == used[i] &&
+                config.value("moe_intermediate_size", widths[i]) == widths[i];
+        config["num_experts_per_tok"] = used[i];
+        config["moe_intermediate_size"] = widths[i];
+      }
+      blocks.push_back(std::move(block));
+    }
+    if (!alike) config["block_configs"] = std::move(blocks);
+  }
+
+  // Llama, Qwen3 and Qwen3-MoE.
+  nlohmann::json transformer() const {
+    const bool sparse = architecture_ == "qwen3moe", llama = architecture_ == "llama";
+    nlohmann::json config = {{"architectures",
+                              {llama    ? "LlamaForCausalLM"
+                               : sparse ? "Qwen3MoeForCausalLM"
+                                        : "Qwen3ForCausalLM"}},
+                             {"model_type", llama    ? "llama"
+                                            : sparse ? "qwen3_moe"
+                                                     : "qwen3"}};
+    if (!sparse && file_.int_of(name("expert_count")).value_or(0) > 0)
+      fail(file_.where(), {.what = "a model of architecture " + architecture_ + " with experts is not read"});
+    copy(kTransformer, config);
+    const auto heads = file_.need_int(name("attention.head_count"));
+    config["num_attention_heads"] = heads;
+    config["num_key_value_heads"] = file_.int_of(name("attention.head_count_kv")).value_or(heads);
+    config["intermediate_size"] = file_.need_int(name("feed_forward_length"));
+    config["norm_topk_prob"] = true;
+    if (sparse) {
+      auto dense = nlohmann::json::array();
+      for (size_t i = 0; i < layers(); ++i) {
+        if (!file_.find(fmt::format("blk.{}.ffn_gate_inp.weight", i))) dense.push_back(i);
+      }
+      config["mlp_only_layers"] = std::move(dense);
+    }
+    add_common(config);
+    return config;
+  }
+
+  // A layer without KV heads has a linear map in place of attention, or where it has no heads at all, none.
+  nlohmann::json deci() const {
+    nlohmann::json config = {{"architectures", {"DeciLMForCausalLM"}}, {"model_type", "nemotron-nas"}};
+    copy(kTransformer, config);
+    const std::vector<int64_t> heads = by_layer("attention.head_count"), kv_heads = by_layer("attention.head_count_kv"),
+                               widths = by_layer("feed_forward_length");
+    const int64_t most = std::max<int64_t>(1, *std::ranges::max_element(heads));
+    config["num_attention_heads"] = most;
+    auto blocks = nlohmann::json::array();
+    for (size_t i = 0; i < heads.size(); ++i) {
+      if (kv_heads[i] > 0 && (heads[i] != most || most % kv_heads[i] != 0))
+        fail(file_.where(), {.what = fmt::format("layer {} has an impossible number of heads", i),
+                             .got = fmt::format("{} and {} of keys and values", heads[i], kv_heads[i]),
+                             .expected = fmt::format("{} and a divisor of it", most)});
+      nlohmann::json attention = {{"no_op", heads[i] == 0}, {"replace_with_linear", heads[i] > 0 && kv_heads[i] == 0}},
+                     ffn = {{"no_op", widths[i] == 0}};
+      if (kv_heads[i] > 0) attention["n_heads_in_group"] = most / kv_heads[i];
+      if (widths[i] > 0) ffn["intermediate_size"] = widths[i];
+      blocks.push_back({{"attention", std::move(attention)}, {"ffn", std::move(ffn)}});
+    }
+    config["block_configs"] = std::move(blocks);
+    add_common(config);
+    return config;
+  }
+
+  double rope_base() const { return file_.number_of(name("rope.freq_base")).value_or(10000.0); }
+
+  // Files have what each frequency is divided by; the numbers of config.json that give that are found by trying.
+  nlohmann::json llama3_scaling(const io::GgufTensor& tensor) const {
+    const int64_t count = tensor.shape.count();
+    if (tensor.type->type != GgmlType::f32 || count > Ranges::head_dim.max)
+      fail(file_.where(), {.what = "tensor rope_freqs.weight does not fit a head",
+                           .got = fmt::format("{} {}", tensor.type->name, to_string(tensor.shape)),
+                           .expected = fmt::format("F32, at most {}", Ranges::head_dim.max)});
+    std::vector<float> divisors(static_cast<size_t>(count));
+    decode_ggml(GgmlType::f32, tensor.bytes.data(), divisors);
+    const double factor = static_cast<double>(*std::ranges::max_element(divisors));
+    constexpr double kLow = 1, kHigh = 4;  // of every released model
+    const auto divisor = [&](double original, size_t i) {
+      const double waves = original / (2 * std::numbers::pi) *
+                           std::pow(rope_base(), -static_cast<double>(i) / static_cast<double>(count));
+      const double blend = std::clamp((waves - kLow) / (kHigh - kLow), 0.0, 1.0);
+      return 1 / ((1 - blend) / factor + blend);
+    };
+    for (double original = 16; original <= 1 << 24; original *= 2) {
+      size_t same = 0;
+      while (same < divisors.size() &&
+             std::abs(divisor(original, same) / static_cast<double>(divisors[same]) - 1) <= 1e-4)
+        ++same;
+      if (same == divisors.size())
+        return {{"rope_type", "llama3"},   {"rope_theta", rope_base()}, {"factor", factor},
+                {"low_freq_factor", kLow}, {"high_freq_factor", kHigh}, {"original_max_position_embeddings", original}};
+    }
+    fail(file_.where(), {.what = "rope_freqs.weight are not the numbers of llama3's RoPE scaling",
+                         .got = fmt::format("{:g} to {:g}", divisors.front(), divisors.back())});
+  }
+
+  void add_common(nlohmann::json& config) const {
+    config["rms_norm_eps"] = eps();
+    config["attention_bias"] = any_tensor(".attn_output.bias");
+    config["mlp_bias"] = any_tensor(".ffn_down.bias");
+    config["rope_theta"] = rope_base();
+    const std::string scaling = file_.string_of(name("rope.scaling.type")).value_or("none");
+    if (scaling == "linear") {
+      config["rope_scaling"] = {{"rope_type", "linear"},
+                                {"rope_theta", rope_base()},
+                                {"factor", file_.number_of(name("rope.scaling.factor")).value_or(1.0)}};
+    } else if (scaling != "none") {
+      fail(file_.where(), {.what = name("rope.scaling.type") + " is not known",
+                           .got = printable(scaling),
+                           .expected = "none or linear"});
+    }
+    if (const io::GgufTensor* divisors = file_.find("rope_freqs.weight"))
+      config["rope_scaling"] = llama3_scaling(*divisors);
+    const int64_t head = file_.int_of(name("attention.key_length")).value_or(0),
+                  turned = file_.int_of(name("rope.dimension_count")).value_or(0);
+    if (head == 0 && turned > 0) config["head_dim"] = turned;
+    if (turned > 0 && turned < head)
+      config["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head);
+  }
+
+  const io::Gguf& file_;
+  std::string architecture_;
+};
+
+}  // namespace
+
+std::string gguf_architecture(const io::Gguf& file) {
+  constexpr std::string_view kKnown[] = {"nemotron_h", "nemotron_h_moe", "llama", "deci", "qwen3", "qwen3moe"};
+  const std::string name = file.string_of("general.architecture").value_or("nothing");
+  if (std::ranges::find(kKnown, name) == std::end(kKnown))
+    fail(file.where(), {.what = "a GGUF file of an architecture that is not read",
+                        .got = printable(name),
+                        .expected = fmt::format("one of {}", fmt::join(kKnown, ", "))});
+  return name;
+}
+
+io::Json gguf_config(const io::Gguf& file) { return io::Json::parse(Metadata(file).config().dump(), file.where()); }
+
+}  // namespace braid::models

@@ -1,0 +1,104 @@
+"""GGUF files through the commands that take a model: each gives what it gives for the folder beside the file, which is
+what llama.cpp's converter made the file of; and files that are damaged give one line.
+
+usage: gguf_cli_test.py BRAID
+"""
+import json
+import random
+import shutil
+
+from support.program import DATA, Case, braid, main
+from support.training import RECIPE
+
+NAMES = ("llama", "deci", "qwen3moe", "nemotron_h_moe")
+
+
+def paths(name):
+    return DATA / "gguf" / name / "model.gguf", DATA / "gguf" / name
+
+
+class Commands(Case):
+    def same(self, name, command, *words, text=None):
+        answers = [braid(command, path, *words, text=text) for path in paths(name)]
+        for answer in answers:
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+        return [answer.stdout for answer in answers]
+
+    def test_text_in_and_out(self):
+        greedy = ("-n", 8, "--temp", 0, "--dtype", "f32", "--json")
+        for name in NAMES:
+            for prompt in (("-p", "Hello 12 World"), ("--chat", "What's 2+2?"), ("--chat", "Hi", "--think", "off")):
+                got, want = (json.loads(out) for out in self.same(name, "run", *prompt, *greedy))
+                for key in ("prompt_ids", "ids", "text", "reasoning", "finish_reason"):
+                    self.assertEqual(got[key], want[key], (name, prompt, key))
+                self.assertTrue(got["ids"])
+
+    def test_tokenize_and_template(self):
+        messages = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": True})
+        for name in NAMES:
+            for command, words, text in (("tokenize", ("-p", "don'T  éé 2026\n\n x"), None), ("template", (), messages)):
+                got, want = self.same(name, command, *words, text=text)
+                self.assertEqual(got, want, (name, command))
+                self.assertTrue(got)
+
+    def test_eval_and_score(self):
+        line = json.dumps({"prompt": "Hello", "completion": " World 12"}) + "\n"
+        for name in NAMES:
+            got, want = (json.loads(out)["logprobs"]
+                         for out in self.same(name, "score", "--jsonl", "-", "--dtype", "f32", text=line))
+            self.assertEqual(len(got), len(want))
+            for a, b in zip(got, want):
+                self.assertAlmostEqual(a, b, places=4)
+
+    def test_info(self):
+        for name in NAMES:
+            got, want = (json.loads(out) for out in self.same(name, "info", "--json"))
+            for key in ("pattern", "hidden", "vocabulary", "blocks", "parameters", "tied_head"):
+                self.assertEqual(got[key], want[key], (name, key))
+            self.assertEqual(got["bits_per_weight"]["BF16"], 16)
+            self.assertEqual(got["bits_per_weight"]["F32"], 32)
+            stored = got["bytes"]["stored"]
+            values = stored["BF16"] / 2 + stored["F32"] / 4
+            self.assertAlmostEqual(got["bits_per_weight"]["all"], 8 * sum(stored.values()) / values)
+            self.assertIn("BF16", braid("info", paths(name)[0]).stdout)
+
+
+class Refusals(Case):
+    def test_a_file_is_no_folder(self):
+        file, place = paths("llama")[0], self.new_folder()
+        (place / "r.toml").write_text(RECIPE)
+        for words in (("train", place / "r.toml", f"init={file}", f"out={place}/out"),
+                      ("merge", file, "--adapter", DATA / "adapter", "-o", place / "x")):
+            self.assertRefused(braid(*words), "GGUF file")
+
+    def test_a_part_that_is_missing(self):
+        place = self.new_folder()
+        data = paths("llama")[0].read_bytes()
+        at = data.index(b"general.architecture") - 8
+        value = len(b"split.count").to_bytes(8, "little") + b"split.count" + (2).to_bytes(4, "little") + b"\2\0"
+        count = int.from_bytes(data[16:24], "little")
+        whole = data[:16] + (count + 1).to_bytes(8, "little") + data[24:at] + value + data[at:]
+        (place / "m-00001-of-00002.gguf").write_bytes(whole)
+        self.assertRefused(braid("info", place / "m-00001-of-00002.gguf"), "part 2 of 2 is missing", "m-00002-of-00002.gguf")
+
+    def test_damaged(self):
+        place = self.new_folder()
+        for name in ("llama", "deci"):
+            original = paths(name)[0].read_bytes()
+            header = original.index(b"token_embd.weight")
+            for seed in range(40):
+                draw = random.Random(f"{name} {seed}")
+                data = bytearray(original)
+                for _ in range(draw.choice((1, 1, 2, 20))):
+                    data[draw.randrange(header)] = draw.choice((0, 1, 127, 255, draw.randrange(256)))
+                if seed % 8 == 0:
+                    del data[draw.randrange(len(data)):]
+                (place / "x.gguf").write_bytes(data)
+                answer = braid("run", place / "x.gguf", "-p", "Hello 12", "-n", 1, "--temp", 0)
+                self.assertIn(answer.returncode, (0, 1), (name, seed, answer.stderr))
+                if answer.returncode:
+                    self.assertOneLine(answer)
+        shutil.rmtree(place)
+
+
+main()
