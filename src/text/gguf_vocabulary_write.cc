@@ -1,0 +1,247 @@
+#include "text/gguf_vocabulary_write.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "io/json.h"
+#include "sys/error.h"
+#include "sys/mapped_file.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+
+namespace braid::text {
+namespace {
+
+// ---- how text is split ----------------------------------------------------------------------------------------------
+
+constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+struct Splitting {
+  const char* name;  // tokenizer.ggml.pre
+  std::array<const char*, 2> patterns{};
+  std::optional<bool> ignore_merges{};  // where two names differ in nothing else
+};
+constexpr Splitting kSplittings[] = {
+    {"gpt-2", {kGpt2}},
+    {"starcoder", {R"(\p{N})", kGpt2}},
+    {"llama-bpe",
+     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+      R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+     true},
+    {"smaug-bpe",
+     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+      R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+     false},
+    {"qwen2",
+     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+      R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+    {"tekken",
+     {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+      R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+      R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
+};
+
+// The patterns of a tokenizer.json, one after the other on the pieces of the one before; nothing where it splits in
+// another way than by patterns, or not into bytes.
+std::optional<std::vector<std::string>> patterns_of(const io::Json& json) {
+  const auto pre = json.get({"pre_tokenizer"});
+  if (!pre) return std::nullopt;
+  const auto list = pre->get({"pretokenizers"});
+  const std::vector<io::Json> steps = list ? list->items() : std::vector<io::Json>{*pre};
+  std::vector<std::string> patterns;
+  bool bytes = false;
+  for (const io::Json& step : steps) {
+    const std::string type = step.string_of({"type"}).value_or("");
+    if (type == "ByteLevel") {
+      bytes = true;
+      if (step.bool_of({"use_regex"}).value_or(true)) patterns.emplace_back(kGpt2);
+    } else if (type == "Split" && step.need({"pattern"}).get({"Regex"})) {
+      patterns.push_back(step.need({"pattern"}).need({"Regex"}).as_string());
+    } else if (type == "Digits" && step.bool_of({"individual_digits"}).value_or(false)) {
+      patterns.emplace_back(R"(\p{N})");
+    } else {
+      return std::nullopt;
+    }
+  }
+  return bytes ? std::optional(std::move(patterns)) : std::nullopt;
+}
+
+const char* name_of(const std::vector<std::string>& patterns, bool ignore_merges) {
+  for (const Splitting& splitting : kSplittings) {
+    const size_t count = splitting.patterns[1] ? 2 : 1;
+    const bool fits = std::equal(patterns.begin(), patterns.end(), splitting.patterns.begin(),
+                                 splitting.patterns.begin() + static_cast<ptrdiff_t>(count));
+    if (fits && splitting.ignore_merges.value_or(ignore_merges) == ignore_merges) return splitting.name;
+  }
+  return nullptr;
+}
+
+// Merges happen inside pieces, so pieces that are too long do less harm than those that are too short.
+const char* nearest_name(const std::vector<std::string>& patterns) {
+  const std::string all = fmt::format("{}", fmt::join(patterns, "|"));
+  const auto has = [&](std::string_view part) { return all.find(part) != std::string::npos; };
+  if (has(R"([^\r\n\p{L}\p{N}]?)")) return has(R"(\p{N}{1,3})") ? "smaug-bpe" : "qwen2";
+  return has(R"(\p{N}+)") ? "gpt-2" : "starcoder";
+}
+
+// ---- the vocabulary -------------------------------------------------------------------------------------------------
+
+enum Kind : int32_t { normal = 1, control = 3, user_defined = 4, unused = 5 };
+
+class VocabularyWriter {
+ public:
+  VocabularyWriter(const std::filesystem::path& folder, const GgufVocabularyOptions& options)
+      : options_(options),
+        json_(io::Json::read(folder / "tokenizer.json")),
+        model_(json_.need({"model"})),
+        config_(TokenizerConfig::load(folder)) {
+    Tokenizer::load(folder);  // an Error, in its own words, for what is malformed
+    const sys::MappedFile file(folder / "tokenizer.json");
+    text_.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  }
+
+  GgufVocabulary result() && {
+    read_tokens();
+    const auto patterns = patterns_of(json_);
+    if (patterns && model_.string_of({"type"}).value_or("BPE") == "BPE") {
+      add("tokenizer.ggml.model", std::string("gpt2"));
+      add_splitting(*patterns);
+      add("tokenizer.ggml.tokens", tokens_);
+      add("tokenizer.ggml.token_type", kinds_);
+      add("tokenizer.ggml.merges", merges());
+      add_special();
+    } else {
+      add("tokenizer.ggml.model", std::string("no_vocab"));
+      note("llama.cpp gets no tokenizer: this one does not work on bytes, and its file runs there by token ids");
+    }
+    add_templates();
+    add("tokenizer.huggingface.json", std::move(text_));
+    return std::move(out_);
+  }
+
+ private:
+  void add(std::string key, io::GgufField value) { out_.fields.emplace_back(std::move(key), std::move(value)); }
+  void note(std::string text) { out_.notes.push_back(std::move(text)); }
+
+  void put(int64_t id, const std::string& token, Kind kind) {
+    if (id < 0 || id >= options_.size)
+      fail(json_.document(), {.what = "token " + printable(token) + " has no row in the embedding",
+                              .got = std::to_string(id),
+                              .expected = fmt::format("below {}", options_.size)});
+    tokens_[static_cast<size_t>(id)] = token;
+    kinds_[static_cast<size_t>(id)] = kind;
+    ids_.insert_or_assign(token, id);
+  }
+  void read_tokens() {
+    for (int64_t id = 0; id < options_.size; ++id) tokens_.push_back(fmt::format("[PAD{}]", id));
+    kinds_.assign(tokens_.size(), unused);
+    for (const auto& [token, id] : model_.need({"vocab"}).members()) put(id.as_int(), token, normal);
+    const auto added = json_.get({"added_tokens"});
+    if (!added) return;
+    for (const io::Json& token : added->items())
+      put(token.need({"id"}).as_int(), token.need({"content"}).as_string(),
+          token.bool_of({"special"}).value_or(false) ? control : user_defined);
+  }
+
+  // Either "a b" or ["a", "b"].
+  std::vector<std::string> merges() const {
+    std::vector<std::string> list;
+    for (const io::Json& merge : model_.need({"merges"}).items()) {
+      if (merge.is_string()) {
+        list.push_back(merge.as_string());
+      } else {
+        const auto pair = merge.items();
+        if (pair.size() != 2) merge.refuse("not a pair", "two tokens");
+        list.push_back(pair[0].as_string() + " " + pair[1].as_string());
+      }
+    }
+    return list;
+  }
+
+  void add_splitting(const std::vector<std::string>& patterns) {
+    const char* name = name_of(patterns, model_.bool_of({"ignore_merges"}).value_or(false));
+    if (!name) {
+      name = nearest_name(patterns);
+      note(fmt::format("llama.cpp does not know how this tokenizer splits text; the file names the nearest, {}", name));
+    }
+    add("tokenizer.ggml.pre", std::string(name));
+  }
+
+  void add_special() {
+    const auto id_of = [&](const std::optional<std::string>& token) {
+      const auto found = token ? ids_.find(*token) : ids_.end();
+      return found == ids_.end() ? std::nullopt : std::optional(found->second);
+    };
+    const auto add_id = [&](const char* key, std::optional<int64_t> id) {
+      if (id && *id < options_.size) add(key, static_cast<uint32_t>(*id));
+    };
+    const auto bos = id_of(config_.bos_token);
+    add_id("tokenizer.ggml.bos_token_id", bos ? bos : options_.bos);
+    // The one that the tokenizer names first, then the others.
+    std::vector<int64_t> ends = options_.ends;
+    if (const auto eos = id_of(config_.eos_token)) {
+      std::erase(ends, *eos);
+      ends.insert(ends.begin(), *eos);
+    }
+    constexpr const char* kEnds[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                     "tokenizer.ggml.eom_token_id"};
+    for (size_t i = 0; i < std::min(ends.size(), std::size(kEnds)); ++i) add_id(kEnds[i], ends[i]);
+    add_id("tokenizer.ggml.unknown_token_id", id_of(config_.unk_token));
+    add_id("tokenizer.ggml.padding_token_id", id_of(config_.pad_token));
+    add_around();
+  }
+
+  // Whether a BOS goes before a text, and an EOS after it.
+  void add_around() {
+    bool before = false, after = false;
+    const auto processor = json_.get({"post_processor"});
+    const auto list = processor ? processor->get({"processors"}) : std::nullopt;
+    std::vector<io::Json> steps = list ? list->items() : std::vector<io::Json>();
+    if (processor && !list) steps.push_back(*processor);
+    for (const io::Json& step : steps) {
+      const auto single = step.get({"single"});
+      if (!single || !single->is_array()) continue;
+      const auto pieces = single->items();
+      if (pieces.empty()) continue;
+      before |= pieces.front().get({"SpecialToken"}).has_value();
+      after |= pieces.back().get({"SpecialToken"}).has_value();
+    }
+    add("tokenizer.ggml.add_bos_token", before);
+    add("tokenizer.ggml.add_eos_token", after);
+  }
+
+  void add_templates() {
+    if (config_.chat_template) add("tokenizer.chat_template", *config_.chat_template);
+    std::vector<std::string> names;
+    for (const NamedTemplate& named : config_.named_templates) {
+      if (named.name == "default") continue;
+      names.push_back(named.name);
+      add("tokenizer.chat_template." + named.name, named.source);
+    }
+    if (!names.empty()) add("tokenizer.chat_templates", std::move(names));
+  }
+
+  const GgufVocabularyOptions& options_;
+  io::Json json_, model_;
+  TokenizerConfig config_;
+  std::string text_;
+  std::vector<std::string> tokens_;
+  std::vector<int32_t> kinds_;
+  std::map<std::string, int64_t> ids_;
+  GgufVocabulary out_;
+};
+
+}  // namespace
+
+GgufVocabulary gguf_vocabulary(const std::filesystem::path& folder, const GgufVocabularyOptions& options) {
+  if (std::filesystem::exists(folder / "tokenizer.json")) return VocabularyWriter(folder, options).result();
+  return {{{"tokenizer.ggml.model", std::string("no_vocab")}},
+          {"the folder has no tokenizer.json: the file runs by token ids"}};
+}
+
+}  // namespace braid::text

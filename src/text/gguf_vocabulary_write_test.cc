@@ -1,0 +1,72 @@
+#include "text/gguf_vocabulary_write.h"
+
+#include <gtest/gtest.h>
+
+#include "io/gguf.h"
+#include "support/error_of.h"
+#include "support/folder.h"
+
+namespace braid::text {
+namespace {
+
+const std::filesystem::path kData = BRAID_TEST_DATA;
+class GgufVocabularyTest : public support::FolderTest {};
+
+template <class Kind>
+const Kind* find(const GgufVocabulary& vocabulary, const std::string& key) {
+  for (const auto& field : vocabulary.fields) {
+    if (field.first == key) return std::get_if<Kind>(&field.second);
+  }
+  return nullptr;
+}
+
+// As llama.cpp's own converter wrote it, but for the splitting, which it was told.
+TEST_F(GgufVocabularyTest, TinyChatHasItsTokensKindsAndMerges) {
+  const GgufVocabulary v = gguf_vocabulary(kData / "tiny-chat", {.size = 642, .bos = 1, .ends = {2, 11}});
+  EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.model"), "gpt2");
+  const auto& tokens = *find<std::vector<std::string>>(v, "tokenizer.ggml.tokens");
+  const auto& kinds = *find<std::vector<int32_t>>(v, "tokenizer.ggml.token_type");
+  ASSERT_EQ(tokens.size(), 642u);
+  ASSERT_EQ(kinds.size(), 642u);
+  EXPECT_EQ(tokens[11], "<|im_end|>");
+  EXPECT_EQ(kinds[11], 3);
+  EXPECT_EQ(tokens[18], "!");
+  EXPECT_EQ(kinds[18], 1);
+  EXPECT_EQ(tokens[641], "[PAD641]");  // a row without a token
+  EXPECT_EQ(kinds[641], 5);
+  const auto& merges = *find<std::vector<std::string>>(v, "tokenizer.ggml.merges");
+  ASSERT_EQ(merges.size(), 366u);
+  EXPECT_EQ(merges[0], "< |");
+  EXPECT_EQ(*find<uint32_t>(v, "tokenizer.ggml.bos_token_id"), 1u);
+  EXPECT_EQ(*find<uint32_t>(v, "tokenizer.ggml.eos_token_id"), 11u);  // the tokenizer's, then the other end
+  EXPECT_EQ(*find<uint32_t>(v, "tokenizer.ggml.eot_token_id"), 2u);
+  EXPECT_EQ(*find<bool>(v, "tokenizer.ggml.add_bos_token"), false);
+  EXPECT_TRUE(find<std::string>(v, "tokenizer.chat_template"));
+  EXPECT_EQ(find<std::string>(v, "tokenizer.huggingface.json")->substr(0, 1), "{");
+  EXPECT_EQ(v.notes.size(), 1u);  // its splitting has no name in llama.cpp
+}
+
+TEST_F(GgufVocabularyTest, SplittingsHaveTheirNames) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"tekken", "tekken"}, {"llama3", "llama-bpe"}, {"qwen2", "qwen2"}, {"gpt2", "gpt-2"}};
+  for (const auto& [folder, name] : cases) {
+    auto path = kData / "tokenizers" / folder;
+    if (!std::filesystem::exists(path)) path = std::filesystem::path(support::fixtures()) / "tokenizers" / folder;
+    if (!std::filesystem::exists(path)) continue;
+    const GgufVocabulary v = gguf_vocabulary(path, {.size = 4096});
+    ASSERT_TRUE(find<std::string>(v, "tokenizer.ggml.pre")) << folder;
+    EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.pre"), name);
+    EXPECT_TRUE(v.notes.empty()) << v.notes[0];
+  }
+}
+
+TEST_F(GgufVocabularyTest, FoldersWithoutATokenizerRunByIds) {
+  const GgufVocabulary v = gguf_vocabulary(folder_, {.size = 8});
+  EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.model"), "no_vocab");
+  EXPECT_EQ(v.notes.size(), 1u);
+  const std::string error = support::error_of([] { gguf_vocabulary(kData / "tiny-chat", {.size = 639}); });
+  EXPECT_NE(error.find("has no row in the embedding; got 639; expected below 639"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace braid::text
