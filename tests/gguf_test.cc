@@ -3,18 +3,30 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "engine/conversation.h"
+#include "io/atomic_file.h"
 #include "io/gguf.h"
 #include "io/gguf_write.h"
+#include "io/json.h"
 #include "io/safetensors.h"
+#include "math/blocks.h"
 #include "math/ggml_blocks.h"
 #include "math/ggml_encode.h"
+#include "models/config_file.h"
+#include "models/family.h"
+#include "models/gguf.h"
+#include "models/gguf_export.h"
+#include "models/gguf_import.h"
+#include "models/random_weights.h"
+#include "support/error_of.h"
 #include "support/golden.h"
+#include "sys/mapped_file.h"
 
 namespace braid {
 namespace {
@@ -237,6 +249,169 @@ TEST(GgufModel, AnswersAsTransformersDoes) {
     EXPECT_LE(others, entry.path().filename() == "tiny-chat-bf16.gguf" ? 0 : 1);
   }
   EXPECT_GT(files, 0);
+}
+
+// ---- folders as files, and back ---------------------------------------------------------------------------------
+
+constexpr auto kGoOn = [](int64_t) { return true; };
+
+std::vector<double> values_of(const Param& p) { return decode(p.value); }
+
+class ConvertTest : public support::FolderTest {
+ protected:
+  std::filesystem::path to_gguf(const std::filesystem::path& model, const models::GgufOptions& options) const {
+    const auto path = folder_ / "model.gguf";
+    const models::GgufExport file(io::find_model(model.string()), options);
+    EXPECT_TRUE(file.write(path, {}, kGoOn));
+    return path;
+  }
+  // Five layers that llama.cpp can run, of random weights.
+  std::filesystem::path random_nvfp4(models::Spelling spelling) const {
+    const auto config = io::Json::read(own("nemotron-h-modelopt-nvfp4") / "config.json");
+    const io::Json json = models::first_layers(config, 5);
+    const auto model = folder_ / (spelling == models::Spelling::released ? "released" : "transformers") / "model";
+    EXPECT_TRUE(models::write_random_weights(models::read_config(json), model, {.format = Format::nvfp4}, kGoOn));
+    io::write_text_file(model / "config.json", models::config_text(json, spelling));
+    return model;
+  }
+  static std::filesystem::path own(const std::string& name) {
+    return std::filesystem::path(BRAID_TEST_DATA) / "hf" / name;
+  }
+};
+
+bool exportable(const std::filesystem::path& model) {
+  return support::error_of([&] { const models::GgufExport file(io::find_model(model.string()), {}); }).empty();
+}
+DType stored_type(const std::filesystem::path& model) {
+  const auto loaded = models::load_model(io::find_model(model.string()));
+  const Weight& head = loaded->params()[0]->value;
+  return head.spec.format == Format::f32 ? DType::f32 : DType::bf16;
+}
+
+// In the type of the folder nothing is quantised, so that every number comes back: A_log through -exp and log, which
+// loses an ulp in F32 and nothing in BF16.
+TEST_F(ConvertTest, AFolderComesBackFromItsFile) {
+  const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
+  const engine::RunnerOptions options{.numerics = Numerics::serving(DType::f32)};
+  const auto logits = [&](const std::filesystem::path& path) {
+    return prefill(*open_folder(path, options), 0, ids).logits;
+  };
+  int64_t folders = 0;
+  for (const GoldenFolder& golden : all_folders()) {
+    if (!exportable(golden.path)) continue;
+    const DType type = stored_type(golden.path);
+    const auto model = models::load_model(io::find_model(golden.path.string()));
+    if (std::ranges::any_of(model->params(),
+                            [](const Param* p) { return p->value.spec.block || p->value.global != 1; }))
+      continue;  // quantised
+    SCOPED_TRACE(golden.label);
+    ++folders;
+    const auto file = to_gguf(golden.path, {.type = type == DType::f32 ? GgmlType::f32 : GgmlType::bf16, .threads = 2});
+    const auto back = folder_ / golden.label;
+    EXPECT_TRUE(models::write_folder(io::Gguf(file), back, {.type = type, .threads = 2}, kGoOn));
+    const auto returned = models::load_model(io::find_model(back.string()));
+    const std::vector<Param*> want = model->params(), got = returned->params();
+    ASSERT_LE(got.size(), want.size());  // the prediction block stays behind
+    for (size_t i = 0; i < got.size(); ++i) {
+      const auto a = values_of(*want[i]), b = values_of(*got[i]);
+      ASSERT_EQ(a.size(), b.size());
+      const double tolerance = want[i]->role == ParamRole::a_log && type == DType::f32 ? 5e-7 : 0;
+      for (size_t k = 0; k < a.size(); ++k) ASSERT_NEAR(a[k], b[k], tolerance) << want[i]->name << " " << k;
+    }
+    const std::vector<float> folder_logits = logits(golden.path);
+    EXPECT_LE(worst(logits(file), folder_logits), 1e-4);
+    EXPECT_LE(worst(logits(back), folder_logits), 1e-4);
+  }
+  EXPECT_GE(folders, 1);
+}
+
+TEST_F(ConvertTest, AMatrixThatATypeCannotHoldGetsTheNearestThatCan) {
+  const auto model = own("nemotron-h-latent-mtp");
+  const models::GgufExport file(io::find_model(model.string()), {.type = GgmlType::q4_k});
+  int64_t fell_back = 0;
+  for (const models::GgufExport::Tensor& tensor : file.tensors()) {
+    const int64_t row = tensor.spec.shape[tensor.spec.shape.rank - 1];
+    const auto blocks = [&](GgmlType type) { return row % ggml_type(static_cast<uint32_t>(type))->values == 0; };
+    EXPECT_TRUE(blocks(tensor.spec.type)) << tensor.spec.name;
+    if (tensor.wanted != GgmlType::q4_k || blocks(GgmlType::q4_k)) continue;
+    ++fell_back;
+    EXPECT_EQ(tensor.spec.type, blocks(GgmlType::iq4_nl) ? GgmlType::iq4_nl : GgmlType::bf16) << tensor.spec.name;
+  }
+  EXPECT_GT(fell_back, 0);
+  const std::string error = support::error_of([&] {
+    const models::GgufExport strict(io::find_model(model.string()), {.type = GgmlType::q4_k, .strict = true});
+  });
+  EXPECT_NE(error.find("cannot be Q4_K; got rows of "), std::string::npos) << error;
+  EXPECT_NE(error.find("expected a multiple of 256"), std::string::npos) << error;
+}
+
+// Every type gives the values of its encoder, whichever part of the tensor a thread had.
+TEST_F(ConvertTest, FilesHoldWhatTheEncodersMake) {
+  const auto model = own("nemotron-h-latent-mtp");
+  for (const GgmlType type : {GgmlType::q8_0, GgmlType::q4_0, GgmlType::iq4_nl, GgmlType::mxfp4}) {
+    const models::GgufExport plan(io::find_model(model.string()), {.type = type});
+    const io::Gguf file(to_gguf(model, {.type = type, .threads = 2}));
+    for (const models::GgufExport::Tensor& tensor : plan.tensors()) {
+      const io::GgufTensor* stored = file.find(tensor.spec.name);
+      ASSERT_TRUE(stored);
+      ASSERT_EQ(stored->type->type, tensor.spec.type);
+      if (tensor.spec.type != type) continue;
+      std::vector<float> values;
+      for (const auto& part : tensor.parts) {
+        for (const double v : decode(part.second)) values.push_back(static_cast<float>(v));
+      }
+      std::vector<std::byte> want(stored->bytes.size());
+      encode_ggml(type, values, want.data());
+      EXPECT_TRUE(std::ranges::equal(stored->bytes, want)) << tensor.spec.name;
+    }
+  }
+}
+
+// Codes and scales of ModelOpt's NVFP4 are laid out anew: no value changes.
+TEST_F(ConvertTest, Nvfp4OfAFolderKeepsItsValues) {
+  const auto model = random_nvfp4(models::Spelling::transformers);
+  const models::GgufExport plan(io::find_model(model.string()), {.type = GgmlType::nvfp4});
+  const io::Gguf file(to_gguf(model, {.type = GgmlType::nvfp4, .threads = 2}));
+  int64_t repacked = 0;
+  for (const models::GgufExport::Tensor& tensor : plan.tensors()) {
+    if (tensor.parts.empty() || tensor.spec.type != GgmlType::nvfp4) continue;
+    if (tensor.parts[0].second.spec.format != Format::nvfp4) continue;
+    ++repacked;
+    const io::GgufTensor& stored = *file.find(tensor.spec.name);
+    const std::vector<float> factors = models::gguf_factors(file, stored);
+    ASSERT_EQ(factors.size(), tensor.parts.size());
+    std::vector<float> got(static_cast<size_t>(stored.shape.count()));
+    decode_ggml(GgmlType::nvfp4, stored.bytes.data(), got);
+    size_t i = 0;
+    for (size_t part = 0; part < factors.size(); ++part) {
+      for (const double want : decode(tensor.parts[part].second)) {
+        const double value = static_cast<double>(got[i++]) * static_cast<double>(factors[part]);
+        ASSERT_DOUBLE_EQ(value, want) << tensor.spec.name << " " << i - 1;
+      }
+    }
+  }
+  EXPECT_GT(repacked, 0);
+}
+
+TEST_F(ConvertTest, BothSpellingsOfAConfigGiveTheSameFile) {
+  const auto bytes = [&](models::Spelling spelling) {
+    const models::GgufExport file(io::find_model(random_nvfp4(spelling).string()), {});
+    const auto path = folder_ / "spelling.gguf";
+    EXPECT_TRUE(file.write(path, {}, kGoOn));
+    const sys::MappedFile mapped(path);
+    return std::vector<std::byte>(mapped.bytes().begin(), mapped.bytes().end());
+  };
+  EXPECT_TRUE(bytes(models::Spelling::transformers) == bytes(models::Spelling::released));
+}
+
+TEST_F(ConvertTest, WhatLlamaCppCannotRunIsRefused) {
+  const std::string error =
+      support::error_of([&] { const models::GgufExport file(io::find_model(own("gpt2").string()), {}); });
+  EXPECT_NE(error.find("no GGUF is written of this family; got gpt2"), std::string::npos) << error;
+  const auto legacy = own("nemotron-h-legacy");
+  const std::string mixed =
+      support::error_of([&] { const models::GgufExport file(io::find_model(legacy.string()), {}); });
+  EXPECT_NE(mixed.find("experts in some layers and a dense feed-forward in others"), std::string::npos) << mixed;
 }
 
 }  // namespace

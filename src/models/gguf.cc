@@ -12,6 +12,20 @@
 #include "sys/error.h"
 
 namespace braid::models {
+
+std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tensor) {
+  const io::GgufTensor* scale = file.find(tensor.name.substr(0, tensor.name.rfind('.')) + ".scale");
+  if (!scale) return {};
+  const int64_t count = scale->shape.count(), parts = tensor.shape.rank == 3 ? tensor.shape[0] : 1;
+  if (scale->type->type != GgmlType::f32 || (count != 1 && count != parts))
+    fail(file.where(), {.what = "tensor " + scale->name + " does not belong to its matrix",
+                        .got = fmt::format("{} {}", scale->type->name, to_string(scale->shape)),
+                        .expected = fmt::format("F32 [{}]", parts)});
+  std::vector<float> factors(static_cast<size_t>(count));
+  decode_ggml(GgmlType::f32, scale->bytes.data(), factors);
+  return factors;
+}
+
 namespace {
 
 class GgufSource final : public nn::ParamSource {
@@ -83,17 +97,9 @@ class GgufSource final : public nn::ParamSource {
     return dense_weight(values);
   }
 
-  // NVFP4 stores one more scale in a tensor of its own: one per matrix, or one per expert of a stack.
   void apply_factors(const io::GgufTensor& tensor, std::span<float> values) const {
-    const io::GgufTensor* scale = file_.find(tensor.name.substr(0, tensor.name.rfind('.')) + ".scale");
-    if (!scale) return;
-    const int64_t count = scale->shape.count(), parts = tensor.shape.rank == 3 ? tensor.shape[0] : 1;
-    if (scale->type->type != GgmlType::f32 || (count != 1 && count != parts))
-      fail(file_.where(), {.what = "tensor " + scale->name + " does not belong to its matrix",
-                           .got = fmt::format("{} {}", scale->type->name, to_string(scale->shape)),
-                           .expected = fmt::format("F32 [{}]", parts)});
-    std::vector<float> factors(static_cast<size_t>(count));
-    decode_ggml(GgmlType::f32, scale->bytes.data(), factors);
+    const std::vector<float> factors = gguf_factors(file_, tensor);
+    if (factors.empty()) return;
     const size_t part = values.size() / factors.size();
     for (size_t i = 0; i < values.size(); ++i) values[i] *= factors[i / part];
   }

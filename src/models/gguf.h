@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/weight_store.h"
 #include "io/gguf.h"
@@ -26,6 +28,10 @@ struct GgufStored {
 };
 // What the tensors take, by type as llama.cpp names it.
 std::map<std::string, GgufStored> gguf_types(const io::Gguf& file);
+
+// What values of a matrix are multiplied by after decoding: NVFP4 stores one more scale in a tensor of its own, one per
+// matrix or one per expert of a stack. Empty where there is none.
+std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tensor);
 
 // `file` outlives the source, and what the source gives.
 std::unique_ptr<nn::ParamSource> gguf_source(WeightStore& store, const io::Gguf& file);

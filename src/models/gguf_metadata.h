@@ -1,0 +1,18 @@
+// The metadata of a GGUF file of a model: what llama.cpp needs to know to build it, in its keys and types.
+//   https://github.com/ggml-org/llama.cpp, src/llama-arch.cpp
+#pragma once
+#include <string>
+
+#include "io/gguf_write.h"
+#include "models/config.h"
+
+namespace braid::models {
+
+// "nemotron_h", "nemotron_h_moe". Error, with what stands in the way, for a model that llama.cpp cannot run; `where`
+// begins it.
+std::string gguf_architecture(const Config& config, const std::string& where);
+
+// general.* and those of the architecture.
+io::GgufFields gguf_metadata(const Config& config, const std::string& name, const std::string& where);
+
+}  // namespace braid::models
