@@ -16,6 +16,7 @@ const Command kCommands[] = {
     {"grad", "loss and gradients of given tokens", &setup_grad},
     {"quantize", "a model with its large matrices in NVFP4 or FP8, as a folder of its own", &setup_quantize},
     {"merge", "a model with its adapter added, as a folder of its own", &setup_merge},
+    {"convert", "a folder as a GGUF file for llama.cpp, in a type of your choice, and back", &setup_convert},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
     {"plan memory", "what the activations of a training step take, from a config alone", &setup_plan_memory},

@@ -1,0 +1,224 @@
+// braid convert: a model between Hugging Face's folder and llama.cpp's one file.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "math/ggml_encode.h"
+#include "models/gguf_export.h"
+#include "models/gguf_import.h"
+#include "report/progress.h"
+#include "report/table.h"
+#include "report/units.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+#include "sys/parallel.h"
+#include "text/gguf_vocabulary_write.h"
+#include "text/tokenizer.h"
+
+namespace braid::apps {
+namespace {
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string model, out, type = "bf16", head;
+  bool strict = false, json = false;
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+std::vector<std::string> type_names() {
+  std::vector<std::string> names;
+  for (const GgmlTypeRow& row : ggml_types()) {
+    if (encodes(row.type)) names.push_back(lower(row.name));
+  }
+  return names;
+}
+GgmlType type_of(const char* option, const std::string& name) {
+  for (const GgmlTypeRow& row : ggml_types()) {
+    if (encodes(row.type) && lower(row.name) == name) return row.type;
+  }
+  fail(option, {.what = "unknown type",
+                .got = printable(name),
+                .expected = fmt::format("one of {}", fmt::join(type_names(), ", "))});
+}
+const char* name_of(GgmlType type) { return ggml_type(static_cast<uint32_t>(type))->name; }
+
+// Tensors of one type, and what they should have been.
+struct Group {
+  int64_t tensors = 0, values = 0, bytes = 0;
+  std::vector<int64_t> rows{};  // lengths that the wanted type cannot hold
+
+  double bits() const { return 8 * static_cast<double>(bytes) / static_cast<double>(values); }
+};
+
+using Groups = std::map<std::pair<GgmlType, GgmlType>, Group>;  // by the type that was wanted, and that it got
+Groups groups_of(const models::GgufExport& file) {
+  Groups groups;
+  for (const models::GgufExport::Tensor& tensor : file.tensors()) {
+    const Shape& shape = tensor.spec.shape;
+    Group& group = groups[{tensor.wanted, tensor.spec.type}];
+    ++group.tensors;
+    group.values += shape.count();
+    group.bytes += tensor.spec.bytes();
+    const int64_t row = shape[shape.rank - 1];
+    if (tensor.wanted != tensor.spec.type && std::ranges::find(group.rows, row) == group.rows.end())
+      group.rows.push_back(row);
+  }
+  return groups;
+}
+
+Group total(const Groups& groups) {
+  Group all;
+  for (const auto& group : groups) {
+    all.tensors += group.second.tensors;
+    all.values += group.second.values;
+    all.bytes += group.second.bytes;
+  }
+  return all;
+}
+
+void print_table(const Groups& groups) {
+  report::Table table({{"type"},
+                       {"tensors", report::Align::right},
+                       {"values", report::Align::right},
+                       {"size", report::Align::right},
+                       {"bits per weight", report::Align::right},
+                       {""}});
+  const auto row = [&](const std::string& name, const Group& g, const std::string& why) {
+    table.row({name, std::to_string(g.tensors), report::count(static_cast<double>(g.values)), report::bytes(g.bytes),
+               fmt::format("{:.3f}", g.bits()), why});
+  };
+  for (const auto& [types, group] : groups) {
+    const bool fell_back = types.first != types.second;
+    row(name_of(types.second), group,
+        fell_back ? fmt::format("instead of {}: rows of {}", name_of(types.first), fmt::join(group.rows, ", ")) : "");
+  }
+  row("all", total(groups), "");
+  fmt::print("{}", table.plain());
+}
+
+void print_json(const Options& o, const models::GgufExport& file, const std::vector<std::string>& notes) {
+  const Group all = total(groups_of(file));
+  nlohmann::ordered_json json = {{"file", o.out},
+                                 {"architecture", file.architecture()},
+                                 {"values", all.values},
+                                 {"bytes", all.bytes},
+                                 {"bits_per_weight", all.bits()},
+                                 {"notes", notes},
+                                 {"tensors", nlohmann::ordered_json::array()}};
+  for (const models::GgufExport::Tensor& tensor : file.tensors()) {
+    const Shape& shape = tensor.spec.shape;
+    json["tensors"].push_back({{"name", tensor.spec.name},
+                               {"type", name_of(tensor.spec.type)},
+                               {"wanted", name_of(tensor.wanted)},
+                               {"shape", std::vector<int64_t>(shape.dims.begin(), shape.dims.begin() + shape.rank)},
+                               {"bytes", tensor.spec.bytes()}});
+  }
+  fmt::print("{}\n", json.dump());
+}
+
+int to_gguf(const Options& o, const io::ModelPath& model) {
+  models::GgufOptions options{.type = type_of("--type", o.type), .strict = o.strict, .threads = sys::default_threads()};
+  if (!o.head.empty()) options.head = type_of("--head", o.head);
+  const models::GgufExport file(model, options);
+  const models::Config& config = file.config();
+  const text::GgufVocabulary vocabulary =
+      text::gguf_vocabulary(model.folder, {.size = config.vocab, .bos = config.bos, .ends = config.eos});
+  sys::catch_interrupts();
+  {
+    report::Progress progress("writing " + fs::path(o.out).filename().string(), file.bytes());
+    const bool whole = file.write(o.out, vocabulary.fields, [&](int64_t done) {
+      progress.at(done);
+      return !sys::interrupted();
+    });
+    if (!whole) return 130;
+  }
+  std::vector<std::string> notes(file.notes().begin(), file.notes().end());
+  notes.insert(notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
+  if (o.json) {
+    print_json(o, file, notes);
+    return 0;
+  }
+  print_table(groups_of(file));
+  for (const std::string& note : notes) fmt::print("note: {}\n", note);
+  return 0;
+}
+
+// What there is of a tokenizer and a chat template, as files of the folder.
+void write_language(const io::Gguf& file, const fs::path& folder) {
+  if (const auto chat = file.string_of("tokenizer.chat_template"))
+    io::write_text_file(folder / "chat_template.jinja", *chat);
+  const auto json = file.string_of("tokenizer.huggingface.json");
+  if (!json) {
+    fmt::print("note: the file has no tokenizer.json, so the folder has none\n");
+    return;
+  }
+  const text::Tokenizer tokenizer = text::Tokenizer::parse(*json, file.where());
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  for (const auto& [name, key] : {std::pair{"bos_token", "tokenizer.ggml.bos_token_id"},
+                                  {"eos_token", "tokenizer.ggml.eos_token_id"},
+                                  {"unk_token", "tokenizer.ggml.unknown_token_id"},
+                                  {"pad_token", "tokenizer.ggml.padding_token_id"}}) {
+    const int64_t id = file.int_of(key).value_or(-1);
+    if (id < 0 || id >= tokenizer.vocab_size()) continue;
+    if (const auto token = tokenizer.id_to_token(static_cast<int32_t>(id))) config[name] = *token;
+  }
+  io::write_text_file(folder / "tokenizer.json", *json);
+  io::write_text_file(folder / "tokenizer_config.json", config.dump(2) + "\n");
+}
+
+int to_folder(const Options& o, const io::ModelPath& model) {
+  if (fs::exists(o.out)) fail(printable(o.out), {.what = "already exists", .hint = "another folder"});
+  if (o.type != "bf16" && o.type != "f32")
+    fail("--type", {.what = "a folder cannot have it", .got = o.type, .expected = "bf16 or f32"});
+  const io::Gguf file(model.weights);
+  const models::FolderOptions options{.type = o.type == "f32" ? DType::f32 : DType::bf16,
+                                      .threads = sys::default_threads()};
+  sys::catch_interrupts();
+  {
+    report::Progress progress("writing " + fs::path(o.out).filename().string(), models::values_in(file));
+    const bool whole = models::write_folder(file, o.out, options, [&](int64_t done) {
+      progress.at(done);
+      return !sys::interrupted();
+    });
+    if (!whole) return 130;
+  }
+  write_language(file, o.out);
+  if (o.json)
+    fmt::print("{}\n", nlohmann::ordered_json({{"folder", o.out}, {"type", o.type}}).dump());
+  else
+    fmt::print("{}\n", printable(o.out));
+  return 0;
+}
+
+int convert(const Options& o) {
+  if (o.out.empty()) fail("convert", {.what = "no output is named", .hint = "braid convert MODEL OUT.gguf"});
+  const io::ModelPath model = io::find_model(o.model);
+  const bool gguf = fs::path(o.out).extension() == ".gguf";
+  if (gguf == model.is_gguf())
+    fail(printable(o.out), {.what = gguf ? "is a GGUF file like the model" : "is a folder like the model",
+                            .expected = "a folder and a .gguf file, in either order",
+                            .hint = "braid convert MODEL OUT.gguf, or braid convert FILE.gguf OUTDIR"});
+  return gguf ? to_gguf(o, model) : to_folder(o, model);
+}
+
+}  // namespace
+
+Action setup_convert(Cli& cli) {
+  auto o = std::make_shared<Options>();
+  cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, tiny, or a GGUF file");
+  cli.positional("out", o->out, "OUT.gguf, or of a GGUF file the folder to write, in bf16 or f32");
+  cli.option("--type TYPE", o->type, "of the large matrices: " + fmt::format("{}", fmt::join(type_names(), ", ")));
+  cli.option("--head TYPE", o->head, "of the head; by default the same, and at least q6_k");
+  cli.flag("--strict", o->strict, "an error where a type cannot hold a matrix, instead of the nearest that can");
+  cli.flag("--json", o->json, "print one JSON object");
+  return [o] { return convert(*o); };
+}
+
+}  // namespace braid::apps
