@@ -84,6 +84,7 @@ int train_command(const Options& o) {
   train::Trainer trainer(recipe, language, ctx);
   resume(o, trainer, from);
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   for (const std::string& note : language.data().notes()) fmt::print(stderr, "{}\n", note);
   for (const std::string& line : train::idle_words(recipe, language.model()->config()))
     fmt::print(stderr, "{}\n", line);

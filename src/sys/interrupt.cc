@@ -1,5 +1,7 @@
 #include "sys/interrupt.h"
 
+#include <unistd.h>
+
 #include <csignal>
 
 namespace braid::sys {
@@ -33,6 +35,16 @@ void catch_requests_to_stop() {
   // nohup: the caller wants the process to outlive the terminal.
   struct sigaction before {};
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) catch_signal(SIGHUP);
+}
+
+// What is under way may take minutes: who asks again does not want to wait for it.
+void end_at_second_interrupt() {
+  struct sigaction action {};
+  action.sa_handler = [](int caught) {
+    if (flag() != 0) _exit(128 + caught);
+    flag() = caught;
+  };
+  sigaction(SIGINT, &action, nullptr);
 }
 
 int caught_signal() { return flag(); }

@@ -3,8 +3,9 @@
 
 namespace braid::sys {
 
-void catch_interrupts();        // from now on Ctrl-C is noted instead of ending the process
-void catch_requests_to_stop();  // Ctrl-C, SIGTERM, and SIGHUP unless the caller ignores it
+void catch_interrupts();         // from now on Ctrl-C is noted instead of ending the process
+void catch_requests_to_stop();   // Ctrl-C, SIGTERM, and SIGHUP unless the caller ignores it
+void end_at_second_interrupt();  // from now on a Ctrl-C while a signal is noted ends the process with 130
 int caught_signal();    // the first of them since the last clear, where a Ctrl-C gives way to the others; 0: none
 bool asked_to_stop();   // was it SIGTERM or SIGHUP?
 bool interrupted();     // was it Ctrl-C?

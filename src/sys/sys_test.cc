@@ -4,8 +4,11 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -16,6 +19,7 @@
 #include "sys/check.h"
 #include "sys/env.h"
 #include "sys/error.h"
+#include "sys/interrupt.h"
 #include "sys/machine.h"
 #include "sys/mapped_file.h"
 #include "sys/parallel.h"
@@ -144,6 +148,36 @@ TEST(Parallel, TwoPartsRunAtOnce) {
     EXPECT_EQ(here, 2);
   });
 }
+
+int64_t voluntary_switches(const std::string& id) {
+  std::ifstream status("/proc/self/task/" + id + "/status");
+  const std::string wanted = "voluntary_ctxt_switches:";
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(wanted)) return std::stoll(line.substr(wanted.size()));
+  }
+  return 0;
+}
+
+// A pause as between two answers: who spins through it would take a core from others. A worker that sleeps has given up
+// its core each time.
+TEST(Parallel, WorkersSleepInEveryPause) {
+  constexpr int kPauses = 20;
+  if (sys::machine().cores < 2) GTEST_SKIP() << "a team that is larger than the machine never spins";
+  sys::parallel(2, [](int, int) {});
+  const std::string self = std::to_string(gettid());
+  const auto all = [&] {
+    int64_t most = 0;
+    for (const std::string& id : threads_alive()) most = std::max(most, id == self ? 0 : voluntary_switches(id));
+    return most;
+  };
+  const int64_t before = all();
+  for (int i = 0; i < kPauses; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    sys::parallel(2, [](int, int) {});
+  }
+  EXPECT_GE(all() - before, kPauses / 2);
+}
+
 TEST(Parallel, WaitingThreadsSleep) {
   sys::parallel(4, [](int, int) {});
   const std::string self = std::to_string(gettid());
@@ -198,6 +232,20 @@ TEST(ParallelDeathTest, BodiesNeitherNestNorThrow) {
     EXPECT_EXIT(sys::parallel(threads, [&](int, int) { throw std::runtime_error("so"); }), testing::ExitedWithCode(70),
                 "threw: so");
   }
+}
+
+// One Ctrl-C is noted; who presses it again does not wait.
+TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
+  const auto ask = [](std::initializer_list<int> signals) {
+    sys::catch_requests_to_stop();
+    sys::end_at_second_interrupt();
+    for (const int signal : signals) std::raise(signal);
+    std::_Exit(sys::caught_signal());
+  };
+  EXPECT_EXIT(ask({SIGINT}), testing::ExitedWithCode(SIGINT), "");
+  EXPECT_EXIT(ask({SIGTERM, SIGTERM}), testing::ExitedWithCode(SIGTERM), "");
+  EXPECT_EXIT(ask({SIGINT, SIGINT}), testing::ExitedWithCode(130), "");
+  EXPECT_EXIT(ask({SIGTERM, SIGINT}), testing::ExitedWithCode(130), "");
 }
 
 TEST(Read, FilesPipesAndDevicesInWholeOrNotAtAll) {
