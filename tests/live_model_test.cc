@@ -42,7 +42,11 @@ class LanguageTest : public support::FolderTest {
   Recipe recipe_;
 };
 
-TEST_F(LanguageTest, WhatIsTrainedSpeaksAsItsCheckpointDoes) {
+class SpeakingTest : public LanguageTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, SpeakingTest, testing::Values("f32", "bf16"));
+
+TEST_P(SpeakingTest, WhatIsTrainedSpeaksAsItsCheckpointDoes) {
+  recipe_.dtype = GetParam();
   std::shared_ptr<models::Model> live;
   std::vector<std::vector<int32_t>> said;
   {
@@ -60,38 +64,52 @@ TEST_F(LanguageTest, WhatIsTrainedSpeaksAsItsCheckpointDoes) {
   EXPECT_EQ(answer(models::load_model(io::find_model(recipe_.out))), said.back());
 }
 
-// With `exact` the losses of a training pass are those that the engine computes one token at a time.
+// The summed loss of a batch, computed one token at a time.
+double loss_of_steps(const std::shared_ptr<models::Model>& model, const data::Batch& batch, DType products) {
+  std::vector<engine::ScoreItem> items;
+  for (const Seq& s : batch.seqs.seqs) {
+    engine::ScoreItem& item = items.emplace_back();
+    item.ids.assign(batch.ids.begin() + s.start, batch.ids.begin() + s.start + s.len);
+    const int32_t last = batch.targets[static_cast<size_t>(s.start + s.len - 1)];
+    if (last != data::kMasked) item.ids.push_back(last);
+  }
+  engine::Runner runner(
+      model,
+      {.numerics = Numerics::serving(products, true), .context = 64, .sequences = std::ssize(items), .threads = 2});
+  double sum = 0;
+  for (const std::vector<float>& found : engine::score(runner, items, engine::ScorePath::step)) {
+    double own = 0;
+    for (const float p : found) own -= static_cast<double>(p);
+    sum += own;
+  }
+  return sum;
+}
+
+// With `exact` the losses of a training pass are those that the engine computes one token at a time, of the model that
+// trains and of what is saved of it.
 TEST_F(LanguageTest, ExactTrainingHasTheLossesOfSteps) {
   recipe_.exact = true;
   for (const char* dtype : {"f32", "bf16"}) {
     recipe_.dtype = dtype;
+    recipe_.out = (folder_ / dtype).string();
     Arena arena;
     Ctx ctx{.arena = arena, .threads = 2};
     Language language(recipe_, ctx);
     const data::Batch batch = language.data().batch(0);
-    std::vector<engine::ScoreItem> items;
-    for (const Seq& s : batch.seqs.seqs) {
-      engine::ScoreItem& item = items.emplace_back();
-      item.ids.assign(batch.ids.begin() + s.start, batch.ids.begin() + s.start + s.len);
-      const int32_t last = batch.targets[static_cast<size_t>(s.start + s.len - 1)];
-      if (last != data::kMasked) item.ids.push_back(last);
-    }
-    engine::Runner runner(language.model(), {.numerics = Numerics::serving(numerics_of(recipe_).products, true),
-                                             .context = 64,
-                                             .sequences = std::ssize(items),
-                                             .threads = 2});
-    double expected = 0;
-    for (const std::vector<float>& found : engine::score(runner, items, engine::ScorePath::step)) {
-      double own = 0;
-      for (const float p : found) own -= static_cast<double>(p);
-      expected += own;
-    }
-    const int64_t rows = language.draw(0, false);
-    for (const bool backward : {false, true}) {
-      Sums sums;
-      language.run(ctx, 0, rows, backward, sums);
-      EXPECT_EQ(sums["loss"].sum, expected) << dtype << (backward ? ", with gradients" : "");
-    }
+    const auto expect_losses = [&](const std::shared_ptr<models::Model>& model, const char* what) {
+      const double expected = loss_of_steps(model, batch, numerics_of(recipe_).products);
+      const int64_t rows = language.draw(0, false);
+      for (const bool backward : {false, true}) {
+        Sums sums;
+        language.run(ctx, 0, rows, backward, sums);
+        EXPECT_EQ(sums["loss"].sum, expected) << dtype << what << (backward ? ", with gradients" : "");
+      }
+    };
+    expect_losses(language.model(), ", at first");
+    Trainer trainer(recipe_, language, ctx);
+    trainer.train({});
+    expect_losses(language.model(), ", trained");
+    expect_losses(models::load_model(io::find_model(recipe_.out)), ", saved");
   }
 }
 

@@ -31,8 +31,8 @@ void copy_across(const fs::path& from, const fs::path& to) {
 void save_model(const Masters& masters, std::span<const float> values, const fs::path& origin, const fs::path& folder) {
   std::vector<io::TensorSpec> specs;
   for (const MasterTensor& t : masters.tensors()) {
-    const bool exact = masters.adapters() || t.role == ParamRole::router_bias;
-    specs.push_back({t.name, exact ? DType::f32 : masters.products(), t.shape});
+    // As the passes read them: only what products take was rounded.
+    specs.push_back({t.name, masters.adapters() || !t.matrix ? DType::f32 : masters.products(), t.shape});
   }
   fs::create_directories(folder);
   io::SafetensorsWriter writer(weights_in(masters, folder), std::move(specs));
