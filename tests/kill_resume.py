@@ -5,7 +5,7 @@ Trains the hybrid of tests/data (Mamba, attention, latent experts, prediction bl
 then TRIES times (5) killed with SIGKILL at a random instant, and resumed with another cut of the batch. Every second try
 is in BF16. Two of four tries are killed between two checkpoints, so that steps are lost; the others at any instant, also
 inside a save. Each kill must find the run alive and in the middle of its steps, the resumption must begin right after
-the newest checkpoint, and the final checkpoints must be equal byte for byte.
+the newest checkpoint, and the final checkpoints, their mean and the running mean must be equal byte for byte.
 """
 import os
 import random
@@ -44,6 +44,7 @@ decay = 0.9
 [checkpoint]
 every = {EVERY}
 keep = 2
+merge = 3
 [log]
 jsonl = "log.jsonl"
 """
@@ -51,6 +52,12 @@ jsonl = "log.jsonl"
 
 def line(recipe, out, *more):
     return "train", recipe, f"out={out}", "--threads", "1", *more
+
+
+def result_of(out):
+    """What a finished run leaves."""
+    means = {f"{name}/model.safetensors": (out / name / "model.safetensors").read_bytes() for name in ("merged", "ema")}
+    return {**state_of(out, STEPS), **means}
 
 
 def run(*arguments):
@@ -107,7 +114,7 @@ def main():
             begin = time.monotonic()
             run(recipe, root / dtype, f"dtype={dtype}")
             seconds[dtype] = time.monotonic() - begin
-            wanted[dtype] = state_of(root / dtype, STEPS)
+            wanted[dtype] = result_of(root / dtype)
         for i in range(TRIES):
             dtype = ("f32", "bf16")[i % 2]
             out, last, saved = attempt(recipe, root, dtype, seconds[dtype], chance, i // 2 % 2 == 0)
@@ -116,7 +123,7 @@ def main():
             done = run(recipe, out, f"dtype={dtype}", "--resume", "auto", f"accumulate={chance.choice((1, 2, 4))}")
             if said_steps(done.stdout) != list(range(saved + 1, STEPS + 1)):
                 sys.exit(f"{name}: the resumption did steps {said_steps(done.stdout)}")
-            for file, data in state_of(out, STEPS).items():
+            for file, data in result_of(out).items():
                 if data != wanted[dtype][file]:
                     sys.exit(f"{name}: {file} differs")
             if logged_steps(out) != list(range(1, STEPS + 1)):

@@ -214,6 +214,82 @@ class Train(TrainCase):
         self.trained("loss.router_z=0")
         self.assertTrue((self.out / "init" / "DONE").exists())
 
+    def test_random_weights_are_those_of_the_recipe(self):
+        recipe = RECIPE.replace(f'init = "{HYBRID}"', f'config = "{HYBRID / "config.json"}"')
+        (self.root / "r.toml").write_text(recipe)
+        self.refused("checkpoint.merge=2", says="fewer checkpoints")
+        self.refused("loss.mtp_scale=1", f"config={HYBRID.parent / 'gpt2' / 'config.json'}", says="prediction block")
+        self.assertFalse(self.out.exists())
+        init = self.out / "init" / "model.safetensors"
+        self.trained("seed=1", "checkpoint.every=1")
+        wanted = files_of(self.out / "checkpoints")
+        first = init.read_bytes()
+        self.trained("seed=1", "steps=3", "--resume", "auto")
+        self.assertEqual(init.read_bytes(), first)
+        shutil.rmtree(self.out)
+        # A run that was killed before its first checkpoint, of another seed and of another config.
+        config = json.loads((HYBRID / "config.json").read_text())
+        config["vocab_size"] += 8
+        (self.root / "other.json").write_text(json.dumps(config))
+        for words in (["seed=2"], ["seed=1", f"config={self.root / 'other.json'}"]):
+            self.trained(*words, "steps=1")
+            for path in self.out.iterdir():
+                if path.is_dir() and path.name != "init":
+                    shutil.rmtree(path)
+                elif path.is_file():
+                    path.unlink()
+            self.assertNotEqual(init.read_bytes(), first)
+            self.trained("seed=1", "checkpoint.every=1")
+            self.assertEqual(init.read_bytes(), first)
+            self.assertEqual(files_of(self.out / "checkpoints"), wanted)
+            shutil.rmtree(self.out)
+        # A config that changed under its name is named, as any word is.
+        (self.root / "c.json").write_text((HYBRID / "config.json").read_text())
+        self.trained(f"config={self.root / 'c.json'}")
+        (self.root / "c.json").write_text(json.dumps(config))
+        self.refused(f"config={self.root / 'c.json'}", "--resume", "auto", says="model.vocab_size is")
+
+    def test_exact_refuses_what_no_score_computes(self):
+        self.refused("exact=true", "precision.recipe=fp8", "dtype=bf16", says="precision.recipe")
+        self.refused("exact=true", "dropout=0.1", says="dropout")
+        self.refused("exact=true", "lora.rank=2", 'lora.targets=["in_proj"]', "lora.dropout=0.1", says="lora.dropout")
+        self.refused("exact=true", "precision.recipe=fp8", "dtype=bf16", "--dry-run", says="precision.recipe")
+        model = self.root / "gpt2"
+        shutil.copytree(HYBRID.parent / "gpt2", model)
+        config = json.loads((model / "config.json").read_text())
+        config.update(attn_pdrop=0.0, resid_pdrop=0.1, embd_pdrop=0.0)
+        (model / "config.json").write_text(json.dumps(config))
+        self.refused(f"init={model}", "exact=true", says="try dropout = 0")
+        self.assertFalse(self.out.exists())
+        self.trained(f"init={model}", "exact=true", "dropout=0")
+
+    def test_a_second_interrupt_does_not_wait_for_the_step(self):
+        self.trained("checkpoint.every=1")
+        before = files_of(self.out / "checkpoints")
+        slow = "steps=100", "length=256", "batch=64", "log.jsonl=slow.jsonl"  # a step takes longer than the signals
+        line = self.line(*slow, "--resume", "auto", "--force")
+        with start(*line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+            while not (self.out / "slow.jsonl").exists() and child.poll() is None:  # made just before the first step
+                time.sleep(0.01)
+            time.sleep(0.2)
+            child.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            said = child.stderr.read()
+        self.assertEqual(child.returncode, 130, said)
+        self.assertNotIn("stopped after", said)
+        self.assertEqual((self.out / "slow.jsonl").read_text(), "")
+        self.assertEqual(files_of(self.out / "checkpoints"), before)
+
+    def test_a_mean_that_is_added_begins_with_the_weights(self):
+        self.trained("checkpoint.every=1")
+        words = "ema.decay=0.9", "--resume", "auto", "--force"
+        self.trained(*words)
+        self.assertEqual((self.out / "ema" / "model.safetensors").read_bytes(), (self.out / "model.safetensors").read_bytes())
+        self.trained(*words, "steps=3")
+        self.assertNotEqual((self.out / "ema" / "model.safetensors").read_bytes(),
+                            (self.out / "model.safetensors").read_bytes())
+
     def test_goldfish_leaves_out_the_same_tokens_whatever_the_seed(self):
         text = [f"init={CHAT}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}",
                 "loss.goldfish_k=3", "data.validation=0"]

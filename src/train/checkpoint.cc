@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kPrefix = "step-";
+constexpr std::string_view kMean = "ema.";
 
 fs::path folder_of(const fs::path& out) { return out / "checkpoints"; }
 
@@ -34,14 +35,14 @@ bool loses_bits(const models::Masters& masters, const models::MasterTensor& tens
 }
 
 struct Kind {
-  const char* prefix;
+  std::string_view prefix;
   std::span<float> array;
   bool only_lost;  // only of tensors whose bits the model's file leaves out
 };
 
 std::vector<Kind> kinds_of(const Arrays& a) {
   std::vector<Kind> kinds = {{"m.", a.first, false}, {"v.", a.second, false}, {"master.", a.masters.values(), true}};
-  if (!a.mean.empty()) kinds.push_back({"ema.", a.mean, false});
+  if (!a.mean.empty()) kinds.push_back({kMean, a.mean, false});
   return kinds;
 }
 
@@ -51,7 +52,7 @@ void write_state(const fs::path& path, const Arrays& arrays) {
   for (const Kind& kind : kinds_of(arrays)) {
     for (const models::MasterTensor& t : arrays.masters.tensors()) {
       if (kind.only_lost && !loses_bits(arrays.masters, t)) continue;
-      specs.push_back({kind.prefix + t.name, DType::f32, t.shape});
+      specs.push_back({std::string(kind.prefix) + t.name, DType::f32, t.shape});
       from.emplace_back(kind.array, &t);
     }
   }
@@ -127,8 +128,18 @@ void check_out(const Recipe& recipe) {
   }
 }
 
-Checkpoints::Checkpoints(fs::path out, const CheckpointRecipe& recipe, Objective& objective)
-    : out_(std::move(out)), recipe_(recipe), objective_(objective) {
+void check_merge(const Recipe& recipe) {
+  const int64_t every = recipe.checkpoint.every;
+  const int64_t made = every > 0 ? (recipe.steps + every - 1) / every : 1;
+  if (recipe.checkpoint.merge <= made) return;
+  fail("checkpoint.merge", {.what = "the run makes fewer checkpoints",
+                            .got = std::to_string(recipe.checkpoint.merge),
+                            .expected = fmt::format("at most {}", made),
+                            .hint = "a smaller checkpoint.every"});
+}
+
+Checkpoints::Checkpoints(const Recipe& recipe, Objective& objective)
+    : out_(recipe.out), recipe_(recipe.checkpoint), steps_(recipe.steps), objective_(objective) {
   std::error_code failed;
   fs::create_directories(folder_of(out_), failed);
   if (failed) fail_environment(printable(out_.string()), {.what = "cannot be created", .got = failed.message()});
@@ -169,12 +180,25 @@ void Checkpoints::publish(const fs::path& checkpoint) const {
 }
 
 void Checkpoints::remove_old() const {
-  const auto all = list_checkpoints(out_);
-  const auto keep = static_cast<size_t>(std::max(recipe_.keep, recipe_.merge));
-  for (size_t i = 0; i + keep < all.size(); ++i) {
-    if (recipe_.keep_every > 0 && *step_of(all[i]) % recipe_.keep_every == 0) continue;
-    io::remove_folder(all[i]);
+  const auto all = list_checkpoints(out_), regular = list_regular();
+  const auto among_last = [](const std::vector<fs::path>& list, int64_t count, const fs::path& path) {
+    return std::find(list.end() - std::min(count, std::ssize(list)), list.end(), path) != list.end();
+  };
+  for (const fs::path& path : all) {
+    if (recipe_.keep_every > 0 && *step_of(path) % recipe_.keep_every == 0) continue;
+    if (among_last(all, recipe_.keep, path) || among_last(regular, std::max(recipe_.keep, recipe_.merge), path))
+      continue;
+    io::remove_folder(path);
   }
+}
+
+std::vector<fs::path> Checkpoints::list_regular() const {
+  std::vector<fs::path> list = list_checkpoints(out_);
+  std::erase_if(list, [&](const fs::path& path) {
+    const int64_t step = *step_of(path);
+    return step == 0 || (step != steps_ && (recipe_.every == 0 || step % recipe_.every != 0));
+  });
+  return list;
 }
 
 // Of the same step, the one set aside last stays.
@@ -190,7 +214,7 @@ void Checkpoints::set_aside_after(int64_t step) const {
 }
 
 void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
-  const auto all = list_checkpoints(out_);
+  const auto all = list_regular();
   if (std::ssize(all) < count) {
     fail("checkpoint.merge", {.what = "there are fewer checkpoints to merge",
                               .got = std::to_string(all.size()),
@@ -261,12 +285,18 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
   if (const io::Json stored = state.need({"dtype"}); stored.as_string() != dtype)
     stored.refuse("is not that of the recipe", "dtype = " + dtype);
   const io::Safetensors weights(objective_.weights_in(folder)), moments(folder / "training" / "state.safetensors");
+  const bool has_mean = std::any_of(moments.tensors().begin(), moments.tensors().end(),
+                                    [](const io::StoredTensor& t) { return t.name.starts_with(kMean); });
   for (const Kind& kind : kinds_of(arrays)) {
+    if (kind.prefix == kMean && !has_mean) {  // [ema] was added: it begins with the weights, which come before it
+      std::copy(arrays.masters.values().begin(), arrays.masters.values().end(), kind.array.begin());
+      continue;
+    }
     for (const models::MasterTensor& t : arrays.masters.tensors()) {
       if (kind.only_lost && !loses_bits(arrays.masters, t)) {
         models::from_stored(t, bytes_of(need(weights, t.name, t, where)), true, kind.array);
       } else {
-        models::from_stored(t, bytes_of(need(moments, kind.prefix + t.name, t, where)), false, kind.array);
+        models::from_stored(t, bytes_of(need(moments, std::string(kind.prefix) + t.name, t, where)), false, kind.array);
       }
     }
   }

@@ -44,15 +44,20 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 // else than a run that was stopped before its first one leaves there.
 void check_out(const Recipe& recipe);
 
+// Error when a run of this recipe makes fewer checkpoints than it is to merge.
+void check_merge(const Recipe& recipe);
+
+// A regular checkpoint is one that a run without a stop makes, too: of a multiple of checkpoint.every or of the last
+// step. The others, of a step at which a signal came, count neither for a merge nor among the latest that stay for it.
 class Checkpoints {
  public:
   // The objective, which outlives this, writes the models.
-  Checkpoints(std::filesystem::path out, const CheckpointRecipe& recipe, Objective& objective);
+  Checkpoints(const Recipe& recipe, Objective& objective);
 
   // Writes a checkpoint and makes `out` itself the newest model; afterwards removes those that need not stay. An Error
   // (a full disk) leaves the ones there were.
   void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe, const Facts& manifest) const;
-  // The mean of the weights of the last `count` into out/merged. Error when there are fewer.
+  // The mean of the weights of the last `count` regular ones into out/merged. Error when there are fewer.
   void merge(const models::Masters& masters, int64_t count) const;
   // Fills `arrays` from a checkpoint folder, sets aside the later ones of `out` (left-00000200), which the run that
   // goes on from there is none of, and publishes the newest. One Error, naming tensor and shapes, when it is of another
@@ -69,8 +74,11 @@ class Checkpoints {
   void set_aside_after(int64_t step) const;
   void publish(const std::filesystem::path& checkpoint) const;
 
+  std::vector<std::filesystem::path> list_regular() const;
+
   std::filesystem::path out_;
   CheckpointRecipe recipe_;
+  int64_t steps_;
   Objective& objective_;
 };
 

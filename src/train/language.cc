@@ -73,8 +73,6 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
-  if (recipe.loss.mtp_scale > 0 && model.mtp_steps() == 0)
-    fail("loss.mtp_scale", {.what = "the model has no multi-token prediction block", .hint = "leaving it out"});
   plan_ = rehearse(recipe, model, ctx, data_->rows(), data_->length());
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_.arena.bytes),
               available);

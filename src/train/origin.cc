@@ -17,6 +17,7 @@
 #include "models/save.h"
 #include "nn/precision.h"
 #include "sys/error.h"
+#include "train/checkpoint.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -27,6 +28,11 @@ io::Json config_json(const Recipe& recipe) {
   return config.is_string() ? models::find_config(config.as_string()).json : config;
 }
 
+// `exact` promises the numbers of passes that only read a model.
+[[noreturn]] void refuse_exact(const char* word, const char* hint) {
+  fail("exact", {.what = fmt::format("does not go with {}, which no other pass has", word), .hint = hint});
+}
+
 void check(const Recipe& recipe) {
   if (recipe.init.empty() == !recipe.config) {
     fail("recipe", {.what = recipe.config ? "both init and config" : "neither init nor config",
@@ -35,6 +41,11 @@ void check(const Recipe& recipe) {
   if (recipe.out.empty()) fail("recipe", {.what = "has no out", .expected = "a folder for checkpoints and logs"});
   if (!nn::is_low_precision(recipe.precision) && recipe.precision == "bf16" && recipe.dtype != "bf16")
     fail("precision.recipe", {.what = "is not what products read", .got = "bf16", .expected = "dtype = \"bf16\""});
+  const auto inexact = [&](bool asked, const char* word) {
+    if (recipe.exact && asked) refuse_exact(word, "leaving one out");
+  };
+  inexact(nn::is_low_precision(recipe.precision), "precision.recipe");
+  inexact(recipe.lora.dropout > 0, "lora.dropout");
   parse_recompute(recipe.recompute);
   const LoraRecipe& lora = recipe.lora;
   const bool adapts = !lora.targets.empty() || !lora.target_parameters.empty();
@@ -47,6 +58,23 @@ void check(const Recipe& recipe) {
   };
   whole(nn::is_low_precision(recipe.precision), "precision.recipe");
   whole(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
+  check_merge(recipe);
+}
+
+constexpr const char* kMadeOf = "made_of.json";
+
+// What decides the files of out/init.
+std::string made_of(const Recipe& recipe) {
+  const nlohmann::ordered_json j = {
+      {"seed", recipe.seed}, {"tokenizer", recipe.tokenizer}, {"config", config_json(recipe).raw()}};
+  return j.dump(1) + "\n";
+}
+
+// Only a run with checkpoints goes on from what it made. One that was stopped before its first one begins again, and a
+// tokenizer may have changed under its name by then.
+bool is_origin_of(const Recipe& recipe, const fs::path& folder) {
+  if (!io::is_complete(folder) || list_checkpoints(recipe.out).empty() || !fs::exists(folder / kMadeOf)) return false;
+  return io::Json::read(folder / kMadeOf).raw() == nlohmann::json::parse(made_of(recipe));
 }
 
 struct BlockFlops {  // besides products with parameters; forward, a token
@@ -92,10 +120,14 @@ models::Config config_of(const Recipe& recipe) {
   models::Config config =
       recipe.config ? models::read_config(config_json(recipe)) : models::load_config(find_folder("init", recipe.init));
   if (config.mtp) config.mtp->steps = recipe.loss.mtp_steps;
+  if (recipe.loss.mtp_scale > 0 && !config.mtp)
+    fail("loss.mtp_scale", {.what = "the model has no multi-token prediction block", .hint = "leaving it out"});
   if (recipe.dropout) {
     const auto rate = static_cast<float>(*recipe.dropout);
     config.dropout = {.embedding = rate, .residual = rate};
   }
+  if (recipe.exact && (config.dropout.embedding > 0 || config.dropout.residual > 0))
+    refuse_exact("dropout", "dropout = 0");
   return config;
 }
 
@@ -158,7 +190,7 @@ models::AdapterSpec adapter_spec(const Recipe& recipe) {
 
 fs::path make_origin(const Recipe& recipe, int threads) {
   const fs::path path = fs::path(recipe.out) / "init";
-  if (io::is_complete(path)) return path;
+  if (is_origin_of(recipe, path)) return path;
   const io::Json json = config_json(recipe);
   const models::Config config = models::read_config(json);
   io::AtomicFolder folder(path);
@@ -168,6 +200,7 @@ fs::path make_origin(const Recipe& recipe, int threads) {
   io::write_text_file(folder.place() / "config.json", models::config_text(json, DType::bf16));
   if (!recipe.tokenizer.empty())
     models::copy_companions(find_folder("tokenizer", recipe.tokenizer).folder, folder.place());
+  io::write_text_file(folder.place() / kMadeOf, made_of(recipe));
   folder.commit();
   return path;
 }
@@ -175,8 +208,8 @@ fs::path make_origin(const Recipe& recipe, int threads) {
 fs::path language_folder(const Recipe& recipe) {
   if (!recipe.config) return io::find_model(recipe.init).folder;
   const fs::path made = fs::path(recipe.out) / "init";  // by the run that is resumed
-  if (io::is_complete(made)) return made;
-  if (!recipe.tokenizer.empty()) return find_folder("tokenizer", recipe.tokenizer).folder;
+  if (!recipe.tokenizer.empty())
+    return is_origin_of(recipe, made) ? made : find_folder("tokenizer", recipe.tokenizer).folder;
   if (data::reads_text(recipe.data))
     fail("tokenizer", {.what = "text needs one", .expected = "tokenizer = a model folder with tokenizer.json"});
   return {};

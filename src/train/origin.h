@@ -33,7 +33,8 @@ void need_memory(double state, double passes, int64_t available);
 // What its [lora] asks for.
 models::AdapterSpec adapter_spec(const Recipe& recipe);
 
-// Random weights of the recipe's config in out/init; a resumed run finds them there.
+// Random weights of the recipe's config in out/init. They are made again unless a checkpoint of `out` says that a run
+// began with them, and they are of this config, seed and tokenizer.
 std::filesystem::path make_origin(const Recipe& recipe, int threads);
 
 // Whose tokenizer and chat template the data is read with; empty where it is no text.

@@ -80,7 +80,8 @@ void each_word(R& r, Visit&& visit) {
   visit("checkpoint.every", r.checkpoint.every, kCount, "steps between checkpoints; 0: only the last");
   visit("checkpoint.keep", r.checkpoint.keep, kFromOne, "so many of the latest stay");
   visit("checkpoint.keep_every", r.checkpoint.keep_every, kCount, "multiples of so many steps stay too");
-  visit("checkpoint.merge", r.checkpoint.merge, kCount, "at the end, the mean of the last so many");
+  visit("checkpoint.merge", r.checkpoint.merge, kCount,
+        "at the end, the mean of the last so many, a signal's not counted");
   visit("log.every", r.log.every, kFromOne, "steps");
   visit("log.hash_every", r.log.hash_every, kCount, "steps between 64-bit hashes of all weights");
   visit("log.jsonl", r.log.jsonl, Choices{}, "one object a step");

@@ -35,13 +35,8 @@ double measured_roof(const models::Masters& masters) {
 }
 
 const Recipe& checked(const Recipe& recipe) {
-  const int64_t every = recipe.checkpoint.every;
-  const int64_t made = every > 0 ? (recipe.steps + every - 1) / every : 1;
-  if (recipe.checkpoint.merge <= made) return recipe;
-  fail("checkpoint.merge", {.what = "the run makes fewer checkpoints",
-                            .got = std::to_string(recipe.checkpoint.merge),
-                            .expected = fmt::format("at most {}", made),
-                            .hint = "a smaller checkpoint.every"});
+  check_merge(recipe);
+  return recipe;
 }
 
 // Another run differs in most of its words: the first few are enough to see that.
@@ -63,7 +58,7 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx)
       params_(objective.params()),
       optimizer_(recipe.optimizer, objective.masters(), params_),
       mean_(recipe.ema_decay, objective.masters().values()),
-      checkpoints_(recipe.out, recipe.checkpoint, objective),
+      checkpoints_(recipe, objective),
       manifest_(manifest_of(recipe, objective.facts())),
       roof_flops_(measured_roof(objective.masters())) {}
 

@@ -159,6 +159,10 @@ class TrainerTest : public models::FolderTest {
     for (std::string line; std::getline(in, line);) lines.push_back(line);
     return lines;
   }
+  static std::string bytes_of(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
   // What held-out evaluation gives for these masters: of batch 0, a mean over its targets.
   double toy_loss(const std::vector<float>& values) const {
     models::Masters masters(recipe_.dtype == "bf16" ? DType::bf16 : DType::f32);
@@ -516,6 +520,40 @@ TEST_F(TrainerTest, AMergeIsTheMeanOfAsManyAsWereAsked) {
   recipe_.checkpoint.every = 0;
   recipe_.checkpoint.merge = 2;
   EXPECT_NE(models::error_of([&] { train(recipe_); }).find("expected at most 1"), std::string::npos);
+}
+
+// A run that is stopped between two checkpoints and resumed merges what one without a stop merges, and has its latest.
+TEST_F(TrainerTest, AStopChangesNoMerge) {
+  recipe_.steps = 7;
+  recipe_.checkpoint = {.every = 2, .keep = 1, .merge = 3};
+  const fs::path merged = fs::path(recipe_.out) / "merged" / "model.safetensors";
+  const auto whole = train(recipe_);
+  const auto wanted = bytes_of(merged);
+  fs::remove_all(recipe_.out);
+  sys::catch_requests_to_stop();
+  std::vector<int64_t> stops = {1, 5};
+  on_step_ = [&](const StepLog& log, std::span<const float>) {
+    if (std::find(stops.begin(), stops.end(), log.step) != stops.end()) std::raise(SIGTERM);
+  };
+  train(recipe_);
+  sys::clear_interrupt();
+  train(recipe_, checkpoint(1));
+  sys::clear_interrupt();
+  EXPECT_TRUE(io::is_complete(checkpoint(5)));
+  EXPECT_EQ(train(recipe_, checkpoint(5)), whole);
+  EXPECT_EQ(bytes_of(merged), wanted);
+  for (const int64_t step : {1, 2, 5}) EXPECT_FALSE(fs::exists(checkpoint(step))) << step;
+  // The last step of a run that was shorter is no checkpoint of the longer one.
+  on_step_ = {};
+  fs::remove_all(recipe_.out);
+  recipe_.checkpoint.merge = 0;
+  recipe_.checkpoint.keep = 5;
+  recipe_.steps = 5;
+  train(recipe_);
+  recipe_.checkpoint.merge = 3;
+  recipe_.steps = 7;
+  train(recipe_, checkpoint(5));
+  EXPECT_EQ(bytes_of(merged), wanted);
 }
 
 // Memory is planned for a part of the batch, held out or not.
