@@ -71,6 +71,10 @@ TEST(Shards, EveryParameterSaysWhatItIs) {
       EXPECT_NE(t.role, ParamRole::none);
       EXPECT_NE(t.shard.axis, Axis::undeclared);
       EXPECT_EQ(t.shard.units > 0, t.shard.axis != Axis::whole);
+      if (t.role == ParamRole::embedding || t.role == ParamRole::head) {
+        EXPECT_EQ(t.shard.axis, Axis::rows);
+        EXPECT_EQ(t.shard.units, model.config.vocab);
+      }
       EXPECT_EQ(t.shape.rank > 1, is_matrix(t.role) || t.role == ParamRole::conv);
       const bool outside = t.role == ParamRole::embedding || t.role == ParamRole::positions ||
                            t.role == ParamRole::head || t.name.starts_with(model.config.final_norm);

@@ -31,13 +31,14 @@ class AdaptersTest : public FolderTest {
     masters.round(1);
     return model;
   }
-  // Sum of the losses of two sequences; with a tape, their gradients.
+  // Sum of the losses of two sequences, and with a prediction block of half its own; with a tape, their gradients.
   static double loss(Model& model, DType act, bool backward, bool cut = false) {
     Arena arena;
     Tape tape;
     Ctx ctx{.arena = arena, .threads = 1};
     if (backward) ctx.tape = &tape;
     Model::LossSums sums;
+    const double ahead = model.mtp_steps() > 0 ? 0.5 : 0;
     for (int part = 0; part < (cut ? 2 : 1); ++part) {
       SeqMap seqs;
       for (int s = 0; s < (cut ? 1 : 2); ++s) seqs.add(kTokens);
@@ -49,11 +50,11 @@ class AdaptersTest : public FolderTest {
       }
       nn::StateView state;
       nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::training(act)};
-      model.loss(run, ids, targets, {}, sums);
+      model.loss(run, ids, targets, {.mtp_weight = {ahead}}, sums);
       if (backward) tape.backward(ctx);
       tape.clear();
     }
-    return sums.main;
+    return sums.main + ahead * sums.mtp[0];
   }
   static std::vector<float> logits(Model& model, DType act) {
     Arena arena;
@@ -144,6 +145,15 @@ TEST_F(AdaptersTest, NewOnesChangeNoBit) {
 
 TEST_F(AdaptersTest, GradientsAreThoseOfDifferences) {
   expect_gradients({.rank = 3, .alpha = 2, .targets = kEverywhere, .target_parameters = kExperts});
+}
+
+// The prediction block uses the head once more.
+TEST_F(AdaptersTest, GradientsOfAMatrixThatIsUsedTwice) {
+  nlohmann::json config = hybrid();
+  config["num_nextn_predict_layers"] = 1;
+  config["mtp_hybrid_override_pattern"] = "*E";
+  write(config, tensors_of(config));
+  expect_gradients({.rank = 3, .alpha = 2, .target_parameters = {"lm_head.weight"}});
 }
 
 // GPT-2 reads q, k and v out of one matrix.

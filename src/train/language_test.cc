@@ -170,6 +170,27 @@ TEST_F(LanguageTest, RouterBiasesMoveWithTheSteps) {
   EXPECT_GT(moved, 20);
 }
 
+// The config may change under the model's name, and each of its words decides what a run computes.
+TEST_F(LanguageTest, AChangedConfigIsADifference) {
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  const Language language(recipe_, ctx);
+  const Facts facts = language.facts();
+  const std::string stored = manifest_text(manifest_of(recipe_, facts));
+  nlohmann::json config = models::dense("llama");
+  int words = 0;
+  for (const auto& [key, value] : config.items()) {
+    nlohmann::json other = nlohmann::json::parse(stored);
+    ASSERT_TRUE(other.contains("model." + key)) << key;
+    other["model." + key] = "another";
+    const auto list = differences(io::Json::parse(other.dump(), "manifest.json"), manifest_of(recipe_, facts));
+    ASSERT_EQ(list.size(), 1u) << key;
+    EXPECT_TRUE(list[0].starts_with("model." + key + " is ")) << list[0];
+    ++words;
+  }
+  EXPECT_GT(words, 8);
+}
+
 // Without a step between them: other batches than those of training, and all their tokens.
 TEST_F(LanguageTest, HeldOutBatchesAreNotTrainedAndWhole) {
   recipe_.optimizer.lr = 0;
@@ -183,6 +204,11 @@ TEST_F(LanguageTest, HeldOutBatchesAreNotTrainedAndWhole) {
   const Run masked = train();
   EXPECT_NE(masked.logs[0].loss, plain.logs[0].loss);
   EXPECT_EQ(masked.held_out[0].loss, plain.held_out[0].loss);
+  recipe_.loss.goldfish_k = 0;
+  recipe_.dropout = 0.5;
+  const Run dropped = train();
+  EXPECT_NE(dropped.logs[0].loss, plain.logs[0].loss);
+  for (const HeldOutLog& log : dropped.held_out) EXPECT_EQ(log.loss, plain.held_out[0].loss);
 }
 
 }  // namespace

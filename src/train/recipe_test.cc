@@ -1,10 +1,15 @@
 #include "train/recipe.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "io/toml.h"
 #include "support/error_of.h"
 #include "sys/glob.h"
+#include "train/manifest.h"
 #include "train/rehearsal.h"
 
 namespace braid::train {
@@ -71,6 +76,39 @@ TEST(Glob, StarsCrossDots) {
   EXPECT_TRUE(sys::matches("*a*b*", "xxaxxbxx"));
   EXPECT_FALSE(sys::matches("", "a"));
   EXPECT_TRUE(sys::matches("**", ""));
+}
+
+// Every word decides the bits of a run but these.
+TEST(Manifest, EveryWordThatDecidesIsNamed) {
+  const std::set<std::string> free = {"out",
+                                      "steps",
+                                      "accumulate",
+                                      "schedule.decay",
+                                      "memory.recompute",
+                                      "eval.every",
+                                      "eval.batches",
+                                      "eval.data",
+                                      "log.every",
+                                      "log.hash_every",
+                                      "log.jsonl",
+                                      "log.tensorboard",
+                                      "checkpoint.every",
+                                      "checkpoint.keep",
+                                      "checkpoint.keep_every",
+                                      "checkpoint.merge"};
+  const Facts manifest = manifest_of(Recipe{}, {});
+  size_t decides = 0;
+  for (const auto& [word, value] : words_of(Recipe{})) {
+    nlohmann::json stored = nlohmann::json::parse(manifest_text(manifest));
+    EXPECT_EQ(stored.contains(word), !free.contains(word)) << word;
+    if (free.contains(word)) continue;
+    stored[word] = "another";
+    const auto list = differences(io::Json::parse(stored.dump(), "manifest.json"), manifest);
+    ASSERT_EQ(list.size(), 1u) << word;
+    EXPECT_EQ(list[0], fmt::format("{} is \"another\" there and {} here", word, value == "null" ? "not set" : value));
+    ++decides;
+  }
+  EXPECT_EQ(decides + free.size(), words_of(Recipe{}).size());
 }
 
 }  // namespace
