@@ -10,8 +10,9 @@ A round gives every contender a turn of a few steps while the others stand still
 row agree within 5% for both; then at least five count. What is reported is their median, fastest and slowest. The run
 is void when rounds do not settle, when something else used the processors, when a roof measured before or after lies
 more than 10% below or above the best known of its class (src/sys/best_known.h), or when the two sides do not compute
-the same: training starts from the same weights with the same batches, and the losses of the first three steps are
-compared; of inference, the bytes of the weights.
+the same: training starts from the same weights, and the losses of its first steps, all on one batch, are compared; they
+must fall by more than they may differ, so that another update shows. Of inference only the bytes of the weights are
+compared, not what is computed from them, and the result says so.
 A roof that is more than 10% above both times is written to that table with --raise.
 
 train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers. The peer is the fastest of eager and
@@ -34,10 +35,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BEST_KNOWN = os.path.join(HERE, "..", "src", "sys", "best_known.h")
 ROOFS = ("read_gbs_1", "read_gbs", "fp32_gflops", "bf16_gflops", "int8_gops")
 TICKS = os.sysconf("SC_CLK_TCK")
-# How far the losses of the first steps may lie apart: same weights and batch, then the optimiser and its rounding as
-# well. Another gradient or update moves the later ones further.
-LOSS_BOUNDS = (1e-3, 1e-2, 1e-2)
-LOSS_STEPS = len(LOSS_BOUNDS)
+# How far the losses of the first steps, which take the same batch, may lie apart, as a share of the loss: rounding alone.
+LOSS_BOUNDS = {"f32": 1e-5, "bf16": 5e-4}
+LOSS_STEPS = 5
 SIZE_BOUND = 0.05   # of the bytes of a model on both sides: the same formats
 NEIGHBOUR_MAX = 0.05
 
@@ -126,7 +126,7 @@ out = "{out}"
 kind = "ids"
 path = "{batches}"
 [optimizer]
-lr = 3e-4
+lr = {lr}
 clip = 1.0
 [schedule]
 kind = "constant"
@@ -139,7 +139,7 @@ jsonl = "log.jsonl"
         self.tokens, self.log_path, self.log, self.seen, self.read = args.batch * args.length, os.path.join(out, "log.jsonl"), [], 0, 0
         self.recipe = out + ".toml"
         with open(self.recipe, "w", encoding="utf-8") as f:
-            f.write(self.RECIPE.format(folder=folder, dtype=dtype, out=out, batches=os.path.join(work, "batches.safetensors")))
+            f.write(self.RECIPE.format(folder=folder, dtype=dtype, out=out, lr=args.lr, batches=os.path.join(work, "batches.safetensors")))
         super().__init__([args.braid, "train", self.recipe], stdout=subprocess.DEVNULL)
         self.wait(LOSS_STEPS)
         self.let(False)
@@ -180,7 +180,7 @@ class Torch(Contender):
     def __init__(self, args, folder, dtype, attention, experts, work):
         self.variant = {"dtype": dtype, "attention": attention, "experts": experts}
         command = [args.python, os.path.join(HERE, "versus_torch.py"), folder, os.path.join(work, "batches.safetensors"), dtype,
-                   attention, experts]
+                   attention, experts, str(args.lr)]
         super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"})
         self.about = self.answer()
         self.losses = self.ask(LOSS_STEPS)["losses"]
@@ -287,12 +287,15 @@ def compared(name, got, tokens, void):
 # ---- training -------------------------------------------------------------------------------------------------------
 
 def write_batches(path, vocab, batch, length, count=64):
-    """Tokens of a chain in which every state has four followers, as the I64 tensor `batches` of a safetensors file."""
-    state, ids = 1, []
-    for _ in range(count * batch * (length + 1)):
+    """Tokens of a chain in which every state has four followers, as the I64 tensor `batches` of a safetensors file. The
+    first LOSS_STEPS batches are one."""
+    state, ids, size = 1, [], batch * (length + 1)
+    while len(ids) < count * size:
         ids.append(state)
         draw = (state * 6364136223846793005 + len(ids) * 1442695040888963407) >> 33 & 3
         state = (state * 48271 + draw * 16807 + 11) % vocab
+        if len(ids) == size:
+            ids *= LOSS_STEPS
     data = struct.pack(f"<{len(ids)}q", *ids)
     head = json.dumps({"batches": {"dtype": "I64", "shape": [count, batch, length + 1], "data_offsets": [0, len(data)]}}).encode()
     head += b" " * (-len(head) % 8)
@@ -319,11 +322,16 @@ def fastest_torch(args, folder, dtype, work, found):
 
 
 def same_losses(dtype, braid, peer, void):
+    bound = LOSS_BOUNDS[dtype] * braid.losses[0]
     apart = [abs(ours - theirs) for ours, theirs in zip(braid.losses, peer.losses)]
-    for step, (difference, bound) in enumerate(zip(apart, LOSS_BOUNDS), 1):
-        if difference > bound:
+    for step, difference in enumerate(apart, 1):
+        if not difference <= bound:
             void.append(f"{dtype}: the losses of step {step} differ by {difference:.2g}: not the same model or update")
-    return {"losses": {"braid": braid.losses, "peer": peer.losses, "apart": apart}}
+    for side, losses in (("braid", braid.losses), ("the peer", peer.losses)):
+        fallen = [before - after for before, after in zip(losses, losses[1:])]
+        if not min(fallen) > bound:
+            void.append(f"{dtype}: a loss of {side} falls by {min(fallen):.2g} only: the updates are not compared")
+    return {"losses": {"braid": braid.losses, "peer": peer.losses, "apart": apart, "bound": bound}}
 
 
 def train(args, void):
@@ -338,6 +346,11 @@ def train(args, void):
         for dtype in args.dtypes.split(","):
             peer = fastest_torch(args, folder, dtype, work, variants)
             braid = Braid(args, folder, dtype, work)
+            if args.losses_only:
+                out.append({"what": dtype} | same_losses(dtype, braid, peer, void))
+                braid.close()
+                peer.close()
+                continue
             # A turn takes about as long on either side, so that both meet the same minutes.
             theirs = args.steps or max(1, round(4 / statistics.median(peer.turn(1))))
             ours = args.steps or max(2, round(4 / statistics.median(braid.turn(1))))
@@ -351,8 +364,11 @@ def train(args, void):
             for contender in (braid, peer):
                 contender.close()
             out.append(row)
-    best = {side: max(row[side]["tokens_per_second"] for row in out) for side in ("braid", "peer")}
-    return {"comparisons": out, "peer_variants": variants, "best_to_best": round(best["braid"] / best["peer"], 3)}
+    more = {}
+    if len(out) > 1 and not args.losses_only:  # either side with the type that is faster there
+        best = {side: max(row[side]["tokens_per_second"] for row in out) for side in ("braid", "peer")}
+        more["best_to_best"] = round(best["braid"] / best["peer"], 3)
+    return {"comparisons": out, "peer_variants": variants} | more
 
 
 # ---- inference ------------------------------------------------------------------------------------------------------
@@ -383,6 +399,7 @@ def infer(args, void):
             contender.close()
         row = compared(f"{os.path.basename(args.model.rstrip('/'))}, {test}", got, count, void)
         row["peer_variant"] = {n: peer.about.get(n) for n in ("build_commit", "build_number", "model_type", "model_size", "backends")}
+        row["same"] = "bytes of weights within 5%; what is computed from them is not compared"
         row["model_size"], row["dtype"] = braid.about["model_size"], braid.about["dtype"]
         if abs(row["model_size"] / peer.about["model_size"] - 1) > SIZE_BOUND:
             void.append(f"{row['what']}: {row['model_size']} bytes of weights against {peer.about['model_size']}: other formats")
@@ -410,6 +427,8 @@ def parsed():
     t.add_argument("--dtypes", default="bf16,f32")
     t.add_argument("--experts", default="eager,grouped_mm", help="implementations of transformers")
     t.add_argument("--steps", type=int, default=0, help="a turn; default: as many as take four seconds")
+    t.add_argument("--lr", type=float, default=3e-4, help="of both sides")
+    t.add_argument("--losses-only", action="store_true", help="compare the losses and stop, without any figures of speed")
     t.add_argument("--work", help="a folder for weights and logs")
     i = modes.add_parser("infer", parents=[common])
     i.add_argument("model")
@@ -431,8 +450,27 @@ def asked(args):
     return " ".join(map(str, ["bench/versus.py", args.mode, *what, "--rounds", args.rounds]))
 
 
+def source_of():
+    """The commit, and the tree that stands here: a tree that is also one of main's is the same source, whatever was rebased."""
+    def git(*words, **more):
+        return output_of(["git", "-C", HERE, *words], stderr=subprocess.DEVNULL, **more).strip()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            index = os.environ | {"GIT_INDEX_FILE": os.path.join(folder, "index")}
+            git("read-tree", "HEAD", env=index)
+            git("add", "-A", ":/", env=index)
+            return {"commit": git("describe", "--always", "--dirty", "--abbrev=12"), "tree": git("write-tree", env=index)}
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+
+
 def main():
     args, void = parsed(), []
+    if args.mode == "train" and args.losses_only:
+        print(json.dumps(train(args, void), indent=1))
+        for reason in void:
+            print(f"versus: void: {reason}", file=sys.stderr)
+        return 3 if void else 0
     load = os.getloadavg()[0]
     before = machine_of(args)
     result = (train if args.mode == "train" else infer)(args, void)
@@ -440,6 +478,7 @@ def main():
     faults = [*roof_faults("before", before), *roof_faults("after", after)]
     raised = raise_table([before, after]) if args.raise_roofs else {}
     about = {"what": asked(args), "date": time.strftime("%Y-%m-%d"), "braid": output_of([args.braid, "--version"]).splitlines()[0],
+             "source": source_of(),
              "machine": {n: before[n] for n in ("cpu", "cores", "memory_gib", "class", "threads", "bf16_unit", "int8_unit")},
              "roofs": {"before": before["roofs"], "after": after["roofs"], "best_known": before["best_known"]},
              "load_average_before": load, "void": faults + void}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peer of bench/versus.py in training: transformers' model on torch, whole steps with AdamW and clipping.
 
-usage: versus_torch.py FOLDER BATCHES DTYPE ATTENTION EXPERTS
+usage: versus_torch.py FOLDER BATCHES DTYPE ATTENTION EXPERTS LR
 
 Loads FOLDER in FP32 (DTYPE bf16: under autocast), prints a line of JSON about itself, then reads a number of steps a line
 and answers with their seconds and losses. BATCHES is a safetensors file, `batches` [N, B, T + 1]; step i takes batch i.
@@ -31,12 +31,12 @@ def model_of(folder, attention, experts):
     return model.train()
 
 
-def optimizer_of(model):
+def optimizer_of(model, rate):
     kept = [p for n, p in model.named_parameters() if any(fnmatch.fnmatch(n, pattern) for pattern in NO_DECAY)]
     names = {id(p) for p in kept}
     decayed = [p for p in model.parameters() if id(p) not in names]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": kept, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), eps=1e-8, fused=True)
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), eps=1e-8, fused=True)
 
 
 def step(model, optimizer, batch, bf16):
@@ -51,11 +51,11 @@ def step(model, optimizer, batch, bf16):
 
 
 def main():
-    folder, path, dtype, attention, experts = sys.argv[1:]
+    folder, path, dtype, attention, experts, rate = sys.argv[1:]
     torch.set_num_threads(int(os.environ.get("BRAID_THREADS", os.cpu_count())))
     batches = load_file(path)["batches"]
     model = model_of(folder, attention, experts)
-    optimizer = optimizer_of(model)
+    optimizer = optimizer_of(model, float(rate))
     say = lambda what: print(json.dumps(what), flush=True)
     about = [line.strip(" -") for line in torch.__config__.show().splitlines()]
     say({"torch": torch.__version__, "transformers": transformers.__version__, "threads": torch.get_num_threads(),
