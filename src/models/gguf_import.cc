@@ -88,9 +88,6 @@ class Folder {
       fail(file_.where(), {.what = "tensor " + name + " has the wrong shape",
                            .got = to_string(tensor->shape),
                            .expected = fmt::format("{} of {}", parts, to_string(request.shape))});
-    if (!decodes(tensor->type->type))
-      fail(file_.where(),
-           {.what = fmt::format("tensor {} has a type that is not read", name), .got = tensor->type->name});
     const size_t size = tensor->bytes.size() / static_cast<size_t>(parts);
     const size_t index = part ? static_cast<size_t>(request.expert) : 0;
     const std::vector<float> factors = gguf_factors(file_, *tensor);
