@@ -51,9 +51,15 @@ void DumpArgs::declare(Cli& cli) {
   cli.option("--dump-logits F.npy", logits, "float32 [T, V] of every prompt position");
   cli.option("--dump-mtp F.npy", mtp, "float32 [T-1, V] of the multi-token prediction");
   cli.option("--dump-hidden F.npy", hidden, "float32 [L+1, T, h]: embedding, then after each layer");
-  cli.option("--dump-state FILE", state, "safetensors: conv.I and ssm.I after the prompt");
-  cli.option("--dump-routes FILE", routes, "safetensors: router.I, the experts chosen");
-  cli.option("--replay-routes FILE", replay, "use these experts instead of the router's");
+  cli.option("--dump-state F.safetensors", state, "conv.I and ssm.I after the prompt");
+  cli.option("--dump-routes F.safetensors", routes, "router.I, the experts chosen");
+  cli.option("--replay-routes F", replay, "use these experts instead of the router's");
+}
+
+void DumpArgs::check() const {
+  for (const std::string* path : {&state, &routes}) {
+    if (!path->empty()) io::check_tensor_file(*path);
+  }
 }
 
 Dumps::Dumps(const DumpArgs& args, engine::Runner& runner, std::vector<int32_t> prompt)

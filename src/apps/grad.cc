@@ -55,6 +55,7 @@ double backward(models::Model& model, models::Masters& masters, const Options& o
 int grad_command(const Options& o) {
   if (o.ids.size() < 2) fail("grad", {.what = "at least two tokens are needed", .hint = "--ids 1,2,3"});
   if (o.out.empty()) fail("grad", {.what = "no output is named", .hint = "-o G.safetensors"});
+  io::check_tensor_file(o.out);
   models::Masters masters(o.dtype == "f32" ? DType::f32 : DType::bf16);
   const auto model = masters.load(io::find_model(o.model));
   for (const int64_t id : o.ids) {

@@ -23,6 +23,10 @@ struct TensorSpec {
   int64_t bytes() const { return shape.count() * size_of(dtype); }
 };
 
+// Error, before anything is computed, when `path` cannot take one file of tensors: another ending (a folder would take
+// the model that lies there), a folder that is missing, or the place of a model's own weights.
+void check_tensor_file(const std::filesystem::path& path);
+
 class SafetensorsWriter {
  public:
   static constexpr int64_t kShardBytes = 5'000'000'000;

@@ -19,6 +19,30 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kHead = "step,loss,grad_norm,lr,held_out_loss,ema_held_out_loss";
+constexpr const char* kObject = "{\"step\":";
+
+// Nothing but a log is rewritten. The line that was being written when a run was killed may be its only one.
+void refuse_other(const fs::path& path, std::string_view beginning, const char* word) {
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return;
+  std::ifstream file(path);
+  std::string line(beginning.size(), '\0');
+  file.read(line.data(), static_cast<std::streamsize>(line.size()));
+  line.resize(static_cast<size_t>(file.gcount()));
+  if (beginning.starts_with(line)) return;
+  fail(printable(path.string()), {.what = fmt::format("is there and is not the {} of a run", word),
+                                  .expected = fmt::format("a new name, or a file that begins with {}", beginning),
+                                  .hint = "another out or name, or moving it"});
+}
+
+// Below `out` folders are made, elsewhere they are there: a mistyped place is no new one.
+void refuse_lost(const fs::path& out, const fs::path& path) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path inside = folder.lexically_normal().lexically_relative(out.lexically_normal());
+  std::error_code none;
+  if ((!inside.empty() && *inside.begin() != "..") || fs::is_directory(folder, none)) return;
+  fail_environment("log.jsonl", {.what = "there is no such folder", .got = printable(folder.string())});
+}
 
 // Keeps the lines of a file that `wanted` wants.
 void rewrite(const fs::path& path, const std::function<bool(const std::string&)>& wanted) {
@@ -97,8 +121,16 @@ std::string json_of(const HeldOutLog& log) {
   return j.dump();
 }
 
+void check_logs(const fs::path& out, const LogRecipe& recipe) {
+  refuse_other(out / "loss.csv", kHead, "loss.csv");
+  if (recipe.jsonl.empty()) return;
+  refuse_lost(out, out / recipe.jsonl);
+  refuse_other(out / recipe.jsonl, kObject, "log.jsonl");
+}
+
 Log::Log(const fs::path& out, const LogRecipe& recipe, int64_t step)
     : recipe_(recipe), csv_path_(out / "loss.csv"), svg_path_(out / "loss.svg") {
+  check_logs(out, recipe);
   csv_ = reopen(csv_path_, [&](const std::string& line) {
     if (line == kHead) return true;
     const auto at = number_at(line, 0);
@@ -108,7 +140,8 @@ Log::Log(const fs::path& out, const LogRecipe& recipe, int64_t step)
     if (const auto loss = number_at(line, 5)) ema_.points.emplace_back(*at, *loss);
     return true;
   });
-  if (fs::file_size(csv_path_) == 0) append(kHead, csv_, csv_path_);
+  std::error_code none;  // a device has no size
+  if (const auto size = fs::file_size(csv_path_, none); none || size == 0) append(kHead, csv_, csv_path_);
   if (!recipe.jsonl.empty()) {
     jsonl_path_ = out / recipe.jsonl;  // an absolute path stays itself
     jsonl_ = reopen(jsonl_path_, [&](const std::string& line) {

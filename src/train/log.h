@@ -42,6 +42,9 @@ std::string line_of(const HeldOutLog& log);
 std::string json_of(const StepLog& log);
 std::string json_of(const HeldOutLog& log);
 
+// Error when a log would take the place of a file that is none, or lie in a folder outside of `out` that is missing.
+void check_logs(const std::filesystem::path& out, const LogRecipe& recipe);
+
 class Log {
  public:
   // Continues after `step`. Files lie in `out` unless the recipe says otherwise.
