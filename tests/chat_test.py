@@ -159,6 +159,18 @@ class AtATerminal(Case):
         chat.process.send_signal(signal.SIGINT)
         self.assertEqual(chat.process.wait(timeout=60), 130)
 
+    def test_a_request_to_stop_leaves_the_terminal_as_it_was(self):
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            for busy in (False, True):
+                chat = self.chat(self.endless(), "--think", "off")
+                if busy:
+                    chat.send("Who are you?\r")
+                    chat.until("I am Tiny")
+                chat.process.send_signal(number)
+                chat.until(re.escape("\x1b[?2004l"))
+                self.assertEqual(chat.process.wait(timeout=60), 128 + number)
+                self.assertEqual(termios.tcgetattr(chat.slave), chat.before)
+
     def test_commands(self):
         chat = self.chat()
         chat.say("/think off")
@@ -177,6 +189,7 @@ class AtATerminal(Case):
             with open(f"{folder}/bad", "w") as file:
                 file.write('[{"role": "user"}]')
             self.assertIn("[0] is not a message", chat.say(f"/load {folder}/bad"))
+            self.assertIn("/none] is missing; expected a /save file\x1b", chat.say(f"/load {folder}/none"))
         self.assertEqual(len(chat.messages()), 3)
         self.assertIn("[/thnik] no such command; try /help", chat.say("/thnik"))
         self.assertIn("expected on or off", chat.say("/think maybe"))

@@ -2,15 +2,18 @@
 
 usage: train_cli_test.py BRAID
 """
+import fcntl
 import json
+import os
 import shutil
 import signal
 import struct
 import subprocess
+import termios
 import time
 
-from support.program import braid, main, start
-from support.training import CHAT, HYBRID, RECIPE, TrainCase, checkpoints
+from support.program import braid, main, start, terminal
+from support.training import CHAT, HYBRID, RECIPE, TrainCase, checkpoints, files_of, logged_steps, said_steps
 
 
 class Train(TrainCase):
@@ -42,16 +45,122 @@ class Train(TrainCase):
         self.refused(says="--resume auto")
         self.trained("--resume", "auto")
 
+    def test_nothing_but_a_run_is_written_over(self):
+        model = self.root / "model"
+        shutil.copytree(HYBRID, model)
+        before = files_of(model)
+        for words in ([f"out={model}"], [f"init={model}", f"out={model}"], [f"out={model}", "--resume", "auto"]):
+            self.refused(*words, says="which is not of a run")
+        for name in ("config.json", "model.safetensors"):
+            self.refused(f"log.jsonl={model / name}", says=f"{name}] is there and is not the log.jsonl")
+        self.assertEqual(files_of(model), before)
+        (self.out / "init").mkdir(parents=True)  # not whole: no run made it
+        self.refused(says="holds init")
+        (self.out / "init").rmdir()
+        (self.out / "loss.csv").write_text("month,loss\n1,2\n")
+        self.refused(says="is not the loss.csv of a run")
+        self.assertEqual((self.out / "loss.csv").read_text(), "month,loss\n1,2\n")
+
+    def test_a_log_makes_no_folder_outside_of_out(self):
+        self.refused(f"log.jsonl={self.root / 'none' / 'x'}", says="there is no such folder")
+        self.assertFalse((self.root / "none").exists() or self.out.exists())
+        log = self.root / "log.jsonl"
+        for place in (log, "logs/log.jsonl"):
+            self.out = self.root / f"out{len(str(place))}"
+            self.trained(f"log.jsonl={place}")
+            self.assertEqual(len((self.out / place).read_text().splitlines()), 2)
+
+    def test_a_run_that_saved_nothing_begins_again(self):
+        self.trained("log.jsonl=logs/log.jsonl", "log.tensorboard=events", "config=hybrid-8.5m", "init=", "steps=1")
+        for path in ((self.out / "checkpoints").iterdir(), self.out.glob("*.json"), self.out.glob("*.safetensors")):
+            for each in list(path):
+                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        (self.out / "bad-batch-00000001.safetensors").touch()
+        with open(self.out / "loss.csv", "a") as file:  # torn
+            file.write("2,")
+        self.trained("log.jsonl=logs/log.jsonl", "log.tensorboard=events", "config=hybrid-8.5m", "init=", "steps=1")
+        self.assertEqual(logged_steps(self.out), [1])
+
+    def test_a_rank_is_bounded_by_the_matrix(self):
+        lora = 'lora.targets=["in_proj"]', "lora.alpha=4"
+        for more in ((), ("--dry-run",)):
+            self.refused(*lora, "lora.rank=4000000", *more, says="layers.0.mixer.in_proj; got 4000000; expected at most 96")
+        self.assertFalse(self.out.exists())
+        self.trained(*lora, "lora.rank=96", "steps=1")
+
+    def test_a_run_that_does_not_fit_is_refused_before_it_begins(self):
+        large = "init=", "config=nemotron-3-ultra-550b-a55b"
+        self.refused(*large, says="does not fit")  # random weights of it would fill the disk
+        self.assertFalse(self.out.exists())
+        self.assertIn("the run does not fit", self.trained(*large, "--dry-run").stdout)
+        self.assertNotIn("does not fit", self.trained("--dry-run").stdout)
+        plan = json.loads(self.trained("--dry-run", "--json", "batch=8", "length=64").stdout)
+        rows = 8 * (1 + 2 * plan["memory_available"] // plan["memory_needed"])
+        for batch in (rows, 10**9):
+            self.refused(f"batch={batch}", "length=64", says='try memory.recompute = "full"')
+            self.assertFalse(self.out.exists())
+
+    def test_a_damaged_checkpoint_names_a_whole_one(self):
+        self.trained("checkpoint.every=1")
+        newest, older = (self.out / "checkpoints" / f"step-{step:08}" for step in (2, 1))
+        for name in ("training/state.safetensors", "training/manifest.json", "model.safetensors"):
+            whole = (newest / name).read_bytes()
+            (newest / name).write_bytes(whole[:len(whole) // 2])
+            answer = self.train("--resume", "auto")
+            self.assertRefused(answer, f"[{newest / name}] is ", f"; try --resume {older}\n")
+            self.assertNotIn("download", answer.stderr)
+            (newest / name).write_bytes(whole)
+        (newest / name).write_bytes(b"")
+        self.assertEqual(said_steps(self.trained("--resume", older).stdout), [2])
+
+    def test_a_finished_run_says_so(self):
+        self.trained()
+        self.assertIn("already done at step 2 of 2", self.trained("--resume", "auto").stdout)
+
+    def test_another_run_differs_in_a_few_words_and_many_more(self):
+        self.trained()
+        answer = self.train("seed=3", "length=9", "batch=4", "optimizer.kind=muon", "optimizer.lr=1", "loss.z=1", "--resume", "auto")
+        self.assertRefused(answer, "batch is 2 there and 4 here", ", and 2 more differences; try")
+
+    def test_a_mistyped_word_is_sought_where_it_was_typed(self):
+        self.refused("optimzer.lr=1", says="[command line] unknown word optimzer.lr; try optimizer.lr")
+        self.refused("optimser={lr=1}", says="[command line] unknown word optimser; try optimizer")
+        (self.root / "r.toml").write_text(RECIPE + "[optimiser]\nlr = 1\n")
+        self.refused(says="[r.toml] unknown word optimiser; try optimizer")
+
+    def test_words_that_do_nothing_are_named(self):
+        self.assertIn("schedule.warmup = 5 is more than steps = 2", self.trained("schedule.warmup=5", "loss.aux=0.1").stderr)
+        gpt2 = self.trained("init=", "config=gpt2-124m", "loss.aux=0.1", "--dry-run").stderr
+        self.assertEqual(gpt2, "loss.aux = 0.1 does nothing: the model has no experts\n")
+
+    def test_a_log_on_a_full_device_is_one_line(self):
+        self.out.mkdir()
+        (self.out / "loss.csv").symlink_to("/dev/full")
+        answer = self.train()
+        self.assertOneLine(answer, f"[{self.out / 'loss.csv'}] cannot be written")
+
     def test_signals_save(self):
-        for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-            self.out = self.root / str(code)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            self.out = self.root / str(int(number))
             with start(*self.line("steps=100000"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
                 while (line := child.stdout.readline()) and not line.startswith("step 2/"):
                     time.sleep(0.01)
                 child.send_signal(number)
                 child.stdout.read()
-            self.assertEqual(child.returncode, code)
+            self.assertEqual(child.returncode, 128 + number)
             self.assertTrue(checkpoints(self.out))
+
+    def test_a_run_outlives_its_terminal_by_a_checkpoint(self):
+        master, slave = terminal()
+        with start(*self.line("steps=100000"), stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                   preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) as child:
+            os.close(slave)
+            said = b""
+            while b"step 2/" not in said:
+                said += os.read(master, 4096)
+            os.close(master)
+            self.assertEqual(child.wait(timeout=120), 128 + signal.SIGHUP)
+        self.assertTrue(checkpoints(self.out))
 
     def test_a_resumption_that_differs_names_each_word(self):
         self.trained("checkpoint.every=1")

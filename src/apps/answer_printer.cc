@@ -31,7 +31,8 @@ void AnswerPrinter::print(const engine::ReasoningSplitter::Parts& parts) {
 void AnswerPrinter::end_thinking() {
   if (!thinking_) return;
   thinking_ = false;
-  fmt::print(stderr, "{}{}", last_ == '\n' ? "" : "\n", tags_ ? "</think>\n" : plain_);
+  std::fputs(last_ == '\n' ? "" : "\n", stderr);
+  std::fputs(tags_ ? "</think>\n" : plain_, stderr);
   last_ = '\n';
 }
 
@@ -40,6 +41,8 @@ void AnswerPrinter::end() {
   if (last_ != '\n') put("\n", stdout);
 }
 
-void AnswerPrinter::note(const std::string& line) const { fmt::print(stderr, "{}{}{}\n", dim_, line, plain_); }
+void AnswerPrinter::note(const std::string& line) const {
+  std::fputs(fmt::format("{}{}{}\n", dim_, line, plain_).c_str(), stderr);
+}
 
 }  // namespace braid::apps

@@ -120,6 +120,7 @@ void Chat::save(const std::string& argument) {
 
 void Chat::load(const std::string& argument) {
   ordered_json messages = ordered_json::array();
+  if (!std::filesystem::exists(argument)) fail(printable(argument), {.what = "is missing", .expected = "a /save file"});
   for (const io::Json& m : io::Json::read(argument).items()) {
     ordered_json message;
     for (const char* key : {"role", "content", "reasoning_content"}) {
@@ -148,12 +149,12 @@ void Chat::answer(const std::string& text) {
     const auto on_prompt = [&](int64_t read, int64_t total) {
       if (!progress) progress.emplace("reading the prompt", total);
       progress->at(read);
-      return !sys::interrupted();
+      return sys::caught_signal() == 0;
     };
     const auto on_text = [&](const engine::ReasoningSplitter::Parts& parts) {
       progress.reset();
       printer_.print(parts);
-      return !sys::interrupted();
+      return sys::caught_signal() == 0;
     };
     a = conversation_.answer(messages_, {.generate = generate_, .think = think_}, {on_prompt, on_text});
   } catch (const Error&) {
@@ -191,10 +192,11 @@ int Chat::talk() {
   using Ending = report::LineReader::Ending;
   report::LineReader reader;
   greet();
-  sys::catch_interrupts();
+  sys::catch_requests_to_stop();
   for (bool warned = false; !leaving_;) {
     const report::LineReader::Line line = reader.read(">>> ");
     if (line.ending == Ending::end) return 0;
+    if (line.ending == Ending::stop) return 128 + sys::caught_signal();
     if (line.ending == Ending::interrupt && line.text.empty()) {
       if (warned) return 130;
       printer_.note("Ctrl-C once more leaves, as Ctrl-D does");
@@ -212,7 +214,7 @@ int Chat::talk() {
     } catch (const Error& e) {
       printer_.note(fmt::format("braid: {}", e.what()));
     }
-    sys::clear_interrupt();
+    sys::take_interrupt();
   }
   return 0;
 }
@@ -236,6 +238,7 @@ Action setup_chat(Cli& cli) {
   cli.option("-n,--predict", o->tokens, "tokens of one answer; -1: until the model ends");
   o->sampling.declare(cli);
   return [o] {
+    check_range("--predict", o->tokens, -1, int64_t{1} << 30);
     const std::optional<std::string> piped = prompt_text("", "");
     Chat chat(*o);
     return piped ? chat.answer_once(*piped) : chat.talk();

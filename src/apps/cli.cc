@@ -42,11 +42,6 @@ Item item_of(const std::string& names, const std::string& value, const std::stri
   return item;
 }
 
-std::string upper(std::string name) {
-  for (char& ch : name) ch = ch >= 'a' && ch <= 'z' ? static_cast<char>(ch - 'a' + 'A') : ch;
-  return name;
-}
-
 // Where a value came from, for error lines: the variable when it holds just this.
 std::string source_of(const Item& item, const std::string& text) {
   if (item.long_name().empty()) return item.spellings[0];
@@ -198,12 +193,15 @@ int parse_and_run(int argc, char** argv) {
     known.push_back(name);
   }
   if (names_group(first) && (second == "--help" || second == "-h")) return fmt::print("{}", overview(first)), 0;
+  if (names_group(first) && second.empty())
+    fail(first,
+         {.what = "lacks its subcommand", .expected = subcommands_of(first), .hint = "braid " + first + " --help"});
   if (first.empty()) fail("command line", {.what = "no subcommand", .hint = "braid --help"});
   if (first == "--help" || first == "-h") return fmt::print("{}", overview()), 0;
   if (first == "--version") return fmt::print("{}", version_text()), 0;
   if (first == "--man") return fmt::print("{}", man_page(all_pages())), 0;
   if (first == "--completion") return fmt::print("{}", completion_script(second, all_pages())), 0;
-  const std::string asked = names_group(first) && !second.empty() ? first + " " + second : first;
+  const std::string asked = names_group(first) ? first + " " + second : first;
   const std::string near = sys::nearest(asked, known);
   fail("command line", {.what = first[0] == '-' ? "unknown option" : "unknown subcommand",
                         .got = printable(asked),
@@ -212,7 +210,7 @@ int parse_and_run(int argc, char** argv) {
 
 int report(const std::string& text, int code) {
   std::fflush(stdout);
-  fmt::print(stderr, "braid: {}\n", text);
+  std::fputs(fmt::format("braid: {}\n", text).c_str(), stderr);  // which does not throw where nobody reads
   return code;
 }
 
@@ -229,6 +227,7 @@ int run_main(int argc, char** argv) {
   set_signals();
   try {
     const int code = parse_and_run(argc, argv);
+    if (code > 128) return code;  // stopped by a signal, and perhaps nobody reads any more
     if (std::fflush(stdout) != 0)
       return report(fmt::format("[standard output] cannot write; got {}", std::strerror(errno)), 1);
     // Commands that flush each line have lost one, and what was wrong then is no longer known.

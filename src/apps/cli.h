@@ -48,7 +48,7 @@ extern const Command kCommands[];
 extern const int kCommandCount;
 
 // Parses, runs, and turns every Error into its one line and its exit code: 0, 1 bad input or environment, 2 a run that
-// failed, 130 Ctrl-C.
+// failed, 128 + N when it was stopped by signal N: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
 int run_main(int argc, char** argv);
 
 }  // namespace braid::apps

@@ -92,8 +92,13 @@ std::string Item::long_name() const {
 std::string Item::variable() const {
   std::string name = long_name();
   if (name.empty()) return name;
-  for (char& ch : name) ch = ch == '-' ? '_' : ch >= 'a' && ch <= 'z' ? static_cast<char>(ch - 'a' + 'A') : ch;
-  return "BRAID_" + name.substr(2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return "BRAID_" + upper(name.substr(2));
+}
+
+std::string upper(std::string name) {
+  for (char& ch : name) ch = ch >= 'a' && ch <= 'z' ? static_cast<char>(ch - 'a' + 'A') : ch;
+  return name;
 }
 
 std::string group_of(const Command& command) {
@@ -105,6 +110,15 @@ std::string group_of(const Command& command) {
 bool names_group(const std::string& word) {
   return std::any_of(kCommands, kCommands + kCommandCount,
                      [&](const Command& command) { return !word.empty() && group_of(command) == word; });
+}
+
+std::string subcommands_of(const std::string& group) {
+  std::string list;
+  for (int i = 0; i < kCommandCount; ++i) {
+    if (group_of(kCommands[i]) == group)
+      list += (list.empty() ? "" : ", ") + std::string(kCommands[i].name).substr(group.size() + 1);
+  }
+  return list;
 }
 
 std::string overview(const std::string& group) {
@@ -148,7 +162,9 @@ std::string man_page(const std::vector<Page>& pages) {
   out +=
       ".SH ENVIRONMENT\nEvery long option is also a variable: \\-\\-max\\-tokens is BRAID_MAX_TOKENS. The option "
       "wins.\n";
-  out += ".SH EXIT STATUS\n0 success; 1 bad input or environment; 2 a run that failed; 70 a bug; 130 interrupted.\n";
+  out +=
+      ".SH EXIT STATUS\n0 success; 1 bad input or environment; 2 a run that failed; 70 a bug; 130 Ctrl\\-C, 143 "
+      "SIGTERM, 129 SIGHUP.\n";
   return out;
 }
 

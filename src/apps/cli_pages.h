@@ -27,8 +27,10 @@ struct Page {
   std::vector<Item> items;
 };
 
-std::string overview(const std::string& group = "");  // braid --help, and braid <group> --help
-std::string help_text(const Page& page);              // braid <command> --help: at most 80 columns wide
+std::string upper(std::string name);                   // ASCII
+std::string subcommands_of(const std::string& group);  // "show, tokenize, bpe"
+std::string overview(const std::string& group = "");   // braid --help, and braid <group> --help
+std::string help_text(const Page& page);               // braid <command> --help: at most 80 columns wide
 std::string man_page(const std::vector<Page>& pages);
 std::string completion_script(const std::string& shell, const std::vector<Page>& pages);  // bash, zsh or fish
 

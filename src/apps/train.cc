@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
 
 #include "apps/commands.h"
@@ -11,6 +13,7 @@
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "train/language.h"
+#include "train/origin.h"
 #include "train/trainer.h"
 
 namespace braid::apps {
@@ -38,13 +41,20 @@ std::string resume_from(const Options& o, const train::Recipe& recipe) {
   return "";
 }
 
+// A line that a terminal takes no more, because it was closed, is no reason to end without saving.
+void say(const std::string& line) {
+  if (std::fputs((line + "\n").c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
+  const int problem = errno;
+  if (problem == EIO) std::raise(SIGHUP);  // the signal may be on its way
+  if (sys::caught_signal() == 0)
+    fail_environment("standard output", {.what = "cannot be written", .got = std::strerror(problem)});
+}
+
 // One line an object on standard output with --json, and what people read elsewhere.
 train::Watcher printer(const Options& o, report::Progress& progress) {
   const auto line = [&o, &progress](const auto& log) {
     progress.wipe();
-    fmt::print("{}\n", o.json ? train::json_of(log) : train::line_of(log));
-    if (std::fflush(stdout) != 0)
-      fail_environment("standard output", {.what = "cannot be written", .got = std::strerror(errno)});
+    say(o.json ? train::json_of(log) : train::line_of(log));
     progress.at(log.step);
   };
   return {.step = line, .held_out = line};
@@ -66,6 +76,7 @@ int train_command(const Options& o) {
   }
   if (o.force && o.resume.empty()) fail("--force", {.what = "goes with --resume only"});
   const std::string from = resume_from(o, recipe);
+  train::check_out(recipe);
   Arena arena;
   Ctx ctx{.arena = arena};
   if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
@@ -74,17 +85,23 @@ int train_command(const Options& o) {
   resume(o, trainer, from);
   sys::catch_requests_to_stop();
   for (const std::string& note : language.data().notes()) fmt::print(stderr, "{}\n", note);
+  for (const std::string& line : train::idle_words(recipe, language.model()->config()))
+    fmt::print(stderr, "{}\n", line);
   std::FILE* const words = o.json ? stderr : stdout;
   if (language.precision()) fmt::print(words, "{}\n", language.precision()->describe());
   if (language.masters().adapters())
     fmt::print(words, "{} parameters train in {} adapters\n", language.masters().trained(),
                language.masters().adapters()->sites().size());
+  fmt::print(words, "behind each loss, in brackets: its deviations from the mean of the last {} steps\n",
+             recipe.spike.window);
   if (const auto floor = language.data().entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
+  if (const int64_t done = trainer.progress().step; done >= recipe.steps)
+    fmt::print(words, "already done at step {} of {}; a larger steps goes on\n", done, recipe.steps);
   report::Progress progress("training", recipe.steps);
   const train::Outcome outcome = trainer.train(printer(o, progress));
   if (outcome == train::Outcome::finished) return 0;
-  fmt::print(stderr, "stopped after step {}; --resume auto goes on\n", trainer.progress().step);
-  return outcome == train::Outcome::interrupted ? 130 : 0;
+  std::fputs(fmt::format("stopped after step {}; --resume auto goes on\n", trainer.progress().step).c_str(), stderr);
+  return 128 + sys::caught_signal();
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
+#include "sys/memory.h"
 #include "sys/roofs.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
@@ -95,6 +96,7 @@ struct Plan {
   double parameters = 0, trained = 0, active = 0;
   int64_t rows = 0, length = 0, part = 0;  // of a step; tokens of a part of it
   double formula = 0;                      // FLOPs of a token
+  double needed = 0;                       // bytes that the run allocates; the model under adapters is mapped
 
   double tokens() const { return static_cast<double>(rows * length); }
   double per_token() const { return step.flops / static_cast<double>(part); }
@@ -132,6 +134,7 @@ std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models
 Plan make_plan(const train::Recipe& recipe) {
   const models::Config config = train::config_of(recipe);
   train::check_trainable(config);
+  for (const std::string& line : train::idle_words(recipe, config)) fmt::print(stderr, "{}\n", line);
   const models::Parameters n = models::count_parameters(config);
   Plan plan;
   plan.parameters = static_cast<double>(n.total + n.mtp);
@@ -154,6 +157,7 @@ Plan make_plan(const train::Recipe& recipe) {
   plan.memory.row("moments, FP32", 8 * plan.trained);
   plan.memory.row("running mean, FP32", recipe.ema_decay > 0 ? 4 * plan.trained : 0);
   activations(recipe, config, plan.part, plan.step, plan.memory);
+  plan.needed = train::state_bytes(recipe, plan.trained) + static_cast<double>(plan.step.arena.bytes);
   return plan;
 }
 
@@ -186,6 +190,8 @@ void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& f
                                     {"accumulate", recipe.accumulate},
                                     {"memory", memory},
                                     {"memory_bytes", static_cast<int64_t>(plan.memory.sum())},
+                                    {"memory_needed", static_cast<int64_t>(plan.needed)},
+                                    {"memory_available", sys::memory_available()},
                                     {"flops_per_token", plan.per_token()},
                                     {"flops_again_per_token", plan.step.flops_again / static_cast<double>(plan.part)},
                                     {"flops_per_token_by_formula", plan.formula},
@@ -209,6 +215,11 @@ void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& f
   fmt::print("a token          {}FLOP counted, {:.1f}% of them for the second time; {}FLOP by formula\n",
              report::count(plan.per_token()), 100 * plan.step.flops_again / plan.step.flops,
              report::count(plan.formula));
+  const int64_t available = sys::memory_available();
+  fmt::print("memory           {} free{}\n", report::bytes(available),
+             plan.needed <= static_cast<double>(available)
+                 ? ""
+                 : ": the run does not fit; memory.recompute, accumulate, batch and length make it smaller");
   fmt::print("this machine     {}FLOP/s, {:.1f} GB/s, measured\n", report::count(forecast.flops_per_second),
              forecast.bytes_per_second / 1e9);
   fmt::print("to expect        {:.0f} tokens/s at most, MFU {:.0f}%: {} a step\n", plan.tokens() / forecast.seconds,

@@ -2,24 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <utility>
 
 #include "sys/error.h"
+#include "sys/memory.h"
 
 namespace braid::engine {
 namespace {
-
-// What the kernel says could be used without swapping, in bytes.
-int64_t memory_available() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string word; file >> word;) {
-    int64_t kib = 0;
-    if (word == "MemAvailable:" && file >> kib) return kib * 1024;
-  }
-  return int64_t{1} << 62;
-}
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
@@ -35,7 +24,7 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
   const SequenceBytes bytes = sequence_bytes(model.state_shapes(), cache_dtype(options), options.numerics.exact);
   const int64_t sequences = std::max<int64_t>(options.sequences, 1),
                 fixed = bytes.fixed * (sequences + options.spare_slots), per_token = bytes.per_token * sequences;
-  const int64_t available = memory_available();
+  const int64_t available = sys::memory_available();
   const int64_t limit = model.config().positions_max;
   const auto too_much = [&](int64_t tokens) {
     const int64_t need = fixed + tokens * per_token;

@@ -197,6 +197,10 @@ std::vector<AdapterSite> AdapterPlaces::find(const AdapterSpec& spec) const {
       fail("lora.dropout", {.what = place->key + " has none", .expected = "0, or targets without " + place->key});
     if (!names.insert(s.matrices[0].name).second)
       fail("lora", {.what = place->key + " is named twice", .expected = "by targets or target_parameters"});
+    if (const int64_t most = std::min(s.in, s.out); spec.rank > most)
+      fail("lora.rank", {.what = "is more than the rank of " + place->key,
+                         .got = std::to_string(spec.rank),
+                         .expected = fmt::format("at most {}, since the matrix is {} by {}", most, s.out, s.in)});
     s.rank = spec.rank;
     s.adapter.scale = static_cast<float>(spec.alpha / static_cast<double>(spec.rank));
     s.adapter.dropout = static_cast<float>(spec.dropout);

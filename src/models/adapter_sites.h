@@ -51,7 +51,7 @@ class AdapterPlaces {
   AdapterPlaces(const Config& config, nn::ParamSource& files);
 
   // The sites that a spec means. Error when a word of it means none (lists what there is), when a place is meant twice,
-  // or for what PEFT refuses too: dropout of parameters.
+  // for a rank above that of a matrix, or for what PEFT refuses too: dropout of parameters.
   std::vector<AdapterSite> find(const AdapterSpec& spec) const;
   // The site of a module of an adapter's file; `parameters` are the file's target_parameters. Error when there is none.
   AdapterSite find_module(const std::string& module, const std::vector<std::string>& parameters,

@@ -1,6 +1,7 @@
 #include "report/line_reader.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -66,9 +67,16 @@ bool can_edit() {
 
 LineReader::LineReader() : editing_(can_edit()) {}
 
-// False at the end of the input, and when a signal came.
+// False at the end of the input, and (EINTR) when a signal came. One that comes between the look for it and the wait
+// does not end the wait, so that this looks again every second.
 bool LineReader::next_byte(char& byte) {
   if (input_at_ == input_.size()) {
+    pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    errno = 0;
+    if (poll(&input, 1, 1000) <= 0) {
+      errno = EINTR;
+      return false;
+    }
     input_.resize(4096);
     input_at_ = 0;
     const ssize_t n = ::read(STDIN_FILENO, input_.data(), input_.size());
@@ -115,6 +123,7 @@ LineReader::Line LineReader::read(std::string_view prompt) {
   draw(prompt);
   bool stale = false;
   while (true) {
+    if (sys::asked_to_stop()) return finish(Ending::stop);
     if (sys::take_interrupt()) return finish(Ending::interrupt);
     if (stale && input_at_ == input_.size()) {
       draw(prompt);
@@ -152,6 +161,7 @@ LineReader::Line LineReader::read_plain(std::string_view prompt) {
   put(prompt);
   std::string text;
   for (char byte = 0;;) {
+    if (sys::asked_to_stop()) return {Ending::stop, {}};
     if (sys::take_interrupt()) return {Ending::interrupt, text};
     errno = 0;
     if (!next_byte(byte)) {

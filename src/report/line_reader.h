@@ -11,13 +11,13 @@ namespace braid::report {
 class LineReader {
  public:
   LineReader();
-  enum class Ending { submit, interrupt, end };
+  enum class Ending { submit, interrupt, end, stop };
   struct Line {
     Ending ending;
     std::string text;  // interrupt: what was thrown away
   };
-  // Waits for a message. The terminal is raw only inside this call. A Ctrl-C noted by sys::catch_interrupts since it was
-  // last taken ends the call as one typed at the prompt does.
+  // Waits for a message. The terminal is raw only inside this call. A Ctrl-C noted by sys::catch_interrupts since it
+  // was last taken ends the call as one typed at the prompt does, and sys::asked_to_stop() ends it with `stop`.
   Line read(std::string_view prompt);
 
  private:

@@ -21,4 +21,15 @@ TEST(LineReader, AnInterruptFromBeforeTheReadEndsItOnce) {
   EXPECT_EQ(reader.read("").ending, LineReader::Ending::end);
 }
 
+TEST(LineReader, ARequestToStopEndsEveryRead) {
+  sys::catch_requests_to_stop();
+  LineReader reader;
+  std::raise(SIGTERM);
+  std::raise(SIGINT);  // does not take it back
+  EXPECT_EQ(reader.read("").ending, LineReader::Ending::stop);
+  EXPECT_FALSE(sys::take_interrupt());
+  EXPECT_EQ(reader.read("").ending, LineReader::Ending::stop);
+  sys::clear_interrupt();
+}
+
 }  // namespace braid::report

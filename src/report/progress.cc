@@ -50,7 +50,7 @@ Progress::~Progress() { wipe(); }
 
 void Progress::wipe() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\x1b[K");
+  std::fputs("\r\x1b[K", stderr);  // which does not throw where the terminal was closed
   std::fflush(stderr);
   shown_ = false;
   next_ = std::min(next_, Clock::now());
@@ -61,7 +61,7 @@ void Progress::at(int64_t done) {
   next_ = Clock::now() + kInterval;
   shown_ = true;
   const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
-  fmt::print(stderr, "\r\x1b[K{}", progress_line(label_, done, total_, seconds, terminal_width()));
+  std::fputs(("\r\x1b[K" + progress_line(label_, done, total_, seconds, terminal_width())).c_str(), stderr);
   std::fflush(stderr);
 }
 

@@ -13,7 +13,10 @@ volatile std::sig_atomic_t& flag() {
 
 void catch_signal(int number) {
   struct sigaction action {};
-  action.sa_handler = [](int caught) { flag() = caught; };
+  // A request to stop is not taken back by a Ctrl-C that follows.
+  action.sa_handler = [](int caught) {
+    if (flag() == 0 || flag() == SIGINT) flag() = caught;
+  };
   sigaction(number, &action, nullptr);  // no SA_RESTART: a blocked read returns
 }
 
@@ -27,9 +30,13 @@ void catch_interrupts() {
 void catch_requests_to_stop() {
   catch_interrupts();
   catch_signal(SIGTERM);
+  // nohup: the caller wants the process to outlive the terminal.
+  struct sigaction before {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) catch_signal(SIGHUP);
 }
 
 int caught_signal() { return flag(); }
+bool asked_to_stop() { return flag() != 0 && flag() != SIGINT; }
 bool interrupted() { return flag() == SIGINT; }
 void clear_interrupt() { flag() = 0; }
 

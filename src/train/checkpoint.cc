@@ -10,6 +10,7 @@
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
 #include "sys/error.h"
+#include "train/log.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -81,6 +82,9 @@ View need(const io::Safetensors& file, const std::string& name, const models::Ma
 
 std::span<const std::byte> bytes_of(const View& view) { return {view.data, static_cast<size_t>(view.bytes())}; }
 
+// The entry of `out` that a log of this place makes.
+std::string first_of(const fs::path& place) { return place.empty() ? "" : place.lexically_normal().begin()->string(); }
+
 std::string state_text(const Progress& p, const Recipe& recipe) {
   const nlohmann::ordered_json state = {{"step", p.step},       {"tokens", p.tokens},    {"updates", p.updates},
                                         {"skipped", p.skipped}, {"dtype", recipe.dtype}, {"losses", p.losses},
@@ -102,6 +106,25 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
   paths.reserve(found.size());
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
+}
+
+void check_out(const Recipe& recipe) {
+  if (recipe.out.empty()) return;  // another check's
+  const fs::path out(recipe.out);
+  check_logs(out, recipe.log);
+  if (!list_checkpoints(out).empty()) return;
+  const std::string own[] = {"checkpoints", "loss.csv", "loss.svg", first_of(recipe.log.jsonl),
+                             first_of(recipe.log.tensorboard)};
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(out, none)) {
+    const std::string name = entry.path().filename().string();
+    const bool known = std::find(std::begin(own), std::end(own), name) != std::end(own) || name.starts_with(".") ||
+                       name.starts_with("bad-batch-") || (name == "init" && io::is_complete(entry.path()));
+    if (known) continue;
+    fail(printable(recipe.out), {.what = fmt::format("holds {}, which is not of a run", printable(name)),
+                                 .expected = "a new folder, an empty one, or one with the checkpoints of a run",
+                                 .hint = "another out"});
+  }
 }
 
 Checkpoints::Checkpoints(fs::path out, const CheckpointRecipe& recipe, Objective& objective)
@@ -195,6 +218,28 @@ void Checkpoints::write(std::span<const float> values, const char* name) const {
   io::AtomicFolder folder(out_ / name);
   objective_.write(values, folder.place());
   folder.commit();
+}
+
+bool Checkpoints::is_readable(const fs::path& folder) const {
+  try {
+    for (const char* name : {"state.json", "manifest.json"}) {
+      if (const fs::path file = folder / "training" / name; fs::exists(file)) io::Json::read(file);
+    }
+    const io::Safetensors weights(objective_.weights_in(folder)), state(folder / "training" / "state.safetensors");
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void Checkpoints::refuse(const Error& error, const fs::path& folder) const {
+  if (!io::is_complete(folder) || is_readable(folder)) throw error;
+  const auto all = list_checkpoints(out_);
+  for (auto at = all.rbegin(); at != all.rend(); ++at) {
+    if (is_readable(*at))
+      throw Error(error.fault(), fmt::format("{}; try --resume {}", error.what(), printable(at->string())));
+  }
+  throw error;
 }
 
 std::vector<std::string> manifest_differences(const fs::path& folder, const Facts& manifest) {

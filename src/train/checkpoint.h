@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "models/masters.h"
+#include "sys/error.h"
 #include "train/manifest.h"
 #include "train/objective.h"
 #include "train/recipe.h"
@@ -39,6 +40,10 @@ struct Arrays {
 // Complete ones below out/checkpoints, by step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& out);
 
+// Error when a run would write over what is in `out` and is not a run's own: it has no checkpoint, and holds something
+// else than a run that was stopped before its first one leaves there.
+void check_out(const Recipe& recipe);
+
 class Checkpoints {
  public:
   // The objective, which outlives this, writes the models.
@@ -53,10 +58,13 @@ class Checkpoints {
   // goes on from there is none of, and publishes the newest. One Error, naming tensor and shapes, when it is of another
   // model.
   Progress load(const std::filesystem::path& folder, const Arrays& arrays) const;
+  // What went wrong with a checkpoint, and where its files cannot be read the newest one whose files can.
+  [[noreturn]] void refuse(const Error& error, const std::filesystem::path& folder) const;
   // A model of other values, as of a running mean, into out/name.
   void write(std::span<const float> values, const char* name) const;
 
  private:
+  bool is_readable(const std::filesystem::path& folder) const;
   void remove_old() const;
   void set_aside_after(int64_t step) const;
   void publish(const std::filesystem::path& checkpoint) const;

@@ -10,9 +10,11 @@
 #include "io/json.h"
 #include "io/safetensors_write.h"
 #include "kernels/router/router.h"
+#include "models/count.h"
 #include "models/save.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
+#include "sys/memory.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
 
@@ -57,6 +59,11 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   const models::Config config = config_of(recipe);
   check_trainable(config);
   open_data(config);  // first: a run that cannot read its data leaves nothing behind
+  const int64_t available = sys::memory_available();
+  if (recipe.lora.rank == 0) {
+    const models::Parameters n = models::count_parameters(config);
+    need_memory(state_bytes(recipe, static_cast<double>(n.total + n.mtp)), 0, available);
+  }
   const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::Masters& masters = trained_->masters;
@@ -69,6 +76,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   if (recipe.loss.mtp_scale > 0 && model.mtp_steps() == 0)
     fail("loss.mtp_scale", {.what = "the model has no multi-token prediction block", .hint = "leaving it out"});
   plan_ = rehearse(recipe, model, ctx, data_->rows(), data_->length());
+  need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_.arena.bytes),
+              available);
   tape_.drop = [this](Cost, size_t node) { return plan_.drops(node); };
 }
 

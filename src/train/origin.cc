@@ -1,6 +1,9 @@
 #include "train/origin.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <variant>
 
 #include "core/step_plan.h"
 #include "io/atomic_file.h"
@@ -94,6 +97,44 @@ void check_trainable(const models::Config& config) {
                            config.dropout.attention),
         .expected = "0",
         .hint = "dropout = 0, or a rate for embedding and residual branches alone"});
+}
+
+std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config) {
+  std::vector<std::string> lines;
+  if (recipe.schedule.warmup > recipe.steps) {
+    lines.push_back(fmt::format("schedule.warmup = {} is more than steps = {}: optimizer.lr is not reached",
+                                recipe.schedule.warmup, recipe.steps));
+  }
+  const auto routes = [](const models::LayerSpec& layer) {
+    return std::any_of(layer.parts.begin(), layer.parts.end(),
+                       [](const models::PartSpec& part) { return std::holds_alternative<nn::MoeSpec>(part.block); });
+  };
+  if (std::any_of(config.layers.begin(), config.layers.end(), routes)) return lines;
+  const LossRecipe& loss = recipe.loss;
+  for (const auto& [word, value] : {std::pair("loss.aux", loss.aux), std::pair("loss.router_z", loss.router_z),
+                                    std::pair("loss.router_bias_rate", loss.router_bias_rate)}) {
+    if (value > 0) lines.push_back(fmt::format("{} = {} does nothing: the model has no experts", word, value));
+  }
+  return lines;
+}
+
+double state_bytes(const Recipe& recipe, double trained) {
+  return trained * (4 + (recipe.dtype == "bf16" ? 2 : 0) + 4 + 8 + (recipe.ema_decay > 0 ? 4 : 0));
+}
+
+void need_memory(double state, double passes, int64_t available) {
+  const auto free = static_cast<double>(available);
+  if (state + passes <= free) return;
+  const auto gib = [](double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); };
+  std::vector<std::string> parts;
+  if (state > 0) parts.push_back(gib(state) + " for weights, gradients and moments");
+  if (passes > 0) parts.push_back(gib(passes) + " for the passes of a step");
+  fail_environment("memory", {.what = "the run does not fit",
+                              .got = gib(free) + " free",
+                              .expected = fmt::format("{}", fmt::join(parts, " and ")),
+                              .hint = state > free ? "a smaller model, or [lora]"
+                                                   : "memory.recompute = \"full\", a larger accumulate, or a smaller "
+                                                     "batch or length"});
 }
 
 models::AdapterSpec adapter_spec(const Recipe& recipe) {

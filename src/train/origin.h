@@ -2,6 +2,8 @@
 // costs. What does not fit together is an Error before anything is read or written.
 #pragma once
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "models/adapters.h"
 #include "models/config.h"
@@ -18,6 +20,15 @@ models::Config config_of(const Recipe& recipe);
 
 // Error where the config asks for what no step does: dropout of attention's probabilities.
 void check_trainable(const models::Config& config);
+
+// Words of a recipe that do nothing with this model and this number of steps, a line each.
+std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config);
+
+// Bytes of a run besides its passes: masters, what products read, gradients, moments and running mean of so many
+// trained numbers.
+double state_bytes(const Recipe& recipe, double trained);
+// Error, with what to try, when state and passes (0: not known yet) are more than `available`.
+void need_memory(double state, double passes, int64_t available);
 
 // What its [lora] asks for.
 models::AdapterSpec adapter_spec(const Recipe& recipe);

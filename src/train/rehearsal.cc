@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "sys/memory.h"
+#include "train/origin.h"
+
 namespace braid::train {
 
 nn::RecipeParts precision_parts(const Recipe& recipe) {
@@ -12,6 +15,10 @@ nn::RecipeParts precision_parts(const Recipe& recipe) {
 
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
+  // At least the residual stream lives at once: the dry pass itself would take much of the machine otherwise.
+  need_memory(
+      0, 2.0 * static_cast<double>(model.config().hidden) * static_cast<double>(part) * static_cast<double>(length),
+      sys::memory_available());
   SeqMap packings[2];  // a document a row, and as many as there may be
   for (int64_t row = 0; row < part; ++row) {
     packings[0].add(length);

@@ -44,6 +44,16 @@ const Recipe& checked(const Recipe& recipe) {
                             .hint = "a smaller checkpoint.every"});
 }
 
+// Another run differs in most of its words: the first few are enough to see that.
+[[noreturn]] void refuse_differences(const std::filesystem::path& checkpoint, const std::vector<std::string>& others) {
+  constexpr int64_t kShown = 4;
+  const int64_t shown = std::min(kShown, std::ssize(others)), more = std::ssize(others) - shown;
+  fail(printable(checkpoint.string()),
+       {.what = fmt::format("does not match the recipe: {}{}", fmt::join(others.begin(), others.begin() + shown, ", "),
+                            more > 0 ? fmt::format(", and {} more differences", more) : ""),
+        .hint = "the recipe it was written with, training/recipe.toml, or --force"});
+}
+
 }  // namespace
 
 Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx)
@@ -58,14 +68,15 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx)
       roof_flops_(measured_roof(objective.masters())) {}
 
 std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint, bool force) {
-  const std::vector<std::string> others = manifest_differences(checkpoint, manifest_);
-  if (!others.empty() && !force) {
-    fail(printable(checkpoint.string()), {.what = fmt::format("does not match the recipe: {}", fmt::join(others, ", ")),
-                                          .hint = "the recipe it was written with, training/recipe.toml, or --force"});
+  try {
+    std::vector<std::string> others = manifest_differences(checkpoint, manifest_);
+    if (!others.empty() && !force) refuse_differences(checkpoint, others);
+    progress_ = checkpoints_.load(checkpoint, arrays());
+    saved_ = progress_.step;
+    return others;
+  } catch (const Error& error) {
+    checkpoints_.refuse(error, checkpoint);
   }
-  progress_ = checkpoints_.load(checkpoint, arrays());
-  saved_ = progress_.step;
-  return others;
 }
 
 Outcome Trainer::train(const Watcher& watcher) {
@@ -87,8 +98,7 @@ Outcome Trainer::train(const Watcher& watcher) {
   save();
   if (progress_.step == r.steps && mean_.kept()) checkpoints_.write(mean_.values(), "ema");
   if (progress_.step == r.steps && r.checkpoint.merge > 1) checkpoints_.merge(objective_.masters(), r.checkpoint.merge);
-  const int signal = sys::caught_signal();
-  return signal == 0 ? Outcome::finished : signal == SIGINT ? Outcome::interrupted : Outcome::terminated;
+  return progress_.step == r.steps ? Outcome::finished : Outcome::stopped;
 }
 
 StepLog Trainer::step() {

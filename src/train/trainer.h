@@ -24,7 +24,7 @@ struct Watcher {
   std::function<void(const HeldOutLog&)> held_out{};
 };
 
-enum class Outcome { finished, interrupted, terminated };
+enum class Outcome { finished, stopped };  // stopped: by a signal, with a checkpoint
 
 class Trainer {
  public:

@@ -537,7 +537,7 @@ TEST_F(TrainerTest, ASignalSavesAndStops) {
   std::raise(SIGTERM);
   train(recipe_);
   sys::clear_interrupt();
-  EXPECT_EQ(outcome_, Outcome::terminated);
+  EXPECT_EQ(outcome_, Outcome::stopped);
   EXPECT_EQ(logs_.size(), 0u);
   EXPECT_TRUE(io::is_complete(checkpoint(0)));
 }
