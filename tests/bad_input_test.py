@@ -11,6 +11,7 @@ import shutil
 import struct
 
 from support.program import DATA, Case, braid, main
+from support.training import files_of
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 1000\n"
 
@@ -161,7 +162,7 @@ class Configs(Folders):
         for text in ("", "{", "[]", "null", "{" * 100000, '{"a": ' * 1000, "\xff\xfe", '{"hidden_size": 1e999}', "x" * 10):
             folder = self.copy()
             (folder / "config.json").write_text(text, encoding="latin-1")
-            self.run_refused(folder, "config.json")
+            self.run_refused(folder, f"[{folder / 'config.json'}] ")
         folder = self.copy()
         (folder / "generation_config.json").write_text("{")
         self.run_refused(folder, "generation_config.json")
@@ -190,13 +191,32 @@ class Limits(Folders):
         folder = self.copy()
         for options, says in ((("--dtype", "f8"), ["f8", "f32"]), (("--chunk", 0), ["--chunk"]), (("--chunk", "x"), ["--chunk"]),
                               (("--threads", -1), ["--threads"]), (("--temp", "nan"), ["--temp"]), (("--temp", -1), ["--temp"]),
-                              (("--top-p", 0), ["--top-p"]), (("--min-p", 2), ["--min-p"]), (("-c", -5), ["--ctx-size"]),
+                              (("--top-p", 0), ["--top-p"]), (("--top-p", 2), ["--top-p <= 1"]), (("-n", -5), ["[--predict]", "got -5"]), (("--min-p", 2), ["--min-p"]), (("-c", -5), ["--ctx-size"]),
                               (("--repeat-penalty", 0), ["--repeat-penalty"]), (("--frobnicate",), ["--frobnicate"]),
                               (("--think", "maybe"), ["maybe"]), (("--replay-routes", "nowhere"), ["nowhere"]),
                               (("--dump-logits", "/nowhere/x.npy"), ["/nowhere/x.npy"])):
             self.run_refused(folder, *says, options=options)
         self.refused("run", folder, "--ids-file", "nowhere.npy", says=["nowhere.npy"])
         self.refused("run", self.copy("nemotron-nas"), "--ids", "1,2", "-n", 0, "--dump-mtp", "x.npy", says=["multi-token"])
+
+
+class Outputs(Folders):
+    def test_a_file_of_tensors_takes_the_place_of_no_model(self):
+        for name in ("nemotron-h-latent-mtp", "nemotron-h-legacy"):  # one file, and shards with their index
+            folder = self.copy(name)
+            before = files_of(self.place)
+            own = next(folder.glob("*.safetensors"))
+            for path, says in ((folder, "is a folder"), (self.place / "dump", ".safetensors"), (own, "weights of a model"),
+                               (self.place / "none" / "x.safetensors", "no such folder"), (self.place / "none" / "x", ".safetensors")):
+                for flag in ("--dump-state", "--dump-routes"):
+                    self.run_refused(folder, str(path), says, options=(flag, path))
+                self.refused("grad", folder, "--ids", "1,2,3", "-o", path, says=[str(path), says])
+                self.assertEqual(files_of(self.place), before)
+        dump = folder / "dump.safetensors"
+        for _ in range(2):  # a dump may take the place of an older one
+            done = braid("run", folder, "--ids", "5,6,7", "-n", 0, "--dump-state", dump)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(any(name.startswith("ssm.") for name in read_header(dump)[0]))
 
 
 class Words(Folders):

@@ -83,7 +83,7 @@ class Refusals(Case):
         self.refused("inf", says=["unknown subcommand", "try braid info"])
         self.refused("info", "--machin", says=["unknown option; got --machin", "try --machine"])
         self.refused("data", "shwo", says=["unknown subcommand; got data shwo", "try braid data show"])
-        self.refused("data", says=["unknown subcommand; got data", "try braid data"])
+        self.refused("data", says=["[data] lacks its subcommand; expected show, tokenize, ", "try braid data --help"])
         self.refused("--versoin", says=["try braid --version"])
         self.refused("qqqqqqqq", says=["try braid --help"])
 
@@ -100,6 +100,15 @@ class Refusals(Case):
         self.refused("run", "--ids", "1", "--ids-file", "x.npy", says=["got --ids and --ids-file"])
         self.refused("tokenize", TINY, "--jsonl", "-p", "a", says=["--jsonl", "got --prompt"])
         self.refused("tokenize", TINY, "--jsonl", "-f", "a", says=["--jsonl", "got --file"])
+
+    def test_a_run_without_a_prompt_says_how_to_give_one(self):
+        self.refused("run", says=["try -p TEXT"])
+
+    def test_a_mistyped_shape_is_named_before_the_hub(self):
+        for words in (("info", "hybird-1b"), ("new", "hybird-1b", "/nowhere"), ("plan", "memory", "hybird-1b")):
+            self.refused(*words, says=["[hybird-1b] is no shape", "try hybrid-1b"])
+        self.refused("info", "bogus", says=["[bogus] is no shape", "nemotron-h-8b, ", "try hf download"])
+        self.refused("info", "org/bogus", says=["not in the Hugging Face cache"])
 
     def test_sizes(self):
         for words, says in ((("-p", -1), ["--n-prompt", "got -1"]), (("-n", "8,-8"), ["--n-gen", "got -8"]),

@@ -52,6 +52,20 @@ class Data(Case):
         self.assertEqual(self.ids("<|im_start|>"), [0])
         self.assertLess(len(self.ids(self.text)), len(self.text) / 2)
 
+    def test_a_tokenizer_has_a_name_as_a_model_has(self):
+        tiny = Path(__file__).parent.parent / "models" / "tiny"
+        self.assertEqual(output("tokenize", "tiny", "-p", "the cat"), output("tokenize", tiny, "-p", "the cat"))
+        text = self.folder / "a.txt"
+        self.assertEqual(self.show(text, "-m", "tiny"), self.show(text, "-m", tiny))
+        for name in ("tiny", tiny):
+            output("data", "tokenize", text, "-o", self.folder / f"by-{Path(name).is_dir()}", "--tokenizer", name)
+        self.assertEqual((self.folder / "by-False.bin").read_bytes(), (self.folder / "by-True.bin").read_bytes())
+        self.refused("tokenize", "org/name", "-p", "x", says="not in the Hugging Face cache")
+
+    def test_a_row_beyond_the_epoch_is_refused(self):
+        self.show(self.folder / "a.txt", "-m", self.folder, "--row", 0)
+        self.refused("data", "show", self.folder / "a.txt", "-m", self.folder, "--row", 99, says="[--row] out of range; got 99; expected 0 to 0")
+
     def test_a_corpus_is_tokenised_and_shown(self):
         output("data", "tokenize", self.folder / "a.txt", "-o", self.folder / "corpus", "--tokenizer", self.folder)
         ids = self.ids(self.text) + [1]

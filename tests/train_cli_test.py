@@ -71,14 +71,15 @@ class Train(TrainCase):
             self.assertEqual(len((self.out / place).read_text().splitlines()), 2)
 
     def test_a_run_that_saved_nothing_begins_again(self):
-        self.trained("log.jsonl=logs/log.jsonl", "log.tensorboard=events", "config=hybrid-8.5m", "init=", "steps=1")
+        words = "init=", f"config={HYBRID / 'config.json'}", "log.jsonl=logs/log.jsonl", "log.tensorboard=events", "steps=1"
+        self.trained(*words)
         for path in ((self.out / "checkpoints").iterdir(), self.out.glob("*.json"), self.out.glob("*.safetensors")):
             for each in list(path):
                 shutil.rmtree(each) if each.is_dir() else each.unlink()
         (self.out / "bad-batch-00000001.safetensors").touch()
         with open(self.out / "loss.csv", "a") as file:  # torn
             file.write("2,")
-        self.trained("log.jsonl=logs/log.jsonl", "log.tensorboard=events", "config=hybrid-8.5m", "init=", "steps=1")
+        self.trained(*words)
         self.assertEqual(logged_steps(self.out), [1])
 
     def test_a_rank_is_bounded_by_the_matrix(self):
@@ -96,8 +97,8 @@ class Train(TrainCase):
         self.assertNotIn("does not fit", self.trained("--dry-run").stdout)
         plan = json.loads(self.trained("--dry-run", "--json", "batch=8", "length=64").stdout)
         rows = 8 * (1 + 2 * plan["memory_available"] // plan["memory_needed"])
-        for batch in (rows, 10**9):
-            self.refused(f"batch={batch}", "length=64", says='try memory.recompute = "full"')
+        for batch, length in ((rows, 64), (2**20, 4096)):
+            self.refused(f"batch={batch}", f"length={length}", says='try memory.recompute = "full"')
             self.assertFalse(self.out.exists())
 
     def test_a_damaged_checkpoint_names_a_whole_one(self):
@@ -120,7 +121,7 @@ class Train(TrainCase):
     def test_another_run_differs_in_a_few_words_and_many_more(self):
         self.trained()
         answer = self.train("seed=3", "length=9", "batch=4", "optimizer.kind=muon", "optimizer.lr=1", "loss.z=1", "--resume", "auto")
-        self.assertRefused(answer, "batch is 2 there and 4 here", ", and 2 more differences; try")
+        self.assertRefused(answer, "batch is 2 there and 4 here", ", and 3 more differences; try")
 
     def test_a_mistyped_word_is_sought_where_it_was_typed(self):
         self.refused("optimzer.lr=1", says="[command line] unknown word optimzer.lr; try optimizer.lr")

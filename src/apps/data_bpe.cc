@@ -50,7 +50,7 @@ Action setup_data_bpe(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.rest("TEXT", o->files, "files of text");
   cli.option("--vocab", o->vocabulary, "tokens in all: added ones, the 256 bytes, merges");
-  cli.option("-o,--out FILE", o->out, "folder of the vocabulary");
+  cli.option("-o,--out FILE", o->out, "where the vocabulary goes");
   cli.option("--special WORDS", o->special, "control tokens, commas between: <|im_start|>,<|im_end|>");
   cli.option("--added WORDS", o->added, "whole tokens that are text: <think>,</think>");
   cli.choice("--pieces", o->pieces, {"nemotron", "gpt2", "signs"},

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "data/loader.h"
 #include "data/read_text.h"
 #include "io/model_path.h"
@@ -125,12 +126,12 @@ Shown of_file(const Options& o) {
 int data_show(const Options& o) {
   const Shown shown = fs::path(o.path).extension() == ".toml" ? of_recipe(o) : of_file(o);
   std::optional<data::LanguageFiles> files;
-  if (!shown.model.empty()) files.emplace(shown.model);
+  if (!shown.model.empty()) files.emplace(find_tokenizer(shown.model));
   const data::Language language =
       files ? files->language(shown.vocabulary) : data::Language{.vocabulary = shown.vocabulary};
   const data::Loader loader = data::open(shown.spec, language);
-  if (o.row < 0 || o.row >= (int64_t{1} << 40))
-    fail("--row", {.what = "is out of range", .got = std::to_string(o.row), .expected = "0 and more"});
+  const int64_t generated = int64_t{1} << 40, epoch = loader.steps_per_epoch() * loader.rows();
+  check_range("--row", o.row, 0, (epoch > 0 ? epoch : generated) - 1);
   const data::Batch row = row_of(loader.batch(o.row / loader.rows()), o.row % loader.rows());
   if (o.json) {
     fmt::print("{}\n", json_of(row).dump());
@@ -153,7 +154,8 @@ Action setup_data_show(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("FILE", o->path, "a recipe.toml; or text, .jsonl, .bin, .safetensors, a folder of them", false);
   cli.rest("KEY=VALUE", o->overrides, "words of the recipe");
-  cli.option("-m,--model FOLDER", o->model, "with tokenizer and chat template; of a recipe: its own");
+  cli.option("-m,--model FOLDER", o->model,
+             "or org/name, or tiny: its tokenizer and chat template; of a recipe: its own");
   cli.choice("--kind", o->kind, data::kKinds, "of the data; without it, what the path looks like");
   cli.option("--row", o->row, "which row of the shuffled first epoch");
   cli.option("--length", o->length, "tokens a row at most; 0: 2048, or what the file says");

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "data/read_text.h"
 #include "io/token_file.h"
 #include "report/progress.h"
@@ -19,7 +20,7 @@ struct Options {
 int data_tokenize(const Options& o) {
   if (o.out.empty()) fail("data tokenize", {.what = "no output is named", .hint = "-o PREFIX"});
   if (o.tokenizer.empty()) fail("data tokenize", {.what = "no tokenizer", .hint = "--tokenizer FOLDER"});
-  const data::LanguageFiles files(o.tokenizer);
+  const data::LanguageFiles files(find_tokenizer(o.tokenizer));
   data::Language language = files.language();
   if (!o.end.empty()) {
     language.end_of_text = files.tokenizer().token_to_id(o.end);
@@ -52,7 +53,7 @@ Action setup_data_tokenize(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("IN", o->input, "a text file, a .jsonl with 'text', or a folder of them");
   cli.option("-o,--out PREFIX", o->out, "PREFIX.bin and PREFIX.idx are written");
-  cli.option("--tokenizer FOLDER", o->tokenizer, "a model folder or a tokenizer.json");
+  cli.option("--tokenizer FOLDER", o->tokenizer, "a model folder, a tokenizer.json, org/name or tiny");
   cli.option("--end TOKEN", o->end, "ends a document; without it the folder's eos_token");
   return [o] { return data_tokenize(*o); };
 }

@@ -7,6 +7,11 @@
 
 namespace braid::apps {
 
+std::filesystem::path find_tokenizer(const std::string& argument) {
+  std::error_code none;
+  return std::filesystem::exists(argument, none) ? std::filesystem::path(argument) : io::find_model(argument).folder;
+}
+
 void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return;
   fail(flag, {.what = "out of range", .got = std::to_string(value), .expected = fmt::format("{} to {}", low, high)});
@@ -50,10 +55,11 @@ engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPat
   if (cli.given("min-p")) s.min_p = min_p;
   if (cli.given("repeat-penalty")) s.repeat_penalty = repeat_penalty;
   s.seed = static_cast<uint64_t>(seed);
-  if (!(s.temperature >= 0) || s.top_k < 0 || !(s.top_p > 0) || !(s.min_p >= 0 && s.min_p <= 1) ||
+  if (!(s.temperature >= 0) || s.top_k < 0 || !(s.top_p > 0 && s.top_p <= 1) || !(s.min_p >= 0 && s.min_p <= 1) ||
       !(s.repeat_penalty > 0)) {
-    fail("sampling", {.what = "a value out of range",
-                      .expected = "--temp >= 0, --top-k >= 0, 0 < --top-p, 0 <= --min-p <= 1, --repeat-penalty > 0"});
+    fail("sampling",
+         {.what = "a value out of range",
+          .expected = "--temp >= 0, --top-k >= 0, 0 < --top-p <= 1, 0 <= --min-p <= 1, --repeat-penalty > 0"});
   }
   return s;
 }

@@ -1,5 +1,6 @@
 // Options that every command with a model has, and what they become.
 #pragma once
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@ namespace braid::apps {
 
 // The value of a flag lies in [low, high], or is refused.
 void check_range(const char* flag, int64_t value, int64_t low, int64_t high);
+
+// What is read as a tokenizer: a folder or file, else a model's folder by its name.
+std::filesystem::path find_tokenizer(const std::string& argument);
 
 struct ModelArgs {
   std::string model = "tiny";

@@ -77,11 +77,13 @@ nlohmann::ordered_json timings_json(const engine::Timings& t) {
 
 int run_command(const Options& o) {
   refuse_two_prompts(*o.cli);
+  o.dumps.check();
+  check_range("--predict", o.tokens, -1, int64_t{1} << 30);
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
   const engine::GenerateOptions generate{
       .tokens_max = o.tokens, .sampling = o.sampling.resolve(*o.cli, lm.path()), .ignore_eos = o.ignore_eos};
   const Prompt prompt = read_prompt(o, lm);
-  if (prompt.ids.empty()) fail("run", {.what = "the prompt has no tokens"});
+  if (prompt.ids.empty()) fail("run", {.what = "the prompt has no tokens", .hint = "-p TEXT, or --chat TEXT"});
   Dumps dumps(o.dumps, lm.runner(), prompt.ids);
 
   // Without a tokenizer there are ids only: a folder of weights is enough for --ids.

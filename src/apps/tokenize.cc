@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "io/json.h"
 #include "sys/error.h"
 #include "sys/read.h"
@@ -52,7 +53,7 @@ int tokenize(const Options& o) {
   if (o.jsonl && (o.has_prompt || o.has_file))
     fail("tokenize", {.what = "--jsonl reads its lines from standard input",
                       .got = o.has_prompt ? "--prompt as well" : "--file as well"});
-  const text::Tokenizer tokenizer = text::Tokenizer::load(o.model);
+  const text::Tokenizer tokenizer = text::Tokenizer::load(find_tokenizer(o.model));
   if (o.jsonl) {
     answer_lines(tokenizer, o.no_special);
   } else {
@@ -65,7 +66,7 @@ int tokenize(const Options& o) {
 
 Action setup_tokenize(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("MODEL", o->model, "a model folder or a tokenizer.json");
+  cli.positional("MODEL", o->model, "a model folder, a tokenizer.json, org/name of the cache, or tiny");
   cli.option("-p,--prompt TEXT", o->prompt, "the text; without it and -f, standard input");
   cli.option("-f,--file FILE", o->file, "read the text from FILE");
   cli.flag("--no-special", o->no_special, "only the text's own tokens: no BOS, no EOS");

@@ -217,9 +217,7 @@ void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& f
              report::count(plan.formula));
   const int64_t available = sys::memory_available();
   fmt::print("memory           {} free{}\n", report::bytes(available),
-             plan.needed <= static_cast<double>(available)
-                 ? ""
-                 : ": the run does not fit; memory.recompute, accumulate, batch and length make it smaller");
+             plan.needed <= static_cast<double>(available) ? "" : ": the run does not fit");
   fmt::print("this machine     {}FLOP/s, {:.1f} GB/s, measured\n", report::count(forecast.flops_per_second),
              forecast.bytes_per_second / 1e9);
   fmt::print("to expect        {:.0f} tokens/s at most, MFU {:.0f}%: {} a step\n", plan.tokens() / forecast.seconds,

@@ -205,7 +205,7 @@ Json Json::read(const std::filesystem::path& path, const JsonLimits& limits) {
   const sys::MappedFile file(path);
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   refuse_lfs_pointer(path, file.bytes());
-  return parse(text, path.filename().string(), limits);
+  return parse(text, printable(path.string()), limits);
 }
 
 bool Json::is_object() const { return node_->is_object(); }

@@ -63,7 +63,7 @@ class Json {
   std::vector<Json> items() const;                            // of an array
   std::vector<std::pair<std::string, Json>> members() const;  // of an object, sorted by key
 
-  const std::string& document() const;               // the file's name
+  const std::string& document() const;               // its name or path
   const std::string& path() const { return path_; }  // "quantization_config.ignore[3]", empty at the root
   const nlohmann::json& raw() const { return *node_; }
 

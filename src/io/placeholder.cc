@@ -1,8 +1,11 @@
 #include "io/placeholder.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <system_error>
 
+#include "io/atomic_folder.h"
 #include "sys/error.h"
 
 namespace braid::io {
@@ -26,7 +29,18 @@ void refuse_missing(const fs::path& path) {
   const bool incomplete = has_incomplete_download(folder);
   fail(printable(path.string()),
        {.what = incomplete ? "is missing, the download is incomplete (.incomplete blobs)" : "is missing",
-        .hint = fetch_hint(folder)});
+        .hint = comes_with_a_model(path) ? fetch_hint(folder) : ""});
+}
+
+bool comes_with_a_model(const fs::path& path) {
+  constexpr std::string_view kNames[] = {"config.json",    "generation_config.json", "tokenizer_config.json",
+                                         "tokenizer.json", "model.safetensors",      "model.safetensors.index.json"};
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  std::error_code none;
+  if (is_complete(folder) || !fs::is_directory(folder, none)) return false;
+  const std::string name = path.filename().string();
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
+         (path.extension() == ".safetensors" && fs::exists(folder / "config.json", none));
 }
 
 std::string cached_repository(const fs::path& folder) {
@@ -54,6 +68,7 @@ bool has_incomplete_download(const fs::path& folder) {
 
 std::string fetch_hint(const fs::path& folder) {
   std::error_code none;
+  if (is_complete(folder)) return "";
   if (const std::string repository = cached_repository(folder); !repository.empty()) {
     return fmt::format("hf download {}", printable(repository));
   }

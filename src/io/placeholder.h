@@ -15,7 +15,10 @@ bool has_incomplete_download(const std::filesystem::path& folder);
 void refuse_missing(const std::filesystem::path& path);
 void refuse_lfs_pointer(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-// What to type so that the missing files of a model folder arrive.
+// Is this a file that a model comes with, by its name or by the config beside it, and not one that Braid wrote?
+bool comes_with_a_model(const std::filesystem::path& path);
+
+// What to type so that the missing files of a model folder arrive; nothing for a folder that Braid wrote.
 std::string fetch_hint(const std::filesystem::path& folder);
 
 // The repository of a folder in a Hugging Face cache (.../models--org--name/snapshots/commit) as org/name, else empty.

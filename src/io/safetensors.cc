@@ -171,7 +171,8 @@ class Header {
 };
 
 // The tensors must fill the data section: no gap where something could hide, no byte that belongs to two of them.
-void check_places(std::vector<Entry>& entries, int64_t header_bytes, int64_t file_bytes, const std::string& where) {
+void check_places(std::vector<Entry>& entries, int64_t header_bytes, int64_t file_bytes, const std::string& where,
+                  const char* hint) {
   const int64_t data_bytes = file_bytes - header_bytes;
   std::sort(entries.begin(), entries.end(),
             [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
@@ -193,7 +194,7 @@ void check_places(std::vector<Entry>& entries, int64_t header_bytes, int64_t fil
     fail(where, {.what = fmt::format("is truncated: tensor {} ends beyond the file", printable(last->name)),
                  .got = fmt::format("{} bytes", file_bytes),
                  .expected = fmt::format("{}", static_cast<uint64_t>(at) + static_cast<uint64_t>(header_bytes)),
-                 .hint = "downloading it again"});
+                 .hint = hint});
   }
   if (at < data_bytes)
     fail(where, {.what = "has bytes after the last tensor", .got = fmt::format("{} of them", data_bytes - at)});
@@ -219,7 +220,8 @@ std::map<std::string, std::string> read_index(const fs::path& folder) {
 
 }  // namespace
 
-std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, const std::string& where) {
+std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, const std::string& where,
+                                            const char* hint) {
   static_assert(std::endian::native == std::endian::little, "safetensors is little-endian and views are not swapped");
   const auto file_bytes = static_cast<int64_t>(file.size());
   if (file_bytes < 8) {
@@ -238,14 +240,14 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, con
     fail(where, {.what = "is truncated within its header",
                  .got = fmt::format("{} bytes", file_bytes),
                  .expected = fmt::format("at least {}", header_bytes),
-                 .hint = "downloading it again"});
+                 .hint = hint});
   }
   const char* text = reinterpret_cast<const char*>(file.data()) + 8;
   if (length == 0 || *text != '{') fail(where, {.what = "the header does not begin with {"});
 
   Header header(where);
   nlohmann::json::sax_parse(text, text + length, &header);
-  check_places(header.entries, header_bytes, file_bytes, where);
+  check_places(header.entries, header_bytes, file_bytes, where, hint);
 
   std::vector<StoredTensor> tensors;
   tensors.reserve(header.entries.size());
@@ -292,7 +294,8 @@ void Safetensors::add_file(const fs::path& path) {
   files_.emplace_back(path);
   const auto bytes = files_.back().bytes();
   refuse_lfs_pointer(path, bytes);
-  for (StoredTensor& t : parse_safetensors(bytes, printable(path.string()))) {
+  const char* hint = comes_with_a_model(path) ? "downloading it again" : "";
+  for (StoredTensor& t : parse_safetensors(bytes, printable(path.string()), hint)) {
     const auto address = reinterpret_cast<uintptr_t>(t.view.data);
     if (address % static_cast<uintptr_t>(size_of(t.view.dtype)) != 0) {
       auto copy = std::make_unique<std::byte[]>(static_cast<size_t>(t.view.bytes()));

@@ -25,7 +25,9 @@ struct StoredTensor {
 // The tensors of one file in memory, sorted by name; the views point into `file`. Error, naming the tensor, unless the
 // header has at most 100 MB and a million entries, each with a known dtype, rank <= 8, a size that is dtype times
 // shape, and a place of its own, and the places fill the rest of the file without gap or overlap.
-std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, const std::string& where);
+// `hint` is what to try with a file that is cut short.
+std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, const std::string& where,
+                                            const char* hint = "");
 
 // The weight files of a model folder, there or not: model.safetensors, or the shards that its index names. Empty when
 // it has neither; Error when the index is malformed.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sys/error.h"
+#include "sys/nearest.h"
 
 namespace braid::models {
 namespace {
@@ -111,6 +112,21 @@ bool is_json_file(const std::filesystem::path& path) {
   return path.extension() == ".json" && std::filesystem::is_regular_file(path, none);
 }
 
+// A word alone is rather a mistyped shape than a repository that was not fetched.
+io::ModelPath find_or_name_shapes(std::string_view argument) {
+  try {
+    return io::find_model(argument);
+  } catch (const Error&) {
+    std::error_code none;
+    if (argument == "tiny" || argument.find('/') != argument.npos || std::filesystem::exists(argument, none)) throw;
+  }
+  const std::vector<std::string> names = preset_names();
+  const std::string near = sys::nearest(argument, names);
+  fail(printable(argument), {.what = "is no shape, and no model here",
+                             .expected = near.empty() ? fmt::format("a folder, or {}", fmt::join(names, ", ")) : "",
+                             .hint = near.empty() ? "hf download ORG/NAME" : near});
+}
+
 }  // namespace
 
 std::vector<std::string> preset_names() {
@@ -139,7 +155,7 @@ ConfigSource find_config(std::string_view argument) {
   if (!std::filesystem::exists(path, none)) {
     if (auto preset = find_preset(argument)) return {std::string(argument), std::move(*preset), {}};
   }
-  const io::ModelPath found = io::find_model(argument);
+  const io::ModelPath found = find_or_name_shapes(argument);
   return {found.name, io::Json::read(found.folder / "config.json"), found};
 }
 

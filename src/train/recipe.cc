@@ -96,20 +96,43 @@ void each_word(R& r, Visit&& visit) {
   visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters: experts.up_proj, ...");
 }
 
+bool is_table(const std::string& path, const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [&](const auto& w) { return w.starts_with(path + "."); });
+}
+
+// The word or the table that a mistyped one was meant to be.
+std::string nearest_word(const std::string& path, const std::vector<std::string>& words) {
+  std::vector<std::string> list = words;
+  for (const std::string& word : words) {
+    if (const size_t dot = word.find('.'); dot != std::string::npos) list.push_back(word.substr(0, dot));
+  }
+  if (std::string near = sys::nearest(path, list); !near.empty()) return near;
+  const size_t dot = path.find('.');
+  return dot == std::string::npos ? "" : sys::nearest(path.substr(0, dot), list);
+}
+
+// Before they are mixed with the file's words, which would be blamed. What lies inside a word is the word's own.
+void refuse_unknown_overrides(std::span<const std::string> overrides, const std::vector<std::string>& words) {
+  for (const std::string& o : overrides) {
+    const std::string path = o.substr(0, o.find('='));
+    const auto holds = [&](const std::string& word) { return path == word || path.starts_with(word + "."); };
+    if (o.find('=') == std::string::npos || is_table(path, words) || std::any_of(words.begin(), words.end(), holds))
+      continue;
+    fail("command line", {.what = "unknown word " + printable(path), .hint = nearest_word(path, words)});
+  }
+}
+
 // A key is known when it is a word, or a table that words lie in.
 void refuse_unknown(const io::Json& at, const std::string& prefix, const std::vector<std::string>& words) {
   for (const auto& [key, value] : at.members()) {
     const std::string path = prefix + key;
     if (std::find(words.begin(), words.end(), path) != words.end()) continue;
-    const bool table =
-        std::any_of(words.begin(), words.end(), [&](const auto& w) { return w.starts_with(path + "."); });
-    if (table) {
+    if (is_table(path, words)) {
       if (!value.is_object()) value.refuse("is a table", "words inside [" + path + "]");
       refuse_unknown(value, path + ".", words);
       continue;
     }
-    const std::string near = sys::nearest(path, words);
-    fail(at.document(), {.what = "unknown word " + printable(path), .hint = near});
+    fail(at.document(), {.what = "unknown word " + printable(path), .hint = nearest_word(path, words)});
   }
 }
 
@@ -260,6 +283,10 @@ Recipe read_recipe(const io::Json& root) {
 }
 
 Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides) {
+  Recipe recipe;
+  std::vector<std::string> words;
+  each_word(recipe, Names{words});
+  refuse_unknown_overrides(overrides, words);
   return read_recipe(io::read_toml(file, overrides));
 }
 
