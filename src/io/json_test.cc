@@ -103,7 +103,7 @@ TEST_F(JsonTest, FilesAreReadAndPlaceholdersNamed) {
   };
   EXPECT_TRUE(ends_with_missing("said.json"));  // no file of a model
   EXPECT_TRUE(ends_with_missing("none/config.json"));
-  EXPECT_NE(error_of([&] { Json::read(folder_ / "config.json"); }).find("config.json] is missing; try hf download"),
+  EXPECT_NE(error_of([&] { Json::read(folder_ / "generation_config.json"); }).find("] is missing; try hf download"),
             std::string::npos);
   EXPECT_NE(error_of([&] { Json::read(write("config.json", "")); }).find("not valid JSON"), std::string::npos);
   EXPECT_NE(error_of([&] {
