@@ -46,11 +46,11 @@ const Recipe& checked(const Recipe& recipe) {
 
 // Another run differs in most of its words: the first few are enough to see that.
 [[noreturn]] void refuse_differences(const std::filesystem::path& checkpoint, const std::vector<std::string>& others) {
-  constexpr int64_t kShown = 4;
+  constexpr int64_t kShown = 5;
   const int64_t shown = std::min(kShown, std::ssize(others)), more = std::ssize(others) - shown;
   fail(printable(checkpoint.string()),
        {.what = fmt::format("does not match the recipe: {}{}", fmt::join(others.begin(), others.begin() + shown, ", "),
-                            more > 0 ? fmt::format(", and {} more differences", more) : ""),
+                            more > 0 ? fmt::format(", and {} more", more) : ""),
         .hint = "the recipe it was written with, training/recipe.toml, or --force"});
 }
 
