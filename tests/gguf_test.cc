@@ -175,8 +175,8 @@ text::Tokenizer split_otherwise(const std::filesystem::path& path, const char* p
   const io::Gguf file(path);
   const std::vector<std::string>& tokens = *file.strings_of("tokenizer.ggml.tokens");
   std::vector<int32_t> kinds;
-  for (const int64_t kind : *file.ints_of("tokenizer.ggml.token_type", tokens.size()))
-    kinds.push_back(static_cast<int32_t>(kind));
+  const auto stored = file.ints_of("tokenizer.ggml.token_type", tokens.size());
+  for (const int64_t kind : stored.value()) kinds.push_back(static_cast<int32_t>(kind));
   const support::Folder folder;
   io::GgufFields fields = {{"tokenizer.ggml.model", std::string("gpt2")},
                            {"tokenizer.ggml.pre", std::string(pre)},
