@@ -10,7 +10,7 @@ namespace braid::text {
 namespace {
 
 const std::filesystem::path kData = BRAID_TEST_DATA;
-class GgufVocabularyTest : public support::FolderTest {};
+class GgufVocabularyWriteTest : public support::FolderTest {};
 
 template <class Kind>
 const Kind* find(const GgufVocabulary& vocabulary, const std::string& key) {
@@ -21,7 +21,7 @@ const Kind* find(const GgufVocabulary& vocabulary, const std::string& key) {
 }
 
 // As llama.cpp's own converter wrote it, but for the splitting, which it was told.
-TEST_F(GgufVocabularyTest, TinyChatHasItsTokensKindsAndMerges) {
+TEST_F(GgufVocabularyWriteTest, TinyChatHasItsTokensKindsAndMerges) {
   const GgufVocabulary v = gguf_vocabulary(kData / "tiny-chat", {.size = 642, .bos = 1, .ends = {2, 11}});
   EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.model"), "gpt2");
   const auto& tokens = *find<std::vector<std::string>>(v, "tokenizer.ggml.tokens");
@@ -46,7 +46,7 @@ TEST_F(GgufVocabularyTest, TinyChatHasItsTokensKindsAndMerges) {
   EXPECT_EQ(v.notes.size(), 1u);  // its splitting has no name in llama.cpp
 }
 
-TEST_F(GgufVocabularyTest, SplittingsHaveTheirNames) {
+TEST_F(GgufVocabularyWriteTest, SplittingsHaveTheirNames) {
   const std::pair<const char*, const char*> cases[] = {
       {"tekken", "tekken"}, {"llama3", "llama-bpe"}, {"qwen2", "qwen2"}, {"gpt2", "gpt-2"}};
   for (const auto& [folder, name] : cases) {
@@ -60,7 +60,7 @@ TEST_F(GgufVocabularyTest, SplittingsHaveTheirNames) {
   }
 }
 
-TEST_F(GgufVocabularyTest, FoldersWithoutATokenizerRunByIds) {
+TEST_F(GgufVocabularyWriteTest, FoldersWithoutATokenizerRunByIds) {
   const GgufVocabulary v = gguf_vocabulary(folder_, {.size = 8});
   EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.model"), "no_vocab");
   EXPECT_EQ(v.notes.size(), 1u);
