@@ -41,6 +41,18 @@ class Commands(Case):
                 self.assertEqual(got, want, (name, command))
                 self.assertTrue(got)
 
+    # The files' own lists of tokens and merges become a tokenizer.json.
+    def test_convert_to_a_folder(self):
+        greedy = ("-n", 8, "--temp", 0, "--dtype", "f32", "--json")
+        for name in NAMES:
+            folder = self.new_folder() / "folder"
+            made = braid("convert", paths(name)[0], folder)
+            self.assertEqual((made.returncode, made.stderr), (0, ""))
+            for prompt in (("-p", "Hello 12 World"), ("--chat", "What's 2+2?")):
+                got, want = (json.loads(braid("run", path, *prompt, *greedy).stdout) for path in (folder, paths(name)[1]))
+                for key in ("prompt_ids", "ids", "text", "finish_reason"):
+                    self.assertEqual(got[key], want[key], (name, prompt, key))
+
     def test_eval_and_score(self):
         line = json.dumps({"prompt": "Hello", "completion": " World 12"}) + "\n"
         for name in NAMES:

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "io/atomic_file.h"
 #include "math/ggml_encode.h"
 #include "models/gguf_export.h"
 #include "models/gguf_import.h"
@@ -16,6 +17,7 @@
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/parallel.h"
+#include "text/gguf_vocabulary.h"
 #include "text/gguf_vocabulary_write.h"
 #include "text/tokenizer.h"
 
@@ -150,31 +152,39 @@ int to_gguf(const Options& o, const io::ModelPath& model) {
   return 0;
 }
 
-// What there is of a tokenizer and a chat template, as files of the folder.
+// The tokenizer as tokenizer.json, and the templates beside it; what keeps a tokenizer from being written is a note.
 void write_language(const io::Gguf& file, const fs::path& folder) {
-  if (const auto chat = file.string_of("tokenizer.chat_template"))
-    io::write_text_file(folder / "chat_template.jinja", *chat);
-  const auto json = file.string_of("tokenizer.huggingface.json");
-  if (!json) {
-    fmt::print("note: the file has no tokenizer.json, so the folder has none\n");
+  std::string json;
+  try {
+    json = text::tokenizer_json(file);
+    text::Tokenizer::parse(json, file.where());
+  } catch (const Error& error) {
+    fmt::print(stderr, "note: the folder has no tokenizer: {}\n", error.what());
     return;
   }
-  const text::Tokenizer tokenizer = text::Tokenizer::parse(*json, file.where());
+  const text::TokenizerConfig language = text::tokenizer_config(file);
   nlohmann::ordered_json config = nlohmann::ordered_json::object();
-  for (const auto& [name, key] : {std::pair{"bos_token", "tokenizer.ggml.bos_token_id"},
-                                  {"eos_token", "tokenizer.ggml.eos_token_id"},
-                                  {"unk_token", "tokenizer.ggml.unknown_token_id"},
-                                  {"pad_token", "tokenizer.ggml.padding_token_id"}}) {
-    const int64_t id = file.int_of(key).value_or(-1);
-    if (id < 0 || id >= tokenizer.vocab_size()) continue;
-    if (const auto token = tokenizer.id_to_token(static_cast<int32_t>(id))) config[name] = *token;
+  const auto add = [&](const char* name, const std::optional<std::string>& token) {
+    if (token) config[name] = *token;
+  };
+  add("bos_token", language.bos_token);
+  add("eos_token", language.eos_token);
+  add("unk_token", language.unk_token);
+  add("pad_token", language.pad_token);
+  if (!language.named_templates.empty()) {
+    auto& list = config["chat_template"] = nlohmann::ordered_json::array();
+    if (language.chat_template) list.push_back({{"name", "default"}, {"template", *language.chat_template}});
+    for (const text::NamedTemplate& named : language.named_templates)
+      list.push_back({{"name", named.name}, {"template", named.source}});
+  } else if (language.chat_template) {
+    io::write_text_file(folder / "chat_template.jinja", *language.chat_template);
   }
-  io::write_text_file(folder / "tokenizer.json", *json);
+  io::write_text_file(folder / "tokenizer.json", json);
   io::write_text_file(folder / "tokenizer_config.json", config.dump(2) + "\n");
 }
 
 int to_folder(const Options& o, const io::ModelPath& model) {
-  if (fs::exists(o.out)) fail(printable(o.out), {.what = "already exists", .hint = "another folder"});
+  io::check_new_folder(o.out);
   if (o.type != "bf16" && o.type != "f32")
     fail("--type", {.what = "a folder cannot have it", .got = o.type, .expected = "bf16 or f32"});
   const io::Gguf file(model.weights);

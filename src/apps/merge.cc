@@ -1,9 +1,8 @@
 // braid merge: the weights of a model with an adapter added, as a Hugging Face folder of its own.
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "apps/commands.h"
+#include "io/atomic_file.h"
 #include "models/adapter_file.h"
 #include "sys/error.h"
 
@@ -17,7 +16,7 @@ struct Options {
 int merge_command(const Options& o) {
   if (o.adapter.empty()) fail("merge", {.what = "no adapter is named", .hint = "--adapter FOLDER"});
   if (o.out.empty()) fail("merge", {.what = "no output is named", .hint = "-o FOLDER"});
-  if (std::filesystem::exists(o.out)) fail(printable(o.out), {.what = "already exists", .hint = "another folder"});
+  io::check_new_folder(o.out);
   models::merge_adapter(io::find_model(o.model), o.adapter, o.out);
   fmt::print("{}\n", printable(o.out));
   return 0;

@@ -40,16 +40,14 @@ fs::path existing_parent(const fs::path& path) {
 }
 
 void check_room(const fs::path& folder, int64_t bytes) {
-  const std::string where = printable(folder.string());
+  io::check_new_folder(folder);
   std::error_code failed;
-  if (fs::exists(folder, failed) && (!fs::is_directory(folder, failed) || !fs::is_empty(folder, failed)))
-    fail(where, {.what = "already exists and is not an empty folder", .hint = "another name, or removing it"});
   const fs::space_info space = fs::space(existing_parent(folder), failed);
   if (!failed && space.available < static_cast<uintmax_t>(bytes)) {
-    fail_environment(where, {.what = "not enough room on the disk",
-                             .got = report::bytes(static_cast<int64_t>(space.available)) + " free",
-                             .expected = report::bytes(bytes),
-                             .hint = "--layers N, or --format nvfp4"});
+    fail_environment(printable(folder.string()), {.what = "not enough room on the disk",
+                                                  .got = report::bytes(static_cast<int64_t>(space.available)) + " free",
+                                                  .expected = report::bytes(bytes),
+                                                  .hint = "--layers N, or --format nvfp4"});
   }
 }
 

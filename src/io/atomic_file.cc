@@ -57,6 +57,13 @@ void AtomicFile::fail_here(const char* what) const {
   fail_environment(printable(path_.string()), {.what = what, .got = std::strerror(errno)});
 }
 
+void check_new_folder(const fs::path& folder) {
+  std::error_code none;
+  if (fs::exists(folder, none) && (!fs::is_directory(folder, none) || !fs::is_empty(folder, none)))
+    fail(printable(folder.string()),
+         {.what = "already exists and is not an empty folder", .hint = "another name, or removing it"});
+}
+
 void write_text_file(const fs::path& path, std::string_view text) {
   AtomicFile file(path);
   file.write(text);

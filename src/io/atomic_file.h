@@ -27,6 +27,9 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+// Error where a folder that is to be written exists and is not empty.
+void check_new_folder(const std::filesystem::path& folder);
+
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace braid::io

@@ -10,7 +10,6 @@
 namespace braid {
 namespace {
 
-constexpr int kNvfp4Block = 16;
 constexpr float kE2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
 
 struct F8Table {
@@ -74,7 +73,7 @@ void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* val
     }
     Bf16 block[kNvfp4Block];
     decode_block(tables, codes, *scales, block);
-    for (int64_t j = 0; j < std::min<int64_t>(kNvfp4Block, n - i); ++j) put(to_float(block[j]), values[i + j]);
+    for (int64_t j = 0; j < std::min(kNvfp4Block, n - i); ++j) put(to_float(block[j]), values[i + j]);
   }
 }
 

@@ -4,12 +4,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "math/blocks.h"
+
 namespace braid::tiles {
 namespace {
 
 constexpr int64_t kBlock = 16, kStep = 32;  // rows of x and values along k of a packed tile
 constexpr int64_t kChunk = 512;             // values along k between two looks at the sums: 32 KiB of w stay in L1
-constexpr int64_t kScaleBlock = 16;         // values of NVFP4 that share a scale
 constexpr int kUp = 64, kDown = 48;         // powers of two: of activations that meet codes, and back (tile.h)
 
 int64_t blocks_of(int64_t rows) { return (rows + kBlock - 1) / kBlock; }
@@ -27,7 +28,7 @@ void read_chunk(const Walk& walk, const Weight& w, int64_t first, int64_t rows, 
     switch (w.spec.format) {
       case Format::nvfp4: {
         const uint8_t* codes = w.codes.as<uint8_t>(r) + begin / 2;
-        const auto* scales = &w.scales.as<F8E4M3>(r)[begin / kScaleBlock].bits;
+        const auto* scales = &w.scales.as<F8E4M3>(r)[begin / kNvfp4Block].bits;
         for (int64_t line = 0; line < n / 2; line += 64)
           __builtin_prefetch(codes + kStripCols * w.codes.stride(0) + line);
         __builtin_prefetch(scales + kStripCols * w.scales.stride(0));

@@ -26,19 +26,36 @@ std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tens
   return factors;
 }
 
+int64_t gguf_head_rows(const io::Gguf& file, const nn::ParamRequest& request) {
+  const auto named = [&](const char* part) { return request.name.find(part) != std::string::npos; };
+  const std::string architecture = gguf_architecture(file);
+  if ((architecture != "llama" && architecture != "deci") ||
+      !(named(".self_attn.q_proj.") || named(".self_attn.k_proj.")))
+    return 0;
+  const auto number = [&](const char* key) { return file.int_of(fmt::format("{}.{}", architecture, key)); };
+  int64_t head = number("attention.key_length").value_or(number("rope.dimension_count").value_or(0));
+  if (head <= 0) {
+    const int64_t heads = file.need_int(architecture + ".attention.head_count");
+    head = heads > 0 ? file.need_int(architecture + ".embedding_length") / heads : 0;
+  }
+  const int64_t rows = request.shape[0];
+  if (head <= 0 || head % 2 != 0 || rows % head != 0)
+    fail(file.where(), {.what = "tensor " + gguf_name(request.name) + " is not made of heads",
+                        .got = fmt::format("{} rows", rows),
+                        .expected = fmt::format("a multiple of {}, and that even", head)});
+  return head;
+}
+
+int64_t gguf_row(int64_t row, int64_t head_rows) {
+  const int64_t at = row % head_rows, half = head_rows / 2;
+  return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
 namespace {
 
 class GgufSource final : public nn::ParamSource {
  public:
-  GgufSource(WeightStore& store, const io::Gguf& file) : store_(store), file_(file) {
-    const std::string architecture = gguf_architecture(file);
-    if (architecture != "llama" && architecture != "deci") return;
-    const auto number = [&](const char* key) { return file.int_of(fmt::format("{}.{}", architecture, key)); };
-    paired_rows_ = number("attention.key_length").value_or(number("rope.dimension_count").value_or(0));
-    if (paired_rows_ > 0) return;
-    const int64_t heads = file.need_int(architecture + ".attention.head_count");
-    paired_rows_ = heads > 0 ? file.need_int(architecture + ".embedding_length") / heads : 0;
-  }
+  GgufSource(WeightStore& store, const io::Gguf& file) : store_(store), file_(file) {}
 
   bool has(const std::string& name) const override { return file_.find(gguf_name(name)) != nullptr; }
 
@@ -51,9 +68,7 @@ class GgufSource final : public nn::ParamSource {
                            .got = to_string(tensor->shape),
                            .expected = to_string(r.shape)});
     Weight value = is_matrix(r.role) ? matrix(r, *tensor) : vector(r, *tensor);
-    const bool turned =
-        r.name.find(".self_attn.q_proj.") != r.name.npos || r.name.find(".self_attn.k_proj.") != r.name.npos;
-    if (turned && paired_rows_ > 0) value = unpaired(name, value);
+    if (const int64_t head = gguf_head_rows(file_, r)) value = released_order(value, head);
     return r.param(value);
   }
 
@@ -78,22 +93,14 @@ class GgufSource final : public nn::ParamSource {
     return dense_weight(values);
   }
 
-  // llama.cpp turns neighbours where Hugging Face turns halves of a head; its files have rows 0, P/2, 1, P/2 + 1, ...
-  // of each head of queries and keys.
-  Weight unpaired(const std::string& name, const Weight& stored) {
-    const int64_t count = stored.rows * stored.cols, head = paired_rows_;
+  Weight released_order(const Weight& stored, int64_t head) {
     const bool vector = stored.rows == 1;  // a bias
-    const int64_t rows = vector ? count : stored.rows, bytes = (vector ? 1 : stored.cols) * size_of(stored.codes.dtype);
-    if (head % 2 != 0 || rows % head != 0)
-      fail(file_.where(), {.what = "tensor " + name + " is not made of heads",
-                           .got = fmt::format("{} rows", rows),
-                           .expected = fmt::format("a multiple of {}, and that even", head)});
+    const int64_t rows = vector ? stored.cols : stored.rows;
+    const int64_t bytes = (vector ? 1 : stored.cols) * size_of(stored.codes.dtype);
     const MutView values = store_.make(stored.codes.dtype, {stored.rows, stored.cols});
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t first = row / head * head, at = row - first;
-      const int64_t from = first + (at < head / 2 ? 2 * at : 2 * (at - head / 2) + 1);
-      std::memcpy(values.data + row * bytes, stored.codes.data + from * bytes, static_cast<size_t>(bytes));
-    }
+    for (int64_t row = 0; row < rows; ++row)
+      std::memcpy(values.data + row * bytes, stored.codes.data + gguf_row(row, head) * bytes,
+                  static_cast<size_t>(bytes));
     return dense_weight(values);
   }
 
@@ -113,7 +120,6 @@ class GgufSource final : public nn::ParamSource {
 
   WeightStore& store_;
   const io::Gguf& file_;
-  int64_t paired_rows_ = 0;  // rows of a head of queries or keys; 0: as Hugging Face has them
 };
 
 }  // namespace

@@ -33,6 +33,13 @@ std::map<std::string, GgufStored> gguf_types(const io::Gguf& file);
 // matrix or one per expert of a stack. Empty where there is none.
 std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tensor);
 
+// llama.cpp turns neighbours where Hugging Face turns halves of a head: its files of `llama` and `deci` have rows 0,
+// P/2, 1, P/2 + 1, ... of each head of queries and keys, and their biases likewise. gguf_head_rows is the P of a
+// parameter, 0 where the file has it as it was released; gguf_row says where one of its rows lies. Error for a
+// parameter that is not made of heads.
+int64_t gguf_head_rows(const io::Gguf& file, const nn::ParamRequest& request);
+int64_t gguf_row(int64_t row, int64_t head_rows);
+
 // `file` outlives the source, and what the source gives.
 std::unique_ptr<nn::ParamSource> gguf_source(WeightStore& store, const io::Gguf& file);
 

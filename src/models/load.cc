@@ -8,6 +8,7 @@
 
 #include "io/json.h"
 #include "io/safetensors.h"
+#include "math/blocks.h"
 #include "models/family.h"
 #include "models/gguf.h"
 #include "sys/error.h"
@@ -130,18 +131,17 @@ class FileSource final : public nn::ParamSource {
   }
 
   Weight nvfp4(const nn::ParamRequest& r, const View& stored) const {
-    constexpr int64_t kBlock = 16;
     const int64_t rows = r.rows(), cols = r.cols();
-    if (cols % kBlock != 0)
+    if (cols % kNvfp4Block != 0)
       fail(where_, {.what = "tensor " + r.name + " is packed as NVFP4, but its rows are no multiple of 16",
                     .got = std::to_string(cols)});
     check_shape(r.name, stored, {rows, cols / 2}, r.keys);
     const View& scales = need(r.name + "_scale");
     if (scales.dtype != DType::f8_e4m3) wrong_type(r.name + "_scale", scales, "F8_E4M3");
-    check_shape(r.name + "_scale", scales, {rows, cols / kBlock}, r.keys);
+    check_shape(r.name + "_scale", scales, {rows, cols / kNvfp4Block}, r.keys);
     return {.rows = rows,
             .cols = cols,
-            .spec = {.format = Format::nvfp4, .block = kBlock},
+            .spec = {.format = Format::nvfp4, .block = kNvfp4Block},
             .codes = stored,
             .scales = scales,
             .global = scalar(r.name + "_scale_2")};

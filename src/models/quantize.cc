@@ -10,6 +10,7 @@
 
 #include "io/atomic_file.h"
 #include "io/safetensors_write.h"
+#include "math/blocks.h"
 #include "models/config_file.h"
 #include "models/load.h"
 #include "models/save.h"
@@ -20,8 +21,6 @@
 namespace braid::models {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr int64_t kBlock = 16;  // values of NVFP4 that share a scale
 
 const char* word_of(Format format) { return format == Format::nvfp4 ? "nvfp4" : "fp8"; }
 
@@ -85,24 +84,25 @@ class Quantizer {
   std::string misfit(const TensorSpec& tensor, const QuantRule& rule) const {
     if (tensor.transposed) return "is stored transposed, which no quantised layout is";
     if (!folder_.source->has(tensor.name)) return "lies in a stack of experts, which no quantised layout has";
-    if (rule.format == Format::nvfp4 && tensor.cols() % kBlock != 0)
+    if (rule.format == Format::nvfp4 && tensor.cols() % kNvfp4Block != 0)
       return fmt::format("has rows of {} values, not a multiple of 16 as NVFP4 needs; FP8 holds them", tensor.cols());
     return {};
   }
 
-  // Is it the scale of a matrix that is quantised anew?
-  bool is_old_scale(std::string_view name) const {
+  // The job of the matrix whose scale this is; nullptr for other tensors.
+  Job* job_of_scale(std::string_view name) {
     for (const std::string_view suffix : {"_scale_2", "_scale"}) {
-      if (name.ends_with(suffix) && jobs_.contains(std::string(name.substr(0, name.size() - suffix.size()))))
-        return true;
+      if (!name.ends_with(suffix)) continue;
+      const auto job = jobs_.find(std::string(name.substr(0, name.size() - suffix.size())));
+      if (job != jobs_.end()) return &job->second;
     }
-    return false;
+    return nullptr;
   }
 
-  std::vector<io::TensorSpec> stored() const {
+  std::vector<io::TensorSpec> stored() {
     std::vector<io::TensorSpec> specs;
     for (const io::StoredTensor& tensor : files_.tensors()) {
-      if (is_old_scale(tensor.name)) continue;
+      if (job_of_scale(tensor.name)) continue;  // the matrix is quantised anew
       const auto job = jobs_.find(tensor.name);
       if (job == jobs_.end()) {
         specs.push_back({tensor.name, tensor.view.dtype, tensor.view.shape});
@@ -118,16 +118,13 @@ class Quantizer {
   // The next tensor of the files: copied, or a part of what a job gives.
   void put(io::SafetensorsWriter& writer, const io::TensorSpec& spec) {
     if (const auto job = jobs_.find(spec.name); job != jobs_.end()) return put_codes(writer, job->first, job->second);
-    for (const std::string_view suffix : {"_scale_2", "_scale"}) {
-      if (!spec.name.ends_with(suffix)) continue;
-      const auto job = jobs_.find(spec.name.substr(0, spec.name.size() - suffix.size()));
-      if (job == jobs_.end()) continue;
+    if (Job* job = job_of_scale(spec.name)) {
       if (spec.dtype == DType::f32) {
-        const float global = global_of(job->second);
+        const float global = global_of(*job);
         return writer.write(spec.name, std::as_bytes(std::span(&global, 1)));
       }
-      writer.write(spec.name, std::as_bytes(std::span(job->second.scales)));
-      job->second.scales = {};
+      writer.write(spec.name, std::as_bytes(std::span(job->scales)));
+      job->scales = {};
       return;
     }
     const View view = files_.need(spec.name);
@@ -154,45 +151,29 @@ class Quantizer {
     return job.global = job.rule.format == Format::nvfp4 ? nvfp4_global(amax, job.rule.scales) : fp8_global(amax);
   }
 
+  // Encodes a matrix and decodes every row again for its error. Squares are summed by row and then in order, so that
+  // the figure does not depend on threads.
   void put_codes(io::SafetensorsWriter& writer, const std::string& name, Job& job) {
     const Weight& w = job.weight;
     const bool fp4 = job.rule.format == Format::nvfp4;
-    const float global = global_of(job);
     std::vector<uint8_t> codes(static_cast<size_t>(w.rows * w.cols / (fp4 ? 2 : 1)));
-    if (fp4) job.scales.resize(static_cast<size_t>(w.rows * w.cols / kBlock));
+    if (fp4) job.scales.resize(static_cast<size_t>(w.rows * w.cols / kNvfp4Block));
+    const Weight q = quantised(job, codes);
     const auto n = static_cast<size_t>(w.cols);
-    rows(w, [&](int64_t r, std::span<const float> values) {
-      const auto at = static_cast<size_t>(r) * n;
-      if (fp4) {
-        encode_nvfp4_row(values, global, &codes[at / 2], &job.scales[at / kBlock], job.rule.scales);
-      } else {
-        encode_fp8_row(values, global, reinterpret_cast<F8E4M3*>(&codes[at]));
-      }
-    });
-    tally(job, codes);
-    writer.write(name, std::as_bytes(std::span(codes)));
-  }
-
-  // Squares of values and errors, by row and then in order, so that the figure does not depend on threads.
-  void tally(const Job& job, std::span<const uint8_t> codes) {
-    const Weight& w = job.weight;
-    const bool fp4 = job.rule.format == Format::nvfp4;
-    Weight q = w;
-    q.spec = {.format = job.rule.format, .block = fp4 ? static_cast<int>(kBlock) : 0};
-    q.codes = View(reinterpret_cast<const std::byte*>(codes.data()), fp4 ? DType::u8 : DType::f8_e4m3,
-                   {w.rows, fp4 ? w.cols / 2 : w.cols});
-    if (fp4)
-      q.scales = View(reinterpret_cast<const std::byte*>(job.scales.data()), DType::f8_e4m3, {w.rows, w.cols / kBlock});
-    q.global = job.global;
     std::vector<double> error(static_cast<size_t>(w.rows)), square(error.size());
     rows(w, [&](int64_t r, std::span<const float> values) {
-      std::vector<float> back(values.size());
+      const auto row = static_cast<size_t>(r), at = row * n;
+      if (fp4) {
+        encode_nvfp4_row(values, q.global, &codes[at / 2], &job.scales[at / kNvfp4Block], job.rule.scales);
+      } else {
+        encode_fp8_row(values, q.global, reinterpret_cast<F8E4M3*>(&codes[at]));
+      }
+      std::vector<float> back(n);
       decode_row(q, r, 0, q.cols, back.data());
-      const auto at = static_cast<size_t>(r);
-      for (size_t i = 0; i < back.size(); ++i) {
-        const double value = static_cast<double>(values[i]);
-        error[at] += std::pow(value - static_cast<double>(back[i]) * static_cast<double>(q.global), 2);
-        square[at] += value * value;
+      for (size_t i = 0; i < n; ++i) {
+        const auto value = static_cast<double>(values[i]);
+        error[row] += std::pow(value - static_cast<double>(back[i]) * static_cast<double>(q.global), 2);
+        square[row] += value * value;
       }
     });
     auto& sums = squares_[{name_of(job.role), word_of(job.rule.format)}];
@@ -203,6 +184,21 @@ class Quantizer {
     sums.tensors += 1;
     sums.values += w.rows * w.cols;
     sums.bytes += q.bytes() + static_cast<int64_t>(sizeof(float));
+    writer.write(name, std::as_bytes(std::span(codes)));
+  }
+
+  // The matrix as its codes and the scales of its job will have it.
+  Weight quantised(Job& job, std::span<const uint8_t> codes) const {
+    const bool fp4 = job.rule.format == Format::nvfp4;
+    Weight q = job.weight;
+    q.spec = {.format = job.rule.format, .block = fp4 ? static_cast<int>(kNvfp4Block) : 0};
+    q.codes = View(reinterpret_cast<const std::byte*>(codes.data()), fp4 ? DType::u8 : DType::f8_e4m3,
+                   {q.rows, fp4 ? q.cols / 2 : q.cols});
+    if (fp4)
+      q.scales =
+          View(reinterpret_cast<const std::byte*>(job.scales.data()), DType::f8_e4m3, {q.rows, q.cols / kNvfp4Block});
+    q.global = global_of(job);
+    return q;
   }
 
   // body(row, values) for every row of a matrix, in parallel; values have `global` in them.
@@ -257,7 +253,7 @@ nlohmann::json Quantizer::modules() const {
     const char* algorithm = fp4 ? "W4A16_NVFP4" : "FP8";
     algorithms.insert(algorithm);
     layers[module(name)] = {{"quant_algo", algorithm}};
-    if (fp4) layers[module(name)]["group_size"] = kBlock;
+    if (fp4) layers[module(name)]["group_size"] = kNvfp4Block;
   }
   for (const io::StoredTensor& tensor : files_.tensors()) {
     const bool matrix = tensor.name.ends_with(".weight") && tensor.view.shape.rank == 2;
@@ -269,7 +265,7 @@ nlohmann::json Quantizer::modules() const {
     out["quantized_layers"] = std::move(layers);
   } else {
     out["quant_algo"] = *algorithms.begin();
-    if (algorithms.contains("W4A16_NVFP4")) out["group_size"] = kBlock;
+    if (algorithms.contains("W4A16_NVFP4")) out["group_size"] = kNvfp4Block;
   }
   return out;
 }
@@ -285,13 +281,6 @@ std::string Quantizer::config_json() const {
   quantisation["ignore"] = quantisation["exclude_modules"];
   quantisation.erase("exclude_modules");
   return config_text(json_, quantisation);
-}
-
-void check_folder(const fs::path& out) {
-  std::error_code none;
-  if (fs::exists(out, none) && (!fs::is_directory(out, none) || !fs::is_empty(out, none)))
-    fail(printable(out.string()),
-         {.what = "already exists and is not an empty folder", .hint = "another name, or removing it"});
 }
 
 }  // namespace
@@ -311,7 +300,7 @@ int64_t QuantReport::bytes() const {
 QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe, const fs::path& out,
                            const QuantOptions& options, const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {
   if (model.is_gguf()) fail(printable(model.name), {.what = "is a GGUF file", .expected = "a Hugging Face folder"});
-  check_folder(out);
+  io::check_new_folder(out);
   Quantizer quantizer(model, recipe, options);
   QuantReport report = quantizer.write(out, progress);
   if (!report.whole) return report;

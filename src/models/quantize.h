@@ -26,7 +26,7 @@ struct QuantGroup {
 };
 
 struct QuantReport {
-  bool whole = false;                // false: stopped by `progress`; what was written is no model
+  bool whole = false;                // false: stopped by `progress`; the folder is incomplete
   std::vector<QuantGroup> groups;    // by role and format; the rest is in `kept`
   QuantGroup kept;                   // all that stayed as it was
   std::vector<std::string> misfits;  // matrices that their format cannot hold, and stayed: "name: why"

@@ -21,7 +21,6 @@ namespace {
 constexpr int64_t kBatchBytes = int64_t{32} << 20;  // generated in parallel, then written
 constexpr int64_t kPiece = int64_t{1} << 18;        // values that one thread makes in one go
 constexpr int64_t kDraws = 8;                       // numbers of 16 bits in one Philox call
-constexpr int64_t kBlock = 16;                      // values of NVFP4 that share a scale
 constexpr size_t kQuantiles = 1 << 16;
 
 // Quantiles of the standard normal distribution at the middles of 65,536 equal parts: a number of 16 random bits is
@@ -125,7 +124,7 @@ class RandomWriter {
     const size_t place = origin_.at(stored.name);
     const bool packed = stored.dtype == DType::u8;
     const int64_t count = packed ? tensors_[place].shape.count() : stored.shape.count();
-    if (packed) scales_[stored.name].resize(static_cast<size_t>(count / kBlock));
+    if (packed) scales_[stored.name].resize(static_cast<size_t>(count / kNvfp4Block));
     const int64_t unit = packed ? tensors_[place].shape[1] : kDraws, step = std::max(unit, kPiece / unit * unit);
     for (int64_t begin = 0; begin < count; begin += step) {
       const int64_t n = std::min(step, count - begin), bytes = packed ? n / 2 : n * size_of(stored.dtype);
@@ -193,11 +192,11 @@ class RandomWriter {
 
   void fill_nvfp4(const Piece& p, const RandomKey& key, const Tables& table, uint8_t* codes) {
     const int64_t cols = tensors_[p.place].shape[1];
-    F8E4M3* scales = scales_.find(p.stored->name)->second.data() + p.begin / kBlock;
+    F8E4M3* scales = scales_.find(p.stored->name)->second.data() + p.begin / kNvfp4Block;
     std::vector<float> row(static_cast<size_t>(cols));
     for (int64_t at = 0; at < p.count; at += cols) {
       draw(key, table.values, p.begin + at, std::span(row));
-      encode_nvfp4_row(row, nvfp4_global(table.values.back()), codes + at / 2, scales + at / kBlock);
+      encode_nvfp4_row(row, nvfp4_global(table.values.back()), codes + at / 2, scales + at / kNvfp4Block);
     }
   }
 

@@ -3,10 +3,10 @@
 #include <iterator>
 #include <string_view>
 
+#include "math/blocks.h"
+
 namespace braid::models {
 namespace {
-
-constexpr int64_t kBlock = 16;  // values of NVFP4 that share a scale
 
 // What released files quantise: the large products inside layers.
 bool is_quantised(ParamRole role) {
@@ -31,14 +31,14 @@ bool is_quantised(ParamRole role) {
 
 Format stored_format(const TensorSpec& tensor, Format wanted) {
   const bool chosen = is_quantised(tensor.role) && tensor.shape.rank == 2 && !tensor.transposed && !tensor.mtp;
-  if (!chosen || (wanted == Format::nvfp4 && tensor.shape[1] % kBlock != 0)) return Format::bf16;
+  if (!chosen || (wanted == Format::nvfp4 && tensor.shape[1] % kNvfp4Block != 0)) return Format::bf16;
   return wanted;
 }
 
 std::vector<io::TensorSpec> stored_as(const std::string& name, const Shape& shape, Format format) {
   if (format == Format::nvfp4)
     return {{name, DType::u8, {shape[0], shape[1] / 2}},
-            {name + "_scale", DType::f8_e4m3, {shape[0], shape[1] / kBlock}},
+            {name + "_scale", DType::f8_e4m3, {shape[0], shape[1] / kNvfp4Block}},
             {name + "_scale_2", DType::f32, {}}};
   return {{name, DType::f8_e4m3, shape}, {name + "_scale", DType::f32, {}}};
 }
