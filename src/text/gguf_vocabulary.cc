@@ -3,71 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <vector>
 
 #include "sys/error.h"
 #include "sys/utf8.h"
+#include "text/gguf_splittings.h"
 
 namespace braid::text {
 namespace {
 
-// ---- how text is split ----------------------------------------------------------------------------------------------
-
-// Patterns of the tokenizer.json files that the names stand for, as these write them: llama.cpp's own variants avoid
-// \p{Lu} and (?i:), which its matcher lacks, and so split some letters outside ASCII otherwise.
-constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr const char* kDigit = R"(\p{N})";
-constexpr const char* kLlama3 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2 =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kTekken = R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-                                R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-                                R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kGpt4o =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
-    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// What llama.cpp takes for a file that names nothing.
-constexpr const char* kPunctuation = R"([\p{P}\$\+<=>\^~\|]+)";
-constexpr const char* kDigits = R"(\p{N}+)";
-constexpr const char* kThreeDigits = "[0-9][0-9][0-9]";
-
-struct Splitting {
-  const char* name;                       // tokenizer.ggml.pre
-  std::array<const char*, 4> patterns{};  // one after the other, each on the pieces of the one before
-  bool ignore_merges = false;             // a piece that is a token stays whole
-  bool bos = false;                       // where the file does not say
-  bool nfc = false;
-};
-
-constexpr Splitting kSplittings[] = {
-    {"default", {kPunctuation, kGpt2, kDigits, kThreeDigits}},
-    {"gpt-2", {kGpt2}},
-    {"llama-bpe", {kLlama3}, true, true},
-    {"llama3", {kLlama3}, true, true},
-    {"llama-v3", {kLlama3}, true, true},
-    {"smaug-bpe", {kLlama3}},
-    {"dbrx", {kLlama3}},
-    {"qwen2", {kQwen2}, false, false, true},
-    {"deepseek-r1-qwen", {kQwen2}},
-    {"tekken", {kTekken}, true, true},
-    {"pixtral", {kTekken}, true},  // the vocabulary of Nemotron, whose tokenizer adds no BOS
-    {"gpt-4o", {kGpt4o}},
-    {"llama4", {kGpt4o}},
-    {"starcoder", {kDigit, kGpt2}},
-    {"refact", {kDigit, kGpt2}},
-    {"smollm", {kDigit, kGpt2}},
-};
-
-const Splitting& splitting_of(const io::Gguf& file) {
+const GgufSplitting& splitting_of(const io::Gguf& file) {
   const std::string name = file.string_of("tokenizer.ggml.pre").value_or("default");
   std::vector<std::string_view> known;
-  for (const Splitting& splitting : kSplittings) {
+  for (const GgufSplitting& splitting : gguf_splittings()) {
     if (name == splitting.name) return splitting;
     known.emplace_back(splitting.name);
   }
@@ -160,7 +109,7 @@ std::optional<Named> named(const io::Gguf& file, const char* key) {
   return Named{*id, (*tokens)[static_cast<size_t>(*id)]};
 }
 
-std::string pre_tokenizer(const Splitting& splitting) {
+std::string pre_tokenizer(const GgufSplitting& splitting) {
   std::string out = R"({"type":"Sequence","pretokenizers":[)";
   for (const char* pattern : splitting.patterns) {
     if (!pattern) break;
@@ -191,7 +140,7 @@ std::string post_processor(const io::Gguf& file, bool bos_by_default) {
 }
 
 std::string byte_level_json(const io::Gguf& file) {
-  const Splitting& splitting = splitting_of(file);
+  const GgufSplitting& splitting = splitting_of(file);
   const Tokens tokens = read_tokens(file);
   const std::vector<std::string>& spelled = *tokens.spelled;
   const std::vector<std::string>& merges = utf8_list(file, "tokenizer.ggml.merges");
@@ -247,7 +196,7 @@ TokenizerConfig tokenizer_config(const io::Gguf& file) {
   const auto source_of = [&](const std::string& key) {
     auto source = file.string_of(key);
     if (source && (source->size() > kTemplateBytesMax || sys::utf8_valid_prefix(*source) != source->size()))
-      fail(file.where(), {.what = printable(key) + " is no template",
+      fail(file.where(), {.what = printable(key) + " is not a chat template",
                           .got = fmt::format("{} bytes", source->size()),
                           .expected = "UTF-8, at most 4 MiB"});
     return source;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "io/json.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
+#include "text/gguf_splittings.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 
@@ -18,33 +18,6 @@ namespace braid::text {
 namespace {
 
 // ---- how text is split ----------------------------------------------------------------------------------------------
-
-constexpr const char* kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-struct Splitting {
-  const char* name;  // tokenizer.ggml.pre
-  std::array<const char*, 2> patterns{};
-  std::optional<bool> ignore_merges{};  // where two names differ in nothing else
-};
-constexpr Splitting kSplittings[] = {
-    {"gpt-2", {kGpt2}},
-    {"starcoder", {R"(\p{N})", kGpt2}},
-    {"llama-bpe",
-     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-      R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-     true},
-    {"smaug-bpe",
-     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-      R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-     false},
-    {"qwen2",
-     {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
-      R"(|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
-    {"tekken",
-     {R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
-      R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
-      R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}},
-};
 
 // The patterns of a tokenizer.json, one after the other on the pieces of the one before; nothing where it splits in
 // another way than by patterns, or not into bytes.
@@ -59,11 +32,11 @@ std::optional<std::vector<std::string>> patterns_of(const io::Json& json) {
     const std::string type = step.string_of({"type"}).value_or("");
     if (type == "ByteLevel") {
       bytes = true;
-      if (step.bool_of({"use_regex"}).value_or(true)) patterns.emplace_back(kGpt2);
+      if (step.bool_of({"use_regex"}).value_or(true)) patterns.emplace_back(kGpt2Pattern);
     } else if (type == "Split" && step.need({"pattern"}).get({"Regex"})) {
       patterns.push_back(step.need({"pattern"}).need({"Regex"}).as_string());
     } else if (type == "Digits" && step.bool_of({"individual_digits"}).value_or(false)) {
-      patterns.emplace_back(R"(\p{N})");
+      patterns.emplace_back(kDigitPattern);
     } else {
       return std::nullopt;
     }
@@ -71,14 +44,16 @@ std::optional<std::vector<std::string>> patterns_of(const io::Json& json) {
   return bytes ? std::optional(std::move(patterns)) : std::nullopt;
 }
 
+// Prefers a name that merges as the tokenizer does.
 const char* name_of(const std::vector<std::string>& patterns, bool ignore_merges) {
-  for (const Splitting& splitting : kSplittings) {
-    const size_t count = splitting.patterns[1] ? 2 : 1;
-    const bool fits = std::equal(patterns.begin(), patterns.end(), splitting.patterns.begin(),
-                                 splitting.patterns.begin() + static_cast<ptrdiff_t>(count));
-    if (fits && splitting.ignore_merges.value_or(ignore_merges) == ignore_merges) return splitting.name;
+  const char* name = nullptr;
+  for (const GgufSplitting& splitting : gguf_splittings()) {
+    const auto end = std::find(splitting.patterns.begin(), splitting.patterns.end(), nullptr);
+    if (!std::equal(patterns.begin(), patterns.end(), splitting.patterns.begin(), end)) continue;
+    if (splitting.ignore_merges == ignore_merges) return splitting.name;
+    if (!name) name = splitting.name;
   }
-  return nullptr;
+  return name;
 }
 
 // Merges happen inside pieces, so pieces that are too long do less harm than those that are too short.

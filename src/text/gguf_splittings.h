@@ -1,0 +1,24 @@
+// How text is split before merges, by the names that GGUF files give it in tokenizer.ggml.pre.
+//   https://github.com/ggml-org/llama.cpp, src/llama-vocab.cpp (names)
+#pragma once
+#include <array>
+#include <span>
+
+namespace braid::text {
+
+inline constexpr const char* kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+inline constexpr const char* kDigitPattern = R"(\p{N})";
+
+struct GgufSplitting {
+  const char* name;
+  std::array<const char*, 4> patterns{};  // one after the other, each on the pieces of the one before
+  bool ignore_merges = false;             // a piece that is a token stays whole
+  bool bos = false;                       // where the file does not say
+  bool nfc = false;
+};
+
+// Of names with the same patterns the commonest comes first.
+std::span<const GgufSplitting> gguf_splittings();
+
+}  // namespace braid::text
