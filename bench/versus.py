@@ -11,8 +11,8 @@ row agree within 5% for both; then at least five count. What is reported is thei
 is void when rounds do not settle, when something else used the processors, when a roof measured before or after lies
 more than 10% below or above the best known of its class (src/sys/best_known.h), or when the two sides do not compute
 the same: training starts from the same weights, and the losses of its first steps, all on one batch, are compared; they
-must fall by more than they may differ, so that another update shows. Of inference only the bytes of the weights are
-compared, not what is computed from them, and the result says so.
+must fall by more than they may differ, so that another update shows. For inference only the sizes of the weights in
+bytes are compared, not the output, and the result says so.
 A roof that is more than 10% above both times is written to that table with --raise.
 
 train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers. The peer is the fastest of eager and
@@ -20,6 +20,8 @@ SDPA attention and, for experts, of the implementations that transformers offers
 infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build counts.
 """
 import argparse
+import functools
+import itertools
 import json
 import os
 import re
@@ -303,22 +305,30 @@ def write_batches(path, vocab, batch, length, count=64):
         f.write(struct.pack("<Q", len(head)) + head + data)
 
 
+def fastest(makers, seconds_of):
+    """What the makers make, one after another; the fastest stays alive."""
+    best, best_seconds = None, float("inf")
+    for make in makers:
+        contender = make()
+        seconds = seconds_of(contender)
+        if seconds < best_seconds:
+            best, best_seconds, contender = contender, seconds, best
+        if contender:
+            contender.close()
+    return best
+
+
 def fastest_torch(args, folder, dtype, work, found):
-    """The variants one after another, a few steps each; the fastest stays alive."""
+    """Of the variants, a few steps each."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         has_experts = "n_routed_experts" in json.load(f)
-    best, best_seconds = None, float("inf")
-    for experts in args.experts.split(",") if has_experts else ["none"]:
-        for attention in ("eager", "sdpa"):
-            peer = Torch(args, folder, dtype, attention, experts, work)
-            seconds = min(peer.turn(2))
-            found.append(peer.variant | {"seconds": round(seconds, 4)})
-            loser = best if seconds < best_seconds else peer
-            if seconds < best_seconds:
-                best, best_seconds = peer, seconds
-            if loser:
-                loser.close()
-    return best
+    def seconds_of(peer):
+        seconds = min(peer.turn(2))
+        found.append(peer.variant | {"seconds": round(seconds, 4)})
+        return seconds
+
+    variants = itertools.product(("eager", "sdpa"), args.experts.split(",") if has_experts else ["none"])
+    return fastest([functools.partial(Torch, args, folder, dtype, *variant, work) for variant in variants], seconds_of)
 
 
 def same_losses(dtype, braid, peer, void):
@@ -373,33 +383,21 @@ def train(args, void):
 
 # ---- inference ------------------------------------------------------------------------------------------------------
 
-def fastest_build(commands):
-    best, best_seconds = None, float("inf")
-    for command in commands:
-        build = Runs(command)
-        seconds = min(build.turn(1)[0] for _ in range(2))
-        loser = best if seconds < best_seconds else build
-        if seconds < best_seconds:
-            best, best_seconds = build, seconds
-        if loser:
-            loser.close()
-    return best
-
-
 def infer(args, void):
     threads = str(args.threads)
     out = []
     for test in args.tests.split(","):
         kind, count = test[:2], int(test[2:])
         sizes = ["-p", str(count) if kind == "pp" else "0", "-n", str(count) if kind == "tg" else "0", "-r", "1"]
-        peer = fastest_build([[p, "-m", args.gguf, *sizes, "-t", threads, "-o", "json"] for p in args.llama_bench])
+        builds = [[p, "-m", args.gguf, *sizes, "-t", threads, "-o", "json"] for p in args.llama_bench]
+        peer = fastest([functools.partial(Runs, build) for build in builds], lambda runs: min(runs.turn(1)[0] for _ in range(2)))
         braid = Runs([args.braid, "bench", args.model, *sizes, "-t", threads, "-o", "json"])
         got = duel(args, (braid, peer), (1, 1))
         for contender in (braid, peer):
             contender.close()
         row = compared(f"{os.path.basename(args.model.rstrip('/'))}, {test}", got, count, void)
         row["peer_variant"] = {n: peer.about.get(n) for n in ("build_commit", "build_number", "model_type", "model_size", "backends")}
-        row["same"] = "bytes of weights within 5%; what is computed from them is not compared"
+        row["same"] = "bytes of weights within 5%; the output is not compared"
         row["model_size"], row["dtype"] = braid.about["model_size"], braid.about["dtype"]
         if abs(row["model_size"] / peer.about["model_size"] - 1) > SIZE_BOUND:
             void.append(f"{row['what']}: {row['model_size']} bytes of weights against {peer.about['model_size']}: other formats")

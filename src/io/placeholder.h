@@ -15,7 +15,8 @@ bool has_incomplete_download(const std::filesystem::path& folder);
 void refuse_missing(const std::filesystem::path& path);
 void refuse_lfs_pointer(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-// Is this a file that a model comes with, by its name or by the config beside it, and not one that Braid wrote?
+// Whether this looks like a file of a downloaded model, by its name or by the config beside it, and not like an output
+// of Braid.
 bool comes_with_a_model(const std::filesystem::path& path);
 
 // What to type so that the missing files of a model folder arrive; nothing for a folder that Braid wrote.

@@ -173,7 +173,7 @@ void mxfp4(const float* x, Byte* b) {
   pack_nibbles(codes, 16, b + 1);
 }
 
-// Unsigned E4M3 up to 448, of which 0x7f is no number; halves round up, as ggml's do.
+// Unsigned E4M3 up to 448, in which 0x7f is NaN; halves round up, as ggml's do.
 Byte ue4m3(float v) {
   if (!(v > 0)) return 0;
   const auto bits = std::bit_cast<uint32_t>(std::min(v, 448.0f));

@@ -147,7 +147,7 @@ struct Rows {
   bool is_nvfp4() const {
     return tensor.spec.type == GgmlType::nvfp4 && tensor.parts[0].second.spec.format == Format::nvfp4;
   }
-  // ModelOpt's codes and scales as llama.cpp lays them out: no value changes. False for a scale that is no number.
+  // ModelOpt's codes and scales as llama.cpp lays them out: no value changes. False for a scale that is NaN.
   bool repack(int64_t row, std::byte* blocks) const {
     const Weight& w = weight(row);
     const auto* codes = w.codes.as<uint8_t>() + row % part_rows * cols / 2;

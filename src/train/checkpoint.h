@@ -44,7 +44,7 @@ std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path&
 // else than a run that was stopped before its first one leaves there.
 void check_out(const Recipe& recipe);
 
-// Error when a run of this recipe makes fewer checkpoints than it is to merge.
+// Error when a run of this recipe makes fewer checkpoints than checkpoint.merge asks for.
 void check_merge(const Recipe& recipe);
 
 // A regular checkpoint is one that a run without a stop makes, too: of a multiple of checkpoint.every or of the last
