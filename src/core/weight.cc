@@ -3,7 +3,7 @@
 namespace braid {
 
 const char* name_of(Format f) {
-  constexpr const char* kNames[] = {"f32", "f16", "bf16", "fp8", "nvfp4"};
+  constexpr const char* kNames[] = {"f32", "f16", "bf16", "fp8", "nvfp4", "gguf"};
   return kNames[static_cast<int>(f)];
 }
 
@@ -13,6 +13,15 @@ Weight Weight::rows_of(int64_t begin, int64_t n) const {
   part.codes = codes.slice(0, begin, n);
   if (scales) part.scales = scales.slice(0, begin, n);
   return part;
+}
+
+Weight ggml_weight(GgmlType type, const View& blocks, int64_t cols, float global) {
+  const GgmlTypeRow* row = ggml_type(static_cast<uint32_t>(type));
+  CHECK(row && cols % row->values == 0 && blocks.dtype == DType::u8 && blocks.dim(1) == cols / row->values * row->bytes,
+        "{} values in rows of {} bytes", cols, blocks.dim(1));
+  Weight w{.rows = blocks.dim(0), .cols = cols, .codes = blocks, .global = global};
+  w.spec = {.format = Format::ggml, .block = static_cast<int>(row->values), .ggml = type};
+  return w;
 }
 
 Weight dense_weight(const View& values) {

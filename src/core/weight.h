@@ -6,20 +6,26 @@
 //   f8_e4m3        [rows, cols] F8_E4M3     codes[r, c] * global                        (nemotron.md 5.2)
 //   nvfp4          [rows, cols/2] U8        e2m1(nibble) * scales[r, c/16] * global; even column in the low nibble,
 //                                           scales [rows, cols/16] F8_E4M3              (nemotron.md 5.1)
+//   ggml           [rows, bytes of a row]   decode_ggml of the blocks of spec.ggml * global; cols are whole blocks
 #pragma once
 #include <cstdint>
 #include <span>
 
+#include "core/ggml_type.h"
 #include "core/view.h"
 
 namespace braid {
 
-enum class Format : uint8_t { f32, f16, bf16, f8_e4m3, nvfp4 };
+enum class Format : uint8_t { f32, f16, bf16, f8_e4m3, nvfp4, ggml };
 const char* name_of(Format f);
+
+// Whether every code times the scale of its block is a BF16 number.
+constexpr bool exact_in_bf16(Format f) { return f == Format::bf16 || f == Format::f8_e4m3 || f == Format::nvfp4; }
 
 struct QuantSpec {
   Format format = Format::bf16;
-  int block = 0;  // values that share a scale; 0: none, or one for the whole tensor
+  int block = 0;                  // values that share a scale; 0: none, or one for the whole tensor
+  GgmlType ggml = GgmlType::f32;  // of the blocks of Format::ggml
   bool operator==(const QuantSpec&) const = default;
 };
 
@@ -34,6 +40,9 @@ struct Weight {
   // Rows [begin, begin + n) of the same weight: for blocking products and for parts of fused projections.
   Weight rows_of(int64_t begin, int64_t n) const;
 };
+
+// Blocks of a GGUF file, [rows, bytes of a row] U8.
+Weight ggml_weight(GgmlType type, const View& blocks, int64_t cols, float global = 1);
 
 // An unquantised weight over a matrix of values, [rows, cols] F32, F16 or BF16.
 Weight dense_weight(const View& values);

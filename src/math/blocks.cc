@@ -7,6 +7,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "math/codes_dot.h"
+#include "math/ggml_blocks.h"
+
 namespace braid {
 namespace {
 
@@ -77,6 +80,24 @@ void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* val
   }
 }
 
+// Whole blocks at a time, through a buffer where they are cut or not wanted as FP32.
+template <class Num>
+void decode_blocks(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
+  constexpr int64_t kBuffer = 512;  // values: two of the longest blocks
+  alignas(64) float buffer[kBuffer];
+  const int64_t block = w.spec.block, bytes = w.codes.dim(1) / (w.cols / block);
+  if (codes::decode(w.spec.ggml, w.codes.as<uint8_t>(r), begin, n, values)) return;
+  const auto* row = reinterpret_cast<const std::byte*>(w.codes.as<uint8_t>(r));
+  for (int64_t i = 0; i < n;) {
+    const int64_t first = (begin + i) / block, skip = (begin + i) % block;
+    const int64_t blocks = std::min(kBuffer / block, (skip + n - i + block - 1) / block);
+    decode_ggml(w.spec.ggml, row + first * bytes, {buffer, static_cast<size_t>(blocks * block)});
+    const int64_t count = std::min(n - i, blocks * block - skip);
+    for (int64_t j = 0; j < count; ++j) put(buffer[skip + j], values[i + j]);
+    i += count;
+  }
+}
+
 template <class Num>
 void decode_any(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
   switch (w.spec.format) {
@@ -94,6 +115,8 @@ void decode_any(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* value
       return;
     case Format::nvfp4:
       return decode_nvfp4(w, r, begin, n, values);
+    case Format::ggml:
+      return decode_blocks(w, r, begin, n, values);
   }
 }
 

@@ -11,7 +11,7 @@ namespace braid {
 inline constexpr int64_t kNvfp4Block = 16;  // values that share a scale
 
 // Values of row r, columns [begin, begin + n), without `global` (a product applies it once, to the sum). begin must be
-// a multiple of the block. Every value of every format but F32 and F16 is exact in BF16.
+// a multiple of the block, of Format::ggml any column. What is not exact in BF16 (exact_in_bf16) is rounded to it.
 void decode_row(const Weight& w, int64_t r, int64_t begin, int64_t n, float* values);
 void decode_row(const Weight& w, int64_t r, int64_t begin, int64_t n, Bf16* values);
 

@@ -7,22 +7,43 @@
 namespace braid::codes {
 namespace {
 
+const Codes* codes_of(const QuantSpec& spec) {
+  // 2^8 of the scales, and half of the doubled codes.
+  static constexpr Codes kNvfp4{.factor = -12, .worth = 128, .dot = &nvfp4_row_avx512};
+  if (spec.format == Format::nvfp4) return &kNvfp4;
+  return spec.format == Format::ggml ? ggml_codes_avx512(spec.ggml) : nullptr;
+}
+
+template <class Num>
+bool decode_blocks(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, Num* values) {
+  if (!sys::machine().avx512_vnni || begin % kStep != 0) return false;
+  const Codes* codes = ggml_codes_avx512(type);
+  if (!codes) return false;
+  if constexpr (std::is_same_v<Num, float>) {
+    codes->f32(row, begin, n, values);
+  } else {
+    codes->bf16(row, begin, n, values);
+  }
+  return true;
+}
+
 int64_t row_bytes(int64_t depth) { return (depth + kStep - 1) / kStep * kStepBytes; }
 
 }  // namespace
 
 const char* refusal(const Weight& w) {
-  if (w.spec.format != Format::nvfp4) return "weights that are not in NVFP4";
+  if (!codes_of(w.spec)) return "weights that are not in such codes";
   return sys::machine().avx512_vnni ? nullptr : "no dots of bytes with AVX-512";
 }
 
 // The scales of the rows lie before them, a line of 64 bytes.
 int64_t packed_bytes(int64_t rows, int64_t depth) { return kStep + std::min(rows, kRowsMax) * row_bytes(depth); }
 
-void pack(const View& x, std::byte* packed) {
+void pack(const View& x, const QuantSpec& weights, std::byte* packed) {
+  const int factor = codes_of(weights)->factor;
   for (int64_t m = 0; m < x.dim(0); ++m) {
     reinterpret_cast<float*>(packed)[m] =
-        pack_row_avx512(x.as<Bf16>(m), x.dim(1), packed + kStep + m * row_bytes(x.dim(1)));
+        pack_row_avx512(x.as<Bf16>(m), x.dim(1), factor, packed + kStep + m * row_bytes(x.dim(1)));
   }
 }
 
@@ -30,12 +51,13 @@ void product(const std::byte* packed, const Weight& w, const MutView& y) {
   const int64_t rows = y.dim(0);
   Row row{.codes = nullptr, .scales = nullptr, .depth = w.cols, .packed = {}};
   for (int64_t m = 0; m < rows; ++m) row.packed[m] = packed + kStep + m * row_bytes(w.cols);
-  const float factor = 128 * w.global;  // 2^8 of the scales, and half of the doubled codes
+  const Codes& codes = *codes_of(w.spec);
+  const float factor = codes.worth * w.global;
   for (int64_t n = 0; n < w.rows; ++n) {
     row.codes = w.codes.as<uint8_t>(n);
-    row.scales = &w.scales.as<F8E4M3>(n)->bits;
+    if (w.scales) row.scales = &w.scales.as<F8E4M3>(n)->bits;
     float sums[kRowsMax];
-    nvfp4_row_avx512(row, rows, sums);
+    codes.dot(row, rows, sums);
     for (int64_t m = 0; m < rows; ++m) {
       const float v = sums[m] * factor * reinterpret_cast<const float*>(packed)[m];
       if (y.dtype == DType::bf16) {
@@ -45,6 +67,13 @@ void product(const std::byte* packed, const Weight& w, const MutView& y) {
       }
     }
   }
+}
+
+bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, Bf16* values) {
+  return decode_blocks(type, row, begin, n, values);
+}
+bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, float* values) {
+  return decode_blocks(type, row, begin, n, values);
 }
 
 }  // namespace braid::codes

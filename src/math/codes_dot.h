@@ -1,12 +1,14 @@
-// A few rows of x times weights in 4-bit codes, as sums of whole numbers: class "w4a16". For the step, which is bound
-// by the bytes of the weights: codes are looked up 64 at a time and never become floating point.
+// A few rows of x times weights in codes of 4 to 8 bits, as sums of whole numbers: class "codes_a16". For the step,
+// which is bound by the bytes of the weights: codes are looked up 64 at a time and never become floating point. They
+// are NVFP4, or blocks of a GGUF file of the types that codes_ggml_avx512.cc lists.
 //
 // A row of x is rounded to whole numbers q of 16 bits, x = s q with |q| <= 32,639, and cut into bytes, q = 256 high +
-// low. A code is looked up as u = 2 e2m1 + 12, so that it has no sign. Of four values along k at a time, one dot of
-// bytes each for high and low gives sum(u q); the one of low starts at -12 sum(q). That is exact; it is multiplied by
-// the scale of its block and added to FP32 sums, 16 of them side by side, which are folded at the end of the row. A
-// result depends on x's row and w's row alone. Against the product in BF16 the rounding of x adds 3e-5 of the result's
-// size (cpu-kernels.md measured it; math_test holds it).
+// low. A code is looked up as a byte u without a sign, value + zero (of NVFP4: u = 2 e2m1 + 12). Of four values along k
+// at a time, one dot of bytes each for high and low gives sum(u q); the one of low starts at -zero sum(q). It is
+// multiplied by the scale of its block and added to FP32 sums, 16 of them side by side, which are folded at the end of
+// the row; types with a minimum per block add that times sum(q). A result depends on x's row and w's row alone. Against
+// the product in BF16 the rounding of x adds 3e-5 of the result's size (cpu-kernels.md measured it; math_test holds
+// it).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,21 +25,41 @@ inline constexpr int64_t kRowsMax = 4;
 const char* refusal(const Weight& w);
 
 int64_t packed_bytes(int64_t rows, int64_t depth);
-// Rounds x [M, K] BF16, M <= kRowsMax.
-void pack(const View& x, std::byte* packed);
+// Rounds x [M, K] BF16, M <= kRowsMax, to meet weights of that format.
+void pack(const View& x, const QuantSpec& weights, std::byte* packed);
 
 // y [M, N] F32 or BF16, on the calling thread; w [N, K], rows contiguous.
 void product(const std::byte* packed, const Weight& w, const MutView& y);
 
-// The rows of codes_dot_avx512.cc. 192 bytes for 64 values along k: 64 high, 64 low, 16 starts of I32.
+// Whether values [begin, begin + n) of a row of blocks were decoded: types and CPUs as above, begin a multiple of 64.
+bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, Bf16* values);
+bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, float* values);
+
+// The rows of codes_dot_avx512.cc. 192 bytes for 64 values along k: 64 high, 64 low, 16 times `factor` sum(q) as I32.
 inline constexpr int64_t kStep = 64, kStepBytes = 192;
-float pack_row_avx512(const Bf16* x, int64_t depth, std::byte* packed);  // -> s
+float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed);  // -> s
 struct Row {
   const uint8_t *codes, *scales;
   int64_t depth;
   const std::byte* packed[kRowsMax];
 };
-// sums[m] = sum_k 2 e2m1 * scale 2^-8 * q
-void nvfp4_row_avx512(const Row& row, int64_t rows, float* sums);
+// sums[m] = sum_k value * q / worth
+using RowDot = void(const Row& row, int64_t rows, float* sums);
+void nvfp4_row_avx512(const Row& row, int64_t rows, float* sums);  // q 2 e2m1 * scale 2^-8
+
+// Values [begin, begin + n) of a row of blocks; begin is a multiple of 64.
+template <class Num>
+using RowDecode = void(const uint8_t* row, int64_t begin, int64_t n, Num* values);
+
+// How codes of a format meet x: what the sums of four q are packed times, minus the zero of the codes or, where blocks
+// have minima, 1; and what a sum is worth.
+struct Codes {
+  int factor = 0;
+  float worth = 1;
+  RowDot* dot = nullptr;
+  RowDecode<Bf16>* bf16 = nullptr;  // rounded
+  RowDecode<float>* f32 = nullptr;  // the bits of decode_ggml
+};
+const Codes* ggml_codes_avx512(GgmlType type);  // codes_ggml_avx512.cc; null for other types
 
 }  // namespace braid::codes

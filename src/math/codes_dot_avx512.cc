@@ -1,4 +1,4 @@
-// Dots of 4-bit codes with 16-bit activations, for AVX-512 with VBMI and VNNI. 64 values cost 12 instructions besides
+// Dots of NVFP4 with 16-bit activations, for AVX-512 with VBMI and VNNI. 64 values cost 12 instructions besides
 // loads, and one row of x: two ports do that in six cycles, in which 36 bytes of weights arrive.
 #include <immintrin.h>
 
@@ -96,7 +96,7 @@ BRAID_DOT void nvfp4_rows(const Row& row, float* out) {
 
 }  // namespace
 
-BRAID_DOT float pack_row_avx512(const Bf16* x, int64_t depth, std::byte* packed) {
+BRAID_DOT float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed) {
   __m512 most = _mm512_setzero_ps();
   for (int64_t k = 0; k < depth; k += kLanes)
     most = _mm512_max_ps(most, _mm512_abs_ps(load_bf16(x + k, lanes(depth - k))));
@@ -113,7 +113,7 @@ BRAID_DOT float pack_row_avx512(const Bf16* x, int64_t depth, std::byte* packed)
       _mm_storeu_si128(reinterpret_cast<__m128i*>(packed + kStep + i), _mm512_cvtepi32_epi8(low));
       const __m512i pairs = _mm512_add_epi32(q, _mm512_shuffle_epi32(q, _MM_PERM_CDAB));
       const __m512i fours = _mm512_add_epi32(pairs, _mm512_shuffle_epi32(pairs, _MM_PERM_BADC));
-      const __m512i start = _mm512_mullo_epi32(fours, _mm512_set1_epi32(-12));
+      const __m512i start = _mm512_mullo_epi32(fours, _mm512_set1_epi32(factor));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(packed + 2 * kStep + i),
                        _mm512_castsi512_si128(_mm512_maskz_compress_epi32(static_cast<__mmask16>(0x1111), start)));
     }

@@ -10,9 +10,11 @@
 #include "core/philox.h"
 #include "math/blocks.h"
 #include "math/codes_dot.h"
+#include "math/ggml_blocks.h"
 #include "math/outer.h"
 #include "math/packed.h"
 #include "math/panel.h"
+#include "math/test_weight.h"
 #include "math/tile.h"
 #include "sys/machine.h"
 
@@ -43,6 +45,32 @@ TEST(Blocks, Nvfp4LowNibbleIsTheEvenColumn) {
                  .global = global};
   const auto back = decode(w);
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], static_cast<double>(values[i]), 1e-5);
+}
+
+// A row of blocks of a GGUF file, from any column to any other.
+TEST(Blocks, RowsOfGgmlBlocksAreCutAnywhere) {
+  const int64_t cols = 768;
+  for (const GgmlTypeRow& row : ggml_types()) {
+    const GgmlType type = row.type;
+    if (!encodes(type)) continue;
+    SCOPED_TRACE(row.name);
+    const TestWeight w(type, 3, cols, 5);
+    std::vector<float> all(3 * cols);
+    decode_ggml(type, w.weight().codes.data, all);
+    const std::pair<int64_t, int64_t> cuts[] = {{0, cols},  {0, 1},   {31, 2},    {32, 32},
+                                                {250, 300}, {64, 96}, {640, 128}, {767, 1}};
+    for (const auto& [begin, n] : cuts) {
+      std::vector<float> wide(static_cast<size_t>(n), 9.0f);
+      std::vector<Bf16> narrow(wide.size());
+      decode_row(w.weight(), 2, begin, n, wide.data());
+      decode_row(w.weight(), 2, begin, n, narrow.data());
+      for (size_t i = 0; i < wide.size(); ++i) {
+        const auto at = static_cast<size_t>(2 * cols + begin) + i;
+        ASSERT_EQ(wide[i], all[at]) << begin << " " << i;
+        ASSERT_EQ(narrow[i].bits, to_bf16(wide[i]).bits) << begin << " " << i;
+      }
+    }
+  }
 }
 
 // What tiles read, instructions against the definition: every scale but NaN with every code, at every length.
@@ -97,7 +125,7 @@ TEST(Codes, DotsOfEveryScaleAndCode) {
       for (int64_t k = 0; k < n; ++k)
         x[static_cast<size_t>(k)] = to_bf16(static_cast<float>((k * 89 + first) % 255 - 127));
       std::vector<std::byte> packed(static_cast<size_t>(codes::packed_bytes(1, n)));
-      codes::pack(view_of(x.data(), {1, n}), packed.data());
+      codes::pack(view_of(x.data(), {1, n}), w.spec, packed.data());
       float got = 0;
       codes::product(packed.data(), w, mut_view_of(&got, {1, 1}));
       const auto values = decode(w);

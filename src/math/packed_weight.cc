@@ -7,8 +7,7 @@ namespace {
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// What a weight is decoded to: every format but F16 is exact in BF16.
-DType decoded_type(const Weight& w) { return w.spec.format == Format::f16 ? DType::f32 : DType::bf16; }
+DType decoded_type(const Weight& w) { return exact_in_bf16(w.spec.format) ? DType::bf16 : DType::f32; }
 
 }  // namespace
 

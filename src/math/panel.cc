@@ -21,11 +21,9 @@ int64_t part_cols(int64_t rows) { return rows <= kStreamRows ? 1 : rows <= kFewR
 
 constexpr int64_t kSumBytes = kSuperRows * kManyCols * static_cast<int64_t>(sizeof(float));
 
-// The type a weight has inside the product. Every format but F32 and F16 is exact in BF16; with BF16 activations those
-// two are rounded as well.
+// The type a weight has inside the product; with BF16 activations all are rounded to BF16.
 DType operand_type(const Weight& w, DType x) {
-  const bool wide = w.spec.format == Format::f32 || w.spec.format == Format::f16;
-  return wide && x == DType::f32 ? DType::f32 : DType::bf16;
+  return !exact_in_bf16(w.spec.format) && x == DType::f32 ? DType::f32 : DType::bf16;
 }
 bool in_place(const Weight& w, DType operand) {
   return (w.spec.format == Format::bf16 && operand == DType::bf16) ||
@@ -170,7 +168,7 @@ const char* panel_refusal(PanelClass c) {
 
 int64_t panel_workspace(const Weight& w) {
   constexpr int64_t kDecoded = kManyCols * kDecodedDepth;
-  const auto size = static_cast<int64_t>(w.spec.format == Format::f32 || w.spec.format == Format::f16 ? 4 : 2);
+  const auto size = static_cast<int64_t>(exact_in_bf16(w.spec.format) ? 2 : 4);
   return kSumBytes + (w.spec.format == Format::bf16 ? 0 : kDecoded * size);
 }
 

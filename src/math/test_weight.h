@@ -6,6 +6,7 @@
 
 #include "core/op_sweep.h"
 #include "math/blocks.h"
+#include "math/ggml_encode.h"
 
 namespace braid {
 
@@ -14,6 +15,16 @@ class TestWeight {
   TestWeight(Format format, int64_t rows, int64_t cols, uint64_t seed, double scale = 1)
       : values_(dtype_of(format), {rows, cols}, seed, scale), weight_(dense_weight(values_.view())) {
     if (format == Format::nvfp4 || format == Format::f8_e4m3) encode(format);
+  }
+  // Of blocks that encode_ggml makes.
+  TestWeight(GgmlType type, int64_t rows, int64_t cols, uint64_t seed, double scale = 1)
+      : values_(DType::f32, {rows, cols}, seed, scale) {
+    const GgmlTypeRow& row = *ggml_type(static_cast<uint32_t>(type));
+    const int64_t bytes = cols / row.values * row.bytes;
+    codes_.resize(static_cast<size_t>(rows * bytes));
+    encode_ggml(type, {values_.view().as<float>(), static_cast<size_t>(rows * cols)},
+                reinterpret_cast<std::byte*>(codes_.data()));
+    weight_ = ggml_weight(type, view_of(codes_.data(), {rows, bytes}), cols);
   }
   const Weight& weight() const { return weight_; }
 

@@ -18,7 +18,7 @@ int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
 int64_t sum_stride(int64_t rows) { return blocks_of(rows) * kBlock; }
 int64_t sum_bytes(int64_t rows) { return kStripCols * sum_stride(rows) * static_cast<int64_t>(sizeof(float)); }
 
-bool has_codes(Format format) { return format != Format::bf16; }
+bool has_codes(Format format) { return format == Format::nvfp4 || format == Format::f8_e4m3; }
 
 // Values [begin, begin + n) of rows [first, first + rows) of w, with zeros up to `width` values and kStripCols rows.
 // The same part of the strip below is fetched meanwhile: one strip is read as a stream, whichever way it is walked.
@@ -42,7 +42,7 @@ void read_chunk(const Walk& walk, const Weight& w, int64_t first, int64_t rows, 
         break;
       }
       default:
-        std::memcpy(out, w.codes.as<Bf16>(r) + begin, static_cast<size_t>(n) * 2);
+        decode_row(w, r, begin, n, reinterpret_cast<Bf16*>(out));
     }
     if (width > n) std::memset(out + n, 0, static_cast<size_t>(width - n) * 2);
   }
@@ -71,6 +71,7 @@ const char* refusal(const Weight& w) {
     case Format::bf16:
     case Format::nvfp4:
     case Format::f8_e4m3:
+    case Format::ggml:
       return nullptr;
     default:
       return "weights that tiles do not read";
@@ -128,7 +129,7 @@ void product(const Walk& walk, const std::byte* packed, const Weight& w, const M
       s.steps = steps_of(values);
       s.first_step = k / kStep;
       s.add = k > 0;
-      if (codes || cols < kStripCols || values % kStep != 0) {
+      if (w.spec.format != Format::bf16 || cols < kStripCols || values % kStep != 0) {
         read_chunk(walk, w, n, cols, k, values, s.steps * kStep, chunk);
         s.w = chunk;
         s.w_stride = kChunk;

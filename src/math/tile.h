@@ -1,5 +1,5 @@
 // The BF16 product on tiles (AMX): y[m, n] = global * sum_k x[m, k] * w[n, k], class "bf16_tile", for weights in BF16,
-// NVFP4 and FP8, whose values are exact in BF16.
+// NVFP4 and FP8, whose values are exact in BF16, and for blocks of GGUF files, whose values are rounded to it.
 //
 // Tiles hold 16 rows of 64 bytes. Rows of w, as files store them, are the first operand, so weights are never packed:
 // BF16 is read in place, codes are decoded 32 rows by 512 values at a time into L1. Activations are the second and are
@@ -8,8 +8,8 @@
 // summed along k in one order, so a result depends on x's row and w's row alone. The walk over tiles (tile_amx-inl.h)
 // is compiled twice, for the instructions and for tile_soft.h, which computes the same on any machine.
 //
-// Codes become BF16 2^-112 times their value, which moves bits and computes nothing, and activations that meet them are
-// packed 2^64 times as large: sums are 2^-48 times theirs, far from either end of FP32.
+// Codes of NVFP4 and FP8 become BF16 2^-112 times their value, which moves bits and computes nothing, and activations
+// that meet them are packed 2^64 times as large: sums are 2^-48 times theirs, far from either end of FP32.
 #pragma once
 #include <cstddef>
 #include <cstdint>

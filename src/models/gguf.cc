@@ -26,7 +26,15 @@ std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tens
   return factors;
 }
 
-int64_t gguf_head_rows(const io::Gguf& file, const nn::ParamRequest& request) {
+int64_t gguf_row(int64_t row, int64_t head_rows) {
+  const int64_t at = row % head_rows, half = head_rows / 2;
+  return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
+namespace {
+
+// P of a parameter whose rows llama.cpp has turned, else 0.
+int64_t head_rows_of(const io::Gguf& file, const nn::ParamRequest& request) {
   const auto named = [&](const char* part) { return request.name.find(part) != std::string::npos; };
   const std::string architecture = gguf_architecture(file);
   if ((architecture != "llama" && architecture != "deci") ||
@@ -46,76 +54,87 @@ int64_t gguf_head_rows(const io::Gguf& file, const nn::ParamRequest& request) {
   return head;
 }
 
-int64_t gguf_row(int64_t row, int64_t head_rows) {
-  const int64_t at = row % head_rows, half = head_rows / 2;
-  return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}  // namespace
+
+GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request) {
+  const bool expert = request.expert >= 0;
+  const std::string name = gguf_name(expert ? request.stack : request.name);
+  const io::GgufTensor* tensor = name.empty() ? nullptr : file.find(name);
+  if (!tensor) fail(file.where(), {.what = fmt::format("tensor {} is missing", name.empty() ? request.name : name)});
+  const int64_t parts = expert ? request.experts : 1;
+  const bool fits = tensor->shape.count() == request.shape.count() * parts &&
+                    (expert ? tensor->shape[0] == parts : !is_matrix(request.role) || tensor->shape == request.shape) &&
+                    request.shape.count() % tensor->type->values == 0 &&
+                    (!is_matrix(request.role) || request.cols() % tensor->type->values == 0);
+  if (!fits)
+    fail(file.where(),
+         {.what = fmt::format("tensor {} ({}) has the wrong shape", name, tensor->type->name),
+          .got = to_string(tensor->shape),
+          .expected = expert ? fmt::format("{} of {}", parts, to_string(request.shape)) : to_string(request.shape)});
+  const size_t size = tensor->bytes.size() / static_cast<size_t>(parts);
+  const size_t index = expert ? static_cast<size_t>(request.expert) : 0;
+  const std::vector<float> factors = gguf_factors(file, *tensor);
+  return {.tensor = tensor,
+          .bytes = tensor->bytes.subspan(index * size, size),
+          .factor = factors.empty() ? 1.0f : factors[std::min(index, factors.size() - 1)],
+          .head_rows = head_rows_of(file, request)};
 }
 
 namespace {
+
+std::optional<DType> dense_type(GgmlType type) {
+  if (type == GgmlType::f32) return DType::f32;
+  if (type == GgmlType::f16) return DType::f16;
+  if (type == GgmlType::bf16) return DType::bf16;
+  return std::nullopt;
+}
 
 class GgufSource final : public nn::ParamSource {
  public:
   GgufSource(WeightStore& store, const io::Gguf& file) : store_(store), file_(file) {}
 
-  bool has(const std::string& name) const override { return file_.find(gguf_name(name)) != nullptr; }
+  // Stacks of experts are given one by one: each may have a factor of its own.
+  bool has(const std::string& name) const override {
+    const io::GgufTensor* tensor = file_.find(gguf_name(name));
+    return tensor && tensor->shape.rank < 3;
+  }
 
   Param first(const nn::ParamRequest& r) override {
-    const std::string name = gguf_name(r.name);
-    const io::GgufTensor* tensor = file_.find(name);
-    if (!tensor) fail(file_.where(), {.what = fmt::format("tensor {} is missing", name.empty() ? r.name : name)});
-    if (tensor->shape.count() != r.shape.count() || (is_matrix(r.role) && tensor->shape != r.shape))
-      fail(file_.where(), {.what = "tensor " + name + " has the wrong shape",
-                           .got = to_string(tensor->shape),
-                           .expected = to_string(r.shape)});
-    Weight value = is_matrix(r.role) ? matrix(r, *tensor) : vector(r, *tensor);
-    if (const int64_t head = gguf_head_rows(file_, r)) value = released_order(value, head);
-    return r.param(value);
+    const GgufPart part = gguf_part(file_, r);
+    return r.param(is_matrix(r.role) ? matrix(r, part) : vector(r, part));
   }
 
  private:
-  Weight matrix(const nn::ParamRequest& r, const io::GgufTensor& tensor) {
-    const Shape shape{r.rows(), r.cols()};
-    if (const auto dtype = stored_as(tensor.type->type)) return dense_weight(View(tensor.bytes.data(), *dtype, shape));
-    const MutView values = store_.make(DType::f32, shape);
-    const std::span<float> all(values.as<float>(), static_cast<size_t>(shape.count()));
-    decode_ggml(tensor.type->type, tensor.bytes.data(), all);
-    apply_factors(tensor, all);
-    return dense_weight(values);
+  Weight matrix(const nn::ParamRequest& r, const GgufPart& part) {
+    const GgmlTypeRow& type = *part.tensor->type;
+    const auto dense = dense_type(type.type);
+    const Shape shape{r.rows(), dense ? r.cols() : r.cols() / type.values * type.bytes};
+    View stored(part.bytes.data(), dense.value_or(DType::u8), shape);
+    if (part.head_rows > 0) stored = released_order(stored, part.head_rows);
+    if (!dense) return ggml_weight(type.type, stored, r.cols(), part.factor);
+    Weight w = dense_weight(stored);
+    w.global = part.factor;
+    return w;
   }
 
-  Weight vector(const nn::ParamRequest& r, const io::GgufTensor& tensor) {
+  Weight vector(const nn::ParamRequest& r, const GgufPart& part) {
     const MutView values = store_.make(DType::f32, {r.rows(), r.cols()});
     const std::span<float> all(values.as<float>(), static_cast<size_t>(r.shape.count()));
-    decode_ggml(tensor.type->type, tensor.bytes.data(), all);
+    decode_ggml(part.tensor->type->type, part.bytes.data(), all);
     if (r.role == ParamRole::a_log) {  // files have -exp of it
       for (float& v : all) v = std::log(-v);
     }
-    return dense_weight(values);
+    if (part.head_rows == 0) return dense_weight(values);
+    const View rows = released_order(View(values.data, DType::f32, {r.shape[0], 1}), part.head_rows);
+    return dense_weight(View(rows.data, DType::f32, {r.rows(), r.cols()}));
   }
 
-  Weight released_order(const Weight& stored, int64_t head) {
-    const bool vector = stored.rows == 1;  // a bias
-    const int64_t rows = vector ? stored.cols : stored.rows;
-    const int64_t bytes = (vector ? 1 : stored.cols) * size_of(stored.codes.dtype);
-    const MutView values = store_.make(stored.codes.dtype, {stored.rows, stored.cols});
-    for (int64_t row = 0; row < rows; ++row)
-      std::memcpy(values.data + row * bytes, stored.codes.data + gguf_row(row, head) * bytes,
-                  static_cast<size_t>(bytes));
-    return dense_weight(values);
-  }
-
-  void apply_factors(const io::GgufTensor& tensor, std::span<float> values) const {
-    const std::vector<float> factors = gguf_factors(file_, tensor);
-    if (factors.empty()) return;
-    const size_t part = values.size() / factors.size();
-    for (size_t i = 0; i < values.size(); ++i) values[i] *= factors[i / part];
-  }
-
-  static std::optional<DType> stored_as(GgmlType type) {
-    if (type == GgmlType::f32) return DType::f32;
-    if (type == GgmlType::f16) return DType::f16;
-    if (type == GgmlType::bf16) return DType::bf16;
-    return std::nullopt;
+  View released_order(const View& stored, int64_t head) {
+    const int64_t bytes = stored.bytes() / stored.dim(0);
+    const MutView copy = store_.make(stored.dtype, stored.shape);
+    for (int64_t row = 0; row < stored.dim(0); ++row)
+      std::memcpy(copy.data + row * bytes, stored.data + gguf_row(row, head) * bytes, static_cast<size_t>(bytes));
+    return copy;
   }
 
   WeightStore& store_;

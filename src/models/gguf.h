@@ -1,6 +1,6 @@
 // GGUF files of llama.cpp as models: their metadata as a config.json, their tensors under the names of the released
-// files. Quantised blocks are decoded to FP32 when a model loads, and the queries and keys of `llama` and `deci` are
-// put back into the order of the released files; other tensors stay mapped.
+// files. Matrices stay mapped as they are, blocks of every type; queries and keys of `llama` and `deci` are copied into
+// the order of the released files, vectors to FP32.
 //   https://github.com/ggml-org/llama.cpp, src/llama-arch.cpp (keys and names)
 #pragma once
 #include <map>
@@ -34,11 +34,18 @@ std::map<std::string, GgufStored> gguf_types(const io::Gguf& file);
 std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tensor);
 
 // llama.cpp turns neighbours where Hugging Face turns halves of a head: its files of `llama` and `deci` have rows 0,
-// P/2, 1, P/2 + 1, ... of each head of queries and keys, and their biases likewise. gguf_head_rows is the P of a
-// parameter, 0 where the file has it as it was released; gguf_row says where one of its rows lies. Error for a
-// parameter that is not made of heads.
-int64_t gguf_head_rows(const io::Gguf& file, const nn::ParamRequest& request);
+// P/2, 1, P/2 + 1, ... of each head of queries and keys, and their biases likewise. This is where a released row lies.
 int64_t gguf_row(int64_t row, int64_t head_rows);
+
+// Where the file has a parameter: all of a tensor, or the part of a stack that is one expert's.
+struct GgufPart {
+  const io::GgufTensor* tensor = nullptr;
+  std::span<const std::byte> bytes{};
+  float factor = 1;       // of gguf_factors
+  int64_t head_rows = 0;  // P of queries and keys in llama.cpp's order; 0: rows lie as they were released
+};
+// Error where there is none, or one of another shape.
+GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request);
 
 // `file` outlives the source, and what the source gives.
 std::unique_ptr<nn::ParamSource> gguf_source(WeightStore& store, const io::Gguf& file);

@@ -27,25 +27,20 @@ constexpr int64_t kChunkValues = int64_t{1} << 22;
 // A tensor of the folder and where the file has it: all of one there, or a part of a stack.
 struct Piece {
   nn::ParamRequest request;
-  const io::GgufTensor* tensor = nullptr;
-  std::span<const std::byte> bytes{};
-  float factor = 1;       // a scale that NVFP4 stores apart
-  int64_t head_rows = 0;  // gguf_head_rows
+  GgufPart part;
 
   int64_t count() const { return request.shape.count(); }
-  // Values of one row of what heads are made of; of a bias that is one.
-  int64_t width() const { return count() / request.shape[0]; }
 
   // Values [begin, begin + out.size()), whole rows.
   void decode(int64_t begin, std::span<float> out) const {
-    const int64_t step = head_rows > 0 ? width() : std::ssize(out);
+    const GgmlTypeRow& type = *part.tensor->type;
+    const int64_t head = part.head_rows, step = head > 0 ? count() / request.shape[0] : std::ssize(out);
     for (int64_t at = 0; at < std::ssize(out); at += step) {
-      const int64_t from = head_rows > 0 ? gguf_row((begin + at) / step, head_rows) * step : begin;
-      const GgmlTypeRow& type = *tensor->type;
-      decode_ggml(type.type, bytes.data() + from / type.values * type.bytes,
+      const int64_t from = head > 0 ? gguf_row((begin + at) / step, head) * step : begin;
+      decode_ggml(type.type, part.bytes.data() + from / type.values * type.bytes,
                   out.subspan(static_cast<size_t>(at), static_cast<size_t>(step)));
     }
-    if (factor != 1) std::ranges::transform(out, out.begin(), [&](float v) { return v * factor; });
+    if (part.factor != 1) std::ranges::transform(out, out.begin(), [&](float v) { return v * part.factor; });
     if (request.role == ParamRole::a_log)
       std::ranges::transform(out, out.begin(), [](float v) { return std::log(-v); });
   }
@@ -56,8 +51,7 @@ class Folder {
   Folder(const io::Gguf& file, const FolderOptions& options)
       : file_(file), options_(options), json_(gguf_config(file)), config_(read_config(json_)) {
     for (const nn::ParamRequest& request : inventory(config_)) {
-      Piece piece = find(request);
-      pieces_.emplace(request.name, std::move(piece));
+      pieces_.emplace(request.name, Piece{request, gguf_part(file_, request)});
       names_.push_back(request.name);
     }
   }
@@ -86,26 +80,6 @@ class Folder {
   }
 
  private:
-  Piece find(const nn::ParamRequest& request) const {
-    const bool part = request.expert >= 0;
-    const std::string name = gguf_name(part ? request.stack : request.name);
-    const io::GgufTensor* tensor = name.empty() ? nullptr : file_.find(name);
-    if (!tensor) fail(file_.where(), {.what = fmt::format("tensor {} is missing", name.empty() ? request.name : name)});
-    const int64_t head = gguf_head_rows(file_, request);
-    const int64_t parts = part ? request.experts : 1,
-                  row = head > 0 ? request.shape.count() / request.shape[0] : request.cols();
-    if (tensor->shape.count() != request.shape.count() * parts || row % tensor->type->values != 0 ||
-        (part && tensor->shape[0] != parts))
-      fail(file_.where(), {.what = "tensor " + name + " has the wrong shape",
-                           .got = to_string(tensor->shape),
-                           .expected = fmt::format("{} of {}", parts, to_string(request.shape))});
-    const size_t size = tensor->bytes.size() / static_cast<size_t>(parts);
-    const size_t index = part ? static_cast<size_t>(request.expert) : 0;
-    const std::vector<float> factors = gguf_factors(file_, *tensor);
-    const float factor = factors.empty() ? 1.0f : factors[std::min(index, factors.size() - 1)];
-    return {request, tensor, tensor->bytes.subspan(index * size, size), factor, head};
-  }
-
   // Small tensors are BF16 only where they came from it: A_log has been through an exponential, whose rounding is
   // undone by that.
   DType type_of(const Piece& piece) const {

@@ -239,7 +239,7 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
        .workspace = &fwd_tile_workspace,
        .run = &fwd_tiles},
       {.name = "grouped_codes",
-       .numerics = "w4a16",
+       .numerics = "codes_a16",
        .supports = &fwd_codes_supports,
        .workspace = &fwd_codes_workspace,
        .run = &fwd_codes},

@@ -187,10 +187,9 @@ struct Products {
 bool in_place(const Weight& w, PanelClass c) {
   return w.spec.format == Format::bf16 || (w.spec.format == Format::f32 && c == PanelClass::f32);
 }
-// The type it is decoded to otherwise: quantised formats are exact in BF16.
+// The type it is decoded to otherwise.
 DType decoded_type(const Weight& w, PanelClass c) {
-  const bool wide = w.spec.format == Format::f32 || w.spec.format == Format::f16;
-  return wide && c == PanelClass::f32 ? DType::f32 : DType::bf16;
+  return !exact_in_bf16(w.spec.format) && c == PanelClass::f32 ? DType::f32 : DType::bf16;
 }
 
 // Room for decoded values and, where a product is added to another one, for its sums.

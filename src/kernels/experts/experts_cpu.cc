@@ -252,7 +252,7 @@ void walk_product(const tiles::Walk& walk, const View& x, const Weight& w, const
 void codes_product(const View& x, const Weight& w, const MutView& y, std::span<std::byte> space) {
   for (int64_t t = 0; t < x.dim(0); t += codes::kRowsMax) {
     const int64_t rows = std::min(codes::kRowsMax, x.dim(0) - t);
-    codes::pack(x.slice(0, t, rows), space.data());
+    codes::pack(x.slice(0, t, rows), w.spec, space.data());
     codes::product(space.data(), w, y.slice(0, t, rows));
   }
 }

@@ -20,7 +20,8 @@ namespace {
 struct Pile {
   std::vector<TestWeight> values;
   std::vector<Weight> weights;
-  Pile(Format format, int64_t count, int64_t rows, int64_t cols, uint64_t seed) {
+  template <class Kind>  // Format or GgmlType
+  Pile(Kind format, int64_t count, int64_t rows, int64_t cols, uint64_t seed) {
     const double scale = 1 / std::sqrt(static_cast<double>(cols));
     for (int64_t e = 0; e < count; ++e) {
       const auto own = seed * 1000 + static_cast<uint64_t>(e);
@@ -49,8 +50,9 @@ struct Problem {
   std::vector<int32_t> experts;
   Pile up, gate, down;
   ExpertsFwd op;
+  template <class Kind>
   Problem(int64_t tokens, int64_t k, int64_t count, int64_t hidden, int64_t width, DType x_type, DType y_type,
-          Format format, bool gated = false, ExpertAct act = ExpertAct::relu2)
+          Kind format, bool gated = false, ExpertAct act = ExpertAct::relu2)
       : x(x_type, {tokens, width}, 1),
         weights(DType::f32, {tokens, k}, 2, 0.2, 0.5),
         y(y_type, {tokens, width}, 3),
@@ -100,6 +102,10 @@ TEST(Experts, QuantisedWeightsAreMultipliedInPlace) {
   for (const Format format : {Format::nvfp4, Format::f8_e4m3}) {
     sweep(Problem(5, 3, 6, 48, 32, DType::f32, DType::f32, format, true).op, 2e-5);
     sweep(Problem(5, 3, 6, 48, 32, DType::bf16, DType::f32, format).op, 2e-5, 0.05);
+  }
+  for (const GgmlType type : {GgmlType::q8_0, GgmlType::iq4_nl}) {
+    sweep(Problem(5, 3, 6, 96, 32, DType::f32, DType::f32, type, true).op, 2e-5);
+    sweep(Problem(37, 3, 6, 96, 32, DType::bf16, DType::f32, type).op, 2e-5, 0.05);
   }
 }
 

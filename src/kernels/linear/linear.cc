@@ -134,7 +134,7 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
       kPackedBf16<LinearFwd>,
       kPackedF32<LinearFwd>,
       {.name = "codes_dot",
-       .numerics = "w4a16",
+       .numerics = "codes_a16",
        .supports = &linear_codes_supports,
        .workspace = &linear_codes_workspace,
        .run = &linear_fwd_codes},

@@ -64,7 +64,7 @@ void linear_fwd_codes(Ctx& ctx, const LinearFwd& op, std::span<std::byte> worksp
     const int64_t rows = std::min(codes::kRowsMax, op.x.dim(0) - t);
     some.x = op.x.slice(0, t, rows);
     some.y = op.y.slice(0, t, rows);
-    codes::pack(some.x, workspace.data());
+    codes::pack(some.x, some.w.spec, workspace.data());
     linear_tasks(ctx.threads, some, kTaskCols, [&](int, int64_t first, int64_t n) {
       codes::product(workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n));
     });

@@ -115,37 +115,55 @@ TEST(Linear, TilesDecodeWeights) {
 
 // The class of a step: x as whole numbers of 16 bits, relative to its row's largest value. The same bits whichever rows
 // are together.
+template <class Kind>  // Format or GgmlType
+void hold_step(const Case& c, Kind kind) {
+  const TestWeight w(kind, c.rows, c.depth, 2, 0.05);
+  TestTensor x(DType::bf16, {c.tokens, c.depth}, 1), bias(DType::f32, {c.rows}, 3),
+      want(DType::f32, {c.tokens, c.rows}, 4), got(DType::f32, {c.tokens, c.rows}, 5), one(DType::f32, {1, c.rows}, 6);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run_row(ctx, LinearFwd{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = want.mut()},
+          LinearFwd::rows().back());
+  LinearFwd op{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = got.mut(), .step = true};
+  if (const char* reason = linear_codes_supports(op)) GTEST_SKIP() << reason;
+  ctx.forced_rows[LinearFwd::name] = "codes_dot";
+  ctx.threads = 3;
+  run(ctx, op);
+  EXPECT_LE(distance(got.view(), want.view()), 2e-4) << c.tokens << " x " << c.rows << " x " << c.depth;
+  EXPECT_GT(distance(got.view(), want.view()), 1e-7) << "is this the class of a step?";
+  ctx.threads = 1;
+  for (int64_t t = 0; t < c.tokens; ++t) {
+    op.x = x.view().slice(0, t, 1);
+    op.y = one.mut();
+    run(ctx, op);
+    EXPECT_EQ(std::memcmp(one.bytes.data(), got.view().slice(0, t, 1).data, one.bytes.size()), 0) << t;
+  }
+  op.x = x.view();
+  op.y = got.mut();
+  op.step = false;
+  EXPECT_NE(linear_codes_supports(op), nullptr);
+}
+
 TEST(Linear, AStepMultipliesCodesAsWholeNumbers) {
   constexpr Case kSteps[] = {{1, 32, 32},   {4, 17, 80},    {3, 70, 528}, {2, 1, 16},
                              {1, 96, 1040}, {4, 130, 2688}, {2, 64, 1856}};
   for (const Case& c : kSteps) {
+    hold_step(c, Format::nvfp4);
     const TestWeight w(Format::nvfp4, c.rows, c.depth, 2, 0.05);
-    TestTensor x(DType::bf16, {c.tokens, c.depth}, 1), bias(DType::f32, {c.rows}, 3),
-        want(DType::f32, {c.tokens, c.rows}, 4), got(DType::f32, {c.tokens, c.rows}, 5),
-        one(DType::f32, {1, c.rows}, 6);
-    Arena arena;
-    Ctx ctx{.arena = arena};
-    run_row(ctx, LinearFwd{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = want.mut()},
-            LinearFwd::rows().back());
-    LinearFwd op{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = got.mut(), .step = true};
-    if (const char* reason = linear_codes_supports(op)) GTEST_SKIP() << reason;
-    sweep(op, 2e-4);
-    ctx.forced_rows[LinearFwd::name] = "codes_dot";
-    ctx.threads = 3;
-    run(ctx, op);
-    EXPECT_LE(distance(got.view(), want.view()), 2e-4) << c.tokens << " x " << c.rows << " x " << c.depth;
-    EXPECT_GT(distance(got.view(), want.view()), 1e-7) << "is this the class of a step?";
-    ctx.threads = 1;
-    for (int64_t t = 0; t < c.tokens; ++t) {
-      op.x = x.view().slice(0, t, 1);
-      op.y = one.mut();
-      run(ctx, op);
-      EXPECT_EQ(std::memcmp(one.bytes.data(), got.view().slice(0, t, 1).data, one.bytes.size()), 0) << t;
-    }
-    op.x = x.view();
-    op.y = got.mut();
-    op.step = false;
-    EXPECT_NE(linear_codes_supports(op), nullptr);
+    TestTensor x(DType::bf16, {c.tokens, c.depth}, 1), y(DType::f32, {c.tokens, c.rows}, 5);
+    sweep(LinearFwd{.x = x.view(), .w = w.weight(), .y = y.mut(), .step = true}, 2e-4);
+  }
+}
+
+TEST(Linear, AStepMultipliesBlocksOfGguf) {
+  for (const GgmlType type : {GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q5_0, GgmlType::q5_1,
+                              GgmlType::iq4_nl, GgmlType::mxfp4}) {
+    SCOPED_TRACE(ggml_type(static_cast<uint32_t>(type))->name);
+    for (const Case& c : {Case{1, 32, 32}, {4, 17, 96}, {3, 70, 544}, {4, 130, 2688}, {2, 1, 1856}}) hold_step(c, type);
+  }
+  for (const GgmlType type : {GgmlType::q4_k, GgmlType::q5_k, GgmlType::q6_k, GgmlType::nvfp4}) {
+    SCOPED_TRACE(ggml_type(static_cast<uint32_t>(type))->name);
+    for (const Case& c : {Case{1, 32, 256}, {4, 17, 768}, {3, 1, 2560}}) hold_step(c, type);
   }
 }
 
@@ -165,6 +183,32 @@ TEST(Linear, QuantisedWeightsAreMultipliedInPlace) {
   for (const Format format : {Format::nvfp4, Format::f8_e4m3}) {
     const TestWeight w(format, rows, cols, 1);
     sweep(LinearFwd{.x = x.view(), .w = w.weight(), .y = y.mut()}, 1e-5);
+  }
+}
+
+// Depths that cut the blocks of 256 values where a product cuts its depth.
+TEST(Linear, BlocksOfGgufAreMultipliedInPlace) {
+  constexpr Case kBlocks[] = {{1, 5, 256}, {5, 17, 768}, {33, 70, 1280}};
+  for (const GgmlType type :
+       {GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_k, GgmlType::q6_k, GgmlType::iq4_nl, GgmlType::mxfp4}) {
+    for (const Case& c : kBlocks) {
+      const TestWeight w(type, c.rows, c.depth, 2, 0.05);
+      for (const DType x_type : {DType::f32, DType::bf16}) {
+        TestTensor x(x_type, {c.tokens, c.depth}, 1), y(DType::f32, {c.tokens, c.rows}, 4),
+            dx(DType::f32, {c.tokens, c.depth}, 6);
+        LinearFwd op{.x = x.view(), .w = w.weight(), .y = y.mut()};
+        const LinearBwdData backward{.dy = y.view(), .w = w.weight(), .dx = dx.mut(), .wide = x_type == DType::f32};
+        sweep(op, 1e-5, 0.01);
+        sweep(backward, 1e-5);
+        Arena arena;
+        const Ctx ctx{.arena = arena};
+        for (const bool train : {false, true}) {
+          op.train = train;
+          EXPECT_STRNE(choose(ctx, op).name, "ref") << ggml_type(static_cast<uint32_t>(type))->name;
+        }
+        EXPECT_STRNE(choose(ctx, backward).name, "ref");
+      }
+    }
   }
 }
 

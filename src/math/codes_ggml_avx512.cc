@@ -1,0 +1,330 @@
+// Dots of blocks of GGUF types with 16-bit activations, for AVX-512 with VBMI and VNNI (codes_dot.h): a reader for each
+// type gives 64 codes at a time, in the order of the values, and the scales of 16 groups of four.
+//   https://github.com/ggml-org/llama.cpp, ggml/src/ggml-common.h (layouts)
+#include <immintrin.h>
+
+#include <cstring>
+#include <type_traits>
+
+#include "math/codes_dot.h"
+
+// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,f16c")))
+
+namespace braid::codes {
+namespace {
+
+constexpr int64_t kAhead = 2048;  // bytes of codes that are fetched ahead
+
+// 64 values: codes, scales, and where blocks have one the minimum that is added.
+struct Part {
+  __m512i codes;
+  __m512 scale, min;
+};
+
+BRAID_DOT inline float half(const uint8_t* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+}
+BRAID_DOT inline uint32_t word(const uint8_t* p) {
+  uint32_t v;
+  std::memcpy(&v, p, sizeof(v));
+  return v;
+}
+BRAID_DOT inline __m128i load16(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+BRAID_DOT inline __m256i load32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+
+// The first 32 values have one factor, the others another.
+BRAID_DOT inline __m512 halves(float first, float second) {
+  return _mm512_insertf32x8(_mm512_set1_ps(first), _mm256_set1_ps(second), 1);
+}
+BRAID_DOT inline __m512i halves(__m256i first, __m256i second) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+}
+
+// Lane i takes what lane i / 4 has.
+BRAID_DOT inline __m512i fours_of_lanes() { return _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3); }
+
+// Two runs of 16 bytes, each the low halves of 16 values and the high halves of the next 16.
+BRAID_DOT inline __m512i nibbles(const uint8_t* first, const uint8_t* second) {
+  const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(first)), load16(second), 1);
+  const __m512i twice =
+      _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3), _mm512_castsi256_si512(bytes));
+  const __m512i shift =
+      _mm512_setr_epi64(0, 0, 0x0004000400040004, 0x0004000400040004, 0, 0, 0x0004000400040004, 0x0004000400040004);
+  return _mm512_and_si512(_mm512_srlv_epi16(twice, shift), _mm512_set1_epi8(15));
+}
+BRAID_DOT inline __m512i look_up(const uint8_t* table, __m512i codes) {
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(load16(table)), codes);
+}
+
+struct Q8_0 {
+  static constexpr int64_t kBytes = 34;
+  static constexpr int kZero = 128;
+  BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
+    return {_mm512_xor_si512(halves(load32(a + 2), load32(b + 2)), _mm512_set1_epi8(static_cast<char>(0x80))),
+            halves(half(a), half(b)), _mm512_setzero_ps()};
+  }
+};
+struct Q4_0 {
+  static constexpr int64_t kBytes = 18;
+  static constexpr int kZero = 8;
+  BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
+    return {nibbles(a + 2, b + 2), halves(half(a), half(b)), _mm512_setzero_ps()};
+  }
+};
+struct Q4_1 {
+  static constexpr int64_t kBytes = 20;
+  static constexpr int kZero = 0;  // a minimum is added instead
+  BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
+    return {nibbles(a + 4, b + 4), halves(half(a), half(b)), halves(half(a + 2), half(b + 2))};
+  }
+};
+// The fifth bits lie in a word, one after the other.
+BRAID_DOT inline __m512i fives(__m512i fours, const uint8_t* a, const uint8_t* b) {
+  const __mmask64 high = static_cast<uint64_t>(word(b)) << 32 | word(a);
+  return _mm512_mask_add_epi8(fours, high, fours, _mm512_set1_epi8(16));
+}
+struct Q5_0 {
+  static constexpr int64_t kBytes = 22;
+  static constexpr int kZero = 16;
+  BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
+    return {fives(nibbles(a + 6, b + 6), a + 2, b + 2), halves(half(a), half(b)), _mm512_setzero_ps()};
+  }
+};
+struct Q5_1 {
+  static constexpr int64_t kBytes = 24;
+  static constexpr int kZero = 0;  // a minimum is added instead
+  BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
+    return {fives(nibbles(a + 8, b + 8), a + 4, b + 4), halves(half(a), half(b)), halves(half(a + 2), half(b + 2))};
+  }
+};
+struct Iq4Nl {
+  static constexpr int64_t kBytes = 18;
+  static constexpr int kZero = 128;
+  // -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113, and 128
+  alignas(16) static constexpr uint8_t kTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
+                                                     129, 141, 153, 166, 181, 197, 217, 241};
+  BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
+    return {look_up(kTable, nibbles(a + 2, b + 2)), halves(half(a), half(b)), _mm512_setzero_ps()};
+  }
+};
+struct Mxfp4 {
+  static constexpr int64_t kBytes = 17;
+  static constexpr int kZero = 12;
+  alignas(16) static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+  // Half of 2^(e - 127): codes are doubled.
+  BRAID_DOT static float scale(uint8_t e) {
+    const uint32_t bits = e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23;
+    float v;
+    std::memcpy(&v, &bits, sizeof(v));
+    return v;
+  }
+  BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
+    return {look_up(kTable, nibbles(a + 1, b + 1)), halves(scale(a[0]), scale(b[0])), _mm512_setzero_ps()};
+  }
+};
+// Blocks of 32 values. A row may end after the first of two: x is zero beyond.
+template <class Type>
+struct Short : Type {
+  static constexpr int64_t kValues = 32;
+  BRAID_DOT static Part part(const uint8_t* row, int64_t k, int64_t depth) {
+    const uint8_t* first = row + k / 32 * Type::kBytes;
+    return Type::read(first, depth - k > 32 ? first + Type::kBytes : first);
+  }
+};
+
+// Scale and minimum, 6 bits each, of the 32 values `j` of a block of 256.
+struct Six {
+  int scale, min;
+};
+BRAID_DOT inline Six six(const uint8_t* q, int64_t j) {
+  if (j < 4) return {q[j] & 63, q[j + 4] & 63};
+  return {(q[j + 4] & 15) | (q[j - 4] >> 6) << 4, q[j + 4] >> 4 | (q[j] >> 6) << 4};
+}
+BRAID_DOT inline Part part_of(__m512i codes, const uint8_t* block, int64_t j) {
+  const float d = half(block), m = -half(block + 2);
+  const Six a = six(block + 4, j), b = six(block + 4, j + 1);
+  return {codes, halves(d * static_cast<float>(a.scale), d * static_cast<float>(b.scale)),
+          halves(m * static_cast<float>(a.min), m * static_cast<float>(b.min))};
+}
+BRAID_DOT inline __m512i low_and_high(__m256i bytes) {
+  const __m256i four = _mm256_set1_epi8(15);
+  return halves(_mm256_and_si256(bytes, four), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), four));
+}
+struct Q4K {
+  static constexpr int64_t kBytes = 144, kValues = 256;
+  static constexpr int kZero = 0;  // a minimum is added instead
+  BRAID_DOT static Part part(const uint8_t* row, int64_t k, int64_t /*depth*/) {
+    const uint8_t* block = row + k / 256 * kBytes;
+    const int64_t j = k % 256 / 32;
+    return part_of(low_and_high(load32(block + 16 + j * 16)), block, j);
+  }
+};
+struct Q5K {
+  static constexpr int64_t kBytes = 176, kValues = 256;
+  static constexpr int kZero = 0;  // a minimum is added instead
+  BRAID_DOT static Part part(const uint8_t* row, int64_t k, int64_t /*depth*/) {
+    const uint8_t* block = row + k / 256 * kBytes;
+    const int64_t j = k % 256 / 32;
+    const __m512i fours = low_and_high(load32(block + 48 + j * 16));
+    const __m256i high = load32(block + 16);
+    const __mmask32 first = _mm256_test_epi8_mask(high, _mm256_set1_epi8(static_cast<char>(1 << j))),
+                    second = _mm256_test_epi8_mask(high, _mm256_set1_epi8(static_cast<char>(2 << j)));
+    const __mmask64 fifth = static_cast<uint64_t>(second) << 32 | first;
+    return part_of(_mm512_mask_add_epi8(fours, fifth, fours, _mm512_set1_epi8(16)), block, j);
+  }
+};
+struct Q6K {
+  static constexpr int64_t kBytes = 210, kValues = 256;
+  static constexpr int kZero = 32;
+  BRAID_DOT static Part part(const uint8_t* row, int64_t k, int64_t /*depth*/) {
+    const uint8_t* block = row + k / 256 * kBytes;
+    const int64_t at = k % 256, side = at / 128, upper = at % 128 / 64;
+    const __m512i bytes = _mm512_loadu_si512(block + side * 64);
+    const __m512i fours = _mm512_and_si512(upper ? _mm512_srli_epi16(bytes, 4) : bytes, _mm512_set1_epi8(15));
+    const __m256i twos = load32(block + 128 + side * 32);
+    const __m512i shift = upper ? _mm512_setr_epi64(4, 4, 4, 4, 6, 6, 6, 6) : _mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2);
+    const __m512i high = _mm512_and_si512(_mm512_srlv_epi64(halves(twos, twos), shift), _mm512_set1_epi8(3));
+    const __m128i scales = _mm_cvtepi8_epi32(_mm_cvtsi32_si128(static_cast<int>(word(block + 192 + at / 16))));
+    const __m512 each = _mm512_permutexvar_ps(fours_of_lanes(), _mm512_castps128_ps512(_mm_cvtepi32_ps(scales)));
+    return {_mm512_or_si512(fours, _mm512_slli_epi16(high, 4)), _mm512_mul_ps(each, _mm512_set1_ps(half(block + 208))),
+            _mm512_setzero_ps()};
+  }
+};
+
+// Blocks of 64 values, a scale for every 16: E4M3 whose bits seven places up are FP16, 2^-8 times the value.
+struct Nvfp4 {
+  static constexpr int64_t kBytes = 36, kValues = 64;
+  static constexpr int kZero = 12;
+  BRAID_DOT static Part part(const uint8_t* row, int64_t k, int64_t /*depth*/) {
+    const uint8_t* block = row + k / 64 * kBytes;
+    const __m512i twice =
+        _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), _mm512_castsi256_si512(load32(block + 4)));
+    const __m512i shifted = _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));
+    const __m128i bits =
+        _mm_and_si128(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(static_cast<int>(word(block)))), _mm_set1_epi16(0x7f));
+    const __m128i numbers = _mm_andnot_si128(_mm_cmpeq_epi16(bits, _mm_set1_epi16(0x7f)), bits);  // NaN is 0
+    const __m512 scales = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_slli_epi16(numbers, 7)));
+    return {look_up(Mxfp4::kTable, _mm512_and_si512(shifted, _mm512_set1_epi8(15))),
+            _mm512_permutexvar_ps(fours_of_lanes(), scales), _mm512_setzero_ps()};
+  }
+};
+
+// Of a sum: the scales of NVFP4 lack 2^8, and its codes are doubled.
+template <class Type>
+constexpr float worth() {
+  return std::is_same_v<Type, Nvfp4> ? 128.0f : 1.0f;
+}
+
+template <class Type, int kRows>
+BRAID_DOT void rows_of(const Row& row, float* out) {
+  constexpr bool kMin = Type::kZero == 0;
+  __m512 sums[kRows];
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  int64_t offset = 0;
+  for (int64_t k = 0; k < row.depth; k += kStep, offset += kStepBytes) {
+    const Part part = Type::part(row.codes, k, row.depth);
+    asm volatile("prefetcht0 %0" : : "m"(row.codes[k * Type::kBytes / Type::kValues + kAhead]));
+#pragma GCC unroll 4
+    for (int m = 0; m < kRows; ++m) {
+      const std::byte* x = row.packed[m] + offset;
+      const __m512i fours = _mm512_loadu_si512(x + 128);
+      const __m512i high = _mm512_dpbusd_epi32(_mm512_setzero_si512(), part.codes, _mm512_loadu_si512(x));
+      const __m512i low =
+          _mm512_dpbusd_epi32(kMin ? _mm512_setzero_si512() : fours, part.codes, _mm512_loadu_si512(x + 64));
+      const __m512i all = _mm512_add_epi32(low, _mm512_slli_epi32(high, 8));
+      sums[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(all), part.scale, sums[m]);
+      if (kMin) sums[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(fours), part.min, sums[m]);
+    }
+  }
+  for (int m = 0; m < kRows; ++m) out[m] = _mm512_reduce_add_ps(sums[m]);
+}
+
+template <class Type>
+void row_of(const Row& row, int64_t rows, float* sums) {
+  constexpr void (*kBy[])(const Row&, float*) = {&rows_of<Type, 1>, &rows_of<Type, 2>, &rows_of<Type, 3>,
+                                                 &rows_of<Type, 4>};
+  kBy[rows - 1](row, sums);
+}
+
+// Values 16 i to 16 i + 15 of a part, each formula in decode_ggml's order.
+template <class Type>
+BRAID_DOT inline __m512 values_of(const Part& part, __m128i codes, int i) {
+  const __m512i lanes = _mm512_add_epi32(fours_of_lanes(), _mm512_set1_epi32(4 * i));
+  const __m512i wide = _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), _mm512_set1_epi32(Type::kZero));
+  const __m512 scale = _mm512_mul_ps(_mm512_permutexvar_ps(lanes, part.scale), _mm512_set1_ps(worth<Type>()));
+  const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(wide), scale);
+  return Type::kZero == 0 ? _mm512_add_ps(product, _mm512_permutexvar_ps(lanes, part.min)) : product;
+}
+BRAID_DOT inline void store(__m512 values, float* out) { _mm512_storeu_ps(out, values); }
+// To nearest, ties to even.
+BRAID_DOT inline void store(__m512 values, Bf16* out) {
+  const __m512i bits = _mm512_castps_si512(values);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+}
+template <class Type, class Num>
+BRAID_DOT void decode_part(const uint8_t* row, int64_t k, int64_t depth, Num* out) {
+  const Part part = Type::part(row, k, depth);
+  store(values_of<Type>(part, _mm512_extracti32x4_epi32(part.codes, 0), 0), out);
+  store(values_of<Type>(part, _mm512_extracti32x4_epi32(part.codes, 1), 1), out + 16);
+  store(values_of<Type>(part, _mm512_extracti32x4_epi32(part.codes, 2), 2), out + 32);
+  store(values_of<Type>(part, _mm512_extracti32x4_epi32(part.codes, 3), 3), out + 48);
+}
+template <class Type, class Num>
+void decode_row(const uint8_t* row, int64_t begin, int64_t n, Num* values) {
+  int64_t k = 0;
+  for (; k + kStep <= n; k += kStep) decode_part<Type>(row, begin + k, begin + n, values + k);
+  if (k == n) return;
+  Num rest[kStep];
+  decode_part<Type>(row, begin + k, begin + n, rest);
+  std::memcpy(values + k, rest, static_cast<size_t>(n - k) * sizeof(Num));
+}
+
+template <class Type>
+constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
+                         .worth = worth<Type>(),
+                         .dot = &row_of<Type>,
+                         .bf16 = &decode_row<Type, Bf16>,
+                         .f32 = &decode_row<Type, float>};
+
+}  // namespace
+
+const Codes* ggml_codes_avx512(GgmlType type) {
+  switch (type) {
+    case GgmlType::q8_0:
+      return &kCodesOf<Short<Q8_0>>;
+    case GgmlType::q4_0:
+      return &kCodesOf<Short<Q4_0>>;
+    case GgmlType::q4_1:
+      return &kCodesOf<Short<Q4_1>>;
+    case GgmlType::q5_0:
+      return &kCodesOf<Short<Q5_0>>;
+    case GgmlType::q5_1:
+      return &kCodesOf<Short<Q5_1>>;
+    case GgmlType::iq4_nl:
+      return &kCodesOf<Short<Iq4Nl>>;
+    case GgmlType::mxfp4:
+      return &kCodesOf<Short<Mxfp4>>;
+    case GgmlType::nvfp4:
+      return &kCodesOf<Nvfp4>;
+    case GgmlType::q4_k:
+      return &kCodesOf<Q4K>;
+    case GgmlType::q5_k:
+      return &kCodesOf<Q5K>;
+    case GgmlType::q6_k:
+      return &kCodesOf<Q6K>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace braid::codes
