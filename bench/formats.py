@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""What each format costs a model: bytes, and the distance from the model it was made from.
+
+    bench/formats.py [--braid BRAID] [--model tiny] [--rows 200] [-o RESULTS.json]
+
+Every format is made with `braid convert` (GGUF) or `braid quantize` (folders) and compared with `braid eval --kl`, in
+BF16, on conversations that the model did not train on: `braid data synth` gives them, from another seed. Bits per weight
+are those of the matrices that the format holds and of all that stays as it is. The distances are numbers of a small
+model; what a format costs a large one is less.
+"""
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+
+GGUF = ("bf16", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "mxfp4", "nvfp4")
+FOLDERS = {"fp8": (), "nvfp4": (), "nvfp4 four-over-six": ("--scales", "four-over-six"), "nvfp4 mse": ("--scales", "mse")}
+
+
+def run(*command, text=None):
+    done = subprocess.run([str(word) for word in command], input=text, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise SystemExit(f"formats: {' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def conversations(args, work):
+    run(args.braid, "data", "synth", "--out", work, "--seed", 7, "--train", 1, "--valid", args.rows, "--tasks", 1)
+    with open(os.path.join(work, "valid.jsonl"), encoding="utf-8") as f:
+        lines = f.read().splitlines()
+    path = os.path.join(work, "text")
+    with open(path, "w", encoding="utf-8") as f:
+        f.writelines(run(args.braid, "template", args.model, text=line) for line in lines)
+    return path
+
+
+def made(args, work):
+    """Each format's name, the model in it, and its bits per weight."""
+    for kind in GGUF:
+        path = os.path.join(work, f"{kind}.gguf")
+        out = json.loads(run(args.braid, "convert", args.model, path, "--type", kind, "--json"))
+        yield f"GGUF {kind}", path, out["bits_per_weight"]
+    for name, words in FOLDERS.items():
+        path = os.path.join(work, name.replace(" ", "-"))
+        out = json.loads(run(args.braid, "quantize", args.model, path, "--format", name.split()[0], *words, "--json"))
+        yield f"folder {name}", path, out["bits_per_value"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--braid", default="build/release/bin/braid")
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--rows", type=int, default=200, help="conversations")
+    parser.add_argument("-o", "--out")
+    args = parser.parse_args()
+    rows = []
+    print(f"{'format':28} {'bits':>6} {'KL':>9} {'+-':>8} {'same top':>9} {'perplexity x':>13}")
+    with tempfile.TemporaryDirectory() as work:
+        text = conversations(args, work)
+        for name, path, bits in made(args, work):
+            kl = json.loads(run(args.braid, "eval", path, "--kl", args.model, "--text", text, "--json"))
+            rows.append({"format": name, "bits_per_weight": round(bits, 3)} |
+                        {key: kl[key] for key in ("kl", "kl_error", "same_top", "ratio", "base_perplexity", "tokens")})
+            print(f"{name:28} {bits:6.2f} {kl['kl']:9.5f} {kl['kl_error']:8.5f} {100 * kl['same_top']:8.2f}% {kl['ratio']:13.4f}")
+    if args.out:
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], stdout=subprocess.PIPE, text=True).stdout.strip()
+        with open(args.out, "w", encoding="utf-8") as f:
+            json.dump({"what": f"formats of {args.model}, measured", "braid": commit, "rows": rows}, f, indent=1)
+            f.write("\n")
+
+
+main()
