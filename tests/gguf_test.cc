@@ -336,6 +336,32 @@ TEST_F(ConvertTest, AFolderComesBackFromItsFile) {
   EXPECT_GE(folders, 1);
 }
 
+// Llama-Nemotron with layers of every kind that llama.cpp computes. A layer of attention alone it leaves out.
+TEST_F(ConvertTest, LlamaNemotronComesBackFromItsFile) {
+  std::ifstream stream(kData / "gguf/deci/config.json");
+  nlohmann::json config = nlohmann::json::parse(stream);
+  const auto random = [&](const char* name) {
+    const auto model = folder_ / name;
+    const io::Json json = io::Json::parse(config.dump(), name);
+    EXPECT_TRUE(models::write_random_weights(models::read_config(json), model, {}, kGoOn));
+    io::write_text_file(model / "config.json", config.dump());
+    return model;
+  };
+  const auto alone = random("alone");
+  const std::string error =
+      support::error_of([&] { const models::GgufExport file(io::find_model(alone.string()), {}); });
+  EXPECT_NE(error.find("attention in a layer without a feed-forward"), std::string::npos) << error;
+  config["block_configs"][2]["ffn"] = {{"ffn_mult", 0.5}, {"no_op", false}, {"replace_with_linear", false}};
+  const auto model = random("model");
+  const auto file = to_gguf(model, {.type = GgmlType::bf16, .threads = 2});
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 70; ++i) ids.push_back((i * 37 + 5) % 490);
+  const std::vector<float> want = logits_of(model, ids);
+  EXPECT_LE(worst(logits_of(file, ids), want), 1e-4);
+  EXPECT_TRUE(models::write_folder(io::Gguf(file), folder_ / "back", {.threads = 2}, kGoOn));
+  EXPECT_LE(worst(logits_of(folder_ / "back", ids), want), 1e-4);
+}
+
 TEST_F(ConvertTest, AMatrixThatATypeCannotHoldGetsTheNearestThatCan) {
   const auto model = own("nemotron-h-latent-mtp");
   const models::GgufExport file(io::find_model(model.string()), {.type = GgmlType::q4_k});

@@ -133,13 +133,25 @@ struct Rows {
         count(part_rows * std::ssize(t.parts)) {}
 
   const Weight& weight(int64_t row) const { return tensor.parts[static_cast<size_t>(row / part_rows)].second; }
+  // llama.cpp turns neighbours, Hugging Face element i of a head with i + P/2: where element `i` of the file comes
+  // from.
+  int64_t origin(int64_t i) const {
+    const int64_t head = tensor.paired, at = i % head;
+    return i - at + at % 2 * head / 2 + at / 2;
+  }
   void decode(int64_t row, std::span<float> values) const {
+    if (tensor.paired > 0 && part_rows > 1) row = origin(row);
     const Weight& w = weight(row);
     if (w.cols == cols)
       decode_row(w, row % part_rows, 0, cols, values.data());
     else  // a vector that the file has in rows
       decode_row(w, 0, row % part_rows * cols, cols, values.data());
     if (w.global != 1) std::ranges::transform(values, values.begin(), [&](float v) { return v * w.global; });
+    if (tensor.paired > 0 && part_rows == 1) {  // a bias
+      const std::vector<float> stored(values.begin(), values.end());
+      for (size_t i = 0; i < stored.size(); ++i)
+        values[i] = stored[static_cast<size_t>(origin(static_cast<int64_t>(i)))];
+    }
     if (tensor.parts[0].first == ParamRole::a_log)
       std::ranges::transform(values, values.begin(), [](float v) { return -std::exp(v); });
   }
@@ -149,6 +161,7 @@ struct Rows {
   }
   // ModelOpt's codes and scales as llama.cpp lays them out: no value changes. False for a scale that is NaN.
   bool repack(int64_t row, std::byte* blocks) const {
+    if (tensor.paired > 0) row = origin(row);
     const Weight& w = weight(row);
     const auto* codes = w.codes.as<uint8_t>() + row % part_rows * cols / 2;
     const auto* scales = w.scales.as<F8E4M3>() + row % part_rows * cols / 16;
@@ -201,6 +214,7 @@ class TensorWriter {
 
   // False: stopped.
   bool write(const GgufExport::Tensor& tensor) {
+    if (!tensor.values.empty()) return put(tensor, std::as_bytes(std::span(tensor.values)));
     if (tensor.parts.empty()) return put(tensor, std::as_bytes(std::span(factors_)));  // the scales of the one before
     const Rows rows(tensor);
     const GgmlTypeRow& type = row_of(tensor.spec.type);
@@ -271,6 +285,22 @@ GgufExport::GgufExport(const io::ModelPath& model, const GgufOptions& options)
   Recorder recorder(*folder_.source);
   const Model built(std::move(main), recorder);
   plan(recorder.list);
+  if (!config_.rope) return;
+  if (std::vector<float> divisors = rope_divisors(*config_.rope); !divisors.empty()) {
+    Tensor tensor;
+    tensor.spec = {.name = "rope_freqs.weight", .shape = {std::ssize(divisors)}};
+    tensor.values = std::move(divisors);
+    tensors_.push_back(std::move(tensor));
+  }
+}
+
+// Queries and keys, and their biases, of the models whose heads llama.cpp turns in neighbours.
+int64_t GgufExport::paired(std::string_view released) const {
+  if (architecture_ != "llama" && architecture_ != "deci") return 0;
+  for (const char* part : {".self_attn.q_proj.", ".self_attn.k_proj."}) {
+    if (released.find(part) != released.npos) return config_.rope->dim;
+  }
+  return 0;
 }
 
 GgmlType GgufExport::type_for(const nn::ParamRequest& request) const {
@@ -302,6 +332,7 @@ void GgufExport::plan(std::span<const std::pair<nn::ParamRequest, Weight>> param
     if (tensor.parts.empty()) {
       tensor = {.spec = {.name = gguf_name(released), .shape = stored_shape(r, config_)},
                 .matrix = is_matrix(r.role),
+                .paired = paired(released),
                 .wanted = type_for(r)};
       if (tensor.spec.name.empty()) fail(model_.name, {.what = "GGUF has no place for tensor " + released});
       if (one_of_many) tensor.spec.shape = {r.experts, r.rows(), r.cols()};

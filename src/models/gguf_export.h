@@ -1,7 +1,7 @@
 // A Hugging Face folder as a GGUF file that llama.cpp runs: its tensors under llama.cpp's names, in a type that is
 // chosen for all large matrices. Norms, convolutions, routers and other small tensors stay F32, A_log becomes
-// -exp(A_log), and the experts of a layer are one stack. A matrix whose rows a type cannot hold gets the nearest one
-// that can.
+// -exp(A_log), the experts of a layer are one stack, and the two halves of each head of Llama's queries and keys
+// alternate. A matrix whose rows a type cannot hold gets the nearest one that can.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/ggml_type.h"
@@ -31,8 +32,10 @@ class GgufExport {
   struct Tensor {
     io::GgufSpec spec;
     bool matrix = false;
-    GgmlType wanted = GgmlType::f32;                    // differs from the spec's where rows are no whole blocks of it
+    int64_t paired = 0;               // rows of a head whose halves alternate in the file; 0: as they are
+    GgmlType wanted = GgmlType::f32;  // differs from the spec's where rows are no whole blocks of it
     std::vector<std::pair<ParamRole, Weight>> parts{};  // experts of a stack, else one; of scales, none
+    std::vector<float> values{};                        // of a tensor that the folder has not
   };
 
   // Error when GGUF has no place for something of the model.
@@ -53,6 +56,7 @@ class GgufExport {
  private:
   void add(Tensor tensor);
   void plan(std::span<const std::pair<nn::ParamRequest, Weight>> params);
+  int64_t paired(std::string_view released) const;
   GgmlType type_for(const nn::ParamRequest& request) const;
 
   io::ModelPath model_;

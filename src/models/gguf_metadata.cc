@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <utility>
 
 #include "sys/error.h"
@@ -33,18 +35,24 @@ class Metadata {
         attentions_(blocks_of<nn::AttentionSpec>(config)),
         mlps_(blocks_of<nn::MlpSpec>(config)),
         moes_(blocks_of<nn::MoeSpec>(config)) {
-    if (config.family != "nemotron_h")
-      fail(where, {.what = "no GGUF is written of this family", .got = config.family, .expected = "nemotron_h"});
     if (!moes_.empty() && !mlps_.empty()) refuse("experts in some layers and a dense feed-forward in others");
-    for (const nn::Mamba2Spec* m : mambas_) {
-      if (m->dt_min > 0 || m->dt_max > 0) refuse("time_step_limit, a clamp that it does not do");
-    }
-    for (const nn::MoeSpec* m : moes_) {
-      if (m->shared_width == 0) refuse("experts without a shared one");
-    }
+    if (hybrid())
+      check_hybrid();
+    else
+      check_transformer();
   }
 
-  const char* architecture() const { return moes_.empty() ? "nemotron_h" : "nemotron_h_moe"; }
+  bool hybrid() const { return config_.family == "nemotron_h"; }
+  const char* architecture() const {
+    if (hybrid()) return moes_.empty() ? "nemotron_h" : "nemotron_h_moe";
+    for (const auto& [family, name] :
+         {std::pair{"llama", "llama"}, {"nemotron-nas", "deci"}, {"qwen3", "qwen3"}, {"qwen3_moe", "qwen3moe"}}) {
+      if (config_.family == family) return name;
+    }
+    fail(where_, {.what = "no GGUF is written of this family",
+                  .got = config_.family,
+                  .expected = "nemotron_h, llama, nemotron-nas, qwen3 or qwen3_moe"});
+  }
 
   io::GgufFields fields(const std::string& name) && {
     fields_ = {{"general.architecture", std::string(architecture())},
@@ -56,10 +64,15 @@ class Metadata {
     add("vocab_size", u32(config_.vocab));
     add("attention.layer_norm_rms_epsilon", config_.eps);
     add("attention.layer_norm_epsilon", config_.eps);
-    add_layers();
-    add_attention();
-    add_mamba();
-    if (!moes_.empty()) add_experts();
+    if (hybrid()) {
+      add_layers();
+      add_attention();
+      add_mamba();
+      if (!moes_.empty()) add_experts();
+    } else {
+      add_transformer();
+      add_rope();
+    }
     return std::move(fields_);
   }
 
@@ -69,6 +82,26 @@ class Metadata {
   }
   void add(const char* key, io::GgufField value) {
     fields_.emplace_back(fmt::format("{}.{}", architecture(), key), std::move(value));
+  }
+  void check_hybrid() const {
+    for (const nn::Mamba2Spec* m : mambas_) {
+      if (m->dt_min > 0 || m->dt_max > 0) refuse("time_step_limit, a clamp that it does not do");
+    }
+    for (const nn::MoeSpec* m : moes_) {
+      if (m->shared_width == 0) refuse("experts without a shared one");
+    }
+  }
+  void check_transformer() const {
+    architecture();
+    if (!config_.rope || attentions_.empty()) refuse("no attention");
+    if (config_.rope->dim != attentions_[0]->head_dim) refuse("a part of each head without rotation");
+    if (!blocks_of<LinearSpec>(config_).empty() && config_.family != "nemotron-nas") refuse("linear layers");
+    for (const nn::MlpSpec* m : mlps_) {
+      if (!m->gated || m->act != Act::silu) refuse("a feed-forward that is not SwiGLU");
+    }
+    for (const nn::MoeSpec* m : moes_) {
+      if (!m->normalise) refuse("weights of experts that do not sum to one");
+    }
   }
   // What is one number in the file and must be the same in all blocks.
   template <class Spec, class Get>
@@ -103,6 +136,58 @@ class Metadata {
     add("attention.head_count", u32(get("head counts", [](const Spec& a) { return a.heads; })));
     add("attention.key_length", u32(width));
     add("attention.value_length", u32(width));
+  }
+
+  // Llama-Nemotron has numbers for each layer: no KV heads where attention is a linear map, no heads where there is
+  // none.
+  void add_transformer() {
+    using Spec = nn::AttentionSpec;
+    const int64_t width = same(attentions_, "head widths", [](const Spec& a) { return a.head_dim; });
+    const int64_t heads = same(attentions_, "head counts", [](const Spec& a) { return a.heads; });
+    add("attention.key_length", u32(width));
+    add("attention.value_length", u32(width));
+    if (config_.family == "nemotron-nas") {
+      std::vector<int32_t> counts, kv_counts, widths;
+      for (const LayerSpec& layer : config_.layers) {
+        int64_t count = 0, kv = 0, wide = 0;
+        for (const PartSpec& part : layer.parts) {
+          if (const auto* a = std::get_if<Spec>(&part.block)) count = heads, kv = a->kv_heads;
+          if (const auto* m = std::get_if<nn::MlpSpec>(&part.block)) wide = m->width;
+          const auto* linear = std::get_if<LinearSpec>(&part.block);
+          if (linear && linear->role != ParamRole::linear_attention) refuse("a linear map in place of a feed-forward");
+          if (linear) count = heads;
+        }
+        if (count > 0 && wide == 0) refuse("attention in a layer without a feed-forward, which it leaves out");
+        counts.push_back(static_cast<int32_t>(count));
+        kv_counts.push_back(static_cast<int32_t>(kv));
+        widths.push_back(static_cast<int32_t>(wide));
+      }
+      add("attention.head_count", std::move(counts));
+      add("attention.head_count_kv", std::move(kv_counts));
+      add("feed_forward_length", std::move(widths));
+      return;
+    }
+    add("attention.head_count", u32(heads));
+    add("attention.head_count_kv", u32(same(attentions_, "KV head counts", [](const Spec& a) { return a.kv_heads; })));
+    if (moes_.empty()) {
+      add("feed_forward_length", u32(same(mlps_, "widths", [](const nn::MlpSpec& m) { return m.width; })));
+      return;
+    }
+    const auto get = [&](const char* what, auto&& field) { return u32(same(moes_, what, field)); };
+    const uint32_t wide = get("expert widths", [](const nn::MoeSpec& m) { return m.width; });
+    add("feed_forward_length", wide);
+    add("expert_feed_forward_length", wide);
+    add("expert_count", get("expert counts", [](const nn::MoeSpec& m) { return m.experts; }));
+    add("expert_used_count", get("numbers of active experts", [](const nn::MoeSpec& m) { return m.top_k; }));
+  }
+
+  void add_rope() {
+    const nn::RopeSpec& rope = *config_.rope;
+    add("rope.dimension_count", u32(rope.dim));
+    add("rope.freq_base", static_cast<float>(rope.options.theta));
+    if (rope.options.scaling != RopeScaling::linear) return;
+    add("rope.scaling.type", std::string("linear"));
+    add("rope.scaling.factor", static_cast<float>(rope.options.factor));
   }
 
   void add_mamba() {
@@ -144,6 +229,19 @@ class Metadata {
 
 std::string gguf_architecture(const Config& config, const std::string& where) {
   return Metadata(config, where).architecture();
+}
+
+std::vector<float> rope_divisors(const nn::RopeSpec& rope) {
+  const RopeOptions& o = rope.options;
+  if (o.scaling != RopeScaling::llama3) return {};
+  std::vector<float> divisors;
+  for (int64_t i = 0; i < rope.dim / 2; ++i) {
+    const double frequency = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dim));
+    const double turns = o.original_max_position_embeddings * frequency / (2 * std::numbers::pi);
+    const double blend = std::clamp((turns - o.low_freq_factor) / (o.high_freq_factor - o.low_freq_factor), 0.0, 1.0);
+    divisors.push_back(static_cast<float>(1 / ((1 - blend) / o.factor + blend)));
+  }
+  return divisors;
 }
 
 io::GgufFields gguf_metadata(const Config& config, const std::string& name, const std::string& where) {

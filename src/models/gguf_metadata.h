@@ -2,15 +2,19 @@
 //   https://github.com/ggml-org/llama.cpp, src/llama-arch.cpp
 #pragma once
 #include <string>
+#include <vector>
 
 #include "io/gguf_write.h"
 #include "models/config.h"
 
 namespace braid::models {
 
-// "nemotron_h", "nemotron_h_moe". Error, with what stands in the way, for a model that llama.cpp cannot run; `where`
-// begins it.
+// "nemotron_h", "nemotron_h_moe", "llama", "deci", "qwen3" or "qwen3moe". Error, with what stands in the way, for a
+// model that llama.cpp cannot run; `where` begins it.
 std::string gguf_architecture(const Config& config, const std::string& where);
+
+// What the frequencies of llama3's RoPE scaling are divided by: files have the numbers, not the rule. Else empty.
+std::vector<float> rope_divisors(const nn::RopeSpec& rope);
 
 // general.* and those of the architecture.
 io::GgufFields gguf_metadata(const Config& config, const std::string& name, const std::string& where);
