@@ -5,6 +5,7 @@ Works on copies of tests/data/hf. What a line must name (tensor, got, expected, 
 hundred random mutations of config.json and of the weights' header: whatever they hold, braid neither crashes nor hangs.
 """
 import json
+import math
 import os
 import random
 import shutil
@@ -128,6 +129,17 @@ class Weights(Folders):
         header[scale] = header.pop(scale.replace("_2", "_3")) | {"dtype": "BF16", "shape": [2]}
         write_header(folder / "model.safetensors", header, body)
         self.run_refused(folder, scale, "F32")
+
+    def test_damaged_scales(self):
+        for suffix, bytes_of, says in (("_scale_2", struct.pack("<f", math.nan), "nan"),
+                                       ("_scale_2", struct.pack("<f", 0), "0.0"), ("_scale", b"\x7f", "NaN in row 0")):
+            folder = self.copy("nemotron-h-modelopt-nvfp4")
+            path = folder / "model.safetensors"
+            header, body = read_header(path)
+            name = next(n for n in header if n.endswith("weight" + suffix))
+            at = header[name]["data_offsets"][0]
+            write_header(path, header, body[:at] + bytes_of + body[at + len(bytes_of):])
+            self.run_refused(folder, name, "damaged", says)
 
     def test_pointers_of_git_lfs(self):
         folder = self.copy()

@@ -23,6 +23,12 @@ std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tens
                         .expected = fmt::format("F32 [{}]", parts)});
   std::vector<float> factors(static_cast<size_t>(count));
   decode_ggml(GgmlType::f32, scale->bytes.data(), factors);
+  for (const float factor : factors) {
+    if (!(factor > 0) || std::isinf(factor))
+      fail(file.where(), {.what = "tensor " + scale->name + " is damaged",
+                          .got = std::to_string(factor),
+                          .expected = "numbers above 0"});
+  }
   return factors;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 #include "io/json.h"
@@ -118,7 +119,21 @@ class FileSource final : public nn::ParamSource {
       fail(where_, {.what = "scale " + name + " is not one number",
                     .got = fmt::format("{} {}", name_of(stored.dtype), to_string(stored.shape)),
                     .expected = "F32 []"});
-    return *stored.as<float>();
+    const float value = *stored.as<float>();
+    if (!(value > 0) || std::isinf(value))
+      fail(where_,
+           {.what = "scale " + name + " is damaged", .got = std::to_string(value), .expected = "a number above 0"});
+    return value;
+  }
+
+  // Scales of blocks are a sixteenth of the codes' number, so that reading them all costs a load little.
+  void check_scales(const std::string& name, const View& scales) const {
+    for (int64_t r = 0; r < scales.dim(0); ++r) {
+      const uint8_t* bits = &scales.as<F8E4M3>(r)->bits;
+      uint8_t damaged = 0;
+      for (int64_t i = 0; i < scales.dim(1); ++i) damaged |= static_cast<uint8_t>((bits[i] & 0x7f) == 0x7f);
+      if (damaged) fail(where_, {.what = "scales " + name + " are damaged", .got = fmt::format("NaN in row {}", r)});
+    }
   }
 
   Weight fp8(const nn::ParamRequest& r, const View& stored) const {
@@ -139,6 +154,7 @@ class FileSource final : public nn::ParamSource {
     const View& scales = need(r.name + "_scale");
     if (scales.dtype != DType::f8_e4m3) wrong_type(r.name + "_scale", scales, "F8_E4M3");
     check_shape(r.name + "_scale", scales, {rows, cols / kNvfp4Block}, r.keys);
+    check_scales(r.name + "_scale", scales);
     return {.rows = rows,
             .cols = cols,
             .spec = {.format = Format::nvfp4, .block = kNvfp4Block},
