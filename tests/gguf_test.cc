@@ -26,6 +26,7 @@
 #include "models/random_weights.h"
 #include "support/error_of.h"
 #include "support/golden.h"
+#include "sys/machine.h"
 #include "sys/mapped_file.h"
 
 namespace braid {
@@ -380,6 +381,27 @@ TEST_F(ConvertTest, AMatrixThatATypeCannotHoldGetsTheNearestThatCan) {
   });
   EXPECT_NE(error.find("cannot be Q4_K; got rows of "), std::string::npos) << error;
   EXPECT_NE(error.find("expected a multiple of 256"), std::string::npos) << error;
+}
+
+// The head of a step multiplies codes as the layers do, where there is one sequence.
+TEST_F(ConvertTest, TheHeadOfAStepMultipliesCodes) {
+  if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no dots of bytes with AVX-512";
+  const auto step_logits = [](const std::filesystem::path& file, int64_t sequences) {
+    const auto runner =
+        open_folder(file, {.numerics = Numerics::serving(DType::bf16), .sequences = sequences, .threads = 1});
+    const std::vector<int32_t> ids = {3, 17, 40};
+    prefill(*runner, 0, ids);
+    const Tensor logits = runner->step(0, 99);
+    const auto* values = logits.view().as<float>();
+    return std::vector<float>(values, values + logits.dim(1));
+  };
+  for (const GgmlType head : {GgmlType::bf16, GgmlType::q4_0}) {
+    const auto file = to_gguf(own("nemotron-h-latent-mtp"), {.type = GgmlType::bf16, .head = head});
+    const std::vector<float> one = step_logits(file, 1), of_two = step_logits(file, 2);
+    EXPECT_LE(worst(one, of_two), 0.02);
+    EXPECT_EQ(one == of_two, head == GgmlType::bf16);
+    std::filesystem::remove(file);
+  }
 }
 
 // Every type gives the values of its encoder, whichever part of the tensor a thread had.

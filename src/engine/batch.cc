@@ -62,7 +62,7 @@ class Batch {
     }
     if (pieces.empty()) return;
     const Tensor x = runner_.forward(ids, pieces);
-    if (!last.empty()) draw(runner_.logits(runner_.rows(x, last)), drawing);
+    if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
   }
 
  private:

@@ -138,9 +138,13 @@ void Runner::fork(int64_t from, int64_t to) {
   pool_->copy_slot(ctx_, slot(from), slot(to));
 }
 
-Tensor Runner::logits(const Tensor& x) {
-  const SeqMap none;
-  nn::Run r = run(none, nullptr);
+Tensor Runner::logits(const Tensor& x, Phase phase) {
+  SeqMap seqs;
+  if (phase == Phase::step) {
+    seqs = SeqMap::one(x.dim(0));
+    seqs.seqs[0].phase = phase;
+  }
+  nn::Run r = run(seqs, nullptr);
   return model_->logits(r, x);
 }
 
@@ -192,7 +196,7 @@ Tensor Runner::prefill(int64_t sequence, std::span<const int32_t> ids,
 
 Tensor Runner::step(int64_t sequence, int32_t id) {
   const Piece piece{.sequence = sequence, .tokens = 1, .phase = Phase::step};
-  return logits(forward({&id, 1}, {&piece, 1}));
+  return logits(forward({&id, 1}, {&piece, 1}), Phase::step);
 }
 
 void Runner::reset(int64_t sequence) {

@@ -49,7 +49,8 @@ class Runner {
   void keep(int64_t sequence, int64_t tokens);
   // Makes `to` a copy of `from`. Their keys and values are shared until one of them writes.
   void fork(int64_t from, int64_t to);
-  Tensor logits(const Tensor& x);
+  // Phase::step where the rows are those of a step of the only sequence.
+  Tensor logits(const Tensor& x, Phase phase = Phase::prefill);
   // Negative log-probabilities of the tokens `targets`, as predicted by the rows of x, [n] F32.
   Tensor token_losses(const Tensor& x, std::span<const int32_t> targets);
   // Rows of x, in this order.

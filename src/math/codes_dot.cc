@@ -22,7 +22,7 @@ bool decode_blocks(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, 
   if constexpr (std::is_same_v<Num, float>) {
     codes->f32(row, begin, n, values);
   } else {
-    codes->bf16(row, begin, n, values);
+    (sys::machine().avx512_bf16 ? codes->bf16_unit : codes->bf16)(row, begin, n, values);
   }
   return true;
 }

@@ -57,8 +57,9 @@ struct Codes {
   int factor = 0;
   float worth = 1;
   RowDot* dot = nullptr;
-  RowDecode<Bf16>* bf16 = nullptr;  // rounded
-  RowDecode<float>* f32 = nullptr;  // the bits of decode_ggml
+  RowDecode<Bf16>* bf16 = nullptr;       // rounded
+  RowDecode<Bf16>* bf16_unit = nullptr;  // the same with AVX-512 BF16, but for subnormal numbers, which become zeros
+  RowDecode<float>* f32 = nullptr;       // the bits of decode_ggml
 };
 const Codes* ggml_codes_avx512(GgmlType type);  // codes_ggml_avx512.cc; null for other types
 

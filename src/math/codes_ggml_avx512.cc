@@ -14,7 +14,8 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-#define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,f16c")))
+// AVX-512 BF16 is only there for AsBf16ByInstruction, which is called where the CPU has it.
+#define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx512bf16,f16c")))
 
 namespace braid::codes {
 namespace {
@@ -254,47 +255,70 @@ void row_of(const Row& row, int64_t rows, float* sums) {
   kBy[rows - 1](row, sums);
 }
 
-// Values 16 i to 16 i + 15 of a part, each formula in decode_ggml's order.
+// Values 16 i to 16 i + 15 of a part, each formula in decode_ggml's order; `codes` are whole numbers with a sign.
 template <class Type>
 BRAID_DOT inline __m512 values_of(const Part& part, __m128i codes, int i) {
   const __m512i lanes = _mm512_add_epi32(fours_of_lanes(), _mm512_set1_epi32(4 * i));
-  const __m512i wide = _mm512_sub_epi32(_mm512_cvtepu8_epi32(codes), _mm512_set1_epi32(Type::kZero));
-  const __m512 scale = _mm512_mul_ps(_mm512_permutexvar_ps(lanes, part.scale), _mm512_set1_ps(worth<Type>()));
-  const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(wide), scale);
+  const __m512 product =
+      _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(codes)), _mm512_permutexvar_ps(lanes, part.scale));
   return Type::kZero == 0 ? _mm512_add_ps(product, _mm512_permutexvar_ps(lanes, part.min)) : product;
 }
-BRAID_DOT inline void store(__m512 values, float* out) { _mm512_storeu_ps(out, values); }
-// To nearest, ties to even.
-BRAID_DOT inline void store(__m512 values, Bf16* out) {
-  const __m512i bits = _mm512_castps_si512(values);
-  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+
+// How 32 values are written. To BF16 they are rounded to nearest, ties to even; the instruction takes subnormal numbers
+// for zeros.
+struct AsFloat {
+  using Num = float;
+  BRAID_DOT static void store(__m512 first, __m512 second, float* out) {
+    _mm512_storeu_ps(out, first);
+    _mm512_storeu_ps(out + 16, second);
+  }
+};
+struct AsBf16 {
+  using Num = Bf16;
+  BRAID_DOT static __m256i rounded(__m512 values) {
+    const __m512i bits = _mm512_castps_si512(values);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
+  }
+  BRAID_DOT static void store(__m512 first, __m512 second, Bf16* out) {
+    _mm512_storeu_si512(out, halves(rounded(first), rounded(second)));
+  }
+};
+struct AsBf16ByInstruction {
+  using Num = Bf16;
+  BRAID_DOT static void store(__m512 first, __m512 second, Bf16* out) {
+    _mm512_storeu_si512(out, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
+  }
+};
+
+template <class Type, class As>
+BRAID_DOT void decode_part(const uint8_t* row, int64_t k, int64_t depth, typename As::Num* out) {
+  Part part = Type::part(row, k, depth);
+  part.scale = _mm512_mul_ps(part.scale, _mm512_set1_ps(worth<Type>()));
+  const __m512i codes = _mm512_sub_epi8(part.codes, _mm512_set1_epi8(static_cast<char>(Type::kZero)));
+  As::store(values_of<Type>(part, _mm512_castsi512_si128(codes), 0),
+            values_of<Type>(part, _mm512_extracti32x4_epi32(codes, 1), 1), out);
+  As::store(values_of<Type>(part, _mm512_extracti32x4_epi32(codes, 2), 2),
+            values_of<Type>(part, _mm512_extracti32x4_epi32(codes, 3), 3), out + 32);
 }
-template <class Type, class Num>
-BRAID_DOT void decode_part(const uint8_t* row, int64_t k, int64_t depth, Num* out) {
-  const Part part = Type::part(row, k, depth);
-  store(values_of<Type>(part, _mm512_extracti32x4_epi32(part.codes, 0), 0), out);
-  store(values_of<Type>(part, _mm512_extracti32x4_epi32(part.codes, 1), 1), out + 16);
-  store(values_of<Type>(part, _mm512_extracti32x4_epi32(part.codes, 2), 2), out + 32);
-  store(values_of<Type>(part, _mm512_extracti32x4_epi32(part.codes, 3), 3), out + 48);
-}
-template <class Type, class Num>
-void decode_row(const uint8_t* row, int64_t begin, int64_t n, Num* values) {
+template <class Type, class As>
+BRAID_DOT void decode_row(const uint8_t* row, int64_t begin, int64_t n, typename As::Num* values) {
   int64_t k = 0;
-  for (; k + kStep <= n; k += kStep) decode_part<Type>(row, begin + k, begin + n, values + k);
+  for (; k + kStep <= n; k += kStep) decode_part<Type, As>(row, begin + k, begin + n, values + k);
   if (k == n) return;
-  Num rest[kStep];
-  decode_part<Type>(row, begin + k, begin + n, rest);
-  std::memcpy(values + k, rest, static_cast<size_t>(n - k) * sizeof(Num));
+  typename As::Num rest[kStep];
+  decode_part<Type, As>(row, begin + k, begin + n, rest);
+  std::memcpy(values + k, rest, static_cast<size_t>(n - k) * sizeof(rest[0]));
 }
 
 template <class Type>
 constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .worth = worth<Type>(),
                          .dot = &row_of<Type>,
-                         .bf16 = &decode_row<Type, Bf16>,
-                         .f32 = &decode_row<Type, float>};
+                         .bf16 = &decode_row<Type, AsBf16>,
+                         .bf16_unit = &decode_row<Type, AsBf16ByInstruction>,
+                         .f32 = &decode_row<Type, AsFloat>};
 
 }  // namespace
 

@@ -73,6 +73,23 @@ TEST(Blocks, RowsOfGgmlBlocksAreCutAnywhere) {
   }
 }
 
+// With the instruction and without.
+TEST(Blocks, BothRoundingsOfGgmlBlocksToBf16Agree) {
+  if (!sys::machine().avx512_vnni || !sys::machine().avx512_bf16) GTEST_SKIP() << "no AVX-512 BF16";
+  int64_t types = 0;
+  for (const GgmlTypeRow& row : ggml_types()) {
+    const codes::Codes* codes = codes::ggml_codes_avx512(row.type);
+    if (!codes) continue;
+    ++types;
+    const TestWeight w(row.type, 1, 768, 5);
+    std::vector<Bf16> plain(768), unit(768);
+    codes->bf16(w.weight().codes.as<uint8_t>(), 0, 768, plain.data());
+    codes->bf16_unit(w.weight().codes.as<uint8_t>(), 0, 768, unit.data());
+    for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(plain[i].bits, unit[i].bits) << row.name << " " << i;
+  }
+  EXPECT_EQ(types, 11);
+}
+
 // What tiles read, instructions against the definition: every scale but NaN with every code, at every length.
 TEST(Tiles, DecodersAgreeToTheBit) {
   if (!sys::machine().amx) GTEST_SKIP() << "no tiles on this machine";
