@@ -5,11 +5,13 @@
 
 Every format is made with `braid convert` (GGUF) or `braid quantize` (folders) and compared with `braid eval --kl`, in
 BF16, on conversations that the model did not train on: `braid data synth` gives them, from another seed. Bits per weight
-are those of the matrices that the format holds and of all that stays as it is. The distances are numbers of a small
-model; what a format costs a large one is less.
+are those of all values; `held` is the share of them that the format holds: rows that its blocks do not divide get
+another type, embedding and head often do, and folders keep them. A GGUF file leaves the prediction block out, which a
+folder keeps. The distances are those of a small model; what a format costs a large one is less.
 """
 import argparse
 import json
+import math
 import os
 import subprocess
 import tempfile
@@ -36,15 +38,17 @@ def conversations(args, work):
 
 
 def made(args, work):
-    """Each format's name, the model in it, and its bits per weight."""
+    """Each format's name, the model in it, its bits per weight, and the share of the values that it holds."""
     for kind in GGUF:
         path = os.path.join(work, f"{kind}.gguf")
         out = json.loads(run(args.braid, "convert", args.model, path, "--type", kind, "--json"))
-        yield f"GGUF {kind}", path, out["bits_per_weight"]
+        values = [(tensor["type"].lower(), math.prod(tensor["shape"])) for tensor in out["tensors"]]
+        yield f"GGUF {kind}", path, out["bits_per_weight"], sum(n for t, n in values if t == kind) / sum(n for _, n in values)
     for name, words in FOLDERS.items():
         path = os.path.join(work, name.replace(" ", "-"))
         out = json.loads(run(args.braid, "quantize", args.model, path, "--format", name.split()[0], *words, "--json"))
-        yield f"folder {name}", path, out["bits_per_value"]
+        held = sum(group["values"] for group in out["groups"])
+        yield f"folder {name}", path, out["bits_per_value"], held / (held + out["kept_values"])
 
 
 def main():
@@ -55,14 +59,14 @@ def main():
     parser.add_argument("-o", "--out")
     args = parser.parse_args()
     rows = []
-    print(f"{'format':28} {'bits':>6} {'KL':>9} {'+-':>8} {'same top':>9} {'perplexity x':>13}")
+    print(f"{'format':28} {'bits':>6} {'held':>6} {'KL':>9} {'+-':>8} {'same top':>9} {'perplexity x':>13}")
     with tempfile.TemporaryDirectory() as work:
         text = conversations(args, work)
-        for name, path, bits in made(args, work):
+        for name, path, bits, held in made(args, work):
             kl = json.loads(run(args.braid, "eval", path, "--kl", args.model, "--text", text, "--json"))
-            rows.append({"format": name, "bits_per_weight": round(bits, 3)} |
+            rows.append({"format": name, "bits_per_weight": round(bits, 3), "held": round(held, 3)} |
                         {key: kl[key] for key in ("kl", "kl_error", "same_top", "ratio", "base_perplexity", "tokens")})
-            print(f"{name:28} {bits:6.2f} {kl['kl']:9.5f} {kl['kl_error']:8.5f} {100 * kl['same_top']:8.2f}% {kl['ratio']:13.4f}")
+            print(f"{name:28} {bits:6.2f} {100 * held:5.1f}% {kl['kl']:9.5f} {kl['kl_error']:8.5f} {100 * kl['same_top']:8.2f}% {kl['ratio']:13.4f}")
     if args.out:
         commit = subprocess.run(["git", "describe", "--always", "--dirty"], stdout=subprocess.PIPE, text=True).stdout.strip()
         with open(args.out, "w", encoding="utf-8") as f:

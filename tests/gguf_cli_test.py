@@ -53,6 +53,16 @@ class Commands(Case):
                 for key in ("prompt_ids", "ids", "text", "finish_reason"):
                     self.assertEqual(got[key], want[key], (name, prompt, key))
 
+    def test_convert_replaces_nothing(self):
+        notes = self.new_folder() / "notes.gguf"
+        notes.write_text("precious")
+        self.assertRefused(braid("convert", paths("llama")[1], notes), "already exists")
+        self.assertEqual(notes.read_text(), "precious")
+        self.assertRefused(braid("convert", paths("llama")[1], notes.parent / "x"), "does not end in .gguf")
+        self.assertRefused(braid("convert", paths("llama")[0], notes.parent / "x", "--head", "q8_0"), "--head")
+        made = braid("convert", paths("llama")[1], notes.parent / "x.gguf", "--type", "Q8_0")
+        self.assertEqual(made.returncode, 0, made.stderr)
+
     def test_eval_and_score(self):
         line = json.dumps({"prompt": "Hello", "completion": " World 12"}) + "\n"
         for name in NAMES:

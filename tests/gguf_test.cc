@@ -125,8 +125,8 @@ class GgufFolder : public testing::TestWithParam<const char*> {
   const std::filesystem::path folder_ = kData / "gguf" / GetParam(), file_ = folder_ / "model.gguf";
 };
 
-// Nothing is quantised: the numbers are the folder's, in another order and under other names. And they are it again
-// when a folder is written from the file.
+// Nothing is quantised: the numbers are the folder's, in another order and under other names. They are the same
+// again when a folder is written from the file.
 TEST_P(GgufFolder, HasTheLogitsOfItsFolder) {
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 70; ++i) ids.push_back((i * 37 + 5) % 490);  // beyond the first wave that RoPE stretches

@@ -56,7 +56,7 @@ class Bench {
     if (!with_head) return;
     std::vector<int64_t> last;
     for (int64_t s = 0; s < sequences_; ++s) last.push_back((s + 1) * tokens - 1);
-    runner_.logits(runner_.rows(x, last));
+    runner_.logits(runner_.rows(x, last), phase);
   }
   engine::Runner& runner_;
   int64_t sequences_;

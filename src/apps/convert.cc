@@ -43,7 +43,7 @@ std::vector<std::string> type_names() {
 }
 GgmlType type_of(const char* option, const std::string& name) {
   for (const GgmlTypeRow& row : ggml_types()) {
-    if (encodes(row.type) && lower(row.name) == name) return row.type;
+    if (encodes(row.type) && lower(row.name) == lower(name)) return row.type;
   }
   fail(option, {.what = "unknown type",
                 .got = printable(name),
@@ -126,6 +126,7 @@ void print_json(const Options& o, const models::GgufExport& file, const std::vec
 }
 
 int to_gguf(const Options& o, const io::ModelPath& model) {
+  if (fs::exists(o.out)) fail(printable(o.out), {.what = "already exists", .hint = "another name, or removing it"});
   models::GgufOptions options{.type = type_of("--type", o.type), .strict = o.strict, .threads = sys::default_threads()};
   if (!o.head.empty()) options.head = type_of("--head", o.head);
   const models::GgufExport file(model, options);
@@ -152,16 +153,12 @@ int to_gguf(const Options& o, const io::ModelPath& model) {
   return 0;
 }
 
-// The tokenizer as tokenizer.json, and the templates beside it; what keeps a tokenizer from being written is a note.
-void write_language(const io::Gguf& file, const fs::path& folder) {
-  std::string json;
-  try {
-    json = text::tokenizer_json(file);
-    text::Tokenizer::parse(json, file.where());
-  } catch (const Error& error) {
-    fmt::print(stderr, "note: the folder has no tokenizer: {}\n", error.what());
-    return;
-  }
+// Files of the folder by name: the tokenizer, and the templates beside it.
+using Language = std::map<std::string, std::string>;
+
+// What keeps a tokenizer from being written is a note.
+Language language_of(const io::Gguf& file) {
+  Language files;
   const text::TokenizerConfig language = text::tokenizer_config(file);
   nlohmann::ordered_json config = nlohmann::ordered_json::object();
   const auto add = [&](const char* name, const std::optional<std::string>& token) {
@@ -177,19 +174,28 @@ void write_language(const io::Gguf& file, const fs::path& folder) {
     for (const text::NamedTemplate& named : language.named_templates)
       list.push_back({{"name", named.name}, {"template", named.source}});
   } else if (language.chat_template) {
-    io::write_text_file(folder / "chat_template.jinja", *language.chat_template);
+    files["chat_template.jinja"] = *language.chat_template;
   }
-  io::write_text_file(folder / "tokenizer.json", json);
-  io::write_text_file(folder / "tokenizer_config.json", config.dump(2) + "\n");
+  files["tokenizer_config.json"] = config.dump(2) + "\n";
+  try {
+    files["tokenizer.json"] = text::tokenizer_json(file);
+    text::Tokenizer::parse(files["tokenizer.json"], file.where());
+  } catch (const Error& error) {
+    fmt::print(stderr, "note: the folder has no tokenizer: {}\n", error.what());
+    files.erase("tokenizer.json");
+  }
+  return files;
 }
 
 int to_folder(const Options& o, const io::ModelPath& model) {
   io::check_new_folder(o.out);
   if (o.type != "bf16" && o.type != "f32")
     fail("--type", {.what = "a folder cannot have it", .got = o.type, .expected = "bf16 or f32"});
+  if (!o.head.empty() || o.strict) fail("convert", {.what = "--head and --strict are for GGUF files that are written"});
   const io::Gguf file(model.weights);
   const models::FolderOptions options{.type = o.type == "f32" ? DType::f32 : DType::bf16,
                                       .threads = sys::default_threads()};
+  const Language language = language_of(file);  // before any file is written: it may be malformed
   sys::catch_interrupts();
   {
     report::Progress progress("writing " + fs::path(o.out).filename().string(), models::values_in(file));
@@ -199,7 +205,7 @@ int to_folder(const Options& o, const io::ModelPath& model) {
     });
     if (!whole) return 130;
   }
-  write_language(file, o.out);
+  for (const auto& [name, text] : language) io::write_text_file(fs::path(o.out) / name, text);
   if (o.json)
     fmt::print("{}\n", nlohmann::ordered_json({{"folder", o.out}, {"type", o.type}}).dump());
   else
@@ -212,7 +218,7 @@ int convert(const Options& o) {
   const io::ModelPath model = io::find_model(o.model);
   const bool gguf = fs::path(o.out).extension() == ".gguf";
   if (gguf == model.is_gguf())
-    fail(printable(o.out), {.what = gguf ? "is a GGUF file like the model" : "is a folder like the model",
+    fail(printable(o.out), {.what = gguf ? "would be a GGUF file like the model" : "does not end in .gguf",
                             .expected = "a folder and a .gguf file, in either order",
                             .hint = "braid convert MODEL OUT.gguf, or braid convert FILE.gguf OUTDIR"});
   return gguf ? to_gguf(o, model) : to_folder(o, model);

@@ -147,7 +147,7 @@ int eval_command(Options o) {
 
 Action setup_eval(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("model", o->model.model, "a folder, org/name of the local Hugging Face cache, or tiny", false);
+  cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
   cli.option("--kl BASE", o->base,
              "compare with the model that this one was made from: KL divergence, perplexities, same likeliest tokens");

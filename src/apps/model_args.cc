@@ -18,7 +18,7 @@ void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
 }
 
 void ModelArgs::declare(Cli& cli) {
-  cli.positional("model", model, "a folder, org/name of the local Hugging Face cache, or tiny", false);
+  cli.positional("model", model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
   cli.option("--adapter FOLDER", adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "models/quantize.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -85,6 +86,7 @@ int quantize_command(Options o) {
   if (!o.scales.empty()) {
     for (models::QuantRule& rule : recipe.rules) rule.scales = models::scale_search("--scales", o.scales);
   }
+  check_range("--threads", o.threads, 0, 1024);
   o.quant.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
   sys::catch_interrupts();
   models::QuantReport result;

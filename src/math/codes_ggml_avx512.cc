@@ -209,9 +209,9 @@ struct Nvfp4 {
     const __m512i twice =
         _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), _mm512_castsi256_si512(load32(block + 4)));
     const __m512i shifted = _mm512_srlv_epi64(twice, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));
-    const __m128i bits =
-        _mm_and_si128(_mm_cvtepu8_epi16(_mm_cvtsi32_si128(static_cast<int>(word(block)))), _mm_set1_epi16(0x7f));
-    const __m128i numbers = _mm_andnot_si128(_mm_cmpeq_epi16(bits, _mm_set1_epi16(0x7f)), bits);  // NaN is 0
+    const __m128i bits = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(static_cast<int>(word(block))));
+    const __m128i most = _mm_set1_epi16(0x7f);
+    const __m128i numbers = _mm_andnot_si128(_mm_cmpeq_epi16(bits, most), _mm_and_si128(bits, most));  // NaN is 0
     const __m512 scales = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_slli_epi16(numbers, 7)));
     return {look_up(Mxfp4::kTable, _mm512_and_si512(shifted, _mm512_set1_epi8(15))),
             _mm512_permutexvar_ps(fours_of_lanes(), scales), _mm512_setzero_ps()};
@@ -279,7 +279,8 @@ struct AsBf16 {
     const __m512i bits = _mm512_castps_si512(values);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     const __m512i sum = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
+    const __mmask16 nan = _mm512_cmp_ps_mask(values, values, _CMP_UNORD_Q);
+    return _mm256_mask_mov_epi16(_mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16)), nan, _mm256_set1_epi16(0x7fc0));
   }
   BRAID_DOT static void store(__m512 first, __m512 second, Bf16* out) {
     _mm512_storeu_si512(out, halves(rounded(first), rounded(second)));

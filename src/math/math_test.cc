@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -73,19 +74,37 @@ TEST(Blocks, RowsOfGgmlBlocksAreCutAnywhere) {
   }
 }
 
-// With the instruction and without.
-TEST(Blocks, BothRoundingsOfGgmlBlocksToBf16Agree) {
+TEST(Blocks, DecodersOfGgmlBlocksAgreeOnAnyBytes) {
   if (!sys::machine().avx512_vnni || !sys::machine().avx512_bf16) GTEST_SKIP() << "no AVX-512 BF16";
   int64_t types = 0;
   for (const GgmlTypeRow& row : ggml_types()) {
     const codes::Codes* codes = codes::ggml_codes_avx512(row.type);
     if (!codes) continue;
     ++types;
-    const TestWeight w(row.type, 1, 768, 5);
-    std::vector<Bf16> plain(768), unit(768);
-    codes->bf16(w.weight().codes.as<uint8_t>(), 0, 768, plain.data());
-    codes->bf16_unit(w.weight().codes.as<uint8_t>(), 0, 768, unit.data());
-    for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(plain[i].bits, unit[i].bits) << row.name << " " << i;
+    // Any bytes, so scales that are NaN and infinite too.
+    std::vector<uint8_t> bytes(static_cast<size_t>(64 * 768 / row.values * row.bytes));
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>((i * 2654435761u) >> 13);
+    constexpr int64_t kValues = 64 * 768;
+    std::vector<float> want(kValues), wide(kValues);
+    std::vector<Bf16> plain(kValues), unit(kValues);
+    decode_ggml(row.type, reinterpret_cast<const std::byte*>(bytes.data()), want);
+    codes->f32(bytes.data(), 0, kValues, wide.data());
+    codes->bf16(bytes.data(), 0, kValues, plain.data());
+    codes->bf16_unit(bytes.data(), 0, kValues, unit.data());
+    int64_t nans = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const bool nan = std::isnan(want[i]);
+      nans += nan;
+      ASSERT_EQ(std::isnan(wide[i]), nan) << row.name << " " << i;
+      ASSERT_EQ(std::isnan(to_float(plain[i])), nan) << row.name << " " << i;
+      ASSERT_EQ(std::isnan(to_float(unit[i])), nan) << row.name << " " << i;
+      if (nan) continue;
+      ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(want[i])) << row.name << " " << i;
+      ASSERT_EQ(plain[i].bits, to_bf16(want[i]).bits) << row.name << " " << i;
+      const bool subnormal = std::fabs(want[i]) < std::numeric_limits<float>::min();
+      ASSERT_EQ(unit[i].bits, subnormal ? unit[i].bits & 0x8000 : plain[i].bits) << row.name << " " << i;
+    }
+    EXPECT_EQ(nans > 0, row.type != GgmlType::mxfp4 && row.type != GgmlType::nvfp4) << row.name;
   }
   EXPECT_EQ(types, 11);
 }
@@ -155,6 +174,19 @@ TEST(Codes, DotsOfEveryScaleAndCode) {
       EXPECT_NEAR(static_cast<double>(got), want, 4e-5 * size + 1e-12) << first << " " << n;
     }
   }
+}
+
+// What is no number stays none.
+TEST(Codes, ANanOfXReachesTheResult) {
+  const TestWeight w(GgmlType::q8_0, 2, 96, 5);
+  if (const char* reason = codes::refusal(w.weight())) GTEST_SKIP() << reason;
+  std::vector<Bf16> x(96, to_bf16(1.0f));
+  x[70].bits = 0x7fc0;
+  std::vector<std::byte> packed(static_cast<size_t>(codes::packed_bytes(1, 96)));
+  codes::pack(view_of(x.data(), {1, 96}), w.weight().spec, packed.data());
+  float got[2] = {};
+  codes::product(packed.data(), w.weight(), mut_view_of(got, {1, 2}));
+  EXPECT_TRUE(std::isnan(got[0]) && std::isnan(got[1]));
 }
 
 // Every scale with every code, both nibbles, in both types, and windows that end within a block: the definition's bits.

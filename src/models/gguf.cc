@@ -39,6 +39,13 @@ int64_t gguf_row(int64_t row, int64_t head_rows) {
 
 namespace {
 
+std::optional<DType> dense_type(GgmlType type) {
+  if (type == GgmlType::f32) return DType::f32;
+  if (type == GgmlType::f16) return DType::f16;
+  if (type == GgmlType::bf16) return DType::bf16;
+  return std::nullopt;
+}
+
 // P of a parameter whose rows llama.cpp has turned, else 0.
 int64_t head_rows_of(const io::Gguf& file, const nn::ParamRequest& request) {
   const auto named = [&](const char* part) { return request.name.find(part) != std::string::npos; };
@@ -80,6 +87,9 @@ GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request) {
   const size_t size = tensor->bytes.size() / static_cast<size_t>(parts);
   const size_t index = expert ? static_cast<size_t>(request.expert) : 0;
   const std::vector<float> factors = gguf_factors(file, *tensor);
+  if (!factors.empty() && (dense_type(tensor->type->type) || !is_matrix(request.role)))
+    fail(file.where(), {.what = fmt::format("tensor {} ({}) has a scale", name, tensor->type->name),
+                        .expected = "one of quantised matrices only"});
   return {.tensor = tensor,
           .bytes = tensor->bytes.subspan(index * size, size),
           .factor = factors.empty() ? 1.0f : factors[std::min(index, factors.size() - 1)],
@@ -87,13 +97,6 @@ GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request) {
 }
 
 namespace {
-
-std::optional<DType> dense_type(GgmlType type) {
-  if (type == GgmlType::f32) return DType::f32;
-  if (type == GgmlType::f16) return DType::f16;
-  if (type == GgmlType::bf16) return DType::bf16;
-  return std::nullopt;
-}
 
 class GgufSource final : public nn::ParamSource {
  public:
@@ -117,10 +120,7 @@ class GgufSource final : public nn::ParamSource {
     const Shape shape{r.rows(), dense ? r.cols() : r.cols() / type.values * type.bytes};
     View stored(part.bytes.data(), dense.value_or(DType::u8), shape);
     if (part.head_rows > 0) stored = released_order(stored, part.head_rows);
-    if (!dense) return ggml_weight(type.type, stored, r.cols(), part.factor);
-    Weight w = dense_weight(stored);
-    w.global = part.factor;
-    return w;
+    return dense ? dense_weight(stored) : ggml_weight(type.type, stored, r.cols(), part.factor);
   }
 
   Weight vector(const nn::ParamRequest& r, const GgufPart& part) {

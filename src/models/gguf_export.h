@@ -35,7 +35,7 @@ class GgufExport {
     int64_t paired = 0;               // rows of a head whose halves alternate in the file; 0: as they are
     GgmlType wanted = GgmlType::f32;  // differs from the spec's where rows are no whole blocks of it
     std::vector<std::pair<ParamRole, Weight>> parts{};  // experts of a stack, else one; of scales, none
-    std::vector<float> values{};                        // of a tensor that the folder has not
+    std::vector<float> values{};                        // of a tensor that the folder lacks
   };
 
   // Error when GGUF has no place for something of the model.

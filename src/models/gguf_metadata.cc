@@ -95,6 +95,11 @@ class Metadata {
     architecture();
     if (!config_.rope || attentions_.empty()) refuse("no attention");
     if (config_.rope->dim != attentions_[0]->head_dim) refuse("a part of each head without rotation");
+    const RopeOptions& rope = config_.rope->options;
+    const bool llama3 = rope.scaling == RopeScaling::llama3;
+    if (llama3 && architecture() != std::string_view("llama") && architecture() != std::string_view("deci"))
+      refuse("RoPE scaled as Llama 3 does");
+    if (llama3 && rope.low_freq_factor >= rope.high_freq_factor) refuse("a low_freq_factor above high_freq_factor");
     if (!blocks_of<LinearSpec>(config_).empty() && config_.family != "nemotron-nas") refuse("linear layers");
     for (const nn::MlpSpec* m : mlps_) {
       if (!m->gated || m->act != Act::silu) refuse("a feed-forward that is not SwiGLU");

@@ -70,7 +70,7 @@ Format format_of(const io::Json& rule) {
        {std::pair{"bf16", Format::bf16}, {"fp8", Format::f8_e4m3}, {"nvfp4", Format::nvfp4}}) {
     if (word == name) return format;
   }
-  rule.need({"format"}).refuse("no such format", "bf16, fp8 or nvfp4");
+  rule.need({"format"}).refuse("is not a format", "bf16, fp8 or nvfp4");
 }
 
 bool is_a_role(const std::string& glob) {
@@ -85,12 +85,12 @@ QuantRule read_rule(const io::Json& json) {
   constexpr std::array<std::string_view, 5> kKeys = {"roles", "layers", "before_attention", "format", "scales"};
   for (const auto& [key, value] : json.members()) {
     if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end())
-      value.refuse("no such key of a rule", "roles, layers, before_attention, format or scales");
+      value.refuse("is not a key of a rule", "roles, layers, before_attention, format or scales");
   }
   QuantRule out{.format = format_of(json)};
   if (const auto roles = json.get({"roles"})) {
     for (const io::Json& role : roles->items()) {
-      if (!is_a_role(role.as_string())) role.refuse("fits the role of no matrix", "mamba_in, expert_*, head, ...");
+      if (!is_a_role(role.as_string())) role.refuse("fits no role of a matrix", "mamba_in, expert_*, head, ...");
       out.roles.push_back(role.as_string());
     }
   }
@@ -110,7 +110,7 @@ const char* name_of(ScaleSearch search) { return kSearches[static_cast<size_t>(s
 ScaleSearch scale_search(const std::string& where, const std::string& word) {
   const auto found = std::find(kSearches.begin(), kSearches.end(), word);
   if (found == kSearches.end())
-    fail(where, {.what = "no such search", .got = printable(word), .expected = "max, four-over-six or mse"});
+    fail(where, {.what = "is not a search", .got = printable(word), .expected = "max, four-over-six or mse"});
   return static_cast<ScaleSearch>(found - kSearches.begin());
 }
 
@@ -140,7 +140,7 @@ QuantRecipe quant_recipe(const std::string& name_or_file) {
   const io::Json json = io::read_toml(name_or_file);
   QuantRecipe recipe{.name = name_or_file, .rules = {}};
   for (const auto& [key, value] : json.members()) {
-    if (key != "rule") value.refuse("no such key of a recipe", "[[rule]]");
+    if (key != "rule") value.refuse("is not a key of a recipe", "[[rule]]");
     for (const io::Json& r : value.items()) recipe.rules.push_back(read_rule(r));
   }
   if (recipe.rules.empty())

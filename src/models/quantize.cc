@@ -72,8 +72,8 @@ class Quantizer {
     if (!rule || rule->format == Format::bf16 || tensor.shape.rank != 2) return;
     if (const std::string why = misfit(tensor, *rule); !why.empty()) {
       if (options_.strict)
-        fail(where_,
-             {.what = tensor.name + " " + why, .hint = "without --strict it stays as it is; a recipe may say fp8"});
+        fail(where_, {.what = tensor.name + " " + why,
+                      .hint = "leaving out --strict, and it stays as it is; or a recipe that says fp8"});
       report_.misfits.push_back(tensor.name + " " + why);
       return;
     }
@@ -140,7 +140,7 @@ class Quantizer {
     std::vector<float> largest(static_cast<size_t>(w.rows));
     rows(w, [&](int64_t r, std::span<const float> values) {
       float& amax = largest[static_cast<size_t>(r)];
-      for (float v : values) amax = std::max(amax, std::fabs(v));
+      for (float v : values) amax = std::isnan(v) ? HUGE_VALF : std::max(amax, std::fabs(v));
     });
     float amax = 0;
     for (float v : largest) {
@@ -194,6 +194,7 @@ class Quantizer {
     q.spec = {.format = job.rule.format, .block = fp4 ? static_cast<int>(kNvfp4Block) : 0};
     q.codes = View(reinterpret_cast<const std::byte*>(codes.data()), fp4 ? DType::u8 : DType::f8_e4m3,
                    {q.rows, fp4 ? q.cols / 2 : q.cols});
+    q.scales = {};
     if (fp4)
       q.scales =
           View(reinterpret_cast<const std::byte*>(job.scales.data()), DType::f8_e4m3, {q.rows, q.cols / kNvfp4Block});

@@ -154,7 +154,12 @@ TEST_F(Quantize, AQuantisedFolderIsSource) {
   EXPECT_LT(apart, 1e-4 * square);
 }
 
-TEST_F(Quantize, AValueThatIsNotFiniteIsRefused) {
+class QuantizeRefuses : public Quantize, public testing::WithParamInterface<double> {};
+INSTANTIATE_TEST_SUITE_P(NotFinite, QuantizeRefuses,
+                         testing::Values(std::numeric_limits<double>::infinity(),
+                                         std::numeric_limits<double>::quiet_NaN()));
+
+TEST_P(QuantizeRefuses, AValueThatIsNotFinite) {
   nlohmann::json config = hybrid();
   auto specs = tensors_of(config);
   for (io::TensorSpec& spec : specs) {
@@ -163,8 +168,7 @@ TEST_F(Quantize, AValueThatIsNotFiniteIsRefused) {
   io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
   for (const io::TensorSpec& spec : file.order()) {
     std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
-    if (spec.name == kInProj)
-      set_element(MutView(bytes.data(), spec.dtype, spec.shape), 77, std::numeric_limits<double>::infinity());
+    if (spec.name == kInProj) set_element(MutView(bytes.data(), spec.dtype, spec.shape), 77, GetParam());
     file.write(spec.name, bytes);
   }
   file.finish();

@@ -125,9 +125,10 @@ TEST_F(GgufVocabularyTest, TemplatesAndTheirTokens) {
   set("tokenizer.chat_templates", Words{"tool_use", "absent"});
   set("tokenizer.chat_template.tool_use", std::string("{{ tools }}"));
   set("tokenizer.chat_template.absent", std::string("\xff"));
-  EXPECT_NE(
-      support::error_of([&] { ChatTemplate::load(file()); }).find("tokenizer.chat_template.absent is not a chat template"),
-      std::string::npos);
+  EXPECT_NE(support::error_of([&] {
+              ChatTemplate::load(file());
+            }).find("tokenizer.chat_template.absent is not a chat template"),
+            std::string::npos);
   erase("tokenizer.chat_template.absent");
   const ChatTemplate chat = ChatTemplate::load(file());
   EXPECT_EQ(chat.render({{"messages", 1}}, {}), "<s> 1");

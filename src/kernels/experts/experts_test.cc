@@ -118,6 +118,11 @@ TEST(Experts, AStepOverCodes) {
       sweep(p.op, 0.02, 0.02);  // hidden values near a tie of BF16 round to the other side
     }
   }
+  for (const GgmlType type : {GgmlType::q8_0, GgmlType::q5_1, GgmlType::mxfp4}) {
+    Problem p(3, 2, 4, 96, 64, DType::bf16, DType::f32, type, true);
+    p.op.step = true;
+    sweep(p.op, 0.02, 0.02);
+  }
   Problem p(2, 2, 4, 48, 80, DType::bf16, DType::f32, Format::nvfp4);
   const auto step = std::find_if(ExpertsFwd::rows().begin(), ExpertsFwd::rows().end(),
                                  [](const auto& row) { return std::string_view(row.name) == "grouped_codes"; });
