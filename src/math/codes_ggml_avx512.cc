@@ -74,10 +74,12 @@ struct Q8_0 {
   }
 };
 struct Q4_0 {
-  static constexpr int64_t kBytes = 18;
+  static constexpr int64_t kBytes = 18, kCodes = 2;
   static constexpr int kZero = 8;
+  alignas(16) static constexpr uint8_t kTable[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  BRAID_DOT static float factor(const uint8_t* block) { return half(block); }
   BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
-    return {nibbles(a + 2, b + 2), halves(half(a), half(b)), _mm512_setzero_ps()};
+    return {nibbles(a + kCodes, b + kCodes), halves(factor(a), factor(b)), _mm512_setzero_ps()};
   }
 };
 struct Q4_1 {
@@ -107,28 +109,29 @@ struct Q5_1 {
   }
 };
 struct Iq4Nl {
-  static constexpr int64_t kBytes = 18;
+  static constexpr int64_t kBytes = 18, kCodes = 2;
   static constexpr int kZero = 128;
   // -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113, and 128
   alignas(16) static constexpr uint8_t kTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                      129, 141, 153, 166, 181, 197, 217, 241};
+  BRAID_DOT static float factor(const uint8_t* block) { return half(block); }
   BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
-    return {look_up(kTable, nibbles(a + 2, b + 2)), halves(half(a), half(b)), _mm512_setzero_ps()};
+    return {look_up(kTable, nibbles(a + kCodes, b + kCodes)), halves(factor(a), factor(b)), _mm512_setzero_ps()};
   }
 };
 struct Mxfp4 {
-  static constexpr int64_t kBytes = 17;
+  static constexpr int64_t kBytes = 17, kCodes = 1;
   static constexpr int kZero = 12;
   alignas(16) static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
   // Half of 2^(e - 127): codes are doubled.
-  BRAID_DOT static float scale(uint8_t e) {
-    const uint32_t bits = e < 2 ? 0x00200000u << e : static_cast<uint32_t>(e - 1) << 23;
+  BRAID_DOT static float factor(const uint8_t* block) {
+    const uint32_t e = block[0], bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
     float v;
     std::memcpy(&v, &bits, sizeof(v));
     return v;
   }
   BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
-    return {look_up(kTable, nibbles(a + 1, b + 1)), halves(scale(a[0]), scale(b[0])), _mm512_setzero_ps()};
+    return {look_up(kTable, nibbles(a + kCodes, b + kCodes)), halves(factor(a), factor(b)), _mm512_setzero_ps()};
   }
 };
 // Blocks of 32 values. A row may end after the first of two: x is zero beyond.
@@ -288,6 +291,7 @@ struct AsBf16 {
 };
 struct AsBf16ByInstruction {
   using Num = Bf16;
+  BRAID_DOT static __m256i rounded(__m512 values) { return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(values)); }
   BRAID_DOT static void store(__m512 first, __m512 second, Bf16* out) {
     _mm512_storeu_si512(out, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first)));
   }
@@ -303,6 +307,27 @@ BRAID_DOT void decode_part(const uint8_t* row, int64_t k, int64_t depth, typenam
   As::store(values_of<Type>(part, _mm512_extracti32x4_epi32(codes, 2), 2),
             values_of<Type>(part, _mm512_extracti32x4_epi32(codes, 3), 3), out + 32);
 }
+// 32 values of 16 possible ones, which are computed once for all.
+template <class Type, class As>
+BRAID_DOT inline void decode_by_table(const uint8_t* block, Bf16* out) {
+  const __m512i codes = _mm512_sub_epi32(_mm512_cvtepu8_epi32(load16(Type::kTable)), _mm512_set1_epi32(Type::kZero));
+  const __m256i values = As::rounded(_mm512_mul_ps(_mm512_cvtepi32_ps(codes), _mm512_set1_ps(Type::factor(block))));
+  const __m128i bytes = load16(block + Type::kCodes);
+  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
+  const __m512i index = _mm512_cvtepu8_epi16(_mm256_and_si256(both, _mm256_set1_epi8(15)));
+  _mm512_storeu_si512(out, _mm512_permutexvar_epi16(index, _mm512_broadcast_i64x4(values)));
+}
+template <class Type, class As>
+BRAID_DOT void decode_row_by_table(const uint8_t* row, int64_t begin, int64_t n, Bf16* values) {
+  const uint8_t* block = row + begin / 32 * Type::kBytes;
+  int64_t k = 0;
+  for (; k + 32 <= n; k += 32, block += Type::kBytes) decode_by_table<Type, As>(block, values + k);
+  if (k == n) return;
+  Bf16 rest[32];
+  decode_by_table<Type, As>(block, rest);
+  std::memcpy(values + k, rest, static_cast<size_t>(n - k) * sizeof(rest[0]));
+}
+
 template <class Type, class As>
 BRAID_DOT void decode_row(const uint8_t* row, int64_t begin, int64_t n, typename As::Num* values) {
   int64_t k = 0;
@@ -321,6 +346,13 @@ constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .bf16_unit = &decode_row<Type, AsBf16ByInstruction>,
                          .f32 = &decode_row<Type, AsFloat>};
 
+template <class Type>
+constexpr Codes kCodesByTable{.factor = -Type::kZero,
+                              .dot = &row_of<Short<Type>>,
+                              .bf16 = &decode_row_by_table<Type, AsBf16>,
+                              .bf16_unit = &decode_row_by_table<Type, AsBf16ByInstruction>,
+                              .f32 = &decode_row<Short<Type>, AsFloat>};
+
 }  // namespace
 
 const Codes* ggml_codes_avx512(GgmlType type) {
@@ -328,7 +360,7 @@ const Codes* ggml_codes_avx512(GgmlType type) {
     case GgmlType::q8_0:
       return &kCodesOf<Short<Q8_0>>;
     case GgmlType::q4_0:
-      return &kCodesOf<Short<Q4_0>>;
+      return &kCodesByTable<Q4_0>;
     case GgmlType::q4_1:
       return &kCodesOf<Short<Q4_1>>;
     case GgmlType::q5_0:
@@ -336,9 +368,9 @@ const Codes* ggml_codes_avx512(GgmlType type) {
     case GgmlType::q5_1:
       return &kCodesOf<Short<Q5_1>>;
     case GgmlType::iq4_nl:
-      return &kCodesOf<Short<Iq4Nl>>;
+      return &kCodesByTable<Iq4Nl>;
     case GgmlType::mxfp4:
-      return &kCodesOf<Short<Mxfp4>>;
+      return &kCodesByTable<Mxfp4>;
     case GgmlType::nvfp4:
       return &kCodesOf<Nvfp4>;
     case GgmlType::q4_k:

@@ -41,6 +41,14 @@ void read_chunk(const Walk& walk, const Weight& w, int64_t first, int64_t rows, 
         walk.fp8(codes, n, out);
         break;
       }
+      case Format::ggml: {
+        const int64_t row_bytes = w.codes.dim(1), at = row_bytes * begin / w.cols,
+                      last = row_bytes * (begin + n) / w.cols;
+        const uint8_t* codes = w.codes.as<uint8_t>(r) + kStripCols * w.codes.stride(0);
+        for (int64_t line = at; line < last; line += 64) __builtin_prefetch(codes + line);
+        decode_row(w, r, begin, n, reinterpret_cast<Bf16*>(out));
+        break;
+      }
       default:
         decode_row(w, r, begin, n, reinterpret_cast<Bf16*>(out));
     }
