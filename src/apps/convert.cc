@@ -153,7 +153,7 @@ int to_gguf(const Options& o, const io::ModelPath& model) {
   return 0;
 }
 
-// Files of the folder by name: the tokenizer, and the templates beside it.
+// Text of the tokenizer and chat template files, by file name.
 using Language = std::map<std::string, std::string>;
 
 // What keeps a tokenizer from being written is a note.

@@ -15,8 +15,8 @@ bool has_incomplete_download(const std::filesystem::path& folder);
 void refuse_missing(const std::filesystem::path& path);
 void refuse_lfs_pointer(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
-// Whether this looks like a file of a downloaded model, by its name or by the config beside it, and not like an output
-// of Braid.
+// True for a file of a downloaded model, judging by its name or by a config in the same folder; false for a file that
+// Braid wrote.
 bool comes_with_a_model(const std::filesystem::path& path);
 
 // What to type so that the missing files of a model folder arrive; nothing for a folder that Braid wrote.

@@ -176,7 +176,7 @@ TEST(Codes, DotsOfEveryScaleAndCode) {
   }
 }
 
-// What is no number stays none.
+// A NaN in x makes every result NaN.
 TEST(Codes, ANanOfXReachesTheResult) {
   const TestWeight w(GgmlType::q8_0, 2, 96, 5);
   if (const char* reason = codes::refusal(w.weight())) GTEST_SKIP() << reason;
