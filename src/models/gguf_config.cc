@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <string_view>
 
 #include "math/ggml_blocks.h"
@@ -237,10 +236,14 @@ class Metadata {
     const double factor = static_cast<double>(*std::ranges::max_element(divisors));
     constexpr double kLow = 1, kHigh = 4;  // of every released model
     const auto divisor = [&](double original, size_t i) {
-      const double waves = original / (2 * std::numbers::pi) *
-                           std::pow(rope_base(), -static_cast<double>(i) / static_cast<double>(count));
-      const double blend = std::clamp((waves - kLow) / (kHigh - kLow), 0.0, 1.0);
-      return 1 / ((1 - blend) / factor + blend);
+      const double base = std::pow(rope_base(), -static_cast<double>(i) / static_cast<double>(count));
+      return base / rope_frequency({.theta = rope_base(),
+                                    .scaling = RopeScaling::llama3,
+                                    .factor = factor,
+                                    .low_freq_factor = kLow,
+                                    .high_freq_factor = kHigh,
+                                    .original_max_position_embeddings = original},
+                                   base);
     };
     for (double original = 16; original <= 1 << 24; original *= 2) {
       size_t same = 0;

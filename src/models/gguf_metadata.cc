@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <utility>
 
 #include "sys/error.h"
@@ -241,10 +240,8 @@ std::vector<float> rope_divisors(const nn::RopeSpec& rope) {
   if (o.scaling != RopeScaling::llama3) return {};
   std::vector<float> divisors;
   for (int64_t i = 0; i < rope.dim / 2; ++i) {
-    const double frequency = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dim));
-    const double turns = o.original_max_position_embeddings * frequency / (2 * std::numbers::pi);
-    const double blend = std::clamp((turns - o.low_freq_factor) / (o.high_freq_factor - o.low_freq_factor), 0.0, 1.0);
-    divisors.push_back(static_cast<float>(1 / ((1 - blend) / o.factor + blend)));
+    const double base = std::pow(o.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.dim));
+    divisors.push_back(static_cast<float>(base / rope_frequency(o, base)));
   }
   return divisors;
 }

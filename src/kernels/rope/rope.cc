@@ -30,17 +30,6 @@ void turn_ref(Ctx&, const Op& problem, std::span<std::byte>) {
   store(op.x, x);
 }
 
-double frequency(const RopeOptions& options, double base) {
-  if (options.scaling == RopeScaling::none) return base;
-  if (options.scaling == RopeScaling::linear) return base / options.factor;
-  const double wave = 2 * std::numbers::pi / base, original = options.original_max_position_embeddings;
-  if (wave > original / options.low_freq_factor) return base / options.factor;
-  if (wave < original / options.high_freq_factor) return base;
-  const double blend =
-      (original / wave - options.low_freq_factor) / (options.high_freq_factor - options.low_freq_factor);
-  return (1 - blend) * base / options.factor + blend * base;
-}
-
 template <class Op>
 void turn_hwy(Ctx& ctx, const Op& op, std::span<std::byte>) {
   rope_hwy(ctx, turn_of(op));
@@ -66,12 +55,23 @@ void check_rope(const RopeTurn& turn) {
   }
 }
 
+double rope_frequency(const RopeOptions& options, double base) {
+  if (options.scaling == RopeScaling::none) return base;
+  if (options.scaling == RopeScaling::linear) return base / options.factor;
+  const double wave = 2 * std::numbers::pi / base, original = options.original_max_position_embeddings;
+  if (wave > original / options.low_freq_factor) return base / options.factor;
+  if (wave < original / options.high_freq_factor) return base;
+  const double blend =
+      (original / wave - options.low_freq_factor) / (options.high_freq_factor - options.low_freq_factor);
+  return (1 - blend) * base / options.factor + blend * base;
+}
+
 void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& sin) {
   CHECK(cos.shape == sin.shape && cos.shape.rank == 2, "cos {}, sin {}", to_string(cos.shape), to_string(sin.shape));
   const int64_t half = cos.dim(1);
   for (int64_t i = 0; i < half; ++i) {
     const double exponent = static_cast<double>(i) / static_cast<double>(half);
-    const double f = frequency(options, std::pow(options.theta, -exponent));
+    const double f = rope_frequency(options, std::pow(options.theta, -exponent));
     for (int64_t pos = 0; pos < cos.dim(0); ++pos) {
       const double angle = static_cast<double>(pos) * f;
       cos.as<float>(pos)[i] = static_cast<float>(std::cos(angle));

@@ -45,6 +45,8 @@ struct RopeOptions {
   double original_max_position_embeddings = 8192;
 };
 
+// What the scaling makes of base, which is theta^(-2 i / R) in radians per position.
+double rope_frequency(const RopeOptions& options, double base);
 // Fills cos and sin [positions, R/2] F32 for positions 0, 1, ...
 void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& sin);
 
