@@ -1,5 +1,7 @@
-// The logistic function for kernels that gate. Re-included once per target, as math/vec-inl.h.
-//   sigmoid_times(d, z, v) = v / (1 + e^-z)
+// Pieces of activations. Re-included once per target, as math/vec-inl.h.
+//   sigmoid_times(d, z, v) = v / (1 + e^-z)     NaN where v is, but 0 where z alone is: multiply by z too
+//   positive_part(d, v) = max(v, 0), at_least(d, low, v) and at_most(d, high, v): NaN where v is
+// Highway's Max and Min of NaN are whatever the instruction gives, on x86 the second operand: comparisons decide here.
 #if defined(BRAID_MATH_ACT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BRAID_MATH_ACT_INL_H_
 #undef BRAID_MATH_ACT_INL_H_
@@ -19,6 +21,26 @@ HWY_INLINE hwy::HWY_NAMESPACE::VFromD<Tag> sigmoid_times(Tag d, hwy::HWY_NAMESPA
                                                          hwy::HWY_NAMESPACE::VFromD<Tag> v) {
   namespace hn = hwy::HWY_NAMESPACE;
   return hn::Div(v, hn::Add(hn::Set(d, 1.0f), hn::Exp(d, hn::Min(hn::Neg(z), hn::Set(d, 88.0f)))));
+}
+
+template <class Tag>
+HWY_INLINE hwy::HWY_NAMESPACE::VFromD<Tag> positive_part(Tag d, hwy::HWY_NAMESPACE::VFromD<Tag> v) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  return hn::IfThenZeroElse(hn::Le(v, hn::Zero(d)), v);
+}
+
+template <class Tag>
+HWY_INLINE hwy::HWY_NAMESPACE::VFromD<Tag> at_least(Tag d, float low, hwy::HWY_NAMESPACE::VFromD<Tag> v) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const auto limit = hn::Set(d, low);
+  return hn::IfThenElse(hn::Lt(v, limit), limit, v);
+}
+
+template <class Tag>
+HWY_INLINE hwy::HWY_NAMESPACE::VFromD<Tag> at_most(Tag d, float high, hwy::HWY_NAMESPACE::VFromD<Tag> v) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const auto limit = hn::Set(d, high);
+  return hn::IfThenElse(hn::Gt(v, limit), limit, v);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -21,7 +21,7 @@ using FloatVec = hn::VFromD<FloatTag>;
 template <Act kKind>
 HWY_INLINE FloatVec apply(FloatTag d, FloatVec v) {
   if constexpr (kKind == Act::relu2) {
-    const FloatVec positive = hn::Max(v, hn::Zero(d));
+    const FloatVec positive = positive_part(d, v);
     return hn::Mul(positive, positive);
   } else if constexpr (kKind == Act::silu) {
     return sigmoid_times(d, v, v);
@@ -46,9 +46,9 @@ struct ValueAndSlope {
 // Beyond +-100 every slope is flat; stopping there keeps products with a vanishing 1 - s from overflowing.
 template <Act kKind>
 HWY_INLINE ValueAndSlope differentiate(FloatTag d, FloatVec v) {
-  const FloatVec one = hn::Set(d, 1.0f), low = hn::Max(v, hn::Set(d, -100.0f)), c = hn::Min(low, hn::Set(d, 100.0f));
+  const FloatVec one = hn::Set(d, 1.0f), low = at_least(d, -100.0f, v), c = at_most(d, 100.0f, low);
   if constexpr (kKind == Act::relu2) {
-    const FloatVec positive = hn::Max(v, hn::Zero(d));
+    const FloatVec positive = positive_part(d, v);
     return {hn::Mul(positive, positive), hn::Add(positive, positive)};
   } else if constexpr (kKind == Act::silu) {
     const FloatVec s = sigmoid_times(d, c, one);

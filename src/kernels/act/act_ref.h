@@ -19,7 +19,7 @@ template <class Num>
 Num act_ref(Act kind, Num v) {
   switch (kind) {
     case Act::relu2:
-      return std::real(v) > 0 ? v * v : Num(0);
+      return std::real(v) <= 0 ? Num(0) : v * v;  // NaN of NaN
     case Act::silu:
       return v / (1.0 + std::exp(-v));
     case Act::gelu:
@@ -34,7 +34,7 @@ Num act_ref(Act kind, Num v) {
 inline double act_slope_ref(Act kind, double v) {
   switch (kind) {
     case Act::relu2:
-      return v > 0 ? 2 * v : 0;
+      return v <= 0 ? 0 : 2 * v;
     case Act::silu: {
       const double s = 1 / (1 + std::exp(-v));
       return s * (1 + v * (1 - s));

@@ -112,6 +112,46 @@ TEST(Act, SlopesOfTheTailsAreFlat) {
   }
 }
 
+// A run that has failed must show: NaN goes to every result that depends on it and to no other, in every row.
+TEST(Act, NanIsSeen) {
+  const int64_t width = 37;
+  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+    for (const bool gated : {false, true}) {
+      for (const int64_t at : {int64_t{3}, width - 1}) {  // in a whole vector and in the rest
+        for (int bad = 0; bad < (gated ? 3 : 2); ++bad) {
+          TestTensor x(DType::f32, {1, width}, 1), dy(DType::f32, {1, width}, 2), gate(DType::f32, {1, width}, 3),
+              y(DType::f32, {1, width}, 4), dx = y, dgate = y;
+          set_element((bad == 0 ? x : bad == 1 ? dy : gate).mut(), at, NAN);
+          Arena arena;
+          Ctx ctx{.arena = arena};
+          const View gates = gated ? gate.view() : View();
+          const auto expect = [&](const char* row, const char* what, const View& got, bool seen) {
+            for (int64_t i = 0; i < width; ++i)
+              EXPECT_EQ(std::isnan(element(got, i)), seen && i == at)
+                  << row << " " << what << " " << i << " kind " << static_cast<int>(kind) << " bad " << bad;
+          };
+          for (const Row<ActFwd>& row : ActFwd::rows()) {
+            run_row(ctx, ActFwd{.x = x.view(), .gate = gates, .y = y.mut(), .kind = kind}, row);
+            expect(row.name, "y", y.view(), bad != 1);
+          }
+          for (const Row<ActBwd>& row : ActBwd::rows()) {
+            run_row(ctx,
+                    ActBwd{.dy = dy.view(),
+                           .x = x.view(),
+                           .gate = gates,
+                           .dx = dx.mut(),
+                           .dgate = gated ? dgate.mut() : MutView(),
+                           .kind = kind},
+                    row);
+            expect(row.name, "dx", dx.view(), !gated || bad != 0);
+            if (gated) expect(row.name, "dgate", dgate.view(), true);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Act, GateAndUpMayBeHalvesOfOneProjection) {
   TestTensor fused(DType::f32, {3, 100}, 1), y(DType::f32, {3, 50}, 2);
   sweep(

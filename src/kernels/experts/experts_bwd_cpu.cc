@@ -59,7 +59,7 @@ HWY_INLINE Activation activation(FloatTag d, FloatVec a, bool silu) {
     const FloatVec one = hn::Set(d, 1.0f), s = sigmoid_times(d, a, one), value = hn::Mul(a, s);
     return {value, hn::MulAdd(value, hn::Sub(one, s), s)};
   }
-  const FloatVec positive = hn::Max(a, hn::Zero(d));
+  const FloatVec positive = positive_part(d, a);
   return {hn::Mul(positive, positive), hn::Add(positive, positive)};
 }
 

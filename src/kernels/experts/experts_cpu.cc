@@ -29,7 +29,7 @@ using FloatVec = hn::VFromD<FloatTag>;
 
 HWY_INLINE FloatVec activate(FloatTag d, FloatVec u, ExpertAct act) {
   if (act == ExpertAct::silu) return sigmoid_times(d, u, u);
-  const FloatVec positive = hn::Max(u, hn::Zero(d));
+  const FloatVec positive = positive_part(d, u);
   return hn::Mul(positive, positive);
 }
 

@@ -10,7 +10,7 @@ namespace braid {
 template <class Num>
 Num expert_act_ref(Num u, bool silu) {
   if (silu) return u / (Num(1) + std::exp(-u));
-  return std::real(u) > 0 ? u * u : Num(0);
+  return std::real(u) <= 0 ? Num(0) : u * u;  // NaN of NaN
 }
 
 // w [rows, cols] times v [cols]

@@ -205,6 +205,26 @@ TEST(Experts, ActivationsFarOutStayFinite) {
   }
 }
 
+// A run that has failed must show: NaN in a token is NaN in all of its result and in no other's, in every row.
+TEST(Experts, NanIsSeen) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const bool gated : {false, true}) {
+      for (const ExpertAct act : {ExpertAct::relu2, ExpertAct::silu}) {
+        Problem p(5, 2, 3, 37, 24, type, DType::f32, type == DType::f32 ? Format::f32 : Format::bf16, gated, act);
+        set_element(p.x.mut(), 2 * 24 + 7, NAN);
+        Arena arena;
+        Ctx ctx{.arena = arena};
+        for (const Row<ExpertsFwd>& row : ExpertsFwd::rows()) {
+          if (row.device != Device::cpu || !row.run || (row.supports && row.supports(p.op))) continue;
+          run_row(ctx, p.op, row);
+          for (int64_t i = 0; i < 5 * 24; ++i)
+            EXPECT_EQ(std::isnan(element(p.y.view(), i)), i / 24 == 2) << row.name << " " << name_of(type) << " " << i;
+        }
+      }
+    }
+  }
+}
+
 // The backward of a forward problem, with gradients that start from numbers.
 struct BackwardProblem {
   Problem forward;
@@ -293,6 +313,40 @@ TEST(ExpertsBackward, IsTheDerivative) {
       }
       ASSERT_EQ(got.size(), gradient.size());
       for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], gradient[i], 1e-5) << i;
+    }
+  }
+}
+
+// NaN in x or dy of a token is NaN in its gradients, and in those of the weights of its experts.
+TEST(ExpertsBackward, NanIsSeen) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const bool gated : {false, true}) {
+      for (const ExpertAct act : {ExpertAct::relu2, ExpertAct::silu}) {
+        for (const bool in_x : {false, true}) {
+          BackwardProblem p({5}, 2, 4, 37, 24, type, gated, act);
+          set_element((in_x ? p.forward.x : p.dy).mut(), 2 * 24 + 7, NAN);
+          Arena arena;
+          Ctx ctx{.arena = arena};
+          for (const Row<ExpertsBwd>& row : ExpertsBwd::rows()) {
+            if (row.device != Device::cpu || !row.run || (row.supports && row.supports(p.op))) continue;
+            OwnOutputs<ExpertsBwd> own(p.op);
+            run_row(ctx, own.op(), row);
+            const ExpertsBwd& got = own.op();
+            const std::string where = std::string(row.name) + " " + name_of(type) + (in_x ? " x" : " dy");
+            for (int64_t i = 0; i < 5 * 24; ++i) EXPECT_EQ(std::isnan(element(got.dx, i)), i / 24 == 2) << where << i;
+            for (int64_t i = 0; i < 5 * 2; ++i)
+              EXPECT_EQ(std::isnan(element(got.dweights, i)), i / 2 == 2) << where << " weight " << i;
+            for (int32_t e = 0; e < 4; ++e) {
+              const bool used = p.forward.experts[4] == e || p.forward.experts[5] == e;
+              const auto at = static_cast<size_t>(e);
+              EXPECT_EQ(std::isnan(element(got.dup[at], 7)), used) << where << " up of " << e;
+              EXPECT_EQ(std::isnan(element(got.ddown[at], 7 * 37)), used) << where << " down of " << e;
+              if (!gated) continue;
+              EXPECT_EQ(std::isnan(element(got.dgate[at], 7)), used) << where << " gate of " << e;
+            }
+          }
+        }
+      }
     }
   }
 }
