@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 
 GGUF = ("bf16", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "mxfp4", "nvfp4")
+CACHES = ("fp8", "int8")
 FOLDERS = {"fp8": (), "nvfp4": (), "nvfp4 four-over-six": ("--scales", "four-over-six"), "nvfp4 mse": ("--scales", "mse")}
 
 
@@ -38,17 +39,20 @@ def conversations(args, work):
 
 
 def made(args, work):
-    """Each format's name, the model in it, its bits per weight, and the share of the values that it holds."""
+    """Each format's name, the model in it, its bits per weight, and the share of the values that it holds; last the
+    model itself, with the keys and values of its context in fewer bits."""
     for kind in GGUF:
         path = os.path.join(work, f"{kind}.gguf")
         out = json.loads(run(args.braid, "convert", args.model, path, "--type", kind, "--json"))
         values = [(tensor["type"].lower(), math.prod(tensor["shape"])) for tensor in out["tensors"]]
-        yield f"GGUF {kind}", path, out["bits_per_weight"], sum(n for t, n in values if t == kind) / sum(n for _, n in values)
+        yield (f"GGUF {kind}", path), out["bits_per_weight"], sum(n for t, n in values if t == kind) / sum(n for _, n in values)
     for name, words in FOLDERS.items():
         path = os.path.join(work, name.replace(" ", "-"))
         out = json.loads(run(args.braid, "quantize", args.model, path, "--format", name.split()[0], *words, "--json"))
         held = sum(group["values"] for group in out["groups"])
-        yield f"folder {name}", path, out["bits_per_value"], held / (held + out["kept_values"])
+        yield (f"folder {name}", path), out["bits_per_value"], held / (held + out["kept_values"])
+    for kind in CACHES:
+        yield (f"keys and values {kind}", args.model, "--kv-cache-dtype", kind), 16, 1
 
 
 def main():
@@ -62,8 +66,8 @@ def main():
     print(f"{'format':28} {'bits':>6} {'held':>6} {'KL':>9} {'+-':>8} {'same top':>9} {'perplexity x':>13}")
     with tempfile.TemporaryDirectory() as work:
         text = conversations(args, work)
-        for name, path, bits, held in made(args, work):
-            kl = json.loads(run(args.braid, "eval", path, "--kl", args.model, "--text", text, "--json"))
+        for (name, *model), bits, held in made(args, work):
+            kl = json.loads(run(args.braid, "eval", *model, "--kl", args.model, "--text", text, "--json"))
             rows.append({"format": name, "bits_per_weight": round(bits, 3), "held": round(held, 3)} |
                         {key: kl[key] for key in ("kl", "kl_error", "same_top", "ratio", "base_perplexity", "tokens")})
             print(f"{name:28} {bits:6.2f} {100 * held:5.1f}% {kl['kl']:9.5f} {kl['kl_error']:8.5f} {100 * kl['same_top']:8.2f}% {kl['ratio']:13.4f}")

@@ -93,6 +93,7 @@ class Refusals(Case):
         self.refused("--completion", "ksh", says=["got ksh", "bash, zsh or fish"])
         self.refused("a\nb\x1b[31m", says=["a\\x0ab\\x1b[31m"])
         self.refused("info", "--machine", BRAID_CPU="i486", says=["BRAID_CPU"])
+        self.refused("run", "tiny", "-p", "hi", "--exact", "--kv-cache-dtype", "int8", says=["--exact", "expected auto"])
 
     def test_two_inputs_where_one_is_read(self):
         for words in (("-f", "x"), ("--chat", "x"), ("--ids", "1"), ("--ids-file", "x.npy")):

@@ -51,8 +51,8 @@ void DumpArgs::declare(Cli& cli) {
   cli.option("--dump-logits F.npy", logits, "float32 [T, V] of every prompt position");
   cli.option("--dump-mtp F.npy", mtp, "float32 [T-1, V] of the multi-token prediction");
   cli.option("--dump-hidden F.npy", hidden, "float32 [L+1, T, h]: embedding, then after each layer");
-  cli.option("--dump-state F.safetensors", state, "conv.I and ssm.I after the prompt");
-  cli.option("--dump-routes F.safetensors", routes, "router.I, the experts chosen");
+  cli.option("--dump-state F", state, "safetensors: conv.I and ssm.I after the prompt");
+  cli.option("--dump-routes F", routes, "safetensors: router.I, the experts chosen");
   cli.option("--replay-routes F", replay, "use these experts instead of the router's");
 }
 

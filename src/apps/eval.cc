@@ -118,7 +118,9 @@ int eval_command(Options o) {
   const std::vector<int32_t> ids = lm.tokenizer().encode(text, false);
   std::optional<engine::LanguageModel> base;
   if (!o.base.empty()) {
-    base.emplace(o.base, o.model.runner_options());
+    engine::RunnerOptions options = o.model.runner_options();
+    options.numerics.kv.reset();  // what differs from the base is to show
+    base.emplace(o.base, options);
     check_same_tokens(*base, o, text, ids);
   }
   const std::vector<int32_t> around = lm.tokenizer().encode("", true);
@@ -164,6 +166,7 @@ Action setup_eval(Cli& cli) {
              "windows this many tokens apart, the last so many of each scored: every token counts once; 0: off");
   cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.choice("--dtype", o->model.dtype, {"f32", "bf16"}, "numbers that products read");
+  o->model.declare_cache(cli);
   cli.option("--chunk", o->model.chunk, "tokens of one pass");
   cli.option("-t,--threads", o->model.threads, "0: one per core");
   cli.flag("--json", o->json, "print one JSON object");

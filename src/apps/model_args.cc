@@ -17,9 +17,22 @@ void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
   fail(flag, {.what = "out of range", .got = std::to_string(value), .expected = fmt::format("{} to {}", low, high)});
 }
 
+namespace {
+
+std::optional<DType> kv_dtype(const std::string& name) {
+  if (name == "f32") return DType::f32;
+  if (name == "bf16") return DType::bf16;
+  if (name == "fp8") return DType::f8_e4m3;
+  if (name == "int8") return DType::i8;
+  return std::nullopt;
+}
+
+}  // namespace
+
 void ModelArgs::declare(Cli& cli) {
   cli.positional("model", model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
+  declare_cache(cli);
   cli.option("--adapter FOLDER", adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");
   cli.option("--chunk", chunk, "prompt tokens of one pass");
@@ -27,11 +40,23 @@ void ModelArgs::declare(Cli& cli) {
   cli.flag("--exact", exact, "the same bits however a sequence is cut into passes");
 }
 
+void ModelArgs::declare_cache(Cli& cli) {
+  cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "of keys and values; auto: as --dtype");
+}
+
 engine::RunnerOptions ModelArgs::runner_options() const {
   check_range("--ctx-size", context, 0, int64_t{1} << 30);
   check_range("--chunk", chunk, 1, 1 << 20);
   check_range("--threads", threads, 0, 1024);
-  return {.numerics = Numerics::serving(dtype == "f32" ? DType::f32 : DType::bf16, exact),
+  Numerics numerics = Numerics::serving(dtype == "f32" ? DType::f32 : DType::bf16, exact);
+  numerics.kv = kv_dtype(kv);
+  if (exact && numerics.kv) {
+    fail("--kv-cache-dtype", {.what = "--exact keeps keys and values as training has them",
+                              .got = kv,
+                              .expected = "auto",
+                              .hint = "either option without the other"});
+  }
+  return {.numerics = numerics,
           .context = context,
           .chunk = chunk,
           .threads = static_cast<int>(threads),

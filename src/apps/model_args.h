@@ -17,11 +17,12 @@ std::filesystem::path find_tokenizer(const std::string& argument);
 
 struct ModelArgs {
   std::string model = "tiny";
-  std::string dtype = "bf16", adapter;
+  std::string dtype = "bf16", kv = "auto", adapter;
   int64_t context = 0, chunk = 512, threads = 0;
   bool exact = false;
 
   void declare(Cli& cli);
+  void declare_cache(Cli& cli);  // the part of it that says how states are kept
   engine::RunnerOptions runner_options() const;
 };
 

@@ -3,6 +3,7 @@
 // prompt or a step through caches.
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "core/dtype.h"
 
@@ -24,8 +25,10 @@ struct Numerics {
   // for passes of one sequence only. With others it would be slower than what they share.
   bool code_steps = false;
 
-  // Keys and values that are kept for later passes.
-  DType cache() const { return exact ? activations : products; }
+  // Another type for the keys and values that are kept for later passes: F32, BF16, F8_E4M3 or I8. Not with `exact`.
+  std::optional<DType> kv{};
+
+  DType cache() const { return kv.value_or(exact ? activations : products); }
 
   // What the engine and the trainer use unless told otherwise. With `exact` both are the same choice: the activations
   // of training, since those are what its backward pass saves, and the products of the engine, since a step would pack

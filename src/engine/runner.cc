@@ -12,16 +12,10 @@ namespace {
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
-DType cache_dtype(const RunnerOptions& options) {
-  const DType dtype = options.numerics.cache();
-  CHECK(dtype == DType::f32 || dtype == DType::bf16, "{}", name_of(dtype));
-  return dtype;
-}
-
 }  // namespace
 
 int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
-  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), cache_dtype(options), options.numerics.exact);
+  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), options.numerics.cache(), options.numerics.exact);
   const int64_t sequences = std::max<int64_t>(options.sequences, 1),
                 fixed = bytes.fixed * (sequences + options.spare_slots), per_token = bytes.per_token * sequences;
   const int64_t available = sys::memory_available();

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "core/ref.h"
 #include "engine/language_model.h"
 #include "support/error_of.h"
 
@@ -54,6 +58,36 @@ TEST(Runner, ATentativeStepCanBeForgotten) {
   runner.keep(0, 5);
   EXPECT_EQ(runner.length(0), 5);
   EXPECT_EQ(runner.spare_slots(), 8);
+}
+
+// One byte a value: the answers stay close, those of steps are those of a prompt, and a fork reads what it shares.
+TEST(Runner, KeysAndValuesOfOneByte) {
+  const std::vector<int32_t> ids = {5, 6, 7, 8, 9, 10, 11, 12}, more = {13, 14, 15};
+  const auto logits = [&](const Numerics& numerics, bool forked) {
+    LanguageModel model(kModel, {.numerics = numerics, .context = 64, .sequences = 2, .threads = 1});
+    Runner& runner = model.runner();
+    runner.prefill(0, ids, [](const Tensor&) {});
+    if (forked) {
+      runner.fork(0, 1);
+      runner.step(0, 5);
+    }
+    Tensor last;
+    for (const int32_t id : more) last = runner.step(forked ? 1 : 0, id);
+    return to_doubles(last.view());
+  };
+  Numerics numerics = Numerics::serving(DType::f32);
+  const std::vector<double> want = logits(numerics, false);
+  double size = 0;
+  for (const double v : want) size = std::max(size, std::abs(v));
+  for (const auto& [dtype, bound] : {std::pair{DType::f8_e4m3, 0.1}, {DType::i8, 0.02}}) {
+    numerics.kv = dtype;
+    const std::vector<double> got = logits(numerics, false);
+    double far = 0;
+    for (size_t i = 0; i < want.size(); ++i) far = std::max(far, std::abs(got[i] - want[i]) / size);
+    EXPECT_LE(far, bound) << name_of(dtype);
+    EXPECT_GT(far, 0) << name_of(dtype);
+    EXPECT_EQ(logits(numerics, true), got) << name_of(dtype);
+  }
 }
 
 TEST(RunnerDeath, MisuseIsABug) {

@@ -21,7 +21,7 @@ SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv
   SequenceBytes sum;
   for (const nn::StateShape& s : shapes) {
     sum.fixed += s.fixed_bytes() + (exact ? s.exact_bytes(kv) : 0);
-    sum.per_token += s.kv_values_per_token() * size_of(kv);
+    sum.per_token += s.kv_bytes_per_token(kv);
   }
   return sum;
 }
@@ -50,6 +50,10 @@ StatePool::StatePool(const std::vector<nn::StateShape>& shapes, const PoolOption
     if (s.kv_heads > 0) {
       block.k_pages = reserve(options.kv, {pages, kPage, s.kv_heads, s.kv_dim});
       block.v_pages = reserve(options.kv, {pages, kPage, s.kv_heads, s.kv_dim});
+      if (options.kv == DType::i8) {
+        block.k_scales = reserve(DType::f32, {pages, kPage, s.kv_heads});
+        block.v_scales = reserve(DType::f32, {pages, kPage, s.kv_heads});
+      }
     }
   }
 }

@@ -19,7 +19,7 @@ struct PoolOptions {
   int64_t slots = 0;       // recurrent states; 0: one per sequence
   int64_t pages = 0;       // 0: enough for every sequence's whole context
   int64_t context = 4096;  // tokens of one sequence at most
-  DType kv = DType::f32;   // or BF16; of the inputs that --exact keeps, too
+  DType kv = DType::f32;   // BF16, F8_E4M3 or I8 besides; of the inputs that --exact keeps, too
   bool exact = false;      // also store what --exact needs of unfinished chunks
 };
 

@@ -32,13 +32,17 @@ TEST(StatePool, BytesAreThoseOfTheFormulas) {
 
 // What is counted is what the pool reserves, with --exact too: its chunk inputs are larger than the state itself.
 TEST(StatePool, BytesAreThoseThatAreReserved) {
-  for (const auto& [exact, kv] : {std::pair{false, DType::f32}, {true, DType::f32}, {true, DType::bf16}}) {
+  for (const auto& [exact, kv] : {std::pair{false, DType::f32},
+                                  {true, DType::f32},
+                                  {true, DType::bf16},
+                                  {false, DType::f8_e4m3},
+                                  {false, DType::i8}}) {
     const std::vector<nn::StateShape> shapes = {kMamba, kAttention, kMamba};
     StatePool pool(shapes, {.sequences = 3, .context = 64, .kv = kv, .exact = exact});
     int64_t reserved = 0;
     for (const nn::BlockState& b : pool.view().blocks) {
-      for (const MutView& v : {b.conv, b.ssm, b.chunk_ssm, b.chunk_inputs, b.k_pages, b.v_pages})
-        reserved += v ? v.bytes() : 0;
+      for (const MutView& v : b.by_slot()) reserved += v ? v.bytes() : 0;
+      for (const MutView& v : b.by_page()) reserved += v ? v.bytes() : 0;
     }
     const auto bytes = sequence_bytes(shapes, kv, exact);
     EXPECT_EQ(reserved, 3 * (bytes.fixed + 64 * bytes.per_token)) << "exact " << exact;
@@ -81,9 +85,11 @@ TEST(StatePool, PagesComeAsASequenceGrowsAndGoBack) {
   EXPECT_EQ(std::set<int32_t>(again.begin(), again.end()), std::set<int32_t>(old.begin(), old.end()));
 }
 
+// With I8, whose scales lie in pages of their own.
 TEST(StatePool, ASharedPageIsCopiedByTheFirstToWriteIt) {
-  Pool pool({kAttention}, {.sequences = 2, .context = 200});
+  Pool pool({kAttention}, {.sequences = 2, .context = 200, .kv = DType::i8});
   const nn::BlockState& block = pool.view().blocks[0];
+  for (const MutView& v : block.by_page()) EXPECT_TRUE(v);
   pool.grow(0, 0, 100);
   const std::vector<int32_t> old = pages_of(pool, 0);
   for (const MutView& v : block.by_page()) fill(v.slice(0, old[1], 1), 7);

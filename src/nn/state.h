@@ -24,20 +24,24 @@ struct StateShape {
   int64_t exact_bytes(DType inputs) const {
     return 4 * heads * head_dim * state + (heads > 0 ? size_of(inputs) * chunk * (conv_channels + heads) : 0);
   }
-  int64_t kv_values_per_token() const { return 2 * kv_heads * kv_dim; }
+  // I8 codes have an FP32 scale for each head's key and value.
+  int64_t kv_bytes_per_token(DType t) const {
+    return 2 * kv_heads * (kv_dim * size_of(t) + (t == DType::i8 ? size_of(DType::f32) : 0));
+  }
 };
 
 // The memory of one block for all slots and pages; fields that its shape does not ask for are empty.
 struct BlockState {
-  MutView conv{};                // [S, W-1, C] F32, inputs before convolution and SiLU, oldest first
-  MutView ssm{};                 // [S, H, P, N] F32, after the last token
-  MutView k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16
+  MutView conv{};                  // [S, W-1, C] F32, inputs before convolution and SiLU, oldest first
+  MutView ssm{};                   // [S, H, P, N] F32, after the last token
+  MutView k_pages{}, v_pages{};    // [pages, page, G, P] F32, BF16, F8_E4M3 or I8
+  MutView k_scales{}, v_scales{};  // [pages, page, G] F32, of I8 pages
   // With --exact: the state at the last chunk boundary, and what the scan has read since.
   MutView chunk_ssm{};     // [S, H, P, N] F32
   MutView chunk_inputs{};  // [S, Q, C + H], as the scan reads them: x, B, C after convolution, then dt
 
   std::array<MutView, 4> by_slot() const { return {conv, ssm, chunk_ssm, chunk_inputs}; }
-  std::array<MutView, 2> by_page() const { return {k_pages, v_pages}; }
+  std::array<MutView, 4> by_page() const { return {k_pages, v_pages, k_scales, v_scales}; }
 };
 
 struct StateView {

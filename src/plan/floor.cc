@@ -25,8 +25,8 @@ struct BlockWork {
   }
   Work operator()(const nn::AttentionSpec& s) const {
     const double seen = as_double(pass.depth) + as_double(pass.tokens + 1) / 2;  // mean over the new tokens
-    const double bytes =
-        as_double(pass.sequences * (pass.depth + pass.tokens) * 2 * s.kv_heads * s.head_dim * size_of(pass.kv));
+    const nn::StateShape cache{.kv_heads = s.kv_heads, .kv_dim = s.head_dim};
+    const double bytes = as_double(pass.sequences * (pass.depth + pass.tokens) * cache.kv_bytes_per_token(pass.kv));
     return {"keys and values", bytes, tokens * 4 * as_double(s.heads * s.head_dim) * seen};
   }
   Work operator()(const nn::MlpSpec&) const { return {}; }

@@ -1,5 +1,9 @@
 #include "kernels/attention/attention.h"
 
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
 #include "core/ref.h"
 #include "kernels/attention/attention_ref.h"
 #include "kernels/attention/attention_rows.h"
@@ -12,68 +16,131 @@ int64_t row_of(const View& table, int64_t page, const Seq& seq, int64_t pos) {
   return table ? table.as<int32_t>(seq.table)[pos / page] * page + pos % page : seq.start + pos;
 }
 
-void store_ref(Ctx&, const KvStore& op, std::span<std::byte>) {
+// The largest I8 code. -128 is left out, so that a row and its negative have the same scale.
+constexpr float kCodeMax = 127;
+
+// What a sequence brings to one side of the cache, keys or values.
+struct StoreSide {
+  const KvStore& op;
+  const View& from;
+  const MutView& to;
+  const MutView& scales;
+};
+
+// Codes are quotients in double precision rounded to nearest even; the scale is a quotient of floats.
+void store_side_ref(const StoreSide& s) {
+  const int64_t groups = s.from.dim(1), width = s.from.dim(2);
+  for (const Seq& seq : s.op.seqs->seqs) {
+    for (int64_t i = 0; i < seq.len * groups; ++i) {
+      const int64_t row = row_of(s.op.page_table, s.to.dim(1), seq, seq.pos0 + i / groups) * groups + i % groups,
+                    from = (seq.start * groups + i) * width;
+      double amax = 0;
+      for (int64_t p = 0; p < width; ++p) {
+        const double v = std::abs(element(s.from, from + p));
+        amax = std::isnan(v) || std::isnan(amax) ? NAN : std::max(amax, v);
+      }
+      const float scale = static_cast<float>(amax) / kCodeMax;
+      if (s.scales) set_element(s.scales, row, static_cast<double>(scale));
+      for (int64_t p = 0; p < width; ++p) {
+        const double v = element(s.from, from + p);
+        const double code = scale > 0 ? std::nearbyint(v / static_cast<double>(scale)) : 0;
+        set_element(s.to, row * width + p, s.scales ? code : v);
+      }
+    }
+  }
+}
+
+void check_store(const KvStore& op) {
   check_pages(KvStore::name, op.seqs, op.page_table, op.k_pages, op.k.dim(0));
-  const int64_t width = op.k.dim(1) * op.k.dim(2), page = op.k_pages.dim(1);
-  for (const Seq& seq : op.seqs->seqs) {
-    for (int64_t t = 0; t < seq.len; ++t) {
-      const int64_t from = (seq.start + t) * width, to = row_of(op.page_table, page, seq, seq.pos0 + t) * width;
-      for (int64_t i = 0; i < width; ++i) {
-        set_element(op.k_pages, to + i, element(op.k, from + i));
-        set_element(op.v_pages, to + i, element(op.v, from + i));
-      }
-    }
-  }
+  check_codes(KvStore::name, op.k_pages, op.k_scales);
+  check_codes(KvStore::name, op.v_pages, op.v_scales);
 }
 
+void store_ref(Ctx&, const KvStore& op, std::span<std::byte>) {
+  check_store(op);
+  store_side_ref({op, op.k, op.k_pages, op.k_scales});
+  store_side_ref({op, op.v, op.v_pages, op.v_scales});
+}
+
+template <class To>
+To rounded(float v) {
+  if constexpr (std::is_same_v<To, Bf16>) return to_bf16(v);
+  if constexpr (std::is_same_v<To, F8E4M3>) return to_f8e4m3(v);
+  if constexpr (std::is_same_v<To, float>) return v;
+}
+
+// Returns the scale of I8 codes, which is NaN where a value is, and 1 for the other types.
 template <class To, class From>
-void copy_row(const From* from, To* to, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    if constexpr (std::is_same_v<To, float>) {
-      to[i] = to_float(from[i]);
-    } else {
-      to[i] = to_bf16(to_float(from[i]));
+float store_row(const From* from, To* to, int64_t n) {
+  if constexpr (std::is_same_v<To, int8_t>) {
+    float amax = 0;
+    for (int64_t i = 0; i < n && !std::isnan(amax); ++i) {
+      const float v = std::abs(to_float(from[i]));
+      amax = v <= amax ? amax : v;
     }
-  }
-}
-
-template <class To, class From>
-void store_rows(const KvStore& op, const View& from, const MutView& to) {
-  const int64_t page = to.dim(1);
-  for (const Seq& seq : op.seqs->seqs) {
-    for (int64_t t = 0; t < seq.len; ++t) {
-      const int64_t pos = seq.pos0 + t;
-      To* row = to.as<To>(op.page_table.as<int32_t>(seq.table)[pos / page]) + pos % page * to.stride(1);
-      for (int64_t g = 0; g < to.dim(2); ++g) {
-        copy_row(from.as<From>(seq.start + t) + g * from.stride(1), row + g * to.stride(2), to.dim(3));
-      }
+    const float scale = amax / kCodeMax;
+    for (int64_t i = 0; i < n; ++i) {
+      const double quotient = static_cast<double>(to_float(from[i])) / static_cast<double>(scale);
+      to[i] = scale > 0 ? static_cast<int8_t>(std::nearbyint(quotient)) : int8_t{0};
     }
-  }
-}
-
-void store_side(const KvStore& op, const View& from, const MutView& to) {
-  if (from.dtype == DType::f32) {
-    to.dtype == DType::f32 ? store_rows<float, float>(op, from, to) : store_rows<Bf16, float>(op, from, to);
+    return scale;
   } else {
-    to.dtype == DType::f32 ? store_rows<float, Bf16>(op, from, to) : store_rows<Bf16, Bf16>(op, from, to);
+    for (int64_t i = 0; i < n; ++i) to[i] = rounded<To>(to_float(from[i]));
+    return 1;
   }
 }
+
+template <class To, class From>
+void store_rows(const StoreSide& s) {
+  const int64_t page = s.to.dim(1);
+  for (const Seq& seq : s.op.seqs->seqs) {
+    for (int64_t t = 0; t < seq.len; ++t) {
+      const int64_t pos = seq.pos0 + t, entry = s.op.page_table.as<int32_t>(seq.table)[pos / page];
+      To* row = s.to.as<To>(entry) + pos % page * s.to.stride(1);
+      for (int64_t g = 0; g < s.to.dim(2); ++g) {
+        const From* from = s.from.as<From>(seq.start + t) + g * s.from.stride(1);
+        const float scale = store_row(from, row + g * s.to.stride(2), s.to.dim(3));
+        if (s.scales) s.scales.as<float>(entry)[pos % page * s.scales.stride(1) + g] = scale;
+      }
+    }
+  }
+}
+
+template <class From>
+void store_from(const StoreSide& s) {
+  switch (s.to.dtype) {
+    case DType::bf16:
+      return store_rows<Bf16, From>(s);
+    case DType::f8_e4m3:
+      return store_rows<F8E4M3, From>(s);
+    case DType::i8:
+      return store_rows<int8_t, From>(s);
+    default:
+      return store_rows<float, From>(s);
+  }
+}
+
+void store_side(const StoreSide& s) { s.from.dtype == DType::f32 ? store_from<float>(s) : store_from<Bf16>(s); }
 
 // On one thread: a step writes a few rows, and the cache lines are needed by whoever reads them next anyway.
 void store_copy(Ctx&, const KvStore& op, std::span<std::byte>) {
-  check_pages(KvStore::name, op.seqs, op.page_table, op.k_pages, op.k.dim(0));
-  store_side(op, op.k, op.k_pages);
-  store_side(op, op.v, op.v_pages);
+  check_store(op);
+  store_side({op, op.k, op.k_pages, op.k_scales});
+  store_side({op, op.v, op.v_pages, op.v_scales});
+}
+
+// Empty views are.
+bool plain(std::initializer_list<View> views) {
+  return std::ranges::all_of(views, [](const View& v) { return !v || v.rows_contiguous(); });
 }
 
 const char* copy_supports(const KvStore& op) {
-  const bool plain = op.k.rows_contiguous() && op.v.rows_contiguous() && op.k_pages.rows_contiguous() &&
-                     op.v_pages.rows_contiguous() && op.page_table.rows_contiguous();
-  return plain ? nullptr : "strided rows";
+  return plain({op.k, op.v, op.k_pages, op.v_pages, op.k_scales, op.v_scales, op.page_table}) ? nullptr
+                                                                                              : "strided rows";
 }
 
 void fwd_ref(Ctx&, const AttentionFwd& op, std::span<std::byte>) {
-  check_pages(AttentionFwd::name, op.seqs, op.page_table, op.k_pages, op.q.dim(0));
+  check_fwd(op);
   const int64_t heads = op.q.dim(1), width = op.q.dim(2), page = op.k_pages.dim(1), groups = op.k_pages.dim(2);
   const std::vector<double> q = to_doubles(op.q);
   std::vector<double> k, v, y(static_cast<size_t>(width));
@@ -83,10 +150,12 @@ void fwd_ref(Ctx&, const AttentionFwd& op, std::span<std::byte>) {
       k.resize(static_cast<size_t>(keys * width));
       v.resize(k.size());
       for (int64_t j = 0; j < keys; ++j) {
-        const int64_t from = (row_of(op.page_table, page, seq, j) * groups + g) * width;
+        const int64_t row = row_of(op.page_table, page, seq, j) * groups + g, from = row * width;
+        const double k_scale = op.k_scales ? element(op.k_scales, row) : 1,
+                     v_scale = op.v_scales ? element(op.v_scales, row) : 1;
         for (int64_t i = 0; i < width; ++i) {
-          k[static_cast<size_t>(j * width + i)] = element(op.k_pages, from + i);
-          v[static_cast<size_t>(j * width + i)] = element(op.v_pages, from + i);
+          k[static_cast<size_t>(j * width + i)] = k_scale * element(op.k_pages, from + i);
+          v[static_cast<size_t>(j * width + i)] = v_scale * element(op.v_pages, from + i);
         }
       }
       for (int64_t t = 0; t < seq.len; ++t) {
@@ -137,18 +206,13 @@ void bwd_ref(Ctx&, const AttentionBwd& op, std::span<std::byte>) {
 }
 
 const char* bwd_supports(const AttentionBwd& op) {
-  for (const View& v : {op.dy, op.q, op.k, op.v, op.y, op.lse, View(op.dq), View(op.dk), View(op.dv)}) {
-    if (!v.rows_contiguous()) return "strided rows";
-  }
-  return nullptr;
+  return plain({op.dy, op.q, op.k, op.v, op.y, op.lse, op.dq, op.dk, op.dv}) ? nullptr : "strided rows";
 }
 
 const char* hwy_supports(const AttentionFwd& op) {
-  const bool plain = op.q.rows_contiguous() && op.y.rows_contiguous() && op.k_pages.rows_contiguous() &&
-                     op.v_pages.rows_contiguous() && (!op.page_table || op.page_table.rows_contiguous()) &&
-                     (!op.lse || op.lse.rows_contiguous());
   if (op.k_pages.dtype != op.v_pages.dtype) return "keys and values differ in dtype";
-  return plain ? nullptr : "strided rows";
+  return plain({op.q, op.k_pages, op.v_pages, op.k_scales, op.v_scales, op.page_table, op.y, op.lse}) ? nullptr
+                                                                                                      : "strided rows";
 }
 
 }  // namespace
@@ -173,6 +237,21 @@ void check_pages(const char* op, const SeqMap* seqs, const View& table, const Vi
       CHECK(at >= 0 && at < pages.dim(0), "{}: page {} of {} (table {}, entry {})", op, at, pages.dim(0), seq.table, i);
     }
   }
+}
+
+void check_codes(const char* op, const View& pages, const View& scales) {
+  const bool known = pages.dtype == DType::f32 || pages.dtype == DType::bf16 || pages.dtype == DType::f8_e4m3 ||
+                     pages.dtype == DType::i8;
+  CHECK(known, "{}: pages are {}", op, name_of(pages.dtype));
+  CHECK((pages.dtype == DType::i8) == static_cast<bool>(scales), "{}: pages are {}, {} scales", op,
+        name_of(pages.dtype), scales ? "with" : "without");
+  CHECK(!scales || scales.dtype == DType::f32, "{}: scales are {}", op, name_of(scales.dtype));
+}
+
+void check_fwd(const AttentionFwd& op) {
+  check_pages(AttentionFwd::name, op.seqs, op.page_table, op.k_pages, op.q.dim(0));
+  check_codes(AttentionFwd::name, op.k_pages, op.k_scales);
+  check_codes(AttentionFwd::name, op.v_pages, op.v_scales);
 }
 
 void check_sequences(const AttentionBwd& op) {

@@ -3,8 +3,10 @@
 // Query head h reads KV head h / (H / G). Token j of a sequence lies in page page_table[table, j / page], row j % page;
 // without a page table it lies in row Seq.start + j of the pages laid end to end, so that training passes k and v as
 // one page. The page table holds positions only up to the end of its sequence: what lies beyond is never read.
-// Scores, softmax and sums in FP32; BF16 pages and queries are widened exactly. Row contract: keys are taken on a grid
-// that starts at position 0, so a token's result has the same bits in prefill, in chunks of any size and in a step.
+// Pages are F32, BF16, or one byte a value: F8_E4M3 as it is (beyond 448 it saturates; nemotron.md 5), or I8 with an
+// FP32 scale for each token and KV head, its largest magnitude / 127.
+// Scores, softmax and sums in FP32; pages and queries are widened exactly. Row contract: keys are taken on a grid that
+// starts at position 0, so a token's result has the same bits in prefill, in chunks of any size and in a step.
 // Backward keeps no probabilities: they are taken again from the scores and their log-sum-exp,
 //   p_j = exp(s_j - lse),   ds_j = p_j (dy . v_j - dy . y),
 //   dq = scale sum_j ds_j k_j,   dk_j = scale sum ds_j q,   dv_j = sum p_j dy     (sums over the heads and tokens of j)
@@ -17,15 +19,19 @@ namespace braid {
 
 // Writes the new tokens' keys and values at positions pos0, pos0 + 1, ... of their sequences.
 struct KvStore {
-  View k{}, v{};                 // [T, G, P] F32 or BF16
-  MutView k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16, in and out
-  View page_table{};             // [S, max_pages] I32, rows by Seq.table
+  View k{}, v{};                   // [T, G, P] F32 or BF16
+  MutView k_pages{}, v_pages{};    // [pages, page, G, P] F32, BF16, F8_E4M3 or I8, in and out
+  MutView k_scales{}, v_scales{};  // [pages, page, G] F32, of I8 pages; else empty
+  View page_table{};               // [S, max_pages] I32, rows by Seq.table
   const SeqMap* seqs = nullptr;
   static constexpr const char* name = "kv_store";
   static constexpr auto fields() {
-    return std::tuple{in("k", &KvStore::k, "T G P"), in("v", &KvStore::v, "T G P"),
+    return std::tuple{in("k", &KvStore::k, "T G P"),
+                      in("v", &KvStore::v, "T G P"),
                       inout("k_pages", &KvStore::k_pages, "pages page G P"),
                       inout("v_pages", &KvStore::v_pages, "pages page G P"),
+                      maybe_inout("k_scales", &KvStore::k_scales, "pages page G"),
+                      maybe_inout("v_scales", &KvStore::v_scales, "pages page G"),
                       in("page_table", &KvStore::page_table, "S max_pages")};
   }
   double flops() const { return 0; }
@@ -34,11 +40,12 @@ struct KvStore {
 
 // The pages already hold the new tokens.
 struct AttentionFwd {
-  View q{};                   // [T, H, P] F32 or BF16
-  View k_pages{}, v_pages{};  // [pages, page, G, P] F32 or BF16
-  View page_table{};          // [S, max_pages] I32, rows by Seq.table; or empty, when every pos0 is 0
-  MutView y{};                // [T, H, P] F32 or BF16
-  MutView lse{};              // [T, H] F32, log sum_j exp(s_j); or empty
+  View q{};                     // [T, H, P] F32 or BF16
+  View k_pages{}, v_pages{};    // [pages, page, G, P] F32, BF16, F8_E4M3 or I8
+  View k_scales{}, v_scales{};  // [pages, page, G] F32, of I8 pages; else empty
+  View page_table{};            // [S, max_pages] I32, rows by Seq.table; or empty, when every pos0 is 0
+  MutView y{};                  // [T, H, P] F32 or BF16
+  MutView lse{};                // [T, H] F32, log sum_j exp(s_j); or empty
   const SeqMap* seqs = nullptr;
   float scale = 1;  // P^-0.5 in every family so far
   static constexpr const char* name = "attention_fwd";
@@ -46,6 +53,8 @@ struct AttentionFwd {
     return std::tuple{in("q", &AttentionFwd::q, "T H P"),
                       in("k_pages", &AttentionFwd::k_pages, "pages page G P"),
                       in("v_pages", &AttentionFwd::v_pages, "pages page G P"),
+                      maybe("k_scales", &AttentionFwd::k_scales, "pages page G"),
+                      maybe("v_scales", &AttentionFwd::v_scales, "pages page G"),
                       maybe("page_table", &AttentionFwd::page_table, "S max_pages"),
                       out("y", &AttentionFwd::y, "T H P"),
                       saved("lse", &AttentionFwd::lse, "T H")};

@@ -1,6 +1,6 @@
 // Speed of attention on real shapes: prefill of one prompt (GFLOP/s) and one step at depth (us per cached token, GB/s
-// of cache read), by new tokens, depth, heads, KV heads, width, BF16 pages; and both directions of training on packed
-// sequences that are slices of one fused projection.
+// of cache read), by new tokens, depth, heads, KV heads, width, type of the pages (0 F32, 1 BF16, 2 FP8, 3 INT8); and
+// both directions of training on packed sequences that are slices of one fused projection.
 #include "kernels/attention/attention.h"
 
 #include <numeric>
@@ -11,20 +11,26 @@
 namespace braid {
 namespace {
 
+constexpr DType kPages[] = {DType::f32, DType::bf16, DType::f8_e4m3, DType::i8};
+
 void attention(benchmark::State& state) {
   const int64_t tokens = state.range(0), depth = state.range(1), heads = state.range(2), groups = state.range(3),
                 width = state.range(4), page = 64, pages = (depth + tokens + page - 1) / page;
-  const DType dtype = state.range(5) ? DType::bf16 : DType::f32;
+  const DType dtype = kPages[state.range(5)];
   Arena arena;
   const Tensor q = bench_tensor(arena, DType::f32, {tokens, heads, width}), y(arena, DType::f32, q.shape()),
                k = bench_tensor(arena, dtype, {pages, page, groups, width}),
-               v = bench_tensor(arena, dtype, {pages, page, groups, width});
+               v = bench_tensor(arena, dtype, {pages, page, groups, width}),
+               scales(arena, DType::f32, {pages, page, groups});
+  fill(scales.mut(), 0.01);  // scores of the size of the others: larger ones would end in subnormal exponentials
   std::vector<int32_t> table(static_cast<size_t>(pages));
   std::iota(table.rbegin(), table.rend(), 0);
   const SeqMap seqs = SeqMap::one(tokens, depth);
   const AttentionFwd op{.q = q.view(),
                         .k_pages = k.view(),
                         .v_pages = v.view(),
+                        .k_scales = dtype == DType::i8 ? scales.view() : View(),
+                        .v_scales = dtype == DType::i8 ? scales.view() : View(),
                         .page_table = view_of(table.data(), {1, pages}),
                         .y = y.mut(),
                         .seqs = &seqs,
@@ -48,8 +54,12 @@ BENCHMARK(attention)
     ->Args({1, 8192, 32, 2, 128, 0})
     ->Args({1, 8192, 32, 2, 128, 1})
     ->Args({1, 32768, 32, 2, 128, 1})
+    ->Args({1, 32768, 32, 2, 128, 2})
+    ->Args({1, 32768, 32, 2, 128, 3})
     ->Args({4, 8192, 32, 2, 128, 1})
     ->Args({1, 8192, 32, 8, 128, 1})
+    ->Args({1, 8192, 32, 8, 128, 2})
+    ->Args({1, 8192, 32, 8, 128, 3})
     ->Args({1, 8192, 32, 32, 64, 1})
     ->UseRealTime();
 

@@ -24,23 +24,45 @@ HWY_INLINE int64_t flat_row(const View& table, const AttentionTile& t, int64_t s
   return table ? start : t.seq.start + start;
 }
 
-// The rows of one block in a paged cache; entries from n on repeat the first, so that whole vectors of keys may be
-// read.
-template <class Num>
-void block_rows(const View& pages, const View& table, const AttentionTile& t, int64_t start, int64_t n,
-                const Num** rows) {
+// visit(j, entry, at): key j of a block is row `at` of page `entry`.
+template <class Visit>
+void for_each_key(const View& pages, const View& table, const AttentionTile& t, int64_t start, int64_t n,
+                  const Visit& visit) {
   const int64_t page = pages.dim(1);
   const int32_t* entries = table ? table.as<int32_t>(t.seq.table) : nullptr;
   const int64_t first = flat_row(table, t, start);
   int64_t entry = first / page, at = first % page;
   for (int64_t j = 0; j < n; ++j) {
-    rows[j] = pages.as<Num>(entries ? entries[entry] : entry) + at * pages.stride(1) + t.group * pages.stride(2);
+    visit(j, entries ? entries[entry] : entry, at);
     if (++at == page) {
       at = 0;
       ++entry;
     }
   }
+}
+
+// The rows of one block in a paged cache; entries from n on repeat the first, so that whole vectors of keys may be
+// read.
+template <class Num>
+void block_rows(const View& pages, const View& table, const AttentionTile& t, int64_t start, int64_t n,
+                const Num** rows) {
+  for_each_key(pages, table, t, start, n, [&](int64_t j, int64_t entry, int64_t at) {
+    rows[j] = pages.as<Num>(entry) + at * pages.stride(1) + t.group * pages.stride(2);
+  });
   for (int64_t j = n; j < kAttentionBlock; ++j) rows[j] = rows[0];
+}
+
+// Codes of one byte become floats before they are multiplied: rows `pad` apart, zero beyond their width.
+template <class Num>
+void widen_codes(const View& pages, const View& scales, const View& table, const AttentionTile& t, int64_t start,
+                 int64_t n, int64_t pad, float* to) {
+  const int64_t width = pages.dim(3);
+  for_each_key(pages, table, t, start, n, [&](int64_t j, int64_t entry, int64_t at) {
+    const Num* row = pages.as<Num>(entry) + at * pages.stride(1) + t.group * pages.stride(2);
+    const float scale = scales ? scales.as<float>(entry)[at * scales.stride(1) + t.group] : 1.0f;
+    widen_row(row, scale, to + j * pad, width);
+    std::fill(to + j * pad + width, to + (j + 1) * pad, 0.0f);
+  });
 }
 
 // Plain rows of whole vectors at one distance can be multiplied where they lie. Widening BF16 in the tile costs less
@@ -152,14 +174,47 @@ void prefetch_block(const AttentionFwd& op, const AttentionTile& t, int64_t star
   }
 }
 
+// s.keys: the keys of a block, transposed. Codes pass through s.values, which is free until the values come.
+template <class Num>
+void transpose_block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start,
+                     int64_t n) {
+  const int64_t width = op.q.dim(2);
+  if constexpr (sizeof(Num) == 1) {
+    const float* rows[kAttentionBlock];
+    widen_codes<Num>(op.k_pages, op.k_scales, op.page_table, t, start, n, s.part.pad, s.values);
+    for (int64_t j = 0; j < kAttentionBlock; ++j) rows[j] = s.values + (j < n ? j : 0) * s.part.pad;
+    transpose_keys(rows, n, width, s.keys);
+  } else {
+    const Num* rows[kAttentionBlock];
+    block_rows(op.k_pages, op.page_table, t, start, n, rows);
+    transpose_keys(rows, n, width, s.keys);
+  }
+}
+
+template <class Num>
+void add_block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start, int64_t n) {
+  const int64_t width = op.q.dim(2), token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
+  const int64_t seen = t.pos() + token + 1 - start;
+  if constexpr (sizeof(Num) == 1) {
+    widen_codes<Num>(op.v_pages, op.v_scales, op.page_table, t, start, n, s.part.pad, s.values);
+    add_values(s, t, row, seen, s.values, s.part.pad, width);
+  } else {
+    const Num* rows[kAttentionBlock];
+    block_rows(op.v_pages, op.page_table, t, start, n, rows);
+    if (in_place<Num>(op, t, start, n)) {
+      add_values(s, t, row, seen, rows[0], op.v_pages.stride(1), width);
+    } else {
+      copy_values(rows, n, width, s.part.pad, s.values);
+      add_values(s, t, row, seen, s.values, s.part.pad, width);
+    }
+  }
+}
+
 template <class Num>
 void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start) {
   const int64_t width = op.q.dim(2), n = std::min(kAttentionBlock, t.keys() - start);
   const int64_t token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
-  const int64_t seen = t.pos() + token + 1 - start;
-  const Num* rows[kAttentionBlock];
-  block_rows(op.k_pages, op.page_table, t, start, n, rows);
-  transpose_keys(rows, n, width, s.keys);
+  transpose_block<Num>(op, t, s, start, n);
   if (t.rows() <= kRows) prefetch_block<Num>(op, t, start + kAttentionBlock);
   const int64_t cols = (n + kLanes - 1) / kLanes;
   std::fill(s.scores + row * kAttentionBlock, s.scores + t.rows() * kAttentionBlock, 0.0f);
@@ -177,13 +232,20 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
       tile_any(p, m, c);
     }
   }
-  soften(s, t, row, seen);
-  block_rows(op.v_pages, op.page_table, t, start, n, rows);
-  if (in_place<Num>(op, t, start, n)) {
-    add_values(s, t, row, seen, rows[0], op.v_pages.stride(1), width);
-  } else {
-    copy_values(rows, n, width, s.part.pad, s.values);
-    add_values(s, t, row, seen, s.values, s.part.pad, width);
+  soften(s, t, row, t.pos() + token + 1 - start);
+  add_block<Num>(op, t, s, start, n);
+}
+
+void any_block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start) {
+  switch (op.k_pages.dtype) {
+    case DType::bf16:
+      return block<Bf16>(op, t, s, start);
+    case DType::f8_e4m3:
+      return block<F8E4M3>(op, t, s, start);
+    case DType::i8:
+      return block<int8_t>(op, t, s, start);
+    default:
+      return block<float>(op, t, s, start);
   }
 }
 
@@ -206,9 +268,7 @@ void span_part(const AttentionFwd& op, const AttentionTile& t, const AttentionSc
   std::fill(s.part.y + row * pad, s.part.y + t.rows() * pad, 0.0f);
   std::fill(s.part.max + row, s.part.max + t.rows(), -std::numeric_limits<float>::infinity());
   std::fill(s.sums + row * 16, s.sums + t.rows() * 16, 0.0f);
-  for (int64_t at = start; at < end; at += kAttentionBlock) {
-    op.k_pages.dtype == DType::bf16 ? block<Bf16>(op, t, s, at) : block<float>(op, t, s, at);
-  }
+  for (int64_t at = start; at < end; at += kAttentionBlock) any_block(op, t, s, at);
   const FloatTag d;
   for (int64_t r = row; r < t.rows(); ++r) s.part.sum[r] = hn::GetLane(hn::SumOfLanes(d, load(d, s.sums + r * 16)));
 }
@@ -354,7 +414,7 @@ int64_t attention_fwd_hwy_workspace(const AttentionFwd& op, int threads) {
 }
 
 void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace) {
-  check_pages(AttentionFwd::name, op.seqs, op.page_table, op.k_pages, op.q.dim(0));
+  check_fwd(op);
   const Plan plan = make_plan(op, ctx.threads);
   auto* memory = reinterpret_cast<float*>(workspace.data());
   float* parts = memory + ctx.threads * plan.thread_floats();

@@ -6,6 +6,9 @@ namespace braid {
 
 // Stops on a page table that does not cover the batch, or on positions that need one where there is none.
 void check_pages(const char* op, const SeqMap* seqs, const View& table, const View& pages, int64_t tokens);
+// Stops unless the pages are of a type that attention reads, with scales where that is I8 and only there.
+void check_codes(const char* op, const View& pages, const View& scales);
+void check_fwd(const AttentionFwd& op);
 
 void check_sequences(const AttentionBwd& op);
 

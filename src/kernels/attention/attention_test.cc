@@ -18,7 +18,8 @@ struct Shapes {
   DType pages, io;
 };
 
-// Sequences of a batch with their pages handed out in shuffled order and every unused row of every page NaN.
+// Sequences of a batch with their pages handed out in shuffled order and every unused row of every page NaN, by its
+// scale where codes have one.
 class Batch {
  public:
   Batch(const Shapes& shapes, const SeqMap& map, uint64_t seed = 1)
@@ -30,9 +31,12 @@ class Batch {
         y_(shapes.io, {tokens_, shapes.heads, shapes.width}, 9),
         lse_(DType::f32, {tokens_, shapes.heads}, 10),
         k_pages_(shapes.pages, {pages_, shapes.page, shapes.groups, shapes.width}, 3),
-        v_pages_(shapes.pages, {pages_, shapes.page, shapes.groups, shapes.width}, 4) {
-    fill(k_pages_.mut(), NAN);
-    fill(v_pages_.mut(), NAN);
+        v_pages_(shapes.pages, {pages_, shapes.page, shapes.groups, shapes.width}, 4),
+        k_scales_(DType::f32, {pages_, shapes.page, shapes.groups}, 5),
+        v_scales_(DType::f32, {pages_, shapes.page, shapes.groups}, 6) {
+    for (TestTensor* t : {&k_pages_, &v_pages_, &k_scales_, &v_scales_}) {
+      fill(t->mut(), t->dtype == DType::i8 ? 100 : NAN);
+    }
     std::vector<int32_t> order(static_cast<size_t>(pages_));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(7));
@@ -54,6 +58,8 @@ class Batch {
     return {.q = q_.view(),
             .k_pages = k_pages_.view(),
             .v_pages = v_pages_.view(),
+            .k_scales = has_scales() ? k_scales_.view() : View(),
+            .v_scales = has_scales() ? v_scales_.view() : View(),
             .page_table = table(),
             .y = y_.mut(),
             .lse = lse_.mut(),
@@ -88,22 +94,29 @@ class Batch {
     TestTensor k(DType::f32, {width}, static_cast<uint64_t>(1000 + 5000 * seq.table + pos)),
         v(DType::f32, {width}, static_cast<uint64_t>(900000 + 5000 * seq.table + pos));
     for (int64_t i = 0; i < width; ++i) {
-      set_element(k_pages_.mut(), row * width + i, element(k.view(), i));
-      set_element(v_pages_.mut(), row * width + i, element(v.view(), i));
+      const double scale = has_scales() ? 0.01 + 0.001 * static_cast<double>(pos % 7 + i / shapes_.width) : 1;
+      const auto code = [&](double value) { return has_scales() ? std::nearbyint(value / scale) : value; };
+      set_element(k_pages_.mut(), row * width + i, code(element(k.view(), i)));
+      set_element(v_pages_.mut(), row * width + i, code(element(v.view(), i)));
+      set_element(k_scales_.mut(), row * shapes_.groups + i / shapes_.width, scale);
+      set_element(v_scales_.mut(), row * shapes_.groups + i / shapes_.width, 2 * scale);
     }
   }
+  bool has_scales() const { return shapes_.pages == DType::i8; }
 
   Shapes shapes_;
   SeqMap seqs_;
   int64_t tokens_, pages_, table_cols_ = 1;
-  TestTensor q_, y_, lse_, k_pages_, v_pages_;
+  TestTensor q_, y_, lse_, k_pages_, v_pages_, k_scales_, v_scales_;
   std::vector<int32_t> table_;
 };
 
-constexpr Shapes kShapes[] = {{2, 2, 12, 5, DType::f32, DType::f32},     {8, 2, 80, 64, DType::f32, DType::f32},
-                              {5, 1, 32, 16, DType::bf16, DType::f32},   {32, 2, 128, 64, DType::bf16, DType::bf16},
-                              {16, 1, 128, 128, DType::f32, DType::f32}, {4, 4, 64, 64, DType::bf16, DType::f32},
-                              {6, 2, 7, 3, DType::bf16, DType::bf16},    {10, 2, 24, 64, DType::f32, DType::bf16}};
+constexpr Shapes kShapes[] = {{2, 2, 12, 5, DType::f32, DType::f32},      {8, 2, 80, 64, DType::f32, DType::f32},
+                              {5, 1, 32, 16, DType::bf16, DType::f32},    {32, 2, 128, 64, DType::bf16, DType::bf16},
+                              {16, 1, 128, 128, DType::f32, DType::f32},  {4, 4, 64, 64, DType::bf16, DType::f32},
+                              {6, 2, 7, 3, DType::bf16, DType::bf16},     {10, 2, 24, 64, DType::f32, DType::bf16},
+                              {8, 2, 80, 64, DType::f8_e4m3, DType::f32}, {6, 3, 7, 3, DType::f8_e4m3, DType::bf16},
+                              {32, 2, 128, 64, DType::i8, DType::bf16},   {5, 1, 36, 5, DType::i8, DType::f32}};
 
 // Fresh prompts, a chunk in the middle, single steps and drafts of several tokens, tables in any order.
 SeqMap ragged() {
@@ -372,21 +385,60 @@ TEST(AttentionBwd, LargeScoresDoNotOverflow) {
 
 TEST(KvStore, EveryRowAgreesWithTheReference) {
   for (const DType from : {DType::f32, DType::bf16}) {
-    for (const DType to : {DType::f32, DType::bf16}) {
+    for (const DType to : {DType::f32, DType::bf16, DType::f8_e4m3, DType::i8}) {
       SeqMap map;
       map.add(9, 3, 1);
       map.add(1, 12, 0);
       const std::vector<int32_t> table = {6, 2, 5, 4, 0, 3};
-      TestTensor fused(from, {10, 3 * 2 * 12}, 1), k_pages(to, {7, 5, 2, 12}, 2), v_pages(to, {7, 5, 2, 12}, 3);
+      TestTensor fused(from, {10, 3 * 2 * 12}, 1), k_pages(to, {7, 5, 2, 12}, 2), v_pages(to, {7, 5, 2, 12}, 3),
+          k_scales(DType::f32, {7, 5, 2}, 4), v_scales(DType::f32, {7, 5, 2}, 5);
       sweep(KvStore{.k = fused.view().slice(1, 24, 24).split_last(2, 12),
                     .v = fused.view().slice(1, 48, 24).split_last(2, 12),
                     .k_pages = k_pages.mut(),
                     .v_pages = v_pages.mut(),
+                    .k_scales = to == DType::i8 ? k_scales.mut() : MutView(),
+                    .v_scales = to == DType::i8 ? v_scales.mut() : MutView(),
                     .page_table = view_of(table.data(), {2, 3}),
                     .seqs = &map},
             0);
     }
   }
+}
+
+// A stored row is within half a code of what it was, its largest value is the largest code, zeros stay zeros, and what
+// is no number makes its own row, and no other, none.
+TEST(KvStore, CodesOfOneByteKeepTheirRow) {
+  const SeqMap map = SeqMap::one(4, 0, 0);
+  const int32_t page_0 = 0;
+  constexpr int64_t kWidth = 12;
+  TestTensor k(DType::f32, {4, 1, kWidth}, 1), codes(DType::i8, {1, 4, 1, kWidth}, 2), scales(DType::f32, {1, 4, 1}, 3),
+      other(DType::i8, {1, 4, 1, kWidth}, 4), other_scales(DType::f32, {1, 4, 1}, 5);
+  for (int64_t i = 0; i < kWidth; ++i) {
+    set_element(k.mut(), kWidth + i, 1e-30 * element(k.view(), kWidth + i));
+    set_element(k.mut(), 2 * kWidth + i, 0);
+  }
+  set_element(k.mut(), 3 * kWidth + 5, NAN);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, KvStore{.k = k.view(),
+                   .v = k.view(),
+                   .k_pages = codes.mut(),
+                   .v_pages = other.mut(),
+                   .k_scales = scales.mut(),
+                   .v_scales = other_scales.mut(),
+                   .page_table = view_of(&page_0, {1, 1}),
+                   .seqs = &map});
+  for (int64_t t = 0; t < 3; ++t) {
+    const double scale = element(scales.view(), t);
+    double largest = 0;
+    for (int64_t i = 0; i < kWidth; ++i) {
+      const double code = element(codes.view(), t * kWidth + i);
+      EXPECT_NEAR(code * scale, element(k.view(), t * kWidth + i), 0.5001 * scale) << t << " " << i;
+      largest = std::max(largest, std::abs(code));
+    }
+    EXPECT_EQ(largest, t == 2 ? 0 : 127);
+  }
+  EXPECT_TRUE(std::isnan(element(scales.view(), 3)));
 }
 
 TEST(KvStore, WritesTheNewPositionsAlone) {
