@@ -209,10 +209,31 @@ const char* bwd_supports(const AttentionBwd& op) {
   return plain({op.dy, op.q, op.k, op.v, op.y, op.lse, op.dq, op.dk, op.dv}) ? nullptr : "strided rows";
 }
 
+int64_t hwy_workspace(const AttentionFwd& op, int threads) { return attention_fwd_workspace(nullptr, op, threads); }
+void fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace) {
+  attention_fwd_blocks(nullptr, ctx, op, workspace);
+}
+
 const char* hwy_supports(const AttentionFwd& op) {
   if (op.k_pages.dtype != op.v_pages.dtype) return "keys and values differ in dtype";
   return plain({op.q, op.k_pages, op.v_pages, op.k_scales, op.v_scales, op.page_table, op.y, op.lse}) ? nullptr
                                                                                                       : "strided rows";
+}
+
+// Queries are rounded to BF16, which only a caller that wants BF16 products has asked for.
+const char* tile_supports(const AttentionFwd& op) {
+  if (op.y.dtype != DType::bf16) return "y is not BF16";
+  if (op.k_pages.dtype == DType::f32) return "pages are F32";
+  if (const char* reason = packed::refusal(packed::Class::bf16_tile)) return reason;
+  return hwy_supports(op);
+}
+int64_t tile_workspace(const AttentionFwd& op, int threads) {
+  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  return attention_fwd_workspace(&kernel, op, threads);
+}
+void fwd_tiles(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace) {
+  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
+  attention_fwd_blocks(&kernel, ctx, op, workspace);
 }
 
 }  // namespace
@@ -289,11 +310,12 @@ std::span<const Row<KvStore>> KvStore::rows() {
 
 std::span<const Row<AttentionFwd>> AttentionFwd::rows() {
   static constexpr Row<AttentionFwd> kRows[] = {
-      {.name = "hwy",
-       .numerics = "f32",
-       .supports = &hwy_supports,
-       .workspace = &attention_fwd_hwy_workspace,
-       .run = &attention_fwd_hwy},
+      {.name = "tile",
+       .numerics = "bf16_tile_chain",
+       .supports = &tile_supports,
+       .workspace = &tile_workspace,
+       .run = &fwd_tiles},
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports, .workspace = &hwy_workspace, .run = &fwd_hwy},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

@@ -18,7 +18,8 @@ void attention(benchmark::State& state) {
                 width = state.range(4), page = 64, pages = (depth + tokens + page - 1) / page;
   const DType dtype = kPages[state.range(5)];
   Arena arena;
-  const Tensor q = bench_tensor(arena, DType::f32, {tokens, heads, width}), y(arena, DType::f32, q.shape()),
+  const Tensor q = bench_tensor(arena, DType::f32, {tokens, heads, width}),
+               y(arena, dtype == DType::f32 ? dtype : DType::bf16, q.shape()),
                k = bench_tensor(arena, dtype, {pages, page, groups, width}),
                v = bench_tensor(arena, dtype, {pages, page, groups, width}),
                scales(arena, DType::f32, {pages, page, groups});

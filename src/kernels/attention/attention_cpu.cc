@@ -1,7 +1,8 @@
 // Attention with Highway. A task takes the keys block by block: it transposes the block's keys, multiplies all its
 // query rows with them (lanes are keys), turns scores into exponentials, and adds their product with the values (lanes
 // are channels). Both products are one register tile, and every one of their sums runs over channels or keys in order,
-// whatever the tile's shape: that is what makes prefill, chunks and steps agree bit for bit.
+// whatever the tile's shape: that is what makes prefill, chunks and steps agree bit for bit. With a packed kernel both
+// are products of BF16 on tiles; a key that a row does not see has an exponential of zero there, which adds nothing.
 #include "kernels/attention/attention_rows.h"
 
 #include <algorithm>
@@ -210,12 +211,117 @@ void add_block(const AttentionFwd& op, const AttentionTile& t, const AttentionSc
   }
 }
 
+// Keys or values of a block as BF16 at one distance: where they lie, else a copy. Codes are without their scales, which
+// multiply scores and exponentials instead.
+template <class Num>
+packed::Source tile_source(const View& pages, const View& table, const AttentionTile& t, const AttentionScratch& s,
+                           int64_t start, int64_t n) {
+  const int64_t page = pages.dim(1), width = pages.dim(3), first = flat_row(table, t, start);
+  if (std::is_same_v<Num, Bf16> && first / page == (first + n - 1) / page) {
+    const int64_t entry = table ? table.as<int32_t>(t.seq.table)[first / page] : first / page;
+    const Num* row = pages.as<Num>(entry) + first % page * pages.stride(1) + t.group * pages.stride(2);
+    return {.data = row, .stride = pages.stride(1), .bf16 = true};
+  }
+  const FloatTag d;
+  for_each_key(pages, table, t, start, n, [&](int64_t j, int64_t entry, int64_t at) {
+    const Num* row = pages.as<Num>(entry) + at * pages.stride(1) + t.group * pages.stride(2);
+    Bf16* to = s.block_rows + j * width;
+    int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes) store(load(d, row + i), d, to + i);
+    for (; i < width; ++i) to[i] = to_bf16(to_float(row[i]));
+  });
+  return {.data = s.block_rows, .stride = width, .bf16 = true};
+}
+
+// s.factors: `factor` times the scale of each key.
+void fill_factors(const View& pages, const View& scales, const View& table, const AttentionTile& t, int64_t start,
+                  int64_t n, float factor, float* factors) {
+  std::fill(factors, factors + kAttentionBlock, factor);
+  if (!scales) return;
+  for_each_key(pages, table, t, start, n, [&](int64_t j, int64_t entry, int64_t at) {
+    factors[j] *= scales.as<float>(entry)[at * scales.stride(1) + t.group];
+  });
+}
+
+HWY_INLINE void multiply_row(const float* factors, int64_t n, float* row) {
+  const FloatTag d;
+  for (int64_t i = 0; i < n; i += kLanes) store(hn::Mul(load(d, row + i), load(d, factors + i)), d, row + i);
+}
+
+HWY_INLINE int64_t padded_to(int64_t n, int64_t grain) { return (n + grain - 1) / grain * grain; }
+
+// Scores of all rows of a block; `row` is the first that sees it.
+template <class Num>
+void tile_scores(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start, int64_t n,
+                 int64_t row) {
+  const packed::Kernel& kernel = *s.tiles;
+  const int64_t width = op.q.dim(2), first = row / kernel.rows * kernel.rows;
+  packed::Source keys = tile_source<Num>(op.k_pages, op.page_table, t, s, start, n);
+  keys.along = true;
+  packed::pack(kernel, packed::Side::cols, keys, n, width, s.packed_block);
+  packed::product(kernel, {.a = s.packed_q + packed::packed_bytes(kernel, packed::Side::rows, first, width),
+                           .b = s.packed_block,
+                           .m = padded_to(t.rows(), kernel.rows) - first,
+                           .n = padded_to(n, kernel.cols),
+                           .depth = width,
+                           .y = s.scores + first * kAttentionBlock,
+                           .y_stride = kAttentionBlock});
+  fill_factors(op.k_pages, op.k_scales, op.page_table, t, start, n, op.scale, s.factors);
+  for (int64_t r = row; r < t.rows(); ++r) multiply_row(s.factors, n, s.scores + r * kAttentionBlock);
+}
+
+bool all_finite(const packed::Source& source, int64_t rows, int64_t width) {
+  for (int64_t j = 0; j < rows; ++j) {
+    const Bf16* row = static_cast<const Bf16*>(source.data) + j * source.stride;
+    for (int64_t i = 0; i < width; ++i) {
+      if ((row[i].bits & 0x7f80) == 0x7f80) return false;
+    }
+  }
+  return true;
+}
+
+// What adds_block does, on tiles. A value that is no finite number would make zeros times it NaN in rows that do not
+// see its key: such a block goes through register tiles.
+template <class Num>
+void tile_values(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start, int64_t n,
+                 int64_t row) {
+  const packed::Kernel& kernel = *s.tiles;
+  const int64_t width = op.q.dim(2), first = row / kernel.rows * kernel.rows;
+  const int64_t rows = padded_to(t.rows(), kernel.rows) - first, seen = t.pos() + row / t.ratio + 1 - start;
+  const packed::Source values = tile_source<Num>(op.v_pages, op.page_table, t, s, start, n);
+  if (seen < n && !all_finite(values, n, width)) return add_block<Num>(op, t, s, start, n);
+  fill_factors(op.v_pages, op.v_scales, op.page_table, t, start, n, 1, s.factors);
+  std::fill(s.scores + first * kAttentionBlock, s.scores + row * kAttentionBlock, 0.0f);
+  for (int64_t r = row; r < t.rows(); ++r) {
+    float* p = s.scores + r * kAttentionBlock;
+    const int64_t own = std::min(seen + (r - row) / t.ratio, kAttentionBlock);
+    if (op.v_scales) multiply_row(s.factors, own, p);
+    std::fill(p + own, p + kAttentionBlock, 0.0f);
+  }
+  const packed::Source p{.data = s.scores + first * kAttentionBlock, .stride = kAttentionBlock, .along = true};
+  packed::pack(kernel, packed::Side::rows, p, rows, n, s.packed_p);
+  packed::pack(kernel, packed::Side::cols, values, width, n, s.packed_block);
+  packed::product(kernel, {.a = s.packed_p,
+                           .b = s.packed_block,
+                           .m = rows,
+                           .n = s.part.pad,
+                           .depth = n,
+                           .y = s.part.y + first * s.part.pad,
+                           .y_stride = s.part.pad,
+                           .add = true});
+}
+
 template <class Num>
 void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start) {
   const int64_t width = op.q.dim(2), n = std::min(kAttentionBlock, t.keys() - start);
   const int64_t token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
+  if (t.rows() <= (s.tiles ? s.tiles->rows : kRows)) prefetch_block<Num>(op, t, start + kAttentionBlock);
+  if (s.tiles) {
+    tile_scores<Num>(op, t, s, start, n, row);
+    soften(s, t, row, t.pos() + token + 1 - start);
+    return tile_values<Num>(op, t, s, start, n, row);
+  }
   transpose_block<Num>(op, t, s, start, n);
-  if (t.rows() <= kRows) prefetch_block<Num>(op, t, start + kAttentionBlock);
   const int64_t cols = (n + kLanes - 1) / kLanes;
   std::fill(s.scores + row * kAttentionBlock, s.scores + t.rows() * kAttentionBlock, 0.0f);
   for (int64_t col = 0, c = 0; col < cols; col += c) {
@@ -251,21 +357,25 @@ void any_block(const AttentionFwd& op, const AttentionTile& t, const AttentionSc
 
 void fill_queries(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s) {
   const int64_t width = op.q.dim(2);
+  const float scale = s.tiles ? 1 : op.scale;
   for (int64_t r = 0; r < t.rows(); ++r) {
     const int64_t token = t.seq.start + t.first + r / t.ratio, head = t.group * t.ratio + r % t.ratio;
     if (op.q.dtype == DType::bf16) {
-      widen_row(op.q.as<Bf16>(token) + head * op.q.stride(1), op.scale, s.q + r * width, width);
+      widen_row(op.q.as<Bf16>(token) + head * op.q.stride(1), scale, s.q + r * width, width);
     } else {
-      widen_row(op.q.as<float>(token) + head * op.q.stride(1), op.scale, s.q + r * width, width);
+      widen_row(op.q.as<float>(token) + head * op.q.stride(1), scale, s.q + r * width, width);
     }
   }
+  if (!s.tiles) return;
+  const packed::Source q{.data = s.q, .stride = width, .along = true};
+  packed::pack(*s.tiles, packed::Side::rows, q, t.rows(), width, s.packed_q);
 }
 
 // The running softmax of one span, into s.part. Rows before the first that sees the span are left alone.
 void span_part(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t span) {
   const int64_t start = span * kAttentionSpan, end = std::min(start + kAttentionSpan, t.keys());
   const int64_t row = std::max<int64_t>(0, start - t.pos()) * t.ratio, pad = s.part.pad;
-  std::fill(s.part.y + row * pad, s.part.y + t.rows() * pad, 0.0f);
+  std::fill(s.part.y + row * pad, s.part.y + std::max(s.rows, t.rows()) * pad, 0.0f);
   std::fill(s.part.max + row, s.part.max + t.rows(), -std::numeric_limits<float>::infinity());
   std::fill(s.sums + row * 16, s.sums + t.rows() * 16, 0.0f);
   for (int64_t at = start; at < end; at += kAttentionBlock) any_block(op, t, s, at);
@@ -330,20 +440,22 @@ struct Plan {
   int64_t ratio = 1, tile_tokens = 1, tiles = 0, seqs = 0, groups = 0, spans = 0;
   int64_t width = 0, pad = 0, rows = 0;
   bool split = false;
+  const packed::Kernel* kernel = nullptr;
 
   int64_t units() const { return tiles * seqs * groups; }
   int64_t part_floats() const { return rows * (pad + 32); }
-  int64_t thread_floats() const {
-    return rows * (width + kAttentionBlock + 16) + 16 + kAttentionBlock * (width + pad) + 2 * part_floats();
-  }
 };
 
-Plan make_plan(const AttentionFwd& op, int threads) {
+Plan make_plan(const packed::Kernel* kernel, const AttentionFwd& op, int threads) {
   Plan plan;
+  plan.kernel = kernel;
+  // Multiples of every target's vectors, or of the kernel's panels.
+  const int64_t row_grain = kernel ? kernel->rows : 16, col_grain = kernel ? kernel->cols : 16;
+  CHECK(kAttentionBlock % col_grain == 0, "panels of {}", col_grain);
   plan.groups = op.k_pages.dim(2);
   plan.ratio = op.q.dim(1) / plan.groups;
   plan.width = op.q.dim(2);
-  plan.pad = (plan.width + 15) / 16 * 16;
+  plan.pad = (plan.width + col_grain - 1) / col_grain * col_grain;
   plan.seqs = static_cast<int64_t>(op.seqs->seqs.size());
   int64_t longest = 0, keys = 0, work = 0;
   for (const Seq& seq : op.seqs->seqs) {
@@ -351,7 +463,7 @@ Plan make_plan(const AttentionFwd& op, int threads) {
     if (seq.len > 0) keys = std::max(keys, seq.pos0 + seq.len);
   }
   plan.tile_tokens = std::clamp<int64_t>(kAttentionTileRows / plan.ratio, 1, std::max<int64_t>(longest, 1));
-  plan.rows = (plan.tile_tokens * plan.ratio + 15) / 16 * 16;
+  plan.rows = (plan.tile_tokens * plan.ratio + row_grain - 1) / row_grain * row_grain;
   plan.tiles = (longest + plan.tile_tokens - 1) / plan.tile_tokens;
   for (const Seq& seq : op.seqs->seqs) work += (seq.len + plan.tile_tokens - 1) / plan.tile_tokens * plan.groups;
   plan.spans = (keys + kAttentionSpan - 1) / kAttentionSpan;
@@ -371,20 +483,39 @@ AttentionTile tile_at(const AttentionFwd& op, const Plan& plan, int64_t i) {
 }
 
 AttentionPart part_at(const Plan& plan, float* at) {
+  if (!at) return {};
   return {.y = at, .max = at + plan.rows * plan.pad, .sum = at + plan.rows * (plan.pad + 16), .pad = plan.pad};
 }
 
-AttentionScratch scratch_at(const Plan& plan, float* at) {
-  AttentionScratch s;
-  const auto take = [&](int64_t n) { return std::exchange(at, at + n); };
+// Lays out one thread's memory; returns the floats that it takes. Without memory it only counts.
+int64_t lay_out(const Plan& plan, float* base, AttentionScratch& s) {
+  int64_t used = 0;
+  const auto take = [&](int64_t n) {
+    float* at = base ? base + used : nullptr;
+    used += (n + 15) / 16 * 16;
+    return at;
+  };
   s.keys = take(plan.width * kAttentionBlock);
   s.values = take(plan.pad * kAttentionBlock);
   s.scores = take(plan.rows * kAttentionBlock);
   s.sums = take(plan.rows * 16);
   s.total = part_at(plan, take(plan.part_floats()));
   s.part = part_at(plan, take(plan.part_floats()));
-  s.q = take(plan.rows * plan.width);
-  return s;
+  s.q = take(plan.rows * plan.width + 16);  // whole vectors of the last row may be read
+  if (!plan.kernel) return used;
+  const auto take_packed = [&](packed::Side side, int64_t n, int64_t depth) {
+    const int64_t bytes = packed::packed_bytes(*plan.kernel, side, n, depth);
+    return reinterpret_cast<std::byte*>(take(bytes / static_cast<int64_t>(sizeof(float))));
+  };
+  s.tiles = plan.kernel;
+  s.rows = plan.rows;
+  s.packed_q = take_packed(packed::Side::rows, plan.rows, plan.width);
+  s.packed_p = take_packed(packed::Side::rows, plan.rows, kAttentionBlock);
+  const int64_t side = std::max(plan.pad, kAttentionBlock);
+  s.packed_block = take_packed(packed::Side::cols, side, std::min(plan.pad, kAttentionBlock));
+  s.block_rows = reinterpret_cast<Bf16*>(take(kAttentionBlock * plan.width / 2));
+  s.factors = take(kAttentionBlock);
+  return used;
 }
 
 int64_t spans_of(const AttentionTile& t) { return (t.keys() + kAttentionSpan - 1) / kAttentionSpan; }
@@ -407,22 +538,27 @@ void whole_unit(const AttentionFwd& op, const AttentionTile& t, AttentionScratch
 
 }  // namespace
 
-int64_t attention_fwd_hwy_workspace(const AttentionFwd& op, int threads) {
-  const Plan plan = make_plan(op, threads);
+int64_t attention_fwd_workspace(const packed::Kernel* tiles, const AttentionFwd& op, int threads) {
+  const Plan plan = make_plan(tiles, op, threads);
+  AttentionScratch s;
   const int64_t parts = plan.split ? plan.units() * plan.spans * plan.part_floats() : 0;
-  return (threads * plan.thread_floats() + parts) * static_cast<int64_t>(sizeof(float));
+  return (threads * lay_out(plan, nullptr, s) + parts) * static_cast<int64_t>(sizeof(float));
 }
 
-void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace) {
+void attention_fwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const AttentionFwd& op,
+                          std::span<std::byte> workspace) {
   check_fwd(op);
-  const Plan plan = make_plan(op, ctx.threads);
+  const Plan plan = make_plan(tiles, op, ctx.threads);
   auto* memory = reinterpret_cast<float*>(workspace.data());
-  float* parts = memory + ctx.threads * plan.thread_floats();
+  AttentionScratch counted;
+  const int64_t thread_floats = lay_out(plan, nullptr, counted);
+  float* parts = memory + ctx.threads * thread_floats;
   const int64_t spans = plan.split ? plan.spans : 1, tasks = plan.units() * spans;
   std::atomic<int64_t> next{0};
   const int team = sys::team_for(ctx.threads, op.flops());
   sys::parallel(static_cast<int>(std::min<int64_t>(team, tasks)), [&](int thread, int) {
-    AttentionScratch s = scratch_at(plan, memory + thread * plan.thread_floats());
+    AttentionScratch s;
+    lay_out(plan, memory + thread * thread_floats, s);
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
       const AttentionTile t = tile_at(op, plan, i / spans);
       if (t.tokens <= 0) continue;

@@ -1,6 +1,7 @@
 // What attention.cc and attention_cpu.cc share.
 #pragma once
 #include "kernels/attention/attention.h"
+#include "math/packed.h"
 
 namespace braid {
 
@@ -12,8 +13,11 @@ void check_fwd(const AttentionFwd& op);
 
 void check_sequences(const AttentionBwd& op);
 
-int64_t attention_fwd_hwy_workspace(const AttentionFwd& op, int threads);
-void attention_fwd_hwy(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace);
+// Products in register tiles, FP32, or with a kernel of packed operands, 32 x 32 on tiles, which rounds queries and
+// exponentials to BF16.
+int64_t attention_fwd_workspace(const packed::Kernel* tiles, const AttentionFwd& op, int threads);
+void attention_fwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const AttentionFwd& op,
+                          std::span<std::byte> workspace);
 
 int64_t attention_bwd_hwy_workspace(const AttentionBwd& op, int threads);
 void attention_bwd_hwy(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> workspace);
@@ -40,12 +44,18 @@ struct AttentionPart {
 
 // One thread's memory, in floats.
 struct AttentionScratch {
-  float* q = nullptr;       // [rows, P], scaled
+  float* q = nullptr;       // [rows, P], scaled but for tiles
   float* keys = nullptr;    // [P, kBlock]: a block of keys, transposed
   float* values = nullptr;  // [kBlock, pad]
   float* scores = nullptr;  // [rows, kBlock]
   float* sums = nullptr;    // [rows, 16]: sums of exponentials by vector lane
   AttentionPart total{}, part{};
+
+  const packed::Kernel* tiles = nullptr;  // null: register tiles, which need none of what follows
+  int64_t rows = 0;                       // a multiple of the kernel's
+  std::byte *packed_q = nullptr, *packed_p = nullptr, *packed_block = nullptr;
+  Bf16* block_rows = nullptr;  // [kBlock, P]: keys or values that do not lie as they can be packed
+  float* factors = nullptr;    // [kBlock]: of scores, then of exponentials
 };
 
 // One thread's memory in backward, in floats. Rows of channels are `pad` apart and zero beyond P.
