@@ -395,9 +395,13 @@ TEST(Packed, EdgesAndCutsOfTheDepthChangeNoBit) {
     };
     const TestTensor whole = product_of(n, n, depth);
     EXPECT_EQ(product_of(n, n, 256).bytes, whole.bytes);
-    const TestTensor part = product_of(45, 71, depth);
-    for (int64_t m = 0; m < 45; ++m) {
-      for (int64_t i = 0; i < 71; ++i) ASSERT_EQ(element(part.view(), m * n + i), element(whole.view(), m * n + i));
+    const TestTensor before(DType::f32, {n, n}, 3);
+    for (const auto& [rows, cols] : {std::pair{45, 71}, {48, 64}, {80, 33}, {16, 96}, {3, 32}}) {
+      const TestTensor part = product_of(rows, cols, depth);
+      for (int64_t i = 0; i < n * n; ++i) {
+        const bool inside = i / n < rows && i % n < cols;
+        ASSERT_EQ(element(part.view(), i), element((inside ? whole : before).view(), i)) << rows << " " << i;
+      }
     }
   }
 }

@@ -93,7 +93,9 @@ void product(const Kernel& kernel, const Product& p) {
                 b_panel = kernel.cols * t.depth * kernel.value_bytes;
   for (int64_t m = 0; m < p.m; m += kernel.rows) {
     t.a = p.a + m / kernel.rows * a_panel;
-    const int64_t rows = std::min(kernel.rows, p.m - m), whole = rows == kernel.rows ? p.n / kernel.cols : 0;
+    const int64_t rows = std::min(kernel.rows, p.m - m);
+    t.half = kernel.halves && rows <= kernel.rows / 2;
+    const int64_t whole = rows == (t.half ? kernel.rows / 2 : kernel.rows) ? p.n / kernel.cols : 0;
     t.b = p.b;
     t.y = p.y + m * p.y_stride;
     t.count = whole;

@@ -24,6 +24,7 @@ struct Tile {
   int64_t y_stride = 0;
   bool add = false;
   int64_t count = 1;
+  bool half = false;  // the upper half of the rows of y alone; where Kernel::halves
 };
 
 // A panel is `width` values of i by the depth, zeros beyond the edges; its layout is the kernel's own.
@@ -31,6 +32,7 @@ struct Kernel {
   int64_t rows = 0, cols = 0;  // of a tile: the widths of panels of a and of b
   int64_t step = 1;            // what depths are rounded up to
   int64_t value_bytes = 4;     // of a packed value
+  bool halves = false;         // whether half the rows of a tile take half the work
   // Panels of that width one after another, from n values of i and `depth` of k.
   using Pack = void(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
   Pack* pack_rows = nullptr;

@@ -68,6 +68,7 @@ Kernel tile_bf16() {
           .cols = kWidth,
           .step = kStep,
           .value_bytes = 2,
+          .halves = true,
           .pack_rows = &pack_tile_rows_avx512,
           .pack_cols = &pack_tile_cols_avx512,
           .tiles = &walk_amx};
@@ -78,6 +79,7 @@ Kernel soft_tile_bf16() {
           .cols = kWidth,
           .step = kStep,
           .value_bytes = 2,
+          .halves = true,
           .pack_rows = &pack_slowly<row_place>,
           .pack_cols = &pack_slowly<col_place>,
           .tiles = &walk};

@@ -42,11 +42,38 @@ BRAID_TILE_FN inline void one_tile(const uint16_t* a, const uint16_t* b, int64_t
   BRAID_TILE_STORE(3, lower + 16, row_bytes);
 }
 
+// The same for 16 rows of y, which need the upper tiles only.
+BRAID_TILE_FN inline void half_tile(const uint16_t* a, const uint16_t* b, int64_t b_block, int64_t steps, float* y,
+                                    int64_t row_bytes, bool add) {
+  if (add) {
+    BRAID_TILE_LOAD(0, y, row_bytes);
+    BRAID_TILE_LOAD(1, y + 16, row_bytes);
+  } else {
+    BRAID_TILE_ZERO(0);
+    BRAID_TILE_ZERO(1);
+  }
+  for (int64_t k = 0; k < steps; ++k, a += kPanelValues, b += kTileValues) {
+    BRAID_TILE_LOAD(4, a, 64);
+    BRAID_TILE_STREAM(6, b, 64);
+    BRAID_TILE_STREAM(7, b + b_block, 64);
+    BRAID_TILE_DOT(0, 4, 6);
+    BRAID_TILE_DOT(1, 4, 7);
+  }
+  BRAID_TILE_STORE(0, y, row_bytes);
+  BRAID_TILE_STORE(1, y + 16, row_bytes);
+}
+
 BRAID_TILE_FN void walk(const Tile& t) {
   const int64_t steps = t.depth / 32;
   const auto *a = static_cast<const uint16_t*>(t.a), *b = static_cast<const uint16_t*>(t.b);
   for (int64_t i = 0; i < t.count; ++i) {
-    one_tile(a, b + i * steps * kPanelValues, steps * kTileValues, steps, t.y + i * 32, t.y_stride * 4, t.add);
+    const uint16_t* panel = b + i * steps * kPanelValues;
+    float* y = t.y + i * 32;
+    if (t.half) {
+      half_tile(a, panel, steps * kTileValues, steps, y, t.y_stride * 4, t.add);
+    } else {
+      one_tile(a, panel, steps * kTileValues, steps, y, t.y_stride * 4, t.add);
+    }
   }
 }
 

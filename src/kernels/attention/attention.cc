@@ -224,6 +224,8 @@ const char* hwy_supports(const AttentionFwd& op) {
 const char* tile_supports(const AttentionFwd& op) {
   if (op.y.dtype != DType::bf16) return "y is not BF16";
   if (op.k_pages.dtype == DType::f32) return "pages are F32";
+  // Packing a block of keys has to serve several rows, in a step too.
+  if (op.q.dim(1) < 4 * op.k_pages.dim(2)) return "fewer than four query heads a KV head";
   if (const char* reason = packed::refusal(packed::Class::bf16_tile)) return reason;
   return hwy_supports(op);
 }

@@ -116,7 +116,7 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
       *max = highest;
     }
     for (int64_t i = 0; i < n; i += kLanes) {
-      const FloatVec e = safe_exp(d, hn::Sub(load(d, scores + i), after));
+      const FloatVec e = exp_of_fall(d, hn::Sub(load(d, scores + i), after));
       store(e, d, scores + i);
       sum = hn::Add(sum, e);
     }
@@ -211,6 +211,37 @@ void add_block(const AttentionFwd& op, const AttentionTile& t, const AttentionSc
   }
 }
 
+using HalfTag = hn::ScalableTag<uint16_t>;
+using HalfVec = hn::VFromD<HalfTag>;
+constexpr int64_t kWords = 2 * kLanes;
+
+// A vector of values that are exact in BF16, as its bits.
+HWY_INLINE HalfVec bf16_bits(const Bf16* p) { return hn::LoadU(HalfTag(), &p->bits); }
+// Exponent and mantissa of FP8 move to their places; the eight least magnitudes, multiples of 2^-9, are looked up.
+HWY_INLINE HalfVec bf16_bits(const F8E4M3* p) {
+  const HalfTag d;
+  const hn::Repartition<uint8_t, HalfTag> d8;
+  alignas(16) static constexpr uint16_t kSmall[8] = {0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60};
+  const HalfVec bits = hn::PromoteTo(d, hn::LoadU(hn::Rebind<uint8_t, HalfTag>(), &p->bits));
+  const HalfVec magnitude = hn::And(bits, hn::Set(d, 0x7f));
+  const HalfVec normal = hn::Add(hn::ShiftLeft<4>(magnitude), hn::Set(d, (127 - 7) << 7));
+  const auto table = hn::BitCast(d8, hn::LoadDup128(d, kSmall));
+  const HalfVec both = hn::Or(hn::ShiftLeft<1>(magnitude), hn::ShiftLeft<9>(magnitude));
+  const HalfVec bytes = hn::Add(hn::And(both, hn::Set(d, 0x0e0e)), hn::Set(d, 0x0100));
+  const HalfVec small = hn::BitCast(d, hn::TableLookupBytes(table, hn::BitCast(d8, bytes)));
+  const HalfVec finite = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 8)), small, normal);
+  const HalfVec value = hn::IfThenElse(hn::Eq(magnitude, hn::Set(d, 0x7f)), hn::Set(d, 0x7fc0), finite);
+  return hn::Or(value, hn::ShiftLeft<8>(hn::And(bits, hn::Set(d, 0x80))));
+}
+HWY_INLINE HalfVec bf16_bits(const int8_t* p) {
+  const FloatTag d;
+  const WordTag d32;
+  const auto low = hn::ShiftRight<16>(hn::BitCast(d32, load(d, p))),
+             high = hn::ShiftRight<16>(hn::BitCast(d32, load(d, p + kLanes)));
+  const hn::Half<HalfTag> half;
+  return hn::Combine(HalfTag(), hn::TruncateTo(half, high), hn::TruncateTo(half, low));
+}
+
 // Keys or values of a block as BF16 at one distance: where they lie, else a copy. Codes are without their scales, which
 // multiply scores and exponentials instead.
 template <class Num>
@@ -222,12 +253,11 @@ packed::Source tile_source(const View& pages, const View& table, const Attention
     const Num* row = pages.as<Num>(entry) + first % page * pages.stride(1) + t.group * pages.stride(2);
     return {.data = row, .stride = pages.stride(1), .bf16 = true};
   }
-  const FloatTag d;
   for_each_key(pages, table, t, start, n, [&](int64_t j, int64_t entry, int64_t at) {
     const Num* row = pages.as<Num>(entry) + at * pages.stride(1) + t.group * pages.stride(2);
     Bf16* to = s.block_rows + j * width;
     int64_t i = 0;
-    for (; i + kLanes <= width; i += kLanes) store(load(d, row + i), d, to + i);
+    for (; i + kWords <= width; i += kWords) hn::StoreU(bf16_bits(row + i), HalfTag(), &to[i].bits);
     for (; i < width; ++i) to[i] = to_bf16(to_float(row[i]));
   });
   return {.data = s.block_rows, .stride = width, .bf16 = true};
@@ -261,7 +291,7 @@ void tile_scores(const AttentionFwd& op, const AttentionTile& t, const Attention
   packed::pack(kernel, packed::Side::cols, keys, n, width, s.packed_block);
   packed::product(kernel, {.a = s.packed_q + packed::packed_bytes(kernel, packed::Side::rows, first, width),
                            .b = s.packed_block,
-                           .m = padded_to(t.rows(), kernel.rows) - first,
+                           .m = padded_to(t.rows(), kernel.rows / 2) - first,
                            .n = padded_to(n, kernel.cols),
                            .depth = width,
                            .y = s.scores + first * kAttentionBlock,
@@ -287,7 +317,7 @@ void tile_values(const AttentionFwd& op, const AttentionTile& t, const Attention
                  int64_t row) {
   const packed::Kernel& kernel = *s.tiles;
   const int64_t width = op.q.dim(2), first = row / kernel.rows * kernel.rows;
-  const int64_t rows = padded_to(t.rows(), kernel.rows) - first, seen = t.pos() + row / t.ratio + 1 - start;
+  const int64_t rows = padded_to(t.rows(), kernel.rows / 2) - first, seen = t.pos() + row / t.ratio + 1 - start;
   const packed::Source values = tile_source<Num>(op.v_pages, op.page_table, t, s, start, n);
   if (seen < n && !all_finite(values, n, width)) return add_block<Num>(op, t, s, start, n);
   fill_factors(op.v_pages, op.v_scales, op.page_table, t, start, n, 1, s.factors);
@@ -315,11 +345,13 @@ template <class Num>
 void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start) {
   const int64_t width = op.q.dim(2), n = std::min(kAttentionBlock, t.keys() - start);
   const int64_t token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
-  if (t.rows() <= (s.tiles ? s.tiles->rows : kRows)) prefetch_block<Num>(op, t, start + kAttentionBlock);
-  if (s.tiles) {
-    tile_scores<Num>(op, t, s, start, n, row);
-    soften(s, t, row, t.pos() + token + 1 - start);
-    return tile_values<Num>(op, t, s, start, n, row);
+  if (t.rows() <= kRows) prefetch_block<Num>(op, t, start + kAttentionBlock);
+  if constexpr (!std::is_same_v<Num, float>) {
+    if (s.tiles) {
+      tile_scores<Num>(op, t, s, start, n, row);
+      soften(s, t, row, t.pos() + token + 1 - start);
+      return tile_values<Num>(op, t, s, start, n, row);
+    }
   }
   transpose_block<Num>(op, t, s, start, n);
   const int64_t cols = (n + kLanes - 1) / kLanes;

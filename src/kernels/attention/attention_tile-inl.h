@@ -30,6 +30,20 @@ HWY_INLINE FloatVec safe_exp(FloatTag d, FloatVec v) {
   return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, hn::Min(v, hn::Set(d, 88.0f))));
 }
 
+// exp(v) of v <= 0: 2^n p(r) with n whole and r in [-0.5, 0.5], p the polynomial of degree 5 with the least relative
+// error (1e-7), in less than half the instructions of Highway's. Zero below -86, where FP32 nears its subnormals.
+HWY_INLINE FloatVec exp_of_fall(FloatTag d, FloatVec v) {
+  const hn::RebindToSigned<FloatTag> ints;
+  const FloatVec powers = hn::Mul(v, hn::Set(d, 1.44269504f)), whole = hn::Round(powers), r = hn::Sub(powers, whole);
+  FloatVec p = hn::Set(d, 0.00132647261f);
+  for (const float c : {0.00967151299f, 0.0555073358f, 0.240222424f, 0.693147004f, 1.0f}) {
+    p = hn::MulAdd(p, r, hn::Set(d, c));
+  }
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(ints, whole), hn::Set(ints, 127)));
+  const FloatVec e = hn::Mul(p, hn::BitCast(d, exponent));  // NaN stays NaN, whatever its exponent became
+  return hn::IfThenElse(hn::Lt(v, hn::Set(d, -86.0f)), hn::Zero(d), e);
+}
+
 // c[m][n] += sum over k in order of a[m][k] b[k][n], n in vectors; with kAcross a is stored as [k][m].
 template <class B, bool kAcross = false>
 struct Product {
