@@ -102,6 +102,12 @@ class Refusals(Case):
         self.refused("tokenize", TINY, "--jsonl", "-p", "a", says=["--jsonl", "got --prompt"])
         self.refused("tokenize", TINY, "--jsonl", "-f", "a", says=["--jsonl", "got --file"])
 
+    def test_a_dash_is_standard_input(self):
+        whole = braid("tokenize", TINY, "-p", "12 plus 7")
+        self.assertEqual(braid("tokenize", TINY, "-f", "-", text="12 plus 7").stdout, whole.stdout)
+        ids = json.loads(braid("run", "-f", "-", "-n", "1", "--json", text="12 plus 7").stdout)["prompt_ids"]
+        self.assertEqual(",".join(map(str, ids)) + "\n", whole.stdout)
+
     def test_a_run_without_a_prompt_says_how_to_give_one(self):
         self.refused("run", says=["try -p TEXT"])
 

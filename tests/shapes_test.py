@@ -157,6 +157,10 @@ class Shapes(Case):
         half = json.loads(self.good("eval", model, "--text", text, "-c", "64", "--json"))
         self.assertEqual(half["tokens"], size // 64 * 31)
         self.assertIn("perplexity", self.good("eval", model, "--text", text, "-c", "64"))
+        with open(text, encoding="utf-8") as file:
+            piped = braid("eval", model, "--text", "-", "-c", "64", "--json", text=file.read())
+        self.assertEqual((json.loads(piped.stdout), piped.stderr), (half, ""))
+        self.bad("eval", model, "--text", "-", says="has no text")
         self.bad("eval", model, "--text", self.path("none"), says="cannot be read")
         self.bad("eval", model, "--text", text, "-c", "64", "--stride", "64", says="windows")
         self.bad("eval", model, "--text", self.write("s.txt", "a"), says="too few tokens")

@@ -31,13 +31,14 @@ std::string read_all(FILE* file, const std::string& where, size_t bytes_max) {
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path, size_t bytes_max) {
+  if (path == "-") return read_all(stdin, "standard input", bytes_max);
   const std::string where = printable(path.string());
   const std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (!file) fail(where, {.what = "cannot be read", .got = std::strerror(errno)});
   return read_all(file.get(), where, bytes_max);
 }
 
-std::string read_standard_input() { return read_all(stdin, "standard input", SIZE_MAX); }
+std::string read_standard_input() { return read_file("-"); }
 
 void for_each_line(const std::filesystem::path& path, FunctionRef<void(const std::string&, int64_t)> body) {
   const bool standard = path == "-";

@@ -10,7 +10,7 @@
 
 namespace braid::sys {
 
-// Error when it cannot be read or holds more than `bytes_max`.
+// "-" is standard input. Error when it cannot be read or holds more than `bytes_max`.
 std::string read_file(const std::filesystem::path& path, size_t bytes_max = SIZE_MAX);
 
 std::string read_standard_input();
