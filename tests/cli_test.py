@@ -43,6 +43,17 @@ class Pages(Case):
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
         self.assertEqual(len(json.loads(answer.stdout)["ids"]), 1)
 
+    def test_a_model_is_named_in_the_same_words(self):
+        without = []
+        for name in subcommands():
+            page = re.sub(r"\s+", " ", braid(*name.split(), "--help").stdout)
+            if " MODEL " in page.replace("[MODEL]", " MODEL ") or " CONFIG " in page:
+                said = re.search(r"a folder, (a GGUF file, )?(a [a-z]+\.json, |a \.jinja file, )?"
+                                 r"org/name of the Hugging Face cache, (or )?tiny\b", page)
+                self.assertTrue(said, page)
+                without += [] if said.group(1) else [name]
+        self.assertEqual(without, ["quantize", "merge"])  # gguf_cli_test.py sees that they refuse it
+
     def test_version_names_commit_compiler_class_and_backends(self):
         self.assertRegex(braid("--version").stdout, r"^braid \d+\.\d+\.\d+ \(commit \w+, (g\+\+|clang) .*\)\n"
                                                     r"cpu .*, class \w+\nbackends  cpu yes, cuda (yes|no)\n$")

@@ -93,6 +93,7 @@ class Refusals(Case):
         file, place = paths("llama")[0], self.new_folder()
         (place / "r.toml").write_text(RECIPE)
         for words in (("train", place / "r.toml", f"init={file}", f"out={place}/out"),
+                      ("quantize", file, place / "x"),
                       ("merge", file, "--adapter", DATA / "adapter", "-o", place / "x")):
             self.assertRefused(braid(*words), "GGUF file")
 

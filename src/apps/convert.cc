@@ -228,7 +228,7 @@ int convert(const Options& o) {
 
 Action setup_convert(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, tiny, or a GGUF file");
+  cli.positional("model", o->model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny");
   cli.positional("out", o->out, "OUT.gguf, or of a GGUF file the folder to write, in bf16 or f32");
   cli.option("--type TYPE", o->type, "of the large matrices: " + fmt::format("{}", fmt::join(type_names(), ", ")));
   cli.option("--head TYPE", o->head, "of the head; by default the same, and at least q6_k");

@@ -155,8 +155,9 @@ Action setup_data_show(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("FILE", o->path, "a recipe.toml; or text, .jsonl, .bin, .safetensors, a folder of them", false);
   cli.rest("KEY=VALUE", o->overrides, "words of the recipe");
-  cli.option("-m,--model FOLDER", o->model,
-             "or org/name, or tiny: its tokenizer and chat template; of a recipe: its own");
+  cli.option("-m,--model MODEL", o->model,
+             "a folder, a GGUF file, a tokenizer.json, org/name of the Hugging Face cache, or tiny: its tokenizer and "
+             "chat template; of a recipe: its own");
   cli.choice("--kind", o->kind, data::kKinds, "of the data; without it, what the path looks like");
   cli.option("--row", o->row, "which row of the shuffled first epoch");
   cli.option("--length", o->length, "tokens a row at most; 0: 2048, or what the file says");

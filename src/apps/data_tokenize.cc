@@ -53,7 +53,8 @@ Action setup_data_tokenize(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("IN", o->input, "a text file, a .jsonl with 'text', or a folder of them");
   cli.option("-o,--out PREFIX", o->out, "PREFIX.bin and PREFIX.idx are written");
-  cli.option("--tokenizer FOLDER", o->tokenizer, "a model folder, a tokenizer.json, org/name or tiny");
+  cli.option("--tokenizer MODEL", o->tokenizer,
+             "a folder, a GGUF file, a tokenizer.json, org/name of the Hugging Face cache, or tiny");
   cli.option("--end TOKEN", o->end, "ends a document; without it the folder's eos_token");
   return [o] { return data_tokenize(*o); };
 }

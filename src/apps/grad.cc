@@ -89,7 +89,7 @@ int grad_command(const Options& o) {
 
 Action setup_grad(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, or tiny");
+  cli.positional("model", o->model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny");
   cli.option("--ids", o->ids, "token ids: 1,2,3");
   cli.option("-o,--output G.safetensors", o->out, "loss [1], and every gradient in F32 under its tensor's name");
   cli.option("--mtp-scale", o->mtp_scale, "weight of the multi-token prediction loss; 0: off");

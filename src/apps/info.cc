@@ -183,9 +183,9 @@ int info(const Options& o) {
 
 Action setup_info(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("model", o->model,
-                 "a folder, a GGUF file, a config.json alone, org/name of the cache, tiny, or a shape of braid new",
-                 false);
+  cli.positional(
+      "model", o->model,
+      "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or a shape of braid new", false);
   cli.flag("--machine", o->machine, "describe this computer and measure its roofs (about a second)");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return info(*o); };

@@ -26,7 +26,7 @@ int merge_command(const Options& o) {
 
 Action setup_merge(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, or tiny");
+  cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.option("--adapter FOLDER", o->adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-o,--output FOLDER", o->out, "folder of the merged model; every weight keeps its name and type");
   return [o] { return merge_command(*o); };

@@ -90,7 +90,8 @@ Action setup_new(Cli& cli) {
   o->cli = &cli;
   std::string names;
   for (const std::string& name : models::preset_names()) names += (names.empty() ? "" : ", ") + name;
-  cli.positional("config", o->config, "a folder with a config.json, that file, or one of: " + names);
+  cli.positional("config", o->config,
+                 "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or one of: " + names);
   cli.positional("out", o->out, "the folder to create");
   cli.option("--layers", o->layers, "only the first N layers, with all of embedding and head");
   cli.choice("--format", o->format, {"bf16", "fp8", "nvfp4"}, "of the large matrices, in ModelOpt's layout");

@@ -206,7 +206,9 @@ int memory(const Options& o) {
 
 Action setup_plan_memory(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("config", o->config, "a model, a config.json, a published shape, or paper: the shapes of 2205.05198");
+  cli.positional("config", o->config,
+                 "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, a shape of braid "
+                 "new, or paper: the shapes of 2205.05198");
   cli.option("--tokens", o->tokens, "tokens of a sequence");
   cli.option("--batch", o->batch, "sequences at once");
   cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "numbers that products read");

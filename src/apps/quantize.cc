@@ -112,7 +112,7 @@ Action setup_quantize(Cli& cli) {
   auto o = std::make_shared<Options>();
   std::string names;
   for (const std::string& name : models::quant_recipe_names()) names += (names.empty() ? "" : ", ") + name;
-  cli.positional("model", o->model, "a folder, org/name of the local Hugging Face cache, or tiny");
+  cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.positional("out", o->out, "the folder to create");
   o->cli = &cli;
   cli.choice("--format", o->format, {"nvfp4", "fp8"}, "of every large product inside the layers");
