@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import struct
+from pathlib import Path
 
 from support.program import DATA, Case, braid, main
 from support.training import files_of
@@ -56,6 +57,14 @@ class Weights(Folders):
     def test_missing_files(self):
         for command in (("run", "--ids", "1", "-n", "1"), ("info",), ("tokenize",), ("template",)):
             self.refused(command[0], self.place / "nowhere", *command[1:], says=["nowhere"])
+        for words in (("run", "--ids", "1"), ("info",), ("tokenize",), ("template",), ("quantize", self.place / "q"),
+                      ("convert", self.place / "c"), ("plan", "memory")):
+            for name in (self.place / "none.gguf", "none.gguf", "org/none.gguf"):
+                at = 2 if words[0] == "plan" else 1
+                self.refused(*words[:at], name, *words[at:], says=[f"[{name}] no such file; expected a GGUF file\n"])
+        self.refused("template", "none.jinja", says=["[none.jinja] no such file; expected a .jinja file, a GGUF file"])
+        self.refused("tokenize", "none.json", says=["[none.json] no such file; expected a tokenizer.json\n"])
+        self.refused("info", "none.json", says=["[none.json] no such file; expected a config.json\n"])
         folder = self.copy("nemotron-h-legacy")
         (folder / "model-00002-of-00003.safetensors").unlink()
         self.run_refused(folder, "model-00002-of-00003.safetensors")
@@ -252,9 +261,15 @@ class Words(Folders):
         self.refused("tokenize", self.tokenizer(vocab={"a": -1}), text="ab", says=["-1"])
         self.refused("tokenize", self.tokenizer(merges=[["a", "zz"]]), text="ab", says=["zz"])
         self.refused("run", self.copy(), "-p", "hello", "-n", 1, says=["tokenizer.json"])
+        for name in ("config.json", "model.safetensors"):
+            path = self.copy() / name
+            self.refused("tokenize", path, text="ab", says=[f"{name}] is not a tokenizer", "expected a tokenizer.json\n"])
+            self.refused("template", path, says=[f"{name}] is not a chat template; expected a .jinja file"])
         folder = self.tokenizer()
         (folder / "tokenizer.json").write_text(LFS)
-        self.refused("tokenize", folder, text="ab", says=["tokenizer.json"])
+        self.refused("tokenize", folder, text="ab", says=["tokenizer.json", "LFS", "lfs pull"])
+        (folder / "tokenizer.json").unlink()
+        self.refused("tokenize", folder, text="ab", says=["tokenizer.json] is missing; try hf download"])
 
     def template(self, text):
         path = self.place / "t.jinja"
@@ -272,6 +287,23 @@ class Words(Folders):
             for part in says:
                 self.assertIn(part, answer.stderr)
         self.refused("run", self.copy(), "--chat", "hello", "-n", 1, says=["template"])
+
+
+    def test_a_template_without_messages(self):
+        tiny = Path(__file__).resolve().parents[1] / "models" / "tiny"
+        chat = self.template("{% for m in messages %}{{ m.content }}{% endfor %}")
+        for model in (tiny, tiny / "chat_template.jinja", chat):
+            self.refused("template", model, text='{"mesages": [{"role": "user", "content": "hi"}]}',
+                         says=["line 1", "no messages; got mesages", '"messages"', "try messages\n"])
+            wrong = braid("template", model, "--jsonl", text='{"messages": []}\n{"message": []}\n')
+            self.assertOneLine(wrong, "line 2", "got message;")
+            self.assertEqual(wrong.stdout.count("\n"), 1)
+        self.refused("template", tiny, text='{"prompt": "hi"}', says=["no messages; expected"])
+        # A file may render something else.
+        for text in ("{}", '{"tools": []}'):
+            self.assertEqual(braid("template", chat, text=text).returncode, 0)
+        other = braid("template", self.template("{{ message }}"), text='{"message": "hi"}')
+        self.assertEqual((other.returncode, other.stdout, other.stderr), (0, "hi", ""))
 
 
 class Mutations(Folders):

@@ -12,6 +12,7 @@
 #include "apps/commands.h"
 #include "io/model_path.h"
 #include "sys/error.h"
+#include "sys/nearest.h"
 #include "sys/read.h"
 #include "text/template.h"
 
@@ -19,6 +20,10 @@ namespace braid::apps {
 namespace {
 
 using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr const char* kExpected = "a .jinja file, a GGUF file, a folder, org/name[@rev] or tiny";
+constexpr const char* kInput = "{\"messages\": [...], ...}";
 
 struct Options {
   std::string model;
@@ -50,7 +55,7 @@ ordered_json read_object(const std::string& line, int64_t number) {
   if (!parsed.is_object()) {
     fail("template", {.what = fmt::format("line {} of the input is not a JSON object", number),
                       .got = printable(line, 60),
-                      .expected = "{\"messages\": [...], ...}"});
+                      .expected = kInput});
   }
   return parsed;
 }
@@ -63,12 +68,44 @@ ordered_json answer(const text::ChatTemplate& chat, const ordered_json& variable
   }
 }
 
-text::ChatTemplate load(const std::string& model) {
-  std::error_code error;
-  if (std::filesystem::is_regular_file(model, error)) return text::ChatTemplate::load(model);
-  if (std::filesystem::is_directory(model, error)) return text::ChatTemplate::load(model);
-  return text::ChatTemplate::load(io::find_model(model).folder);
+text::ChatTemplate load(const fs::path& model) {
+  std::error_code none;
+  const std::string ending = model.extension().string(), where = printable(model.string());
+  if (fs::is_directory(model, none)) return text::ChatTemplate::load(model);
+  if (fs::exists(model, none)) {
+    if (io::names_a_file(model) && ending != ".jinja" && ending != ".gguf")
+      fail(where, {.what = "is not a chat template", .expected = kExpected});
+    return text::ChatTemplate::load(model);
+  }
+  if (ending == ".jinja") fail(where, {.what = "no such file", .expected = kExpected});
+  return text::ChatTemplate::load(io::find_model(model.string()).folder);
 }
+
+// A model's template renders a conversation. A .jinja file may render anything: there, and only where the template
+// reads `messages`, a key that is nearly that is a mistake.
+class MessagesCheck {
+ public:
+  explicit MessagesCheck(const fs::path& model) {
+    std::error_code none;
+    required_ = !fs::is_regular_file(model, none) || model.extension() == ".gguf";
+    read_ = required_ || sys::read_file(model).find("messages") != std::string::npos;
+  }
+  void operator()(const ordered_json& variables, int64_t number) const {
+    if (!read_ || variables.contains("messages")) return;
+    std::string near;
+    for (const auto& [key, value] : variables.items()) {
+      if (near.empty() && !sys::nearest(key, {"messages"}).empty()) near = key;
+    }
+    if (near.empty() && !required_) return;
+    fail("template", {.what = fmt::format("line {} of the input has no messages", number),
+                      .got = printable(near, 60),
+                      .expected = kInput,
+                      .hint = near.empty() ? "" : "messages"});
+  }
+
+ private:
+  bool required_ = true, read_ = true;
+};
 
 // A template that does not parse answers every line with the same error, so that each line has its answer.
 int render_lines(const Options& o, const std::tm& now) {
@@ -79,8 +116,10 @@ int render_lines(const Options& o, const std::tm& now) {
   } catch (const text::TemplateError& e) {
     broken = {{"error", e.text()}, {"kind", e.kind_name()}, {"line", e.line()}};
   }
+  const MessagesCheck check(o.model);
   sys::for_each_line("-", [&](const std::string& line, int64_t number) {
     const ordered_json variables = read_object(line, number);
+    check(variables, number);
     const ordered_json out = chat ? answer(*chat, variables, now) : broken;
     fmt::print("{}\n", out.dump(-1, ' ', true));  // ASCII: one line for readers that split at every Unicode line end
     std::fflush(stdout);                          // the reader waits for this line
@@ -92,7 +131,9 @@ int render(const Options& o) {
   const std::tm now = clock_of(o.now);
   if (o.jsonl) return render_lines(o, now);
   const text::ChatTemplate chat = load(o.model);
-  fmt::print("{}", chat.render(read_object(sys::read_standard_input(), 1), now));
+  const ordered_json variables = read_object(sys::read_standard_input(), 1);
+  MessagesCheck(o.model)(variables, 1);
+  fmt::print("{}", chat.render(variables, now));
   return 0;
 }
 
@@ -100,7 +141,8 @@ int render(const Options& o) {
 
 Action setup_template(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("model", o->model, "a .jinja file, a model folder, org/name, or tiny");
+  cli.positional("model", o->model,
+                 "a folder, a GGUF file, a .jinja file, org/name of the Hugging Face cache, or tiny");
   cli.flag("--jsonl", o->jsonl, "answer every line of the input with one JSON object");
   cli.option("--now ISO", o->now, "the date and time that the template sees");
   return [o] { return render(*o); };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
@@ -53,7 +54,9 @@ int tokenize(const Options& o) {
   if (o.jsonl && (o.has_prompt || o.has_file))
     fail("tokenize", {.what = "--jsonl reads its lines from standard input",
                       .got = o.has_prompt ? "--prompt as well" : "--file as well"});
-  const text::Tokenizer tokenizer = text::Tokenizer::load(find_tokenizer(o.model));
+  const std::filesystem::path named(o.model);
+  const text::Tokenizer tokenizer =
+      text::Tokenizer::load(named.extension() == ".json" ? named : find_tokenizer(o.model));
   if (o.jsonl) {
     answer_lines(tokenizer, o.no_special);
   } else {
@@ -66,7 +69,8 @@ int tokenize(const Options& o) {
 
 Action setup_tokenize(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("MODEL", o->model, "a model folder, a tokenizer.json, org/name of the cache, or tiny");
+  cli.positional("MODEL", o->model,
+                 "a folder, a GGUF file, a tokenizer.json, org/name of the Hugging Face cache, or tiny");
   cli.option("-p,--prompt TEXT", o->prompt, "the text; without it and -f, standard input");
   cli.option("-f,--file FILE", o->file, "read the text from FILE");
   cli.flag("--no-special", o->no_special, "only the text's own tokens: no BOS, no EOS");

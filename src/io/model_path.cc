@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <system_error>
 
@@ -15,6 +16,8 @@
 namespace braid::io {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr const char* kExpected = "a folder, a GGUF file, a .safetensors file, org/name[@rev] or tiny";
 
 bool is_folder(const fs::path& path) {
   std::error_code none;
@@ -153,6 +156,11 @@ ModelPlaces ModelPlaces::from_environment() {
   return places;
 }
 
+bool names_a_file(const fs::path& path) {
+  constexpr std::string_view kEndings[] = {".gguf", ".safetensors", ".json", ".jinja"};
+  return std::find(std::begin(kEndings), std::end(kEndings), path.extension().string()) != std::end(kEndings);
+}
+
 ModelPath find_model(std::string_view argument, const ModelPlaces& places) {
   const fs::path path(argument);
   std::error_code none;
@@ -165,15 +173,22 @@ ModelPath find_model(std::string_view argument, const ModelPlaces& places) {
   if (is_folder(path)) return {folder_name(path), path, path};
   if (fs::exists(path, none)) return named_file(path);
   const auto repository = parse_repository(argument);
+  const auto snapshot =
+      repository ? find_snapshot(cache_folder(places.hub, repository->name), repository->revision) : std::nullopt;
+  if (snapshot) return {repository->name, *snapshot, *snapshot};
+  if (names_a_file(path)) {
+    const char* expected = path.extension() == ".gguf"          ? "a GGUF file"
+                           : path.extension() == ".safetensors" ? "a .safetensors file"
+                                                                : kExpected;
+    fail(printable(argument), {.what = "no such file", .expected = expected});
+  }
   if (!repository) {
     fail(printable(argument),
          {.what = "no such model",
-          .expected = "a folder, a .safetensors file, org/name[@rev] or tiny",
+          .expected = kExpected,
           .hint = "hf download ORG/NAME, or git lfs install && git clone https://huggingface.co/ORG/NAME"});
   }
-  const auto snapshot = find_snapshot(cache_folder(places.hub, repository->name), repository->revision);
-  if (!snapshot) fail_uncached(*repository, places.hub);
-  return {repository->name, *snapshot, *snapshot};
+  fail_uncached(*repository, places.hub);
 }
 
 std::vector<LocalModel> find_local_models(const ModelPlaces& places) {

@@ -26,6 +26,9 @@ struct ModelPath {
   bool is_gguf() const { return weights.extension() == ".gguf"; }  // which is its own folder
 };
 
+// Does it end as a file of models does? Then a miss is about that file, not about the Hugging Face cache.
+bool names_a_file(const std::filesystem::path& path);
+
 // Error, in one line with what to type, when there is no such model.
 ModelPath find_model(std::string_view argument, const ModelPlaces& places = ModelPlaces::from_environment());
 

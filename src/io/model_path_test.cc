@@ -73,6 +73,14 @@ TEST_F(ModelPathTest, AMissSaysWhatToType) {
     EXPECT_NE(message(text).find("no such model"), std::string::npos) << text << " -> " << message(text);
     EXPECT_NE(message(text).find("hf download ORG/NAME"), std::string::npos);
   }
+  // A name that ends as a file does is about a file, in a folder of its own or not.
+  for (const char* text : {"none.gguf", "up/none.gguf", "a/b/none.gguf", "/none/x.gguf"})
+    EXPECT_EQ(message(text), "[" + std::string(text) + "] no such file; expected a GGUF file");
+  EXPECT_EQ(message("none.safetensors"), "[none.safetensors] no such file; expected a .safetensors file");
+  EXPECT_EQ(message("none.json"),
+            "[none.json] no such file; expected a folder, a GGUF file, a .safetensors file, org/name[@rev] or tiny");
+  add("org--name.gguf", "ccc", "config.json", "{}");
+  EXPECT_EQ(find_model("org/name.gguf", places_).name, "org/name.gguf");  // the name of a repository that is there
   EXPECT_NE(message(write("x.bin", "").string()).find("is not a model"), std::string::npos);
   EXPECT_NE(message(write("x.incomplete", "").string()).find("unfinished download"), std::string::npos);
 }

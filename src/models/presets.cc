@@ -119,7 +119,9 @@ io::ModelPath find_or_name_shapes(std::string_view argument) {
     return io::find_model(argument);
   } catch (const Error&) {
     std::error_code none;
-    if (argument == "tiny" || argument.find('/') != argument.npos || std::filesystem::exists(argument, none)) throw;
+    if (argument == "tiny" || argument.find('/') != argument.npos || io::names_a_file(argument) ||
+        std::filesystem::exists(argument, none))
+      throw;
   }
   const std::vector<std::string> names = preset_names();
   const std::string near = sys::nearest(argument, names);
@@ -154,6 +156,7 @@ ConfigSource find_config(std::string_view argument) {
   }
   std::error_code none;
   if (!std::filesystem::exists(path, none)) {
+    if (path.extension() == ".json") fail(printable(argument), {.what = "no such file", .expected = "a config.json"});
     if (auto preset = find_preset(argument)) return {std::string(argument), std::move(*preset), {}};
   }
   const io::ModelPath found = find_or_name_shapes(argument);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "io/json.h"
+#include "io/placeholder.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
 #include "sys/utf8.h"
@@ -107,6 +108,9 @@ Tokenizer TokenizerReader::read() {
   if (valid != json_.size()) fail(where_, {.what = fmt::format("the file is not UTF-8 at byte {}", valid)});
   outline_ = outline_of(json_, where_);
   const io::Json rest = parse_rest(json_, outline_, where_);
+
+  if (!rest.get({"model"}))
+    fail(where_, {.what = "is not a tokenizer: it has no model", .expected = "a tokenizer.json"});
 
   Tokenizer tokenizer;
   tokenizer.pre_tokenizer_ = PreTokenizer::read(rest.get({"pre_tokenizer"}));
@@ -316,11 +320,22 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
     const io::Gguf file(path);
     return parse(tokenizer_json(file), file.where());
   }
-  if (std::filesystem::is_directory(path)) path /= "tokenizer.json";
+  const std::string where = printable(path.string());
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) {
+    path /= "tokenizer.json";
+    io::refuse_missing(path);
+  } else if (!std::filesystem::exists(path, none)) {
+    fail(where, {.what = "no such file", .expected = "a tokenizer.json"});
+  }
   const sys::MappedFile file(path);
   if (file.bytes().size() > kFileBytesMax)
     fail(path.string(), {.what = "the file is too large", .expected = "at most 1 GiB"});
-  return parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
+  io::refuse_lfs_pointer(path, file.bytes());
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  if (const size_t begin = text.find_first_not_of(" \t\r\n"); begin != text.npos && text[begin] != '{')
+    fail(where, {.what = "is not a tokenizer", .expected = "a tokenizer.json"});
+  return parse(text, path.string());
 }
 
 }  // namespace braid::text
