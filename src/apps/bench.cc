@@ -89,19 +89,19 @@ double floor_of(engine::Runner& runner, const BenchRow& row) {
   return sum;
 }
 
-void measure(engine::Runner& runner, BenchRow& row, const Options& o) {
+void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate& memory, const Options& o) {
   Bench bench(runner, row.sequences);
   const std::string label = row.test();
   std::optional<report::Progress> bar;
   if (!o.lines) bar.emplace(label, o.repeat + 1);
   row.roofs = sys::roofs();
-  const sys::ReadRate memory;
   std::vector<double> reads;
+  double read_seconds = 0;
   for (int64_t r = 0; r <= o.repeat; ++r) {  // the first warms caches and page tables and is not counted
     bench.reset();
     if (row.depth > 0) bench.prefill(row.depth);
     if (row.generate > 0 && row.depth == 0) bench.prefill(1);
-    if (r > 0) reads.push_back(memory.measure(runner.ctx().threads));
+    if (r > 0) reads.push_back(memory.measure(runner.ctx().threads, read_seconds));
     const auto start = Clock::now();
     if (row.generate > 0) {
       for (int64_t i = 0; i < row.generate; ++i) bench.step();
@@ -109,6 +109,7 @@ void measure(engine::Runner& runner, BenchRow& row, const Options& o) {
       bench.prefill(row.prompt);
     }
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+    if (r == 0) read_seconds = sys::ReadRate::seconds_before(1e-9 * static_cast<double>(ns));
     if (r > 0) row.samples_ns.push_back(ns);
     if (bar) bar->at(r + 1);
     if (o.lines) fmt::print(stderr, "bench: {} run {}/{}: {} ns\n", label, r, o.repeat, ns);
@@ -157,8 +158,10 @@ int bench(const Options& o) {
   if (o.explain)
     return report.explain(plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .kv = options.numerics.cache()}),
                           rows[0].depth);
+  sys::roofs();  // before the buffer below: it takes one of that size, and gives it back
+  const sys::ReadRate memory;
   for (BenchRow& row : rows) {
-    measure(lm.runner(), row, o);
+    measure(lm.runner(), row, memory, o);
     report.add(row);
   }
   report.finish();

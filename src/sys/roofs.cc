@@ -77,7 +77,8 @@ HWY_EXPORT(fma_chains);
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // A roof is what lasts as long as a token or a layer takes, so samples are some tens of milliseconds long: in shorter
-// ones a memory that was idle before gives nearly twice its lasting rate. The best sample of kBudget seconds counts.
+// ones a memory that was idle before gives nearly twice its lasting rate. The best sample of kBudget seconds counts, or
+// of kSamplesMin of them where that takes no more than four times as long, as it does beside other load.
 constexpr double kBudget = 0.2;
 
 // Sum of each thread's best sample, in operations a second.
@@ -88,8 +89,8 @@ double best_rate(int threads, double (*unit)(int64_t, float*)) {
     float sink[16] = {};  // what a unit computed must go somewhere
     double& most = best[static_cast<size_t>(thread)];
     constexpr int kSamplesMin = 32;
-    const double end = now() + kBudget;
-    for (int sample = 0; sample < kSamplesMin || now() < end; ++sample) {
+    const double begin = now();
+    for (int sample = 0; now() < begin + (sample < kSamplesMin ? 4 : 1) * kBudget; ++sample) {
       const double start = now();
       const double done = unit(kRounds, sink);
       most = std::max(most, done / (now() - start));
@@ -101,14 +102,14 @@ double best_rate(int threads, double (*unit)(int64_t, float*)) {
 // The buffer of ReadRate, and what a thread reads between two looks at the clock.
 constexpr int64_t kBytes = int64_t{384} << 20, kChunk = int64_t{1} << 20, kAhead = 3072;
 
-// Each thread walks its own part again and again for kBudget seconds; bytes a second of all together.
-double read_rate(const std::byte* data, int threads, int64_t ahead) {
+// Each thread walks its own part again and again for `seconds`; bytes a second of all together.
+double read_rate(const std::byte* data, int threads, int64_t ahead, double seconds) {
   std::vector<double> rate(static_cast<size_t>(threads));
   parallel(threads, [&](int thread, int members) {
     const int64_t chunks = kBytes / kChunk, first = chunks * thread / members, last = chunks * (thread + 1) / members;
     int64_t chunk = first, done = 0;
     const double start = now();
-    for (; now() < start + kBudget; ++done) {
+    for (; now() < start + seconds; ++done) {
       volatile float keep = HWY_DYNAMIC_DISPATCH(read_stream)(data + chunk * kChunk, kChunk, ahead);
       static_cast<void>(keep);
       chunk = chunk + 1 < last ? chunk + 1 : first;
@@ -159,8 +160,8 @@ ReadRate::ReadRate() {
 ReadRate::~ReadRate() { munmap(data_, kBytes + kAhead); }
 
 // Better of plain loads and software prefetch: on class B the second reads 20% more.
-double ReadRate::measure(int threads) const {
-  return std::max(read_rate(data_, threads, 0), read_rate(data_, threads, kAhead)) / 1e9;
+double ReadRate::measure(int threads, double seconds) const {
+  return std::max(read_rate(data_, threads, 0, seconds), read_rate(data_, threads, kAhead, seconds)) / 1e9;
 }
 
 const Roofs& roofs() {

@@ -2,6 +2,7 @@
 // that speed is stated against (machines.md). On a shared machine a roof can come out low; the best known of the CPU's
 // class is listed with it, and a roof more than 10% below or above that voids a benchmark.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -26,7 +27,11 @@ class ReadRate {
   ReadRate(const ReadRate&) = delete;
   ReadRate& operator=(const ReadRate&) = delete;
   ~ReadRate();
-  double measure(int threads) const;  // some 0.4 s
+  // `seconds` for each of two ways to read; in less than kShortest an idle memory shows more than it can keep up.
+  double measure(int threads, double seconds = kLongest) const;
+  // How long before each of runs of that length: reading then takes at most half as long as what is measured.
+  static double seconds_before(double run_seconds) { return std::clamp(run_seconds / 4, kShortest, kLongest); }
+  static constexpr double kShortest = 0.05, kLongest = 0.2;
 
  private:
   std::byte* data_ = nullptr;

@@ -291,6 +291,11 @@ TEST(Roofs, EveryUnitOfThisMachineHasOne) {
   const sys::Machine& m = sys::machine();
   const sys::Roofs& r = sys::roofs();
   EXPECT_EQ(&r, &sys::roofs());
+  // A short run is not outlasted by the reads before it, a long one does not lengthen them.
+  EXPECT_EQ(sys::ReadRate::seconds_before(0.001), sys::ReadRate::kShortest);
+  EXPECT_EQ(sys::ReadRate::seconds_before(0.4), 0.1);
+  EXPECT_EQ(sys::ReadRate::seconds_before(60), sys::ReadRate::kLongest);
+  EXPECT_GT(sys::ReadRate().measure(1, sys::ReadRate::kShortest), 0);
   EXPECT_GT(r.read_gbs_1, 0);
   EXPECT_GT(r.read_gbs, 0);  // no comparison of rates: on a busy machine one thread may have had more of it
   EXPECT_GT(r.fp32_gflops, 0);
