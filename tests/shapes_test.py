@@ -6,11 +6,12 @@ usage: shapes_test.py BRAID
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import time
 
-from support.program import BRAID, Case, braid, main
+from support.program import BRAID, ENVIRONMENT, Case, braid, main
 
 COMMON = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
           "num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 512, "eos_token_id": 2}
@@ -98,6 +99,51 @@ class Shapes(Case):
         if "config.json" not in names:  # it may have been quicker
             self.assertFalse([n for n in names if not n.startswith(".") and n.endswith(".json")])
             self.bad("run", out, "--ids", "1", says="config.json")
+
+    def stopped(self, number, *words, part):
+        """The exit code of braid WORDS, ended by a signal while it writes a file that fits `part`."""
+        def listens():  # a caller in the background ignores the first, nohup the second
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+        for _ in range(20):
+            work = subprocess.Popen([BRAID, *words], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    preexec_fn=listens)
+            while work.poll() is None and not list(self.place.glob(part)):
+                time.sleep(0.001)
+            work.send_signal(number)
+            out, errors = work.communicate(timeout=120)
+            if work.returncode != 0:
+                self.assertEqual((out, errors), ("", ""), words)
+                return work.returncode
+            self.clear()  # it was quicker
+        return self.fail(f"{words} always ends before the signal")
+
+    def clear(self):
+        shutil.rmtree(self.path("x"), ignore_errors=True)
+        self.place.joinpath("x.gguf").unlink(missing_ok=True)
+
+    def test_a_stopped_conversion_leaves_nothing(self):
+        source = self.write("l.json", {**SMALL["llama"], "hidden_size": 512, "head_dim": 128, "intermediate_size": 2048,
+                                       "num_hidden_layers": 6})
+        model, gguf, out = self.path("m"), self.path("m.gguf"), self.path("x")
+        self.good("new", source, model)
+        self.write("m/tokenizer.json", byte_tokenizer())
+        self.good("convert", model, gguf)
+        before = sorted(os.listdir(self.place))
+        for *words, part in (("convert", model, out + ".gguf", "--type", "q4_k", ".x.gguf.*.part"),
+                             ("convert", gguf, out, "--type", "f32", "x/.*.part"),
+                             ("quantize", model, out, "--scales", "mse", "x/.*.part"),
+                             ("new", source, out, "--format", "nvfp4", "x/.*.part")):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                self.assertEqual(self.stopped(number, *words, part=part), 128 + number, words)
+                self.assertEqual(sorted(os.listdir(self.place)), before, words)
+            # A kill leaves the part, and the next run takes it away.
+            self.assertEqual(self.stopped(signal.SIGKILL, *words, part=part), -signal.SIGKILL, words)
+            self.assertTrue(list(self.place.glob(part)), words)
+            self.assertEqual(self.braid(*words).returncode, 0, words)
+            self.assertEqual(list(self.place.rglob(".*.part")), [], words)
+            self.clear()
 
     def test_new_refuses(self):
         self.bad("new", "no-such-shape", self.path("x"), says="no-such-shape")

@@ -133,14 +133,14 @@ int to_gguf(const Options& o, const io::ModelPath& model) {
   const models::Config& config = file.config();
   const text::GgufVocabulary vocabulary =
       text::gguf_vocabulary(model.folder, {.size = config.vocab, .bos = config.bos, .ends = config.eos});
-  sys::catch_interrupts();
+  sys::catch_requests_to_stop();
   {
     report::Progress progress("writing " + fs::path(o.out).filename().string(), file.bytes());
     const bool whole = file.write(o.out, vocabulary.fields, [&](int64_t done) {
       progress.at(done);
-      return !sys::interrupted();
+      return sys::caught_signal() == 0;
     });
-    if (!whole) return 130;
+    if (!whole) return 128 + sys::caught_signal();
   }
   std::vector<std::string> notes(file.notes().begin(), file.notes().end());
   notes.insert(notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
@@ -196,14 +196,14 @@ int to_folder(const Options& o, const io::ModelPath& model) {
   const models::FolderOptions options{.type = o.type == "f32" ? DType::f32 : DType::bf16,
                                       .threads = sys::default_threads()};
   const Language language = language_of(file);  // before any file is written: it may be malformed
-  sys::catch_interrupts();
+  sys::catch_requests_to_stop();
   {
     report::Progress progress("writing " + fs::path(o.out).filename().string(), models::values_in(file));
     const bool whole = models::write_folder(file, o.out, options, [&](int64_t done) {
       progress.at(done);
-      return !sys::interrupted();
+      return sys::caught_signal() == 0;
     });
-    if (!whole) return 130;
+    if (!whole) return 128 + sys::caught_signal();
   }
   for (const auto& [name, text] : language) io::write_text_file(fs::path(o.out) / name, text);
   if (o.json)

@@ -23,15 +23,15 @@ int data_synth(const Options& o) {
            {.what = "not a number of rows", .got = std::to_string(count), .expected = fmt::format("0 to {}", kMost)});
   }
   if (o.out.empty()) fail("data synth", {.what = "no output is named", .hint = "--out DIR"});
-  sys::catch_interrupts();
+  sys::catch_requests_to_stop();
   report::Progress progress("conversations", o.train);
   const synth::Options options{
       .seed = static_cast<uint64_t>(o.seed), .train = o.train, .valid = o.valid, .tasks = o.tasks};
   const bool whole = synth::write(o.out, options, [&](int64_t done) {
     progress.at(done);
-    return !sys::interrupted();
+    return sys::caught_signal() == 0;
   });
-  if (!whole) return 130;
+  if (!whole) return 128 + sys::caught_signal();
   fmt::print("{}: {} conversations to learn from, {} to watch, {} tasks of each kind\n", printable(o.out), o.train,
              o.valid, o.tasks);
   return 0;

@@ -63,14 +63,14 @@ int new_command(const Options& o) {
     fail("--format", {.what = "nothing in this family is quantised", .got = o.format, .expected = "bf16"});
   }
   check_room(folder, bytes);
-  sys::catch_interrupts();
+  sys::catch_requests_to_stop();
   {
     report::Progress progress("writing " + folder.filename().string(), bytes);
     const bool whole = models::write_random_weights(config, folder, options, [&](int64_t done) {
       progress.at(done);
-      return !sys::interrupted();
+      return sys::caught_signal() == 0;
     });
-    if (!whole) return 130;
+    if (!whole) return 128 + sys::caught_signal();
   }
   // The config comes last: a folder that has one is whole.
   io::write_text_file(folder / "generation_config.json", models::generation_config_text(config));

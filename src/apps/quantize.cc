@@ -88,17 +88,17 @@ int quantize_command(Options o) {
   }
   check_range("--threads", o.threads, 0, 1024);
   o.quant.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
-  sys::catch_interrupts();
+  sys::catch_requests_to_stop();
   models::QuantReport result;
   {
     std::optional<report::Progress> progress;
     result = models::quantize_model(io::find_model(o.model), recipe, o.out, o.quant, [&](int64_t done, int64_t total) {
       if (!progress) progress.emplace("quantizing", total);
       progress->at(done);
-      return !sys::interrupted();
+      return sys::caught_signal() == 0;
     });
   }
-  if (!result.whole) return 130;
+  if (!result.whole) return 128 + sys::caught_signal();
   if (o.json)
     print_json(o, result);
   else

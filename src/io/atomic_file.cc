@@ -1,16 +1,61 @@
 #include "io/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include "sys/error.h"
 
 namespace braid::io {
 namespace fs = std::filesystem;
+
+namespace {
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+// Is it `.NAME.PID.part`, of this name or, where that is empty, of any?
+bool is_part(const std::string& file, const std::string& name) {
+  constexpr std::string_view kEnd = ".part";
+  if (file.size() <= kEnd.size() || file[0] != '.' || !file.ends_with(kEnd)) return false;
+  const std::string_view stem = std::string_view(file).substr(1, file.size() - 1 - kEnd.size());
+  const size_t dot = stem.rfind('.');
+  return dot != stem.npos && dot > 0 && dot + 1 < stem.size() && (name.empty() || stem.substr(0, dot) == name) &&
+         std::ranges::all_of(stem.substr(dot + 1), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Who writes a file holds its lock, which the system takes back from a process that was killed.
+void remove_unless_written(const fs::path& part) {
+  const int fd = open(part.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return;
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) unlink(part.c_str());
+  close(fd);
+}
+
+void sweep_parts(const fs::path& folder, const std::string& name) {
+  std::error_code none;
+  std::vector<fs::path> parts;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (is_part(entry.path().filename().string(), name) && entry.is_regular_file(none)) parts.push_back(entry.path());
+  }
+  for (const fs::path& part : parts) remove_unless_written(part);
+}
+
+// Nothing in it but what a process that was killed left of files that it wrote.
+bool holds_only_parts(const fs::path& folder) {
+  std::error_code none;
+  return std::ranges::all_of(fs::directory_iterator(folder, none), [&](const fs::directory_entry& entry) {
+    return is_part(entry.path().filename().string(), "") && entry.is_regular_file(none);
+  });
+}
+
+}  // namespace
 
 AtomicFile::AtomicFile(const fs::path& path)
     : path_(path), temporary_(path.parent_path() / fmt::format(".{}.{}.part", path.filename().string(), getpid())) {
@@ -18,8 +63,15 @@ AtomicFile::AtomicFile(const fs::path& path)
   std::error_code none;
   if (const fs::file_status now = fs::status(path, none); fs::exists(now) && !fs::is_regular_file(now))
     fail(printable(path.string()), {.what = "is not a regular file", .expected = "a file or a new name"});
-  fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail_here("cannot be written");
+  sweep_parts(folder_of(path), path.filename().string());
+  // Between the two steps another process may have taken the new file for a remnant.
+  for (bool there = false; !there;) {
+    if (fd_ >= 0) close(fd_);
+    fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd_ < 0) fail_here("cannot be written");
+    struct stat info {};
+    there = flock(fd_, LOCK_EX | LOCK_NB) != 0 || fstat(fd_, &info) != 0 || info.st_nlink > 0;
+  }
 }
 
 AtomicFile::~AtomicFile() {
@@ -46,8 +98,7 @@ void AtomicFile::commit() {
   close(fd_);
   fd_ = -1;
   // The new name is on the disk only when its folder is; some file systems refuse this, and have nothing to flush then.
-  const fs::path folder = path_.has_parent_path() ? path_.parent_path() : fs::path(".");
-  if (const int dir = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); dir >= 0) {
+  if (const int dir = open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); dir >= 0) {
     fsync(dir);
     close(dir);
   }
@@ -59,6 +110,7 @@ void AtomicFile::fail_here(const char* what) const {
 
 void check_new_folder(const fs::path& folder) {
   std::error_code none;
+  if (fs::is_directory(folder, none) && holds_only_parts(folder)) sweep_parts(folder, "");
   if (fs::exists(folder, none) && (!fs::is_directory(folder, none) || !fs::is_empty(folder, none)))
     fail(printable(folder.string()),
          {.what = "already exists and is not an empty folder", .hint = "another name, or removing it"});

@@ -1,5 +1,6 @@
 // A file that appears whole or not at all: bytes go to a hidden neighbour, and commit() flushes it to the disk and
-// renames it into place. A crash, a full disk or an exception on the way leaves what was there before.
+// renames it into place. A crash, a full disk or an exception on the way leaves what was there before; the neighbour
+// that a killed process left is removed by the next one that writes a file of the same name.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -27,7 +28,8 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// Error where a folder that is to be written exists and is not empty.
+// Error where a folder that is to be written exists and is not empty. Neighbours that a killed process left are
+// removed.
 void check_new_folder(const std::filesystem::path& folder);
 
 void write_text_file(const std::filesystem::path& path, std::string_view text);

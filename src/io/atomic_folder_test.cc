@@ -1,7 +1,10 @@
 #include "io/atomic_folder.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "io/atomic_file.h"
 #include "support/error_of.h"
@@ -47,6 +50,39 @@ TEST_F(AtomicFolderTest, WithoutCommitNothingChanges) {
     fail("test", {.what = "disk full"});
   });
   EXPECT_EQ(entries(folder_), 0);
+}
+
+// Of a process that was killed, that is: whoever writes holds the lock.
+TEST_F(AtomicFolderTest, AFileSweepsWhatAKilledWriterLeft) {
+  const std::vector<std::string> stay = {".a.y.part", ".a.part", ".a..part", ".b.1.part", "a.1.part", ".a.1.parts"};
+  for (const std::string& name : stay) write(name, "1");
+  write(".a.1.part", "1");
+  write(".a.22.part", "1");
+  fs::create_directory(folder_ / ".a.4.part");
+  fs::create_symlink("c", folder_ / ".a.5.part");
+  const int lock = open(write(".a.3.part", "1").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  write_text_file(folder_ / "a", "2");
+  for (const std::string& name : stay) EXPECT_TRUE(fs::exists(folder_ / name)) << name;
+  EXPECT_EQ(entries(folder_), std::ssize(stay) + 4);
+  close(lock);
+  write_text_file(folder_ / "a", "3");
+  EXPECT_FALSE(fs::exists(folder_ / ".a.3.part"));
+}
+
+TEST_F(AtomicFolderTest, AFolderOfRemnantsIsEmpty) {
+  write("out/.model.safetensors.77.part", "1");
+  const int lock = open((folder_ / "out/.model.safetensors.77.part").c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  const auto message = [&] { return support::error_of([&] { check_new_folder(folder_ / "out"); }); };
+  EXPECT_NE(message().find("is not an empty folder"), std::string::npos);
+  close(lock);
+  write("out/notes", "1");
+  EXPECT_NE(message().find("is not an empty folder"), std::string::npos);
+  EXPECT_EQ(entries(folder_ / "out"), 2);
+  fs::remove(folder_ / "out/notes");
+  check_new_folder(folder_ / "out");
+  EXPECT_TRUE(fs::is_empty(folder_ / "out"));
 }
 
 TEST_F(AtomicFolderTest, ReplacesAndSweeps) {

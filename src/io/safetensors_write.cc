@@ -56,7 +56,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorSpe
   for (const TensorSpec& t : specs_) CHECK(names.insert(t.name).second, "tensor {} twice", t.name);
   if (folder_is_model_) {
     std::error_code failed;
-    fs::create_directories(folder_, failed);
+    folder_is_new_ = fs::create_directories(folder_, failed);
     if (failed) fail_environment(printable(path.string()), {.what = "cannot be created", .got = failed.message()});
     plan_shards(shard_bytes);
   } else {
@@ -69,6 +69,14 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorSpe
                      [](const TensorSpec& a, const TensorSpec& b) { return size_of(a.dtype) > size_of(b.dtype); });
   }
   open_shard();
+}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (finished_ || !folder_is_model_) return;
+  file_.reset();
+  std::error_code none;
+  for (size_t i = 0; i < shard_; ++i) fs::remove(folder_ / shards_[i].file, none);
+  if (folder_is_new_) fs::remove(folder_, none);  // where nobody else has put something into it
 }
 
 void SafetensorsWriter::plan_shards(int64_t shard_bytes) {
@@ -119,6 +127,7 @@ void SafetensorsWriter::write(std::string_view name, const View& view) {
 void SafetensorsWriter::finish() {
   CHECK(next_ == specs_.size(), "tensor {} was not written", specs_[next_].name);
   if (specs_.empty()) file_->commit();  // a file of no tensors is one, too
+  finished_ = true;
   if (!folder_is_model_) return;
   // A reader takes model.safetensors before an index: the form that an older model left here must not shadow the new
   // one.

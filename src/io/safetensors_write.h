@@ -1,6 +1,7 @@
 // Writing safetensors as transformers does: model.safetensors, or shards of about 5 GB and their index. Shapes are
 // known before the first byte, so the tensors stream through one by one and a model far larger than memory can be
-// written. Every file appears whole or not at all (atomic_file.h), the index last.
+// written. Every file appears whole or not at all (atomic_file.h), the index last; without finish() what
+// was written to a folder is removed.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -35,6 +36,10 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorSpec> specs,
                     int64_t shard_bytes = kShardBytes);
 
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+  ~SafetensorsWriter();
+
   // The order in which the tensors must come: as given, within a shard by falling element size, which keeps all
   // aligned.
   std::span<const TensorSpec> order() const { return specs_; }
@@ -53,7 +58,7 @@ class SafetensorsWriter {
   void write_index() const;
 
   std::filesystem::path folder_;
-  bool folder_is_model_;
+  bool folder_is_model_, folder_is_new_ = false, finished_ = false;
   std::vector<TensorSpec> specs_;
   std::vector<Shard> shards_;
   std::unique_ptr<AtomicFile> file_;  // of shards_[shard_]

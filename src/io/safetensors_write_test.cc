@@ -74,6 +74,17 @@ TEST_F(SafetensorsWriteTest, ShardsAndIndexThenOneFileInTheSameFolder) {
   expect_all(Safetensors(out));
 }
 
+TEST_F(SafetensorsWriteTest, AnInterruptedWriteLeavesNoShards) {
+  std::filesystem::create_directory(folder_ / "old");
+  for (const char* name : {"new", "old"}) {
+    SafetensorsWriter writer(folder_ / name, kSpecs, 20);
+    for (const TensorSpec& t : {writer.order()[0], writer.order()[1]}) writer.write(t.name, bytes_of(t));
+    EXPECT_TRUE(std::filesystem::exists(folder_ / name / "model-00001-of-00004.safetensors"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "new"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "old"));
+}
+
 TEST_F(SafetensorsWriteTest, AnInterruptedWriteLeavesTheOldFile) {
   const auto path = folder_ / "a.safetensors";
   SafetensorsWriter whole(path, {{"t", DType::u8, {4}}});
