@@ -235,9 +235,10 @@ TEST(NemotronNas, BlocksOfEveryKind) {
                         block(linear, {{"no_op", true}}),
                         block(none, none),
                         block(dummy, dummy),
-                        block({{"n_heads_in_group", 4}}, {{"replace_with_linear", true}})};
+                        block({{"n_heads_in_group", 4}}, {{"replace_with_linear", true}}),
+                        block({{"n_heads_in_group", 4}, {"no_op", true}}, {{"ffn_mult", 1.0}, {"no_op", true}})};
   const Config read_back = read(c);
-  EXPECT_EQ(read_back.pattern(), "*--L..*L");
+  EXPECT_EQ(read_back.pattern(), "*--L..*L.") << "no_op decides, whatever else is there";
   EXPECT_EQ(part<nn::AttentionSpec>(read_back, 0).kv_heads, 2);
   EXPECT_EQ(part<nn::AttentionSpec>(read_back, 5).kv_heads, 1);
   EXPECT_EQ(part<nn::MlpSpec>(read_back, 0, 1).width, 256);  // 2/3 of 2 * 32, up to a multiple of 256

@@ -7,6 +7,7 @@
 #define BRAID_KERNELS_SSD_INL_H_
 #endif
 
+#include "math/act-inl.h"
 #include "math/vec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,19 +17,19 @@ namespace HWY_NAMESPACE {
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
-// max(v, 0) + log(1 + exp(-|v|)): no overflow at either end.
+// max(v, 0) + log(1 + exp(-|v|)): no overflow at either end, NaN where v is.
 HWY_INLINE FloatVec softplus(FloatTag d, FloatVec v) {
   const FloatVec tail = hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(v))));
-  return hn::Add(hn::Max(v, hn::Zero(d)), tail);
+  return hn::Add(positive_part(d, v), tail);
 }
 
 // Steps of one head, in place, from dt + dt_bias. `values` has room for whole vectors.
 template <class Op>
 HWY_INLINE void finish_steps(const Op& op, float* values, int64_t count) {
   const FloatTag d;
-  const FloatVec low = hn::Set(d, op.dt_min), high = hn::Set(d, op.dt_max);
   for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(d))) {
-    hn::StoreU(hn::Min(hn::Max(softplus(d, hn::LoadU(d, values + i)), low), high), d, values + i);
+    const FloatVec step = at_least(d, op.dt_min, softplus(d, hn::LoadU(d, values + i)));
+    hn::StoreU(at_most(d, op.dt_max, step), d, values + i);
   }
 }
 

@@ -296,14 +296,16 @@ void sum_through(const Block& block, const SsdBwdScratch& s) {
   }
 }
 
-// Slope of a step in its raw value, in place from dt + dt_bias: that of softplus, none where it is clamped.
+// Slope of a step in its raw value, in place from dt + dt_bias: that of softplus, none where it is clamped, NaN
+// where the raw value is.
 void finish_slopes(const SsdBwd& op, float* values, int64_t count) {
   const FloatTag d;
   const FloatVec one = hn::Set(d, 1.0f), low = hn::Set(d, op.dt_min), high = hn::Set(d, op.dt_max);
   for (int64_t i = 0; i < count; i += lanes()) {
     const FloatVec raw = hn::LoadU(d, values + i), free = softplus(d, raw);
     const auto clamped = hn::Or(hn::Lt(free, low), hn::Gt(free, high));
-    hn::StoreU(hn::IfThenZeroElse(clamped, sigmoid_times(d, raw, one)), d, values + i);
+    const FloatVec slope = hn::IfThenElse(hn::IsNaN(raw), raw, sigmoid_times(d, raw, one));
+    hn::StoreU(hn::IfThenZeroElse(clamped, slope), d, values + i);
   }
 }
 

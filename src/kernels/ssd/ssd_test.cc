@@ -2,7 +2,9 @@
 // a sum of a block (128) or of the states (256) rounds at 1e-6 of its terms, and decays of a block reach e^-100.
 #include "kernels/ssd/ssd.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "core/op_sweep.h"
@@ -101,6 +103,21 @@ TEST(SsdStep, EveryRowAgreesWithTheReference) {
                         {{3, 1}, 3, 13, 3, 7},         {{1}, 1, 1, 1, 1},   {{11}, 2, 5, 1, 133}};
   for (const Case& c : cases) sweep(Problem(c).op<SsdStep>(), kTolerance);
 }
+
+// A raw step that is no number makes its head's outputs none from there on, and no other head's.
+template <class Op>
+void expect_nan_is_seen() {
+  Problem p({{9}, 3, 8, 1, 16, 4});
+  p.dt.mut().as<float>(5)[1] = std::numeric_limits<float>::quiet_NaN();
+  run_here(p.op<Op>());
+  for (int64_t t = 0; t < 9; ++t) {
+    for (int64_t head = 0; head < 3; ++head)
+      EXPECT_EQ(std::isnan(p.y.view().as<float>(t)[head * 8]), head == 1 && t >= 5) << t << ", head " << head;
+  }
+}
+
+TEST(SsdFwd, NanIsSeen) { expect_nan_is_seen<SsdFwd>(); }
+TEST(SsdStep, NanIsSeen) { expect_nan_is_seen<SsdStep>(); }
 
 TEST(SsdFwd, ChunksOfAnySizeAgreeWithTokenByToken) {
   Problem steps({{203}, 4, 80, 2, 96});
