@@ -6,8 +6,8 @@ with the same weights and the same batches for all arms of a seed. Numerics only
     bench/low_precision.py BRAID FOLDER --pilot          one run of bf16, to see whether the steps are enough
     bench/low_precision.py BRAID FOLDER --table          the table of what is there
 
-The corpus needs depth: rows of recall (8 keys with values, asked for again), of a grammar (trees of depth 3) and of
-sums (mod 7), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run; a finished one
+The corpus needs depth: rows of recall (4 keys with values, asked for again), of a grammar (trees of depth 3, three rules
+a symbol) and of sums (mod 7), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run; a finished one
 is not run again, and one that was cut short goes on from its last checkpoint, so the campaign can be stopped at will.
 No result depends on threads: campaigns of different --seeds can share FOLDER and the machine.
 
@@ -50,9 +50,10 @@ out = "{out}"
 [precision]
 {precision}
 [data]
-states = 24
-pairs = 8
+states = 8
+pairs = 4
 depth = 3
+rules = 3
 modulus = 7
 [[data.blend]]
 path = "recall"
