@@ -2,14 +2,16 @@
 """What low-precision recipes cost a hybrid of 8.5 million parameters in loss: one run of `braid train` an arm and seed,
 with the same weights and the same batches for all arms of a seed. Numerics only: the formats are emulated.
 
-    bench/low_precision.py BRAID FOLDER [--steps 3000] [--seeds 0,1,2] [--arms bf16,nvfp4] [-o RESULTS.json]
+    bench/low_precision.py BRAID FOLDER [--steps 5000] [--seeds 0,1,2] [--arms bf16,nvfp4] [-o RESULTS.json]
     bench/low_precision.py BRAID FOLDER --pilot          one run of bf16, to see whether the steps are enough
     bench/low_precision.py BRAID FOLDER --table          the table of what is there
 
 The corpus needs depth: rows of recall (4 keys with values, asked for again), of a grammar (trees of depth 3, three rules
 a symbol) and of sums (mod 7), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run; a finished one
 is not run again, and one that was cut short goes on from its last checkpoint, so the campaign can be stopped at will.
-No result depends on threads: campaigns of different --seeds can share FOLDER and the machine.
+RESULTS.json keeps the mean loss of each hundredth of every finished run: with it a campaign goes on on another machine.
+No result depends on threads: campaigns of different --seeds can share FOLDER and the machine (and write RESULTS.json
+with --table when both have ended).
 
 The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
 the same seed, in %. A gap counts where Student's t over the seeds says so at 5%, two-sided (three seeds: 4.3 standard
@@ -93,6 +95,7 @@ class Campaign:
                 raise SystemExit(f"{self.folder} holds runs of {kept}, not of {self.schedule}; try another folder")
         else:
             write_json(path, self.schedule)
+        self.kept = kept_runs(options.output, self.schedule) if options.output else {}
 
     def decay(self):
         return self.schedule["steps"] // 5
@@ -101,6 +104,8 @@ class Campaign:
         return os.path.join(self.folder, f"{arm}-{seed}")
 
     def result(self, arm, seed):
+        if (arm, seed) in self.kept:
+            return self.kept[arm, seed]
         path = self.path(arm, seed) + ".json"
         if not os.path.exists(path):
             return None
@@ -127,7 +132,7 @@ class Campaign:
         note = next((line for line in done.stdout.splitlines() if "emulated" in line), "")
         write_json(out + ".json", {"arm": arm, "seed": seed, "note": note,
                                    "seconds_of_last_start": round(time.monotonic() - started),
-                                   "losses": [round(losses[step], 6) for step in range(1, steps + 1)]})
+                                   "curve": curve_of([losses[step] for step in range(1, steps + 1)])})
 
 
 def write_json(path, value):
@@ -148,13 +153,32 @@ def read_losses(path):
     return losses
 
 
-def final(losses):
-    return statistics.mean(losses[-max(1, len(losses) // 10):])
+def curve_of(losses):
+    """The mean of each hundredth."""
+    bounds = [len(losses) * i // 100 for i in range(101)]
+    return [round(statistics.mean(losses[begin:end]), 6) for begin, end in zip(bounds, bounds[1:]) if begin < end]
 
 
-def slope(losses, decay):
-    """How far the last fifth of the constant learning rate lies below the fifth before, as a share."""
-    constant = losses[:len(losses) - decay]
+def kept_runs(path, schedule):
+    """The runs in RESULTS.json, if they are of that schedule, by arm and seed."""
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="ascii") as f:
+        results = json.load(f)
+    if any(results.get(key) != value for key, value in schedule.items()):
+        raise SystemExit(f"{path} holds results of another schedule than {schedule}; move it away to start anew")
+    return {(arm, int(seed)): {"note": row["note"], "curve": curve}
+            for arm, row in results["arms"].items() for seed, curve in row["curves"].items()}
+
+
+def final(curve):
+    return statistics.mean(curve[-max(1, len(curve) // 10):])
+
+
+def slope(curve):
+    """How far the last fifth of the constant learning rate, four fifths of the run, lies below the fifth before, as a
+    share."""
+    constant = curve[:len(curve) * 4 // 5]
     fifth = max(1, len(constant) // 5)
     return 1 - statistics.mean(constant[-fifth:]) / statistics.mean(constant[-2 * fifth:-fifth])
 
@@ -162,21 +186,21 @@ def slope(losses, decay):
 def summary(campaign, arms, seeds):
     """Of the seeds that have finished in an arm and in bf16."""
     base = {seed: campaign.result("bf16", seed) for seed in seeds}
-    base = {seed: result["losses"] for seed, result in base.items() if result}
+    base = {seed: result["curve"] for seed, result in base.items() if result}
     table = {}
     for arm in arms:
         runs = {seed: campaign.result(arm, seed) for seed in base}
         runs = {seed: result for seed, result in runs.items() if result}
         if not runs:
             continue
-        losses = [final(run["losses"]) for run in runs.values()]
-        gaps = [100 * (final(run["losses"]) / final(base[seed]) - 1) for seed, run in runs.items()]
+        losses = [final(run["curve"]) for run in runs.values()]
+        gaps = [100 * (final(run["curve"]) / final(base[seed]) - 1) for seed, run in runs.items()]
         error = statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else None
         table[arm] = {"seeds": sorted(runs), "loss": losses, "gap_percent": gaps,
                       "gap_mean": statistics.mean(gaps), "gap_standard_error": error,
                       "counts": error is not None and arm != "bf16" and abs(statistics.mean(gaps)) > STUDENT.get(len(gaps), 2.78) * error,
-                      "note": next(iter(runs.values()))["note"]}
-    slopes = [slope(losses, campaign.decay()) for losses in base.values()]
+                      "note": next(iter(runs.values()))["note"], "curves": {seed: run["curve"] for seed, run in runs.items()}}
+    slopes = [slope(curve) for curve in base.values()]
     return {"what": "loss of hybrid-8.5m on recall, a grammar and sums, by recipe; emulated, numerics only",
             **campaign.schedule, "bf16_slope": slopes, "flat": bool(slopes) and max(slopes) < FLAT, "arms": table}
 
@@ -197,7 +221,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("braid")
     parser.add_argument("folder")
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--lr", type=float, default=3e-3)
@@ -220,7 +244,7 @@ def main():
         for seed in seeds:  # seed after seed: what there is can be read before the last one ends
             for arm in arms:
                 campaign.run(arm, seed)
-                print(f"{arm} of seed {seed}: {final(campaign.result(arm, seed)['losses']):.4f}", flush=True)
+                print(f"{arm} of seed {seed}: {final(campaign.result(arm, seed)['curve']):.4f}", flush=True)
     result = summary(campaign, arms, seeds)
     show(result)
     if options.output:
