@@ -15,9 +15,9 @@ struct RandomKey {
   uint32_t stream = 0;  // what the numbers are for: an op, a tensor, a sampler
 };
 
-inline std::array<uint32_t, 4> philox(const RandomKey& key, uint64_t index) {
+inline std::array<uint32_t, 4> philox(const RandomKey& key, uint64_t index, uint32_t more = 0) {
   const r123::Philox4x32::ctr_type counter = {
-      {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), key.stream, 0}};
+      {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), key.stream, more}};
   const r123::Philox4x32::key_type k = {{static_cast<uint32_t>(key.seed), static_cast<uint32_t>(key.seed >> 32)}};
   const auto r = r123::Philox4x32()(counter, k);
   return {r[0], r[1], r[2], r[3]};

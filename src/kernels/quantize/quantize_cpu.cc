@@ -14,6 +14,7 @@
 // foreach_target must come first
 #include <hwy/highway.h>
 
+#include "math/philox-inl.h"
 #include "math/vec-inl.h"
 
 #ifndef BRAID_QUANTIZE_TILE_
@@ -149,16 +150,6 @@ HWY_INLINE Vec to_either(Vec v, Vec noise, const Grid& grid) {
   return hn::Min(hn::Mul(hn::Floor(hn::Add(hn::Div(a, step), noise)), step), hn::Set(d, grid.largest));
 }
 
-HWY_INLINE void multiply(Bits a, uint32_t b, Bits& high, Bits& low) {
-  const BitsTag d;
-  const hn::Repartition<uint64_t, BitsTag> wide;
-  const Bits factor = hn::Set(d, b);
-  const auto even = hn::MulEven(a, factor);
-  const auto odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, a))), factor);
-  high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
-  low = hn::Mul(a, factor);
-}
-
 // Noise of columns [col, col + 64) of a row: column 16 j + i is word j of the Philox block (row, col / 4 + i), as
 // core/philox.h counts.
 void noise_of(const Noise& noise, int64_t row, int64_t col, float* out) {
@@ -166,18 +157,8 @@ void noise_of(const Noise& noise, int64_t row, int64_t col, float* out) {
   const BitsTag bits;
   const auto stream = hn::Set(bits, noise.key.stream), at = hn::Set(bits, static_cast<uint32_t>(noise.row0 + row));
   for (int64_t i = 0; i < kMix; i += static_cast<int64_t>(hn::Lanes(d))) {
-    Bits a = hn::Iota(bits, static_cast<uint32_t>(col / 4 + i)), b = at, c = stream, e = hn::Zero(bits);
-    auto k0 = static_cast<uint32_t>(noise.key.seed), k1 = static_cast<uint32_t>(noise.key.seed >> 32);
-    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-      Bits high0, low0, high1, low1;
-      multiply(a, 0xD2511F53u, high0, low0);
-      multiply(c, 0xCD9E8D57u, high1, low1);
-      a = hn::Xor(hn::Xor(high1, b), hn::Set(bits, k0));
-      c = hn::Xor(hn::Xor(high0, e), hn::Set(bits, k1));
-      b = low1;
-      e = low0;
-    }
-    const Bits words[4] = {a, b, c, e};
+    Bits words[4] = {hn::Iota(bits, static_cast<uint32_t>(col / 4 + i)), at, stream, hn::Zero(bits)};
+    braid::HWY_NAMESPACE::philox_words(bits, noise.key.seed, words);
     for (int64_t j = 0; j < 4; ++j) {
       const hn::RebindToSigned<BitsTag> whole;
       const auto value = hn::ConvertTo(d, hn::BitCast(whole, hn::ShiftRight<8>(words[j])));

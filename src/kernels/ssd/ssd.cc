@@ -5,6 +5,7 @@
 #include "core/ref.h"
 #include "kernels/ssd/ssd_ref.h"
 #include "kernels/ssd/ssd_rows.h"
+#include "kernels/ssd/ssd_stored.h"
 #include "math/packed.h"
 
 namespace braid {
@@ -29,6 +30,10 @@ void check_sequences(const Op& op) {
       CHECK(!state || (seq.slot >= 0 && seq.slot < state.dim(0)), "{}: slot {} of {}", Op::name, seq.slot,
             state.dim(0));
     }
+    if constexpr (requires { op.state_scales; }) {
+      CHECK(static_cast<bool>(op.state_scales) == (op.state && op.state.dtype == DType::i8),
+            "{}: scales belong to a state of I8", Op::name);
+    }
     const bool fits = std::is_same_v<Op, SsdStep> ? op.seqs->trail_fits(seq, op.state.dim(0)) : seq.trail < 0;
     CHECK(fits, "{}: trail {} of {} tokens", Op::name, seq.trail, seq.len);
   }
@@ -44,6 +49,38 @@ SsdShape shape_of(const Op& op) {
           .dt_max = static_cast<double>(op.dt_max)};
 }
 
+// The values of a state of any type, and back: of slots [H, P, N] that were rounded to their types already.
+template <class Op>
+std::vector<double> states_from(const Op& op) {
+  std::vector<double> values = to_doubles(op.state);
+  const int64_t states = op.state_scales ? op.state.dim(3) : 1;
+  for (int64_t i = 0; op.state_scales && i < std::ssize(values); ++i)
+    values[static_cast<size_t>(i)] *= element(op.state_scales, i / states);
+  return values;
+}
+template <class Op>
+void states_to(const Op& op, int64_t slot, std::span<const double> values) {
+  const int64_t states = op.state.dim(3), first = slot * std::ssize(values);
+  for (int64_t i = 0; i < std::ssize(values); ++i) {
+    const double scale = op.state_scales ? element(op.state_scales, (first + i) / states) : 1;
+    const double v = values[static_cast<size_t>(i)];
+    set_element(op.state, first + i, op.state_scales ? (scale > 0 ? std::round(v / scale) : 0) : v);
+  }
+}
+
+// Rounds the state of a slot to its type as after `position` tokens, and stores it.
+template <class Op>
+void store_state(const Op& op, int64_t slot, int64_t position, std::span<double> values) {
+  const auto states = static_cast<size_t>(op.state.dim(3));
+  for (size_t row = 0; op.state.dtype != DType::f32 && row * states < values.size(); ++row) {
+    const double scale = store_row_ref(op.state.dtype, op.noise, position, static_cast<int64_t>(row),
+                                       values.subspan(row * states, states));
+    const int64_t rows = op.state.dim(1) * op.state.dim(2);
+    if (op.state_scales) set_element(op.state_scales, slot * rows + static_cast<int64_t>(row), scale);
+  }
+  states_to(op, slot, values);
+}
+
 template <class Op>
 void run_ref(Ctx&, const Op& op, std::span<std::byte>) {
   check_sequences(op);
@@ -51,7 +88,7 @@ void run_ref(Ctx&, const Op& op, std::span<std::byte>) {
   const std::vector<double> x = to_doubles(op.x), b = to_doubles(op.b), c = to_doubles(op.c), dt = to_doubles(op.dt),
                             dt_bias = to_doubles(op.dt_bias), a_log = to_doubles(op.a_log),
                             d_skip = to_doubles(op.d_skip);
-  std::vector<double> state = to_doubles(op.state), y = to_doubles(op.y);
+  std::vector<double> state = states_from(op), y = to_doubles(op.y);
   const auto size = static_cast<size_t>(shape.heads * shape.width * shape.states);
   std::vector<double> nothing(size);
   const auto state_at = [&](int64_t slot) {
@@ -59,14 +96,16 @@ void run_ref(Ctx&, const Op& op, std::span<std::byte>) {
   };
   for (const Seq& seq : op.seqs->seqs) {
     nothing.assign(size, 0);
-    const int64_t piece = seq.trail < 0 ? std::max<int64_t>(seq.len, 1) : 1;  // tokens from one state to the next
+    const int64_t most = std::is_same_v<Op, SsdStep> ? kSsdStepTokens : std::max<int64_t>(seq.len, 1);
+    const int64_t piece = seq.trail < 0 ? most : 1;  // tokens from one state to the next
     for (int64_t t = 0; t < seq.len; t += piece) {
-      const auto from = state_at(op.seqs->slot_before(seq, t)), to = state_at(op.seqs->slot_after(seq, t));
+      const int64_t end = std::min(t + piece, seq.len), slot = op.seqs->slot_after(seq, t);
+      const auto from = state_at(op.seqs->slot_before(seq, t)), to = state_at(slot);
       if (from.data() != to.data()) std::copy(from.begin(), from.end(), to.begin());
-      ssd_ref<double>(shape, seq.start + t, seq.start + t + piece, x, b, c, dt, dt_bias, a_log, d_skip, to, y);
+      ssd_ref<double>(shape, seq.start + t, seq.start + end, x, b, c, dt, dt_bias, a_log, d_skip, to, y);
+      if (op.state) store_state(op, slot, seq.pos0 + end, to);
     }
   }
-  store(op.state, state);
   store(op.y, y);
 }
 
@@ -109,8 +148,8 @@ void bwd_ref(Ctx&, const SsdBwd& op, std::span<std::byte>) {
 // Of inputs that forward and backward share.
 template <class Op>
 const char* refuses_inputs(const Op& op) {
-  for (const View& v : {op.dt_bias, op.a_log, op.d_skip, View(op.state)}) {
-    if (v.dtype != DType::f32) return "parameters and state are not all F32";
+  for (const View& v : {op.dt_bias, op.a_log, op.d_skip}) {
+    if (v.dtype != DType::f32) return "parameters are not all F32";
   }
   for (const View& v : {op.x, op.dt}) {
     if (v.dtype != DType::f32 && v.dtype != DType::bf16) return "x or dt is neither F32 nor BF16";
@@ -124,6 +163,10 @@ const char* refuses_inputs(const Op& op) {
 
 template <class Op>
 const char* hwy_supports(const Op& op) {
+  const DType state = op.state.dtype;
+  const bool stored = state == DType::bf16 || state == DType::f16 || state == DType::i8;
+  if (op.state && state != DType::f32 && !(stored && op.state.dim(3) <= kStoredStatesMax)) return "type of the state";
+  if (op.state_scales && !(op.state_scales.dtype == DType::f32 && op.state_scales.contiguous())) return "scales";
   if (op.y.dtype != DType::f32 && (op.y.dtype != DType::bf16 || std::is_same_v<Op, SsdStep>)) return "dtype of y";
   return op.y.rows_contiguous() ? refuses_inputs(op) : "strided rows";
 }
@@ -140,6 +183,7 @@ const char* step_cuda_supports(const SsdStep& op) {
 }
 
 const char* bwd_hwy_supports(const SsdBwd& op) {
+  if (op.state && op.state.dtype != DType::f32) return "state is not F32";
   if (op.dy.dtype != DType::f32 && op.dy.dtype != DType::bf16) return "dy is neither F32 nor BF16";
   for (const MutView& v : {op.dx, op.db, op.dc, op.ddt, op.ddt_bias, op.da_log, op.dd_skip, op.dstate}) {
     if (v.dtype != DType::f32) return "a gradient is not F32";

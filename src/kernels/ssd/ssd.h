@@ -8,6 +8,8 @@
 // sequence from zeros and keeps nothing. Chunks of SsdFwd lie on a grid that starts with the sequence (Seq.pos0 tokens
 // are already in the state), so the first chunk of a continuation may be short, and a run that is cut at a multiple of
 // `chunk` gives the bits of the whole run.
+// Of SsdFwd and SsdStep the state may be stored in BF16, F16 or I8 (ssd_stored.h): it is read once a call, by SsdStep
+// once every kSsdStepTokens tokens, and rounded stochastically where it is written.
 // SsdStep over a sequence with a trail (SeqMap::trails) leaves its state alone and writes that after each token to the
 // slots of the trail, with the bits of as many steps of one token.
 // SsdBwd needs the inputs of SsdFwd alone and computes the states again. dx, db, dc, ddt overwrite; ddt_bias, da_log
@@ -18,33 +20,43 @@
 #include <limits>
 
 #include "core/op.h"
+#include "core/philox.h"
 #include "core/seq_map.h"
 
 namespace braid {
 
 // Longer chunks are done in blocks of this many tokens: fewer operations, and the scratch stays in the L2 cache.
 inline constexpr int64_t kSsdBlock = 128;
+// Tokens that SsdStep takes through a row of the state at a time.
+inline constexpr int64_t kSsdStepTokens = 8;
 
 struct SsdFwd {
-  View x{};         // [T, H, P] F32 or BF16; any stride between tokens
-  View b{};         // [T, G, N] as x
-  View c{};         // [T, G, N] as x
-  View dt{};        // [T, H] F32 or BF16, before bias and softplus
-  View dt_bias{};   // [H] F32
-  View a_log{};     // [H] F32
-  View d_skip{};    // [H] F32
-  MutView state{};  // [S, H, P, N] F32; may be empty
-  MutView y{};      // [T, H, P] F32 or BF16
+  View x{};                // [T, H, P] F32 or BF16; any stride between tokens
+  View b{};                // [T, G, N] as x
+  View c{};                // [T, G, N] as x
+  View dt{};               // [T, H] F32 or BF16, before bias and softplus
+  View dt_bias{};          // [H] F32
+  View a_log{};            // [H] F32
+  View d_skip{};           // [H] F32
+  MutView state{};         // [S, H, P, N] F32, BF16, F16 or I8; may be empty
+  MutView state_scales{};  // [S, H, P] F32, of I8
+  MutView y{};             // [T, H, P] F32 or BF16
   const SeqMap* seqs = nullptr;
+  RandomKey noise{};    // of a state that is not F32
   int64_t chunk = 128;  // tokens
   float dt_min = 0;
   float dt_max = std::numeric_limits<float>::infinity();
   static constexpr const char* name = "ssd_fwd";
   static constexpr auto fields() {
-    return std::tuple{in("x", &SsdFwd::x, "T H P"),         in("b", &SsdFwd::b, "T G N"),
-                      in("c", &SsdFwd::c, "T G N"),         in("dt", &SsdFwd::dt, "T H"),
-                      in("dt_bias", &SsdFwd::dt_bias, "H"), in("a_log", &SsdFwd::a_log, "H"),
-                      in("d_skip", &SsdFwd::d_skip, "H"),   maybe_inout("state", &SsdFwd::state, "S H P N"),
+    return std::tuple{in("x", &SsdFwd::x, "T H P"),
+                      in("b", &SsdFwd::b, "T G N"),
+                      in("c", &SsdFwd::c, "T G N"),
+                      in("dt", &SsdFwd::dt, "T H"),
+                      in("dt_bias", &SsdFwd::dt_bias, "H"),
+                      in("a_log", &SsdFwd::a_log, "H"),
+                      in("d_skip", &SsdFwd::d_skip, "H"),
+                      maybe_inout("state", &SsdFwd::state, "S H P N"),
+                      maybe_inout("state_scales", &SsdFwd::state_scales, "S H P"),
                       out("y", &SsdFwd::y, "T H P")};
   }
   // A token of a full block meets half of it, the entering state and the leaving state; C.B counts once a group.
@@ -109,24 +121,31 @@ struct SsdBwd {
 };
 
 struct SsdStep {
-  View x{};         // [T, H, P] F32 or BF16; any stride between tokens
-  View b{};         // [T, G, N] as x
-  View c{};         // [T, G, N] as x
-  View dt{};        // [T, H] F32 or BF16, before bias and softplus
-  View dt_bias{};   // [H] F32
-  View a_log{};     // [H] F32
-  View d_skip{};    // [H] F32
-  MutView state{};  // [S, H, P, N] F32
-  MutView y{};      // [T, H, P] F32
+  View x{};                // [T, H, P] F32 or BF16; any stride between tokens
+  View b{};                // [T, G, N] as x
+  View c{};                // [T, G, N] as x
+  View dt{};               // [T, H] F32 or BF16, before bias and softplus
+  View dt_bias{};          // [H] F32
+  View a_log{};            // [H] F32
+  View d_skip{};           // [H] F32
+  MutView state{};         // [S, H, P, N] F32, BF16, F16 or I8
+  MutView state_scales{};  // [S, H, P] F32, of I8
+  MutView y{};             // [T, H, P] F32
   const SeqMap* seqs = nullptr;
+  RandomKey noise{};  // of a state that is not F32
   float dt_min = 0;
   float dt_max = std::numeric_limits<float>::infinity();
   static constexpr const char* name = "ssd_step";
   static constexpr auto fields() {
-    return std::tuple{in("x", &SsdStep::x, "T H P"),         in("b", &SsdStep::b, "T G N"),
-                      in("c", &SsdStep::c, "T G N"),         in("dt", &SsdStep::dt, "T H"),
-                      in("dt_bias", &SsdStep::dt_bias, "H"), in("a_log", &SsdStep::a_log, "H"),
-                      in("d_skip", &SsdStep::d_skip, "H"),   inout("state", &SsdStep::state, "S H P N"),
+    return std::tuple{in("x", &SsdStep::x, "T H P"),
+                      in("b", &SsdStep::b, "T G N"),
+                      in("c", &SsdStep::c, "T G N"),
+                      in("dt", &SsdStep::dt, "T H"),
+                      in("dt_bias", &SsdStep::dt_bias, "H"),
+                      in("a_log", &SsdStep::a_log, "H"),
+                      in("d_skip", &SsdStep::d_skip, "H"),
+                      inout("state", &SsdStep::state, "S H P N"),
+                      maybe_inout("state_scales", &SsdStep::state_scales, "S H P"),
                       out("y", &SsdStep::y, "T H P")};
   }
   double flops() const { return static_cast<double>(x.count()) * static_cast<double>(5 * b.dim(2) + 3); }

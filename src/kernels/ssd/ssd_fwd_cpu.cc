@@ -8,6 +8,7 @@
 // sequence; it walks the blocks in order and keeps the states transposed in its scratch meanwhile. Every element of a
 // product is a sum over s or n in ascending order, whatever the tile, and what lies beyond s = t adds zero: so no bit
 // depends on tiles, tasks, threads or later tokens. Only differences <= 0 meet exp.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -21,25 +22,46 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include "kernels/ssd/ssd_block-inl.h"
+#include "kernels/ssd/ssd_stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
 namespace HWY_NAMESPACE {
 
-// S [P, N] of the caller to S' [N, P] of the scratch, zeros in the padding, and back.
-void load_state(const SsdFwd& op, const float* from, const SsdScratch& scratch, float* to) {
-  const int64_t width = op.x.dim(2), states = op.b.dim(2), stride = op.state.stride(2);
+// S [P, N] of a slot to S' [N, P] of the scratch, zeros in the padding, and back. Rows of a stored type pass through
+// FP32 in the scratch.
+void load_state(const SsdFwd& op, int64_t slot, int64_t head, const SsdScratch& scratch, float* to) {
+  const int64_t width = op.x.dim(2), states = op.b.dim(2);
   std::memset(to, 0, static_cast<size_t>(scratch.states * scratch.width) * sizeof(float));
   for_each_panel(width, [&](int64_t column, int64_t vecs) HWY_ATTR {
-    transpose(from + column * stride, stride, HWY_MIN(vecs * lanes(), width - column), states,
-              to + column * scratch.states, vecs * lanes());
+    const int64_t rows = HWY_MIN(vecs * lanes(), width - column);
+    const float* from = scratch.rows_read;
+    int64_t stride = scratch.states;
+    if (scratch.stored) {
+      for (int64_t r = 0; r < rows; ++r) load_stored(op, slot, head, column + r, scratch.rows_read + r * stride);
+    } else {
+      stride = op.state.stride(2);
+      from = op.state.as<float>(slot) + head * op.state.stride(1) + column * stride;
+    }
+    transpose(from, stride, rows, states, to + column * scratch.states, vecs * lanes());
   });
 }
-void store_state(const SsdFwd& op, const float* from, const SsdScratch& scratch, float* to) {
-  const int64_t width = op.x.dim(2), states = op.b.dim(2), stride = op.state.stride(2);
+void store_state(const SsdFwd& op, const float* from, const SsdScratch& scratch, const Seq& seq, int64_t head) {
+  const int64_t width = op.x.dim(2), states = op.b.dim(2);
   for_each_panel(width, [&](int64_t column, int64_t vecs) HWY_ATTR {
-    transpose(from + column * scratch.states, vecs * lanes(), states, HWY_MIN(vecs * lanes(), width - column),
-              to + column * stride, stride);
+    const int64_t rows = HWY_MIN(vecs * lanes(), width - column);
+    const float* panel = from + column * scratch.states;
+    if (!scratch.stored) {
+      float* to = op.state.as<float>(seq.slot) + head * op.state.stride(1) + column * op.state.stride(2);
+      transpose(panel, vecs * lanes(), states, rows, to, op.state.stride(2));
+      return;
+    }
+    transpose(panel, vecs * lanes(), states, rows, scratch.rows_read, scratch.states);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* row = scratch.rows_read + r * scratch.states;
+      std::fill(row + states, row + scratch.states, 0.0f);
+      store_stored(op, row, seq.pos0 + seq.len, seq.slot, head, column + r);
+    }
   });
 }
 
@@ -221,19 +243,16 @@ void run_task(const SsdFwd& op, const SsdTask& task, float* base) {
   const Seq& seq = op.seqs->seqs[static_cast<size_t>(task.seq)];
   if (seq.len == 0) return;
   const SsdScratch s(op, task.heads, base);
-  const auto head_state = [&](int64_t i) {
-    return op.state.as<float>(seq.slot) + (task.head + i) * op.state.stride(1);
-  };
   const int64_t size = s.states * s.width;
   if (!op.state) std::memset(s.state, 0, static_cast<size_t>(task.heads * size) * sizeof(float));
-  for (int64_t i = 0; op.state && i < task.heads; ++i) load_state(op, head_state(i), s, s.state + i * size);
+  for (int64_t i = 0; op.state && i < task.heads; ++i) load_state(op, seq.slot, task.head + i, s, s.state + i * size);
   for (int64_t t = 0; t < seq.len;) {
     const int64_t count = HWY_MIN(block_left(op, seq.pos0 + t), seq.len - t);
     const Block block{seq.start + t, count, (count + kTileRows - 1) / kTileRows * kTileRows};
     op.x.dtype == DType::bf16 ? run_block<Bf16>(op, task, block, s) : run_block<float>(op, task, block, s);
     t += count;
   }
-  for (int64_t i = 0; op.state && i < task.heads; ++i) store_state(op, s.state + i * size, s, head_state(i));
+  for (int64_t i = 0; op.state && i < task.heads; ++i) store_state(op, s.state + i * size, s, seq, task.head + i);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -10,7 +10,8 @@ namespace braid {
 // Hands out parts of a stretch of memory. A null base measures only.
 class SsdFloats {
  public:
-  static constexpr int64_t kPad = 16;  // every target's vectors and tiles divide this
+  static constexpr int64_t kPad = 16;       // every target's vectors and tiles divide this
+  static constexpr int64_t kPanelMax = 48;  // columns of a panel, of any target
   explicit SsdFloats(float* base) : base_(base) {}
   int64_t used() const { return used_; }
   static int64_t round_up(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
@@ -41,6 +42,7 @@ struct SsdDecays {
 // a few rows of every column: a tile reads both in sequence.
 struct SsdScratch : SsdFloats {
   int64_t heads, block, rows, row_stride, width, states;
+  bool stored;       // the state is not F32
   float* dots;       // C.B [Q, Q]
   float* mask;       // M [Q, Q]
   float* c;          // c [Q, N]
@@ -48,6 +50,7 @@ struct SsdScratch : SsdFloats {
   float* b_columns;  // b' [N, Q] in column panels
   float* x;          // x [Q, P] of every head of the task, in column panels
   float* state;      // S' [N, P] of every head of the task, in column panels
+  float* rows_read;  // S [as many rows as a column panel has columns, N], of a state that is not F32
   SsdDecays decays;
 
   SsdScratch(const SsdFwd& op, int64_t heads_of_task, float* base)
@@ -57,7 +60,8 @@ struct SsdScratch : SsdFloats {
         rows(round_up(block)),
         row_stride(row_of(block)),
         width(round_up(op.x.dim(2))),
-        states(round_up(op.b.dim(2))) {
+        states(round_up(op.b.dim(2))),
+        stored(op.state && op.state.dtype != DType::f32) {
     dots = take(rows * row_stride);
     mask = take(rows * row_stride);
     c = take(rows * states);
@@ -65,6 +69,7 @@ struct SsdScratch : SsdFloats {
     b_columns = take(states * rows);
     x = take(heads * rows * width);
     state = take(heads * states * width);
+    rows_read = take(stored ? kPanelMax * states : 0);
     decays = {take(row_stride), take(row_stride), take(row_stride), take(row_stride), row_stride};
   }
 };

@@ -1,6 +1,6 @@
 // SsdStep with Highway: a row of the state (one p of one head) is read once, taken through up to 8 tokens in the L1
 // cache and written once, so that the cost is the traffic of the state; with a trail it is written after each token.
-// Threads own contiguous stretches of it.
+// Rows of a stored type pass through a few rows of FP32 in L1. Threads own contiguous stretches of the state.
 #include <cmath>
 
 #include "kernels/ssd/ssd_rows.h"
@@ -12,12 +12,14 @@
 #include <hwy/contrib/math/math-inl.h>
 
 #include "kernels/ssd/ssd-inl.h"
+#include "kernels/ssd/ssd_stored-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kTokens = 8;  // of a pass: their b and c stay in the L1 cache beside the row
+constexpr int64_t kTokens = kSsdStepTokens;  // of a pass: their b and c stay in the L1 cache beside the row
+constexpr int64_t kRowsMax = 4;              // of the state at a time
 
 template <class X>
 struct Tokens {
@@ -90,34 +92,66 @@ HWY_INLINE void advance(const Tokens<X>& tokens, int64_t first, int64_t p, float
   }
 }
 
+// `count` tokens of a sequence from its token `begin` on, which one pass takes through a head's state.
+struct Pass {
+  const SsdStep& op;
+  const Seq& seq;
+  int64_t head, begin, count;
+
+  bool trail() const { return seq.trail >= 0; }
+  int64_t before(int64_t i) const { return op.seqs->slot_before(seq, begin + i); }
+  int64_t after(int64_t i) const { return op.seqs->slot_after(seq, begin + i); }
+};
+
+template <int kRows, class X>
+void step_rows(const Pass& pass, const Tokens<X>& tokens, int64_t p) {
+  const SsdStep& op = pass.op;
+  const int64_t states = op.state.dim(3), stride = op.state.stride(2);
+  const float skip = op.d_skip.as<float>()[pass.head];
+  const auto rows = [&](int64_t slot) {
+    return op.state.as<float>(slot) + pass.head * op.state.stride(1) + p * stride;
+  };
+  int64_t i = 0;
+  for (; kRows > 1 && !pass.trail() && i + 2 <= pass.count; i += 2) {
+    float* own = rows(pass.seq.slot);
+    advance<kRows, 2>(tokens, i, p, skip, own, own, stride, states);
+  }
+  for (; i < pass.count; ++i)
+    advance<kRows, 1>(tokens, i, p, skip, rows(pass.before(i)), rows(pass.after(i)), stride, states);
+}
+
+template <int kRows, class X>
+void step_stored_rows(const Pass& pass, const Tokens<X>& tokens, int64_t p) {
+  const SsdStep& op = pass.op;
+  const int64_t states = op.state.dim(3), stride = (states + 15) / 16 * 16;
+  const float skip = op.d_skip.as<float>()[pass.head];
+  HWY_ALIGN float rows[kRows * kStoredStatesMax];
+  const auto load_rows = [&](int64_t slot) {
+    for (int r = 0; r < kRows; ++r) load_stored(op, slot, pass.head, p + r, rows + r * stride);
+  };
+  const auto store_rows = [&](int64_t i) {
+    const int64_t position = pass.seq.pos0 + pass.begin + i + 1;
+    for (int r = 0; r < kRows; ++r) store_stored(op, rows + r * stride, position, pass.after(i), pass.head, p + r);
+  };
+  load_rows(pass.before(0));
+  for (int64_t i = 0; i < pass.count; ++i) {
+    if (pass.trail() && i > 0) load_rows(pass.before(i));
+    advance<kRows, 1>(tokens, i, p, skip, rows, rows, stride, states);
+    if (pass.trail() || i + 1 == pass.count) store_rows(i);
+  }
+}
+
 template <class X>
 void step_head(const SsdStep& op, const Seq& seq, int64_t head) {
-  const int64_t width = op.x.dim(2), states = op.state.dim(3), stride = op.state.stride(2);
-  const float skip = op.d_skip.as<float>()[head];
-  const auto state = [&](int64_t slot) { return op.state.as<float>(slot) + head * op.state.stride(1); };
+  const bool stored = op.state.dtype != DType::f32;
+  const int64_t width = op.x.dim(2);
   for (int64_t begin = 0; begin < seq.len; begin += kTokens) {
-    const int64_t count = HWY_MIN(kTokens, seq.len - begin);
-    const Tokens<X> tokens = tokens_of<X>(op, seq.start + begin, count, head);
+    const Pass pass{op, seq, head, begin, HWY_MIN(kTokens, seq.len - begin)};
+    const Tokens<X> tokens = tokens_of<X>(op, seq.start + begin, pass.count, head);
     int64_t p = 0;
-    for (; p + 4 <= width; p += 4) {
-      int64_t i = 0;
-      for (; seq.trail < 0 && i + 2 <= count; i += 2) {
-        float* rows = state(seq.slot) + p * stride;
-        advance<4, 2>(tokens, i, p, skip, rows, rows, stride, states);
-      }
-      for (; i < count; ++i) {
-        const float* from = state(op.seqs->slot_before(seq, begin + i)) + p * stride;
-        advance<4, 1>(tokens, i, p, skip, from, state(op.seqs->slot_after(seq, begin + i)) + p * stride, stride,
-                      states);
-      }
-    }
-    for (; p < width; ++p) {
-      for (int64_t i = 0; i < count; ++i) {
-        const float* from = state(op.seqs->slot_before(seq, begin + i)) + p * stride;
-        advance<1, 1>(tokens, i, p, skip, from, state(op.seqs->slot_after(seq, begin + i)) + p * stride, stride,
-                      states);
-      }
-    }
+    for (; p + kRowsMax <= width; p += kRowsMax)
+      stored ? step_stored_rows<kRowsMax>(pass, tokens, p) : step_rows<kRowsMax>(pass, tokens, p);
+    for (; p < width; ++p) stored ? step_stored_rows<1>(pass, tokens, p) : step_rows<1>(pass, tokens, p);
   }
 }
 
