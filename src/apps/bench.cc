@@ -73,7 +73,7 @@ double floor_of(engine::Runner& runner, const BenchRow& row) {
   const auto seconds = [&](const plan::Pass& pass) {
     return plan::floor_seconds(plan::total(plan::work_of(runner.model(), pass)), read, rate);
   };
-  plan::Pass pass{.sequences = row.sequences, .depth = row.depth, .kv = runner.options().numerics.cache()};
+  plan::Pass pass{.sequences = row.sequences, .depth = row.depth, .caches = runner.options().numerics.caches()};
   if (row.generate > 0) {
     pass.depth += row.generate / 2;
     pass.logits_rows = row.sequences;
@@ -156,8 +156,9 @@ int bench(const Options& o) {
   engine::LanguageModel lm(o.model.model, options);
   BenchReport report(o.output, lm);
   if (o.explain)
-    return report.explain(plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .kv = options.numerics.cache()}),
-                          rows[0].depth);
+    return report.explain(
+        plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .caches = options.numerics.caches()}),
+        rows[0].depth);
   sys::roofs();  // before the buffer below: it takes one of that size, and gives it back
   const sys::ReadRate memory;
   for (BenchRow& row : rows) {

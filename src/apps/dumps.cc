@@ -117,8 +117,13 @@ void Dumps::note_state() {
     }
     tensors.emplace_back(fmt::format("conv.{}", layer), DType::f32, Shape{channels, columns}, bytes_of_values(conv));
     const View ssm = block.ssm.slice(0, 0, 1);
+    std::vector<float> values(static_cast<size_t>(ssm.count()));
+    for (int64_t i = 0; i < ssm.count(); ++i) {
+      const double scale = block.ssm_scales ? element(block.ssm_scales, i / ssm.dim(3)) : 1;
+      values[static_cast<size_t>(i)] = static_cast<float>(element(ssm, i) * scale);
+    }
     tensors.emplace_back(fmt::format("ssm.{}", layer), DType::f32, Shape{ssm.dim(1), ssm.dim(2), ssm.dim(3)},
-                         std::vector<std::byte>(ssm.data, ssm.data + ssm.bytes()));
+                         bytes_of_values(values));
   }
   write_tensors(args_.state, std::move(tensors));
 }

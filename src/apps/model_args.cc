@@ -19,9 +19,10 @@ void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {
 
 namespace {
 
-std::optional<DType> kv_dtype(const std::string& name) {
+std::optional<DType> cache_dtype(const std::string& name) {
   if (name == "f32") return DType::f32;
   if (name == "bf16") return DType::bf16;
+  if (name == "f16") return DType::f16;
   if (name == "fp8") return DType::f8_e4m3;
   if (name == "int8") return DType::i8;
   return std::nullopt;
@@ -42,6 +43,7 @@ void ModelArgs::declare(Cli& cli) {
 
 void ModelArgs::declare_cache(Cli& cli) {
   cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "of keys and values; auto: as --dtype");
+  cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of states, rounded stochastically");
 }
 
 engine::RunnerOptions ModelArgs::runner_options() const {
@@ -49,12 +51,19 @@ engine::RunnerOptions ModelArgs::runner_options() const {
   check_range("--chunk", chunk, 1, 1 << 20);
   check_range("--threads", threads, 0, 1024);
   Numerics numerics = Numerics::serving(dtype == "f32" ? DType::f32 : DType::bf16, exact);
-  numerics.kv = kv_dtype(kv);
+  numerics.kv = cache_dtype(kv);
+  numerics.ssm = cache_dtype(ssm).value();
   if (exact && numerics.kv) {
     fail("--kv-cache-dtype", {.what = "--exact keeps keys and values as training has them",
                               .got = kv,
                               .expected = "auto",
                               .hint = "either option without the other"});
+  }
+  if (exact && numerics.ssm != DType::f32) {
+    fail("--mamba-ssm-cache-dtype", {.what = "--exact keeps states as training has them",
+                                     .got = ssm,
+                                     .expected = "f32",
+                                     .hint = "either option without the other"});
   }
   return {.numerics = numerics,
           .context = context,

@@ -17,7 +17,7 @@ std::filesystem::path find_tokenizer(const std::string& argument);
 
 struct ModelArgs {
   std::string model = "tiny";
-  std::string dtype = "bf16", kv = "auto", adapter;
+  std::string dtype = "bf16", kv = "auto", ssm = "f32", adapter;
   int64_t context = 0, chunk = 512, threads = 0;
   bool exact = false;
 

@@ -14,6 +14,12 @@ namespace braid {
 //   packed  both operands packed first (math/packed.h): faster for the many rows of training
 enum class ProductClass : uint8_t { panel, packed };
 
+// Of what a sequence carries from one pass to the next.
+struct CacheTypes {
+  DType kv = DType::f32;   // keys and values: F32, BF16, F8_E4M3 or I8
+  DType ssm = DType::f32;  // states of Mamba: F32, BF16, F16 or I8
+};
+
 struct Numerics {
   DType products = DType::f32;     // of the operands of products: F32 or BF16
   DType activations = DType::f32;  // of what lies between products, except the FP32 residual stream
@@ -27,8 +33,9 @@ struct Numerics {
 
   // Another type for the keys and values that are kept for later passes: F32, BF16, F8_E4M3 or I8. Not with `exact`.
   std::optional<DType> kv{};
+  DType ssm = DType::f32;  // of Mamba's states between passes; with `exact` F32
 
-  DType cache() const { return kv.value_or(exact ? activations : products); }
+  CacheTypes caches() const { return {.kv = kv.value_or(exact ? activations : products), .ssm = ssm}; }
 
   // What the engine and the trainer use unless told otherwise. With `exact` both are the same choice: the activations
   // of training, since those are what its backward pass saves, and the products of the engine, since a step would pack

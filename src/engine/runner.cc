@@ -15,7 +15,7 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 }  // namespace
 
 int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
-  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), options.numerics.cache(), options.numerics.exact);
+  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), options.numerics.caches(), options.numerics.exact);
   const int64_t sequences = std::max<int64_t>(options.sequences, 1),
                 fixed = bytes.fixed * (sequences + options.spare_slots), per_token = bytes.per_token * sequences;
   const int64_t available = sys::memory_available();
@@ -53,7 +53,7 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
                                       PoolOptions{.sequences = options_.sequences,
                                                   .slots = options_.sequences + options_.spare_slots,
                                                   .context = options_.context,
-                                                  .kv = options_.numerics.cache(),
+                                                  .types = options_.numerics.caches(),
                                                   .exact = options_.numerics.exact});
   own_.resize(static_cast<size_t>(options_.sequences));
   for (Own& sequence : own_) sequence.slot = pool_->take_slot();

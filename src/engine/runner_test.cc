@@ -29,7 +29,7 @@ std::string needed(const RunnerOptions& options) {
 TEST(Runner, CountsWhatExactAndSpareSlotsTake) {
   LanguageModel model(kModel, {.context = 64, .threads = 1});
   const auto gib = [&](bool exact, int64_t slots, int64_t sequences) {
-    const SequenceBytes bytes = sequence_bytes(model.runner().model().state_shapes(), DType::bf16, exact);
+    const SequenceBytes bytes = sequence_bytes(model.runner().model().state_shapes(), {.kv = DType::bf16}, exact);
     const auto need = static_cast<double>(slots) * static_cast<double>(bytes.fixed) +
                       64 * static_cast<double>(sequences) * static_cast<double>(bytes.per_token);
     return fmt::format("expected {:.1f}", need / (1 << 30));
@@ -87,6 +87,38 @@ TEST(Runner, KeysAndValuesOfOneByte) {
     EXPECT_LE(far, bound) << name_of(dtype);
     EXPECT_GT(far, 0) << name_of(dtype);
     EXPECT_EQ(logits(numerics, true), got) << name_of(dtype);
+  }
+}
+
+// States of fewer bits: close to those of F32, the same at every run, and a fork draws what its origin would have
+// drawn.
+TEST(Runner, StatesOfFewerBits) {
+  const std::vector<int32_t> ids = {5, 6, 7, 8, 9, 10, 11, 12}, more = {13, 14, 15};
+  const auto logits = [&](DType ssm, bool forked) {
+    Numerics numerics = Numerics::serving(DType::f32);
+    numerics.ssm = ssm;
+    LanguageModel model(kModel, {.numerics = numerics, .context = 64, .sequences = 2, .threads = 1});
+    Runner& runner = model.runner();
+    runner.prefill(0, ids, [](const Tensor&) {});
+    if (forked) {
+      runner.fork(0, 1);
+      runner.step(0, 5);
+    }
+    Tensor last;
+    for (const int32_t id : more) last = runner.step(forked ? 1 : 0, id);
+    return to_doubles(last.view());
+  };
+  const std::vector<double> want = logits(DType::f32, false);
+  double size = 0;
+  for (const double v : want) size = std::max(size, std::abs(v));
+  for (const auto& [dtype, bound] : {std::pair{DType::bf16, 0.05}, {DType::f16, 0.01}, {DType::i8, 0.1}}) {
+    const std::vector<double> got = logits(dtype, false);
+    double far = 0;
+    for (size_t i = 0; i < want.size(); ++i) far = std::max(far, std::abs(got[i] - want[i]) / size);
+    EXPECT_LE(far, bound) << name_of(dtype);
+    EXPECT_GT(far, 0) << name_of(dtype);
+    EXPECT_EQ(logits(dtype, false), got) << name_of(dtype);
+    EXPECT_EQ(logits(dtype, true), got) << name_of(dtype);
   }
 }
 

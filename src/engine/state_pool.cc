@@ -17,11 +17,11 @@ constexpr int64_t kPage = 64;  // tokens: small enough to waste little, large en
 
 }  // namespace
 
-SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv, bool exact) {
+SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, const CacheTypes& types, bool exact) {
   SequenceBytes sum;
   for (const nn::StateShape& s : shapes) {
-    sum.fixed += s.fixed_bytes() + (exact ? s.exact_bytes(kv) : 0);
-    sum.per_token += s.kv_bytes_per_token(kv);
+    sum.fixed += s.fixed_bytes(types.ssm) + (exact ? s.exact_bytes(types.kv) : 0);
+    sum.per_token += s.kv_bytes_per_token(types.kv);
   }
   return sum;
 }
@@ -41,16 +41,17 @@ StatePool::StatePool(const std::vector<nn::StateShape>& shapes, const PoolOption
     nn::BlockState& block = view_.blocks.emplace_back();
     if (s.heads > 0) {
       block.conv = reserve(DType::f32, {slots, s.conv_columns, s.conv_channels});
-      block.ssm = reserve(DType::f32, {slots, s.heads, s.head_dim, s.state});
+      block.ssm = reserve(options.types.ssm, {slots, s.heads, s.head_dim, s.state});
+      if (options.types.ssm == DType::i8) block.ssm_scales = reserve(DType::f32, {slots, s.heads, s.head_dim});
       if (options.exact) {
         block.chunk_ssm = reserve(DType::f32, {slots, s.heads, s.head_dim, s.state});
-        block.chunk_inputs = reserve(options.kv, {slots, s.chunk, s.conv_channels + s.heads});
+        block.chunk_inputs = reserve(options.types.kv, {slots, s.chunk, s.conv_channels + s.heads});
       }
     }
     if (s.kv_heads > 0) {
-      block.k_pages = reserve(options.kv, {pages, kPage, s.kv_heads, s.kv_dim});
-      block.v_pages = reserve(options.kv, {pages, kPage, s.kv_heads, s.kv_dim});
-      if (options.kv == DType::i8) {
+      block.k_pages = reserve(options.types.kv, {pages, kPage, s.kv_heads, s.kv_dim});
+      block.v_pages = reserve(options.types.kv, {pages, kPage, s.kv_heads, s.kv_dim});
+      if (options.types.kv == DType::i8) {
         block.k_scales = reserve(DType::f32, {pages, kPage, s.kv_heads});
         block.v_scales = reserve(DType::f32, {pages, kPage, s.kv_heads});
       }
@@ -85,7 +86,8 @@ void StatePool::give_slot(int64_t slot) { free_slots_.push_back(slot); }
 
 void StatePool::clear_slot(int64_t slot) {
   for (const nn::BlockState& block : view_.blocks) {
-    for (const MutView& v : {block.conv, block.ssm, block.chunk_ssm}) {  // chunk_inputs is written before it is read
+    for (const MutView& v :
+         {block.conv, block.ssm, block.ssm_scales, block.chunk_ssm}) {  // chunk_inputs is written before it is read
       if (!v) continue;
       const MutView own = v.slice(0, slot, 1);
       std::memset(own.data, 0, static_cast<size_t>(own.bytes()));

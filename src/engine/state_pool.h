@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/ctx.h"
+#include "core/numerics.h"
 #include "kernels/copy_state/copy_state.h"
 #include "nn/state.h"
 
@@ -19,7 +20,7 @@ struct PoolOptions {
   int64_t slots = 0;       // recurrent states; 0: one per sequence
   int64_t pages = 0;       // 0: enough for every sequence's whole context
   int64_t context = 4096;  // tokens of one sequence at most
-  DType kv = DType::f32;   // BF16, F8_E4M3 or I8 besides; of the inputs that --exact keeps, too
+  CacheTypes types{};      // kv: of the inputs that --exact keeps, too
   bool exact = false;      // also store what --exact needs of unfinished chunks
 };
 
@@ -27,7 +28,7 @@ struct PoolOptions {
 struct SequenceBytes {
   int64_t fixed = 0, per_token = 0;
 };
-SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, DType kv, bool exact);
+SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, const CacheTypes& types, bool exact);
 
 class StatePool {
  public:

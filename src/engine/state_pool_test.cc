@@ -25,26 +25,33 @@ std::vector<int32_t> pages_of(StatePool& pool, int64_t sequence) {
 }
 
 TEST(StatePool, BytesAreThoseOfTheFormulas) {
-  const auto bytes = sequence_bytes({kMamba, kAttention, kMamba}, DType::bf16, false);
+  const auto bytes = sequence_bytes({kMamba, kAttention, kMamba}, {.kv = DType::bf16}, false);
   EXPECT_EQ(bytes.fixed, 2 * 4 * (3 * 10 + 2 * 4 * 6));
   EXPECT_EQ(bytes.per_token, 2 * 2 * 5 * 2);
 }
 
 // What is counted is what the pool reserves, with --exact too: its chunk inputs are larger than the state itself.
 TEST(StatePool, BytesAreThoseThatAreReserved) {
-  for (const auto& [exact, kv] : {std::pair{false, DType::f32},
-                                  {true, DType::f32},
-                                  {true, DType::bf16},
-                                  {false, DType::f8_e4m3},
-                                  {false, DType::i8}}) {
+  struct Choice {
+    bool exact;
+    CacheTypes types;
+  };
+  const Choice choices[] = {{false, {}},
+                            {true, {}},
+                            {true, {.kv = DType::bf16}},
+                            {false, {.kv = DType::f8_e4m3}},
+                            {false, {.kv = DType::i8}},
+                            {false, {.ssm = DType::f16}},
+                            {false, {.ssm = DType::i8}}};
+  for (const auto& [exact, types] : choices) {
     const std::vector<nn::StateShape> shapes = {kMamba, kAttention, kMamba};
-    StatePool pool(shapes, {.sequences = 3, .context = 64, .kv = kv, .exact = exact});
+    StatePool pool(shapes, {.sequences = 3, .context = 64, .types = types, .exact = exact});
     int64_t reserved = 0;
     for (const nn::BlockState& b : pool.view().blocks) {
       for (const MutView& v : b.by_slot()) reserved += v ? v.bytes() : 0;
       for (const MutView& v : b.by_page()) reserved += v ? v.bytes() : 0;
     }
-    const auto bytes = sequence_bytes(shapes, kv, exact);
+    const auto bytes = sequence_bytes(shapes, types, exact);
     EXPECT_EQ(reserved, 3 * (bytes.fixed + 64 * bytes.per_token)) << "exact " << exact;
   }
 }
@@ -87,7 +94,7 @@ TEST(StatePool, PagesComeAsASequenceGrowsAndGoBack) {
 
 // With I8, whose scales lie in pages of their own.
 TEST(StatePool, ASharedPageIsCopiedByTheFirstToWriteIt) {
-  Pool pool({kAttention}, {.sequences = 2, .context = 200, .kv = DType::i8});
+  Pool pool({kAttention}, {.sequences = 2, .context = 200, .types = {.kv = DType::i8}});
   const nn::BlockState& block = pool.view().blocks[0];
   for (const MutView& v : block.by_page()) EXPECT_TRUE(v);
   pool.grow(0, 0, 100);
@@ -173,25 +180,33 @@ TEST(StatePool, RandomForksAndWritesAgainstPlainVectors) {
 }
 
 TEST(StatePool, SlotsAreTakenCopiedAndCleared) {
-  Pool pool({kMamba, kAttention}, {.sequences = 1, .slots = 3, .context = 64, .exact = true});
-  std::set<int64_t> taken;
-  for (int i = 0; i < 3; ++i) taken.insert(pool.take_slot());
-  EXPECT_EQ(taken, (std::set<int64_t>{0, 1, 2}));
-  EXPECT_EQ(pool.take_slot(), -1);
-  pool.give_slot(2);
-  EXPECT_EQ(pool.slots_free(), 1);
-  EXPECT_EQ(pool.take_slot(), 2);
-  const nn::BlockState& block = pool.view().blocks[0];
-  for (const MutView& v : block.by_slot()) {
-    for (int64_t slot = 0; slot < 3; ++slot) fill(v.slice(0, slot, 1), static_cast<double>(slot + 1));
+  const PoolOptions kinds[] = {{.sequences = 1, .slots = 3, .context = 64, .exact = true},
+                               {.sequences = 1, .slots = 3, .context = 64, .types = {.ssm = DType::i8}}};
+  for (const PoolOptions& kind : kinds) {
+    Pool pool({kMamba, kAttention}, kind);
+    std::set<int64_t> taken;
+    for (int i = 0; i < 3; ++i) taken.insert(pool.take_slot());
+    EXPECT_EQ(taken, (std::set<int64_t>{0, 1, 2}));
+    EXPECT_EQ(pool.take_slot(), -1);
+    pool.give_slot(2);
+    EXPECT_EQ(pool.slots_free(), 1);
+    EXPECT_EQ(pool.take_slot(), 2);
+    const nn::BlockState& block = pool.view().blocks[0];
+    EXPECT_EQ(static_cast<bool>(block.ssm_scales), !kind.exact);
+    for (const MutView& v : block.by_slot()) {
+      for (int64_t slot = 0; v && slot < 3; ++slot) fill(v.slice(0, slot, 1), static_cast<double>(slot + 1));
+    }
+    pool.copy_slot(pool.ctx, 2, 0);
+    pool.clear_slot(1);
+    for (const MutView& v : block.by_slot()) {
+      if (!v) continue;
+      EXPECT_EQ(element(v.slice(0, 0, 1), 3), 3);
+      EXPECT_EQ(element(v.slice(0, 2, 1), 3), 3);
+      if (v.data != block.chunk_inputs.data) {
+        EXPECT_EQ(element(v.slice(0, 1, 1), 3), 0);
+      }
+    }
   }
-  pool.copy_slot(pool.ctx, 2, 0);
-  pool.clear_slot(1);
-  for (const MutView& v : block.by_slot()) {
-    EXPECT_EQ(element(v.slice(0, 0, 1), 3), 3);
-    EXPECT_EQ(element(v.slice(0, 2, 1), 3), 3);
-  }
-  for (const MutView& v : {block.conv, block.ssm, block.chunk_ssm}) EXPECT_EQ(element(v.slice(0, 1, 1), 3), 0);
 }
 
 TEST(StatePool, ClearForgetsOneSlot) {

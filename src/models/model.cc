@@ -79,7 +79,7 @@ Model::Layer Model::build_layer(const LayerSpec& spec, nn::ParamSource& source, 
                build_block(part.block, {source, *config_.spelling, part.prefix, index, mtp}, rope_)};
     built.block->layer = index;
     const nn::StateShape shape = built.block->state_shape();
-    if (shape.fixed_bytes() > 0 || shape.kv_heads > 0) {
+    if (shape.fixed_bytes(DType::f32) > 0 || shape.kv_heads > 0) {
       built.block->state_index = static_cast<int>(state_shapes_.size());
       state_shapes_.push_back(shape);
       if (shape.heads > 0) mamba_layers_.emplace_back(index, built.block->state_index);

@@ -22,8 +22,10 @@ SsdStep step_of(const SsdFwd& op) {
           .a_log = op.a_log,
           .d_skip = op.d_skip,
           .state = op.state,
+          .state_scales = op.state_scales,
           .y = op.y,
           .seqs = op.seqs,
+          .noise = op.noise,
           .dt_min = op.dt_min,
           .dt_max = op.dt_max};
 }
@@ -88,6 +90,13 @@ Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
   return y;
 }
 
+// Blocks draw differently, and the same model draws the same: its answers can be repeated.
+void Mamba2::set_state(SsdFwd& op, const BlockState& state) const {
+  op.state = state.ssm;
+  op.state_scales = state.ssm_scales;
+  op.noise = {.stream = static_cast<uint32_t>(state_index)};
+}
+
 // conv [T, C] after convolution, dt [T, H] raw -> the scan's operands, all but the state
 SsdFwd Mamba2::operands(const View& conv, const View& dt, const MutView& y) const {
   const int64_t inner = spec_.inner(), bc = spec_.groups * spec_.state;
@@ -123,9 +132,9 @@ Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
        .out = {y},
        .saved = {conv, dt},
        .trains = params_.dt_bias.grad || params_.a_log.grad || params_.d_skip.grad},
-      [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), state = state.ssm, seqs = &run.seqs](Ctx& c) {
+      [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), state, seqs = &run.seqs](Ctx& c) {
         SsdFwd op = operands(conv.view(), dt.view(), y.mut());
-        op.state = state;
+        set_state(op, state);
         op.seqs = seqs;
         braid::run(c, op);
       },
@@ -171,7 +180,7 @@ void Mamba2::scan_by_phase(Run& run, const View& conv, const View& dt, const Mut
     const SeqMap part = run.seqs.part(first, end);
     const int64_t row = seqs[first].start, rows = part.tokens();
     SsdFwd op = operands(conv.slice(0, row, rows), dt.slice(0, row, rows), y.slice(0, row, rows));
-    op.state = run.block_state(state_index).ssm;
+    set_state(op, run.block_state(state_index));
     op.seqs = &part;
     if (seqs[first].phase == Phase::step) {
       braid::run(run.ctx, step_of(op));

@@ -33,6 +33,7 @@ class Mamba2 final : public Block {
  private:
   Tensor convolve(Run& run, const Tensor& raw);
   SsdFwd operands(const View& conv, const View& dt, const MutView& y) const;
+  void set_state(SsdFwd& op, const BlockState& state) const;
   // conv [T, C] after convolution, dt [T, H] raw -> y [T, inner]
   Tensor scan(Run& run, const Tensor& conv, const Tensor& dt);
   void scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt, const Ref& y, const SeqMap& seqs);

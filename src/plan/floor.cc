@@ -15,10 +15,15 @@ struct BlockWork {
   double tokens;
 
   Work operator()(const nn::Mamba2Spec& s) const {
-    const double state = as_double(s.inner() * s.state), width = as_double(s.conv_channels());
+    const double state = as_double(s.inner() * s.state);
+    const nn::StateShape shape{.conv_columns = s.conv_width - 1,
+                               .conv_channels = s.conv_channels(),
+                               .heads = s.heads,
+                               .head_dim = s.head_dim,
+                               .state = s.state};
     const bool step = pass.tokens <= 8;
     // A pass reads and writes the state once a sequence; the chunk form also meets half a chunk of neighbours.
-    const double bytes = as_double(pass.sequences) * 2 * 4 * (state + width * as_double(s.conv_width - 1));
+    const double bytes = as_double(2 * pass.sequences * shape.fixed_bytes(pass.caches.ssm));
     const double neighbours =
         step ? 0 : as_double(std::min(s.chunk, pass.tokens)) * (as_double(s.inner()) + as_double(s.groups * s.state));
     return {"state", bytes, tokens * (4 * state + neighbours)};
@@ -26,7 +31,8 @@ struct BlockWork {
   Work operator()(const nn::AttentionSpec& s) const {
     const double seen = as_double(pass.depth) + as_double(pass.tokens + 1) / 2;  // mean over the new tokens
     const nn::StateShape cache{.kv_heads = s.kv_heads, .kv_dim = s.head_dim};
-    const double bytes = as_double(pass.sequences * (pass.depth + pass.tokens) * cache.kv_bytes_per_token(pass.kv));
+    const double bytes =
+        as_double(pass.sequences * (pass.depth + pass.tokens) * cache.kv_bytes_per_token(pass.caches.kv));
     return {"keys and values", bytes, tokens * 4 * as_double(s.heads * s.head_dim) * seen};
   }
   Work operator()(const nn::MlpSpec&) const { return {}; }

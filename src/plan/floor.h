@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/numerics.h"
 #include "models/model.h"
 
 namespace braid::plan {
@@ -14,7 +15,7 @@ namespace braid::plan {
 struct Pass {
   int64_t tokens = 1, sequences = 1, depth = 0;
   int64_t logits_rows = 1;  // rows that meet the head
-  DType kv = DType::bf16;
+  CacheTypes caches{.kv = DType::bf16};
 };
 
 struct Work {
