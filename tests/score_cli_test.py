@@ -45,6 +45,19 @@ class Score(Case):
         self.assertEqual(found, whole[-len(found):])
         self.assertEqual(score(CHAT, [line | {"completion": ""}]), [[]])
 
+    def test_eval_predicts_the_same_tokens(self):
+        lines = [{"prompt": "What is 2 + 3?", "completion": " It is 5."}, {"prompt": "a", "completion": ""}, {"ids": [1, 2, 3, 4, 5]}]
+        text = "".join(json.dumps(x) + "\n" for x in lines)
+        found = json.loads(braid("eval", CHAT, "--jsonl", "-", "--dtype", "f32", "--json", text=text).stdout)
+        values = sum(score(CHAT, lines, "--dtype", "f32"), [])
+        self.assertEqual((found["tokens"], found["windows"]), (len(values), 2))
+        self.assertAlmostEqual(found["perplexity"] / math.exp(-sum(values) / len(values)), 1, places=5)
+        for flags, says in ((["--text", "-"], "several inputs"), (["--stride", "3"], "--stride"), (["-c", "4"], "line 1] longer than the context")):
+            answer = braid("eval", CHAT, "--jsonl", "-", *flags, text=text)
+            self.assertEqual(answer.returncode, 1)
+            self.assertIn(says, answer.stderr)
+        self.assertIn("no token to predict", braid("eval", CHAT, "--jsonl", "-", text='{"ids": [1]}\n').stderr)
+
     def test_blank_lines_and_other_keys_are_passed_over(self):
         text = '\n{"ids": [1, 2, 3], "name": "first"}\r\n   \n{"ids": [1, 2]}'
         self.assertEqual([len(x) for x in score(HYBRID, text)], [2, 1])

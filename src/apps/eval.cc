@@ -7,6 +7,7 @@
 #include "apps/commands.h"
 #include "apps/eval_tasks.h"
 #include "apps/model_args.h"
+#include "apps/scored_lines.h"
 #include "engine/language_model.h"
 #include "eval/divergence.h"
 #include "eval/perplexity.h"
@@ -22,17 +23,52 @@ constexpr int64_t kWindow = 512;
 
 struct Options {
   ModelArgs model;
-  std::string text, base;
+  std::string text, lines, base;
   int64_t stride = 0;
   bool json = false;
   TaskArgs tasks;
 };
 
 std::string read_text(const std::string& path) {
-  if (path.empty()) fail("eval", {.what = "there is no text to read", .hint = "--text FILE"});
+  if (path.empty()) fail("eval", {.what = "there is no text to read", .hint = "--text FILE or --jsonl FILE"});
   std::string text = sys::read_file(path);
   if (text.empty()) fail(printable(path), {.what = "has no text"});
   return text;
+}
+
+// What is predicted: tokens, the windows that are read, and what every window begins with instead of its first token.
+struct Reading {
+  std::vector<int32_t> ids{};
+  std::vector<eval::Window> windows{};
+  std::optional<int32_t> bos{};
+};
+
+Reading read_whole(const Options& o, const text::Tokenizer& tokenizer) {
+  Reading r{.ids = tokenizer.encode(read_text(o.text), false)};
+  const std::vector<int32_t> around = tokenizer.encode("", true);
+  if (!around.empty()) r.bos = around[0];
+  r.windows = eval::plan_windows(std::ssize(r.ids), o.model.context, o.stride);
+  return r;
+}
+
+// A line is a window of its own.
+Reading read_lines(const Options& o, int64_t vocab) {
+  Reading r;
+  const std::vector<ScoredLine> lines = read_scored_lines("eval", o.model.model, o.lines);
+  check_ids(lines, vocab);
+  for (const ScoredLine& line : lines) {
+    const int64_t begin = std::ssize(r.ids), count = std::ssize(line.item.ids);
+    if (count > o.model.context) {
+      fail(line.where, {.what = "longer than the context",
+                        .got = fmt::format("{} tokens", count),
+                        .expected = fmt::format("at most {}", o.model.context),
+                        .hint = "a larger -c"});
+    }
+    r.ids.insert(r.ids.end(), line.item.ids.begin(), line.item.ids.end());
+    if (line.item.first < count) r.windows.push_back({begin, begin + count, begin + line.item.first});
+  }
+  if (r.windows.empty()) fail(printable(o.lines), {.what = "has no token to predict"});
+  return r;
 }
 
 // Bytes of text that the scored tokens stand for. A token that ends inside a character counts none of it, the one that
@@ -93,41 +129,48 @@ void print(const Options& o, const eval::Divergence& d) {
 }
 
 // Both models must mean the same by a token, or there is nothing to compare.
-void check_same_tokens(engine::LanguageModel& base, const Options& o, const std::string& text,
-                       const std::vector<int32_t>& ids) {
-  if (base.tokenizer().encode(text, false) == ids) return;
+void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, const Options& o, const Reading& r) {
+  const bool same = o.lines.empty() ? base.tokenizer().encode(read_text(o.text), false) == r.ids
+                                    : base.runner().config().vocab == lm.runner().config().vocab &&
+                                          base.tokenizer().decode(r.ids, false) == lm.tokenizer().decode(r.ids, false);
+  if (same) return;
   fail("--kl", {.what = "the base cuts the text into other tokens",
                 .got = printable(o.base),
                 .expected = "the model that this one was made from"});
 }
 
-int eval_command(Options o) {
-  if (!o.tasks.file.empty() && !o.text.empty())
-    fail("eval", {.what = "both --text and --tasks are given", .expected = "one of them"});
+void check(const Options& o) {
+  const int inputs = !o.text.empty() + !o.lines.empty() + !o.tasks.file.empty();
+  if (inputs > 1) fail("eval", {.what = "several inputs are given", .expected = "one of --text, --jsonl and --tasks"});
   if (!o.tasks.file.empty() && !o.base.empty())
-    fail("--kl", {.what = "compares on a text", .got = "--tasks", .expected = "--text FILE"});
-  if (!o.tasks.file.empty()) return eval_tasks(o.model, o.tasks, o.json);
-  if (o.model.context == 0) o.model.context = kWindow;
-  if (o.model.context < 4 || o.stride < 0 || o.stride >= o.model.context) {
+    fail("--kl", {.what = "compares on a text", .got = "--tasks", .expected = "--text FILE or --jsonl FILE"});
+  if (!o.lines.empty() && o.stride != 0)
+    fail("--stride", {.what = "is of the windows of a text", .got = "--jsonl", .expected = "--text FILE"});
+  const int64_t context = o.model.context == 0 ? kWindow : o.model.context;
+  if (o.tasks.file.empty() && (context < 4 || o.stride < 0 || o.stride >= context)) {
     fail("eval", {.what = "no such windows",
-                  .got = fmt::format("-c {} --stride {}", o.model.context, o.stride),
+                  .got = fmt::format("-c {} --stride {}", context, o.stride),
                   .expected = "a window of at least 4 tokens and a stride below it"});
   }
-  const std::string text = read_text(o.text);
+}
+
+int eval_command(Options o) {
+  check(o);
+  if (!o.tasks.file.empty()) return eval_tasks(o.model, o.tasks, o.json);
+  if (o.model.context == 0) o.model.context = kWindow;
+  if (o.lines.empty()) read_text(o.text);  // before the model is loaded
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
-  const std::vector<int32_t> ids = lm.tokenizer().encode(text, false);
+  const Reading r = o.lines.empty() ? read_whole(o, lm.tokenizer()) : read_lines(o, lm.runner().config().vocab);
   std::optional<engine::LanguageModel> base;
   if (!o.base.empty()) {
     engine::RunnerOptions options = o.model.runner_options();
     options.numerics.kv.reset();  // what differs from the base is to show
+    options.numerics.ssm = DType::f32;
     base.emplace(o.base, options);
-    check_same_tokens(*base, o, text, ids);
+    check_same_tokens(*base, lm, o, r);
   }
-  const std::vector<int32_t> around = lm.tokenizer().encode("", true);
-  const auto bos = around.empty() ? std::nullopt : std::optional(around[0]);
-  const auto windows = eval::plan_windows(std::ssize(ids), o.model.context, o.stride);
   int64_t total = 0;
-  for (const eval::Window& w : windows) total += w.end - w.begin;
+  for (const eval::Window& w : r.windows) total += w.end - w.begin;
 
   sys::catch_interrupts();
   report::Progress progress("reading", total);
@@ -136,11 +179,11 @@ int eval_command(Options o) {
     return !sys::interrupted();
   };
   if (base) {
-    const eval::Divergence result = eval::divergence(lm.runner(), base->runner(), ids, windows, bos, on_read);
+    const eval::Divergence result = eval::divergence(lm.runner(), base->runner(), r.ids, r.windows, r.bos, on_read);
     if (!sys::interrupted()) print(o, result);
   } else {
-    const eval::Perplexity result = eval::perplexity(lm.runner(), ids, windows, bos, on_read);
-    if (!sys::interrupted()) print(o, result, bytes_of(lm.tokenizer(), ids, windows), std::ssize(windows));
+    const eval::Perplexity result = eval::perplexity(lm.runner(), r.ids, r.windows, r.bos, on_read);
+    if (!sys::interrupted()) print(o, result, bytes_of(lm.tokenizer(), r.ids, r.windows), std::ssize(r.windows));
   }
   return sys::interrupted() ? 130 : 0;
 }
@@ -151,6 +194,7 @@ Action setup_eval(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
+  cli.option("--jsonl F", o->lines, "or lines as braid score reads them, of which completions alone are predicted");
   cli.option("--kl BASE", o->base,
              "compare with the model that this one was made from: KL divergence, perplexities, same likeliest tokens");
   cli.option("--tasks FILE", o->tasks.file,
