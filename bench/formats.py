@@ -4,7 +4,8 @@
     bench/formats.py [--braid BRAID] [--model tiny] [--rows 200] [-o RESULTS.json]
 
 Every format is made with `braid convert` (GGUF) or `braid quantize` (folders) and compared with `braid eval --kl`, in
-BF16, on conversations that the model did not train on: `braid data synth` gives them, from another seed. Bits per weight
+BF16, on the last answers of conversations that the model did not train on: `braid data synth` gives them, from another
+seed. What the user says is not scored: the model never learned to predict it. Bits per weight
 are those of all values; `held` is the share of them that the format holds: rows that its blocks do not divide get
 another type, embedding and head often do, and folders keep them. A GGUF file leaves the prediction block out, which a
 folder keeps. The distances are those of a small model; what a format costs a large one is less.
@@ -17,7 +18,9 @@ import subprocess
 import tempfile
 
 GGUF = ("bf16", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "mxfp4", "nvfp4")
-CACHES = ("fp8", "int8")
+CACHES = (("keys and values fp8", "--kv-cache-dtype", "fp8"), ("keys and values int8", "--kv-cache-dtype", "int8"),
+          ("states bf16", "--mamba-ssm-cache-dtype", "bf16", "--chunk", 1), ("states f16", "--mamba-ssm-cache-dtype", "f16", "--chunk", 1),
+          ("states int8", "--mamba-ssm-cache-dtype", "int8", "--chunk", 1))  # a state is rounded once a pass: of one token here
 FOLDERS = {"fp8": (), "nvfp4": (), "nvfp4 four-over-six": ("--scales", "four-over-six"), "nvfp4 mse": ("--scales", "mse")}
 
 
@@ -31,16 +34,26 @@ def run(*command, text=None):
 def conversations(args, work):
     run(args.braid, "data", "synth", "--out", work, "--seed", 7, "--train", 1, "--valid", args.rows, "--tasks", 1)
     with open(os.path.join(work, "valid.jsonl"), encoding="utf-8") as f:
-        lines = f.read().splitlines()
-    path = os.path.join(work, "text")
+        lines = [json.loads(line) for line in f]
+
+    def rendered(conversations):
+        out = run(args.braid, "template", args.model, "--jsonl", text="".join(json.dumps(c) + "\n" for c in conversations))
+        return [json.loads(line)["text"] for line in out.splitlines()]
+
+    whole = rendered(lines)
+    prompts = rendered(line | line.get("chat_template_kwargs", {}) | {"messages": line["messages"][:-1], "add_generation_prompt": True} for line in lines)
+    path = os.path.join(work, "answers.jsonl")
     with open(path, "w", encoding="utf-8") as f:
-        f.writelines(run(args.braid, "template", args.model, text=line) for line in lines)
+        for prompt, text in zip(prompts, whole):
+            if not text.startswith(prompt):
+                raise SystemExit(f"formats: {prompt!r} does not begin {text!r}")
+            f.write(json.dumps({"prompt": prompt, "completion": text[len(prompt):].rstrip()}) + "\n")
     return path
 
 
 def made(args, work):
     """Each format's name, the model in it, its bits per weight, and the share of the values that it holds; last the
-    model itself, with the keys and values of its context in fewer bits."""
+    model itself, with what it carries from pass to pass in fewer bits."""
     for kind in GGUF:
         path = os.path.join(work, f"{kind}.gguf")
         out = json.loads(run(args.braid, "convert", args.model, path, "--type", kind, "--json"))
@@ -51,8 +64,8 @@ def made(args, work):
         out = json.loads(run(args.braid, "quantize", args.model, path, "--format", name.split()[0], *words, "--json"))
         held = sum(group["values"] for group in out["groups"])
         yield (f"folder {name}", path), out["bits_per_value"], held / (held + out["kept_values"])
-    for kind in CACHES:
-        yield (f"keys and values {kind}", args.model, "--kv-cache-dtype", kind), 16, 1
+    for name, *words in CACHES:
+        yield (name, args.model, *words), 16, 1
 
 
 def main():
@@ -67,7 +80,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         text = conversations(args, work)
         for (name, *model), bits, held in made(args, work):
-            kl = json.loads(run(args.braid, "eval", *model, "--kl", args.model, "--text", text, "--json"))
+            kl = json.loads(run(args.braid, "eval", *model, "--kl", args.model, "--jsonl", text, "--json"))
             rows.append({"format": name, "bits_per_weight": round(bits, 3), "held": round(held, 3)} |
                         {key: kl[key] for key in ("kl", "kl_error", "same_top", "ratio", "base_perplexity", "tokens")})
             print(f"{name:28} {bits:6.2f} {100 * held:5.1f}% {kl['kl']:9.5f} {kl['kl_error']:8.5f} {100 * kl['same_top']:8.2f}% {kl['ratio']:13.4f}")
