@@ -118,6 +118,13 @@ class Train(TrainCase):
         self.trained()
         self.assertIn("already done at step 2 of 2", self.trained("--resume", "auto").stdout)
 
+    def test_fewer_steps_than_were_done_are_refused(self):
+        self.trained()
+        before = files_of(self.out)
+        self.refused("--resume", "auto", "steps=1", says="step-00000002] is past the last step of the recipe; got step 2; "
+                     "expected at most steps = 1; try a larger steps")
+        self.assertEqual(files_of(self.out), before)
+
     def test_another_run_differs_in_a_few_words_and_many_more(self):
         self.trained()
         answer = self.train("seed=3", "length=9", "batch=4", "optimizer.kind=muon", "optimizer.lr=1", "loss.z=1", "--resume", "auto")

@@ -10,6 +10,7 @@
 #include "apps/train_plan.h"
 #include "io/atomic_folder.h"
 #include "report/progress.h"
+#include "sys/check.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "train/language.h"
@@ -96,13 +97,15 @@ int train_command(const Options& o) {
   fmt::print(words, "behind each loss, in brackets: its deviations from the mean of the last {} steps\n",
              recipe.spike.window);
   if (const auto floor = language.data().entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
-  if (const int64_t done = trainer.progress().step; done >= recipe.steps)
+  if (const int64_t done = trainer.progress().step; done == recipe.steps)
     fmt::print(words, "already done at step {} of {}; a larger steps goes on\n", done, recipe.steps);
   report::Progress progress("training", recipe.steps);
   const train::Outcome outcome = trainer.train(printer(o, progress));
   if (outcome == train::Outcome::finished) return 0;
   std::fputs(fmt::format("stopped after step {}; --resume auto goes on\n", trainer.progress().step).c_str(), stderr);
-  return 128 + sys::caught_signal();
+  const int signal = sys::caught_signal();
+  CHECK(signal > 0, "stopped at step {} of {} without a signal", trainer.progress().step, recipe.steps);
+  return 128 + signal;
 }
 
 }  // namespace

@@ -63,15 +63,22 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx)
       roof_flops_(measured_roof(objective.masters())) {}
 
 std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint, bool force) {
+  std::vector<std::string> others;
   try {
-    std::vector<std::string> others = manifest_differences(checkpoint, manifest_);
+    others = manifest_differences(checkpoint, manifest_);
     if (!others.empty() && !force) refuse_differences(checkpoint, others);
     progress_ = checkpoints_.load(checkpoint, arrays());
     saved_ = progress_.step;
-    return others;
   } catch (const Error& error) {
     checkpoints_.refuse(error, checkpoint);
   }
+  if (progress_.step > recipe_.steps) {
+    fail(printable(checkpoint.string()), {.what = "is past the last step of the recipe",
+                                          .got = fmt::format("step {}", progress_.step),
+                                          .expected = fmt::format("at most steps = {}", recipe_.steps),
+                                          .hint = "a larger steps, which counts from the beginning of the run"});
+  }
+  return others;
 }
 
 Outcome Trainer::train(const Watcher& watcher) {

@@ -31,7 +31,7 @@ class Trainer {
   // Both outlive this.
   Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx);
   // Error naming each difference when the checkpoint does not match the recipe (manifest.h); with `force` they are
-  // returned.
+  // returned. Error when it is past the recipe's last step: the model asked for is not the one that is there.
   std::vector<std::string> resume(const std::filesystem::path& checkpoint, bool force = false);
   // To the last step, or to a signal (sys/interrupt.h); the state is saved either way. Error (a failed run) when a loss
   // is not finite: the batch is first written next to the checkpoints; and when too many steps in a row are skipped.
