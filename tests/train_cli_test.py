@@ -21,6 +21,11 @@ class Train(TrainCase):
         self.refused("optimizer.wieght_decay=1", says="try optimizer.weight_decay")
         self.refused("schedule.kind=cosin", says="try cosine")
         self.refused("config=gpt2-124m", says="both init and config")
+        for word in ("beta1", "beta2"):
+            self.refused(f"optimizer.{word}=1", says=f"optimizer.{word} is out of range; got 1; expected a number from 0 to 0.9999999")
+        self.refused("optimizer.eps=0", says="optimizer.eps is out of range; got 0; expected a number from 1e-30 to")
+        self.refused("optimizer.lr=nan", says="optimizer.lr is out of range; got nan;")
+        self.refused("optimizer.lr=-inf", says="optimizer.lr is out of range; got -inf;")
         self.refused("data.kind=text", "data.path=/none", says="tokenizer.json")  # text, and a model without one
         self.assertEqual(checkpoints(self.out), [])
 
@@ -215,7 +220,9 @@ class Train(TrainCase):
     def test_nothing_is_written_before_the_data_was_opened(self):
         (self.root / "r.toml").write_text(RECIPE.replace(f'init = "{HYBRID}"', f'config = "{HYBRID / "config.json"}"'))
         for words, says in ((["data.kind=indexed", "data.path=/none"], "/none"),
-                            (["data.kind=text", "data.path=/etc/hostname"], "[tokenizer] text needs one")):
+                            (["data.kind=text", "data.path=/etc/hostname"], "[tokenizer] text needs one"),
+                            (["accumulate=3"], "[accumulate] more parts than the batch has sequences; got 3; expected 1 to 2"),
+                            (["accumulate=3", "--dry-run"], "[accumulate] more parts")):
             self.refused(*words, says=says)
             self.assertFalse(self.out.exists())
         self.trained("loss.router_z=0")

@@ -140,6 +140,7 @@ Plan make_plan(const train::Recipe& recipe) {
   plan.parameters = static_cast<double>(n.total + n.mtp);
   plan.active = static_cast<double>(n.active);
   const auto [rows, length] = size_of(recipe, config.vocab);
+  train::need_rows(recipe, rows);
   plan.rows = rows;
   plan.length = length;
   plan.part = (rows + recipe.accumulate - 1) / recipe.accumulate * length;

@@ -84,6 +84,7 @@ void Language::open_data(const models::Config& config) {
   const fs::path language = language_folder(recipe_);
   data::DataSpec spec = data_spec(recipe_);
   data_ = data::open(spec, language, vocabulary);
+  need_rows(recipe_, data_->rows());
   if (recipe_.eval.every == 0) return;
   if (recipe_.eval.data.empty()) {
     spec.held_out = true;
@@ -94,6 +95,7 @@ void Language::open_data(const models::Config& config) {
   }
   spec.goldfish.k = 0;
   held_out_ = data::open(spec, language, vocabulary);
+  need_rows(recipe_, held_out_->rows());
 }
 
 // The content of the data by a few batches, so that another file under the same name is seen, and the model's config.

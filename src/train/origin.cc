@@ -179,6 +179,13 @@ void need_memory(double state, double passes, int64_t available) {
                                                      "batch or length"});
 }
 
+void need_rows(const Recipe& recipe, int64_t rows) {
+  if (recipe.accumulate <= rows) return;
+  fail("accumulate", {.what = "more parts than the batch has sequences",
+                      .got = std::to_string(recipe.accumulate),
+                      .expected = fmt::format("1 to {}", rows)});
+}
+
 models::AdapterSpec adapter_spec(const Recipe& recipe) {
   const LoraRecipe& lora = recipe.lora;
   return {.rank = lora.rank,

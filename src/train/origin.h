@@ -30,6 +30,9 @@ double state_bytes(const Recipe& recipe, double trained);
 // Error, with what to try, when state and passes (0: not known yet) are more than `available`.
 void need_memory(double state, double passes, int64_t available);
 
+// Error when `accumulate` asks for more parts than a batch of so many rows has.
+void need_rows(const Recipe& recipe, int64_t rows);
+
 // What its [lora] asks for.
 models::AdapterSpec adapter_spec(const Recipe& recipe);
 

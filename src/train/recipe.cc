@@ -15,6 +15,9 @@ namespace {
 
 constexpr io::IntRange kCount{0, int64_t{1} << 40}, kFromOne{1, int64_t{1} << 40};
 constexpr io::NumberRange kNotNegative{0, 1e9}, kFraction{0, 1}, kRate{0, 0.99};
+// In FP32 the next beta rounds to 1, where a first step divides by 0, and a gradient of 0 needs an eps to be divided
+// by.
+constexpr io::NumberRange kBeta{0, 0.9999999}, kEpsilon{1e-30, 1e9};
 using Choices = std::initializer_list<const char*>;
 
 // Every word: key, place, what it may be, meaning. `visit` has one overload a type.
@@ -49,9 +52,9 @@ void each_word(R& r, Visit&& visit) {
   each_data_word(r.data, visit);
   visit("optimizer.kind", r.optimizer.kind, Choices{"adamw", "muon"}, "muon: matrices; all else AdamW");
   visit("optimizer.lr", r.optimizer.lr, kNotNegative, "the highest learning rate");
-  visit("optimizer.beta1", r.optimizer.beta1, kFraction, "");
-  visit("optimizer.beta2", r.optimizer.beta2, kFraction, "");
-  visit("optimizer.eps", r.optimizer.eps, kNotNegative, "");
+  visit("optimizer.beta1", r.optimizer.beta1, kBeta, "");
+  visit("optimizer.beta2", r.optimizer.beta2, kBeta, "");
+  visit("optimizer.eps", r.optimizer.eps, kEpsilon, "");
   visit("optimizer.weight_decay", r.optimizer.weight_decay, kNotNegative, "decoupled, times the learning rate");
   visit("optimizer.no_decay", r.optimizer.no_decay,
         "globs over roles (norm, bias, a_log, ...) and stored names; * crosses dots");

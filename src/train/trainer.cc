@@ -12,6 +12,7 @@
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/roofs.h"
+#include "train/origin.h"
 #include "train/schedule.h"
 #include "train/spike.h"
 #include "train/weight_hash.h"
@@ -159,11 +160,7 @@ bool Trainer::stands_out(StepLog& log) {
 // The drawn batch in as many parts as the recipe says, held out or not: that is what its memory was planned for.
 void Trainer::parts(int64_t rows, bool backward) {
   const int64_t parts = recipe_.accumulate;
-  if (parts > rows) {
-    fail("accumulate", {.what = "more parts than the batch has sequences",
-                        .got = std::to_string(parts),
-                        .expected = fmt::format("1 to {}", rows)});
-  }
+  need_rows(recipe_, rows);
   for (int64_t i = 0; i < parts; ++i) objective_.run(ctx_, rows * i / parts, rows * (i + 1) / parts, backward, sums_);
 }
 
