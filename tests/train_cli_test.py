@@ -141,6 +141,27 @@ class Train(TrainCase):
         (self.root / "r.toml").write_text(RECIPE + "[optimiser]\nlr = 1\n")
         self.refused(says="[r.toml] unknown word optimiser; try optimizer")
 
+    def test_a_relative_path_names_the_folder_that_it_starts_from(self):
+        elsewhere = self.root / "elsewhere"
+        elsewhere.mkdir()
+        text = RECIPE.replace(f'init = "{HYBRID}"', f'config = "{HYBRID / "config.json"}"\ntokenizer = "recipes/tiny"')
+        (self.root / "recipes" / "tiny").mkdir(parents=True)
+        file = self.root / "recipes" / "tiny.toml"
+
+        def refused(*words, says, folder=elsewhere):
+            answer = braid("train", file, f"out={self.out}", *words, cwd=folder)
+            self.assertRefused(answer, f"] does not exist in the working folder, where relative paths of a recipe start; got {folder}; ", says)
+            self.assertFalse(self.out.exists())
+
+        file.write_text(text)
+        refused("data.kind=text", "data.path=recipes/tiny.toml", says=f"try cd {self.root}, or")
+        file.write_text(RECIPE)
+        synth = "try braid data synth --out runs/tiny/data, which makes the data of recipes/tiny.toml"
+        for more in ((), ("--dry-run", "batch=0")):
+            refused("data.kind=jsonl", "data.path=runs/tiny/data/train.jsonl", f"init={CHAT}", *more, folder=self.root, says=synth)
+        refused("data.kind=jsonl", "data.path=mine/train.jsonl", f"init={CHAT}", says="try an absolute path")
+        refused("data.kind=indexed", "data.path=prefix", says="try an absolute path")
+
     def test_words_that_do_nothing_are_named(self):
         self.assertIn("schedule.warmup = 5 is more than steps = 2", self.trained("schedule.warmup=5", "loss.aux=0.1").stderr)
         gpt2 = self.trained("init=", "config=gpt2-124m", "loss.aux=0.1", "--dry-run").stderr

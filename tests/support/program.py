@@ -11,18 +11,18 @@ import tempfile
 import unittest
 from pathlib import Path
 
-BRAID = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "build/release/bin/braid"
+BRAID = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "build/release/bin/braid")
 # Nothing of the caller's own choices.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") and k != "NO_COLOR"}
 DATA = Path(__file__).resolve().parent.parent / "data"
 ONE_LINE = r"\Abraid: \[[^\n]+\] [^\n]+\n\Z"
 
 
-def braid(*words, text=None, timeout=120, stdout=subprocess.PIPE, preexec_fn=None, **variables):
+def braid(*words, text=None, timeout=120, stdout=subprocess.PIPE, preexec_fn=None, cwd=None, **variables):
     """The finished process of `braid WORDS`, with `text` or nothing on its standard input."""
     stdin = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
     return subprocess.run([BRAID, *map(str, words)], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=timeout,
-                          env={**ENVIRONMENT, **variables}, check=False, preexec_fn=preexec_fn, **stdin)
+                          env={**ENVIRONMENT, **variables}, check=False, preexec_fn=preexec_fn, cwd=cwd, **stdin)
 
 
 def start(*words, **streams):
