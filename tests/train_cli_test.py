@@ -5,6 +5,8 @@ usage: train_cli_test.py BRAID
 import fcntl
 import json
 import os
+import re
+import select
 import shutil
 import signal
 import struct
@@ -195,6 +197,32 @@ class Train(TrainCase):
             os.close(master)
             self.assertEqual(child.wait(timeout=120), 128 + signal.SIGHUP)
         self.assertTrue(checkpoints(self.out))
+
+    def test_progress_is_drawn_between_logged_steps(self):
+        master, slave = terminal()
+        with start(*self.line("steps=10000000", "log.every=10000000"), stdout=subprocess.DEVNULL, stderr=slave) as child:
+            os.close(slave)
+            said = b""
+            ready = True
+            while said.count(b"training  [") < 2 and ready:
+                ready = select.select([master], [], [], 60)[0]
+                said += os.read(master, 4096) if ready else b""
+            child.kill()
+        os.close(master)
+        self.assertTrue(ready, said)
+
+    def test_the_first_step_is_logged_and_scores_once_there_are_any(self):
+        said = self.trained("log.every=3", "steps=7").stdout
+        self.assertEqual(said_steps(said), [1, 3, 6, 7])
+        self.assertNotIn("(", said)
+        self.assertNotIn("in brackets", said)
+        said = self.trained("log.every=20", "steps=9", "--resume", "auto").stdout
+        self.assertEqual(said_steps(said), [8, 9])
+        self.out = self.root / "scored"
+        said = self.trained("spike.window=2", "steps=4").stdout
+        self.assertIn("in brackets behind a loss, from step 3 on: its deviations from the mean of the 2 before\n", said)
+        scored = [re.match(r"step \d+/4  loss \S+ \([+-]\d", line) is not None for line in said.splitlines() if line.startswith("step ")]
+        self.assertEqual(scored, [False, False, True, True])
 
     def test_a_resumption_that_differs_names_each_word(self):
         self.trained("checkpoint.every=1")

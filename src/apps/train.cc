@@ -57,9 +57,8 @@ train::Watcher printer(const Options& o, report::Progress& progress) {
   const auto line = [&o, &progress](const auto& log) {
     progress.wipe();
     say(o.json ? train::json_of(log) : train::line_of(log));
-    progress.at(log.step);
   };
-  return {.step = line, .held_out = line};
+  return {.progress = [&progress](int64_t done) { progress.at(done); }, .step = line, .held_out = line};
 }
 
 // Resumes from a checkpoint; prints each difference that --force overrides.
@@ -95,8 +94,9 @@ int train_command(const Options& o) {
   if (language.masters().adapters())
     fmt::print(words, "{} parameters train in {} adapters\n", language.masters().trained(),
                language.masters().adapters()->sites().size());
-  fmt::print(words, "behind each loss, in brackets: its deviations from the mean of the last {} steps\n",
-             recipe.spike.window);
+  if (const int64_t window = recipe.spike.window; recipe.steps > window)
+    fmt::print(words, "in brackets behind a loss, from step {} on: its deviations from the mean of the {} before\n",
+               window + 1, window);
   if (const auto floor = language.data().entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
   if (const int64_t done = trainer.progress().step; done == recipe.steps)
     fmt::print(words, "already done at step {} of {}; a larger steps goes on\n", done, recipe.steps);

@@ -82,7 +82,8 @@ double now() { return std::chrono::duration<double>(std::chrono::system_clock::n
 }  // namespace
 
 std::string line_of(const StepLog& log) {
-  std::string text = fmt::format("step {}/{}  loss {:.4f} ({:+.1f})", log.step, log.steps, log.loss, log.z_score);
+  std::string text = fmt::format("step {}/{}  loss {:.4f}", log.step, log.steps, log.loss);
+  if (log.judged) text += fmt::format(" ({:+.1f})", log.z_score);
   for (const auto& [name, value] : log.metrics) text += fmt::format("  {} {:.4f}", name, value);
   text += fmt::format("  norm {:.3g}  lr {:.2e}  {:.0f} tok/s", log.grad_norm, log.lr, log.tokens_per_second);
   if (log.mfu > 0) text += fmt::format("  mfu {:.1f}%", 100 * log.mfu);

@@ -19,6 +19,7 @@ namespace braid::train {
 struct StepLog {
   int64_t step = 0, steps = 0;  // from 1
   double loss = 0;              // the mean that the objective calls "loss"
+  bool judged = false;          // by a full window; scores are 0 before
   double z_score = 0, norm_z_score = 0;
   std::vector<std::pair<const char*, double>> metrics{};  // the objective's other sums, by name
   double grad_norm = 0;                                   // before clipping

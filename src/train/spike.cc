@@ -6,7 +6,7 @@
 namespace braid::train {
 
 double SpikeWindow::z_score(double value) const {
-  if (std::ssize(values_) < size_) return 0;
+  if (!full()) return 0;
   double sum = 0, square = 0;
   for (const double v : values_) sum += v;
   const auto n = static_cast<double>(values_.size());

@@ -14,6 +14,7 @@ class SpikeWindow {
   // that are nearly alike, every change would otherwise stand out.
   double z_score(double value) const;
   void push(double value);
+  bool full() const { return static_cast<int64_t>(values_.size()) >= size_; }
 
   static constexpr double kFloor = 5e-3;
 

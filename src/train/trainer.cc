@@ -86,11 +86,14 @@ Outcome Trainer::train(const Watcher& watcher) {
   const Recipe& r = recipe_;
   log_ = std::make_unique<Log>(r.out, r.log, progress_.step);
   const auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
+  const int64_t first = progress_.step + 1;  // is logged too: a run that says nothing for minutes looks stuck
   while (progress_.step < r.steps && sys::caught_signal() == 0) {
     StepLog done = step();
     if (due(r.log.hash_every)) done.weight_hash = weight_hash(objective_.masters().values(), ctx_.threads);
     log_->step(done);
-    if (watcher.step && (due(r.log.every) || progress_.step == r.steps)) watcher.step(done);
+    const bool logged = due(r.log.every) || progress_.step == first || progress_.step == r.steps;
+    if (watcher.step && logged) watcher.step(done);
+    if (watcher.progress) watcher.progress(progress_.step);
     if (due(r.eval.every) && objective_.holds_out()) {
       const HeldOutLog held = held_out();
       log_->held_out(held);
@@ -143,6 +146,7 @@ StepLog Trainer::step() {
 bool Trainer::stands_out(StepLog& log) {
   const SpikeRecipe& spike = recipe_.spike;
   SpikeWindow losses(spike.window, progress_.losses), norms(spike.window, progress_.norms);
+  log.judged = losses.full();
   log.z_score = losses.z_score(log.loss);
   log.norm_z_score = norms.z_score(log.grad_norm);
   const bool skipped = (spike.z > 0 && log.z_score > spike.z) || (spike.norm_z > 0 && log.norm_z_score > spike.norm_z);

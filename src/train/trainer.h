@@ -18,8 +18,10 @@
 
 namespace braid::train {
 
-// Callbacks for logged steps and held-out losses.
+// Callbacks for every step, for logged ones (the first of this process, multiples of log.every and the last) and for
+// held-out losses.
 struct Watcher {
+  std::function<void(int64_t done)> progress{};
   std::function<void(const StepLog&)> step{};
   std::function<void(const HeldOutLog&)> held_out{};
 };
