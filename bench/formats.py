@@ -17,6 +17,8 @@ import os
 import subprocess
 import tempfile
 
+from about import about
+
 GGUF = ("bf16", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "mxfp4", "nvfp4")
 CACHES = (("keys and values fp8", "--kv-cache-dtype", "fp8"), ("keys and values int8", "--kv-cache-dtype", "int8"),
           ("states bf16", "--mamba-ssm-cache-dtype", "bf16", "--chunk", 1), ("states f16", "--mamba-ssm-cache-dtype", "f16", "--chunk", 1),
@@ -75,6 +77,7 @@ def main():
     parser.add_argument("--rows", type=int, default=200, help="conversations")
     parser.add_argument("-o", "--out")
     args = parser.parse_args()
+    told = about(args.braid) if args.out else {}
     rows = []
     print(f"{'format':28} {'bits':>6} {'held':>6} {'KL':>9} {'+-':>8} {'same top':>9} {'perplexity x':>13}")
     with tempfile.TemporaryDirectory() as work:
@@ -85,9 +88,8 @@ def main():
                         {key: kl[key] for key in ("kl", "kl_error", "same_top", "ratio", "base_perplexity", "tokens")})
             print(f"{name:28} {bits:6.2f} {100 * held:5.1f}% {kl['kl']:9.5f} {kl['kl_error']:8.5f} {100 * kl['same_top']:8.2f}% {kl['ratio']:13.4f}")
     if args.out:
-        commit = subprocess.run(["git", "describe", "--always", "--dirty"], stdout=subprocess.PIPE, text=True).stdout.strip()
         with open(args.out, "w", encoding="utf-8") as f:
-            json.dump({"what": f"formats of {args.model}, measured", "braid": commit, "rows": rows}, f, indent=1)
+            json.dump({"what": f"formats of {args.model}, measured", **told, "rows": rows}, f, indent=1)
             f.write("\n")
 
 

@@ -27,6 +27,8 @@ import statistics
 import subprocess
 import time
 
+from about import about, version_of
+
 FLAT = 0.015
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # 97.5% points by number of seeds; more: that of five
 
@@ -130,7 +132,7 @@ class Campaign:
         if sorted(losses) != list(range(1, steps + 1)):
             raise SystemExit(f"{out}/log.jsonl has {len(losses)} of {steps} steps")
         note = next((line for line in done.stdout.splitlines() if "emulated" in line), "")
-        write_json(out + ".json", {"arm": arm, "seed": seed, "note": note,
+        write_json(out + ".json", {"arm": arm, "seed": seed, "note": note, "braid": version_of(self.braid),
                                    "seconds_of_last_start": round(time.monotonic() - started),
                                    "curve": curve_of([losses[step] for step in range(1, steps + 1)])})
 
@@ -248,7 +250,11 @@ def main():
     result = summary(campaign, arms, seeds)
     show(result)
     if options.output:
-        write_json(options.output, result)
+        told = about(campaign.braid)
+        others = sum((campaign.result(arm, seed) or told).get("braid") != told["braid"] for arm in arms for seed in seeds)
+        if others:
+            told.setdefault("caveats", []).append(f"{others} of the runs are of another build of the program, or do not say of which")
+        write_json(options.output, {"what": result["what"], **told, **result})
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 
+from about import about, version_of
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOKENS = 200
 STEPS = 12
@@ -104,9 +106,6 @@ class Program:
         if not self.name or not os.access(self.path, os.X_OK):
             sys.exit(f"threads.py: not NAME=[VARIABLE=VALUE,...:]PROGRAM: {text}")
 
-    def version(self):
-        return subprocess.run([self.path, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()[0]
-
 
 def measure(programs, rounds, neighbours):
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(neighbours)]
@@ -153,7 +152,8 @@ def main():
         cpu = next((line.split(":")[1].strip() for line in f if line.startswith("model name")), "?")
     results = {"cpu": cpu, "cores": len(os.sched_getaffinity(0)), "rounds": args.rounds,
                "ahead": args.ahead,
-               "programs": {p.name: p.version() for p in args.programs},
+               **about(args.programs[0].path, [p.path for p in args.programs[1:]]),
+               "programs": {p.name: version_of(p.path) for p in args.programs},
                "results": [measure(args.programs, args.rounds, int(n)) for n in args.neighbours.split(",")]}
     text = json.dumps(results, indent=1)
     print(text)

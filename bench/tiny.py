@@ -11,13 +11,15 @@ import json
 import pathlib
 import subprocess
 
+from about import about
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("data", type=pathlib.Path)
 parser.add_argument("--model", default="tiny")
 parser.add_argument("--braid", default="build/release/bin/braid")
 args = parser.parse_args()
 own = pathlib.Path(__file__).parent / "data"
-result = {"what": "accuracy of greedy answers, exact match; measured by bench/tiny.py DATA"}
+result = {"what": "accuracy of greedy answers, exact match; measured by bench/tiny.py DATA", **about(args.braid)}
 for name, file, think in (("arithmetic", args.data / "arithmetic.jsonl", "on"),
                           ("arithmetic, thinking off", args.data / "arithmetic.jsonl", "off"),
                           ("strings", args.data / "strings.jsonl", "on"),

@@ -13,11 +13,13 @@ more than 10% below or above the best known of its class (src/sys/best_known.h),
 the same: training starts from the same weights, and the losses of its first steps, all on one batch, are compared; they
 must fall by more than they may differ, so that another update shows. For inference only the sizes of the weights in
 bytes are compared, not the output, which the result records.
+A source tree with changes, or a program of another commit, is a warning and stands under `caveats`.
 A roof that is more than 10% above both times is written to that table with --raise.
 
 train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers. The peer is the fastest of eager and
 SDPA attention and, for experts, of the implementations that transformers offers, measured first.
-infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build counts.
+infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build counts,
+and the result holds what it says of itself and the flags in the CMakeCache.txt of a folder above it.
 """
 import argparse
 import functools
@@ -33,6 +35,8 @@ import sys
 import tempfile
 import time
 
+import about
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BEST_KNOWN = os.path.join(HERE, "..", "src", "sys", "best_known.h")
 ROOFS = ("read_gbs_1", "read_gbs", "fp32_gflops", "bf16_gflops", "int8_gops")
@@ -42,10 +46,8 @@ LOSS_BOUNDS = {"f32": 1e-5, "bf16": 5e-4}
 LOSS_STEPS = 5
 SIZE_BOUND = 0.05   # of the bytes of a model on both sides: the same formats
 NEIGHBOUR_MAX = 0.05
-
-
-def output_of(command, **more):
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **more).stdout
+# What llama-bench says of itself; how it was built is in `cmake` (about.py).
+PEER_SAYS = ("build_commit", "build_number", "cpu_info", "backends", "model_type", "model_size")
 
 
 # ---- the machine ----------------------------------------------------------------------------------------------------
@@ -64,10 +66,6 @@ def used_seconds(pid):
     except FileNotFoundError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / TICKS
-
-
-def machine_of(args):
-    return json.loads(output_of([args.braid, "info", "--machine", "--json"]))
 
 
 def roof_faults(when, machine):
@@ -216,7 +214,7 @@ class Runs(Contender):
     """A bench that says when each of its repetitions ends (`--progress`). The one that a stop cut is not counted."""
 
     def __init__(self, command, **more):
-        first = output_of([*command, "-r", "1"], stderr=subprocess.DEVNULL, **more)
+        first = about.output_of([*command, "-r", "1"], stderr=subprocess.DEVNULL, **more)
         self.about = json.loads(first)[-1]
         super().__init__([*command, "-r", "1000", "--progress"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **more)
         self.turn(1)
@@ -349,7 +347,7 @@ def train(args, void):
     out, variants = [], []
     with tempfile.TemporaryDirectory(dir=args.work) as work:
         folder = os.path.join(work, "model")
-        output_of([args.braid, "new", args.shape, folder])
+        about.output_of([args.braid, "new", args.shape, folder])
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
             vocab = json.load(f)["vocab_size"]
         write_batches(os.path.join(work, "batches.safetensors"), vocab, args.batch, args.length)
@@ -369,7 +367,7 @@ def train(args, void):
             row = compared(f"{args.shape} {args.batch} x {args.length}, {dtype}", got, tokens, void)
             row |= {"steps_a_turn": [ours, theirs], "peer_variant": peer.variant, "peer_about": peer.about}
             row |= same_losses(dtype, braid, peer, void) | {"memory_bytes": [braid.memory(), peer.memory()]}
-            plan = json.loads(output_of([args.braid, "train", braid.recipe, "--dry-run", "--json"]))
+            plan = json.loads(about.output_of([args.braid, "train", braid.recipe, "--dry-run", "--json"]))
             row["floor"] = {n: plan[n] for n in ("floor_seconds", "flops_per_token", "roof_flops_per_second", "roof_bytes_per_second")}
             row["floor_fraction"] = round(plan["floor_seconds"] / statistics.median(ours_ for ours_, _ in got["rounds"]), 3)
             for contender in (braid, peer):
@@ -397,7 +395,8 @@ def infer(args, void):
         for contender in (braid, peer):
             contender.close()
         row = compared(f"{os.path.basename(args.model.rstrip('/'))}, {test}", got, count, void)
-        row["peer_variant"] = {n: peer.about.get(n) for n in ("build_commit", "build_number", "model_type", "model_size", "backends")}
+        row["peer_variant"] = {n: peer.about.get(n) for n in PEER_SAYS}
+        row["peer_variant"]["cmake"] = about.peer_flags(peer.process.args[0])
         row["same"] = "bytes of weights within 5%; the output is not compared"
         row["model_size"], row["dtype"] = braid.about["model_size"], braid.about["dtype"]
         if abs(row["model_size"] / peer.about["model_size"] - 1) > SIZE_BOUND:
@@ -452,7 +451,7 @@ def asked(args):
 def source_of():
     """The commit, and the tree that stands here: a tree that is also one of main's is the same source, whatever was rebased."""
     def git(*words, **more):
-        return output_of(["git", "-C", HERE, *words], stderr=subprocess.DEVNULL, **more).strip()
+        return about.output_of(["git", "-C", HERE, *words], stderr=subprocess.DEVNULL, **more).strip()
     try:
         with tempfile.TemporaryDirectory() as folder:
             index = os.environ | {"GIT_INDEX_FILE": os.path.join(folder, "index")}
@@ -471,17 +470,15 @@ def main():
             print(f"versus: void: {reason}", file=sys.stderr)
         return 3 if void else 0
     load = os.getloadavg()[0]
-    before = machine_of(args)
+    before = about.measured_machine(args.braid)
+    told = {"what": asked(args), **about.about(args.braid, machine=before), "source": source_of()}
     result = (train if args.mode == "train" else infer)(args, void)
-    after = machine_of(args)
+    after = about.measured_machine(args.braid)
     faults = [*roof_faults("before", before), *roof_faults("after", after)]
     raised = raise_table([before, after]) if args.raise_roofs else {}
-    about = {"what": asked(args), "date": time.strftime("%Y-%m-%d"), "braid": output_of([args.braid, "--version"]).splitlines()[0],
-             "source": source_of(),
-             "machine": {n: before[n] for n in ("cpu", "cores", "memory_gib", "class", "threads", "bf16_unit", "int8_unit")},
-             "roofs": {"before": before["roofs"], "after": after["roofs"], "best_known": before["best_known"]},
+    told |= {"roofs": {"before": before["roofs"], "after": after["roofs"], "best_known": before["best_known"]},
              "load_average_before": load, "void": faults + void}
-    text = json.dumps(about | result | ({"raised": raised} if raised else {}), indent=1)
+    text = json.dumps(told | result | ({"raised": raised} if raised else {}), indent=1)
     if args.out:
         with open(args.out, "w", encoding="utf-8") as f:
             f.write(text + "\n")
