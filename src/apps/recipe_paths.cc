@@ -43,7 +43,8 @@ void refuse_lost_paths(const fs::path& file, const train::Recipe& recipe) {
   for (const data::BlendPart& part : recipe.data.blend) data.push_back(part.path);
   std::vector<std::string> all = {recipe.init, recipe.tokenizer};
   if (recipe.config && recipe.config->is_string()) all.push_back(recipe.config->as_string());
-  std::erase_if(all, [](const std::string& name) { return name.find('/') == std::string::npos; });  // of a model or preset
+  std::erase_if(all,
+                [](const std::string& name) { return name.find('/') == std::string::npos; });  // of a model or preset
   all.insert(all.end(), data.begin(), data.end());
   for (const std::string& path : all) {
     if (!is_lost(path)) continue;

@@ -1,5 +1,5 @@
-// Relative paths of a recipe start in the working folder. An error says so where a run was started in another folder, or
-// before its data was made.
+// Relative paths of a recipe start in the working folder. An error says so where a run was started in another folder,
+// or before its data was made.
 #pragma once
 #include <filesystem>
 
@@ -8,8 +8,8 @@
 
 namespace braid::apps {
 
-// Error about the first path of the recipe that leads nowhere, with where it starts and what to try; returns where there
-// is none, or only what may be the name of a model.
+// Error about the first path of the recipe that leads nowhere, with where it starts and what to try; returns where
+// there is none, or only what may be the name of a model.
 void refuse_lost_paths(const std::filesystem::path& file, const train::Recipe& recipe);
 
 // What `open` returns; an Error of it gives way to the one above.
