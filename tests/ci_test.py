@@ -1,0 +1,78 @@
+"""The results of .ci/run where time ends: what was left out is partial or skipped and named, never passed. CMake, Ninja and
+CTest are stand-ins; the tests that they know have programs a, b and c.
+"""
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# Ninja makes the programs of its first call, which are those of parsers, and then of all; `builds` says how many calls are
+# in time.
+NINJA = """calls=$(($(cat calls 2>/dev/null || echo 0) + 1))
+echo $calls >calls
+[ $calls -le $(cat builds) ] || exit 124
+mkdir -p build/fuzz/src
+for name in a $([ $calls -lt 3 ] || echo b c); do touch build/fuzz/src/$name; done
+"""
+CTEST = """case "$*" in *json-v1*) echo '{"tests": [
+{"name": "a", "command": ["'$PWD'/build/fuzz/src/a"]}, {"name": "b", "command": ["'$PWD'/build/fuzz/src/b"]},
+{"name": "c", "command": ["'$PWD'/build/fuzz/src/c"]}]}';; *) echo "$*" >>tested;; esac
+"""
+# The first call begins the run; later ones are so many seconds behind.
+DATE = """[ -f clock ] || { touch clock; echo 0; exit; }
+cat seconds
+"""
+
+
+@unittest.skipUnless(shutil.which("bash"), "no bash")
+class Ci(unittest.TestCase):
+    def sanitizers(self, builds, seconds):
+        """(exit code, the result of the stage, the last line) where so many builds end in time and the stage begins so late."""
+        holder = tempfile.TemporaryDirectory(prefix="braid-test-")
+        self.addCleanup(holder.cleanup)
+        self.root = Path(holder.name)
+        (self.root / ".ci").mkdir()
+        shutil.copy(ROOT / ".ci" / "run", self.root / ".ci" / "run")
+        (self.root / "src" / "kernels").mkdir(parents=True)
+        (self.root / "builds").write_text(str(builds))
+        (self.root / "seconds").write_text(str(seconds))
+        tools = self.root / "tools"
+        tools.mkdir()
+        for name, text in {"cmake": "", "ninja": NINJA, "ctest": CTEST, "date": DATE}.items():
+            (tools / name).write_text("#!/bin/sh\n" + text)
+            (tools / name).chmod(0o755)
+        done = subprocess.run(["bash", ".ci/run", "sanitizers"], cwd=self.root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              env=os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}, check=False)
+        result = re.search(r"^--- sanitizers: (\w+), ", done.stdout, re.M)
+        self.assertIsNotNone(result, done.stdout)
+        return done.returncode, result.group(1), done.stdout.splitlines()[-1]
+
+    def test_all_built_is_passed(self):
+        code, result, last = self.sanitizers(builds=3, seconds=1)
+        self.assertEqual((code, result), (0, "passed"))
+        self.assertIn("failed stages: none; partial or skipped: none", last)
+
+    def test_what_was_not_built_is_named(self):
+        code, result, last = self.sanitizers(builds=1, seconds=1)
+        self.assertEqual((code, result), (0, "partial"))
+        self.assertIn("failed stages: none; partial or skipped: sanitizers (without b c)", last)
+        self.assertIn("|b|c)$", (self.root / "tested").read_text())
+
+    def test_no_build_at_all_fails(self):
+        code, result, last = self.sanitizers(builds=0, seconds=1)
+        self.assertEqual((code, result), (1, "FAILED"))
+        self.assertIn("failed stages: sanitizers; partial or skipped: none", last)
+        self.assertFalse((self.root / "tested").exists())
+
+    def test_no_build_when_the_time_was_over_is_skipped(self):
+        code, result, last = self.sanitizers(builds=0, seconds=2000)
+        self.assertEqual((code, result), (0, "SKIPPED"))
+        self.assertIn("partial or skipped: sanitizers (the time was over before they began)", last)
+
+
+if __name__ == "__main__":
+    unittest.main()
