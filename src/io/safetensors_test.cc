@@ -82,6 +82,8 @@ TEST_F(SafetensorsTest, DamagedHeadersAreNamed) {
       {R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1, "too many dimensions"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4,
        "wrong size; got 4 bytes; expected 8 for F32 [2]"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})", 8,
+       "wrong size; got 8 bytes; expected 4 for F32 [1]"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4, "ends before it begins"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,8]}})", 4, "a third offset"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4, "is truncated: tensor a"},

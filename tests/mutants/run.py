@@ -6,9 +6,11 @@ usage: run.py CMAKE ROOT WORK [--part K/N] [NAME...]
 A mutant is a file NAME.patch next to this script: some lines of prose (the pitfall and its source), one line
 `targets: TEST...` with the test programs that must notice, and a diff for `git apply`. The sources are copied to
 WORK/tree, where every patch is applied, its targets are built and run, and the patch is taken back. A mutant survives
-when every one of its targets passes. Survivors, patches that no longer apply and mutants that do not compile fail this
-script; so does a target that fails without a mutant, since it would prove nothing. WORK is kept: the next run rebuilds
-only what changed.
+when every one of its targets passes. One that hangs is killed only where its target passed far within the limit before:
+else there is no verdict, since the machine may be slow. Survivors, mutants without a verdict, patches that no longer apply
+and mutants that do not compile fail this script; so does a target that fails without a mutant, since it would prove
+nothing. A line `needs: FLAG...` names flags of /proc/cpuinfo; a machine without them skips the mutant. WORK is kept: the
+next run rebuilds only what changed.
 """
 import os
 import re
@@ -21,6 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 IGNORED = shutil.ignore_patterns(".*", "build", "__pycache__")
 TEST_SECONDS = 300
+WELL_WITHIN = 0.1  # of that limit: a target that took no longer hangs when it reaches it
 
 
 def copy(root, tree):
@@ -43,14 +46,19 @@ def copy(root, tree):
 
 
 def call(*command, cwd=None, seconds=None):
-    """(exit code, output); a command that takes too long has failed."""
+    """(exit code, output); the code is None where the command took too long."""
     environment = os.environ | {"GTEST_BRIEF": "1", "GTEST_FAIL_FAST": "1"}
     try:
         done = subprocess.run(command, cwd=cwd, timeout=seconds, env=environment, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
         return done.returncode, done.stdout
     except subprocess.TimeoutExpired:
-        return 1, f"no answer after {seconds} s"
+        return None, f"no answer after {seconds} s"
+
+
+def processor_flags():
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+        return set(next((line.split(":")[1] for line in f if line.startswith("flags")), "").split())
 
 
 def fail(what, output=""):
@@ -66,6 +74,8 @@ class Mutant:
         if not head:
             fail(f"{patch.name} has no line `targets: TEST...`")
         self.targets = head.group(1).split()
+        needs = re.search(r"^needs: (.+)$", text, re.M)
+        self.needs = needs.group(1).split() if needs else []
 
 
 class Bench:
@@ -73,6 +83,7 @@ class Bench:
 
     def __init__(self, cmake, root, work):
         self.tree, self.build = work / "tree", work / "build"
+        self.seconds = {}
         self.tree.mkdir(parents=True, exist_ok=True)
         copy(root, self.tree)
         # As the quick preset, which compiles in half the time; what tells targets apart is tested on the real build.
@@ -88,29 +99,60 @@ class Bench:
     def make(self, targets):
         return call("ninja", "-C", self.build, *targets)
 
-    def first_failure(self, targets):
-        """What the first failing target printed; empty when all pass."""
+    def run(self, target):
+        """(exit code, output, seconds)"""
+        program = next(path for path in self.build.rglob(target) if path.is_file())
+        begin = time.monotonic()
+        return *call(program, seconds=TEST_SECONDS), time.monotonic() - begin
+
+    def measure(self, targets):
+        """How long each target takes without a mutant; each must pass."""
         for target in targets:
-            program = next(path for path in self.build.rglob(target) if path.is_file())
-            code, output = call(program, seconds=TEST_SECONDS)
+            code, output, self.seconds[target] = self.run(target)
+            if code is None:
+                fail(f"{target} takes longer than {TEST_SECONDS} s without a mutant")
+            if code:
+                fail(f"{target} fails without a mutant", output)
+
+    def first_failure(self, targets):
+        """(verdict, what the first failing target printed)"""
+        for target in targets:
+            code, output, _ = self.run(target)
+            if code is None:
+                hangs = self.seconds[target] <= WELL_WITHIN * TEST_SECONDS
+                return "killed" if hangs else "SLOW", f"{target}: {output}, {self.seconds[target]:.0f} s without the mutant"
             if code:
                 found = re.search(r"^\[  FAILED  \] (\S+)", output, re.M)
-                return f"{target}: {found.group(1) if found else 'exit code ' + str(code)}"
-        return ""
+                return "killed", f"{target}: {found.group(1) if found else 'exit code ' + str(code)}"
+        return "ALIVE", f"survived {', '.join(targets)}"
 
     def verdict(self, mutant):
-        """(killed, how)"""
+        """(killed, ALIVE, or SLOW where the machine may be to blame; how)"""
         code, output = self.apply(mutant)
         if code:
-            return False, f"the patch does not apply any more:\n{output}"
+            return "ALIVE", f"the patch does not apply any more:\n{output}"
         try:
             code, output = self.make(mutant.targets)
             if code:
-                return False, f"it does not compile:\n{output[-2000:]}"
-            how = self.first_failure(mutant.targets)
-            return bool(how), how or f"survived {', '.join(mutant.targets)}"
+                return "ALIVE", f"it does not compile:\n{output[-2000:]}"
+            return self.first_failure(mutant.targets)
         finally:
             self.apply(mutant, "-R")
+
+
+def chosen(names, part, parts):
+    """The mutants of these names, or all, that this machine can run."""
+    mutants = [Mutant(patch) for patch in sorted(HERE.glob("*.patch")) if not names or patch.stem in names]
+    if len(mutants) < len(names) or not mutants:
+        fail(f"no such mutants among: {' '.join(names)}")
+    flags = processor_flags()
+    able = []
+    for mutant in mutants[part - 1::parts]:
+        if missing := [flag for flag in mutant.needs if flag not in flags]:
+            print(f"SKIPPED {mutant.name}: no {', '.join(missing)} on this machine")
+        else:
+            able.append(mutant)
+    return able
 
 
 def main():
@@ -122,25 +164,27 @@ def main():
     if names[:1] == ["--part"]:
         part, parts = map(int, names[1].split("/"))
         names = names[2:]
-    mutants = [Mutant(patch) for patch in sorted(HERE.glob("*.patch")) if not names or patch.stem in names]
-    if len(mutants) < len(names) or not mutants:
-        fail(f"no such mutants among: {' '.join(names)}")
-    mutants = mutants[part - 1::parts]
+    mutants = chosen(names, part, parts)
+    if not mutants:
+        return
     bench = Bench(cmake, Path(root).resolve(), Path(work).resolve())
     targets = sorted({target for mutant in mutants for target in mutant.targets})
     code, output = bench.make(targets)
     if code:
         fail("the copy does not build", output)
-    if broken := bench.first_failure(targets):
-        fail(f"{broken} fails without a mutant")
-    alive = 0
+    bench.measure(targets)
+    found = []
     for mutant in mutants:
         begin = time.monotonic()
-        killed, how = bench.verdict(mutant)
-        alive += not killed
-        print(f"{'killed' if killed else 'ALIVE '} {mutant.name} ({time.monotonic() - begin:.0f} s): {how}", flush=True)
-    if alive:
-        fail(f"{alive} of {len(mutants)} mutants were not noticed")
+        verdict, how = bench.verdict(mutant)
+        found.append(verdict)
+        print(f"{verdict:6} {mutant.name} ({time.monotonic() - begin:.0f} s): {how}", flush=True)
+    if found.count("SLOW"):
+        print(f"[mutants] no verdict on {found.count('SLOW')} of {len(mutants)}: their tests were slow without them as well")
+    if found.count("ALIVE"):
+        fail(f"{found.count('ALIVE')} of {len(mutants)} mutants were not noticed")
+    if found.count("SLOW"):
+        fail("a faster machine, or an idle one, is needed")
 
 
 if __name__ == "__main__":
