@@ -8,6 +8,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -222,22 +223,62 @@ class Limits(Folders):
 
 
 class Outputs(Folders):
-    def test_a_file_of_tensors_takes_the_place_of_no_model(self):
+    def outputs(self, model, place):
+        """Every option that names a file to write, as words to which the name is added."""
+        run = ("run", model, "--ids", "5,6,7", "-n", 0)
+        tasks, text = place / "tasks.jsonl", place / "text"
+        tasks.write_text(json.dumps({"task": "t", "messages": [{"role": "user", "content": "a"}], "answers": ["b"]}))
+        text.write_text("the cat sat on the mat\n")
+        dumps = {f"run --dump-{what}": (*run, f"--dump-{what}") for what in ("logits", "mtp", "hidden", "state", "routes")}
+        return dumps | {"eval --answers": ("eval", "tiny", "--tasks", tasks, "-n", 1, "--answers"),
+                        "grad --output": ("grad", model, "--ids", "1,2,3", "-o"),
+                        "data bpe --out": ("data", "bpe", text, "--vocab", 260, "-o"),
+                        "data tokenize --out": ("data", "tokenize", text, "--tokenizer", "tiny", "-o"),
+                        "data synth --out": ("data", "synth", "--train", 0, "--valid", 0, "--tasks", 0, "--out"),
+                        "merge --output": ("merge", model, "--adapter", place / "adapter", "-o")}
+
+    def test_the_table_has_every_option(self):
+        named = set()
+        for name in re.findall(r"^  ([a-z]+(?: [a-z]+)?)  ", braid("--help").stdout, re.M):
+            options = re.findall(r"(--(?:dump-[a-z]+|out|output|answers))\b [^md]", braid(*name.split(), "--help").stdout)
+            named |= {f"{name} {option}" for option in options}
+        self.assertEqual(named, set(self.outputs("tiny", self.place)))
+
+    def test_what_is_there_stays(self):
         for name in ("nemotron-h-latent-mtp", "nemotron-h-legacy"):  # one file, and shards with their index
             folder = self.copy(name)
+            (self.place / "corpus.bin").write_text("1")
+            outputs = self.outputs(folder, self.place)
             before = files_of(self.place)
             own = next(folder.glob("*.safetensors"))
-            for path, says in ((folder, "is a folder"), (self.place / "dump", ".safetensors"), (own, "weights of a model"),
-                               (self.place / "none" / "x.safetensors", "no such folder"), (self.place / "none" / "x", ".safetensors")):
-                for flag in ("--dump-state", "--dump-routes"):
-                    self.run_refused(folder, str(path), says, options=(flag, path))
-                self.refused("grad", folder, "--ids", "1,2,3", "-o", path, says=[str(path), says])
-                self.assertEqual(files_of(self.place), before)
-        dump = folder / "dump.safetensors"
-        for _ in range(2):  # a dump may take the place of an older one
-            done = braid("run", folder, "--ids", "5,6,7", "-n", 0, "--dump-state", dump)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertTrue(any(name.startswith("ssm.") for name in read_header(dump)[0]))
+            for option, words in outputs.items():
+                for path in (own, folder / "config.json", self.place / "tasks.jsonl", self.place / "text"):
+                    if option == "data tokenize --out":
+                        path = self.place / "corpus"
+                    self.refused(*words, path, says=[str(path), "already exists", "try another name, or removing it"])
+                self.assertEqual(files_of(self.place), before, option)
+
+    def test_a_file_of_tensors_takes_the_place_of_no_model(self):
+        folder = self.copy("nemotron-h-legacy")
+        outputs = self.outputs(folder, self.place)
+        before = files_of(self.place)
+        for path, says in ((folder, "is a folder"), (self.place / "dump", ".safetensors"),
+                           (folder / "model.safetensors", "weights of the model"),
+                           (self.place / "none" / "x.safetensors", "no such folder")):
+            for option in ("run --dump-state", "run --dump-routes", "grad --output"):
+                self.refused(*outputs[option], path, says=[str(path), says])
+            self.assertEqual(files_of(self.place), before)
+
+    def test_a_dump_is_a_new_file_or_an_empty_one(self):
+        folder, dump = self.copy("nemotron-h-legacy"), self.place / "dump.safetensors"
+        words = self.outputs(folder, self.place)["run --dump-state"]
+        dump.touch()
+        done = braid(*words, dump)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(any(name.startswith("ssm.") for name in read_header(dump)[0]))
+        self.refused(*words, dump, says=["already exists"])
+        twice = self.place / "x.npy"
+        self.refused("run", folder, "--ids", "5,6", "--dump-logits", twice, "--dump-hidden", twice, says=["named for two dumps"])
 
 
 class Words(Folders):

@@ -26,6 +26,7 @@ void add_words(const std::string& list, bool special, text::BpeTrainerOptions& o
 
 int data_bpe(const Options& o) {
   if (o.files.empty()) fail("data bpe", {.what = "no text", .expected = "one file or more"});
+  io::check_new_file(o.out);
   text::BpeTrainerOptions options{.vocabulary = o.vocabulary, .count_min = o.count_min};
   options.pieces = o.pieces == "gpt2"    ? text::kGpt2Pieces
                    : o.pieces == "signs" ? text::kSignPieces

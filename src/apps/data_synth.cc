@@ -3,6 +3,7 @@
 
 #include "apps/commands.h"
 #include "data/synth/synth.h"
+#include "io/atomic_file.h"
 #include "report/progress.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
@@ -23,6 +24,7 @@ int data_synth(const Options& o) {
            {.what = "not a number of rows", .got = std::to_string(count), .expected = fmt::format("0 to {}", kMost)});
   }
   if (o.out.empty()) fail("data synth", {.what = "no output is named", .hint = "--out DIR"});
+  io::check_new_folder(o.out);
   sys::catch_requests_to_stop();
   report::Progress progress("conversations", o.train);
   const synth::Options options{
@@ -41,7 +43,7 @@ int data_synth(const Options& o) {
 
 Action setup_data_synth(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.option("--out DIR", o->out, "the folder to write to");
+  cli.option("--out DIR", o->out, "the folder to create");
   cli.option("--seed", o->seed, "of every choice: the same seed, the same bytes");
   cli.option("--train", o->train, "conversations in train.jsonl");
   cli.option("--valid", o->valid, "conversations in valid.jsonl, of another stream");

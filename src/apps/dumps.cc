@@ -57,8 +57,12 @@ void DumpArgs::declare(Cli& cli) {
 }
 
 void DumpArgs::check() const {
-  for (const std::string* path : {&state, &routes}) {
-    if (!path->empty()) io::check_tensor_file(*path);
+  const std::string* const files[] = {&logits, &mtp, &hidden, &state, &routes};
+  for (const std::string* path : files) {
+    if (path->empty()) continue;
+    path == &state || path == &routes ? io::check_tensor_file(*path) : io::check_new_file(*path);
+    if (std::ranges::any_of(files, [&](const std::string* other) { return other != path && *other == *path; }))
+      fail(printable(*path), {.what = "is named for two dumps", .expected = "a file for each"});
   }
 }
 

@@ -12,7 +12,7 @@ namespace braid::apps {
 struct DumpArgs {
   std::string logits, mtp, hidden, state, routes, replay;
   void declare(Cli& cli);
-  void check() const;  // Error when a file of tensors could not be written; before the model is read
+  void check() const;  // Error when a file could not be written or is there; before the model is read
 };
 
 class Dumps {

@@ -62,6 +62,7 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
                   .got = fmt::format("--predict {} --slots {}", args.tokens, args.slots),
                   .expected = "1 to 1048576 tokens, 1 to 1024 slots"});
   }
+  if (!args.answers.empty()) io::check_new_file(args.answers);
   const std::vector<ordered_json> rows = eval::read_tasks(args.file);
   engine::RunnerOptions options = model.runner_options();
   options.sequences = std::min(args.slots, static_cast<int64_t>(std::ssize(rows)));

@@ -108,6 +108,17 @@ void AtomicFile::fail_here(const char* what) const {
   fail_environment(printable(path_.string()), {.what = what, .got = std::strerror(errno)});
 }
 
+void check_new_file(const fs::path& path) {
+  const std::string where = printable(path.string());
+  const fs::path folder = folder_of(path);
+  std::error_code none;
+  if (fs::is_directory(path, none)) fail(where, {.what = "is a folder", .expected = "the name of a new file"});
+  if (!fs::is_directory(folder, none))
+    fail_environment(where, {.what = "cannot be written: there is no such folder", .got = printable(folder.string())});
+  if (fs::exists(path, none) && (!fs::is_regular_file(path, none) || fs::file_size(path, none) > 0))
+    fail(where, {.what = "already exists", .hint = "another name, or removing it"});
+}
+
 void check_new_folder(const fs::path& folder) {
   std::error_code none;
   if (fs::is_directory(folder, none) && holds_only_parts(folder)) sweep_parts(folder, "");

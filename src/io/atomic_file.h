@@ -28,6 +28,10 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+// Error, before anything is computed, when `path` cannot take a result: its folder is missing, or something is there
+// that the result would replace. An empty file is nothing.
+void check_new_file(const std::filesystem::path& path);
+
 // Error where a folder that is to be written exists and is not empty. Neighbours that a killed process left are
 // removed.
 void check_new_folder(const std::filesystem::path& folder);

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "io/safetensors.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
@@ -27,27 +26,16 @@ std::string header_of(std::span<const TensorSpec> specs) {
   return text;
 }
 
-bool holds_weights(const fs::path& folder, const fs::path& file) {
-  std::error_code none;
-  const std::vector<fs::path> weights = weight_files(folder);
-  return fs::exists(folder / "config.json", none) &&
-         std::any_of(weights.begin(), weights.end(), [&](const fs::path& w) { return fs::equivalent(w, file, none); });
-}
-
 }  // namespace
 
 void check_tensor_file(const fs::path& path) {
+  check_new_file(path);
   const std::string where = printable(path.string());
-  std::error_code none;
-  if (fs::is_directory(path, none))
-    fail(where, {.what = "is a folder", .expected = "a file that ends in .safetensors"});
   if (path.extension() != ".safetensors")
     fail(where, {.what = "is not the name of a file of tensors", .expected = "one that ends in .safetensors"});
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (!fs::is_directory(folder, none))
-    fail_environment(where, {.what = "cannot be written: there is no such folder", .got = printable(folder.string())});
-  if (fs::exists(path, none) && holds_weights(folder, path))
-    fail(where, {.what = "holds the weights of a model", .hint = "another name"});
+  std::error_code none;
+  if (path.filename() == "model.safetensors" && fs::exists(path.parent_path() / "config.json", none))
+    fail(where, {.what = "would be the weights of the model in that folder", .hint = "another name"});
 }
 
 SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorSpec> specs, int64_t shard_bytes)

@@ -24,8 +24,8 @@ struct TensorSpec {
   int64_t bytes() const { return shape.count() * size_of(dtype); }
 };
 
-// Error, before anything is computed, when `path` cannot take one file of tensors: another ending (a folder would take
-// the model that lies there), a folder that is missing, or the place of a model's own weights.
+// As check_new_file, and Error where `path` has another ending (a folder would take the model that lies there), or
+// where the file would be read in place of a model's shards.
 void check_tensor_file(const std::filesystem::path& path);
 
 class SafetensorsWriter {

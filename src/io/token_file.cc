@@ -190,7 +190,9 @@ void TokenFile::read(int64_t first, std::span<int32_t> out) const {
 TokenFileWriter::TokenFileWriter(const fs::path& prefix, int64_t vocabulary)
     : prefix_(prefix_of(prefix)),
       type_(vocabulary < kU16Vocabulary ? TokenType::u16 : TokenType::i32),
-      bin_(with(prefix_, ".bin")) {}
+      bin_(with(prefix_, ".bin")) {
+  for (const char* extension : {".bin", ".idx"}) check_new_file(with(prefix_, extension));
+}
 
 void TokenFileWriter::add(std::span<const int32_t> document) {
   if (document.size() > std::numeric_limits<int32_t>::max())

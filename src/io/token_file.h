@@ -52,7 +52,7 @@ class TokenFile {
 };
 
 // Writes a pair: u16 where the vocabulary allows it (fewer than 65,500 ids, as Megatron has it), i32 otherwise. Both
-// files appear at finish(), the index last.
+// files appear at finish(), the index last; Error where one of them is there.
 class TokenFileWriter {
  public:
   TokenFileWriter(const std::filesystem::path& prefix, int64_t vocabulary);

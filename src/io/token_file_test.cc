@@ -55,7 +55,11 @@ TEST_F(TokenFileTest, ReadsWhatItWrote) {
       EXPECT_EQ(file.begin(2), 3);
       EXPECT_EQ(all(file), (std::vector<int32_t>{1, 2, 65'498, 7}));
     }
-    std::filesystem::remove(folder_ / "corpus.bin");
+    for (const char* name : {"corpus.bin", "corpus.idx"}) {
+      const std::string message = error_of([&] { TokenFileWriter(folder_ / "corpus", vocabulary); });
+      EXPECT_NE(message.find(std::string(name) + "] already exists"), std::string::npos) << message;
+      std::filesystem::remove(folder_ / name);
+    }
   }
 }
 

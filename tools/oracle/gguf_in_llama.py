@@ -45,7 +45,9 @@ def run(*command):
 def in_braid(braid, model, ids, folder):
     out = f"{folder}/logits.npy"
     run(braid, "run", model, "--ids", ",".join(map(str, ids)), "-n", 0, "--dtype", "f32", "--dump-logits", out)
-    return np.load(out).astype(np.float64)
+    logits = np.load(out).astype(np.float64)
+    os.remove(out)  # the next one is a new file
+    return logits
 
 
 def in_llama(program, model, ids, folder):
