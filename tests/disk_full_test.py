@@ -6,9 +6,8 @@ usage: disk_full_test.py BRAID
 """
 import json
 import resource
-import signal
 
-from support.program import main
+from support.program import braid, main
 from support.training import SmallDisk, TrainCase, checkpoints, files_of, logged_steps, said_steps, state_of
 
 FULL = "No space left on device"
@@ -99,12 +98,21 @@ class WithoutNamespaces(TrainCase):
         small = (self.out / "checkpoints" / "step-00000002" / "training" / "state.safetensors").stat().st_size - 1
 
         def limited():  # writes past this fail
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (small, small))
 
         self.assertOneLine(self.train("steps=4", "checkpoint.every=1", "--resume", "auto", preexec_fn=limited), "state.safetensors")
         self.assertEqual(files_of(self.out / "checkpoints"), before)
         self.trained("steps=4", "--resume", "auto")
+
+    def test_a_limit_of_file_size_leaves_no_part_of_a_result(self):
+        def limited():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100 << 10, 100 << 10))
+
+        outputs = self.new_folder()
+        for words in (("convert", "tiny", outputs / "t.gguf"), ("quantize", "tiny", outputs / "t"),
+                      ("run", "tiny", "-p", "a " * 500, "-n", 0, "--dump-logits", outputs / "t.npy")):
+            self.assertRefused(braid(*words, preexec_fn=limited), str(outputs / "t"), "File too large")
+            self.assertEqual(list(outputs.iterdir()), [], words)
 
     def test_a_log_that_is_a_device_is_appended_to(self):
         self.trained("checkpoint.every=1")

@@ -218,6 +218,7 @@ int report(const std::string& text, int code) {
 // ignores it (nohup, background jobs) it stays ignored.
 void set_signals() {
   std::signal(SIGPIPE, SIG_DFL);  // `braid ... | head` ends quietly
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit is an error of the write, which cleans up
   if (std::signal(SIGINT, [](int) { std::_Exit(130); }) == SIG_IGN) std::signal(SIGINT, SIG_IGN);
 }
 
