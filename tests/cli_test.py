@@ -119,6 +119,11 @@ class Refusals(Case):
         ids = json.loads(braid("run", "-f", "-", "-n", "1", "--json", text="12 plus 7").stdout)["prompt_ids"]
         self.assertEqual(",".join(map(str, ids)) + "\n", whole.stdout)
 
+    def test_thinking_is_no_part_of_the_answer(self):
+        answer = braid("run", "--chat", "Sort the letters of TINY.")
+        self.assertEqual((answer.returncode, answer.stdout), (0, "INTY\n"))
+        self.assertRegex(answer.stderr, r"\A<think>\n[^<]+\n</think>\n\Z")
+
     def test_a_run_without_a_prompt_says_how_to_give_one(self):
         self.refused("run", says=["try -p TEXT"])
 

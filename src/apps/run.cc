@@ -1,9 +1,10 @@
-// braid run: one prompt, one answer; and dumps of logits, hidden states, recurrent states and routes.
+// braid run: one prompt, one answer; and dumps of logits, hidden states, recurrent states and routes. As in chat, the
+// answer goes to standard output and thinking to standard error.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/answer_printer.h"
 #include "apps/commands.h"
 #include "apps/dumps.h"
 #include "apps/model_args.h"
@@ -92,14 +93,12 @@ int run_command(const Options& o) {
   std::optional<text::StreamDecoder> decoder;
   if (speaks) decoder.emplace(lm.tokenizer(), false);
   engine::ReasoningSplitter splitter(prompt.thinking);
+  AnswerPrinter printer;
   std::string content, reasoning;
   const auto show = [&](const engine::ReasoningSplitter::Parts& parts) {
     content += parts.content;
     reasoning += parts.reasoning;
-    if (o.json) return;
-    std::fputs(parts.reasoning.c_str(), stdout);
-    std::fputs(parts.content.c_str(), stdout);
-    std::fflush(stdout);
+    if (!o.json) printer.print(parts);
   };
   sys::catch_interrupts();
   const engine::Generated out = engine::generate(
@@ -122,6 +121,8 @@ int run_command(const Options& o) {
                                            {"finish_reason", engine::name_of(out.finish)},
                                            {"timings", timings_json(out.timings)}};
     fmt::print("{}\n", answer.dump());
+  } else if (speaks) {
+    printer.end();
   } else if (!out.ids.empty()) {
     fmt::print("\n");
   }
