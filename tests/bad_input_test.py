@@ -199,7 +199,10 @@ class Limits(Folders):
 
     def test_a_prompt_longer_than_the_context(self):
         ids = ",".join(["5"] * 65)
-        self.refused("run", self.copy(), "--ids", ids, "-n", 1, "-c", 64, says=["65", "64"])
+        self.refused("run", self.copy(), "--ids", ids, "-n", 1, "-c", 64, says=["got 65 tokens; expected at most 64; try a larger -c"])
+        # Counted before anything is computed, and -c is advice only where it could help.
+        self.refused("run", "tiny", "-f", "-", "-n", 1, text="a " * 6000,
+                     says=["got 6001 tokens; expected at most 4096, all that the model allows; try a shorter prompt\n"])
 
     def test_memory_says_how_much_is_needed(self):
         folder = self.config(self.copy(), max_position_embeddings=2 ** 40)

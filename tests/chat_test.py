@@ -240,6 +240,11 @@ class InAPipe(Case):
             self.assertEqual((answer.returncode, answer.stdout), (1, b""), text)
             self.assertRegex(answer.stderr.decode(), program.ONE_LINE)
 
+    def test_a_larger_context_is_advised_where_the_model_allows_it(self):
+        long = "Hello! " * 3000
+        self.assertRegex(self.ask(long).stderr.decode(), r"expected fewer than 4096; try a new conversation\n\Z")
+        self.assertIn(b"or a larger -c", self.ask(long, "-c", "99").stderr)
+
     def test_interrupt_ends_with_130(self):
         process = subprocess.Popen([BRAID, "chat", self.endless(), "--think", "off"], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)

@@ -171,7 +171,8 @@ void Chat::answer(const std::string& text) {
                             report::rate(static_cast<double>(t.prompt_tokens), t.prompt_seconds, "tokens")));
   const int64_t context = model_.runner().options().context;
   if (a.generated.finish == engine::Finish::length && model_.runner().length(0) == context) {
-    printer_.note(fmt::format("the context of {} tokens is full: /reset forgets, -c N makes it larger", context));
+    printer_.note(fmt::format("the context of {} tokens is full: /reset forgets{}", context,
+                              model_.runner().context_may_grow() ? ", -c N makes it larger" : ""));
   }
 }
 

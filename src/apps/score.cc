@@ -39,7 +39,7 @@ int64_t longest(const std::vector<ScoredLine>& lines, int64_t context) {
       fail(line.where, {.what = "longer than the context",
                         .got = fmt::format("{} tokens", line.item.ids.size()),
                         .expected = fmt::format("at most {}", context + 1),
-                        .hint = "a larger -c"});
+                        .hint = "a larger -c, where the model allows it, or a shorter line"});
     }
   }
   return most;

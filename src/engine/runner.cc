@@ -54,6 +54,7 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
                                                   .slots = options_.sequences + options_.spare_slots,
                                                   .context = options_.context,
                                                   .types = options_.numerics.caches(),
+                                                  .context_may_grow = context_may_grow(),
                                                   .exact = options_.numerics.exact});
   own_.resize(static_cast<size_t>(options_.sequences));
   for (Own& sequence : own_) sequence.slot = pool_->take_slot();
@@ -176,6 +177,7 @@ Tensor Runner::mtp_logits(std::span<const int32_t> ids, const Tensor& hidden) {
 Tensor Runner::prefill(int64_t sequence, std::span<const int32_t> ids,
                        const sys::FunctionRef<void(const Tensor&)>& sink, nn::Probe* probe) {
   CHECK(!ids.empty(), "no tokens");
+  pool_->check_fits(length(sequence) + std::ssize(ids));
   Tensor x;
   for (size_t begin = 0; begin < ids.size(); begin += static_cast<size_t>(options_.chunk)) {
     const auto part = ids.subspan(begin, std::min(static_cast<size_t>(options_.chunk), ids.size() - begin));

@@ -60,7 +60,7 @@ class Runner {
   Tensor mtp_logits(std::span<const int32_t> ids, const Tensor& hidden);
 
   // Feeds `ids` to the sequence in pieces of `chunk`; `sink` sees the residual stream of each piece. Returns the logits
-  // of the last token, [1, V].
+  // of the last token, [1, V]. Error, before the first piece, when the sequence would exceed the context.
   Tensor prefill(int64_t sequence, std::span<const int32_t> ids, const sys::FunctionRef<void(const Tensor&)>& sink,
                  nn::Probe* probe = nullptr);
   // The next token of one sequence -> its logits [1, V].
@@ -72,6 +72,7 @@ class Runner {
   Ctx& ctx() { return ctx_; }
   nn::StateView& state() { return pool_->view(); }
   const RunnerOptions& options() const { return options_; }  // with the context that was chosen
+  bool context_may_grow() const { return config().positions_max == 0 || options_.context < config().positions_max; }
   int64_t length(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].length; }
   int64_t slot(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].slot; }  // in the state's tensors
   int64_t spare_slots() const { return pool_->slots_free(); }

@@ -121,13 +121,18 @@ void StatePool::give_page(int32_t& page) {
   page = -1;
 }
 
+void StatePool::check_fits(int64_t tokens) const {
+  if (tokens <= options_.context) return;
+  const bool may_grow = options_.context_may_grow;
+  fail("context",
+       {.what = "the sequence is longer than the context",
+        .got = fmt::format("{} tokens", tokens),
+        .expected = fmt::format("at most {}{}", options_.context, may_grow ? "" : ", all that the model allows"),
+        .hint = may_grow ? "a larger -c, or a shorter prompt" : "a shorter prompt"});
+}
+
 void StatePool::prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end) {
-  if (end > options_.context) {
-    fail("context", {.what = "the sequence is longer than the context",
-                     .got = fmt::format("{} tokens", end),
-                     .expected = fmt::format("at most {}", options_.context),
-                     .hint = "a larger -c, or a shorter prompt"});
-  }
+  check_fits(end);
   int64_t& held = pages_held_[static_cast<size_t>(sequence)];
   CHECK(begin <= held * kPage, "position {} of a sequence of {} pages", begin, held);
   for (int64_t i = begin / kPage; i * kPage < end; ++i) {

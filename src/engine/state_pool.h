@@ -16,12 +16,13 @@
 namespace braid::engine {
 
 struct PoolOptions {
-  int64_t sequences = 1;   // rows of the page table
-  int64_t slots = 0;       // recurrent states; 0: one per sequence
-  int64_t pages = 0;       // 0: enough for every sequence's whole context
-  int64_t context = 4096;  // tokens of one sequence at most
-  CacheTypes types{};      // kv: of the inputs that --exact keeps, too
-  bool exact = false;      // also store what --exact needs of unfinished chunks
+  int64_t sequences = 1;         // rows of the page table
+  int64_t slots = 0;             // recurrent states; 0: one per sequence
+  int64_t pages = 0;             // 0: enough for every sequence's whole context
+  int64_t context = 4096;        // tokens of one sequence at most
+  CacheTypes types{};            // kv: of the inputs that --exact keeps, too
+  bool context_may_grow = true;  // false: the model allows no more
+  bool exact = false;            // also store what --exact needs of unfinished chunks
 };
 
 // Bytes of one sequence of `context` tokens; the first term does not grow.
@@ -44,6 +45,8 @@ class StatePool {
   void copy_slot(Ctx& ctx, int64_t from, int64_t to);
   int64_t slots_free() const { return std::ssize(free_slots_); }
 
+  // Error when a sequence of so many tokens exceeds the context.
+  void check_fits(int64_t tokens) const;
   // Unshared pages for positions [begin, end) of a sequence, to be written; earlier positions are unchanged. Error when
   // that exceeds the context, or no page is left; the sequence is unchanged then.
   void prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
