@@ -66,6 +66,11 @@ class Weights(Folders):
         self.refused("template", "none.jinja", says=["[none.jinja] no such file; expected a .jinja file, a GGUF file"])
         self.refused("tokenize", "none.json", says=["[none.json] no such file; expected a tokenizer.json\n"])
         self.refused("info", "none.json", says=["[none.json] no such file; expected a config.json\n"])
+        self.refused("run", "tinny", "--ids", "1", says=["try tiny, or braid list\n"])
+        for words in (("run", "hybrid-8.5m", "--ids", "1"), ("convert", "hybrid-8.5m", self.place / "x.gguf"),
+                      ("quantize", "hybrid-8.5m", self.place / "q"), ("grad", "hybrid-8.5m", "--ids", "1,2", "-o", "x.safetensors")):
+            self.refused(*words, says=["is a shape without weights", "try braid new hybrid-8.5m FOLDER"])
+        self.refused("run", self.place, "--ids", "1", says=["is missing; expected the folder of a model; try braid list\n"])
         folder = self.copy("nemotron-h-legacy")
         (folder / "model-00002-of-00003.safetensors").unlink()
         self.run_refused(folder, "model-00002-of-00003.safetensors")
@@ -304,7 +309,12 @@ class Words(Folders):
         self.refused("tokenize", self.tokenizer(vocab=None), text="ab", says=["vocab"])
         self.refused("tokenize", self.tokenizer(vocab={"a": -1}), text="ab", says=["-1"])
         self.refused("tokenize", self.tokenizer(merges=[["a", "zz"]]), text="ab", says=["zz"])
-        self.refused("run", self.copy(), "-p", "hello", "-n", 1, says=["tokenizer.json"])
+        for words in (("-p", "hello"), ("--chat", "hello")):
+            self.refused("run", self.copy(), *words, says=["has no tokenizer; expected tokenizer.json in it; try --ids 1,2,3\n"])
+        text = DATA / "hf" / "nemotron-h-legacy" / "config.json"
+        for words in ((self.copy(),), ("tiny", "--kl", self.copy())):
+            self.refused("eval", *words, "--text", text, says=["has no tokenizer; expected tokenizer.json in it\n"])
+        self.refused("chat", self.copy(), text="hello", says=["has no tokenizer"])
         for name in ("config.json", "model.safetensors"):
             path = self.copy() / name
             self.refused("tokenize", path, text="ab", says=[f"{name}] is not a tokenizer", "expected a tokenizer.json\n"])
@@ -330,7 +340,9 @@ class Words(Folders):
             self.assertRegex(answer.stderr, r"\Abraid: [^\n]+\n\Z")
             for part in says:
                 self.assertIn(part, answer.stderr)
-        self.refused("run", self.copy(), "--chat", "hello", "-n", 1, says=["template"])
+        folder = self.copy()
+        shutil.copy(self.tokenizer() / "tokenizer.json", folder)
+        self.refused("run", folder, "--chat", "hello", "-n", 1, says=["template"])
 
 
     def test_a_template_without_messages(self):

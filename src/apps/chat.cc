@@ -39,6 +39,7 @@ class Chat {
         asked_context_(options.model.context),
         generate_{.tokens_max = options.tokens, .sampling = options.sampling.resolve(*options.cli, model_.path())},
         think_(think_switch(options.think)) {
+    need_tokenizer(model_.path(), "");
     system(options.system);
   }
   int talk();

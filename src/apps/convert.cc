@@ -11,6 +11,7 @@
 #include "math/ggml_encode.h"
 #include "models/gguf_export.h"
 #include "models/gguf_import.h"
+#include "models/presets.h"
 #include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -215,7 +216,7 @@ int to_folder(const Options& o, const io::ModelPath& model) {
 
 int convert(const Options& o) {
   if (o.out.empty()) fail("convert", {.what = "no output is named", .hint = "braid convert MODEL OUT.gguf"});
-  const io::ModelPath model = io::find_model(o.model);
+  const io::ModelPath model = models::find_weights(o.model);
   const bool gguf = fs::path(o.out).extension() == ".gguf";
   if (gguf == model.is_gguf())
     fail(printable(o.out), {.what = gguf ? "would be a GGUF file like the model" : "does not end in .gguf",

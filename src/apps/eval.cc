@@ -160,6 +160,7 @@ int eval_command(Options o) {
   if (o.model.context == 0) o.model.context = kWindow;
   if (o.lines.empty()) read_text(o.text);  // before the model is loaded
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
+  need_tokenizer(lm.path(), "");
   const Reading r = o.lines.empty() ? read_whole(o, lm.tokenizer()) : read_lines(o, lm.runner().config().vocab);
   std::optional<engine::LanguageModel> base;
   if (!o.base.empty()) {
@@ -167,6 +168,7 @@ int eval_command(Options o) {
     options.numerics.kv.reset();  // what differs from the base is to show
     options.numerics.ssm = DType::f32;
     base.emplace(o.base, options);
+    need_tokenizer(base->path(), "");
     check_same_tokens(*base, lm, o, r);
   }
   int64_t total = 0;

@@ -6,6 +6,7 @@
 #include "io/safetensors_write.h"
 #include "models/family.h"
 #include "models/masters.h"
+#include "models/presets.h"
 #include "sys/error.h"
 
 namespace braid::apps {
@@ -57,7 +58,7 @@ int grad_command(const Options& o) {
   if (o.out.empty()) fail("grad", {.what = "no output is named", .hint = "-o G.safetensors"});
   io::check_tensor_file(o.out);
   models::Masters masters(o.dtype == "f32" ? DType::f32 : DType::bf16);
-  const auto model = masters.load(io::find_model(o.model));
+  const auto model = masters.load(models::find_weights(o.model));
   for (const int64_t id : o.ids) {
     if (id < 0 || id >= model->config().vocab)
       fail("token ids", {.what = "no such token",

@@ -4,6 +4,7 @@
 #include "apps/commands.h"
 #include "io/atomic_file.h"
 #include "models/adapter_file.h"
+#include "models/presets.h"
 #include "sys/error.h"
 
 namespace braid::apps {
@@ -17,7 +18,7 @@ int merge_command(const Options& o) {
   if (o.adapter.empty()) fail("merge", {.what = "no adapter is named", .hint = "--adapter FOLDER"});
   if (o.out.empty()) fail("merge", {.what = "no output is named", .hint = "-o FOLDER"});
   io::check_new_folder(o.out);
-  models::merge_adapter(io::find_model(o.model), o.adapter, o.out);
+  models::merge_adapter(models::find_weights(o.model), o.adapter, o.out);
   fmt::print("{}\n", printable(o.out));
   return 0;
 }

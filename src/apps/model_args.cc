@@ -2,14 +2,22 @@
 
 #include <unistd.h>
 
+#include "io/placeholder.h"
 #include "sys/error.h"
 #include "sys/read.h"
+#include "text/gguf_vocabulary.h"
 
 namespace braid::apps {
 
 std::filesystem::path find_tokenizer(const std::string& argument) {
   std::error_code none;
   return std::filesystem::exists(argument, none) ? std::filesystem::path(argument) : io::find_model(argument).folder;
+}
+
+void need_tokenizer(const io::ModelPath& model, const char* hint) {
+  if (model.is_gguf() || text::has_tokenizer(model.folder) || io::has_incomplete_download(model.folder)) return;
+  fail(printable(model.folder.string()),
+       {.what = "has no tokenizer", .expected = "tokenizer.json in it", .hint = hint});
 }
 
 void check_range(const char* flag, int64_t value, int64_t low, int64_t high) {

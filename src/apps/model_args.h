@@ -15,6 +15,9 @@ void check_range(const char* flag, int64_t value, int64_t low, int64_t high);
 // What is read as a tokenizer: a folder or file, else a model's folder by its name.
 std::filesystem::path find_tokenizer(const std::string& argument);
 
+// Error where the model has no tokenizer; `hint` is what to try without one.
+void need_tokenizer(const io::ModelPath& model, const char* hint);
+
 struct ModelArgs {
   std::string model = "tiny";
   std::string dtype = "bf16", kv = "auto", ssm = "f32", adapter;

@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "models/presets.h"
 #include "models/quantize.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -92,11 +93,12 @@ int quantize_command(Options o) {
   models::QuantReport result;
   {
     std::optional<report::Progress> progress;
-    result = models::quantize_model(io::find_model(o.model), recipe, o.out, o.quant, [&](int64_t done, int64_t total) {
-      if (!progress) progress.emplace("quantizing", total);
-      progress->at(done);
-      return sys::caught_signal() == 0;
-    });
+    result =
+        models::quantize_model(models::find_weights(o.model), recipe, o.out, o.quant, [&](int64_t done, int64_t total) {
+          if (!progress) progress.emplace("quantizing", total);
+          progress->at(done);
+          return sys::caught_signal() == 0;
+        });
   }
   if (!result.whole) return 128 + sys::caught_signal();
   if (o.json)

@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "models/adapter_file.h"
 #include "models/load.h"
+#include "models/presets.h"
 #include "sys/error.h"
 #include "text/tokenizer_config.h"
 
@@ -47,7 +48,7 @@ void add_switch_as_text(nlohmann::ordered_json& messages, bool think, bool deci)
 }  // namespace
 
 LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& options)
-    : path_(io::find_model(argument)),
+    : path_(models::find_weights(argument)),
       runner_(std::make_unique<Runner>(options.adapter.empty()
                                            ? models::load_model(path_)
                                            : models::load_adapted(path_, options.adapter, options.numerics.products),

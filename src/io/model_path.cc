@@ -12,6 +12,7 @@
 #include "io/safetensors.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
+#include "sys/nearest.h"
 
 namespace braid::io {
 namespace fs = std::filesystem;
@@ -76,16 +77,25 @@ std::optional<fs::path> find_snapshot(const fs::path& cached, const std::string&
   return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
 }
 
-[[noreturn]] void fail_uncached(const Repository& r, const fs::path& hub) {
+// What a name that is not here was meant to be, or where it may come from.
+std::string hint_for_missing(const std::string& name, const ModelPlaces& places) {
+  std::vector<std::string> names;
+  for (const LocalModel& model : find_local_models(places)) names.push_back(model.path.name);
+  const std::string near = sys::nearest(name, names), shown = printable(name);
+  if (!near.empty()) return printable(near) + ", or braid list";
+  if (name.find('/') == name.npos) return fmt::format("braid list, or hf download {}", shown);
+  return fmt::format("hf download {}, or git lfs install && git clone https://huggingface.co/{}", shown, shown);
+}
+
+[[noreturn]] void fail_uncached(const Repository& r, const ModelPlaces& places) {
   const std::string name = printable(r.name);
-  const bool known = is_folder(cache_folder(hub, r.name));
-  std::string type = "hf download " + name;
-  if (!r.revision.empty()) type += " --revision " + printable(r.revision);
+  const bool known = is_folder(cache_folder(places.hub, r.name));
   fail(name, {.what = known ? "this revision is not in the Hugging Face cache"
                             : "is not a folder and not in the Hugging Face cache",
               .got = known ? printable(r.revision.empty() ? "no main" : r.revision) : "",
-              .expected = "it in " + printable(hub.string()),
-              .hint = fmt::format("{}, or git lfs install && git clone https://huggingface.co/{}", type, name)});
+              .expected = "it in " + printable(places.hub.string()),
+              .hint = r.revision.empty() ? hint_for_missing(r.name, places)
+                                         : fmt::format("hf download {} --revision {}", name, printable(r.revision))});
 }
 
 ModelPath named_file(const fs::path& path) {
@@ -188,7 +198,7 @@ ModelPath find_model(std::string_view argument, const ModelPlaces& places) {
           .expected = kExpected,
           .hint = "hf download ORG/NAME, or git lfs install && git clone https://huggingface.co/ORG/NAME"});
   }
-  fail_uncached(*repository, places.hub);
+  fail_uncached(*repository, places);
 }
 
 std::vector<LocalModel> find_local_models(const ModelPlaces& places) {

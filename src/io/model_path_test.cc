@@ -66,6 +66,9 @@ TEST_F(ModelPathTest, AMissSaysWhatToType) {
   EXPECT_EQ(message("org/other"),
             "[org/other] is not a folder and not in the Hugging Face cache; expected it in " + places_.hub.string() +
                 "; try hf download org/other, or git lfs install && git clone https://huggingface.co/org/other");
+  EXPECT_NE(message("tinny").find("; try tiny, or braid list"), std::string::npos) << message("tinny");
+  EXPECT_NE(message("org/nmae").find("; try org/name, or braid list"), std::string::npos) << message("org/nmae");
+  EXPECT_TRUE(message("bogus").ends_with("; try braid list, or hf download bogus")) << message("bogus");
   EXPECT_NE(message("org/name@v2").find("hf download org/name --revision v2"), std::string::npos)
       << message("org/name@v2");
   for (const char* text :

@@ -22,11 +22,28 @@ void refuse_lfs_pointer(const fs::path& path, std::span<const std::byte> bytes) 
                                   .hint = fmt::format("git -C {} lfs pull", printable(path.parent_path().string()))});
 }
 
+namespace {
+
+// False for a folder that has no file of a model, nor of one that is on its way.
+bool may_be_a_model(const fs::path& folder) {
+  std::error_code none;
+  if (!fs::is_directory(folder, none) || !cached_repository(folder).empty() || fs::exists(folder / ".git", none))
+    return true;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    if (comes_with_a_model(entry.path()) || entry.path().extension() == ".safetensors") return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void refuse_missing(const fs::path& path) {
   std::error_code none;
   if (fs::exists(path, none)) return;  // false for the link of a cache whose blob is not there
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const bool incomplete = has_incomplete_download(folder);
+  if (path.filename() == "config.json" && !incomplete && !may_be_a_model(folder))
+    fail(printable(path.string()), {.what = "is missing", .expected = "the folder of a model", .hint = "braid list"});
   fail(printable(path.string()),
        {.what = incomplete ? "is missing, the download is incomplete (.incomplete blobs)" : "is missing",
         .hint = comes_with_a_model(path) ? fetch_hint(folder) : ""});

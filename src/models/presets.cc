@@ -148,6 +148,18 @@ std::optional<io::Json> find_preset(std::string_view name) {
   return std::nullopt;
 }
 
+io::ModelPath find_weights(std::string_view argument) {
+  try {
+    return io::find_model(argument);
+  } catch (const Error&) {
+    if (!find_preset(argument)) throw;
+  }
+  fail(printable(argument),
+       {.what = "is a shape without weights",
+        .expected = "a model",
+        .hint = fmt::format("braid new {} FOLDER, which writes random ones", printable(argument))});
+}
+
 ConfigSource find_config(std::string_view argument) {
   const std::filesystem::path path(argument);
   if (is_json_file(path)) {
