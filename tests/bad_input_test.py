@@ -220,12 +220,17 @@ class Limits(Folders):
     def test_flags(self):
         folder = self.copy()
         for options, says in ((("--dtype", "f8"), ["f8", "f32"]), (("--chunk", 0), ["--chunk"]), (("--chunk", "x"), ["--chunk"]),
-                              (("--threads", -1), ["--threads"]), (("--temp", "nan"), ["--temp"]), (("--temp", -1), ["--temp"]),
-                              (("--top-p", 0), ["--top-p"]), (("--top-p", 2), ["--top-p <= 1"]), (("-n", -5), ["[--predict]", "got -5"]), (("--min-p", 2), ["--min-p"]), (("-c", -5), ["--ctx-size"]),
+                              (("--threads", -1), ["--threads"]), (("--temp", "nan"), ["[--temp] out of range; got nan"]), (("--temp", -1), ["[--temp] out of range; got -1; expected 0 to 100"]),
+                              (("--temp", "inf"), ["[--temp]", "got inf"]), (("--temp", "1e30"), ["[--temp]"]), (("--top-k", 2 ** 40), ["[--top-k]"]),
+                              (("--repeat-penalty", "inf"), ["[--repeat-penalty]"]), (("--repeat-penalty", "1e9"), ["[--repeat-penalty]"]),
+                              (("--top-p", 0), ["--top-p"]), (("--top-p", 2), ["[--top-p] out of range; got 2; expected above 0 to 1"]), (("-n", -5), ["[--predict]", "got -5"]), (("--min-p", 2), ["--min-p"]), (("-c", -5), ["--ctx-size"]),
                               (("--repeat-penalty", 0), ["--repeat-penalty"]), (("--frobnicate",), ["--frobnicate"]),
                               (("--think", "maybe"), ["maybe"]), (("--replay-routes", "nowhere"), ["nowhere"]),
                               (("--dump-logits", "/nowhere/x.npy"), ["/nowhere/x.npy"])):
             self.run_refused(folder, *says, options=options)
+        self.refused("bench", folder, "-p", 16, "-n", 0, "-c", 8, says=["[--ctx-size] is too small", "got 8; expected at least 17"])
+        self.refused("score", folder, "--path", "train", "--kv-cache-dtype", "int8", "--jsonl", "-", text='{"ids": [1, 2]}',
+                     says=["[--kv-cache-dtype] --path train has no cache; got int8; expected auto"])
         self.refused("run", folder, "--ids-file", "nowhere.npy", says=["nowhere.npy"])
         self.refused("run", self.copy("nemotron-nas"), "--ids", "1,2", "-n", 0, "--dump-mtp", "x.npy", says=["multi-token"])
 

@@ -234,7 +234,7 @@ class InAPipe(Case):
         self.assertEqual((two.returncode, two.stdout.count(b"\n")), (0, 1))
 
     def test_refusals_are_one_line(self):
-        for text, words in (("", []), ("\n", []), ("a\xff", []), ("Hello!", ["-c", "8"]), ("Hello!", ["no-such-model"])):
+        for text, words in (("", []), ("\n", []), (" \t\n \n", []), ("a\xff", []), ("Hello!", ["-c", "8"]), ("Hello!", ["no-such-model"])):
             answer = subprocess.run([BRAID, "chat", *with_model(words)], input=text.encode("latin-1"), capture_output=True, timeout=60,
                                     env=ENVIRONMENT)
             self.assertEqual((answer.returncode, answer.stdout), (1, b""), text)

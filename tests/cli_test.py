@@ -30,6 +30,11 @@ class Pages(Case):
             self.assertLessEqual(len(lines), 40, f"{words}: too many lines")
             self.assertLessEqual(max(map(len, lines)), 80, f"{words}: too wide")
 
+    def test_help_is_a_word_too(self):
+        for words in ([], ["run"], ["data"], ["data", "synth"]):
+            self.assertEqual(braid("help", *words).stdout, braid(*words, "--help").stdout)
+        self.assertRefused(braid("help", "rnu"), "unknown subcommand; got rnu; try braid run")
+
     def test_an_argument_with_a_default_may_be_left_out(self):
         named = []
         for name in subcommands():
@@ -126,6 +131,8 @@ class Refusals(Case):
 
     def test_a_run_without_a_prompt_says_how_to_give_one(self):
         self.refused("run", says=["try -p TEXT"])
+        for text in ("", "  "):
+            self.refused("run", "--chat", text, says=["[--chat] the message is empty; expected what to answer\n"])
 
     def test_a_mistyped_shape_is_named_before_the_hub(self):
         for words in (("info", "hybird-1b"), ("new", "hybird-1b", "/nowhere"), ("plan", "memory", "hybird-1b")):

@@ -97,6 +97,15 @@ class Refusals(Case):
                       ("merge", file, "--adapter", DATA / "adapter", "-o", place / "x")):
             self.assertRefused(braid(*words), "GGUF file")
 
+    def test_convert_says_what_it_wrote(self):
+        place = self.new_folder()
+        braid("quantize", "tiny", place / "q")
+        for words, notes in (((), True), (("--type", "nvfp4"), False), (("--type", "q8_0"), False)):
+            made = braid("convert", place / "q", place / f"{len(words)}{words[-1:]}.gguf", *words)
+            self.assertEqual((made.returncode, "NVFP4 are written in BF16; --type nvfp4" in made.stdout), (0, notes), made.stdout)
+        back = braid("convert", paths("llama")[0], place / "back")
+        self.assertRegex(back.stdout, r"\A\S+/back: [\d.]+ [kKM]?\s*values in bf16\n\Z")
+
     def test_a_part_that_is_missing(self):
         place = self.new_folder()
         data = paths("llama")[0].read_bytes()

@@ -153,6 +153,10 @@ int bench(const Options& o) {
     options.sequences = std::max(options.sequences, r.sequences);
     options.context = std::max(options.context, r.depth + std::max(r.prompt, r.generate) + 1);
   }
+  if (o.model.context > 0 && options.context > o.model.context)
+    fail("--ctx-size", {.what = "is too small for these tests",
+                        .got = std::to_string(o.model.context),
+                        .expected = fmt::format("at least {}, or 0 for what they need", options.context)});
   engine::LanguageModel lm(o.model.model, options);
   BenchReport report(o.output, lm);
   if (o.explain)

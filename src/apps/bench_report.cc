@@ -44,8 +44,8 @@ bool is_void(const sys::Roofs& r) {
 }
 
 std::string roofs_line(const sys::Roofs& r) {
-  return fmt::format("read {:.1f} GB/s, FP32 {:.0f} GFLOP/s, BF16 {:.0f} GFLOP/s ({}), {} threads", r.read_gbs,
-                     r.fp32_gflops, r.bf16_gflops, r.bf16_unit, r.threads);
+  return fmt::format("read {:.1f} GB/s, FP32 {:.0f} GFLOP/s, BF16 {:.0f} GFLOP/s ({}), {}", r.read_gbs, r.fp32_gflops,
+                     r.bf16_gflops, r.bf16_unit, report::counted(r.threads, "thread"));
 }
 
 }  // namespace

@@ -206,7 +206,7 @@ int Chat::talk() {
       continue;
     }
     warned = false;
-    if (line.ending == Ending::interrupt || line.text.find_first_not_of(" \t\n") == std::string::npos) continue;
+    if (line.ending == Ending::interrupt || is_blank(line.text)) continue;
     try {
       if (line.text[0] == '/' && line.text.find('\n') == std::string::npos) {
         command(line.text);
@@ -223,7 +223,7 @@ int Chat::talk() {
 
 int Chat::answer_once(std::string text) {
   text.erase(text.find_last_not_of("\r\n") + 1);
-  if (text.empty()) fail("chat", {.what = "standard input holds no message"});
+  if (is_blank(text)) fail("chat", {.what = "standard input holds no message"});
   sys::catch_interrupts();
   answer(text);
   return sys::interrupted() ? 130 : 0;

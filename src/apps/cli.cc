@@ -28,20 +28,6 @@ struct Cli::State {
 
 namespace {
 
-// "-n,--tokens N" -> spellings and the name of the value.
-Item item_of(const std::string& names, const std::string& value, const std::string& help) {
-  Item item{.help = help};
-  const size_t space = names.find(' ');
-  item.value = space == std::string::npos ? value : names.substr(space + 1);
-  std::string list = names.substr(0, space);
-  for (size_t begin = 0; begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
-    item.spellings.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return item;
-}
-
 // Where a value came from, for error lines: the variable when it holds just this.
 std::string source_of(const Item& item, const std::string& text) {
   if (item.long_name().empty()) return item.spellings[0];
@@ -182,9 +168,16 @@ int run_command(const Command& command, int argc, char** argv) {
 }
 
 int parse_and_run(int argc, char** argv) {
+  std::vector<char*> given(argv, argv + argc);
+  char help[] = "--help";
+  if (argc > 1 && std::strcmp(argv[1], "help") == 0) {  // `braid help WORDS` is `braid WORDS --help`
+    given.erase(given.begin() + 1);
+    given.push_back(help);
+    argv = given.data();
+  }
   const std::string first = argc > 1 ? argv[1] : "";
   const std::string second = argc > 2 ? argv[2] : "";
-  std::vector<std::string> known{"--help", "--version", "--completion"};
+  std::vector<std::string> known{"--help", "--version", "--completion", "help"};
   for (int i = 0; i < kCommandCount; ++i) {
     const std::string name = kCommands[i].name;
     const int words = group_of(kCommands[i]).empty() ? 1 : 2;

@@ -82,6 +82,19 @@ std::string roff(const std::string& text) {
 
 }  // namespace
 
+Item item_of(const std::string& names, const std::string& value, const std::string& help) {
+  Item item{.help = help};
+  const size_t space = names.find(' ');
+  item.value = space == std::string::npos ? value : names.substr(space + 1);
+  std::string list = names.substr(0, space);
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    item.spellings.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return item;
+}
+
 std::string Item::long_name() const {
   for (const std::string& name : spellings) {
     if (name.starts_with("--")) return name;

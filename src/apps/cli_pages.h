@@ -27,6 +27,9 @@ struct Page {
   std::vector<Item> items;
 };
 
+// "-n,--tokens N" -> spellings and the name of the value, which is `value` where none is given.
+Item item_of(const std::string& names, const std::string& value, const std::string& help);
+
 std::string upper(std::string name);                   // ASCII
 std::string subcommands_of(const std::string& group);  // "show, tokenize, bpe"
 std::string overview(const std::string& group = "");   // braid --help, and braid <group> --help

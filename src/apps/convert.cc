@@ -126,6 +126,12 @@ void print_json(const Options& o, const models::GgufExport& file, const std::vec
   fmt::print("{}\n", json.dump());
 }
 
+// From four bits of the folder to BF16.
+bool widened(const models::GgufExport::Tensor& tensor) {
+  return tensor.spec.type == GgmlType::bf16 &&
+         std::ranges::any_of(tensor.parts, [](const auto& part) { return part.second.spec.format == Format::nvfp4; });
+}
+
 int to_gguf(const Options& o, const io::ModelPath& model) {
   if (fs::exists(o.out)) fail(printable(o.out), {.what = "already exists", .hint = "another name, or removing it"});
   models::GgufOptions options{.type = type_of("--type", o.type), .strict = o.strict, .threads = sys::default_threads()};
@@ -144,6 +150,8 @@ int to_gguf(const Options& o, const io::ModelPath& model) {
     if (!whole) return 128 + sys::caught_signal();
   }
   std::vector<std::string> notes(file.notes().begin(), file.notes().end());
+  if (std::ranges::any_of(file.tensors(), widened))
+    notes.push_back("matrices in NVFP4 are written in BF16; --type nvfp4 keeps four bits");
   notes.insert(notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
   if (o.json) {
     print_json(o, file, notes);
@@ -210,7 +218,8 @@ int to_folder(const Options& o, const io::ModelPath& model) {
   if (o.json)
     fmt::print("{}\n", nlohmann::ordered_json({{"folder", o.out}, {"type", o.type}}).dump());
   else
-    fmt::print("{}\n", printable(o.out));
+    fmt::print("{}: {} values in {}\n", printable(o.out), report::count(static_cast<double>(models::values_in(file))),
+               o.type);
   return 0;
 }
 

@@ -25,7 +25,7 @@ struct RoofLine {
 std::vector<RoofLine> roof_lines(const sys::Roofs& r, const sys::Roofs& best) {
   std::vector<RoofLine> lines = {
       {"read_gbs_1", "read, 1 thread, GB/s", r.read_gbs_1, best.read_gbs_1},
-      {"read_gbs", fmt::format("read, {} threads, GB/s", r.threads), r.read_gbs, best.read_gbs},
+      {"read_gbs", fmt::format("read, {}, GB/s", report::counted(r.threads, "thread")), r.read_gbs, best.read_gbs},
       {"fp32_gflops", "FP32, GFLOP/s", r.fp32_gflops, best.fp32_gflops},
       {"bf16_gflops", fmt::format("BF16 ({}), GFLOP/s", r.bf16_unit), r.bf16_gflops, best.bf16_gflops},
       {"int8_gops", fmt::format("INT8 ({}), GOP/s", r.int8_unit), r.int8_gops, best.int8_gops},

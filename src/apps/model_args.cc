@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cmath>
+
 #include "io/placeholder.h"
 #include "sys/error.h"
 #include "sys/read.h"
@@ -97,12 +99,18 @@ engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPat
   if (cli.given("min-p")) s.min_p = min_p;
   if (cli.given("repeat-penalty")) s.repeat_penalty = repeat_penalty;
   s.seed = static_cast<uint64_t>(seed);
-  if (!(s.temperature >= 0) || s.top_k < 0 || !(s.top_p > 0 && s.top_p <= 1) || !(s.min_p >= 0 && s.min_p <= 1) ||
-      !(s.repeat_penalty > 0)) {
-    fail("sampling",
-         {.what = "a value out of range",
-          .expected = "--temp >= 0, --top-k >= 0, 0 < --top-p <= 1, 0 <= --min-p <= 1, --repeat-penalty > 0"});
-  }
+  const auto check = [&](const std::string& name, double value, double low, double high, bool low_itself = true) {
+    if (std::isfinite(value) && (low_itself ? value >= low : value > low) && value <= high) return;
+    fail(cli.given(name) ? "--" + name : fmt::format("{} of the model", name),
+         {.what = "out of range",
+          .got = fmt::format("{}", value),
+          .expected = fmt::format("{}{} to {}", low_itself ? "" : "above ", low, high)});
+  };
+  check("temp", s.temperature, 0, 100);
+  check("top-k", static_cast<double>(s.top_k), 0, 1 << 24);
+  check("top-p", s.top_p, 0, 1, false);
+  check("min-p", s.min_p, 0, 1);
+  check("repeat-penalty", s.repeat_penalty, 0, 100, false);
   return s;
 }
 
@@ -110,6 +118,8 @@ std::optional<bool> think_switch(const std::string& text) {
   if (text.empty()) return std::nullopt;
   return text == "on";
 }
+
+bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
 std::optional<std::string> prompt_text(const std::string& text, const std::string& file) {
   if (!text.empty()) return text;

@@ -41,6 +41,8 @@ struct SamplingArgs {
 // "on", "off" or nothing.
 std::optional<bool> think_switch(const std::string& text);
 
+bool is_blank(const std::string& text);  // spaces and ends of lines alone: no message
+
 // Text of -p, of -f FILE, or of standard input when that is not a terminal; nullopt when there is none.
 std::optional<std::string> prompt_text(const std::string& text, const std::string& file);
 

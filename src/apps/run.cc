@@ -58,7 +58,8 @@ Prompt read_prompt(const Options& o, engine::LanguageModel& lm) {
   if (!o.ids.empty()) return {narrow(o.ids)};
   if (!o.ids_file.empty()) return {narrow(io::Npy(o.ids_file).integers())};
   need_tokenizer(lm.path(), "--ids 1,2,3");
-  if (!o.chat.empty()) {
+  if (o.cli->given("chat")) {
+    if (is_blank(o.chat)) fail("--chat", {.what = "the message is empty", .expected = "what to answer"});
     const std::string text = lm.render({{{"role", "user"}, {"content", o.chat}}}, think_switch(o.think));
     return {lm.tokenizer().encode(text, false), engine::ends_in_think(text)};
   }

@@ -53,8 +53,12 @@ void print(const std::vector<std::vector<float>>& results) {
 int score_command(const Options& o) {
   check_range("--batch", o.batch, 1, 1024);
   engine::RunnerOptions options = o.model.runner_options();
-  const std::vector<ScoredLine> lines = read_scored_lines("score", o.model.model, o.jsonl);
   const engine::ScorePath path = path_of(o.path);
+  if (path == engine::ScorePath::train && options.numerics.kv)
+    fail("--kv-cache-dtype", {.what = "--path train has no cache", .got = o.model.kv, .expected = "auto"});
+  if (path == engine::ScorePath::train && options.numerics.ssm != DType::f32)
+    fail("--mamba-ssm-cache-dtype", {.what = "--path train has no cache", .got = o.model.ssm, .expected = "f32"});
+  const std::vector<ScoredLine> lines = read_scored_lines("score", o.model.model, o.jsonl);
   options.context = std::max(longest(lines, options.context), int64_t{1});
   options.sequences = path == engine::ScorePath::train ? 1 : std::min<int64_t>(o.batch, std::ssize(lines));
   engine::LanguageModel lm(o.model.model, options);

@@ -229,7 +229,9 @@ int64_t alignment_of(const std::string& where, const GgufParts& parts) {
 GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where) {
   Reader reader(file, where);
   if (file.size() < 24 || std::memcmp(file.data(), "GGUF", 4) != 0)
-    fail(where, {.what = "is not a GGUF file", .expected = "GGUF at its beginning"});
+    fail(where, {.what = "is not a GGUF file",
+                 .expected = "GGUF at its beginning",
+                 .hint = "braid info FILE on the file that was meant, or downloading it again"});
   reader.number<uint32_t>();
   if (const auto version = reader.number<uint32_t>(); version != 2 && version != 3)
     fail(where, {.what = "GGUF of an unknown version", .got = std::to_string(version), .expected = "2 or 3"});

@@ -170,6 +170,15 @@ std::string shown(const Value& value) {
   return printable(value.dump(-1, ' ', true, Value::error_handler_t::replace), 80);
 }
 
+// A wrong word is wrong at one of its letters; it is shown from its first one.
+size_t word_begin(std::string_view text, size_t offset) {
+  const auto letter = [&](size_t i) { return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])); };
+  constexpr size_t kWord = 16;
+  const size_t limit = offset - std::min(offset, kWord);
+  while (offset > limit && letter(offset) && letter(offset - 1)) --offset;
+  return offset;
+}
+
 }  // namespace
 
 struct Json::Document {
@@ -191,7 +200,7 @@ Json Json::parse(std::string_view text, std::string name, const JsonLimits& limi
   Builder builder(limits, constants);
   if (!Value::sax_parse(source.begin(), source.end(), &builder)) {
     if (builder.problem_at == 0) fail(name, {.what = builder.problem});
-    const size_t offset = std::min(builder.problem_at - 1, text.size());
+    const size_t offset = word_begin(text, std::min(builder.problem_at - 1, text.size()));
     const bool ended = offset >= text.size();
     fail(name, {.what = fmt::format("{} at {}", builder.problem, position_of(text, offset)),
                 .got = ended ? "the end of the text" : printable(text.substr(offset, 20), 40)});

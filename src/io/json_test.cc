@@ -80,6 +80,7 @@ TEST_F(JsonTest, SyntaxErrorsHaveAPlace) {
   EXPECT_EQ(parse_error("{\n  \"a\": 1,\n  \"b\": x\n}"),
             "[config.json] is not valid JSON at line 3, column 8; got x\\x0a}");
   EXPECT_EQ(parse_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");
+  EXPECT_EQ(parse_error("not json"), "[config.json] is not valid JSON at line 1, column 1; got not json");
   EXPECT_EQ(parse_error("[1"), "[config.json] is not valid JSON at line 1, column 3; got the end of the text");
   for (const char* text : {"", "{", "\"", "{\"a\":1}}", "[1,]", "nul", "\"\xff\"", "1e999", "{\"a\" 1}"})
     EXPECT_NE(parse_error(text), "") << text;

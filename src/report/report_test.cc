@@ -21,6 +21,11 @@ TEST(Units, ThreeDigitsThatCount) {
   EXPECT_EQ(rate(1, 0, "op"), "-");
 }
 
+TEST(Units, OneIsNoPlural) {
+  EXPECT_EQ(counted(1, "thread"), "1 thread");
+  EXPECT_EQ(counted(2, "thread"), "2 threads");
+}
+
 TEST(Units, DurationsChangeTheirUnit) {
   EXPECT_EQ(duration(85e-6), "85.0 us");
   EXPECT_EQ(duration(0.0123), "12.3 ms");

@@ -38,6 +38,8 @@ std::string count(double n) {
   return scaled(n, 1000, kUnits);
 }
 
+std::string counted(int64_t n, const char* noun) { return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s"); }
+
 std::string rate(double n, double seconds, const char* unit) {
   if (!(seconds > 0)) return "-";
   constexpr const char* kPrefixes[] = {"", "K", "M", "G", "T", "P"};
