@@ -282,6 +282,15 @@ class Outputs(Folders):
                 self.refused(*outputs[option], path, says=[str(path), says])
             self.assertEqual(files_of(self.place), before)
 
+    def test_a_folder_is_made_in_one_that_is_there(self):
+        missing, gguf = self.place / "none", self.place / "t.gguf"
+        self.assertEqual(braid("convert", "tiny", gguf).returncode, 0)
+        for words in (("quantize", "tiny", missing / "x"), ("new", "hybrid-8.5m", missing / "x/"), ("convert", gguf, missing / "x"),
+                      ("merge", "tiny", "--adapter", DATA / "adapter", "-o", missing / "x")):
+            self.refused(*words, says=["there is no such folder", f"got {missing}; try mkdir -p {missing}\n"])
+        self.refused("convert", "tiny", missing / "x.gguf", says=["there is no such folder"])
+        self.assertFalse(missing.exists())
+
     def test_a_dump_is_a_new_file_or_an_empty_one(self):
         folder, dump = self.copy("nemotron-h-legacy"), self.place / "dump.safetensors"
         words = self.outputs(folder, self.place)["run --dump-state"]

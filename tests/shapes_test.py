@@ -168,9 +168,9 @@ class Shapes(Case):
         def snapshot(name):
             self.write(f"hub/models--{name}/refs/main", "c0ffee")
             return self.path(f"hub/models--{name}/snapshots/c0ffee")
-        self.good("new", self.write("l.json", SMALL["llama"]), snapshot("a--good"), "--format", "nvfp4")
-        for name in ("b--strange", "c--missing", "d--pointer"):
+        for name in ("a--good", "b--strange", "c--missing", "d--pointer"):
             os.makedirs(snapshot(name))
+        self.good("new", self.write("l.json", SMALL["llama"]), snapshot("a--good"), "--format", "nvfp4")
         self.write("hub/models--b--strange/snapshots/c0ffee/config.json", {"architectures": ["Nobody"]})
         self.write("hub/models--c--missing/snapshots/c0ffee/config.json", SMALL["llama"])
         self.write("hub/models--d--pointer/snapshots/c0ffee/config.json", SMALL["llama"])

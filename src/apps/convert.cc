@@ -25,7 +25,6 @@
 namespace braid::apps {
 namespace {
 namespace fs = std::filesystem;
-
 struct Options {
   std::string model, out, type = "bf16", head;
   bool strict = false, json = false;
@@ -133,7 +132,7 @@ bool widened(const models::GgufExport::Tensor& tensor) {
 }
 
 int to_gguf(const Options& o, const io::ModelPath& model) {
-  if (fs::exists(o.out)) fail(printable(o.out), {.what = "already exists", .hint = "another name, or removing it"});
+  io::check_new_file(o.out);
   models::GgufOptions options{.type = type_of("--type", o.type), .strict = o.strict, .threads = sys::default_threads()};
   if (!o.head.empty()) options.head = type_of("--head", o.head);
   const models::GgufExport file(model, options);
@@ -198,6 +197,7 @@ Language language_of(const io::Gguf& file) {
 
 int to_folder(const Options& o, const io::ModelPath& model) {
   io::check_new_folder(o.out);
+  io::check_parent(o.out);
   if (o.type != "bf16" && o.type != "f32")
     fail("--type", {.what = "a folder cannot have it", .got = o.type, .expected = "bf16 or f32"});
   if (!o.head.empty() || o.strict) fail("convert", {.what = "--head and --strict are for GGUF files that are written"});

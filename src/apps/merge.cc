@@ -18,6 +18,7 @@ int merge_command(const Options& o) {
   if (o.adapter.empty()) fail("merge", {.what = "no adapter is named", .hint = "--adapter FOLDER"});
   if (o.out.empty()) fail("merge", {.what = "no output is named", .hint = "-o FOLDER"});
   io::check_new_folder(o.out);
+  io::check_parent(o.out);
   models::merge_adapter(models::find_weights(o.model), o.adapter, o.out);
   fmt::print("{}\n", printable(o.out));
   return 0;

@@ -31,18 +31,11 @@ Format format_of(const std::string& name) {
   return name == "nvfp4" ? Format::nvfp4 : name == "fp8" ? Format::f8_e4m3 : Format::bf16;
 }
 
-// The nearest folder above `path` that is there: where its bytes will lie.
-fs::path existing_parent(const fs::path& path) {
-  fs::path parent = fs::absolute(path).lexically_normal();
-  std::error_code none;
-  while (!fs::exists(parent, none) && parent.has_relative_path()) parent = parent.parent_path();
-  return parent;
-}
-
 void check_room(const fs::path& folder, int64_t bytes) {
   io::check_new_folder(folder);
+  const fs::path parent = io::check_parent(folder);
   std::error_code failed;
-  const fs::space_info space = fs::space(existing_parent(folder), failed);
+  const fs::space_info space = fs::space(parent, failed);
   if (!failed && space.available < static_cast<uintmax_t>(bytes)) {
     fail_environment(printable(folder.string()), {.what = "not enough room on the disk",
                                                   .got = report::bytes(static_cast<int64_t>(space.available)) + " free",

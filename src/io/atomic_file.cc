@@ -119,6 +119,16 @@ void check_new_file(const fs::path& path) {
     fail(where, {.what = "already exists", .hint = "another name, or removing it"});
 }
 
+fs::path check_parent(const fs::path& folder) {
+  const fs::path whole = fs::absolute(folder).lexically_normal();
+  fs::path parent = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
+  std::error_code none;
+  if (fs::is_directory(parent, none)) return parent;
+  fail_environment(printable(folder.string()), {.what = "cannot be made: there is no such folder",
+                                                .got = printable(parent.string()),
+                                                .hint = "mkdir -p " + printable(parent.string())});
+}
+
 void check_new_folder(const fs::path& folder) {
   std::error_code none;
   if (fs::is_directory(folder, none) && holds_only_parts(folder)) sweep_parts(folder, "");

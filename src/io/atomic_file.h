@@ -32,6 +32,9 @@ class AtomicFile {
 // that the result would replace. An empty file is nothing.
 void check_new_file(const std::filesystem::path& path);
 
+// The folder in which `folder` is to be made; Error where it is missing: a mistyped path makes no new ones.
+std::filesystem::path check_parent(const std::filesystem::path& folder);
+
 // Error where a folder that is to be written exists and is not empty. Neighbours that a killed process left are
 // removed.
 void check_new_folder(const std::filesystem::path& folder);

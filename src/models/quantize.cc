@@ -302,6 +302,7 @@ QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe
                            const QuantOptions& options, const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {
   if (model.is_gguf()) fail(printable(model.name), {.what = "is a GGUF file", .expected = "a Hugging Face folder"});
   io::check_new_folder(out);
+  io::check_parent(out);
   Quantizer quantizer(model, recipe, options);
   QuantReport report = quantizer.write(out, progress);
   if (!report.whole) return report;
