@@ -43,8 +43,8 @@ struct Reading {
   std::optional<int32_t> bos{};
 };
 
-Reading read_whole(const Options& o, const text::Tokenizer& tokenizer) {
-  Reading r{.ids = tokenizer.encode(read_text(o.text), false)};
+Reading read_whole(const Options& o, const std::string& text, const text::Tokenizer& tokenizer) {
+  Reading r{.ids = tokenizer.encode(text, false)};
   const std::vector<int32_t> around = tokenizer.encode("", true);
   if (!around.empty()) r.bos = around[0];
   r.windows = eval::plan_windows(std::ssize(r.ids), o.model.context, o.stride);
@@ -129,8 +129,9 @@ void print(const Options& o, const eval::Divergence& d) {
 }
 
 // Both models must mean the same by a token, or there is nothing to compare.
-void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, const Options& o, const Reading& r) {
-  const bool same = o.lines.empty() ? base.tokenizer().encode(read_text(o.text), false) == r.ids
+void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, const Options& o,
+                       const std::string& text, const Reading& r) {
+  const bool same = o.lines.empty() ? base.tokenizer().encode(text, false) == r.ids
                                     : base.runner().config().vocab == lm.runner().config().vocab &&
                                           base.tokenizer().decode(r.ids, false) == lm.tokenizer().decode(r.ids, false);
   if (same) return;
@@ -158,10 +159,10 @@ int eval_command(Options o) {
   check(o);
   if (!o.tasks.file.empty()) return eval_tasks(o.model, o.tasks, o.json);
   if (o.model.context == 0) o.model.context = kWindow;
-  if (o.lines.empty()) read_text(o.text);  // before the model is loaded
+  const std::string text = o.lines.empty() ? read_text(o.text) : "";
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
   need_tokenizer(lm.path(), "");
-  const Reading r = o.lines.empty() ? read_whole(o, lm.tokenizer()) : read_lines(o, lm.runner().config().vocab);
+  const Reading r = o.lines.empty() ? read_whole(o, text, lm.tokenizer()) : read_lines(o, lm.runner().config().vocab);
   std::optional<engine::LanguageModel> base;
   if (!o.base.empty()) {
     engine::RunnerOptions options = o.model.runner_options();
@@ -169,7 +170,7 @@ int eval_command(Options o) {
     options.numerics.ssm = DType::f32;
     base.emplace(o.base, options);
     need_tokenizer(base->path(), "");
-    check_same_tokens(*base, lm, o, r);
+    check_same_tokens(*base, lm, o, text, r);
   }
   int64_t total = 0;
   for (const eval::Window& w : r.windows) total += w.end - w.begin;
