@@ -68,7 +68,7 @@ def run(*arguments):
 
 
 def kill(recipe, out, dtype, after, delay):
-    """Kills a run so many seconds after it said step `after`. The last step it said; None where it had ended by then."""
+    """Kills a run so many seconds after it said step `after`. The last step it said; None where that was its last of all."""
     with start(*line(recipe, out, f"dtype={dtype}"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         said = ""
         while said_steps(said)[-1:] != [after]:
@@ -80,9 +80,10 @@ def kill(recipe, out, dtype, after, delay):
         alive = child.poll() is None
         child.send_signal(signal.SIGKILL)
         said += child.stdout.read()
-    if not alive or child.returncode != -signal.SIGKILL or STEPS in checkpoints(out):
+    last = said_steps(said)[-1]
+    if not alive or child.returncode != -signal.SIGKILL or STEPS in (last, *checkpoints(out)):
         return None
-    return said_steps(said)[-1]
+    return last
 
 
 def attempt(recipe, root, dtype, seconds, chance, between):
