@@ -291,14 +291,16 @@ class Outputs(Folders):
         self.refused("convert", "tiny", missing / "x.gguf", says=["there is no such folder"])
         self.assertFalse(missing.exists())
 
-    def test_a_dump_is_a_new_file_or_an_empty_one(self):
+    def test_a_dump_replaces_nothing_but_a_dump(self):
         folder, dump = self.copy("nemotron-h-legacy"), self.place / "dump.safetensors"
         words = self.outputs(folder, self.place)["run --dump-state"]
         dump.touch()
         done = braid(*words, dump)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(any(name.startswith("ssm.") for name in read_header(dump)[0]))
-        self.refused(*words, dump, says=["already exists"])
+        self.assertEqual(braid(*words, dump).returncode, 0)
+        shutil.copy(dump, folder / "dump.safetensors")
+        self.refused(*words, folder / "dump.safetensors", says=["already exists"])
         twice = self.place / "x.npy"
         self.refused("run", folder, "--ids", "5,6", "--dump-logits", twice, "--dump-hidden", twice, says=["named for two dumps"])
 

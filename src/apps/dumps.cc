@@ -60,7 +60,7 @@ void DumpArgs::check() const {
   const std::string* const files[] = {&logits, &mtp, &hidden, &state, &routes};
   for (const std::string* path : files) {
     if (path->empty()) continue;
-    path == &state || path == &routes ? io::check_tensor_file(*path) : io::check_new_file(*path);
+    path == &state || path == &routes ? io::check_tensor_file(*path) : io::check_new_file(*path, ".npy");
     if (std::ranges::any_of(files, [&](const std::string* other) { return other != path && *other == *path; }))
       fail(printable(*path), {.what = "is named for two dumps", .expected = "a file for each"});
   }

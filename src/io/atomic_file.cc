@@ -108,13 +108,15 @@ void AtomicFile::fail_here(const char* what) const {
   fail_environment(printable(path_.string()), {.what = what, .got = std::strerror(errno)});
 }
 
-void check_new_file(const fs::path& path) {
+void check_new_file(const fs::path& path, std::string_view own_kind) {
   const std::string where = printable(path.string());
   const fs::path folder = folder_of(path);
   std::error_code none;
   if (fs::is_directory(path, none)) fail(where, {.what = "is a folder", .expected = "the name of a new file"});
   if (!fs::is_directory(folder, none))
     fail_environment(where, {.what = "cannot be written: there is no such folder", .got = printable(folder.string())});
+  const bool of_a_model = fs::exists(folder / "config.json", none);
+  if (!own_kind.empty() && path.extension() == own_kind && fs::is_regular_file(path, none) && !of_a_model) return;
   if (fs::exists(path, none) && (!fs::is_regular_file(path, none) || fs::file_size(path, none) > 0))
     fail(where, {.what = "already exists", .hint = "another name, or removing it"});
 }

@@ -29,8 +29,9 @@ class AtomicFile {
 };
 
 // Error, before anything is computed, when `path` cannot take a result: its folder is missing, or something is there
-// that the result would replace. An empty file is nothing.
-void check_new_file(const std::filesystem::path& path);
+// that the result would replace. An empty file is nothing; an earlier result may go, where `own_kind` is the ending of
+// its name (".npy") and no model lies in the folder.
+void check_new_file(const std::filesystem::path& path, std::string_view own_kind = "");
 
 // The folder in which `folder` is to be made; Error where it is missing: a mistyped path makes no new ones.
 std::filesystem::path check_parent(const std::filesystem::path& folder);

@@ -29,7 +29,7 @@ std::string header_of(std::span<const TensorSpec> specs) {
 }  // namespace
 
 void check_tensor_file(const fs::path& path) {
-  check_new_file(path);
+  check_new_file(path, ".safetensors");
   const std::string where = printable(path.string());
   if (path.extension() != ".safetensors")
     fail(where, {.what = "is not the name of a file of tensors", .expected = "one that ends in .safetensors"});
