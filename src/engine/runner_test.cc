@@ -60,65 +60,49 @@ TEST(Runner, ATentativeStepCanBeForgotten) {
   EXPECT_EQ(runner.spare_slots(), 8);
 }
 
-// One byte a value: the answers stay close, those of steps are those of a prompt, and a fork reads what it shares.
-TEST(Runner, KeysAndValuesOfOneByte) {
+// The logits after a prompt and three steps, of the sequence itself or of its fork.
+std::vector<double> logits_after_steps(const Numerics& numerics, bool forked) {
   const std::vector<int32_t> ids = {5, 6, 7, 8, 9, 10, 11, 12}, more = {13, 14, 15};
-  const auto logits = [&](const Numerics& numerics, bool forked) {
-    LanguageModel model(kModel, {.numerics = numerics, .context = 64, .sequences = 2, .threads = 1});
-    Runner& runner = model.runner();
-    runner.prefill(0, ids, [](const Tensor&) {});
-    if (forked) {
-      runner.fork(0, 1);
-      runner.step(0, 5);
-    }
-    Tensor last;
-    for (const int32_t id : more) last = runner.step(forked ? 1 : 0, id);
-    return to_doubles(last.view());
-  };
-  Numerics numerics = Numerics::serving(DType::f32);
-  const std::vector<double> want = logits(numerics, false);
-  double size = 0;
-  for (const double v : want) size = std::max(size, std::abs(v));
+  LanguageModel model(kModel, {.numerics = numerics, .context = 64, .sequences = 2, .threads = 1});
+  Runner& runner = model.runner();
+  runner.prefill(0, ids, [](const Tensor&) {});
+  if (forked) {
+    runner.fork(0, 1);
+    runner.step(0, 5);
+  }
+  Tensor last;
+  for (const int32_t id : more) last = runner.step(forked ? 1 : 0, id);
+  return to_doubles(last.view());
+}
+
+// Caches of fewer bits: logits near those of FP32 but not the same, equal in every run, and in a fork.
+void expect_near_f32(const Numerics& numerics, double bound, const char* what) {
+  const std::vector<double> want = logits_after_steps(Numerics::serving(DType::f32), false),
+                            got = logits_after_steps(numerics, false);
+  double size = 0, far = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    size = std::max(size, std::abs(want[i]));
+    far = std::max(far, std::abs(got[i] - want[i]));
+  }
+  EXPECT_LE(far, bound * size) << what;
+  EXPECT_GT(far, 0) << what;
+  EXPECT_EQ(logits_after_steps(numerics, false), got) << what;
+  EXPECT_EQ(logits_after_steps(numerics, true), got) << what;
+}
+
+TEST(Runner, KeysAndValuesOfOneByte) {
   for (const auto& [dtype, bound] : {std::pair{DType::f8_e4m3, 0.1}, {DType::i8, 0.02}}) {
+    Numerics numerics = Numerics::serving(DType::f32);
     numerics.kv = dtype;
-    const std::vector<double> got = logits(numerics, false);
-    double far = 0;
-    for (size_t i = 0; i < want.size(); ++i) far = std::max(far, std::abs(got[i] - want[i]) / size);
-    EXPECT_LE(far, bound) << name_of(dtype);
-    EXPECT_GT(far, 0) << name_of(dtype);
-    EXPECT_EQ(logits(numerics, true), got) << name_of(dtype);
+    expect_near_f32(numerics, bound, name_of(dtype));
   }
 }
 
-// States of fewer bits: close to those of F32, the same at every run, and a fork draws what its origin would have
-// drawn.
 TEST(Runner, StatesOfFewerBits) {
-  const std::vector<int32_t> ids = {5, 6, 7, 8, 9, 10, 11, 12}, more = {13, 14, 15};
-  const auto logits = [&](DType ssm, bool forked) {
-    Numerics numerics = Numerics::serving(DType::f32);
-    numerics.ssm = ssm;
-    LanguageModel model(kModel, {.numerics = numerics, .context = 64, .sequences = 2, .threads = 1});
-    Runner& runner = model.runner();
-    runner.prefill(0, ids, [](const Tensor&) {});
-    if (forked) {
-      runner.fork(0, 1);
-      runner.step(0, 5);
-    }
-    Tensor last;
-    for (const int32_t id : more) last = runner.step(forked ? 1 : 0, id);
-    return to_doubles(last.view());
-  };
-  const std::vector<double> want = logits(DType::f32, false);
-  double size = 0;
-  for (const double v : want) size = std::max(size, std::abs(v));
   for (const auto& [dtype, bound] : {std::pair{DType::bf16, 0.05}, {DType::f16, 0.01}, {DType::i8, 0.1}}) {
-    const std::vector<double> got = logits(dtype, false);
-    double far = 0;
-    for (size_t i = 0; i < want.size(); ++i) far = std::max(far, std::abs(got[i] - want[i]) / size);
-    EXPECT_LE(far, bound) << name_of(dtype);
-    EXPECT_GT(far, 0) << name_of(dtype);
-    EXPECT_EQ(logits(dtype, false), got) << name_of(dtype);
-    EXPECT_EQ(logits(dtype, true), got) << name_of(dtype);
+    Numerics numerics = Numerics::serving(DType::f32);
+    numerics.ssm = dtype;
+    expect_near_f32(numerics, bound, name_of(dtype));
   }
 }
 

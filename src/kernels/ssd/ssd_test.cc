@@ -196,8 +196,8 @@ TEST(SsdStored, WhatIsNotFiniteIsSeen) {
   }
 }
 
-// The draws are those of a position of a sequence, wherever its state lies and whatever runs beside it; tokens one by
-// one, and a trail, round after each.
+// The random numbers depend on the position in the sequence, not on the slot of the state and whatever runs beside it;
+// tokens one by one, and a trail, round after each.
 TEST(SsdStored, DrawsBelongToTheSequence) {
   for (const DType type : kStored) {
     const Case shape{{3, 1, 2}, 4, 20, 2, 40, 128, DType::f32, {4, 0, 9}, type};
@@ -216,7 +216,7 @@ TEST(SsdStored, DrawsBelongToTheSequence) {
   }
 }
 
-// A raw step that is no number makes its head's outputs none from there on, and no other head's.
+// A NaN in dt makes the outputs of its head NaN from that token on, and leaves the other heads unchanged.
 template <class Op>
 void expect_nan_is_seen() {
   Problem p({{9}, 3, 8, 1, 16, 4});
