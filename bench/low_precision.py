@@ -7,9 +7,10 @@ with the same weights and the same batches for all arms of a seed. Numerics only
     bench/low_precision.py BRAID FOLDER --table          the table of what is there
 
 The corpus needs depth: rows of recall (4 keys with values, asked for again), of a grammar (trees of depth 3, three rules
-a symbol) and of sums (mod 7), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run; a finished one
-is not run again, and one that was cut short goes on from its last checkpoint, so the campaign can be stopped at will.
-RESULTS.json keeps the mean loss of each hundredth of every finished run: with it a campaign goes on on another machine.
+a symbol) and of sums (mod 7), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run;
+a finished one is not run again, and one that was cut short goes on from its last checkpoint, so the campaign can be
+stopped at will. RESULTS.json keeps the mean loss of each hundredth of every finished run: with that file a campaign can
+be continued on another machine.
 No result depends on threads: campaigns of different --seeds can share FOLDER and the machine (and write RESULTS.json
 with --table when both have ended).
 

@@ -1,5 +1,5 @@
-// Relative paths of a recipe start in the working folder. An error says so where a run was started in another folder,
-// or before its data was made.
+// Relative paths in a recipe are relative to the working directory. Errors point this out when a run was started in
+// another directory, or before its data was generated.
 #pragma once
 #include <filesystem>
 

@@ -196,8 +196,8 @@ TEST(SsdStored, WhatIsNotFiniteIsSeen) {
   }
 }
 
-// The random numbers depend on the position in the sequence, not on the slot of the state and whatever runs beside it;
-// tokens one by one, and a trail, round after each.
+// The random numbers depend on the position in the sequence, not on the slot of its state or the other sequences of the
+// call.
 TEST(SsdStored, DrawsBelongToTheSequence) {
   for (const DType type : kStored) {
     const Case shape{{3, 1, 2}, 4, 20, 2, 40, 128, DType::f32, {4, 0, 9}, type};
