@@ -21,7 +21,6 @@ void edge(const Kernel& kernel, const Tile& t, int64_t rows, int64_t cols) {
   Tile inner = t;
   inner.y = whole;
   inner.y_stride = kernel.cols;
-  inner.count = 1;
   const auto bytes = static_cast<size_t>(cols) * sizeof(float);
   for (int64_t m = 0; t.add && m < rows; ++m) std::memcpy(whole + m * kernel.cols, t.y + m * t.y_stride, bytes);
   kernel.tiles(inner);
@@ -85,26 +84,31 @@ void Whole::pack_panels(const Source& source, int64_t begin, int64_t end) const 
 }
 
 void product(const Kernel& kernel, const Product& p) {
-  Tile t;
-  t.depth = round_up(p.depth, kernel.step);
-  t.y_stride = p.y_stride;
-  t.add = p.add;
-  const int64_t a_panel = kernel.rows * t.depth * kernel.value_bytes,
-                b_panel = kernel.cols * t.depth * kernel.value_bytes;
-  for (int64_t m = 0; m < p.m; m += kernel.rows) {
-    t.a = p.a + m / kernel.rows * a_panel;
-    const int64_t rows = std::min(kernel.rows, p.m - m);
-    t.half = kernel.halves && rows <= kernel.rows / 2;
-    const int64_t whole = rows == (t.half ? kernel.rows / 2 : kernel.rows) ? p.n / kernel.cols : 0;
-    t.b = p.b;
-    t.y = p.y + m * p.y_stride;
-    t.count = whole;
-    if (whole > 0) kernel.tiles(t);
-    for (int64_t n = whole * kernel.cols; n < p.n; n += kernel.cols) {
-      t.b = p.b + n / kernel.cols * b_panel;
-      t.y = p.y + m * p.y_stride + n;
-      edge(kernel, t, rows, std::min(kernel.cols, p.n - n));
-    }
+  const int64_t depth = round_up(p.depth, kernel.step), panel = depth * kernel.value_bytes;
+  const int64_t down = p.m / kernel.rows, across = p.n / kernel.cols;
+  const int64_t last_rows = p.m % kernel.rows, last_cols = p.n % kernel.cols;
+  const auto tile_at = [&](int64_t m, int64_t n) {
+    return Tile{.a = p.a + m * kernel.rows * panel,
+                .b = p.b + n * kernel.cols * panel,
+                .depth = depth,
+                .y = p.y + m * kernel.rows * p.y_stride + n * kernel.cols,
+                .y_stride = p.y_stride,
+                .add = p.add};
+  };
+  Tile whole = tile_at(0, 0);
+  whole.down = down, whole.across = across;
+  if (down > 0 && across > 0) kernel.tiles(whole);
+  for (int64_t m = 0; last_cols > 0 && m < down; ++m) edge(kernel, tile_at(m, across), kernel.rows, last_cols);
+  if (last_rows == 0) return;
+  const bool half = kernel.halves && 2 * last_rows <= kernel.rows;
+  const int64_t fit = half && 2 * last_rows == kernel.rows ? across : 0;  // halves that reach over no edge
+  Tile last = tile_at(down, 0);
+  last.half = half, last.across = fit;
+  if (fit > 0) kernel.tiles(last);
+  for (int64_t n = fit; n * kernel.cols < p.n; ++n) {
+    Tile over = tile_at(down, n);
+    over.half = half;
+    edge(kernel, over, last_rows, std::min(kernel.cols, p.n - n * kernel.cols));
   }
 }
 

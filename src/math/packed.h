@@ -70,4 +70,7 @@ struct Whole {
 void finish(const float* sums, const float* bias, int64_t n, float* y);
 void finish(const float* sums, const float* bias, int64_t n, Bf16* y);
 
+// sums[i] += value (i, k) of a source that lies across the depth, k after k.
+void add_depths(const Source& source, int64_t n, int64_t depth, float* sums);
+
 }  // namespace braid::packed

@@ -63,7 +63,12 @@ BRAID_DOT void tile(const Tile& t, int64_t column) {
 }
 
 BRAID_DOT void tiles(const Tile& t) {
-  for (int64_t i = 0; i < t.count; ++i) tile(t, i * kTileVectors * kLanes);
+  Tile row = t;
+  for (int64_t m = 0; m < t.down; ++m) {
+    for (int64_t n = 0; n < t.across; ++n) tile(row, n * kTileVectors * kLanes);
+    row.a = static_cast<const uint16_t*>(row.a) + kTileRows * t.depth;
+    row.y += kTileRows * t.y_stride;
+  }
 }
 
 // Where 16 pairs of one depth go: into one panel, or half each into two panels of 8, the second of which may be

@@ -14,8 +14,8 @@ struct Source {
   bool along = false;
 };
 
-// y[m, n] (+)= sum over k of a[k, m] * b[k, n] for `count` whole tiles of y beside each other: one panel of a against
-// as many panels of b.
+// y[m, n] (+)= sum over k of a[k, m] * b[k, n] for whole tiles of y: `down` panels of a, each against `across` panels
+// of b.
 struct Tile {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -23,8 +23,8 @@ struct Tile {
   float* y = nullptr;
   int64_t y_stride = 0;
   bool add = false;
-  int64_t count = 1;
-  bool half = false;  // the upper half of the rows of y alone; where Kernel::halves
+  int64_t down = 1, across = 1;
+  bool half = false;  // the upper half of the rows of one panel of a alone; where Kernel::halves
 };
 
 // A panel is `width` values of i by the depth, zeros beyond the edges; its layout is the kernel's own.
@@ -33,6 +33,9 @@ struct Kernel {
   int64_t step = 1;            // what depths are rounded up to
   int64_t value_bytes = 4;     // of a packed value
   bool halves = false;         // whether half the rows of a tile take half the work
+  // Values along the depth up to which products that add to y may be taken as one: sums go on from y as if they had
+  // never left their tile, so that no bit depends on where a multiple of `step` cuts them. 0: they may not.
+  int64_t chain = 0;
   // Panels of that width one after another, from n values of i and `depth` of k.
   using Pack = void(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
   Pack* pack_rows = nullptr;

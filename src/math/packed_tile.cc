@@ -33,6 +33,7 @@ void walk_amx(const Tile& t);
 namespace {
 
 constexpr int64_t kWidth = 32, kStep = 32, kBlock = 16;
+constexpr int64_t kChain = 512;  // 32 rows of it leave L1 room for what streams by
 
 Bf16 value_at(const Source& s, int64_t at) {
   return s.bf16 ? static_cast<const Bf16*>(s.data)[at] : to_bf16(static_cast<const float*>(s.data)[at]);
@@ -69,6 +70,7 @@ Kernel tile_bf16() {
           .step = kStep,
           .value_bytes = 2,
           .halves = true,
+          .chain = kChain,
           .pack_rows = &pack_tile_rows_avx512,
           .pack_cols = &pack_tile_cols_avx512,
           .tiles = &walk_amx};
@@ -80,6 +82,7 @@ Kernel soft_tile_bf16() {
           .step = kStep,
           .value_bytes = 2,
           .halves = true,
+          .chain = kChain,
           .pack_rows = &pack_slowly<row_place>,
           .pack_cols = &pack_slowly<col_place>,
           .tiles = &walk};

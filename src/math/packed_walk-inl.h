@@ -4,7 +4,7 @@
 //
 // A panel of a is [step][32][32] values, row after row; a panel of b two blocks of 16 columns, each
 // [step][pair][16][2]. Tiles 0-3 are the sums of 2 x 2 blocks over the whole depth, 4 and 5 rows of a, 6 and 7 columns
-// of b. A panel of a serves `count` panels of b in turn, so b streams by.
+// of b. A panel of a serves all panels of b in turn, so b streams by.
 #include "math/packed_kernel.h"
 
 namespace braid::packed {
@@ -64,15 +64,17 @@ BRAID_TILE_FN inline void half_tile(const uint16_t* a, const uint16_t* b, int64_
 }
 
 BRAID_TILE_FN void walk(const Tile& t) {
-  const int64_t steps = t.depth / 32;
+  const int64_t steps = t.depth / 32, row_bytes = t.y_stride * 4, b_block = steps * kTileValues;
   const auto *a = static_cast<const uint16_t*>(t.a), *b = static_cast<const uint16_t*>(t.b);
-  for (int64_t i = 0; i < t.count; ++i) {
-    const uint16_t* panel = b + i * steps * kPanelValues;
-    float* y = t.y + i * 32;
-    if (t.half) {
-      half_tile(a, panel, steps * kTileValues, steps, y, t.y_stride * 4, t.add);
-    } else {
-      one_tile(a, panel, steps * kTileValues, steps, y, t.y_stride * 4, t.add);
+  for (int64_t m = 0; m < t.down; ++m, a += steps * kPanelValues) {
+    float* y = t.y + m * 32 * t.y_stride;
+    for (int64_t n = 0; n < t.across; ++n, y += 32) {
+      const uint16_t* panel = b + n * steps * kPanelValues;
+      if (t.half) {
+        half_tile(a, panel, b_block, steps, y, row_bytes, t.add);
+      } else {
+        one_tile(a, panel, b_block, steps, y, row_bytes, t.add);
+      }
     }
   }
 }

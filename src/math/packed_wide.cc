@@ -72,7 +72,12 @@ void tile(const Tile& t, int64_t column) {
 
 void tiles(const Tile& t) {
   const auto cols = kTileVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
-  for (int64_t i = 0; i < t.count; ++i) tile(t, i * cols);
+  Tile row = t;
+  for (int64_t m = 0; m < t.down; ++m) {
+    for (int64_t n = 0; n < t.across; ++n) tile(row, n * cols);
+    row.a = static_cast<const float*>(row.a) + kTileRows * t.depth;
+    row.y += kTileRows * t.y_stride;
+  }
 }
 
 // As a product takes it: rounded to BF16 or as it is.
@@ -170,6 +175,32 @@ void finish_row(const float* sums, const float* bias, int64_t n, Out* y) {
 void finish_f32(const float* sums, const float* bias, int64_t n, float* y) { finish_row(sums, bias, n, y); }
 void finish_bf16(const float* sums, const float* bias, int64_t n, Bf16* y) { finish_row(sums, bias, n, y); }
 
+template <class Num>
+void add_depths_of(const Source& s, int64_t n, int64_t depth, float* sums) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kVectors = 4;
+  const auto* from = static_cast<const Num*>(s.data);
+  int64_t i = 0;
+  for (; i + kVectors * lanes <= n; i += kVectors * lanes) {
+    FloatVec v[kVectors];
+    HWY_UNROLL(4)
+    for (int64_t j = 0; j < kVectors; ++j) v[j] = load(d, sums + i + j * lanes);
+    for (int64_t k = 0; k < depth; ++k) {
+      HWY_UNROLL(4)
+      for (int64_t j = 0; j < kVectors; ++j) v[j] = hn::Add(v[j], load(d, from + k * s.stride + i + j * lanes));
+    }
+    HWY_UNROLL(4)
+    for (int64_t j = 0; j < kVectors; ++j) store(v[j], d, sums + i + j * lanes);
+  }
+  for (; i < n; ++i) {
+    for (int64_t k = 0; k < depth; ++k) sums[i] += to_float(from[k * s.stride + i]);
+  }
+}
+void add_depths_any(const Source& s, int64_t n, int64_t depth, float* sums) {
+  (s.bf16 ? add_depths_of<Bf16> : add_depths_of<float>)(s, n, depth, sums);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace braid::packed
 HWY_AFTER_NAMESPACE();
@@ -180,6 +211,7 @@ namespace braid::packed {
 HWY_EXPORT(get_kernel);
 HWY_EXPORT(finish_f32);
 HWY_EXPORT(finish_bf16);
+HWY_EXPORT(add_depths_any);
 
 Kernel wide_f32() {
   Kernel k;
@@ -197,6 +229,11 @@ void finish(const float* sums, const float* bias, int64_t n, float* y) {
 }
 void finish(const float* sums, const float* bias, int64_t n, Bf16* y) {
   HWY_DYNAMIC_DISPATCH(finish_bf16)(sums, bias, n, y);
+}
+
+void add_depths(const Source& source, int64_t n, int64_t depth, float* sums) {
+  CHECK(!source.along, "rows along the depth");
+  HWY_DYNAMIC_DISPATCH(add_depths_any)(source, n, depth, sums);
 }
 
 }  // namespace braid::packed

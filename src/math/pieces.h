@@ -29,4 +29,20 @@ void for_each_piece(const SeqMap* seqs, int64_t tokens, Body&& body) {
   CHECK(end == tokens, "sequences of {} rows, {} tokens", end, tokens);
 }
 
+// The same with neighbouring pieces taken together, up to `most` rows, where all but the last have a multiple of
+// `step`; pieces(f) calls f for each piece.
+template <class Pieces, class Body>
+void for_each_run(Pieces&& pieces, int64_t step, int64_t most, Body&& body) {
+  int64_t start = 0, rows = 0;
+  pieces([&](int64_t t, int64_t n) {
+    if (rows > 0 && rows % step == 0 && rows + n <= most) {
+      rows += n;
+      return;
+    }
+    if (rows > 0) body(start, rows);
+    start = t, rows = n;
+  });
+  if (rows > 0) body(start, rows);
+}
+
 }  // namespace braid

@@ -102,7 +102,7 @@ class HeadRun {
   int64_t panel_bytes() const {
     return aligned(std::max({packed_bytes(kernel_, Side::cols, kLogitCols, x_.block),
                              packed_bytes(kernel_, Side::cols, dx_cols_, vocab_block_),
-                             packed_bytes(kernel_, Side::rows, kGradRows, kPieceTokens)}));
+                             packed_bytes(kernel_, Side::rows, kGradRows, std::max(kPieceTokens, kernel_.chain))}));
   }
   // Panels, and the decoded values of a quantised weight.
   int64_t own_bytes() const {
@@ -161,12 +161,16 @@ class HeadRun {
     if (op_.lse) *op_.lse.as<float>(t) = result.lse;
   }
 
-  // body(first, rows, where its x lies) for every piece of the group.
+  // body(first, rows, where its x lies) for every piece of the group, or for runs of them.
   template <class Body>
-  void for_each_piece_of(const Group& group, Body&& body) const {
+  void for_each_run_of(const Group& group, Body&& body) const {
     std::byte* x = x_pieces_;
-    for_each_piece(op_.seqs, op_.x.dim(0), [&](int64_t first, int64_t n) {
-      if (first < group.first || first >= group.first + group.rows) return;
+    const auto pieces = [&](auto&& piece) {
+      for_each_piece(op_.seqs, op_.x.dim(0), [&](int64_t first, int64_t n) {
+        if (first >= group.first && first < group.first + group.rows) piece(first, n);
+      });
+    };
+    for_each_run(pieces, kernel_.step, kernel_.chain, [&](int64_t first, int64_t n) {
       body(first, n, x);
       x += packed_bytes(kernel_, Side::cols, depth_, n);
     });
@@ -176,7 +180,7 @@ class HeadRun {
     const packed::Source x = packed::across(op_.x);
     sys::parallel_for(threads_, (depth_ + kernel_.cols - 1) / kernel_.cols, 1, [&](int64_t begin, int64_t end) {
       const int64_t col = begin * kernel_.cols, last = std::min(end * kernel_.cols, depth_);
-      for_each_piece_of(group, [&](int64_t first, int64_t n, std::byte* out) {
+      for_each_run_of(group, [&](int64_t first, int64_t n, std::byte* out) {
         packed::pack(kernel_, Side::cols, packed::from(x, col, first), last - col, n,
                      out + packed_bytes(kernel_, Side::cols, col, n));
       });
@@ -242,7 +246,7 @@ class HeadRun {
     p.y = op_.dw.as<float>(v) + col;
     p.y_stride = op_.dw.stride(0);
     p.add = true;
-    for_each_piece_of(group, [&](int64_t first, int64_t n, const std::byte* x) {
+    for_each_run_of(group, [&](int64_t first, int64_t n, const std::byte* x) {
       p.b = x + packed_bytes(kernel_, Side::cols, col, n);
       p.depth = n;
       packed::pack(kernel_, Side::rows, dlogits_from(first - group.first, v, false), p.m, n, own);

@@ -17,7 +17,8 @@ using packed::Side;
 constexpr int64_t kRowsMax = 2048;                   // tokens packed at a time
 constexpr int64_t kRowsChunk = 128;                  // whose sums a thread finishes before it goes on
 constexpr int64_t kColGrain = 96, kColsMax = 384;    // of a task: every kernel's width divides the grain
-constexpr int64_t kTaskBytes = int64_t{1280} << 10;  // of w in panels, unless the grain needs more
+constexpr int64_t kTaskBytes = int64_t{1280} << 10;  // of a depth block of w in panels, unless the grain needs more
+constexpr int64_t kSumRows = 512;                    // of a task whose sums wait for the next depth block
 constexpr int64_t kTasksAThread = 4;
 constexpr int64_t kGradRows = 256, kGradCols = 768;  // of dw in one task
 
@@ -52,11 +53,12 @@ struct Grid {
 
 // The one that reads least: packing w costs about three times what reading panels of x does.
 Grid grid_of(const packed::Kernel& kernel, int threads, const Problem& p, int64_t tokens) {
+  const int64_t block = packed::block_depth(p.depth), rows_max = block < p.depth ? kSumRows : kRowsMax;
   const int64_t cols_max =
-      std::clamp(kTaskBytes / (p.depth * kernel.value_bytes) / kColGrain * kColGrain, kColGrain, kColsMax);
+      std::clamp(kTaskBytes / (block * kernel.value_bytes) / kColGrain * kColGrain, kColGrain, kColsMax);
   Grid best{};
   double best_cost = 0;
-  for (int64_t parts = 1; parts == 1 || tokens / parts >= kRowsChunk; parts *= 2) {
+  for (int64_t parts = 1; best.rows == 0 || tokens / parts >= kRowsChunk; parts *= 2) {
     const int64_t rows = (tokens + parts * 32 - 1) / (parts * 32) * 32;
     const int64_t row_tasks = (tokens + rows - 1) / rows,
                   want = std::max<int64_t>(1, kTasksAThread * threads / row_tasks);
@@ -64,27 +66,26 @@ Grid grid_of(const packed::Kernel& kernel, int threads, const Problem& p, int64_
     const int64_t col_tasks = (p.cols + cols - 1) / cols;
     const double idle = col_tasks * row_tasks < 2 * threads ? 1e12 : 0;
     const double cost = static_cast<double>(tokens * col_tasks) + 3.0 * static_cast<double>(p.cols * row_tasks) + idle;
-    if (parts == 1 || cost < best_cost) best = {rows, cols}, best_cost = cost;
+    if (rows <= rows_max && (best.rows == 0 || cost < best_cost)) best = {rows, cols}, best_cost = cost;
   }
   return best;
 }
 
-// The tokens of one pass in panels, and what a thread has of its own: panels of w, where y is BF16 sums, and where w is
-// quantised its decoded values.
+// The tokens of one pass in panels, and what a thread has of its own: a depth block of w in panels, where y is BF16
+// sums, and where w is quantised its decoded values.
 struct Layout {
-  packed::Whole x, w;
+  packed::Whole x;
   Grid grid;
-  int64_t w_bytes, sum_bytes, own_bytes;
+  int64_t w_bytes, sum_rows, sum_bytes, own_bytes;
   Layout(packed::Class c, int threads, const Problem& p, int64_t tokens) {
-    x.kernel = w.kernel = packed::kernel_of(c);
+    x.kernel = packed::kernel_of(c);
     x.n = std::min(kRowsMax, tokens);
-    x.depth = w.depth = p.depth;
-    x.block = w.block = packed::block_depth(p.depth);
+    x.depth = p.depth;
+    x.block = packed::block_depth(p.depth);
     grid = grid_of(x.kernel, threads, p, x.n);
-    w.side = Side::cols;
-    w.n = grid.cols;
-    w_bytes = aligned(w.bytes());
-    sum_bytes = p.y.dtype == DType::f32 ? 0 : aligned(kRowsChunk * grid.cols * static_cast<int64_t>(sizeof(float)));
+    w_bytes = aligned(packed::packed_bytes(x.kernel, Side::cols, grid.cols, x.block));
+    sum_rows = p.y.dtype == DType::f32 ? 0 : x.block < p.depth ? grid.rows : std::min(kRowsChunk, grid.rows);
+    sum_bytes = aligned(sum_rows * grid.cols * static_cast<int64_t>(sizeof(float)));
     own_bytes = w_bytes + sum_bytes + packed::scratch_bytes(p.w, grid.cols, x.block);
   }
   int64_t shared_bytes() const { return aligned(x.bytes()); }
@@ -95,25 +96,14 @@ struct Part {
   int64_t row, rows, col, cols;
 };
 
-// Rows of a part whose panels of w are there: sums, then y.
-void compute_rows(const Layout& l, const packed::Whole& w, const Problem& p, const MutView& y, const Part& part,
-                  float* sums) {
+// From the sums of a part to y, which may be the same place.
+void finish_rows(const Problem& p, const MutView& y, const Part& part, float* sums, int64_t stride) {
+  packed::scale(p.w.w.global, part.rows, part.cols, sums, stride);
   const bool direct = y.dtype == DType::f32;
-  packed::Product product{.m = part.rows, .n = part.cols};
-  product.y = direct ? y.as<float>(part.row) + part.col : sums;
-  product.y_stride = direct ? y.stride(0) : l.grid.cols;
-  for (int64_t k = 0; k < p.depth; k += w.block) {
-    product.a = l.x.at(part.row, k);
-    product.b = w.at(0, k);
-    product.depth = w.depth_at(k);
-    product.add = k > 0;
-    packed::product(w.kernel, product);
-  }
-  packed::scale(p.w.w.global, part.rows, part.cols, product.y, product.y_stride);
   const float* bias = p.bias ? p.bias.as<float>() + part.col : nullptr;
   if (direct && !bias) return;
   for (int64_t m = 0; m < part.rows; ++m) {
-    const float* row = product.y + m * product.y_stride;
+    const float* row = sums + m * stride;
     if (direct) {
       packed::finish(row, bias, part.cols, y.as<float>(part.row + m) + part.col);
     } else {
@@ -122,17 +112,28 @@ void compute_rows(const Layout& l, const packed::Whole& w, const Problem& p, con
   }
 }
 
+// A part of y, depth block after depth block of w, each of which stays in L2 while the tokens stream by.
 void compute(const Layout& l, const Problem& p, const MutView& y, const Part& part, std::byte* own) {
-  packed::Whole w = l.w;
-  w.n = part.cols;
-  w.data = own;
-  auto* sums = reinterpret_cast<float*>(own + l.w_bytes);
-  for (int64_t k = 0; k < p.depth; k += w.block) {
-    packed::pack(w.kernel, p.w, {.i = part.col, .n = part.cols, .k = k, .depth = w.depth_at(k)},
-                 own + l.w_bytes + l.sum_bytes, w.at(0, k));
-  }
-  for (int64_t m = 0; m < part.rows; m += kRowsChunk) {
-    compute_rows(l, w, p, y, {part.row + m, std::min(kRowsChunk, part.rows - m), part.col, part.cols}, sums);
+  const bool direct = y.dtype == DType::f32;
+  auto* const own_sums = reinterpret_cast<float*>(own + l.w_bytes);
+  const int64_t stride = direct ? y.stride(0) : l.grid.cols;
+  for (int64_t k = 0; k < p.depth; k += l.x.block) {
+    const int64_t depth = l.x.depth_at(k);
+    packed::pack(l.x.kernel, p.w, {.i = part.col, .n = part.cols, .k = k, .depth = depth},
+                 own + l.w_bytes + l.sum_bytes, own);
+    for (int64_t m = 0; m < part.rows; m += kRowsChunk) {
+      const Part rows{part.row + m, std::min(kRowsChunk, part.rows - m), part.col, part.cols};
+      float* const sums = direct ? y.as<float>(rows.row) + part.col : own_sums + m % l.sum_rows * stride;
+      packed::product(l.x.kernel, {.a = l.x.at(rows.row, k),
+                                   .b = own,
+                                   .m = rows.rows,
+                                   .n = part.cols,
+                                   .depth = depth,
+                                   .y = sums,
+                                   .y_stride = stride,
+                                   .add = k > 0});
+      if (k + depth == p.depth) finish_rows(p, y, rows, sums, stride);
+    }
   }
 }
 
@@ -167,39 +168,36 @@ int64_t workspace_of(packed::Class c, int threads, const Problem& p) {
   return std::max(bytes(p.tokens), bytes(p.tokens % kRowsMax == 0 ? p.tokens : p.tokens % kRowsMax));
 }
 
-// x of all pieces in panels one after another, and where they begin.
+// body(first row, rows) for what one product takes: a piece of the token grid, or a run of them.
+template <class Body>
+void for_each_depth(const packed::Kernel& kernel, const LinearBwdWeight& op, Body&& body) {
+  for_each_run([&](auto&& piece) { for_each_piece(op.seqs, op.x.dim(0), piece); }, kernel.step, kernel.chain, body);
+}
+
+// x of all runs in panels one after another, and where they begin.
 int64_t pieces_bytes(const packed::Kernel& kernel, const LinearBwdWeight& op) {
   int64_t bytes = 0;
-  for_each_piece(op.seqs, op.x.dim(0),
-                 [&](int64_t, int64_t n) { bytes += packed_bytes(kernel, Side::cols, op.x.dim(1), n); });
+  for_each_depth(kernel, op, [&](int64_t, int64_t n) { bytes += packed_bytes(kernel, Side::cols, op.x.dim(1), n); });
   return bytes;
 }
 
 void pack_pieces(const packed::Kernel& kernel, const LinearBwdWeight& op, int64_t begin, int64_t end, std::byte* out) {
   const int64_t depth = op.x.dim(1), first = begin * kernel.cols, last = std::min(end * kernel.cols, depth);
   const packed::Source x = packed::across(op.x);
-  for_each_piece(op.seqs, op.x.dim(0), [&](int64_t t, int64_t n) {
+  for_each_depth(kernel, op, [&](int64_t t, int64_t n) {
     packed::pack(kernel, Side::cols, packed::from(x, first, t), last - first, n,
                  out + packed_bytes(kernel, Side::cols, first, n));
     out += packed_bytes(kernel, Side::cols, depth, n);
   });
 }
 
-// dbias += the sums of a piece over its tokens, in order.
-template <class Num>
-void add_rows(const View& dy, const Part& part, float* dbias) {
-  std::array<float, kGradRows> sums{};
-  for (int64_t t = 0; t < part.rows; ++t) {
-    const Num* row = dy.as<Num>(part.row + t) + part.col;
-    for (int64_t n = 0; n < part.cols; ++n) sums[static_cast<size_t>(n)] += to_float(row[n]);
-  }
-  for (int64_t n = 0; n < part.cols; ++n) dbias[part.col + n] += sums[static_cast<size_t>(n)];
-}
-
+// dbias from row `first` of dw on: += the sums of a piece over its tokens, piece after piece.
 void add_bias_gradient(const LinearBwdWeight& op, int64_t first, int64_t rows) {
+  float* const dbias = op.dbias.as<float>() + first;
   for_each_piece(op.seqs, op.x.dim(0), [&](int64_t t, int64_t n) {
-    const Part part{t, n, first, rows};
-    (op.dy.dtype == DType::f32 ? add_rows<float> : add_rows<Bf16>)(op.dy, part, op.dbias.as<float>());
+    std::array<float, kGradRows> sums{};
+    packed::add_depths(packed::from(packed::across(op.dy), first, t), rows, n, sums.data());
+    for (int64_t i = 0; i < rows; ++i) dbias[i] += sums[static_cast<size_t>(i)];
   });
 }
 
@@ -207,7 +205,7 @@ void add_bias_gradient(const LinearBwdWeight& op, int64_t first, int64_t rows) {
 void weight_part(const packed::Kernel& kernel, const LinearBwdWeight& op, const Part& part, const std::byte* x,
                  std::byte* own) {
   const packed::Source dy = packed::across(op.dy);
-  for_each_piece(op.seqs, op.x.dim(0), [&](int64_t t, int64_t n) {
+  for_each_depth(kernel, op, [&](int64_t t, int64_t n) {
     packed::pack(kernel, Side::rows, packed::from(dy, part.row, t), part.rows, n, own);
     packed::product(kernel, {.a = own,
                              .b = x + packed_bytes(kernel, Side::cols, part.col, n),
@@ -222,7 +220,7 @@ void weight_part(const packed::Kernel& kernel, const LinearBwdWeight& op, const 
 }
 
 int64_t grad_own_bytes(const packed::Kernel& kernel) {
-  return aligned(packed_bytes(kernel, Side::rows, kGradRows, kPieceTokens));
+  return aligned(packed_bytes(kernel, Side::rows, kGradRows, std::max(kPieceTokens, kernel.chain)));
 }
 
 }  // namespace
