@@ -20,7 +20,8 @@ constexpr int64_t kColGrain = 96, kColsMax = 384;    // of a task: every kernel'
 constexpr int64_t kTaskBytes = int64_t{1280} << 10;  // of a depth block of w in panels, unless the grain needs more
 constexpr int64_t kSumRows = 512;                    // of a task whose sums wait for the next depth block
 constexpr int64_t kTasksAThread = 4;
-constexpr int64_t kGradRows = 256, kGradCols = 768;  // of dw in one task
+// Of dw in one task, at most. Every kernel's widths divide an eighth of the rows and a quarter of the columns.
+constexpr int64_t kGradRows = 256, kGradCols = 768;
 
 // What a class takes: BF16 where the operand that names the class is BF16.
 const char* refusal_of(packed::Class c, DType names) {
@@ -219,6 +220,24 @@ void weight_part(const packed::Kernel& kernel, const LinearBwdWeight& op, const 
   });
 }
 
+// Tasks of dw of at most kGradRows by kGradCols: those that take the threads least, with reading a value of x and
+// packing one of dy as the price of so many products.
+Grid grad_grid(const LinearBwdWeight& op, int threads) {
+  constexpr double kReadX = 200, kPackDy = 600;
+  const int64_t rows = op.dw.dim(0), cols = op.dw.dim(1);
+  Grid best{};
+  double best_cost = 0;
+  for (int64_t r = kGradRows; r >= kGradRows / 8; r /= 2) {
+    for (int64_t c = kGradCols; c >= kGradCols / 4; c /= 2) {
+      const int64_t tasks = ((rows + r - 1) / r) * ((cols + c - 1) / c), rounds = (tasks + threads - 1) / threads;
+      const auto m = static_cast<double>(std::min(r, rows)), n = static_cast<double>(std::min(c, cols));
+      const double cost = static_cast<double>(rounds) * (m * n + kReadX * n + kPackDy * m);
+      if (best.rows == 0 || cost < best_cost) best = {r, c}, best_cost = cost;
+    }
+  }
+  return best;
+}
+
 int64_t grad_own_bytes(const packed::Kernel& kernel) {
   return aligned(packed_bytes(kernel, Side::rows, kGradRows, std::max(kPieceTokens, kernel.chain)));
 }
@@ -265,15 +284,15 @@ void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdWeight& op, std::sp
   std::byte* own = x + aligned(pieces_bytes(kernel, op));
   const int threads = sys::team_for(ctx.threads, op.flops());
   const int64_t rows = op.dw.dim(0), cols = op.dw.dim(1);
-  const int64_t part_cols = kGradCols / kernel.cols * kernel.cols;
-  const int64_t row_tasks = (rows + kGradRows - 1) / kGradRows, col_tasks = (cols + part_cols - 1) / part_cols;
+  const Grid grid = grad_grid(op, threads);
+  const int64_t row_tasks = (rows + grid.rows - 1) / grid.rows, col_tasks = (cols + grid.cols - 1) / grid.cols;
   sys::parallel_for(threads, (cols + kernel.cols - 1) / kernel.cols, 1,
                     [&](int64_t begin, int64_t end) { pack_pieces(kernel, op, begin, end, x); });
   std::atomic<int64_t> next{0};
   sys::parallel(threads, [&](int thread, int) {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < row_tasks * col_tasks;) {
-      const int64_t row = i / col_tasks * kGradRows, col = i % col_tasks * part_cols;
-      const Part part{row, std::min(kGradRows, rows - row), col, std::min(part_cols, cols - col)};
+      const int64_t row = i / col_tasks * grid.rows, col = i % col_tasks * grid.cols;
+      const Part part{row, std::min(grid.rows, rows - row), col, std::min(grid.cols, cols - col)};
       weight_part(kernel, op, part, x, own + thread * grad_own_bytes(kernel));
       if (col == 0 && op.dbias) add_bias_gradient(op, row, part.rows);
     }
