@@ -180,6 +180,12 @@ class AtATerminal(Case):
         self.assertEqual([m["role"] for m in chat.messages()], ["system", "user", "assistant"])
         with tempfile.TemporaryDirectory() as folder:
             chat.say(f"/save {folder}/said")
+            with open(f"{folder}/other", "w") as file:
+                file.write("mine")
+            self.assertIn("other] already exists; try another name", chat.say(f"/save {folder}/other"))
+            with open(f"{folder}/other") as file:
+                self.assertEqual(file.read(), "mine")
+            self.assertIn("3 messages in", chat.say(f"/save {folder}/said"))  # its own file
             chat.say("/reset")
             self.assertEqual(chat.messages(), [{"role": "system", "content": "Be brief."}])
             chat.say("/system")

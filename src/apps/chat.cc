@@ -70,6 +70,7 @@ class Chat {
   engine::GenerateOptions generate_;
   std::optional<bool> think_;
   ordered_json messages_ = ordered_json::array();
+  std::string file_;  // where they were saved or loaded from: the only file that /save replaces
   AnswerPrinter printer_;
   bool leaving_ = false;
 };
@@ -94,18 +95,16 @@ void Chat::command(std::string_view line) {
   const std::string argument(space == line.npos ? "" : line.substr(line.find_first_not_of(" \t", space)));
   for (const Command& c : commands()) {
     if (name != c.name) continue;
-    if (argument.empty() && *c.argument && *c.argument != '[') {
+    if (argument.empty() && *c.argument && *c.argument != '[')
       fail(name, {.what = "lacks its argument", .expected = fmt::format("{} {}", c.name, c.argument)});
-    }
     return (this->*c.run)(argument);
   }
   fail(printable(name), {.what = "no such command", .hint = "/help; a message may begin with a space"});
 }
 
 void Chat::think(const std::string& argument) {
-  if (argument != "on" && argument != "off") {
+  if (argument != "on" && argument != "off")
     fail("/think", {.what = "not a choice", .got = printable(argument), .expected = "on or off"});
-  }
   think_ = argument == "on";
 }
 
@@ -115,7 +114,9 @@ void Chat::system(const std::string& argument) {
 }
 
 void Chat::save(const std::string& argument) {
+  if (argument != file_) io::check_new_file(argument);
   io::write_text_file(argument, messages_.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+  file_ = argument;
   printer_.note(fmt::format("{} messages in {}", messages_.size(), printable(argument)));
 }
 
@@ -127,12 +128,12 @@ void Chat::load(const std::string& argument) {
     for (const char* key : {"role", "content", "reasoning_content"}) {
       if (const auto text = m.string_of({key})) message[key] = *text;
     }
-    if (!message.contains("role") || !message.contains("content")) {
+    if (!message.contains("role") || !message.contains("content"))
       m.refuse("is not a message", "an object with role and content, both strings");
-    }
     messages.push_back(std::move(message));
   }
   messages_ = std::move(messages);
+  file_ = argument;
   printer_.note(fmt::format("{} messages from {}", messages_.size(), printable(argument)));
 }
 
@@ -171,10 +172,9 @@ void Chat::answer(const std::string& text) {
                             t.prompt_tokens,
                             report::rate(static_cast<double>(t.prompt_tokens), t.prompt_seconds, "tokens")));
   const int64_t context = model_.runner().options().context;
-  if (a.generated.finish == engine::Finish::length && model_.runner().length(0) == context) {
+  if (a.generated.finish == engine::Finish::length && model_.runner().length(0) == context)
     printer_.note(fmt::format("the context of {} tokens is full: /reset forgets{}", context,
                               model_.runner().context_may_grow() ? ", -c N makes it larger" : ""));
-  }
 }
 
 void Chat::greet() {
