@@ -15,7 +15,8 @@ No result depends on threads: campaigns of different --seeds can share FOLDER an
 with --table when both have ended).
 
 The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
-the same seed, in %. A gap counts where Student's t over the seeds says so at 5%, two-sided (three seeds: 4.3 standard
+the same seed, in % of bf16's loss, and in % of what bf16 has left to learn: its loss less the entropy of the sources, which
+no model can go below. A gap counts where Student's t over the seeds says so at 5%, two-sided (three seeds: 4.3 standard
 errors), for that arm alone; of six arms one in four campaigns counts by chance. The bf16
 curve has to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less than
 FLAT below that of the fifth before. Otherwise the table prints NOT FLAT, and its gaps prove nothing.
@@ -24,6 +25,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import statistics
 import subprocess
 import time
@@ -44,6 +46,8 @@ ARMS = {
     "nvfp4-1d": {"recipe": '"nvfp4"', "weight_scales": '"1d"'},
 }
 
+SOURCES = ("recall", "pcfg", "modular")  # in equal shares of rows
+
 RECIPE = """
 config = "hybrid-8.5m"
 dtype = "bf16"
@@ -60,12 +64,7 @@ pairs = 4
 depth = 3
 rules = 3
 modulus = 7
-[[data.blend]]
-path = "recall"
-[[data.blend]]
-path = "pcfg"
-[[data.blend]]
-path = "modular"
+{sources}
 [optimizer]
 lr = {lr}
 [schedule]
@@ -115,24 +114,42 @@ class Campaign:
         with open(path, encoding="ascii") as f:
             return json.load(f)
 
+    def train(self, out, sources, words):
+        """What a run over these sources printed."""
+        blend = "\n".join(f'[[data.blend]]\npath = "{source}"' for source in sources)
+        data = blend if len(sources) > 1 else f'kind = "{sources[0]}"'
+        steps = words["steps"]
+        with open(out + ".toml", "w", encoding="ascii") as f:
+            f.write(RECIPE.format(**words, out=out, sources=data, warmup=max(1, steps // 30), decay=self.decay(),
+                                  every=max(1, steps // 20)))
+        done = subprocess.run([self.braid, "train", out + ".toml", "--resume", "auto"], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode != 0:
+            raise SystemExit(f"{out}: {done.stderr}")
+        return done.stdout
+
+    def entropy(self):
+        """Nats a token of each source, as `braid train` prints them before its first step."""
+        found = {}
+        for source in SOURCES:
+            out = os.path.join(self.folder, "entropy-" + source)
+            shutil.rmtree(out, ignore_errors=True)
+            printed = self.train(out, [source], {**self.schedule, "steps": 1, "seed": 0, "precision": ""})
+            found[source] = float(next(line.split()[-1] for line in printed.splitlines() if line.startswith("entropy floor")))
+        return found
+
     def run(self, arm, seed):
         """Trains to the end, from the last checkpoint where there is one, and keeps what came of it."""
         if self.result(arm, seed):
             return
         out, steps = self.path(arm, seed), self.schedule["steps"]
         words = "\n".join(f"{word} = {value}" for word, value in ARMS[arm].items())
-        with open(out + ".toml", "w", encoding="ascii") as f:
-            f.write(RECIPE.format(**self.schedule, seed=seed, out=out, precision=words, warmup=max(1, steps // 30),
-                                  decay=self.decay(), every=max(1, steps // 20)))
         started = time.monotonic()
-        done = subprocess.run([self.braid, "train", out + ".toml", "--resume", "auto"], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
-            raise SystemExit(f"{arm} of seed {seed}: {done.stderr}")
+        printed = self.train(out, SOURCES, {**self.schedule, "seed": seed, "precision": words})
         losses = read_losses(os.path.join(out, "log.jsonl"))
         if sorted(losses) != list(range(1, steps + 1)):
             raise SystemExit(f"{out}/log.jsonl has {len(losses)} of {steps} steps")
-        note = next((line for line in done.stdout.splitlines() if "emulated" in line), "")
+        note = next((line for line in printed.splitlines() if "emulated" in line), "")
         write_json(out + ".json", {"arm": arm, "seed": seed, "note": note, "braid": version_of(self.braid),
                                    "seconds_of_last_start": round(time.monotonic() - started),
                                    "curve": curve_of([losses[step] for step in range(1, steps + 1)])})
@@ -190,6 +207,8 @@ def summary(campaign, arms, seeds):
     """Of the seeds that have finished in an arm and in bf16."""
     base = {seed: campaign.result("bf16", seed) for seed in seeds}
     base = {seed: result["curve"] for seed, result in base.items() if result}
+    entropy = campaign.entropy()
+    floor = statistics.mean(entropy.values())
     table = {}
     for arm in arms:
         runs = {seed: campaign.result(arm, seed) for seed in base}
@@ -198,25 +217,28 @@ def summary(campaign, arms, seeds):
             continue
         losses = [final(run["curve"]) for run in runs.values()]
         gaps = [100 * (final(run["curve"]) / final(base[seed]) - 1) for seed, run in runs.items()]
+        left = [100 * (final(run["curve"]) - final(base[seed])) / (final(base[seed]) - floor) for seed, run in runs.items()]
         error = statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else None
         table[arm] = {"seeds": sorted(runs), "loss": losses, "gap_percent": gaps,
-                      "gap_mean": statistics.mean(gaps), "gap_standard_error": error,
+                      "gap_of_what_is_left_percent": left, "gap_mean": statistics.mean(gaps), "gap_standard_error": error,
                       "counts": error is not None and arm != "bf16" and abs(statistics.mean(gaps)) > STUDENT.get(len(gaps), 2.78) * error,
                       "note": next(iter(runs.values()))["note"], "curves": {seed: run["curve"] for seed, run in runs.items()}}
     slopes = [slope(curve) for curve in base.values()]
     return {"what": "loss of hybrid-8.5m on recall, a grammar and sums, by recipe; emulated, numerics only",
-            **campaign.schedule, "bf16_slope": slopes, "flat": bool(slopes) and max(slopes) < FLAT, "arms": table}
+            **campaign.schedule, "entropy": entropy, "bf16_slope": slopes, "flat": bool(slopes) and max(slopes) < FLAT, "arms": table}
 
 
 def show(result):
     slopes = ", ".join(f"{100 * s:.2f}%" for s in result["bf16_slope"])
     print(f"{result['steps']} steps of {result['batch']} x {result['length']} tokens; bf16 still falls by {slopes} "
           f"a fifth: {'flat' if result['flat'] else 'NOT FLAT, no gap is evidence; try more --steps'}")
-    print(f"{'arm':<18} {'loss':>8} {'spread':>8} {'gap to bf16':>12} {'+-':>7}  seeds")
+    print(f"entropy of the sources {statistics.mean(result['entropy'].values()):.4f}")
+    print(f"{'arm':<18} {'loss':>8} {'spread':>8} {'gap to bf16':>12} {'+-':>7} {'of the rest':>12}  seeds")
     for arm, row in result["arms"].items():
         spread = 100 * (max(row["loss"]) - min(row["loss"])) / statistics.mean(row["loss"])
         error = "-" if row["gap_standard_error"] is None else f"{row['gap_standard_error']:.2f}%"
-        print(f"{arm:<18} {statistics.mean(row['loss']):>8.4f} {spread:>7.2f}% {row['gap_mean']:>+11.2f}% {error:>7}  "
+        print(f"{arm:<18} {statistics.mean(row['loss']):>8.4f} {spread:>7.2f}% {row['gap_mean']:>+11.2f}% {error:>7} "
+              f"{statistics.mean(row['gap_of_what_is_left_percent']):>+11.1f}%  "
               f"{len(row['seeds'])}{'' if arm == 'bf16' else ', counts' if row['counts'] else ', within the spread'}")
 
 

@@ -28,8 +28,8 @@ Source across(const View& v);
 // The same from element (i, k) on.
 Source from(const Source& s, int64_t i, int64_t k);
 
-// A depth block: with FP32, 8 rows of it are two thirds of L1.
-inline constexpr int64_t kDepthMax = 1024;
+// A depth block: on tiles, 32 rows of it fill L1 once, and the other operand streams past them.
+inline constexpr int64_t kDepthMax = 768;
 // Equal blocks, whose number depends on the depth alone.
 int64_t block_depth(int64_t depth);
 
