@@ -175,24 +175,29 @@ void finish_row(const float* sums, const float* bias, int64_t n, Out* y) {
 void finish_f32(const float* sums, const float* bias, int64_t n, float* y) { finish_row(sums, bias, n, y); }
 void finish_bf16(const float* sums, const float* bias, int64_t n, Bf16* y) { finish_row(sums, bias, n, y); }
 
-template <class Num>
-void add_depths_of(const Source& s, int64_t n, int64_t depth, float* sums) {
+// That many vectors of sums stay in registers.
+template <int64_t kVectors, class Num>
+void add_vectors(const Num* from, int64_t stride, int64_t depth, float* sums) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  constexpr int64_t kVectors = 4;
+  FloatVec v[kVectors];
+  HWY_UNROLL(4)
+  for (int64_t j = 0; j < kVectors; ++j) v[j] = load(d, sums + j * lanes);
+  for (int64_t k = 0; k < depth; ++k) {
+    HWY_UNROLL(4)
+    for (int64_t j = 0; j < kVectors; ++j) v[j] = hn::Add(v[j], load(d, from + k * stride + j * lanes));
+  }
+  HWY_UNROLL(4)
+  for (int64_t j = 0; j < kVectors; ++j) store(v[j], d, sums + j * lanes);
+}
+
+template <class Num>
+void add_depths_of(const Source& s, int64_t n, int64_t depth, float* sums) {
+  const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
   const auto* from = static_cast<const Num*>(s.data);
   int64_t i = 0;
-  for (; i + kVectors * lanes <= n; i += kVectors * lanes) {
-    FloatVec v[kVectors];
-    HWY_UNROLL(4)
-    for (int64_t j = 0; j < kVectors; ++j) v[j] = load(d, sums + i + j * lanes);
-    for (int64_t k = 0; k < depth; ++k) {
-      HWY_UNROLL(4)
-      for (int64_t j = 0; j < kVectors; ++j) v[j] = hn::Add(v[j], load(d, from + k * s.stride + i + j * lanes));
-    }
-    HWY_UNROLL(4)
-    for (int64_t j = 0; j < kVectors; ++j) store(v[j], d, sums + i + j * lanes);
-  }
+  for (; i + 4 * lanes <= n; i += 4 * lanes) add_vectors<4>(from + i, s.stride, depth, sums + i);
+  for (; i + lanes <= n; i += lanes) add_vectors<1>(from + i, s.stride, depth, sums + i);
   for (; i < n; ++i) {
     for (int64_t k = 0; k < depth; ++k) sums[i] += to_float(from[k * s.stride + i]);
   }

@@ -80,7 +80,7 @@ struct Layout {
   int64_t w_bytes, sum_rows, sum_bytes, own_bytes;
   Layout(packed::Class c, int threads, const Problem& p, int64_t tokens) {
     x.kernel = packed::kernel_of(c);
-    x.n = std::min(kRowsMax, tokens);
+    x.n = std::clamp<int64_t>(tokens, 1, kRowsMax);
     x.depth = p.depth;
     x.block = packed::block_depth(p.depth);
     grid = grid_of(x.kernel, threads, p, x.n);

@@ -2,6 +2,8 @@
 // only the order of sums differs: 1e-5 too; BF16 results 1/128.
 #include "kernels/linear/linear.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -244,7 +246,8 @@ TEST(Linear, AWideGradientIsNotRounded) {
 
 // Odd sizes, either type on every side, rows that are slices of something wider, documents of any length.
 TEST(Linear, EveryRowOfBackwardAgreesWithTheReference) {
-  constexpr Case kBwdCases[] = {{1, 1, 1}, {5, 17, 83}, {37, 503, 50}, {261, 49, 97}, {3, 1100, 33}};
+  constexpr Case kBwdCases[] = {{1, 1, 1},     {5, 17, 83},    {37, 503, 50},  {261, 49, 97},
+                                {3, 1100, 33}, {37, 300, 800}, {300, 1100, 60}};
   for (const Case& c : kBwdCases) {
     for (const DType type : {DType::f32, DType::bf16}) {
       for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -268,12 +271,14 @@ TEST(Linear, EveryRowOfBackwardAgreesWithTheReference) {
   }
 }
 
-// The same for training's forward, whose y may be BF16.
+// The same for training's forward, whose y may be BF16; sums of several depth blocks wait for the last.
 TEST(Linear, ForwardOfTrainingRoundsOnce) {
-  TestTensor x(DType::bf16, {70, 1100}, 1), w(DType::bf16, {101, 1100}, 2), bias(DType::f32, {101}, 3),
-      y(DType::bf16, {70, 101}, 4);
-  sweep(LinearFwd{.x = x.view(), .w = dense_weight(w.view()), .bias = bias.view(), .y = y.mut(), .train = true}, 0.03,
-        0.03);
+  for (const auto& [tokens, rows] : {std::pair<int64_t, int64_t>{70, 101}, {200, 30}}) {
+    TestTensor x(DType::bf16, {tokens, 1100}, 1), w(DType::bf16, {rows, 1100}, 2), bias(DType::f32, {rows}, 3),
+        y(DType::bf16, {tokens, rows}, 4);
+    sweep(LinearFwd{.x = x.view(), .w = dense_weight(w.view()), .bias = bias.view(), .y = y.mut(), .train = true}, 0.03,
+          0.03);
+  }
 }
 
 // Cutting a batch between sequences changes no bit, in any row, also where rows of a gradient take the pieces on both
@@ -320,24 +325,47 @@ TEST(Linear, MicroBatchesGiveTheBitsOfTheBatch) {
   }
 }
 
-// Few operations get fewer threads than the workspace is for; a last pass has fewer tokens than the others. Nothing is
-// written beyond the workspace in either.
-TEST(Linear, TrainingProductsStayInTheirWorkspace) {
+// Runs it `times` times and expects that nothing is written beyond the workspace.
+template <class Op>
+void stay_within(packed::Class c, const Op& op, int threads, int times) {
   constexpr size_t kGuard = 1 << 20;
-  for (const Case& c : {Case{128, 1152, 2}, {33, 2000, 40}, {2049, 300, 8}, {4000, 97, 40}, {1, 1, 1}}) {
+  const auto bytes = static_cast<size_t>(linear_packed_workspace(c, op, threads));
+  std::vector<std::byte> space(bytes + kGuard, std::byte{0xa5});
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = threads};
+  for (int i = 0; i < times; ++i) linear_packed(c, ctx, op, {space.data(), bytes});
+  const auto end = space.begin() + static_cast<int64_t>(bytes);
+  EXPECT_EQ(std::count(end, space.end(), std::byte{0xa5}), static_cast<int64_t>(kGuard))
+      << Op::name << ", " << threads << " threads";
+}
+
+// Few operations get fewer threads than the workspace is for, and all threads once; a last pass has fewer tokens than
+// the others; no tokens are no products.
+TEST(Linear, TrainingProductsStayInTheirWorkspace) {
+  for (const Case& c : {Case{128, 1152, 2}, {33, 2000, 40}, {2049, 300, 8}, {4000, 97, 40}, {1, 1, 1}, {0, 5, 3}}) {
+    SCOPED_TRACE(fmt::format("{} x {} x {}", c.tokens, c.rows, c.depth));
     TestTensor x(DType::f32, {c.tokens, c.depth}, 1), w(DType::f32, {c.rows, c.depth}, 2),
         y(DType::bf16, {c.tokens, c.rows}, 3);
     const LinearFwd op{.x = x.view(), .w = dense_weight(w.view()), .y = y.mut(), .train = true};
-    for (int threads = 1; threads <= 16; ++threads) {
-      const auto bytes = static_cast<size_t>(linear_packed_workspace(packed::Class::f32, op, threads));
-      std::vector<std::byte> space(bytes + kGuard, std::byte{0xa5});
-      Arena arena;
-      Ctx ctx{.arena = arena, .threads = threads};
-      for (int i = 0; i < 20; ++i)
-        linear_packed(packed::Class::f32, ctx, op, {space.data(), bytes});  // all threads, once
-      const auto end = space.begin() + static_cast<int64_t>(bytes);
-      EXPECT_EQ(std::count(end, space.end(), std::byte{0xa5}), static_cast<int64_t>(kGuard))
-          << c.tokens << " x " << c.rows << " x " << c.depth << ", " << threads << " threads";
+    for (int threads = 1; threads <= 16; ++threads) stay_within(packed::Class::f32, op, threads, 20);
+  }
+}
+
+// Several depth blocks, tasks across and runs of pieces in every class. One thread has the last part of the workspace.
+TEST(Linear, GradientsStayInTheirWorkspace) {
+  using packed::Class;
+  constexpr int64_t kTokens = 600, kRows = 250, kDepth = 1100;
+  for (const Class c : {Class::f32, Class::bf16, Class::bf16_dot, Class::bf16_tile}) {
+    if (packed::refusal(c)) continue;
+    const DType type = c == Class::f32 ? DType::f32 : DType::bf16;
+    TestTensor x(type, {kTokens, kDepth}, 1), w(type, {kRows, kDepth}, 2), dy(DType::f32, {kTokens, kRows}, 3),
+        y(DType::bf16, {kTokens, kRows}, 4), dx(DType::bf16, {kTokens, kDepth}, 5), dw(DType::f32, {kRows, kDepth}, 6),
+        dbias(DType::f32, {kRows}, 7);
+    for (const int threads : {1, 3}) {
+      const Weight weight = dense_weight(w.view());
+      stay_within(c, LinearFwd{.x = x.view(), .w = weight, .y = y.mut(), .train = true}, threads, 1);
+      stay_within(c, LinearBwdData{.dy = dy.view(), .w = weight, .dx = dx.mut()}, threads, 1);
+      stay_within(c, LinearBwdWeight{.dy = dy.view(), .x = x.view(), .dw = dw.mut(), .dbias = dbias.mut()}, threads, 1);
     }
   }
 }
