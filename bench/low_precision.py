@@ -16,12 +16,17 @@ with --table when both have ended).
 
 The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
 the same seed, in % of bf16's loss, and in % of what bf16 has left to learn: its loss less the entropy of the sources, which
-no model can go below. A gap counts where Student's t over the seeds says so at 5%, two-sided (three seeds: 4.3 standard
-errors), for that arm alone; of six arms one in four campaigns counts by chance. The bf16
-curve has to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less than
-FLAT below that of the fifth before. Otherwise the table prints NOT FLAT, and its gaps prove nothing.
+no model can go below. An ablation has a second gap, to nvfp4 of the same seed: what the part that it leaves out does. A gap
+is printed with its 95% interval by Student's t over the seeds (three: 4.3 standard errors to either side), and counts where
+that leaves out zero, each arm for itself: of ten such gaps one in three campaigns has one by chance. A gap that does not
+count is no proof that a format costs nothing, only that it costs less than the interval is wide, in this model, at this one
+learning rate, with the first and last layers high. Arms quantise unequal shares of the values (the note of each says which).
+"learnt" is when a run first comes within LEARNT nats of the entropy, in % of its steps: arms may differ in that and end alike.
+The curves have to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less
+than FLAT below that of the fifth before, in bf16. Otherwise the table prints NOT FLAT, and its gaps prove nothing.
 """
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -33,6 +38,7 @@ import time
 from about import about, version_of
 
 FLAT = 0.015
+LEARNT = 0.1
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # 97.5% points by number of seeds; more: that of five
 
 # What stands in [precision] of an arm; bf16 is what the others are held against.
@@ -45,6 +51,7 @@ ARMS = {
     "nvfp4-no-hadamard": {"recipe": '"nvfp4"', "hadamard": "false"},
     "nvfp4-1d": {"recipe": '"nvfp4"', "weight_scales": '"1d"'},
 }
+ABLATIONS = [arm for arm in ARMS if arm.startswith("nvfp4-")]  # of nvfp4
 
 SOURCES = ("recall", "pcfg", "modular")  # in equal shares of rows
 
@@ -87,7 +94,8 @@ class Campaign:
 
     def __init__(self, options):
         self.braid, self.folder = os.path.abspath(options.braid), os.path.abspath(options.folder)
-        self.schedule = {"steps": options.steps, "batch": options.batch, "length": options.length, "lr": options.lr}
+        self.schedule = {"steps": options.steps, "batch": options.batch, "length": options.length, "lr": options.lr,
+                         "recipe": hashlib.sha256(repr((RECIPE, SOURCES, ARMS)).encode()).hexdigest()[:16]}
         os.makedirs(self.folder, exist_ok=True)
         path = os.path.join(self.folder, "schedule.json")
         if os.path.exists(path):
@@ -203,43 +211,66 @@ def slope(curve):
     return 1 - statistics.mean(constant[-fifth:]) / statistics.mean(constant[-2 * fifth:-fifth])
 
 
+def learnt(curve, entropy):
+    """In % of the run; None: not by its end."""
+    return next((100 * i // len(curve) for i, loss in enumerate(curve) if loss < entropy + LEARNT), None)
+
+
+def gap(curves, base, entropy):
+    """From `base` to `curves`, both by seed, over the seeds of both."""
+    pairs = [(final(curve), final(base[seed])) for seed, curve in curves.items() if seed in base]
+    shares = [100 * (ours / theirs - 1) for ours, theirs in pairs]
+    error = statistics.stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else None
+    interval = STUDENT.get(len(shares), 2.78) * error if error is not None else None
+    return {"percent": shares, "mean": statistics.mean(shares), "interval_95": interval,
+            "of_what_is_left": statistics.mean(100 * (ours - theirs) / (theirs - entropy) for ours, theirs in pairs),
+            "counts": interval is not None and abs(statistics.mean(shares)) > interval}
+
+
 def summary(campaign, arms, seeds):
     """Of the seeds that have finished in an arm and in bf16."""
-    base = {seed: campaign.result("bf16", seed) for seed in seeds}
-    base = {seed: result["curve"] for seed, result in base.items() if result}
-    entropy = campaign.entropy()
-    floor = statistics.mean(entropy.values())
+    sources = campaign.entropy()
+    entropy = statistics.mean(sources.values())
+    runs = {arm: {seed: campaign.result(arm, seed) for seed in seeds if campaign.result(arm, seed)} for arm in ARMS}
+    curves = {arm: {seed: run["curve"] for seed, run in found.items() if seed in runs["bf16"]} for arm, found in runs.items()}
     table = {}
     for arm in arms:
-        runs = {seed: campaign.result(arm, seed) for seed in base}
-        runs = {seed: result for seed, result in runs.items() if result}
-        if not runs:
+        mine = curves[arm]
+        if not mine:
             continue
-        losses = [final(run["curve"]) for run in runs.values()]
-        gaps = [100 * (final(run["curve"]) / final(base[seed]) - 1) for seed, run in runs.items()]
-        left = [100 * (final(run["curve"]) - final(base[seed])) / (final(base[seed]) - floor) for seed, run in runs.items()]
-        error = statistics.stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else None
-        table[arm] = {"seeds": sorted(runs), "loss": losses, "gap_percent": gaps,
-                      "gap_of_what_is_left_percent": left, "gap_mean": statistics.mean(gaps), "gap_standard_error": error,
-                      "counts": error is not None and arm != "bf16" and abs(statistics.mean(gaps)) > STUDENT.get(len(gaps), 2.78) * error,
-                      "note": next(iter(runs.values()))["note"], "curves": {seed: run["curve"] for seed, run in runs.items()}}
-    slopes = [slope(curve) for curve in base.values()]
+        table[arm] = {"seeds": sorted(mine), "loss": [final(curve) for curve in mine.values()],
+                      "slope": [slope(curve) for curve in mine.values()],
+                      "learnt": [learnt(curve, entropy) for curve in mine.values()]}
+        if arm != "bf16":
+            table[arm]["gap"] = gap(mine, curves["bf16"], entropy)
+        if arm in ABLATIONS and set(mine) & set(curves["nvfp4"]):
+            table[arm]["gap_to_nvfp4"] = gap(mine, curves["nvfp4"], entropy)
+        table[arm] |= {"note": next(iter(runs[arm].values()))["note"], "curves": mine}
+    slopes = [slope(curve) for curve in curves["bf16"].values()]
     return {"what": "loss of hybrid-8.5m on recall, a grammar and sums, by recipe; emulated, numerics only",
-            **campaign.schedule, "entropy": entropy, "bf16_slope": slopes, "flat": bool(slopes) and max(slopes) < FLAT, "arms": table}
+            **campaign.schedule, "entropy": sources, "flat": bool(slopes) and max(slopes) < FLAT, "arms": table}
+
+
+def in_words(found):
+    if not found:
+        return f"{'':>19}"
+    if found["interval_95"] is None:
+        return f"{found['mean']:>+7.2f}% one seed "
+    return f"{found['mean']:>+7.2f}% +-{found['interval_95']:5.2f}{' *' if found['counts'] else '  '}"
 
 
 def show(result):
-    slopes = ", ".join(f"{100 * s:.2f}%" for s in result["bf16_slope"])
+    slopes = ", ".join(f"{100 * s:.2f}%" for s in result["arms"].get("bf16", {"slope": []})["slope"])
     print(f"{result['steps']} steps of {result['batch']} x {result['length']} tokens; bf16 still falls by {slopes} "
           f"a fifth: {'flat' if result['flat'] else 'NOT FLAT, no gap is evidence; try more --steps'}")
-    print(f"entropy of the sources {statistics.mean(result['entropy'].values()):.4f}")
-    print(f"{'arm':<18} {'loss':>8} {'spread':>8} {'gap to bf16':>12} {'+-':>7} {'of the rest':>12}  seeds")
+    print(f"entropy of the sources {statistics.mean(result['entropy'].values()):.4f}; * counts")
+    print(f"{'arm':<18} {'loss':>7} {'spread':>7} {'gap to bf16, 95%':>19} {'of the rest':>11} {'to nvfp4, 95%':>19}  learnt at, %")
     for arm, row in result["arms"].items():
         spread = 100 * (max(row["loss"]) - min(row["loss"])) / statistics.mean(row["loss"])
-        error = "-" if row["gap_standard_error"] is None else f"{row['gap_standard_error']:.2f}%"
-        print(f"{arm:<18} {statistics.mean(row['loss']):>8.4f} {spread:>7.2f}% {row['gap_mean']:>+11.2f}% {error:>7} "
-              f"{statistics.mean(row['gap_of_what_is_left_percent']):>+11.1f}%  "
-              f"{len(row['seeds'])}{'' if arm == 'bf16' else ', counts' if row['counts'] else ', within the spread'}")
+        rest = f"{row['gap']['of_what_is_left']:+.1f}%" if "gap" in row else ""
+        late = ", ".join("-" if at is None else str(at) for at in row["learnt"])
+        print(f"{arm:<18} {statistics.mean(row['loss']):>7.4f} {spread:>6.2f}% {in_words(row.get('gap'))} {rest:>11} "
+              f"{in_words(row.get('gap_to_nvfp4'))}  {late}")
 
 
 def main():
