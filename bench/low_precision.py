@@ -18,7 +18,7 @@ The loss of a run is the mean over the last tenth of its steps, all of them new 
 the same seed, in % of bf16's loss, and in % of what bf16 has left to learn: its loss less the entropy of the sources, which
 no model can go below. An ablation has a second gap, to nvfp4 of the same seed: what the part that it leaves out does. A gap
 is printed with its 95% interval by Student's t over the seeds (three: 4.3 standard errors to either side), and counts where
-that leaves out zero, each arm for itself: of ten such gaps one in three campaigns has one by chance. A gap that does not
+that leaves out zero, each arm for itself: of nine such gaps one in three campaigns has one by chance. A gap that does not
 count is no proof that a format costs nothing, only that it costs less than the interval is wide, in this model, at this one
 learning rate, with the first and last layers high. Arms quantise unequal shares of the values (the note of each says which).
 "learnt" is when a run first comes within LEARNT nats of the entropy, in % of its steps: arms may differ in that and end alike.
