@@ -22,8 +22,8 @@ that leaves out zero, each arm for itself: of nine such gaps one in three campai
 count is no proof that a format costs nothing, only that it costs less than the interval is wide, in this model, at this one
 learning rate, with the first and last layers high. Arms quantise unequal shares of the values (the note of each says which).
 "learnt" is when a run first comes within LEARNT nats of the entropy, in % of its steps: arms may differ in that and end alike.
-The curves have to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less
-than FLAT below that of the fifth before, in bf16. Otherwise the table prints NOT FLAT, and its gaps prove nothing.
+The bf16 curve has to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less
+than FLAT below that of the fifth before. Otherwise the table prints NOT FLAT, and its gaps prove nothing.
 """
 import argparse
 import hashlib
