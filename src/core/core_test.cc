@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <vector>
 
 #include "core/arena_plan.h"
@@ -55,6 +57,18 @@ TEST(View, ChecksItsTypeAndBoundsInEveryBuild) {
   EXPECT_EXIT(v.as<Bf16>(), testing::ExitedWithCode(70), "F32 read as BF16");
   EXPECT_EXIT(v.slice(1, 3, 4), testing::ExitedWithCode(70), "3 \\+ 4 of 6");
   EXPECT_EXIT(v.split_last(4, 2), testing::ExitedWithCode(70), "6 as 4 x 2");
+}
+
+TEST(View, IntegersSaturate) {
+  int8_t small[4];
+  int64_t large[1];
+  const MutView codes = mut_view_of(small, {4}), counts = mut_view_of(large, {1});
+  for (const auto& [at, value] : {std::pair{0, 142.5}, {1, -1e300}, {2, -3.9}, {3, std::nan("")}})
+    set_element(codes, at, value);
+  const int8_t stored[] = {127, -128, -3, 0};
+  EXPECT_TRUE(std::ranges::equal(small, stored));
+  set_element(counts, 0, 0x1p63);
+  EXPECT_EQ(large[0], std::numeric_limits<int64_t>::max());
 }
 
 TEST(Arena, GivesBackAndMerges) {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 
 namespace braid {
 namespace {
@@ -15,6 +17,16 @@ int64_t offset_of(const BasicView<Byte>& v, int64_t flat) {
     flat /= v.shape[i];
   }
   return offset;
+}
+
+// Truncated and saturated, 0 for NaN: a plain cast of such values is undefined.
+template <class Int>
+Int saturated(double value) {
+  using Limits = std::numeric_limits<Int>;
+  if (std::isnan(value)) return 0;
+  if (value <= static_cast<double>(Limits::min())) return Limits::min();
+  if (value >= static_cast<double>(Limits::max())) return Limits::max();
+  return static_cast<Int>(value);
 }
 
 }  // namespace
@@ -80,16 +92,16 @@ void set_element(const MutView& v, int64_t flat, double value) {
       *reinterpret_cast<F8E4M3*>(p) = to_f8e4m3(single);
       break;
     case DType::i8:
-      *reinterpret_cast<int8_t*>(p) = static_cast<int8_t>(value);
+      *reinterpret_cast<int8_t*>(p) = saturated<int8_t>(value);
       break;
     case DType::u8:
-      *reinterpret_cast<uint8_t*>(p) = static_cast<uint8_t>(value);
+      *reinterpret_cast<uint8_t*>(p) = saturated<uint8_t>(value);
       break;
     case DType::i32:
-      *reinterpret_cast<int32_t*>(p) = static_cast<int32_t>(value);
+      *reinterpret_cast<int32_t*>(p) = saturated<int32_t>(value);
       break;
     case DType::i64:
-      *reinterpret_cast<int64_t*>(p) = static_cast<int64_t>(value);
+      *reinterpret_cast<int64_t*>(p) = saturated<int64_t>(value);
       break;
   }
 }

@@ -134,7 +134,7 @@ MutView mut_view_of(Num* data, const Shape& shape) {
   return {reinterpret_cast<std::byte*>(data), dtype_for<Num>(), shape};
 }
 
-// One element as a number, by flat row-major position: for references, tests and printing.
+// One element as a number, by flat row-major position, saturated in integers: for references, tests and printing.
 double element(const View& v, int64_t flat);
 void set_element(const MutView& v, int64_t flat, double value);
 void fill(const MutView& v, double value);

@@ -130,7 +130,7 @@ HWY_INLINE void encode_row(const float* from, const RandomKey& key, int64_t posi
     }
     HWY_ALIGN Num rest[16];
     put(d, v, rest);
-    std::copy(rest, rest + states - n, to + n);
+    std::copy(rest, rest + (states - n), to + n);
   }
 }
 
