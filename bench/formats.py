@@ -23,7 +23,8 @@ GGUF = ("bf16", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", 
 CACHES = (("keys and values fp8", "--kv-cache-dtype", "fp8"), ("keys and values int8", "--kv-cache-dtype", "int8"),
           ("states bf16", "--mamba-ssm-cache-dtype", "bf16", "--chunk", 1), ("states f16", "--mamba-ssm-cache-dtype", "f16", "--chunk", 1),
           ("states int8", "--mamba-ssm-cache-dtype", "int8", "--chunk", 1))  # a state is rounded once a pass: of one token here
-FOLDERS = {"fp8": (), "nvfp4": (), "nvfp4 four-over-six": ("--scales", "four-over-six"), "nvfp4 mse": ("--scales", "mse")}
+FOLDERS = {"fp8": (), "nvfp4": (), "nvfp4 four-over-six": ("--scales", "four-over-six"), "nvfp4 mse": ("--scales", "mse"),
+           "mxfp4": (), "int8": (), "int4": (), "int4 mse": ("--scales", "mse"), "int3": (), "int3 mse": ("--scales", "mse")}
 
 
 def run(*command, text=None):

@@ -14,7 +14,7 @@ const Command kCommands[] = {
     {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
     {"score", "log-probabilities of given tokens: as training, prefill or steps compute them", &setup_score},
     {"grad", "loss and gradients of given tokens", &setup_grad},
-    {"quantize", "a model with its large matrices in NVFP4 or FP8, as a folder of its own", &setup_quantize},
+    {"quantize", "a model with its large matrices in FP8 or in 3 to 8 bits, as a folder", &setup_quantize},
     {"merge", "a model with its adapter added, as a folder of its own", &setup_merge},
     {"convert", "a folder as a GGUF file for llama.cpp, in a type of your choice, and back", &setup_convert},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},

@@ -1,4 +1,4 @@
-// braid quantize: a Hugging Face folder with FP8 or NVFP4 matrices from one without.
+// braid quantize: a Hugging Face folder with quantised matrices from one without.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,6 +86,8 @@ int quantize_command(Options o) {
   models::QuantRecipe recipe = models::quant_recipe(o.recipe.empty() ? o.format : o.recipe);
   if (!o.scales.empty()) {
     for (models::QuantRule& rule : recipe.rules) rule.scales = models::scale_search("--scales", o.scales);
+    if (recipe.compressed() && o.scales == "four-over-six")
+      fail("--scales", {.what = "four-over-six is a search of NVFP4", .expected = "max or mse for " + recipe.name});
   }
   check_range("--threads", o.threads, 0, 1024);
   o.quant.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
@@ -113,14 +115,18 @@ int quantize_command(Options o) {
 Action setup_quantize(Cli& cli) {
   auto o = std::make_shared<Options>();
   std::string names;
-  for (const std::string& name : models::quant_recipe_names()) names += (names.empty() ? "" : ", ") + name;
+  for (const std::string& name : models::quant_recipe_names()) {
+    if (!models::quant_format(name)) names += (names.empty() ? "" : ", ") + name;
+  }
   cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.positional("out", o->out, "the folder to create");
   o->cli = &cli;
-  cli.choice("--format", o->format, {"nvfp4", "fp8"}, "of every large product inside the layers");
-  cli.option("--recipe NAME|FILE", o->recipe, "which matrices become what: " + names + ", or a TOML file of rules");
+  cli.choice("--format", o->format, {"nvfp4", "fp8", "mxfp4", "int8", "int4", "int3"},
+             "of every large product inside the layers; the last four, for compressed-tensors, of attention too");
+  cli.option("--recipe NAME|FILE", o->recipe,
+             "which matrices become what: " + names + ", a format, or a TOML file of rules");
   cli.choice("--scales", o->scales, {"max", "four-over-six", "mse"},
-             "how a block of NVFP4 gets its scale, in place of the recipe's");
+             "how a block gets its scale, in place of the recipe's (four-over-six: NVFP4 alone)");
   cli.flag("--strict", o->quant.strict,
            "a matrix that its format cannot hold is an error; otherwise it stays as it is");
   cli.option("-t,--threads", o->threads, "0: one per core");

@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "math/blocks.h"
+#include "models/compressed_weight.h"
 #include "models/family.h"
 #include "models/gguf.h"
 #include "sys/error.h"
@@ -24,15 +25,23 @@ constexpr std::array<std::array<const char*, 5>, 3> kPrefixes = {{
     {"transformer.", "", nullptr, nullptr, nullptr},
 }};
 
+const std::string kPacked = "_packed";  // what compressed-tensors adds to the name of a matrix
+
 class FileSource final : public nn::ParamSource {
  public:
   // What must be made of the bytes of `weights` goes into the store.
   FileSource(WeightStore& store, const io::Safetensors& weights, std::string where)
       : store_(store), weights_(weights), where_(std::move(where)) {}
 
-  bool has(const std::string& name) const override { return find(name).view != nullptr; }
+  bool has(const std::string& name) const override { return find(name).view || find(name + kPacked).view; }
 
   Param first(const nn::ParamRequest& r) override {
+    if (const Found packed = find(r.name + kPacked); packed.view && !r.transposed && r.shape.rank == 2) {
+      const std::string name = packed.name.substr(0, packed.name.size() - kPacked.size());
+      Param p = r.param(compressed_weight(store_, weights_, where_, name, r.rows(), r.cols()));
+      p.name = name;
+      return p;
+    }
     const View& stored = need(r.name);
     Param p = r.param(is_matrix(r.role) ? matrix(r, stored) : vector(r, stored));
     p.name = find(r.name).name;
@@ -126,16 +135,6 @@ class FileSource final : public nn::ParamSource {
     return value;
   }
 
-  // Scales of blocks are a sixteenth of the codes' number, so that reading them all costs a load little.
-  void check_scales(const std::string& name, const View& scales) const {
-    for (int64_t r = 0; r < scales.dim(0); ++r) {
-      const uint8_t* bits = &scales.as<F8E4M3>(r)->bits;
-      uint8_t damaged = 0;
-      for (int64_t i = 0; i < scales.dim(1); ++i) damaged |= static_cast<uint8_t>((bits[i] & 0x7f) == 0x7f);
-      if (damaged) fail(where_, {.what = "scales " + name + " are damaged", .got = fmt::format("NaN in row {}", r)});
-    }
-  }
-
   Weight fp8(const nn::ParamRequest& r, const View& stored) const {
     check_shape(r.name, stored, r.shape, r.keys);
     return {.rows = r.rows(),
@@ -154,7 +153,7 @@ class FileSource final : public nn::ParamSource {
     const View& scales = need(r.name + "_scale");
     if (scales.dtype != DType::f8_e4m3) wrong_type(r.name + "_scale", scales, "F8_E4M3");
     check_shape(r.name + "_scale", scales, {rows, cols / kNvfp4Block}, r.keys);
-    check_scales(r.name + "_scale", scales);
+    check_scales(where_, r.name + "_scale", scales);  // a sixteenth of the codes' number: little to read
     return {.rows = rows,
             .cols = cols,
             .spec = {.format = Format::nvfp4, .block = kNvfp4Block},
@@ -175,7 +174,22 @@ void check_algorithm(const io::Json& owner) {
   owner.need({"quant_algo"}).refuse("unknown quantisation", "FP8, NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
 }
 
+// What changes the meaning of compressed weights and is not read.
+void check_compressed(const io::Json& quantisation) {
+  for (const char* key : {"transform_config", "sparsity_config"}) {
+    const auto found = quantisation.get({key});
+    if (found && !found->members().empty() && found->string_of({"format"}).value_or("") != "dense")
+      found->refuse("is not supported", "weights that are neither rotated nor sparse");
+  }
+  for (const auto& group : quantisation.need({"config_groups"}).members()) {
+    const auto weights = group.second.get({"weights"});
+    if (weights && !weights->bool_of({"symmetric"}).value_or(true))
+      weights->need({"symmetric"}).refuse("is not supported", "true");
+  }
+}
+
 void check_quantisation(const io::Json& quantisation) {
+  if (quantisation.string_of({"quant_method"}) == "compressed-tensors") return check_compressed(quantisation);
   check_algorithm(quantisation);
   if (const auto layers = quantisation.get({"quantized_layers"})) {
     for (const auto& layer : layers->members()) check_algorithm(layer.second);

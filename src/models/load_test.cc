@@ -114,6 +114,49 @@ TEST_F(Load, ScalesOfFp8) {
   expect_says(error_after([&](Specs& specs) { find(specs, weight).dtype = DType::f8_e4m3; }), {scale, "missing"});
 }
 
+TEST_F(Load, WhatCompressedTensorsPacks) {
+  const std::string weight = kInProj;  // [222, 32]
+  struct Part {
+    const char* word;
+    DType dtype;
+    Shape shape;
+  };
+  const auto store = [&](const std::vector<Part>& parts) {
+    return error_after([&](Specs& specs) {
+      std::erase_if(specs, [&](const auto& s) { return s.name == weight; });
+      for (const Part& p : parts) specs.push_back({weight + p.word, p.dtype, p.shape});
+    });
+  };
+  const Part codes{"_packed", DType::i32, {222, 4}}, scales{"_scale", DType::bf16, {222, 1}};
+  EXPECT_EQ(store({codes, scales}), "");
+  EXPECT_EQ(store({codes, {"_scale", DType::f32, {222, 1}}}), "");
+  expect_says(store({codes}), {weight + "_scale"});
+  expect_says(store({codes, scales, {"_zero_point", DType::i32, {222, 1}}}), {"_zero_point", "symmetric"});
+  expect_says(store({codes, {"_scale", DType::bf16, {222, 3}}}), {weight + "_scale", "[222, 3]", "groups"});
+  expect_says(store({{"_packed", DType::i32, {222, 5}}, scales}), {"_packed", "[222, 5]", "3, 4 or 8 bits"});
+  expect_says(store({{"_packed", DType::bf16, {222, 4}}, scales}), {"_packed", "BF16"});
+  const Part bytes{"_packed", DType::u8, {222, 16}};
+  EXPECT_EQ(store({bytes, {"_scale", DType::u8, {222, 1}}}), "");
+  expect_says(store({bytes, {"_scale", DType::u8, {222, 2}}}), {weight + "_scale", "[222, 2]", "[222, 1]"});
+  expect_says(store({bytes, {"_scale", DType::f8_e4m3, {222, 2}}}), {"_global_scale"});
+  expect_says(store({bytes, scales}), {weight + "_scale", "BF16", "F8_E4M3"});
+}
+
+TEST_F(Load, WhatCompressedTensorsSaysOfIt) {
+  const auto refused = [&](const char* key, const nlohmann::json& value, bool symmetric = true) {
+    nlohmann::json config = hybrid();
+    config["quantization_config"] = {{"quant_method", "compressed-tensors"},
+                                     {"config_groups", {{"group_0", {{"weights", {{"symmetric", symmetric}}}}}}},
+                                     {key, value}};
+    write(config, tensors_of(hybrid()));
+    return error_of([&] { load(); });
+  };
+  EXPECT_EQ(refused("sparsity_config", nullptr), "");
+  expect_says(refused("sparsity_config", {{"format", "sparse-24-bitmask"}}), {"sparsity_config"});
+  expect_says(refused("transform_config", {{"config_groups", {{"R1", 1}}}}), {"transform_config", "rotated"});
+  expect_says(refused("version", "1", false), {"symmetric", "true"});
+}
+
 TEST_F(Load, ScalesOfNvfp4) {
   const std::string weight = kInProj;
   const auto store = [&](const Shape& codes, const Shape& scales, DType scale_type) {

@@ -19,16 +19,21 @@ const std::vector<std::string> kExperts = {"expert_*"}, kShared = {"up", "gate",
                                kMamba = {"mamba_in", "mamba_out"}, kLinear = {"linear_*"}, kHead = {"head"};
 const std::vector<std::string> kProducts = {"expert_*", "up", "gate", "down", "mamba_in", "mamba_out", "linear_*"};
 
-QuantRule rule(const std::vector<std::string>& roles, Format format, ScaleSearch scales = max) {
+QuantRule rule(const std::vector<std::string>& roles, QuantFormat format, ScaleSearch scales = max) {
   return {.roles = roles, .format = format, .scales = scales};
 }
 
-// The released files (nemotron.md 5.4). Nano keeps the Mamba layers before attention, which are the most sensitive.
+// One for each format: of ModelOpt's the products that the released files quantise, of the others every matrix. Then
+// the released files (nemotron.md 5.4). Nano keeps the Mamba layers before attention, which are the most sensitive.
 std::vector<QuantRecipe> built_in() {
+  using enum QuantFormat;
   const QuantRule sensitive{.roles = kMamba, .before_attention = true};
-  constexpr Format fp8 = Format::f8_e4m3, nvfp4 = Format::nvfp4;
   return {{"fp8", {rule(kProducts, fp8)}},
           {"nvfp4", {rule(kProducts, nvfp4)}},
+          {"mxfp4", {rule({}, mxfp4)}},
+          {"int8", {rule({}, int8)}},
+          {"int4", {rule({}, int4)}},
+          {"int3", {rule({}, int3)}},
           {"nano-fp8", {sensitive, rule(kProducts, fp8)}},
           {"nano-nvfp4", {sensitive, rule(kProducts, nvfp4)}},
           {"super-nvfp4", {rule(kExperts, nvfp4, mse), rule(kShared, fp8), rule(kMamba, fp8)}},
@@ -64,13 +69,11 @@ bool fits(const QuantRule& rule, const TensorSpec& tensor, const std::string& pa
   return !rule.before_attention || (tensor.layer >= 0 && next < pattern.size() && pattern[next] == '*');
 }
 
-Format format_of(const io::Json& rule) {
-  const std::string word = rule.need({"format"}).as_string();
-  for (const auto& [name, format] :
-       {std::pair{"bf16", Format::bf16}, {"fp8", Format::f8_e4m3}, {"nvfp4", Format::nvfp4}}) {
-    if (word == name) return format;
-  }
-  rule.need({"format"}).refuse("is not a format", "bf16, fp8 or nvfp4");
+QuantFormat format_of(const io::Json& rule) {
+  const io::Json word = rule.need({"format"});
+  const std::optional<QuantFormat> format = quant_format(word.as_string());
+  if (!format) word.refuse("is not a format", "bf16, fp8, nvfp4, mxfp4, int8, int4 or int3");
+  return *format;
 }
 
 bool is_a_role(const std::string& glob) {
@@ -100,6 +103,8 @@ QuantRule read_rule(const io::Json& json) {
   out.before_attention = json.bool_of({"before_attention"}).value_or(false);
   if (const auto scales = json.get({"scales"}))
     out.scales = scale_search(json.document() + " " + scales->path(), scales->as_string());
+  if (out.scales == four_over_six && row_of(out.format).compressed)
+    json.need({"scales"}).refuse("is a search of NVFP4", "max or mse");
   return out;
 }
 
@@ -119,6 +124,10 @@ const QuantRule* QuantRecipe::find(const TensorSpec& tensor, const std::string& 
   const auto found =
       std::find_if(rules.begin(), rules.end(), [&](const QuantRule& r) { return fits(r, tensor, pattern); });
   return found == rules.end() ? nullptr : &*found;
+}
+
+bool QuantRecipe::compressed() const {
+  return std::ranges::any_of(rules, [](const QuantRule& r) { return row_of(r.format).compressed.has_value(); });
 }
 
 std::vector<std::string> quant_recipe_names() {
@@ -145,6 +154,11 @@ QuantRecipe quant_recipe(const std::string& name_or_file) {
   }
   if (recipe.rules.empty())
     fail(printable(name_or_file), {.what = "has no rule", .expected = "[[rule]] with a format"});
+  const bool modelopt = std::ranges::any_of(
+      recipe.rules, [](const QuantRule& r) { return r.format == QuantFormat::fp8 || r.format == QuantFormat::nvfp4; });
+  if (modelopt && recipe.compressed())
+    fail(printable(name_or_file), {.what = "has formats of two layouts, and a folder has one",
+                                   .expected = "fp8 and nvfp4, or mxfp4, int8, int4 and int3"});
   return recipe;
 }
 

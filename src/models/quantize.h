@@ -1,5 +1,6 @@
-// From a Hugging Face folder to one whose matrices are FP8 or NVFP4 in ModelOpt's layout (nemotron.md 5.1 to 5.3),
-// which Braid and readers of `quant_method: modelopt` load: weights only, from the weights alone (no input_scale).
+// From a Hugging Face folder to one with quantised matrices, in ModelOpt's layout (FP8, NVFP4; nemotron.md 5.1 to 5.3)
+// or that of compressed-tensors (quant_format.h), which Braid and readers of `quant_method: modelopt` or
+// `compressed-tensors` load: weights only, from the weights alone (no input_scale).
 // Every other tensor, known or not, is copied as it is; so are tokenizer, template and generation settings.
 #pragma once
 #include <cstdint>

@@ -1,12 +1,15 @@
 // A folder quantised anew: what is in its files, held against the values of the folder that it came from.
 #include "models/quantize.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
 
 #include "io/safetensors.h"
+#include "models/load.h"
 #include "support/models.h"
+#include "sys/read.h"
 
 namespace braid::models {
 namespace {
@@ -28,7 +31,7 @@ class Quantize : public FolderTest {
   std::string refusal_of(const QuantRecipe& recipe, bool strict = false) const {
     return error_of([&] { quantize(recipe, strict); });
   }
-  static QuantRecipe one(const std::string& role, Format format, ScaleSearch scales = ScaleSearch::max) {
+  static QuantRecipe one(const std::string& role, QuantFormat format, ScaleSearch scales = ScaleSearch::max) {
     return {.name = "test", .rules = {{.roles = {role}, .format = format, .scales = scales}}};
   }
   io::Safetensors before() const { return io::Safetensors(folder_ / "model.safetensors"); }
@@ -57,7 +60,7 @@ double squared_error(const io::Safetensors& before, const io::Safetensors& after
 }
 
 TEST_F(Quantize, Nvfp4IsWithinHalfAStepOfEveryValue) {
-  const QuantReport report = quantize(one("mamba_in", Format::nvfp4));
+  const QuantReport report = quantize(one("mamba_in", QuantFormat::nvfp4));
   ASSERT_EQ(report.groups.size(), 1u);
   EXPECT_EQ(report.groups[0].bytes, 222 * (16 + 2) + 4);
   const io::Safetensors from = before(), to = after();
@@ -76,7 +79,7 @@ TEST_F(Quantize, Nvfp4IsWithinHalfAStepOfEveryValue) {
 }
 
 TEST_F(Quantize, WhatNoRuleFitsKeepsItsBytesAndTheModelLoads) {
-  quantize(one("mamba_in", Format::nvfp4));
+  quantize(one("mamba_in", QuantFormat::nvfp4));
   const io::Safetensors from = before(), to = after();
   EXPECT_EQ(to.tensors().size(), from.tensors().size() + 2);
   for (const io::StoredTensor& tensor : from.tensors()) {
@@ -87,13 +90,13 @@ TEST_F(Quantize, WhatNoRuleFitsKeepsItsBytesAndTheModelLoads) {
   }
   const auto model = load_model(io::find_model(out().string()));
   EXPECT_EQ(model->params().size(), tensors_of(hybrid()).size());
-  EXPECT_NE(refusal_of(one("mamba_in", Format::nvfp4)).find("already exists"), std::string::npos);
+  EXPECT_NE(refusal_of(one("mamba_in", QuantFormat::nvfp4)).find("already exists"), std::string::npos);
 }
 
 TEST_F(Quantize, ASearchOfScalesNeverLoses) {
   double errors[3] = {};
   for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::four_over_six, ScaleSearch::mse}) {
-    quantize(one("mamba_in", Format::nvfp4, search));
+    quantize(one("mamba_in", QuantFormat::nvfp4, search));
     errors[static_cast<size_t>(search)] = squared_error(before(), after(), kInProj);
     std::filesystem::remove_all(out());
   }
@@ -103,9 +106,9 @@ TEST_F(Quantize, ASearchOfScalesNeverLoses) {
 
 TEST_F(Quantize, Fp8HoldsAnyWidthAndNvfp4ThatOfSixteens) {
   const QuantReport report = quantize({.name = "test",
-                                       .rules = {{.roles = {"expert_up"}, .format = Format::nvfp4},
-                                                 {.roles = {"mamba_out"}, .format = Format::f8_e4m3},
-                                                 {.format = Format::nvfp4}}});
+                                       .rules = {{.roles = {"expert_up"}, .format = QuantFormat::nvfp4},
+                                                 {.roles = {"mamba_out"}, .format = QuantFormat::fp8},
+                                                 {.format = QuantFormat::nvfp4}}});
   EXPECT_EQ(after().need(kUp).dtype, DType::u8);
   EXPECT_EQ(after().need(kDown).dtype, DType::bf16);
   EXPECT_EQ(after().need("backbone.layers.0.mixer.out_proj.weight").dtype, DType::f8_e4m3);
@@ -124,14 +127,124 @@ TEST_F(Quantize, Fp8HoldsAnyWidthAndNvfp4ThatOfSixteens) {
   }
 }
 
+Param in_proj_of(const OpenFolder& folder) {
+  nn::ParamRequest request;
+  request.name = kInProj;
+  request.role = ParamRole::mamba_in;
+  request.shape = {222, 32};
+  return folder.source->get(request);
+}
+
+// By the definition of pack-quantized alone: value (r, c), its bits anywhere in the stream of its row.
+double packed_value(const io::Safetensors& files, const std::string& name, int bits, int64_t r, int64_t c) {
+  const View codes = files.need(name + "_packed"), scales = files.need(name + "_scale");
+  uint32_t code = 0;
+  for (int bit = 0; bit < bits; ++bit) {
+    const int64_t at = c * bits + bit;
+    const auto word = static_cast<uint32_t>(codes.as<int32_t>(r)[at / 32]);
+    code |= (word >> at % 32 & 1) << bit;
+  }
+  return (static_cast<double>(code) - (1 << (bits - 1))) * element(scales, r * scales.dim(1) + c / 32);
+}
+
+TEST_F(Quantize, IntegersAreWithinHalfAStepAndLoadAsTheirDefinition) {
+  for (const auto& [format, bits] : {std::pair{QuantFormat::int3, 3}, {QuantFormat::int4, 4}, {QuantFormat::int8, 8}}) {
+    for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::mse}) {
+      const QuantReport report = quantize(one("mamba_in", format, search));
+      const io::Safetensors from = before(), to = after();
+      const std::string name = kInProj;
+      EXPECT_EQ(to.find(name), nullptr);
+      const View shape = to.need(name + "_shape"), scales = to.need(name + "_scale"), values = from.need(name);
+      EXPECT_EQ(element(shape, 0), 222);
+      EXPECT_EQ(element(shape, 1), 32);
+      EXPECT_EQ(report.groups.at(0).bytes, 222 * (32 * bits / 8 + 2) + 16);
+      const OpenFolder folder = open_folder(io::find_model(out().string()));
+      const Param param = in_proj_of(folder);
+      EXPECT_EQ(param.name, name);
+      EXPECT_EQ(param.value.spec.format, Format::ggml);
+      const std::vector<double> decoded = decode(param.value);
+      double error = 0, square = 0;
+      for (int64_t i = 0; i < values.count(); ++i) {
+        const double v = value(values, i), q = packed_value(to, name, bits, i / 32, i % 32);
+        ASSERT_EQ(decoded[static_cast<size_t>(i)], q) << bits << " bits, value " << i;
+        // Half a step, and where the peak has the sign of no code, a whole one.
+        if (search == ScaleSearch::max) {
+          EXPECT_LE(std::fabs(v - q), 1.01 * std::fabs(element(scales, i / 32))) << i;
+        }
+        error += std::pow(v - q, 2);
+        square += v * v;
+      }
+      EXPECT_NEAR(report.groups.at(0).error, std::sqrt(error / square), 1e-6);
+      std::filesystem::remove_all(out());
+    }
+  }
+}
+
+TEST_F(Quantize, Mxfp4LoadsAsItsDefinition) {
+  constexpr double kMagnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  double errors[2] = {};
+  for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::mse}) {
+    errors[search == ScaleSearch::mse] = quantize(one("mamba_in", QuantFormat::mxfp4, search)).groups.at(0).error;
+    const io::Safetensors to = after();
+    const View codes = to.need(std::string(kInProj) + "_packed"), scales = to.need(std::string(kInProj) + "_scale");
+    const OpenFolder folder = open_folder(io::find_model(out().string()));
+    const Param param = in_proj_of(folder);
+    const std::vector<double> decoded = decode(param.value);
+    for (int64_t i = 0; i < 222 * 32; ++i) {
+      const int code = codes.as<uint8_t>()[i / 2] >> i % 2 * 4 & 15;
+      const double v = kMagnitudes[code & 7] * std::exp2(scales.as<uint8_t>()[i / 32] - 127);
+      ASSERT_EQ(decoded[static_cast<size_t>(i)], code & 8 ? -v : v) << i;
+    }
+    std::filesystem::remove_all(out());
+  }
+  EXPECT_LT(errors[1], errors[0]);
+}
+
+TEST_F(Quantize, SearchedScalesOfIntegersAreBetter) {
+  const double first = quantize(one("mamba_in", QuantFormat::int4)).groups.at(0).error;
+  std::filesystem::remove_all(out());
+  EXPECT_LT(quantize(one("mamba_in", QuantFormat::int4, ScaleSearch::mse)).groups.at(0).error, 0.97 * first);
+}
+
+TEST_F(Quantize, MetadataOfCompressedTensors) {
+  quantize({.name = "test",
+            .rules = {{.roles = {"mamba_in"}, .format = QuantFormat::int4},
+                      {.roles = {"head"}, .format = QuantFormat::int8}}});
+  EXPECT_FALSE(std::filesystem::exists(out() / "hf_quant_config.json"));
+  const auto config = nlohmann::json::parse(sys::read_file(out() / "config.json")).at("quantization_config");
+  EXPECT_EQ(config.at("quant_method"), "compressed-tensors");
+  EXPECT_EQ(config.at("format"), "pack-quantized");
+  const auto& groups = config.at("config_groups");
+  EXPECT_EQ(groups.at("group_0").at("targets"), nlohmann::json::array({"lm_head"}));
+  EXPECT_EQ(groups.at("group_0").at("weights").at("num_bits"), 8);
+  EXPECT_EQ(groups.at("group_1").at("weights").at("group_size"), 32);
+  EXPECT_NE(std::ranges::find(config.at("ignore"), "backbone.embeddings"), config.at("ignore").end());
+}
+
+TEST_F(Quantize, ValuesThatHalfPrecisionCannotScaleAreRefused) {
+  auto specs = tensors_of(hybrid());
+  for (io::TensorSpec& spec : specs) {
+    if (spec.name == kInProj) spec.dtype = DType::f32;
+  }
+  io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
+  for (const io::TensorSpec& spec : file.order()) {
+    std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
+    if (spec.name == kInProj) set_element(MutView(bytes.data(), spec.dtype, spec.shape), 77, 1e6);
+    file.write(spec.name, bytes);
+  }
+  file.finish();
+  EXPECT_NE(refusal_of(one("mamba_in", QuantFormat::int4)).find("int4 cannot hold"), std::string::npos);
+  EXPECT_EQ(refusal_of(one("mamba_in", QuantFormat::mxfp4)), "");
+}
+
 TEST_F(Quantize, StrictRefusesWhatDoesNotFit) {
-  const std::string text = refusal_of(one("expert_down", Format::nvfp4), true);
+  const std::string text = refusal_of(one("expert_down", QuantFormat::nvfp4), true);
   EXPECT_NE(text.find("experts.0.down_proj"), std::string::npos) << text;
   EXPECT_NE(text.find("multiple of 16"), std::string::npos) << text;
 }
 
 TEST_F(Quantize, LayersBeforeAttentionAreKept) {
-  QuantRecipe recipe = one("expert_up", Format::nvfp4);  // M E * -: the experts stand before attention
+  QuantRecipe recipe = one("expert_up", QuantFormat::nvfp4);  // M E * -: the experts stand before attention
   recipe.rules.insert(recipe.rules.begin(), QuantRule{.roles = {"expert_*"}, .before_attention = true});
   EXPECT_NE(refusal_of(recipe).find("no matrix"), std::string::npos);
   recipe.rules[0].roles = {"mamba_in"};
@@ -139,9 +252,9 @@ TEST_F(Quantize, LayersBeforeAttentionAreKept) {
 }
 
 TEST_F(Quantize, AQuantisedFolderIsSource) {
-  quantize(one("mamba_in", Format::nvfp4));
+  quantize(one("mamba_in", QuantFormat::nvfp4));
   const auto again = folder_ / "again";
-  quantize_model(io::find_model(out().string()), one("mamba_in", Format::nvfp4), again, {.threads = 2}, go_on);
+  quantize_model(io::find_model(out().string()), one("mamba_in", QuantFormat::nvfp4), again, {.threads = 2}, go_on);
   const io::Safetensors first = after(), second(again);
   ASSERT_EQ(second.tensors().size(), first.tensors().size());
   double apart = 0, square = 0;
@@ -172,7 +285,7 @@ TEST_P(QuantizeRefuses, AValueThatIsNotFinite) {
     file.write(spec.name, bytes);
   }
   file.finish();
-  EXPECT_NE(refusal_of(one("mamba_in", Format::nvfp4)).find("not finite"), std::string::npos);
+  EXPECT_NE(refusal_of(one("mamba_in", QuantFormat::nvfp4)).find("not finite"), std::string::npos);
 }
 
 TEST_F(Quantize, RecipesOfFiles) {
@@ -192,11 +305,13 @@ scales = "four-over-six"
   EXPECT_EQ(recipe.rules[0].layers, (std::vector<int64_t>{0, 5}));
   EXPECT_TRUE(recipe.rules[0].before_attention);
   EXPECT_EQ(recipe.rules[1].scales, ScaleSearch::four_over_six);
-  for (const auto& [bad, says] : {std::pair<const char*, const char*>{"[[rule]]\nformat = \"int3\"", "int3"},
+  for (const auto& [bad, says] : {std::pair<const char*, const char*>{"[[rule]]\nformat = \"int5\"", "int5"},
+                                  {"[[rule]]\nformat = \"int4\"\n[[rule]]\nformat = \"fp8\"", "two layouts"},
                                   {"[[rule]]\nroles = [\"expert_*\"]", "format"},
                                   {"[[rule]]\nformat = \"fp8\"\nrole = \"head\"", "role"},
                                   {"[[rule]]\nformat = \"fp8\"\nroles = [\"embedings\"]", "embedings"},
                                   {"[[rule]]\nformat = \"nvfp4\"\nscales = \"best\"", "best"},
+                                  {"[[rule]]\nformat = \"int4\"\nscales = \"four-over-six\"", "NVFP4"},
                                   {"rules = 1", "rules"},
                                   {"", "no rule"}}) {
     const std::string error = error_of([&, text = bad] { read(text); });
@@ -212,18 +327,18 @@ TEST_F(Quantize, BuiltInRecipesAreThoseOfTheReleases) {
     tensor.layer = layer;
     const QuantRecipe r = quant_recipe(recipe);
     const QuantRule* rule = r.find(tensor, "MEM*E");
-    return rule ? rule->format : Format::bf16;
+    return rule ? rule->format : QuantFormat::bf16;
   };
-  EXPECT_EQ(formats("nano-nvfp4", ParamRole::mamba_in, 0), Format::nvfp4);
-  EXPECT_EQ(formats("nano-nvfp4", ParamRole::mamba_in, 2), Format::bf16);
-  EXPECT_EQ(formats("nano-nvfp4", ParamRole::q, 3), Format::bf16);
-  EXPECT_EQ(formats("nano-nvfp4", ParamRole::head, -1), Format::bf16);
-  EXPECT_EQ(formats("super-nvfp4", ParamRole::mamba_out, 2), Format::f8_e4m3);
-  EXPECT_EQ(formats("super-nvfp4", ParamRole::expert_up, 1), Format::nvfp4);
-  EXPECT_EQ(formats("super-nvfp4", ParamRole::latent_in, 1), Format::bf16);
-  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::head, -1), Format::nvfp4);
-  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::up, 1), Format::nvfp4);
-  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::router, 1), Format::bf16);
+  EXPECT_EQ(formats("nano-nvfp4", ParamRole::mamba_in, 0), QuantFormat::nvfp4);
+  EXPECT_EQ(formats("nano-nvfp4", ParamRole::mamba_in, 2), QuantFormat::bf16);
+  EXPECT_EQ(formats("nano-nvfp4", ParamRole::q, 3), QuantFormat::bf16);
+  EXPECT_EQ(formats("nano-nvfp4", ParamRole::head, -1), QuantFormat::bf16);
+  EXPECT_EQ(formats("super-nvfp4", ParamRole::mamba_out, 2), QuantFormat::fp8);
+  EXPECT_EQ(formats("super-nvfp4", ParamRole::expert_up, 1), QuantFormat::nvfp4);
+  EXPECT_EQ(formats("super-nvfp4", ParamRole::latent_in, 1), QuantFormat::bf16);
+  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::head, -1), QuantFormat::nvfp4);
+  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::up, 1), QuantFormat::nvfp4);
+  EXPECT_EQ(formats("lightning-nvfp4", ParamRole::router, 1), QuantFormat::bf16);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "math/blocks.h"
+#include "models/quant_format.h"
 
 namespace braid::models {
 namespace {
@@ -27,6 +27,27 @@ bool is_quantised(ParamRole role) {
   }
 }
 
+// The bits of a value in codes of which 32 values take as many I32 as a value has bits.
+std::string packed_name(const io::Safetensors& files, const std::string& name, const View& codes) {
+  const View* scales = files.find(name + "_scale");
+  const View* shape = files.find(name + "_shape");
+  if (codes.dtype == DType::u8) return scales && scales->dtype == DType::u8 ? "MXFP4" : "NVFP4";
+  const int64_t cols = shape && shape->dtype == DType::i64 && shape->count() == 2 ? shape->as<int64_t>()[1] : 0;
+  return cols > 0 ? "INT" + std::to_string(codes.dim(codes.shape.rank - 1) * 32 / cols) : name_of(codes.dtype);
+}
+
+// The format of a tensor, as people name it: of scales, that of their codes.
+std::string format_of(const io::Safetensors& files, const io::StoredTensor& tensor) {
+  std::string name = tensor.name;
+  for (const std::string word : {"_scale_2", "_global_scale", "_scale", "_packed", "_shape"}) {
+    if (name.ends_with(".weight" + word)) name.resize(name.size() - word.size());
+  }
+  if (const View* codes = files.find(name + "_packed")) return packed_name(files, name, *codes);
+  const View* codes = files.find(name);
+  const DType type = codes ? codes->dtype : tensor.view.dtype;
+  return type == DType::u8 ? "NVFP4" : type == DType::f8_e4m3 ? "FP8" : name_of(type);
+}
+
 }  // namespace
 
 Format stored_format(const TensorSpec& tensor, Format wanted) {
@@ -35,17 +56,10 @@ Format stored_format(const TensorSpec& tensor, Format wanted) {
   return wanted;
 }
 
-std::vector<io::TensorSpec> stored_as(const std::string& name, const Shape& shape, Format format) {
-  if (format == Format::nvfp4)
-    return {{name, DType::u8, {shape[0], shape[1] / 2}},
-            {name + "_scale", DType::f8_e4m3, {shape[0], shape[1] / kNvfp4Block}},
-            {name + "_scale_2", DType::f32, {}}};
-  return {{name, DType::f8_e4m3, shape}, {name + "_scale", DType::f32, {}}};
-}
-
 std::vector<io::TensorSpec> stored_tensors(const TensorSpec& tensor, Format wanted) {
   const Format format = stored_format(tensor, wanted);
-  if (format != Format::bf16) return stored_as(tensor.name, tensor.shape, format);
+  if (format == Format::nvfp4) return stored_as(tensor.name, tensor.shape, QuantFormat::nvfp4);
+  if (format == Format::f8_e4m3) return stored_as(tensor.name, tensor.shape, QuantFormat::fp8);
   // The correction of the router is the one tensor that released files hold as FP32.
   return {{tensor.name, tensor.role == ParamRole::router_bias ? DType::f32 : DType::bf16, tensor.shape}};
 }
@@ -67,16 +81,7 @@ int64_t stored_bytes(const Config& config, Format wanted) {
 
 std::map<std::string, int64_t> bytes_by_format(const io::Safetensors& files) {
   std::map<std::string, int64_t> bytes;
-  for (const io::StoredTensor& tensor : files.tensors()) {
-    std::string_view name = tensor.name;
-    for (std::string_view suffix : {"_scale_2", "_scale"}) {
-      if (name.ends_with(".weight" + std::string(suffix))) name.remove_suffix(suffix.size());
-    }
-    const View* codes = files.find(name);
-    const DType type = codes ? codes->dtype : tensor.view.dtype;
-    const char* format = type == DType::u8 ? "NVFP4" : type == DType::f8_e4m3 ? "FP8" : name_of(type);
-    bytes[format] += tensor.view.bytes();
-  }
+  for (const io::StoredTensor& tensor : files.tensors()) bytes[format_of(files, tensor)] += tensor.view.bytes();
   return bytes;
 }
 

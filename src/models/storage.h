@@ -17,8 +17,6 @@ namespace braid::models {
 // matrix.
 Format stored_format(const TensorSpec& tensor, Format wanted);
 
-// What the files hold for a matrix [rows, cols] of that format, nvfp4 or f8_e4m3.
-std::vector<io::TensorSpec> stored_as(const std::string& name, const Shape& shape, Format format);
 // What the files hold for one tensor: the values or codes first, scales after them.
 std::vector<io::TensorSpec> stored_tensors(const TensorSpec& tensor, Format wanted);
 std::vector<io::TensorSpec> stored_tensors(const std::vector<TensorSpec>& tensors, Format wanted);

@@ -1,0 +1,150 @@
+#include "math/compressed_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "core/dtype.h"
+#include "sys/check.h"
+
+namespace braid {
+namespace {
+
+using Values = std::span<const float, kCompressedGroup>;
+using Codes = std::array<uint8_t, kCompressedGroup>;
+
+float number(int v) { return static_cast<float>(v); }
+
+// What one scale makes of a group.
+struct Fit {
+  uint16_t scale = 0;  // as it is stored
+  Codes codes{};
+  float error = 0;  // sum of squares
+};
+
+// The first value of the largest magnitude, with its sign.
+float peak(Values x) {
+  return *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+}
+
+// Of a scale that is rounded to half precision, and then to BF16, which leaves it exact in both.
+Fit fit_int(int bits, Values x, float scale) {
+  const int middle = 1 << (bits - 1), last = 2 * middle - 1;
+  const Bf16 stored = to_bf16(to_float(to_f16(scale)));
+  const float step = to_float(stored), inverse = step != 0 ? 1 / step : 0.0f;
+  Fit fit{.scale = stored.bits};
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float code = std::clamp(std::nearbyint(x[i] * inverse) + number(middle), 0.0f, number(last));
+    fit.codes[i] = static_cast<uint8_t>(code);
+    const float error = x[i] - (code - number(middle)) * step;
+    fit.error += error * error;
+  }
+  return fit;
+}
+
+Fit encode_int(int bits, Values x, ScaleSearch search) {
+  const int middle = 1 << (bits - 1);
+  // The code range has one more value below zero, which the peak takes.
+  const float first = bits == 8 ? std::fabs(peak(x)) / 127 : peak(x) / number(-middle);
+  Fit best = fit_int(bits, x, first);
+  if (search == ScaleSearch::max || first == 0) return best;
+  for (const float sign : {1.0f, -1.0f}) {
+    for (int percent = 60; percent <= 116; percent += 4) {
+      const Fit other = fit_int(bits, x, sign * first * number(percent) / 100);
+      if (other.error < best.error) best = other;
+    }
+  }
+  return best;
+}
+
+Fit fit_mxfp4(Values x, int exponent) {
+  Fit fit{.scale = static_cast<uint16_t>(exponent)};
+  const float scale = std::ldexp(1.0f, exponent - 127);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const int code = e2m1_code(x[i] / scale);
+    fit.codes[i] = static_cast<uint8_t>(code);
+    const float error = x[i] - e2m1_value(code) * scale;
+    fit.error += error * error;
+  }
+  return fit;
+}
+
+Fit encode_mxfp4(Values x, ScaleSearch search) {
+  const float amax = std::fabs(peak(x));
+  if (amax == 0) return {};
+  const int first = std::clamp(std::ilogb(amax) - 2 + 127, 0, 254);
+  Fit best = fit_mxfp4(x, first);
+  if (search == ScaleSearch::max) return best;
+  for (const int exponent : {first - 1, first + 1}) {
+    if (exponent < 0 || exponent > 254) continue;
+    const Fit other = fit_mxfp4(x, exponent);
+    if (other.error < best.error) best = other;
+  }
+  return best;
+}
+
+// A stream of bits, little-endian; a group's ends with a byte.
+void pack(const Codes& codes, int bits, uint8_t* out) {
+  uint32_t held = 0;
+  int n = 0;
+  for (const uint8_t code : codes) {
+    held |= static_cast<uint32_t>(code) << n;
+    for (n += bits; n >= 8; n -= 8, held >>= 8) *out++ = static_cast<uint8_t>(held);
+  }
+}
+void unpack(const uint8_t* in, int bits, Codes& codes) {
+  uint32_t held = 0;
+  int n = 0;
+  for (uint8_t& code : codes) {
+    for (; n < bits; n += 8) held |= static_cast<uint32_t>(*in++) << n;
+    code = static_cast<uint8_t>(held & ((1u << bits) - 1));
+    held >>= bits;
+    n -= bits;
+  }
+}
+
+}  // namespace
+
+void encode_compressed(CompressedType type, std::span<const float> values, ScaleSearch search, std::byte* codes,
+                       std::byte* scales) {
+  CHECK(std::ssize(values) % kCompressedGroup == 0, "{} values", values.size());
+  for (; !values.empty(); values = values.subspan(kCompressedGroup)) {
+    const Values group = values.first<kCompressedGroup>();
+    const Fit fit =
+        type == CompressedType::mxfp4 ? encode_mxfp4(group, search) : encode_int(bits_of(type), group, search);
+    pack(fit.codes, bits_of(type), reinterpret_cast<uint8_t*>(codes));
+    std::memcpy(scales, &fit.scale, static_cast<size_t>(scale_bytes(type)));
+    codes += code_bytes(type);
+    scales += scale_bytes(type);
+  }
+}
+
+GgmlType blocks_for(CompressedType type) {
+  if (type == CompressedType::mxfp4) return GgmlType::mxfp4;
+  return type == CompressedType::int8 ? GgmlType::q8_0 : GgmlType::q4_0;
+}
+
+void compressed_to_blocks(CompressedType type, const std::byte* codes, const std::byte* scales, int64_t groups,
+                          std::byte* blocks) {
+  const auto scale_size = static_cast<size_t>(scale_bytes(type));
+  const int bits = bits_of(type), offset = type == CompressedType::int3 ? 4 : 0;  // to the middle of four bits
+  Codes group;
+  for (int64_t g = 0; g < groups; ++g) {
+    std::memcpy(blocks, scales, scale_size);
+    auto* out = reinterpret_cast<uint8_t*>(blocks) + scale_size;
+    unpack(reinterpret_cast<const uint8_t*>(codes), bits, group);
+    if (type == CompressedType::int8) {
+      for (size_t i = 0; i < group.size(); ++i) out[i] = static_cast<uint8_t>(group[i] - 128);
+      blocks += scale_size + group.size();
+    } else {
+      for (size_t i = 0; i < 16; ++i)
+        out[i] = static_cast<uint8_t>((group[i] + offset) | (group[i + 16] + offset) << 4);
+      blocks += scale_size + 16;
+    }
+    codes += code_bytes(type);
+    scales += scale_bytes(type);
+  }
+}
+
+}  // namespace braid

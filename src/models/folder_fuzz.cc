@@ -1,0 +1,40 @@
+// Any safetensors file gives a matrix of the shape that was asked for, in whatever layout it has, or an Error.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+
+#include "math/blocks.h"
+#include "models/load.h"
+#include "sys/check.h"
+#include "sys/error.h"
+
+namespace {
+
+// One file in memory, which every input replaces.
+std::string file_of(const uint8_t* data, size_t size) {
+  static const int file = memfd_create("weights.safetensors", 0);
+  CHECK(file >= 0 && ftruncate(file, 0) == 0 && pwrite(file, data, size, 0) == static_cast<ssize_t>(size), "{} bytes",
+        size);
+  return "/proc/self/fd/" + std::to_string(file);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  constexpr int64_t kRows = 3, kCols = 64;
+  try {
+    const auto folder =
+        braid::models::open_folder({.name = "input", .folder = "/proc/self", .weights = file_of(data, size)});
+    braid::nn::ParamRequest request;
+    request.name = "a.weight";
+    request.role = braid::ParamRole::up;
+    request.shape = {kRows, kCols};
+    const braid::Param param = folder.source->get(request);
+    const auto values = braid::decode(param.value);
+    CHECK(std::ssize(values) == kRows * kCols, "{} values", values.size());
+  } catch (const braid::Error&) {
+  }
+  return 0;
+}

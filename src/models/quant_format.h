@@ -1,0 +1,46 @@
+// The formats that `braid quantize` writes, and how files hold a matrix in each: FP8 and NVFP4 as ModelOpt lays them
+// out (nemotron.md 5.1 to 5.3), the others as compressed-tensors does (math/compressed_rows.h).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/weight.h"
+#include "io/safetensors_write.h"
+#include "math/blocks.h"
+#include "math/compressed_rows.h"
+#include "sys/function_ref.h"
+
+namespace braid::models {
+
+enum class QuantFormat : uint8_t { bf16, fp8, nvfp4, mxfp4, int8, int4, int3 };  // bf16: stays as it is
+
+struct QuantFormatRow {
+  const char* name;                                         // in options and recipes
+  int64_t block = 1;                                        // the columns of a matrix are a multiple of it
+  float largest = 0;                                        // magnitude of a value
+  std::optional<CompressedType> compressed = std::nullopt;  // none: in ModelOpt's layout
+};
+std::span<const QuantFormatRow> quant_formats();  // in the order of QuantFormat
+const QuantFormatRow& row_of(QuantFormat format);
+std::optional<QuantFormat> quant_format(const std::string& name);
+
+// What files hold for the matrix `name`, codes before scales.
+std::vector<io::TensorSpec> stored_as(const std::string& name, const Shape& shape, QuantFormat format);
+
+// Codes and scales of a matrix, and how far they are from it.
+struct Encoded {
+  std::vector<std::byte> codes, scales;
+  double error = 0, square = 0;  // sums over all values, in the order of rows whatever the threads
+};
+// The scale of a whole tensor in ModelOpt's layout whose largest magnitude is `amax`; 1 in the other.
+float global_scale(QuantFormat format, float amax, ScaleSearch search);
+Encoded encode(const Weight& w, QuantFormat format, float global, ScaleSearch search, int threads);
+
+// body(row, values) for every row of a matrix, in parallel; values have `global` in them.
+void for_each_row(const Weight& w, int threads, const sys::FunctionRef<void(int64_t, std::span<const float>)>& body);
+
+}  // namespace braid::models

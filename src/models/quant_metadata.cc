@@ -1,0 +1,82 @@
+#include "models/quant_metadata.h"
+
+#include <set>
+
+namespace braid::models {
+namespace {
+
+using nlohmann::json;
+
+json modelopt(const QuantModules& modules) {
+  std::set<std::string> algorithms;
+  json layers = json::object();
+  for (const auto& [module, format] : modules.quantised) {
+    const bool fp4 = format == QuantFormat::nvfp4;
+    const char* algorithm = fp4 ? "W4A16_NVFP4" : "FP8";
+    algorithms.insert(algorithm);
+    layers[module] = {{"quant_algo", algorithm}};
+    if (fp4) layers[module]["group_size"] = kNvfp4Block;
+  }
+  json out = {{"kv_cache_quant_algo", nullptr}};
+  if (algorithms.size() > 1) {
+    out["quant_algo"] = "MIXED_PRECISION";
+    out["quantized_layers"] = std::move(layers);
+  } else {
+    out["quant_algo"] = *algorithms.begin();
+    if (algorithms.contains("W4A16_NVFP4")) out["group_size"] = kNvfp4Block;
+  }
+  return out;
+}
+
+json compressed_group(CompressedType type) {
+  const bool floats = type == CompressedType::mxfp4;
+  json weights = {{"num_bits", bits_of(type)}, {"type", floats ? "float" : "int"}, {"symmetric", true},
+                  {"strategy", "group"},       {"group_size", kCompressedGroup},   {"dynamic", false}};
+  if (floats) weights["scale_dtype"] = "torch.uint8";
+  return {{"format", floats ? "mxfp4-pack-quantized" : "pack-quantized"},
+          {"weights", std::move(weights)},
+          {"input_activations", nullptr},
+          {"output_activations", nullptr}};
+}
+
+// One group of modules for each format; the only one takes every linear layer that is not ignored.
+json compressed(const QuantModules& modules) {
+  std::map<QuantFormat, json> targets;
+  for (const auto& [module, format] : modules.quantised) {
+    json& list = targets.try_emplace(format, json::array()).first->second;
+    list.push_back(module);
+  }
+  json groups = json::object();
+  std::set<std::string> layouts;
+  for (const auto& [format, list] : targets) {
+    json group = compressed_group(*row_of(format).compressed);
+    group["targets"] = targets.size() == 1 ? json::array({"Linear"}) : list;
+    layouts.insert(group["format"]);
+    groups["group_" + std::to_string(groups.size())] = std::move(group);
+  }
+  return {{"quant_method", "compressed-tensors"},
+          {"quantization_status", "compressed"},
+          {"format", layouts.size() == 1 ? *layouts.begin() : "mixed-precision"},
+          {"config_groups", std::move(groups)},
+          {"kv_cache_scheme", nullptr},
+          {"global_compression_ratio", nullptr},
+          {"ignore", modules.kept}};
+}
+
+}  // namespace
+
+json quantization_config(const QuantModules& modules) {
+  if (row_of(modules.quantised.begin()->second).compressed) return compressed(modules);
+  json out = modelopt(modules);
+  out["quant_method"] = "modelopt";
+  out["ignore"] = modules.kept;
+  return out;
+}
+
+std::string hf_quant_config(const QuantModules& modules) {
+  json quantization = modelopt(modules);
+  quantization["exclude_modules"] = modules.kept;
+  return json{{"producer", {{"name", "braid"}}}, {"quantization", std::move(quantization)}}.dump(2) + "\n";
+}
+
+}  // namespace braid::models

@@ -1,0 +1,22 @@
+// quantization_config of quantised folders, in the two spellings that their readers expect.
+#pragma once
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "models/quant_format.h"
+
+namespace braid::models {
+
+struct QuantModules {
+  std::map<std::string, QuantFormat> quantised;  // module (the tensor's name without .weight) and format
+  std::vector<std::string> kept;                 // the other modules that have a matrix
+};
+
+// `quant_method: modelopt` (nemotron.md 5.1 to 5.4) or `compressed-tensors`; all formats are of one of the two.
+nlohmann::json quantization_config(const QuantModules& modules);
+// hf_quant_config.json, which ModelOpt's layout has besides.
+std::string hf_quant_config(const QuantModules& modules);
+
+}  // namespace braid::models
