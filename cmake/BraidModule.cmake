@@ -27,6 +27,9 @@ function(add_module room)
   # Host code over CUDA's libraries, and kernels.
   if(BRAID_CUDA)
     file(GLOB kernels CONFIGURE_DEPENDS *_cuda.cu)
+    if(kernels)
+      braid_has_cuda(${room}.cc)  # the table of an op
+    endif()
   else()
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$")
   endif()
@@ -50,6 +53,11 @@ function(add_module room)
   foreach(source IN LISTS fuzzers)
     braid_add_fuzzer(${source} ${target})
   endforeach()
+endfunction()
+
+# Files of this folder that ask whether there are rows for GPUs (core/has_cuda.h).
+function(braid_has_cuda)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_DEFINITIONS BRAID_CUDA=1)
 endfunction()
 
 # A fuzz target links libFuzzer in the fuzz preset; elsewhere it replays the kept corpus, so that every build runs it.

@@ -24,7 +24,6 @@ target_compile_options(braid_flags INTERFACE
 # g++ 12 sees overlapping copies in `"text" + std::string` that are not there (its bug 105651).
 target_compile_options(braid_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 target_include_directories(braid_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
-target_compile_definitions(braid_flags INTERFACE $<$<BOOL:${BRAID_CUDA}>:BRAID_CUDA=1>)
 if(BRAID_SANITIZE)
   target_compile_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(braid_flags INTERFACE -fsanitize=${BRAID_SANITIZE})

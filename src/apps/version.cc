@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "apps/commit.h"
+#include "core/has_cuda.h"
 #include "sys/machine.h"
 
 namespace braid::apps {
@@ -12,11 +13,6 @@ namespace braid::apps {
 #define BRAID_COMPILER "clang " __clang_version__
 #else
 #define BRAID_COMPILER "g++ " __VERSION__
-#endif
-#ifdef BRAID_CUDA
-constexpr bool kHasCuda = true;
-#else
-constexpr bool kHasCuda = false;
 #endif
 
 Build build() { return {BRAID_VERSION, BRAID_COMMIT, BRAID_COMPILER, kHasCuda}; }

@@ -15,12 +15,6 @@ namespace braid {
 
 enum class Device : uint8_t { cpu, cuda };
 
-#ifdef BRAID_CUDA
-inline constexpr bool kHasCuda = true;
-#else
-inline constexpr bool kHasCuda = false;
-#endif
-
 struct Shape {
   static constexpr int kMaxRank = 8;
   int rank = 0;

@@ -1,7 +1,5 @@
 #include "core/device/gpu.h"
 
-#include "core/view.h"
-
 namespace braid {
 
 #ifndef BRAID_CUDA

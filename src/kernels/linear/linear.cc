@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/linear/linear_ref.h"
 #include "kernels/linear/linear_rows.h"

@@ -1,5 +1,6 @@
 #include "kernels/rms_norm/rms_norm.h"
 
+#include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/rms_norm/rms_norm_ref.h"
 #include "kernels/rms_norm/rms_norm_rows.h"

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "core/has_cuda.h"
 #include "core/ref.h"
 #include "kernels/ssd/ssd_ref.h"
 #include "kernels/ssd/ssd_rows.h"
