@@ -2,6 +2,7 @@
 // in the model that it was merged into.
 #include "io/safetensors_write.h"
 #include "models/adapter_file.h"
+#include "support/data.h"
 #include "support/golden.h"
 
 namespace braid {
@@ -40,7 +41,7 @@ void write_wide(const io::ModelPath& path, const fs::path& out) {
 }
 
 TEST(Adapter, LogitsArePefts) {
-  const fs::path data(BRAID_TEST_DATA), adapter = data / "adapter";
+  const fs::path data(support::data()), adapter = data / "adapter";
   const io::ModelPath path = io::find_model((data / "hf" / "nemotron-h-latent-mtp").string());
   const io::Safetensors golden(adapter / "golden.safetensors");
   EXPECT_LT(difference(models::load_adapted(path, adapter, DType::f32), golden), 2e-5);

@@ -18,6 +18,7 @@
 #include "io/token_file.h"
 #include "models/masters.h"
 #include "nn/precision.h"
+#include "support/data.h"
 #include "support/golden.h"
 #include "train/optimizer.h"
 #include "train/running_mean.h"
@@ -149,7 +150,7 @@ class Trained {
 
 TEST(Allocation, AStepAllocatesNothingOnceItIsPlanned) {
   if (!BRAID_COUNTS) GTEST_SKIP() << "a sanitizer has its own malloc";
-  const std::filesystem::path data(BRAID_TEST_DATA);
+  const std::filesystem::path data(support::data());
   const int64_t none = allocations;
   void* (*volatile take)(size_t) = &std::malloc;
   std::free(take(1));
@@ -202,7 +203,7 @@ TEST(Allocation, ABatchAllocatesNothing) {
   indexed.finish();
   text.close();
   talks.close();
-  const auto chat = std::filesystem::path(BRAID_TEST_DATA) / "tiny-chat";
+  const auto chat = std::filesystem::path(support::data()) / "tiny-chat";
   const int64_t vocabulary = models::load_config(io::find_model(chat.string())).vocab;
   for (const char* kind : {"markov", "pcfg", "modular", "recall", "ids", "indexed", "text", "jsonl"}) {
     const std::string name = kind;

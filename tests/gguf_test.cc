@@ -24,6 +24,7 @@
 #include "models/gguf_export.h"
 #include "models/gguf_import.h"
 #include "models/random_weights.h"
+#include "support/data.h"
 #include "support/error_of.h"
 #include "support/golden.h"
 #include "sys/machine.h"
@@ -50,7 +51,7 @@ void expect_values(const std::filesystem::path& path, int64_t types_min) {
 }
 
 TEST(GgmlBlocks, HaveTheBitsOfGgufPy) {
-  expect_values(BRAID_TEST_DATA "/ggml_blocks.safetensors", 23);
+  expect_values(support::data("ggml_blocks.safetensors"), 23);
   if (const std::string fixtures = support::fixtures(); !fixtures.empty())
     expect_values(std::filesystem::path(fixtures) / "gguf/blocks.safetensors", 23);
 }
@@ -78,14 +79,14 @@ void expect_encoded(const std::filesystem::path& path, int64_t types_min) {
 }
 
 TEST(GgmlEncode, HasTheBytesOfGgmlAndGgufPy) {
-  expect_encoded(BRAID_TEST_DATA "/ggml_encoded.safetensors", 13);
+  expect_encoded(support::data("ggml_encoded.safetensors"), 13);
   if (const std::string fixtures = support::fixtures(); !fixtures.empty())
     expect_encoded(std::filesystem::path(fixtures) / "gguf/blocks.safetensors", 6);
 }
 
 // Values that a type holds come back as they were, so encoding twice changes nothing.
 TEST(GgmlEncode, ValuesOfBlocksOfOneScaleComeBack) {
-  const io::Safetensors file(BRAID_TEST_DATA "/ggml_encoded.safetensors");
+  const io::Safetensors file(support::data("ggml_encoded.safetensors"));
   for (const GgmlType type : {GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q5_0}) {
     const GgmlTypeRow& row = *ggml_type(static_cast<uint32_t>(type));
     const View& blocks = *file.find(std::string(row.name) + ".encoded");
@@ -113,7 +114,7 @@ TEST(GgmlEncode, TinyNumbersAreZeros) {
 
 constexpr auto kGoOn = [](int64_t) { return true; };
 constexpr const char* kFolders[] = {"llama", "deci", "qwen3moe", "nemotron_h_moe"};  // of tests/data/gguf
-const std::filesystem::path kData = BRAID_TEST_DATA;
+const std::filesystem::path kData = support::data();
 
 std::vector<float> logits_of(const std::filesystem::path& path, const std::vector<int32_t>& ids) {
   const auto runner = open_folder(path, {.numerics = Numerics::serving(DType::f32), .threads = 1});
@@ -287,7 +288,7 @@ class ConvertTest : public support::FolderTest {
     return model;
   }
   static std::filesystem::path own(const std::string& name) {
-    return std::filesystem::path(BRAID_TEST_DATA) / "hf" / name;
+    return std::filesystem::path(support::data()) / "hf" / name;
   }
 };
 

@@ -9,6 +9,7 @@
 #include "core/tape.h"
 #include "models/masters.h"
 #include "nn/precision.h"
+#include "support/data.h"
 #include "support/golden.h"
 
 namespace braid {
@@ -230,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, Gradient, testing::ValuesIn(trainable_folders(
 // Steps of the prediction block: the first is what it is alone, and the loss of all falls along their gradient as fast
 // as that is long.
 TEST(GradientSlope, OfTwoStepsOfPredictionIsTheSlope) {
-  const auto folder = std::filesystem::path(BRAID_TEST_DATA) / "hf" / "nemotron-h-latent-mtp";
+  const auto folder = std::filesystem::path(support::data()) / "hf" / "nemotron-h-latent-mtp";
   Training one(folder, DType::f32), two(folder, DType::f32, 2);
   const auto sequences = some_sequences(one.model().config().vocab, {33, 2, 20});
   const Training::Options options{.mtp = 1, .routers = false};
@@ -275,7 +276,7 @@ void expect_slope(Training& training, const std::vector<float>& grads, Loss&& lo
 // The squared log-sum of a token's logits, which nothing else here has a factor for.
 TEST(GradientSlope, OfTheZLossIsTheSlope) {
   for (const char* name : {"gpt2", "nemotron-h-legacy"}) {
-    Training training(std::filesystem::path(BRAID_TEST_DATA) / "hf" / name, DType::f32);
+    Training training(std::filesystem::path(support::data()) / "hf" / name, DType::f32);
     const auto sequences = some_sequences(training.model().config().vocab, {23, 31});
     const Training::Options options{.routers = false, .z = 0.5f};
     const Pass with = training.gradients(sequences, {2}, options);
@@ -290,7 +291,7 @@ TEST(GradientSlope, OfTheZLossIsTheSlope) {
 // What is dropped depends on the seed, the step and the sequence: not on parts, threads or recomputation; and
 // the gradient is that of the loss with the same numbers dropped.
 TEST(GradientDropout, DropsTheSameNumbersHoweverAStepIsComputed) {
-  Training training(std::filesystem::path(BRAID_TEST_DATA) / "hf" / "gpt2", DType::f32);
+  Training training(std::filesystem::path(support::data()) / "hf" / "gpt2", DType::f32);
   const auto sequences = some_sequences(training.model().config().vocab, {37, 2, 40, 19});
   const Training::Options usual{.dropout = 0.2f};
   const Pass none = training.gradients(sequences, {4}, {}), whole = training.gradients(sequences, {4}, usual);
@@ -307,7 +308,7 @@ TEST(GradientDropout, DropsTheSameNumbersHoweverAStepIsComputed) {
 TEST(GradientSlope, OfALossOfPairsIsTheSlope) {
   for (const char* name : {"gpt2", "nemotron-h-legacy"}) {
     for (const bool spread : {false, true}) {
-      Training training(std::filesystem::path(BRAID_TEST_DATA) / "hf" / name, DType::f32);
+      Training training(std::filesystem::path(support::data()) / "hf" / name, DType::f32);
       const auto pair = some_sequences(training.model().config().vocab, {23, 31});
       std::vector<float> grads;
       const auto loss = [&] { return training.pair_loss(pair, spread, &grads); };
@@ -328,7 +329,7 @@ std::vector<float> stored_gradient(models::Masters& masters, const models::Maste
 // Against chosen places of every tensor, from transformers (tools/oracle/gradient_golden.py).
 TEST(GoldenGradient, EqualsTransformersInFp64) {
   for (const char* name : {"gpt2", "nemotron-h-legacy", "nemotron-h-latent-mtp"}) {
-    const std::filesystem::path data(BRAID_TEST_DATA);
+    const std::filesystem::path data(support::data());
     const io::Safetensors golden(data / "gradients" / (std::string(name) + ".safetensors"));
     Training training(data / "hf" / name, DType::f32);
     const std::vector<int32_t> ids = token_ids(*golden.find("ids"));

@@ -8,6 +8,7 @@
 #include "engine/score.h"
 #include "models/adapter_file.h"
 #include "models/load.h"
+#include "support/data.h"
 #include "support/folder.h"
 #include "train/trainer.h"
 
@@ -29,7 +30,7 @@ class LanguageTest : public support::FolderTest {
  protected:
   LanguageTest() {
     recipe_.out = (folder_ / "out").string();
-    recipe_.init = (fs::path(BRAID_TEST_DATA) / "hf" / "nemotron-h-latent-mtp").string();
+    recipe_.init = (fs::path(support::data()) / "hf" / "nemotron-h-latent-mtp").string();
     recipe_.dtype = "f32";
     recipe_.steps = 4;
     recipe_.batch = 2;

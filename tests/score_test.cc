@@ -7,6 +7,7 @@
 #include "core/tape.h"
 #include "engine/sampler.h"
 #include "engine/score.h"
+#include "support/data.h"
 #include "support/golden.h"
 
 namespace braid {
@@ -18,8 +19,8 @@ using Found = std::vector<std::vector<float>>;
 
 std::vector<GoldenFolder> folders() {
   std::vector<GoldenFolder> list = all_folders();
-  list.push_back({"tiny_chat", std::filesystem::path(BRAID_TEST_DATA) / "tiny-chat"});
-  if (const std::filesystem::path tiny = BRAID_SHIPPED_TINY; std::filesystem::exists(tiny / "config.json"))
+  list.push_back({"tiny_chat", std::filesystem::path(support::data()) / "tiny-chat"});
+  if (const std::filesystem::path tiny = support::shipped_tiny(); std::filesystem::exists(tiny / "config.json"))
     list.push_back({"shipped_tiny", tiny});
   return list;
 }

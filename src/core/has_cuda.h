@@ -1,5 +1,5 @@
-// Does this build have rows for GPUs? BRAID_CUDA is defined for the files that include this (BraidModule.cmake), so that
-// all others compile to the same objects in both builds.
+// Does this build have rows for GPUs? BRAID_CUDA is defined for the files that include this (BraidModule.cmake); all
+// others compile to the same objects in both builds.
 #pragma once
 
 namespace braid {

@@ -4,12 +4,13 @@
 
 #include "engine/generate.h"
 #include "engine/language_model.h"
+#include "support/data.h"
 
 namespace braid::engine {
 namespace {
 
 TEST(Batch, AnswersAreThoseOfOneAtATime) {
-  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .sequences = 3, .threads = 1});
+  LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 3, .threads = 1});
   std::vector<std::vector<int32_t>> prompts;
   for (const char* text : {"What is 17 + 25?", "Hi", "Reverse the word stone.", "9", "Who are you?", "What is 3 - 1?"})
     prompts.push_back(model.tokenizer().encode(text, false));
@@ -33,7 +34,7 @@ TEST(Batch, AnswersAreThoseOfOneAtATime) {
 
 // Prompts of several pieces are read while others step; a piece is never cut for a neighbour's sake.
 TEST(Batch, LongPromptsBesideSteps) {
-  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .sequences = 4, .chunk = 16, .threads = 1});
+  LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 4, .chunk = 16, .threads = 1});
   std::vector<std::vector<int32_t>> prompts;
   for (const int64_t length : {3, 40, 16, 100, 17, 1, 33}) {
     auto& prompt = prompts.emplace_back();
@@ -50,7 +51,7 @@ TEST(Batch, LongPromptsBesideSteps) {
 }
 
 TEST(Batch, StopsWhenAsked) {
-  LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 256, .sequences = 2, .threads = 1});
+  LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 2, .threads = 1});
   const std::vector<std::vector<int32_t>> prompts(9, model.tokenizer().encode("Hi", false));
   int64_t calls = 0;
   const auto all = generate_all(model.runner(), prompts, 4, [&](int64_t) { return ++calls < 2; });

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/data.h"
 #include "support/error_of.h"
 
 namespace braid::engine {
@@ -17,7 +18,7 @@ using nlohmann::ordered_json;
 LanguageModel tiny(RunnerOptions options = {}) {
   options.numerics = Numerics::serving(DType::f32, options.numerics.exact);
   options.threads = 1;
-  return LanguageModel(BRAID_TEST_DATA "/tiny-chat", options);
+  return LanguageModel(support::data("tiny-chat"), options);
 }
 
 ordered_json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
@@ -39,7 +40,7 @@ std::vector<float> logits_after(LanguageModel& model, int64_t slot, int32_t id) 
 TEST(Conversation, GoldenPromptsIdsAndAnswers) {
   LanguageModel model = tiny();
   Conversation conversation(model);
-  std::ifstream file(BRAID_TEST_DATA "/tiny-chat/golden.json");
+  std::ifstream file(support::data("tiny-chat/golden.json"));
   const ordered_json golden = ordered_json::parse(file);
   ASSERT_EQ(golden.size(), 22U);
   for (const ordered_json& c : golden) {

@@ -8,12 +8,13 @@
 
 #include "core/ref.h"
 #include "engine/language_model.h"
+#include "support/data.h"
 #include "support/error_of.h"
 
 namespace braid::engine {
 namespace {
 
-constexpr const char* kModel = BRAID_TEST_DATA "/tiny-chat";
+const std::string kModel = support::data("tiny-chat");
 
 Piece step_of(int64_t tokens, bool tentative = false) {
   return {.tokens = tokens, .phase = Phase::step, .tentative = tentative};

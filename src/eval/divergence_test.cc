@@ -8,13 +8,14 @@
 
 #include "models/load.h"
 #include "models/quantize.h"
+#include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 
 namespace braid::eval {
 namespace {
 
-const std::filesystem::path kBase = std::filesystem::path(BRAID_TEST_DATA) / "hf" / "nemotron-h-latent-mtp";
+const std::filesystem::path kBase = std::filesystem::path(support::data()) / "hf" / "nemotron-h-latent-mtp";
 
 engine::Runner runner(const std::filesystem::path& folder, int64_t chunk) {
   return {models::load_model({"test", folder, folder}),

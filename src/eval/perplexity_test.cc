@@ -8,12 +8,13 @@
 
 #include "io/safetensors.h"
 #include "models/load.h"
+#include "support/data.h"
 #include "sys/error.h"
 
 namespace braid::eval {
 namespace {
 
-const std::filesystem::path kFolder = std::filesystem::path(BRAID_TEST_DATA) / "hf" / "nemotron-h-latent-mtp";
+const std::filesystem::path kFolder = std::filesystem::path(support::data()) / "hf" / "nemotron-h-latent-mtp";
 
 TEST(Windows, SideBySideTheSecondHalf) {
   const auto w = plan_windows(25, 8, 0);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 
@@ -18,7 +19,7 @@ class Tasks : public support::FolderTest {
 const std::string kSum = R"({"task":"sum","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["42"]})";
 
 TEST_F(Tasks, ThinkingIsSetAside) {
-  engine::LanguageModel model(BRAID_TEST_DATA "/tiny-chat", {.context = 512, .sequences = 2, .threads = 1});
+  engine::LanguageModel model(support::data("tiny-chat"), {.context = 512, .sequences = 2, .threads = 1});
   const std::string wrong =
       R"({"task":"wrong","messages":[{"role":"user","content":"What is 17 + 25?"}],"answers":["41"," 42 1"]})";
   const std::string either =

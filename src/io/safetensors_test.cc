@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 
@@ -188,7 +189,7 @@ TEST_F(SafetensorsTest, AbsenceSaysWhatToType) {
 }
 
 TEST_F(SafetensorsTest, EveryModelFolderIsRead) {
-  std::vector<std::filesystem::path> roots = {BRAID_TEST_DATA "/hf"};
+  std::vector<std::filesystem::path> roots = {support::data("hf")};
   if (!fixtures().empty()) roots.emplace_back(fixtures() + "/hf");
   int folders = 0;
   for (const std::filesystem::path& root : roots) {

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "io/gguf.h"
+#include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 
 namespace braid::text {
 namespace {
 
-const std::filesystem::path kData = BRAID_TEST_DATA;
+const std::filesystem::path kData = support::data();
 class GgufVocabularyWriteTest : public support::FolderTest {};
 
 template <class Kind>

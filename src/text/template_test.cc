@@ -8,6 +8,7 @@
 
 #include "text/template_fixture.h"
 
+#include "support/data.h"
 #include "support/folder.h"
 
 namespace braid::text {
@@ -52,7 +53,7 @@ int compare_with_goldens(const std::filesystem::path& folder) {
   return compared;
 }
 
-TEST(Template, GoldenTexts) { EXPECT_EQ(compare_with_goldens(BRAID_TEST_DATA "/templates"), 3 * 14); }
+TEST(Template, GoldenTexts) { EXPECT_EQ(compare_with_goldens(support::data("templates")), 3 * 14); }
 
 TEST(Template, GoldenTextsOfReleasedTemplates) {
   const std::string fixtures = support::fixtures();

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "io/json.h"
+#include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
 #include "sys/utf8.h"
@@ -43,7 +44,7 @@ int compare_with_goldens(const std::filesystem::path& root) {
   return folders;
 }
 
-TEST(Tokenizer, GoldensOfHuggingFace) { EXPECT_EQ(compare_with_goldens(BRAID_TEST_DATA "/tokenizers"), 5); }
+TEST(Tokenizer, GoldensOfHuggingFace) { EXPECT_EQ(compare_with_goldens(support::data("tokenizers")), 5); }
 
 TEST(Tokenizer, GoldensOfReleasedPatternsAndVocabularies) {
   if (fixtures().empty())

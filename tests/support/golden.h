@@ -20,6 +20,7 @@
 #include "io/model_path.h"
 #include "io/safetensors.h"
 #include "models/load.h"
+#include "support/data.h"
 #include "support/folder.h"
 
 namespace braid {
@@ -46,7 +47,7 @@ inline std::vector<GoldenFolder> golden_folders_in(const std::filesystem::path& 
 }
 
 inline std::vector<GoldenFolder> own_folders() {
-  return golden_folders_in(std::filesystem::path(BRAID_TEST_DATA) / "hf", "own_");
+  return golden_folders_in(std::filesystem::path(support::data()) / "hf", "own_");
 }
 
 inline std::vector<GoldenFolder> all_folders() {
