@@ -351,6 +351,10 @@ const std::vector<std::string>* Gguf::strings_of(std::string_view key) const {
   return get<std::vector<std::string>>(key, "strings");
 }
 
+const std::vector<double>* Gguf::numbers_of(std::string_view key) const {
+  return get<std::vector<double>>(key, "numbers");
+}
+
 std::optional<std::vector<int64_t>> Gguf::ints_of(std::string_view key, size_t count) const {
   const auto found = parts_.values.find(key);
   if (found == parts_.values.end()) return std::nullopt;

@@ -58,7 +58,8 @@ class Gguf {
   std::optional<std::string> string_of(std::string_view key) const;
   // A list, or one number that stands for all `count` entries. Error when a list has another length.
   std::optional<std::vector<int64_t>> ints_of(std::string_view key, size_t count) const;
-  const std::vector<std::string>* strings_of(std::string_view key) const;  // null when the key is absent
+  const std::vector<double>* numbers_of(std::string_view key) const;       // null when the key is absent
+  const std::vector<std::string>* strings_of(std::string_view key) const;  // likewise
   int64_t need_int(std::string_view key) const;                            // Error that names the key when it is absent
 
  private:

@@ -29,7 +29,8 @@ struct GgufSpec {
 };
 
 // Kinds that llama.cpp asks for: counts are u32, lists of integers i32.
-using GgufField = std::variant<bool, uint32_t, float, std::string, std::vector<int32_t>, std::vector<std::string>>;
+using GgufField = std::variant<bool, uint32_t, float, std::string, std::vector<int32_t>, std::vector<float>,
+                               std::vector<std::string>>;
 using GgufFields = std::vector<std::pair<std::string, GgufField>>;  // in the order of the file
 
 class GgufWriter {

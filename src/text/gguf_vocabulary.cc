@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "sys/error.h"
@@ -139,29 +143,105 @@ std::string post_processor(const io::Gguf& file, bool bos_by_default) {
   return fmt::format(R"({{"type":"TemplateProcessing","single":[{}],"special_tokens":{{{}}}}})", single, special);
 }
 
+// The part of tokenizer.json that lists tokens which are found in text as they are.
+std::string added_tokens(const Tokens& tokens) {
+  std::string out = R"("added_tokens":[)";
+  list(*tokens.spelled, out, [&](size_t i) {
+    if (!tokens.added(i)) return;
+    out += fmt::format(R"({{"id":{},"special":{},"normalized":false,"content":)", i, tokens.special(i));
+    quote((*tokens.spelled)[i], out);
+    out += '}';
+  });
+  return out + "]";
+}
+
+std::string vocabulary(const Tokens& tokens) {
+  std::string out = R"("vocab":{)";
+  list(*tokens.spelled, out, [&](size_t i) {
+    if (tokens.kinds[i] == unused) return;
+    quote((*tokens.spelled)[i], out);
+    out += fmt::format(":{}", i);
+  });
+  return out + "}";
+}
+
 std::string byte_level_json(const io::Gguf& file) {
   const GgufSplitting& splitting = splitting_of(file);
   const Tokens tokens = read_tokens(file);
-  const std::vector<std::string>& spelled = *tokens.spelled;
   const std::vector<std::string>& merges = utf8_list(file, "tokenizer.ggml.merges");
-  std::string out = R"({"added_tokens":[)";
-  list(spelled, out, [&](size_t i) {
-    if (!tokens.added(i)) return;
-    out += fmt::format(R"({{"id":{},"special":{},"normalized":false,"content":)", i, tokens.special(i));
-    quote(spelled[i], out);
-    out += '}';
-  });
-  out += fmt::format(R"(],"normalizer":{},"pre_tokenizer":{},"post_processor":{},"decoder":{{"type":"ByteLevel"}},)",
+  std::string out = "{" + added_tokens(tokens);
+  out += fmt::format(R"(,"normalizer":{},"pre_tokenizer":{},"post_processor":{},"decoder":{{"type":"ByteLevel"}},)",
                      splitting.nfc ? R"({"type":"NFC"})" : "null", pre_tokenizer(splitting),
                      post_processor(file, splitting.bos));
-  out += fmt::format(R"("model":{{"type":"BPE","ignore_merges":{},"vocab":{{)", splitting.ignore_merges);
-  list(spelled, out, [&](size_t i) {
-    if (tokens.kinds[i] == unused) return;
-    quote(spelled[i], out);
-    out += fmt::format(":{}", i);
-  });
-  out += R"(},"merges":[)";
+  out += fmt::format(R"("model":{{"type":"BPE","ignore_merges":{},{},"merges":[)", splitting.ignore_merges,
+                     vocabulary(tokens));
   list(merges, out, [&](size_t i) { quote(merges[i], out); });
+  return out + "]}}";
+}
+
+// ---- SentencePiece --------------------------------------------------------------------------------------------------
+
+// The merges that SentencePiece's scores mean: a piece is made of any two pieces that spell it, of high scores first.
+std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(const io::Gguf& file,
+                                                                            const Tokens& tokens) {
+  constexpr size_t kPieceBytesMax = 256;  // SentencePiece's own have up to 16 characters; all cuts of each are tried
+  const std::vector<std::string>& spelled = *tokens.spelled;
+  const std::vector<double>* scores = file.numbers_of("tokenizer.ggml.scores");
+  if (!scores || scores->size() != spelled.size())
+    fail(file.where(), {.what = "tokenizer.ggml.scores does not fit the tokens",
+                        .got = fmt::format("{} scores", scores ? scores->size() : 0),
+                        .expected = fmt::format("{}", spelled.size())});
+  std::unordered_map<std::string_view, size_t> ids;
+  for (size_t i = 0; i < spelled.size(); ++i) {
+    if (tokens.kinds[i] == normal) ids.emplace(spelled[i], i);
+  }
+  struct Merge {
+    double score;
+    size_t left, right;
+  };
+  std::vector<Merge> merges;
+  for (size_t i = 0; i < spelled.size(); ++i) {
+    const std::string_view piece = spelled[i];
+    if (tokens.kinds[i] != normal) continue;
+    if (piece.size() > kPieceBytesMax || std::isnan((*scores)[i]))
+      fail(file.where(),
+           {.what = fmt::format("token {} is not a piece of SentencePiece", i), .got = printable(piece, 60)});
+    for (size_t cut = 1; cut < piece.size(); ++cut) {
+      if ((static_cast<unsigned char>(piece[cut]) & 0xC0) == 0x80) continue;  // inside a character
+      const auto left = ids.find(piece.substr(0, cut)), right = ids.find(piece.substr(cut));
+      if (left != ids.end() && right != ids.end()) merges.push_back({(*scores)[i], left->second, right->second});
+    }
+  }
+  std::ranges::stable_sort(merges, std::ranges::greater(), &Merge::score);
+  std::vector<std::pair<std::string_view, std::string_view>> out;
+  out.reserve(merges.size());
+  for (const Merge& m : merges) out.emplace_back(spelled[m.left], spelled[m.right]);
+  return out;
+}
+
+std::string sentence_piece_json(const io::Gguf& file) {
+  const Tokens tokens = read_tokens(file);
+  const auto merges = merges_of_scores(file, tokens);
+  const bool space = file.bool_of("tokenizer.ggml.add_space_prefix").value_or(true);
+  std::string out = "{" + added_tokens(tokens);
+  out += fmt::format(R"(,"normalizer":{{"type":"Sequence","normalizers":[{}{}]}},"pre_tokenizer":null,)",
+                     space ? R"({"type":"Prepend","prepend":"\u2581"},)" : "",
+                     R"({"type":"Replace","pattern":{"String":" "},"content":"\u2581"})");
+  out += fmt::format(
+      R"("post_processor":{},"decoder":{{"type":"Sequence","decoders":[{}{}]}},)", post_processor(file, true),
+      R"({"type":"Replace","pattern":{"String":"\u2581"},"content":" "},{"type":"ByteFallback"},{"type":"Fuse"})",
+      space ? R"(,{"type":"Strip","content":" ","start":1,"stop":0})" : "");
+  const auto unknown = named(file, "tokenizer.ggml.unknown_token_id");
+  out += R"("model":{"type":"BPE","byte_fallback":true,"fuse_unk":true,"unk_token":)";
+  if (unknown) quote(unknown->token, out);
+  out += fmt::format(R"({}{},"merges":[)", unknown ? "," : "null,", vocabulary(tokens));
+  list(merges, out, [&](size_t i) {
+    out += '[';
+    quote(merges[i].first, out);
+    out += ',';
+    quote(merges[i].second, out);
+    out += ']';
+  });
   return out + "]}}";
 }
 
@@ -180,9 +260,10 @@ std::string tokenizer_json(const io::Gguf& file) {
     fail(file.where(),
          {.what = "the file has no tokenizer", .got = printable(model), .hint = "token ids instead of text"});
   if (model == "gpt2") return byte_level_json(file);
+  if (model == "llama") return sentence_piece_json(file);
   fail(file.where(), {.what = "tokenizer.ggml.model is a kind of tokenizer that is not known",
                       .got = printable(model),
-                      .expected = "gpt2",
+                      .expected = "gpt2 or llama",
                       .hint = "token ids instead of text"});
 }
 

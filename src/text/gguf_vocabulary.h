@@ -13,8 +13,9 @@ namespace braid::text {
 bool has_tokenizer(const std::filesystem::path& folder_or_gguf);
 
 // What Tokenizer::parse reads. A file that holds its tokenizer.json (tokenizer.huggingface.json) gives that; the others
-// name by tokenizer.ggml.pre how text is split, and leave out added tokens that strip spaces or match whole words only.
-// Error when there is no tokenizer, its kind or its splitting is not known, or its lists do not fit each other.
+// name by tokenizer.ggml.pre how text is split (gpt2) or score the pieces of SentencePiece (llama), and leave out added
+// tokens that strip spaces or match whole words only. Error when there is no tokenizer, its kind or its splitting is
+// not known, or its lists do not fit each other.
 std::string tokenizer_json(const io::Gguf& file);
 
 // The special tokens that templates read, and the templates.

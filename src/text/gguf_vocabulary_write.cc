@@ -64,9 +64,41 @@ const char* nearest_name(const std::vector<std::string>& patterns) {
   return has(R"(\p{N}+)") ? "gpt-2" : "starcoder";
 }
 
+// How a tokenizer.json in the manner of SentencePiece marks spaces: nothing where it is not one.
+struct SpaceMarks {
+  bool at_start = false;  // before the text, too
+};
+std::optional<SpaceMarks> space_marks_of(const io::Json& json) {
+  constexpr std::string_view kMark = "\u2581";
+  if (!json.need({"model"}).bool_of({"byte_fallback"}).value_or(false)) return std::nullopt;
+  if (const auto pre = json.get({"pre_tokenizer"})) {
+    const bool metaspace =
+        pre->string_of({"type"}) == "Metaspace" && pre->string_of({"replacement"}).value_or("") == kMark;
+    if (!metaspace || pre->bool_of({"split"}).value_or(true)) return std::nullopt;
+    return SpaceMarks{pre->string_of({"prepend_scheme"}).value_or("always") != "never"};
+  }
+  const auto normalizer = json.get({"normalizer"});
+  if (!normalizer) return std::nullopt;
+  const auto list = normalizer->get({"normalizers"});
+  SpaceMarks marks;
+  bool replaces = false;
+  for (const io::Json& step : list ? list->items() : std::vector<io::Json>{*normalizer}) {
+    const std::string type = step.string_of({"type"}).value_or("");
+    if (type == "Prepend" && step.string_of({"prepend"}) == kMark) {
+      marks.at_start = true;
+    } else if (type == "Replace" && step.string_of({"content"}) == kMark &&
+               step.need({"pattern"}).string_of({"String"}) == " ") {
+      replaces = true;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return replaces ? std::optional(marks) : std::nullopt;
+}
+
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
 
-enum Kind : int32_t { normal = 1, control = 3, user_defined = 4, unused = 5 };
+enum Kind : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
 class VocabularyWriter {
  public:
@@ -82,17 +114,26 @@ class VocabularyWriter {
 
   GgufVocabulary result() && {
     read_tokens();
-    const auto patterns = patterns_of(json_);
-    if (patterns && model_.string_of({"type"}).value_or("BPE") == "BPE") {
+    const bool bpe = model_.string_of({"type"}).value_or("BPE") == "BPE";
+    const auto patterns = bpe ? patterns_of(json_) : std::nullopt;
+    const auto marks = bpe ? space_marks_of(json_) : std::nullopt;
+    if (patterns) {
       add("tokenizer.ggml.model", std::string("gpt2"));
       add_splitting(*patterns);
       add("tokenizer.ggml.tokens", tokens_);
       add("tokenizer.ggml.token_type", kinds_);
       add("tokenizer.ggml.merges", merges());
       add_special();
+    } else if (marks) {
+      add_pieces(marks->at_start);
+      if (json_.get({"pre_tokenizer"}) && marks->at_start)
+        note(
+            "llama.cpp puts a space before every text and after special tokens; this tokenizer only before a text that "
+            "has none");
+      add_special();
     } else {
       add("tokenizer.ggml.model", std::string("no_vocab"));
-      note("llama.cpp gets no tokenizer: this one does not work on bytes, and its file runs there by token ids");
+      note("llama.cpp gets no tokenizer: it has none of this kind, and the file runs there by token ids");
     }
     add_templates();
     add("tokenizer.huggingface.json", std::move(text_));
@@ -136,6 +177,32 @@ class VocabularyWriter {
       }
     }
     return list;
+  }
+
+  // As SentencePiece: the earlier a piece is merged, the higher its score.
+  void add_pieces(bool space_prefix) {
+    constexpr float kNeverMerged = -1e9f;
+    std::vector<float> scores(tokens_.size(), kNeverMerged);
+    float score = 0;
+    for (std::string merge : merges()) {
+      merge.erase(merge.find(' '), 1);
+      const auto id = ids_.find(merge);
+      if (id == ids_.end()) continue;
+      float& found = scores[static_cast<size_t>(id->second)];
+      if (found == kNeverMerged) found = score--;
+    }
+    const auto unk = model_.string_of({"unk_token"});
+    for (size_t id = 0; id < tokens_.size(); ++id) {
+      const std::string& token = tokens_[id];
+      if (token.size() == 6 && token.starts_with("<0x") && token.ends_with(">") && kinds_[id] == normal)
+        kinds_[id] = byte;
+      if (unk == token) kinds_[id] = unknown;
+    }
+    add("tokenizer.ggml.model", std::string("llama"));
+    add("tokenizer.ggml.tokens", tokens_);
+    add("tokenizer.ggml.scores", std::move(scores));
+    add("tokenizer.ggml.token_type", kinds_);
+    add("tokenizer.ggml.add_space_prefix", space_prefix);
   }
 
   void add_splitting(const std::vector<std::string>& patterns) {

@@ -1,5 +1,6 @@
 // The tokenizer and the chat template of a folder as the metadata of a GGUF file: llama.cpp's lists of tokens, kinds
-// and merges, and the whole tokenizer.json besides, from which Braid and others read exactly what the folder had.
+// and merges, or scores of SentencePiece's pieces, and the whole tokenizer.json besides, from which Braid and others
+// read exactly what the folder had.
 //   https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#tokenizer
 #pragma once
 #include <cstdint>

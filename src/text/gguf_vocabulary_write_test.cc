@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "io/gguf.h"
 #include "support/data.h"
 #include "support/error_of.h"
 #include "support/folder.h"
+#include "text/tokenizer.h"
 
 namespace braid::text {
 namespace {
@@ -59,6 +62,36 @@ TEST_F(GgufVocabularyWriteTest, SplittingsHaveTheirNames) {
     EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.pre"), name);
     EXPECT_TRUE(v.notes.empty()) << v.notes[0];
   }
+}
+
+// Their merges become scores, and the scores merges again: the ids stay, without the tokenizer.json.
+TEST_F(GgufVocabularyWriteTest, SentencePieceGoesThroughScores) {
+  int found = 0;
+  for (const char* name : {"spm-metaspace", "spm-prepend", "spm-legacy"}) {
+    auto path = kData / "tokenizers" / name;
+    if (!std::filesystem::exists(path)) path = std::filesystem::path(support::fixtures()) / "tokenizers" / name;
+    if (!std::filesystem::exists(path)) continue;
+    ++found;
+    const Tokenizer original = Tokenizer::load(path);
+    GgufVocabulary v = gguf_vocabulary(path, {.size = 4096, .bos = 1});
+    const bool metaspace = std::string(name) == "spm-metaspace";
+    EXPECT_EQ(v.notes.size(), metaspace ? 1u : 0u);  // of spaces at the start
+    EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.model"), "llama");
+    EXPECT_EQ(find<std::vector<float>>(v, "tokenizer.ggml.scores")->size(), 4096u);
+    EXPECT_EQ(std::ranges::count(*find<std::vector<int32_t>>(v, "tokenizer.ggml.token_type"), 6), 256);  // bytes
+    std::erase_if(v.fields, [](const auto& field) { return field.first == "tokenizer.huggingface.json"; });
+    io::GgufWriter(folder_ / "x.gguf", v.fields, {}).finish();
+    const Tokenizer again = Tokenizer::load(folder_ / "x.gguf");
+    for (const char* text :
+         {"Hello, world!", "  two  spaces and\ttabs\n\nlines ", "naïve café 東京 \xF0\x9F\xA6\x99", "x", " ",
+          "the theory of these things is that it is indeed interesting", "</s>in text<s> too", "12345.678"}) {
+      if (metaspace && (text[0] == ' ' || text[0] == '<')) continue;
+      EXPECT_EQ(again.encode(text, true), original.encode(text, true)) << name << ": " << text;
+      EXPECT_EQ(again.decode(original.encode(text, false), false), original.decode(original.encode(text, false), false))
+          << text;
+    }
+  }
+  EXPECT_GE(found, 2);
 }
 
 TEST_F(GgufVocabularyWriteTest, FoldersWithoutATokenizerRunByIds) {
