@@ -125,10 +125,10 @@ void print_json(const Options& o, const models::GgufExport& file, const std::vec
   fmt::print("{}\n", json.dump());
 }
 
-// From four bits of the folder to BF16.
-bool widened(const models::GgufExport::Tensor& tensor) {
+// From that format of the folder to BF16.
+bool widened(const models::GgufExport::Tensor& tensor, Format from) {
   return tensor.spec.type == GgmlType::bf16 &&
-         std::ranges::any_of(tensor.parts, [](const auto& part) { return part.second.spec.format == Format::nvfp4; });
+         std::ranges::any_of(tensor.parts, [&](const auto& part) { return part.second.spec.format == from; });
 }
 
 int to_gguf(const Options& o, const io::ModelPath& model) {
@@ -149,8 +149,13 @@ int to_gguf(const Options& o, const io::ModelPath& model) {
     if (!whole) return 128 + sys::caught_signal();
   }
   std::vector<std::string> notes(file.notes().begin(), file.notes().end());
-  if (std::ranges::any_of(file.tensors(), widened))
+  const auto any_widened = [&](Format from) {
+    return std::ranges::any_of(file.tensors(), [&](const auto& tensor) { return widened(tensor, from); });
+  };
+  if (any_widened(Format::nvfp4))
     notes.push_back("matrices in NVFP4 are written in BF16; --type nvfp4 keeps four bits");
+  if (any_widened(Format::ggml))
+    notes.push_back("matrices of 3 to 8 bits are written in BF16; --type q8_0, q4_0 or mxfp4 keeps few");
   notes.insert(notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
   if (o.json) {
     print_json(o, file, notes);

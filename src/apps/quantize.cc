@@ -122,7 +122,7 @@ Action setup_quantize(Cli& cli) {
   cli.positional("out", o->out, "the folder to create");
   o->cli = &cli;
   cli.choice("--format", o->format, {"nvfp4", "fp8", "mxfp4", "int8", "int4", "int3"},
-             "of every large product inside the layers; the last four, for compressed-tensors, of attention too");
+             "of the large matrices in the layers; nvfp4 and fp8 leave attention as it is, as NVIDIA does");
   cli.option("--recipe NAME|FILE", o->recipe,
              "which matrices become what: " + names + ", a format, or a TOML file of rules");
   cli.choice("--scales", o->scales, {"max", "four-over-six", "mse"},

@@ -132,6 +132,7 @@ fs::path check_parent(const fs::path& folder) {
 }
 
 void check_new_folder(const fs::path& folder) {
+  if (folder.empty()) fail("OUT", {.what = "the name of the folder is empty", .expected = "a folder to create"});
   std::error_code none;
   if (fs::is_directory(folder, none) && holds_only_parts(folder)) sweep_parts(folder, "");
   if (fs::exists(folder, none) && (!fs::is_directory(folder, none) || !fs::is_empty(folder, none)))

@@ -174,6 +174,7 @@ bool names_a_file(const fs::path& path) {
 ModelPath find_model(std::string_view argument, const ModelPlaces& places) {
   const fs::path path(argument);
   std::error_code none;
+  if (argument.empty()) fail("MODEL", {.what = "is empty", .expected = "a folder, a GGUF file, org/name or tiny"});
   if (argument == "tiny") {
     if (is_folder(places.tiny)) return {"tiny", places.tiny, places.tiny};
     fail("tiny", {.what = "the model that ships with Braid is not installed",

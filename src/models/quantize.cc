@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "io/atomic_file.h"
@@ -77,7 +77,7 @@ class Quantizer {
     if (const std::string why = misfit(tensor, *rule); !why.empty()) {
       if (options_.strict)
         fail(where_, {.what = tensor.name + " " + why,
-                      .hint = "leaving out --strict, and it stays as it is; or a recipe that says fp8"});
+                      .hint = "leaving out --strict, and it stays as it is; or a recipe that says bf16"});
       report_.misfits.push_back(tensor.name + " " + why);
       return;
     }
@@ -90,9 +90,10 @@ class Quantizer {
     if (!folder_.source->has(tensor.name)) return "lies in a stack of experts, which no quantised layout has";
     const QuantFormatRow& row = row_of(rule.format);
     if (tensor.cols() % row.block == 0) return {};
-    const bool sixteens = tensor.cols() % kNvfp4Block == 0 && row.compressed;
-    return fmt::format("has rows of {} values, not a multiple of {} as {} needs; {} holds them", tensor.cols(),
-                       row.block, row.name, sixteens ? "nvfp4" : "fp8");
+    const std::string why =
+        fmt::format("has rows of {} values, not a multiple of {} as {} needs", tensor.cols(), row.block, row.name);
+    if (!row.compressed) return why + "; fp8 holds them";
+    return why + fmt::format("; in another folder {} holds them", tensor.cols() % kNvfp4Block == 0 ? "nvfp4" : "fp8");
   }
 
   Part part_of(std::string_view name) {
@@ -111,9 +112,7 @@ class Quantizer {
     for (const io::StoredTensor& tensor : files_.tensors()) {
       const Part part = part_of(tensor.name);
       if (!part.job) {
-        if (recipe_.compressed() && tensor.name.ends_with(".weight_scale"))
-          fail(where_, {.what = tensor.name + " is of a quantised matrix, which stays as it is",
-                        .expected = "a folder that is not quantised, or a recipe for all that is"});
+        check_kept(tensor.name);
         specs.push_back({tensor.name, tensor.view.dtype, tensor.view.shape});
       } else if (done.insert(part.job).second) {
         const std::string name = tensor.name.substr(0, tensor.name.size() - part.word.size());
@@ -125,13 +124,31 @@ class Quantizer {
     return specs;
   }
 
+  // The format of a matrix that is quantised in ModelOpt's layout already; nothing for other tensors.
+  std::optional<QuantFormat> modelopt_format(const std::string& name) const {
+    const View* codes = files_.find(name);
+    if (!codes || !files_.find(name + "_scale")) return std::nullopt;
+    return codes->dtype == DType::u8 ? QuantFormat::nvfp4 : QuantFormat::fp8;
+  }
+
+  // The folder could not say what a quantised matrix is that stays beside those of another layout.
+  void check_kept(const std::string& name) const {
+    const bool packed = name.ends_with(".weight_packed");
+    if (!packed && !(recipe_.compressed() && modelopt_format(name))) return;
+    fail(where_, {.what = name + " is quantised already, and would stay so beside what the recipe makes",
+                  .expected = "matrices of one layout in a folder",
+                  .hint = "quantising the folder that this one was made from"});
+  }
+
   // The next tensor of the files: copied, or a part of what a job gives.
   void put(io::SafetensorsWriter& writer, const io::TensorSpec& spec) {
     const auto [job, word] = part_of(spec.name);
     if (!job) {
       const View view = files_.need(spec.name);
       report_.kept.tensors += 1;
-      report_.kept.values += view.count();
+      const bool scales = spec.name.ends_with("_scale") || spec.name.ends_with("_scale_2");
+      const int64_t each = modelopt_format(spec.name) == QuantFormat::nvfp4 ? 2 : scales ? 0 : 1;
+      report_.kept.values += each * view.count();
       report_.kept.bytes += view.bytes();
       return writer.write(spec.name, view);
     }
@@ -217,8 +234,12 @@ QuantModules Quantizer::modules() const {
   QuantModules out;
   for (const auto& [name, job] : jobs_) out.quantised[module(name)] = job.rule.format;
   for (const io::StoredTensor& tensor : files_.tensors()) {
-    const bool matrix = tensor.name.ends_with(".weight") && tensor.view.shape.rank == 2;
-    if (matrix && !jobs_.contains(tensor.name)) out.kept.push_back(module(tensor.name));
+    if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank != 2 || jobs_.contains(tensor.name)) continue;
+    if (const auto format = modelopt_format(tensor.name)) {
+      out.quantised[module(tensor.name)] = *format;
+    } else {
+      out.kept.push_back(module(tensor.name));
+    }
   }
   // A head that shares the embedding is a module of its own to readers, though the files do not have it.
   if (!files_.find("lm_head.weight") && !out.quantised.contains("lm_head")) out.kept.push_back("lm_head");
@@ -241,7 +262,10 @@ int64_t QuantReport::bytes() const {
 
 QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe, const fs::path& out,
                            const QuantOptions& options, const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {
-  if (model.is_gguf()) fail(printable(model.name), {.what = "is a GGUF file", .expected = "a Hugging Face folder"});
+  if (model.is_gguf())
+    fail(printable(model.name), {.what = "is a GGUF file",
+                                 .expected = "a Hugging Face folder",
+                                 .hint = "braid convert FILE.gguf FOLDER first"});
   io::check_new_folder(out);
   io::check_parent(out);
   Quantizer quantizer(model, recipe, options);

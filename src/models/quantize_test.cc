@@ -267,6 +267,35 @@ TEST_F(Quantize, AQuantisedFolderIsSource) {
   EXPECT_LT(apart, 1e-4 * square);
 }
 
+TEST_F(Quantize, WhatStaysQuantisedIsNamedInTheMetadataOrRefused) {
+  quantize(one("mamba_in", QuantFormat::fp8));
+  const io::ModelPath source = io::find_model(out().string());
+  const QuantReport report = quantize_model(source, one("expert_up", QuantFormat::nvfp4), folder_ / "both", {}, go_on);
+  const auto config = nlohmann::json::parse(sys::read_file(folder_ / "both" / "config.json")).at("quantization_config");
+  EXPECT_EQ(config.at("quant_algo"), "MIXED_PRECISION");
+  EXPECT_EQ(config.at("quantized_layers").at("backbone.layers.0.mixer.in_proj").at("quant_algo"), "FP8");
+  int64_t values = 0;
+  for (const io::StoredTensor& tensor : before().tensors()) values += tensor.view.count();
+  EXPECT_EQ(report.values(), values);
+  EXPECT_NE(error_of([&] {
+              quantize_model(source, one("expert_up", QuantFormat::int4), folder_ / "x", {}, go_on);
+            }).find("quantised already"),
+            std::string::npos);
+  std::filesystem::remove_all(out());
+  quantize(one("mamba_in", QuantFormat::int4));
+  for (const QuantFormat other : {QuantFormat::nvfp4, QuantFormat::int8}) {
+    EXPECT_NE(error_of([&] {
+                quantize_model(io::find_model(out().string()), one("expert_up", other), folder_ / "x", {}, go_on);
+              }).find("in_proj.weight_packed is quantised already"),
+              std::string::npos);
+  }
+  EXPECT_EQ(error_of([&] {
+              quantize_model(io::find_model(out().string()), one("mamba_in", QuantFormat::int8), folder_ / "x", {},
+                             go_on);
+            }),
+            "");
+}
+
 class QuantizeRefuses : public Quantize, public testing::WithParamInterface<double> {};
 INSTANTIATE_TEST_SUITE_P(NotFinite, QuantizeRefuses,
                          testing::Values(std::numeric_limits<double>::infinity(),
