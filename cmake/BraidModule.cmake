@@ -25,12 +25,12 @@ function(add_module room)
   file(GLOB benches CONFIGURE_DEPENDS *_bench.cc)
   file(GLOB fuzzers CONFIGURE_DEPENDS *_fuzz.cc)
   # Host code over CUDA's libraries, and kernels.
-  if(BRAID_CUDA)
-    file(GLOB kernels CONFIGURE_DEPENDS *_cuda.cu)
-    if(kernels)
-      braid_has_cuda(${room}.cc)  # the table of an op
-    endif()
-  else()
+  file(GLOB kernels CONFIGURE_DEPENDS *_cuda.cu)
+  if(kernels)
+    braid_has_cuda(${room}.cc)  # the table of an op
+  endif()
+  if(NOT BRAID_CUDA)
+    set(kernels)
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$")
   endif()
   list(REMOVE_ITEM sources ${tests} ${benches} ${fuzzers} "")
@@ -57,7 +57,7 @@ endfunction()
 
 # Files of this folder that ask whether there are rows for GPUs (core/has_cuda.h).
 function(braid_has_cuda)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_DEFINITIONS BRAID_CUDA=1)
+  set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS BRAID_CUDA=$<BOOL:${BRAID_CUDA}>)
 endfunction()
 
 # A fuzz target links libFuzzer in the fuzz preset; elsewhere it replays the kept corpus, so that every build runs it.

@@ -50,6 +50,7 @@ void print_table(const Options& o, const models::QuantReport& report) {
   row(kept, "0");
   fmt::print("{}\n{}: {}, {:.2f} bits per value\n", table.plain(), printable(o.out), report::bytes(report.bytes()),
              bits(report.bytes(), report.values()));
+  for (const std::string& note : report.notes) fmt::print("note: {}\n", note);
   constexpr size_t kNamed = 5;
   for (size_t i = 0; i < std::min(kNamed, report.misfits.size()); ++i)
     fmt::print(stderr, "kept: {}\n", report.misfits[i]);
@@ -74,6 +75,7 @@ void print_json(const Options& o, const models::QuantReport& report) {
                                     {"kept_bytes", report.kept.bytes},
                                     {"kept_values", report.kept.values},
                                     {"misfits", report.misfits},
+                                    {"notes", report.notes},
                                     {"bytes", report.bytes()},
                                     {"bits_per_value", bits(report.bytes(), report.values())}};
   fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));

@@ -29,6 +29,7 @@ class Reader {
         fail(where_, {.what = "tensor " + name_ + word + " is not supported",
                       .expected = "symmetric weights in the order of their columns"});
     }
+    if (const View* shape = files_.find(name_ + "_shape")) check_matrix(*shape);
     const View& codes = files_.need(name_ + "_packed");
     const View& scales = files_.need(name_ + "_scale");
     if (codes.dtype == DType::i32) return integers(codes, scales);
@@ -45,6 +46,16 @@ class Reader {
   void check_shape(const char* word, const View& have, const Shape& shape) const {
     if (have.shape != shape)
       wrong(word, have, fmt::format("{} of a matrix {}", to_string(shape), to_string(Shape{rows_, cols_})));
+  }
+  void check_matrix(const View& shape) const {
+    const Shape want{rows_, cols_};
+    const bool list = shape.dtype == DType::i64 && shape.shape == Shape{2};
+    if (!list) wrong("_shape", shape, "I64 [2]");
+    const Shape have{shape.as<int64_t>()[0], shape.as<int64_t>()[1]};
+    if (have != want)
+      fail(where_, {.what = "tensor " + name_ + "_shape is of another matrix",
+                    .got = to_string(have),
+                    .expected = to_string(want)});
   }
   int64_t blocks_of(int64_t values) const {
     if (cols_ % values == 0) return cols_ / values;
@@ -135,18 +146,21 @@ class Reader {
   Weight decoded(CompressedType type, const View& codes, const View& scales, int64_t repeats) {
     const int64_t groups = cols_ / kCompressedGroup;
     const MutView out = store_.make(DType::f32, {rows_, cols_});
-    const F16 one = to_f16(1);
-    std::vector<F16> ones(static_cast<size_t>(groups), one);
+    const std::vector<F16> ones(static_cast<size_t>(groups), to_f16(1));
     const GgmlType blocks = blocks_for(type);
-    std::vector<std::byte> row(static_cast<size_t>(groups * ggml_type(static_cast<uint32_t>(blocks))->bytes));
-    for (int64_t r = 0; r < rows_; ++r) {
-      compressed_to_blocks(type, codes.data + r * groups * code_bytes(type), reinterpret_cast<std::byte*>(ones.data()),
-                           groups, row.data());
-      auto* values = out.as<float>(r);
-      decode_ggml(blocks, row.data(), {values, static_cast<size_t>(cols_)});
-      for (int64_t c = 0; c < cols_; ++c)
-        values[c] *= static_cast<float>(element(scales, r * scales.dim(1) + c / kCompressedGroup / repeats));
-    }
+    sys::parallel_for(sys::default_threads(), rows_, 16, [&](int64_t begin, int64_t end) {
+      std::vector<std::byte> row(static_cast<size_t>(groups * ggml_type(static_cast<uint32_t>(blocks))->bytes));
+      for (int64_t r = begin; r < end; ++r) {
+        compressed_to_blocks(type, codes.data + r * groups * code_bytes(type),
+                             reinterpret_cast<const std::byte*>(ones.data()), groups, row.data());
+        const std::span<float> values(out.as<float>(r), static_cast<size_t>(cols_));
+        decode_ggml(blocks, row.data(), values);
+        for (int64_t g = 0; g < groups; ++g) {
+          const auto scale = static_cast<float>(element(scales, r * scales.dim(1) + g / repeats));
+          for (float& v : values.subspan(static_cast<size_t>(g * kCompressedGroup), kCompressedGroup)) v *= scale;
+        }
+      }
+    });
     return dense_weight(out);
   }
 

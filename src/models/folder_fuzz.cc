@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "math/blocks.h"
 #include "models/load.h"
+#include "models/storage.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
@@ -25,8 +27,9 @@ std::string file_of(const uint8_t* data, size_t size) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr int64_t kRows = 3, kCols = 64;
   try {
-    const auto folder =
-        braid::models::open_folder({.name = "input", .folder = "/proc/self", .weights = file_of(data, size)});
+    const std::string file = file_of(data, size);
+    braid::models::bytes_by_format(braid::io::Safetensors(file));
+    const auto folder = braid::models::open_folder({.name = "input", .folder = "/proc/self", .weights = file});
     braid::nn::ParamRequest request;
     request.name = "a.weight";
     request.role = braid::ParamRole::up;
@@ -34,7 +37,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const braid::Param param = folder.source->get(request);
     const auto values = braid::decode(param.value);
     CHECK(std::ssize(values) == kRows * kCols, "{} values", values.size());
-  } catch (const braid::Error&) {
+  } catch (const braid::Error& error) {
+    CHECK(std::string_view(error.what()).find('\n') == std::string_view::npos, "{}", error.what());
   }
   return 0;
 }

@@ -176,10 +176,13 @@ void check_algorithm(const io::Json& owner) {
 
 // What changes the meaning of compressed weights and is not read.
 void check_compressed(const io::Json& quantisation) {
-  for (const char* key : {"transform_config", "sparsity_config"}) {
-    const auto found = quantisation.get({key});
-    if (found && !found->members().empty() && found->string_of({"format"}).value_or("") != "dense")
-      found->refuse("is not supported", "weights that are neither rotated nor sparse");
+  if (const auto rotation = quantisation.get({"transform_config"})) {
+    const auto groups = rotation->get({"config_groups"});
+    if (groups && !groups->members().empty()) rotation->refuse("is not supported", "weights that are not rotated");
+  }
+  if (const auto sparsity = quantisation.get({"sparsity_config"})) {
+    if (!sparsity->members().empty() && sparsity->string_of({"format"}) != "dense")
+      sparsity->refuse("is not supported", "weights that are not sparse");
   }
   for (const auto& group : quantisation.need({"config_groups"}).members()) {
     const auto weights = group.second.get({"weights"});

@@ -1,6 +1,7 @@
 #include "models/quant_metadata.h"
 
 #include <set>
+#include <string_view>
 
 namespace braid::models {
 namespace {
@@ -28,6 +29,15 @@ json modelopt(const QuantModules& modules) {
   return out;
 }
 
+// Readers call the body of a model by another name than its files: the rest of the name as a pattern.
+std::string spelled(const std::string& module) {
+  constexpr std::string_view kBody = "backbone.";
+  if (!module.starts_with(kBody)) return module;
+  std::string pattern = "re:.*";
+  for (const char ch : module.substr(kBody.size())) pattern += ch == '.' ? "\\." : std::string(1, ch);
+  return pattern + "$";
+}
+
 json compressed_group(CompressedType type) {
   const bool floats = type == CompressedType::mxfp4;
   json weights = {{"num_bits", bits_of(type)}, {"type", floats ? "float" : "int"}, {"symmetric", true},
@@ -44,23 +54,25 @@ json compressed(const QuantModules& modules) {
   std::map<QuantFormat, json> targets;
   for (const auto& [module, format] : modules.quantised) {
     json& list = targets.try_emplace(format, json::array()).first->second;
-    list.push_back(module);
+    list.push_back(spelled(module));
   }
   json groups = json::object();
   std::set<std::string> layouts;
   for (const auto& [format, list] : targets) {
     json group = compressed_group(*row_of(format).compressed);
-    group["targets"] = targets.size() == 1 ? json::array({"Linear"}) : list;
+    group["targets"] = targets.size() == 1 && modules.linear ? json::array({"Linear"}) : list;
     layouts.insert(group["format"]);
     groups["group_" + std::to_string(groups.size())] = std::move(group);
   }
+  json ignored = json::array();
+  for (const std::string& module : modules.kept) ignored.push_back(spelled(module));
   return {{"quant_method", "compressed-tensors"},
           {"quantization_status", "compressed"},
           {"format", layouts.size() == 1 ? *layouts.begin() : "mixed-precision"},
           {"config_groups", std::move(groups)},
           {"kv_cache_scheme", nullptr},
           {"global_compression_ratio", nullptr},
-          {"ignore", modules.kept}};
+          {"ignore", std::move(ignored)}};
 }
 
 }  // namespace

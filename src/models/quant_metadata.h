@@ -12,6 +12,7 @@ namespace braid::models {
 struct QuantModules {
   std::map<std::string, QuantFormat> quantised;  // module (the tensor's name without .weight) and format
   std::vector<std::string> kept;                 // the other modules that have a matrix
+  bool linear = true;                            // all that are quantised are linear layers, none a table
 };
 
 // `quant_method: modelopt` (nemotron.md 5.1 to 5.4) or `compressed-tensors`; all formats are of one of the two.

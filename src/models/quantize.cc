@@ -112,6 +112,7 @@ class Quantizer {
     for (const io::StoredTensor& tensor : files_.tensors()) {
       const Part part = part_of(tensor.name);
       if (!part.job) {
+        if (scales_inputs_of_a_job(tensor.name)) continue;  // of the format that the matrix had
         check_kept(tensor.name);
         specs.push_back({tensor.name, tensor.view.dtype, tensor.view.shape});
       } else if (done.insert(part.job).second) {
@@ -122,6 +123,12 @@ class Quantizer {
       }
     }
     return specs;
+  }
+
+  bool scales_inputs_of_a_job(const std::string& name) const {
+    const std::string module = name.substr(0, name.rfind('.'));
+    return (name.ends_with(".input_scale") || name.ends_with(".input_global_scale")) &&
+           jobs_.contains(module + ".weight");
   }
 
   // The format of a matrix that is quantised in ModelOpt's layout already; nothing for other tensors.
@@ -203,6 +210,8 @@ class Quantizer {
 
   void finish_report() {
     report_.whole = true;
+    if (recipe_.compressed() && !modules().linear)
+      report_.notes.push_back("a table of embeddings is quantised: Braid reads it, transformers and vLLM do not");
     for (const auto& [key, s] : squares_) {
       report_.groups.push_back({.role = key.first,
                                 .format = key.second,
@@ -232,7 +241,10 @@ class Quantizer {
 QuantModules Quantizer::modules() const {
   const auto module = [](const std::string& name) { return name.substr(0, name.rfind('.')); };
   QuantModules out;
-  for (const auto& [name, job] : jobs_) out.quantised[module(name)] = job.rule.format;
+  for (const auto& [name, job] : jobs_) {
+    out.quantised[module(name)] = job.rule.format;
+    out.linear = out.linear && job.role != ParamRole::embedding && job.role != ParamRole::positions;
+  }
   for (const io::StoredTensor& tensor : files_.tensors()) {
     if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank != 2 || jobs_.contains(tensor.name)) continue;
     if (const auto format = modelopt_format(tensor.name)) {

@@ -32,6 +32,8 @@ struct QuantReport {
   QuantGroup kept;                   // all that stayed as it was
   std::vector<std::string> misfits;  // matrices that their format cannot hold, and stayed: "name: why"
 
+  std::vector<std::string> notes;  // on who can read the folder
+
   int64_t values() const;
   int64_t bytes() const;
 };

@@ -218,7 +218,8 @@ TEST_F(Quantize, MetadataOfCompressedTensors) {
   EXPECT_EQ(groups.at("group_0").at("targets"), nlohmann::json::array({"lm_head"}));
   EXPECT_EQ(groups.at("group_0").at("weights").at("num_bits"), 8);
   EXPECT_EQ(groups.at("group_1").at("weights").at("group_size"), 32);
-  EXPECT_NE(std::ranges::find(config.at("ignore"), "backbone.embeddings"), config.at("ignore").end());
+  EXPECT_EQ(groups.at("group_1").at("targets"), nlohmann::json::array({R"(re:.*layers\.0\.mixer\.in_proj$)"}));
+  EXPECT_NE(std::ranges::find(config.at("ignore"), "re:.*embeddings$"), config.at("ignore").end());
 }
 
 TEST_F(Quantize, ValuesThatHalfPrecisionCannotScaleAreRefused) {

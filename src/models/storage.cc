@@ -1,5 +1,7 @@
 #include "models/storage.h"
 
+#include <fmt/format.h>
+
 #include <iterator>
 #include <string_view>
 
@@ -27,13 +29,17 @@ bool is_quantised(ParamRole role) {
   }
 }
 
-// The bits of a value in codes of which 32 values take as many I32 as a value has bits.
+// Of codes that compressed-tensors packed; the plain type where they do not fit their shape.
 std::string packed_name(const io::Safetensors& files, const std::string& name, const View& codes) {
   const View* scales = files.find(name + "_scale");
   const View* shape = files.find(name + "_shape");
   if (codes.dtype == DType::u8) return scales && scales->dtype == DType::u8 ? "MXFP4" : "NVFP4";
-  const int64_t cols = shape && shape->dtype == DType::i64 && shape->count() == 2 ? shape->as<int64_t>()[1] : 0;
-  return cols > 0 ? "INT" + std::to_string(codes.dim(codes.shape.rank - 1) * 32 / cols) : name_of(codes.dtype);
+  const bool shaped = shape && shape->dtype == DType::i64 && shape->count() == 2;
+  const int64_t cols = shaped ? shape->as<int64_t>()[1] : 0;
+  for (const int64_t bits : {3, 4, 8}) {
+    if (cols > 0 && codes.shape.rank == 2 && codes.dim(1) == (cols / 32 * bits)) return fmt::format("INT{}", bits);
+  }
+  return name_of(codes.dtype);
 }
 
 // The format of a tensor, as people name it: of scales, that of their codes.

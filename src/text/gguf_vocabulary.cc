@@ -184,7 +184,8 @@ std::string byte_level_json(const io::Gguf& file) {
 // The merges that SentencePiece's scores mean: a piece is made of any two pieces that spell it, of high scores first.
 std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(const io::Gguf& file,
                                                                             const Tokens& tokens) {
-  constexpr size_t kPieceBytesMax = 256;  // SentencePiece's own have up to 16 characters; all cuts of each are tried
+  constexpr size_t kPieceBytesMax = 128;  // SentencePiece's own have up to 16 characters; all cuts of each are tried
+  constexpr size_t kMergesMax = 16;       // a piece, in the mean; real vocabularies have two
   const std::vector<std::string>& spelled = *tokens.spelled;
   const std::vector<double>* scores = file.numbers_of("tokenizer.ggml.scores");
   if (!scores || scores->size() != spelled.size())
@@ -211,6 +212,10 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
       const auto left = ids.find(piece.substr(0, cut)), right = ids.find(piece.substr(cut));
       if (left != ids.end() && right != ids.end()) merges.push_back({(*scores)[i], left->second, right->second});
     }
+    if (merges.size() > kMergesMax * spelled.size())
+      fail(file.where(), {.what = "the pieces of the vocabulary are made of each other in too many ways",
+                          .got = fmt::format("{} merges of {} tokens", merges.size(), i + 1),
+                          .expected = fmt::format("at most {} a token", kMergesMax)});
   }
   std::ranges::stable_sort(merges, std::ranges::greater(), &Merge::score);
   std::vector<std::pair<std::string_view, std::string_view>> out;

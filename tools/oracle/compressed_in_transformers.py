@@ -3,7 +3,7 @@
 
     tools/oracle/compressed_in_transformers.py MODEL [--formats int4,int8,int3,mxfp4] [--braid build/release/bin/braid]
 
-MODEL is an unquantised folder that both read. For every format: `braid quantize`, then two things. The packed matrices
+MODEL is an unquantised folder that both read. For every format (or recipe, FILE.toml): `braid quantize`, then two things. The packed matrices
 are decoded by compressed_tensors and written as an F32 folder, on which Braid must score a prompt as it does on the
 quantised one, within 1e-4. And transformers loads the quantised folder by its quantization_config; it decodes and
 computes in BF16, so its log-probabilities may be 3% of their spread away. Needs torch, transformers, safetensors and compressed-tensors.
@@ -32,7 +32,7 @@ def score(braid, folder, ids):
     return torch.tensor(json.loads(r.stdout)["logprobs"], dtype=torch.float64)
 
 
-def decoded(tensors, bits):
+def decoded(tensors):
     """The tensors of a folder with every packed matrix as F32, and how many there were."""
     out, packed = {}, 0
     for name, value in tensors.items():
@@ -46,20 +46,22 @@ def decoded(tensors, bits):
             codes = unpack_fp4_from_uint8(value, value.shape[0], 2 * value.shape[1], torch.float32)
             scale = torch.exp2(scale.float() - 127)
         else:
-            codes = unpack_from_int32(value, bits, torch.Size(tensors[stem + "_shape"].tolist())).float()
+            shape = tensors[stem + "_shape"].tolist()
+            codes = unpack_from_int32(value, value.shape[1] * 32 // shape[1], torch.Size(shape)).float()
         out[stem] = codes * scale.float().repeat_interleave(32, 1)
     return out, packed
 
 
 def check(args, name, folder, ids):
-    quantised, plain = f"{folder}/{name}", f"{folder}/{name}-plain"
-    r = subprocess.run([args.braid, "quantize", args.model, quantised, "--format", name], capture_output=True, text=True)
+    quantised, plain = f"{folder}/quantised", f"{folder}/plain"
+    option = "--recipe" if name.endswith(".toml") else "--format"
+    r = subprocess.run([args.braid, "quantize", args.model, quantised, option, name], capture_output=True, text=True)
     if r.returncode != 0:
         sys.exit(r.stderr)
     tensors = {}
     for file in sorted(glob.glob(f"{quantised}/*.safetensors")):
         tensors.update(load_file(file))
-    values, packed = decoded(tensors, int(name[3:]) if name.startswith("int") else 4)
+    values, packed = decoded(tensors)
     os.mkdir(plain)
     config = json.load(open(f"{quantised}/config.json"))
     del config["quantization_config"]

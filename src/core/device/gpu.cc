@@ -1,8 +1,10 @@
 #include "core/device/gpu.h"
 
+#include "core/has_cuda.h"
+
 namespace braid {
 
-#ifndef BRAID_CUDA
+#if !BRAID_CUDA
 std::vector<Gpu> gpus() { return {}; }
 GpuRoofs measure_gpu_roofs(int) { return {}; }
 #endif
