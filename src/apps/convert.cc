@@ -125,12 +125,6 @@ void print_json(const Options& o, const models::GgufExport& file, const std::vec
   fmt::print("{}\n", json.dump());
 }
 
-// From that format of the folder to BF16.
-bool widened(const models::GgufExport::Tensor& tensor, Format from) {
-  return tensor.spec.type == GgmlType::bf16 &&
-         std::ranges::any_of(tensor.parts, [&](const auto& part) { return part.second.spec.format == from; });
-}
-
 int to_gguf(const Options& o, const io::ModelPath& model) {
   io::check_new_file(o.out);
   models::GgufOptions options{.type = type_of("--type", o.type), .strict = o.strict, .threads = sys::default_threads()};
@@ -149,13 +143,8 @@ int to_gguf(const Options& o, const io::ModelPath& model) {
     if (!whole) return 128 + sys::caught_signal();
   }
   std::vector<std::string> notes(file.notes().begin(), file.notes().end());
-  const auto any_widened = [&](Format from) {
-    return std::ranges::any_of(file.tensors(), [&](const auto& tensor) { return widened(tensor, from); });
-  };
-  if (any_widened(Format::nvfp4))
-    notes.push_back("matrices in NVFP4 are written in BF16; --type nvfp4 keeps four bits");
-  if (any_widened(Format::ggml))
-    notes.push_back("matrices of 3 to 8 bits are written in BF16; --type q8_0, q4_0 or mxfp4 keeps few");
+  if (std::ranges::any_of(file.tensors(), &models::GgufExport::Tensor::widened))
+    notes.push_back("quantised matrices are written in BF16; --type nvfp4, q8_0 or mxfp4 keeps fewer bits");
   notes.insert(notes.end(), vocabulary.notes.begin(), vocabulary.notes.end());
   if (o.json) {
     print_json(o, file, notes);

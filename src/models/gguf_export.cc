@@ -275,6 +275,12 @@ class TensorWriter {
 
 }  // namespace
 
+bool GgufExport::Tensor::widened() const {
+  return spec.type == GgmlType::bf16 && std::ranges::any_of(parts, [](const auto& part) {
+           return part.second.spec.format == Format::nvfp4 || part.second.spec.format == Format::ggml;
+         });
+}
+
 GgufExport::GgufExport(const io::ModelPath& model, const GgufOptions& options)
     : model_(model), options_(options), config_(load_config(model)), folder_(open_folder(model)) {
   architecture_ = gguf_architecture(config_, model.name);

@@ -36,6 +36,8 @@ class GgufExport {
     GgmlType wanted = GgmlType::f32;  // differs from the spec's where rows are no whole blocks of it
     std::vector<std::pair<ParamRole, Weight>> parts{};  // experts of a stack, else one; of scales, none
     std::vector<float> values{};                        // of a tensor that the folder lacks
+
+    bool widened() const;  // quantised in the folder, BF16 in the file
   };
 
   // Error when GGUF has no place for something of the model.
