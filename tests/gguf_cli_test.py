@@ -99,10 +99,13 @@ class Refusals(Case):
 
     def test_convert_says_what_it_wrote(self):
         place = self.new_folder()
-        braid("quantize", "tiny", place / "q")
-        for words, notes in (((), True), (("--type", "nvfp4"), False), (("--type", "q8_0"), False)):
-            made = braid("convert", place / "q", place / f"{len(words)}{words[-1:]}.gguf", *words)
-            self.assertEqual((made.returncode, "NVFP4 are written in BF16; --type nvfp4" in made.stdout), (0, notes), made.stdout)
+        for format, words, notes in (("nvfp4", (), True), ("nvfp4", ("--type", "nvfp4"), False), ("nvfp4", ("--type", "q8_0"), False),
+                                     ("int4", (), True), ("int4", ("--type", "q4_0"), False), ("fp8", (), False)):
+            folder = place / format
+            if not folder.exists():
+                braid("quantize", "tiny", folder, "--format", format)
+            made = braid("convert", folder, place / f"{format}{words[-1:]}.gguf", *words)
+            self.assertEqual((made.returncode, "quantised matrices are written in BF16" in made.stdout), (0, notes), made.stdout)
         back = braid("convert", paths("llama")[0], place / "back")
         self.assertRegex(back.stdout, r"\A\S+/back: [\d.]+ [kKM]?\s*values in bf16\n\Z")
 
