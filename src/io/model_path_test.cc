@@ -72,7 +72,7 @@ TEST_F(ModelPathTest, AMissSaysWhatToType) {
   EXPECT_NE(message("org/name@v2").find("hf download org/name --revision v2"), std::string::npos)
       << message("org/name@v2");
   for (const char* text :
-       {"", "./none", "../up", "a/b/c", "/none/x", "org/name@", "org/name@../../x", "org/..", "a\nb", ".hidden/x"}) {
+       {"./none", "../up", "a/b/c", "/none/x", "org/name@", "org/name@../../x", "org/..", "a\nb", ".hidden/x"}) {
     EXPECT_NE(message(text).find("no such model"), std::string::npos) << text << " -> " << message(text);
     EXPECT_NE(message(text).find("hf download ORG/NAME"), std::string::npos);
   }
@@ -84,6 +84,7 @@ TEST_F(ModelPathTest, AMissSaysWhatToType) {
             "[none.json] no such file; expected a folder, a GGUF file, a .safetensors file, org/name[@rev] or tiny");
   add("org--name.gguf", "ccc", "config.json", "{}");
   EXPECT_EQ(find_model("org/name.gguf", places_).name, "org/name.gguf");  // the name of a repository that is there
+  EXPECT_NE(message("").find("[MODEL] is empty; expected a folder"), std::string::npos);
   EXPECT_NE(message(write("x.bin", "").string()).find("is not a model"), std::string::npos);
   EXPECT_NE(message(write("x.incomplete", "").string()).find("unfinished download"), std::string::npos);
 }
