@@ -275,8 +275,9 @@ TEST_F(Quantize, WhatStaysQuantisedIsNamedInTheMetadataOrRefused) {
   const auto config = nlohmann::json::parse(sys::read_file(folder_ / "both" / "config.json")).at("quantization_config");
   EXPECT_EQ(config.at("quant_algo"), "MIXED_PRECISION");
   EXPECT_EQ(config.at("quantized_layers").at("backbone.layers.0.mixer.in_proj").at("quant_algo"), "FP8");
+  const io::Safetensors from = before();
   int64_t values = 0;
-  for (const io::StoredTensor& tensor : before().tensors()) values += tensor.view.count();
+  for (const io::StoredTensor& tensor : from.tensors()) values += tensor.view.count();
   EXPECT_EQ(report.values(), values);
   EXPECT_NE(error_of([&] {
               quantize_model(source, one("expert_up", QuantFormat::int4), folder_ / "x", {}, go_on);
