@@ -1,4 +1,4 @@
-// A matrix as compressed-tensors packs it: NAME_packed and NAME_scale, and beside them NAME_shape, NAME_global_scale or
+// A matrix as compressed-tensors packs it: NAME_packed and NAME_scale, optionally NAME_shape, NAME_global_scale or
 // NAME_zero_point. Integers and MXFP4 become blocks of GGUF with the same values (a copy in the store); NVFP4 is read
 // in place.
 //   https://github.com/vllm-project/compressed-tensors, src/compressed_tensors/compressors

@@ -60,7 +60,7 @@ class CompressedWeight : public support::FolderTest {
 TEST_F(CompressedWeight, IntegersOfAnyGroupAndScale) {
   for (const int bits : {3, 4, 8}) {
     for (const DType type : {DType::bf16, DType::f16, DType::f32}) {
-      for (const int64_t groups : {6, 3, 1}) {  // of 32, of 64, one a row
+      for (const int64_t groups : {6, 3, 1}) {  // groups of 32, groups of 64, one scale per row
         const io::Safetensors files = file({bytes("_packed", DType::i32, {kRows, kCols * bits / 32}),
                                             part("_scale", type, {kRows, groups}, [&] { return signed_scale(); })});
         const Weight w = read(files);

@@ -211,7 +211,7 @@ class Quantizer {
   void finish_report() {
     report_.whole = true;
     if (recipe_.compressed() && !modules().linear)
-      report_.notes.push_back("a table of embeddings is quantised: Braid reads it, transformers and vLLM do not");
+      report_.notes.push_back("a table of embeddings is quantised: Braid reads it, transformers does not");
     for (const auto& [key, s] : squares_) {
       report_.groups.push_back({.role = key.first,
                                 .format = key.second,

@@ -147,7 +147,7 @@ double packed_value(const io::Safetensors& files, const std::string& name, int b
   return (static_cast<double>(code) - (1 << (bits - 1))) * element(scales, r * scales.dim(1) + c / 32);
 }
 
-TEST_F(Quantize, IntegersAreWithinHalfAStepAndLoadAsTheirDefinition) {
+TEST_F(Quantize, IntegersAreWithinAStepAndLoadAsTheirDefinition) {
   for (const auto& [format, bits] : {std::pair{QuantFormat::int3, 3}, {QuantFormat::int4, 4}, {QuantFormat::int8, 8}}) {
     for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::mse}) {
       const QuantReport report = quantize(one("mamba_in", format, search));
