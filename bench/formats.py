@@ -25,6 +25,7 @@ CACHES = (("keys and values fp8", "--kv-cache-dtype", "fp8"), ("keys and values 
           ("states int8", "--mamba-ssm-cache-dtype", "int8", "--chunk", 1))  # a state is rounded once a pass: of one token here
 FOLDERS = {"fp8": (), "nvfp4": (), "nvfp4 four-over-six": ("--scales", "four-over-six"), "nvfp4 mse": ("--scales", "mse"),
            "mxfp4": (), "int8": (), "int4": (), "int4 mse": ("--scales", "mse"), "int3": (), "int3 mse": ("--scales", "mse")}
+INT8 = ("GGUF q8_0", "GGUF q4_k", "GGUF q4_0", "folder nvfp4")  # also with activations of 8 bits, where the CPU has such dots
 
 
 def run(*command, text=None):
@@ -54,6 +55,12 @@ def conversations(args, work):
     return path
 
 
+def plain_and_int8(name, path, bits, held):
+    yield (name, path), bits, held
+    if name in INT8:
+        yield (f"{name}, activations int8", path, "--activations", "int8"), bits, held
+
+
 def made(args, work):
     """Each format's name, the model in it, its bits per weight, and the share of the values that it holds; last the
     model itself, with what it carries from pass to pass in fewer bits."""
@@ -61,12 +68,12 @@ def made(args, work):
         path = os.path.join(work, f"{kind}.gguf")
         out = json.loads(run(args.braid, "convert", args.model, path, "--type", kind, "--json"))
         values = [(tensor["type"].lower(), math.prod(tensor["shape"])) for tensor in out["tensors"]]
-        yield (f"GGUF {kind}", path), out["bits_per_weight"], sum(n for t, n in values if t == kind) / sum(n for _, n in values)
+        yield from plain_and_int8(f"GGUF {kind}", path, out["bits_per_weight"], sum(n for t, n in values if t == kind) / sum(n for _, n in values))
     for name, words in FOLDERS.items():
         path = os.path.join(work, name.replace(" ", "-"))
         out = json.loads(run(args.braid, "quantize", args.model, path, "--format", name.split()[0], *words, "--json"))
         held = sum(group["values"] for group in out["groups"])
-        yield (f"folder {name}", path), out["bits_per_value"], held / (held + out["kept_values"])
+        yield from plain_and_int8(f"folder {name}", path, out["bits_per_value"], held / (held + out["kept_values"]))
     for name, *words in CACHES:
         yield (name, args.model, *words), 16, 1
 

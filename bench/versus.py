@@ -83,7 +83,7 @@ def raise_table(machines):
         return {}
     with open(BEST_KNOWN, encoding="utf-8") as f:
         text = f.read()
-    row = re.search(r'\{"%s", [^}]*\}' % re.escape(machines[0]["row"]), text)
+    row = re.search(r'\{\.row = "%s",[^}]*\}' % re.escape(machines[0]["row"]), text)
     changed = row.group(0)
     for name, value in higher.items():
         changed = re.sub(rf"\.{name} = [0-9.]+", f".{name} = {value:.0f}", changed)
@@ -390,7 +390,7 @@ def infer(args, void):
         sizes = ["-p", str(count) if kind == "pp" else "0", "-n", str(count) if kind == "tg" else "0", "-r", "1"]
         builds = [[p, "-m", args.gguf, *sizes, "-t", threads, "-o", "json"] for p in args.llama_bench]
         peer = fastest([functools.partial(Runs, build) for build in builds], lambda runs: min(runs.turn(1)[0] for _ in range(2)))
-        braid = Runs([args.braid, "bench", args.model, *sizes, "-t", threads, "-o", "json"])
+        braid = Runs([args.braid, "bench", args.model, *sizes, "-t", threads, "--activations", args.activations, "-o", "json"])
         got = duel(args, (braid, peer), (1, 1))
         for contender in (braid, peer):
             contender.close()
@@ -398,7 +398,7 @@ def infer(args, void):
         row["peer_variant"] = {n: peer.about.get(n) for n in PEER_SAYS}
         row["peer_variant"]["cmake"] = about.peer_flags(peer.process.args[0])
         row["same"] = "bytes of weights within 5%; the output is not compared"
-        row["model_size"], row["dtype"] = braid.about["model_size"], braid.about["dtype"]
+        row |= {name: braid.about[name] for name in ("model_size", "dtype", "activations")}
         if abs(row["model_size"] / peer.about["model_size"] - 1) > SIZE_BOUND:
             void.append(f"{row['what']}: {row['model_size']} bytes of weights against {peer.about['model_size']}: other formats")
         row["floor_fraction"] = round(1e-9 * braid.about["floor_ns"] / statistics.median(ours for ours, _ in got["rounds"]), 3)
@@ -433,6 +433,7 @@ def parsed():
     i.add_argument("--gguf", required=True)
     i.add_argument("--llama-bench", action="append", required=True)
     i.add_argument("--tests", default="pp512,tg32")
+    i.add_argument("--activations", default="bf16", help="of Braid; llama.cpp rounds its own to 8 bits where weights are quantised")
     args = parser.parse_args()
     args.threads = int(os.environ.get("BRAID_THREADS", os.cpu_count()))
     if args.rounds < 5:
@@ -444,7 +445,7 @@ def asked(args):
     """How to ask for this again, without the paths of this machine."""
     what = [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes] if args.mode == "train" else [
         os.path.basename(args.model.rstrip("/")), "--gguf", os.path.basename(args.gguf), "--llama-bench", "PROGRAM", "--tests",
-        args.tests]
+        args.tests, *(["--activations", args.activations] if args.activations != "bf16" else [])]
     return " ".join(map(str, ["bench/versus.py", args.mode, *what, "--rounds", args.rounds]))
 
 

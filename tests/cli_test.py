@@ -110,6 +110,8 @@ class Refusals(Case):
         self.refused("a\nb\x1b[31m", says=["a\\x0ab\\x1b[31m"])
         self.refused("info", "--machine", BRAID_CPU="i486", says=["BRAID_CPU"])
         self.refused("run", "tiny", "-p", "hi", "--exact", "--kv-cache-dtype", "int8", says=["--exact", "expected auto"])
+        self.refused("run", "tiny", "-p", "hi", "--dtype", "f32", "--activations", "int8",
+                     says=["[--activations] --dtype f32 rounds no activations; got int8; expected bf16"])
 
     def test_two_inputs_where_one_is_read(self):
         for words in (("-f", "x"), ("--chat", "x"), ("--ids", "1"), ("--ids-file", "x.npy")):

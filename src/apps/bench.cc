@@ -63,15 +63,11 @@ class Bench {
   uint64_t seed_ = 1;
 };
 
-double product_rate(const sys::Roofs& r, DType dtype) {
-  return 1e9 * (dtype == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops);
-}
-
 // The floor of a whole test: the sum over its passes.
 double floor_of(engine::Runner& runner, const BenchRow& row) {
-  const double read = 1e9 * row.roofs.read_gbs, rate = product_rate(row.roofs, runner.options().numerics.products);
+  const plan::Rates rates = rates_of(row.roofs, runner.options().numerics);
   const auto seconds = [&](const plan::Pass& pass) {
-    return plan::floor_seconds(plan::total(plan::work_of(runner.model(), pass)), read, rate);
+    return plan::floor_seconds(plan::total(plan::work_of(runner.model(), pass)), rates);
   };
   plan::Pass pass{.sequences = row.sequences, .depth = row.depth, .caches = runner.options().numerics.caches()};
   if (row.generate > 0) {

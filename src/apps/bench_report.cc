@@ -40,15 +40,25 @@ bool is_void(const sys::Roofs& r) {
   const auto off = [](double measured, double known) {
     return sys::too_low(measured, known) || sys::too_high(measured, known);
   };
-  return off(r.read_gbs, best.read_gbs) || off(r.fp32_gflops, best.fp32_gflops) || off(r.bf16_gflops, best.bf16_gflops);
+  return off(r.read_gbs, best.read_gbs) || off(r.fp32_gflops, best.fp32_gflops) ||
+         off(r.bf16_gflops, best.bf16_gflops) || off(r.int8_gops, best.int8_gops);
 }
 
+const char* activations_of(const Numerics& n) { return n.int8 ? "INT8" : name_of(n.products); }
+
 std::string roofs_line(const sys::Roofs& r) {
-  return fmt::format("read {:.1f} GB/s, FP32 {:.0f} GFLOP/s, BF16 {:.0f} GFLOP/s ({}), {}", r.read_gbs, r.fp32_gflops,
-                     r.bf16_gflops, r.bf16_unit, report::counted(r.threads, "thread"));
+  return fmt::format("read {:.1f} GB/s, FP32 {:.0f} GFLOP/s, BF16 {:.0f} GFLOP/s ({}), INT8 {:.0f} GOP/s ({}), {}",
+                     r.read_gbs, r.fp32_gflops, r.bf16_gflops, r.bf16_unit, r.int8_gops, r.int8_unit,
+                     report::counted(r.threads, "thread"));
 }
 
 }  // namespace
+
+plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics) {
+  const double real = numerics.products == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops;
+  const double whole = numerics.int8 && !sys::machine().amx && r.int8_gops > 0 ? r.int8_gops : real;
+  return {.read = 1e9 * r.read_gbs, .real = 1e9 * real, .whole = 1e9 * whole};
+}
 
 std::string BenchRow::test() const {
   std::string text = prompt > 0 ? fmt::format("pp{}", prompt) : fmt::format("tg{}", generate);
@@ -97,6 +107,7 @@ std::string BenchReport::json_of(const BenchRow& row) const {
                                     {"n_ubatch", o.chunk},
                                     {"n_threads", model_.runner().ctx().threads},
                                     {"dtype", name_of(o.numerics.products)},
+                                    {"activations", activations_of(o.numerics)},
                                     {"type_k", name_of(o.numerics.caches().kv)},
                                     {"type_v", name_of(o.numerics.caches().kv)},
                                     {"n_prompt", row.prompt},
@@ -147,7 +158,7 @@ void BenchReport::finish() {
     for (const BenchRow& row : rows_) {
       const Rate rate = rate_of(row);
       table.row({model_.path().name, report::bytes(bytes_), report::count(static_cast<double>(params_)),
-                 fmt::format("CPU {}", name_of(model_.runner().options().numerics.products)),
+                 fmt::format("CPU {}", activations_of(model_.runner().options().numerics)),
                  std::to_string(model_.runner().ctx().threads), row.test(),
                  fmt::format("{:.2f} ± {:.2f}", rate.mean, rate.deviation),
                  fmt::format("{:.0f}%", 100 * floor_fraction(row))});
@@ -157,9 +168,9 @@ void BenchReport::finish() {
   if (std::any_of(rows_.begin(), rows_.end(), [](const BenchRow& r) { return is_void(r.roofs); })) {
     const sys::Roofs best = sys::best_known_roofs();
     fmt::print(stderr,
-               "braid: a roof is more than 10% off the best known of its class ({:.0f} GB/s, {:.0f} and {:.0f} "
-               "GFLOP/s): this run is void\n",
-               best.read_gbs, best.fp32_gflops, best.bf16_gflops);
+               "braid: a roof is more than 10% off the best known of its class ({:.0f} GB/s, FP32 {:.0f}, BF16 {:.0f}, "
+               "INT8 {:.0f} G/s): this run is void\n",
+               best.read_gbs, best.fp32_gflops, best.bf16_gflops, best.int8_gops);
   }
 }
 
@@ -173,11 +184,13 @@ int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) con
   const plan::Work sum = plan::total(work);
   row(sum);
   const sys::Roofs& r = sys::roofs();
-  const double rate =
-      model_.runner().options().numerics.products == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops;
-  fmt::print("{}\n{}; depth {}\nfloor = max({:.3f} GB / {:.1f} GB/s, {:.3f} G / {:.0f} G/s) = {:.3f} ms\n",
-             table.plain(), roofs_line(r), depth, sum.bytes / 1e9, r.read_gbs, sum.flops / 1e9, rate,
-             1e3 * plan::floor_seconds(sum, 1e9 * r.read_gbs, 1e9 * rate));
+  const plan::Rates rates = rates_of(r, model_.runner().options().numerics);
+  const std::string whole =
+      rates.whole == rates.real ? "" : fmt::format(" + {:.3f} G / {:.0f} G/s", sum.whole / 1e9, rates.whole / 1e9);
+  fmt::print("{}\n{}; depth {}\nfloor = max({:.3f} GB / {:.1f} GB/s, {:.3f} G / {:.0f} G/s{}) = {:.3f} ms\n",
+             table.plain(), roofs_line(r), depth, sum.bytes / 1e9, r.read_gbs,
+             (sum.flops - (whole.empty() ? 0 : sum.whole)) / 1e9, rates.real / 1e9, whole,
+             1e3 * plan::floor_seconds(sum, rates));
   return 0;
 }
 

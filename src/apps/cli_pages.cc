@@ -22,11 +22,17 @@ std::string label_of(const Item& item) {
   std::string text = fmt::format("{}", fmt::join(item.spellings, ", "));
   if (!item.positional && text.starts_with("--")) text = "    " + text;
   if (item.repeated) text += "...";
-  return item.value.empty() ? text : text + " " + item.value;
+  if (item.value.empty()) return text;
+  const std::string whole = text + " " + item.value, brief = text + " T";
+  return !item.choices.empty() && whole.size() > kLabelMax && brief.size() <= kLabelMax ? brief : whole;
 }
 
+// Choices that leave no room for the text beside them begin it.
 std::string text_of(const Item& item) {
-  return item.initial.empty() ? item.help : fmt::format("{} [{}]", item.help, item.initial);
+  const std::string words = item.choices.empty() || label_of(item).ends_with(item.value)
+                                ? item.help
+                                : fmt::format("{}: {}", item.value, item.help);
+  return item.initial.empty() ? words : fmt::format("{} [{}]", words, item.initial);
 }
 
 // Two aligned columns; the right one wraps between words.

@@ -167,6 +167,7 @@ int eval_command(Options o) {
   if (!o.base.empty()) {
     engine::RunnerOptions options = o.model.runner_options();
     options.numerics.kv.reset();  // what differs from the base is to show
+    options.numerics.int8 = false;
     options.numerics.ssm = DType::f32;
     base.emplace(o.base, options);
     need_tokenizer(base->path(), "");
@@ -212,8 +213,7 @@ Action setup_eval(Cli& cli) {
   cli.option("--stride", o->stride,
              "windows this many tokens apart, the last so many of each scored: every token counts once; 0: off");
   cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
-  cli.choice("--dtype", o->model.dtype, {"f32", "bf16"}, "numbers that products read");
-  o->model.declare_cache(cli);
+  o->model.declare_types(cli);
   cli.option("--chunk", o->model.chunk, "tokens of one pass");
   cli.option("-t,--threads", o->model.threads, "0: one per core");
   cli.flag("--json", o->json, "print one JSON object");

@@ -42,8 +42,7 @@ std::optional<DType> cache_dtype(const std::string& name) {
 
 void ModelArgs::declare(Cli& cli) {
   cli.positional("model", model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
-  cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
-  declare_cache(cli);
+  declare_types(cli);
   cli.option("--adapter FOLDER", adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");
   cli.option("--chunk", chunk, "prompt tokens of one pass");
@@ -51,7 +50,9 @@ void ModelArgs::declare(Cli& cli) {
   cli.flag("--exact", exact, "the same bits however a sequence is cut into passes");
 }
 
-void ModelArgs::declare_cache(Cli& cli) {
+void ModelArgs::declare_types(Cli& cli) {
+  cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
+  cli.choice("--activations", activations, {"bf16", "int8"}, "beside weights of 4 to 8 bits");
   cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "of keys and values; auto: as --dtype");
   cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of states, rounded stochastically");
 }
@@ -61,8 +62,15 @@ engine::RunnerOptions ModelArgs::runner_options() const {
   check_range("--chunk", chunk, 1, 1 << 20);
   check_range("--threads", threads, 0, 1024);
   Numerics numerics = Numerics::serving(dtype == "f32" ? DType::f32 : DType::bf16, exact);
+  numerics.int8 = activations == "int8";
   numerics.kv = cache_dtype(kv);
   numerics.ssm = cache_dtype(ssm).value();
+  if (numerics.int8 && dtype == "f32") {
+    fail("--activations", {.what = "--dtype f32 rounds no activations",
+                           .got = activations,
+                           .expected = "bf16",
+                           .hint = "either option without the other"});
+  }
   if (exact && numerics.kv) {
     fail("--kv-cache-dtype", {.what = "--exact keeps keys and values as training has them",
                               .got = kv,

@@ -20,12 +20,12 @@ void need_tokenizer(const io::ModelPath& model, const char* hint);
 
 struct ModelArgs {
   std::string model = "tiny";
-  std::string dtype = "bf16", kv = "auto", ssm = "f32", adapter;
+  std::string dtype = "bf16", activations = "bf16", kv = "auto", ssm = "f32", adapter;
   int64_t context = 0, chunk = 512, threads = 0;
   bool exact = false;
 
   void declare(Cli& cli);
-  void declare_cache(Cli& cli);  // the part of it that says how states are kept
+  void declare_types(Cli& cli);  // the part of it that says in which types products read and states are kept
   engine::RunnerOptions runner_options() const;
 };
 

@@ -145,7 +145,7 @@ Action setup_run(Cli& cli) {
   cli.option("-n,--predict", o->tokens, "tokens to generate; -1: until the model ends");
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, where the model has it");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
-  cli.flag("--json", o->json, "one JSON object: ids, text, reasoning, finish_reason, timings");
+  cli.flag("--json", o->json, "JSON: ids, text, reasoning, finish_reason, timings");
   o->sampling.declare(cli);
   o->dumps.declare(cli);
   return [o] { return run_command(*o); };

@@ -14,6 +14,12 @@ namespace braid {
 //   packed  both operands packed first (math/packed.h): faster for the many rows of training
 enum class ProductClass : uint8_t { panel, packed };
 
+// How products over weights in codes of 4 to 8 bits take their activations, where the CPU has dots of bytes:
+//   none  as BF16, as other weights meet them
+//   a16   rounded to 16 bits: a class for the few rows of a step (math/codes_dot.h)
+//   a8    rounded to 8 bits: for any number of rows (math/codes_a8.h)
+enum class CodeDots : uint8_t { none, a16, a8 };
+
 // Of what a sequence carries from one pass to the next.
 struct CacheTypes {
   DType kv = DType::f32;   // keys and values: F32, BF16, F8_E4M3 or I8
@@ -30,6 +36,8 @@ struct Numerics {
   // Steps over weights in 4-bit codes are sums of whole numbers (math/codes_dot.h), a class made for one row at a time:
   // for passes of one sequence only. With others it would be slower than what they share.
   bool code_steps = false;
+  // Products over weights in codes round their activations to 8 bits, but for steps as above. Only with BF16 products.
+  bool int8 = false;
 
   // Another type for the keys and values that are kept for later passes: F32, BF16, F8_E4M3 or I8. Not with `exact`.
   std::optional<DType> kv{};

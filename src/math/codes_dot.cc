@@ -7,13 +7,6 @@
 namespace braid::codes {
 namespace {
 
-const Codes* codes_of(const QuantSpec& spec) {
-  // 2^8 of the scales, and half of the doubled codes.
-  static constexpr Codes kNvfp4{.factor = -12, .worth = 128, .dot = &nvfp4_row_avx512};
-  if (spec.format == Format::nvfp4) return &kNvfp4;
-  return spec.format == Format::ggml ? ggml_codes_avx512(spec.ggml) : nullptr;
-}
-
 template <class Num>
 bool decode_blocks(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, Num* values) {
   if (!sys::machine().avx512_vnni || begin % kStep != 0) return false;
@@ -30,6 +23,18 @@ bool decode_blocks(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, 
 int64_t row_bytes(int64_t depth) { return (depth + kStep - 1) / kStep * kStepBytes; }
 
 }  // namespace
+
+const Codes* codes_of(const QuantSpec& spec) {
+  // 2^8 of the scales, and half of the doubled codes.
+  static constexpr Codes kNvfp4{.factor = -12,
+                                .worth = 128,
+                                .grain = 16,
+                                .pairs = true,
+                                .columns = &nvfp4_columns_avx512,
+                                .dot = &nvfp4_row_avx512};
+  if (spec.format == Format::nvfp4) return &kNvfp4;
+  return spec.format == Format::ggml ? ggml_codes_avx512(spec.ggml) : nullptr;
+}
 
 const char* refusal(const Weight& w) {
   if (!codes_of(w.spec)) return "weights that are not in such codes";

@@ -51,16 +51,31 @@ void nvfp4_row_avx512(const Row& row, int64_t rows, float* sums);  // q 2 e2m1 *
 template <class Num>
 using RowDecode = void(const uint8_t* row, int64_t begin, int64_t n, Num* values);
 
+// Rows of w for math/codes_a8.h, the first `count` of 16, at least one.
+struct Columns {
+  const uint8_t *codes, *scales;
+  int64_t codes_stride, scales_stride;
+  int64_t count, depth;
+};
+// Values [k, k + n), at most 512, as units of math/codes_a8_kernel.h. Rows that are missing and values beyond the depth
+// become anything.
+using ColumnsLookUp = void(const Columns& w, int64_t k, int64_t n, std::byte* units);
+void nvfp4_columns_avx512(const Columns& w, int64_t k, int64_t n, std::byte* units);
+
 // How codes of a format meet x: what the sums of four q are packed times, minus the zero of the codes or, where blocks
-// have minima, 1; and what a sum is worth.
+// have minima, 1; what a sum is worth; and how many values share a scale.
 struct Codes {
   int factor = 0;
   float worth = 1;
+  int64_t grain = 32;
+  bool pairs = false;  // units have of eight values along k the even ones before the odd ones
+  ColumnsLookUp* columns = nullptr;
   RowDot* dot = nullptr;
   RowDecode<Bf16>* bf16 = nullptr;       // rounded
   RowDecode<Bf16>* bf16_unit = nullptr;  // the same with AVX-512 BF16, but for subnormal numbers, which become zeros
   RowDecode<float>* f32 = nullptr;       // the bits of decode_ggml
 };
 const Codes* ggml_codes_avx512(GgmlType type);  // codes_ggml_avx512.cc; null for other types
+const Codes* codes_of(const QuantSpec& spec);   // null where there are none
 
 }  // namespace braid::codes

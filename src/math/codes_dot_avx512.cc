@@ -4,13 +4,8 @@
 
 #include <limits>
 
+#include "math/codes_columns-inl.h"
 #include "math/codes_dot.h"
-
-// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 
 #define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")))
 
@@ -47,12 +42,16 @@ BRAID_DOT __m512 scales_of(const uint8_t* scales, __mmask16 some) {
   return _mm512_cvtph_ps(half);
 }
 
+BRAID_DOT inline __m512i look_up(__m256i codes, __m512i table) {
+  const __m512i words = _mm512_cvtepu8_epi16(codes);
+  return _mm512_permutexvar_epi8(_mm512_or_si512(words, _mm512_slli_epi16(words, 4)), table);
+}
+
 // Adds a step of 64 values: `codes` are its bytes, zeros beyond the row.
 template <int kRows>
 BRAID_DOT inline void step(const Row& row, int64_t offset, __m256i codes, __m512i table, __m512 scale,
                            __m512 (&sums)[kRows]) {
-  const __m512i words = _mm512_cvtepu8_epi16(codes);
-  const __m512i values = _mm512_permutexvar_epi8(_mm512_or_si512(words, _mm512_slli_epi16(words, 4)), table);
+  const __m512i values = look_up(codes, table);
 #pragma GCC unroll 4
   for (int m = 0; m < kRows; ++m) {
     const std::byte* x = row.packed[m] + offset;
@@ -86,10 +85,8 @@ BRAID_DOT void nvfp4_rows(const Row& row, float* out) {
       continue;
     }
     for (int64_t i = 0; i < left; i += kStep, offset += kStepBytes) {
-      const int64_t bytes = (left - i) / 2;
-      const __mmask32 some = bytes >= 32 ? 0xffffffffu : (1u << bytes) - 1;
-      step<kRows>(row, offset, _mm256_maskz_loadu_epi8(some, codes + i / 2), table,
-                  _mm512_permutexvar_ps(scale_of, scales), sums);
+      step<kRows>(row, offset, bytes_at(codes + i / 2, (left - i) / 2), table, _mm512_permutexvar_ps(scale_of, scales),
+                  sums);
       scale_of = _mm512_add_epi32(scale_of, four);
     }
   }
@@ -125,6 +122,34 @@ BRAID_DOT float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::b
     }
   }
   return s;
+}
+
+BRAID_DOT void nvfp4_columns_avx512(const Columns& w, int64_t k, int64_t n, std::byte* units) {
+  alignas(64) static constexpr uint8_t kByBlock[64] = {0, 4, 8,  12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
+                                                       1, 5, 9,  13, 17, 21, 25, 29, 33, 37, 41, 45, 49, 53, 57, 61,
+                                                       2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58, 62,
+                                                       3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63};
+  const __m512i table = _mm512_load_si512(kValues), by_block = _mm512_load_si512(kByBlock);
+  __m512i scales[8];  // of a step each: four of every row
+  transpose_bytes(
+      [&](int64_t r) BRAID_LOAD {
+        return bytes_at(w.scales + (r < w.count ? r : w.count - 1) * w.scales_stride + k / kBlock, n / kBlock);
+      },
+      scales);
+  for (int64_t i = 0; i * kStep < n; ++i, units += a8::unit_bytes(kBlock, false)) {
+    const int64_t at = (k + i * kStep) / 2, left = (n - i * kStep) / 2;
+    __m512i codes[8];
+    transpose_bytes([&](int64_t r) BRAID_LOAD { return bytes_at(row_at(w, r) + at, left); }, codes);
+#pragma GCC unroll 8
+    for (int d = 0; d < 8; ++d) {
+      _mm512_storeu_si512(units + 128 * d, low_codes(codes[d], table));
+      _mm512_storeu_si512(units + 128 * d + 64, high_codes(codes[d], table));
+    }
+    alignas(64) uint8_t bytes[64];
+    _mm512_store_si512(bytes, _mm512_permutexvar_epi8(by_block, scales[i]));
+    for (int64_t b = 0; b < 4; ++b)
+      _mm512_storeu_ps(units + a8::kUnitCodes + 64 * b, scales_of(bytes + kLanes * b, 0xffff));
+  }
 }
 
 void nvfp4_row_avx512(const Row& row, int64_t rows, float* sums) {

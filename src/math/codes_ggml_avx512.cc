@@ -6,13 +6,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "math/codes_columns-inl.h"
 #include "math/codes_dot.h"
-
-// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 
 // AVX-512 BF16 is only there for AsBf16ByInstruction, which is called where the CPU has it.
 #define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx512bf16,f16c")))
@@ -73,11 +68,18 @@ struct Q8_0 {
             halves(half(a), half(b)), _mm512_setzero_ps()};
   }
 };
-struct Q4_0 {
+// A scale in half precision before 32 codes of four bits.
+struct HalfScale {
+  BRAID_DOT static float factor(const uint8_t* block) { return half(block); }
+  static uint16_t raw(const uint8_t* block) { return static_cast<uint16_t>(block[0] | block[1] << 8); }
+  BRAID_DOT static __m512 factors(const uint16_t* raw) {
+    return _mm512_cvtph_ps(load32(reinterpret_cast<const uint8_t*>(raw)));
+  }
+};
+struct Q4_0 : HalfScale {
   static constexpr int64_t kBytes = 18, kCodes = 2;
   static constexpr int kZero = 8;
   alignas(16) static constexpr uint8_t kTable[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  BRAID_DOT static float factor(const uint8_t* block) { return half(block); }
   BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
     return {nibbles(a + kCodes, b + kCodes), halves(factor(a), factor(b)), _mm512_setzero_ps()};
   }
@@ -108,13 +110,12 @@ struct Q5_1 {
     return {fives(nibbles(a + 8, b + 8), a + 4, b + 4), halves(half(a), half(b)), halves(half(a + 2), half(b + 2))};
   }
 };
-struct Iq4Nl {
+struct Iq4Nl : HalfScale {
   static constexpr int64_t kBytes = 18, kCodes = 2;
   static constexpr int kZero = 128;
   // -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113, and 128
   alignas(16) static constexpr uint8_t kTable[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                                      129, 141, 153, 166, 181, 197, 217, 241};
-  BRAID_DOT static float factor(const uint8_t* block) { return half(block); }
   BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
     return {look_up(kTable, nibbles(a + kCodes, b + kCodes)), halves(factor(a), factor(b)), _mm512_setzero_ps()};
   }
@@ -129,6 +130,13 @@ struct Mxfp4 {
     float v;
     std::memcpy(&v, &bits, sizeof(v));
     return v;
+  }
+  static uint16_t raw(const uint8_t* block) { return block[0]; }
+  BRAID_DOT static __m512 factors(const uint16_t* raw) {
+    const __m512i e = _mm512_cvtepu16_epi32(load32(reinterpret_cast<const uint8_t*>(raw)));
+    const __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    const __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(bits, small, _mm512_set1_epi32(0x00200000), e));
   }
   BRAID_DOT static Part read(const uint8_t* a, const uint8_t* b) {
     return {look_up(kTable, nibbles(a + kCodes, b + kCodes)), halves(factor(a), factor(b)), _mm512_setzero_ps()};
@@ -338,9 +346,52 @@ BRAID_DOT void decode_row(const uint8_t* row, int64_t begin, int64_t n, typename
   std::memcpy(values + k, rest, static_cast<size_t>(n - k) * sizeof(rest[0]));
 }
 
+// Values that share a scale: of most types 32.
+template <class Type>
+constexpr int64_t grain() {
+  return std::is_same_v<Type, Nvfp4> || std::is_same_v<Type, Q6K> ? 16 : 32;
+}
+template <class Type>
+BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* units) {
+  constexpr bool kMin = Type::kZero == 0;
+  for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(grain<Type>(), kMin)) {
+    write_unit<kStep / grain<Type>(), kMin>(w, units,
+                                            [&](const uint8_t* row) BRAID_DOT { return Type::part(row, at, w.depth); });
+  }
+}
+template <class Type>
+BRAID_DOT void columns_by_table(const Columns& w, int64_t k, int64_t n, std::byte* units) {
+  const __m512i table = _mm512_broadcast_i32x4(load16(Type::kTable));
+  for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(32, false)) {
+    const int64_t first = at / 32 * Type::kBytes, second = w.depth - at > 32 ? first + Type::kBytes : first;
+    __m512i codes[8];
+    transpose_bytes(
+        [&](int64_t r) BRAID_LOAD {
+          const uint8_t* row = row_at(w, r) + Type::kCodes;
+          return two_of_16(row + first, row + second);
+        },
+        codes);
+#pragma GCC unroll 8
+    for (int d = 0; d < 8; ++d) {  // a byte has values 16 apart
+      std::byte* line = units + 64 * (d / 4 * 8 + d % 4);
+      _mm512_storeu_si512(line, low_codes(codes[d], table));
+      _mm512_storeu_si512(line + 256, high_codes(codes[d], table));
+    }
+    uint16_t raw[2][16];
+    for (int64_t r = 0; r < 16; ++r) {
+      const uint8_t* row = row_at(w, r);
+      raw[0][r] = Type::raw(row + first), raw[1][r] = Type::raw(row + second);
+    }
+    _mm512_storeu_ps(units + a8::kUnitCodes, Type::factors(raw[0]));
+    _mm512_storeu_ps(units + a8::kUnitCodes + 64, Type::factors(raw[1]));
+  }
+}
+
 template <class Type>
 constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .worth = worth<Type>(),
+                         .grain = grain<Type>(),
+                         .columns = &columns_of<Type>,
                          .dot = &row_of<Type>,
                          .bf16 = &decode_row<Type, AsBf16>,
                          .bf16_unit = &decode_row<Type, AsBf16ByInstruction>,
@@ -348,6 +399,7 @@ constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
 
 template <class Type>
 constexpr Codes kCodesByTable{.factor = -Type::kZero,
+                              .columns = &columns_by_table<Type>,
                               .dot = &row_of<Short<Type>>,
                               .bf16 = &decode_row_by_table<Type, AsBf16>,
                               .bf16_unit = &decode_row_by_table<Type, AsBf16ByInstruction>,

@@ -10,6 +10,7 @@
 #include "core/op_sweep.h"
 #include "core/philox.h"
 #include "math/blocks.h"
+#include "math/codes_a8.h"
 #include "math/codes_dot.h"
 #include "math/ggml_blocks.h"
 #include "math/outer.h"
@@ -187,6 +188,111 @@ TEST(Codes, ANanOfXReachesTheResult) {
   float got[2] = {};
   codes::product(packed.data(), w.weight(), mut_view_of(got, {1, 2}));
   EXPECT_TRUE(std::isnan(got[0]) && std::isnan(got[1]));
+}
+
+// x as class codes_a8 rounds it: groups of 128 values, each of `scale` times whole numbers.
+std::vector<double> rounded_to_8_bits(const Bf16* x, int64_t n) {
+  std::vector<double> values(static_cast<size_t>(n));
+  for (int64_t g = 0; g < n; g += 128) {
+    const int64_t end = std::min(g + 128, n);
+    float amax = 0;
+    for (int64_t k = g; k < end; ++k) amax = std::max(amax, std::fabs(to_float(x[k])));
+    const float scale = amax > 1e-30f ? amax / 127 : 1.0f, inverse = 1 / scale;
+    for (int64_t k = g; k < end; ++k)
+      values[static_cast<size_t>(k)] =
+          static_cast<double>(scale) * static_cast<double>(std::nearbyint(to_float(x[k]) * inverse));
+  }
+  return values;
+}
+
+constexpr GgmlType kTypesInCodes[] = {GgmlType::q8_0, GgmlType::q4_0,   GgmlType::q4_1,  GgmlType::q5_0,
+                                      GgmlType::q5_1, GgmlType::iq4_nl, GgmlType::mxfp4, GgmlType::nvfp4,
+                                      GgmlType::q4_k, GgmlType::q5_k,   GgmlType::q6_k};
+
+// Weights of every type in codes, [rows, about cols].
+std::vector<TestWeight> weights_in_codes(int64_t rows, int64_t cols) {
+  std::vector<TestWeight> all;
+  all.emplace_back(Format::nvfp4, rows, cols, 7);
+  for (const GgmlType type : kTypesInCodes) {
+    const int64_t values = ggml_type(static_cast<uint32_t>(type))->values;
+    all.emplace_back(type, rows, (cols + values - 1) / values * values, 7);
+  }
+  return all;
+}
+
+// Rows of x by every type, at edges of blocks of 6 rows, strips of 32 columns, steps of 64 and groups of 128 values:
+// the definition on rounded x, and the same bits for a row whichever rows are with it.
+TEST(CodesA8, IsTheDefinitionWhateverIsBesideARow) {
+  constexpr int64_t kRows = 13;
+  for (const auto& [cols, depth] : {std::pair<int64_t, int64_t>{1, 64}, {33, 96}, {70, 160}, {40, 1136}}) {
+    for (const TestWeight& test : weights_in_codes(cols, depth)) {
+      const Weight& w = test.weight();
+      if (const char* reason = codes::a8::refusal(w)) GTEST_SKIP() << reason;
+      const TestTensor x(DType::bf16, {kRows, w.cols}, 11);
+      const int64_t own = codes::a8::row_bytes(w.spec, w.cols);
+      std::vector<std::byte> space(static_cast<size_t>(codes::a8::workspace(kRows)));
+      const auto product = [&](int64_t first, int64_t n, float* y) {
+        std::vector<std::byte> packed(static_cast<size_t>(n * own));
+        for (int64_t m = 0; m < n; m += codes::a8::kBlockRows) {
+          const Bf16* rows[codes::a8::kBlockRows];
+          const int64_t some = std::min(codes::a8::kBlockRows, n - m);
+          for (int64_t r = 0; r < some; ++r) rows[r] = x.view().as<Bf16>(first + m + r);
+          codes::a8::pack(rows, some, w.cols, w.spec, packed.data() + m * own);
+        }
+        codes::a8::product(packed.data(), w, mut_view_of(y, {n, cols}), space);
+      };
+      std::vector<float> all(static_cast<size_t>(kRows * cols), NAN);
+      product(0, kRows, all.data());
+      const std::vector<double> values = decode(w);
+      double error = 0, total = 0;
+      for (int64_t m = 0; m < kRows; ++m) {
+        const std::vector<double> q = rounded_to_8_bits(x.view().as<Bf16>(m), w.cols);
+        for (int64_t n = 0; n < cols; ++n) {
+          double want = 0, size = 0, real = 0;
+          for (int64_t k = 0; k < w.cols; ++k) {
+            const double v = values[static_cast<size_t>(n * w.cols + k)];
+            want += v * q[static_cast<size_t>(k)];
+            size += std::fabs(v * q[static_cast<size_t>(k)]);
+            real += v * static_cast<double>(to_float(x.view().as<Bf16>(m)[k]));
+          }
+          const auto got = static_cast<double>(all[static_cast<size_t>(m * cols + n)]);
+          ASSERT_NEAR(got, want, 3e-6 * size) << m << " " << n << " " << w.cols;
+          error += (got - real) * (got - real), total += real * real;
+        }
+      }
+      EXPECT_LT(std::sqrt(error / total), 0.012) << w.cols;
+      for (const auto& [first, n] : {std::pair<int64_t, int64_t>{0, 1}, {5, 1}, {12, 1}, {2, 5}, {4, 9}}) {
+        std::vector<float> some(static_cast<size_t>(n * cols), NAN);
+        product(first, n, some.data());
+        EXPECT_EQ(std::memcmp(some.data(), &all[static_cast<size_t>(first * cols)], some.size() * sizeof(float)), 0)
+            << first << " " << n;
+      }
+    }
+  }
+}
+
+// One group has a NaN, one an infinity, one only zeros, one values too small for a scale.
+TEST(CodesA8, GroupsWithoutAScale) {
+  const TestWeight w(GgmlType::q8_0, 2, 512, 5);
+  if (const char* reason = codes::a8::refusal(w.weight())) GTEST_SKIP() << reason;
+  const auto product = [&](int64_t at, float value) {
+    std::vector<Bf16> x(512, Bf16{});
+    x[static_cast<size_t>(at)] = to_bf16(value);
+    x[3] = to_bf16(1.0f);
+    std::vector<std::byte> packed(static_cast<size_t>(codes::a8::row_bytes(w.weight().spec, 512)));
+    std::vector<std::byte> space(static_cast<size_t>(codes::a8::workspace(1)));
+    const Bf16* row = x.data();
+    codes::a8::pack(&row, 1, 512, w.weight().spec, packed.data());
+    float got[2] = {};
+    codes::a8::product(packed.data(), w.weight(), mut_view_of(got, {1, 2}), space);
+    return got[1];
+  };
+  const float alone = product(300, 0.0f);
+  EXPECT_NEAR(static_cast<double>(alone), decode(w.weight())[512 + 3], 1e-6);
+  EXPECT_EQ(product(300, 1e-36f), alone);
+  EXPECT_NE(product(300, 1e-3f), alone);
+  EXPECT_TRUE(std::isnan(product(300, std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_TRUE(std::isnan(product(300, std::numeric_limits<float>::infinity())));
 }
 
 // Every scale with every code, both nibbles, in both types, and windows that end within a block: the definition's bits.

@@ -37,7 +37,8 @@ struct Kernel {
   int64_t depth_max = 0;  // of a block, so that a tile of x fills two thirds of L1; a part of the arithmetic
 };
 
-// Widening FMA, or the BF16 dot instruction.
+// Widening FMA, with a depth_max of kWideDepth, or the BF16 dot instruction.
+inline constexpr int64_t kWideDepth = 1024;
 Kernel wide_f32_f32();
 Kernel wide_f32_bf16();
 Kernel wide_bf16_bf16();

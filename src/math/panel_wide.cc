@@ -2,6 +2,8 @@
 // and sums are FMAs.
 #include "math/panel_block.h"
 
+#include <type_traits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "math/panel_wide.cc"
 #include <hwy/foreach_target.h>
@@ -113,14 +115,48 @@ void rows(const Block& b, int64_t m, Ahead ahead) {
   }
 }
 
+// The same for rows of BF16, which are widened once for all columns: done in every tile, it takes the ports of as many
+// FMAs.
+template <int kRows, class W>
+HWY_INLINE void rows_widened(const Block& b, int64_t m, Ahead ahead) {
+  const FloatTag d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t kStride = kWideDepth + 16;  // no power of two, so that rows take different sets of L1
+  HWY_ALIGN float wide[kRows * kStride];
+  for (int r = 0; r < kRows; ++r) {
+    const Bf16* x = static_cast<const Bf16*>(b.x) + (m + r) * b.x_stride;
+    float* out = wide + r * kStride;
+    int64_t k = 0;
+    for (; k + lanes <= b.depth; k += lanes) hn::Store(load(d, x + k), d, out + k);
+    if (k < b.depth) hn::Store(load_n(d, x + k, b.depth - k), d, out + k);
+  }
+  Block some = b;
+  some.x = wide;
+  some.x_stride = kStride;
+  some.sums = b.sums + m * b.sums_stride;
+  rows<kRows, float, W>(some, 0, ahead);
+}
+
 template <class X, class W>
 HWY_INLINE void block(const Block& b) {
-  const int64_t tiles = b.rows / kTileRows + b.rows % kTileRows;
+  // Of the rows that fill no tile four, two and one are taken together: one by one they would cost as many tiles.
+  const int64_t rest = b.rows % kTileRows;
+  const int64_t tiles = b.rows / kTileRows + rest / 4 + rest % 4 / 2 + rest % 2;
   int64_t m = 0, tile = 0;
-  for (; m + kTileRows <= b.rows; m += kTileRows, ++tile) {
-    rows<kTileRows, X, W>(b, m, ahead_of(b, tile, tiles, kTileCols));
-  }
-  for (; m < b.rows; ++m, ++tile) rows<1, X, W>(b, m, ahead_of(b, tile, tiles, kTileCols));
+  const auto take = [&]<int kRows>(std::integral_constant<int, kRows>) {
+    for (; m + kRows <= b.rows; m += kRows, ++tile) {
+      const Ahead ahead = ahead_of(b, tile, tiles, kTileCols);
+      if constexpr (std::is_same_v<X, Bf16> && kRows > 2) {
+        rows_widened<kRows, W>(b, m, ahead);
+      } else {
+        rows<kRows, X, W>(b, m, ahead);
+      }
+    }
+  };
+  take(std::integral_constant<int, kTileRows>());
+  take(std::integral_constant<int, 4>());
+  take(std::integral_constant<int, 2>());
+  take(std::integral_constant<int, 1>());
 }
 
 void block_f32_f32(const Block& b) { block<float, float>(b); }
@@ -133,17 +169,13 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace braid::panel {
-namespace {
-constexpr int64_t kDepthMax = 1024;
-}
-
 HWY_EXPORT(block_f32_f32);
 HWY_EXPORT(block_f32_bf16);
 HWY_EXPORT(block_bf16_bf16);
 
-Kernel wide_f32_f32() { return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_f32), .depth_max = kDepthMax}; }
-Kernel wide_f32_bf16() { return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_bf16), .depth_max = kDepthMax}; }
-Kernel wide_bf16_bf16() { return {.run = &HWY_DYNAMIC_DISPATCH(block_bf16_bf16), .depth_max = kDepthMax}; }
+Kernel wide_f32_f32() { return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_f32), .depth_max = kWideDepth}; }
+Kernel wide_f32_bf16() { return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_bf16), .depth_max = kWideDepth}; }
+Kernel wide_bf16_bf16() { return {.run = &HWY_DYNAMIC_DISPATCH(block_bf16_bf16), .depth_max = kWideDepth}; }
 
 }  // namespace braid::panel
 #endif

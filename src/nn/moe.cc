@@ -146,7 +146,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
       run.ctx, "experts",
       {.in = {x, experts, weights}, .out = {y, u, g}, .saved = {x, experts, weights, u, g}, .trains = trains},
       [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
-       train, step = run.steps()](Ctx& c) {
+       train, codes = run.codes()](Ctx& c) {
         product(c, low,
                 ExpertsFwd{.x = x.view(),
                            .experts = experts.view(),
@@ -159,7 +159,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
                            .g = g.mut(),
                            .act = act,
                            .train = train,
-                           .step = step});
+                           .codes = codes});
       },
       [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
        train, seqs = &run.seqs](Ctx& c, Tape& tape) {

@@ -50,9 +50,10 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
-      [x = Ref(x), y = Ref(y), &w, bias, low, train = packed(run), step = run.steps()](Ctx& c) {
+      [x = Ref(x), y = Ref(y), &w, bias, low, train = packed(run), codes = run.codes()](Ctx& c) {
         const View b = bias ? vector_of(*bias) : View();
-        product(c, low, LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train, .step = step});
+        product(c, low,
+                LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train, .codes = codes});
       },
       [x = Ref(x), y = Ref(y), &w, low, seqs = &run.seqs, wide = x.dtype() == DType::f32](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x);

@@ -60,8 +60,11 @@ struct Run {
   const Precision* precision = nullptr;  // how products quantise their operands (nn/precision.h); null: they do not
   const Draws* draws = nullptr;          // null: nothing is dropped
 
-  // Products are those of a step (LinearFwd::step).
-  bool steps() const { return numerics.code_steps && seqs.seqs.size() == 1 && seqs.seqs[0].phase == Phase::step; }
+  // Of the products of this pass.
+  CodeDots codes() const {
+    const bool steps = numerics.code_steps && seqs.seqs.size() == 1 && seqs.seqs[0].phase == Phase::step;
+    return steps ? CodeDots::a16 : numerics.int8 ? CodeDots::a8 : CodeDots::none;
+  }
   BlockState block_state(int index) const {
     return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index)];
   }

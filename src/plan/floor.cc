@@ -4,6 +4,8 @@
 #include <cmath>
 #include <map>
 
+#include "math/codes_a8.h"
+
 namespace braid::plan {
 namespace {
 
@@ -26,14 +28,14 @@ struct BlockWork {
     const double bytes = as_double(2 * pass.sequences * shape.fixed_bytes(pass.caches.ssm));
     const double neighbours =
         step ? 0 : as_double(std::min(s.chunk, pass.tokens)) * (as_double(s.inner()) + as_double(s.groups * s.state));
-    return {"state", bytes, tokens * (4 * state + neighbours)};
+    return {.what = "state", .bytes = bytes, .flops = tokens * (4 * state + neighbours)};
   }
   Work operator()(const nn::AttentionSpec& s) const {
     const double seen = as_double(pass.depth) + as_double(pass.tokens + 1) / 2;  // mean over the new tokens
     const nn::StateShape cache{.kv_heads = s.kv_heads, .kv_dim = s.head_dim};
     const double bytes =
         as_double(pass.sequences * (pass.depth + pass.tokens) * cache.kv_bytes_per_token(pass.caches.kv));
-    return {"keys and values", bytes, tokens * 4 * as_double(s.heads * s.head_dim) * seen};
+    return {.what = "keys and values", .bytes = bytes, .flops = tokens * 4 * as_double(s.heads * s.head_dim) * seen};
   }
   Work operator()(const nn::MlpSpec&) const { return {}; }
   Work operator()(const nn::MoeSpec&) const { return {}; }
@@ -71,20 +73,23 @@ std::vector<Work> work_of(models::Model& model, const Pass& pass) {
   std::map<int, Work> routed;
   for (const Param* p : model.params()) {
     if (p->mtp) continue;  // not part of this pass
-    const double bytes = as_double(p->value.bytes()), flops = 2 * as_double(p->value.rows) * as_double(p->value.cols);
+    const double bytes = as_double(p->value.bytes()), flops = 2 * as_double(p->value.rows) * as_double(p->value.cols),
+                 whole = codes::a8::refusal(p->value) ? 0 : flops;
     if (p->experts > 0) {
       Work& w = routed[p->layer];
       w.what = "layer " + std::to_string(p->layer) + ": experts";
       w.bytes += bytes * moe[p->layer].share;
       w.flops += flops * moe[p->layer].tokens_each;
+      w.whole += whole * moe[p->layer].tokens_each;
       continue;
     }
     const bool is_embedding = p->role == ParamRole::embedding || p->role == ParamRole::positions;
     const bool is_head = p->role == ParamRole::head || (config.tied && p->role == ParamRole::embedding);
-    Work w{p->name, 0, 0};
+    Work w{.what = p->name};
     if (is_embedding) w.bytes += bytes / as_double(p->value.rows) * tokens;
-    if (is_head) w = {w.what, w.bytes + bytes, flops * as_double(pass.logits_rows)};
-    if (!is_embedding && !is_head) w = {w.what, bytes, p->value.rows > 1 ? flops * tokens : 0};
+    const double rows = is_head ? as_double(pass.logits_rows) : is_embedding || p->value.rows == 1 ? 0 : tokens;
+    if (is_head || !is_embedding) w.bytes += bytes;
+    w.flops = flops * rows, w.whole = whole * rows;
     list.push_back(std::move(w));
   }
   for (auto& entry : routed) list.push_back(std::move(entry.second));
@@ -92,16 +97,17 @@ std::vector<Work> work_of(models::Model& model, const Pass& pass) {
 }
 
 Work total(const std::vector<Work>& list) {
-  Work sum{"total", 0, 0};
+  Work sum{.what = "total"};
   for (const Work& w : list) {
     sum.bytes += w.bytes;
     sum.flops += w.flops;
+    sum.whole += w.whole;
   }
   return sum;
 }
 
-double floor_seconds(const Work& sum, double read_rate, double flop_rate) {
-  return std::max(sum.bytes / read_rate, sum.flops / flop_rate);
+double floor_seconds(const Work& sum, const Rates& rates) {
+  return std::max(sum.bytes / rates.read, (sum.flops - sum.whole) / rates.real + sum.whole / rates.whole);
 }
 
 }  // namespace braid::plan

@@ -1,5 +1,5 @@
 // The least time that a pass over a model can take on a machine: max(bytes that must be read / read rate, operations /
-// rate of the products' unit). Bytes are those that are stored, tensor by tensor; weights count once a pass, of experts
+// rates of their units). Bytes are those that are stored, tensor by tensor; weights count once a pass, of experts
 // only those that a pass is expected to meet. A measured rate is reported relative to it as floor_fraction.
 #pragma once
 #include <cstdint>
@@ -19,15 +19,20 @@ struct Pass {
 };
 
 struct Work {
-  std::string what;  // a tensor; the experts of a layer are one row; states and caches by layer
-  double bytes = 0;  // read, and for states written
-  double flops = 0;  // a multiplication and an addition are two
+  std::string what{};  // a tensor; the experts of a layer are one row; states and caches by layer
+  double bytes = 0;    // read, and for states written
+  double flops = 0;    // a multiplication and an addition are two
+  double whole = 0;    // of those, the ones that --activations int8 computes in whole numbers
+};
+
+// Bytes and operations a second.
+struct Rates {
+  double read = 0, real = 0, whole = 0;
 };
 
 std::vector<Work> work_of(models::Model& model, const Pass& pass);
 Work total(const std::vector<Work>& list);
 
-// Seconds; rates in bytes and operations a second.
-double floor_seconds(const Work& sum, double read_rate, double flop_rate);
+double floor_seconds(const Work& sum, const Rates& rates);
 
 }  // namespace braid::plan

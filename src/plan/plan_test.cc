@@ -56,8 +56,9 @@ TEST(Floor, ManyTokensMeetAllExpertsAndCostInProportion) {
 }
 
 TEST(Floor, IsTheSlowerOfBytesAndOperations) {
-  EXPECT_EQ(floor_seconds({"", 100, 50}, 10, 10), 10);
-  EXPECT_EQ(floor_seconds({"", 50, 100}, 10, 10), 10);
+  EXPECT_EQ(floor_seconds({.bytes = 100, .flops = 50}, {10, 10, 10}), 10);
+  EXPECT_EQ(floor_seconds({.bytes = 50, .flops = 100}, {10, 10, 10}), 10);
+  EXPECT_EQ(floor_seconds({.bytes = 1, .flops = 100, .whole = 80}, {10, 10, 40}), 4);
 }
 
 }  // namespace

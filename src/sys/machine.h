@@ -16,7 +16,7 @@ struct Machine {
   bool avx512 = false;         // F, BW, CD, DQ, VL
   bool avx512_vnni = false;    // with VBMI
   bool avx512_bf16 = false;    // the instruction works
-  bool bf16_dot_fast = false;  // ... and is worth using: class avx512 only
+  bool bf16_dot_fast = false;  // ... and is faster than FP32: AMD only
   bool amx = false;            // tiles with BF16 and INT8, and the kernel's permission to use them
   int cores = 1;
   double memory_gib = 0;

@@ -172,7 +172,7 @@ const Roofs& roofs() {
 const char* best_known_row() {
   const Machine& m = machine();
   if (m.cpu_class == CpuClass::amx) return "amx";
-  return m.bf16_dot_fast ? "avx512_bf16" : "";
+  return m.bf16_dot_fast ? "avx512_bf16" : m.avx512_vnni && __builtin_cpu_is("intel") ? "avx512_vnni" : "";
 }
 
 Roofs best_known_roofs() {

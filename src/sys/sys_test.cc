@@ -285,6 +285,7 @@ TEST(Machine, ClassFollowsFromTheFlags) {
   EXPECT_GE(m.cores, 1);
   EXPECT_GT(m.memory_gib, 0.1);
   EXPECT_FALSE(m.cpu_class == sys::CpuClass::amx && m.bf16_dot_fast);
+  EXPECT_TRUE(!m.bf16_dot_fast || m.avx512_bf16);
 }
 
 TEST(Roofs, EveryUnitOfThisMachineHasOne) {

@@ -154,7 +154,7 @@ void fwd_walk(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
 }
 
 const char* fwd_codes_supports(const ExpertsFwd& op) {
-  if (!op.step) return "not a step";
+  if (op.codes != CodeDots::a16) return "not a step";
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list) {
       if (const char* reason = codes::refusal(w)) return reason;
@@ -167,6 +167,23 @@ int64_t fwd_codes_workspace(const ExpertsFwd& op, int threads) {
 }
 void fwd_codes(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
   experts_fwd_grouped({.codes = true}, ctx, op, workspace);
+}
+
+const char* fwd_a8_supports(const ExpertsFwd& op) {
+  if (op.codes != CodeDots::a8) return "activations are not rounded to 8 bits";
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list) {
+      if (const char* reason = codes::refusal(w)) return reason;
+      // All experts read what is packed once, and gates what is packed for up.
+      const Weight& first = list.data() == op.down.data() ? op.down[0] : op.up[0];
+      if (!codes::a8::same_packing(w.spec, first.spec)) return "experts in several formats";
+    }
+  }
+  return grouped_supports<PanelClass::bf16>(op);
+}
+int64_t fwd_a8_workspace(const ExpertsFwd& op, int threads) { return experts_fwd_workspace({.a8 = true}, op, threads); }
+void fwd_a8(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+  experts_fwd_grouped({.a8 = true}, ctx, op, workspace);
 }
 
 const char* fwd_tile_supports(const ExpertsFwd& op) {
@@ -248,6 +265,11 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
        .supports = &fwd_walk_supports,
        .workspace = &fwd_walk_workspace,
        .run = &fwd_walk},
+      {.name = "grouped_a8",
+       .numerics = "codes_a8",
+       .supports = &fwd_a8_supports,
+       .workspace = &fwd_a8_workspace,
+       .run = &fwd_a8},
       {.name = "grouped_dot",
        .numerics = "bf16_dot",
        .supports = &dot_supports,

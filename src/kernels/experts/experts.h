@@ -15,6 +15,7 @@
 // saved them, at a third of backward's FLOPs. With x BF16 backward sees them rounded to BF16 either way: what a plan
 // saves changes no bits.
 #pragma once
+#include "core/numerics.h"
 #include "core/op.h"
 #include "core/seq_map.h"
 
@@ -32,8 +33,8 @@ struct ExpertsFwd {
   MutView y{};                     // [T, R] F32 or BF16
   MutView u{}, g{};                // [T, K, F] products of up and gate, in the dtype of x
   ExpertAct act = ExpertAct::relu2;
-  bool train = false;  // as LinearFwd::train: many rows, with weights of this step only
-  bool step = false;   // as LinearFwd::step
+  bool train = false;               // as LinearFwd::train: many rows, with weights of this step only
+  CodeDots codes = CodeDots::none;  // as LinearFwd::codes
   static constexpr const char* name = "experts_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &ExpertsFwd::x, "T R"),

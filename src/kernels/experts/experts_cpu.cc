@@ -92,8 +92,10 @@ HWY_EXPORT(activate_bf16);
 HWY_EXPORT(combine_f32);
 HWY_EXPORT(combine_bf16);
 
-// The up products of a task land in FP32 scratch before the activation, this many rows at a time.
-constexpr int64_t kRowsMax = 256;
+// The up products of a task land in FP32 scratch before the activation, this many rows at a time: whole blocks of what
+// products pack.
+constexpr int64_t kRowsMax = 256, kRowsMaxA8 = 42 * codes::a8::kBlockRows;
+int64_t rows_max(const ExpertProducts& c) { return c.a8 ? kRowsMaxA8 : kRowsMax; }
 // Weight bytes of a task, about: long enough to be a stream, short enough to stay in L2 while the rows of x pass by.
 constexpr int64_t kTaskBytes = 256 << 10;
 
@@ -127,6 +129,7 @@ struct Scratch {
   int32_t* at;        // [T K] sorted position of each slot
   std::byte* x;       // [T K, R] rows of x, sorted
   std::byte* hidden;  // [T K, F] in the dtype of x
+  std::byte* packed;  // of class codes_a8: the sorted rows that products read, of x, then of hidden
   float* results;     // [T K, R]
   std::byte* own;     // one part per thread: workspace of a product, up block, gate block
   int64_t own_bytes, product_bytes, block_floats;
@@ -134,6 +137,7 @@ struct Scratch {
 };
 
 int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
+  if (c.a8) return codes::a8::workspace(std::min(op.experts.count(), codes::a8::kRowsMax));
   if (c.codes) return codes::packed_bytes(codes::kRowsMax, std::max(op.up[0].cols, op.down[0].cols));
   if (c.walk) {
     const int64_t rows = std::min(op.experts.count(), kRowsMax);
@@ -143,6 +147,8 @@ int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
   return std::max(tile_product_bytes(*c.packed, block_rows_max(op.up), op.up[0].cols),
                   tile_product_bytes(*c.packed, block_rows_max(op.down), op.down[0].cols));
 }
+
+int64_t a8_row_bytes(std::span<const Weight> list) { return codes::a8::row_bytes(list[0].spec, list[0].cols); }
 
 Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byte* base) {
   const int64_t slots = op.experts.count(), width = op.x.dim(1), size = size_of(op.x.dtype);
@@ -158,6 +164,7 @@ Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byt
   s.at = reinterpret_cast<int32_t*>(take(slots * 4));
   s.x = take(slots * width * size);
   s.hidden = take(slots * op.up[0].rows * size);
+  s.packed = take(c.a8 ? slots * std::max(a8_row_bytes(op.up), a8_row_bytes(op.down)) : 0);
   s.results = reinterpret_cast<float*>(take(slots * width * 4));
   s.product_bytes = aligned(product_bytes_max(c, op));
   s.block_floats = std::min(slots, kRowsMax) * std::max(block_rows_max(op.up), block_rows_max(op.gate));
@@ -217,6 +224,22 @@ void gather(const ExpertsFwd& op, const Scratch& s, int threads) {
   });
 }
 
+// The sorted rows, [T K, K of the weights] BF16, as products of class codes_a8 read them, expert after expert.
+void pack_rows(const Scratch& s, std::span<const Weight> list, const std::byte* rows, int threads) {
+  const Weight& w = list[0];
+  const int64_t row = a8_row_bytes(list);
+  sys::parallel_for(threads, static_cast<int64_t>(list.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t e = begin; e < end; ++e) {
+      for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += codes::a8::kBlockRows) {
+        const Bf16* block[codes::a8::kBlockRows];
+        const int64_t n = std::min<int64_t>(codes::a8::kBlockRows, s.offsets[e + 1] - i);
+        for (int64_t r = 0; r < n; ++r) block[r] = reinterpret_cast<const Bf16*>(rows) + (i + r) * w.cols;
+        codes::a8::pack(block, n, w.cols, w.spec, s.packed + i * row);
+      }
+    }
+  });
+}
+
 // Rows [first, first + n) of a matrix in the workspace, columns [col, col + cols).
 MutView part(std::byte* base, DType dtype, int64_t width, int64_t first, int64_t n, int64_t col, int64_t cols) {
   MutView v(base + (first * width + col) * size_of(dtype), dtype, {n, cols});
@@ -257,9 +280,18 @@ void codes_product(const View& x, const Weight& w, const MutView& y, std::span<s
   }
 }
 
-// y [M, N] F32 = x w^T
-void product(const ExpertProducts& c, const Scratch& s, const View& x, const Weight& w, const MutView& y, int thread) {
+void a8_product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> space) {
+  for (int64_t t = 0; t < y.dim(0); t += codes::a8::kRowsMax) {
+    const int64_t rows = std::min(codes::a8::kRowsMax, y.dim(0) - t);
+    codes::a8::product(packed + t * codes::a8::row_bytes(w.spec, w.cols), w, y.slice(0, t, rows), space);
+  }
+}
+
+// y [M, N] F32 = x w^T, where x are sorted rows from `first` on.
+void product(const ExpertProducts& c, const Scratch& s, int64_t first, const View& x, const Weight& w, const MutView& y,
+             int thread) {
   const std::span<std::byte> own(s.own + thread * s.own_bytes, static_cast<size_t>(s.product_bytes));
+  if (c.a8) return a8_product(s.packed + first * codes::a8::row_bytes(w.spec, w.cols), w, y, own);
   if (c.codes) return codes_product(x, w, y, own);
   if (c.walk) return walk_product(*c.walk, x, w, y, own);
   if (!c.packed) return panel_product(c.panel, x, w, y, own);
@@ -279,11 +311,11 @@ void up_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s, i
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   auto* up = reinterpret_cast<float*>(s.own + thread * s.own_bytes + s.product_bytes);
   float* gate = op.gate.empty() ? nullptr : up + aligned(s.block_floats * 4) / 4;
-  for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += kRowsMax) {
-    const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
+  for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += rows_max(c)) {
+    const int64_t n = std::min<int64_t>(rows_max(c), s.offsets[e + 1] - i);
     const View x = part(s.x, op.x.dtype, width, i, n, 0, width);
-    product(c, s, x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), thread);
-    if (gate) product(c, s, x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), thread);
+    product(c, s, i, x, op.up[e].rows_of(begin, rows), mut_view_of(up, {n, rows}), thread);
+    if (gate) product(c, s, i, x, op.gate[e].rows_of(begin, rows), mut_view_of(gate, {n, rows}), thread);
     if (op.u) save(s, up, i, n, begin, rows, op.u);
     if (op.g) save(s, gate, i, n, begin, rows, op.g);
     const MutView hidden = part(s.hidden, op.x.dtype, hidden_width, i, n, begin, rows);
@@ -302,7 +334,8 @@ void down_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s,
                 int64_t rows) {
   const int64_t width = op.x.dim(1), hidden_width = op.up[e].rows;
   const int64_t first = s.offsets[e], n = s.offsets[e + 1] - first;
-  product(c, s, part(s.hidden, op.x.dtype, hidden_width, first, n, 0, hidden_width), op.down[e].rows_of(begin, rows),
+  product(c, s, first, part(s.hidden, op.x.dtype, hidden_width, first, n, 0, hidden_width),
+          op.down[e].rows_of(begin, rows),
           part(reinterpret_cast<std::byte*>(s.results), DType::f32, width, first, n, begin, rows), thread);
 }
 
@@ -337,9 +370,11 @@ void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op
   sort_by_expert(op, s);
   gather(op, s, ctx.threads);
   const int team = sys::team_for(ctx.threads, op.flops());
+  if (c.a8) pack_rows(s, op.up, s.x, team);
   for_each_block(team, s, op.up, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     up_block(c, op, s, thread, e, begin, rows);
   });
+  if (c.a8) pack_rows(s, op.down, s.hidden, team);
   for_each_block(team, s, op.down, [&](int thread, size_t e, int64_t begin, int64_t rows) {
     down_block(c, op, s, thread, e, begin, rows);
   });

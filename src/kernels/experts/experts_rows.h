@@ -1,6 +1,7 @@
 // The variants behind the table of experts.cc.
 #pragma once
 #include "kernels/experts/experts.h"
+#include "math/codes_a8.h"
 #include "math/codes_dot.h"
 #include "math/packed_kernel.h"
 #include "math/panel.h"
@@ -28,7 +29,8 @@ struct ExpertProducts {
   const packed::Kernel* packed = nullptr;
   const tiles::Walk* walk = nullptr;
   bool codes =
-      false;  // groups of at most codes::kRowsMax rows as whole numbers (math/codes_dot.h), larger ones as above
+      false;        // groups of at most codes::kRowsMax rows as whole numbers (math/codes_dot.h), larger ones as above
+  bool a8 = false;  // whole numbers of 8 bits (math/codes_a8.h)
 };
 int64_t experts_fwd_workspace(const ExpertProducts& c, const ExpertsFwd& op, int threads);
 void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace);

@@ -11,6 +11,7 @@
 #include "core/ref.h"
 #include "kernels/experts/experts_ref.h"
 #include "kernels/experts/experts_rows.h"
+#include "math/codes_a8.h"
 #include "math/test_weight.h"
 
 namespace braid {
@@ -114,19 +115,71 @@ TEST(Experts, AStepOverCodes) {
   for (const int64_t tokens : {1, 3, 40}) {
     for (const bool gated : {false, true}) {
       Problem p(tokens, 2, 4, 48, 80, DType::bf16, DType::f32, Format::nvfp4, gated);
-      p.op.step = true;
+      p.op.codes = CodeDots::a16;
       sweep(p.op, 0.02, 0.02);  // hidden values near a tie of BF16 round to the other side
     }
   }
   for (const GgmlType type : {GgmlType::q8_0, GgmlType::q5_1, GgmlType::mxfp4}) {
     Problem p(3, 2, 4, 96, 64, DType::bf16, DType::f32, type, true);
-    p.op.step = true;
+    p.op.codes = CodeDots::a16;
     sweep(p.op, 0.02, 0.02);
   }
   Problem p(2, 2, 4, 48, 80, DType::bf16, DType::f32, Format::nvfp4);
   const auto step = std::find_if(ExpertsFwd::rows().begin(), ExpertsFwd::rows().end(),
                                  [](const auto& row) { return std::string_view(row.name) == "grouped_codes"; });
   EXPECT_STREQ(step->supports(p.op), "not a step");
+}
+
+// A row times w in class codes_a8.
+std::vector<float> product_a8(const Bf16* x, const Weight& w) {
+  std::vector<std::byte> packed(static_cast<size_t>(codes::a8::row_bytes(w.spec, w.cols)));
+  std::vector<std::byte> space(static_cast<size_t>(codes::a8::workspace(1)));
+  std::vector<float> y(static_cast<size_t>(w.rows));
+  codes::a8::pack(&x, 1, w.cols, w.spec, packed.data());
+  codes::a8::product(packed.data(), w, mut_view_of(y.data(), {1, w.rows}), space);
+  return y;
+}
+
+const char* a8_refusal(const ExpertsFwd& op) {
+  const auto row = std::find_if(ExpertsFwd::rows().begin(), ExpertsFwd::rows().end(),
+                                [](const auto& r) { return std::string_view(r.name) == "grouped_a8"; });
+  return row->supports(op);
+}
+
+// Whole numbers of 8 bits: what a token and an expert give by themselves, to the bit, whatever is with them; an expert
+// has more rows than fit beside its products.
+TEST(Experts, ManyRowsOverCodes) {
+  for (const int64_t tokens : {3, 40, 600}) {
+    Problem p(tokens, 2, 3, 96, 160, DType::bf16, DType::f32, Format::nvfp4);
+    EXPECT_STREQ(a8_refusal(p.op), "activations are not rounded to 8 bits");
+    p.op.codes = CodeDots::a8;
+    if (const char* reason = a8_refusal(p.op)) GTEST_SKIP() << reason;
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 2};
+    ctx.forced_rows[ExpertsFwd::name] = "grouped_a8";
+    run(ctx, p.op);
+    for (int64_t t = 0; t < tokens; ++t) {
+      std::vector<float> want(160, 0.0f);
+      for (int64_t j = 0; j < 2; ++j) {
+        const auto e = static_cast<size_t>(p.op.experts.as<int32_t>(t)[j]);
+        std::vector<Bf16> hidden;
+        for (const float u : product_a8(p.op.x.as<Bf16>(t), p.op.up[e]))
+          hidden.push_back(to_bf16(std::max(u, 0.0f) * std::max(u, 0.0f)));
+        const std::vector<float> down = product_a8(hidden.data(), p.op.down[e]);
+        for (size_t i = 0; i < want.size(); ++i) want[i] = std::fma(p.op.weights.as<float>(t)[j], down[i], want[i]);
+      }
+      ASSERT_EQ(std::memcmp(want.data(), p.y.view().as<float>(t), want.size() * sizeof(float)), 0) << t;
+    }
+  }
+}
+
+// Other formats and gates; the rounding of x and of the hidden values is all that shows.
+TEST(Experts, ManyRowsOverCodesWithGates) {
+  for (const GgmlType type : {GgmlType::q8_0, GgmlType::q5_1, GgmlType::mxfp4}) {
+    Problem p(25, 2, 4, 96, 64, DType::bf16, DType::f32, type, true);
+    p.op.codes = CodeDots::a8;
+    sweep(p.op, 0.08, 0.08);
+  }
 }
 
 TEST(Experts, PublishedWidths) {

@@ -2,6 +2,7 @@
 // weight are separate nodes: dx = dy W, and dW += dy^T x, db += sum over rows of dy. Gradients of parameters add up
 // over the token grid of math/pieces.h.
 #pragma once
+#include "core/numerics.h"
 #include "core/op.h"
 #include "core/seq_map.h"
 
@@ -13,8 +14,7 @@ struct LinearFwd {
   View bias{};         // [N] F32 or empty
   MutView y{};         // [T, N] F32 or BF16
   bool train = false;  // many rows, with weights of this step only: packed operands, a class of its own (math/packed.h)
-  bool step =
-      false;  // rows of sequences that step, without Numerics::exact: a class of its own for codes (math/codes_dot.h)
+  CodeDots codes = CodeDots::none;  // the class that weights in codes may take
   static constexpr const char* name = "linear_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &LinearFwd::x, "T K"), in("w", &LinearFwd::w, "N K"),

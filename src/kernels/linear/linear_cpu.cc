@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "kernels/linear/linear_rows.h"
+#include "math/codes_a8.h"
 #include "math/codes_dot.h"
 #include "math/gemm.h"
 #include "sys/machine.h"
@@ -49,7 +50,7 @@ void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> worksp
 }
 
 const char* linear_codes_supports(const LinearFwd& op) {
-  if (!op.step) return "not a step";
+  if (op.codes != CodeDots::a16) return "not a step";
   if (op.x.dtype != DType::bf16) return "x is not BF16";
   if (const char* reason = codes::refusal(op.w)) return reason;
   return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
@@ -67,6 +68,46 @@ void linear_fwd_codes(Ctx& ctx, const LinearFwd& op, std::span<std::byte> worksp
     codes::pack(some.x, some.w.spec, workspace.data());
     linear_tasks(ctx.threads, some, kTaskCols, [&](int, int64_t first, int64_t n) {
       codes::product(workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n));
+    });
+  }
+}
+
+const char* linear_a8_supports(const LinearFwd& op) {
+  if (op.codes != CodeDots::a8) return "activations are not rounded to 8 bits";
+  if (op.x.dtype != DType::bf16) return "x is not BF16";
+  if (const char* reason = codes::refusal(op.w)) return reason;
+  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
+}
+
+namespace {
+int64_t a8_shared(const LinearFwd& op) {
+  return aligned(std::min(op.x.dim(0), codes::a8::kRowsMax) * codes::a8::row_bytes(op.w.spec, op.w.cols));
+}
+int64_t a8_own(const LinearFwd& op) { return aligned(codes::a8::workspace(op.x.dim(0))); }
+}  // namespace
+
+int64_t linear_a8_workspace(const LinearFwd& op, int threads) { return a8_shared(op) + threads * a8_own(op); }
+
+void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
+  using namespace codes::a8;
+  constexpr int64_t kTaskCols = 4 * kStripCols;
+  const int64_t shared = a8_shared(op), own = a8_own(op), row = row_bytes(op.w.spec, op.w.cols);
+  for (int64_t t = 0; t < op.x.dim(0); t += kRowsMax) {
+    LinearFwd some = op;
+    const int64_t rows = std::min(kRowsMax, op.x.dim(0) - t);
+    some.x = op.x.slice(0, t, rows);
+    some.y = op.y.slice(0, t, rows);
+    sys::parallel_for(ctx.threads, (rows + kBlockRows - 1) / kBlockRows, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin * kBlockRows; m < std::min(end * kBlockRows, rows); m += kBlockRows) {
+        const Bf16* block[kBlockRows];
+        const int64_t n = std::min(kBlockRows, rows - m);
+        for (int64_t r = 0; r < n; ++r) block[r] = some.x.as<Bf16>(m + r);
+        pack(block, n, op.w.cols, op.w.spec, workspace.data() + m * row);
+      }
+    });
+    linear_tasks(ctx.threads, some, kTaskCols, [&](int thread, int64_t first, int64_t n) {
+      product(workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n),
+              part(workspace, shared + thread * own, own));
     });
   }
 }

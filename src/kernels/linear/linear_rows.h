@@ -19,6 +19,11 @@ const char* linear_codes_supports(const LinearFwd& op);
 int64_t linear_codes_workspace(const LinearFwd& op, int threads);
 void linear_fwd_codes(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
 
+// The same for many rows (math/codes_a8.h).
+const char* linear_a8_supports(const LinearFwd& op);
+int64_t linear_a8_workspace(const LinearFwd& op, int threads);
+void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
+
 // On oneDNN (math/gemm.h).
 const char* linear_gemm_supports(const LinearFwd& op);
 int64_t linear_gemm_workspace(const LinearFwd& op, int threads);

@@ -115,10 +115,19 @@ TEST(Linear, TilesDecodeWeights) {
   }
 }
 
-// The class of a step: x as whole numbers of 16 bits, relative to its row's largest value. The same bits whichever rows
-// are together.
+// Products of whole numbers: x of 16 bits relative to its row's largest value, or of 8 bits relative to that of a
+// group. The same bits whichever rows are together.
+struct Whole {
+  CodeDots codes;
+  const char* row;
+  const char* (*supports)(const LinearFwd&);
+  double bound;
+};
+constexpr Whole kStep{CodeDots::a16, "codes_dot", &linear_codes_supports, 2e-4},
+    kMany{CodeDots::a8, "codes_a8", &linear_a8_supports, 2e-2};
+
 template <class Kind>  // Format or GgmlType
-void hold_step(const Case& c, Kind kind) {
+void hold_whole(const Whole& whole, const Case& c, Kind kind) {
   const TestWeight w(kind, c.rows, c.depth, 2, 0.05);
   TestTensor x(DType::bf16, {c.tokens, c.depth}, 1), bias(DType::f32, {c.rows}, 3),
       want(DType::f32, {c.tokens, c.rows}, 4), got(DType::f32, {c.tokens, c.rows}, 5), one(DType::f32, {1, c.rows}, 6);
@@ -126,14 +135,14 @@ void hold_step(const Case& c, Kind kind) {
   Ctx ctx{.arena = arena};
   run_row(ctx, LinearFwd{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = want.mut()},
           LinearFwd::rows().back());
-  LinearFwd op{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = got.mut(), .step = true};
-  if (const char* reason = linear_codes_supports(op)) GTEST_SKIP() << reason;
-  sweep(op, 2e-4);
-  ctx.forced_rows[LinearFwd::name] = "codes_dot";
+  LinearFwd op{.x = x.view(), .w = w.weight(), .bias = bias.view(), .y = got.mut(), .codes = whole.codes};
+  if (const char* reason = whole.supports(op)) GTEST_SKIP() << reason;
+  sweep(op, whole.bound);
+  ctx.forced_rows[LinearFwd::name] = whole.row;
   ctx.threads = 3;
   run(ctx, op);
-  EXPECT_LE(distance(got.view(), want.view()), 2e-4) << c.tokens << " x " << c.rows << " x " << c.depth;
-  EXPECT_GT(distance(got.view(), want.view()), 1e-7) << "is this the class of a step?";
+  EXPECT_LE(distance(got.view(), want.view()), whole.bound) << c.tokens << " x " << c.rows << " x " << c.depth;
+  EXPECT_GT(distance(got.view(), want.view()), 1e-7) << "is this the class?";
   ctx.threads = 1;
   for (int64_t t = 0; t < c.tokens; ++t) {
     op.x = x.view().slice(0, t, 1);
@@ -143,25 +152,40 @@ void hold_step(const Case& c, Kind kind) {
   }
   op.x = x.view();
   op.y = got.mut();
-  op.step = false;
-  EXPECT_NE(linear_codes_supports(op), nullptr);
+  op.codes = CodeDots::none;
+  EXPECT_NE(whole.supports(op), nullptr);
 }
 
 TEST(Linear, AStepMultipliesCodesAsWholeNumbers) {
   constexpr Case kSteps[] = {{1, 32, 32},   {4, 17, 80},    {3, 70, 528}, {2, 1, 16},
                              {1, 96, 1040}, {4, 130, 2688}, {2, 64, 1856}};
-  for (const Case& c : kSteps) hold_step(c, Format::nvfp4);
+  for (const Case& c : kSteps) hold_whole(kStep, c, Format::nvfp4);
 }
 
 TEST(Linear, AStepMultipliesBlocksOfGguf) {
   for (const GgmlType type : {GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_1, GgmlType::q5_0, GgmlType::q5_1,
                               GgmlType::iq4_nl, GgmlType::mxfp4}) {
     SCOPED_TRACE(ggml_type(static_cast<uint32_t>(type))->name);
-    for (const Case& c : {Case{1, 32, 32}, {4, 17, 96}, {3, 70, 544}, {4, 130, 2688}, {2, 1, 1856}}) hold_step(c, type);
+    for (const Case& c : {Case{1, 32, 32}, {4, 17, 96}, {3, 70, 544}, {4, 130, 2688}, {2, 1, 1856}})
+      hold_whole(kStep, c, type);
   }
   for (const GgmlType type : {GgmlType::q4_k, GgmlType::q5_k, GgmlType::q6_k, GgmlType::nvfp4}) {
     SCOPED_TRACE(ggml_type(static_cast<uint32_t>(type))->name);
-    for (const Case& c : {Case{1, 32, 256}, {4, 17, 768}, {3, 1, 2560}}) hold_step(c, type);
+    for (const Case& c : {Case{1, 32, 256}, {4, 17, 768}, {3, 1, 2560}}) hold_whole(kStep, c, type);
+  }
+}
+
+// More rows than one packing holds, too.
+TEST(Linear, ManyRowsMultiplyCodesWithEightBits) {
+  constexpr Case kMost[] = {{1, 32, 32}, {7, 17, 80}, {18, 150, 528}, {5, 64, 1856}, {1040, 9, 64}};
+  for (const Case& c : kMost) hold_whole(kMany, c, Format::nvfp4);
+  for (const GgmlType type : {GgmlType::q8_0, GgmlType::q4_1, GgmlType::mxfp4}) {
+    SCOPED_TRACE(ggml_type(static_cast<uint32_t>(type))->name);
+    for (const Case& c : {Case{3, 32, 32}, {13, 70, 544}}) hold_whole(kMany, c, type);
+  }
+  for (const GgmlType type : {GgmlType::q4_k, GgmlType::q6_k}) {
+    SCOPED_TRACE(ggml_type(static_cast<uint32_t>(type))->name);
+    hold_whole(kMany, {7, 130, 768}, type);
   }
 }
 

@@ -1,0 +1,96 @@
+#include "math/codes_a8.h"
+
+#include <algorithm>
+
+#include "math/codes_a8_kernel.h"
+#include "math/codes_dot.h"
+
+namespace braid::codes::a8 {
+namespace {
+
+constexpr int64_t kChunk = 512;  // values along k whose codes are looked up at a time: 20 KiB of units stay in L1
+
+int64_t groups_of(int64_t depth) { return (depth + kGroup - 1) / kGroup; }
+int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
+int64_t sum_bytes(int64_t rows) { return std::min(rows, kRowsMax) * kStripCols * static_cast<int64_t>(sizeof(float)); }
+constexpr int64_t kUnitsBytes = kChunk / kStep * unit_bytes(16, true);  // of 16 rows, any format
+
+// The same values of the strip below are fetched meanwhile.
+void fetch(const Columns& w, int64_t begin, int64_t n, int64_t depth) {
+  const int64_t first = w.codes_stride * begin / depth, last = w.codes_stride * (begin + n) / depth;
+  const uint8_t* row = w.codes + kStripCols * w.codes_stride;
+  for (int64_t r = 0; r < kUnitRows; ++r, row += w.codes_stride) {
+    for (int64_t at = first; at < last; at += 64) __builtin_prefetch(row + at, 0, 2);
+  }
+}
+
+// Units of rows [row, row + 16) of w, values [k, k + n). Rows beyond its end are anything.
+void look_up(const Codes& codes, const Weight& w, int64_t row, int64_t k, int64_t n, std::byte* units) {
+  const int64_t first = std::min(row, w.rows - 1);
+  const Columns columns{.codes = w.codes.as<uint8_t>(first),
+                        .scales = w.scales ? &w.scales.as<F8E4M3>(first)->bits : nullptr,
+                        .codes_stride = w.codes.stride(0),
+                        .scales_stride = w.scales ? w.scales.stride(0) : 0,
+                        .count = std::min(w.rows - first, kUnitRows),
+                        .depth = w.cols};
+  if (row + kStripCols + kUnitRows <= w.rows) fetch(columns, k, n, w.cols);
+  codes.columns(columns, k, n, units);
+}
+
+void write(const float* sums, int64_t cols, float factor, const MutView& y, int64_t col) {
+  for (int64_t m = 0; m < y.dim(0); ++m, sums += kStripCols) {
+    if (y.dtype == DType::bf16) {
+      for (int64_t n = 0; n < cols; ++n) y.as<Bf16>(m)[col + n] = to_bf16(sums[n] * factor);
+    } else {
+      for (int64_t n = 0; n < cols; ++n) y.as<float>(m)[col + n] = sums[n] * factor;
+    }
+  }
+}
+
+}  // namespace
+
+const char* refusal(const Weight& w) { return codes::refusal(w); }
+
+bool same_packing(const QuantSpec& a, const QuantSpec& b) {
+  const Codes &first = *codes_of(a), &second = *codes_of(b);
+  return first.grain == second.grain && first.factor == second.factor && first.pairs == second.pairs;
+}
+
+int64_t row_bytes(const QuantSpec& weights, int64_t depth) {
+  return groups_of(depth) * group_bytes(codes_of(weights)->grain, 1);
+}
+
+void pack(const Bf16* const* rows, int64_t n, int64_t depth, const QuantSpec& weights, std::byte* packed) {
+  const Codes& codes = *codes_of(weights);
+  for (int64_t r = 0; r < n; ++r) pack_row_avx512(rows[r], depth, codes, n, r, packed);
+}
+
+int64_t workspace(int64_t rows) { return sum_bytes(rows) + 2 * kUnitsBytes; }
+
+void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace) {
+  const Codes& codes = *codes_of(w.spec);
+  const int64_t rows = y.dim(0), own = row_bytes(w.spec, w.cols);
+  auto* sums = reinterpret_cast<float*>(workspace.data());
+  std::byte* units = workspace.data() + sum_bytes(rows);
+  for (int64_t n = 0; n < w.rows; n += kStripCols) {
+    for (int64_t k = 0; k < w.cols; k += kChunk) {
+      const int64_t values = std::min(kChunk, w.cols - k);
+      look_up(codes, w, n, k, values, units);
+      look_up(codes, w, n + kUnitRows, k, values, units + kUnitsBytes);
+      for (int64_t m = 0; m < rows; m += kBlockRows) {
+        const int64_t some = std::min(kBlockRows, rows - m);
+        strip_avx512({.x = packed + m * own + k / kGroup * group_bytes(codes.grain, some),
+                      .w = units,
+                      .w_half = kUnitsBytes,
+                      .rows = some,
+                      .steps = steps_of(values),
+                      .y = sums + m * kStripCols,
+                      .add = k > 0},
+                     codes.grain, codes.factor == 1);
+      }
+    }
+    write(sums, std::min(kStripCols, w.rows - n), codes.worth * w.global, y, n);
+  }
+}
+
+}  // namespace braid::codes::a8

@@ -1,0 +1,39 @@
+// Many rows of x times weights in codes of 4 to 8 bits, both as whole numbers of 8 bits: class "codes_a8"
+// (--activations int8). For prompts and batches on CPUs without tiles, where dots of bytes run at four times the rate
+// of FP32. Weights are those of math/codes_dot.h, looked up as there: u = value + zero, without a sign.
+//
+// A row of x is cut into groups of 128 values along k, each rounded to whole numbers q = round(x / s), s = |x|max /
+// 127. With blocks b of the weight (16 or 32 values with a scale d and, in some types, a minimum m)
+//   y[i, j] = sum over groups of s * sum over blocks of ( d * (sum u q - zero * sum q) + m * sum q )
+// The innermost sums are exact; blocks are added in FP32, then groups. A result depends on x's row and w's row alone,
+// whatever else is computed: no sum is split over threads, or folded differently for few rows. The rounding of x adds
+// about 0.7% of the result's size where its values are normally distributed.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/weight.h"
+
+namespace braid::codes::a8 {
+
+// Rows of x that are packed together, and the most of one product.
+inline constexpr int64_t kBlockRows = 6, kRowsMax = 172 * kBlockRows;
+// Columns of y (rows of w) of one strip.
+inline constexpr int64_t kStripCols = 32;
+
+// Null where w has such codes and this CPU the instructions (AVX-512 with VBMI and VNNI).
+const char* refusal(const Weight& w);
+// Whether rows packed to meet one meet the other.
+bool same_packing(const QuantSpec& a, const QuantSpec& b);
+
+int64_t row_bytes(const QuantSpec& weights, int64_t depth);
+// Packs n <= kBlockRows rows of BF16, each of `depth` values, to n * row_bytes. Blocks of one operand follow each
+// other; all but its last have kBlockRows.
+void pack(const Bf16* const* rows, int64_t n, int64_t depth, const QuantSpec& weights, std::byte* packed);
+
+int64_t workspace(int64_t rows);
+// y [M, N] F32 or BF16, M <= kRowsMax, on the calling thread; w [N, K], rows contiguous.
+void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace);
+
+}  // namespace braid::codes::a8

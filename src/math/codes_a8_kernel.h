@@ -1,0 +1,41 @@
+// What codes_a8.cc asks of the instruction set, and how its operands lie. Plain data, no containers.
+//
+// x: blocks of R <= 6 rows, group after group of 128 values:
+//   [R] F32 scales, then two steps of 64 values, each [64 / grain][R] I32 sums of q times Codes::factor over the blocks
+//   of w, [16][R][4] q; where Codes::pairs, of eight values the even ones before the odd ones. Values beyond the depth
+//   are zero.
+// w: units of 16 rows by 64 values: [16][16][4] codes, four along k; [64 / grain][16] F32 scales; the same of minima.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "core/dtype.h"
+#include "math/codes_dot.h"
+
+namespace braid::codes::a8 {
+
+inline constexpr int64_t kGroup = 128, kStep = 64, kUnitRows = 16, kUnitCodes = kUnitRows * kStep;
+
+constexpr int64_t unit_bytes(int64_t grain, bool minima) {
+  return kUnitCodes + kStep / grain * kUnitRows * 4 * (minima ? 2 : 1);
+}
+constexpr int64_t step_bytes(int64_t grain, int64_t rows) { return rows * (kStep + kStep / grain * 4); }
+constexpr int64_t group_bytes(int64_t grain, int64_t rows) {
+  return rows * 4 + kGroup / kStep * step_bytes(grain, rows);
+}
+
+// y[r, 0..32) (+)= x times two units of w a step, for `steps` from the beginning of a group on.
+struct Strip {
+  const std::byte* x = nullptr;
+  const std::byte* w = nullptr;  // units of the first 16 rows of w; those of the others from w + w_half on
+  int64_t w_half = 0;
+  int64_t rows = 0, steps = 0;
+  float* y = nullptr;  // 32 values a row
+  bool add = false;
+};
+void strip_avx512(const Strip& s, int64_t grain, bool minima);
+
+// One row of x in a block of `rows`, row `r` of them.
+void pack_row_avx512(const Bf16* x, int64_t depth, const Codes& codes, int64_t rows, int64_t r, std::byte* packed);
+
+}  // namespace braid::codes::a8
