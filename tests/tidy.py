@@ -18,8 +18,8 @@ LINES_MAX = {".cu": 1200, ".md": 2000}  # 800 for the rest
 LINES_MAX_TABLE_ROW = 250  # a subcommand, a model family
 FUNCTION_MAX = 70
 KERNEL_MAX = 150  # a kernel body may be longer where splitting it would cost registers
-KERNEL_FILE = re.compile(r"_avx512\.cc$|_amx-inl\.h$|_cpu\.cc$|\.cu$")
-ISA_FILE = re.compile(r"_avx512\.cc$|_amx\.cc$|_amx-inl\.h$")
+KERNEL_FILE = re.compile(r"_avx(2|512)\.cc$|_amx-inl\.h$|_cpu\.cc$|\.cu$")
+ISA_FILE = re.compile(r"_avx(2|512)\.cc$|_amx\.cc$|_amx-inl\.h$")
 CUDA_HEADER = re.compile(r'#include\s*[<"](cuda|cublas|cusparse|cudnn|nccl|cub/|thrust/|cooperative_groups)')
 CONTAINER = re.compile(r"std::(vector|string|map|set|deque|list|unordered_\w+|function|optional|variant)\b|"
                        r"#include <(vector|string|map|set|deque|list|unordered_\w+|functional|optional|variant)>")

@@ -4,6 +4,7 @@
 
 #include "math/codes_a8_kernel.h"
 #include "math/codes_dot.h"
+#include "sys/machine.h"
 
 namespace braid::codes::a8 {
 namespace {
@@ -49,7 +50,10 @@ void write(const float* sums, int64_t cols, float factor, const MutView& y, int6
 
 }  // namespace
 
-const char* refusal(const Weight& w) { return codes::refusal(w); }
+const char* refusal(const Weight& w) {
+  if (!sys::machine().avx512_vnni) return "no dots of bytes with AVX-512";
+  return codes::refusal(w);
+}
 
 bool same_packing(const QuantSpec& a, const QuantSpec& b) {
   const Codes &first = *codes_of(a), &second = *codes_of(b);

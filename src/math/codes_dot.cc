@@ -9,8 +9,7 @@ namespace {
 
 template <class Num>
 bool decode_blocks(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, Num* values) {
-  if (!sys::machine().avx512_vnni || begin % kStep != 0) return false;
-  const Codes* codes = ggml_codes_avx512(type);
+  const Codes* codes = begin % kStep == 0 ? codes_of({.format = Format::ggml, .ggml = type}) : nullptr;
   if (!codes) return false;
   if constexpr (std::is_same_v<Num, float>) {
     codes->f32(row, begin, n, values);
@@ -25,6 +24,8 @@ int64_t row_bytes(int64_t depth) { return (depth + kStep - 1) / kStep * kStepByt
 }  // namespace
 
 const Codes* codes_of(const QuantSpec& spec) {
+  const sys::Machine& machine = sys::machine();
+  if (!machine.avx512_vnni) return machine.avx2 ? codes_avx2(spec, machine.avx_vnni) : nullptr;
   // 2^8 of the scales, and half of the doubled codes.
   static constexpr Codes kNvfp4{.factor = -12,
                                 .worth = 128,
@@ -37,8 +38,7 @@ const Codes* codes_of(const QuantSpec& spec) {
 }
 
 const char* refusal(const Weight& w) {
-  if (!codes_of(w.spec)) return "weights that are not in such codes";
-  return sys::machine().avx512_vnni ? nullptr : "no dots of bytes with AVX-512";
+  return codes_of(w.spec) ? nullptr : "weights that are not in such codes, or no AVX2";
 }
 
 // The scales of the rows lie before them, a line of 64 bytes.
@@ -46,9 +46,10 @@ int64_t packed_bytes(int64_t rows, int64_t depth) { return kStep + std::min(rows
 
 void pack(const View& x, const QuantSpec& weights, std::byte* packed) {
   const int factor = codes_of(weights)->factor;
+  const auto pack_row = sys::machine().avx512_vnni ? &pack_row_avx512 : &pack_row_avx2;
   for (int64_t m = 0; m < x.dim(0); ++m) {
     reinterpret_cast<float*>(packed)[m] =
-        pack_row_avx512(x.as<Bf16>(m), x.dim(1), factor, packed + kStep + m * row_bytes(x.dim(1)));
+        pack_row(x.as<Bf16>(m), x.dim(1), factor, packed + kStep + m * row_bytes(x.dim(1)));
   }
 }
 

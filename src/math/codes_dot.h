@@ -21,7 +21,7 @@ namespace braid::codes {
 // Rows of x that one pass over the weights serves.
 inline constexpr int64_t kRowsMax = 4;
 
-// Null where w has such codes and this CPU the instructions (AVX-512 with VBMI and VNNI).
+// Null where w has such codes and this CPU the instructions (AVX2, or AVX-512 with VBMI and VNNI).
 const char* refusal(const Weight& w);
 
 int64_t packed_bytes(int64_t rows, int64_t depth);
@@ -35,9 +35,11 @@ void product(const std::byte* packed, const Weight& w, const MutView& y);
 bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, Bf16* values);
 bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, float* values);
 
-// The rows of codes_dot_avx512.cc. 192 bytes for 64 values along k: 64 high, 64 low, 16 times `factor` sum(q) as I32.
+// The rows of codes_dot_avx512.cc and codes_dot_avx2.cc, whose bits are the same. 192 bytes for 64 values along k: 64
+// high, 64 low, 16 times `factor` sum(q) as I32.
 inline constexpr int64_t kStep = 64, kStepBytes = 192;
-float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed);  // -> s
+float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed);  // -> s, NaN where x is not finite
+float pack_row_avx2(const Bf16* x, int64_t depth, int factor, std::byte* packed);
 struct Row {
   const uint8_t *codes, *scales;
   int64_t depth;
@@ -75,7 +77,8 @@ struct Codes {
   RowDecode<Bf16>* bf16_unit = nullptr;  // the same with AVX-512 BF16, but for subnormal numbers, which become zeros
   RowDecode<float>* f32 = nullptr;       // the bits of decode_ggml
 };
-const Codes* ggml_codes_avx512(GgmlType type);  // codes_ggml_avx512.cc; null for other types
-const Codes* codes_of(const QuantSpec& spec);   // null where there are none
+const Codes* ggml_codes_avx512(GgmlType type);              // codes_ggml_avx512.cc; null for other types
+const Codes* codes_avx2(const QuantSpec& spec, bool vnni);  // without `columns`
+const Codes* codes_of(const QuantSpec& spec);               // of this machine; null where there are none
 
 }  // namespace braid::codes

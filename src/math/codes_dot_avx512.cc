@@ -97,14 +97,15 @@ BRAID_DOT void nvfp4_rows(const Row& row, float* out) {
 
 BRAID_DOT float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed) {
   __m512 most = _mm512_setzero_ps();
-  __mmask16 nan = 0;
+  __mmask16 bad = 0;
   for (int64_t k = 0; k < depth; k += kLanes) {
     const __m512 some = load_bf16(x + k, lanes(depth - k));
-    nan = _kor_mask16(nan, _mm512_cmp_ps_mask(some, some, _CMP_UNORD_Q));
-    most = _mm512_max_ps(most, _mm512_abs_ps(some));
+    const __m512 size = _mm512_abs_ps(some);
+    bad = _kor_mask16(bad, _mm512_cmp_ps_mask(size, _mm512_set1_ps(std::numeric_limits<float>::max()), _CMP_NLE_UQ));
+    most = _mm512_max_ps(most, size);
   }
   const float amax = _mm512_reduce_max_ps(most);
-  const float s = nan ? std::numeric_limits<float>::quiet_NaN() : amax > 0 ? amax / static_cast<float>(kLargest) : 1.0f;
+  const float s = bad ? std::numeric_limits<float>::quiet_NaN() : amax > 0 ? amax / static_cast<float>(kLargest) : 1.0f;
   const __m512 inverse = _mm512_set1_ps(1 / s);
   const __m512i half = _mm512_set1_epi32(128);
   for (int64_t k = 0; k < depth; k += kStep, packed += kStepBytes) {

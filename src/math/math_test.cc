@@ -76,38 +76,43 @@ TEST(Blocks, RowsOfGgmlBlocksAreCutAnywhere) {
 }
 
 TEST(Blocks, DecodersOfGgmlBlocksAgreeOnAnyBytes) {
-  if (!sys::machine().avx512_vnni || !sys::machine().avx512_bf16) GTEST_SKIP() << "no AVX-512 BF16";
+  if (!sys::machine().avx2) GTEST_SKIP() << "no AVX2";
+  const bool wide_too = sys::machine().avx512_vnni && sys::machine().avx512_bf16;
   int64_t types = 0;
-  for (const GgmlTypeRow& row : ggml_types()) {
-    const codes::Codes* codes = codes::ggml_codes_avx512(row.type);
-    if (!codes) continue;
-    ++types;
-    // Any bytes, so scales that are NaN and infinite too.
-    std::vector<uint8_t> bytes(static_cast<size_t>(64 * 768 / row.values * row.bytes));
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>((i * 2654435761u) >> 13);
-    constexpr int64_t kValues = 64 * 768;
-    std::vector<float> want(kValues), wide(kValues);
-    std::vector<Bf16> plain(kValues), unit(kValues);
-    decode_ggml(row.type, reinterpret_cast<const std::byte*>(bytes.data()), want);
-    codes->f32(bytes.data(), 0, kValues, wide.data());
-    codes->bf16(bytes.data(), 0, kValues, plain.data());
-    codes->bf16_unit(bytes.data(), 0, kValues, unit.data());
-    int64_t nans = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      const bool nan = std::isnan(want[i]);
-      nans += nan;
-      ASSERT_EQ(std::isnan(wide[i]), nan) << row.name << " " << i;
-      ASSERT_EQ(std::isnan(to_float(plain[i])), nan) << row.name << " " << i;
-      ASSERT_EQ(std::isnan(to_float(unit[i])), nan) << row.name << " " << i;
-      if (nan) continue;
-      ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(want[i])) << row.name << " " << i;
-      ASSERT_EQ(plain[i].bits, to_bf16(want[i]).bits) << row.name << " " << i;
-      const bool subnormal = std::fabs(want[i]) < std::numeric_limits<float>::min();
-      ASSERT_EQ(unit[i].bits, subnormal ? unit[i].bits & 0x8000 : plain[i].bits) << row.name << " " << i;
+  for (const bool wider : {false, true}) {
+    if (wider && !wide_too) continue;
+    for (const GgmlTypeRow& row : ggml_types()) {
+      const codes::Codes* codes = wider ? codes::ggml_codes_avx512(row.type)
+                                        : codes::codes_avx2({.format = Format::ggml, .ggml = row.type}, false);
+      if (!codes) continue;
+      ++types;
+      // Any bytes, so scales that are NaN and infinite too.
+      std::vector<uint8_t> bytes(static_cast<size_t>(64 * 768 / row.values * row.bytes));
+      for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>((i * 2654435761u) >> 13);
+      constexpr int64_t kValues = 64 * 768;
+      std::vector<float> want(kValues), wide(kValues);
+      std::vector<Bf16> plain(kValues), unit(kValues);
+      decode_ggml(row.type, reinterpret_cast<const std::byte*>(bytes.data()), want);
+      codes->f32(bytes.data(), 0, kValues, wide.data());
+      codes->bf16(bytes.data(), 0, kValues, plain.data());
+      codes->bf16_unit(bytes.data(), 0, kValues, unit.data());
+      int64_t nans = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        const bool nan = std::isnan(want[i]);
+        nans += nan;
+        ASSERT_EQ(std::isnan(wide[i]), nan) << row.name << " " << i;
+        ASSERT_EQ(std::isnan(to_float(plain[i])), nan) << row.name << " " << i;
+        ASSERT_EQ(std::isnan(to_float(unit[i])), nan) << row.name << " " << i;
+        if (nan) continue;
+        ASSERT_EQ(std::bit_cast<uint32_t>(wide[i]), std::bit_cast<uint32_t>(want[i])) << row.name << " " << i;
+        ASSERT_EQ(plain[i].bits, to_bf16(want[i]).bits) << row.name << " " << i;
+        const bool subnormal = std::fabs(want[i]) < std::numeric_limits<float>::min();
+        ASSERT_EQ(unit[i].bits, subnormal && wider ? unit[i].bits & 0x8000 : plain[i].bits) << row.name << " " << i;
+      }
+      EXPECT_EQ(nans > 0, row.type != GgmlType::mxfp4 && row.type != GgmlType::nvfp4) << row.name;
     }
-    EXPECT_EQ(nans > 0, row.type != GgmlType::mxfp4 && row.type != GgmlType::nvfp4) << row.name;
   }
-  EXPECT_EQ(types, 11);
+  EXPECT_EQ(types, wide_too ? 22 : 11);
 }
 
 // What tiles read, instructions against the definition: every scale but NaN with every code, at every length.
@@ -177,6 +182,64 @@ TEST(Codes, DotsOfEveryScaleAndCode) {
   }
 }
 
+constexpr GgmlType kTypesInCodes[] = {GgmlType::q8_0, GgmlType::q4_0,   GgmlType::q4_1,  GgmlType::q5_0,
+                                      GgmlType::q5_1, GgmlType::iq4_nl, GgmlType::mxfp4, GgmlType::nvfp4,
+                                      GgmlType::q4_k, GgmlType::q5_k,   GgmlType::q6_k};
+
+// Weights of every type in codes, [rows, about cols].
+std::vector<TestWeight> weights_in_codes(int64_t rows, int64_t cols) {
+  std::vector<TestWeight> all;
+  all.emplace_back(Format::nvfp4, rows, cols, 7);
+  for (const GgmlType type : kTypesInCodes) {
+    const int64_t values = ggml_type(static_cast<uint32_t>(type))->values;
+    all.emplace_back(type, rows, (cols + values - 1) / values * values, 7);
+  }
+  return all;
+}
+
+// The rows of both instruction sets, with and without dots of bytes: one class, the same bits.
+TEST(Codes, Avx2HasTheBitsOfAvx512) {
+  if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no AVX-512 VNNI";
+  for (const auto& [cols, depth] : {std::pair<int64_t, int64_t>{3, 32}, {2, 80}, {4, 160}, {5, 1856}, {3, 2688}}) {
+    for (const TestWeight& test : weights_in_codes(cols, depth)) {
+      const Weight& w = test.weight();
+      const TestTensor x(DType::bf16, {codes::kRowsMax, w.cols}, 11);
+      const codes::Codes& wide = *codes::codes_of(w.spec);
+      const auto bytes = static_cast<size_t>((w.cols + codes::kStep - 1) / codes::kStep * codes::kStepBytes);
+      std::vector<std::byte> packed[codes::kRowsMax];
+      codes::Row row{.codes = nullptr, .scales = nullptr, .depth = w.cols, .packed = {}};
+      for (int64_t m = 0; m < codes::kRowsMax; ++m) {
+        auto& own = packed[m];
+        std::vector<std::byte> other(bytes);
+        own.resize(bytes);
+        const Bf16* values = x.view().as<Bf16>(m);
+        const float s = codes::pack_row_avx512(values, w.cols, wide.factor, own.data());
+        EXPECT_EQ(codes::pack_row_avx2(values, w.cols, wide.factor, other.data()), s);
+        EXPECT_EQ(own, other) << w.cols;
+        row.packed[m] = own.data();
+      }
+      for (const bool vnni : {false, true}) {
+        if (vnni && !sys::machine().avx_vnni) continue;
+        const codes::Codes* narrow = codes::codes_avx2(w.spec, vnni);
+        ASSERT_NE(narrow, nullptr);
+        EXPECT_EQ(narrow->factor, wide.factor);
+        EXPECT_EQ(narrow->worth, wide.worth);
+        for (int64_t n = 0; n < cols; ++n) {
+          row.codes = w.codes.as<uint8_t>(n);
+          if (w.scales) row.scales = &w.scales.as<F8E4M3>(n)->bits;
+          for (int64_t rows = 1; rows <= codes::kRowsMax; ++rows) {
+            float want[codes::kRowsMax] = {}, got[codes::kRowsMax] = {};
+            wide.dot(row, rows, want);
+            narrow->dot(row, rows, got);
+            EXPECT_EQ(std::memcmp(want, got, sizeof(want)), 0)
+                << w.cols << " " << vnni << " " << want[0] << " " << got[0];
+          }
+        }
+      }
+    }
+  }
+}
+
 // A NaN in x makes every result NaN.
 TEST(Codes, ANanOfXReachesTheResult) {
   const TestWeight w(GgmlType::q8_0, 2, 96, 5);
@@ -203,21 +266,6 @@ std::vector<double> rounded_to_8_bits(const Bf16* x, int64_t n) {
           static_cast<double>(scale) * static_cast<double>(std::nearbyint(to_float(x[k]) * inverse));
   }
   return values;
-}
-
-constexpr GgmlType kTypesInCodes[] = {GgmlType::q8_0, GgmlType::q4_0,   GgmlType::q4_1,  GgmlType::q5_0,
-                                      GgmlType::q5_1, GgmlType::iq4_nl, GgmlType::mxfp4, GgmlType::nvfp4,
-                                      GgmlType::q4_k, GgmlType::q5_k,   GgmlType::q6_k};
-
-// Weights of every type in codes, [rows, about cols].
-std::vector<TestWeight> weights_in_codes(int64_t rows, int64_t cols) {
-  std::vector<TestWeight> all;
-  all.emplace_back(Format::nvfp4, rows, cols, 7);
-  for (const GgmlType type : kTypesInCodes) {
-    const int64_t values = ggml_type(static_cast<uint32_t>(type))->values;
-    all.emplace_back(type, rows, (cols + values - 1) / values * values, 7);
-  }
-  return all;
 }
 
 // Rows of x by every type, at edges of blocks of 6 rows, strips of 32 columns, steps of 64 and groups of 128 values:

@@ -177,7 +177,7 @@ void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& 
   Product product(c, x, w, workspace);
   for (int64_t row = 0; row < x.dim(0); row += kSuperRows) {
     const int64_t rows = std::min(kSuperRows, x.dim(0) - row);
-    const int64_t block = rows <= kStreamRows && product.streams() ? kManyCols : part_cols(rows);
+    const int64_t block = rows > kStreamRows ? part_cols(rows) : product.streams() ? kManyCols : kFewCols;
     for (int64_t col = 0; col < w.rows; col += block) {
       const Part b{row, rows, col, std::min(block, w.rows - col)};
       product.compute(b);

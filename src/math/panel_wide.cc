@@ -25,6 +25,8 @@ using FloatVec = hn::VFromD<FloatTag>;
 // The tile fills the registers: 8 x 3 sums of 32 with AVX-512, 4 x 3 of 16 elsewhere. kTileRows rows of x stay in L1.
 constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 constexpr int kTileCols = 3;
+// A chain of sums waits for its own last result: one or two rows of x need more columns to keep the units busy.
+constexpr int tile_cols(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : kTileCols; }
 
 // A vector to four sums of lanes that lie four apart.
 using Quad = hn::Full128<float>;
@@ -37,6 +39,11 @@ HWY_INLINE hn::VFromD<Quad> quarter(Tag /*d*/, Vec v) {
 
 template <int kCols>
 HWY_INLINE void fold(const FloatVec (&acc)[kCols], float* sums, bool add) {
+  if constexpr (kCols > kTileCols) {
+    HWY_UNROLL(8)
+    for (int n = 0; n < kCols; ++n) fold<1>({acc[n]}, sums + n, add);
+    return;
+  }
   const FloatTag d;
   const Quad q;
   const auto zero = hn::Zero(q);
@@ -54,12 +61,26 @@ HWY_INLINE void fold(const FloatVec (&acc)[kCols], float* sums, bool add) {
 template <class X, class W>
 struct Walk {
   const X *x0, *x4;
-  const W *w, *next;
+  const W *w, *w4, *next;
 };
 
 template <int kRows, int kCols, bool kPart, class X, class W>
 HWY_INLINE void step(const Block& b, const Walk<X, W>& p, int64_t lanes, FloatVec (&acc)[kRows][kCols]) {
   const FloatTag d;
+  if constexpr (kRows <= 2) {  // many columns: a value of w is used as it is loaded, and leaves its register
+    FloatVec u[kRows];
+    for (int m = 0; m < kRows; ++m) {
+      const X* x = p.x0 + m * b.x_stride;
+      u[m] = kPart ? load_n(d, x, lanes) : load(d, x);
+    }
+    HWY_UNROLL(8)
+    for (int n = 0; n < kCols; ++n) {
+      const W* w = (n < 4 ? p.w : p.w4) + n % 4 * b.w_stride;
+      const FloatVec v = kPart ? load_n(d, w, lanes) : load(d, w);
+      for (int m = 0; m < kRows; ++m) acc[m][n] = hn::MulAdd(u[m], v, acc[m][n]);
+    }
+    return;
+  }
   FloatVec v[kCols];
   HWY_UNROLL(3)
   for (int n = 0; n < kCols; ++n) v[n] = kPart ? load_n(d, p.w + n * b.w_stride, lanes) : load(d, p.w + n * b.w_stride);
@@ -81,16 +102,24 @@ HWY_INLINE void tile(const Block& b, const X* x, const W* w, const W* next, int 
   FloatVec acc[kRows][kCols];
   HWY_UNROLL(8)
   for (int m = 0; m < kRows; ++m) {
-    HWY_UNROLL(3)
+    HWY_UNROLL(8)
     for (int n = 0; n < kCols; ++n) acc[m][n] = hn::Zero(d);
   }
-  Walk<X, W> p{x, x + 4 * b.x_stride, w, next};
+  Walk<X, W> p{x, x + 4 * b.x_stride, w, w + 4 * b.w_stride, next};
   int64_t k = b.depth;
-  for (; k >= lanes; k -= lanes) {
-    asm("" : "+r"(p.x0), "+r"(p.x4), "+r"(p.w), "+r"(p.next));
+  constexpr auto kLine = static_cast<int64_t>(64 / sizeof(W));
+  for (; k >= kLine; k -= kLine) {
     for (int i = 0; i < ahead; ++i) asm volatile("prefetcht1 %0" : : "m"(p.next[i * b.w_stride]));
+    p.next += kLine;
+    for (int64_t i = 0; i < kLine; i += lanes) {
+      asm("" : "+r"(p.x0), "+r"(p.x4), "+r"(p.w), "+r"(p.w4));
+      step<kRows, kCols, false>(b, p, lanes, acc);
+      p.x0 += lanes, p.x4 += lanes, p.w += lanes, p.w4 += lanes;
+    }
+  }
+  for (; k >= lanes; k -= lanes) {
     step<kRows, kCols, false>(b, p, lanes, acc);
-    p.x0 += lanes, p.x4 += lanes, p.w += lanes, p.next += lanes;
+    p.x0 += lanes, p.x4 += lanes, p.w += lanes, p.w4 += lanes;
   }
   if (k > 0) step<kRows, kCols, true>(b, p, k, acc);
   HWY_UNROLL(8)
@@ -104,10 +133,11 @@ void rows(const Block& b, int64_t m, Ahead ahead) {
   const W* w = static_cast<const W*>(b.w);
   const W* next = static_cast<const W*>(ahead.last > ahead.first ? b.next_w : b.w) + ahead.first * b.w_stride;
   float* sums = b.sums + m * b.sums_stride;
+  constexpr int kCols = tile_cols(kRows);
   int64_t n = 0;
-  for (; n + kTileCols <= b.cols; n += kTileCols) {
+  for (; n + kCols <= b.cols; n += kCols) {
     const int64_t at = n * b.w_stride;
-    tile<kRows, kTileCols>(b, x, w + at, next + at, ahead.last - ahead.first, sums + n);
+    tile<kRows, kCols>(b, x, w + at, next + at, ahead.last - ahead.first, sums + n);
   }
   for (; n < b.cols; ++n) {
     const int64_t at = n * b.w_stride;
@@ -145,7 +175,7 @@ HWY_INLINE void block(const Block& b) {
   int64_t m = 0, tile = 0;
   const auto take = [&]<int kRows>(std::integral_constant<int, kRows>) {
     for (; m + kRows <= b.rows; m += kRows, ++tile) {
-      const Ahead ahead = ahead_of(b, tile, tiles, kTileCols);
+      const Ahead ahead = ahead_of(b, tile, tiles, tile_cols(kRows));
       if constexpr (std::is_same_v<X, Bf16> && kRows > 2) {
         rows_widened<kRows, W>(b, m, ahead);
       } else {
@@ -159,6 +189,32 @@ HWY_INLINE void block(const Block& b) {
   take(std::integral_constant<int, 1>());
 }
 
+// Rows of w are read a few at a time, as many as keep the units busy, and those after them are fetched meanwhile.
+template <int kRows, class X, class W>
+HWY_INLINE void stream_rows(const Stream& s) {
+  constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? 2 : 4;
+  Block b = s.block;
+  const auto part = [&]<int kSome>(int64_t n, std::integral_constant<int, kSome>) {
+    for (int64_t k = 0; k < s.block.depth; k += s.depth_part) {
+      b.depth = HWY_MIN(s.depth_part, s.block.depth - k);
+      b.add = k > 0;
+      const W* w = static_cast<const W*>(s.block.w) + n * b.w_stride + k;
+      tile<kRows, kSome>(b, static_cast<const X*>(s.block.x) + k, w, w + kSome * b.w_stride, kSome, s.block.sums + n);
+    }
+  };
+  int64_t n = 0;
+  for (; n + kCols <= s.block.cols; n += kCols) part(n, std::integral_constant<int, kCols>());
+  for (; n < s.block.cols; ++n) part(n, std::integral_constant<int, 1>());
+}
+
+template <class X, class W>
+HWY_INLINE void stream(const Stream& s) {
+  s.block.rows == 1 ? stream_rows<1, X, W>(s) : stream_rows<2, X, W>(s);
+}
+
+void stream_f32_f32(const Stream& s) { stream<float, float>(s); }
+void stream_f32_bf16(const Stream& s) { stream<float, Bf16>(s); }
+void stream_bf16_bf16(const Stream& s) { stream<Bf16, Bf16>(s); }
 void block_f32_f32(const Block& b) { block<float, float>(b); }
 void block_f32_bf16(const Block& b) { block<float, Bf16>(b); }
 void block_bf16_bf16(const Block& b) { block<Bf16, Bf16>(b); }
@@ -172,10 +228,25 @@ namespace braid::panel {
 HWY_EXPORT(block_f32_f32);
 HWY_EXPORT(block_f32_bf16);
 HWY_EXPORT(block_bf16_bf16);
+HWY_EXPORT(stream_f32_f32);
+HWY_EXPORT(stream_f32_bf16);
+HWY_EXPORT(stream_bf16_bf16);
 
-Kernel wide_f32_f32() { return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_f32), .depth_max = kWideDepth}; }
-Kernel wide_f32_bf16() { return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_bf16), .depth_max = kWideDepth}; }
-Kernel wide_bf16_bf16() { return {.run = &HWY_DYNAMIC_DISPATCH(block_bf16_bf16), .depth_max = kWideDepth}; }
+Kernel wide_f32_f32() {
+  return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_f32),
+          .stream = &HWY_DYNAMIC_DISPATCH(stream_f32_f32),
+          .depth_max = kWideDepth};
+}
+Kernel wide_f32_bf16() {
+  return {.run = &HWY_DYNAMIC_DISPATCH(block_f32_bf16),
+          .stream = &HWY_DYNAMIC_DISPATCH(stream_f32_bf16),
+          .depth_max = kWideDepth};
+}
+Kernel wide_bf16_bf16() {
+  return {.run = &HWY_DYNAMIC_DISPATCH(block_bf16_bf16),
+          .stream = &HWY_DYNAMIC_DISPATCH(stream_bf16_bf16),
+          .depth_max = kWideDepth};
+}
 
 }  // namespace braid::panel
 #endif

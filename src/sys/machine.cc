@@ -67,6 +67,7 @@ Machine detect() {
   m.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   m.avx512 = m.avx2 && cap != "avx2" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  m.avx_vnni = m.avx2 && __builtin_cpu_supports("avxvnni");
   m.avx512_vnni = m.avx512 && __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi");
   m.avx512_bf16 = m.avx512 && __builtin_cpu_supports("avx512bf16");
   const bool has_tiles = (edx >> 22 & 1) && (edx >> 23 & 1) && (edx >> 24 & 1) && (edx >> 25 & 1);

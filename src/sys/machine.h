@@ -14,6 +14,7 @@ struct Machine {
   CpuClass cpu_class = CpuClass::baseline;
   bool avx2 = false;           // with FMA and F16C
   bool avx512 = false;         // F, BW, CD, DQ, VL
+  bool avx_vnni = false;       // dots of bytes in 256 bits
   bool avx512_vnni = false;    // with VBMI
   bool avx512_bf16 = false;    // the instruction works
   bool bf16_dot_fast = false;  // ... and is faster than FP32: AMD only

@@ -173,7 +173,7 @@ const char* fwd_a8_supports(const ExpertsFwd& op) {
   if (op.codes != CodeDots::a8) return "activations are not rounded to 8 bits";
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list) {
-      if (const char* reason = codes::refusal(w)) return reason;
+      if (const char* reason = codes::a8::refusal(w)) return reason;
       // All experts read what is packed once, and gates what is packed for up.
       const Weight& first = list.data() == op.down.data() ? op.down[0] : op.up[0];
       if (!codes::a8::same_packing(w.spec, first.spec)) return "experts in several formats";
