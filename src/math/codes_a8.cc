@@ -16,11 +16,11 @@ int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
 int64_t sum_bytes(int64_t rows) { return std::min(rows, kRowsMax) * kStripCols * static_cast<int64_t>(sizeof(float)); }
 constexpr int64_t kUnitsBytes = kChunk / kStep * unit_bytes(16, true);  // of 16 rows, any format
 
-// The same values of the strip below are fetched meanwhile.
-void fetch(const Columns& w, int64_t begin, int64_t n, int64_t depth) {
-  const int64_t first = w.codes_stride * begin / depth, last = w.codes_stride * (begin + n) / depth;
-  const uint8_t* row = w.codes + kStripCols * w.codes_stride;
-  for (int64_t r = 0; r < kUnitRows; ++r, row += w.codes_stride) {
+// Fetches values [k, k + n) of rows [begin, end) of w, as far as there are.
+void fetch(const Weight& w, int64_t begin, int64_t end, int64_t k, int64_t n) {
+  const int64_t stride = w.codes.stride(0), first = stride * k / w.cols, last = stride * (k + n) / w.cols;
+  for (int64_t r = begin; r < std::min(end, w.rows); ++r) {
+    const uint8_t* row = w.codes.as<uint8_t>(r);
     for (int64_t at = first; at < last; at += 64) __builtin_prefetch(row + at, 0, 2);
   }
 }
@@ -34,7 +34,6 @@ void look_up(const Codes& codes, const Weight& w, int64_t row, int64_t k, int64_
                         .scales_stride = w.scales ? w.scales.stride(0) : 0,
                         .count = std::min(w.rows - first, kUnitRows),
                         .depth = w.cols};
-  if (row + kStripCols + kUnitRows <= w.rows) fetch(columns, k, n, w.cols);
   codes.columns(columns, k, n, units);
 }
 
@@ -73,7 +72,7 @@ int64_t workspace(int64_t rows) { return sum_bytes(rows) + 2 * kUnitsBytes; }
 
 void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace) {
   const Codes& codes = *codes_of(w.spec);
-  const int64_t rows = y.dim(0), own = row_bytes(w.spec, w.cols);
+  const int64_t rows = y.dim(0), own = row_bytes(w.spec, w.cols), blocks = (rows + kBlockRows - 1) / kBlockRows;
   auto* sums = reinterpret_cast<float*>(workspace.data());
   std::byte* units = workspace.data() + sum_bytes(rows);
   for (int64_t n = 0; n < w.rows; n += kStripCols) {
@@ -81,8 +80,11 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
       const int64_t values = std::min(kChunk, w.cols - k);
       look_up(codes, w, n, k, values, units);
       look_up(codes, w, n + kUnitRows, k, values, units + kUnitsBytes);
-      for (int64_t m = 0; m < rows; m += kBlockRows) {
+      // The same values of the strip below arrive meanwhile, a few lines with each block of rows.
+      const int64_t below = n + kStripCols, each = (kStripCols + blocks - 1) / blocks;
+      for (int64_t m = 0, done = 0; m < rows; m += kBlockRows, done += each) {
         const int64_t some = std::min(kBlockRows, rows - m);
+        if (done < kStripCols) fetch(w, below + done, below + std::min(done + each, kStripCols), k, values);
         strip_avx512({.x = packed + m * own + k / kGroup * group_bytes(codes.grain, some),
                       .w = units,
                       .w_half = kUnitsBytes,
