@@ -229,6 +229,8 @@ class Limits(Folders):
                               (("--dump-logits", "/nowhere/x.npy"), ["/nowhere/x.npy"])):
             self.run_refused(folder, *says, options=options)
         self.refused("bench", folder, "-p", 16, "-n", 0, "-c", 8, says=["[--ctx-size] is too small", "got 8; expected at least 17"])
+        self.refused("score", folder, "--path", "train", "--activations", "int8", "--jsonl", "-", text='{"ids": [1, 2]}',
+                     says=["[--activations] --path train rounds none; got int8; expected bf16"])
         self.refused("score", folder, "--path", "train", "--kv-cache-dtype", "int8", "--jsonl", "-", text='{"ids": [1, 2]}',
                      says=["[--kv-cache-dtype] --path train has no cache; got int8; expected auto"])
         self.refused("run", folder, "--ids-file", "nowhere.npy", says=["nowhere.npy"])

@@ -33,6 +33,17 @@ class Score(Case):
                 found = score(HYBRID, self.lines, "--dtype", dtype, "--exact", "--path", flags[0], "--batch", *flags[1:])
                 self.assertEqual(found, want, (dtype, flags))
 
+    def test_activations_of_8_bits_keep_the_bits_of_every_path(self):
+        """On CPUs that do not round them the class is another, and as exact."""
+        folder = self.new_folder() / "four-bits"
+        self.assertEqual(braid("quantize", "tiny", folder, "--format", "nvfp4").returncode, 0)
+        exact = ("--exact", "--activations", "int8")
+        want = score(folder, self.lines, *exact, "--path", "prefill")
+        for flags in (("prefill", 3, "--chunk", 7), ("prefill", 1, "--chunk", 64), ("step", 2), ("step", 1, "-t", 1)):
+            self.assertEqual(score(folder, self.lines, *exact, "--path", flags[0], "--batch", *flags[1:]), want, flags)
+        plain = score(folder, self.lines, "--exact", "--path", "prefill")
+        self.assertLess(max(abs(a - b) for a, b in zip(sum(want, []), sum(plain, []))), 0.3)
+
     def test_a_completion_is_scored_after_its_prompt(self):
         line = {"prompt": "What is 2 + 3?", "completion": " It is 5."}
 

@@ -37,8 +37,7 @@ class BenchReport {
   std::vector<BenchRow> rows_;
 };
 
-// Of the units that products with these numbers take. With --activations int8 they are those of bytes, but for tiles,
-// which multiply BF16 faster.
+// Of the units that products with these numbers take on this machine.
 plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics);
 
 // Every op with its rows, best first: name, numerics, device, built or not. Returns the exit code.

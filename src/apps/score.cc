@@ -54,6 +54,8 @@ int score_command(const Options& o) {
   check_range("--batch", o.batch, 1, 1024);
   engine::RunnerOptions options = o.model.runner_options();
   const engine::ScorePath path = path_of(o.path);
+  if (path == engine::ScorePath::train && options.numerics.int8)
+    fail("--activations", {.what = "--path train rounds none", .got = o.model.activations, .expected = "bf16"});
   if (path == engine::ScorePath::train && options.numerics.kv)
     fail("--kv-cache-dtype", {.what = "--path train has no cache", .got = o.model.kv, .expected = "auto"});
   if (path == engine::ScorePath::train && options.numerics.ssm != DType::f32)

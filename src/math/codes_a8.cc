@@ -49,8 +49,10 @@ void write(const float* sums, int64_t cols, float factor, const MutView& y, int6
 
 }  // namespace
 
+bool available() { return sys::machine().avx512_vnni || sys::machine().avx_vnni; }
+
 const char* refusal(const Weight& w) {
-  if (!sys::machine().avx512_vnni) return "no dots of bytes with AVX-512";
+  if (!available()) return "no dots of bytes";
   return codes::refusal(w);
 }
 
@@ -65,7 +67,8 @@ int64_t row_bytes(const QuantSpec& weights, int64_t depth) {
 
 void pack(const Bf16* const* rows, int64_t n, int64_t depth, const QuantSpec& weights, std::byte* packed) {
   const Codes& codes = *codes_of(weights);
-  for (int64_t r = 0; r < n; ++r) pack_row_avx512(rows[r], depth, codes, n, r, packed);
+  const auto pack_row = sys::machine().avx512_vnni ? &pack_row_avx512 : &pack_row_avx2;
+  for (int64_t r = 0; r < n; ++r) pack_row(rows[r], depth, codes, n, r, packed);
 }
 
 int64_t workspace(int64_t rows) { return sum_bytes(rows) + 2 * kUnitsBytes; }
@@ -73,6 +76,7 @@ int64_t workspace(int64_t rows) { return sum_bytes(rows) + 2 * kUnitsBytes; }
 void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace) {
   const Codes& codes = *codes_of(w.spec);
   const int64_t rows = y.dim(0), own = row_bytes(w.spec, w.cols), blocks = (rows + kBlockRows - 1) / kBlockRows;
+  const auto strip = sys::machine().avx512_vnni ? &strip_avx512 : &strip_avx2;
   auto* sums = reinterpret_cast<float*>(workspace.data());
   std::byte* units = workspace.data() + sum_bytes(rows);
   for (int64_t n = 0; n < w.rows; n += kStripCols) {
@@ -85,14 +89,14 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
       for (int64_t m = 0, done = 0; m < rows; m += kBlockRows, done += each) {
         const int64_t some = std::min(kBlockRows, rows - m);
         if (done < kStripCols) fetch(w, below + done, below + std::min(done + each, kStripCols), k, values);
-        strip_avx512({.x = packed + m * own + k / kGroup * group_bytes(codes.grain, some),
-                      .w = units,
-                      .w_half = kUnitsBytes,
-                      .rows = some,
-                      .steps = steps_of(values),
-                      .y = sums + m * kStripCols,
-                      .add = k > 0},
-                     codes.grain, codes.factor == 1);
+        strip({.x = packed + m * own + k / kGroup * group_bytes(codes.grain, some),
+               .w = units,
+               .w_half = kUnitsBytes,
+               .rows = some,
+               .steps = steps_of(values),
+               .y = sums + m * kStripCols,
+               .add = k > 0},
+              codes.grain, codes.factor == 1);
       }
     }
     write(sums, std::min(kStripCols, w.rows - n), codes.worth * w.global, y, n);

@@ -78,7 +78,7 @@ struct Codes {
   RowDecode<float>* f32 = nullptr;       // the bits of decode_ggml
 };
 const Codes* ggml_codes_avx512(GgmlType type);              // codes_ggml_avx512.cc; null for other types
-const Codes* codes_avx2(const QuantSpec& spec, bool vnni);  // without `columns`
+const Codes* codes_avx2(const QuantSpec& spec, bool vnni);  // codes_dot_avx2.cc
 const Codes* codes_of(const QuantSpec& spec);               // of this machine; null where there are none
 
 }  // namespace braid::codes

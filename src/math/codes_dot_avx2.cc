@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "math/codes_a8_kernel.h"
 #include "math/codes_dot.h"
 
 #define BRAID_DOT __attribute__((target("avx2,fma,f16c")))
@@ -58,10 +59,10 @@ BRAID_DOT inline __m256i fifths(const uint8_t* p) {
   return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), _mm256_set1_epi8(16));
 }
 
-// Types: bytes and values of a block, what codes are larger than their values by, or 0 where blocks have minima, and
-// whether codes exceed 127. read(row, k) gives values [k, k + 32).
+// Types: bytes and values of a block, values that share a scale, what codes are larger than their values by, or 0 where
+// blocks have minima, and whether codes exceed 127. read(row, k) gives values [k, k + 32).
 struct Q8_0 {
-  static constexpr int64_t kBytes = 34, kValues = 32;
+  static constexpr int64_t kBytes = 34, kValues = 32, kGrain = 32;
   static constexpr int kZero = 128;
   static constexpr bool kWide = true;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -71,7 +72,7 @@ struct Q8_0 {
   }
 };
 struct Q4_0 {
-  static constexpr int64_t kBytes = 18, kValues = 32;
+  static constexpr int64_t kBytes = 18, kValues = 32, kGrain = 32;
   static constexpr int kZero = 8;
   static constexpr bool kWide = false;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -80,7 +81,7 @@ struct Q4_0 {
   }
 };
 struct Q4_1 {
-  static constexpr int64_t kBytes = 20, kValues = 32;
+  static constexpr int64_t kBytes = 20, kValues = 32, kGrain = 32;
   static constexpr int kZero = 0;
   static constexpr bool kWide = false;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -89,7 +90,7 @@ struct Q4_1 {
   }
 };
 struct Q5_0 {
-  static constexpr int64_t kBytes = 22, kValues = 32;
+  static constexpr int64_t kBytes = 22, kValues = 32, kGrain = 32;
   static constexpr int kZero = 16;
   static constexpr bool kWide = false;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -98,7 +99,7 @@ struct Q5_0 {
   }
 };
 struct Q5_1 {
-  static constexpr int64_t kBytes = 24, kValues = 32;
+  static constexpr int64_t kBytes = 24, kValues = 32, kGrain = 32;
   static constexpr int kZero = 0;
   static constexpr bool kWide = false;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -107,7 +108,7 @@ struct Q5_1 {
   }
 };
 struct Iq4Nl {
-  static constexpr int64_t kBytes = 18, kValues = 32;
+  static constexpr int64_t kBytes = 18, kValues = 32, kGrain = 32;
   static constexpr int kZero = 128;
   static constexpr bool kWide = true;
   // -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113, and 128
@@ -119,7 +120,7 @@ struct Iq4Nl {
   }
 };
 struct Mxfp4 {
-  static constexpr int64_t kBytes = 17, kValues = 32;
+  static constexpr int64_t kBytes = 17, kValues = 32, kGrain = 32;
   static constexpr int kZero = 12;
   static constexpr bool kWide = false;
   alignas(16) static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
@@ -149,7 +150,7 @@ BRAID_DOT inline __m256i half_bytes(const uint8_t* p, bool upper) {
   return fours(upper ? _mm256_srli_epi16(bytes, 4) : bytes);
 }
 struct Q4K {
-  static constexpr int64_t kBytes = 144, kValues = 256;
+  static constexpr int64_t kBytes = 144, kValues = 256, kGrain = 32;
   static constexpr int kZero = 0;
   static constexpr bool kWide = false;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -159,7 +160,7 @@ struct Q4K {
   }
 };
 struct Q5K {
-  static constexpr int64_t kBytes = 176, kValues = 256;
+  static constexpr int64_t kBytes = 176, kValues = 256, kGrain = 32;
   static constexpr int kZero = 0;
   static constexpr bool kWide = false;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -173,7 +174,7 @@ struct Q5K {
   }
 };
 struct Q6K {
-  static constexpr int64_t kBytes = 210, kValues = 256;
+  static constexpr int64_t kBytes = 210, kValues = 256, kGrain = 16;
   static constexpr int kZero = 32;
   static constexpr bool kWide = false;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -200,7 +201,7 @@ BRAID_DOT inline __m256 two_scales(int bits) {
 BRAID_DOT inline int two_bytes(const uint8_t* p) { return p[0] | p[1] << 8; }
 // Of a GGUF file: 64 values, four scales; eight bytes have the low halves of eight values, then of the next eight.
 struct Nvfp4Block {
-  static constexpr int64_t kBytes = 36, kValues = 64;
+  static constexpr int64_t kBytes = 36, kValues = 64, kGrain = 16;
   static constexpr int kZero = 12;
   static constexpr bool kWide = false;
   static int number(uint8_t bits) { return bits == 0x7f ? 0 : bits & 0x7f; }  // NaN is 0
@@ -215,7 +216,7 @@ struct Nvfp4Block {
 };
 // Of a folder: rows of codes, two neighbours in a byte, and rows of scales. A row may end after 16 values.
 struct Nvfp4Row {
-  static constexpr int64_t kBytes = 8, kValues = 16;
+  static constexpr int64_t kBytes = 8, kValues = 16, kGrain = 16;
   static constexpr int kZero = 12;
   static constexpr bool kWide = false;
   BRAID_READ static Part read(const Row& row, int64_t k) {
@@ -339,16 +340,78 @@ BRAID_DOT void decode_row(const uint8_t* codes, int64_t begin, int64_t n, Num* v
   std::memcpy(values + k, rest, static_cast<size_t>(n - k) * sizeof(rest[0]));
 }
 
+// Eight rows of 32 codes: vector q has codes 4 q to 4 q + 3 of each.
+BRAID_DOT inline void transpose(__m256i (&r)[8]) {
+  __m256i t[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    r[i] = _mm256_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm256_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm256_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm256_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x20);
+    t[i + 4] = _mm256_permute2x128_si256(r[i], r[i + 4], 0x31);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) r[i] = t[i];
+}
+
+// Units of codes_a8_kernel.h; what lies beyond the depth is as if it were the part before it.
+template <class Type>
+BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* units) {
+  constexpr bool kMin = Type::kZero == 0;
+  constexpr int64_t kBlocks = kStep / Type::kGrain, kHalves = kHalf / Type::kGrain;
+  for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(Type::kGrain, kMin)) {
+    auto* factors = reinterpret_cast<float*>(units + a8::kUnitCodes);
+    for (int64_t i = 0; i < 4; ++i) {  // halves of the rows, halves of the step
+      const int64_t first = i / 2 * 8, side = i % 2, from = at + side * kHalf;
+      __m256i codes[8];
+#pragma GCC unroll 8
+      for (int64_t r = 0; r < 8; ++r) {
+        const int64_t index = first + r < w.count ? first + r : w.count - 1;
+        const Row row{.codes = w.codes + index * w.codes_stride,
+                      .scales = w.scales ? w.scales + index * w.scales_stride : nullptr,
+                      .depth = w.depth,
+                      .packed = {}};
+        const Part part = Type::read(row, from < w.depth ? from : at);
+        codes[r] = part.codes;
+        float* scale = factors + side * kHalves * 16 + first + r;
+        _mm_store_ss(scale, _mm256_castps256_ps128(part.scale));
+        if (kHalves == 2) _mm_store_ss(scale + 16, _mm256_extractf128_ps(part.scale, 1));
+        if (kMin) _mm_store_ss(scale + kBlocks * 16, _mm256_castps256_ps128(part.min));
+      }
+      transpose(codes);
+      std::byte* lines = units + side * 512 + first * 4;
+#pragma GCC unroll 8
+      for (int64_t q = 0; q < 8; ++q) _mm256_storeu_si256(reinterpret_cast<__m256i*>(lines + 64 * q), codes[q]);
+    }
+  }
+}
+
 // What a sum is worth: the scales of NVFP4 lack 2^8, and its codes are doubled.
 template <class Type, bool kVnni>
 constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .worth = std::is_same_v<Type, Nvfp4Block> ? 128 : 1,
+                         .grain = Type::kGrain,
+                         .columns = &columns_of<Type>,
                          .dot = &row_of<Type, kVnni>,
                          .bf16 = &decode_row<Type, Bf16>,
                          .bf16_unit = &decode_row<Type, Bf16>,
                          .f32 = &decode_row<Type, float>};
 template <bool kVnni>
-constexpr Codes kNvfp4{.factor = -Nvfp4Row::kZero, .worth = 128, .dot = &row_of<Nvfp4Row, kVnni>};
+constexpr Codes kNvfp4{.factor = -Nvfp4Row::kZero,
+                       .worth = 128,
+                       .grain = Nvfp4Row::kGrain,
+                       .columns = &columns_of<Nvfp4Row>,
+                       .dot = &row_of<Nvfp4Row, kVnni>};
 
 template <bool kVnni>
 const Codes* codes_by_type(GgmlType type) {

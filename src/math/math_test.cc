@@ -11,6 +11,7 @@
 #include "core/philox.h"
 #include "math/blocks.h"
 #include "math/codes_a8.h"
+#include "math/codes_a8_kernel.h"
 #include "math/codes_dot.h"
 #include "math/ggml_blocks.h"
 #include "math/outer.h"
@@ -314,6 +315,50 @@ TEST(CodesA8, IsTheDefinitionWhateverIsBesideARow) {
         product(first, n, some.data());
         EXPECT_EQ(std::memcmp(some.data(), &all[static_cast<size_t>(first * cols)], some.size() * sizeof(float)), 0)
             << first << " " << n;
+      }
+    }
+  }
+}
+
+// A strip by AVX2 has the bits of one by AVX-512, whatever the order in which their units hold codes.
+TEST(CodesA8, Avx2HasTheBitsOfAvx512) {
+  using namespace codes::a8;
+  if (!sys::machine().avx512_vnni || !sys::machine().avx_vnni) GTEST_SKIP() << "not both instruction sets";
+  for (const int64_t depth : {32, 80, 160, 336, 512}) {
+    for (const TestWeight& test : weights_in_codes(27, depth)) {
+      const Weight& w = test.weight();
+      const codes::Codes* sets[] = {codes::codes_of(w.spec), codes::codes_avx2(w.spec, true)};
+      const TestTensor x(DType::bf16, {kBlockRows, w.cols}, 11);
+      for (int64_t rows = 1; rows <= kBlockRows; ++rows) {
+        std::vector<float> y[2];
+        for (const int set : {0, 1}) {
+          const codes::Codes& own = *sets[set];
+          const bool minima = own.factor == 1;
+          std::vector<std::byte> packed(static_cast<size_t>(rows * row_bytes(w.spec, w.cols)));
+          for (int64_t r = 0; r < rows; ++r)
+            (set == 0 ? &pack_row_avx512 : &pack_row_avx2)(x.view().as<Bf16>(r), w.cols, own, rows, r, packed.data());
+          const int64_t half = 8 * unit_bytes(own.grain, minima);
+          std::vector<std::byte> units(static_cast<size_t>(2 * half));
+          for (const int64_t first : {0, 16}) {
+            const codes::Columns columns{.codes = w.codes.as<uint8_t>(first),
+                                         .scales = w.scales ? &w.scales.as<F8E4M3>(first)->bits : nullptr,
+                                         .codes_stride = w.codes.stride(0),
+                                         .scales_stride = w.scales ? w.scales.stride(0) : 0,
+                                         .count = std::min<int64_t>(16, w.rows - first),
+                                         .depth = w.cols};
+            own.columns(columns, 0, w.cols, units.data() + first / 16 * half);
+          }
+          y[set].assign(static_cast<size_t>(rows * kStripCols), NAN);
+          const Strip strip{.x = packed.data(),
+                            .w = units.data(),
+                            .w_half = half,
+                            .rows = rows,
+                            .steps = (w.cols + 63) / 64,
+                            .y = y[set].data()};
+          (set == 0 ? &strip_avx512 : &strip_avx2)(strip, own.grain, minima);
+        }
+        EXPECT_EQ(std::memcmp(y[0].data(), y[1].data(), y[0].size() * sizeof(float)), 0)
+            << w.cols << " " << rows << " " << y[0][0] << " " << y[1][0];
       }
     }
   }

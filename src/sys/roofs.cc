@@ -143,6 +143,9 @@ Roofs measure() {
   if (m.avx512_vnni) {
     r.int8_gops = best_rate(r.threads, &unit_int8_dot) / 1e9;
     r.int8_unit = "avx512_vnni";
+  } else if (m.avx_vnni) {
+    r.int8_gops = best_rate(r.threads, &unit_int8_dot_256) / 1e9;
+    r.int8_unit = "avx_vnni";
   }
   return r;
 }

@@ -5,9 +5,10 @@
 
 namespace braid::sys {
 
-double unit_bf16_dot(int64_t rounds, float* sink);  // vdpbf16ps
-double unit_int8_dot(int64_t rounds, float* sink);  // vpdpbusd
-double unit_amx_bf16(int64_t rounds);               // tdpbf16ps
-double unit_amx_int8(int64_t rounds);               // tdpbssd
+double unit_bf16_dot(int64_t rounds, float* sink);      // vdpbf16ps
+double unit_int8_dot(int64_t rounds, float* sink);      // vpdpbusd
+double unit_int8_dot_256(int64_t rounds, float* sink);  // the same with AVX-VNNI
+double unit_amx_bf16(int64_t rounds);                   // tdpbf16ps
+double unit_amx_int8(int64_t rounds);                   // tdpbssd
 
 }  // namespace braid::sys

@@ -1,0 +1,151 @@
+// The strips of codes_a8.h for AVX2 with AVX-VNNI: the bits of those for AVX-512. Half as many registers of half the
+// width hold the sums of 3 rows by 16 columns: 12 of whole numbers and of FP32, two of codes, one of x.
+#include <immintrin.h>
+
+#include <limits>
+
+#include "math/codes_a8_kernel.h"
+
+// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#define BRAID_DOT __attribute__((target("avx2,fma")))
+#define BRAID_PART __attribute__((target("avx2,fma"), always_inline))
+
+namespace braid::codes::a8 {
+namespace {
+
+constexpr int64_t kLanes = 8, kQuads = kStep / 4, kGroupSteps = kGroup / kStep;
+
+BRAID_PART inline __m256i broadcast(const std::byte* p) {
+  __m256i v = _mm256_set1_epi32(*reinterpret_cast<const int*>(p));
+  asm("" : "+x"(v));  // or g++ 12 broadcasts once a dot
+  return v;
+}
+BRAID_PART inline void dot(__m256i& sum, __m256i codes, __m256i x) {
+  asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(x));
+}
+BRAID_PART inline __m256i load(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+BRAID_PART inline __m256 floats(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+
+// kRows rows of a block of s.rows, from row `first` on, by one unit of 16 columns a step.
+template <int kRows, int kBlocks, bool kMin>
+BRAID_DOT void part(const Strip& s, int64_t first, int64_t column) {
+  constexpr int64_t kGrain = kStep / kBlocks, kBlockQuads = kQuads / kBlocks;
+  const std::byte *x = s.x + 4 * first, *w = s.w + (column == 0 ? 0 : s.w_half);
+  const int64_t rows = s.rows;
+  for (int64_t done = 0; done < s.steps; done += kGroupSteps, x += group_bytes(kGrain, rows)) {
+    const int64_t steps = s.steps - done < kGroupSteps ? s.steps - done : kGroupSteps;
+    __m256 sums[kRows][2];
+    for (auto& sum : sums) sum[0] = sum[1] = _mm256_setzero_ps();
+    for (int64_t i = 0; i < steps; ++i, w += unit_bytes(kGrain, kMin)) {
+      const std::byte* start = x + 4 * rows + i * step_bytes(kGrain, rows);
+      const std::byte *quads = start + kBlocks * rows * 4, *lines = w, *scales = w + kUnitCodes;
+      for (int b = 0; b < kBlocks; ++b, start += 4 * rows, scales += 64) {
+        __m256i dots[kRows][2];
+        for (int r = 0; r < kRows; ++r)
+          dots[r][0] = dots[r][1] = kMin ? _mm256_setzero_si256() : broadcast(start + 4 * r);
+#pragma GCC unroll 8
+        for (int q = 0; q < kBlockQuads; ++q, quads += 4 * rows, lines += 64) {
+          const __m256i low = load(lines), high = load(lines + 32);
+#pragma GCC unroll 3
+          for (int r = 0; r < kRows; ++r) {
+            const __m256i v = broadcast(quads + 4 * r);
+            dot(dots[r][0], low, v);
+            dot(dots[r][1], high, v);
+          }
+        }
+        for (int r = 0; r < kRows; ++r) {
+          sums[r][0] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r][0]), floats(scales), sums[r][0]);
+          sums[r][1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r][1]), floats(scales + 32), sums[r][1]);
+          if (!kMin) continue;
+          const __m256 total = _mm256_cvtepi32_ps(broadcast(start + 4 * r));
+          sums[r][0] = _mm256_fmadd_ps(total, floats(scales + kBlocks * 64), sums[r][0]);
+          sums[r][1] = _mm256_fmadd_ps(total, floats(scales + kBlocks * 64 + 32), sums[r][1]);
+        }
+      }
+    }
+    const bool add = s.add || done > 0;
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 scale = _mm256_set1_ps(reinterpret_cast<const float*>(x)[r]);
+      float* y = s.y + (first + r) * 2 * kUnitRows + column;
+      for (int c = 0; c < 2; ++c, y += kLanes)
+        _mm256_storeu_ps(y, _mm256_fmadd_ps(sums[r][c], scale, add ? _mm256_loadu_ps(y) : _mm256_setzero_ps()));
+    }
+  }
+}
+
+template <int kBlocks, bool kMin>
+void strip(const Strip& s) {
+  for (int64_t column = 0; column < 2 * kUnitRows; column += kUnitRows) {
+    int64_t r = 0;
+    for (; r + 3 <= s.rows; r += 3) part<3, kBlocks, kMin>(s, r, column);
+    if (s.rows - r == 2) part<2, kBlocks, kMin>(s, r, column);
+    if (s.rows - r == 1) part<1, kBlocks, kMin>(s, r, column);
+  }
+}
+
+// Eight values, zeros from the n-th on.
+BRAID_DOT inline __m256 values_at(const Bf16* x, int64_t n) {
+  if (n >= kLanes) {
+    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  alignas(32) float some[kLanes] = {};
+  for (int64_t i = 0; i < n; ++i) some[i] = to_float(x[i]);
+  return _mm256_load_ps(some);
+}
+
+BRAID_DOT inline float scale_of(const Bf16* x, int64_t n) {
+  const __m256 sign = _mm256_set1_ps(-0.0f), largest = _mm256_set1_ps(std::numeric_limits<float>::max());
+  __m256 most = _mm256_setzero_ps();
+  int bad = 0;
+  for (int64_t k = 0; k < n; k += kLanes) {
+    const __m256 size = _mm256_andnot_ps(sign, values_at(x + k, n - k));
+    bad |= _mm256_movemask_ps(_mm256_cmp_ps(size, largest, _CMP_NLE_UQ));
+    most = _mm256_max_ps(most, size);
+  }
+  alignas(32) float eight[kLanes];
+  _mm256_store_ps(eight, most);
+  float amax = 0;
+  for (const float v : eight) amax = v > amax ? v : amax;
+  return bad ? std::numeric_limits<float>::quiet_NaN() : amax > 1e-30f ? amax / 127 : 1.0f;
+}
+
+}  // namespace
+
+void strip_avx2(const Strip& s, int64_t grain, bool minima) {
+  (grain == 16 ? &strip<4, false> : minima ? &strip<2, true> : &strip<2, false>)(s);
+}
+
+BRAID_DOT void pack_row_avx2(const Bf16* x, int64_t depth, const Codes& codes, int64_t rows, int64_t r,
+                             std::byte* packed) {
+  const int64_t grain = codes.grain, blocks = kStep / grain;
+  for (int64_t g = 0; g < depth; g += kGroup, packed += group_bytes(grain, rows)) {
+    const float scale = scale_of(x + g, depth - g < kGroup ? depth - g : kGroup);
+    reinterpret_cast<float*>(packed)[r] = scale;
+    const __m256 inverse = _mm256_set1_ps(1 / scale);
+    std::byte* step = packed + 4 * rows;
+    for (int64_t k = g; k < g + kGroup; k += kStep, step += step_bytes(grain, rows)) {
+      auto* start = reinterpret_cast<int32_t*>(step) + r;
+      auto* quads = reinterpret_cast<int32_t*>(step) + blocks * rows + r;
+      for (int64_t i = 0; i < kStep; i += kLanes) {
+        const __m256i whole = _mm256_cvtps_epi32(_mm256_mul_ps(values_at(x + k + i, depth - k - i), inverse));
+        const __m256i q = _mm256_max_epi32(whole, _mm256_set1_epi32(-127));
+        const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
+        const __m128i bytes = _mm_packs_epi16(words, words);
+        quads[i / 4 * rows] = _mm_cvtsi128_si32(bytes);
+        quads[(i / 4 + 1) * rows] = _mm_extract_epi32(bytes, 1);
+        const __m128i pairs = _mm_madd_epi16(words, _mm_set1_epi16(1));
+        const __m128i two = _mm_add_epi32(pairs, _mm_shuffle_epi32(pairs, 0x4e));
+        const int32_t sum = (_mm_cvtsi128_si32(two) + _mm_extract_epi32(two, 1)) * codes.factor;
+        start[i / grain * rows] = i % grain == 0 ? sum : start[i / grain * rows] + sum;
+      }
+    }
+  }
+}
+
+}  // namespace braid::codes::a8
