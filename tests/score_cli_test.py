@@ -42,7 +42,9 @@ class Score(Case):
         for flags in (("prefill", 3, "--chunk", 7), ("prefill", 1, "--chunk", 64), ("step", 2), ("step", 1, "-t", 1)):
             self.assertEqual(score(folder, self.lines, *exact, "--path", flags[0], "--batch", *flags[1:]), want, flags)
         plain = score(folder, self.lines, "--exact", "--path", "prefill")
-        self.assertLess(max(abs(a - b) for a, b in zip(sum(want, []), sum(plain, []))), 0.3)
+        # Of ids without sense, at -15 each: a percent.
+        apart = [abs(a - b) for a, b in zip(sum(want, []), sum(plain, []))]
+        self.assertLess(sum(apart) / len(apart), 0.01 * -sum(sum(plain, [])) / len(apart))
 
     def test_a_completion_is_scored_after_its_prompt(self):
         line = {"prompt": "What is 2 + 3?", "completion": " It is 5."}
