@@ -106,6 +106,12 @@ class AtATerminal(Case):
         self.greeting = terminal.until(PROMPT)
         return terminal
 
+    def test_the_greeting_names_the_format_of_quantised_weights(self):
+        quantised = str(self.new_folder() / "q8.gguf")
+        self.assertEqual(program.braid("convert", TINY, quantised, "--type", "q8_0").returncode, 0)
+        self.chat(quantised)
+        self.assertIn("nemotron_h in Q8_0, context", self.greeting)
+
     def test_a_conversation(self):
         chat = self.chat()
         self.assertRegex(self.greeting, r"tiny-chat: nemotron_h in BF16, context 4096 tokens \(all that the model allows\)")

@@ -59,6 +59,7 @@ class Commands(Case):
         self.assertRefused(braid("convert", paths("llama")[1], notes), "already exists")
         self.assertEqual(notes.read_text(), "precious")
         self.assertRefused(braid("convert", paths("llama")[1], notes.parent / "x"), "does not end in .gguf")
+        self.assertRefused(braid("convert", paths("llama")[1], notes.parent / "x.gguf", "--type", "q4k"), "unknown type; got q4k", "try q4_k")
         self.assertRefused(braid("convert", paths("llama")[0], notes.parent / "x", "--head", "q8_0"), "--head")
         made = braid("convert", paths("llama")[1], notes.parent / "x.gguf", "--type", "Q8_0")
         self.assertEqual(made.returncode, 0, made.stderr)

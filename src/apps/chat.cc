@@ -185,8 +185,8 @@ void Chat::greet() {
                           : context == engine::kContextDefaultMax ? fmt::format("the default; -c up to {}", allowed)
                                                                   : "what memory allows";
   printer_.note(fmt::format("{}: {} in {}, context {} tokens ({}). /help lists the commands, Ctrl-D leaves.",
-                            printable(model_.path().name), runner.config().family,
-                            name_of(runner.options().numerics.products), context, why));
+                            printable(model_.path().name), runner.config().family, numbers_of(model_.runner()), context,
+                            why));
 }
 
 // Ctrl-C: stops an answer, empties a line, and the second time on an empty line leaves. An error costs a turn only.

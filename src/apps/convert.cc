@@ -17,6 +17,7 @@
 #include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "sys/nearest.h"
 #include "sys/parallel.h"
 #include "text/gguf_vocabulary.h"
 #include "text/gguf_vocabulary_write.h"
@@ -47,7 +48,8 @@ GgmlType type_of(const char* option, const std::string& name) {
   }
   fail(option, {.what = "unknown type",
                 .got = printable(name),
-                .expected = fmt::format("one of {}", fmt::join(type_names(), ", "))});
+                .expected = fmt::format("one of {}", fmt::join(type_names(), ", ")),
+                .hint = sys::nearest(lower(name), type_names())});
 }
 const char* name_of(GgmlType type) { return ggml_type(static_cast<uint32_t>(type))->name; }
 

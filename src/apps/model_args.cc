@@ -2,7 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <map>
 
 #include "io/placeholder.h"
 #include "sys/error.h"
@@ -88,6 +91,22 @@ engine::RunnerOptions ModelArgs::runner_options() const {
           .chunk = chunk,
           .threads = static_cast<int>(threads),
           .adapter = adapter};
+}
+
+std::string numbers_of(engine::Runner& runner) {
+  std::map<std::string, int64_t> bytes;
+  for (const Param* p : runner.model().params()) {
+    const QuantSpec& spec = p->value.spec;
+    const bool quantised = spec.format == Format::nvfp4 || spec.format == Format::f8_e4m3;
+    const std::string name = spec.format == Format::ggml ? ggml_type(static_cast<uint32_t>(spec.ggml))->name
+                             : quantised                 ? name_of(spec.format)
+                                                         : name_of(runner.options().numerics.products);
+    bytes[name] += p->value.bytes();
+  }
+  std::string most =
+      std::max_element(bytes.begin(), bytes.end(), [](auto& a, auto& b) { return a.second < b.second; })->first;
+  std::transform(most.begin(), most.end(), most.begin(), [](unsigned char c) { return std::toupper(c); });
+  return most;
 }
 
 void SamplingArgs::declare(Cli& cli) {

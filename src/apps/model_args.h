@@ -29,6 +29,10 @@ struct ModelArgs {
   engine::RunnerOptions runner_options() const;
 };
 
+// In what a model runs, for people: the format of most of its bytes where that is quantised ("NVFP4", "Q4_K"), else the
+// type that products read.
+std::string numbers_of(engine::Runner& runner);
+
 struct SamplingArgs {
   double temperature = 0, top_p = 1, min_p = 0, repeat_penalty = 1;
   int64_t top_k = 0, seed = 0;

@@ -288,7 +288,7 @@ TEST(CodesA8, IsTheDefinitionWhateverIsBesideARow) {
           for (int64_t r = 0; r < some; ++r) rows[r] = x.view().as<Bf16>(first + m + r);
           codes::a8::pack(rows, some, w.cols, w.spec, packed.data() + m * own);
         }
-        codes::a8::product(packed.data(), w, mut_view_of(y, {n, cols}), space);
+        codes::a8::product(packed.data(), w, mut_view_of(y, {n, w.rows}), space);
       };
       std::vector<float> all(static_cast<size_t>(kRows * cols), NAN);
       product(0, kRows, all.data());
