@@ -65,7 +65,7 @@ class Bench {
 
 // The floor of a whole test: the sum over its passes.
 double floor_of(engine::Runner& runner, const BenchRow& row) {
-  const plan::Rates rates = rates_of(row.roofs, runner.options().numerics);
+  const plan::Rates rates = rates_of(row.roofs, runner.options().numerics, row.on_bytes);
   const auto seconds = [&](const plan::Pass& pass) {
     return plan::floor_seconds(plan::total(plan::work_of(runner.model(), pass)), rates);
   };
@@ -114,6 +114,7 @@ void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate& memory,
   std::sort(reads.begin(), reads.end());
   row.roofs.read_gbs = reads[(reads.size() - 1) / 2];
   row.roofs.threads = runner.ctx().threads;
+  row.on_bytes = on_bytes(runner, row.generate > 0);
   row.floor_seconds = floor_of(runner, row);
 }
 

@@ -36,18 +36,19 @@ Rate rate_of(const BenchRow& row) {
 // The share of what the machine allows; by the median, which a neighbour's burst does not move.
 double floor_fraction(const BenchRow& row) { return row.floor_seconds / (1e-9 * row.median_ns()); }
 
-bool is_void(const sys::Roofs& r) {
+bool is_void(const BenchRow& row) {
+  const sys::Roofs& r = row.roofs;
   const sys::Roofs best = sys::best_known_roofs();
   const auto off = [](double measured, double known) {
     return sys::too_low(measured, known) || sys::too_high(measured, known);
   };
   return off(r.read_gbs, best.read_gbs) || off(r.fp32_gflops, best.fp32_gflops) ||
-         off(r.bf16_gflops, best.bf16_gflops) || off(r.int8_gops, best.int8_gops);
+         off(r.bf16_gflops, best.bf16_gflops) || (row.on_bytes && off(r.int8_gops, best.int8_gops));
 }
 
-// Where products over codes are those of bytes: tiles multiply BF16 faster.
-bool on_bytes(const Numerics& n) { return n.int8 && codes::a8::available() && !sys::machine().amx; }
-const char* activations_of(const Numerics& n) { return on_bytes(n) ? "INT8" : name_of(n.products); }
+const char* activations_of(const BenchRow& row, const Numerics& n) {
+  return row.on_bytes ? "INT8" : name_of(n.products);
+}
 
 std::string roofs_line(const sys::Roofs& r) {
   return fmt::format("read {:.1f} GB/s, FP32 {:.0f} GFLOP/s, BF16 {:.0f} GFLOP/s ({}), INT8 {:.0f} GOP/s ({}), {}",
@@ -57,9 +58,16 @@ std::string roofs_line(const sys::Roofs& r) {
 
 }  // namespace
 
-plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics) {
+bool on_bytes(engine::Runner& runner, bool step) {
+  const Numerics& n = runner.options().numerics;
+  if (!n.int8 || sys::machine().amx || (step && n.code_steps)) return false;
+  const auto& params = runner.model().params();
+  return std::any_of(params.begin(), params.end(), [](const Param* p) { return !codes::a8::refusal(p->value); });
+}
+
+plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics, bool on_bytes) {
   const double real = numerics.products == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops;
-  const double whole = on_bytes(numerics) ? r.int8_gops : real;
+  const double whole = on_bytes ? r.int8_gops : real;
   return {.read = 1e9 * r.read_gbs, .real = 1e9 * real, .whole = 1e9 * whole};
 }
 
@@ -110,7 +118,7 @@ std::string BenchReport::json_of(const BenchRow& row) const {
                                     {"n_ubatch", o.chunk},
                                     {"n_threads", model_.runner().ctx().threads},
                                     {"dtype", name_of(o.numerics.products)},
-                                    {"activations", activations_of(o.numerics)},
+                                    {"activations", activations_of(row, o.numerics)},
                                     {"type_k", name_of(o.numerics.caches().kv)},
                                     {"type_v", name_of(o.numerics.caches().kv)},
                                     {"n_prompt", row.prompt},
@@ -133,7 +141,7 @@ std::string BenchReport::json_of(const BenchRow& row) const {
                                       {"bf16_gflops", row.roofs.bf16_gflops},
                                       {"bf16_unit", row.roofs.bf16_unit},
                                       {"int8_gops", row.roofs.int8_gops}}},
-                                    {"void", is_void(row.roofs)}};
+                                    {"void", is_void(row)}};
   return j.dump();
 }
 
@@ -161,14 +169,14 @@ void BenchReport::finish() {
     for (const BenchRow& row : rows_) {
       const Rate rate = rate_of(row);
       table.row({model_.path().name, report::bytes(bytes_), report::count(static_cast<double>(params_)),
-                 fmt::format("CPU {}", activations_of(model_.runner().options().numerics)),
+                 fmt::format("CPU {}", activations_of(row, model_.runner().options().numerics)),
                  std::to_string(model_.runner().ctx().threads), row.test(),
                  fmt::format("{:.2f} ± {:.2f}", rate.mean, rate.deviation),
                  fmt::format("{:.0f}%", 100 * floor_fraction(row))});
     }
     fmt::print("{}\n{}\n", table.markdown(), roofs_line(rows_[0].roofs));
   }
-  if (std::any_of(rows_.begin(), rows_.end(), [](const BenchRow& r) { return is_void(r.roofs); })) {
+  if (std::any_of(rows_.begin(), rows_.end(), &is_void)) {
     const sys::Roofs best = sys::best_known_roofs();
     fmt::print(stderr,
                "braid: a roof is more than 10% off the best known of its class ({:.0f} GB/s, FP32 {:.0f}, BF16 {:.0f}, "
@@ -187,7 +195,7 @@ int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) con
   const plan::Work sum = plan::total(work);
   row(sum);
   const sys::Roofs& r = sys::roofs();
-  const plan::Rates rates = rates_of(r, model_.runner().options().numerics);
+  const plan::Rates rates = rates_of(r, model_.runner().options().numerics, on_bytes(model_.runner(), true));
   const std::string whole =
       rates.whole == rates.real ? "" : fmt::format(" + {:.3f} G / {:.0f} G/s", sum.whole / 1e9, rates.whole / 1e9);
   fmt::print("{}\n{}; depth {}\nfloor = max({:.3f} GB / {:.1f} GB/s, {:.3f} G / {:.0f} G/s{}) = {:.3f} ms\n",

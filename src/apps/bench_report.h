@@ -14,6 +14,7 @@ struct BenchRow {
   int64_t prompt = 0, generate = 0, depth = 0, sequences = 1;
   sys::Roofs roofs{};
   double floor_seconds = 0;
+  bool on_bytes = false;
   std::vector<int64_t> samples_ns{};
 
   std::string test() const;  // "pp512", "tg128 @ d8192", "tg32 x4"
@@ -37,8 +38,10 @@ class BenchReport {
   std::vector<BenchRow> rows_;
 };
 
-// Of the units that products with these numbers take on this machine.
-plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics);
+// Whether products of this model take activations of 8 bits here: asked for, with weights in codes, on a CPU with dots
+// of bytes and no tiles, and not in the steps of a single sequence, which take 16.
+bool on_bytes(engine::Runner& runner, bool step);
+plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics, bool on_bytes);
 
 // Every op with its rows, best first: name, numerics, device, built or not. Returns the exit code.
 int print_ops();

@@ -1,5 +1,5 @@
 // Dots of codes with 8-bit activations, for AVX-512 with VNNI. A strip of 6 rows by 32 columns holds 12 vectors of
-// whole numbers and 12 of FP32 sums. 64 values along k are 192 dots; blocks of 32 (16) values cost 24 (48) instructions
+// whole numbers and 12 of FP32 sums. 64 values along k are 192 dots; blocks of 32 (16) values cost 48 (96) instructions
 // more to become FP32, so that two ports can give 80% (67%) of the rate of dots.
 #include "math/codes_a8_kernel.h"
 

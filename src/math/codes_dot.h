@@ -36,7 +36,8 @@ bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, Bf16* v
 bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, float* values);
 
 // The rows of codes_dot_avx512.cc and codes_dot_avx2.cc, whose bits are the same. 192 bytes for 64 values along k: 64
-// high, 64 low, 16 times `factor` sum(q) as I32.
+// high, 64 low, 16 times `factor` sum(q) as I32. A row whose largest value is below kSmallest counts as zeros.
+inline constexpr float kSmallest = 1e-30f;
 inline constexpr int64_t kStep = 64, kStepBytes = 192;
 float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed);  // -> s, NaN where x is not finite
 float pack_row_avx2(const Bf16* x, int64_t depth, int factor, std::byte* packed);

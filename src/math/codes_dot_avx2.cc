@@ -459,7 +459,9 @@ BRAID_DOT float pack_row_avx2(const Bf16* x, int64_t depth, int factor, std::byt
     bad = bad || !(size <= std::numeric_limits<float>::max());
     amax = size > amax ? size : amax;
   }
-  const float s = bad ? std::numeric_limits<float>::quiet_NaN() : amax > 0 ? amax / static_cast<float>(kLargest) : 1.0f;
+  const float s = bad                ? std::numeric_limits<float>::quiet_NaN()
+                  : amax > kSmallest ? amax / static_cast<float>(kLargest)
+                                     : 1.0f;
   const float inverse = 1 / s;
   for (int64_t k = 0; k < depth; k += kStep, packed += kStepBytes) {
     auto* sums = reinterpret_cast<int32_t*>(packed + 2 * kStep);

@@ -105,7 +105,9 @@ BRAID_DOT float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::b
     most = _mm512_max_ps(most, size);
   }
   const float amax = _mm512_reduce_max_ps(most);
-  const float s = bad ? std::numeric_limits<float>::quiet_NaN() : amax > 0 ? amax / static_cast<float>(kLargest) : 1.0f;
+  const float s = bad                ? std::numeric_limits<float>::quiet_NaN()
+                  : amax > kSmallest ? amax / static_cast<float>(kLargest)
+                                     : 1.0f;
   const __m512 inverse = _mm512_set1_ps(1 / s);
   const __m512i half = _mm512_set1_epi32(128);
   for (int64_t k = 0; k < depth; k += kStep, packed += kStepBytes) {

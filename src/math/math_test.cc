@@ -241,6 +241,26 @@ TEST(Codes, Avx2HasTheBitsOfAvx512) {
   }
 }
 
+// Rows without a scale: too small for one, not finite.
+TEST(Codes, BothPackersAgreeOnRowsWithoutAScale) {
+  if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no AVX-512 VNNI";
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {0.0f, 1e-38f, 9e-35f, 1e-31f, infinity, -infinity, std::nanf("")}) {
+    std::vector<Bf16> x(96, to_bf16(value));
+    x[5] = to_bf16(0.0f);
+    std::vector<std::byte> wide(2 * codes::kStepBytes), narrow(wide.size());
+    const float a = codes::pack_row_avx512(x.data(), 96, -12, wide.data());
+    const float b = codes::pack_row_avx2(x.data(), 96, -12, narrow.data());
+    EXPECT_EQ(std::isnan(a), !std::isfinite(value)) << value;
+    EXPECT_EQ(std::isnan(b), !std::isfinite(value)) << value;
+    if (!std::isfinite(value)) continue;
+    EXPECT_EQ(a, 1.0f);
+    EXPECT_EQ(b, 1.0f);
+    EXPECT_EQ(wide, narrow) << value;
+    EXPECT_EQ(wide, std::vector<std::byte>(wide.size())) << value;
+  }
+}
+
 // A NaN in x makes every result NaN.
 TEST(Codes, ANanOfXReachesTheResult) {
   const TestWeight w(GgmlType::q8_0, 2, 96, 5);

@@ -9,15 +9,13 @@
 namespace braid {
 namespace {
 
-// How much of w is met at a time. Few rows of x: one column after another, a single stream. Some: 48 columns, so that
-// the block and the one being fetched stay in L2 (192 KiB each with 2048 values of BF16). Many: 144, so that a row of
-// x, which comes from L3, is used often. The rows of a super block share the workspace.
+// How much of w is met at a time. One or two rows of x: as a stream, where w is read as it lies. Some: 48 columns, so
+// that the block and the one being fetched stay in L2 (192 KiB each with 2048 values of BF16). Many: 144, so that a row
+// of x, which comes from L3, is used often. The rows of a super block share the workspace.
 constexpr int64_t kStreamRows = 2, kFewRows = 64, kSuperRows = 512;
 constexpr int64_t kFewCols = kPanelCols, kManyCols = 3 * kPanelCols;
 constexpr int64_t kStreamAhead = 8192;   // bytes: further and nearer are slower by 5 to 10% (Zen 5)
 constexpr int64_t kDecodedDepth = 2048;  // at least the depth of any kernel's block
-
-int64_t part_cols(int64_t rows) { return rows <= kStreamRows ? 1 : rows <= kFewRows ? kFewCols : kManyCols; }
 
 constexpr int64_t kSumBytes = kSuperRows * kManyCols * static_cast<int64_t>(sizeof(float));
 
@@ -80,11 +78,10 @@ class Product {
 
   const float* sums() const { return sums_; }
 
-  // May a part of few rows be read as one stream of many columns?
-  bool streams() const { return direct_ && kernel_.stream; }
+  bool streams(int64_t rows) const { return rows <= kStreamRows && direct_; }
 
   void compute(const Part& b) {
-    if (b.rows <= kStreamRows && streams()) return stream(b);
+    if (streams(b.rows)) return stream(b);
     for (int64_t k = 0; k < w_.cols; k += depth_) depth_block(b, k, std::min(depth_, w_.cols - k));
   }
 
@@ -93,11 +90,9 @@ class Product {
     return w_.codes.data + (row * w_.codes.stride(0) + k) * size_of(operand_);
   }
 
-  // What to fetch while the block at (b.col, k) is computed: the one the walk takes next, or, where w is read as one
-  // stream, what lies a fixed distance ahead. Null at the end.
+  // What to fetch while the block at (b.col, k) is computed: the one the walk takes next. Null at the end.
   const std::byte* next(const Part& b, int64_t k, int64_t depth) const {
     if (!direct_) return nullptr;
-    if (b.cols == 1) return weight_at(b.col, k) + kStreamAhead;
     if (k + depth < w_.cols) return weight_at(b.col, k + depth);
     return b.col + b.cols < w_.rows ? weight_at(b.col + b.cols, 0) : nullptr;
   }
@@ -177,7 +172,7 @@ void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& 
   Product product(c, x, w, workspace);
   for (int64_t row = 0; row < x.dim(0); row += kSuperRows) {
     const int64_t rows = std::min(kSuperRows, x.dim(0) - row);
-    const int64_t block = rows > kStreamRows ? part_cols(rows) : product.streams() ? kManyCols : kFewCols;
+    const int64_t block = rows <= kFewRows && !product.streams(rows) ? kFewCols : kManyCols;
     for (int64_t col = 0; col < w.rows; col += block) {
       const Part b{row, rows, col, std::min(block, w.rows - col)};
       product.compute(b);

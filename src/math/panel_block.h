@@ -24,8 +24,9 @@ struct Block {
   bool add = false;  // to what is there
 };
 
-// One or two rows of x: w is read as one stream, column after column over the whole depth, in parts of `depth_part`
-// whose sums are added in order, just as blocks would. What lies `ahead` bytes further on in w is fetched meanwhile.
+// One or two rows of x: w is read as a stream over the whole depth, one column after another or a few at a time, in
+// parts of `depth_part` whose sums are added in order, just as blocks would. Meanwhile what comes next is fetched: the
+// columns after these, or where one is read at a time what lies `ahead` bytes further on.
 struct Stream {
   Block block;  // depth is the whole depth
   int64_t depth_part = 0, ahead = 0;
@@ -33,8 +34,8 @@ struct Stream {
 
 struct Kernel {
   void (*run)(const Block&) = nullptr;
-  void (*stream)(const Stream&) = nullptr;  // null: run() column by column
-  int64_t depth_max = 0;  // of a block, so that a tile of x fills two thirds of L1; a part of the arithmetic
+  void (*stream)(const Stream&) = nullptr;
+  int64_t depth_max = 0;  // of a block, so that a tile of x stays in L1; a part of the arithmetic
 };
 
 // Widening FMA, with a depth_max of kWideDepth, or the BF16 dot instruction.

@@ -31,7 +31,12 @@ uint32_t leaf7_edx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) ? d : 0;
 }
-// Nor has clang 14 one for AVX-VNNI: subleaf 1, EAX bit 4.
+// Leaf 1, ECX bit 29: a virtual machine may hide it beside AVX2.
+bool has_f16c() {
+  uint32_t a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+// Nor has clang 14 a name for AVX-VNNI: leaf 7, subleaf 1, EAX bit 4.
 bool has_avx_vnni() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
@@ -69,7 +74,7 @@ Machine detect() {
   __builtin_cpu_init();
   const uint32_t edx = leaf7_edx();
   const std::string& cap = env().cpu;
-  m.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  m.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
   m.avx512 = m.avx2 && cap != "avx2" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   m.avx_vnni = m.avx2 && has_avx_vnni();
