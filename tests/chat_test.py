@@ -107,7 +107,7 @@ class AtATerminal(Case):
         return terminal
 
     def test_the_greeting_names_the_format_of_quantised_weights(self):
-        self.chat()  # skips where there is no terminal
+        self.chat()  # first, so that the test is skipped where no pseudo-terminal is available
         self.assertIn("nemotron_h in BF16, context", self.greeting)
         quantised = str(self.new_folder() / "q8.gguf")
         self.assertEqual(program.braid("convert", TINY, quantised, "--type", "q8_0").returncode, 0)

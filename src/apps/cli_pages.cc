@@ -27,7 +27,7 @@ std::string label_of(const Item& item) {
   return !item.choices.empty() && whole.size() > kLabelMax && brief.size() <= kLabelMax ? brief : whole;
 }
 
-// Choices that leave no room for the text beside them begin it.
+// Choices that do not fit into the left column are printed at the start of the text.
 std::string text_of(const Item& item) {
   const std::string words = item.choices.empty() || label_of(item).ends_with(item.value)
                                 ? item.help

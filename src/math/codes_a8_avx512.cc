@@ -138,7 +138,7 @@ BRAID_DOT void pack_row_avx512(const Bf16* x, int64_t depth, const Codes& codes,
       auto* start = reinterpret_cast<int32_t*>(step) + r;
       auto* quads = reinterpret_cast<int32_t*>(step) + blocks * rows + r;
       for (int64_t i = 0; i < kStep; i += kLanes) {
-        // What is no number times NaN would overflow the sums.
+        // NaN converts to the smallest integer; clamped, its sums cannot overflow.
         const __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(values_at(x + k + i, depth - k - i), inverse));
         const __m512i q = _mm512_max_epi32(whole, _mm512_set1_epi32(-127));
         alignas(16) int32_t four[4];

@@ -146,8 +146,8 @@ const char* a8_refusal(const ExpertsFwd& op) {
   return row->supports(op);
 }
 
-// Whole numbers of 8 bits: what a token and an expert give by themselves, to the bit, whatever is with them; an expert
-// has more rows than fit beside its products.
+// Activations of 8 bits: the result of a token equals, bit for bit, the products of its row alone, also where an expert
+// has more rows than one product takes.
 TEST(Experts, ManyRowsOverCodes) {
   for (const auto& [tokens, experts] : {std::pair<int64_t, int64_t>{3, 3}, {40, 3}, {1100, 2}}) {
     Problem p(tokens, 2, experts, 96, 160, DType::bf16, DType::f32, Format::nvfp4);

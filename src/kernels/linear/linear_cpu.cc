@@ -16,6 +16,12 @@ std::span<std::byte> part(std::span<std::byte> workspace, int64_t begin, int64_t
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
+// Of class codes_a8: the packed rows of x, and the workspace of one thread.
+int64_t a8_shared(const LinearFwd& op) {
+  return aligned(std::min(op.x.dim(0), codes::a8::kRowsMax) * codes::a8::row_bytes(op.w.spec, op.w.cols));
+}
+int64_t a8_own(const LinearFwd& op) { return aligned(codes::a8::workspace(op.x.dim(0))); }
+
 }  // namespace
 
 const char* linear_tiles_supports(const LinearFwd& op) {
@@ -78,13 +84,6 @@ const char* linear_a8_supports(const LinearFwd& op) {
   if (const char* reason = codes::a8::refusal(op.w)) return reason;
   return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
 }
-
-namespace {
-int64_t a8_shared(const LinearFwd& op) {
-  return aligned(std::min(op.x.dim(0), codes::a8::kRowsMax) * codes::a8::row_bytes(op.w.spec, op.w.cols));
-}
-int64_t a8_own(const LinearFwd& op) { return aligned(codes::a8::workspace(op.x.dim(0))); }
-}  // namespace
 
 int64_t linear_a8_workspace(const LinearFwd& op, int threads) { return a8_shared(op) + threads * a8_own(op); }
 
