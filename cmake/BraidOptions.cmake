@@ -36,8 +36,6 @@ endif()
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(hwy REQUIRED)
-# Debian's dnnl-config.cmake demands OpenCL headers that nothing here uses.
-find_library(DNNL dnnl REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
@@ -53,6 +51,8 @@ if(BRAID_TESTS)
 endif()
 if(BRAID_BENCH)
   find_package(benchmark REQUIRED)
+  # A peer of linear_bench. Debian's dnnl-config.cmake demands OpenCL headers that nothing here uses.
+  find_library(DNNL dnnl REQUIRED)
 endif()
 if(BRAID_CUDA)
   # Before the language is enabled, or CMake takes the compiler's own default.

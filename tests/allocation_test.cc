@@ -1,5 +1,5 @@
 // A training step allocates nothing once it is planned: malloc and mmap of the whole process are counted here while
-// ragged batches go forward, back and through the optimiser. What oneDNN would ask for goes through malloc as well.
+// ragged batches go forward, back and through the optimiser.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>

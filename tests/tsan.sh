@@ -3,7 +3,7 @@
 # and tape over whole models, the trainer, what reads text and writes weights. Prints the seconds of each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp BRAID_THREADS=3 BRAID_FIXTURES=''
+export TSAN_OPTIONS=halt_on_error=1 BRAID_THREADS=3 BRAID_FIXTURES=''
 programs=(sys core data nn models train row_contract gradient live_model)
 for folder in src/kernels/*/; do programs+=("$(basename "$folder")"); done
 cmake --preset tsan >/dev/null

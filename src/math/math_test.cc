@@ -14,7 +14,6 @@
 #include "math/codes_a8_kernel.h"
 #include "math/codes_dot.h"
 #include "math/ggml_blocks.h"
-#include "math/outer.h"
 #include "math/packed.h"
 #include "math/panel.h"
 #include "math/test_weight.h"
@@ -472,65 +471,19 @@ TEST(Panel, ResultsDoNotDependOnBatchMates) {
   }
 }
 
-// Odd sizes, added to what is there, the depth cut in two: bits of one chain, and sums of FP64.
-TEST(Outer, EveryClassIsTheProduct) {
-  struct Case {
-    int64_t rows, cols, depth;
-  };
-  for (const Case& s : {Case{1, 1, 1}, {7, 33, 5}, {23, 200, 40}, {6, 64, 1100}, {13, 47, 301}, {4, 5, 0}}) {
-    for (const PanelClass c : kClasses) {
-      if (panel_refusal(c)) continue;
-      const bool dot = c == PanelClass::bf16_dot;
-      for (const DType b_type : {DType::f32, DType::bf16}) {
-        if ((b_type == DType::f32) != (c == PanelClass::f32)) continue;
-        const int64_t pairs = (s.depth + 1) / 2;
-        TestTensor a(dot ? DType::bf16 : DType::f32, {s.rows, 2 * pairs}, 1), b(b_type, {s.depth, s.cols}, 2);
-        if (s.depth % 2 == 1) {
-          for (int64_t m = 0; m < s.rows; ++m) set_element(a.mut(), m * 2 * pairs + s.depth, 0);
-        }
-        TestTensor whole(DType::f32, {s.rows, s.cols}, 3), cut(DType::f32, {s.rows, s.cols}, 3);
-        OuterBlock block{.a = a.bytes.data(),
-                         .a_row = dot ? pairs : 2 * pairs,
-                         .a_step = 1,
-                         .b = b.bytes.data(),
-                         .b_stride = s.cols,
-                         .c = whole.mut().as<float>(),
-                         .c_stride = s.cols,
-                         .rows = s.rows,
-                         .cols = s.cols,
-                         .depth = s.depth,
-                         .add = true};
-        outer_product(c, b_type, block);
-        const int64_t half = s.depth / 4 * 2;
-        block.c = cut.mut().as<float>();
-        block.depth = half;
-        outer_product(c, b_type, block);
-        block.a = a.bytes.data() + half * size_of(a.dtype);
-        block.b = b.bytes.data() + half * s.cols * size_of(b_type);
-        block.depth = s.depth - half;
-        outer_product(c, b_type, block);
-        EXPECT_EQ(whole.bytes, cut.bytes);
-        const TestTensor start(DType::f32, {s.rows, s.cols}, 3);
-        for (int64_t i = 0; i < s.rows * s.cols; ++i) {
-          double want = element(start.view(), i);
-          for (int64_t k = 0; k < s.depth; ++k)
-            want += element(a.view(), i / s.cols * 2 * pairs + k) * element(b.view(), k * s.cols + i % s.cols);
-          EXPECT_NEAR(element(whole.view(), i), want, 1e-4) << i;
-        }
-      }
-    }
-  }
-}
-
-// Tiles in software among them, so that their panels are held on any machine.
-TEST(Packed, EveryKernelTakesBothOperandsEitherWay) {
+// Those of this machine, and tiles in software, so that their panels are held on any.
+std::vector<packed::Kernel> packed_kernels() {
   std::vector<packed::Kernel> kernels = {packed::soft_tile_bf16()};
   for (const packed::Class c :
        {packed::Class::f32, packed::Class::bf16, packed::Class::bf16_dot, packed::Class::bf16_tile}) {
     if (!packed::refusal(c)) kernels.push_back(packed::kernel_of(c));
   }
+  return kernels;
+}
+
+TEST(Packed, EveryKernelTakesBothOperandsEitherWay) {
   const int64_t m = 37, n = 71, depth = 45;
-  for (const packed::Kernel& kernel : kernels) {
+  for (const packed::Kernel& kernel : packed_kernels()) {
     for (const DType type : {DType::f32, DType::bf16}) {
       for (const bool lies_along : {false, true}) {
         const auto shape = [&](int64_t i) { return lies_along ? Shape{i, depth} : Shape{depth, i}; };
@@ -588,10 +541,8 @@ TEST(Packed, TilePanelsAreTheSameHoweverTheyArePacked) {
 
 // The sums of an element are one chain: neither the edge of y nor the cut of the depth changes a bit.
 TEST(Packed, EdgesAndCutsOfTheDepthChangeNoBit) {
-  std::vector<packed::Kernel> kernels = {packed::soft_tile_bf16()};
-  if (!packed::refusal(packed::Class::bf16_tile)) kernels.push_back(packed::kernel_of(packed::Class::bf16_tile));
   const int64_t n = 96, depth = 1088;
-  for (const packed::Kernel& kernel : kernels) {
+  for (const packed::Kernel& kernel : packed_kernels()) {
     const TestTensor a(DType::bf16, {n, depth}, 1), b(DType::bf16, {n, depth}, 2);
     const auto product_of = [&](int64_t rows, int64_t cols, int64_t cut) {
       TestTensor y(DType::f32, {n, n}, 3);
@@ -613,7 +564,7 @@ TEST(Packed, EdgesAndCutsOfTheDepthChangeNoBit) {
       return y;
     };
     const TestTensor whole = product_of(n, n, depth);
-    EXPECT_EQ(product_of(n, n, 256).bytes, whole.bytes);
+    for (const int64_t cut : {32, 256, 544}) EXPECT_EQ(product_of(n, n, cut).bytes, whole.bytes) << cut;
     const TestTensor before(DType::f32, {n, n}, 3);
     for (const auto& [rows, cols] : {std::pair{45, 71}, {48, 64}, {80, 33}, {16, 96}, {3, 32}}) {
       const TestTensor part = product_of(rows, cols, depth);

@@ -1,12 +1,12 @@
 // Products of packed operands, for training: y[m, n] (+)= sum_k a[m, k] * b[n, k] where either operand may lie along k
 // or across it, as F32 or BF16. Both are first copied into panels (packed_kernel.h), converted and transposed on the
-// way, and each sum is then one chain along k from zero: a result depends on its row of a and its row of b alone.
+// way, and each sum is then one chain along k from zero, or from y: a result depends on its row of a and its row of b
+// alone, not on where the depth is cut (at multiples of Kernel::step).
 // Classes:
 //   f32_chain       operands widened exactly, FP32 products and sums
 //   bf16_chain      operands rounded to BF16 and widened, FP32 products and sums
 //   bf16_dot_chain  operands rounded to BF16, vdpbf16ps on pairs along k
 //   bf16_tile_chain the same on tiles
-// Callers cut the depth at fixed places (kDepthMax) and add block after block.
 #pragma once
 #include <algorithm>
 #include <cstddef>

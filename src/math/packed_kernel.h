@@ -33,8 +33,8 @@ struct Kernel {
   int64_t step = 1;            // what depths are rounded up to
   int64_t value_bytes = 4;     // of a packed value
   bool halves = false;         // whether half the rows of a tile take half the work
-  // Values along the depth up to which products that add to y may be taken as one: sums go on from y as if they had
-  // never left their tile, so that no bit depends on where a multiple of `step` cuts them. 0: they may not.
+  // Values along the depth up to which neighbouring products that add to y are best taken as one. No bit depends on
+  // where a multiple of `step` cuts them: sums go on from y as if they had never left their tile.
   int64_t chain = 0;
   // Panels of that width one after another, from n values of i and `depth` of k.
   using Pack = void(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);

@@ -9,6 +9,33 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 DType decoded_type(const Weight& w) { return exact_in_bf16(w.spec.format) ? DType::bf16 : DType::f32; }
 
+int64_t panel_bytes(const Kernel& kernel, Side side, int64_t n, int64_t depth) {
+  return round_up(packed_bytes(kernel, side, n, block_depth(depth)), 64);
+}
+
+// Without Weight::global.
+void multiply_codes(const Kernel& kernel, const Multiply& p, std::byte* space) {
+  std::byte* const right = space + panel_bytes(kernel, Side::rows, std::min(p.rows, kMultiplyRows), p.depth);
+  std::byte* const decoded = right + panel_bytes(kernel, Side::cols, p.cols, p.depth);
+  const int64_t block = block_depth(p.depth);
+  for (int64_t k = 0; k < p.depth; k += block) {
+    const int64_t depth = std::min(block, p.depth - k);
+    pack(kernel, p.w, {.i = p.col, .n = p.cols, .k = k, .depth = depth}, decoded, right);
+    for (int64_t i = 0; i < p.rows; i += kMultiplyRows) {
+      const int64_t rows = std::min(kMultiplyRows, p.rows - i);
+      pack(kernel, Side::rows, from(p.a, i, k), rows, depth, space);
+      product(kernel, {.a = space,
+                       .b = right,
+                       .m = rows,
+                       .n = p.cols,
+                       .depth = depth,
+                       .y = p.y + i * p.y_stride,
+                       .y_stride = p.y_stride,
+                       .add = p.add || k > 0});
+    }
+  }
+}
+
 }  // namespace
 
 int64_t scratch_bytes(const WeightOperand& w, int64_t n, int64_t depth) {
@@ -32,6 +59,35 @@ void pack(const Kernel& kernel, const WeightOperand& w, const WeightPart& part, 
   }
   const Source decoded{.data = scratch, .stride = cols, .bf16 = bf16, .along = w.along};
   pack(kernel, Side::cols, decoded, part.n, part.depth, out);
+}
+
+// Sums of quantised weights wait for their factor apart from y: at the end, kMultiplyRows rows of them.
+int64_t multiply_bytes(const Kernel& kernel, const WeightOperand& w, int64_t rows, int64_t cols, int64_t depth) {
+  const int64_t most = std::min(rows, kMultiplyRows);
+  const int64_t sums = w.decoded() ? most * cols * static_cast<int64_t>(sizeof(float)) : 0;
+  return panel_bytes(kernel, Side::rows, most, depth) + panel_bytes(kernel, Side::cols, cols, depth) +
+         scratch_bytes(w, cols, block_depth(depth)) + round_up(sums, 64);
+}
+
+void multiply(const Kernel& kernel, const Multiply& p, std::byte* space) {
+  const float global = p.w.w.global;
+  if (!p.add || global == 1.0f) {
+    multiply_codes(kernel, p, space);
+    return scale(global, p.rows, p.cols, p.y, p.y_stride);
+  }
+  const int64_t most = std::min(p.rows, kMultiplyRows);
+  auto* const sums = reinterpret_cast<float*>(space + multiply_bytes(kernel, p.w, p.rows, p.cols, p.depth)) -
+                     round_up(most * p.cols, 16);
+  for (int64_t i = 0; i < p.rows; i += kMultiplyRows) {
+    Multiply some = p;
+    some.a = from(p.a, i, 0);
+    some.rows = std::min(kMultiplyRows, p.rows - i);
+    some.y = sums, some.y_stride = p.cols, some.add = false;
+    multiply_codes(kernel, some, space);
+    for (int64_t r = 0; r < some.rows; ++r) {
+      for (int64_t c = 0; c < p.cols; ++c) p.y[(i + r) * p.y_stride + c] += global * sums[r * p.cols + c];
+    }
+  }
 }
 
 void scale(float factor, int64_t rows, int64_t cols, float* values, int64_t stride) {

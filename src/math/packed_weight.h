@@ -24,6 +24,21 @@ struct WeightPart {
 int64_t scratch_bytes(const WeightOperand& w, int64_t n, int64_t depth);
 void pack(const Kernel& kernel, const WeightOperand& w, const WeightPart& part, std::byte* scratch, std::byte* out);
 
+// A product that packs both of its operands, on the calling thread: y [rows, cols] (+)= a times columns [col, col +
+// cols) of w, in the sense of WeightOperand. One chain over the depth for each sum, kMultiplyRows rows at a time.
+inline constexpr int64_t kMultiplyRows = 256;
+struct Multiply {
+  Source a{};
+  WeightOperand w{};
+  int64_t rows = 0, col = 0, cols = 0, depth = 0;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+  bool add = false;
+};
+// For such products of at most that many rows.
+int64_t multiply_bytes(const Kernel& kernel, const WeightOperand& w, int64_t rows, int64_t cols, int64_t depth);
+void multiply(const Kernel& kernel, const Multiply& p, std::byte* space);
+
 // Rows [0, rows) of `values` times `factor`; nothing where that is one.
 void scale(float factor, int64_t rows, int64_t cols, float* values, int64_t stride);
 

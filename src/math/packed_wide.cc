@@ -27,8 +27,8 @@ using Quad = hn::Full128<float>;
 constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 constexpr int kTileVectors = 3;
 
-// The tile that begins at that column.
-void tile(const Tile& t, int64_t column) {
+// The tile that begins at that column; meanwhile the y of the next one is fetched.
+void tile(const Tile& t, int64_t column, const float* next) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto *a = static_cast<const float*>(t.a), *b = static_cast<const float*>(t.b) + column * t.depth;
@@ -37,10 +37,11 @@ void tile(const Tile& t, int64_t column) {
   HWY_UNROLL(8)
   for (int m = 0; m < kTileRows; ++m) {
     HWY_UNROLL(3)
-    for (int n = 0; n < kTileVectors; ++n) acc[m][n] = hn::Zero(d);
-    asm volatile("prefetcht0 %0" : : "m"(corner[m * t.y_stride]));
-    asm volatile("prefetcht0 %0" : : "m"(corner[m * t.y_stride + lanes]));
-    asm volatile("prefetcht0 %0" : : "m"(corner[m * t.y_stride + 2 * lanes]));
+    for (int n = 0; n < kTileVectors; ++n)
+      acc[m][n] = t.add ? hn::LoadU(d, corner + m * t.y_stride + n * lanes) : hn::Zero(d);
+    asm volatile("prefetcht0 %0" : : "m"(next[m * t.y_stride]));
+    asm volatile("prefetcht0 %0" : : "m"(next[m * t.y_stride + lanes]));
+    asm volatile("prefetcht0 %0" : : "m"(next[m * t.y_stride + 2 * lanes]));
   }
   HWY_UNROLL(2)
   for (int64_t k = 0; k < t.depth; ++k) {
@@ -63,10 +64,7 @@ void tile(const Tile& t, int64_t column) {
   HWY_UNROLL(8)
   for (int m = 0; m < kTileRows; ++m) {
     HWY_UNROLL(3)
-    for (int n = 0; n < kTileVectors; ++n) {
-      float* y = corner + m * t.y_stride + n * lanes;
-      hn::StoreU(t.add ? hn::Add(hn::LoadU(d, y), acc[m][n]) : acc[m][n], d, y);
-    }
+    for (int n = 0; n < kTileVectors; ++n) hn::StoreU(acc[m][n], d, corner + m * t.y_stride + n * lanes);
   }
 }
 
@@ -74,7 +72,10 @@ void tiles(const Tile& t) {
   const auto cols = kTileVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
   Tile row = t;
   for (int64_t m = 0; m < t.down; ++m) {
-    for (int64_t n = 0; n < t.across; ++n) tile(row, n * cols);
+    for (int64_t n = 0; n < t.across; ++n) {
+      const bool last = n + 1 == t.across;
+      tile(row, n * cols, row.y + (last ? (m + 1 < t.down ? kTileRows * t.y_stride : 0) : (n + 1) * cols));
+    }
     row.a = static_cast<const float*>(row.a) + kTileRows * t.depth;
     row.y += kTileRows * t.y_stride;
   }
@@ -150,6 +151,7 @@ void pack_bf16(const Source& s, int64_t width, int64_t n, int64_t depth, void* p
 void get_kernel(bool round, Kernel& k) {
   k.rows = kTileRows;
   k.cols = kTileVectors * static_cast<int64_t>(hn::Lanes(FloatTag()));
+  k.chain = 256;  // 256 rows of it take 256 KiB
   k.pack_rows = k.pack_cols = round ? &pack_bf16 : &pack_f32;
   k.tiles = &tiles;
 }

@@ -87,12 +87,6 @@ Machine detect() {
   // with tiles hidden by a virtual machine, at half of it.
   m.bf16_dot_fast = m.avx512_bf16 && __builtin_cpu_is("amd");
   hwy::DisableTargets(highway_cap(m.cpu_class));
-  if (m.cpu_class != CpuClass::amx) {
-    const char* isa = m.cpu_class == CpuClass::avx512 ? (m.avx512_bf16 ? "AVX512_CORE_BF16" : "AVX512_CORE_VNNI")
-                      : m.cpu_class == CpuClass::avx2 ? "AVX2"
-                                                      : "SSE41";
-    setenv("ONEDNN_MAX_CPU_ISA", isa, 0);
-  }
   return m;
 }
 

@@ -107,12 +107,16 @@ void bwd_ref(Ctx&, const ExpertsBwd& op, std::span<std::byte>) {
   }
 }
 
+const char* rows_refusal(const ExpertsFwd& op) {
+  const bool rows = op.x.rows_contiguous() && op.y.rows_contiguous() && op.weights.rows_contiguous();
+  if (!rows || !op.experts.rows_contiguous()) return "strided rows";
+  return (op.u && !op.u.rows_contiguous()) || (op.g && !op.g.rows_contiguous()) ? "strided rows" : nullptr;
+}
+
 template <PanelClass kClass>
 const char* grouped_supports(const ExpertsFwd& op) {
   if (op.x.dtype != (kClass == PanelClass::f32 ? DType::f32 : DType::bf16)) return "x is of another class";
-  const bool rows = op.x.rows_contiguous() && op.y.rows_contiguous() && op.weights.rows_contiguous();
-  if (!rows || !op.experts.rows_contiguous()) return "strided rows";
-  if ((op.u && !op.u.rows_contiguous()) || (op.g && !op.g.rows_contiguous())) return "strided rows";
+  if (const char* reason = rows_refusal(op)) return reason;
   return panel_refusal(kClass);
 }
 const char* dot_supports(const ExpertsFwd& op) {
@@ -126,16 +130,6 @@ void fwd_grouped(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace)
   experts_fwd_grouped({.panel = kClass}, ctx, op, workspace);
 }
 
-// Operands are packed as they lie, or rounded on the way.
-template <class Op>
-const char* tile_refusal(const Op& op) {
-  for (const auto list : {op.up, op.gate, op.down}) {
-    for (const Weight& w : list) {
-      if (w.spec.format != Format::bf16 && w.spec.format != Format::f32) return "quantised weights";
-    }
-  }
-  return packed::refusal(packed::Class::bf16_tile);
-}
 const char* fwd_walk_supports(const ExpertsFwd& op) {
   if (op.train) return "training";
   if (!sys::machine().amx) return "no tiles";
@@ -186,23 +180,18 @@ void fwd_a8(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
   experts_fwd_grouped({.a8 = true}, ctx, op, workspace);
 }
 
-const char* fwd_tile_supports(const ExpertsFwd& op) {
-  if (!op.train) return "not training";
-  if (const char* reason = tile_refusal(op)) return reason;
-  return grouped_supports<PanelClass::bf16>(op);
-}
-int64_t fwd_tile_workspace(const ExpertsFwd& op, int threads) {
-  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
-  return experts_fwd_workspace({.packed = &kernel}, op, threads);
-}
-void fwd_tiles(Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
-  experts_fwd_grouped({.packed = &kernel}, ctx, op, workspace);
+const char* packed_refusal(packed::Class c, DType x) {
+  if ((x == DType::f32) != (c == packed::Class::f32)) return "x is of another class";
+  return packed::refusal(c);
 }
 
-template <PanelClass kClass>
-const char* bwd_supports(const ExpertsBwd& op) {
-  if (op.x.dtype != (kClass == PanelClass::f32 ? DType::f32 : DType::bf16)) return "x is of another class";
+const char* packed_supports(packed::Class c, const ExpertsFwd& op) {
+  if (!op.train) return "not training";
+  if (const char* reason = packed_refusal(c, op.x.dtype)) return reason;
+  return rows_refusal(op);
+}
+
+const char* packed_supports(packed::Class c, const ExpertsBwd& op) {
   for (const View& v : {op.u, op.g}) {
     if (v && v.dtype != op.x.dtype) return "saved products of another type";
     if (v && !v.rows_contiguous()) return "strided rows";
@@ -217,44 +206,53 @@ const char* bwd_supports(const ExpertsBwd& op) {
       if (v.dtype != DType::f32 || !v.rows_contiguous()) return "gradients are not rows of F32";
     }
   }
-  return panel_refusal(kClass);
-}
-const char* bwd_dot_supports(const ExpertsBwd& op) {
-  if (const char* reason = bwd_supports<PanelClass::bf16_dot>(op)) return reason;
-  return panel_class(DType::bf16) == PanelClass::bf16_dot ? nullptr : "slower than FP32 here";
+  return packed_refusal(c, op.x.dtype);
 }
 
-template <PanelClass kClass>
-int64_t bwd_workspace(const ExpertsBwd& op, int threads) {
-  return experts_bwd_workspace(kClass, nullptr, op, threads);
+int64_t packed_workspace(const packed::Kernel& kernel, const ExpertsFwd& op, int threads) {
+  return experts_fwd_workspace({.packed = &kernel}, op, threads);
 }
-template <PanelClass kClass>
-void bwd_grouped(Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
-  experts_bwd_grouped(kClass, nullptr, ctx, op, workspace);
+int64_t packed_workspace(const packed::Kernel& kernel, const ExpertsBwd& op, int threads) {
+  return experts_bwd_workspace(kernel, op, threads);
+}
+void run_packed(const packed::Kernel& kernel, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
+  experts_fwd_grouped({.packed = &kernel}, ctx, op, workspace);
+}
+void run_packed(const packed::Kernel& kernel, Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
+  experts_bwd_packed(kernel, ctx, op, workspace);
 }
 
-const char* bwd_tile_supports(const ExpertsBwd& op) {
-  if (const char* reason = tile_refusal(op)) return reason;
-  return bwd_supports<PanelClass::bf16>(op);
-}
-int64_t bwd_tile_workspace(const ExpertsBwd& op, int threads) {
-  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
-  return experts_bwd_workspace(PanelClass::bf16, &kernel, op, threads);
-}
-void bwd_tiles(Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
-  const packed::Kernel kernel = packed::kernel_of(packed::Class::bf16_tile);
-  experts_bwd_grouped(PanelClass::bf16, &kernel, ctx, op, workspace);
-}
+// What both directions' rows on packed operands share: the class, named when the table is made.
+template <packed::Class kClass, class Op>
+struct Packed {
+  static const char* supports(const Op& op) { return packed_supports(kClass, op); }
+  static int64_t workspace(const Op& op, int threads) {
+    return packed_workspace(packed::kernel_of(kClass), op, threads);
+  }
+  static void run(Ctx& ctx, const Op& op, std::span<std::byte> space) {
+    run_packed(packed::kernel_of(kClass), ctx, op, space);
+  }
+  static constexpr Row<Op> row(const char* name, const char* numerics) {
+    return {.name = name, .numerics = numerics, .supports = &supports, .workspace = &workspace, .run = &run};
+  }
+};
+template <class Op>
+constexpr Row<Op> kPackedTile = Packed<packed::Class::bf16_tile, Op>::row("packed_tile", "bf16_tile_chain");
+template <class Op>
+constexpr Row<Op> kPackedDot = Packed<packed::Class::bf16_dot, Op>::row("packed_dot", "bf16_dot_chain");
+template <class Op>
+constexpr Row<Op> kPackedBf16 = Packed<packed::Class::bf16, Op>::row("packed_bf16", "bf16_chain");
+template <class Op>
+constexpr Row<Op> kPackedF32 = Packed<packed::Class::f32, Op>::row("packed_f32", "f32_chain");
 
 }  // namespace
 
 std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
   static constexpr Row<ExpertsFwd> kRows[] = {
-      {.name = "grouped_packed",
-       .numerics = "bf16_tile_chain",
-       .supports = &fwd_tile_supports,
-       .workspace = &fwd_tile_workspace,
-       .run = &fwd_tiles},
+      kPackedTile<ExpertsFwd>,
+      kPackedDot<ExpertsFwd>,
+      kPackedBf16<ExpertsFwd>,
+      kPackedF32<ExpertsFwd>,
       {.name = "grouped_codes",
        .numerics = "codes_a16",
        .supports = &fwd_codes_supports,
@@ -291,29 +289,11 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
 }
 
 std::span<const Row<ExpertsBwd>> ExpertsBwd::rows() {
-  static constexpr Row<ExpertsBwd> kRows[] = {
-      {.name = "grouped_packed",
-       .numerics = "bf16_tile_chain",
-       .supports = &bwd_tile_supports,
-       .workspace = &bwd_tile_workspace,
-       .run = &bwd_tiles},
-      {.name = "grouped_dot",
-       .numerics = "bf16_dot",
-       .supports = &bwd_dot_supports,
-       .workspace = &bwd_workspace<PanelClass::bf16_dot>,
-       .run = &bwd_grouped<PanelClass::bf16_dot>},
-      {.name = "grouped_bf16",
-       .numerics = "bf16",
-       .supports = &bwd_supports<PanelClass::bf16>,
-       .workspace = &bwd_workspace<PanelClass::bf16>,
-       .run = &bwd_grouped<PanelClass::bf16>},
-      {.name = "grouped_f32",
-       .numerics = "f32",
-       .supports = &bwd_supports<PanelClass::f32>,
-       .workspace = &bwd_workspace<PanelClass::f32>,
-       .run = &bwd_grouped<PanelClass::f32>},
-      {.name = "ref", .numerics = "f64", .run = &bwd_ref},
-  };
+  static constexpr Row<ExpertsBwd> kRows[] = {kPackedTile<ExpertsBwd>,
+                                              kPackedDot<ExpertsBwd>,
+                                              kPackedBf16<ExpertsBwd>,
+                                              kPackedF32<ExpertsBwd>,
+                                              {.name = "ref", .numerics = "f64", .run = &bwd_ref}};
   return kRows;
 }
 

@@ -3,18 +3,15 @@
 //   u, g and q = down^T dy of a block of hidden columns; from them du, dg, weighted h, and a part of dweights
 //   dx of each slot = up^T du + gate^T dg; the slots of a token are added up in slot order
 //   dup += du x^T, dgate += dg x^T, ddown += dy (weight h)^T: chains over the sorted rows, in token order
-// Products are those of math/panel.h (recomputed u, g) and math/outer.h (all others); weights of other formats than F32
-// and BF16 are decoded a few rows at a time. The chains of the class bf16_dot
-// take tokens by twos and those of tiles (math/packed.h) by 32, so there the rows of an expert are padded with zeros at
-// the end of each sequence: no group spans two sequences, and no cut between them changes a bit.
+// Products are those of math/packed.h, over weights of any format; those of u and g, where forward was not so (train),
+// of math/panel.h. Chains take tokens by Kernel::step, so the rows of an expert are padded with zeros at the end of
+// each sequence: no step spans two sequences, and no cut between them changes a bit.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
 #include "kernels/experts/experts_rows.h"
-#include "math/blocks.h"
-#include "math/outer.h"
-#include "math/packed.h"
+#include "math/packed_weight.h"
 #include "math/panel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -63,8 +60,8 @@ HWY_INLINE Activation activation(FloatTag d, FloatVec a, bool silu) {
   return {hn::Mul(positive, positive), hn::Add(positive, positive)};
 }
 
-// Numbers of one row of du and dg are A, of the hidden row B. Returns its part of dweight.
-template <class A, class B>
+// In numbers of the type of x. Returns its part of dweight.
+template <class Num>
 float row_gradient(const ExpertRow& r) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -81,21 +78,20 @@ float row_gradient(const ExpertRow& r) {
       const FloatVec g = r.round ? rounded(d, get(r.g)) : get(r.g);
       const Activation a = activation(d, g, r.silu);
       hidden = hn::Mul(a.value, u);
-      put(hn::Mul(wq, a.value), static_cast<A*>(r.du));
-      put(hn::Mul(wq, hn::Mul(a.slope, u)), static_cast<A*>(r.dg));
+      put(hn::Mul(wq, a.value), static_cast<Num*>(r.du));
+      put(hn::Mul(wq, hn::Mul(a.slope, u)), static_cast<Num*>(r.dg));
     } else {
       const Activation a = activation(d, u, r.silu);
       hidden = a.value;
-      put(hn::Mul(wq, a.slope), static_cast<A*>(r.du));
+      put(hn::Mul(wq, a.slope), static_cast<Num*>(r.du));
     }
     sum = hn::MulAdd(q, hidden, sum);
-    put(hn::Mul(weight, hidden), static_cast<B*>(r.hidden));
+    put(hn::Mul(weight, hidden), static_cast<Num*>(r.hidden));
   }
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
-float row_gradient_f32(const ExpertRow& r) { return row_gradient<float, float>(r); }
-float row_gradient_wide(const ExpertRow& r) { return row_gradient<float, Bf16>(r); }
-float row_gradient_dot(const ExpertRow& r) { return row_gradient<Bf16, Bf16>(r); }
+float row_gradient_f32(const ExpertRow& r) { return row_gradient<float>(r); }
+float row_gradient_bf16(const ExpertRow& r) { return row_gradient<Bf16>(r); }
 
 template <class From, class To>
 HWY_INLINE void convert(const From* from, int64_t n, To* to) {
@@ -132,34 +128,27 @@ namespace braid {
 namespace {
 
 HWY_EXPORT(row_gradient_f32);
-HWY_EXPORT(row_gradient_wide);
-HWY_EXPORT(row_gradient_dot);
+HWY_EXPORT(row_gradient_bf16);
 HWY_EXPORT(narrow_row);
 HWY_EXPORT(widen_row);
 HWY_EXPORT(sum_rows);
 
-constexpr int64_t kCols = kOuterCols;  // of a block of hidden columns, and of dx
-constexpr int64_t kRowsMax = 256;      // sorted rows whose u, g and q are in scratch at a time
-constexpr int64_t kGradRows = 96;      // of a weight gradient in a task
-constexpr int64_t kGradCols = 768;     // packed at a time there
-constexpr int64_t kPairsMax = 256;     // pairs of tokens packed at a time
-constexpr int64_t kDecodedRows = 256;  // rows of a quantised weight decoded at a time; even, as pairs are
-
-using packed::Side;
+constexpr int64_t kCols = 192;                      // of a block of hidden columns, and of dx
+constexpr int64_t kRowsMax = 256;                   // sorted rows whose u, g and q are in scratch at a time
+constexpr int64_t kGradRows = 96, kGradCols = 384;  // of a weight gradient: in a task, and packed at a time there
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
-// A matrix of sorted rows in the workspace; the stride is even, so that pairs of BF16 stay whole.
+// A matrix of sorted rows in the workspace.
 struct Rows {
   std::byte* data;
   DType dtype;
-  int64_t width, stride;
-  std::byte* at(int64_t row, int64_t col = 0) const { return data + (row * stride + col) * size_of(dtype); }
+  int64_t width;
+  std::byte* at(int64_t row, int64_t col = 0) const { return data + (row * width + col) * size_of(dtype); }
 };
 
 struct Scratch {
-  int64_t grain;  // tokens of a step of a chain: rows of an expert and a sequence are padded to it
   int64_t count, hidden_width, blocks;  // experts, F, blocks of hidden columns
   int32_t* offsets;                     // [E + 1] first sorted position of each expert
   int32_t* cursors;                     // [E]
@@ -169,87 +158,55 @@ struct Scratch {
   Rows du, dg, hidden;                  // F wide
   float* dweights;                      // [rows, blocks]
   float* dx;                            // [rows, R]
-  std::byte* own;                       // one part per thread: panels, blocks of u, g and q, decoded weights
+  std::byte* own;                       // one part per thread: panels, blocks of u, g and q, packed operands
   int64_t panel_bytes, block_bytes, own_bytes, bytes;
-
-  bool narrow() const { return grain > 1; }  // products of BF16 alone
 };
 
-// How products are computed: by math/outer.h, or on tiles where there is a kernel.
-struct Products {
-  PanelClass panel;
-  const packed::Kernel* tiles;
-  bool train;  // forward ran on tiles as well
-  int64_t grain() const { return tiles ? tiles->step : panel == PanelClass::bf16_dot ? 2 : 1; }
-};
-
-// Whether a product with the transposed weight reads it as it lies. F32 in the BF16 classes is rounded on the way.
-bool in_place(const Weight& w, PanelClass c) {
-  return w.spec.format == Format::bf16 || (w.spec.format == Format::f32 && c == PanelClass::f32);
-}
-// The type it is decoded to otherwise.
-DType decoded_type(const Weight& w, PanelClass c) {
-  return !exact_in_bf16(w.spec.format) && c == PanelClass::f32 ? DType::f32 : DType::bf16;
-}
-
-// Room for decoded values and, where a product is added to another one, for its sums.
-int64_t decoded_bytes(PanelClass c, const ExpertsBwd& op) {
-  int64_t most = 0;
+// A thread's packed operands: for data rows and a block of columns, for weights a task's rows and columns.
+int64_t operand_bytes(const packed::Kernel& kernel, const ExpertsBwd& op, int64_t rows) {
+  int64_t most = multiply_bytes(kernel, {}, kGradRows, kGradCols, rows);
   for (const auto list : {op.up, op.gate, op.down}) {
-    for (const Weight& w : list) {
-      if (!in_place(w, c)) most = std::max(most, kDecodedRows * kCols * size_of(decoded_type(w, c)));
-    }
+    for (const Weight& w : list)
+      most = std::max(most, multiply_bytes(kernel, {w}, std::min(rows, kRowsMax), kCols, std::max(w.rows, w.cols)));
   }
-  return most == 0 ? 0 : aligned(most) + kRowsMax * kCols * 4;
+  return most;
 }
 
-// A thread's operands in panels: for data rows and a block of columns, for weights a task's rows and columns.
-int64_t tile_bytes(const packed::Kernel& kernel, const ExpertsBwd& op) {
-  const auto bytes = [&](Side side, int64_t n, int64_t depth) { return aligned(packed_bytes(kernel, side, n, depth)); };
-  return std::max(tile_product_bytes(kernel, kCols, std::max(op.up[0].rows, op.up[0].cols)),
-                  bytes(Side::rows, kGradRows, kRowsMax) + bytes(Side::cols, kGradCols, kRowsMax));
-}
-
-Scratch cut(const Products& c, const ExpertsBwd& op, int threads, std::byte* base) {
+Scratch cut(const packed::Kernel& kernel, const ExpertsBwd& op, int threads, std::byte* base) {
   const int64_t slots = op.experts.count(), width = op.x.dim(1);
   Scratch s{};
-  s.grain = c.grain();
   s.count = static_cast<int64_t>(op.up.size());
   s.hidden_width = op.up[0].rows;
   s.blocks = blocks_of(s.hidden_width, kCols);
   const int64_t sequences = op.seqs ? static_cast<int64_t>(op.seqs->seqs.size()) : 1;
-  const int64_t rows = slots + (s.grain - 1) * std::min(slots, s.count * sequences);
+  const int64_t rows = slots + (kernel.step - 1) * std::min(slots, s.count * sequences);
   const auto take = [&](int64_t bytes) {
     std::byte* p = base ? base + s.bytes : nullptr;
     s.bytes += aligned(bytes);
     return p;
   };
-  const auto matrix = [&](DType dtype, int64_t cols) {
-    const int64_t stride = (cols + 1) / 2 * 2;
-    return Rows{take(rows * stride * size_of(dtype)), dtype, cols, stride};
-  };
+  const auto matrix = [&](int64_t cols) { return Rows{take(rows * cols * size_of(op.x.dtype)), op.x.dtype, cols}; };
   s.offsets = reinterpret_cast<int32_t*>(take((s.count + 1) * 4));
   s.cursors = reinterpret_cast<int32_t*>(take(s.count * 4));
   s.order = reinterpret_cast<int32_t*>(take(rows * 4));
   s.at = reinterpret_cast<int32_t*>(take(slots * 4));
-  const DType narrow = s.narrow() ? DType::bf16 : DType::f32;
-  s.x = matrix(op.x.dtype, width);
-  s.dy = matrix(narrow, width);
-  s.du = matrix(narrow, s.hidden_width);
-  if (!op.gate.empty()) s.dg = matrix(narrow, s.hidden_width);
-  s.hidden = matrix(op.x.dtype, s.hidden_width);
+  s.x = matrix(width);
+  s.dy = matrix(width);
+  s.du = matrix(s.hidden_width);
+  if (!op.gate.empty()) s.dg = matrix(s.hidden_width);
+  s.hidden = matrix(s.hidden_width);
   s.dweights = reinterpret_cast<float*>(take(rows * s.blocks * 4));
   s.dx = reinterpret_cast<float*>(take(rows * width * 4));
   for (const auto list : {op.up, op.gate}) {
     for (const Weight& w : list) s.panel_bytes = std::max(s.panel_bytes, aligned(panel_workspace(w)));
   }
-  s.block_bytes = std::max(3 * kRowsMax * kCols, kPairsMax * kGradRows) * 4;
-  s.own_bytes = s.panel_bytes + s.block_bytes + (c.tiles ? tile_bytes(*c.tiles, op) : decoded_bytes(c.panel, op));
+  s.block_bytes = 3 * kRowsMax * kCols * 4;
+  s.own_bytes = s.panel_bytes + s.block_bytes + operand_bytes(kernel, op, rows);
   s.own = take(s.own_bytes * threads);
   return s;
 }
 
-void sort_by_expert(const ExpertsBwd& op, const Scratch& s) {
+void sort_by_expert(const ExpertsBwd& op, int64_t grain, const Scratch& s) {
   const SeqMap* seqs = op.seqs;
   const int64_t tokens = op.experts.dim(0), k = op.experts.dim(1);
   // Twice over the batch: each expert's rows are counted, with padding, and then placed.
@@ -260,8 +217,8 @@ void sort_by_expert(const ExpertsBwd& op, const Scratch& s) {
       for (int64_t t = start; t < start + len; ++t) {
         for (int64_t j = 0; j < k; ++j) visit(op.experts.as<int32_t>(t)[j], t * k + j);
       }
-      for (int64_t e = 0; s.narrow() && e < s.count; ++e) {
-        while (s.cursors[e] % s.grain != 0) visit(static_cast<int32_t>(e), -1);
+      for (int64_t e = 0; grain > 1 && e < s.count; ++e) {
+        while (s.cursors[e] % grain != 0) visit(static_cast<int32_t>(e), -1);
       }
     };
     if (!seqs) return sequence(0, tokens);
@@ -293,11 +250,6 @@ void copy_row(const std::byte* from, DType from_type, int64_t n, std::byte* to, 
   }
 }
 
-// Columns of odd widths that only fill up a pair are zero as well.
-void zero_tail(const Rows& r, int64_t row) {
-  if (r.stride > r.width) std::memset(r.at(row, r.width), 0, static_cast<size_t>(size_of(r.dtype)));
-}
-
 void gather(const ExpertsBwd& op, const Scratch& s, int threads) {
   const int64_t k = op.experts.dim(1);
   sys::parallel_for(threads, s.offsets[s.count], 8, [&](int64_t begin, int64_t end) {
@@ -305,10 +257,9 @@ void gather(const ExpertsBwd& op, const Scratch& s, int threads) {
       const int64_t slot = s.order[i];
       const auto row = [&](const View& v, const Rows& to) {
         if (slot < 0) {
-          std::memset(to.at(i), 0, static_cast<size_t>(to.stride * size_of(to.dtype)));
+          std::memset(to.at(i), 0, static_cast<size_t>(to.width * size_of(to.dtype)));
         } else {
           copy_row(v.data + slot / k * v.stride(0) * size_of(v.dtype), v.dtype, to.width, to.at(i), to.dtype);
-          zero_tail(to, i);
         }
       };
       row(op.x, s.x);
@@ -329,9 +280,19 @@ void for_each_block(int team, const Scratch& s, int64_t blocks, const Body& body
   });
 }
 
-// F32 per value, or per pair of BF16.
-const void* operand(const Rows& r, int64_t row, int64_t col = 0) { return r.at(row, col); }
-int64_t operand_stride(const Rows& r) { return r.dtype == DType::bf16 ? r.stride / 2 : r.stride; }
+packed::Source source_of(const Rows& r, int64_t row, int64_t col, bool along) {
+  return {.data = r.at(row, col), .stride = r.width, .bf16 = r.dtype == DType::bf16, .along = along};
+}
+
+// What all products of a call share, and the scratch of the thread that computes one.
+struct Run {
+  const packed::Kernel& kernel;
+  const ExpertsBwd& op;
+  const Scratch& s;
+
+  std::byte* own(int thread) const { return s.own + thread * s.own_bytes; }
+  std::byte* operands(int thread) const { return own(thread) + s.panel_bytes + s.block_bytes; }
+};
 
 // y [rows, cols] (+)= sorted rows [first, first + rows) of `a` times columns [col, col + cols) of a weight, whose rows
 // are the depth.
@@ -345,98 +306,40 @@ struct DataProduct {
   bool add;
 };
 
-void plain_product(PanelClass c, const DataProduct& p) {
-  outer_product(c, p.w.codes.dtype,
-                {.a = operand(p.a, p.first),
-                 .a_row = operand_stride(p.a),
-                 .a_step = 1,
-                 .b = p.w.codes.data + p.col * size_of(p.w.codes.dtype),
-                 .b_stride = p.w.codes.stride(0),
-                 .c = p.y,
-                 .c_stride = p.y_stride,
-                 .rows = p.rows,
-                 .cols = p.cols,
-                 .depth = p.w.rows,
-                 .add = p.add});
-}
-
-// Sums of a weight that is decoded a few rows at a time: they stand apart until they have met its `global`.
-void decoded_product(PanelClass c, const DataProduct& p, std::byte* space) {
-  const DType type = decoded_type(p.w, c);
-  auto* sums = reinterpret_cast<float*>(space);
-  std::byte* values = space + kRowsMax * kCols * 4;
-  for (int64_t i = 0; i < p.rows; i += kRowsMax) {
-    const int64_t rows = std::min(kRowsMax, p.rows - i);
-    for (int64_t k = 0; k < p.w.rows; k += kDecodedRows) {
-      const int64_t depth = std::min(kDecodedRows, p.w.rows - k);
-      for (int64_t r = 0; r < depth; ++r) {
-        if (type == DType::bf16) {
-          decode_row(p.w, k + r, p.col, p.cols, reinterpret_cast<Bf16*>(values) + r * kCols);
-        } else {
-          decode_row(p.w, k + r, p.col, p.cols, reinterpret_cast<float*>(values) + r * kCols);
-        }
-      }
-      outer_product(c, type,
-                    {.a = operand(p.a, p.first + i, k),
-                     .a_row = operand_stride(p.a),
-                     .a_step = 1,
-                     .b = values,
-                     .b_stride = kCols,
-                     .c = sums,
-                     .c_stride = p.cols,
-                     .rows = rows,
-                     .cols = p.cols,
-                     .depth = depth,
-                     .add = k > 0});
-    }
-    for (int64_t r = 0; r < rows; ++r) {
-      float* y = p.y + (i + r) * p.y_stride;
-      for (int64_t j = 0; j < p.cols; ++j) y[j] = (p.add ? y[j] : 0.0f) + p.w.global * sums[r * p.cols + j];
-    }
-  }
-}
-
-packed::Source source_of(const Rows& r, int64_t row, int64_t col, bool along) {
-  return {.data = r.at(row, col), .stride = r.stride, .bf16 = r.dtype == DType::bf16, .along = along};
-}
-
-void data_product(const Products& c, const Scratch& s, int thread, const DataProduct& p) {
-  std::byte* const space = s.own + thread * s.own_bytes + s.panel_bytes + s.block_bytes;
-  if (c.tiles) {
-    return tile_product(*c.tiles,
-                        {.a = source_of(p.a, p.first, 0, true),
-                         .w = packed::from(packed::across(p.w.codes), p.col, 0),
-                         .rows = p.rows,
-                         .cols = p.cols,
-                         .depth = p.w.rows,
-                         .y = p.y,
-                         .y_stride = p.y_stride,
-                         .add = p.add},
-                        space);
-  }
-  if (in_place(p.w, c.panel)) return plain_product(c.panel, p);
-  decoded_product(c.panel, p, space);
+void data_product(const Run& run, int thread, const DataProduct& p) {
+  packed::multiply(run.kernel,
+                   {.a = source_of(p.a, p.first, 0, true),
+                    .w = {p.w, false},
+                    .rows = p.rows,
+                    .col = p.col,
+                    .cols = p.cols,
+                    .depth = p.w.rows,
+                    .y = p.y,
+                    .y_stride = p.y_stride,
+                    .add = p.add},
+                   run.operands(thread));
 }
 
 // The products of one weight at columns [col, col + cols) of sorted rows [first, first + n): saved, or computed again.
-void forward_product(const Products& c, const Scratch& s, const View& saved, const Weight& w, int64_t first, int64_t n,
-                     int64_t col, int64_t cols, std::byte* own, float* to) {
-  if (!saved && c.tiles && c.train) {
-    return tile_product(*c.tiles,
-                        {.a = source_of(s.x, first, 0, true),
-                         .w = packed::from(packed::along(w.codes), col, 0),
-                         .rows = n,
-                         .cols = cols,
-                         .depth = w.cols,
-                         .y = to,
-                         .y_stride = cols},
-                        own + s.panel_bytes + s.block_bytes);
+void forward_product(const Run& run, int thread, const View& saved, const Weight& w, int64_t first, int64_t n,
+                     int64_t col, int64_t cols, float* to) {
+  const Scratch& s = run.s;
+  if (!saved && run.op.train) {
+    return packed::multiply(run.kernel,
+                            {.a = source_of(s.x, first, 0, true),
+                             .w = {w, true},
+                             .rows = n,
+                             .col = col,
+                             .cols = cols,
+                             .depth = w.cols,
+                             .y = to,
+                             .y_stride = cols},
+                            run.operands(thread));
   }
   if (!saved) {
-    View x(s.x.at(first), s.x.dtype, {n, s.x.width});
-    x.strides[0] = s.x.stride;
-    const std::span<std::byte> panel(own, static_cast<size_t>(s.panel_bytes));
-    return panel_product(c.panel, x, w.rows_of(col, cols), mut_view_of(to, {n, cols}), panel);
+    const std::span<std::byte> panel(run.own(thread), static_cast<size_t>(s.panel_bytes));
+    return panel_product(View(s.x.at(first), s.x.dtype, {n, s.x.width}), w.rows_of(col, cols),
+                         mut_view_of(to, {n, cols}), panel);
   }
   const int64_t k = saved.dim(1);
   for (int64_t r = 0; r < n; ++r, to += cols) {
@@ -450,17 +353,17 @@ void forward_product(const Products& c, const Scratch& s, const View& saved, con
   }
 }
 
-void hidden_block(const Products& c, const ExpertsBwd& op, const Scratch& s, int thread, size_t e, int64_t block) {
+void hidden_block(const Run& run, int thread, size_t e, int64_t block) {
+  const auto& [kernel, op, s] = run;
   const int64_t col = block * kCols, cols = std::min(kCols, s.hidden_width - col), k = op.experts.dim(1);
-  const bool gated = !op.gate.empty(), last = col + cols == s.hidden_width;
-  std::byte* own = s.own + thread * s.own_bytes;
-  auto* u = reinterpret_cast<float*>(own + s.panel_bytes);
+  const bool gated = !op.gate.empty(), bf16 = op.x.dtype == DType::bf16;
+  auto* u = reinterpret_cast<float*>(run.own(thread) + s.panel_bytes);
   float *g = u + kRowsMax * kCols, *q = g + kRowsMax * kCols;
   for (int64_t i = s.offsets[e]; i < s.offsets[e + 1]; i += kRowsMax) {
     const int64_t n = std::min<int64_t>(kRowsMax, s.offsets[e + 1] - i);
-    forward_product(c, s, op.u, op.up[e], i, n, col, cols, own, u);
-    if (gated) forward_product(c, s, op.g, op.gate[e], i, n, col, cols, own, g);
-    data_product(c, s, thread, {s.dy, i, n, op.down[e], col, cols, q, cols, false});
+    forward_product(run, thread, op.u, op.up[e], i, n, col, cols, u);
+    if (gated) forward_product(run, thread, op.g, op.gate[e], i, n, col, cols, g);
+    data_product(run, thread, {s.dy, i, n, op.down[e], col, cols, q, cols, false});
     for (int64_t r = 0; r < n; ++r) {
       const int64_t slot = s.order[i + r];
       const ExpertRow row{.u = u + r * cols,
@@ -468,90 +371,43 @@ void hidden_block(const Products& c, const ExpertsBwd& op, const Scratch& s, int
                           .q = q + r * cols,
                           .weight = slot < 0 ? 0 : op.weights.as<float>(slot / k)[slot % k],
                           .silu = op.act == ExpertAct::silu,
-                          .round = op.x.dtype == DType::bf16,
+                          .round = bf16,
                           .n = cols,
                           .du = s.du.at(i + r, col),
                           .dg = gated ? s.dg.at(i + r, col) : nullptr,
                           .hidden = s.hidden.at(i + r, col)};
-      float& dweight = s.dweights[(i + r) * s.blocks + block];
-      if (s.narrow()) {
-        dweight = HWY_DYNAMIC_DISPATCH(row_gradient_dot)(row);
-      } else if (c.panel == PanelClass::f32) {
-        dweight = HWY_DYNAMIC_DISPATCH(row_gradient_f32)(row);
-      } else {
-        dweight = HWY_DYNAMIC_DISPATCH(row_gradient_wide)(row);
-      }
-      if (!last) continue;
-      zero_tail(s.du, i + r);
-      if (gated) zero_tail(s.dg, i + r);
+      s.dweights[(i + r) * s.blocks + block] =
+          bf16 ? HWY_DYNAMIC_DISPATCH(row_gradient_bf16)(row) : HWY_DYNAMIC_DISPATCH(row_gradient_f32)(row);
     }
   }
 }
 
-void data_block(const Products& c, const ExpertsBwd& op, const Scratch& s, int thread, size_t e, int64_t block) {
+void data_block(const Run& run, int thread, size_t e, int64_t block) {
+  const auto& [kernel, op, s] = run;
   const int64_t width = op.x.dim(1), col = block * kCols, cols = std::min(kCols, width - col);
   const int64_t first = s.offsets[e], rows = s.offsets[e + 1] - first;
   float* to = s.dx + first * width + col;
-  data_product(c, s, thread, {s.du, first, rows, op.up[e], col, cols, to, width, false});
-  if (!op.gate.empty()) data_product(c, s, thread, {s.dg, first, rows, op.gate[e], col, cols, to, width, true});
-}
-
-// The same on tiles, kRowsMax sorted rows at a time.
-void weight_tiles(const packed::Kernel& kernel, const Rows& a, const Rows& b, int64_t m, int64_t rows, int64_t first,
-                  int64_t tokens, const MutView& into, std::byte* space) {
-  std::byte* const b_panels = space + aligned(packed_bytes(kernel, Side::rows, kGradRows, kRowsMax));
-  for (int64_t t = 0; t < tokens; t += kRowsMax) {
-    const int64_t depth = std::min(kRowsMax, tokens - t);
-    packed::pack(kernel, Side::rows, source_of(a, first + t, m, false), rows, depth, space);
-    for (int64_t n = 0; n < b.width; n += kGradCols) {
-      const int64_t cols = std::min(kGradCols, b.width - n);
-      packed::pack(kernel, Side::cols, source_of(b, first + t, n, false), cols, depth, b_panels);
-      packed::product(kernel, {.a = space,
-                               .b = b_panels,
-                               .m = rows,
-                               .n = cols,
-                               .depth = depth,
-                               .y = into.as<float>(m) + n,
-                               .y_stride = into.stride(0),
-                               .add = true});
-    }
-  }
+  data_product(run, thread, {s.du, first, rows, op.up[e], col, cols, to, width, false});
+  if (!op.gate.empty()) data_product(run, thread, {s.dg, first, rows, op.gate[e], col, cols, to, width, true});
 }
 
 // Rows of `into` from kGradRows * block on: += a^T b over the sorted rows of the expert.
-void weight_block(const Products& c, const Scratch& s, int thread, size_t e, int64_t block, const Rows& a,
-                  const Rows& b, const MutView& into) {
-  const int64_t m = block * kGradRows, rows = std::min(kGradRows, a.width - m);
-  const int64_t first = s.offsets[e], depth = s.offsets[e + 1] - first;
-  if (c.tiles) {
-    return weight_tiles(*c.tiles, a, b, m, rows, first, depth, into,
-                        s.own + thread * s.own_bytes + s.panel_bytes + s.block_bytes);
-  }
-  OuterBlock product{.c = into.as<float>(m), .c_stride = into.stride(0), .rows = rows, .cols = b.width, .add = true};
-  product.b_stride = b.stride;
-  if (!s.narrow()) {
-    product.a = operand(a, first, m);
-    product.a_row = 1;
-    product.a_step = a.stride;
-    product.b = b.at(first);
-    product.depth = depth;
-    return outer_product(c.panel, b.dtype, product);
-  }
-  auto* pairs = reinterpret_cast<uint32_t*>(s.own + thread * s.own_bytes + s.panel_bytes);
-  for (int64_t k = 0; k < depth; k += 2 * kPairsMax) {
-    const int64_t n = std::min(2 * kPairsMax, depth - k);  // even, as depth is
-    for (int64_t i = 0; i < n; i += 2) {
-      const auto* low = reinterpret_cast<const Bf16*>(a.at(first + k + i, m));
-      const auto* high = reinterpret_cast<const Bf16*>(a.at(first + k + i + 1, m));
-      uint32_t* to = pairs + i / 2 * kGradRows;
-      for (int64_t j = 0; j < rows; ++j) to[j] = low[j].bits | static_cast<uint32_t>(high[j].bits) << 16;
-    }
-    product.a = pairs;
-    product.a_row = 1;
-    product.a_step = kGradRows;
-    product.b = b.at(first + k);
-    product.depth = n;
-    outer_product(c.panel, b.dtype, product);
+void weight_block(const Run& run, int thread, size_t e, int64_t block, const Rows& a, const Rows& b,
+                  const MutView& into) {
+  const int64_t m = block * kGradRows, first = run.s.offsets[e], depth = run.s.offsets[e + 1] - first;
+  const Weight right = dense_weight(View(b.at(first), b.dtype, {depth, b.width}));
+  for (int64_t n = 0; n < b.width; n += kGradCols) {
+    packed::multiply(run.kernel,
+                     {.a = source_of(a, first, m, false),
+                      .w = {right, false},
+                      .rows = std::min(kGradRows, a.width - m),
+                      .col = n,
+                      .cols = std::min(kGradCols, b.width - n),
+                      .depth = depth,
+                      .y = into.as<float>(m) + n,
+                      .y_stride = into.stride(0),
+                      .add = true},
+                     run.operands(thread));
   }
 }
 
@@ -584,27 +440,24 @@ void check_shapes(const ExpertsBwd& op) {
 
 }  // namespace
 
-int64_t experts_bwd_workspace(PanelClass c, const packed::Kernel* tiles, const ExpertsBwd& op, int threads) {
-  return cut({c, tiles, op.train}, op, threads, nullptr).bytes;
+int64_t experts_bwd_workspace(const packed::Kernel& kernel, const ExpertsBwd& op, int threads) {
+  return cut(kernel, op, threads, nullptr).bytes;
 }
 
-void experts_bwd_grouped(PanelClass panel, const packed::Kernel* tiles, Ctx& ctx, const ExpertsBwd& op,
-                         std::span<std::byte> workspace) {
+void experts_bwd_packed(const packed::Kernel& kernel, Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
   check_shapes(op);
-  const Products c{panel, tiles, op.train};
-  const Scratch s = cut(c, op, ctx.threads, workspace.data());
-  const int64_t width = op.x.dim(1);
+  const Scratch s = cut(kernel, op, ctx.threads, workspace.data());
+  const Run run{kernel, op, s};
   const int team = sys::team_for(ctx.threads, op.flops());
-  sort_by_expert(op, s);
+  sort_by_expert(op, kernel.step, s);
   gather(op, s, ctx.threads);
-  for_each_block(team, s, s.blocks,
-                 [&](int thread, size_t e, int64_t block) { hidden_block(c, op, s, thread, e, block); });
-  for_each_block(team, s, blocks_of(width, kCols),
-                 [&](int thread, size_t e, int64_t block) { data_block(c, op, s, thread, e, block); });
+  for_each_block(team, s, s.blocks, [&](int thread, size_t e, int64_t block) { hidden_block(run, thread, e, block); });
+  for_each_block(team, s, blocks_of(op.x.dim(1), kCols),
+                 [&](int thread, size_t e, int64_t block) { data_block(run, thread, e, block); });
   const auto gradients = [&](std::span<const MutView> into, const Rows& a, const Rows& b) {
     if (into.empty()) return;
     for_each_block(team, s, blocks_of(a.width, kGradRows),
-                   [&](int thread, size_t e, int64_t block) { weight_block(c, s, thread, e, block, a, b, into[e]); });
+                   [&](int thread, size_t e, int64_t block) { weight_block(run, thread, e, block, a, b, into[e]); });
   };
   gradients(op.dup, s.du, s.x);
   gradients(op.dgate, s.dg, s.x);

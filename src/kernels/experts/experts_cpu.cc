@@ -3,14 +3,14 @@
 // token's slots in slot order. A product is cut into tasks (expert, block of weight rows): every weight byte is read by
 // one task of one thread, as one stream, and meets all rows of its expert while it is in L2. Tasks are handed out one
 // by one, since an expert may have one row or all of them; which thread takes which changes nothing. On a CPU with
-// tiles the products are those of math/tile.h, in training those of math/packed.h; elsewhere those of math/panel.h.
+// tiles the products are those of math/tile.h, elsewhere those of math/panel.h; in training those of math/packed.h.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>
 
 #include "kernels/experts/experts_rows.h"
-#include "math/packed.h"
+#include "math/packed_weight.h"
 #include "math/panel.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -144,8 +144,12 @@ int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
     return aligned(tiles::packed_bytes(rows, std::max(op.up[0].cols, op.down[0].cols))) + tiles::workspace(rows);
   }
   if (!c.packed) return panel_bytes_max(op);
-  return std::max(tile_product_bytes(*c.packed, block_rows_max(op.up), op.up[0].cols),
-                  tile_product_bytes(*c.packed, block_rows_max(op.down), op.down[0].cols));
+  int64_t most = 0;
+  for (const auto list : {op.up, op.gate, op.down}) {
+    for (const Weight& w : list)
+      most = std::max(most, packed::multiply_bytes(*c.packed, {w}, op.experts.count(), block_rows(w), w.cols));
+  }
+  return most;
 }
 
 int64_t a8_row_bytes(std::span<const Weight> list) { return codes::a8::row_bytes(list[0].spec, list[0].cols); }
@@ -295,15 +299,15 @@ void product(const ExpertProducts& c, const Scratch& s, int64_t first, const Vie
   if (c.codes) return codes_product(x, w, y, own);
   if (c.walk) return walk_product(*c.walk, x, w, y, own);
   if (!c.packed) return panel_product(c.panel, x, w, y, own);
-  tile_product(*c.packed,
-               {.a = packed::along(x),
-                .w = packed::along(w.codes),
-                .rows = y.dim(0),
-                .cols = y.dim(1),
-                .depth = w.cols,
-                .y = y.as<float>(),
-                .y_stride = y.stride(0)},
-               own.data());
+  packed::multiply(*c.packed,
+                   {.a = packed::along(x),
+                    .w = {w},
+                    .rows = y.dim(0),
+                    .cols = y.dim(1),
+                    .depth = w.cols,
+                    .y = y.as<float>(),
+                    .y_stride = y.stride(0)},
+                   own.data());
 }
 
 void up_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,

@@ -467,8 +467,8 @@ TEST(ExpertsBackward, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
   const auto run_tiles = [&](const ExpertsBwd& op, int threads) {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads};
-    std::vector<std::byte> space(static_cast<size_t>(experts_bwd_workspace(PanelClass::bf16, &tiles, op, threads)));
-    experts_bwd_grouped(PanelClass::bf16, &tiles, ctx, op, space);
+    std::vector<std::byte> space(static_cast<size_t>(experts_bwd_workspace(tiles, op, threads)));
+    experts_bwd_packed(tiles, ctx, op, space);
   };
   for (const bool gated : {false, true}) {
     const ExpertAct act = gated ? ExpertAct::silu : ExpertAct::relu2;
@@ -502,8 +502,8 @@ TEST(ExpertsForward, SoftwareTilesAgreeWithTheReferenceAndSavedProductsChangeNoB
     Ctx ctx{.arena = arena, .threads = threads};
     std::vector<std::byte> space;
     if constexpr (requires { op.dy; }) {
-      space.resize(static_cast<size_t>(experts_bwd_workspace(PanelClass::bf16, &tiles, op, threads)));
-      experts_bwd_grouped(PanelClass::bf16, &tiles, ctx, op, space);
+      space.resize(static_cast<size_t>(experts_bwd_workspace(tiles, op, threads)));
+      experts_bwd_packed(tiles, ctx, op, space);
     } else {
       space.resize(static_cast<size_t>(experts_fwd_workspace({.packed = &tiles}, op, threads)));
       experts_fwd_grouped({.packed = &tiles}, ctx, op, space);

@@ -164,12 +164,6 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
        .supports = &panel_supports<PanelClass::f32>,
        .workspace = &panel_workspaces,
        .run = &fwd_panel<PanelClass::f32>},
-      // After the panels, so only when forced: README.md has the figures.
-      {.name = "gemm",
-       .numerics = "gemm",
-       .supports = &linear_gemm_supports,
-       .workspace = &linear_gemm_workspace,
-       .run = &linear_fwd_gemm},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

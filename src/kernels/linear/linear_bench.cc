@@ -1,5 +1,6 @@
-// Products at real shapes (nemotron.md 1.1), weights from memory: every variant that this machine has, and oneDNN with
-// its own team, with weights as files store them and packed beforehand. Each line states GFLOP/s, GB/s of weights, and
+// Products at real shapes (nemotron.md 1.1), weights from memory: every variant that this machine has, and beside them
+// oneDNN (Debian's libdnnl-dev, which nothing else of Braid needs) with its own team, with weights as files store them
+// and packed beforehand. Each line states GFLOP/s, GB/s of weights, and
 // the share of the floor max(bytes / read roof, operations / unit roof) with the roofs of this very run. Medians of
 // five; a share counts only beside those of the same run.
 #include <benchmark/benchmark.h>
@@ -138,7 +139,6 @@ void add_all() {
         if (sys::machine().bf16_dot_fast) rows.emplace_back("panel_dot");
         rows.emplace_back("panel_bf16");
       }
-      if (p.rows > 1) rows.emplace_back("gemm");
       rows.emplace_back("onednn");
       rows.emplace_back("onednn_packed");
       for (const std::string& row : rows) {

@@ -1,10 +1,9 @@
-// Rows of linear that hand the arithmetic to tiles, to dots of whole numbers or to oneDNN.
+// Rows of linear that hand the arithmetic to tiles or to dots of whole numbers.
 #include <algorithm>
 
 #include "kernels/linear/linear_rows.h"
 #include "math/codes_a8.h"
 #include "math/codes_dot.h"
-#include "math/gemm.h"
 #include "sys/machine.h"
 
 namespace braid {
@@ -109,20 +108,6 @@ void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace
               part(workspace, shared + thread * own, own));
     });
   }
-}
-
-const char* linear_gemm_supports(const LinearFwd& op) {
-  if (const char* reason = gemm_refusal(op.x.dtype, op.w.spec.format)) return reason;
-  return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
-}
-
-int64_t linear_gemm_workspace(const LinearFwd& op, int threads) { return gemm_workspace(op.x, op.w) * threads; }
-
-void linear_fwd_gemm(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
-  const int64_t own = gemm_workspace(op.x, op.w);
-  linear_tasks(ctx.threads, op, kGemmCols, [&](int thread, int64_t first, int64_t n) {
-    gemm_product(op.x, op.w.rows_of(first, n), op.y.slice(1, first, n), part(workspace, thread * own, own));
-  });
 }
 
 }  // namespace braid

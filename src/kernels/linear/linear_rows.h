@@ -24,11 +24,6 @@ const char* linear_a8_supports(const LinearFwd& op);
 int64_t linear_a8_workspace(const LinearFwd& op, int threads);
 void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
 
-// On oneDNN (math/gemm.h).
-const char* linear_gemm_supports(const LinearFwd& op);
-int64_t linear_gemm_workspace(const LinearFwd& op, int threads);
-void linear_fwd_gemm(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
-
 // On packed operands (math/packed.h), forward and backward.
 const char* linear_packed_supports(packed::Class c, const LinearFwd& op);
 const char* linear_packed_supports(packed::Class c, const LinearBwdData& op);

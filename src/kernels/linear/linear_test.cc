@@ -11,7 +11,6 @@
 #include "core/ref.h"
 #include "kernels/linear/linear_ref.h"
 #include "kernels/linear/linear_rows.h"
-#include "math/gemm.h"
 #include "math/test_weight.h"
 #include "sys/machine.h"
 
@@ -41,16 +40,17 @@ TEST(Linear, EveryRowAgreesWithTheReference) {
 
 using RunLinear = void (*)(Ctx&, const LinearFwd&, std::span<std::byte>);
 
-// A variant that this machine does not choose, against the reference; then some of its rows alone and in other teams,
+// Tiles, which this machine may not choose, against the reference; then some of its rows alone and in other teams,
 // which must give the same bits.
-void hold_variant(const Case& c, DType type, int64_t (*workspace)(const LinearFwd&, int), RunLinear variant) {
-  TestTensor x(type, {c.tokens, c.depth}, 1), w(type, {c.rows, c.depth}, 2), bias(DType::f32, {c.rows}, 3),
-      want(DType::f32, {c.tokens, c.rows}, 4), all(DType::f32, {c.tokens, c.rows}, 5), one(DType::f32, {1, c.rows}, 6);
+void hold_tiles(const Case& c, RunLinear variant) {
+  TestTensor x(DType::bf16, {c.tokens, c.depth}, 1), w(DType::bf16, {c.rows, c.depth}, 2),
+      bias(DType::f32, {c.rows}, 3), want(DType::f32, {c.tokens, c.rows}, 4), all(DType::f32, {c.tokens, c.rows}, 5),
+      one(DType::f32, {1, c.rows}, 6);
   Arena arena;
   Ctx ctx{.arena = arena};
   const auto compute = [&](const View& from, const MutView& to, int threads) {
     const LinearFwd op{.x = from, .w = dense_weight(w.view()), .bias = bias.view(), .y = to};
-    const Tensor scratch(arena, DType::u8, {workspace(op, threads)});
+    const Tensor scratch(arena, DType::u8, {linear_tiles_workspace(op, threads)});
     ctx.threads = threads;
     variant(ctx, op, {scratch.mut().data, static_cast<size_t>(scratch.view().bytes())});
   };
@@ -75,12 +75,12 @@ void hard_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
 constexpr Case kTileCases[] = {{1, 32, 32}, {5, 17, 83}, {16, 33, 64}, {33, 70, 515}, {2, 1, 1}, {515, 3, 40}};
 
 TEST(Linear, TilesInSoftwareAgreeWithTheReference) {
-  for (const Case& c : kTileCases) hold_variant(c, DType::bf16, &linear_tiles_workspace, &soft_tiles);
+  for (const Case& c : kTileCases) hold_tiles(c, &soft_tiles);
 }
 
 TEST(Linear, TilesInHardwareAgreeWithTheReference) {
   if (!sys::machine().amx) GTEST_SKIP() << "no tiles on this machine";
-  for (const Case& c : kTileCases) hold_variant(c, DType::bf16, &linear_tiles_workspace, &hard_tiles);
+  for (const Case& c : kTileCases) hold_tiles(c, &hard_tiles);
 }
 
 // Weights in codes on tiles, at edges of blocks, steps, strips and chunks; the same bits whichever rows are together.
@@ -186,16 +186,6 @@ TEST(Linear, ManyRowsMultiplyCodesWithEightBits) {
   for (const GgmlType type : {GgmlType::q4_k, GgmlType::q6_k}) {
     SCOPED_TRACE(ggml_type(static_cast<uint32_t>(type))->name);
     hold_whole(kMany, {7, 130, 768}, type);
-  }
-}
-
-TEST(Linear, GemmAgreesWithTheReference) {
-  constexpr Case kGemmCases[] = {{1, 58, 96}, {5, 17, 83}, {65, 193, 1025}, {7, 400, 2100}, {2, 1, 1}};
-  for (const DType type : {DType::f32, DType::bf16}) {
-    if (const char* reason = gemm_refusal(type, type == DType::f32 ? Format::f32 : Format::bf16)) {
-      GTEST_SKIP() << reason;
-    }
-    for (const Case& c : kGemmCases) hold_variant(c, type, &linear_gemm_workspace, &linear_fwd_gemm);
   }
 }
 

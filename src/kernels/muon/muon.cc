@@ -22,7 +22,7 @@ void step_ref(Ctx&, const MuonStep& op, std::span<std::byte>) {
   store(op.working, w);
 }
 
-const char* panels_support(const MuonStep& op) {
+const char* packed_supports(const MuonStep& op) {
   for (const View& v : {View(op.g), View(op.w), View(op.m)}) {
     if (v.dtype != DType::f32) return "not F32";
     if (!v.rows_contiguous()) return "strided rows";
@@ -35,11 +35,11 @@ const char* panels_support(const MuonStep& op) {
 
 std::span<const Row<MuonStep>> MuonStep::rows() {
   static constexpr Row<MuonStep> kRows[] = {
-      {.name = "panels",
-       .numerics = "f32",
-       .supports = &panels_support,
+      {.name = "packed_f32",
+       .numerics = "f32_chain",
+       .supports = &packed_supports,
        .workspace = &muon_step_workspace,
-       .run = &muon_step_panels},
+       .run = &muon_step_packed},
       {.name = "ref", .numerics = "f64", .run = &step_ref},
   };
   return kRows;

@@ -1,17 +1,16 @@
-// Muon on a CPU, in FP32: the symmetric products through math/panel.h, the lower triangle alone, and those with X
-// through math/outer.h. The plain loops are quadratic where products are cubic. Tasks are blocks of columns, whose bits
-// depend on no other, and the norm is summed row by row: the same on any number of threads.
+// Muon on a CPU, in FP32: products on packed operands (math/packed.h), of the symmetric ones the lower triangle alone.
+// The plain loops are quadratic where products are cubic. Tasks are blocks of columns, whose bits depend on no other,
+// and the norm is summed row by row: the same on any number of threads.
 #include <atomic>
 #include <utility>
 
 #include "kernels/muon/muon_rows.h"
-#include "math/outer.h"
-#include "math/panel.h"
+#include "math/packed_weight.h"
 
 namespace braid {
 namespace {
 
-constexpr int64_t kCols = 3 * kPanelCols;  // of a task
+constexpr int64_t kCols = 192;  // of a task
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -40,24 +39,37 @@ Scratch cut(const MuonStep& op, int threads, std::byte* base) {
   if (op.w.dim(0) > less) s.flipped = reinterpret_cast<float*>(take(less * more * 4));
   for (float** matrix : {&s.a, &s.square}) *matrix = reinterpret_cast<float*>(take(less * less * 4));
   s.squares = reinterpret_cast<double*>(take(less * 8));
-  s.panel_bytes = aligned(panel_workspace(Weight{.rows = more, .cols = more, .spec = {Format::f32, 0}}));
+  s.panel_bytes = packed::multiply_bytes(packed::wide_f32(), {}, less, kCols, more);
   s.panels = take(s.panel_bytes * threads);
   return s;
 }
 
-// y [N, N] = x x^T with x [N, K]: the part below the diagonal, and that above copied.
-void square_of(int threads, const Scratch& s, const View& x, float* y) {
-  const int64_t side = x.dim(0), blocks = (side + kCols - 1) / kCols;
-  const Weight w = dense_weight(x);
-  const MutView all = mut_view_of(y, {side, side});
+// body(first, n, space) for blocks of `cols` columns.
+template <class Body>
+void for_each_block(int threads, const Scratch& s, int64_t cols, const Body& body) {
+  const int64_t blocks = (cols + kCols - 1) / kCols;
   std::atomic<int64_t> next{0};
   sys::parallel(static_cast<int>(std::min<int64_t>(threads, blocks)), [&](int thread, int) {
-    const std::span<std::byte> own(s.panels + thread * s.panel_bytes, static_cast<size_t>(s.panel_bytes));
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;) {
-      const int64_t first = i * kCols, n = std::min(kCols, side - first);
-      panel_product(PanelClass::f32, x.slice(0, first, side - first), w.rows_of(first, n),
-                    all.slice(0, first, side - first).slice(1, first, n), own);
-    }
+    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;)
+      body(i * kCols, std::min(kCols, cols - i * kCols), s.panels + thread * s.panel_bytes);
+  });
+}
+
+// y [N, N] = x x^T with x [N, K]: the part below the diagonal, and that above copied.
+void square_of(int threads, const Scratch& s, const View& x, float* y) {
+  const int64_t side = x.dim(0);
+  const packed::WeightOperand w{dense_weight(x), true};
+  for_each_block(threads, s, side, [&](int64_t first, int64_t n, std::byte* space) {
+    packed::multiply(packed::wide_f32(),
+                     {.a = packed::from(packed::along(x), first, 0),
+                      .w = w,
+                      .rows = side - first,
+                      .col = first,
+                      .cols = n,
+                      .depth = x.dim(1),
+                      .y = y + first * side + first,
+                      .y_stride = side},
+                     space);
   });
   for (int64_t i = 0; i < side; ++i) {
     for (int64_t j = i + 1; j < side; ++j) y[i * side + j] = y[j * side + i];
@@ -67,23 +79,23 @@ void square_of(int threads, const Scratch& s, const View& x, float* y) {
 // s.next = kA x + a x, with s.a already b A + c A A.
 void advance(int threads, const Scratch& s) {
   constexpr auto kA = static_cast<float>(MuonStep::kA);
-  sys::parallel_tasks(threads, (s.more + kOuterCols - 1) / kOuterCols, [&](int64_t block) {
-    const int64_t first = block * kOuterCols, n = std::min(kOuterCols, s.more - first);
+  const packed::Source a = packed::along(view_of(s.a, {s.less, s.less}));
+  const packed::WeightOperand x{dense_weight(view_of(s.x, {s.less, s.more})), false};
+  for_each_block(threads, s, s.more, [&](int64_t first, int64_t n, std::byte* space) {
     for (int64_t i = 0; i < s.less; ++i) {
       for (int64_t j = first; j < first + n; ++j) s.next[i * s.more + j] = kA * s.x[i * s.more + j];
     }
-    outer_product(PanelClass::f32, DType::f32,
-                  {.a = s.a,
-                   .a_row = s.less,
-                   .a_step = 1,
-                   .b = s.x + first,
-                   .b_stride = s.more,
-                   .c = s.next + first,
-                   .c_stride = s.more,
-                   .rows = s.less,
-                   .cols = n,
-                   .depth = s.less,
-                   .add = true});
+    packed::multiply(packed::wide_f32(),
+                     {.a = a,
+                      .w = x,
+                      .rows = s.less,
+                      .col = first,
+                      .cols = n,
+                      .depth = s.less,
+                      .y = s.next + first,
+                      .y_stride = s.more,
+                      .add = true},
+                     space);
   });
 }
 
@@ -151,7 +163,7 @@ void apply(int threads, const MuonStep& op, const float* x) {
 
 int64_t muon_step_workspace(const MuonStep& op, int threads) { return cut(op, threads, nullptr).bytes; }
 
-void muon_step_panels(Ctx& ctx, const MuonStep& op, std::span<std::byte> workspace) {
+void muon_step_packed(Ctx& ctx, const MuonStep& op, std::span<std::byte> workspace) {
   Scratch s = cut(op, ctx.threads, workspace.data());
   direction(ctx.threads, op, s);
   constexpr auto kB = static_cast<float>(MuonStep::kB), kC = static_cast<float>(MuonStep::kC);

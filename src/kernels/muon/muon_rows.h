@@ -5,6 +5,6 @@
 namespace braid {
 
 int64_t muon_step_workspace(const MuonStep& op, int threads);
-void muon_step_panels(Ctx& ctx, const MuonStep& op, std::span<std::byte> workspace);
+void muon_step_packed(Ctx& ctx, const MuonStep& op, std::span<std::byte> workspace);
 
 }  // namespace braid

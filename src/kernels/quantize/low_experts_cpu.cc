@@ -8,12 +8,11 @@
 
 #include "kernels/quantize/low_experts_rows.h"
 #include "kernels/quantize/quantize_rows.h"
+#include "math/packed_weight.h"
 #include "sys/parallel.h"
 
 namespace braid {
 namespace {
-
-using packed::Side;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -80,8 +79,7 @@ struct Sizes {
   int64_t rows() const { return (tokens + 15) / 16 * 16; }
   int64_t team() const { return std::min(threads, experts); }
   int64_t panel_bytes(int64_t m, int64_t n, int64_t depth) const {
-    const int64_t block = packed::block_depth(depth);
-    return aligned(packed_bytes(kernel, Side::rows, m, block)) + packed_bytes(kernel, Side::cols, n, block);
+    return packed::multiply_bytes(kernel, {}, m, n, depth);
   }
 };
 
@@ -238,39 +236,27 @@ class Expert {
     return {.key = {.seed = op_.noise.seed, .stream = stream + 2 * static_cast<uint32_t>(e_) + product}};
   }
 
-  // y [m, n] (+)= a b, depth block after depth block.
-  void multiply(const packed::Source& a, const packed::Source& b, int64_t m, int64_t n, int64_t depth, float* y,
+  void multiply(const packed::Source& a, const packed::WeightOperand& b, int64_t m, int64_t n, int64_t depth, float* y,
                 int64_t y_stride, bool add) const {
-    const int64_t block = packed::block_depth(depth);
-    std::byte* const right = own_.panels + aligned(packed_bytes(z_.kernel, Side::rows, m, block));
-    for (int64_t k = 0; k < depth; k += block) {
-      const int64_t part = std::min(block, depth - k);
-      packed::pack(z_.kernel, Side::rows, packed::from(a, 0, k), m, part, own_.panels);
-      packed::pack(z_.kernel, Side::cols, packed::from(b, 0, k), n, part, right);
-      packed::product(z_.kernel, {.a = own_.panels,
-                                  .b = right,
-                                  .m = m,
-                                  .n = n,
-                                  .depth = part,
-                                  .y = y,
-                                  .y_stride = y_stride,
-                                  .add = add || k > 0});
-    }
+    packed::multiply(z_.kernel,
+                     {.a = a, .w = b, .rows = m, .cols = n, .depth = depth, .y = y, .y_stride = y_stride, .add = add},
+                     own_.panels);
   }
   void forward(const View& x, const Weight& w, float* y, int64_t cols) const {
     const View a = quantized(op_.specs.forward_x, x, own_.left),
                b = quantized(op_.specs.forward_w, w.codes, own_.right);
-    multiply(packed::along(a), packed::along(b), n_, cols, w.cols, y, cols, false);
+    multiply(packed::along(a), {dense_weight(b), true}, n_, cols, w.cols, y, cols, false);
   }
   void backward_data(const View& dy, const Weight& w, uint32_t stream, float* dx, int64_t cols) const {
     const View a = quantized(op_.specs.data_dy, dy, own_.left, noise(stream, 0)),
                b = quantized(op_.specs.data_w, w.codes, own_.right);
-    multiply(packed::along(a), packed::across(b), n_, cols, w.rows, dx, cols, false);
+    multiply(packed::along(a), {dense_weight(b), false}, n_, cols, w.rows, dx, cols, false);
   }
   void backward_weight(const View& dy, const View& x, uint32_t stream, const MutView& dw) const {
     const View a = quantized(op_.specs.weight_dy, dy, own_.left, noise(stream, 1)),
                b = quantized(op_.specs.weight_x, x, own_.right);
-    multiply(packed::across(a), packed::across(b), dw.dim(0), dw.dim(1), a.dim(0), dw.as<float>(), dw.stride(0), true);
+    multiply(packed::across(a), {dense_weight(b), false}, dw.dim(0), dw.dim(1), a.dim(0), dw.as<float>(), dw.stride(0),
+             true);
   }
 
   const Op& op_;
