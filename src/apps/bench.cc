@@ -46,6 +46,14 @@ class Bench {
     const int64_t chunk = runner_.options().chunk;
     for (int64_t done = 0; done < n; done += chunk) pass(std::min(chunk, n - done), Phase::prefill, done + chunk >= n);
   }
+  // `n` tokens of every sequence: a few by passes, so that the rest is whole chunks of any scan, that by copies of
+  // them.
+  void deepen(int64_t n) {
+    constexpr int64_t kGrain = 512, kLeast = 64;
+    const int64_t read = n <= kGrain ? n : n % kGrain >= kLeast ? n % kGrain : n % kGrain + kGrain;
+    prefill(read);
+    for (int64_t s = 0; s < sequences_ && read < n; ++s) runner_.pretend(s, n);
+  }
   void step() { pass(1, Phase::step, true); }
 
  private:
@@ -95,7 +103,7 @@ void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate& memory,
   double read_seconds = 0;
   for (int64_t r = 0; r <= o.repeat; ++r) {  // the first warms caches and page tables and is not counted
     bench.reset();
-    if (row.depth > 0) bench.prefill(row.depth);
+    if (row.depth > 0) bench.deepen(row.depth);
     if (row.generate > 0 && row.depth == 0) bench.prefill(1);
     if (r > 0) reads.push_back(memory.measure(runner.ctx().threads, read_seconds));
     const auto start = Clock::now();
@@ -150,6 +158,7 @@ int bench(const Options& o) {
     options.sequences = std::max(options.sequences, r.sequences);
     options.context = std::max(options.context, r.depth + std::max(r.prompt, r.generate) + 1);
   }
+  options.beyond_training = true;
   if (o.model.context > 0 && options.context > o.model.context)
     fail("--ctx-size", {.what = "is too small for these tests",
                         .got = std::to_string(o.model.context),
@@ -177,7 +186,7 @@ Action setup_bench(Cli& cli) {
   o->model.declare(cli);
   cli.option("-p,--n-prompt", o->prompt, "prompt tokens, a list; 0: none");
   cli.option("-n,--n-gen", o->generate, "tokens to generate, a list; 0: none");
-  cli.option("-d,--n-depth", o->depth, "tokens already in the context, a list");
+  cli.option("-d,--n-depth", o->depth, "tokens in the context before, a list; past a few hundred copies of these");
   cli.option("-b,--batch", o->batch, "sequences together, a list");
   cli.option("-r,--repetitions", o->repeat, "runs after a warm-up");
   cli.choice("-o,--output", o->output, {"md", "json", "jsonl"}, "form of the result");

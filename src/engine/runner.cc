@@ -19,7 +19,8 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
   const int64_t sequences = std::max<int64_t>(options.sequences, 1),
                 fixed = bytes.fixed * (sequences + options.spare_slots), per_token = bytes.per_token * sequences;
   const int64_t available = sys::memory_available();
-  const int64_t limit = model.config().positions_max;
+  const int64_t trained = model.config().positions_max,
+                limit = options.beyond_training ? model.config().positions_limit() : trained;
   const auto too_much = [&](int64_t tokens) {
     const int64_t need = fixed + tokens * per_token;
     fail_environment("memory", {.what = fmt::format("a context of {} tokens does not fit", tokens),
@@ -37,7 +38,7 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
     if (fixed + options.context * per_token > available) too_much(options.context);
     return options.context;
   }
-  int64_t context = std::min(limit > 0 ? limit : kContextDefaultMax, kContextDefaultMax);
+  int64_t context = std::min(trained > 0 ? trained : kContextDefaultMax, kContextDefaultMax);
   // Half of what is free: the weights need the page cache too.
   while (context > 64 && fixed + context * per_token > available / 2) context /= 2;
   if (fixed + context * per_token > available) too_much(context);
@@ -188,6 +189,13 @@ Tensor Runner::prefill(int64_t sequence, std::span<const int32_t> ids,
   }
   const int64_t last = x.dim(0) - 1;
   return logits(rows(x, {&last, 1}));
+}
+
+void Runner::pretend(int64_t sequence, int64_t tokens) {
+  Own& o = own(sequence);
+  CHECK(o.trail.empty() && tokens >= o.length, "{} tokens of sequence {} of {}", tokens, sequence, o.length);
+  pool_->repeat_page(ctx_, sequence, o.length, tokens);
+  o.length = tokens;
 }
 
 Tensor Runner::step(int64_t sequence, int32_t id) {

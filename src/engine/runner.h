@@ -17,7 +17,9 @@ namespace braid::engine {
 
 struct RunnerOptions {
   Numerics numerics = Numerics::serving(DType::bf16);
-  int64_t context = 0;      // 0: what the model allows and memory holds
+  int64_t context = 0;  // 0: what the model was trained with and memory holds
+  // For measurements: the context may be longer than the model was trained with, where it encodes no positions.
+  bool beyond_training = false;
   int64_t sequences = 1;    // at once
   int64_t spare_slots = 0;  // recurrent states besides one per sequence: a tentative step takes one for each token
   int64_t chunk = 512;      // tokens of one prefill pass
@@ -66,12 +68,16 @@ class Runner {
   // The next token of one sequence -> its logits [1, V].
   Tensor step(int64_t sequence, int32_t id);
   void reset(int64_t sequence);
+  // For measurements: as if a sequence of at least one page (64 tokens) had read `tokens`. Keys and values of the rest
+  // are copies of its first page, its recurrent states those it has.
+  void pretend(int64_t sequence, int64_t tokens);
 
   models::Model& model() { return *model_; }
   const models::Config& config() const { return model_->config(); }
   Ctx& ctx() { return ctx_; }
   nn::StateView& state() { return pool_->view(); }
   const RunnerOptions& options() const { return options_; }  // with the context that was chosen
+  // Up to what the model was trained with.
   bool context_may_grow() const { return config().positions_max == 0 || options_.context < config().positions_max; }
   int64_t length(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].length; }
   int64_t slot(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].slot; }  // in the state's tensors
@@ -96,7 +102,8 @@ class Runner {
 };
 
 // The context to use: the requested one, else the model's, limited to what fits the free memory. Error when not even
-// one chunk fits, or when the requested one does not; both say how much is needed.
+// one chunk fits, or when the requested one does not; both say how much is needed. Error, too, when it is longer than
+// the model allows.
 int64_t choose_context(const models::Model& model, const RunnerOptions& options);
 
 }  // namespace braid::engine

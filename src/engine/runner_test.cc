@@ -124,6 +124,40 @@ TEST(RunnerDeath, MisuseIsABug) {
   EXPECT_DEATH(runner.forward(std::vector<int32_t>{1, 2, 3}, {&three, 1}), "no free slot for token 2");
 }
 
+// The rest of a sequence repeats its first page, and a step reads all of it.
+TEST(Runner, PretendsToHaveRead) {
+  LanguageModel model(kModel, {.context = 400, .sequences = 2, .threads = 1});
+  Runner& runner = model.runner();
+  const std::vector<int32_t> ids(100, 5);
+  for (const int64_t sequence : {1, 0}) runner.prefill(sequence, ids, [](const Tensor&) {});
+  const Tensor near = runner.step(1, 7);
+  runner.pretend(0, 331);
+  EXPECT_EQ(runner.length(0), 331);
+  const int32_t* pages = runner.state().page_table.as<int32_t>(0);
+  int64_t compared = 0;
+  for (const nn::BlockState& block : runner.state().blocks) {
+    for (const MutView& v : block.by_page()) {
+      for (int64_t i = 1; v && i < 6; ++i, ++compared)
+        EXPECT_EQ(to_doubles(v.slice(0, pages[i], 1)), to_doubles(v.slice(0, pages[0], 1))) << i;
+    }
+  }
+  EXPECT_GE(compared, 10);
+  EXPECT_NE(to_doubles(runner.step(0, 7).view()), to_doubles(near.view()));
+  EXPECT_EQ(runner.length(0), 332);
+}
+
+// Nemotron-H encodes no positions: what it was trained with is no limit to measurements.
+TEST(Runner, AContextBeyondTraining) {
+  const std::string refused = support::error_of([&] { LanguageModel model(kModel, {.context = 5000, .threads = 1}); });
+  EXPECT_NE(refused.find("at most 4096 (max_position_embeddings)"), std::string::npos) << refused;
+  LanguageModel model(kModel, {.context = 5000, .beyond_training = true, .threads = 1});
+  EXPECT_EQ(model.runner().options().context, 5000);
+  const std::string nas = support::data("hf/nemotron-nas");
+  const std::string rotary =
+      support::error_of([&] { LanguageModel other(nas, {.context = 1 << 20, .beyond_training = true}); });
+  EXPECT_NE(rotary.find("longer than the model allows"), std::string::npos) << rotary;
+}
+
 // An error before the pass leaves every sequence as it was.
 TEST(Runner, ATooLongSequenceChangesNothing) {
   LanguageModel model(kModel, {.context = 64, .sequences = 2, .spare_slots = 4, .threads = 1});

@@ -15,6 +15,14 @@ namespace {
 
 constexpr int64_t kPage = 64;  // tokens: small enough to waste little, large enough to stream
 
+// [pages, G, page, P] as [pages, page, G, P]: what a head reads of a page lies together.
+MutView head_by_head(const MutView& pages) {
+  MutView v = pages;
+  std::swap(v.shape[1], v.shape[2]);
+  std::swap(v.strides[1], v.strides[2]);
+  return v;
+}
+
 }  // namespace
 
 SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, const CacheTypes& types, bool exact) {
@@ -49,8 +57,8 @@ StatePool::StatePool(const std::vector<nn::StateShape>& shapes, const PoolOption
       }
     }
     if (s.kv_heads > 0) {
-      block.k_pages = reserve(options.types.kv, {pages, kPage, s.kv_heads, s.kv_dim});
-      block.v_pages = reserve(options.types.kv, {pages, kPage, s.kv_heads, s.kv_dim});
+      for (MutView* v : {&block.k_pages, &block.v_pages})
+        *v = head_by_head(reserve(options.types.kv, {pages, s.kv_heads, kPage, s.kv_dim}));
       if (options.types.kv == DType::i8) {
         block.k_scales = reserve(DType::f32, {pages, kPage, s.kv_heads});
         block.v_scales = reserve(DType::f32, {pages, kPage, s.kv_heads});
@@ -71,6 +79,7 @@ MutView StatePool::reserve(DType dtype, const Shape& shape) {
                                 .got = fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)),
                                 .hint = "a smaller context (-c)"});
   }
+  madvise(data, bytes, MADV_HUGEPAGE);
   mappings_.emplace_back(data, bytes);
   return {static_cast<std::byte*>(data), dtype, shape};
 }
@@ -149,6 +158,20 @@ void StatePool::prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end) 
       }
       give_page(entry(sequence, i));
       entry(sequence, i) = page;
+    }
+  }
+}
+
+void StatePool::repeat_page(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end) {
+  CHECK(begin >= kPage, "no whole page in {} tokens", begin);
+  prepare(ctx, sequence, begin, end);
+  std::vector<CopyState::Copy> copies;
+  for (int64_t i = begin / kPage; i * kPage < end; ++i) {
+    if (i > 0) copies.push_back({.from = entry(sequence, 0), .to = entry(sequence, i)});
+  }
+  for (const nn::BlockState& block : view_.blocks) {
+    for (const MutView& v : block.by_page()) {
+      if (v) run(ctx, CopyState{.state = CopyState::entries(v), .copies = copies});
     }
   }
 }

@@ -68,6 +68,9 @@ struct Config {
   // Row of the embedding that looking it up never trains: the padding_idx of the family's nn.Embedding.
   std::optional<int64_t> padding;
 
+  // The longest sequence that the model can take, 0 for any: without encoded positions `positions_max` is only what it
+  // was trained with.
+  int64_t positions_limit() const { return learned_positions > 0 || rope ? positions_max : 0; }
   std::string pattern() const;  // one letter a block; a layer that does nothing is "."
 };
 

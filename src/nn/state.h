@@ -39,7 +39,7 @@ struct BlockState {
   MutView conv{};                  // [S, W-1, C] F32, inputs before convolution and SiLU, oldest first
   MutView ssm{};                   // [S, H, P, N] F32, BF16, F16 or I8, after the last token
   MutView ssm_scales{};            // [S, H, P] F32, of I8
-  MutView k_pages{}, v_pages{};    // [pages, page, G, P] F32, BF16, F8_E4M3 or I8
+  MutView k_pages{}, v_pages{};    // [pages, page, G, P] F32, BF16, F8_E4M3 or I8; a page lies head by head
   MutView k_scales{}, v_scales{};  // [pages, page, G] F32, of I8 pages
   // With --exact: the state at the last chunk boundary, and what the scan has read since.
   MutView chunk_ssm{};     // [S, H, P, N] F32

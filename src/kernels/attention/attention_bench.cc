@@ -20,16 +20,21 @@ void attention(benchmark::State& state) {
   Arena arena;
   const Tensor q = bench_tensor(arena, DType::f32, {tokens, heads, width}),
                y(arena, dtype == DType::f32 ? dtype : DType::bf16, q.shape()),
-               k = bench_tensor(arena, dtype, {pages, page, groups, width}),
-               v = bench_tensor(arena, dtype, {pages, page, groups, width}),
+               k = bench_tensor(arena, dtype, {pages, groups, page, width}),
+               v = bench_tensor(arena, dtype, {pages, groups, page, width}),
                scales(arena, DType::f32, {pages, page, groups});
   fill(scales.mut(), 0.01);  // scores of the size of the others: larger ones would end in subnormal exponentials
   std::vector<int32_t> table(static_cast<size_t>(pages));
   std::iota(table.rbegin(), table.rend(), 0);
   const SeqMap seqs = SeqMap::one(tokens, depth);
+  const auto head_by_head = [](View all) {  // as engine/state_pool.cc has them
+    std::swap(all.shape[1], all.shape[2]);
+    std::swap(all.strides[1], all.strides[2]);
+    return all;
+  };
   const AttentionFwd op{.q = q.view(),
-                        .k_pages = k.view(),
-                        .v_pages = v.view(),
+                        .k_pages = head_by_head(k.view()),
+                        .v_pages = head_by_head(v.view()),
                         .k_scales = dtype == DType::i8 ? scales.view() : View(),
                         .v_scales = dtype == DType::i8 ? scales.view() : View(),
                         .page_table = view_of(table.data(), {1, pages}),

@@ -71,7 +71,7 @@ void widen_codes(const View& pages, const View& scales, const View& table, const
 template <class Num>
 bool in_place(const AttentionFwd& op, const AttentionTile& t, int64_t start, int64_t n) {
   const int64_t page = op.v_pages.dim(1), first = flat_row(op.page_table, t, start);
-  const bool cheap = std::is_same_v<Num, float> || t.rows() <= 4 * kRows;
+  const bool cheap = std::is_same_v<Num, float> || t.rows() <= 2 * kRows;
   return cheap && op.v_pages.dim(3) % kLanes == 0 && first / page == (first + n - 1) / page;
 }
 
@@ -124,11 +124,38 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
   }
 }
 
+// Not __builtin_prefetch: g++ 12 finds a function of nothing else to be without effect and drops the call.
+HWY_INLINE void prefetch(const void* at) { asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(at))); }
+
+constexpr int64_t kLines = 44;  // fetched before a tile of values
+
+// Keys or values of a block that is read next: they come into L2 a few lines before each tile that is multiplied
+// meanwhile, since many at once wait for each other. Only where the rows lie together.
+class Ahead {
+ public:
+  Ahead(const View& pages, const View& table, const AttentionTile& t, int64_t start) {
+    const int64_t n = std::min(kAttentionBlock, t.keys() - start), page = pages.dim(1), width = pages.dim(3);
+    const int64_t first = flat_row(table, t, start);
+    if (n <= 0 || pages.stride(1) != width || first / page != (first + n - 1) / page) return;
+    const int64_t entry = table ? table.as<int32_t>(t.seq.table)[first / page] : first / page;
+    const int64_t at = entry * pages.stride(0) + first % page * pages.stride(1) + t.group * pages.stride(2);
+    next_ = pages.data + at * size_of(pages.dtype);
+    lines_ = n * width * size_of(pages.dtype) / 64;
+  }
+  void fetch(int64_t lines) {
+    for (lines = std::min(lines, lines_); lines > 0; --lines, --lines_, next_ += 64) prefetch(next_);
+  }
+
+ private:
+  const std::byte* next_ = nullptr;
+  int64_t lines_ = 0;
+};
+
 // y += exponentials x values. Rows of a tile see different numbers of keys in the diagonal block only; a key that a row
 // does not see never touches it.
 template <class Num>
 void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, const Num* values,
-                int64_t stride, int64_t width) {
+                int64_t stride, int64_t width, Ahead ahead) {
   const int64_t first = row, cols = (width + kLanes - 1) / kLanes;
   const auto depth = [&](int64_t r) { return std::min(seen + (r - first) / t.ratio, kAttentionBlock); };
   for (int64_t col = 0, n = 0; col < cols; col += n) {
@@ -143,6 +170,7 @@ void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, 
                      .depth = common,
                      .c = s.part.y + r * s.part.pad + col * kLanes,
                      .c_stride = s.part.pad};
+      ahead.fetch(kLines);
       tile_any(p, m, n);
       for (int64_t i = 0; i < m; ++i) {
         if (depth(r + i) == common) continue;
@@ -153,24 +181,6 @@ void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, 
         rest.c += i * p.c_stride;
         tile_any(rest, 1, n);
       }
-    }
-  }
-}
-
-// Not __builtin_prefetch: g++ 12 finds a function of nothing else to be without effect and drops the call.
-HWY_INLINE void prefetch(const void* at) { asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(at))); }
-
-// Brings the next block into L2 while this one is worked on: for few rows, which are bound by reading.
-template <class Num>
-void prefetch_block(const AttentionFwd& op, const AttentionTile& t, int64_t start) {
-  constexpr int64_t kLine = 64 / sizeof(Num);
-  const int64_t n = std::min(kAttentionBlock, t.keys() - start), width = op.q.dim(2);
-  if (n <= 0) return;
-  const Num* rows[kAttentionBlock];
-  for (const View* pages : {&op.k_pages, &op.v_pages}) {
-    block_rows(*pages, op.page_table, t, start, n, rows);
-    for (int64_t j = 0; j < n; ++j) {
-      for (int64_t i = 0; i < width; i += kLine) prefetch(rows[j] + i);
     }
   }
 }
@@ -196,17 +206,18 @@ template <class Num>
 void add_block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start, int64_t n) {
   const int64_t width = op.q.dim(2), token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
   const int64_t seen = t.pos() + token + 1 - start;
+  const Ahead ahead(op.k_pages, op.page_table, t, start + kAttentionBlock);
   if constexpr (sizeof(Num) == 1) {
     widen_codes<Num>(op.v_pages, op.v_scales, op.page_table, t, start, n, s.part.pad, s.values);
-    add_values(s, t, row, seen, s.values, s.part.pad, width);
+    add_values(s, t, row, seen, s.values, s.part.pad, width, ahead);
   } else {
     const Num* rows[kAttentionBlock];
     block_rows(op.v_pages, op.page_table, t, start, n, rows);
     if (in_place<Num>(op, t, start, n)) {
-      add_values(s, t, row, seen, rows[0], op.v_pages.stride(1), width);
+      add_values(s, t, row, seen, rows[0], op.v_pages.stride(1), width, ahead);
     } else {
       copy_values(rows, n, width, s.part.pad, s.values);
-      add_values(s, t, row, seen, s.values, s.part.pad, width);
+      add_values(s, t, row, seen, s.values, s.part.pad, width, ahead);
     }
   }
 }
@@ -345,7 +356,6 @@ template <class Num>
 void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start) {
   const int64_t width = op.q.dim(2), n = std::min(kAttentionBlock, t.keys() - start);
   const int64_t token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
-  if (t.rows() <= kRows) prefetch_block<Num>(op, t, start + kAttentionBlock);
   if constexpr (!std::is_same_v<Num, float>) {
     if (s.tiles) {
       tile_scores<Num>(op, t, s, start, n, row);
@@ -356,6 +366,7 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
   transpose_block<Num>(op, t, s, start, n);
   const int64_t cols = (n + kLanes - 1) / kLanes;
   std::fill(s.scores + row * kAttentionBlock, s.scores + t.rows() * kAttentionBlock, 0.0f);
+  Ahead values(op.v_pages, op.page_table, t, start);
   for (int64_t col = 0, c = 0; col < cols; col += c) {
     c = even_part(cols - col, kCols);
     for (int64_t r = row, m = 0; r < t.rows(); r += m) {
@@ -367,6 +378,7 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
                              .depth = width,
                              .c = s.scores + r * kAttentionBlock + col * kLanes,
                              .c_stride = kAttentionBlock};
+      values.fetch(2 * kLines);
       tile_any(p, m, c);
     }
   }

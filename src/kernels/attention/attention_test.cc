@@ -141,6 +141,36 @@ TEST(Attention, EveryRowAgreesWithTheReference) {
   }
 }
 
+// [pages, G, page, P] seen as [pages, page, G, P].
+MutView head_by_head(TestTensor& pages) {
+  MutView v = pages.mut();
+  std::swap(v.shape[1], v.shape[2]);
+  std::swap(v.strides[1], v.strides[2]);
+  return v;
+}
+
+// As the engine has its pages: the same bits from the same numbers, read and written.
+TEST(Attention, PagesMayLieHeadByHead) {
+  for (const Shapes& shapes : kShapes) {
+    Batch batch(shapes, ragged());
+    AttentionFwd op = batch.op();
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 2};
+    run(ctx, op);
+    const std::vector<double> want = to_doubles(op.y);
+    const Shape laid{op.k_pages.dim(0), shapes.groups, shapes.page, shapes.width};
+    TestTensor k(shapes.pages, laid, 1), v(shapes.pages, laid, 2);
+    for (const auto& [from, to] : {std::pair{op.k_pages, head_by_head(k)}, {op.v_pages, head_by_head(v)}}) {
+      for (int64_t i = 0; i < from.count(); ++i) set_element(to, i, element(from, i));
+    }
+    op.k_pages = head_by_head(k);
+    op.v_pages = head_by_head(v);
+    fill(op.y, NAN);
+    run(ctx, op);
+    EXPECT_EQ(to_doubles(op.y), want) << shapes.groups << " of " << shapes.width;
+  }
+}
+
 TEST(Attention, LongSequences) {
   SeqMap map;
   map.add(3, 1190, 1);

@@ -63,18 +63,25 @@ HWY_NOINLINE void tile(const Product<B, kAcross>& p) {
   float* HWY_RESTRICT c = p.c;
   const int64_t a_stride = p.a_stride, b_stride = p.b_stride, depth = p.depth, c_stride = p.c_stride;
   FloatVec acc[kM][kN];
+  HWY_UNROLL(6)
   for (int m = 0; m < kM; ++m) {
+    HWY_UNROLL(4)
     for (int n = 0; n < kN; ++n) acc[m][n] = load(d, c + m * c_stride + n * kLanes);
   }
   for (int64_t k = 0; k < depth; ++k) {
     FloatVec v[kN];
+    HWY_UNROLL(4)
     for (int n = 0; n < kN; ++n) v[n] = load(d, b + k * b_stride + n * kLanes);
+    HWY_UNROLL(6)
     for (int m = 0; m < kM; ++m) {
       const FloatVec x = hn::Set(d, kAcross ? a[k * a_stride + m] : a[m * a_stride + k]);
+      HWY_UNROLL(4)
       for (int n = 0; n < kN; ++n) acc[m][n] = hn::MulAdd(x, v[n], acc[m][n]);
     }
   }
+  HWY_UNROLL(6)
   for (int m = 0; m < kM; ++m) {
+    HWY_UNROLL(4)
     for (int n = 0; n < kN; ++n) store(acc[m][n], d, c + m * c_stride + n * kLanes);
   }
 }

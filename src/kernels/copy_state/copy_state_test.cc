@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/op_sweep.h"
+#include "core/ref.h"
 
 namespace braid {
 namespace {
@@ -33,6 +34,21 @@ TEST(CopyState, OnlyWhatIsNamedIsWritten) {
     const View got = state.view().slice(0, i, 1), want = before.view().slice(0, source[i], 1);
     EXPECT_EQ(std::memcmp(got.data, want.data, static_cast<size_t>(got.bytes())), 0) << i;
   }
+}
+
+// As pages of keys lie: entries whole, their axes in another order.
+TEST(CopyState, EntriesMayHaveTheirAxesSwapped) {
+  TestTensor state(DType::bf16, {4, 2, 8, 6}, 9);
+  MutView swapped = state.mut();
+  std::swap(swapped.shape[1], swapped.shape[2]);
+  std::swap(swapped.strides[1], swapped.strides[2]);
+  const Copies copies = {{2, 0}};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, CopyState{.state = CopyState::entries(swapped), .copies = copies});
+  EXPECT_EQ(to_doubles(swapped.slice(0, 0, 1)), to_doubles(swapped.slice(0, 2, 1)));
+  EXPECT_NE(to_doubles(swapped.slice(0, 1, 1)), to_doubles(swapped.slice(0, 2, 1)));
+  EXPECT_DEATH(CopyState::entries(swapped.slice(2, 0, 1)), "entries of 48 values, 96 apart");
 }
 
 TEST(CopyStateDeath, CopiesThatDependOnTheirOrderAreBugs) {
