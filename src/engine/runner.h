@@ -68,8 +68,8 @@ class Runner {
   // The next token of one sequence -> its logits [1, V].
   Tensor step(int64_t sequence, int32_t id);
   void reset(int64_t sequence);
-  // For measurements: as if a sequence of at least one page (64 tokens) had read `tokens`. Keys and values of the rest
-  // are copies of its first page, its recurrent states those it has.
+  // For measurements: as if a sequence of at least one page (64 tokens) had read `tokens`. Keys and values from its
+  // last page on are copies of its first, its recurrent states those it has.
   void pretend(int64_t sequence, int64_t tokens);
 
   models::Model& model() { return *model_; }

@@ -166,9 +166,8 @@ void StatePool::repeat_page(Ctx& ctx, int64_t sequence, int64_t begin, int64_t e
   CHECK(begin >= kPage, "no whole page in {} tokens", begin);
   prepare(ctx, sequence, begin, end);
   std::vector<CopyState::Copy> copies;
-  for (int64_t i = begin / kPage; i * kPage < end; ++i) {
-    if (i > 0) copies.push_back({.from = entry(sequence, 0), .to = entry(sequence, i)});
-  }
+  for (int64_t i = begin / kPage; begin < end && i * kPage < end; ++i)
+    copies.push_back({.from = entry(sequence, 0), .to = entry(sequence, i)});
   for (const nn::BlockState& block : view_.blocks) {
     for (const MutView& v : block.by_page()) {
       if (v) run(ctx, CopyState{.state = CopyState::entries(v), .copies = copies});

@@ -50,7 +50,8 @@ class StatePool {
   // Unshared pages for positions [begin, end) of a sequence, to be written; earlier positions are unchanged. Error when
   // that exceeds the context, or no page is left; the sequence is unchanged then.
   void prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
-  // Pages for positions [begin, end) of a sequence, copied from its first one, which must be whole.
+  // Pages up to position `end` of a sequence that has `begin`, copied from its first one, which must be whole: that of
+  // `begin` too, from its start.
   void repeat_page(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
   // Lets `to`, which has no pages, share those of the first `tokens` of `from`.
   void share(int64_t from, int64_t to, int64_t tokens);

@@ -14,7 +14,7 @@
 #include "math/codes_a8_kernel.h"
 #include "math/codes_dot.h"
 #include "math/ggml_blocks.h"
-#include "math/packed.h"
+#include "math/packed_weight.h"
 #include "math/panel.h"
 #include "math/test_weight.h"
 #include "math/tile.h"
@@ -510,6 +510,65 @@ TEST(Packed, EveryKernelTakesBothOperandsEitherWay) {
           EXPECT_NEAR(element(y.view(), i), want, type == DType::bf16 ? 1e-4 : 0.2) << i;
         }
       }
+    }
+  }
+}
+
+// More rows than are packed at a time, columns from the middle, decoded codes over several depth blocks with a factor,
+// added or not, in exactly the space that is asked for.
+TEST(Packed, MultiplyPacksBothOperands) {
+  struct Case {
+    int64_t rows, depth;
+  };
+  for (const packed::Kernel& kernel : packed_kernels()) {
+    for (const Format format : {Format::f32, Format::bf16, Format::f16, Format::nvfp4}) {
+      for (const Case& c : {Case{258, 96}, {3, 1120}}) {
+        for (const bool along : {true, false}) {
+          const int64_t cols = 96, col = 32, some = 40;
+          const TestTensor a(DType::bf16, {c.rows, c.depth}, 1);
+          const TestWeight w(format, along ? cols : c.depth, along ? c.depth : cols, 2, 0.05);
+          const packed::WeightOperand operand{w.weight(), along};
+          const std::vector<double> values = decode(w.weight());
+          TestTensor y(DType::f32, {c.rows, some}, 3), before = y;
+          for (const bool add : {false, true}) {
+            y = before;
+            std::vector<std::byte> space(static_cast<size_t>(multiply_bytes(kernel, operand, c.rows, some, c.depth)));
+            packed::multiply(kernel,
+                             {.a = packed::along(a.view()),
+                              .w = operand,
+                              .rows = c.rows,
+                              .col = col,
+                              .cols = some,
+                              .depth = c.depth,
+                              .y = y.mut().as<float>(),
+                              .y_stride = some,
+                              .add = add},
+                             space);
+            for (int64_t i = 0; i < c.rows * some; i += 7) {
+              double want = add ? element(before.view(), i) : 0;
+              for (int64_t k = 0; k < c.depth; ++k) {
+                const int64_t n = col + i % some, at = along ? n * c.depth + k : k * cols + n;
+                want += element(a.view(), i / some * c.depth + k) * values[static_cast<size_t>(at)];
+              }
+              ASSERT_NEAR(element(y.view(), i), want, 0.05) << name_of(format) << add << along << i;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Depth blocks are not longer for a longer depth: space for one is enough for all that are shorter.
+TEST(Packed, SpaceIsEnoughForAnyShorterDepth) {
+  for (const packed::Kernel& kernel : packed_kernels()) {
+    for (int64_t depth = 1, most = 0; depth < 2400; ++depth) {
+      const int64_t bytes = multiply_bytes(kernel, {}, 256, 192, depth);
+      EXPECT_GE(bytes, most) << depth;
+      const int64_t block = packed::block_depth(depth);
+      EXPECT_GE(bytes, packed_bytes(kernel, packed::Side::rows, 256, block) +
+                           packed_bytes(kernel, packed::Side::cols, 192, block));
+      most = std::max(most, bytes);
     }
   }
 }

@@ -9,8 +9,11 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 DType decoded_type(const Weight& w) { return exact_in_bf16(w.spec.format) ? DType::bf16 : DType::f32; }
 
+// Of the longest depth block of any depth up to that: those of a shorter depth may be longer.
+int64_t block_depth_max(int64_t depth) { return block_depth(std::min(depth, kDepthMax)); }
+
 int64_t panel_bytes(const Kernel& kernel, Side side, int64_t n, int64_t depth) {
-  return round_up(packed_bytes(kernel, side, n, block_depth(depth)), 64);
+  return round_up(packed_bytes(kernel, side, n, block_depth_max(depth)), 64);
 }
 
 // Without Weight::global.
@@ -66,24 +69,26 @@ int64_t multiply_bytes(const Kernel& kernel, const WeightOperand& w, int64_t row
   const int64_t most = std::min(rows, kMultiplyRows);
   const int64_t sums = w.decoded() ? most * cols * static_cast<int64_t>(sizeof(float)) : 0;
   return panel_bytes(kernel, Side::rows, most, depth) + panel_bytes(kernel, Side::cols, cols, depth) +
-         scratch_bytes(w, cols, block_depth(depth)) + round_up(sums, 64);
+         scratch_bytes(w, cols, block_depth_max(depth)) + round_up(sums, 64);
 }
 
-void multiply(const Kernel& kernel, const Multiply& p, std::byte* space) {
+void multiply(const Kernel& kernel, const Multiply& p, std::span<std::byte> space) {
   const float global = p.w.w.global;
+  const int64_t bytes = multiply_bytes(kernel, p.w, p.rows, p.cols, p.depth);
+  CHECK(std::ssize(space) >= bytes, "{} bytes, {} needed", space.size(), bytes);
   if (!p.add || global == 1.0f) {
-    multiply_codes(kernel, p, space);
+    multiply_codes(kernel, p, space.data());
     return scale(global, p.rows, p.cols, p.y, p.y_stride);
   }
-  const int64_t most = std::min(p.rows, kMultiplyRows);
-  auto* const sums = reinterpret_cast<float*>(space + multiply_bytes(kernel, p.w, p.rows, p.cols, p.depth)) -
-                     round_up(most * p.cols, 16);
+  CHECK(p.w.decoded(), "a factor of numbers that are not decoded");
+  auto* const sums =
+      reinterpret_cast<float*>(space.data() + bytes) - round_up(std::min(p.rows, kMultiplyRows) * p.cols, 16);
   for (int64_t i = 0; i < p.rows; i += kMultiplyRows) {
     Multiply some = p;
     some.a = from(p.a, i, 0);
     some.rows = std::min(kMultiplyRows, p.rows - i);
     some.y = sums, some.y_stride = p.cols, some.add = false;
-    multiply_codes(kernel, some, space);
+    multiply_codes(kernel, some, space.data());
     for (int64_t r = 0; r < some.rows; ++r) {
       for (int64_t c = 0; c < p.cols; ++c) p.y[(i + r) * p.y_stride + c] += global * sums[r * p.cols + c];
     }

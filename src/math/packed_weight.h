@@ -1,6 +1,9 @@
 // A weight of any format as an operand of a product on packed operands: F32 and BF16 are packed as they lie, other
 // formats are decoded a part at a time into scratch, without Weight::global, which the product applies to its sums.
 #pragma once
+#include <cstddef>
+#include <span>
+
 #include "core/weight.h"
 #include "math/packed.h"
 
@@ -35,9 +38,9 @@ struct Multiply {
   int64_t y_stride = 0;
   bool add = false;
 };
-// For such products of at most that many rows.
+// Enough for products of at most that many rows, columns and values along the depth.
 int64_t multiply_bytes(const Kernel& kernel, const WeightOperand& w, int64_t rows, int64_t cols, int64_t depth);
-void multiply(const Kernel& kernel, const Multiply& p, std::byte* space);
+void multiply(const Kernel& kernel, const Multiply& p, std::span<std::byte> space);
 
 // Rows [0, rows) of `values` times `factor`; nothing where that is one.
 void scale(float factor, int64_t rows, int64_t cols, float* values, int64_t stride);

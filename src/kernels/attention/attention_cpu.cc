@@ -358,6 +358,10 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
   const int64_t token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
   if constexpr (!std::is_same_v<Num, float>) {
     if (s.tiles) {
+      if (t.rows() <= kRows) {  // few rows are bound by reading
+        for (const View* pages : {&op.k_pages, &op.v_pages})
+          Ahead(*pages, op.page_table, t, start + kAttentionBlock).fetch(std::numeric_limits<int64_t>::max());
+      }
       tile_scores<Num>(op, t, s, start, n, row);
       soften(s, t, row, t.pos() + token + 1 - start);
       return tile_values<Num>(op, t, s, start, n, row);

@@ -149,7 +149,7 @@ MutView head_by_head(TestTensor& pages) {
   return v;
 }
 
-// As the engine has its pages: the same bits from the same numbers, read and written.
+// As the engine has its pages: the same bits from the same numbers.
 TEST(Attention, PagesMayLieHeadByHead) {
   for (const Shapes& shapes : kShapes) {
     Batch batch(shapes, ragged());

@@ -291,7 +291,10 @@ struct Run {
   const Scratch& s;
 
   std::byte* own(int thread) const { return s.own + thread * s.own_bytes; }
-  std::byte* operands(int thread) const { return own(thread) + s.panel_bytes + s.block_bytes; }
+  std::span<std::byte> operands(int thread) const {
+    const int64_t before = s.panel_bytes + s.block_bytes;
+    return {own(thread) + before, static_cast<size_t>(s.own_bytes - before)};
+  }
 };
 
 // y [rows, cols] (+)= sorted rows [first, first + rows) of `a` times columns [col, col + cols) of a weight, whose rows

@@ -146,8 +146,10 @@ int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
   if (!c.packed) return panel_bytes_max(op);
   int64_t most = 0;
   for (const auto list : {op.up, op.gate, op.down}) {
+    // A gate's products are cut as those of up are.
+    const auto cut_as = list.data() == op.gate.data() ? op.up : list;
     for (const Weight& w : list)
-      most = std::max(most, packed::multiply_bytes(*c.packed, {w}, op.experts.count(), block_rows(w), w.cols));
+      most = std::max(most, packed::multiply_bytes(*c.packed, {w}, op.experts.count(), block_rows_max(cut_as), w.cols));
   }
   return most;
 }
@@ -307,7 +309,7 @@ void product(const ExpertProducts& c, const Scratch& s, int64_t first, const Vie
                     .depth = w.cols,
                     .y = y.as<float>(),
                     .y_stride = y.stride(0)},
-                   own.data());
+                   own);
 }
 
 void up_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s, int thread, size_t e, int64_t begin,

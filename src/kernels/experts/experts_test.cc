@@ -406,7 +406,8 @@ TEST(ExpertsBackward, NanIsSeen) {
 
 // Saved products are those of the forward, at (token, slot), and give the same bits as recomputed ones.
 TEST(ExpertsBackward, SavedProductsChangeNoBits) {
-  for (const auto& [type, train] : {std::pair{DType::f32, false}, {DType::bf16, false}, {DType::bf16, true}}) {
+  for (const auto& [type, train] :
+       {std::pair{DType::f32, false}, {DType::f32, true}, {DType::bf16, false}, {DType::bf16, true}}) {
     BackwardProblem p({20, 3}, 3, 5, 37, 24, type, true, ExpertAct::silu);
     p.forward.op.train = p.op.train = train;
     TestTensor u(type, {23, 3, 37}, 20), g(type, {23, 3, 37}, 21);
@@ -550,8 +551,10 @@ TEST(ExpertsBackward, QuantisedWeightsAreDecoded) {
       for (const bool gated : {false, true}) {
         const ExpertAct act = gated ? ExpertAct::silu : ExpertAct::relu2;
         BackwardProblem small({7, 30}, 2, 5, 48, 32, type, format, gated, act),
-            large({260}, 1, 1, 272, 16, type, format, gated, act);
+            large({260}, 1, 1, 800, 16, type, format, gated, act);
+        small.forward.op.train = small.op.train = true;
         for (BackwardProblem* p : {&small, &large}) {
+          sweep(p->forward.op, 2e-5, 0.1);
           p->op.dup = p->op.dgate = p->op.ddown = {};
           Arena arena;
           EXPECT_STRNE(choose(Ctx{.arena = arena}, p->op).name, "ref") << name_of(format);
@@ -560,6 +563,28 @@ TEST(ExpertsBackward, QuantisedWeightsAreDecoded) {
       }
     }
   }
+}
+
+// Up and gate in formats of other lengths of rows, whose tasks are cut as those of up.
+TEST(ExpertsForward, GatesMayHaveAnotherFormatInTraining) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    Problem p(9, 2, 3, 608, 2048, type, type, Format::nvfp4, true, ExpertAct::silu);
+    std::vector<TestWeight> gates;
+    std::vector<Weight> list;
+    for (uint64_t e = 0; e < 3; ++e) gates.emplace_back(Format::f16, 608, 2048, 50 + e, 0.05);
+    for (const TestWeight& w : gates) list.push_back(w.weight());
+    p.op.gate = list;
+    p.op.train = true;
+    sweep(p.op, 2e-5, 0.1);
+  }
+}
+
+// Sorted rows of one expert whose depth blocks are longer than those of all rows, and more columns than are packed at a
+// time: what a thread packs is sized for the longest.
+TEST(ExpertsBackward, OneExpertOfManyRows) {
+  BackwardProblem p({800}, 1, 2, 100, 400);
+  for (size_t t = 0; t < 800; ++t) p.forward.experts[t] = t < 700 ? 0 : 1;
+  sweep(p.op, 2e-5, 0.1);
 }
 
 // Rows of fused projections: x, dy and the weights inside wider tensors, and a dx that is.

@@ -51,7 +51,8 @@ void for_each_block(int threads, const Scratch& s, int64_t cols, const Body& bod
   std::atomic<int64_t> next{0};
   sys::parallel(static_cast<int>(std::min<int64_t>(threads, blocks)), [&](int thread, int) {
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < blocks;)
-      body(i * kCols, std::min(kCols, cols - i * kCols), s.panels + thread * s.panel_bytes);
+      body(i * kCols, std::min(kCols, cols - i * kCols),
+           std::span(s.panels + thread * s.panel_bytes, static_cast<size_t>(s.panel_bytes)));
   });
 }
 
@@ -59,7 +60,7 @@ void for_each_block(int threads, const Scratch& s, int64_t cols, const Body& bod
 void square_of(int threads, const Scratch& s, const View& x, float* y) {
   const int64_t side = x.dim(0);
   const packed::WeightOperand w{dense_weight(x), true};
-  for_each_block(threads, s, side, [&](int64_t first, int64_t n, std::byte* space) {
+  for_each_block(threads, s, side, [&](int64_t first, int64_t n, std::span<std::byte> space) {
     packed::multiply(packed::wide_f32(),
                      {.a = packed::from(packed::along(x), first, 0),
                       .w = w,
@@ -81,7 +82,7 @@ void advance(int threads, const Scratch& s) {
   constexpr auto kA = static_cast<float>(MuonStep::kA);
   const packed::Source a = packed::along(view_of(s.a, {s.less, s.less}));
   const packed::WeightOperand x{dense_weight(view_of(s.x, {s.less, s.more})), false};
-  for_each_block(threads, s, s.more, [&](int64_t first, int64_t n, std::byte* space) {
+  for_each_block(threads, s, s.more, [&](int64_t first, int64_t n, std::span<std::byte> space) {
     for (int64_t i = 0; i < s.less; ++i) {
       for (int64_t j = first; j < first + n; ++j) s.next[i * s.more + j] = kA * s.x[i * s.more + j];
     }

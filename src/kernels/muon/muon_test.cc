@@ -37,6 +37,18 @@ TEST(Muon, EveryRowAgreesWithTheReference) {
   sweep(Problem(24, 70, true).op, 0.03);
 }
 
+// Sides whose depth blocks differ: that of the shorter is the longer one.
+TEST(Muon, TeamsChangeNoBitOfALargeMatrix) {
+  Problem one(448, 800), three(448, 800);
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  run(ctx, one.op);
+  ctx.threads = 3;
+  run(ctx, three.op);
+  EXPECT_EQ(one.w.bytes, three.w.bytes);
+  EXPECT_EQ(one.m.bytes, three.m.bytes);
+}
+
 // A diagonal stays one, and each entry follows the polynomial alone.
 TEST(Muon, SingularValuesComeNearOne) {
   const std::vector<double> values{1, 0.3, 0.1, 0.03, 0.015};

@@ -67,7 +67,7 @@ struct Own {
   std::byte *left, *right;  // quantised operands
   float *u, *g, *q;         // [n, F]; g also dgate, q also du
   float *dy, *sums;         // [n, R]; sums also du of the gates' dx
-  std::byte* panels;
+  std::span<std::byte> panels;
   int64_t bytes;
 };
 
@@ -98,7 +98,7 @@ Own cut_own(const Sizes& z, DType type, std::byte* base) {
   o.sums = cut.take<float>(n * z.width);
   int64_t panels = std::max(z.panel_bytes(n, z.hidden, z.width), z.panel_bytes(n, z.width, z.hidden));
   if (z.backward) panels = std::max({panels, z.panel_bytes(z.hidden, z.width, n), z.panel_bytes(z.width, z.hidden, n)});
-  o.panels = cut.take<std::byte>(panels);
+  o.panels = {cut.take<std::byte>(panels), static_cast<size_t>(panels)};
   o.bytes = cut.bytes();
   return o;
 }
