@@ -4,7 +4,7 @@
 #include "kernels/experts/experts_ref.h"
 #include "kernels/experts/experts_rows.h"
 #include "math/blocks.h"
-#include "math/packed.h"
+#include "math/packed_rows.h"
 #include "sys/machine.h"
 
 namespace braid {
@@ -167,7 +167,7 @@ const char* fwd_a8_supports(const ExpertsFwd& op) {
   if (op.codes != CodeDots::a8) return "activations are not rounded to 8 bits";
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list) {
-      if (const char* reason = codes::a8::refusal(w)) return reason;
+      if (const char* reason = codes::refusal(w)) return reason;
       // All experts read what is packed once, and gates what is packed for up.
       const Weight& first = list.data() == op.down.data() ? op.down[0] : op.up[0];
       if (!codes::a8::same_packing(w.spec, first.spec)) return "experts in several formats";
@@ -185,74 +185,56 @@ const char* packed_refusal(packed::Class c, DType x) {
   return packed::refusal(c);
 }
 
-const char* packed_supports(packed::Class c, const ExpertsFwd& op) {
-  if (!op.train) return "not training";
-  if (const char* reason = packed_refusal(c, op.x.dtype)) return reason;
-  return rows_refusal(op);
-}
-
-const char* packed_supports(packed::Class c, const ExpertsBwd& op) {
-  for (const View& v : {op.u, op.g}) {
-    if (v && v.dtype != op.x.dtype) return "saved products of another type";
-    if (v && !v.rows_contiguous()) return "strided rows";
-  }
-  if (op.dy.dtype != DType::f32 && op.dy.dtype != DType::bf16) return "dy is neither F32 nor BF16";
-  for (const View& v : {View(op.dy), op.x, op.experts, op.weights, View(op.dx), View(op.dweights)}) {
-    if (!v.rows_contiguous()) return "strided rows";
-  }
-  if (op.dx.dtype != DType::f32) return "dx is not F32";
-  for (const auto list : {op.dup, op.dgate, op.ddown}) {
-    for (const MutView& v : list) {
-      if (v.dtype != DType::f32 || !v.rows_contiguous()) return "gradients are not rows of F32";
-    }
-  }
-  return packed_refusal(c, op.x.dtype);
-}
-
-int64_t packed_workspace(const packed::Kernel& kernel, const ExpertsFwd& op, int threads) {
-  return experts_fwd_workspace({.packed = &kernel}, op, threads);
-}
-int64_t packed_workspace(const packed::Kernel& kernel, const ExpertsBwd& op, int threads) {
-  return experts_bwd_workspace(kernel, op, threads);
-}
-void run_packed(const packed::Kernel& kernel, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  experts_fwd_grouped({.packed = &kernel}, ctx, op, workspace);
-}
-void run_packed(const packed::Kernel& kernel, Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace) {
-  experts_bwd_packed(kernel, ctx, op, workspace);
-}
-
-// What both directions' rows on packed operands share: the class, named when the table is made.
-template <packed::Class kClass, class Op>
+// Both directions' rows on packed operands.
 struct Packed {
-  static const char* supports(const Op& op) { return packed_supports(kClass, op); }
-  static int64_t workspace(const Op& op, int threads) {
-    return packed_workspace(packed::kernel_of(kClass), op, threads);
+  static const char* supports(packed::Class c, const ExpertsFwd& op) {
+    if (!op.train) return "not training";
+    if (const char* reason = packed_refusal(c, op.x.dtype)) return reason;
+    return rows_refusal(op);
   }
-  static void run(Ctx& ctx, const Op& op, std::span<std::byte> space) {
-    run_packed(packed::kernel_of(kClass), ctx, op, space);
+  static const char* supports(packed::Class c, const ExpertsBwd& op) {
+    for (const View& v : {op.u, op.g}) {
+      if (v && v.dtype != op.x.dtype) return "saved products of another type";
+      if (v && !v.rows_contiguous()) return "strided rows";
+    }
+    if (op.dy.dtype != DType::f32 && op.dy.dtype != DType::bf16) return "dy is neither F32 nor BF16";
+    for (const View& v : {View(op.dy), op.x, op.experts, op.weights, View(op.dx), View(op.dweights)}) {
+      if (!v.rows_contiguous()) return "strided rows";
+    }
+    if (op.dx.dtype != DType::f32) return "dx is not F32";
+    for (const auto list : {op.dup, op.dgate, op.ddown}) {
+      for (const MutView& v : list) {
+        if (v.dtype != DType::f32 || !v.rows_contiguous()) return "gradients are not rows of F32";
+      }
+    }
+    return packed_refusal(c, op.x.dtype);
   }
-  static constexpr Row<Op> row(const char* name, const char* numerics) {
-    return {.name = name, .numerics = numerics, .supports = &supports, .workspace = &workspace, .run = &run};
+
+  static int64_t workspace(packed::Class c, const ExpertsFwd& op, int threads) {
+    const packed::Kernel kernel = packed::kernel_of(c);
+    return experts_fwd_workspace({.packed = &kernel}, op, threads);
+  }
+  static int64_t workspace(packed::Class c, const ExpertsBwd& op, int threads) {
+    return experts_bwd_workspace(packed::kernel_of(c), op, threads);
+  }
+
+  static void run(packed::Class c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> space) {
+    const packed::Kernel kernel = packed::kernel_of(c);
+    experts_fwd_grouped({.packed = &kernel}, ctx, op, space);
+  }
+  static void run(packed::Class c, Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> space) {
+    experts_bwd_packed(packed::kernel_of(c), ctx, op, space);
   }
 };
-template <class Op>
-constexpr Row<Op> kPackedTile = Packed<packed::Class::bf16_tile, Op>::row("packed_tile", "bf16_tile_chain");
-template <class Op>
-constexpr Row<Op> kPackedDot = Packed<packed::Class::bf16_dot, Op>::row("packed_dot", "bf16_dot_chain");
-template <class Op>
-constexpr Row<Op> kPackedBf16 = Packed<packed::Class::bf16, Op>::row("packed_bf16", "bf16_chain");
-template <class Op>
-constexpr Row<Op> kPackedF32 = Packed<packed::Class::f32, Op>::row("packed_f32", "f32_chain");
 
 }  // namespace
 
 std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
   static constexpr Row<ExpertsFwd> kRows[] = {
-      kPackedTile<ExpertsFwd>,
-      kPackedDot<ExpertsFwd>,
-      kPackedBf16<ExpertsFwd>,
-      kPackedF32<ExpertsFwd>,
+      packed::kTileRow<ExpertsFwd, Packed>,
+      packed::kDotRow<ExpertsFwd, Packed>,
+      packed::kBf16Row<ExpertsFwd, Packed>,
+      packed::kF32Row<ExpertsFwd, Packed>,
       {.name = "grouped_codes",
        .numerics = "codes_a16",
        .supports = &fwd_codes_supports,
@@ -289,10 +271,10 @@ std::span<const Row<ExpertsFwd>> ExpertsFwd::rows() {
 }
 
 std::span<const Row<ExpertsBwd>> ExpertsBwd::rows() {
-  static constexpr Row<ExpertsBwd> kRows[] = {kPackedTile<ExpertsBwd>,
-                                              kPackedDot<ExpertsBwd>,
-                                              kPackedBf16<ExpertsBwd>,
-                                              kPackedF32<ExpertsBwd>,
+  static constexpr Row<ExpertsBwd> kRows[] = {packed::kTileRow<ExpertsBwd, Packed>,
+                                              packed::kDotRow<ExpertsBwd, Packed>,
+                                              packed::kBf16Row<ExpertsBwd, Packed>,
+                                              packed::kF32Row<ExpertsBwd, Packed>,
                                               {.name = "ref", .numerics = "f64", .run = &bwd_ref}};
   return kRows;
 }

@@ -8,6 +8,7 @@
 #include "kernels/head_loss/head_loss_ref.h"
 #include "kernels/head_loss/head_loss_rows.h"
 #include "math/blocks.h"
+#include "math/packed_rows.h"
 #include "math/pieces.h"
 
 namespace braid {
@@ -81,28 +82,26 @@ void run_ref(Ctx&, const Op& op, std::span<std::byte>) {
   run_problem_ref(problem_of(op));
 }
 
-// The row of a class.
-template <class Op, packed::Class kClass>
 struct Packed {
-  static const char* supports(const Op& op) { return head_loss_packed_supports(kClass, problem_of(op)); }
-  static int64_t workspace(const Op& op, int threads) {
-    return head_loss_packed_workspace(kClass, problem_of(op), threads);
+  template <class Op>
+  static const char* supports(packed::Class c, const Op& op) {
+    return head_loss_packed_supports(c, problem_of(op));
   }
-  static void run(Ctx& ctx, const Op& op, std::span<std::byte> space) {
+  template <class Op>
+  static int64_t workspace(packed::Class c, const Op& op, int threads) {
+    return head_loss_packed_workspace(c, problem_of(op), threads);
+  }
+  template <class Op>
+  static void run(packed::Class c, Ctx& ctx, const Op& op, std::span<std::byte> space) {
     const HeadLoss& problem = problem_of(op);
     check_targets(problem);
-    head_loss_packed(kClass, ctx, problem, space);
-  }
-  static constexpr Row<Op> row(const char* name, const char* numerics) {
-    return {.name = name, .numerics = numerics, .supports = &supports, .workspace = &workspace, .run = &run};
+    head_loss_packed(c, ctx, problem, space);
   }
 };
 
 template <class Op>
-constexpr std::array<Row<Op>, 5> kRowsOf = {Packed<Op, packed::Class::bf16_tile>::row("packed_tile", "bf16_tile_chain"),
-                                            Packed<Op, packed::Class::bf16_dot>::row("packed_dot", "bf16_dot_chain"),
-                                            Packed<Op, packed::Class::bf16>::row("packed_bf16", "bf16_chain"),
-                                            Packed<Op, packed::Class::f32>::row("packed_f32", "f32_chain"),
+constexpr std::array<Row<Op>, 5> kRowsOf = {packed::kTileRow<Op, Packed>, packed::kDotRow<Op, Packed>,
+                                            packed::kBf16Row<Op, Packed>, packed::kF32Row<Op, Packed>,
                                             Row<Op>{.name = "ref", .numerics = "f64", .run = &run_ref<Op>}};
 
 }  // namespace

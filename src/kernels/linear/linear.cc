@@ -8,6 +8,7 @@
 #include "kernels/linear/linear_ref.h"
 #include "kernels/linear/linear_rows.h"
 #include "math/blocks.h"
+#include "math/packed_rows.h"
 #include "math/panel.h"
 #include "math/pieces.h"
 
@@ -89,24 +90,21 @@ void add_bias(const View& bias, const MutView& y) {
   }
 }
 
-// What the three ops' rows on packed operands share: the class, named when the table is made.
-template <packed::Class kClass, class Op>
+// The three ops' rows on packed operands.
 struct Packed {
-  static const char* supports(const Op& op) { return linear_packed_supports(kClass, op); }
-  static int64_t workspace(const Op& op, int threads) { return linear_packed_workspace(kClass, op, threads); }
-  static void run(Ctx& ctx, const Op& op, std::span<std::byte> space) { linear_packed(kClass, ctx, op, space); }
-  static constexpr Row<Op> row(const char* name, const char* numerics) {
-    return {.name = name, .numerics = numerics, .supports = &supports, .workspace = &workspace, .run = &run};
+  template <class Op>
+  static const char* supports(packed::Class c, const Op& op) {
+    return linear_packed_supports(c, op);
+  }
+  template <class Op>
+  static int64_t workspace(packed::Class c, const Op& op, int threads) {
+    return linear_packed_workspace(c, op, threads);
+  }
+  template <class Op>
+  static void run(packed::Class c, Ctx& ctx, const Op& op, std::span<std::byte> space) {
+    linear_packed(c, ctx, op, space);
   }
 };
-template <class Op>
-constexpr Row<Op> kPackedTile = Packed<packed::Class::bf16_tile, Op>::row("packed_tile", "bf16_tile_chain");
-template <class Op>
-constexpr Row<Op> kPackedDot = Packed<packed::Class::bf16_dot, Op>::row("packed_dot", "bf16_dot_chain");
-template <class Op>
-constexpr Row<Op> kPackedBf16 = Packed<packed::Class::bf16, Op>::row("packed_bf16", "bf16_chain");
-template <class Op>
-constexpr Row<Op> kPackedF32 = Packed<packed::Class::f32, Op>::row("packed_f32", "f32_chain");
 
 }  // namespace
 
@@ -130,10 +128,10 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
        .supports = &cuda_supports,
        .run = kHasCuda ? &linear_fwd_cuda : nullptr,
        .device = Device::cuda},
-      kPackedTile<LinearFwd>,
-      kPackedDot<LinearFwd>,
-      kPackedBf16<LinearFwd>,
-      kPackedF32<LinearFwd>,
+      packed::kTileRow<LinearFwd, Packed>,
+      packed::kDotRow<LinearFwd, Packed>,
+      packed::kBf16Row<LinearFwd, Packed>,
+      packed::kF32Row<LinearFwd, Packed>,
       {.name = "codes_dot",
        .numerics = "codes_a16",
        .supports = &linear_codes_supports,
@@ -170,19 +168,19 @@ std::span<const Row<LinearFwd>> LinearFwd::rows() {
 }
 
 std::span<const Row<LinearBwdData>> LinearBwdData::rows() {
-  static constexpr Row<LinearBwdData> kRows[] = {kPackedTile<LinearBwdData>,
-                                                 kPackedDot<LinearBwdData>,
-                                                 kPackedBf16<LinearBwdData>,
-                                                 kPackedF32<LinearBwdData>,
+  static constexpr Row<LinearBwdData> kRows[] = {packed::kTileRow<LinearBwdData, Packed>,
+                                                 packed::kDotRow<LinearBwdData, Packed>,
+                                                 packed::kBf16Row<LinearBwdData, Packed>,
+                                                 packed::kF32Row<LinearBwdData, Packed>,
                                                  {.name = "ref", .numerics = "f64", .run = &bwd_data_ref}};
   return kRows;
 }
 
 std::span<const Row<LinearBwdWeight>> LinearBwdWeight::rows() {
-  static constexpr Row<LinearBwdWeight> kRows[] = {kPackedTile<LinearBwdWeight>,
-                                                   kPackedDot<LinearBwdWeight>,
-                                                   kPackedBf16<LinearBwdWeight>,
-                                                   kPackedF32<LinearBwdWeight>,
+  static constexpr Row<LinearBwdWeight> kRows[] = {packed::kTileRow<LinearBwdWeight, Packed>,
+                                                   packed::kDotRow<LinearBwdWeight, Packed>,
+                                                   packed::kBf16Row<LinearBwdWeight, Packed>,
+                                                   packed::kF32Row<LinearBwdWeight, Packed>,
                                                    {.name = "ref", .numerics = "f64", .run = &bwd_weight_ref}};
   return kRows;
 }

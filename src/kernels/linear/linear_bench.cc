@@ -1,8 +1,7 @@
-// Products at real shapes (nemotron.md 1.1), weights from memory: every variant that this machine has, and beside them
-// oneDNN (Debian's libdnnl-dev, which nothing else of Braid needs) with its own team, with weights as files store them
-// and packed beforehand. Each line states GFLOP/s, GB/s of weights, and
-// the share of the floor max(bytes / read roof, operations / unit roof) with the roofs of this very run. Medians of
-// five; a share counts only beside those of the same run.
+// Products at real shapes (nemotron.md 1.1), weights from memory: every variant of this machine, compared with oneDNN
+// (Debian's libdnnl-dev, which nothing else of Braid needs) with its own team, weights as files store them and packed
+// beforehand. Each line states GFLOP/s, GB/s of weights, and the share of the floor max(bytes / read roof, operations /
+// unit roof) with the roofs of the same run. Medians of five; shares of different runs do not compare.
 #include <benchmark/benchmark.h>
 
 #include <cstring>

@@ -2,6 +2,7 @@
 
 #include "kernels/quantize/low_experts_ref.h"
 #include "kernels/quantize/low_experts_rows.h"
+#include "math/packed_rows.h"
 
 namespace braid {
 namespace {
@@ -121,63 +122,57 @@ void bwd_ref(Ctx&, const LowExpertsBwd& op, std::span<std::byte>) {
   store(op.dweights, dweights);
 }
 
-template <packed::Class kClass, class Op>
-const char* supports(const Op& op) {
-  if ((op.x.dtype == DType::f32) != (kClass == packed::Class::f32)) return "x has another type";
-  for (const auto list : {op.up, op.gate, op.down}) {
-    for (const Weight& w : list) {
-      if (w.spec.format != Format::f32 && w.spec.format != Format::bf16) return "weights of another format";
-    }
-  }
-  if (!op.x.rows_contiguous() || !op.experts.rows_contiguous() || !op.weights.rows_contiguous()) return "strided rows";
-  if constexpr (std::is_same_v<Op, LowExpertsBwd>) {
-    if (op.dx.dtype != DType::f32 || !op.dx.rows_contiguous() || !op.dy.rows_contiguous()) return "strided rows";
-    if (!op.dweights.rows_contiguous()) return "strided rows";
-    for (const auto list : {op.dup, op.dgate, op.ddown}) {
-      for (const MutView& v : list) {
-        if (v.dtype != DType::f32 || !v.rows_contiguous()) return "gradients are not rows of F32";
+// Both directions' rows.
+struct Packed {
+  template <class Op>
+  static const char* supports(packed::Class c, const Op& op) {
+    if ((op.x.dtype == DType::f32) != (c == packed::Class::f32)) return "x has another type";
+    for (const auto list : {op.up, op.gate, op.down}) {
+      for (const Weight& w : list) {
+        if (w.spec.format != Format::f32 && w.spec.format != Format::bf16) return "weights of another format";
       }
     }
-  } else if (!op.y.rows_contiguous()) {
-    return "strided rows";
+    if (!op.x.rows_contiguous() || !op.experts.rows_contiguous() || !op.weights.rows_contiguous())
+      return "strided rows";
+    if constexpr (std::is_same_v<Op, LowExpertsBwd>) {
+      if (op.dx.dtype != DType::f32 || !op.dx.rows_contiguous() || !op.dy.rows_contiguous()) return "strided rows";
+      if (!op.dweights.rows_contiguous()) return "strided rows";
+      for (const auto list : {op.dup, op.dgate, op.ddown}) {
+        for (const MutView& v : list) {
+          if (v.dtype != DType::f32 || !v.rows_contiguous()) return "gradients are not rows of F32";
+        }
+      }
+    } else if (!op.y.rows_contiguous()) {
+      return "strided rows";
+    }
+    return packed::refusal(c);
   }
-  return packed::refusal(kClass);
-}
-
-template <packed::Class kClass, class Op>
-struct Packed {
-  static int64_t workspace(const Op& op, int threads) { return low_experts_workspace(kClass, op, threads); }
-  static void run(Ctx& ctx, const Op& op, std::span<std::byte> space) { low_experts(kClass, ctx, op, space); }
-  static constexpr Row<Op> row(const char* name, const char* numerics) {
-    return {
-        .name = name, .numerics = numerics, .supports = &supports<kClass, Op>, .workspace = &workspace, .run = &run};
+  template <class Op>
+  static int64_t workspace(packed::Class c, const Op& op, int threads) {
+    return low_experts_workspace(c, op, threads);
+  }
+  template <class Op>
+  static void run(packed::Class c, Ctx& ctx, const Op& op, std::span<std::byte> space) {
+    low_experts(c, ctx, op, space);
   }
 };
-template <class Op>
-constexpr Row<Op> kTile = Packed<packed::Class::bf16_tile, Op>::row("packed_tile", "bf16_tile_chain");
-template <class Op>
-constexpr Row<Op> kDot = Packed<packed::Class::bf16_dot, Op>::row("packed_dot", "bf16_dot_chain");
-template <class Op>
-constexpr Row<Op> kBf16 = Packed<packed::Class::bf16, Op>::row("packed_bf16", "bf16_chain");
-template <class Op>
-constexpr Row<Op> kF32 = Packed<packed::Class::f32, Op>::row("packed_f32", "f32_chain");
 
 }  // namespace
 
 std::span<const Row<LowExpertsFwd>> LowExpertsFwd::rows() {
-  static constexpr Row<LowExpertsFwd> kRows[] = {kTile<LowExpertsFwd>,
-                                                 kDot<LowExpertsFwd>,
-                                                 kBf16<LowExpertsFwd>,
-                                                 kF32<LowExpertsFwd>,
+  static constexpr Row<LowExpertsFwd> kRows[] = {packed::kTileRow<LowExpertsFwd, Packed>,
+                                                 packed::kDotRow<LowExpertsFwd, Packed>,
+                                                 packed::kBf16Row<LowExpertsFwd, Packed>,
+                                                 packed::kF32Row<LowExpertsFwd, Packed>,
                                                  {.name = "ref", .numerics = "f64", .run = &fwd_ref}};
   return kRows;
 }
 
 std::span<const Row<LowExpertsBwd>> LowExpertsBwd::rows() {
-  static constexpr Row<LowExpertsBwd> kRows[] = {kTile<LowExpertsBwd>,
-                                                 kDot<LowExpertsBwd>,
-                                                 kBf16<LowExpertsBwd>,
-                                                 kF32<LowExpertsBwd>,
+  static constexpr Row<LowExpertsBwd> kRows[] = {packed::kTileRow<LowExpertsBwd, Packed>,
+                                                 packed::kDotRow<LowExpertsBwd, Packed>,
+                                                 packed::kBf16Row<LowExpertsBwd, Packed>,
+                                                 packed::kF32Row<LowExpertsBwd, Packed>,
                                                  {.name = "ref", .numerics = "f64", .run = &bwd_ref}};
   return kRows;
 }
