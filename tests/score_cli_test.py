@@ -34,7 +34,7 @@ class Score(Case):
                 self.assertEqual(found, want, (dtype, flags))
 
     def test_activations_of_8_bits_keep_the_bits_of_every_path(self):
-        """On CPUs that do not round them (tiles, no dots of bytes) nothing changes."""
+        """On CPUs that do not round them (tiles, no AVX2) nothing changes."""
         folder = self.new_folder() / "four-bits"
         self.assertEqual(braid("quantize", "tiny", folder, "--format", "nvfp4").returncode, 0)
         exact = ("--exact", "--activations", "int8")
@@ -43,7 +43,7 @@ class Score(Case):
             self.assertEqual(score(folder, self.lines, *exact, "--path", flags[0], "--batch", *flags[1:]), want, flags)
         plain = score(folder, self.lines, "--exact", "--path", "prefill")
         machine = json.loads(braid("info", "--machine", "--json").stdout)
-        self.assertEqual(want != plain, machine["int8_unit"] in ("avx512_vnni", "avx_vnni"))
+        self.assertEqual(want != plain, machine["int8_unit"] in ("avx512_vnni", "avx_vnni", "avx2"))
         # Of ids without sense, at -15 each: a percent.
         apart = [abs(a - b) for a, b in zip(sum(want, []), sum(plain, []))]
         self.assertLess(sum(apart) / len(apart), 0.01 * -sum(sum(plain, [])) / len(apart))

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/version.h"
-#include "math/codes_a8.h"
+#include "math/codes_dot.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/machine.h"
@@ -62,7 +62,7 @@ bool on_bytes(engine::Runner& runner, bool step) {
   const Numerics& n = runner.options().numerics;
   if (!n.int8 || sys::machine().amx || (step && n.code_steps)) return false;
   const auto& params = runner.model().params();
-  return std::any_of(params.begin(), params.end(), [](const Param* p) { return !codes::a8::refusal(p->value); });
+  return std::any_of(params.begin(), params.end(), [](const Param* p) { return !codes::refusal(p->value); });
 }
 
 plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics, bool on_bytes) {

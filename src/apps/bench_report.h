@@ -39,7 +39,7 @@ class BenchReport {
 };
 
 // Whether products of this model take activations of 8 bits here: asked for, with weights in codes, on a CPU with dots
-// of bytes and no tiles, and not in the steps of a single sequence, which take 16.
+// of bytes (AVX2) and no tiles, and not in the steps of a single sequence, which take 16.
 bool on_bytes(engine::Runner& runner, bool step);
 plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics, bool on_bytes);
 

@@ -19,6 +19,8 @@ const Command kCommands[] = {
     {"convert", "a folder as a GGUF file for llama.cpp, in a type of your choice, and back", &setup_convert},
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
+    {"repro nemotron3-nano", "throughput of Nemotron 3 Nano's shape over Qwen3-30B-A3B's, on this machine",
+     &setup_repro_nano},
     {"plan memory", "what the activations of a training step take, from a config alone", &setup_plan_memory},
     {"data show", "a row of a training set, with the trained tokens marked", &setup_data_show},
     {"data tokenize", "text into a corpus of token ids, Megatron's .bin and .idx", &setup_data_tokenize},

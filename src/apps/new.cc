@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "apps/commands.h"
+#include "apps/new_folder.h"
 #include "io/atomic_file.h"
 #include "models/config_file.h"
 #include "models/family.h"
@@ -21,9 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string config, out, format = "bf16";
-  int64_t layers = 0, seed = 0;
-  bool legacy = false;
+  NewFolder folder;
+  std::string out;
+  int64_t layers = 0;
   const Cli* cli = nullptr;
 };
 
@@ -44,16 +45,17 @@ void check_room(const fs::path& folder, int64_t bytes) {
   }
 }
 
-int new_command(const Options& o) {
-  const models::ConfigSource source = models::find_config(o.config);
-  const io::Json json = o.cli->given("layers") ? models::first_layers(source.json, o.layers) : source.json;
+}  // namespace
+
+int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* to) {
+  const models::ConfigSource source = models::find_config(what.config);
+  const io::Json json = what.layers ? models::first_layers(source.json, *what.layers) : source.json;
   const models::Config config = models::read_config(json);
   const models::RandomWeights options{
-      .format = format_of(o.format), .seed = static_cast<uint64_t>(o.seed), .threads = sys::default_threads()};
-  const fs::path folder(o.out);
+      .format = format_of(what.format), .seed = static_cast<uint64_t>(what.seed), .threads = sys::default_threads()};
   const int64_t bytes = models::stored_bytes(config, options.format);
   if (options.format != Format::bf16 && bytes == models::stored_bytes(config, Format::bf16)) {
-    fail("--format", {.what = "nothing in this family is quantised", .got = o.format, .expected = "bf16"});
+    fail("--format", {.what = "nothing in this family is quantised", .got = what.format, .expected = "bf16"});
   }
   check_room(folder, bytes);
   sys::catch_requests_to_stop();
@@ -69,28 +71,30 @@ int new_command(const Options& o) {
   io::write_text_file(folder / "generation_config.json", models::generation_config_text(config));
   if (options.format != Format::bf16)
     io::write_text_file(folder / "hf_quant_config.json", models::quant_config_text(config, options.format));
-  io::write_text_file(folder / "config.json", models::config_text(json, o.legacy ? models::Spelling::released
-                                                                                 : models::Spelling::transformers));
-  fmt::print("{}: {} layers, {} of random {} weights\n", printable(o.out), config.layers.size(), report::bytes(bytes),
-             o.format);
+  io::write_text_file(folder / "config.json", models::config_text(json, what.legacy ? models::Spelling::released
+                                                                                    : models::Spelling::transformers));
+  fmt::print(to, "{}: {} layers, {} of random {} weights\n", printable(folder.string()), config.layers.size(),
+             report::bytes(bytes), what.format);
   return 0;
 }
-
-}  // namespace
 
 Action setup_new(Cli& cli) {
   auto o = std::make_shared<Options>();
   o->cli = &cli;
   std::string names;
   for (const std::string& name : models::preset_names()) names += (names.empty() ? "" : ", ") + name;
-  cli.positional("config", o->config,
+  NewFolder& f = o->folder;
+  cli.positional("config", f.config,
                  "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or one of: " + names);
   cli.positional("out", o->out, "the folder to create");
   cli.option("--layers", o->layers, "only the first N layers, with all of embedding and head");
-  cli.choice("--format", o->format, {"bf16", "fp8", "nvfp4"}, "of the large matrices, in ModelOpt's layout");
-  cli.flag("--legacy-config", o->legacy, "spell config.json as the released files do");
-  cli.option("--seed", o->seed, "of the random numbers");
-  return [o] { return new_command(*o); };
+  cli.choice("--format", f.format, {"bf16", "fp8", "nvfp4"}, "of the large matrices, in ModelOpt's layout");
+  cli.flag("--legacy-config", f.legacy, "spell config.json as the released files do");
+  cli.option("--seed", f.seed, "of the random numbers");
+  return [o] {
+    if (o->cli->given("layers")) o->folder.layers = o->layers;
+    return write_new_folder(o->folder, o->out, stdout);
+  };
 }
 
 }  // namespace braid::apps

@@ -49,13 +49,6 @@ void write(const float* sums, int64_t cols, float factor, const MutView& y, int6
 
 }  // namespace
 
-bool available() { return sys::machine().avx512_vnni || sys::machine().avx_vnni; }
-
-const char* refusal(const Weight& w) {
-  if (!available()) return "no dots of bytes";
-  return codes::refusal(w);
-}
-
 bool same_packing(const QuantSpec& a, const QuantSpec& b) {
   const Codes &first = *codes_of(a), &second = *codes_of(b);
   return first.grain == second.grain && first.factor == second.factor && first.pairs == second.pairs;
@@ -76,7 +69,8 @@ int64_t workspace(int64_t rows) { return sum_bytes(rows) + 2 * kUnitsBytes; }
 void product(const std::byte* packed, const Weight& w, const MutView& y, std::span<std::byte> workspace) {
   const Codes& codes = *codes_of(w.spec);
   const int64_t rows = y.dim(0), own = row_bytes(w.spec, w.cols), blocks = (rows + kBlockRows - 1) / kBlockRows;
-  const auto strip = sys::machine().avx512_vnni ? &strip_avx512 : &strip_avx2;
+  const sys::Machine& machine = sys::machine();
+  const auto strip = machine.avx512_vnni ? &strip_avx512 : machine.avx_vnni ? &strip_avx2_vnni : &strip_avx2;
   auto* sums = reinterpret_cast<float*>(workspace.data());
   std::byte* units = workspace.data() + sum_bytes(rows);
   for (int64_t n = 0; n < w.rows; n += kStripCols) {
@@ -96,7 +90,7 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
                .steps = steps_of(values),
                .y = sums + m * kStripCols,
                .add = k > 0},
-              codes.grain, codes.factor == 1);
+              codes);
       }
     }
     write(sums, std::min(kStripCols, w.rows - n), codes.worth * w.global, y, n);

@@ -1,7 +1,7 @@
 // Many rows of x times weights in codes of 4 to 8 bits, both as whole numbers of 8 bits: class "codes_a8"
-// (--activations int8). For prompts and batches on CPUs without tiles, where dots of bytes run at four times the rate
-// of FP32; AVX2 and AVX-512 give the same bits. Weights are those of math/codes_dot.h, looked up as there: u = value +
-// zero, without a sign.
+// (--activations int8). For prompts and batches on CPUs without tiles, where dots of bytes run at two (AVX2 alone) to
+// four times the rate of FP32; every instruction set gives the same bits. Weights and CPUs are those of
+// math/codes_dot.h, codes are looked up as there: u = value + zero, without a sign.
 //
 // A row of x is cut into groups of 128 values along k, each rounded to whole numbers q = round(x / s), s = |x|max /
 // 127. With blocks b of the weight (16 or 32 values with a scale d and, in some types, a minimum m)
@@ -23,10 +23,6 @@ inline constexpr int64_t kBlockRows = 6, kRowsMax = 172 * kBlockRows;
 // Columns of y (rows of w) of one strip.
 inline constexpr int64_t kStripCols = 32;
 
-// Whether this CPU has the instructions: AVX-VNNI, or AVX-512 with VBMI and VNNI.
-bool available();
-// Null where it has, and w has such codes.
-const char* refusal(const Weight& w);
 // Whether rows packed to meet one meet the other.
 bool same_packing(const QuantSpec& a, const QuantSpec& b);
 

@@ -1,10 +1,11 @@
-// The strips of codes_a8.h for AVX2 with AVX-VNNI: the bits of those for AVX-512. Half as many registers of half the
-// width hold the sums of 3 rows by 16 columns: 12 of whole numbers and of FP32, two of codes, one of x.
+// The strips of codes_a8.h for AVX2: the bits of those for AVX-512. Half as many registers of half the width hold the
+// sums of 3 rows by 16 columns: 12 of whole numbers and of FP32, two of codes, one of x. Without AVX-VNNI bytes are
+// multiplied to pairs of 16 bits, which are summed for as long as they cannot overflow; codes above 127 are taken as
+// two digits of 4 bits.
 #include <immintrin.h>
 
-#include <limits>
-
 #include "math/codes_a8_kernel.h"
+#include "math/codes_pack_avx2-inl.h"
 
 // g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
@@ -31,8 +32,70 @@ BRAID_PART inline void dot(__m256i& sum, __m256i codes, __m256i x) {
 BRAID_PART inline __m256i load(const std::byte* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 BRAID_PART inline __m256 floats(const std::byte* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
 
+// What sums the dots of a block of codes: AVX-VNNI, or pairs of 16 bits for codes up to kTop.
+struct Vnni {
+  template <int kQuads, int kRows>
+  BRAID_PART static void add(const std::byte* lines, const std::byte* quads, int64_t rows, __m256i (&dots)[kRows][2]) {
+#pragma GCC unroll 8
+    for (int q = 0; q < kQuads; ++q, quads += 4 * rows, lines += 64) {
+      const __m256i low = load(lines), high = load(lines + 32);
+#pragma GCC unroll 3
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i v = broadcast(quads + 4 * r);
+        dot(dots[r][0], low, v);
+        dot(dots[r][1], high, v);
+      }
+    }
+  }
+};
+template <int kTop>
+struct Pairs {
+  static constexpr bool kDigits = kTop > 127;
+  static constexpr int kMost = 32767 / (2 * 127 * (kDigits ? 15 : kTop));  // 16-bit sums of so many pairs
+  static constexpr int kSpan = kMost >= 8 ? 8 : kMost >= 4 ? 4 : 2;
+  static_assert(kMost >= 2);
+
+  // Digit kDigit of codes, or the whole codes.
+  template <int kDigit>
+  BRAID_PART static __m256i digit(const std::byte* p) {
+    const __m256i codes = load(p);
+    if (!kDigits) return codes;
+    return _mm256_and_si256(kDigit == 0 ? codes : _mm256_srli_epi16(codes, 4), _mm256_set1_epi8(15));
+  }
+  template <int kQuads, int kDigit, int kRows>
+  BRAID_PART static void add_digit(const std::byte* lines, const std::byte* quads, int64_t rows,
+                                   __m256i (&dots)[kRows][2]) {
+    __m256i pairs[kRows][2];
+#pragma GCC unroll 8
+    for (int q = 0; q < kQuads; ++q, quads += 4 * rows, lines += 64) {
+      const __m256i low = digit<kDigit>(lines), high = digit<kDigit>(lines + 32);
+#pragma GCC unroll 3
+      for (int r = 0; r < kRows; ++r) {
+        const __m256i v = broadcast(quads + 4 * r);
+        const __m256i first = _mm256_maddubs_epi16(low, v), second = _mm256_maddubs_epi16(high, v);
+        pairs[r][0] = q == 0 ? first : _mm256_add_epi16(pairs[r][0], first);
+        pairs[r][1] = q == 0 ? second : _mm256_add_epi16(pairs[r][1], second);
+      }
+    }
+    const __m256i worth = _mm256_set1_epi16(kDigit == 0 ? 1 : 16);
+    for (auto& row : dots) {
+      const auto& own = pairs[&row - dots];
+      for (int c = 0; c < 2; ++c) row[c] = _mm256_add_epi32(row[c], _mm256_madd_epi16(own[c], worth));
+    }
+  }
+  template <int kQuads, int kRows>
+  BRAID_PART static void add(const std::byte* lines, const std::byte* quads, int64_t rows, __m256i (&dots)[kRows][2]) {
+    constexpr int kEach = kSpan < kQuads ? kSpan : kQuads;
+#pragma GCC unroll 4
+    for (int q = 0; q < kQuads; q += kEach, quads += kEach * 4 * rows, lines += kEach * 64) {
+      add_digit<kEach, 0>(lines, quads, rows, dots);
+      if (kDigits) add_digit<kEach, 1>(lines, quads, rows, dots);
+    }
+  }
+};
+
 // kRows rows of a block of s.rows, from row `first` on, by one unit of 16 columns a step.
-template <int kRows, int kBlocks, bool kMin>
+template <class Dots, int kRows, int kBlocks, bool kMin>
 BRAID_DOT void part(const Strip& s, int64_t first, int64_t column) {
   constexpr int64_t kGrain = kStep / kBlocks, kBlockQuads = kQuads / kBlocks;
   const std::byte *x = s.x + 4 * first, *w = s.w + (column == 0 ? 0 : s.w_half);
@@ -48,16 +111,8 @@ BRAID_DOT void part(const Strip& s, int64_t first, int64_t column) {
         __m256i dots[kRows][2];
         for (int r = 0; r < kRows; ++r)
           dots[r][0] = dots[r][1] = kMin ? _mm256_setzero_si256() : broadcast(start + 4 * r);
-#pragma GCC unroll 8
-        for (int q = 0; q < kBlockQuads; ++q, quads += 4 * rows, lines += 64) {
-          const __m256i low = load(lines), high = load(lines + 32);
-#pragma GCC unroll 3
-          for (int r = 0; r < kRows; ++r) {
-            const __m256i v = broadcast(quads + 4 * r);
-            dot(dots[r][0], low, v);
-            dot(dots[r][1], high, v);
-          }
-        }
+        Dots::template add<kBlockQuads>(lines, quads, rows, dots);
+        quads += kBlockQuads * 4 * rows, lines += kBlockQuads * 64;
         for (int r = 0; r < kRows; ++r) {
           sums[r][0] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r][0]), floats(scales), sums[r][0]);
           sums[r][1] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots[r][1]), floats(scales + 32), sums[r][1]);
@@ -78,54 +133,36 @@ BRAID_DOT void part(const Strip& s, int64_t first, int64_t column) {
   }
 }
 
-template <int kBlocks, bool kMin>
+template <class Dots, int kBlocks, bool kMin>
 void strip(const Strip& s) {
   for (int64_t column = 0; column < 2 * kUnitRows; column += kUnitRows) {
     int64_t r = 0;
-    for (; r + 3 <= s.rows; r += 3) part<3, kBlocks, kMin>(s, r, column);
-    if (s.rows - r == 2) part<2, kBlocks, kMin>(s, r, column);
-    if (s.rows - r == 1) part<1, kBlocks, kMin>(s, r, column);
+    for (; r + 3 <= s.rows; r += 3) part<Dots, 3, kBlocks, kMin>(s, r, column);
+    if (s.rows - r == 2) part<Dots, 2, kBlocks, kMin>(s, r, column);
+    if (s.rows - r == 1) part<Dots, 1, kBlocks, kMin>(s, r, column);
   }
 }
 
-// Eight values, zeros from the n-th on.
-BRAID_DOT inline __m256 values_at(const Bf16* x, int64_t n) {
-  if (n >= kLanes) {
-    const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
-  }
-  alignas(32) float some[kLanes] = {};
-  for (int64_t i = 0; i < n; ++i) some[i] = to_float(x[i]);
-  return _mm256_load_ps(some);
-}
-
-BRAID_DOT inline float scale_of(const Bf16* x, int64_t n) {
-  const __m256 sign = _mm256_set1_ps(-0.0f), largest = _mm256_set1_ps(std::numeric_limits<float>::max());
-  __m256 most = _mm256_setzero_ps();
-  int bad = 0;
-  for (int64_t k = 0; k < n; k += kLanes) {
-    const __m256 size = _mm256_andnot_ps(sign, values_at(x + k, n - k));
-    bad |= _mm256_movemask_ps(_mm256_cmp_ps(size, largest, _CMP_NLE_UQ));
-    most = _mm256_max_ps(most, size);
-  }
-  alignas(32) float eight[kLanes];
-  _mm256_store_ps(eight, most);
-  float amax = 0;
-  for (const float v : eight) amax = v > amax ? v : amax;
-  return bad ? std::numeric_limits<float>::quiet_NaN() : amax > 1e-30f ? amax / 127 : 1.0f;
+template <class Dots>
+void strip_of(const Strip& s, const Codes& codes) {
+  (codes.grain == 16 ? &strip<Dots, 4, false> : codes.factor == 1 ? &strip<Dots, 2, true> : &strip<Dots, 2, false>)(s);
 }
 
 }  // namespace
 
-void strip_avx2(const Strip& s, int64_t grain, bool minima) {
-  (grain == 16 ? &strip<4, false> : minima ? &strip<2, true> : &strip<2, false>)(s);
+void strip_avx2_vnni(const Strip& s, const Codes& codes) { strip_of<Vnni>(s, codes); }
+void strip_avx2(const Strip& s, const Codes& codes) {
+  (codes.top <= 15   ? &strip_of<Pairs<15>>
+   : codes.top <= 31 ? &strip_of<Pairs<31>>
+   : codes.top <= 63 ? &strip_of<Pairs<63>>
+                     : &strip_of<Pairs<255>>)(s, codes);
 }
 
 BRAID_DOT void pack_row_avx2(const Bf16* x, int64_t depth, const Codes& codes, int64_t rows, int64_t r,
                              std::byte* packed) {
   const int64_t grain = codes.grain, blocks = kStep / grain;
   for (int64_t g = 0; g < depth; g += kGroup, packed += group_bytes(grain, rows)) {
-    const float scale = scale_of(x + g, depth - g < kGroup ? depth - g : kGroup);
+    const float scale = scale_of(x + g, depth - g < kGroup ? depth - g : kGroup, 127);
     reinterpret_cast<float*>(packed)[r] = scale;
     const __m256 inverse = _mm256_set1_ps(1 / scale);
     std::byte* step = packed + 4 * rows;

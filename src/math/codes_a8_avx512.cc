@@ -120,8 +120,8 @@ BRAID_DOT float scale_of(const Bf16* x, int64_t n) {
 
 }  // namespace
 
-void strip_avx512(const Strip& s, int64_t grain, bool minima) {
-  (grain == 16 ? kStrips<4, false> : minima ? kStrips<2, true> : kStrips<2, false>)[s.rows - 1](s);
+void strip_avx512(const Strip& s, const Codes& codes) {
+  (codes.grain == 16 ? kStrips<4, false> : codes.factor == 1 ? kStrips<2, true> : kStrips<2, false>)[s.rows - 1](s);
 }
 
 BRAID_DOT void pack_row_avx512(const Bf16* x, int64_t depth, const Codes& codes, int64_t rows, int64_t r,

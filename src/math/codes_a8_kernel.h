@@ -33,8 +33,9 @@ struct Strip {
   float* y = nullptr;  // 32 values a row
   bool add = false;
 };
-void strip_avx512(const Strip& s, int64_t grain, bool minima);
-void strip_avx2(const Strip& s, int64_t grain, bool minima);
+void strip_avx512(const Strip& s, const Codes& codes);
+void strip_avx2_vnni(const Strip& s, const Codes& codes);
+void strip_avx2(const Strip& s, const Codes& codes);
 
 // One row of x in a block of `rows`, row `r` of them.
 void pack_row_avx512(const Bf16* x, int64_t depth, const Codes& codes, int64_t rows, int64_t r, std::byte* packed);

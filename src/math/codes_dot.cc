@@ -46,7 +46,10 @@ int64_t packed_bytes(int64_t rows, int64_t depth) { return kStep + std::min(rows
 
 void pack(const View& x, const QuantSpec& weights, std::byte* packed) {
   const int factor = codes_of(weights)->factor;
-  const auto pack_row = sys::machine().avx512_vnni ? &pack_row_avx512 : &pack_row_avx2;
+  const sys::Machine& machine = sys::machine();
+  const auto pack_row = machine.avx512_vnni ? &pack_row_avx512
+                        : machine.avx_vnni  ? &pack_row_avx2
+                                            : &pack_row_avx2_words;
   for (int64_t m = 0; m < x.dim(0); ++m) {
     reinterpret_cast<float*>(packed)[m] =
         pack_row(x.as<Bf16>(m), x.dim(1), factor, packed + kStep + m * row_bytes(x.dim(1)));

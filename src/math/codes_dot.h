@@ -40,7 +40,9 @@ bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, float* 
 inline constexpr float kSmallest = 1e-30f;
 inline constexpr int64_t kStep = 64, kStepBytes = 192;
 float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed);  // -> s, NaN where x is not finite
-float pack_row_avx2(const Bf16* x, int64_t depth, int factor, std::byte* packed);
+float pack_row_avx2(const Bf16* x, int64_t depth, int factor, std::byte* packed);    // the same bytes
+// Without VNNI x is not cut: of 32 values the 16 even ones and the 16 odd ones as I16, of 32 more the same, the sums.
+float pack_row_avx2_words(const Bf16* x, int64_t depth, int factor, std::byte* packed);
 struct Row {
   const uint8_t *codes, *scales;
   int64_t depth;
@@ -71,6 +73,7 @@ struct Codes {
   int factor = 0;
   float worth = 1;
   int64_t grain = 32;
+  int top = 255;       // the largest code, which AVX2 has to know
   bool pairs = false;  // units have of eight values along k the even ones before the odd ones
   ColumnsLookUp* columns = nullptr;
   RowDot* dot = nullptr;

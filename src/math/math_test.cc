@@ -295,7 +295,7 @@ TEST(CodesA8, IsTheDefinitionWhateverIsBesideARow) {
   for (const auto& [cols, depth] : {std::pair<int64_t, int64_t>{1, 64}, {33, 96}, {70, 160}, {40, 1136}}) {
     for (const TestWeight& test : weights_in_codes(cols, depth)) {
       const Weight& w = test.weight();
-      if (const char* reason = codes::a8::refusal(w)) GTEST_SKIP() << reason;
+      if (const char* reason = codes::refusal(w)) GTEST_SKIP() << reason;
       const TestTensor x(DType::bf16, {kRows, w.cols}, 11);
       const int64_t own = codes::a8::row_bytes(w.spec, w.cols);
       std::vector<std::byte> space(static_cast<size_t>(codes::a8::workspace(kRows)));
@@ -340,23 +340,26 @@ TEST(CodesA8, IsTheDefinitionWhateverIsBesideARow) {
 }
 
 // A strip by AVX2 has the bits of one by AVX-512, whatever the order in which their units hold codes.
+using Strips = void(const codes::a8::Strip&, const codes::Codes&);
+std::vector<Strips*> strips_for_avx2() {
+  std::vector<Strips*> all;
+  if (sys::machine().avx2) all.push_back(&codes::a8::strip_avx2);
+  if (sys::machine().avx_vnni) all.push_back(&codes::a8::strip_avx2_vnni);
+  return all;
+}
+
 TEST(CodesA8, Avx2HasTheBitsOfAvx512) {
   using namespace codes::a8;
-  if (!sys::machine().avx512_vnni || !sys::machine().avx_vnni) GTEST_SKIP() << "not both instruction sets";
+  if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no AVX-512 with VNNI";
   for (const int64_t depth : {32, 80, 160, 336, 512}) {
     for (const TestWeight& test : weights_in_codes(27, depth)) {
       const Weight& w = test.weight();
-      const codes::Codes* sets[] = {codes::codes_of(w.spec), codes::codes_avx2(w.spec, true)};
       const TestTensor x(DType::bf16, {kBlockRows, w.cols}, 11);
       for (int64_t rows = 1; rows <= kBlockRows; ++rows) {
-        std::vector<float> y[2];
-        for (const int set : {0, 1}) {
-          const codes::Codes& own = *sets[set];
-          const bool minima = own.factor == 1;
+        const auto sums = [&](const codes::Codes& own, Strips* strips, auto* pack_row) {
           std::vector<std::byte> packed(static_cast<size_t>(rows * row_bytes(w.spec, w.cols)));
-          for (int64_t r = 0; r < rows; ++r)
-            (set == 0 ? &pack_row_avx512 : &pack_row_avx2)(x.view().as<Bf16>(r), w.cols, own, rows, r, packed.data());
-          const int64_t half = 8 * unit_bytes(own.grain, minima);
+          for (int64_t r = 0; r < rows; ++r) pack_row(x.view().as<Bf16>(r), w.cols, own, rows, r, packed.data());
+          const int64_t half = 8 * unit_bytes(own.grain, own.factor == 1);
           std::vector<std::byte> units(static_cast<size_t>(2 * half));
           for (const int64_t first : {0, 16}) {
             const codes::Columns columns{.codes = w.codes.as<uint8_t>(first),
@@ -367,17 +370,51 @@ TEST(CodesA8, Avx2HasTheBitsOfAvx512) {
                                          .depth = w.cols};
             own.columns(columns, 0, w.cols, units.data() + first / 16 * half);
           }
-          y[set].assign(static_cast<size_t>(rows * kStripCols), NAN);
-          const Strip strip{.x = packed.data(),
-                            .w = units.data(),
-                            .w_half = half,
-                            .rows = rows,
-                            .steps = (w.cols + 63) / 64,
-                            .y = y[set].data()};
-          (set == 0 ? &strip_avx512 : &strip_avx2)(strip, own.grain, minima);
+          std::vector<float> y(static_cast<size_t>(rows * kStripCols), NAN);
+          strips({.x = packed.data(),
+                  .w = units.data(),
+                  .w_half = half,
+                  .rows = rows,
+                  .steps = (w.cols + 63) / 64,
+                  .y = y.data()},
+                 own);
+          return y;
+        };
+        const std::vector<float> want = sums(*codes::codes_of(w.spec), &strip_avx512, &pack_row_avx512);
+        for (Strips* strips : strips_for_avx2()) {
+          const std::vector<float> found = sums(*codes::codes_avx2(w.spec, true), strips, &pack_row_avx2);
+          EXPECT_EQ(std::memcmp(found.data(), want.data(), want.size() * sizeof(float)), 0)
+              << w.cols << " " << rows << " " << found[0] << " " << want[0];
         }
-        EXPECT_EQ(std::memcmp(y[0].data(), y[1].data(), y[0].size() * sizeof(float)), 0)
-            << w.cols << " " << rows << " " << y[0][0] << " " << y[1][0];
+      }
+    }
+  }
+}
+
+// The largest code of every type times the largest values of x, of either sign: no sum of 16 bits is too small for
+// them.
+TEST(CodesA8, LargestCodesFitTheirSums) {
+  using namespace codes::a8;
+  if (!sys::machine().avx2) GTEST_SKIP() << "no AVX2";
+  for (const TestWeight& test : weights_in_codes(27, 512)) {
+    const codes::Codes& own = *codes::codes_avx2(test.weight().spec, false);
+    const int64_t blocks = kStep / own.grain, unit = unit_bytes(own.grain, own.factor == 1);
+    std::vector<std::byte> units(static_cast<size_t>(2 * unit), static_cast<std::byte>(own.top));
+    for (int64_t i = 0; i < 2; ++i) {
+      auto* factors = reinterpret_cast<float*>(units.data() + i * unit + kUnitCodes);
+      std::fill_n(factors, blocks * kUnitRows, 1.0f);
+      if (own.factor == 1) std::fill_n(factors + blocks * kUnitRows, blocks * kUnitRows, 0.0f);
+    }
+    for (const float sign : {1.0f, -1.0f}) {
+      const std::vector<Bf16> x(kStep, to_bf16(127 * sign));
+      std::vector<std::byte> packed(static_cast<size_t>(kBlockRows * group_bytes(own.grain, 1)));
+      for (int64_t r = 0; r < kBlockRows; ++r) pack_row_avx2(x.data(), kStep, own, kBlockRows, r, packed.data());
+      for (Strips* strips : strips_for_avx2()) {
+        std::vector<float> y(static_cast<size_t>(kBlockRows * kStripCols), NAN);
+        strips({.x = packed.data(), .w = units.data(), .w_half = unit, .rows = kBlockRows, .steps = 1, .y = y.data()},
+               own);
+        const float want = sign * 127 * kStep * static_cast<float>(own.top + (own.factor == 1 ? 0 : own.factor));
+        for (const float v : y) ASSERT_EQ(v, want) << own.top << " " << own.grain;
       }
     }
   }
@@ -386,7 +423,7 @@ TEST(CodesA8, Avx2HasTheBitsOfAvx512) {
 // One group has a NaN, one an infinity, one only zeros, one values too small for a scale.
 TEST(CodesA8, GroupsWithoutAScale) {
   const TestWeight w(GgmlType::q8_0, 2, 512, 5);
-  if (const char* reason = codes::a8::refusal(w.weight())) GTEST_SKIP() << reason;
+  if (const char* reason = codes::refusal(w.weight())) GTEST_SKIP() << reason;
   const auto product = [&](int64_t at, float value) {
     std::vector<Bf16> x(512, Bf16{});
     x[static_cast<size_t>(at)] = to_bf16(value);

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-#include "math/codes_a8.h"
+#include "math/codes_dot.h"
 
 namespace braid::plan {
 namespace {
@@ -74,7 +74,7 @@ std::vector<Work> work_of(models::Model& model, const Pass& pass) {
   for (const Param* p : model.params()) {
     if (p->mtp) continue;  // not part of this pass
     const double bytes = as_double(p->value.bytes()), flops = 2 * as_double(p->value.rows) * as_double(p->value.cols),
-                 whole = codes::a8::refusal(p->value) ? 0 : flops;
+                 whole = codes::refusal(p->value) ? 0 : flops;
     if (p->experts > 0) {
       Work& w = routed[p->layer];
       w.what = "layer " + std::to_string(p->layer) + ": experts";

@@ -146,6 +146,9 @@ Roofs measure() {
   } else if (m.avx_vnni) {
     r.int8_gops = best_rate(r.threads, &unit_int8_dot_256) / 1e9;
     r.int8_unit = "avx_vnni";
+  } else if (m.avx2) {
+    r.int8_gops = best_rate(r.threads, &unit_int8_pairs) / 1e9;
+    r.int8_unit = "avx2";
   }
   return r;
 }

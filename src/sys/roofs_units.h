@@ -8,6 +8,7 @@ namespace braid::sys {
 double unit_bf16_dot(int64_t rounds, float* sink);      // vdpbf16ps
 double unit_int8_dot(int64_t rounds, float* sink);      // vpdpbusd
 double unit_int8_dot_256(int64_t rounds, float* sink);  // the same with AVX-VNNI
+double unit_int8_pairs(int64_t rounds, float* sink);    // vpmaddubsw and sums of 16 bits: AVX2
 double unit_amx_bf16(int64_t rounds);                   // tdpbf16ps
 double unit_amx_int8(int64_t rounds);                   // tdpbssd
 

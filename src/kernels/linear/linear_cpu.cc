@@ -80,7 +80,7 @@ void linear_fwd_codes(Ctx& ctx, const LinearFwd& op, std::span<std::byte> worksp
 const char* linear_a8_supports(const LinearFwd& op) {
   if (op.codes != CodeDots::a8) return "activations are not rounded to 8 bits";
   if (op.x.dtype != DType::bf16) return "x is not BF16";
-  if (const char* reason = codes::a8::refusal(op.w)) return reason;
+  if (const char* reason = codes::refusal(op.w)) return reason;
   return op.x.rows_contiguous() && op.y.rows_contiguous() ? nullptr : "strided rows";
 }
 
