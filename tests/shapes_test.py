@@ -87,6 +87,38 @@ class Shapes(Case):
         with open(os.path.join(out, "generation_config.json")) as file:
             self.assertEqual(json.load(file)["eos_token_id"], 2)
 
+    def test_repro_composes_its_rates_from_what_it_timed(self):
+        shapes = [self.write(f"{name}.json", SMALL[name]) for name in ("dense", "qwen3")]
+        words = ("repro", "nemotron3-nano", "--shape", shapes[0], "--beside", shapes[1], "--dir", self.path(), "--format", "bf16",
+                 "-p", "128", "-n", "96", "-r", "1")
+        done = self.braid(*words, "--batch", "1,3", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["rows"]
+        self.assertEqual([(os.path.basename(r["shape"]), r["batch"]) for r in rows],
+                         [("dense.json", 1), ("dense.json", 3), ("qwen3.json", 1), ("qwen3.json", 3)])
+        for r in rows:
+            whole = r["batch"] * 128 / r["prompt_tokens_per_second"] + 96 * r["step_seconds"]
+            self.assertAlmostEqual(r["tokens_per_second"] * whole / (r["batch"] * 96), 1)
+            self.assertGreater(r["step_bytes_weights"], 0)
+        for one, three in (rows[:2], rows[2:]):
+            self.assertAlmostEqual(three["step_bytes_states"] / one["step_bytes_states"], 3)
+        # 2 layers, keys and values, 2 heads of 16 values in BF16.
+        self.assertAlmostEqual(rows[2]["step_bytes_states"], (128 + 48 + 2 + 1) * 2 * 2 * 2 * 16 * 2)
+        # A batch that exceeds the memory (3 TiB of keys and values) is named with what it needs; a folder that is there is
+        # not written again. Depths whose copies end past the answer fit, too.
+        wide = {**SMALL["qwen3"], "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 256,
+                "max_position_embeddings": 1 << 20}
+        without = {**SMALL["dense"], "hybrid_override_pattern": "M-MM", "max_position_embeddings": 1 << 20}
+        done = self.braid(*words, "--shape", self.write("without.json", without), "--beside", self.write("wide.json", wide),
+                          "--batch", "1,128", "-p", "131072", "-n", "128", "--kv-cache-dtype", "f32")
+        self.assertRegex(done.stdout, r"128 \| +[0-9.]+ \(.*\| +needs [0-9.]+ TiB \| +- \|", done.stderr)
+        short = ("-p", "400", "-n", "64", "--batch", "1")
+        done = self.braid(*words, *short)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        for flags, says in ((("--batch", "0"), "--batch"), (("--beside", shapes[0]), "both shapes have one name"),
+                            (("--activations", "int8", "--dtype", "f32"), "--activations"), (("--beside", "none-such"), "none-such")):
+            self.bad(*words, *flags, says=says)
+
     def test_killed_new_leaves_no_file_under_a_final_name(self):
         out = self.path("killed")
         work = subprocess.Popen([BRAID, "new", "hybrid-1b", out, "--layers", "3"], stdout=subprocess.DEVNULL)

@@ -9,9 +9,9 @@
 namespace braid::apps {
 
 struct NewFolder {
-  std::string config;             // what `braid new` takes
-  std::string format = "bf16";    // "bf16", "fp8" or "nvfp4", of the large matrices
-  std::optional<int64_t> layers;  // the first N; otherwise all
+  std::string config;               // what `braid new` takes
+  std::string format = "bf16";      // "bf16", "fp8" or "nvfp4", of the large matrices
+  std::optional<int64_t> layers{};  // the first N; otherwise all
   int64_t seed = 0;
   bool legacy = false;  // config.json as the released files spell it
 };

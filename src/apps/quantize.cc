@@ -6,6 +6,8 @@
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "engine/calibrate.h"
+#include "io/atomic_file.h"
 #include "models/presets.h"
 #include "models/quantize.h"
 #include "report/progress.h"
@@ -14,12 +16,13 @@
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/parallel.h"
+#include "sys/read.h"
 
 namespace braid::apps {
 namespace {
 
 struct Options {
-  std::string model, out, format = "nvfp4", recipe, scales;
+  std::string model, out, format = "nvfp4", recipe, scales, data;
   models::QuantOptions quant;
   int64_t threads = 0;
   bool json = false;
@@ -81,6 +84,22 @@ void print_json(const Options& o, const models::QuantReport& report) {
   fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
+// The largest inputs of every matrix over the text of --data; empty when stopped.
+std::map<std::string, float> calibrate(const Options& o) {
+  const std::string text = sys::read_file(o.data);
+  engine::RunnerOptions options{.numerics = Numerics::serving(DType::f32), .context = engine::kCalibrationWindow};
+  options.threads = o.quant.threads;
+  engine::LanguageModel model(o.model, options);
+  need_tokenizer(model.path(), "a folder with tokenizer.json");
+  const std::vector<int32_t> ids = model.tokenizer().encode(text, true);
+  if (ids.empty()) fail(printable(o.data), {.what = "has no text"});
+  report::Progress progress("measuring inputs", std::ssize(ids));
+  return engine::input_amax(model.runner(), ids, [&](int64_t done, int64_t) {
+    progress.at(done);
+    return sys::caught_signal() == 0;
+  });
+}
+
 int quantize_command(Options o) {
   if (!o.recipe.empty() && o.cli->given("format"))
     fail("quantize",
@@ -93,7 +112,16 @@ int quantize_command(Options o) {
   }
   check_range("--threads", o.threads, 0, 1024);
   o.quant.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
+  if (!o.data.empty() && recipe.compressed())
+    fail("--data", {.what = recipe.name + " has no scales of inputs",
+                    .expected = "nvfp4, fp8, or a recipe of them",
+                    .hint = "leaving out --data"});
   sys::catch_requests_to_stop();
+  if (!o.data.empty()) {
+    io::check_new_folder(o.out);
+    o.quant.input_amax = calibrate(o);
+    if (sys::caught_signal() != 0) return 128 + sys::caught_signal();
+  }
   models::QuantReport result;
   {
     std::optional<report::Progress> progress;
@@ -129,6 +157,8 @@ Action setup_quantize(Cli& cli) {
              "which matrices become what: " + names + ", a format, or a TOML file of rules");
   cli.choice("--scales", o->scales, {"max", "four-over-six", "mse"},
              "how a block gets its scale, in place of the recipe's (four-over-six: NVFP4 alone)");
+  cli.option("--data FILE", o->data,
+             "text to measure activations on: nvfp4 and fp8 get the input_scale that W4A4 and W8A8 need");
   cli.flag("--strict", o->quant.strict,
            "a matrix that its format cannot hold is an error; otherwise it stays as it is");
   cli.option("-t,--threads", o->threads, "0: one per core");

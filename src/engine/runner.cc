@@ -62,7 +62,12 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
 }
 
 nn::Run Runner::run(const SeqMap& seqs, nn::Probe* probe) {
-  return {.ctx = ctx_, .seqs = seqs, .state = pool_->view(), .numerics = options_.numerics, .probe = probe};
+  return {.ctx = ctx_,
+          .seqs = seqs,
+          .state = pool_->view(),
+          .numerics = options_.numerics,
+          .probe = probe,
+          .calibration = calibration_};
 }
 
 Runner::Own& Runner::own(int64_t sequence) {

@@ -12,6 +12,7 @@
 #include "core/numerics.h"
 #include "engine/state_pool.h"
 #include "models/model.h"
+#include "nn/calibration.h"
 
 namespace braid::engine {
 
@@ -72,6 +73,9 @@ class Runner {
   // last page on are copies of its first, its recurrent states those it has.
   void pretend(int64_t sequence, int64_t tokens);
 
+  // Passes from here on note what every matrix is multiplied by; null: no longer.
+  void calibrate(nn::Calibration* calibration) { calibration_ = calibration; }
+
   models::Model& model() { return *model_; }
   const models::Config& config() const { return model_->config(); }
   Ctx& ctx() { return ctx_; }
@@ -98,6 +102,7 @@ class Runner {
   Arena arena_;
   Ctx ctx_;
   std::unique_ptr<StatePool> pool_;
+  nn::Calibration* calibration_ = nullptr;
   std::vector<Own> own_;  // by sequence
 };
 

@@ -1,6 +1,6 @@
-// The strips of codes_a8.h for AVX2: the bits of those for AVX-512. Half as many registers of half the width hold the
-// sums of 3 rows by 16 columns: 12 of whole numbers and of FP32, two of codes, one of x. Without AVX-VNNI bytes are
-// multiplied to pairs of 16 bits, which are summed for as long as they cannot overflow; codes above 127 are taken as
+// The strips of codes_a8.h for AVX2: the bits of those for AVX-512. With AVX-VNNI half as many registers of half the
+// width hold the sums of 3 rows by 16 columns: 12 of whole numbers and of FP32, two of codes, one of x. Without it bytes
+// are multiplied to pairs of 16 bits, which are summed for as long as they cannot overflow; codes above 127 are taken as
 // two digits of 4 bits.
 #include <immintrin.h>
 
@@ -75,12 +75,12 @@ struct Pairs {
         const __m256i first = _mm256_maddubs_epi16(low, v), second = _mm256_maddubs_epi16(high, v);
         pairs[r][0] = q == 0 ? first : _mm256_add_epi16(pairs[r][0], first);
         pairs[r][1] = q == 0 ? second : _mm256_add_epi16(pairs[r][1], second);
+        asm volatile("" : "+x"(pairs[r][0]), "+x"(pairs[r][1]));  // or g++ 12 multiplies all first, and spills
       }
     }
     const __m256i worth = _mm256_set1_epi16(kDigit == 0 ? 1 : 16);
-    for (auto& row : dots) {
-      const auto& own = pairs[&row - dots];
-      for (int c = 0; c < 2; ++c) row[c] = _mm256_add_epi32(row[c], _mm256_madd_epi16(own[c], worth));
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < 2; ++c) dots[r][c] = _mm256_add_epi32(dots[r][c], _mm256_madd_epi16(pairs[r][c], worth));
     }
   }
   template <int kQuads, int kRows>

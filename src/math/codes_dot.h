@@ -4,11 +4,11 @@
 //
 // A row of x is rounded to whole numbers q of 16 bits, x = s q with |q| <= 32,639, and cut into bytes, q = 256 high +
 // low. A code is looked up as a byte u without a sign, value + zero (of NVFP4: u = 2 e2m1 + 12). Of four values along k
-// at a time, one dot of bytes each for high and low gives sum(u q); the one of low starts at -zero sum(q). It is
-// multiplied by the scale of its block and added to FP32 sums, 16 of them side by side, which are folded at the end of
-// the row; types with a minimum per block add that times sum(q). A result depends on x's row and w's row alone. Against
-// the product in BF16 the rounding of x adds 3e-5 of the result's size (cpu-kernels.md measured it; math_test holds
-// it).
+// at a time, one dot of bytes each for high and low gives sum(u q); the one of low starts at -zero sum(q). AVX2 without
+// VNNI multiplies words, q whole and u widened; the sum is the same. It is multiplied by the scale of its block and
+// added to FP32 sums, 16 of them side by side, which are folded at the end of the row; types with a minimum per block
+// add that times sum(q). A result depends on x's row and w's row alone. Against the product in BF16 the rounding of x
+// adds 3e-5 of the result's size (cpu-kernels.md measured it; math_test holds it).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,7 +40,7 @@ bool decode(GgmlType type, const uint8_t* row, int64_t begin, int64_t n, float* 
 inline constexpr float kSmallest = 1e-30f;
 inline constexpr int64_t kStep = 64, kStepBytes = 192;
 float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed);  // -> s, NaN where x is not finite
-float pack_row_avx2(const Bf16* x, int64_t depth, int factor, std::byte* packed);    // the same bytes
+float pack_row_avx2(const Bf16* x, int64_t depth, int factor, std::byte* packed);    // the same, and zeros beside NaN
 // Without VNNI x is not cut: of 32 values the 16 even ones and the 16 odd ones as I16, of 32 more the same, the sums.
 float pack_row_avx2_words(const Bf16* x, int64_t depth, int factor, std::byte* packed);
 struct Row {

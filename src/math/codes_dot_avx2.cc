@@ -41,9 +41,6 @@ BRAID_DOT inline __m256i load32(const void* p) { return _mm256_loadu_si256(stati
 BRAID_DOT inline __m256i join(__m128i low, __m128i high) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
 }
-BRAID_DOT inline __m256 two_scales(float first, float second) {
-  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_set1_ps(first)), _mm_set1_ps(second), 1);
-}
 BRAID_DOT inline __m256i fours(__m256i bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }
 // 16 bytes: the low halves are 16 values, the high halves the next 16.
 BRAID_DOT inline __m256i nibbles(const uint8_t* p) {
@@ -276,7 +273,7 @@ struct Words {
 struct Nvfp4Words {
   static constexpr int64_t kBytes = 8, kValues = 16;
   static constexpr int kZero = 12;
-  // 2 e2m1, repeated: the lower bytes of words look up 0, whatever their upper half.
+  // 2 e2m1. The lower bytes of words look up code 0, or nothing: 0.
   alignas(16) static constexpr int8_t kTable[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   BRAID_READ static Part read(const Row& row, int64_t part) {
     const uint8_t *p = row.codes + part * 16, *scales = row.scales + part * 2;

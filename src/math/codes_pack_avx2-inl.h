@@ -4,12 +4,12 @@
 
 #include <limits>
 
-#include "core/dtype.h"
+#include "math/codes_dot.h"
 
 namespace braid::codes {
 namespace {
 
-#define BRAID_PACK __attribute__((target("avx2,fma,f16c")))
+#define BRAID_PACK __attribute__((target("avx2,fma")))
 
 // Eight values, zeros from the n-th on.
 BRAID_PACK inline __m256 values_at(const Bf16* x, int64_t n) {
@@ -22,7 +22,7 @@ BRAID_PACK inline __m256 values_at(const Bf16* x, int64_t n) {
   return _mm256_load_ps(some);
 }
 
-// What n values are whole multiples of, up to `top` of them: 1 where all are below 1e-30, NaN where one is not finite.
+// What n values are whole multiples of, up to `top` of them: 1 where all are below kSmallest, NaN where one is not finite.
 BRAID_PACK inline float scale_of(const Bf16* x, int64_t n, float top) {
   const __m256 sign = _mm256_set1_ps(-0.0f), largest = _mm256_set1_ps(std::numeric_limits<float>::max());
   __m256 most = _mm256_setzero_ps();
@@ -36,7 +36,7 @@ BRAID_PACK inline float scale_of(const Bf16* x, int64_t n, float top) {
   _mm256_store_ps(eight, most);
   float amax = 0;
   for (const float v : eight) amax = v > amax ? v : amax;
-  return bad ? std::numeric_limits<float>::quiet_NaN() : amax > 1e-30f ? amax / top : 1.0f;
+  return bad ? std::numeric_limits<float>::quiet_NaN() : amax > kSmallest ? amax / top : 1.0f;
 }
 
 }  // namespace

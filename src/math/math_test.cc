@@ -197,6 +197,75 @@ std::vector<TestWeight> weights_in_codes(int64_t rows, int64_t cols) {
   return all;
 }
 
+// The definition of codes_a16 in its order of operations, by scalars: 16 sums side by side, folded in halves.
+float sum_in_order(const std::vector<double>& codes, const std::vector<float>& scales, const std::vector<float>& minima,
+                   const std::vector<int>& q) {
+  float sums[16] = {};
+  for (size_t k = 0; k < q.size(); k += 4) {
+    int64_t product = 0, total = 0;
+    for (size_t i = k; i < k + 4; ++i) product += static_cast<int64_t>(codes[i]) * q[i], total += q[i];
+    float& sum = sums[k / 4 % 16];
+    sum = std::fma(static_cast<float>(product), scales[k / 4], sum);
+    if (!minima.empty()) sum = std::fma(static_cast<float>(total), minima[k / 4], sum);
+  }
+  for (const int width : {8, 4, 2, 1}) {
+    for (int i = 0; i < width; ++i) sums[i] += sums[i + width];
+  }
+  return sums[0];
+}
+
+// The rows for AVX2, with and without dots of bytes, are the definition bit for bit, on types whose blocks are simple to
+// take apart here: Q4_0, Q4_1, Q8_0.
+TEST(Codes, Avx2IsTheDefinitionInItsOrder) {
+  if (!sys::machine().avx2) GTEST_SKIP() << "no AVX2";
+  struct Blocks {
+    GgmlType type;
+    int64_t bytes, head;  // of a block; before its codes
+    int bits, zero;
+  };
+  for (const Blocks& b : {Blocks{GgmlType::q4_0, 18, 2, 4, 8}, {GgmlType::q4_1, 20, 4, 4, 0}, {GgmlType::q8_0, 34, 2, 8, 0}}) {
+    for (const int64_t depth : {32, 64, 96, 1856}) {
+      const TestWeight test(b.type, 3, depth, 5);
+      const TestTensor x(DType::bf16, {codes::kRowsMax, depth}, 11);
+      for (int64_t n = 0; n < 3; ++n) {
+        const uint8_t* bytes = test.weight().codes.as<uint8_t>(n);
+        std::vector<double> values;
+        std::vector<float> scales, minima;
+        for (const uint8_t* p = bytes; p < bytes + depth / 32 * b.bytes; p += b.bytes) {
+          for (int i = 0; i < 32; ++i) {
+            const uint8_t* code = p + b.head;
+            values.push_back(b.bits == 8 ? static_cast<int8_t>(code[i]) : (code[i % 16] >> i / 16 * 4 & 15) - b.zero);
+          }
+          F16 half[2];
+          std::memcpy(half, p, b.head == 4 ? 4 : 2);
+          scales.insert(scales.end(), 8, to_float(half[0]));
+          if (b.head == 4) minima.insert(minima.end(), 8, to_float(half[1]));
+        }
+        for (const bool vnni : {false, true}) {
+          if (vnni && !sys::machine().avx_vnni) continue;
+          const codes::Codes& own = *codes::codes_avx2(test.weight().spec, vnni);
+          const auto pack_row = vnni ? &codes::pack_row_avx2 : &codes::pack_row_avx2_words;
+          codes::Row row{.codes = bytes, .scales = nullptr, .depth = depth, .packed = {}};
+          std::vector<std::byte> packed[codes::kRowsMax];
+          float want[codes::kRowsMax], got[codes::kRowsMax];
+          for (int64_t m = 0; m < codes::kRowsMax; ++m) {
+            packed[m].resize(static_cast<size_t>((depth + 63) / 64 * codes::kStepBytes));
+            const Bf16* values_of_x = x.view().as<Bf16>(m);
+            const float s = pack_row(values_of_x, depth, own.factor, packed[m].data()), inverse = 1 / s;
+            std::vector<int> q;
+            for (int64_t k = 0; k < depth; ++k)
+              q.push_back(static_cast<int>(std::nearbyint(to_float(values_of_x[k]) * inverse)));
+            row.packed[m] = packed[m].data();
+            want[m] = sum_in_order(values, scales, minima, q);
+          }
+          own.dot(row, codes::kRowsMax, got);
+          for (int64_t m = 0; m < codes::kRowsMax; ++m) EXPECT_EQ(got[m], want[m]) << b.bytes << " " << depth << " " << vnni;
+        }
+      }
+    }
+  }
+}
+
 // The rows of both instruction sets, with and without dots of bytes: one class, the same bits.
 TEST(Codes, Avx2HasTheBitsOfAvx512) {
   if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no AVX-512 VNNI";
@@ -206,17 +275,19 @@ TEST(Codes, Avx2HasTheBitsOfAvx512) {
       const TestTensor x(DType::bf16, {codes::kRowsMax, w.cols}, 11);
       const codes::Codes& wide = *codes::codes_of(w.spec);
       const auto bytes = static_cast<size_t>((w.cols + codes::kStep - 1) / codes::kStep * codes::kStepBytes);
-      std::vector<std::byte> packed[codes::kRowsMax];
-      codes::Row row{.codes = nullptr, .scales = nullptr, .depth = w.cols, .packed = {}};
+      std::vector<std::byte> packed[codes::kRowsMax], words[codes::kRowsMax];
+      codes::Row row{.codes = nullptr, .scales = nullptr, .depth = w.cols, .packed = {}}, row_of_words = row;
       for (int64_t m = 0; m < codes::kRowsMax; ++m) {
-        auto& own = packed[m];
         std::vector<std::byte> other(bytes);
-        own.resize(bytes);
+        packed[m].resize(bytes);
+        words[m].resize(bytes);
         const Bf16* values = x.view().as<Bf16>(m);
-        const float s = codes::pack_row_avx512(values, w.cols, wide.factor, own.data());
+        const float s = codes::pack_row_avx512(values, w.cols, wide.factor, packed[m].data());
         EXPECT_EQ(codes::pack_row_avx2(values, w.cols, wide.factor, other.data()), s);
-        EXPECT_EQ(own, other) << w.cols;
-        row.packed[m] = own.data();
+        EXPECT_EQ(codes::pack_row_avx2_words(values, w.cols, wide.factor, words[m].data()), s);
+        EXPECT_EQ(packed[m], other) << w.cols;
+        row.packed[m] = packed[m].data();
+        row_of_words.packed[m] = words[m].data();
       }
       for (const bool vnni : {false, true}) {
         if (vnni && !sys::machine().avx_vnni) continue;
@@ -225,12 +296,12 @@ TEST(Codes, Avx2HasTheBitsOfAvx512) {
         EXPECT_EQ(narrow->factor, wide.factor);
         EXPECT_EQ(narrow->worth, wide.worth);
         for (int64_t n = 0; n < cols; ++n) {
-          row.codes = w.codes.as<uint8_t>(n);
-          if (w.scales) row.scales = &w.scales.as<F8E4M3>(n)->bits;
+          row.codes = row_of_words.codes = w.codes.as<uint8_t>(n);
+          if (w.scales) row.scales = row_of_words.scales = &w.scales.as<F8E4M3>(n)->bits;
           for (int64_t rows = 1; rows <= codes::kRowsMax; ++rows) {
             float want[codes::kRowsMax] = {}, got[codes::kRowsMax] = {};
             wide.dot(row, rows, want);
-            narrow->dot(row, rows, got);
+            narrow->dot(vnni ? row : row_of_words, rows, got);
             EXPECT_EQ(std::memcmp(want, got, sizeof(want)), 0)
                 << w.cols << " " << vnni << " " << want[0] << " " << got[0];
           }
@@ -339,7 +410,6 @@ TEST(CodesA8, IsTheDefinitionWhateverIsBesideARow) {
   }
 }
 
-// A strip by AVX2 has the bits of one by AVX-512, whatever the order in which their units hold codes.
 using Strips = void(const codes::a8::Strip&, const codes::Codes&);
 std::vector<Strips*> strips_for_avx2() {
   std::vector<Strips*> all;
@@ -348,6 +418,7 @@ std::vector<Strips*> strips_for_avx2() {
   return all;
 }
 
+// A strip by AVX2 has the bits of one by AVX-512, whatever the order in which their units hold codes.
 TEST(CodesA8, Avx2HasTheBitsOfAvx512) {
   using namespace codes::a8;
   if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no AVX-512 with VNNI";

@@ -122,6 +122,11 @@ float global_scale(QuantFormat format, float amax, ScaleSearch search) {
   return format == QuantFormat::nvfp4 ? nvfp4_global(amax, search) : 1.0f;
 }
 
+float input_scale(QuantFormat format, float amax) {
+  if (amax == 0) return 1;
+  return format == QuantFormat::fp8 ? fp8_global(amax) : nvfp4_global(amax, ScaleSearch::max);
+}
+
 void for_each_row(const Weight& w, int threads, const sys::FunctionRef<void(int64_t, std::span<const float>)>& body) {
   sys::parallel_for(threads, w.rows, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> values(static_cast<size_t>(w.cols));

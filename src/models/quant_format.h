@@ -38,6 +38,8 @@ struct Encoded {
 };
 // The scale of a whole tensor in ModelOpt's layout whose largest magnitude is `amax`; 1 in the other.
 float global_scale(QuantFormat format, float amax, ScaleSearch search);
+// The scale of inputs (ModelOpt's input_scale) whose largest magnitude is `amax`; 1 where all are zero.
+float input_scale(QuantFormat format, float amax);
 Encoded encode(const Weight& w, QuantFormat format, float global, ScaleSearch search, int threads);
 
 // body(row, values) for every row of a matrix, in parallel; values have `global` in them.

@@ -29,10 +29,11 @@ struct Job {
   QuantRule rule{};
   Weight weight{};
   float global = 0;  // 0: not known yet
+  float input = 0;   // input_scale; 0: none
   std::vector<std::byte> scales{};
 };
 
-// `word` is the part of a matrix that follows its name in the files: "", "_scale", "_packed", ...
+// `word` is the part of a matrix that follows its name in the files: "", "_scale", "_packed", ..., or "input_scale".
 struct Part {
   Job* job = nullptr;  // null: a tensor of its own
   std::string_view word{};
@@ -82,7 +83,9 @@ class Quantizer {
       return;
     }
     const Param param = folder_.source->get(tensor);
-    jobs_.try_emplace(param.name, Job{.role = tensor.role, .rule = *rule, .weight = param.value});
+    const auto amax = options_.input_amax.find(param.name);
+    const float input = amax == options_.input_amax.end() ? 0 : input_scale(rule->format, amax->second);
+    jobs_.try_emplace(param.name, Job{.role = tensor.role, .rule = *rule, .weight = param.value, .input = input});
   }
 
   std::string misfit(const TensorSpec& tensor, const QuantRule& rule) const {
@@ -96,7 +99,15 @@ class Quantizer {
     return why + fmt::format("; in another folder {} holds them", tensor.cols() % kNvfp4Block == 0 ? "nvfp4" : "fp8");
   }
 
+  static std::string input_name(const std::string& weight) {
+    return weight.substr(0, weight.rfind('.')) + ".input_scale";
+  }
+
   Part part_of(std::string_view name) {
+    if (constexpr std::string_view kInput = "input_scale"; name.ends_with("." + std::string(kInput))) {
+      const auto job = jobs_.find(std::string(name.substr(0, name.size() - kInput.size())) + "weight");
+      if (job != jobs_.end() && job->second.input > 0) return {&job->second, kInput};
+    }
     for (const std::string_view word : {"_scale_2", "_scale", "_packed", "_shape", "_global_scale", ""}) {
       if (!name.ends_with(word)) continue;
       const auto job = jobs_.find(std::string(name.substr(0, name.size() - word.size())));
@@ -110,9 +121,9 @@ class Quantizer {
     std::vector<io::TensorSpec> specs;
     std::set<const Job*> done;
     for (const io::StoredTensor& tensor : files_.tensors()) {
+      if (scales_inputs_of_a_job(tensor.name)) continue;  // of the format that the matrix had
       const Part part = part_of(tensor.name);
       if (!part.job) {
-        if (scales_inputs_of_a_job(tensor.name)) continue;  // of the format that the matrix had
         check_kept(tensor.name);
         specs.push_back({tensor.name, tensor.view.dtype, tensor.view.shape});
       } else if (done.insert(part.job).second) {
@@ -120,6 +131,7 @@ class Quantizer {
         const Weight& w = part.job->weight;
         for (io::TensorSpec& spec : stored_as(name, {w.rows, w.cols}, part.job->rule.format))
           specs.push_back(std::move(spec));
+        if (part.job->input > 0) specs.push_back({input_name(name), DType::f32, {}});
       }
     }
     return specs;
@@ -164,8 +176,8 @@ class Quantizer {
       return writer.write(spec.name, std::as_bytes(std::span(shape)));
     }
     if (spec.dtype == DType::f32) {
-      const float global = global_of(*job);
-      return writer.write(spec.name, std::as_bytes(std::span(&global, 1)));
+      const float scalar = word == "input_scale" ? job->input : global_of(*job);
+      return writer.write(spec.name, std::as_bytes(std::span(&scalar, 1)));
     }
     if (word == "_scale") {
       writer.write(spec.name, job->scales);
@@ -210,6 +222,10 @@ class Quantizer {
 
   void finish_report() {
     report_.whole = true;
+    const auto without =
+        std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second.input == 0; });
+    if (!options_.input_amax.empty() && without > 0)
+      report_.notes.push_back(fmt::format("{} matrices that a pass does not meet have no input_scale", without));
     if (recipe_.compressed() && !modules().linear)
       report_.notes.push_back("a table of embeddings is quantised: Braid reads it, transformers does not");
     for (const auto& [key, s] : squares_) {

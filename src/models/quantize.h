@@ -1,10 +1,11 @@
 // From a Hugging Face folder to one with quantised matrices, in ModelOpt's layout (FP8, NVFP4; nemotron.md 5.1 to 5.3)
 // or that of compressed-tensors (quant_format.h), which Braid and readers of `quant_method: modelopt` or
-// `compressed-tensors` load: weights only, from the weights alone (no input_scale).
+// `compressed-tensors` load. ModelOpt's layout has the scales of quantised activations, too, where they were measured.
 // Every other tensor, known or not, is copied as it is; so are tokenizer, template and generation settings.
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace braid::models {
 struct QuantOptions {
   bool strict = false;  // a matrix that its format cannot hold is an error
   int threads = 1;
+  // Of what each matrix is multiplied by, by the name of its parameter (engine/calibrate.h); empty: no input_scale is
+  // written, and activations stay as they are.
+  std::map<std::string, float> input_amax{};
 };
 
 // Matrices of one role and format.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "nn/calibration.h"
 #include "nn/ops.h"
 #include "nn/precision.h"
 #include "sys/error.h"
@@ -137,8 +138,9 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   const Tape* on = run.ctx.tape;
   // Backward can recompute the first products itself, which is cheaper than rerunning the op. If y is not read later
   // either, dropping the outputs means just that.
-  const bool save = on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
-                    (spec_.latent > 0 || !on->drops_next(Cost::expensive));
+  const bool save =
+      run.calibration || (on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
+                          (spec_.latent > 0 || !on->drops_next(Cost::expensive)));
   const Shape products{x.dim(0), spec_.top_k, spec_.width};
   const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
                g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
@@ -186,6 +188,11 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
         tape.add_grad(c, x, dx);
         tape.add_grad(c, weights, dweights);
       });
+  if (run.calibration) {
+    run.calibration->see_rows(params_.up, x.view(), experts.view());
+    run.calibration->see_rows(params_.gate, x.view(), experts.view());
+    run.calibration->see_hidden(params_.down, u.view(), g.view(), experts.view(), act);
+  }
   return y;
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "nn/calibration.h"
 #include "nn/param_source.h"
 #include "nn/precision.h"
 
@@ -48,6 +49,7 @@ bool packed(const Run& run) { return run.numerics.product_class == ProductClass:
 Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
+  if (run.calibration) run.calibration->see(w, x.view());
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
       [x = Ref(x), y = Ref(y), &w, bias, low, train = packed(run), codes = run.codes()](Ctx& c) {

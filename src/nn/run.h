@@ -44,6 +44,7 @@ struct RouterWatch {
   }
 };
 
+struct Calibration;
 class Precision;
 // Whose random numbers a pass draws: those of one step of training.
 struct Draws {
@@ -57,6 +58,7 @@ struct Run {
   Numerics numerics{};
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
+  Calibration* calibration = nullptr;
   const Precision* precision = nullptr;  // how products quantise their operands (nn/precision.h); null: they do not
   const Draws* draws = nullptr;          // null: nothing is dropped
 

@@ -1,0 +1,20 @@
+// The largest inputs of a model's matrices over a text (nn/calibration.h), from which input scales follow.
+#pragma once
+#include <map>
+#include <span>
+#include <string>
+
+#include "engine/runner.h"
+#include "sys/function_ref.h"
+
+namespace braid::engine {
+
+constexpr int64_t kCalibrationWindow = 512;
+
+// By the names of parameters. Windows of the text are sequences of their own. An expert that no token chose gets what
+// its layer's others saw at most; parameters outside of a pass (the prediction block) are left out. `progress` is told
+// tokens done and in all; false stops, and the result is empty. Error when an input is not finite.
+std::map<std::string, float> input_amax(Runner& runner, std::span<const int32_t> ids,
+                                        const sys::FunctionRef<bool(int64_t, int64_t)>& progress);
+
+}  // namespace braid::engine

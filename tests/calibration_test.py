@@ -1,0 +1,90 @@
+"""braid quantize --data: input scales are what transformers measures, in ModelOpt's layout, and only there.
+
+usage: calibration_test.py BRAID
+"""
+import json
+import re
+import struct
+
+from support.program import DATA, Case, braid, main
+
+MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
+
+
+def tensors(folder):
+    """Name to (dtype, shape, bytes) of the one file of a folder."""
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        begin = file.tell()
+        found = {}
+        for name, spec in header.items():
+            if name != "__metadata__":
+                file.seek(begin + spec["data_offsets"][0])
+                found[name] = (spec["dtype"], spec["shape"], file.read(spec["data_offsets"][1] - spec["data_offsets"][0]))
+        return found
+
+
+def inputs(found):
+    scales = {}
+    for name, (dtype, shape, data) in found.items():
+        if name.endswith(".input_scale"):
+            assert (dtype, shape) == ("F32", []), name
+            scales[name.removesuffix(".input_scale")] = struct.unpack("<f", data)[0]
+    return scales
+
+
+class Calibration(Case):
+    def quantised(self, name, *flags):
+        folder = self.place / name
+        done = braid("quantize", MODEL, folder, *flags)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return tensors(folder), done.stdout
+
+    def setUp(self):
+        self.place = self.new_folder()
+
+    def test_scales_are_those_of_transformers(self):
+        with open(DATA / "calibration" / "amax.json", encoding="utf-8") as file:
+            golden = json.load(file)  # tools/oracle/input_scales.py --json
+        for form, largest in (("nvfp4", 6 * 448), ("fp8", 448)):
+            found, text = self.quantised(form, "--format", form, "--data", TEXT)
+            scales = inputs(found)
+            matrices = {name.removesuffix(".weight_scale") for name in found if name.endswith(".weight_scale")}
+            apart = matrices - set(scales)  # the prediction block is no part of a pass
+            self.assertTrue(all(name.startswith("mtp.") for name in apart), apart)
+            self.assertEqual(f"{len(apart)} matrices that a pass does not meet" in text, bool(apart), text)
+            unseen = set()
+            for name, scale in scales.items():
+                want = golden.get(name)
+                if want is None:  # an expert that no token chose has what its layer's others saw at most
+                    unseen.add(name)
+                    alike = re.compile(re.sub(r"\\\.\d+(\\\.\w+)$", r"\\.[0-9]+\1", re.escape(name)) + r"\Z")
+                    want = max(value for other, value in golden.items() if alike.match(other))
+                self.assertAlmostEqual(scale * largest / want, 1, 4, name)
+            self.assertGreater(len(scales) - len(unseen), 40)
+            self.assertGreater(len({round(scales[name], 9) for name in scales if ".experts." in name}), 20)
+            # The same weights as without a text.
+            plain, _ = self.quantised(form + "-plain", "--format", form)
+            self.assertEqual({k: v for k, v in found.items() if not k.endswith(".input_scale")}, plain)
+            # A folder with scales runs, and gives them up when it is quantised again without a text.
+            ids = ("--ids", "5,6,7,8", "-n", "3", "--ignore-eos", "--temp", "0")
+            answers = [braid("run", self.place / name, *ids).stdout for name in (form, form + "-plain")]
+            self.assertEqual(answers[0], answers[1])
+            self.assertTrue(answers[0])
+
+    def test_refusals(self):
+        out = self.place / "out"
+        for words, says in ((("--format", "int4", "--data", TEXT), "int4 has no scales of inputs"),
+                            (("--data", self.place / "none.txt"), "none.txt"), (("--data", self.place), "directory")):
+            self.assertRefused(braid("quantize", MODEL, out, *words), says)
+            self.assertFalse(out.exists())
+        empty = self.place / "empty.txt"
+        empty.write_text("")
+        self.assertRefused(braid("quantize", MODEL, out, "--data", empty), "has no text")
+        out.mkdir()
+        (out / "x").write_text("x")
+        self.assertRefused(braid("quantize", MODEL, out, "--data", TEXT), "out")
+
+
+if __name__ == "__main__":
+    main()
