@@ -25,20 +25,20 @@ void fetch(const Weight& w, int64_t begin, int64_t end, int64_t k, int64_t n) {
   }
 }
 
-// Units of rows [row, row + 16) of w, values [k, k + n). Rows beyond its end are anything.
-void look_up(const Codes& codes, const Weight& w, int64_t row, int64_t k, int64_t n, std::byte* units) {
+// Rows [row, row + 16) of w, as far as there are, but at least one.
+Columns columns_at(const Weight& w, int64_t row) {
   const int64_t first = std::min(row, w.rows - 1);
-  const Columns columns{.codes = w.codes.as<uint8_t>(first),
-                        .scales = w.scales ? &w.scales.as<F8E4M3>(first)->bits : nullptr,
-                        .codes_stride = w.codes.stride(0),
-                        .scales_stride = w.scales ? w.scales.stride(0) : 0,
-                        .count = std::min(w.rows - first, kUnitRows),
-                        .depth = w.cols};
-  codes.columns(columns, k, n, units);
+  return {.codes = w.codes.as<uint8_t>(first),
+          .scales = w.scales ? &w.scales.as<F8E4M3>(first)->bits : nullptr,
+          .codes_stride = w.codes.stride(0),
+          .scales_stride = w.scales ? w.scales.stride(0) : 0,
+          .count = std::min(w.rows - first, kUnitRows),
+          .depth = w.cols};
 }
 
-void write(const float* sums, int64_t cols, float factor, const MutView& y, int64_t col) {
-  for (int64_t m = 0; m < y.dim(0); ++m, sums += kStripCols) {
+// `stride` sums a row.
+void write(const float* sums, int64_t stride, int64_t cols, float factor, const MutView& y, int64_t col) {
+  for (int64_t m = 0; m < y.dim(0); ++m, sums += stride) {
     if (y.dtype == DType::bf16) {
       for (int64_t n = 0; n < cols; ++n) y.as<Bf16>(m)[col + n] = to_bf16(sums[n] * factor);
     } else {
@@ -72,12 +72,20 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
   const sys::Machine& machine = sys::machine();
   const auto strip = machine.avx512_vnni ? &strip_avx512 : machine.avx_vnni ? &strip_avx2_vnni : &strip_avx2;
   auto* sums = reinterpret_cast<float*>(workspace.data());
+  if (codes.few && rows <= kFewRows) {
+    constexpr int64_t kCols = 8;
+    for (int64_t n = 0; n < w.rows; n += kCols) {
+      codes.few(columns_at(w, n), packed, rows, sums);
+      write(sums, kCols, std::min(kCols, w.rows - n), codes.worth * w.global, y, n);
+    }
+    return;
+  }
   std::byte* units = workspace.data() + sum_bytes(rows);
   for (int64_t n = 0; n < w.rows; n += kStripCols) {
     for (int64_t k = 0; k < w.cols; k += kChunk) {
       const int64_t values = std::min(kChunk, w.cols - k);
-      look_up(codes, w, n, k, values, units);
-      look_up(codes, w, n + kUnitRows, k, values, units + kUnitsBytes);
+      codes.columns(columns_at(w, n), k, values, units);
+      codes.columns(columns_at(w, n + kUnitRows), k, values, units + kUnitsBytes);
       // The same values of the strip below arrive meanwhile, a few lines with each block of rows.
       const int64_t below = n + kStripCols, each = (kStripCols + blocks - 1) / blocks;
       for (int64_t m = 0, done = 0; m < rows; m += kBlockRows, done += each) {
@@ -93,7 +101,7 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
               codes);
       }
     }
-    write(sums, std::min(kStripCols, w.rows - n), codes.worth * w.global, y, n);
+    write(sums, kStripCols, std::min(kStripCols, w.rows - n), codes.worth * w.global, y, n);
   }
 }
 

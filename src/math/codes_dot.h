@@ -65,6 +65,9 @@ struct Columns {
 // Values [k, k + n), at most 512, as units of math/codes_a8_kernel.h. Rows that are missing and values beyond the depth
 // become anything.
 using ColumnsLookUp = void(const Columns& w, int64_t k, int64_t n, std::byte* units);
+// y [rows, 8] for one block of rows <= kFewRows as math/codes_a8.h packs them, and the first 8 rows of w at most.
+inline constexpr int64_t kFewRows = 2;
+using ColumnsFew = void(const Columns& w, const std::byte* x, int64_t rows, float* y);
 void nvfp4_columns_avx512(const Columns& w, int64_t k, int64_t n, std::byte* units);
 
 // How codes of a format meet x: what the sums of four q are packed times, minus the zero of the codes or, where blocks
@@ -76,6 +79,7 @@ struct Codes {
   int top = 255;       // the largest code, which AVX2 has to know
   bool pairs = false;  // units have of eight values along k the even ones before the odd ones
   ColumnsLookUp* columns = nullptr;
+  ColumnsFew* few = nullptr;  // null where making units is cheap
   RowDot* dot = nullptr;
   RowDecode<Bf16>* bf16 = nullptr;       // rounded
   RowDecode<Bf16>* bf16_unit = nullptr;  // the same with AVX-512 BF16, but for subnormal numbers, which become zeros

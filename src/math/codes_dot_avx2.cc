@@ -473,6 +473,109 @@ BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* uni
   }
 }
 
+// Few rows of x by eight rows of w in one go: without units, whose making costs more than two rows use them for. Lanes
+// of the sums are rows of w; the bits are those of strips.
+template <class Type, int kRows>
+struct Few {
+  static constexpr bool kMin = Type::kZero == 0;
+  static constexpr int kBlocks = kStep / Type::kGrain;
+  // Of four rows of w: those of the first 16 values of a part, then those of the last 16.
+  struct Four {
+    __m256i dots[kRows];
+    __m256 scale, min;
+  };
+
+  BRAID_READ static __m256i dot(__m256i codes, __m256i q) {
+    const __m256i one = _mm256_set1_epi16(1);
+    if (Type::kTop <= 127) return _mm256_madd_epi16(_mm256_maddubs_epi16(codes, q), one);
+    const __m256i low = _mm256_maddubs_epi16(fours(codes), q);
+    const __m256i high = _mm256_maddubs_epi16(fours(_mm256_srli_epi16(codes, 4)), q);
+    return _mm256_add_epi32(_mm256_madd_epi16(low, one), _mm256_madd_epi16(high, _mm256_set1_epi16(16)));
+  }
+  BRAID_READ static __m256 diagonal(const __m256 (&v)[4]) {
+    return _mm256_blend_ps(_mm256_blend_ps(v[0], v[1], 0x22), _mm256_blend_ps(v[2], v[3], 0x88), 0xcc);
+  }
+  BRAID_READ static Four four(const Row* rows, int64_t i, const __m256i (&q)[kRows]) {
+    __m256i dots[kRows][4];
+    __m256 scale[4], min[4];
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      const Part part = read<Type>(rows[c], i);
+      for (int r = 0; r < kRows; ++r) dots[r][c] = dot(part.codes, q[r]);
+      scale[c] = part.scale, min[c] = part.min;
+    }
+    Four sum;
+    for (int r = 0; r < kRows; ++r) {
+      const __m256i first = _mm256_hadd_epi32(dots[r][0], dots[r][1]);
+      sum.dots[r] = _mm256_hadd_epi32(first, _mm256_hadd_epi32(dots[r][2], dots[r][3]));
+    }
+    sum.scale = diagonal(scale), sum.min = kMin ? diagonal(min) : scale[0];
+    return sum;
+  }
+  // Eight dwords of row r of kRows, which lie side by side.
+  BRAID_READ static __m256i quads_of(const std::byte* quads, int r) {
+    if (kRows == 1) return load32(quads);
+    const __m256i lanes = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kRows));
+    return _mm256_i32gather_epi32(reinterpret_cast<const int*>(quads) + r, lanes, 4);
+  }
+  BRAID_READ static void add(__m256& sum, __m256i dots, __m256 scale, __m256 min, int start) {
+    const __m256i all = kMin ? dots : _mm256_add_epi32(dots, _mm256_set1_epi32(start));
+    sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(all), scale, sum);
+    if (kMin) sum = _mm256_fmadd_ps(_mm256_set1_ps(static_cast<float>(start)), min, sum);
+  }
+
+  // Part i; `start` and `quads` are those of its step in x.
+  BRAID_READ static void part(const Row* rows, int64_t i, const std::byte* step, __m256 (&sums)[kRows]) {
+    const int side = static_cast<int>(i % 2);
+    const auto* start = reinterpret_cast<const int*>(step) + side * kBlocks / 2 * kRows;
+    __m256i q[kRows];
+    for (int r = 0; r < kRows; ++r) q[r] = quads_of(step + (kBlocks + 8 * side) * kRows * 4, r);
+    const Four a = four(rows, i, q), b = four(rows + 4, i, q);
+    const __m256 scale = _mm256_permute2f128_ps(a.scale, b.scale, 0x20),
+                 min = _mm256_permute2f128_ps(a.min, b.min, 0x20);
+    for (int r = 0; r < kRows; ++r) {
+      const __m256i first = _mm256_permute2x128_si256(a.dots[r], b.dots[r], 0x20);
+      const __m256i last = _mm256_permute2x128_si256(a.dots[r], b.dots[r], 0x31);
+      if (kBlocks == 2) {
+        add(sums[r], _mm256_add_epi32(first, last), scale, min, start[r]);
+      } else {
+        add(sums[r], first, scale, min, start[r]);
+        add(sums[r], last, _mm256_permute2f128_ps(a.scale, b.scale, 0x31), min, start[kRows + r]);
+      }
+    }
+  }
+
+  BRAID_DOT static void run(const Columns& w, const std::byte* x, float* y) {
+    Row rows[8];
+    for (int64_t c = 0; c < 8; ++c) {
+      const int64_t index = c < w.count ? c : w.count - 1;
+      rows[c] = {.codes = w.codes + index * w.codes_stride,
+                 .scales = w.scales ? w.scales + index * w.scales_stride : nullptr,
+                 .depth = w.depth,
+                 .packed = {}};
+    }
+    const int64_t parts = (w.depth + kHalf - 1) / kHalf;
+    __m256 totals[kRows], sums[kRows];
+    for (__m256& total : totals) total = _mm256_setzero_ps();
+    for (int64_t i = 0; i < parts; x += a8::group_bytes(Type::kGrain, kRows)) {
+      for (__m256& sum : sums) sum = _mm256_setzero_ps();
+      for (const int64_t end = i + a8::kGroup / kHalf < parts ? i + a8::kGroup / kHalf : parts; i < end; ++i) {
+        // The same part of the eight rows below arrives meanwhile.
+        const uint8_t* below = w.codes + 8 * w.codes_stride + 8 * i * w.codes_stride / parts;
+        for (int line = 0; line < 3; ++line) asm volatile("prefetcht0 %0" : : "m"(below[64 * line]));
+        part(rows, i, x + 4 * kRows + i / 2 % 2 * a8::step_bytes(Type::kGrain, kRows), sums);
+      }
+      for (int r = 0; r < kRows; ++r)
+        totals[r] = _mm256_fmadd_ps(sums[r], _mm256_set1_ps(reinterpret_cast<const float*>(x)[r]), totals[r]);
+    }
+    for (int r = 0; r < kRows; ++r) _mm256_storeu_ps(y + 8 * r, totals[r]);
+  }
+};
+template <class Type>
+void few_of(const Columns& w, const std::byte* x, int64_t rows, float* y) {
+  (rows == 1 ? &Few<Type, 1>::run : &Few<Type, 2>::run)(w, x, y);
+}
+
 // What a sum is worth: the scales of NVFP4 lack 2^8, and its codes are doubled.
 template <class Type, class Dots>
 constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
@@ -480,6 +583,7 @@ constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .grain = Type::kGrain,
                          .top = Type::kTop,
                          .columns = &columns_of<Type>,
+                         .few = &few_of<Type>,
                          .dot = &row_of<Type, Dots>,
                          .bf16 = &decode_row<Type, Bf16>,
                          .bf16_unit = &decode_row<Type, Bf16>,
@@ -490,6 +594,7 @@ constexpr Codes kNvfp4{.factor = -Nvfp4Row::kZero,
                        .grain = Nvfp4Row::kGrain,
                        .top = Nvfp4Row::kTop,
                        .columns = &columns_of<Nvfp4Row>,
+                       .few = &few_of<Nvfp4Row>,
                        .dot = &row_of<std::conditional_t<std::is_same_v<Dots, Words>, Nvfp4Words, Nvfp4Row>, Dots>};
 
 template <class Dots>

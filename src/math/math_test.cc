@@ -214,8 +214,8 @@ float sum_in_order(const std::vector<double>& codes, const std::vector<float>& s
   return sums[0];
 }
 
-// The rows for AVX2, with and without dots of bytes, are the definition bit for bit, on types whose blocks are simple to
-// take apart here: Q4_0, Q4_1, Q8_0.
+// The rows for AVX2, with and without dots of bytes, are the definition bit for bit, on types whose blocks are simple
+// to take apart here: Q4_0, Q4_1, Q8_0.
 TEST(Codes, Avx2IsTheDefinitionInItsOrder) {
   if (!sys::machine().avx2) GTEST_SKIP() << "no AVX2";
   struct Blocks {
@@ -223,7 +223,8 @@ TEST(Codes, Avx2IsTheDefinitionInItsOrder) {
     int64_t bytes, head;  // of a block; before its codes
     int bits, zero;
   };
-  for (const Blocks& b : {Blocks{GgmlType::q4_0, 18, 2, 4, 8}, {GgmlType::q4_1, 20, 4, 4, 0}, {GgmlType::q8_0, 34, 2, 8, 0}}) {
+  for (const Blocks& b :
+       {Blocks{GgmlType::q4_0, 18, 2, 4, 8}, {GgmlType::q4_1, 20, 4, 4, 0}, {GgmlType::q8_0, 34, 2, 8, 0}}) {
     for (const int64_t depth : {32, 64, 96, 1856}) {
       const TestWeight test(b.type, 3, depth, 5);
       const TestTensor x(DType::bf16, {codes::kRowsMax, depth}, 11);
@@ -259,7 +260,8 @@ TEST(Codes, Avx2IsTheDefinitionInItsOrder) {
             want[m] = sum_in_order(values, scales, minima, q);
           }
           own.dot(row, codes::kRowsMax, got);
-          for (int64_t m = 0; m < codes::kRowsMax; ++m) EXPECT_EQ(got[m], want[m]) << b.bytes << " " << depth << " " << vnni;
+          for (int64_t m = 0; m < codes::kRowsMax; ++m)
+            EXPECT_EQ(got[m], want[m]) << b.bytes << " " << depth << " " << vnni;
         }
       }
     }
@@ -400,7 +402,7 @@ TEST(CodesA8, IsTheDefinitionWhateverIsBesideARow) {
         }
       }
       EXPECT_LT(std::sqrt(error / total), 0.012) << w.cols;
-      for (const auto& [first, n] : {std::pair<int64_t, int64_t>{0, 1}, {5, 1}, {12, 1}, {2, 5}, {4, 9}}) {
+      for (const auto& [first, n] : {std::pair<int64_t, int64_t>{0, 1}, {5, 1}, {12, 1}, {3, 2}, {2, 5}, {4, 9}}) {
         std::vector<float> some(static_cast<size_t>(n * cols), NAN);
         product(first, n, some.data());
         EXPECT_EQ(std::memcmp(some.data(), &all[static_cast<size_t>(first * cols)], some.size() * sizeof(float)), 0)
