@@ -8,6 +8,7 @@
 #include "apps/model_args.h"
 #include "engine/calibrate.h"
 #include "io/atomic_file.h"
+#include "models/load.h"
 #include "models/presets.h"
 #include "models/quantize.h"
 #include "report/progress.h"
@@ -87,12 +88,15 @@ void print_json(const Options& o, const models::QuantReport& report) {
 // The largest inputs of every matrix over the text of --data; empty when stopped.
 std::map<std::string, float> calibrate(const Options& o) {
   const std::string text = sys::read_file(o.data);
-  engine::RunnerOptions options{.numerics = Numerics::serving(DType::f32), .context = engine::kCalibrationWindow};
+  if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c) != 0; }))
+    fail(printable(o.data), {.what = "has no text"});
+  const int64_t most = models::load_config(models::find_weights(o.model)).positions_max;
+  engine::RunnerOptions options{.numerics = Numerics::serving(DType::f32)};
+  options.context = most > 0 ? std::min<int64_t>(512, most) : 512;
   options.threads = o.quant.threads;
   engine::LanguageModel model(o.model, options);
   need_tokenizer(model.path(), "a folder with tokenizer.json");
   const std::vector<int32_t> ids = model.tokenizer().encode(text, true);
-  if (ids.empty()) fail(printable(o.data), {.what = "has no text"});
   report::Progress progress("measuring inputs", std::ssize(ids));
   return engine::input_amax(model.runner(), ids, [&](int64_t done, int64_t) {
     progress.at(done);
@@ -119,6 +123,7 @@ int quantize_command(Options o) {
   sys::catch_requests_to_stop();
   if (!o.data.empty()) {
     io::check_new_folder(o.out);
+    io::check_parent(o.out);
     o.quant.input_amax = calibrate(o);
     if (sys::caught_signal() != 0) return 128 + sys::caught_signal();
   }
@@ -158,7 +163,7 @@ Action setup_quantize(Cli& cli) {
   cli.choice("--scales", o->scales, {"max", "four-over-six", "mse"},
              "how a block gets its scale, in place of the recipe's (four-over-six: NVFP4 alone)");
   cli.option("--data FILE", o->data,
-             "text to measure activations on: nvfp4 and fp8 get the input_scale that W4A4 and W8A8 need");
+             "text to measure activations on: nvfp4 and fp8 get the input_scale of W4A4 and W8A8");
   cli.flag("--strict", o->quant.strict,
            "a matrix that its format cannot hold is an error; otherwise it stays as it is");
   cli.option("-t,--threads", o->threads, "0: one per core");

@@ -57,7 +57,6 @@ int64_t quick_depth(int64_t depth) {
   return depth < kGrain ? depth : (depth + kGrain / 2 - kRead) / kGrain * kGrain + kRead;
 }
 
-BenchRow prompt_row(const Options& o) { return {.prompt = o.prompt_pass(), .depth = (o.prompt - o.prompt_pass()) / 2}; }
 BenchRow step_row(const Options& o, int64_t batch) {
   return {.generate = kSteps, .depth = quick_depth(o.prompt + o.generate / 2), .sequences = batch};
 }
@@ -110,7 +109,7 @@ std::vector<Cell> measure_shape(const Options& o, const fs::path& folder, const 
     if (cell.need > available) continue;
     engine::LanguageModel model(folder.string(), runner_options(o, batch));
     if (prompt_rate == 0) {
-      BenchRow row = prompt_row(o);
+      BenchRow row{.prompt = o.prompt_pass(), .depth = (o.prompt - o.prompt_pass()) / 2};
       prompt_rate = static_cast<double>(row.prompt) / seconds(model.runner(), row, memory, o.repeats);
     }
     BenchRow row = step_row(o, batch);
@@ -183,9 +182,7 @@ void print_json(const Options& o, const std::vector<Cell> (&cells)[2]) {
                                     {"threads", sys::roofs().threads},
                                     {"read_gbs", sys::roofs().read_gbs},
                                     {"prompt", o.prompt},
-                                    {"prompt_depth", prompt_row(o).depth},
                                     {"generate", o.generate},
-                                    {"step_depth", step_row(o, 1).depth},
                                     {"format", o.format},
                                     {"activations", o.numbers.activations},
                                     {"rows", std::move(rows)}};
@@ -195,8 +192,9 @@ void print_json(const Options& o, const std::vector<Cell> (&cells)[2]) {
 // Both models, written where they are not there yet: a folder with a config.json is whole.
 int make_folders(const Options& o, fs::path (&folders)[2]) {
   for (const int side : {0, 1}) {
-    const models::ConfigSource shape = models::find_config(o.shapes[side]);
-    folders[side] = fs::path(o.folder) / (fs::path(shape.name).stem().string() + "-" + o.format);
+    fs::path name = fs::path(models::find_config(o.shapes[side]).name).filename();
+    if (name.extension() == ".json" || name.extension() == ".gguf") name.replace_extension();
+    folders[side] = fs::path(o.folder) / (name.string() + "-" + o.format);
   }
   if (folders[0] == folders[1])
     fail("--beside", {.what = "both shapes have one name", .got = printable(folders[1].string())});
@@ -205,6 +203,7 @@ int make_folders(const Options& o, fs::path (&folders)[2]) {
     if (fs::exists(folders[side] / "config.json", failed)) continue;
     const NewFolder what{.config = o.shapes[side], .format = o.format};
     if (const int code = write_new_folder(what, folders[side], stderr); code != 0) return code;
+    if (sys::caught_signal() != 0) return 128 + sys::caught_signal();
   }
   return 0;
 }
@@ -218,6 +217,7 @@ int repro(const Options& o) {
   fs::path folders[2];
   if (const int code = make_folders(o, folders); code != 0) return code;
   sys::catch_requests_to_stop();
+  sys::end_at_second_interrupt();
   std::vector<Cell> cells[2];
   sys::roofs();  // before the buffer below: it takes one of that size, and gives it back
   const sys::ReadRate memory;

@@ -28,7 +28,7 @@ std::map<std::string, float> input_amax(Runner& runner, std::span<const int32_t>
   runner.calibrate(&seen);
   bool whole = true;
   for (int64_t done = 0; done < std::ssize(ids) && whole;) {
-    const int64_t n = std::min(kCalibrationWindow, std::ssize(ids) - done);
+    const int64_t n = std::min(runner.options().context, std::ssize(ids) - done);
     runner.reset(0);
     const Piece piece{.sequence = 0, .tokens = n};
     const auto window = ids.subspan(static_cast<size_t>(done), static_cast<size_t>(n));
@@ -50,10 +50,10 @@ std::map<std::string, float> input_amax(Runner& runner, std::span<const int32_t>
   for (const Param* p : runner.model().params()) {
     const auto own = seen.amax.find(p);
     const auto others = of_layer.find({p->layer, p->role});
-    if (own != seen.amax.end()) {
-      result[p->name] = own->second;
-    } else if (p->expert >= 0 && others != of_layer.end()) {
+    if (p->expert >= 0 && others != of_layer.end() && (own == seen.amax.end() || own->second == 0)) {
       result[p->name] = others->second;
+    } else if (own != seen.amax.end()) {
+      result[p->name] = own->second;
     }
   }
   return result;

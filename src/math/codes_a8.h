@@ -8,8 +8,8 @@
 //   y[i, j] = sum over groups of s * sum over blocks of ( d * (sum u q - zero * sum q) + m * sum q )
 // The innermost sums are exact; blocks are added in FP32, then groups. A result depends on x's row and w's row alone,
 // whatever else is computed: no sum is split over threads, or folded differently for few rows. The rounding of x adds
-// about 0.7% of the result's size where its values are normally distributed. One or two rows of x on AVX2 read the codes
-// as they lie instead of looking them up for strips: the same bits again.
+// about 0.7% of the result's size where its values are normally distributed. One or two rows of x on AVX2 read the
+// codes as they lie instead of looking them up for strips: the same bits again.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The strips of codes_a8.h for AVX2: the bits of those for AVX-512. With AVX-VNNI half as many registers of half the
-// width hold the sums of 3 rows by 16 columns: 12 of whole numbers and of FP32, two of codes, one of x. Without it bytes
-// are multiplied to pairs of 16 bits, which are summed for as long as they cannot overflow; codes above 127 are taken as
-// two digits of 4 bits.
+// width hold the sums of 3 rows by 16 columns: 12 of whole numbers and of FP32, two of codes, one of x. Without it
+// bytes are multiplied to pairs of 16 bits, which are summed for as long as they cannot overflow; codes above 127 are
+// taken as two digits of 4 bits.
 #include <immintrin.h>
 
 #include "math/codes_a8_kernel.h"

@@ -13,7 +13,7 @@ json modelopt(const QuantModules& modules) {
   json layers = json::object();
   for (const auto& [module, format] : modules.quantised) {
     const bool fp4 = format == QuantFormat::nvfp4;
-    const char* algorithm = fp4 ? "W4A16_NVFP4" : "FP8";
+    const char* algorithm = !fp4 ? "FP8" : modules.scaled.contains(module) ? "NVFP4" : "W4A16_NVFP4";
     algorithms.insert(algorithm);
     layers[module] = {{"quant_algo", algorithm}};
     if (fp4) layers[module]["group_size"] = kNvfp4Block;
@@ -24,7 +24,7 @@ json modelopt(const QuantModules& modules) {
     out["quantized_layers"] = std::move(layers);
   } else {
     out["quant_algo"] = *algorithms.begin();
-    if (algorithms.contains("W4A16_NVFP4")) out["group_size"] = kNvfp4Block;
+    if (!algorithms.contains("FP8")) out["group_size"] = kNvfp4Block;
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #pragma once
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace braid::models {
 
 struct QuantModules {
   std::map<std::string, QuantFormat> quantised;  // module (the tensor's name without .weight) and format
+  std::set<std::string> scaled;                  // of these, the ones with an input_scale
   std::vector<std::string> kept;                 // the other modules that have a matrix
   bool linear = true;                            // all that are quantised are linear layers, none a table
 };

@@ -225,7 +225,7 @@ class Quantizer {
     const auto without =
         std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second.input == 0; });
     if (!options_.input_amax.empty() && without > 0)
-      report_.notes.push_back(fmt::format("{} matrices that a pass does not meet have no input_scale", without));
+      report_.notes.push_back(fmt::format("matrices without an input_scale, as no pass met them: {}", without));
     if (recipe_.compressed() && !modules().linear)
       report_.notes.push_back("a table of embeddings is quantised: Braid reads it, transformers does not");
     for (const auto& [key, s] : squares_) {
@@ -259,12 +259,14 @@ QuantModules Quantizer::modules() const {
   QuantModules out;
   for (const auto& [name, job] : jobs_) {
     out.quantised[module(name)] = job.rule.format;
+    if (job.input > 0) out.scaled.insert(module(name));
     out.linear = out.linear && job.role != ParamRole::embedding && job.role != ParamRole::positions;
   }
   for (const io::StoredTensor& tensor : files_.tensors()) {
     if (!tensor.name.ends_with(".weight") || tensor.view.shape.rank != 2 || jobs_.contains(tensor.name)) continue;
     if (const auto format = modelopt_format(tensor.name)) {
       out.quantised[module(tensor.name)] = *format;
+      if (files_.find(module(tensor.name) + ".input_scale")) out.scaled.insert(module(tensor.name));
     } else {
       out.kept.push_back(module(tensor.name));
     }

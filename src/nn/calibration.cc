@@ -22,7 +22,7 @@ float activation(ExpertAct act, float v) {
   return act == ExpertAct::silu ? v / (1 + std::exp(-v)) : v > 0 ? v * v : v * 0;
 }
 
-// A parameter for each expert; stacks are not quantised.
+// w has a parameter for each expert, or none: gates that a model lacks.
 void raise(std::map<const Param*, float>& amax, std::span<const Param> w, int32_t expert, float size) {
   if (std::ssize(w) <= expert) return;
   float& own = amax[&w[static_cast<size_t>(expert)]];
