@@ -60,7 +60,7 @@ Prompt read_prompt(const Options& o, engine::LanguageModel& lm) {
   need_tokenizer(lm.path(), "--ids 1,2,3");
   if (o.cli->given("chat")) {
     if (is_blank(o.chat)) fail("--chat", {.what = "the message is empty", .expected = "what to answer"});
-    const std::string text = lm.render({{{"role", "user"}, {"content", o.chat}}}, think_switch(o.think));
+    const std::string text = lm.render({{{"role", "user"}, {"content", o.chat}}}, {.think = think_switch(o.think)});
     return {lm.tokenizer().encode(text, false), engine::ends_in_think(text)};
   }
   const auto text = prompt_text(o.prompt, o.file);

@@ -28,23 +28,47 @@ std::vector<int32_t> Conversation::encode(const std::string& prompt) {
   return ids;
 }
 
-// The state stays when `prompt` goes on where it ends; one token at least must be left to read, for its logits.
+// Continues after what the sequence has read, or after its mark, if `prompt` does; else from the beginning. One token
+// at least must be left to read, for its logits.
 void Conversation::keep_common(const std::vector<int32_t>& prompt) {
-  const bool whole = model_.runner().length(sequence_) == static_cast<int64_t>(read_.size());  // not after an exception
-  if (whole && read_.size() < prompt.size() && std::equal(read_.begin(), read_.end(), prompt.begin())) return;
-  model_.runner().reset(sequence_);
+  Runner& runner = model_.runner();
+  const auto continues = [&] {
+    return read_.size() < prompt.size() && std::equal(read_.begin(), read_.end(), prompt.begin());
+  };
+  const bool whole = runner.length(sequence_) == std::ssize(read_);  // not after an exception
+  if (whole && continues()) return;
+  rewritten_ = rewritten_ || !read_.empty();
+  const int64_t marked = whole ? runner.rewind(sequence_) : -1;
+  read_.resize(static_cast<size_t>(std::max<int64_t>(marked, 0)));
+  if (marked > 0 && continues()) return;
+  runner.reset(sequence_);
   read_.clear();
 }
 
-// In the pieces that Runner::prefill would cut, so that a long prompt can be stopped. False: it was.
-bool Conversation::read_all_but_last_piece(std::span<const int32_t>& fresh, Timings& timings,
+// How many tokens of the prompt to read before the state is marked: those before the answer's own prompt, which the
+// next turn may render differently.
+int64_t Conversation::mark_position(const nlohmann::ordered_json& messages, const RenderOptions& options,
+                                    const std::vector<int32_t>& prompt) {
+  RenderOptions alone = options;
+  alone.answer_next = false;
+  const std::vector<int32_t> ids = model_.tokenizer().encode(model_.render(messages, alone), false);
+  const auto end = std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end()).first;
+  return std::min<int64_t>(end - ids.begin(), std::ssize(prompt) - 1);
+}
+
+// In pieces of at most the runner's chunk, so that a long prompt can be stopped, with a mark after `mark` tokens of the
+// prompt (-1: none). False: it was stopped.
+bool Conversation::read_all_but_last_piece(std::span<const int32_t>& fresh, int64_t mark, Timings& timings,
                                            const AnswerListener& listener) {
   Runner& runner = model_.runner();
   const auto total = static_cast<int64_t>(fresh.size()), chunk = runner.options().chunk;
   const auto start = std::chrono::steady_clock::now();
   bool wanted = listener.on_prompt(0, total);
-  while (wanted && static_cast<int64_t>(fresh.size()) > chunk) {
-    const auto piece = fresh.first(static_cast<size_t>(chunk));
+  while (wanted) {
+    const int64_t before_mark = mark - std::ssize(read_);
+    if (before_mark == 0) runner.mark(sequence_);
+    if (before_mark <= 0 && std::ssize(fresh) <= chunk) break;
+    const auto piece = fresh.first(static_cast<size_t>(before_mark > 0 ? std::min(before_mark, chunk) : chunk));
     runner.prefill(sequence_, piece, [](const Tensor&) {});
     read_.insert(read_.end(), piece.begin(), piece.end());
     fresh = fresh.subspan(piece.size());
@@ -57,21 +81,25 @@ bool Conversation::read_all_but_last_piece(std::span<const int32_t>& fresh, Timi
 
 Answer Conversation::answer(const nlohmann::ordered_json& messages, const AnswerOptions& options,
                             const AnswerListener& listener) {
-  const std::string prompt = model_.render(messages, options.think);
+  const RenderOptions rendering{.think = options.think};
+  const std::string prompt = model_.render(messages, rendering);
   Answer answer;
   answer.prompt_ids = encode(prompt);
   keep_common(answer.prompt_ids);
-  answer.kept = static_cast<int64_t>(read_.size());
+  answer.cached_tokens = std::ssize(read_);
+  const bool thinking = ends_in_think(prompt);
+  const bool may_rewrite = (thinking || rewritten_) && model_.runner().options().spare_slots > 0;
+  const int64_t mark = may_rewrite ? mark_position(messages, rendering, answer.prompt_ids) : -1;
 
   std::span<const int32_t> fresh = std::span(answer.prompt_ids).subspan(read_.size());
   Timings before;
-  if (!read_all_but_last_piece(fresh, before, listener)) {
+  if (!read_all_but_last_piece(fresh, mark, before, listener)) {
     answer.generated.finish = Finish::cancelled;
     answer.generated.timings = before;
     return answer;
   }
   text::StreamDecoder decoder(model_.tokenizer(), false);
-  ReasoningSplitter splitter(ends_in_think(prompt));
+  ReasoningSplitter splitter(thinking);
   const auto tell = [&](const ReasoningSplitter::Parts& parts) {
     answer.reasoning += parts.reasoning;
     answer.content += parts.content;

@@ -1,7 +1,8 @@
 // Answers to whole conversations from one sequence, whose state is retained between them. A chat sends the same
 // messages again with a few more at the end: when the new prompt starts with every token that the sequence has read,
-// only the rest is read. When it does not (templates drop the thinking of earlier turns, a system message changes), the
-// sequence is reset; a recurrent state cannot be rolled back. What chat and a server share.
+// only the rest is read. Templates that drop the thinking of earlier turns rewrite the last answer; a recurrent state
+// cannot be rolled back, so the state before the answer is marked (Runner::mark, with a spare slot) and reading
+// continues from there. When an earlier message changes, the sequence is reset. What chat and a server share.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -29,7 +30,7 @@ struct AnswerListener {
 
 struct Answer {
   std::vector<int32_t> prompt_ids;  // of the whole conversation
-  int64_t kept = 0;                 // how many of them the sequence had already read
+  int64_t cached_tokens = 0;        // how many of them the sequence had already read
   Generated generated;              // its timings count what was read now
   std::string reasoning, content;
 
@@ -51,12 +52,16 @@ class Conversation {
  private:
   std::vector<int32_t> encode(const std::string& prompt);
   void keep_common(const std::vector<int32_t>& prompt);
-  bool read_all_but_last_piece(std::span<const int32_t>& fresh, Timings& timings, const AnswerListener& listener);
+  int64_t mark_position(const nlohmann::ordered_json& messages, const RenderOptions& options,
+                        const std::vector<int32_t>& prompt);
+  bool read_all_but_last_piece(std::span<const int32_t>& fresh, int64_t mark, Timings& timings,
+                               const AnswerListener& listener);
 
   LanguageModel& model_;
   int64_t sequence_;
   std::vector<int32_t> read_;
-  int64_t position_ = 0;  // after the last draw: templates may drop tokens, but no random number is reused
+  bool rewritten_ = false;  // a prompt did not begin with the last answer as it was read: the template rewrites answers
+  int64_t position_ = 0;    // after the last draw: templates may drop tokens, but no random number is reused
 };
 
 }  // namespace braid::engine

@@ -46,7 +46,7 @@ TEST(Conversation, GoldenPromptsIdsAndAnswers) {
   for (const ordered_json& c : golden) {
     SCOPED_TRACE(c["prompt"].get<std::string>());
     const bool think = c["enable_thinking"];
-    EXPECT_EQ(model.render(c["messages"], think), c["prompt"]);
+    EXPECT_EQ(model.render(c["messages"], {.think = think}), c["prompt"]);
     const Answer a = ask(conversation, c["messages"], think);
     EXPECT_EQ(ordered_json(a.prompt_ids), c["prompt_ids"]);
     EXPECT_EQ(ordered_json(a.generated.ids), c["ids"]);
@@ -62,15 +62,15 @@ TEST(Conversation, LaterTurnsReadOnlyWhatIsNew) {
   ordered_json messages = ordered_json::array();
   for (const char* text : {"Hello!", "Which is larger, 31 or 13?", "What is 93 - 47?", "Thanks!"}) {
     SCOPED_TRACE(text);
-    const auto before = static_cast<int64_t>(kept.read().size());
+    const auto before = std::ssize(kept.read());
     messages.push_back(user(text));
     const Answer turn = ask(kept, messages, false);
-    EXPECT_EQ(turn.kept, before);
+    EXPECT_EQ(turn.cached_tokens, before);
     EXPECT_EQ(turn.generated.timings.prompt_tokens, static_cast<int64_t>(turn.prompt_ids.size()) - before);
     Conversation fresh(model, 1);
     model.runner().reset(1);
     const Answer whole = ask(fresh, messages, false);
-    EXPECT_EQ(whole.kept, 0);
+    EXPECT_EQ(whole.cached_tokens, 0);
     EXPECT_EQ(turn.generated.ids, whole.generated.ids);
     messages.push_back(turn.message());
   }
@@ -114,17 +114,42 @@ TEST(Conversation, LaterAnswersDrawOtherNumbers) {
   }
 }
 
-TEST(Conversation, DroppedThinkingBeginsAnew) {
+// The template drops the thinking of earlier turns: only the last answer and the new message are read. --exact makes
+// the state independent of how it was reached, so answers are those of a conversation that reads everything.
+TEST(Conversation, DroppedThinkingContinuesFromTheMark) {
+  LanguageModel model = tiny({.numerics = Numerics::serving(DType::f32, true), .sequences = 2, .spare_slots = 1});
+  Conversation marked(model, 0);
+  ordered_json messages = ordered_json::array();
+  int64_t before_answer = 0;
+  for (const char* text : {"What is 5 + 6?", "Add 88 and 77.", "What is 93 - 47?"}) {
+    SCOPED_TRACE(text);
+    messages.push_back(user(text));
+    const Answer turn = ask(marked, messages, true);
+    EXPECT_FALSE(turn.reasoning.empty());
+    EXPECT_EQ(turn.cached_tokens, before_answer);
+    before_answer =
+        std::ssize(model.tokenizer().encode(model.render(messages, {.think = true, .answer_next = false}), false));
+    Conversation fresh(model, 1);
+    model.runner().reset(1);
+    const Answer whole = ask(fresh, messages, true);
+    EXPECT_EQ(whole.cached_tokens, 0);
+    EXPECT_EQ(turn.generated.ids, whole.generated.ids);
+    messages.push_back(turn.message());
+    EXPECT_EQ(messages.back()["reasoning_content"], turn.reasoning);
+  }
+  messages[0] = user("What is 17 + 25?");
+  messages.push_back(user("Thanks!"));
+  EXPECT_EQ(ask(marked, messages, true).cached_tokens, 0);  // an earlier message changed
+}
+
+TEST(Conversation, WithoutASpareSlotDroppedThinkingBeginsAnew) {
   LanguageModel model = tiny();
   Conversation conversation(model);
   ordered_json messages = only("What is 5 + 6?");
-  const Answer first = ask(conversation, messages, true);
-  EXPECT_FALSE(first.reasoning.empty());
-  messages.push_back(first.message());
-  EXPECT_EQ(messages[1]["reasoning_content"], first.reasoning);
+  messages.push_back(ask(conversation, messages, true).message());
   messages.push_back(user("Add 88 and 77."));
   const Answer second = ask(conversation, messages, true);
-  EXPECT_EQ(second.kept, 0);
+  EXPECT_EQ(second.cached_tokens, 0);
   EXPECT_EQ(second.content, "165");
 }
 

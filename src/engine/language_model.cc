@@ -27,17 +27,7 @@ std::tm local_time() {
   return time;
 }
 
-// Does the template read the switch that turns thinking on and off?
-bool knows_switch(const std::filesystem::path& model) {
-  const auto source = text::TokenizerConfig::load(model).chat_template;
-  return source && source->find("enable_thinking") != std::string::npos;
-}
-
-// The older forms: Nano-v2 reads /think and /no_think, Llama-Nemotron a line in the system prompt
-// (nemotron.md 6.2, 1.3).
-void add_switch_as_text(nlohmann::ordered_json& messages, bool think, bool deci) {
-  const std::string line =
-      deci ? (think ? "detailed thinking on" : "detailed thinking off") : (think ? "/think" : "/no_think");
+void add_to_system_prompt(nlohmann::ordered_json& messages, const std::string& line) {
   if (!messages.empty() && messages[0].value("role", "") == "system" && messages[0]["content"].is_string()) {
     messages[0]["content"] = line + "\n" + messages[0]["content"].get<std::string>();
   } else {
@@ -59,15 +49,33 @@ const text::Tokenizer& LanguageModel::tokenizer() {
   return *tokenizer_;
 }
 
-std::string LanguageModel::render(const nlohmann::ordered_json& messages, std::optional<bool> think,
-                                  const nlohmann::ordered_json* tools) {
+// Nano-v2 reads /think and /no_think, Llama-Nemotron a sentence (nemotron.md 6.2, 1.3).
+LanguageModel::ThinkSwitch LanguageModel::think_switch() const {
+  if (template_->reads("enable_thinking")) return ThinkSwitch::variable;
+  if (template_->mentions("/think") || template_->mentions("/no_think")) return ThinkSwitch::slash;
+  return runner_->config().family == "nemotron-nas" ? ThinkSwitch::sentence : ThinkSwitch::none;
+}
+
+std::string LanguageModel::render(const nlohmann::ordered_json& messages, const RenderOptions& options) {
   if (!template_) template_ = text::ChatTemplate::load(path_.folder);
-  nlohmann::ordered_json variables = {{"messages", messages}, {"add_generation_prompt", true}};
-  if (tools) variables["tools"] = *tools;
-  if (think && knows_switch(path_.folder)) {
-    variables["enable_thinking"] = *think;
-  } else if (think) {
-    add_switch_as_text(variables["messages"], *think, runner_->config().family == "nemotron-nas");
+  nlohmann::ordered_json variables = {{"messages", messages}, {"add_generation_prompt", options.answer_next}};
+  if (options.tools) variables["tools"] = *options.tools;
+  const bool on = options.think.value_or(false);
+  switch (options.think ? think_switch() : ThinkSwitch::none) {
+    case ThinkSwitch::variable:
+      variables["enable_thinking"] = on;
+      break;
+    case ThinkSwitch::slash:
+      add_to_system_prompt(variables["messages"], on ? "/think" : "/no_think");
+      break;
+    case ThinkSwitch::sentence:
+      add_to_system_prompt(variables["messages"], on ? "detailed thinking on" : "detailed thinking off");
+      break;
+    case ThinkSwitch::none:
+      if (!on) break;
+      fail("think", {.what = "this model's chat template has no switch for thinking",
+                     .got = "on",
+                     .hint = "off, or instructions as the model's authors give them (--system)"});
   }
   return template_->render(variables, local_time());
 }

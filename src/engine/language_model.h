@@ -16,6 +16,12 @@
 
 namespace braid::engine {
 
+struct RenderOptions {
+  std::optional<bool> think{};                    // nullopt: what the template does by itself
+  const nlohmann::ordered_json* tools = nullptr;  // an array of functions
+  bool answer_next = true;                        // the prompt of an answer follows the messages
+};
+
 class LanguageModel {
  public:
   LanguageModel(const std::string& argument, const RunnerOptions& options);
@@ -23,16 +29,20 @@ class LanguageModel {
   Runner& runner() { return *runner_; }
   const io::ModelPath& path() const { return path_; }
   const text::Tokenizer& tokenizer();
-  // The prompt of a conversation (an array of {role, content}); `think` on or off where the template knows the switch,
-  // and as the older system line where it does not. `tools`: an array of functions; null where there are none.
-  std::string render(const nlohmann::ordered_json& messages, std::optional<bool> think,
-                     const nlohmann::ordered_json* tools = nullptr);
+  // The prompt of a conversation (an array of {role, content}). Error when thinking is asked of a model without a
+  // switch for it.
+  std::string render(const nlohmann::ordered_json& messages, const RenderOptions& options);
 
   // A token as text for the answer: end tokens and other special ones are silent, but for the tags that people and
   // parsers read.
   bool is_silent(int32_t id);
 
  private:
+  // How thinking is switched: a variable of the template, /think in the system prompt, which the template reads, or a
+  // sentence there, which the model was trained on.
+  enum class ThinkSwitch { none, variable, slash, sentence };
+  ThinkSwitch think_switch() const;
+
   io::ModelPath path_;
   std::unique_ptr<Runner> runner_;
   std::optional<text::Tokenizer> tokenizer_;

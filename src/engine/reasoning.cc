@@ -1,60 +1,72 @@
 #include "engine/reasoning.h"
 
 #include <algorithm>
-#include <array>
 
 namespace braid::engine {
 namespace {
 
-constexpr std::string_view kOpen = "<think>", kClose = "</think>", kToolCall = "<tool_call>";
+constexpr std::string_view kOpen = "<think>", kClose = "</think>", kToolCall = "<tool_call>", kSpace = " \t\r\n";
 
-// Length of the longest end of `text` that is a proper beginning of `tag`.
-size_t partial(std::string_view text, std::string_view tag) {
+}  // namespace
+
+size_t partial_tag(std::string_view text, std::string_view tag) {
   for (size_t n = std::min(text.size(), tag.size() - 1); n > 0; --n) {
     if (text.substr(text.size() - n) == tag.substr(0, n)) return n;
   }
   return 0;
 }
 
-}  // namespace
+std::string ReasoningSplitter::take(size_t n) {
+  std::string piece = held_.substr(0, n);
+  held_.erase(0, n);
+  if (trim_) piece.erase(0, std::min(piece.find_first_not_of('\n'), piece.size()));
+  trim_ = trim_ && piece.empty();
+  return piece;
+}
+
+// Up to the end of the reasoning, or to what may be the beginning of a tag. False: more text is needed.
+bool ReasoningSplitter::read_reasoning(Parts& out) {
+  const size_t close = held_.find(kClose), call = held_.find(kToolCall), at = std::min(close, call);
+  if (at == held_.npos) {
+    out.reasoning += take(held_.size() - std::max(partial_tag(held_, kClose), partial_tag(held_, kToolCall)));
+    return false;
+  }
+  out.reasoning += take(at);
+  if (at == close) held_.erase(0, kClose.size());
+  thinking_ = false;
+  trim_ = true;
+  return true;
+}
+
+// Is this reasoning, or an answer? False: more text is needed.
+bool ReasoningSplitter::begin() {
+  const size_t first = std::min(held_.find_first_not_of(kSpace), held_.size());
+  const std::string_view text = std::string_view(held_).substr(first);
+  if (kOpen.starts_with(text) && text != kOpen) return false;
+  thinking_ = text.starts_with(kOpen);
+  answering_ = !thinking_;
+  if (thinking_) held_.erase(0, first + kOpen.size());
+  return true;
+}
 
 ReasoningSplitter::Parts ReasoningSplitter::push(std::string_view text) {
   Parts out;
   held_ += text;
-  while (true) {
-    const size_t close = held_.find(thinking_ ? kClose : kOpen),
-                 call = thinking_ ? held_.find(kToolCall) : std::string::npos;
-    const size_t at = std::min(close, call);
-    std::string& part = thinking_ ? out.reasoning : out.content;
-    std::string piece;
-    if (at == std::string::npos) {
-      const size_t keep =
-          thinking_ ? std::max(partial(held_, kClose), partial(held_, kToolCall)) : partial(held_, kOpen);
-      piece = held_.substr(0, held_.size() - keep);
-      held_.erase(0, held_.size() - keep);
-    } else {
-      piece = held_.substr(0, at);
-      held_.erase(0, at == close ? at + (thinking_ ? kClose : kOpen).size() : at);
-    }
-    if (trim_) piece.erase(0, std::min(piece.find_first_not_of('\n'), piece.size()));
-    trim_ = trim_ && piece.empty();
-    part += piece;
-    if (at == std::string::npos) return out;
-    thinking_ = !thinking_;
-    trim_ = true;
+  while (!answering_) {
+    if (!(thinking_ ? read_reasoning(out) : begin())) return out;
   }
+  out.content = take(held_.size());
+  return out;
 }
 
 ReasoningSplitter::Parts ReasoningSplitter::finish() {
   Parts out;
-  (thinking_ ? out.reasoning : out.content) = std::move(held_);
-  held_.clear();
+  (thinking_ ? out.reasoning : out.content) = take(held_.size());
   return out;
 }
 
 bool ends_in_think(std::string_view prompt) {
-  const size_t open = prompt.rfind(kOpen);
-  return open != std::string_view::npos && prompt.find(kClose, open) == std::string_view::npos;
+  return prompt.substr(0, prompt.find_last_not_of(kSpace) + 1).ends_with(kOpen);
 }
 
 }  // namespace braid::engine

@@ -1,6 +1,7 @@
-// Splits streamed text into reasoning and answer. A reasoning model's prompt ends inside <think>, so the text up to
-// </think> is reasoning; <tool_call> ends it too, since some models omit the closing tag (nemotron.md 6.4). Tags may be
-// one token or many: only the text is examined, and a possible beginning of a tag is held back.
+// Splits streamed text into reasoning and answer. A reasoning model's prompt ends inside <think>, or the model opens it
+// before anything else; the text up to </think> is reasoning. <tool_call> ends it too, since some models omit the
+// closing tag (nemotron.md 6.4). A <think> inside an answer is part of the answer. Tags may be one token or many: only
+// the text is examined, and a possible beginning of a tag is held back.
 #pragma once
 #include <string>
 #include <string_view>
@@ -19,12 +20,21 @@ class ReasoningSplitter {
   bool thinking() const { return thinking_; }
 
  private:
+  std::string take(size_t n);
+  bool read_reasoning(Parts& out);
+  bool begin();
+
   bool thinking_;
-  bool trim_ = true;  // newlines at the beginning of a part belong to the tags
+  bool trim_ = true;        // newlines at the beginning of a part belong to the tags
+  bool answering_ = false;  // the answer has begun
   std::string held_;
 };
 
-// Does the rendered prompt end in an open <think>?
+// Does the prompt end in an open <think>, white space aside? In a message the tag would be followed by the rest of the
+// template.
 bool ends_in_think(std::string_view prompt);
+
+// Length of the longest end of `text` that is a proper beginning of `tag`.
+size_t partial_tag(std::string_view text, std::string_view tag);
 
 }  // namespace braid::engine

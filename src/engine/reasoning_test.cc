@@ -32,14 +32,18 @@ TEST(Reasoning, PartsWhereverTheTextIsCut) {
       {"\n\nwhy\n</think>\n\nso\n", true, "why\n", "so\n"},
       {"so", false, "", "so"},
       {"<think>why</think>so", false, "why", "so"},
-      {"a<think>why</think>so", false, "why", "aso"},
+      {" \n<think>why</think>so", false, "why", "so"},
+      {"a <think> is a tag</think>", false, "", "a <think> is a tag</think>"},
+      {"why</think>so <think>", true, "why", "so <think>"},
+      {"why</think>\n<think>and</think>so", true, "whyand", "so"},
+      {" <thin", false, "", " <thin"},
       {"</think>so", true, "", "so"},
       {"never ends", true, "never ends", ""},
       {"ends in </thin", true, "ends in </thin", ""},
       {"a < b </thinks> c</think>d", true, "a < b </thinks> c", "d"},
-      {"<<think>x</think>", false, "x", "<"},
+      {"<<think>x</think>", false, "", "<<think>x</think>"},
       {"let me<tool_call>{}</tool_call>", true, "let me", "<tool_call>{}</tool_call>"},
-      {"x<tool_call>{}</tool_call> <think>y</think>z", true, "xy", "<tool_call>{}</tool_call> z"},
+      {"x<tool_call>{}</tool_call> <think>", true, "x", "<tool_call>{}</tool_call> <think>"},
       {"x<tool_</think>y", true, "x<tool_", "y"},
       {"no tags: <tool_call>", false, "", "no tags: <tool_call>"},
       {"", true, "", ""},
@@ -67,6 +71,7 @@ TEST(Reasoning, APromptMayEndInsideThinking) {
   EXPECT_TRUE(ends_in_think("user: hi\n<think>\n"));
   EXPECT_FALSE(ends_in_think("<think></think>"));
   EXPECT_TRUE(ends_in_think("<think></think>hello<think>"));
+  EXPECT_FALSE(ends_in_think("user: what is <think>?\nassistant:"));
   EXPECT_FALSE(ends_in_think(""));
 }
 

@@ -139,6 +139,25 @@ void Runner::fork(int64_t from, int64_t to) {
   pool_->copy_slot(ctx_, slot(from), slot(to));
 }
 
+bool Runner::mark(int64_t sequence) {
+  Own& o = own(sequence);
+  CHECK(o.trail.empty(), "sequence {} waits for `keep`", sequence);
+  if (o.mark_slot < 0) o.mark_slot = pool_->take_slot();
+  if (o.mark_slot < 0) return false;
+  pool_->copy_slot(ctx_, o.slot, o.mark_slot);
+  o.mark_length = o.length;
+  return true;
+}
+
+int64_t Runner::rewind(int64_t sequence) {
+  Own& o = own(sequence);
+  CHECK(o.trail.empty(), "sequence {} waits for `keep`", sequence);
+  if (o.mark_slot < 0) return -1;
+  pool_->copy_slot(ctx_, o.mark_slot, o.slot);
+  pool_->truncate(sequence, o.mark_length);
+  return o.length = o.mark_length;
+}
+
 Tensor Runner::logits(const Tensor& x, Phase phase) {
   SeqMap seqs;
   if (phase == Phase::step) {
@@ -212,6 +231,7 @@ void Runner::reset(int64_t sequence) {
   Own& o = own(sequence);
   for (const int64_t slot : o.trail) pool_->give_slot(slot);
   o.trail.clear();
+  if (o.mark_slot >= 0) pool_->give_slot(std::exchange(o.mark_slot, -1));
   o.length = 0;
   pool_->truncate(sequence, 0);
   pool_->clear_slot(o.slot);

@@ -52,6 +52,10 @@ class Runner {
   void keep(int64_t sequence, int64_t tokens);
   // Makes `to` a copy of `from`. Their keys and values are shared until one of them writes.
   void fork(int64_t from, int64_t to);
+  // Remembers where a sequence is, for `rewind`; a mark takes a spare slot until `reset`. False: none is free.
+  bool mark(int64_t sequence);
+  // Back to the mark, if there is one: what was read since is undone. Returns the length, -1 without a mark.
+  int64_t rewind(int64_t sequence);
   // Phase::step where the rows are those of a step of the only sequence.
   Tensor logits(const Tensor& x, Phase phase = Phase::prefill);
   // Negative log-probabilities of the tokens `targets`, as predicted by the rows of x, [n] F32.
@@ -91,7 +95,8 @@ class Runner {
   struct Own {
     int64_t length = 0;  // tokens read
     int64_t slot = -1;
-    std::vector<int64_t> trail{};  // of a tentative step: the states after each of its tokens
+    std::vector<int64_t> trail{};             // of a tentative step: the states after each of its tokens
+    int64_t mark_slot = -1, mark_length = 0;  // no slot: no mark
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
   Own& own(int64_t sequence);

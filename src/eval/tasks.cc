@@ -77,7 +77,8 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
   std::vector<std::vector<int32_t>> prompts;
   for (const ordered_json& row : rows) {
     const auto tools = row.find("tools");
-    texts.push_back(model.render(row["messages"], options.think, tools == row.end() ? nullptr : &*tools));
+    texts.push_back(
+        model.render(row["messages"], {.think = options.think, .tools = tools == row.end() ? nullptr : &*tools}));
     prompts.push_back(model.tokenizer().encode(texts.back(), false));
   }
   bool whole = true;

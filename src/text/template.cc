@@ -2,14 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "io/gguf.h"
 #include "sys/mapped_file.h"
 #include "text/jinja_interpreter.h"
+#include "text/jinja_lexer.h"
 #include "text/jinja_parser.h"
 #include "text/tokenizer_config.h"
 
@@ -33,7 +37,26 @@ struct ChatTemplate::State {
   jinja::Body body;
   std::optional<jinja::Body> tool_use;
   std::map<std::string, std::string> tokens;  // bos_token, ...
+  std::set<std::string, std::less<>> names;   // of variables, attributes and functions
+  std::vector<std::string> literals;          // strings in expressions
+
+  void note_source(std::string_view source);
 };
+
+// Of a source that has been parsed.
+void ChatTemplate::State::note_source(std::string_view source) {
+  for (jinja::Token& token : jinja::tokenize(source)) {
+    if (token.type == jinja::Token::Type::name) names.insert(std::move(token.text));
+    if (token.type == jinja::Token::Type::constant && token.value.is(jinja::Kind::text))
+      literals.emplace_back(token.value.str());
+  }
+}
+
+bool ChatTemplate::reads(std::string_view name) const { return state_->names.contains(name); }
+bool ChatTemplate::mentions(std::string_view text) const {
+  return std::any_of(state_->literals.begin(), state_->literals.end(),
+                     [text](const std::string& literal) { return literal.find(text) != std::string::npos; });
+}
 
 ChatTemplate::ChatTemplate(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
@@ -83,8 +106,11 @@ jinja::Value to_value(const ordered_json& json, int depth = 0) {
 }  // namespace
 
 ChatTemplate ChatTemplate::parse(std::string_view source, std::string name) {
-  jinja::Body body = parse_body(source, name);
-  return ChatTemplate(std::make_unique<State>(State{std::move(name), std::move(body), {}, {}}));
+  auto state = std::make_unique<State>();
+  state->body = parse_body(source, name);
+  state->name = std::move(name);
+  state->note_source(source);
+  return ChatTemplate(std::move(state));
 }
 
 ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
@@ -106,6 +132,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& path) {
   auto state = std::make_unique<State>();
   state->name = config.template_name;
   state->body = parse_body(*config.chat_template, state->name);
+  state->note_source(*config.chat_template);
   for (const NamedTemplate& named : config.named_templates) {
     if (!own_file && named.name == "tool_use") state->tool_use = parse_body(named.source, state->name);
   }

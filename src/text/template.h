@@ -56,6 +56,10 @@ class ChatTemplate {
   // are none. `now` is what strftime_now reads. TemplateError when the template refuses, fails or passes a limit.
   std::string render(const nlohmann::ordered_json& variables, const std::tm& now, const Limits& limits = {}) const;
 
+  // What the template's source uses: a variable or attribute of this name; this text in a string literal.
+  bool reads(std::string_view name) const;
+  bool mentions(std::string_view text) const;
+
  private:
   struct State;
   explicit ChatTemplate(std::unique_ptr<State> state);
