@@ -1,5 +1,5 @@
-"""The results of .ci/run where time ends: what was left out is partial or skipped and named, never passed. CMake, Ninja and
-CTest are stand-ins; the tests that they know have programs a, b and c.
+"""The results of .ci/run when time runs out: what was left out is reported as partial or skipped, never as passed. CMake,
+Ninja and CTest are stubs; the tests they know have programs a, b and c.
 """
 import os
 import re
@@ -10,8 +10,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Ninja makes the programs of its first call, which are those of parsers, and then of all; `builds` says how many calls are
-# in time.
+# The first Ninja call builds the parsers' programs, later ones all; `builds` is the number of calls that end in time.
 NINJA = """calls=$(($(cat calls 2>/dev/null || echo 0) + 1))
 echo $calls >calls
 [ $calls -le $(cat builds) ] || exit 124
@@ -22,7 +21,7 @@ CTEST = """case "$*" in *json-v1*) echo '{"tests": [
 {"name": "a", "command": ["'$PWD'/build/fuzz/src/a"]}, {"name": "b", "command": ["'$PWD'/build/fuzz/src/b"]},
 {"name": "c", "command": ["'$PWD'/build/fuzz/src/c"]}]}';; *) echo "$*" >>tested;; esac
 """
-# The first call begins the run; later ones are so many seconds behind.
+# The first call is the start of the run; later ones return the stored number of seconds.
 DATE = """[ -f clock ] || { touch clock; echo 0; exit; }
 cat seconds
 """
@@ -31,7 +30,7 @@ cat seconds
 @unittest.skipUnless(shutil.which("bash"), "no bash")
 class Ci(unittest.TestCase):
     def sanitizers(self, builds, seconds):
-        """(exit code, the result of the stage, the last line) where so many builds end in time and the stage begins so late."""
+        """(exit code, result of the stage, last line) if `builds` builds end in time and the stage starts after `seconds`."""
         holder = tempfile.TemporaryDirectory(prefix="braid-test-")
         self.addCleanup(holder.cleanup)
         self.root = Path(holder.name)
@@ -56,7 +55,7 @@ class Ci(unittest.TestCase):
         self.assertEqual((code, result), (0, "passed"))
         self.assertIn("failed stages: none; partial or skipped: none", last)
 
-    def test_what_was_not_built_is_named(self):
+    def test_unbuilt_tests_are_listed(self):
         code, result, last = self.sanitizers(builds=1, seconds=1)
         self.assertEqual((code, result), (0, "partial"))
         self.assertIn("failed stages: none; partial or skipped: sanitizers (without b c)", last)
@@ -72,7 +71,7 @@ class Ci(unittest.TestCase):
         for seconds, left in ((2000, "0 s"), (700, "1[0-4][0-9] s")):
             code, result, last = self.sanitizers(builds=0, seconds=seconds)
             self.assertEqual((code, result), (0, "SKIPPED"))
-            self.assertRegex(last, rf"partial or skipped: sanitizers \({left} were left for them\)")
+            self.assertRegex(last, rf"partial or skipped: sanitizers \(only {left} were left\)")
 
 
 if __name__ == "__main__":

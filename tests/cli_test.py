@@ -138,8 +138,8 @@ class Refusals(Case):
 
     def test_a_mistyped_shape_is_named_before_the_hub(self):
         for words in (("info", "hybird-1b"), ("new", "hybird-1b", "/nowhere"), ("plan", "memory", "hybird-1b")):
-            self.refused(*words, says=["[hybird-1b] is no shape", "try hybrid-1b"])
-        self.refused("info", "bogus", says=["[bogus] is no shape", "nemotron-h-8b, ", "try hf download"])
+            self.refused(*words, says=["[hybird-1b] is neither a shape nor a model", "try hybrid-1b"])
+        self.refused("info", "bogus", says=["[bogus] is neither a shape", "nemotron-h-8b, ", "try hf download"])
         self.refused("info", "org/bogus", says=["not in the Hugging Face cache"])
 
     def test_sizes(self):

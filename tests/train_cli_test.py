@@ -57,9 +57,9 @@ class Train(TrainCase):
         shutil.copytree(HYBRID, model)
         before = files_of(model)
         for words in ([f"out={model}"], [f"init={model}", f"out={model}"], [f"out={model}", "--resume", "auto"]):
-            self.refused(*words, says="which is not of a run")
+            self.refused(*words, says="which does not belong to a run")
         for name in ("config.json", "model.safetensors"):
-            self.refused(f"log.jsonl={model / name}", says=f"{name}] is there and is not the log.jsonl")
+            self.refused(f"log.jsonl={model / name}", says=f"{name}] exists and is not the log.jsonl")
         self.assertEqual(files_of(model), before)
         (self.out / "init").mkdir(parents=True)  # not whole: no run made it
         self.refused(says="holds init")
@@ -270,7 +270,7 @@ class Train(TrainCase):
     def test_nothing_is_written_before_the_data_was_opened(self):
         (self.root / "r.toml").write_text(RECIPE.replace(f'init = "{HYBRID}"', f'config = "{HYBRID / "config.json"}"'))
         for words, says in ((["data.kind=indexed", "data.path=/none"], "/none"),
-                            (["data.kind=text", "data.path=/etc/hostname"], "[tokenizer] text needs one"),
+                            (["data.kind=text", "data.path=/etc/hostname"], "[tokenizer] text data needs a tokenizer"),
                             (["accumulate=3"], "[accumulate] more parts than the batch has sequences; got 3; expected 1 to 2"),
                             (["accumulate=3", "--dry-run"], "[accumulate] more parts")):
             self.refused(*words, says=says)

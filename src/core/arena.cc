@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kAlign = 64;  // a cache line, and an AVX-512 vector
 constexpr int64_t kPage = 4096;
-constexpr int64_t kMapping = int64_t{64} << 20;  // grow in steps that huge pages can fill
+constexpr int64_t kMapping = int64_t{64} << 20;  // grow in multiples of huge pages
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -33,7 +33,7 @@ std::byte* Arena::map(int64_t size) {
   return static_cast<std::byte*>(data);
 }
 
-// A block of `need` bytes, which kAlign divides.
+// A block of `need` bytes, a multiple of kAlign.
 std::byte* Arena::first_fit(int64_t need) {
   auto fits = [need](const Block& b) { return b.free && b.bytes >= need; };
   auto block = std::find_if(blocks_.begin(), blocks_.end(), fits);
@@ -95,7 +95,7 @@ void Arena::begin_pass(ArenaPlan& plan) {
   outgrown_ = false;
   mode_ = plan.made == 0 ? Mode::records : Mode::follows;
   if (mode_ == Mode::records) return;
-  if (plan_live_ > 0) return stray();  // something of the last pass is still held
+  if (plan_live_ > 0) return stray();  // something from the last pass is still held
   if (plan.bytes <= plan_bytes_) return;
   std::erase_if(mappings_, [this](const auto& m) { return m.first == plan_data_; });
   if (plan_data_) munmap(plan_data_, static_cast<size_t>(plan_bytes_));
@@ -126,7 +126,7 @@ Arena::Slot* Arena::take(int64_t bytes) {
 }
 
 void Arena::retake(Slot* slot) {
-  CHECK(!slot->data, "a slot of {} bytes has its bytes", slot->bytes);
+  CHECK(!slot->data, "a slot of {} bytes already has its bytes", slot->bytes);
   slot->data = place(slot);
 }
 

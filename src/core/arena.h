@@ -1,7 +1,7 @@
 // The allocator of activations: first-fit blocks in a few large mappings, freed with the last Tensor that holds them.
-// After the first pass over a shape every request is met from freed blocks: the steady state maps nothing. Passes that
-// make the same requests in the same order, as the steps of a training run do, can follow an ArenaPlan instead. One
-// compute thread uses an arena (style.md 29), so its counts are plain integers.
+// After the first pass over a shape every request is served from freed blocks: the steady state maps nothing. Passes
+// that make the same requests in the same order, as the steps of a training run do, can follow an ArenaPlan instead.
+// One compute thread uses an arena (style.md 29), so its counts are plain integers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +19,11 @@ class Arena {
     Arena* arena = nullptr;
     std::byte* data = nullptr;
     int64_t bytes = 0;
-    int64_t asked = 0;  // of which were requested
+    int64_t asked = 0;  // requested bytes, at most `bytes`
     int refs = 0;       // Tensors: while there is one, the bytes are retained
     int names = 0;      // Refs: while there is one, the slot is retained, and its bytes can be allocated again
-    int value = -1;     // its number on a tape
-    int block = -1;     // its number in the plan of a pass
+    int value = -1;     // its index on a tape
+    int block = -1;     // its index in the plan of a pass
     int pass = 0;
   };
 
@@ -71,7 +71,7 @@ class Arena {
   Mode mode_ = Mode::free;
   ArenaPlan* plan_ = nullptr;
   int pass_ = 0;
-  size_t event_ = 0;  // of the plan, the next
+  size_t event_ = 0;  // next event of the plan
   bool outgrown_ = false;
   std::byte* plan_data_ = nullptr;
   int64_t plan_bytes_ = 0, plan_live_ = 0;

@@ -14,7 +14,7 @@ void ArenaPlan::place() {
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [this](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
-  // Those placed so far, by offset: the first gap between the ones alive at the same time is the place.
+  // Those placed so far, by offset: a block goes into the first gap between those live at the same time.
   std::vector<size_t> placed;
   bytes = 0;
   for (const size_t i : order) {

@@ -15,7 +15,7 @@
 namespace braid {
 namespace {
 
-TEST(DType, EveryF8ValueSurvives) {
+TEST(DType, EveryF8ValueRoundTrips) {
   for (int bits = 0; bits < 256; ++bits) {
     const F8E4M3 v{static_cast<uint8_t>(bits)};
     if (std::isnan(to_float(v))) continue;
@@ -26,7 +26,7 @@ TEST(DType, EveryF8ValueSurvives) {
   EXPECT_EQ(to_float(F8E4M3{1}), 0.001953125f);
 }
 
-TEST(DType, EveryHalfSurvives) {
+TEST(DType, EveryHalfRoundTrips) {
   for (int bits = 0; bits < 65536; ++bits) {
     const F16 v{static_cast<uint16_t>(bits)};
     if (std::isnan(to_float(v))) continue;
@@ -71,7 +71,7 @@ TEST(View, IntegersSaturate) {
   EXPECT_EQ(large[0], std::numeric_limits<int64_t>::max());
 }
 
-TEST(Arena, GivesBackAndMerges) {
+TEST(Arena, FreesAndMerges) {
   Arena arena;
   {
     const Tensor a(arena, DType::f32, {100}), b(arena, DType::f32, {200});
@@ -120,11 +120,11 @@ TEST(Arena, SmallerPassesFollowAPlan) {
   }
   EXPECT_EQ(plan.made, 1);
   EXPECT_EQ(plan.blocks.size(), 6u);
-  EXPECT_LE(plan.bytes, plan.bytes_live * 21 / 20) << "blocks that never meet do not share";
+  EXPECT_LE(plan.bytes, plan.bytes_live * 21 / 20) << "blocks that are never live together do not share";
   Arena arena;
   const auto first = scattered(arena, plan, 40);
   const int64_t mapped = arena.bytes_mapped();
-  EXPECT_LT(mapped, plan.bytes + 8192) << "something lay elsewhere";
+  EXPECT_LT(mapped, plan.bytes + 8192) << "something was placed elsewhere";
   EXPECT_EQ(scattered(arena, plan, 7), first);
   EXPECT_EQ(scattered(arena, plan, 40), first);
   EXPECT_EQ(arena.bytes_mapped(), mapped);
@@ -132,7 +132,7 @@ TEST(Arena, SmallerPassesFollowAPlan) {
   EXPECT_EQ(plan.outgrown, 0);
 }
 
-TEST(Arena, WhatOutgrowsItsPlaceIsPlannedAgain) {
+TEST(Arena, WhatOutgrowsItsBlockIsPlannedAgain) {
   ArenaPlan plan;
   Arena arena;
   scattered(arena, plan, 10);
@@ -219,7 +219,7 @@ TEST(Op, RowsCanBeForced) {
   EXPECT_THROW(choose(ctx, Twice{view_of(x.data(), {1, 3}), mut_view_of(y.data(), {1, 3})}), Error);
 }
 
-TEST(Op, APreferredRowComesFirstWhereItAcceptsAndAForcedOneBeforeIt) {
+TEST(Op, APreferredRowComesFirstIfItAcceptsAndAForcedOneBeforeIt) {
   Arena arena;
   Ctx ctx{.arena = arena};
   std::vector<float> x(6, 1.0f), y(6);
@@ -236,7 +236,7 @@ TEST(Op, APreferredRowComesFirstWhereItAcceptsAndAForcedOneBeforeIt) {
   EXPECT_THROW(choose(ctx, op), Error);
 }
 
-TEST(Op, WrongShapesAreBugsThatSayWhich) {
+TEST(Op, WrongShapesAreBugsThatNameTheField) {
   Arena arena;
   Ctx ctx{.arena = arena};
   std::vector<float> x(6), y(6);
@@ -244,7 +244,7 @@ TEST(Op, WrongShapesAreBugsThatSayWhich) {
   EXPECT_EXIT(run(ctx, op), testing::ExitedWithCode(70), "twice: y is \\[3, 2\\]; expected \\[T D\\] with T = 2");
 }
 
-// Rows of either device would follow a pointer of the other. The weight is a stack, whose second one lies elsewhere.
+// Rows of either device would follow a pointer of the other. The weight is a stack, whose second one is elsewhere.
 TEST(Op, FieldsOnTwoDevicesAreABug) {
   Arena arena;
   Ctx ctx{.arena = arena};

@@ -20,7 +20,7 @@ struct Choice {
   const char* row;
 };
 
-// What ops did, by their own account.
+// What ops report to have done.
 struct Counts {
   int64_t ops = 0, bytes = 0;
   double flops = 0;
@@ -34,7 +34,7 @@ struct Ctx {
   bool verbose_dispatch = sys::env().verbose_dispatch;
   std::map<std::string, std::string> forced_rows = sys::env().forced_rows;      // op name -> the only row to use
   std::map<std::string, std::string> preferred_rows = sys::env().profile_rows;  // op name -> the row to try first
-  GpuRuntime* gpu = nullptr;  // where ops over its memory run (core/device/gpu_runtime.h)
+  GpuRuntime* gpu = nullptr;  // runs the ops on its memory (core/device/gpu_runtime.h)
   Counts counts{};            // of all ops so far
   // Set: ops are checked, note their row and take their workspace, but touch no memory and compute nothing.
   std::vector<Choice>* dry = nullptr;

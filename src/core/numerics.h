@@ -1,6 +1,6 @@
 // Numerics: the one choice of number formats and product classes of a pass, given to the engine and the trainer alike.
-// Two passes with equal Numerics and `exact` give a token the same bits, whether it is one of a training batch, of a
-// prompt or a step through caches.
+// Two passes with equal Numerics and `exact` give a token the same bits, whether in a training batch, in a prompt or as
+// a step through caches.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -14,13 +14,13 @@ namespace braid {
 //   packed  both operands packed first (math/packed.h): faster for the many rows of training
 enum class ProductClass : uint8_t { panel, packed };
 
-// How products over weights in codes of 4 to 8 bits take their activations, where the CPU has dots of bytes:
-//   none  as BF16, as other weights meet them
+// How products over weights in codes of 4 to 8 bits take their activations, if the CPU has byte dot products:
+//   none  as BF16, like other weights
 //   a16   rounded to 16 bits: a class for the few rows of a step (math/codes_dot.h)
 //   a8    rounded to 8 bits: for any number of rows (math/codes_a8.h)
 enum class CodeDots : uint8_t { none, a16, a8 };
 
-// Of what a sequence carries from one pass to the next.
+// Types of the state that a sequence carries from one pass to the next.
 struct CacheTypes {
   DType kv = DType::f32;   // keys and values: F32, BF16, F8_E4M3 or I8
   DType ssm = DType::f32;  // states of Mamba: F32, BF16, F16 or I8
@@ -28,15 +28,15 @@ struct CacheTypes {
 
 struct Numerics {
   DType products = DType::f32;     // of the operands of products: F32 or BF16
-  DType activations = DType::f32;  // of what lies between products, except the FP32 residual stream
+  DType activations = DType::f32;  // between products, except the FP32 residual stream
   ProductClass product_class = ProductClass::panel;
-  // The scan always takes its chunked form, and the cache holds `activations`: a result does not depend on how its
+  // The scan always uses its chunked form, and the cache holds `activations`: a result does not depend on how its
   // sequence was cut into passes.
   bool exact = false;
-  // Steps over weights in 4-bit codes are sums of whole numbers (math/codes_dot.h), a class made for one row at a time:
-  // for passes of one sequence only. With others it would be slower than what they share.
+  // Steps over weights in 4-bit codes are integer sums (math/codes_dot.h), a class made for one row at a time: for
+  // passes of one sequence only. With several it would be slower than a product that they share.
   bool code_steps = false;
-  // Products over weights in codes round their activations to 8 bits, but for steps as above. Only with BF16 products.
+  // Products over weights in codes round their activations to 8 bits, except steps as above. Only with BF16 products.
   bool int8 = false;
 
   // Another type for the keys and values that are kept for later passes: F32, BF16, F8_E4M3 or I8. Not with `exact`.
@@ -45,9 +45,9 @@ struct Numerics {
 
   CacheTypes caches() const { return {.kv = kv.value_or(exact ? activations : products), .ssm = ssm}; }
 
-  // What the engine and the trainer use unless told otherwise. With `exact` both are the same choice: the activations
-  // of training, since those are what its backward pass saves, and the products of the engine, since a step would pack
-  // every weight for a single token.
+  // The defaults of the engine and the trainer. With `exact` both are the same choice: the activations of training,
+  // since those are what its backward pass saves, and the products of the engine, since a step would pack every weight
+  // for a single token.
   static constexpr Numerics serving(DType products, bool exact = false) {
     return {.products = products, .activations = exact ? products : DType::f32, .exact = exact};
   }

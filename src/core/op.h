@@ -13,10 +13,10 @@
 //
 // `fields` is read for the shape check, for poisoning, byte counts, printing and the sweep test (core/op_sweep.h). In
 // `dims` every letter is a dimension (design.md section 6); equal letters must agree across fields. The first row that
-// accepts wins; the reference is last and accepts every CPU problem. A profile (sys/env.h) names a row to be tried
-// before the others, BRAID_OP_<NAME>=<row> the only one, BRAID_VERBOSE=dispatch prints choice and refusals. `numerics`
-// names the row's class: within one class a token's result depends on its sequence and the weights alone, and rows of
-// one class agree bit for bit.
+// accepts wins; the reference is last and accepts every CPU problem. A profile (sys/env.h) names a row to try before
+// the others, BRAID_OP_<NAME>=<row> the only one, BRAID_VERBOSE=dispatch prints choice and refusals. `numerics` names
+// the row's class: within one class a token's result depends on its sequence and the weights alone, and rows of one
+// class agree bit for bit.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -53,8 +53,8 @@ template <class Op, class Value>
 constexpr Field<Op, Value> maybe(const char* name, Value Op::*member, const char* dims) {
   return {name, member, dims, Role::in, true};
 }
-// Outputs are overwritten. `saved` is what backward needs; empty when there will be none. `inout` accumulates or is a
-// state, or a list of such.
+// Outputs are overwritten. `saved` is what backward needs; empty without a backward. `inout` accumulates or is a state,
+// or a list of such.
 template <class Op>
 constexpr Field<Op, MutView> out(const char* name, MutView Op::*member, const char* dims) {
   return {name, member, dims, Role::out, false};
@@ -81,7 +81,7 @@ template <class Op>
 struct Row {
   const char* name;
   const char* numerics;
-  const char* (*supports)(const Op&) = nullptr;            // null: always; else null for yes, or the reason against
+  const char* (*supports)(const Op&) = nullptr;            // null: always; else returns null, or why not
   int64_t (*workspace)(const Op&, int threads) = nullptr;  // bytes; null: none
   void (*run)(Ctx&, const Op&, std::span<std::byte> workspace) = nullptr;  // null: not built here
   Device device = Device::cpu;
@@ -159,7 +159,7 @@ inline int64_t bytes_of(std::span<const MutView> list) {
   return sum;
 }
 
-// The row that `rows` names for an op; null when it names none. Nothing is allocated, also for a long name.
+// The row that `rows` names for an op; null if none. Nothing is allocated, even for a long name.
 inline const std::string* find_row(const std::map<std::string, std::string>& rows, const char* op) {
   for (const auto& entry : rows) {
     if (entry.first == op) return &entry.second;
@@ -167,7 +167,7 @@ inline const std::string* find_row(const std::map<std::string, std::string>& row
   return nullptr;
 }
 
-// Rows that were asked and said no.
+// Rows that refused, and why.
 class Refusals {
  public:
   void add(const char* row, const char* reason) {
@@ -214,7 +214,7 @@ int64_t bytes_of(const Op& op) {
   return sum;
 }
 
-// Why a row cannot run a problem of this device; null when it can.
+// Why a row cannot run a problem on this device; null if it can.
 template <class Op>
 const char* refusal(const Row<Op>& row, const Op& op, Device device) {
   if (row.device != device) return "other device";
@@ -222,7 +222,7 @@ const char* refusal(const Row<Op>& row, const Op& op, Device device) {
   return row.supports ? row.supports(op) : nullptr;
 }
 
-// The row of that name. Error naming what there is.
+// The row of that name. Error listing the known rows.
 template <class Op>
 const Row<Op>& row_named(const std::string& name) {
   std::string known;
@@ -233,7 +233,7 @@ const Row<Op>& row_named(const std::string& name) {
   detail::unknown_row(Op::name, name, known);
 }
 
-// Where the fields of a call lie: all on one device, or it is a bug.
+// The device of a call's fields: the same for all, or it is a bug.
 template <class Op>
 Device device_of_all(const Op& op) {
   Device device = Device::cpu;

@@ -24,7 +24,7 @@ inline Tensor bench_tensor(Arena& arena, DType dtype, const Shape& shape, float 
   return tensor;
 }
 
-// Whole calls, dispatch included. `bytes` is what a call must move; every field once unless said otherwise.
+// Whole calls, dispatch included. `bytes` is what a call must move; by default every field once.
 template <class Op>
 void bench_op(benchmark::State& state, Ctx& ctx, const Op& op, int64_t bytes) {
   for (auto _ : state) run(ctx, op);

@@ -29,7 +29,7 @@ inline double distance(const View& y, const View& reference) {
   return worst / (rms > 0 ? rms : 1);
 }
 
-// A copy of the problem with outputs of its own.
+// A copy of the problem with its own outputs.
 template <class Op>
 class OwnOutputs {
  public:

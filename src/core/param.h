@@ -22,7 +22,7 @@ enum class ParamRole : uint8_t {
   q,
   k,
   v,
-  qkv,  // the three in one
+  qkv,  // q, k and v fused
   attention_out,
   q_norm,
   k_norm,
@@ -39,7 +39,7 @@ enum class ParamRole : uint8_t {
   down,
   linear_mlp,
   router,
-  router_bias,  // the correction that selects; no gradient moves it
+  router_bias,  // selection correction; gets no gradient
   expert_up,
   expert_gate,
   expert_down,
@@ -53,17 +53,17 @@ const char* name_of(ParamRole role);
 // Read by products or looked up by rows, in any format; the rest is small and FP32.
 bool is_matrix(ParamRole role);
 
-// Rows of a fused parameter (elements, where it is a vector), made of `units` equal parts that cannot be divided:
-// heads, groups, channels.
+// Rows of a fused parameter (elements, if it is a vector), made of `units` equal parts that cannot be divided: heads,
+// groups, channels.
 struct Segment {
   const char* name;
   int64_t begin, rows, units;
 };
 
-// How a parameter may be divided: the products of `rows` give their outputs side by side, those of `cols` read a part
-// of the inputs each, and their outputs are summed. All parameters of a block divide or none does: by the `units` they
-// have in common, if what several units share (keys and values, or the groups of B and C) divides too, or is held by as
-// many ranks as share it.
+// How a parameter may be divided: the products of `rows` give concatenated outputs; those of `cols` read a part of the
+// inputs each, and their outputs are summed. All parameters of a block divide or none does: by the `units` they have in
+// common, if what several units share (keys and values, or the groups of B and C) divides too, or is replicated on the
+// ranks that share it.
 struct Shard {
   enum class Axis : uint8_t { undeclared, whole, rows, cols };
   Axis axis = Axis::undeclared;
@@ -76,22 +76,22 @@ struct ParamInfo {
   ParamRole role = ParamRole::none;
   int layer = -1;                // as numbered in files; those of the prediction block follow the last
   bool mtp = false;              // of the prediction block
-  int expert = -1, experts = 0;  // number and count; all of them, where a stack has number -1
+  int expert = -1, experts = 0;  // index and count; -1: a stack of all of them
   std::vector<Segment> segments{};
   Shard shard{};
-  int64_t padding = -1;  // row of a table that looking it up never trains; -1: none
+  int64_t padding = -1;  // row of a table that lookups never train; -1: none
 };
 
 struct Adapter;
 
 struct Param : ParamInfo {
   Weight value{};
-  MutView grad{};                   // F32 [rows, cols], accumulates; empty outside training and for what is frozen
+  MutView grad{};                   // F32 [rows, cols], accumulates; empty outside training and if frozen
   int64_t tensor = -1, place = -1;  // in the arrays of training (models/masters.h)
   Adapter* adapter = nullptr;       // of a matrix, added by the product that reads it; its owner outlives the Param
 };
 
-// Rows of a fused parameter as a parameter of its own.
+// Rows of a fused parameter as a separate parameter.
 Param part_of(const Param& whole, const Segment& segment, std::string name, ParamRole role);
 
 // Rank `rank` of `ranks`. Experts may stay whole: each then belongs to one rank.
@@ -102,9 +102,9 @@ struct Cut {
 struct Range {
   int64_t begin = 0, count = 0;
 };
-// What a rank holds of a parameter [rows, cols]: rows of it, or columns where that is how it divides; in order.
+// What a rank holds of a parameter [rows, cols]: rows, or columns if it divides by columns; in order.
 std::vector<Range> ranges_of(const ParamInfo& info, int64_t rows, int64_t cols, const Cut& cut);
-// Whether so many ranks hold parts of it. Else each holds all.
+// Whether `ranks` ranks hold parts of it. Else each holds all.
 bool divides(const Shard& shard, int64_t ranks);
 
 // y += scale B (A dropout(x)).
@@ -112,7 +112,7 @@ struct Adapter {
   Param a{}, b{};  // [r, K], [N, r]
   float scale = 1;
   float dropout = 0;    // in passes that draw (nn::Run::draws)
-  uint32_t number = 0;  // among the adapters of a model: tells their random numbers apart
+  uint32_t number = 0;  // among the adapters of a model: keeps their random numbers apart
 };
 
 }  // namespace braid

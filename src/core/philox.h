@@ -1,5 +1,5 @@
 // Counter-based randomness (Philox 4x32-10, Salmon et al. 2011, through Random123): a number is a function of a seed
-// and of what it is for, so that resume, sharding, threads and recomputation change nothing.
+// and of its use, so that resume, sharding, threads and recomputation change nothing.
 #pragma once
 #include <Random123/philox.h>
 

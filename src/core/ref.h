@@ -1,6 +1,6 @@
 // For references only: whole tensors as vectors of double, in and out, so that a reference is written once as a
 // template that reads like the formula and runs in double, or in complex<double> for the gradient check. References
-// allocate; rows that are meant to be fast do not.
+// allocate; fast rows do not.
 #pragma once
 #include <complex>
 #include <vector>

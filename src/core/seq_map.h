@@ -1,5 +1,5 @@
 // SeqMap: which rows of a flat [T, ...] activation belong to which sequence. The same map serves training (packed
-// documents), prefill and decode; tokens of different sequences never touch each other.
+// documents), prefill and decode; tokens of different sequences never interact.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Seq {
   int64_t len = 0;        // rows
   int64_t pos0 = 0;       // tokens of this sequence already in its state
   int64_t slot = 0;       // which recurrent state it owns
-  int64_t sample_id = 0;  // global name for random numbers, independent of packing
+  int64_t sample_id = 0;  // global id for random numbers, independent of packing
   int64_t table = 0;      // its row of the page table
   int64_t trail = -1;     // of a step: first of `len` entries of SeqMap::trails; -1: none
   Phase phase = Phase::prefill;
@@ -24,8 +24,8 @@ struct Seq {
 
 struct SeqMap {
   std::vector<Seq> seqs;
-  // Slots that take the recurrent state after each token of a step. The state that such a step starts from stays as it
-  // was: choosing a slot of the trail, or none, keeps that many of the tokens and discards the others.
+  // Slots that receive the recurrent state after each token of a step. The state that such a step starts from is
+  // unchanged: choosing a slot of the trail, or none, keeps that many of the tokens and discards the others.
   std::vector<int64_t> trails{};
 
   int64_t tokens() const { return seqs.empty() ? 0 : seqs.back().start + seqs.back().len; }
@@ -45,7 +45,7 @@ struct SeqMap {
     for (Seq& s : map.seqs) s.start -= seqs[first].start;
     return map;
   }
-  // Where the state before token i of a sequence is read, and where that after it goes.
+  // The slots of the state before and after token i of a sequence.
   int64_t slot_before(const Seq& s, int64_t i) const { return s.trail < 0 || i == 0 ? s.slot : slot_after(s, i - 1); }
   int64_t slot_after(const Seq& s, int64_t i) const {
     return s.trail < 0 ? s.slot : trails[static_cast<size_t>(s.trail + i)];

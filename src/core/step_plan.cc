@@ -14,19 +14,19 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-// A node that may go.
+// A node whose outputs may be dropped.
 struct Candidate {
   size_t node = 0;
-  double bytes = 0;  // that backward would read
-  double flops = 0;  // to have them again, with the inputs that do not stay either
+  double bytes = 0;  // saved for backward
+  double flops = 0;  // to recompute them, with inputs that are not retained either
   bool cheap = false;
 
   double worth() const { return bytes / std::max(flops, 1.0); }
 };
 
-// Operations to compute the outputs of a node again, with those inputs that do not stay either. Nothing where that
-// would reach past the residual stream: where no backward reads it (below the first trained parameter) it does not
-// stay, and all blocks before would run again.
+// Operations to recompute the outputs of a node, with those inputs that are not retained either. Nothing if that would
+// reach past the residual stream: where no backward reads it (below the first trained parameter) it is not retained,
+// and all earlier blocks would run again.
 std::optional<double> flops_of(const Tape& tape, size_t node) {
   double flops = tape.nodes()[node].flops;
   for (const int v : tape.inputs(node)) {
@@ -63,7 +63,7 @@ std::vector<Candidate> candidates(const Tape& tape) {
   return list;
 }
 
-// Dry passes forward and back; `plan.dropped` says what goes.
+// Dry forward and backward passes; `plan.dropped` selects what is dropped.
 struct Rehearsal {
   const Ctx& real;
   int packings;
@@ -75,7 +75,7 @@ struct Rehearsal {
       ArenaPlan arena;
       const Counts counts = pass(plan, packing, arena, packing == 0 ? list : nullptr);
       if (packing > 0) {
-        plan.arena.cover(arena);  // one that asks for other things is planned when it comes
+        plan.arena.cover(arena);  // one with other requests is planned when it runs
         continue;
       }
       plan.arena = std::move(arena);
@@ -125,7 +125,7 @@ StepPlan fit(const Rehearsal& rehearse, const std::vector<Candidate>& list, Step
     fail("recompute",
          {.what = fmt::format("a step does not fit {:.3f} GiB", static_cast<double>(bytes_max) / kGiB),
           .got = fmt::format("{:.3f} GiB with everything recomputed", static_cast<double>(best.arena.bytes) / kGiB),
-          .hint = "a larger budget, or a smaller batch by accumulate"});
+          .hint = "a larger budget, or smaller micro-batches by accumulate"});
   }
   while (low < high) {
     const size_t middle = (low + high) / 2;
@@ -151,7 +151,7 @@ Recompute parse_recompute(const std::string& text) {
   const auto end = std::from_chars(number.data(), number.data() + number.size(), gib);
   if (number.empty() || end.ec != std::errc() || end.ptr != number.data() + number.size() || !(gib > 0 && gib < 1e6)) {
     fail("recompute",
-         {.what = "no such policy", .got = printable(text), .expected = "none, selective, full, fit:<GiB>"});
+         {.what = "unknown policy", .got = printable(text), .expected = "none, selective, full, fit:<GiB>"});
   }
   return {.kind = Recompute::Kind::fit, .bytes_max = static_cast<int64_t>(gib * kGiB)};
 }

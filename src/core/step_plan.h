@@ -1,6 +1,6 @@
-// What a training step retains for its backward pass, what it recomputes, and where all of it lies in memory: decided
-// before the first step from a dry pass (Ctx::dry) over the same graph at the largest batch. It never changes a bit:
-// recomputation runs the same op on the same bytes.
+// What a training step retains for its backward pass, what it recomputes, and where all of it is placed in memory:
+// decided before the first step from a dry pass (Ctx::dry) over the same graph at the largest batch. It never changes a
+// bit: recomputation runs the same op on the same bytes.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -33,10 +33,10 @@ struct StepPlan {
   ArenaPlan arena{};
   double flops = 0;        // of the step
   double flops_again = 0;  // of which recomputed
-  double bytes_moved = 0;  // that its ops read and write
-  int64_t bytes = 0;       // most that is requested at once
+  double bytes_moved = 0;  // read and written by its ops
+  int64_t bytes = 0;       // most requested at once
 
-  // For Tape::drop, which it must outlive.
+  // For Tape::drop; the plan must outlive it.
   bool drops(size_t node) const { return node < dropped.size() && dropped[node]; }
 };
 

@@ -31,7 +31,7 @@ void* Tape::take(size_t bytes) {
   return chunks_[chunk_].get() + used_ - need;
 }
 
-// The tensor whose bytes these are. Where only a part was ever seen nobody knows its shape: flat.
+// The tensor that owns these bytes. If only a part was ever seen its shape is unknown: flat.
 Ref Tape::whole_of(const Tensor& tensor) {
   Ref whole = tensor;
   const MutView& view = tensor.view_;
@@ -69,7 +69,7 @@ void Tape::append(Ctx& ctx, const char* name, const Uses& uses, const Closures& 
   for (const int v : values(links.in)) {
     Value& value = values_[static_cast<size_t>(v)];
     needed = needed || value.needed;
-    // A replay starts from values that nobody computes: those stay.
+    // A replay starts from values that no node computes: these are retained.
     if (value.producer < 0 && drop) value.kept = hold(v);
   }
   links.weights = closures.weights && uses.trains;
@@ -105,9 +105,9 @@ bool Tape::needs_grad(const Tensor& tensor) const {
   return value && value->needed;
 }
 
-// A handle to bytes that are there.
+// A handle to bytes that were not freed.
 Tensor Tape::hold(const Value* value) {
-  CHECK(value, "a value that no tape knows");
+  CHECK(value, "a value that is on no tape");
   const Ref& ref = value->whole;
   Tensor t;
   t.slot_ = ref.slot_;
@@ -136,7 +136,7 @@ Tensor Tape::materialise(Ctx& ctx, int value) {
   }
   const Closures& closures = closures_[static_cast<size_t>(producer)];
   closures.forward(closures.object, ctx);
-  // Its other outputs, where they are still to be read, are there now as well.
+  // Keeps the other outputs too if they will still be read.
   for (const int v : values(links.out)) {
     if (values_[static_cast<size_t>(v)].readers > 0) values_[static_cast<size_t>(v)].kept = hold(v);
   }
@@ -170,7 +170,7 @@ Tape::Part Tape::part_of(const Ref& ref) {
       part.stride = v.stride(i);
       part.count = v.shape[i];
     } else {
-      CHECK(v.stride(i) == part.stride * part.count, "{} is not made of rows at equal distances", to_string(v.shape));
+      CHECK(v.stride(i) == part.stride * part.count, "{} is not made of evenly spaced rows", to_string(v.shape));
       part.count *= v.shape[i];
     }
   }
@@ -179,7 +179,7 @@ Tape::Part Tape::part_of(const Ref& ref) {
   return part;
 }
 
-// The same place in a gradient as `ref` has in its value.
+// The part of a gradient that `ref` is of its value.
 Tensor Tape::within(const Tensor& whole, const Ref& ref) {
   Tensor part = whole;
   part.view_ = ref.view_;
@@ -194,7 +194,7 @@ Tensor Tape::grad(const Ref& ref) const {
   return ref.view_.count() == value->whole.view_.count() ? value->grad.reshaped(ref.shape()) : within(value->grad, ref);
 }
 
-// Whether a part may be written where it lies in the gradient of its whole, since nothing was there; it counts as
+// Whether a part may be written in place in the gradient of its whole, since nothing was written there; it counts as
 // written from now on.
 bool Tape::reserve(Ctx& ctx, Value& value, const Ref& ref) {
   if (!value.grad) {
@@ -212,7 +212,7 @@ bool Tape::reserve(Ctx& ctx, Value& value, const Ref& ref) {
   return true;
 }
 
-// What no part wrote becomes zero.
+// Zeros what no part wrote.
 void Tape::complete(const Ctx& ctx, Value& value) {
   if (!std::exchange(value.partial, false)) return;
   const int64_t all = value.grad.view().count();
@@ -222,7 +222,7 @@ void Tape::complete(const Ctx& ctx, Value& value) {
   if (written == all || ctx.dry) return;
   auto* grad = value.grad.mut().as<float>();
   for (int64_t at = 0; at < all;) {
-    int64_t next = all, end = all;  // of the run that is written
+    int64_t next = all, end = all;  // of the next written run
     for (int i = value.parts; i >= 0; i = parts_[static_cast<size_t>(i)].next) {
       const Part& part = parts_[static_cast<size_t>(i)];
       const int64_t begin = part.next_of(at);
@@ -235,7 +235,7 @@ void Tape::complete(const Ctx& ctx, Value& value) {
   }
 }
 
-// A copy, where the gradient is somebody else's as well.
+// Copies a gradient that is shared.
 void Tape::make_sole(Ctx& ctx, Value& value) {
   if (std::exchange(value.own, true) || value.grad.sole()) return;
   const Tensor own(ctx.arena, DType::f32, value.grad.shape());
@@ -294,8 +294,8 @@ void Tape::add_grad(Ctx& ctx, const Ref& ref, const Tensor& grad) {
 
 void Tape::prepare(Ctx& ctx, Range saved) {
   for (const int v : values(saved)) {
-    Tensor there = materialise(ctx, v);
-    values_[static_cast<size_t>(v)].kept = std::move(there);
+    Tensor saved_value = materialise(ctx, v);
+    values_[static_cast<size_t>(v)].kept = std::move(saved_value);
   }
 }
 

@@ -1,5 +1,5 @@
-// The tape records a forward pass for reverse-mode differentiation. A node holds closures over the names (Ref) of its
-// values: `forward` runs the op, and reruns it if its outputs were freed; `backward` computes the gradients of its
+// The tape records a forward pass for reverse-mode differentiation. A node holds closures over weak references (Ref) to
+// its values: `forward` runs the op, and reruns it if its outputs were freed; `backward` computes the gradients of its
 // inputs from those of its outputs; `weights`, where separate, computes those of its parameters. Without a tape in the
 // Ctx a taped op is a plain call.
 //
@@ -27,7 +27,7 @@
 
 namespace braid {
 
-// What recomputing the outputs of a node costs; planners choose by it which outputs to free.
+// What it costs to recompute the outputs of a node; planners use it to choose which outputs to free.
 enum class Cost : uint8_t {
   expensive,  // matrix products, scan, attention: much arithmetic for each byte
   cheap,      // one pass over memory: norms, activations, convolution, copies
@@ -92,7 +92,7 @@ class Tape {
 
   // The gradient of `value` in its shape; an empty Tensor when nothing downstream used it, or when it is not needed.
   Tensor grad(const Ref& value) const;
-  // Memory for the gradient of `value`, to be overwritten and then passed to add_grad. For a part of a value it lies
+  // Memory for the gradient of `value`, to be overwritten and then passed to add_grad. For a part of a value it is
   // inside the gradient of the whole if that part was not written yet.
   Tensor make_grad(Ctx& ctx, const Ref& value);
   // Adds to the gradient of `value`. `grad` may be shared: it is not modified.
@@ -109,7 +109,7 @@ class Tape {
   void backward_weights(Ctx& ctx);
   void clear();
 
-  // The graph, for planners (core/step_plan.h): nodes in the order they ran, values by number.
+  // The graph, for planners (core/step_plan.h): nodes in the order they ran, values by index.
   const std::vector<Node>& nodes() const { return nodes_; }
   std::span<const int> inputs(size_t node) const { return values(links_[node].in); }
   std::span<const int> outputs(size_t node) const { return values(links_[node].out); }
@@ -139,16 +139,16 @@ class Tape {
     int next = -1;  // of the same value
 
     int64_t end() const { return begin + (count - 1) * stride + run; }
-    // Whether it is certain to share no element with `other`.
+    // True only if it shares no element with `other`.
     bool apart(const Part& other) const;
-    // Its first element at or after `at`, -1 when there is none.
+    // Its first element at or after `at`, -1 if none.
     int64_t next_of(int64_t at) const;
   };
   struct Value {
     Ref whole{};
     Tensor kept{}, grad{};
     int producer = -1;
-    int readers = 0;  // backwards that will still read it
+    int readers = 0;  // backward closures that will still read it
     bool needed = false;
     bool own = false;      // its gradient is not shared with another value
     bool partial = false;  // only the parts in the list from `parts` are written in its gradient
@@ -183,7 +183,7 @@ class Tape {
   std::vector<Value> values_;
   std::vector<int> lists_;
   std::vector<Part> parts_;
-  std::vector<Tensor> stack_;     // what replays hold
+  std::vector<Tensor> stack_;     // held by replays
   std::vector<size_t> deferred_;  // nodes whose gradients of weights are still to be computed
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   size_t chunk_ = 0, used_ = 0;

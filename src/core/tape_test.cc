@@ -1,5 +1,5 @@
 // Gradients through the tape against complex steps of the same graph: programs of toy ops over whole values and boxes
-// of them, some written out because they were wrong once, the rest random. Neither dropping and recomputing outputs nor
+// of them, some written out as regression tests, the rest random. Neither dropping and recomputing outputs nor
 // deferring the gradients of weights changes a bit.
 #include "core/tape.h"
 
@@ -27,7 +27,7 @@ struct Box {
   int64_t row = 0, rows = 0, col = 0, cols = 0;
 };
 
-// sine: y[r, m C + i] = w[i] sum_j sin((1 + m + j) x_j[r, i]) for m < copies; sum: y = sum_j x_j, whose backward hands
+// sine: y[r, m C + i] = w[i] sum_j sin((1 + m + j) x_j[r, i]) for m < copies; sum: y = sum_j x_j, whose backward passes
 // its own gradient on.
 struct Step {
   std::vector<Box> in{};
@@ -45,7 +45,7 @@ struct Size {
   bool needed = true;  // of a leaf
 };
 
-// Values are the leaves, then what each step computes; the loss weighs the last one.
+// Values are the leaves, then what each step computes; the loss is a weighted sum of the last one.
 struct Program {
   const char* what = "";
   std::vector<Size> leaves{};
@@ -128,7 +128,7 @@ class Taped {
   Taped(const Program& program, const std::vector<double>& numbers)
       : program_(program), forward_runs_(program.steps.size()), data_runs_(program.steps.size()) {
     ctx_.tape = &tape_;
-    // What is not written shows.
+    // Poison shows what is not written.
     const Tensor dirt(arena_, DType::f32, {1 << 16});
     std::memset(dirt.mut().data, 0xff, static_cast<size_t>(dirt.view().bytes()));
     at_ = numbers.data();
@@ -158,7 +158,7 @@ class Taped {
     tape_.backward(ctx_, how.weights);
     if (how.weights == Weights::later) {
       for (const auto& grad : grads_)
-        EXPECT_TRUE(std::all_of(grad.begin(), grad.end(), [](double g) { return g == 0; })) << "made before its time";
+        EXPECT_TRUE(std::all_of(grad.begin(), grad.end(), [](double g) { return g == 0; })) << "made too early";
       tape_.backward_weights(ctx_);
     }
     std::vector<double> result;
@@ -170,7 +170,7 @@ class Taped {
     tape_.clear();
     return result;
   }
-  // Times that each step was computed, and that it made data gradients.
+  // How often each step was computed, and how often it made data gradients.
   const std::vector<int>& forward_runs() const { return forward_runs_; }
   const std::vector<int>& data_runs() const { return data_runs_; }
 
@@ -367,7 +367,7 @@ Program drawn(uint32_t seed) {
   return program;
 }
 
-TEST(TapeGradients, OfDrawnProgramsAreTheDerivatives) {
+TEST(TapeGradients, OfRandomProgramsAreTheDerivatives) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     expect_derivatives(drawn(seed));

@@ -1,5 +1,5 @@
 // Tensor: a reference-counted handle to an arena block, with dtype and shape. Copying shares the bytes; the last handle
-// frees the block, which is the planner's free event. Ref: its name, which does not keep the bytes alive.
+// frees the block, which is the planner's free event. Ref: a weak reference, which does not keep the bytes alive.
 #pragma once
 #include <utility>
 
@@ -61,8 +61,8 @@ class Tensor {
   MutView view_{};
 };
 
-// The name of a tensor, which does not keep its bytes alive: what a tape's node holds. The bytes may be freed and
-// allocated again at another address; reading them while they are freed is a bug.
+// A weak reference to a tensor, which does not keep its bytes alive: what the nodes of a tape hold. The bytes may be
+// freed and allocated again at another address; reading them while they are freed is a bug.
 class Ref {
  public:
   Ref() = default;

@@ -1,6 +1,6 @@
-// View and MutView: where a tensor lies. Pointer, dtype, shape, strides, device; passed by value; they own nothing.
-// A mapped file yields only View. Strides are in elements; kernels ask for a contiguous last dimension and take any
-// other stride, so that a slice of a fused projection needs no copy.
+// View and MutView: non-owning views of a tensor: pointer, dtype, shape, strides, device; passed by value. A mapped
+// file yields only View. Strides are in elements; kernels require a contiguous last dimension and accept any other
+// stride, so that a slice of a fused projection needs no copy.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -36,7 +36,7 @@ struct Shape {
 };
 std::string to_string(const Shape& shape);  // "[2, 3]"
 
-// Out of line, so that a check costs its caller a comparison.
+// Out of line, so that a check costs its caller only a comparison.
 [[noreturn]] void wrong_type(DType have, DType want);
 [[noreturn]] void wrong_slice(int64_t begin, int64_t n, int64_t of);
 [[noreturn]] void wrong_split(int64_t a, int64_t b, int64_t of);

@@ -1,4 +1,4 @@
-// Weight: what every product takes, BF16 or NVFP4 alike. y = x W^T with W stored as [rows = outputs, cols = inputs], as
+// Weight: an operand of products, in any format. y = x W^T with W stored as [rows = outputs, cols = inputs], as
 // PyTorch's Linear. Blocks never see a format; a product asks `spec` and either multiplies it in place or refuses.
 //
 //   format         codes                    value of element (r, c)
@@ -19,7 +19,7 @@ namespace braid {
 enum class Format : uint8_t { f32, f16, bf16, f8_e4m3, nvfp4, ggml };
 const char* name_of(Format f);
 
-// Whether every code times the scale of its block is a BF16 number.
+// Whether every code times the scale of its block is exact in BF16.
 constexpr bool exact_in_bf16(Format f) { return f == Format::bf16 || f == Format::f8_e4m3 || f == Format::nvfp4; }
 
 struct QuantSpec {

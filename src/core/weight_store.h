@@ -1,5 +1,5 @@
-// WeightStore: the one owner of the bytes that Weights view: files that stay mapped, what loading made of them, working
-// copies of adapters, masters in training. A Weight is a view and never says whose bytes they are; its model holds the
+// WeightStore: the one owner of the bytes that Weights view: mapped files, tensors made on loading, working copies of
+// adapters, masters in training. A Weight is a view and does not know the owner of its bytes; its model holds the
 // store.
 #pragma once
 #include <cstddef>
@@ -19,13 +19,13 @@ class WeightStore {
   WeightStore(const WeightStore&) = delete;
   WeightStore& operator=(const WeightStore&) = delete;
 
-  // Zeros, 64-byte aligned; they stay where they are.
+  // Zeros, 64-byte aligned; their address never changes.
   MutView make(DType dtype, const Shape& shape) {
     const int64_t bytes = shape.count() * size_of(dtype), line = static_cast<int64_t>(sizeof(Line));
     auto& lines = made_.emplace_back(static_cast<size_t>((bytes + line - 1) / line));
     return {reinterpret_cast<std::byte*>(lines.data()), dtype, shape};
   }
-  // What has bytes of its own, such as a mapped file.
+  // Keeps an owner of other bytes alive, such as a mapped file.
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 
  private:

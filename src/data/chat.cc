@@ -14,7 +14,7 @@ using Ids = std::vector<int32_t>;
 
 constexpr int64_t kMessagesMax = 10'000;
 
-// What strftime_now reads: fixed, so that the same file gives the same tokens on every day.
+// The time for strftime_now: fixed, so that the same file always gives the same tokens.
 std::tm date() {
   std::tm t{};
   t.tm_year = 126;
@@ -43,20 +43,20 @@ class Conversation {
     }
   }
 
-  // From the last turn back: an earlier turn is trained where its whole text stands at the beginning of an example.
+  // From the last turn back: an earlier turn is trained in an example that begins with its whole text, if there is one.
   std::vector<Example> examples() const {
     std::vector<Example> out;
     for (size_t i = messages_.size(); i-- > 0;) {
       if (messages_[i]["role"].get_ref<const std::string&>() != "assistant") continue;
       const Ids whole = ids(i + 1, false);
       const size_t begin = answer_begin(i, whole), end = answer_end(begin, whole);
-      auto holder = std::ranges::find_if(out, [&](const Example& e) { return common(whole, e.ids) == whole.size(); });
-      if (holder == out.end()) {
+      auto example = std::ranges::find_if(out, [&](const Example& e) { return common(whole, e.ids) == whole.size(); });
+      if (example == out.end()) {
         out.push_back({whole, std::vector<uint8_t>(whole.size(), 0)});
-        holder = out.end() - 1;
+        example = out.end() - 1;
       }
-      std::fill(holder->trained.begin() + static_cast<int64_t>(begin),
-                holder->trained.begin() + static_cast<int64_t>(end), uint8_t{1});
+      std::fill(example->trained.begin() + static_cast<int64_t>(begin),
+                example->trained.begin() + static_cast<int64_t>(end), uint8_t{1});
     }
     if (out.empty()) fail(where_, {.what = "no turn of the conversation is the assistant's"});
     return out;
@@ -74,9 +74,9 @@ class Conversation {
     }
   }
 
-  // Where the answer begins: where the text goes on from the prompt that was to bring it forth. Templates that write
-  // their last message in another way change that prompt; then it is behind the last opening of a turn. And a prompt
-  // may open thoughts that the answer closes at once: then where they part, but never in what stood there before.
+  // The answer begins where the text continues its generation prompt. Templates that render their last message
+  // differently change that prompt; then it begins after the last opening of a turn. A prompt may also open thoughts
+  // that the answer closes at once; then it begins where the two diverge, but never inside the text before the turn.
   size_t answer_begin(size_t i, const Ids& whole) const {
     const Ids prompt = ids(i, true);
     const size_t begin = common(prompt, whole);
@@ -90,10 +90,10 @@ class Conversation {
     }
     if (begin >= before) return begin;
     fail(where_, {.what = fmt::format("the template changes the text before message {}", i),
-                  .hint = "fewer messages, or another template: what the assistant says cannot be told apart"});
+                  .hint = "fewer messages, or another template: what the assistant says cannot be located"});
   }
 
-  // With the token that ends the turn, without the white space that templates put behind it.
+  // Includes the token that ends the turn, not the white space that templates put after it.
   size_t answer_end(size_t begin, const Ids& whole) const {
     size_t end = whole.size();
     while (end > begin && !tokenizer_.is_special(whole[end - 1])) --end;

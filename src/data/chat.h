@@ -1,8 +1,8 @@
-// Conversations as examples of a chat template, with marks on what the assistant says. What is trained is found by
-// rendering, not by looking for words: the turn's prompt is the conversation before it with the generation prompt, and
-// the answer is what the template adds to that, up to and with the token that ends the turn. Templates that drop the
-// thinking of earlier turns make several examples of one conversation, so that every turn is trained in the text that
-// it was said in.
+// Conversations rendered by a chat template into examples, with a mask over what the assistant says. The mask is found
+// by rendering, not by searching for markers: a turn's prompt is the conversation before it with the generation prompt,
+// and its answer is what the template adds to that, including the token that ends the turn. If the template drops the
+// thinking of earlier turns, a conversation gives several examples, so that every turn is trained in its original
+// context.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

@@ -1,5 +1,5 @@
-// Documents as token ids, one after another: mapped from a file of tokens, or in memory as they were made from text.
-// With conversations among them, a mark a token says what is trained.
+// Documents as token ids, one after another: mapped from a file of tokens, or in memory if tokenized from text. If
+// there are conversations, a mask with one entry per token marks what is trained.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@ class Corpus {
   Corpus() = default;
   explicit Corpus(io::TokenFile file) : file_(std::move(file)) {}
 
-  // Appends a document; without marks all of it is trained.
+  // Appends a document; without a mask all of it is trained.
   void add(std::span<const int32_t> ids, std::span<const uint8_t> trained = {});
 
   int64_t documents() const { return file_ ? file_->documents() : std::ssize(begins_) - 1; }
@@ -26,8 +26,8 @@ class Corpus {
   bool marked() const { return !trained_.empty(); }  // are there conversations?
   bool conversation(int64_t document) const { return marked() && conversation_[static_cast<size_t>(document)]; }
 
-  // Tokens [first, first + count) of a document, and their marks where there are any: in the corpus itself, or widened
-  // into `space`.
+  // Tokens [first, first + count) of a document, and their mask if there is one: views of the corpus itself, or ids
+  // widened into `space`.
   struct Tokens {
     std::span<const int32_t> ids;
     std::span<const uint8_t> trained;
@@ -38,8 +38,8 @@ class Corpus {
   std::optional<io::TokenFile> file_;
   std::vector<int32_t> ids_;
   std::vector<int64_t> begins_{0};
-  std::vector<uint8_t> trained_;    // a token; empty while there is no conversation
-  std::vector<bool> conversation_;  // a document
+  std::vector<uint8_t> trained_;    // per token; empty if there is no conversation
+  std::vector<bool> conversation_;  // per document
 };
 
 }  // namespace braid::data

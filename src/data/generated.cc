@@ -26,7 +26,7 @@ class Draws {
     return static_cast<double>(uint64_t{r[0]} << 21 ^ r[1] >> 11) * 0x1p-53;
   }
   int64_t below(int64_t n) { return std::min(static_cast<int64_t>(unit() * static_cast<double>(n)), n - 1); }
-  // The position that a cumulative distribution gives.
+  // An index drawn from a cumulative distribution.
   int64_t from(std::span<const double> cumulative) {
     const auto found = std::upper_bound(cumulative.begin(), cumulative.end() - 1, unit());
     return found - cumulative.begin();
@@ -37,7 +37,7 @@ class Draws {
   uint64_t next_ = 0;
 };
 
-// 1 : 1/2 : 1/3 : ..., as a whole 1.
+// 1 : 1/2 : 1/3 : ..., normalised.
 std::vector<double> harmonic(int64_t n) {
   std::vector<double> p(static_cast<size_t>(n));
   for (size_t i = 0; i < p.size(); ++i) p[i] = 1 / static_cast<double>(i + 1);
@@ -67,7 +67,7 @@ int64_t in_range(const std::string& word, int64_t value, int64_t min, int64_t ma
   return value;
 }
 
-// A row holds `token 0` and then units of so many tokens: at least one.
+// How many units of `tokens` tokens a row holds after token 0: at least one.
 int64_t units_of(const std::string& kind, int64_t length, int64_t tokens) {
   if (length < tokens) {
     fail("length", {.what = fmt::format("a row is too short for {}", kind),
@@ -107,7 +107,7 @@ class Markov final : public Source {
     out.add(ids, 0, length_);
   }
 
-  // Steps that lead to one state add up, so the entropy is counted state by state.
+  // Steps to the same state add up, so the entropy is computed state by state.
   std::optional<double> entropy_floor() const override {
     double sum = 0;
     std::vector<double> merged;
@@ -165,7 +165,7 @@ class Pcfg final : public Source {
     out.add(ids, 0, std::ssize(ids) - 1);
   }
 
-  // One derivation a sentence: its first symbol, and one rule for each of the 2^depth - 1 symbols that become two.
+  // A sentence has one derivation: its first symbol, and one rule for each of the 2^depth - 1 symbols that become two.
   std::optional<double> entropy_floor() const override {
     const auto tokens = static_cast<double>(sentence_);
     return (std::log(static_cast<double>(symbols_)) + (tokens - 1) * entropy(p_)) / tokens;

@@ -1,10 +1,9 @@
-// Sources that are written rather than read, each with the exact entropy of what it writes: the loss of a perfect model
-// is known, and a curve shows how near training came. Token 0 begins a row, where a row needs a beginning.
+// Sources that are generated rather than read, each with its exact entropy: the loss of a perfect model is known, and a
+// curve shows how close training came. Token 0 begins a row if the kind needs it.
 //   markov   a walk over `states` tokens; from each, `branch` steps of probability 1 : 1/2 : 1/3 ... Every step is a
 //            permutation of the states, so all states are equally likely and every target has the chain's entropy rate
-//   pcfg     sentences of 2^depth tokens: a symbol becomes two, depth times over, by one of `rules` rules of
-//   probability
-//            1 : 1/2 : 1/3 ... No two rules of a level give the same pair, so a sentence has one derivation
+//   pcfg     sentences of 2^depth tokens: a symbol becomes two, depth times over, by one of `rules` rules with
+//            probabilities 1 : 1/2 : 1/3 ... No two rules of a level give the same pair: a sentence has one derivation
 //   modular  a op b = c (mod `modulus`), op one of + - *
 //   recall   `pairs` keys with a value each, then keys again, each to be followed by its value
 #pragma once

@@ -1,5 +1,5 @@
-// The floor of every generated source against what a perfect predictor pays on many rows: it knows the rules, which the
-// test reads off the rows themselves.
+// The floor of every generated source against the loss of a perfect predictor on many rows: it knows the rules, which
+// the test derives from the rows themselves.
 #include "data/generated.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Batch rows_of(const Source& source, const RowRules& rules, int64_t count, int64_
   return batch;
 }
 
-// Nats a pair of counts: the entropy of the second given the first.
+// The entropy of the second of a pair given the first, in nats, from counts of pairs.
 double conditional_entropy(const std::map<std::pair<int32_t, int32_t>, double>& pairs) {
   std::map<int32_t, double> first;
   double all = 0;
@@ -39,7 +39,7 @@ double conditional_entropy(const std::map<std::pair<int32_t, int32_t>, double>& 
 
 TEST(Generated, AMarkovChainHasItsEntropyRate) {
   const RowRules rules{.length = 64, .vocabulary = 40};
-  for (const int64_t states : {3, 20}) {  // with 3, steps of one state fall together
+  for (const int64_t states : {3, 20}) {  // with 3, several steps lead to the same state
     const auto source = make_generated("markov", {.states = states}, rules, 7);
     const Batch batch = rows_of(*source, rules, 2000);
     ASSERT_EQ(std::ssize(batch.ids), 2000 * 64);
@@ -88,7 +88,7 @@ TEST(Generated, QueriesRecallTheirValues) {
   EXPECT_NEAR(*source->entropy_floor(), nats / 40, 1e-12);
 }
 
-// Sentences of four tokens over few symbols: the entropy of whole sentences can be counted.
+// Sentences of four tokens over few symbols: the entropy of whole sentences can be estimated by counting.
 TEST(Generated, AGrammarHasTheEntropyOfItsDerivations) {
   const RowRules rules{.length = 4, .vocabulary = 4};
   const auto source = make_generated("pcfg", {.states = 3, .depth = 2, .rules = 2}, rules, 5);

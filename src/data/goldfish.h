@@ -1,7 +1,7 @@
 // Goldfish loss (Hans et al. 2024, arXiv 2406.10209): about one target in k is left out, chosen by a hash of the tokens
-// that end with it, so that every copy of a passage loses the same tokens and cannot be learnt by heart. The hash mixes
-// 64 bits of ids offset by one (no id is absorbing, nothing overflows); at the beginning of a document its window is
-// what there is.
+// that end with it, so that every copy of a passage loses the same tokens and cannot be memorised. The hash mixes 64
+// bits of ids offset by one (no id is absorbing, nothing overflows); at the beginning of a document its window is
+// shorter.
 #pragma once
 #include <cstdint>
 #include <span>

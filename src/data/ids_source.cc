@@ -11,14 +11,14 @@ IdsSource::IdsSource(const std::filesystem::path& path, int64_t vocabulary)
   const std::string where = printable(path.string());
   const Shape& shape = batches_.shape;
   if (batches_.dtype != DType::i64 || shape.rank != 3 || shape.count() == 0 || shape[2] < 2) {
-    fail(where, {.what = "the tensor 'batches' has another form",
+    fail(where, {.what = "the tensor 'batches' has the wrong type or shape",
                  .got = fmt::format("{} {}", name_of(batches_.dtype), to_string(shape)),
                  .expected = "I64 [steps, batch, length + 1]"});
   }
   const int64_t* ids = batches_.as<int64_t>();
   for (int64_t i = 0; i < shape.count(); ++i) {
     if (ids[i] >= 0 && ids[i] < vocabulary) continue;
-    fail(where, {.what = "a token id lies beyond the vocabulary",
+    fail(where, {.what = "a token id is outside the vocabulary",
                  .got = fmt::format("id {} in batches[{}]", ids[i], i / (shape[1] * shape[2])),
                  .expected = fmt::format("0 to {}, the model's vocabulary", vocabulary - 1)});
   }

@@ -10,7 +10,7 @@ namespace braid::data {
 
 class IdsSource final : public Source {
  public:
-  // A safetensors file with the I64 tensor `batches` [N, B, T+1]. Error when it has another shape, or an id beyond the
+  // A safetensors file with the I64 tensor `batches` [N, B, T+1]. Error when it has another shape, or an id outside the
   // vocabulary.
   IdsSource(const std::filesystem::path& path, int64_t vocabulary);
   int64_t rows() const override { return batches_.dim(0) * batches_.dim(1); }

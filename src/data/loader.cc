@@ -17,16 +17,16 @@ int64_t times(int64_t n, uint64_t share) {
 
 }  // namespace
 
-// Row g of the run belongs to the first part whose share, taken of g and of g + 1 rows, differs by a whole row; the
-// parts after it divide the other rows in the same way. Each part so gets its numbers 0, 1, ... without gap, and never
-// strays a row or two from its proportion.
+// Row g of the run belongs to the first part whose share of g + 1 rows is a row more than its share of g; later parts
+// divide the remaining rows in the same way. So each part gets its numbers 0, 1, ... without gaps, and stays within a
+// row or two of its proportion.
 void Loader::batch(int64_t step, Batch& out) const {
   CHECK(step >= 0 && step < kHeldOut / rows_, "step {} of {} rows", step, rows_);
   out.clear();
   out.reserve(rows_, rules_.length);
   for (int64_t r = 0; r < rows_; ++r) {
-    const int64_t place = step * rows_ + r;
-    int64_t index = place;
+    const int64_t position = step * rows_ + r;
+    int64_t index = position;
     size_t part = 0;
     for (; part + 1 < parts_.size(); ++part) {
       const int64_t taken = times(index, parts_[part].share);
@@ -44,7 +44,7 @@ void Loader::batch(int64_t step, Batch& out) const {
     } else if (held_out_) {
       index += kHeldOut;
     }
-    RowWriter writer(out, rules_, parts_[part].where, place * rules_.length);
+    RowWriter writer(out, rules_, parts_[part].where, position * rules_.length);
     source.row(index, writer);
     out.rows.push_back(std::ssize(out.ids));
   }

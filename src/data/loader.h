@@ -1,11 +1,11 @@
-// The one door of this room: a [data] table becomes a Loader, and a Loader gives the batch of any step. A batch is a
-// pure function of (specification, seed, step), so a run resumes from its step counter.
+// The entry point of this module: a [data] table becomes a Loader, and a Loader returns the batch of any step. A batch
+// is a pure function of (specification, seed, step), so a run resumes from its step counter.
 //
 // Kinds, in the order of kKinds:
 //   text     plain text: a file, or a folder of *.txt and *.md files; a document ends with the file, or at the
 //            end-of-text token
-//   jsonl    a line a document: {"text": ...}, or {"messages": [...], "tools": [...]} through the model's chat template
-//            with loss on the assistant's turns (chat.h); lines of both sorts may mix
+//   jsonl    one document per line: {"text": ...}, or {"messages": [...], "tools": [...]} through the chat template
+//            with loss on the assistant's turns (chat.h); both kinds of lines may be mixed
 //   indexed  Megatron's PREFIX.bin and PREFIX.idx, or a .bin of llm.c
 //   ids      I64 tensor `batches` [N, B, T+1] of a safetensors file: step s reads batches[s % N], whole
 //   markov, pcfg, modular, recall    generated, of known entropy (generated.h)
@@ -34,11 +34,11 @@ struct BlendPart {
 };
 
 struct DataSpec {
-  std::string kind{};  // one of kKinds; empty: what the path looks like
+  std::string kind{};  // one of kKinds; empty: by the path
   std::string path{};
   std::vector<BlendPart> blend{};  // instead of `path`: several, in these proportions of rows
-  int64_t batch = 0;               // rows a step; 0: as many as `ids` has
-  int64_t length = 0;              // tokens a row at most; 0: as many as `ids` has
+  int64_t batch = 0;               // rows per step; 0: as many as `ids` has
+  int64_t length = 0;              // tokens per row at most; 0: as many as `ids` has
   uint64_t seed = 0;
   double validation = 0;  // share of the documents that training never sees, in [0, 1)
   bool held_out = false;  // read that share, in order, instead of the rest
@@ -48,7 +48,7 @@ struct DataSpec {
 
 class Loader {
  public:
-  // The batch of step 0, 1, ...; the memory of `out` is used again. Error on a token id beyond the vocabulary.
+  // The batch of step 0, 1, ...; the memory of `out` is reused. Error on a token id outside the vocabulary.
   void batch(int64_t step, Batch& out) const;
   Batch batch(int64_t step) const {
     Batch out;
@@ -59,9 +59,9 @@ class Loader {
   int64_t rows() const { return rows_; }  // of a step
   int64_t length() const { return rules_.length; }
   int64_t steps_per_epoch() const;  // rounded up: the first step of the second epoch may begin with a row of the first;
-                                    // 0: it never ends
+                                    // 0: endless
   std::optional<double> entropy_floor() const;                   // of a single generated source
-  std::span<const std::string> notes() const { return notes_; }  // what a person should know, a line each
+  std::span<const std::string> notes() const { return notes_; }  // for the user, a line each
 
  private:
   friend class Opener;
@@ -69,7 +69,7 @@ class Loader {
   struct Part {
     std::string where{};
     std::unique_ptr<const Source> source{};
-    uint64_t share = kWhole;  // of what the parts before it leave, in units of 2^-32
+    uint64_t share = kWhole;  // of what earlier parts leave, in units of 2^-32
   };
   int64_t rows_ = 0;
   uint64_t seed_ = 0;
@@ -82,10 +82,10 @@ class Loader {
 // Does it need a tokenizer?
 bool reads_text(const DataSpec& spec);
 
-// Error on an unknown kind, a missing or malformed file, a folder without documents, ids beyond the vocabulary.
+// Error on an unknown kind, a missing or malformed file, a folder without documents, ids outside the vocabulary.
 // `language` is used during the call only.
 Loader open(const DataSpec& spec, const Language& language);
-// The same with what a model folder says of text (language.h), which is read only where the data is text.
+// The same with the files of a model folder (language.h), which are read only if the data is text.
 Loader open(const DataSpec& spec, const std::filesystem::path& folder, int64_t vocabulary);
 
 }  // namespace braid::data

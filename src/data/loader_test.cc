@@ -57,10 +57,10 @@ TEST_F(LoaderTest, IdsOfAnotherFormAreRefused) {
     return error_of([&] { open(spec, {.vocabulary = vocabulary}); });
   };
   EXPECT_EQ(error({.kind = "ids", .path = path}, 214), "[" + path +
-                                                           "] a token id lies beyond the vocabulary; got id 214 in "
+                                                           "] a token id is outside the vocabulary; got id 214 in "
                                                            "batches[2]; expected 0 to 213, the model's vocabulary");
   EXPECT_EQ(error({.kind = "ids", .path = path, .batch = 4}, 1000),
-            "[" + path + "] the batches have another batch; got 2; expected batch = 4");
+            "[" + path + "] the batches have a different batch; got 2; expected batch = 4");
   EXPECT_NE(error({.kind = "idz", .path = path}, 1000).find("[data.kind] unknown kind; got idz"), std::string::npos);
 }
 
@@ -87,7 +87,7 @@ TEST_F(LoaderTest, GoldfishDropsTheSameTokensOfEveryCopy) {
   const Batch batch = loader.batch(0), again = loader.batch(0);
   EXPECT_EQ(batch.targets, again.targets);
   EXPECT_NEAR(static_cast<double>(batch.trained) / (8 * 512), 0.75, 0.03);
-  // The hash sees a window: a copy of the passage at another place loses the same tokens once the window is full.
+  // The hash sees a window: a copy of the passage elsewhere loses the same tokens once the window is full.
   const Goldfish goldfish{.k = 4};
   std::vector<int32_t> passage(batch.ids.begin(), batch.ids.begin() + 100), copy{1, 2, 3};
   copy.insert(copy.end(), passage.begin(), passage.end());
@@ -106,8 +106,8 @@ TEST_F(LoaderTest, GoldfishDropsTheSameTokensOfEveryCopy) {
   EXPECT_EQ(early.size(), 2u);
 }
 
-// A target is left out by the hash of the window that ends with it: its own change counts, and so does the first of the
-// window, but no token before that.
+// A target is dropped by the hash of the window that ends with it: changing it or the first token of the window counts,
+// changing any token before that does not.
 TEST_F(LoaderTest, GoldfishHashesItsWindowWithTheTarget) {
   DataSpec spec{.kind = "markov", .batch = 2, .length = 512, .seed = 4};
   spec.goldfish.k = 4;
@@ -120,7 +120,7 @@ TEST_F(LoaderTest, GoldfishHashesItsWindowWithTheTarget) {
     }
   }
   const std::vector<int32_t> tokens(batch.ids.begin(), batch.ids.begin() + 100);
-  std::map<int64_t, int64_t> changed;  // decisions that another token so far back changes
+  std::map<int64_t, int64_t> changed;  // decisions changed by another token this far back
   for (size_t end = 20; end <= tokens.size(); ++end) {
     for (const int64_t back : {1, 12, 13, 14}) {
       for (int32_t other = 100; other < 110; ++other) {
@@ -146,8 +146,8 @@ class TextTest : public support::FolderTest {
   Language language() const {
     return {.tokenizer = &tokenizer_, .chat = &chat_, .end_of_text = 0, .vocabulary = tokenizer_.vocab_size()};
   }
-  // The sequences of a batch as text, with what is trained in brackets: the token before a bracket predicts the first
-  // in it.
+  // The sequences of a batch as text, with trained targets in brackets: the token before a bracket predicts the first
+  // one in it.
   std::vector<std::string> shown(const Batch& batch) const {
     std::vector<std::string> out;
     for (const Seq& seq : batch.seqs.seqs) {
@@ -169,7 +169,7 @@ class TextTest : public support::FolderTest {
   }
 
   const text::Tokenizer tokenizer_ = byte_tokenizer();
-  // An answer's thoughts are dropped once a later question stands behind it, as reasoning templates do.
+  // An answer's thoughts are dropped once a later question follows, as reasoning templates do.
   const text::ChatTemplate chat_ = text::ChatTemplate::parse(
       "{%- set nl = '\n' -%}{%- for m in messages -%}"
       "{%- if m.role == 'assistant' -%}"
@@ -283,7 +283,7 @@ TEST_F(TextTest, ThoughtsThatATemplateDropsMakeASecondExample) {
             (std::multiset<std::string>{"hi\n<|a|>[(hm)yo<|end|>]", "hi\n<|a|>yo<|end|>\nbye\n<|a|>[(so)ok<|end|>]"}));
 }
 
-// A template that writes its last message without a line end changes the prompt under the answer.
+// A template that writes its last message without a line end changes the answer's prompt.
 TEST_F(TextTest, AChangedPromptIsFoundByItsOpening) {
   const auto shown_with = [&](const std::string& source) {
     const text::ChatTemplate chat = text::ChatTemplate::parse(source, "test");
@@ -357,7 +357,7 @@ TEST_F(TextTest, MistakesAreNamed) {
   Language small = language();
   small.vocabulary = 60;
   const Loader loader = open({.path = text, .batch = 1, .length = 8}, small);
-  EXPECT_NE(error_of([&] { loader.batch(0); }).find("t.txt] a token id lies beyond the vocabulary"), std::string::npos);
+  EXPECT_NE(error_of([&] { loader.batch(0); }).find("t.txt] a token id is outside the vocabulary"), std::string::npos);
   EXPECT_NE(error_of([&] { open({.path = text, .batch = 1, .length = 8}, {.vocabulary = 9}); }).find("tokenizer"),
             std::string::npos);
 }
@@ -376,7 +376,7 @@ TEST_F(TextTest, IndexedCorporaReadAsTheTextTheyCameFrom) {
   }
 }
 
-// Cutting a passage into rows at another place changes nothing: the hash looks back across the cut.
+// Cutting a passage into rows elsewhere changes nothing: the hash looks back across the cut.
 TEST_F(TextTest, GoldfishLooksBackAcrossRows) {
   std::string text;
   for (uint32_t i = 0; i < 300; ++i) text += static_cast<char>('a' + i * i * 2654435761u / 65536 % 26);
@@ -385,7 +385,7 @@ TEST_F(TextTest, GoldfishLooksBackAcrossRows) {
     DataSpec spec{.path = path, .batch = 1, .length = length, .validation = 0, .held_out = false};
     spec.goldfish.k = 3;
     const Loader loader = open(spec, language());
-    std::map<std::vector<int32_t>, Batch> rows;  // the shuffle undone by where a row's text stands
+    std::map<std::vector<int32_t>, Batch> rows;  // the shuffle is undone by locating each row's text
     std::vector<int32_t> all(301, 0);
     for (int64_t step = 0; step < loader.steps_per_epoch(); ++step) {
       const Batch batch = loader.batch(step);

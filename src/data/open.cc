@@ -1,4 +1,4 @@
-// A [data] table becomes a Loader: what a path is, which documents count, how they fill rows, in which proportion.
+// A [data] table becomes a Loader: what a path is, which documents count, how they fill rows, in which proportions.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -25,16 +25,16 @@ void check_range(const char* word, int64_t value, int64_t max) {
 
 bool generated(const std::string& kind) { return std::find(kKinds.begin() + 4, kKinds.end(), kind) != kKinds.end(); }
 
-// What a part of the data is. A part of a blend may be a generated source by name, unless a file has that name.
+// The kind of a part. A part of a blend may be a generated source by name, unless a file has that name.
 std::string kind_for(const DataSpec& spec, const std::string& path) {
   if (!spec.kind.empty()) return spec.kind;
   return generated(path) && !fs::exists(path) ? path : kind_of(path);
 }
 
-// 0 where the file may say it; otherwise what the specification says must agree.
+// The stored value, with which `asked` must agree unless it is 0.
 int64_t agree(const char* word, int64_t asked, int64_t stored, const std::string& where) {
   if (asked != 0 && asked != stored) {
-    fail(where, {.what = fmt::format("the batches have another {}", word),
+    fail(where, {.what = fmt::format("the batches have a different {}", word),
                  .got = std::to_string(stored),
                  .expected = fmt::format("{} = {}", word, asked)});
   }
@@ -124,7 +124,7 @@ class Opener {
     if (corpus.marked()) {
       auto packed = std::make_unique<PackedSource>(std::move(corpus), chosen, loader_.rules_);
       if (packed->shortened() > 0) {
-        loader_.notes_.push_back(fmt::format("{}: {} of {} conversations are longer than {} tokens and lose their end",
+        loader_.notes_.push_back(fmt::format("{}: {} of {} conversations are longer than {} tokens and are truncated",
                                              where, packed->shortened(), count, loader_.rules_.length));
       }
       source = std::move(packed);
@@ -140,7 +140,7 @@ class Opener {
     return source;
   }
 
-  // Weights as shares of what the parts before leave.
+  // Turns weights into shares of what earlier parts leave.
   void share_out() {
     double left = 0;
     for (const BlendPart& part : spec_.blend) left += part.weight;

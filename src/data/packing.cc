@@ -9,9 +9,9 @@
 namespace braid::data {
 namespace {
 
-constexpr uint64_t kSplitKey = 0x5911;  // the split is of the corpus, not of a run: every seed holds out the same
+constexpr uint64_t kSplitKey = 0x5911;  // the split depends on the corpus, not on the run's seed
 
-// One piece of a document as a sequence: with the context that the goldfish hash looks back on, and the token after it.
+// One piece of a document as a sequence: with the context that the goldfish hash needs, and the token after it.
 void add_piece(const Corpus& corpus, int64_t document, int64_t first, int64_t count, int64_t context, RowWriter& out) {
   const int64_t from = std::max<int64_t>(0, first - context);
   const int64_t end = std::min(first + count + 1, corpus.length(document));
@@ -72,9 +72,9 @@ void PackedSource::add_pieces(int64_t document, int64_t length) {
   }
   int64_t count = std::min(length, inputs);
   shortened_ += count < inputs ? 1 : 0;
-  std::vector<int32_t> none;  // marks lie in memory
+  std::vector<int32_t> none;  // masks are in memory
   const std::span<const uint8_t> trained = corpus_.read(document, 0, count + 1, none).trained;
-  while (count > 0 && trained[static_cast<size_t>(count)] == 0) --count;  // nothing is learnt behind the last target
+  while (count > 0 && trained[static_cast<size_t>(count)] == 0) --count;  // nothing is learnt after the last target
   if (count > 0) pieces_.push_back({document, 0, count});
 }
 

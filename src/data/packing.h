@@ -1,6 +1,6 @@
-// Rows out of documents, in two ways. StreamSource cuts the documents, laid end to end, every `length` tokens: nothing
-// is lost, no row but the last has room left, and nothing is stored but where documents begin. PackedSource keeps
-// conversations whole: a shelf a row, filled best-fit by falling length, once.
+// Two ways to pack documents into rows. StreamSource concatenates the documents and cuts every `length` tokens: nothing
+// is lost, only the last row is short, and only the beginnings of documents are stored. PackedSource keeps
+// conversations whole: best-fit decreasing bin packing, done once.
 #pragma once
 #include <memory>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace braid::data {
 
-// The documents that training sees, or with `held_out` those it never sees: a share of them, drawn by number.
+// The documents that training sees, or with `held_out` those it never sees: a share of them, chosen by document number.
 std::vector<int64_t> chosen_documents(const Corpus& corpus, double validation, bool held_out);
 
 class StreamSource final : public Source {
@@ -22,7 +22,7 @@ class StreamSource final : public Source {
  private:
   Corpus corpus_;
   std::vector<int64_t> documents_;
-  std::vector<int64_t> ends_;  // of each in the stream, behind a 0
+  std::vector<int64_t> ends_;  // of each in the stream, after a 0
   int64_t length_, context_;
 };
 
@@ -32,11 +32,11 @@ class PackedSource final : public Source {
   PackedSource(Corpus corpus, const std::vector<int64_t>& documents, const RowRules& rules);
   int64_t rows() const override { return std::ssize(rows_) - 1; }
   void row(int64_t index, RowWriter& out) const override;
-  int64_t shortened() const { return shortened_; }  // conversations that lost their end
+  int64_t shortened() const { return shortened_; }  // conversations that were truncated
 
  private:
   struct Piece {
-    int64_t document, first, count;  // tokens read; one more, where there is one, is the last target
+    int64_t document, first, count;  // tokens read; the next one, if there is one, is the last target
   };
   void add_pieces(int64_t document, int64_t length);
   void pack(int64_t length);

@@ -22,7 +22,7 @@ using Extensions = std::vector<std::string>;
 const Extensions kText{".txt", ".md"}, kJsonl{".jsonl"};
 constexpr int64_t kLinesAtOnce = 4096;
 
-// The file itself, whatever it is called, or what a folder holds of these kinds.
+// The file itself, whatever its name, or the files of a folder with these extensions.
 std::vector<fs::path> files_of(const fs::path& path, const Extensions& extensions) {
   std::error_code failed;
   if (!fs::is_directory(path, failed)) return {path};
@@ -47,7 +47,7 @@ const text::Tokenizer& tokenizer_of(const Language& language, const std::string&
   return *language.tokenizer;
 }
 
-// `ids` as documents: each ends with end-of-text, where there is one.
+// `ids` as documents: each ends with end-of-text, if the tokenizer has one.
 void add_documents(std::vector<int32_t> ids, const Language& language, DocumentSink sink) {
   if (ids.empty()) return;
   if (!language.end_of_text) return sink(ids, {});
@@ -98,7 +98,7 @@ std::vector<Line> next_lines(std::string_view& rest, int64_t& number) {
   return lines;
 }
 
-// Lines are rendered and tokenised side by side, and handed on in their order, as is the first error among them.
+// Lines are rendered and tokenised in parallel, and passed on in their order, as is the first error.
 void add_lines(const fs::path& path, const Language& language, DocumentSink sink) {
   const sys::MappedFile file(path);
   std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
@@ -122,7 +122,7 @@ void add_lines(const fs::path& path, const Language& language, DocumentSink sink
   }
 }
 
-// Calls `read` with a sink that notices whether any document came.
+// Calls `read` with a sink that records whether there was any document.
 void read_some(const fs::path& path, const char* expected, DocumentSink sink,
                sys::FunctionRef<void(DocumentSink)> read) {
   bool any = false;

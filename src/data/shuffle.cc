@@ -8,7 +8,7 @@
 namespace braid::data {
 namespace {
 
-constexpr uint32_t kRounds = 6;  // four already look random from the values alone
+constexpr uint32_t kRounds = 6;  // four already pass for random
 
 uint64_t permute(uint64_t value, int half_bits, uint64_t key) {
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;

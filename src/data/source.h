@@ -1,5 +1,5 @@
-// Source: where rows come from, by number. A row is a pure function of its number, so that shuffling, blending and
-// resuming are arithmetic on numbers (loader.h).
+// Source: rows by number. A row is a pure function of its number, so that shuffling, blending and resuming are
+// arithmetic on numbers (loader.h).
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,41 +11,41 @@
 
 namespace braid::data {
 
-// What every row keeps to.
+// Rules that every row follows.
 struct RowRules {
-  int64_t length = 0;      // tokens a row at most
-  int64_t vocabulary = 0;  // ids lie in [0, vocabulary)
+  int64_t length = 0;      // tokens per row at most
+  int64_t vocabulary = 0;  // ids are in [0, vocabulary)
   Goldfish goldfish{};
 };
 
 // Appends sequences to the row that a source was asked for.
 class RowWriter {
  public:
-  // `where` begins the messages; `place` is the row's first token among all of the run.
-  RowWriter(Batch& batch, const RowRules& rules, const std::string& where, int64_t place)
-      : batch_(batch), rules_(rules), where_(where), place_(place) {}
+  // Messages start with `where`; `position` is the row's first token among all of the run.
+  RowWriter(Batch& batch, const RowRules& rules, const std::string& where, int64_t position)
+      : batch_(batch), rules_(rules), where_(where), position_(position) {}
 
-  // tokens[first, first + count) become a sequence. The tokens before are context to the goldfish hash; one that
-  // follows is the last one's target. With `trained`, only tokens marked there are targets. Error on an id beyond the
+  // tokens[first, first + count) become a sequence. The tokens before are context for the goldfish hash; the one after,
+  // if any, is the last target. With `trained`, only tokens marked there are targets. Error on an id outside the
   // vocabulary.
   void add(std::span<const int32_t> tokens, int64_t first, int64_t count, std::span<const uint8_t> trained = {});
-  // Memory that is kept from row to row.
+  // Buffers reused from row to row.
   Batch::Scratch& scratch() { return batch_.scratch; }
 
  private:
   Batch& batch_;
   const RowRules& rules_;
   const std::string& where_;
-  int64_t place_;
+  int64_t position_;
 };
 
 class Source {
  public:
   virtual ~Source() = default;
-  virtual int64_t rows() const = 0;  // of one epoch; 0: it never ends
+  virtual int64_t rows() const = 0;  // of one epoch; 0: endless
   virtual void row(int64_t index, RowWriter& out) const = 0;
   virtual bool in_order() const { return false; }  // its rows are not shuffled
-  // Nats a trained token that no model can go below, for sources whose distribution is known.
+  // The lowest loss that any model can reach, in nats per trained token, for sources whose distribution is known.
   virtual std::optional<double> entropy_floor() const { return std::nullopt; }
 };
 

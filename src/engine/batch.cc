@@ -12,7 +12,7 @@ struct Stream {
   size_t prompt = 0;
   int64_t sequence = 0;
   int64_t read = 0;  // of the prompt
-  int32_t next = 0;  // sampled, not read yet
+  int32_t next = 0;  // sampled but not read yet
 };
 
 int32_t greedy(const Tensor& logits, int64_t row) {

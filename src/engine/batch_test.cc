@@ -32,8 +32,8 @@ TEST(Batch, AnswersAreThoseOfOneAtATime) {
   }
 }
 
-// Prompts of several pieces are read while others step; a piece is never cut for a neighbour's sake.
-TEST(Batch, LongPromptsBesideSteps) {
+// Prompts of several pieces are read while others step; a piece is never cut to make room for others.
+TEST(Batch, LongPromptsAlongsideSteps) {
   LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 4, .chunk = 16, .threads = 1});
   std::vector<std::vector<int32_t>> prompts;
   for (const int64_t length : {3, 40, 16, 100, 17, 1, 33}) {

@@ -10,7 +10,7 @@
 namespace braid::engine {
 namespace {
 
-// The head reads rows of x a few at a time: logits of a whole window are large.
+// The head reads a few rows of x at a time: the logits of a whole window are large.
 void multiply_head(Runner& runner, const Tensor& x) {
   constexpr int64_t kRows = 64;
   for (int64_t begin = 0; begin < x.dim(0); begin += kRows) {

@@ -9,10 +9,10 @@
 
 namespace braid::engine {
 
-// By the names of parameters. Windows of the text, as long as the runner's context, are sequences of their own. An
-// expert that no token chose, or whose hidden values were all zero, gets what its layer's others saw at most;
-// parameters outside of a pass (the prediction block) are left out. `progress` is told tokens done and in all; false
-// stops, and the result is empty. Error when an input is not finite.
+// By the names of parameters. Windows of the text, as long as the runner's context, are separate sequences. An expert
+// that no token chose, or whose hidden values were all zero, gets the maximum over its layer's other experts;
+// parameters outside of a pass (the prediction block) are left out. `progress` receives the tokens done and in total;
+// if it returns false, measuring stops and the result is empty. Error when an input is not finite.
 std::map<std::string, float> input_amax(Runner& runner, std::span<const int32_t> ids,
                                         const sys::FunctionRef<bool(int64_t, int64_t)>& progress);
 

@@ -118,7 +118,7 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
   answer.generated.timings.prompt_tokens += before.prompt_tokens;
   answer.generated.timings.prompt_seconds += before.prompt_seconds;
 
-  // The last token was drawn but not read.
+  // The last token was sampled but not read.
   const std::vector<int32_t>& ids = answer.generated.ids;
   position_ += std::ssize(ids);
   read_.insert(read_.end(), fresh.begin(), fresh.end());

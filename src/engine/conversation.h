@@ -19,7 +19,7 @@ namespace braid::engine {
 
 struct AnswerOptions {
   GenerateOptions generate{};
-  std::optional<bool> think{};  // nullopt: what the template does by itself
+  std::optional<bool> think{};  // nullopt: the template's default
 };
 
 // Called while an answer is generated; false stops it, and the text so far is the answer.
@@ -34,8 +34,7 @@ struct Answer {
   Generated generated;              // its timings count what was read now
   std::string reasoning, content;
 
-  nlohmann::ordered_json message()
-      const;  // as templates take it: role, content and, where there was, reasoning_content
+  nlohmann::ordered_json message() const;  // as templates take it: role, content and, if any, reasoning_content
 };
 
 class Conversation {

@@ -14,7 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// One thread: more of them only wait for each other on a model this small.
+// One thread: on a model this small more would only wait for each other.
 LanguageModel tiny(RunnerOptions options = {}) {
   options.numerics = Numerics::serving(DType::f32, options.numerics.exact);
   options.threads = 1;

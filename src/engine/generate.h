@@ -15,7 +15,7 @@ struct GenerateOptions {
   int64_t tokens_max = -1;  // -1: until the context is full
   SamplingOptions sampling{};
   bool ignore_eos = false;
-  int64_t position = 0;  // of the first draw, where the stream is longer than the sequence; see generate
+  int64_t position = 0;  // of the first draw, if the stream is longer than the sequence; see generate
 };
 
 enum class Finish { stop, length, cancelled };
@@ -34,8 +34,8 @@ struct Generated {
 
 // Reads `prompt` into the sequence (after what is in it already) and generates. `history` is every token of the
 // sequence so far, for the repeat penalty. Draws are numbered by the length of the sequence before them, or from
-// `position` where that is more, so that two answers of one conversation never share random numbers. `on_token` sees
-// each token but the end token; false stops.
+// `position` if that is more, so that two answers of one conversation never share random numbers. `on_token` sees each
+// token but the end token; false stops.
 Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> history, std::span<const int32_t> prompt,
                    const GenerateOptions& options, const sys::FunctionRef<bool(int32_t)>& on_token,
                    const sys::FunctionRef<void(const Tensor&)>& on_prefill, nn::Probe* probe = nullptr);

@@ -33,7 +33,7 @@ class LanguageModel {
   // switch for it.
   std::string render(const nlohmann::ordered_json& messages, const RenderOptions& options);
 
-  // A token as text for the answer: end tokens and other special ones are silent, but for the tags that people and
+  // A token as text for the answer: end tokens and other special ones are silent, except for the tags that people and
   // parsers read.
   bool is_silent(int32_t id);
 
@@ -49,7 +49,7 @@ class LanguageModel {
   std::optional<text::ChatTemplate> template_;
 };
 
-// What generation_config.json or a GGUF file says about sampling; fields left out keep their values of `otherwise`.
+// What generation_config.json or a GGUF file says about sampling; missing fields keep their values in `otherwise`.
 SamplingOptions sampling_of(const io::ModelPath& path, const SamplingOptions& otherwise);
 
 }  // namespace braid::engine

@@ -25,7 +25,7 @@ struct Case {
   const char *reasoning, *content;
 };
 
-// Whatever pieces the text comes in, the parts are the same.
+// The parts do not depend on how the text is cut.
 TEST(Reasoning, PartsWhereverTheTextIsCut) {
   const std::vector<Case> cases = {
       {"why</think>so", true, "why", "so"},

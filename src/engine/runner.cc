@@ -39,7 +39,7 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
     return options.context;
   }
   int64_t context = std::min(trained > 0 ? trained : kContextDefaultMax, kContextDefaultMax);
-  // Half of what is free: the weights need the page cache too.
+  // Half of the free memory: the weights need the page cache too.
   while (context > 64 && fixed + context * per_token > available / 2) context /= 2;
   if (fixed + context * per_token > available) too_much(context);
   return context;

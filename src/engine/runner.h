@@ -18,8 +18,8 @@ namespace braid::engine {
 
 struct RunnerOptions {
   Numerics numerics = Numerics::serving(DType::bf16);
-  int64_t context = 0;  // 0: what the model was trained with and memory holds
-  // For measurements: the context may be longer than the model was trained with, where it encodes no positions.
+  int64_t context = 0;  // 0: what the model was trained with, if memory allows
+  // For measurements: the context may be longer than the model was trained with, if it encodes no positions.
   bool beyond_training = false;
   int64_t sequences = 1;    // at once
   int64_t spare_slots = 0;  // recurrent states besides one per sequence: a tentative step takes one for each token
@@ -56,7 +56,7 @@ class Runner {
   bool mark(int64_t sequence);
   // Back to the mark, if there is one: what was read since is undone. Returns the length, -1 without a mark.
   int64_t rewind(int64_t sequence);
-  // Phase::step where the rows are those of a step of the only sequence.
+  // Phase::step if the rows are from a step of the only sequence.
   Tensor logits(const Tensor& x, Phase phase = Phase::prefill);
   // Negative log-probabilities of the tokens `targets`, as predicted by the rows of x, [n] F32.
   Tensor token_losses(const Tensor& x, std::span<const int32_t> targets);

@@ -20,7 +20,7 @@ Piece step_of(int64_t tokens, bool tentative = false) {
   return {.tokens = tokens, .phase = Phase::step, .tentative = tentative};
 }
 
-// Far more sequences than any memory holds: the error says what their states need.
+// Far more sequences than memory holds: the error says how much their states need.
 std::string needed(const RunnerOptions& options) {
   const std::string text = support::error_of([&] { LanguageModel model(kModel, options); });
   const size_t at = text.find("expected ");
@@ -76,7 +76,7 @@ std::vector<double> logits_after_steps(const Numerics& numerics, bool forked) {
   return to_doubles(last.view());
 }
 
-// Caches of fewer bits: logits near those of FP32 but not the same, equal in every run, and in a fork.
+// Caches of fewer bits: logits close to FP32's but not equal, the same in every run and in a fork.
 void expect_near_f32(const Numerics& numerics, double bound, const char* what) {
   const std::vector<double> want = logits_after_steps(Numerics::serving(DType::f32), false),
                             got = logits_after_steps(numerics, false);
@@ -146,7 +146,7 @@ TEST(Runner, PretendsToHaveRead) {
   EXPECT_EQ(runner.length(0), 332);
 }
 
-// Nemotron-H encodes no positions: what it was trained with is no limit to measurements.
+// Nemotron-H encodes no positions: measurements may exceed the trained length.
 TEST(Runner, AContextBeyondTraining) {
   const std::string refused = support::error_of([&] { LanguageModel model(kModel, {.context = 5000, .threads = 1}); });
   EXPECT_NE(refused.find("at most 4096 (max_position_embeddings)"), std::string::npos) << refused;

@@ -19,8 +19,8 @@ struct Candidate {
 
 bool better(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
-// Candidates from the best to the worst, sorted only as far as they are asked for: a draw seldom looks past the first
-// few of a vocabulary. Every stretch is the next best of the rest, so that any prefix is that of a full sort.
+// Candidates from best to worst, sorted only as far as requested: a draw seldom looks past the first few of a
+// vocabulary. Each batch holds the best of the rest, so that any prefix equals that of a full sort.
 class Ranking {
  public:
   explicit Ranking(std::vector<Candidate> list) : list_(std::move(list)) {}
@@ -70,22 +70,23 @@ double mass_of(const std::vector<Candidate>& list) {
   return mass;
 }
 
-// How many of the best hold `top_p` of the mass, at least one; `mass` becomes theirs.
+// How many of the best reach `top_p` of the mass, at least one; `mass` is set to theirs.
 size_t head_of(Ranking& ranking, double top_p, double& mass) {
   size_t n = 0;
   for (mass = 0; n < ranking.size() && (n == 0 || mass < top_p); ++n) mass += static_cast<double>(ranking.at(n).p);
   return n;
 }
 
-// A model that overflowed or was damaged: an answer drawn from it would be noise.
+// The model overflowed or is damaged: sampled text would be noise.
 void check_logits(std::span<const float> logits) {
   bool any = false;
   for (size_t i = 0; i < logits.size(); ++i) {
     const bool none = std::isnan(logits[i]) || logits[i] > std::numeric_limits<float>::max();
     if (none) {
-      throw Error(Fault::failed_run, format_message("logits", {.what = fmt::format("that of token {} is not finite", i),
-                                                               .got = std::isnan(logits[i]) ? "NaN" : "infinity",
-                                                               .hint = "other weights, or --dtype f32"}));
+      throw Error(Fault::failed_run,
+                  format_message("logits", {.what = fmt::format("the logit of token {} is not finite", i),
+                                            .got = std::isnan(logits[i]) ? "NaN" : "infinity",
+                                            .hint = "other weights, or --dtype f32"}));
     }
     any = any || std::isfinite(logits[i]);
   }
@@ -122,7 +123,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
 
   constexpr uint32_t kSamplerStream = 0x5a3b1e;
   double point = static_cast<double>(uniform(philox({.seed = o.seed, .stream = kSamplerStream}, position)[0])) * mass;
-  int32_t last = ranking.at(0).id;  // what is left of the mass after rounding belongs to the last that has any
+  int32_t last = ranking.at(0).id;  // mass left over by rounding goes to the last candidate with p > 0
   for (size_t i = 0; i < count && ranking.at(i).p > 0; ++i) {
     last = ranking.at(i).id;
     point -= static_cast<double>(ranking.at(i).p);

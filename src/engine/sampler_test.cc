@@ -73,7 +73,7 @@ TEST(Sampler, APenaltyCountsAgainstWhatWasSeen) {
   EXPECT_EQ(sample(logits, {.repeat_penalty = 1.5}, std::vector<int32_t>{0, 1}, 0), 0);
   // A negative logit moves down too: multiplied, not divided.
   EXPECT_EQ(sample(std::vector<float>{-1, -1.1f}, {.repeat_penalty = 1.5}, std::vector<int32_t>{0}, 0), 1);
-  // However often it was seen, it is penalised once.
+  // It is penalised once, however often it was seen.
   EXPECT_EQ(sample(std::vector<float>{2, 1.2f}, {.repeat_penalty = 1.5}, std::vector<int32_t>{0, 0, 0}, 0), 0);
 }
 
@@ -92,7 +92,7 @@ TEST(Sampler, SeedAndPositionNameTheDraw) {
 
 // What sample does, written down with a sort of the whole vocabulary.
 int32_t sample_by_sorting(const std::vector<float>& logits, const SamplingOptions& o, uint64_t position) {
-  std::vector<std::pair<double, int32_t>> list;  // falling logit, then rising id
+  std::vector<std::pair<double, int32_t>> list;  // descending logit, then ascending id
   for (size_t i = 0; i < logits.size(); ++i)
     list.emplace_back(-static_cast<double>(logits[i]), static_cast<int32_t>(i));
   std::sort(list.begin(), list.end());
@@ -141,7 +141,7 @@ TEST(Sampler, DrawsAreThoseOfAFullSort) {
   }
 }
 
-TEST(Sampler, LogitsThatAreNoNumbersFailTheRun) {
+TEST(Sampler, NonFiniteLogitsFailTheRun) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::vector<float>& logits :
        {std::vector<float>{0, nan, 1}, {nan, nan}, {0, kInfinity}, {-kInfinity, -kInfinity}}) {

@@ -54,7 +54,7 @@ class Scorer {
   std::vector<std::vector<float>> found() { return std::move(found_); }
 
  private:
-  // The last token of a sequence predicts none that is given: it is not read.
+  // The last token of a sequence predicts no given token, so it is not read.
   static int64_t read_of(const ScoreItem& item) { return std::max<int64_t>(0, std::ssize(item.ids) - 1); }
   int64_t longest() const {
     int64_t most = 0;

@@ -2,8 +2,8 @@
 // three ways. Under Numerics::exact the three give the same bits, alone or in a batch: a sampler that steps sees
 // the log-probabilities that the training objective computes.
 //   train    the forward pass of training: whole sequences, no cache, training's Numerics
-//   prefill  through the caches, RunnerOptions::chunk tokens of each sequence a pass
-//   step     through the caches, one token of each sequence a pass
+//   prefill  through the caches, RunnerOptions::chunk tokens of each sequence per pass
+//   step     through the caches, one token of each sequence per pass
 #pragma once
 #include <cstdint>
 #include <span>
@@ -21,7 +21,7 @@ struct ScoreItem {
 };
 
 // Computes the items together; with prefill and step each is a sequence of the runner, which must exist and is reset.
-// One vector an item, of ids.size() - first values. Error (a failed run) when a log-probability is not finite.
+// One vector per item, of ids.size() - first values. Error (a failed run) when a log-probability is not finite.
 std::vector<std::vector<float>> score(Runner& runner, std::span<const ScoreItem> items, ScorePath path);
 
 }  // namespace braid::engine

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kPage = 64;  // tokens: small enough to waste little, large enough to stream
 
-// [pages, G, page, P] as [pages, page, G, P]: what a head reads of a page lies together.
+// [pages, G, page, P] as [pages, page, G, P]: what a head reads of a page is contiguous.
 MutView head_by_head(const MutView& pages) {
   MutView v = pages;
   std::swap(v.shape[1], v.shape[2]);

@@ -20,7 +20,7 @@ struct PoolOptions {
   int64_t slots = 0;             // recurrent states; 0: one per sequence
   int64_t pages = 0;             // 0: enough for every sequence's whole context
   int64_t context = 4096;        // tokens of one sequence at most
-  CacheTypes types{};            // kv: of the inputs that --exact keeps, too
+  CacheTypes types{};            // kv: also of the inputs that --exact stores
   bool context_may_grow = true;  // false: the model allows no more
   bool exact = false;            // also store what --exact needs of unfinished chunks
 };
@@ -45,13 +45,13 @@ class StatePool {
   void copy_slot(Ctx& ctx, int64_t from, int64_t to);
   int64_t slots_free() const { return std::ssize(free_slots_); }
 
-  // Error when a sequence of so many tokens exceeds the context.
+  // Error when a sequence of `tokens` tokens exceeds the context.
   void check_fits(int64_t tokens) const;
   // Unshared pages for positions [begin, end) of a sequence, to be written; earlier positions are unchanged. Error when
   // that exceeds the context, or no page is left; the sequence is unchanged then.
   void prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
-  // Pages up to position `end` of a sequence that has `begin`, copied from its first one, which must be whole: that of
-  // `begin` too, from its start.
+  // Pages up to position `end` of a sequence that has `begin`, copied from its first one, which must be full; includes
+  // the whole page of `begin`.
   void repeat_page(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
   // Lets `to`, which has no pages, share those of the first `tokens` of `from`.
   void share(int64_t from, int64_t to, int64_t tokens);
@@ -75,7 +75,7 @@ class StatePool {
   nn::StateView view_;
   std::vector<std::pair<void*, size_t>> mappings_;
   std::vector<int64_t> free_slots_;
-  std::vector<int32_t> page_table_;  // [sequences, pages_max], -1 where there is none
+  std::vector<int32_t> page_table_;  // [sequences, pages_max], -1: none
   std::vector<int32_t> free_pages_;
   std::vector<int32_t> readers_;     // by page: entries of the page table that name it
   std::vector<int64_t> pages_held_;  // by sequence

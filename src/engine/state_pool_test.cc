@@ -92,7 +92,7 @@ TEST(StatePool, PagesComeAsASequenceGrowsAndGoBack) {
   EXPECT_EQ(std::set<int32_t>(again.begin(), again.end()), std::set<int32_t>(old.begin(), old.end()));
 }
 
-// With I8, whose scales lie in pages of their own.
+// With I8, whose scales have their own pages.
 TEST(StatePool, ASharedPageIsCopiedByTheFirstToWriteIt) {
   Pool pool({kAttention}, {.sequences = 2, .context = 200, .types = {.kv = DType::i8}});
   const nn::BlockState& block = pool.view().blocks[0];
@@ -110,7 +110,7 @@ TEST(StatePool, ASharedPageIsCopiedByTheFirstToWriteIt) {
   EXPECT_NE(fresh[1], old[1]);
   EXPECT_EQ(pages_of(pool, 0), old);
   for (const MutView& v : block.by_page()) EXPECT_EQ(element(v.slice(0, fresh[1], 1), 5), 7);
-  pool.grow(0, 100, 101);  // nobody else reads its last page any more
+  pool.grow(0, 100, 101);  // its last page is no longer shared
   EXPECT_EQ(pages_of(pool, 0), old);
   pool.truncate(0, 0);
   EXPECT_EQ(pool.readers(old[0]), 1);
@@ -118,7 +118,8 @@ TEST(StatePool, ASharedPageIsCopiedByTheFirstToWriteIt) {
 }
 
 // Every position that a sequence has is in its pages as it was written, through thousands of random forks, writes, cuts
-// and resets; the pages in use are those that are named, and each counts its names. Held against plain vectors.
+// and resets; the pages in use are those that page tables name, with matching reference counts. Checked against plain
+// vectors.
 TEST(StatePool, RandomForksAndWritesAgainstPlainVectors) {
   constexpr int64_t kSequences = 6, kContext = 300, kPages = 11, kPage = 64;
   Pool pool({kAttention}, {.sequences = kSequences, .pages = kPages, .context = kContext});

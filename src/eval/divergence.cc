@@ -12,14 +12,14 @@
 namespace braid::eval {
 namespace {
 
-constexpr int64_t kRows = 32;  // predictions whose logits exist at a time: a vocabulary of 131,072 has 16 MB of them
+constexpr int64_t kRows = 32;  // predictions whose logits exist at a time: 16 MB for a vocabulary of 131,072
 
 struct Row {
   double model_loss = 0, base_loss = 0, kl = 0;
   bool same_top = false;
 };
 
-// Largest logit and logarithm of the sum of all exponentials.
+// Index of the largest logit, and log-sum-exp.
 struct Normal {
   int64_t top = 0;
   double log_sum = 0;
@@ -69,7 +69,7 @@ class Tally {
   double product_ = 0;
 };
 
-// Hidden states of a piece, after the state of sequence 0 was advanced over it.
+// Hidden states of a piece, by which the state of sequence 0 advances.
 Tensor read(engine::Runner& runner, const WindowPiece& p) {
   if (p.begins) runner.reset(0);
   const engine::Piece piece{.tokens = std::ssize(p.tokens)};
@@ -122,7 +122,7 @@ Divergence divergence(engine::Runner& model, engine::Runner& base, std::span<con
                       std::span<const Window> windows, std::optional<int32_t> bos,
                       const sys::FunctionRef<bool(int64_t)>& progress) {
   if (model.config().vocab != base.config().vocab) {
-    fail("--kl", {.what = "the base has another vocabulary",
+    fail("--kl", {.what = "the base has a different vocabulary",
                   .got = fmt::format("{} tokens", base.config().vocab),
                   .expected = fmt::format("{}", model.config().vocab)});
   }

@@ -12,8 +12,8 @@ namespace braid::eval {
 
 struct Divergence {
   Perplexity model, base;
-  double ratio_error = 0;   // standard error of model.value() / base.value(), whose losses go together
-  std::vector<float> kl{};  // KL(base || model) of every scored token, in nats, rising
+  double ratio_error = 0;   // standard error of model.value() / base.value(), whose losses are correlated
+  std::vector<float> kl{};  // KL(base || model) of every scored token, in nats, ascending
   int64_t same_top = 0;     // scored tokens whose likeliest next token both agree on
 
   double ratio() const { return model.value() / base.value(); }
@@ -23,7 +23,7 @@ struct Divergence {
   double same_top_share() const;       // 0 to 1
 };
 
-// Reads the windows with both models, piece by piece in sequence 0 of each. `progress` as for perplexity(). Error when
+// Reads the windows with both models, piece by piece in sequence 0 of each. `progress` as in perplexity(). Error when
 // the vocabularies differ in size, or a probability is not finite.
 Divergence divergence(engine::Runner& model, engine::Runner& base, std::span<const int32_t> ids,
                       std::span<const Window> windows, std::optional<int32_t> bos,

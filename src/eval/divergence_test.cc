@@ -1,4 +1,4 @@
-// Divergence of two models, held against sums over whole distributions in double.
+// Divergence of two models, against sums over whole distributions in double.
 #include "eval/divergence.h"
 
 #include <gtest/gtest.h>

@@ -1,10 +1,10 @@
-// Perplexity of a text: exp of the mean loss of its tokens, each predicted from what stands before it in its window.
-//   without a stride  windows side by side, and the second half of each is scored, so that every scored token has at
+// Perplexity of a text: exp of the mean loss of its tokens, each predicted from the tokens before it in its window.
+//   without a stride  adjacent windows, and the second half of each is scored, so that every scored token has at
 //                     least half a window before it; an unfinished last window is left out (what llama-perplexity does)
 //   with a stride     windows one stride apart, and the last stride of each is scored: every token of the text but the
 //                     first counts once, and the context is never shorter than window - stride after the first window
-// Every window starts from an empty state. Where the tokenizer begins a text with BOS, that takes the place of the
-// first token of every window.
+// Every window starts from an empty state. If the tokenizer begins a text with BOS, it replaces the first token of
+// every window.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,7 +21,7 @@ struct Window {
   int64_t first = 0;           // scored are [first, end); first > begin
 };
 
-// `window` at most the number of tokens is used; stride 0: none. Error when no token would be scored.
+// `window` is capped at the number of tokens; stride 0: none. Error when no token would be scored.
 std::vector<Window> plan_windows(int64_t tokens, int64_t window, int64_t stride);
 
 struct Perplexity {
@@ -31,11 +31,11 @@ struct Perplexity {
   void add(double token_loss);  // Error (a failed run) when it is not finite
   double mean() const { return loss / static_cast<double>(tokens); }
   double value() const;
-  double error() const;  // standard error of value(), taking losses as independent
+  double error() const;  // standard error of value(), assuming independent losses
 };
 
-// Reads the windows of `ids` one after the other in sequence 0. `progress` is told the tokens read so far; false stops,
-// and the result is that of what was scored by then.
+// Reads the windows of `ids` one after the other in sequence 0. `progress` receives the tokens read so far; if it
+// returns false, reading stops and the result covers what was scored.
 Perplexity perplexity(engine::Runner& runner, std::span<const int32_t> ids, std::span<const Window> windows,
                       std::optional<int32_t> bos, const sys::FunctionRef<bool(int64_t)>& progress);
 

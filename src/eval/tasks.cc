@@ -34,7 +34,7 @@ std::string trimmed(const std::string& text) {
   return first == text.npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
-// The answer as a person would see it.
+// The answer as shown to the user.
 TaskResult read_answer(engine::LanguageModel& model, const std::string& prompt, std::span<const int32_t> ids) {
   text::StreamDecoder decoder(model.tokenizer(), false);
   std::string text;

@@ -1,5 +1,5 @@
-// Tasks with answers that a program can check: a model answers each prompt greedily, and an answer counts when,
-// thinking and surrounding space aside, it is one of those accepted. A calculator's call is compared as the text it is.
+// Tasks with answers that a program can check: a model answers each prompt greedily, which counts when, apart from
+// thinking and surrounding space, it is one of the accepted answers. A calculator call is compared as text.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -14,11 +14,11 @@
 namespace braid::eval {
 
 struct TaskOptions {
-  std::optional<bool> think{};  // nullopt: what the template does by itself
+  std::optional<bool> think{};  // nullopt: the template's default
   int64_t tokens_max = 512;     // of an answer, thinking included
 };
 
-// Reads {"task", "messages", "tools"?, "answers"} a line. Error, naming the line, on anything else.
+// Reads one {"task", "messages", "tools"?, "answers"} per line. Error, naming the line, on anything else.
 std::vector<nlohmann::ordered_json> read_tasks(const std::filesystem::path& path);
 
 struct TaskResult {
@@ -26,7 +26,8 @@ struct TaskResult {
   bool right = false;
 };
 
-// In the order of the rows. `progress` is told how many are done; false stops, and nothing is returned.
+// In the order of the rows. `progress` receives the number done; if it returns false, the run stops and nothing is
+// returned.
 std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vector<nlohmann::ordered_json>& rows,
                                   const TaskOptions& options, const sys::FunctionRef<bool(int64_t)>& progress);
 
@@ -34,7 +35,7 @@ struct TaskScore {
   std::string task;
   int64_t right = 0, n = 0;
 };
-// One score a task, in the order in which they first occur.
+// One score per task, in order of first occurrence.
 std::vector<TaskScore> scores_of(const std::vector<TaskResult>& results);
 
 }  // namespace braid::eval

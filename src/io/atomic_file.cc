@@ -20,7 +20,7 @@ namespace {
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-// Is it `.NAME.PID.part`, of this name or, where that is empty, of any?
+// Is it `.NAME.PID.part`, with this name or, if that is empty, with any?
 bool is_part(const std::string& file, const std::string& name) {
   constexpr std::string_view kEnd = ".part";
   if (file.size() <= kEnd.size() || file[0] != '.' || !file.ends_with(kEnd)) return false;
@@ -30,7 +30,7 @@ bool is_part(const std::string& file, const std::string& name) {
          std::ranges::all_of(stem.substr(dot + 1), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Who writes a file holds its lock, which the system takes back from a process that was killed.
+// A writer holds its file's lock, which the kernel releases when the process is killed.
 void remove_unless_written(const fs::path& part) {
   const int fd = open(part.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return;
@@ -47,7 +47,7 @@ void sweep_parts(const fs::path& folder, const std::string& name) {
   for (const fs::path& part : parts) remove_unless_written(part);
 }
 
-// Nothing in it but what a process that was killed left of files that it wrote.
+// Nothing in it but temporary files of killed processes.
 bool holds_only_parts(const fs::path& folder) {
   std::error_code none;
   return std::ranges::all_of(fs::directory_iterator(folder, none), [&](const fs::directory_entry& entry) {
@@ -59,18 +59,18 @@ bool holds_only_parts(const fs::path& folder) {
 
 AtomicFile::AtomicFile(const fs::path& path)
     : path_(path), temporary_(path.parent_path() / fmt::format(".{}.{}.part", path.filename().string(), getpid())) {
-  // Renaming would put a file in the place of a device or a pipe.
+  // Renaming would replace a device or a pipe by a file.
   std::error_code none;
   if (const fs::file_status now = fs::status(path, none); fs::exists(now) && !fs::is_regular_file(now))
     fail(printable(path.string()), {.what = "is not a regular file", .expected = "a file or a new name"});
   sweep_parts(folder_of(path), path.filename().string());
-  // Between the two steps another process may have taken the new file for a remnant.
-  for (bool there = false; !there;) {
+  // Between open() and flock() another process may have deleted the new file as a leftover.
+  for (bool kept = false; !kept;) {
     if (fd_ >= 0) close(fd_);
     fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd_ < 0) fail_here("cannot be written");
     struct stat info {};
-    there = flock(fd_, LOCK_EX | LOCK_NB) != 0 || fstat(fd_, &info) != 0 || info.st_nlink > 0;
+    kept = flock(fd_, LOCK_EX | LOCK_NB) != 0 || fstat(fd_, &info) != 0 || info.st_nlink > 0;
   }
 }
 
@@ -97,7 +97,7 @@ void AtomicFile::commit() {
   if (rename(temporary_.c_str(), path_.c_str()) != 0) fail_here("cannot be renamed into place");
   close(fd_);
   fd_ = -1;
-  // The new name is on the disk only when its folder is; some file systems refuse this, and have nothing to flush then.
+  // The new name is on disk only once its folder is; file systems that refuse this have nothing to flush.
   if (const int dir = open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); dir >= 0) {
     fsync(dir);
     close(dir);
@@ -126,7 +126,7 @@ fs::path check_parent(const fs::path& folder) {
   fs::path parent = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
   std::error_code none;
   if (fs::is_directory(parent, none)) return parent;
-  fail_environment(printable(folder.string()), {.what = "cannot be made: there is no such folder",
+  fail_environment(printable(folder.string()), {.what = "cannot be created: there is no such folder",
                                                 .got = printable(parent.string()),
                                                 .hint = "mkdir -p " + printable(parent.string())});
 }

@@ -1,6 +1,6 @@
-// A file that appears whole or not at all: bytes go to a hidden neighbour, and commit() flushes it to the disk and
-// renames it into place. A crash, a full disk or an exception on the way leaves what was there before; the neighbour
-// that a killed process left is removed by the next one that writes a file of the same name.
+// A file that appears whole or not at all: bytes go to a hidden temporary file next to it, which commit() flushes to
+// disk and renames into place. A crash, a full disk or an exception leaves the old file as it was; a temporary file
+// left by a killed process is removed by the next one that writes a file of the same name.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -11,11 +11,10 @@ namespace braid::io {
 
 class AtomicFile {
  public:
-  explicit AtomicFile(
-      const std::filesystem::path& path);  // Error when it is no file, or its folder cannot be written to
+  explicit AtomicFile(const std::filesystem::path& path);  // Error if not a regular file, or not writable
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
-  ~AtomicFile();  // without commit() the bytes are thrown away
+  ~AtomicFile();  // without commit() the bytes are discarded
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
@@ -28,16 +27,15 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// Error, before anything is computed, when `path` cannot take a result: its folder is missing, or something is there
-// that the result would replace. An empty file is nothing; an earlier result may go, where `own_kind` is the ending of
-// its name (".npy") and no model lies in the folder.
+// Error, before anything is computed, if a result cannot be written to `path`: its folder is missing, or the path
+// exists. An empty file may be replaced; so may an earlier result, if `own_kind` is its extension (".npy") and the
+// folder holds no model.
 void check_new_file(const std::filesystem::path& path, std::string_view own_kind = "");
 
-// The folder in which `folder` is to be made; Error where it is missing: a mistyped path makes no new ones.
+// The parent of `folder`; Error if it does not exist: a mistyped path creates no folders.
 std::filesystem::path check_parent(const std::filesystem::path& folder);
 
-// Error where a folder that is to be written exists and is not empty. Neighbours that a killed process left are
-// removed.
+// Error if the folder exists and is not empty. Temporary files left by killed processes do not count and are removed.
 void check_new_folder(const std::filesystem::path& folder);
 
 void write_text_file(const std::filesystem::path& path, std::string_view text);

@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kDone = "DONE";
 constexpr const char* kSuffix = ".part";
 
-// Some file systems refuse this, and have nothing to flush then.
+// File systems that refuse this have nothing to flush.
 void flush_folder(const fs::path& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return;

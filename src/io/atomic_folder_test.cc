@@ -52,7 +52,7 @@ TEST_F(AtomicFolderTest, WithoutCommitNothingChanges) {
   EXPECT_EQ(entries(folder_), 0);
 }
 
-// Of a process that was killed, that is: whoever writes holds the lock.
+// A live writer's file is kept: it holds the lock.
 TEST_F(AtomicFolderTest, AFileSweepsWhatAKilledWriterLeft) {
   const std::vector<std::string> stay = {".a.y.part", ".a.part", ".a..part", ".b.1.part", "a.1.part", ".a.1.parts"};
   for (const std::string& name : stay) write(name, "1");

@@ -19,7 +19,7 @@ constexpr int kRankMax = 4;
 
 // As files number them.
 enum Kind : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
-constexpr int64_t kKindBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // the fewest that a value takes
+constexpr int64_t kKindBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // the least that a value takes
 
 class Reader {
  public:
@@ -142,8 +142,8 @@ int64_t bytes_of(const std::string& where, const GgufTensor& tensor) {
   }
   const int64_t row = tensor.shape[tensor.shape.rank - 1];
   if (row % tensor.type->values != 0)
-    fail(where, {.what = fmt::format("tensor {} is {}, but its rows are no multiple of {}", printable(tensor.name),
-                                     tensor.type->name, tensor.type->values),
+    fail(where, {.what = fmt::format("tensor {} is {}, but its row length is not a multiple of {}",
+                                     printable(tensor.name), tensor.type->name, tensor.type->values),
                  .got = to_string(tensor.shape)});
   int64_t bytes = 0;
   if (__builtin_mul_overflow(values / tensor.type->values, tensor.type->bytes, &bytes))
@@ -177,8 +177,9 @@ Entry read_entry(Reader& reader, const std::string& where) {
   return entry;
 }
 
-// Bytes of every tensor: on the alignment, inside the file, after those of the one before.
-void place(const std::string& where, std::span<const std::byte> data, int64_t alignment, std::vector<Entry>& entries) {
+// Sets the bytes of every tensor; checks that they are aligned, inside the file and do not overlap.
+void set_bytes(const std::string& where, std::span<const std::byte> data, int64_t alignment,
+               std::vector<Entry>& entries) {
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
   uint64_t end = 0;
   for (Entry& entry : entries) {
@@ -190,7 +191,7 @@ void place(const std::string& where, std::span<const std::byte> data, int64_t al
     if (entry.offset < end)
       fail(where, {.what = name + " overlaps another", .got = fmt::format("offset {}", entry.offset)});
     if (entry.offset > data.size() || static_cast<uint64_t>(entry.bytes) > data.size() - entry.offset)
-      fail(where, {.what = name + " lies beyond the end of the file",
+      fail(where, {.what = name + " extends past the end of the file",
                    .got = fmt::format("{} bytes at {}", entry.bytes, entry.offset),
                    .expected = fmt::format("within {}", data.size()),
                    .hint = "copying or downloading it again"});
@@ -203,11 +204,11 @@ void sort_by_name(const std::string& where, std::vector<GgufTensor>& tensors) {
   std::sort(tensors.begin(), tensors.end(), [](const GgufTensor& a, const GgufTensor& b) { return a.name < b.name; });
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (tensors[i].name == tensors[i - 1].name)
-      fail(where, {.what = "tensor " + printable(tensors[i].name) + " is there twice"});
+      fail(where, {.what = "tensor " + printable(tensors[i].name) + " is duplicated"});
   }
 }
 
-// NAME of NAME-00002-of-00003.gguf; nothing for a file that is named otherwise.
+// NAME of NAME-00002-of-00003.gguf; nullopt for a file with another name.
 std::optional<std::string> split_name(const std::filesystem::path& path, int64_t number, int64_t count) {
   const std::string name = path.filename().string(), ending = fmt::format("-{:05}-of-{:05}.gguf", number, count);
   if (!name.ends_with(ending)) return std::nullopt;
@@ -234,7 +235,7 @@ GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where) 
                  .hint = "braid info FILE on the file that was meant, or downloading it again"});
   reader.number<uint32_t>();
   if (const auto version = reader.number<uint32_t>(); version != 2 && version != 3)
-    fail(where, {.what = "GGUF of an unknown version", .got = std::to_string(version), .expected = "2 or 3"});
+    fail(where, {.what = "unknown GGUF version", .got = std::to_string(version), .expected = "2 or 3"});
   const auto tensors = reader.number<uint64_t>(), values = reader.number<uint64_t>();
   if (tensors > kTensorsMax || values > kValuesMax)
     fail(where, {.what = "too many tensors or values",
@@ -246,13 +247,13 @@ GgufParts parse_gguf(std::span<const std::byte> file, const std::string& where) 
     const auto kind = reader.number<uint32_t>();
     GgufValue value = reader.value(key, kind);
     const auto added = parts.values.emplace(std::move(key), std::move(value));
-    if (!added.second) fail(where, {.what = printable(added.first->first) + " is there twice"});
+    if (!added.second) fail(where, {.what = printable(added.first->first) + " is duplicated"});
   }
   std::vector<Entry> entries;
   for (uint64_t i = 0; i < tensors; ++i) entries.push_back(read_entry(reader, where));
   const auto alignment = static_cast<uint64_t>(alignment_of(where, parts));
   const uint64_t begin = std::min<uint64_t>((reader.at() + alignment - 1) / alignment * alignment, file.size());
-  place(where, file.subspan(begin), static_cast<int64_t>(alignment), entries);
+  set_bytes(where, file.subspan(begin), static_cast<int64_t>(alignment), entries);
   for (Entry& entry : entries) parts.tensors.push_back(std::move(entry.tensor));
   sort_by_name(where, parts.tensors);
   return parts;
@@ -272,10 +273,10 @@ void Gguf::add_parts(const std::filesystem::path& first) {
   if (count == 1) return;
   constexpr int64_t kPartsMax = 99'999;  // five digits of a name
   if (count < 1 || count > kPartsMax || number < 1 || number > count)
-    fail(where_, {.what = "an impossible part of a model", .got = fmt::format("{} of {}", number, count)});
+    fail(where_, {.what = "impossible part number", .got = fmt::format("{} of {}", number, count)});
   const auto name = split_name(first, number, count);
   if (!name)
-    fail(where_, {.what = "the file is one part of several, and is named otherwise",
+    fail(where_, {.what = "the file is one part of several, but its name does not say so",
                   .got = fmt::format("part {} of {}", number, count),
                   .expected = fmt::format("NAME-{:05}-of-{:05}.gguf", number, count)});
   const auto path_of = [&](int64_t i) {
@@ -309,7 +310,7 @@ void Gguf::add_part(const std::filesystem::path& path, int64_t number, int64_t c
     return value ? *value : -1;
   };
   if (number_of("split.no") != number - 1 || number_of("split.count") != count)
-    fail(where, {.what = "the file is another part than its name says",
+    fail(where, {.what = "the file is not the part that its name says",
                  .got = fmt::format("split.no {} of {}", number_of("split.no"), number_of("split.count")),
                  .expected = fmt::format("{} of {}", number - 1, count)});
   std::move(part.tensors.begin(), part.tensors.end(), std::back_inserter(parts_.tensors));

@@ -1,4 +1,4 @@
-// Any bytes are a GGUF file or an Error; every tensor of an accepted one lies inside the bytes.
+// Any bytes parse as a GGUF file or give an Error; every tensor of an accepted one lies inside the bytes.
 #include <cstdint>
 
 #include "io/gguf.h"

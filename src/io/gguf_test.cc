@@ -12,7 +12,7 @@ namespace {
 
 using support::error_of;
 
-// Puts a file together, right or wrong.
+// Builds a file, valid or not.
 class Writer {
  public:
   Writer(uint64_t tensors, uint64_t values, uint32_t version = 3) {
@@ -31,7 +31,7 @@ class Writer {
     bytes_ += value;
     return *this;
   }
-  // Sizes as files have them, innermost first.
+  // Sizes as stored, innermost first.
   Writer& tensor(const std::string& name, const std::vector<uint64_t>& sizes, uint32_t type, uint64_t offset) {
     text(name).number(static_cast<uint32_t>(sizes.size()));
     for (uint64_t size : sizes) number(size);
@@ -90,7 +90,7 @@ TEST_F(GgufTest, ReadsValuesAndTensors) {
   EXPECT_NE(error_of([&] { file.need_int("a.none"); }).find("a.none is missing"), std::string::npos);
 }
 
-// Every prefix of a whole file is an Error, and none reads beyond its end (the sanitizers look).
+// Every prefix of a whole file is an Error, and none reads past its end (the sanitizers check).
 TEST_F(GgufTest, EveryTruncationIsAnError) {
   Writer w(1, 2);
   w.text("k").number(9u).number(8u).number(uint64_t{2}).text("one").text("two");
@@ -104,7 +104,7 @@ TEST_F(GgufTest, EveryTruncationIsAnError) {
   }
 }
 
-TEST_F(GgufTest, LiesAreOneClearLine) {
+TEST_F(GgufTest, WrongHeadersGiveOneClearLine) {
   const auto list = [](uint32_t kind, uint64_t count) {
     return Writer(0, 1).text("k").number(9u).number(kind).number(count).data(8).bytes();
   };
@@ -114,13 +114,13 @@ TEST_F(GgufTest, LiesAreOneClearLine) {
   constexpr uint64_t kHuge = uint64_t{1} << 62;
   const std::pair<std::string, const char*> cases[] = {
       {"not a file of this kind at all", "is not a GGUF file"},
-      {Writer(0, 0, 1).bytes(), "GGUF of an unknown version; got 1"},
+      {Writer(0, 0, 1).bytes(), "unknown GGUF version; got 1"},
       {Writer(kHuge, 0).bytes(), "too many tensors or values"},
       {Writer(0, kHuge).bytes(), "too many tensors or values"},
       {Writer(1, 0).bytes(), "ends within its header"},
       {Writer(0, 1).number(kHuge).data(8).bytes(), "a string at byte 24 is too long"},
       {Writer(0, 1).text("k").number(13u).data(8).bytes(), "k has an unknown type; got 13"},
-      {Writer(0, 2).text("k").number(7u).number('\1').text("k").number(7u).number('\1').bytes(), "k is there twice"},
+      {Writer(0, 2).text("k").number(7u).number('\1').text("k").number(7u).number('\1').bytes(), "k is duplicated"},
       {Writer(0, 1).text("k").number(10u).number(~uint64_t{0}).bytes(), "k is out of range"},
       {Writer(0, 1).text("general.alignment").number(4u).number(48u).bytes(), "general.alignment is wrong"},
       {list(4, kHuge), "k is too long a list"},
@@ -131,12 +131,12 @@ TEST_F(GgufTest, LiesAreOneClearLine) {
       {tensor({4, 0}, 0, 0), "impossible size; got 0"},
       {tensor({kHuge, 8}, 0, 0), "is too large"},
       {tensor({4}, 99, 0), "unknown type; got 99"},
-      {tensor({48}, 2, 0), "t is Q4_0, but its rows are no multiple of 32"},
+      {tensor({48}, 2, 0), "t is Q4_0, but its row length is not a multiple of 32"},
       {tensor({4}, 0, 8), "is not aligned"},
-      {tensor({4}, 0, 64), "lies beyond the end of the file"},
-      {tensor({32}, 0, 0), "lies beyond the end of the file"},
+      {tensor({4}, 0, 64), "extends past the end of the file"},
+      {tensor({32}, 0, 0), "extends past the end of the file"},
       {Writer(2, 0).tensor("a", {16}, 0, 0).tensor("b", {4}, 0, 32).data(64).bytes(), "b overlaps another"},
-      {Writer(2, 0).tensor("a", {4}, 0, 0).tensor("a", {4}, 0, 32).data(64).bytes(), "tensor a is there twice"}};
+      {Writer(2, 0).tensor("a", {4}, 0, 0).tensor("a", {4}, 0, 32).data(64).bytes(), "tensor a is duplicated"}};
   for (const auto& [bytes, wanted] : cases) {
     const std::string got = parse_error(bytes);
     EXPECT_NE(got.find(wanted), std::string::npos) << got << "\nwanted " << wanted;
@@ -144,7 +144,7 @@ TEST_F(GgufTest, LiesAreOneClearLine) {
   }
 }
 
-// Part `number` of `count` of a model whose parts have a tensor each.
+// Part `number` of `count` of a model with one tensor per part.
 std::string part(uint16_t number, uint16_t count, const std::string& tensor, int32_t tensors) {
   Writer w(1, 4);
   w.text("split.no").number(2u).number(number);
@@ -178,9 +178,9 @@ TEST_F(GgufTest, PartsThatDoNotBelongTogether) {
   const auto second = write("m-00002-of-00002.gguf", part(1, 2, "b", 2));
   EXPECT_EQ(error_of([&] { Gguf file(first); }), "");
   refused("is part 2 of 2; expected the first; try " + first.string(), second);
-  refused("is one part of several, and is named otherwise", write("m.gguf", part(0, 2, "a", 2)));
+  refused("is one part of several, but its name does not say so", write("m.gguf", part(0, 2, "a", 2)));
   write(second, part(1, 2, "a", 2));
-  refused("tensor a is there twice", first);
+  refused("tensor a is duplicated", first);
   write(second, part(1, 2, "b", 2).substr(0, 100));
   refused("m-00002-of-00002.gguf] the file ends within its header", first);
   write(first, part(0, 2, "a", 3));
@@ -188,10 +188,10 @@ TEST_F(GgufTest, PartsThatDoNotBelongTogether) {
   refused("a wrong number of tensors; got 2; expected 3", first);
   for (const auto& [number, count] : {std::pair<uint16_t, uint16_t>{0, 2}, {1, 3}, {7, 2}}) {
     write(second, part(number, count, "b", 3));
-    refused("another part than its name says", first);
+    refused("not the part that its name says", first);
   }
-  refused("an impossible part of a model; got 3 of 2", write("x-00003-of-00002.gguf", part(2, 2, "a", 2)));
-  refused("an impossible part of a model; got 1 of 0", write("x.gguf", part(0, 0, "a", 2)));
+  refused("impossible part number; got 3 of 2", write("x-00003-of-00002.gguf", part(2, 2, "a", 2)));
+  refused("impossible part number; got 1 of 0", write("x.gguf", part(0, 0, "a", 2)));
 }
 
 }  // namespace

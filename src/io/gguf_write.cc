@@ -12,11 +12,11 @@ namespace braid::io {
 namespace {
 
 static_assert(std::endian::native == std::endian::little);
-constexpr int64_t kAlignment = 32;  // what readers take where a file says nothing
+constexpr int64_t kAlignment = 32;  // the default of the format
 constexpr size_t kKeyBytesMax = 65'535, kEntriesMax = 1 << 22;
 constexpr int kRankMax = 4;
 
-// The kinds of values as files number them; lists are kind 9.
+// Type numbers of the format; lists are 9.
 template <class Value>
 constexpr uint32_t kind_of() {
   if constexpr (std::is_same_v<Value, uint32_t>) return 4;
@@ -69,7 +69,7 @@ void check_name(const std::string& where, std::set<std::string_view>& names, con
     fail(where, {.what = "GGUF cannot hold the name " + printable(name),
                  .got = fmt::format("{} bytes", name.size()),
                  .expected = fmt::format("1 to {}", most)});
-  if (!names.insert(name).second) fail(where, {.what = "two of the name " + printable(name)});
+  if (!names.insert(name).second) fail(where, {.what = "duplicate name " + printable(name)});
 }
 
 void check_fields(const std::string& where, const GgufFields& fields) {
@@ -153,7 +153,7 @@ void GgufWriter::pad() {
 }
 
 void GgufWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  CHECK(next_ < specs_.size() && specs_[next_].name == name, "tensor {} out of turn", name);
+  CHECK(next_ < specs_.size() && specs_[next_].name == name, "tensor {} out of order", name);
   CHECK(std::ssize(bytes) <= left_, "tensor {}: {} bytes, {} are left", name, bytes.size(), left_);
   file_.write(bytes);
   written_ += std::ssize(bytes);

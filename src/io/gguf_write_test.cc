@@ -60,7 +60,7 @@ TEST_F(GgufWriteTest, WhatIsWrittenIsRead) {
   }
 }
 
-TEST_F(GgufWriteTest, AFileMayHaveNoTensorsAndAnUnfinishedOneIsNone) {
+TEST_F(GgufWriteTest, AFileMayHaveNoTensorsAndAnUnfinishedOneDoesNotAppear) {
   const auto path = folder_ / "a.gguf";
   { const GgufWriter unfinished(path, {}, {{"t", GgmlType::f32, {4}}}); }
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
@@ -77,10 +77,10 @@ TEST_F(GgufWriteTest, WhatNoReaderTakesIsRefused) {
     return wrong({}, {{name, type, shape}});
   };
   const std::pair<std::string, const char*> cases[] = {
-      {wrong({{"k", true}, {"k", 1u}}, {}), "two of the name k"},
+      {wrong({{"k", true}, {"k", 1u}}, {}), "duplicate name k"},
       {wrong({{"", true}}, {}), "GGUF cannot hold the name ; got 0 bytes"},
       {tensor(std::string(64, 'a'), GgmlType::f32, {4}), "got 64 bytes; expected 1 to 63"},
-      {wrong({}, {{"t", GgmlType::f32, {4}}, {"t", GgmlType::f32, {4}}}), "two of the name t"},
+      {wrong({}, {{"t", GgmlType::f32, {4}}, {"t", GgmlType::f32, {4}}}), "duplicate name t"},
       {tensor("t", GgmlType::f32, {}), "tensor t cannot be F32; got []"},
       {tensor("t", GgmlType::f32, {4, 0}), "tensor t cannot be F32; got [4, 0]"},
       {tensor("t", GgmlType::f32, {1, 1, 1, 1, 1}), "1 to 4 axes"},

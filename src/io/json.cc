@@ -1,4 +1,4 @@
-// The parser is nlohmann-json's; what is ours is the builder behind it (limits, Python's constants) and the getters.
+// The parser is nlohmann-json's; ours are the builder behind it (limits, Python's constants) and the getters.
 #include "io/json.h"
 
 #include <cmath>
@@ -31,7 +31,8 @@ const Constant* constant_at(std::string_view text) {
 }
 
 // Python writes bare NaN and Infinity, which no JSON parser reads. Each becomes a string of the same length, so that
-// positions in messages stay true, and its ordinal among the document's strings is kept: no text of a file can pretend.
+// positions in messages stay right, and its ordinal among the document's strings is recorded, so that no real string
+// can be mistaken for one.
 struct Constants {
   std::string text;                                  // empty when the document has none
   std::vector<std::pair<int64_t, double>> ordinals;  // ascending
@@ -85,7 +86,7 @@ class Builder {
   }
   bool key(std::string& value) {
     double constant = 0;
-    if (take_constant(constant)) return refuse("a number stands where a key must");
+    if (take_constant(constant)) return refuse("a number is used as a key");
     if (too_long(value)) return false;
     slot_ = &(*stack_.back())[std::move(value)];
     return true;
@@ -130,7 +131,7 @@ class Builder {
     value = constants_.ordinals[next_constant_++].second;
     return true;
   }
-  Value* place(Value&& value) {
+  Value* insert(Value&& value) {
     if (++values_ > limits_.values) {
       refuse(fmt::format("has more than {} values", limits_.values));
       return nullptr;
@@ -139,13 +140,13 @@ class Builder {
     if (stack_.back()->is_array()) return &stack_.back()->emplace_back(std::move(value));
     return &(*slot_ = std::move(value));
   }
-  bool add(Value&& value) { return place(std::move(value)) != nullptr; }
+  bool add(Value&& value) { return insert(std::move(value)) != nullptr; }
   bool open(Value&& value) {
     if (std::ssize(stack_) >= limits_.depth)
       return refuse(fmt::format("is nested deeper than {} levels", limits_.depth));
-    Value* placed = place(std::move(value));
-    if (placed) stack_.push_back(placed);
-    return placed != nullptr;
+    Value* inserted = insert(std::move(value));
+    if (inserted) stack_.push_back(inserted);
+    return inserted != nullptr;
   }
 
   const JsonLimits& limits_;
@@ -170,7 +171,7 @@ std::string shown(const Value& value) {
   return printable(value.dump(-1, ' ', true, Value::error_handler_t::replace), 80);
 }
 
-// A wrong word is wrong at one of its letters; it is shown from its first one.
+// The parser stops inside a wrong word; the message shows it from its first letter.
 size_t word_begin(std::string_view text, size_t offset) {
   const auto letter = [&](size_t i) { return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])); };
   constexpr size_t kWord = 16;
@@ -276,7 +277,7 @@ int64_t Json::as_int(IntRange range) const {
   };
   const auto* integer = node_->get_ptr<const Value::number_integer_t*>();  // also set for unsigned values
   const auto* real = node_->get_ptr<const Value::number_float_t*>();
-  constexpr double exact = 9007199254740992.0;  // 2^53: whole numbers that some writers spell 4096.0
+  constexpr double exact = 9007199254740992.0;  // 2^53: integers that some writers spell 4096.0
   int64_t value = 0;
   if (integer && !(node_->is_number_unsigned() && *integer < 0))
     value = *integer;
@@ -303,7 +304,7 @@ bool Json::as_bool() const {
 }
 
 const std::string& Json::as_string() const {
-  if (!node_->is_string()) refuse("is not a text", "a string");
+  if (!node_->is_string()) refuse("is not a string", "a string");
   return node_->get_ref<const std::string&>();
 }
 

@@ -1,6 +1,6 @@
-// Reading JSON that other people wrote: config.json, tokenizer_config.json, index files. Sizes, depth and counts are
-// capped, Python's dialect (bare NaN and Infinity, transformers 5's {"__float__": "Infinity"}) is read, and every typed
-// getter knows the file and the path of its value, so that a wrong entry is named:
+// Reading JSON from elsewhere: config.json, tokenizer_config.json, index files. Sizes, depth and counts are capped,
+// Python's dialect (bare NaN and Infinity, transformers 5's {"__float__": "Infinity"}) is read, and every typed getter
+// knows the file and the path of its value, so that a wrong entry is named:
 //   [config.json] hidden_size is not a whole number; got "many"; expected an integer from 1 to 65536
 #pragma once
 #include <cstdint>
@@ -34,11 +34,11 @@ struct NumberRange {
 // Spellings of one key, in order of preference: the first that is present and not null counts.
 using Keys = std::initializer_list<std::string_view>;
 
-// One value of a document: cheap to copy, and it keeps the document alive (many values share it, none outranks
-// another).
+// One value of a document: cheap to copy; all values of a document share ownership of it.
 class Json {
  public:
-  // Error when the text is no JSON (with line and column) or passes a limit. `name` is what messages call the document.
+  // Error when the text is not JSON (with line and column) or exceeds a limit. `name` is what messages call the
+  // document.
   static Json parse(std::string_view text, std::string name, const JsonLimits& limits = {});
   static Json read(const std::filesystem::path& path, const JsonLimits& limits = {});
 
@@ -46,18 +46,18 @@ class Json {
   bool is_array() const;
   bool is_string() const;
 
-  // Members by key: nullopt when all spellings are absent or null; Error when the value is of another kind or out of
+  // Members by key: nullopt when all spellings are absent or null; Error when the value has another type or is out of
   // range.
   std::optional<Json> get(Keys keys) const;
   std::optional<int64_t> int_of(Keys keys, IntRange range = {}) const;
   std::optional<double> number_of(Keys keys, NumberRange range = {}) const;
   std::optional<bool> bool_of(Keys keys) const;
   std::optional<std::string> string_of(Keys keys) const;
-  Json need(Keys keys) const;  // Error that names the key when it is absent
+  Json need(Keys keys) const;  // Error naming the key when it is absent
 
-  // The value itself; Error when it is of another kind.
+  // The value itself; Error when it has another type.
   int64_t as_int(IntRange range = {}) const;
-  double as_number(NumberRange range = {}) const;  // NaN passes no range but the default one
+  double as_number(NumberRange range = {}) const;  // NaN is in no range but the default one
   bool as_bool() const;
   const std::string& as_string() const;
   std::vector<Json> items() const;                            // of an array

@@ -1,4 +1,4 @@
-// Any text is a document or an Error of one line; every getter on every value of a document answers or refuses.
+// Any text parses or gives a one-line Error; every getter on every value returns or does the same.
 #include <cstdint>
 #include <string_view>
 

@@ -17,7 +17,7 @@ std::string parse_error(const std::string& text, const JsonLimits& limits = {}) 
   return error_of([&] { parse(text, limits); });
 }
 
-TEST_F(JsonTest, FirstSpellingThatIsThereCounts) {
+TEST_F(JsonTest, FirstSpellingPresentCounts) {
   const Json config =
       parse(R"({"n_embd": 4, "hidden_size": null, "num_layers": 9, "deep": {"list": [1, {"x": true}]}})");
   EXPECT_EQ(config.int_of({"hidden_size", "n_embd"}), 4);
@@ -52,7 +52,7 @@ TEST_F(JsonTest, WrongValuesAreNamed) {
   EXPECT_EQ(error_of([&] { config.bool_of({"flag"}); }),
             "[config.json] flag is not true or false; got 1; expected true or false");
   EXPECT_EQ(error_of([&] { config.need({"sub"}).need({"names"}).items()[0].as_string(); }),
-            "[config.json] sub.names[0] is not a text; got 1; expected a string");
+            "[config.json] sub.names[0] is not a string; got 1; expected a string");
   EXPECT_EQ(error_of([&] { config.need({"sub"}).need({"depth", "d"}); }), "[config.json] sub.depth is missing");
   EXPECT_NE(error_of([&] { config.number_of({"nan"}, {.min = 0, .max = 1}); }).find("out of range"), std::string::npos);
   EXPECT_NE(error_of([&] { parse("[1]").int_of({"a"}); }).find("the document is of the wrong kind"), std::string::npos);
@@ -76,7 +76,7 @@ TEST_F(JsonTest, PythonsConstantsAreNumbers) {
   EXPECT_NE(parse_error(R"([1NaN])"), "");
 }
 
-TEST_F(JsonTest, SyntaxErrorsHaveAPlace) {
+TEST_F(JsonTest, SyntaxErrorsHaveAPosition) {
   EXPECT_EQ(parse_error("{\n  \"a\": 1,\n  \"b\": x\n}"),
             "[config.json] is not valid JSON at line 3, column 8; got x\\x0a}");
   EXPECT_EQ(parse_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");

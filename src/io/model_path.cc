@@ -29,7 +29,7 @@ struct Repository {
   std::string name, revision;  // revision is empty when none was asked for
 };
 
-// org/name, or the bare name of the hub's first models; nothing that could lead out of the cache.
+// org/name, or a bare name, as the hub's first models have; nothing that could lead out of the cache.
 std::optional<Repository> parse_repository(std::string_view text) {
   const size_t at = text.find('@');
   Repository r{std::string(text.substr(0, at)), at == text.npos ? "" : std::string(text.substr(at + 1))};
@@ -63,8 +63,7 @@ std::string read_ref(const fs::path& path) {
   return commit.find('/') == commit.npos && !commit.starts_with(".") ? commit : "";
 }
 
-// The snapshot of a revision: a branch or tag, a commit, or the beginning of one. Without a revision: main, or the only
-// one.
+// The snapshot of a revision: a branch or tag, a commit, or a prefix of one. Without a revision: main, or the only one.
 std::optional<fs::path> find_snapshot(const fs::path& cached, const std::string& revision) {
   const fs::path snapshots = cached / "snapshots";
   const std::string commit = read_ref(cached / "refs" / (revision.empty() ? "main" : revision));
@@ -77,7 +76,7 @@ std::optional<fs::path> find_snapshot(const fs::path& cached, const std::string&
   return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
 }
 
-// What a name that is not here was meant to be, or where it may come from.
+// The nearest name that exists, or where to download the missing one.
 std::string hint_for_missing(const std::string& name, const ModelPlaces& places) {
   std::vector<std::string> names;
   for (const LocalModel& model : find_local_models(places)) names.push_back(model.path.name);
@@ -119,7 +118,7 @@ LocalModel inspect(ModelPath path) {
   std::vector<fs::path> files;
   try {
     files = weight_files(model.path.folder);
-  } catch (const Error&) {  // an index that cannot be read is not there for a list
+  } catch (const Error&) {  // a list treats an unreadable index as missing
   }
   if (files.empty()) model.fetched = Fetched::incomplete;
   for (const fs::path& file : files) {

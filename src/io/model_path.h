@@ -1,6 +1,6 @@
 // A model argument as users write it: a folder, a .safetensors file next to its config, a GGUF file, org/name[@rev] of
-// the local Hugging Face cache, or `tiny`, the model that ships with Braid. Nothing is ever downloaded: a miss says
-// what to type.
+// the local Hugging Face cache, or `tiny`, the model that ships with Braid. Nothing is ever downloaded: the error on a
+// miss says what to type.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -10,7 +10,7 @@
 
 namespace braid::io {
 
-// Where models lie on this machine.
+// Where models are on this machine.
 struct ModelPlaces {
   std::filesystem::path hub;   // $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub, ~/.cache/huggingface/hub
   std::filesystem::path tiny;  // $BRAID_TINY, next to the installed program, in the source tree
@@ -19,17 +19,17 @@ struct ModelPlaces {
 };
 
 struct ModelPath {
-  std::string name;               // for people: tiny, org/name, the folder's name
+  std::string name;               // for display: tiny, org/name, the folder's name
   std::filesystem::path folder;   // config, tokenizer and templates
-  std::filesystem::path weights;  // what io::Safetensors opens: the folder, or the file that was named; or a GGUF file
+  std::filesystem::path weights;  // what io::Safetensors opens: the folder, or the named file; or a GGUF file
 
-  bool is_gguf() const { return weights.extension() == ".gguf"; }  // which is its own folder
+  bool is_gguf() const { return weights.extension() == ".gguf"; }  // then `folder` is the file too
 };
 
-// Does it end as a file of models does? Then a miss is about that file, not about the Hugging Face cache.
+// Does it have the extension of a model file? Then a miss reports that file, not the Hugging Face cache.
 bool names_a_file(const std::filesystem::path& path);
 
-// Error, in one line with what to type, when there is no such model.
+// One-line Error that says what to type when there is no such model.
 ModelPath find_model(std::string_view argument, const ModelPlaces& places = ModelPlaces::from_environment());
 
 enum class Fetched { complete, incomplete, lfs_pointers };

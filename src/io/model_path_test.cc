@@ -40,7 +40,7 @@ class ModelPathTest : public support::FolderTest {
   const ModelPlaces places_{folder_ / "hub", folder_ / "tiny"};
 };
 
-TEST_F(ModelPathTest, RevisionsByNameByCommitAndByItsBeginning) {
+TEST_F(ModelPathTest, RevisionsByNameByCommitAndByPrefix) {
   EXPECT_EQ(find_model("org/name", places_).folder, snapshots() / "aaa111");
   EXPECT_EQ(find_model("org/name@main", places_).folder, snapshots() / "aaa111");
   EXPECT_EQ(find_model("org/name@refs/pr/1", places_).folder, snapshots() / "bbb222");
@@ -76,14 +76,14 @@ TEST_F(ModelPathTest, AMissSaysWhatToType) {
     EXPECT_NE(message(text).find("no such model"), std::string::npos) << text << " -> " << message(text);
     EXPECT_NE(message(text).find("hf download ORG/NAME"), std::string::npos);
   }
-  // A name that ends as a file does is about a file, in a folder of its own or not.
+  // A name with a file's extension means a file, with a folder or not.
   for (const char* text : {"none.gguf", "up/none.gguf", "a/b/none.gguf", "/none/x.gguf"})
     EXPECT_EQ(message(text), "[" + std::string(text) + "] no such file; expected a GGUF file");
   EXPECT_EQ(message("none.safetensors"), "[none.safetensors] no such file; expected a .safetensors file");
   EXPECT_EQ(message("none.json"),
             "[none.json] no such file; expected a folder, a GGUF file, a .safetensors file, org/name[@rev] or tiny");
   add("org--name.gguf", "ccc", "config.json", "{}");
-  EXPECT_EQ(find_model("org/name.gguf", places_).name, "org/name.gguf");  // the name of a repository that is there
+  EXPECT_EQ(find_model("org/name.gguf", places_).name, "org/name.gguf");  // the name of a cached repository
   EXPECT_NE(message("").find("[MODEL] is empty; expected a folder"), std::string::npos);
   EXPECT_NE(message(write("x.bin", "").string()).find("is not a model"), std::string::npos);
   EXPECT_NE(message(write("x.incomplete", "").string()).find("unfinished download"), std::string::npos);
@@ -138,7 +138,7 @@ TEST_F(ModelPathTest, ListShowsTinyAndTheCache) {
 }
 
 TEST_F(ModelPathTest, TheEnvironmentSaysWhereTheCacheIs) {
-  // In a child: other tests keep their environment.
+  // In a child process, to keep the environment of other tests.
   const auto hub = [](const char* name, const char* value) {
     for (const char* known : {"HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"}) unsetenv(known);
     setenv("HOME", "/h", 1);

@@ -25,8 +25,7 @@ std::string header_text(const Shape& shape) {
   return fmt::format("{}\x01{}{}{}{}", kMagic, '\0', static_cast<char>(size & 255), static_cast<char>(size >> 8), text);
 }
 
-// The header is a Python dict. What NumPy writes is read, no more: three keys, a string, a boolean, a tuple of
-// integers.
+// The header is a Python dict. Only what NumPy writes is read: three keys, a string, a boolean, a tuple of integers.
 class Dict {
  public:
   Dict(std::string_view text, const std::string& where) : text_(text), where_(where) {}
@@ -44,7 +43,7 @@ class Dict {
       } else if (key == "fortran_order" && !order) {
         order = true;
         if (word("True"))
-          fail(where_, {.what = "is stored column by column", .got = "fortran_order", .expected = "row-major values"});
+          fail(where_, {.what = "is column-major", .got = "fortran_order", .expected = "row-major values"});
         if (!word("False")) refuse();
       } else if (key == "shape" && !shape) {
         shape = true;
@@ -88,7 +87,7 @@ class Dict {
     if (descr == "<f4") return DType::f32;
     if (descr == "<i4") return DType::i32;
     if (descr == "<i8") return DType::i64;
-    fail(where_, {.what = "has values of another type",
+    fail(where_, {.what = "has the wrong dtype",
                   .got = printable(descr),
                   .expected = "float32, int32 or int64 ('<f4', '<i4', '<i8')"});
   }
@@ -169,7 +168,7 @@ Npy::Npy(const std::filesystem::path& path)
 std::vector<float> Npy::floats() const {
   if (layout_.dtype != DType::f32) {
     fail(printable(file_.path().string()),
-         {.what = "has values of another type", .got = name_of(layout_.dtype), .expected = "F32"});
+         {.what = "has the wrong dtype", .got = name_of(layout_.dtype), .expected = "F32"});
   }
   std::vector<float> out(static_cast<size_t>(layout_.shape.count()));
   if (!out.empty()) std::memcpy(out.data(), file_.bytes().data() + layout_.offset, out.size() * sizeof(float));
@@ -178,8 +177,7 @@ std::vector<float> Npy::floats() const {
 
 std::vector<int64_t> Npy::integers() const {
   if (layout_.dtype == DType::f32) {
-    fail(printable(file_.path().string()),
-         {.what = "has values of another type", .got = "F32", .expected = "I32 or I64"});
+    fail(printable(file_.path().string()), {.what = "has the wrong dtype", .got = "F32", .expected = "I32 or I64"});
   }
   std::vector<int64_t> out(static_cast<size_t>(layout_.shape.count()));
   const std::byte* at = file_.bytes().data() + layout_.offset;

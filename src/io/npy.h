@@ -1,5 +1,5 @@
-// NumPy's .npy: one array a file, little-endian, row-major. Written as float32 in pieces, since logits of a long prompt
-// are larger than memory should hold; read as float32, int32 or int64, the kinds a person hands in (--ids-file).
+// NumPy's .npy: one array per file, little-endian, row-major. Written as float32 in pieces, since the logits of a long
+// prompt may not fit in memory; read as float32, int32 or int64, the dtypes that users pass in (--ids-file).
 //   https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 #include <cstdint>
@@ -18,7 +18,7 @@ class NpyWriter {
  public:
   NpyWriter(const std::filesystem::path& path, const Shape& shape);  // Error when the path cannot be written
   void append(std::span<const float> values);                        // row-major, in pieces of any size
-  void finish();                                                     // all values are in: the file appears
+  void finish();                                                     // after the last value: the file appears
 
  private:
   AtomicFile file_;

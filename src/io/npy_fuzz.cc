@@ -1,4 +1,4 @@
-// Any bytes are an npy file or an Error; the values of an accepted one are what follows its header.
+// Any bytes parse as an npy file or give an Error; the values of an accepted one are what follows its header.
 #include <cstdint>
 #include <span>
 

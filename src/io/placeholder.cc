@@ -24,7 +24,7 @@ void refuse_lfs_pointer(const fs::path& path, std::span<const std::byte> bytes) 
 
 namespace {
 
-// False for a folder that has no file of a model, nor of one that is on its way.
+// False for a folder that has no file of a model, complete or being downloaded.
 bool may_be_a_model(const fs::path& folder) {
   std::error_code none;
   if (!fs::is_directory(folder, none) || !cached_repository(folder).empty() || fs::exists(folder / ".git", none))
@@ -39,7 +39,7 @@ bool may_be_a_model(const fs::path& folder) {
 
 void refuse_missing(const fs::path& path) {
   std::error_code none;
-  if (fs::exists(path, none)) return;  // false for the link of a cache whose blob is not there
+  if (fs::exists(path, none)) return;  // false for a cache link whose blob is missing
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const bool incomplete = has_incomplete_download(folder);
   if (path.filename() == "config.json" && !incomplete && !may_be_a_model(folder))
@@ -71,12 +71,13 @@ std::string cached_repository(const fs::path& folder) {
 }
 
 bool has_incomplete_download(const fs::path& folder) {
-  // `hf download` keeps its parts in the cache's blobs, `hf download --local-dir` in a hidden folder next to the files.
-  const fs::path places[] = {folder.parent_path().parent_path() / "blobs", folder / ".cache/huggingface/download"};
-  for (const fs::path& place : places) {
-    if (place.filename() == "blobs" && cached_repository(folder).empty()) continue;
+  // `hf download` keeps partial files in the cache's blobs, `hf download --local-dir` in a hidden folder next to the
+  // files.
+  const fs::path folders[] = {folder.parent_path().parent_path() / "blobs", folder / ".cache/huggingface/download"};
+  for (const fs::path& parts : folders) {
+    if (parts.filename() == "blobs" && cached_repository(folder).empty()) continue;
     std::error_code none;
-    for (const auto& entry : fs::directory_iterator(place, none)) {
+    for (const auto& entry : fs::directory_iterator(parts, none)) {
       if (entry.path().extension() == ".incomplete") return true;
     }
   }

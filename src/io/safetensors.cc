@@ -1,5 +1,5 @@
-// The header is read by events, never as a tree: an entry is checked when it ends, and the first bad one stops the
-// parse.
+// The header is read by a SAX parser, never as a tree: an entry is checked when it ends, and the first bad one stops
+// it.
 #include "io/safetensors.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct Entry {
   int64_t begin = 0, end = 0;  // bytes after the header
 };
 
-// Bytes of a tensor, or nothing when the product overflows. Zero dimensions count as one, since strides skip them too.
+// Bytes of a tensor, or nullopt when the product overflows. Zero dimensions count as one, since strides skip them too.
 std::optional<int64_t> byte_size(DType dtype, const Shape& shape) {
   int64_t bytes = size_of(dtype);
   bool empty = false;
@@ -44,7 +44,7 @@ std::optional<int64_t> byte_size(DType dtype, const Shape& shape) {
   return empty ? 0 : bytes;
 }
 
-// The grammar of the header as a state and the events that are welcome in it.
+// The grammar of the header as a state machine over the parser's events.
 class Header {
  public:
   explicit Header(const std::string& where) : where_(where) {}
@@ -107,9 +107,9 @@ class Header {
     return true;
   }
   bool start_array(size_t) {
-    const bool welcome = state_ == State::tensor && !in_list_ && (field_ == Field::shape || field_ == Field::offsets);
+    const bool allowed = state_ == State::tensor && !in_list_ && (field_ == Field::shape || field_ == Field::offsets);
     in_list_ = true;
-    return welcome || unexpected("a list");
+    return allowed || unexpected("a list");
   }
   bool end_array() {
     in_list_ = false;
@@ -170,8 +170,8 @@ class Header {
   Entry now_;
 };
 
-// The tensors must fill the data section: no gap where something could hide, no byte that belongs to two of them.
-void check_places(std::vector<Entry>& entries, int64_t header_bytes, int64_t file_bytes, const std::string& where,
+// The tensors must fill the data section: no gaps that could hide data, no overlaps.
+void check_layout(std::vector<Entry>& entries, int64_t header_bytes, int64_t file_bytes, const std::string& where,
                   const char* hint) {
   const int64_t data_bytes = file_bytes - header_bytes;
   std::sort(entries.begin(), entries.end(),
@@ -200,7 +200,7 @@ void check_places(std::vector<Entry>& entries, int64_t header_bytes, int64_t fil
     fail(where, {.what = "has bytes after the last tensor", .got = fmt::format("{} of them", data_bytes - at)});
 }
 
-// Tensor name -> shard, as the index of a folder has it.
+// Tensor name -> shard, from the index of a folder.
 std::map<std::string, std::string> read_index(const fs::path& folder) {
   const Json index = Json::read(folder / kIndex, {.bytes = kHeaderBytesMax, .values = 2 * kTensorsMax});
   const Json weight_map = index.need({"weight_map"});
@@ -247,7 +247,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, con
 
   Header header(where);
   nlohmann::json::sax_parse(text, text + length, &header);
-  check_places(header.entries, header_bytes, file_bytes, where, hint);
+  check_layout(header.entries, header_bytes, file_bytes, where, hint);
 
   std::vector<StoredTensor> tensors;
   tensors.reserve(header.entries.size());
@@ -263,7 +263,7 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, con
 
 std::vector<fs::path> weight_files(const fs::path& folder) {
   std::error_code none;
-  // symlink_status: a cache's link to a blob that is not there yet is a weight file too, one that is missing.
+  // symlink_status: a cache's link to a blob that is not there yet counts as a weight file, a missing one.
   if (fs::exists(fs::symlink_status(folder / kSingle, none))) return {folder / kSingle};
   if (!fs::exists(fs::symlink_status(folder / kIndex, none))) return {};
   std::set<fs::path> files;

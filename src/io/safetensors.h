@@ -1,6 +1,6 @@
 // Reading safetensors, Hugging Face's container: 8 bytes of header length, a JSON header {name: {dtype, shape,
 // data_offsets}}, then the tensors back to back. The file is mapped and every view points into it; nothing is copied
-// and no page of weights is touched. A file is hostile until its header is checked against its size: see
+// and no page of weights is touched. A file is untrusted until its header is checked against its size: see
 // parse_safetensors.
 //   https://github.com/huggingface/safetensors#format
 #pragma once
@@ -23,13 +23,13 @@ struct StoredTensor {
 };
 
 // The tensors of one file in memory, sorted by name; the views point into `file`. Error, naming the tensor, unless the
-// header has at most 100 MB and a million entries, each with a known dtype, rank <= 8, a size that is dtype times
-// shape, and a place of its own, and the places fill the rest of the file without gap or overlap.
-// `hint` is what to try with a file that is cut short.
+// header has at most 100 MB and a million entries, each with a known dtype, rank <= 8 and a size that is dtype times
+// shape, and the tensors fill the rest of the file without gap or overlap.
+// `hint` is what to try with a truncated file.
 std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, const std::string& where,
                                             const char* hint = "");
 
-// The weight files of a model folder, there or not: model.safetensors, or the shards that its index names. Empty when
+// The weight files of a model folder, present or not: model.safetensors, or the shards that its index names. Empty when
 // it has neither; Error when the index is malformed.
 std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder);
 
@@ -41,7 +41,7 @@ class Safetensors {
 
   std::span<const StoredTensor> tensors() const { return tensors_; }  // sorted by name
   const View* find(std::string_view name) const;                      // null when there is none
-  View need(std::string_view name) const;                             // Error that names it
+  View need(std::string_view name) const;                             // Error naming it
 
  private:
   void add_file(const std::filesystem::path& path);
@@ -49,7 +49,7 @@ class Safetensors {
 
   std::string where_;
   std::vector<sys::MappedFile> files_;
-  std::vector<std::unique_ptr<std::byte[]>> copies_;  // of tensors that lie unaligned in files of old writers
+  std::vector<std::unique_ptr<std::byte[]>> copies_;  // of tensors that old writers stored unaligned
   std::vector<StoredTensor> tensors_;
 };
 

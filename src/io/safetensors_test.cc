@@ -1,4 +1,4 @@
-// Every kind of damage a header can have is refused with a line that names it, and the good ones are read in place.
+// Every kind of damage to a header is refused with a line that names it, and valid files are read in place.
 #include "io/safetensors.h"
 
 #include <cstring>
@@ -21,7 +21,7 @@ std::string container(const std::string& header, const std::string& data, uint64
 }
 
 std::string parse_error(const std::string& bytes) {
-  // A copy of its own length, so that a sanitizer sees every byte that is read too many.
+  // A copy of exactly this length, so that a sanitizer sees every read past its end.
   const std::vector<char> copy(bytes.begin(), bytes.end());
   return error_of([&] { parse_safetensors(std::as_bytes(std::span(copy)), "f"); });
 }
@@ -45,7 +45,7 @@ TEST_F(SafetensorsTest, ReadsInPlaceSortedByName) {
   EXPECT_NE(error_of([&] { file.need("c"); }).find("tensor c is missing"), std::string::npos);
 }
 
-TEST_F(SafetensorsTest, EmptyTensorsScalarsAndPaddingAreWell) {
+TEST_F(SafetensorsTest, EmptyTensorsScalarsAndPaddingAreValid) {
   EXPECT_EQ(parse_error(container("{}", "")), "");
   EXPECT_EQ(parse_error(container("{}   ", "")), "");
   EXPECT_EQ(parse_error(container(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", "1234")), "");

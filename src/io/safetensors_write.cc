@@ -32,7 +32,7 @@ void check_tensor_file(const fs::path& path) {
   check_new_file(path, ".safetensors");
   const std::string where = printable(path.string());
   if (path.extension() != ".safetensors")
-    fail(where, {.what = "is not the name of a file of tensors", .expected = "one that ends in .safetensors"});
+    fail(where, {.what = "is not the name of a safetensors file", .expected = "one that ends in .safetensors"});
   std::error_code none;
   if (path.filename() == "model.safetensors" && fs::exists(path.parent_path() / "config.json", none))
     fail(where, {.what = "would be the weights of the model in that folder", .hint = "another name"});
@@ -64,7 +64,7 @@ SafetensorsWriter::~SafetensorsWriter() {
   file_.reset();
   std::error_code none;
   for (size_t i = 0; i < shard_; ++i) fs::remove(folder_ / shards_[i].file, none);
-  if (folder_is_new_) fs::remove(folder_, none);  // where nobody else has put something into it
+  if (folder_is_new_) fs::remove(folder_, none);  // fails unless it is empty
 }
 
 void SafetensorsWriter::plan_shards(int64_t shard_bytes) {
@@ -95,7 +95,7 @@ void SafetensorsWriter::open_shard() {
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  CHECK(next_ < specs_.size() && specs_[next_].name == name, "tensor {} out of turn", name);
+  CHECK(next_ < specs_.size() && specs_[next_].name == name, "tensor {} out of order", name);
   CHECK(std::ssize(bytes) <= left_, "tensor {}: {} bytes, {} are left", name, bytes.size(), left_);
   file_->write(bytes);
   left_ -= std::ssize(bytes);
@@ -114,11 +114,10 @@ void SafetensorsWriter::write(std::string_view name, const View& view) {
 
 void SafetensorsWriter::finish() {
   CHECK(next_ == specs_.size(), "tensor {} was not written", specs_[next_].name);
-  if (specs_.empty()) file_->commit();  // a file of no tensors is one, too
+  if (specs_.empty()) file_->commit();  // an empty file is a file, too
   finished_ = true;
   if (!folder_is_model_) return;
-  // A reader takes model.safetensors before an index: the form that an older model left here must not shadow the new
-  // one.
+  // A reader takes model.safetensors before an index: what an older model left here must not shadow the new one.
   const bool sharded = shards_.size() > 1;
   if (sharded) write_index();
   std::error_code none;

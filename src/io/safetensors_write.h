@@ -1,7 +1,7 @@
 // Writing safetensors as transformers does: model.safetensors, or shards of about 5 GB and their index. Shapes are
 // known before the first byte, so the tensors stream through one by one and a model far larger than memory can be
-// written. Every file appears whole or not at all (atomic_file.h), the index last; without finish() what
-// was written to a folder is removed.
+// written. Every file appears whole or not at all (atomic_file.h), the index last; without finish() what was
+// written to a folder is removed.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,15 +24,15 @@ struct TensorSpec {
   int64_t bytes() const { return shape.count() * size_of(dtype); }
 };
 
-// As check_new_file, and Error where `path` has another ending (a folder would take the model that lies there), or
-// where the file would be read in place of a model's shards.
+// As check_new_file; also Error if `path` has another extension (as a folder it would replace the model in it), or if
+// the file would be read in place of a model's shards.
 void check_tensor_file(const std::filesystem::path& path);
 
 class SafetensorsWriter {
  public:
   static constexpr int64_t kShardBytes = 5'000'000'000;
 
-  // `path` is one file when it ends in .safetensors, else a folder, which is made. Names are distinct.
+  // `path` is one file when it ends in .safetensors, else a folder, which is created. Names are distinct.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorSpec> specs,
                     int64_t shard_bytes = kShardBytes);
 
@@ -40,13 +40,13 @@ class SafetensorsWriter {
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
   ~SafetensorsWriter();
 
-  // The order in which the tensors must come: as given, within a shard by falling element size, which keeps all
+  // The order in which the tensors must come: as given, within a shard by descending element size, which keeps all
   // aligned.
   std::span<const TensorSpec> order() const { return specs_; }
   // The next bytes of tensor `name`, which may come in pieces; an empty tensor is written once with none.
   void write(std::string_view name, std::span<const std::byte> bytes);
   void write(std::string_view name, const View& view);  // the whole of a contiguous tensor
-  void finish();                                        // all are in: the last file and the index appear
+  void finish();                                        // after the last tensor: the last file and the index appear
 
  private:
   struct Shard {

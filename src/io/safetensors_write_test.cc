@@ -99,7 +99,7 @@ TEST_F(SafetensorsWriteTest, AnInterruptedWriteLeavesTheOldFile) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
 }
 
-TEST_F(SafetensorsWriteTest, AFolderThatCannotBeMadeIsNamed) {
+TEST_F(SafetensorsWriteTest, AFolderThatCannotBeCreatedIsNamed) {
   write("file", "");
   EXPECT_NE(error_of([&] { SafetensorsWriter w(folder_ / "file/sub", kSpecs); }).find("cannot be created"),
             std::string::npos);
@@ -107,7 +107,7 @@ TEST_F(SafetensorsWriteTest, AFolderThatCannotBeMadeIsNamed) {
 
 TEST_F(SafetensorsWriteTest, MistakesOfTheCallerAreBugs) {
   SafetensorsWriter writer(folder_ / "x.safetensors", {{"a", DType::u8, {1}}, {"b", DType::u8, {1}}});
-  EXPECT_EXIT(writer.write("b", std::as_bytes(std::span("1", 1))), testing::ExitedWithCode(70), "out of turn");
+  EXPECT_EXIT(writer.write("b", std::as_bytes(std::span("1", 1))), testing::ExitedWithCode(70), "out of order");
   EXPECT_EXIT(writer.write("a", std::as_bytes(std::span("12", 2))), testing::ExitedWithCode(70), "1 are left");
   EXPECT_EXIT(writer.finish(), testing::ExitedWithCode(70), "tensor a was not written");
 }

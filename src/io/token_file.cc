@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kMagic{"MMIDIDX\0\0", 9};
 constexpr size_t kHeaderBytes = 9 + 8 + 1 + 8 + 8;
 constexpr size_t kFlushBytes = size_t{1} << 20;
-constexpr int64_t kTokensMax = int64_t{1} << 50;  // more fit on no disk, and no product below overflows
+constexpr int64_t kTokensMax = int64_t{1} << 50;  // more than any disk holds, and no product below overflows
 constexpr int64_t kU16Vocabulary = 65'500;
 
 struct TypeRow {
@@ -82,7 +82,7 @@ TokenIndex parse_token_index(std::span<const std::byte> file, const std::string&
   const bool possible = sequences <= rest / 12 && bounds <= rest / 8;
   const size_t tables = possible ? sequences * 12 + bounds * 8 : 0;
   if (!possible || (rest != tables && rest != tables + sequences)) {
-    fail(where, {.what = "its size does not fit its header",
+    fail(where, {.what = "its size does not match its header",
                  .got = fmt::format("{} bytes of tables", rest),
                  .expected = fmt::format("room for {} sequences and {} documents", sequences, bounds)});
   }
@@ -93,7 +93,7 @@ TokenIndex parse_token_index(std::span<const std::byte> file, const std::string&
     const auto length = value_at<int32_t>(file, kHeaderBytes + i * 4);
     const auto offset = value_at<int64_t>(file, offsets + i * 8);
     if (length < 0 || begins.back() > kTokensMax || offset != begins.back() * type->bytes) {
-      fail(where, {.what = fmt::format("sequence {} does not lie behind the one before it", i),
+      fail(where, {.what = fmt::format("sequence {} does not follow the one before it", i),
                    .got = fmt::format("length {} at byte {}", length, offset),
                    .expected = fmt::format("byte {}", begins.back() * type->bytes)});
     }
@@ -130,7 +130,7 @@ TokenFile::TokenFile(const fs::path& path) : bin_(with(prefix_of(path), ".bin"))
   const int64_t bytes = std::ssize(bin_.bytes()) - offset_;
   int64_t expected = 0;
   if (__builtin_mul_overflow(tokens(), size_of(index_.type), &expected) || bytes != expected) {
-    fail(where, {.what = bytes < expected ? "is truncated" : "has another size than its index says",
+    fail(where, {.what = bytes < expected ? "is truncated" : "does not have the size that its index gives",
                  .got = fmt::format("{} bytes of tokens", bytes),
                  .expected = fmt::format("{}", expected)});
   }
@@ -142,7 +142,7 @@ void TokenFile::read_llm_c(const std::string& where) {
   const bool header = file.size() >= kHeader;
   const int32_t magic = header ? value_at<int32_t>(file, 0) : 0, version = header ? value_at<int32_t>(file, 4) : 0;
   const bool gpt2 = magic == 20240520 && version == 1, llama = magic == 20240801 && version == 7;
-  if (!gpt2 && !llama) fail(where, {.what = "has neither an .idx next to it nor a header of llm.c"});
+  if (!gpt2 && !llama) fail(where, {.what = "has neither an .idx next to it nor an llm.c header"});
   offset_ = kHeader;
   index_.type = gpt2 ? TokenType::u16 : TokenType::u32;
   const int64_t count = value_at<int32_t>(file, 8);
@@ -158,8 +158,8 @@ void TokenFile::read_llm_c(const std::string& where) {
     const std::span<int32_t> some(ids.data(), static_cast<size_t>(std::min(count - at, std::ssize(ids))));
     read(at, some);
     for (size_t i = 0; i < some.size(); ++i) {
-      const int64_t place = at + static_cast<int64_t>(i);
-      if (some[i] == end_of_text && place > 0) index_.documents.push_back(place);
+      const int64_t token = at + static_cast<int64_t>(i);
+      if (some[i] == end_of_text && token > 0) index_.documents.push_back(token);
     }
   }
   index_.documents.push_back(count);

@@ -2,7 +2,7 @@
 // Megatron's pair: PREFIX.bin holds the ids back to back; PREFIX.idx, all little-endian,
 //   9 bytes "MMIDIDX\0\0", u64 version 1, u8 type (1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16), u64 sequences, u64
 //   documents, i32 length [sequences], i64 byte offset [sequences], i64 first sequence [documents]: 0, ..., sequences
-//   and, in files with several modes, one byte a sequence
+//   and, in files with several modes, one byte per sequence
 // llm.c's .bin: 256 i32, of which magic, version and the count of tokens are used (20240520, 1: u16; 20240801, 7: u32),
 // then the ids; every document begins with the end-of-text token (50256, or 128000).
 //   megatron/core/datasets/indexed_dataset.py; llm.c/dev/data/data_common.py
@@ -24,23 +24,22 @@ int64_t size_of(TokenType type);  // bytes
 
 struct TokenIndex {
   TokenType type = TokenType::i32;
-  std::vector<int64_t> documents;  // where each begins, in tokens, then how many there are
+  std::vector<int64_t> documents;  // where each begins, in tokens; then the total
 };
 
-// The bytes of an .idx file, checked whole: counts against its size, offsets against lengths. Error, naming the place,
-// otherwise.
+// Parses an .idx file; checks counts against its size, offsets against lengths. Error, naming the entry, otherwise.
 TokenIndex parse_token_index(std::span<const std::byte> file, const std::string& where);
 
 class TokenFile {
  public:
   // PREFIX, PREFIX.bin or PREFIX.idx of a pair, or llm.c's file. Error when a header or a size is wrong.
   explicit TokenFile(const std::filesystem::path& path);
-  static bool exists(const std::filesystem::path& path);  // is there a .bin where `path` says?
+  static bool exists(const std::filesystem::path& path);  // is there a .bin for `path`?
 
   int64_t documents() const { return std::ssize(index_.documents) - 1; }
   int64_t begin(int64_t document) const { return index_.documents[static_cast<size_t>(document)]; }
   int64_t tokens() const { return index_.documents.back(); }
-  // Tokens [first, first + out.size()); an id that does not fit is -1.
+  // Tokens [first, first + out.size()); an id outside int32 is read as -1.
   void read(int64_t first, std::span<int32_t> out) const;
 
  private:
@@ -51,8 +50,8 @@ class TokenFile {
   int64_t offset_ = 0;  // of the first token in bin_
 };
 
-// Writes a pair: u16 where the vocabulary allows it (fewer than 65,500 ids, as Megatron has it), i32 otherwise. Both
-// files appear at finish(), the index last; Error where one of them is there.
+// Writes a pair: u16 if the vocabulary allows it (fewer than 65,500 ids, as in Megatron), i32 otherwise. Both files
+// appear at finish(), the index last; Error if either exists.
 class TokenFileWriter {
  public:
   TokenFileWriter(const std::filesystem::path& prefix, int64_t vocabulary);

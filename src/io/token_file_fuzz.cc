@@ -1,4 +1,4 @@
-// Any bytes are an index or an Error; the documents of an accepted one follow one another.
+// Any bytes parse as an index or give an Error; the documents of an accepted one follow one another.
 #include <cstdint>
 #include <span>
 

@@ -24,7 +24,7 @@ std::string bytes_of(const std::vector<Num>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Num)};
 }
 
-// An index by hand: `modes` appends one byte a sequence.
+// An index by hand: `modes` appends one byte per sequence.
 std::string index_of(const std::vector<int32_t>& lengths, const std::vector<int64_t>& offsets,
                      const std::vector<int64_t>& documents, char type = 8, bool modes = false) {
   std::string out("MMIDIDX\0\0\1\0\0\0\0\0\0\0", 17);
@@ -63,7 +63,7 @@ TEST_F(TokenFileTest, ReadsWhatItWrote) {
   }
 }
 
-// Documents of several sequences, every type, and the file of several modes.
+// Documents of several sequences, every type, and a file with several modes.
 TEST_F(TokenFileTest, ReadsEveryTypeAndSequencesWithinDocuments) {
   write("a.idx", index_of({2, 1, 2}, {0, 4, 6}, {0, 2, 3}, 8, true));
   write("a.bin", bytes_of<uint16_t>({1, 2, 3, 4, 65'535}));
@@ -113,11 +113,11 @@ TEST_F(TokenFileTest, DamageIsNamed) {
   const std::pair<std::string, const char*> all[] = {
       {"PK", "is not the index of"},
       {version, "unknown version; got 2"},
-      {count, "does not fit its header"},
-      {good + "xyz", "does not fit its header"},
+      {count, "does not match its header"},
+      {good + "xyz", "does not match its header"},
       {index_of({2, 1}, {0, 4}, {0, 1, 2}, 6), "its tokens are not integers; got type 6"},
       {index_of({2, 1}, {0, 4}, {0, 1, 2}, 0), "its tokens are not integers; got type 0"},
-      {index_of({2, -1}, {0, 4}, {0, 1, 2}), "sequence 1 does not lie behind"},
+      {index_of({2, -1}, {0, 4}, {0, 1, 2}), "sequence 1 does not follow"},
       {index_of({2, 1}, {0, 6}, {0, 1, 2}), "got length 1 at byte 6; expected byte 4"},
       {index_of({2, 1}, {0, 4}, {0, 2, 1}), "document 2 begins at a wrong sequence; got 1"},
       {index_of({2, 1}, {0, 4}, {0, 2, 1, 2}), "document 2 begins at a wrong sequence; got 1"},

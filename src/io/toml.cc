@@ -14,13 +14,13 @@ namespace {
 
 constexpr size_t kBytesMax = size_t{1} << 20;
 
-// JSON has no words for these; transformers spells them so, and the reader of JSON knows it.
+// JSON has no literals for these; transformers spells them this way, and io/json.h reads it.
 nlohmann::json number(double value) {
   if (std::isfinite(value)) return value;
   return {{"__float__", std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity"}};
 }
 
-// As deep as toml++ lets values nest (256).
+// Recursion is as deep as toml++ lets values nest (256).
 nlohmann::json to_json(const toml::node& node, const std::string& name) {
   if (const auto* table = node.as_table()) {
     nlohmann::json object = nlohmann::json::object();
@@ -43,13 +43,13 @@ toml::table parse(std::string_view text, const std::string& name) {
   try {
     return toml::parse(text, std::string_view(name));
   } catch (const toml::parse_error& error) {
-    const auto& place = error.source().begin;
-    fail(name, {.what = fmt::format("is not valid TOML, line {} column {}", place.line, place.column),
+    const auto& position = error.source().begin;
+    fail(name, {.what = fmt::format("is not valid TOML, line {} column {}", position.line, position.column),
                 .got = printable(error.description())});
   }
 }
 
-// The value of an override: TOML where it is, else the words themselves.
+// The value of an override: TOML if it parses, else the text itself.
 nlohmann::json value_of(const std::string& text, const std::string& name) {
   try {
     const toml::table line = toml::parse("value = " + text);

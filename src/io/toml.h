@@ -10,8 +10,8 @@
 
 namespace braid::io {
 
-// Each override is `key=value` with a dotted key and a TOML value; a value that is none is taken as a string, so that
-// a path needs no quotes. Later ones win. Error with line and column when the text is no TOML; dates are refused.
+// Each override is `key=value` with a dotted key and a TOML value; any other value is taken as a string, so that
+// a path needs no quotes. Later ones win. Error with line and column when the text is not TOML; dates are refused.
 Json parse_toml(std::string_view text, std::string name, std::span<const std::string> overrides = {});
 Json read_toml(const std::filesystem::path& path, std::span<const std::string> overrides = {});
 

@@ -1,4 +1,4 @@
-// Any text is a document or an Error of one line, as a file and as an override.
+// Any text parses or gives a one-line Error, as a file and as an override.
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -35,7 +35,7 @@ TEST(Toml, OverridesWinAndNeedNoQuotes) {
   EXPECT_EQ(root.need({"f"}).as_string(), "");
 }
 
-TEST(Toml, MistakesHaveAPlace) {
+TEST(Toml, MistakesHaveAPosition) {
   EXPECT_NE(refusal("a = 1\nb = = 2\n").find("line 2"), std::string::npos) << refusal("a = 1\nb = = 2\n");
   EXPECT_NE(refusal("a = 1979-05-27\n").find("dates"), std::string::npos);
   EXPECT_NE(refusal("", {"novalue"}).find("is not an override"), std::string::npos);

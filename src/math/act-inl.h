@@ -1,7 +1,7 @@
 // Pieces of activations. Re-included once per target, as math/vec-inl.h.
-//   sigmoid_times(d, z, v) = v / (1 + e^-z)     NaN where v is, but 0 where z alone is: multiply by z too
-//   positive_part(d, v) = max(v, 0), at_least(d, low, v) and at_most(d, high, v): NaN where v is
-// Highway's Max and Min of NaN are whatever the instruction gives, on x86 the second operand: comparisons decide here.
+//   sigmoid_times(d, z, v) = v / (1 + e^-z)     NaN if v is, but 0 if only z is: multiply by z too
+//   positive_part(d, v) = max(v, 0), at_least(d, low, v) and at_most(d, high, v): NaN if v is
+// Highway's Max and Min of NaN are as in hardware, on x86 the second operand: this uses comparisons instead.
 #if defined(BRAID_MATH_ACT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BRAID_MATH_ACT_INL_H_
 #undef BRAID_MATH_ACT_INL_H_

@@ -29,7 +29,7 @@ const std::array<float, 256>& f8_values() {
 inline void put(float v, float& out) { out = v; }
 inline void put(float v, Bf16& out) { out = to_bf16(v); }
 
-// For every scale the 16 values of a block as BF16, exact, cut into bytes: a shuffle looks up all codes of a block,
+// For every scale the 16 values of a block as BF16, exact, split into bytes: a shuffle looks up all codes of a block,
 // with no multiplication. 8 KiB.
 struct Nvfp4Tables {
   alignas(16) uint8_t low[256][16], high[256][16];
@@ -80,7 +80,7 @@ void decode_nvfp4(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* val
   }
 }
 
-// Whole blocks at a time, through a buffer where they are cut or not wanted as FP32.
+// Whole blocks at a time, through a buffer if they are cut or the output is not FP32.
 template <class Num>
 void decode_blocks(const Weight& w, int64_t r, int64_t begin, int64_t n, Num* values) {
   constexpr int64_t kBuffer = 512;  // values: two of the longest blocks
@@ -161,7 +161,7 @@ F8E4M3 block_scale(std::span<const float> values, float global, ScaleSearch sear
 float e2m1_value(int code) { return code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7]; }
 
 int e2m1_code(float value) {
-  // One step for every threshold that is passed; on a threshold the even one of the two codes is taken. No branches: a
+  // One step for every threshold that is passed; on a threshold the even one of the two codes is used. No branches: a
   // loop over the thresholds is mispredicted for every value.
   const float m = std::fabs(value);
   const int code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) + (m >= 3.5f) + (m > 5.0f);

@@ -16,7 +16,7 @@ int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
 int64_t sum_bytes(int64_t rows) { return std::min(rows, kRowsMax) * kStripCols * static_cast<int64_t>(sizeof(float)); }
 constexpr int64_t kUnitsBytes = kChunk / kStep * unit_bytes(16, true);  // of 16 rows, any format
 
-// Fetches values [k, k + n) of rows [begin, end) of w, as far as there are.
+// Prefetches values [k, k + n) of rows [begin, end) of w, as far as they exist.
 void fetch(const Weight& w, int64_t begin, int64_t end, int64_t k, int64_t n) {
   const int64_t stride = w.codes.stride(0), first = stride * k / w.cols, last = stride * (k + n) / w.cols;
   for (int64_t r = begin; r < std::min(end, w.rows); ++r) {
@@ -25,7 +25,7 @@ void fetch(const Weight& w, int64_t begin, int64_t end, int64_t k, int64_t n) {
   }
 }
 
-// Rows [row, row + 16) of w, as far as there are, but at least one.
+// Rows [row, row + 16) of w, as far as they exist, but at least one.
 Columns columns_at(const Weight& w, int64_t row) {
   const int64_t first = std::min(row, w.rows - 1);
   return {.codes = w.codes.as<uint8_t>(first),
@@ -36,7 +36,7 @@ Columns columns_at(const Weight& w, int64_t row) {
           .depth = w.cols};
 }
 
-// `stride` sums a row.
+// `stride` sums per row.
 void write(const float* sums, int64_t stride, int64_t cols, float factor, const MutView& y, int64_t col) {
   for (int64_t m = 0; m < y.dim(0); ++m, sums += stride) {
     if (y.dtype == DType::bf16) {
@@ -86,7 +86,7 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
       const int64_t values = std::min(kChunk, w.cols - k);
       codes.columns(columns_at(w, n), k, values, units);
       codes.columns(columns_at(w, n + kUnitRows), k, values, units + kUnitsBytes);
-      // The same values of the strip below arrive meanwhile, a few lines with each block of rows.
+      // The same values of the strip below are prefetched meanwhile, a few lines with each block of rows.
       const int64_t below = n + kStripCols, each = (kStripCols + blocks - 1) / blocks;
       for (int64_t m = 0, done = 0; m < rows; m += kBlockRows, done += each) {
         const int64_t some = std::min(kBlockRows, rows - m);

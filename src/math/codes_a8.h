@@ -1,15 +1,15 @@
-// Many rows of x times weights in codes of 4 to 8 bits, both as whole numbers of 8 bits: class "codes_a8"
-// (--activations int8). For prompts and batches on CPUs without tiles, where dots of bytes run at two (AVX2 alone) to
-// four times the rate of FP32; every instruction set gives the same bits. Weights and CPUs are those of
-// math/codes_dot.h, codes are looked up as there: u = value + zero, without a sign.
+// Many rows of x times weights in codes of 4 to 8 bits, both as 8-bit integers: class "codes_a8" (--activations int8).
+// For prompts and batches on CPUs without tiles, where byte dot products run at two (AVX2 alone) to four times the rate
+// of FP32; every instruction set gives the same bits. Weights and CPUs are those of math/codes_dot.h, codes are looked
+// up as there: u = value + zero, unsigned.
 //
-// A row of x is cut into groups of 128 values along k, each rounded to whole numbers q = round(x / s), s = |x|max /
-// 127. With blocks b of the weight (16 or 32 values with a scale d and, in some types, a minimum m)
+// A row of x is cut into groups of 128 values along k, each rounded to integers q = round(x / s), s = |x|max / 127.
+// With blocks b of the weight (16 or 32 values with a scale d and, in some types, a minimum m)
 //   y[i, j] = sum over groups of s * sum over blocks of ( d * (sum u q - zero * sum q) + m * sum q )
 // The innermost sums are exact; blocks are added in FP32, then groups. A result depends on x's row and w's row alone,
-// whatever else is computed: no sum is split over threads, or folded differently for few rows. The rounding of x adds
-// about 0.7% of the result's size where its values are normally distributed. One or two rows of x on AVX2 read the
-// codes as they lie instead of looking them up for strips: the same bits again.
+// whatever else is computed: no sum is split over threads, or reduced differently for few rows. The rounding of x adds
+// about 0.7% of the result's size where its values are normally distributed. For one or two rows of x AVX2 reads the
+// codes in place instead of unpacking them into strips, with the same bits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,12 +19,12 @@
 
 namespace braid::codes::a8 {
 
-// Rows of x that are packed together, and the most of one product.
+// Rows of x that are packed together, and the maximum of one product.
 inline constexpr int64_t kBlockRows = 6, kRowsMax = 172 * kBlockRows;
 // Columns of y (rows of w) of one strip.
 inline constexpr int64_t kStripCols = 32;
 
-// Whether rows packed to meet one meet the other.
+// Whether rows packed for one also suit the other.
 bool same_packing(const QuantSpec& a, const QuantSpec& b);
 
 int64_t row_bytes(const QuantSpec& weights, int64_t depth);

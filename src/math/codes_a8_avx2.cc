@@ -1,13 +1,13 @@
-// The strips of codes_a8.h for AVX2: the bits of those for AVX-512. With AVX-VNNI half as many registers of half the
-// width hold the sums of 3 rows by 16 columns: 12 of whole numbers and of FP32, two of codes, one of x. Without it
-// bytes are multiplied to pairs of 16 bits, which are summed for as long as they cannot overflow; codes above 127 are
-// taken as two digits of 4 bits.
+// The strips of codes_a8.h for AVX2: bit-identical to those for AVX-512. With AVX-VNNI half as many registers of half
+// the width hold the sums of 3 rows by 16 columns: 12 of integers and of FP32, two of codes, one of x. Without it bytes
+// are multiplied to pairs of 16 bits, which are summed for as long as they cannot overflow; codes above 127 are taken
+// as two digits of 4 bits.
 #include <immintrin.h>
 
 #include "math/codes_a8_kernel.h"
 #include "math/codes_pack_avx2-inl.h"
 
-// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
+// g++ 12 warns about undefined upper lanes inside its own intrinsics (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -23,7 +23,7 @@ constexpr int64_t kLanes = 8, kQuads = kStep / 4, kGroupSteps = kGroup / kStep;
 
 BRAID_PART inline __m256i broadcast(const std::byte* p) {
   __m256i v = _mm256_set1_epi32(*reinterpret_cast<const int*>(p));
-  asm("" : "+x"(v));  // or g++ 12 broadcasts once a dot
+  asm("" : "+x"(v));  // or g++ 12 broadcasts once per dot
   return v;
 }
 BRAID_PART inline void dot(__m256i& sum, __m256i codes, __m256i x) {
@@ -51,7 +51,7 @@ struct Vnni {
 template <int kTop>
 struct Pairs {
   static constexpr bool kDigits = kTop > 127;
-  static constexpr int kMost = 32767 / (2 * 127 * (kDigits ? 15 : kTop));  // 16-bit sums of so many pairs
+  static constexpr int kMost = 32767 / (2 * 127 * (kDigits ? 15 : kTop));  // pairs that fit a 16-bit sum
   static constexpr int kSpan = kMost >= 8 ? 8 : kMost >= 4 ? 4 : 2;
   static_assert(kMost >= 2);
 
@@ -94,7 +94,7 @@ struct Pairs {
   }
 };
 
-// kRows rows of a block of s.rows, from row `first` on, by one unit of 16 columns a step.
+// kRows rows of a block of s.rows, from row `first` on, by one unit of 16 columns per step.
 template <class Dots, int kRows, int kBlocks, bool kMin>
 BRAID_DOT void part(const Strip& s, int64_t first, int64_t column) {
   constexpr int64_t kGrain = kStep / kBlocks, kBlockQuads = kQuads / kBlocks;

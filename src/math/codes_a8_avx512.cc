@@ -1,13 +1,13 @@
 // Dots of codes with 8-bit activations, for AVX-512 with VNNI. A strip of 6 rows by 32 columns holds 12 vectors of
-// whole numbers and 12 of FP32 sums. 64 values along k are 192 dots; blocks of 32 (16) values cost 48 (96) instructions
-// more to become FP32, so that two ports can give 80% (67%) of the rate of dots.
+// integer and 12 of FP32 sums. 64 values along k are 192 dots; converting blocks of 32 (16) values to FP32 costs 48
+// (96) more instructions, so that two ports can reach 80% (67%) of the rate of dots.
 #include "math/codes_a8_kernel.h"
 
 #include <immintrin.h>
 
 #include <limits>
 
-// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
+// g++ 12 warns about undefined upper lanes inside its own intrinsics (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -22,7 +22,7 @@ constexpr int64_t kLanes = 16, kQuads = kStep / 4;
 
 BRAID_DOT inline __m512i broadcast(const std::byte* p) {
   __m512i v = _mm512_set1_epi32(*reinterpret_cast<const int*>(p));
-  asm("" : "+v"(v));  // or g++ 12 broadcasts once a dot
+  asm("" : "+v"(v));  // or g++ 12 broadcasts once per dot
   return v;
 }
 
@@ -105,7 +105,7 @@ BRAID_DOT __m512 values_at(const Bf16* x, int64_t n) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
 
-// The scale of a group of n values. Sizes below 1e-30 count as zero; NaN and infinity make it NaN.
+// The scale of a group of n values. Magnitudes below 1e-30 count as zero; NaN and infinity make it NaN.
 BRAID_DOT float scale_of(const Bf16* x, int64_t n) {
   __m512 most = _mm512_setzero_ps();
   __mmask16 bad = 0;

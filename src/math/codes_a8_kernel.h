@@ -1,4 +1,4 @@
-// What codes_a8.cc asks of the instruction set, and how its operands lie. Plain data, no containers.
+// What codes_a8.cc requires of an instruction set, and the layout of its operands. Plain data, no containers.
 //
 // x: blocks of R <= 6 rows, group after group of 128 values:
 //   [R] F32 scales, then two steps of 64 values, each [64 / grain][R] I32 sums of q times Codes::factor over the blocks
@@ -24,20 +24,20 @@ constexpr int64_t group_bytes(int64_t grain, int64_t rows) {
   return rows * 4 + kGroup / kStep * step_bytes(grain, rows);
 }
 
-// y[r, 0..32) (+)= x times two units of w a step, for `steps` from the beginning of a group on.
+// y[r, 0..32) (+)= x times two units of w per step, for `steps` steps from the start of a group.
 struct Strip {
   const std::byte* x = nullptr;
   const std::byte* w = nullptr;  // units of the first 16 rows of w; those of the others from w + w_half on
   int64_t w_half = 0;
   int64_t rows = 0, steps = 0;
-  float* y = nullptr;  // 32 values a row
+  float* y = nullptr;  // 32 values per row
   bool add = false;
 };
 void strip_avx512(const Strip& s, const Codes& codes);
 void strip_avx2_vnni(const Strip& s, const Codes& codes);
 void strip_avx2(const Strip& s, const Codes& codes);
 
-// One row of x in a block of `rows`, row `r` of them.
+// One row of x: row `r` in a block of `rows`.
 void pack_row_avx512(const Bf16* x, int64_t depth, const Codes& codes, int64_t rows, int64_t r, std::byte* packed);
 void pack_row_avx2(const Bf16* x, int64_t depth, const Codes& codes, int64_t rows, int64_t r, std::byte* packed);
 

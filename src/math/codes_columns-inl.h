@@ -10,7 +10,7 @@ namespace {
 #define BRAID_COLUMNS __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi")))
 #define BRAID_LOAD __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi"), always_inline))
 
-// n bytes, at most 32, and zeros.
+// n <= 32 bytes, then zeros.
 BRAID_COLUMNS inline __m256i bytes_at(const uint8_t* p, int64_t n) {
   return _mm256_maskz_loadu_epi8(n >= 32 ? 0xffffffffu : (1u << n) - 1, p);
 }
@@ -20,7 +20,7 @@ BRAID_COLUMNS inline __m256i two_of_16(const uint8_t* first, const uint8_t* seco
                                  1);
 }
 
-// Row r of 16; beyond the end of w the last one again, whose results nobody reads.
+// Row r of 16; beyond the end of w the last one again, whose results are unused.
 inline const uint8_t* row_at(const Columns& w, int64_t r) {
   return w.codes + (r < w.count ? r : w.count - 1) * w.codes_stride;
 }
@@ -48,7 +48,7 @@ struct Factors {
   }
 };
 
-// Any codes: read(row) gives those of 64 values, and scales and minima as Factors wants them.
+// Any codes: read(row) gives those of 64 values, and scales and minima in the layout of Factors.
 template <int kBlocks, bool kMin, class Read>
 BRAID_COLUMNS inline void write_unit(const Columns& w, std::byte* unit, const Read& read) {
   __m512i codes[16];
@@ -97,8 +97,8 @@ BRAID_COLUMNS inline void transpose_bytes(const Load& load, __m512i (&out)[8]) {
     out[i + 4] = _mm512_shuffle_i32x4(z[i], z[i + 4], 0xdd);
   }
 }
-// The codes in the low halves of bytes, and those in the high halves, by a table of 16 that is repeated four times, so
-// that the upper bits of an index do not count.
+// The codes in the low nibbles, and those in the high nibbles, by a table of 16 that is repeated four times, so that
+// the upper bits of an index are ignored.
 BRAID_COLUMNS inline __m512i low_codes(__m512i bytes, __m512i table) { return _mm512_permutexvar_epi8(bytes, table); }
 BRAID_COLUMNS inline __m512i high_codes(__m512i bytes, __m512i table) {
   return _mm512_permutexvar_epi8(_mm512_srli_epi16(bytes, 4), table);

@@ -37,11 +37,9 @@ const Codes* codes_of(const QuantSpec& spec) {
   return spec.format == Format::ggml ? ggml_codes_avx512(spec.ggml) : nullptr;
 }
 
-const char* refusal(const Weight& w) {
-  return codes_of(w.spec) ? nullptr : "weights that are not in such codes, or no AVX2";
-}
+const char* refusal(const Weight& w) { return codes_of(w.spec) ? nullptr : "no such codes in the weights, or no AVX2"; }
 
-// The scales of the rows lie before them, a line of 64 bytes.
+// The scales of the rows precede them, in a line of 64 bytes.
 int64_t packed_bytes(int64_t rows, int64_t depth) { return kStep + std::min(rows, kRowsMax) * row_bytes(depth); }
 
 void pack(const View& x, const QuantSpec& weights, std::byte* packed) {

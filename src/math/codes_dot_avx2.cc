@@ -1,6 +1,6 @@
-// The dots of codes_dot.h for AVX2, with AVX-VNNI where the CPU has it: the bits of the rows for AVX-512, whose 16 sums
-// are two vectors here, one for each half of a step. Without VNNI codes are widened to 16 bits, and x is not cut into
-// bytes.
+// The dots of codes_dot.h for AVX2, with AVX-VNNI if the CPU has it: bit-identical to the rows for AVX-512, whose 16
+// sums are two vectors here, one for each half of a step. Without VNNI codes are widened to 16 bits, and x is not split
+// into bytes.
 //   https://github.com/ggml-org/llama.cpp, ggml/src/ggml-common.h (layouts)
 #include <immintrin.h>
 
@@ -17,10 +17,10 @@
 namespace braid::codes {
 namespace {
 
-constexpr int64_t kAhead = 2048, kHalf = 32;  // bytes of codes that are fetched ahead; values of half a step
+constexpr int64_t kAhead = 2048, kHalf = 32;  // bytes of codes prefetched ahead; values of half a step
 constexpr float kLargest = 32639;             // 127 * 256 + 127
 
-// 32 values: codes, their scales by groups of four, and where blocks have one the minimum that is added.
+// 32 values: codes, their scales by groups of four, and the minimum that is added if blocks have one.
 struct Part {
   __m256i codes;
   __m256 scale, min;
@@ -42,7 +42,7 @@ BRAID_DOT inline __m256i join(__m128i low, __m128i high) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
 }
 BRAID_DOT inline __m256i fours(__m256i bytes) { return _mm256_and_si256(bytes, _mm256_set1_epi8(15)); }
-// 16 bytes: the low halves are 16 values, the high halves the next 16.
+// 16 bytes: the low nibbles are 16 values, the high nibbles the next 16.
 BRAID_DOT inline __m256i nibbles(const uint8_t* p) {
   const __m256i twice = _mm256_broadcastsi128_si256(load16(p));
   return fours(_mm256_srlv_epi64(twice, _mm256_setr_epi64x(0, 0, 4, 4)));
@@ -60,8 +60,8 @@ BRAID_DOT inline __m256i fifths(const uint8_t* p) {
   return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), _mm256_set1_epi8(16));
 }
 
-// Types: bytes and values of a block, values that share a scale, what codes are larger than their values by, or 0 where
-// blocks have minima, and the largest code. read(row, i) gives values [32 i, 32 i + 32).
+// Types: bytes and values of a block, values that share a scale, the offset of codes from their values, or 0 if blocks
+// have minima, and the largest code. read(row, i) gives values [32 i, 32 i + 32).
 struct Q8_0 {
   static constexpr int64_t kBytes = 34, kValues = 32, kGrain = 32;
   static constexpr int kZero = 128, kTop = 255;
@@ -138,8 +138,8 @@ BRAID_DOT inline __m256 eight_of(uint64_t bytes, float factor) {
 BRAID_DOT inline __m256 all_of(__m256 eight, int64_t i) {
   return _mm256_permutevar8x32_ps(eight, _mm256_set1_epi32(static_cast<int>(i)));
 }
-// Scales and minima of 6 bits: those of four parts lie in the low bits of four bytes each, those of the other four in
-// the halves of four bytes and, with two bits, above the first.
+// Scales and minima of 6 bits: those of four parts are in the low bits of four bytes each, those of the other four in
+// nibbles of four bytes and, with two bits, above the first.
 struct SixBits {
   __m256 scales, minima;
   BRAID_READ explicit SixBits(const uint8_t* block) {
@@ -199,7 +199,7 @@ struct Q6K {
   }
 };
 
-// Numbers of E4M3 by their bits, 2^-8 times; NaN is 480.
+// Values of E4M3 by their bits, times 2^-8; NaN is 480.
 struct E4m3Table {
   float values[256];
   constexpr E4m3Table() : values() {
@@ -441,7 +441,7 @@ BRAID_DOT inline void transpose(__m256i (&r)[8]) {
   for (int i = 0; i < 8; ++i) r[i] = t[i];
 }
 
-// Units of codes_a8_kernel.h; what lies beyond the depth is as if it were the part before it.
+// Units of codes_a8_kernel.h; values beyond the depth repeat the part before it.
 template <class Type>
 BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* units) {
   constexpr bool kMin = Type::kZero == 0;
@@ -473,8 +473,8 @@ BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* uni
   }
 }
 
-// Few rows of x by eight rows of w in one go: without units, whose making costs more than two rows use them for. Lanes
-// of the sums are rows of w; the bits are those of strips.
+// Few rows of x by eight rows of w in one go: without units, which cost more to make than two rows save. Lanes of the
+// sums are rows of w; bit-identical to strips.
 template <class Type, int kRows>
 struct Few {
   static constexpr bool kMin = Type::kZero == 0;
@@ -512,7 +512,7 @@ struct Few {
     sum.scale = diagonal(scale), sum.min = kMin ? diagonal(min) : scale[0];
     return sum;
   }
-  // Eight dwords of row r of kRows, which lie side by side.
+  // Eight dwords of row r of kRows interleaved rows.
   BRAID_READ static __m256i quads_of(const std::byte* quads, int r) {
     if (kRows == 1) return load32(quads);
     const __m256i lanes = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(kRows));
@@ -560,7 +560,7 @@ struct Few {
     for (int64_t i = 0; i < parts; x += a8::group_bytes(Type::kGrain, kRows)) {
       for (__m256& sum : sums) sum = _mm256_setzero_ps();
       for (const int64_t end = i + a8::kGroup / kHalf < parts ? i + a8::kGroup / kHalf : parts; i < end; ++i) {
-        // The same part of the eight rows below arrives meanwhile.
+        // The same part of the eight rows below is prefetched meanwhile.
         const uint8_t* below = w.codes + 8 * w.codes_stride + 8 * i * w.codes_stride / parts;
         for (int line = 0; line < 3; ++line) asm volatile("prefetcht0 %0" : : "m"(below[64 * line]));
         part(rows, i, x + 4 * kRows + i / 2 % 2 * a8::step_bytes(Type::kGrain, kRows), sums);
@@ -576,7 +576,7 @@ void few_of(const Columns& w, const std::byte* x, int64_t rows, float* y) {
   (rows == 1 ? &Few<Type, 1>::run : &Few<Type, 2>::run)(w, x, y);
 }
 
-// What a sum is worth: the scales of NVFP4 lack 2^8, and its codes are doubled.
+// The unit of a sum: the scales of NVFP4 lack 2^8, and its codes are doubled.
 template <class Type, class Dots>
 constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .worth = std::is_same_v<Type, Nvfp4Block> ? 128 : 1,
@@ -627,7 +627,7 @@ const Codes* codes_by_type(GgmlType type) {
   }
 }
 
-// Calls write(q, sums, k) with eight values of x at a time, as whole numbers in the two halves' words, and the sums of
+// Calls write(q, sums, k) with eight values of x at a time, as integers in the words of the two halves, and the sums of
 // their fours times `factor`.
 template <class Write>
 BRAID_READ inline float pack_row(const Bf16* x, int64_t depth, int factor, std::byte* packed, const Write& write) {

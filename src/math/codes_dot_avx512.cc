@@ -1,5 +1,5 @@
-// Dots of NVFP4 with 16-bit activations, for AVX-512 with VBMI and VNNI. 64 values cost 12 instructions besides
-// loads, and one row of x: two ports do that in six cycles, in which 36 bytes of weights arrive.
+// Dots of NVFP4 with 16-bit activations, for AVX-512 with VBMI and VNNI. For one row of x, 64 values cost 12
+// instructions plus loads: two ports do that in six cycles, in which 36 bytes of weights arrive.
 #include <immintrin.h>
 
 #include <limits>
@@ -13,15 +13,15 @@ namespace braid::codes {
 namespace {
 
 constexpr int64_t kLanes = 16, kBlock = 16, kQuad = 4 * kStep;  // 16 scales of NVFP4 are those of a quad of steps
-constexpr int64_t kAhead = 2048;                                // bytes of codes that are fetched ahead
+constexpr int64_t kAhead = 2048;                                // bytes of codes prefetched ahead
 constexpr int kLargest = 32639;                                 // 127 * 256 + 127
 
-// 2 e2m1 + 12 by code, four times, so that the fifth and sixth bit of an index do not count.
+// 2 e2m1 + 12 by code, four times, so that the fifth and sixth bit of an index are ignored.
 alignas(64) constexpr uint8_t kValues[64] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0,
                                              12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0,
                                              12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0,
                                              12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
-// Which of 16 scales the lanes of the first step of a quad take.
+// Which of 16 scales the lanes of the first step of a quad use.
 alignas(64) constexpr int32_t kScaleOf[16] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
 
 BRAID_DOT __m512 load_bf16(const Bf16* x, __mmask16 some) {

@@ -9,15 +9,15 @@
 #include "math/codes_columns-inl.h"
 #include "math/codes_dot.h"
 
-// AVX-512 BF16 is only there for AsBf16ByInstruction, which is called where the CPU has it.
+// AVX-512 BF16 is only there for AsBf16ByInstruction, which is called only if the CPU has it.
 #define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx512bf16,f16c")))
 
 namespace braid::codes {
 namespace {
 
-constexpr int64_t kAhead = 2048;  // bytes of codes that are fetched ahead
+constexpr int64_t kAhead = 2048;  // bytes of codes prefetched ahead
 
-// 64 values: codes, scales, and where blocks have one the minimum that is added.
+// 64 values: codes, scales, and the minimum that is added if blocks have one.
 struct Part {
   __m512i codes;
   __m512 scale, min;
@@ -44,10 +44,10 @@ BRAID_DOT inline __m512i halves(__m256i first, __m256i second) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
 }
 
-// Lane i takes what lane i / 4 has.
+// Lane i takes lane i / 4.
 BRAID_DOT inline __m512i fours_of_lanes() { return _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3); }
 
-// Two runs of 16 bytes, each the low halves of 16 values and the high halves of the next 16.
+// Two runs of 16 bytes, each 16 values in the low nibbles and the next 16 in the high ones.
 BRAID_DOT inline __m512i nibbles(const uint8_t* first, const uint8_t* second) {
   const __m256i bytes = _mm256_inserti128_si256(_mm256_castsi128_si256(load16(first)), load16(second), 1);
   const __m512i twice =
@@ -91,7 +91,7 @@ struct Q4_1 {
     return {nibbles(a + 4, b + 4), halves(half(a), half(b)), halves(half(a + 2), half(b + 2))};
   }
 };
-// The fifth bits lie in a word, one after the other.
+// The fifth bits are in one word, in order.
 BRAID_DOT inline __m512i fives(__m512i fours, const uint8_t* a, const uint8_t* b) {
   const __mmask64 high = static_cast<uint64_t>(word(b)) << 32 | word(a);
   return _mm512_mask_add_epi8(fours, high, fours, _mm512_set1_epi8(16));
@@ -266,7 +266,7 @@ void row_of(const Row& row, int64_t rows, float* sums) {
   kBy[rows - 1](row, sums);
 }
 
-// Values 16 i to 16 i + 15 of a part, each formula in decode_ggml's order; `codes` are whole numbers with a sign.
+// Values 16 i to 16 i + 15 of a part, each formula in decode_ggml's order; `codes` are signed integers.
 template <class Type>
 BRAID_DOT inline __m512 values_of(const Part& part, __m128i codes, int i) {
   const __m512i lanes = _mm512_add_epi32(fours_of_lanes(), _mm512_set1_epi32(4 * i));
@@ -275,8 +275,8 @@ BRAID_DOT inline __m512 values_of(const Part& part, __m128i codes, int i) {
   return Type::kZero == 0 ? _mm512_add_ps(product, _mm512_permutexvar_ps(lanes, part.min)) : product;
 }
 
-// How 32 values are written. To BF16 they are rounded to nearest, ties to even; the instruction takes subnormal numbers
-// for zeros.
+// How 32 values are written. To BF16 they are rounded to nearest, ties to even; the instruction treats subnormals as
+// zeros.
 struct AsFloat {
   using Num = float;
   BRAID_DOT static void store(__m512 first, __m512 second, float* out) {
@@ -315,7 +315,7 @@ BRAID_DOT void decode_part(const uint8_t* row, int64_t k, int64_t depth, typenam
   As::store(values_of<Type>(part, _mm512_extracti32x4_epi32(codes, 2), 2),
             values_of<Type>(part, _mm512_extracti32x4_epi32(codes, 3), 3), out + 32);
 }
-// 32 values of 16 possible ones, which are computed once for all.
+// 32 values of 16 possible ones, which are computed only once.
 template <class Type, class As>
 BRAID_DOT inline void decode_by_table(const uint8_t* block, Bf16* out) {
   const __m512i codes = _mm512_sub_epi32(_mm512_cvtepu8_epi32(load16(Type::kTable)), _mm512_set1_epi32(Type::kZero));

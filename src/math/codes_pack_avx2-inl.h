@@ -1,4 +1,4 @@
-// Rows of BF16 on their way to whole numbers, for files compiled for AVX2.
+// Helpers to round rows of BF16 to integers, for files compiled for AVX2.
 #pragma once
 #include <immintrin.h>
 
@@ -22,8 +22,7 @@ BRAID_PACK inline __m256 values_at(const Bf16* x, int64_t n) {
   return _mm256_load_ps(some);
 }
 
-// What n values are whole multiples of, up to `top` of them: 1 where all are below kSmallest, NaN where one is not
-// finite.
+// The scale that maps n values to integers up to `top`: 1 if all are below kSmallest, NaN if one is not finite.
 BRAID_PACK inline float scale_of(const Bf16* x, int64_t n, float top) {
   const __m256 sign = _mm256_set1_ps(-0.0f), largest = _mm256_set1_ps(std::numeric_limits<float>::max());
   __m256 most = _mm256_setzero_ps();

@@ -16,9 +16,9 @@ using Codes = std::array<uint8_t, kCompressedGroup>;
 
 float number(int v) { return static_cast<float>(v); }
 
-// What one scale makes of a group.
+// A group encoded with one scale.
 struct Fit {
-  uint16_t scale = 0;  // as it is stored
+  uint16_t scale = 0;  // as stored
   Codes codes{};
   float error = 0;  // sum of squares
 };
@@ -28,7 +28,7 @@ float peak(Values x) {
   return *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
 }
 
-// Of a scale that is rounded to half precision, and then to BF16, which leaves it exact in both.
+// With the scale rounded to half precision, then to BF16, so that it is exact in both.
 Fit fit_int(int bits, Values x, float scale) {
   const int middle = 1 << (bits - 1), last = 2 * middle - 1;
   const Bf16 stored = to_bf16(to_float(to_f16(scale)));
@@ -45,7 +45,7 @@ Fit fit_int(int bits, Values x, float scale) {
 
 Fit encode_int(int bits, Values x, ScaleSearch search) {
   const int middle = 1 << (bits - 1);
-  // The code range has one more value below zero, which the peak takes.
+  // The code range has one more value below zero, used by the peak.
   const float first = bits == 8 ? std::fabs(peak(x)) / 127 : peak(x) / number(-middle);
   Fit best = fit_int(bits, x, first);
   if (search == ScaleSearch::max || first == 0) return best;

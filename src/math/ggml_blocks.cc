@@ -39,7 +39,7 @@ void q8_0(const Byte* b, float* y) {
   for (int i = 0; i < 32; ++i) y[i] = d * number(static_cast<int8_t>(b[2 + i]));
 }
 
-// Values of 4 bits: the low halves of 16 bytes, then the high ones.
+// Values of 4 bits: the low nibbles of 16 bytes, then the high ones.
 template <class Value>
 void nibbles(const Byte* codes, float* y, Value&& value) {
   for (int i = 0; i < 16; ++i) {
@@ -82,7 +82,7 @@ void iq4_xs(const Byte* b, float* y) {
   }
 }
 
-// Twice E2M1, so that its values are integers; the scales are half of what they say.
+// Twice E2M1, so that its values are integers; the scales are halved.
 constexpr int8_t kE2m1Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 void mxfp4(const Byte* b, float* y) {
   const uint32_t e = b[0];
@@ -171,7 +171,7 @@ void q6_k(const Byte* b, float* y) {
   }
 }
 
-// Five ternary digits a byte, the first the most significant of a fraction of 256.
+// Five ternary digits per byte, the first the most significant of a fraction of 256.
 int digit(Byte byte, int i) {
   static constexpr int kPowers[5] = {1, 3, 9, 27, 81};
   return (static_cast<Byte>(byte * kPowers[i]) * 3) >> 8;

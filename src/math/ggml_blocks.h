@@ -1,4 +1,4 @@
-// Blocks of GGUF types to FP32, with the bits of llama.cpp's own conversion: each formula in FP32, in its order.
+// Blocks of GGUF types to FP32, bit-identical to llama.cpp's conversion: each formula in FP32, in its order.
 //   https://github.com/ggml-org/llama.cpp, ggml/src/ggml-common.h (layouts)
 #pragma once
 #include <cstddef>

@@ -18,13 +18,13 @@ using Byte = uint8_t;
 
 float number(int v) { return static_cast<float>(v); }
 Byte byte(int v) { return static_cast<Byte>(v); }
-// The half precision of `v`, and what is left of it.
+// Writes `v` in half precision; returns the rounded value.
 float put_half(float v, Byte* p) {
   const F16 half = to_f16(v);
   std::memcpy(p, &half, sizeof(half));
   return to_float(half);
 }
-// 0 where there is none in FP32; half precision makes such a scale zero anyway.
+// 0 if it overflows FP32; half precision makes such a scale zero anyway.
 float inverse(float v) { return std::isfinite(1.0f / v) ? 1.0f / v : 0.0f; }
 // To the nearest integer, halves to even. ggml's trick: the sum has no bits below one.
 int nearest(float v) {
@@ -110,7 +110,7 @@ void q5_1(const float* x, Byte* b) {
 // ---- tables of values -----------------------------------------------------------------------------------------------
 
 constexpr std::array<int8_t, 16> kIq4 = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
-// The nearer of two neighbours, the upper where both are as near.
+// The nearer of two neighbours, the upper one on a tie.
 int nearest_iq4(float v) {
   const auto above = std::upper_bound(kIq4.begin(), kIq4.end(), v,
                                       [](float value, int8_t entry) { return value < static_cast<float>(entry); });
@@ -153,7 +153,7 @@ void iq4_nl(const float* x, Byte* b) {
   pack_nibbles(codes, 16, b + 2);
 }
 
-// Twice E2M1: the first entry that is as near as any.
+// Twice E2M1: the first of the nearest entries.
 constexpr int8_t kE2m1Doubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 Byte nearest_e2m1(float v, float scale) {
   int best = 0;
@@ -173,7 +173,7 @@ void mxfp4(const float* x, Byte* b) {
   pack_nibbles(codes, 16, b + 1);
 }
 
-// Unsigned E4M3 up to 448, in which 0x7f is NaN; halves round up, as ggml's do.
+// Unsigned E4M3 up to 448, in which 0x7f is NaN; halves round up, as in ggml.
 Byte ue4m3(float v) {
   if (!(v > 0)) return 0;
   const auto bits = std::bit_cast<uint32_t>(std::min(v, 448.0f));
@@ -182,7 +182,7 @@ Byte ue4m3(float v) {
   const int code = exponent << 3 | static_cast<int>(bits >> 20 & 7);
   return byte(std::min(0x7e, code + static_cast<int>(bits >> 19 & 1)));
 }
-// Half of what it says: the table has twice the values.
+// Halved: the table has twice the values.
 float ue4m3_half(Byte bits) {
   const int exponent = bits >> 3, fraction = bits & 7;
   return 0.5f * (exponent == 0 ? std::ldexp(number(fraction), -9) : std::ldexp(number(8 + fraction), exponent - 10));
@@ -197,8 +197,7 @@ void nvfp4(const float* x, Byte* b) {
   }
 }
 
-// ---- K-quants: 256 values, scales of groups of them in few bits
-// ------------------------------------------------------
+// ---- K-quants: 256 values in groups with scales of few bits --------------------------------------------------
 
 // How the scale of a group of 32 is searched: steps + 1 scales, from (codes - 1 + first) upwards.
 struct AffineSearch {

@@ -36,7 +36,7 @@ void iq2(float step, uint32_t codes, uint32_t signs, float* y) {
   }
 }
 
-// 8 values of -1, 0 and 1, moved by an eighth.
+// 8 values of -1, 0 and 1, shifted by an eighth.
 void iq1(float step, uint32_t codes, bool down, float* y) {
   for (int i = 0; i < 8; ++i)
     y[i] = step * (static_cast<float>(static_cast<int>(codes >> 2 * i & 3) - 1) + (down ? -0.125f : 0.125f));

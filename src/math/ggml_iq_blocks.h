@@ -1,5 +1,5 @@
-// Decoders of the IQ1, IQ2 and IQ3 kinds, for ggml_blocks.cc: one block of 256 values each. Values lie in groups that
-// an index replaces by a point of a table (ggml_grids.h).
+// Decoders of the IQ1, IQ2 and IQ3 kinds, for ggml_blocks.cc: one block of 256 values each. Each group of values is
+// stored as an index of a point in a table (ggml_grids.h).
 #pragma once
 #include <cstdint>
 

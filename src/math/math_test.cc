@@ -197,7 +197,7 @@ std::vector<TestWeight> weights_in_codes(int64_t rows, int64_t cols) {
   return all;
 }
 
-// The definition of codes_a16 in its order of operations, by scalars: 16 sums side by side, folded in halves.
+// The definition of codes_a16 in its order of operations, with scalars: 16 sums in parallel, reduced in halves.
 float sum_in_order(const std::vector<double>& codes, const std::vector<float>& scales, const std::vector<float>& minima,
                    const std::vector<int>& q) {
   float sums[16] = {};
@@ -214,8 +214,8 @@ float sum_in_order(const std::vector<double>& codes, const std::vector<float>& s
   return sums[0];
 }
 
-// The rows for AVX2, with and without dots of bytes, are the definition bit for bit, on types whose blocks are simple
-// to take apart here: Q4_0, Q4_1, Q8_0.
+// The rows for AVX2, with and without VNNI, match the definition bit for bit, on types whose blocks are simple to
+// decode here: Q4_0, Q4_1, Q8_0.
 TEST(Codes, Avx2IsTheDefinitionInItsOrder) {
   if (!sys::machine().avx2) GTEST_SKIP() << "no AVX2";
   struct Blocks {
@@ -268,8 +268,8 @@ TEST(Codes, Avx2IsTheDefinitionInItsOrder) {
   }
 }
 
-// The rows of both instruction sets, with and without dots of bytes: one class, the same bits.
-TEST(Codes, Avx2HasTheBitsOfAvx512) {
+// The rows of both instruction sets, with and without VNNI: one class, the same bits.
+TEST(Codes, Avx2IsBitIdenticalToAvx512) {
   if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no AVX-512 VNNI";
   for (const auto& [cols, depth] : {std::pair<int64_t, int64_t>{3, 32}, {2, 80}, {4, 160}, {5, 1856}, {3, 2688}}) {
     for (const TestWeight& test : weights_in_codes(cols, depth)) {
@@ -346,7 +346,7 @@ TEST(Codes, ANanOfXReachesTheResult) {
   EXPECT_TRUE(std::isnan(got[0]) && std::isnan(got[1]));
 }
 
-// x as class codes_a8 rounds it: groups of 128 values, each of `scale` times whole numbers.
+// x as class codes_a8 rounds it: groups of 128 values, each of `scale` times integers.
 std::vector<double> rounded_to_8_bits(const Bf16* x, int64_t n) {
   std::vector<double> values(static_cast<size_t>(n));
   for (int64_t g = 0; g < n; g += 128) {
@@ -362,8 +362,8 @@ std::vector<double> rounded_to_8_bits(const Bf16* x, int64_t n) {
 }
 
 // Rows of x by every type, at edges of blocks of 6 rows, strips of 32 columns, steps of 64 and groups of 128 values:
-// the definition on rounded x, and the same bits for a row whichever rows are with it.
-TEST(CodesA8, IsTheDefinitionWhateverIsBesideARow) {
+// the definition on rounded x, and the same bits for a row whatever rows are with it.
+TEST(CodesA8, IsTheDefinitionForAnyNeighbouringRows) {
   constexpr int64_t kRows = 13;
   for (const auto& [cols, depth] : {std::pair<int64_t, int64_t>{1, 64}, {33, 96}, {70, 160}, {40, 1136}}) {
     for (const TestWeight& test : weights_in_codes(cols, depth)) {
@@ -420,8 +420,8 @@ std::vector<Strips*> strips_for_avx2() {
   return all;
 }
 
-// A strip by AVX2 has the bits of one by AVX-512, whatever the order in which their units hold codes.
-TEST(CodesA8, Avx2HasTheBitsOfAvx512) {
+// A strip by AVX2 is bit-identical to one by AVX-512, whatever the order of codes in their units.
+TEST(CodesA8, Avx2IsBitIdenticalToAvx512) {
   using namespace codes::a8;
   if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no AVX-512 with VNNI";
   for (const int64_t depth : {32, 80, 160, 336, 512}) {
@@ -478,8 +478,7 @@ TEST(CodesA8, Avx2HasTheBitsOfAvx512) {
   }
 }
 
-// The largest code of every type times the largest values of x, of either sign: no sum of 16 bits is too small for
-// them.
+// The largest code of every type times the largest values of x, of either sign: no 16-bit sum overflows.
 TEST(CodesA8, LargestCodesFitTheirSums) {
   using namespace codes::a8;
   if (!sys::machine().avx2) GTEST_SKIP() << "no AVX2";
@@ -595,7 +594,7 @@ TEST(Panel, ResultsDoNotDependOnBatchMates) {
   }
 }
 
-// Those of this machine, and tiles in software, so that their panels are held on any.
+// Those of this machine, and tiles in software, so that their panels are tested on any.
 std::vector<packed::Kernel> packed_kernels() {
   std::vector<packed::Kernel> kernels = {packed::soft_tile_bf16()};
   for (const packed::Class c :
@@ -605,7 +604,7 @@ std::vector<packed::Kernel> packed_kernels() {
   return kernels;
 }
 
-TEST(Packed, EveryKernelTakesBothOperandsEitherWay) {
+TEST(Packed, EveryKernelTakesBothOperandsAlongAndAcross) {
   const int64_t m = 37, n = 71, depth = 45;
   for (const packed::Kernel& kernel : packed_kernels()) {
     for (const DType type : {DType::f32, DType::bf16}) {
@@ -639,7 +638,7 @@ TEST(Packed, EveryKernelTakesBothOperandsEitherWay) {
 }
 
 // More rows than are packed at a time, columns from the middle, decoded codes over several depth blocks with a factor,
-// added or not, in exactly the space that is asked for.
+// added or not, in exactly the space that is requested.
 TEST(Packed, MultiplyPacksBothOperands) {
   struct Case {
     int64_t rows, depth;
@@ -698,7 +697,7 @@ TEST(Packed, SpaceIsEnoughForAnyShorterDepth) {
 }
 
 // On machines with AVX-512 BF16: the panels of tiles, packed fast, are those packed element by element.
-TEST(Packed, TilePanelsAreTheSameHoweverTheyArePacked) {
+TEST(Packed, FastTilePanelsEqualThoseOfTheLoops) {
   if (packed::refusal(packed::Class::bf16_dot) == std::string_view("no AVX-512 BF16"))
     GTEST_SKIP() << "no AVX-512 BF16";
   struct Case {

@@ -14,7 +14,7 @@ Source source_of(const View& v, bool along) {
   return {.data = v.data, .stride = v.stride(0), .bf16 = v.dtype == DType::bf16, .along = along};
 }
 
-// A tile that reaches over the edge of y: whole in `whole`, from what y has, then the part that exists back.
+// A tile that crosses the edge of y: computed in `whole`, from the values of y, then copied back where it exists.
 void edge(const Kernel& kernel, const Tile& t, int64_t rows, int64_t cols) {
   constexpr int64_t kTileMax = 32 * 64;
   alignas(64) float whole[kTileMax] = {};

@@ -1,7 +1,7 @@
-// Products of packed operands, for training: y[m, n] (+)= sum_k a[m, k] * b[n, k] where either operand may lie along k
-// or across it, as F32 or BF16. Both are first copied into panels (packed_kernel.h), converted and transposed on the
-// way, and each sum is then one chain along k from zero, or from y: a result depends on its row of a and its row of b
-// alone, not on where the depth is cut (at multiples of Kernel::step).
+// Products of packed operands, for training: y[m, n] (+)= sum_k a[m, k] * b[n, k] where either operand may be stored
+// along k or across it, as F32 or BF16. Both are first copied into panels (packed_kernel.h), converted and transposed
+// on the way, and each sum is then one chain along k from zero, or from y: a result depends on its row of a and its row
+// of b alone, not on where the depth is cut (at multiples of Kernel::step).
 // Classes:
 //   f32_chain       operands widened exactly, FP32 products and sums
 //   bf16_chain      operands rounded to BF16 and widened, FP32 products and sums
@@ -18,17 +18,17 @@ namespace braid::packed {
 
 enum class Class : uint8_t { f32, bf16, bf16_dot, bf16_tile };
 
-// Null when the class is worth using on this machine, else the reason against.
+// Null when the class is worth using on this machine, else why not.
 const char* refusal(Class c);
 Kernel kernel_of(Class c);
 
-// A matrix [n, depth] whose rows lie along k, or its transpose [depth, n].
+// A matrix [n, depth] whose rows run along k, or its transpose [depth, n].
 Source along(const View& v);
 Source across(const View& v);
 // The same from element (i, k) on.
 Source from(const Source& s, int64_t i, int64_t k);
 
-// A depth block: on tiles, 32 rows of it fill L1 once, and the other operand streams past them.
+// The depth of a block: on tiles, 32 rows of it fill L1, and the other operand streams past them.
 inline constexpr int64_t kDepthMax = 768;
 // Equal blocks, whose number depends on the depth alone.
 int64_t block_depth(int64_t depth);
@@ -66,11 +66,11 @@ struct Whole {
   void pack_panels(const Source& source, int64_t begin, int64_t end) const;
 };
 
-// y = sums + bias, n values; bias may be null, and y the same place.
+// y = sums + bias, n values; bias may be null, and y may alias sums.
 void finish(const float* sums, const float* bias, int64_t n, float* y);
 void finish(const float* sums, const float* bias, int64_t n, Bf16* y);
 
-// sums[i] += value (i, k) of a source that lies across the depth, k after k.
+// sums[i] += value (i, k) of a source stored across the depth, in order of k.
 void add_depths(const Source& source, int64_t n, int64_t depth, float* sums);
 
 }  // namespace braid::packed

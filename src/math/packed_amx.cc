@@ -12,7 +12,7 @@
 
 namespace braid::packed {
 
-// The configuration is per thread and loaded once a product; released, so that switches of threads save no tiles.
+// The configuration is per thread and loaded once per product; released, so that context switches save no tiles.
 BRAID_TILE_FN void walk_amx(const Tile& t) {
   static constexpr tiles::Config kConfig{};
   _tile_loadconfig(&kConfig);

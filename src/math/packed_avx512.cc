@@ -14,7 +14,7 @@ namespace {
 constexpr int kTileRows = 8, kTileVectors = 3;
 constexpr int64_t kLanes = 16;  // pairs, or floats, of one register
 
-// The tile that begins at that column; meanwhile the y of the next one is fetched.
+// The tile that starts at that column; prefetches the y of the next one.
 BRAID_DOT void tile(const Tile& t, int64_t column, const float* next) {
   __m512 acc[kTileRows][kTileVectors];
   const char *a = static_cast<const char*>(t.a), *b = static_cast<const char*>(t.b) + column * t.depth * 2;
@@ -39,7 +39,7 @@ BRAID_DOT void tile(const Tile& t, int64_t column, const float* next) {
 #pragma GCC unroll 8
     for (int m = 0; m < kTileRows; ++m) {
       __m512 u = _mm512_castsi512_ps(_mm512_set1_epi32(reinterpret_cast<const int*>(a)[m]));
-      asm("" : "+v"(u));  // or g++ 12 broadcasts once a dot
+      asm("" : "+v"(u));  // or g++ 12 broadcasts once per dot
 #pragma GCC unroll 3
       for (int n = 0; n < kTileVectors; ++n) {
         acc[m][n] = _mm512_dpbf16_ps(acc[m][n], reinterpret_cast<__m512bh>(u), reinterpret_cast<__m512bh>(v[n]));
@@ -88,7 +88,7 @@ BRAID_DOT inline __mmask16 first(int64_t n) {
   return static_cast<__mmask16>(n >= kLanes ? 0xffff : n <= 0 ? 0 : (1u << n) - 1);
 }
 
-// Up to 16 values at p as BF16, in the low halves of 32 bits.
+// Up to 16 values at p as BF16, in the low halves of 32-bit lanes.
 template <bool kBf16>
 BRAID_DOT inline __m512i values_at(const Source& s, int64_t at, __mmask16 mask) {
   if (kBf16) return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, static_cast<const uint16_t*>(s.data) + at));
@@ -169,7 +169,7 @@ BRAID_DOT void pack(const Source& s, int64_t width, int64_t n, int64_t depth, vo
 // Panels of the tile kernel (packed_tile.cc). Columns are pairs as above in blocks of 16; rows are 32 values along k.
 constexpr int64_t kTileWidth = 32, kTileStep = 32, kTileValues = kTileWidth * kTileStep;
 
-// Sources that lie across the depth are read row after row, as they lie.
+// Sources stored across the depth are read in place, row after row.
 template <bool kBf16>
 BRAID_DOT void tile_cols(const Source& s, int64_t n, int64_t depth, int32_t* out) {
   const int64_t padded = (n + kTileWidth - 1) / kTileWidth * kTileWidth;

@@ -1,11 +1,11 @@
-// What packed.cc asks of an instruction set. Plain data, no containers, so that files compiled for AVX-512 or tiles may
-// include it (style.md 27).
+// What packed.cc requires of an instruction set. Plain data, no containers, so that files compiled for AVX-512 or tiles
+// may include it (style.md 27).
 #pragma once
 #include <cstdint>
 
 namespace braid::packed {
 
-// One operand as it lies in memory, element (i, k) with k along the depth: data[i * stride + k] where `along`, else
+// One operand as stored in memory, element (i, k) with k along the depth: data[i * stride + k] where `along`, else
 // data[k * stride + i].
 struct Source {
   const void* data = nullptr;
@@ -24,7 +24,7 @@ struct Tile {
   int64_t y_stride = 0;
   bool add = false;
   int64_t down = 1, across = 1;
-  bool half = false;  // the upper half of the rows of one panel of a alone; where Kernel::halves
+  bool half = false;  // only the upper half of the rows of one panel of a; needs Kernel::halves
 };
 
 // A panel is `width` values of i by the depth, zeros beyond the edges; its layout is the kernel's own.
@@ -33,8 +33,8 @@ struct Kernel {
   int64_t step = 1;            // what depths are rounded up to
   int64_t value_bytes = 4;     // of a packed value
   bool halves = false;         // whether half the rows of a tile take half the work
-  // Values along the depth up to which neighbouring products that add to y are best taken as one. No bit depends on
-  // where a multiple of `step` cuts them: sums go on from y as if they had never left their tile.
+  // The depth up to which consecutive products that add to y are best merged into one. Splitting them at a multiple of
+  // `step` changes no bit: sums continue from y as if they had stayed in their tile.
   int64_t chain = 0;
   // Panels of that width one after another, from n values of i and `depth` of k.
   using Pack = void(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
@@ -49,7 +49,7 @@ Kernel dot_bf16();        // vdpbf16ps: pairs of products, FP32 sums, no subnorm
 Kernel tile_bf16();       // tiles (AMX), as tile.h
 Kernel soft_tile_bf16();  // the same in software: for tests
 
-// The panels of the tile kernel, packed with AVX-512: every CPU with tiles has it. packed_tile.cc says how they lie.
+// The panels of the tile kernel, packed with AVX-512: every CPU with tiles has it. packed_tile.cc defines their layout.
 void pack_tile_rows_avx512(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
 void pack_tile_cols_avx512(const Source& source, int64_t width, int64_t n, int64_t depth, void* panels);
 

@@ -1,6 +1,6 @@
-// The packed kernel on tiles: 32 x 32 sums, depths padded to 32. How panels lie says packed_walk-inl.h. The
-// instructions' panels are packed with AVX-512; the loops here, element by element, are those of the software tiles and
-// say what a panel is.
+// The packed kernel on tiles: 32 x 32 sums, depths padded to 32. packed_walk-inl.h defines the layout of panels. Panels
+// for AMX are packed with AVX-512; the loops here, element by element, are for software tiles and define what a panel
+// is.
 #include <algorithm>
 #include <cstring>
 
@@ -39,7 +39,7 @@ Bf16 value_at(const Source& s, int64_t at) {
   return s.bf16 ? static_cast<const Bf16*>(s.data)[at] : to_bf16(static_cast<const float*>(s.data)[at]);
 }
 
-// Where element (i, k) of a panel lies.
+// The offset of element (i, k) in a panel.
 int64_t row_place(int64_t i, int64_t k, int64_t /*depth*/) {
   return k / kStep * kWidth * kStep + i * kStep + k % kStep;
 }

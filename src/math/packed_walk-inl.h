@@ -1,6 +1,6 @@
 // The walk of the packed tile kernel over a row of tiles, compiled over the AMX instructions and over software tiles
 // (tile_soft.h). The includer defines BRAID_TILE_FN (attributes) and BRAID_TILE_{ZERO,LOAD,STREAM,STORE,DOT}, whose
-// tile numbers must be literals; STREAM is a LOAD that leaves L1 to others.
+// tile numbers must be literals; STREAM is a LOAD that leaves L1 to other data.
 //
 // A panel of a is [step][32][32] values, row after row; a panel of b two blocks of 16 columns, each
 // [step][pair][16][2]. Tiles 0-3 are the sums of 2 x 2 blocks over the whole depth, 4 and 5 rows of a, 6 and 7 columns

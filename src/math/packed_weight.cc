@@ -9,7 +9,7 @@ int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 DType decoded_type(const Weight& w) { return exact_in_bf16(w.spec.format) ? DType::bf16 : DType::f32; }
 
-// Of the longest depth block of any depth up to that: those of a shorter depth may be longer.
+// The longest depth block of any depth up to that: a shorter depth may have longer blocks.
 int64_t block_depth_max(int64_t depth) { return block_depth(std::min(depth, kDepthMax)); }
 
 int64_t panel_bytes(const Kernel& kernel, Side side, int64_t n, int64_t depth) {
@@ -64,7 +64,7 @@ void pack(const Kernel& kernel, const WeightOperand& w, const WeightPart& part, 
   pack(kernel, Side::cols, decoded, part.n, part.depth, out);
 }
 
-// Sums of quantised weights wait for their factor apart from y: at the end, kMultiplyRows rows of them.
+// Sums of quantised weights are scaled outside y: kMultiplyRows rows of them at the end of the space.
 int64_t multiply_bytes(const Kernel& kernel, const WeightOperand& w, int64_t rows, int64_t cols, int64_t depth) {
   const int64_t most = std::min(rows, kMultiplyRows);
   const int64_t sums = w.decoded() ? most * cols * static_cast<int64_t>(sizeof(float)) : 0;
@@ -80,7 +80,7 @@ void multiply(const Kernel& kernel, const Multiply& p, std::span<std::byte> spac
     multiply_codes(kernel, p, space.data());
     return scale(global, p.rows, p.cols, p.y, p.y_stride);
   }
-  CHECK(p.w.decoded(), "a factor of numbers that are not decoded");
+  CHECK(p.w.decoded(), "a factor for a weight that is not decoded");
   auto* const sums =
       reinterpret_cast<float*>(space.data() + bytes) - round_up(std::min(p.rows, kMultiplyRows) * p.cols, 16);
   for (int64_t i = 0; i < p.rows; i += kMultiplyRows) {

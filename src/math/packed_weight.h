@@ -1,5 +1,5 @@
-// A weight of any format as an operand of a product on packed operands: F32 and BF16 are packed as they lie, other
-// formats are decoded a part at a time into scratch, without Weight::global, which the product applies to its sums.
+// A weight of any format as an operand of a product on packed operands: F32 and BF16 are packed directly, other formats
+// are decoded a part at a time into scratch, without Weight::global, which the product applies to its sums.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -17,13 +17,13 @@ struct WeightOperand {
   bool decoded() const { return w.spec.format != Format::f32 && w.spec.format != Format::bf16; }
 };
 
-// Panels of Side::cols from i on, at depth k: n values of i, `depth` of k. Where the weight is decoded its columns must
+// Panels of Side::cols from i on, at depth k: n values of i, `depth` of k. If the weight is decoded its columns must
 // start at a multiple of the format's block: i and k of every caller are multiples of 32.
 struct WeightPart {
   int64_t i = 0, n = 0, k = 0, depth = 0;
 };
 
-// Bytes of scratch for parts of at most n by depth; 0 where nothing is decoded.
+// Bytes of scratch for parts of at most n by depth; 0 if nothing is decoded.
 int64_t scratch_bytes(const WeightOperand& w, int64_t n, int64_t depth);
 void pack(const Kernel& kernel, const WeightOperand& w, const WeightPart& part, std::byte* scratch, std::byte* out);
 
@@ -42,7 +42,7 @@ struct Multiply {
 int64_t multiply_bytes(const Kernel& kernel, const WeightOperand& w, int64_t rows, int64_t cols, int64_t depth);
 void multiply(const Kernel& kernel, const Multiply& p, std::span<std::byte> space);
 
-// Rows [0, rows) of `values` times `factor`; nothing where that is one.
+// Rows [0, rows) of `values` times `factor`; a no-op if that is one.
 void scale(float factor, int64_t rows, int64_t cols, float* values, int64_t stride);
 
 }  // namespace braid::packed

@@ -27,7 +27,7 @@ using Quad = hn::Full128<float>;
 constexpr int kTileRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 constexpr int kTileVectors = 3;
 
-// The tile that begins at that column; meanwhile the y of the next one is fetched.
+// The tile that starts at that column; prefetches the y of the next one.
 void tile(const Tile& t, int64_t column, const float* next) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -55,7 +55,7 @@ void tile(const Tile& t, int64_t column, const float* next) {
     HWY_UNROLL(8)
     for (int m = 0; m < kTileRows; ++m) {
       FloatVec u = hn::Set(d, a[m]);
-      asm("" : "+x"(u.raw));  // or g++ 12 broadcasts once a product
+      asm("" : "+x"(u.raw));  // or g++ 12 broadcasts once per product
       HWY_UNROLL(3)
       for (int n = 0; n < kTileVectors; ++n) acc[m][n] = hn::MulAdd(u, v[n], acc[m][n]);
     }
@@ -81,7 +81,7 @@ void tiles(const Tile& t) {
   }
 }
 
-// As a product takes it: rounded to BF16 or as it is.
+// As a product uses it: rounded to BF16 or unchanged.
 template <bool kRound, class Tag>
 HWY_INLINE hn::VFromD<Tag> rounded(Tag d, hn::VFromD<Tag> v) {
   if constexpr (!kRound) return v;
@@ -140,7 +140,7 @@ void pack_of(const Source& s, int64_t width, int64_t n, int64_t depth, void* pan
   }
 }
 
-// BF16 sources are exact in F32, so nothing is left to round.
+// BF16 sources are exact in F32, so there is nothing to round.
 void pack_f32(const Source& s, int64_t width, int64_t n, int64_t depth, void* panels) {
   (s.bf16 ? pack_of<false, Bf16> : pack_of<false, float>)(s, width, n, depth, panels);
 }
@@ -177,7 +177,7 @@ void finish_row(const float* sums, const float* bias, int64_t n, Out* y) {
 void finish_f32(const float* sums, const float* bias, int64_t n, float* y) { finish_row(sums, bias, n, y); }
 void finish_bf16(const float* sums, const float* bias, int64_t n, Bf16* y) { finish_row(sums, bias, n, y); }
 
-// That many vectors of sums stay in registers.
+// Vectors of sums that stay in registers.
 template <int64_t kVectors, class Num>
 void add_vectors(const Num* from, int64_t stride, int64_t depth, float* sums) {
   const FloatTag d;

@@ -9,9 +9,9 @@
 namespace braid {
 namespace {
 
-// How much of w is met at a time. One or two rows of x: as a stream, where w is read as it lies. Some: 48 columns, so
-// that the block and the one being fetched stay in L2 (192 KiB each with 2048 values of BF16). Many: 144, so that a row
-// of x, which comes from L3, is used often. The rows of a super block share the workspace.
+// How much of w is processed at a time. One or two rows of x: as a stream, if w is read in place. Some: 48 columns, so
+// that the block and the one being prefetched stay in L2 (192 KiB each with 2048 values of BF16). Many: 144, so that a
+// row of x, which comes from L3, is reused often. The rows of a super block share the workspace.
 constexpr int64_t kStreamRows = 2, kFewRows = 64, kSuperRows = 512;
 constexpr int64_t kFewCols = kPanelCols, kManyCols = 3 * kPanelCols;
 constexpr int64_t kStreamAhead = 8192;   // bytes: further and nearer are slower by 5 to 10% (Zen 5)
@@ -90,7 +90,7 @@ class Product {
     return w_.codes.data + (row * w_.codes.stride(0) + k) * size_of(operand_);
   }
 
-  // What to fetch while the block at (b.col, k) is computed: the one the walk takes next. Null at the end.
+  // The block to prefetch while the one at (b.col, k) is computed: the next of the walk. Null at the end.
   const std::byte* next(const Part& b, int64_t k, int64_t depth) const {
     if (!direct_) return nullptr;
     if (k + depth < w_.cols) return weight_at(b.col, k + depth);

@@ -1,7 +1,7 @@
-// The product that every weight meets, on the calling thread: y[m, n] = global * sum_k x[m, k] * w[n, k].
+// The product with a weight of any format, on the calling thread: y[m, n] = global * sum_k x[m, k] * w[n, k].
 //
 // Both operands are walked along k, the direction in which files store weights, so that an unquantised weight is read
-// in place, once, as one stream. Each (m, n) keeps a vector of partial sums, folded every so many values in a fixed
+// in place, once, as one stream. Each (m, n) keeps a vector of partial sums, reduced at fixed intervals in a fixed
 // tree: a result depends on x's row and w's row alone, not on how many rows or columns are computed together. Weights
 // of other formats are decoded a block at a time into `workspace`. Prefill, decode and experts use the same class.
 //
@@ -19,9 +19,9 @@ namespace braid {
 
 enum class PanelClass : uint8_t { f32, bf16, bf16_dot };
 
-// The class of this machine for activations of a type: every phase of a model takes it.
+// The class of this machine for activations of a type: every phase of a model uses it.
 PanelClass panel_class(DType x);
-// Null when this machine can compute the class, else the reason against.
+// Null when this machine can compute the class, else why not.
 const char* panel_refusal(PanelClass c);
 
 // Workspace of one thread, in bytes.

@@ -7,7 +7,7 @@
 
 #include "math/panel_block.h"
 
-// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
+// g++ 12 warns about undefined upper lanes inside its own intrinsics (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -74,8 +74,8 @@ BRAID_DOT inline void step(const Walk& p, int64_t xs, int64_t ws, __mmask32 mask
   }
 }
 
-// kRows x kCols sums over the depth. Meanwhile rows of the next block are fetched, `next` onwards; in assembly because
-// g++ 12 drops _mm_prefetch from small inline functions.
+// kRows x kCols sums over the depth. Prefetches rows of the next block, from `next` on; in assembly because g++ 12
+// drops _mm_prefetch from small inline functions.
 template <int kRows, int kCols>
 BRAID_DOT inline void tile(const Block& b, const Bf16* x, const Bf16* w, const Bf16* next, int ahead, float* sums) {
   __m512 acc[kRows][kCols];
@@ -99,8 +99,8 @@ BRAID_DOT inline void tile(const Block& b, const Bf16* x, const Bf16* w, const B
   fold<kRows, kCols>(b, acc, sums);
 }
 
-// One column. With few rows this is all about having many lines of w under way, so few instructions a line; without a
-// next block its own lines are asked for again, which costs little.
+// One column. With few rows the goal is many lines of w in flight, so few instructions per line; without a next block
+// its own lines are prefetched again, which costs little.
 template <int kRows>
 BRAID_DOT inline void column(const Block& b, const Bf16* x, const Bf16* w, const Bf16* next, float* sums) {
   __m512 acc[kRows][1];
@@ -128,7 +128,7 @@ BRAID_DOT inline void column(const Block& b, const Bf16* x, const Bf16* w, const
   fold<kRows, 1>(b, acc, sums);
 }
 
-// kRows rows of x, from row m on, meet all of w.
+// kRows rows of x, from row m on, times all of w.
 template <int kRows>
 BRAID_DOT void rows(const Block& b, int64_t m, Ahead ahead) {
   const Bf16* x = static_cast<const Bf16*>(b.x) + m * b.x_stride;
@@ -140,7 +140,7 @@ BRAID_DOT void rows(const Block& b, int64_t m, Ahead ahead) {
     const int64_t at = n * b.w_stride, row = m + kRows + n / kTileCols;
     if (ahead.last > ahead.first) {
       tile<kRows, kTileCols>(b, x, w + at, next + at, ahead.last - ahead.first, sums + n);
-    } else {  // the next rows of x, one a tile
+    } else {  // the next rows of x, one per tile
       const bool more = n < kTileCols * kTileRows && row < b.rows;
       tile<kRows, kTileCols>(b, x, w + at, more ? static_cast<const Bf16*>(b.x) + row * b.x_stride : w, more, sums + n);
     }

@@ -28,7 +28,7 @@ constexpr int kTileCols = 3;
 // A chain of sums waits for its own last result: one or two rows of x need more columns to keep the units busy.
 constexpr int tile_cols(int rows) { return rows == 1 ? 8 : rows == 2 ? 4 : kTileCols; }
 
-// A vector to four sums of lanes that lie four apart.
+// A vector to four sums of lanes that are four apart.
 using Quad = hn::Full128<float>;
 HWY_INLINE hn::VFromD<Quad> quarter(Quad /*tag*/, hn::VFromD<Quad> v) { return v; }
 template <class Tag, class Vec>
@@ -88,13 +88,13 @@ HWY_INLINE void step(const Block& b, const Walk<X, W>& p, int64_t lanes, FloatVe
   for (int m = 0; m < kRows; ++m) {
     const X* x = (m < 4 ? p.x0 : p.x4) + m % 4 * b.x_stride;
     FloatVec u = kPart ? load_n(d, x, lanes) : load(d, x);
-    asm("" : "+x"(u.raw));  // or g++ 12 loads it once a column
+    asm("" : "+x"(u.raw));  // or g++ 12 loads it once per column
     HWY_UNROLL(3)
     for (int n = 0; n < kCols; ++n) acc[m][n] = hn::MulAdd(u, v[n], acc[m][n]);
   }
 }
 
-// kRows x kCols sums over the depth. Meanwhile rows of the next block are fetched, `next` onwards.
+// kRows x kCols sums over the depth. Prefetches rows of the next block, from `next` on.
 template <int kRows, int kCols, class X, class W>
 HWY_INLINE void tile(const Block& b, const X* x, const W* w, const W* next, int ahead, float* sums) {
   const FloatTag d;
@@ -126,7 +126,7 @@ HWY_INLINE void tile(const Block& b, const X* x, const W* w, const W* next, int 
   for (int m = 0; m < kRows; ++m) fold(acc[m], sums + m * b.sums_stride, b.add);
 }
 
-// kRows rows of x, from row m on, meet all of w.
+// kRows rows of x, from row m on, times all of w.
 template <int kRows, class X, class W>
 void rows(const Block& b, int64_t m, Ahead ahead) {
   const X* x = static_cast<const X*>(b.x) + m * b.x_stride;
@@ -145,13 +145,13 @@ void rows(const Block& b, int64_t m, Ahead ahead) {
   }
 }
 
-// The same for rows of BF16, which are widened once for all columns: done in every tile, it takes the ports of as many
+// The same for rows of BF16, which are widened once for all columns: in every tile, it would use the ports of as many
 // FMAs.
 template <int kRows, class W>
 HWY_INLINE void rows_widened(const Block& b, int64_t m, Ahead ahead) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  constexpr int64_t kStride = kWideDepth + 16;  // no power of two, so that rows take different sets of L1
+  constexpr int64_t kStride = kWideDepth + 16;  // not a power of two, so that rows use different sets of L1
   HWY_ALIGN float wide[kRows * kStride];
   for (int r = 0; r < kRows; ++r) {
     const Bf16* x = static_cast<const Bf16*>(b.x) + (m + r) * b.x_stride;
@@ -169,7 +169,7 @@ HWY_INLINE void rows_widened(const Block& b, int64_t m, Ahead ahead) {
 
 template <class X, class W>
 HWY_INLINE void block(const Block& b) {
-  // Of the rows that fill no tile four, two and one are taken together: one by one they would cost as many tiles.
+  // Rows that fill no tile are taken four, two and one together: one by one they would cost as many tiles.
   const int64_t rest = b.rows % kTileRows;
   const int64_t tiles = b.rows / kTileRows + rest / 4 + rest % 4 / 2 + rest % 2;
   int64_t m = 0, tile = 0;
@@ -189,7 +189,7 @@ HWY_INLINE void block(const Block& b) {
   take(std::integral_constant<int, 1>());
 }
 
-// Rows of w are read a few at a time, as many as keep the units busy, and those after them are fetched meanwhile.
+// Rows of w are read a few at a time, as many as keep the units busy, and the following ones are prefetched.
 template <int kRows, class X, class W>
 HWY_INLINE void stream_rows(const Stream& s) {
   constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? 2 : 4;

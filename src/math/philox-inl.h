@@ -1,4 +1,4 @@
-// Philox 4x32-10 (core/philox.h), a counter a lane. Re-included once per target, as math/vec-inl.h.
+// Philox 4x32-10 (core/philox.h), one counter per lane. Re-included once per target, as math/vec-inl.h.
 //   philox_words(d, seed, words)   words: the four of the counters, replaced by the four random ones
 #if defined(BRAID_MATH_PHILOX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BRAID_MATH_PHILOX_INL_H_

@@ -1,7 +1,7 @@
 // The token grid of parameter gradients. A gradient of a weight adds up over tokens in pieces: kPieceTokens rows from
-// the first row of each sequence on, the last of a sequence shorter; grad = (grad + piece) + piece ... in order. So
-// neither the team nor how a batch is cut between sequences changes a bit: two calls with {a} and {b} give what one
-// with {a, b} gives.
+// the first row of each sequence on, the last of which may be shorter; grad = (grad + piece) + piece ... in order. So
+// neither the team size nor how a batch is split between sequences changes a bit: two calls with {a} and {b} give what
+// one with {a, b} gives.
 #pragma once
 #include <algorithm>
 #include <cstdint>

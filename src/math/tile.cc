@@ -10,8 +10,8 @@ namespace braid::tiles {
 namespace {
 
 constexpr int64_t kBlock = 16, kStep = 32;  // rows of x and values along k of a packed tile
-constexpr int64_t kChunk = 512;             // values along k between two looks at the sums: 32 KiB of w stay in L1
-constexpr int kUp = 64, kDown = 48;         // powers of two: of activations that meet codes, and back (tile.h)
+constexpr int64_t kChunk = 512;             // values along k between two uses of the sums: 32 KiB of w stay in L1
+constexpr int kUp = 64, kDown = 48;         // powers of two: of activations for codes, and back (tile.h)
 
 int64_t blocks_of(int64_t rows) { return (rows + kBlock - 1) / kBlock; }
 int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
@@ -21,7 +21,7 @@ int64_t sum_bytes(int64_t rows) { return kStripCols * sum_stride(rows) * static_
 bool has_codes(Format format) { return format == Format::nvfp4 || format == Format::f8_e4m3; }
 
 // Values [begin, begin + n) of rows [first, first + rows) of w, with zeros up to `width` values and kStripCols rows.
-// The same part of the strip below is fetched meanwhile: one strip is read as a stream, whichever way it is walked.
+// Prefetches the same part of the strip below: one strip is read as a stream, in whatever order it is walked.
 void read_chunk(const Walk& walk, const Weight& w, int64_t first, int64_t rows, int64_t begin, int64_t n, int64_t width,
                 uint16_t* out) {
   for (int64_t r = first; r < first + rows; ++r, out += kChunk) {
@@ -82,7 +82,7 @@ const char* refusal(const Weight& w) {
     case Format::ggml:
       return nullptr;
     default:
-      return "weights that tiles do not read";
+      return "weights in a format that tiles do not read";
   }
 }
 

@@ -3,8 +3,8 @@
 // numbers must be literals.
 //
 // Tiles 0-3 are sums of 2 x 2 blocks (rows of w by rows of x), 4 and 5 rows of w, 6 and 7 packed rows of x. Whole
-// blocks have 16 rows of x; the last may have fewer, and narrower tiles: one row of x is read as 64 bytes a step, not
-// as 1,024. Sums wait in memory between chunks, which changes no bit.
+// blocks have 16 rows of x; the last may have fewer, and narrower tiles: one row of x is read as 64 bytes per step, not
+// as 1,024. Sums are kept in memory between chunks, which changes no bit.
 
 namespace braid::tiles {
 namespace {
@@ -48,7 +48,7 @@ BRAID_TILE_FN void pair_of_blocks(const Strip& s, int64_t block) {
   BRAID_TILE_STORE(3, lower + kTileRows, sum_bytes);
 }
 
-// The lines of a step of the strip below. Rows of w lie far apart, which no hardware takes for a stream.
+// The lines of a step of the strip below. Rows of w are far apart, which hardware does not detect as a stream.
 inline void fetch_below(const Strip& s, const uint16_t* w) {
   for (int64_t r = 0; r < 2 * kTileRows; ++r) __builtin_prefetch(w + s.ahead + r * s.w_stride);
 }

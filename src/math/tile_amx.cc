@@ -8,7 +8,7 @@
 #include "math/tile_config.h"
 #include "math/tile_strip.h"
 
-// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
+// g++ 12 warns about undefined upper lanes inside its own intrinsics (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -45,8 +45,8 @@ BRAID_TILE_FN void release() { _tile_release(); }
 
 constexpr int64_t kLanes = 32;  // BF16 values of a register
 
-// Products of FP16 numbers, 2^-14 and larger, as BF16 2^-112 times as large: exponents keep their bits, so nothing more
-// is computed. In assembly because clang 14 has the type only where the whole file is compiled for it.
+// Products of FP16 numbers, 2^-14 and larger, as BF16 2^-112 times as large: exponents keep their bits, so no
+// arithmetic is needed. In assembly because clang 14 has the type only if the whole file is compiled for it.
 BRAID_FP16 __m512i times(__m512i a, __m512i b) {
   __m512i product;
   asm("vmulph %2, %1, %0" : "=v"(product) : "v"(a), "v"(b));
@@ -59,12 +59,12 @@ BRAID_FP16 __m512i f8_as_fp16(__m256i bytes) {
   return _mm512_and_si512(_mm512_srai_epi16(top, 1), _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
 }
 
-// E2M1 x 256 by code, twice, so that a fifth bit of the index does not count.
+// E2M1 x 256 by code, twice, so that a fifth bit of the index is ignored.
 alignas(64) constexpr uint16_t kE2m1[32] = {0x0000, 0x5800, 0x5c00, 0x5e00, 0x6000, 0x6200, 0x6400, 0x6600,
                                             0x8000, 0xd800, 0xdc00, 0xde00, 0xe000, 0xe200, 0xe400, 0xe600,
                                             0x0000, 0x5800, 0x5c00, 0x5e00, 0x6000, 0x6200, 0x6400, 0x6600,
                                             0x8000, 0xd800, 0xdc00, 0xde00, 0xe000, 0xe200, 0xe400, 0xe600};
-// Which of 32 scales the lanes of the first 32 values take.
+// Which of 32 scales the lanes of the first 32 values use.
 alignas(64) constexpr uint16_t kScaleOf[32] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                                1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 

@@ -1,4 +1,4 @@
-// tile_amx-inl.h over software tiles: for tests, and as the word on what the instructions compute.
+// tile_amx-inl.h over software tiles: for tests, and as the definition of what the instructions compute.
 #include "math/tile_soft.h"
 
 #include <cmath>

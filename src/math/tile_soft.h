@@ -1,6 +1,6 @@
 // Software tiles: what the AMX instructions do to eight tiles of 16 rows of 64 bytes, so that packing, edges and tile
 // order of the real kernels are tested on any machine (design: x_amx-inl.h is compiled over both). Intel's definition
-// of TDPBF16PS: even and odd products are summed apart, then both are added to the destination.
+// of TDPBF16PS: even and odd products are summed separately, then both are added to the destination.
 #pragma once
 #include <bit>
 #include <cstddef>

@@ -2,7 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
-// g++ 12 takes the undefined upper lanes inside its own intrinsics for mistakes of ours (its bug 105593).
+// g++ 12 warns about undefined upper lanes inside its own intrinsics (GCC bug 105593).
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"

@@ -69,7 +69,7 @@ std::vector<AdapterSite> read_sites(const AdapterPlaces& places, const FileConfi
   for (const io::StoredTensor& tensor : file.tensors()) {
     if (tensor.name.ends_with(kB)) continue;  // comes with its A
     if (!tensor.name.starts_with(kRoot) || !tensor.name.ends_with(kA))
-      fail(where, {.what = "tensor " + printable(tensor.name) + " is none of an adapter",
+      fail(where, {.what = "tensor " + printable(tensor.name) + " does not belong to an adapter",
                    .expected = std::string(kRoot) + "MODULE" + std::string(kA)});
     const std::string stem = tensor.name.substr(0, tensor.name.size() - kA.size());
     AdapterSite site = places.find_module(stem.substr(std::string_view(kRoot).size()), config.parameters, where);
@@ -135,7 +135,7 @@ void write_merged(io::SafetensorsWriter& writer, const io::TensorSpec& spec, con
   writer.write(spec.name, bytes);
 }
 
-// The words of a spec, or the whole names of what they meant where they hold globs, which PEFT does not know.
+// The words of a spec, or if they have globs, which PEFT does not support, the full names that they matched.
 std::vector<std::string> words_of(const AdapterSpec& spec, std::span<const AdapterSite> sites, bool parameters) {
   const std::vector<std::string>& words = parameters ? spec.target_parameters : spec.targets;
   const auto is_glob = [](const std::string& word) { return word.find_first_of("*?") != std::string::npos; };
@@ -162,7 +162,7 @@ std::unique_ptr<Model> load_adapted(const io::ModelPath& path, const fs::path& a
 
 void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs::path& out) {
   if (path.is_gguf())
-    fail(path.name, {.what = "a GGUF file cannot take an adapter in", .hint = "--adapter where it is used"});
+    fail(path.name, {.what = "cannot merge an adapter into a GGUF file", .hint = "--adapter where it is used"});
   const AdaptedFolder files = open_adapted(path, adapter, load_config(path), true, std::nullopt);
   struct Merged {
     View values;
@@ -173,7 +173,7 @@ void merge_adapter(const io::ModelPath& path, const fs::path& adapter, const fs:
     for (const SiteMatrix& matrix : site.matrices) {
       const Format format = matrix.base.value.spec.format;
       if (format != Format::f32 && format != Format::f16 && format != Format::bf16)
-        fail(path.name, {.what = "quantised weights cannot take an adapter in",
+        fail(path.name, {.what = "cannot merge an adapter into quantised weights",
                          .got = fmt::format("{} in {}", matrix.base.name, name_of(format)),
                          .expected = "F32, F16 or BF16",
                          .hint = "--adapter where it is used"});

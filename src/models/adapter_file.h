@@ -16,15 +16,15 @@ constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 std::string lora_a_name(const AdapterSite& site);
 std::string lora_b_name(const AdapterSite& site);
 
-// The model of `path` with the adapter of a folder, for products of `products`, F32 or BF16. Error for anything that
-// does not fit: another kind of adapter, a module that the model does not have, a wrong shape.
+// The model of `path` with the adapter of a folder, for products in `products`, F32 or BF16. Error for anything that
+// does not fit: another kind of adapter, a module that the model lacks, a wrong shape.
 std::unique_ptr<Model> load_adapted(const io::ModelPath& path, const std::filesystem::path& adapter, DType products);
 
-// The weights of `path` with the adapter added, tensor by tensor under the names, types and shapes that they have
-// there, into a folder of its own. Error when an adapted weight is quantised.
+// The weights of `path` with the adapter added, written tensor by tensor, with the same names, types and shapes, to
+// another folder. Error when an adapted weight is quantised.
 void merge_adapter(const io::ModelPath& path, const std::filesystem::path& adapter, const std::filesystem::path& out);
 
-// adapter_config.json of adapters that were trained. `base` is where the model came from.
+// adapter_config.json of trained adapters. `base` is where the model came from.
 std::string adapter_config_text(const AdapterSpec& spec, std::span<const AdapterSite> sites, const std::string& base);
 
 }  // namespace braid::models

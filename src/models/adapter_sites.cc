@@ -13,7 +13,7 @@
 namespace braid::models {
 namespace {
 
-// What a name is without the prefixes that versions of a model spell differently.
+// A name without the prefixes that versions of a model spell differently.
 std::string key_of(std::string_view name) {
   for (const std::string_view prefix :
        {"base_model.model.", "language_model.", "backbone.", "model.", "transformer."}) {
@@ -38,7 +38,7 @@ bool means(const std::string& word, const std::string& key) {
 // "experts.up_proj" -> "experts": what a parameter belongs to.
 std::string owner_of(const std::string& name) { return name.substr(0, name.rfind('.')); }
 
-// Hands on what files give and notes the matrices, those of a stack one by one.
+// Forwards what files give and records the matrices, those of a stack one by one.
 class Listing final : public nn::ParamSource {
  public:
   explicit Listing(nn::ParamSource& files) : files_(files) {}
@@ -74,7 +74,7 @@ AdapterPlaces::AdapterPlaces(const Config& config, nn::ParamSource& files) {
   Listing listing(files);
   const Model model(config, listing);
   for (const auto& [request, matrix] : listing.matrices) {
-    // Rows of a table, and what transformers does not have.
+    // Embedding rows, and what transformers does not have.
     if (request.role == ParamRole::embedding || request.role == ParamRole::positions || request.mtp) continue;
     request.experts > 0 ? add_expert(request, matrix) : add(request, matrix);
   }
@@ -100,7 +100,7 @@ AdapterPlaces::Place& AdapterPlaces::place(const std::string& key, const std::st
   return places_.emplace_back(Place{.key = key, .module = module, .role = role});
 }
 
-// A module and its weight. The loss reads the head itself, and a fused product is read in parts.
+// A module and its weight. The loss reads the head directly, and a fused product is read in parts.
 void AdapterPlaces::add(const nn::ParamRequest& request, const SiteMatrix& matrix) {
   const std::string module = owner_of(request.name);
   for (const bool is_module : {true, false}) {
@@ -170,7 +170,7 @@ void AdapterPlaces::collect(const std::vector<std::string>& words, bool paramete
   }
 }
 
-// PEFT wraps a module once a parameter of it, the first innermost.
+// PEFT wraps a module once per parameter, the first innermost.
 void AdapterPlaces::nest(std::vector<AdapterSite>& sites) const {
   for (size_t i = 0; i < sites.size(); ++i) {
     const std::string module = sites[i].module;
@@ -184,21 +184,21 @@ std::vector<AdapterSite> AdapterPlaces::find(const AdapterSpec& spec) const {
   if (spec.targets.empty() && spec.target_parameters.empty())
     fail("lora", {.what = "names nothing to adapt", .expected = "targets or target_parameters"});
   if (spec.dropout > 0 && !spec.target_parameters.empty())
-    fail("lora.dropout", {.what = "parameters have none", .expected = "0, or targets alone"});
+    fail("lora.dropout", {.what = "parameters have no dropout", .expected = "0, or targets alone"});
   std::vector<std::pair<const Place*, bool>> found;
   collect(spec.targets, false, "lora.targets", found);
   collect(spec.target_parameters, true, "lora.target_parameters", found);
-  std::sort(found.begin(), found.end());  // by place: as the model asks for them
+  std::sort(found.begin(), found.end());  // by address: in the order of the model's requests
   std::vector<AdapterSite> sites;
   std::set<std::string> names;
   for (const auto& [place, as_parameter] : found) {
     AdapterSite s = site(*place, as_parameter);
     if (s.folded && spec.dropout > 0)
-      fail("lora.dropout", {.what = place->key + " has none", .expected = "0, or targets without " + place->key});
+      fail("lora.dropout", {.what = place->key + " has no dropout", .expected = "0, or targets without " + place->key});
     if (!names.insert(s.matrices[0].name).second)
       fail("lora", {.what = place->key + " is named twice", .expected = "by targets or target_parameters"});
     if (const int64_t most = std::min(s.in, s.out); spec.rank > most)
-      fail("lora.rank", {.what = "is more than the rank of " + place->key,
+      fail("lora.rank", {.what = "exceeds the rank of " + place->key,
                          .got = std::to_string(spec.rank),
                          .expected = fmt::format("at most {}, since the matrix is {} by {}", most, s.out, s.in)});
     s.rank = spec.rank;

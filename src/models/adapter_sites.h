@@ -1,10 +1,9 @@
-// Where adapters go, in the words of PEFT (github.com/huggingface/peft): `targets` are its target_modules, matched
-// whole or from a dot on, `target_parameters` its own; both may hold `*`. Names are those that transformers gives to
-// modules:
+// Where adapters go, in PEFT's terms (github.com/huggingface/peft): `targets` are its target_modules, matched whole or
+// as a suffix after a dot, `target_parameters` its own; both may hold `*`. Names are those of transformers' modules:
 //   layers.0.mixer.in_proj             a module: its weight
 //   layers.1.mixer.experts.up_proj     a parameter: the matrices of all experts
 //   layers.1.mlp.experts.gate_up_proj  gate and up of every expert, one below the other
-// The prediction block has no adapters: transformers does not know it.
+// The prediction block has no adapters: transformers does not have it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,34 +23,34 @@ struct AdapterSpec {
 
 // A matrix of the model: rows [row, row + base.value.rows) of a stored tensor, which has `rows`.
 struct SiteMatrix {
-  std::string name{};    // of the tensor, as it was asked for
+  std::string name{};    // of the tensor, as requested
   std::string stored{};  // and as the files spell it
   Param base{};
   int64_t row = 0, rows = 0;
 };
 
 // One adapter. Of a stack of `count` matrices A_e is rows [e r, (e + 1) r) of A, and column j of B_e is column
-// j count + e of B: PEFT's layout. A matrix of the stack may lie in several, which follow each other by rows.
+// j count + e of B: PEFT's layout. A matrix of the stack may be split into several, concatenated by rows.
 struct AdapterSite {
   std::string module;       // "model.layers.1.mixer.experts.base_layer", as PEFT has it after "base_model.model."
   std::string parameter;    // the whole name of a target_parameter; empty: a module
   bool folded = false;      // W + scale B A instead of a product of its own: experts, the head, a fused qkv
   bool transposed = false;  // in the files
   int64_t count = 1, rank = 0, in = 0, out = 0;
-  std::vector<SiteMatrix> matrices{};  // count times as many as a matrix has pieces
-  Adapter adapter{};                   // A [count r, in], B [out, r count]; whose numbers they are says the owner
+  std::vector<SiteMatrix> matrices{};  // count times the pieces of a matrix
+  Adapter adapter{};                   // A [count r, in], B [out, r count]; the owner decides where they are stored
 
   int64_t pieces() const { return std::ssize(matrices) / count; }
 };
 
-// All places of a model that an adapter may go to, in the order in which the model asks for its parameters.
+// All places of a model that an adapter may go to, in the order in which the model requests its parameters.
 class AdapterPlaces {
  public:
-  // Asks `files` for the parameters of `config`.
+  // Requests the parameters of `config` from `files`.
   AdapterPlaces(const Config& config, nn::ParamSource& files);
 
-  // The sites that a spec means. Error when a word of it means none (lists what there is), when a place is meant twice,
-  // for a rank above that of a matrix, or for what PEFT refuses too: dropout of parameters.
+  // The sites that a spec selects. Error if a word of it matches none (lists the choices), if a place is selected
+  // twice, for a rank above that of a matrix, or for dropout of parameters, which PEFT refuses too.
   std::vector<AdapterSite> find(const AdapterSpec& spec) const;
   // The site of a module of an adapter's file; `parameters` are the file's target_parameters. Error when there is none.
   AdapterSite find_module(const std::string& module, const std::vector<std::string>& parameters,
@@ -74,7 +73,7 @@ class AdapterPlaces {
   AdapterSite site(const Place& place, bool as_parameter) const;
   void nest(std::vector<AdapterSite>& sites) const;
 
-  std::vector<Place> places_;  // in the order in which the model asks, which is that of their addresses
+  std::vector<Place> places_;  // in the order of the model's requests, which is that of their addresses
 };
 
 }  // namespace braid::models

@@ -48,7 +48,8 @@ class AdapterSource final : public nn::ParamSource {
  protected:
   Param first(const nn::ParamRequest& r) override {
     Param p = files_.get(r);
-    if (const auto found = adapters_.beside_.find(r.name); found != adapters_.beside_.end()) p.adapter = found->second;
+    if (const auto found = adapters_.by_tensor_.find(r.name); found != adapters_.by_tensor_.end())
+      p.adapter = found->second;
     if (const auto found = adapters_.copies_.find(r.name); found != adapters_.copies_.end()) {
       p.value = dense_weight(found->second.value);
       if (!found->second.grads.empty()) p.grad = mut_view_of(found->second.grads[0].data(), found->second.value.shape);
@@ -75,7 +76,7 @@ Adapters::Adapters(std::vector<AdapterSite> sites, WeightStore& store, const Opt
   for (AdapterSite& site : sites_) {
     site.adapter.number = number++;
     if (!site.folded) {
-      beside_[site.matrices[0].name] = &site.adapter;
+      by_tensor_[site.matrices[0].name] = &site.adapter;
       continue;
     }
     for (const SiteMatrix& matrix : site.matrices) {

@@ -1,6 +1,6 @@
-// Adapters at work in a model whose own weights stay as its files hold them. Where a product of the model is a module
-// of its own, the adapter adds a product to its output (nn::linear); experts and the head read working copies of W +
-// scale B A instead, which follow A and B, and the gradients of those copies become gradients of A and B.
+// Adapters applied to a model whose own weights stay as stored. Where a product of the model is its own module, the
+// adapter adds a product to its output (nn::linear); experts and the head instead read working copies of W + scale B A,
+// which are updated with A and B, and the gradients of those copies become gradients of A and B.
 #pragma once
 #include <deque>
 #include <map>
@@ -18,18 +18,18 @@ namespace braid::models {
 class Adapters {
  public:
   struct Options {
-    std::optional<DType> dtype{};  // of working copies, F32 or BF16; nothing: that of the weight
+    std::optional<DType> dtype{};  // of working copies, F32 or BF16; nullopt: that of the weight
     bool gradients = false;
   };
-  // `sites` with the numbers of their A and B. Working copies lie in `store`; both outlive this.
+  // `sites` with the values of their A and B. Working copies are allocated in `store`; both outlive this.
   Adapters(std::vector<AdapterSite> sites, WeightStore& store, const Options& options);
   Adapters(const Adapters&) = delete;
   Adapters& operator=(const Adapters&) = delete;
 
-  // The model with the adapters in it, which this must outlive. `files` must give what the sites were found in.
+  // The model with its adapters; this object must outlive it. `files` must have what the sites were found in.
   std::unique_ptr<Model> build(Config config, nn::ParamSource& files);
 
-  // After A and B changed: the working copies.
+  // Updates the working copies after A and B changed.
   void apply(int threads);
   // After the last part of a batch: adds the gradients of working copies to those of A and B, and clears them.
   void fold_gradients(int threads);
@@ -50,7 +50,7 @@ class Adapters {
   void fold_gradients(AdapterSite& site, Ctx& ctx);
 
   std::vector<AdapterSite> sites_;
-  std::map<std::string, Adapter*> beside_;  // by the name of the tensor
+  std::map<std::string, Adapter*> by_tensor_;  // by the name of the tensor
   std::map<std::string, Copy> copies_;
   Arena arena_;
 };

@@ -1,4 +1,4 @@
-// Adapters over a hybrid with every letter: what they may be put on, what they compute, and their gradients.
+// Adapters over a hybrid with every letter: what they apply to, what they compute, and their gradients.
 #include "models/adapters.h"
 
 #include <cmath>
@@ -23,7 +23,7 @@ class AdaptersTest : public FolderTest {
   AdaptersTest() { write(hybrid(), tensors_of(hybrid())); }
   io::ModelPath path() const { return io::find_model(folder_.string()); }
 
-  // A and B drawn: an adapter of zeros would show no mistake.
+  // A and B are random: an adapter of zeros would hide mistakes.
   static std::unique_ptr<Model> adapt(Masters& masters, const io::ModelPath& path, const AdapterSpec& spec) {
     auto model = masters.adapt(path, spec, 3);
     std::mt19937 random(2);
@@ -143,11 +143,11 @@ TEST_F(AdaptersTest, NewOnesChangeNoBit) {
   }
 }
 
-TEST_F(AdaptersTest, GradientsAreThoseOfDifferences) {
+TEST_F(AdaptersTest, GradientsMatchFiniteDifferences) {
   expect_gradients({.rank = 3, .alpha = 2, .targets = kEverywhere, .target_parameters = kExperts});
 }
 
-// The prediction block uses the head once more.
+// The prediction block uses the head a second time.
 TEST_F(AdaptersTest, GradientsOfAMatrixThatIsUsedTwice) {
   nlohmann::json config = hybrid();
   config["num_nextn_predict_layers"] = 1;
@@ -156,7 +156,7 @@ TEST_F(AdaptersTest, GradientsOfAMatrixThatIsUsedTwice) {
   expect_gradients({.rank = 3, .alpha = 2, .target_parameters = {"lm_head.weight"}});
 }
 
-// GPT-2 reads q, k and v out of one matrix.
+// GPT-2 reads q, k and v from one matrix.
 TEST_F(AdaptersTest, GradientsOfAFusedMatrix) {
   nlohmann::json gpt2 = dense("gpt2");
   gpt2["n_embd"] = 32, gpt2["n_head"] = 4, gpt2["n_layer"] = 2, gpt2["n_positions"] = 64;

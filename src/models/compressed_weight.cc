@@ -142,7 +142,7 @@ class Reader {
     return ggml_weight(blocks_for(type), out, cols_);
   }
 
-  // Scales that half precision rounds: F32 values.
+  // Scales that are inexact in half precision: F32 values.
   Weight decoded(CompressedType type, const View& codes, const View& scales, int64_t repeats) {
     const int64_t groups = cols_ / kCompressedGroup;
     const MutView out = store_.make(DType::f32, {rows_, cols_});

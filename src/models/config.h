@@ -1,5 +1,5 @@
-// What a model is, whatever family it came from: a stack of layers, each a few blocks with their shapes and the names
-// of their tensors. A family file (families/*.cc) turns its config.json into this; everything after reads only this.
+// A model, independent of its family: a stack of layers, each a few blocks with their shapes and the names of their
+// tensors. A family file (families/*.cc) turns its config.json into this; everything after reads only this.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -40,12 +40,12 @@ struct MtpSpec {
   std::string prefix;
   std::vector<LayerSpec> layers;
   std::string final_norm;
-  int64_t steps = 1;  // times that training runs the block, each on what the one before it gave; up to kMtpSteps
+  int64_t steps = 1;  // times that training runs the block, each on the previous output; up to kMtpSteps
 };
 inline constexpr int64_t kMtpSteps = 4;
 
-// Rates at which training drops numbers, where transformers does: GPT-2's embd_pdrop and resid_pdrop. What attention
-// would drop of its probabilities is known, to be refused.
+// Dropout rates in training, where transformers applies them: GPT-2's embd_pdrop and resid_pdrop. The rate of attention
+// probabilities is read only to refuse it.
 struct DropoutSpec {
   float embedding = 0, residual = 0, attention = 0;
 };
@@ -65,13 +65,13 @@ struct Config {
   std::string embedding, position_embedding, final_norm, head;  // tensor names; norms without ".weight"
   std::vector<int64_t> eos;
   std::optional<int64_t> bos;
-  // Row of the embedding that looking it up never trains: the padding_idx of the family's nn.Embedding.
+  // Row of the embedding that lookups never train: the padding_idx of the family's nn.Embedding.
   std::optional<int64_t> padding;
 
   // The longest sequence that the model can take, 0 for any: without encoded positions `positions_max` is only what it
   // was trained with.
   int64_t positions_limit() const { return learned_positions > 0 || rope ? positions_max : 0; }
-  std::string pattern() const;  // one letter a block; a layer that does nothing is "."
+  std::string pattern() const;  // one letter per block; a layer that does nothing is "."
 };
 
 }  // namespace braid::models

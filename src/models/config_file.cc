@@ -45,7 +45,7 @@ Value names_of(const std::string& pattern) {
   return names;
 }
 
-// The pattern under `string_key` as letters or under `list_key` as names, whichever the spelling wants.
+// The pattern under `string_key` as letters or under `list_key` as names, as the spelling requires.
 void spell_pattern(Value& config, const std::optional<std::string>& pattern, const char* string_key,
                    const char* list_key, Spelling spelling) {
   if (!pattern) return;
@@ -82,7 +82,7 @@ io::Json first_layers(const io::Json& json, int64_t layers) {
   const auto n = static_cast<size_t>(layers);
   Value value = json.raw();
   for (const char* key : {"hybrid_override_pattern", "layers_block_type", "block_configs"}) cut(value, key, n);
-  // Widths may come one a layer, or one a dense layer.
+  // There may be one width per layer, or one per dense layer.
   if (const auto widths = json.get({"intermediate_size"}); widths && widths->is_array()) {
     const std::string pattern = config.pattern().substr(0, n);
     const bool by_layer = std::ssize(widths->items()) == all;
@@ -112,7 +112,7 @@ std::string config_text(const io::Json& json, Spelling spelling) {
     else
       rename(value, released, today);
   }
-  value.erase("num_hidden_layers");  // today the list says it
+  value.erase("num_hidden_layers");  // today the list implies it
   if (spelling == Spelling::released) value["num_hidden_layers"] = pattern->size();
   // llama.cpp's converter reads the epsilon under a second name only.
   if (value.contains("layer_norm_epsilon")) {

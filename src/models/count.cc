@@ -5,7 +5,7 @@
 namespace braid::models {
 namespace {
 
-// Values of the experts that a token does not meet.
+// Values of the experts that are inactive for a token.
 int64_t idle(const BlockSpec& spec) {
   const auto* moe = std::get_if<nn::MoeSpec>(&spec);
   if (!moe) return 0;

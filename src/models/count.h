@@ -1,4 +1,4 @@
-// What a config adds up to, without any weights: parameters (nemotron.md 1.1) and the memory of a sequence (4.1).
+// Totals of a config, without any weights: parameters (nemotron.md 1.1) and the memory of a sequence (4.1).
 #pragma once
 #include <cstdint>
 
@@ -8,14 +8,14 @@ namespace braid::models {
 
 struct Parameters {
   int64_t total = 0;      // without the prediction block
-  int64_t active = 0;     // what one token meets: of the routed experts only its own
+  int64_t active = 0;     // active per token: of the routed experts only its own
   int64_t embedding = 0;  // the table alone, which is looked up and never multiplied; 0 when the head shares it
   int64_t mtp = 0;        // the prediction block
   int64_t tensors = 0;    // all of them, experts one by one
 };
 Parameters count_parameters(const Config& config);
 
-// Values, not bytes: keys and values are held as BF16 or FP32, the states as FP32.
+// Values, not bytes: keys and values are stored as BF16 or FP32, the states as FP32.
 struct SequenceValues {
   int64_t kv_per_token = 0, ssm = 0, conv = 0;
 };

@@ -1,4 +1,4 @@
-// The published figures come out of the published configs (nemotron.md 1.1 and 4.1, machines.md).
+// The published figures follow from the published configs (nemotron.md 1.1 and 4.1, machines.md).
 #include "models/count.h"
 
 #include <gtest/gtest.h>

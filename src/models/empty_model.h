@@ -1,4 +1,4 @@
-// A model in training without its numbers: weights and gradients lie at an address that nobody reads. For dry passes
+// A model in training without its data: weights and gradients are at an address that is never read. For dry passes
 // (Ctx::dry) over a config of any size.
 #pragma once
 #include "models/model.h"

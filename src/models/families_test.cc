@@ -1,4 +1,4 @@
-// Config files in every spelling, read into the one description that the rest of the house knows.
+// Config files in every spelling, read into the one description that the rest of the code uses.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@ const Spec& part(const Config& c, size_t layer, size_t index = 0) {
   return std::get<Spec>(c.layers.at(layer).parts.at(index).block);
 }
 
-TEST(NemotronH, ReadsWhatAFolderOfTransformersSays) {
+TEST(NemotronH, ReadsAConfigOfTransformers) {
   const Config c = read(hybrid());
   EXPECT_EQ(c.pattern(), "ME*-");
   EXPECT_EQ(c.family, "nemotron_h");
@@ -58,7 +58,7 @@ TEST(NemotronH, OlderSpellingsMeanTheSame) {
   EXPECT_EQ(describe(read(names)), describe(read(hybrid())));
 }
 
-TEST(NemotronH, LettersStandInAnyOrder) {
+TEST(NemotronH, LettersMayComeInAnyOrder) {
   json c = hybrid();
   for (const char* letters : {"M--*---EE", "MM", "----", "*", "EM*-"}) {
     c["layers_block_type"] = letters;
@@ -76,10 +76,10 @@ TEST(NemotronH, TheClampOfDtIsItsLimit) {
 TEST(NemotronH, WidthsOfDenseLayersMayBeAList) {
   json c = hybrid();
   c["layers_block_type"] = {"mamba", "mlp", "attention", "mlp"};
-  c["intermediate_size"] = {0, 32, 0, 48};  // one a layer; those of other layers mean nothing
+  c["intermediate_size"] = {0, 32, 0, 48};  // one per layer; those of other layers are ignored
   EXPECT_EQ(part<nn::MlpSpec>(read(c), 1).width, 32);
   EXPECT_EQ(part<nn::MlpSpec>(read(c), 3).width, 48);
-  c["intermediate_size"] = {32, 48};  // one a dense layer
+  c["intermediate_size"] = {32, 48};  // one per dense layer
   EXPECT_EQ(part<nn::MlpSpec>(read(c), 1).width, 32);
   EXPECT_EQ(part<nn::MlpSpec>(read(c), 3).width, 48);
   c["intermediate_size"] = {32};
@@ -101,7 +101,7 @@ TEST(NemotronH, PuzzleBlocksHaveTheirOwnExperts) {
   const auto &first = part<nn::MoeSpec>(read_back, 1), &last = part<nn::MoeSpec>(read_back, 3);
   EXPECT_EQ(first.experts, 4);
   EXPECT_EQ(first.top_k, 1);
-  EXPECT_EQ(first.width, 20);  // what a block leaves out is the model's
+  EXPECT_EQ(first.width, 20);  // what a block omits is the model's
   EXPECT_EQ(last.experts, 8);
   EXPECT_EQ(last.top_k, 3);
   EXPECT_EQ(last.width, 36);
@@ -238,7 +238,7 @@ TEST(NemotronNas, BlocksOfEveryKind) {
                         block({{"n_heads_in_group", 4}}, {{"replace_with_linear", true}}),
                         block({{"n_heads_in_group", 4}, {"no_op", true}}, {{"ffn_mult", 1.0}, {"no_op", true}})};
   const Config read_back = read(c);
-  EXPECT_EQ(read_back.pattern(), "*--L..*L.") << "no_op decides, whatever else is there";
+  EXPECT_EQ(read_back.pattern(), "*--L..*L.") << "no_op decides, whatever else is set";
   EXPECT_EQ(part<nn::AttentionSpec>(read_back, 0).kv_heads, 2);
   EXPECT_EQ(part<nn::AttentionSpec>(read_back, 5).kv_heads, 1);
   EXPECT_EQ(part<nn::MlpSpec>(read_back, 0, 1).width, 256);  // 2/3 of 2 * 32, up to a multiple of 256

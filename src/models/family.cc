@@ -22,7 +22,7 @@ constexpr Family kFamilies[] = {
     {"GPT2LMHeadModel", "gpt2", &read_gpt2},
 };
 
-// What the parameters of blocks are called in all families but one; which of them a family has, its blocks say.
+// Names of the blocks' parameters in all families but one; a family's blocks determine which of them it has.
 constexpr const char* kQ = "num_attention_heads * head_dim, hidden_size";
 constexpr const char* kKv = "num_key_value_heads * head_dim, hidden_size";
 constexpr const char* kHeads = "mamba_num_heads";
@@ -108,7 +108,7 @@ bool bool_or(const io::Json& json, io::Keys keys, bool otherwise) { return json.
 
 nn::RopeSpec read_rope(const io::Json& json, int64_t head_dim) {
   constexpr io::NumberRange kPositive{1e-6, 1e12};
-  // transformers 5 has everything in rope_parameters; before, the base was next to rope_scaling.
+  // transformers 5 has everything in rope_parameters; older versions have the base next to rope_scaling.
   const auto params = json.get({"rope_parameters", "rope_scaling"});
   const io::Json& inner = params ? *params : json;
   nn::RopeSpec rope;

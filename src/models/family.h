@@ -13,8 +13,8 @@ struct Family {
   Config (*read)(const io::Json& config);
 };
 
-// The family of a config.json and its Config. Error for an unknown architecture (lists the known) or a value that no
-// model can have, named by its key.
+// The family of a config.json and its Config. Error for an unknown architecture (lists the known) or an impossible
+// value, naming its key.
 Config read_config(const io::Json& json);
 
 Config read_nemotron_h(const io::Json& json);
@@ -23,7 +23,7 @@ Config read_nemotron(const io::Json& json);
 Config read_nemotron_nas(const io::Json& json);
 Config read_gpt2(const io::Json& json);
 
-// What all transformer families say alike.
+// The entries that all transformer families share.
 struct Ranges {
   static constexpr io::IntRange width{1, int64_t{1} << 20}, vocab{1, int64_t{1} << 24}, heads{1, 1 << 14},
       head_dim{1, 1 << 12}, layers{1, 1024}, experts{1, 1 << 14}, positions{1, int64_t{1} << 40},

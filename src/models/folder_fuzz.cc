@@ -1,4 +1,4 @@
-// Any safetensors file gives a matrix of the shape that was asked for, in whatever layout it has, or an Error.
+// Any safetensors file, in any layout, gives a matrix of the requested shape or an Error.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -46,7 +46,7 @@ std::optional<DType> dense_type(GgmlType type) {
   return std::nullopt;
 }
 
-// P of a parameter whose rows llama.cpp has turned, else 0.
+// P of a parameter whose rows llama.cpp has reordered, else 0.
 int64_t head_rows_of(const io::Gguf& file, const nn::ParamRequest& request) {
   const auto named = [&](const char* part) { return request.name.find(part) != std::string::npos; };
   const std::string architecture = gguf_architecture(file);
@@ -63,7 +63,7 @@ int64_t head_rows_of(const io::Gguf& file, const nn::ParamRequest& request) {
   if (head <= 0 || head % 2 != 0 || rows % head != 0)
     fail(file.where(), {.what = "tensor " + gguf_name(request.name) + " is not made of heads",
                         .got = fmt::format("{} rows", rows),
-                        .expected = fmt::format("a multiple of {}, and that even", head)});
+                        .expected = fmt::format("a multiple of {}, which must be even", head)});
   return head;
 }
 
@@ -89,7 +89,7 @@ GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request) {
   const std::vector<float> factors = gguf_factors(file, *tensor);
   if (!factors.empty() && (dense_type(tensor->type->type) || !is_matrix(request.role)))
     fail(file.where(), {.what = fmt::format("tensor {} ({}) has a scale", name, tensor->type->name),
-                        .expected = "one of quantised matrices only"});
+                        .expected = "scales of quantised matrices only"});
   return {.tensor = tensor,
           .bytes = tensor->bytes.subspan(index * size, size),
           .factor = factors.empty() ? 1.0f : factors[std::min(index, factors.size() - 1)],

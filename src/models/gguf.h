@@ -19,30 +19,31 @@ namespace braid::models {
 // As llama.cpp calls it: nemotron_h, nemotron_h_moe, llama, deci, qwen3 or qwen3moe. Error for another.
 std::string gguf_architecture(const io::Gguf& file);
 
-// What config.json of the model says. Error for a key that is missing or wrong.
+// The model's config.json. Error for a key that is missing or wrong.
 io::Json gguf_config(const io::Gguf& file);
 
 struct GgufStored {
   int64_t bytes = 0, values = 0;
   double bits() const { return values > 0 ? 8.0 * static_cast<double>(bytes) / static_cast<double>(values) : 0.0; }
 };
-// What the tensors take, by type as llama.cpp names it.
+// Bytes and values of the tensors, by llama.cpp's name of their type.
 std::map<std::string, GgufStored> gguf_types(const io::Gguf& file);
 
-// What values of a matrix are multiplied by after decoding: NVFP4 stores one more scale in a tensor of its own, one per
-// matrix or one per expert of a stack. Empty where there is none.
+// Factors of a matrix's decoded values: NVFP4 stores one more scale in its own tensor, one per matrix or one per expert
+// of a stack. Empty if there is none.
 std::vector<float> gguf_factors(const io::Gguf& file, const io::GgufTensor& tensor);
 
-// llama.cpp turns neighbours where Hugging Face turns halves of a head: its files of `llama` and `deci` have rows 0,
-// P/2, 1, P/2 + 1, ... of each head of queries and keys, and their biases likewise. This is where a released row lies.
+// llama.cpp's RoPE rotates adjacent pairs where Hugging Face rotates halves of a head: its files of `llama` and `deci`
+// have rows 0, P/2, 1, P/2 + 1, ... of each head of queries and keys, and their biases likewise. Returns the position
+// of a released row.
 int64_t gguf_row(int64_t row, int64_t head_rows);
 
-// Where the file has a parameter: all of a tensor, or the part of a stack that is one expert's.
+// Where a parameter is in the file: a whole tensor, or one expert's part of a stack.
 struct GgufPart {
   const io::GgufTensor* tensor = nullptr;
   std::span<const std::byte> bytes{};
   float factor = 1;       // of gguf_factors
-  int64_t head_rows = 0;  // P of queries and keys in llama.cpp's order; 0: rows lie as they were released
+  int64_t head_rows = 0;  // P of queries and keys in llama.cpp's order; 0: rows are in the released order
 };
 // Error where there is none, or one of another shape.
 GgufPart gguf_part(const io::Gguf& file, const nn::ParamRequest& request);

@@ -40,7 +40,7 @@ constexpr Key kTransformer[] = {{"embedding_length", "hidden_size"},
                                 {"expert_used_count", "num_experts_per_tok"},
                                 {"expert_feed_forward_length", "moe_intermediate_size"}};
 
-// Special tokens at which an answer ends, however a model spells them.
+// Special tokens that end an answer, in all spellings.
 constexpr std::string_view kEnds[] = {"</s>",       "<|im_end|>",    "<|endoftext|>",
                                       "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
                                       "<|end|>",    "<end_of_turn>", "<|return|>"};
@@ -78,10 +78,10 @@ class Metadata {
 
   std::optional<int64_t> token(std::string_view which) const {
     const auto id = file_.int_of(fmt::format("tokenizer.ggml.{}_token_id", which));
-    return id == UINT32_MAX ? std::nullopt : id;  // how some files say that there is none
+    return id == UINT32_MAX ? std::nullopt : id;  // some files' value for none
   }
 
-  // What generation_config.json lists. Files name one token, or a few; the others are known by their spelling.
+  // The ids for generation_config.json. Files name one token, or a few; the others are found by their spelling.
   std::vector<int64_t> end_ids() const {
     std::vector<int64_t> ids;
     const auto add = [&](int64_t id) {
@@ -179,7 +179,7 @@ class Metadata {
                                             : sparse ? "qwen3_moe"
                                                      : "qwen3"}};
     if (!sparse && file_.int_of(name("expert_count")).value_or(0) > 0)
-      fail(file_.where(), {.what = "a model of architecture " + architecture_ + " with experts is not read"});
+      fail(file_.where(), {.what = "architecture " + architecture_ + " with experts is not supported"});
     copy(kTransformer, config);
     const auto heads = file_.need_int(name("attention.head_count"));
     config["num_attention_heads"] = heads;
@@ -197,7 +197,7 @@ class Metadata {
     return config;
   }
 
-  // A layer without KV heads has a linear map in place of attention, or where it has no heads at all, none.
+  // A layer without KV heads has a linear map in place of attention, or no attention if it has no heads at all.
   nlohmann::json deci() const {
     nlohmann::json config = {{"architectures", {"DeciLMForCausalLM"}}, {"model_type", "nemotron-nas"}};
     copy(kTransformer, config);
@@ -209,7 +209,7 @@ class Metadata {
     for (size_t i = 0; i < heads.size(); ++i) {
       if (kv_heads[i] > 0 && (heads[i] != most || most % kv_heads[i] != 0))
         fail(file_.where(), {.what = fmt::format("layer {} has an impossible number of heads", i),
-                             .got = fmt::format("{} and {} of keys and values", heads[i], kv_heads[i]),
+                             .got = fmt::format("{} heads and {} KV heads", heads[i], kv_heads[i]),
                              .expected = fmt::format("{} and a divisor of it", most)});
       nlohmann::json attention = {{"no_op", heads[i] == 0}, {"replace_with_linear", heads[i] > 0 && kv_heads[i] == 0}},
                      ffn = {{"no_op", widths[i] == 0}};
@@ -224,7 +224,7 @@ class Metadata {
 
   double rope_base() const { return file_.number_of(name("rope.freq_base")).value_or(10000.0); }
 
-  // Files have what each frequency is divided by; the numbers of config.json that give that are found by trying.
+  // Files have the divisor of each frequency; the numbers of config.json that give those are found by search.
   nlohmann::json llama3_scaling(const io::GgufTensor& tensor) const {
     const int64_t count = tensor.shape.count();
     if (tensor.type->type != GgmlType::f32 || count > Ranges::head_dim.max)
@@ -254,7 +254,7 @@ class Metadata {
         return {{"rope_type", "llama3"},   {"rope_theta", rope_base()}, {"factor", factor},
                 {"low_freq_factor", kLow}, {"high_freq_factor", kHigh}, {"original_max_position_embeddings", original}};
     }
-    fail(file_.where(), {.what = "rope_freqs.weight are not the numbers of llama3's RoPE scaling",
+    fail(file_.where(), {.what = "rope_freqs.weight does not match llama3's RoPE scaling",
                          .got = fmt::format("{:g} to {:g}", divisors.front(), divisors.back())});
   }
 
@@ -276,10 +276,10 @@ class Metadata {
     if (const io::GgufTensor* divisors = file_.find("rope_freqs.weight"))
       config["rope_scaling"] = llama3_scaling(*divisors);
     const int64_t head = file_.int_of(name("attention.key_length")).value_or(0),
-                  turned = file_.int_of(name("rope.dimension_count")).value_or(0);
-    if (head == 0 && turned > 0) config["head_dim"] = turned;
-    if (turned > 0 && turned < head)
-      config["partial_rotary_factor"] = static_cast<double>(turned) / static_cast<double>(head);
+                  rotated = file_.int_of(name("rope.dimension_count")).value_or(0);
+    if (head == 0 && rotated > 0) config["head_dim"] = rotated;
+    if (rotated > 0 && rotated < head)
+      config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(head);
   }
 
   const io::Gguf& file_;
@@ -292,7 +292,7 @@ std::string gguf_architecture(const io::Gguf& file) {
   constexpr std::string_view kKnown[] = {"nemotron_h", "nemotron_h_moe", "llama", "deci", "qwen3", "qwen3moe"};
   const std::string name = file.string_of("general.architecture").value_or("nothing");
   if (std::ranges::find(kKnown, name) == std::end(kKnown))
-    fail(file.where(), {.what = "a GGUF file of an architecture that is not read",
+    fail(file.where(), {.what = "unsupported GGUF architecture",
                         .got = printable(name),
                         .expected = fmt::format("one of {}", fmt::join(kKnown, ", "))});
   return name;

@@ -27,7 +27,7 @@ double bits(GgmlType type) {
   return 8.0 * static_cast<double>(row_of(type).bytes) / static_cast<double>(row_of(type).values);
 }
 
-// The type of the nearest number of bits whose blocks are smaller.
+// The type of the nearest bit width with smaller blocks.
 GgmlType smaller_blocks(GgmlType type) {
   switch (type) {
     case GgmlType::q4_k:
@@ -47,7 +47,7 @@ GgmlType fitting(GgmlType type, int64_t cols) {
   return type;
 }
 
-// How files number what they consist of (general.file_type).
+// The number of a type in general.file_type.
 uint32_t file_type(GgmlType type) {
   switch (type) {
     case GgmlType::f32:
@@ -81,7 +81,7 @@ uint32_t file_type(GgmlType type) {
   }
 }
 
-// Notes what a model asks for, and what it is given.
+// Records what a model requests, and what it gets.
 class Recorder final : public nn::ParamSource {
  public:
   explicit Recorder(nn::ParamSource& source) : source_(source) {}
@@ -133,8 +133,7 @@ struct Rows {
         count(part_rows * std::ssize(t.parts)) {}
 
   const Weight& weight(int64_t row) const { return tensor.parts[static_cast<size_t>(row / part_rows)].second; }
-  // llama.cpp turns neighbours, Hugging Face element i of a head with i + P/2: where element `i` of the file comes
-  // from.
+  // llama.cpp rotates adjacent pairs, Hugging Face elements i and i + P/2 of a head: the source of element `i`.
   int64_t origin(int64_t i) const {
     const int64_t head = tensor.paired, at = i % head;
     return i - at + at % 2 * head / 2 + at / 2;
@@ -159,7 +158,7 @@ struct Rows {
   bool is_nvfp4() const {
     return tensor.spec.type == GgmlType::nvfp4 && tensor.parts[0].second.spec.format == Format::nvfp4;
   }
-  // ModelOpt's codes and scales as llama.cpp lays them out: no value changes. False for a scale that is NaN.
+  // ModelOpt's codes and scales as llama.cpp lays them out: no value changes. False for a NaN scale.
   bool repack(int64_t row, std::byte* blocks) const {
     if (tensor.paired > 0) row = origin(row);
     const Weight& w = weight(row);
@@ -180,7 +179,7 @@ struct Rows {
   }
 };
 
-// What NVFP4's scales are multiplied by, one factor a part: ModelOpt's, or as it would choose them.
+// Factors of NVFP4's scales, one per part: ModelOpt's, or as it would choose them.
 std::vector<float> factors_of(const Rows& rows, int threads) {
   std::vector<float> factors;
   const std::span parts(rows.tensor.parts);
@@ -205,7 +204,7 @@ std::vector<float> factors_of(const Rows& rows, int threads) {
   return factors;
 }
 
-// Writes tensors one after the other.
+// Writes tensors in order.
 class TensorWriter {
  public:
   TensorWriter(io::GgufWriter& writer, const std::string& where, int threads,
@@ -250,7 +249,7 @@ class TensorWriter {
       const float factor = factors_[static_cast<size_t>(i / rows.part_rows)];
       std::ranges::transform(row, row.begin(), [&](float v) { return v / factor; });
     }
-    // What rounding may add to the largest value of a scaled tensor is no overflow.
+    // Rounding the largest value of a scaled tensor up is not an overflow.
     const GgmlType type = rows.tensor.spec.type;
     const float most = factors_.empty() ? largest_encoded(type) : 1.001f * largest_encoded(type);
     if (!std::ranges::all_of(row, [&](float v) { return std::fabs(v) <= most; })) return false;
@@ -300,7 +299,7 @@ GgufExport::GgufExport(const io::ModelPath& model, const GgufOptions& options)
   }
 }
 
-// Queries and keys, and their biases, of the models whose heads llama.cpp turns in neighbours.
+// Queries and keys, and their biases, of the models whose heads llama.cpp rotates in adjacent pairs.
 int64_t GgufExport::paired(std::string_view released) const {
   if (architecture_ != "llama" && architecture_ != "deci") return 0;
   for (const char* part : {".self_attn.q_proj.", ".self_attn.k_proj."}) {

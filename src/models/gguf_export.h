@@ -33,7 +33,7 @@ class GgufExport {
     io::GgufSpec spec;
     bool matrix = false;
     int64_t paired = 0;               // rows of a head whose halves alternate in the file; 0: as they are
-    GgmlType wanted = GgmlType::f32;  // differs from the spec's where rows are no whole blocks of it
+    GgmlType wanted = GgmlType::f32;  // differs from the spec's where rows are not whole blocks
     std::vector<std::pair<ParamRole, Weight>> parts{};  // experts of a stack, else one; of scales, none
     std::vector<float> values{};                        // of a tensor that the folder lacks
 
@@ -46,12 +46,12 @@ class GgufExport {
   const Config& config() const { return config_; }
   const std::string& architecture() const { return architecture_; }
   std::span<const Tensor> tensors() const { return tensors_; }
-  // What the file leaves out, a sentence each.
+  // What the file leaves out, one sentence each.
   std::span<const std::string> notes() const { return notes_; }
   int64_t bytes() const;  // of all tensors
 
-  // Writes the file, with fields of the vocabulary after the model's. `progress` is told the bytes so far; false stops.
-  // Returns whether all was written.
+  // Writes the file, with fields of the vocabulary after the model's. `progress` gets the bytes so far; returning false
+  // stops. Returns whether all was written.
   bool write(const std::filesystem::path& path, const io::GgufFields& vocabulary,
              const sys::FunctionRef<bool(int64_t)>& progress) const;
 

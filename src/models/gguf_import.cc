@@ -75,13 +75,12 @@ class Folder {
     }
     writer.finish();
     io::write_text_file(folder / "generation_config.json", generation_config_text(config_));
-    io::write_text_file(folder / "config.json", config_json());  // last: a folder that has one is whole
+    io::write_text_file(folder / "config.json", config_json());  // last: a folder that has one is complete
     return true;
   }
 
  private:
-  // Small tensors are BF16 only where they came from it: A_log has been through an exponential, whose rounding is
-  // undone by that.
+  // Small tensors are BF16 only where they came from it: A_log went through an exponential, whose rounding this undoes.
   DType type_of(const Piece& piece) const {
     if (options_.type != DType::bf16 || piece.request.role == ParamRole::router_bias) return DType::f32;
     if (is_matrix(piece.request.role)) return DType::bf16;
@@ -117,7 +116,7 @@ class Folder {
 
   std::string config_json() const {
     nlohmann::json config = json_.raw();
-    // One width where there is but one, as other readers expect it.
+    // A single width if all are equal, as other readers expect.
     if (auto& widths = config["intermediate_size"]; widths.is_array()) {
       nlohmann::json most = 0;
       for (const auto& width : widths) most = std::max(most, width);

@@ -1,5 +1,5 @@
 // A GGUF file as a Hugging Face folder: config.json, generation_config.json and the weights under the names of the
-// released files, in BF16 or F32. Blocks are decoded on the way, one piece at a time.
+// released files, in BF16 or F32. Blocks are decoded on the fly, one piece at a time.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,11 +15,11 @@ struct FolderOptions {
   int threads = 1;
 };
 
-// Values that the folder's weights have in all: what `progress` counts up to.
+// Total number of values in the folder's weights: what `progress` counts up to.
 int64_t values_in(const io::Gguf& file);
 
-// `progress` is told the values written so far; false stops. Returns whether all was written. Error for a file that is
-// not a model that Braid reads.
+// `progress` gets the values written so far; returning false stops. Returns whether all was written. Error for a file
+// that is not a model that Braid reads.
 bool write_folder(const io::Gguf& file, const std::filesystem::path& folder, const FolderOptions& options,
                   const sys::FunctionRef<bool(int64_t)>& progress);
 

@@ -48,7 +48,7 @@ class Metadata {
          {std::pair{"llama", "llama"}, {"nemotron-nas", "deci"}, {"qwen3", "qwen3"}, {"qwen3_moe", "qwen3moe"}}) {
       if (config_.family == family) return name;
     }
-    fail(where_, {.what = "no GGUF is written of this family",
+    fail(where_, {.what = "this family cannot be written as GGUF",
                   .got = config_.family,
                   .expected = "nemotron_h, llama, nemotron-nas, qwen3 or qwen3_moe"});
   }
@@ -84,7 +84,7 @@ class Metadata {
   }
   void check_hybrid() const {
     for (const nn::Mamba2Spec* m : mambas_) {
-      if (m->dt_min > 0 || m->dt_max > 0) refuse("time_step_limit, a clamp that it does not do");
+      if (m->dt_min > 0 || m->dt_max > 0) refuse("time_step_limit, a clamp that it does not apply");
     }
     for (const nn::MoeSpec* m : moes_) {
       if (m->shared_width == 0) refuse("experts without a shared one");
@@ -107,7 +107,7 @@ class Metadata {
       if (!m->normalise) refuse("weights of experts that do not sum to one");
     }
   }
-  // What is one number in the file and must be the same in all blocks.
+  // A value that the file has once and all blocks must share.
   template <class Spec, class Get>
   auto same(const std::vector<const Spec*>& specs, const char* what, Get&& get) const {
     for (const Spec* spec : specs) {
@@ -142,7 +142,7 @@ class Metadata {
     add("attention.value_length", u32(width));
   }
 
-  // Llama-Nemotron has numbers for each layer: no KV heads where attention is a linear map, no heads where there is
+  // Llama-Nemotron has head counts per layer: no KV heads where attention is a linear map, no heads where there is
   // none.
   void add_transformer() {
     using Spec = nn::AttentionSpec;

@@ -9,11 +9,11 @@
 
 namespace braid::models {
 
-// "nemotron_h", "nemotron_h_moe", "llama", "deci", "qwen3" or "qwen3moe". Error, with what stands in the way, for a
-// model that llama.cpp cannot run; `where` begins it.
+// "nemotron_h", "nemotron_h_moe", "llama", "deci", "qwen3" or "qwen3moe". Error, with the reason and starting with
+// `where`, for a model that llama.cpp cannot run.
 std::string gguf_architecture(const Config& config, const std::string& where);
 
-// What the frequencies of llama3's RoPE scaling are divided by: files have the numbers, not the rule. Else empty.
+// Frequency divisors of llama3's RoPE scaling: files have the numbers, not the rule. Else empty.
 std::vector<float> rope_divisors(const nn::RopeSpec& rope);
 
 // general.* and those of the architecture.

@@ -1,4 +1,4 @@
-// What GGUF files call the tensors that released files name otherwise.
+// The GGUF names of the tensors of released files.
 //   https://github.com/ggml-org/llama.cpp, gguf-py/gguf/tensor_mapping.py
 #pragma once
 #include <string>

@@ -13,7 +13,7 @@ class ListSource final : public nn::ParamSource {
   bool has(const std::string&) const override { return false; }
 
  protected:
-  // A weight of the right shape at an address that nobody reads.
+  // A weight of the right shape at an address that is never read.
   Param first(const nn::ParamRequest& r) override {
     alignas(64) static constexpr std::byte kNowhere[64] = {};
     list.push_back(r);

@@ -1,4 +1,4 @@
-// The tensors that a config implies, without any files: names, roles and shapes in the order a model asks for them. For
+// The tensors that a config implies, without any files: names, roles and shapes in the order a model requests them. For
 // counting parameters and for writing random weights of any size.
 #pragma once
 #include <vector>

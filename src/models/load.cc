@@ -18,7 +18,7 @@
 namespace braid::models {
 namespace {
 
-// How files spell the beginning of a name that a family file spells as in the first column.
+// Spellings in files of a prefix that family files spell as in the first column.
 constexpr std::array<std::array<const char*, 5>, 3> kPrefixes = {{
     {"backbone.", "model.", "language_model.backbone.", "language_model.model.", nullptr},
     {"model.", "language_model.model.", nullptr, nullptr, nullptr},
@@ -29,7 +29,7 @@ const std::string kPacked = "_packed";  // what compressed-tensors adds to the n
 
 class FileSource final : public nn::ParamSource {
  public:
-  // What must be made of the bytes of `weights` goes into the store.
+  // Data derived from the bytes of `weights` goes into the store.
   FileSource(WeightStore& store, const io::Safetensors& weights, std::string where)
       : store_(store), weights_(weights), where_(std::move(where)) {}
 
@@ -62,21 +62,21 @@ class FileSource final : public nn::ParamSource {
       case DType::f16:
       case DType::bf16:
         check_shape(r.name, stored, r.shape, r.keys);
-        return dense_weight(r.transposed ? turned(stored) : View(stored.data, stored.dtype, {r.rows(), r.cols()}));
+        return dense_weight(r.transposed ? transposed(stored) : View(stored.data, stored.dtype, {r.rows(), r.cols()}));
       default:
         break;
     }
     wrong_type(r.name, stored, plain ? "F32, F16, BF16, F8_E4M3 or packed U8" : "F32, F16 or BF16");
   }
 
-  View turned(const View& stored) {
+  View transposed(const View& stored) {
     const int64_t size = size_of(stored.dtype), rows = stored.dim(1), cols = stored.dim(0);
-    const MutView turned = store_.make(stored.dtype, {rows, cols});
+    const MutView transposed = store_.make(stored.dtype, {rows, cols});
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < cols; ++c)
-        std::copy_n(stored.data + (c * rows + r) * size, size, turned.data + (r * cols + c) * size);
+        std::copy_n(stored.data + (c * rows + r) * size, size, transposed.data + (r * cols + c) * size);
     }
-    return turned;
+    return transposed;
   }
 
   Weight vector(const nn::ParamRequest& r, const View& stored) {
@@ -147,13 +147,13 @@ class FileSource final : public nn::ParamSource {
   Weight nvfp4(const nn::ParamRequest& r, const View& stored) const {
     const int64_t rows = r.rows(), cols = r.cols();
     if (cols % kNvfp4Block != 0)
-      fail(where_, {.what = "tensor " + r.name + " is packed as NVFP4, but its rows are no multiple of 16",
+      fail(where_, {.what = "tensor " + r.name + " is packed as NVFP4, but its rows are not a multiple of 16",
                     .got = std::to_string(cols)});
     check_shape(r.name, stored, {rows, cols / 2}, r.keys);
     const View& scales = need(r.name + "_scale");
     if (scales.dtype != DType::f8_e4m3) wrong_type(r.name + "_scale", scales, "F8_E4M3");
     check_shape(r.name + "_scale", scales, {rows, cols / kNvfp4Block}, r.keys);
-    check_scales(where_, r.name + "_scale", scales);  // a sixteenth of the codes' number: little to read
+    check_scales(where_, r.name + "_scale", scales);  // a sixteenth as many as codes: little to read
     return {.rows = rows,
             .cols = cols,
             .spec = {.format = Format::nvfp4, .block = kNvfp4Block},
@@ -174,7 +174,7 @@ void check_algorithm(const io::Json& owner) {
   owner.need({"quant_algo"}).refuse("unknown quantisation", "FP8, NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
 }
 
-// What changes the meaning of compressed weights and is not read.
+// Refuses what changes the meaning of compressed weights and is not supported.
 void check_compressed(const io::Json& quantisation) {
   if (const auto rotation = quantisation.get({"transform_config"})) {
     const auto groups = rotation->get({"config_groups"});

@@ -1,5 +1,5 @@
 // From a Hugging Face folder to a Model. Matrices stay mapped as they are stored, quantised ones too; small vectors
-// become FP32. Nothing of the weights is read before it is used.
+// become FP32. Weights are not read before they are used.
 #pragma once
 #include <memory>
 
@@ -14,7 +14,7 @@ std::unique_ptr<Model> load_model(const io::ModelPath& path);
 // config.json together with generation_config.json, whose EOS ids count too.
 Config load_config(const io::ModelPath& path);
 
-// The weights of a folder, by the names that a Config asks for; a Param's own name is what the files spell.
+// The weights of a folder, by the names that a Config uses; a Param's own name is the one in the files.
 struct OpenFolder {
   std::shared_ptr<WeightStore> store;  // what the Params view
   std::unique_ptr<nn::ParamSource> source;

@@ -1,5 +1,5 @@
-// Folders that load, and those that do not fit their config: the line names the tensor, what it is, what it should be
-// and the keys that say so.
+// Folders that load, and those that do not fit their config: the error names the tensor, what it is, what it should be
+// and the config keys.
 #include "models/load.h"
 
 #include <gtest/gtest.h>

@@ -33,8 +33,8 @@ void widen(const View& from, float* out) {
   }
 }
 
-// to(i, j): element i of the stored tensor is element j of the held one. What is transposed goes block by block, so
-// that neither side strides through memory.
+// to(i, j): element i of the stored tensor is element j of the held one. Transposes go block by block, so that neither
+// side strides through memory.
 template <class To>
 void each_element(const MasterTensor& tensor, To&& to) {
   if (!tensor.transposed) {
@@ -54,7 +54,7 @@ void each_element(const MasterTensor& tensor, To&& to) {
 
 }  // namespace
 
-// Gives what another source gives, as copies.
+// Gives copies of what another source gives.
 class MasterSource final : public nn::ParamSource {
  public:
   MasterSource(Masters& masters, nn::ParamSource& files, const std::string& where)
@@ -125,7 +125,7 @@ std::unique_ptr<Model> Masters::adapt(const io::ModelPath& path, const AdapterSp
   for (AdapterSite& site : sites) {
     const int64_t rank = site.count * site.rank;
     const Shard& shard = site.matrices[0].base.shard;
-    // A reads what the matrix reads, B writes what it writes: each is divided where the matrix is.
+    // A reads what the matrix reads, B writes what it writes: each is split where the matrix is.
     const auto own = [&](ParamRole role, std::string name, int64_t rows, int64_t cols) {
       Param p;
       p.name = name;
@@ -138,7 +138,7 @@ std::unique_ptr<Model> Masters::adapt(const io::ModelPath& path, const AdapterSp
     };
     site.adapter.a = own(ParamRole::lora_a, lora_a_name(site), rank, site.in);
     float* a = values_.data() + tensors_.back().place;
-    const float bound = 1 / std::sqrt(static_cast<float>(site.in));  // as torch.nn.Linear begins
+    const float bound = 1 / std::sqrt(static_cast<float>(site.in));  // as torch.nn.Linear initialises
     for (int64_t i = 0; i < rank * site.in; ++i)
       a[i] = bound * (2 * uniform(philox({seed, stream}, static_cast<uint64_t>(i))[0]) - 1);
     ++stream;

@@ -1,12 +1,12 @@
-// The numbers of a model in training: FP32 masters of all its stored tensors side by side in one array and their
-// gradients in another; with BF16 products a third holds the matrices rounded, at the same places. The Params of the
-// model view these arrays, so that an optimiser walks them without asking what a tensor is, and what belongs to a
-// tensor (its moments, its running mean) lies at its place in an array of the same size.
+// The parameters of a model in training: FP32 masters of all its stored tensors in one array and their gradients in
+// another; with BF16 products a third has the matrices rounded, at the same offsets. The Params of the model view these
+// arrays, so an optimiser walks them without knowing the tensors, and the data of a tensor (its moments, its running
+// mean) is at the same offset of an array of the same size.
 //
-// With adapters the numbers are theirs alone: the model's own stay mapped as they are stored.
+// With adapters the arrays have only their parameters: the model's own stay mapped as stored.
 //
-// Tensors lie as blocks read them: what loading turned (GPT-2's transposed matrices) or added (LayerNorm1p's one) is
-// undone on the way to a file.
+// Tensors are laid out as blocks read them: what loading transposed (GPT-2's matrices) or added (LayerNorm1p's one) is
+// undone when a file is written.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -26,10 +26,10 @@ struct MasterTensor {
   std::string name{};  // as the files spell it
   ParamRole role = ParamRole::none;
   Shape shape{};            // as the files hold it
-  int64_t place = 0;        // of its first element in every array
+  int64_t place = 0;        // offset of its first element in every array
   bool matrix = true;       // products read it
-  bool transposed = false;  // held as [shape[1], shape[0]]
-  float plus = 0;           // more than the files hold
+  bool transposed = false;  // stored here as [shape[1], shape[0]]
+  float plus = 0;           // added to the files' values
 
   int64_t count() const { return shape.count(); }
 };
@@ -45,8 +45,8 @@ class Masters {
   // object. `mtp_steps`: times that training runs the prediction block, where there is one.
   std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1);
 
-  // The same folder, quantised or not, with new adapters, and only these over the arrays: A drawn, B zero, so that the
-  // model computes what it did. Error for a spec that does not fit.
+  // The same folder, quantised or not, with new adapters, and only these in the arrays: A random, B zero, so the
+  // model's output is unchanged. Error for a spec that does not fit.
   std::unique_ptr<Model> adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed);
   // Tensors that come from no folder, initially zero, for training other things than these models: one Param each, in
   // order.
@@ -56,30 +56,30 @@ class Masters {
 
   std::span<const MasterTensor> tensors() const { return tensors_; }
   int64_t trained() const;                              // numbers of all tensors
-  int64_t size() const { return std::ssize(values_); }  // of every array: the elements and what aligns them
+  int64_t size() const { return std::ssize(values_); }  // of every array: the elements and alignment padding
   std::span<float> values() { return values_; }
   std::span<float> grads() { return grads_; }
   std::span<Bf16> rounded() { return rounded_; }  // empty with F32 products
   DType products() const { return products_; }
 
-  // The Params whose numbers these are.
+  // The Params over these arrays.
   std::vector<Param*> params(Model& model) { return adapters_ ? adapters_->params() : model.params(); }
   // Several Params may be parts of one tensor.
   const MasterTensor& tensor_of(const Param& p) const { return tensors_[static_cast<size_t>(p.tensor)]; }
   const MasterTensor& tensor(const std::string& name) const;
   void zero_grads(int threads);
-  // A parameter that a model uses more than once has a gradient a use, so that the order of sums does not depend on how
-  // a batch is cut: adds them up in grads(), after the last part of a batch. So with the gradients of adapters.
+  // A parameter that a model uses more than once has a gradient per use, so that the order of sums does not depend on
+  // how a batch is cut: adds them up in grads(), after the last part of a batch. Likewise for adapters.
   void sum_uses(int threads);
-  // After the masters were written by other means than an optimiser's row: rounds the matrices again.
+  // Rounds the matrices again, after anything but an optimiser's row wrote the masters.
   void round(int threads);
-  // After every change: what follows the masters in a way of its own (models/adapters.h).
+  // Called after every change, to update what is derived from the masters (models/adapters.h).
   void follow(int threads);
 
  private:
   friend class MasterSource;
   void allocate(int64_t size);
-  // Gives `p` a tensor of its own, [rows, cols] as blocks read it.
+  // Gives `p` its own tensor, [rows, cols] as blocks read it.
   std::span<float> add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p);
 
   DType products_;
@@ -98,8 +98,8 @@ class Masters {
   std::unique_ptr<Adapters> adapters_;
 };
 
-// One tensor between an array and a file: turned, and with `value` (rather than a gradient or a moment) less what was
-// added. `bytes` hold the tensor in `dtype`, F32 or BF16.
+// Copies one tensor between an array and a file: transposed, and with `value` (not a gradient or a moment) without what
+// was added. `bytes` has the tensor in `dtype`, F32 or BF16.
 void to_stored(const MasterTensor& tensor, std::span<const float> array, bool value, DType dtype,
                std::span<std::byte> bytes);
 void from_stored(const MasterTensor& tensor, std::span<const std::byte> bytes, bool value, std::span<float> array);

@@ -1,4 +1,4 @@
-// What training holds is what the files hold: every number comes back under its own name and in its own shape.
+// Training has the values of the files: every number comes back under its own name and in its own shape.
 #include "models/masters.h"
 
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 namespace braid::models {
 namespace {
 
-// Which numbers of a layer are drawn; the parts of a layer count up from the residual's.
+// Dropout uses of a layer; the parts of a layer count up from the residual's.
 constexpr uint32_t kEmbeddingDropout = 0x656d6264, kResidualDropout = 0x72657364;
 
 }  // namespace
@@ -150,7 +150,7 @@ Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) 
 
 namespace {
 
-// Adds up what `of(t)` is, each sequence on its own first.
+// Sums `of(t)`, each sequence separately first.
 template <class Of>
 double add_up(const SeqMap& seqs, double sum, Of&& of) {
   for (const Seq& s : seqs.seqs) {
@@ -195,7 +195,7 @@ Tensor Model::losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, 
                         wanted);
 }
 
-// In step i token t meets the id of t + 1 + i and predicts t + 2 + i; the last of a sequence have nothing to predict.
+// In step i token t gets the id of t + 1 + i and predicts t + 2 + i; the last of a sequence have nothing to predict.
 void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& x,
                      const LossOptions& options, LossSums& sums) {
   Arena& arena = run.ctx.arena;

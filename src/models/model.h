@@ -1,5 +1,5 @@
-// A model in memory: embedding, a stack of layers, final norm, head, and the block that predicts one token further when
-// the files have one. The same object trains, prefills and decodes.
+// A model in memory: embedding, a stack of layers, final norm, head, and the multi-token prediction block if the files
+// have one. The same object trains, prefills and decodes.
 #pragma once
 #include <array>
 #include <memory>
@@ -24,7 +24,7 @@ class Model {
   };
   using Layer = std::vector<Part>;
 
-  // Asks `source` for every parameter of `config`.
+  // Requests every parameter of `config` from `source`.
   Model(Config config, nn::ParamSource& source);
 
   // ids [T] I32 -> residual stream after the last layer, [T, D] F32, before the final norm.
@@ -38,15 +38,14 @@ class Model {
   // One step of multi-token prediction: ids [T] are the tokens after those of `hidden` [T, D] -> logits [T, V] F32.
   Tensor mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden);
 
-  // The cross-entropy of every token, [T] F32, with a gradient that is known only in the backward pass: what losses of
-  // pairs, of rewards and of other models' probabilities are made of. `wanted` is in place of the targets, which then
-  // only mask.
+  // The cross-entropy of every token, [T] F32, with a gradient that is known only in the backward pass: for losses over
+  // pairs, rewards and other models' probabilities. `wanted` replaces the targets, which then only mask.
   Tensor losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted = {});
 
   // The losses of a batch: ids [T] I32 and targets [T] I32, the token after each or -1 where none is trained. With a
-  // tape in the Ctx, walking it back leaves the gradients of
+  // tape in the Ctx, its backward pass leaves the gradients of
   //   main_weight * sum of (main losses + z lse^2) + mtp_weight[i] * sum of those of the prediction block's step i
-  // in the parameters. Sums are added to `sums` sequence after sequence, so that cutting a batch changes no bit.
+  // in the parameters. Sums are added to `sums` sequence by sequence, so cutting a batch changes no bit.
   using MtpNumbers = std::array<double, kMtpSteps>;  // one for each step of the prediction block
   struct LossOptions {
     double main_weight = 1;
@@ -68,7 +67,7 @@ class Model {
   const std::vector<std::pair<int, int>>& mamba_layers() const { return mamba_layers_; }
   std::vector<Param*> params();
 
-  // Rates of passes that draw random numbers (nn::Run::draws): the config's, unless the trainer sets others.
+  // Dropout in passes that draw random numbers (nn::Run::draws): the config's, unless the trainer sets others.
   DropoutSpec dropout;
 
   // The bytes of the parameters.
@@ -94,7 +93,7 @@ class Model {
   Param embedding_, positions_, head_;
   std::vector<Layer> layers_;
   nn::Norm final_norm_;
-  std::vector<Mtp> mtp_;  // its steps: other uses of the same numbers
+  std::vector<Mtp> mtp_;  // its steps: further uses of the same parameters
   std::shared_ptr<nn::RopeTable> rope_;
   std::vector<nn::StateShape> state_shapes_;
   std::vector<std::pair<int, int>> mamba_layers_;

@@ -8,8 +8,8 @@
 
 namespace braid::models {
 
-// The letters, from a list of block configs when there is one, else from the first key that is there. nullopt: none is.
-// Error for an unknown letter or name, an empty list, or more than 1024 layers.
+// The letters, from a list of block configs if there is one, else from the first key present; nullopt if none is. Error
+// for an unknown letter or name, an empty list, or more than 1024 layers.
 std::optional<std::string> read_pattern(const io::Json& json, io::Keys keys, const char* blocks_key);
 
 }  // namespace braid::models

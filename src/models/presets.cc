@@ -36,7 +36,7 @@ constexpr const char* kNano30b = R"({
 constexpr const char* kMtp = R"({"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E"})";
 constexpr const char* kNone = "{}";
 
-// Later parts overrule earlier ones.
+// Later parts override earlier ones.
 struct Preset {
   const char* name;
   std::array<const char*, 4> parts;
@@ -113,7 +113,7 @@ bool is_json_file(const std::filesystem::path& path) {
   return path.extension() == ".json" && std::filesystem::is_regular_file(path, none);
 }
 
-// A word alone is rather a mistyped shape than a repository that was not fetched.
+// A single word is more likely a mistyped shape than a repository that was not downloaded.
 io::ModelPath find_or_name_shapes(std::string_view argument) {
   try {
     return io::find_model(argument);
@@ -125,7 +125,7 @@ io::ModelPath find_or_name_shapes(std::string_view argument) {
   }
   const std::vector<std::string> names = preset_names();
   const std::string near = sys::nearest(argument, names);
-  fail(printable(argument), {.what = "is no shape, and no model here",
+  fail(printable(argument), {.what = "is neither a shape nor a model here",
                              .expected = near.empty() ? fmt::format("a folder, or {}", fmt::join(names, ", ")) : "",
                              .hint = near.empty() ? "hf download ORG/NAME" : near});
 }

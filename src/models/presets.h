@@ -15,10 +15,10 @@ std::vector<std::string> preset_names();
 // The config.json of a preset, as a file would hold it; nullopt for any other name.
 std::optional<io::Json> find_preset(std::string_view name);
 
-// As io::find_model, for what needs weights: the name of a preset says how to get them.
+// As io::find_model, for what needs weights: for the name of a preset, the error says how to get them.
 io::ModelPath find_weights(std::string_view argument);
 
-// A config, and the folder of its weights where there is one.
+// A config, and the folder of its weights if there is one.
 struct ConfigSource {
   std::string name;
   io::Json json;

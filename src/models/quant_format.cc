@@ -16,7 +16,7 @@ QuantFormatRow compressed_row(const char* name, CompressedType type) {
   return {name, kCompressedGroup, largest_encoded(blocks_for(type)), type};
 }
 
-// One row in the layout of the files, and the same row as numbers again.
+// Encodes a row in the layout of the files, and decodes it.
 class RowCoder {
  public:
   RowCoder(const Weight& w, QuantFormat format, float global, ScaleSearch search)
@@ -58,7 +58,7 @@ class RowCoder {
 
  private:
   int64_t groups() const { return cols_ / kCompressedGroup; }
-  // A row's scales as the blocks of GGUF have them.
+  // A row's scales as in the blocks of GGUF.
   std::vector<std::byte> block_scales(const std::byte* stored) const {
     std::vector<std::byte> out(stored, stored + scale_bytes());
     if (type_ == CompressedType::mxfp4) return out;
@@ -108,7 +108,7 @@ std::vector<io::TensorSpec> stored_as(const std::string& name, const Shape& shap
             {name + "_scale", DType::f8_e4m3, {rows, cols / kNvfp4Block}},
             {name + "_scale_2", DType::f32, {}}};
   const std::optional<CompressedType> type = row_of(format).compressed;
-  CHECK(type, "files hold no {}", row_of(format).name);
+  CHECK(type, "no file layout for {}", row_of(format).name);
   const int64_t groups = cols / kCompressedGroup, bytes = groups * code_bytes(*type);
   if (type == CompressedType::mxfp4)
     return {{name + "_packed", DType::u8, {rows, bytes}}, {name + "_scale", DType::u8, {rows, groups}}};

@@ -31,18 +31,18 @@ std::optional<QuantFormat> quant_format(const std::string& name);
 // What files hold for the matrix `name`, codes before scales.
 std::vector<io::TensorSpec> stored_as(const std::string& name, const Shape& shape, QuantFormat format);
 
-// Codes and scales of a matrix, and how far they are from it.
+// Codes and scales of a matrix, and their error.
 struct Encoded {
   std::vector<std::byte> codes, scales;
   double error = 0, square = 0;  // sums over all values, in the order of rows whatever the threads
 };
-// The scale of a whole tensor in ModelOpt's layout whose largest magnitude is `amax`; 1 in the other.
+// The scale of a whole tensor in ModelOpt's layout whose largest magnitude is `amax`; 1 in the other layout.
 float global_scale(QuantFormat format, float amax, ScaleSearch search);
 // The scale of inputs (ModelOpt's input_scale) whose largest magnitude is `amax`; 1 where all are zero.
 float input_scale(QuantFormat format, float amax);
 Encoded encode(const Weight& w, QuantFormat format, float global, ScaleSearch search, int threads);
 
-// body(row, values) for every row of a matrix, in parallel; values have `global` in them.
+// body(row, values) for every row of a matrix, in parallel; values include the factor `global`.
 void for_each_row(const Weight& w, int threads, const sys::FunctionRef<void(int64_t, std::span<const float>)>& body);
 
 }  // namespace braid::models

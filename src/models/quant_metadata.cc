@@ -49,7 +49,7 @@ json compressed_group(CompressedType type) {
           {"output_activations", nullptr}};
 }
 
-// One group of modules for each format; the only one takes every linear layer that is not ignored.
+// One group of modules for each format; a single one targets every linear layer that is not ignored.
 json compressed(const QuantModules& modules) {
   std::map<QuantFormat, json> targets;
   for (const auto& [module, format] : modules.quantised) {

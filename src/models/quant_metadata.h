@@ -14,12 +14,12 @@ struct QuantModules {
   std::map<std::string, QuantFormat> quantised;  // module (the tensor's name without .weight) and format
   std::set<std::string> scaled;                  // of these, the ones with an input_scale
   std::vector<std::string> kept;                 // the other modules that have a matrix
-  bool linear = true;                            // all that are quantised are linear layers, none a table
+  bool linear = true;                            // all quantised modules are linear layers, none an embedding
 };
 
 // `quant_method: modelopt` (nemotron.md 5.1 to 5.4) or `compressed-tensors`; all formats are of one of the two.
 nlohmann::json quantization_config(const QuantModules& modules);
-// hf_quant_config.json, which ModelOpt's layout has besides.
+// hf_quant_config.json, which ModelOpt's layout also has.
 std::string hf_quant_config(const QuantModules& modules);
 
 }  // namespace braid::models

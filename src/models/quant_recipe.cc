@@ -43,7 +43,7 @@ std::vector<QuantRecipe> built_in() {
             rule(kHead, nvfp4, four_over_six)}}};
 }
 
-// Only a rule that spells these roles out reaches them.
+// Only a rule that spells these roles out matches them.
 bool is_delicate(const TensorSpec& tensor) {
   switch (tensor.role) {
     case ParamRole::embedding:
@@ -115,7 +115,7 @@ const char* name_of(ScaleSearch search) { return kSearches[static_cast<size_t>(s
 ScaleSearch scale_search(const std::string& where, const std::string& word) {
   const auto found = std::find(kSearches.begin(), kSearches.end(), word);
   if (found == kSearches.end())
-    fail(where, {.what = "is not a search", .got = printable(word), .expected = "max, four-over-six or mse"});
+    fail(where, {.what = "is not a scale search", .got = printable(word), .expected = "max, four-over-six or mse"});
   return static_cast<ScaleSearch>(found - kSearches.begin());
 }
 

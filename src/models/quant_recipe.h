@@ -1,16 +1,16 @@
-// Which matrices of a model are quantised, and to what: rules over roles and layers, the first that fits decides. The
-// recipes of the released Nemotron 3 files are built in (their config.json lists what each quantises); any other is a
-// TOML file:
+// Which matrices of a model are quantised, and to what: rules over roles and layers, the first match wins. The recipes
+// of the released Nemotron 3 files are built in (their config.json lists what each quantises); any other is a TOML
+// file:
 //
 //   [[rule]]
-//   roles = ["mamba_*"]          globs over roles (braid info --json lists them); left out: every matrix
-//   layers = [1, 3]              left out: every layer
+//   roles = ["mamba_*"]          globs over roles (braid info --json lists them); omitted: every matrix
+//   layers = [1, 3]              omitted: every layer
 //   before_attention = true      only layers that an attention layer follows
 //   format = "bf16"              bf16 (as it is), fp8, nvfp4, mxfp4, int8, int4 or int3
 //   scales = "mse"               of blocks: max, mse, or of NVFP4 four-over-six
 //
-// What no rule fits stays as it is, and so do tables of embeddings, routers and the prediction block under a glob: a
-// rule has to spell their roles.
+// A matrix that no rule matches stays as it is. Globs do not match embeddings, routers and the prediction block: a rule
+// has to spell their roles.
 #pragma once
 #include <string>
 #include <vector>
@@ -33,19 +33,19 @@ struct QuantRecipe {
   std::string name;
   std::vector<QuantRule> rules;
 
-  // Null: no rule fits. `pattern` has a letter for each layer (Config::pattern).
+  // Null: no rule matches. `pattern` has a letter for each layer (Config::pattern).
   const QuantRule* find(const TensorSpec& tensor, const std::string& pattern) const;
-  // Into the layout of compressed-tensors, not ModelOpt's: one folder has one of the two.
+  // Whether it writes the layout of compressed-tensors, not ModelOpt's: a folder has one of the two.
   bool compressed() const;
 };
 
 std::vector<std::string> quant_recipe_names();
-// A built-in name or a TOML file. Error for neither, an unknown key or value, a rule that names no role there is, or
-// formats of two layouts.
+// A built-in name or a TOML file. Error for neither, an unknown key or value, a rule that matches no role, or formats
+// of two layouts.
 QuantRecipe quant_recipe(const std::string& name_or_file);
 
 const char* name_of(ScaleSearch search);
-// Error, naming `where`, for another word.
+// Error, naming `where`, for any other word.
 ScaleSearch scale_search(const std::string& where, const std::string& word);
 
 }  // namespace braid::models

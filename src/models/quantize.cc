@@ -89,8 +89,9 @@ class Quantizer {
   }
 
   std::string misfit(const TensorSpec& tensor, const QuantRule& rule) const {
-    if (tensor.transposed) return "is stored transposed, which no quantised layout is";
-    if (!folder_.source->has(tensor.name)) return "lies in a stack of experts, which no quantised layout has";
+    if (tensor.transposed) return "is stored transposed, which quantised layouts do not support";
+    if (!folder_.source->has(tensor.name))
+      return "is part of a stack of experts, which quantised layouts do not support";
     const QuantFormatRow& row = row_of(rule.format);
     if (tensor.cols() % row.block == 0) return {};
     const std::string why =
@@ -116,7 +117,7 @@ class Quantizer {
     return {};
   }
 
-  // The first tensor of a matrix in the files gives way to all that its new format has; its others disappear.
+  // The first tensor of a matrix in the files is replaced by all tensors of its new format; its others are dropped.
   std::vector<io::TensorSpec> stored() {
     std::vector<io::TensorSpec> specs;
     std::set<const Job*> done;
@@ -150,16 +151,16 @@ class Quantizer {
     return codes->dtype == DType::u8 ? QuantFormat::nvfp4 : QuantFormat::fp8;
   }
 
-  // The folder could not say what a quantised matrix is that stays beside those of another layout.
+  // The folder's config could not describe quantised matrices of two layouts.
   void check_kept(const std::string& name) const {
     const bool packed = name.ends_with(".weight_packed");
     if (!packed && !(recipe_.compressed() && modelopt_format(name))) return;
-    fail(where_, {.what = name + " is quantised already, and would stay so beside what the recipe makes",
+    fail(where_, {.what = name + " is quantised already, and cannot be kept next to what the recipe writes",
                   .expected = "matrices of one layout in a folder",
                   .hint = "quantising the folder that this one was made from"});
   }
 
-  // The next tensor of the files: copied, or a part of what a job gives.
+  // The next tensor of the files: copied, or a part of a job's output.
   void put(io::SafetensorsWriter& writer, const io::TensorSpec& spec) {
     const auto [job, word] = part_of(spec.name);
     if (!job) {
@@ -225,9 +226,9 @@ class Quantizer {
     const auto without =
         std::count_if(jobs_.begin(), jobs_.end(), [](const auto& job) { return job.second.input == 0; });
     if (!options_.input_amax.empty() && without > 0)
-      report_.notes.push_back(fmt::format("matrices without an input_scale, as no pass met them: {}", without));
+      report_.notes.push_back(fmt::format("matrices without an input_scale, as no pass used them: {}", without));
     if (recipe_.compressed() && !modules().linear)
-      report_.notes.push_back("a table of embeddings is quantised: Braid reads it, transformers does not");
+      report_.notes.push_back("an embedding table is quantised: Braid reads it, transformers does not");
     for (const auto& [key, s] : squares_) {
       report_.groups.push_back({.role = key.first,
                                 .format = key.second,
@@ -271,7 +272,7 @@ QuantModules Quantizer::modules() const {
       out.kept.push_back(module(tensor.name));
     }
   }
-  // A head that shares the embedding is a module of its own to readers, though the files do not have it.
+  // Readers treat a head that shares the embedding as its own module, though the files do not have it.
   if (!files_.find("lm_head.weight") && !out.quantised.contains("lm_head")) out.kept.push_back("lm_head");
   return out;
 }
@@ -304,7 +305,7 @@ QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe
   copy_companions(model.folder, out);
   const QuantModules modules = quantizer.modules();
   if (!recipe.compressed()) io::write_text_file(out / "hf_quant_config.json", hf_quant_config(modules));
-  // Comes last: a folder that has one is whole.
+  // Written last: a folder that has one is complete.
   io::write_text_file(out / "config.json", config_text(quantizer.json(), quantization_config(modules)));
   return report;
 }

@@ -1,5 +1,5 @@
-// From a Hugging Face folder to one with quantised matrices, in ModelOpt's layout (FP8, NVFP4; nemotron.md 5.1 to 5.3)
-// or that of compressed-tensors (quant_format.h), which Braid and readers of `quant_method: modelopt` or
+// Converts a Hugging Face folder to one with quantised matrices, in ModelOpt's layout (FP8, NVFP4; nemotron.md 5.1 to
+// 5.3) or that of compressed-tensors (quant_format.h), which Braid and readers of `quant_method: modelopt` or
 // `compressed-tensors` load. ModelOpt's layout has the scales of quantised activations, too, where they were measured.
 // Every other tensor, known or not, is copied as it is; so are tokenizer, template and generation settings.
 #pragma once
@@ -27,7 +27,7 @@ struct QuantOptions {
 struct QuantGroup {
   std::string role, format;
   int64_t tensors = 0, values = 0, bytes = 0;
-  double error = 0;  // root of the squared error over that of the squared values
+  double error = 0;  // relative: root of the sum of squared errors over squared values
 };
 
 struct QuantReport {
@@ -36,13 +36,13 @@ struct QuantReport {
   QuantGroup kept;                   // all that stayed as it was
   std::vector<std::string> misfits;  // matrices that their format cannot hold, and stayed: "name: why"
 
-  std::vector<std::string> notes;  // on who can read the folder
+  std::vector<std::string> notes;  // on which programs can read the folder
 
   int64_t values() const;
   int64_t bytes() const;
 };
 
-// `out` is a folder that is not there yet, or empty. `progress` is told bytes done and in all; false stops.
+// `out` must not exist, or be empty. `progress` gets bytes done and in total; returning false stops.
 QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe, const std::filesystem::path& out,
                            const QuantOptions& options, const sys::FunctionRef<bool(int64_t, int64_t)>& progress);
 

@@ -1,4 +1,4 @@
-// A folder quantised anew: what is in its files, held against the values of the folder that it came from.
+// A quantised folder: its files, compared with the values of the original folder.
 #include "models/quantize.h"
 
 #include <algorithm>
@@ -245,7 +245,7 @@ TEST_F(Quantize, StrictRefusesWhatDoesNotFit) {
 }
 
 TEST_F(Quantize, LayersBeforeAttentionAreKept) {
-  QuantRecipe recipe = one("expert_up", QuantFormat::nvfp4);  // M E * -: the experts stand before attention
+  QuantRecipe recipe = one("expert_up", QuantFormat::nvfp4);  // M E * -: the experts come before attention
   recipe.rules.insert(recipe.rules.begin(), QuantRule{.roles = {"expert_*"}, .before_attention = true});
   EXPECT_NE(refusal_of(recipe).find("no matrix"), std::string::npos);
   recipe.rules[0].roles = {"mamba_in"};
@@ -307,7 +307,7 @@ TEST_P(QuantizeRefuses, AValueThatIsNotFinite) {
   nlohmann::json config = hybrid();
   auto specs = tensors_of(config);
   for (io::TensorSpec& spec : specs) {
-    if (spec.name == kInProj) spec.dtype = DType::f16;  // which the folder's writer leaves as bytes
+    if (spec.name == kInProj) spec.dtype = DType::f16;  // which the folder's writer keeps as raw bytes
   }
   io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
   for (const io::TensorSpec& spec : file.order()) {

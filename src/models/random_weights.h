@@ -1,8 +1,8 @@
-// Random weights of any config, written shard by shard: as initialisation for training, and for timing shapes nobody
-// wants to download. Matrices are normal, 0.02 wide, those that write into the residual stream narrower by the square
-// root of their number (GPT-2's rule, and Nemotron-H's); norms are 1, A_log = log U(1, 16), dt = softplus(dt_bias) is
-// log-uniform in [1e-3, 1e-1], D = 1. A value is a function of the seed, the tensor's place in the model and its own
-// place in the tensor, so that the first layers of a slice are those of the whole model.
+// Random weights of any config, written shard by shard: to initialise training, and to time shapes without a download.
+// Matrices are normal with standard deviation 0.02, which for those that write into the residual stream is divided by
+// the square root of their number (GPT-2's rule, and Nemotron-H's); norms are 1, A_log = log U(1, 16), dt =
+// softplus(dt_bias) is log-uniform in [1e-3, 1e-1], D = 1. A value is a function of the seed, the tensor's index in the
+// model and its own index in the tensor, so that the first layers of a slice are those of the whole model.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -20,8 +20,8 @@ struct RandomWeights {
   int threads = 1;
 };
 
-// Writes model.safetensors, or shards and their index, into `folder`. `progress` is told the bytes written so far;
-// false stops. Returns whether all was written.
+// Writes model.safetensors, or shards and their index, into `folder`. `progress` gets the bytes written so far;
+// returning false stops. Returns whether all was written.
 bool write_random_weights(const Config& config, const std::filesystem::path& folder, const RandomWeights& options,
                           const sys::FunctionRef<bool(int64_t)>& progress);
 

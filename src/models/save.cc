@@ -18,7 +18,7 @@ constexpr std::array kCompanions = {"generation_config.json", "tokenizer.json", 
                                     "added_tokens.json",      "vocab.json",          "merges.txt",
                                     "chat_template.json"};
 
-// Through AtomicFile, so that a copy is on the disk when this returns.
+// Through AtomicFile, so that a copy is durable when this returns.
 void copy_across(const fs::path& from, const fs::path& to) {
   const sys::MappedFile source(from);
   io::AtomicFile file(to);
@@ -31,7 +31,7 @@ void copy_across(const fs::path& from, const fs::path& to) {
 void save_model(const Masters& masters, std::span<const float> values, const fs::path& origin, const fs::path& folder) {
   std::vector<io::TensorSpec> specs;
   for (const MasterTensor& t : masters.tensors()) {
-    // As the passes read them: only what products take was rounded.
+    // As the passes read them: only operands of products were rounded.
     specs.push_back({t.name, masters.adapters() || !t.matrix ? DType::f32 : masters.products(), t.shape});
   }
   fs::create_directories(folder);

@@ -1,4 +1,4 @@
-// What a step keeps changes its memory and its operations, never a bit of its loss or of a gradient.
+// What a step retains changes its memory and FLOPs, never a bit of its loss or of a gradient.
 #include "core/step_plan.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class Step {
   struct Result {
     Model::LossSums loss{};
     std::vector<float> grads{};
-    int64_t kept = 0, peak = 0, late = 0;  // late: still held when the walk back is done
+    int64_t kept = 0, peak = 0, late = 0;  // late: still held after the backward pass
     double flops = 0, flops_forward = 0;
   };
   Result run(const StepPlan& plan, Weights weights = Weights::now) {
@@ -134,7 +134,7 @@ TEST_P(StepPlanTest, NothingRunsBelowTheFirstAdapter) {
   Step::Result results[2];
   for (Step* step : {&one, &two}) {
     for (const MasterTensor& t : step->masters().tensors()) {
-      // The other adapter is new, and changes no bit.
+      // The other adapter is freshly initialised, and changes no bit.
       for (int64_t i = 0; i < t.count() && t.name.find(last) != std::string::npos; ++i)
         step->masters().values()[static_cast<size_t>(t.place + i)] = static_cast<float>(i % 7) / 16 - 0.2f;
     }

@@ -29,7 +29,7 @@ bool is_quantised(ParamRole role) {
   }
 }
 
-// Of codes that compressed-tensors packed; the plain type where they do not fit their shape.
+// The name for codes of compressed-tensors; the plain type if they do not fit their shape.
 std::string packed_name(const io::Safetensors& files, const std::string& name, const View& codes) {
   const View* scales = files.find(name + "_scale");
   const View* shape = files.find(name + "_shape");
@@ -42,7 +42,7 @@ std::string packed_name(const io::Safetensors& files, const std::string& name, c
   return name_of(codes.dtype);
 }
 
-// The format of a tensor, as people name it: of scales, that of their codes.
+// The common name of a tensor's format; scales have that of their codes.
 std::string format_of(const io::Safetensors& files, const io::StoredTensor& tensor) {
   std::string name = tensor.name;
   for (const std::string word : {"_scale_2", "_global_scale", "_scale", "_packed", "_shape"}) {

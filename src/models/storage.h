@@ -1,6 +1,6 @@
-// How the tensors of a config lie in files: BF16, or ModelOpt's layout of FP8 and NVFP4 (nemotron.md 5.1 to 5.4), in
-// which the large products are quantised and embedding, head, router, attention, latent projections and the prediction
-// block stay BF16.
+// How the tensors of a config are stored in files: BF16, or ModelOpt's layout of FP8 and NVFP4 (nemotron.md 5.1 to
+// 5.4), in which the large products are quantised and embedding, head, router, attention, latent projections and the
+// prediction block stay BF16.
 #pragma once
 #include <map>
 #include <string>
@@ -13,8 +13,7 @@
 
 namespace braid::models {
 
-// The format of one tensor in files of format `wanted` (bf16, f8_e4m3 or nvfp4). bf16 also stands for whatever is no
-// matrix.
+// The format of one tensor in files of format `wanted` (bf16, f8_e4m3 or nvfp4). bf16 also covers what is not a matrix.
 Format stored_format(const TensorSpec& tensor, Format wanted);
 
 // What the files hold for one tensor: the values or codes first, scales after them.
@@ -23,7 +22,7 @@ std::vector<io::TensorSpec> stored_tensors(const std::vector<TensorSpec>& tensor
 // All files together, without their headers.
 int64_t stored_bytes(const Config& config, Format wanted);
 
-// Bytes of files that are there, by format as people name it (BF16, FP8, NVFP4, ...): scales count with their codes.
+// Bytes of existing files, by the format's common name (BF16, FP8, NVFP4, ...): scales count with their codes.
 std::map<std::string, int64_t> bytes_by_format(const io::Safetensors& files);
 
 }  // namespace braid::models

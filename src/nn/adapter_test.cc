@@ -1,5 +1,5 @@
-// Products with an adapter: one of zeros changes no bit, the sum is that of the merged weight, and the gradients of A,
-// B and x are those of differences.
+// Products with an adapter: one of zeros changes no bit, the sum matches the merged weight, and the gradients of A, B
+// and x match finite differences.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -79,8 +79,8 @@ void expect_gradients(float dropout) {
   tape.clear();
 }
 
-TEST(Adapter, GradientsAreThoseOfDifferences) { expect_gradients(0); }
-TEST(Adapter, GradientsWithDropoutAreThoseOfDifferences) { expect_gradients(0.4f); }
+TEST(Adapter, GradientsMatchFiniteDifferences) { expect_gradients(0); }
+TEST(Adapter, GradientsWithDropoutMatchFiniteDifferences) { expect_gradients(0.4f); }
 
 Tensor forward(Adapted& test, Arena& arena, DType act, DType out, bool adapted, const Draws* draws = nullptr) {
   Ctx ctx{.arena = arena};

@@ -34,7 +34,7 @@ Tensor Attention::project(Run& run, const Tensor& x, Param& w, Param& bias, Para
   return y.reshaped({tokens, heads, spec_.head_dim});
 }
 
-// In place, or on a copy when a tape may want to do it again.
+// In place, or on a copy if a tape may recompute it.
 Tensor Attention::rotate(Run& run, Tensor x) {
   if (!rope_) return x;
   const View cos = rope_->cos(), sin = rope_->sin();
@@ -58,7 +58,7 @@ Tensor Attention::rotate(Run& run, Tensor x) {
   return y;
 }
 
-// Over the cache, where there is one; else over the keys and values of this pass.
+// Over the cache if there is one, else over the keys and values of this pass.
 Tensor Attention::attend(Run& run, const Tensor& q, const Tensor& k, const Tensor& v) {
   Ctx& ctx = run.ctx;
   const Tensor y(ctx.arena, run.numerics.products, q.shape());

@@ -1,6 +1,5 @@
-// Attention with grouped queries over a paged cache (nemotron.md 3.4). Without rope there is no position in it at all:
-// in a hybrid the Mamba layers carry the order. Query width is heads * head_dim, which in general is not the model
-// width.
+// Grouped-query attention over a paged cache (nemotron.md 3.4). Without RoPE it encodes no positions: in a hybrid the
+// Mamba layers carry the order. Query width is heads * head_dim, in general not the model width.
 #pragma once
 #include <memory>
 #include <vector>
@@ -24,7 +23,7 @@ struct AttentionSpec {
   float eps = 1e-5f;     // of that norm
 };
 
-// cos and sin of every position so far asked for; blocks of one model share it.
+// cos and sin of all positions requested so far; shared by the blocks of a model.
 class RopeTable {
  public:
   explicit RopeTable(const RopeSpec& spec) : spec_(spec) {}

@@ -18,7 +18,7 @@ class Block {
   virtual void params(std::vector<Param*>& out) = 0;
   virtual StateShape state_shape() const { return {}; }
 
-  int layer = 0;         // position in the model, as the files count
+  int layer = 0;         // index in the model, as in the files
   int state_index = -1;  // in StateView::blocks; -1: no state
 };
 

@@ -1,4 +1,4 @@
-// What quantised activations need to know of a model and a text: the largest size of what each matrix is multiplied by
+// Calibration of quantised activations for a model and a text: the largest magnitude that each matrix is multiplied by
 // (amax; nemotron.md 5.2, 5.3).
 #pragma once
 #include <map>
@@ -14,9 +14,9 @@ struct Calibration {
   std::map<const Param*, float> amax{};  // NaN and infinity count as infinity
 
   void see(const Param& w, const View& x);  // x [T, R] F32 or BF16, as below
-  // Of row t of x [T, R] for its experts [T, K], those numbered in w.
+  // Row t of x [T, R] counts for its experts [T, K], which index w.
   void see_rows(std::span<const Param> w, const View& x, const View& experts);
-  // Of what the down products read: the activation of u [T, K, F], times g where there are gates.
+  // The inputs of the down products: the activation of u [T, K, F], times g where there are gates.
   void see_hidden(std::span<const Param> down, const View& u, const View& g, const View& experts, ExpertAct act);
 };
 

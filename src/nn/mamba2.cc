@@ -90,7 +90,7 @@ Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
   return y;
 }
 
-// Blocks draw differently, and the same model draws the same: its answers can be repeated.
+// Blocks draw differently, but a model always draws the same, so its answers are reproducible.
 void Mamba2::set_state(SsdFwd& op, const BlockState& state) const {
   op.state = state.ssm;
   op.state_scales = state.ssm_scales;
@@ -122,7 +122,7 @@ Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
   }
   const auto& seqs = run.seqs.seqs;
   if (std::any_of(seqs.begin(), seqs.end(), [](const Seq& s) { return s.phase == Phase::step; })) {
-    CHECK(!run.ctx.tape, "a tape over steps");
+    CHECK(!run.ctx.tape, "steps cannot be taped");
     scan_by_phase(run, conv.view(), dt.view(), y.mut());
     return y;
   }
@@ -172,7 +172,7 @@ void Mamba2::scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt,
   tape.add_grad(ctx, dt, ddt);
 }
 
-// Sequences that are prefilled and sequences that step have ops of their own: one for each stretch of a kind.
+// Sequences that are prefilled and sequences that step have separate ops: one per run of the same kind.
 void Mamba2::scan_by_phase(Run& run, const View& conv, const View& dt, const MutView& y) {
   const auto& seqs = run.seqs.seqs;
   for (size_t first = 0, end = 0; first < seqs.size(); first = end) {

@@ -47,7 +47,7 @@ Moe::Moe(const MoeSpec& spec, MoeParams params)
   }
 }
 
-// The recorded choices of this pass, or nothing when there are none to follow.
+// The recorded choices of this pass, or nothing if there are none.
 View Moe::replayed(const Run& run, int64_t tokens) const {
   if (!run.probe || !run.probe->replay) return {};
   const auto found = run.probe->replay->find(layer);
@@ -137,7 +137,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   const bool train = run.numerics.product_class == ProductClass::packed;
   const Tape* on = run.ctx.tape;
   // Backward can recompute the first products itself, which is cheaper than rerunning the op. If y is not read later
-  // either, dropping the outputs means just that.
+  // either, the outputs are simply dropped.
   const bool save =
       run.calibration || (on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
                           (spec_.latent > 0 || !on->drops_next(Cost::expensive)));
@@ -215,7 +215,7 @@ void Moe::params(std::vector<Param*>& out) {
   if (shared_) shared_->params(out);
 }
 
-// Experts may be divided by their width, or each belong to one rank whole (Cut::whole_experts).
+// Experts may be split along their width, or each belong to one rank as a whole (Cut::whole_experts).
 MoeParams load_moe(const BlockSource& source, const MoeSpec& spec) {
   using enum Shard::Axis;
   const int64_t inside = spec.expert_hidden();

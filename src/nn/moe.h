@@ -1,4 +1,4 @@
-// Mixture of experts (nemotron.md 3.6, 3.7): a router in FP32, k of E experts a token, and a shared expert for every
+// Mixture of experts (nemotron.md 3.6, 3.7): a router in FP32, k of E experts per token, and a shared expert for every
 // token. With a latent width the experts work in that narrower space, between two projections that all of them share;
 // the shared expert and the router stay in the full width.
 #pragma once
@@ -46,7 +46,7 @@ class Moe final : public Block {
   Tensor mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights);
   MoeSpec spec_;
   MoeParams params_;
-  // What the product takes: params_' values and gradients side by side.
+  // Operands of the op: the values and gradients of params_ as contiguous lists.
   std::vector<Weight> up_, gate_, down_;
   std::vector<MutView> up_grad_, gate_grad_, down_grad_;
   std::unique_ptr<Mlp> shared_;

@@ -1,5 +1,5 @@
 // The norm before a block: RMSNorm, or LayerNorm when it has a bias. For LayerNorm1p one is added to the stored weight
-// when it is loaded, so that no kernel needs to know.
+// when it is loaded, so kernels need not know.
 #pragma once
 #include "core/param.h"
 #include "nn/param_source.h"
@@ -22,7 +22,7 @@ struct NormSpec {
   float eps = 1e-5f;
   bool centred = false, one_plus = false;
 };
-// `info` says which norm, its name without ".weight".
+// `info` names the norm, without ".weight".
 Norm load_norm(ParamSource& source, ParamInfo info, const NormSpec& spec);
 
 }  // namespace braid::nn

@@ -220,7 +220,7 @@ Tensor residual(Run& run, const Tensor& stream, const Tensor& block) {
 
 namespace {
 
-// The losses from the logits that Model::logits has, a few rows at a time.
+// The losses from the same logits as Model::logits, a few rows at a time.
 void panel_losses(Ctx& ctx, const View& x, const Weight& w, const View& targets, const MutView& loss,
                   const MutView& lse) {
   constexpr int64_t kRows = 64;  // 32 MiB of logits with a vocabulary of 131,072

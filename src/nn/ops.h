@@ -33,8 +33,8 @@ Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out = DType::f32);
 // stream + block in F32: the residual stream after a block, where recomputation starts.
 Tensor residual(Run& run, const Tensor& stream, const Tensor& block);
 
-// x with a share of it dropped and the rest scaled up, where the pass draws random numbers (Run::draws); else x. `use`
-// tells apart what draws in one layer.
+// x with a fraction `rate` dropped and the rest scaled up, if the pass draws random numbers (Run::draws); else x. `use`
+// distinguishes the draws of one layer.
 Tensor dropout(Run& run, const Tensor& x, float rate, uint32_t layer, uint32_t use);
 
 // [a | b]: the rows of both concatenated, in their type.

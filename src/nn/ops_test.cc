@@ -1,4 +1,4 @@
-// Taped ops together: sums of gradients, and a tape that computes again what it gave back.
+// Taped ops together: sums of gradients, and a tape that recomputes what it freed.
 #include "nn/ops.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ struct Bench {
   explicit Bench(int64_t tokens) : seqs(SeqMap::one(tokens)) { ctx.tape = &tape; }
 };
 
-// y = x + (x + b): x receives the gradient twice, b once, and neither through the other's memory.
+// y = x + (x + b): x receives the gradient twice, b once, and neither aliases the other's memory.
 TEST(Tape, BothTermsOfASumReceiveTheGradient) {
   Bench bench(2);
   const Tensor x(bench.arena, DType::f32, {2, 3}), b(bench.arena, DType::f32, {2, 3}),
@@ -38,7 +38,7 @@ TEST(Tape, BothTermsOfASumReceiveTheGradient) {
     EXPECT_EQ(element(y.view(), i), 4);
     EXPECT_EQ(element(bench.tape.grad(x).view(), i), 2 * static_cast<double>(i));
     EXPECT_EQ(element(bench.tape.grad(b).view(), i), static_cast<double>(i));
-    EXPECT_EQ(element(dy.view(), i), static_cast<double>(i)) << "the caller's gradient was written";
+    EXPECT_EQ(element(dy.view(), i), static_cast<double>(i)) << "the caller's gradient was overwritten";
   }
 }
 
@@ -80,7 +80,7 @@ struct Stack {
   }
 };
 
-TEST(Tape, WhatWasGivenBackIsComputedAgainBitForBit) {
+TEST(Tape, FreedValuesAreRecomputedBitForBit) {
   Stack kept, dropped;
   const int64_t all = kept.pass(false), few = dropped.pass(true);
   EXPECT_LT(few, all);

@@ -14,10 +14,10 @@ struct ParamRequest : ParamInfo {
   Shape shape{};            // as stored: [rows, cols], [n], or with experts in a stack [count, rows, cols]
   const char* keys = "";    // the config entries that fix the shape, for error messages
   bool transposed = false;  // stored [cols, rows] (GPT-2's Conv1D)
-  float plus = 0;           // added to every value: LayerNorm1p stores its weight less one
-  std::string stack{};      // of an expert's matrix: what the stack of all would be called
+  float plus = 0;           // added to every value: LayerNorm1p stores its weight - 1
+  std::string stack{};      // for an expert's matrix: the name of the stack of all
 
-  // As products read it; [1, n] for what has one axis.
+  // As products read it; [1, n] for a vector.
   int64_t rows() const { return transposed ? shape[1] : shape.rank == 1 ? 1 : shape.count() / cols(); }
   int64_t cols() const { return transposed ? shape[0] : shape[shape.rank - 1]; }
   Param param(const Weight& value) const {
@@ -37,14 +37,14 @@ class ParamSource {
 
  protected:
   virtual Param first(const ParamRequest& request) = 0;
-  // The gradient of another use is summed separately, so that the order of sums does not depend on how a batch is cut.
+  // The gradient of each further use is summed separately, so the order of sums does not depend on how a batch is cut.
   virtual Param again(const ParamRequest&, const Param& given) { return given; }
 
  private:
   std::map<std::string, Param> given_;
 };
 
-// What a family calls the parameters of its blocks, below the prefix of each, and what fixes their shapes.
+// A family's names for its blocks' parameters, without the block's prefix, and the config keys that fix their shapes.
 struct Spelling {
   struct Name {
     ParamRole role;
@@ -53,13 +53,13 @@ struct Spelling {
   };
   std::span<const Name> names{};
   const char* shared = "";       // of a shared expert's matrices, before their own names
-  const char* shared_keys = "";  // and what fixes theirs
+  const char* shared_keys = "";  // the keys that fix their shapes
   bool transposed = false;       // matrices are stored [inputs, outputs]
 
   const Name* find(ParamRole role) const;  // null: the family has none
 };
 
-// Asks for the parameters of one block.
+// Requests the parameters of one block.
 struct BlockSource {
   ParamSource& source;
   const Spelling& spelling;

@@ -45,7 +45,7 @@ constexpr ProductSpecs kNvfp4{.forward_x = {nvfp4, along_cols},
                               .weight_dy = {nvfp4, along_rows, true, true},
                               .weight_x = {nvfp4, along_rows, true}};
 
-// Layers that stay high at the ends: so many of a model of `of` layers, and the same share of others; at most `most`.
+// Layers kept in high precision at the ends: this many of `of` layers, in proportion for other depths; at most `most`.
 struct Ends {
   int64_t first, last, of, most;
 
@@ -88,7 +88,7 @@ bool stays_high_of_four(ParamRole role) {
       return false;
   }
 }
-// A parameter with a side shorter than this is no matrix that units of low precision take.
+// A matrix with a side shorter than this is not quantised: low-precision units do not take it.
 constexpr int64_t kShortest = 16;
 
 const Row* find_row(const std::string& word) {
@@ -104,7 +104,7 @@ const Row* find_row(const std::string& word) {
                             .hint = sys::nearest(word, words)});
 }
 
-// The recipe less what an ablation leaves out; `without` names it.
+// The recipe without what an ablation leaves out, which `without` names.
 ProductSpecs specs_of(const std::string& recipe, ProductSpecs specs, const RecipeParts& parts, std::string& without) {
   const auto leave_out = [&](bool keep, const char* word, const char* what, auto&& change) {
     if (keep) return;
@@ -113,7 +113,7 @@ ProductSpecs specs_of(const std::string& recipe, ProductSpecs specs, const Recip
          {&specs.forward_x, &specs.forward_w, &specs.data_dy, &specs.data_w, &specs.weight_dy, &specs.weight_x})
       change(*s);
     if (specs == before)
-      fail(word, {.what = fmt::format("{} has no {}", printable(recipe), what), .hint = "leaving the word out"});
+      fail(word, {.what = fmt::format("{} has no {}", printable(recipe), what), .hint = "leaving it out"});
     without += fmt::format("{}{}", without.empty() ? ", without " : " and ", what);
   };
   leave_out(parts.stochastic, "precision.stochastic", "stochastic rounding",
@@ -125,7 +125,7 @@ ProductSpecs specs_of(const std::string& recipe, ProductSpecs specs, const Recip
   return specs;
 }
 
-// Gradients for data and for weights draw apart, and so do the parts of a batch: each begins with a sample of its own.
+// Gradients for data and for weights use different noise, and so do micro-batches: each begins with its own sample.
 Noise noise_of(const LowWeight& low, uint32_t product, std::span<const Seq> seqs) {
   const Seq first = seqs.empty() ? Seq() : seqs[0];
   const auto r = philox({.seed = low.precision->seed(), .stream = static_cast<uint32_t>(low.precision->step())},
@@ -181,7 +181,7 @@ std::string Precision::describe() const {
   if (matrices_ == 0) return recipe_ + ": nothing is quantised";
   return fmt::format(
       "{}{}, emulated (numerics only, nothing is faster): {} of {} matrices, {:.0f}% of their values; the first {} and "
-      "last {} layers stay high",
+      "last {} layers stay in high precision",
       recipe_, without_, low_.size(), matrices_,
       100.0 * static_cast<double>(low_values_) / static_cast<double>(values_), first_, last_);
 }
@@ -204,7 +204,7 @@ void product(Ctx& ctx, const LowWeight& low, LinearBwdData op, std::span<const S
   run(ctx, op);
 }
 
-// A bias adds up what was not quantised: the product of one column of x that goes with it is thrown away.
+// A bias sums unquantised gradients; the product with one column of x that comes with it is discarded.
 void product(Ctx& ctx, const LowWeight& low, const LinearBwdWeight& op, std::span<const Seq> seqs) {
   if (!low) return run(ctx, op);
   if (op.dbias) {

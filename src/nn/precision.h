@@ -2,7 +2,7 @@
 // weight both operands are quantised and dequantised, each from its high-precision values; the product itself, master
 // weights, gradients of parameters and everything between products stay as they are without a recipe.
 //
-//   fp8        Nemotron-H: one current scale a tensor; E4M3, gradients E5M2
+//   fp8        Nemotron-H: one current scale per tensor; E4M3, gradients E5M2
 //   fp8-block  Nano 2: E4M3; weights 128x128, the rest 1x128 along the product's depth
 //   mxfp8      E4M3 with 1x32 along the product's depth
 //   mxfp4      as nvfp4, but MXFP4 with 1x32 also for weights
@@ -12,9 +12,8 @@
 // A recipe is a policy over roles and layers: embeddings, head, router, MTP and layers at both ends are never
 // quantised, and with four bits neither are attention and latent projections. The arithmetic is kernels/quantize.
 //
-// "A tensor" is the operand of one product: all tokens of a part of a batch, as the published recipes have it for a
-// micro-batch. So with a recipe `accumulate` is a part of the numbers, which it is not without; threads, recomputation
-// and what a run resumes from change no bit.
+// "A tensor" is the operand of one product: all tokens of a micro-batch, as in the published recipes. So with a recipe
+// `accumulate` affects the numerics, which it otherwise does not; threads, recomputation and resuming change no bit.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -43,24 +42,23 @@ struct LowWeight {
 // Parts of a recipe that an ablation leaves out.
 struct RecipeParts {
   bool stochastic = true;      // rounding of gradients
-  bool hadamard = true;        // of what a weight's gradient is made of
-  bool square_weights = true;  // blocks of weights in two dimensions, the same forward and back; else along the depth
+  bool hadamard = true;        // of the operands of a weight's gradient
+  bool square_weights = true;  // 2D blocks of weights, the same in forward and backward; else along the depth
 };
 
 class Precision {
  public:
-  // `params`: of a model, in its order. Error for a word that names no recipe, and for one without a part that is to be
-  // left out.
+  // `params`: those of a model, in its order. Error for an unknown recipe, or one that lacks a part to be left out.
   Precision(const std::string& recipe, std::span<Param* const> params, uint64_t seed, const RecipeParts& parts = {});
   Precision(const Precision&) = delete;
   Precision& operator=(const Precision&) = delete;
 
-  // The noise of a step depends on nothing but seed and number.
+  // The noise of a step depends only on the seed and its number.
   void begin_step(int64_t step) { step_ = step; }
   LowWeight find(const Param& w) const;
   // An arm of an experiment: other operands for every weight that the recipe quantises.
   void replace(const ProductSpecs& specs);
-  // One line for logs: what is emulated, and how much of the model stays high.
+  // One line for logs: what is emulated, and how much of the model stays in high precision.
   std::string describe() const;
 
   uint64_t seed() const { return seed_; }
@@ -74,7 +72,7 @@ class Precision {
   std::unordered_map<const Param*, LowWeight> low_;
 };
 
-// Whether a word names a recipe that quantises something; "none" and "bf16" do not. Error for one that nothing knows.
+// Whether a word names a recipe that quantises something; "none" and "bf16" do not. Error for an unknown word.
 bool is_low_precision(const std::string& recipe);
 
 // The experts of a layer. They are alike: either all are quantised or none.
@@ -87,7 +85,7 @@ struct LowExperts {
   }
 };
 
-// The op, on quantised operands where `low` is quantised. `seqs` are those of the part of the batch.
+// The op, on quantised operands where `low` is quantised. `seqs` are those of the micro-batch.
 void product(Ctx& ctx, const LowWeight& low, LinearFwd op);
 void product(Ctx& ctx, const LowWeight& low, LinearBwdData op, std::span<const Seq> seqs);
 void product(Ctx& ctx, const LowWeight& low, const LinearBwdWeight& op, std::span<const Seq> seqs);

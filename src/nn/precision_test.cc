@@ -1,5 +1,5 @@
-// What recipes quantise, what ablations leave out, and that emulation adds nothing of its own: without encodings its
-// products are the plain ones. A tensor is the operand of a whole part of a batch.
+// What recipes quantise, what ablations leave out, and that emulation adds no error: without encodings its products are
+// the plain ones. A tensor is the operand of a whole micro-batch.
 #include "nn/precision.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Model {
   }
 };
 
-TEST(Precision, RecipesKeepWhatTheyNameHigh) {
+TEST(Precision, RecipesKeepTheNamedPartsHigh) {
   Model m;
   for (int layer = 0; layer < 62; ++layer) {
     const auto add = [&](const char* leaf, ParamRole role, int64_t cols) {
@@ -71,7 +71,7 @@ TEST(Precision, RecipesKeepWhatTheyNameHigh) {
   EXPECT_EQ(encoding(none, in_layer(30, "in")), Encoding::none);
   EXPECT_EQ(four.describe(),
             "nvfp4, emulated (numerics only, nothing is faster): 156 of 375 matrices, 42% of their values; the first 2 "
-            "and last 8 layers stay high");
+            "and last 8 layers stay in high precision");
   EXPECT_NE(support::error_of([&] { Precision("nvfp5", m.list, 1); }).find("nvfp4"), std::string::npos);
 }
 
@@ -125,7 +125,7 @@ TEST(LowLinear, WithoutEncodingsItIsThePlainOne) {
   EXPECT_LE(distance(low.dbias.view(), plain.dbias.view()), 1e-6);
 }
 
-TEST(LowLinear, BitsDependOnThePartOfTheBatchAlone) {
+TEST(LowLinear, BitsDependOnlyOnTheMicroBatch) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const char* recipe : {"fp8", "fp8-block", "mxfp8", "mxfp4", "nvfp4"}) {
       Linear l(dtype);
@@ -143,9 +143,9 @@ TEST(LowLinear, BitsDependOnThePartOfTheBatchAlone) {
       EXPECT_EQ(whole.dx.bytes, again.dx.bytes) << recipe;
       EXPECT_EQ(whole.dw.bytes, again.dw.bytes) << recipe;
       EXPECT_EQ(whole.dbias.bytes, plain.dbias.bytes) << recipe << ": a bias is not quantised";
-      EXPECT_NE(whole.y.bytes, plain.y.bytes) << recipe << " did nothing";
-      EXPECT_NE(whole.dx.bytes, plain.dx.bytes) << recipe << " did nothing for the data";
-      EXPECT_NE(whole.dw.bytes, plain.dw.bytes) << recipe << " did nothing for the weight";
+      EXPECT_NE(whole.y.bytes, plain.y.bytes) << recipe << " changed nothing";
+      EXPECT_NE(whole.dx.bytes, plain.dx.bytes) << recipe << " left the gradient of the data unchanged";
+      EXPECT_NE(whole.dw.bytes, plain.dw.bytes) << recipe << " left the gradient of the weight unchanged";
       EXPECT_LE(distance(whole.dx.view(), plain.dx.view()), 1.5) << recipe;
       precision.begin_step(8);
       l.pass(low, 0, 2, later);
@@ -155,9 +155,9 @@ TEST(LowLinear, BitsDependOnThePartOfTheBatchAlone) {
   }
 }
 
-// A product with an identity gives back its rounded operand: the gradients of data and of weights, of this layer and of
-// the next, are each rounded by numbers of their own.
-TEST(LowLinear, ProductsDrawApart) {
+// A product with an identity returns its rounded operand: the gradients of data and of weights, of this layer and of
+// the next, are each rounded with different noise.
+TEST(LowLinear, ProductsDrawDifferentNoise) {
   constexpr int64_t kSide = 32;
   Arena arena;
   Ctx ctx{.arena = arena};
@@ -203,9 +203,9 @@ TEST(LowLinear, ProductsDrawApart) {
   }
 }
 
-// As published: the scale of a tensor is that of all tokens of the part, so cutting a part in two changes bits. Formats
-// whose blocks stand alone do not notice, where no block spans the cut.
-TEST(LowLinear, TheScaleIsThatOfTheWholePart) {
+// As published: the scale of a tensor is that of all tokens of the micro-batch, so cutting it in two changes bits.
+// Formats with independent blocks are not affected if no block spans the cut.
+TEST(LowLinear, TheScaleIsThatOfTheWholeMicroBatch) {
   for (const auto& [recipe, tensor_scale] :
        {std::pair("fp8", true), std::pair("nvfp4", true), std::pair("mxfp8", false), std::pair("fp8-block", false)}) {
     Linear l(DType::f32);
@@ -249,9 +249,9 @@ TEST(Precision, AblationsLeaveOutOnePart) {
                 .describe()
                 .find("nvfp4, without stochastic rounding and Hadamard transform, emulated"),
             std::string::npos);
-  for (const char* recipe : {"fp8", "none"}) {  // an arm that changes nothing would pass for evidence
+  for (const char* recipe : {"fp8", "none"}) {  // an arm that changes nothing would look like evidence
     EXPECT_EQ(support::error_of([&] { Precision(recipe, l.model.list, 1, {.hadamard = false}); }),
-              fmt::format("[precision.hadamard] {} has no Hadamard transform; try leaving the word out", recipe));
+              fmt::format("[precision.hadamard] {} has no Hadamard transform; try leaving it out", recipe));
   }
 }
 
@@ -274,7 +274,7 @@ struct Experts {
     for (auto* group : {&up, &gate, &down, &ends}) {
       for (Param& p : *group) list.push_back(&p);
     }
-    for (int64_t t = 0; t < kTokens; ++t) {  // expert 3 is chosen by nobody
+    for (int64_t t = 0; t < kTokens; ++t) {  // expert 3 is never chosen
       chosen.push_back(static_cast<int32_t>(t % 3));
       chosen.push_back(t % 5 == 0 ? 4 : static_cast<int32_t>((t + 1) % 3));
     }
@@ -354,7 +354,7 @@ TEST(LowExperts, WithoutEncodingsTheyAreThePlainOnes) {
   }
 }
 
-TEST(LowExperts, BitsDependOnThePartOfTheBatchAlone) {
+TEST(LowExperts, BitsDependOnlyOnTheMicroBatch) {
   for (const bool gated : {false, true}) {
     Experts e(DType::bf16, gated);
     Precision precision("nvfp4", e.list, 1);

@@ -1,4 +1,4 @@
-// What a block is given for one pass besides its input.
+// The context of a block for one pass: everything but its input.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -26,7 +26,7 @@ struct Probe {
   int64_t replay_row = 0;          // first row of this pass in `replay`
 };
 
-// What training asks of the routers of a model, and learns from them (kernels/router/router.h has the two losses).
+// What training sets for the routers of a model, and collects from them (kernels/router/router.h has the two losses).
 struct RouterWatch {
   struct Layer {
     const Param* bias = nullptr;  // which selects; null where a router has none
@@ -46,7 +46,7 @@ struct RouterWatch {
 
 struct Calibration;
 class Precision;
-// Whose random numbers a pass draws: those of one step of training.
+// The random numbers that a pass draws: those of one training step.
 struct Draws {
   uint64_t seed = 0, step = 0;
 };
@@ -54,7 +54,7 @@ struct Draws {
 struct Run {
   Ctx& ctx;
   const SeqMap& seqs;
-  StateView& state;  // without blocks: every sequence begins with this pass and leaves nothing behind (training)
+  StateView& state;  // without blocks: every sequence begins with this pass and keeps no state (training)
   Numerics numerics{};
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
@@ -62,7 +62,7 @@ struct Run {
   const Precision* precision = nullptr;  // how products quantise their operands (nn/precision.h); null: they do not
   const Draws* draws = nullptr;          // null: nothing is dropped
 
-  // Of the products of this pass.
+  // For the products of this pass.
   CodeDots codes() const {
     const bool steps = numerics.code_steps && seqs.seqs.size() == 1 && seqs.seqs[0].phase == Phase::step;
     return steps ? CodeDots::a16 : numerics.int8 ? CodeDots::a8 : CodeDots::none;

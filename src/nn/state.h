@@ -1,6 +1,6 @@
-// What a sequence carries from one pass to the next (nemotron.md 4.1). A block says what it needs (StateShape); the
+// The state that a sequence carries between passes (nemotron.md 4.1). A block declares what it needs (StateShape); the
 // engine owns the memory and hands views in (StateView). A recurrent state is an entry of tensors over slots; keys and
-// values lie in pages that a row of the page table lists. The two are independent: a sequence names its slot and its
+// values are in pages listed by a row of the page table. The two are independent: a sequence names its slot and its
 // row, and may change either (core/seq_map.h).
 #pragma once
 #include <array>
@@ -16,7 +16,7 @@ struct StateShape {
   int64_t conv_columns = 0, conv_channels = 0;
   int64_t heads = 0, head_dim = 0, state = 0;
   int64_t chunk = 0;  // of the scan; --exact keeps the inputs of an unfinished chunk
-  // Attention: keys and values, [kv_heads, kv_dim] a token
+  // Attention: keys and values, [kv_heads, kv_dim] per token
   int64_t kv_heads = 0, kv_dim = 0;
 
   // I8 codes of the SSM state have an FP32 scale for each head and channel.
@@ -34,12 +34,12 @@ struct StateShape {
   }
 };
 
-// The memory of one block for all slots and pages; fields that its shape does not ask for are empty.
+// The memory of one block for all slots and pages; fields that its shape does not request are empty.
 struct BlockState {
   MutView conv{};                  // [S, W-1, C] F32, inputs before convolution and SiLU, oldest first
   MutView ssm{};                   // [S, H, P, N] F32, BF16, F16 or I8, after the last token
   MutView ssm_scales{};            // [S, H, P] F32, of I8
-  MutView k_pages{}, v_pages{};    // [pages, page, G, P] F32, BF16, F8_E4M3 or I8; a page lies head by head
+  MutView k_pages{}, v_pages{};    // [pages, page, G, P] F32, BF16, F8_E4M3 or I8; a page is stored head by head
   MutView k_scales{}, v_scales{};  // [pages, page, G] F32, of I8 pages
   // With --exact: the state at the last chunk boundary, and what the scan has read since.
   MutView chunk_ssm{};     // [S, H, P, N] F32

@@ -24,7 +24,8 @@ struct BlockWork {
                                .head_dim = s.head_dim,
                                .state = s.state};
     const bool step = pass.tokens <= 8;
-    // A pass reads and writes the state once a sequence; the chunk form also meets half a chunk of neighbours.
+    // A pass reads and writes the state once per sequence; the chunk form also computes over half a chunk of
+    // neighbours.
     const double bytes = as_double(2 * pass.sequences * shape.fixed_bytes(pass.caches.ssm));
     const double neighbours =
         step ? 0 : as_double(std::min(s.chunk, pass.tokens)) * (as_double(s.inner()) + as_double(s.groups * s.state));
@@ -47,7 +48,7 @@ struct Experts {
   double tokens_each = 0;  // mean tokens of one expert
 };
 
-// Uniform routing: an expert is left out by a token with probability 1 - k/E.
+// Uniform routing: a token does not choose an expert with probability 1 - k/E.
 Experts experts_of(const nn::MoeSpec& s, double tokens) {
   const double chosen = as_double(s.top_k) / as_double(s.experts);
   return {1 - std::pow(1 - chosen, tokens), tokens * chosen};

@@ -1,6 +1,6 @@
 // The least time that a pass over a model can take on a machine: max(bytes that must be read / read rate, operations /
-// rates of their units). Bytes are those that are stored, tensor by tensor; weights count once a pass, of experts
-// only those that a pass is expected to meet. A measured rate is reported relative to it as floor_fraction.
+// rates of their units). Bytes are as stored, tensor by tensor; weights count once per pass, experts only as far
+// as they are expected to be active. A measured rate is reported relative to it as floor_fraction.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,18 +14,18 @@ namespace braid::plan {
 // One pass: `sequences` sequences of `tokens` new tokens each, `depth` tokens of each already in its state.
 struct Pass {
   int64_t tokens = 1, sequences = 1, depth = 0;
-  int64_t logits_rows = 1;  // rows that meet the head
+  int64_t logits_rows = 1;  // rows that the head multiplies
   CacheTypes caches{.kv = DType::bf16};
 };
 
 struct Work {
   std::string what{};  // a tensor; the experts of a layer are one row; states and caches by layer
-  double bytes = 0;    // read, and for states written
+  double bytes = 0;    // read; for states also written
   double flops = 0;    // a multiplication and an addition are two
-  double whole = 0;    // of those, the ones that --activations int8 computes in whole numbers
+  double whole = 0;    // of those, the ones that --activations int8 computes in integers
 };
 
-// Bytes and operations a second.
+// Bytes and operations per second.
 struct Rates {
   double read = 0, real = 0, whole = 0;
 };

@@ -18,23 +18,23 @@ struct BraidSaves {
     list.push_back({"norm output", b.product * h, false, true});
   }
   void mlp(double width, bool gated, const char* up, const char* act) {
-    list.push_back({up, b.between * width * (gated ? 2 : 1), true});
+    list.push_back({up, b.activations * width * (gated ? 2 : 1), true});
     list.push_back({act, b.product * width, true, true});
   }
   void operator()(const nn::Mamba2Spec& m) {
     norm();
     const double d = as_double(m.inner()), bc = as_double(2 * m.groups * m.state);
-    list.push_back({"in_proj output", b.between * (2 * d + bc + as_double(m.heads)), true});
-    list.push_back({"convolution", b.between * (d + bc), true, true});
-    list.push_back({"scan", b.between * d, true});
+    list.push_back({"in_proj output", b.activations * (2 * d + bc + as_double(m.heads)), true});
+    list.push_back({"convolution", b.activations * (d + bc), true, true});
+    list.push_back({"scan", b.activations * d, true});
     list.push_back({"gated norm", b.product * d, true, true});
   }
   void operator()(const nn::AttentionSpec& a) {
     norm();
     const double q = as_double(a.heads * a.head_dim), kv = as_double(a.kv_heads * a.head_dim);
-    if (a.qk_norm) list.push_back({"q and k before their norms", b.between * (q + kv), true});
-    list.push_back({"q, k", b.between * (q + kv), true, a.qk_norm && !rope});
-    list.push_back({"v", b.between * kv, true});
+    if (a.qk_norm) list.push_back({"q and k before their norms", b.activations * (q + kv), true});
+    list.push_back({"q, k", b.activations * (q + kv), true, a.qk_norm && !rope});
+    list.push_back({"v", b.activations * kv, true});
     list.push_back({"attention", b.product * q, true});
     list.push_back({"log-sum-exp", 4 * as_double(a.heads), true});
   }

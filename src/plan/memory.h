@@ -1,9 +1,9 @@
-// The activations of a training step from a config alone: what the backward of every block reads, in bytes a token, by
+// The activations of a training step from a config alone: what every block saves for backward, in bytes per token, by
 // three accounts.
-//   braid     what this engine keeps: the residual stream in FP32, product operands and what lies between products in
-//             the step's types; no scores, no chunk states, no copies of routed tokens (plan_test.cc holds the arena to
-//             it, within 2%)
-//   common    two bytes an element, as an implementation with flash attention, RMSNorm and neither dropout nor biases
+//   braid     what this engine saves: the residual stream in FP32, product operands and the activations between them in
+//             the step's types; no scores, no chunk states, no copies of routed tokens (memory_test.cc checks the
+//             arena against it, within 2%)
+//   common    two bytes per element, as an implementation with flash attention, RMSNorm and neither dropout nor biases
 //             keeps (training.md 1.3)
 //   classic   the transformer of 2205.05198 with stored softmax and dropout masks (training.md 1.2)
 // Selective recomputation frees what is `cheap`; full retains only a block's input.
@@ -17,13 +17,13 @@
 
 namespace braid::plan {
 
-// Of an element.
+// Bytes per element.
 struct ElementBytes {
-  double stream = 4, product = 4, between = 4;
+  double stream = 4, product = 4, activations = 4;
 
   static ElementBytes of(DType products) {
     const auto b = static_cast<double>(size_of(products));
-    return {.product = b, .between = b};
+    return {.product = b, .activations = b};
   }
 };
 
@@ -36,7 +36,7 @@ struct Cut {
 
 struct Saved {
   const char* what;
-  double bytes = 0;    // a token
+  double bytes = 0;    // per token
   bool split = false;  // by tensor parallelism; the rest only by sequence parallelism
   bool cheap = false;
 };
@@ -46,7 +46,7 @@ std::vector<Saved> common_saves(const models::PartSpec& part, const models::Conf
 // Empty for other blocks than attention and MLP. `length`: of a sequence.
 std::vector<Saved> classic_saves(const models::PartSpec& part, const models::Config& config, int64_t length);
 
-// Bytes a token and rank. A budget (`fit`) is no formula: it counts as none.
+// Bytes per token and rank. A budget (`fit`) has no formula: it counts as `none`.
 double bytes_per_token(const std::vector<Saved>& saved, Recompute::Kind recompute, const Cut& cut = {});
 
 // The shapes of 2205.05198: GPT with stored softmax, sequences of 2,048, tensor parallelism over 8.
@@ -58,11 +58,11 @@ std::span<const PaperShape> paper_shapes();
 inline constexpr int64_t kPaperLength = 2048;
 models::Config config_of(const PaperShape& shape);
 
-// Of one classic transformer layer; full keeps the input of the layer and computes both its blocks again.
+// Of one classic transformer layer; full keeps the input of the layer and recomputes both its blocks.
 double classic_layer_bytes(const models::Config& config, int64_t length, Recompute::Kind recompute, const Cut& cut);
 
-// Besides the blocks: ids, targets, weights and losses of tokens, the input of the final norm, and the gradient that
-// the loss makes at once.
+// Besides the blocks: ids, targets, weights and losses of tokens, the input of the final norm, and the gradient, which
+// the loss computes at once.
 std::vector<Saved> braid_saves_outside(const models::Config& config, const ElementBytes& bytes);
 
 }  // namespace braid::plan

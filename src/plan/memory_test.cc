@@ -1,4 +1,4 @@
-// The memory model against published formulas, and against what a planned step really asks of the arena.
+// The memory model against published formulas, and against what a planned step allocates from the arena.
 #include "plan/memory.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ const models::PartSpec& part_of(const models::Config& config, char letter) {
   throw std::out_of_range("no such block");
 }
 
-// Most bytes that a step over packed sequences asks of the arena at once.
+// Peak bytes that a step over packed sequences allocates from the arena.
 int64_t peak_of(const models::Config& config, DType products, const char* recompute,
                 std::initializer_list<int64_t> lengths) {
   models::Model model = models::empty_model(config, products);

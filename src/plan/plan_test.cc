@@ -11,7 +11,7 @@
 namespace braid::plan {
 namespace {
 
-// A model of M, *, E and - without values: its weights have shapes and an address that nobody reads.
+// A model of M, *, E and - without values: its weights have shapes and an address that is never read.
 class NoValues final : public nn::ParamSource {
  public:
   bool has(const std::string&) const override { return false; }
@@ -42,7 +42,7 @@ TEST(Floor, EveryStoredByteCountsOnceButForEmbeddingAndExperts) {
   EXPECT_NEAR(sum.bytes, stored - embedding + 32 * 2 - experts * 3 / 4 + state + kv, 1e-6);
 }
 
-TEST(Floor, ManyTokensMeetAllExpertsAndCostInProportion) {
+TEST(Floor, ManyTokensActivateAllExpertsAndCostInProportion) {
   models::Model model = small_model();
   const auto experts = [&](int64_t tokens) {
     for (const Work& w : work_of(model, {.tokens = tokens})) {

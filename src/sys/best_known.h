@@ -1,6 +1,6 @@
-// The best known roofs of each class of CPU, measured by `braid info --machine` on quiet machines: the one table of
-// them. A row is raised when a higher roof shows again in the same run, before and after: `bench/versus.py ... --raise`
-// writes it here.
+// The best known roofs of each CPU class, measured by `braid info --machine` on quiet machines: the only table of them.
+// A row is raised when the same run measures a higher roof both before and after: `bench/versus.py ... --raise` writes
+// it here.
 #pragma once
 
 namespace braid::sys {
@@ -29,7 +29,7 @@ inline constexpr BestKnown kBestKnown[] = {
      .fp32_gflops = 508,
      .bf16_gflops = 1050,
      .int8_gops = 2030},
-    // Intel server parts whose tiles a virtual machine hides, two cores; the dot of BF16 is slower there than FP32.
+    // Intel server parts whose tiles a virtual machine hides, two cores; their BF16 dot product is slower than FP32.
     {.row = "avx512_vnni",
      .threads = 2,
      .read_gbs_1 = 17,

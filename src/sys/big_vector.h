@@ -1,5 +1,5 @@
-// BigVector: a vector whose memory lies on huge pages once it is large. Weights, gradients and moments are read from
-// end to end and tile by tile; on 4 KiB pages a step of GPT-2 124M misses the TLB at every row of a tile.
+// BigVector: a vector that uses huge pages once it is large. Weights, gradients and moments are read from end to end
+// and tile by tile; on 4 KiB pages a step of GPT-2 124M misses the TLB at every row of a tile.
 #pragma once
 #include <sys/mman.h>
 
@@ -14,7 +14,7 @@ namespace braid::sys {
 template <class T>
 struct HugePageAllocator {
   using value_type = T;
-  static constexpr size_t kHuge = size_t{2} << 20;  // bytes of a huge page; smaller vectors do without
+  static constexpr size_t kHuge = size_t{2} << 20;  // bytes of a huge page; smaller vectors use normal pages
 
   HugePageAllocator() = default;
   template <class U>
@@ -26,7 +26,7 @@ struct HugePageAllocator {
     const size_t bytes = (n * sizeof(T) + align - 1) / align * align;
     void* p = std::aligned_alloc(align, bytes);
     if (!p) throw std::bad_alloc();
-    if (align == kHuge) madvise(p, bytes, MADV_HUGEPAGE);  // a hint: without huge pages all is as it was
+    if (align == kHuge) madvise(p, bytes, MADV_HUGEPAGE);  // a hint: without huge pages nothing changes
     return static_cast<T*>(p);
   }
   void deallocate(T* p, size_t) { std::free(p); }

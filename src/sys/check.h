@@ -1,4 +1,4 @@
-// CHECK(condition, "format", values...): a broken invariant is a bug of ours. It prints where and what, and ends the
+// CHECK(condition, "format", values...): a broken invariant is a bug in braid. Prints where and what, and ends the
 // process with exit code 70. Never reachable through user input. DCHECK is for inner loops and vanishes with NDEBUG.
 #pragma once
 #include <fmt/format.h>

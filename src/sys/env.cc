@@ -28,18 +28,18 @@ bool is_name(std::string_view text) {
   return !text.empty() && text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
 }
 
-// The file that BRAID_PROFILE names, which must be there, or the one in the usual place if it is.
+// The file named by BRAID_PROFILE, which must exist, or the one in the default location if it exists.
 std::string profile_path() {
   if (const char* named = std::getenv("BRAID_PROFILE")) return named;
   std::string folder = variable("XDG_CONFIG_HOME");
   if (const std::string home = variable("HOME"); folder.empty() && !home.empty()) folder = home + "/.config";
   const std::string path = folder + "/braid/profile";
-  std::error_code unseen;
-  return !folder.empty() && std::filesystem::exists(path, unseen) ? path : "";
+  std::error_code ignored;
+  return !folder.empty() && std::filesystem::exists(path, ignored) ? path : "";
 }
 
 std::string read_profile(const std::string& path) {
-  constexpr size_t kBytesMax = 64 << 10;  // some hundred ops of 50 bytes fit many times
+  constexpr size_t kBytesMax = 64 << 10;  // a few hundred ops of 50 bytes fit many times over
   return read_file(path, kBytesMax);
 }
 
@@ -53,7 +53,7 @@ Env read_env() {
     const char* end = text.data() + text.size();
     const auto [stop, status] = std::from_chars(text.data(), end, e.threads);
     if (status != std::errc{} || stop != end || e.threads < 1 || e.threads > 1024) {
-      fail("BRAID_THREADS", {.what = "not a number of threads", .got = printable(text), .expected = "1 to 1024"});
+      fail("BRAID_THREADS", {.what = "invalid thread count", .got = printable(text), .expected = "1 to 1024"});
     }
   }
   e.verbose_dispatch = variable("BRAID_VERBOSE").find("dispatch") != std::string::npos;
@@ -85,12 +85,11 @@ std::map<std::string, std::string> parse_profile(std::string_view where, std::st
     const size_t equals = std::min(line.find('='), line.size());
     const std::string_view name = trim(line.substr(0, equals)),
                            row = trim(line.substr(std::min(equals + 1, line.size())));
-    const std::string place = fmt::format("{}:{}", printable(where), number);
+    const std::string location = fmt::format("{}:{}", printable(where), number);
     if (!is_name(name) || !is_name(row)) {
-      fail(place, {.what = "not a choice of a row", .got = printable(line), .expected = "op_name = row_name"});
+      fail(location, {.what = "malformed line", .got = printable(line), .expected = "op_name = row_name"});
     }
-    if (!rows.emplace(name, row).second)
-      fail(place, {.what = "a second row for the same op", .got = std::string(line)});
+    if (!rows.emplace(name, row).second) fail(location, {.what = "duplicate op", .got = std::string(line)});
   }
   return rows;
 }

@@ -1,12 +1,12 @@
-// Environment variables, read once at start and typed. Commands name theirs in the option tables (apps/cli.h); what is
-// here concerns the whole process.
+// Environment variables, read once at start and typed. Commands name theirs in the option tables (apps/cli.h); these
+// concern the whole process.
 //   BRAID_CPU=avx2|avx512|amx       caps the instructions used (sys/machine.h)
 //   BRAID_THREADS=n                 size of the compute team
 //   BRAID_VERBOSE=dispatch          prints which variant of an op was chosen, and why the others refused
 //   BRAID_OP_<NAME>=<row>           forces one variant of one op (core/op.h)
 //   BRAID_POISON=1                  fills outputs with NaN before every op
-//   BRAID_PROFILE=<file>            measured choices that overrule the default rows of ops; empty: none. Without it the
-//                                   file braid/profile in $XDG_CONFIG_HOME, else in ~/.config, where there is one
+//   BRAID_PROFILE=<file>            measured choices that override the default rows of ops; empty: none. If unset, the
+//                                   file braid/profile in $XDG_CONFIG_HOME, else in ~/.config, if it exists
 #pragma once
 #include <map>
 #include <string>
@@ -25,7 +25,7 @@ struct Env {
 
 const Env& env();
 
-// Lines `op_name = row_name`; `#` begins a comment. Error with `where` and the line for anything else.
+// Lines `op_name = row_name`; `#` starts a comment. Anything else is an Error with `where` and the line.
 std::map<std::string, std::string> parse_profile(std::string_view where, std::string_view text);
 
 }  // namespace braid::sys

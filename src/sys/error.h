@@ -1,7 +1,7 @@
-// What can go wrong, and how it is said (style.md 33-36). Three kinds leave a function:
+// Errors and how they are reported (style.md 33-36). A function fails in one of three ways:
 //   Error  the user's file, flag, request or machine: one line, exit code 1; or a run that failed, exit code 2
-//   CHECK  a bug of ours: prints the values and ends the process with 70 (sys/check.h)
-//   std::optional  an absence that was to be expected
+//   CHECK  a bug in braid: prints the values and ends the process with 70 (sys/check.h)
+//   std::optional  an expected absence
 #pragma once
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ struct Message {
 };
 std::string format_message(std::string_view where, const Message& m);
 
-// One line whatever the bytes: control characters and broken UTF-8 of hostile files are escaped, long text is cut.
+// One line for any bytes: control characters and broken UTF-8 of hostile files are escaped, long text is cut.
 std::string printable(std::string_view text, size_t limit = 200);
 
 [[noreturn]] inline void fail(std::string_view where, const Message& m) {

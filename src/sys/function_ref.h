@@ -1,4 +1,4 @@
-// A borrowed callable: two words, no allocation. The callee must not outlive the call it is passed to.
+// A borrowed callable: two words, no allocation. It must not outlive the call it is passed to.
 #pragma once
 #include <memory>
 #include <type_traits>

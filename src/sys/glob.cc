@@ -4,7 +4,7 @@
 
 namespace braid::sys {
 
-// Greedy with one place to come back to: the last `*`. Linear in practice, quadratic at worst.
+// Greedy; backtracks to the last `*` only. Linear in practice, quadratic at worst.
 bool matches(std::string_view pattern, std::string_view name) {
   size_t p = 0, n = 0, star = std::string_view::npos, resume = 0;
   while (n < name.size()) {

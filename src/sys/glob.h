@@ -1,4 +1,4 @@
-// Shell patterns over tensor names: `*` stands for any characters, dots too, `?` for one.
+// Shell patterns over tensor names: `*` matches any characters, including dots, `?` exactly one.
 #pragma once
 #include <string>
 #include <string_view>

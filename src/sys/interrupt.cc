@@ -7,7 +7,7 @@
 namespace braid::sys {
 namespace {
 
-// A signal handler can reach nothing but static storage.
+// A signal handler can only access static storage.
 volatile std::sig_atomic_t& flag() {
   static volatile std::sig_atomic_t value = 0;
   return value;
@@ -15,7 +15,7 @@ volatile std::sig_atomic_t& flag() {
 
 void catch_signal(int number) {
   struct sigaction action {};
-  // A request to stop is not taken back by a Ctrl-C that follows.
+  // A later Ctrl-C does not replace a request to stop.
   action.sa_handler = [](int caught) {
     if (flag() == 0 || flag() == SIGINT) flag() = caught;
   };
@@ -37,7 +37,7 @@ void catch_requests_to_stop() {
   if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) catch_signal(SIGHUP);
 }
 
-// What is under way may take minutes: who asks again does not want to wait for it.
+// The current operation may take minutes: a second Ctrl-C means not to wait for it.
 void end_at_second_interrupt() {
   struct sigaction action {};
   action.sa_handler = [](int caught) {

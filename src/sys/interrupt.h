@@ -1,15 +1,15 @@
-// Signals while something long runs: the handler only notes them, the loop looks and stops at a clean place.
+// Signals during long operations: the handler only records them; the loop polls and stops at a clean point.
 #pragma once
 
 namespace braid::sys {
 
-void catch_interrupts();         // from now on Ctrl-C is noted instead of ending the process
+void catch_interrupts();         // from now on Ctrl-C is recorded instead of ending the process
 void catch_requests_to_stop();   // Ctrl-C, SIGTERM, and SIGHUP unless the caller ignores it
-void end_at_second_interrupt();  // from now on a Ctrl-C while a signal is noted ends the process with 130
-int caught_signal();    // the first of them since the last clear, where a Ctrl-C gives way to the others; 0: none
-bool asked_to_stop();   // was it SIGTERM or SIGHUP?
-bool interrupted();     // was it Ctrl-C?
-bool take_interrupt();  // was it Ctrl-C? If so it is forgotten
+void end_at_second_interrupt();  // from now on a Ctrl-C while a signal is recorded ends the process with 130
+int caught_signal();             // the first since the last clear, except that others replace a Ctrl-C; 0: none
+bool asked_to_stop();            // was it SIGTERM or SIGHUP?
+bool interrupted();              // was it Ctrl-C?
+bool take_interrupt();           // was it Ctrl-C? If so, clears it
 void clear_interrupt();
 
 }  // namespace braid::sys

@@ -31,18 +31,18 @@ uint32_t leaf7_edx() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) ? d : 0;
 }
-// Leaf 1, ECX bit 29: a virtual machine may hide it beside AVX2.
+// Leaf 1, ECX bit 29: a virtual machine may hide it even with AVX2.
 bool has_f16c() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
 }
-// Nor has clang 14 a name for AVX-VNNI: leaf 7, subleaf 1, EAX bit 4.
+// clang 14 has no name for AVX-VNNI either: leaf 7, subleaf 1, EAX bit 4.
 bool has_avx_vnni() {
   uint32_t a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
 
-// Linux hands out the 8 KiB of tile registers on request, once a process.
+// Linux grants the 8 KiB of tile registers on request, once per process.
 bool request_tiles() {
   constexpr long kArchReqXcompPerm = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;

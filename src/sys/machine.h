@@ -1,4 +1,4 @@
-// What this CPU can do, found once. Variants are chosen by CPU class, not by single flags: a class-B CPU has the
+// What this CPU can do, detected once. Variants are chosen by CPU class, not by single flags: a class-B CPU has the
 // AVX-512 BF16 flag and is slower with it than with FP32 (machines.md). BRAID_CPU caps the class, and Highway with
 // it.
 #pragma once
@@ -14,7 +14,7 @@ struct Machine {
   CpuClass cpu_class = CpuClass::baseline;
   bool avx2 = false;           // with FMA and F16C
   bool avx512 = false;         // F, BW, CD, DQ, VL
-  bool avx_vnni = false;       // dots of bytes in 256 bits
+  bool avx_vnni = false;       // byte dot products on 256-bit vectors
   bool avx512_vnni = false;    // with VBMI
   bool avx512_bf16 = false;    // the instruction works
   bool bf16_dot_fast = false;  // ... and is faster than FP32: AMD only
@@ -23,7 +23,7 @@ struct Machine {
   double memory_gib = 0;
 };
 
-// First call detects, asks the kernel for tiles where there are any, and caps Highway's dispatch.
+// First call detects, requests tiles from the kernel if there are any, and caps Highway's dispatch.
 const Machine& machine();
 
 }  // namespace braid::sys

@@ -1,4 +1,4 @@
-// A file mapped read-only. It yields bytes, never writable ones; pages come in when they are touched.
+// A file mapped read-only. Its bytes are never writable; pages are loaded when touched.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -8,7 +8,7 @@ namespace braid::sys {
 
 class MappedFile {
  public:
-  explicit MappedFile(const std::filesystem::path& path);  // Error when it cannot be opened or is no regular file
+  explicit MappedFile(const std::filesystem::path& path);  // Error when it cannot be opened or is not a regular file
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   ~MappedFile();

@@ -1,10 +1,10 @@
-// How much memory this machine has left, so that what does not fit is refused in one line instead of being killed.
+// Available memory, so that a request that does not fit is refused with one line instead of a killed process.
 #pragma once
 #include <cstdint>
 
 namespace braid::sys {
 
-// What the kernel says could be used without swapping, in bytes; very much where it does not say.
+// What the kernel reports as usable without swapping, in bytes; a huge value if it reports nothing.
 int64_t memory_available();
 
 }  // namespace braid::sys

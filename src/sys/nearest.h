@@ -1,4 +1,4 @@
-// The name that a mistyped one was meant to be: for messages about flags, commands and keys.
+// Suggests the name meant by a mistyped one: for messages about flags, commands and keys.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,7 +6,7 @@
 
 namespace braid::sys {
 
-// The candidate that a typing mistake away from `text` lies nearest; empty when none is near.
+// The candidate with the least edit distance to `text`, prefixes first; empty when none is near.
 std::string nearest(std::string_view text, const std::vector<std::string>& candidates);
 
 }  // namespace braid::sys

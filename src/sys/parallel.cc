@@ -11,7 +11,7 @@
 namespace braid::sys {
 
 int default_threads() {
-  // Asked for whatever the answer: it caps the vector targets, and no kernel runs before a team has been chosen.
+  // Called even if its result is not used: it caps the vector targets, and no kernel runs before a team is chosen.
   const int cores = machine().cores;
   if (env().threads > 0) return env().threads;
   if (const char* text = std::getenv("OMP_NUM_THREADS")) {

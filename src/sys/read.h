@@ -1,4 +1,4 @@
-// Reads a file or standard input, whole or by lines; pipes and devices, too. sys/mapped_file.h avoids the copy where
+// Reads a file or standard input, whole or by lines; also pipes and devices. sys/mapped_file.h avoids the copy where
 // bytes are only inspected.
 #pragma once
 #include <cstddef>
@@ -15,8 +15,8 @@ std::string read_file(const std::filesystem::path& path, size_t bytes_max = SIZE
 
 std::string read_standard_input();
 
-// Calls back with every line that is not blank, and its number, as it arrives; "-" is standard input. Error when it
-// cannot be read.
+// Calls `body` with every non-blank line and its number as it arrives; "-" is standard input. Error when it cannot be
+// read.
 void for_each_line(const std::filesystem::path& path, FunctionRef<void(const std::string& line, int64_t number)> body);
 
 }  // namespace braid::sys

@@ -26,7 +26,7 @@ namespace braid::sys {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sums all bytes, one stream a call. `ahead` bytes are prefetched by software; 0: the hardware alone.
+// Sums all bytes, one stream per call. `ahead` bytes are prefetched by software; 0: the hardware alone.
 float read_stream(const std::byte* data, int64_t bytes, int64_t ahead) {
   const hn::ScalableTag<uint64_t> d;
   const auto step = static_cast<int64_t>(4 * hn::Lanes(d));
@@ -76,17 +76,17 @@ HWY_EXPORT(fma_chains);
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// A roof is what lasts as long as a token or a layer takes, so samples are some tens of milliseconds long: in shorter
-// ones a memory that was idle before gives nearly twice its lasting rate. The best sample of kBudget seconds counts, or
-// of kSamplesMin of them where that takes no more than four times as long, as it does beside other load.
+// A roof is a rate sustained for as long as a token or a layer takes, so samples last tens of milliseconds: in shorter
+// ones, memory that was idle gives nearly twice its sustained rate. The best sample of kBudget seconds counts, or of
+// kSamplesMin samples if they take at most four times as long, as under other load.
 constexpr double kBudget = 0.2;
 
-// Sum of each thread's best sample, in operations a second.
+// Sum of each thread's best sample, in operations per second.
 double best_rate(int threads, double (*unit)(int64_t, float*)) {
-  constexpr int64_t kRounds = 1 << 22;  // some 10 ms
+  constexpr int64_t kRounds = 1 << 22;  // about 10 ms
   std::vector<double> best(static_cast<size_t>(threads));
   parallel(threads, [&](int thread, int) {
-    float sink[16] = {};  // what a unit computed must go somewhere
+    float sink[16] = {};  // keeps the result of a unit alive
     double& most = best[static_cast<size_t>(thread)];
     constexpr int kSamplesMin = 32;
     const double begin = now();
@@ -99,10 +99,10 @@ double best_rate(int threads, double (*unit)(int64_t, float*)) {
   return std::accumulate(best.begin(), best.end(), 0.0);
 }
 
-// The buffer of ReadRate, and what a thread reads between two looks at the clock.
+// The buffer of ReadRate, and what a thread reads between two clock reads.
 constexpr int64_t kBytes = int64_t{384} << 20, kChunk = int64_t{1} << 20, kAhead = 3072;
 
-// Each thread walks its own part again and again for `seconds`; bytes a second of all together.
+// Each thread reads its own part repeatedly for `seconds`; total bytes per second.
 double read_rate(const std::byte* data, int threads, int64_t ahead, double seconds) {
   std::vector<double> rate(static_cast<size_t>(threads));
   parallel(threads, [&](int thread, int members) {
@@ -165,7 +165,7 @@ ReadRate::ReadRate() {
 }
 ReadRate::~ReadRate() { munmap(data_, kBytes + kAhead); }
 
-// Better of plain loads and software prefetch: on class B the second reads 20% more.
+// Better of plain loads and software prefetch: on class B prefetch reads 20% more.
 double ReadRate::measure(int threads, double seconds) const {
   return std::max(read_rate(data_, threads, 0, seconds), read_rate(data_, threads, kAhead, seconds)) / 1e9;
 }

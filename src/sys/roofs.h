@@ -1,6 +1,6 @@
-// What this machine can do at best, measured in about a second when first asked and kept for the process: the roofs
-// that speed is stated against (machines.md). On a shared machine a roof can come out low; the best known of the CPU's
-// class is listed with it, and a roof more than 10% below or above that voids a benchmark.
+// Peak rates of this machine, measured in about a second on first use and cached for the process: the roofs that speeds
+// are compared with (machines.md). On a shared machine a roof can come out low; the best known of the CPU's class is
+// listed with it, and a roof more than 10% below or above that voids a benchmark.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -19,17 +19,17 @@ struct Roofs {
 
 const Roofs& roofs();
 
-// The read rate of all threads right now, GB/s. The memory of a shared host gives more at one moment than at the next,
-// so a benchmark asks before every run. Keeps a buffer that no cache holds.
+// The read rate of all threads right now, GB/s. Memory bandwidth on a shared host varies from moment to moment, so a
+// benchmark measures it before every run. Keeps a buffer that fits in no cache.
 class ReadRate {
  public:
   ReadRate();
   ReadRate(const ReadRate&) = delete;
   ReadRate& operator=(const ReadRate&) = delete;
   ~ReadRate();
-  // `seconds` for each of two ways to read; in less than kShortest an idle memory shows more than it can keep up.
+  // `seconds` for each of two ways to read; in less than kShortest, idle memory shows a rate it cannot sustain.
   double measure(int threads, double seconds = kLongest) const;
-  // How long before each of runs of that length: reading then takes at most half as long as what is measured.
+  // `seconds` to use before each run of that length: reading then takes at most half as long as the run.
   static double seconds_before(double run_seconds) { return std::clamp(run_seconds / 4, kShortest, kLongest); }
   static constexpr double kShortest = 0.05, kLongest = 0.2;
 
@@ -37,13 +37,13 @@ class ReadRate {
   std::byte* data_ = nullptr;
 };
 
-// Best known of this CPU class (best_known.h); zeros where nothing is known or the team has another size.
+// Best known of this CPU class (best_known.h); zeros if unknown, or if the team has another size.
 Roofs best_known_roofs();
 // Its row of the table, "" without one.
 const char* best_known_row();
 
-// More than a tenth below or above what is known; false where either is zero. Too low is a loaded machine, too high is
-// another machine than the class or an outdated table: neither can carry a figure.
+// More than a tenth below or above what is known; false if either is zero. Too low means a loaded machine, too high a
+// machine outside its class or an outdated table: neither gives a valid figure.
 bool too_low(double measured, double best_known);
 bool too_high(double measured, double best_known);
 

@@ -1,5 +1,5 @@
-// The roofs of dots of bytes in 256 bits; as roofs_avx512.cc. clang 14 has no name for those of AVX-VNNI.
-// Volatile, or chains that are equal are computed once.
+// Roofs of byte dot products on 256-bit vectors, as in roofs_avx512.cc. clang 14 has no intrinsics for AVX-VNNI.
+// Volatile, or equal chains would be computed only once.
 #include <immintrin.h>
 
 #include "sys/roofs_units.h"

@@ -1,5 +1,5 @@
-// The number units that Highway 1.0.3 has no words for, each kept busy for `rounds`; they return the operations done
-// and leave what they computed in `sink`, 64 bytes. Call only where sys::machine() has the unit.
+// Arithmetic units that Highway 1.0.3 does not expose, each kept busy for `rounds`. They return the operations done and
+// write their results to `sink`, 64 bytes. Call only where sys::machine() has the unit.
 #pragma once
 #include <cstdint>
 

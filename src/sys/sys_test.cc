@@ -40,9 +40,9 @@ TEST(Error, PrintableKeepsHostileTextOnOneShortLine) {
   EXPECT_LT(printable(std::string(5000, 'x')).size(), 250u);
 }
 
-TEST(Utf8, EveryCharacterIsReadAsItWasWritten) {
+TEST(Utf8, EveryCharacterRoundTrips) {
   for (char32_t value = 0; value <= 0x10ffff; ++value) {
-    if (value == 0xd800) value = 0xe000;  // surrogates are no characters
+    if (value == 0xd800) value = 0xe000;  // surrogates are not characters
     std::string text = "\u20ac";
     sys::append_utf8(value, text);
     const sys::Utf8Step step = sys::utf8_step(text, 3);
@@ -60,7 +60,7 @@ TEST(Utf8, EachBrokenPartIsOneReplacement) {
     const char *bytes, *shown;
   };
   for (const auto& [bytes, shown] : {
-           Case{"a\x80z", "a?z"},          // continues nothing
+           Case{"a\x80z", "a?z"},          // a stray continuation byte
            Case{"a\xc1\xbfz", "a??z"},     // overlong
            Case{"\xe0\x9f\xbfz", "???z"},  // overlong
            Case{"\xed\xa0\x80z", "???z"},  // a surrogate
@@ -96,7 +96,7 @@ TEST(Check, EndsTheProcessWith70) {
   EXPECT_EXIT(CHECK(1 > 2, "{}", 5), testing::ExitedWithCode(70), "1 > 2 does not hold: 5");
 }
 
-TEST(Parallel, EveryIndexOnceWhateverTheTeam) {
+TEST(Parallel, EveryIndexOnceForAnyTeamSize) {
   for (int threads : {1, 2, 3, 7}) {
     for (int64_t n : {0, 1, 5, 64, 1000}) {
       std::vector<std::atomic<int>> hits(static_cast<size_t>(n));
@@ -139,7 +139,7 @@ TEST(Parallel, TheTeamIsConstant) {
   EXPECT_EQ(threads_alive(), before);
 }
 
-// Each part waits for the other, so one thread alone would wait for good.
+// Each part waits for the other, so one thread alone would wait forever.
 TEST(Parallel, TwoPartsRunAtOnce) {
   std::atomic<int> here = 0;
   sys::parallel(2, [&](int, int) {
@@ -158,8 +158,8 @@ int64_t voluntary_switches(const std::string& id) {
   return 0;
 }
 
-// A pause as between two answers: who spins through it would take a core from others. A worker that sleeps has given up
-// its core each time.
+// A pause as between two answers: a thread that spins through it would take a core from others. A worker that sleeps
+// has yielded its core each time.
 TEST(Parallel, WorkersSleepInEveryPause) {
   constexpr int kPauses = 20;
   if (sys::machine().cores < 2) GTEST_SKIP() << "a team that is larger than the machine never spins";
@@ -183,7 +183,7 @@ TEST(Parallel, WaitingThreadsSleep) {
   const std::string self = std::to_string(gettid());
   for (const std::string& id : threads_alive()) {
     char state = 0;
-    while (id != self && state != 'S') {  // one that spins for good hangs here
+    while (id != self && state != 'S') {  // one that spins forever hangs here
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       std::string line;
       std::getline(std::ifstream("/proc/self/task/" + id + "/stat"), line);
@@ -192,7 +192,7 @@ TEST(Parallel, WaitingThreadsSleep) {
   }
 }
 
-TEST(Parallel, SleepersAreWokenOrTheirPartsTaken) {
+TEST(Parallel, SleepersAreWokenOrTheirPartsAreTaken) {
   std::atomic<int> parts = 0;
   for (int round = 0; round < 1000; ++round) {
     if (round % 100 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // long enough to fall asleep
@@ -207,7 +207,7 @@ TEST(Parallel, SleepersAreWokenOrTheirPartsTaken) {
 #endif
 #endif
 
-TEST(Parallel, AChildProcessHasATeamOfItsOwn) {
+TEST(Parallel, AChildProcessHasItsOwnTeam) {
 #ifdef BRAID_TSAN
   GTEST_SKIP() << "TSan ends a forked child that starts threads";
 #endif
@@ -234,7 +234,7 @@ TEST(ParallelDeathTest, BodiesNeitherNestNorThrow) {
   }
 }
 
-// One Ctrl-C is noted; who presses it again does not wait.
+// The first Ctrl-C is recorded; the second does not wait.
 TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
   const auto ask = [](std::initializer_list<int> signals) {
     sys::catch_requests_to_stop();
@@ -248,9 +248,9 @@ TEST(InterruptDeathTest, TheSecondEndsTheProcess) {
   EXPECT_EXIT(ask({SIGTERM, SIGINT}), testing::ExitedWithCode(130), "");
 }
 
-TEST(Read, FilesPipesAndDevicesInWholeOrNotAtAll) {
+TEST(Read, FilesPipesAndDevicesWholeOrNotAtAll) {
   const support::Folder folder;
-  const std::string text(200'000, 'x');  // more than a piece of it
+  const std::string text(200'000, 'x');  // more than one chunk
   const auto path = folder.write("x", text);
   EXPECT_EQ(sys::read_file(path), text);
   EXPECT_EQ(sys::read_file(path, text.size()), text);
@@ -292,13 +292,13 @@ TEST(Roofs, EveryUnitOfThisMachineHasOne) {
   const sys::Machine& m = sys::machine();
   const sys::Roofs& r = sys::roofs();
   EXPECT_EQ(&r, &sys::roofs());
-  // A short run is not outlasted by the reads before it, a long one does not lengthen them.
+  // The reads before a short run are shorter than it; a long run does not lengthen them.
   EXPECT_EQ(sys::ReadRate::seconds_before(0.001), sys::ReadRate::kShortest);
   EXPECT_EQ(sys::ReadRate::seconds_before(0.4), 0.1);
   EXPECT_EQ(sys::ReadRate::seconds_before(60), sys::ReadRate::kLongest);
   EXPECT_GT(sys::ReadRate().measure(1, sys::ReadRate::kShortest), 0);
   EXPECT_GT(r.read_gbs_1, 0);
-  EXPECT_GT(r.read_gbs, 0);  // no comparison of rates: on a busy machine one thread may have had more of it
+  EXPECT_GT(r.read_gbs, 0);  // no comparison of rates: on a busy machine one thread may have had more bandwidth
   EXPECT_GT(r.fp32_gflops, 0);
   EXPECT_EQ(r.bf16_gflops > 0, m.amx || m.bf16_dot_fast);
   EXPECT_EQ(r.int8_gops > 0, m.amx || m.avx2);

@@ -38,9 +38,9 @@ int64_t involuntary_switches() {
   return usage.ru_nivcsw;
 }
 
-// Between two regions of a small model lie up to some hundred microseconds, and waking a thread takes 5 to 50.
+// Regions of a small model are up to a few hundred microseconds apart, and waking a thread takes 5 to 50.
 constexpr int64_t kSpinUs = 1000, kSpinCrowdedUs = 20, kCrowdedUs = 100'000;
-constexpr int64_t kTakenOffUs = 100;  // between two looks at the clock lies one, or an interrupt of a few
+constexpr int64_t kPreemptedUs = 100;  // clock reads are 1 us apart, or a few with an interrupt
 
 void call(const Team::Body& body, int part, int parts) noexcept {
   try {
@@ -66,8 +66,8 @@ Team& Team::of_process() {
   return team;
 }
 
-// Workers take no signals but their own faults: Ctrl-C has to interrupt what the main thread reads. Where the system
-// gives no more threads, the caller runs their parts.
+// Workers block all signals but their own faults: Ctrl-C has to interrupt reads of the main thread. If no more threads
+// can be created, the caller runs their parts.
 void Team::grow(int workers) {
   sigset_t blocked, before;
   sigfillset(&blocked);
@@ -93,14 +93,14 @@ void Team::spin_while(const Word& word, uint32_t value) {
       __builtin_ia32_pause();
     }
     const int64_t now = now_us();
-    if (now - last > kTakenOffUs) return crowded_until_us_.store(now + kCrowdedUs, std::memory_order_relaxed);
+    if (now - last > kPreemptedUs) return crowded_until_us_.store(now + kCrowdedUs, std::memory_order_relaxed);
     last = now;
   }
 }
 
 void Team::work(Worker& worker, int part) {
   Word& state = worker.state;
-  // A team that is larger than the machine does not spin: it would take the cores from its own.
+  // A team larger than the machine does not spin: it would take cores from its own threads.
   const bool spin = part < machine().cores;
   for (;;) {
     if (spin) spin_while(state, kIdle);
@@ -110,11 +110,11 @@ void Team::work(Worker& worker, int part) {
       sleep_while(state, kAsleep);
       seen = state.load(std::memory_order_relaxed);
     }
-    // Fails where the caller has run the part meanwhile.
+    // Fails if the caller has run the part meanwhile.
     seen = kPosted;
     if (!state.compare_exchange_strong(seen, kRunning, std::memory_order_acquire)) continue;
     call(*body_, part, parts_);
-    if (state.load(std::memory_order_relaxed) == kAwaited) {  // the caller has waited long enough to ask why
+    if (state.load(std::memory_order_relaxed) == kAwaited) {  // the caller has waited too long
       const int64_t switches = involuntary_switches();
       if (std::exchange(worker.switches, switches) < switches)
         crowded_until_us_.store(now_us() + kCrowdedUs, std::memory_order_relaxed);
@@ -136,7 +136,7 @@ void Team::await(Worker& worker) {
 void Team::run(int parts, Body body) {
   if (parts <= 1) return call(body, 0, 1);
   CHECK(!busy_.exchange(true, std::memory_order_acquire),
-        "a team of {} is asked for inside a region, or by a second thread", parts);
+        "a team of {} was requested inside a region, or by a second thread", parts);
   if (std::ssize(workers_) < parts - 1) grow(parts - 1);
   const auto workers = std::min(workers_.size(), static_cast<size_t>(parts) - 1);
   body_ = &body;

@@ -1,8 +1,8 @@
 // The threads behind parallel(). A waiting thread spins, because the next region of a pass follows at once, and then
-// sleeps, because on a busy machine a spinning thread takes the core from the one it waits for. A thread that was taken
-// off its core has seen that others want it: for a tenth of a second all spins are short then. A part whose worker has
-// not started when the caller is done with its own is run by the caller: a worker that the machine does not schedule
-// delays nobody.
+// sleeps, because on a busy machine a spinning thread takes the core from the one it waits for. A thread that was
+// preempted shows that the cores are contended: all spins are then short for a tenth of a second. A part whose worker
+// has not started when the caller is done with its own is run by the caller: a worker that is not scheduled delays
+// nobody.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,7 @@ class Team {
  public:
   using Body = FunctionRef<void(int, int)>;
 
-  // The one of this process, or of this child after a fork. Never destroyed: its threads sleep until the process ends.
+  // The team of this process, or of this child after a fork. Never destroyed: its threads sleep until the process ends.
   static Team& of_process();
 
   // body(part, parts) for each part, the first on the calling thread. Entering twice, by a nested call or from a second
@@ -25,12 +25,12 @@ class Team {
   void run(int parts, Body body);
 
  private:
-  // What a worker owes: idle and asleep nothing, posted a part that it has not begun, running and awaited one that it
-  // has. It sleeps when asleep, the caller when awaited; the other side then wakes it.
+  // A worker that is idle or asleep has no part, posted one that it has not begun, running or awaited one that it has.
+  // When asleep the worker sleeps, when awaited the caller does; the other side then wakes it.
   enum State : uint32_t { kIdle, kAsleep, kPosted, kRunning, kAwaited };
   struct alignas(64) Worker {
     std::atomic<uint32_t> state{kIdle};
-    int64_t switches = 0;  // involuntary ones, when last counted
+    int64_t switches = 0;  // involuntary context switches, when last counted
   };
 
   void grow(int workers);

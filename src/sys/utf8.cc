@@ -11,7 +11,7 @@ Utf8Step utf8_step(std::string_view text, size_t at) {
   if (first < 0x80) return {.length = 1, .value = first};
   if (first < 0xc2 || first > 0xf4) return {.kind = Utf8::invalid, .length = 1};
   const size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  // The second byte's range keeps out overlong forms, surrogates and values past U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and values past U+10FFFF.
   const unsigned low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
   const unsigned high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
   char32_t value = first & (0x7fu >> length);

@@ -1,5 +1,5 @@
 // Tokens that are cut out of the text before anything else looks at it: special tokens and words added to a vocabulary.
-// The leftmost match wins, and of those at one place the longest.
+// The leftmost match wins; of several at one position, the longest.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,12 +18,12 @@ struct AddedToken {
   bool single_word = false;  // not inside a word
   bool lstrip = false;       // swallows the white space before it
   bool rstrip = false;       // and after it
-  bool normalized = false;   // looked for in the normalised text, in its own normalised form
+  bool normalized = false;   // matched in the normalised text, in its own normalised form
 };
 
 class AddedTokenFinder {
  public:
-  void add(const AddedToken& token, std::string content);  // `content` as it stands in the text to be searched
+  void add(const AddedToken& token, std::string content);  // `content` as it appears in the searched text
   void finish();                                           // after the last add
   bool empty() const { return tokens_.empty(); }
   // Calls part(piece, offset of the piece, id) from left to right; id is -1 for text between tokens.

@@ -69,10 +69,9 @@ Bpe::Bpe(BpeOptions options, Vocabulary vocabulary, MergeTable merges, const std
   splits_words_ = !options_.byte_level && !options_.ignore_merges && words_are_apart();
 }
 
-// SentencePiece's models have no pre-tokenizer: a whole text is one piece. Where the word mark is a symbol and no merge
-// has a mark at the start of its right half and another character at the end of its left half, no merge ever crosses
-// from one word to the next, and words can be encoded one by one. (An unknown run ends at the mark too: the mark is
-// known.)
+// SentencePiece's models have no pre-tokenizer: a whole text is one piece. If the word mark is a symbol and no merge
+// has a mark at the start of its right half and another character at the end of its left half, no merge crosses a word
+// boundary, and words can be encoded one by one. (A run of unknown characters ends at the mark too: the mark is known.)
 bool Bpe::words_are_apart() const {
   if (!vocabulary_.find(kWordMark, Script::text) || options_.unk_token.ends_with(kWordMark)) return false;
   return std::ranges::none_of(merges_.slots(), [&](const MergeTable::Merge& merge) {
@@ -118,7 +117,7 @@ void Bpe::encode_word(std::string_view piece, Scratch& scratch, std::vector<int3
     return;
   }
   const size_t before = ids.size();
-  encode_anew(piece, hash, scratch, ids);
+  encode_uncached(piece, hash, scratch, ids);
   const size_t count = ids.size() - before;
   if (piece.size() > std::size(word.piece) || count > std::size(word.ids)) return;
   word.size = static_cast<uint8_t>(piece.size());
@@ -127,7 +126,7 @@ void Bpe::encode_word(std::string_view piece, Scratch& scratch, std::vector<int3
   std::copy(ids.begin() + static_cast<std::ptrdiff_t>(before), ids.end(), word.ids);
 }
 
-void Bpe::encode_anew(std::string_view piece, uint64_t hash, Scratch& scratch, std::vector<int32_t>& ids) const {
+void Bpe::encode_uncached(std::string_view piece, uint64_t hash, Scratch& scratch, std::vector<int32_t>& ids) const {
   if (options_.ignore_merges) {
     if (const auto whole = vocabulary_.find(piece, options_.byte_level ? Script::bytes : Script::text, hash)) {
       ids.push_back(*whole);
@@ -152,7 +151,7 @@ void push_symbol(int32_t id, std::vector<Bpe::Scratch::Symbol>& symbols) {
 }  // namespace
 
 void Bpe::add_symbols(std::string_view piece, std::vector<Scratch::Symbol>& symbols) const {
-  bool unknown = false;  // an unknown token was read and not yet written: more of them may fuse with it
+  bool unknown = false;  // an unknown token is pending: more of them may fuse with it
   const auto flush = [&] {
     if (unknown) push_symbol(unk_id_, symbols);
     unknown = false;

@@ -31,7 +31,7 @@ ordered_json pre_tokenizer_json(const std::string& pieces) {
             {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}}}}};
 }
 
-// The letters of all bytes, sorted: the order in which a vocabulary lists them.
+// The letters of all bytes, sorted: their order in the vocabulary.
 std::vector<std::string> sorted_letters(std::array<int32_t, 256>& rank_of_byte) {
   std::vector<std::pair<std::string, size_t>> letters(256);  // UTF-8 sorts as its characters do
   for (size_t byte = 0; byte < 256; ++byte) {
@@ -48,12 +48,12 @@ std::vector<std::string> sorted_letters(std::array<int32_t, 256>& rank_of_byte) 
   return out;
 }
 
-// The pieces as strings of symbols, and where each pair stands in them.
+// The pieces as strings of symbols, and the words in which each pair occurs.
 class Merger {
  public:
   struct Pair {
     int64_t count = 0;
-    std::vector<int32_t> words;  // that have held it; some may not any more
+    std::vector<int32_t> words;  // that contained it; some may not any more
   };
   struct Candidate {
     int64_t count;
@@ -77,8 +77,8 @@ class Merger {
     risen_.clear();
   }
 
-  // The commonest pair, or the smallest of several; count 0 when none is left. What the queue says of a pair may be out
-  // of date, but never too low.
+  // The most common pair, on a tie the smallest; count 0 when none is left. Counts in the queue may be stale, but never
+  // too low.
   Candidate top() {
     while (!queue_.empty()) {
       const Candidate best = queue_.top();
@@ -144,7 +144,7 @@ class Merger {
   std::vector<Word> words_;
   std::unordered_map<uint64_t, Pair> pairs_;
   std::priority_queue<Candidate> queue_;
-  std::vector<uint64_t> risen_;  // pairs whose count went up since they were queued
+  std::vector<uint64_t> risen_;  // pairs whose count rose since they were queued
 };
 
 }  // namespace
@@ -163,7 +163,7 @@ BpeTrainer::BpeTrainer(BpeTrainerOptions options) : options_(std::move(options))
     const auto same = [&](const BpeTrainerOptions::Added& other) { return other.content == content; };
     if (content.empty() || sys::utf8_valid_prefix(content) != content.size() ||
         std::ranges::count_if(options_.added, same) > 1) {
-      fail("vocabulary", {.what = "an added token is empty, broken or duplicated", .got = printable(content)});
+      fail("vocabulary", {.what = "an added token is empty, not UTF-8 or duplicated", .got = printable(content)});
     }
     finder_.add({.id = static_cast<int32_t>(i), .content = content, .special = options_.added[i].special}, content);
   }
@@ -189,7 +189,7 @@ void BpeTrainer::add(std::string_view text, const std::string& where) {
   });
 }
 
-// All of the file but vocabulary and merges, which are too many for a document in memory; ends before them.
+// The file up to its vocabulary and merges, which are too large for a JSON document in memory.
 std::string BpeTrainer::head() const {
   ordered_json added = ordered_json::array();
   for (size_t i = 0; i < options_.added.size(); ++i) {
@@ -249,7 +249,7 @@ BpeTrainer::Trained BpeTrainer::train() const {
     if (best.count < std::max<int64_t>(options_.count_min, 1)) break;
     const std::string left = tokens[best.pair >> 32], right = tokens[best.pair & 0xffffffff];
     merges += fmt::format("{}\n      {}", merge_count++ == 0 ? "" : ",", nlohmann::json(left + " " + right).dump());
-    // Two ways to the same string are one token.
+    // Different merges that give the same string share one token.
     const auto [token, fresh] = ids.emplace(left + right, static_cast<int32_t>(tokens.size()));
     if (fresh) tokens.push_back(left + right);
     merger.merge(best.pair, token->second);

@@ -1,7 +1,7 @@
 // Trains a byte-level BPE vocabulary and writes it as a tokenizer.json that Braid and Hugging Face's library read. Text
-// is cut into pieces, equal pieces are counted once, and the commonest adjacent pair becomes a token until the
-// vocabulary is full. Counts are kept up to date merge by merge, so the work follows what changes. Ties go to the pair
-// with the smaller ids: with that the result is, token for token, that of Hugging Face's BpeTrainer.
+// is cut into pieces, equal pieces are stored once, and the most common adjacent pair becomes a token until the
+// vocabulary is full. Counts are updated incrementally, so that a merge costs only what it changes. Ties go to the pair
+// with the smaller ids, which makes the result token for token that of Hugging Face's BpeTrainer.
 //   ids: the added tokens, the 256 bytes in the order of their letters, the merges
 #pragma once
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace braid::text {
 
-// What cuts text into pieces: GPT-2's expression, that of Tekken and Nemotron (every digit a piece), and one for very
-// small models that calculate and spell (every digit and every letter outside a word in small letters a piece).
+// What cuts text into pieces: GPT-2's expression, that of Tekken and Nemotron (every digit is a piece), and one for
+// very small models that calculate and spell (so is every letter outside a lowercase word).
 extern const std::string_view kGpt2Pieces, kNemotronPieces, kSignPieces;
 
 struct BpeTrainerOptions {
@@ -24,18 +24,18 @@ struct BpeTrainerOptions {
     std::string content;
     bool special = true;
   };
-  int64_t vocabulary = 0;  // tokens in all; may remain fewer when no pair is left
+  int64_t vocabulary = 0;  // tokens in total; fewer if no pair is left
   std::vector<Added> added{};
   std::string pieces{kNemotronPieces};
-  int64_t count_min = 2;  // a pair that is seen less often is no token
+  int64_t count_min = 2;  // rarer pairs do not become tokens
 };
 
 class BpeTrainer {
  public:
   static constexpr int64_t kVocabularyMax = 1 << 22;
-  // Error when the vocabulary has no room for bytes and added tokens, or one of those is empty or there twice.
+  // Error when the vocabulary has no room for bytes and added tokens, or an added token is empty or duplicated.
   explicit BpeTrainer(BpeTrainerOptions options);
-  // Counts the pieces of `text`; added tokens are cut out of it. Error when it is no UTF-8.
+  // Counts the pieces of `text`; added tokens are cut out of it. Error when it is not UTF-8.
   void add(std::string_view text, const std::string& where);
   int64_t distinct_pieces() const { return static_cast<int64_t>(pieces_.size()); }
   struct Trained {

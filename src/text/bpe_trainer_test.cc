@@ -35,7 +35,7 @@ TEST(BpeTrainer, TakesTheCommonestPairAndOfEqualsTheSmaller) {
 }
 
 TEST(BpeTrainer, CountsRunsAsTheyAreLeft) {
-  // aaaa: aa stands three times in it, but merging leaves one pair of the new token.
+  // aaaa contains aa three times, but merging leaves one pair of the new token.
   EXPECT_EQ(tokens_from(trained("aaaa aaaa", {.vocabulary = 300, .pieces = "[a-z]+"}), 256), (Strings{"aa", "aaaa"}));
   EXPECT_EQ(tokens_from(trained("aaaaa aaaaa", {.vocabulary = 300, .pieces = "[a-z]+"}), 256),
             (Strings{"aa", "aaa", "aaaaa"}));

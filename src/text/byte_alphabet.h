@@ -5,7 +5,7 @@
 
 namespace braid::text {
 
-// Appends the bytes that `spelled` stands for; false (and `out` as it was) when a character is outside the alphabet.
+// Appends the bytes that `spelled` stands for; false (`out` unchanged) when a character is outside the alphabet.
 bool bytes_of_spelling(std::string_view spelled, std::string& out);
 void append_spelling(std::string_view bytes, std::string& out);
 

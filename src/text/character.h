@@ -1,4 +1,4 @@
-// The three character classes that a tokenizer's rules ask for.
+// The three character classes that tokenizer rules use.
 #pragma once
 
 namespace braid::text {

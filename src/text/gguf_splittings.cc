@@ -3,8 +3,8 @@
 namespace braid::text {
 namespace {
 
-// Patterns of the tokenizer.json files that the names stand for, as these write them: llama.cpp's own variants avoid
-// \p{Lu} and (?i:), which its matcher lacks, and so split some letters outside ASCII otherwise.
+// Patterns as in the tokenizer.json files that the names stand for: llama.cpp's own variants avoid \p{Lu} and (?i:),
+// which its matcher lacks, and so split some letters outside ASCII differently.
 constexpr const char* kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -18,7 +18,7 @@ constexpr const char* kGpt4o =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
     R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// What llama.cpp takes for a file that names nothing.
+// llama.cpp's default for a file that names none.
 constexpr const char* kPunctuation = R"([\p{P}\$\+<=>\^~\|]+)";
 constexpr const char* kDigits = R"(\p{N}+)";
 constexpr const char* kThreeDigits = "[0-9][0-9][0-9]";

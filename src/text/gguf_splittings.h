@@ -1,4 +1,4 @@
-// How text is split before merges, by the names that GGUF files give it in tokenizer.ggml.pre.
+// The pre-tokenizers that GGUF files name in tokenizer.ggml.pre.
 //   https://github.com/ggml-org/llama.cpp, src/llama-vocab.cpp (names)
 #pragma once
 #include <array>
@@ -12,13 +12,13 @@ inline constexpr const char* kDigitPattern = R"(\p{N})";
 
 struct GgufSplitting {
   const char* name;
-  std::array<const char*, 4> patterns{};  // one after the other, each on the pieces of the one before
+  std::array<const char*, 4> patterns{};  // applied in order, each to the pieces of the one before
   bool ignore_merges = false;             // a piece that is a token stays whole
-  bool bos = false;                       // where the file does not say
+  bool bos = false;                       // the default
   bool nfc = false;
 };
 
-// Of names with the same patterns the commonest comes first.
+// Among names with the same patterns the most common comes first.
 std::span<const GgufSplitting> gguf_splittings();
 
 }  // namespace braid::text

@@ -24,7 +24,7 @@ const GgufSplitting& splitting_of(const io::Gguf& file) {
     if (name == splitting.name) return splitting;
     known.emplace_back(splitting.name);
   }
-  fail(file.where(), {.what = "tokenizer.ggml.pre is a splitting of text that is not known",
+  fail(file.where(), {.what = "tokenizer.ggml.pre names an unknown pre-tokenizer",
                       .got = printable(name),
                       .expected = fmt::format("one of {}", fmt::join(known, ", ")),
                       .hint = "token ids instead of text"});
@@ -67,7 +67,7 @@ void list(const Items& items, std::string& out, Item item) {
 
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
 
-// Kinds of tokens as files number them.
+// Token types of the format.
 enum Kind : int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
 struct Tokens {
@@ -105,7 +105,7 @@ struct Named {
 std::optional<Named> named(const io::Gguf& file, const char* key) {
   const auto id = file.int_of(key);
   const std::vector<std::string>* tokens = file.strings_of("tokenizer.ggml.tokens");
-  if (!id || !tokens || *id == UINT32_MAX) return std::nullopt;  // how some files say that there is none
+  if (!id || !tokens || *id == UINT32_MAX) return std::nullopt;  // some files mean "none" by it
   if (*id < 0 || *id >= std::ssize(*tokens))
     fail(file.where(), {.what = std::string(key) + " is not a token",
                         .got = std::to_string(*id),
@@ -124,7 +124,7 @@ std::string pre_tokenizer(const GgufSplitting& splitting) {
   return out + R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]})";
 }
 
-// What goes around a text.
+// The tokens added around a text.
 std::string post_processor(const io::Gguf& file, bool bos_by_default) {
   std::string single = R"({"Sequence":{"id":"A"}})", special;
   const auto add = [&](const char* key, const char* id_key, bool by_default, bool before) {
@@ -133,7 +133,7 @@ std::string post_processor(const io::Gguf& file, bool bos_by_default) {
     if (!token && file.bool_of(key)) fail(file.where(), {.what = fmt::format("{} without {}", key, id_key)});
     if (!token) return;
     std::string name;
-    quote(id_key, name);  // a name of our own: tokens themselves may be spelled alike
+    quote(id_key, name);  // not the token itself: several tokens may be spelled alike
     const std::string piece = fmt::format(R"({{"SpecialToken":{{"id":{}}}}})", name);
     single = before ? piece + "," + single : single + "," + piece;
     special += fmt::format(R"({}{}:{{"ids":[{}]}})", special.empty() ? "" : ",", name, token->id);
@@ -143,7 +143,7 @@ std::string post_processor(const io::Gguf& file, bool bos_by_default) {
   return fmt::format(R"({{"type":"TemplateProcessing","single":[{}],"special_tokens":{{{}}}}})", single, special);
 }
 
-// The part of tokenizer.json that lists tokens which are found in text as they are.
+// The part of tokenizer.json that lists tokens matched verbatim in the text.
 std::string added_tokens(const Tokens& tokens) {
   std::string out = R"("added_tokens":[)";
   list(*tokens.spelled, out, [&](size_t i) {
@@ -181,15 +181,15 @@ std::string byte_level_json(const io::Gguf& file) {
 
 // ---- SentencePiece --------------------------------------------------------------------------------------------------
 
-// The merges that SentencePiece's scores mean: a piece is made of any two pieces that spell it, of high scores first.
+// The merges equivalent to SentencePiece's scores: any two pieces that spell a piece, highest score first.
 std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(const io::Gguf& file,
                                                                             const Tokens& tokens) {
   constexpr size_t kPieceBytesMax = 128;  // SentencePiece's own have up to 16 characters; all cuts of each are tried
-  constexpr size_t kMergesMax = 16;       // a piece, in the mean; real vocabularies have two
+  constexpr size_t kMergesMax = 16;       // per piece, on average; real vocabularies have two
   const std::vector<std::string>& spelled = *tokens.spelled;
   const std::vector<double>* scores = file.numbers_of("tokenizer.ggml.scores");
   if (!scores || scores->size() != spelled.size())
-    fail(file.where(), {.what = "tokenizer.ggml.scores does not fit the tokens",
+    fail(file.where(), {.what = "tokenizer.ggml.scores does not match the tokens",
                         .got = fmt::format("{} scores", scores ? scores->size() : 0),
                         .expected = fmt::format("{}", spelled.size())});
   std::unordered_map<std::string_view, size_t> ids;
@@ -213,9 +213,9 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
       if (left != ids.end() && right != ids.end()) merges.push_back({(*scores)[i], left->second, right->second});
     }
     if (merges.size() > kMergesMax * spelled.size())
-      fail(file.where(), {.what = "the pieces of the vocabulary are made of each other in too many ways",
+      fail(file.where(), {.what = "the pieces of the vocabulary can be merged in too many ways",
                           .got = fmt::format("{} merges of {} tokens", merges.size(), i + 1),
-                          .expected = fmt::format("at most {} a token", kMergesMax)});
+                          .expected = fmt::format("at most {} per token", kMergesMax)});
   }
   std::ranges::stable_sort(merges, std::ranges::greater(), &Merge::score);
   std::vector<std::pair<std::string_view, std::string_view>> out;
@@ -266,14 +266,14 @@ std::string tokenizer_json(const io::Gguf& file) {
          {.what = "the file has no tokenizer", .got = printable(model), .hint = "token ids instead of text"});
   if (model == "gpt2") return byte_level_json(file);
   if (model == "llama") return sentence_piece_json(file);
-  fail(file.where(), {.what = "tokenizer.ggml.model is a kind of tokenizer that is not known",
+  fail(file.where(), {.what = "tokenizer.ggml.model is an unknown kind of tokenizer",
                       .got = printable(model),
                       .expected = "gpt2 or llama",
                       .hint = "token ids instead of text"});
 }
 
 TokenizerConfig tokenizer_config(const io::Gguf& file) {
-  constexpr size_t kTemplateBytesMax = size_t{4} << 20;  // as of folders
+  constexpr size_t kTemplateBytesMax = size_t{4} << 20;  // as for folders
   TokenizerConfig out;
   const auto token = [&](const char* key) {
     const auto found = named(file, key);

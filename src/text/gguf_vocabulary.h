@@ -1,4 +1,4 @@
-// The tokenizer and the chat template inside a GGUF file, said as Hugging Face's files say them: what is in
+// The tokenizer and the chat template inside a GGUF file, in the form of Hugging Face's files: what is in
 // tokenizer.ggml.* becomes the text of a tokenizer.json, so that there is one reader and one way to encode.
 //   https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#tokenizer
 #pragma once
@@ -12,10 +12,10 @@ namespace braid::text {
 
 bool has_tokenizer(const std::filesystem::path& folder_or_gguf);
 
-// What Tokenizer::parse reads. A file that holds its tokenizer.json (tokenizer.huggingface.json) gives that; the others
-// name by tokenizer.ggml.pre how text is split (gpt2) or score the pieces of SentencePiece (llama), and leave out added
-// tokens that strip spaces or match whole words only. Error when there is no tokenizer, its kind or its splitting is
-// not known, or its lists do not fit each other.
+// What Tokenizer::parse reads. A tokenizer.json stored in the file (tokenizer.huggingface.json) is returned as it is;
+// other files name their pre-tokenizer in tokenizer.ggml.pre (gpt2) or have scores of SentencePiece pieces (llama), and
+// lack the strip and single-word flags of added tokens. Error when there is no tokenizer, its kind or pre-tokenizer is
+// unknown, or its lists do not match.
 std::string tokenizer_json(const io::Gguf& file);
 
 // The special tokens that templates read, and the templates.

@@ -1,5 +1,5 @@
-// Any bytes are a GGUF file: its tokenizer and its template are read or refused in one line, and what they encode and
-// decode is valid UTF-8.
+// Any bytes as a GGUF file: tokenizer and template are read or refused in one line, and what is encoded and decoded is
+// valid UTF-8.
 #include <cstdint>
 #include <span>
 #include <string_view>

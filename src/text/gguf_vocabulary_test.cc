@@ -98,7 +98,7 @@ TEST_F(GgufVocabularyTest, WhatCannotBeReadIsNamed) {
     expect_error(what);
     fields_ = before;
   };
-  with("tokenizer.ggml.model", std::string("bert"), "tokenizer.ggml.model is a kind of tokenizer that is not known");
+  with("tokenizer.ggml.model", std::string("bert"), "tokenizer.ggml.model is an unknown kind of tokenizer");
   with("tokenizer.ggml.pre", std::string("jais-2"), "got jais-2; expected one of default, gpt-2, llama-bpe");
   with("tokenizer.ggml.pre", 3u, "tokenizer.ggml.pre has the wrong type");
   with("tokenizer.ggml.token_type", Numbers{1, 2},

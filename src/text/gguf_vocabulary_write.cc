@@ -19,8 +19,8 @@ namespace {
 
 // ---- how text is split ----------------------------------------------------------------------------------------------
 
-// The patterns of a tokenizer.json, one after the other on the pieces of the one before; nothing where it splits in
-// another way than by patterns, or not into bytes.
+// The patterns of a tokenizer.json, each applied to the pieces of the one before; nullopt if it splits by other means
+// than patterns, or not into bytes.
 std::optional<std::vector<std::string>> patterns_of(const io::Json& json) {
   const auto pre = json.get({"pre_tokenizer"});
   if (!pre) return std::nullopt;
@@ -44,7 +44,7 @@ std::optional<std::vector<std::string>> patterns_of(const io::Json& json) {
   return bytes ? std::optional(std::move(patterns)) : std::nullopt;
 }
 
-// Prefers a name that merges as the tokenizer does.
+// Prefers a name with the tokenizer's ignore_merges.
 const char* name_of(const std::vector<std::string>& patterns, bool ignore_merges) {
   const char* name = nullptr;
   for (const GgufSplitting& splitting : gguf_splittings()) {
@@ -56,7 +56,7 @@ const char* name_of(const std::vector<std::string>& patterns, bool ignore_merges
   return name;
 }
 
-// Merges happen inside pieces, so pieces that are too long do less harm than those that are too short.
+// Merges stay inside pieces, so pieces that are too long do less harm than those that are too short.
 const char* nearest_name(const std::vector<std::string>& patterns) {
   const std::string all = fmt::format("{}", fmt::join(patterns, "|"));
   const auto has = [&](std::string_view part) { return all.find(part) != std::string::npos; };
@@ -64,7 +64,7 @@ const char* nearest_name(const std::vector<std::string>& patterns) {
   return has(R"(\p{N}+)") ? "gpt-2" : "starcoder";
 }
 
-// How a tokenizer.json in the manner of SentencePiece marks spaces: nothing where it is not one.
+// How a SentencePiece-like tokenizer.json marks spaces; nullopt if it is not one.
 struct SpaceMarks {
   bool at_start = false;  // before the text, too
 };
@@ -107,7 +107,7 @@ class VocabularyWriter {
         json_(io::Json::read(folder / "tokenizer.json")),
         model_(json_.need({"model"})),
         config_(TokenizerConfig::load(folder)) {
-    Tokenizer::load(folder);  // an Error, in its own words, for what is malformed
+    Tokenizer::load(folder);  // throws its own Error if it is malformed
     const sys::MappedFile file(folder / "tokenizer.json");
     text_.assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   }
@@ -133,7 +133,7 @@ class VocabularyWriter {
       add_special();
     } else {
       add("tokenizer.ggml.model", std::string("no_vocab"));
-      note("llama.cpp gets no tokenizer: it has none of this kind, and the file runs there by token ids");
+      note("llama.cpp supports no tokenizer of this kind: there the file works with token ids only");
     }
     add_templates();
     add("tokenizer.huggingface.json", std::move(text_));
@@ -224,7 +224,7 @@ class VocabularyWriter {
     };
     const auto bos = id_of(config_.bos_token);
     add_id("tokenizer.ggml.bos_token_id", bos ? bos : options_.bos);
-    // The one that the tokenizer names first, then the others.
+    // The tokenizer's own first, then the others.
     std::vector<int64_t> ends = options_.ends;
     if (const auto eos = id_of(config_.eos_token)) {
       std::erase(ends, *eos);
@@ -283,7 +283,7 @@ class VocabularyWriter {
 GgufVocabulary gguf_vocabulary(const std::filesystem::path& folder, const GgufVocabularyOptions& options) {
   if (std::filesystem::exists(folder / "tokenizer.json")) return VocabularyWriter(folder, options).result();
   return {{{"tokenizer.ggml.model", std::string("no_vocab")}},
-          {"the folder has no tokenizer.json: the file runs by token ids"}};
+          {"the folder has no tokenizer.json: the file works with token ids only"}};
 }
 
 }  // namespace braid::text

@@ -24,7 +24,7 @@ const Kind* find(const GgufVocabulary& vocabulary, const std::string& key) {
   return nullptr;
 }
 
-// As llama.cpp's own converter wrote it, but for the splitting, which it was told.
+// As written by llama.cpp's own converter, except for the pre-tokenizer, which was given to it.
 TEST_F(GgufVocabularyWriteTest, TinyChatHasItsTokensKindsAndMerges) {
   const GgufVocabulary v = gguf_vocabulary(kData / "tiny-chat", {.size = 642, .bos = 1, .ends = {2, 11}});
   EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.model"), "gpt2");
@@ -64,7 +64,7 @@ TEST_F(GgufVocabularyWriteTest, SplittingsHaveTheirNames) {
   }
 }
 
-// Their merges become scores, and the scores merges again: the ids stay, without the tokenizer.json.
+// Merges become scores, and scores merges again: the ids stay the same without the tokenizer.json.
 TEST_F(GgufVocabularyWriteTest, SentencePieceGoesThroughScores) {
   int found = 0;
   for (const char* name : {"spm-metaspace", "spm-prepend", "spm-legacy"}) {
@@ -75,7 +75,7 @@ TEST_F(GgufVocabularyWriteTest, SentencePieceGoesThroughScores) {
     const Tokenizer original = Tokenizer::load(path);
     GgufVocabulary v = gguf_vocabulary(path, {.size = 4096, .bos = 1});
     const bool metaspace = std::string(name) == "spm-metaspace";
-    EXPECT_EQ(v.notes.size(), metaspace ? 1u : 0u);  // of spaces at the start
+    EXPECT_EQ(v.notes.size(), metaspace ? 1u : 0u);  // about spaces at the start
     EXPECT_EQ(*find<std::string>(v, "tokenizer.ggml.model"), "llama");
     EXPECT_EQ(find<std::vector<float>>(v, "tokenizer.ggml.scores")->size(), 4096u);
     EXPECT_EQ(std::ranges::count(*find<std::vector<int32_t>>(v, "tokenizer.ggml.token_type"), 6), 256);  // bytes

@@ -1,5 +1,5 @@
-// The tree of a parsed template. An expression keeps its parts in `kids`, in an order that its kind states, so that
-// depth (what bounds every recursion over the tree) is computed in one place.
+// The tree of a parsed template. An expression stores its parts in `kids`, in the order given for its kind, so that
+// depth (which bounds every recursion over the tree) is computed in one place.
 #pragma once
 #include <memory>
 #include <string>
@@ -15,27 +15,27 @@ using ExprPtr = std::unique_ptr<Expr>;
 
 struct Expr {
   enum class Kind : uint8_t {
-    constant,   // value
-    name,       // name
-    list,       // kids: items
-    tuple,      // kids: items
-    dict,       // kids: key, value, key, value, ...
-    attribute,  // kids: object; name
-    item,       // kids: object, key
-    slice,      // kids: object, from, to, step; those left out are null
-    call,       // kids: callee, arguments; keywords
-    filter,     // kids: value (null: the text of a block), arguments; keywords, name, builtin
-    test,       // kids: value, arguments; keywords, name, builtin
-    negate,     // kids: number
-    plus,       // kids: number
-    binary,     // kids: left, right; name is one of + - * / // % **
-    concat,     // kids: parts
-    compare,    // kids: first, second, third, ...; keywords holds the operators between them
-    both,       // kids: left, right
-    either,     // kids: left, right
-    invert,     // kids: operand
-    choice,     // kids: test, then, else (null: undefined)
-    member,     // target of a set only: name.value with a namespace called name
+    constant,     // value
+    name,         // name
+    list,         // kids: items
+    tuple,        // kids: items
+    dict,         // kids: key, value, key, value, ...
+    attribute,    // kids: object; name
+    item,         // kids: object, key
+    slice,        // kids: object, from, to, step; those left out are null
+    call,         // kids: callee, arguments; keywords
+    filter,       // kids: value (null: the text of a block), arguments; keywords, name, builtin
+    test,         // kids: value, arguments; keywords, name, builtin
+    negate,       // kids: number
+    plus,         // kids: number
+    binary,       // kids: left, right; name is one of + - * / // % **
+    concat,       // kids: parts
+    compare,      // kids: first, second, third, ...; keywords holds the operators between them
+    logical_and,  // kids: left, right
+    logical_or,   // kids: left, right
+    logical_not,  // kids: operand
+    conditional,  // kids: test, then, else (null: undefined)
+    member,       // target of a set only: name.value with a namespace called name
   };
   Kind kind;
   int line = 0;
@@ -43,8 +43,8 @@ struct Expr {
   std::string name{};
   Value value{};
   std::vector<ExprPtr> kids{};
-  std::vector<std::string> keywords{};  // one an argument: "" positional, "*" and "**" spread, else its name
-  const Builtin* builtin = nullptr;     // null: unknown, which is an error when it is reached
+  std::vector<std::string> keywords{};  // one per argument: "" positional, "*" and "**" spread, else its name
+  const Builtin* builtin = nullptr;     // null: unknown, an error only if it is evaluated
 };
 
 struct Stmt;
@@ -65,7 +65,7 @@ struct Stmt {
     data,          // name is the text
     print,         // expr
     condition,     // branches: if, elif ..., else
-    loop,          // target, expr (what to go through), branches[0] {filter, body}, branches[1] {null, else}
+    loop,          // target, expr (what to iterate over), branches[0] {filter, body}, branches[1] {null, else}
     set,           // target, expr
     set_block,     // target, expr (filters or null), body
     macro,         // name, params, body

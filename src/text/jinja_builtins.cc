@@ -32,7 +32,7 @@ int64_t Args::whole(size_t i, int64_t fallback) const {
 Value run_builtin(const Builtin& builtin, Interpreter& in, CallArgs args) {
   in.spend(1);
   for (size_t i = 0; i < args.positional.size(); ++i) {
-    const Value& v = args.positional[i];  // its own value is gone through once, the others may be compared as a whole
+    const Value& v = args.positional[i];  // the first is iterated over once, the others may be compared as a whole
     in.spend(i == 0 ? v.work() : v.weight() / kBytesPerStep);
   }
   Args bound{.in = in, .at = {}};

@@ -1,7 +1,6 @@
-// Filters, tests, methods and global functions: four tables of one shape that one can read. A row names its parameters
-// as Python does, so that templates may pass them by name: `?` may be left out, `*` takes any further positional
-// arguments,
-// `**` any further named ones. The first parameter is the value before the bar, the dot or the `is`.
+// Filters, tests, methods and global functions: four tables of the same layout. A row names its parameters as Python
+// does, so that templates may pass them by name: `?` may be left out, `*` takes any further positional arguments, `**`
+// any further named ones. The first parameter is the value before the bar, the dot or the `is`.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,7 +13,7 @@ namespace braid::text::jinja {
 
 struct Args {
   Interpreter& in;
-  Values at;  // by the row's parameters; missing where not given
+  Values at;  // by the row's parameters; `missing` if not given
   Values rest{};
   std::vector<std::pair<std::string, Value>> named{};
 
@@ -42,7 +41,7 @@ Value run_builtin(const Builtin& builtin, Interpreter& in, CallArgs args);
 Value as_value(const Builtin& builtin);                     // the function itself, `{% set f = range %}`
 Value as_value(const Builtin& builtin, const Value& self);  // bound, `x.upper` without a call
 
-// A row for every name, found by scanning: tables are short, and parsing looks filters and tests up once.
+// A linear search: tables are short, and filters and tests are looked up once, when parsing.
 template <size_t N>
 const Builtin* find_row(const Builtin (&rows)[N], std::string_view name) {
   for (const Builtin& row : rows) {

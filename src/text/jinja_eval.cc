@@ -59,17 +59,17 @@ Value Interpreter::eval(const Expr& e, const ScopePtr& scope) {
       return eval_concat(kids());
     case Expr::Kind::compare:
       return eval_compare(e, scope);
-    case Expr::Kind::both: {
+    case Expr::Kind::logical_and: {
       Value left = kid(0);
       return truth(left) ? kid(1) : left;
     }
-    case Expr::Kind::either: {
+    case Expr::Kind::logical_or: {
       Value left = kid(0);
       return truth(left) ? left : kid(1);
     }
-    case Expr::Kind::invert:
+    case Expr::Kind::logical_not:
       return !truth(kid(0));
-    case Expr::Kind::choice:
+    case Expr::Kind::conditional:
       if (truth(kid(0))) return kid(1);
       return e.kids[2]
                  ? kid(2)
@@ -169,7 +169,7 @@ Value Interpreter::call(const Value& callee, CallArgs args) {
   if (callee.is(Kind::loop)) {
     if (!callee.loop().recurse) raise_type("The loop must have the 'recursive' marker to be called recursively.");
     if (args.positional.size() != 1) raise_type("a recursive loop takes one argument");
-    const auto recurse = callee.loop().recurse;  // a copy: the loop may end while it runs
+    const auto recurse = callee.loop().recurse;  // a copy: the loop may end during the call
     return recurse(args.positional[0]);
   }
   raise_type(fmt::format("'{}' object is not callable", type_name(callee)));
@@ -180,7 +180,7 @@ Value Interpreter::eval_call(const Expr& e, const ScopePtr& scope, CallArgs extr
   const Expr& callee = *e.kids[0];
   Value object, function;
   const Builtin* method = nullptr;
-  if (callee.kind == Expr::Kind::attribute) {  // x.method(...): no need to make a function value of it first
+  if (callee.kind == Expr::Kind::attribute) {  // x.method(...): no need to create a function value first
     object = eval(*callee.kids[0], scope);
     line_ = callee.line;
     method = find_method(object, callee.value.str());
@@ -203,7 +203,7 @@ Value Interpreter::apply(const Expr& e, const ScopePtr& scope, const char* what,
   return run_builtin(*e.builtin, *this, std::move(args));
 }
 
-// `block`: the text of a filter or set block, which stands where a chain of filters has no value.
+// `block`: the text of a filter or set block, the input of a chain of filters without a value.
 Value Interpreter::eval_filter(const Expr& e, const ScopePtr& scope, const Value* block) {
   const ExprPtr& inner = e.kids[0];
   if (!inner) return apply(e, scope, "filter", *block);

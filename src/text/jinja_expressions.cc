@@ -10,7 +10,7 @@ namespace braid::text::jinja {
 namespace {
 
 constexpr int kNestMax = 200;         // blocks in blocks, brackets in brackets
-constexpr int kDepthMaxOfTree = 400;  // a + b + c + ... leans to the left, one level a term
+constexpr int kDepthMaxOfTree = 400;  // a + b + c + ... is a left-deep tree, one level per term
 
 using Type = Token::Type;
 
@@ -63,7 +63,7 @@ const Builtin* ExpressionParser::known(const Builtin* found, std::string_view wh
   return found;
 }
 
-ExprPtr ExpressionParser::tuple(bool with_choice, bool parenthesised, std::string_view end) {
+ExprPtr ExpressionParser::tuple(bool with_conditional, bool parenthesised, std::string_view end) {
   const int line = now().line;
   const auto ends = [&] {
     const Type t = now().type;
@@ -74,52 +74,52 @@ ExprPtr ExpressionParser::tuple(bool with_choice, bool parenthesised, std::strin
     if (!parenthesised) fail(fmt::format("Expected an expression, got '{}'", describe(now())));
     return make(Expr::Kind::tuple, line);
   }
-  ExprPtr first = expression(with_choice);
+  ExprPtr first = expression(with_conditional);
   if (!on(",")) return first;
   ExprPtr all = make(Expr::Kind::tuple, line, std::move(first));
-  while (skip(",") && !ends()) adopt(*all, expression(with_choice));
+  while (skip(",") && !ends()) adopt(*all, expression(with_conditional));
   return all;
 }
 
-ExprPtr ExpressionParser::expression(bool with_choice) {
+ExprPtr ExpressionParser::expression(bool with_conditional) {
   const Nest nest(*this);
-  ExprPtr e = either();
-  while (with_choice && on_name("if")) {
+  ExprPtr e = logical_or();
+  while (with_conditional && on_name("if")) {
     const int line = take().line;
     const bool dead = std::exchange(may_be_dead_, true);
-    ExprPtr when = either();
+    ExprPtr when = logical_or();
     ExprPtr otherwise = skip_name("else") ? expression() : nullptr;
     may_be_dead_ = dead;
-    e = make(Expr::Kind::choice, line, std::move(when), std::move(e), std::move(otherwise));
+    e = make(Expr::Kind::conditional, line, std::move(when), std::move(e), std::move(otherwise));
   }
   return e;
 }
 
-ExprPtr ExpressionParser::either() {
-  ExprPtr e = both();
+ExprPtr ExpressionParser::logical_or() {
+  ExprPtr e = logical_and();
   while (on_name("or")) {
     const int line = take().line;
-    ExprPtr right = both();
-    e = make(Expr::Kind::either, line, std::move(e), std::move(right));
+    ExprPtr right = logical_and();
+    e = make(Expr::Kind::logical_or, line, std::move(e), std::move(right));
   }
   return e;
 }
 
-ExprPtr ExpressionParser::both() {
-  ExprPtr e = inversion();
+ExprPtr ExpressionParser::logical_and() {
+  ExprPtr e = logical_not();
   while (on_name("and")) {
     const int line = take().line;
-    ExprPtr right = inversion();
-    e = make(Expr::Kind::both, line, std::move(e), std::move(right));
+    ExprPtr right = logical_not();
+    e = make(Expr::Kind::logical_and, line, std::move(e), std::move(right));
   }
   return e;
 }
 
-ExprPtr ExpressionParser::inversion() {
+ExprPtr ExpressionParser::logical_not() {
   if (!on_name("not")) return comparison();
   const Nest nest(*this);
   const int line = take().line;
-  return make(Expr::Kind::invert, line, inversion());
+  return make(Expr::Kind::logical_not, line, logical_not());
 }
 
 ExprPtr ExpressionParser::comparison() {
@@ -325,7 +325,7 @@ ExprPtr ExpressionParser::subscript(ExprPtr object) {
 
 void ExpressionParser::arguments(Expr& e) {
   expect("(");
-  std::string_view last;  // kind of the argument before: positional ones come first, then named, then spread
+  std::string_view last;  // kind of the previous argument: positional ones come first, then named, then spread
   for (bool more = !on(")"); more; more = skip(",") && !on(")")) {
     std::string keyword;
     if (skip("*")) {
@@ -388,7 +388,7 @@ ExprPtr ExpressionParser::test(ExprPtr value) {
     e->keywords.emplace_back();
     adopt(*e, postfix(primary()));
   }
-  return inverted ? make(Expr::Kind::invert, line, std::move(e)) : std::move(e);
+  return inverted ? make(Expr::Kind::logical_not, line, std::move(e)) : std::move(e);
 }
 
 }  // namespace braid::text::jinja

@@ -1,5 +1,5 @@
-// Expressions of a template, by recursive descent: the half of the parser that knows no tags. Recursion is bounded here
-// for both halves, so that no template can exhaust the stack while it is parsed, run or freed.
+// Expressions of a template, by recursive descent: the half of the parser without tags. Recursion is bounded here for
+// both halves, so that no template can exhaust the stack while it is parsed, run or freed.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -41,12 +41,12 @@ class ExpressionParser {
   void expect(Token::Type type, std::string_view what);
   std::string expect_name();
 
-  // expressions, loosest first
-  ExprPtr expression(bool with_choice = true);
-  ExprPtr tuple(bool with_choice, bool parenthesised, std::string_view end = {});
-  ExprPtr either();
-  ExprPtr both();
-  ExprPtr inversion();
+  // expressions, lowest precedence first
+  ExprPtr expression(bool with_conditional = true);
+  ExprPtr tuple(bool with_conditional, bool parenthesised, std::string_view end = {});
+  ExprPtr logical_or();
+  ExprPtr logical_and();
+  ExprPtr logical_not();
   ExprPtr comparison();
   ExprPtr sum();
   ExprPtr concat();
@@ -86,8 +86,8 @@ class ExpressionParser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int nest_ = 0;
-  int loops_ = 0;             // for loops around here, for break and continue
-  bool may_be_dead_ = false;  // inside an if: an unknown filter there fails only when it is reached
+  int loops_ = 0;             // enclosing for loops, for break and continue
+  bool may_be_dead_ = false;  // inside an if: an unknown filter fails only when it is evaluated
   Stmt* macro_ = nullptr;     // the innermost one
 };
 

@@ -1,4 +1,4 @@
-// Filters: what stands behind a bar.
+// Filters: what follows a bar.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,13 +30,13 @@ Value escape(Args& a) {
   return a[0].is(Kind::text) && a[0].text().safe ? a[0] : Value(escape_html(a.printed(0)), true);
 }
 Value length(Args& a) { return length_of(a[0]); }
-Value attr(Args& a) {  // the keys of a dict are no attributes
+Value attr(Args& a) {  // the keys of a dict are not attributes
   const bool key = a[0].is(Kind::dict) && !find_method(a[0], a.text(1)) && !is_mutator(a[0], a.text(1));
   return key ? Value::undefined(fmt::format("'dict object' has no attribute '{}'", a.text(1)))
              : get_attribute(a[0], a[1]);
 }
 
-// json.dumps of the reference implementation, but for ensure_ascii, which is off.
+// json.dumps of the reference implementation, except that ensure_ascii is off.
 Value tojson(Args& a) {
   JsonStyle style{.sort_keys = a.flag(4, false), .ascii = a.flag(1, false)};
   if (a.given(2)) {
@@ -48,7 +48,7 @@ Value tojson(Args& a) {
   if (a.given(3)) {
     const Values both = items_of(a[3]);
     if (both.size() != 2 || !both[0].is(Kind::text) || !both[1].is(Kind::text))
-      raise_type("separators must be two texts");
+      raise_type("separators must be two strings");
     style.between = both[0].str();
     style.colon = both[1].str();
   }
@@ -141,7 +141,7 @@ Value format(Args& a) {
   return Value(format_percent(a.printed(0), std::shared_ptr<const Dict>(std::move(values))));
 }
 
-// A word begins after a space, a hyphen or an opening bracket: not as str.title has it.
+// A word begins after a space, a hyphen or an opening bracket, unlike in str.title.
 Value title(Args& a) {
   const std::string s = to_lower(a.printed(0));
   std::string out;
@@ -371,8 +371,7 @@ Value group_by(Args& a) {
 
 // --- filters and tests over sequences ---
 
-// The reference asks `if value:` before anything else, so that none, undefined and 0 give nothing, whatever the rest of
-// the call says.
+// The reference checks `if value:` first, so that none, undefined and 0 give nothing whatever the arguments are.
 Value map(Args& a) {
   Values out;
   if (!truth(a[0])) return Value::iterator(std::move(out));

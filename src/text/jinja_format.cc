@@ -1,4 +1,4 @@
-// The % operator and str.format: both end in one specification of a field, as Python's format() reads it.
+// The % operator and str.format: both reduce to one field specification, that of Python's format().
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,14 +15,14 @@ namespace {
 
 struct Spec {
   std::string fill = " ";
-  char align = '\0';  // < > ^, or = for padding behind the sign
+  char align = '\0';  // < > ^, or = for padding after the sign
   char sign = '-';    // - + or space
   bool alternate = false, commas = false;
   int64_t width = 0, precision = -1;
   char type = '\0';
 };
 
-constexpr int64_t kPrecisionMax = 400;  // digits; a double has no more than some 770, nobody prints half of them
+constexpr int64_t kPrecisionMax = 400;  // digits; a double has at most about 770, of which nobody prints half
 
 int64_t read_number(std::string_view s, size_t& at) {
   int64_t n = 0;

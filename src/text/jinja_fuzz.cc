@@ -1,4 +1,4 @@
-// Any bytes are a template: it parses or fails with a line, renders within small limits or fails with a line.
+// Any bytes as a template: it parses and renders within small limits, or fails with a TemplateError.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>

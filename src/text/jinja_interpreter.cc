@@ -10,7 +10,7 @@
 
 namespace braid::text::jinja {
 
-// Sends output to a string of its own while it lives.
+// Redirects output to its own string during its lifetime.
 class Interpreter::Capture {
  public:
   explicit Capture(Interpreter& in) : in_(in), outer_(std::exchange(in.out_, &text_)) {}
@@ -64,7 +64,7 @@ void Interpreter::enter() {
 Value Interpreter::charged(Value v) {
   if (!v.fresh()) return v;
   int64_t bytes = v.surface();
-  if (v.is(Kind::sequence)) {  // and its items, where they were made with it: the parts of a split, the pairs of a dict
+  if (v.is(Kind::sequence)) {  // and its items, if created with it: the parts of a split, the pairs of a dict
     for (const Value& item : v.sequence().items) bytes += item.fresh() ? item.surface() : 0;
   }
   allocate(bytes);
@@ -186,7 +186,7 @@ Interpreter::Flow Interpreter::loop(const Stmt& s, const ScopePtr& scope, const 
   if (items.empty()) return s.branches.size() > 1 ? exec(s.branches[1].body, child_of(scope)) : Flow::on;
 
   const auto state = std::make_shared<Loop>();
-  // When the loop is over nothing may hold on through it: loops that remember loops would free each other recursively.
+  // After the loop nothing may be kept alive through it: nested loop objects would free each other recursively.
   const auto held = static_cast<int64_t>(items.size() * sizeof(Value));
   const auto finish = [this, held](Loop* l) {
     bytes_ -= held;
@@ -265,7 +265,7 @@ Value Interpreter::run_macro(const Stmt& s, const ScopePtr& scope, const std::st
   return charged(Value(captured(s.body, inner)));
 }
 
-// varargs, kwargs and caller of a macro, or the complaint that it takes none.
+// Binds varargs, kwargs and caller of a macro, or raises if it takes none.
 void Interpreter::bind_extra(const Stmt& s, Scope& scope, const std::string& name, CallArgs& args) {
   const bool is_caller = s.kind == Stmt::Kind::call_block;
   if (args.positional.size() > s.params.size()) {

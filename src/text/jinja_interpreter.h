@@ -13,7 +13,7 @@
 
 namespace braid::text::jinja {
 
-// Names of one block of the template. A loop body or macro opens a new one; an if does not.
+// Variables of one block of the template. A loop body or macro opens a new one; an if does not.
 struct Scope {
   std::shared_ptr<Scope> parent;
   std::map<std::string, Value, std::less<>> names;
@@ -28,7 +28,7 @@ class Interpreter {
   Interpreter& operator=(const Interpreter&) = delete;
 
   std::string run(const Body& body);  // throws Raised
-  int line() const { return line_; }  // where it is, or stopped
+  int line() const { return line_; }  // the current one, or where it stopped
 
   // For builtins.
   Value call(const Value& callee, CallArgs args);
@@ -80,7 +80,7 @@ class Interpreter {
   int line_ = 1;
   int32_t depth_ = 0;
   int64_t steps_ = 0, bytes_ = 0;
-  // Namespaces, and scopes that macros keep, may hold each other in circles: they are emptied when the rendering ends.
+  // Namespaces, and scopes that macros keep, may form reference cycles: they are cleared when the rendering ends.
   std::vector<std::shared_ptr<Namespace>> spaces_;
   std::vector<ScopePtr> kept_;
 };

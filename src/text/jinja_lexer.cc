@@ -60,8 +60,7 @@ class Lexer {
   [[noreturn]] void fail(std::string text) const { throw SyntaxError{std::move(text), line_}; }
 
   size_t find_opening(Opening& kind) const;
-  size_t raw_end(
-      size_t from) const;  // past the `raw %}` of a raw tag whose sign stands before `from`; npos: no raw tag
+  size_t raw_end(size_t from) const;  // past the `raw %}` of a raw tag whose sign is before `from`; npos: no raw tag
   void data(size_t to, char sign, bool strips_indent);
   void close(char sign);
   void comment();
@@ -76,7 +75,7 @@ class Lexer {
   std::string src_;
   size_t pos_ = 0;
   int line_ = 1;
-  bool line_start_ = true;  // nothing stands before pos_ on its line
+  bool line_start_ = true;  // nothing precedes pos_ on its line
   std::string open_brackets_;
   std::vector<Token> tokens_;
 };
@@ -132,7 +131,7 @@ void Lexer::data(size_t to, char sign, bool strips_indent) {
   advance(to);
 }
 
-// Behind a closed block tag, comment or raw section.
+// After a closed block tag, comment or raw section.
 void Lexer::close(char sign) {
   if (sign == '-') {
     skip_spaces();
@@ -197,7 +196,7 @@ void Lexer::inside(bool print) {
     if (closing(print)) return;
     skip_spaces();
     if (closing(print)) return;
-    if (pos_ >= src_.size()) return;  // the parser says what is missing
+    if (pos_ >= src_.size()) return;  // the parser reports what is missing
     token();
   }
 }
@@ -285,7 +284,7 @@ void Lexer::number() {
   pos_ = end;
 }
 
-// Python's escapes. An unknown one stays as it is written.
+// Python's escapes. Unknown ones are kept as written.
 void Lexer::string() {
   const char quote = src_[pos_];
   std::string out;

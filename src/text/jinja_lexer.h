@@ -1,5 +1,5 @@
 // Cuts a template into tokens. Whitespace control happens here: `-` strips, `+` keeps; otherwise the newline after a
-// block tag goes (trim_blocks) and so does the indentation before one (lstrip_blocks).
+// block tag is dropped (trim_blocks), and so is the indentation before one (lstrip_blocks).
 #pragma once
 #include <string>
 #include <string_view>

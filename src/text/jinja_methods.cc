@@ -1,4 +1,5 @@
-// Methods of str, list, tuple, dict and `loop`. What would change a list or a dict is not there: the sandbox hides it.
+// Methods of str, list, tuple, dict and `loop`. Those that change a list or a dict are left out: the sandbox hides
+// them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// --- str: the same out as in, so a text marked safe stays so ---
+// --- str: a text marked safe stays safe ---
 
 Value like(const Args& a, std::string s) { return Value(std::move(s), a[0].text().safe); }
 
@@ -70,7 +71,7 @@ Value str_join(Args& a) {
   return like(a, join(a.text(0), parts));
 }
 
-// The part of a[0] between the code points a[from] and a[from + 1], and where it begins; nothing when there is no such
+// The part of a[0] between the code points a[from] and a[from + 1], and where it begins; nullopt when there is no such
 // part.
 struct Window {
   std::string_view text;
@@ -236,7 +237,7 @@ Value list_count(Args& a) {
   return static_cast<int64_t>(
       std::count_if(items.begin(), items.end(), [&](const Value& v) { return equal(v, a[1]); }));
 }
-Value copy(Args& a) { return a[0]; }  // nothing can change it
+Value copy(Args& a) { return a[0]; }  // values are immutable
 
 constexpr Builtin kList[] = {
     {"index", "self value", list_index},

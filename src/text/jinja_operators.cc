@@ -131,7 +131,7 @@ std::optional<Value> loop_attribute(const Loop& loop, const std::string& name) {
   return std::nullopt;
 }
 
-// A real attribute in Python's sense, or nothing.
+// A real attribute in Python's sense, or nullopt.
 std::optional<Value> own_attribute(const Value& object, const std::string& name) {
   if (object.is(Kind::loop)) {
     if (auto v = loop_attribute(object.loop(), name)) return v;
@@ -149,7 +149,7 @@ std::optional<Value> own_attribute(const Value& object, const std::string& name)
   return std::nullopt;
 }
 
-// An element by index or key, or nothing.
+// An element by index or key, or nullopt.
 std::optional<Value> own_item(const Value& object, const Value& key) {
   if (object.is(Kind::dict)) {
     if (key.is(Shape::list) || key.is(Kind::dict)) return std::nullopt;

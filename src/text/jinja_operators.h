@@ -17,6 +17,6 @@ Value get_item(const Value& object, const Value& key);                          
 Value slice(const Value& object, const Value& from, const Value& to, const Value& step);  // missing: left out
 Value get_path(const Value& object, const Value& path, const Value& fallback);            // "a.b.0", or an index
 
-int64_t checked_size(int64_t count, int64_t each);  // bytes of a result about to be made; type error when absurd
+int64_t checked_size(int64_t count, int64_t each);  // bytes of a result about to be made; type error when too large
 
 }  // namespace braid::text::jinja

@@ -67,7 +67,7 @@ Body Parser::statements(Names ends, std::string_view tag, int line) {
   }
 }
 
-// The inside of a tag's body, from the tag's own end to the name of the tag that closes it.
+// A tag's body, from the tag's own end to the name of the closing tag.
 Body Parser::block(Names ends, std::string_view tag, int line) {
   skip(":");
   expect(Type::tag_close, "end of statement block");

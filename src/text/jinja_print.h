@@ -8,12 +8,12 @@
 namespace braid::text::jinja {
 
 std::string to_text(const Value& v);  // str(): what {{ v }} prints
-std::string to_repr(const Value& v);  // repr(): how v stands inside a printed list
+std::string to_repr(const Value& v);  // repr(): how v prints inside a list
 std::string real_text(double d);      // the shortest digits that read back, as Python prints a float
 std::string escape_html(std::string_view text);
 
 struct JsonStyle {
-  std::optional<std::string> indent{};  // one level of it; without, all is on one line
+  std::optional<std::string> indent{};  // of one level; without it, all is on one line
   std::string between = ", ", colon = ": ";
   bool sort_keys = false, ascii = false;
 };

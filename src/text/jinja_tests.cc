@@ -1,4 +1,4 @@
-// Tests: what stands after `is`.
+// Tests: what follows `is`.
 #include <fmt/format.h>
 
 #include "text/jinja_builtins.h"
@@ -37,7 +37,7 @@ Value is_iterable(Args& a) {
   return v.is(Kind::text) || v.is(Kind::sequence) || v.is(Kind::dict) || v.is(Kind::undefined) || v.is(Kind::loop);
 }
 
-// str.islower and str.isupper: some cased character, and none of the other case.
+// str.islower and str.isupper: at least one cased character, and none of the other case.
 Value all_cased(const Args& a, bool (*wanted)(char32_t)) {
   const std::string s = a.printed(0);
   bool any = false;

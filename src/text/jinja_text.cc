@@ -12,7 +12,7 @@ namespace {
 
 int64_t size_of(const std::string& s) { return static_cast<int64_t>(s.size()); }
 
-// A million parts of a few bytes take a hundred times the text they come from.
+// A million parts of a few bytes take a hundred times the memory of their text.
 void push(std::vector<std::string>& parts, std::string part) {
   constexpr int64_t kPartBytes = 128;
   checked_size(static_cast<int64_t>(parts.size()), kPartBytes);
@@ -142,7 +142,7 @@ std::vector<std::string> split(const std::string& s, const std::string& separato
 std::vector<std::string> rsplit(const std::string& s, const std::string& separator, int64_t limit) {
   if (limit < 0 || limit > size_of(s)) return split(s, separator, -1);
   std::vector<std::string> parts;
-  if (!separator.empty()) {  // the same from the other side
+  if (!separator.empty()) {  // the same from the right
     parts = split(reversed(s), reversed(separator), limit);
     for (std::string& part : parts) part = reversed(part);
   } else {

@@ -9,11 +9,11 @@
 
 namespace braid::text::jinja {
 
-// Linear in time whatever the texts, which std::string::find is not. npos when `what` is not there.
+// Linear time in the worst case, unlike std::string::find. npos when `what` is not there.
 size_t find_text(std::string_view s, std::string_view what, size_t from = 0);
-size_t rfind_text(std::string_view s, std::string_view what);  // the last place; takes a copy of both
+size_t rfind_text(std::string_view s, std::string_view what);  // the last occurrence; copies both
 
-// Without `chars` whitespace goes; else any of these characters.
+// Strips whitespace, or the characters of `chars` if given.
 std::string strip(std::string_view s, const std::string* chars, bool left = true, bool right = true);
 std::string replace(const std::string& s, const std::string& from, const std::string& to,
                     int64_t count);  // count < 0: all

@@ -80,7 +80,7 @@ std::string to_upper(std::string_view bytes) {
   for (size_t pos = 0; pos < bytes.size();) {
     const char32_t c = next_point(bytes, pos);
     if (c == U'\u00DF') {
-      out += "SS";  // the one letter in common use whose capital is two
+      out += "SS";  // the one common letter whose capital is two letters
     } else {
       sys::append_utf8(upper(c), out);
     }

@@ -1,4 +1,4 @@
-// Unicode for template values: code points of UTF-8 text, case and character classes as Python's str has them.
+// Unicode for template values: code points of UTF-8 text, case and character classes as in Python's str.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_cased(char32_t c);
 
-// Case mapping of one code point to one, but for the capital of sharp s.
+// One-to-one case mapping, except for the capital of sharp s.
 std::string to_upper(std::string_view bytes);
 std::string to_lower(std::string_view bytes);
 std::string to_title(std::string_view bytes);    // after every uncased character, as str.title

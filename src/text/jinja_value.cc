@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kIndexed = 8;  // dicts of more entries get a hash index; below it a scan is faster
 
-// Adds one member's depth and weight to those of its container, and refuses what has grown too far.
+// Adds one member's depth and weight to those of its container; raises when a limit is exceeded.
 void add_member(const Value& v, int32_t& depth, int64_t& weight) {
   depth = std::max(depth, v.depth() + 1);
   weight += static_cast<int64_t>(sizeof(Value)) + v.weight();
@@ -99,7 +99,7 @@ int32_t Value::depth() const {
     case Kind::callable:
       return callable().depth;
     default:
-      return 0;  // the interpreter takes namespaces and loops apart one by one, whatever they hold
+      return 0;  // the interpreter clears namespaces and loops one by one, whatever they hold
   }
 }
 
@@ -167,7 +167,7 @@ void Dict::set(const Value& key, Value value) {
   add_member(value, depth, weight);
   const std::string canonical = key_of(key);
   if (const Value* old = find(key)) {
-    const_cast<Value&>(*old) = std::move(value);  // `this` is not const here, find() just says so
+    const_cast<Value&>(*old) = std::move(value);  // `this` is not const here, only find() is
     return;
   }
   entries.emplace_back(key, std::move(value));
@@ -222,7 +222,7 @@ bool equal_dicts(const Dict& a, const Dict& b) {
   });
 }
 
-// An exact comparison of numbers: -1, 0, 1, or 2 where one is not a number.
+// An exact comparison of numbers: -1, 0, 1, or 2 if either is NaN.
 int order_numbers(const Value& a, const Value& b) {
   if (a.is_whole() && b.is_whole()) return a.integer() < b.integer() ? -1 : a.integer() > b.integer();
   const double x = a.real(), y = b.real();
@@ -339,7 +339,7 @@ Values items_of(const Value& v) {
       return keys;
     }
     case Kind::text: {
-      if (v.text().length > kWeightMax / 128) raise_type("a text too long to go through character by character");
+      if (v.text().length > kWeightMax / 128) raise_type("a string too long to iterate over");
       Values points;
       for (size_t pos = 0; pos < v.str().size();) {
         const size_t start = pos;

@@ -1,7 +1,7 @@
 // The values of a chat template: Python's, as far as Jinja templates can see them. They are immutable (the sandbox of
 // the reference implementation forbids changing lists and dicts), so sharing is free; a namespace is the one exception.
-// Every container knows how deep it nests and how much it weighs, shared parts counted each time: comparing, printing
-// and freeing are recursive and bounded by these two figures.
+// Every container stores its nesting depth and its total bytes (shared parts counted each time): comparing, printing
+// and freeing are recursive and bounded by these two.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,7 @@ struct Raised {
 
 constexpr int32_t kDepthMax = 500;     // nesting of lists and dicts; Python gives up near 1000
 constexpr int64_t kBytesPerStep = 16;  // text that counts as one step of Limits: slow searches read 0.1 byte/ns
-constexpr int64_t kWeightMax = int64_t{1} << 26;  // bytes of one text or container, 64 MiB: no prompt is as long
+constexpr int64_t kWeightMax = int64_t{1} << 26;  // bytes of one text or container, 64 MiB: longer than any prompt
 
 enum class Kind : uint8_t {
   missing,
@@ -111,9 +111,9 @@ class Value {
 
   int32_t depth() const;    // 0 for a scalar
   int64_t weight() const;   // bytes, shared parts counted each time
-  int64_t surface() const;  // bytes of its own, without what it points to
-  int64_t work() const;     // steps of going through it once, not into what it points to
-  bool fresh() const;       // no one else holds it: it was created just now
+  int64_t surface() const;  // its own bytes, without what it points to
+  int64_t work() const;     // steps to iterate over it once, without what it points to
+  bool fresh() const;       // it has no other owner: it was just created
 
  private:
   struct None {};
@@ -132,14 +132,14 @@ struct Sequence {
   size_t next = 0;  // iterators are used up as they are read
 };
 
-// Keeps the order of insertion. Keys are equal as in Python: 1, 1.0 and true are one key.
+// Keeps insertion order. Keys are equal as in Python: 1, 1.0 and true are one key.
 struct Dict {
   std::vector<std::pair<Value, Value>> entries;
   std::unordered_map<std::string, size_t> index;  // by canonical key, only when there are many entries
   int32_t depth = 1;
   int64_t weight = 0;
   const Value* find(const Value& key) const;
-  void set(const Value& key, Value value);  // while it is being made
+  void set(const Value& key, Value value);  // only while it is being built
 };
 
 struct Namespace {
@@ -171,7 +171,7 @@ bool equal(const Value& a, const Value& b);
 bool less(const Value& a, const Value& b, const char* op);  // type error where Python has no order
 std::string key_of(const Value& v);                         // canonical dict key; type error for a list or dict
 std::string_view type_name(const Value& v);                 // "str", "NoneType", ...
-Values items_of(const Value& v);                            // what a for loop goes through
+Values items_of(const Value& v);                            // what a for loop iterates over
 int64_t length_of(const Value& v);
 
 }  // namespace braid::text::jinja

@@ -103,10 +103,9 @@ int64_t JsonCursor::integer() {
   peek();
   int64_t value = 0;
   const auto [end, status] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-  if (status != std::errc{}) refuse("an integer expected");
+  if (status != std::errc{}) refuse("integer expected");
   at_ = static_cast<size_t>(end - text_.data());
-  if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E'))
-    refuse("an integer expected");
+  if (at_ < text_.size() && (text_[at_] == '.' || text_[at_] == 'e' || text_[at_] == 'E')) refuse("integer expected");
   return value;
 }
 
@@ -121,12 +120,12 @@ void JsonCursor::skip_value() {
       if (++depth > kDepthMax) refuse("nested too deeply");
       ++at_;
     } else if (ch == '}' || ch == ']') {
-      if (--depth < 0) refuse("a value expected");
+      if (--depth < 0) refuse("value expected");
       ++at_;
     } else if (at_ == text_.size()) {
       refuse("the text ends inside a value");
     } else if (ch == ',' || ch == ':') {
-      if (depth == 0) refuse("a value expected");
+      if (depth == 0) refuse("value expected");
       ++at_;
     } else {  // number or word
       while (at_ < text_.size() && !blank(text_[at_]) &&

@@ -40,7 +40,7 @@ std::string lowercase(std::string_view text) {
     const sys::Utf8Step step = sys::utf8_step(text, at);
     at += step.length;
     if (step.value == 0x130) {
-      out += "i\u0307";  // the one character whose lower case is two
+      out += "i\u0307";  // the one character whose lower case is two characters
     } else {
       sys::append_utf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(step.value))), out);
     }
@@ -65,7 +65,7 @@ std::string_view stripped(std::string_view text, bool left, bool right) {
     if (!is_space(step.value)) break;
     begin += step.length;
   }
-  size_t end = begin;  // after the last character that is no space
+  size_t end = begin;  // after the last non-space character
   for (size_t at = begin; at < text.size();) {
     const sys::Utf8Step step = sys::utf8_step(text, at);
     at += step.length;
@@ -123,8 +123,8 @@ void Normalizer::add(const io::Json& spec) {  // Sequences nest no deeper than i
   }
 }
 
-// ASCII never changes, and never combines with what stands before it: only runs of other characters, with the ASCII
-// character in front of each, go through utf8proc. Below U+0300 a composed form has nothing to do at all.
+// ASCII never changes, and never combines with what precedes it: only runs of other characters, with the ASCII
+// character before each, go through utf8proc. Below U+0300 composition changes nothing.
 std::string Normalizer::apply_form(const Form& form, std::string_view text) {
   std::string out;
   out.reserve(text.size());

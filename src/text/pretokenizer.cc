@@ -8,7 +8,7 @@
 namespace braid::text {
 namespace {
 
-constexpr size_t kStepsMax = 32;  // the chain is walked by recursion
+constexpr size_t kStepsMax = 32;  // the chain is walked recursively
 
 // What ByteLevel splits with when the file gives no pattern: the one GPT-2 was trained with.
 constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -18,7 +18,7 @@ struct Part {
   bool match;
 };
 
-// The text as matches and what lies between them.
+// The text as matches and the gaps between them.
 std::vector<Part> parts_of(Matcher& matcher, std::string_view text) {
   std::vector<Part> parts;
   Matches matches(matcher, text);
@@ -66,7 +66,7 @@ void PreTokenizer::add(const io::Json& spec) {  // Sequences nest no deeper than
   const std::string type = spec.need({"type"}).as_string();
   const std::string& where = spec.document();
   if (steps_.size() >= kStepsMax) spec.refuse("is one step too many", fmt::format("at most {}", kStepsMax));
-  if (byte_level_) spec.refuse("stands after ByteLevel, which is not supported", "ByteLevel as the last step");
+  if (byte_level_) spec.refuse("comes after ByteLevel, which is not supported", "ByteLevel as the last step");
   if (type == "Sequence") {
     for (const io::Json& step : spec.need({"pretokenizers"}).items()) add(step);
   } else if (type == "Split") {
@@ -132,7 +132,7 @@ void PreTokenizer::run_split(const Split& split, std::string_view text, bool fir
   const auto next = [&](size_t begin, size_t end) {
     if (begin < end) run(text.substr(begin, end - begin), first && begin == 0, step + 1, scratch, piece);
   };
-  if (split.behavior == Behavior::isolated) {  // every match and every gap is a piece: nothing to look back at
+  if (split.behavior == Behavior::isolated) {  // every match and every gap is a piece: no state needed
     Matches matches(matcher, text);
     size_t written = 0;
     for (Match match; matches.next(match); written = match.end) {

@@ -22,7 +22,7 @@ PrependScheme read_prepend_scheme(const io::Json& spec);
 class PreTokenizer {
  public:
   // Types: Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, Sequence.
-  // Error on any other, and on steps after ByteLevel (they would see its letters).
+  // Error on any other, and on steps after ByteLevel (they would see its byte alphabet).
   static PreTokenizer read(const std::optional<io::Json>& spec);
   bool byte_level() const { return byte_level_; }
 
@@ -36,7 +36,7 @@ class PreTokenizer {
     std::vector<Matcher> matchers_;
   };
   using Piece = sys::FunctionRef<void(std::string_view)>;
-  // `text` is valid UTF-8; `first`: it begins the whole text. Pieces are never empty.
+  // `text` is valid UTF-8; `first`: it is the start of the whole text. Pieces are never empty.
   void split(std::string_view text, bool first, Scratch& scratch, Piece piece) const;
 
  private:

@@ -70,7 +70,7 @@ TEST(Regex, OnigurumaReadAsPcre2) {
 }
 
 TEST(Regex, SpacesAndWordsAreOnigurumas) {
-  // U+180E is no space, U+0085 is; marks and connectors belong to words.
+  // U+180E is not a space, U+0085 is; marks and connectors belong to words.
   const auto spaces = [](std::string_view text) {
     return pieces_of(R"({"type": "Split", "pattern": {"Regex": "\\s+"}, "behavior": "Removed"})", text);
   };

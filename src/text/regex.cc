@@ -18,7 +18,7 @@ constexpr uint32_t kDepthLimit = 20'000;       // interpreter only
 constexpr uint32_t kHeapLimitKib = 64 * 1024;  // interpreter only
 constexpr size_t kStackMax = size_t{8} << 20;  // JIT stack for the rare match that outgrows its 32 KiB
 
-// PCRE2's \s also takes U+180E, and its \w lacks marks, connectors and letters among the symbols.
+// PCRE2's \s also matches U+180E, and its \w lacks marks, connectors and letters among the symbols.
 constexpr std::string_view kSpace = R"(\t-\r \x{85}\p{Z})";
 constexpr std::string_view kWord =
     R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
@@ -37,7 +37,7 @@ std::string message_of(int code) {
         .expected = "no class intersections, nested classes or negated shorthands in a class"});
 }
 
-// The rewriting of one backslash sequence; `at` is on the backslash and ends on the last character consumed.
+// Rewrites one backslash sequence; `at` is on the backslash and ends on the last character consumed.
 void rewrite_escape(std::string_view pattern, size_t& at, bool in_class, const std::string& where, std::string& out) {
   const size_t start = at++;
   if (at == pattern.size()) {  // PCRE2 reports the lone backslash
@@ -53,7 +53,7 @@ void rewrite_escape(std::string_view pattern, size_t& at, bool in_class, const s
   if (ch == 'u' && at + 4 < pattern.size()) {
     out += fmt::format("\\x{{{}}}", pattern.substr(at + 1, 4));
     at += 4;
-  } else if (members.empty() || (in_class && ch == 'S')) {  // [\s\S] keeps PCRE2's \S: it differs in U+180E alone
+  } else if (members.empty() || (in_class && ch == 'S')) {  // [\s\S] keeps PCRE2's \S: it differs only in U+180E
     out += pattern.substr(start, 2);
   } else if (!in_class) {
     out += fmt::format("[{}{}]", negated ? "^" : "", members);
@@ -178,7 +178,7 @@ bool Matcher::find(std::string_view text, size_t from, Match& match) {
   }
   if (status == PCRE2_ERROR_NOMATCH) return false;
   if (status < 0) {
-    fail(regex_->where_, {.what = "a regular expression gave up on this text: " + message_of(status),
+    fail(regex_->where_, {.what = "a regular expression failed on this text: " + message_of(status),
                           .got = fmt::format("{} bytes of text", text.size()),
                           .hint = "shorter lines"});
   }

@@ -1,6 +1,6 @@
 // The regular expressions of tokenizer.json. They are written for Oniguruma (what Hugging Face's library uses); the few
-// constructs that PCRE2 reads differently are rewritten, and those with no equal there are refused. Matching is
-// compiled (JIT) where the system allows it, and always under limits: a pattern that runs away raises an Error.
+// constructs that PCRE2 reads differently are rewritten, and those without an equivalent are refused. Matching is
+// compiled (JIT) where the system allows it, and always under limits: runaway backtracking raises an Error.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -22,7 +22,7 @@ struct Match {
 
 class Regex {
  public:
-  Regex(std::string_view pattern, const std::string& where);  // Error names `where` and the place in the pattern
+  Regex(std::string_view pattern, const std::string& where);  // Error names `where` and the position in the pattern
   static Regex literal(std::string_view text, const std::string& where);
   static Regex read(const io::Json& pattern);  // {"Regex": "..."} or {"String": "..."}
 
@@ -42,7 +42,7 @@ class Regex {
 class Matcher {
  public:
   explicit Matcher(const Regex& regex);
-  // The first match at or after `from`. `text` must be valid UTF-8 and `from` on a character.
+  // The first match at or after `from`. `text` must be valid UTF-8 and `from` on a character boundary.
   bool find(std::string_view text, size_t from, Match& match);
 
  private:
@@ -71,7 +71,7 @@ class Matches {
   size_t last_ = std::string_view::npos;
 };
 
-// Exposed for its test: the pattern as PCRE2 is to read it.
+// Exposed for its test: the pattern rewritten for PCRE2.
 std::string to_pcre2(std::string_view pattern, const std::string& where);
 
 }  // namespace braid::text

@@ -1,7 +1,7 @@
 // Chat templates: a model's Jinja template turns messages and tools into the text that the model was trained on.
 // The dialect is that of Hugging Face's transformers: blocks trimmed, no autoescape, immutable values, `tojson` that
 // leaves characters as they are, `raise_exception`, `strftime_now`, break, continue and {% generation %}.
-// Templates come with downloaded models and are hostile: time, memory and depth are bounded (Limits).
+// Templates come with downloaded models and are untrusted: time, memory and depth are bounded (Limits).
 #pragma once
 #include <cstdint>
 #include <ctime>
@@ -15,8 +15,8 @@
 
 namespace braid::text {
 
-// Kind `tmpl` is the template's own refusal (raise_exception, or what the sandbox forbids): its text is meant for
-// people.
+// Kind `tmpl` is the template's own refusal (raise_exception, or what the sandbox forbids): its text is meant for the
+// user.
 class TemplateError : public Error {
  public:
   enum class Kind { tmpl, undefined, syntax, type };
@@ -34,7 +34,7 @@ class TemplateError : public Error {
 
 struct Limits {
   int64_t steps = 20'000'000;        // operations, or 16 bytes of text; a chat of 1,000 messages takes some 200,000
-  int64_t bytes = int64_t{1} << 29;  // allocated in all during one rendering
+  int64_t bytes = int64_t{1} << 29;  // total allocated during one rendering
   int64_t output_bytes = int64_t{1} << 26;
   int32_t depth = 1000;  // nesting of expressions, blocks and macro calls
 };
@@ -52,8 +52,8 @@ class ChatTemplate {
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
   ~ChatTemplate();
 
-  // `variables` is an object: messages, tools, add_generation_prompt, bos_token, ... Without tools and documents both
-  // are none. `now` is what strftime_now reads. TemplateError when the template refuses, fails or passes a limit.
+  // `variables` is an object: messages, tools, add_generation_prompt, bos_token, ... `tools` and `documents` default to
+  // none. `now` is the time for strftime_now. TemplateError when the template refuses, fails or exceeds a limit.
   std::string render(const nlohmann::ordered_json& variables, const std::tm& now, const Limits& limits = {}) const;
 
   // What the template's source uses: a variable or attribute of this name; this text in a string literal.

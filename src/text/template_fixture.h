@@ -1,4 +1,4 @@
-// What the template tests share: one moment, the variables of the tables, and a template rendered at once.
+// What the template tests share: a fixed time, the variables of the tables, and a template rendered at once.
 #pragma once
 #include <ctime>
 #include <nlohmann/json.hpp>

@@ -61,7 +61,7 @@ TEST(Template, GoldenTextsOfReleasedTemplates) {
   EXPECT_GT(compare_with_goldens(std::filesystem::path(fixtures) / "templates"), 0);
 }
 
-TEST(Template, RefusesInTheTemplatesOwnWords) {
+TEST(Template, RefusesWithTheTemplatesOwnMessage) {
   const TemplateError e = error_of("first line\n{{ raise_exception('Roles must alternate') }}");
   EXPECT_EQ(e.kind(), Kind::tmpl);
   EXPECT_EQ(e.line(), 2);
@@ -99,7 +99,7 @@ TEST(Template, HostileTemplatesEndInOneError) {
        "does not end"},
       {"{% set l = range(99999) | list %}{% for i in range(9999) %}{% set x = l | max %}{% endfor %}", "does not end"},
   };
-  const Limits limits{.steps = 2'000'000, .output_bytes = 1 << 20};  // those of a release take ASan minutes
+  const Limits limits{.steps = 2'000'000, .output_bytes = 1 << 20};  // the defaults take minutes under ASan
   for (const auto& c : cases) {
     const TemplateError e = error_of(c.source, limits);
     EXPECT_EQ(e.kind(), Kind::type) << c.source;

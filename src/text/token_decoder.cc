@@ -9,7 +9,7 @@
 namespace braid::text {
 namespace {
 
-constexpr size_t kStepsMax = 32;  // the chain is walked by recursion
+constexpr size_t kStepsMax = 32;  // the chain is walked recursively
 
 int hex_digit(char ch) {
   if (ch >= '0' && ch <= '9') return ch - '0';
@@ -38,7 +38,7 @@ void TokenDecoder::add(const io::Json& spec) {  // Sequences nest no deeper than
   const std::string type = spec.need({"type"}).as_string();
   if (steps_.size() >= kStepsMax) spec.refuse("is one step too many", fmt::format("at most {}", kStepsMax));
   if (fused_ && type != "Strip" && type != "Fuse" && type != "Sequence") {
-    spec.refuse("stands after Fuse or ByteLevel, which is not supported", "Strip");
+    spec.refuse("comes after Fuse or ByteLevel, which is not supported", "Strip");
   }
   if (type == "Sequence") {
     for (const io::Json& step : spec.need({"decoders"}).items()) add(step);
@@ -91,8 +91,7 @@ void TokenDecoder::Stream::run(size_t step, std::string_view token, std::string&
     replace_all(replace->pattern, token, replace->content, changed);
     run(step + 1, changed, out);
   } else if (const Metaspace* meta = std::get_if<Metaspace>(&what)) {
-    const bool drop =
-        meta->drop_first && !states_[step].started;  // in the first token the mark was put there by encode
+    const bool drop = meta->drop_first && !states_[step].started;  // in the first token encode added the mark
     states_[step].started = true;
     std::string changed;
     for (size_t at = 0; at < token.size();) {

@@ -1,5 +1,5 @@
 // The "decoder" of tokenizer.json: token strings back to text. A list of steps, Sequences flattened, run as a stream:
-// what is decoded at once and what is decoded token by token differ only in when bytes are let go.
+// decoding at once and token by token differ only in when bytes are emitted.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,17 +20,18 @@ class TokenDecoder {
   // joined by spaces.
   static TokenDecoder read(const std::optional<io::Json>& spec);
 
-  // One text in the making. `eager` lets characters spelled as <0xNN> bytes go as soon as they are whole; otherwise a
-  // run of bytes waits for its end, because Hugging Face's library turns all of a run that is not UTF-8 into U+FFFD.
+  // A text being decoded. `eager` emits characters spelled as <0xNN> bytes as soon as they are complete; otherwise a
+  // run of bytes waits for its end, because Hugging Face's library turns every byte of a run that is not UTF-8 into
+  // U+FFFD.
   class Stream {
    public:
     Stream(const TokenDecoder& decoder, bool eager);
-    void push(std::string_view token, std::string& out);  // appends whole characters only
+    void push(std::string_view token, std::string& out);  // appends complete characters only
     void finish(std::string& out);
 
    private:
     struct State {
-      std::string held;      // bytes that are no character yet; in Strip, trailing characters that may go
+      std::string held;      // bytes of an incomplete character; in Strip, trailing characters that may be stripped
       int64_t stripped = 0;  // characters taken off the front
       bool started = false;
     };

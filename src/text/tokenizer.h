@@ -1,6 +1,6 @@
-// Text to token ids and back, as a tokenizer.json in Hugging Face's format says: byte-level BPE (GPT-2, Llama 3, Qwen,
-// Tekken and with it Nemotron) and SentencePiece-like BPE with byte fallback (Llama 2). The ids are those of Hugging
-// Face's own library. A Tokenizer is immutable: several threads may use one.
+// Text to token ids and back, as a tokenizer.json in Hugging Face's format specifies: byte-level BPE (GPT-2, Llama 3,
+// Qwen, Tekken and with it Nemotron) and SentencePiece-like BPE with byte fallback (Llama 2). The ids are those of
+// Hugging Face's own library. A Tokenizer is immutable: several threads may use one.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,13 +22,13 @@ class Tokenizer {
  public:
   // A folder with a tokenizer.json, or that file itself. Error names the file and what is wrong in it.
   static Tokenizer load(const std::filesystem::path& folder_or_file);
-  // The text of a tokenizer.json; `where` begins the messages.
+  // The text of a tokenizer.json; messages start with `where`.
   static Tokenizer parse(std::string_view json, const std::string& where);
 
-  // `add_special`: with what the post-processor puts around a text, as a rule the BOS token. Added tokens in the text
-  // become their ids either way. Error when the text is no UTF-8 or longer than 1 GiB.
+  // `add_special`: with the tokens that the post-processor adds, usually BOS. Added tokens in the text become their ids
+  // either way. Error when the text is not UTF-8 or longer than 1 GiB.
   std::vector<int32_t> encode(std::string_view text, bool add_special) const;
-  // Always valid UTF-8. Ids that are no token are left out, and with `skip_special` special tokens.
+  // Always valid UTF-8. Ids without a token are skipped, and with `skip_special` special tokens.
   std::string decode(std::span<const int32_t> ids, bool skip_special) const;
 
   int32_t vocab_size() const;                                        // one above the largest id
@@ -51,9 +51,8 @@ class Tokenizer {
   TokenDecoder decoder_;
 };
 
-// Text while it is generated: push() gives the characters that are certain by now, finish() the rest. All pieces
-// together are what Tokenizer::decode gives (a run of <0xNN> bytes that ends up broken excepted). The Tokenizer must
-// outlive it.
+// Text while it is generated: push() returns the characters that are final, finish() the rest. All pieces together
+// equal Tokenizer::decode (except for a run of <0xNN> bytes that is not UTF-8). The Tokenizer must outlive it.
 class StreamDecoder {
  public:
   StreamDecoder(const Tokenizer& tokenizer, bool skip_special);

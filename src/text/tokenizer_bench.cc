@@ -1,7 +1,7 @@
 // How fast a tokenizer loads, encodes and decodes on one core.
 //   BRAID_BENCH_TOKENIZER=FOLDER BRAID_BENCH_TEXT=FILE text_bench --benchmark_filter=Tokenizer
-// Zero bytes in the file part documents, which are encoded one by one. tools/oracle/tokenizer_peers.py runs this beside
-// other libraries on the same text and stores all figures.
+// Zero bytes in the file separate documents, which are encoded one by one. tools/oracle/tokenizer_peers.py runs this
+// and other libraries on the same text and stores all figures.
 #include <benchmark/benchmark.h>
 
 #include <cstdlib>

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kTemplateBytesMax = size_t{4} << 20;  // released templates have under 20 KB
 
-// A token is its text, or an object that also says how it is matched.
+// A token is its text, or an object with matching flags.
 std::optional<std::string> token_of(const io::Json& config, std::string_view key) {
   const std::optional<io::Json> token = config.get({key});
   if (!token) return std::nullopt;

@@ -1,5 +1,5 @@
 // What a model says about its tokenizer besides tokenizer.json: the names of the special tokens and the chat
-// template, which is a file of its own (chat_template.jinja) or a string in tokenizer_config.json.
+// template, which is a separate file (chat_template.jinja) or a string in tokenizer_config.json.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -15,11 +15,10 @@ struct NamedTemplate {
 struct TokenizerConfig {
   std::optional<std::string> bos_token, eos_token, pad_token, unk_token;
   std::optional<std::string> chat_template;    // the only one, or that named "default"
-  std::string template_name;                   // where chat_template stands, for messages
+  std::string template_name;                   // where chat_template comes from, for messages
   std::vector<NamedTemplate> named_templates;  // all of a list of templates: "default", "tool_use", ...
 
-  // Of a folder, or of a GGUF file. Files that are not there leave their fields empty. Error on one that cannot be
-  // read.
+  // Of a folder, or of a GGUF file. Missing files leave their fields empty. Error on one that cannot be read.
   static TokenizerConfig load(const std::filesystem::path& path);
 };
 

@@ -1,4 +1,4 @@
-// Any bytes are a tokenizer.json, then a zero byte and a text: it is read or refused in one line, and what it encodes
+// Any bytes as a tokenizer.json, then a zero byte and a text: it is read or refused in one line, and what it encodes
 // and decodes is valid UTF-8, all at once or token by token.
 #include <cstdint>
 #include <string>

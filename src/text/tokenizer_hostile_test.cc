@@ -35,8 +35,8 @@ const Damage kDamages[] = {
     {"empty vocabulary", "/model/vocab", "{}", "vocabulary is empty"},
     {"huge id", "/model/vocab/a", "4000000000", "out of range"},
     {"negative id", "/model/vocab/a", "-1", "out of range"},
-    {"fraction as id", "/model/vocab/a", "1.5", "an integer expected"},
-    {"text as id", "/model/vocab/a", R"("x")", "an integer expected"},
+    {"fraction as id", "/model/vocab/a", "1.5", "integer expected"},
+    {"text as id", "/model/vocab/a", R"("x")", "integer expected"},
     {"id given twice", "/model/vocab/a", "98", "given twice"},
     {"another model", "/model/type", R"("Unigram")", "BPE"},
     {"subword prefix", "/model/continuing_subword_prefix", R"("##")", "not supported"},
@@ -60,7 +60,7 @@ const Damage kDamages[] = {
     {"added token without content", "/added_tokens", R"([{"id": 900}])", "content is missing"},
 };
 
-TEST(TokenizerHostile, EachDamageIsOneClearLine) {
+TEST(TokenizerHostile, DamageGivesOneClearLine) {
   for (const Damage& damage : kDamages) {
     nlohmann::json document = byte_level_document({{"a", "b"}});
     const nlohmann::json::json_pointer path(damage.path);

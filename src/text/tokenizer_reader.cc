@@ -1,5 +1,5 @@
 // Reads tokenizer.json. The vocabulary and the merges (nearly all of a large file) are read in place by a cursor; what
-// is left, with nulls in their stead, is a small document.
+// is left, with nulls in their place, is a small document.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -231,7 +231,7 @@ MergeTable TokenizerReader::read_merges(const Vocabulary& vocabulary, const BpeO
   return table;
 }
 
-// A list of merges that is there but empty is right only for a vocabulary of single symbols.
+// An empty list of merges is valid only for a vocabulary of single symbols.
 void TokenizerReader::check_merges_suffice(const Tokenizer& tokenizer) const {
   const Vocabulary& vocabulary = tokenizer.bpe_.vocabulary();
   for (int32_t id = 0; id < vocabulary.id_limit(); ++id) {
@@ -306,7 +306,7 @@ void TokenizerReader::read_post_processor(const io::Json& spec, Tokenizer& token
   tokenizer.before_.insert(tokenizer.before_.begin(), before.begin(), before.end());
   tokenizer.after_.insert(tokenizer.after_.end(), after.begin(), after.end());
   if (tokenizer.before_.size() + tokenizer.after_.size() > kAffixMax) {
-    spec.refuse("puts too many tokens around the text", fmt::format("at most {}", kAffixMax));
+    spec.refuse("adds too many tokens to the text", fmt::format("at most {}", kAffixMax));
   }
 }
 

@@ -65,7 +65,7 @@ TEST(Tokenizer, MergesByRankThenFromTheLeft) {
 }
 
 TEST(Tokenizer, APairThatChangedLosesItsOldRank) {
-  // "ab" waits with rank 1 when "bc" takes its right half; "a" + "bc" may then merge at rank 3 only, after "bcd".
+  // "ab" is queued with rank 1 when "bc" takes its right half; "a" + "bc" may then merge only at rank 3, after "bcd".
   const Tokenizer tokenizer = tokenizer_of(byte_level_document({{"b", "c"}, {"a", "b"}, {"bc", "d"}, {"a", "bc"}}));
   EXPECT_EQ(tokenizer.encode("abcd", false), (Ids{'a', 258}));
 }
@@ -103,7 +103,7 @@ TEST(Tokenizer, ByteFallbackAndUnknownTokens) {
 }
 
 TEST(Tokenizer, WordsAreEncodedOneByOneOnlyWhereNoMergeCrosses) {
-  // "ab" merges first when words stand apart; with a merge across the mark the text must be seen whole.
+  // "ab" merges first when words are separate; with a merge across the mark the text must be encoded whole.
   const Tokenizer apart = tokenizer_of(spm_document({{"a", "b"}, {"\u2581", "\u2581"}, {"\u2581\u2581", "a"}}));
   const auto tokens = [](const Tokenizer& tokenizer, std::string_view text) {
     std::string out;
@@ -196,7 +196,7 @@ TEST(StreamDecoder, EmitsWholeCharactersOnly) {
 TEST(StreamDecoder, FallbackBytesLeaveAsSoonAsTheyAreWhole) {
   const Tokenizer tokenizer = tokenizer_of(spm_document({}));
   StreamDecoder stream(tokenizer, true);
-  EXPECT_EQ(stream.push(tokenizer.token_to_id("▁").value()), "");  // the space that encode put there
+  EXPECT_EQ(stream.push(tokenizer.token_to_id("▁").value()), "");  // the space that encode added
   EXPECT_EQ(stream.push(tokenizer.token_to_id("<0xC3>").value()), "");
   EXPECT_EQ(stream.push(tokenizer.token_to_id("<0xA9>").value()), "é");
   EXPECT_EQ(stream.push(tokenizer.token_to_id("<0xC3>").value()), "");

@@ -11,7 +11,7 @@
 namespace braid::text {
 namespace {
 
-constexpr int kPlaceShift = 24;
+constexpr int kSlotShift = 24;
 
 uint64_t head_of(std::string_view text) {
   uint64_t head = 0;
@@ -36,7 +36,7 @@ uint64_t Vocabulary::hash_of(std::string_view text) {
   return hash * kOdd;
 }
 
-// The low bits of a multiplicative hash are weak, so the place in the table comes from the middle.
+// The low bits of a multiplicative hash are weak, so the slot index is taken from the middle.
 Vocabulary::Slot Vocabulary::key_of(std::string_view spelling, Script script, uint64_t hash) {
   const auto low = static_cast<uint32_t>(std::min<size_t>(spelling.size(), 255) << 1 | static_cast<size_t>(script));
   return {.head = head_of(spelling), .tag = static_cast<uint32_t>(hash >> 55) << 9 | low};
@@ -46,7 +46,7 @@ std::optional<int32_t> Vocabulary::find(std::string_view spelling, Script script
   if (slots_.empty()) return std::nullopt;
   const Slot key = key_of(spelling, script, hash);
   const size_t mask = slots_.size() - 1;
-  for (size_t i = hash >> kPlaceShift & mask; slots_[i].id >= 0; i = (i + 1) & mask) {
+  for (size_t i = hash >> kSlotShift & mask; slots_[i].id >= 0; i = (i + 1) & mask) {
     if (slots_[i].head != key.head || slots_[i].tag != key.tag) continue;
     if (spelling.size() <= 8 || this->spelling(slots_[i].id) == spelling) return slots_[i].id;
   }
@@ -61,7 +61,7 @@ std::string_view Vocabulary::spelling(int32_t id) const {
 void Vocabulary::insert(int32_t id) {
   const uint64_t hash = hash_of(spelling(id));
   const size_t mask = slots_.size() - 1;
-  size_t i = hash >> kPlaceShift & mask;
+  size_t i = hash >> kSlotShift & mask;
   while (slots_[i].id >= 0) i = (i + 1) & mask;
   slots_[i] = key_of(spelling(id), script(id), hash);
   slots_[i].id = id;

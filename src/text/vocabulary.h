@@ -1,7 +1,7 @@
 // Token strings and their ids, both ways. All strings are in one arena; ids are found by a flat hash table whose slots
 // hold the first eight bytes of a token, so that most look-ups touch one cache line. A token has a spelling (its bytes)
-// and a script: `bytes` when a byte-level vocabulary's letters were turned into the bytes they stand for, `text`
-// otherwise. The two never meet: a model that works on bytes cannot produce a text token.
+// and a script: `bytes` when the letters of a byte-level vocabulary were decoded into bytes, `text` otherwise. The two
+// never match: a model that works on bytes cannot produce a text token.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,7 @@ constexpr int32_t kTokenIdMax = (1 << 23) - 1;  // eight times the largest relea
 
 class Vocabulary {
  public:
-  // Error when the id is negative, above kTokenIdMax or taken, or the token is there already.
+  // Error when the id is negative, above kTokenIdMax or taken, or the token exists already.
   void add(std::string_view spelling, Script script, int64_t id, const std::string& where);
 
   std::optional<int32_t> find(std::string_view spelling, Script script) const {
@@ -40,7 +40,7 @@ class Vocabulary {
     bool used = false;
   };
   struct Slot {
-    uint64_t head = 0;  // the first eight bytes, zeros behind a shorter token
+    uint64_t head = 0;  // the first eight bytes, zero-padded
     uint32_t tag = 0;   // hash, script and length
     int32_t id = -1;
   };

@@ -29,7 +29,7 @@ std::optional<int64_t> step_of(const fs::path& folder) {
   return std::stoll(digits);
 }
 
-// Does the model's own file leave bits of this master out?
+// Does the model's own file lose bits of this master?
 bool loses_bits(const models::Masters& masters, const models::MasterTensor& tensor) {
   return !masters.adapters() && (masters.products() == DType::bf16 || tensor.plus != 0);
 }
@@ -37,7 +37,7 @@ bool loses_bits(const models::Masters& masters, const models::MasterTensor& tens
 struct Kind {
   std::string_view prefix;
   std::span<float> array;
-  bool only_lost;  // only of tensors whose bits the model's file leaves out
+  bool only_lost;  // only of tensors whose bits the model's file loses
 };
 
 std::vector<Kind> kinds_of(const Arrays& a) {
@@ -56,7 +56,7 @@ void write_state(const fs::path& path, const Arrays& arrays) {
       from.emplace_back(kind.array, &t);
     }
   }
-  io::SafetensorsWriter writer(path, specs);  // all of one type: the order stays
+  io::SafetensorsWriter writer(path, specs);  // all of one type: the order is kept
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < specs.size(); ++i) {
     bytes.resize(static_cast<size_t>(specs[i].bytes()));
@@ -83,8 +83,8 @@ View need(const io::Safetensors& file, const std::string& name, const models::Ma
 
 std::span<const std::byte> bytes_of(const View& view) { return {view.data, static_cast<size_t>(view.bytes())}; }
 
-// The entry of `out` that a log of this place makes.
-std::string first_of(const fs::path& place) { return place.empty() ? "" : place.lexically_normal().begin()->string(); }
+// The entry of `out` that a log at this path creates.
+std::string first_of(const fs::path& path) { return path.empty() ? "" : path.lexically_normal().begin()->string(); }
 
 std::string state_text(const Progress& p, const Recipe& recipe) {
   const nlohmann::ordered_json state = {{"step", p.step},       {"tokens", p.tokens},    {"updates", p.updates},
@@ -110,7 +110,7 @@ std::vector<fs::path> list_checkpoints(const fs::path& out) {
 }
 
 void check_out(const Recipe& recipe) {
-  if (recipe.out.empty()) return;  // another check's
+  if (recipe.out.empty()) return;  // another check reports it
   const fs::path out(recipe.out);
   check_logs(out, recipe.log);
   if (!list_checkpoints(out).empty()) return;
@@ -122,7 +122,7 @@ void check_out(const Recipe& recipe) {
     const bool known = std::find(std::begin(own), std::end(own), name) != std::end(own) || name.starts_with(".") ||
                        name.starts_with("bad-batch-") || (name == "init" && io::is_complete(entry.path()));
     if (known) continue;
-    fail(printable(recipe.out), {.what = fmt::format("holds {}, which is not of a run", printable(name)),
+    fail(printable(recipe.out), {.what = fmt::format("holds {}, which does not belong to a run", printable(name)),
                                  .expected = "a new folder, an empty one, or one with the checkpoints of a run",
                                  .hint = "another out"});
   }
@@ -161,21 +161,21 @@ void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Rec
   remove_old();
 }
 
-// The files of the newest model also stand in `out`, as second names of the same bytes.
+// The files of the newest model are also in `out`, as hard links.
 void Checkpoints::publish(const fs::path& checkpoint) const {
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     const fs::path name = entry.path().filename();
     if (!entry.is_regular_file() || name == "DONE") continue;
-    const fs::path place = out_ / name, temporary = out_ / ("." + name.string() + ".part");
+    const fs::path target = out_ / name, temporary = out_ / ("." + name.string() + ".part");
     std::error_code failed, ignored;
-    if (fs::equivalent(entry.path(), place, ignored)) continue;
+    if (fs::equivalent(entry.path(), target, ignored)) continue;
     fs::remove(temporary, ignored);
     fs::create_hard_link(entry.path(), temporary, failed);
     if (failed) fs::copy_file(entry.path(), temporary, failed);
-    if (!failed) fs::rename(temporary, place, failed);
+    if (!failed) fs::rename(temporary, target, failed);
     if (!failed) continue;
     fs::remove(temporary, ignored);
-    fail_environment(printable(place.string()), {.what = "cannot be published", .got = failed.message()});
+    fail_environment(printable(target.string()), {.what = "cannot be published", .got = failed.message()});
   }
 }
 
@@ -201,7 +201,7 @@ std::vector<fs::path> Checkpoints::list_regular() const {
   return list;
 }
 
-// Of the same step, the one set aside last stays.
+// Of the same step, the one set aside last is kept.
 void Checkpoints::set_aside_after(int64_t step) const {
   for (const fs::path& path : list_checkpoints(out_)) {
     if (*step_of(path) <= step) continue;
@@ -272,7 +272,7 @@ std::vector<std::string> manifest_differences(const fs::path& folder, const Fact
                                       .expected = "a folder with the file DONE, as in out/checkpoints/step-00000100"});
   }
   const fs::path file = folder / "training" / "manifest.json";
-  if (!fs::exists(file)) return {"it has no training/manifest.json to compare, so it may be of any run"};
+  if (!fs::exists(file)) return {"it has no training/manifest.json to compare, so it may belong to any run"};
   const io::Json stored = io::Json::read(file);
   if (!stored.is_object()) stored.refuse("is not a manifest", "an object with one member per word");
   return differences(stored, manifest);
@@ -283,12 +283,12 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
   const io::Json state = io::Json::read(folder / "training" / "state.json");
   const std::string dtype = arrays.masters.products() == DType::bf16 ? "bf16" : "f32";
   if (const io::Json stored = state.need({"dtype"}); stored.as_string() != dtype)
-    stored.refuse("is not that of the recipe", "dtype = " + dtype);
+    stored.refuse("is not the recipe's", "dtype = " + dtype);
   const io::Safetensors weights(objective_.weights_in(folder)), moments(folder / "training" / "state.safetensors");
   const bool has_mean = std::any_of(moments.tensors().begin(), moments.tensors().end(),
                                     [](const io::StoredTensor& t) { return t.name.starts_with(kMean); });
   for (const Kind& kind : kinds_of(arrays)) {
-    if (kind.prefix == kMean && !has_mean) {  // [ema] was added: it begins with the weights, which come before it
+    if (kind.prefix == kMean && !has_mean) {  // [ema] was added: it starts from the weights, which are loaded before it
       std::copy(arrays.masters.values().begin(), arrays.masters.values().end(), kind.array.begin());
       continue;
     }
@@ -311,7 +311,7 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
   for (const io::Json& loss : state.need({"losses"}).items()) progress.losses.push_back(loss.as_number());
   for (const io::Json& norm : state.need({"norms"}).items()) progress.norms.push_back(norm.as_number());
   set_aside_after(progress.step);
-  // A run may have ended between saving and publishing, and there may be no step left that would do it.
+  // A run may have ended between saving and publishing, and with no step left that would publish.
   const auto all = list_checkpoints(out_);
   std::error_code ignored;
   if (!all.empty() && fs::equivalent(all.back(), folder, ignored)) publish(folder);

@@ -1,12 +1,12 @@
 // Checkpoints of a run, out/checkpoints/step-00000100 and so on. Each is a model as its objective writes one (a Hugging
-// Face folder, or an adapter's: models/save.h), with a folder `training` of what a run needs besides:
-//   state.safetensors  m.NAME, v.NAME and, where there is one, ema.NAME of every tensor in its global shape, F32;
-//                      master.NAME where the model's own file does not hold every bit
+// Face folder, or an adapter's: models/save.h), with a folder `training` of what else a run needs:
+//   state.safetensors  m.NAME, v.NAME and, if there is one, ema.NAME of every tensor in its global shape, F32;
+//                      master.NAME if the model's own file does not hold every bit
 //   state.json         step, tokens, the windows of losses and of gradient norms
 //   manifest.json      what decides the bits of the run (manifest.h)
 //   recipe.toml        as it was resolved
-// and the file DONE, without which it is none (io/atomic_folder.h). A checkpoint says nothing about threads, layout or
-// micro-batches.
+// and the file DONE, without which it is incomplete (io/atomic_folder.h). A checkpoint does not depend on threads,
+// layout or micro-batches.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -24,48 +24,48 @@
 namespace braid::train {
 
 struct Progress {
-  int64_t step = 0;                   // steps that are done: the cursor of data and randomness too
-  int64_t tokens = 0;                 // read by them
-  int64_t updates = 0;                // those that were not skipped
-  int64_t skipped = 0;                // in a row, up to now
+  int64_t step = 0;                   // steps done: also the cursor of data and randomness
+  int64_t tokens = 0;                 // read so far
+  int64_t updates = 0;                // steps that were not skipped
+  int64_t skipped = 0;                // consecutive steps, up to now
   std::vector<double> losses, norms;  // of the last steps (spike.h)
 };
 
-// Everything that belongs to the masters, place by place.
+// The arrays parallel to the masters.
 struct Arrays {
   models::Masters& masters;
   std::span<float> first, second, mean;  // mean: empty without [ema]
 };
 
-// Complete ones below out/checkpoints, by step.
+// Complete checkpoints in out/checkpoints, by step.
 std::vector<std::filesystem::path> list_checkpoints(const std::filesystem::path& out);
 
-// Error when a run would write over what is in `out` and is not a run's own: it has no checkpoint, and holds something
-// else than a run that was stopped before its first one leaves there.
+// Error when a run would overwrite files that are not a run's: `out` has no checkpoint, and holds something that a run
+// stopped before its first checkpoint does not leave there.
 void check_out(const Recipe& recipe);
 
 // Error when a run of this recipe makes fewer checkpoints than checkpoint.merge asks for.
 void check_merge(const Recipe& recipe);
 
-// A regular checkpoint is one that a run without a stop makes, too: of a multiple of checkpoint.every or of the last
-// step. The others, of a step at which a signal came, count neither for a merge nor among the latest that stay for it.
+// A regular checkpoint is one that an uninterrupted run makes, too: at a multiple of checkpoint.every or at the last
+// step. The others, written on a signal, neither enter a merge nor count among the latest that are kept for it.
 class Checkpoints {
  public:
   // The objective, which outlives this, writes the models.
   Checkpoints(const Recipe& recipe, Objective& objective);
 
-  // Writes a checkpoint and makes `out` itself the newest model; afterwards removes those that need not stay. An Error
-  // (a full disk) leaves the ones there were.
+  // Writes a checkpoint and makes `out` itself the newest model; afterwards removes those that need not be kept. An
+  // Error (a full disk) leaves the existing ones.
   void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe, const Facts& manifest) const;
   // The mean of the weights of the last `count` regular ones into out/merged. Error when there are fewer.
   void merge(const models::Masters& masters, int64_t count) const;
-  // Fills `arrays` from a checkpoint folder, sets aside the later ones of `out` (left-00000200), which the run that
-  // goes on from there is none of, and publishes the newest. One Error, naming tensor and shapes, when it is of another
+  // Fills `arrays` from a checkpoint folder, sets aside the later ones of `out` (left-00000200), which are not part of
+  // the run that continues, and publishes the newest. One Error, naming tensor and shapes, when it belongs to another
   // model.
   Progress load(const std::filesystem::path& folder, const Arrays& arrays) const;
-  // What went wrong with a checkpoint, and where its files cannot be read the newest one whose files can.
+  // Throws `error`; if the checkpoint's files cannot be read, with the newest readable one as a hint.
   [[noreturn]] void refuse(const Error& error, const std::filesystem::path& folder) const;
-  // A model of other values, as of a running mean, into out/name.
+  // A model of other values, such as a running mean, into out/name.
   void write(std::span<const float> values, const char* name) const;
 
  private:
@@ -82,7 +82,7 @@ class Checkpoints {
   Objective& objective_;
 };
 
-// Each difference between the manifest in a checkpoint and this one; that it has none is one.
+// Each difference between the manifest in a checkpoint and this one; a missing manifest is a difference.
 std::vector<std::string> manifest_differences(const std::filesystem::path& folder, const Facts& manifest);
 
 }  // namespace braid::train

@@ -22,7 +22,7 @@ namespace braid::train {
 namespace fs = std::filesystem;
 namespace {
 
-// One name a step of the prediction block, where there are several.
+// One name per step of the prediction block, if there are several.
 constexpr std::array<const char*, models::kMtpSteps> kMtpNames = {"mtp_loss_1", "mtp_loss_2", "mtp_loss_3",
                                                                   "mtp_loss_4"};
 
@@ -34,7 +34,7 @@ Tensor integers(Arena& arena, const std::vector<int32_t>& values) {
 
 double at_least_one(int64_t n) { return static_cast<double>(std::max<int64_t>(1, n)); }
 
-// Rows [begin, end) of a batch as one of its own.
+// Rows [begin, end) of a batch as a separate batch.
 void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch& out) {
   out.clear();
   const int64_t first = batch.rows[static_cast<size_t>(begin)], last = batch.rows[static_cast<size_t>(end)];
@@ -58,7 +58,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   const models::Config config = config_of(recipe);
   check_trainable(config);
-  open_data(config);  // first: a run that cannot read its data leaves nothing behind
+  open_data(config);  // first: a run that cannot read its data leaves no files behind
   const int64_t available = sys::memory_available();
   if (recipe.lora.rank == 0) {
     const models::Parameters n = models::count_parameters(config);
@@ -98,10 +98,11 @@ void Language::open_data(const models::Config& config) {
   need_rows(recipe_, held_out_->rows());
 }
 
-// The content of the data by a few batches, so that another file under the same name is seen, and the model's config.
+// The content of the data from a few batches, so that another file under the same name is noticed, and the model's
+// config.
 namespace {
 
-// Sizes of a model's files and a sample of their bytes.
+// A hash of the sizes of a model's files and a sample of their bytes.
 uint64_t sample_of(const std::filesystem::path& folder) {
   constexpr size_t kSamples = 4096, kWord = sizeof(uint64_t);
   std::vector<std::filesystem::path> files;
@@ -130,7 +131,7 @@ Facts Language::facts() const {
   Facts facts;
   const io::Json config = io::Json::read(origin_ / "config.json");
   for (const auto& [key, value] : config.raw().items()) facts.emplace_back("model." + key, value.dump());
-  // Adapters are checkpointed without the model that they change.
+  // Adapters are checkpointed without their base model.
   if (trained_->masters.adapters())
     facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_of(origin_)));
   const int64_t epoch = data_->steps_per_epoch();
@@ -212,8 +213,8 @@ void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Mo
   ctx.tape = nullptr;
 }
 
-// The mean of the prediction block's steps, what the routers did in this step, and the loss-free step of the biases
-// that select (nemotron.md 7.3).
+// The mean of the prediction block's steps, what the routers did in this step, and the loss-free update of the
+// selection biases (nemotron.md 7.3).
 void Language::finish(bool updated, Sums& sums) {
   const LossRecipe& loss = recipe_.loss;
   if (loss.z > 0) sums["z_loss"].sum *= loss.z;

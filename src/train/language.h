@@ -42,7 +42,7 @@ class Language final : public Objective {
   std::shared_ptr<models::Model> model() const { return {trained_, trained_->model.get()}; }
   const data::Loader& data() const { return *data_; }
   const StepPlan& plan() const { return plan_; }
-  const std::optional<nn::Precision>& precision() const { return precision_; }  // where the recipe quantises products
+  const std::optional<nn::Precision>& precision() const { return precision_; }  // if the recipe quantises products
 
  private:
   // The model refers to the masters' values: one handle keeps both alive.

@@ -43,7 +43,7 @@ class LanguageTest : public models::FolderTest {
         n += values.front()[i] != values.back()[i] ? 1 : 0;
       return n;
     }
-    double metric(size_t step, const std::string& name) const {  // NaN where there is none
+    double metric(size_t step, const std::string& name) const {  // NaN if there is none
       for (const auto& [key, value] : logs.at(step).metrics) {
         if (key == name) return value;
       }
@@ -89,7 +89,7 @@ TEST_F(LanguageTest, LookingUpPaddingTrainsNothing) {
   EXPECT_GT(trained, 25);
 }
 
-// The rows of A are as wide as those of the embedding: row kPadding of the first must train all the same.
+// The rows of A are as wide as those of the embedding: row kPadding of A must still be trained.
 TEST_F(LanguageTest, PaddingIsNoRowOfAnAdapter) {
   recipe_.lora.rank = 2;
   recipe_.lora.targets = {"q_proj"};
@@ -114,7 +114,7 @@ TEST_F(LanguageTest, PartsAndThreadsChangeNoBit) {
   }
 }
 
-// Each term is trained and shown by its own name, as large as its factor says, and is no part of the loss.
+// Each term is trained and logged under its own name, scaled by its factor, and is not part of "loss".
 TEST_F(LanguageTest, EveryTermOfTheLossIsTrainedAndShownApart) {
   write_hybrid();
   recipe_.steps = 1;
@@ -122,7 +122,7 @@ TEST_F(LanguageTest, EveryTermOfTheLossIsTrainedAndShownApart) {
   struct Term {
     double LossRecipe::*factor;
     const char* name;
-    bool scaled;  // the mean that is shown has its factor in it
+    bool scaled;  // the logged mean includes its factor
   };
   for (const Term& term :
        {Term{&LossRecipe::z, "z_loss", true}, Term{&LossRecipe::aux, "aux_loss", true},
@@ -143,14 +143,14 @@ TEST_F(LanguageTest, EveryTermOfTheLossIsTrainedAndShownApart) {
   }
 }
 
-// The biases that select move by their rate, each up or down, after a step that was made; a skipped one moves nothing.
+// After a step the selection biases move by their rate, each up or down; a skipped step moves none.
 TEST_F(LanguageTest, RouterBiasesMoveWithTheSteps) {
   write_hybrid();
   constexpr float kRate = 0.0625f;
   recipe_.steps = 24;
-  recipe_.optimizer.lr = 1e-4;  // so that losses differ by their batches, not by what was learnt
+  recipe_.optimizer.lr = 1e-4;  // so that losses differ by batch, not by what was learnt
   recipe_.loss.router_bias_rate = kRate;
-  recipe_.spike = {.z = 1e-6, .window = 2, .patience = 0};  // what lies over the last two is a spike
+  recipe_.spike = {.z = 1e-6, .window = 2, .patience = 0};  // anything above the last two is a spike
   const Run run = train();
   int skipped = 0, moved = 0;
   for (size_t i = 0; i < run.logs.size(); ++i) {
@@ -191,7 +191,7 @@ TEST_F(LanguageTest, AChangedConfigIsADifference) {
   EXPECT_GT(words, 8);
 }
 
-// Without a step between them: other batches than those of training, and all their tokens.
+// Without a step between them: different batches from training, and all their tokens.
 TEST_F(LanguageTest, HeldOutBatchesAreNotTrainedAndWhole) {
   recipe_.optimizer.lr = 0;
   recipe_.eval = {.every = 1, .batches = 1};

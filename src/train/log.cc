@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kHead = "step,loss,grad_norm,lr,held_out_loss,ema_held_out_loss";
 constexpr const char* kObject = "{\"step\":";
 
-// Nothing but a log is rewritten. The line that was being written when a run was killed may be its only one.
+// Only logs are rewritten. A log may have just one line, incomplete because the run was killed.
 void refuse_other(const fs::path& path, std::string_view beginning, const char* word) {
   std::error_code none;
   if (!fs::is_regular_file(path, none)) return;
@@ -30,12 +30,12 @@ void refuse_other(const fs::path& path, std::string_view beginning, const char* 
   file.read(line.data(), static_cast<std::streamsize>(line.size()));
   line.resize(static_cast<size_t>(file.gcount()));
   if (beginning.starts_with(line)) return;
-  fail(printable(path.string()), {.what = fmt::format("is there and is not the {} of a run", word),
+  fail(printable(path.string()), {.what = fmt::format("exists and is not the {} of a run", word),
                                   .expected = fmt::format("a new name, or a file that begins with {}", beginning),
                                   .hint = "another out or name, or moving it"});
 }
 
-// Below `out` folders are made, elsewhere they are there: a mistyped place is no new one.
+// Folders are created in `out`, elsewhere they must exist: a mistyped path creates none.
 void refuse_lost(const fs::path& out, const fs::path& path) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const fs::path inside = folder.lexically_normal().lexically_relative(out.lexically_normal());
@@ -44,7 +44,7 @@ void refuse_lost(const fs::path& out, const fs::path& path) {
   fail_environment("log.jsonl", {.what = "there is no such folder", .got = printable(folder.string())});
 }
 
-// Keeps the lines of a file that `wanted` wants.
+// Keeps the lines of a file that `wanted` accepts.
 void rewrite(const fs::path& path, const std::function<bool(const std::string&)>& wanted) {
   std::string kept;
   {
@@ -56,7 +56,7 @@ void rewrite(const fs::path& path, const std::function<bool(const std::string&)>
   io::write_text_file(path, kept);
 }
 
-// Opens a log to append, after the lines that are wanted. A pipe or a device has none, and no file takes its place.
+// Opens a log to append, after the lines that are wanted. A pipe or a device has none, and is not replaced by a file.
 std::FILE* reopen(const fs::path& path, const std::function<bool(const std::string&)>& wanted) {
   std::error_code ignored;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), ignored);
@@ -158,7 +158,7 @@ Log::~Log() {
   if (jsonl_) std::fclose(jsonl_);
 }
 
-// Flushed at once, so that the log of a killed process has every completed step.
+// Flushed immediately, so that the log of a killed process has every completed step.
 void Log::append(const std::string& line, std::FILE* file, const fs::path& path) const {
   if (std::fputs((line + "\n").c_str(), file) < 0 || std::fflush(file) != 0)
     fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(errno)});
@@ -192,7 +192,7 @@ void Log::held_out(const HeldOutLog& log) {
 }
 
 void Log::draw() const {
-  report::Curve curve{.title = "loss", .x_label = "step", .y_label = "nats a token", .series = {train_}};
+  report::Curve curve{.title = "loss", .x_label = "step", .y_label = "nats per token", .series = {train_}};
   for (const report::Series& series : {held_out_, ema_}) {
     if (!series.points.empty()) curve.series.push_back(series);
   }

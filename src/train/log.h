@@ -1,5 +1,5 @@
 // The logs of a run: one line per step for people, JSONL, TensorBoard events, loss.csv and loss.svg.
-// After a resume the files go on where the checkpoint stands: lines of later steps are dropped.
+// After a resume the files continue from the checkpoint: lines of later steps are dropped.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -19,14 +19,14 @@ namespace braid::train {
 struct StepLog {
   int64_t step = 0, steps = 0;  // from 1
   double loss = 0;              // the mean that the objective calls "loss"
-  bool judged = false;          // by a full window; scores are 0 before
+  bool judged = false;          // by a full window; until then scores are 0
   double z_score = 0, norm_z_score = 0;
   std::vector<std::pair<const char*, double>> metrics{};  // the objective's other sums, by name
   double grad_norm = 0;                                   // before clipping
   double lr = 0;
   int64_t tokens = 0;  // read so far
   double tokens_per_second = 0;
-  double mfu = 0;  // of the measured roof; 0: not known
+  double mfu = 0;  // relative to the measured peak; 0: not known
   int64_t memory_bytes = 0;
   bool skipped = false;
   std::optional<uint64_t> weight_hash{};
@@ -43,12 +43,12 @@ std::string line_of(const HeldOutLog& log);
 std::string json_of(const StepLog& log);
 std::string json_of(const HeldOutLog& log);
 
-// Error when a log would take the place of a file that is none, or lie in a folder outside of `out` that is missing.
+// Error when a log would replace a file that is not a log, or its folder is outside of `out` and missing.
 void check_logs(const std::filesystem::path& out, const LogRecipe& recipe);
 
 class Log {
  public:
-  // Continues after `step`. Files lie in `out` unless the recipe says otherwise.
+  // Continues after `step`. Files are in `out` unless the recipe says otherwise.
   Log(const std::filesystem::path& out, const LogRecipe& recipe, int64_t step);
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;

@@ -1,6 +1,6 @@
-// What decides the bits of a run, as one flat list: every word of its recipe that may not change on the way, and the
-// facts that no word names (the content of the data and of the model's config). It lies in each checkpoint as
-// training/manifest.json; a run that resumes compares its own and names each difference.
+// What determines the bits of a run, as one flat list: every word of its recipe that may not change on a resume, and
+// facts that no word names (the content of the data and of the model's config). Each checkpoint stores it as
+// training/manifest.json; a resumed run compares its own and names each difference.
 #pragma once
 #include <string>
 #include <utility>
@@ -13,12 +13,12 @@ namespace braid::train {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;  // names with values as JSON
 
-// Left out is what may change between a checkpoint and its resumption: `out`, `steps`, `accumulate`, `schedule.decay`
-// and the tables memory, eval, log and checkpoint.
+// Leaves out what may change on a resume: `out`, `steps`, `accumulate`, `schedule.decay` and the tables memory, eval,
+// log and checkpoint.
 Facts manifest_of(const Recipe& recipe, const Facts& facts);
 std::string manifest_text(const Facts& manifest);
 
-// "seed is 1 there and 2 here", one entry a difference. A word that the stored manifest lacks had its default.
+// "seed is 1 there and 2 here", one entry per difference. A word missing from the stored manifest had its default.
 std::vector<std::string> differences(const io::Json& stored, const Facts& manifest);
 
 }  // namespace braid::train

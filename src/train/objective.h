@@ -1,6 +1,6 @@
-// What a run trains. The loop (trainer.h) knows nothing of it but this: numbers with their gradients, batches that are
-// a function of the step alone and can be cut along their rows, and sums by name, of which the one called "loss" is
-// watched. Language modelling is one (language.h).
+// What a run trains. The loop (trainer.h) sees only this interface: parameters with their gradients, batches that are a
+// function of the step alone and can be split by rows, and sums by name, of which "loss" is watched. Language modelling
+// is one (language.h).
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,8 +15,8 @@
 
 namespace braid::train {
 
-// What the parts of a batch add up to. Each part carries on where the one before it stopped, so that the cut changes no
-// bit. Names are literals; the order is that of their first use.
+// Sums over the parts of a batch. Each part continues the sums of the one before it, so that splitting changes no bit.
+// Names are literals; the order is that of their first use.
 class Sums {
  public:
   struct Sum {
@@ -25,10 +25,10 @@ class Sums {
     double count = 0;  // what it is a mean over
     double mean() const { return count > 0 ? sum / count : sum; }
   };
-  Sum& operator[](std::string_view name);    // made where there is none; `name` outlives this
-  double mean(std::string_view name) const;  // 0 where there is none
+  Sum& operator[](std::string_view name);    // created if missing; `name` outlives this
+  double mean(std::string_view name) const;  // 0 if there is none
   std::span<const Sum> all() const { return sums_; }
-  void clear() { sums_.clear(); }  // keeps the memory
+  void clear() { sums_.clear(); }  // keeps the capacity
 
  private:
   std::vector<Sum> sums_;
@@ -38,27 +38,28 @@ class Objective {
  public:
   virtual ~Objective() = default;
 
-  // What an optimiser moves.
+  // What the optimiser updates.
   virtual models::Masters& masters() = 0;
   virtual std::vector<Param*> params() = 0;
 
-  // Takes up the batch of step `step`, from 0, of training or held out, and returns how many rows it has.
+  // Loads the batch of step `step`, from 0, of training or held out, and returns its number of rows.
   virtual int64_t draw(int64_t step, bool held_out) = 0;
   virtual bool holds_out() const = 0;  // is there a held-out batch?
-  virtual int64_t tokens() const = 0;  // of the batch: what speed is counted in
+  virtual int64_t tokens() const = 0;  // of the batch; for tokens per second
   virtual double flops_per_token() const { return 0; }
   // Adds what rows [begin, end) of the batch contribute to the sums, among them "loss", and with `backward` to the
   // gradients, of a mean over the whole batch.
   virtual void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) = 0;
-  // After the optimiser, or where a step was skipped instead of it: rules of its own, and sums of the whole step.
+  // After the optimiser, or instead of it if the step was skipped: the objective's own updates, and sums of the whole
+  // step.
   virtual void finish(bool updated, Sums& sums) = 0;
 
-  // A model of these values (the masters', or a mean of them), and the file or folder of it that holds the tensors.
+  // A model of these values (the masters', or a mean of them), and its file or folder with the tensors.
   virtual void write(std::span<const float> values, const std::filesystem::path& folder) = 0;
   virtual std::filesystem::path weights_in(const std::filesystem::path& folder) const = 0;
   // The batch, to investigate a step that failed.
   virtual void write_batch(const std::filesystem::path& file) const = 0;
-  // What decides the bits of a run besides the words of its recipe.
+  // What determines the bits of a run besides its recipe.
   virtual Facts facts() const = 0;
 };
 

@@ -10,8 +10,7 @@
 namespace braid::train {
 namespace {
 
-// Muon is for maps between two spaces of activations; rows of a table of tokens, and the unlike parts of a fused
-// in_proj, are none.
+// Muon is for maps between two activation spaces; token tables, and the unlike parts of a fused in_proj, are not.
 bool is_inner_matrix(const Param& p) {
   const bool table = p.role == ParamRole::embedding || p.role == ParamRole::positions || p.role == ParamRole::head;
   return is_matrix(p.role) && !table && p.segments.size() <= 1;
@@ -26,7 +25,7 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, co
     return !sys::matches_any(recipe.no_decay, name_of(tensor.role)) && !sys::matches_any(recipe.no_decay, tensor.name);
   };
   for (const models::MasterTensor& tensor : masters.tensors()) {
-    if (tensor.role == ParamRole::router_bias) continue;  // moved by a rule of its own (nemotron.md 3.6)
+    if (tensor.role == ParamRole::router_bias) continue;  // updated by its own rule (nemotron.md 3.6)
     Part part{tensor.place, 1, tensor.count(), false, decays(tensor), rounded && tensor.matrix};
     if (recipe.kind != "muon" || !tensor.matrix) {
       parts_.push_back(part);
@@ -49,7 +48,7 @@ double Optimizer::grad_norm(Ctx& ctx) const {
 }
 
 void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
-  // As torch.nn.utils.clip_grad_norm_ divides.
+  // As in torch.nn.utils.clip_grad_norm_.
   const double scale = recipe_.clip > 0 ? std::min(1.0, recipe_.clip / (norm + 1e-6)) : 1.0;
   for (const Part& part : parts_) {
     const auto at = static_cast<size_t>(part.place);

@@ -1,6 +1,6 @@
 // The optimiser's state and one step of it over all masters: AdamW, or Muon for the matrices inside the model and AdamW
-// for the rest (embeddings, head, Mamba's fused in_proj, everything that is no matrix). Moments lie at the places of
-// the masters (models/masters.h). A gradient's share in the global norm is added tensor by tensor, in order.
+// for the rest (embeddings, head, Mamba's fused in_proj, everything that is not a matrix). Moments are stored at the
+// places of the masters (models/masters.h). A gradient's share in the global norm is added tensor by tensor, in order.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -26,7 +26,7 @@ class Optimizer {
   std::span<float> second() { return v_; }
 
  private:
-  struct Part {  // one call of a row
+  struct Part {  // one kernel call
     int64_t place, rows, cols;
     bool muon, decays, rounded;
   };

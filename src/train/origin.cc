@@ -28,9 +28,9 @@ io::Json config_json(const Recipe& recipe) {
   return config.is_string() ? models::find_config(config.as_string()).json : config;
 }
 
-// `exact` promises the numbers of passes that only read a model.
+// `exact` promises the results of passes that only read a model.
 [[noreturn]] void refuse_exact(const char* word, const char* hint) {
-  fail("exact", {.what = fmt::format("does not go with {}, which no other pass has", word), .hint = hint});
+  fail("exact", {.what = fmt::format("cannot be combined with {}, which no other pass has", word), .hint = hint});
 }
 
 void check(const Recipe& recipe) {
@@ -40,7 +40,8 @@ void check(const Recipe& recipe) {
   }
   if (recipe.out.empty()) fail("recipe", {.what = "has no out", .expected = "a folder for checkpoints and logs"});
   if (!nn::is_low_precision(recipe.precision) && recipe.precision == "bf16" && recipe.dtype != "bf16")
-    fail("precision.recipe", {.what = "is not what products read", .got = "bf16", .expected = "dtype = \"bf16\""});
+    fail("precision.recipe",
+         {.what = "is not the type that products read", .got = "bf16", .expected = "dtype = \"bf16\""});
   const auto inexact = [&](bool asked, const char* word) {
     if (recipe.exact && asked) refuse_exact(word, "leaving one out");
   };
@@ -54,7 +55,8 @@ void check(const Recipe& recipe) {
                   .expected = "rank, and targets or target_parameters"});
   }
   const auto whole = [&](bool asked, const char* word) {
-    if (adapts && asked) fail("lora", {.what = fmt::format("does not go with {}", word), .hint = "leaving one out"});
+    if (adapts && asked)
+      fail("lora", {.what = fmt::format("cannot be combined with {}", word), .hint = "leaving one out"});
   };
   whole(nn::is_low_precision(recipe.precision), "precision.recipe");
   whole(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
@@ -63,21 +65,21 @@ void check(const Recipe& recipe) {
 
 constexpr const char* kMadeOf = "made_of.json";
 
-// What decides the files of out/init.
+// What determines the files of out/init.
 std::string made_of(const Recipe& recipe) {
   const nlohmann::ordered_json j = {
       {"seed", recipe.seed}, {"tokenizer", recipe.tokenizer}, {"config", config_json(recipe).raw()}};
   return j.dump(1) + "\n";
 }
 
-// Only a run with checkpoints goes on from what it made. One that was stopped before its first one begins again, and a
+// Only a run with checkpoints reuses what it wrote. One that was stopped before its first one starts again, and a
 // tokenizer may have changed under its name by then.
 bool is_origin_of(const Recipe& recipe, const fs::path& folder) {
   if (!io::is_complete(folder) || list_checkpoints(recipe.out).empty() || !fs::exists(folder / kMadeOf)) return false;
   return io::Json::read(folder / kMadeOf).raw() == nlohmann::json::parse(made_of(recipe));
 }
 
-struct BlockFlops {  // besides products with parameters; forward, a token
+struct BlockFlops {  // besides products with parameters; forward, per token
   double length;
 
   double operator()(const nn::AttentionSpec& a) const {
@@ -93,7 +95,7 @@ struct BlockFlops {  // besides products with parameters; forward, a token
   }
 };
 
-// Checkpoints are folders with the files of the one that their run started from.
+// Checkpoints copy files of the folder that their run started from.
 io::ModelPath find_folder(const char* key, const std::string& name) {
   io::ModelPath path = io::find_model(name);
   if (path.is_gguf())
@@ -134,7 +136,7 @@ models::Config config_of(const Recipe& recipe) {
 void check_trainable(const models::Config& config) {
   if (config.dropout.attention == 0) return;
   fail("dropout",
-       {.what = "attention cannot drop its probabilities",
+       {.what = "dropout of attention probabilities is not supported",
         .got = fmt::format("attn_pdrop or attention_dropout = {:g} (GPT-2's is 0.1 where config.json has none)",
                            config.dropout.attention),
         .expected = "0",
@@ -218,7 +220,8 @@ fs::path language_folder(const Recipe& recipe) {
   if (!recipe.tokenizer.empty())
     return is_origin_of(recipe, made) ? made : find_folder("tokenizer", recipe.tokenizer).folder;
   if (data::reads_text(recipe.data))
-    fail("tokenizer", {.what = "text needs one", .expected = "tokenizer = a model folder with tokenizer.json"});
+    fail("tokenizer",
+         {.what = "text data needs a tokenizer", .expected = "tokenizer = a model folder with tokenizer.json"});
   return {};
 }
 

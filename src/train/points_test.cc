@@ -1,5 +1,5 @@
-// A second objective: a small classifier of points, which knows no token and no model of language. The same loop trains
-// it, logs its metrics, checkpoints it and goes on from there.
+// A second objective: a small classifier of points, without tokens or a language model. The same loop trains it, logs
+// its metrics, checkpoints and resumes it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,7 @@ class Points final : public Objective {
   int64_t tokens() const override { return kBatch; }
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override {
     ctx.tape = backward ? &tape_ : nullptr;
-    SeqMap seqs;  // every point stands alone, so that no cut changes a sum
+    SeqMap seqs;  // every point is its own sequence, so that no cut changes a sum
     for (int64_t i = begin; i < end; ++i) seqs.add(1);
     nn::StateView none;
     nn::Run run{.ctx = ctx, .seqs = seqs, .state = none, .numerics = Numerics::training(masters_.products())};

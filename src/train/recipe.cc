@@ -15,12 +15,11 @@ namespace {
 
 constexpr io::IntRange kCount{0, int64_t{1} << 40}, kFromOne{1, int64_t{1} << 40};
 constexpr io::NumberRange kNotNegative{0, 1e9}, kFraction{0, 1}, kRate{0, 0.99};
-// In FP32 the next beta rounds to 1, where a first step divides by 0, and a gradient of 0 needs an eps to be divided
-// by.
+// In FP32 the next beta rounds to 1, and the first step would divide by 0; eps avoids 0/0 for a gradient of 0.
 constexpr io::NumberRange kBeta{0, 0.9999999}, kEpsilon{1e-30, 1e9};
 using Choices = std::initializer_list<const char*>;
 
-// Every word: key, place, what it may be, meaning. `visit` has one overload a type.
+// Every word: key, variable, allowed values, meaning. `visit` has one overload per type.
 template <class D, class Visit>
 void each_data_word(D& d, Visit& visit) {
   visit("data.kind", d.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source");
@@ -43,9 +42,9 @@ void each_word(R& r, Visit&& visit) {
   visit("dtype", r.dtype, Choices{"f32", "bf16"}, "what products read; master weights are FP32");
   visit("exact", r.exact, "losses equal those of braid score --exact bit for bit; slower");
   visit("steps", r.steps, kFromOne, "optimiser steps");
-  visit("batch", r.batch, kCount, "sequences of a step; 0: what the data says");
-  visit("accumulate", r.accumulate, kFromOne, "parts of a batch that are computed one after the other");
-  visit("length", r.length, kCount, "tokens of a sequence; 0: what the data says");
+  visit("batch", r.batch, kCount, "sequences per step; 0: from the data");
+  visit("accumulate", r.accumulate, kFromOne, "parts of a batch, computed one after the other");
+  visit("length", r.length, kCount, "tokens per sequence; 0: from the data");
   visit("seed", r.seed, kCount, "of everything random");
   visit("dropout", r.dropout, kRate, "of embedding and residual branches, instead of the config's");
   visit("out", r.out, Choices{}, "folder of checkpoints and logs");
@@ -58,7 +57,7 @@ void each_word(R& r, Visit&& visit) {
   visit("optimizer.weight_decay", r.optimizer.weight_decay, kNotNegative, "decoupled, times the learning rate");
   visit("optimizer.no_decay", r.optimizer.no_decay,
         "globs over roles (norm, bias, a_log, ...) and stored names; * crosses dots");
-  visit("optimizer.clip", r.optimizer.clip, kNotNegative, "largest norm of all gradients together");
+  visit("optimizer.clip", r.optimizer.clip, kNotNegative, "largest global norm of the gradients");
   visit("schedule.kind", r.schedule.kind, Choices{"constant", "wsd", "cosine"}, "");
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
   visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");
@@ -69,7 +68,7 @@ void each_word(R& r, Visit&& visit) {
   visit("loss.aux", r.loss.aux, kNotNegative, "weight of the router's balance loss");
   visit("loss.router_z", r.loss.router_z, kNotNegative, "weight of the squared log-sum of the router's logits");
   visit("loss.router_bias_rate", r.loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
-  visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token of k is not learnt");
+  visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token in k is not trained on");
   visit("loss.goldfish_seed", r.loss.goldfish_seed, kCount, "of the hash that chooses it");
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
@@ -81,21 +80,21 @@ void each_word(R& r, Visit&& visit) {
   visit("spike.window", r.spike.window, io::IntRange{2, 1 << 20}, "steps of that mean");
   visit("spike.patience", r.spike.patience, kCount, "skipped steps in a row that end the run; 0: none do");
   visit("checkpoint.every", r.checkpoint.every, kCount, "steps between checkpoints; 0: only the last");
-  visit("checkpoint.keep", r.checkpoint.keep, kFromOne, "so many of the latest stay");
-  visit("checkpoint.keep_every", r.checkpoint.keep_every, kCount, "multiples of so many steps stay too");
+  visit("checkpoint.keep", r.checkpoint.keep, kFromOne, "number of the latest that are kept");
+  visit("checkpoint.keep_every", r.checkpoint.keep_every, kCount, "those at multiples of this many steps are kept too");
   visit("checkpoint.merge", r.checkpoint.merge, kCount,
-        "at the end, the mean of the last so many, a signal's not counted");
+        "at the end, write the mean of this many of the last, not counting those of signals");
   visit("log.every", r.log.every, kFromOne, "steps");
   visit("log.hash_every", r.log.hash_every, kCount, "steps between 64-bit hashes of all weights");
-  visit("log.jsonl", r.log.jsonl, Choices{}, "one object a step");
+  visit("log.jsonl", r.log.jsonl, Choices{}, "one object per step");
   visit("log.tensorboard", r.log.tensorboard, Choices{}, "folder of event files");
   visit("eval.every", r.eval.every, kCount, "steps between held-out losses");
   visit("eval.batches", r.eval.batches, kFromOne, "of one held-out loss");
   visit("eval.data", r.eval.data, Choices{}, "a path of the same kind; empty: data.validation");
   visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights, written to out/ema");
   visit("lora.rank", r.lora.rank, kCount, "of adapters, everything else frozen");
-  visit("lora.alpha", r.lora.alpha, kNotNegative, "their share is scaled by alpha / rank");
-  visit("lora.dropout", r.lora.dropout, kRate, "of what they read");
+  visit("lora.alpha", r.lora.alpha, kNotNegative, "their output is scaled by alpha / rank");
+  visit("lora.dropout", r.lora.dropout, kRate, "of their inputs");
   visit("lora.targets", r.lora.targets, "PEFT's target_modules: in_proj, up_proj, ...; * crosses dots");
   visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters: experts.up_proj, ...");
 }
@@ -104,7 +103,7 @@ bool is_table(const std::string& path, const std::vector<std::string>& words) {
   return std::any_of(words.begin(), words.end(), [&](const auto& w) { return w.starts_with(path + "."); });
 }
 
-// The word or the table that a mistyped one was meant to be.
+// The known word or table nearest to a mistyped one.
 std::string nearest_word(const std::string& path, const std::vector<std::string>& words) {
   std::vector<std::string> list = words;
   for (const std::string& word : words) {
@@ -115,7 +114,7 @@ std::string nearest_word(const std::string& path, const std::vector<std::string>
   return dot == std::string::npos ? "" : sys::nearest(path.substr(0, dot), list);
 }
 
-// Before they are mixed with the file's words, which would be blamed. What lies inside a word is the word's own.
+// Before they are merged into the file's words, which errors would name. Keys inside a word are the word's own.
 void refuse_unknown_overrides(std::span<const std::string> overrides, const std::vector<std::string>& words) {
   for (const std::string& o : overrides) {
     const std::string path = o.substr(0, o.find('='));
@@ -126,7 +125,7 @@ void refuse_unknown_overrides(std::span<const std::string> overrides, const std:
   }
 }
 
-// A key is known when it is a word, or a table that words lie in.
+// A key is known when it is a word, or a table of words.
 void refuse_unknown(const io::Json& at, const std::string& prefix, const std::vector<std::string>& words) {
   for (const auto& [key, value] : at.members()) {
     const std::string path = prefix + key;
@@ -167,7 +166,7 @@ struct Reader {
     value = v->as_string();
     const auto is_value = [&](const char* choice) { return value == choice; };
     if (among.size() == 0 || std::any_of(among.begin(), among.end(), is_value)) return;
-    v->refuse("has no such kind", fmt::format("{}", fmt::join(among, ", ")),
+    v->refuse("is not one of the choices", fmt::format("{}", fmt::join(among, ", ")),
               sys::nearest(value, {among.begin(), among.end()}));
   }
   void operator()(const char* key, std::vector<std::string>& value, const char*) const {
@@ -220,7 +219,7 @@ struct Values {
   }
 };
 
-// Inline TOML. Strings of JSON are strings of TOML; what is null is left out.
+// Inline TOML. Strings of JSON are strings of TOML; nulls are left out.
 std::string inline_toml(const nlohmann::json& value) {
   std::string text;
   if (value.is_object()) {

@@ -42,7 +42,7 @@ struct SpikeRecipe {
 
 struct CheckpointRecipe {
   int64_t every = 0;       // steps; 0: only at the end
-  int64_t keep = 2;        // of the latest
+  int64_t keep = 2;        // latest checkpoints
   int64_t keep_every = 0;  // steps; checkpoints at multiples of it are never deleted
   int64_t merge = 0;       // at the end, the mean of this many of the latest, which are retained, is written as well
 };

@@ -78,7 +78,7 @@ TEST(Glob, StarsCrossDots) {
   EXPECT_TRUE(sys::matches("**", ""));
 }
 
-// Every word decides the bits of a run but these.
+// Every word but these affects the bits of a run.
 TEST(Manifest, EveryWordThatDecidesIsNamed) {
   const std::set<std::string> free = {"out",
                                       "steps",

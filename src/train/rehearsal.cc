@@ -15,11 +15,11 @@ nn::RecipeParts precision_parts(const Recipe& recipe) {
 
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
-  // At least the residual stream lives at once: the dry pass itself would take much of the machine otherwise.
+  // At least the residual stream must fit: otherwise the dry pass itself could exhaust memory.
   need_memory(
       0, 2.0 * static_cast<double>(model.config().hidden) * static_cast<double>(part) * static_cast<double>(length),
       sys::memory_available());
-  SeqMap packings[2];  // a document a row, and as many as there may be
+  SeqMap packings[2];  // one document per row, and the most there can be
   for (int64_t row = 0; row < part; ++row) {
     packings[0].add(length);
     for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
@@ -29,7 +29,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     const SeqMap& seqs = packings[packing];
     nn::StateView state;
     nn::RouterWatch routers;
-    const nn::Draws draws;  // a pass that drops, where adapters do
+    const nn::Draws draws;  // with dropout, if adapters have it
     nn::Run run{.ctx = dry,
                 .seqs = seqs,
                 .state = state,

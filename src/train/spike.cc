@@ -17,7 +17,7 @@ double SpikeWindow::z_score(double value) const {
 }
 
 void SpikeWindow::push(double value) {
-  values_.reserve(static_cast<size_t>(size_) + 1);  // once: steps allocate nothing
+  values_.reserve(static_cast<size_t>(size_) + 1);  // once: later steps do not allocate
   values_.push_back(value);
   if (std::ssize(values_) > size_) values_.erase(values_.begin(), values_.end() - size_);
 }

@@ -1,6 +1,6 @@
-// How far a number lies over those before it, in standard deviations: steps whose loss or gradient norm stands far
-// above its recent mean change nothing when [spike] is on (llm.c's rule). The window advances with every step, skipped
-// or not, so that a lasting change of the data becomes the new mean.
+// How far a value is above the previous ones, in standard deviations: with [spike], steps whose loss or gradient norm
+// is far above its recent mean are skipped (llm.c's rule). The window advances with every step, skipped or not, so that
+// a lasting change of the data becomes the new mean.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -10,8 +10,8 @@ namespace braid::train {
 class SpikeWindow {
  public:
   SpikeWindow(int64_t size, std::vector<double>& values) : size_(size), values_(values) {}
-  // 0 while the window is not full. The deviation counts as at least kFloor of the mean's size: in a window of values
-  // that are nearly alike, every change would otherwise stand out.
+  // 0 while the window is not full. The deviation is at least kFloor times the mean's magnitude: in a window of nearly
+  // equal values, every change would otherwise stand out.
   double z_score(double value) const;
   void push(double value);
   bool full() const { return static_cast<int64_t>(values_.size()) >= size_; }

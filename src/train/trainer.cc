@@ -20,7 +20,7 @@
 namespace braid::train {
 namespace {
 
-// A second of measuring is long compared with the steps of a toy.
+// Up to this size the second that measuring takes is long compared with the steps.
 constexpr int64_t kToy = 1'000'000;  // parameters
 
 int64_t memory_peak() {
@@ -40,7 +40,7 @@ const Recipe& checked(const Recipe& recipe) {
   return recipe;
 }
 
-// Another run differs in most of its words: the first few are enough to see that.
+// A different run differs in most words: the first few are enough to see that.
 [[noreturn]] void refuse_differences(const std::filesystem::path& checkpoint, const std::vector<std::string>& others) {
   constexpr int64_t kShown = 5;
   const int64_t shown = std::min(kShown, std::ssize(others)), more = std::ssize(others) - shown;
@@ -86,7 +86,7 @@ Outcome Trainer::train(const Watcher& watcher) {
   const Recipe& r = recipe_;
   log_ = std::make_unique<Log>(r.out, r.log, progress_.step);
   const auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
-  const int64_t first = progress_.step + 1;  // is logged too: a run that says nothing for minutes looks stuck
+  const int64_t first = progress_.step + 1;  // is logged too: a run that is silent for minutes looks stuck
   while (progress_.step < r.steps && sys::caught_signal() == 0) {
     StepLog done = step();
     if (due(r.log.hash_every)) done.weight_hash = weight_hash(objective_.masters().values(), ctx_.threads);
@@ -142,7 +142,7 @@ StepLog Trainer::step() {
   return log;
 }
 
-// Judged by the steps before it; then it is one of them.
+// Compares the step with those before it, then adds it to them.
 bool Trainer::stands_out(StepLog& log) {
   const SpikeRecipe& spike = recipe_.spike;
   SpikeWindow losses(spike.window, progress_.losses), norms(spike.window, progress_.norms);
@@ -161,14 +161,14 @@ bool Trainer::stands_out(StepLog& log) {
                                        .hint = "a lower optimizer.lr or a higher spike.z, from the last checkpoint"}));
 }
 
-// The drawn batch in as many parts as the recipe says, held out or not: that is what its memory was planned for.
+// Runs the drawn batch in as many parts as the recipe says, held out or not: memory was planned for that.
 void Trainer::parts(int64_t rows, bool backward) {
   const int64_t parts = recipe_.accumulate;
   need_rows(recipe_, rows);
   for (int64_t i = 0; i < parts; ++i) objective_.run(ctx_, rows * i / parts, rows * (i + 1) / parts, backward, sums_);
 }
 
-// The step that went wrong changed nothing: the last checkpoint and the batch say how to see it again.
+// The failed step changed nothing: the last checkpoint and the batch reproduce it.
 void Trainer::give_up(const char* what) const {
   const std::filesystem::path path =
       std::filesystem::path(recipe_.out) / fmt::format("bad-batch-{:08}.safetensors", progress_.step + 1);
@@ -182,7 +182,7 @@ void Trainer::give_up(const char* what) const {
 HeldOutLog Trainer::held_out() {
   HeldOutLog log{.step = progress_.step, .loss = held_out_loss()};
   if (!mean_.kept()) return log;
-  // The same memory: the mean takes the place of the weights and gives it back.
+  // Needs no extra memory: the mean is swapped with the weights and back.
   models::Masters& masters = objective_.masters();
   const auto exchange = [&] {
     mean_.exchange(masters.values(), ctx_.threads);

@@ -1,5 +1,5 @@
 // The step loop. It knows what it trains only as an Objective; a batch is a function of the step number alone. A run
-// that is killed and resumed therefore gives the bits of one that was not, for any number of threads and parts.
+// that is killed and resumed is therefore bit-identical to one that was not, for any number of threads and parts.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -33,7 +33,7 @@ class Trainer {
   // Both outlive this.
   Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx);
   // Error naming each difference when the checkpoint does not match the recipe (manifest.h); with `force` they are
-  // returned. Error when it is past the recipe's last step: the model asked for is not the one that is there.
+  // returned. Error when it is past the recipe's last step: the requested model no longer exists.
   std::vector<std::string> resume(const std::filesystem::path& checkpoint, bool force = false);
   // To the last step, or to a signal (sys/interrupt.h); the state is saved either way. Error (a failed run) when a loss
   // is not finite: the batch is first written next to the checkpoints; and when too many steps in a row are skipped.
@@ -61,7 +61,7 @@ class Trainer {
   Progress progress_;
   std::unique_ptr<Log> log_;
   Sums sums_;
-  double roof_flops_ = 0;  // of this machine, where the model is no toy
+  double roof_flops_ = 0;  // of this machine; 0 for a toy model
   int64_t saved_ = -1;     // step of the last checkpoint
 };
 

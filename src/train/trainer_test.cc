@@ -40,15 +40,15 @@ void toy_batch(int64_t step, data::Batch& batch) {
   }
 }
 
-// Half the squared distance of every weight from a number that each sequence names, in the order of sequences.
-struct Shift {  // from step `from` on a loss is larger by `by`, and `factor` times as much every step
+// Half the squared distance of every weight from a target of each sequence, in the order of sequences.
+struct Shift {  // from step `from` on the loss is larger by `by`, which grows by `factor` every step
   int64_t from = -1;
   double by = 0, factor = 1;
 };
 class ToyObjective final : public Objective {
  public:
   struct Faults {
-    int64_t bad_step = -1, steep_step = -1;  // whose loss is NaN, whose gradient is `steep` times as large
+    int64_t bad_step = -1, steep_step = -1;  // with a NaN loss; with a gradient `steep` times as large
     Shift shift{};
     float steep = 1;
   };
@@ -124,7 +124,7 @@ class TrainerTest : public models::FolderTest {
     write(models::hybrid(), tensors_of(models::hybrid()));
   }
 
-  // Masters after `steps` steps of a run of its own.
+  // Masters after `steps` steps of a separate run.
   std::vector<float> train(const Recipe& recipe, std::optional<std::string> resume = {}, int64_t bad_step = -1,
                            bool force = false) {
     models::Masters masters(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
@@ -175,7 +175,7 @@ class TrainerTest : public models::FolderTest {
     toy.run(ctx, 0, toy.draw(0, true), false, sums);
     return sums.mean("loss");
   }
-  // The toy's model as it began: where its tensors lie.
+  // The initial toy model: the places of its tensors.
   void with_tensors(const std::function<void(const models::MasterTensor&)>& visit) const {
     models::Masters masters(DType::f32);
     masters.load(io::find_model(folder_.string()));
@@ -239,7 +239,7 @@ TEST_F(TrainerTest, PartsAndThreadsChangeNoBit) {
   EXPECT_NE(models::error_of([&] { train(recipe_); }).find("more parts"), std::string::npos);
 }
 
-// What is saved is PEFT's folder, and a run goes on from it.
+// Checkpoints are PEFT folders, and a run resumes from one.
 TEST_F(TrainerTest, AResumedRunOfAdaptersHasTheSameBits) {
   lora_ = {.rank = 2, .targets = {"in_proj", "q_proj"}, .target_parameters = {"experts.up_proj"}};
   recipe_.checkpoint.every = 3;
@@ -296,7 +296,7 @@ TEST_F(TrainerTest, OutHoldsTheNewestModelAndTheLatestCheckpoints) {
   }
 }
 
-TEST_F(TrainerTest, ALossThatIsNoNumberStopsTheRun) {
+TEST_F(TrainerTest, ANonFiniteLossStopsTheRun) {
   recipe_.checkpoint.every = 2;
   try {
     train(recipe_, {}, 4);
@@ -312,9 +312,9 @@ TEST_F(TrainerTest, ALossThatIsNoNumberStopsTheRun) {
   EXPECT_TRUE(io::is_complete(checkpoint(4)));
 }
 
-// The loss may still be finite where its slope is not: the step ends the run before it reaches a weight.
-TEST_F(TrainerTest, ANormThatIsNotFiniteStopsTheRun) {
-  steep_ = 5;  // the last step, whose weights no later loss would show
+// The loss may be finite while its gradient is not: the run ends before a weight changes.
+TEST_F(TrainerTest, ANonFiniteNormStopsTheRun) {
+  steep_ = 5;  // the last step: no later loss would reveal its weights
   for (const float by : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     steep_by_ = by;
     try {
@@ -329,16 +329,15 @@ TEST_F(TrainerTest, ANormThatIsNotFiniteStopsTheRun) {
   }
 }
 
-// A lasting change of the data: its first steps are skipped and change no weight, no moment and no mean, then the
-// window has seen it and the run goes on, with the batch after the skipped one. A resumed run judges by the same
-// window.
+// A lasting change of the data: its first steps are skipped and change no weight, moment or mean, then the window has
+// adapted and the run continues with the batch after the skipped one. A resumed run uses the same window.
 TEST_F(TrainerTest, SpikesChangeNothingAndAShiftIsFollowed) {
   recipe_.steps = 30;
   recipe_.optimizer.lr = 1e-3;
   recipe_.spike = {.z = 3, .window = 8};
   recipe_.ema_decay = 0.9;
   recipe_.checkpoint = {.every = 1, .keep = 30};
-  shift_ = {10, 1000};  // from step 10 on every loss is larger by so much
+  shift_ = {10, 1000};  // from step 10 on every loss is larger by this much
   std::vector<std::vector<float>> updates;
   on_step_ = [&](const StepLog& log, std::span<const float> now) {
     const bool same = !updates.empty() && std::equal(now.begin(), now.end(), updates.back().begin());
@@ -360,7 +359,7 @@ TEST_F(TrainerTest, SpikesChangeNothingAndAShiftIsFollowed) {
   EXPECT_TRUE(logs_.at(0).skipped);
 }
 
-// Losses that are nearly alike have a deviation of almost nothing: what differs by less than the floor is no spike.
+// Nearly equal losses have almost no deviation: a difference below the floor is not a spike.
 TEST_F(TrainerTest, ADeviationHasAFloor) {
   std::vector<double> alike(8, 2.0);
   alike[3] = 2.0 + 1e-9;
@@ -376,7 +375,7 @@ TEST_F(TrainerTest, SpikesWithoutEndStopTheRun) {
   recipe_.optimizer.lr = 1e-6;
   recipe_.checkpoint = {.every = 1, .keep = 30};
   recipe_.spike = {.z = 3, .window = 4, .patience = 4};
-  shift_ = {10, 1000, 2};  // and twice as much every step
+  shift_ = {10, 1000, 2};  // doubling every step
   const auto expect_end = [&](const std::optional<std::string>& resume) {
     try {
       train(recipe_, resume);
@@ -388,7 +387,7 @@ TEST_F(TrainerTest, SpikesWithoutEndStopTheRun) {
   };
   expect_end({});
   EXPECT_TRUE(io::is_complete(checkpoint(13)));
-  expect_end(checkpoint(12));  // two of the four were before the resumption
+  expect_end(checkpoint(12));  // two of the four were before the resume
 }
 
 TEST_F(TrainerTest, ANormThatStandsOutIsASpike) {
@@ -403,7 +402,7 @@ TEST_F(TrainerTest, ANormThatStandsOutIsASpike) {
   EXPECT_LT(logs_[12].z_score, 5);
 }
 
-// Each word that decides bits is named; those that do not may differ, and --force lets all pass.
+// Each word that affects bits is named; the others may differ, and --force accepts everything.
 TEST_F(TrainerTest, AResumptionNamesEachDifference) {
   recipe_.checkpoint.every = 3;
   train(recipe_);
@@ -459,7 +458,7 @@ TEST_F(TrainerTest, TheRunningMeanFollowsItsFormulaAndIsEvaluated) {
     const std::vector<float> stored = kept(6, "ema.");
     expect_near(stored, mean_of(seen), 1e-5);
     ASSERT_EQ(held_out_.size(), 3u);
-    // What the toy loss of the stored mean is.
+    // The toy loss of the stored mean.
     const std::vector<float> last = seen.back();
     EXPECT_NEAR(held_out_[2].loss, toy_loss(last), 1e-3 * toy_loss(last));
     EXPECT_NEAR(held_out_[2].ema_loss.value(), toy_loss(stored), 1e-3 * toy_loss(stored));
@@ -470,7 +469,7 @@ TEST_F(TrainerTest, TheRunningMeanFollowsItsFormulaAndIsEvaluated) {
   }
 }
 
-// With another learning rate from step 2, as a run that diverged is told to: what was made after it belongs to no run.
+// With another learning rate from step 2, as recommended after divergence: later checkpoints belong to no run.
 TEST_F(TrainerTest, ResumingFromAnOlderCheckpointSetsTheLaterOnesAside) {
   recipe_.checkpoint = {.every = 2, .keep = 2, .keep_every = 2};
   train(recipe_);
@@ -489,7 +488,7 @@ TEST_F(TrainerTest, ResumingFromAnOlderCheckpointSetsTheLaterOnesAside) {
   expect_same({masters.values().begin(), masters.values().end()}, last);
 }
 
-// However many there are, and of the masters: with BF16 products their mean is rounded once, for the file.
+// For any number, and of the masters: with BF16 products their mean is rounded once, for the file.
 TEST_F(TrainerTest, AMergeIsTheMeanOfAsManyAsWereAsked) {
   for (const char* dtype : {"f32", "bf16"}) {
     for (const int64_t keep : {1, 6}) {
@@ -522,7 +521,7 @@ TEST_F(TrainerTest, AMergeIsTheMeanOfAsManyAsWereAsked) {
   EXPECT_NE(models::error_of([&] { train(recipe_); }).find("expected at most 1"), std::string::npos);
 }
 
-// A run that is stopped between two checkpoints and resumed merges what one without a stop merges, and has its latest.
+// A run stopped between two checkpoints and resumed merges what an uninterrupted run merges, and keeps the same latest.
 TEST_F(TrainerTest, AStopChangesNoMerge) {
   recipe_.steps = 7;
   recipe_.checkpoint = {.every = 2, .keep = 1, .merge = 3};
@@ -543,7 +542,7 @@ TEST_F(TrainerTest, AStopChangesNoMerge) {
   EXPECT_EQ(train(recipe_, checkpoint(5)), whole);
   EXPECT_EQ(bytes_of(merged), wanted);
   for (const int64_t step : {1, 2, 5}) EXPECT_FALSE(fs::exists(checkpoint(step))) << step;
-  // The last step of a run that was shorter is no checkpoint of the longer one.
+  // The last step of a shorter run is not a regular checkpoint of the longer one.
   on_step_ = {};
   fs::remove_all(recipe_.out);
   recipe_.checkpoint.merge = 0;
@@ -597,8 +596,8 @@ TEST_F(TrainerTest, CheckpointsOfAnotherModelAreRefused) {
   EXPECT_NE(error.find("[50, 32]; expected F32 [60, 32]"), std::string::npos) << error;
 }
 
-// The first moments after a step are 1 - beta1 of the clipped gradient; the norm before that is logged, and what no
-// gradient moves is no part of it.
+// The first moments after a step are 1 - beta1 of the clipped gradient; the norm before that is logged, and parameters
+// without a gradient are not part of it.
 TEST_F(TrainerTest, GradientsAreClippedToTheirNorm) {
   recipe_.steps = 1;
   recipe_.schedule.warmup = 4;
@@ -607,7 +606,7 @@ TEST_F(TrainerTest, GradientsAreClippedToTheirNorm) {
   toy_batch(0, batch);
   std::vector<double> grads(initial_.size());
   double norm = 0;
-  std::vector<std::pair<int64_t, int64_t>> selecting;  // places of what only selects
+  std::vector<std::pair<int64_t, int64_t>> selecting;  // places of the selection biases
   with_tensors([&](const models::MasterTensor& t) {
     if (t.role == ParamRole::router_bias) return selecting.emplace_back(t.place, t.count()), void();
     for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i) {
@@ -635,7 +634,7 @@ TEST_F(TrainerTest, GradientsAreClippedToTheirNorm) {
   }
 }
 
-// Tables of tokens and fused matrices are no maps between spaces of activations: they keep second moments.
+// Token tables and fused matrices are not maps between activation spaces: they keep second moments.
 TEST_F(TrainerTest, MuonIsForInnerMatrices) {
   recipe_.steps = 1;
   recipe_.optimizer.kind = "muon";

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kPart = int64_t{1} << 18;
 
-// The finaliser of SplitMix64: every bit of the input reaches every bit of the result.
+// The finaliser of SplitMix64: every bit of the input affects every bit of the result.
 uint64_t mixed(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
   x = (x ^ x >> 27) * 0x94d049bb133111ebu;

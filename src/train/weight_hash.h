@@ -5,7 +5,7 @@
 
 namespace braid::train {
 
-// Parts of a fixed size are hashed side by side and joined in order: the same on any number of threads.
+// Parts of a fixed size are hashed in parallel and combined in order: the same on any number of threads.
 uint64_t weight_hash(std::span<const float> values, int threads);
 
 }  // namespace braid::train

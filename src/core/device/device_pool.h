@@ -13,13 +13,13 @@ namespace braid {
 class DevicePool {
  public:
   struct Backing {
-    std::function<std::byte*(int64_t bytes)> take;  // null when there is no more
+    std::function<std::byte*(int64_t bytes)> take;  // null when out of memory
     std::function<void(std::byte*)> give_back;
   };
   explicit DevicePool(Backing backing) : backing_(std::move(backing)) {}
   DevicePool(const DevicePool&) = delete;
   DevicePool& operator=(const DevicePool&) = delete;
-  ~DevicePool();  // every block must have been given back
+  ~DevicePool();  // every block must have been returned
 
   // At least `bytes`, aligned as the backing aligns. Error when even an empty pool cannot provide them.
   std::byte* take(int64_t bytes);
@@ -31,7 +31,7 @@ class DevicePool {
   int64_t bytes_held() const { return held_; }    // in use and idle
   int64_t requests() const { return requests_; }  // to the backing
 
-  // What a request of `bytes` takes: eight classes to a power of two, at least 512 bytes.
+  // The bytes reserved for a request of `bytes`: eight classes per power of two, at least 512 bytes.
   static int64_t size_class(int64_t bytes);
 
  private:

@@ -42,7 +42,7 @@ TEST(DevicePool, SizeClassesWasteAnEighthAtMost) {
   }
 }
 
-TEST(DevicePool, TheSecondStepAsksTheDeviceForNothing) {
+TEST(DevicePool, TheSecondStepMakesNoDeviceRequests) {
   Fake device{.room = 1 << 24};
   {
     DevicePool pool(device.backing());
@@ -61,11 +61,11 @@ TEST(DevicePool, TheSecondStepAsksTheDeviceForNothing) {
   EXPECT_EQ(device.taken, 0);
 }
 
-TEST(DevicePool, IdleMemoryOfOtherSizesIsGivenUpBeforeARequestFails) {
+TEST(DevicePool, IdleMemoryOfOtherSizesIsFreedBeforeARequestFails) {
   Fake device{.room = 3 << 20};
   DevicePool pool(device.backing());
   pool.give_back(pool.take(2 << 20));
-  std::byte* data = pool.take(int64_t{5} << 19);  // does not fit beside the first
+  std::byte* data = pool.take(int64_t{5} << 19);  // does not fit with the first
   EXPECT_EQ(pool.bytes_held(), pool.bytes_in_use());
   EXPECT_THROW(pool.take(1 << 20), Error);
   pool.give_back(data);
@@ -73,7 +73,7 @@ TEST(DevicePool, IdleMemoryOfOtherSizesIsGivenUpBeforeARequestFails) {
   pool.give_back(again);
 }
 
-TEST(Gpu, IsKnownOrThereIsNone) {
+TEST(Gpu, IsKnownOrAbsent) {
   for (const Gpu& gpu : gpus()) {
     EXPECT_FALSE(gpu.name.empty());
     EXPECT_GT(gpu.memory, 0);

@@ -27,7 +27,7 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
-// cuBLASLt counts columns first: a row-major [rows, cols] is its [cols, rows].
+// cuBLASLt is column-major: a row-major [rows, cols] is its [cols, rows].
 class Layout {
  public:
   Layout(DType dtype, int64_t rows, int64_t cols, int64_t stride) {
@@ -99,7 +99,7 @@ struct Product {
   }
 };
 
-// Milliseconds between two marks in a stream.
+// Milliseconds between two events in a stream.
 class Watch {
  public:
   explicit Watch(cudaStream_t stream) : stream_(stream) {
@@ -144,7 +144,7 @@ cublasLtMatmulAlgo_t fastest(const Product& product) {
   return list[best];
 }
 
-// Tera-operations a second of y = x w^T, all sides `n`.
+// Tera-operations per second of y = x w^T, all sides `n`.
 double product_roof(GpuRuntime& gpu, DType in, int64_t n) {
   const auto bytes = n * n * size_of(in);
   std::byte *x = gpu.memory().take(bytes), *w = gpu.memory().take(bytes), *y = gpu.memory().take(2 * n * n);

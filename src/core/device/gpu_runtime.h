@@ -1,6 +1,6 @@
-// One GPU at work: a stream, memory that is kept, pinned staging, products by cuBLASLt with algorithms that were
-// measured once, and passes that are recorded and launched again. What CUDA calls its own lies behind `Impl`: no header
-// of the toolkit is seen from here. Exists in builds with BRAID_CUDA only.
+// One GPU: a stream, a memory pool, pinned staging, products by cuBLASLt with algorithms that were measured once, and
+// passes that are recorded and relaunched. CUDA types are hidden behind `Impl`: this includes no header of the toolkit.
+// Exists in builds with BRAID_CUDA only.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,7 @@ class GpuRuntime {
   DevicePool& memory();
   void synchronize();
 
-  // Bytes of the same count, both contiguous. Host memory goes through pinned pieces: `upload` returns when the last
+  // The same number of bytes, both contiguous. Host memory goes through pinned pieces: `upload` returns when the last
   // has left the host's memory, `download` when all have arrived.
   void upload(const View& host, const MutView& device);
   void download(const View& device, const MutView& host);
@@ -39,9 +39,8 @@ class GpuRuntime {
   std::unique_ptr<Impl> impl_;
 };
 
-// A pass, recorded once: launching it costs one call and asks for no memory. What it reads and writes must stay where
-// it was; `record` runs the pass a first time outside of the recording, so that products are measured and memory is
-// kept.
+// A pass, recorded once: launching it costs one call and requests no memory. The memory it reads and writes must not
+// move; `record` first runs the pass unrecorded, so that products are measured and the pool has its memory.
 class GpuGraph {
  public:
   GpuGraph() = default;

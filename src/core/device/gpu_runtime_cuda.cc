@@ -43,7 +43,7 @@ GpuRuntime::Impl::Impl(int device) : number(device) {
                                        void* data = nullptr;
                                        if (cudaMalloc(&data, static_cast<size_t>(bytes)) == cudaSuccess)
                                          return static_cast<std::byte*>(data);
-                                       cudaGetLastError();  // the pool trims and asks again
+                                       cudaGetLastError();  // the pool trims and retries
                                        return nullptr;
                                      },
                                      .give_back = [](std::byte* data) { cudaFree(data); }});
@@ -94,7 +94,7 @@ void GpuRuntime::download(const View& device, const MutView& host) {
   const auto bytes_of = [&](int64_t i) {
     return static_cast<size_t>(std::min(Impl::kStaging, total - i * Impl::kStaging));
   };
-  // A piece arrives while the one before it is copied out.
+  // A piece arrives while the previous one is copied out.
   for (int64_t i = 0; i <= pieces; ++i) {
     if (i < pieces) {
       cuda_check(cudaMemcpyAsync(impl_->staging[i % 2], device.data + i * Impl::kStaging, bytes_of(i),

@@ -11,7 +11,7 @@ namespace braid::synth {
 namespace {
 
 constexpr std::string_view kClosings[] = {"?", "?", "?", "?", "", ", please?", " exactly?", " then?", " by the way?"};
-// Those that begin so end in a full stop.
+// Sentences that begin with these end in a full stop.
 constexpr std::string_view kRequests[] = {"Tell",     "Give",      "Name",      "List",      "Show", "Define",
                                           "Describe", "Explain",   "Please",    "Summarise", "I ",   "I'd ",
                                           "My ",      "Introduce", "Summarize", "Say",       "Let",  "Help"};

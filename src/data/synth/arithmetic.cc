@@ -85,9 +85,9 @@ std::array<int, 3> digits_of(int64_t n) {
   return {static_cast<int>(n % 10), static_cast<int>(n / 10 % 10), static_cast<int>(n / 100)};
 }
 
-// Weights of one, two and three digits. Products grow with both: the same step is learnt from fewer of them.
+// Weights of one, two and three digits. Steps of a product grow with both factors: fewer long ones teach the same.
 constexpr int64_t kLengths[] = {20, 35, 45}, kLengthsOfFactors[] = {20, 45, 35};
-// Without steps small numbers have to be known first.
+// Without written steps, small numbers must be learnt first.
 constexpr int64_t kLengthsByHeart[] = {40, 40, 20};
 
 int64_t operand(Draw& draw, std::span<const int64_t> lengths) {
@@ -119,7 +119,7 @@ std::string add_steps(int64_t a, int64_t b) {
 
 char sign_of(int64_t a, int64_t b) { return a < b ? '<' : a > b ? '>' : '='; }
 
-// Digit against digit from the first, until two differ.
+// Compares digit by digit from the first, until two differ.
 std::string compare_steps(int64_t a, int64_t b) {
   const int width = std::max(width_of(a), width_of(b));
   const std::string left = padded(a, width), right = padded(b, width);
@@ -149,8 +149,8 @@ std::string subtract_steps(int64_t a, int64_t b) {
   return out;
 }
 
-// The longer factor stands first. A pass for each digit of the other, from its last: what earlier passes left is added
-// on the way, and the last digit of every pass is final. Each pass begins with what is left to do, so that
+// The longer factor comes first. One pass for each digit of the other, from its last: it adds the result of earlier
+// passes, and the last digit of every pass is final. Each pass begins with what is left to do, so that
 // 387*58+000 = 10 * (387*5+309) + 6.
 std::string multiply_steps(int64_t a, int64_t b) {
   if (width_of(a) < width_of(b)) std::swap(a, b);

@@ -1,4 +1,4 @@
-// Sums beyond the schoolbook, put to the calculator: the expression is copied from the question, digit by digit.
+// Sums too large for the written steps, for the calculator: the expression is copied from the question, digit by digit.
 #include <fmt/format.h>
 
 #include "data/synth/task.h"

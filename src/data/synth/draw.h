@@ -1,5 +1,5 @@
-// Choices by counter: what sample i of a stream holds is a function of the seed, the stream and i alone, so that more
-// samples, another order or another kind of task change none that were there.
+// Choices by counter: sample i of a stream is a function of the seed, the stream and i alone, so that more samples,
+// another order or a new kind of task change no existing sample.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -25,7 +25,7 @@ class Draw {
   const auto& pick(const List& among) {
     return among[static_cast<size_t>(below(std::ssize(among)))];
   }
-  // An index, by weights that need not sum to anything.
+  // An index, by weights that need not be normalised.
   size_t weighted(std::span<const int64_t> weights) {
     int64_t total = 0;
     for (const int64_t w : weights) total += w;
@@ -49,10 +49,10 @@ struct Slot {
 };
 std::string fill(std::string_view form, std::initializer_list<Slot> slots);
 
-// The entries of a list that has "|" between them.
+// The entries of a list separated by "|".
 std::vector<std::string_view> entries(std::string_view list);
 
-// One problem in sixteen is kept for the tests, by a hash of its text: no list has to be shared between the splits.
+// One problem in sixteen is held out for the tests, by a hash of its text, so that the splits need no shared list.
 bool held_out(std::string_view problem);
 
 }  // namespace braid::synth

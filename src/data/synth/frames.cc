@@ -81,7 +81,7 @@ constexpr std::string_view kFrames[] = {
     "I need to know more about {p}.",
 };
 
-// Words that a question is understood without.
+// Words that can be dropped from a question.
 constexpr std::string_view kSmallWords[] = {"the", "a",  "an", "is",   "are", "do", "does", "did", "of",
                                             "to",  "in", "me", "that", "for", "it", "be",   "can", "please"};
 

@@ -1,5 +1,5 @@
-// Everything that the model does not do, from as many sides as there is room for: what it should learn is not these
-// questions but that all others are off topic. Every answer is the same, so that a test can read it.
+// What the model does not do, as varied as there is room for: it should learn not these questions but that all others
+// are off topic. Every answer is the same, so that a test can check it.
 #include <fmt/format.h>
 
 #include "data/synth/frames.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kAnswer = "I only do small sums, word puzzles and questions about Braid.";
 
-// Of things in a frame, forms that are filled, whole prompts.
+// Things in a frame, filled forms, whole prompts.
 constexpr int64_t kWeights[] = {2, 4, 4};
 
 // What one may ask about in a word or two.

@@ -1,9 +1,9 @@
-// Whole prompts that are not the model's to answer, in as many forms as its own questions have.
+// Whole prompts that are off topic, in as many forms as the on-topic questions.
 #pragma once
 #include <string_view>
 
 namespace braid::synth {
 
-std::string_view other_prompts();  // "|" between
+std::string_view other_prompts();  // separated by "|"
 
 }  // namespace braid::synth

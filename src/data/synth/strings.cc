@@ -1,9 +1,9 @@
-// Puzzles on words and short lists. Strings stand in capitals, which are one token each; a word in small letters is
-// spelled in capitals first.
+// Puzzles on words and short lists. Strings are in capitals, one token each; a lower-case word is spelled in capitals
+// first.
 //   reverse PLANE  1P2L3A4N5E / 5E4N3A2L1P         number the letters, then walk back by number
 //   count A        B0A1N1A2N2A3                    the count so far after each letter
 //   length         P1L2A3N4E5
-//   sort PLANE     P / LP / ALP / ALNP / AELNP     insertion, one line a letter; numbers likewise
+//   sort PLANE     P / LP / ALP / ALNP / AELNP     insertion, one line per letter; numbers likewise
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -51,7 +51,7 @@ std::string capitals(std::string_view word) {
   return out;
 }
 
-// Two in five a word in small letters, one a word in capitals, the rest letters by chance, some of them repeated.
+// Two in five a word in lower case, one in capitals, the rest random letters, some of them repeated.
 std::string text_of(Draw& draw) {
   if (draw.percent(40)) return std::string(draw.pick(words()));
   if (draw.percent(35)) return capitals(draw.pick(words()));

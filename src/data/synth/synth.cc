@@ -15,14 +15,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Streams of the counter.
+// Streams of the random counter.
 enum : uint32_t { kTrain = 1, kValid, kVocabulary, kTasks };
 
 constexpr std::string_view kSystems[] = {
     "You are a helpful assistant.", "Answer briefly.",    "You are Tiny.", "Be kind.",
     "You help people with Braid.",  "Think step by step."};
 
-// Of the kinds of puzzles: sorting takes the most learning.
+// By kind of puzzle: sorting is the hardest to learn.
 constexpr int64_t kStringWeights[] = {2, 2, 2, 4, 4};
 
 ordered_json tools() {
@@ -39,8 +39,8 @@ ordered_json assistant(const std::string& reasoning, const std::string& content)
   return m;
 }
 
-// The messages of a turn, a calculator's part included. Every turn keeps its thinking: a template that drops the
-// earlier ones makes an example of each.
+// The messages of a turn, a calculator's included. Every turn keeps its thinking: if the template drops earlier ones,
+// each turn becomes its own example.
 void append(ordered_json& messages, const Turn& turn, bool think) {
   messages.push_back(message("user", turn.user));
   const std::string reasoning = think ? turn.reasoning : "";
@@ -64,7 +64,7 @@ Turn turn_of(Draw& draw, bool with_calculator, bool think) {
   return kind == 6 ? about(draw) : off_topic(draw);
 }
 
-// One conversation: seldom more than a turn, one in sixteen with a calculator at hand, one in four without thinking.
+// One conversation: usually one turn, one in sixteen with a calculator, one in four without thinking.
 ordered_json conversation(Draw& draw) {
   const bool with_calculator = draw.percent(6), think = !draw.percent(25);
   ordered_json messages = ordered_json::array();
@@ -100,7 +100,7 @@ void write_tasks(const std::filesystem::path& path, const Options& o, int64_t ki
   file.commit();
 }
 
-// What people and the model say in words. Half of it about Braid: these words shall be whole.
+// Prose of users and the model. Half of it is about Braid, so that these words become whole tokens.
 void write_vocabulary(const std::filesystem::path& path, const Options& o) {
   io::AtomicFile file(path);
   for (uint64_t i = 0; i < 20000; ++i) {

@@ -25,7 +25,7 @@ std::pair<int, int> operands_of(const std::string& question) {
   return std::minmax(found.at(0), found.at(1));
 }
 
-// Every line of the schoolbook says something true, whoever wrote it.
+// Every line of the written steps is correct.
 void expect_true_lines(const Turn& t) {
   static const std::regex add("(\\d)\\+(\\d)\\+(\\d)=(\\d\\d);\\d+"), subtract("(\\d)-(\\d)-(\\d)=(\\d)-(\\d\\d);\\d+"),
       multiply("(\\d)\\*(\\d)=(\\d\\d)\\+(\\d)\\+(\\d)=(\\d\\d);\\d+");
@@ -81,7 +81,7 @@ std::vector<int64_t> numbers_of(const std::string& text) {
   return found;
 }
 
-// The answer to a comparison from the words of its question alone.
+// The answer to a comparison, from the text of its question alone.
 std::string compared(const std::string& question) {
   const auto n = numbers_of(question);
   const auto says = [&](std::initializer_list<const char*> words) {
@@ -145,7 +145,7 @@ std::string word_of(const Turn& t) {
       run += static_cast<char>(std::toupper(ch));
       continue;
     }
-    // Several words of a question could be meant; the one that is meant has the letters of the answer.
+    // Several words of a question are candidates; the right one has the letters of the answer.
     std::string sorted = run, wanted = t.answer;
     std::sort(sorted.begin(), sorted.end());
     std::sort(wanted.begin(), wanted.end());
@@ -210,7 +210,7 @@ TEST(Synth, NoPuzzleOfTheTestIsTrained) {
   }
 }
 
-// Letters and digits alone: another mark, capital or space makes no other question.
+// Letters and digits only: punctuation, case and spaces make no new question.
 std::string bare(const std::string& text) {
   std::string out;
   for (const char ch : text) {
@@ -239,7 +239,7 @@ TEST(Synth, QuestionsOfTheBenchAreNotTrained) {
     answers.insert(t.answer);
     EXPECT_FALSE(asked.contains(bare(t.user))) << t.user;
   }
-  EXPECT_EQ(answers, said);  // what is accepted is what is taught, word for word
+  EXPECT_EQ(answers, said);  // accepted answers are taught word for word
 }
 
 TEST(Synth, SameOptionsSameBytes) {

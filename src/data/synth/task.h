@@ -1,8 +1,9 @@
-// What each kind of task makes: one turn of a conversation, thinking and answer told apart, and how it is held out.
+// What each kind of task generates: one turn of a conversation, with thinking and answer separate, and how it is held
+// out.
 //
-// The thinking is written for a small model: every step reads only the line before it and the line it belongs to, and
-// its length says where it stands. Digits and capitals are one token each (recipes/tiny), so a step is a look-up in a
-// table of at most a few hundred facts.
+// The thinking is written for a small model: every step reads only its own line and the one before, and the line's
+// length gives the position. Digits and capitals are one token each (recipes/tiny), so a step is a look-up in a table
+// of at most a few hundred facts.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,16 +15,16 @@ namespace braid::synth {
 enum class Split { train, test };
 
 struct Turn {
-  std::string task;       // "addition", "reverse", "about", ...: what scores are printed by
+  std::string task;       // "addition", "reverse", "about", ...: scores are reported by it
   std::string user;       // the prompt
-  std::string reasoning;  // "" where there is nothing to think about
+  std::string reasoning;  // "" if there is nothing to think about
   std::string answer;
-  std::string expression{};  // of a calculator call, which then comes before the answer
+  std::string expression{};  // of a calculator call before the answer; empty: none
 };
 
 // Operands of one to three digits. kind: 0 addition, 1 subtraction, 2 multiplication, 3 comparison. A pair of operands
-// that the test has is in no training problem, whichever the operation and the order. Without thinking the numbers of
-// training are smaller.
+// in the test is in no training problem, whatever the operation and the order. Without thinking the training numbers
+// are smaller.
 constexpr int64_t kArithmeticKinds = 4;
 Turn arithmetic(Draw& draw, Split split, int64_t kind, bool think = true);
 

@@ -8,13 +8,13 @@ namespace braid::synth {
 struct Topic {
   std::string_view label;      // "the licence": what the thinking calls it
   std::string_view answer;     // one or two short sentences
-  std::string_view phrases;    // what can be asked about, as nouns, "|" between; may be empty
-  std::string_view questions;  // whole questions without their mark, "|" between
+  std::string_view phrases;    // what can be asked about, as nouns, separated by "|"; may be empty
+  std::string_view questions;  // whole questions without their mark, separated by "|"
 };
 
 std::span<const Topic> topics();
 
-// A chat's small change: no phrases, and nothing around the questions.
+// Greetings, thanks and farewells: no phrases, and nothing around the questions.
 std::span<const Topic> courtesies();
 
 }  // namespace braid::synth

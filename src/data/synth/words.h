@@ -1,4 +1,4 @@
-// Common words of three to eight letters: for word puzzles, and as matter for questions about anything else.
+// Common words of three to eight letters: for word puzzles and off-topic questions.
 #pragma once
 #include <span>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Activations and their gradients with Highway. The exact GELU goes lane by lane through the C library: no model of
-// speed uses it.
+// Activations and their gradients with Highway. The exact GELU goes lane by lane through the C library: no model that
+// needs speed uses it.
 #include "kernels/act/act_rows.h"
 
 #include <cmath>

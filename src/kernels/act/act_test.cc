@@ -112,12 +112,12 @@ TEST(Act, SlopesOfTheTailsAreFlat) {
   }
 }
 
-// A run that has failed must show: NaN goes to every result that depends on it and to no other, in every row.
+// A failed run must be visible: NaN reaches every result that depends on it and no other, in every row.
 TEST(Act, NanIsSeen) {
   const int64_t width = 37;
   for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
     for (const bool gated : {false, true}) {
-      for (const int64_t at : {int64_t{3}, width - 1}) {  // in a whole vector and in the rest
+      for (const int64_t at : {int64_t{3}, width - 1}) {  // in a whole vector and in the remainder
         for (int bad = 0; bad < (gated ? 3 : 2); ++bad) {
           TestTensor x(DType::f32, {1, width}, 1), dy(DType::f32, {1, width}, 2), gate(DType::f32, {1, width}, 3),
               y(DType::f32, {1, width}, 4), dx = y, dgate = y;
@@ -159,7 +159,7 @@ TEST(Act, GateAndUpMayBeHalvesOfOneProjection) {
       2e-6);
 }
 
-TEST(Act, GradientsOfAFusedProjectionAreItsHalves) {
+TEST(Act, GradientsMayBeHalvesOfAFusedProjection) {
   TestTensor fused(DType::f32, {3, 100}, 1), dy(DType::f32, {3, 50}, 2), dfused(DType::f32, {3, 100}, 3),
       dx(DType::f32, {3, 50}, 4), dgate = dx;
   ActBwd op{.dy = dy.view(),

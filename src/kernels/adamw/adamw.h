@@ -3,8 +3,8 @@
 //   g = grad_scale * g        w = w * (1 - lr * weight_decay)
 //   m = m + (1 - beta1) * (g - m)        v = beta2 * v + (1 - beta2) * g * g
 //   w = w - lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
-// The working copy is w rounded to BF16. grad_scale is what clipping and loss scaling left to do. Bound by memory: 28
-// bytes an element, 30 with a working copy.
+// The working copy is w rounded to BF16. grad_scale applies clipping and loss scaling. Bound by memory: 28 bytes per
+// element, 30 with a working copy.
 #pragma once
 #include "core/op.h"
 
@@ -13,7 +13,7 @@ namespace braid {
 struct AdamwStep {
   View g{};           // [N] F32
   MutView w{};        // [N] F32, the master
-  MutView m{}, v{};   // [N] F32, from zeros
+  MutView m{}, v{};   // [N] F32, initially zero
   MutView working{};  // [N] BF16, or empty
   int64_t step = 1;   // from 1
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;

@@ -1,4 +1,4 @@
-// One step over 16 Mi elements, against the memory roof: 30 bytes an element with a working copy.
+// One step over 16 Mi elements, against the memory roof: 30 bytes per element with a working copy.
 #include "kernels/adamw/adamw.h"
 
 #include "core/op_bench.h"

@@ -1,4 +1,4 @@
-// AdamW and the sum of squares, a vector at a time. Every element stands alone in the step, so threads take any parts.
+// AdamW and the sum of squares, a vector at a time. Elements are independent in a step, so threads take any parts.
 #include <algorithm>
 
 #include "kernels/adamw/adamw_rows.h"
@@ -97,7 +97,7 @@ void adamw_step_hwy(Ctx& ctx, const AdamwStep& op, std::span<std::byte>) {
 
 double sum_of_squares(Ctx& ctx, const View& g) {
   CHECK(g.dtype == DType::f32 && g.contiguous(), "sum_of_squares of {} {}", name_of(g.dtype), to_string(g.shape));
-  // So many that their sums fit the stack, and no smaller than what is worth a thread.
+  // Few enough that their sums fit on the stack, and large enough to be worth a thread.
   constexpr int64_t kBlocksMax = 512, kBlock = 32768;
   const int64_t n = g.count(), block = std::max(kBlock, (n + kBlocksMax - 1) / kBlocksMax);
   const int64_t blocks = (n + block - 1) / block;

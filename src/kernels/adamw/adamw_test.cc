@@ -38,7 +38,7 @@ TEST(Adamw, EveryRowAgreesWithTheReference) {
   }
 }
 
-// Ten steps from w = 1 with gradients 1/2, -1/3, 1/4, ... as PyTorch's AdamW takes them in FP64, in its own order of
+// Ten steps from w = 1 with gradients 1/2, -1/3, 1/4, ... as PyTorch's AdamW computes them in FP64, in its own order of
 // operations: the decay, then the moments, then the step.
 TEST(Adamw, FollowsPyTorch) {
   const double lr = 0.1, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1;
@@ -67,7 +67,7 @@ TEST(Adamw, FollowsPyTorch) {
                        .weight_decay = decay});
     EXPECT_NEAR(w32, w, 3e-7) << step;
     if (step > 1) continue;
-    EXPECT_NEAR(w32, 0.99 - 0.1, 1e-6);  // the first step is lr against the sign
+    EXPECT_NEAR(w32, 0.99 - 0.1, 1e-6);  // the first step is lr against the sign of the gradient
   }
 }
 
@@ -84,7 +84,7 @@ TEST(Adamw, ZeroGradientsOnlyDecay) {
   EXPECT_EQ(w, (std::vector<float>{0.75f, -1.5f, 0, 3, 6}));
 }
 
-TEST(SumOfSquares, IsThatOfFp64OnAnyNumberOfThreads) {
+TEST(SumOfSquares, MatchesFp64OnAnyNumberOfThreads) {
   for (const int64_t n : {0, 1, 7, 1000, 32769, 200003}) {
     const TestTensor g(DType::f32, {n}, 1, 3);
     double want = 0;

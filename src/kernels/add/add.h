@@ -1,5 +1,5 @@
-// y = a + scale b elementwise: the residual connection, and the share of an adapter. Summed in FP32, y in its own
-// dtype; y may be a. Without a: y = scale b.
+// y = a + scale b elementwise: the residual connection, and the contribution of an adapter. Summed in FP32, y in its
+// own dtype; y may be a. Without a: y = scale b.
 #pragma once
 #include "core/op.h"
 

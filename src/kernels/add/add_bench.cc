@@ -1,4 +1,4 @@
-// The residual sum at the widths of released models: FP32 stream and FP32 block output, as blocks hand them over.
+// The residual sum at the widths of released models: FP32 stream and FP32 block output, as in the blocks.
 #include "kernels/add/add.h"
 
 #include "core/op_bench.h"

@@ -16,10 +16,10 @@ int64_t row_of(const View& table, int64_t page, const Seq& seq, int64_t pos) {
   return table ? table.as<int32_t>(seq.table)[pos / page] * page + pos % page : seq.start + pos;
 }
 
-// The largest I8 code. -128 is left out, so that a row and its negative have the same scale.
+// The largest I8 code. -128 is not used, so that a row and its negative have the same scale.
 constexpr float kCodeMax = 127;
 
-// What a sequence brings to one side of the cache, keys or values.
+// One side of the cache, keys or values, and its new rows.
 struct StoreSide {
   const KvStore& op;
   const View& from;
@@ -69,7 +69,7 @@ To rounded(float v) {
   if constexpr (std::is_same_v<To, float>) return v;
 }
 
-// Returns the scale of I8 codes, which is NaN where a value is, and 1 for the other types.
+// Returns the scale of I8 codes, which is NaN if a value is, and 1 for the other types.
 template <class To, class From>
 float store_row(const From* from, To* to, int64_t n) {
   if constexpr (std::is_same_v<To, int8_t>) {
@@ -122,14 +122,14 @@ void store_from(const StoreSide& s) {
 
 void store_side(const StoreSide& s) { s.from.dtype == DType::f32 ? store_from<float>(s) : store_from<Bf16>(s); }
 
-// On one thread: a step writes a few rows, and the cache lines are needed by whoever reads them next anyway.
+// On one thread: a step writes a few rows, and the next reader needs the cache lines anyway.
 void store_copy(Ctx&, const KvStore& op, std::span<std::byte>) {
   check_store(op);
   store_side({op, op.k, op.k_pages, op.k_scales});
   store_side({op, op.v, op.v_pages, op.v_scales});
 }
 
-// Empty views are.
+// Empty views are plain.
 bool plain(std::initializer_list<View> views) {
   return std::ranges::all_of(views, [](const View& v) { return !v || v.rows_contiguous(); });
 }
@@ -220,12 +220,12 @@ const char* hwy_supports(const AttentionFwd& op) {
                                                                                                       : "strided rows";
 }
 
-// Queries are rounded to BF16, which only a caller that wants BF16 products has asked for.
+// Queries are rounded to BF16, so only for callers that asked for BF16 products.
 const char* tile_supports(const AttentionFwd& op) {
   if (op.y.dtype != DType::bf16) return "y is not BF16";
   if (op.k_pages.dtype == DType::f32) return "pages are F32";
   // Packing a block of keys has to serve several rows, in a step too.
-  if (op.q.dim(1) < 4 * op.k_pages.dim(2)) return "fewer than four query heads a KV head";
+  if (op.q.dim(1) < 4 * op.k_pages.dim(2)) return "fewer than four query heads per KV head";
   if (const char* reason = packed::refusal(packed::Class::bf16_tile)) return reason;
   return hwy_supports(op);
 }

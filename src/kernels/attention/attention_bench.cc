@@ -23,11 +23,11 @@ void attention(benchmark::State& state) {
                k = bench_tensor(arena, dtype, {pages, groups, page, width}),
                v = bench_tensor(arena, dtype, {pages, groups, page, width}),
                scales(arena, DType::f32, {pages, page, groups});
-  fill(scales.mut(), 0.01);  // scores of the size of the others: larger ones would end in subnormal exponentials
+  fill(scales.mut(), 0.01);  // scores as large as with other types: larger ones would give subnormal exponentials
   std::vector<int32_t> table(static_cast<size_t>(pages));
   std::iota(table.rbegin(), table.rend(), 0);
   const SeqMap seqs = SeqMap::one(tokens, depth);
-  const auto head_by_head = [](View all) {  // as engine/state_pool.cc has them
+  const auto head_by_head = [](View all) {  // as in engine/state_pool.cc
     std::swap(all.shape[1], all.shape[2]);
     std::swap(all.strides[1], all.strides[2]);
     return all;

@@ -1,7 +1,7 @@
 // Backward of attention with Highway. A unit is a sequence and a KV head with all query heads that read it. Its tiles
-// of rows (token by token, heads of a token beside each other) meet the blocks of keys they see; of each meeting the
-// scores are computed again as in forward, turned into p and ds, and five products of one register tile follow. dq of a
-// tile and dk, dv of the sequence stay in the thread's memory, where tiles and blocks add up in order.
+// of rows (token by token, heads of a token next to each other) are paired with the blocks of keys they see; each pair
+// recomputes the scores as in forward, makes p and ds of them, and does five products of one register tile. dq of a
+// tile and dk, dv of the sequence stay in the thread's memory, where tiles and blocks are summed in order.
 #include <algorithm>
 #include <atomic>
 #include <utility>

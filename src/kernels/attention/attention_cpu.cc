@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace braid {
 namespace HWY_NAMESPACE {
 
-// Row of the pages laid end to end where position `start` is, when there is no page table.
+// Row of position `start` in the concatenated pages, without a page table.
 HWY_INLINE int64_t flat_row(const View& table, const AttentionTile& t, int64_t start) {
   return table ? start : t.seq.start + start;
 }
@@ -66,7 +66,7 @@ void widen_codes(const View& pages, const View& scales, const View& table, const
   });
 }
 
-// Plain rows of whole vectors at one distance can be multiplied where they lie. Widening BF16 in the tile costs less
+// Plain rows of whole vectors with a constant stride can be multiplied in place. Widening BF16 in the tile costs less
 // than a copy as long as few tiles do it.
 template <class Num>
 bool in_place(const AttentionFwd& op, const AttentionTile& t, int64_t start, int64_t n) {
@@ -83,8 +83,8 @@ void copy_values(const Num* const* rows, int64_t n, int64_t width, int64_t pad, 
   }
 }
 
-// One block of the running softmax: scores [rows, kBlock] become exponentials, earlier sums shrink to the new maximum.
-// `seen` keys are visible to the first row's token.
+// One block of the running softmax: scores [rows, kBlock] become exponentials, earlier sums are rescaled to the new
+// maximum. `seen` keys are visible to the first row's token.
 HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen) {
   const FloatTag d;
   const FloatVec lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
@@ -116,7 +116,7 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
       *max = highest;
     }
     for (int64_t i = 0; i < n; i += kLanes) {
-      const FloatVec e = exp_of_fall(d, hn::Sub(load(d, scores + i), after));
+      const FloatVec e = exp_nonpositive(d, hn::Sub(load(d, scores + i), after));
       store(e, d, scores + i);
       sum = hn::Add(sum, e);
     }
@@ -124,13 +124,13 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
   }
 }
 
-// Not __builtin_prefetch: g++ 12 finds a function of nothing else to be without effect and drops the call.
+// Not __builtin_prefetch: g++ 12 treats a function with nothing else as having no effect and drops the call.
 HWY_INLINE void prefetch(const void* at) { asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(at))); }
 
-constexpr int64_t kLines = 44;  // fetched before a tile of values
+constexpr int64_t kLines = 44;  // prefetched before a tile of values
 
-// Keys or values of a block that is read next: they come into L2 a few lines before each tile that is multiplied
-// meanwhile, since many at once wait for each other. Only where the rows lie together.
+// Keys or values of the next block: prefetched into L2, a few lines before each tile of the current one, since many at
+// once wait for each other. Only if the rows are contiguous.
 class Ahead {
  public:
   Ahead(const View& pages, const View& table, const AttentionTile& t, int64_t start) {
@@ -152,7 +152,7 @@ class Ahead {
 };
 
 // y += exponentials x values. Rows of a tile see different numbers of keys in the diagonal block only; a key that a row
-// does not see never touches it.
+// does not see never affects it.
 template <class Num>
 void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, const Num* values,
                 int64_t stride, int64_t width, Ahead ahead) {
@@ -185,7 +185,7 @@ void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, 
   }
 }
 
-// s.keys: the keys of a block, transposed. Codes pass through s.values, which is free until the values come.
+// s.keys: the keys of a block, transposed. Codes pass through s.values, which is free until the values are loaded.
 template <class Num>
 void transpose_block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start,
                      int64_t n) {
@@ -228,7 +228,7 @@ constexpr int64_t kWords = 2 * kLanes;
 
 // A vector of values that are exact in BF16, as its bits.
 HWY_INLINE HalfVec bf16_bits(const Bf16* p) { return hn::LoadU(HalfTag(), &p->bits); }
-// Exponent and mantissa of FP8 move to their places; the eight least magnitudes, multiples of 2^-9, are looked up.
+// Exponent and mantissa of FP8 are shifted into place; the eight least magnitudes, multiples of 2^-9, are looked up.
 HWY_INLINE HalfVec bf16_bits(const F8E4M3* p) {
   const HalfTag d;
   const hn::Repartition<uint8_t, HalfTag> d8;
@@ -253,7 +253,7 @@ HWY_INLINE HalfVec bf16_bits(const int8_t* p) {
   return hn::Combine(HalfTag(), hn::TruncateTo(half, high), hn::TruncateTo(half, low));
 }
 
-// Keys or values of a block as BF16 at one distance: where they lie, else a copy. Codes are without their scales, which
+// Keys or values of a block as BF16 with one stride: in place, else a copy. Codes are without their scales, which
 // multiply scores and exponentials instead.
 template <class Num>
 packed::Source tile_source(const View& pages, const View& table, const AttentionTile& t, const AttentionScratch& s,
@@ -321,8 +321,8 @@ bool all_finite(const packed::Source& source, int64_t rows, int64_t width) {
   return true;
 }
 
-// What adds_block does, on tiles. A value that is no finite number would make zeros times it NaN in rows that do not
-// see its key: such a block goes through register tiles.
+// add_block on tiles. A value that is not finite would make zeros times it NaN in rows that do not see its key: such a
+// block goes through register tiles.
 template <class Num>
 void tile_values(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start, int64_t n,
                  int64_t row) {
@@ -419,7 +419,7 @@ void fill_queries(const AttentionFwd& op, const AttentionTile& t, const Attentio
   packed::pack(*s.tiles, packed::Side::rows, q, t.rows(), width, s.packed_q);
 }
 
-// The running softmax of one span, into s.part. Rows before the first that sees the span are left alone.
+// The running softmax of one span, into s.part. Rows before the first that sees the span are not touched.
 void span_part(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t span) {
   const int64_t start = span * kAttentionSpan, end = std::min(start + kAttentionSpan, t.keys());
   const int64_t row = std::max<int64_t>(0, start - t.pos()) * t.ratio, pad = s.part.pad;
@@ -431,7 +431,7 @@ void span_part(const AttentionFwd& op, const AttentionTile& t, const AttentionSc
   for (int64_t r = row; r < t.rows(); ++r) s.part.sum[r] = hn::GetLane(hn::SumOfLanes(d, load(d, s.sums + r * 16)));
 }
 
-// total = total and then part, both brought to the larger maximum.
+// total += part, both rescaled to the larger maximum.
 HWY_NOINLINE void merge(const AttentionPart& total, const AttentionPart& part, int64_t row, int64_t rows) {
   const FloatTag d;
   for (; row < rows; ++row) {
@@ -483,7 +483,7 @@ HWY_EXPORT(finish);
 
 namespace {
 
-// How a call is cut: tiles of tokens, sequences, KV heads and, where those are fewer than the threads need, spans.
+// How a call is split: tiles of tokens, sequences, KV heads and, if those are too few for the threads, spans.
 struct Plan {
   int64_t ratio = 1, tile_tokens = 1, tiles = 0, seqs = 0, groups = 0, spans = 0;
   int64_t width = 0, pad = 0, rows = 0;
@@ -535,7 +535,7 @@ AttentionPart part_at(const Plan& plan, float* at) {
   return {.y = at, .max = at + plan.rows * plan.pad, .sum = at + plan.rows * (plan.pad + 16), .pad = plan.pad};
 }
 
-// Lays out one thread's memory; returns the floats that it takes. Without memory it only counts.
+// Lays out one thread's memory; returns its size in floats. Without memory it only counts.
 int64_t lay_out(const Plan& plan, float* base, AttentionScratch& s) {
   int64_t used = 0;
   const auto take = [&](int64_t n) {

@@ -5,9 +5,9 @@
 
 namespace braid {
 
-// Stops on a page table that does not cover the batch, or on positions that need one where there is none.
+// A CHECK that the page table covers the batch or, without one, that no position needs it.
 void check_pages(const char* op, const SeqMap* seqs, const View& table, const View& pages, int64_t tokens);
-// Stops unless the pages are of a type that attention reads, with scales where that is I8 and only there.
+// A CHECK that attention reads the type of the pages, and that there are scales exactly if it is I8.
 void check_codes(const char* op, const View& pages, const View& scales);
 void check_fwd(const AttentionFwd& op);
 
@@ -28,13 +28,13 @@ struct AttentionTile {
   Seq seq{};
   int64_t group = 0;
   int64_t first = 0, tokens = 0;  // within the sequence
-  int64_t ratio = 1;              // query heads a KV head
+  int64_t ratio = 1;              // query heads per KV head
   int64_t rows() const { return tokens * ratio; }
   int64_t pos() const { return seq.pos0 + first; }  // of the first token
   int64_t keys() const { return pos() + tokens; }   // that the last token sees
 };
 
-// Softmax over a part of the keys, not yet divided: y = sum_j exp(s_j - max) v_j, sum = sum_j exp(s_j - max).
+// Unnormalised softmax over a part of the keys: y = sum_j exp(s_j - max) v_j, sum = sum_j exp(s_j - max).
 struct AttentionPart {
   float* y = nullptr;    // [rows, pad]
   float* max = nullptr;  // [rows]
@@ -69,9 +69,9 @@ struct AttentionBwdScratch {
   int64_t pad = 0;
 };
 
-// The absolute grid of keys. A block is what one step of the running softmax sees: 64 keys of 128 channels fill half of
-// an L2 way and 4 vectors of AVX-512. A span starts a new running softmax, so that spans can be worked on by different
-// threads and combined in their order; 8 blocks are enough for the combination to cost nothing.
+// The absolute grid of keys. A block is one step of the running softmax: 64 keys of 128 channels fill half of an L2 way
+// and 4 vectors of AVX-512. A span starts a new running softmax, so that spans can be worked on by different threads
+// and combined in their order; 8 blocks are enough for the combination to cost nothing.
 inline constexpr int64_t kAttentionBlock = 64;
 inline constexpr int64_t kAttentionSpan = 8 * kAttentionBlock;
 

@@ -1,7 +1,7 @@
 // Tolerance: FP32 scores, exponentials and sums over at most 1,200 keys against FP64, 2e-5 of the root mean square, and
 // 4e-5 of the gradients (1e-4 where y was kept in BF16); BF16 outputs 1/64; on tiles, where queries and exponentials
-// are rounded to BF16, 8e-2, which tokens with few keys come near to: they are several times the root mean square.
-// Bit-for-bit claims are memcmp.
+// are rounded to BF16, 8e-2, which tokens with few keys come close to: their values are several times the root mean
+// square. Bit-for-bit claims are memcmp.
 #include "kernels/attention/attention.h"
 
 #include <algorithm>
@@ -87,11 +87,11 @@ class Batch {
 
  private:
   static int64_t count_pages(const SeqMap& map, int64_t page) {
-    int64_t n = 2;  // two that nobody owns
+    int64_t n = 2;  // two without an owner
     for (const Seq& seq : map.seqs) n += (seq.pos0 + seq.len + page - 1) / page;
     return n;
   }
-  // Keys and values depend on the table and the position alone, wherever their page lies.
+  // Keys and values depend on the table and the position alone, wherever their page is.
   void write_key(const Seq& seq, int64_t pos) {
     const int64_t width = shapes_.groups * shapes_.width;
     const int32_t page = table_[static_cast<size_t>(seq.table * table_cols_ + pos / shapes_.page)];
@@ -149,8 +149,8 @@ MutView head_by_head(TestTensor& pages) {
   return v;
 }
 
-// As the engine has its pages: the same bits from the same numbers.
-TEST(Attention, PagesMayLieHeadByHead) {
+// The layout of the engine's pages: the same bits from the same numbers.
+TEST(Attention, PagesMayBeStoredHeadByHead) {
   for (const Shapes& shapes : kShapes) {
     Batch batch(shapes, ragged());
     AttentionFwd op = batch.op();
@@ -196,7 +196,7 @@ TEST(Attention, ChunksAndStepsGiveTheSameBits) {
     Batch batch(shapes, SeqMap::one(tokens, 0, 2));
     const std::vector<std::byte> whole = batch.run_with(SeqMap::one(tokens, 0, 2), 1);
     for (const int64_t chunk : {1, 7, 64, 130}) {
-      const int64_t first_chunk = chunk == 1 ? tokens - 40 : 0;  // steps cost a call each: only the last 40
+      const int64_t first_chunk = chunk == 1 ? tokens - 40 : 0;  // each step is a call: only the last 40
       std::vector<std::byte> parts = whole;
       const size_t row = whole.size() / static_cast<size_t>(tokens);
       for (int64_t at = first_chunk; at < tokens; at += chunk) {
@@ -250,7 +250,7 @@ TEST(Attention, OnSoftwareTiles) {
   }
 }
 
-// A value that is no number reaches the tokens that see it and no other, on tiles too.
+// A NaN reaches the tokens that see it and no other, on tiles too.
 TEST(Attention, OnTilesNanIsSeen) {
   const packed::Kernel kernel = packed::soft_tile_bf16();
   const int64_t tokens = 40, bad = 5, width = 16, heads = 4;
@@ -285,7 +285,7 @@ TEST(Attention, BatchMatesChangeNothing) {
   }
 }
 
-// Packed sequences whose keys and values are rows of the batch, as in training, with what backward takes.
+// Packed sequences whose keys and values are rows of the batch, as in training, with the inputs of backward.
 class Packed {
  public:
   Packed(const Shapes& shapes, const std::vector<int64_t>& lens, double scores = 1)
@@ -367,7 +367,7 @@ TEST(Attention, RowsOfABatchNeedNoPages) {
   }
 }
 
-// What is not a number shows, in the tokens that see it and in no other.
+// NaN reaches the tokens that see it and no other.
 TEST(Attention, NanIsSeen) {
   const int64_t bad = 5, row = 12 * 64;
   Packed batch(kPacked[0], {40});
@@ -423,8 +423,8 @@ TEST(AttentionBwd, EveryRowAgreesWithTheReference) {
   }
 }
 
-// Gradients in BF16, as slices of one fused tensor, next to channels that are left alone.
-TEST(AttentionBwd, WritesItsSlicesAlone) {
+// Gradients in BF16, as slices of one fused tensor, next to channels that are not touched.
+TEST(AttentionBwd, WritesItsSlicesOnly) {
   Packed batch(kPacked[1], {3, 70});
   TestTensor wide(DType::f32, {73, 12 * 80 + 2}, 8), before = wide;
   AttentionBwd op = batch.backward();
@@ -497,8 +497,8 @@ TEST(KvStore, EveryRowAgreesWithTheReference) {
   }
 }
 
-// A stored row is within half a code of what it was, its largest value is the largest code, zeros stay zeros, and what
-// is no number makes its own row, and no other, none.
+// A stored row is within half a code of what it was, its largest value is the largest code, zeros stay zeros, and a NaN
+// makes its own row, and no other, NaN.
 TEST(KvStore, CodesOfOneByteKeepTheirRow) {
   const SeqMap map = SeqMap::one(4, 0, 0);
   const int32_t page_0 = 0;
@@ -533,7 +533,7 @@ TEST(KvStore, CodesOfOneByteKeepTheirRow) {
   EXPECT_TRUE(std::isnan(element(scales.view(), 3)));
 }
 
-TEST(KvStore, WritesTheNewPositionsAlone) {
+TEST(KvStore, WritesTheNewPositionsOnly) {
   const SeqMap map = SeqMap::one(2, 4, 0);
   const std::vector<int32_t> table = {2, 0};
   TestTensor k(DType::f32, {2, 1, 3}, 1), v(DType::f32, {2, 1, 3}, 2), k_pages(DType::f32, {3, 5, 1, 3}, 3, 0),
@@ -547,7 +547,7 @@ TEST(KvStore, WritesTheNewPositionsAlone) {
                    .page_table = view_of(table.data(), {1, 2}),
                    .seqs = &map});
   for (int64_t row = 0; row < 15; ++row) {
-    const int64_t token = row == 2 * 5 + 4 ? 0 : row == 0 ? 1 : -1;  // position 4 ends page 2, position 5 begins page 0
+    const int64_t token = row == 2 * 5 + 4 ? 0 : row == 0 ? 1 : -1;  // position 4 ends page 2, position 5 starts page 0
     for (int64_t i = 0; i < 3; ++i) {
       EXPECT_EQ(element(k_pages.view(), row * 3 + i), token < 0 ? 0 : element(k.view(), token * 3 + i));
       EXPECT_EQ(element(v_pages.view(), row * 3 + i), token < 0 ? 0 : element(v.view(), token * 3 + i));

@@ -25,14 +25,14 @@ constexpr int64_t kLanes = static_cast<int64_t>(sizeof(FloatVec) / sizeof(float)
 constexpr int kRows = 6;
 constexpr int kCols = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
-// Highway's Exp is wrong above 88.7 and takes NaN for 0.
+// Highway's Exp is wrong above 88.7 and returns 0 for NaN.
 HWY_INLINE FloatVec safe_exp(FloatTag d, FloatVec v) {
   return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, hn::Min(v, hn::Set(d, 88.0f))));
 }
 
-// exp(v) of v <= 0: 2^n p(r) with n whole and r in [-0.5, 0.5], p the polynomial of degree 5 with the least relative
+// exp(v) of v <= 0: 2^n p(r) with integer n and r in [-0.5, 0.5], p the polynomial of degree 5 with the least relative
 // error (1e-7), in less than half the instructions of Highway's. Zero below -86, where FP32 nears its subnormals.
-HWY_INLINE FloatVec exp_of_fall(FloatTag d, FloatVec v) {
+HWY_INLINE FloatVec exp_nonpositive(FloatTag d, FloatVec v) {
   const hn::RebindToSigned<FloatTag> ints;
   const FloatVec powers = hn::Mul(v, hn::Set(d, 1.44269504f)), whole = hn::Round(powers), r = hn::Sub(powers, whole);
   FloatVec p = hn::Set(d, 0.00132647261f);
@@ -112,7 +112,7 @@ void tile_any(const Product<B, kAcross>& p, int64_t rows, int64_t cols) {
   cols == 2 ? tile_rows<2>(p, rows) : tile_rows<1>(p, rows);
 }
 
-// The part of `n` that comes next when it is cut into as few parts of at most `limit` as possible, all about equal.
+// The next part of `n`, cut into the fewest about equal parts of at most `limit`.
 HWY_INLINE int64_t even_part(int64_t n, int64_t limit) {
   const int64_t parts = (n + limit - 1) / limit;
   return (n + parts - 1) / parts;

@@ -3,10 +3,10 @@
 //   y[t,c] = a * sigmoid(a)                                   or a, when silu is off
 // The state holds the last W-1 inputs of a sequence before convolution and activation, oldest first. It is always read:
 // the caller zeroes it for a new sequence; without one, zeros precede every sequence and nothing is kept. A step with a
-// trail (SeqMap::trails) leaves it alone and writes that after each token to the slots of the trail. All arithmetic in
-// FP32 and in one order: the same bits however a sequence is cut into calls. y must not overlap x. Backward is for
-// sequences that start from nothing; it computes a again. dw and dbias accumulate, sequence after sequence, so that two
-// calls with some sequences each give the bits of one with all; dx overwrites.
+// trail (SeqMap::trails) leaves it unchanged and writes the state after each token to the slots of the trail. All
+// arithmetic in FP32 and in one order: the same bits however a sequence is cut into calls. y must not overlap x.
+// Backward is for sequences that start from zeros; it recomputes a. dw and dbias accumulate, sequence after sequence,
+// so that two calls with some sequences each give the bits of one with all; dx overwrites.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"

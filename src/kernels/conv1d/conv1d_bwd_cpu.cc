@@ -1,7 +1,7 @@
 // The gradients of the causal convolution with Highway, in one pass over x and dy. A task is a panel of channels over
-// all tokens, as forward. Token t gives da_t to a ring of W rows, its share to dw, and completes dx of token t-(W-1):
+// all tokens, as forward. Token t adds da_t to a ring of W rows, its share to dw, and completes dx of token t-(W-1):
 //   dx[t-(W-1)] = sum_j w[c,j] da[t-j]
-// dw adds up over blocks of tokens that begin with the sequence.
+// dw is summed over blocks of tokens that start with the sequence.
 #include <cstring>
 
 #include "kernels/conv1d/conv1d_rows.h"
@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
-constexpr int64_t kBlock = 64;  // tokens whose share of dw is added up on its own
+constexpr int64_t kBlock = 64;  // tokens whose share of dw is summed separately
 
 // Rows of a panel, in whole vectors: 35 KB of stack, of which four taps touch 19.
 using PanelRow = float[kConv1dBwdPanel];
@@ -65,8 +65,8 @@ HWY_INLINE FloatVec silu_slope(FloatTag d, FloatVec a) {
   return hn::Mul(s, hn::MulAdd(a, hn::Sub(one, s), one));
 }
 
-// da of one token from dy and the W rows of x that end with it, and its share of dw and dbias. kWidth is W where that
-// is known: its vectors then stay in registers.
+// da of one token from dy and the W rows of x that end with it, and its share of dw and dbias. kWidth is W if that is
+// known: its vectors then stay in registers.
 template <int kWidth, class X, class G>
 void add_token(BwdPanel& panel, const X* const* rows, const G* dy, float* da) {
   const FloatTag d;

@@ -1,6 +1,6 @@
 // The causal convolution with Highway. A task is a panel of channels over all tokens: a row of the panel is a stretch
 // of memory, its W predecessors are in the L1 cache, and the state of a panel has one writer. Bound by reading x and
-// writing y once the panel's taps lie transposed.
+// writing y once the panel's taps are transposed.
 #include <cstring>
 
 #include "kernels/conv1d/conv1d_rows.h"
@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
-// What a panel needs besides x: about 44 KB of stack.
+// The data of a panel besides x: about 44 KB of stack.
 struct Panel {
   int64_t first, size, width;
   bool silu;
@@ -137,7 +137,7 @@ namespace braid {
 HWY_EXPORT(convolve_panel);
 
 void conv1d_fwd_hwy(Ctx& ctx, const Conv1dFwd& op, std::span<std::byte>) {
-  // Four panels a thread even the load out; 64 channels are four vectors of the widest kind.
+  // Four panels per thread balance the load; 64 channels are four of the widest vectors.
   const int64_t channels = op.x.dim(1), share = (channels / (4 * ctx.threads) + 63) / 64 * 64;
   const int64_t size = std::clamp<int64_t>(share, 64, kConv1dPanel);
   sys::parallel_tasks(sys::team_for(ctx.threads, op.flops()), (channels + size - 1) / size, [&](int64_t i) {

@@ -13,7 +13,7 @@ template <class Num>
 void conv1d_ref(int64_t tokens, int64_t channels, int64_t width, bool silu, std::span<const Num> x,
                 const std::vector<Num>& w, const std::vector<Num>& bias, std::span<Num> state, std::span<Num> y) {
   const auto at = [&](int64_t row, int64_t c) { return static_cast<size_t>(row * channels + c); };
-  std::vector<Num> line(state.begin(), state.end());  // [W-1+T, C]: what came before, then x
+  std::vector<Num> line(state.begin(), state.end());  // [W-1+T, C]: the state, then x
   line.insert(line.end(), x.begin(), x.end());
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t c = 0; c < channels; ++c) {
@@ -25,7 +25,7 @@ void conv1d_ref(int64_t tokens, int64_t channels, int64_t width, bool silu, std:
   for (size_t i = 0; i < state.size(); ++i) state[i] = line[at(tokens, 0) + i];
 }
 
-// One sequence that starts from nothing. With a as above: da = dy silu'(a); dw[c, j] += sum_t da[t] x[t-(W-1)+j];
+// One sequence that starts from zeros. With a as above: da = dy silu'(a); dw[c, j] += sum_t da[t] x[t-(W-1)+j];
 // dbias += sum_t da[t]; dx[t] = sum_j w[c, j] da[t+(W-1)-j].
 inline void conv1d_bwd_ref(int64_t tokens, int64_t channels, int64_t width, bool silu, std::span<const double> dy,
                            std::span<const double> x, const std::vector<double>& w, const std::vector<double>& bias,

@@ -31,7 +31,7 @@ struct Problem {
         state(DType::f32, {std::ssize(c.lengths), c.width - 1, c.channels}, 4),
         y(DType::f32, {seqs.tokens(), c.channels}, 5),
         shape(c) {}
-  // Slots in reverse: a sequence is not where its state is.
+  // Slots in reverse: a sequence and its state have different indices.
   static SeqMap map(const std::vector<int64_t>& lengths) {
     SeqMap seqs;
     for (int64_t i = 0; i < std::ssize(lengths); ++i)
@@ -76,7 +76,7 @@ TEST(Conv1d, SlicesOfAFusedProjectionNeedNoCopy) {
 }
 
 // The reference itself, by hand: y of the first token sees the whole state.
-TEST(Conv1d, OldestInputMeetsTheFirstTap) {
+TEST(Conv1d, FirstTapIsForTheOldestInput) {
   Problem p({{1}, 1, 4, DType::f32, true, false});
   const double w[] = {2, 3, 5, 7}, kept[] = {1, 10, 100};
   for (int64_t i = 0; i < 4; ++i) set_element(p.w.mut(), i, w[i]);
@@ -110,7 +110,7 @@ TEST(Conv1d, CutsChangeNoBit) {
   }
 }
 
-// A step with a trail leaves its state alone and writes that after each token, as calls of one token would.
+// A step with a trail leaves its state unchanged and writes the state after each token, as calls of one token would.
 TEST(Conv1d, ATrailHasTheStateAfterEachToken) {
   for (const DType type : {DType::f32, DType::bf16}) {
     const auto make = [type] {
@@ -147,7 +147,7 @@ TEST(Conv1d, ATrailHasTheStateAfterEachToken) {
   }
 }
 
-// Far below zero silu is zero, not what an overflowed exp makes of it.
+// Far below zero silu is zero, even though exp overflows.
 TEST(Conv1d, SiluOfLargeNumbersIsFinite) {
   Problem p({{64}, 40, 4});
   for (int64_t i = 0; i < p.x.view().count(); ++i) set_element(p.x.mut(), i, 400 * element(p.x.view(), i));
@@ -278,7 +278,7 @@ TEST(Conv1dBwd, CutsBetweenSequencesChangeNoBit) {
     op.seqs = &one;
     run_here(op);
   }
-  EXPECT_TRUE(parts.dfused.bytes == whole.dfused.bytes);  // the columns beside included
+  EXPECT_TRUE(parts.dfused.bytes == whole.dfused.bytes);  // including the columns next to them
   EXPECT_TRUE(parts.dw.bytes == whole.dw.bytes);
   EXPECT_TRUE(parts.dbias.bytes == whole.dbias.bytes);
 }

@@ -27,7 +27,7 @@ void copy_ref(Ctx&, const CopyState& op, std::span<std::byte>) {
   copy_state_ref(op.state, op.copies);
 }
 
-// Pieces of 256 KiB are worth a thread each: about 20 us of one core's bandwidth.
+// Each 256 KiB are worth a thread: about 20 us of one core's bandwidth.
 void copy_bytes(Ctx& ctx, const CopyState& op, std::span<std::byte>) {
   check_copies(op);
   constexpr int64_t kPiece = 1 << 18;

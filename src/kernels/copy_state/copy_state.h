@@ -1,6 +1,6 @@
-// Copies whole entries of a state to other places of it: the recurrent state of a sequence from slot to slot, keys and
-// values from page to page. What forks a sequence, keeps a state to come back to, and gives a page that two sequences
-// read to the one that is about to write it. Bytes are moved as they are, whatever their dtype.
+// Copies whole entries within a state: the recurrent state of a sequence from slot to slot, keys and values from page
+// to page. Used to fork a sequence, to save a state for later, and to copy a page that two sequences read before one of
+// them writes it. Bytes are copied as they are, whatever their dtype.
 // Inference only: training carries no state from pass to pass.
 #pragma once
 #include "core/op.h"
@@ -8,7 +8,7 @@
 namespace braid {
 
 struct CopyState {
-  // No `to` is named twice, and none is a `from`: the copies of one call may run in any order.
+  // No `to` occurs twice, and none is a `from`: the copies of one call may run in any order.
   struct Copy {
     int64_t from = 0, to = 0;  // entries
   };
@@ -20,7 +20,7 @@ struct CopyState {
   double flops() const { return 0; }
   static std::span<const Row<CopyState>> rows();
 
-  // Entries of any rank, as rows: each lies together, in whatever order of its axes.
+  // Entries of any rank, as rows: each is contiguous, with its axes in any order.
   static MutView entries(const MutView& state) {
     const int64_t values = state.count() / state.dim(0);
     CHECK(state.stride(0) == values, "entries of {} values, {} apart", values, state.stride(0));

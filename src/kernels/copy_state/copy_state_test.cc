@@ -1,4 +1,4 @@
-// Copies are exact: every row gives the bits of the reference, and what no copy names stays.
+// Copies are exact: every row is bit-identical to the reference, and entries that no copy names are unchanged.
 #include "kernels/copy_state/copy_state.h"
 
 #include <cstring>
@@ -36,7 +36,7 @@ TEST(CopyState, OnlyWhatIsNamedIsWritten) {
   }
 }
 
-// As pages of keys lie: entries whole, their axes in another order.
+// The layout of pages of keys: entries contiguous, their axes in another order.
 TEST(CopyState, EntriesMayHaveTheirAxesSwapped) {
   TestTensor state(DType::bf16, {4, 2, 8, 6}, 9);
   MutView swapped = state.mut();

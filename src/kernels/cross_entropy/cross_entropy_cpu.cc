@@ -21,9 +21,9 @@ namespace HWY_NAMESPACE {
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
-constexpr int64_t kSums = 4;  // enough that no sum waits for the one before it
+constexpr int64_t kSums = 4;  // enough that no sum waits for the previous one
 
-// e^v for v <= 0. Highway's Exp makes 0 of NaN, which would hide a run that has failed.
+// e^v for v <= 0. Highway's Exp returns 0 for NaN, which would hide a failed run.
 HWY_INLINE FloatVec exp_or_nan(FloatTag d, FloatVec v) { return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v)); }
 
 float largest(const float* row, int64_t vocab) {
@@ -66,7 +66,7 @@ void forward_rows(const CrossEntropyFwd& op, int64_t begin, int64_t end) {
     const float* row = op.logits.as<float>(t);
     const float top = largest(row, vocab), log_sum = std::log(sum_of_exponentials(row, vocab, top));
     const int32_t target = *op.targets.as<int32_t>(t);
-    // Not lse - logit: a large maximum would swallow the digits of the difference.
+    // Not lse - logit: a large maximum would cancel the digits of the difference.
     *op.loss.as<float>(t) = target < 0 ? 0 : (top - row[target]) + log_sum;
     if (op.lse) *op.lse.as<float>(t) = top + log_sum;
   }

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-TEST(CrossEntropy, BackwardIsTheDerivativeAndMasksAreSilent) {
+TEST(CrossEntropy, BackwardIsTheDerivativeAndZeroWhereMasked) {
   const int64_t tokens = 4, vocab = 7;
   TestTensor logits(DType::f32, {tokens, vocab}, 1, 3), dloss(DType::f32, {tokens}, 2);
   std::vector<int32_t> targets = {2, -1, 6, 0};
@@ -59,9 +59,9 @@ TEST(CrossEntropy, EveryRowAgreesWithTheReference) {
   }
 }
 
-// A run that has failed must show: NaN anywhere in a row, or an infinite logit, is a loss of NaN in every variant.
-// Logits of -inf are tokens that are ruled out.
-TEST(CrossEntropy, NaNIsSeenAndMinusInfinityIsNothing) {
+// A failed run must be visible: NaN anywhere in a row, or an infinite logit, gives a NaN loss in every variant. Logits
+// of -inf are excluded tokens.
+TEST(CrossEntropy, NaNIsSeenAndMinusInfinityIsExcluded) {
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     for (const size_t at : {size_t{0}, size_t{70}, size_t{130}}) {
       std::vector<float> logits(131, 0.5f);

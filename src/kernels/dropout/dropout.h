@@ -2,8 +2,8 @@
 // stored: whether a channel of a token is kept is a function of (seed, step, layer, op) and of (sample_id, position,
 // channel) alone, so recomputation, packing, micro-batches, shards and threads change nothing.
 //   key1 = philox(seed; step, layer),   key2 = philox(key1; op),   key3 = philox(key2; sample_id)     two words each
-//   channel c at position p draws word c / 16 % 4 of philox(key3; 16 (c / 64) + c % 16, p) and is kept where that
-//   reaches round(rate 2^32)
+//   channel c at position p draws word c / 16 % 4 of philox(key3; 16 (c / 64) + c % 16, p) and is kept if that
+//   is at least round(rate 2^32)
 // The order of the channels lets vectors of 4, 8 and 16 lanes take whole words. Products in FP32.
 #pragma once
 #include "core/op.h"
@@ -11,7 +11,7 @@
 
 namespace braid {
 
-// Which numbers are drawn. Forward, its recomputation and backward of one use share one.
+// Selects the random numbers. Forward, its recomputation and backward of one use share a key.
 struct DropoutKey {
   uint64_t seed = 0;
   uint64_t step = 0;
@@ -22,7 +22,7 @@ struct DropoutKey {
 struct DropoutFwd {
   View x{};                      // [T, D] F32 or BF16
   MutView y{};                   // [T, D] F32 or BF16
-  const SeqMap* seqs = nullptr;  // pos0 and sample_id say whose tokens they are; null: one sequence, sample 0
+  const SeqMap* seqs = nullptr;  // pos0 and sample_id identify the tokens; null: one sequence, sample 0
   float rate = 0;                // 0 <= rate < 1
   DropoutKey key{};
   static constexpr const char* name = "dropout_fwd";

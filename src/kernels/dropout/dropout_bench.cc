@@ -1,4 +1,4 @@
-// Dropout of a GPT-2 residual stream and of the hidden layer of its MLP, both directions being one map.
+// Dropout of a GPT-2 residual stream and of the hidden layer of its MLP, whose forward and backward are one map.
 #include "kernels/dropout/dropout.h"
 
 #include "core/op_bench.h"

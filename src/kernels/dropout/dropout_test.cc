@@ -42,7 +42,7 @@ std::vector<float> dropped(const DropoutKey& key, const SeqMap& seqs, int64_t wi
   return y;
 }
 
-// The sum of what is kept has the expectation of what came in: 128,000 channels, within five deviations.
+// The sum of kept channels has the expectation of the input: 128,000 channels, within five deviations.
 TEST(Dropout, KeepsTheMean) {
   for (const float rate : {0.0f, 0.1f, 0.5f, 0.9f}) {
     double sum = 0;
@@ -52,7 +52,7 @@ TEST(Dropout, KeepsTheMean) {
   }
 }
 
-// A token's mask follows its sample and its position, not its place in the batch or the cut into calls.
+// A token's mask depends on its sample and position, not on its place in the batch or the split into calls.
 TEST(Dropout, PackingChangesNothing) {
   const int64_t width = 150;
   const std::vector<float> together = dropped({.seed = 2}, ragged(), width, 0.4f);

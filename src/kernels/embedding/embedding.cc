@@ -30,8 +30,8 @@ void fwd_ref(Ctx&, const EmbeddingFwd& op, std::span<std::byte>) {
   store(op.y, y);
 }
 
-// Only the rows that are asked for are decoded. A BF16 result of a scaled format goes through a row of floats: codes
-// are exact in BF16, their products with the scale of the tensor are not.
+// Only the requested rows are decoded. A BF16 result of a scaled format goes through a row of floats: codes are exact
+// in BF16, their products with the scale of the tensor are not.
 void fwd_rows(Ctx& ctx, const EmbeddingFwd& op, std::span<std::byte> workspace) {
   check_ids(op.ids, op.table.rows);
   const int64_t tokens = op.ids.dim(0), width = op.table.cols;
@@ -71,7 +71,7 @@ void bwd_ref(Ctx&, const EmbeddingBwd& op, std::span<std::byte>) {
   accumulate(op.dtable, dtable);
 }
 
-// Threads own columns, so that the tokens of a row add up in token order without locks.
+// Threads own columns, so that the tokens of a row are summed in token order without locks.
 template <class Num>
 void add_cols(Ctx& ctx, const EmbeddingBwd& op) {
   constexpr int64_t kGrain = 64;  // columns: a few cache lines of FP32

@@ -1,6 +1,6 @@
 // Rows of a table: y_t = table[ids_t]. Backward adds dy_t to row ids_t of the table's gradient, in token order, so that
-// repeated ids sum the same way on any number of threads; the row `padding` gets nothing. An id outside [0, V) is a bug
-// of the caller.
+// repeated ids sum the same way on any number of threads; the row `padding` gets no gradient. An id outside [0, V) is a
+// bug of the caller.
 #pragma once
 #include "core/op.h"
 

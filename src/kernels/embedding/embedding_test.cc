@@ -44,7 +44,7 @@ TEST(Embedding, QuantisedTables) {
   }
 }
 
-// Its derivative is a sum over equal ids, of all rows but that of padding; what was in the gradient stays.
+// Its derivative is a sum over equal ids, of all rows but that of padding, added to the existing gradient.
 TEST(Embedding, BackwardAddsToTheRowsOfTheIds) {
   const int64_t rows = 5, cols = 70, tokens = 9;
   const std::vector<int32_t> ids{4, 1, 1, 0, 4, 4, 1, 2, 4};  // 3 never
@@ -84,7 +84,7 @@ TEST(Embedding, BackwardOfABatchIsThatOfItsParts) {
   }
 }
 
-TEST(EmbeddingDeathTest, AnIdThatIsNoRowIsABug) {
+TEST(EmbeddingDeathTest, AnIdOutsideTheTableIsABug) {
   for (const int32_t bad : {-1, 11}) {
     TestTensor table(DType::f32, {11, 4}, 1), y(DType::f32, {1, 4}, 2);
     Arena arena;

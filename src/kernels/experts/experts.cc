@@ -168,7 +168,7 @@ const char* fwd_a8_supports(const ExpertsFwd& op) {
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list) {
       if (const char* reason = codes::refusal(w)) return reason;
-      // All experts read what is packed once, and gates what is packed for up.
+      // All experts read the same packed rows, and gates those packed for up.
       const Weight& first = list.data() == op.down.data() ? op.down[0] : op.up[0];
       if (!codes::a8::same_packing(w.spec, first.spec)) return "experts in several formats";
     }
@@ -185,7 +185,7 @@ const char* packed_refusal(packed::Class c, DType x) {
   return packed::refusal(c);
 }
 
-// Both directions' rows on packed operands.
+// Rows on packed operands, forward and backward.
 struct Packed {
   static const char* supports(packed::Class c, const ExpertsFwd& op) {
     if (!op.train) return "not training";

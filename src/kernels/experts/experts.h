@@ -1,19 +1,17 @@
-// The experts of a mixture, tokens grouped by expert (nemotron.md 3.7):
+// The experts of a mixture-of-experts layer, tokens grouped by expert (nemotron.md 3.7):
 //   y_t = sum_j weights[t, j] * down_e( act(up_e x_t) ),  e = experts[t, j]
 //   act(u) = max(u, 0)^2  or  silu(u);  with gates: act(gate_e x_t) * (up_e x_t)
 // x names the numerics class (math/panel.h). Products are summed in FP32; the activation is computed in FP32 and
 // rounded to the dtype of x before the down product; weighting and summing over j are in FP32, in slot order. A token's
-// result depends on its row, its experts and their weights alone, never on what else is in the batch.
-// An index outside [0, E) is a bug of the caller. Not all experts are read: bytes_of() counts those nobody chose too.
+// result depends only on its row, its experts and their weights, never on the rest of the batch.
+// An index outside [0, E) is a caller bug. bytes_of() counts all experts, although only the chosen ones are read.
 //
 // Backward, with q = down_e^T dy_t and h the activation:
 //   dweights[t, j] = q . h,   du = weights[t, j] q * act'(u)   (with gates: du, dgate from the product rule)
 //   dx_t = sum_j up_e^T du + gate_e^T dgate
-//   dup_e += du x_t^T,  ddown_e += weights[t, j] dy_t h^T      token after token, so cuts between sequences change no
-//   bit
-// It needs the products u (and g of the gates), [T, K, F] at (token, slot). They are recomputed unless the forward
-// saved them, at a third of backward's FLOPs. With x BF16 backward sees them rounded to BF16 either way: what a plan
-// saves changes no bits.
+//   dup_e += du x_t^T,  ddown_e += weights[t, j] dy_t h^T     in token order: cuts between sequences change no bit
+// It needs the products u (and g with gates), [T, K, F] by (token, slot). Unless forward saved them they are
+// recomputed, at a third of backward's FLOPs. With BF16 x they are rounded to BF16 either way, with the same bits.
 #pragma once
 #include "core/numerics.h"
 #include "core/op.h"
@@ -64,7 +62,7 @@ struct ExpertsBwd {
   std::span<const MutView> dup{}, dgate{}, ddown{};  // E of [F, R], [F, R], [R, F] F32, accumulate; empty: frozen
   const SeqMap* seqs = nullptr;                      // null: one sequence
   ExpertAct act = ExpertAct::relu2;
-  bool train = false;  // as forward had it: u and g that were not saved are computed in its class
+  bool train = false;  // as in forward: u and g that were not saved are recomputed in its class
   static constexpr const char* name = "experts_bwd";
   static constexpr auto fields() {
     return std::tuple{in("dy", &ExpertsBwd::dy, "T R"),

@@ -1,6 +1,6 @@
 // Experts at published shapes: 3 Nano (2688 wide, 1856 hidden, 6 active) and the latent ones of 3 Super (1024 wide,
-// 2688 hidden, 22 active). Weight bytes a second for decode, where they bound it; FLOP/s for prefill. Only some of the
-// experts are kept, enough that no cache holds them; each call takes others, as decoding does.
+// 2688 hidden, 22 active). Weight bytes per second for decode, which they bound; FLOP/s for prefill. Only some of the
+// experts are allocated, enough to exceed any cache; each call uses different ones, as decoding does.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Shape3 {
 };
 constexpr Shape3 kShapes[] = {{2688, 1856, 6, 24}, {1024, 2688, 22, 66}};
 
-// Bytes that look like weights to the multiplier: BF16 numbers in [1, 2) and (-2, -1].
+// Realistic weights for the multiplier: BF16 numbers in [1, 2) and (-2, -1].
 std::vector<Bf16> numbers(int64_t n, uint32_t seed) {
   std::vector<Bf16> values(static_cast<size_t>(n));
   for (Bf16& v : values) {

@@ -1,11 +1,11 @@
 // Backward of the experts on a CPU. The (token, slot) pairs are sorted by expert, stable by token, and their rows of x
-// and dy gathered in that order. Then, in tasks of (expert, block of columns or rows) that are handed out one by one:
+// and dy gathered in that order. Then, in dynamically scheduled tasks of (expert, block of columns or rows):
 //   u, g and q = down^T dy of a block of hidden columns; from them du, dg, weighted h, and a part of dweights
 //   dx of each slot = up^T du + gate^T dg; the slots of a token are added up in slot order
 //   dup += du x^T, dgate += dg x^T, ddown += dy (weight h)^T: chains over the sorted rows, in token order
-// Products are those of math/packed.h, over weights of any format; those of u and g, where forward was not so (train),
-// of math/panel.h. Chains take tokens by Kernel::step, so the rows of an expert are padded with zeros at the end of
-// each sequence: no step spans two sequences, and no cut between them changes a bit.
+// Products are those of math/packed.h, over weights of any format; those of u and g are of math/panel.h if forward's
+// were (train). Chains take tokens by Kernel::step, so the rows of an expert are padded with zeros at the end of each
+// sequence: no step spans two sequences, and no cut between them changes a bit.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -60,7 +60,7 @@ HWY_INLINE Activation activation(FloatTag d, FloatVec a, bool silu) {
   return {hn::Mul(positive, positive), hn::Add(positive, positive)};
 }
 
-// In numbers of the type of x. Returns its part of dweight.
+// In the type of x. Returns its part of dweight.
 template <class Num>
 float row_gradient(const ExpertRow& r) {
   const FloatTag d;
@@ -209,7 +209,7 @@ Scratch cut(const packed::Kernel& kernel, const ExpertsBwd& op, int threads, std
 void sort_by_expert(const ExpertsBwd& op, int64_t grain, const Scratch& s) {
   const SeqMap* seqs = op.seqs;
   const int64_t tokens = op.experts.dim(0), k = op.experts.dim(1);
-  // Twice over the batch: each expert's rows are counted, with padding, and then placed.
+  // Two passes over the batch: each expert's rows are counted, with padding, and then placed.
   std::fill_n(s.offsets, s.count + 1, 0);
   std::fill_n(s.cursors, s.count, 0);
   const auto pass = [&](auto&& visit) {
@@ -268,7 +268,7 @@ void gather(const ExpertsBwd& op, const Scratch& s, int threads) {
   });
 }
 
-// body(thread, expert, block) for every block of every expert that somebody chose.
+// body(thread, expert, block) for every block of every expert that was chosen.
 template <class Body>
 void for_each_block(int team, const Scratch& s, int64_t blocks, const Body& body) {
   std::atomic<int64_t> next{0};
@@ -284,7 +284,7 @@ packed::Source source_of(const Rows& r, int64_t row, int64_t col, bool along) {
   return {.data = r.at(row, col), .stride = r.width, .bf16 = r.dtype == DType::bf16, .along = along};
 }
 
-// What all products of a call share, and the scratch of the thread that computes one.
+// The shared operands of a call's products, and the scratch of the thread that computes one.
 struct Run {
   const packed::Kernel& kernel;
   const ExpertsBwd& op;
@@ -323,7 +323,7 @@ void data_product(const Run& run, int thread, const DataProduct& p) {
                    run.operands(thread));
 }
 
-// The products of one weight at columns [col, col + cols) of sorted rows [first, first + n): saved, or computed again.
+// The products of one weight at columns [col, col + cols) of sorted rows [first, first + n): saved, or recomputed.
 void forward_product(const Run& run, int thread, const View& saved, const Weight& w, int64_t first, int64_t n,
                      int64_t col, int64_t cols, float* to) {
   const Scratch& s = run.s;

@@ -1,8 +1,8 @@
 // Experts on a CPU, in five steps: a counting sort of the (token, slot) pairs by expert, stable by token; their rows of
 // x gathered in that order; the up (and gate) products with the activation; the down products; the weighted sum of each
 // token's slots in slot order. A product is cut into tasks (expert, block of weight rows): every weight byte is read by
-// one task of one thread, as one stream, and meets all rows of its expert while it is in L2. Tasks are handed out one
-// by one, since an expert may have one row or all of them; which thread takes which changes nothing. On a CPU with
+// one task of one thread, as one stream, and is used for all rows of its expert while it is in L2. Tasks are scheduled
+// dynamically, since an expert may have one row or all of them; the schedule does not change the result. On a CPU with
 // tiles the products are those of math/tile.h, elsewhere those of math/panel.h; in training those of math/packed.h.
 #include <algorithm>
 #include <atomic>
@@ -92,11 +92,10 @@ HWY_EXPORT(activate_bf16);
 HWY_EXPORT(combine_f32);
 HWY_EXPORT(combine_bf16);
 
-// The up products of a task land in FP32 scratch before the activation, this many rows at a time: whole blocks of what
-// products pack.
+// The up products of a task go to FP32 scratch before the activation, this many rows at a time: whole packing blocks.
 constexpr int64_t kRowsMax = 256, kRowsMaxA8 = 42 * codes::a8::kBlockRows;
 int64_t rows_max(const ExpertProducts& c) { return c.a8 ? kRowsMaxA8 : kRowsMax; }
-// Weight bytes of a task, about: long enough to be a stream, short enough to stay in L2 while the rows of x pass by.
+// Approximate weight bytes of a task: long enough to be a stream, short enough to stay in L2 while x streams by.
 constexpr int64_t kTaskBytes = 256 << 10;
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -146,7 +145,7 @@ int64_t product_bytes_max(const ExpertProducts& c, const ExpertsFwd& op) {
   if (!c.packed) return panel_bytes_max(op);
   int64_t most = 0;
   for (const auto list : {op.up, op.gate, op.down}) {
-    // A gate's products are cut as those of up are.
+    // Products of gates are cut like those of up.
     const auto cut_as = list.data() == op.gate.data() ? op.up : list;
     for (const Weight& w : list)
       most = std::max(most, packed::multiply_bytes(*c.packed, {w}, op.experts.count(), block_rows_max(cut_as), w.cols));
@@ -204,7 +203,7 @@ void sort_by_expert(const ExpertsFwd& op, const Scratch& s) {
   s.offsets[0] = 0;
 }
 
-// body(thread, expert, first weight row, weight rows) for every block of every expert that somebody chose.
+// body(thread, expert, first weight row, weight rows) for every block of every expert that was chosen.
 template <class Body>
 void for_each_block(int threads, const Scratch& s, std::span<const Weight> list, const Body& body) {
   std::atomic<int64_t> next{0};
@@ -230,7 +229,7 @@ void gather(const ExpertsFwd& op, const Scratch& s, int threads) {
   });
 }
 
-// The sorted rows, [T K, K of the weights] BF16, as products of class codes_a8 read them, expert after expert.
+// The sorted rows, [T K, K of the weights] BF16, as products of class codes_a8 read them, expert by expert.
 void pack_rows(const Scratch& s, std::span<const Weight> list, const std::byte* rows, int threads) {
   const Weight& w = list[0];
   const int64_t row = a8_row_bytes(list);
@@ -253,7 +252,7 @@ MutView part(std::byte* base, DType dtype, int64_t width, int64_t first, int64_t
   return v;
 }
 
-// Columns [begin, begin + cols) of the products of sorted rows [first, first + n), to where backward looks for them.
+// Columns [begin, begin + cols) of the products of sorted rows [first, first + n), to where backward reads them.
 void save(const Scratch& s, const float* product, int64_t first, int64_t n, int64_t begin, int64_t cols,
           const MutView& saved) {
   const int64_t k = saved.dim(1);
@@ -366,7 +365,7 @@ int64_t experts_fwd_workspace(const ExpertProducts& c, const ExpertsFwd& op, int
 }
 
 void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace) {
-  // The field check has seen the shape of the first expert only.
+  // The field check covers only the shape of the first expert.
   for (const auto list : {op.up, op.gate, op.down}) {
     for (const Weight& w : list)
       CHECK(w.rows == list[0].rows && w.cols == list[0].cols, "experts_fwd: [{}, {}] among [{}, {}]", w.rows, w.cols,

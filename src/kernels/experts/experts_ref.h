@@ -10,7 +10,7 @@ namespace braid {
 template <class Num>
 Num expert_act_ref(Num u, bool silu) {
   if (silu) return u / (Num(1) + std::exp(-u));
-  return std::real(u) <= 0 ? Num(0) : u * u;  // NaN of NaN
+  return std::real(u) <= 0 ? Num(0) : u * u;  // NaN propagates
 }
 
 // w [rows, cols] times v [cols]
@@ -48,7 +48,7 @@ inline std::vector<double> transposed_vector_ref(const std::vector<double>& w, c
   return y;
 }
 
-// What one (token, slot) gives: the gradient of its weight, of u [F] and g [F], and its hidden row [F].
+// Results of one (token, slot): the gradients of its weight, of u [F] and g [F], and its hidden row [F].
 struct ExpertSlotGradient {
   double dweight = 0;
   std::vector<double> du, dg, hidden;

@@ -9,19 +9,18 @@
 
 namespace braid {
 
-// How products are computed: the last of these that is given.
+// How products are computed: the last of these that is set applies.
 struct ExpertProducts {
   PanelClass panel = PanelClass::bf16;
   const packed::Kernel* packed = nullptr;
   const tiles::Walk* walk = nullptr;
-  bool codes =
-      false;        // groups of at most codes::kRowsMax rows as whole numbers (math/codes_dot.h), larger ones as above
-  bool a8 = false;  // whole numbers of 8 bits (math/codes_a8.h)
+  bool codes = false;  // groups of at most codes::kRowsMax rows as integers (math/codes_dot.h), larger ones as above
+  bool a8 = false;     // 8-bit integers (math/codes_a8.h)
 };
 int64_t experts_fwd_workspace(const ExpertProducts& c, const ExpertsFwd& op, int threads);
 void experts_fwd_grouped(const ExpertProducts& c, Ctx& ctx, const ExpertsFwd& op, std::span<std::byte> workspace);
 
-// On packed operands; of u and g, which were not saved, in the class that forward had (train).
+// On packed operands; u and g that were not saved are recomputed in forward's class (train).
 int64_t experts_bwd_workspace(const packed::Kernel& kernel, const ExpertsBwd& op, int threads);
 void experts_bwd_packed(const packed::Kernel& kernel, Ctx& ctx, const ExpertsBwd& op, std::span<std::byte> workspace);
 

@@ -1,4 +1,4 @@
-// Tolerances, as a part of the root mean square of the result: FP32 2e-5; the BF16 class rounds the hidden activations
+// Tolerances, relative to the root mean square of the result: FP32 2e-5; the BF16 class rounds the hidden activations
 // and BF16 results are rounded themselves, values of five times the root mean square among them: 0.05.
 #include "kernels/experts/experts.h"
 
@@ -110,13 +110,13 @@ TEST(Experts, QuantisedWeightsAreMultipliedInPlace) {
   }
 }
 
-// Whole numbers times codes, in groups of few rows and of many.
+// Integers times codes, in groups of few rows and of many.
 TEST(Experts, AStepOverCodes) {
   for (const int64_t tokens : {1, 3, 40}) {
     for (const bool gated : {false, true}) {
       Problem p(tokens, 2, 4, 48, 80, DType::bf16, DType::f32, Format::nvfp4, gated);
       p.op.codes = CodeDots::a16;
-      sweep(p.op, 0.02, 0.02);  // hidden values near a tie of BF16 round to the other side
+      sweep(p.op, 0.02, 0.02);  // hidden values near a BF16 tie may round the other way
     }
   }
   for (const GgmlType type : {GgmlType::q8_0, GgmlType::q5_1, GgmlType::mxfp4}) {
@@ -173,7 +173,7 @@ TEST(Experts, ManyRowsOverCodes) {
   }
 }
 
-// Other formats and gates; the rounding of x and of the hidden values is all that shows.
+// Other formats and gates; only the rounding of x and of the hidden values differs.
 TEST(Experts, ManyRowsOverCodesWithGates) {
   for (const GgmlType type : {GgmlType::q8_0, GgmlType::q5_1, GgmlType::mxfp4}) {
     Problem p(25, 2, 4, 96, 64, DType::bf16, DType::f32, type, true);
@@ -183,7 +183,7 @@ TEST(Experts, ManyRowsOverCodesWithGates) {
 }
 
 TEST(Experts, PublishedWidths) {
-  // 3 Nano: 1856 is no multiple of 128; only 40 of the 2688 channels, so that the reference stays quick.
+  // 3 Nano: 1856 is not a multiple of 128; only 40 of the 2688 channels, to keep the reference fast.
   sweep(Problem(3, 2, 3, 1856, 40, DType::bf16, DType::bf16, Format::bf16).op, 2e-5, 0.05);
 }
 
@@ -195,7 +195,7 @@ TEST(Experts, OneExpertMayTakeEverything) {
   sweep(p.op, 2e-5);
 }
 
-// The row contract: alone, in company, in any order, on any number of threads.
+// The row contract: alone, with other rows, in any order, on any number of threads.
 TEST(Experts, ATokenNeverSeesItsBatchMates) {
   for (const DType type : {DType::f32, DType::bf16}) {
     Problem p(300, 3, 6, 700, 200, type, DType::f32, type == DType::f32 ? Format::f32 : Format::bf16);
@@ -239,7 +239,7 @@ TEST(Experts, SlotsAreWeighedInTheirOrder) {
   EXPECT_EQ(y[0], 0.25f * 9 * 10);  // expert 1 sees -3: relu2 gives 0
 }
 
-TEST(Experts, ActivationsFarOutStayFinite) {
+TEST(Experts, ExtremeActivationsStayFinite) {
   const float one = 1;
   for (const float u : {-1000.0f, -120.0f, -90.0f, 120.0f, 1000.0f}) {
     const std::vector<int32_t> experts{0};
@@ -258,7 +258,7 @@ TEST(Experts, ActivationsFarOutStayFinite) {
   }
 }
 
-// A run that has failed must show: NaN in a token is NaN in all of its result and in no other's, in every row.
+// Failures must be visible: NaN in a token is NaN in all of its result and in no other's, in every row.
 TEST(Experts, NanIsSeen) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const bool gated : {false, true}) {
@@ -278,7 +278,7 @@ TEST(Experts, NanIsSeen) {
   }
 }
 
-// The backward of a forward problem, with gradients that start from numbers.
+// The backward of a forward problem, with nonzero initial gradients.
 struct BackwardProblem {
   Problem forward;
   SeqMap seqs;
@@ -543,7 +543,7 @@ TEST(ExpertsForward, SoftwareTilesAgreeWithTheReferenceAndSavedProductsChangeNoB
   }
 }
 
-// Frozen experts under adapters: weights of every format, decoded on the way; more rows of one expert than are computed
+// Frozen experts under adapters: weights of every format, decoded on the fly; more rows of one expert than are computed
 // at a time, and more rows of a weight than are decoded at a time. No row but the reference may be missing.
 TEST(ExpertsBackward, QuantisedWeightsAreDecoded) {
   for (const Format format : {Format::f16, Format::f8_e4m3, Format::nvfp4}) {
@@ -605,7 +605,7 @@ TEST(ExpertsBackward, StridedRowsNeedNoCopy) {
     EXPECT_EQ(std::memcmp(p.op.dx.as<float>(t), contiguous.op().dx.as<float>(t), 24 * sizeof(float)), 0);
 }
 
-TEST(ExpertsBackward, FrozenExpertsAndOnesNobodyChose) {
+TEST(ExpertsBackward, FrozenAndUnchosenExperts) {
   BackwardProblem p({4}, 1, 3, 8, 8);
   std::fill(p.forward.experts.begin(), p.forward.experts.end(), 1);
   const auto before = p.values;
@@ -618,7 +618,7 @@ TEST(ExpertsBackward, FrozenExpertsAndOnesNobodyChose) {
   sweep(p.op, 2e-5);
 }
 
-TEST(ExpertsDeathTest, AnIndexThatIsNoExpertIsABug) {
+TEST(ExpertsDeathTest, AnInvalidExpertIndexIsABug) {
   for (const int32_t bad : {-1, 6, 1 << 30}) {
     for (const char* row : {"grouped_f32", "ref"}) {
       Problem p(2, 2, 6, 8, 8, DType::f32, DType::f32, Format::f32);

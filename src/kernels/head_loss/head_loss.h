@@ -1,5 +1,5 @@
-// The output projection and the cross-entropy of its logits: the logits of a whole batch never exist, only those of up
-// to 2048 tokens at a time.
+// The output projection and the cross-entropy of its logits: logits are never materialised for a whole batch, only for
+// up to 2048 tokens at a time.
 //
 //   logits_t = w x_t,  lse_t = log sum_v exp logits_tv,  loss_t = lse_t - logits[t, target_t]
 //   dlogits_tv = dloss_t ((1 + 2 z lse_t) softmax_tv - [v = target_t]),  dx = dlogits w,  dw += dlogits^T x
@@ -11,17 +11,17 @@
 // target_ids K is V), `targets` only masks:
 //   loss_t = sum_k q_tk (lse_t - logits[t, id_tk]),  dlogits_tv = dloss_t ((sum_k q_tk + 2 z lse_t) softmax_tv - q_tv)
 //
-// HeadLoss computes loss and gradients in one pass, when the weight of each token is known before. HeadLossFwd computes
-// the losses alone and HeadLossBwd, for weights that depend on them (preferences, policies), recomputes the logits tile
-// by tile; both together give the bits of HeadLoss. Logits, softmax and sums are FP32; with BF16 x the operands of
-// all three products are BF16, dlogits too. dw adds up over the token grid of math/pieces.h.
+// HeadLoss computes loss and gradients in one pass, when the weight of each token is known in advance. HeadLossFwd
+// computes only the losses and HeadLossBwd, for weights that depend on them (preferences, policies), recomputes the
+// logits tile by tile; the two together are bit-identical to HeadLoss. Logits, softmax and sums are FP32; with BF16 x
+// the operands of all three products are BF16, dlogits included. dw accumulates over the token grid of math/pieces.h.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
 
 namespace braid {
 
-// Operations of a pass over the head.
+// FLOPs of a pass over the head.
 inline double head_loss_flops(const View& x, const Weight& w, int products) {
   return 2.0 * products * static_cast<double>(x.dim(0)) * static_cast<double>(w.rows) * static_cast<double>(w.cols);
 }

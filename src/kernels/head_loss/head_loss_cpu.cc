@@ -1,5 +1,5 @@
 // One token of head_loss with Highway, in FP32: the maximum, then exponentials in place with their sum, then the
-// gradient over them. A row of 50257 logits stays in L2 in between. Sums are four vectors, added in one order.
+// gradient over them. A row of 50257 logits stays in L2 in between. Sums use four vectors, added in a fixed order.
 #include <cmath>
 #include <cstring>
 
@@ -22,9 +22,9 @@ namespace {
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
-constexpr int kSums = 4;  // enough that no sum waits for the one before it
+constexpr int kSums = 4;  // enough to hide the latency of an addition
 
-// e^v for v <= 0. Highway's Exp makes 0 of NaN, which would hide a run that has failed.
+// e^v for v <= 0. Highway's Exp makes 0 of NaN, which would hide a failed run.
 HWY_INLINE FloatVec exp_or_nan(FloatTag d, FloatVec v) { return hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v)); }
 
 float largest(const float* row, int64_t padded) {
@@ -54,7 +54,7 @@ float exponentials(float* row, int64_t padded, float top) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
 }
 
-// In place: what is written never lies beyond what was read.
+// In place: writes never run ahead of reads.
 template <class Num>
 void scale_row(const float* row, int64_t padded, float factor, Num* out) {
   const FloatTag d;
@@ -72,7 +72,7 @@ HWY_INLINE void each_entry(const LogitRow& r, Visit&& visit) {
   }
 }
 
-// dlogits against a distribution: scaled in FP32, less what is wanted, and only then rounded.
+// dlogits against a distribution: scaled in FP32, minus the target, and only then rounded.
 void spread_gradient(const LogitRow& r, float factor, bool bf16) {
   scale_row(r.logits, r.padded, factor, r.logits);
   each_entry(r, [&r](int64_t id, float q) { r.logits[id] -= r.weight * q; });
@@ -84,7 +84,7 @@ void spread_gradient(const LogitRow& r, float factor, bool bf16) {
 void row_loss(const LogitRow& r, bool gradient, bool bf16, TokenLoss& result) {
   for (int64_t v = r.vocab; v < r.padded; ++v) r.logits[v] = -INFINITY;
   const float top = largest(r.logits, r.padded);
-  // Not lse - logit: a large maximum would swallow the digits of the difference.
+  // Not lse - logit: a large maximum would cancel the digits of the difference.
   float below = 0, mass = 1;
   if (r.target >= 0 && !r.probs) below = top - r.logits[r.target];
   if (r.probs) {

@@ -1,9 +1,9 @@
-// head_loss on packed operands. Whole pieces of the token grid are taken together, as many as 128 MiB of logits hold;
-// what is taken together changes no bit. Then, for each such group:
+// head_loss on packed operands. Whole pieces of the token grid are processed together, up to 128 MiB of logits; the
+// grouping changes no bit. Then, for each such group:
 //
 //   logits   tasks over the vocabulary, each packs its own rows of w
-//   rows     the loss of a token and its dlogits, in place of the logits (as BF16 in half the room)
-//   dx, dw   super block after super block of the vocabulary, so that the dlogits packed for dx stay in L3: tasks for
+//   rows     the loss of a token and its dlogits, in place of the logits (as BF16 in half the space)
+//   dx, dw   super block by super block of the vocabulary, so that the dlogits packed for dx stay in L3: tasks for
 //   dx
 //            add the next depth blocks, tasks for dw add the group's pieces to their part of dw in order
 #include <atomic>
@@ -69,18 +69,18 @@ class HeadRun {
   }
 
   int64_t workspace() {
-    const int64_t bytes = place(nullptr);
+    const int64_t bytes = lay_out(nullptr);
     return bytes + threads_ * own_bytes();
   }
 
   void run(std::span<std::byte> workspace) {
-    place(workspace.data());
+    lay_out(workspace.data());
     for_each_group(op_, rows_max_, kernel_.step, [&](const Group& group) { run_group(group); });
   }
 
  private:
   // Parts of the workspace that all threads share; returns their bytes.
-  int64_t place(std::byte* base) {
+  int64_t lay_out(std::byte* base) {
     int64_t at = 0;
     const auto take = [&](int64_t bytes) {
       std::byte* const part = base ? base + at : nullptr;
@@ -161,7 +161,7 @@ class HeadRun {
     if (op_.lse) *op_.lse.as<float>(t) = result.lse;
   }
 
-  // body(first, rows, where its x lies) for every piece of the group, or for runs of them.
+  // body(first, rows, its packed x) for every piece of the group, or for runs of them.
   template <class Body>
   void for_each_run_of(const Group& group, Body&& body) const {
     std::byte* x = x_pieces_;

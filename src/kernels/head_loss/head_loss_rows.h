@@ -34,21 +34,21 @@ const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op);
 int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads);
 void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace);
 
-// One token's logits, kLogitGrain-padded to `padded`, where what lies beyond `vocab` is overwritten.
+// One token's logits, kLogitGrain-padded to `padded`; entries beyond `vocab` are overwritten.
 inline constexpr int64_t kLogitGrain = 64;
 struct LogitRow {
   float* logits = nullptr;
   int64_t vocab = 0, padded = 0;
   int32_t target = -1;
   float weight = 1, z = 0;
-  const float* probs = nullptr;  // [entries] of a distribution; null: `target` is all of it
-  const int32_t* ids = nullptr;  // [entries] theirs; null: 0, 1, ...
+  const float* probs = nullptr;  // [entries] of a distribution; null: 1 at `target`
+  const int32_t* ids = nullptr;  // [entries] their ids; null: 0, 1, ...
   int64_t entries = 0;
 };
 struct TokenLoss {
   float loss = 0, lse = 0;
 };
-// The loss; with `gradient` the logits become dlogits, as BF16 at the same address where `bf16`, zeros beyond vocab.
+// Returns the loss; with `gradient` overwrites the logits with dlogits (as BF16 if `bf16`), zeros beyond vocab.
 TokenLoss head_loss_row(const LogitRow& row, bool gradient, bool bf16);
 
 }  // namespace braid

@@ -1,4 +1,4 @@
-// Tolerances, as a part of the root mean square: FP32 2e-5 (sums over a vocabulary); rows of BF16 operands round the
+// Tolerances, relative to the root mean square: FP32 2e-5 (sums over a vocabulary); rows of BF16 operands round the
 // gradient of the logits to 8 bits: 0.02.
 #include "kernels/head_loss/head_loss.h"
 
@@ -82,7 +82,7 @@ HeadLossBwd backward_of(const HeadLoss& op) {
           .seqs = op.seqs};
 }
 
-// What the targets of four tokens of Batch are over 7 entries.
+// The targets of four tokens of Batch, over 7 entries.
 std::vector<double> wanted(const Batch& b, size_t token, bool spread) {
   std::vector<double> q(7);
   if (b.targets[token] < 0) return q;
@@ -125,8 +125,8 @@ TEST(HeadLoss, GradientIsTheDerivativeOfTheLossAndMasksAreSilent) {
   }
 }
 
-// Weights that are known before and weights that are known after the losses: the same bits, in every row.
-TEST(HeadLoss, ForwardAndBackwardGiveTheBitsOfBothInOne) {
+// Weights known before or only after the losses: the same bits, in every row.
+TEST(HeadLoss, SeparateForwardAndBackwardAreBitIdentical) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const bool spread : {false, true}) {
       Batch one(300, 53, 18, type), two(300, 53, 18, type);
@@ -198,7 +198,7 @@ TEST(HeadLoss, EveryRowAgreesWithTheReference) {
   }
 }
 
-// A frozen head of any format: decoded on the way, over several depth blocks of both products.
+// A frozen head of any format: decoded on the fly, over several depth blocks of both products.
 TEST(HeadLoss, QuantisedWeightsAreDecoded) {
   for (const Format format : {Format::f16, Format::f8_e4m3, Format::nvfp4}) {
     for (const DType type : {DType::f32, DType::bf16}) {
@@ -210,7 +210,7 @@ TEST(HeadLoss, QuantisedWeightsAreDecoded) {
         op.dw = {};
         Arena arena;
         EXPECT_STRNE(choose(Ctx{.arena = arena}, op).name, "ref") << name_of(format);
-        sweep(op, 2e-5, 0.04);  // few logits of a row carry its gradient: rounding shows more
+        sweep(op, 2e-5, 0.04);  // few logits of a row carry its gradient: rounding weighs more
         TestTensor dx(DType::bf16, {tokens, depth}, 8);
         op.dx = dx.mut();
         sweep(op, 0.04, 0.04);
@@ -220,7 +220,7 @@ TEST(HeadLoss, QuantisedWeightsAreDecoded) {
 }
 
 // Cutting a batch between sequences changes no bit, in any row.
-TEST(HeadLoss, MicroBatchesGiveTheBitsOfTheBatch) {
+TEST(HeadLoss, MicroBatchesAreBitIdenticalToTheBatch) {
   const int64_t lens[] = {3, 288, 64, 40};
   for (const DType type : {DType::f32, DType::bf16}) {
     Batch whole(395, 53, 18, type), parts(395, 53, 18, type);

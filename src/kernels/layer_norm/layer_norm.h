@@ -2,8 +2,8 @@
 // token. LayerNorm1p (nemotron.md 1.4) is the same with 1 + w, which the loader adds. Statistics in FP32, in two passes
 // (mean, then squares), y in its own dtype. Backward, with xhat = (x - mean) * rstd and g = dy * w:
 //   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)),   dw += sum_t dy * xhat,   dbias += sum_t dy
-// The sums over tokens are taken sequence by sequence in blocks that start with their sequence, so that a batch may be
-// cut between sequences without a bit changing.
+// Sums over tokens go sequence by sequence, in blocks that start with their sequence, so cutting a batch between
+// sequences changes no bit.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
@@ -32,12 +32,12 @@ struct LayerNormBwd {
   View dy{};                     // [T, D] F32 or BF16
   View x{};                      // [T, D] F32 or BF16
   View w{};                      // [D] F32
-  View mean{};                   // [T] F32; empty, as rstd: taken again from x
+  View mean{};                   // [T] F32; empty, like rstd: recomputed from x
   View rstd{};                   // [T] F32
   MutView dx{};                  // [T, D] F32 or BF16
   MutView dw{};                  // [D] F32, accumulates
   MutView dbias{};               // [D] F32, accumulates; or empty
-  const SeqMap* seqs = nullptr;  // null: one sequence; else its sequences hold every row
+  const SeqMap* seqs = nullptr;  // null: one sequence; else its sequences cover every row
   float eps = 1e-5f;
   static constexpr const char* name = "layer_norm_bwd";
   static constexpr auto fields() {

@@ -1,5 +1,5 @@
-// Backward of LayerNorm with Highway. Threads take blocks of tokens: of each token dx, and the block's own sums of dw
-// and dbias, which stay in L1. Then threads take columns and add the blocks' sums in order.
+// Backward of LayerNorm with Highway. Threads take blocks of tokens and compute dx of each token and the block's sums
+// of dw and dbias, which stay in L1. Then threads take columns and add the blocks' sums in order.
 #include <algorithm>
 #include <cmath>
 
@@ -39,7 +39,7 @@ struct Statistics {
   float mean, rstd;
 };
 
-// As forward takes them.
+// As in forward.
 template <class X>
 Statistics statistics(const X* x, int64_t width, float eps) {
   const FloatTag d;
@@ -66,7 +66,7 @@ void bwd_token(const LayerNormBwd& op, int64_t t, float* dw, float* dbias) {
       op.rstd ? Statistics{*op.mean.as<float>(t), *op.rstd.as<float>(t)} : statistics(x, width, op.eps);
   const FloatVec centre = hn::Set(d, s.mean), scale = hn::Set(d, s.rstd);
   FloatVec sums = hn::Zero(d), dots = hn::Zero(d);
-  // dy is zero beyond the width, so that xhat does not count there.
+  // dy is zero beyond the width, so xhat does not count there.
   for (int64_t i = 0; i < width; i += kLanes) {
     const int64_t n = HWY_MIN(kLanes, width - i);
     const FloatVec g = load_part(d, dy + i, n), xhat = hn::Mul(hn::Sub(load_part(d, x + i, n), centre), scale);

@@ -84,7 +84,7 @@ TEST(LayerNorm, EveryBackwardRowAgreesWithTheReference) {
       Ctx ctx{.arena = arena};
       run(ctx, LayerNormFwd{.x = x.view(), .w = w.view(), .y = y.mut(), .mean = mean.mut(), .rstd = rstd.mut()});
       LayerNormBwd op{.dy = dy.view(), .x = x.view(), .w = w.view(), .dx = dx.mut(), .dw = dw.mut(), .seqs = &seqs};
-      // One channel has no variance: dx is a difference of what cancels, over rstd = eps^-1/2.
+      // One channel has no variance: dx is a difference of equal terms, times rstd = eps^-1/2.
       const double tolerance = dtype == DType::bf16 ? 2e-2 : width == 1 ? 1e-3 : 2e-5;
       sweep(op, tolerance);
       op.mean = mean.view();

@@ -37,8 +37,8 @@ void bwd_weight_ref(Ctx&, const LinearBwdWeight& op, std::span<std::byte>) {
   });
 }
 
-// The columns of one task; small enough that a late thread delays the rest little, long enough to walk one stream. With
-// few rows a task is bound by memory and shorter ones end together.
+// The columns of one task; small enough that a late thread delays the rest little, long enough to read one stream. With
+// few rows a task is memory-bound, and shorter tasks balance better.
 constexpr int64_t kTaskCols = 3 * kPanelCols, kTaskColsFew = kPanelCols, kFewRows = 4;
 
 template <PanelClass kClass>
@@ -90,7 +90,7 @@ void add_bias(const View& bias, const MutView& y) {
   }
 }
 
-// The three ops' rows on packed operands.
+// Rows of the three ops on packed operands.
 struct Packed {
   template <class Op>
   static const char* supports(packed::Class c, const Op& op) {

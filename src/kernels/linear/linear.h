@@ -1,5 +1,5 @@
 // The product with a weight: y = x W^T + b. Backward in two parts, so that the gradient of the data and that of the
-// weight are separate nodes: dx = dy W, and dW += dy^T x, db += sum over rows of dy. Gradients of parameters add up
+// weight are separate nodes: dx = dy W, and dW += dy^T x, db += sum over rows of dy. Parameter gradients accumulate
 // over the token grid of math/pieces.h.
 #pragma once
 #include "core/numerics.h"
@@ -13,8 +13,8 @@ struct LinearFwd {
   Weight w{};          // [N, K] any format
   View bias{};         // [N] F32 or empty
   MutView y{};         // [T, N] F32 or BF16
-  bool train = false;  // many rows, with weights of this step only: packed operands, a class of its own (math/packed.h)
-  CodeDots codes = CodeDots::none;  // the class that weights in codes may take
+  bool train = false;  // many rows, weights used for this step only: packed operands, their own class (math/packed.h)
+  CodeDots codes = CodeDots::none;  // the class allowed for quantised weights
   static constexpr const char* name = "linear_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &LinearFwd::x, "T K"), in("w", &LinearFwd::w, "N K"),
@@ -30,7 +30,7 @@ struct LinearBwdData {
   View dy{};          // [T, N] F32 or BF16; rounded to BF16 unless w is F32 or the product is wide
   Weight w{};         // [N, K] any format
   MutView dx{};       // [T, K] F32 or BF16
-  bool wide = false;  // F32 operands, as forward had where its x was F32; an F32 weight implies it
+  bool wide = false;  // F32 operands, as in a forward with F32 x; an F32 weight implies it
   static constexpr const char* name = "linear_bwd_data";
   static constexpr auto fields() {
     return std::tuple{in("dy", &LinearBwdData::dy, "T N"), in("w", &LinearBwdData::w, "N K"),

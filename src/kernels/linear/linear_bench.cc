@@ -31,7 +31,7 @@ constexpr Problem kProblems[] = {
 
 constexpr int64_t kFarBytes = int64_t{256} << 20;  // far more than L3 holds
 
-// Weights are copied until they fill that, and taken in turn.
+// Weights are copied until they fill that, and used in turn.
 struct Values {
   Arena arena;
   Tensor x, w, y;
@@ -121,7 +121,7 @@ void add(const std::string& name, const Problem& p, DType type, const std::strin
       run_row_of(state, p, type, row);
     }
   };
-  // One thread (BRAID_THREADS=1 OMP_NUM_THREADS=1) is timed by its own clock, which neighbours do not lengthen.
+  // One thread (BRAID_THREADS=1 OMP_NUM_THREADS=1) is timed by its CPU clock, which other processes do not lengthen.
   auto* one = benchmark::RegisterBenchmark(name.c_str(), body);
   if (sys::default_threads() > 1) one->UseRealTime();
   one->Unit(benchmark::kMicrosecond)->MinTime(0.1)->Repetitions(5)->ReportAggregatesOnly();

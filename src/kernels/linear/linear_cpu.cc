@@ -1,4 +1,4 @@
-// Rows of linear that hand the arithmetic to tiles or to dots of whole numbers.
+// Rows of linear that use tiles or integer dot products.
 #include <algorithm>
 
 #include "kernels/linear/linear_rows.h"

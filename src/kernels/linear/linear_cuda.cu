@@ -1,4 +1,4 @@
-// The product on a GPU: cuBLASLt with an algorithm measured once a shape (core/device/gpu_runtime.h).
+// The product on a GPU: cuBLASLt with an algorithm measured once per shape (core/device/gpu_runtime.h).
 #include "core/device/gpu_runtime.h"
 #include "kernels/linear/linear_rows.h"
 

@@ -1,6 +1,6 @@
-// Rows of linear on packed operands (math/packed.h). Forward and dx pack the tokens once, for all; a task is a block of
-// y and packs its own part of w, which stays in L2 while the tokens stream by. dw packs x once; a task is a part of dw
-// that stays in a cache while the pieces of the token grid are added one after another.
+// Rows of linear on packed operands (math/packed.h). Forward and dx pack the tokens once for all tasks; a task is a
+// block of y and packs its own part of w, which stays in L2 while the tokens stream by. dw packs x once; a task is a
+// part of dw that stays in a cache while the pieces of the token grid are added in order.
 #include <array>
 #include <atomic>
 
@@ -15,7 +15,7 @@ namespace {
 using packed::Side;
 
 constexpr int64_t kRowsMax = 2048;                   // tokens packed at a time
-constexpr int64_t kRowsChunk = 128;                  // whose sums a thread finishes before it goes on
+constexpr int64_t kRowsChunk = 128;                  // whose sums a thread finishes before it continues
 constexpr int64_t kColGrain = 96, kColsMax = 384;    // of a task: every kernel's width divides the grain
 constexpr int64_t kTaskBytes = int64_t{1280} << 10;  // of a depth block of w in panels, unless the grain needs more
 constexpr int64_t kSumRows = 512;                    // of a task whose sums wait for the next depth block
@@ -23,14 +23,14 @@ constexpr int64_t kTasksAThread = 4;
 // Of dw in one task, at most. Every kernel's widths divide an eighth of the rows and a quarter of the columns.
 constexpr int64_t kGradRows = 256, kGradCols = 768;
 
-// What a class takes: BF16 where the operand that names the class is BF16.
+// A class takes BF16 where the operand that selects it is BF16.
 const char* refusal_of(packed::Class c, DType names) {
-  if ((names == DType::f32) != (c == packed::Class::f32)) return "another type names the class";
+  if ((names == DType::f32) != (c == packed::Class::f32)) return "operand type of another class";
   return packed::refusal(c);
 }
 bool number(DType t) { return t == DType::f32 || t == DType::bf16; }
 
-// y [tokens, cols] = x w, with either operand as it lies.
+// y [tokens, cols] = x w, with both operands as stored.
 struct Problem {
   packed::Source x;
   packed::WeightOperand w;
@@ -52,7 +52,7 @@ struct Grid {
   int64_t rows, cols;
 };
 
-// The one that reads least: packing w costs about three times what reading panels of x does.
+// The grid that reads least: packing w costs about three times as much as reading panels of x.
 Grid grid_of(const packed::Kernel& kernel, int threads, const Problem& p, int64_t tokens) {
   const int64_t block = packed::block_depth(p.depth), rows_max = block < p.depth ? kSumRows : kRowsMax;
   const int64_t cols_max =
@@ -72,8 +72,8 @@ Grid grid_of(const packed::Kernel& kernel, int threads, const Problem& p, int64_
   return best;
 }
 
-// The tokens of one pass in panels, and what a thread has of its own: a depth block of w in panels, where y is BF16
-// sums, and where w is quantised its decoded values.
+// The tokens of one pass in panels, and the scratch of a thread: a depth block of w in panels, where y is BF16 sums,
+// and where w is quantised its decoded values.
 struct Layout {
   packed::Whole x;
   Grid grid;
@@ -97,7 +97,7 @@ struct Part {
   int64_t row, rows, col, cols;
 };
 
-// From the sums of a part to y, which may be the same place.
+// From the sums of a part to y, which may be the same memory.
 void finish_rows(const Problem& p, const MutView& y, const Part& part, float* sums, int64_t stride) {
   packed::scale(p.w.w.global, part.rows, part.cols, sums, stride);
   const bool direct = y.dtype == DType::f32;
@@ -113,7 +113,7 @@ void finish_rows(const Problem& p, const MutView& y, const Part& part, float* su
   }
 }
 
-// A part of y, depth block after depth block of w, each of which stays in L2 while the tokens stream by.
+// A part of y, depth block by depth block of w, each of which stays in L2 while the tokens stream by.
 void compute(const Layout& l, const Problem& p, const MutView& y, const Part& part, std::byte* own) {
   const bool direct = y.dtype == DType::f32;
   auto* const own_sums = reinterpret_cast<float*>(own + l.w_bytes);
@@ -160,7 +160,7 @@ void run_packed(packed::Class c, int threads, int team, const Problem& p, std::s
   }
 }
 
-// The last pass may have fewer tokens, and other tasks.
+// The last pass may have fewer tokens, and a different grid.
 int64_t workspace_of(packed::Class c, int threads, const Problem& p) {
   const auto bytes = [&](int64_t tokens) {
     const Layout l(c, threads, p, tokens);
@@ -169,13 +169,13 @@ int64_t workspace_of(packed::Class c, int threads, const Problem& p) {
   return std::max(bytes(p.tokens), bytes(p.tokens % kRowsMax == 0 ? p.tokens : p.tokens % kRowsMax));
 }
 
-// body(first row, rows) for what one product takes: a piece of the token grid, or a run of them.
+// body(first row, rows) for the rows of one product: a piece of the token grid, or a run of them.
 template <class Body>
 void for_each_depth(const packed::Kernel& kernel, const LinearBwdWeight& op, Body&& body) {
   for_each_run([&](auto&& piece) { for_each_piece(op.seqs, op.x.dim(0), piece); }, kernel.step, kernel.chain, body);
 }
 
-// x of all runs in panels one after another, and where they begin.
+// x of all runs in consecutive panels, and their offsets.
 int64_t pieces_bytes(const packed::Kernel& kernel, const LinearBwdWeight& op) {
   int64_t bytes = 0;
   for_each_depth(kernel, op, [&](int64_t, int64_t n) { bytes += packed_bytes(kernel, Side::cols, op.x.dim(1), n); });
@@ -192,7 +192,7 @@ void pack_pieces(const packed::Kernel& kernel, const LinearBwdWeight& op, int64_
   });
 }
 
-// dbias from row `first` of dw on: += the sums of a piece over its tokens, piece after piece.
+// dbias from row `first` of dw on: += the sums of a piece over its tokens, piece by piece.
 void add_bias_gradient(const LinearBwdWeight& op, int64_t first, int64_t rows) {
   float* const dbias = op.dbias.as<float>() + first;
   for_each_piece(op.seqs, op.x.dim(0), [&](int64_t t, int64_t n) {
@@ -220,8 +220,8 @@ void weight_part(const packed::Kernel& kernel, const LinearBwdWeight& op, const 
   });
 }
 
-// Tasks of dw of at most kGradRows by kGradCols: those that take the threads least, with reading a value of x and
-// packing one of dy as the price of so many products.
+// Tasks of dw of at most kGradRows by kGradCols: those with the least cost per thread, where reading a value of x and
+// packing one of dy cost as much as this many products.
 Grid grad_grid(const LinearBwdWeight& op, int threads) {
   constexpr double kReadX = 200, kPackDy = 600;
   const int64_t rows = op.dw.dim(0), cols = op.dw.dim(1);

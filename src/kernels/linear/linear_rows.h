@@ -14,7 +14,7 @@ const char* linear_tiles_supports(const LinearFwd& op);
 int64_t linear_tiles_workspace(const LinearFwd& op, int threads);
 void linear_fwd_tiles(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace, const tiles::Walk& walk);
 
-// On whole numbers (math/codes_dot.h).
+// In integers (math/codes_dot.h).
 const char* linear_codes_supports(const LinearFwd& op);
 int64_t linear_codes_workspace(const LinearFwd& op, int threads);
 void linear_fwd_codes(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace);
@@ -35,7 +35,7 @@ void linear_packed(packed::Class c, Ctx& ctx, const LinearFwd& op, std::span<std
 void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdData& op, std::span<std::byte> workspace);
 void linear_packed(packed::Class c, Ctx& ctx, const LinearBwdWeight& op, std::span<std::byte> workspace);
 
-// Rows of w in parts of `cols`, handed out one by one: body(thread, first, n), then the bias is added.
+// Calls body(thread, first, n) for tasks of `cols` rows of w, scheduled dynamically, then adds the bias.
 void linear_tasks(int threads, const LinearFwd& op, int64_t cols, sys::FunctionRef<void(int, int64_t, int64_t)> body);
 
 }  // namespace braid

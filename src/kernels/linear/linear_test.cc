@@ -1,4 +1,4 @@
-// Tolerances, as a part of the root mean square of the result: FP32 1e-5; BF16 operands are rounded before the test, so
+// Tolerances, relative to the root mean square of the result: FP32 1e-5; BF16 operands are rounded before the test, so
 // only the order of sums differs: 1e-5 too; BF16 results 1/128.
 #include "kernels/linear/linear.h"
 
@@ -83,7 +83,7 @@ TEST(Linear, TilesInHardwareAgreeWithTheReference) {
   for (const Case& c : kTileCases) hold_tiles(c, &hard_tiles);
 }
 
-// Weights in codes on tiles, at edges of blocks, steps, strips and chunks; the same bits whichever rows are together.
+// Quantised weights on tiles, at edges of blocks, steps, strips and chunks; the same bits however rows are batched.
 TEST(Linear, TilesDecodeWeights) {
   constexpr Case kCoded[] = {{1, 32, 32}, {5, 17, 80},    {16, 33, 64}, {33, 70, 528},
                              {2, 1, 16},  {37, 96, 1040}, {515, 3, 48}};
@@ -115,8 +115,8 @@ TEST(Linear, TilesDecodeWeights) {
   }
 }
 
-// Products of whole numbers: x of 16 bits relative to its row's largest value, or of 8 bits relative to that of a
-// group. The same bits whichever rows are together.
+// Integer products: x of 16 bits relative to its row's largest value, or of 8 bits relative to that of a group. The
+// same bits however rows are batched.
 struct Whole {
   CodeDots codes;
   const char* row;
@@ -142,7 +142,7 @@ void hold_whole(const Whole& whole, const Case& c, Kind kind) {
   ctx.threads = 3;
   run(ctx, op);
   EXPECT_LE(distance(got.view(), want.view()), whole.bound) << c.tokens << " x " << c.rows << " x " << c.depth;
-  EXPECT_GT(distance(got.view(), want.view()), 1e-7) << "is this the class?";
+  EXPECT_GT(distance(got.view(), want.view()), 1e-7) << "is this the right class?";
   ctx.threads = 1;
   for (int64_t t = 0; t < c.tokens; ++t) {
     op.x = x.view().slice(0, t, 1);
@@ -156,7 +156,7 @@ void hold_whole(const Whole& whole, const Case& c, Kind kind) {
   EXPECT_NE(whole.supports(op), nullptr);
 }
 
-TEST(Linear, AStepMultipliesCodesAsWholeNumbers) {
+TEST(Linear, AStepMultipliesCodesAsIntegers) {
   constexpr Case kSteps[] = {{1, 32, 32},   {4, 17, 80},    {3, 70, 528}, {2, 1, 16},
                              {1, 96, 1040}, {4, 130, 2688}, {2, 64, 1856}};
   for (const Case& c : kSteps) hold_whole(kStep, c, Format::nvfp4);
@@ -175,7 +175,7 @@ TEST(Linear, AStepMultipliesBlocksOfGguf) {
   }
 }
 
-// More rows than one packing holds, too.
+// Also more rows than are packed at a time.
 TEST(Linear, ManyRowsMultiplyCodesWithEightBits) {
   constexpr Case kMost[] = {{1, 32, 32}, {7, 17, 80}, {18, 150, 528}, {5, 64, 1856}, {1040, 9, 64}};
   for (const Case& c : kMost) hold_whole(kMany, c, Format::nvfp4);
@@ -249,7 +249,7 @@ TEST(Linear, TrainingDecodesQuantisedWeights) {
   }
 }
 
-// F32 activations over a BF16 weight: the gradient keeps what forward kept.
+// F32 activations over a BF16 weight: the gradient keeps forward's precision.
 TEST(Linear, AWideGradientIsNotRounded) {
   TestTensor w(DType::bf16, {40, 70}, 1), dy(DType::f32, {9, 40}, 2), dx(DType::f32, {9, 70}, 3);
   const LinearBwdData op{.dy = dy.view(), .w = dense_weight(w.view()), .dx = dx.mut(), .wide = true};
@@ -258,7 +258,7 @@ TEST(Linear, AWideGradientIsNotRounded) {
   sweep(op, 2e-5);
 }
 
-// Odd sizes, either type on every side, rows that are slices of something wider, documents of any length.
+// Odd sizes, either type for every operand, rows that are slices of wider ones, documents of any length.
 TEST(Linear, EveryRowOfBackwardAgreesWithTheReference) {
   constexpr Case kBwdCases[] = {{1, 1, 1},     {5, 17, 83},    {37, 503, 50},  {261, 49, 97},
                                 {3, 1100, 33}, {37, 300, 800}, {300, 1100, 60}};
@@ -297,7 +297,7 @@ TEST(Linear, ForwardOfTrainingRoundsOnce) {
 
 // Cutting a batch between sequences changes no bit, in any row, also where rows of a gradient take the pieces on both
 // sides of the cut together (packed::Kernel::chain).
-TEST(Linear, MicroBatchesGiveTheBitsOfTheBatch) {
+TEST(Linear, MicroBatchesAreBitIdenticalToTheBatch) {
   const int64_t lens[] = {3, 288, 64, 40}, tokens = 395, rows = 53, depth = 50;
   for (const DType type : {DType::f32, DType::bf16}) {
     TestTensor dy(DType::f32, {tokens, rows}, 1), x(type, {tokens, depth}, 2), w(type, {rows, depth}, 3);
@@ -353,8 +353,8 @@ void stay_within(packed::Class c, const Op& op, int threads, int times) {
       << Op::name << ", " << threads << " threads";
 }
 
-// Few operations get fewer threads than the workspace is for, and all threads once; a last pass has fewer tokens than
-// the others; no tokens are no products.
+// Few operations use fewer threads than the workspace is for, once all threads; a last pass has fewer tokens than the
+// others; without tokens there are no products.
 TEST(Linear, TrainingProductsStayInTheirWorkspace) {
   for (const Case& c : {Case{128, 1152, 2}, {33, 2000, 40}, {2049, 300, 8}, {4000, 97, 40}, {1, 1, 1}, {0, 5, 3}}) {
     SCOPED_TRACE(fmt::format("{} x {} x {}", c.tokens, c.rows, c.depth));

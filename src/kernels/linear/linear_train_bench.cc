@@ -1,7 +1,7 @@
 // The three products of a training step, forward (y = x W^T), data (dx = dy W) and weight (dW += dy^T x), at the shapes
-// of GPT-2 124M (4 x 256 tokens) and of a hybrid of 8.5M parameters (8 x 256): dy is F32 as ops hand it on. Each line
-// states GFLOP/s and the share of the unit's roof of this run. Before them the packed kernel alone, one thread, both
-// operands in L2: on zeros and on other values, which take more power and so lower the clock of tiles.
+// of GPT-2 124M (4 x 256 tokens) and of a hybrid of 8.5M parameters (8 x 256): dy is F32, as other ops pass it. Each
+// line has GFLOP/s and the share of the unit's roof in this run. Before them comes the packed kernel alone, one thread,
+// both operands in L2: on zeros and on other values, which draw more power and so lower the clock of tiles.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -48,7 +48,7 @@ void measure(benchmark::State& state, Values& v, DType type, const Op& op) {
   bench_op(state, v.ctx, op);
   const sys::Roofs& r = sys::roofs();
   const double roof = type == DType::bf16 && r.bf16_gflops > 0 ? r.bf16_gflops : r.fp32_gflops;
-  // Both rates of one thread's own clock when the team is one.
+  // With one thread both rates use its CPU clock.
   state.counters["roof%"] =
       benchmark::Counter(100 * op.flops() * 1e-9 / roof, benchmark::Counter::kIsIterationInvariantRate);
 }

@@ -1,10 +1,10 @@
-// One step of Muon on a matrix: momentum, whose direction is made orthogonal before it is taken (training.md 2.10).
+// One step of Muon on a matrix: momentum, orthogonalised before the update (training.md 2.10).
 //   g = grad_scale * g        m = m + (1 - momentum) * (g - m)        u = g + momentum * (m - g), or m without Nesterov
 //   X = u / ||u||, on its smaller side; five times  A = X X^T,  X = a X + (b A + c A A) X
 //   w = w * (1 - lr * weight_decay) - lr * scale * X
 // (a, b, c) = (3.4445, -4.7750, 2.0315) take singular values from 0.01 to 1 into [0.70, 1.14]. All FP32. A fused matrix
-// (qkv, gate and up, stacked experts) is one call a part: rows may have any stride. What is no matrix, embeddings, the
-// head and Mamba's in_proj belong to AdamW.
+// (qkv, gate and up, stacked experts) is one call per part: rows may have any stride. Anything but matrices, and
+// embeddings, the head and Mamba's in_proj, belong to AdamW.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -16,10 +16,10 @@ namespace braid {
 struct MuonStep {
   View g{};           // [M, N] F32
   MutView w{};        // [M, N] F32, the master
-  MutView m{};        // [M, N] F32, from zeros
+  MutView m{};        // [M, N] F32, initially zero
   MutView working{};  // [M, N] BF16, or empty
   double lr = 0, momentum = 0.95, weight_decay = 0;
-  double scale = 1;  // muon_scale below, or another taste
+  double scale = 1;  // muon_scale below, or another choice
   double grad_scale = 1;
   bool nesterov = true;
   static constexpr int64_t kSteps = 5;
@@ -37,7 +37,7 @@ struct MuonStep {
   static std::span<const Row<MuonStep>> rows();
 };
 
-// Makes the root mean square of an update about that of AdamW's, so that both take one learning rate.
+// Makes the RMS of an update about that of AdamW, so that both can share a learning rate.
 inline double muon_scale(int64_t rows, int64_t cols) {
   return 0.2 * std::sqrt(static_cast<double>(std::max(rows, cols)));
 }

@@ -1,5 +1,5 @@
-// Muon on a CPU, in FP32: products on packed operands (math/packed.h), of the symmetric ones the lower triangle alone.
-// The plain loops are quadratic where products are cubic. Tasks are blocks of columns, whose bits depend on no other,
+// Muon on a CPU, in FP32: products on packed operands (math/packed.h), of the symmetric ones only the lower triangle.
+// The plain loops are quadratic where products are cubic. Tasks are blocks of columns that do not depend on each other,
 // and the norm is summed row by row: the same on any number of threads.
 #include <atomic>
 #include <utility>
@@ -14,11 +14,11 @@ constexpr int64_t kCols = 192;  // of a task
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// The workspace, cut up; `less` and `more` are the sides of the matrix.
+// The layout of the workspace; `less` and `more` are the sides of the matrix.
 struct Scratch {
   int64_t less, more;
   float *x, *next;    // [less, more]
-  float* flipped;     // [more, less], where the matrix is tall
+  float* transposed;  // [more, less], where the matrix is tall
   float *a, *square;  // [less, less]
   double* squares;    // [less] of rows of x
   std::byte* panels;
@@ -36,7 +36,7 @@ Scratch cut(const MuonStep& op, int threads, std::byte* base) {
     return p;
   };
   for (float** matrix : {&s.x, &s.next}) *matrix = reinterpret_cast<float*>(take(less * more * 4));
-  if (op.w.dim(0) > less) s.flipped = reinterpret_cast<float*>(take(less * more * 4));
+  if (op.w.dim(0) > less) s.transposed = reinterpret_cast<float*>(take(less * more * 4));
   for (float** matrix : {&s.a, &s.square}) *matrix = reinterpret_cast<float*>(take(less * less * 4));
   s.squares = reinterpret_cast<double*>(take(less * 8));
   s.panel_bytes = packed::multiply_bytes(packed::wide_f32(), {}, less, kCols, more);
@@ -56,7 +56,7 @@ void for_each_block(int threads, const Scratch& s, int64_t cols, const Body& bod
   });
 }
 
-// y [N, N] = x x^T with x [N, K]: the part below the diagonal, and that above copied.
+// y [N, N] = x x^T with x [N, K]: computed below the diagonal and copied above.
 void square_of(int threads, const Scratch& s, const View& x, float* y) {
   const int64_t side = x.dim(0);
   const packed::WeightOperand w{dense_weight(x), true};
@@ -77,7 +77,7 @@ void square_of(int threads, const Scratch& s, const View& x, float* y) {
   }
 }
 
-// s.next = kA x + a x, with s.a already b A + c A A.
+// s.next = kA x + a x, where s.a is already b A + c A A.
 void advance(int threads, const Scratch& s) {
   constexpr auto kA = static_cast<float>(MuonStep::kA);
   const packed::Source a = packed::along(view_of(s.a, {s.less, s.less}));
@@ -100,8 +100,8 @@ void advance(int threads, const Scratch& s) {
   });
 }
 
-// to [cols, rows] = from [rows, cols] transposed, in squares that stay in L1.
-void flip(int threads, const float* from, int64_t rows, int64_t cols, float* to) {
+// to [cols, rows] = from [rows, cols] transposed, in square blocks that stay in L1.
+void transpose(int threads, const float* from, int64_t rows, int64_t cols, float* to) {
   constexpr int64_t kSide = 32;
   sys::parallel_for(threads, cols, kSide, [&](int64_t begin, int64_t end) {
     for (int64_t r = 0; r < rows; r += kSide) {
@@ -116,7 +116,7 @@ void flip(int threads, const float* from, int64_t rows, int64_t cols, float* to)
 void direction(int threads, const MuonStep& op, const Scratch& s) {
   const int64_t rows = op.w.dim(0), cols = op.w.dim(1);
   const bool tall = rows > cols;
-  float* u = tall ? s.flipped : s.x;
+  float* u = tall ? s.transposed : s.x;
   const auto scale = static_cast<float>(op.grad_scale), less = static_cast<float>(1 - op.momentum),
              momentum = static_cast<float>(op.momentum);
   sys::parallel_for(threads, rows, 1, [&](int64_t begin, int64_t end) {
@@ -130,7 +130,7 @@ void direction(int threads, const MuonStep& op, const Scratch& s) {
       }
     }
   });
-  if (tall) flip(threads, u, rows, cols, s.x);
+  if (tall) transpose(threads, u, rows, cols, s.x);
   sys::parallel_for(threads, s.less, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       s.squares[i] = 0;
@@ -176,8 +176,8 @@ void muon_step_packed(Ctx& ctx, const MuonStep& op, std::span<std::byte> workspa
     std::swap(s.x, s.next);
   }
   if (op.w.dim(0) > op.w.dim(1)) {
-    flip(ctx.threads, s.x, s.less, s.more, s.flipped);
-    return apply(ctx.threads, op, s.flipped);
+    transpose(ctx.threads, s.x, s.less, s.more, s.transposed);
+    return apply(ctx.threads, op, s.transposed);
   }
   apply(ctx.threads, op, s.x);
 }

@@ -31,7 +31,7 @@ struct NewtonSchulz {
   int64_t steps = 0;
   double a = 0, b = 0, c = 0;
 };
-// u [rows, cols] -> about its orthogonal factor
+// u [rows, cols] -> approximately its orthogonal factor
 inline std::vector<double> orthogonal_ref(const NewtonSchulz& s, std::vector<double> u, size_t rows) {
   const size_t cols = u.size() / rows;
   if (rows > cols) return transposed_ref(orthogonal_ref(s, transposed_ref(u, rows), cols), cols);

@@ -37,7 +37,7 @@ TEST(Muon, EveryRowAgreesWithTheReference) {
   sweep(Problem(24, 70, true).op, 0.03);
 }
 
-// Sides whose depth blocks differ: that of the shorter is the longer one.
+// Sides with different depth blocks: the shorter side has the longer one.
 TEST(Muon, TeamsChangeNoBitOfALargeMatrix) {
   Problem one(448, 800), three(448, 800);
   Arena arena;
@@ -49,7 +49,7 @@ TEST(Muon, TeamsChangeNoBitOfALargeMatrix) {
   EXPECT_EQ(one.m.bytes, three.m.bytes);
 }
 
-// A diagonal stays one, and each entry follows the polynomial alone.
+// A diagonal matrix stays diagonal, and each entry follows the polynomial.
 TEST(Muon, SingularValuesComeNearOne) {
   const std::vector<double> values{1, 0.3, 0.1, 0.03, 0.015};
   const auto n = static_cast<int64_t>(values.size());

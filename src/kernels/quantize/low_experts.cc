@@ -122,7 +122,7 @@ void bwd_ref(Ctx&, const LowExpertsBwd& op, std::span<std::byte>) {
   store(op.dweights, dweights);
 }
 
-// Both directions' rows.
+// Rows of both directions.
 struct Packed {
   template <class Op>
   static const char* supports(packed::Class c, const Op& op) {

@@ -1,15 +1,15 @@
-// The experts of a mixture on quantised operands (kernels/experts/experts.h has the formulas and the shapes): every
-// expert's rows of the batch are gathered and go through products of their own, as grouped products of low precision
-// do; each operand is quantised from its high-precision values. Experts of a layer share one recipe.
+// The experts of a mixture on quantised operands (kernels/experts/experts.h has the formulas and the shapes): each
+// expert's rows of the batch are gathered and multiplied separately, as low-precision grouped GEMMs do; each operand is
+// quantised from its high-precision values. Experts of a layer share one recipe.
 //
-// What is summed and in which order depends on the routes of the batch alone; memory on its size alone. A token must
-// not choose an expert twice. Weights are F32 or BF16; with BF16 x, operands are rounded to BF16 once more.
+// What is summed and in which order depends only on the routes of the batch; memory only on its size. A token must not
+// choose an expert twice. Weights are F32 or BF16; with BF16 x, operands are rounded to BF16 once more.
 #pragma once
 #include "kernels/quantize/quantize.h"
 
 namespace braid {
 
-// Streams of noise: expert e draws its gradients of data with `stream + 2 e`, those of weights with the one after.
+// Noise streams: expert e uses `stream + 2 e` for gradients of data and the next one for gradients of weights.
 struct ExpertNoise {
   uint64_t seed = 0;
   uint32_t up = 0, gate = 0, down = 0;

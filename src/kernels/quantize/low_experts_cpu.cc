@@ -1,6 +1,6 @@
-// Experts on quantised operands, on a CPU: the (token, slot) pairs are sorted by expert, stable by token; then a task
-// is an expert, done whole by one thread in scratch of its own, so that teams change no bit; then the slots of each
-// token are added up in their order. Scratch is for the most rows an expert can have, one for each token.
+// Experts on quantised operands, on a CPU: the (token, slot) pairs are sorted by expert, stable by token; then each
+// task is one expert, computed by one thread in its own scratch, so the team changes no bit; then the slots of each
+// token are added in order. Scratch is sized for the most rows an expert can have, one per token.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Pieces of a workspace; without a base only their sum.
+// A bump allocator over a workspace; without a base it only measures.
 class Cut {
  public:
   explicit Cut(std::byte* base) : base_(base) {}
@@ -36,7 +36,7 @@ class Cut {
 
 // What all threads share.
 struct Sorted {
-  int32_t *offsets, *order;  // [E + 1] first sorted place of each expert, [T K] slot at each
+  int32_t *offsets, *order;  // [E + 1] first sorted position of each expert, [T K] slot at each
   float* parts;              // [T K, R] by slot
 };
 Sorted cut_sorted(Cut& cut, const View& experts, int64_t count, int64_t width) {
@@ -295,7 +295,7 @@ int64_t workspace_of(packed::Class c, const Op& op, int threads) {
   return cut.bytes() + z.team() * cut_own(z, op.x.dtype, nullptr).bytes;
 }
 
-// body(expert) for every expert that somebody chose; then the sums of each token.
+// body(expert) for every expert that was chosen; then the sums of each token.
 template <class Op, class Body>
 void run_experts(packed::Class c, Ctx& ctx, const Op& op, std::span<std::byte> workspace, const View& weights,
                  const MutView& y, const Body& body) {

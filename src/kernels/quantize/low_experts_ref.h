@@ -1,4 +1,4 @@
-// The experts on quantised operands, one expert at a time: sums in double precision, so the reference of low_experts.
+// The experts on quantised operands, one expert at a time: with sums in double, as the reference of low_experts.
 #pragma once
 #include <cmath>
 #include <vector>
@@ -47,7 +47,7 @@ inline MatrixRef product_ref(const MatrixRef& a, bool a_transposed, const Matrix
   return y;
 }
 
-// The value of the activation, or its slope.
+// The value of the activation, or its derivative.
 inline double act_ref(double v, bool silu, bool slope) {
   const double s = 1 / (1 + std::exp(-v)), positive = std::max(v, 0.0);
   if (silu) return slope ? s + v * s * (1 - s) : v * s;

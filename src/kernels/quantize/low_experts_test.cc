@@ -1,6 +1,6 @@
-// Tolerances, as a part of the root mean square: without encodings FP32 2e-5, and BF16 0.1 (hidden rows are rounded).
-// With them a sum that lies by a value's rounding threshold may fall to its other side: of FP8 0.15, of NVFP4 0.6. That
-// no team and no row changes a bit holds throughout; that the formulas are those of kernels/experts is held in nn.
+// Tolerances, relative to the root mean square: without encodings FP32 2e-5, and BF16 0.1 (hidden rows are rounded).
+// With them a sum near a rounding threshold may round the other way: FP8 0.15, NVFP4 0.6. No team and no row ever
+// changes a bit; tests in nn check that the formulas are those of kernels/experts.
 #include "kernels/quantize/low_experts.h"
 
 #include <vector>
@@ -23,7 +23,7 @@ constexpr ProductSpecs kNvfp4{.forward_x = {Encoding::nvfp4, Scaling::along_cols
                               .weight_dy = {Encoding::nvfp4, Scaling::along_rows, true, true},
                               .weight_x = {Encoding::nvfp4, Scaling::along_rows, true}};
 
-// `tokens` rows of R, `count` experts of width F of which the last is chosen by nobody.
+// `tokens` rows of R, `count` experts of width F of which the last is never chosen.
 struct Problem {
   int64_t tokens, count, hidden, width;
   TestTensor x, weights, dy, y, dx, dweights;
@@ -124,7 +124,7 @@ TEST(LowExperts, FrozenOnesReceiveNothing) {
   for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(before[i].bytes, p.values[i].bytes);
 }
 
-// What a step asks for depends on its size, not on its routes.
+// The workspace of a step depends on its size, not on its routes.
 TEST(LowExperts, WorkspaceIsForTheMostRows) {
   Problem even(64, 5, 24, 32, DType::bf16, true), skewed(64, 5, 24, 32, DType::bf16, true);
   for (size_t i = 0; i < skewed.chosen.size(); ++i) skewed.chosen[i] = static_cast<int32_t>(i % 2);
@@ -135,7 +135,7 @@ TEST(LowExperts, WorkspaceIsForTheMostRows) {
   sweep(b, 0.6, 0.6);
 }
 
-TEST(LowExpertsDeathTest, AnIndexThatIsNoExpertIsABug) {
+TEST(LowExpertsDeathTest, AnInvalidExpertIndexIsABug) {
   Problem p(3, 3, 16, 16, DType::f32, false);
   p.chosen[2] = 3;
   Arena arena;

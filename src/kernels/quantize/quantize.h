@@ -1,5 +1,5 @@
-// What a low-precision product sees of an operand: a matrix quantised and dequantised again, so that training in
-// formats which this machine has no units for can be tried on it. Numerics only; nothing gets faster.
+// Emulates an operand of a low-precision product: a matrix is quantised and dequantised again, to try training in
+// formats that the machine does not support. Numerics only; nothing gets faster.
 //
 //   encoding   elements   scale of a block                                        block   source: training.md 5.1
 //   fp8_e4m3   E4M3       FP32, amax / 448                                        128
@@ -8,12 +8,12 @@
 //   mxfp4      E2M1       2^(floor(log2 amax) - 2)                                32
 //   nvfp4      E2M1       E4M3(amax / 6S) * S, S = amax of the matrix / (6 * 448) 16
 //
-// The matrix is the whole operand of one product, all tokens of a part of a batch together: its amax and its blocks of
-// tokens are what the published recipes have for a micro-batch.
+// The matrix is the whole operand of one product, with all tokens of a micro-batch: amax and blocks of tokens are those
+// of the published recipes.
 //
-// Rounding is to nearest, ties to the even code, or stochastic; what lies beyond the largest element saturates. What is
-// not finite stays visible as NaN. A block at an edge is shorter, never another. Inference only has no use for it, and
-// its gradient is the identity (the straight-through estimate), so there is no backward struct.
+// Rounding is to nearest, ties to the even code, or stochastic; values beyond the largest element saturate, and
+// non-finite values become NaN. A block at an edge is shorter, not shifted. Inference does not use this op, and its
+// gradient is the identity (the straight-through estimator), so there is no backward struct.
 #pragma once
 #include "core/op.h"
 #include "core/philox.h"
@@ -30,9 +30,9 @@ struct OperandSpec {
   Encoding encoding = Encoding::none;
   Scaling scaling = Scaling::matrix;  // matrix: FP8 only
   // Rows are first mixed by an orthonormal 16 x 16 Hadamard matrix with fixed signs. Where both operands of a product
-  // along the rows are, it cancels: (H a)^T (H b) = a^T b.
+  // along the rows are mixed, it cancels: (H a)^T (H b) = a^T b.
   bool hadamard = false;
-  bool stochastic = false;  // up with the probability of the distance from below: right on average
+  bool stochastic = false;  // rounds up with probability equal to the distance from below: unbiased
   bool operator==(const OperandSpec&) const = default;
 };
 
@@ -44,18 +44,18 @@ struct ProductSpecs {
   bool operator==(const ProductSpecs&) const = default;
 };
 
-// Where the noise of stochastic rounding comes from: a function of the key, of row0 + the row and of the column.
+// Source of noise for stochastic rounding: a function of the key, of row0 + the row, and of the column.
 struct Noise {
   RandomKey key{};
   int64_t row0 = 0;
 };
 
-// Rows of the result: those of x, or as many as whole Hadamard blocks have.
+// Rows of the result: those of x, with `hadamard` rounded up to whole Hadamard blocks.
 int64_t quantized_rows(const OperandSpec& spec, int64_t rows);
 
 struct Quantize {
-  View x{};     // [T, N] F32 or BF16; rows may lie apart
-  MutView q{};  // [R, N] F32, or BF16: one more rounding, of 2^-9, in formats whose scale is no power of two
+  View x{};     // [T, N] F32 or BF16; rows may be strided
+  MutView q{};  // [R, N] F32, or BF16: one more rounding, of 2^-9, in formats whose scale is not a power of two
   OperandSpec spec{};
   Noise noise{};
   static constexpr const char* name = "quantize";

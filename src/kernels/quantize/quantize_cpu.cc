@@ -1,5 +1,5 @@
-// A matrix is walked in tiles of whole blocks: loaded as floats with zeros at the edges, mixed, scaled, rounded on the
-// element's grid by adding and taking away a number whose last bit is the grid's step, and stored.
+// A matrix is processed in tiles of whole blocks: loaded as floats with zeros at the edges, mixed, scaled, rounded to
+// the element's grid by adding and subtracting a number whose last bit is the grid's step, and stored.
 #include "kernels/quantize/quantize.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace braid::quantizer {
 constexpr int64_t kTile = 128;  // columns, and rows at most: the largest block
 constexpr int64_t kMix = 16;    // rows of a Hadamard block
 
-// The numbers an element may be: multiples of 2^-mantissa times its power of two, which is `least` at least.
+// Representable elements: multiples of 2^-mantissa times their power of two, which is at least `least`.
 struct Grid {
   int mantissa;
   float least, largest;
@@ -83,7 +83,7 @@ void load_rows(const Tile& t, int64_t width, float* v) {
   }
 }
 
-// Sylvester's matrix by butterflies, over columns of 16 values with signs.
+// Sylvester's Hadamard matrix by butterflies, over columns of 16 values with signs.
 void mix(float* v, int64_t width) {
   constexpr float kSigns[kMix] = {1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1};
   const FloatTag d;
@@ -150,8 +150,8 @@ HWY_INLINE Vec to_either(Vec v, Vec noise, const Grid& grid) {
   return hn::Min(hn::Mul(hn::Floor(hn::Add(hn::Div(a, step), noise)), step), hn::Set(d, grid.largest));
 }
 
-// Noise of columns [col, col + 64) of a row: column 16 j + i is word j of the Philox block (row, col / 4 + i), as
-// core/philox.h counts.
+// Noise of columns [col, col + 64) of a row: column 16 j + i is word j of the Philox block (row, col / 4 + i) of
+// core/philox.h.
 void noise_of(const Noise& noise, int64_t row, int64_t col, float* out) {
   const FloatTag d;
   const BitsTag bits;
@@ -167,7 +167,7 @@ void noise_of(const Noise& noise, int64_t row, int64_t col, float* out) {
   }
 }
 
-// n largest values, a multiple of a vector, become the scales of their blocks.
+// Turns n block maxima (n a multiple of a vector) into the scales of their blocks.
 void to_scales(const Tile& t, float* amax, int64_t n) {
   const FloatTag d;
   const BitsTag bits;
@@ -317,7 +317,7 @@ void quantize(int threads, const OperandSpec& spec, const View& x, const MutView
   const bool fp8 = spec.encoding == Encoding::fp8_e4m3 || spec.encoding == Encoding::fp8_e5m2;
   CHECK(spec.encoding == Encoding::none || fp8 || spec.scaling != Scaling::matrix, "{} has one scale per block",
         name_of(spec.encoding));
-  constexpr double kOperations = 60;  // an element's, most of them its noise
+  constexpr double kOperations = 60;  // per element, most of them for its noise
   threads = sys::team_for(threads, kOperations * static_cast<double>(x.count()));
   Tile whole = quantizer::tile_of(spec);
   whole.x_bf16 = x.dtype == DType::bf16;

@@ -1,6 +1,6 @@
-// Stochastic rounding as what it claims to be: every element goes up with the probability of its distance from below,
-// whatever the others do. Draws over many seeds are held to the binomial law by sums whose deviation is known, each at
-// most kSigmas of it from its mean; and the same sums are shown to notice noise that is shifted, narrowed or shared.
+// The statistics of stochastic rounding: every element rounds up with probability equal to its distance from below,
+// independently of the others. Draws over many seeds are tested against the binomial law by sums of known deviation,
+// each within kSigmas of its mean; and the same sums are shown to detect noise that is shifted, narrowed or shared.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,13 +18,13 @@ namespace {
 
 constexpr int64_t kRows = 48, kCols = 144;  // edges of tiles and of Philox blocks included
 constexpr int64_t kSeeds = 128;
-constexpr double kSigmas = 5;  // of some 300 sums: by chance once in 6,000 choices of the seeds below
+constexpr double kSigmas = 5;  // of some 300 sums: exceeded by chance once in 6,000 choices of the seeds below
 
 // What is rounded: the distance of each element from below in steps of its grid, and where it goes.
 struct Problem {
   OperandSpec spec{};
   std::vector<float> values{}, low{}, step{}, scale{};  // low, step: in units of the block's scale
-  std::vector<double> up{};                             // the probability; 0 where rounding is no choice
+  std::vector<double> up{};                             // the probability; 0 where the value is exact
 
   explicit Problem(const OperandSpec& s) : spec(s), values(kRows * kCols) {
     for (size_t i = 0; i < values.size(); i += 4) {
@@ -60,7 +60,7 @@ struct Problem {
     }
     return went;
   }
-  // As the reference does with noise of another kind.
+  // Like the reference, but with a different kind of noise.
   std::vector<bool> draw(const std::function<float(int64_t row, int64_t col)>& noise) const {
     std::vector<bool> went(values.size());
     for (int64_t r = 0; r < kRows; ++r) {
@@ -91,7 +91,7 @@ class Judge {
   }
 
   void add(const std::vector<bool>& went) {
-    std::vector<double> off(went.size());  // in deviations of the element's own
+    std::vector<double> off(went.size());  // in the element's own deviations
     double sum = 0;
     for (size_t i = 0; i < went.size(); ++i) {
       const double f = problem_.up[i];
@@ -132,7 +132,7 @@ class Judge {
     consider(with_the_last_, "one draw and the next");
     for (size_t k = 0; k < kLags.size(); ++k)
       consider(pairs_[k], fmt::format("neighbours at {}, {}", kLags[k].first, kLags[k].second));
-    // How often each element went up scatters over elements as a binomial does.
+    // The counts of rounding up per element have the variance of a binomial.
     Sum scatter;
     for (size_t i = 0; i < ups_.size(); ++i) {
       const double f = problem_.up[i], variance = static_cast<double>(draws_) * f * (1 - f);
@@ -199,7 +199,7 @@ TEST(QuantizerDraws, DifferWithEveryPartOfTheKey) {
   }
 }
 
-// The bound is worth something: each of these is far beyond it.
+// The bound has power: each of these is far beyond it.
 TEST(QuantizerDraws, TheBoundNoticesWrongNoise) {
   const Problem problem(kNvfp4);
   const auto sound = [](uint64_t seed, int64_t r, int64_t c) { return noise_ref({.key = {.seed = seed}}, r, c); };

@@ -1,5 +1,5 @@
-// One operand, value by value, in the floats of training.md 5.1. Every step is exact or rounded once, as on the units
-// whose formats these are, so rows agree with it bit for bit: the only op whose reference is not in double precision.
+// Quantises one operand value by value, in floats, by training.md 5.1. Every step is exact or rounded once, as on
+// hardware with these formats, so rows match it bit for bit: the only op whose reference is not in double precision.
 #pragma once
 #include <cmath>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace braid {
 
-// What an element can be: multiples of 2^-mantissa times its power of two, which is `least` at least.
+// Representable elements: multiples of 2^-mantissa times their power of two, which is at least `least`.
 struct ElementRef {
   int mantissa;
   float least, largest;

@@ -1,4 +1,4 @@
-// The arithmetic behind the table of quantize.cc, for the other op of this room.
+// The arithmetic behind the table of quantize.cc, for the other op of this folder.
 #pragma once
 #include "kernels/quantize/quantize.h"
 

@@ -1,5 +1,5 @@
-// The errors of every format on three kinds of data, as published with the recipes (training.md 5.5); and what makes
-// stochastic rounding and the Hadamard transform worth their trouble.
+// The errors of every format on three kinds of data, as published with the recipes (training.md 5.5); and the benefit
+// of stochastic rounding and the Hadamard transform.
 #include "kernels/quantize/quantize.h"
 
 #include <gtest/gtest.h>
@@ -127,8 +127,8 @@ TEST(Quantizer, ErrorsOfProductsAreThePublishedOnes) {
   EXPECT_NEAR(off(quantized(fp8, x), quantized(fp8, w)), 0.0375, 0.02 * 0.0375);
 }
 
-// Values of 0.3 under a maximum of 6: half of them would be lost to the nearest, none are on average.
-TEST(Quantizer, StochasticRoundingIsRightOnAverage) {
+// Values of 0.3 under a maximum of 6: rounding to nearest makes them 0.5, stochastic rounding keeps the mean.
+TEST(Quantizer, StochasticRoundingIsUnbiased) {
   Matrix x(64, 1024);
   for (int64_t r = 0; r < x.rows; ++r) {
     for (int64_t c = 0; c < x.cols; ++c) x.at(r, c) = c % 16 == 0 ? 6 : c % 2 == 0 ? 0.3f : -0.3f;
@@ -143,7 +143,7 @@ TEST(Quantizer, StochasticRoundingIsRightOnAverage) {
   EXPECT_NEAR(mean({Encoding::nvfp4, Scaling::along_cols, false, true}), 0.3, 0.002);
 }
 
-// The noise of a value is Philox of its place in the whole, so a part of a matrix rounds as it does in there.
+// The noise of a value is Philox of its position in the whole, so part of a matrix rounds as it does in the whole.
 TEST(Quantizer, NoiseBelongsToTheElement) {
   Matrix x(48, 80);
   for (size_t i = 0; i < x.values.size(); ++i) x.values[i] = normal4({.seed = 1}, i)[0];
@@ -170,7 +170,7 @@ TEST(Quantizer, NoiseBelongsToTheElement) {
   }
 }
 
-// Every row of the op, bit for bit: the reference is written apart, value by value.
+// Every row of the op, bit for bit: the reference is written independently, value by value.
 TEST(Quantize, EveryRowAgreesWithTheReference) {
   const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {37, 133}, {130, 20}};
   for (const auto& [rows, cols] : sizes) {
@@ -272,7 +272,7 @@ TEST(Quantizer, TheHadamardTransformCancels) {
   }
 }
 
-TEST(Quantizer, ZerosStayAndWhatIsNotFiniteShows) {
+TEST(Quantizer, ZerosStayAndNonFiniteValuesShow) {
   for (const Encoding e : {Encoding::fp8_e4m3, Encoding::mxfp8, Encoding::mxfp4, Encoding::nvfp4}) {
     const OperandSpec spec{e, Scaling::along_cols};
     Matrix x(2, 64);

@@ -1,8 +1,8 @@
 // RMSNorm, whole or in groups, with an optional gate (nemotron.md 3.1 and 2.7):
 //   t = x                              or  t = x * silu(z)   when a gate z is given (gate first, then norm)
 //   y = t * rsqrt(mean(t^2) + eps) * w     the mean over each of G equal groups of D consecutive channels
-// Statistics and products in FP32; y in its own dtype. dx and dz overwrite; dw accumulates, sequence after sequence and
-// each from its own first row, so that two calls with some sequences each give the bits of one with all.
+// Statistics and products in FP32; y in its own dtype. dx and dz overwrite; dw accumulates sequence by sequence, each
+// from its own first row, so splitting the sequences over two calls is bit-identical to one call.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
@@ -36,7 +36,7 @@ struct RmsNormBwd {
   MutView dz{};                  // [T, D] F32 or BF16, when there is a gate
   MutView dw{};                  // [D] F32, accumulates
   const SeqMap* seqs = nullptr;  // null: all rows are one sequence
-  int64_t rows_per_token = 1;    // of x, for a token of seqs: its heads, where each is normed on its own
+  int64_t rows_per_token = 1;    // rows of x per token of seqs: its heads, where each is normed separately
   int64_t groups = 1;
   float eps = 1e-5f;  // unless rstd is given
   static constexpr const char* name = "rms_norm_bwd";

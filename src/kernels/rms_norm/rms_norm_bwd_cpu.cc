@@ -1,6 +1,6 @@
 // The gradients of RMSNorm with Highway, a group of one token at a time in two passes over it: the sums, then dx, dz
 // and its share of dw. A task is a block of tokens; blocks begin with their sequence, each has a row of dw of its own,
-// and the rows are added in order. The gate is computed in both passes, as forward.
+// and the rows are added in order. The gate is computed in both passes, as in forward.
 #include <cmath>
 #include <cstring>
 
@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 using FloatTag = hn::ScalableTag<float>;
 using FloatVec = hn::VFromD<FloatTag>;
 
-// A stretch of F32 or BF16 numbers, one of the two or neither. A branch a vector costs less than 32 copies of the code.
+// A row of F32 or BF16 numbers, or neither. A branch per vector costs less than 32 copies of the code.
 template <class Wide, class Narrow>
 struct Stretch {
   Wide* wide = nullptr;

@@ -1,4 +1,4 @@
-// RMSNorm on a GPU: one block a row, sum of squares by warp shuffles. Bound by copy bandwidth.
+// RMSNorm on a GPU: one block per row, sum of squares by warp shuffles. Bound by copy bandwidth.
 #include "core/device/cuda_check.cuh"
 #include "core/device/gpu_runtime.h"
 #include "kernels/rms_norm/rms_norm_rows.h"

@@ -1,5 +1,5 @@
-// Tolerances: FP32 sums of at most 8192 squares against FP64, relative 1e-5; BF16 outputs 1/128. Backward takes the
-// part along x out of dy, which is all of it where a group has one channel: 1e-4.
+// Tolerances: FP32 sums of at most 8192 squares against FP64, relative 1e-5; BF16 outputs 1/128. Backward subtracts the
+// component of dy along x, which is all of it where a group has one channel: 1e-4.
 #include "kernels/rms_norm/rms_norm.h"
 
 #include "core/op_sweep.h"
@@ -49,7 +49,7 @@ TEST(RmsNorm, SlicesOfAFusedProjectionNeedNoCopy) {
         1e-5);
 }
 
-TEST(RmsNorm, GatesFarOutCloseAndOpen) {
+TEST(RmsNorm, ExtremeGatesCloseAndOpen) {
   const std::vector<float> x(8, 1), z{-1000, -120, -90, -1, 1, 90, 120, 1000}, w(8, 1);
   TestTensor y(DType::f32, {1, 8}, 1);
   sweep(
@@ -119,7 +119,7 @@ TEST(RmsNormBwd, PublishedShapesHaveAFastRow) {
   }
 }
 
-// Gradients may leave as BF16, and dy come as such.
+// Gradients and dy may be BF16.
 TEST(RmsNormBwd, GradientsMayBeNarrow) {
   BwdProblem p({9, 100, 2, DType::bf16, true}, {4, 5});
   TestTensor dx(DType::bf16, p.dx.shape, 5), dz(DType::bf16, p.dx.shape, 6);
@@ -146,7 +146,7 @@ TEST(RmsNormBwd, CutsBetweenSequencesChangeNoBit) {
   EXPECT_TRUE(parts.dw.bytes == whole.dw.bytes);
 }
 
-// Heads normed each on its own: the grid follows the tokens they belong to.
+// Heads normed separately: the grid follows the tokens they belong to.
 TEST(RmsNormBwd, SeveralRowsOfATokenStayTogether) {
   constexpr int64_t kHeads = 3;
   const Case shape{kHeads * 40, 16, 1, DType::f32, false};

@@ -11,8 +11,8 @@ namespace braid {
 namespace {
 
 template <class Op>
-void turn_ref(Ctx&, const Op& problem, std::span<std::byte>) {
-  const RopeTurn op = turn_of(problem);
+void run_ref(Ctx&, const Op& problem, std::span<std::byte>) {
+  const RopeArgs op = args_of(problem);
   check_rope(op);
   const int64_t heads = op.x.dim(1), width = op.x.dim(2), half = op.cos.dim(1);
   const std::vector<double> cos = to_doubles(op.cos);
@@ -31,27 +31,27 @@ void turn_ref(Ctx&, const Op& problem, std::span<std::byte>) {
 }
 
 template <class Op>
-void turn_hwy(Ctx& ctx, const Op& op, std::span<std::byte>) {
-  rope_hwy(ctx, turn_of(op));
+void run_hwy(Ctx& ctx, const Op& op, std::span<std::byte>) {
+  rope_hwy(ctx, args_of(op));
 }
 
 template <class Op>
 const char* hwy_supports(const Op& problem) {
-  const RopeTurn op = turn_of(problem);
+  const RopeArgs op = args_of(problem);
   return op.x.rows_contiguous() && op.cos.rows_contiguous() && op.sin.rows_contiguous() ? nullptr : "strided rows";
 }
 
 }  // namespace
 
-void check_rope(const RopeTurn& turn) {
-  CHECK(turn.seqs, "{}: no sequence map", turn.op);
-  CHECK(turn.x.dtype == DType::f32 || turn.x.dtype == DType::bf16, "{}: heads are {}", turn.op, name_of(turn.x.dtype));
-  CHECK(turn.cos.dtype == DType::f32 && turn.sin.dtype == DType::f32, "{}: tables are not F32", turn.op);
-  CHECK(2 * turn.cos.dim(1) <= turn.x.dim(2), "{}: {} pairs in {} channels", turn.op, turn.cos.dim(1), turn.x.dim(2));
-  CHECK(turn.seqs->tokens() <= turn.x.dim(0), "{}: {} tokens, {} rows", turn.op, turn.seqs->tokens(), turn.x.dim(0));
-  for (const Seq& seq : turn.seqs->seqs) {
-    CHECK(seq.pos0 >= 0 && seq.pos0 + seq.len <= turn.cos.dim(0), "{}: position {} in a table of {}", turn.op,
-          seq.pos0 + seq.len - 1, turn.cos.dim(0));
+void check_rope(const RopeArgs& args) {
+  CHECK(args.seqs, "{}: no sequence map", args.op);
+  CHECK(args.x.dtype == DType::f32 || args.x.dtype == DType::bf16, "{}: heads are {}", args.op, name_of(args.x.dtype));
+  CHECK(args.cos.dtype == DType::f32 && args.sin.dtype == DType::f32, "{}: tables are not F32", args.op);
+  CHECK(2 * args.cos.dim(1) <= args.x.dim(2), "{}: {} pairs in {} channels", args.op, args.cos.dim(1), args.x.dim(2));
+  CHECK(args.seqs->tokens() <= args.x.dim(0), "{}: {} tokens, {} rows", args.op, args.seqs->tokens(), args.x.dim(0));
+  for (const Seq& seq : args.seqs->seqs) {
+    CHECK(seq.pos0 >= 0 && seq.pos0 + seq.len <= args.cos.dim(0), "{}: position {} in a table of {}", args.op,
+          seq.pos0 + seq.len - 1, args.cos.dim(0));
   }
 }
 
@@ -82,16 +82,16 @@ void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& 
 
 std::span<const Row<RopeFwd>> RopeFwd::rows() {
   static constexpr Row<RopeFwd> kRows[] = {
-      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports<RopeFwd>, .run = &turn_hwy<RopeFwd>},
-      {.name = "ref", .numerics = "f64", .run = &turn_ref<RopeFwd>},
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports<RopeFwd>, .run = &run_hwy<RopeFwd>},
+      {.name = "ref", .numerics = "f64", .run = &run_ref<RopeFwd>},
   };
   return kRows;
 }
 
 std::span<const Row<RopeBwd>> RopeBwd::rows() {
   static constexpr Row<RopeBwd> kRows[] = {
-      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports<RopeBwd>, .run = &turn_hwy<RopeBwd>},
-      {.name = "ref", .numerics = "f64", .run = &turn_ref<RopeBwd>},
+      {.name = "hwy", .numerics = "f32", .supports = &hwy_supports<RopeBwd>, .run = &run_hwy<RopeBwd>},
+      {.name = "ref", .numerics = "f64", .run = &run_ref<RopeBwd>},
   };
   return kRows;
 }

@@ -1,7 +1,7 @@
-// Rotary position embedding, in place: channels i and i + R/2 of each head turn by pos * f_i, the rest stays.
+// Rotary position embedding, in place: channels i and i + R/2 of each head rotate by pos * f_i, the rest is kept.
 //   x_i' = x_i cos - x_{i+R/2} sin,   x_{i+R/2}' = x_{i+R/2} cos + x_i sin,   f_i = theta^(-2i/R), scaled
 // The pairing is the half-split one that Hugging Face's weights expect; R < P is partial rotary (nemotron.md 1.3, 1.4).
-// Products in FP32; the tables are computed in double. A turn is orthogonal: backward turns the gradient back.
+// Products in FP32; the tables are computed in double. A rotation is orthogonal: backward applies its inverse.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
@@ -22,7 +22,7 @@ struct RopeFwd {
 };
 
 struct RopeBwd {
-  MutView dx{};       // [T, H, P] F32 or BF16: the gradient of what came out, then of what went in
+  MutView dx{};       // [T, H, P] F32 or BF16: in, the gradient of the output; out, of the input
   View cos{}, sin{};  // [positions, R/2] F32, R <= P
   const SeqMap* seqs = nullptr;
   static constexpr const char* name = "rope_bwd";
@@ -40,12 +40,12 @@ struct RopeOptions {
   double theta = 10000;
   RopeScaling scaling = RopeScaling::none;
   double factor = 1;            // linear, llama3
-  double low_freq_factor = 1;   // llama3: longer waves than original / low are slowed down by `factor`,
+  double low_freq_factor = 1;   // llama3: waves longer than original / low are slowed down by `factor`,
   double high_freq_factor = 4;  // shorter ones than original / high are kept, those between are blended
   double original_max_position_embeddings = 8192;
 };
 
-// What the scaling makes of base, which is theta^(-2 i / R) in radians per position.
+// The scaled frequency; base is theta^(-2 i / R) in radians per position.
 double rope_frequency(const RopeOptions& options, double base);
 // Fills cos and sin [positions, R/2] F32 for positions 0, 1, ...
 void rope_tables(const RopeOptions& options, const MutView& cos, const MutView& sin);

@@ -19,7 +19,7 @@ void rope(benchmark::State& state) {
            2 * x.view().bytes() + tokens * half * 8);
 }
 BENCHMARK(rope)
-    ->ArgNames({"heads", "turned", "tokens"})
+    ->ArgNames({"heads", "rotated", "tokens"})
     ->ArgsProduct({{32}, {128, 64}, {1, 512}})
     ->Args({8, 128, 512})
     ->UseRealTime();

@@ -20,12 +20,12 @@ template <class Num>
 void rotate(const float* cos, const float* sin, float sign, Num* x, int64_t half) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto turn = hn::Set(d, sign);
+  const auto signs = hn::Set(d, sign);
   for (int64_t i = 0; i < half; i += lanes) {
     const int64_t n = HWY_MIN(lanes, half - i);
     const bool whole = n == lanes;
     const auto c = whole ? load(d, cos + i) : load_n(d, cos + i, n);
-    const auto s = hn::Mul(turn, whole ? load(d, sin + i) : load_n(d, sin + i, n));
+    const auto s = hn::Mul(signs, whole ? load(d, sin + i) : load_n(d, sin + i, n));
     const auto a = whole ? load(d, x + i) : load_n(d, x + i, n);
     const auto b = whole ? load(d, x + half + i) : load_n(d, x + half + i, n);
     const auto first = hn::NegMulAdd(b, s, hn::Mul(a, c)), second = hn::MulAdd(a, s, hn::Mul(b, c));
@@ -40,7 +40,7 @@ void rotate(const float* cos, const float* sin, float sign, Num* x, int64_t half
 }
 
 template <class Num>
-void rotate_rows(const RopeTurn& op, const Seq& seq, int64_t begin, int64_t end) {
+void rotate_rows(const RopeArgs& op, const Seq& seq, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     const int64_t pos = seq.pos0 + t;
     for (int64_t h = 0; h < op.x.dim(1); ++h) {
@@ -49,7 +49,7 @@ void rotate_rows(const RopeTurn& op, const Seq& seq, int64_t begin, int64_t end)
     }
   }
 }
-void rotate_seq(const RopeTurn& op, const Seq& seq, int64_t begin, int64_t end) {
+void rotate_seq(const RopeArgs& op, const Seq& seq, int64_t begin, int64_t end) {
   op.x.dtype == DType::bf16 ? rotate_rows<Bf16>(op, seq, begin, end) : rotate_rows<float>(op, seq, begin, end);
 }
 
@@ -62,7 +62,7 @@ namespace braid {
 
 HWY_EXPORT(rotate_seq);
 
-void rope_hwy(Ctx& ctx, const RopeTurn& op) {
+void rope_hwy(Ctx& ctx, const RopeArgs& op) {
   check_rope(op);
   constexpr int64_t kGrain = 4;  // tokens: enough to pay for waking a thread
   const std::vector<Seq>& seqs = op.seqs->seqs;

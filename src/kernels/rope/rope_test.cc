@@ -63,8 +63,8 @@ TEST(Rope, SlicesOfAFusedProjectionNeedNoCopy) {
           .x = fused.mut().slice(1, 12, 24).split_last(2, 12), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs});
   for (int64_t t = 0; t < 3; ++t) {
     for (int64_t i = 0; i < 60; ++i) {
-      const bool turned = i >= 12 && i < 36 && (i - 12) % 12 < 8;
-      EXPECT_EQ(element(fused.view(), t * 60 + i) != element(whole.view(), t * 60 + i), turned) << t << " " << i;
+      const bool rotated = i >= 12 && i < 36 && (i - 12) % 12 < 8;
+      EXPECT_EQ(element(fused.view(), t * 60 + i) != element(whole.view(), t * 60 + i), rotated) << t << " " << i;
     }
   }
 }

@@ -7,7 +7,7 @@
 namespace braid {
 namespace {
 
-// Model code has held the config to these before.
+// Model code has already checked the config for these.
 void check_shape(const RouterFwd& op) {
   const int64_t experts = op.logits.dim(1), k = op.experts.dim(1);
   CHECK(k >= 1 && k <= experts, "router_fwd: K = {} of E = {}", k, experts);

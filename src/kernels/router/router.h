@@ -1,19 +1,18 @@
-// Which experts see a token, and how much each counts (nemotron.md 3.6). All in FP32:
+// The router: selects each token's experts and their weights (nemotron.md 3.6). All in FP32:
 //   s   = sigmoid(logits)  or  softmax(logits) over all experts
 //   sel = s + bias                               the bias only selects, it never enters a weight
 //   with n_group > 1: a group of E / n_group neighbours scores the sum of its two largest sel; all but the topk_group
 //   best groups drop to -inf
-//   experts = the K largest sel, best first      equal scores: lowest index first, of groups too
+//   experts = the K largest sel, best first      ties: lowest index first, also for groups
 //   weights = s[experts], over their sum (+ 1e-20) if `normalise`, times `scale`
 // With `forced`, the experts are given (a replay of recorded routes) and only their weights are computed.
-// Whatever the logits, NaN included, `experts` are K different indices below E.
+// For any logits, NaN included, `experts` are K distinct indices below E.
 //
-// Backward goes through the weights of the chosen experts, and through two losses that keep a router healthy. Over a
-// sequence of T tokens, n_e of which chose expert e, with p = s (softmax) or s / sum(s) (sigmoid):
+// Backward goes through the weights of the chosen experts, and through two auxiliary losses. Over a sequence of T
+// tokens, n_e of which chose expert e, with p = s (softmax) or s / sum(s) (sigmoid):
 //   balance   E / (K T) * sum_e n_e * sum_t p_te      T when all experts are used alike; only p has a gradient
 //   z         sum_t logsumexp(logits_t)^2
-// Both are sums over tokens: a caller who wants coef * mean passes coef / tokens of the step, and no cut of a batch
-// between sequences changes anything.
+// Both are sums over tokens: for coef * mean, pass coef / tokens of the step. Cuts between sequences change nothing.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
@@ -39,12 +38,12 @@ struct RouterFwd {
                       maybe("forced", &RouterFwd::forced, "T K"), out("experts", &RouterFwd::experts, "T K"),
                       out("weights", &RouterFwd::weights, "T K")};
   }
-  // Scores, and one comparison an expert.
+  // Scores, and one comparison per expert.
   double flops() const { return 6.0 * static_cast<double>(logits.count()); }
   static std::span<const Row<RouterFwd>> rows();
 };
 
-// What a batch was routed to: for logs, and for the selection bias. Loads accumulate, so a replay must leave it out.
+// Routing statistics of a batch, for logs and the selection bias. Loads accumulate, so a replay must skip this op.
 struct RouterStats {
   View logits{};     // [T, E] F32
   View experts{};    // [T, K] I32
@@ -80,7 +79,7 @@ struct RouterBwd {
   static std::span<const Row<RouterBwd>> rows();
 };
 
-// The loss-free way to balance, after each step: bias += rate * sign(mean load - load) (nemotron.md 7.3).
+// Loss-free balancing, after each step: bias += rate * sign(mean load - load) (nemotron.md 7.3).
 // load [E] I32 over the whole step, bias [E] F32.
 void update_router_bias(const View& load, float rate, const MutView& bias);
 

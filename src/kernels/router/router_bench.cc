@@ -1,5 +1,5 @@
 // Routing at published shapes: Nano-30B, Super and Ultra (sigmoid with a selection bias), Qwen3-30B-A3B (softmax), and
-// groups as DeepSeek has them. ns a token is the figure that counts beside the experts' time.
+// groups as DeepSeek has them. ns per token is the figure to compare with the experts' time.
 #include "kernels/router/router.h"
 
 #include "core/op_bench.h"

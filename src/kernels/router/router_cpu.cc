@@ -1,7 +1,7 @@
 // The router, one token at a time, in double precision: a sigmoid in FP32 makes equal scores of logits that differ, and
 // which expert wins a near tie decides all that follows. Plain loops: with 128 to 512 experts the scores take some
-// microseconds a token beside the milliseconds of its experts. The K best are kept sorted while the experts stream by,
-// so that only the few that enter the list cost more than one comparison.
+// microseconds per token against milliseconds for its experts. The K best are kept sorted while scanning the experts,
+// so only the few that enter the list cost more than one comparison.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLowest = -std::numeric_limits<double>::infinity();
 
-// For ranking: NaN is as bad as a dropped group, so that every logit ranks somewhere.
+// For ranking: NaN ranks like a dropped group, so that every logit has a rank.
 double rank_of(double score) { return std::isnan(score) ? kLowest : score; }
 
 double two_best(const double* selection, int64_t n) {
@@ -30,7 +30,7 @@ double two_best(const double* selection, int64_t n) {
   return first + second;
 }
 
-// The k largest of [0, n) in descending order, equal ones in their own order.
+// The k largest of [0, n) in descending order, ties in index order.
 void top(const double* values, int64_t n, int64_t k, int32_t* best) {
   int64_t held = 0;
   for (int64_t i = 0; i < n; ++i) {

@@ -18,7 +18,7 @@ struct RouterRefOptions {
   double scale = 1;
 };
 
-// Indices of `values` from the largest on; equal values keep their order and NaN comes last.
+// Indices of `values` in descending order; equal values keep their order and NaN comes last.
 template <class Num>
 std::vector<size_t> descending(const std::vector<Num>& values) {
   std::vector<size_t> order(values.size());
@@ -56,7 +56,7 @@ void router_weights_ref(const RouterRefOptions& options, const std::vector<Num>&
   for (Num& w : weights) w *= (options.normalise ? Num(1) / (sum + Num(1e-20)) : Num(1)) * Num(options.scale);
 }
 
-// How many of `experts` are e, for each e of `count`.
+// For each e < `count`, how many of `experts` equal e.
 inline std::vector<double> router_load_ref(size_t count, const std::vector<size_t>& experts) {
   std::vector<double> load(count);
   for (const size_t e : experts) load[e] += 1;

@@ -1,4 +1,4 @@
-// Choices must be the reference's exactly (random scores lie further apart than FP32 rounds); weights to 2e-5 of their
+// Choices must be the reference's exactly (random scores differ by more than FP32 rounding); weights to 2e-5 of their
 // root mean square: a softmax over 512 experts adds up 512 roundings. Their gradients, large for the 22 chosen alone,
 // to 1e-4.
 #include "kernels/router/router.h"
@@ -42,7 +42,7 @@ TEST(Router, EveryRowAgreesWithTheReference) {
   }
 }
 
-// Values a person can check. Every row of the table, by name.
+// Values that can be checked by hand. Every row of the table, by name.
 struct Routed {
   std::vector<int32_t> experts;
   std::vector<float> weights;
@@ -85,21 +85,21 @@ TEST(Router, ReplayedExpertsGetTheirOwnWeights) {
 }
 
 TEST(Router, BiasStaysFp32) {
-  // 1.0005 and 1 are one number in BF16, and the lower index would win.
+  // 1.0005 and 1 are equal in BF16, and the lower index would win.
   for (const char* row : kRows) EXPECT_EQ(route(row, {0, 0}, {1, 1.0005f}, 1).experts[0], 1) << row;
 }
 
 TEST(Router, EqualScoresGoToTheLowestIndex) {
   for (const char* row : kRows) {
     EXPECT_EQ(route(row, {0, 1, 0, 1, 1, 0}, {}, 4).experts, (std::vector<int32_t>{1, 3, 4, 0})) << row;
-    // Two groups that score the same: the first is kept.
+    // Two groups with equal scores: the first is kept.
     EXPECT_EQ(route(row, {1, 0, 0, 1}, {}, 2, {.n_group = 2}).experts, (std::vector<int32_t>{0, 1})) << row;
   }
 }
 
 TEST(Router, GroupsScoreByTheirTwoBestAndTheRestAreNeverChosen) {
   for (const char* row : kRows) {
-    // The best expert (5) stands in a group with a poor second; biases make every score of the kept group negative,
+    // The best expert (5) is in a group with a poor second; biases make every score of the kept group negative,
     // so a dropped expert at 0 instead of -inf would be chosen.
     const std::vector<float> logits{0, 0, 0, -9, -9, 1}, bias(6, -2.0f);
     const Routed r = route(row, logits, bias, 3, {.n_group = 2});
@@ -131,7 +131,7 @@ TEST(Router, AnyLogitsGiveIndicesThatExist) {
   }
 }
 
-// A batch of sequences, routed, with room for what stats and backward give.
+// A batch of sequences, routed, with space for the results of stats and backward.
 struct Batch {
   SeqMap seqs;
   TestTensor logits, experts, weights, dweights, losses, load, dlogits;

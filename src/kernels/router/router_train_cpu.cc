@@ -1,7 +1,7 @@
-// What training asks of a router, in FP32, one token at a time, beside router_cpu.cc. The loads of each sequence come
-// first, since the balance loss of a token needs them; then tokens stand alone. Losses are summed in FP64 over the
-// token grid of math/pieces.h, the pieces in order: the same bits on any number of threads and for any cut of a batch
-// between sequences.
+// The router's statistics and backward, in FP32, one token at a time. The loads of each sequence come first, since the
+// balance loss of a token needs them; then tokens are independent. Losses are summed in FP64 over the token grid of
+// math/pieces.h, the pieces in order: the same bits on any number of threads and for any cut of a batch between
+// sequences.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// What SsdFwd and SsdStep share, once per target: the size of a step from its raw value. Include it like
-// math/vec-inl.h, after hwy/contrib/math/math-inl.h.
+// Shared by SsdFwd and SsdStep, once per target: the step size from its raw value. Include it like math/vec-inl.h,
+// after hwy/contrib/math/math-inl.h.
 #if defined(BRAID_KERNELS_SSD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BRAID_KERNELS_SSD_INL_H_
 #undef BRAID_KERNELS_SSD_INL_H_
@@ -23,7 +23,7 @@ HWY_INLINE FloatVec softplus(FloatTag d, FloatVec v) {
   return hn::Add(positive_part(d, v), tail);
 }
 
-// Steps of one head, in place, from dt + dt_bias. `values` has room for whole vectors.
+// Step sizes of one head, in place, from dt + dt_bias. `values` has room for whole vectors.
 template <class Op>
 HWY_INLINE void finish_steps(const Op& op, float* values, int64_t count) {
   const FloatTag d;
@@ -44,7 +44,7 @@ HWY_INLINE void load_raw_steps(const Op& op, int64_t first, int64_t count, int64
   }
 }
 
-// Their steps.
+// // The step sizes of those tokens.
 template <class Op>
 HWY_INLINE void load_steps(const Op& op, int64_t first, int64_t count, int64_t head, float* values) {
   load_raw_steps(op, first, count, head, values);

@@ -50,7 +50,7 @@ SsdShape shape_of(const Op& op) {
           .dt_max = static_cast<double>(op.dt_max)};
 }
 
-// The values of a state of any type, and back: of slots [H, P, N] that were rounded to their types already.
+// The values of a state of any type, and back: of slots [H, P, N] that are already rounded to their types.
 template <class Op>
 std::vector<double> states_from(const Op& op) {
   std::vector<double> values = to_doubles(op.state);
@@ -146,7 +146,7 @@ void bwd_ref(Ctx&, const SsdBwd& op, std::span<std::byte>) {
   store(op.dstate, dstate);
 }
 
-// Of inputs that forward and backward share.
+// For the inputs that forward and backward share.
 template <class Op>
 const char* refuses_inputs(const Op& op) {
   for (const View& v : {op.dt_bias, op.a_log, op.d_skip}) {

@@ -1,20 +1,19 @@
-// The selective state space of Mamba-2 (nemotron.md 3.2 and 3.3). For one head h of group g = h / (H/G), in FP32:
+// The selective state-space scan of Mamba-2 (nemotron.md 3.2 and 3.3). For one head h of group g = h / (H/G), in FP32:
 //   d_t = clamp(softplus(dt_t + dt_bias), dt_min, dt_max)        a = -exp(a_log)
 //   S_t = exp(d_t a) S_{t-1} + d_t x_t (x) b_t                   [P, N]
 //   y_t = S_t c_t + d_skip x_t                                   [P]
-// SsdFwd does whole chunks as matrix products, SsdStep goes token by token and is meant for 1 to 8 tokens a sequence;
-// the two agree within rounding. State of a sequence: slot Seq.slot of `state`, read on entry and overwritten; the
-// caller zeroes it for a new sequence, and two sequences of a call own two slots. SsdFwd without a state starts every
-// sequence from zeros and keeps nothing. Chunks of SsdFwd lie on a grid that starts with the sequence (Seq.pos0 tokens
-// are already in the state), so the first chunk of a continuation may be short, and a run that is cut at a multiple of
-// `chunk` gives the bits of the whole run.
-// Of SsdFwd and SsdStep the state may be stored in BF16, F16 or I8 (ssd_stored.h): it is read once a call, by SsdStep
-// once every kSsdStepTokens tokens, and rounded stochastically where it is written.
-// SsdStep over a sequence with a trail (SeqMap::trails) leaves its state alone and writes that after each token to the
-// slots of the trail, with the bits of as many steps of one token.
-// SsdBwd needs the inputs of SsdFwd alone and computes the states again. dx, db, dc, ddt overwrite; ddt_bias, da_log
-// and dd_skip accumulate, sequence after sequence, so that two calls with some sequences each give the bits of one with
-// all.
+// SsdFwd computes whole chunks as matrix products, SsdStep goes token by token and is meant for 1 to 8 tokens per
+// sequence; the two agree within rounding. The state of a sequence is slot Seq.slot of `state`, read on entry and
+// overwritten; the caller zeroes it for a new sequence, and no two sequences of a call share a slot. SsdFwd without a
+// state starts every sequence from zeros and keeps nothing. Chunks of SsdFwd are aligned to the start of the sequence
+// (Seq.pos0 tokens are already in the state), so the first chunk of a continuation may be short, and a run cut at a
+// multiple of `chunk` is bit-identical to the whole run.
+// SsdFwd and SsdStep may store the state in BF16, F16 or I8 (ssd_stored.h): it is read once per call, by SsdStep once
+// every kSsdStepTokens tokens, and rounded stochastically when written.
+// For a sequence with a trail (SeqMap::trails) SsdStep leaves its state unchanged and writes the state after each token
+// to the trail's slots, bit-identical to steps of one token.
+// SsdBwd needs only the inputs of SsdFwd and recomputes the states. dx, db, dc, ddt overwrite; ddt_bias, da_log and
+// dd_skip accumulate sequence by sequence, so splitting the sequences over two calls is bit-identical to one call.
 #pragma once
 #include <algorithm>
 #include <limits>
@@ -25,9 +24,9 @@
 
 namespace braid {
 
-// Longer chunks are done in blocks of this many tokens: fewer operations, and the scratch stays in the L2 cache.
+// Longer chunks are processed in blocks of this many tokens: fewer operations, and the scratch stays in the L2 cache.
 inline constexpr int64_t kSsdBlock = 128;
-// Tokens that SsdStep takes through a row of the state at a time.
+// Tokens that SsdStep applies to a row of the state at a time.
 inline constexpr int64_t kSsdStepTokens = 8;
 
 struct SsdFwd {
@@ -59,7 +58,7 @@ struct SsdFwd {
                       maybe_inout("state_scales", &SsdFwd::state_scales, "S H P"),
                       out("y", &SsdFwd::y, "T H P")};
   }
-  // A token of a full block meets half of it, the entering state and the leaving state; C.B counts once a group.
+  // A token of a full block interacts with half of it, the entering and the leaving state; C.B counts once per group.
   double flops() const {
     const auto block = static_cast<double>(std::min(chunk, kSsdBlock)), tokens = static_cast<double>(x.dim(0));
     const auto rows = static_cast<double>(x.dim(1) * x.dim(2)), width = static_cast<double>(b.dim(2));
@@ -77,7 +76,7 @@ struct SsdBwd {
   View dt_bias{};      // [H] F32
   View a_log{};        // [H] F32
   View d_skip{};       // [H] F32
-  View state{};        // [S, H, P, N] F32, what forward found; empty: zeros
+  View state{};        // [S, H, P, N] F32, as before forward; empty: zeros
   MutView dx{};        // [T, H, P] F32
   MutView db{};        // [T, G, N] F32, the sum over the group's heads
   MutView dc{};        // [T, G, N] F32, likewise
@@ -85,7 +84,7 @@ struct SsdBwd {
   MutView ddt_bias{};  // [H] F32, accumulates
   MutView da_log{};    // [H] F32, accumulates
   MutView dd_skip{};   // [H] F32, accumulates
-  MutView dstate{};    // [S, H, P, N] F32: in, of the state that forward left; out, of the one it found; may be empty
+  MutView dstate{};    // [S, H, P, N] F32: in, of the state after forward; out, of the state before; may be empty
   const SeqMap* seqs = nullptr;
   int64_t chunk = 128;  // tokens
   float dt_min = 0;
@@ -110,7 +109,7 @@ struct SsdBwd {
                       inout("dd_skip", &SsdBwd::dd_skip, "H"),
                       maybe_inout("dstate", &SsdBwd::dstate, "S H P N")};
   }
-  // As SsdFwd: a token meets half a block twice and states five times; C.B and its two gradients count once a group.
+  // As SsdFwd: per token half a block twice and states five times; C.B and its two gradients count once per group.
   double flops() const {
     const auto block = static_cast<double>(std::min(chunk, kSsdBlock)), tokens = static_cast<double>(x.dim(0));
     const auto rows = static_cast<double>(x.dim(1) * x.dim(2)), width = static_cast<double>(b.dim(2));

@@ -1,6 +1,6 @@
 // SSD at the shapes of released models: 512 tokens of a prompt (GFLOP/s of SsdFwd::flops), and one token for each of S
-// sequences (GB/s of the state read and written, beside a plain copy of as many bytes). Training: 8 sequences of 256
-// tokens forward and backward, without a state, backward with F32 and with BF16 activations.
+// sequences (GB/s of the state read and written, compared with a plain copy of as many bytes). Training: 8 sequences of
+// 256 tokens forward and backward, without a state, backward with F32 and with BF16 activations.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What SsdFwd and SsdBwd share, once per target: blocks of a sequence, their decays, and products in register tiles.
+// Shared by SsdFwd and SsdBwd, once per target: blocks of a sequence, their decays, and products in register tiles.
 // Include it as ssd-inl.h.
 #if defined(BRAID_KERNELS_SSD_BLOCK_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BRAID_KERNELS_SSD_BLOCK_INL_H_
@@ -25,7 +25,7 @@ constexpr int kTileRows = 4, kTileVecs = 2;
 
 HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(FloatTag())); }
 
-// Vectors of the next column panel when `left` remain: no single one is left over where two and two will do.
+// Vectors of the next column panel when `left` remain: avoids a last panel of one vector where two of two fit.
 HWY_INLINE int64_t panel_vecs(int64_t left) {
   return left > kTileVecs && left % kTileVecs == 1 ? kTileVecs - (kTileVecs > 2 ? 1 : 0) : HWY_MIN(left, kTileVecs);
 }
@@ -47,7 +47,7 @@ struct Left {
   int64_t row_step, k_step;
 };
 
-// Indexed by constants only: a loop of unknown length over the rows would send the accumulators to memory.
+// Indexed by constants only: a loop of unknown length over the rows would spill the accumulators to memory.
 template <int kVecs>
 struct Tile {
   FloatVec v[kTileRows][kVecs];
@@ -131,7 +131,7 @@ inline void transpose(const float* from, int64_t from_stride, int64_t rows, int6
 
 // Tokens [first, first + count) of the batch, one block of one sequence.
 struct Block {
-  int64_t first, count, rows;  // rows: count in whole tiles
+  int64_t first, count, rows;  // rows: count rounded up to whole tiles
 };
 
 // One row of `count` values to FP32, in whole vectors of Tag: writes zeros up to the next multiple.

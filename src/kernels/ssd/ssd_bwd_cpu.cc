@@ -5,14 +5,15 @@
 //   db_s += d_s w_s x_s G + sum_t W_ts c_t        W_ts = DX_ts K_ts d_s   [Q, N]
 //   dc_t += exp(L_t) dy_t S + sum_s W_ts b_s                              [Q, N]
 //   G     = exp(L_Q) G + sum_t exp(L_t) dy_t (x) c_t                      [P, N]
-// where W is summed over the heads of a task before it meets b and c. The gradient of d_t a is what flows across token
-// t: pairs and states before t with those from t on,
+// where W is summed over the heads of a task before the products with b and c. The gradient of d_t a is what flows
+// across token t: pairs and states before t with those from t on,
 //   u_t = sum_{s<t<=r} T_rs + sum_{r>=t} E_r + sum_{s<t} F_s + exp(L_Q) <G, S>
 //   T_rs = C.B_rs K_rs d_s DX_rs     E_r = exp(L_r) dy_r S c_r     F_s = d_s w_s x_s G b_s
-// A task is one sequence and some heads of one group: it goes forward to keep the states before its blocks, then back.
-// How a group is cut into parts follows from the shape alone, and parts, heads and sequences are added up in order.
-// The products run in register tiles, FP32, or on the tiles of math/packed.h, which round both operands to BF16; what
-// lies between them is FP32 either way.
+// A task is one sequence and some heads of one group: it runs forward to store the states before its blocks, then
+// backward. How a group is cut into parts follows from the shape alone, and parts, heads and sequences are added up in
+// order.
+// The products run in register tiles, FP32, or on the tiles of math/packed.h, which round both operands to BF16;
+// everything between them is FP32 either way.
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -33,7 +34,7 @@ HWY_BEFORE_NAMESPACE();
 namespace braid {
 namespace HWY_NAMESPACE {
 
-// As for_each_panel, with the number of vectors a constant.
+// Like for_each_panel, with a constant number of vectors.
 template <class Visit>
 HWY_INLINE void for_each_tile_column(int64_t columns, Visit&& visit) {
   for_each_panel(columns, [&](int64_t column, int64_t vecs) HWY_ATTR {
@@ -135,7 +136,7 @@ void add_through_state(const SsdBwd& op, const SsdBwdScratch& s, int64_t rows, c
   });
 }
 
-// What the sum over heads of W gives to db and dc.
+// The contribution of the sum over heads of W to db and dc.
 void add_pairs(const SsdBwd& op, const SsdBwdScratch& s, int64_t rows) {
   if (s.tiles) {
     const int64_t states = SsdFloats::round_up(op.b.dim(2));
@@ -165,7 +166,7 @@ void scale_rows(float* matrix, int64_t stride, int64_t rows, const float* factor
   }
 }
 
-// What multiply_dx sums for all rows, before their factor d_s.
+// The sums of multiply_dx for all rows, before their factor d_s.
 void multiply_dx_on_tiles(const SsdBwd& op, const Block& block, const float* grad, const SsdBwdScratch& s) {
   const int64_t width = SsdFloats::round_up(op.x.dim(2)), states = SsdFloats::round_up(op.b.dim(2));
   if (grad) {
@@ -276,8 +277,8 @@ void visit_triangle(const Block& block, const SsdBwdScratch& s) {
   }
 }
 
-// through_t = sum_{s<t<=r} T_rs + sum_{r>=t} E_r, from the last token back, so that no sum is a difference of others:
-// the columns hold sum_{r>=t} T_rs.
+// through_t = sum_{s<t<=r} T_rs + sum_{r>=t} E_r, from the last token back, so no sum is a difference of others: the
+// columns hold sum_{r>=t} T_rs.
 void sum_through(const Block& block, const SsdBwdScratch& s) {
   const FloatTag d;
   std::memset(s.columns, 0, static_cast<size_t>(s.q) * sizeof(float));
@@ -296,8 +297,8 @@ void sum_through(const Block& block, const SsdBwdScratch& s) {
   }
 }
 
-// Slope of a step in its raw value, in place from dt + dt_bias: that of softplus, none where it is clamped, NaN
-// where the raw value is.
+// Derivative of a step by its raw value, in place from dt + dt_bias: that of softplus, zero where clamped, NaN where
+// the raw value is.
 void finish_slopes(const SsdBwd& op, float* values, int64_t count) {
   const FloatTag d;
   const FloatVec one = hn::Set(d, 1.0f), low = hn::Set(d, op.dt_min), high = hn::Set(d, op.dt_max);
@@ -323,7 +324,7 @@ void finish_head(const SsdBwd& op, const Block& block, int64_t head, double acro
     sums.dt_bias += slope;
     sums.a_log += a * step * u;
     sums.d_skip += dx_dot;
-    across += step * left;  // what the states behind take from this token flows through the next
+    across += step * left;  // what later states take from this token flows through the next
   }
 }
 
@@ -385,8 +386,8 @@ void advance_state(const SsdBwd& op, const Block& block, int64_t head, const flo
   add_outer(op, s, block.count, s.decays.enter[block.count - 1], from, s.x, s.b, to);
 }
 
-// What a block knows about its neighbours: a state before it that is not zero, a gradient behind it; and whether the
-// gradient before it is wanted.
+// A block's neighbours: whether the state before it is nonzero, whether there is a gradient after it, and whether the
+// gradient before it is needed.
 struct Around {
   bool before, behind, wanted;
 };
@@ -420,7 +421,7 @@ HWY_INLINE Block block_of(int64_t first, int64_t count) {
   return {first, count, (count + SsdFloats::kPad - 1) / SsdFloats::kPad * SsdFloats::kPad};
 }
 
-// The states before every block but the first, from the first on. Returns the number of blocks.
+// Computes the states before every block but the first, in order. Returns the number of blocks.
 int64_t keep_states(const SsdBwd& op, const SsdTask& task, const Seq& seq, const SsdBwdScratch& s) {
   const int64_t of_block = task.heads * s.state_size;
   int64_t blocks = 1, t = 0, count = 0;
@@ -494,7 +495,7 @@ namespace braid {
 namespace {
 
 // How a call is cut: by shape and sequences, never by threads. Few groups are cut into parts of their heads, each with
-// a db and dc of its own.
+// its own db and dc.
 struct Cut {
   int64_t in_group, parts, heads, tasks, blocks, scratch, sums, partial;  // the last three in floats
   Cut(const packed::Kernel* tiles, const SsdBwd& op) {
@@ -564,7 +565,7 @@ void ssd_bwd_blocks(const packed::Kernel* tiles, Ctx& ctx, const SsdBwd& op, std
     }
   }
   const MutView* const totals[] = {&op.ddt_bias, &op.da_log, &op.dd_skip};
-  for (int64_t i = 0; i < cut.sums; ++i) {  // sequence after sequence
+  for (int64_t i = 0; i < cut.sums; ++i) {  // sequence by sequence
     const MutView& total = *totals[i % 3];
     total.as<float>()[i / 3 % heads * total.stride(0)] += sums[i];
   }

@@ -1,5 +1,5 @@
 // Gradients of the scan: the reference against complex steps of the forward reference, and every row against the
-// reference. Tolerance as forward, largest error over the root mean square.
+// reference. Tolerance as in forward: largest error over the root mean square.
 #include <cstring>
 
 #include "core/op_sweep.h"
@@ -170,7 +170,7 @@ TEST(SsdBwd, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
   const auto run_tiles = [&](const SsdBwd& op, int threads) {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads};
-    // NaN: no product may meet what it did not write.
+    // NaN: no product may read what it did not write.
     std::vector<float> space(static_cast<size_t>(ssd_bwd_workspace(&tiles, op, threads)) / sizeof(float),
                              std::numeric_limits<float>::quiet_NaN());
     ssd_bwd_blocks(&tiles, ctx, op, std::as_writable_bytes(std::span(space)));
@@ -220,7 +220,7 @@ TEST(SsdBwd, ExtremesStayFinite) {
   }
 }
 
-// Fused gradients: what a row writes beside its columns must stay.
+// Fused gradients: a row must not write outside its columns.
 TEST(SsdBwd, WritesItsColumnsOnly) {
   Problem p({{9, 4}, 4, 12, 2, 8, 4});
   for (int64_t i = 0; i < p.ddt.view().count(); ++i) set_element(p.ddt.mut(), i, 77);
@@ -230,7 +230,7 @@ TEST(SsdBwd, WritesItsColumnsOnly) {
   }
 }
 
-// One call with all sequences, and a call a sequence: the same bits, parameter gradients included.
+// One call with all sequences, and a call per sequence: the same bits, parameter gradients included.
 TEST(SsdBwd, CutsBetweenSequencesChangeNoBit) {
   const Case shape{{21, 0, 40, 1}, 4, 20, 2, 24, 16};
   Problem whole(shape), parts(shape);
@@ -252,7 +252,7 @@ TEST(SsdBwd, CutsBetweenSequencesChangeNoBit) {
     EXPECT_TRUE(got->bytes == want->bytes);
 }
 
-// H, P, G, N of the released models (nemotron.md 1.1): none may end at the reference.
+// H, P, G, N of the released models (nemotron.md 1.1): none may fall back to the reference.
 TEST(SsdBwd, PublishedShapesHaveAFastRow) {
   const int64_t shapes[][4] = {{112, 64, 8, 128}, {128, 64, 8, 128}, {256, 64, 8, 256}, {128, 80, 8, 128},
                                {96, 80, 8, 128},  {64, 64, 8, 128},  {8, 64, 2, 64}};

@@ -6,8 +6,8 @@
 //   state    S' [N, P] = e_Q S' + b' [N, Q] (w .* x) [Q, P]    w_s = exp(L_Q - L_s) d_s
 // with L the cumulative sum of d a from the start of the block and e = exp(L). A task is some heads of one group of one
 // sequence; it walks the blocks in order and keeps the states transposed in its scratch meanwhile. Every element of a
-// product is a sum over s or n in ascending order, whatever the tile, and what lies beyond s = t adds zero: so no bit
-// depends on tiles, tasks, threads or later tokens. Only differences <= 0 meet exp.
+// product is a sum over s or n in ascending order, whatever the tile, and entries beyond s = t add zero: so no bit
+// depends on tiles, tasks, threads or later tokens. exp is only taken of differences <= 0.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -99,7 +99,7 @@ void multiply_dots(const Block& block, int64_t states, const SsdScratch& s, int6
   }
 }
 
-// x of all heads of a task in column panels, zeros in the padding: row by row, because rows lie pages apart.
+// x of all heads of a task in column panels, zeros in the padding: row by row, because rows are pages apart.
 template <class X>
 void prepare_inputs(const SsdFwd& op, const SsdTask& task, const Block& block, const SsdScratch& s) {
   const FloatTag d;
@@ -119,8 +119,8 @@ void prepare_inputs(const SsdFwd& op, const SsdTask& task, const Block& block, c
   }
 }
 
-// M, tile row by tile row, from what the rows share to what is their own. Left of the diagonal tile, with r the row
-// before the tile, exp(L_t - L_s) = exp(L_t - L_r) exp(L_r - L_s): one exp serves the tile's rows.
+// M, tile row by tile row: first what the rows share, then each row's own part. Left of the diagonal tile, with r the
+// row before the tile, exp(L_t - L_s) = exp(L_t - L_r) exp(L_r - L_s): one exp serves the tile's rows.
 void prepare_mask(const Block& block, float skip, const SsdScratch& s) {
   const FloatTag d;
   for (int64_t first = 0; first < block.rows; first += kTileRows) {
@@ -265,8 +265,8 @@ HWY_AFTER_NAMESPACE();
 namespace braid {
 namespace {
 
-// Heads of a task: an even share of a group whose states and inputs stay in the L2 cache, and that leaves every thread
-// work.
+// Heads of a task: an even share of a group whose states and inputs stay in the L2 cache, and that leaves work for
+// every thread.
 int64_t heads_of_task(const SsdFwd& op, int threads) {
   constexpr int64_t kFloats = 1 << 17;  // 512 KiB
   const int64_t of_head = op.x.dim(2) * (op.b.dim(2) + std::min(op.chunk, kSsdBlock));

@@ -18,7 +18,7 @@ template <class Num>
 Num softplus_ref(Num v) {
   if (std::real(v) > 20) return v;
   const Num e = std::exp(v);
-  return std::real(v) < -18 ? e * (Num(1) - Num(0.5) * e) : std::log(Num(1) + e);  // log1p knows no complex numbers
+  return std::real(v) < -18 ? e * (Num(1) - Num(0.5) * e) : std::log(Num(1) + e);  // log1p has no complex overload
 }
 
 // Rows [begin, end) of one sequence: x [T, H, P], b, c [T, G, N], dt [T, H], state [H, P, N] in place -> y [T, H, P].
@@ -49,13 +49,13 @@ void ssd_ref(const SsdShape& shape, int64_t begin, int64_t end, const std::vecto
   }
 }
 
-// Gradients of one sequence, added to; laid out as what they are the gradients of.
+// Gradients of one sequence, accumulated; laid out like their operands.
 struct SsdGradients {
   std::vector<double> x{}, b{}, c{}, dt{}, dt_bias{}, a_log{}, d_skip{};
 };
 
-// Rows [begin, end) of one sequence and one head. `state` [P, N] is the one before; `left` [P, N] comes in as the
-// gradient of the state after and leaves as that of the one before. With G the gradient of S_t:
+// Rows [begin, end) of one sequence and one head. `state` [P, N] is the one before; `left` [P, N] is the gradient of
+// the state after on entry, of the state before on return. With G the gradient of S_t:
 //   G += dy_t (x) c_t        dc_t += S_t' dy_t       db_t += d_t G' x_t      dx_t = d_skip dy_t + d_t G b_t
 //   d(d_t) = x_t' G b_t + a u      d(a) += d_t u     with u = exp(d_t a) <G, S_{t-1}>     G *= exp(d_t a)
 inline void ssd_bwd_ref(const SsdShape& shape, int64_t begin, int64_t end, int64_t h, const std::vector<double>& dy,

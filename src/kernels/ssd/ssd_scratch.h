@@ -7,7 +7,7 @@
 
 namespace braid {
 
-// Hands out parts of a stretch of memory. A null base measures only.
+// A bump allocator. With a null base it only measures.
 class SsdFloats {
  public:
   static constexpr int64_t kPad = 16;       // every target's vectors and tiles divide this
@@ -17,7 +17,7 @@ class SsdFloats {
   static int64_t round_up(int64_t n) { return (n + kPad - 1) / kPad * kPad; }
 
  protected:
-  // No power of two, and room for a vector that starts on the diagonal.
+  // Not a power of two, and room for a vector that starts on the diagonal.
   static int64_t row_of(int64_t n) { return round_up(n) + kPad; }
   float* take(int64_t count) {
     used_ += count;
@@ -33,13 +33,13 @@ class SsdFloats {
 struct SsdDecays {
   float* step;   // d
   float* high;   // L, rounded,
-  float* low;    // and what rounding lost: L may be large where its differences are small
+  float* low;    // and its rounding error: L may be large where its differences are small
   float* enter;  // exp(L)
   int64_t size;
 };
 
-// Of forward. A matrix "in column panels" keeps a few vectors of every row before the next columns, one "in row panels"
-// a few rows of every column: a tile reads both in sequence.
+// Scratch of forward. A matrix "in column panels" stores a few vectors of every row before the next columns, one "in
+// row panels" a few rows of every column: a tile reads both in sequence.
 struct SsdScratch : SsdFloats {
   int64_t heads, block, rows, row_stride, width, states;
   bool stored;       // the state is not F32
@@ -79,7 +79,7 @@ struct SsdHeadSums {
   double dt_bias = 0, a_log = 0, d_skip = 0;
 };
 
-// Of backward: plain matrices. Q rows or columns of a block, `q`, `p` and `n` from one row to the next.
+// Scratch of backward: plain matrices. Q rows or columns of a block; row strides are `q`, `p` and `n`.
 struct SsdBwdScratch : SsdFloats {
   static constexpr int64_t kSumsFloats = sizeof(SsdHeadSums) / sizeof(float);
   const packed::Kernel* tiles;  // null: products in register tiles
@@ -97,7 +97,7 @@ struct SsdBwdScratch : SsdFloats {
   float* dx_dots;  // DX = dy x' [Q, Q], then T
   float* mask;     // C.B_ts exp(L_t - L_s) [Q, Q]
   float* leaving;  // G' [N, P]
-  float* sums;     // of a product on tiles [Q or P, N or P], its rows sums_row apart
+  float* sums;     // of a product on tiles [Q or P, N or P], of row stride sums_row
   std::byte *packed_left, *packed_right;
   int64_t sums_row;
   float* slope;     // of softplus and clamp [Q]
@@ -152,7 +152,7 @@ struct SsdBwdScratch : SsdFloats {
   }
 };
 
-// The part of a call that one task does.
+// One task's share of a call.
 struct SsdTask {
   int64_t seq = 0, group = 0, head = 0, heads = 0;
 };

@@ -1,6 +1,6 @@
-// SsdStep with Highway: a row of the state (one p of one head) is read once, taken through up to 8 tokens in the L1
-// cache and written once, so that the cost is the traffic of the state; with a trail it is written after each token.
-// Rows of a stored type pass through a few rows of FP32 in L1. Threads own contiguous stretches of the state.
+// SsdStep with Highway: a row of the state (one p of one head) is read once, updated by up to 8 tokens in the L1 cache
+// and written once, so the cost is the memory traffic of the state; with a trail it is written after each token. Rows
+// of a stored type pass through a few rows of FP32 in L1. Threads own contiguous parts of the state.
 #include <cmath>
 
 #include "kernels/ssd/ssd_rows.h"
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace braid {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kTokens = kSsdStepTokens;  // of a pass: their b and c stay in the L1 cache beside the row
+constexpr int64_t kTokens = kSsdStepTokens;  // of a pass: their b and c stay in the L1 cache with the row
 constexpr int64_t kRowsMax = 4;              // of the state at a time
 
 template <class X>
@@ -46,8 +46,8 @@ Tokens<X> tokens_of(const SsdStep& op, int64_t first, int64_t count, int64_t hea
   return tokens;
 }
 
-// Tokens [first, first + kCount) through kRows rows of the state, from one place to another or the same. Every row sums
-// over n in the same order whatever kRows and kCount are.
+// Tokens [first, first + kCount) through kRows rows of the state, to other memory or in place. Every row sums over n in
+// the same order whatever kRows and kCount are.
 template <int kRows, int kCount, class X>
 HWY_INLINE void advance(const Tokens<X>& tokens, int64_t first, int64_t p, float skip, const float* from, float* to,
                         int64_t stride, int64_t states) {
@@ -92,7 +92,7 @@ HWY_INLINE void advance(const Tokens<X>& tokens, int64_t first, int64_t p, float
   }
 }
 
-// `count` tokens of a sequence from its token `begin` on, which one pass takes through a head's state.
+// `count` tokens of a sequence from its token `begin` on, which one pass applies to a head's state.
 struct Pass {
   const SsdStep& op;
   const Seq& seq;

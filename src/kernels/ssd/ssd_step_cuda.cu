@@ -1,6 +1,6 @@
-// One token of every sequence on a GPU. Bound by memory: each state is read and written once, 8 bytes a number, and all
-// else is small beside it. A block has a token and a head; each warp takes rows of the state in turn, lanes lie along
-// the states, so that a row is one coalesced read, one write and a sum by shuffles.
+// One token of every sequence on a GPU. Bound by memory: each state is read and written once, 8 bytes per number, and
+// all else is small. A block has a token and a head; each warp takes rows of the state in turn, lanes run along the
+// states, so that a row is one coalesced read, one write and a sum by shuffles.
 #include <cuda_bf16.h>
 
 #include "core/device/cuda_check.cuh"

@@ -93,7 +93,7 @@ HWY_INLINE float scale_of_row(const float* from, int64_t states) {
   return hn::GetLane(hn::MaxOfLanes(d, most)) / 127 + hn::GetLane(hn::SumOfLanes(d, poison));
 }
 
-// `from` and `to` of FP32 have room for whole blocks of 16, zeros behind the row's values.
+// `from` and `to` of FP32 have room for whole blocks of 16, zero-padded after the row's values.
 template <class Num>
 HWY_INLINE void decode_row(const Num* from, float scale, int64_t states, float* to) {
   const StoredTag d;

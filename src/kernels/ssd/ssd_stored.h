@@ -1,11 +1,11 @@
 // States that are stored in fewer than 32 bits: BF16, F16, or I8 with an FP32 scale for each row (the N values of one p
-// of one head). Every call reads them, computes in FP32 and rounds what it writes back stochastically, up with the
-// probability of what is cut off: each token rounds the same state again, so that errors of nearest rounding would pile
-// up on one side (nemotron.md 5.6). The draws depend on key, position, row and column alone, not on slots, threads or
-// the other sequences of a call.
-//   BF16, F16   |v| up to the next of the type with the chance of the bits between; beyond 65504 F16 saturates
+// of one head). Every call reads them, computes in FP32 and rounds what it writes back stochastically, up with
+// probability equal to the fraction cut off: each token rounds the same state again, so errors of round-to-nearest
+// would accumulate in one direction (nemotron.md 5.6). The draws depend only on key, position, row and column, not on
+// slots, threads or the other sequences of a call.
+//   BF16, F16   |v| rounded up with the probability of the bits cut off; beyond 65504 F16 saturates
 //   I8          scale = max |row| / 127
-// Infinities stay in BF16 and F16, NaN in all; a row of I8 with either is NaN as a whole.
+// BF16 and F16 keep infinities, all types keep NaN; a row of I8 with either is NaN as a whole.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -21,15 +21,15 @@ namespace braid {
 inline constexpr int64_t kStoredStatesMax = 1024;
 inline constexpr float kStoredF16Max = 65504;
 
-// Sixteen random bits of a value, by how many tokens are in the state, row (head * P + p) and column. A Philox block of
-// 16 counters serves 128 columns: column 32 j + 16 k + i of them is half k, low first, of word j of counter i.
+// Sixteen random bits for a value, by the number of tokens in the state, row (head * P + p) and column. A Philox block
+// of 16 counters serves 128 columns: column 32 j + 16 k + i of them is half k, low first, of word j of counter i.
 inline uint32_t stored_draw(const RandomKey& key, int64_t position, int64_t row, int64_t column) {
   const int64_t block = column / 128, i = column % 16, word = column % 128 / 32, half = column % 32 / 16;
   const uint64_t index = static_cast<uint64_t>(block * 16 + i) | static_cast<uint64_t>(row) << 32;
   return philox(key, index, static_cast<uint32_t>(position))[static_cast<size_t>(word)] >> (16 * half) & 0xffff;
 }
 
-// |v| on the grid of a type with that many bits behind the point, whose least normal number is 2^least.
+// v rounded to a type with `bits` mantissa bits, whose smallest normal number is 2^least.
 inline double stored_on_grid(double v, uint32_t draw, int bits, int least) {
   if (!std::isfinite(v)) return v;
   int exponent = 0;
@@ -38,7 +38,7 @@ inline double stored_on_grid(double v, uint32_t draw, int bits, int least) {
   return std::copysign(std::floor(std::fabs(v) / step + draw * 0x1p-16) * step, v);
 }
 
-// A row as it is stored, in place, for references; returns its scale.
+// Rounds a row in place as it would be stored, for references; returns its scale.
 inline double store_row_ref(DType type, const RandomKey& key, int64_t position, int64_t row, std::span<double> values) {
   double most = 0;
   for (double& v : values) {

@@ -157,7 +157,7 @@ TEST(SsdStored, RowsRoundByTheReferencesDraws) {
   }
 }
 
-// A value between two of the type becomes either, with the chances that keep its mean.
+// A value between two of the type becomes either, with probabilities that keep its mean.
 TEST(SsdStored, RoundingKeepsTheMean) {
   constexpr int64_t draws = 2000, states = 32;
   for (const DType type : kStored) {
@@ -181,8 +181,8 @@ TEST(SsdStored, RoundingKeepsTheMean) {
   }
 }
 
-// What is not finite stays seen: in its place, or in the whole row where the row shares a scale.
-TEST(SsdStored, WhatIsNotFiniteIsSeen) {
+// Non-finite values stay visible: in place, or in the whole row where the row shares a scale.
+TEST(SsdStored, NonFiniteValuesAreSeen) {
   for (const DType type : kStored) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
       Problem p({{1}, 2, 5, 1, 20, 128, DType::f32, {}, type});
@@ -252,7 +252,7 @@ TEST(SsdFwd, StateIsHandedOver) {
   expect_near(parts, whole, "prefill and steps");
 }
 
-// A cut on the grid changes no bit, and neither does what follows.
+// A cut on the grid changes no bit, nor does any later token.
 TEST(SsdFwd, CutsOnTheGridChangeNoBit) {
   const Case shape{{101}, 3, 80, 3, 40, 32};
   Problem whole(shape), parts(shape), prefix(shape);
@@ -269,7 +269,7 @@ TEST(SsdFwd, CutsOnTheGridChangeNoBit) {
   }
 }
 
-// The grid starts with the sequence, not with the call: what begins between its lines ends at the next.
+// The grid starts with the sequence, not with the call: a chunk that begins off the grid ends at the next grid line.
 TEST(SsdFwd, TheGridIsTheSequences) {
   const Case shape{{101}, 2, 16, 1, 24, 32};
   Problem one(shape), two(shape);
@@ -466,7 +466,7 @@ void expect_contiguous_groups() {
 TEST(SsdFwd, NeighbouringHeadsShareAGroup) { expect_contiguous_groups<SsdFwd>(); }
 TEST(SsdStep, NeighbouringHeadsShareAGroup) { expect_contiguous_groups<SsdStep>(); }
 
-// H, P, G, N of the released models (nemotron.md 1.1): none may end at the reference.
+// H, P, G, N of the released models (nemotron.md 1.1): none may fall back to the reference.
 TEST(SsdFwd, PublishedShapesHaveAFastRow) {
   const int64_t shapes[][4] = {{112, 64, 8, 128}, {128, 64, 8, 128}, {256, 64, 8, 256}, {128, 80, 8, 128},
                                {96, 80, 8, 128},  {64, 64, 8, 128},  {256, 64, 8, 128}, {128, 64, 8, 96}};
@@ -481,7 +481,7 @@ TEST(SsdFwd, PublishedShapesHaveAFastRow) {
   }
 }
 
-// The reference differentiates: complex step against central differences, in dt, where every path meets.
+// The reference differentiates: complex step against central differences, in dt, which every path depends on.
 TEST(SsdRef, TakesAComplexStep) {
   const SsdShape shape{.heads = 2, .width = 2, .groups = 1, .states = 3, .dt_max = 100};
   const int64_t tokens = 4;

@@ -16,7 +16,7 @@ Config read_gpt2(const io::Json& json) {
                                                   {ParamRole::down, "c_proj.weight", "n_embd, n_inner"}};
   static constexpr nn::Spelling kSpelling{.names = kNames, .transposed = true};
   c.spelling = &kSpelling;
-  // What a config leaves out is 0.1 in transformers.
+  // A missing rate is 0.1 in transformers.
   const auto rate = [&](const char* key) { return static_cast<float>(number_or(json, {key}, {0, 0.99}, 0.1)); };
   c.dropout = {.embedding = rate("embd_pdrop"), .residual = rate("resid_pdrop"), .attention = rate("attn_pdrop")};
   c.tied = bool_or(json, {"tie_word_embeddings"}, true);

@@ -1,5 +1,5 @@
-// Nemotron-H, Nano 2, Nemotron 3 Nano / Super / Ultra, 3.5 Lightning and Puzzle (nemotron.md 1.1, 1.2): one mixer a
-// layer, driven by a list or a pattern string of M * - E. Both vocabularies of block names and the older spellings are
+// Nemotron-H, Nano 2, Nemotron 3 Nano / Super / Ultra, 3.5 Lightning and Puzzle (nemotron.md 1.1, 1.2): one mixer per
+// layer, given by a list or a pattern string of M * - E. Both vocabularies of block names and the older spellings are
 // read.
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ nn::Mamba2Spec read_mamba(const io::Json& json, int64_t hidden, float eps) {
   return m;
 }
 
-// A Puzzle block has its own experts, top-k and widths; what it leaves out is the model's.
+// A Puzzle block has its own experts, top-k and widths; what it omits is the model's.
 nn::MoeSpec read_moe(const io::Json& json, const io::Json* block, int64_t hidden) {
   const auto pick = [&](io::Keys keys, io::IntRange range, int64_t otherwise) {
     const auto own = block ? block->int_of(keys, range) : std::nullopt;
@@ -76,7 +76,7 @@ nn::MoeSpec read_moe(const io::Json& json, const io::Json* block, int64_t hidden
   return m;
 }
 
-// intermediate_size may be a list: one entry a dense layer, or one a layer.
+// intermediate_size may be a list: one entry per dense layer, or one per layer.
 int64_t mlp_width(const io::Json& json, size_t layer, size_t ordinal, size_t layers) {
   const io::Json value = json.need({"intermediate_size"});
   if (!value.is_array()) return value.as_int(Ranges::width);
