@@ -132,6 +132,36 @@ class AtATerminal(Case):
         self.assertIn("prompt 25 tokens", chat.say("What is 17 + 25?"))
         self.assertIn("prompt 22 tokens", chat.say("What is 93 - 47?"))
 
+    def test_thinking_that_the_template_drops_is_not_read_again(self):
+        chat = self.chat()
+        self.assertIn("prompt 25 tokens, ", chat.say("What is 17 + 25?"))
+        first = re.search(r"prompt (\d+) tokens \((\d+) more cached\)", chat.say("What is 93 - 47?"))
+        second = re.search(r"prompt (\d+) tokens \((\d+) more cached\)", chat.say("What is 5 + 7?"))
+        self.assertGreater(int(first[2]), 16)
+        self.assertEqual(int(second[2]) - int(first[2]), 26)  # an answer of two digits and a message of the same length
+        self.assertLess(int(second[1]), 40)
+
+    def test_an_answer_that_a_limit_cuts_says_so(self):
+        self.assertIn("stopped after 3 tokens (-n)", self.chat("-n", "3").say("What is 17 + 25?"))
+
+    def test_context_shift_drops_the_oldest_turns(self):
+        chat = self.chat("-c", "128", "-n", "16", "--think", "off", "--context-shift", "--system", "Be brief.")
+        said = [chat.say("What is 17 + 25?") for _ in range(8)]
+        self.assertNotIn("dropped", said[0])
+        self.assertIn("2 of the oldest messages are dropped", said[-1])
+        self.assertNotIn("too long", "".join(said))
+        self.assertEqual(chat.messages()[0], {"role": "system", "content": "Be brief."})
+
+    def test_a_template_without_a_switch_refuses_it(self):
+        folder = self.endless()
+        os.remove(os.path.join(folder, "chat_template.jinja"))
+        with open(os.path.join(folder, "chat_template.jinja"), "w") as file:
+            file.write("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+        chat = self.chat(folder, "-n", "2")
+        self.assertIn("[think] this model's chat template has no switch for thinking", chat.say("/think on"))
+        self.assertIn("thinking is off", chat.say("/think off"))
+        self.assertIn("2 tokens, ", chat.say("Hello!"))
+
     def test_pasted_lines_are_one_message(self):
         chat = self.chat("--think", "off")
         chat.send("\x1b[200~Which is larger,\n31 or 13?\x1b[201~")
@@ -181,10 +211,10 @@ class AtATerminal(Case):
 
     def test_commands(self):
         chat = self.chat()
-        chat.say("/think off")
+        self.assertIn("thinking is off", chat.say("/think off"))
         self.assertIn("40\r\n", answer := chat.say("What is 17 + 25?"))
         self.assertNotIn("carry", answer)
-        chat.say("/system Be brief.")
+        self.assertIn("new instructions", chat.say("/system Be brief."))
         self.assertEqual([m["role"] for m in chat.messages()], ["system", "user", "assistant"])
         with tempfile.TemporaryDirectory() as folder:
             chat.say(f"/save {folder}/said")
@@ -194,16 +224,16 @@ class AtATerminal(Case):
             with open(f"{folder}/other") as file:
                 self.assertEqual(file.read(), "mine")
             self.assertIn("3 messages in", chat.say(f"/save {folder}/said"))  # its own file
-            chat.say("/reset")
+            self.assertIn("is forgotten", chat.say("/reset"))
             self.assertEqual(chat.messages(), [{"role": "system", "content": "Be brief."}])
-            chat.say("/system")
+            self.assertIn("no instructions", chat.say("/system"))
             self.assertEqual(chat.messages(), [])
             chat.say(f"/load {folder}/said")
             self.assertEqual(len(chat.messages()), 3)
             with open(f"{folder}/bad", "w") as file:
                 file.write('[{"role": "user"}]')
             self.assertIn("[0] is not a message", chat.say(f"/load {folder}/bad"))
-            self.assertIn("/none] is missing; expected a /save file\x1b", chat.say(f"/load {folder}/none"))
+            self.assertIn("/none] is missing; expected [{\"role\": \"user\"", chat.say(f"/load {folder}/none"))
         self.assertEqual(len(chat.messages()), 3)
         self.assertIn("[/thnik] no such command; try /help", chat.say("/thnik"))
         self.assertIn("expected on or off", chat.say("/think maybe"))

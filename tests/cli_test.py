@@ -126,10 +126,66 @@ class Refusals(Case):
         ids = json.loads(braid("run", "-f", "-", "-n", "1", "--json", text="12 plus 7").stdout)["prompt_ids"]
         self.assertEqual(",".join(map(str, ids)) + "\n", whole.stdout)
 
-    def test_thinking_is_no_part_of_the_answer(self):
+    def test_tokenize_shows_pieces(self):
+        whole = braid("tokenize", TINY, "-p", "12 plus 7é", "--no-special").stdout.strip()
+        rows = [line.split("\t") for line in braid("tokenize", TINY, "-p", "12 plus 7é", "--no-special", "--show").stdout.splitlines()]
+        self.assertEqual(",".join(id for id, _ in rows), whole)
+        self.assertIn("12 plus 7", "".join(json.loads(piece) for _, piece in rows))
+        self.refused("tokenize", TINY, "--jsonl", "--show", says=["got --show as well"])
+
+    def test_thinking_is_not_part_of_the_answer(self):
         answer = braid("run", "--chat", "Sort the letters of TINY.")
         self.assertEqual((answer.returncode, answer.stdout), (0, "INTY\n"))
-        self.assertRegex(answer.stderr, r"\A<think>\n[^<]+\n</think>\n\Z")
+        self.assertRegex(answer.stderr, r"\A<think>\n[^<]+\n</think>\n\d+ tokens, .* tokens/s, prompt \d+ tokens, .*\n\Z")
+
+    def test_run_takes_a_conversation(self):
+        file = self.new_folder() / "messages.json"
+        file.write_text(json.dumps([{"role": "user", "content": "What is 17 + 25?"},
+                                    {"role": "assistant", "content": "42"}, {"role": "user", "content": "What is 5 + 6?"}]))
+        answer = json.loads(braid("run", "--messages", str(file), "--json").stdout)
+        self.assertEqual(answer["text"], "11")
+        whole = [len(json.loads(braid("run", "--messages", str(file), "--json", "-n", "1", *words).stdout)["prompt_ids"])
+                 for words in ((), ("--system", "Be brief."))]
+        self.assertGreater(whole[1], whole[0])
+        file.write_text('[{"content": "no role"}]')
+        self.refused("run", "--messages", str(file), says=["[0] is not a message", 'expected [{"role": "user"'])
+        file.write_text("[]")
+        self.refused("run", "--messages", str(file), says=["holds no message"])
+        file.write_text('[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]')
+        self.refused("run", "--messages", str(file), "--system", "c", says=["has a system message already"])
+        for word in ("--system", "--tools", "--think"):
+            self.refused("run", "-p", "a", word, "on", says=[f"[{word}] is for a conversation; try --chat TEXT"])
+
+    def test_a_tool_call_is_one_line_without_tags(self):
+        tools = self.new_folder() / "tools.json"
+        tools.write_text(json.dumps([{"type": "function", "function": {
+            "name": "calculator", "description": "Evaluates an expression.",
+            "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}}}}]))
+        answer = braid("run", "--chat", "What is 345 * 678?", "--tools", str(tools), "--think", "off")
+        self.assertRegex(answer.stdout, r"\Atool call: <function=calculator> .*345.*678.*\n\Z")
+        tools.write_text("{}")
+        self.refused("run", "--chat", "a", "--tools", str(tools), says=["is not an array"])
+
+    def test_stop_ends_the_answer_before_its_text(self):
+        answer = json.loads(braid("run", "--chat", "Who are you?", "--think", "off", "--json").stdout)
+        text, middle = answer["text"], answer["text"][5:9]
+        cut = json.loads(braid("run", "--chat", "Who are you?", "--think", "off", "--json", "--stop", middle).stdout)
+        self.assertEqual((cut["text"], cut["finish_reason"]), (text[:text.index(middle)], "stop"))
+        self.assertLess(len(cut["ids"]), len(answer["ids"]))
+        whole = json.loads(braid("run", "--chat", "Who are you?", "--think", "off", "--json", "--stop", text[-2:] + "xyz").stdout)
+        self.assertEqual(whole["text"], text)
+
+    def test_logprobs_are_those_of_score(self):
+        answer = json.loads(braid("run", "--ids", "5,6,7", "-n", "4", "--ignore-eos", "--json", "--logprobs", "2", "--exact").stdout)
+        tokens = answer["logprobs"]["content"]
+        self.assertEqual([t["id"] for t in tokens], answer["ids"])
+        line = json.dumps({"prompt": [5, 6, 7], "completion": answer["ids"]})
+        scored = json.loads(braid("score", "tiny", "--jsonl", "-", "--exact", "--path", "step", text=line).stdout)["logprobs"]
+        for token, logprob in zip(tokens, scored, strict=True):
+            self.assertAlmostEqual(token["logprob"], logprob, places=5)
+            self.assertEqual(token["top_logprobs"][0]["id"], token["id"])  # greedy
+            self.assertEqual(len(token["top_logprobs"]), 2)
+        self.refused("run", "-p", "a", "--logprobs", "2", says=["[--logprobs] is part of the JSON; try --json"])
 
     def test_a_run_without_a_prompt_says_how_to_give_one(self):
         self.refused("run", says=["try -p TEXT"])

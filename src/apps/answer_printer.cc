@@ -2,9 +2,28 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "report/progress.h"
+#include "report/units.h"
 
 namespace braid::apps {
+
+namespace {
+
+// The text between the tags on one line.
+std::string call_line(const std::string& text) {
+  std::string line = "tool call:";
+  for (size_t begin = 0; (begin = text.find_first_not_of(" \t\r\n", begin)) != text.npos;) {
+    const size_t end = std::min(text.find_first_of(" \t\r\n", begin), text.size());
+    line += " " + text.substr(begin, end - begin);
+    begin = end;
+  }
+  return line;
+}
+
+}  // namespace
 
 AnswerPrinter::AnswerPrinter() : tags_(!report::colourful(stderr)) {
   dim_ = tags_ ? "" : "\x1b[2m";
@@ -25,7 +44,22 @@ void AnswerPrinter::print(const engine::ReasoningSplitter::Parts& parts) {
   }
   if (parts.content.empty()) return;
   end_thinking();
-  put(parts.content, stdout);
+  put_answer(parts.content);
+}
+
+void AnswerPrinter::put_answer(const std::string& piece) {
+  constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
+  held_ += piece;
+  while (!held_.empty()) {
+    const std::string_view tag = in_call_ ? kClose : kOpen;
+    const size_t at = held_.find(tag);
+    const size_t n = at != held_.npos ? at : in_call_ ? 0 : held_.size() - engine::partial_tag(held_, tag);
+    if (n > 0) put(in_call_ ? call_line(held_.substr(0, n)) : held_.substr(0, n), stdout);
+    held_.erase(0, at == held_.npos ? n : n + tag.size());
+    if (at == held_.npos) return;
+    if (!in_call_ && last_ != '\n') put("\n", stdout);
+    in_call_ = !in_call_;
+  }
 }
 
 void AnswerPrinter::end_thinking() {
@@ -38,11 +72,22 @@ void AnswerPrinter::end_thinking() {
 
 void AnswerPrinter::end() {
   end_thinking();
+  if (!held_.empty()) put(in_call_ ? call_line(held_) : held_, stdout);  // cut short
+  held_.clear();
+  in_call_ = false;
   if (last_ != '\n') put("\n", stdout);
 }
 
 void AnswerPrinter::note(const std::string& line) const {
   std::fputs(fmt::format("{}{}{}\n", dim_, line, plain_).c_str(), stderr);
+}
+
+void AnswerPrinter::speed(const engine::Timings& t, int64_t cached_tokens) const {
+  const auto rate = [](int64_t n, double seconds) { return report::rate(static_cast<double>(n), seconds, "tokens"); };
+  note(fmt::format("{} tokens, {}, prompt {} tokens{}, {}", t.generated_tokens,
+                   rate(t.generated_tokens, t.generate_seconds), t.prompt_tokens,
+                   cached_tokens > 0 ? fmt::format(" ({} more cached)", cached_tokens) : "",
+                   rate(t.prompt_tokens, t.prompt_seconds)));
 }
 
 }  // namespace braid::apps

@@ -23,6 +23,7 @@ namespace braid::apps {
 
 struct Cli::State {
   CLI::App app;
+  bool rare = false;
   std::vector<Item> items;
 };
 
@@ -53,6 +54,7 @@ void add_option(Cli::State& state, const Item& item, const std::function<void(co
   option->take_last()->required(item.required);
   if (!item.positional && !item.long_name().empty()) option->envname(item.variable());
   state.items.push_back(item);
+  state.items.back().rare = state.rare;
 }
 
 }  // namespace
@@ -115,6 +117,7 @@ void Cli::rest(const std::string& name, std::vector<std::string>& values, const 
   state_->items.push_back({.spellings = {upper(name)}, .help = help, .positional = true, .repeated = true});
   state_->app.add_option(name, values);
 }
+void Cli::rare() { state_->rare = true; }
 bool Cli::given(const std::string& name) const { return state_->app.get_option("--" + name)->count() > 0; }
 
 namespace {

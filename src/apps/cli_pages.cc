@@ -149,13 +149,19 @@ std::string overview(const std::string& group) {
   return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}", kSummary, columns(rows),
                      columns({{"<subcommand> --help", "its options"},
                               {"--version", "version, commit, compiler, CPU class, backends"},
-                              {"--completion SHELL", "completions for bash, zsh or fish"}}));
+                              {"--completion SHELL", "completions for bash, zsh or fish"},
+                              {"man braid", "every option; docs/ in the source has pages"}}));
 }
 
 std::string help_text(const Page& page) {
   Rows arguments, options;
   std::string example;
+  std::string rare;
   for (const Item& item : page.items) {
+    if (item.rare) {
+      rare += (rare.empty() ? "" : ", ") + item.long_name();
+      continue;
+    }
     (item.positional ? arguments : options).emplace_back(label_of(item), text_of(item));
     if (example.empty() && !item.positional && !item.long_name().empty()) {
       example =
@@ -163,6 +169,7 @@ std::string help_text(const Page& page) {
     }
   }
   arguments.insert(arguments.end(), options.begin(), options.end());
+  if (!rare.empty()) arguments.emplace_back("and (braid --man)", rare);
   return fmt::format("{}\n\nusage: {}\n\n{}{}", page.command->summary, usage_of(page), columns(arguments), example);
 }
 

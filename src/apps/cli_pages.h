@@ -16,7 +16,7 @@ struct Item {
   std::string help{};
   std::string initial{};  // the default as text; empty when there is none worth printing
   std::vector<std::string> choices{};
-  bool positional = false, required = false, repeated = false;
+  bool positional = false, required = false, repeated = false, rare = false;
 
   std::string long_name() const;  // first spelling with two dashes, or empty
   std::string variable() const;   // BRAID_TOKENS, or empty without a long name

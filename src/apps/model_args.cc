@@ -118,6 +118,11 @@ void SamplingArgs::declare(Cli& cli) {
   cli.option("--seed", seed, "of the draws");
 }
 
+void SamplingArgs::declare_penalties(Cli& cli) {
+  cli.option("--presence-penalty", presence_penalty, "subtracted from logits of tokens in the answer");
+  cli.option("--frequency-penalty", frequency_penalty, "the same, for each time that they occur in it");
+}
+
 engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPath& path) const {
   engine::SamplingOptions s = engine::sampling_of(path, {});
   if (cli.given("temp")) s.temperature = temperature;
@@ -125,6 +130,8 @@ engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPat
   if (cli.given("top-p")) s.top_p = top_p;
   if (cli.given("min-p")) s.min_p = min_p;
   if (cli.given("repeat-penalty")) s.repeat_penalty = repeat_penalty;
+  s.presence_penalty = presence_penalty;
+  s.frequency_penalty = frequency_penalty;
   s.seed = static_cast<uint64_t>(seed);
   const auto check = [&](const std::string& name, double value, double low, double high, bool low_itself = true) {
     if (std::isfinite(value) && (low_itself ? value >= low : value > low) && value <= high) return;
@@ -138,6 +145,8 @@ engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPat
   check("top-p", s.top_p, 0, 1, false);
   check("min-p", s.min_p, 0, 1);
   check("repeat-penalty", s.repeat_penalty, 0, 100, false);
+  check("presence-penalty", s.presence_penalty, -100, 100);
+  check("frequency-penalty", s.frequency_penalty, -100, 100);
   return s;
 }
 

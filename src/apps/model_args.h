@@ -35,9 +35,11 @@ std::string numbers_of(engine::Runner& runner);
 
 struct SamplingArgs {
   double temperature = 0, top_p = 1, min_p = 0, repeat_penalty = 1;
+  double presence_penalty = 0, frequency_penalty = 0;
   int64_t top_k = 0, seed = 0;
 
   void declare(Cli& cli);
+  void declare_penalties(Cli& cli);
   // Flag, else generation_config.json, else greedy. `cli` knows which flags were given.
   engine::SamplingOptions resolve(const Cli& cli, const io::ModelPath& path) const;
 };

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "apps/answer_printer.h"
 #include "apps/commands.h"
 #include "apps/dumps.h"
+#include "apps/messages.h"
 #include "apps/model_args.h"
 #include "engine/generate.h"
 #include "engine/reasoning.h"
@@ -18,12 +21,14 @@
 namespace braid::apps {
 namespace {
 
+using nlohmann::ordered_json;
+
 struct Options {
   ModelArgs model;
   SamplingArgs sampling;
-  std::string prompt, chat, file, ids_file, think;
+  std::string prompt, chat, system, messages, tools, file, ids_file, think, stop;
   std::vector<int64_t> ids;
-  int64_t tokens = -1;
+  int64_t tokens = -1, logprobs = -1;
   bool ignore_eos = false, json = false;
   DumpArgs dumps;
   const Cli* cli = nullptr;
@@ -46,7 +51,7 @@ struct Prompt {
 
 void refuse_two_prompts(const Cli& cli) {
   std::string first;
-  for (const std::string name : {"prompt", "chat", "file", "ids", "ids-file"}) {
+  for (const std::string name : {"prompt", "chat", "messages", "file", "ids", "ids-file"}) {
     if (!cli.given(name)) continue;
     if (!first.empty())
       fail("run", {.what = "two prompts", .got = fmt::format("--{} and --{}", first, name), .expected = "one of them"});
@@ -54,22 +59,43 @@ void refuse_two_prompts(const Cli& cli) {
   }
 }
 
+// What --chat, --messages and --system make of a conversation; nullopt for a plain prompt.
+std::optional<ordered_json> conversation_of(const Options& o) {
+  const bool given = o.cli->given("chat") || !o.messages.empty();
+  for (const auto& [name, value] : {std::pair("system", &o.system), {"tools", &o.tools}, {"think", &o.think}}) {
+    if (given || value->empty()) continue;
+    fail(fmt::format("--{}", name), {.what = "is for a conversation", .hint = "--chat TEXT or --messages F.json"});
+  }
+  if (!given) return std::nullopt;
+  if (o.cli->given("chat") && is_blank(o.chat))
+    fail("--chat", {.what = "the message is empty", .expected = "what to answer"});
+  ordered_json messages =
+      o.messages.empty() ? ordered_json::array({{{"role", "user"}, {"content", o.chat}}}) : read_messages(o.messages);
+  if (messages.empty()) fail(printable(o.messages), {.what = "holds no message"});
+  if (o.system.empty()) return messages;
+  if (messages[0]["role"] == "system")
+    fail("--system", {.what = "the conversation has a system message already", .got = printable(o.messages)});
+  messages.insert(messages.begin(), ordered_json{{"role", "system"}, {"content", o.system}});
+  return messages;
+}
+
 Prompt read_prompt(const Options& o, engine::LanguageModel& lm) {
   if (!o.ids.empty()) return {narrow(o.ids)};
   if (!o.ids_file.empty()) return {narrow(io::Npy(o.ids_file).integers())};
   need_tokenizer(lm.path(), "--ids 1,2,3");
-  if (o.cli->given("chat")) {
-    if (is_blank(o.chat)) fail("--chat", {.what = "the message is empty", .expected = "what to answer"});
-    const std::string text = lm.render({{{"role", "user"}, {"content", o.chat}}}, {.think = think_switch(o.think)});
+  if (const auto messages = conversation_of(o)) {
+    const auto tools = o.tools.empty() ? std::nullopt : std::optional(read_tools(o.tools));
+    const std::string text = lm.render(*messages, {.think = think_switch(o.think), .tools = tools ? &*tools : nullptr});
     return {lm.tokenizer().encode(text, false), engine::ends_in_think(text)};
   }
   const auto text = prompt_text(o.prompt, o.file);
   if (!text)
-    fail("run", {.what = "no prompt", .hint = "-p TEXT, --chat TEXT, -f FILE, --ids 1,2,3 or --ids-file FILE.npy"});
+    fail("run", {.what = "no prompt",
+                 .hint = "-p TEXT, --chat TEXT, --messages F.json, -f FILE, --ids 1,2,3 or --ids-file FILE.npy"});
   return {lm.tokenizer().encode(*text, true), engine::ends_in_think(*text)};
 }
 
-nlohmann::ordered_json timings_json(const engine::Timings& t) {
+ordered_json timings_json(const engine::Timings& t) {
   const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
   return {{"prompt_n", t.prompt_tokens},
           {"prompt_ms", 1e3 * t.prompt_seconds},
@@ -79,13 +105,55 @@ nlohmann::ordered_json timings_json(const engine::Timings& t) {
           {"predicted_per_second", rate(t.generated_tokens, t.generate_seconds)}};
 }
 
+// As OpenAI's choices[].logprobs, with ids; tokens are text where there is a tokenizer.
+ordered_json logprobs_json(engine::LanguageModel& lm, bool speaks, const engine::Generated& out) {
+  const auto object = [&](const engine::TokenLogprob& t) {
+    ordered_json o = {{"id", t.id}};
+    if (speaks) o["token"] = lm.tokenizer().decode(std::span(&t.id, 1), false);
+    o["logprob"] = t.logprob;
+    return o;
+  };
+  ordered_json content = ordered_json::array();
+  for (const auto& token : out.logprobs) {
+    ordered_json& entry = content.emplace_back(object(token[0]));
+    entry["top_logprobs"] = ordered_json::array();
+    for (size_t i = 1; i < token.size(); ++i) entry["top_logprobs"].push_back(object(token[i]));
+  }
+  return {{"content", content}};
+}
+
+// Passes text through up to the first `stop`, which is not printed; holds back what may be its beginning.
+class StopText {
+ public:
+  explicit StopText(std::string stop) : stop_(std::move(stop)) {}
+  bool found() const { return found_; }
+  std::string push(const std::string& text) {
+    if (found_ || stop_.empty()) return found_ ? "" : text;
+    held_ += text;
+    const size_t at = held_.find(stop_);
+    found_ = at != held_.npos;
+    const std::string out = held_.substr(0, found_ ? at : held_.size() - engine::partial_tag(held_, stop_));
+    held_.erase(0, out.size());
+    return out;
+  }
+  std::string finish() { return found_ ? "" : std::exchange(held_, ""); }
+
+ private:
+  std::string stop_, held_;
+  bool found_ = false;
+};
+
 int run_command(const Options& o) {
   refuse_two_prompts(*o.cli);
   o.dumps.check();
   check_range("--predict", o.tokens, -1, int64_t{1} << 30);
+  if (o.cli->given("logprobs")) check_range("--logprobs", o.logprobs, 0, 1000);
+  if (o.logprobs >= 0 && !o.json) fail("--logprobs", {.what = "is part of the JSON", .hint = "--json"});
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
-  const engine::GenerateOptions generate{
-      .tokens_max = o.tokens, .sampling = o.sampling.resolve(*o.cli, lm.path()), .ignore_eos = o.ignore_eos};
+  const engine::GenerateOptions generate{.tokens_max = o.tokens,
+                                         .sampling = o.sampling.resolve(*o.cli, lm.path()),
+                                         .ignore_eos = o.ignore_eos,
+                                         .logprobs = o.logprobs};
   const Prompt prompt = read_prompt(o, lm);
   if (prompt.ids.empty()) fail("run", {.what = "the prompt has no tokens", .hint = "-p TEXT, or --chat TEXT"});
   Dumps dumps(o.dumps, lm.runner(), prompt.ids);
@@ -97,34 +165,39 @@ int run_command(const Options& o) {
   engine::ReasoningSplitter splitter(prompt.thinking);
   AnswerPrinter printer;
   std::string content, reasoning;
-  const auto show = [&](const engine::ReasoningSplitter::Parts& parts) {
+  StopText stop(o.stop);
+  const auto show = [&](engine::ReasoningSplitter::Parts parts, bool last = false) {
+    parts.content = stop.push(parts.content) + (last ? stop.finish() : "");
     content += parts.content;
     reasoning += parts.reasoning;
     if (!o.json) printer.print(parts);
   };
   sys::catch_interrupts();
-  const engine::Generated out = engine::generate(
+  engine::Generated out = engine::generate(
       lm.runner(), 0, {}, prompt.ids, generate,
       [&](int32_t id) {
         if (!speaks && !o.json) fmt::print("{} ", id);
         if (speaks && !lm.is_silent(id)) show(splitter.push(decoder->push(id)));
-        return !sys::interrupted();
+        return !sys::interrupted() && !stop.found();
       },
       [&](const Tensor& x) { dumps.note(x); }, dumps.probe());
   if (speaks) {
     show(splitter.push(decoder->finish()));
-    show(splitter.finish());
+    show(splitter.finish(), true);
   }
+  if (stop.found()) out.finish = engine::Finish::stop;
   if (o.json) {
-    const nlohmann::ordered_json answer = {{"prompt_ids", prompt.ids},
-                                           {"ids", out.ids},
-                                           {"text", content},
-                                           {"reasoning", reasoning},
-                                           {"finish_reason", engine::name_of(out.finish)},
-                                           {"timings", timings_json(out.timings)}};
-    fmt::print("{}\n", answer.dump());
+    ordered_json answer = {{"prompt_ids", prompt.ids},
+                           {"ids", out.ids},
+                           {"text", content},
+                           {"reasoning", reasoning},
+                           {"finish_reason", engine::name_of(out.finish)},
+                           {"timings", timings_json(out.timings)}};
+    if (o.logprobs >= 0) answer["logprobs"] = logprobs_json(lm, speaks, out);
+    fmt::print("{}\n", answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   } else if (speaks) {
     printer.end();
+    printer.speed(out.timings, 0);
   } else if (!out.ids.empty()) {
     fmt::print("\n");
   }
@@ -139,14 +212,21 @@ Action setup_run(Cli& cli) {
   o->model.declare(cli);
   cli.option("-p,--prompt TEXT", o->prompt, "continue this text");
   cli.option("--chat TEXT", o->chat, "answer this message, through the chat template");
+  cli.option("--system TEXT", o->system, "instructions for the model, with --chat or --messages");
+  cli.option("--messages F.json", o->messages, "answer this conversation: [{role, content}, ...]");
+  cli.option("--tools F.json", o->tools, "functions that the model may call, as OpenAI's");
   cli.option("-f,--file FILE", o->file, "read the prompt from a file");
   cli.option("--ids", o->ids, "prompt as token ids: 1,2,3");
   cli.option("--ids-file F.npy", o->ids_file, "prompt as token ids of a NumPy file");
   cli.option("-n,--predict", o->tokens, "tokens to generate; -1: until the model ends");
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, where the model has it");
+  cli.option("--stop TEXT", o->stop, "end the answer before this text");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
   cli.flag("--json", o->json, "JSON: ids, text, reasoning, finish_reason, timings");
+  cli.option("--logprobs", o->logprobs, "with --json: log-probabilities, and of N alternatives");
   o->sampling.declare(cli);
+  cli.rare();
+  o->sampling.declare_penalties(cli);
   o->dumps.declare(cli);
   return [o] { return run_command(*o); };
 }

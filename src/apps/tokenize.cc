@@ -2,9 +2,12 @@
 // both directions, so that another program can hold one process open.
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
@@ -19,7 +22,7 @@ namespace {
 struct Options {
   std::string model, prompt, file;
   bool has_prompt = false, has_file = false;
-  bool no_special = false, jsonl = false;
+  bool no_special = false, jsonl = false, show = false;
 };
 
 std::string input_of(const Options& o) {
@@ -50,14 +53,25 @@ void answer_lines(const text::Tokenizer& tokenizer, bool no_special) {
   });
 }
 
+// A token per line: its id and its piece of the text as a JSON string.
+void show(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  for (const int32_t id : ids) {
+    const nlohmann::json piece = tokenizer.decode(std::span(&id, 1), false);
+    fmt::print("{}\t{}\n", id, piece.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  }
+}
+
 int tokenize(const Options& o) {
   if (o.jsonl && (o.has_prompt || o.has_file))
     fail("tokenize", {.what = "--jsonl reads its lines from standard input",
                       .got = o.has_prompt ? "--prompt as well" : "--file as well"});
+  if (o.jsonl && o.show) fail("tokenize", {.what = "--jsonl answers with ids alone", .got = "--show as well"});
   const std::filesystem::path named(o.model);
   const text::Tokenizer tokenizer =
       text::Tokenizer::load(named.extension() == ".json" ? named : find_tokenizer(o.model));
-  if (o.jsonl) {
+  if (o.show) {
+    show(tokenizer, tokenizer.encode(input_of(o), !o.no_special));
+  } else if (o.jsonl) {
     answer_lines(tokenizer, o.no_special);
   } else {
     fmt::print("{}\n", fmt::join(tokenizer.encode(input_of(o), !o.no_special), ","));
@@ -74,6 +88,7 @@ Action setup_tokenize(Cli& cli) {
   cli.option("-p,--prompt TEXT", o->prompt, "the text; without it and -f, standard input");
   cli.option("-f,--file FILE", o->file, "read the text from FILE");
   cli.flag("--no-special", o->no_special, "only the text's own tokens: no BOS, no EOS");
+  cli.flag("--show", o->show, "a token per line: its id and its piece of the text");
   cli.flag("--jsonl", o->jsonl, R"(answer lines {"text": ...} or {"ids": [...], "skip_special": true})");
   return [o, cli]() mutable {
     o->has_prompt = cli.given("prompt");

@@ -14,6 +14,10 @@ nlohmann::ordered_json Answer::message() const {
   return m;
 }
 
+int64_t Conversation::prompt_tokens(const nlohmann::ordered_json& messages, std::optional<bool> think) {
+  return std::ssize(model_.tokenizer().encode(model_.render(messages, {.think = think}), false));
+}
+
 std::vector<int32_t> Conversation::encode(const std::string& prompt) {
   std::vector<int32_t> ids = model_.tokenizer().encode(prompt, false);
   const int64_t context = model_.runner().options().context;

@@ -46,6 +46,8 @@ class Conversation {
   // an answer in the context; the sequence is untouched then.
   Answer answer(const nlohmann::ordered_json& messages, const AnswerOptions& options, const AnswerListener& listener);
 
+  // Tokens of the prompt that `answer` would read.
+  int64_t prompt_tokens(const nlohmann::ordered_json& messages, std::optional<bool> think);
   const std::vector<int32_t>& read() const { return read_; }  // the tokens in its state
 
  private:

@@ -33,7 +33,8 @@ Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> hi
   start = std::chrono::steady_clock::now();
   while (options.tokens_max < 0 || static_cast<int64_t>(out.ids.size()) < options.tokens_max) {
     const std::span<const float> row(logits.view().as<float>(), static_cast<size_t>(logits.dim(1)));
-    const int32_t id = sample(row, options.sampling, seen, first + out.ids.size());
+    const int32_t id = sample(row, options.sampling, seen, first + out.ids.size(), out.ids.size());
+    if (options.logprobs >= 0) out.logprobs.push_back(logprobs_of(row, id, options.logprobs));
     out.ids.push_back(id);
     seen.push_back(id);
     if (!options.ignore_eos && std::find(eos.begin(), eos.end(), id) != eos.end()) {

@@ -15,7 +15,8 @@ struct GenerateOptions {
   int64_t tokens_max = -1;  // -1: until the context is full
   SamplingOptions sampling{};
   bool ignore_eos = false;
-  int64_t position = 0;  // of the first draw, if the stream is longer than the sequence; see generate
+  int64_t logprobs = -1;  // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
+  int64_t position = 0;   // of the first draw, if the stream is longer than the sequence; see generate
 };
 
 enum class Finish { stop, length, cancelled };
@@ -27,7 +28,8 @@ struct Timings {
 };
 
 struct Generated {
-  std::vector<int32_t> ids;  // the end token included
+  std::vector<int32_t> ids;                         // the end token included
+  std::vector<std::vector<TokenLogprob>> logprobs;  // of every id, if asked for: its own, then the alternatives
   Finish finish = Finish::length;
   Timings timings;
 };

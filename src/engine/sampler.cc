@@ -93,10 +93,22 @@ void check_logits(std::span<const float> logits) {
   if (!any) throw Error(Fault::failed_run, format_message("logits", {.what = "no token has a probability"}));
 }
 
+void penalise_answer(std::vector<Candidate>& list, const SamplingOptions& o, std::span<const int32_t> answer) {
+  if (o.presence_penalty == 0 && o.frequency_penalty == 0) return;
+  std::vector<int32_t> sorted(answer.begin(), answer.end());
+  std::sort(sorted.begin(), sorted.end());
+  for (auto first = sorted.begin(); first != sorted.end();) {
+    const auto last = std::upper_bound(first, sorted.end(), *first);
+    const double penalty = o.presence_penalty + static_cast<double>(last - first) * o.frequency_penalty;
+    list[static_cast<size_t>(*first)].logit -= static_cast<float>(penalty);
+    first = last;
+  }
+}
+
 }  // namespace
 
 int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::span<const int32_t> seen,
-               uint64_t position) {
+               uint64_t position, size_t answer_tokens) {
   check_logits(logits);
   std::vector<Candidate> list(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) list[i] = {logits[i], static_cast<int32_t>(i)};
@@ -110,6 +122,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
       v = v > 0 ? v / penalty : v * penalty;
     }
   }
+  penalise_answer(list, o, seen.last(answer_tokens));
   if (o.temperature <= 0) return std::min_element(list.begin(), list.end(), better)->id;
   if (o.top_k > 0 && o.top_k < static_cast<int64_t>(list.size())) {
     std::nth_element(list.begin(), list.begin() + o.top_k, list.end(), better);
@@ -130,6 +143,21 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
     if (point < 0) break;
   }
   return last;
+}
+
+std::vector<TokenLogprob> logprobs_of(std::span<const float> logits, int32_t id, int64_t top) {
+  check_logits(logits);
+  std::vector<Candidate> list(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) list[i] = {logits[i], static_cast<int32_t>(i)};
+  const auto best = static_cast<double>(std::min_element(list.begin(), list.end(), better)->logit);
+  double sum = 0;
+  for (const float v : logits) sum += std::exp(static_cast<double>(v) - best);
+  const double log_sum = best + std::log(sum);
+  std::vector<TokenLogprob> out{{id, static_cast<double>(logits[static_cast<size_t>(id)]) - log_sum}};
+  Ranking ranking(std::move(list));
+  for (size_t i = 0; i < std::min(static_cast<size_t>(top), ranking.size()); ++i)
+    out.push_back({ranking.at(i).id, static_cast<double>(ranking.at(i).logit) - log_sum});
+  return out;
 }
 
 }  // namespace braid::engine

@@ -7,6 +7,8 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "core/philox.h"
 #include "support/error_of.h"
@@ -51,6 +53,34 @@ TEST(Sampler, DrawsFollowTheProbabilities) {
   EXPECT_NEAR(found.at(0), 5000, 200);
   EXPECT_NEAR(found.at(1), 3000, 200);
   EXPECT_NEAR(found.at(2), 2000, 200);
+}
+
+// 2.0, 1.9 and 1.0 with penalties on what the answer holds: the prompt's tokens do not count.
+TEST(Sampler, PenaltiesCountTheAnswer) {
+  const std::vector<float> logits = {2.0f, 1.9f, 1.0f};
+  const std::vector<int32_t> seen = {0, 0, 1, 1, 1, 0};
+  const auto greedy = [&](const SamplingOptions& options, size_t answer_tokens) {
+    return sample(logits, options, seen, 0, answer_tokens);
+  };
+  EXPECT_EQ(greedy({.presence_penalty = 0.5}, 0), 0);
+  EXPECT_EQ(greedy({.presence_penalty = 0.5}, 1), 1);
+  EXPECT_EQ(greedy({.presence_penalty = 0.5}, 6), 0);   // both lose the same
+  EXPECT_EQ(greedy({.frequency_penalty = 0.2}, 4), 0);  // 1.8, 1.3, 1
+  EXPECT_EQ(greedy({.frequency_penalty = 0.5}, 4), 0);  // 1.5, 0.4, 1
+  EXPECT_EQ(greedy({.frequency_penalty = 0.5}, 6), 2);  // 0.5, 0.4, 1
+  EXPECT_EQ(greedy({.presence_penalty = -1}, 1), 0);
+}
+
+TEST(Sampler, LogprobsAreTheSoftmaxBestFirst) {
+  const std::vector<float> logits = {std::log(0.1f), std::log(0.4f), std::log(0.2f), std::log(0.3f)};
+  const std::vector<TokenLogprob> all = logprobs_of(logits, 2, 9);
+  const std::vector<std::pair<int32_t, double>> expected = {{2, 0.2}, {1, 0.4}, {3, 0.3}, {2, 0.2}, {0, 0.1}};
+  ASSERT_EQ(all.size(), expected.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(all[i].id, expected[i].first);
+    EXPECT_NEAR(std::exp(all[i].logprob), expected[i].second, 1e-6);
+  }
+  EXPECT_EQ(logprobs_of(logits, 0, 0).size(), 1U);
 }
 
 TEST(Sampler, EachCutKeepsTheBest) {

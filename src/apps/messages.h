@@ -1,0 +1,14 @@
+// Conversations and tools in JSON files, as chat templates take them.
+#pragma once
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+
+namespace braid::apps {
+
+// An array of messages, each with a role and content or tool calls. Error if the file is missing or anything else.
+nlohmann::ordered_json read_messages(const std::filesystem::path& path);
+// An array of functions, each an object, as OpenAI's `tools`.
+nlohmann::ordered_json read_tools(const std::filesystem::path& path);
+void write_messages(const std::filesystem::path& path, const nlohmann::ordered_json& messages);
+
+}  // namespace braid::apps
