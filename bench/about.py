@@ -1,7 +1,7 @@
-"""What every stored result says of its run: the program and its commit, the day, the machine, and what speaks against it.
+"""What every stored result records about its run: program and commit, date, machine, and caveats.
 
-A result comes from a commit only where the tree had no changes and the program was built from it; `caveats` names what
-differs, and is there only if something does.
+A result belongs to a commit only if the tree had no changes and the program was built from it; `caveats` lists what
+differs, and is present only if something does.
 """
 import json
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MACHINE = ("cpu", "cores", "memory_gib", "class", "threads", "bf16_unit", "int8_unit")
-# Flags that decide how fast a peer is on a CPU, as they begin in CMakeCache.txt.
+# Prefixes of the CMakeCache.txt entries that decide how fast a peer is on a CPU.
 PEER_FLAGS = re.compile(r"CMAKE_BUILD_TYPE$|CMAKE_C(XX)?_FLAGS(_RELEASE)?$|GGML_(NATIVE|CPU|AVX|AMX|SSE42|FMA|F16C|BMI2|BLAS|OPENMP|LLAMAFILE|LTO)")
 
 
@@ -27,7 +27,7 @@ def version_of(program):
 
 
 def measured_machine(program):
-    """All that `braid info --machine` says; it measures the roofs."""
+    """The output of `braid info --machine`, which measures the roofs."""
     return json.loads(output_of([program, "info", "--machine", "--json"]))
 
 
@@ -36,25 +36,25 @@ def machine_of(measured):
 
 
 def caveats_of(version, root=ROOT):
-    """Why a result of the program with this version is not one of the commit that stands in `root`."""
+    """Why a result of this program version does not belong to the commit checked out in `root`."""
     def git(*words):
         return output_of(["git", "-C", root, *words], stderr=subprocess.DEVNULL).strip()
     try:
         head = git("rev-parse", "HEAD")
         changed = git("status", "--porcelain", "--", ":/", ":(top,exclude)bench/results")
     except (OSError, subprocess.CalledProcessError):
-        return ["the sources are not in a git repository: their commit is not known"]
+        return ["the sources are not in a git repository: their commit is unknown"]
     caveats = []
     if changed:
-        caveats.append(f"the sources have {len(changed.splitlines())} changed or new files that no commit holds")
+        caveats.append(f"the sources have {len(changed.splitlines())} changed or new files that are not committed")
     built = re.search(r"commit (\w+)", version)
     if not built or not head.startswith(built.group(1)):
-        caveats.append(f"the program is of commit {built.group(1) if built else 'unknown'}, the sources are of {head[:12]}")
+        caveats.append(f"the program was built from commit {built.group(1) if built else 'unknown'}, the sources are at {head[:12]}")
     return caveats
 
 
 def about(program, others=(), machine=None):
-    """Members of a result: `braid`, `date`, `machine`, and `caveats` where there are any, which are printed as well."""
+    """Fields of a result: `braid`, `date`, `machine`, and `caveats` if there are any, which are also printed."""
     versions = [version_of(each) for each in (program, *others)]
     caveats = list(dict.fromkeys(caveat for version in versions for caveat in caveats_of(version)))
     for caveat in caveats:
@@ -64,7 +64,7 @@ def about(program, others=(), machine=None):
 
 
 def peer_flags(program):
-    """How CMake was asked to build a program, from the CMakeCache.txt of a folder above it; None where there is none."""
+    """The CMake settings that a program was built with, from the CMakeCache.txt in a parent folder; None if there is none."""
     for folder in Path(os.path.realpath(program)).parents:
         cache = folder / "CMakeCache.txt"
         if cache.is_file():

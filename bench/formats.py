@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""What each format costs a model: bytes, and the distance from the model it was made from.
+"""The cost of each format: bytes, and the distance from the model it was made from.
 
     bench/formats.py [--braid BRAID] [--model tiny] [--rows 200] [-o RESULTS.json]
 
 Every format is made with `braid convert` (GGUF) or `braid quantize` (folders) and compared with `braid eval --kl`, in
-BF16, on the last answers of conversations that the model did not train on: `braid data synth` gives them, from another
-seed. What the user says is not scored: the model never learned to predict it. Bits per weight
-are those of all values; `held` is the share of them that the format holds: rows that its blocks do not divide get
-another type, embedding and head often do, and folders keep them. A GGUF file leaves the prediction block out, which a
-folder keeps. The distances are those of a small model; what a format costs a large one is less.
+BF16, on the last answers of conversations that the model was not trained on (`braid data synth` with another seed).
+User turns are not scored: the model never learned to predict them. Bits per weight are the mean over all values; `held`
+is the share of values stored in the format: rows whose length is not a multiple of its block size get another type,
+embedding and head often do, and folders leave those two unquantised. A GGUF file omits the prediction block, a folder
+keeps it. The distances are those of a small model; a large one loses less.
 """
 import argparse
 import json
@@ -22,10 +22,10 @@ from about import about
 GGUF = ("bf16", "q8_0", "q6_k", "q5_k", "q5_1", "q5_0", "q4_k", "q4_1", "q4_0", "iq4_nl", "mxfp4", "nvfp4")
 CACHES = (("keys and values fp8", "--kv-cache-dtype", "fp8"), ("keys and values int8", "--kv-cache-dtype", "int8"),
           ("states bf16", "--mamba-ssm-cache-dtype", "bf16", "--chunk", 1), ("states f16", "--mamba-ssm-cache-dtype", "f16", "--chunk", 1),
-          ("states int8", "--mamba-ssm-cache-dtype", "int8", "--chunk", 1))  # a state is rounded once a pass: of one token here
+          ("states int8", "--mamba-ssm-cache-dtype", "int8", "--chunk", 1))  # a state is rounded once per pass, here of one token
 FOLDERS = {"fp8": (), "nvfp4": (), "nvfp4 four-over-six": ("--scales", "four-over-six"), "nvfp4 mse": ("--scales", "mse"),
            "mxfp4": (), "int8": (), "int4": (), "int4 mse": ("--scales", "mse"), "int3": (), "int3 mse": ("--scales", "mse")}
-INT8 = ("GGUF q8_0", "GGUF q4_k", "GGUF q4_0", "folder nvfp4")  # also with activations of 8 bits, where the CPU has such dots
+INT8 = ("GGUF q8_0", "GGUF q4_k", "GGUF q4_0", "folder nvfp4")  # also with 8-bit activations, for CPUs with such dot products
 
 
 def run(*command, text=None):
@@ -63,7 +63,7 @@ def plain_and_int8(name, path, bits, held):
 
 def made(args, work):
     """Each format's name, the model in it, its bits per weight, and the share of the values that it holds; last the
-    model itself, with what it carries from pass to pass in fewer bits."""
+    model itself, with its caches and states in fewer bits."""
     for kind in GGUF:
         path = os.path.join(work, f"{kind}.gguf")
         out = json.loads(run(args.braid, "convert", args.model, path, "--type", kind, "--json"))
@@ -85,7 +85,7 @@ def main():
     parser.add_argument("--rows", type=int, default=200, help="conversations")
     parser.add_argument("-o", "--out")
     args = parser.parse_args()
-    told = about(args.braid) if args.out else {}
+    run_fields = about(args.braid) if args.out else {}
     rows = []
     print(f"{'format':28} {'bits':>6} {'held':>6} {'KL':>9} {'+-':>8} {'same top':>9} {'perplexity x':>13}")
     with tempfile.TemporaryDirectory() as work:
@@ -97,7 +97,7 @@ def main():
             print(f"{name:28} {bits:6.2f} {100 * held:5.1f}% {kl['kl']:9.5f} {kl['kl_error']:8.5f} {100 * kl['same_top']:8.2f}% {kl['ratio']:13.4f}")
     if args.out:
         with open(args.out, "w", encoding="utf-8") as f:
-            json.dump({"what": f"formats of {args.model}, measured", **told, "rows": rows}, f, indent=1)
+            json.dump({"what": f"formats of {args.model}, measured", **run_fields, "rows": rows}, f, indent=1)
             f.write("\n")
 
 

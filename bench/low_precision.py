@@ -1,29 +1,30 @@
 #!/usr/bin/env python3
-"""What low-precision recipes cost a hybrid of 8.5 million parameters in loss: one run of `braid train` an arm and seed,
-with the same weights and the same batches for all arms of a seed. Numerics only: the formats are emulated.
+"""The loss that low-precision recipes cost a hybrid of 8.5 million parameters: one run of `braid train` per arm and
+seed, with the same initial weights and batches for all arms of a seed. Numerics only: the formats are emulated.
 
     bench/low_precision.py BRAID FOLDER [--steps 5000] [--seeds 0,1,2] [--arms bf16,nvfp4] [-o RESULTS.json]
     bench/low_precision.py BRAID FOLDER --pilot          one run of bf16, to see whether the steps are enough
-    bench/low_precision.py BRAID FOLDER --table          the table of what is there
+    bench/low_precision.py BRAID FOLDER --table          the table of the finished runs
 
-The corpus needs depth: rows of recall (4 keys with values, asked for again), of a grammar (trees of depth 3, three rules
-a symbol) and of sums (mod 7), in equal shares; none of it can be had from the last token alone. FOLDER keeps every run;
-a finished one is not run again, and one that was cut short goes on from its last checkpoint, so the campaign can be
-stopped at will. RESULTS.json keeps the mean loss of each hundredth of every finished run: with that file a campaign can
-be continued on another machine.
+The corpus needs depth: rows of recall (4 keys with values, queried again), of a grammar (trees of depth 3, three rules
+per symbol) and of sums (mod 7), in equal shares; none can be predicted from the last token alone. FOLDER keeps every
+run: a finished one is not repeated and an interrupted one resumes from its last checkpoint, so a campaign can be
+stopped at any time. RESULTS.json keeps the mean loss of each hundredth of every finished run: with that file a campaign
+can continue on another machine.
 No result depends on threads: campaigns of different --seeds can share FOLDER and the machine (and write RESULTS.json
 with --table when both have ended).
 
-The loss of a run is the mean over the last tenth of its steps, all of them new rows. Its gap is the distance to bf16 of
-the same seed, in % of bf16's loss, and in % of what bf16 has left to learn: its loss less the entropy of the sources, which
-no model can go below. An ablation has a second gap, to nvfp4 of the same seed: what the part that it leaves out does. A gap
-is printed with its 95% interval by Student's t over the seeds (three: 4.3 standard errors to either side), and counts where
-that leaves out zero, each arm for itself: of nine such gaps one in three campaigns has one by chance. A gap that does not
-count is no proof that a format costs nothing, only that it costs less than the interval is wide, in this model, at this one
-learning rate, with the first and last layers high. Arms quantise unequal shares of the values (the note of each says which).
-"learnt" is when a run first comes within LEARNT nats of the entropy, in % of its steps: arms may differ in that and end alike.
-The bf16 curve has to be flat: before the learning rate decays, the loss of the last fifth of the constant steps lies less
-than FLAT below that of the fifth before. Otherwise the table prints NOT FLAT, and its gaps prove nothing.
+The loss of a run is the mean over the last tenth of its steps, all on new rows. Its gap is the difference from bf16 of
+the same seed, in % of bf16's loss, and in % of what bf16 has left to learn: its loss minus the entropy of the sources, the
+lower bound for any model. An ablation has a second gap, to nvfp4 of the same seed: the effect of the part it leaves out.
+A gap is printed with its 95% interval by Student's t over the seeds (three: 4.3 standard errors to either side), and is
+significant if that excludes zero, each arm by itself: with nine such gaps, one campaign in three has one by chance. A gap
+that is not significant does not prove that a format costs nothing, only that it costs less than the width of the interval,
+in this model, at this learning rate, with the first and last layers in high precision. Arms quantise unequal shares of the
+values (see the note of each). "learnt" is when a run first comes within LEARNT nats of the entropy, in % of its steps: arms
+may differ in that and still end at the same loss. The bf16 curve has to be flat: before the learning rate decays, the loss
+of the last fifth of the constant steps is less than FLAT below that of the fifth before. Otherwise the table prints NOT
+FLAT, and its gaps prove nothing.
 """
 import argparse
 import hashlib
@@ -41,7 +42,7 @@ FLAT = 0.015
 LEARNT = 0.1
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}  # 97.5% points by number of seeds; more: that of five
 
-# What stands in [precision] of an arm; bf16 is what the others are held against.
+# The [precision] section of each arm; bf16 is the baseline.
 ARMS = {
     "bf16": {},
     "fp8": {"recipe": '"fp8"'},
@@ -123,7 +124,7 @@ class Campaign:
             return json.load(f)
 
     def train(self, out, sources, words):
-        """What a run over these sources printed."""
+        """Trains over these sources; returns the program's output."""
         blend = "\n".join(f'[[data.blend]]\npath = "{source}"' for source in sources)
         data = blend if len(sources) > 1 else f'kind = "{sources[0]}"'
         steps = words["steps"]
@@ -137,7 +138,7 @@ class Campaign:
         return done.stdout
 
     def entropy(self):
-        """Nats a token of each source, as `braid train` prints them before its first step."""
+        """Nats per token of each source, as `braid train` prints them before its first step."""
         found = {}
         for source in SOURCES:
             out = os.path.join(self.folder, "entropy-" + source)
@@ -147,7 +148,7 @@ class Campaign:
         return found
 
     def run(self, arm, seed):
-        """Trains to the end, from the last checkpoint where there is one, and keeps what came of it."""
+        """Trains to the end, from the last checkpoint if there is one, and stores the result."""
         if self.result(arm, seed):
             return
         out, steps = self.path(arm, seed), self.schedule["steps"]
@@ -171,7 +172,7 @@ def write_json(path, value):
 
 
 def read_losses(path):
-    """By step. A run that was cut short has some steps twice, with the same bits."""
+    """Losses by step. An interrupted run has some steps twice, with identical values."""
     losses = {}
     with open(path, encoding="utf-8") as f:
         for line in f:
@@ -182,19 +183,19 @@ def read_losses(path):
 
 
 def curve_of(losses):
-    """The mean of each hundredth."""
+    """The mean loss of each hundredth of the run."""
     bounds = [len(losses) * i // 100 for i in range(101)]
     return [round(statistics.mean(losses[begin:end]), 6) for begin, end in zip(bounds, bounds[1:]) if begin < end]
 
 
 def kept_runs(path, schedule):
-    """The runs in RESULTS.json, if they are of that schedule, by arm and seed."""
+    """The runs in RESULTS.json by arm and seed; refuses those of another schedule."""
     if not os.path.exists(path):
         return {}
     with open(path, encoding="ascii") as f:
         results = json.load(f)
     if any(results.get(key) != value for key, value in schedule.items()):
-        raise SystemExit(f"{path} holds results of another schedule than {schedule}; move it away to start anew")
+        raise SystemExit(f"{path} holds results of another schedule than {schedule}; move it away to start over")
     return {(arm, int(seed)): {"note": row["note"], "curve": curve}
             for arm, row in results["arms"].items() for seed, curve in row["curves"].items()}
 
@@ -204,20 +205,20 @@ def final(curve):
 
 
 def slope(curve):
-    """How far the last fifth of the constant learning rate, four fifths of the run, lies below the fifth before, as a
-    share."""
+    """How far the last fifth of the constant learning rate (four fifths of the run) is below the fifth before, relative
+    to it."""
     constant = curve[:len(curve) * 4 // 5]
     fifth = max(1, len(constant) // 5)
     return 1 - statistics.mean(constant[-fifth:]) / statistics.mean(constant[-2 * fifth:-fifth])
 
 
 def learnt(curve, entropy):
-    """In % of the run; None: not by its end."""
+    """When the run learnt, in % of its steps; None: not by its end."""
     return next((100 * i // len(curve) for i, loss in enumerate(curve) if loss < entropy + LEARNT), None)
 
 
 def gap(curves, base, entropy):
-    """From `base` to `curves`, both by seed, over the seeds of both."""
+    """The gap from `base` to `curves`, both by seed, over their common seeds."""
     pairs = [(final(curve), final(base[seed])) for seed, curve in curves.items() if seed in base]
     shares = [100 * (ours / theirs - 1) for ours, theirs in pairs]
     error = statistics.stdev(shares) / math.sqrt(len(shares)) if len(shares) > 1 else None
@@ -228,7 +229,7 @@ def gap(curves, base, entropy):
 
 
 def summary(campaign, arms, seeds):
-    """Of the seeds that have finished in an arm and in bf16."""
+    """The table over the seeds that have finished in both an arm and bf16."""
     sources = campaign.entropy()
     entropy = statistics.mean(sources.values())
     runs = {arm: {seed: campaign.result(arm, seed) for seed in seeds if campaign.result(arm, seed)} for arm in ARMS}
@@ -262,8 +263,8 @@ def in_words(found):
 def show(result):
     slopes = ", ".join(f"{100 * s:.2f}%" for s in result["arms"].get("bf16", {"slope": []})["slope"])
     print(f"{result['steps']} steps of {result['batch']} x {result['length']} tokens; bf16 still falls by {slopes} "
-          f"a fifth: {'flat' if result['flat'] else 'NOT FLAT, no gap is evidence; try more --steps'}")
-    print(f"entropy of the sources {statistics.mean(result['entropy'].values()):.4f}; * counts")
+          f"per fifth: {'flat' if result['flat'] else 'NOT FLAT, no gap is evidence; try more --steps'}")
+    print(f"entropy of the sources {statistics.mean(result['entropy'].values()):.4f}; * significant")
     print(f"{'arm':<18} {'loss':>7} {'spread':>7} {'gap to bf16, 95%':>19} {'of the rest':>11} {'to nvfp4, 95%':>19}  learnt at, %")
     for arm, row in result["arms"].items():
         spread = 100 * (max(row["loss"]) - min(row["loss"])) / statistics.mean(row["loss"])
@@ -297,18 +298,18 @@ def main():
     if options.pilot:
         campaign.run("bf16", seeds[0])
     elif not options.table:
-        for seed in seeds:  # seed after seed: what there is can be read before the last one ends
+        for seed in seeds:  # seed by seed: partial results are useful before the last one ends
             for arm in arms:
                 campaign.run(arm, seed)
                 print(f"{arm} of seed {seed}: {final(campaign.result(arm, seed)['curve']):.4f}", flush=True)
     result = summary(campaign, arms, seeds)
     show(result)
     if options.output:
-        told = about(campaign.braid)
-        others = sum((campaign.result(arm, seed) or told).get("braid") != told["braid"] for arm in arms for seed in seeds)
+        run_fields = about(campaign.braid)
+        others = sum((campaign.result(arm, seed) or run_fields).get("braid") != run_fields["braid"] for arm in arms for seed in seeds)
         if others:
-            told.setdefault("caveats", []).append(f"{others} of the runs are of another build of the program, or do not say of which")
-        write_json(options.output, {"what": result["what"], **told, **result})
+            run_fields.setdefault("caveats", []).append(f"{others} of the runs are from another build of the program, or do not name theirs")
+        write_json(options.output, {"what": result["what"], **run_fields, **result})
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""What a busy machine costs: generation with models/tiny and training of a small hybrid beside 0, 1, 2 and 4 busy loops.
+"""The cost of a busy machine: generation with models/tiny and training of a small hybrid next to 0, 1, 2 and 4 busy loops.
 
 usage: threads.py NAME=[VARIABLE=VALUE,...:]PROGRAM ... [--neighbours 0,1,2,4] [--rounds 5] [--ahead] [-o RESULTS.json]
 
     bench/threads.py one=BRAID_THREADS=1:build/release/bin/braid team=build/release/bin/braid \
         passive=OMP_WAIT_POLICY=passive:older/bin/braid
 
-The named programs alternate within every round, so that what else runs on the machine meets all of them alike. Prints
-one JSON object: for each number of neighbours and each name the median tokens per second, its spread, and the seconds of
-processor time (user and system) of the whole process; the load average before and after says how idle "0" was. --ahead
-puts programs and neighbours, as one session, before all others of the machine (autogroup nice -20; needs root): as near
-to a quiet machine as a busy one comes.
+The named programs alternate within every round, so that other load on the machine affects all of them alike. Prints one
+JSON object: for each number of neighbours and each name the median tokens per second, its spread, and the seconds of CPU
+time (user and system) of the whole process; the load average before and after shows how idle "0" was. --ahead gives
+programs and neighbours, as one session, priority over everything else (autogroup nice -20; needs root): the closest a
+busy machine comes to a quiet one.
 """
 import argparse
 import json
@@ -100,7 +100,7 @@ class Program:
         self.name, _, rest = text.partition("=")
         variables, _, self.path = rest.rpartition(":")
         self.path = os.path.abspath(self.path)
-        # Nothing of the caller's own choice of threads.
+        # Drops the caller's own thread settings.
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("OMP_", "GOMP_", "BRAID_"))}
         self.environment |= dict(pair.split("=", 1) for pair in variables.split(",") if pair)
         if not self.name or not os.access(self.path, os.X_OK):

@@ -3,7 +3,7 @@
 
 usage: tiny.py DATA [--model MODEL] [--braid PROGRAM]
 
-DATA is the folder that `braid data synth --out DATA` wrote: its tasks are in none of its conversations. Questions about
+DATA is the folder that `braid data synth --out DATA` wrote: no conversation contains its tasks. Questions about
 Braid and off-topic prompts come from bench/data.
 """
 import argparse

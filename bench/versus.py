@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""Braid beside a peer, in one run: the two alternate, so that both meet the same machine.
+"""Braid against a peer, in one run: the two alternate, so that both see the same machine conditions.
 
     bench/versus.py train SHAPE BATCH LENGTH --python PYTHON [--dtypes bf16,f32]     PyTorch and transformers
     bench/versus.py infer MODEL --gguf FILE --llama-bench PROGRAM [--tests pp512,tg32]   llama.cpp
 
-Prints one JSON object, or writes it to --out. Exit code 0: the figures hold; 3: the run is void, and `void` says why.
+Prints one JSON object, or writes it to --out. Exit code 0: the figures are valid; 3: the run is void, and `void` says why.
 
-A round gives every contender a turn of a few steps while the others stand still. Rounds are discarded until three in a
-row agree within 5% for both; then at least five count. What is reported is their median, fastest and slowest. The run
-is void when rounds do not settle, when something else used the processors, when a roof measured before or after lies
-more than 10% below or above the best known of its class (src/sys/best_known.h), or when the two sides do not compute
-the same: training starts from the same weights, and the losses of its first steps, all on one batch, are compared; they
-must fall by more than they may differ, so that another update shows. For inference only the sizes of the weights in
-bytes are compared, not the output, which the result records.
-A source tree with changes, or a program of another commit, is a warning and stands under `caveats`.
-A roof that is more than 10% above both times is written to that table with --raise.
+In a round every contender runs a few steps while the others are stopped. Rounds are discarded until three in a row
+agree within 5% for both; then at least five count, and their median, fastest and slowest are reported. The run is void
+if rounds do not settle, if something else used the processors, if a roof measured before or after is more than 10%
+below or above the best known of its class (src/sys/best_known.h), or if the two sides do not compute the same:
+training starts from the same weights, and the losses of its first steps, all on one batch, are compared; they must fall
+by more than they may differ, so that a different update shows. For inference only the sizes of the weights in bytes are
+compared, not the output, as the result records.
+A source tree with changes, or a program of another commit, is a warning, listed under `caveats`.
+--raise writes a roof that was more than 10% above both times to that table.
 
 train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers. The peer is the fastest of eager and
-SDPA attention and, for experts, of the implementations that transformers offers, measured first.
-infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build counts,
-and the result holds what it says of itself and the flags in the CMakeCache.txt of a folder above it.
+SDPA attention and, for experts, of the implementations in transformers, measured first.
+infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build is used,
+and the result records its own description and the flags in the CMakeCache.txt of a parent folder.
 """
 import argparse
 import functools
@@ -41,19 +41,19 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BEST_KNOWN = os.path.join(HERE, "..", "src", "sys", "best_known.h")
 ROOFS = ("read_gbs_1", "read_gbs", "fp32_gflops", "bf16_gflops", "int8_gops")
 TICKS = os.sysconf("SC_CLK_TCK")
-# How far the losses of the first steps, which take the same batch, may lie apart, as a share of the loss: rounding alone.
+# How far the losses of the first steps, all on one batch, may differ, relative to the loss: rounding only.
 LOSS_BOUNDS = {"f32": 1e-5, "bf16": 5e-4}
 LOSS_STEPS = 5
-SIZE_BOUND = 0.05   # of the bytes of a model on both sides: the same formats
+SIZE_BOUND = 0.05   # relative difference of a model's bytes between the sides: the same formats
 NEIGHBOUR_MAX = 0.05
-# What llama-bench says of itself; how it was built is in `cmake` (about.py).
+# What llama-bench reports about itself; how it was built is in `cmake` (about.py).
 PEER_SAYS = ("build_commit", "build_number", "cpu_info", "backends", "model_type", "model_size")
 
 
 # ---- the machine ----------------------------------------------------------------------------------------------------
 
 def busy_seconds():
-    """Of all processors together since the start of the machine, and what the host took away."""
+    """CPU seconds of all processors together since boot, and those stolen by the host."""
     with open("/proc/stat", encoding="ascii") as f:
         user, nice, system, _, _, irq, softirq, steal = map(int, f.readline().split()[1:9])
     return (user + nice + system + irq + softirq) / TICKS, steal / TICKS
@@ -76,7 +76,7 @@ def roof_faults(when, machine):
 
 
 def raise_table(machines):
-    """Writes the lower of the two measurements of every roof that lay above the table both times."""
+    """Writes the lower of the two measurements of every roof that was above the table both times."""
     best = machines[0]["best_known"]
     higher = {n: min(m["roofs"][n] for m in machines) for n in best if all(m["roofs"][n] > 1.1 * best[n] for m in machines)}
     if not higher:
@@ -95,7 +95,7 @@ def raise_table(machines):
 # ---- contenders -----------------------------------------------------------------------------------------------------
 
 class Contender:
-    """A process that computes `steps` steps a turn and is stopped between turns. turn() gives seconds of each."""
+    """A process that runs `steps` steps per turn and is stopped between turns. turn() returns the seconds of each."""
 
     def __init__(self, command, **more):
         self.process = subprocess.Popen(command, text=True, **more)
@@ -116,7 +116,7 @@ class Contender:
 
 
 class Braid(Contender):
-    """`braid train`, timed by its own log of steps. A step that was cut by a stop is not counted."""
+    """`braid train`, timed by its own log of steps. A step interrupted by a stop is not counted."""
 
     RECIPE = """init = "{folder}"
 dtype = "{dtype}"
@@ -147,7 +147,7 @@ jsonl = "log.jsonl"
         self.seen = len(self.lines())
 
     def lines(self):
-        """Of the log so far; only what is new is read, so that waiting costs the other side of the machine nothing."""
+        """The log so far; reads only what is new, so that waiting takes nothing from the other side."""
         if os.path.exists(self.log_path) and os.path.getsize(self.log_path) > self.read:
             with open(self.log_path, "rb") as f:
                 f.seek(self.read)
@@ -175,7 +175,7 @@ jsonl = "log.jsonl"
 
 
 class Torch(Contender):
-    """bench/versus_torch.py: reads a number of steps a line, answers with a line of JSON."""
+    """bench/versus_torch.py: reads a number of steps per line, answers with a line of JSON."""
 
     def __init__(self, args, folder, dtype, attention, experts, work):
         self.variant = {"dtype": dtype, "attention": attention, "experts": experts}
@@ -202,7 +202,7 @@ class Torch(Contender):
 
     def turn(self, steps):
         self.let(True)
-        seconds = self.ask(steps + 1)["seconds"][1:]  # the first fills caches that the other side emptied
+        seconds = self.ask(steps + 1)["seconds"][1:]  # the first refills caches that the other side evicted
         self.let(False)
         return seconds
 
@@ -211,7 +211,7 @@ class Torch(Contender):
 
 
 class Runs(Contender):
-    """A bench that says when each of its repetitions ends (`--progress`). The one that a stop cut is not counted."""
+    """A bench that reports the end of each repetition (`--progress`). One interrupted by a stop is not counted."""
 
     def __init__(self, command, **more):
         first = about.output_of([*command, "-r", "1"], stderr=subprocess.DEVNULL, **more)
@@ -229,8 +229,8 @@ class Runs(Contender):
                 self.process.wait()
                 self.alive(self.process.args[0])
             if re.search(r" run \d+/\d+", line):
-                said = re.search(r": (\d+) ns", line)  # llama-bench does not say it, and does nothing between two runs
-                return int(said.group(1)) / 1e9 if said else time.monotonic() - begin
+                time_ns = re.search(r": (\d+) ns", line)  # llama-bench prints no time, but does nothing between two runs
+                return int(time_ns.group(1)) / 1e9 if time_ns else time.monotonic() - begin
 
     def turn(self, _steps):
         self.let(True)
@@ -249,7 +249,7 @@ def settled(rounds):
 
 
 def duel(args, contenders, steps):
-    """Seconds a step of each contender by round; what was discarded to warm up; how much others used the processors."""
+    """Seconds per step of each contender by round; the discarded warm-up rounds; the share of the processors used by others."""
     def one_round():
         return [statistics.median(c.turn(n)) for c, n in zip(contenders, steps)]
     warm = []
@@ -287,8 +287,8 @@ def compared(name, got, tokens, void):
 # ---- training -------------------------------------------------------------------------------------------------------
 
 def write_batches(path, vocab, batch, length, count=64):
-    """Tokens of a chain in which every state has four followers, as the I64 tensor `batches` of a safetensors file. The
-    first LOSS_STEPS batches are one."""
+    """Tokens of a chain in which every state has four successors, as the I64 tensor `batches` of a safetensors file. The
+    first LOSS_STEPS batches are identical."""
     state, ids, size = 1, [], batch * (length + 1)
     while len(ids) < count * size:
         ids.append(state)
@@ -304,7 +304,7 @@ def write_batches(path, vocab, batch, length, count=64):
 
 
 def fastest(makers, seconds_of):
-    """What the makers make, one after another; the fastest stays alive."""
+    """Makes the contenders one after another; returns the fastest and closes the others."""
     best, best_seconds = None, float("inf")
     for make in makers:
         contender = make()
@@ -317,7 +317,7 @@ def fastest(makers, seconds_of):
 
 
 def fastest_torch(args, folder, dtype, work, found):
-    """Of the variants, a few steps each."""
+    """The fastest variant, by a few steps each."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as f:
         has_experts = "n_routed_experts" in json.load(f)
 
@@ -339,7 +339,7 @@ def same_losses(dtype, braid, peer, void):
     for side, losses in (("braid", braid.losses), ("the peer", peer.losses)):
         fallen = [before - after for before, after in zip(losses, losses[1:])]
         if not min(fallen) > bound:
-            void.append(f"{dtype}: a loss of {side} falls by {min(fallen):.2g} only: the updates are not compared")
+            void.append(f"{dtype}: a loss of {side} falls by only {min(fallen):.2g}: too little to compare the updates")
     return {"losses": {"braid": braid.losses, "peer": peer.losses, "apart": apart, "bound": bound}}
 
 
@@ -360,7 +360,7 @@ def train(args, void):
                 braid.close()
                 peer.close()
                 continue
-            # A turn takes about as long on either side, so that both meet the same minutes.
+            # A turn takes about as long on either side, so that both see the same conditions.
             theirs = args.steps or max(1, round(4 / statistics.median(peer.turn(1))))
             ours = args.steps or max(2, round(4 / statistics.median(braid.turn(1))))
             got = duel(args, (braid, peer), (ours, theirs))
@@ -374,7 +374,7 @@ def train(args, void):
                 contender.close()
             out.append(row)
     more = {}
-    if len(out) > 1 and not args.losses_only:  # either side with the type that is faster there
+    if len(out) > 1 and not args.losses_only:  # each side with its faster dtype
         best = {side: max(row[side]["tokens_per_second"] for row in out) for side in ("braid", "peer")}
         more["best_to_best"] = round(best["braid"] / best["peer"], 3)
     return {"comparisons": out, "peer_variants": variants} | more
@@ -424,16 +424,16 @@ def parsed():
     t.add_argument("--python", required=True)
     t.add_argument("--dtypes", default="bf16,f32")
     t.add_argument("--experts", default="eager,grouped_mm", help="implementations of transformers")
-    t.add_argument("--steps", type=int, default=0, help="a turn; default: as many as take four seconds")
-    t.add_argument("--lr", type=float, default=1e-4, help="of both sides")
-    t.add_argument("--losses-only", action="store_true", help="compare the losses and stop, without any figures of speed")
+    t.add_argument("--steps", type=int, default=0, help="per turn; default: as many as take four seconds")
+    t.add_argument("--lr", type=float, default=1e-4, help="learning rate of both sides")
+    t.add_argument("--losses-only", action="store_true", help="compare the losses and stop, without measuring speed")
     t.add_argument("--work", help="a folder for weights and logs")
     i = modes.add_parser("infer", parents=[common])
     i.add_argument("model")
     i.add_argument("--gguf", required=True)
     i.add_argument("--llama-bench", action="append", required=True)
     i.add_argument("--tests", default="pp512,tg32")
-    i.add_argument("--activations", default="bf16", help="of Braid; llama.cpp rounds its own to 8 bits where weights are quantised")
+    i.add_argument("--activations", default="bf16", help="of Braid; llama.cpp rounds its own to 8 bits if weights are quantised")
     args = parser.parse_args()
     args.threads = int(os.environ.get("BRAID_THREADS", os.cpu_count()))
     if args.rounds < 5:
@@ -442,7 +442,7 @@ def parsed():
 
 
 def asked(args):
-    """How to ask for this again, without the paths of this machine."""
+    """The command line that repeats this run, without the paths of this machine."""
     what = [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes] if args.mode == "train" else [
         os.path.basename(args.model.rstrip("/")), "--gguf", os.path.basename(args.gguf), "--llama-bench", "PROGRAM", "--tests",
         args.tests, *(["--activations", args.activations] if args.activations != "bf16" else [])]
@@ -450,7 +450,7 @@ def asked(args):
 
 
 def source_of():
-    """The commit, and the tree that stands here: a tree that is also one of main's is the same source, whatever was rebased."""
+    """The commit, and the hash of the working tree: if a commit of main has the same tree, the sources are identical, whatever was rebased."""
     def git(*words, **more):
         return about.output_of(["git", "-C", HERE, *words], stderr=subprocess.DEVNULL, **more).strip()
     try:
@@ -472,14 +472,14 @@ def main():
         return 3 if void else 0
     load = os.getloadavg()[0]
     before = about.measured_machine(args.braid)
-    told = {"what": asked(args), **about.about(args.braid, machine=before), "source": source_of()}
+    header = {"what": asked(args), **about.about(args.braid, machine=before), "source": source_of()}
     result = (train if args.mode == "train" else infer)(args, void)
     after = about.measured_machine(args.braid)
     faults = [*roof_faults("before", before), *roof_faults("after", after)]
     raised = raise_table([before, after]) if args.raise_roofs else {}
-    told |= {"roofs": {"before": before["roofs"], "after": after["roofs"], "best_known": before["best_known"]},
-             "load_average_before": load, "void": faults + void}
-    text = json.dumps(told | result | ({"raised": raised} if raised else {}), indent=1)
+    header |= {"roofs": {"before": before["roofs"], "after": after["roofs"], "best_known": before["best_known"]},
+               "load_average_before": load, "void": faults + void}
+    text = json.dumps(header | result | ({"raised": raised} if raised else {}), indent=1)
     if args.out:
         with open(args.out, "w", encoding="utf-8") as f:
             f.write(text + "\n")

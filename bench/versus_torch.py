@@ -3,8 +3,9 @@
 
 usage: versus_torch.py FOLDER BATCHES DTYPE ATTENTION EXPERTS LR
 
-Loads FOLDER in FP32 (DTYPE bf16: under autocast), prints a line of JSON about itself, then reads a number of steps a line
-and answers with their seconds and losses. BATCHES is a safetensors file, `batches` [N, B, T + 1]; step i takes batch i.
+Loads FOLDER in FP32 (DTYPE bf16: under autocast), prints a line of JSON about itself, then reads a number of steps per
+line and answers with their seconds and losses. BATCHES is a safetensors file, `batches` [N, B, T + 1]; step i takes
+batch i.
 """
 import fnmatch
 import json
@@ -17,7 +18,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-# What Braid's recipe leaves undecayed.
+# Parameters without weight decay in Braid's recipe.
 NO_DECAY = ("*norm*", "*ln_*", "*bias", "*A_log", "*.D", "*embed*", "*wte*", "*wpe*")
 
 
@@ -27,7 +28,7 @@ def model_of(folder, attention, experts):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention, **more)
     dropping = [name for name, m in model.named_modules() if isinstance(m, torch.nn.Dropout) and m.p > 0]
     if dropping:
-        sys.exit(f"versus_torch: the config asks for dropout in {', '.join(dropping[:3])}: not what Braid computes")
+        sys.exit(f"versus_torch: the config asks for dropout in {', '.join(dropping[:3])}, which Braid does not compute")
     return model.train()
 
 

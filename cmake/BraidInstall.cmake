@@ -1,4 +1,4 @@
-# cmake --install: the binary, and what it prints about itself.
+# cmake --install: the binary, its man page and its completions, which it prints itself.
 include(GNUInstallDirs)
 install(TARGETS braid RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(CODE "

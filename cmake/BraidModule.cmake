@@ -1,21 +1,21 @@
-# add_module(room LAYER n [DEPS room...] [LIBS target...])
+# add_module(module LAYER n [DEPS module...] [LIBS target...])
 #
-# One room of the house: every *.cc of the folder becomes the library braid_<room>; *_test.cc become one test program,
-# *_bench.cc one benchmark, each *_fuzz.cc a fuzz target. DEPS may only name rooms on lower floors: anything else stops
-# the configuration. tests/tidy.py repeats the check on the #include lines.
-function(add_module room)
+# One module: every *.cc of the folder becomes the library braid_<module>; *_test.cc become one test program, *_bench.cc
+# one benchmark, each *_fuzz.cc a fuzz target. DEPS may only name modules on lower layers: anything else stops the
+# configuration. tests/tidy.py repeats the check on the #include lines.
+function(add_module module)
   cmake_parse_arguments(PARSE_ARGV 1 M "" "LAYER" "DEPS;LIBS")
-  set(target braid_${room})
+  set(target braid_${module})
   if(NOT DEFINED M_LAYER)
-    message(FATAL_ERROR "[add_module] ${room} has no LAYER; expected add_module(${room} LAYER n ...)")
+    message(FATAL_ERROR "[add_module] ${module} has no LAYER; expected add_module(${module} LAYER n ...)")
   endif()
-  set_property(GLOBAL PROPERTY BRAID_LAYER_${room} ${M_LAYER})
+  set_property(GLOBAL PROPERTY BRAID_LAYER_${module} ${M_LAYER})
   foreach(dep IN LISTS M_DEPS)
-    get_property(floor GLOBAL PROPERTY BRAID_LAYER_${dep})
-    if(NOT DEFINED floor OR floor STREQUAL "")
-      message(FATAL_ERROR "[add_module] ${room} depends on ${dep}, which is no room yet; got DEPS ${M_DEPS}; expected rooms added before it")
-    elseif(NOT floor LESS M_LAYER)
-      message(FATAL_ERROR "[add_module] wrong edge ${room} -> ${dep}; got floor ${M_LAYER} -> ${floor}; expected a lower floor; try moving what both need down")
+    get_property(layer GLOBAL PROPERTY BRAID_LAYER_${dep})
+    if(NOT DEFINED layer OR layer STREQUAL "")
+      message(FATAL_ERROR "[add_module] ${module} depends on ${dep}, which is not a module yet; got DEPS ${M_DEPS}; expected modules added before it")
+    elseif(NOT layer LESS M_LAYER)
+      message(FATAL_ERROR "[add_module] wrong edge ${module} -> ${dep}; got layer ${M_LAYER} -> ${layer}; expected a lower layer; try moving what both need down")
     endif()
   endforeach()
   list(TRANSFORM M_DEPS PREPEND braid_)
@@ -27,7 +27,7 @@ function(add_module room)
   # Host code over CUDA's libraries, and kernels.
   file(GLOB kernels CONFIGURE_DEPENDS *_cuda.cu)
   if(kernels)
-    braid_has_cuda(${room}.cc)  # the table of an op
+    braid_has_cuda(${module}.cc)  # the op's table
   endif()
   if(NOT BRAID_CUDA)
     set(kernels)
@@ -42,25 +42,25 @@ function(add_module room)
     target_link_libraries(${target} INTERFACE braid_flags ${M_DEPS} ${M_LIBS})
   endif()
   if(BRAID_TESTS AND tests)
-    add_executable(${room}_test ${tests})
-    target_link_libraries(${room}_test PRIVATE ${target} braid_support)
-    add_test(NAME ${room} COMMAND ${room}_test)
+    add_executable(${module}_test ${tests})
+    target_link_libraries(${module}_test PRIVATE ${target} braid_support)
+    add_test(NAME ${module} COMMAND ${module}_test)
   endif()
   if(BRAID_BENCH AND benches)
-    add_executable(${room}_bench ${benches})
-    target_link_libraries(${room}_bench PRIVATE ${target} benchmark::benchmark_main)
+    add_executable(${module}_bench ${benches})
+    target_link_libraries(${module}_bench PRIVATE ${target} benchmark::benchmark_main)
   endif()
   foreach(source IN LISTS fuzzers)
     braid_add_fuzzer(${source} ${target})
   endforeach()
 endfunction()
 
-# Files of this folder that ask whether there are rows for GPUs (core/has_cuda.h).
+# Files of this folder that test for GPU rows (core/has_cuda.h).
 function(braid_has_cuda)
   set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS BRAID_CUDA=$<BOOL:${BRAID_CUDA}>)
 endfunction()
 
-# A fuzz target links libFuzzer in the fuzz preset; elsewhere it replays the kept corpus, so that every build runs it.
+# A fuzz target links libFuzzer in the fuzz preset; elsewhere it replays the stored corpus, so that every build runs it.
 function(braid_add_fuzzer source target)
   get_filename_component(name ${source} NAME_WE)
   if(BRAID_FUZZ)
@@ -76,7 +76,7 @@ function(braid_add_fuzzer source target)
   target_link_libraries(${name} PRIVATE ${target})
 endfunction()
 
-# add_op(name [DEPS room...] [LIBS target...]): a room of floor 3 in kernels/<name>, on core and math.
+# add_op(name [DEPS module...] [LIBS target...]): a module on layer 3 in kernels/<name>, on top of core and math.
 function(add_op name)
   add_module(${name} LAYER 3 DEPS core math ${ARGN})
 endfunction()

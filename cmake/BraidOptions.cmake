@@ -1,4 +1,4 @@
-# Compiler flags, tools and packages that every room shares. Everything comes from Debian's packages (tools/packages.txt).
+# Compiler flags, tools and packages shared by every module. Everything comes from Debian's packages (tools/packages.txt).
 
 find_program(CCACHE ccache)
 if(CCACHE)
@@ -10,18 +10,18 @@ if(MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# x86-64-v2 is the floor; faster instructions are chosen at run time. Without -maes -mpclmul Highway's baseline falls to SSSE3.
+# x86-64-v2 is the minimum; faster instructions are chosen at run time. Without -maes -mpclmul Highway's baseline falls to SSSE3.
 # AVX3_DL (VNNI, VBMI, BF16 of AVX-512) is off in Highway 1.0.3 unless asked for.
 set(BRAID_ARCH -march=x86-64-v2 -maes -mpclmul -DHWY_WANT_AVX3_DL)
 if(BRAID_SANITIZE OR BRAID_FUZZ OR BRAID_QUICK)
-  # One static target: five copies of every kernel would take several times as long to compile, ten times instrumented.
+  # One static target: five copies of every kernel would take several times as long to compile, ten times when instrumented.
   set(BRAID_ARCH -march=x86-64-v3 -maes -mpclmul -DHWY_COMPILE_ONLY_STATIC)
 endif()
 add_library(braid_flags INTERFACE)
 target_compile_options(braid_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:${BRAID_ARCH};-Wall;-Wextra;-Wconversion;-Wshadow;-fno-math-errno>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${BRAID_WERROR}>>:-Werror>)
-# g++ 12 sees overlapping copies in `"text" + std::string` that are not there (its bug 105651).
+# g++ 12 warns of overlapping copies in `"text" + std::string` that do not exist (GCC bug 105651).
 target_compile_options(braid_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)
 target_include_directories(braid_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
 if(BRAID_SANITIZE)
@@ -30,7 +30,7 @@ if(BRAID_SANITIZE)
 endif()
 
 if(BRAID_FUZZ)
-  target_compile_options(braid_flags INTERFACE -fsanitize=fuzzer-no-link)  # coverage of the rooms, not of the target alone
+  target_compile_options(braid_flags INTERFACE -fsanitize=fuzzer-no-link)  # coverage of all modules, not only the target
 endif()
 
 find_package(fmt REQUIRED)
@@ -51,16 +51,16 @@ if(BRAID_TESTS)
 endif()
 if(BRAID_BENCH)
   find_package(benchmark REQUIRED)
-  # A peer of linear_bench. Debian's dnnl-config.cmake demands OpenCL headers that nothing here uses.
+  # linear_bench compares with it. Debian's dnnl-config.cmake demands OpenCL headers that nothing here uses.
   find_library(DNNL dnnl REQUIRED)
 endif()
 if(BRAID_CUDA)
   # Before the language is enabled, or CMake takes the compiler's own default.
   set(CMAKE_CUDA_ARCHITECTURES 90a CACHE STRING "GPU architectures")
   enable_language(CUDA)
-  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know that nvcc has it
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)  # CMake 3.25 does not know nvcc supports it
   set(CMAKE_CUDA_STANDARD 20)
   find_package(CUDAToolkit REQUIRED)
-  # fmt 9 gives up constexpr under nvcc, and then its own format strings do not compile.
+  # fmt 9 disables constexpr under nvcc, and then its own format strings do not compile.
   target_compile_definitions(braid_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 endif()

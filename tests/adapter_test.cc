@@ -1,4 +1,4 @@
-// An adapter that PEFT wrote, of modules and of stacked experts (tests/data/adapter): its logits in PEFT, in Braid, and
+// An adapter that PEFT wrote, on modules and on stacked experts (tests/data/adapter): its logits in PEFT, in Braid, and
 // in the model that it was merged into.
 #include "io/safetensors_write.h"
 #include "models/adapter_file.h"
@@ -40,7 +40,7 @@ void write_wide(const io::ModelPath& path, const fs::path& out) {
   fs::copy_file(path.folder / "config.json", out / "config.json");
 }
 
-TEST(Adapter, LogitsArePefts) {
+TEST(Adapter, LogitsMatchPeft) {
   const fs::path data(support::data()), adapter = data / "adapter";
   const io::ModelPath path = io::find_model((data / "hf" / "nemotron-h-latent-mtp").string());
   const io::Safetensors golden(adapter / "golden.safetensors");

@@ -1,5 +1,5 @@
 // A training step allocates nothing once it is planned: malloc and mmap of the whole process are counted here while
-// ragged batches go forward, back and through the optimiser.
+// ragged batches go forward, backward and through the optimiser.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ std::atomic<int64_t> allocations{0};
 #endif
 
 #if BRAID_COUNTS
-// These stand before the C library's for every library of the process; operator new ends here, too.
+// These override the C library's for every library of the process; operator new calls them, too.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
@@ -84,7 +84,7 @@ void* mmap(void* address, size_t bytes, int protection, int flags, int file, off
 namespace braid {
 namespace {
 
-// The most a step has, packed as few sequences or as many.
+// The most tokens of a step, packed as few sequences or as many.
 constexpr int64_t kTokens = 200, kLength = 90, kSequences = 10;
 
 // Steps over packed documents.
@@ -96,7 +96,7 @@ class Trained {
         precision_(recipe, model_->params(), 1),
         optimizer_(recipe_, masters_, model_->params()) {
     for (int64_t i = 0; i < kTokens; ++i) ids_.push_back(static_cast<int32_t>((i * 7 + 3) % model_->config().vocab));
-    seqs_.seqs.reserve(kSequences);  // the batch is the caller's
+    seqs_.seqs.reserve(kSequences);  // the batch belongs to the caller
     SeqMap packings[2];
     for (int64_t at = 0; at < kTokens; at += kLength) packings[0].add(std::min(kLength, kTokens - at));
     for (int64_t at = 0; at < kTokens; at += kTokens / kSequences) packings[1].add(kTokens / kSequences);
@@ -165,7 +165,7 @@ TEST(Allocation, AStepAllocatesNothingOnceItIsPlanned) {
         Arm{"hf/gpt2", "selective", "fp8"}}) {
     for (const DType products : {DType::f32, DType::bf16}) {
       Trained trained(data / folder, products, recompute, recipe);
-      trained.step({90, 70, 40});  // closures, lists and teams find their place
+      trained.step({90, 70, 40});  // closures, lists and teams are allocated
       const int64_t before = allocations, mapped = trained.arena().bytes_mapped(), made = trained.plan().arena.made;
       trained.step({90, 61, 3});
       trained.step({20, 20, 20, 20, 20, 20, 20, 20, 20, 20});
@@ -174,13 +174,13 @@ TEST(Allocation, AStepAllocatesNothingOnceItIsPlanned) {
       EXPECT_EQ(trained.plan().arena.outgrown, 0) << folder << " " << recompute;
       EXPECT_EQ(trained.plan().arena.made, made);
       EXPECT_EQ(trained.arena().bytes_mapped(), mapped);
-      // The plan's mapping, and one for what lies outside of passes.
+      // The plan's mapping, and one for memory outside of passes.
       EXPECT_LE(mapped, trained.plan().arena.bytes + (int64_t{64} << 20) + 4096);
     }
   }
 }
 
-// Batches of every kind of source, once rows have found their place.
+// Batches of every kind of source, once the first ones have sized the buffers.
 TEST(Allocation, ABatchAllocatesNothing) {
   if (!BRAID_COUNTS) GTEST_SKIP() << "a sanitizer has its own malloc";
   const support::Folder holder;

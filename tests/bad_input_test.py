@@ -1,8 +1,8 @@
-"""Files and flags as they should not be: exit code 1, one line on standard error, nothing on standard output.
+"""Invalid files and flags: exit code 1, one line on standard error, nothing on standard output.
 
 usage: bad_input_test.py BRAID
-Works on copies of tests/data/hf. What a line must name (tensor, got, expected, key) is part of each case. At the end some
-hundred random mutations of config.json and of the weights' header: whatever they hold, braid neither crashes nor hangs.
+Works on copies of tests/data/hf. What a line must name (tensor, got, expected, key) is part of each case. At the end a few
+hundred random mutations of config.json and of the weights' header: braid must neither crash nor hang on any of them.
 """
 import json
 import math
@@ -114,9 +114,9 @@ class Weights(Folders):
             self.run_refused(self.damaged(offsets(value)), "model.safetensors")
 
     def test_a_shape_names_tensor_got_expected_and_key(self):
-        def turned(header):
+        def transposed(header):
             header["lm_head.weight"]["shape"].reverse()
-        self.run_refused(self.damaged(turned), "lm_head.weight", "got [96, 384]", "[384, 96]", "vocab_size, hidden_size")
+        self.run_refused(self.damaged(transposed), "lm_head.weight", "got [96, 384]", "[384, 96]", "vocab_size, hidden_size")
         self.run_refused(self.config(self.copy(), hidden_size=97), "got [", "97", "hidden_size")
         self.run_refused(self.config(self.copy(), ssm_state_size=128), "ssm_state_size", "in_proj")
         self.run_refused(self.config(self.copy(), moe_latent_size=16), "moe_latent_size")
@@ -125,7 +125,7 @@ class Weights(Folders):
         for dtype, says in (("I16", ["model.safetensors"]), ("Q9", ["Q9"]), ("F32", ["lm_head.weight"])):
             self.run_refused(self.damaged(lambda header, d=dtype: header["lm_head.weight"].update(dtype=d)), *says)
 
-        def whole_numbers(header):  # of the right size, but no number that a product knows
+        def whole_numbers(header):  # of the right size, but not a type that a product takes
             header["lm_head.weight"] |= {"dtype": "I64", "shape": [384, 24]}
         self.run_refused(self.damaged(whole_numbers), "lm_head.weight", "I64", "BF16")
 
@@ -205,7 +205,7 @@ class Limits(Folders):
     def test_a_prompt_longer_than_the_context(self):
         ids = ",".join(["5"] * 65)
         self.refused("run", self.copy(), "--ids", ids, "-n", 1, "-c", 64, says=["got 65 tokens; expected at most 64; try a larger -c"])
-        # Counted before anything is computed, and -c is advice only where it could help.
+        # Counted before anything is computed, and -c is suggested only if it could help.
         self.refused("run", "tiny", "-f", "-", "-n", 1, text="a " * 6000,
                      says=["got 6001 tokens; expected at most 4096, all that the model allows; try a shorter prompt\n"])
 
@@ -273,7 +273,7 @@ class Outputs(Folders):
                     self.refused(*words, path, says=[str(path), "already exists", "try another name, or removing it"])
                 self.assertEqual(files_of(self.place), before, option)
 
-    def test_a_file_of_tensors_takes_the_place_of_no_model(self):
+    def test_a_file_of_tensors_replaces_no_model(self):
         folder = self.copy("nemotron-h-legacy")
         outputs = self.outputs(folder, self.place)
         before = files_of(self.place)

@@ -1,4 +1,4 @@
-"""What stored results of bench/ say of their run: the commit, the machine, how a peer was built, and what speaks against them."""
+"""What stored results of bench/ record about their run: commit, machine, how a peer was built, and caveats."""
 import contextlib
 import io
 import shutil
@@ -19,11 +19,11 @@ class Bench(Case):
         return subprocess.run(["git", "-C", self.root, "-c", "user.name=x", "-c", "user.email=x", *words], check=True,
                               stdout=subprocess.PIPE, text=True).stdout.strip()
 
-    def test_a_result_of_another_source_says_so(self):
+    def test_a_result_of_other_sources_has_a_caveat(self):
         if not shutil.which("git"):
             self.skipTest("no git")
         self.root = self.new_folder()
-        self.assertIn("not known", about.caveats_of("braid 1 (commit 1234567, g++)", self.root)[0])
+        self.assertIn("unknown", about.caveats_of("braid 1 (commit 1234567, g++)", self.root)[0])
         self.git("init", "-q")
         (self.root / "a.cc").write_text("1")
         self.git("add", ".")
@@ -31,22 +31,22 @@ class Bench(Case):
         head = self.git("rev-parse", "--short", "HEAD")
         version = f"braid 0.1.0 (commit {head}, g++ 12)"
         self.assertEqual(about.caveats_of(version, self.root), [])
-        self.assertIn("of commit 0000000, the sources are of " + head, about.caveats_of("braid (commit 0000000)", self.root)[0])
-        self.assertIn("of commit unknown", about.caveats_of("braid (commit unknown)", self.root)[0])
+        self.assertIn("from commit 0000000, the sources are at " + head, about.caveats_of("braid (commit 0000000)", self.root)[0])
+        self.assertIn("from commit unknown", about.caveats_of("braid (commit unknown)", self.root)[0])
         (self.root / "bench" / "results").mkdir(parents=True)
-        (self.root / "bench" / "results" / "x.json").write_text("{}")  # what a bench writes is no source
+        (self.root / "bench" / "results" / "x.json").write_text("{}")  # output of a bench, not a source
         self.assertEqual(about.caveats_of(version, self.root), [])
         (self.root / "new.cc").write_text("1")
         (self.root / "a.cc").write_text("2")
         self.assertIn("2 changed or new files", about.caveats_of(version, self.root)[0])
 
-    def test_what_a_result_says_of_its_run(self):
-        with contextlib.redirect_stderr(io.StringIO()) as said:
-            told = about.about(BRAID)
-        self.assertRegex(told["braid"], r"^braid \S+ \(commit \w+, ")
-        self.assertRegex(told["date"], r"^\d{4}-\d\d-\d\d$")
-        self.assertEqual(set(told["machine"]), set(about.MACHINE))
-        self.assertEqual(len(said.getvalue().splitlines()), len(told.get("caveats", [])))
+    def test_fields_about_a_run(self):
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            fields = about.about(BRAID)
+        self.assertRegex(fields["braid"], r"^braid \S+ \(commit \w+, ")
+        self.assertRegex(fields["date"], r"^\d{4}-\d\d-\d\d$")
+        self.assertEqual(set(fields["machine"]), set(about.MACHINE))
+        self.assertEqual(len(stderr.getvalue().splitlines()), len(fields.get("caveats", [])))
 
     def test_the_flags_of_a_peer(self):
         root = self.new_folder()
@@ -58,9 +58,9 @@ class Bench(Case):
                                              "GGML_NATIVE:BOOL=ON\nGGML_CUDA_FA:BOOL=ON\nGGML_NATIVE-ADVANCED:INTERNAL=1\n")
         self.assertEqual(about.peer_flags(program), {"CMAKE_BUILD_TYPE": "Release", "CMAKE_C_FLAGS": "-O2 -mavx2", "GGML_NATIVE": "ON"})
 
-    def test_every_script_explains_itself(self):
+    def test_every_script_has_help(self):
         for script in BENCH.glob("*.py"):
-            if script.name in ("about.py", "versus_torch.py"):  # for the others; a peer's program
+            if script.name in ("about.py", "versus_torch.py"):  # a module of the others; a peer's program
                 continue
             done = subprocess.run([sys.executable, script, "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -1,5 +1,5 @@
-// BF16 against golden values: the divergence KL(golden || BF16) of the next-token distributions, in nats a position.
-// The median must be small. The mean is another matter: where two experts score alike, BF16 may choose the other one,
+// BF16 against golden values: the divergence KL(golden || BF16) of the next-token distributions, in nats per position.
+// The median must be small. The mean is another matter: if two experts score alike, BF16 may choose the other one,
 // and a few positions then dominate it; so the mean is taken with the golden choices of the routers replayed.
 #include <fmt/format.h>
 

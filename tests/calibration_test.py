@@ -55,7 +55,7 @@ class Calibration(Case):
             unseen = set()
             for name, scale in scales.items():
                 want = golden.get(name)
-                if want is None:  # an expert that no token chose has what its layer's others saw at most
+                if want is None:  # an expert that no token chose gets the largest of its layer
                     unseen.add(name)
                     alike = re.compile(re.sub(r"\\\.\d+(\\\.\w+)$", r"\\.[0-9]+\1", re.escape(name)) + r"\Z")
                     want = max(value for other, value in golden.items() if alike.match(other))
@@ -64,18 +64,18 @@ class Calibration(Case):
             self.assertGreater(len({round(scales[name], 9) for name in scales if ".experts." in name}), 20)
             with open(self.place / form / "config.json", encoding="utf-8") as file:
                 self.assertEqual(json.load(file)["quantization_config"]["quant_algo"], form.upper())
-            # The same weights as without a text, where NVFP4 is for weights alone.
+            # The same weights as without a text, which makes NVFP4 weight-only.
             plain, _ = self.quantised(form + "-plain", "--format", form)
             self.assertEqual({k: v for k, v in found.items() if not k.endswith(".input_scale")}, plain)
             if form == "nvfp4":
                 with open(self.place / "nvfp4-plain" / "config.json", encoding="utf-8") as file:
                     self.assertEqual(json.load(file)["quantization_config"]["quant_algo"], "W4A16_NVFP4")
-            # Quantised again, it gives the scales up without a text, and has new ones with one.
+            # Quantised again, it loses the scales without a text, and gets new ones with one.
             again = braid("quantize", self.place / form, self.place / (form + "-again"), "--format", form)
             self.assertEqual((again.returncode, inputs(tensors(self.place / (form + "-again")))), (0, {}), again.stderr)
             again = braid("quantize", self.place / form, self.place / (form + "-twice"), "--format", form, "--data", TEXT)
             self.assertEqual(set(inputs(tensors(self.place / (form + "-twice")))), set(scales), again.stderr)
-            # A folder with scales runs as without.
+            # A folder with scales runs like one without.
             ids = ("--ids", "5,6,7,8", "-n", "3", "--ignore-eos", "--temp", "0")
             answers = [braid("run", self.place / name, *ids).stdout for name in (form, form + "-plain")]
             self.assertEqual(answers[0], answers[1])

@@ -24,7 +24,7 @@ TINY = str(DATA / "tiny-chat")
 
 
 def endless(folder):
-    """tiny with an end token that it never says: it talks until its context is full."""
+    """tiny with an end token that it never generates: it talks until its context is full."""
     for name in os.listdir(TINY):
         if name.endswith("config.json") and not name.startswith("tokenizer"):
             with open(os.path.join(TINY, name)) as file:
@@ -37,7 +37,7 @@ def endless(folder):
 
 
 def with_model(words):
-    """The words of a command line; TINY where they name no model."""
+    """The words of a command line, with TINY if they name no model."""
     words = tuple(words)
     return words if words and not words[0].startswith("-") else (TINY, *words)
 
@@ -107,7 +107,7 @@ class AtATerminal(Case):
         return terminal
 
     def test_the_greeting_names_the_format_of_quantised_weights(self):
-        self.chat()  # first, so that the test is skipped where no pseudo-terminal is available
+        self.chat()  # first, so that the test is skipped if no pseudo-terminal is available
         self.assertIn("nemotron_h in BF16, context", self.greeting)
         quantised = str(self.new_folder() / "q8.gguf")
         self.assertEqual(program.braid("convert", TINY, quantised, "--type", "q8_0").returncode, 0)
@@ -186,7 +186,7 @@ class AtATerminal(Case):
         self.assertEqual(chat.leave(CTRL_C), 130)
 
     def test_interrupts_between_two_prompts_count(self):
-        """The terminal makes a signal of Ctrl-C while it is not raw, which it is for a moment between two prompts."""
+        """The terminal turns Ctrl-C into a signal while it is not raw: for a moment between two prompts."""
         chat = self.chat("--think", "off")
         chat.process.send_signal(signal.SIGINT)
         chat.until("Ctrl-C once more leaves")
@@ -249,13 +249,13 @@ class AtATerminal(Case):
         chat.say(UP + UP + "\x1b[D\x7f6 ")  # 7? -> 6 ?
         self.assertEqual(chat.messages()[4]["content"], "What is 5 + 6 ?")
 
-    def test_without_colour_thinking_stands_between_its_tags(self):
+    def test_without_colour_thinking_is_between_its_tags(self):
         chat = self.chat(NO_COLOR="1")
         answer = chat.say("What is 17 + 25?")
         self.assertRegex(answer, r"<think>\r\nones .* so 42\r\n</think>\r\n42\r\n")
         self.assertNotIn(DIM, self.greeting + answer)
 
-    def test_a_full_context_is_said(self):
+    def test_a_full_context_is_reported(self):
         chat = self.chat(self.endless(), "-c", "40", "--think", "off")
         self.assertIn("(as asked for)", self.greeting)
         self.assertIn("the context of 40 tokens is full: /reset", chat.say("Who are you?"))

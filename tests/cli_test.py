@@ -1,4 +1,4 @@
-"""The command line as people and scripts meet it: pages that fit a screen, one-line errors, exit codes, signals.
+"""The command line as people and scripts use it: help pages that fit a screen, one-line errors, exit codes, signals.
 
 usage: cli_test.py BRAID
 """
@@ -57,7 +57,7 @@ class Pages(Case):
                                  r"org/name of the Hugging Face cache, (or )?tiny\b", page)
                 self.assertTrue(said, page)
                 without += [] if said.group(1) else [name]
-        self.assertEqual(without, ["quantize", "merge"])  # gguf_cli_test.py sees that they refuse it
+        self.assertEqual(without, ["quantize", "merge"])  # gguf_cli_test.py checks that they refuse it
 
     def test_version_names_commit_compiler_class_and_backends(self):
         self.assertRegex(braid("--version").stdout, r"^braid \d+\.\d+\.\d+ \(commit \w+, (g\+\+|clang) .*\)\n"
@@ -242,7 +242,7 @@ class Refusals(Case):
         self.refused("bench", "--list", says=["cannot be read"], BRAID_PROFILE=home)
         self.refused("bench", "--list", says=["cannot be read"], BRAID_PROFILE=home + "/none")
 
-    def test_an_option_is_a_variable_too(self):
+    def test_an_option_is_an_environment_variable_too(self):
         first = [answer.stdout.splitlines()[0] for answer in (braid("info", BRAID_MACHINE="1"), braid("info", "--machine"))]
         self.assertEqual(first[0], first[1])
 
@@ -253,7 +253,7 @@ class Endings(Case):
         read, write = os.pipe()
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
         os.write(write, b"x" * 4096)
-        # A caller in the background ignores SIGINT, and its children would.
+        # A caller in the background ignores SIGINT, and its children would inherit that.
         process = subprocess.Popen([BRAID, "--man"], stdout=write, stderr=subprocess.PIPE, env=ENVIRONMENT,
                                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         os.close(write)
@@ -272,7 +272,7 @@ class Endings(Case):
         self.assertEqual((process.communicate(timeout=30)[1], process.returncode), (b"", 130))
         os.close(read)
 
-    def test_a_reader_that_leaves_is_no_error(self):
+    def test_a_reader_that_leaves_is_not_an_error(self):
         process, read = self.stuck()
         os.close(read)
         self.assertEqual((process.communicate(timeout=30)[1], process.returncode), (b"", -signal.SIGPIPE))

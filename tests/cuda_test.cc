@@ -1,5 +1,5 @@
-// Rows of a GPU against the references on the CPU: fresh random numbers in every run (the seed is printed), outputs
-// filled with NaN first, odd sizes. Skipped, and said so, where there is no GPU.
+// GPU rows against the references on the CPU: fresh random numbers in every run (the seed is printed), outputs filled
+// with NaN first, odd sizes. Reported as skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -38,19 +38,19 @@ class CudaTest : public testing::Test {
   }
   MutView on_gpu(const View& host) {
     taken_.push_back(gpu_->memory().take(host.bytes()));
-    const MutView there(taken_.back(), host.dtype, host.shape, Device::cuda);
-    gpu_->upload(host, there);
-    return there;
+    const MutView device(taken_.back(), host.dtype, host.shape, Device::cuda);
+    gpu_->upload(host, device);
+    return device;
   }
-  // Room for a result, all NaN.
+  // Memory for a result, filled with NaN.
   MutView result(DType dtype, const Shape& shape) {
     Tensor nan(arena_, dtype, shape);
     store(nan.mut(), std::vector<double>(static_cast<size_t>(shape.count()), std::numeric_limits<double>::quiet_NaN()));
     return on_gpu(nan.view());
   }
-  std::vector<double> back(const View& there) {
-    Tensor host(arena_, there.dtype, there.shape);
-    gpu_->download(there, host.mut());
+  std::vector<double> back(const View& device) {
+    Tensor host(arena_, device.dtype, device.shape);
+    gpu_->download(device, host.mut());
     return to_doubles(host.view());
   }
   void near(const std::vector<double>& got, const std::vector<double>& want, double bound) {
@@ -63,7 +63,7 @@ class CudaTest : public testing::Test {
     }
     EXPECT_LE(worst, bound * largest);
   }
-  // What the reference row makes of the same problem.
+  // Runs the reference row on the same problem.
   template <class Op>
   void reference(const Op& op) {
     Ctx ctx{.arena = arena_};
@@ -83,7 +83,7 @@ class CudaTest : public testing::Test {
 };
 
 TEST_F(CudaTest, StagingCarriesEveryByte) {
-  const Tensor host = random(DType::f32, {5, 1'048'583});  // more than two pieces, and no whole number of them
+  const Tensor host = random(DType::f32, {5, 1'048'583});  // more than two pieces, the last one partial
   EXPECT_EQ(back(on_gpu(host.view())), to_doubles(host.view()));
 }
 
@@ -132,7 +132,7 @@ TEST_F(CudaTest, OneTokenOfTheScan) {
                    dt_bias = random(DType::f32, {kHeads}), a_log = random(DType::f32, {kHeads}),
                    d_skip = random(DType::f32, {kHeads}), state = random(DType::f32, {tokens, kHeads, width, states});
       Tensor y(arena_, DType::f32, {tokens, kHeads, width});
-      const MutView state_there = on_gpu(state.view());
+      const MutView device_state = on_gpu(state.view());
       SsdStep op{.x = x.view(),
                  .b = b.view(),
                  .c = c.view(),
@@ -153,7 +153,7 @@ TEST_F(CudaTest, OneTokenOfTheScan) {
       op.dt_bias = on_gpu(dt_bias.view());
       op.a_log = on_gpu(a_log.view());
       op.d_skip = on_gpu(d_skip.view());
-      op.state = state_there;
+      op.state = device_state;
       op.y = result(DType::f32, {tokens, kHeads, width});
       launch(op);
       near(back(op.y), to_doubles(y.view()), 1e-5);
@@ -162,7 +162,7 @@ TEST_F(CudaTest, OneTokenOfTheScan) {
   }
 }
 
-TEST_F(CudaTest, ARecordedPassGivesTheSameAgain) {
+TEST_F(CudaTest, ARecordedPassRepeatsItsResult) {
   const Tensor x = random(DType::bf16, {4, 256}), w = random(DType::bf16, {128, 256}), n = random(DType::f32, {128});
   const MutView in = on_gpu(x.view()), middle = result(DType::f32, {4, 128}), out = result(DType::f32, {4, 128});
   const LinearFwd product{.x = in, .w = dense_weight(on_gpu(w.view())), .y = middle};

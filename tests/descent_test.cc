@@ -1,6 +1,6 @@
-// The floors together: a small net of five ops trained through the tape. Its gradients against central differences of
-// the same net written with the references in FP64, a descent of 20 steps, and one NVFP4 weight through the rows of a
-// product.
+// The lower layers together: a small net of five ops trained through the tape. Its gradients against central
+// differences of the same net written with the references in FP64, a descent of 20 steps, and one NVFP4 weight through
+// the rows of a product.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 """A disk that is full when a run writes its state, publishes its model or appends to its log: one line that names the file,
-exit code 1, every checkpoint as it was, nothing half-written left, and a resumption that ends with the bits of a run
-that never met a full disk.
+exit code 1, every checkpoint as it was, nothing half-written left, and a resumed run that ends bit-identical to one
+whose disk was never full.
 
 usage: disk_full_test.py BRAID
 """
@@ -8,7 +8,7 @@ import json
 import resource
 
 from support.program import braid, main
-from support.training import SmallDisk, TrainCase, checkpoints, files_of, logged_steps, said_steps, state_of
+from support.training import SmallDisk, TrainCase, checkpoints, files_of, logged_steps, printed_steps, state_of
 
 FULL = "No space left on device"
 
@@ -38,8 +38,8 @@ class DiskFull(TrainCase):
                 self.assertEqual(after[name], data, name)
         return done
 
-    def goes_on(self, steps):
-        """With room again, to the bits of a run on a disk of its own."""
+    def resumes(self, steps):
+        """With free space again; must end bit-identical to a run on another disk."""
         self.disk.free()
         self.trained(f"steps={steps}", "checkpoint.every=1", "log.jsonl=log.jsonl", "--resume", "auto")
         out, self.out = self.out, self.whole
@@ -55,40 +55,40 @@ class DiskFull(TrainCase):
     def test_at_the_state(self):
         self.disk.fill(bytes_left=self.size("model.safetensors") + self.size("training/state.safetensors") // 2)
         done = self.full("steps=4", "checkpoint.every=1", says="state.safetensors")
-        self.assertEqual(said_steps(done.stdout), [3])
+        self.assertEqual(printed_steps(done.stdout), [3])
         self.assertEqual(checkpoints(self.out), [1, 2])
-        self.goes_on(4)
+        self.resumes(4)
 
     def test_at_the_model(self):
         self.disk.fill(bytes_left=self.size("model.safetensors") // 2)
         self.full("steps=4", "checkpoint.every=1", says="model.safetensors")
         self.assertEqual(checkpoints(self.out), [1, 2])
-        self.goes_on(4)
+        self.resumes(4)
 
     def test_at_the_publish(self):
-        # A checkpoint and not one name more.
+        # Room for the files of a checkpoint and not one more.
         written = 1 + sum(1 for _ in (self.out / "checkpoints" / "step-00000002").rglob("*"))
         self.disk.fill(files_left=written)
         self.full("steps=3", "checkpoint.every=1", "log.jsonl=log.jsonl", says="cannot be published")
         self.assertEqual(checkpoints(self.out), [1, 2, 3])
         for name in ("model.safetensors", "config.json"):
             self.assertEqual((self.out / name).read_bytes(), self.before[name])
-        self.goes_on(3)  # there is no step left: what was not published is published now
+        self.resumes(3)  # there is no step left: what was not published is published now
 
     def test_at_the_log(self):
-        # Both logs are written anew, each into its own first page; one more page holds some dozen lines.
+        # Both logs are rewritten, each into its own first page; one more page holds some dozen lines.
         self.disk.fill(bytes_left=4096)
         done = self.full("steps=90", "log.jsonl=log.jsonl", says="log.jsonl")
-        self.assertGreater(said_steps(done.stdout)[-1], 3)
+        self.assertGreater(printed_steps(done.stdout)[-1], 3)
         self.assertEqual(checkpoints(self.out), [1, 2])
-        self.goes_on(4)
+        self.resumes(4)
 
-    def test_at_a_log_that_cannot_be_written_anew(self):
+    def test_at_a_log_that_cannot_be_rewritten(self):
         self.disk.fill(bytes_left=0)
         done = self.full("steps=4", "log.jsonl=log.jsonl", says="loss.csv")
-        self.assertEqual(said_steps(done.stdout), [])
+        self.assertEqual(printed_steps(done.stdout), [])
         self.assertEqual(files_of(self.out), self.before)
-        self.goes_on(4)
+        self.resumes(4)
 
 
 class WithoutNamespaces(TrainCase):
@@ -121,7 +121,7 @@ class WithoutNamespaces(TrainCase):
         log.symlink_to("/dev/full")
         self.assertOneLine(self.train("steps=4", "checkpoint.every=1", "--resume", "auto", f"log.jsonl={log}"), str(log), FULL)
         self.assertEqual(files_of(self.out / "checkpoints"), before)
-        self.assertTrue(log.is_symlink())  # no file was put in its place
+        self.assertTrue(log.is_symlink())  # not replaced by a file
 
     def test_a_standard_output_that_takes_no_line(self):
         with open("/dev/full", "w") as full:

@@ -1,8 +1,8 @@
-"""A small hybrid on each generated source: how near the loss comes to the entropy of what the source writes.
+"""A small hybrid on each generated source: how close the loss gets to the entropy of the source.
 
 usage: entropy_floors.py BRAID
-A mean over the last steps below the floor by more than chance would be a leak of the answer; one far above it a trainer
-that does not learn.
+A mean over the last steps that is below the floor by more than chance means that the answer leaks; one far above it,
+that the trainer does not learn.
 """
 import csv
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 from support.program import braid
 
 STEPS, LAST = 400, 50
-SOURCES = {  # its words, and how far above the floor the mean may end, in nats
+SOURCES = {  # its recipe lines, and how far above the floor the mean may end, in nats
     "markov": ("states = 24\nbranch = 4", 0.03),
     "pcfg": ("states = 6\ndepth = 2\nrules = 3", 0.10),
     "modular": ("modulus = 7", 0.05),

@@ -1,4 +1,4 @@
-// Stands in for libFuzzer in ordinary builds: feeds every file of the kept corpus to the target once.
+// Replaces libFuzzer in ordinary builds: feeds every file of the stored corpus to the target once.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>

@@ -1,5 +1,5 @@
-"""GGUF files through the commands that take a model: each gives what it gives for the folder beside the file, which is
-what llama.cpp's converter made the file of; and files that are damaged give one line.
+"""GGUF files through the commands that take a model: the same results as for the folder next to the file, from which
+llama.cpp's converter made it; damaged files give a one-line error.
 
 usage: gguf_cli_test.py BRAID
 """
@@ -78,7 +78,7 @@ class Commands(Case):
             got, want = (json.loads(out) for out in self.same(name, "info", "--json"))
             for model in (got, want):
                 for block in model["blocks"]:
-                    block.get("shape", {}).pop("chunk", None)  # how the scan is cut, which GGUF does not say
+                    block.get("shape", {}).pop("chunk", None)  # the chunk size of the scan, which GGUF does not store
             for key in ("pattern", "hidden", "vocabulary", "blocks", "parameters", "tied_head"):
                 self.assertEqual(got[key], want[key], (name, key))
             self.assertEqual(got["bits_per_weight"]["BF16"], 16)
@@ -90,28 +90,28 @@ class Commands(Case):
 
 
 class Refusals(Case):
-    def test_a_file_is_no_folder(self):
-        file, place = paths("llama")[0], self.new_folder()
-        (place / "r.toml").write_text(RECIPE)
-        for words in (("train", place / "r.toml", f"init={file}", f"out={place}/out"),
-                      ("quantize", file, place / "x"),
-                      ("merge", file, "--adapter", DATA / "adapter", "-o", place / "x")):
+    def test_a_file_is_not_a_folder(self):
+        file, root = paths("llama")[0], self.new_folder()
+        (root / "r.toml").write_text(RECIPE)
+        for words in (("train", root / "r.toml", f"init={file}", f"out={root}/out"),
+                      ("quantize", file, root / "x"),
+                      ("merge", file, "--adapter", DATA / "adapter", "-o", root / "x")):
             self.assertRefused(braid(*words), "GGUF file")
 
     def test_convert_says_what_it_wrote(self):
-        place = self.new_folder()
+        root = self.new_folder()
         for format, words, notes in (("nvfp4", (), True), ("nvfp4", ("--type", "nvfp4"), False), ("nvfp4", ("--type", "q8_0"), False),
                                      ("int4", (), True), ("int4", ("--type", "q4_0"), False), ("fp8", (), False)):
-            folder = place / format
+            folder = root / format
             if not folder.exists():
                 braid("quantize", "tiny", folder, "--format", format)
-            made = braid("convert", folder, place / f"{format}{words[-1:]}.gguf", *words)
+            made = braid("convert", folder, root / f"{format}{words[-1:]}.gguf", *words)
             self.assertEqual((made.returncode, "quantised matrices are written in BF16" in made.stdout), (0, notes), made.stdout)
-        back = braid("convert", paths("llama")[0], place / "back")
+        back = braid("convert", paths("llama")[0], root / "back")
         self.assertRegex(back.stdout, r"\A\S+/back: [\d.]+ [kKM]?\s*values in bf16\n\Z")
 
     def test_a_part_that_is_missing(self):
-        place = self.new_folder()
+        root = self.new_folder()
         data = paths("llama")[0].read_bytes()
         at = data.index(b"general.architecture") - 8
         value = len(b"split.count").to_bytes(8, "little") + b"split.count" + (2).to_bytes(4, "little") + b"\2\0"
@@ -119,11 +119,11 @@ class Refusals(Case):
         value += len(filler).to_bytes(8, "little") + filler + (0).to_bytes(4, "little") + b"\0"
         count = int.from_bytes(data[16:24], "little")
         whole = data[:16] + (count + 2).to_bytes(8, "little") + data[24:at] + value + data[at:]
-        (place / "m-00001-of-00002.gguf").write_bytes(whole)
-        self.assertRefused(braid("info", place / "m-00001-of-00002.gguf"), "part 2 of 2 is missing", "m-00002-of-00002.gguf")
+        (root / "m-00001-of-00002.gguf").write_bytes(whole)
+        self.assertRefused(braid("info", root / "m-00001-of-00002.gguf"), "part 2 of 2 is missing", "m-00002-of-00002.gguf")
 
     def test_damaged(self):
-        place = self.new_folder()
+        root = self.new_folder()
         for name in ("llama", "deci"):
             original = paths(name)[0].read_bytes()
             header = original.index(b"token_embd.weight")
@@ -134,12 +134,12 @@ class Refusals(Case):
                     data[draw.randrange(header)] = draw.choice((0, 1, 127, 255, draw.randrange(256)))
                 if seed % 8 == 0:
                     del data[draw.randrange(len(data)):]
-                (place / "x.gguf").write_bytes(data)
-                answer = braid("run", place / "x.gguf", "-p", "Hello 12", "-n", 1, "--temp", 0)
+                (root / "x.gguf").write_bytes(data)
+                answer = braid("run", root / "x.gguf", "-p", "Hello 12", "-n", 1, "--temp", 0)
                 self.assertIn(answer.returncode, (0, 1), (name, seed, answer.stderr))
                 if answer.returncode:
                     self.assertOneLine(answer)
-        shutil.rmtree(place)
+        shutil.rmtree(root)
 
 
 main()

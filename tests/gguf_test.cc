@@ -50,7 +50,7 @@ void expect_values(const std::filesystem::path& path, int64_t types_min) {
   EXPECT_GE(types, types_min);
 }
 
-TEST(GgmlBlocks, HaveTheBitsOfGgufPy) {
+TEST(GgmlBlocks, AreBitIdenticalToGgufPy) {
   expect_values(support::data("ggml_blocks.safetensors"), 23);
   if (const std::string fixtures = support::fixtures(); !fixtures.empty())
     expect_values(std::filesystem::path(fixtures) / "gguf/blocks.safetensors", 23);
@@ -78,14 +78,14 @@ void expect_encoded(const std::filesystem::path& path, int64_t types_min) {
   EXPECT_GE(types, types_min);
 }
 
-TEST(GgmlEncode, HasTheBytesOfGgmlAndGgufPy) {
+TEST(GgmlEncode, MatchesGgmlAndGgufPyByteForByte) {
   expect_encoded(support::data("ggml_encoded.safetensors"), 13);
   if (const std::string fixtures = support::fixtures(); !fixtures.empty())
     expect_encoded(std::filesystem::path(fixtures) / "gguf/blocks.safetensors", 6);
 }
 
-// Values that a type holds come back as they were, so encoding twice changes nothing.
-TEST(GgmlEncode, ValuesOfBlocksOfOneScaleComeBack) {
+// Values that a type can represent round-trip, so encoding twice changes nothing.
+TEST(GgmlEncode, BlocksOfOneScaleRoundTrip) {
   const io::Safetensors file(support::data("ggml_encoded.safetensors"));
   for (const GgmlType type : {GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0, GgmlType::q5_0}) {
     const GgmlTypeRow& row = *ggml_type(static_cast<uint32_t>(type));
@@ -112,7 +112,7 @@ TEST(GgmlEncode, TinyNumbersAreZeros) {
   }
 }
 
-constexpr auto kGoOn = [](int64_t) { return true; };
+constexpr auto kContinue = [](int64_t) { return true; };
 constexpr const char* kFolders[] = {"llama", "deci", "qwen3moe", "nemotron_h_moe"};  // of tests/data/gguf
 const std::filesystem::path kData = support::data();
 
@@ -126,18 +126,18 @@ class GgufFolder : public testing::TestWithParam<const char*> {
   const std::filesystem::path folder_ = kData / "gguf" / GetParam(), file_ = folder_ / "model.gguf";
 };
 
-// Nothing is quantised: the numbers are the folder's, in another order and under other names. They are the same
-// again when a folder is written from the file.
+// Nothing is quantised: the values are the folder's, in another order and under other names. They stay the same when a
+// folder is written from the file.
 TEST_P(GgufFolder, HasTheLogitsOfItsFolder) {
   std::vector<int32_t> ids;
-  for (int32_t i = 0; i < 70; ++i) ids.push_back((i * 37 + 5) % 490);  // beyond the first wave that RoPE stretches
+  for (int32_t i = 0; i < 70; ++i) ids.push_back((i * 37 + 5) % 490);  // beyond the first period that RoPE stretches
   const std::vector<float> want = logits_of(folder_, ids);
   ASSERT_EQ(want.size(), ids.size() * 512);
   EXPECT_LE(worst(logits_of(file_, ids), want), 1e-4);
   const support::Folder place;
   for (const DType type : {DType::bf16, DType::f32}) {
     const auto again = place.path() / name_of(type);
-    ASSERT_TRUE(models::write_folder(io::Gguf(file_), again, {.type = type, .threads = 2}, kGoOn));
+    ASSERT_TRUE(models::write_folder(io::Gguf(file_), again, {.type = type, .threads = 2}, kContinue));
     EXPECT_LE(worst(logits_of(again, ids), want), 1e-4) << name_of(type);
   }
 }
@@ -159,7 +159,7 @@ TEST_P(GgufFolder, RendersLikeItsFolder) {
   EXPECT_EQ(file.render(variables, {}), folder.render(variables, {}));
 }
 
-// Hard strings, of those that the tokenizers of tests/data are held to.
+// Difficult strings, including those of the tokenizers in tests/data.
 std::vector<std::string> strings() {
   std::set<std::string> all = {"HelloWorld's camelCase don'T 12345 x=2;\r\n\r\n//  a", "<|im_start|>user\nhi<|im_end|>",
                                "e\u0301<think>1</think> 2026-11-22"};
@@ -170,7 +170,7 @@ std::vector<std::string> strings() {
   return {all.begin(), all.end()};
 }
 
-// In how many strings two tokenizers differ.
+// The number of strings in which two tokenizers differ.
 int64_t differences(const text::Tokenizer& a, const text::Tokenizer& b) {
   const std::vector<std::string> all = strings();
   return std::ranges::count_if(all, [&](const std::string& text) {
@@ -180,8 +180,8 @@ int64_t differences(const text::Tokenizer& a, const text::Tokenizer& b) {
   });
 }
 
-// The tokenizer of a file, but with its text split as `pre` says.
-text::Tokenizer split_otherwise(const std::filesystem::path& path, const char* pre) {
+// The tokenizer of a file, but with the pre-tokenizer `pre`.
+text::Tokenizer with_pre_tokenizer(const std::filesystem::path& path, const char* pre) {
   const io::Gguf file(path);
   const std::vector<std::string>& tokens = *file.strings_of("tokenizer.ggml.tokens");
   std::vector<int32_t> kinds;
@@ -208,10 +208,10 @@ TEST_P(GgufFolder, HasTheTokensOfItsFolder) {
   EXPECT_EQ(differences(folder, file), 0);
   EXPECT_EQ(file.is_special(*file.token_to_id("<|im_end|>")), true);
   const std::string own = *io::Gguf(file_).string_of("tokenizer.ggml.pre");
-  // Vocabularies as small as these do not tell the nearest patterns apart, but most of them.
+  // Vocabularies this small distinguish most patterns, but not the most similar ones.
   int others = 0;
   for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "tekken", "gpt-4o", "starcoder", "default"}) {
-    const int64_t count = differences(folder, split_otherwise(file_, pre));
+    const int64_t count = differences(folder, with_pre_tokenizer(file_, pre));
     if (own == pre || (own == "pixtral" && pre == std::string("tekken"))) {
       EXPECT_EQ(count, 0) << pre;
     }
@@ -223,7 +223,7 @@ TEST_P(GgufFolder, HasTheTokensOfItsFolder) {
 INSTANTIATE_TEST_SUITE_P(Converted, GgufFolder, testing::ValuesIn(kFolders),
                          [](const auto& converted) { return std::string(converted.param); });
 
-// Of the fixtures: only A_log, stored as -exp of it, is rounded on the way.
+// From the fixtures: only A_log, stored as its -exp, is rounded.
 TEST(GgufModel, HasTheLogitsOfItsFolder) {
   if (support::fixtures().empty()) GTEST_SKIP() << "BRAID_FIXTURES names no folder";
   const std::filesystem::path fixtures = support::fixtures();
@@ -234,7 +234,7 @@ TEST(GgufModel, HasTheLogitsOfItsFolder) {
   EXPECT_LE(worst(got, want), 1e-4);
 }
 
-// From messages to text, with nothing but the file. Quantised weights may change a close choice: llama.cpp, which
+// From messages to text, with only the file. Quantised weights may change a close choice: llama.cpp, which
 // rounds activations too, gives all of these answers; here one of the 22 may differ.
 TEST(GgufModel, AnswersAsTransformersDoes) {
   if (support::fixtures().empty()) GTEST_SKIP() << "BRAID_FIXTURES names no folder";
@@ -275,15 +275,15 @@ class ConvertTest : public support::FolderTest {
   std::filesystem::path to_gguf(const std::filesystem::path& model, const models::GgufOptions& options) const {
     const auto path = folder_ / "model.gguf";
     const models::GgufExport file(io::find_model(model.string()), options);
-    EXPECT_TRUE(file.write(path, {}, kGoOn));
+    EXPECT_TRUE(file.write(path, {}, kContinue));
     return path;
   }
-  // Five layers that llama.cpp can run, of random weights.
+  // Five layers that llama.cpp can run, with random weights.
   std::filesystem::path random_nvfp4(models::Spelling spelling) const {
     const auto config = io::Json::read(own("nemotron-h-modelopt-nvfp4") / "config.json");
     const io::Json json = models::first_layers(config, 5);
     const auto model = folder_ / (spelling == models::Spelling::released ? "released" : "transformers") / "model";
-    EXPECT_TRUE(models::write_random_weights(models::read_config(json), model, {.format = Format::nvfp4}, kGoOn));
+    EXPECT_TRUE(models::write_random_weights(models::read_config(json), model, {.format = Format::nvfp4}, kContinue));
     io::write_text_file(model / "config.json", models::config_text(json, spelling));
     return model;
   }
@@ -301,9 +301,9 @@ DType stored_type(const std::filesystem::path& model) {
   return head.spec.format == Format::f32 ? DType::f32 : DType::bf16;
 }
 
-// In the type of the folder nothing is quantised, so that every number comes back: A_log through -exp and log, which
+// In the type of the folder nothing is quantised, so that every value round-trips: A_log through -exp and log, which
 // loses an ulp in F32 and nothing in BF16.
-TEST_F(ConvertTest, AFolderComesBackFromItsFile) {
+TEST_F(ConvertTest, AFolderRoundTripsThroughItsFile) {
   const std::vector<int32_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8};
   const engine::RunnerOptions options{.numerics = Numerics::serving(DType::f32)};
   const auto logits = [&](const std::filesystem::path& path) {
@@ -321,10 +321,10 @@ TEST_F(ConvertTest, AFolderComesBackFromItsFile) {
     ++folders;
     const auto file = to_gguf(golden.path, {.type = type == DType::f32 ? GgmlType::f32 : GgmlType::bf16, .threads = 2});
     const auto back = folder_ / golden.label;
-    EXPECT_TRUE(models::write_folder(io::Gguf(file), back, {.type = type, .threads = 2}, kGoOn));
+    EXPECT_TRUE(models::write_folder(io::Gguf(file), back, {.type = type, .threads = 2}, kContinue));
     const auto returned = models::load_model(io::find_model(back.string()));
     const std::vector<Param*> want = model->params(), got = returned->params();
-    ASSERT_LE(got.size(), want.size());  // the prediction block stays behind
+    ASSERT_LE(got.size(), want.size());  // the prediction block is not exported
     for (size_t i = 0; i < got.size(); ++i) {
       const auto a = values_of(*want[i]), b = values_of(*got[i]);
       ASSERT_EQ(a.size(), b.size());
@@ -338,14 +338,14 @@ TEST_F(ConvertTest, AFolderComesBackFromItsFile) {
   EXPECT_GE(folders, 1);
 }
 
-// Llama-Nemotron with layers of every kind that llama.cpp computes. A layer of attention alone it leaves out.
-TEST_F(ConvertTest, LlamaNemotronComesBackFromItsFile) {
+// Llama-Nemotron with layers of every kind that llama.cpp computes. It does not compute a layer of attention alone.
+TEST_F(ConvertTest, LlamaNemotronRoundTripsThroughItsFile) {
   std::ifstream stream(kData / "gguf/deci/config.json");
   nlohmann::json config = nlohmann::json::parse(stream);
   const auto random = [&](const char* name) {
     const auto model = folder_ / name;
     const io::Json json = io::Json::parse(config.dump(), name);
-    EXPECT_TRUE(models::write_random_weights(models::read_config(json), model, {}, kGoOn));
+    EXPECT_TRUE(models::write_random_weights(models::read_config(json), model, {}, kContinue));
     io::write_text_file(model / "config.json", config.dump());
     return model;
   };
@@ -360,7 +360,7 @@ TEST_F(ConvertTest, LlamaNemotronComesBackFromItsFile) {
   for (int32_t i = 0; i < 70; ++i) ids.push_back((i * 37 + 5) % 490);
   const std::vector<float> want = logits_of(model, ids);
   EXPECT_LE(worst(logits_of(file, ids), want), 1e-4);
-  EXPECT_TRUE(models::write_folder(io::Gguf(file), folder_ / "back", {.threads = 2}, kGoOn));
+  EXPECT_TRUE(models::write_folder(io::Gguf(file), folder_ / "back", {.threads = 2}, kContinue));
   EXPECT_LE(worst(logits_of(folder_ / "back", ids), want), 1e-4);
 }
 
@@ -384,9 +384,9 @@ TEST_F(ConvertTest, AMatrixThatATypeCannotHoldGetsTheNearestThatCan) {
   EXPECT_NE(error.find("expected a multiple of 256"), std::string::npos) << error;
 }
 
-// The head of a step multiplies codes as the layers do, where there is one sequence.
+// The head of a step multiplies codes, like the layers, if there is one sequence.
 TEST_F(ConvertTest, TheHeadOfAStepMultipliesCodes) {
-  if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no dots of bytes with AVX-512";
+  if (!sys::machine().avx512_vnni) GTEST_SKIP() << "no AVX-512 VNNI on this machine";
   const auto step_logits = [](const std::filesystem::path& file, int64_t sequences) {
     const auto runner =
         open_folder(file, {.numerics = Numerics::serving(DType::bf16), .sequences = sequences, .threads = 1});
@@ -405,7 +405,7 @@ TEST_F(ConvertTest, TheHeadOfAStepMultipliesCodes) {
   }
 }
 
-// Every type gives the values of its encoder, whichever part of the tensor a thread had.
+// Every type gives the values of its encoder, however threads share the tensor.
 TEST_F(ConvertTest, FilesHoldWhatTheEncodersMake) {
   const auto model = own("nemotron-h-latent-mtp");
   for (const GgmlType type : {GgmlType::q8_0, GgmlType::q4_0, GgmlType::iq4_nl, GgmlType::mxfp4}) {
@@ -427,7 +427,7 @@ TEST_F(ConvertTest, FilesHoldWhatTheEncodersMake) {
   }
 }
 
-// Codes and scales of ModelOpt's NVFP4 are laid out anew: no value changes.
+// Codes and scales of ModelOpt's NVFP4 are repacked: no value changes.
 TEST_F(ConvertTest, Nvfp4OfAFolderKeepsItsValues) {
   const auto model = random_nvfp4(models::Spelling::transformers);
   const models::GgufExport plan(io::find_model(model.string()), {.type = GgmlType::nvfp4});
@@ -457,7 +457,7 @@ TEST_F(ConvertTest, BothSpellingsOfAConfigGiveTheSameFile) {
   const auto bytes = [&](models::Spelling spelling) {
     const models::GgufExport file(io::find_model(random_nvfp4(spelling).string()), {});
     const auto path = folder_ / "spelling.gguf";
-    EXPECT_TRUE(file.write(path, {}, kGoOn));
+    EXPECT_TRUE(file.write(path, {}, kContinue));
     const sys::MappedFile mapped(path);
     return std::vector<std::byte>(mapped.bytes().begin(), mapped.bytes().end());
   };

@@ -1,5 +1,5 @@
 // Whole models against golden values: everything that a folder's golden.safetensors holds, computed in FP32, in one
-// pass, in pieces, and token by token. Bounds are issue-wide: 1e-4 to the golden values, 5e-5 between the ways.
+// pass, in pieces, and token by token. Bounds for all: 1e-4 to the golden values, 5e-5 between the ways.
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@ namespace braid {
 namespace {
 
 constexpr double kGoldenBound = 1e-4, kPieceBound = 5e-5;
-// Hidden states that transformers alone computed come from FP32: among values of 57 they are off by 1.1e-4 themselves.
+// Hidden states that only transformers computed are from FP32: among values of 57 they are off by 1.1e-4 themselves.
 constexpr double kFp32Slack = 1e-6;
 
 double largest(const View& v) {
@@ -49,7 +49,7 @@ TEST_P(Golden, WholePrompt) {
     nn::Probe probe{.want_hidden = true, .want_routes = true};
     const Pass pass = prefill(*runner, 0, prompt(p), &probe);
     EXPECT_LE(worst(pass.logits, file_.need(fmt::format("logits@{}", p))), kGoldenBound);
-    // Where there is no final@p, transformers computed the folder: its last hidden state is after the final norm.
+    // Without final@p, transformers computed the golden values: the last hidden state is after the final norm.
     const View* final = file_.find(fmt::format("final@{}", p));
     if (final) {
       EXPECT_LE(worst(pass.final, *final), kGoldenBound);
@@ -93,8 +93,8 @@ TEST_P(Golden, MultiTokenPrediction) {
 
 TEST_P(Golden, PiecesAgree) {
   const auto ids = prompt(0);
-  // One thread: on a busy machine hundreds of short passes would wait for the other, and the row contract has its
-  // tests.
+  // One thread: on a busy machine hundreds of short passes would wait for a second one, and the row contract has its
+  // own tests.
   const auto in_pieces = [&](int64_t chunk) { return prefill(*open(chunk, 1), 0, ids); };
   const Pass whole = prefill(*open(), 0, ids);
   const auto compare = [&](const Pass& pass, const std::string& how) {

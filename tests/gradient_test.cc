@@ -1,7 +1,6 @@
-// Gradients of whole models through the tape: against FP64 ones that autograd made ($BRAID_FIXTURES/training), and what
-// must hold whatever they are: every parameter receives one, and no bit depends on threads, on what the tape gave back
-// and computed again, on when gradients of weights are made, or, without a low-precision recipe, on how a batch is cut
-// into parts.
+// Gradients of whole models through the tape: against FP64 ones by autograd ($BRAID_FIXTURES/training), and their
+// invariants: every parameter receives one, and no bit depends on threads, on what the tape freed and recomputed, on
+// when gradients of weights are computed, or, without a low-precision recipe, on how a batch is split into parts.
 #include <cstring>
 #include <random>
 #include <set>
@@ -31,14 +30,14 @@ class Training {
     int threads = 2;
     bool drop = false;
     bool defer = false;   // the gradients of weights
-    double mtp = 0;       // of the prediction block's mean
-    bool routers = true;  // their two losses as well
+    double mtp = 0;       // weight of the prediction block's mean
+    bool routers = true;  // with their two losses
     const char* recipe = "none";
     float dropout = 0;  // of embedding and residual branches
     float z = 0;
   };
 
-  // Every sequence as ids; token t is to predict t + 1. `parts`: how many sequences go into each pass.
+  // Every sequence as ids; token t predicts t + 1. `parts`: how many sequences go into each pass.
   Pass gradients(const std::vector<std::vector<int32_t>>& sequences, const std::vector<size_t>& parts,
                  const Options& options) {
     int64_t tokens = 0;
@@ -63,8 +62,8 @@ class Training {
             .routers = routers};
   }
 
-  // log(1 + e^(a - b)) of the losses of two sequences, and its gradients; `spread`: each target is half what the token
-  // is and half the entry after it.
+  // log(1 + e^(a - b)) of the losses of two sequences, and its gradients; `spread`: each target is half the token and
+  // half the next entry of the vocabulary.
   double pair_loss(const std::vector<std::vector<int32_t>>& pair, bool spread, std::vector<float>* grads) {
     masters_.zero_grads(1);
     SeqMap seqs;
@@ -155,7 +154,7 @@ std::vector<std::vector<int32_t>> some_sequences(int64_t vocab, std::initializer
   return list;
 }
 
-// The tensors whose gradients differ in a bit, or that the loss does.
+// Names the tensors whose gradients differ in a bit, and the loss if it does.
 std::string differing(const models::Masters& masters, const Pass& a, const Pass& b) {
   std::string names = a.loss == b.loss && a.mtp == b.mtp ? "" : "the loss ";
   for (const models::MasterTensor& t : masters.tensors()) {
@@ -167,7 +166,7 @@ std::string differing(const models::Masters& masters, const Pass& a, const Pass&
 
 std::vector<GoldenFolder> trainable_folders() {
   std::vector<GoldenFolder> list = all_folders();
-  std::erase_if(list, [](const GoldenFolder& f) {  // quantised weights are no masters
+  std::erase_if(list, [](const GoldenFolder& f) {  // quantised weights cannot be masters
     return std::filesystem::exists(f.path / "hf_quant_config.json");
   });
   return list;
@@ -175,7 +174,7 @@ std::vector<GoldenFolder> trainable_folders() {
 
 class Gradient : public testing::TestWithParam<GoldenFolder> {};
 
-// Of the routed experts those that a token chose, and no others.
+// Of the routed experts, exactly those that a token chose.
 TEST_P(Gradient, EveryParameterReceivesOne) {
   Training training(GetParam().path, DType::f32);
   const auto sequences = some_sequences(training.model().config().vocab, {96, 90, 60});
@@ -183,7 +182,7 @@ TEST_P(Gradient, EveryParameterReceivesOne) {
   std::set<int64_t> tensors;
   for (const Param* p : training.model().params()) {
     tensors.insert(p->tensor);
-    if (p->role == ParamRole::router_bias) continue;  // it selects only
+    if (p->role == ParamRole::router_bias) continue;  // it only selects
     const bool routed = p->expert >= 0;
     const bool wanted = !routed || pass.routers.layers.at(p->layer).load.at(static_cast<size_t>(p->expert)) > 0;
     const auto begin = pass.grads.begin() + p->place;
@@ -209,7 +208,7 @@ TEST_P(Gradient, NothingButTheNumbersChangesABit) {
       EXPECT_EQ("", differing(training.masters(), whole, training.gradients(sequences, parts, options)))
           << what << ", " << n.recipe;
     };
-    // With a low-precision recipe a part of a batch is what a scale belongs to (nn/precision.h).
+    // With a low-precision recipe each part of a batch has its own scale (nn/precision.h).
     const bool cuts = std::strcmp(n.recipe, "none") == 0;
     if (cuts) same({1, 1, 1, 1}, usual, "one sequence at a time");
     if (cuts) same({3, 1}, usual, "two parts");
@@ -228,8 +227,8 @@ TEST_P(Gradient, NothingButTheNumbersChangesABit) {
 
 INSTANTIATE_TEST_SUITE_P(Folders, Gradient, testing::ValuesIn(trainable_folders()), label_of);
 
-// Steps of the prediction block: the first is what it is alone, and the loss of all falls along their gradient as fast
-// as that is long.
+// Two steps of the prediction block: the first is the same as alone, and the slope of the total loss along its gradient
+// is the gradient's length.
 TEST(GradientSlope, OfTwoStepsOfPredictionIsTheSlope) {
   const auto folder = std::filesystem::path(support::data()) / "hf" / "nemotron-h-latent-mtp";
   Training one(folder, DType::f32), two(folder, DType::f32, 2);
@@ -241,7 +240,7 @@ TEST(GradientSlope, OfTwoStepsOfPredictionIsTheSlope) {
   EXPECT_EQ(single.mtp[1], 0);
   double length = 0;
   for (const float g : both.grads) length += static_cast<double>(g) * static_cast<double>(g);
-  double loss[2];  // so near that no token changes its experts
+  double loss[2];  // so close that no token changes its experts
   const float step = static_cast<float>(1e-4 / std::sqrt(length));
   const std::vector<float> weights(two.masters().values().begin(), two.masters().values().end());
   for (const int side : {0, 1}) {
@@ -254,8 +253,7 @@ TEST(GradientSlope, OfTwoStepsOfPredictionIsTheSlope) {
   EXPECT_NEAR((loss[1] - loss[0]) / (2 * static_cast<double>(step)), length, 0.01 * length);
 }
 
-// Moves the weights along `grads` both ways, and gives how fast `loss` changes, and the length that it should change
-// by.
+// Moves the weights along `grads` both ways, and expects the slope of `loss` to be the length of `grads`.
 template <class Loss>
 void expect_slope(Training& training, const std::vector<float>& grads, Loss&& loss) {
   double length = 0;
@@ -273,14 +271,14 @@ void expect_slope(Training& training, const std::vector<float>& grads, Loss&& lo
   EXPECT_NEAR((at[1] - at[0]) / (2 * static_cast<double>(step)), length, 0.01 * length);
 }
 
-// The squared log-sum of a token's logits, which nothing else here has a factor for.
+// The squared log-sum-exp of a token's logits, which has weight 0 in the other tests.
 TEST(GradientSlope, OfTheZLossIsTheSlope) {
   for (const char* name : {"gpt2", "nemotron-h-legacy"}) {
     Training training(std::filesystem::path(support::data()) / "hf" / name, DType::f32);
     const auto sequences = some_sequences(training.model().config().vocab, {23, 31});
     const Training::Options options{.routers = false, .z = 0.5f};
     const Pass with = training.gradients(sequences, {2}, options);
-    EXPECT_EQ(with.loss, training.gradients(sequences, {2}, {.routers = false}).loss) << "it is no part of the loss";
+    EXPECT_EQ(with.loss, training.gradients(sequences, {2}, {.routers = false}).loss) << "it is not part of the loss";
     expect_slope(training, with.grads, [&] {
       const Pass there = training.gradients(sequences, {2}, options);
       return (there.loss + 0.5 * there.z) / (22 + 30);
@@ -288,9 +286,9 @@ TEST(GradientSlope, OfTheZLossIsTheSlope) {
   }
 }
 
-// What is dropped depends on the seed, the step and the sequence: not on parts, threads or recomputation; and
-// the gradient is that of the loss with the same numbers dropped.
-TEST(GradientDropout, DropsTheSameNumbersHoweverAStepIsComputed) {
+// What is dropped depends on the seed, the step and the sequence, not on parts, threads or recomputation; and the
+// gradient is that of the loss with the same values dropped.
+TEST(GradientDropout, DropsTheSameValuesHoweverAStepIsComputed) {
   Training training(std::filesystem::path(support::data()) / "hf" / "gpt2", DType::f32);
   const auto sequences = some_sequences(training.model().config().vocab, {37, 2, 40, 19});
   const Training::Options usual{.dropout = 0.2f};
@@ -304,7 +302,7 @@ TEST(GradientDropout, DropsTheSameNumbersHoweverAStepIsComputed) {
                [&] { return training.gradients(sequences, {4}, usual).loss / (36 + 1 + 39 + 18); });
 }
 
-// A loss of two sequences, log(1 + e^(a - b)) of their sums: what each token counts is known after the losses.
+// A loss of two sequences, log(1 + e^(a - b)) of their sums: the weight of each token is known only after the losses.
 TEST(GradientSlope, OfALossOfPairsIsTheSlope) {
   for (const char* name : {"gpt2", "nemotron-h-legacy"}) {
     for (const bool spread : {false, true}) {
@@ -319,14 +317,14 @@ TEST(GradientSlope, OfALossOfPairsIsTheSlope) {
   }
 }
 
-// The gradient of a stored tensor as its file would hold it.
+// The gradient of a stored tensor in the layout of its file.
 std::vector<float> stored_gradient(models::Masters& masters, const models::MasterTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.count()));
   to_stored(tensor, masters.grads(), false, DType::f32, std::as_writable_bytes(std::span(values)));
   return values;
 }
 
-// Against chosen places of every tensor, from transformers (tools/oracle/gradient_golden.py).
+// At selected indices of every tensor, against transformers (tools/oracle/gradient_golden.py).
 TEST(GoldenGradient, EqualsTransformersInFp64) {
   for (const char* name : {"gpt2", "nemotron-h-legacy", "nemotron-h-latent-mtp"}) {
     const std::filesystem::path data(support::data());
@@ -338,14 +336,14 @@ TEST(GoldenGradient, EqualsTransformersInFp64) {
     EXPECT_NEAR(pass.loss / static_cast<double>(ids.size() - 1), loss, 1e-5 * loss) << name;
     size_t compared = 0;
     for (const models::MasterTensor& t : training.masters().tensors()) {
-      const auto want = golden.find(t.name), places = golden.find(t.name + "@");
+      const auto want = golden.find(t.name), indices = golden.find(t.name + "@");
       if (!want) continue;  // the prediction block, and biases that no gradient reaches
       const std::vector<float> got = stored_gradient(training.masters(), t);
       double largest = 1e-12, worst = 0;
       for (int64_t i = 0; i < want->count(); ++i) {
-        const auto place = static_cast<size_t>(element(*places, i));
+        const auto index = static_cast<size_t>(element(*indices, i));
         largest = std::max(largest, std::fabs(element(*want, i)));
-        worst = std::max(worst, std::fabs(element(*want, i) - static_cast<double>(got.at(place))));
+        worst = std::max(worst, std::fabs(element(*want, i) - static_cast<double>(got.at(index))));
       }
       EXPECT_LE(worst, 1e-4 * largest) << name << " " << t.name;
       ++compared;
@@ -364,7 +362,7 @@ TEST(GoldenGradient, EqualsAutogradInFp64) {
     Training training(root / "hf" / entry.path().stem(), DType::f32);
     const std::vector<int32_t> ids = token_ids(*golden.find("ids"));
     const auto tokens = static_cast<double>(ids.size() - 1);
-    // The prediction block has one target less; its mean counts 0.3.
+    // The prediction block has one target fewer; its mean has weight 0.3.
     const double mtp = training.model().mtp_steps() > 0 ? 0.3 * tokens / (tokens - 1) : 0;
     training.gradients({ids}, {1}, {.mtp = mtp, .routers = false});
     for (const models::MasterTensor& t : training.masters().tensors()) {

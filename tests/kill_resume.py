@@ -1,11 +1,11 @@
-"""A run that is killed at any instant and resumed ends with the bits of one that was not.
+"""A run that is killed at any instant and resumed ends bit-identical to an uninterrupted one.
 
 usage: kill_resume.py BRAID [TRIES]
-Trains the hybrid of tests/data (Mamba, attention, latent experts, prediction block) on a generated source: once whole,
-then TRIES times (5) killed with SIGKILL at a random instant, and resumed with another cut of the batch. Every second try
-is in BF16. Two of four tries are killed between two checkpoints, so that steps are lost; the others at any instant, also
-inside a save. Each kill must find the run alive and in the middle of its steps, the resumption must begin right after
-the newest checkpoint, and the final checkpoints, their mean and the running mean must be equal byte for byte.
+Trains the hybrid of tests/data (Mamba, attention, latent experts, prediction block) on a generated source: once without
+interruption, then TRIES times (5) killed with SIGKILL at a random instant, and resumed with another split of the batch.
+Every second try is in BF16. Two of four tries are killed between two checkpoints, so that steps are lost; the others at
+any instant, also inside a save. Each kill must hit the run alive and in the middle of its steps, the resumed run must
+start right after the newest checkpoint, and the final checkpoints, their mean and the running mean must be equal byte for byte.
 """
 import os
 import random
@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 from support.program import braid, start
-from support.training import HYBRID, checkpoints, logged_steps, said_steps, state_of
+from support.training import HYBRID, checkpoints, logged_steps, printed_steps, state_of
 
 TRIES = int(sys.argv[1]) if len(sys.argv) > 1 else 5
 STEPS, EVERY = 9, 3
-AGAIN = 20  # kills that come too late, of a process that the machine let run ahead
+AGAIN = 20  # retries of kills that come too late, after the process ran ahead
 RECIPE = f"""
 init = "{HYBRID}"
 steps = {STEPS}
@@ -55,7 +55,7 @@ def line(recipe, out, *more):
 
 
 def result_of(out):
-    """What a finished run leaves."""
+    """The files of a finished run."""
     means = {f"{name}/model.safetensors": (out / name / "model.safetensors").read_bytes() for name in ("merged", "ema")}
     return {**state_of(out, STEPS), **means}
 
@@ -68,26 +68,26 @@ def run(*arguments):
 
 
 def kill(recipe, out, dtype, after, delay):
-    """Kills a run so many seconds after it said step `after`. The last step it said; None where that was its last of all."""
+    """Kills a run `delay` seconds after it printed step `after`. Returns the last step printed; None if the run was done."""
     with start(*line(recipe, out, f"dtype={dtype}"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
-        said = ""
-        while said_steps(said)[-1:] != [after]:
+        printed = ""
+        while printed_steps(printed)[-1:] != [after]:
             text = child.stdout.readline()
             if not text:
                 sys.exit(f"the run ended before step {after}: {child.wait()}")
-            said += text
+            printed += text
         time.sleep(delay)
         alive = child.poll() is None
         child.send_signal(signal.SIGKILL)
-        said += child.stdout.read()
-    last = said_steps(said)[-1]
+        printed += child.stdout.read()
+    last = printed_steps(printed)[-1]
     if not alive or child.returncode != -signal.SIGKILL or STEPS in (last, *checkpoints(out)):
         return None
     return last
 
 
 def attempt(recipe, root, dtype, seconds, chance, between):
-    """A killed run: its folder, and how many of its steps are lost."""
+    """A killed run: its folder, its last step, and the step of its newest checkpoint."""
     for i in range(AGAIN):
         out = root / f"{len(list(root.iterdir()))}"
         after = EVERY * chance.randrange(1, STEPS // EVERY) + 1 if between else chance.randrange(EVERY + 1, STEPS - 1)
@@ -122,8 +122,8 @@ def main():
             lost += last - saved
             name = f"try {i} of seed {seed} ({dtype}, killed after step {last}, resumed from {saved})"
             done = run(recipe, out, f"dtype={dtype}", "--resume", "auto", f"accumulate={chance.choice((1, 2, 4))}")
-            if said_steps(done.stdout) != list(range(saved + 1, STEPS + 1)):
-                sys.exit(f"{name}: the resumption did steps {said_steps(done.stdout)}")
+            if printed_steps(done.stdout) != list(range(saved + 1, STEPS + 1)):
+                sys.exit(f"{name}: the resumed run did steps {printed_steps(done.stdout)}")
             for file, data in result_of(out).items():
                 if data != wanted[dtype][file]:
                     sys.exit(f"{name}: {file} differs")
@@ -131,7 +131,7 @@ def main():
                 sys.exit(f"{name}: loss.csv holds steps {logged_steps(out)}")
     if lost < TRIES // 2:
         sys.exit(f"only {lost} steps were lost: the kills proved nothing")
-    print(f"{TRIES} tries, all killed in the middle, {lost} steps done again: the same bits (seed {seed})")
+    print(f"{TRIES} tries, all killed in the middle, {lost} steps repeated: bit-identical (seed {seed})")
 
 
 main()

@@ -1,5 +1,5 @@
-// A model in training and the engine share one handle: what is trained can speak between its steps, and says what the
-// saved checkpoint says.
+// A model in training and the engine share one handle: the model can answer between its steps, and answers like the
+// saved checkpoint.
 #include "train/language.h"
 
 #include <gtest/gtest.h>
@@ -43,26 +43,26 @@ class LanguageTest : public support::FolderTest {
   Recipe recipe_;
 };
 
-class SpeakingTest : public LanguageTest, public testing::WithParamInterface<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Dtypes, SpeakingTest, testing::Values("f32", "bf16"));
+class LiveAnswerTest : public LanguageTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Dtypes, LiveAnswerTest, testing::Values("f32", "bf16"));
 
-TEST_P(SpeakingTest, WhatIsTrainedSpeaksAsItsCheckpointDoes) {
+TEST_P(LiveAnswerTest, TheLiveModelAnswersLikeItsCheckpoint) {
   recipe_.dtype = GetParam();
   std::shared_ptr<models::Model> live;
-  std::vector<std::vector<int32_t>> said;
+  std::vector<std::vector<int32_t>> answers;
   {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = 2};
     Language language(recipe_, ctx);
     live = language.model();
-    said.push_back(answer(live));
+    answers.push_back(answer(live));
     Trainer trainer(recipe_, language, ctx);
-    trainer.train({.step = [&](const StepLog&) { said.push_back(answer(live)); }});
+    trainer.train({.step = [&](const StepLog&) { answers.push_back(answer(live)); }});
   }
-  ASSERT_EQ(said.size(), 5u);
-  EXPECT_NE(said.front(), said.back());
-  EXPECT_EQ(answer(live), said.back());  // the handle keeps the numbers, too
-  EXPECT_EQ(answer(models::load_model(io::find_model(recipe_.out))), said.back());
+  ASSERT_EQ(answers.size(), 5u);
+  EXPECT_NE(answers.front(), answers.back());
+  EXPECT_EQ(answer(live), answers.back());  // the handle keeps the weights, too
+  EXPECT_EQ(answer(models::load_model(io::find_model(recipe_.out))), answers.back());
 }
 
 // The summed loss of a batch, computed one token at a time.
@@ -86,8 +86,8 @@ double loss_of_steps(const std::shared_ptr<models::Model>& model, const data::Ba
   return sum;
 }
 
-// With `exact` the losses of a training pass are those that the engine computes one token at a time, of the model that
-// trains and of what is saved of it.
+// With `exact` the losses of a training pass are those that the engine computes one token at a time, for both the live
+// model and the saved one.
 TEST_F(LanguageTest, ExactTrainingHasTheLossesOfSteps) {
   recipe_.exact = true;
   for (const char* dtype : {"f32", "bf16"}) {
@@ -114,8 +114,7 @@ TEST_F(LanguageTest, ExactTrainingHasTheLossesOfSteps) {
   }
 }
 
-// Adapters, too.
-TEST_F(LanguageTest, AdaptersInTrainingSpeakAsTheyAreSaved) {
+TEST_F(LanguageTest, LiveAdaptersAnswerLikeTheSavedOnes) {
   recipe_.loss.mtp_scale = 0;
   recipe_.lora.rank = 2;
   recipe_.lora.alpha = 64;

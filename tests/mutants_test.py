@@ -36,7 +36,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(self.bench.first_failure(["good_test", "bad_test"]), ("killed", "bad_test: A.B"))
         self.assertIn("bad_test fails without a mutant", self.refusal(self.bench.measure, ["bad_test"]))
 
-    def test_a_hang_kills_only_where_the_test_was_fast(self):
+    def test_a_hang_kills_only_if_the_test_was_fast(self):
         run.TEST_SECONDS = 0.2
         self.program("hanging_test", "exec sleep 60")
         self.bench.seconds["hanging_test"] = 0.01
@@ -48,15 +48,15 @@ class Verdicts(unittest.TestCase):
         self.assertIn("takes longer than 0.2 s without a mutant", self.refusal(self.bench.measure, ["hanging_test"]))
 
     def test_a_mutant_for_another_processor_is_skipped(self):
-        said = io.StringIO()
+        output = io.StringIO()
         self.addCleanup(setattr, run, "processor_flags", run.processor_flags)
         name = "attention-tile-past-the-diagonal"
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(output):
             run.processor_flags = set
             self.assertEqual(run.chosen([name], 1, 1), [])
             run.processor_flags = lambda: {"amx_bf16"}
             self.assertEqual([mutant.name for mutant in run.chosen([name], 1, 1)], [name])
-        self.assertEqual(said.getvalue(), f"SKIPPED {name}: no amx_bf16 on this machine\n")
+        self.assertEqual(output.getvalue(), f"SKIPPED {name}: no amx_bf16 on this machine\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Holds docs/ops.md against `braid bench --list`: ops, rows, numerics and devices, in order. What differs between
-machines (built or not, taken or not) is no part of the page.
+"""Checks docs/ops.md against `braid bench --list`: ops, rows, numerics and devices, in order. What differs between
+machines (built or not, taken or not) is not on the page.
 
 usage: ops_doc_test.py BRAID DOC [--write]
 """
@@ -36,8 +36,8 @@ def main():
         doc.write_text(text)
     elif doc.read_text() != text:
         wrong = [line for line in text.splitlines() if line not in doc.read_text().splitlines()]
-        sys.exit(f"{doc} is not what `braid bench --list` says; differing: {wrong}\n"
-                 f"Write it again: tests/ops_doc_test.py {BRAID} {doc} --write")
+        sys.exit(f"{doc} differs from `braid bench --list`: {wrong}\n"
+                 f"Regenerate it: tests/ops_doc_test.py {BRAID} {doc} --write")
 
 
 main()

@@ -1,9 +1,9 @@
-"""LoRA adapters between PEFT and Braid, both ways.
+"""LoRA adapters between PEFT and Braid, in both directions.
 
 usage: peft_test.py BRAID
 tools/oracle/peft_adapter.py compares logits; it needs the Python packages that it names, in the Python of
 BRAID_PEFT_PYTHON or else in the one that runs this. Without them those tests are skipped with what is missing, and the
-files that Braid writes are still held to those that PEFT wrote (tests/data/adapter).
+files that Braid writes are still compared with those that PEFT wrote (tests/data/adapter).
 """
 import json
 import os
@@ -47,7 +47,7 @@ class Peft(TrainCase):
         got, want = (json.loads((folder / "adapter_config.json").read_text()) for folder in (ours, STORED))
         for key in ("peft_type", "task_type", "r", "lora_alpha"):
             self.assertEqual(got[key], want[key], key)
-        for key in ("bias", "use_rslora", "use_dora"):  # PEFT's own where the file does not say
+        for key in ("bias", "use_rslora", "use_dora"):  # PEFT's default if the file does not say
             self.assertEqual(got.get(key, want[key]), want[key], key)
         for key in ("target_modules", "target_parameters"):
             self.assertEqual(set(got[key]), set(want[key]), key)

@@ -1,6 +1,6 @@
-// For every published shape, no op of a pass may end at its reference row: whole models of these sizes go through their
-// own forward code with Ctx::dry, which checks each problem and notes the row that would run it. Weights and states lie
-// in memory that may not be touched, so that half a tebibyte of model costs nothing.
+// For every published shape, no op of a pass may fall back to its reference row: whole models of these sizes run their
+// own forward code with Ctx::dry, which checks each problem and records the row that would run it. Weights and states
+// are in inaccessible memory, so that half a tebibyte of model costs nothing.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -23,24 +23,24 @@
 namespace braid {
 namespace {
 
-// Ops that neither inference nor training of a published model takes, and why that is correct. Weights of 16 bits and
+// Ops that neither inference nor training of a published model uses, and why that is correct. Weights of 16 bits or
 // fewer are no exception, in training either: a product decodes them block by block in the same rows.
 struct Exception {
   const char* op;
   const char* reason;
 };
 constexpr Exception kExceptions[] = {
-    {"adamw_step", "the optimiser takes it, not the model"},
-    {"copy_state", "the engine takes it between passes"},
-    {"cross_entropy_bwd", "training takes head_loss, which has its own gradient"},
-    {"head_loss_bwd", "losses of pairs take it, over the rows of head_loss"},
-    {"head_loss_fwd", "evaluation takes it, over the rows of head_loss"},
-    {"muon_step", "the optimiser takes it, not the model"},
+    {"adamw_step", "used by the optimiser, not the model"},
+    {"copy_state", "used by the engine between passes"},
+    {"cross_entropy_bwd", "training uses head_loss, which has its own gradient"},
+    {"head_loss_bwd", "used by losses of pairs, over the rows of head_loss"},
+    {"head_loss_fwd", "used by evaluation, over the rows of head_loss"},
+    {"muon_step", "used by the optimiser, not the model"},
 };
 
 constexpr int64_t kTokens = 512, kSequences = 4, kPage = 64;
 
-// Larger than any one tensor; a row that reads or writes here ends the test.
+// Larger than any one tensor; a row that reads or writes here crashes the test.
 std::byte* nowhere() {
   static void* const data =
       mmap(nullptr, size_t{16} << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -53,7 +53,7 @@ MutView somewhere(DType dtype, const Shape& shape) { return {nowhere(), dtype, s
 // is a module, the rest frozen.
 enum class Trained : uint8_t { nothing, all, adapters };
 
-// Parameters of any format at an address that nobody reads.
+// Parameters of any format at an inaccessible address.
 class NowhereSource final : public nn::ParamSource {
  public:
   explicit NowhereSource(Format format, Trained trained = Trained::nothing) : format_(format), trained_(trained) {}
@@ -73,7 +73,7 @@ class NowhereSource final : public nn::ParamSource {
  private:
   static constexpr int64_t kRank = 16;
 
-  // Of weights without a row of their own here: a depth that NVFP4 blocks do not divide stays BF16.
+  // The type of weights that are not quantised: a depth that NVFP4 blocks do not divide stays BF16.
   DType dense() const {
     return format_ == Format::f32 ? DType::f32 : format_ == Format::f16 ? DType::f16 : DType::bf16;
   }
@@ -142,7 +142,7 @@ std::vector<Choice> choices(models::Model& model, DType act, Phase phase) {
   return list;
 }
 
-// Every choice of one step of training, forward and back.
+// Every choice of one step of training, forward and backward.
 std::vector<Choice> training_choices(models::Model& model, DType act, const char* recipe) {
   SeqMap seqs;
   for (int64_t i = 0; i < kSequences; ++i) seqs.add(kTokens / kSequences, 0, i);
@@ -191,18 +191,18 @@ std::map<std::string, models::Config> published() {
   return list;
 }
 
-using Rows = std::map<std::string, std::set<std::string>>;  // op -> rows that were taken, over all models
+using Rows = std::map<std::string, std::set<std::string>>;  // op -> rows that were chosen, over all models
 
 void note(const std::string& what, const std::vector<Choice>& list, Rows& seen) {
   Rows taken;
   for (const Choice& choice : list) taken[choice.op].insert(choice.row);
   for (const auto& [op, rows] : taken) {
-    EXPECT_FALSE(rows.contains("ref")) << what << ": " << op << " ends at ref";
+    EXPECT_FALSE(rows.contains("ref")) << what << ": " << op << " falls back to ref";
     seen[op].insert(rows.begin(), rows.end());
   }
 }
 
-void hold(const std::string& name, const models::Config& config, Rows& seen) {
+void check_inference(const std::string& name, const models::Config& config, Rows& seen) {
   for (const Format format : {Format::f32, Format::f16, Format::bf16, Format::f8_e4m3, Format::nvfp4}) {
     NowhereSource source(format);
     models::Model model(config, source);
@@ -214,8 +214,8 @@ void hold(const std::string& name, const models::Config& config, Rows& seen) {
   }
 }
 
-// Adapters over weights of every format, and full training where weights are what products read.
-void hold_training(const std::string& name, const models::Config& config, Rows& seen) {
+// Adapters over weights of every format, and full training if products read the weights as they are.
+void check_training(const std::string& name, const models::Config& config, Rows& seen) {
   for (const Format format : {Format::f32, Format::f16, Format::bf16, Format::f8_e4m3, Format::nvfp4}) {
     for (const Trained trained : {Trained::all, Trained::adapters}) {
       for (const DType act : {DType::f32, DType::bf16}) {
@@ -233,7 +233,7 @@ void hold_training(const std::string& name, const models::Config& config, Rows& 
   }
 }
 
-// The ops there are: first column of docs/ops.md, which the test ops_doc holds against the tables.
+// All ops: the first column of docs/ops.md, which the test ops_doc checks against the tables.
 std::set<std::string> all_ops() {
   std::set<std::string> ops;
   std::ifstream file(BRAID_OPS_DOC);
@@ -244,21 +244,21 @@ std::set<std::string> all_ops() {
   return ops;
 }
 
-TEST(PublishedRows, NoOpOfAPublishedModelEndsAtItsReference) {
+TEST(PublishedRows, NoOpOfAPublishedModelFallsBackToItsReference) {
   Rows seen;
   for (const auto& [name, config] : published()) {
-    hold(name, config, seen);
-    hold_training(name, config, seen);
+    check_inference(name, config, seen);
+    check_training(name, config, seen);
   }
   fmt::print("rows taken by published models on {}:\n", sys::name_of(sys::machine().cpu_class));
   for (const auto& [op, rows] : seen) fmt::print("  {:<18} {}\n", op, fmt::join(rows, ", "));
   std::set<std::string> accounted;
   for (const auto& [op, rows] : seen) accounted.insert(op);
   for (const Exception& e : kExceptions) {
-    fmt::print("  {:<18} not held: {}\n", e.op, e.reason);
-    EXPECT_TRUE(accounted.insert(e.op).second) << e.op << " is taken by a model: no exception any more";
+    fmt::print("  {:<18} not checked: {}\n", e.op, e.reason);
+    EXPECT_TRUE(accounted.insert(e.op).second) << e.op << " is used by a model: no longer an exception";
   }
-  EXPECT_EQ(accounted, all_ops()) << "an op that no model takes needs an exception with its reason";
+  EXPECT_EQ(accounted, all_ops()) << "an op that no model uses needs an exception with its reason";
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// The row contract of whole models, bit for bit: what a token gets depends on its sequence and the weights alone, never
-// on batch mates, their order, slots or phases, threads or load. A step that is taken back was never read, and a fork
-// goes its own way. With --exact it does not depend on how the sequence was cut
-// into passes either: pieces of any length, or one token at a time.
+// The row contract of whole models, bit for bit: the result of a token depends on its sequence and the weights alone,
+// never on batch mates, their order, slots or phases, threads or load. A step that is rolled back leaves no trace, and
+// a fork is independent. With --exact it does not depend on how the sequence was split into passes either: pieces of
+// any length, or one token at a time.
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -35,20 +35,20 @@ class Reader {
     std::vector<int32_t> flat;
     for (size_t i = 0; i < cut.size(); ++i) {
       const auto [s, tokens] = cut[i];
-      pieces.push_back({.sequence = kPlaces[s], .tokens = tokens, .phase = phases[i]});
-      const auto first = ids_[s].begin() + runner_->length(kPlaces[s]);
+      pieces.push_back({.sequence = kIndices[s], .tokens = tokens, .phase = phases[i]});
+      const auto first = ids_[s].begin() + runner_->length(kIndices[s]);
       flat.insert(flat.end(), first, first + tokens);
     }
     note(cut, runner_->logits(runner_->forward(flat, pieces)));
   }
-  // A step of tokens that are not the sequences' own but for the first `right` of each, which are kept.
+  // A step of tokens of which only the first `right` of each sequence are its own; those are kept.
   void guess(const Cut& cut, int64_t right) {
     std::vector<engine::Piece> pieces;
     std::vector<int32_t> flat;
     for (const auto& [s, tokens] : cut) {
-      pieces.push_back({.sequence = kPlaces[s], .tokens = tokens, .phase = Phase::step, .tentative = true});
+      pieces.push_back({.sequence = kIndices[s], .tokens = tokens, .phase = Phase::step, .tentative = true});
       for (int64_t i = 0; i < tokens; ++i) {
-        const int32_t id = ids_[s][static_cast<size_t>(runner_->length(kPlaces[s]) + i)];
+        const int32_t id = ids_[s][static_cast<size_t>(runner_->length(kIndices[s]) + i)];
         flat.push_back(i < right ? id : (id + 1 + static_cast<int32_t>(i)) % 90);
       }
     }
@@ -57,20 +57,20 @@ class Reader {
     for (const auto& [s, tokens] : cut) {
       const int64_t kept = std::min(right, tokens);
       note({{s, kept}}, all.slice(0, row, kept));
-      runner_->keep(kPlaces[s], kept);
+      runner_->keep(kIndices[s], kept);
       row += tokens;
     }
   }
-  // Sequence `to` becomes what `from` has read, and goes on with tokens of its own.
+  // Sequence `to` becomes a fork of `from`, and continues with its own tokens.
   void fork(size_t from, size_t to) {
-    runner_->fork(kPlaces[from], kPlaces[to]);
-    const auto read = runner_->length(kPlaces[from]);
+    runner_->fork(kIndices[from], kIndices[to]);
+    const auto read = runner_->length(kIndices[from]);
     std::copy(ids_[from].begin(), ids_[from].begin() + read, ids_[to].begin());
     logits_[to] = logits_[from];
   }
   // Reads what sequence `s` of another reader has read and will read.
   void follow(size_t s, const Reader& other) { ids_[s] = other.ids_[s]; }
-  int64_t length(size_t s) const { return runner_->length(kPlaces[s]); }
+  int64_t length(size_t s) const { return runner_->length(kIndices[s]); }
   int64_t spare_slots() const { return runner_->spare_slots(); }
   // The passes of `cuts` that concern one sequence, alone.
   void alone(size_t sequence, const std::vector<Cut>& cuts, Phase phase) {
@@ -85,10 +85,10 @@ class Reader {
   }
 
   std::span<const float> logits(size_t sequence) const { return logits_[sequence]; }
-  States states(size_t sequence) { return states_of(*runner_, kPlaces[sequence]); }
+  States states(size_t sequence) { return states_of(*runner_, kIndices[sequence]); }
 
   static constexpr size_t kSequences = 5;
-  static constexpr int64_t kPlaces[kSequences] = {3, 0, 5, 1, 2};
+  static constexpr int64_t kIndices[kSequences] = {3, 0, 5, 1, 2};
 
  private:
   void note(const Cut& cut, const Tensor& all) {
@@ -167,7 +167,7 @@ TEST_P(RowContract, AStepOfSeveralTokensIsAsManySteps) {
   for (size_t s = 0; s < Reader::kSequences; ++s) expect_same(several, single, s, "in one step");
 }
 
-// A runner of one sequence has products of its own for steps over weights in codes; of any number of tokens.
+// A runner of one sequence has its own products for steps over quantised weights, of any number of tokens.
 TEST_P(RowContract, AStepOfTheOnlySequence) {
   const auto read = [](const std::vector<int64_t>& steps) {
     const auto runner = open_folder(std::get<0>(GetParam()).path,
@@ -187,7 +187,7 @@ TEST_P(RowContract, AStepOfTheOnlySequence) {
   expect_same_bits(read({7, 1, 3}), read(std::vector<int64_t>(11, 1)), "of one sequence");
 }
 
-// Prompts are read in the same passes as steps, in any order: each gets what it gets alone.
+// Prompts are read in the same passes as steps, in any order: each gets the same results as alone.
 TEST_P(RowContract, PrefillsAndStepsInOnePass) {
   constexpr Phase p = Phase::prefill, s = Phase::step;
   const std::vector<std::pair<Cut, std::vector<Phase>>> passes = {
@@ -210,8 +210,8 @@ TEST_P(RowContract, PrefillsAndStepsInOnePass) {
   }
 }
 
-// Wrong guesses leave no trace, wherever they end: the rest is read as if they had never been.
-TEST_P(RowContract, WhatIsTakenBackWasNeverRead) {
+// Wrong guesses leave no trace, wherever they end: the rest is read as if they had never been made.
+TEST_P(RowContract, RolledBackTokensLeaveNoTrace) {
   const Cut lengths = {{0, 8}, {1, 3}, {2, 1}, {4, 7}};
   for (const bool exact : {false, true}) {
     for (int64_t right = 0; right <= 8; right += right == 2 ? 6 : 1) {
@@ -234,8 +234,8 @@ TEST_P(RowContract, WhatIsTakenBackWasNeverRead) {
   }
 }
 
-// A fork shares the pages of its beginning; both go on with tokens of their own, and each is what it would be alone.
-TEST_P(RowContract, ForksAreSequencesOfTheirOwn) {
+// A fork shares the pages of its prefix; both continue with their own tokens, and each is what it would be alone.
+TEST_P(RowContract, ForksAreIndependent) {
   for (const bool exact : {false, true}) {
     Reader forked = open(2, exact);
     forked.pass({{0, 70}, {1, 5}}, Phase::prefill);
@@ -283,7 +283,7 @@ TEST_P(RowContract, ThreadsAndLoadChangeNothing) {
   }
 }
 
-// Chunks of the scan are 64 tokens in most folders: the cuts lie before, on and after its boundaries.
+// Chunks of the scan are 64 tokens in most folders: the cuts are before, on and after its boundaries.
 TEST_P(RowContract, ExactlyTheSameHoweverItIsCut) {
   constexpr int64_t kTokens = 150;
   constexpr bool kExact = true;

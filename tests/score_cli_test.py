@@ -20,7 +20,7 @@ def score(model, lines, *flags):
 class Score(Case):
     lines = [{"ids": [1 + i * 7 % 60 for i in range(n)]} for n in (90, 1, 2, 33, 67)]
 
-    def test_one_number_a_token_after_the_first(self):
+    def test_one_number_per_token_after_the_first(self):
         found = score(HYBRID, self.lines, "--dtype", "f32")
         self.assertEqual([len(x) for x in found], [89, 0, 1, 32, 66])
         for value in sum(found, []):
@@ -33,7 +33,7 @@ class Score(Case):
                 found = score(HYBRID, self.lines, "--dtype", dtype, "--exact", "--path", flags[0], "--batch", *flags[1:])
                 self.assertEqual(found, want, (dtype, flags))
 
-    def test_activations_of_8_bits_keep_the_bits_of_every_path(self):
+    def test_8_bit_activations_are_bit_identical_on_every_path(self):
         """On CPUs that do not round them (tiles, no AVX2) nothing changes."""
         folder = self.new_folder() / "four-bits"
         self.assertEqual(braid("quantize", "tiny", folder, "--format", "nvfp4").returncode, 0)
@@ -44,7 +44,7 @@ class Score(Case):
         plain = score(folder, self.lines, "--exact", "--path", "prefill")
         machine = json.loads(braid("info", "--machine", "--json").stdout)
         self.assertEqual(want != plain, machine["int8_unit"] in ("avx512_vnni", "avx_vnni", "avx2"))
-        # Of ids without sense, at -15 each: a percent.
+        # For meaningless ids, at -15 each: one percent.
         apart = [abs(a - b) for a, b in zip(sum(want, []), sum(plain, []))]
         self.assertLess(sum(apart) / len(apart), 0.01 * -sum(sum(plain, [])) / len(apart))
 

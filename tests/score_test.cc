@@ -1,6 +1,6 @@
-// One choice of numbers: with Numerics::exact the log-probabilities of a token are the same bits in the forward pass of
-// training, in prefill through caches cut anywhere, and in steps of one token in a batch, among them those
-// noted while an answer was sampled. On every folder with golden values, and on the model that ships with Braid.
+// With Numerics::exact the log-probabilities of a token are bit-identical in the forward pass of training, in prefill
+// through caches cut anywhere, and in steps of one token in a batch, including those recorded while an answer was
+// sampled. On every folder with golden values, and on the model that ships with Braid.
 #include <cstring>
 #include <tuple>
 
@@ -49,7 +49,8 @@ class Score : public testing::TestWithParam<std::tuple<GoldenFolder, DType>> {
   const std::filesystem::path& folder() const { return std::get<0>(GetParam()).path; }
   DType dtype() const { return std::get<1>(GetParam()); }
 
-  // Sequences of unlike lengths, around the chunks of scans and the pages of caches; one is scored from its middle on.
+  // Sequences of different lengths, around the chunks of scans and the pages of caches; one is scored from its middle
+  // on.
   std::vector<ScoreItem> items(engine::Runner& runner) const {
     const std::vector<int32_t> ids = ids_for(folder(), runner.config().vocab);
     std::vector<ScoreItem> list(kSequences);
@@ -89,8 +90,8 @@ TEST_P(Score, TrainingPrefillAndStepsAreTheSameBits) {
   expect_same_bits(one_by_one(*alone, {list[1]}, ScorePath::step), {want[1]}, "steps alone");
 }
 
-// The objective itself: the sum that Model::loss makes with a tape is that of these numbers.
-TEST_P(Score, TheLossOfTrainingIsMadeOfThem) {
+// The objective itself: Model::loss with a tape is the sum of these numbers.
+TEST_P(Score, TheLossOfTrainingIsTheirSum) {
   const auto runner = open();
   const std::vector<int32_t> ids = items(*runner)[0].ids;
   const ScoreItem item{.ids = ids};
@@ -113,7 +114,7 @@ TEST_P(Score, TheLossOfTrainingIsMadeOfThem) {
   EXPECT_EQ(sums.main, want);
 }
 
-// Three answers at temperature 1, drawn side by side. What each draw gave is noted when it is made.
+// Three answers at temperature 1, sampled side by side. The log-probability of each draw is recorded as it is made.
 TEST_P(Score, ASampledAnswerHasTheLogProbabilitiesOfTraining) {
   constexpr int64_t kDraws = 80, kPrompts[] = {5, 64, 31};
   const auto runner = open(9), training = open();
@@ -150,7 +151,7 @@ TEST_P(Score, ASampledAnswerHasTheLogProbabilitiesOfTraining) {
   expect_same_bits(engine::score(*training, answers, ScorePath::train), noted, "the training pass");
 }
 
-// Not exact, the three take their fastest products and the scan's two forms; in FP32 they differ by rounding only.
+// Without exact, the three use their fastest products and the scan's two forms; in FP32 they differ by rounding only.
 TEST_P(Score, WithoutExactTheyAgreeWithinRounding) {
   if (dtype() != DType::f32) GTEST_SKIP() << "BF16 rounds too much for a bound";
   const auto runner = open(512, false);

@@ -27,7 +27,7 @@ SMALL = {
 
 
 def byte_tokenizer():
-    """One token a byte, spelled in GPT-2's alphabet."""
+    """One token per byte, spelled in GPT-2's alphabet."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
     letters = {b: chr(b) for b in printable} | {b: chr(256 + i) for i, b in enumerate(others)}
@@ -104,8 +104,8 @@ class Shapes(Case):
             self.assertAlmostEqual(three["step_bytes_states"] / one["step_bytes_states"], 3)
         # 2 layers, keys and values, 2 heads of 16 values in BF16.
         self.assertAlmostEqual(rows[2]["step_bytes_states"], (128 + 48 + 2 + 1) * 2 * 2 * 2 * 16 * 2)
-        # A batch that exceeds the memory (3 TiB of keys and values) is named with what it needs; a folder that is there is
-        # not written again. Depths whose copies end past the answer fit, too.
+        # A batch that exceeds the memory (3 TiB of keys and values) is reported with what it needs; an existing folder is
+        # not rewritten. Depths whose copies end past the answer fit, too.
         wide = {**SMALL["qwen3"], "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 256,
                 "max_position_embeddings": 1 << 20}
         without = {**SMALL["dense"], "hybrid_override_pattern": "M-MM", "max_position_embeddings": 1 << 20}
@@ -170,7 +170,7 @@ class Shapes(Case):
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 self.assertEqual(self.stopped(number, *words, part=part), 128 + number, words)
                 self.assertEqual(sorted(os.listdir(self.place)), before, words)
-            # A kill leaves the part, and the next run takes it away.
+            # A kill leaves the partial file, and the next run removes it.
             self.assertEqual(self.stopped(signal.SIGKILL, *words, part=part), -signal.SIGKILL, words)
             self.assertTrue(list(self.place.glob(part)), words)
             self.assertEqual(self.braid(*words).returncode, 0, words)
@@ -221,7 +221,7 @@ class Shapes(Case):
         self.assertIn("a/good", table)
         self.assertIn("git lfs pull", table)
 
-    def test_eval_of_a_text_with_one_token_a_byte(self):
+    def test_eval_of_a_text_with_one_token_per_byte(self):
         model = self.path("m")
         self.good("new", self.write("l.json", SMALL["dense"]), model)
         self.write("m/tokenizer.json", byte_tokenizer())
@@ -231,7 +231,7 @@ class Shapes(Case):
         self.assertEqual((whole["tokens"], whole["bytes"]), (size - 1, size - 1))
         self.assertAlmostEqual(whole["bits_per_byte"], math.log2(whole["perplexity"]), places=9)
         self.assertAlmostEqual(math.log(whole["perplexity"]), whole["loss"], places=9)
-        self.assertTrue(100 < whole["perplexity"] < 600, whole)  # random weights know nothing of 256 tokens
+        self.assertTrue(100 < whole["perplexity"] < 600, whole)  # random weights: nearly uniform over 256 tokens
         half = json.loads(self.good("eval", model, "--text", text, "-c", "64", "--json"))
         self.assertEqual(half["tokens"], size // 64 * 31)
         self.assertIn("perplexity", self.good("eval", model, "--text", text, "-c", "64"))

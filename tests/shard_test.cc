@@ -1,5 +1,5 @@
-// Every parameter of every family knows its role and how it may be divided. Cut by 2 and by 4 and put together again,
-// tensors are the same bits; blocks that hold parts compute parts of the whole block's result.
+// Every parameter of every family knows its role and how it may be divided. Split by 2 and by 4 and put together again,
+// tensors are bit-identical; the results of partial blocks add up to the whole block's.
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -62,7 +62,7 @@ Held held_by(const models::TensorSpec& t, int64_t ranks, bool whole_experts) {
   return held;
 }
 
-TEST(Shards, EveryParameterSaysWhatItIs) {
+TEST(Shards, EveryParameterDeclaresItsRole) {
   std::set<ParamRole> seen;
   for (const Named& model : configs()) {
     for (const models::TensorSpec& t : models::inventory(model.config)) {
@@ -92,7 +92,7 @@ TEST(Shards, EveryParameterSaysWhatItIs) {
       }
     }
   }
-  // All that a family may have; the parts of a fused qkv and adapters are of no file.
+  // All roles that a family may have; the parts of a fused qkv and adapters are in no file.
   for (int i = 1; i < static_cast<int>(ParamRole::lora_a); ++i) {
     const auto role = static_cast<ParamRole>(i);
     EXPECT_TRUE(seen.contains(role)) << name_of(role);
@@ -115,13 +115,13 @@ TEST(Shards, RanksHoldEveryRowOnceOrAllAlike) {
         const auto [least, most] = std::minmax_element(held.by_rank.begin(), held.by_rank.end());
         EXPECT_LE(*most - *least, t.shard.uneven ? 1 : 0);
         if (t.experts == 0) continue;
-        for (const int n : held_by(t, ranks, true).by_row) ASSERT_EQ(n, 1);  // each expert at one rank
+        for (const int n : held_by(t, ranks, true).by_row) ASSERT_EQ(n, 1);  // each expert on one rank
       }
     }
   }
 }
 
-// Large released shapes divide as they are meant to; NVFP4 columns are cut between blocks.
+// Large released shapes divide as intended; NVFP4 columns are cut between blocks.
 TEST(Shards, PublishedShapesDivideBy4) {
   for (const std::string& name : models::preset_names()) {
     const models::Config config = models::read_config(*models::find_preset(name));
@@ -137,7 +137,7 @@ TEST(Shards, PublishedShapesDivideBy4) {
   }
 }
 
-// Copies [begin, begin + count) of an axis of `from` to the same place of `to`, bits as they lie.
+// Copies [begin, begin + count) of an axis of `from` to the same range of `to`, bit for bit.
 void copy(const View& from, const MutView& to, int axis, int64_t begin, int64_t count) {
   const View a = from.slice(axis, begin, count);
   const MutView b = to.slice(axis, begin, count);
@@ -151,7 +151,7 @@ class Family : public testing::TestWithParam<GoldenFolder> {
   std::unique_ptr<models::Model> load() const { return models::load_model(io::find_model(GetParam().path.string())); }
 };
 
-// Of each format: codes and scales of NVFP4 are cut at the same rows and columns.
+// In each format: codes and scales of NVFP4 are cut at the same rows and columns.
 TEST_P(Family, CutTensorsTogetherAreTheWhole) {
   const auto model = load();
   for (const Param* p : model->params()) {
@@ -220,7 +220,7 @@ class OneRank final : public nn::ParamSource {
         for (int64_t row = range.begin; row < range.begin + range.count; ++row) take(row, 0, w.cols);
       }
     }
-    // Ranks are summed: what all hold of the output is added by one.
+    // Ranks are summed: only one adds a bias that all hold.
     if (p.role == ParamRole::bias && p.shard.axis == Axis::whole && cut_.rank > 0)
       std::fill(values.begin(), values.end(), 0.0f);
     EXPECT_EQ(std::ssize(values), r.rows() * r.cols()) << r.name;
@@ -233,7 +233,7 @@ class OneRank final : public nn::ParamSource {
   std::deque<std::vector<float>> values_;
 };
 
-// The same block with what one of `ranks` holds; nothing where it does not divide, or needs more than a sum.
+// The same block with what one of `ranks` holds; nullopt if it does not divide, or needs more than a sum.
 std::optional<models::BlockSpec> part_of(const models::BlockSpec& whole, int64_t ranks) {
   models::BlockSpec part = whole;
   const auto heads = [&](int64_t units, int64_t shared) {

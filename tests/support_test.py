@@ -31,7 +31,7 @@ class Support(Case):
         self.assertTrue(all(line.startswith("SKIPPED AtATerminal.") for line in lines), lines)
         self.assertRegex(done.stderr, r"OK \(skipped=\d+\)")
 
-    def test_what_is_no_refusal_fails(self):
+    def test_what_is_not_a_refusal_fails(self):
         def answer(code=1, out="", error="braid: [a] b\n"):
             return subprocess.CompletedProcess([], code, out, error)
 

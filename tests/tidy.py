@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds the sources to the habits that a compiler does not check (CONTRIBUTING.md lists them).
+"""Checks the sources for rules that a compiler does not check (CONTRIBUTING.md lists them).
 
 usage: tidy.py [ROOT]
 
-Prints one line per violation, `path:line: what`, and exits with 1 when there is any. Each check is a function that
+Prints one line per violation, `path:line: what`, and exits with 1 if there are any. Each check is a function that
 yields (path, line, text); tests/tidy_test.py feeds every one of them a violation.
 """
 import json
@@ -23,7 +23,7 @@ ISA_FILE = re.compile(r"_avx(2|512)\.cc$|_amx\.cc$|_amx-inl\.h$")
 CUDA_HEADER = re.compile(r'#include\s*[<"](cuda|cublas|cusparse|cudnn|nccl|cub/|thrust/|cooperative_groups)')
 CONTAINER = re.compile(r"std::(vector|string|map|set|deque|list|unordered_\w+|function|optional|variant)\b|"
                        r"#include <(vector|string|map|set|deque|list|unordered_\w+|functional|optional|variant)>")
-# Paths of somebody's machine, and words that stand where work is left undone.
+# Absolute paths of one machine, and markers of unfinished work.
 FORBIDDEN = re.compile(r"(?<![\w.$}*-])/(home|root|work|Users)/\w|\b(FIXME|XXX|HACK)\b")
 UNFINISHED = re.compile(r"\bTODO\b(?!\(#\d+\))")
 
@@ -130,9 +130,9 @@ class Tree:
                     yield path
 
     @cached_property
-    def rooms(self):
-        """folder -> (name, floor, rooms it depends on), as the CMakeLists.txt say."""
-        rooms = {}
+    def modules(self):
+        """folder -> (name, layer, modules it depends on), from the CMakeLists.txt."""
+        modules = {}
         for source in self.sources:
             if source.name != "CMakeLists.txt" or not source.path.startswith("src/"):
                 continue
@@ -148,47 +148,47 @@ class Tree:
                 folder = os.path.dirname(source.path)
                 # An op may be declared in its parent: add_op(rms_norm) in src/kernels/CMakeLists.txt.
                 nested = f"{folder}/{name}"
-                rooms[nested if (self.root / nested).is_dir() else folder] = (name, int(found["LAYER"][0]), found["DEPS"])
-        return rooms
+                modules[nested if (self.root / nested).is_dir() else folder] = (name, int(found["LAYER"][0]), found["DEPS"])
+        return modules
 
-    def room_of(self, path):
+    def module_of(self, path):
         folder = os.path.dirname(path)
         while folder:
-            if folder in self.rooms:
-                return self.rooms[folder]
+            if folder in self.modules:
+                return self.modules[folder]
             folder = os.path.dirname(folder)
         return None
 
     @cached_property
     def reach(self):
-        """room name -> every room it may include from: itself and its dependencies, transitively."""
-        deps = {name: below for name, _, below in self.rooms.values()}
+        """module name -> every module it may include from: itself and its dependencies, transitively."""
+        deps = {name: below for name, _, below in self.modules.values()}
         reach = {}
         for name in deps:
             seen, left = set(), [name]
             while left:
-                room = left.pop()
-                if room not in seen:
-                    seen.add(room)
-                    left += deps.get(room, [])
+                module = left.pop()
+                if module not in seen:
+                    seen.add(module)
+                    left += deps.get(module, [])
             reach[name] = seen
         return reach
 
 
-def check_floors(tree):
+def check_layers(tree):
     for source in tree.cpp:
-        room = tree.room_of(source.path)
-        if not room:
+        module = tree.module_of(source.path)
+        if not module:
             continue
         for number, line in enumerate(source.lines, 1):
             match = re.match(r'\s*#\s*include\s*"([^"]+)"', line)
-            target = match and tree.room_of("src/" + match.group(1))
-            if not target or target[0] in tree.reach[room[0]]:
+            target = match and tree.module_of("src/" + match.group(1))
+            if not target or target[0] in tree.reach[module[0]]:
                 continue
-            if target[1] >= room[1]:
-                yield source.path, number, f"wrong floor: {room[0]} ({room[1]}) includes {match.group(1)} of {target[0]} ({target[1]})"
+            if target[1] >= module[1]:
+                yield source.path, number, f"wrong layer: {module[0]} ({module[1]}) includes {match.group(1)} of {target[0]} ({target[1]})"
             else:
-                yield source.path, number, f"{room[0]} includes {match.group(1)}, but {target[0]} is not among its DEPS"
+                yield source.path, number, f"{module[0]} includes {match.group(1)}, but {target[0]} is not among its DEPS"
 
 
 def check_lengths(tree):
@@ -223,7 +223,7 @@ def check_variables(tree):
 
 
 def check_patterns(tree):
-    """What single lines of C++ may not hold."""
+    """Patterns that no single line of C++ may contain."""
     for source in tree.cpp:
         header = source.suffix in (".h", ".cuh")
         for number, line in enumerate(source.code_lines, 1):
@@ -273,12 +273,12 @@ def check_links(tree):
 
 
 def check_map(tree):
-    """ARCHITECTURE.md names every room: `sys/`, or the bare name of an op."""
+    """ARCHITECTURE.md names every module: `sys/`, or the bare name of an op."""
     page = "".join(s.text for s in tree.sources if s.path == "ARCHITECTURE.md")
-    for folder, (name, _, _) in tree.rooms.items():
+    for folder, (name, _, _) in tree.modules.items():
         mark = rf"\b{name}\b" if folder.startswith("src/kernels/") else rf"`{name}/"
         if not re.search(mark, page):
-            yield "ARCHITECTURE.md", 1, f"the room {name} ({folder}) is not on the map"
+            yield "ARCHITECTURE.md", 1, f"the module {name} ({folder}) is not on the map"
 
 
 def check_results(tree):
@@ -297,7 +297,7 @@ def check_results(tree):
             yield source.path, 1, f"not valid {source.suffix[1:]}: {error}"
 
 
-CHECKS = [check_floors, check_lengths, check_functions, check_variables, check_patterns, check_beginnings, check_words,
+CHECKS = [check_layers, check_lengths, check_functions, check_variables, check_patterns, check_beginnings, check_words,
           check_links, check_map, check_results]
 
 
@@ -307,8 +307,8 @@ def main():
     for path, line, text in sorted(found):
         print(f"{path}:{line}: {text}")
     virtuals = sum(len(re.findall(r"\bvirtual\b", s.code)) for s in tree.cpp)
-    print(f"{len(tree.sources)} files, {len(tree.rooms)} rooms, {virtuals} virtual functions, {len(found)} violations")
-    sys.exit(1 if found or not tree.rooms else 0)
+    print(f"{len(tree.sources)} files, {len(tree.modules)} modules, {virtuals} virtual functions, {len(found)} violations")
+    sys.exit(1 if found or not tree.modules else 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Feeds tests/tidy.py one violation of each kind and sees it refused, and clean code and sees it pass."""
+"""tests/tidy.py refuses one violation of each kind and passes clean code."""
 import tempfile
 import unittest
 from pathlib import Path
@@ -56,12 +56,12 @@ class Tidy(unittest.TestCase):
     def test_clean(self):
         self.assertEqual(self.run_on({}), [])
 
-    def test_floors(self):
+    def test_layers(self):
         head = "// What it is.\n#pragma once\n"
-        self.refused("src/core/b.h", head + '#include "math/a.h"\n', "wrong floor: core (1) includes math/a.h of math (2)")
-        self.refused("src/io/b.h", head + '#include "math/a.h"\n', "wrong floor")
+        self.refused("src/core/b.h", head + '#include "math/a.h"\n', "wrong layer: core (1) includes math/a.h of math (2)")
+        self.refused("src/io/b.h", head + '#include "math/a.h"\n', "wrong layer")
         self.refused("src/io/b.h", head + '  #  include "core/a.h"\n', "not among its DEPS")
-        self.refused("src/sys/deep/er/b.h", head + '#include "core/a.h"\n', "wrong floor")
+        self.refused("src/sys/deep/er/b.h", head + '#include "core/a.h"\n', "wrong layer")
 
     def test_lengths(self):
         self.refused("src/core/b.cc", "// x\n" * 801, "801 lines; at most 800")
@@ -105,8 +105,8 @@ class Tidy(unittest.TestCase):
         self.refused("docs/b.md", "see [a](../src/sys/gone.h#L3)\n", "dead link: ../src/sys/gone.h")
 
     def test_map(self):
-        self.refused("ARCHITECTURE.md", "`sys/` `core/` `math/` `io/` normal\n", "the room norm (src/kernels")
-        self.refused("ARCHITECTURE.md", "`sys/` `core/` `math/` io norm\n", "the room io (src/io)")
+        self.refused("ARCHITECTURE.md", "`sys/` `core/` `math/` `io/` normal\n", "the module norm (src/kernels")
+        self.refused("ARCHITECTURE.md", "`sys/` `core/` `math/` io norm\n", "the module io (src/io)")
 
     def test_results(self):
         self.refused("bench/results/b.json", "{,}\n", "not valid json")

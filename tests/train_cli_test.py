@@ -1,4 +1,4 @@
-"""braid train at its edges: bad recipes, full disks, signals; a message of one line each, and never a lost checkpoint.
+"""Edge cases of braid train: bad recipes, full disks, signals; one-line messages, and never a lost checkpoint.
 
 usage: train_cli_test.py BRAID
 """
@@ -15,7 +15,7 @@ import termios
 import time
 
 from support.program import braid, main, start, terminal
-from support.training import CHAT, HYBRID, RECIPE, TrainCase, checkpoints, files_of, logged_steps, said_steps
+from support.training import CHAT, HYBRID, RECIPE, TrainCase, checkpoints, files_of, logged_steps, printed_steps
 
 
 class Train(TrainCase):
@@ -61,7 +61,7 @@ class Train(TrainCase):
         for name in ("config.json", "model.safetensors"):
             self.refused(f"log.jsonl={model / name}", says=f"{name}] exists and is not the log.jsonl")
         self.assertEqual(files_of(model), before)
-        (self.out / "init").mkdir(parents=True)  # not whole: no run made it
+        (self.out / "init").mkdir(parents=True)  # incomplete: no run made it
         self.refused(says="holds init")
         (self.out / "init").rmdir()
         (self.out / "loss.csv").write_text("month,loss\n1,2\n")
@@ -102,14 +102,14 @@ class Train(TrainCase):
         self.assertFalse(self.out.exists())
         self.assertIn("the run does not fit", self.trained(*large, "--dry-run").stdout)
         self.assertNotIn("does not fit", self.trained("--dry-run").stdout)
-        # Of so many rows that what does not grow with them is little.
+        # So many rows that what does not grow with them is negligible.
         plan = json.loads(self.trained("--dry-run", "--json", "batch=256", "length=64").stdout)
         rows = 256 * (1 + 2 * plan["memory_available"] // plan["memory_needed"])
         for batch, length in ((rows, 64), (2**20, 4096)):
             self.refused(f"batch={batch}", f"length={length}", says='try memory.recompute = "full"')
             self.assertFalse(self.out.exists())
 
-    def test_a_damaged_checkpoint_names_a_whole_one(self):
+    def test_a_damaged_checkpoint_names_an_intact_one(self):
         self.trained("checkpoint.every=1")
         newest, older = (self.out / "checkpoints" / f"step-{step:08}" for step in (2, 1))
         for name in ("training/state.safetensors", "training/manifest.json", "model.safetensors"):
@@ -120,7 +120,7 @@ class Train(TrainCase):
             self.assertNotIn("download", answer.stderr)
             (newest / name).write_bytes(whole)
         (newest / name).write_bytes(b"")
-        self.assertEqual(said_steps(self.trained("--resume", older).stdout), [2])
+        self.assertEqual(printed_steps(self.trained("--resume", older).stdout), [2])
 
     def test_a_finished_run_says_so(self):
         self.trained()
@@ -214,11 +214,11 @@ class Train(TrainCase):
 
     def test_the_first_step_is_logged_and_scores_once_there_are_any(self):
         said = self.trained("log.every=3", "steps=7").stdout
-        self.assertEqual(said_steps(said), [1, 3, 6, 7])
+        self.assertEqual(printed_steps(said), [1, 3, 6, 7])
         self.assertNotIn("(", said)
         self.assertNotIn("in brackets", said)
         said = self.trained("log.every=20", "steps=9", "--resume", "auto").stdout
-        self.assertEqual(said_steps(said), [8, 9])
+        self.assertEqual(printed_steps(said), [8, 9])
         self.out = self.root / "scored"
         said = self.trained("spike.window=2", "steps=4").stdout
         self.assertIn("in brackets behind a loss, from step 3 on: its deviations from the mean of the 2 before\n", said)
@@ -237,7 +237,7 @@ class Train(TrainCase):
         done = self.train("steps=3", "--resume", "auto", "--force")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("--force: it has no training/manifest.json", done.stderr)
-        # A corpus with other words under the same name.
+        # A corpus with other content under the same name.
         text = [f"init={CHAT}", "data.kind=text", f"data.path={self.root / 'corpus.txt'}"]
         self.out = self.root / "text"
         (self.root / "corpus.txt").write_text("the cat sat on the mat. " * 40)
@@ -247,7 +247,7 @@ class Train(TrainCase):
         done = self.trained(*text, "steps=3", "--resume", "auto", "--force")
         self.assertIn("--force: content of the data is", done.stderr)
 
-    def test_an_adapter_does_not_go_on_over_another_model(self):
+    def test_an_adapter_does_not_resume_on_another_model(self):
         model = self.root / "model"
         shutil.copytree(HYBRID, model)
         words = f"init={model}", "lora.rank=2", "lora.alpha=4", 'lora.targets=["in_proj"]'
@@ -307,7 +307,7 @@ class Train(TrainCase):
             self.assertEqual(init.read_bytes(), first)
             self.assertEqual(files_of(self.out / "checkpoints"), wanted)
             shutil.rmtree(self.out)
-        # A config that changed under its name is named, as any word is.
+        # A config whose content changed is reported, like any changed setting.
         (self.root / "c.json").write_text((HYBRID / "config.json").read_text())
         self.trained(f"config={self.root / 'c.json'}")
         (self.root / "c.json").write_text(json.dumps(config))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Under TSan: the team of threads and what runs on it: every row of every op on teams of 1, 2 and 3, passes of engine
-# and tape over whole models, the trainer, what reads text and writes weights. Prints the seconds of each.
+# Runs under TSan: the thread team and its users: every row of every op on teams of 1, 2 and 3 threads, passes of engine
+# and tape over whole models, the trainer, readers of text and writers of weights. Prints the seconds of each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export TSAN_OPTIONS=halt_on_error=1 BRAID_THREADS=3 BRAID_FIXTURES=''
@@ -10,7 +10,7 @@ cmake --preset tsan >/dev/null
 ninja -C build/tsan --quiet "${programs[@]/%/_test}"
 for name in "${programs[@]}"; do
   begin=$SECONDS options=(--gtest_brief=1)
-  [ "$name" != row_contract ] || options+=(--gtest_filter='*Threads*')  # the others name one thread
+  [ "$name" != row_contract ] || options+=(--gtest_filter='*Threads*')  # the others use one thread
   "$(find build/tsan/src build/tsan/tests -type f -name "${name}_test")" "${options[@]}"
   echo "$name: $((SECONDS - begin)) s"
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in ten minutes: build, rows against references, compute-sanitizer, roofs and benches.
-#   tools/gpu_check.sh [OUT]     OUT: folder of the result, bench/results
-# Writes OUT/<gpu>-<date>.json and prints a short table. Exit code 0 only when there was a GPU and all of it passed.
+#   tools/gpu_check.sh [OUT]     OUT: output folder (default: bench/results)
+# Writes OUT/<gpu>-<date>.json and prints a short table. Exit code 0 only if there was a GPU and everything passed.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 out=${1:-bench/results}

@@ -10,7 +10,7 @@ namespace braid::report {
 namespace {
 
 constexpr double kWidth = 800, kHeight = 450, kLeft = 70, kRight = 20, kTop = 40, kBottom = 50;
-constexpr size_t kPoints = 1000;  // of a line: more than there are pixels to show
+constexpr size_t kPoints = 1000;  // per line: more than there are pixels
 constexpr std::array kColours = {"#1f6fb2", "#d1731a", "#2f8f4e", "#a13d8f", "#8a6d3b", "#555555"};
 
 std::string escaped(const std::string& text) {
@@ -26,7 +26,7 @@ struct Axis {
     min = std::min(min, v);
     max = std::max(max, v);
   }
-  // A step of 1, 2 or 5 times a power of ten that cuts the axis into four to ten.
+  // A step of 1, 2 or 5 times a power of ten that cuts the axis into four to ten intervals.
   double step() const {
     const double rough = (max - min) / 6, power = std::pow(10, std::floor(std::log10(rough)));
     const double part = rough / power;

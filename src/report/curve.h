@@ -1,5 +1,5 @@
-// A curve as people look at it: an SVG of its own, with axes, grid and one line a series; linear in x, linear or
-// logarithmic in y. Points are thinned to what the picture can show.
+// A curve as a standalone SVG with axes, grid and one line per series; linear in x, linear or logarithmic in y. Points
+// are thinned to what the picture can show.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,7 +9,7 @@ namespace braid::report {
 
 struct Series {
   std::string label;
-  std::vector<std::pair<double, double>> points;  // x ascending; those that are no numbers are left out
+  std::vector<std::pair<double, double>> points;  // x ascending; NaN and infinite points are left out
 };
 
 struct Curve {

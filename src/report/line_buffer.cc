@@ -97,7 +97,7 @@ LineBuffer::Event LineBuffer::feed(char byte) {
     pasting_ = false;
     return insert(std::exchange(paste_, {}));
   }
-  if (!pending_.empty() && pending_[0] != '\x1b' && !sys::utf8_continues(byte)) pending_.clear();  // a broken character
+  if (!pending_.empty() && pending_[0] != '\x1b' && !sys::utf8_continues(byte)) pending_.clear();  // cut short
   pending_ += byte;
   for (const Binding& binding : bindings()) {
     if (binding.keys != pending_) continue;
@@ -105,7 +105,7 @@ LineBuffer::Event LineBuffer::feed(char byte) {
     return (this->*binding.act)();
   }
   if (pending_[0] == '\x1b') {
-    // Alt and a key, or CSI or SS3 and what ends it. A sequence without a meaning here is swallowed whole.
+    // Alt and a key, or CSI or SS3 up to its final byte. An unknown sequence is swallowed whole.
     const bool introduced = pending_.size() >= 2 && (pending_[1] == '[' || pending_[1] == 'O');
     const bool ended = introduced ? pending_.size() > 2 && byte >= 0x40 && byte <= 0x7e : pending_.size() >= 2;
     if (ended || pending_.size() >= kKeyBytesMax) pending_.clear();

@@ -1,7 +1,7 @@
 // The message being typed: keys in, text and cursor out. It does not touch the terminal (line_reader.h has
 // that), so that tests can type. Arrows and the Emacs keys of every shell, a history, UTF-8, and bracketed paste: what
-// the terminal says was pasted is text, line ends and all. Our own, because libedit knows no bracketed paste and
-// retries the read that a Ctrl-C interrupted, and readline is under the GPL.
+// the terminal marks as pasted is text, including line ends. Our own, because libedit does not support bracketed paste
+// and retries the read that a Ctrl-C interrupted, and readline is under the GPL.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -20,9 +20,9 @@ class LineBuffer {
   std::string take();
 
   const std::string& text() const { return text_; }
-  size_t cursor() const { return cursor_; }  // a byte of text()
+  size_t cursor() const { return cursor_; }  // byte offset in text()
 
-  // What the screen shows, cut into rows of at most `width` columns, with the cursor's place among them.
+  // What the screen shows, wrapped into rows of at most `width` columns, with the cursor's position.
   struct Layout {
     std::vector<std::string> rows;
     size_t cursor_row = 0, cursor_column = 0;
@@ -50,12 +50,12 @@ class LineBuffer {
 
   std::string text_;
   size_t cursor_ = 0;
-  std::string pending_;  // the beginning of a key or of a character
+  std::string pending_;  // the incomplete start of a key or of a character
   bool pasting_ = false;
   std::string paste_;
   std::vector<std::string> history_;
-  size_t shown_ = 0;   // which of the history; its size: the draft
-  std::string draft_;  // what was being typed before one looked back
+  size_t shown_ = 0;   // index into the history; its size: the draft
+  std::string draft_;  // what was being typed before browsing the history
 };
 
 }  // namespace braid::report

@@ -48,14 +48,14 @@ TEST(LineBuffer, CharactersAreWhole) {
             "ab|");  // cut short by the next key
   EXPECT_EQ(after("a\x80\xff\xc0\xaf"
                   "b"),
-            "ab|");  // never begun, never valid, overlong
+            "ab|");  // no lead byte, invalid byte, overlong
 }
 
 TEST(LineBuffer, UnknownKeysAreSwallowedWhole) {
   EXPECT_EQ(after("a\x1b[5~\x1b[1;2R\x1bOP\x1bx\x1b[99999999999999999999b"), "a999999b|");
 }
 
-TEST(LineBuffer, APasteIsTextWhateverItHolds) {
+TEST(LineBuffer, PastedControlBytesAreNotKeys) {
   LineBuffer buffer;
   EXPECT_EQ(type(buffer,
                  "> \x1b[200~one\rtwo\r\nthr\x03\x1b[A\x9b"
@@ -66,7 +66,7 @@ TEST(LineBuffer, APasteIsTextWhateverItHolds) {
   EXPECT_EQ(type(buffer, "\x1b[200~\x1b[201~"), Event::none);
 }
 
-TEST(LineBuffer, APasteHasAnEnd) {
+TEST(LineBuffer, PasteSizeIsLimited) {
   LineBuffer buffer;
   type(buffer, "\x1b[200~");
   const std::string piece(size_t{1} << 20, 'x');
@@ -77,7 +77,7 @@ TEST(LineBuffer, APasteHasAnEnd) {
   EXPECT_EQ(buffer.text().size(), size_t{16} << 20);
 }
 
-TEST(LineBuffer, LooksBack) {
+TEST(LineBuffer, BrowsesTheHistory) {
   LineBuffer buffer;
   for (const char* line : {"first", "second", "second", ""}) {
     type(buffer, line);
@@ -110,11 +110,11 @@ TEST(LineBuffer, LaysOutRows) {
   EXPECT_EQ(l.cursor_column, 2U);
   LineBuffer full;
   type(full, "abcdef");
-  EXPECT_EQ(full.layout("> ", 8).rows.size(), 2U) << "the cursor has no room behind a full row";
+  EXPECT_EQ(full.layout("> ", 8).rows.size(), 2U) << "the cursor does not fit after a full row";
   EXPECT_EQ(full.layout("> ", 8).cursor_column, 0U);
 }
 
-// Whatever comes from the keyboard, the text is UTF-8, the cursor stands between characters, and rows fit.
+// Whatever comes from the keyboard, the text is UTF-8, the cursor is between characters, and rows fit.
 TEST(LineBuffer, AnyBytes) {
   std::mt19937 random(1);
   const std::string_view keys[] = {"\x1b[D", "\x1b[C",  "\x1b[A", "\x1b[200~", "\x1b[201~",

@@ -25,7 +25,7 @@ void put(std::string_view text) {
   }
 }
 
-// Keys one by one and as they are, pastes marked; as before when it ends.
+// Raw mode: keys one by one and unprocessed, pastes marked. The destructor restores the terminal.
 class RawTerminal {
  public:
   RawTerminal() {
@@ -67,8 +67,8 @@ bool can_edit() {
 
 LineReader::LineReader() : editing_(can_edit()) {}
 
-// False at the end of the input, and (EINTR) when a signal came. One that comes between the look for it and the wait
-// does not end the wait, so that this looks again every second.
+// False at the end of the input, and (EINTR) after a signal or a second: a signal that comes between the check for it
+// and the poll does not end the poll, so the caller checks again every second.
 bool LineReader::next_byte(char& byte) {
   if (input_at_ == input_.size()) {
     pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
@@ -115,7 +115,7 @@ LineReader::Line LineReader::finish(Ending ending) {
   return {ending, buffer_.take()};
 }
 
-// A Ctrl-C that came as a signal, before the terminal was raw, counts: nobody can aim between two prompts.
+// A Ctrl-C that came as a signal, before the terminal was raw, counts: users cannot time it between two prompts.
 LineReader::Line LineReader::read(std::string_view prompt) {
   if (!editing_) return read_plain(prompt);
   using Event = LineBuffer::Event;

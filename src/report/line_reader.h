@@ -1,5 +1,5 @@
-// Messages from the person at the terminal, edited and drawn on standard error, so that standard output can be kept
-// apart. Without a terminal on both sides, or on a dumb one, lines come as they are.
+// Messages typed at the terminal, edited and drawn on standard error, so that standard output can be redirected. If
+// standard input or error is not a terminal, or is a dumb one, lines are read as they are.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,7 +14,7 @@ class LineReader {
   enum class Ending { submit, interrupt, end, stop };
   struct Line {
     Ending ending;
-    std::string text;  // interrupt: what was thrown away
+    std::string text;  // interrupt: the discarded text
   };
   // Waits for a message. The terminal is raw only inside this call. A Ctrl-C noted by sys::catch_interrupts since it
   // was last taken ends the call as one typed at the prompt does, and sys::asked_to_stop() ends it with `stop`.
@@ -31,7 +31,7 @@ class LineReader {
   LineBuffer buffer_;
   std::string input_;  // read from the terminal, not yet fed
   size_t input_at_ = 0;
-  size_t rows_below_ = 0, cursor_row_ = 0;  // of what is drawn: rows below the cursor, the cursor's own from the top
+  size_t rows_below_ = 0, cursor_row_ = 0;  // of what is drawn: rows below the cursor, the cursor's row from the top
 };
 
 }  // namespace braid::report

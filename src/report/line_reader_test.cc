@@ -25,7 +25,7 @@ TEST(LineReader, ARequestToStopEndsEveryRead) {
   sys::catch_requests_to_stop();
   LineReader reader;
   std::raise(SIGTERM);
-  std::raise(SIGINT);  // does not take it back
+  std::raise(SIGINT);  // does not cancel it
   EXPECT_EQ(reader.read("").ending, LineReader::Ending::stop);
   EXPECT_FALSE(sys::take_interrupt());
   EXPECT_EQ(reader.read("").ending, LineReader::Ending::stop);

@@ -23,9 +23,9 @@ int terminal_width() {
 }  // namespace
 
 bool colourful(std::FILE* stream) {
-  const char* refused = std::getenv("NO_COLOR");
+  const char* no_color = std::getenv("NO_COLOR");
   const char* term = std::getenv("TERM");
-  return isatty(fileno(stream)) && !(refused && *refused) && term && std::string_view(term) != "dumb";
+  return isatty(fileno(stream)) && !(no_color && *no_color) && term && std::string_view(term) != "dumb";
 }
 
 std::string progress_line(const std::string& label, int64_t done, int64_t total, double seconds, int width) {
@@ -50,7 +50,7 @@ Progress::~Progress() { wipe(); }
 
 void Progress::wipe() {
   if (!shown_) return;
-  std::fputs("\r\x1b[K", stderr);  // which does not throw where the terminal was closed
+  std::fputs("\r\x1b[K", stderr);  // does not throw if the terminal was closed
   std::fflush(stderr);
   shown_ = false;
   next_ = std::min(next_, Clock::now());

@@ -1,5 +1,5 @@
-// A progress bar for what takes longer than two seconds: on standard error, only where that is a terminal, one line
-// that is wiped at the end. Elsewhere it prints nothing, so that logs and pipes stay clean.
+// A progress bar for what takes longer than two seconds: on standard error, only if that is a terminal, one line that
+// is wiped at the end. Otherwise it prints nothing, so that logs and pipes stay clean.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace braid::report {
 
-// May this stream be coloured? Only a terminal, and not where NO_COLOR is set or TERM is dumb.
+// Whether to colour this stream: only a terminal, and not if NO_COLOR is set or TERM is dumb.
 bool colourful(std::FILE* stream);
 
-// "reading  [#####-----]  50%  2.10 s left"; without a total the count alone. `width` columns at most.
+// "reading  [#####-----]  50%  2.10 s left"; without a total only the count. At most `width` columns.
 std::string progress_line(const std::string& label, int64_t done, int64_t total, double seconds, int width);
 
 class Progress {
@@ -20,7 +20,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
-  void at(int64_t done);  // cheap; to be called by the thread that made it
+  void at(int64_t done);  // cheap; call it only from the thread that made this
   void wipe();            // before a line of text; the next at() draws it again
 
  private:

@@ -6,7 +6,7 @@
 
 namespace braid::report {
 
-TEST(Units, ThreeDigitsThatCount) {
+TEST(Units, ThreeSignificantDigits) {
   EXPECT_EQ(bytes(0), "0 B");
   EXPECT_EQ(bytes(999), "999 B");
   EXPECT_EQ(bytes(1023), "1.00 KiB");
@@ -21,7 +21,7 @@ TEST(Units, ThreeDigitsThatCount) {
   EXPECT_EQ(rate(1, 0, "op"), "-");
 }
 
-TEST(Units, OneIsNoPlural) {
+TEST(Units, OneIsSingular) {
   EXPECT_EQ(counted(1, "thread"), "1 thread");
   EXPECT_EQ(counted(2, "thread"), "2 threads");
 }
@@ -34,7 +34,7 @@ TEST(Units, DurationsChangeTheirUnit) {
   EXPECT_EQ(duration(7620), "2 h 07 min");
 }
 
-TEST(Table, AlignsWhateverTheBytes) {
+TEST(Table, AlignsByColumnsNotBytes) {
   Table table({{"test"}, {"t/s", Align::right}});
   table.row({"pp512", "41.2 ± 0.3"});
   table.row({"tg128", "9.8 ± 0.1"});
@@ -56,7 +56,7 @@ TEST(Progress, LineShowsPartAndTimeLeftWithinTheWidth) {
   EXPECT_EQ(progress_line("reading", 1500, 0, 2.1, 80), "reading  1.50 K  2.10 s");
 }
 
-TEST(Progress, SaysNothingWithoutATerminal) {
+TEST(Progress, PrintsNothingWithoutATerminal) {
   testing::internal::CaptureStderr();
   {
     Progress progress("reading", 10);

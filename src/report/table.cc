@@ -8,7 +8,7 @@
 namespace braid::report {
 namespace {
 
-// Columns of a terminal that the text takes: one a code point, which is right for all that Braid prints in tables.
+// Terminal columns of the text: one per code point, which is right for everything Braid prints in tables.
 size_t width_of(const std::string& text) { return static_cast<size_t>(sys::utf8_count(text)); }
 
 std::string pad(const std::string& text, size_t width, Align align) {

@@ -26,7 +26,7 @@ constexpr std::array<uint32_t, 256> make_table() {
 
 template <class Num>
 void put(std::string& out, Num value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof(value));  // x86 is little-endian, as the format
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));  // x86 is little-endian, like the format
 }
 
 uint32_t masked(std::string_view bytes) { return std::rotr(crc32c(bytes), 15) + 0xa282ead8u; }
@@ -88,7 +88,7 @@ void EventFile::scalars(int64_t step, double wall_time, std::span<const std::pai
   record(event);
 }
 
-// One write a record: a process that dies leaves whole records, and a reader sees each as soon as it is there.
+// One write per record: a process that dies leaves whole records, and a reader sees each as soon as it is written.
 void EventFile::record(std::string_view payload) {
   std::string out;
   put(out, static_cast<uint64_t>(payload.size()));

@@ -3,7 +3,7 @@
 //   mask    rotate right by 15, plus 0xa282ead8
 //   payload protobuf Event{1: double wall_time, 2: int64 step, 3: "brain.Event:2" (first record),
 //                          5: Summary{1: Value{1: tag, 2: float simple_value}, ...}}
-// Appending after a resume makes a file of its own; TensorBoard joins the files of a folder by step.
+// A resumed run writes its own file; TensorBoard joins the files of a folder by step.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -18,7 +18,7 @@ uint32_t crc32c(std::string_view bytes);
 
 class EventFile {
  public:
-  // Makes `folder` and in it events.out.tfevents.<seconds>.<host>.<pid>. Error when it cannot.
+  // Makes `folder` and in it events.out.tfevents.<seconds>.<host>.<pid>. Error if it cannot.
   explicit EventFile(const std::filesystem::path& folder);
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;

@@ -1,4 +1,4 @@
-// Records are read back by the format's own words, and the checksum is the published one.
+// Records are read back by the format's definition, and the checksum is the published one.
 #include "report/tensorboard.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 uint32_t unmasked(uint32_t value) { return std::rotl(value - 0xa282ead8u, 15); }
 
-// Payloads of all records; fails the test where a checksum is wrong.
+// Payloads of all records; fails the test if a checksum is wrong.
 std::vector<std::string> records_of(const std::string& file) {
   std::vector<std::string> list;
   for (size_t at = 0; at < file.size();) {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Known mistakes, put in one at a time: each must make a test fail.
+"""Known mistakes, applied one at a time: each must make a test fail.
 
 usage: run.py CMAKE ROOT WORK [--part K/N] [NAME...]
 
 A mutant is a file NAME.patch next to this script: some lines of prose (the pitfall and its source), one line
-`targets: TEST...` with the test programs that must notice, and a diff for `git apply`. The sources are copied to
-WORK/tree, where every patch is applied, its targets are built and run, and the patch is taken back. A mutant survives
-when every one of its targets passes. One that hangs is killed only where its target passed far within the limit before:
-else there is no verdict, since the machine may be slow. Survivors, mutants without a verdict, patches that no longer apply
+`targets: TEST...` with the test programs that must fail, and a diff for `git apply`. The sources are copied to
+WORK/tree, where every patch is applied, its targets are built and run, and the patch is reverted. A mutant survives
+if all its targets pass. One that hangs counts as killed only if its target passed far within the limit before:
+otherwise there is no verdict, since the machine may be slow. Survivors, mutants without a verdict, patches that no longer apply
 and mutants that do not compile fail this script; so does a target that fails without a mutant, since it would prove
 nothing. A line `needs: FLAG...` names flags of /proc/cpuinfo; a machine without them skips the mutant. WORK is kept: the
 next run rebuilds only what changed.
@@ -23,7 +23,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 IGNORED = shutil.ignore_patterns(".*", "build", "__pycache__")
 TEST_SECONDS = 300
-WELL_WITHIN = 0.1  # of that limit: a target that took no longer hangs when it reaches it
+WELL_WITHIN = 0.1  # of that limit: a target that took at most this long and now reaches the limit hangs
 
 
 def copy(root, tree):
@@ -46,7 +46,7 @@ def copy(root, tree):
 
 
 def call(*command, cwd=None, seconds=None):
-    """(exit code, output); the code is None where the command took too long."""
+    """(exit code, output); the code is None if the command timed out."""
     environment = os.environ | {"GTEST_BRIEF": "1", "GTEST_FAIL_FAST": "1"}
     try:
         done = subprocess.run(command, cwd=cwd, timeout=seconds, env=environment, stdin=subprocess.DEVNULL,
@@ -86,14 +86,14 @@ class Bench:
         self.seconds = {}
         self.tree.mkdir(parents=True, exist_ok=True)
         copy(root, self.tree)
-        # As the quick preset, which compiles in half the time; what tells targets apart is tested on the real build.
+        # Like the quick preset, which compiles in half the time; differences between SIMD targets are tested on the real build.
         code, output = call(cmake, "-S", self.tree, "-B", self.build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=None",
                             "-DCMAKE_CXX_FLAGS=-O1 -Wno-maybe-uninitialized", "-DBRAID_QUICK=ON")
         if code:
             fail("the copy does not configure", output)
 
     def apply(self, mutant, *options):
-        # The tree may lie inside another repository, whose settings are not to be asked.
+        # The tree may be inside another repository, whose settings must not apply.
         return call("git", f"--git-dir={os.devnull}", "apply", "-C1", *options, mutant.patch, cwd=self.tree)
 
     def make(self, targets):
@@ -127,10 +127,10 @@ class Bench:
         return "ALIVE", f"survived {', '.join(targets)}"
 
     def verdict(self, mutant):
-        """(killed, ALIVE, or SLOW where the machine may be to blame; how)"""
+        """(killed, ALIVE, or SLOW if the machine may be to blame; how)"""
         code, output = self.apply(mutant)
         if code:
-            return "ALIVE", f"the patch does not apply any more:\n{output}"
+            return "ALIVE", f"the patch no longer applies:\n{output}"
         try:
             code, output = self.make(mutant.targets)
             if code:
@@ -180,11 +180,11 @@ def main():
         found.append(verdict)
         print(f"{verdict:6} {mutant.name} ({time.monotonic() - begin:.0f} s): {how}", flush=True)
     if found.count("SLOW"):
-        print(f"[mutants] no verdict on {found.count('SLOW')} of {len(mutants)}: their tests were slow without them as well")
+        print(f"[mutants] no verdict on {found.count('SLOW')} of {len(mutants)}: their tests were slow even without them")
     if found.count("ALIVE"):
-        fail(f"{found.count('ALIVE')} of {len(mutants)} mutants were not noticed")
+        fail(f"{found.count('ALIVE')} of {len(mutants)} mutants survived")
     if found.count("SLOW"):
-        fail("a faster machine, or an idle one, is needed")
+        fail("this needs a faster or an idle machine")
 
 
 if __name__ == "__main__":

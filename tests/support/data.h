@@ -1,5 +1,5 @@
-// Where the data of tests lie (tests/data). The path is in one object, so that those of the tests are the same wherever
-// the sources are.
+// The location of the test data (tests/data). The path is in one object file, so that the tests' own object files are
+// the same wherever the sources are.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// What a test says of an Error.
+// Helpers for tests of errors.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,4 +1,4 @@
-// Files of tests: a folder of the test's own, and the one that BRAID_FIXTURES names.
+// Files of tests: a temporary folder, and the one that BRAID_FIXTURES names.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 namespace braid::support {
 
-// Empty at first, and gone with this value.
+// A temporary folder, empty at first; removed with this object.
 class Folder {
  public:
   Folder() {
@@ -39,17 +39,17 @@ class Folder {
 class FolderTest : public testing::Test {
  protected:
   std::filesystem::path write(const std::filesystem::path& name, const std::string& bytes) const {
-    return place_.write(name, bytes);
+    return temporary_.write(name, bytes);
   }
 
  private:
-  const Folder place_;
+  const Folder temporary_;
 
  protected:
-  const std::filesystem::path folder_ = place_.path();
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
-// Empty when it names none.
+// The folder in BRAID_FIXTURES; empty if unset.
 inline std::string fixtures() {
   const char* folder = std::getenv("BRAID_FIXTURES");
   return folder ? folder : "";

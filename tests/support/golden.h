@@ -1,6 +1,6 @@
-// What the tests of whole models share: the folders that come with golden values, and what a run over a prompt gave.
-// A folder holds a model as Hugging Face stores it and golden.safetensors (tests/data/README.md). The small copies in
-// tests/data/hf are always there; $BRAID_FIXTURES/hf may name more.
+// Shared by the tests of whole models: the folders that come with golden values, and the results of a run over a
+// prompt. A folder holds a model as Hugging Face stores it and golden.safetensors (tests/data/README.md). The small
+// copies in tests/data/hf are always there; $BRAID_FIXTURES/hf may name more.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ inline States states_of(engine::Runner& runner, int64_t sequence) {
   return out;
 }
 
-// What a pass over a prompt gave.
+// The results of a pass over a prompt.
 struct Pass {
   std::vector<float> logits, final;  // [T, V], [T, D]
   States states;
@@ -123,7 +123,7 @@ inline Pass step_through(engine::Runner& runner, int64_t sequence, std::span<con
   return out;
 }
 
-// Largest absolute difference; infinite when the lengths differ or a number is none.
+// Largest absolute difference; infinite if the lengths differ or a value is NaN.
 inline double worst(std::span<const float> got, std::span<const float> want) {
   if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
   double worst = 0;

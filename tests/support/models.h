@@ -1,4 +1,4 @@
-// Models of tests: small configs, a description of what was read, and folders with random weights.
+// Models for tests: small configs, a description of what was read, and folders with random weights.
 #pragma once
 #include <fmt/format.h>
 
@@ -16,7 +16,7 @@
 
 namespace braid::models {
 
-// A hybrid as transformers writes it, with every letter; no two widths are alike.
+// A hybrid as transformers writes it, with every layer letter; no two widths are equal.
 inline nlohmann::json hybrid() {
   return {{"architectures", {"NemotronHForCausalLM"}},
           {"model_type", "nemotron_h"},
@@ -75,7 +75,7 @@ inline std::string describe(const Config& config) {
   return text;
 }
 
-// A folder of its own with a config and random BF16 weights, which a test may damage before it writes them.
+// A temporary folder with a config and random BF16 weights, which a test may damage before it writes them.
 class FolderTest : public support::FolderTest {
  protected:
   using support::FolderTest::write;

@@ -1,4 +1,4 @@
-"""What the tests of the program share: the binary, its environment, refusals in one line, and skips that name a reason.
+"""Shared by the tests of the program: the binary, its environment, one-line errors, and skips with a reason.
 
 A script takes the binary as its first argument and ends with main().
 """
@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 BRAID = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "build/release/bin/braid")
-# Nothing of the caller's own choices.
+# Without the caller's own settings.
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") and k != "NO_COLOR"}
 DATA = Path(__file__).resolve().parent.parent / "data"
 ONE_LINE = r"\Abraid: \[[^\n]+\] [^\n]+\n\Z"
@@ -31,7 +31,7 @@ def start(*words, **streams):
 
 
 def terminal():
-    """Both ends of a pseudo-terminal; where the system gives none, the test is skipped."""
+    """Both ends of a pseudo-terminal; skips the test if the system has none."""
     try:
         return pty.openpty()
     except OSError as error:
@@ -40,13 +40,13 @@ def terminal():
 
 class Case(unittest.TestCase):
     def new_folder(self):
-        """A folder that goes with the test."""
+        """A folder that is removed after the test."""
         holder = tempfile.TemporaryDirectory(prefix="braid-test-")
         self.addCleanup(holder.cleanup)
         return Path(holder.name)
 
     def assertOneLine(self, answer, *says):
-        """Exit code 1, and one line on standard error that holds `says`."""
+        """Exit code 1, and one line on standard error that contains `says`."""
         self.assertEqual(answer.returncode, 1, answer.stderr)
         self.assertRegex(answer.stderr, ONE_LINE)
         for text in says:

@@ -1,4 +1,4 @@
-"""What the tests of `braid train` share: a small recipe, its runs, what they leave, and a disk that can be filled."""
+"""Shared by the tests of `braid train`: a small recipe, its runs and their files, and a disk that can be filled."""
 import os
 import subprocess
 import unittest
@@ -21,19 +21,19 @@ def files_of(folder):
 
 
 def state_of(out, step):
-    """What decides the rest of a run."""
+    """The files that determine the rest of a run."""
     folder = Path(out) / "checkpoints" / f"step-{step:08}"
     return {name: (folder / name).read_bytes()
             for name in ("model.safetensors", "training/state.safetensors", "training/state.json", "config.json")}
 
 
 def logged_steps(out):
-    """Of the lines of loss.csv."""
+    """The steps in loss.csv."""
     return [int(line.split(",")[0]) for line in (Path(out) / "loss.csv").read_text().splitlines()[1:]]
 
 
-def said_steps(text):
-    """Of the lines that a run prints."""
+def printed_steps(text):
+    """The steps in the output of a run."""
     return [int(line.split()[1].split("/")[0]) for line in text.splitlines() if line.startswith("step ")]
 
 
@@ -61,7 +61,7 @@ class TrainCase(Case):
 
 
 class SmallDisk:
-    """A file system in memory that only this test sees, in the mount namespace of a child. Where the system gives none,
+    """A file system in memory that only this test sees, in the mount namespace of a child. If the system allows none,
     the test is skipped. It is reached through /proc, so that nothing has to enter the namespace."""
 
     def __init__(self, folder, size, inodes):
@@ -74,14 +74,14 @@ class SmallDisk:
             raise unittest.SkipTest(f"no mount namespace here: {error}") from error
         self.path = Path(f"/proc/{self.keeper.pid}/root{folder}")
         if self.keeper.stdout.readline() != "mounted\n":
-            _, said = self.keeper.communicate()
-            raise unittest.SkipTest(f"no mount namespace here: {said.strip()}")
+            _, stderr = self.keeper.communicate()
+            raise unittest.SkipTest(f"no mount namespace here: {stderr.strip()}")
 
     def close(self):
         self.keeper.communicate()
 
     def fill(self, bytes_left=None, files_left=None):
-        """Leaves so much, rounded down to whole pages, or so many files."""
+        """Leaves `bytes_left`, rounded down to whole pages, or `files_left` files."""
         self.free()
         (self.path / "filler").mkdir()
         if bytes_left is not None:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Folders in compressed-tensors' layout, by the library that defines it and in transformers.
+"""Checks folders in the compressed-tensors layout against the library that defines it and against transformers.
 
     tools/oracle/compressed_in_transformers.py MODEL [--formats int4,int8,int3,mxfp4] [--braid build/release/bin/braid]
 
 MODEL is an unquantised folder that both read. For every format (or recipe, FILE.toml): `braid quantize`, then two things. The packed matrices
 are decoded by compressed_tensors and written as an F32 folder, on which Braid must score a prompt as it does on the
 quantised one, within 1e-4. And transformers loads the quantised folder by its quantization_config; it decodes and
-computes in BF16, so its log-probabilities may be 3% of their spread away. Needs torch, transformers, safetensors and compressed-tensors.
+computes in BF16, so its log-probabilities may differ by 3% of their spread. Needs torch, transformers, safetensors and compressed-tensors.
 """
 import argparse
 import glob
@@ -33,7 +33,7 @@ def score(braid, folder, ids):
 
 
 def decoded(tensors):
-    """The tensors of a folder with every packed matrix as F32, and how many there were."""
+    """The tensors of a folder with every packed matrix decoded to F32, and the number of packed matrices."""
     out, packed = {}, 0
     for name, value in tensors.items():
         if not name.endswith("_packed"):

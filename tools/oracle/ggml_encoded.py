@@ -4,8 +4,8 @@
     tools/oracle/ggml_encoded.py LIBGGML_BASE.so OUT.safetensors [BLOCKS]
 
 For every type that Braid writes, T.source F32 [blocks, values of one] and T.encoded U8 [blocks, bytes of one], by
-ggml_quantize_chunk without an importance matrix. Sources are normal at scales of weights, and what searches stumble on:
-zeros, one value, one sign, an outlier, ties, numbers near the ends of half precision. Needs numpy and safetensors.
+ggml_quantize_chunk without an importance matrix. Sources are normal at scales of weights, plus hard cases for scale
+searches: zeros, one value, one sign, an outlier, ties, numbers near the limits of half precision. Needs numpy and safetensors.
 """
 import ctypes
 import sys

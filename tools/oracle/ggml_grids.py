@@ -3,7 +3,7 @@
 
     tools/oracle/ggml_grids.py | clang-format > src/math/ggml_grids.cc
 
-An entry holds 8 values of 2 bits, or 4 of 3 bits, the first lowest; what they stand for is in ggml_iq_blocks.cc.
+An entry holds 8 values of 2 bits, or 4 of 3 bits, the first in the lowest bits; ggml_iq_blocks.cc says what they mean.
 """
 import numpy as np
 from gguf import quants

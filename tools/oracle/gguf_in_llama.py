@@ -5,12 +5,12 @@
 
 LLAMA_CPP is a checkout of llama.cpp, BUILD where it was built (BUILD/bin has libllama.so), MODEL a folder that Braid
 reads. For every type: `braid convert`, then the logits of a prompt three times: Braid on the folder (A), Braid on the file
-(B), llama.cpp on the file (C), all in FP32 but for what llama.cpp rounds. Printed: the root mean square of B - A (the
-type's own error) and of C - B (how far the two programs are apart), as parts of A's spread; for how many tokens B and C
-choose the same next one; and where the folder has a tokenizer, whether both make the same ids of a text and continue it
-greedily with the same ids (of how many, the first that agree). llama.cpp rounds what enters a product to the kind of
-its weight, Q8 for quantised ones, so that C - B is as large as Q8_0's own error whatever the type; with F32 weights
-nothing is rounded. Fails when C - B is above 1e-4 for f32, or above 2% and 1.5 times the type's own error for others.
+(B), llama.cpp on the file (C), all in FP32 except for what llama.cpp rounds. Printed: the root mean square of B - A (the
+type's own error) and of C - B (how far the two programs differ), relative to A's spread; for how many tokens B and C
+choose the same next one; and, if the folder has a tokenizer, whether both encode a text to the same ids, and how many of
+the first greedy ids after it agree. llama.cpp rounds the activations of a product to the type of its weight, Q8 for
+quantised ones, so C - B is as large as Q8_0's own error whatever the type; with F32 weights nothing is rounded. Fails if
+C - B is above 1e-4 for f32, or above 2% and 1.5 times the type's own error for others.
 Needs g++ and numpy.
 """
 import argparse
@@ -61,7 +61,7 @@ def rms(x):
 
 
 def same_tokens(braid, program, model, gguf, folder):
-    """Ids of a text by both; None where there is no tokenizer."""
+    """Whether both encode a text to the same ids; None without a tokenizer."""
     if not os.path.exists(f"{model}/tokenizer.json"):
         return None
     with open(f"{folder}/text.txt", "w", encoding="utf-8") as f:

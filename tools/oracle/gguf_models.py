@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes tests/data/gguf: model folders with random weights and a tokenizer, and model.gguf, what llama.cpp's own
-converter makes of each.
+"""Writes tests/data/gguf: model folders with random weights and a tokenizer, and model.gguf, converted from each by
+llama.cpp's own converter.
 
     gguf_models.py LLAMA_CPP OUT [NAME...]
 
 LLAMA_CPP is a checkout of llama.cpp. Needs what its converter needs (torch, transformers), and safetensors. Parts
-of the converter are replaced: it knows a tokenizer by a hash of what it makes of a text, so that a tokenizer trained
-here has to be named; it reads configs through transformers, which does not know `deci` and adds defaults to
+of the converter are replaced: it identifies a tokenizer by a hash of its ids for a text, so a tokenizer trained here
+has to be named; it reads configs through transformers, which does not know `deci` and adds defaults to
 `nemotron_h`; and its `llama` and `deci` try readers of other kinds of vocabularies first.
 """
 import json

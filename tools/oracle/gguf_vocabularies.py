@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The vocabularies that llama.cpp tests itself with: Braid must make the same ids of the same texts.
+"""The vocabularies of llama.cpp's own tests: Braid must encode their texts to the same ids.
 
     tools/oracle/gguf_vocabularies.py LLAMA_CPP [--braid build/release/bin/braid]
 
 LLAMA_CPP is a checkout; its models/ggml-vocab-*.gguf have texts in .inp and their ids in .out. A vocabulary of a kind or
-a splitting that Braid does not read is named and counts as skipped; one that gives other ids is a failure.
+pre-tokenizer that Braid does not read is reported as skipped; one that gives other ids is a failure.
 """
 import argparse
 import glob

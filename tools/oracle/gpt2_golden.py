@@ -3,7 +3,7 @@
 
     gpt2_golden.py OUT
 
-needs: torch transformers safetensors. Every bias and norm is drawn, so that one that is left out shows;
+needs: torch transformers safetensors. Every bias and norm is random, so that omitting one shows;
 n_inner is not four times n_embd, and the prompt reaches the last learned position.
 """
 import json
@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 PROMPTS = (150, 5)
 GREEDY_PROMPT, GREEDY = 12, 16
-TOO_CLOSE = 2e-3  # between two top logits: nobody's error
+TOO_CLOSE = 2e-3  # gap of the top two logits: rounding may swap them
 
 
 def draw(model, generator):

@@ -4,9 +4,9 @@
     gradient_golden.py HF_FOLDERS OUT NAME...
 
 needs: torch transformers safetensors. OUT/NAME.safetensors holds `ids` [T], `loss` [1] (the mean over t < T - 1 of the
-cross-entropy of logits t with id t + 1; no block of multi-token prediction), and of every parameter under the name that
-its file uses `NAME` [n] F32 and `NAME@` [n] I32: the values at the places of the flattened tensor that are largest, and
-at as many places drawn at random. Whole tensors would be megabytes.
+cross-entropy of logits t with id t + 1; no block of multi-token prediction), and for every parameter, under its name in
+the file, `NAME` [n] F32 and `NAME@` [n] I32: values and indices of the largest entries of the flattened tensor, and of
+as many random ones. Whole tensors would be megabytes.
 """
 import json
 import os
@@ -47,7 +47,7 @@ def stored(folder):
 
 
 def find(name, tensor, params):
-    """The gradient of a stored tensor: transformers may name its parents otherwise, and stacks experts."""
+    """The gradient of a stored tensor: transformers may name its parents differently, and stacks experts."""
     for own in (name, name.replace("backbone.", "model."), "transformer." + name):
         if own in params:
             return params[own]
@@ -79,11 +79,11 @@ def main():
                 continue
             assert grad.shape == tensor.shape, (n, grad.shape, tensor.shape)
             flat = grad.flatten()
-            places = torch.arange(flat.numel())
+            indices = torch.arange(flat.numel())
             if flat.numel() > 2 * KEPT:
-                places = torch.cat([flat.abs().topk(KEPT).indices,
-                                    torch.randperm(flat.numel(), generator=draw)[:KEPT]]).unique()
-            got[n], got[n + "@"] = flat[places].float(), places.to(torch.int32)
+                indices = torch.cat([flat.abs().topk(KEPT).indices,
+                                     torch.randperm(flat.numel(), generator=draw)[:KEPT]]).unique()
+            got[n], got[n + "@"] = flat[indices].float(), indices.to(torch.int32)
         save_file(got, f"{out}/{name}.safetensors")
         print(f"{name}: loss {loss.item():.6f}, {len(got) // 2 - 1} gradients; without one: {left}")
 

@@ -2,7 +2,7 @@
 //   llama_logits MODEL.gguf OUT.f32 IDS...             logits [tokens, vocabulary] FP32
 //   llama_logits MODEL.gguf OUT.i32 --text FILE        its token ids, one I32 each
 //   llama_logits MODEL.gguf OUT.i32 --greedy N IDS...  the N most likely next ids, one after the other
-// Linked with libllama; no part of Braid.
+// Linked with libllama; not part of Braid.
 #include <llama.h>
 
 #include <algorithm>
@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
   const std::string mode = argv[3];
   llama_model_params model_params = llama_model_default_params();
   model_params.n_gpu_layers = 0;
-  model_params.use_extra_bufts = false;  // no repacking: its AMX kernels stop programs that did not ask for tiles
+  model_params.use_extra_bufts = false;  // no repacking: its AMX kernels crash programs that did not request tiles
   model_params.vocab_only = mode == "--text";
   llama_model* model = llama_model_load_from_file(argv[1], model_params);
   if (!model) return 3;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A folder that Braid wrote, in transformers: it loads without a missing or a left-over tensor, and gives the same logits.
+"""Loads a folder that Braid wrote in transformers: no missing or unexpected tensors, and the same logits.
 
 usage: load_in_transformers.py FOLDER [BRAID] [--ids 1,2,3]
-Needs torch and transformers; says so and ends well where they are not there. The prediction block is Braid's own:
+Needs torch and transformers; without them it says so and exits with 0. The prediction block is Braid's own:
 transformers ignores it by design.
 """
 import argparse
@@ -29,7 +29,7 @@ for module in model.modules():  # transformers clamps dt at time_step_min, which
     if hasattr(module, "time_step_limit"):
         module.time_step_limit = (0.0, float("inf"))
 wrong = [f"missing {n}" for n in info["missing_keys"]]
-wrong += [f"left over {n}" for n in info["unexpected_keys"] if not n.startswith("mtp.")]
+wrong += [f"unexpected {n}" for n in info["unexpected_keys"] if not n.startswith("mtp.")]
 if wrong:
     sys.exit("\n".join(wrong))
 ids = [int(i) for i in args.ids.split(",")]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""LoRA adapters between PEFT and Braid, both ways.
+"""LoRA adapters between PEFT and Braid, in both directions.
 
     peft_adapter.py make MODEL OUT [--targets a,b] [--parameters c,d] [--rank 3] [--alpha 6]
         a random adapter as PEFT saves it, and golden.safetensors: ids and the logits of PEFT in FP64
     peft_adapter.py check MODEL ADAPTER --braid BRAID
-        the logits of ADAPTER, which may be one that Braid trained, in PEFT and in `braid run --adapter`, and those of
-        what `braid merge` writes in transformers; fails where they differ
+        the logits of ADAPTER, which may be one that Braid trained, in PEFT and in `braid run --adapter`, and those in
+        transformers of the folder that `braid merge` writes; fails if they differ
 
-needs: torch transformers peft safetensors numpy. Without them it says so and ends with 77, a skipped test.
+needs: torch transformers peft safetensors numpy. Without them it says so and exits with 77, a skipped test.
 """
 import argparse
 import pathlib
@@ -27,8 +27,8 @@ except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-# PEFT refuses out_proj beside a scan, since fused kernels would read its weight past the adapter. The plain path, which
-# runs here, does not; elsewhere such an adapter is merged first.
+# PEFT refuses out_proj in Mamba layers, since fused kernels would read its weight and bypass the adapter. The plain path,
+# which runs here, does not; elsewhere such an adapter is merged first.
 tuners_utils._check_lora_target_modules_mamba = lambda *_: None
 
 TOKENS, BOUND = 21, 2e-4  # FP32 logits, relative to the largest
@@ -61,7 +61,7 @@ def make(args):
     model = get_peft_model(load(args.model, torch.float64), config)
     generator = torch.Generator().manual_seed(2)
     for name, p in model.named_parameters():
-        if "lora_" in name:  # numbers that BF16 holds: small files, and no doubt about rounding
+        if "lora_" in name:  # values exact in BF16: small files, and no rounding
             drawn = 0.8 * p.shape[1] ** -0.5 * torch.randn(p.shape, generator=generator)
             p.data = drawn.to(torch.bfloat16).to(p.dtype)
     model.eval()
@@ -82,7 +82,7 @@ def braid_logits(braid, model, ids, *more):
 
 
 def widen(folder, out):
-    """The same model in FP32: merged weights rounded to BF16 may turn the choice of an expert."""
+    """The same model in FP32: merged weights rounded to BF16 may change the choice of an expert."""
     shutil.copytree(folder, out, ignore=shutil.ignore_patterns("*.safetensors", "*.index.json"))
     tensors = {}
     for file in pathlib.Path(folder).glob("*.safetensors"):
@@ -104,7 +104,7 @@ def check(args):
                        stdout=subprocess.DEVNULL)
         found["merged, in transformers"] = logits(load(merged, torch.float64), ids)
         found["merged, in braid"] = braid_logits(args.braid, merged, ids)
-    print(f"the adapter moves logits by {moved:.1e} of the largest")
+    print(f"the adapter changes logits by {moved:.1e} of the largest")
     worst = 0
     for name, got in found.items():
         difference = float((got - wanted).abs().max() / wanted.abs().max())

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/data/templates/golden.json: conversations, and the text that transformers' own Jinja environment renders
-of each with every template of that folder, or the kind of failure.
+for each with every template in that folder, or the kind of failure.
 
     template_golden.py FOLDER
 
-needs: transformers, jinja2. The templates are the project's own; the clock of strftime_now stands at noon.
+needs: transformers, jinja2. The templates are the project's own; strftime_now is fixed at noon.
 """
 import datetime
 import json
@@ -60,7 +60,7 @@ KINDS = ((jinja2.exceptions.TemplateSyntaxError, "syntax"), (jinja2.exceptions.U
 
 
 def rendered(source, case):
-    # The very environment that transformers renders with, but for the clock.
+    # The same environment that transformers renders with, except for the clock.
     template = chat_template_utils._compile_jinja_template(source)
     template.globals["strftime_now"] = NOW.strftime
     try:

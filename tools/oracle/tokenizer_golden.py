@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/data/tokenizers: small tokenizer.json files of every kind that the model families use, and what Hugging
-Face's `tokenizers` makes of hard strings.
+"""Writes tests/data/tokenizers: small tokenizer.json files of every kind that the model families use, and the ids that
+Hugging Face's `tokenizers` gives for difficult strings.
 
     tokenizer_golden.py OUT
 
 needs: tokenizers. The vocabularies are trained on this repository's own pages and sources, so that every clone can
-make them again; split patterns, normalisers, decoders and options are those of the kinds they stand for.
+regenerate them; split patterns, normalisers, decoders and options are those of the kinds they represent.
 """
 import glob
 import json
@@ -53,7 +53,7 @@ def byte_level(pre_tokenizer, bos=None, normalizer=None, ignore_merges=False, la
 
 
 def sentencepiece(prepends):
-    """Llama 2's two spellings: a normaliser that marks spaces, or a Metaspace pre-tokenizer that splits nothing."""
+    """Llama 2's two variants: a normaliser that marks spaces, or a Metaspace pre-tokenizer that splits nothing."""
     pieces = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
     pieces.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=True)
     special = ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)]

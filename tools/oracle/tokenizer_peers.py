@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Braid's tokenizer beside Hugging Face's `tokenizers` and tiktoken: the same text, one core, turn by turn in one run.
+"""Braid's tokenizer against Hugging Face's `tokenizers` and tiktoken: the same text, one core, alternating in one run.
 
 usage: tokenizer_peers.py FOLDER --bench build/release/src/text/text_bench [--text FILE] [--rounds N] [-o OUT.json]
 
 FOLDER holds a tokenizer.json. Needs `pip install tokenizers tiktoken` in a virtual environment, and a build with
--DBRAID_BENCH=ON. Without --text, 6 MB of this machine's own files are mixed: 40% code, 40% English prose, 20% the
-world's languages, in documents of 64 kB (zero bytes part them). Loads and rates are processor time, so that a busy
-machine disturbs little; the best and the median of the rounds are kept. Token counts must agree.
+-DBRAID_BENCH=ON. Without --text, 6 MB of this machine's own files are mixed: 40% code, 40% English prose, 20%
+other languages, in documents of 64 kB separated by zero bytes. Loads and rates are CPU time, so that a busy machine
+disturbs little; the best and the median of the rounds are kept. Token counts must agree.
 """
 import argparse
 import glob
@@ -60,7 +60,7 @@ def hugging_face(folder, documents):
 
 
 def tiktoken_of(folder, documents):
-    """tiktoken has no such file: the ranks are the ids of the byte-level vocabulary. None where that cannot be."""
+    """tiktoken reads no tokenizer.json: its ranks are the ids of the byte-level vocabulary. None if that is impossible."""
     import tiktoken
     spec = json.loads(Path(folder, "tokenizer.json").read_text())
     steps = (spec["pre_tokenizer"] or {}).get("pretokenizers") or []
