@@ -179,8 +179,8 @@ class Refusals(Case):
         answer = json.loads(braid("run", "--ids", "5,6,7", "-n", "4", "--ignore-eos", "--json", "--logprobs", "2", "--exact").stdout)
         tokens = answer["logprobs"]["content"]
         self.assertEqual([t["id"] for t in tokens], answer["ids"])
-        line = json.dumps({"prompt": [5, 6, 7], "completion": answer["ids"]})
-        scored = json.loads(braid("score", "tiny", "--jsonl", "-", "--exact", "--path", "step", text=line).stdout)["logprobs"]
+        line = json.dumps({"ids": [5, 6, 7, *answer["ids"]]})
+        scored = json.loads(braid("score", "tiny", "--jsonl", "-", "--exact", "--path", "step", text=line).stdout)["logprobs"][-4:]
         for token, logprob in zip(tokens, scored, strict=True):
             self.assertAlmostEqual(token["logprob"], logprob, places=5)
             self.assertEqual(token["top_logprobs"][0]["id"], token["id"])  # greedy

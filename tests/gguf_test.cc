@@ -253,7 +253,7 @@ TEST(GgufModel, AnswersAsTransformersDoes) {
     int others = 0;
     for (const auto& c : golden) {
       const bool think = c["enable_thinking"];
-      EXPECT_EQ(model.render(c["messages"], think), c["prompt"]);
+      EXPECT_EQ(model.render(c["messages"], {.think = think}), c["prompt"]);
       const auto answer = conversation.answer(
           c["messages"], {.generate = {.tokens_max = 96}, .think = think},
           {[](int64_t, int64_t) { return true; }, [](const engine::ReasoningSplitter::Parts&) { return true; }});

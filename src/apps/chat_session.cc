@@ -37,7 +37,7 @@ Chat::Chat(const ChatOptions& options)
 }
 
 std::span<const Chat::Command> Chat::commands() {
-  static constexpr Command kCommands[] = {
+  static constexpr Command kList[] = {
       {"/think", "on|off", "let the model think before it answers, where it can", &Chat::think},
       {"/system", "[TEXT]", "instructions for the model; without TEXT: none", &Chat::system},
       {"/reset", "", "forget the conversation, keep the instructions", &Chat::reset},
@@ -46,7 +46,7 @@ std::span<const Chat::Command> Chat::commands() {
       {"/help", "", "this list", &Chat::help},
       {"/exit", "", "leave, as Ctrl-D does", &Chat::exit},
   };
-  return kCommands;
+  return kList;
 }
 
 void Chat::command(std::string_view line) {

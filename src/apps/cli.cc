@@ -117,7 +117,7 @@ void Cli::rest(const std::string& name, std::vector<std::string>& values, const 
   state_->items.push_back({.spellings = {upper(name)}, .help = help, .positional = true, .repeated = true});
   state_->app.add_option(name, values);
 }
-void Cli::rare() { state_->rare = true; }
+void Cli::rare(bool on) { state_->rare = on; }
 bool Cli::given(const std::string& name) const { return state_->app.get_option("--" + name)->count() > 0; }
 
 namespace {

@@ -25,8 +25,8 @@ class Cli {
               const std::string& help);
   void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
   void rest(const std::string& name, std::vector<std::string>& values, const std::string& help);
-  // Options declared from here on: --help lists their names alone, the man page describes them.
-  void rare();
+  // Options declared from here on are rare: --help lists their names alone, the man page describes them.
+  void rare(bool on = true);
   // After parsing: was the option (long name, no dashes) set by flag or environment?
   bool given(const std::string& name) const;
 

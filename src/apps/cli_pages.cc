@@ -150,7 +150,7 @@ std::string overview(const std::string& group) {
                      columns({{"<subcommand> --help", "its options"},
                               {"--version", "version, commit, compiler, CPU class, backends"},
                               {"--completion SHELL", "completions for bash, zsh or fish"},
-                              {"man braid", "every option; docs/ in the source has pages"}}));
+                              {"--man", "a man page of everything; docs/ has pages to read"}}));
 }
 
 std::string help_text(const Page& page) {
@@ -169,8 +169,9 @@ std::string help_text(const Page& page) {
     }
   }
   arguments.insert(arguments.end(), options.begin(), options.end());
-  if (!rare.empty()) arguments.emplace_back("and (braid --man)", rare);
-  return fmt::format("{}\n\nusage: {}\n\n{}{}", page.command->summary, usage_of(page), columns(arguments), example);
+  const std::string more = rare.empty() ? "" : columns({{"more", rare + " (braid --man)"}});
+  return fmt::format("{}\n\nusage: {}\n\n{}{}{}", page.command->summary, usage_of(page), columns(arguments), more,
+                     example);
 }
 
 std::string man_page(const std::vector<Page>& pages) {

@@ -56,8 +56,11 @@ void ModelArgs::declare(Cli& cli) {
 void ModelArgs::declare_types(Cli& cli) {
   cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
   cli.choice("--activations", activations, {"bf16", "int8"}, "beside weights of 4 to 8 bits");
-  cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "of keys and values; auto: as --dtype");
-  cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of states, rounded stochastically");
+  cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "KV; auto: as --dtype");
+  cli.rare();
+  cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"},
+             "of Mamba's states, rounded stochastically");
+  cli.rare(false);
 }
 
 engine::RunnerOptions ModelArgs::runner_options() const {

@@ -63,7 +63,7 @@ TEST_F(NpyTest, DamageIsNamed) {
   ASSERT_EQ(parse_error(good), "");
   for (size_t n = 0; n < good.size(); ++n) EXPECT_NE(parse_error(good.substr(0, n)), "") << n;
   const std::pair<std::string, const char*> all[] = {
-      {file_of("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", "12345678"), "another type; got <f8"},
+      {file_of("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", "12345678"), "the wrong dtype; got <f8"},
       {file_of("{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }", "1234"), "column-major"},
       {file_of("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "1234"),
        "is truncated; got 4 bytes of values; expected 8"},

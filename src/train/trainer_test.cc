@@ -583,7 +583,7 @@ TEST_F(TrainerTest, CheckpointsOfAnotherModelAreRefused) {
   recipe_.dtype = "bf16";
   EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(6)); }).find("dtype is \"f32\" there and \"bf16\" here"),
             std::string::npos);
-  EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(6), -1, true); }).find("dtype is not that"),
+  EXPECT_NE(models::error_of([&] { train(recipe_, checkpoint(6), -1, true); }).find("dtype is not the recipe's"),
             std::string::npos);
   recipe_.dtype = "f32";
   EXPECT_NE(models::error_of([&] { train(recipe_, folder_.string()); }).find("is not a complete checkpoint"),
