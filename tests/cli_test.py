@@ -149,12 +149,18 @@ class Refusals(Case):
         self.assertGreater(whole[1], whole[0])
         file.write_text('[{"content": "no role"}]')
         self.refused("run", "--messages", str(file), says=["[0] is not a message", 'expected [{"role": "user"'])
+        for content in (5, [{"type": "image_url"}], None):
+            file.write_text(json.dumps([{"role": "user", "content": content}]))
+            self.refused("run", "--messages", str(file), says=["[0] is not a message"])
+        file.write_text(json.dumps([{"role": "user", "content": [{"type": "text", "text": "What is "}, {"text": "5 + 6?"}]}]))
+        self.assertEqual(braid("run", "--messages", str(file)).stdout, "11\n")
         file.write_text("[]")
         self.refused("run", "--messages", str(file), says=["holds no message"])
         file.write_text('[{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]')
         self.refused("run", "--messages", str(file), "--system", "c", says=["has a system message already"])
         for word in ("--system", "--tools", "--think"):
-            self.refused("run", "-p", "a", word, "on", says=[f"[{word}] is for a conversation; try --chat TEXT"])
+            for prompt in (("-p", "a"), ("--ids", "5,6")):
+                self.refused("run", *prompt, word, "on", says=[f"[{word}] is for a conversation; try --chat TEXT"])
 
     def test_a_tool_call_is_one_line_without_tags(self):
         tools = self.new_folder() / "tools.json"
@@ -165,6 +171,9 @@ class Refusals(Case):
         self.assertRegex(answer.stdout, r"\Atool call: <function=calculator> .*345.*678.*\n\Z")
         tools.write_text("{}")
         self.refused("run", "--chat", "a", "--tools", str(tools), says=["is not an array"])
+        for tool in ('{"type": "function"}', '{"function": {"name": 5}}', "1"):
+            tools.write_text(f"[{tool}]")
+            self.refused("run", "--chat", "a", "--tools", str(tools), says=["[0] is not a function"])
 
     def test_stop_ends_the_answer_before_its_text(self):
         answer = json.loads(braid("run", "--chat", "Who are you?", "--think", "off", "--json").stdout)
@@ -174,6 +183,11 @@ class Refusals(Case):
         self.assertLess(len(cut["ids"]), len(answer["ids"]))
         whole = json.loads(braid("run", "--chat", "Who are you?", "--think", "off", "--json", "--stop", text[-2:] + "xyz").stdout)
         self.assertEqual(whole["text"], text)
+        self.refused("run", "--chat", "a", "--stop", "", says=["[--stop] the text is empty"])
+
+    def test_run_says_what_cut_an_answer(self):
+        self.assertIn("\nstopped after 2 tokens (-n)\n", braid("run", "--chat", "Who are you?", "-n", "2").stderr)
+        self.assertIn("\nthe context is full (-c)\n", braid("run", "--chat", "What is 5 + 6?", "-c", "24").stderr)
 
     def test_logprobs_are_those_of_score(self):
         answer = json.loads(braid("run", "--ids", "5,6,7", "-n", "4", "--ignore-eos", "--json", "--logprobs", "2", "--exact").stdout)

@@ -1,5 +1,5 @@
-// An answer as it arrives: the answer itself on standard output, thinking on standard error, dimmed, or between its
-// tags if there is no colour; and dimmed notes. A tool call is one line, without its tags.
+// Prints an answer as it arrives: the answer itself on standard output, thinking on standard error, dimmed, or between
+// its tags if there is no colour; and dimmed notes. A tool call is one line, without its tags.
 #pragma once
 #include <cstdio>
 #include <string>

@@ -80,13 +80,13 @@ Action setup_bench(Cli& cli) {
   o->model.declare(cli);
   cli.option("-p,--n-prompt", o->prompt, "prompt tokens, a list; 0: none");
   cli.option("-n,--n-gen", o->generate, "tokens to generate, a list; 0: none");
-  cli.option("-d,--n-depth", o->depth, "tokens in the context before, a list; past a few hundred copies of these");
-  cli.option("-b,--batch", o->batch, "sequences together, a list");
+  cli.option("-d,--n-depth", o->depth, "tokens already in the context, a list; beyond a few hundred, copies of them");
+  cli.option("-b,--batch", o->batch, "sequences per pass, a list");
   cli.option("-r,--repetitions", o->repeats.count, "runs after a warm-up");
-  cli.choice("-o,--output", o->output, {"md", "json", "jsonl"}, "form of the result");
+  cli.choice("-o,--output", o->output, {"md", "json", "jsonl"}, "output format");
   cli.flag("--progress", o->repeats.lines, "a line for each run as it ends, in place of the bar; run 0 is the warm-up");
   cli.flag("--list", o->list, "only print the ops, their variants and where they run");
-  cli.flag("--explain", o->explain, "only sum the bytes and operations of one generated token, tensor by tensor");
+  cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");
   return [o] { return bench(*o); };
 }
 

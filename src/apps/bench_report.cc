@@ -33,7 +33,7 @@ Rate rate_of(const BenchRow& row) {
   return r;
 }
 
-// The share of what the machine allows; by the median, which a neighbour's burst does not move.
+// The fraction of the floor; by the median, which is robust against bursts of other load.
 double floor_fraction(const BenchRow& row) { return row.floor_seconds / (1e-9 * row.median_ns()); }
 
 bool is_void(const BenchRow& row) {

@@ -29,7 +29,8 @@ class Bench {
   void reset() {
     for (int64_t s = 0; s < sequences_; ++s) runner_.reset(s);
   }
-  // `n` tokens of every sequence in passes of at most the runner's chunk a sequence; the head meets the last rows only.
+  // `n` tokens of every sequence in passes of at most the runner's chunk per sequence; only the last rows go through
+  // the head.
   void prefill(int64_t n) {
     const int64_t chunk = runner_.options().chunk;
     for (int64_t done = 0; done < n; done += chunk) pass(std::min(chunk, n - done), Phase::prefill, done + chunk >= n);

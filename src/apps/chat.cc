@@ -61,7 +61,7 @@ Action setup_chat(Cli& cli) {
   o->cli = &cli;
   o->model.declare(cli);
   cli.option("--system TEXT", o->system, "instructions for the model");
-  cli.choice("--think", o->think, {"on", "off"}, "reasoning, where the model has it");
+  cli.choice("--think", o->think, {"on", "off"}, "reasoning, if the model has it");
   cli.option("-n,--predict", o->tokens, "tokens of one answer; -1: until the model ends");
   cli.flag("--context-shift", o->context_shift, "drop the oldest turns when the context is full");
   o->sampling.declare(cli);

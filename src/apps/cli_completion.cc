@@ -46,7 +46,7 @@ Groups groups_of(const std::vector<Page>& pages) {
   return groups;
 }
 
-// What may stand first on a command line.
+// The possible first words of a command line.
 std::vector<std::pair<std::string, std::string>> first_words(const std::vector<Page>& pages) {
   std::vector<std::pair<std::string, std::string>> words;  // and what they are
   for (const Page& page : pages) {

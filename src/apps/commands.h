@@ -1,4 +1,4 @@
-// One declaration a subcommand; the definitions are in apps/<name>.cc.
+// One declaration per subcommand; the definitions are in apps/<name>.cc.
 #pragma once
 #include "apps/cli.h"
 

@@ -238,7 +238,7 @@ Action setup_convert(Cli& cli) {
   cli.positional("out", o->out, "OUT.gguf, or of a GGUF file the folder to write, in bf16 or f32");
   cli.option("--type TYPE", o->type, "of the large matrices: " + fmt::format("{}", fmt::join(type_names(), ", ")));
   cli.option("--head TYPE", o->head, "of the head; by default the same, and at least q6_k");
-  cli.flag("--strict", o->strict, "an error where a type cannot hold a matrix, instead of the nearest that can");
+  cli.flag("--strict", o->strict, "an error if a type cannot hold a matrix, instead of the nearest that can");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return convert(*o); };
 }

@@ -50,13 +50,13 @@ int data_bpe(const Options& o) {
 Action setup_data_bpe(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.rest("TEXT", o->files, "files of text");
-  cli.option("--vocab", o->vocabulary, "tokens in all: added ones, the 256 bytes, merges");
-  cli.option("-o,--out FILE", o->out, "where the vocabulary goes");
-  cli.option("--special WORDS", o->special, "control tokens, commas between: <|im_start|>,<|im_end|>");
+  cli.option("--vocab", o->vocabulary, "total tokens: added ones, the 256 bytes, merges");
+  cli.option("-o,--out FILE", o->out, "file to write");
+  cli.option("--special WORDS", o->special, "control tokens, comma-separated: <|im_start|>,<|im_end|>");
   cli.option("--added WORDS", o->added, "whole tokens that are text: <think>,</think>");
   cli.choice("--pieces", o->pieces, {"nemotron", "gpt2", "signs"},
              "how text is cut before merging; nemotron: each digit alone; signs: each digit and capital alone");
-  cli.option("--count-min", o->count_min, "a pair seen less often does not become a token");
+  cli.option("--count-min", o->count_min, "pairs seen less often are not merged");
   return [o] { return data_bpe(*o); };
 }
 

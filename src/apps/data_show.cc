@@ -51,7 +51,7 @@ std::vector<Token> tokens_of(const data::Batch& batch, const Seq& seq) {
   return tokens;
 }
 
-// Text to look at: control characters other than white space would command the terminal.
+// Text for a terminal: control characters other than white space are escaped.
 std::string harmless(std::string text) {
   for (char& ch : text) {
     if ((ch >= 0 && ch < ' ' && ch != '\n' && ch != '\t') || ch == 0x7f) ch = '?';
@@ -75,7 +75,7 @@ void print_sequence(const std::vector<Token>& tokens, const text::Tokenizer* tok
   fmt::print("\n");
 }
 
-// The `which`th row of a batch alone.
+// Row `which` of a batch.
 data::Batch row_of(const data::Batch& batch, int64_t which) {
   const auto at = batch.rows.begin() + which;
   data::Batch row;
@@ -94,7 +94,7 @@ nlohmann::ordered_json json_of(const data::Batch& row) {
   return {{"ids", row.ids}, {"targets", row.targets}, {"sequences", sequences}, {"trained", row.trained}};
 }
 
-// What is to be shown: the [data] of a recipe, or a file by itself.
+// What to show: the [data] of a recipe, or a file by itself.
 struct Shown {
   data::DataSpec spec;
   fs::path model;  // a folder or a tokenizer.json; empty: none
@@ -154,14 +154,14 @@ int data_show(const Options& o) {
 Action setup_data_show(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("FILE", o->path, "a recipe.toml; or text, .jsonl, .bin, .safetensors, a folder of them", false);
-  cli.rest("KEY=VALUE", o->overrides, "words of the recipe");
+  cli.rest("KEY=VALUE", o->overrides, "keys of the recipe");
   cli.option("-m,--model MODEL", o->model,
              "a folder, a GGUF file, a tokenizer.json, org/name of the Hugging Face cache, or tiny: its tokenizer and "
              "chat template; of a recipe: its own");
-  cli.choice("--kind", o->kind, data::kKinds, "of the data; without it, what the path looks like");
+  cli.choice("--kind", o->kind, data::kKinds, "of the data; default: guessed from the path");
   cli.option("--row", o->row, "which row of the shuffled first epoch");
-  cli.option("--length", o->length, "tokens a row at most; 0: 2048, or what the file says");
-  cli.option("--vocab", o->vocabulary, "every id must be less; 0: not checked");
+  cli.option("--length", o->length, "tokens per row at most; 0: 2048, or as the file has it");
+  cli.option("--vocab", o->vocabulary, "ids must be below this; 0: not checked");
   cli.option("--goldfish-k", o->goldfish_k, "leave one target in k out, as [loss] goldfish_k");
   cli.flag("--json", o->json, "ids, targets and sequences for a program");
   return [o] {

@@ -44,9 +44,9 @@ int data_synth(const Options& o) {
 Action setup_data_synth(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.option("--out DIR", o->out, "the folder to create");
-  cli.option("--seed", o->seed, "of every choice: the same seed, the same bytes");
+  cli.option("--seed", o->seed, "the same seed gives the same bytes");
   cli.option("--train", o->train, "conversations in train.jsonl");
-  cli.option("--valid", o->valid, "conversations in valid.jsonl, of another stream");
+  cli.option("--valid", o->valid, "conversations in valid.jsonl, from another random stream");
   cli.option("--tasks", o->tasks, "held-out problems of each kind");
   return [o] { return data_synth(*o); };
 }

@@ -52,10 +52,10 @@ int data_tokenize(const Options& o) {
 Action setup_data_tokenize(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("IN", o->input, "a text file, a .jsonl with 'text', or a folder of them");
-  cli.option("-o,--out PREFIX", o->out, "PREFIX.bin and PREFIX.idx are written");
+  cli.option("-o,--out PREFIX", o->out, "writes PREFIX.bin and PREFIX.idx");
   cli.option("--tokenizer MODEL", o->tokenizer,
              "a folder, a GGUF file, a tokenizer.json, org/name of the Hugging Face cache, or tiny");
-  cli.option("--end TOKEN", o->end, "ends a document; without it the folder's eos_token");
+  cli.option("--end TOKEN", o->end, "token that ends a document; default: the folder's eos_token");
   return [o] { return data_tokenize(*o); };
 }
 

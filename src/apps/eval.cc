@@ -36,7 +36,7 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-// What is predicted: tokens, the windows that are read, and what every window begins with instead of its first token.
+// What is scored: tokens, the windows that are read, and what every window begins with instead of its first token.
 struct Reading {
   std::vector<int32_t> ids{};
   std::vector<eval::Window> windows{};
@@ -128,7 +128,7 @@ void print(const Options& o, const eval::Divergence& d) {
       d.kl_error(), d.kl_at(0.5), d.kl_at(0.99), d.kl_at(1), 100 * d.same_top_share(), d.model.tokens, o.model.context);
 }
 
-// Both models must mean the same by a token, or there is nothing to compare.
+// Both models must have the same vocabulary to be compared.
 void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, const Options& o,
                        const std::string& text, const Reading& r) {
   const bool same = o.lines.empty() ? base.tokenizer().encode(text, false) == r.ids
@@ -198,20 +198,21 @@ Action setup_eval(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
-  cli.option("--jsonl F", o->lines, "or lines as braid score reads them, of which completions alone are predicted");
-  cli.option("--kl BASE", o->base,
-             "compare with the model that this one was made from: KL divergence, perplexities, same likeliest tokens");
+  cli.option("--jsonl F", o->lines, "or lines as braid score reads them; only completions are scored");
+  cli.option(
+      "--kl BASE", o->base,
+      "compare with the model that this one was made from: KL divergence, perplexities, agreement of top tokens");
   cli.option("--tasks FILE", o->tasks.file,
              "tasks to answer, one JSON object per line: task, messages, answers, tools");
-  cli.choice("--think", o->tasks.think, {"on", "off"}, "of tasks: reasoning, where the model has it");
+  cli.choice("--think", o->tasks.think, {"on", "off"}, "of tasks: reasoning, if the model has it");
   cli.option("-n,--predict", o->tasks.tokens, "of tasks: tokens of one answer at most");
   cli.option("--slots", o->tasks.slots, "of tasks: answers at a time");
-  cli.option("--answers FILE", o->tasks.answers, "of tasks: where every answer is written, a line of JSON each");
+  cli.option("--answers FILE", o->tasks.answers, "of tasks: file for the answers, one JSON object per line");
   cli.option("-c,--ctx-size", o->model.context,
-             "tokens of a window, each read from an empty state; without a stride windows lie side by side and the "
+             "tokens of a window, each read from an empty state; without a stride windows are adjacent and the "
              "second half of each is scored, as llama-perplexity does; 0: 512");
   cli.option("--stride", o->stride,
-             "windows this many tokens apart, the last so many of each scored: every token counts once; 0: off");
+             "distance of windows; the last N tokens of each are scored, so every token counts once; 0: off");
   cli.option("--adapter FOLDER", o->model.adapter, "a LoRA adapter as PEFT and braid train write it");
   o->model.declare_types(cli);
   cli.option("--chunk", o->model.chunk, "tokens of one pass");

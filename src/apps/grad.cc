@@ -94,7 +94,7 @@ Action setup_grad(Cli& cli) {
   cli.option("--ids", o->ids, "token ids: 1,2,3");
   cli.option("-o,--output G.safetensors", o->out, "loss [1], and every gradient in F32 under its tensor's name");
   cli.option("--mtp-scale", o->mtp_scale, "weight of the multi-token prediction loss; 0: off");
-  cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "numbers that products read");
+  cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
   cli.option("-t,--threads", o->threads, "0: one per core");
   return [o] { return grad_command(*o); };
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "io/atomic_file.h"
 #include "io/json.h"
@@ -38,22 +40,47 @@ void check_items(const std::filesystem::path& path, const ordered_json& list, co
        {.what = fmt::format("[{}] is not a {}", wrong - list.begin(), item), .expected = expected});
 }
 
+bool has_text(const ordered_json& object, const char* key) { return object.contains(key) && object[key].is_string(); }
+
+// OpenAI's list of parts as one string; templates of text models take nothing else.
+void join_parts(ordered_json& content) {
+  if (!content.is_array()) return;
+  std::string text;
+  for (const ordered_json& part : content) {
+    if (!part.is_object() || !has_text(part, "text")) return;
+    text += part["text"].get<std::string>();
+  }
+  content = std::move(text);
+}
+
+bool is_message(const ordered_json& m) {
+  if (!m.is_object() || !has_text(m, "role")) return false;
+  if (has_text(m, "content")) return true;
+  return m.contains("tool_calls") && (!m.contains("content") || m["content"].is_null());
+}
+
+bool is_function(const ordered_json& t) {
+  return t.is_object() && (has_text(t, "name") ||
+                           (t.contains("function") && t["function"].is_object() && has_text(t["function"], "name")));
+}
+
 }  // namespace
 
 ordered_json read_messages(const std::filesystem::path& path) {
   constexpr const char* kExpected = R"([{"role": "user", "content": "..."}, ...])";
   ordered_json messages = read_array(path, kExpected);
-  check_items(path, messages, "message", kExpected, [](const ordered_json& m) {
-    return m.is_object() && m.contains("role") && m["role"].is_string() &&
-           (m.contains("content") || m.contains("tool_calls"));
-  });
+  if (messages.empty()) fail(printable(path.string()), {.what = "holds no message", .expected = kExpected});
+  for (ordered_json& m : messages) {
+    if (m.is_object() && m.contains("content")) join_parts(m["content"]);
+  }
+  check_items(path, messages, "message", kExpected, &is_message);
   return messages;
 }
 
 ordered_json read_tools(const std::filesystem::path& path) {
   constexpr const char* kExpected = R"([{"type": "function", "function": {"name": "...", "parameters": {}}}, ...])";
   ordered_json tools = read_array(path, kExpected);
-  check_items(path, tools, "function", kExpected, [](const ordered_json& t) { return t.is_object(); });
+  check_items(path, tools, "function", kExpected, &is_function);
   return tools;
 }
 

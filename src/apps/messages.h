@@ -5,7 +5,8 @@
 
 namespace braid::apps {
 
-// An array of messages, each with a role and content or tool calls. Error if the file is missing or anything else.
+// At least one message, each with a role and text or tool calls; parts of text become one string. Error if the file is
+// missing or holds anything else.
 nlohmann::ordered_json read_messages(const std::filesystem::path& path);
 // An array of functions, each an object, as OpenAI's `tools`.
 nlohmann::ordered_json read_tools(const std::filesystem::path& path);

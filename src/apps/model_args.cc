@@ -50,16 +50,15 @@ void ModelArgs::declare(Cli& cli) {
   cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");
   cli.option("--chunk", chunk, "prompt tokens of one pass");
   cli.option("-t,--threads", threads, "0: one per core");
-  cli.flag("--exact", exact, "the same bits however a sequence is cut into passes");
+  cli.flag("--exact", exact, "bits do not depend on how a sequence is cut into passes");
 }
 
 void ModelArgs::declare_types(Cli& cli) {
-  cli.choice("--dtype", dtype, {"f32", "bf16"}, "numbers that products read");
-  cli.choice("--activations", activations, {"bf16", "int8"}, "beside weights of 4 to 8 bits");
+  cli.choice("--dtype", dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
+  cli.choice("--activations", activations, {"bf16", "int8"}, "with weights of 4 to 8 bits");
   cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "KV; auto: as --dtype");
   cli.rare();
-  cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"},
-             "of Mamba's states, rounded stochastically");
+  cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of Mamba states; stochastically rounded");
   cli.rare(false);
 }
 
@@ -118,7 +117,7 @@ void SamplingArgs::declare(Cli& cli) {
   cli.option("--top-p", top_p, "keep the most likely tokens up to this mass");
   cli.option("--min-p", min_p, "drop tokens below this part of the best one");
   cli.option("--repeat-penalty", repeat_penalty, "over 1: tokens seen before count less");
-  cli.option("--seed", seed, "of the draws");
+  cli.option("--seed", seed, "of the random numbers");
 }
 
 void SamplingArgs::declare_penalties(Cli& cli) {

@@ -1,4 +1,4 @@
-// Options that every command with a model has, and what they become.
+// Options shared by all commands that run a model.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -29,7 +29,7 @@ struct ModelArgs {
   engine::RunnerOptions runner_options() const;
 };
 
-// In what a model runs, for people: the format of most of its bytes where that is quantised ("NVFP4", "Q4_K"), else the
+// The format of a model for people: that of most of its bytes if quantised ("NVFP4", "Q4_K"), else the
 // type that products read.
 std::string numbers_of(engine::Runner& runner);
 

@@ -67,7 +67,7 @@ int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* t
     });
     if (!whole) return 128 + sys::caught_signal();
   }
-  // The config comes last: a folder that has one is whole.
+  // The config comes last: a folder that has one is complete.
   io::write_text_file(folder / "generation_config.json", models::generation_config_text(config));
   if (options.format != Format::bf16)
     io::write_text_file(folder / "hf_quant_config.json", models::quant_config_text(config, options.format));

@@ -28,7 +28,7 @@ struct Options {
   plan::Cut cut() const { return {.tensor = tensor, .sequence = sequence}; }
 };
 
-// Bytes a token of all blocks of one kind.
+// Bytes per token of all blocks of one kind.
 struct Row {
   int64_t count = 0;
   double none = 0, chosen = 0, common = 0, common_selective = 0;
@@ -210,12 +210,12 @@ Action setup_plan_memory(Cli& cli) {
                  "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, a shape of braid "
                  "new, or paper: the shapes of 2205.05198");
   cli.option("--tokens", o->tokens, "tokens of a sequence");
-  cli.option("--batch", o->batch, "sequences at once");
-  cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "numbers that products read");
+  cli.option("--batch", o->batch, "sequences per micro-batch");
+  cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
   cli.option("--tp", o->tensor, "ranks that split heads, widths and experts");
-  cli.flag("--sp", o->sequence, "they split the tokens everywhere else (sequence parallel)");
+  cli.flag("--sp", o->sequence, "the ranks split the tokens elsewhere (sequence parallel)");
   cli.option("--recompute", o->recompute, "none, selective or full");
-  cli.flag("--json", o->json, "one JSON object");
+  cli.flag("--json", o->json, "print one JSON object");
   return [o] { return memory(*o); };
 }
 

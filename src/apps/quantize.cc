@@ -85,7 +85,7 @@ void print_json(const Options& o, const models::QuantReport& report) {
   fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-// The largest inputs of every matrix over the text of --data; empty when stopped.
+// The largest input of every matrix over the text of --data; empty if stopped.
 std::map<std::string, float> calibrate(const Options& o) {
   const std::string text = sys::read_file(o.data);
   if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c) != 0; }))
@@ -158,12 +158,10 @@ Action setup_quantize(Cli& cli) {
   o->cli = &cli;
   cli.choice("--format", o->format, {"nvfp4", "fp8", "mxfp4", "int8", "int4", "int3"},
              "of the large matrices in the layers; nvfp4 and fp8 leave attention as it is, as NVIDIA does");
-  cli.option("--recipe NAME|FILE", o->recipe,
-             "which matrices become what: " + names + ", a format, or a TOML file of rules");
+  cli.option("--recipe NAME|FILE", o->recipe, "formats by matrix: " + names + ", a format, or a TOML file of rules");
   cli.choice("--scales", o->scales, {"max", "four-over-six", "mse"},
-             "how a block gets its scale, in place of the recipe's (four-over-six: NVFP4 alone)");
-  cli.option("--data FILE", o->data,
-             "text to measure activations on: nvfp4 and fp8 get the input_scale of W4A4 and W8A8");
+             "how block scales are chosen, instead of by the recipe (four-over-six: NVFP4 only)");
+  cli.option("--data FILE", o->data, "calibration text: nvfp4 and fp8 get the input_scale of W4A4 and W8A8");
   cli.flag("--strict", o->quant.strict,
            "a matrix that its format cannot hold is an error; otherwise it stays as it is");
   cli.option("-t,--threads", o->threads, "0: one per core");

@@ -189,7 +189,7 @@ void print_json(const Options& o, const std::vector<Cell> (&cells)[2]) {
   fmt::print("{}\n", j.dump(1));
 }
 
-// Both models, written where they are not there yet: a folder with a config.json is whole.
+// Both models, written if missing: a folder with a config.json is complete.
 int make_folders(const Options& o, fs::path (&folders)[2]) {
   for (const int side : {0, 1}) {
     fs::path name = fs::path(models::find_config(o.shapes[side]).name).filename();
@@ -235,15 +235,15 @@ int repro(const Options& o) {
 Action setup_repro_nano(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.option("--shape", o->shapes[0], "as braid new takes it");
-  cli.option("--beside", o->shapes[1], "the shape that it is compared with");
+  cli.option("--beside", o->shapes[1], "the shape to compare with");
   cli.option("--dir FOLDER", o->folder, "where the two models are, or are written (36 GiB in nvfp4)");
   cli.choice("--format", o->format, {"bf16", "fp8", "nvfp4"}, "of the large matrices");
   o->numbers.declare_types(cli);
   cli.option("-p,--n-prompt", o->prompt, "tokens of a prompt");
   cli.option("-n,--n-gen", o->generate, "tokens of an answer");
-  cli.option("-b,--batch", o->batches, "sequences together, a list");
+  cli.option("-b,--batch", o->batches, "sequences per pass, a list");
   cli.option("-r,--repetitions", o->repeats.count, "runs after a warm-up");
-  cli.flag("--json", o->json, "for programs");
+  cli.flag("--json", o->json, "print one JSON object");
   return [o] { return repro(*o); };
 }
 

@@ -59,19 +59,25 @@ void refuse_two_prompts(const Cli& cli) {
   }
 }
 
-// What --chat, --messages and --system make of a conversation; nullopt for a plain prompt.
-std::optional<ordered_json> conversation_of(const Options& o) {
-  const bool given = o.cli->given("chat") || !o.messages.empty();
+bool is_conversation(const Options& o) { return o.cli->given("chat") || !o.messages.empty(); }
+
+void refuse_stray_options(const Options& o) {
   for (const auto& [name, value] : {std::pair("system", &o.system), {"tools", &o.tools}, {"think", &o.think}}) {
-    if (given || value->empty()) continue;
+    if (is_conversation(o) || value->empty()) continue;
     fail(fmt::format("--{}", name), {.what = "is for a conversation", .hint = "--chat TEXT or --messages F.json"});
   }
-  if (!given) return std::nullopt;
+  if (o.cli->given("stop") && o.stop.empty()) fail("--stop", {.what = "the text is empty"});
+  if (o.cli->given("logprobs")) check_range("--logprobs", o.logprobs, -1, 1000);
+  if (o.logprobs >= 0 && !o.json) fail("--logprobs", {.what = "is part of the JSON", .hint = "--json"});
+}
+
+// What --chat, --messages and --system make of a conversation; nullopt for a plain prompt.
+std::optional<ordered_json> conversation_of(const Options& o) {
+  if (!is_conversation(o)) return std::nullopt;
   if (o.cli->given("chat") && is_blank(o.chat))
     fail("--chat", {.what = "the message is empty", .expected = "what to answer"});
   ordered_json messages =
       o.messages.empty() ? ordered_json::array({{{"role", "user"}, {"content", o.chat}}}) : read_messages(o.messages);
-  if (messages.empty()) fail(printable(o.messages), {.what = "holds no message"});
   if (o.system.empty()) return messages;
   if (messages[0]["role"] == "system")
     fail("--system", {.what = "the conversation has a system message already", .got = printable(o.messages)});
@@ -145,10 +151,9 @@ class StopText {
 
 int run_command(const Options& o) {
   refuse_two_prompts(*o.cli);
+  refuse_stray_options(o);
   o.dumps.check();
   check_range("--predict", o.tokens, -1, int64_t{1} << 30);
-  if (o.cli->given("logprobs")) check_range("--logprobs", o.logprobs, 0, 1000);
-  if (o.logprobs >= 0 && !o.json) fail("--logprobs", {.what = "is part of the JSON", .hint = "--json"});
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
   const engine::GenerateOptions generate{.tokens_max = o.tokens,
                                          .sampling = o.sampling.resolve(*o.cli, lm.path()),
@@ -198,6 +203,10 @@ int run_command(const Options& o) {
   } else if (speaks) {
     printer.end();
     printer.speed(out.timings, 0);
+    if (out.finish == engine::Finish::length)
+      printer.note(o.tokens >= 0 && std::ssize(out.ids) == o.tokens
+                       ? fmt::format("stopped after {} tokens (-n)", o.tokens)
+                       : "the context is full (-c)");
   } else if (!out.ids.empty()) {
     fmt::print("\n");
   }
@@ -214,16 +223,16 @@ Action setup_run(Cli& cli) {
   cli.option("--chat TEXT", o->chat, "answer this message, through the chat template");
   cli.option("--system TEXT", o->system, "instructions for the model, with --chat or --messages");
   cli.option("--messages F.json", o->messages, "answer this conversation: [{role, content}, ...]");
-  cli.option("--tools F.json", o->tools, "functions that the model may call, as OpenAI's");
+  cli.option("--tools F.json", o->tools, "functions that the model may call, in OpenAI's form");
   cli.option("-f,--file FILE", o->file, "read the prompt from a file");
   cli.option("--ids", o->ids, "prompt as token ids: 1,2,3");
   cli.option("--ids-file F.npy", o->ids_file, "prompt as token ids of a NumPy file");
   cli.option("-n,--predict", o->tokens, "tokens to generate; -1: until the model ends");
-  cli.choice("--think", o->think, {"on", "off"}, "reasoning, where the model has it");
+  cli.choice("--think", o->think, {"on", "off"}, "reasoning, if the model has it");
   cli.option("--stop TEXT", o->stop, "end the answer before this text");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
   cli.flag("--json", o->json, "JSON: ids, text, reasoning, finish_reason, timings");
-  cli.option("--logprobs", o->logprobs, "with --json: log-probabilities, and of N alternatives");
+  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
   o->sampling.declare(cli);
   cli.rare();
   o->sampling.declare_penalties(cli);

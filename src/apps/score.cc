@@ -28,7 +28,7 @@ engine::ScorePath path_of(const std::string& word) {
                           : engine::ScorePath::prefill;
 }
 
-// The last token of a line predicts nothing that is asked for, so it takes no place in the context.
+// The last token of a line predicts nothing that is asked for, so it needs no room in the context.
 int64_t read_of(const ScoredLine& line) { return std::max<int64_t>(1, std::ssize(line.item.ids) - 1); }
 
 int64_t longest(const std::vector<ScoredLine>& lines, int64_t context) {

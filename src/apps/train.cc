@@ -43,7 +43,7 @@ std::string resume_from(const Options& o, const train::Recipe& recipe) {
   return "";
 }
 
-// A line that a terminal takes no more, because it was closed, is no reason to end without saving.
+// Failing to write to a closed terminal must not end a run before it saves.
 void say(const std::string& line) {
   if (std::fputs((line + "\n").c_str(), stdout) >= 0 && std::fflush(stdout) == 0) return;
   const int problem = errno;
@@ -52,7 +52,7 @@ void say(const std::string& line) {
     fail_environment("standard output", {.what = "cannot be written", .got = std::strerror(problem)});
 }
 
-// One line an object on standard output with --json, and what people read elsewhere.
+// With --json: one object per line on standard output, everything else on standard error.
 train::Watcher printer(const Options& o, report::Progress& progress) {
   const auto line = [&o, &progress](const auto& log) {
     progress.wipe();
@@ -113,12 +113,12 @@ int train_command(const Options& o) {
 
 Action setup_train(Cli& cli) {
   auto o = std::make_shared<Options>();
-  cli.positional("recipe", o->recipe, "TOML: model, data, optimizer, schedule and more; --dry-run lists every word");
-  cli.rest("key=value", o->overrides, "words of the recipe, as in optimizer.lr=1e-3");
-  cli.flag("--dry-run", o->dry_run, "print the resolved recipe, parameters, memory and FLOPs, and stop");
+  cli.positional("recipe", o->recipe, "TOML: model, data, optimizer, schedule and more; --dry-run lists every key");
+  cli.rest("key=value", o->overrides, "keys of the recipe, as in optimizer.lr=1e-3");
+  cli.flag("--dry-run", o->dry_run, "only print the resolved recipe, parameters, memory and FLOPs");
   cli.flag("--json", o->json, "the log as JSON, one object per line; with --dry-run, the plan");
   cli.option("--resume FOLDER", o->resume, "resume from a checkpoint; auto: the last one in out, if there is one");
-  cli.flag("--force", o->force, "resume although the checkpoint is of a run with other words or data");
+  cli.flag("--force", o->force, "resume although the checkpoint belongs to a run with other keys or data");
   cli.option("-t,--threads", o->threads, "0: one per core; the result does not depend on it");
   return [o] { return train_command(*o); };
 }

@@ -22,7 +22,7 @@
 namespace braid::apps {
 namespace {
 
-// Rows of a step and tokens of a row; a set that says its own is asked.
+// Rows per step and tokens per row; some sets define their own.
 struct Size {
   int64_t rows, length;
 };
@@ -69,7 +69,7 @@ const char* name_of_letter(char letter) {
   }
 }
 
-// What layers keep by their type, then all else of the plan: gradients in flight and workspace.
+// What layers retain by type, then the rest of the plan: gradients in flight and workspace.
 void activations(const train::Recipe& recipe, const models::Config& config, int64_t tokens, const StepPlan& plan,
                  Memory& memory) {
   const Recompute::Kind kind = parse_recompute(recipe.recompute).kind;
@@ -111,7 +111,7 @@ models::Model whole_model(const train::Recipe& recipe, const models::Config& con
   return models::empty_model(config, rounded ? DType::bf16 : DType::f32);
 }
 
-// A model of which adapters train: its folder says what it takes.
+// A model whose adapters train: its sizes come from its folder.
 std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models::Masters& masters, Plan& plan) {
   if (recipe.init.empty())
     fail("--dry-run", {.what = "with [lora] needs the model that is adapted", .hint = "init = a model folder"});
@@ -162,7 +162,7 @@ Plan make_plan(const train::Recipe& recipe) {
   return plan;
 }
 
-// What this machine can make of it.
+// The speed to expect on this machine.
 struct Forecast {
   double flops_per_second, bytes_per_second;
   double seconds, mfu;

@@ -1,4 +1,4 @@
-// What braid train --dry-run says of a recipe: parameters, operations, memory by kind, and the speed to expect.
+// What braid train --dry-run prints: parameters, operations, memory by kind, and the speed to expect.
 #pragma once
 #include "train/recipe.h"
 

@@ -1,4 +1,4 @@
-// What this binary is: printed by --version and stored with every benchmark.
+// Version and build of this binary: printed by --version and stored with every benchmark.
 #pragma once
 #include <string>
 
