@@ -148,15 +148,18 @@ class AtATerminal(Case):
         chat = self.chat("-c", "128", "-n", "16", "--think", "off", "--context-shift", "--system", "Be brief.")
         said = [chat.say("What is 17 + 25?") for _ in range(8)]
         self.assertNotIn("dropped", said[0])
-        self.assertIn("2 of the oldest messages are dropped", said[-1])
+        self.assertIn("2 of the oldest messages were dropped", said[-1])
         self.assertNotIn("too long", "".join(said))
+        before = chat.messages()
+        self.assertIn("the conversation is too long", chat.say("What is 17 + 25? " * 12))
+        self.assertEqual(chat.messages(), before)  # nothing is dropped for a message that cannot be answered
         self.assertEqual(chat.messages()[0], {"role": "system", "content": "Be brief."})
 
     def test_a_template_without_a_switch_refuses_it(self):
         folder = self.endless()
         os.remove(os.path.join(folder, "chat_template.jinja"))
         with open(os.path.join(folder, "chat_template.jinja"), "w") as file:
-            file.write("{% for m in messages %}{{ m.content }}\n{% endfor %}")
+            file.write("{% for m in messages %}{{ m.content.split('</think>')[-1] }}\n{% endfor %}")
         chat = self.chat(folder, "-n", "2")
         self.assertIn("[think] this model's chat template has no switch for thinking", chat.say("/think on"))
         self.assertIn("thinking is off", chat.say("/think off"))
@@ -233,6 +236,7 @@ class AtATerminal(Case):
             with open(f"{folder}/bad", "w") as file:
                 file.write('[{"role": "user"}]')
             self.assertIn("[0] is not a message", chat.say(f"/load {folder}/bad"))
+            self.assertIn("is missing", chat.say("/load " + 300 * "a"))
             self.assertIn("/none] is missing; expected [{\"role\": \"user\"", chat.say(f"/load {folder}/none"))
         self.assertEqual(len(chat.messages()), 3)
         self.assertIn("[/thnik] no such command; try /help", chat.say("/thnik"))

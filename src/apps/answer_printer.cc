@@ -57,7 +57,7 @@ void AnswerPrinter::put_answer(const std::string& piece) {
     if (n > 0) put(in_call_ ? call_line(held_.substr(0, n)) : held_.substr(0, n), stdout);
     held_.erase(0, at == held_.npos ? n : n + tag.size());
     if (at == held_.npos) return;
-    if (!in_call_ && last_ != '\n') put("\n", stdout);
+    if (last_ != '\n') put("\n", stdout);
     in_call_ = !in_call_;
   }
 }

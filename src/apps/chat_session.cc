@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "apps/messages.h"
 #include "io/atomic_file.h"
@@ -100,12 +101,14 @@ void Chat::help(const std::string&) {
   printer_.note("Ctrl-C stops an answer, Alt-Enter begins a new line, arrows look back; pasted lines are one message.");
 }
 
-// Adds both messages of the turn, or none when it cannot be answered.
+// Adds both messages of the turn; changes nothing if it cannot be answered or is stopped before its first token.
 void Chat::answer(const std::string& text) {
-  messages_.push_back(ordered_json{{"role", "user"}, {"content", text}});
+  ordered_json messages = messages_;
+  messages.push_back(ordered_json{{"role", "user"}, {"content", text}});
   engine::Answer a;
+  size_t dropped = 0;
   try {
-    if (context_shift_) drop_oldest_turns();
+    if (context_shift_) dropped = drop_oldest_turns(messages);
     std::optional<report::Progress> progress;
     const auto on_prompt = [&](int64_t read, int64_t total) {
       if (!progress) progress.emplace("reading the prompt", total);
@@ -117,14 +120,16 @@ void Chat::answer(const std::string& text) {
       printer_.print(parts);
       return sys::caught_signal() == 0;
     };
-    a = conversation_.answer(messages_, {.generate = generate_, .think = think_}, {on_prompt, on_text});
+    a = conversation_.answer(messages, {.generate = generate_, .think = think_}, {on_prompt, on_text});
   } catch (const Error&) {
     printer_.end();
-    messages_.erase(messages_.size() - 1);
     throw;
   }
   printer_.end();
+  if (a.generated.ids.empty()) return printer_.note("stopped before the answer");
+  messages_ = std::move(messages);
   messages_.push_back(a.message());
+  if (dropped > 0) printer_.note(fmt::format("{} of the oldest messages were dropped", dropped));
   report(a);
 }
 
@@ -139,18 +144,17 @@ void Chat::report(const engine::Answer& a) {
                             model_.runner().context_may_grow() ? ", -c N makes it larger" : ""));
 }
 
-// With --context-shift: leaves a quarter of the context for the answer.
-void Chat::drop_oldest_turns() {
+// With --context-shift: leaves a quarter of the context for the answer. Returns how many messages that cost.
+size_t Chat::drop_oldest_turns(ordered_json& messages) {
   const int64_t limit = model_.runner().options().context * 3 / 4;
-  int64_t dropped = 0;
-  while (conversation_.prompt_tokens(messages_, think_) > limit) {
-    const auto first = messages_.begin() + (has_system() ? 1 : 0);
-    const auto next = std::find_if(first + 1, messages_.end(), [](const auto& m) { return m["role"] == "user"; });
-    if (next == messages_.end()) break;
-    dropped += next - first;
-    messages_.erase(first, next);
+  const size_t before = messages.size();
+  while (conversation_.prompt_tokens(messages, think_) > limit) {
+    const auto first = messages.begin() + (has_system() ? 1 : 0);
+    const auto next = std::find_if(first + 1, messages.end(), [](const auto& m) { return m["role"] == "user"; });
+    if (next == messages.end()) break;
+    messages.erase(first, next);
   }
-  if (dropped > 0) printer_.note(fmt::format("{} of the oldest messages are dropped", dropped));
+  return before - messages.size();
 }
 
 void Chat::check_thinking(bool on) {

@@ -60,7 +60,8 @@ void add_option(Cli::State& state, const Item& item, const std::function<void(co
 }  // namespace
 
 void Cli::flag(const std::string& names, bool& value, const std::string& help) {
-  const Item item = item_of(names, "", help);
+  Item item = item_of(names, "", help);
+  item.rare = state_->rare;
   CLI::Option* option = state_->app.add_flag(names, value);
   if (!item.long_name().empty()) option->envname(item.variable());
   state_->items.push_back(item);

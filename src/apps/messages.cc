@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "io/atomic_file.h"
@@ -22,7 +23,8 @@ constexpr size_t kFileMax = size_t{32} << 20;
 // Read twice: io::Json has the limits and names what is wrong.
 ordered_json read_array(const std::filesystem::path& path, const char* expected) {
   const std::string name = path.string();
-  if (name != "-" && !std::filesystem::exists(path))
+  std::error_code none;
+  if (name != "-" && !std::filesystem::exists(path, none))
     fail(printable(name), {.what = "is missing", .expected = expected});
   const std::string text = sys::read_file(path, kFileMax);
   (void)io::Json::parse(text, printable(name));

@@ -59,7 +59,7 @@ void refuse_two_prompts(const Cli& cli) {
   }
 }
 
-bool is_conversation(const Options& o) { return o.cli->given("chat") || !o.messages.empty(); }
+bool is_conversation(const Options& o) { return o.cli->given("chat") || o.cli->given("messages"); }
 
 void refuse_stray_options(const Options& o) {
   for (const auto& [name, value] : {std::pair("system", &o.system), {"tools", &o.tools}, {"think", &o.think}}) {
@@ -77,7 +77,7 @@ std::optional<ordered_json> conversation_of(const Options& o) {
   if (o.cli->given("chat") && is_blank(o.chat))
     fail("--chat", {.what = "the message is empty", .expected = "what to answer"});
   ordered_json messages =
-      o.messages.empty() ? ordered_json::array({{{"role", "user"}, {"content", o.chat}}}) : read_messages(o.messages);
+      o.cli->given("chat") ? ordered_json::array({{{"role", "user"}, {"content", o.chat}}}) : read_messages(o.messages);
   if (o.system.empty()) return messages;
   if (messages[0]["role"] == "system")
     fail("--system", {.what = "the conversation has a system message already", .got = printable(o.messages)});
@@ -166,6 +166,8 @@ int run_command(const Options& o) {
   // Without a tokenizer there are ids only: a folder of weights is enough for --ids.
   const bool speaks = text::has_tokenizer(lm.path().folder);
   std::optional<text::StreamDecoder> decoder;
+  if (!speaks && !o.stop.empty())
+    fail("--stop", {.what = "is text, and the model has no tokenizer", .got = printable(o.stop)});
   if (speaks) decoder.emplace(lm.tokenizer(), false);
   engine::ReasoningSplitter splitter(prompt.thinking);
   AnswerPrinter printer;

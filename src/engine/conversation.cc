@@ -89,11 +89,11 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
   const std::string prompt = model_.render(messages, rendering);
   Answer answer;
   answer.prompt_ids = encode(prompt);
-  keep_common(answer.prompt_ids);
-  answer.cached_tokens = std::ssize(read_);
   const bool thinking = ends_in_think(prompt);
   const bool may_rewrite = (thinking || rewritten_) && model_.runner().options().spare_slots > 0;
   const int64_t mark = may_rewrite ? mark_position(messages, rendering, answer.prompt_ids) : -1;
+  keep_common(answer.prompt_ids);
+  answer.cached_tokens = std::ssize(read_);
 
   std::span<const int32_t> fresh = std::span(answer.prompt_ids).subspan(read_.size());
   Timings before;

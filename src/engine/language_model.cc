@@ -49,10 +49,11 @@ const text::Tokenizer& LanguageModel::tokenizer() {
   return *tokenizer_;
 }
 
-// Nano-v2 reads /think and /no_think, Llama-Nemotron a sentence (nemotron.md 6.2, 1.3).
+// Nano-v2 reads /think and /no_think, Llama-Nemotron a sentence (nemotron.md 6.2, 1.3). /think alone is part of
+// </think>, which many templates mention.
 LanguageModel::ThinkSwitch LanguageModel::think_switch() const {
   if (template_->reads("enable_thinking")) return ThinkSwitch::variable;
-  if (template_->mentions("/think") || template_->mentions("/no_think")) return ThinkSwitch::slash;
+  if (template_->mentions("/no_think")) return ThinkSwitch::slash;
   return runner_->config().family == "nemotron-nas" ? ThinkSwitch::sentence : ThinkSwitch::none;
 }
 
