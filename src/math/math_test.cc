@@ -698,8 +698,8 @@ TEST(Packed, SpaceIsEnoughForAnyShorterDepth) {
 
 // On machines with AVX-512 BF16: the panels of tiles, packed fast, are those packed element by element.
 TEST(Packed, FastTilePanelsEqualThoseOfTheLoops) {
-  if (packed::refusal(packed::Class::bf16_dot) == std::string_view("no AVX-512 BF16"))
-    GTEST_SKIP() << "no AVX-512 BF16";
+  const char* refused = packed::refusal(packed::Class::bf16_dot);  // nullptr: it runs
+  if (refused && refused == std::string_view("no AVX-512 BF16")) GTEST_SKIP() << refused;
   struct Case {
     int64_t n, depth;
   };
