@@ -66,9 +66,11 @@ Action setup_chat(Cli& cli) {
   cli.flag("--context-shift", o->context_shift, "drop the oldest turns when the context is full");
   o->sampling.declare(cli);
   cli.rare();
+  cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");
   o->sampling.declare_penalties(cli);
   return [o] {
     check_range("--predict", o->tokens, -1, int64_t{1} << 30);
+    check_range("--reasoning-budget", o->budget, -1, int64_t{1} << 30);
     const std::optional<std::string> piped = prompt_text("", "");
     Chat chat(*o);
     return piped ? answer_once(chat, *piped) : talk(chat);

@@ -35,6 +35,7 @@ Chat::Chat(const ChatOptions& options)
   need_tokenizer(model_.path(), "");
   set_system(options.system);
   if (think_) check_thinking(*think_);
+  generate_.budget = model_.reasoning_budget(options.budget);
 }
 
 std::span<const Chat::Command> Chat::commands() {

@@ -16,7 +16,7 @@ struct ChatOptions {
   ModelArgs model;
   SamplingArgs sampling;
   std::string system, think;
-  int64_t tokens = -1;
+  int64_t tokens = -1, budget = -1;
   bool context_shift = false;
   const Cli* cli = nullptr;
 };

@@ -205,6 +205,8 @@ Action setup_eval(Cli& cli) {
   cli.option("--tasks FILE", o->tasks.file,
              "tasks to answer, one JSON object per line: task, messages, answers, tools");
   cli.choice("--think", o->tasks.think, {"on", "off"}, "of tasks: reasoning, if the model has it");
+  cli.option("--reasoning-budget", o->tasks.budget, "of tasks: tokens of thinking at most; -1: no limit");
+  cli.flag("--mtp", o->tasks.drafts, "of tasks: tokens of the answers that the prediction block would have drafted");
   cli.option("-n,--predict", o->tasks.tokens, "of tasks: tokens of one answer at most");
   cli.option("--slots", o->tasks.slots, "of tasks: answers at a time");
   cli.option("--answers FILE", o->tasks.answers, "of tasks: file for the answers, one JSON object per line");

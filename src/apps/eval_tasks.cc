@@ -24,9 +24,9 @@ void print(const std::vector<eval::TaskScore>& scores, const eval::TaskScore& al
   if (json) {
     ordered_json tasks = ordered_json::object();
     for (const eval::TaskScore& s : scores) tasks[s.task] = {{"right", s.right}, {"n", s.n}, {"accuracy", accuracy(s)}};
-    const ordered_json j = {
-        {"model", model.model}, {"file", args.file}, {"think", args.think}, {"accuracy", accuracy(all)},
-        {"right", all.right},   {"n", all.n},        {"tasks", tasks}};
+    ordered_json j = {{"model", model.model}, {"file", args.file}, {"think", args.think}, {"accuracy", accuracy(all)},
+                      {"right", all.right},   {"n", all.n},        {"tasks", tasks}};
+    if (args.drafts) j["mtp"] = {{"drafted", all.drafted}, {"accepted", all.accepted}};
     fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
     return;
   }
@@ -39,6 +39,9 @@ void print(const std::vector<eval::TaskScore>& scores, const eval::TaskScore& al
   for (const eval::TaskScore& s : scores) row(s);
   if (scores.size() > 1) row(all);
   fmt::print("{}", table.plain());
+  if (args.drafts && all.drafted > 0)
+    fmt::print("prediction block: {} of {} tokens drafted right, {:.1f}%\n", all.accepted, all.drafted,
+               100.0 * static_cast<double>(all.accepted) / static_cast<double>(all.drafted));
 }
 
 void write_answers(const std::string& path, const std::vector<ordered_json>& rows,
@@ -62,6 +65,7 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
                   .got = fmt::format("--predict {} --slots {}", args.tokens, args.slots),
                   .expected = "1 to 1048576 tokens, 1 to 1024 slots"});
   }
+  check_range("--reasoning-budget", args.budget, -1, 1 << 20);
   if (!args.answers.empty()) io::check_new_file(args.answers);
   const std::vector<ordered_json> rows = eval::read_tasks(args.file);
   engine::RunnerOptions options = model.runner_options();
@@ -71,17 +75,23 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
   std::vector<eval::TaskResult> results;
   {
     report::Progress progress("answering", std::ssize(rows));
-    results =
-        eval::run_tasks(lm, rows, {.think = think_switch(args.think), .tokens_max = args.tokens}, [&](int64_t done) {
-          progress.at(done);
-          return !sys::interrupted();
-        });
+    const eval::TaskOptions how{
+        .think = think_switch(args.think), .tokens_max = args.tokens, .budget = args.budget, .drafts = args.drafts};
+    results = eval::run_tasks(lm, rows, how, [&](int64_t done) {
+      progress.at(done);
+      return !sys::interrupted();
+    });
   }
   if (sys::interrupted()) return 130;
   if (!args.answers.empty()) write_answers(args.answers, rows, results);
   const std::vector<eval::TaskScore> scores = eval::scores_of(results);
   eval::TaskScore all{.task = "all"};
-  for (const eval::TaskScore& s : scores) all.right += s.right, all.n += s.n;
+  for (const eval::TaskScore& s : scores) {
+    all.right += s.right;
+    all.n += s.n;
+    all.drafted += s.drafted;
+    all.accepted += s.accepted;
+  }
   print(scores, all, model, args, json);
   return 0;
 }

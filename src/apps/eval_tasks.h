@@ -8,7 +8,8 @@ namespace braid::apps {
 
 struct TaskArgs {
   std::string file, think, answers;
-  int64_t tokens = 512, slots = 16;
+  int64_t tokens = 512, slots = 16, budget = -1;
+  bool drafts = false;
 };
 
 int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json);

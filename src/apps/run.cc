@@ -28,7 +28,7 @@ struct Options {
   SamplingArgs sampling;
   std::string prompt, chat, system, messages, tools, file, ids_file, think, stop;
   std::vector<int64_t> ids;
-  int64_t tokens = -1, logprobs = -1;
+  int64_t tokens = -1, logprobs = -1, budget = -1;
   bool ignore_eos = false, json = false;
   DumpArgs dumps;
   const Cli* cli = nullptr;
@@ -155,12 +155,14 @@ int run_command(const Options& o) {
   o.dumps.check();
   check_range("--predict", o.tokens, -1, int64_t{1} << 30);
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
-  const engine::GenerateOptions generate{.tokens_max = o.tokens,
-                                         .sampling = o.sampling.resolve(*o.cli, lm.path()),
-                                         .ignore_eos = o.ignore_eos,
-                                         .logprobs = o.logprobs};
+  check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
+  engine::GenerateOptions generate{.tokens_max = o.tokens,
+                                   .sampling = o.sampling.resolve(*o.cli, lm.path()),
+                                   .ignore_eos = o.ignore_eos,
+                                   .logprobs = o.logprobs};
   const Prompt prompt = read_prompt(o, lm);
   if (prompt.ids.empty()) fail("run", {.what = "the prompt has no tokens", .hint = "-p TEXT, or --chat TEXT"});
+  if (prompt.thinking) generate.budget = lm.reasoning_budget(o.budget);
   Dumps dumps(o.dumps, lm.runner(), prompt.ids);
 
   // Without a tokenizer there are ids only: a folder of weights is enough for --ids.
@@ -237,6 +239,7 @@ Action setup_run(Cli& cli) {
   cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
   o->sampling.declare(cli);
   cli.rare();
+  cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");
   o->sampling.declare_penalties(cli);
   o->dumps.declare(cli);
   return [o] { return run_command(*o); };

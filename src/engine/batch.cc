@@ -22,8 +22,14 @@ int32_t greedy(const Tensor& logits, int64_t row) {
 
 class Batch {
  public:
-  Batch(Runner& runner, std::span<const std::vector<int32_t>> prompts, int64_t tokens_max)
-      : runner_(runner), prompts_(prompts), tokens_max_(tokens_max), answers_(prompts.size()) {
+  Batch(Runner& runner, std::span<const std::vector<int32_t>> prompts, int64_t tokens_max,
+        std::vector<ReasoningLimit> limits)
+      : runner_(runner),
+        prompts_(prompts),
+        tokens_max_(tokens_max),
+        limits_(std::move(limits)),
+        answers_(prompts.size()) {
+    limits_.resize(prompts.size());
     for (int64_t sequence = runner.options().sequences; sequence-- > 0;) {
       runner_.reset(sequence);
       free_.push_back(sequence);
@@ -80,7 +86,7 @@ class Batch {
     std::vector<bool> over(streams_.size());
     for (size_t row = 0; row < drawing.size(); ++row) {
       Stream& s = streams_[drawing[row]];
-      s.next = greedy(logits, static_cast<int64_t>(row));
+      s.next = limits_[s.prompt].next(greedy(logits, static_cast<int64_t>(row)));
       over[drawing[row]] = ends(s);
       if (over[drawing[row]]) free_.push_back(s.sequence);
     }
@@ -103,6 +109,7 @@ class Batch {
   Runner& runner_;
   std::span<const std::vector<int32_t>> prompts_;
   int64_t tokens_max_;
+  std::vector<ReasoningLimit> limits_;
   std::vector<std::vector<int32_t>> answers_;
   std::vector<int64_t> free_;
   std::vector<Stream> streams_;
@@ -112,8 +119,9 @@ class Batch {
 }  // namespace
 
 std::vector<std::vector<int32_t>> generate_all(Runner& runner, std::span<const std::vector<int32_t>> prompts,
-                                               int64_t tokens_max, const sys::FunctionRef<bool(int64_t)>& progress) {
-  Batch batch(runner, prompts, tokens_max);
+                                               int64_t tokens_max, const sys::FunctionRef<bool(int64_t)>& progress,
+                                               std::vector<ReasoningLimit> limits) {
+  Batch batch(runner, prompts, tokens_max, std::move(limits));
   do batch.pass();
   while (progress(batch.done()) && batch.more());
   return std::move(batch.answers());

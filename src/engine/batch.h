@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/reasoning_budget.h"
 #include "engine/runner.h"
 #include "sys/function_ref.h"
 
@@ -13,8 +14,10 @@ namespace braid::engine {
 
 // Greedy continuations, each up to an end token (excluded), `tokens_max` or the context. A prompt that leaves no room
 // for an answer gets an empty one. `progress` receives the number of finished answers; when it returns false generation
-// stops, and the remaining answers are empty. All sequences are reset.
+// stops, and the remaining answers are empty. All sequences are reset. `limits`: of the thinking in each answer; empty:
+// none.
 std::vector<std::vector<int32_t>> generate_all(Runner& runner, std::span<const std::vector<int32_t>> prompts,
-                                               int64_t tokens_max, const sys::FunctionRef<bool(int64_t)>& progress);
+                                               int64_t tokens_max, const sys::FunctionRef<bool(int64_t)>& progress,
+                                               std::vector<ReasoningLimit> limits = {});
 
 }  // namespace braid::engine

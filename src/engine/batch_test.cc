@@ -50,6 +50,30 @@ TEST(Batch, LongPromptsAlongsideSteps) {
   }
 }
 
+// Cut short, the thinking ends in its tag, and the answer is that of a generation with the same limit.
+TEST(Batch, LimitsOfThinkingAreThoseOfOneAtATime) {
+  LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 2, .threads = 1});
+  const ReasoningBudget budget = model.reasoning_budget(5);
+  std::vector<std::vector<int32_t>> prompts;
+  for (const char* text : {"<think>\n17 + 25", "<think>\nHi", "<think>\nReverse the word stone."})
+    prompts.push_back(model.tokenizer().encode(text, false));
+  const std::vector<ReasoningLimit> limits = {ReasoningLimit(budget), ReasoningLimit(), ReasoningLimit(budget)};
+  const auto all = generate_all(
+      model.runner(), prompts, 20, [](int64_t) { return true; }, limits);
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    model.runner().reset(1);
+    Generated one = generate(
+        model.runner(), 1, {}, prompts[i], {.tokens_max = 20, .budget = i == 1 ? ReasoningBudget() : budget},
+        [](int32_t) { return true; }, [](const Tensor&) {});
+    if (one.finish == Finish::stop) one.ids.pop_back();
+    EXPECT_EQ(all[i], one.ids) << i;
+    if (i != 1 && std::ssize(all[i]) > 5 + std::ssize(budget.closing)) {
+      const auto end = std::find(all[i].begin(), all[i].end(), budget.end);
+      EXPECT_LE(end - all[i].begin(), 5 + std::ssize(budget.closing)) << i;
+    }
+  }
+}
+
 TEST(Batch, StopsWhenAsked) {
   LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 2, .threads = 1});
   const std::vector<std::vector<int32_t>> prompts(9, model.tokenizer().encode("Hi", false));

@@ -110,6 +110,7 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
     return listener.on_text(parts);
   };
   GenerateOptions from_here = options.generate;
+  if (!thinking) from_here.budget = {};
   from_here.position = position_ = std::max(position_, std::ssize(answer.prompt_ids));
   answer.generated = generate(
       model_.runner(), sequence_, read_, fresh, from_here,

@@ -30,10 +30,11 @@ Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> hi
   seen.insert(seen.end(), prompt.begin(), prompt.end());
   const auto first = static_cast<uint64_t>(std::max(std::ssize(seen), options.position));
   const std::vector<int64_t>& eos = runner.config().eos;
+  ReasoningLimit limit(options.budget);
   start = std::chrono::steady_clock::now();
   while (options.tokens_max < 0 || static_cast<int64_t>(out.ids.size()) < options.tokens_max) {
     const std::span<const float> row(logits.view().as<float>(), static_cast<size_t>(logits.dim(1)));
-    const int32_t id = sample(row, options.sampling, seen, first + out.ids.size(), out.ids.size());
+    const int32_t id = limit.next(sample(row, options.sampling, seen, first + out.ids.size(), out.ids.size()));
     if (options.logprobs >= 0) out.logprobs.push_back(logprobs_of(row, id, options.logprobs));
     out.ids.push_back(id);
     seen.push_back(id);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/reasoning_budget.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "sys/function_ref.h"
@@ -15,8 +16,9 @@ struct GenerateOptions {
   int64_t tokens_max = -1;  // -1: until the context is full
   SamplingOptions sampling{};
   bool ignore_eos = false;
-  int64_t logprobs = -1;  // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
-  int64_t position = 0;   // of the first draw, if the stream is longer than the sequence; see generate
+  int64_t logprobs = -1;     // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
+  ReasoningBudget budget{};  // for a prompt that ends inside <think>
+  int64_t position = 0;      // of the first draw, if the stream is longer than the sequence; see generate
 };
 
 enum class Finish { stop, length, cancelled };

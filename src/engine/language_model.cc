@@ -81,6 +81,13 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
   return template_->render(variables, local_time());
 }
 
+ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens) {
+  if (tokens < 0) return {};
+  const auto end = tokenizer().token_to_id("</think>");
+  if (!end) fail("--reasoning-budget", {.what = "the model has no token </think>", .hint = "leave the option out"});
+  return {.tokens = tokens, .end = *end, .closing = tokenizer().encode("\n</think>\n", false)};
+}
+
 bool LanguageModel::is_silent(int32_t id) {
   if (!tokenizer().is_special(id)) return false;
   const auto token = tokenizer().id_to_token(id);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/reasoning_budget.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
 #include "io/model_path.h"
@@ -32,6 +33,9 @@ class LanguageModel {
   // The prompt of a conversation (an array of {role, content}). Error when thinking is asked of a model without a
   // switch for it.
   std::string render(const nlohmann::ordered_json& messages, const RenderOptions& options);
+
+  // A limit of so many tokens of thinking; -1: none. Error if the vocabulary has no </think>.
+  ReasoningBudget reasoning_budget(int64_t tokens);
 
   // A token as text for the answer: end tokens and other special ones are silent, except for the tags that people and
   // parsers read.

@@ -1,4 +1,5 @@
 #include "engine/reasoning.h"
+#include "engine/reasoning_budget.h"
 
 #include <gtest/gtest.h>
 
@@ -73,6 +74,23 @@ TEST(Reasoning, APromptMayEndInsideThinking) {
   EXPECT_TRUE(ends_in_think("<think></think>hello<think>"));
   EXPECT_FALSE(ends_in_think("user: what is <think>?\nassistant:"));
   EXPECT_FALSE(ends_in_think(""));
+}
+
+TEST(ReasoningLimit, ClosesOnceAndOnlyWhatIsOpen) {
+  const ReasoningBudget two{.tokens = 2, .end = 9, .closing = {7, 9, 7}};
+  const auto said = [](ReasoningLimit limit, std::vector<int32_t> sampled) {
+    for (int32_t& id : sampled) id = limit.next(id);
+    return sampled;
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(said(ReasoningLimit(two), {1, 2, 3, 4, 5, 6, 1, 2}), (Ids{1, 2, 7, 9, 7, 6, 1, 2}));
+  EXPECT_EQ(said(ReasoningLimit(two), {1, 9, 3, 4, 5, 6, 9}), (Ids{1, 9, 3, 4, 5, 6, 9}));  // closed by itself
+  EXPECT_EQ(said(ReasoningLimit(two), {1, 2, 9, 4, 5}), (Ids{1, 2, 9, 4, 5}));              // in the nick of time
+  EXPECT_EQ(said(ReasoningLimit(two), {1, 2, 3, 9, 5, 6}), (Ids{1, 2, 7, 9, 7, 6}));        // while it is being closed
+  ReasoningBudget none = two;
+  none.tokens = 0;
+  EXPECT_EQ(said(ReasoningLimit(none), {1, 2, 3, 4}), (Ids{7, 9, 7, 4}));
+  EXPECT_EQ(said(ReasoningLimit(), {1, 2, 3, 4}), (Ids{1, 2, 3, 4}));
 }
 
 }  // namespace

@@ -53,6 +53,30 @@ TaskResult read_answer(engine::LanguageModel& model, const std::string& prompt, 
   return out;
 }
 
+// The prediction block sees the hidden state before a token and that token, and drafts the one after it.
+void count_drafts(engine::Runner& runner, std::vector<int32_t> ids, std::span<const int32_t> answer, TaskResult& out) {
+  const size_t prompt = ids.size();
+  if (answer.size() < 2) return;
+  ids.insert(ids.end(), answer.begin(), answer.end());
+  std::vector<float> rows;
+  runner.reset(0);
+  runner.prefill(0, ids, [&](const Tensor& x) {
+    const Tensor hidden = runner.final_hidden(x);
+    const float* from = hidden.view().as<float>();
+    rows.insert(rows.end(), from, from + hidden.view().count());
+  });
+  const Tensor hidden(runner.ctx().arena, DType::f32, {std::ssize(ids), runner.config().hidden});
+  std::ranges::copy(rows, hidden.mut().as<float>());
+  const Tensor logits = runner.mtp_logits(ids, hidden);
+  const auto width = static_cast<size_t>(logits.dim(1));
+  for (size_t i = prompt + 1; i < ids.size(); ++i) {
+    const float* row = logits.view().as<float>() + (i - 2) * width;
+    ++out.drafted;
+    out.accepted += std::max_element(row, row + width) - row == ids[i];
+  }
+  runner.reset(0);
+}
+
 }  // namespace
 
 std::vector<ordered_json> read_tasks(const std::filesystem::path& path) {
@@ -81,14 +105,21 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
         model.render(row["messages"], {.think = options.think, .tools = tools == row.end() ? nullptr : &*tools}));
     prompts.push_back(model.tokenizer().encode(texts.back(), false));
   }
+  if (options.drafts && model.runner().model().mtp_steps() == 0)
+    fail("--mtp", {.what = "this model has no multi-token prediction block"});
+  const engine::ReasoningBudget budget = model.reasoning_budget(options.budget);
+  std::vector<engine::ReasoningLimit> limits;
+  for (const std::string& text : texts)
+    limits.push_back(engine::ends_in_think(text) ? engine::ReasoningLimit(budget) : engine::ReasoningLimit());
   bool whole = true;
-  const auto answers = engine::generate_all(model.runner(), prompts, options.tokens_max,
-                                            [&](int64_t done) { return whole = progress(done); });
+  const auto answers = engine::generate_all(
+      model.runner(), prompts, options.tokens_max, [&](int64_t done) { return whole = progress(done); }, limits);
   if (!whole) return {};
   std::vector<TaskResult> results;
   for (size_t i = 0; i < rows.size(); ++i) {
     TaskResult r = read_answer(model, texts[i], answers[i]);
     r.task = rows[i]["task"];
+    if (options.drafts) count_drafts(model.runner(), prompts[i], answers[i], r);
     for (const ordered_json& accepted : rows[i]["answers"])
       r.right = r.right || r.content == trimmed(accepted.get<std::string>());
     results.push_back(std::move(r));
@@ -103,6 +134,8 @@ std::vector<TaskScore> scores_of(const std::vector<TaskResult>& results) {
     if (it == scores.end()) it = scores.insert(scores.end(), TaskScore{.task = r.task});
     it->right += r.right;
     ++it->n;
+    it->drafted += r.drafted;
+    it->accepted += r.accepted;
   }
   return scores;
 }

@@ -16,6 +16,8 @@ namespace braid::eval {
 struct TaskOptions {
   std::optional<bool> think{};  // nullopt: the template's default
   int64_t tokens_max = 512;     // of an answer, thinking included
+  int64_t budget = -1;          // tokens of thinking; -1: no limit of its own
+  bool drafts = false;          // count the drafts of the prediction block, which the model then must have
 };
 
 // Reads one {"task", "messages", "tools"?, "answers"} per line. Error, naming the line, on anything else.
@@ -24,6 +26,9 @@ std::vector<nlohmann::ordered_json> read_tasks(const std::filesystem::path& path
 struct TaskResult {
   std::string task, reasoning, content;
   bool right = false;
+  // Tokens of the answer after its first, and how many of them the prediction block (MTP) would have drafted: those a
+  // speculative decoder accepts at one draft per step.
+  int64_t drafted = 0, accepted = 0;
 };
 
 // In the order of the rows. `progress` receives the number done; if it returns false, the run stops and nothing is
@@ -33,7 +38,7 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
 
 struct TaskScore {
   std::string task;
-  int64_t right = 0, n = 0;
+  int64_t right = 0, n = 0, drafted = 0, accepted = 0;
 };
 // One score per task, in order of first occurrence.
 std::vector<TaskScore> scores_of(const std::vector<TaskResult>& results);
