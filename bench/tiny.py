@@ -1,33 +1,112 @@
 #!/usr/bin/env python3
-"""What the shipped model can do: exact answers to held-out tasks, thinking on and off, as one JSON object.
+"""What the shipped model can do, as one JSON object: exact greedy answers to held-out tasks.
 
-usage: tiny.py DATA [--model MODEL] [--braid PROGRAM]
+usage: tiny.py DATA [--model MODEL] [--braid PROGRAM] [--quick]
 
-DATA is the folder that `braid data synth --out DATA` wrote: no conversation contains its tasks. Questions about
-Braid and off-topic prompts come from bench/data.
+DATA is the folder that `braid data synth --out DATA bench/data/tiny-*.jsonl` wrote: no conversation contains its tasks,
+nor anything near the prompts of bench/data. Every task is asked at turns 1, 4, 8 and 12 of a conversation, with
+thinking on and off, and with budgets of 16, 64 and 256 tokens of thinking. Shares are percentages with 95% intervals
+(Wilson). Also the rate at which the prediction block drafts the model's own text, and how far the 4-bit model is from
+this one (KL divergence over held-out conversations).
 """
 import argparse
 import json
+import math
 import pathlib
 import subprocess
+import tempfile
 
 from about import about
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument("data", type=pathlib.Path)
-parser.add_argument("--model", default="tiny")
-parser.add_argument("--braid", default="build/release/bin/braid")
-args = parser.parse_args()
-own = pathlib.Path(__file__).parent / "data"
-result = {"what": "accuracy of greedy answers, exact match; measured by bench/tiny.py DATA", **about(args.braid)}
-for name, file, think in (("arithmetic", args.data / "arithmetic.jsonl", "on"),
-                          ("arithmetic, thinking off", args.data / "arithmetic.jsonl", "off"),
-                          ("strings", args.data / "strings.jsonl", "on"),
-                          ("calculator", args.data / "calculator.jsonl", "on"),
-                          ("about Braid", own / "tiny-qa.jsonl", "on"),
-                          ("off topic", own / "tiny-off-topic.jsonl", "on")):
-    done = subprocess.run([args.braid, "eval", args.model, "--tasks", str(file), "--think", think, "--json"], check=True,
-                          stdout=subprocess.PIPE, text=True)
-    scores = json.loads(done.stdout)
-    result[name] = {key: scores[key] for key in ("think", "right", "n", "accuracy", "tasks")}
-print(json.dumps(result, indent=1))
+TURNS = (1, 4, 8, 12)
+BUDGETS = (16, 64, 256)
+BENCH = pathlib.Path(__file__).parent / "data"
+
+
+def interval(right, n):
+    """Wilson's 95% interval of a share, in percent."""
+    z = 1.96
+    centre, half = (right + z * z / 2) / (n + z * z), z / (n + z * z) * math.sqrt(right * (n - right) / n + z * z / 4)
+    return [round(100 * (centre - half), 1), round(100 * (centre + half), 1)]
+
+
+def score(right, n):
+    return {"right": right, "n": n, "accuracy": round(100 * right / n, 1), "interval": interval(right, n)}
+
+
+class Model:
+    def __init__(self, braid, model):
+        self.braid, self.model = braid, model
+
+    def run(self, *words):
+        done = subprocess.run([self.braid, *map(str, words)], check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
+
+    def answers(self, file, think="on", *more):
+        with tempfile.TemporaryDirectory() as folder:
+            said = pathlib.Path(folder) / "answers"
+            scores = json.loads(self.run("eval", self.model, "--tasks", file, "--think", think, "--json",
+                                         "--answers", said, *more))
+            rows = [json.loads(line) for line in said.open()]
+        out = {**score(scores["right"], scores["n"]),
+               "calls without tools": sum("<tool_call>" in row["answer"] for row in rows if "tools" not in row),
+               "tasks": {name: score(task["right"], task["n"]) for name, task in scores["tasks"].items()}}
+        if "mtp" in scores:
+            out["mtp"] = {**scores["mtp"], "rate": round(100 * scores["mtp"]["accepted"] / scores["mtp"]["drafted"], 1)}
+        return out
+
+    def four_bits(self, data, format):
+        """KL of a quantised copy against this model, over held-out conversations as text."""
+        with tempfile.TemporaryDirectory() as folder:
+            small, text = pathlib.Path(folder) / "small", pathlib.Path(folder) / "text"
+            self.run("quantize", self.model, small, "--format", format)
+            rows = [json.loads(line) for line in (data / "valid.jsonl").open()][:200]
+            text.write_text("".join(self.render(row) for row in rows))
+            found = json.loads(self.run("eval", small, "--kl", self.model, "--text", text, "--json"))
+            bytes_of = lambda path: sum(f.stat().st_size for f in pathlib.Path(path).glob("*.safetensors"))
+            return {"format": format, "bytes": bytes_of(small), **{k: v for k, v in found.items() if isinstance(v, float)}}
+
+    def render(self, row):
+        """A conversation as the model reads it, without tools."""
+        out = ""
+        for m in row["messages"]:
+            if m["role"] in ("user", "system"):
+                out += f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n"
+            elif m["role"] == "assistant":
+                thought = m.get("reasoning_content")
+                out += "<|im_start|>assistant\n" + (f"<think>\n{thought}\n</think>\n" if thought else "<think></think>")
+                out += f"{m['content']}<|im_end|>\n"
+        return out
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=pathlib.Path)
+    parser.add_argument("--model", default="tiny")
+    parser.add_argument("--braid", default="build/release/bin/braid")
+    parser.add_argument("--quick", action="store_true", help="turn 1 alone, without budgets and 4 bits")
+    args = parser.parse_args()
+    model = Model(args.braid, args.model)
+    at = lambda turn: args.data if turn == 1 else args.data / f"turn-{turn}"
+    result = {"what": "accuracy of greedy answers, exact match; measured by bench/tiny.py DATA", **about(args.braid)}
+    for turn in TURNS[:1] if args.quick else TURNS:
+        result[f"turn {turn}"] = {
+            "sums": model.answers(at(turn) / "arithmetic.jsonl", "on", *(["--mtp"] if turn == 1 else [])),
+            "sums, thinking off": model.answers(at(turn) / "arithmetic.jsonl", "off"),
+            "strings": model.answers(at(turn) / "strings.jsonl"),
+            "tool calls": model.answers(at(turn) / "calculator.jsonl"),
+        }
+    result["follow-ups"] = model.answers(args.data / "follow_up.jsonl")
+    for name, file in (("about Braid", "tiny-qa"), ("off topic", "tiny-off-topic"), ("off range", "tiny-off-range")):
+        result[name] = model.answers(BENCH / f"{file}.jsonl")
+        result[f"{name}, thinking off"] = model.answers(BENCH / f"{file}.jsonl", "off")
+    if not args.quick:
+        for budget in BUDGETS:
+            result[f"sums, {budget} tokens of thinking"] = model.answers(args.data / "arithmetic.jsonl", "on",
+                                                                         "--reasoning-budget", budget)
+        result["four bits"] = [model.four_bits(args.data, format) for format in ("nvfp4", "int4")]
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

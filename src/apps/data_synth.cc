@@ -1,8 +1,11 @@
 // braid data synth: the text that the model which ships with Braid learns from, and the tasks it is judged by.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/commands.h"
 #include "data/synth/synth.h"
+#include "eval/tasks.h"
 #include "io/atomic_file.h"
 #include "report/progress.h"
 #include "sys/error.h"
@@ -13,8 +16,17 @@ namespace {
 
 struct Options {
   std::string out;
+  std::vector<std::string> avoid;
   int64_t seed = 0, train = synth::Options{}.train, valid = synth::Options{}.valid, tasks = synth::Options{}.tasks;
 };
+
+// The last message of every task.
+void append_prompts(const std::string& file, std::vector<std::string>& out) {
+  for (const auto& row : eval::read_tasks(file)) {
+    const auto& last = row["messages"].back();
+    if (last.contains("content") && last["content"].is_string()) out.push_back(last["content"]);
+  }
+}
 
 int data_synth(const Options& o) {
   constexpr int64_t kMost = 100'000'000;
@@ -27,8 +39,9 @@ int data_synth(const Options& o) {
   io::check_new_folder(o.out);
   sys::catch_requests_to_stop();
   report::Progress progress("conversations", o.train);
-  const synth::Options options{
-      .seed = static_cast<uint64_t>(o.seed), .train = o.train, .valid = o.valid, .tasks = o.tasks};
+  synth::Options options{
+      .seed = static_cast<uint64_t>(o.seed), .train = o.train, .valid = o.valid, .tasks = o.tasks, .avoid = {}};
+  for (const std::string& file : o.avoid) append_prompts(file, options.avoid);
   const bool whole = synth::write(o.out, options, [&](int64_t done) {
     progress.at(done);
     return sys::caught_signal() == 0;
@@ -44,6 +57,7 @@ int data_synth(const Options& o) {
 Action setup_data_synth(Cli& cli) {
   auto o = std::make_shared<Options>();
   cli.option("--out DIR", o->out, "the folder to create");
+  cli.rest("TASKS", o->avoid, "files of tasks; no conversation asks what resembles their prompts");
   cli.option("--seed", o->seed, "the same seed gives the same bytes");
   cli.option("--train", o->train, "conversations in train.jsonl");
   cli.option("--valid", o->valid, "conversations in valid.jsonl, from another random stream");

@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "data/synth/holdout.h"
 #include "data/synth/task.h"
 
 namespace braid::synth {
@@ -32,6 +33,12 @@ constexpr std::string_view kAddition[] = {
     "Calculate {a} + {b}",
     "what's {a} + {b}",
     "Please add {a} to {b}.",
+    "Use the calculator: {a} + {b}",
+    "Work out {a} + {b} for me.",
+    "{a} and {b} together?",
+    "Total of {a} and {b}",
+    "{a} plus {b}",
+    "could you add {a} and {b}",
 };
 constexpr std::string_view kSubtraction[] = {
     "What is {a} - {b}?",
@@ -45,6 +52,11 @@ constexpr std::string_view kSubtraction[] = {
     "Take {b} away from {a}.",
     "Calculate {a} - {b}",
     "what's {a} - {b}",
+    "Use the calculator: {a} - {b}",
+    "Work out {a} - {b} for me.",
+    "What remains of {a} without {b}?",
+    "Difference: {a} - {b}",
+    "{a} minus {b}",
 };
 constexpr std::string_view kMultiplication[] = {
     "What is {a} * {b}?",
@@ -59,17 +71,21 @@ constexpr std::string_view kMultiplication[] = {
     "Calculate {a} * {b}",
     "what's {a} * {b}",
     "{a} x {b}",
+    "{a}x{b}",
+    "Use the calculator: {a} * {b}",
+    "Work out {a} * {b} for me.",
+    "{a} times {b}",
+    "What do you get if you multiply {a} and {b}?",
 };
 constexpr std::string_view kLarger[] = {
-    "Which is larger, {a} or {b}?",
-    "Which number is bigger: {a} or {b}?",
-    "What is the larger of {a} and {b}?",
-    "Which is greater, {a} or {b}?",
+    "Which is larger, {a} or {b}?",  "Which number is bigger: {a} or {b}?", "What is the larger of {a} and {b}?",
+    "Which is greater, {a} or {b}?", "{a} or {b}, which is larger?",        "The bigger one of {a} and {b}?",
 };
 constexpr std::string_view kSmaller[] = {
     "Which is smaller, {a} or {b}?",
     "Which number is less: {a} or {b}?",
     "What is the smaller of {a} and {b}?",
+    "{a} or {b}, which is smaller?",
 };
 constexpr std::string_view kIsGreater[] = {"Is {a} greater than {b}?", "Is {a} > {b}?", "Is {a} larger than {b}?",
                                            "Is {a} more than {b}?"};
@@ -87,8 +103,6 @@ std::array<int, 3> digits_of(int64_t n) {
 
 // Weights of one, two and three digits. Steps of a product grow with both factors: fewer long ones teach the same.
 constexpr int64_t kLengths[] = {20, 35, 45}, kLengthsOfFactors[] = {20, 45, 35};
-// Without written steps, small numbers must be learnt first.
-constexpr int64_t kLengthsByHeart[] = {40, 40, 20};
 
 int64_t operand(Draw& draw, std::span<const int64_t> lengths) {
   constexpr int64_t kLeast[] = {0, 10, 100}, kMost[] = {9, 99, 999};
@@ -96,10 +110,10 @@ int64_t operand(Draw& draw, std::span<const int64_t> lengths) {
   return draw.between(kLeast[digits], kMost[digits]);
 }
 
-std::pair<int64_t, int64_t> operands(Draw& draw, Split split, std::span<const int64_t> lengths = kLengths) {
+std::pair<int64_t, int64_t> operands(Draw& draw, Split split, std::span<const int64_t> lengths) {
   while (true) {
     const int64_t a = operand(draw, lengths), b = operand(draw, lengths);
-    if (held_out(fmt::format("{} {}", std::min(a, b), std::max(a, b))) == (split == Split::test)) return {a, b};
+    if (split == Split::train || held_out_pair(a, b)) return {a, b};
   }
 }
 
@@ -178,21 +192,15 @@ std::string multiply_steps(int64_t a, int64_t b) {
   }
 }
 
-Turn comparison(Draw& draw, Split split) {
-  auto [a, b] = operands(draw, split);
-  if (draw.percent(40)) {  // near ones: the first digits agree
-    const int64_t other = std::clamp<int64_t>(a + draw.between(-12, 12), 0, 999);
-    if (held_out(fmt::format("{} {}", std::min(a, other), std::max(a, other))) == (split == Split::test)) b = other;
-  }
-  constexpr Forms kForms[] = {kLarger, kSmaller, kIsGreater, kIsLess, kCompare};
-  const int64_t kind = draw.below(std::ssize(kForms));
+constexpr Forms kComparisons[] = {kLarger, kSmaller, kIsGreater, kIsLess, kCompare};
+
+Turn comparison(Draw& draw, int64_t a, int64_t b) {
+  const int64_t kind = draw.below(std::ssize(kComparisons));
   const char sign = sign_of(a, b);
   Turn turn{.task = "comparison",
-            .user = fill(draw.pick(kForms[kind]), {{"a", std::to_string(a)}, {"b", std::to_string(b)}}),
-            .reasoning = {},
+            .user = fill(draw.pick(kComparisons[kind]), {{"a", std::to_string(a)}, {"b", std::to_string(b)}}),
+            .reasoning = compare_thinking(a, b),
             .answer = {}};
-  const int width = std::max(width_of(a), width_of(b));
-  turn.reasoning = fmt::format("{} {}{}", padded(a, width), padded(b, width), compare_steps(a, b));
   if (kind == 4) {
     turn.answer = fmt::format("{} {} {}", a, sign, b);
   } else if (kind >= 2) {
@@ -205,18 +213,37 @@ Turn comparison(Draw& draw, Split split) {
 
 }  // namespace
 
-Turn arithmetic(Draw& draw, Split split, int64_t kind, bool think) {
-  if (kind == 3) return comparison(draw, split);
-  const auto [a, b] = operands(draw, split, !think ? kLengthsByHeart : kind == 2 ? kLengthsOfFactors : kLengths);
-  constexpr Forms kForms[] = {kAddition, kSubtraction, kMultiplication};
+std::string compare_thinking(int64_t a, int64_t b) {
+  const int width = std::max(width_of(a), width_of(b));
+  return fmt::format("{} {}{}", padded(a, width), padded(b, width), compare_steps(a, b));
+}
+
+Turn solved(int64_t kind, int64_t a, int64_t b, std::string user) {
   constexpr const char* kNames[] = {"addition", "subtraction", "multiplication"};
   const int64_t results[] = {a + b, a - b, a * b};
-  Turn turn{.task = kNames[kind],
-            .user = fill(draw.pick(kForms[kind]), {{"a", std::to_string(a)}, {"b", std::to_string(b)}}),
-            .reasoning = {},
-            .answer = std::to_string(results[kind])};
-  turn.reasoning = kind == 0 ? add_steps(a, b) : kind == 1 ? subtract_steps(a, b) : multiply_steps(a, b);
-  return turn;
+  return {.task = kNames[kind],
+          .user = std::move(user),
+          .reasoning = kind == 0   ? add_steps(a, b)
+                       : kind == 1 ? subtract_steps(a, b)
+                                   : multiply_steps(a, b),
+          .answer = std::to_string(results[kind])};
+}
+
+Turn arithmetic(Draw& draw, Split split, int64_t kind) {
+  auto [a, b] = operands(draw, split, kind == 2 ? kLengthsOfFactors : kLengths);
+  if (kind == 3) {
+    if (draw.percent(40)) {  // near ones: the first digits agree
+      const int64_t other = std::clamp<int64_t>(a + draw.between(-12, 12), 0, kNumberMax);
+      if (split == Split::train || held_out_pair(a, other)) b = other;
+    }
+    return comparison(draw, a, b);
+  }
+  return solved(kind, a, b, sum_asked(draw, kind, std::to_string(a), std::to_string(b)));
+}
+
+std::string sum_asked(Draw& draw, int64_t kind, const std::string& a, const std::string& b) {
+  const Forms kForms[] = {kAddition, kSubtraction, kMultiplication, kComparisons[draw.below(std::ssize(kComparisons))]};
+  return fill(draw.pick(kForms[kind]), {{"a", a}, {"b", b}});
 }
 
 }  // namespace braid::synth

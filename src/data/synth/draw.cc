@@ -38,11 +38,4 @@ std::vector<std::string_view> entries(std::string_view list) {
   return out;
 }
 
-bool held_out(std::string_view problem) {
-  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, then a finaliser: the low bits of FNV alone are weak
-  for (const char ch : problem) hash = (hash ^ static_cast<unsigned char>(ch)) * 0x100000001b3;
-  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
-  return ((hash >> 40) & 15) == 0;
-}
-
 }  // namespace braid::synth

@@ -52,7 +52,4 @@ std::string fill(std::string_view form, std::initializer_list<Slot> slots);
 // The entries of a list separated by "|".
 std::vector<std::string_view> entries(std::string_view list);
 
-// One problem in sixteen is held out for the tests, by a hash of its text, so that the splits need no shared list.
-bool held_out(std::string_view problem);
-
 }  // namespace braid::synth

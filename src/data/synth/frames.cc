@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "data/synth/text.h"
+
 namespace braid::synth {
 namespace {
 
@@ -84,9 +86,6 @@ constexpr std::string_view kFrames[] = {
 // Words that can be dropped from a question.
 constexpr std::string_view kSmallWords[] = {"the", "a",  "an", "is",   "are", "do", "does", "did", "of",
                                             "to",  "in", "me", "that", "for", "it", "be",   "can", "please"};
-
-char lower(char ch) { return ch >= 'A' && ch <= 'Z' ? static_cast<char>(ch - 'A' + 'a') : ch; }
-char upper(char ch) { return ch >= 'a' && ch <= 'z' ? static_cast<char>(ch - 'a' + 'A') : ch; }
 
 void leave_out_a_word(Draw& draw, std::string& text) {
   const size_t from = text.find(' ', static_cast<size_t>(draw.below(std::ssize(text))));

@@ -10,31 +10,58 @@
 
 #include <fmt/format.h>
 
+#include "data/synth/holdout.h"
 #include "data/synth/task.h"
+#include "data/synth/text.h"
 #include "data/synth/words.h"
 
 namespace braid::synth {
 namespace {
 
+using Forms = std::span<const std::string_view>;
+
+constexpr const char* kNames[] = {"reverse", "count", "length", "sort letters"};
+
 constexpr std::string_view kReverse[] = {
-    "Reverse {w}.",         "Reverse the word {w}.", "Reverse the letters of {w}.",
-    "Write {w} backwards.", "Spell {w} backwards.",  "What is {w} backwards?",
-    "reverse {w}",          "Can you reverse {w}?",  "Turn {w} around.",
+    "Reverse {w}.",
+    "Reverse the word {w}.",
+    "Reverse the letters of {w}.",
+    "Write {w} backwards.",
+    "Spell {w} backwards.",
+    "What is {w} backwards?",
+    "reverse {w}",
+    "Can you reverse {w}?",
+    "Turn {w} around.",
+    "{w} backwards",
+    "backwards: {w}",
+    "Please reverse {w} for me.",
+    "What does {w} read from right to left?",
 };
 constexpr std::string_view kCount[] = {
     "How many {c} are in {w}?",    "How many times does {c} appear in {w}?",
     "Count the {c} in {w}.",       "How often does {c} occur in {w}?",
     "How many {c} does {w} have?", "Count the letter {c} in {w}.",
+    "How many {c}'s are in {w}?",  "How many {c}s are there in {w}?",
+    "How many {c}'s in {w}",       "{c} in {w}: how many?",
+    "number of {c} in {w}",        "How many times is {c} in the word {w}?",
 };
 constexpr std::string_view kLength[] = {
-    "How many letters does {w} have?", "How many letters are in {w}?", "How long is the word {w}?",
-    "Count the letters of {w}.",       "What is the length of {w}?",
+    "How many letters does {w} have?",
+    "How many letters are in {w}?",
+    "How long is the word {w}?",
+    "Count the letters of {w}.",
+    "What is the length of {w}?",
+    "How many letters in {w}",
+    "length of {w}",
 };
 constexpr std::string_view kSortLetters[] = {
     "Sort the letters of {w}.",
     "Sort {w}.",
     "Put the letters of {w} in order.",
     "Sort the letters in {w} alphabetically.",
+    "sort {w}",
+    "Alphabetical order of the letters in {w}?",
+    "Arrange the letters of {w} from A to Z.",
 };
 constexpr std::string_view kSortNumbers[] = {
     "Sort {l}.",
@@ -43,24 +70,32 @@ constexpr std::string_view kSortNumbers[] = {
     "Sort the numbers {l}.",
     "Order these from small to large: {l}",
 };
-constexpr int64_t kLettersMax = 8;
 
-std::string capitals(std::string_view word) {
-  std::string out(word);
-  for (char& ch : out) ch = ch >= 'a' && ch <= 'z' ? static_cast<char>(ch - 'a' + 'A') : ch;
+// A third words in lower case, some of the rest as people also write them, the others random letters, some repeated.
+std::string text_of(Draw& draw) {
+  constexpr int64_t kLower = 0, kCapitals = 1, kTitle = 2, kMixed = 3;
+  constexpr int64_t kWeights[] = {34, 18, 8, 5, 35};
+  const auto kind = static_cast<int64_t>(draw.weighted(kWeights));
+  std::string out;
+  if (kind > kMixed) {
+    for (int64_t left = draw.between(2, kLettersMax); left > 0; --left) {
+      const bool again = !out.empty() && draw.percent(15);
+      out += again ? out[static_cast<size_t>(draw.below(std::ssize(out)))] : static_cast<char>('A' + draw.below(26));
+    }
+    return out;
+  }
+  out = draw.pick(words());
+  for (size_t i = 0; i < out.size() && kind != kLower; ++i) {
+    if (kind == kCapitals || (kind == kTitle ? i == 0 : draw.percent(50))) out[i] = upper(out[i]);
+  }
   return out;
 }
 
-// Two in five a word in lower case, one in capitals, the rest random letters, some of them repeated.
-std::string text_of(Draw& draw) {
-  if (draw.percent(40)) return std::string(draw.pick(words()));
-  if (draw.percent(35)) return capitals(draw.pick(words()));
-  std::string out;
-  for (int64_t left = draw.between(2, kLettersMax); left > 0; --left) {
-    const bool again = !out.empty() && draw.percent(15);
-    out += again ? out[static_cast<size_t>(draw.below(std::ssize(out)))] : static_cast<char>('A' + draw.below(26));
-  }
-  return out;
+// Now and then in quotes.
+std::string quoted(Draw& draw, const std::string& text) {
+  if (!draw.percent(15)) return text;
+  const char* mark = draw.percent(50) ? "\"" : "'";
+  return mark + text + mark;
 }
 
 std::string reverse_steps(const std::string& w) {
@@ -96,7 +131,7 @@ Turn sort_numbers(Draw& draw, Split split) {
     for (int64_t left = draw.between(2, 5); left > 0; --left)
       numbers.push_back(draw.below(draw.percent(20) ? 10 : 100));
     list = list_of(numbers);
-  } while (held_out(list) != (split == Split::test));
+  } while (split == Split::test && !held_out_list(numbers));
   std::vector<int64_t> sorted;
   std::string steps;
   for (const int64_t n : numbers) {
@@ -106,48 +141,53 @@ Turn sort_numbers(Draw& draw, Split split) {
   return {.task = "sort numbers",
           .user = fill(draw.pick(kSortNumbers), {{"l", list}}),
           .reasoning = steps,
-          .answer = list_of(sorted)};
+          .answer = list_of(sorted),
+          .puzzle = true};
 }
 
 }  // namespace
 
-Turn strings(Draw& draw, Split split, int64_t kind) {
-  if (kind == 4) return sort_numbers(draw, split);
-  std::string word, shown, problem;
-  char wanted = 'A';
-  do {
-    shown = text_of(draw);
-    word = capitals(shown);
-    wanted = draw.percent(85) ? word[static_cast<size_t>(draw.below(std::ssize(word)))]
-                              : static_cast<char>('A' + draw.below(26));
-    problem = fmt::format("{} {}{}", kind, word, kind == 1 ? fmt::format(" {}", wanted) : "");
-  } while (held_out(problem) != (split == Split::test));
-  const std::string spelled = shown == word ? "" : word + "\n";
+Turn puzzle(int64_t kind, const std::string& shown, char wanted, std::string user) {
+  const std::string word = capitals(shown), spelled = shown == word ? "" : word + "\n";
+  Turn turn{.task = kNames[kind], .user = std::move(user), .reasoning = spelled, .answer = word, .puzzle = true};
   switch (kind) {
     case 0:
-      return {.task = "reverse",
-              .user = fill(draw.pick(kReverse), {{"w", shown}}),
-              .reasoning = spelled + reverse_steps(word),
-              .answer = std::string(word.rbegin(), word.rend())};
+      turn.reasoning += reverse_steps(word);
+      std::ranges::reverse(turn.answer);
+      break;
     case 1:
-      return {.task = "count",
-              .user = fill(draw.pick(kCount), {{"w", shown}, {"c", std::string(1, wanted)}}),
-              .reasoning = fmt::format("{}{}: {}", spelled, wanted, count_steps(word, wanted)),
-              .answer = std::to_string(std::count(word.begin(), word.end(), wanted))};
+      turn.reasoning += fmt::format("{}: {}", wanted, count_steps(word, wanted));
+      turn.answer = std::to_string(std::ranges::count(word, wanted));
+      break;
     case 2:
-      return {.task = "length",
-              .user = fill(draw.pick(kLength), {{"w", shown}}),
-              .reasoning = spelled + count_steps(word, std::nullopt),
-              .answer = std::to_string(word.size())};
-    default: {
-      std::string sorted = word;
-      std::sort(sorted.begin(), sorted.end());
-      return {.task = "sort letters",
-              .user = fill(draw.pick(kSortLetters), {{"w", shown}}),
-              .reasoning = spelled + sort_steps(word),
-              .answer = sorted};
-    }
+      turn.reasoning += count_steps(word, std::nullopt);
+      turn.answer = std::to_string(word.size());
+      break;
+    default:
+      turn.reasoning += sort_steps(word);
+      std::ranges::sort(turn.answer);
   }
+  return turn;
+}
+
+char letter_for(Draw& draw, std::string_view word) {
+  return draw.percent(85) ? word[static_cast<size_t>(draw.below(std::ssize(word)))]
+                          : static_cast<char>('A' + draw.below(26));
+}
+
+Turn strings(Draw& draw, Split split, int64_t kind) {
+  if (kind == 4) return sort_numbers(draw, split);
+  std::string shown;
+  do shown = text_of(draw);
+  while (split == Split::test && !held_out_word(capitals(shown)));
+  const char wanted = letter_for(draw, capitals(shown));
+  return puzzle(kind, shown, wanted, puzzle_asked(draw, kind, shown, wanted));
+}
+
+std::string puzzle_asked(Draw& draw, int64_t kind, const std::string& shown, char wanted) {
+  constexpr Forms kForms[] = {kReverse, kCount, kLength, kSortLetters};
+  const std::string letter(1, draw.percent(25) ? lower(wanted) : wanted);
+  return fill(draw.pick(kForms[kind]), {{"w", quoted(draw, shown)}, {"c", quoted(draw, letter)}});
 }
 
 }  // namespace braid::synth

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/synth/holdout.h"
+#include "data/synth/near.h"
 #include "data/synth/task.h"
 #include "io/atomic_file.h"
 #include "sys/error.h"
@@ -15,15 +17,30 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Streams of the random counter.
-enum : uint32_t { kTrain = 1, kValid, kVocabulary, kTasks };
+// Streams of the random counter. Tasks at a later turn are other problems: kTasks + turn.
+enum : uint32_t { kTrain = 1, kValid, kVocabulary, kFollowUps, kTasks = 16 };
 
 constexpr std::string_view kSystems[] = {
-    "You are a helpful assistant.", "Answer briefly.",    "You are Tiny.", "Be kind.",
-    "You help people with Braid.",  "Think step by step."};
+    "You are a helpful assistant.",
+    "Answer briefly.",
+    "You are Tiny.",
+    "Be kind.",
+    "You help people with Braid.",
+    "Think step by step.",
+    "You are a friendly teacher.",
+    "Be precise.",
+    "Keep answers short.",
+    "You answer questions about software.",
+    "Help the user with small sums and words.",
+    "You are an expert in arithmetic.",
+    "Talk to a beginner.",
+    "Do not make things up.",
+    "The user is a developer.",
+    "Say so when you cannot do something.",
+};
 
 // By kind of puzzle: sorting is the hardest to learn.
-constexpr int64_t kStringWeights[] = {2, 2, 2, 4, 4};
+constexpr int64_t kStringWeights[] = {3, 2, 2, 5, 4};
 
 ordered_json tools() {
   return ordered_json::parse(R"([{"type": "function", "function": {
@@ -39,8 +56,13 @@ ordered_json assistant(const std::string& reasoning, const std::string& content)
   return m;
 }
 
-// The messages of a turn, a calculator's included. Every turn keeps its thinking: if the template drops earlier ones,
-// each turn becomes its own example.
+std::string call_text(const std::string& expression) {
+  return fmt::format(
+      "<tool_call>\n<function=calculator>\n<parameter=expression>\n{}\n</parameter>\n</function>\n</tool_call>",
+      expression);
+}
+
+// The messages of a turn, a calculator's included.
 void append(ordered_json& messages, const Turn& turn, bool think) {
   messages.push_back(message("user", turn.user));
   const std::string reasoning = think ? turn.reasoning : "";
@@ -53,64 +75,162 @@ void append(ordered_json& messages, const Turn& turn, bool think) {
   messages.push_back(assistant(think ? "The calculator has answered." : "", turn.answer));
 }
 
-Turn turn_of(Draw& draw, bool with_calculator, bool think) {
-  //                            +   -   *   <>  words, calculator, Braid, the rest
-  constexpr int64_t kWeights[] = {14, 14, 19, 7, 17, 0, 17, 12};
-  constexpr int64_t kWeightsCalculator[] = {0, 0, 0, 2, 6, 72, 14, 6};
-  const auto kind = static_cast<int64_t>(draw.weighted(with_calculator ? std::span(kWeightsCalculator) : kWeights));
-  if (kind < kArithmeticKinds) return arithmetic(draw, Split::train, kind, think);
-  if (kind == 4) return strings(draw, Split::train, static_cast<int64_t>(draw.weighted(kStringWeights)));
-  if (kind == 5) return calculator(draw, Split::train);
-  return kind == 6 ? about(draw) : off_topic(draw);
+class Writer {
+ public:
+  explicit Writer(const Options& options) : avoid_(options.avoid) {}
+
+  // Only the last turn of a conversation thinks: templates drop earlier thinking, and what they leave of those turns is
+  // how one without thinking looks. One conversation in ten has a calculator, one in eight is without thinking.
+  ordered_json conversation(Draw& draw) const {
+    const bool with_calculator = draw.percent(10), think = !draw.percent(12);
+    ordered_json messages = begun(draw);
+    const int64_t turns = draw.percent(40) ? 1 : draw.percent(2) ? draw.between(17, 96) : draw.between(2, 16);
+    Turn turn;
+    for (int64_t i = 0; i < turns; ++i) {
+      turn = next(draw, turn, with_calculator);
+      const bool last = i + 1 == turns;
+      if (last && think && draw.percent(4)) cut_thinking(draw, turn);
+      append(messages, turn, last && think);
+    }
+    ordered_json row = {{"messages", messages}};
+    if (with_calculator) row["tools"] = tools();
+    row["chat_template_kwargs"] = {{"enable_thinking", think}};
+    return row;
+  }
+
+  // `make` asks the last question of a conversation of some turns.
+  ordered_json task(Draw& draw, int64_t turns, const sys::FunctionRef<Turn(Draw&)>& make) const {
+    const Turn asked = make(draw);
+    ordered_json messages = ordered_json::array();
+    Turn turn;
+    for (int64_t i = 1; i < turns; ++i) {
+      turn = next(draw, turn, !asked.expression.empty());
+      append(messages, turn, false);
+    }
+    return task_row(std::move(messages), asked);
+  }
+
+  // After a turn that it can ask about; the name of its number, or a held-out problem.
+  ordered_json follow_up_task(Draw& draw, bool named) const {
+    while (true) {
+      const Turn before = next(draw, {}, false);
+      const std::optional<Turn> asked = follow_up(draw, before);
+      if (!asked || (asked->task == "in words") != named || (!named && !mentions_held_out(*asked))) continue;
+      ordered_json messages = ordered_json::array();
+      append(messages, before, false);
+      return task_row(std::move(messages), *asked);
+    }
+  }
+
+  // A turn to train on.
+  Turn clean(Draw& draw, const sys::FunctionRef<Turn(Draw&)>& make) const {
+    while (true) {
+      Turn turn = make(draw);
+      if (!mentions_held_out(turn) && avoid_.nearest(turn.user) < kNear) return turn;
+    }
+  }
+
+ private:
+  static ordered_json begun(Draw& draw) {
+    ordered_json messages = ordered_json::array();
+    if (draw.percent(12)) messages.push_back(message("system", std::string(draw.pick(kSystems))));
+    return messages;
+  }
+
+  static ordered_json task_row(ordered_json messages, const Turn& asked) {
+    messages.push_back(message("user", asked.user));
+    ordered_json row = {{"task", asked.task}, {"messages", std::move(messages)}};
+    if (!asked.expression.empty()) row["tools"] = tools();
+    row["answers"] = {asked.expression.empty() ? asked.answer : call_text(asked.expression)};
+    return row;
+  }
+
+  Turn next(Draw& draw, const Turn& before, bool with_calculator) const {
+    return clean(draw, [&](Draw& d) {
+      if (!with_calculator && d.percent(30)) {
+        if (std::optional<Turn> turn = follow_up(d, before)) return *turn;
+      }
+      return turn_of(d, with_calculator);
+    });
+  }
+
+  static Turn turn_of(Draw& draw, bool with_calculator) {
+    //                            +   -   *   <>  words, calculator, Braid, beyond range, the rest
+    constexpr int64_t kWeights[] = {15, 15, 17, 6, 19, 0, 15, 6, 8};
+    constexpr int64_t kWeightsCalculator[] = {0, 0, 0, 2, 8, 68, 14, 0, 8};
+    const auto kind = static_cast<int64_t>(draw.weighted(with_calculator ? std::span(kWeightsCalculator) : kWeights));
+    if (kind < kArithmeticKinds) return arithmetic(draw, Split::train, kind);
+    switch (kind) {
+      case 4:
+        return strings(draw, Split::train, static_cast<int64_t>(draw.weighted(kStringWeights)));
+      case 5:
+        return calculator(draw, Split::train);
+      case 6:
+        return about(draw);
+      case 7:
+        return off_range(draw);
+      default:
+        return off_topic(draw);
+    }
+  }
+
+  // Ends anywhere: a limit on thinking may cut it, and the answer follows without the rest. A number cut short may
+  // make a pair that is held out.
+  static void cut_thinking(Draw& draw, Turn& turn) {
+    const std::string whole = turn.reasoning;
+    do turn.reasoning = whole.substr(0, static_cast<size_t>(draw.below(std::ssize(whole) + 1)));
+    while (mentions_held_out(turn));
+  }
+
+  Prompts avoid_;
+};
+
+void create_folder(const std::filesystem::path& folder) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed)
+    fail_environment(printable(folder.string()), {.what = "cannot create the folder", .got = failed.message()});
 }
 
-// One conversation: usually one turn, one in sixteen with a calculator, one in four without thinking.
-ordered_json conversation(Draw& draw) {
-  const bool with_calculator = draw.percent(6), think = !draw.percent(25);
-  ordered_json messages = ordered_json::array();
-  if (draw.percent(6)) messages.push_back(message("system", std::string(draw.pick(kSystems))));
-  const int64_t turns = draw.percent(90) ? 1 : draw.between(2, 3);
-  for (int64_t i = 0; i < turns; ++i) append(messages, turn_of(draw, with_calculator, think), think);
-  ordered_json row = {{"messages", messages}};
-  if (with_calculator) row["tools"] = tools();
-  row["chat_template_kwargs"] = {{"enable_thinking", think}};
-  return row;
+void write_tasks(const Writer& writer, const std::filesystem::path& folder, const Options& o, int64_t turns) {
+  const auto file = [&](const char* name, int64_t kinds, const sys::FunctionRef<Turn(Draw&, int64_t)>& make) {
+    io::AtomicFile out(folder / name);
+    for (int64_t i = 0; i < o.tasks * kinds; ++i) {
+      Draw draw({o.seed, kTasks + static_cast<uint32_t>(turns)}, static_cast<uint64_t>(i));
+      out.write(writer.task(draw, turns, [&](Draw& d) { return make(d, i % kinds); }).dump() + "\n");
+    }
+    out.commit();
+  };
+  create_folder(folder);
+  file("arithmetic.jsonl", kArithmeticKinds, [](Draw& d, int64_t kind) { return arithmetic(d, Split::test, kind); });
+  file("strings.jsonl", kStringKinds, [](Draw& d, int64_t kind) { return strings(d, Split::test, kind); });
+  file("calculator.jsonl", 1, [](Draw& d, int64_t) { return calculator(d, Split::test); });
 }
 
-std::string call_text(const std::string& expression) {
-  return fmt::format(
-      "<tool_call>\n<function=calculator>\n<parameter=expression>\n{}\n</parameter>\n</function>\n</tool_call>",
-      expression);
-}
-
-ordered_json task_row(const Turn& turn) {
-  ordered_json row = {{"task", turn.task}, {"messages", {message("user", turn.user)}}};
-  if (!turn.expression.empty()) row["tools"] = tools();
-  row["answers"] = {turn.expression.empty() ? turn.answer : call_text(turn.expression)};
-  return row;
-}
-
-void write_tasks(const std::filesystem::path& path, const Options& o, int64_t kinds,
-                 const sys::FunctionRef<Turn(Draw&, int64_t)>& make) {
+void write_follow_ups(const Writer& writer, const std::filesystem::path& path, const Options& o) {
   io::AtomicFile file(path);
-  for (int64_t i = 0; i < o.tasks * kinds; ++i) {
-    Draw draw({o.seed, kTasks}, static_cast<uint64_t>(i));
-    file.write(task_row(make(draw, i % kinds)).dump() + "\n");
+  for (int64_t i = 0; i < o.tasks; ++i) {
+    Draw draw({o.seed, kFollowUps}, static_cast<uint64_t>(i));
+    file.write(writer.follow_up_task(draw, i % 4 == 0).dump() + "\n");
   }
   file.commit();
 }
 
 // Prose of users and the model. Half of it is about Braid, so that these words become whole tokens.
-void write_vocabulary(const std::filesystem::path& path, const Options& o) {
+void write_vocabulary(const Writer& writer, const std::filesystem::path& path, const Options& o) {
   io::AtomicFile file(path);
   for (uint64_t i = 0; i < 20000; ++i) {
     Draw draw({o.seed, kVocabulary}, i);
-    const Turn t = i % 2 ? off_topic(draw) : about(draw);
+    const Turn t = writer.clean(draw, [&](Draw& d) { return i % 2 ? off_topic(d) : about(d); });
     file.write(t.user + "\n" + t.reasoning + "\n" + t.answer + "\n");
-    const Turn puzzle =
-        i % 4 ? strings(draw, Split::train, draw.below(4)) : arithmetic(draw, Split::train, draw.below(4));
-    file.write(puzzle.user + "\n");
-    if (i % 20 == 0) file.write(call_text("1 + 2") + "\n" + tools().dump() + "\n");
+    const Turn problem = writer.clean(draw, [&](Draw& d) {
+      return i % 8 == 0 ? off_range(d)
+             : i % 4    ? strings(d, Split::train, d.below(4))
+                        : arithmetic(d, Split::train, d.below(4));
+    });
+    file.write(problem.user + "\n");
+    if (problem.task == "off range") file.write(problem.reasoning + "\n" + problem.answer + "\n");
+    if (i % 20 == 0) file.write(call_text("1 + 2") + "\n" + tools().dump() + "\n" + in_words(draw.below(1000)) + "\n");
   }
   file.commit();
 }
@@ -118,22 +238,17 @@ void write_vocabulary(const std::filesystem::path& path, const Options& o) {
 }  // namespace
 
 bool write(const std::filesystem::path& folder, const Options& o, const sys::FunctionRef<bool(int64_t)>& progress) {
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (failed)
-    fail_environment(printable(folder.string()), {.what = "cannot create the folder", .got = failed.message()});
-  write_tasks(folder / "arithmetic.jsonl", o, kArithmeticKinds,
-              [](Draw& d, int64_t kind) { return arithmetic(d, Split::test, kind); });
-  write_tasks(folder / "strings.jsonl", o, kStringKinds,
-              [](Draw& d, int64_t kind) { return strings(d, Split::test, kind); });
-  write_tasks(folder / "calculator.jsonl", o, 1, [](Draw& d, int64_t) { return calculator(d, Split::test); });
-  write_vocabulary(folder / "vocabulary.txt", o);
+  const Writer writer(o);
+  for (const int64_t turns : kTaskTurns)
+    write_tasks(writer, turns == 1 ? folder : folder / fmt::format("turn-{}", turns), o, turns);
+  write_follow_ups(writer, folder / "follow_up.jsonl", o);
+  write_vocabulary(writer, folder / "vocabulary.txt", o);
   for (const bool train : {false, true}) {
     io::AtomicFile file(folder / (train ? "train.jsonl" : "valid.jsonl"));
     const int64_t rows = train ? o.train : o.valid;
     for (int64_t i = 0; i < rows; ++i) {
       Draw draw({o.seed, train ? kTrain : kValid}, static_cast<uint64_t>(i));
-      file.write(conversation(draw).dump() + "\n");
+      file.write(writer.conversation(draw).dump() + "\n");
       if (train && i % 1024 == 0 && !progress(i)) return false;
     }
     file.commit();

@@ -8,12 +8,17 @@
 #include <regex>
 #include <set>
 
+#include "data/synth/holdout.h"
+#include "data/synth/near.h"
 #include "data/synth/task.h"
+#include "data/synth/text.h"
 #include "support/folder.h"
 #include "sys/read.h"
 
 namespace braid::synth {
 namespace {
+
+using nlohmann::ordered_json;
 
 // The two operands of an arithmetic question, smaller first.
 std::pair<int, int> operands_of(const std::string& question) {
@@ -58,18 +63,6 @@ TEST(Synth, ThinkingIsTrue) {
     const int64_t results[] = {least + most, most - least, least * most};
     EXPECT_EQ(std::abs(std::stoll(t.answer)), results[i % 3]) << t.user;
     expect_true_lines(t);
-  }
-}
-
-TEST(Synth, NoPairOfTheTestIsTrained) {
-  std::set<std::pair<int, int>> tested;
-  for (uint64_t i = 0; i < 2000; ++i) {
-    Draw draw({1, 2}, i);
-    tested.insert(operands_of(arithmetic(draw, Split::test, static_cast<int64_t>(i % 4)).user));
-  }
-  for (uint64_t i = 0; i < 20000; ++i) {
-    Draw draw({2, 1}, i);
-    EXPECT_FALSE(tested.contains(operands_of(arithmetic(draw, Split::train, static_cast<int64_t>(i % 4)).user)));
   }
 }
 
@@ -188,58 +181,215 @@ TEST(Synth, PuzzlesAreRight) {
   EXPECT_EQ(kinds.size(), 5u);
 }
 
-// A problem is its task with the word, letter or numbers that it is asked of: what its thinking begins with.
-TEST(Synth, NoPuzzleOfTheTestIsTrained) {
-  const auto problem = [](const Turn& t) {
-    std::string first = t.task == "sort numbers" ? fmt::format("{}", fmt::join(numbers_of(t.user), ",")) : t.reasoning;
-    return t.task + " " + first;
-  };
-  std::set<std::string> tested;
-  for (uint64_t i = 0; i < 4000; ++i) {
-    Draw draw({1, 2}, i);
-    const auto kind = static_cast<int64_t>(i % 6);
-    tested.insert(kind == 5 ? calculator(draw, Split::test).expression : problem(strings(draw, Split::test, kind)));
-  }
-  EXPECT_GT(tested.size(), 1500u);
-  for (uint64_t i = 0; i < 40000; ++i) {
-    Draw draw({2, 1}, i);
-    const auto kind = static_cast<int64_t>(i % 6);
-    const std::string trained =
-        kind == 5 ? calculator(draw, Split::train).expression : problem(strings(draw, Split::train, kind));
-    EXPECT_FALSE(tested.contains(trained)) << trained;
-  }
+// All conversations that are written, and all tasks, of one run with the prompts of the other tests.
+struct Written {
+  std::vector<ordered_json> trained, tasks;  // rows
+  std::vector<std::string> prompts;          // of bench/data
+};
+
+std::vector<ordered_json> rows_of(const std::filesystem::path& file) {
+  std::vector<ordered_json> out;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) out.push_back(ordered_json::parse(line));
+  EXPECT_FALSE(out.empty()) << file;
+  return out;
 }
 
-// Letters and digits only: punctuation, case and spaces make no new question.
-std::string bare(const std::string& text) {
-  std::string out;
-  for (const char ch : text) {
-    if (std::isalnum(static_cast<unsigned char>(ch))) out += static_cast<char>(std::tolower(ch));
+std::vector<ordered_json> bench_rows() {
+  std::vector<ordered_json> out;
+  for (const auto& [file, count] :
+       {std::pair{"tiny-qa.jsonl", 200}, {"tiny-off-topic.jsonl", 100}, {"tiny-off-range.jsonl", 100}}) {
+    const auto rows = rows_of(std::filesystem::path(BRAID_BENCH_DATA) / file);
+    EXPECT_EQ(std::ssize(rows), count) << file;
+    out.insert(out.end(), rows.begin(), rows.end());
   }
   return out;
 }
 
-TEST(Synth, QuestionsOfTheBenchAreNotTrained) {
-  std::set<std::string> asked, said;
-  for (const auto& [file, rows] : {std::pair{"tiny-qa.jsonl", 200}, {"tiny-off-topic.jsonl", 100}}) {
-    std::ifstream in(std::filesystem::path(BRAID_BENCH_DATA) / file);
-    int count = 0;
-    for (std::string line; std::getline(in, line); ++count) {
-      const auto row = nlohmann::json::parse(line);
-      asked.insert(bare(row["messages"][0]["content"]));
-      for (const auto& answer : row["answers"]) said.insert(answer);
+const Written& written() {
+  static const Written all = [] {
+    Written w;
+    for (const ordered_json& row : bench_rows()) w.prompts.push_back(row["messages"].back()["content"]);
+    const support::Folder folder;
+    const auto& root = folder.path();
+    EXPECT_TRUE(write(root, {.seed = 1, .train = 4000, .valid = 500, .tasks = 60, .avoid = w.prompts},
+                      [](int64_t) { return true; }));
+    for (const char* name : {"train.jsonl", "valid.jsonl"}) {
+      const auto rows = rows_of(root / name);
+      w.trained.insert(w.trained.end(), rows.begin(), rows.end());
     }
-    EXPECT_EQ(count, rows) << file;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+      if (entry.path().extension() != ".jsonl" || entry.path().stem() == "train" || entry.path().stem() == "valid")
+        continue;
+      const auto rows = rows_of(entry.path());
+      w.tasks.insert(w.tasks.end(), rows.begin(), rows.end());
+    }
+    return w;
+  }();
+  return all;
+}
+
+// Everything that a row says, call arguments included, a line of text each.
+std::vector<std::string> texts_of(const ordered_json& row) {
+  std::vector<std::string> out;
+  for (const ordered_json& m : row["messages"]) {
+    std::istringstream lines(m["content"].get<std::string>() + "\n" + m.value("reasoning_content", ""));
+    for (std::string line; std::getline(lines, line);) out.push_back(line);
+    if (m.contains("tool_calls")) out.push_back(m["tool_calls"][0]["function"]["arguments"]["expression"]);
   }
-  EXPECT_EQ(asked.size(), 300u);
-  std::set<std::string> answers;
-  for (uint64_t i = 0; i < 60000; ++i) {
+  return out;
+}
+
+// Neighbouring numbers that belong to one expression or list, smaller first.
+std::set<std::pair<int64_t, int64_t>> pairs_of(const std::string& line) {
+  static const std::regex number("\\d+");
+  std::set<std::pair<int64_t, int64_t>> out;
+  std::smatch before;
+  for (std::sregex_iterator it(line.begin(), line.end(), number), end; it != end; ++it) {
+    if (!before.empty()) {
+      const auto from = static_cast<size_t>(before.position() + before.length());
+      const std::string between = line.substr(from, static_cast<size_t>(it->position()) - from);
+      const bool joined = between.find_first_of("=;:") == between.npos &&
+                          (between.find(' ') != between.npos ||
+                           (between.size() == 1 && between.find_first_of("+-*/x<>,") != between.npos));
+      if (joined && before.length() < 10 && it->length() < 10)
+        out.insert(std::minmax<int64_t>(std::stoll(before.str()), std::stoll(it->str())));
+    }
+    before = *it;
+  }
+  return out;
+}
+
+std::set<std::string> words_in(const std::string& text) {
+  static const std::regex letters("[A-Za-z]{3,}");
+  std::set<std::string> out;
+  for (std::sregex_iterator it(text.begin(), text.end(), letters), end; it != end; ++it)
+    out.insert(capitals(it->str()));
+  return out;
+}
+
+// The three overlaps of training text with tests, of which there are none.
+TEST(Synth, NoPairOrWordOfATestIsTrained) {
+  std::set<std::pair<int64_t, int64_t>> pairs;
+  std::set<std::string> words;
+  const std::set<std::string> sums{"addition",   "subtraction", "multiplication",
+                                   "comparison", "calculator",  "sort numbers"};
+  for (const ordered_json& task : written().tasks) {
+    const std::string asked = task["messages"].back()["content"], name = task["task"];
+    const bool follow_up = task["messages"].size() == 3 && pairs_of(asked).empty();
+    size_t found = 0;
+    if (sums.contains(name)) {
+      for (const auto& pair : pairs_of(asked)) {
+        if (held_out_pair(pair.first, pair.second)) ++found, pairs.insert(pair);
+      }
+    } else {
+      for (const std::string& word : words_in(asked)) {
+        if (held_out_word(word)) ++found, words.insert(word);
+      }
+    }
+    EXPECT_TRUE(found > 0 || follow_up || name == "in words") << task;
+  }
+  EXPECT_GT(pairs.size(), 500u);
+  EXPECT_GT(words.size(), 100u);
+  int64_t pairs_trained = 0, words_trained = 0;
+  for (const ordered_json& row : written().trained) {
+    for (const std::string& line : texts_of(row)) {
+      for (const auto& pair : pairs_of(line)) {
+        if (!pairs.contains(pair)) continue;
+        ++pairs_trained;
+        ADD_FAILURE() << pair.first << " " << pair.second << ": " << line;
+      }
+      for (const std::string& word : words_in(line)) {
+        if (!words.contains(word)) continue;
+        ++words_trained;
+        ADD_FAILURE() << word << ": " << line;
+      }
+    }
+  }
+  fmt::print("trained in {} conversations: {} of {} held-out pairs, {} of {} held-out words\n",
+             written().trained.size(), pairs_trained, pairs.size(), words_trained, words.size());
+}
+
+TEST(Synth, NothingTrainedResemblesAQuestionOfTheBench) {
+  const Prompts prompts(written().prompts);
+  double most = 0;
+  int64_t near = 0;
+  for (const ordered_json& row : written().trained) {
+    for (const ordered_json& m : row["messages"]) {
+      if (m["role"] != "user") continue;
+      const double similarity = prompts.nearest(m["content"].get<std::string>());
+      most = std::max(most, similarity);
+      near += similarity >= kNear;
+      EXPECT_LT(similarity, kNear) << m;
+    }
+  }
+  fmt::print("{} of the trained messages are near one of {} prompts; the largest word overlap is {:.2f}\n", near,
+             written().prompts.size(), most);
+  EXPECT_DOUBLE_EQ(prompts.nearest(written().prompts[7] + "!"), 1);
+  const std::string other[] = {"one two three"};
+  EXPECT_DOUBLE_EQ(Prompts(other).nearest("Two, three: FOUR"), 0.5);
+  EXPECT_DOUBLE_EQ(Prompts(other).nearest(""), 0);
+}
+
+// Accepted answers are taught word for word.
+TEST(Synth, AnswersOfTheBenchAreTaught) {
+  std::set<std::string> said, answers;
+  for (const ordered_json& row : bench_rows()) {
+    for (const auto& answer : row["answers"]) said.insert(answer);
+  }
+  for (uint64_t i = 0; i < 40000; ++i) {
     Draw draw({4, 1}, i);
-    const Turn t = i % 2 ? about(draw) : off_topic(draw);
-    answers.insert(t.answer);
-    EXPECT_FALSE(asked.contains(bare(t.user))) << t.user;
+    answers.insert((i % 3 == 0 ? off_range(draw) : i % 3 == 1 ? about(draw) : off_topic(draw)).answer);
   }
-  EXPECT_EQ(answers, said);  // accepted answers are taught word for word
+  EXPECT_EQ(answers, said);
+}
+
+TEST(Synth, ConversationsAreAsTheirHeaderSays) {
+  std::set<size_t> turns;
+  int64_t thinking = 0, follow_ups = 0;
+  for (const ordered_json& row : written().trained) {
+    size_t asked = 0;
+    for (size_t i = 0; i < row["messages"].size(); ++i) {
+      const ordered_json& m = row["messages"][i];
+      asked += m["role"] == "user";
+      follow_ups += m["role"] == "user" && m["content"].get<std::string>().find(" that") != std::string::npos;
+      const bool last = i + 1 == row["messages"].size() || row["messages"][i + 1]["role"] == "tool";
+      if (m.contains("reasoning_content")) {
+        EXPECT_TRUE(last && row["chat_template_kwargs"]["enable_thinking"]) << row;
+        ++thinking;
+      }
+      EXPECT_TRUE(!m.contains("tool_calls") || row.contains("tools")) << row;
+    }
+    turns.insert(asked);
+    EXPECT_LE(asked, 96u);
+  }
+  for (size_t n = 1; n <= 16; ++n) EXPECT_TRUE(turns.contains(n)) << n;
+  EXPECT_GT(*turns.rbegin(), 40u);
+  EXPECT_GT(thinking, std::ssize(written().trained) / 2);
+  EXPECT_GT(follow_ups, 100);
+}
+
+TEST(Synth, FollowUpsContinueTheAnswer) {
+  std::set<std::string> kinds;
+  for (uint64_t i = 0; i < 3000; ++i) {
+    Draw draw({9, 1}, i);
+    const Turn before = i % 2 ? arithmetic(draw, Split::train, 0) : strings(draw, Split::train, draw.below(5));
+    const std::optional<Turn> t = follow_up(draw, before);
+    if (!t) continue;
+    kinds.insert(t->task);
+    if (t->task == "in words") {
+      EXPECT_EQ(in_words(std::stoll(before.answer)), t->answer);
+    } else if (t->task == "addition") {
+      EXPECT_EQ(std::stoll(before.answer) + numbers_of(t->user).at(0), std::stoll(t->answer)) << t->user;
+    } else if (t->task == "reverse") {
+      EXPECT_EQ(std::string(before.answer.rbegin(), before.answer.rend()), t->answer);
+    }
+  }
+  EXPECT_EQ(kinds.size(), 9u);  // four sums, four puzzles, words
+  EXPECT_EQ(in_words(0), "zero");
+  EXPECT_EQ(in_words(40), "forty");
+  EXPECT_EQ(in_words(999), "nine hundred ninety-nine");
+  EXPECT_EQ(in_words(700), "seven hundred");
 }
 
 TEST(Synth, SameOptionsSameBytes) {
@@ -248,11 +398,12 @@ TEST(Synth, SameOptionsSameBytes) {
   const Options few{.seed = 5, .train = 200, .valid = 20, .tasks = 3};
   for (const char* name : {"a", "b"}) ASSERT_TRUE(write(root / name, few, [](int64_t) { return true; }));
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(root / "a")) {
-    EXPECT_EQ(sys::read_file(entry.path()), sys::read_file(root / "b" / entry.path().filename()));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root / "a")) {
+    if (entry.is_directory()) continue;
+    EXPECT_EQ(sys::read_file(entry.path()), sys::read_file(root / "b" / entry.path().lexically_relative(root / "a")));
     ++files;
   }
-  EXPECT_EQ(files, 6);
+  EXPECT_EQ(files, 16);
   EXPECT_FALSE(write(root / "c", few, [](int64_t) { return false; }));
   EXPECT_FALSE(std::filesystem::exists(root / "c" / "train.jsonl"));
 }

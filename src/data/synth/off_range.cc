@@ -1,0 +1,274 @@
+// What looks like the tasks but is beyond them: longer numbers and words, other operations. Questions have the same
+// forms as those within range where they can, so that only what is asked tells them apart.
+#include <fmt/format.h>
+
+#include "data/synth/frames.h"
+#include "data/synth/task.h"
+#include "data/synth/text.h"
+#include "data/synth/words.h"
+
+namespace braid::synth {
+namespace {
+
+constexpr std::string_view kAnswer = "I only work with two whole numbers below 1000 and words of up to 12 letters.";
+
+constexpr std::string_view kSeveral[] = {
+    "{a}+{b}+{c}",
+    "{a} + {b} + {c}",
+    "{a} + {b} - {c}",
+    "{a} - {b} - {c}",
+    "{a} * {b} + {c}",
+    "{a} * {b} * {c}",
+    "({a} + {b}) * {c}",
+    "{a} - ({b} + {c})",
+    "{c} * ({a} - {b})",
+    "What is {a} + {b} + {c}?",
+    "What is {a} plus {b} plus {c}?",
+    "What is {a} plus {b} minus {c}?",
+    "Add {a}, {b} and {c}.",
+    "What is the sum of {a}, {b} and {c}?",
+    "Compute {a} + {b} + {c} + {d}.",
+    "Calculate ({a} - {b}) * {c}",
+    "{a}+{b}+{c}+{d}",
+    "Multiply {a} by {b} and add {c}.",
+    "Add {a} and {b}, then subtract {c}.",
+    "What is the product of {a}, {b} and {c}?",
+    "Which is the largest of {a}, {b} and {c}?",
+    "What is the average of {a}, {b} and {c}?",
+    "total of {a}, {b}, {c} and {d}",
+    "Use the calculator: {a} + {b} * {c}",
+};
+constexpr std::string_view kDivision[] = {
+    "{a}/{b}",
+    "{a} / {b}",
+    "{a} / {b} =",
+    "{a} : {b}",
+    "What is {a} / {b}?",
+    "What is {a} divided by {b}?",
+    "Divide {a} by {b}.",
+    "Compute {a} / {b}.",
+    "Calculate {a} / {b}",
+    "How much is {a} divided by {b}?",
+    "How often does {b} go into {a}?",
+    "What is the remainder of {a} divided by {b}?",
+    "{a} mod {b}",
+    "{a} modulo {b}",
+    "{a} % {b}",
+    "What is half of {a}?",
+    "Halve {a}.",
+    "half of {a}",
+    "a third of {a}",
+    "What is a quarter of {a}?",
+    "Is {a} divisible by {b}?",
+    "Share {a} apples among {b} children.",
+    "Split {a} into {b} equal parts.",
+    "What is the quotient of {a} and {b}?",
+    "Use the calculator: {a} / {b}",
+    "Work out {a} / {b} for me.",
+    "Can {a} be divided by {b}?",
+    "What are the divisors of {a}?",
+};
+constexpr std::string_view kPercent[] = {
+    "What is {b}% of {a}?",
+    "{b}% of {a}",
+    "{b} percent of {a}",
+    "How much is {b} percent of {a}?",
+    "What percentage of {a} is {b}?",
+    "Increase {a} by {b}%.",
+    "Take {b}% off {a}.",
+    "{b} per cent of {a}, please",
+    "A price of {a} falls by {b}%. What is it now?",
+    "1/{b} + 1/{c}",
+    "{c}/{b} + {d}/{a}",
+    "What is 1/{b} of {a}?",
+    "Write {c}/{b} as a decimal.",
+    "Simplify {c}/{a}.",
+    "{a}.{b} + {c}.{d}",
+    "What is {a}.{c} times {b}?",
+    "{a}.{c} - {b}",
+    "Round {a}.{b} to a whole number.",
+    "Add {a}.{c} and {b}.{d}.",
+    "{a},{c} + {b}",
+    "Which is larger, {c}.{a} or {c}.{b}?",
+    "Is 0.{a} more than 0.{b}?",
+};
+constexpr std::string_view kPowers[] = {
+    "{a} squared",
+    "What is {a} squared?",
+    "{b}^{c}",
+    "{b}**{c}",
+    "{b} to the power of {c}",
+    "What is {b} to the power {c}?",
+    "2^{b}",
+    "sqrt({a})",
+    "What is the square root of {a}?",
+    "square root of {a}",
+    "cube root of {a}",
+    "What is the cube of {b}?",
+    "{b}!",
+    "What is {b} factorial?",
+    "factorial of {c}",
+    "log({a})",
+    "What is the logarithm of {a}?",
+    "ln {b}",
+    "sin({a})",
+    "What is the sine of {a}?",
+    "cos {a}",
+    "Is {a} a prime number?",
+    "Is {a} prime?",
+    "Which primes are below {a}?",
+    "What is the next prime after {a}?",
+    "What are the factors of {a}?",
+    "Is {a} even or odd?",
+    "gcd of {a} and {b}",
+    "What is the greatest common divisor of {a} and {b}?",
+    "least common multiple of {a} and {b}",
+    "Solve x + {b} = {a}.",
+    "Solve {c}x = {a} for x.",
+    "x + {b} = {a}, what is x?",
+    "Convert {a} to binary.",
+    "Write {a} as a Roman numeral.",
+    "{a} in hexadecimal",
+    "What is |-{a}|?",
+    "pi times {a}",
+    "What is {b} dozen?",
+    "How many minutes are {b} hours?",
+    "Convert {a} miles to kilometres.",
+    "What is {a} to the nearest hundred?",
+    "How many digits does {a} have?",
+    "What is the digit sum of {a}?",
+    "Count from {b} to {a}.",
+    "What comes after {a}?",
+};
+constexpr std::string_view kPuzzles[] = {
+    "Find an anagram of {w}.",
+    "Make an anagram of {w}.",
+    "Is {w} a palindrome?",
+    "Check whether {w} is a palindrome.",
+    "Which words rhyme with {w}?",
+    "Remove the vowels from {w}.",
+    "{w} without its vowels",
+    "How many vowels are in {w}?",
+    "How many consonants does {w} have?",
+    "How many syllables has {w}?",
+    "Translate {w} into pig latin.",
+    "Say {w} in pig latin.",
+    "Encode {w} with ROT13.",
+    "Shift each letter of {w} by one.",
+    "Encrypt {w} with a Caesar cipher.",
+    "Write {w} in Morse code.",
+    "What is {w} in Morse?",
+    "Unscramble {w}.",
+    "Shuffle the letters of {w}.",
+    "What is the third letter of {w}?",
+    "What is the last letter of {w}?",
+    "Which letter is in the middle of {w}?",
+    "Which letter occurs most often in {w}?",
+    "Which letters occur twice in {w}?",
+    "Replace the {c} in {w} by another letter.",
+    "Remove every {c} from {w}.",
+    "Repeat {w} three times.",
+    "Write {w} in lower case.",
+    "Write {w} in capitals.",
+    "Spell {w}.",
+    "Spell {w} with the NATO alphabet.",
+    "Does {w} contain the letter {c}?",
+    "Is there a {c} in {w}?",
+    "Does {w} begin with {c}?",
+    "Make a sentence with {w}.",
+    "Combine {w} and {v}.",
+    "Which comes first in the alphabet, {w} or {v}?",
+    "Which is longer, {w} or {v}?",
+    "Sort the words {w} and {v}.",
+    "Reverse {w} and {v}.",
+    "Do {w} and {v} share a letter?",
+    "Give me a crossword clue for {w}.",
+    "Find a word inside {w}.",
+    "How many words can you make from {w}?",
+    "Is {w} a real word?",
+};
+
+std::string short_number(Draw& draw) {
+  const int64_t most[] = {9, 99, kNumberMax};
+  return std::to_string(draw.between(1, draw.pick(most)));
+}
+
+std::string long_number(Draw& draw) {
+  std::string out = std::to_string(draw.between(1, 9));
+  for (int64_t more = draw.between(3, draw.percent(70) ? 4 : 8); more > 0; --more)
+    out += std::to_string(draw.below(10));
+  return draw.percent(90) ? out : out.substr(0, out.size() - 3) + "," + out.substr(out.size() - 3);
+}
+
+// 13 to 24 letters: at random, or words joined.
+std::string long_word(Draw& draw) {
+  std::string out;
+  const bool random = draw.percent(50);
+  const int64_t least = draw.between(kLettersMax + 1, 20);
+  while (std::ssize(out) < least)
+    out += random ? std::string(1, static_cast<char>('A' + draw.below(26))) : std::string(draw.pick(words()));
+  return !random && draw.percent(50) ? capitals(out) : out;
+}
+
+std::string with_numbers(Draw& draw, std::span<const std::string_view> forms) {
+  return fill(draw.pick(forms), {{"a", short_number(draw)},
+                                 {"b", short_number(draw)},
+                                 {"c", std::to_string(draw.between(2, 12))},
+                                 {"d", short_number(draw)}});
+}
+
+// A sum whose first or second number, or both, are beyond the range.
+std::string sum_of(Draw& draw, std::string (*strange)(Draw&)) {
+  std::string a = strange(draw), b = draw.percent(40) ? strange(draw) : short_number(draw);
+  if (draw.percent(50)) std::swap(a, b);
+  return sum_asked(draw, draw.below(kArithmeticKinds), a, b);
+}
+
+std::string named_number(Draw& draw) {
+  std::string out = in_words(draw.between(0, draw.percent(70) ? 99 : kNumberMax));
+  return draw.percent(10) ? capitals(out) : out;
+}
+
+std::string question(Draw& draw) {
+  constexpr int64_t kWeights[] = {20, 12, 16, 14, 12, 16, 10, 14, 10};
+  switch (draw.weighted(kWeights)) {
+    case 0:
+      return sum_of(draw, long_number);
+    case 1:
+      return sum_of(draw, [](Draw& d) { return "-" + short_number(d); });
+    case 2:
+      return with_numbers(draw, kSeveral);
+    case 3:
+      return with_numbers(draw, kDivision);
+    case 4:
+      return with_numbers(draw, kPercent);
+    case 5:
+      return with_numbers(draw, kPowers);
+    case 6: {
+      const std::string word = long_word(draw);
+      return puzzle_asked(draw, draw.below(4), word, letter_for(draw, capitals(word)));
+    }
+    case 7: {
+      const auto word = [&] {
+        return draw.percent(50) ? capitals(draw.pick(words())) : std::string(draw.pick(words()));
+      };
+      return fill(draw.pick(kPuzzles),
+                  {{"w", word()}, {"v", word()}, {"c", std::string(1, static_cast<char>('A' + draw.below(26)))}});
+    }
+    default:
+      return sum_of(draw, named_number);
+  }
+}
+
+}  // namespace
+
+Turn off_range(Draw& draw) {
+  std::string user = question(draw);
+  if (draw.percent(20)) user = opened(draw, std::move(user));
+  return {.task = "off range",
+          .user = typed(draw, std::move(user)),
+          .reasoning = "This is beyond my range.",
+          .answer = std::string(kAnswer)};
+}
+
+}  // namespace braid::synth
