@@ -11,7 +11,7 @@ from pathlib import Path
 from support.program import BRAID, ENVIRONMENT, Case, braid, main
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 
 
 class Docs(Case):
@@ -26,13 +26,15 @@ class Docs(Case):
                     self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_pages_for_users_have_commands(self):
-        for name in ("getting-started", "chat", "models", "evaluation", "environment"):
+        for name in ("getting-started", "chat", "models", "evaluation", "environment", "benchmarks", "troubleshooting"):
             self.assertIn("\n    $ ", (ROOT / "docs" / f"{name}.md").read_text(), name)
 
     def test_options_in_pages_exist(self):
         known = set(re.findall(r"--[a-z][a-z0-9-]*", braid("--man").stdout.replace("\\-", "-")))
         self.assertIn("--context-shift", known)
         known |= {"--help", "--version", "--man", "--completion", "--slow", "--prefix", "--preset"}
+        for script in (ROOT / "bench").glob("*.py"):
+            known |= set(re.findall(r'add_argument\([^)]*?"(--[a-z][a-z0-9-]*)"', script.read_text()))
         for page in [*PAGES, ROOT / "README.md"]:  # but for ops.md, which names a script's, too
             if page.name == "ops.md":
                 continue

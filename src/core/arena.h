@@ -1,7 +1,7 @@
 // The allocator of activations: first-fit blocks in a few large mappings, freed with the last Tensor that holds them.
 // After the first pass over a shape every request is served from freed blocks: the steady state maps nothing. Passes
 // that make the same requests in the same order, as the steps of a training run do, can follow an ArenaPlan instead.
-// One compute thread uses an arena (style.md 29), so its counts are plain integers.
+// Only the thread that calls ops uses an arena, so its counts are plain integers.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -12,11 +12,11 @@
 //   run(ctx, RmsNormFwd{.x = x, .w = w, .y = y});
 //
 // `fields` is read for the shape check, for poisoning, byte counts, printing and the sweep test (core/op_sweep.h). In
-// `dims` every letter is a dimension (design.md section 6); equal letters must agree across fields. The first row that
-// accepts wins; the reference is last and accepts every CPU problem. A profile (sys/env.h) names a row to try before
-// the others, BRAID_OP_<NAME>=<row> the only one, BRAID_VERBOSE=dispatch prints choice and refusals. `numerics` names
-// the row's class: within one class a token's result depends on its sequence and the weights alone, and rows of one
-// class agree bit for bit.
+// `dims` every letter is a dimension (ARCHITECTURE.md, Letters of dimensions); equal letters must agree across fields.
+// The first row that accepts wins; the reference is last and accepts every CPU problem. A profile (sys/env.h) names a
+// row to try before the others, BRAID_OP_<NAME>=<row> the only one, BRAID_VERBOSE=dispatch prints choice and refusals.
+// `numerics` names the row's class: within one class a token's result depends on its sequence and the weights alone,
+// and rows of one class agree bit for bit.
 #pragma once
 #include <array>
 #include <cstddef>

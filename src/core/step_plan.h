@@ -16,7 +16,7 @@ namespace braid {
 // Nodes are ranked by bytes freed for each recomputed operation. none: everything that a backward reads is retained.
 // selective: the best of the cheap nodes (Cost; norms, gates, activations, convolution) with retained inputs are
 // dropped, within a few percent more operations. full: only the residual stream at block boundaries is retained. fit:
-// the best of all nodes are dropped, as many as a budget demands (training.md 1.1, 1.3).
+// the best of all nodes are dropped, as many as a budget demands (docs/internals/train.md, Recomputation).
 struct Recompute {
   enum class Kind : uint8_t { none, selective, full, fit };
   Kind kind = Kind::none;

@@ -3,10 +3,12 @@
 //
 //   format         codes                    value of element (r, c)
 //   f32 f16 bf16   [rows, cols]             codes[r, c]
-//   f8_e4m3        [rows, cols] F8_E4M3     codes[r, c] * global                        (nemotron.md 5.2)
+//   f8_e4m3        [rows, cols] F8_E4M3     codes[r, c] * global
 //   nvfp4          [rows, cols/2] U8        e2m1(nibble) * scales[r, c/16] * global; even column in the low nibble,
-//                                           scales [rows, cols/16] F8_E4M3              (nemotron.md 5.1)
+//                                           scales [rows, cols/16] F8_E4M3
 //   ggml           [rows, bytes of a row]   decode_ggml of the blocks of spec.ggml * global; cols are whole blocks
+//
+// docs/internals/formats.md has the layouts in files.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -49,8 +49,8 @@ const text::Tokenizer& LanguageModel::tokenizer() {
   return *tokenizer_;
 }
 
-// Nano-v2 reads /think and /no_think, Llama-Nemotron a sentence (nemotron.md 6.2, 1.3). /think alone is part of
-// </think>, which many templates mention.
+// Nano 2 reads /think and /no_think, Llama-Nemotron a sentence (docs/internals/families.md, Switches for thinking).
+// /think alone is part of </think>, which many templates mention.
 LanguageModel::ThinkSwitch LanguageModel::think_switch() const {
   if (template_->reads("enable_thinking")) return ThinkSwitch::variable;
   if (template_->mentions("/no_think")) return ThinkSwitch::slash;

@@ -1,7 +1,7 @@
 // Splits streamed text into reasoning and answer. A reasoning model's prompt ends inside <think>, or the model opens it
 // before anything else; the text up to </think> is reasoning. <tool_call> ends it too, since some models omit the
-// closing tag (nemotron.md 6.4). A <think> inside an answer is part of the answer. Tags may be one token or many: only
-// the text is examined, and a possible beginning of a tag is held back.
+// closing tag (docs/internals/families.md, Reasoning in answers). A <think> inside an answer is part of the answer.
+// Tags may be one token or many: only the text is examined, and a possible beginning of a tag is held back.
 #pragma once
 #include <string>
 #include <string_view>

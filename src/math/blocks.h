@@ -23,9 +23,9 @@ std::vector<double> decode(const Weight& w);
 // all from half to twice the first.
 enum class ScaleSearch : uint8_t { max, four_over_six, mse };
 
-// Encoders in ModelOpt's format (nemotron.md 5.1, 5.2). `values` is [rows, cols] row-major, cols a multiple of 16 for
-// NVFP4. `global` is amax / (6 * 448) for NVFP4, of the whole tensor; four over six leaves its blocks room for scales
-// 1.5 times as large, by 256 in place of 448. For FP8 it is amax / 448.
+// Encoders in ModelOpt's format (docs/internals/formats.md, FP8 and NVFP4). `values` is [rows, cols] row-major, cols a
+// multiple of 16 for NVFP4. `global` is amax / (6 * 448) for NVFP4, of the whole tensor; four over six leaves its
+// blocks room for scales 1.5 times as large, by 256 in place of 448. For FP8 it is amax / 448.
 float nvfp4_global(float amax, ScaleSearch search = ScaleSearch::max);
 void encode_nvfp4_row(std::span<const float> values, float global, uint8_t* codes, F8E4M3* scales,
                       ScaleSearch search = ScaleSearch::max);

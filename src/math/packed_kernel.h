@@ -1,5 +1,5 @@
 // What packed.cc requires of an instruction set. Plain data, no containers, so that files compiled for AVX-512 or tiles
-// may include it (style.md 27).
+// may include it (docs/internals/cpu.md, Code for one instruction set).
 #pragma once
 #include <cstdint>
 

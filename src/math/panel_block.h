@@ -1,5 +1,5 @@
 // What the driver in panel.cc requires of an instruction set: one block of sums. Plain data, no containers, so that
-// files compiled for AVX-512 or tiles may include it (style.md 27).
+// files compiled for AVX-512 or tiles may include it (docs/internals/cpu.md, Code for one instruction set).
 //
 //   sums[m, n] (+)= sum over k < depth of x[m, k] * w[n, k]
 //

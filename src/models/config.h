@@ -35,7 +35,7 @@ struct LayerSpec {
   std::vector<PartSpec> parts;  // none: a layer that does nothing (Llama-Nemotron)
 };
 
-// Multi-token prediction (nemotron.md 2.6, 3.8): one step, applied repeatedly.
+// Multi-token prediction (docs/internals/layers.md, Prediction block): one step, applied repeatedly.
 struct MtpSpec {
   std::string prefix;
   std::vector<LayerSpec> layers;

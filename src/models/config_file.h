@@ -1,5 +1,5 @@
 // config.json as text to write: cut to its first layers, and spelled as transformers does today or as the released
-// Nemotron-H files do (nemotron.md 1.2), which is what llama.cpp's converter reads.
+// Nemotron-H files do (docs/internals/families.md, Hybrids), which is what llama.cpp's converter reads.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// Totals of a config, without any weights: parameters (nemotron.md 1.1) and the memory of a sequence (4.1).
+// Totals of a config, without any weights: parameters, and the memory of a sequence (docs/internals/layers.md, State).
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// The published figures follow from the published configs (nemotron.md 1.1 and 4.1, machines.md).
+// The published figures follow from the published configs (docs/internals/families.md, Published shapes).
 #include "models/count.h"
 
 #include <gtest/gtest.h>

@@ -21,7 +21,7 @@ struct OpenFolder {
 };
 OpenFolder open_folder(const io::ModelPath& path);
 
-// Formats of quantised files are known by the scale tensors that accompany a weight (nemotron.md 5.1 to 5.3):
+// Formats of quantised files are known by the scale tensors that accompany a weight (docs/internals/formats.md):
 //   U8 weight + weight_scale [rows, cols/16] F8 + weight_scale_2 []  -> nvfp4
 //   F8_E4M3 weight + weight_scale []                                 -> fp8
 // The lists in hf_quant_config.json and config.json can be wrong; they are read to refuse algorithms that are not

@@ -1,5 +1,5 @@
-// The letters of a hybrid: M Mamba-2, * attention, - dense feed-forward, E experts (nemotron.md 1.1). Configs spell the
-// sequence as a string of letters, as a list of names in two vocabularies, or as a list of blocks.
+// The letters of a hybrid: M Mamba-2, * attention, - dense feed-forward, E experts (docs/internals/families.md).
+// Configs spell the sequence as a string of letters, as a list of names in two vocabularies, or as a list of blocks.
 #pragma once
 #include <optional>
 #include <string>

@@ -1,5 +1,5 @@
 // Published shapes by name, so that any of them can be counted, written with random weights and timed without a
-// download: `braid info nemotron-3-super-120b-a12b`, `braid new hybrid-1b OUT`. Sources: nemotron.md 1.1, machines.md.
+// download: `braid info nemotron-3-super-120b-a12b`, `braid new hybrid-1b OUT`. Sources: docs/internals/families.md.
 #pragma once
 #include <optional>
 #include <string>

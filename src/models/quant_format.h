@@ -1,5 +1,5 @@
 // The formats that `braid quantize` writes, and how files hold a matrix in each: FP8 and NVFP4 as ModelOpt lays them
-// out (nemotron.md 5.1 to 5.3), the others as compressed-tensors does (math/compressed_rows.h).
+// out (docs/internals/formats.md), the others as compressed-tensors does (math/compressed_rows.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -17,7 +17,8 @@ struct QuantModules {
   bool linear = true;                            // all quantised modules are linear layers, none an embedding
 };
 
-// `quant_method: modelopt` (nemotron.md 5.1 to 5.4) or `compressed-tensors`; all formats are of one of the two.
+// `quant_method: modelopt` (docs/internals/formats.md, Metadata) or `compressed-tensors`; all formats are of one of the
+// two.
 nlohmann::json quantization_config(const QuantModules& modules);
 // hf_quant_config.json, which ModelOpt's layout also has.
 std::string hf_quant_config(const QuantModules& modules);

@@ -24,7 +24,7 @@ QuantRule rule(const std::vector<std::string>& roles, QuantFormat format, ScaleS
 }
 
 // One for each format: of ModelOpt's the products that the released files quantise, of the others every matrix. Then
-// the released files (nemotron.md 5.4). Nano keeps the Mamba layers before attention, which are the most sensitive.
+// the released files (docs/internals/formats.md): Nano keeps the Mamba layers before attention, the most sensitive.
 std::vector<QuantRecipe> built_in() {
   using enum QuantFormat;
   const QuantRule sensitive{.roles = kMamba, .before_attention = true};

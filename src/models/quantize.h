@@ -1,5 +1,5 @@
-// Converts a Hugging Face folder to one with quantised matrices, in ModelOpt's layout (FP8, NVFP4; nemotron.md 5.1 to
-// 5.3) or that of compressed-tensors (quant_format.h), which Braid and readers of `quant_method: modelopt` or
+// Converts a Hugging Face folder to one with quantised matrices, in ModelOpt's layout (FP8, NVFP4) or that of
+// compressed-tensors (docs/internals/formats.md), which Braid and readers of `quant_method: modelopt` or
 // `compressed-tensors` load. ModelOpt's layout has the scales of quantised activations, too, where they were measured.
 // Every other tensor, known or not, is copied as it is; so are tokenizer, template and generation settings.
 #pragma once

@@ -1,6 +1,6 @@
-// How the tensors of a config are stored in files: BF16, or ModelOpt's layout of FP8 and NVFP4 (nemotron.md 5.1 to
-// 5.4), in which the large products are quantised and embedding, head, router, attention, latent projections and the
-// prediction block stay BF16.
+// How the tensors of a config are stored in files: BF16, or ModelOpt's layout of FP8 and NVFP4
+// (docs/internals/formats.md), in which the large products are quantised and embedding, head, router, attention, latent
+// projections and the prediction block stay BF16.
 #pragma once
 #include <map>
 #include <string>

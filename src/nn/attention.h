@@ -1,5 +1,6 @@
-// Grouped-query attention over a paged cache (nemotron.md 3.4). Without RoPE it encodes no positions: in a hybrid the
-// Mamba layers carry the order. Query width is heads * head_dim, in general not the model width.
+// Grouped-query attention over a paged cache (docs/internals/layers.md, Attention). Without RoPE it encodes no
+// positions: in a hybrid the Mamba layers carry the order. Query width is heads * head_dim, in general not the model
+// width.
 #pragma once
 #include <memory>
 #include <vector>

@@ -1,5 +1,5 @@
 // Calibration of quantised activations for a model and a text: the largest magnitude that each matrix is multiplied by
-// (amax; nemotron.md 5.2, 5.3).
+// (amax; docs/internals/formats.md, FP8 and NVFP4).
 #pragma once
 #include <map>
 #include <span>

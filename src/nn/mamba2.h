@@ -1,4 +1,4 @@
-// The Mamba-2 mixer (nemotron.md 2.2, 2.7, 3.2, 3.3): in_proj -> causal convolution with SiLU -> scan -> gated grouped
+// The Mamba-2 mixer (docs/internals/layers.md): in_proj -> causal convolution with SiLU -> scan -> gated grouped
 // RMSNorm -> out_proj. The inner width is heads * head_dim; a config's `expand` is ignored.
 #pragma once
 #include "core/tape.h"

@@ -1,6 +1,6 @@
-// Mixture of experts (nemotron.md 3.6, 3.7): a router in FP32, k of E experts per token, and a shared expert for every
-// token. With a latent width the experts work in that narrower space, between two projections that all of them share;
-// the shared expert and the router stay in the full width.
+// Mixture of experts (docs/internals/layers.md, Router and Experts): a router in FP32, k of E experts per token, and a
+// shared expert for every token. With a latent width the experts work in that narrower space, between two projections
+// that all of them share; the shared expert and the router stay in the full width.
 #pragma once
 #include <memory>
 #include <vector>

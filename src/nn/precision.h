@@ -1,4 +1,4 @@
-// Low-precision training (training.md 5, nemotron.md 7.1 and 7.2), emulated: before each of the three products with a
+// Low-precision training (docs/internals/train.md, Low precision), emulated: before each of the three products with a
 // weight both operands are quantised and dequantised, each from its high-precision values; the product itself, master
 // weights, gradients of parameters and everything between products stay as they are without a recipe.
 //

@@ -1,7 +1,7 @@
-// The state that a sequence carries between passes (nemotron.md 4.1). A block declares what it needs (StateShape); the
-// engine owns the memory and hands views in (StateView). A recurrent state is an entry of tensors over slots; keys and
-// values are in pages listed by a row of the page table. The two are independent: a sequence names its slot and its
-// row, and may change either (core/seq_map.h).
+// The state that a sequence carries between passes (docs/internals/layers.md, State). A block declares what it needs
+// (StateShape); the engine owns the memory and hands views in (StateView). A recurrent state is an entry of tensors
+// over slots; keys and values are in pages listed by a row of the page table. The two are independent: a sequence names
+// its slot and its row, and may change either (core/seq_map.h).
 #pragma once
 #include <array>
 #include <cstdint>

@@ -4,8 +4,9 @@
 //             the step's types; no scores, no chunk states, no copies of routed tokens (memory_test.cc checks the
 //             arena against it, within 2%)
 //   common    two bytes per element, as an implementation with flash attention, RMSNorm and neither dropout nor biases
-//             keeps (training.md 1.3)
-//   classic   the transformer of 2205.05198 with stored softmax and dropout masks (training.md 1.2)
+//             keeps
+//   classic   the transformer of arXiv 2205.05198 with stored softmax and dropout masks
+// docs/internals/train.md, Memory of activations, has the formulas of the last two.
 // Selective recomputation frees what is `cheap`; full retains only a block's input.
 #pragma once
 #include <cstdint>

@@ -90,7 +90,7 @@ TEST(Memory, TheArenaAsksForWhatTheModelSays) {
   }
 }
 
-// training.md 1.2, with a s / h in place of sequence and heads.
+// The formulas of arXiv 2205.05198 (docs/internals/train.md, Memory of activations), over s h.
 TEST(Memory, TheClassicTransformerIsTheFormulas) {
   models::Config config = config_of(paper_shapes()[1]);
   const double h = 12288, scores = 5.0 * 96 * 2048 / h, t = 8;
@@ -115,7 +115,7 @@ TEST(Memory, ThePapersReductionIsFivefold) {
   }
 }
 
-// training.md 1.3: the columns as formulas, and the numbers it gives for Nano and Super.
+// Both columns of the account (docs/internals/train.md, Memory of activations), for Nano and Super as numbers.
 TEST(Memory, TheCommonAccountIsBothColumns) {
   const models::Config nano = preset("nemotron-3-nano-30b-a3b"), super = preset("nemotron-3-super-120b-a12b"),
                        dense = preset("nemotron-nano-12b-v2"), llama = preset("llama-3.1-8b");

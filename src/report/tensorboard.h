@@ -1,8 +1,9 @@
-// TensorBoard's event files, written as TensorBoard reads them (training.md 11.2), without its libraries:
+// TensorBoard's event files, written as TensorBoard reads them, without its libraries:
 //   file    records of  u64 length | u32 masked CRC-32C of the length | payload | u32 masked CRC-32C of the payload
 //   mask    rotate right by 15, plus 0xa282ead8
 //   payload protobuf Event{1: double wall_time, 2: int64 step, 3: "brain.Event:2" (first record),
 //                          5: Summary{1: Value{1: tag, 2: float simple_value}, ...}}
+// as in TensorFlow's core/lib/io/record_writer and core/util/event.proto.
 // A resumed run writes its own file; TensorBoard joins the files of a folder by step.
 #pragma once
 #include <cstdint>

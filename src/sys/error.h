@@ -1,4 +1,4 @@
-// Errors and how they are reported (style.md 33-36). A function fails in one of three ways:
+// Errors and how they are reported (ARCHITECTURE.md, Errors). A function fails in one of three ways:
 //   Error  the user's file, flag, request or machine: one line, exit code 1; or a run that failed, exit code 2
 //   CHECK  a bug in braid: prints the values and ends the process with 70 (sys/check.h)
 //   std::optional  an expected absence

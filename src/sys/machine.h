@@ -1,6 +1,6 @@
-// What this CPU can do, detected once. Variants are chosen by CPU class, not by single flags: a class-B CPU has the
-// AVX-512 BF16 flag and is slower with it than with FP32 (machines.md). BRAID_CPU caps the class, and Highway with
-// it.
+// What this CPU can do, detected once. Variants are chosen by CPU class, not by single flags: Intel's server parts have
+// the AVX-512 BF16 flag and are slower with it than with FP32 (docs/internals/cpu.md, Classes). BRAID_CPU caps the
+// class, and Highway with it.
 #pragma once
 #include <string>
 

@@ -165,7 +165,7 @@ ReadRate::ReadRate() {
 }
 ReadRate::~ReadRate() { munmap(data_, kBytes + kAhead); }
 
-// Better of plain loads and software prefetch: on class B prefetch reads 20% more.
+// Better of plain loads and software prefetch: on Intel's server parts prefetch reads 20% more.
 double ReadRate::measure(int threads, double seconds) const {
   return std::max(read_rate(data_, threads, 0, seconds), read_rate(data_, threads, kAhead, seconds)) / 1e9;
 }

@@ -1,6 +1,6 @@
 // Peak rates of this machine, measured in about a second on first use and cached for the process: the roofs that speeds
-// are compared with (machines.md). On a shared machine a roof can come out low; the best known of the CPU's class is
-// listed with it, and a roof more than 10% below or above that voids a benchmark.
+// are compared with (docs/internals/cpu.md, Roofs). On a shared machine a roof can come out low; the best known of the
+// CPU's class is listed with it, and a roof more than 10% below or above that voids a benchmark.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Roofs of the AVX-512 dot products and of the tiles: independent chains, no memory. No std containers and no lambdas
-// here (style.md 26, 27).
+// here (docs/internals/cpu.md, Code for one instruction set).
 #include <immintrin.h>
 
 #include "sys/roofs_units.h"

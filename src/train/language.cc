@@ -192,7 +192,7 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
 void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums) {
   const LossRecipe& loss = recipe_.loss;
   models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(totals_.main), .z = static_cast<float>(loss.z)};
-  // The mean over the steps of the mean over the targets of each (nemotron.md 7.3).
+  // The mean over the steps of the mean over the targets of each (docs/internals/train.md, Prediction loss).
   for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps) && totals_.mtp[i] > 0; ++i)
     options.mtp_weight[i] = loss.mtp_scale / static_cast<double>(loss.mtp_steps * totals_.mtp[i]);
   ctx.tape = backward ? &tape_ : nullptr;
@@ -214,7 +214,7 @@ void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Mo
 }
 
 // The mean of the prediction block's steps, what the routers did in this step, and the loss-free update of the
-// selection biases (nemotron.md 7.3).
+// selection biases (docs/internals/train.md, Balance of experts).
 void Language::finish(bool updated, Sums& sums) {
   const LossRecipe& loss = recipe_.loss;
   if (loss.z > 0) sums["z_loss"].sum *= loss.z;

@@ -25,7 +25,7 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, co
     return !sys::matches_any(recipe.no_decay, name_of(tensor.role)) && !sys::matches_any(recipe.no_decay, tensor.name);
   };
   for (const models::MasterTensor& tensor : masters.tensors()) {
-    if (tensor.role == ParamRole::router_bias) continue;  // updated by its own rule (nemotron.md 3.6)
+    if (tensor.role == ParamRole::router_bias) continue;  // updated by its own rule (Language::finish)
     Part part{tensor.place, 1, tensor.count(), false, decays(tensor), rounded && tensor.matrix};
     if (recipe.kind != "muon" || !tensor.matrix) {
       parts_.push_back(part);

@@ -12,7 +12,7 @@
 namespace braid::train {
 
 // Operations of a step per token: 6 for every active parameter of a product, plus attention and scan over sequences of
-// `length` (training.md 1.3), once forward and twice backward.
+// `length`, once forward and twice backward (docs/internals/train.md, Operations).
 double flops_per_token(const models::Config& config, int64_t length);
 
 // The config that a recipe starts from, without any weights; dropout and steps of prediction are the recipe's.

@@ -1,4 +1,4 @@
-// Activations of the MLPs (nemotron.md 3.5), with or without a gate:
+// Activations of the MLPs (docs/internals/layers.md, MLP), with or without a gate:
 //   y = act(x)   or   y = act(gate) * x        (SwiGLU: x is the up projection, gate the gate projection)
 // relu2(v) = max(v, 0)^2, silu(v) = v / (1 + e^-v), gelu(v) = v (1 + erf(v / sqrt 2)) / 2, gelu_tanh its tanh form.
 // Computed in FP32; y in its own dtype, and may be x or gate. Backward recomputes everything from x and gate:

@@ -1,10 +1,10 @@
-// Causal grouped-query attention (nemotron.md 3.4), for prefill, decode and training with one code path:
+// Causal grouped-query attention (docs/internals/layers.md, Attention), for prefill, decode and training alike:
 //   s_j = scale * q . k_j,   y = sum_j softmax(s)_j v_j,   j = 0 .. pos0 + t for token t of its sequence
 // Query head h reads KV head h / (H / G). Token j of a sequence is in page page_table[table, j / page], row j % page;
 // without a page table it is row Seq.start + j of the concatenated pages, so that training passes k and v as one page.
 // The page table holds positions only up to the end of its sequence: entries beyond are never read.
-// Pages are F32, BF16, or one byte per value: F8_E4M3 unscaled (it saturates at 448; nemotron.md 5), or I8 with an FP32
-// scale for each token and KV head, its largest magnitude / 127.
+// Pages are F32, BF16, or one byte per value: F8_E4M3 unscaled (it saturates at 448), or I8 with an FP32 scale for each
+// token and KV head, its largest magnitude / 127.
 // Scores, softmax and sums in FP32; pages and queries are widened exactly. Row contract: keys are processed on a grid
 // that starts at position 0, so a token's result has the same bits in prefill, in chunks of any size and in a step.
 // Backward stores no probabilities: they are recomputed from the scores and their log-sum-exp,

@@ -1,4 +1,4 @@
-// Causal depthwise convolution over time with SiLU, for prefill and step alike (nemotron.md 3.2 and 3.3):
+// Causal depthwise convolution over time with SiLU, for prefill and step alike (docs/internals/layers.md, Mamba-2):
 //   a[t,c] = bias[c] + sum_{j<W} w[c,j] * x[t-(W-1)+j, c]     x before the call comes from the state
 //   y[t,c] = a * sigmoid(a)                                   or a, when silu is off
 // The state holds the last W-1 inputs of a sequence before convolution and activation, oldest first. It is always read:

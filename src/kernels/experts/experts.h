@@ -1,4 +1,4 @@
-// The experts of a mixture-of-experts layer, tokens grouped by expert (nemotron.md 3.7):
+// The experts of a mixture-of-experts layer, tokens grouped by expert (docs/internals/layers.md, Experts):
 //   y_t = sum_j weights[t, j] * down_e( act(up_e x_t) ),  e = experts[t, j]
 //   act(u) = max(u, 0)^2  or  silu(u);  with gates: act(gate_e x_t) * (up_e x_t)
 // x names the numerics class (math/panel.h). Products are summed in FP32; the activation is computed in FP32 and

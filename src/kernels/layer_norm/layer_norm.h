@@ -1,6 +1,7 @@
 // LayerNorm: y = (x - mean) * rstd * w + bias, rstd = 1 / sqrt(mean((x - mean)^2) + eps), over the D channels of a
-// token. LayerNorm1p (nemotron.md 1.4) is the same with 1 + w, which the loader adds. Statistics in FP32, in two passes
-// (mean, then squares), y in its own dtype. Backward, with xhat = (x - mean) * rstd and g = dy * w:
+// token. LayerNorm1p (docs/internals/families.md, Nemotron-4 and Minitron) is the same with 1 + w, which the loader
+// adds. Statistics in FP32, in two passes (mean, then squares), y in its own dtype. Backward, with
+// xhat = (x - mean) * rstd and g = dy * w:
 //   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)),   dw += sum_t dy * xhat,   dbias += sum_t dy
 // Sums over tokens go sequence by sequence, in blocks that start with their sequence, so cutting a batch between
 // sequences changes no bit.

@@ -1,4 +1,4 @@
-// Products at real shapes (nemotron.md 1.1), weights from memory: every variant of this machine, compared with oneDNN
+// Products at the shapes of published models, weights from memory: every variant of this machine, compared with oneDNN
 // (Debian's libdnnl-dev, which nothing else of Braid needs) with its own team, weights as files store them and packed
 // beforehand. Each line states GFLOP/s, GB/s of weights, and the share of the floor max(bytes / read roof, operations /
 // unit roof) with the roofs of the same run. Medians of five; shares of different runs do not compare.

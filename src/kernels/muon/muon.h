@@ -1,8 +1,8 @@
-// One step of Muon on a matrix: momentum, orthogonalised before the update (training.md 2.10).
+// One step of Muon on a matrix: momentum, orthogonalised before the update (docs/internals/train.md, Muon).
 //   g = grad_scale * g        m = m + (1 - momentum) * (g - m)        u = g + momentum * (m - g), or m without Nesterov
 //   X = u / ||u||, on its smaller side; five times  A = X X^T,  X = a X + (b A + c A A) X
 //   w = w * (1 - lr * weight_decay) - lr * scale * X
-// (a, b, c) = (3.4445, -4.7750, 2.0315) take singular values from 0.01 to 1 into [0.70, 1.14]. All FP32. A fused matrix
+// (a, b, c) = (3.4445, -4.7750, 2.0315) take singular values from 0.01 to 1 into [0.68, 1.14]. All FP32. A fused matrix
 // (qkv, gate and up, stacked experts) is one call per part: rows may have any stride. Anything but matrices, and
 // embeddings, the head and Mamba's in_proj, belong to AdamW.
 #pragma once

@@ -1,7 +1,7 @@
 // Emulates an operand of a low-precision product: a matrix is quantised and dequantised again, to try training in
 // formats that the machine does not support. Numerics only; nothing gets faster.
 //
-//   encoding   elements   scale of a block                                        block   source: training.md 5.1
+//   encoding   elements   scale of a block                                        block
 //   fp8_e4m3   E4M3       FP32, amax / 448                                        128
 //   fp8_e5m2   E5M2       FP32, amax / 57344                                      128
 //   mxfp8      E4M3       2^ceil(log2(amax / 448))                                32
@@ -9,7 +9,7 @@
 //   nvfp4      E2M1       E4M3(amax / 6S) * S, S = amax of the matrix / (6 * 448) 16
 //
 // The matrix is the whole operand of one product, with all tokens of a micro-batch: amax and blocks of tokens are those
-// of the published recipes.
+// of the published recipes (docs/internals/train.md, Low precision).
 //
 // Rounding is to nearest, ties to the even code, or stochastic; values beyond the largest element saturate, and
 // non-finite values become NaN. A block at an edge is shorter, not shifted. Inference does not use this op, and its

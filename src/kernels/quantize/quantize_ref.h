@@ -1,5 +1,5 @@
-// Quantises one operand value by value, in floats, by training.md 5.1. Every step is exact or rounded once, as on
-// hardware with these formats, so rows match it bit for bit: the only op whose reference is not in double precision.
+// Quantises one operand value by value, in floats, by the table of quantize.h. Every step is exact or rounded once, as
+// on hardware with these formats, so rows match it bit for bit: the only op whose reference is not in double precision.
 #pragma once
 #include <cmath>
 #include <vector>

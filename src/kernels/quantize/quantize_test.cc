@@ -1,5 +1,5 @@
-// The errors of every format on three kinds of data, as published with the recipes (training.md 5.5); and the benefit
-// of stochastic rounding and the Hadamard transform.
+// The errors of every format on three kinds of data, as another implementation computed them
+// (docs/internals/train.md, Low precision); and the benefit of stochastic rounding and the Hadamard transform.
 #include "kernels/quantize/quantize.h"
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ TEST(Quantizer, ErrorsAreThePublishedOnes) {
   }
 }
 
-// A product of 1x16 and 16x16 blocks, and one of FP8: relative Frobenius errors of training.md 5.5.
+// A product of 1x16 and 16x16 blocks, and one of FP8: relative Frobenius errors, of the same source.
 TEST(Quantizer, ErrorsOfProductsAreThePublishedOnes) {
   constexpr int64_t kRows = 48, kDepth = 2048;
   Matrix x(kRows, kDepth), w(kRows, kDepth);

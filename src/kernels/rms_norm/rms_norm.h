@@ -1,4 +1,4 @@
-// RMSNorm, whole or in groups, with an optional gate (nemotron.md 3.1 and 2.7):
+// RMSNorm, whole or in groups, with an optional gate (docs/internals/layers.md, Stack and Gated norm):
 //   t = x                              or  t = x * silu(z)   when a gate z is given (gate first, then norm)
 //   y = t * rsqrt(mean(t^2) + eps) * w     the mean over each of G equal groups of D consecutive channels
 // Statistics and products in FP32; y in its own dtype. dx and dz overwrite; dw accumulates sequence by sequence, each

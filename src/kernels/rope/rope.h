@@ -1,6 +1,6 @@
 // Rotary position embedding, in place: channels i and i + R/2 of each head rotate by pos * f_i, the rest is kept.
 //   x_i' = x_i cos - x_{i+R/2} sin,   x_{i+R/2}' = x_{i+R/2} cos + x_i sin,   f_i = theta^(-2i/R), scaled
-// The pairing is the half-split one that Hugging Face's weights expect; R < P is partial rotary (nemotron.md 1.3, 1.4).
+// The pairing is the half-split one that Hugging Face's weights expect; R < P is partial rotary.
 // Products in FP32; the tables are computed in double. A rotation is orthogonal: backward applies its inverse.
 #pragma once
 #include "core/op.h"

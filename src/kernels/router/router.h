@@ -1,4 +1,4 @@
-// The router: selects each token's experts and their weights (nemotron.md 3.6). All in FP32:
+// The router: selects each token's experts and their weights (docs/internals/layers.md, Router). All in FP32:
 //   s   = sigmoid(logits)  or  softmax(logits) over all experts
 //   sel = s + bias                               the bias only selects, it never enters a weight
 //   with n_group > 1: a group of E / n_group neighbours scores the sum of its two largest sel; all but the topk_group
@@ -79,7 +79,7 @@ struct RouterBwd {
   static std::span<const Row<RouterBwd>> rows();
 };
 
-// Loss-free balancing, after each step: bias += rate * sign(mean load - load) (nemotron.md 7.3).
+// Loss-free balancing, after each step: bias += rate * sign(mean load - load) (arXiv 2408.15664).
 // load [E] I32 over the whole step, bias [E] F32.
 void update_router_bias(const View& load, float rate, const MutView& bias);
 

@@ -1,4 +1,4 @@
-// The selective state-space scan of Mamba-2 (nemotron.md 3.2 and 3.3). For one head h of group g = h / (H/G), in FP32:
+// The selective state-space scan of Mamba-2 (docs/internals/layers.md). For one head h of group g = h / (H/G), in FP32:
 //   d_t = clamp(softplus(dt_t + dt_bias), dt_min, dt_max)        a = -exp(a_log)
 //   S_t = exp(d_t a) S_{t-1} + d_t x_t (x) b_t                   [P, N]
 //   y_t = S_t c_t + d_skip x_t                                   [P]

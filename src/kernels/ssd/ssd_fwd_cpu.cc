@@ -1,5 +1,5 @@
-// SsdFwd with Highway: the block form of nemotron.md 3.3 as three register-tiled products, two of them with the head's
-// P channels (padded to whole vectors) along the lanes:
+// SsdFwd with Highway: the form of docs/internals/layers.md, Scan in chunks, as three register-tiled products, two of
+// them with the head's P channels (padded to whole vectors) along the lanes:
 //   C.B      [Q, Q] = c [Q, N] b' [N, Q]                       once for the heads of a task, up to the diagonal
 //   output   y [Q, P] = e .* (c [Q, N] S' [N, P]) + M [Q, Q] x [Q, P]
 //            M_ts = C.B_ts exp(L_t - L_s) d_s for s <= t, and d_skip on the diagonal

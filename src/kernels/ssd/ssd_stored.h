@@ -1,8 +1,8 @@
 // States that are stored in fewer than 32 bits: BF16, F16, or I8 with an FP32 scale for each row (the N values of one p
 // of one head). Every call reads them, computes in FP32 and rounds what it writes back stochastically, up with
 // probability equal to the fraction cut off: each token rounds the same state again, so errors of round-to-nearest
-// would accumulate in one direction (nemotron.md 5.6). The draws depend only on key, position, row and column, not on
-// slots, threads or the other sequences of a call.
+// would accumulate in one direction (docs/internals/formats.md, States). The draws depend only on key, position, row
+// and column, not on slots, threads or the other sequences of a call.
 //   BF16, F16   |v| rounded up with the probability of the bits cut off; beyond 65504 F16 saturates
 //   I8          scale = max |row| / 127
 // BF16 and F16 keep infinities, all types keep NaN; a row of I8 with either is NaN as a whole.

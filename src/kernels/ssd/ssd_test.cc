@@ -466,7 +466,7 @@ void expect_contiguous_groups() {
 TEST(SsdFwd, NeighbouringHeadsShareAGroup) { expect_contiguous_groups<SsdFwd>(); }
 TEST(SsdStep, NeighbouringHeadsShareAGroup) { expect_contiguous_groups<SsdStep>(); }
 
-// H, P, G, N of the released models (nemotron.md 1.1): none may fall back to the reference.
+// H, P, G, N of the released models (docs/internals/families.md): none may fall back to the reference.
 TEST(SsdFwd, PublishedShapesHaveAFastRow) {
   const int64_t shapes[][4] = {{112, 64, 8, 128}, {128, 64, 8, 128}, {256, 64, 8, 256}, {128, 80, 8, 128},
                                {96, 80, 8, 128},  {64, 64, 8, 128},  {256, 64, 8, 128}, {128, 64, 8, 96}};

@@ -1,5 +1,5 @@
-// The older dense line, Nemotron-4 and Minitron (nemotron.md 1.4): LayerNorm with 1 + w, half rotary, relu2 without a
-// gate.
+// The older dense line, Nemotron-4 and Minitron (docs/internals/families.md): LayerNorm with 1 + w, half rotary, relu2
+// without a gate.
 #include <fmt/format.h>
 
 #include "models/family.h"

@@ -1,6 +1,6 @@
-// Nemotron-H, Nano 2, Nemotron 3 Nano / Super / Ultra, 3.5 Lightning and Puzzle (nemotron.md 1.1, 1.2): one mixer per
-// layer, given by a list or a pattern string of M * - E. Both vocabularies of block names and the older spellings are
-// read.
+// Nemotron-H, Nano 2, Nemotron 3 Nano / Super / Ultra, 3.5 Lightning and Puzzle (docs/internals/families.md, Hybrids):
+// one mixer per layer, given by a list or a pattern string of M * - E. Both vocabularies of block names and the older
+// spellings are read.
 #include <fmt/format.h>
 
 #include "models/family.h"
@@ -21,7 +21,7 @@ nn::Mamba2Spec read_mamba(const io::Json& json, int64_t hidden, float eps) {
   m.conv_bias = bool_or(json, {"use_conv_bias", "mamba_conv_bias"}, true);
   m.proj_bias = bool_or(json, {"mamba_proj_bias", "use_bias"}, false);
   m.eps = eps;
-  // The only clamp on dt at run time. time_step_min and time_step_max are for initialisation (nemotron.md 9.1).
+  // The only clamp on dt at run time. time_step_min and _max are for initialisation (docs/internals/pitfalls.md, 1).
   if (const auto limit = json.get({"time_step_limit", "mamba_dt_limit"});
       limit && limit->is_array() && limit->items().size() == 2) {
     m.dt_min = static_cast<float>(limit->items()[0].as_number({0, 1e30}));

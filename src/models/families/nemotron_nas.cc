@@ -1,5 +1,5 @@
-// Llama-Nemotron (nemotron.md 1.3): Llama layers whose attention and feed-forward are each full, a plain linear map, or
-// absent, with their own widths. A layer may do nothing at all.
+// Llama-Nemotron (docs/internals/families.md): Llama layers whose attention and feed-forward are each full, a plain
+// linear map, or absent, with their own widths. A layer may do nothing at all.
 #include <fmt/format.h>
 
 #include "models/family.h"
