@@ -16,7 +16,7 @@
 #include "data/loader.h"
 #include "io/safetensors_write.h"
 #include "io/token_file.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "nn/precision.h"
 #include "support/data.h"
 #include "support/golden.h"
@@ -137,7 +137,7 @@ class Trained {
   Arena arena_;
   Tape tape_;
   Ctx ctx_{.arena = arena_};
-  models::Masters masters_;
+  models::MasterWeights masters_;
   std::unique_ptr<models::Model> model_;
   nn::Precision precision_;
   train::OptimizerRecipe recipe_;

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "core/tape.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "nn/precision.h"
 #include "support/data.h"
 #include "support/golden.h"
@@ -105,7 +105,7 @@ class Training {
     return std::log1p(std::exp(margin));
   }
 
-  models::Masters& masters() { return masters_; }
+  models::MasterWeights& masters() { return masters_; }
   models::Model& model() { return *model_; }
 
  private:
@@ -140,7 +140,7 @@ class Training {
 
   Arena arena_;
   Tape tape_;
-  models::Masters masters_;
+  models::MasterWeights masters_;
   std::unique_ptr<models::Model> model_;
 };
 
@@ -155,10 +155,10 @@ std::vector<std::vector<int32_t>> some_sequences(int64_t vocab, std::initializer
 }
 
 // Names the tensors whose gradients differ in a bit, and the loss if it does.
-std::string differing(const models::Masters& masters, const Pass& a, const Pass& b) {
+std::string differing(const models::MasterWeights& masters, const Pass& a, const Pass& b) {
   std::string names = a.loss == b.loss && a.mtp == b.mtp ? "" : "the loss ";
   for (const models::MasterTensor& t : masters.tensors()) {
-    const auto at = static_cast<size_t>(t.place), bytes = static_cast<size_t>(t.count()) * sizeof(float);
+    const auto at = static_cast<size_t>(t.offset), bytes = static_cast<size_t>(t.count()) * sizeof(float);
     if (std::memcmp(&a.grads[at], &b.grads[at], bytes) != 0) names += t.name + " ";
   }
   return names;
@@ -185,7 +185,7 @@ TEST_P(Gradient, EveryParameterReceivesOne) {
     if (p->role == ParamRole::router_bias) continue;  // it only selects
     const bool routed = p->expert >= 0;
     const bool wanted = !routed || pass.routers.layers.at(p->layer).load.at(static_cast<size_t>(p->expert)) > 0;
-    const auto begin = pass.grads.begin() + p->place;
+    const auto begin = pass.grads.begin() + p->offset;
     const bool received =
         std::any_of(begin, begin + p->value.rows * p->value.cols, [](float g) { return std::isfinite(g) && g != 0; });
     EXPECT_EQ(received, wanted) << p->name;
@@ -318,7 +318,7 @@ TEST(GradientSlope, OfALossOfPairsIsTheSlope) {
 }
 
 // The gradient of a stored tensor in the layout of its file.
-std::vector<float> stored_gradient(models::Masters& masters, const models::MasterTensor& tensor) {
+std::vector<float> stored_gradient(models::MasterWeights& masters, const models::MasterTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.count()));
   to_stored(tensor, masters.grads(), false, DType::f32, std::as_writable_bytes(std::span(values)));
   return values;

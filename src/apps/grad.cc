@@ -5,7 +5,7 @@
 #include "apps/model_args.h"
 #include "io/safetensors_write.h"
 #include "models/family.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "models/presets.h"
 #include "sys/error.h"
 
@@ -27,7 +27,7 @@ Tensor integers(Arena& arena, const std::vector<int64_t>& values, size_t begin) 
 }
 
 // Mean loss of predicting every next token, the prediction block's times its scale included.
-double backward(models::Model& model, models::Masters& masters, const Options& o) {
+double backward(models::Model& model, models::MasterWeights& masters, const Options& o) {
   Arena arena;
   Tape tape;
   Ctx ctx{.arena = arena};
@@ -57,7 +57,7 @@ int grad_command(const Options& o) {
   if (o.ids.size() < 2) fail("grad", {.what = "at least two tokens are needed", .hint = "--ids 1,2,3"});
   if (o.out.empty()) fail("grad", {.what = "no output is named", .hint = "-o G.safetensors"});
   io::check_tensor_file(o.out);
-  models::Masters masters(o.dtype == "f32" ? DType::f32 : DType::bf16);
+  models::MasterWeights masters(o.dtype == "f32" ? DType::f32 : DType::bf16);
   const auto model = masters.load(models::find_weights(o.model));
   for (const int64_t id : o.ids) {
     if (id < 0 || id >= model->config().vocab)

@@ -9,7 +9,7 @@
 #include "data/loader.h"
 #include "models/count.h"
 #include "models/empty_model.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "plan/memory.h"
 #include "report/table.h"
 #include "report/units.h"
@@ -112,7 +112,7 @@ models::Model whole_model(const train::Recipe& recipe, const models::Config& con
 }
 
 // A model whose adapters train: its sizes come from its folder.
-std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models::Masters& masters, Plan& plan) {
+std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models::MasterWeights& masters, Plan& plan) {
   if (recipe.init.empty())
     fail("--dry-run", {.what = "with [lora] needs the model that is adapted", .hint = "init = a model folder"});
   const io::ModelPath path = io::find_model(recipe.init);
@@ -148,7 +148,7 @@ Plan make_plan(const train::Recipe& recipe) {
   Arena arena;
   const Ctx ctx{.arena = arena};
   if (recipe.lora.rank > 0) {
-    models::Masters masters(train::numerics_of(recipe).products);
+    models::MasterWeights masters(train::numerics_of(recipe).products);
     plan.step = train::rehearse(recipe, *adapted_model(recipe, masters, plan), ctx, rows, length);
   } else {
     models::Model model = whole_model(recipe, config, plan);

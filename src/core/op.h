@@ -5,7 +5,7 @@
 //     static constexpr const char* name = "rms_norm_fwd";
 //     static constexpr auto fields() {
 //       return std::tuple{in("x", &RmsNormFwd::x, "T D"), in("w", &RmsNormFwd::w, "D"),
-//                         out("y", &RmsNormFwd::y, "T D"), saved("rstd", &RmsNormFwd::rstd, "T")};
+//                         out("y", &RmsNormFwd::y, "T D"), optional_out("rstd", &RmsNormFwd::rstd, "T")};
 //     }
 //     static std::span<const Row<RmsNormFwd>> rows();
 //   };
@@ -53,14 +53,14 @@ template <class Op, class Value>
 constexpr Field<Op, Value> maybe(const char* name, Value Op::*member, const char* dims) {
   return {name, member, dims, Role::in, true};
 }
-// Outputs are overwritten. `saved` is what backward needs; empty without a backward. `inout` accumulates or is a state,
-// or a list of such.
+// Outputs are overwritten. `optional_out` may be left empty: what only a backward pass needs, for instance. `inout`
+// accumulates or is a state, or a list of such.
 template <class Op>
 constexpr Field<Op, MutView> out(const char* name, MutView Op::*member, const char* dims) {
   return {name, member, dims, Role::out, false};
 }
 template <class Op>
-constexpr Field<Op, MutView> saved(const char* name, MutView Op::*member, const char* dims) {
+constexpr Field<Op, MutView> optional_out(const char* name, MutView Op::*member, const char* dims) {
   return {name, member, dims, Role::saved, true};
 }
 template <class Op>

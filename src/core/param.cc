@@ -45,7 +45,7 @@ Param part_of(const Param& whole, const Segment& segment, std::string name, Para
   part.value = axis == 0 ? whole.value.rows_of(segment.begin, segment.rows)
                          : dense_weight(whole.value.codes.slice(1, segment.begin, segment.rows));
   if (whole.grad) part.grad = whole.grad.slice(axis, segment.begin, segment.rows);
-  if (whole.place >= 0) part.place += segment.begin * (axis == 0 ? whole.value.cols : 1);
+  if (whole.offset >= 0) part.offset += segment.begin * (axis == 0 ? whole.value.cols : 1);
   return part;
 }
 

@@ -86,9 +86,9 @@ struct Adapter;
 
 struct Param : ParamInfo {
   Weight value{};
-  MutView grad{};                   // F32 [rows, cols], accumulates; empty outside training and if frozen
-  int64_t tensor = -1, place = -1;  // in the arrays of training (models/masters.h)
-  Adapter* adapter = nullptr;       // of a matrix, added by the product that reads it; its owner outlives the Param
+  MutView grad{};                    // F32 [rows, cols], accumulates; empty outside training and if frozen
+  int64_t tensor = -1, offset = -1;  // in the arrays of training (models/master_weights.h)
+  Adapter* adapter = nullptr;        // of a matrix, added by the product that reads it; its owner outlives the Param
 };
 
 // Rows of a fused parameter as a separate parameter.

@@ -75,7 +75,7 @@ Runner::Own& Runner::own(int64_t sequence) {
   return own_[static_cast<size_t>(sequence)];
 }
 
-Tensor Runner::upload(std::span<const int32_t> ids) {
+Tensor Runner::ids_tensor(std::span<const int32_t> ids) {
   Tensor t(arena_, DType::i32, {static_cast<int64_t>(ids.size())});
   for (int32_t id : ids) {
     if (id < 0 || id >= config().vocab) {
@@ -103,7 +103,7 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
     seq.phase = piece.phase;
   }
   CHECK(seqs.tokens() == std::ssize(ids), "{} tokens, {} ids", seqs.tokens(), ids.size());
-  const Tensor batch = upload(ids);
+  const Tensor batch = ids_tensor(ids);
   for (const Seq& s : seqs.seqs) pool_->prepare(ctx_, s.table, s.pos0, s.pos0 + s.len);
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (!pieces[i].tentative) continue;
@@ -171,7 +171,7 @@ Tensor Runner::logits(const Tensor& x, Phase phase) {
 Tensor Runner::token_losses(const Tensor& x, std::span<const int32_t> targets) {
   const SeqMap none;
   nn::Run r = run(none, nullptr);
-  return model_->token_losses(r, x, upload(targets));
+  return model_->token_losses(r, x, ids_tensor(targets));
 }
 
 Tensor Runner::final_hidden(const Tensor& x) {
@@ -196,7 +196,7 @@ Tensor Runner::mtp_logits(std::span<const int32_t> ids, const Tensor& hidden) {
   nn::Run r = run(seqs, nullptr);
   std::vector<int64_t> all(static_cast<size_t>(rows));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
-  return model_->mtp_logits(r, upload(ids.subspan(1)), this->rows(hidden, all));
+  return model_->mtp_logits(r, ids_tensor(ids.subspan(1)), this->rows(hidden, all));
 }
 
 Tensor Runner::prefill(int64_t sequence, std::span<const int32_t> ids,

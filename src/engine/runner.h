@@ -100,7 +100,7 @@ class Runner {
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
   Own& own(int64_t sequence);
-  Tensor upload(std::span<const int32_t> ids);
+  Tensor ids_tensor(std::span<const int32_t> ids);
 
   std::shared_ptr<models::Model> model_;
   RunnerOptions options_;

@@ -64,9 +64,9 @@ void write(const Part& b, const float* sums, float global, const MutView& y) {
   }
 }
 
-class Product {
+class PanelProduct {
  public:
-  Product(PanelClass c, const View& x, const Weight& w, std::span<std::byte> workspace)
+  PanelProduct(PanelClass c, const View& x, const Weight& w, std::span<std::byte> workspace)
       : x_(x),
         w_(w),
         operand_(operand_type(w, x.dtype)),
@@ -169,7 +169,7 @@ int64_t panel_workspace(const Weight& w) {
 
 void panel_product(PanelClass c, const View& x, const Weight& w, const MutView& y, std::span<std::byte> workspace) {
   DCHECK(static_cast<int64_t>(workspace.size()) >= panel_workspace(w), "workspace {}", workspace.size());
-  Product product(c, x, w, workspace);
+  PanelProduct product(c, x, w, workspace);
   for (int64_t row = 0; row < x.dim(0); row += kSuperRows) {
     const int64_t rows = std::min(kSuperRows, x.dim(0) - row);
     const int64_t block = rows <= kFewRows && !product.streams(rows) ? kFewCols : kManyCols;

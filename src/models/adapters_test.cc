@@ -6,7 +6,7 @@
 
 #include "core/tape.h"
 #include "models/adapter_file.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "models/save.h"
 #include "support/models.h"
 
@@ -24,7 +24,7 @@ class AdaptersTest : public FolderTest {
   io::ModelPath path() const { return io::find_model(folder_.string()); }
 
   // A and B are random: an adapter of zeros would hide mistakes.
-  static std::unique_ptr<Model> adapt(Masters& masters, const io::ModelPath& path, const AdapterSpec& spec) {
+  static std::unique_ptr<Model> adapt(MasterWeights& masters, const io::ModelPath& path, const AdapterSpec& spec) {
     auto model = masters.adapt(path, spec, 3);
     std::mt19937 random(2);
     for (float& v : masters.values()) v = static_cast<float>(random() % 64) / 128 - 0.25f;
@@ -77,14 +77,14 @@ class AdaptersTest : public FolderTest {
   }
   // Along the gradient of each tensor the loss grows by its square.
   void expect_gradients(const AdapterSpec& spec) const {
-    Masters masters(DType::f32);
+    MasterWeights masters(DType::f32);
     const auto model = adapt(masters, path(), spec);
     masters.zero_grads(1);
     loss(*model, DType::f32, true);
     masters.sum_uses(1);
     const std::vector<float> values(masters.values().begin(), masters.values().end());
     for (const MasterTensor& t : masters.tensors()) {
-      const float* g = masters.grads().data() + t.place;
+      const float* g = masters.grads().data() + t.offset;
       double square = 0;
       for (int64_t i = 0; i < t.count(); ++i) square += static_cast<double>(g[i]) * static_cast<double>(g[i]);
       ASSERT_GT(square, 0) << t.name;
@@ -92,7 +92,7 @@ class AdaptersTest : public FolderTest {
       double change = 0;
       for (const double sign : {1.0, -1.0}) {
         for (int64_t i = 0; i < t.count(); ++i)
-          masters.values()[static_cast<size_t>(t.place + i)] += static_cast<float>(sign * step) * g[i];
+          masters.values()[static_cast<size_t>(t.offset + i)] += static_cast<float>(sign * step) * g[i];
         masters.round(1);
         change += sign * loss(*model, DType::f32, false);
         std::copy(values.begin(), values.end(), masters.values().begin());
@@ -133,7 +133,7 @@ TEST_F(AdaptersTest, WordsMeanWhatPeftMeansByThem) {
 
 TEST_F(AdaptersTest, NewOnesChangeNoBit) {
   for (const DType act : {DType::f32, DType::bf16}) {
-    Masters masters(act);
+    MasterWeights masters(act);
     const auto model = masters.adapt(path(), {.rank = 3, .targets = kEverywhere, .target_parameters = kExperts}, 1);
     const auto base = load();
     const auto a = logits(*model, act), b = logits(*base, act);
@@ -165,7 +165,7 @@ TEST_F(AdaptersTest, GradientsOfAFusedMatrix) {
 }
 
 TEST_F(AdaptersTest, CutsOfABatchChangeNoBit) {
-  Masters masters(DType::bf16);
+  MasterWeights masters(DType::bf16);
   const auto model = adapt(masters, path(), {.rank = 3, .targets = kEverywhere, .target_parameters = kExperts});
   std::vector<float> whole;
   for (const bool cut : {false, true}) {
@@ -178,7 +178,7 @@ TEST_F(AdaptersTest, CutsOfABatchChangeNoBit) {
 }
 
 TEST_F(AdaptersTest, SavedLoadedAndMerged) {
-  Masters masters(DType::f32);
+  MasterWeights masters(DType::f32);
   const auto model =
       adapt(masters, path(),
             {.rank = 3, .targets = kEverywhere, .target_parameters = {"experts.up_proj", "experts.down_proj"}});
@@ -194,7 +194,7 @@ TEST_F(AdaptersTest, SavedLoadedAndMerged) {
 }
 
 TEST_F(AdaptersTest, FilesThatDoNotFitAreRefused) {
-  Masters masters(DType::f32);
+  MasterWeights masters(DType::f32);
   adapt(masters, path(), {.rank = 3, .targets = {"q_proj"}});
   const auto saved = folder_ / "adapter";
   save_model(masters, masters.values(), folder_, saved);

@@ -28,7 +28,8 @@ void copy_across(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-void save_model(const Masters& masters, std::span<const float> values, const fs::path& origin, const fs::path& folder) {
+void save_model(const MasterWeights& masters, std::span<const float> values, const fs::path& origin,
+                const fs::path& folder) {
   std::vector<io::TensorSpec> specs;
   for (const MasterTensor& t : masters.tensors()) {
     // As the passes read them: only operands of products were rounded.
@@ -53,7 +54,7 @@ void save_model(const Masters& masters, std::span<const float> values, const fs:
   copy_companions(origin, folder);
 }
 
-fs::path weights_in(const Masters& masters, const fs::path& folder) {
+fs::path weights_in(const MasterWeights& masters, const fs::path& folder) {
   return masters.adapters() ? folder / kAdapterWeights : folder;
 }
 

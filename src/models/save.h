@@ -5,18 +5,18 @@
 #include <filesystem>
 #include <span>
 
-#include "models/masters.h"
+#include "models/master_weights.h"
 
 namespace braid::models {
 
 // Creates `folder` and writes into it. `values` is an array of the masters' size: the masters, or a mean of them.
 // `origin` is the folder that the masters were loaded from. The router's correction stays FP32 in files of BF16.
 // Adapters alone are a folder as PEFT writes it (models/adapter_file.h), always in F32.
-void save_model(const Masters& masters, std::span<const float> values, const std::filesystem::path& origin,
+void save_model(const MasterWeights& masters, std::span<const float> values, const std::filesystem::path& origin,
                 const std::filesystem::path& folder);
 
 // Path of the weights in such a folder, for io::Safetensors.
-std::filesystem::path weights_in(const Masters& masters, const std::filesystem::path& folder);
+std::filesystem::path weights_in(const MasterWeights& masters, const std::filesystem::path& folder);
 
 // Copies tokenizer, chat template and generation settings, as far as present.
 void copy_companions(const std::filesystem::path& from, const std::filesystem::path& to);

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/tape.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "support/models.h"
 
 namespace braid::models {
@@ -25,7 +25,7 @@ class Step {
                                  : masters_.load(io::find_model(folder.string()))) {
     for (const int64_t len : {70, 1, 33}) seqs_.add(len);
   }
-  Masters& masters() { return masters_; }
+  MasterWeights& masters() { return masters_; }
   StepPlan plan(const std::string& policy, Weights weights = Weights::now) {
     return plan_step(
         parse_recompute(policy), Ctx{.arena = arena_}, 1, [this](Ctx& c, int) { forward(c); }, weights);
@@ -71,7 +71,7 @@ class Step {
   }
 
   Arena arena_{};
-  Masters masters_;
+  MasterWeights masters_;
   std::unique_ptr<Model> model_;
   SeqMap seqs_{};
 };
@@ -136,13 +136,13 @@ TEST_P(StepPlanTest, NothingRunsBelowTheFirstAdapter) {
     for (const MasterTensor& t : step->masters().tensors()) {
       // The other adapter is freshly initialised, and changes no bit.
       for (int64_t i = 0; i < t.count() && t.name.find(last) != std::string::npos; ++i)
-        step->masters().values()[static_cast<size_t>(t.place + i)] = static_cast<float>(i % 7) / 16 - 0.2f;
+        step->masters().values()[static_cast<size_t>(t.offset + i)] = static_cast<float>(i % 7) / 16 - 0.2f;
     }
     step->masters().round(1);
     Step::Result& result = results[step == &one ? 0 : 1] = step->run(step->plan("none"));
     for (const MasterTensor& t : step->masters().tensors()) {
       if (t.name.find(last) == std::string::npos) continue;
-      const auto begin = result.grads.begin() + t.place;
+      const auto begin = result.grads.begin() + t.offset;
       grads.emplace_back(begin, begin + t.count());
       EXPECT_TRUE(std::any_of(begin, begin + t.count(), [](float g) { return g != 0; })) << t.name;
     }

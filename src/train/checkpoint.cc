@@ -30,7 +30,7 @@ std::optional<int64_t> step_of(const fs::path& folder) {
 }
 
 // Does the model's own file lose bits of this master?
-bool loses_bits(const models::Masters& masters, const models::MasterTensor& tensor) {
+bool loses_bits(const models::MasterWeights& masters, const models::MasterTensor& tensor) {
   return !masters.adapters() && (masters.products() == DType::bf16 || tensor.plus != 0);
 }
 
@@ -213,7 +213,7 @@ void Checkpoints::set_aside_after(int64_t step) const {
   }
 }
 
-void Checkpoints::merge(const models::Masters& masters, int64_t count) const {
+void Checkpoints::merge(const models::MasterWeights& masters, int64_t count) const {
   const auto all = list_regular();
   if (std::ssize(all) < count) {
     fail("checkpoint.merge", {.what = "there are fewer checkpoints to merge",

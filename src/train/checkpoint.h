@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "sys/error.h"
 #include "train/manifest.h"
 #include "train/objective.h"
@@ -33,7 +33,7 @@ struct Progress {
 
 // The arrays parallel to the masters.
 struct Arrays {
-  models::Masters& masters;
+  models::MasterWeights& masters;
   std::span<float> first, second, mean;  // mean: empty without [ema]
 };
 
@@ -58,7 +58,7 @@ class Checkpoints {
   // Error (a full disk) leaves the existing ones.
   void save(const Arrays& arrays, const Progress& progress, const Recipe& recipe, const Facts& manifest) const;
   // The mean of the weights of the last `count` regular ones into out/merged. Error when there are fewer.
-  void merge(const models::Masters& masters, int64_t count) const;
+  void merge(const models::MasterWeights& masters, int64_t count) const;
   // Fills `arrays` from a checkpoint folder, sets aside the later ones of `out` (left-00000200), which are not part of
   // the run that continues, and publishes the newest. One Error, naming tensor and shapes, when it belongs to another
   // model.

@@ -66,7 +66,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   }
   const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
   origin_ = path.folder;
-  models::Masters& masters = trained_->masters;
+  models::MasterWeights& masters = trained_->masters;
   trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps)
                                           : masters.adapt(path, adapter_spec(recipe), draws_.seed);
   models::Model& model = *trained_->model;
@@ -233,10 +233,10 @@ void Language::finish(bool updated, Sums& sums) {
     aux += layer.balance;
     z += layer.z;
     if (!updated || loss.router_bias_rate == 0 || !layer.bias) continue;
-    models::Masters& masters = trained_->masters;
-    const auto place = static_cast<size_t>(layer.bias->place);
+    models::MasterWeights& masters = trained_->masters;
+    const auto offset = static_cast<size_t>(layer.bias->offset);
     update_router_bias(view_of(layer.load.data(), {experts}), static_cast<float>(loss.router_bias_rate),
-                       mut_view_of(&masters.values()[place], {experts}));
+                       mut_view_of(&masters.values()[offset], {experts}));
   }
   if (routers_.layers.empty()) return;
   if (loss.aux > 0) sums["aux_loss"].sum = loss.aux * aux / at_least_one(totals_.tokens);

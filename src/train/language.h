@@ -11,7 +11,7 @@
 #include "core/step_plan.h"
 #include "core/tape.h"
 #include "data/loader.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "models/model.h"
 #include "nn/precision.h"
 #include "train/objective.h"
@@ -25,7 +25,7 @@ class Language final : public Objective {
   // outlives this.
   Language(const Recipe& recipe, Ctx& ctx);
 
-  models::Masters& masters() override { return trained_->masters; }
+  models::MasterWeights& masters() override { return trained_->masters; }
   std::vector<Param*> params() override { return trained_->masters.params(*trained_->model); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return held_out_.has_value(); }
@@ -48,7 +48,7 @@ class Language final : public Objective {
   // The model refers to the masters' values: one handle keeps both alive.
   struct Trained {
     explicit Trained(DType products) : masters(products) {}
-    models::Masters masters;
+    models::MasterWeights masters;
     std::unique_ptr<models::Model> model;
   };
   // Targets of the whole batch, over which its losses are means.

@@ -39,7 +39,8 @@ class LanguageTest : public models::FolderTest {
 
     int64_t changed(const models::MasterTensor& t, int64_t row, int64_t cols) const {  // in all steps
       int64_t n = 0;
-      for (auto i = static_cast<size_t>(t.place + row * cols); i < static_cast<size_t>(t.place + (row + 1) * cols); ++i)
+      for (auto i = static_cast<size_t>(t.offset + row * cols); i < static_cast<size_t>(t.offset + (row + 1) * cols);
+           ++i)
         n += values.front()[i] != values.back()[i] ? 1 : 0;
       return n;
     }
@@ -55,7 +56,7 @@ class LanguageTest : public models::FolderTest {
     Arena arena;
     Ctx ctx{.arena = arena, .threads = threads};
     Language language(recipe_, ctx);
-    models::Masters& masters = language.masters();
+    models::MasterWeights& masters = language.masters();
     Run out{.tensors = {masters.tensors().begin(), masters.tensors().end()}};
     const auto keep = [&] { out.values.emplace_back(masters.values().begin(), masters.values().end()); };
     keep();
@@ -159,7 +160,7 @@ TEST_F(LanguageTest, RouterBiasesMoveWithTheSteps) {
     skipped += run.logs[i].skipped ? 1 : 0;
     for (const models::MasterTensor& t : run.tensors) {
       if (t.role != ParamRole::router_bias || run.logs[i].skipped) continue;
-      for (auto at = static_cast<size_t>(t.place); at < static_cast<size_t>(t.place + t.count()); ++at) {
+      for (auto at = static_cast<size_t>(t.offset); at < static_cast<size_t>(t.offset + t.count()); ++at) {
         const float by = std::fabs(after[at] - before[at]);
         EXPECT_TRUE(by == 0 || std::fabs(by - kRate) < 1e-6f) << t.name << " " << by;
         moved += by > 0 ? 1 : 0;

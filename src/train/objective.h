@@ -10,7 +10,7 @@
 
 #include "core/ctx.h"
 #include "core/param.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "train/manifest.h"
 
 namespace braid::train {
@@ -39,7 +39,7 @@ class Objective {
   virtual ~Objective() = default;
 
   // What the optimiser updates.
-  virtual models::Masters& masters() = 0;
+  virtual models::MasterWeights& masters() = 0;
   virtual std::vector<Param*> params() = 0;
 
   // Loads the batch of step `step`, from 0, of training or held out, and returns its number of rows.

@@ -18,7 +18,7 @@ bool is_inner_matrix(const Param& p) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, const std::vector<Param*>& params)
+Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params)
     : recipe_(recipe), masters_(masters), m_(masters.values().size()), v_(masters.values().size()) {
   const bool rounded = masters.products() == DType::bf16;
   const auto decays = [&](const models::MasterTensor& tensor) {
@@ -26,7 +26,7 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, co
   };
   for (const models::MasterTensor& tensor : masters.tensors()) {
     if (tensor.role == ParamRole::router_bias) continue;  // updated by its own rule (Language::finish)
-    Part part{tensor.place, 1, tensor.count(), false, decays(tensor), rounded && tensor.matrix};
+    Part part{tensor.offset, 1, tensor.count(), false, decays(tensor), rounded && tensor.matrix};
     if (recipe.kind != "muon" || !tensor.matrix) {
       parts_.push_back(part);
       continue;
@@ -34,7 +34,7 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, co
     const size_t before = parts_.size();
     for (const Param* p : params) {  // parts of a stacked or fused tensor one by one
       if (&masters.tensor_of(*p) == &tensor && is_inner_matrix(*p))
-        parts_.push_back({p->place, p->value.rows, p->value.cols, true, part.decays, part.rounded});
+        parts_.push_back({p->offset, p->value.rows, p->value.cols, true, part.decays, part.rounded});
     }
     if (parts_.size() == before) parts_.push_back(part);
   }
@@ -43,7 +43,7 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, co
 double Optimizer::grad_norm(Ctx& ctx) const {
   double sum = 0;
   for (const Part& part : parts_)
-    sum += sum_of_squares(ctx, view_of(&masters_.grads()[static_cast<size_t>(part.place)], {part.rows * part.cols}));
+    sum += sum_of_squares(ctx, view_of(&masters_.grads()[static_cast<size_t>(part.offset)], {part.rows * part.cols}));
   return std::sqrt(sum);
 }
 
@@ -51,7 +51,7 @@ void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
   // As in torch.nn.utils.clip_grad_norm_.
   const double scale = recipe_.clip > 0 ? std::min(1.0, recipe_.clip / (norm + 1e-6)) : 1.0;
   for (const Part& part : parts_) {
-    const auto at = static_cast<size_t>(part.place);
+    const auto at = static_cast<size_t>(part.offset);
     const Shape shape = part.muon ? Shape{part.rows, part.cols} : Shape{part.rows * part.cols};
     const auto in = [&](std::span<float> array) { return mut_view_of(&array[at], shape); };
     const MutView working = part.rounded ? mut_view_of(&masters_.rounded()[at], shape) : MutView();

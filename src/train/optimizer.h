@@ -1,12 +1,13 @@
 // The optimiser's state and one step of it over all masters: AdamW, or Muon for the matrices inside the model and AdamW
 // for the rest (embeddings, head, Mamba's fused in_proj, everything that is not a matrix). Moments are stored at the
-// places of the masters (models/masters.h). A gradient's share in the global norm is added tensor by tensor, in order.
+// places of the masters (models/master_weights.h). A gradient's share in the global norm is added tensor by tensor, in
+// order.
 #pragma once
 #include <cstdint>
 #include <span>
 
 #include "core/ctx.h"
-#include "models/masters.h"
+#include "models/master_weights.h"
 #include "sys/big_vector.h"
 #include "train/recipe.h"
 
@@ -15,7 +16,7 @@ namespace braid::train {
 class Optimizer {
  public:
   // `params` are those of the model that `masters` loaded, which outlive the optimiser.
-  Optimizer(const OptimizerRecipe& recipe, models::Masters& masters, const std::vector<Param*>& params);
+  Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params);
 
   // Of all gradients, before clipping.
   double grad_norm(Ctx& ctx) const;
@@ -27,12 +28,12 @@ class Optimizer {
 
  private:
   struct Part {  // one kernel call
-    int64_t place, rows, cols;
+    int64_t offset, rows, cols;
     bool muon, decays, rounded;
   };
 
   OptimizerRecipe recipe_;
-  models::Masters& masters_;
+  models::MasterWeights& masters_;
   std::vector<Part> parts_;
   sys::BigVector<float> m_, v_;
 };

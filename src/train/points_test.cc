@@ -33,7 +33,7 @@ class Points final : public Objective {
     masters_.round(1);
   }
 
-  models::Masters& masters() override { return masters_; }
+  models::MasterWeights& masters() override { return masters_; }
   std::vector<Param*> params() override {
     std::vector<Param*> list;
     for (Param& p : params_) list.push_back(&p);
@@ -88,7 +88,7 @@ class Points final : public Objective {
     for (const models::MasterTensor& t : masters_.tensors()) specs.push_back({t.name, DType::f32, t.shape});
     io::SafetensorsWriter file(weights_in(folder), specs);
     for (const io::TensorSpec& spec : file.order()) {
-      const float* at = &values[static_cast<size_t>(masters_.tensor(spec.name).place)];
+      const float* at = &values[static_cast<size_t>(masters_.tensor(spec.name).offset)];
       file.write(spec.name, view_of(at, spec.shape));
     }
     file.finish();
@@ -103,7 +103,7 @@ class Points final : public Objective {
     return uniform(philox({.seed = seed_, .stream = stream}, static_cast<uint64_t>(i))[0]);
   }
 
-  models::Masters masters_;
+  models::MasterWeights masters_;
   uint64_t seed_;
   std::vector<Param> params_;
   std::vector<float> points_;

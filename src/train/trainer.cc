@@ -29,7 +29,7 @@ int64_t memory_peak() {
   return int64_t{usage.ru_maxrss} * 1024;  // Linux counts in KiB
 }
 
-double measured_roof(const models::Masters& masters) {
+double measured_roof(const models::MasterWeights& masters) {
   if (masters.size() <= kToy) return 0;
   const sys::Roofs& roofs = sys::roofs();
   return 1e9 * (masters.products() == DType::bf16 ? std::max(roofs.bf16_gflops, roofs.fp32_gflops) : roofs.fp32_gflops);
@@ -110,7 +110,7 @@ Outcome Trainer::train(const Watcher& watcher) {
 StepLog Trainer::step() {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
-  models::Masters& masters = objective_.masters();
+  models::MasterWeights& masters = objective_.masters();
   const int64_t rows = objective_.draw(progress_.step, false), tokens = objective_.tokens();
   sums_.clear();
   masters.zero_grads(ctx_.threads);
@@ -183,7 +183,7 @@ HeldOutLog Trainer::held_out() {
   HeldOutLog log{.step = progress_.step, .loss = held_out_loss()};
   if (!mean_.kept()) return log;
   // Needs no extra memory: the mean is swapped with the weights and back.
-  models::Masters& masters = objective_.masters();
+  models::MasterWeights& masters = objective_.masters();
   const auto exchange = [&] {
     mean_.exchange(masters.values(), ctx_.threads);
     masters.round(ctx_.threads);

@@ -52,10 +52,10 @@ class ToyObjective final : public Objective {
     Shift shift{};
     float steep = 1;
   };
-  ToyObjective(models::Masters& masters, models::Model& model, fs::path origin, const Faults& faults)
+  ToyObjective(models::MasterWeights& masters, models::Model& model, fs::path origin, const Faults& faults)
       : masters_(masters), model_(model), origin_(std::move(origin)), faults_(faults) {}
 
-  models::Masters& masters() override { return masters_; }
+  models::MasterWeights& masters() override { return masters_; }
   std::vector<Param*> params() override { return masters_.params(model_); }
   int64_t draw(int64_t step, bool held_out) override {
     toy_batch(step, batch_);
@@ -79,7 +79,7 @@ class ToyObjective final : public Objective {
       const float goal = 0.01f * static_cast<float>(batch_.ids[static_cast<size_t>(s.start)]);
       double loss = bad ? std::numeric_limits<double>::quiet_NaN() : 0;
       for (const models::MasterTensor& t : masters_.tensors()) {
-        for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i) {
+        for (auto i = static_cast<size_t>(t.offset); i < static_cast<size_t>(t.offset + t.count()); ++i) {
           const float off = masters_.values()[i] - goal;
           loss += 0.5 * off * off;
           if (backward) masters_.grads()[i] += steep * off / static_cast<float>(batch_.trained);
@@ -106,7 +106,7 @@ class ToyObjective final : public Objective {
   std::vector<int64_t> drawn;  // batches of training
 
  private:
-  models::Masters& masters_;
+  models::MasterWeights& masters_;
   models::Model& model_;
   fs::path origin_;
   Faults faults_;
@@ -124,10 +124,10 @@ class TrainerTest : public models::FolderTest {
     write(models::hybrid(), tensors_of(models::hybrid()));
   }
 
-  // Masters after `steps` steps of a separate run.
+  // MasterWeights after `steps` steps of a separate run.
   std::vector<float> train(const Recipe& recipe, std::optional<std::string> resume = {}, int64_t bad_step = -1,
                            bool force = false) {
-    models::Masters masters(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
+    models::MasterWeights masters(recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
     const io::ModelPath path = io::find_model(folder_.string());
     const auto model = lora_.rank > 0 ? masters.adapt(path, lora_, 1) : masters.load(path);
     Arena arena;
@@ -165,7 +165,7 @@ class TrainerTest : public models::FolderTest {
   }
   // What held-out evaluation gives for these masters: of batch 0, a mean over its targets.
   double toy_loss(const std::vector<float>& values) const {
-    models::Masters masters(recipe_.dtype == "bf16" ? DType::bf16 : DType::f32);
+    models::MasterWeights masters(recipe_.dtype == "bf16" ? DType::bf16 : DType::f32);
     const auto model = masters.load(io::find_model(folder_.string()));
     std::copy(values.begin(), values.end(), masters.values().begin());
     Arena arena;
@@ -177,7 +177,7 @@ class TrainerTest : public models::FolderTest {
   }
   // The initial toy model: the places of its tensors.
   void with_tensors(const std::function<void(const models::MasterTensor&)>& visit) const {
-    models::Masters masters(DType::f32);
+    models::MasterWeights masters(DType::f32);
     masters.load(io::find_model(folder_.string()));
     for (const models::MasterTensor& t : masters.tensors()) visit(t);
   }
@@ -289,7 +289,7 @@ TEST_F(TrainerTest, OutHoldsTheNewestModelAndTheLatestCheckpoints) {
   for (const int64_t step : {3, 5, 6}) EXPECT_TRUE(io::is_complete(checkpoint(step))) << step;
   for (const fs::path& folder :
        {fs::path(recipe_.out), fs::path(recipe_.out) / "merged", fs::path(recipe_.out) / "ema"}) {
-    models::Masters masters(DType::f32);
+    models::MasterWeights masters(DType::f32);
     masters.load(io::find_model(folder.string()));
     const std::vector<float> values(masters.values().begin(), masters.values().end());
     EXPECT_EQ(values == last, folder == fs::path(recipe_.out)) << folder;
@@ -483,7 +483,7 @@ TEST_F(TrainerTest, ResumingFromAnOlderCheckpointSetsTheLaterOnesAside) {
   std::sort(names.begin(), names.end());
   EXPECT_EQ(names, (std::vector<std::string>{"left-00000004", "left-00000006", "step-00000004", "step-00000005"}));
   EXPECT_EQ(fs::path(list_checkpoints(recipe_.out).back()).filename(), "step-00000005");
-  models::Masters masters(DType::f32);
+  models::MasterWeights masters(DType::f32);
   masters.load(io::find_model(recipe_.out));
   expect_same({masters.values().begin(), masters.values().end()}, last);
 }
@@ -498,11 +498,11 @@ TEST_F(TrainerTest, AMergeIsTheMeanOfAsManyAsWereAsked) {
       on_step_ = [&](const StepLog&, std::span<const float> now) { seen.emplace_back(now.begin(), now.end()); };
       fs::remove_all(recipe_.out);
       train(recipe_);
-      models::Masters masters(DType::f32);
+      models::MasterWeights masters(DType::f32);
       masters.load(io::find_model((fs::path(recipe_.out) / "merged").string()));
       const bool rounded = recipe_.dtype == "bf16";
       for (const models::MasterTensor& t : masters.tensors()) {
-        for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i) {
+        for (auto i = static_cast<size_t>(t.offset); i < static_cast<size_t>(t.offset + t.count()); ++i) {
           float mean = 0;
           for (const size_t step : {3u, 4u, 5u}) mean += 1.0f / 3 * seen[step][i];
           ASSERT_EQ(masters.values()[i], rounded && t.matrix ? to_float(to_bf16(mean)) : mean) << t.name;
@@ -608,8 +608,8 @@ TEST_F(TrainerTest, GradientsAreClippedToTheirNorm) {
   double norm = 0;
   std::vector<std::pair<int64_t, int64_t>> selecting;  // places of the selection biases
   with_tensors([&](const models::MasterTensor& t) {
-    if (t.role == ParamRole::router_bias) return selecting.emplace_back(t.place, t.count()), void();
-    for (auto i = static_cast<size_t>(t.place); i < static_cast<size_t>(t.place + t.count()); ++i) {
+    if (t.role == ParamRole::router_bias) return selecting.emplace_back(t.offset, t.count()), void();
+    for (auto i = static_cast<size_t>(t.offset); i < static_cast<size_t>(t.offset + t.count()); ++i) {
       for (const Seq& s : batch.seqs.seqs)
         grads[i] += (initial_[i] - 0.01 * batch.ids[static_cast<size_t>(s.start)]) / static_cast<double>(batch.trained);
       norm += grads[i] * grads[i];
@@ -627,8 +627,8 @@ TEST_F(TrainerTest, GradientsAreClippedToTheirNorm) {
     const double scale = clip > 0 && clip < norm ? clip / norm : 1;
     for (double& m : moments) m *= (1 - recipe_.optimizer.beta1) * scale;
     expect_near(kept(1, "m."), moments, 1e-5 * scale * norm / std::sqrt(static_cast<double>(moments.size())));
-    for (const auto& [place, count] : selecting) {
-      for (auto i = static_cast<size_t>(place); i < static_cast<size_t>(place + count); ++i)
+    for (const auto& [offset, count] : selecting) {
+      for (auto i = static_cast<size_t>(offset); i < static_cast<size_t>(offset + count); ++i)
         EXPECT_EQ(values[i], static_cast<float>(initial_[i]));
     }
   }
@@ -643,7 +643,7 @@ TEST_F(TrainerTest, MuonIsForInnerMatrices) {
   int inner = 0;
   with_tensors([&](const models::MasterTensor& t) {
     const auto some = [&](const std::vector<float>& array) {
-      const auto begin = array.begin() + t.place;
+      const auto begin = array.begin() + t.offset;
       return std::any_of(begin, begin + t.count(), [](float v) { return v != 0; });
     };
     const bool moved = t.role != ParamRole::router_bias,
@@ -661,10 +661,10 @@ TEST_F(TrainerTest, DecayFollowsRoles) {
   const auto some = train(recipe_);
   recipe_.optimizer.no_decay = {"*"};
   const auto none = train(recipe_);
-  models::Masters masters(DType::f32);
+  models::MasterWeights masters(DType::f32);
   masters.load(io::find_model(folder_.string()));
   for (const models::MasterTensor& t : masters.tensors()) {
-    const auto at = static_cast<size_t>(t.place);
+    const auto at = static_cast<size_t>(t.offset);
     const bool plain = t.name.ends_with("A_log") || t.name.ends_with(".D") || t.name.ends_with("bias") ||
                        t.name.find("norm") != std::string::npos || t.name.find("embed") != std::string::npos;
     const bool same = std::memcmp(&some[at], &none[at], static_cast<size_t>(t.count()) * sizeof(float)) == 0;

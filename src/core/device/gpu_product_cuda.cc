@@ -45,7 +45,7 @@ class Layout {
 };
 
 // y^T = w x^T.
-struct Product {
+struct LtProduct {
   const View& x;
   const View& w;
   const MutView& y;
@@ -53,7 +53,7 @@ struct Product {
   cublasLtMatmulDesc_t what = nullptr;
   Layout lx, lw, ly;
 
-  Product(GpuRuntime::Impl& impl, const View& x_, const View& w_, const MutView& y_)
+  LtProduct(GpuRuntime::Impl& impl, const View& x_, const View& w_, const MutView& y_)
       : x(x_),
         w(w_),
         y(y_),
@@ -66,9 +66,9 @@ struct Product {
     cuda_check(cublasLtMatmulDescSetAttribute(what, CUBLASLT_MATMUL_DESC_TRANSA, &turned, sizeof(turned)),
                "no product");
   }
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-  ~Product() {
+  LtProduct(const LtProduct&) = delete;
+  LtProduct& operator=(const LtProduct&) = delete;
+  ~LtProduct() {
     if (what) cublasLtMatmulDescDestroy(what);
   }
 
@@ -126,7 +126,7 @@ class Watch {
   cudaEvent_t events_[2] = {};
 };
 
-cublasLtMatmulAlgo_t fastest(const Product& product) {
+cublasLtMatmulAlgo_t fastest(const LtProduct& product) {
   const std::vector<cublasLtMatmulAlgo_t> list = product.candidates();
   if (product.gpu.recording || list.size() == 1) return list[0];
   Watch watch(product.gpu.stream);
@@ -184,7 +184,7 @@ void GpuRuntime::product(const View& x, const View& w, const MutView& y) {
   CHECK(x.dtype == w.dtype && x.dim(1) == w.dim(1) && y.dim(0) == x.dim(0) && y.dim(1) == w.dim(0), "{} {} {}",
         to_string(x.shape), to_string(w.shape), to_string(y.shape));
   if (x.dim(0) == 0) return;
-  const Product product(*impl_, x, w, y);
+  const LtProduct product(*impl_, x, w, y);
   const GpuProductKey key{x.dim(0), w.dim(0), x.dim(1), x.strides[0], w.strides[0], y.strides[0], x.dtype, y.dtype};
   auto found = impl_->algorithms.find(key);
   if (found == impl_->algorithms.end()) found = impl_->algorithms.emplace(key, fastest(product)).first;

@@ -33,7 +33,7 @@ struct ActBwd {
   static constexpr const char* name = "act_bwd";
   static constexpr auto fields() {
     return std::tuple{in("dy", &ActBwd::dy, "T F"), in("x", &ActBwd::x, "T F"), maybe("gate", &ActBwd::gate, "T F"),
-                      out("dx", &ActBwd::dx, "T F"), saved("dgate", &ActBwd::dgate, "T F")};
+                      out("dx", &ActBwd::dx, "T F"), optional_out("dgate", &ActBwd::dgate, "T F")};
   }
   double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 ? 3 : 15) + (gate ? 3 : 0)); }
   static std::span<const Row<ActBwd>> rows();

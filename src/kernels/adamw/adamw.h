@@ -21,7 +21,7 @@ struct AdamwStep {
   static constexpr const char* name = "adamw_step";
   static constexpr auto fields() {
     return std::tuple{in("g", &AdamwStep::g, "N"), inout("w", &AdamwStep::w, "N"), inout("m", &AdamwStep::m, "N"),
-                      inout("v", &AdamwStep::v, "N"), saved("working", &AdamwStep::working, "N")};
+                      inout("v", &AdamwStep::v, "N"), optional_out("working", &AdamwStep::working, "N")};
   }
   double flops() const { return 14.0 * static_cast<double>(w.count()); }
   static std::span<const Row<AdamwStep>> rows();

@@ -57,7 +57,7 @@ struct AttentionFwd {
                       maybe("v_scales", &AttentionFwd::v_scales, "pages page G"),
                       maybe("page_table", &AttentionFwd::page_table, "S max_pages"),
                       out("y", &AttentionFwd::y, "T H P"),
-                      saved("lse", &AttentionFwd::lse, "T H")};
+                      optional_out("lse", &AttentionFwd::lse, "T H")};
   }
   double flops() const;
   static std::span<const Row<AttentionFwd>> rows();

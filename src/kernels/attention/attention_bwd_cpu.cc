@@ -20,9 +20,9 @@ namespace HWY_NAMESPACE {
 
 // c [m][n] += a b over whole matrices, in register tiles; n is rounded up to whole vectors.
 template <bool kAcross>
-void multiply(Product<float, kAcross> p, int64_t rows, int64_t cols) {
+void multiply(TileProduct<float, kAcross> p, int64_t rows, int64_t cols) {
   const int64_t vectors = (cols + kLanes - 1) / kLanes;
-  const Product<float, kAcross> whole = p;
+  const TileProduct<float, kAcross> whole = p;
   for (int64_t col = 0, n = 0; col < vectors; col += n) {
     n = even_part(vectors - col, kCols);
     p.b = whole.b + col * kLanes;

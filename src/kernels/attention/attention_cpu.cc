@@ -163,18 +163,18 @@ void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, 
     for (int64_t r = first, m = 0; r < t.rows(); r += m) {
       m = even_part(t.rows() - r, kRows);
       const int64_t common = depth(r);
-      Product<Num> p{.a = s.scores + r * kAttentionBlock,
-                     .a_stride = kAttentionBlock,
-                     .b = values + col * kLanes,
-                     .b_stride = stride,
-                     .depth = common,
-                     .c = s.part.y + r * s.part.pad + col * kLanes,
-                     .c_stride = s.part.pad};
+      TileProduct<Num> p{.a = s.scores + r * kAttentionBlock,
+                         .a_stride = kAttentionBlock,
+                         .b = values + col * kLanes,
+                         .b_stride = stride,
+                         .depth = common,
+                         .c = s.part.y + r * s.part.pad + col * kLanes,
+                         .c_stride = s.part.pad};
       ahead.fetch(kLines);
       tile_any(p, m, n);
       for (int64_t i = 0; i < m; ++i) {
         if (depth(r + i) == common) continue;
-        Product<Num> rest = p;
+        TileProduct<Num> rest = p;
         rest.a += i * p.a_stride + common;
         rest.b += common * p.b_stride;
         rest.depth = depth(r + i) - common;
@@ -375,13 +375,13 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
     c = even_part(cols - col, kCols);
     for (int64_t r = row, m = 0; r < t.rows(); r += m) {
       m = even_part(t.rows() - r, kRows);
-      const Product<float> p{.a = s.q + r * width,
-                             .a_stride = width,
-                             .b = s.keys + col * kLanes,
-                             .b_stride = kAttentionBlock,
-                             .depth = width,
-                             .c = s.scores + r * kAttentionBlock + col * kLanes,
-                             .c_stride = kAttentionBlock};
+      const TileProduct<float> p{.a = s.q + r * width,
+                                 .a_stride = width,
+                                 .b = s.keys + col * kLanes,
+                                 .b_stride = kAttentionBlock,
+                                 .depth = width,
+                                 .c = s.scores + r * kAttentionBlock + col * kLanes,
+                                 .c_stride = kAttentionBlock};
       values.fetch(2 * kLines);
       tile_any(p, m, c);
     }

@@ -46,7 +46,7 @@ HWY_INLINE FloatVec exp_nonpositive(FloatTag d, FloatVec v) {
 
 // c[m][n] += sum over k in order of a[m][k] b[k][n], n in vectors; with kAcross a is stored as [k][m].
 template <class B, bool kAcross = false>
-struct Product {
+struct TileProduct {
   const float* a;
   int64_t a_stride;
   const B* b;
@@ -56,7 +56,7 @@ struct Product {
 };
 
 template <int kM, int kN, class B, bool kAcross>
-HWY_NOINLINE void tile(const Product<B, kAcross>& p) {
+HWY_NOINLINE void tile(const TileProduct<B, kAcross>& p) {
   const FloatTag d;
   const float* HWY_RESTRICT a = p.a;
   const B* HWY_RESTRICT b = p.b;
@@ -87,7 +87,7 @@ HWY_NOINLINE void tile(const Product<B, kAcross>& p) {
 }
 
 template <int kN, class B, bool kAcross>
-void tile_rows(const Product<B, kAcross>& p, int64_t rows) {
+void tile_rows(const TileProduct<B, kAcross>& p, int64_t rows) {
   switch (rows) {
     case 1:
       return tile<1, kN>(p);
@@ -104,7 +104,7 @@ void tile_rows(const Product<B, kAcross>& p, int64_t rows) {
   }
 }
 template <class B, bool kAcross>
-void tile_any(const Product<B, kAcross>& p, int64_t rows, int64_t cols) {
+void tile_any(const TileProduct<B, kAcross>& p, int64_t rows, int64_t cols) {
   if constexpr (kCols == 4) {
     if (cols == 4) return tile_rows<4>(p, rows);
     if (cols == 3) return tile_rows<3>(p, rows);

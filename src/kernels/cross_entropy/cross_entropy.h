@@ -13,7 +13,7 @@ struct CrossEntropyFwd {
   static constexpr const char* name = "cross_entropy_fwd";
   static constexpr auto fields() {
     return std::tuple{in("logits", &CrossEntropyFwd::logits, "T V"), in("targets", &CrossEntropyFwd::targets, "T"),
-                      out("loss", &CrossEntropyFwd::loss, "T"), saved("lse", &CrossEntropyFwd::lse, "T")};
+                      out("loss", &CrossEntropyFwd::loss, "T"), optional_out("lse", &CrossEntropyFwd::lse, "T")};
   }
   double flops() const { return 4.0 * static_cast<double>(logits.count()); }
   static std::span<const Row<CrossEntropyFwd>> rows();

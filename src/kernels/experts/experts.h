@@ -42,8 +42,8 @@ struct ExpertsFwd {
                       maybe("gate", &ExpertsFwd::gate, "E F R"),
                       in("down", &ExpertsFwd::down, "E R F"),
                       out("y", &ExpertsFwd::y, "T R"),
-                      saved("u", &ExpertsFwd::u, "T K F"),
-                      saved("g", &ExpertsFwd::g, "T K F")};
+                      optional_out("u", &ExpertsFwd::u, "T K F"),
+                      optional_out("g", &ExpertsFwd::g, "T K F")};
   }
   double flops() const {
     const auto weight = static_cast<double>(up[0].rows) * static_cast<double>(up[0].cols);

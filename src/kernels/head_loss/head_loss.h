@@ -48,8 +48,8 @@ struct HeadLoss {
                       maybe("target_probs", &HeadLoss::target_probs, "T K"),
                       maybe("token_weight", &HeadLoss::token_weight, "T"),
                       out("loss", &HeadLoss::loss, "T"),
-                      saved("lse", &HeadLoss::lse, "T"),
-                      saved("dx", &HeadLoss::dx, "T D"),
+                      optional_out("lse", &HeadLoss::lse, "T"),
+                      optional_out("dx", &HeadLoss::dx, "T D"),
                       maybe_inout("dw", &HeadLoss::dw, "V D")};
   }
   double flops() const { return head_loss_flops(x, w, 1 + (dx ? 1 : 0) + (dw ? 1 : 0)); }
@@ -72,7 +72,7 @@ struct HeadLossFwd {
                       maybe("target_ids", &HeadLossFwd::target_ids, "T K"),
                       maybe("target_probs", &HeadLossFwd::target_probs, "T K"),
                       out("loss", &HeadLossFwd::loss, "T"),
-                      saved("lse", &HeadLossFwd::lse, "T")};
+                      optional_out("lse", &HeadLossFwd::lse, "T")};
   }
   double flops() const { return head_loss_flops(x, w, 1); }
   static std::span<const Row<HeadLossFwd>> rows();

@@ -21,9 +21,12 @@ struct LayerNormFwd {
   float eps = 1e-5f;
   static constexpr const char* name = "layer_norm_fwd";
   static constexpr auto fields() {
-    return std::tuple{in("x", &LayerNormFwd::x, "T D"),        in("w", &LayerNormFwd::w, "D"),
-                      maybe("bias", &LayerNormFwd::bias, "D"), out("y", &LayerNormFwd::y, "T D"),
-                      saved("mean", &LayerNormFwd::mean, "T"), saved("rstd", &LayerNormFwd::rstd, "T")};
+    return std::tuple{in("x", &LayerNormFwd::x, "T D"),
+                      in("w", &LayerNormFwd::w, "D"),
+                      maybe("bias", &LayerNormFwd::bias, "D"),
+                      out("y", &LayerNormFwd::y, "T D"),
+                      optional_out("mean", &LayerNormFwd::mean, "T"),
+                      optional_out("rstd", &LayerNormFwd::rstd, "T")};
   }
   double flops() const { return 7.0 * static_cast<double>(x.count()); }
   static std::span<const Row<LayerNormFwd>> rows();

@@ -27,7 +27,7 @@ struct MuonStep {
   static constexpr const char* name = "muon_step";
   static constexpr auto fields() {
     return std::tuple{in("g", &MuonStep::g, "M N"), inout("w", &MuonStep::w, "M N"), inout("m", &MuonStep::m, "M N"),
-                      saved("working", &MuonStep::working, "M N")};
+                      optional_out("working", &MuonStep::working, "M N")};
   }
   double flops() const {
     const auto less = static_cast<double>(std::min(w.dim(0), w.dim(1))),

@@ -31,7 +31,7 @@ struct Grid {
 };
 constexpr Grid kE4M3{3, 0x1p-6f, 448}, kE5M2{2, 0x1p-14f, 57344}, kE2M1{1, 1, 6};
 
-struct Tile {
+struct MatrixTile {
   const std::byte* x = nullptr;
   std::byte* q = nullptr;
   bool x_bf16 = false, q_bf16 = false;
@@ -71,7 +71,7 @@ struct Loaded {
 };
 
 template <class Num>
-void load_rows(const Tile& t, int64_t width, float* v) {
+void load_rows(const MatrixTile& t, int64_t width, float* v) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto* x = reinterpret_cast<const Num*>(t.x);
@@ -103,7 +103,7 @@ void mix(float* v, int64_t width) {
   }
 }
 
-Loaded load_tile(const Tile& t, float* v) {
+Loaded load_tile(const MatrixTile& t, float* v) {
   const Loaded size{up_to(t.rows, t.spec.hadamard ? kMix : 1), up_to(t.cols, t.block)};
   (t.x_bf16 ? load_rows<Bf16> : load_rows<float>)(t, size.cols, v);
   for (int64_t i = t.rows * kTile; i < size.rows * kTile; ++i) v[i] = 0;
@@ -119,7 +119,7 @@ float largest(const float* v, int64_t n) {
   return hn::GetLane(hn::MaxOfLanes(d, most));
 }
 
-float tile_amax(const Tile& t) {
+float tile_amax(const MatrixTile& t) {
   HWY_ALIGN float v[kTile * kTile];
   const Loaded size = load_tile(t, v);
   float most = 0;
@@ -168,7 +168,7 @@ void noise_of(const Noise& noise, int64_t row, int64_t col, float* out) {
 }
 
 // Turns n block maxima (n a multiple of a vector) into the scales of their blocks.
-void to_scales(const Tile& t, float* amax, int64_t n) {
+void to_scales(const MatrixTile& t, float* amax, int64_t n) {
   const FloatTag d;
   const BitsTag bits;
   const float global = t.matrix_amax > 0 ? t.matrix_amax / (6 * 448) : 1.0f;
@@ -192,7 +192,7 @@ void to_scales(const Tile& t, float* amax, int64_t n) {
 
 constexpr int64_t kRowScales = kTile / 16;  // of one row at most
 
-void find_scales(const Tile& t, const float* v, const Loaded& size, float* scales) {
+void find_scales(const MatrixTile& t, const float* v, const Loaded& size, float* scales) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t i = 0; i < kTile * kRowScales; ++i) scales[i] = 0;
@@ -221,7 +221,7 @@ void find_scales(const Tile& t, const float* v, const Loaded& size, float* scale
   to_scales(t, scales, kTile);
 }
 
-void round_row(const Tile& t, int64_t r, int64_t width, const float* scales, float* v) {
+void round_row(const MatrixTile& t, int64_t r, int64_t width, const float* scales, float* v) {
   const FloatTag d;
   HWY_ALIGN float noise[kTile];
   for (int64_t c = 0; t.spec.stochastic && c < width; c += 64) noise_of(t.noise, t.row + r, t.col + c, noise + c);
@@ -247,7 +247,7 @@ void store_row(const float* v, int64_t n, Num* q) {
   if (c < n) store_n(hn::LoadU(d, v + c), d, q + c, n - c);
 }
 
-void quantize_tile(const Tile& t) {
+void quantize_tile(const MatrixTile& t) {
   HWY_ALIGN float v[kTile * kTile];
   HWY_ALIGN float scales[kTile * kRowScales];
   const Loaded size = load_tile(t, v);
@@ -277,10 +277,10 @@ HWY_EXPORT(quantize_tile);
 
 namespace {
 
-float amax_of(const Tile& t) { return HWY_DYNAMIC_DISPATCH(tile_amax)(t); }
-void run(const Tile& t) { HWY_DYNAMIC_DISPATCH(quantize_tile)(t); }
+float amax_of(const MatrixTile& t) { return HWY_DYNAMIC_DISPATCH(tile_amax)(t); }
+void run(const MatrixTile& t) { HWY_DYNAMIC_DISPATCH(quantize_tile)(t); }
 
-Tile tile_of(const OperandSpec& spec) {
+MatrixTile tile_of(const OperandSpec& spec) {
   switch (spec.encoding) {
     case Encoding::none:
     case Encoding::fp8_e4m3:
@@ -310,7 +310,7 @@ int64_t quantized_rows(const OperandSpec& spec, int64_t rows) {
 }
 
 void quantize(int threads, const OperandSpec& spec, const View& x, const MutView& q, const Noise& noise) {
-  using quantizer::kMix, quantizer::kTile, quantizer::Tile;
+  using quantizer::kMix, quantizer::kTile, quantizer::MatrixTile;
   CHECK(
       x.rows_contiguous() && q.rows_contiguous() && q.dim(0) == quantized_rows(spec, x.dim(0)) && q.dim(1) == x.dim(1),
       "{} to {}", to_string(x.shape), to_string(q.shape));
@@ -319,7 +319,7 @@ void quantize(int threads, const OperandSpec& spec, const View& x, const MutView
         name_of(spec.encoding));
   constexpr double kOperations = 60;  // per element, most of them for its noise
   threads = sys::team_for(threads, kOperations * static_cast<double>(x.count()));
-  Tile whole = quantizer::tile_of(spec);
+  MatrixTile whole = quantizer::tile_of(spec);
   whole.x_bf16 = x.dtype == DType::bf16;
   whole.q_bf16 = q.dtype == DType::bf16;
   whole.x_stride = x.stride(0);
@@ -329,7 +329,7 @@ void quantize(int threads, const OperandSpec& spec, const View& x, const MutView
   const int64_t height = tall ? std::max(whole.block, kMix) : kMix;
   const int64_t down = (x.dim(0) + height - 1) / height, across = (x.dim(1) + kTile - 1) / kTile;
   const auto tile = [&](int64_t i) {
-    Tile t = whole;
+    MatrixTile t = whole;
     t.row = i / across * height;
     t.col = i % across * kTile;
     t.rows = std::min(height, x.dim(0) - t.row);

@@ -20,7 +20,7 @@ struct RmsNormFwd {
   static constexpr const char* name = "rms_norm_fwd";
   static constexpr auto fields() {
     return std::tuple{in("x", &RmsNormFwd::x, "T D"), in("w", &RmsNormFwd::w, "D"), maybe("z", &RmsNormFwd::z, "T D"),
-                      out("y", &RmsNormFwd::y, "T D"), saved("rstd", &RmsNormFwd::rstd, "T G")};
+                      out("y", &RmsNormFwd::y, "T D"), optional_out("rstd", &RmsNormFwd::rstd, "T G")};
   }
   double flops() const { return static_cast<double>(x.count()) * (z ? 8 : 4); }
   static std::span<const Row<RmsNormFwd>> rows();
@@ -41,10 +41,14 @@ struct RmsNormBwd {
   float eps = 1e-5f;  // unless rstd is given
   static constexpr const char* name = "rms_norm_bwd";
   static constexpr auto fields() {
-    return std::tuple{
-        in("dy", &RmsNormBwd::dy, "T D"),    in("x", &RmsNormBwd::x, "T D"),          in("w", &RmsNormBwd::w, "D"),
-        maybe("z", &RmsNormBwd::z, "T D"),   maybe("rstd", &RmsNormBwd::rstd, "T G"), out("dx", &RmsNormBwd::dx, "T D"),
-        saved("dz", &RmsNormBwd::dz, "T D"), inout("dw", &RmsNormBwd::dw, "D")};
+    return std::tuple{in("dy", &RmsNormBwd::dy, "T D"),
+                      in("x", &RmsNormBwd::x, "T D"),
+                      in("w", &RmsNormBwd::w, "D"),
+                      maybe("z", &RmsNormBwd::z, "T D"),
+                      maybe("rstd", &RmsNormBwd::rstd, "T G"),
+                      out("dx", &RmsNormBwd::dx, "T D"),
+                      optional_out("dz", &RmsNormBwd::dz, "T D"),
+                      inout("dw", &RmsNormBwd::dw, "D")};
   }
   double flops() const { return static_cast<double>(x.count()) * (z ? 20 : 9); }
   static std::span<const Row<RmsNormBwd>> rows();

@@ -49,7 +49,7 @@ struct Left {
 
 // Indexed by constants only: a loop of unknown length over the rows would spill the accumulators to memory.
 template <int kVecs>
-struct Tile {
+struct Accumulators {
   FloatVec v[kTileRows][kVecs];
 
   HWY_INLINE void zero() {

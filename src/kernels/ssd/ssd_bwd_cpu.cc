@@ -77,7 +77,7 @@ void multiply_lower(const SsdBwdScratch& s, int64_t rows, const float* left, con
   transpose(right_t, stride, rows, depth, right, s.q);
   for_each_tile_column(rows, [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t t = column / kTileRows * kTileRows; t < rows; t += kTileRows) {
-      Tile<vecs()> tile;
+      Accumulators<vecs()> tile;
       tile.zero();
       tile.add_product({left + t * stride, stride, 1}, right + column, s.q, depth);
       tile.store(out + t * s.q + column, s.q);
@@ -92,7 +92,7 @@ void add_outer(const SsdBwd& op, const SsdBwdScratch& s, int64_t count, float fa
   if (s.tiles) multiply_on_tiles(s, {across(left, s.p), across(right, s.n), width, states, count, s.sums, s.sums_row});
   for_each_tile_column(op.b.dim(2), [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t p = 0; p < op.x.dim(2); p += kTileRows) {
-      Tile<vecs()> tile;
+      Accumulators<vecs()> tile;
       tile.load(from + p * s.n + column, s.n);
       tile.scale(&factor, 0);
       if (s.tiles) {
@@ -113,7 +113,7 @@ void add_through_state(const SsdBwd& op, const SsdBwdScratch& s, int64_t rows, c
   if (s.tiles) multiply_on_tiles(s, {along(left, s.p), across(state, s.n), rows, states, width, s.sums, s.sums_row});
   for_each_tile_column(op.b.dim(2), [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t t = 0; t < rows; t += kTileRows) {
-      Tile<vecs()> tile;
+      Accumulators<vecs()> tile;
       if (s.tiles) {
         tile.load(s.sums + t * s.sums_row + column, s.sums_row);
       } else {
@@ -145,7 +145,7 @@ void add_pairs(const SsdBwd& op, const SsdBwdScratch& s, int64_t rows) {
   }
   for_each_tile_column(op.b.dim(2), [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t t = 0; t < rows; t += kTileRows) {
-      Tile<vecs()> tile;
+      Accumulators<vecs()> tile;
       tile.load(s.dc + t * s.n + column, s.n);
       tile.add_product({s.pairs + t * s.q, s.q, 1}, s.b + column, s.n, t + kTileRows);
       tile.store(s.dc + t * s.n + column, s.n);
@@ -189,7 +189,7 @@ void multiply_dx(const SsdBwd& op, const Block& block, int64_t head, const float
   const FloatVec skip = hn::Set(d, op.d_skip.as<float>()[head]);
   for_each_tile_column(width, [&](auto vecs, int64_t column) HWY_ATTR {
     for (int64_t t = 0; t < block.rows; t += kTileRows) {
-      Tile<vecs()> tile;
+      Accumulators<vecs()> tile;
       if (s.tiles) {
         tile.load(s.sums + t * s.sums_row + column, s.sums_row);
       } else {

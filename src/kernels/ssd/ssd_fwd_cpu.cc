@@ -92,7 +92,7 @@ void prepare_group(const SsdFwd& op, const Block& block, int64_t group, const Ss
 template <int kVecs>
 void multiply_dots(const Block& block, int64_t states, const SsdScratch& s, int64_t column) {
   for (int64_t t = column / kTileRows * kTileRows; t < block.rows; t += kTileRows) {
-    Tile<kVecs> tile;
+    Accumulators<kVecs> tile;
     tile.zero();
     tile.add_product({s.c + t * s.states, s.states, 1}, s.b_columns + column * s.states, kVecs * lanes(), states);
     tile.store(s.dots + t * s.row_stride + column, s.row_stride);
@@ -170,7 +170,7 @@ void multiply_output(const SsdFwd& op, const Block& block, int64_t head, const f
   const int64_t panel = kVecs * lanes(), width = HWY_MIN(panel, op.x.dim(2) - column);
   HWY_ALIGN float sums[kTileRows * kVecs * HWY_MAX_BYTES / sizeof(float)];
   for (int64_t t = 0; t < block.rows; t += kTileRows) {
-    Tile<kVecs> tile;
+    Accumulators<kVecs> tile;
     tile.zero();
     tile.add_product({s.c + t * s.states, s.states, 1}, state, panel, op.b.dim(2));
     tile.scale(s.decays.enter + t, 1);
@@ -201,7 +201,7 @@ void multiply_state(const SsdFwd& op, const Block& block, float* x, float* state
     }
   }
   for (int64_t n = 0; n < op.b.dim(2); n += kTileRows) {
-    Tile<kVecs> tile;
+    Accumulators<kVecs> tile;
     tile.load(state + n * panel, panel);
     tile.scale(s.decays.enter + last, 0);
     tile.add_product({s.b + n * s.rows, 1, kTileRows}, x, panel, block.count);

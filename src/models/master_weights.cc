@@ -1,4 +1,4 @@
-#include "models/masters.h"
+#include "models/master_weights.h"
 
 #include <algorithm>
 #include <cmath>
@@ -57,7 +57,7 @@ void each_element(const MasterTensor& tensor, To&& to) {
 // Gives copies of what another source gives.
 class MasterSource final : public nn::ParamSource {
  public:
-  MasterSource(Masters& masters, nn::ParamSource& files, const std::string& where)
+  MasterSource(MasterWeights& masters, nn::ParamSource& files, const std::string& where)
       : masters_(masters), files_(files), where_(where) {}
 
   bool has(const std::string& name) const override { return files_.has(name); }
@@ -81,7 +81,8 @@ class MasterSource final : public nn::ParamSource {
   }
   Param again(const nn::ParamRequest&, const Param& p) override {
     sys::BigVector<float>& grad =
-        masters_.uses_.emplace_back(Masters::Use{p.place, sys::BigVector<float>(static_cast<size_t>(p.grad.count()))})
+        masters_.uses_
+            .emplace_back(MasterWeights::Use{p.offset, sys::BigVector<float>(static_cast<size_t>(p.grad.count()))})
             .grad;
     Param other = p;
     other.grad = mut_view_of(grad.data(), p.grad.shape);
@@ -89,12 +90,12 @@ class MasterSource final : public nn::ParamSource {
   }
 
  private:
-  Masters& masters_;
+  MasterWeights& masters_;
   nn::ParamSource& files_;
   const std::string& where_;
 };
 
-std::unique_ptr<Model> Masters::load(const io::ModelPath& path, int64_t mtp_steps) {
+std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   Config config = load_config(path);
   if (config.mtp) config.mtp->steps = mtp_steps;
@@ -112,7 +113,7 @@ std::unique_ptr<Model> Masters::load(const io::ModelPath& path, int64_t mtp_step
   return model;
 }
 
-std::unique_ptr<Model> Masters::adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed) {
+std::unique_ptr<Model> MasterWeights::adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   Config config = load_config(path);
   OpenFolder folder = open_folder(path);
@@ -137,7 +138,7 @@ std::unique_ptr<Model> Masters::adapt(const io::ModelPath& path, const AdapterSp
       return p;
     };
     site.adapter.a = own(ParamRole::lora_a, lora_a_name(site), rank, site.in);
-    float* a = values_.data() + tensors_.back().place;
+    float* a = values_.data() + tensors_.back().offset;
     const float bound = 1 / std::sqrt(static_cast<float>(site.in));  // as torch.nn.Linear initialises
     for (int64_t i = 0; i < rank * site.in; ++i)
       a[i] = bound * (2 * uniform(philox({seed, stream}, static_cast<uint64_t>(i))[0]) - 1);
@@ -154,14 +155,14 @@ std::unique_ptr<Model> Masters::adapt(const io::ModelPath& path, const AdapterSp
   return model;
 }
 
-void Masters::allocate(int64_t size) {
+void MasterWeights::allocate(int64_t size) {
   const auto n = static_cast<size_t>(size);
   values_ = {store_->make(DType::f32, {size}).as<float>(), n};
   if (products_ == DType::bf16) rounded_ = {store_->make(DType::bf16, {size}).as<Bf16>(), n};
   grads_.resize(n);
 }
 
-std::vector<Param> Masters::own(const std::vector<MasterTensor>& tensors) {
+std::vector<Param> MasterWeights::own(const std::vector<MasterTensor>& tensors) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   int64_t size = 0;
   for (const MasterTensor& t : tensors) size += aligned(t.count());
@@ -176,41 +177,41 @@ std::vector<Param> Masters::own(const std::vector<MasterTensor>& tensors) {
   return params;
 }
 
-int64_t Masters::trained() const {
+int64_t MasterWeights::trained() const {
   int64_t sum = 0;
   for (const MasterTensor& tensor : tensors_) sum += tensor.count();
   return sum;
 }
 
-std::span<float> Masters::add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p) {
+std::span<float> MasterWeights::add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p) {
   const int64_t count = tensor.count();
-  tensor.place = used_;
+  tensor.offset = used_;
   used_ += aligned(count);
   CHECK(used_ <= std::ssize(values_), "{} of {}", used_, values_.size());
-  const auto at = static_cast<size_t>(tensor.place);
+  const auto at = static_cast<size_t>(tensor.offset);
   const bool rounded = tensor.matrix && products_ == DType::bf16;
   p.value = dense_weight(rounded ? view_of(&rounded_[at], {rows, cols}) : view_of(&values_[at], {rows, cols}));
   p.grad = mut_view_of(&grads_[at], {rows, cols});
   p.tensor = std::ssize(tensors_);
-  p.place = tensor.place;
+  p.offset = tensor.offset;
   tensors_.push_back(std::move(tensor));
   return values_.subspan(at, static_cast<size_t>(count));
 }
 
-const MasterTensor& Masters::tensor(const std::string& name) const {
+const MasterTensor& MasterWeights::tensor(const std::string& name) const {
   const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& t) { return t.name == name; });
   CHECK(found != tensors_.end(), "no tensor {}", name);
   return *found;
 }
 
-void Masters::zero_grads(int threads) {
+void MasterWeights::zero_grads(int threads) {
   sys::parallel_for(threads, std::ssize(grads_), kAlign,
                     [&](int64_t begin, int64_t end) { std::fill(grads_.begin() + begin, grads_.begin() + end, 0.0f); });
 }
 
-void Masters::sum_uses(int threads) {
+void MasterWeights::sum_uses(int threads) {
   for (Use& use : uses_) {
-    float* sum = grads_.data() + use.place;
+    float* sum = grads_.data() + use.offset;
     sys::parallel_for(threads, std::ssize(use.grad), kAlign, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) sum[i] += std::exchange(use.grad[static_cast<size_t>(i)], 0.0f);
     });
@@ -218,11 +219,11 @@ void Masters::sum_uses(int threads) {
   if (adapters_) adapters_->fold_gradients(threads);
 }
 
-void Masters::follow(int threads) {
+void MasterWeights::follow(int threads) {
   if (adapters_) adapters_->apply(threads);
 }
 
-void Masters::round(int threads) {
+void MasterWeights::round(int threads) {
   sys::parallel_for(threads, std::ssize(rounded_), kAlign, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) rounded_[i] = to_bf16(values_[i]);
   });
@@ -232,7 +233,7 @@ void Masters::round(int threads) {
 void to_stored(const MasterTensor& tensor, std::span<const float> array, bool value, DType dtype,
                std::span<std::byte> bytes) {
   CHECK(std::ssize(bytes) == tensor.count() * size_of(dtype), "{}: {} bytes", tensor.name, bytes.size());
-  const float* held = array.data() + tensor.place;
+  const float* held = array.data() + tensor.offset;
   const float plus = value ? tensor.plus : 0;
   const auto write = [&](auto* out, auto convert) {
     each_element(tensor, [&](int64_t i, int64_t j) { out[i] = convert(held[j] - plus); });
@@ -243,7 +244,7 @@ void to_stored(const MasterTensor& tensor, std::span<const float> array, bool va
 
 void from_stored(const MasterTensor& tensor, std::span<const std::byte> bytes, bool value, std::span<float> array) {
   CHECK(std::ssize(bytes) == tensor.count() * size_of(DType::f32), "{}: {} bytes", tensor.name, bytes.size());
-  float* held = array.data() + tensor.place;
+  float* held = array.data() + tensor.offset;
   const float plus = value ? tensor.plus : 0;
   const auto* stored = reinterpret_cast<const float*>(bytes.data());
   each_element(tensor, [&](int64_t i, int64_t j) { held[j] = stored[i] + plus; });

@@ -1,5 +1,5 @@
 // Training has the values of the files: every number comes back under its own name and in its own shape.
-#include "models/masters.h"
+#include "models/master_weights.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ class MastersTest : public FolderTest {
   void expect_round_trip(const nlohmann::json& config) {
     const Specs specs = tensors_of(config);
     write(config, specs);
-    Masters masters(DType::f32);
+    MasterWeights masters(DType::f32);
     const auto model = masters.load(io::find_model(folder_.string()));
     const io::Safetensors files(folder_);
     ASSERT_EQ(masters.tensors().size(), files.tensors().size());
@@ -31,7 +31,7 @@ class MastersTest : public FolderTest {
             << t.name;
       std::vector<float> again(static_cast<size_t>(masters.size()));
       from_stored(t, bytes, true, again);
-      for (int64_t i = t.place; i < t.place + t.count(); ++i)
+      for (int64_t i = t.offset; i < t.offset + t.count(); ++i)
         ASSERT_NEAR(again[static_cast<size_t>(i)], masters.values()[static_cast<size_t>(i)], t.plus != 0 ? 1e-6 : 0);
     }
     for (const Param* p : model->params()) {
@@ -62,14 +62,14 @@ TEST_F(MastersTest, SavedAndLoadedAgain) {
   config["mtp_layers_block_type"] = {"attention", "moe"};
   write(config, tensors_of(config));
   write("tokenizer.json", "{}");
-  Masters masters(DType::bf16);
+  MasterWeights masters(DType::bf16);
   const auto model = masters.load(io::find_model(folder_.string()));
   for (const Param* p : model->params())
     EXPECT_EQ(p->value.codes.dtype, masters.tensor_of(*p).matrix ? DType::bf16 : DType::f32) << p->name;
   const std::filesystem::path saved = folder_ / "saved";
   save_model(masters, masters.values(), folder_, saved);
   EXPECT_TRUE(std::filesystem::exists(saved / "tokenizer.json"));
-  Masters again(DType::bf16);
+  MasterWeights again(DType::bf16);
   again.load(io::find_model(saved.string()));
   ASSERT_EQ(again.size(), masters.size());
   EXPECT_EQ(std::memcmp(again.values().data(), masters.values().data(), masters.values().size_bytes()), 0);
@@ -85,7 +85,7 @@ TEST_F(MastersTest, QuantisedWeightsAreRefused) {
     break;
   }
   write(hybrid(), specs);
-  const std::string error = error_of([&] { Masters(DType::f32).load(io::find_model(folder_.string())); });
+  const std::string error = error_of([&] { MasterWeights(DType::f32).load(io::find_model(folder_.string())); });
   EXPECT_NE(error.find("quantised weights cannot be trained"), std::string::npos) << error;
 }
 

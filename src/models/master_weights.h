@@ -26,7 +26,7 @@ struct MasterTensor {
   std::string name{};  // as the files spell it
   ParamRole role = ParamRole::none;
   Shape shape{};            // as the files hold it
-  int64_t place = 0;        // offset of its first element in every array
+  int64_t offset = 0;       // of its first element in every array
   bool matrix = true;       // products read it
   bool transposed = false;  // stored here as [shape[1], shape[0]]
   float plus = 0;           // added to the files' values
@@ -34,12 +34,12 @@ struct MasterTensor {
   int64_t count() const { return shape.count(); }
 };
 
-class Masters {
+class MasterWeights {
  public:
   // `products`: what products read, F32 or BF16.
-  explicit Masters(DType products) : products_(products) {}
-  Masters(const Masters&) = delete;
-  Masters& operator=(const Masters&) = delete;
+  explicit MasterWeights(DType products) : products_(products) {}
+  MasterWeights(const MasterWeights&) = delete;
+  MasterWeights& operator=(const MasterWeights&) = delete;
 
   // The model of a folder, its Params and their gradients over these arrays. Error for quantised weights. Once per
   // object. `mtp_steps`: times that training runs the prediction block, where there is one.
@@ -90,7 +90,7 @@ class Masters {
   sys::BigVector<float> grads_;
   int64_t used_ = 0;
   struct Use {
-    int64_t place;
+    int64_t offset;
     sys::BigVector<float> grad;
   };
   std::vector<Use> uses_;  // after the first, of tensors used more than once
