@@ -26,7 +26,9 @@ class Docs(Case):
                     self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_pages_for_users_have_commands(self):
-        for name in ("getting-started", "chat", "models", "evaluation", "environment", "benchmarks", "troubleshooting"):
+        names = ("getting-started", "chat", "models", "training", "evaluation", "environment", "benchmarks",
+                 "troubleshooting")
+        for name in names:
             self.assertIn("\n    $ ", (ROOT / "docs" / f"{name}.md").read_text(), name)
 
     def test_options_in_pages_exist(self):

@@ -11,7 +11,20 @@
 namespace braid::apps {
 namespace {
 
-constexpr const char* kSummary = "Braid: train, compress, quantise and serve hybrid Mamba-Transformer MoE models.";
+constexpr const char* kSummary = "Braid: train, quantise and run hybrid Mamba-Transformer MoE language models.";
+constexpr const char* kPages = "Pages: docs/*.md in the source tree; tools/site builds a static site of them.";
+// Of the man page. tests/help_test.py runs them in order; words in capitals stand for what the reader has.
+constexpr const char* kExamples[] = {
+    "braid chat MODEL",
+    "braid run --chat \"What is 17 + 25?\"",
+    "echo \"What is 17 + 25?\" | braid chat",
+    "braid info nemotron-3-nano-30b-a3b",
+    "braid convert tiny tiny.gguf --type q8_0",
+    "braid bench tiny.gguf -p 64 -n 16 -r 1",
+    "braid quantize MODEL OUT --format nvfp4",
+    "braid train RECIPE.toml optimizer.lr=1e-4 --resume auto",
+    "braid eval MODEL --text FILE --kl BASE",
+};
 constexpr size_t kWidth = 80;     // columns of a page
 constexpr size_t kLabelMax = 26;  // a longer label stands on a line of its own
 
@@ -146,11 +159,12 @@ std::string overview(const std::string& group) {
     if (group.empty() || group_of(kCommands[i]) == group) rows.emplace_back(kCommands[i].name, kCommands[i].summary);
   }
   if (!group.empty()) return fmt::format("usage: braid {} <subcommand> [options]\n\n{}", group, columns(rows));
-  return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}", kSummary, columns(rows),
+  return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}\n{}\n", kSummary, columns(rows),
                      columns({{"<subcommand> --help", "its options"},
                               {"--version", "version, commit, compiler, CPU class, backends"},
                               {"--completion SHELL", "completions for bash, zsh or fish"},
-                              {"--man", "a man page of everything; docs/ has pages to read"}}));
+                              {"--man", "a man page of everything"}}),
+                     kPages);
 }
 
 std::string help_text(const Page& page) {
@@ -186,6 +200,9 @@ std::string man_page(const std::vector<Page>& pages) {
       out += fmt::format(".TP\n.B {}\n{}\n", roff(label.substr(label.find_first_not_of(' '))), roff(text_of(item)));
     }
   }
+  out += ".SH EXAMPLES\n.nf\n";
+  for (const char* example : kExamples) out += roff(example) + "\n";
+  out += ".fi\n";
   out +=
       ".SH ENVIRONMENT\nEvery long option is also a variable: \\-\\-max\\-tokens is BRAID_MAX_TOKENS. The option "
       "wins.\n";

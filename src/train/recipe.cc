@@ -22,16 +22,16 @@ using Choices = std::initializer_list<const char*>;
 // Every word: key, variable, allowed values, meaning. `visit` has one overload per type.
 template <class D, class Visit>
 void each_data_word(D& d, Visit& visit) {
-  visit("data.kind", d.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source");
+  visit("data.kind", d.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source; empty: by the path");
   visit("data.path", d.path, Choices{}, "a file or a folder");
   visit("data.blend", d.blend, "instead of path: several, or generated kinds, with their weights");
-  visit("data.validation", d.validation, kFraction, "share of the documents that are held out");
+  visit("data.validation", d.validation, kFraction, "share of the documents that is held out");
   visit("data.states", d.generator.states, kCount, "markov, pcfg, recall: symbols; 0: what fits");
   visit("data.branch", d.generator.branch, kFromOne, "markov: steps from a state");
-  visit("data.depth", d.generator.depth, kFromOne, "pcfg: of a sentence's tree");
-  visit("data.rules", d.generator.rules, kFromOne, "pcfg: of a symbol");
-  visit("data.modulus", d.generator.modulus, kFromOne, "modular");
-  visit("data.pairs", d.generator.pairs, kFromOne, "recall");
+  visit("data.depth", d.generator.depth, kFromOne, "pcfg: depth of a sentence's tree");
+  visit("data.rules", d.generator.rules, kFromOne, "pcfg: rules of a symbol");
+  visit("data.modulus", d.generator.modulus, kFromOne, "modular: a op b = c modulo this number");
+  visit("data.pairs", d.generator.pairs, kFromOne, "recall: keys with a value each");
 }
 
 template <class R, class Visit>
@@ -39,7 +39,7 @@ void each_word(R& r, Visit&& visit) {
   visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");
   visit("config", r.config, "instead of init: a config.json, a preset, or a table; random weights");
   visit("tokenizer", r.tokenizer, Choices{}, "with config: a folder with tokenizer and chat template");
-  visit("dtype", r.dtype, Choices{"f32", "bf16"}, "what products read; master weights are FP32");
+  visit("dtype", r.dtype, Choices{"f32", "bf16"}, "f32 or bf16: what products read; master weights are FP32");
   visit("exact", r.exact, "losses equal those of braid score --exact bit for bit; slower");
   visit("steps", r.steps, kFromOne, "optimiser steps");
   visit("batch", r.batch, kCount, "sequences per step; 0: from the data");
@@ -49,50 +49,50 @@ void each_word(R& r, Visit&& visit) {
   visit("dropout", r.dropout, kRate, "of embedding and residual branches, instead of the config's");
   visit("out", r.out, Choices{}, "folder of checkpoints and logs");
   each_data_word(r.data, visit);
-  visit("optimizer.kind", r.optimizer.kind, Choices{"adamw", "muon"}, "muon: matrices; all else AdamW");
+  visit("optimizer.kind", r.optimizer.kind, Choices{"adamw", "muon"}, "adamw; muon: matrices, with AdamW for all else");
   visit("optimizer.lr", r.optimizer.lr, kNotNegative, "the highest learning rate");
-  visit("optimizer.beta1", r.optimizer.beta1, kBeta, "");
-  visit("optimizer.beta2", r.optimizer.beta2, kBeta, "");
-  visit("optimizer.eps", r.optimizer.eps, kEpsilon, "");
+  visit("optimizer.beta1", r.optimizer.beta1, kBeta, "AdamW: of the mean of the gradients");
+  visit("optimizer.beta2", r.optimizer.beta2, kBeta, "AdamW: of the mean of their squares");
+  visit("optimizer.eps", r.optimizer.eps, kEpsilon, "AdamW: added to the root of that mean");
   visit("optimizer.weight_decay", r.optimizer.weight_decay, kNotNegative, "decoupled, times the learning rate");
   visit("optimizer.no_decay", r.optimizer.no_decay,
         "globs over roles (norm, bias, a_log, ...) and stored names; * crosses dots");
-  visit("optimizer.clip", r.optimizer.clip, kNotNegative, "largest global norm of the gradients");
-  visit("schedule.kind", r.schedule.kind, Choices{"constant", "wsd", "cosine"}, "");
+  visit("optimizer.clip", r.optimizer.clip, kNotNegative, "largest global norm of the gradients; 0: any");
+  visit("schedule.kind", r.schedule.kind, Choices{"constant", "wsd", "cosine"}, "constant, wsd or cosine");
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
   visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");
   visit("schedule.min_lr", r.schedule.min_lr, kNotNegative, "where decay ends");
-  visit("loss.mtp_steps", r.loss.mtp_steps, io::IntRange{1, models::kMtpSteps}, "times that the block runs");
+  visit("loss.mtp_steps", r.loss.mtp_steps, io::IntRange{1, models::kMtpSteps}, "times that the prediction block runs");
   visit("loss.mtp_scale", r.loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
   visit("loss.z", r.loss.z, kNotNegative, "weight of the squared log-sum of the logits");
   visit("loss.aux", r.loss.aux, kNotNegative, "weight of the router's balance loss");
   visit("loss.router_z", r.loss.router_z, kNotNegative, "weight of the squared log-sum of the router's logits");
   visit("loss.router_bias_rate", r.loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
-  visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token in k is not trained on");
+  visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token in k is not trained on; 0: all are");
   visit("loss.goldfish_seed", r.loss.goldfish_seed, kCount, "of the hash that chooses it");
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");
   visit("precision.hadamard", r.precision_hadamard, "false: weight gradients without the transform, an ablation");
-  visit("precision.weight_scales", r.precision_weight_scales, Choices{"2d", "1d"}, "1d: along each depth");
+  visit("precision.weight_scales", r.precision_weight_scales, Choices{"2d", "1d"}, "2d, or 1d: along each depth");
   visit("spike.z", r.spike.z, kNotNegative, "a loss this many deviations over the mean: the step is skipped");
   visit("spike.norm_z", r.spike.norm_z, kNotNegative, "the same for the norm of the gradients");
-  visit("spike.window", r.spike.window, io::IntRange{2, 1 << 20}, "steps of that mean");
+  visit("spike.window", r.spike.window, io::IntRange{2, 1 << 20}, "steps that the mean is taken over");
   visit("spike.patience", r.spike.patience, kCount, "skipped steps in a row that end the run; 0: none do");
   visit("checkpoint.every", r.checkpoint.every, kCount, "steps between checkpoints; 0: only the last");
   visit("checkpoint.keep", r.checkpoint.keep, kFromOne, "number of the latest that are kept");
   visit("checkpoint.keep_every", r.checkpoint.keep_every, kCount, "those at multiples of this many steps are kept too");
   visit("checkpoint.merge", r.checkpoint.merge, kCount,
         "at the end, write the mean of this many of the last, not counting those of signals");
-  visit("log.every", r.log.every, kFromOne, "steps");
-  visit("log.hash_every", r.log.hash_every, kCount, "steps between 64-bit hashes of all weights");
-  visit("log.jsonl", r.log.jsonl, Choices{}, "one object per step");
+  visit("log.every", r.log.every, kFromOne, "steps between lines");
+  visit("log.hash_every", r.log.hash_every, kCount, "steps between 64-bit hashes of all weights; 0: none");
+  visit("log.jsonl", r.log.jsonl, Choices{}, "file of one object per line, as --json prints them");
   visit("log.tensorboard", r.log.tensorboard, Choices{}, "folder of event files");
-  visit("eval.every", r.eval.every, kCount, "steps between held-out losses");
+  visit("eval.every", r.eval.every, kCount, "steps between held-out losses; 0: none");
   visit("eval.batches", r.eval.batches, kFromOne, "of one held-out loss");
   visit("eval.data", r.eval.data, Choices{}, "a path of the same kind; empty: data.validation");
-  visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights, written to out/ema");
-  visit("lora.rank", r.lora.rank, kCount, "of adapters, everything else frozen");
+  visit("ema.decay", r.ema_decay, kFraction, "of the running mean of the weights, written to out/ema; 0: none");
+  visit("lora.rank", r.lora.rank, kCount, "of the adapters, everything else frozen; 0: no adapters");
   visit("lora.alpha", r.lora.alpha, kNotNegative, "their output is scaled by alpha / rank");
   visit("lora.dropout", r.lora.dropout, kRate, "of their inputs");
   visit("lora.targets", r.lora.targets, "PEFT's target_modules: in_proj, up_proj, ...; * crosses dots");
