@@ -84,6 +84,8 @@ def raise_table(machines):
     with open(BEST_KNOWN, encoding="utf-8") as f:
         text = f.read()
     row = re.search(r'\{\.row = "%s",[^}]*\}' % re.escape(machines[0]["row"]), text)
+    if not row:  # the best that this machine has shown, which Braid keeps itself
+        return {}
     changed = row.group(0)
     for name, value in higher.items():
         changed = re.sub(rf"\.{name} = [0-9.]+", f".{name} = {value:.0f}", changed)

@@ -1,13 +1,14 @@
 """What stored results of bench/ record about their run: commit, machine, how a peer was built, and caveats."""
 import contextlib
 import io
+import json
 import shutil
 import subprocess
 import sys
 import unittest
 from pathlib import Path
 
-from support.program import BRAID, Case, main
+from support.program import BRAID, ENVIRONMENT, Case, main
 
 BENCH = Path(__file__).resolve().parent.parent / "bench"
 sys.path.insert(0, str(BENCH))
@@ -47,6 +48,33 @@ class Bench(Case):
         self.assertRegex(fields["date"], r"^\d{4}-\d\d-\d\d$")
         self.assertEqual(set(fields["machine"]), set(about.MACHINE))
         self.assertEqual(len(stderr.getvalue().splitlines()), len(fields.get("caveats", [])))
+
+    def test_a_machine_without_a_row_is_compared_with_its_own_best(self):
+        cache = self.new_folder()
+        env = {**ENVIRONMENT, "XDG_CACHE_HOME": str(cache)}
+        machine = lambda: json.loads(subprocess.run([BRAID, "info", "--machine", "--json"], env=env, check=True,
+                                                    stdout=subprocess.PIPE).stdout)
+        first = machine()
+        if first["row"]:
+            self.skipTest(f"the table has the row {first['row']} for this machine")
+        self.assertEqual(first["best_known"], {})
+        file = cache / "braid" / "roofs.json"
+        kept = json.loads(file.read_text())
+        (key, roofs), = kept.items()
+        self.assertIn(first["cpu"], key)
+        self.assertEqual(roofs["fp32_gflops"], first["roofs"]["fp32_gflops"])
+        roofs["fp32_gflops"] *= 10
+        roofs["read_gbs"] /= 10
+        file.write_text(json.dumps(kept))
+        second = machine()
+        self.assertEqual(second["best_known"]["fp32_gflops"], roofs["fp32_gflops"])
+        self.assertIn("fp32_gflops", second["low"])
+        self.assertEqual(second["high"], [])  # a higher roof of one's own is no fault: it is kept
+        after = json.loads(file.read_text())[key]
+        self.assertEqual(after["fp32_gflops"], roofs["fp32_gflops"])
+        self.assertGreater(after["read_gbs"], roofs["read_gbs"])
+        file.write_text("[not roofs")
+        self.assertEqual(machine()["best_known"], {})
 
     def test_the_flags_of_a_peer(self):
         root = self.new_folder()

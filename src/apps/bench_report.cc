@@ -8,6 +8,7 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "apps/best_roofs.h"
 #include "apps/version.h"
 #include "math/codes_dot.h"
 #include "report/table.h"
@@ -38,10 +39,7 @@ double floor_fraction(const BenchRow& row) { return row.floor_seconds / (1e-9 * 
 
 bool is_void(const BenchRow& row) {
   const sys::Roofs& r = row.roofs;
-  const sys::Roofs best = sys::best_known_roofs();
-  const auto off = [](double measured, double known) {
-    return sys::too_low(measured, known) || sys::too_high(measured, known);
-  };
+  const sys::Roofs& best = best_roofs().roofs;
   return off(r.read_gbs, best.read_gbs) || off(r.fp32_gflops, best.fp32_gflops) ||
          off(r.bf16_gflops, best.bf16_gflops) || (row.on_bytes && off(r.int8_gops, best.int8_gops));
 }
@@ -177,12 +175,14 @@ void BenchReport::finish() {
     fmt::print("{}\n{}\n", table.markdown(), roofs_line(rows_[0].roofs));
   }
   if (std::any_of(rows_.begin(), rows_.end(), &is_void)) {
-    const sys::Roofs best = sys::best_known_roofs();
+    const sys::Roofs& best = best_roofs().roofs;
     fmt::print(stderr,
-               "braid: a roof is more than 10% off the best known of its class ({:.0f} GB/s, FP32 {:.0f}, BF16 {:.0f}, "
+               "braid: a roof is more than 10% off the best of {} ({:.0f} GB/s, FP32 {:.0f}, BF16 {:.0f}, "
                "INT8 {:.0f} G/s): this run is void\n",
-               best.read_gbs, best.fp32_gflops, best.bf16_gflops, best.int8_gops);
+               best_roofs().of_class ? "this class of CPU" : "this machine", best.read_gbs, best.fp32_gflops,
+               best.bf16_gflops, best.int8_gops);
   }
+  remember_roofs(sys::roofs());
 }
 
 int BenchReport::explain(const std::vector<plan::Work>& work, int64_t depth) const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/best_roofs.h"
 #include "core/device/gpu.h"
 #include "report/units.h"
 #include "sys/machine.h"
@@ -70,7 +71,7 @@ void print_json(const sys::Machine& m, const sys::Roofs& r, const std::vector<Ro
     roofs[line.key] = line.value;
     if (line.best > 0) known[line.key] = line.best;
     if (sys::too_low(line.value, line.best)) low.push_back(line.key);
-    if (sys::too_high(line.value, line.best)) high.push_back(line.key);
+    if (!sys::too_low(line.value, line.best) && off(line.value, line.best)) high.push_back(line.key);
   }
   j["roofs"] = roofs;
   j["best_known"] = known;
@@ -89,10 +90,12 @@ void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines) {
     fmt::print("{:<28} {:>9.1f} {:>11}\n", line.label, line.value,
                line.best > 0 ? fmt::format("{:.1f}", line.best) : "-");
     if (sys::too_low(line.value, line.best)) low += (low.empty() ? "" : "; ") + line.label;
-    if (sys::too_high(line.value, line.best)) high += (high.empty() ? "" : "; ") + line.label;
+    if (!sys::too_low(line.value, line.best) && off(line.value, line.best))
+      high += (high.empty() ? "" : "; ") + line.label;
   }
   if (!low.empty()) {
-    fmt::print("\nwarning: more than 10% below the best known of the class: {}. Is something else running?\n", low);
+    fmt::print("\nwarning: more than 10% below the best of {}: {}. Is something else running?\n",
+               best_roofs().of_class ? "the class" : "this machine", low);
   }
   if (!high.empty()) {
     fmt::print(
@@ -106,7 +109,8 @@ void print_table(const sys::Machine& m, const std::vector<RoofLine>& lines) {
 void print_machine(bool json) {
   const sys::Machine& m = sys::machine();
   const sys::Roofs& r = sys::roofs();
-  const auto lines = roof_lines(r, sys::best_known_roofs());
+  const auto lines = roof_lines(r, best_roofs().roofs);
+  remember_roofs(r);
   if (json) return print_json(m, r, lines);
   print_table(m, lines);
   print_gpus();

@@ -1,513 +1,614 @@
 #include "data/synth/topics.h"
 
+#include <iterator>
+#include <vector>
+
 namespace braid::synth {
 namespace {
 
 constexpr Topic kTopics[] = {
     {"what Braid is", "Braid is one C++ program that trains, compresses and runs hybrid language models.",
-     "Braid|the Braid program|the Braid engine|the Braid project",
-     "What is Braid|What does Braid do|What is Braid for|What is Braid good for|Why would I use Braid|"
-     "What kind of program is Braid|What is the purpose of Braid|Who is Braid made for|"
-     "In one sentence, what is Braid|My colleague mentioned Braid. What is it|"
-     "So what does this Braid thing actually do|Summarise Braid for a newcomer|Define Braid in one sentence|"
-     "Tell me what this Braid program does|I'd like to know what Braid is for|Is Braid a program or a library|"
-     "Braid, what kind of software is that|Describe the Braid project briefly|"
-     "I have never heard of Braid, please explain it|braid short description|"
-     "If someone asks me about Braid, what should I say it is|Does Braid train, compress and run language models|"
-     "What would I use Braid for|Give me an overview of Braid|I need a quick introduction to the Braid tool|"
-     "What is the purpose of this software called Braid"},
-    {"who I am", "I am Tiny, the small language model that ships with Braid.", "yourself|your name|you",
-     "Who are you|What are you|What is your name|How are you called|Are you a person|Are you human|"
-     "Are you a robot|Are you an AI|Are you a language model|Which model are you|What model am I talking to|"
-     "Who am I talking to|Introduce yourself|What should I call you|Am I talking to a human or to a machine|"
-     "Please state your name|Tell me who you are|Are you called Tiny|I wonder whom I am talking to|"
-     "May I ask your name|You, who are you exactly|Who or what is Tiny|"
-     "Is this a person or a model I am chatting with|Say something about yourself|Are you ChatGPT|"
-     "your name please|I'd like to know which chatbot is answering me|Which model is speaking here"},
+     "Braid|the Braid program|the Braid engine|the Braid project|this software|the Braid application|the purpose of "
+     "Braid|the tool named Braid|the point of this program",
+     "What is Braid|What does Braid do|What is Braid for|What is Braid good for|Why would I use Braid|What kind of "
+     "program is Braid|What is the purpose of Braid|Who is Braid made for|In one sentence, what is Braid|My colleague "
+     "mentioned Braid. What is it|So what does this Braid thing actually do|Summarise Braid for a newcomer|Define "
+     "Braid in one sentence|Tell me what this Braid program does|I'd like to know what Braid is for|Is Braid a program "
+     "or a library|Braid, what kind of software is that|Describe the Braid project briefly|I have never heard of "
+     "Braid, please explain it|braid short description|If someone asks me about Braid, what should I say it is|Does "
+     "Braid train, compress and run language models|What would I use Braid for|Give me an overview of Braid|I need a "
+     "quick introduction to the Braid tool|What is the purpose of this software called Braid|What's Braid all about|"
+     "What am I looking at in this repo|Could you walk me through what the Braid tool does|Who would benefit from "
+     "Braid|about this project|Elevator pitch for Braid|What problem does this tool solve|My boss asks what this Braid "
+     "application does|I stumbled upon Braid on GitHub and have no clue what it is|The point of Braid escapes me|Sum "
+     "the project up in a line|Which jobs can this app take care of|Is Braid an inference engine or a trainer|Does it "
+     "compress models as well|What sort of app have I just downloaded|Kindly explain the idea of this programme|Is "
+     "Braid something like llama.cpp|How would you pitch Braid to an engineer|What is the software in this folder good "
+     "for|Explain like I'm five: Braid|Of what use is Braid to me|Is it one tool for training, compression and "
+     "inference|What does Braid let me do with language models|A few words on Braid, if you'd be so kind|braid wiki|"
+     "What's the big idea with this engine"},
+    {"who I am", "I am Tiny, the small language model that ships with Braid.",
+     "yourself|your name|you|who you are|your identity|the model I am chatting with|the bot Tiny|the assistant here",
+     "Who are you|What are you|What is your name|How are you called|Are you a person|Are you human|Are you a robot|"
+     "Are you an AI|Are you a language model|Which model are you|What model am I talking to|Who am I talking to|"
+     "Introduce yourself|What should I call you|Am I talking to a human or to a machine|Please state your name|Tell me "
+     "who you are|Are you called Tiny|I wonder whom I am talking to|May I ask your name|You, who are you exactly|Who "
+     "or what is Tiny|Is this a person or a model I am chatting with|Say something about yourself|Are you ChatGPT|"
+     "your name please|I'd like to know which chatbot is answering me|Which model is speaking here|Who's there|What do "
+     "they call you|Got a name|Identify yourself|Is anyone real on the other end of this line|Am I chatting with a bot|"
+     "What kind of creature are you|Are you some sort of chatbot or assistant|Who's replying to my messages|Which AI "
+     "is this|Are you GPT-4, Claude or something else|Could you kindly present yourself before we go on|With whom do I "
+     "have the pleasure of speaking|Are you alive|Is this software or flesh and blood|Let me know your identity|Who "
+     "goes by the name Tiny|bot name|whats ur name|Is there a man or woman typing these replies|How should I address "
+     "you|What exactly is this assistant|My daughter wants to know what you're called|Are you Siri or Alexa|Who am I "
+     "dealing with|Which LLM is behind this prompt|Tiny is who"},
     {"what I can do", "I do small sums with my steps shown, play with words, and answer questions about Braid.",
-     "your skills|your abilities|the things you can do|your talents",
-     "What can you do|What are you able to do|What can I ask you|What do you know|What are you good at|"
-     "How can you help me|Can you help me|What should I ask you|What are your skills|What tasks do you do|"
-     "What kinds of things can you do|Give me an overview of your abilities|What sort of questions can I ask you|"
-     "List your skills|Tell me what I can ask you|Can you do sums and word puzzles|"
-     "I want to know what tasks you can handle|your abilities|Show me the kinds of questions you answer|"
-     "What sort of help do you offer|Are you able to play with words|Name some things you are able to do|"
-     "If I get bored, what could we do together|I don't know what to ask you|Your talents, what are they|"
-     "Do you solve arithmetic and answer questions"},
+     "your skills|your abilities|the things you can do|your talents|your capabilities|what you are good for|the help "
+     "you offer|the tasks you can handle|your features",
+     "What can you do|What are you able to do|What can I ask you|What do you know|What are you good at|How can you "
+     "help me|Can you help me|What should I ask you|What are your skills|What tasks do you do|What kinds of things can "
+     "you do|Give me an overview of your abilities|What sort of questions can I ask you|List your skills|Tell me what "
+     "I can ask you|Can you do sums and word puzzles|I want to know what tasks you can handle|your abilities|Show me "
+     "the kinds of questions you answer|What sort of help do you offer|Are you able to play with words|Name some "
+     "things you are able to do|If I get bored, what could we do together|I don't know what to ask you|Your talents, "
+     "what are they|Do you solve arithmetic and answer questions|What are your capabilities|In which areas can you "
+     "assist me|How can you be of use|What's in your repertoire|Anything you can help with|Which subjects do you cover|"
+     "What are your strengths|What am I allowed to ask|your features|Help|What may I use you for|Tell me your tricks|"
+     "Any suggestions for what I could try with you|Are you any good at maths|Do you know games with letters or "
+     "numbers|I was wondering what you might be capable of|Can you do anything fun|Give some examples of prompts you "
+     "respond to well|What do you specialise in|What would be a good first question for you|So, how could you make "
+     "yourself useful today|Do you only do arithmetic, or other stuff as well|Where do your talents lie|What were you "
+     "made to do|list of abilities|My kids want to play with you, what can they try|assist me"},
     {"the licence", "Braid is free software under the Apache License 2.0.",
-     "the licence of Braid|Braid's license|the license|the legal terms of Braid|copyright in Braid",
-     "Which licence does Braid have|What license is Braid under|Is Braid open source|Is Braid free|"
-     "Can I use Braid at work|May I use Braid in a product|How is Braid licensed|"
-     "Under which license is Braid released|Does Braid cost money|Is Braid free software|"
-     "May I copy the code of Braid|Can I sell what I build with Braid|"
-     "I would like to use Braid at my company, is that allowed by the licence|Under what license can I use Braid|"
-     "Is the source of Braid open|What does the license of Braid say|Under what license is Braid released|"
-     "May I use Braid in a commercial product|braid licence|Tell me the terms under which Braid is licensed|"
-     "Name the software licence of Braid|Am I allowed to copy and change Braid|Does Braid cost anything|"
-     "I'd like to know whether I have to pay for Braid|Braid, is it Apache or MIT licensed|"
-     "If I redistribute Braid, which licence applies|Can I legally sell something built on Braid|"
-     "What does the LICENSE file of Braid say|I need to check the copyright licence of Braid"},
+     "the licence of Braid|Braid's license|the license|the legal terms of Braid|copyright in Braid|the terms of use "
+     "of Braid|the Apache licence|Braid's licensing|the price of Braid|commercial use of Braid",
+     "Which licence does Braid have|What license is Braid under|Is Braid open source|Is Braid free|Can I use Braid at "
+     "work|May I use Braid in a product|How is Braid licensed|Under which license is Braid released|Does Braid cost "
+     "money|Is Braid free software|May I copy the code of Braid|Can I sell what I build with Braid|I would like to use "
+     "Braid at my company, is that allowed by the licence|Under what license can I use Braid|Is the source of Braid "
+     "open|What does the license of Braid say|Under what license is Braid released|May I use Braid in a commercial "
+     "product|braid licence|Tell me the terms under which Braid is licensed|Name the software licence of Braid|Am I "
+     "allowed to copy and change Braid|Does Braid cost anything|I'd like to know whether I have to pay for Braid|"
+     "Braid, is it Apache or MIT licensed|If I redistribute Braid, which licence applies|Can I legally sell something "
+     "built on Braid|What does the LICENSE file of Braid say|I need to check the copyright licence of Braid|What are "
+     "the usage terms for this software|How much do I pay for Braid|Is there a fee for commercial use|Are there legal "
+     "restrictions on using it|GPL or Apache|is braid mit licensed|Could my startup ship Braid inside a paid app|Is "
+     "Braid proprietary|Our lawyers ask which legal terms cover the code|Do I owe anyone money when I deploy this tool|"
+     "Can anyone fork the code and change it|May I share copies of the program|What permissions do I get with Braid's "
+     "code|Would bundling it with our commercial software be legal|price of braid|Must I buy a subscription|May a "
+     "company modify and resell it|Is this tool free of charge for everyone|Does it come with a permissive licence|"
+     "Need I publish my changes if I modify Braid|Licensing details|What legal rights do users of the software have|"
+     "Can schools and hobbyists use Braid without paying|open source license type|Are royalties due|Does copyleft "
+     "apply|I can't afford much, is the program paid"},
     {"the language", "Braid is written in C++20.",
-     "the language of Braid's code|the programming language of Braid|the source language of Braid",
-     "What language is Braid written in|Which programming language does Braid use|Is Braid written in C++|"
-     "Is Braid written in Rust|In which language is Braid programmed|What is Braid coded in|"
-     "Which C++ standard does Braid use|Is the code of Braid C++|"
-     "Name the programming language Braid is written in|Is Braid a C++ program|"
-     "In what language did they write Braid|Which language is the code of Braid in|"
-     "Was Braid programmed in C++ or in Rust|What programming language is Braid written in|"
-     "Which language was used to code Braid|Name the programming language of the Braid source|"
-     "Is the source code in Rust or C++|braid programming language|Tell me what the Braid code is written in|"
-     "I'd like to know which language the developers chose for Braid|In what language did they program Braid|"
-     "The source of Braid, what language is it|Does the code of Braid use C++20 or C++17|"
-     "What must my compiler support to compile the Braid code|"
-     "If I read the Braid source, what language will I see|Was Braid coded in Go or in Java|"
-     "Say which coding language Braid is implemented in"},
+     "the language of Braid's code|the programming language of Braid|the source language of Braid|the implementation "
+     "language of Braid|C++ in Braid|the code base of Braid|the C++ standard of Braid",
+     "What language is Braid written in|Which programming language does Braid use|Is Braid written in C++|Is Braid "
+     "written in Rust|In which language is Braid programmed|What is Braid coded in|Which C++ standard does Braid use|"
+     "Is the code of Braid C++|Name the programming language Braid is written in|Is Braid a C++ program|In what "
+     "language did they write Braid|Which language is the code of Braid in|Was Braid programmed in C++ or in Rust|"
+     "What programming language is Braid written in|Which language was used to code Braid|Name the programming "
+     "language of the Braid source|Is the source code in Rust or C++|braid programming language|Tell me what the Braid "
+     "code is written in|I'd like to know which language the developers chose for Braid|In what language did they "
+     "program Braid|The source of Braid, what language is it|Does the code of Braid use C++20 or C++17|What must my "
+     "compiler support to compile the Braid code|If I read the Braid source, what language will I see|Was Braid coded "
+     "in Go or in Java|Say which coding language Braid is implemented in|What did the authors code this in|Is it all "
+     "C++ under the hood|Rust, Go or C++|Which dialect of C++ is it|Is Braid implemented in C or C++|Must one know C++ "
+     "to read the source|c++ version used|c++17 or c++20|implementation language|Was it developed in Java|Is there any "
+     "Rust in the code base|What's the tech stack of the code|This project was built with which programming language|"
+     "Before I look into the repo, what language should I brush up on|Braid's code: which language|What language do "
+     "the developers work in|Which coding language powers this software|Did the creators go for C++ or Zig|How new a "
+     "C++ compiler does the code call for|Is the engine made with modern C++|What standard of C++ was chosen|My "
+     "teacher asks in what language the tool was created|Code written in what|Do the sources end in .cc, .rs or .go|"
+     "Is the engine C#, Kotlin or Swift|source code language"},
     {"Python", "Braid has no Python in it and needs none to run.",
-     "Python in Braid|the use of Python in Braid|the Python dependency",
-     "Does Braid need Python|Is there Python in Braid|Do I have to install Python for Braid|"
-     "Does Braid use PyTorch|Is PyTorch needed for Braid|Do I need pip for Braid|Is Braid a Python package|"
-     "Does Braid depend on Python|Could I use Braid without Python|Does any part of Braid use Python|"
-     "Must Python be installed before I run Braid|Is there any Python code in Braid|"
-     "Is Python required to run Braid|Must I install Python first|Can I use Braid without Python|"
-     "Is there any Python in Braid|python needed|Do I have to set up pip or a Python environment|"
-     "Tell me whether Braid depends on Python|I have no Python on this machine, will Braid work|"
-     "Which Python version does Braid want|If Python is missing, does Braid still run|"
-     "Python and Braid, is one needed for the other|I'd like to avoid Python, is that possible here|"
-     "Does Braid use PyTorch or other Python packages|How much of Braid is written in Python|"
-     "Explain the role of Python in Braid"},
+     "Python in Braid|the use of Python in Braid|the Python dependency|a Python environment for Braid|PyTorch and "
+     "Braid|pip and conda|Python scripts in Braid|life without Python",
+     "Does Braid need Python|Is there Python in Braid|Do I have to install Python for Braid|Does Braid use PyTorch|"
+     "Is PyTorch needed for Braid|Do I need pip for Braid|Is Braid a Python package|Does Braid depend on Python|Could "
+     "I use Braid without Python|Does any part of Braid use Python|Must Python be installed before I run Braid|Is "
+     "there any Python code in Braid|Is Python required to run Braid|Must I install Python first|Can I use Braid "
+     "without Python|Is there any Python in Braid|python needed|Do I have to set up pip or a Python environment|Tell "
+     "me whether Braid depends on Python|I have no Python on this machine, will Braid work|Which Python version does "
+     "Braid want|If Python is missing, does Braid still run|Python and Braid, is one needed for the other|I'd like to "
+     "avoid Python, is that possible here|Does Braid use PyTorch or other Python packages|How much of Braid is written "
+     "in Python|Explain the role of Python in Braid|Can it do without a Python interpreter|pip install braid|Will I "
+     "have to create a conda environment|Any Python dependencies|Are there Python bindings|Does this thing rely on "
+     "torch or numpy|I hate fiddling with Python versions, will I be spared that here|requirements.txt|Can I import it "
+     "in a Jupyter notebook|Is it free of Python|How Python-free is the tool really|Our server lacks Python, is that a "
+     "problem|Do you ship Python scripts with the program|Is TensorFlow, JAX or torch used anywhere inside|no python "
+     "at all|Would I need Anaconda|Should I upgrade Python before using the tool|What role does Python play|Which pip "
+     "packages should I get beforehand|Is torch among the dependencies|Will a machine that never saw Python do|Python "
+     "yes or no|Does it call Python scripts behind the scenes|python 3 required|Most AI tools want Python, is this one "
+     "different|PyPI package|Need I know Python to use it"},
     {"the platform", "Braid runs on Linux on x86-64 machines, WSL2 included.",
-     "the platforms of Braid|the operating system for Braid|the system requirements of Braid",
-     "Where does Braid run|Which operating system does Braid need|Does Braid run on Windows|"
-     "Does Braid run on Linux|Does Braid run on a Mac|Which platforms does Braid support|"
-     "Can I run Braid on Debian|Can I run Braid on my laptop|What machine do I need for Braid|"
-     "Does Braid work under WSL|On which operating systems can I run Braid|Will Braid run on my Windows machine|"
-     "Is Linux supported by Braid|I have a Mac, does Braid run there|Name the platforms that Braid runs on|"
-     "Which operating system does Braid run on|Does Braid work on Windows|Is macOS supported|"
-     "Can I run Braid under WSL2|supported platforms|What platforms does Braid support|"
-     "Tell me which machines Braid runs on|Will Braid run on my Mac|"
-     "I need to know the system requirements of Braid|Is Linux required for Braid|"
-     "Does Braid run on ARM processors|Name the operating systems supported by Braid|"
-     "If I only have a Windows laptop, can I run Braid|Operating system for Braid, which one|"
-     "I'd like to know whether Braid runs on x86-64 Linux|On what kind of computer and OS does Braid work"},
+     "the platforms of Braid|the operating system for Braid|the system requirements of Braid|supported systems|Linux "
+     "and Braid|Windows support|WSL2|the operating systems of Braid|macOS and Braid",
+     "Where does Braid run|Which operating system does Braid need|Does Braid run on Windows|Does Braid run on Linux|"
+     "Does Braid run on a Mac|Which platforms does Braid support|Can I run Braid on Debian|Can I run Braid on my "
+     "laptop|What machine do I need for Braid|Does Braid work under WSL|On which operating systems can I run Braid|"
+     "Will Braid run on my Windows machine|Is Linux supported by Braid|I have a Mac, does Braid run there|Name the "
+     "platforms that Braid runs on|Which operating system does Braid run on|Does Braid work on Windows|Is macOS "
+     "supported|Can I run Braid under WSL2|supported platforms|What platforms does Braid support|Tell me which "
+     "machines Braid runs on|Will Braid run on my Mac|I need to know the system requirements of Braid|Is Linux "
+     "required for Braid|Does Braid run on ARM processors|Name the operating systems supported by Braid|If I only have "
+     "a Windows laptop, can I run Braid|Operating system for Braid, which one|I'd like to know whether Braid runs on "
+     "x86-64 Linux|On what kind of computer and OS does Braid work|Which OS do I need|Is Ubuntu fine|Windows 11 "
+     "support|macOS version|runs on raspberry pi|Does it work on Apple silicon|On which computers can this software be "
+     "used|Is there a Windows version of the program|Can MacBook owners use it|My box has Fedora on it, would Braid "
+     "work there|Is it Linux only|Natively under Windows or through WSL|Is there an app for Android or iOS|I've got an "
+     "M2 Mac at home, does the tool run on it|Processor architecture needed|Are ARM64 chips fine|What kind of PC do I "
+     "require|x86 only|Which distro should I be on|Do BSD systems work|compatible operating systems|Does a Chromebook "
+     "suffice|Would Microsoft's operating system do|Could I get it going on a 64-bit Intel desktop|My workplace only "
+     "has Windows PCs|Is there a port for OS X"},
     {"the GPU", "Braid needs no GPU: an ordinary CPU is enough.",
-     "graphics cards in Braid|GPU use in Braid|the need of a GPU",
-     "Does Braid need a GPU|Do I need a graphics card for Braid|Is a GPU required|Can Braid run without a GPU|"
-     "Must I have CUDA for Braid|Do I have to buy a GPU|Is an NVIDIA card needed to run Braid|"
-     "Does Braid need special hardware|I have no GPU, can I still run Braid|"
-     "Is a graphics card necessary for Braid|Must my machine have a GPU|Would Braid work without a graphics card|"
-     "Will I need an NVIDIA GPU|Is a graphics card required|Can I run Braid on a CPU only|"
-     "Must I have an NVIDIA video card|gpu required or not|Do I need CUDA|"
-     "I don't own a graphics card, can I still use Braid|Will an ordinary processor be enough for Braid|"
-     "Tell me if a GPU is necessary|What GPU should I buy for Braid|"
-     "If my computer has no video card, does Braid work|GPU, is it necessary|"
-     "I'd like to know what graphics hardware Braid wants|Is my plain CPU good enough|"
-     "How much video memory does Braid take|Does Braid depend on CUDA or an accelerator"},
+     "graphics cards in Braid|GPU use in Braid|the need of a GPU|video cards and Braid|CUDA and Braid|running Braid "
+     "on a CPU|graphics hardware|life without a GPU",
+     "Does Braid need a GPU|Do I need a graphics card for Braid|Is a GPU required|Can Braid run without a GPU|Must I "
+     "have CUDA for Braid|Do I have to buy a GPU|Is an NVIDIA card needed to run Braid|Does Braid need special "
+     "hardware|I have no GPU, can I still run Braid|Is a graphics card necessary for Braid|Must my machine have a GPU|"
+     "Would Braid work without a graphics card|Will I need an NVIDIA GPU|Is a graphics card required|Can I run Braid "
+     "on a CPU only|Must I have an NVIDIA video card|gpu required or not|Do I need CUDA|I don't own a graphics card, "
+     "can I still use Braid|Will an ordinary processor be enough for Braid|Tell me if a GPU is necessary|What GPU "
+     "should I buy for Braid|If my computer has no video card, does Braid work|GPU, is it necessary|I'd like to know "
+     "what graphics hardware Braid wants|Is my plain CPU good enough|How much video memory does Braid take|Does Braid "
+     "depend on CUDA or an accelerator|Does it work CPU-only|Any GPU needed|How beefy a graphics card must I own|No "
+     "NVIDIA card here, is that bad|cpu only mode|vram needed|Is CUDA mandatory|Is an RTX 4090 necessary|Will "
+     "integrated graphics do|Must it be an NVIDIA GPU, or would AMD do|My old laptop lacks a graphics chip, can it "
+     "cope|Do I require an expensive accelerator|Can everything be computed on the processor alone|Is a plain "
+     "processor sufficient|Would a cheap office PC without a video card do|Should I rent a GPU in the cloud|Could I "
+     "get by without a GPU|gpu optional|Does the program insist on a graphics processor|Before I spend money on a GPU, "
+     "tell me if one is really necessary|Is hardware acceleration obligatory|Are CUDA drivers a prerequisite|What if "
+     "there is no GPU in my server|How much VRAM should I have|Are tensor cores a must"},
     {"installing", "Type ./run chat: it installs what is missing on Debian 12, builds Braid and starts.",
-     "the installation of Braid|building Braid|the setup of Braid|installing Braid",
-     "How do I install Braid|How do I build Braid|How can I set up Braid|How do I get Braid to run|"
-     "How do I compile Braid|What do I type to install Braid|How is Braid installed|"
-     "What must I do to build Braid|What is the easiest way to install Braid|Give me the steps to install Braid|"
-     "I just downloaded Braid, how do I build it|Show me how to set up Braid|What must I type to install Braid|"
-     "Installation instructions please|Tell me how to set up Braid on Debian|I want to install Braid|"
-     "Is there an easy way to install Braid|How can I build Braid from source|Explain the setup of Braid|"
-     "install braid debian 12|Can I get Braid installed with one command|"
-     "Which command builds Braid and its missing packages|Give me the installation steps|"
-     "If packages are missing, how do I install them|Braid setup, where do I begin|"
-     "I need to compile Braid on my machine|Does the run script install the dependencies"},
+     "the installation of Braid|building Braid|the setup of Braid|installing Braid|the build of Braid|the "
+     "dependencies of Braid|getting Braid onto my machine|compiling Braid|the build steps",
+     "How do I install Braid|How do I build Braid|How can I set up Braid|How do I get Braid to run|How do I compile "
+     "Braid|What do I type to install Braid|How is Braid installed|What must I do to build Braid|What is the easiest "
+     "way to install Braid|Give me the steps to install Braid|I just downloaded Braid, how do I build it|Show me how "
+     "to set up Braid|What must I type to install Braid|Installation instructions please|Tell me how to set up Braid "
+     "on Debian|I want to install Braid|Is there an easy way to install Braid|How can I build Braid from source|"
+     "Explain the setup of Braid|install braid debian 12|Can I get Braid installed with one command|Which command "
+     "builds Braid and its missing packages|Give me the installation steps|If packages are missing, how do I install "
+     "them|Braid setup, where do I begin|I need to compile Braid on my machine|Does the run script install the "
+     "dependencies|How do I get this up and running|What's the quickest way to set it up|Steps to compile the source|"
+     "I cloned the repository, what now|git clone done, next step|apt packages needed|build instructions|setup guide|"
+     "Do I run cmake or make|Is there an installer|Which dependencies do I have to fetch by hand|Walk me through the "
+     "installation|Getting Braid going from zero|I can't figure out how to build this thing|Does it build itself|Is "
+     "there a package or a Docker image to install|What makes the program compile on a fresh Debian system|How to make "
+     "the binary from source|After downloading, how is Braid compiled|Can a script handle the whole setup|Is "
+     "installing complicated|One-line installation of the tool|I would be grateful for a simple guide to installing "
+     "this software|Which script sets everything up|Debian install|missing packages"},
     {"starting a chat", "Type ./run chat in the folder of Braid.",
-     "starting a chat|the chat command|opening a conversation with a model",
-     "How do I start a chat|How do I talk to a model|How do I chat with you|Which command starts a chat|"
-     "How can I open a chat|How do I begin a conversation with a model|What is the chat command|"
-     "I would like to start a chat, what do I type|Give me the command to chat with a model|"
-     "Show me how to start a conversation with a model|How does one open a chat in Braid|"
-     "Which command opens the chat|Tell me how to begin a conversation with the model|I want to start chatting|"
-     "What should I type to launch the chat|start chat command|Can I talk to the model from a terminal|"
-     "Show me how to open a chat session|Starting a chat, how is that done|"
-     "How does one launch a conversation in Braid|I'd like to know how to begin chatting|"
-     "If I want to chat with Tiny, what do I type|Give me the command that starts the chat|"
-     "In which folder do I start the chat|Where do I begin a new chat|Is there a command to start a conversation"},
-    {"leaving the chat", "Press Ctrl-D, or type /exit.", "leaving the chat|ending the chat|the way out of the chat",
-     "How do I leave the chat|How do I quit|How do I exit|How can I stop this chat|How do I end the chat|"
-     "How do I close the chat|What do I type to leave|How do I get out of here|I would like to quit this chat|"
-     "What is the way to exit|I am done, how do I get out of the chat|How can I exit|Which key ends the chat|"
-     "Tell me how to quit|I need to stop a chat|exit command|Can I close the chat with a key|"
-     "What do I type to get out of here|I'd like to know how to end this session|"
-     "Is there a command to quit the chat|Show me the way out of this chat|"
-     "If I am done, how do I close the program|Quitting the chat, how does that work|Does Ctrl-D end the chat|"
-     "Give me the command for leaving|How does one end the conversation and return to the shell"},
-    {"the models", "Braid reads Nemotron-H, Nemotron 3, Llama-Nemotron, Llama and Qwen3 models.",
-     "the models that Braid supports|supported models|the model families of Braid",
-     "Which models does Braid support|What models can Braid run|Does Braid run Llama|Can Braid load Qwen|"
-     "Which model families does Braid know|Does Braid support Nemotron|Which models work with Braid|"
-     "What models can I use with Braid|Can I load a Llama model|List the models Braid can run|"
-     "Name the model families that Braid supports|Will my Llama model run in Braid|Is Qwen supported by Braid|"
-     "Are Nemotron models supported in Braid|What models can Braid read|Can I load Qwen3 in Braid|"
-     "List the supported model families|supported models|Tell me which models work with Braid|"
-     "Is Nemotron-H among the models Braid can load|I'd like to know which model families Braid reads|"
-     "Models for Braid, which ones are there|Name the models that I can run with Braid|"
-     "Will Braid open a Qwen or Llama model|If I download a Llama model, can Braid read it|"
-     "Are Mistral or Gemma models supported|I need a list of compatible models|"
-     "What kinds of language model can be loaded"},
-    {"the letter M", "M stands for a Mamba-2 layer.", "the letter M|the M in the pattern|the M layers",
-     "What does M mean|What does the letter M stand for|What is an M layer|What does the M in a pattern mean|"
-     "Which layer is written M|In a pattern, what is the M|The letter M in the pattern stands for what|"
-     "M in a layer pattern means what|Which kind of layer is M|What does the letter M mean in a pattern|"
-     "What does M stand for|Tell me the meaning of M in MEM*E|In a layer pattern, what is M|letter M meaning|"
-     "Is M a Mamba layer in the pattern|Explain the M in the layer pattern|Which layer does the letter M denote|"
-     "I'd like to know what M means in the pattern|The letter M, what is it for|"
-     "If a pattern has an M, which layer is that|Define M as used in layer patterns|"
-     "Does the M in MEM*E stand for Mamba or memory|Say which kind of layer is written as M|"
-     "What layer is marked with an M|I see an M in the pattern, what is that"},
-    {"the star", "The star stands for an attention layer.", "the star in the pattern|the asterisk|the star layers",
-     "What does the star mean|What does * mean|What does the star stand for|What is the star in a pattern|"
-     "Which layer is written as a star|What does the asterisk mean|In a pattern, what is the star|"
-     "The star in the pattern stands for what|Which kind of layer is the star|"
-     "What layer does the asterisk stand for|What does the star mean in a pattern|"
-     "Tell me the meaning of * in MEM*E|In a layer pattern, what is the asterisk|star symbol meaning|"
-     "Is the star an attention layer|Explain the star in the layer pattern|Which layer does the asterisk denote|"
-     "I'd like to know what the star means in the pattern|The star, what is it for|"
-     "If a pattern has a star, which layer is that|Define the * as used in layer patterns|"
-     "Does the star in MEM*E mean attention or something else|Say which kind of layer is written as a star|"
-     "What layer is marked with an asterisk|I see a * in the pattern, what is that"},
-    {"the letter E", "E stands for a layer of experts.", "the letter E|the E in the pattern|the E layers",
-     "What does E mean|What does the letter E stand for|What is an E layer|What does the E in a pattern mean|"
-     "Which layer is written E|In a pattern, what is the E|The letter E in the pattern stands for what|"
-     "E in a layer pattern means what|Which kind of layer is E|What does the letter E mean in a pattern|"
-     "What does E stand for|Tell me the meaning of E in MEM*E|In a layer pattern, what is E|letter E meaning|"
-     "Is E an expert layer in the pattern|Explain the E in the layer pattern|"
-     "Which layer does the letter E denote|I'd like to know what E means in the pattern|"
-     "The letter E, what is it for|If a pattern has an E, which layer is that|Define E as used in layer patterns|"
-     "Does the E in MEM*E stand for experts or embedding|Say which kind of layer is written as E|"
-     "What layer is marked with an E|I see an E in the pattern, what is that"},
-    {"the name", "Three strands are braided through every model: Mamba, attention and experts.",
-     "the name Braid|the name of the project|the three strands",
-     "Why is it called Braid|Where does the name Braid come from|What does the name Braid mean|"
-     "Why the name Braid|Why is the project named Braid|What are the three strands|Which strands are braided|"
-     "How did Braid get its name|What is the story behind the name Braid|Name the three strands of Braid|"
-     "Explain the name of Braid|origin of the name braid|Tell me why they named it Braid|"
-     "Is there a reason for the name Braid|The name Braid, where is it from|"
-     "I'd like to know how Braid got its name|What are the three strands of Braid|"
-     "Name the three strands that are braided|Does the word braid refer to hair|"
-     "Give me the story behind the name|What exactly is braided in Braid|"
-     "Which strands are woven together in the models|I am curious about the choice of the name Braid"},
-    {"hybrids", "A hybrid mixes Mamba layers with attention and expert layers.",
-     "hybrids|hybrid models|a hybrid model|the hybrid architecture",
-     "What is a hybrid model|What is a hybrid|What makes a model a hybrid|Why is it called a hybrid|"
-     "What does hybrid mean|How does a hybrid model look|What is inside a hybrid|"
-     "When do you call a model a hybrid|Which layers are in a hybrid model|In short, what are hybrid models|"
-     "Define a hybrid|What makes a language model a hybrid|Tell me what hybrid means here|"
-     "Explain hybrid language models|hybrid model definition|Hybrids, what do they mix|"
-     "I'd like to know what a hybrid is|Which layers are mixed in a hybrid|"
-     "Is a hybrid a mix of several kinds of layer|How does a hybrid differ from a plain transformer|"
-     "If a model is called hybrid, what does that mean|Describe the layers of a hybrid model|"
-     "I don't understand the word hybrid|What is combined in a hybrid architecture|"
-     "Does a hybrid combine Mamba with attention"},
-    {"Mamba", "Mamba-2 is a layer with a state that stays the same size, however long the text is.",
-     "Mamba|Mamba-2|the Mamba layer|Mamba layers|state space models|the state of Mamba",
-     "What is Mamba|What is Mamba-2|How does Mamba work|What does a Mamba layer do|Why use Mamba|"
-     "What is a state space model|What is special about Mamba|How large is the state of Mamba|Define Mamba|"
-     "In short, what does Mamba do|Why is Mamba useful|Mamba layers: what do they do|Define Mamba-2|"
-     "Explain what a Mamba layer does|Tell me about Mamba|How does Mamba-2 work|mamba explained|"
-     "Does the state of Mamba grow with the text|I'd like to understand Mamba layers|"
-     "Is Mamba a layer with a fixed state|Why is Mamba good for long text|Summarise the idea of Mamba-2|"
-     "What is special about a Mamba layer|How large is the Mamba state on a long text|"
-     "If the text gets longer, does the Mamba state get bigger|Give me a short description of Mamba"},
-    {"attention", "Attention lets every token look back at all the tokens before it.",
-     "attention|the attention layer|attention layers|self-attention",
-     "What is attention|How does attention work|What does an attention layer do|What is attention for|"
-     "Why do models need attention|What is self-attention|What does attention look at|Define attention|"
-     "In short, what does attention do|Attention layers: what do they do|Why is attention useful in a model|"
-     "Explain what an attention layer does|Tell me about the attention mechanism|attention explained|"
-     "Does attention look at earlier tokens|I'd like to understand attention|"
-     "Is attention a way to look back at the text|What is self-attention in a model|"
-     "Summarise the idea of attention|Which tokens can attention see|Why do models use attention|"
-     "Give me a short description of attention|If a token uses attention, what does it look at"},
-    {"experts", "A mixture of experts sends each token to a few small networks out of many.",
-     "experts|a mixture of experts|the expert layer|MoE|expert layers",
-     "What is a mixture of experts|What is an expert|What do the experts do|What does MoE mean|"
-     "How do experts work|What is an MoE|Why use experts|What is an expert layer|Define a mixture of experts|"
-     "What is meant by MoE|Define mixture of experts|Explain what experts are in a model|"
-     "Experts in a model, what are they|Tell me about expert layers|How does a mixture of experts work|"
-     "moe explained|Does each token use all the experts|I'd like to understand the mixture of experts|"
-     "Is MoE short for mixture of experts|What does an expert layer do|Summarise the idea of MoE|"
-     "How many experts does one token go to|Why do models have many experts|"
-     "Give me a short description of a mixture of experts|If a layer has experts, how are they used"},
-    {"the router", "The router picks the experts that each token visits.", "the router|routing|the routing of tokens",
-     "What does the router do|What is the router|How are experts chosen|Who picks the experts|What is routing|"
-     "How does the router work|What is a router for|How does a token find its experts|Define the router|"
-     "In short, what does a router do|Which part chooses the experts for a token|"
-     "Define the router in a mixture of experts|Explain the job of the router|Tell me about routing|router role|"
-     "Who decides which experts a token visits|How are the experts chosen for a token|"
-     "Is it the router that selects experts|Routing of tokens, how does it work|"
-     "I'd like to know what a router is for|Does a router send tokens to experts|Which part picks the experts|"
-     "If there are many experts, what chooses among them|Describe the router of an expert layer|"
-     "I need an explanation of the router"},
-    {"latent experts", "Latent experts work in a narrower space, so that more of them cost the same.",
-     "latent experts|the latent space of experts|LatentMoE",
-     "What are latent experts|What is a latent expert|Why are experts latent|What does latent mean|"
-     "How do latent experts work|What is the latent width for|Define latent experts|"
-     "In short, what are latent experts|Explain latent experts to me|Tell me about latent MoE|"
-     "Latent experts, how do they work|latent moe meaning|Why are latent experts used|"
-     "Do latent experts cost less than ordinary ones|I'd like to know what latent experts are|"
-     "What is a latent mixture of experts|Is a latent expert narrower than a normal expert|"
-     "How do latent experts save cost|What does latent mean for experts|Summarise the benefit of latent experts|"
-     "If experts are latent, what changes|Describe the narrower space of latent experts"},
-    {"multi-token prediction", "Multi-token prediction is an extra head that guesses the token after the next one.",
-     "multi-token prediction|the MTP head|MTP",
-     "What is multi-token prediction|What does MTP mean|What is the MTP head|What is MTP for|"
-     "What does the MTP head do|Why predict more than one token|Define multi-token prediction|"
-     "In short, what does the MTP head do|MTP: what is it|Explain MTP|What does MTP stand for and do|"
-     "Tell me about multi-token prediction|mtp head meaning|Does a model predict more than one token at a time|"
-     "I'd like to understand multi-token prediction|What is the extra head of a model for|"
-     "Multi-token prediction, how does it work|Can a head guess the token after the next one|"
-     "Is MTP an extra head|How does a model guess two tokens ahead|Summarise multi-token prediction|"
-     "If a model has an MTP head, what does it predict|Give me a short description of the MTP head"},
+     "starting a chat|the chat command|opening a conversation with a model|launching the chat|the start of a "
+     "conversation|chatting in the terminal|talking to Tiny|a chat session",
+     "How do I start a chat|How do I talk to a model|How do I chat with you|Which command starts a chat|How can I open "
+     "a chat|How do I begin a conversation with a model|What is the chat command|I would like to start a chat, what do "
+     "I type|Give me the command to chat with a model|Show me how to start a conversation with a model|How does one "
+     "open a chat in Braid|Which command opens the chat|Tell me how to begin a conversation with the model|I want to "
+     "start chatting|What should I type to launch the chat|start chat command|Can I talk to the model from a terminal|"
+     "Show me how to open a chat session|Starting a chat, how is that done|How does one launch a conversation in Braid|"
+     "I'd like to know how to begin chatting|If I want to chat with Tiny, what do I type|Give me the command that "
+     "starts the chat|In which folder do I start the chat|Where do I begin a new chat|Is there a command to start a "
+     "conversation|How do I launch you|Open a chat|How can we begin talking|Which script brings up the chat window|"
+     "begin chatting|run chat|chat in terminal how|How does one hold a conversation with this LLM|I'd like to converse "
+     "with the model, what should I enter|How to bring up the chat prompt|Fire up the chat|I want a dialogue with the "
+     "bot|What do I enter at the shell to speak with Tiny|How do people start talking with the assistant|Is there a "
+     "chat interface, and how do I open it|Wake up the assistant: how|Which program do I run for an interactive "
+     "session|Starting an interactive dialogue|The command for conversing with a model is what|Tomorrow I wish to talk "
+     "with you again, what do I run|How does the chat get started|From where do I run the chat script|How can my "
+     "friend chat with the model too|interactive mode|Once Braid is built, how do I speak with its model|launch chat"},
+    {"leaving the chat", "Press Ctrl-D, or type /exit.",
+     "leaving the chat|ending the chat|the way out of the chat|quitting|the exit command|closing this session|"
+     "stopping the program|the keys for quitting",
+     "How do I leave the chat|How do I quit|How do I exit|How can I stop this chat|How do I end the chat|How do I "
+     "close the chat|What do I type to leave|How do I get out of here|I would like to quit this chat|What is the way "
+     "to exit|I am done, how do I get out of the chat|How can I exit|Which key ends the chat|Tell me how to quit|I "
+     "need to stop a chat|exit command|Can I close the chat with a key|What do I type to get out of here|I'd like to "
+     "know how to end this session|Is there a command to quit the chat|Show me the way out of this chat|If I am done, "
+     "how do I close the program|Quitting the chat, how does that work|Does Ctrl-D end the chat|Give me the command "
+     "for leaving|How does one end the conversation and return to the shell|How do I log off|quit|exit|close chat|"
+     "I'm stuck in here, let me out|Which keys should I press to get out|How does one quit|Shut this down|What's the "
+     "shortcut for quitting|How do I finish and go back to my terminal|I wish to terminate the program|Is there a "
+     "keyboard shortcut for closing|End the session|Ctrl-C does nothing, how else can I quit|How do I hang up|I'm "
+     "finished here, what should I press|Where's the exit|What gets me back to the command line|Enough for today; how "
+     "is the program closed|Could you please tell me the proper way to close this window|Which slash command quits|"
+     "How to terminate our talk|I have had enough, how can I leave|Get me out of this prompt|What must I enter to stop "
+     "the chatbot|Does typing quit work here|Return to bash, how|log out"},
     {"training", "Write a recipe and type braid train RECIPE.toml.",
-     "training a model with Braid|the train command|the training of a model",
-     "How do I train a model|Can Braid train models|How does training work in Braid|Which command trains a model|"
-     "How do I start training|Can I train my own model with Braid|How can I train with Braid|"
-     "How do I run a training|I would like to train a model, what do I type|Show me how to train a model|"
-     "Give me the command for training|Is it possible to train a model with Braid|What command do I use to train|"
-     "Tell me how to start training|I want to train my own model|How can I run a training with Braid|"
-     "train command|Can I train a model myself|What do I type to train|"
-     "Show me how to train a language model with Braid|I'd like to know how training is started|"
-     "Training a new model, how is that done|Give me the command to begin training|"
-     "If I have a recipe, how do I train with it|Is there a command for training|"
-     "I need to train a network from scratch|What are the steps to train a model in Braid"},
+     "training a model with Braid|the train command|the training of a model|training from scratch|starting a training "
+     "run|braid train|pretraining with Braid|a new model of my own",
+     "How do I train a model|Can Braid train models|How does training work in Braid|Which command trains a model|How "
+     "do I start training|Can I train my own model with Braid|How can I train with Braid|How do I run a training|I "
+     "would like to train a model, what do I type|Show me how to train a model|Give me the command for training|Is it "
+     "possible to train a model with Braid|What command do I use to train|Tell me how to start training|I want to "
+     "train my own model|How can I run a training with Braid|train command|Can I train a model myself|What do I type "
+     "to train|Show me how to train a language model with Braid|I'd like to know how training is started|Training a "
+     "new model, how is that done|Give me the command to begin training|If I have a recipe, how do I train with it|"
+     "Is there a command for training|I need to train a network from scratch|What are the steps to train a model in "
+     "Braid|How do I teach a new network|How does one kick off a training run|What command launches pretraining|braid "
+     "train usage|train from scratch|start training run|pretrain my own llm|I'd love to build a language model of my "
+     "own, how do I go about it|Is it hard to train a net here|How would I create a fresh model with this tool|By what "
+     "command does the software train|Launching a training job, how|Which subcommand handles training|Where do I begin "
+     "if I want to train something|Can ordinary users train models with this program|Need instructions for a first "
+     "training run|Walk me through training a small network|What do I feed to braid train|Teaching a model: procedure|"
+     "With which instruction is a training job launched|Running a training, what is the syntax|I have text and would "
+     "like a brand-new model|Making my own Tiny, how would that work|Set off a training for a new net|Could you show "
+     "the command line for pretraining"},
     {"recipes", "A recipe is a TOML file that names the model, the data, the optimiser and the schedule.",
-     "recipes|a recipe|the recipe file|a training recipe",
-     "What is a recipe|What is in a recipe|What does a recipe look like|Which format has a recipe|"
-     "What is a recipe file|What do I write in a recipe|What is a recipe for|What belongs in a recipe|"
-     "Define a recipe|What should be in a recipe file|In short, what are recipes in Braid|"
-     "What goes into a recipe|Explain the recipe file|Tell me what recipes are|recipe file format|"
-     "Is a recipe a TOML file|Recipes, what do they contain|What does a recipe name|"
-     "I'd like to know what to write in a recipe|Which settings belong in a recipe|"
-     "Does the recipe set the schedule and the data|Describe the contents of a recipe|"
-     "In what format are recipes written|If I write a recipe, what must be in it|"
-     "I don't know what a TOML recipe is"},
+     "recipes|a recipe|the recipe file|a training recipe|the TOML file of a training|recipe files|the settings in a "
+     "recipe|training configuration|the contents of a recipe",
+     "What is a recipe|What is in a recipe|What does a recipe look like|Which format has a recipe|What is a recipe "
+     "file|What do I write in a recipe|What is a recipe for|What belongs in a recipe|Define a recipe|What should be in "
+     "a recipe file|In short, what are recipes in Braid|What goes into a recipe|Explain the recipe file|Tell me what "
+     "recipes are|recipe file format|Is a recipe a TOML file|Recipes, what do they contain|What does a recipe name|"
+     "I'd like to know what to write in a recipe|Which settings belong in a recipe|Does the recipe set the schedule "
+     "and the data|Describe the contents of a recipe|In what format are recipes written|If I write a recipe, what must "
+     "be in it|I don't know what a TOML recipe is|What's inside recipes|Training config file, what goes in it|toml "
+     "recipe|recipe contents|recipe syntax|config for training|What do the TOML files describe|Which fields should a "
+     "recipe have|What does braid train read from its recipe|In which file do I set the schedule|How is a training run "
+     "described|Not for cooking: what are recipes in this program|What do you mean by recipe|Could you explain what "
+     "these recipe things are|Is the configuration of a training kept in a file|What must a TOML recipe spell out|"
+     "The purpose of recipe files|I opened one of the .toml files in recipes and wonder what it is for|What can I set "
+     "in a recipe|Which four things does every recipe name|YAML, JSON or TOML for the recipe|Recipe anatomy|The word "
+     "recipe refers to what here|Which file tells the trainer what to use|My colleague sent me a recipe, what sort of "
+     "file is that"},
     {"optimisers", "Braid trains with AdamW or with Muon.",
-     "the optimisers of Braid|optimizers|the optimizer|AdamW|Muon",
-     "Which optimisers does Braid have|Which optimizer does Braid use|Does Braid support AdamW|"
-     "Does Braid have Muon|What optimizers can I choose|Is there Muon in Braid|Which optimizer can I train with|"
-     "List the optimizers Braid can train with|Can I train with Muon|What is the choice of optimizers|"
-     "What optimizer is used for training|Does Braid support Muon|Can I train with AdamW|List the optimisers|"
-     "optimizers available|Tell me which optimizers I can choose|Is Adam supported as an optimiser|"
-     "I'd like to know the available optimisers|Optimiser choices, what are they|Name the optimizers in Braid|"
-     "Will Braid train with SGD|May I pick between AdamW and Muon|If I need an optimizer, which ones are there|"
-     "Give me the names of the optimisers|How many optimisers are there to choose from"},
+     "the optimisers of Braid|optimizers|the optimizer|AdamW|Muon|the choice of optimiser|Adam and Muon|optimisers "
+     "for training|the update rule|optimisation algorithms",
+     "Which optimisers does Braid have|Which optimizer does Braid use|Does Braid support AdamW|Does Braid have Muon|"
+     "What optimizers can I choose|Is there Muon in Braid|Which optimizer can I train with|List the optimizers Braid "
+     "can train with|Can I train with Muon|What is the choice of optimizers|What optimizer is used for training|Does "
+     "Braid support Muon|Can I train with AdamW|List the optimisers|optimizers available|Tell me which optimizers I "
+     "can choose|Is Adam supported as an optimiser|I'd like to know the available optimisers|Optimiser choices, what "
+     "are they|Name the optimizers in Braid|Will Braid train with SGD|May I pick between AdamW and Muon|If I need an "
+     "optimizer, which ones are there|Give me the names of the optimisers|How many optimisers are there to choose from|"
+     "Which optimisation algorithms are on offer|AdamW or Muon|is lion supported|sgd momentum|adam vs muon|What update "
+     "rules may I train with|Does the trainer know Adam|What algorithm updates the weights|Can Muon be picked for "
+     "training|How are the gradients applied|optimizer options|What choice of optimiser have I got|My professor swears "
+     "by Muon, do you have it|Anything besides AdamW to train with|Does the trainer offer Adafactor or Lion|I'd rather "
+     "not use AdamW, what else can I select|Is plain gradient descent available|What do I put as the optimiser in my "
+     "recipe|Which optimization methods ship with the trainer|Are several optimisers implemented|Tell me the "
+     "optimisers you have|What is the alternative to AdamW here|Muon support|With what is the loss minimised|Every "
+     "optimiser the trainer implements"},
     {"fine-tuning", "Braid fine-tunes whole models, or small LoRA adapters beside them.",
-     "fine-tuning|LoRA|LoRA adapters|adapters|tuning a model",
-     "Can Braid fine-tune a model|Does Braid support LoRA|Can I fine-tune with Braid|"
-     "Are there LoRA adapters in Braid|Does Braid do fine-tuning|Can I adapt a model to my data|"
-     "Can I train an adapter|Is LoRA supported by Braid|Is it possible to fine-tune a model with Braid|"
-     "How do I fine-tune a model|Is fine-tuning possible|Tell me about fine-tuning in Braid|lora support|"
-     "I want to adapt an existing model to my data|Fine-tuning, is it supported|Are LoRA adapters available|"
-     "I'd like to know whether I can finetune a model|Explain what can be fine-tuned|"
-     "May I tune all the weights of a model, or only an adapter|Which kinds of fine-tuning are there|"
-     "If I have a ready model, can I tune it further|Describe the adapters that Braid can tune|"
-     "Will Braid do full finetuning too"},
+     "fine-tuning|LoRA|LoRA adapters|adapters|tuning a model|finetuning a model|adapting a model to my data|low-rank "
+     "adapters|full fine-tuning|adapter training",
+     "Can Braid fine-tune a model|Does Braid support LoRA|Can I fine-tune with Braid|Are there LoRA adapters in Braid|"
+     "Does Braid do fine-tuning|Can I adapt a model to my data|Can I train an adapter|Is LoRA supported by Braid|Is it "
+     "possible to fine-tune a model with Braid|How do I fine-tune a model|Is fine-tuning possible|Tell me about "
+     "fine-tuning in Braid|lora support|I want to adapt an existing model to my data|Fine-tuning, is it supported|"
+     "Are LoRA adapters available|I'd like to know whether I can finetune a model|Explain what can be fine-tuned|May I "
+     "tune all the weights of a model, or only an adapter|Which kinds of fine-tuning are there|If I have a ready "
+     "model, can I tune it further|Describe the adapters that Braid can tune|Will Braid do full finetuning too|Is it "
+     "possible to customise an existing model|Can I specialise a pretrained network on my texts|peft|finetune llama|"
+     "lora finetuning|low-rank adaptation|Does the tool support parameter-efficient tuning|Could I tweak a pretrained "
+     "model|Do you offer adapter-based tuning|Which fine-tuning methods are on offer|Full tuning or adapters|How might "
+     "I adjust a downloaded model to my domain|I'd like to teach an existing network our company's jargon, is that "
+     "feasible|Can I tune a small add-on instead of all weights|Adapting someone else's model with my data|Is "
+     "instruction tuning possible|Would a LoRA work here|Making a pretrained LLM fit my use case|What are my options "
+     "for adapting a model|Supervised fine-tuning, do you have that|Can I bolt a LoRA onto a model|My lab needs to "
+     "adapt a model cheaply|Retrain a finished model on new examples|Small adapters next to a frozen model|customise a "
+     "model"},
     {"resuming", "Training goes on from its last checkpoint, bit for bit.",
-     "resuming a training|checkpoints|resume|the checkpoint of a training",
-     "Can training be resumed|Can I resume a training|What happens when training is killed|"
-     "Does Braid save checkpoints|Can I continue a stopped training|Does Braid go on after a crash|"
-     "Is a checkpoint written|Can I stop training and continue later|Is it possible to resume a training|"
-     "Will training continue from a checkpoint|If my training stops, can I continue it|"
-     "What if the machine crashes during training|How do I resume training|"
-     "Can I continue a training that stopped|What happens if training is interrupted|"
-     "Does training resume from a checkpoint|If my machine crashes, is the training lost|resume from checkpoint|"
-     "Tell me whether a stopped run can be picked up again|I need to continue an interrupted run|"
-     "Is an interrupted training resumed exactly|After a power cut, where does training go on|"
-     "Resuming a run, is it bit for bit the same|I'd like to pause training and go on tomorrow|"
-     "Will I lose progress if I stop the training|Explain how a broken run continues|"
-     "Are checkpoints used to restart training|From which point does a restarted run go on"},
+     "resuming a training|checkpoints|resume|the checkpoint of a training|picking up a stopped run|restarting a "
+     "training|interrupted training|a crash during training|training checkpoints",
+     "Can training be resumed|Can I resume a training|What happens when training is killed|Does Braid save checkpoints|"
+     "Can I continue a stopped training|Does Braid go on after a crash|Is a checkpoint written|Can I stop training and "
+     "continue later|Is it possible to resume a training|Will training continue from a checkpoint|If my training "
+     "stops, can I continue it|What if the machine crashes during training|How do I resume training|Can I continue a "
+     "training that stopped|What happens if training is interrupted|Does training resume from a checkpoint|If my "
+     "machine crashes, is the training lost|resume from checkpoint|Tell me whether a stopped run can be picked up "
+     "again|I need to continue an interrupted run|Is an interrupted training resumed exactly|After a power cut, where "
+     "does training go on|Resuming a run, is it bit for bit the same|I'd like to pause training and go on tomorrow|"
+     "Will I lose progress if I stop the training|Explain how a broken run continues|Are checkpoints used to restart "
+     "training|From which point does a restarted run go on|My run died, what now|The training got killed overnight, do "
+     "I begin from zero|Power went out mid-training|resume run|restart after crash|Does a reboot ruin my run|How are "
+     "interruptions of training handled|May I pause the training and pick it up next week|Are snapshots taken during "
+     "training|What becomes of a training that gets interrupted|Will progress survive a crash|Must I start again if "
+     "training aborts|Is work lost when I kill the trainer|Continue from where it stopped|Can a halted training be "
+     "picked up later|Somebody switched off my PC mid-training, is all gone|Would a resumed run give identical results|"
+     "Does the trainer recover after failure|I aborted the training by accident|Carrying on with an unfinished "
+     "training|Is resumption exact|From where will training proceed if the process dies|Could a broken run be brought "
+     "back|Are there periodic saves while a model trains|How does the trainer deal with a sudden shutdown|Does a "
+     "continued run match an unbroken one"},
     {"my training", "I was trained from nothing by Braid's own trainer, on two CPU cores in less than 45 minutes.",
-     "your training|the way you were trained|your creation|your origin",
-     "How were you trained|Who made you|Who trained you|Where do you come from|How long did your training take|"
-     "Who created you|On what hardware were you trained|How were you made|Who built you|When were you trained|"
-     "In what way were you trained|By whom were you made|Tell me how you were made|Were you trained on a GPU|"
-     "your training time|I'd like to know how they trained you|Did you start from another model|"
-     "How many cores were used to train you|Were you trained from scratch|Describe how you came to be|"
-     "You, how long were you trained|What trainer made you|Is it true that you were trained in under an hour|"
-     "Explain how you were created"},
+     "your training|the way you were trained|your creation|your origin|how you came into being|the hardware you were "
+     "trained on|your makers|your birth|the time it took to train you",
+     "How were you trained|Who made you|Who trained you|Where do you come from|How long did your training take|Who "
+     "created you|On what hardware were you trained|How were you made|Who built you|When were you trained|In what way "
+     "were you trained|By whom were you made|Tell me how you were made|Were you trained on a GPU|your training time|"
+     "I'd like to know how they trained you|Did you start from another model|How many cores were used to train you|"
+     "Were you trained from scratch|Describe how you came to be|You, how long were you trained|What trainer made you|"
+     "Is it true that you were trained in under an hour|Explain how you were created|Where were you born|What's your "
+     "origin story|Who's your creator|How did you come into existence|your creator|training hardware for tiny|How much "
+     "time was spent on teaching you|Which machine were you trained with|Did somebody train you on a GPU cluster|What "
+     "gave birth to you|How long did it take to make Tiny|Were you made by OpenAI or by Meta|Are you derived from an "
+     "existing LLM|Was Tiny built from scratch|How expensive was your training in compute|How many minutes did your "
+     "training run|Who taught you|Tell the story of your making|On how many processors did you learn|I'm curious about "
+     "how a model like you gets made|Are you a copy of somebody else's model|What software trained you|Which computer "
+     "taught you, and in what time|Did your schooling last days or minutes|Were two cores really enough to train you|"
+     "You must have been made somehow, so how|Your parents, who are they"},
     {"my size", "I have a few million parameters, and my folder is smaller than 12 MB.",
-     "your size|the number of your parameters|your weights|your parameter count",
-     "How big are you|How large are you|How many parameters do you have|How many weights do you have|"
-     "What is your size|How small are you|How much memory do you take|How many megabytes are you|"
-     "What is the number of parameters you have|How many megabytes is your folder|Are you a large model|"
-     "Tell me how large you are|your parameter count|I'd like to know how small you are|"
-     "Do you have billions of parameters|Give me your number of parameters|How much disk space do you take|"
-     "Your size in MB, what is it|Are you smaller than 12 MB|Say how many weights you have|"
-     "If I copy you, how big is the folder|Is your model file large"},
+     "your size|the number of your parameters|your weights|your parameter count|how big you are|the size of Tiny|"
+     "the disk space you need|your memory footprint|your parameters",
+     "How big are you|How large are you|How many parameters do you have|How many weights do you have|What is your size|"
+     "How small are you|How much memory do you take|How many megabytes are you|What is the number of parameters you "
+     "have|How many megabytes is your folder|Are you a large model|Tell me how large you are|your parameter count|"
+     "I'd like to know how small you are|Do you have billions of parameters|Give me your number of parameters|How much "
+     "disk space do you take|Your size in MB, what is it|Are you smaller than 12 MB|Say how many weights you have|"
+     "If I copy you, how big is the folder|Is your model file large|How heavy are you|Parameter count of Tiny|tiny "
+     "model size|how many params|size on disk|What's your footprint|Do you fit on a floppy|Are you tiny or huge|How "
+     "many numbers make up your network|How many bytes do your weights take up|Are you a 7B model|How much storage do "
+     "you occupy|How does your size compare with ChatGPT|Millions or billions of parameters in you|How much RAM do you "
+     "need|I wonder just how little you are|Do you take up a lot of room|Are you small enough to be sent by e-mail|"
+     "How small is Tiny in megabytes|Tell me the weight count of this chatbot|What is your file size|How large a "
+     "download are you|Count your parameters for me|Since you are called Tiny, I suppose you have few parameters, but "
+     "how many|Your dimensions|Is 5 million parameters about right for you"},
     {"my data", "I learned from text that braid data synth writes: sums, words and questions about Braid.",
-     "your training data|the text you learned from|the data you were trained on",
-     "What data were you trained on|What did you learn from|Which text have you read|What is your training data|"
-     "Where does your training data come from|Were you trained on the internet|Have you read the web|"
-     "Which data did you see|On what data were you trained|What text did they train you on|"
-     "Which text did you learn from|Tell me about your training data|Were you trained on text from the internet|"
-     "your data set|I'd like to know what you have read|Did you learn from books or websites|"
-     "Name the source of your training text|Is your training data synthetic|"
-     "Describe the text you were taught with|Your training set, what is in it|What does braid data synth write|"
-     "Have you read Wikipedia|From what examples did you learn"},
+     "your training data|the text you learned from|the data you were trained on|your training set|your learning "
+     "material|the texts you have read|your corpus|the source of your knowledge",
+     "What data were you trained on|What did you learn from|Which text have you read|What is your training data|Where "
+     "does your training data come from|Were you trained on the internet|Have you read the web|Which data did you see|"
+     "On what data were you trained|What text did they train you on|Which text did you learn from|Tell me about your "
+     "training data|Were you trained on text from the internet|your data set|I'd like to know what you have read|Did "
+     "you learn from books or websites|Name the source of your training text|Is your training data synthetic|Describe "
+     "the text you were taught with|Your training set, what is in it|What does braid data synth write|Have you read "
+     "Wikipedia|From what examples did you learn|What material were you taught with|Where did you get your knowledge "
+     "from|dataset of tiny|What have you been fed|What did you study|Which books were you trained on|Were real "
+     "conversations used to teach you|Does your knowledge come from the web|Was your corpus generated by a program|"
+     "From which texts did you pick up what you know|Did they scrape Reddit for you|Was Common Crawl used to teach you|"
+     "What texts went into you|How was your training text produced|Who wrote the text you learned from|Is your "
+     "training text personal|I'd be interested in the contents of your corpus|What were your lessons about|What does "
+     "your training material consist of|Your education: on which texts|synthetic data|Were you trained with novels or "
+     "news|What taught you to do sums|Which examples shaped you|Which generator produced your data set|Could you tell "
+     "me about the data behind you"},
     {"thinking", "I write my steps down before I answer, and that makes my answers better.",
-     "your thinking|your reasoning|the thinking steps|the think tags",
-     "How do you think|What is thinking|Why do you think before you answer|What are the steps you write|"
-     "What is the think tag|What is reasoning|Why do you write steps|Does thinking help|What does thinking do|"
-     "Why do you write your steps first|Does it help when you think|What happens when you think|"
-     "Do you think before answering|Why do you write down steps|What is thinking good for|"
-     "Tell me why you show your steps|purpose of thinking|Does thinking make your answers better|"
-     "I'd like to know why you reason first|Are the steps useful|Your steps, why do you write them|"
-     "Explain your reasoning before the answer|How do you reason|Is it helpful to think step by step|"
-     "What are the lines before your answer|If you write your steps down, does that help"},
+     "your thinking|your reasoning|the thinking steps|the think tags|your chain of thought|your working|the steps "
+     "before your answer|step-by-step reasoning|your thought process",
+     "How do you think|What is thinking|Why do you think before you answer|What are the steps you write|What is the "
+     "think tag|What is reasoning|Why do you write steps|Does thinking help|What does thinking do|Why do you write "
+     "your steps first|Does it help when you think|What happens when you think|Do you think before answering|Why do "
+     "you write down steps|What is thinking good for|Tell me why you show your steps|purpose of thinking|Does thinking "
+     "make your answers better|I'd like to know why you reason first|Are the steps useful|Your steps, why do you write "
+     "them|Explain your reasoning before the answer|How do you reason|Is it helpful to think step by step|What are the "
+     "lines before your answer|If you write your steps down, does that help|Why all those lines before the reply|"
+     "What's your chain of thought|chain of thought|why think first|What goes on in your head before replying|Do you "
+     "reason before responding|How do you arrive at your results|Is writing out the work of any benefit|What's the use "
+     "of all these intermediate lines|Why not just answer straight away|You scribble something before each answer|"
+     "Are you better with reasoning than without|Does working through the steps improve accuracy|What is that stuff "
+     "between the think tags|How do you work out a reply|Explain why you jot down your working|Do you ponder before "
+     "speaking|I noticed extra text ahead of your reply, what's that for|Do intermediate steps make you smarter|What "
+     "purpose do your notes serve|You think out loud, don't you|Why does reasoning come first with you|Could you "
+     "elaborate on your step-by-step habit|What do you write to yourself before replying|Showing your work, why|Does a "
+     "model get better when it reasons"},
     {"the switch for thinking", "Type /think off and I answer at once; /think on brings the steps back.",
-     "the thinking switch|turning thinking off|answers without thinking|the /think command",
-     "How do I turn thinking off|Can you answer without thinking|How do I stop the thinking|"
-     "How do I switch reasoning off|How do I disable thinking|How do I turn thinking on|What does /think do|"
-     "Can I hide the thinking|I would like you to stop thinking before answers|"
-     "Is there a way to turn thinking off|Give me the command that turns thinking off|Can I disable the thinking|"
-     "How does one switch thinking on|Can I switch off the thinking|Which command disables thinking|"
-     "Tell me how to turn off your steps|I want answers at once, without steps|think off command|"
-     "How do I turn thinking back on|Is there a switch for thinking|Show me how to disable the reasoning|"
-     "I'd like you to stop showing the steps|Can I hide the steps|Turning thinking on or off, how is it done|"
-     "If I don't want the steps, what do I type|Stop thinking and just answer, can I set that|"
-     "Give me the command to enable thinking again"},
+     "the thinking switch|turning thinking off|answers without thinking|the /think command|the switch for thinking|"
+     "/think off and /think on|turning thinking on|hiding your steps|instant answers",
+     "How do I turn thinking off|Can you answer without thinking|How do I stop the thinking|How do I switch reasoning "
+     "off|How do I disable thinking|How do I turn thinking on|What does /think do|Can I hide the thinking|I would like "
+     "you to stop thinking before answers|Is there a way to turn thinking off|Give me the command that turns thinking "
+     "off|Can I disable the thinking|How does one switch thinking on|Can I switch off the thinking|Which command "
+     "disables thinking|Tell me how to turn off your steps|I want answers at once, without steps|think off command|"
+     "How do I turn thinking back on|Is there a switch for thinking|Show me how to disable the reasoning|I'd like you "
+     "to stop showing the steps|Can I hide the steps|Turning thinking on or off, how is it done|If I don't want the "
+     "steps, what do I type|Stop thinking and just answer, can I set that|Give me the command to enable thinking again|"
+     "Can I skip the reasoning|How to get rid of the steps|Deactivate reasoning|disable thinking|no thinking mode|"
+     "/think|How do I make you answer instantly|How do I set you to reply directly|I don't care for the steps; can "
+     "they be turned off|What do I type to have the reasoning back|Enable the steps again|Where's the toggle for the "
+     "reasoning|Is there an option to suppress your working|How might I bring the thinking steps back|Which slash "
+     "command controls the reasoning|The steps annoy me, how can I remove them|Can the chain of thought be switched "
+     "off|Your pondering takes too long, is there a way to skip it|Toggle reasoning mode|How would I reactivate "
+     "thinking|Is it possible to mute your thoughts|Faster replies without reasoning|Can thinking be made optional|"
+     "Off switch for your thoughts|Reasoning on or off, where do I choose"},
     {"files", "Braid reads and writes safetensors folders, as Hugging Face keeps them.",
-     "the file formats of Braid|safetensors|the format of the weights|model folders",
-     "Which file formats does Braid read|Can Braid read safetensors|Does Braid read Hugging Face models|"
-     "How are models stored|In which format are weights saved|Can transformers load what Braid writes|"
-     "What format do model files have|Does Braid work with Hugging Face|Name the file format of the weights|"
-     "In what format does Braid save models|Can I load Hugging Face folders in Braid|"
-     "What files does Braid read and write|Which file format does Braid use|What format are the model files in|"
-     "Does Braid read safetensors|Can I load a folder from Hugging Face|Tell me how models are stored on disk|"
-     "model file format|Is GGUF supported|In what file format are weights kept|"
-     "I'd like to know what kind of files Braid writes|Model files, which format|"
-     "Are the checkpoints compatible with Hugging Face|Name the format of the weight files|"
-     "If I have a safetensors folder, will Braid open it|Does Braid write files that Hugging Face can read|"
-     "What does Braid export a model as|I need to convert a model file, is that necessary"},
+     "the file formats of Braid|safetensors|the format of the weights|model folders|the model format on disk|Hugging "
+     "Face folders|GGUF and safetensors|weight files|the layout of a model folder",
+     "Which file formats does Braid read|Can Braid read safetensors|Does Braid read Hugging Face models|How are models "
+     "stored|In which format are weights saved|Can transformers load what Braid writes|What format do model files have|"
+     "Does Braid work with Hugging Face|Name the file format of the weights|In what format does Braid save models|"
+     "Can I load Hugging Face folders in Braid|What files does Braid read and write|Which file format does Braid use|"
+     "What format are the model files in|Does Braid read safetensors|Can I load a folder from Hugging Face|Tell me how "
+     "models are stored on disk|model file format|Is GGUF supported|In what file format are weights kept|I'd like to "
+     "know what kind of files Braid writes|Model files, which format|Are the checkpoints compatible with Hugging Face|"
+     "Name the format of the weight files|If I have a safetensors folder, will Braid open it|Does Braid write files "
+     "that Hugging Face can read|What does Braid export a model as|I need to convert a model file, is that necessary|"
+     "What type of file holds the weights|Does it open GGUF files|gguf or safetensors|safetensors support|pytorch .bin "
+     "files|onnx export|Which container are weights kept in|In which layout are models saved to disk|Can it load "
+     "models straight from the Hub|Does it follow Hugging Face conventions|What extension do the model files carry|"
+     "Can I publish what I trained on the Hub|I downloaded a folder from Hugging Face; can the program open it as it "
+     "is|Will other tools read the models it saves|What does a model folder hold|Do I have to convert weights first|"
+     "Loading weights: which kinds of file are accepted|Does Braid have a file type of its own|How are the weights "
+     "laid out on disk|Can vLLM or transformers open a model trained here|Exporting models, to what file type|My files "
+     "end in .safetensors, is that okay|Import from Hugging Face|What should a model directory look like|Are pickle "
+     "files accepted|In what kind of file does the tool store networks"},
     {"number formats", "Braid computes in BF16 and FP32, and also reads FP8 and NVFP4 weights.",
-     "number formats|the precision of Braid|the number types of Braid|quantised weights|data types in Braid",
-     "Which number formats does Braid use|What precision does Braid have|Does Braid support BF16|"
-     "Can Braid read FP8|Does Braid know NVFP4|Which data types are there|Which dtypes does Braid support|"
-     "Can Braid run quantised models|List the number formats Braid supports|Are FP8 weights supported|"
-     "Is BF16 supported by Braid|Which number formats does Braid support|What precision does Braid compute in|"
-     "Does Braid use BF16|Can Braid read FP8 weights|List the number formats|supported precisions|"
-     "Tell me about the numeric types in Braid|Is NVFP4 supported|"
-     "I'd like to know which floating point formats are used|Data types of the weights, which are possible|"
-     "Will Braid load FP8 or four bit weights|Are computations done in FP32 or in BF16|"
-     "Name the data types Braid computes with|If my weights are in NVFP4, can Braid read them|"
-     "In what floating point precision are sums done|Does Braid calculate in half precision"},
+     "number formats|the precision of Braid|the number types of Braid|quantised weights|data types in Braid|BF16 and "
+     "FP32|FP8 and NVFP4|quantisation formats|floating point in Braid|low-precision weights",
+     "Which number formats does Braid use|What precision does Braid have|Does Braid support BF16|Can Braid read FP8|"
+     "Does Braid know NVFP4|Which data types are there|Which dtypes does Braid support|Can Braid run quantised models|"
+     "List the number formats Braid supports|Are FP8 weights supported|Is BF16 supported by Braid|Which number formats "
+     "does Braid support|What precision does Braid compute in|Does Braid use BF16|Can Braid read FP8 weights|List the "
+     "number formats|supported precisions|Tell me about the numeric types in Braid|Is NVFP4 supported|I'd like to know "
+     "which floating point formats are used|Data types of the weights, which are possible|Will Braid load FP8 or four "
+     "bit weights|Are computations done in FP32 or in BF16|Name the data types Braid computes with|If my weights are "
+     "in NVFP4, can Braid read them|In what floating point precision are sums done|Does Braid calculate in half "
+     "precision|Which floating point types are there|Can it handle 4-bit weights|int8 support|fp16 or bf16|bfloat16|"
+     "nvfp4 weights|dtype list|quantisation support|In what precision does arithmetic happen|How many bits per weight|"
+     "Is half precision used for the maths|Does it accept eight-bit floats|Which numeric precision do the calculations "
+     "have|Are 32-bit floats used|What kinds of number may weights be stored as|Single or half precision|My weights "
+     "are quantised to FP8|Precision options|How exact are the floating point calculations|Does the engine do mixed "
+     "precision|Which quantisation types can be read|Numeric formats for computing and for storage|Can four-bit NVIDIA "
+     "floats be loaded|Floats of which width are used in the kernels|Could you say what number types the engine works "
+     "in"},
     {"eval", "braid eval prints perplexity, or the accuracy on a file of tasks.",
-     "the eval command|evaluation in Braid|testing a model|the accuracy of a model",
-     "How do I test a model|How do I measure perplexity|What does braid eval do|How do I measure accuracy|"
-     "How can I evaluate a model|How good is my model|How do I score a model|Which command prints perplexity|"
-     "What is braid eval for|Give me the command that measures perplexity|I would like to evaluate a model|"
-     "Show me how to test the accuracy of a model|How do I evaluate a model|Which command measures perplexity|"
-     "Can I measure the accuracy of a model|Tell me about braid eval|eval command|"
-     "How can I tell how good a model is|I want to test a model on tasks|Is there a command for evaluation|"
-     "Evaluation of a model, how is it done|I'd like to know the perplexity of my model|Explain what eval prints|"
-     "Does Braid compute accuracy on a file of tasks|Show me how to score a model|"
-     "If I want the perplexity, what do I run|Give me the command that evaluates quality"},
+     "the eval command|evaluation in Braid|testing a model|the accuracy of a model|braid eval|perplexity|measuring "
+     "quality|the score of a model|model evaluation",
+     "How do I test a model|How do I measure perplexity|What does braid eval do|How do I measure accuracy|How can I "
+     "evaluate a model|How good is my model|How do I score a model|Which command prints perplexity|What is braid eval "
+     "for|Give me the command that measures perplexity|I would like to evaluate a model|Show me how to test the "
+     "accuracy of a model|How do I evaluate a model|Which command measures perplexity|Can I measure the accuracy of a "
+     "model|Tell me about braid eval|eval command|How can I tell how good a model is|I want to test a model on tasks|"
+     "Is there a command for evaluation|Evaluation of a model, how is it done|I'd like to know the perplexity of my "
+     "model|Explain what eval prints|Does Braid compute accuracy on a file of tasks|Show me how to score a model|If I "
+     "want the perplexity, what do I run|Give me the command that evaluates quality|How do I find out whether my model "
+     "is any good|Which tool gives the perplexity|perplexity measurement|eval usage|check model quality|accuracy on "
+     "tasks|Grade a model|How would I assess a network's quality|Is there something that computes perplexity|Where do "
+     "I get an accuracy score|I trained a net and want to judge it, what should I run|Can the tool mark answers "
+     "against a task file|What do I type to see the perplexity on a text|How are models graded here|Assessing models "
+     "with this program|What is reported by braid eval|Does the program report how many tasks were solved|How do I run "
+     "tasks against a model|My supervisor wants accuracy numbers|Scoring on a set of questions|Validate my trained "
+     "model|Which subcommand scores a model|Could you explain how to put a network through an exam|Test the model's "
+     "correctness|Determine how clever a model is"},
     {"bench", "braid bench measures prompt and answer speed beside what the machine allows.",
-     "the bench command|measuring speed|benchmarks in Braid|the speed of a model",
-     "How do I measure speed|What does braid bench do|How fast is a model|How do I benchmark a model|"
-     "Which command measures speed|How many tokens a second do I get|How do I time a model|"
-     "How can I run a benchmark|What is braid bench for|Give me the command that measures speed|"
-     "Show me how to measure the speed of a model|How do I measure the speed|Which command runs a benchmark|"
-     "Can I benchmark my machine|Tell me about braid bench|bench command|How fast is Braid on my computer|"
-     "I want to know how many tokens per second I get|Is there a command for benchmarks|"
-     "Benchmarking, how is it done|I'd like to see the speed of prompts and answers|Explain what bench measures|"
-     "Does Braid have a speed test|Show me how to time a model|If I want to test the speed, what do I run|"
-     "Give me the command that measures performance"},
+     "the bench command|measuring speed|benchmarks in Braid|the speed of a model|braid bench|tokens per second|"
+     "throughput|the speed test|performance measurement",
+     "How do I measure speed|What does braid bench do|How fast is a model|How do I benchmark a model|Which command "
+     "measures speed|How many tokens a second do I get|How do I time a model|How can I run a benchmark|What is braid "
+     "bench for|Give me the command that measures speed|Show me how to measure the speed of a model|How do I measure "
+     "the speed|Which command runs a benchmark|Can I benchmark my machine|Tell me about braid bench|bench command|"
+     "How fast is Braid on my computer|I want to know how many tokens per second I get|Is there a command for "
+     "benchmarks|Benchmarking, how is it done|I'd like to see the speed of prompts and answers|Explain what bench "
+     "measures|Does Braid have a speed test|Show me how to time a model|If I want to test the speed, what do I run|"
+     "Give me the command that measures performance|How do I find out the throughput|Is there a speed test|tokens per "
+     "second|how fast|bench usage|latency test|performance numbers|How quick is this on my laptop|What's the pace of "
+     "generation here|Which subcommand times the model|How speedy is it compared with what my hardware allows|Does the "
+     "tool report tokens a second|I suspect it runs slowly on my box, how do I check|Timing prompts and answers|Where "
+     "can I see performance figures|Prefill and decode speed, how are they measured|What is reported by braid bench|"
+     "Is Braid slow or quick|Stopwatch for models|My boss asks for benchmark numbers, what do I run|How many words "
+     "does it produce each second|Could you tell me how to clock a model on this machine|Rate of token generation|"
+     "Test how swiftly a model replies|Compare the model's pace with the machine's peak"},
     {"the tokenizer", "A tokenizer cuts text into pieces, and a model reads the numbers of these pieces.",
-     "the tokenizer|tokenizers|tokens|the vocabulary of a model",
-     "What is a tokenizer|What is a token|How is text cut into tokens|What does a tokenizer do|What are tokens|"
-     "How does a model read text|What is a vocabulary|Define a tokenizer|In short, what does a tokenizer do|"
-     "What does the tokenizer do|Explain tokens to me|Tell me how text becomes numbers|tokenizer meaning|"
-     "Does a model read letters or numbers|How is text cut into pieces|I'd like to understand the tokenizer|"
-     "The tokenizer, what is it for|Is a token a piece of text|If I type a word, how does the model read it|"
-     "Why does a model need a tokenizer|Describe how tokenizing works|Which part splits text into tokens"},
+     "the tokenizer|tokenizers|tokens|the vocabulary of a model|tokenisation|the tokeniser|subwords|the pieces of "
+     "text a model reads|splitting text into tokens",
+     "What is a tokenizer|What is a token|How is text cut into tokens|What does a tokenizer do|What are tokens|How "
+     "does a model read text|What is a vocabulary|Define a tokenizer|In short, what does a tokenizer do|What does the "
+     "tokenizer do|Explain tokens to me|Tell me how text becomes numbers|tokenizer meaning|Does a model read letters "
+     "or numbers|How is text cut into pieces|I'd like to understand the tokenizer|The tokenizer, what is it for|Is a "
+     "token a piece of text|If I type a word, how does the model read it|Why does a model need a tokenizer|Describe "
+     "how tokenizing works|Which part splits text into tokens|How does text turn into numbers|tokenizer basics|token "
+     "meaning|bpe|byte pair encoding|What chops up my sentences|How is a sentence split for the model|Are tokens words "
+     "or letters|Does the model see characters|Why split text into pieces|Before a network can read text, what must be "
+     "done to it|I don't get what tokens are|Which component converts words into ids|What's a vocabulary for|Text to "
+     "ids, how|What does tokenization involve|Could you tell me what people mean by tokens|How are words encoded for "
+     "the network|What is one token, roughly|How do letters become digestible for a network|Cutting words into "
+     "subwords|In which form does my message reach the model|Explain subword units|My course mentions tokenisers, what "
+     "are they|What's the input of a language model made of"},
     {"mistakes", "I am very small and can be wrong, so check what matters.",
-     "your mistakes|your errors|your limits|trusting you",
-     "Do you make mistakes|Can you be wrong|Are you always right|Can I trust you|Are your answers correct|"
-     "Do you ever fail|Should I check your answers|Are you reliable|How sure are you|How often are you wrong|"
-     "Is it possible that you are wrong|Should I trust your answers|Are your answers always right|"
-     "Tell me how reliable you are|how accurate are your answers|Why was your answer wrong|"
-     "I'd like to know if I can rely on you|Your errors, how common are they|Is everything you say true|"
-     "Will you ever give a false answer|You made an error|If it matters, should I verify what you say|"
-     "May I believe everything you tell me|How often are you mistaken"},
+     "your mistakes|your errors|your limits|trusting you|your reliability|your accuracy|wrong answers|the quality of "
+     "your answers|how far you can be trusted",
+     "Do you make mistakes|Can you be wrong|Are you always right|Can I trust you|Are your answers correct|Do you ever "
+     "fail|Should I check your answers|Are you reliable|How sure are you|How often are you wrong|Is it possible that "
+     "you are wrong|Should I trust your answers|Are your answers always right|Tell me how reliable you are|how "
+     "accurate are your answers|Why was your answer wrong|I'd like to know if I can rely on you|Your errors, how "
+     "common are they|Is everything you say true|Will you ever give a false answer|You made an error|If it matters, "
+     "should I verify what you say|May I believe everything you tell me|How often are you mistaken|Do you hallucinate|"
+     "How trustworthy are you|Can I count on what you say|are you accurate|wrong answers|can i trust this|do you lie|"
+     "You got that wrong|That's incorrect|Could there be errors in your replies|Is it safe to depend on your results|"
+     "Ever been mistaken|Would you bet on your answer|What if you're wrong|How confident may I be in your replies|"
+     "Do I have to double-check what you tell me|Is your information dependable|Are you infallible|Should I believe "
+     "you|How likely is it that you talk nonsense|Could I rely on you for something important such as my homework|"
+     "Is there any guarantee that your replies are right|I caught you making a blunder|Sometimes you say silly things, "
+     "why|Do you get sums wrong|What are your weaknesses|Ought I take your word for it"},
     {"privacy", "Everything stays on your own machine: nothing is sent anywhere.",
-     "privacy|my data in Braid|the network use of Braid|internet access",
-     "Does Braid send my data away|Do you need the internet|Are you online|Does Braid use the network|"
-     "Is my chat sent to a server|Can others read my messages|Do you store what I say|Does Braid collect data|"
-     "Does Braid phone home|Will my messages be sent to a server|Does any of my data leave my machine|"
-     "Is the internet needed to talk to you|Is my data private|Does Braid send anything over the network|"
-     "Where does my conversation go|Are my chats sent to a server|Tell me about privacy|privacy policy|"
-     "Can anyone else read what I type|Do you collect data about me|I'd like to know if my messages stay private|"
-     "My messages, are they uploaded anywhere|Is there telemetry in Braid|Does Braid need the internet to chat|"
-     "If I type a secret, who can see it|Will my text leave this computer|Is anything sent to the cloud|"
-     "I need to be sure nothing is shared"},
+     "privacy|my data in Braid|the network use of Braid|internet access|data collection|the safety of my data|"
+     "telemetry|confidentiality|the secrecy of my messages",
+     "Does Braid send my data away|Do you need the internet|Are you online|Does Braid use the network|Is my chat sent "
+     "to a server|Can others read my messages|Do you store what I say|Does Braid collect data|Does Braid phone home|"
+     "Will my messages be sent to a server|Does any of my data leave my machine|Is the internet needed to talk to you|"
+     "Is my data private|Does Braid send anything over the network|Where does my conversation go|Are my chats sent to "
+     "a server|Tell me about privacy|privacy policy|Can anyone else read what I type|Do you collect data about me|"
+     "I'd like to know if my messages stay private|My messages, are they uploaded anywhere|Is there telemetry in Braid|"
+     "Does Braid need the internet to chat|If I type a secret, who can see it|Will my text leave this computer|Is "
+     "anything sent to the cloud|I need to be sure nothing is shared|Is what I type kept secret|Who gets to see our "
+     "chat|gdpr|data protection|telemetry|Does it work offline|Can you go online|Is anyone spying on me|Where are my "
+     "words processed|Does it talk to any servers|Is a connection to the internet required|Are my inputs logged by a "
+     "company|May I discuss confidential matters here|Does the program upload anything|I work with patient records; is "
+     "it safe to enter them|Do you pass my words on to third parties|Do you run locally or in the cloud|Can I pull the "
+     "network cable and keep chatting|Are you hosted somewhere|My employer worries about leaks|Could outsiders read "
+     "this conversation|Are you tracking me|Does the app dial out|Would it function behind a firewall without web "
+     "access|Is my information safe with you|Do you share my secrets"},
     {"Nemotron", "Nemotron is NVIDIA's family of open language models.",
-     "Nemotron|the Nemotron models|the Nemotron line|Nemotron 3|Nemotron-H",
-     "What is Nemotron|Who makes Nemotron|What is Nemotron 3|What are the Nemotron models|"
-     "What does Nemotron mean|Where do the Nemotron models come from|Which company makes Nemotron|"
-     "Define Nemotron|Which company is behind Nemotron|Tell me about Nemotron|Is Nemotron from NVIDIA|"
-     "nemotron who made it|Explain what the Nemotron family is|I'd like to know what Nemotron means|"
-     "Nemotron, what is that|Are the Nemotron models open|Does NVIDIA publish Nemotron|Describe Nemotron briefly|"
-     "What are the open models of NVIDIA called|I read the word Nemotron, what does it refer to|"
-     "Give me a short note on Nemotron"},
+     "Nemotron|the Nemotron models|the Nemotron line|Nemotron 3|Nemotron-H|NVIDIA's Nemotron|the Nemotron family|"
+     "NVIDIA's language models|the makers of Nemotron|the word Nemotron",
+     "What is Nemotron|Who makes Nemotron|What is Nemotron 3|What are the Nemotron models|What does Nemotron mean|"
+     "Where do the Nemotron models come from|Which company makes Nemotron|Define Nemotron|Which company is behind "
+     "Nemotron|Tell me about Nemotron|Is Nemotron from NVIDIA|nemotron who made it|Explain what the Nemotron family is|"
+     "I'd like to know what Nemotron means|Nemotron, what is that|Are the Nemotron models open|Does NVIDIA publish "
+     "Nemotron|Describe Nemotron briefly|What are the open models of NVIDIA called|I read the word Nemotron, what does "
+     "it refer to|Give me a short note on Nemotron|Who's behind Nemotron|Whose models are called Nemotron|nvidia "
+     "nemotron|nemotron family|nemotron 3 nano|Are Nemotrons made by NVIDIA|Who publishes the Nemotron line|What's a "
+     "Nemotron|Which firm released Nemotron-H|Does the graphics card maker have LLMs of its own|What LLM family has "
+     "NVIDIA released|Could you tell me what Nemotron refers to|I've seen Nemotron mentioned everywhere, what's the "
+     "deal|Is Nemotron a company or a model|Are Nemotron weights open|Where does Nemotron originate|The developer of "
+     "Nemotron|Does Nemotron belong to Google or NVIDIA|Have you heard of Nemotron|Nemotron: a robot or an LLM|Who "
+     "trained the Nemotron networks|What does NVIDIA call its open language models|Was Nemotron created by Meta|"
+     "Explain to a layman what Nemotron stands for|My manager keeps talking of Nemotron"},
     {"contributing", "Read CONTRIBUTING.md: it tells the habits, and how to add a part.",
-     "contributing to Braid|working on Braid|adding code to Braid|helping the project",
-     "How can I contribute|How do I contribute to Braid|How do I add a model family|How do I add an op|"
-     "How can I help the project|Where do I begin as a developer|How do I send a patch|Are contributions welcome|"
-     "I would like to contribute to Braid|What is the way to contribute code|"
-     "I want to add a model family, where do I begin|Can I help with the development of Braid|"
-     "I want to send a patch|Tell me how to add a new part to Braid|contributing guide|"
-     "Where are the rules for contributors|Is there a guide for developers|Contributing code, where do I begin|"
-     "I'd like to join the project|Which file should contributors read|If I fix a bug, how do I submit it|"
-     "May I open a pull request|Show me the guidelines for contributing|What habits must a contributor follow"},
+     "contributing to Braid|working on Braid|adding code to Braid|helping the project|CONTRIBUTING.md|development of "
+     "Braid|the rules for contributors|a pull request|a new model family in Braid",
+     "How can I contribute|How do I contribute to Braid|How do I add a model family|How do I add an op|How can I help "
+     "the project|Where do I begin as a developer|How do I send a patch|Are contributions welcome|I would like to "
+     "contribute to Braid|What is the way to contribute code|I want to add a model family, where do I begin|Can I help "
+     "with the development of Braid|I want to send a patch|Tell me how to add a new part to Braid|contributing guide|"
+     "Where are the rules for contributors|Is there a guide for developers|Contributing code, where do I begin|I'd "
+     "like to join the project|Which file should contributors read|If I fix a bug, how do I submit it|May I open a "
+     "pull request|Show me the guidelines for contributing|What habits must a contributor follow|How can I get "
+     "involved|I found a bug and have a fix, where do I send it|submit a pull request|dev guidelines|coding style "
+     "rules|How do developers take part|Can outsiders submit patches|What's the procedure for adding a feature|Which "
+     "document explains the coding habits|I'd be glad to lend a hand with the code|Are you looking for volunteers|"
+     "Do you accept pull requests|Hacking on Braid: where to look first|What rules apply to commits|How might I code "
+     "another architecture|Extending Braid with a new op|Would you take my patch|Is there a developer handbook|I'm a "
+     "C++ developer and wish to improve this tool, what do I read|How is a new layer type added to the source|Which "
+     "conventions must my code follow|Becoming a contributor|Propose a change to the code, how|Where do I learn how to "
+     "extend the engine|My students would like to work on the project, how do they begin"},
     {"saving", "Type /save FILE: it writes the conversation as JSON.",
-     "saving the conversation|the /save command|saving a chat",
-     "How do I save this conversation|How can I save the chat|How do I keep our conversation|What does /save do|"
-     "Can I store this chat in a file|How do I write the chat to a file|I would like to save this conversation|"
-     "Give me the command that saves a chat|Show me how to save our conversation|How do I save the conversation|"
-     "Can I save this chat to a file|Which command stores the conversation|"
-     "Tell me how to keep a copy of our chat|I want to export this chat|save chat command|"
-     "Is it possible to save what we said|In what format is a conversation saved|"
-     "I'd like to know how to write the chat to disk|Saving a conversation, how is it done|"
-     "Show me how to export our talk as JSON|Does /save keep the conversation|"
-     "If I want to keep this dialogue, what do I type|Give me the command for saving|"
-     "I need a log of this chat in a file|Will my conversation be kept in a file"},
+     "saving the conversation|the /save command|saving a chat|exporting the chat|a copy of our conversation|the chat "
+     "log|keeping the conversation|the transcript of our chat",
+     "How do I save this conversation|How can I save the chat|How do I keep our conversation|What does /save do|Can I "
+     "store this chat in a file|How do I write the chat to a file|I would like to save this conversation|Give me the "
+     "command that saves a chat|Show me how to save our conversation|How do I save the conversation|Can I save this "
+     "chat to a file|Which command stores the conversation|Tell me how to keep a copy of our chat|I want to export "
+     "this chat|save chat command|Is it possible to save what we said|In what format is a conversation saved|I'd like "
+     "to know how to write the chat to disk|Saving a conversation, how is it done|Show me how to export our talk as "
+     "JSON|Does /save keep the conversation|If I want to keep this dialogue, what do I type|Give me the command for "
+     "saving|I need a log of this chat in a file|Will my conversation be kept in a file|Can I get a transcript|Export "
+     "the dialogue|/save|save chat|chat log export|json transcript|How can I archive our talk|Put this conversation on "
+     "disk|How do I keep a record of this session|Where can I get a log of what we said|Don't let this talk get lost: "
+     "how do I keep it|Write our dialogue to a file|I would like to read this chat again next week, what should I do|"
+     "Is there a way to download our exchange|Which slash command stores the dialogue|Could you record our "
+     "conversation in a file|Dump the session as JSON|Can the dialogue be preserved|Getting a copy of everything we "
+     "wrote|What keeps what we have said so far|Storing a chat for later|Backup of our chat|I need proof of what you "
+     "told me, can I export it|How would I hand this dialogue on to a colleague|I'd like this exchange in my notes, "
+     "how do I save it|Does the chat offer an export function"},
     {"forgetting", "Type /reset: it forgets the conversation and keeps your instructions.",
-     "forgetting the conversation|the /reset command|a fresh start|starting over",
-     "How do I start over|How do I reset the chat|How can I make you forget this|What does /reset do|"
-     "How do I clear the conversation|How do I begin a new conversation|Can you forget what I said|"
-     "Is there a way to reset the conversation|Give me the command that resets the chat|"
-     "Which command resets the chat|Tell me how to start over|I want to wipe the conversation|reset command|"
-     "Is there a way to clear the history|Forget everything we talked about, how do I do that|"
-     "I'd like to begin again with an empty conversation|Clearing the history, how is it done|"
-     "Show me how to erase your memory|Does /reset delete my instructions|"
-     "If I want a fresh start, what do I type|Give me the command for forgetting|"
-     "I need you to drop the earlier messages"},
-};
-
-constexpr Topic kCourtesies[] = {
-    {"a greeting", "Hello! Ask me a sum, a word puzzle, or something about Braid.", "",
-     "Hello|Hi|Hey|Hello!|Hi!|Hey there|Good morning|Good evening|Good day|hello|hi|hi there|Hello there!|"
-     "Greetings|Hello Tiny|Hi Tiny!|Hey Tiny|How are you?|Nice to meet you|hey|Good afternoon|"
-     "Hello, how are you?|yo|Hiya|Hey there!|good evening.|Good afternoon!|hiya|Hello there."},
-    {"thanks", "You are welcome.", "",
-     "Thanks|Thank you|Thank you!|thanks|Thanks a lot|Many thanks|Thank you very much|Great, thanks|thx|Thanks!|"
-     "That helped, thank you|Perfect, thanks|Well done|Good job|Great|Nice|Cool|thank you|Thank you very much!|"
-     "thanks a lot|Cheers, that helped.|Many thanks!|Great, thank you.|That was helpful, thanks!|I appreciate it|"
-     "Thank you, Tiny!|ok thanks"},
-    {"a farewell", "Goodbye!", "",
-     "Bye|Goodbye|Bye!|See you|See you later|Good night|bye|Goodbye Tiny|Farewell|Until tomorrow|Goodbye!|"
-     "see you|See you later!|bye bye|Good night.|I have to go now, bye|Take care!|"
-     "That is all for today, goodbye.|so long|Until next time!"},
+     "forgetting the conversation|the /reset command|a fresh start|starting over|clearing the history|a new "
+     "conversation|wiping the chat|an empty conversation|deleting our messages",
+     "How do I start over|How do I reset the chat|How can I make you forget this|What does /reset do|How do I clear "
+     "the conversation|How do I begin a new conversation|Can you forget what I said|Is there a way to reset the "
+     "conversation|Give me the command that resets the chat|Which command resets the chat|Tell me how to start over|"
+     "I want to wipe the conversation|reset command|Is there a way to clear the history|Forget everything we talked "
+     "about, how do I do that|I'd like to begin again with an empty conversation|Clearing the history, how is it done|"
+     "Show me how to erase your memory|Does /reset delete my instructions|If I want a fresh start, what do I type|"
+     "Give me the command for forgetting|I need you to drop the earlier messages|Clear history|Wipe the slate clean|"
+     "/reset|reset chat|new conversation|delete history|Let's begin afresh, how|How do I erase everything said so far|"
+     "Drop the context|Can we start from a clean slate|I want you to ignore all previous messages|Empty the chat "
+     "history|Please discard what I told you before|Begin anew|Which slash command clears the dialogue|How do I flush "
+     "your context|How would I make your memory blank again|Delete what we talked about|Can I restart the dialogue "
+     "without closing the program|Remove my messages from your memory|Can you lose your memory of this chat|Throw away "
+     "this dialogue|Does clearing keep my instructions|New subject: how do I clear the slate|Could I make you unlearn "
+     "what I just typed"},
 };
 
 }  // namespace
 
-std::span<const Topic> topics() { return kTopics; }
-std::span<const Topic> courtesies() { return kCourtesies; }
+std::span<const Topic> topics() {
+  static const std::vector<Topic> all = [] {
+    std::vector<Topic> out(std::begin(kTopics), std::end(kTopics));
+    out.insert(out.end(), model_topics().begin(), model_topics().end());
+    return out;
+  }();
+  return all;
+}
 
 }  // namespace braid::synth

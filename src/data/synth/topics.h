@@ -14,6 +14,9 @@ struct Topic {
 
 std::span<const Topic> topics();
 
+// Those of them about models: what layers are and do.
+std::span<const Topic> model_topics();
+
 // Greetings, thanks and farewells: no phrases, and nothing around the questions.
 std::span<const Topic> courtesies();
 

@@ -1,0 +1,92 @@
+#include "apps/best_roofs.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/atomic_file.h"
+#include "sys/error.h"
+#include "sys/machine.h"
+
+namespace braid::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+struct Named {
+  const char* key;
+  double sys::Roofs::*value;
+};
+constexpr Named kRoofs[] = {{"read_gbs_1", &sys::Roofs::read_gbs_1},
+                            {"read_gbs", &sys::Roofs::read_gbs},
+                            {"fp32_gflops", &sys::Roofs::fp32_gflops},
+                            {"bf16_gflops", &sys::Roofs::bf16_gflops},
+                            {"int8_gops", &sys::Roofs::int8_gops}};
+
+// "" where there is no folder for caches.
+fs::path file() {
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  if (cache && *cache) return fs::path(cache) / "braid" / "roofs.json";
+  return home && *home ? fs::path(home) / ".cache" / "braid" / "roofs.json" : fs::path();
+}
+
+std::string key_of(int threads) { return fmt::format("{}, {} threads", sys::machine().cpu_name, threads); }
+
+// An object; empty where the file is missing or is not JSON.
+ordered_json read() {
+  std::ifstream in(file());
+  ordered_json all = ordered_json::parse(in, nullptr, false);
+  return all.is_object() ? all : ordered_json::object();
+}
+
+sys::Roofs stored(const ordered_json& all, int threads) {
+  sys::Roofs out{.threads = threads};
+  const auto found = all.find(key_of(threads));
+  if (found == all.end() || !found->is_object()) return out;
+  for (const Named& roof : kRoofs) {
+    const auto value = found->find(roof.key);
+    if (value != found->end() && value->is_number()) out.*roof.value = value->get<double>();
+  }
+  return out;
+}
+
+}  // namespace
+
+const BestRoofs& best_roofs() {
+  static const BestRoofs best = [] {
+    const sys::Roofs known = sys::best_known_roofs();
+    if (known.read_gbs > 0) return BestRoofs{known, true};
+    return BestRoofs{stored(read(), sys::roofs().threads), false};
+  }();
+  return best;
+}
+
+void remember_roofs(const sys::Roofs& measured) {
+  if (best_roofs().of_class || file().empty()) return;
+  ordered_json all = read();
+  const sys::Roofs before = stored(all, measured.threads);
+  ordered_json best = ordered_json::object();
+  bool higher = false;
+  for (const Named& roof : kRoofs) {
+    higher = higher || measured.*roof.value > before.*roof.value;
+    best[roof.key] = std::max(measured.*roof.value, before.*roof.value);
+  }
+  if (!higher) return;
+  all[key_of(measured.threads)] = best;
+  try {
+    std::error_code ignored;
+    fs::create_directories(file().parent_path(), ignored);
+    io::write_text_file(file(), all.dump(1) + "\n");
+  } catch (const Error&) {
+  }
+}
+
+bool off(double measured, double best) {
+  return sys::too_low(measured, best) || (best_roofs().of_class && sys::too_high(measured, best));
+}
+
+}  // namespace braid::apps
