@@ -138,6 +138,23 @@ class Refusals(Case):
         self.assertEqual((answer.returncode, answer.stdout), (0, "INTY\n"))
         self.assertRegex(answer.stderr, r"\A<think>\n[^<]+\n</think>\n\d+ tokens, .* tokens/s, prompt \d+ tokens, .*\n\Z")
 
+    def test_a_budget_ends_the_thinking(self):
+        ask = lambda *more: json.loads(braid("run", "--chat", "What is 345 * 678?", "--think", "on", "--json", *more).stdout)
+        whole, cut, none = ask(), ask("--reasoning-budget", "8"), ask("--reasoning-budget", "0")
+        self.assertTrue(whole["reasoning"].startswith(cut["reasoning"]), cut)
+        self.assertTrue(0 < len(cut["reasoning"]) < len(whole["reasoning"]) / 2, cut)
+        self.assertEqual(none["reasoning"], "")
+        self.assertTrue(cut["text"] and none["text"])
+        self.assertRefused(braid("run", "-p", "x", "--reasoning-budget", "-2"), "[--reasoning-budget]")
+        tasks = Path(self.new_folder()) / "t.jsonl"
+        tasks.write_text('{"task": "a", "messages": [{"role": "user", "content": "What is 345 * 678?"}], "answers": ["233910"]}\n')
+        scores = [json.loads(braid("eval", "--tasks", str(tasks), "--think", "on", "--mtp", "--json", *more).stdout)
+                  for more in ((), ("--reasoning-budget", "8"))]
+        self.assertLess(scores[1]["mtp"]["drafted"], scores[0]["mtp"]["drafted"] / 2)
+        self.assertTrue(0 <= scores[0]["mtp"]["accepted"] <= scores[0]["mtp"]["drafted"])
+        self.assertRefused(braid("eval", "--text", str(tasks), "--mtp"), "[--mtp] does not fit the input; expected --tasks FILE")
+        self.assertRefused(braid("eval", "--tasks", str(tasks), "--stride", "4"), "[--stride] does not fit")
+
     def test_run_takes_a_conversation(self):
         file = self.new_folder() / "messages.json"
         file.write_text(json.dumps([{"role": "user", "content": "What is 17 + 25?"},

@@ -84,6 +84,24 @@ class Data(Case):
                      says="has conversations")
         self.assertFalse((self.folder / "no.bin").exists())
 
+    def test_results_as_json(self):
+        done = lambda *words: json.loads(output(*words, "--json"))
+        tokenizer, text = self.folder / "again.json", self.folder / "a.txt"
+        bpe = done("data", "bpe", text, "--vocab", 270, "--special", SPECIAL, "-o", tokenizer)
+        self.assertEqual((bpe["file"], bpe["tokens"]), (str(tokenizer), 270))
+        corpus = done("data", "tokenize", text, "-o", self.folder / "counted", "--tokenizer", self.folder)
+        self.assertEqual((corpus["tokens"], corpus["documents"]), (len(self.ids(self.text)) + 1, 1))
+        tasks = Path(__file__).parent.parent / "bench" / "data" / "tiny-qa.jsonl"
+        synth = done("data", "synth", "--out", self.folder / "synth", "--train", 7, "--valid", 2, "--tasks", 1, tasks)
+        self.assertEqual(synth, {"folder": str(self.folder / "synth"), "train": 7, "valid": 2, "tasks": 1})
+        self.assertEqual(len((self.folder / "synth" / "train.jsonl").read_text().splitlines()), 7)
+        self.refused("data", "synth", "--out", self.folder / "no", text, says="line 1 is not a task")
+        self.assertFalse((self.folder / "no").exists())
+        grad = done("grad", DATA / "tiny-chat", "--ids", "5,6,7", "-o", self.folder / "g.safetensors")
+        self.assertGreater(grad["loss"], 0)
+        new = done("new", "hybrid-8.5m", self.folder / "new", "--layers", 2)
+        self.assertEqual((new["layers"], new["format"]), (2, "bf16"))
+
     def test_a_generated_source_knows_its_floor(self):
         shown = output("data", "show", "--kind", "modular", "--vocab", 128, "--length", 10)
         self.assertIn("no model goes below 2.049607 nats a target", shown)

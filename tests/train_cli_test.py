@@ -144,7 +144,31 @@ class Train(TrainCase):
         (self.root / "r.toml").write_text(RECIPE + "[optimiser]\nlr = 1\n")
         self.refused(says="[r.toml] unknown word optimiser; try optimizer")
 
-    def test_a_relative_path_names_the_folder_that_it_starts_from(self):
+    def test_relative_paths_start_in_the_folder_of_the_recipe(self):
+        folder, elsewhere = self.root / "recipes", self.root / "elsewhere"
+        folder.mkdir()
+        elsewhere.mkdir()
+        (folder / "words.txt").write_text("one two three " * 200)
+        file = folder / "own.toml"
+        file.write_text(RECIPE.replace(f'init = "{HYBRID}"', f'init = "{CHAT}"\nout = "../runs/own"')
+                        .replace('kind = "markov"', 'kind = "text"\npath = "words.txt"'))
+        answer = braid("train", file, "steps=1", "batch=1", "length=16", cwd=elsewhere)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        made = self.root / "runs" / "own"
+        self.assertTrue((made / "config.json").exists())
+        # The copy in the checkpoint works from anywhere.
+        copy = (made / "checkpoints" / "step-00000001" / "training" / "recipe.toml").read_text()
+        self.assertIn(f'path = "{folder}/words.txt"', copy)
+        self.assertIn(f'out = "{made}"', copy)
+        # On the command line they start in the working folder.
+        (elsewhere / "more.txt").write_text("four five six " * 200)
+        answer = braid("train", file, "steps=1", "batch=1", "length=16", "data.path=more.txt", "out=mine", cwd=elsewhere)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertTrue((elsewhere / "mine" / "config.json").exists())
+        self.assertRefused(braid("train", file, "data.path=words.txt", "out=other", cwd=elsewhere),
+                           "[words.txt] does not exist; expected a path from the folder of the recipe, or on the command line")
+
+    def test_a_path_that_leads_nowhere(self):
         elsewhere = self.root / "elsewhere"
         elsewhere.mkdir()
         text = RECIPE.replace(f'init = "{HYBRID}"', f'config = "{HYBRID / "config.json"}"\ntokenizer = "recipes/tiny"')
@@ -153,17 +177,17 @@ class Train(TrainCase):
 
         def refused(*words, says, folder=elsewhere):
             answer = braid("train", file, f"out={self.out}", *words, cwd=folder)
-            self.assertRefused(answer, f"] does not exist in the working folder, where relative paths of a recipe start; got {folder}; ", says)
+            self.assertRefused(answer, "] does not exist; expected a path from the folder of the recipe", says)
             self.assertFalse(self.out.exists())
 
         file.write_text(text)
-        refused("data.kind=text", "data.path=recipes/tiny.toml", says=f"try cd {self.root}, or")
+        refused("data.kind=text", "data.path=recipes/tiny.toml", says="[recipes/tiny")
         file.write_text(RECIPE)
         synth = "try braid data synth --out runs/tiny/data, which makes the data of recipes/tiny.toml"
         for more in ((), ("--dry-run", "batch=0")):
             refused("data.kind=jsonl", "data.path=runs/tiny/data/train.jsonl", f"init={CHAT}", *more, folder=self.root, says=synth)
-        refused("data.kind=jsonl", "data.path=mine/train.jsonl", f"init={CHAT}", says="try an absolute path")
-        refused("data.kind=indexed", "data.path=prefix", says="try an absolute path")
+        refused("data.kind=jsonl", "data.path=mine/train.jsonl", f"init={CHAT}", says="[mine/train.jsonl]")
+        refused("data.kind=indexed", "data.path=prefix", says="[prefix]")
 
     def test_words_that_do_nothing_are_named(self):
         self.assertIn("schedule.warmup = 5 is more than steps = 2", self.trained("schedule.warmup=5", "loss.aux=0.1").stderr)

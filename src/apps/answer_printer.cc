@@ -30,6 +30,10 @@ AnswerPrinter::AnswerPrinter() : tags_(!report::colourful(stderr)) {
   plain_ = tags_ ? "" : "\x1b[0m";
 }
 
+AnswerPrinter::~AnswerPrinter() {
+  if (thinking_) std::fputs(plain_, stderr);  // an error cut the thinking
+}
+
 void AnswerPrinter::put(const std::string& piece, std::FILE* stream) {
   std::fputs(piece.c_str(), stream);
   std::fflush(stream);
@@ -84,8 +88,8 @@ void AnswerPrinter::note(const std::string& line) const {
 
 void AnswerPrinter::speed(const engine::Timings& t, int64_t cached_tokens) const {
   const auto rate = [](int64_t n, double seconds) { return report::rate(static_cast<double>(n), seconds, "tokens"); };
-  note(fmt::format("{} tokens, {}, prompt {} tokens{}, {}", t.generated_tokens,
-                   rate(t.generated_tokens, t.generate_seconds), t.prompt_tokens,
+  note(fmt::format("{}, {}, prompt {}{}, {}", report::counted(t.generated_tokens, "token"),
+                   rate(t.generated_tokens, t.generate_seconds), report::counted(t.prompt_tokens, "token"),
                    cached_tokens > 0 ? fmt::format(" ({} more cached)", cached_tokens) : "",
                    rate(t.prompt_tokens, t.prompt_seconds)));
 }

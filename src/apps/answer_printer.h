@@ -12,6 +12,9 @@ namespace braid::apps {
 class AnswerPrinter {
  public:
   AnswerPrinter();
+  AnswerPrinter(const AnswerPrinter&) = delete;
+  AnswerPrinter& operator=(const AnswerPrinter&) = delete;
+  ~AnswerPrinter();
   void print(const engine::ReasoningSplitter::Parts& parts);
   void end();                                // of the answer: closes what is open
   void note(const std::string& line) const;  // on standard error

@@ -9,6 +9,7 @@
 #include "apps/messages.h"
 #include "io/atomic_file.h"
 #include "report/progress.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 
@@ -88,13 +89,13 @@ void Chat::save(const std::string& argument) {
   if (argument != file_) io::check_new_file(argument);
   write_messages(argument, messages_);
   file_ = argument;
-  printer_.note(fmt::format("{} messages in {}", messages_.size(), printable(argument)));
+  printer_.note(fmt::format("{} in {}", report::counted(std::ssize(messages_), "message"), printable(argument)));
 }
 
 void Chat::load(const std::string& argument) {
   messages_ = read_messages(argument);
   file_ = argument;
-  printer_.note(fmt::format("{} messages from {}", messages_.size(), printable(argument)));
+  printer_.note(fmt::format("{} from {}", report::counted(std::ssize(messages_), "message"), printable(argument)));
 }
 
 void Chat::help(const std::string&) {
@@ -139,7 +140,7 @@ void Chat::report(const engine::Answer& a) {
   if (a.generated.finish != engine::Finish::length) return;
   const int64_t context = model_.runner().options().context;
   if (model_.runner().length(0) < context)
-    return printer_.note(fmt::format("stopped after {} tokens (-n)", generate_.tokens_max));
+    return printer_.note(fmt::format("stopped after {} (-n)", report::counted(generate_.tokens_max, "token")));
   printer_.note(fmt::format("the context of {} tokens is full: {}{}", context,
                             context_shift_ ? "the next message drops the oldest turns" : "/reset forgets",
                             model_.runner().context_may_grow() ? ", -c N makes it larger" : ""));

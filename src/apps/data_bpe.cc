@@ -1,8 +1,12 @@
 // braid data bpe: trains a byte-level BPE vocabulary on text.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/commands.h"
+#include "apps/result.h"
 #include "io/atomic_file.h"
+#include "report/progress.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
 #include "text/bpe_trainer.h"
@@ -14,6 +18,7 @@ struct Options {
   std::vector<std::string> files;
   std::string out = "tokenizer.json", special, added, pieces = "nemotron";
   int64_t vocabulary = 4096, count_min = 2;
+  bool json = false;
 };
 
 void add_words(const std::string& list, bool special, text::BpeTrainerOptions& options) {
@@ -36,12 +41,21 @@ int data_bpe(const Options& o) {
   text::BpeTrainer trainer(std::move(options));
   for (const std::string& path : o.files) {
     const sys::MappedFile file(path);
-    trainer.add({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, printable(path));
+    report::Progress progress("reading " + printable(path), std::ssize(file.bytes()));
+    trainer.add({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, printable(path),
+                [&](int64_t bytes) { progress.at(bytes); });
   }
-  const text::BpeTrainer::Trained trained = trainer.train();
+  text::BpeTrainer::Trained trained;
+  {
+    report::Progress progress("merging", o.vocabulary);
+    trained = trainer.train([&](int64_t tokens) { progress.at(tokens); });
+  }
   io::write_text_file(o.out, trained.json);
-  fmt::print("{}: {} tokens, {} of them merges of {} different pieces\n", printable(o.out), trained.tokens,
-             trained.merges, trainer.distinct_pieces());
+  print_result(
+      o.json,
+      {{"file", o.out}, {"tokens", trained.tokens}, {"merges", trained.merges}, {"pieces", trainer.distinct_pieces()}},
+      fmt::format("{}: {} tokens, {} of them merges of {} different pieces", printable(o.out), trained.tokens,
+                  trained.merges, trainer.distinct_pieces()));
   return 0;
 }
 
@@ -57,6 +71,7 @@ Action setup_data_bpe(Cli& cli) {
   cli.choice("--pieces", o->pieces, {"nemotron", "gpt2", "signs"},
              "how text is cut before merging; nemotron: each digit alone; signs: each digit and capital alone");
   cli.option("--count-min", o->count_min, "pairs seen less often are not merged");
+  cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] { return data_bpe(*o); };
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/result.h"
 #include "data/synth/synth.h"
 #include "eval/tasks.h"
 #include "io/atomic_file.h"
@@ -17,6 +18,7 @@ namespace {
 struct Options {
   std::string out;
   std::vector<std::string> avoid;
+  bool json = false;
   int64_t seed = 0, train = synth::Options{}.train, valid = synth::Options{}.valid, tasks = synth::Options{}.tasks;
 };
 
@@ -47,8 +49,9 @@ int data_synth(const Options& o) {
     return sys::caught_signal() == 0;
   });
   if (!whole) return 128 + sys::caught_signal();
-  fmt::print("{}: {} conversations to learn from, {} to watch, {} tasks of each kind\n", printable(o.out), o.train,
-             o.valid, o.tasks);
+  print_result(o.json, {{"folder", o.out}, {"train", o.train}, {"valid", o.valid}, {"tasks", o.tasks}},
+               fmt::format("{}: {} conversations to learn from, {} to watch, {} tasks of each kind", printable(o.out),
+                           o.train, o.valid, o.tasks));
   return 0;
 }
 
@@ -62,6 +65,7 @@ Action setup_data_synth(Cli& cli) {
   cli.option("--train", o->train, "conversations in train.jsonl");
   cli.option("--valid", o->valid, "conversations in valid.jsonl, from another random stream");
   cli.option("--tasks", o->tasks, "held-out problems of each kind");
+  cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] { return data_synth(*o); };
 }
 

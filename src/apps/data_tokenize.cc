@@ -1,10 +1,13 @@
 // braid data tokenize: text into a corpus of token ids, in Megatron's format.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include <filesystem>
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "apps/result.h"
 #include "data/read_text.h"
 #include "io/token_file.h"
 #include "report/progress.h"
@@ -14,6 +17,7 @@ namespace braid::apps {
 namespace {
 
 struct Options {
+  bool json = false;
   std::string input, out, tokenizer, end;
 };
 
@@ -42,8 +46,9 @@ int data_tokenize(const Options& o) {
   };
   kind == "jsonl" ? data::read_jsonl(o.input, language, add) : data::read_text(o.input, language, add);
   writer.finish();
-  fmt::print("{}: {} tokens in {} documents{}\n", printable(o.out), writer.tokens(), writer.documents(),
-             language.end_of_text ? "" : ", without end-of-text tokens");
+  print_result(o.json, {{"prefix", o.out}, {"tokens", writer.tokens()}, {"documents", writer.documents()}},
+               fmt::format("{}: {} tokens in {} documents{}", printable(o.out), writer.tokens(), writer.documents(),
+                           language.end_of_text ? "" : ", without end-of-text tokens"));
   return 0;
 }
 
@@ -56,6 +61,7 @@ Action setup_data_tokenize(Cli& cli) {
   cli.option("--tokenizer MODEL", o->tokenizer,
              "a folder, a GGUF file, a tokenizer.json, org/name of the Hugging Face cache, or tiny");
   cli.option("--end TOKEN", o->end, "token that ends a document; default: the folder's eos_token");
+  cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] { return data_tokenize(*o); };
 }
 

@@ -27,6 +27,7 @@ struct Options {
   int64_t stride = 0;
   bool json = false;
   TaskArgs tasks;
+  const Cli* cli = nullptr;
 };
 
 std::string read_text(const std::string& path) {
@@ -140,7 +141,20 @@ void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, c
                 .expected = "the model that this one was made from"});
 }
 
+// What only answers to tasks have, and what only texts have. BRAID_THINK and BRAID_PREDICT may be set for other
+// commands.
+void refuse_stray_options(const Options& o) {
+  constexpr const char *kTasks[] = {"answers", "slots", "mtp", "reasoning-budget"}, *kText[] = {"stride"};
+  const bool tasks = !o.tasks.file.empty();
+  for (const char* name : tasks ? std::span<const char* const>(kText) : kTasks) {
+    if (o.cli->given(name))
+      fail(fmt::format("--{}", name),
+           {.what = "does not fit the input", .expected = tasks ? "--text FILE" : "--tasks FILE"});
+  }
+}
+
 void check(const Options& o) {
+  refuse_stray_options(o);
   const int inputs = !o.text.empty() + !o.lines.empty() + !o.tasks.file.empty();
   if (inputs > 1) fail("eval", {.what = "several inputs are given", .expected = "one of --text, --jsonl and --tasks"});
   if (!o.tasks.file.empty() && !o.base.empty())
@@ -196,6 +210,7 @@ int eval_command(Options o) {
 
 Action setup_eval(Cli& cli) {
   auto o = std::make_shared<Options>();
+  o->cli = &cli;
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");
   cli.option("--jsonl F", o->lines, "or lines as braid score reads them; only completions are scored");

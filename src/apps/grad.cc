@@ -1,8 +1,11 @@
 // braid grad: the loss of a few tokens and its gradient for every stored tensor, for comparison with other programs.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "apps/result.h"
 #include "io/safetensors_write.h"
 #include "models/family.h"
 #include "models/master_weights.h"
@@ -14,6 +17,7 @@ namespace {
 
 struct Options {
   std::string model, dtype = "f32", out;
+  bool json = false;
   std::vector<int64_t> ids;
   double mtp_scale = 0;
   int64_t threads = 0;
@@ -82,7 +86,8 @@ int grad_command(const Options& o) {
     writer.write(spec.name, view_of(values.data(), spec.shape));
   }
   writer.finish();
-  fmt::print("loss {:.6f}, {} gradients in {}\n", loss, masters.tensors().size(), printable(o.out));
+  print_result(o.json, {{"loss", loss}, {"gradients", masters.tensors().size()}, {"file", o.out}},
+               fmt::format("loss {:.6f}, {} gradients in {}", loss, masters.tensors().size(), printable(o.out)));
   return 0;
 }
 
@@ -96,6 +101,7 @@ Action setup_grad(Cli& cli) {
   cli.option("--mtp-scale", o->mtp_scale, "weight of the multi-token prediction loss; 0: off");
   cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
   cli.option("-t,--threads", o->threads, "0: one per core");
+  cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] { return grad_command(*o); };
 }
 

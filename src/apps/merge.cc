@@ -1,7 +1,10 @@
 // braid merge: the weights of a model with an adapter added, as a Hugging Face folder of its own.
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/commands.h"
+#include "apps/result.h"
 #include "io/atomic_file.h"
 #include "models/adapter_file.h"
 #include "models/presets.h"
@@ -12,6 +15,7 @@ namespace {
 
 struct Options {
   std::string model, adapter, out;
+  bool json = false;
 };
 
 int merge_command(const Options& o) {
@@ -20,7 +24,7 @@ int merge_command(const Options& o) {
   io::check_new_folder(o.out);
   io::check_parent(o.out);
   models::merge_adapter(models::find_weights(o.model), o.adapter, o.out);
-  fmt::print("{}\n", printable(o.out));
+  print_result(o.json, {{"folder", o.out}, {"adapter", o.adapter}}, printable(o.out));
   return 0;
 }
 
@@ -31,6 +35,7 @@ Action setup_merge(Cli& cli) {
   cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.option("--adapter FOLDER", o->adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-o,--output FOLDER", o->out, "folder of the merged model; every weight keeps its name and type");
+  cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] { return merge_command(*o); };
 }
 

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
 #include "apps/new_folder.h"
+#include "apps/result.h"
 #include "io/atomic_file.h"
 #include "models/config_file.h"
 #include "models/family.h"
@@ -25,6 +27,7 @@ struct Options {
   NewFolder folder;
   std::string out;
   int64_t layers = 0;
+  bool json = false;
   const Cli* cli = nullptr;
 };
 
@@ -47,7 +50,7 @@ void check_room(const fs::path& folder, int64_t bytes) {
 
 }  // namespace
 
-int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* to) {
+int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* to, bool json_result) {
   const models::ConfigSource source = models::find_config(what.config);
   const io::Json json = what.layers ? models::first_layers(source.json, *what.layers) : source.json;
   const models::Config config = models::read_config(json);
@@ -73,8 +76,12 @@ int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* t
     io::write_text_file(folder / "hf_quant_config.json", models::quant_config_text(config, options.format));
   io::write_text_file(folder / "config.json", models::config_text(json, what.legacy ? models::Spelling::released
                                                                                     : models::Spelling::transformers));
-  fmt::print(to, "{}: {} layers, {} of random {} weights\n", printable(folder.string()), config.layers.size(),
-             report::bytes(bytes), what.format);
+  print_result(
+      json_result,
+      {{"folder", folder.string()}, {"layers", config.layers.size()}, {"bytes", bytes}, {"format", what.format}},
+      fmt::format("{}: {} layers, {} of random {} weights", printable(folder.string()), config.layers.size(),
+                  report::bytes(bytes), what.format),
+      to);
   return 0;
 }
 
@@ -91,9 +98,10 @@ Action setup_new(Cli& cli) {
   cli.choice("--format", f.format, {"bf16", "fp8", "nvfp4"}, "of the large matrices, in ModelOpt's layout");
   cli.flag("--legacy-config", f.legacy, "spell config.json as the released files do");
   cli.option("--seed", f.seed, "of the random numbers");
+  cli.flag("--json", o->json, "print the result as a JSON object");
   return [o] {
     if (o->cli->given("layers")) o->folder.layers = o->layers;
-    return write_new_folder(o->folder, o->out, stdout);
+    return write_new_folder(o->folder, o->out, stdout, o->json);
   };
 }
 

@@ -16,8 +16,8 @@ struct NewFolder {
   bool legacy = false;  // config.json as the released files spell it
 };
 
-// Writes it behind a progress bar, then prints its layers and size as one line to `to`. Returns the exit code; 128 + N
-// after signal N. Error where the folder exists or the disk has no room.
-int write_new_folder(const NewFolder& what, const std::filesystem::path& folder, std::FILE* to);
+// Writes it behind a progress bar, then prints its layers and size as one line to `to`, or as JSON. Returns the exit
+// code; 128 + N after signal N. Error where the folder exists or the disk has no room.
+int write_new_folder(const NewFolder& what, const std::filesystem::path& folder, std::FILE* to, bool json = false);
 
 }  // namespace braid::apps

@@ -14,6 +14,7 @@
 #include "engine/generate.h"
 #include "engine/reasoning.h"
 #include "io/npy.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "text/gguf_vocabulary.h"
@@ -209,7 +210,7 @@ int run_command(const Options& o) {
     printer.speed(out.timings, 0);
     if (out.finish == engine::Finish::length)
       printer.note(o.tokens >= 0 && std::ssize(out.ids) == o.tokens
-                       ? fmt::format("stopped after {} tokens (-n)", o.tokens)
+                       ? fmt::format("stopped after {} (-n)", report::counted(o.tokens, "token"))
                        : "the context is full (-c)");
   } else if (!out.ids.empty()) {
     fmt::print("\n");

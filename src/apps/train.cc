@@ -72,7 +72,7 @@ int train_command(const Options& o) {
     fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
   const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
   if (o.dry_run) {
-    with_paths_of(o.recipe, recipe, [&] { print_train_plan(recipe, o.json); });
+    with_paths_of(recipe, [&] { print_train_plan(recipe, o.json); });
     return 0;
   }
   if (o.force && o.resume.empty()) fail("--force", {.what = "goes with --resume only"});
@@ -81,7 +81,7 @@ int train_command(const Options& o) {
   Arena arena;
   Ctx ctx{.arena = arena};
   if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
-  train::Language language = with_paths_of(o.recipe, recipe, [&] { return train::Language(recipe, ctx); });
+  train::Language language = with_paths_of(recipe, [&] { return train::Language(recipe, ctx); });
   train::Trainer trainer(recipe, language, ctx);
   resume(o, trainer, from);
   sys::catch_requests_to_stop();

@@ -170,15 +170,17 @@ BpeTrainer::BpeTrainer(BpeTrainerOptions options) : options_(std::move(options))
   finder_.finish();
 }
 
-void BpeTrainer::add(std::string_view text, const std::string& where) {
+void BpeTrainer::add(std::string_view text, const std::string& where, const Progress& progress) {
   if (const size_t valid = sys::utf8_valid_prefix(text); valid != text.size()) {
     fail(where, {.what = fmt::format("the text is not UTF-8 at byte {}", valid)});
   }
   PreTokenizer::Scratch scratch(pre_tokenizer_);
+  int64_t bytes = 0;
   finder_.split(text, [&](std::string_view part, size_t offset, int32_t id) {
     if (id >= 0) return;
     pre_tokenizer_.split(part, offset == 0, scratch, [&](std::string_view piece) {
       if (piece.size() > kPieceBytesMax) fail(where, {.what = "a piece of the text is longer than 1 GiB"});
+      progress(bytes += std::ssize(piece));
       const auto known = pieces_.find(piece);
       if (known != pieces_.end()) {
         ++known->second;
@@ -224,7 +226,7 @@ std::string BpeTrainer::head() const {
   return text;
 }
 
-BpeTrainer::Trained BpeTrainer::train() const {
+BpeTrainer::Trained BpeTrainer::train(const Progress& progress) const {
   if (pieces_.empty()) fail("vocabulary", {.what = "there is no text to learn from"});
   std::vector<std::string> tokens;  // by id, as written in the file
   for (const BpeTrainerOptions::Added& added : options_.added) tokens.push_back(added.content);
@@ -253,6 +255,7 @@ BpeTrainer::Trained BpeTrainer::train() const {
     const auto [token, fresh] = ids.emplace(left + right, static_cast<int32_t>(tokens.size()));
     if (fresh) tokens.push_back(left + right);
     merger.merge(best.pair, token->second);
+    progress(std::ssize(tokens));
   }
 
   std::string out = head() + ",\n    \"vocab\": {";

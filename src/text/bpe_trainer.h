@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "sys/function_ref.h"
 #include "text/added_tokens.h"
 #include "text/pretokenizer.h"
 
@@ -35,14 +36,18 @@ class BpeTrainer {
   static constexpr int64_t kVocabularyMax = 1 << 22;
   // Error when the vocabulary has no room for bytes and added tokens, or an added token is empty or duplicated.
   explicit BpeTrainer(BpeTrainerOptions options);
-  // Counts the pieces of `text`; added tokens are cut out of it. Error when it is not UTF-8.
-  void add(std::string_view text, const std::string& where);
+  using Progress = sys::FunctionRef<void(int64_t)>;
+  // Counts the pieces of `text`; added tokens are cut out of it. Error when it is not UTF-8. `progress` receives the
+  // bytes of the pieces so far.
+  void add(
+      std::string_view text, const std::string& where, const Progress& progress = [](int64_t) {});
   int64_t distinct_pieces() const { return static_cast<int64_t>(pieces_.size()); }
   struct Trained {
     std::string json;  // the text of tokenizer.json
     int64_t tokens = 0, merges = 0;
   };
-  Trained train() const;  // Error when nothing was added
+  // Error when nothing was added. `progress` receives the number of tokens so far.
+  Trained train(const Progress& progress = [](int64_t) {}) const;
 
  private:
   struct Hash : std::hash<std::string_view> {

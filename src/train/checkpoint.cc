@@ -11,6 +11,7 @@
 #include "io/safetensors_write.h"
 #include "sys/error.h"
 #include "train/log.h"
+#include "train/recipe_paths.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -155,7 +156,7 @@ void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Rec
   write_state(folder.place() / "training" / "state.safetensors", arrays);
   io::write_text_file(folder.place() / "training" / "state.json", state_text(progress, recipe));
   io::write_text_file(folder.place() / "training" / "manifest.json", manifest_text(manifest));
-  io::write_text_file(folder.place() / "training" / "recipe.toml", to_toml(recipe, false));
+  io::write_text_file(folder.place() / "training" / "recipe.toml", to_toml(with_absolute_paths(recipe), false));
   folder.commit();
   publish(path);
   remove_old();

@@ -9,6 +9,7 @@
 #include "models/config.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
+#include "train/recipe_paths.h"
 
 namespace braid::train {
 namespace {
@@ -290,7 +291,11 @@ Recipe read_recipe(const std::filesystem::path& file, std::span<const std::strin
   std::vector<std::string> words;
   each_word(recipe, Names{words});
   refuse_unknown_overrides(overrides, words);
-  return read_recipe(io::read_toml(file, overrides));
+  recipe = read_recipe(io::read_toml(file, overrides));
+  std::error_code none;
+  const bool a_file = std::filesystem::is_regular_file(file, none);  // not a pipe, whose folder says nothing
+  resolve_paths(recipe, a_file ? file.parent_path() : std::filesystem::path(), overrides);
+  return recipe;
 }
 
 Numerics numerics_of(const Recipe& recipe) {

@@ -89,6 +89,7 @@ struct Recipe {
 };
 
 Recipe read_recipe(const io::Json& root);
+// Relative paths in the file start in its folder, those of `overrides` in the working folder (recipe_paths.h).
 Recipe read_recipe(const std::filesystem::path& file, std::span<const std::string> overrides);
 
 // The choice of number formats and product classes that its passes use.

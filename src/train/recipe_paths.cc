@@ -1,0 +1,81 @@
+#include "train/recipe_paths.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "data/loader.h"
+
+namespace braid::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kBundled = "tiny";  // the model of this name, whatever lies beside the recipe
+
+enum class Kind { path, name, output };
+
+bool generated(const std::string& path) { return std::ranges::find(data::kKinds, path) != data::kKinds.end(); }
+
+// visit(key, value, kind) for every path that is set.
+template <class Visit>
+void each_path(Recipe& r, const Visit& visit) {
+  const auto one = [&](const char* key, std::string& value, Kind kind) {
+    if (!value.empty()) visit(key, value, kind);
+  };
+  one("init", r.init, Kind::name);
+  one("tokenizer", r.tokenizer, Kind::name);
+  if (r.config && r.config->is_string()) {
+    std::string config = r.config->as_string();
+    one("config", config, Kind::name);
+    if (config != r.config->as_string()) r.config = io::Json::parse(nlohmann::json(config).dump(), "config");
+  }
+  one("out", r.out, Kind::output);
+  one("data.path", r.data.path, Kind::path);
+  for (data::BlendPart& part : r.data.blend) {
+    if (!generated(part.path)) one("data.blend", part.path, Kind::path);
+  }
+  one("eval.data", r.eval.data, Kind::path);
+}
+
+// "data={path=...}" sets data.path as well.
+bool overridden(std::string_view key, std::span<const std::string> overrides) {
+  return std::ranges::any_of(overrides, [&](const std::string& text) {
+    const std::string_view word = std::string_view(text).substr(0, text.find('='));
+    return word == key || (key.starts_with(word) && key[word.size()] == '.');
+  });
+}
+
+}  // namespace
+
+bool leads_somewhere(const fs::path& path) {
+  std::error_code none;
+  return fs::exists(path, none) || fs::exists(path.string() + ".bin", none);
+}
+
+void resolve_paths(Recipe& recipe, const fs::path& folder, std::span<const std::string> overrides) {
+  each_path(recipe, [&](const char* key, std::string& value, Kind kind) {
+    if (fs::path(value).is_absolute() || overridden(key, overrides)) return;
+    const fs::path found = (folder / value).lexically_normal();
+    if (kind != Kind::name || (value != kBundled && leads_somewhere(found))) value = found.string();
+  });
+}
+
+Recipe with_absolute_paths(Recipe recipe) {
+  each_path(recipe, [](const char*, std::string& value, Kind kind) {
+    std::error_code none;
+    if (kind != Kind::name || (value != kBundled && leads_somewhere(value)))
+      value = fs::absolute(value, none).lexically_normal().string();
+  });
+  return recipe;
+}
+
+std::string lost_path(const Recipe& recipe) {
+  std::string lost;
+  Recipe copy = recipe;
+  each_path(copy, [&](const char*, const std::string& value, Kind kind) {
+    const bool a_path = kind == Kind::path || (kind == Kind::name && value.find('/') != std::string::npos);
+    if (lost.empty() && a_path && !leads_somewhere(value)) lost = value;
+  });
+  return lost;
+}
+
+}  // namespace braid::train

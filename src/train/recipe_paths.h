@@ -1,0 +1,24 @@
+// Paths of a recipe: those in the file start in its folder, those of the command line in the working folder. `init`,
+// `tokenizer` and `config` may be names of models or presets, too; they are paths if something is there.
+#pragma once
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "train/recipe.h"
+
+namespace braid::train {
+
+// Does it exist, be it as Megatron's pair of files, which are named without their endings?
+bool leads_somewhere(const std::filesystem::path& path);
+
+// Makes the paths that `overrides` do not set start in `folder`.
+void resolve_paths(Recipe& recipe, const std::filesystem::path& folder, std::span<const std::string> overrides);
+
+// The recipe with absolute paths: what a copy of it in another folder needs.
+Recipe with_absolute_paths(Recipe recipe);
+
+// The first path that leads nowhere and is not the name of a generated source; empty: none.
+std::string lost_path(const Recipe& recipe);
+
+}  // namespace braid::train
