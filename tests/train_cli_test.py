@@ -28,7 +28,8 @@ class Train(TrainCase):
         self.refused("optimizer.eps=0", says="optimizer.eps is out of range; got 0; expected a number from 1e-30 to")
         self.refused("optimizer.lr=nan", says="optimizer.lr is out of range; got nan;")
         self.refused("optimizer.lr=-inf", says="optimizer.lr is out of range; got -inf;")
-        self.refused("data.kind=text", "data.path=/none", says="tokenizer.json")  # text, and a model without one
+        self.refused("data.kind=text", f"data.path={self.root / 'r.toml'}", says="tokenizer.json")  # text, and a model without one
+        self.refused("data.kind=text", "data.path=/none", says="[/none] does not exist")
         self.assertEqual(checkpoints(self.out), [])
 
     def test_bad_data(self):

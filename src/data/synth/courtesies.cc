@@ -1,3 +1,4 @@
+// Greetings, thanks and farewells, some of them in other languages.
 #include "data/synth/topics.h"
 
 namespace braid::synth {

@@ -1,3 +1,4 @@
+// Topics about models: what layers are and do.
 #include "data/synth/topics.h"
 
 namespace braid::synth {
