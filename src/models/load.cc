@@ -191,8 +191,13 @@ void check_compressed(const io::Json& quantisation) {
   }
 }
 
+// Others (GPTQ, AWQ, FP8 by blocks, ...) name and pack their tensors in ways that are not read.
 void check_quantisation(const io::Json& quantisation) {
-  if (quantisation.string_of({"quant_method"}) == "compressed-tensors") return check_compressed(quantisation);
+  const auto method = quantisation.string_of({"quant_method"});
+  if (method == "compressed-tensors") return check_compressed(quantisation);
+  if (method && !method->starts_with("modelopt"))
+    quantisation.need({"quant_method"})
+        .refuse("is not supported", "modelopt or compressed-tensors", "the same model in BF16, or as a GGUF file");
   check_algorithm(quantisation);
   if (const auto layers = quantisation.get({"quantized_layers"})) {
     for (const auto& layer : layers->members()) check_algorithm(layer.second);

@@ -177,6 +177,9 @@ TEST_F(Load, UnknownQuantisation) {
   config["quantization_config"] = {{"quant_algo", "W3A5_WARP"}};
   write(config, tensors_of(hybrid()));
   expect_says(error_of([&] { load(); }), {"quant_algo", "W3A5_WARP", "NVFP4"});
+  config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  write(config, tensors_of(hybrid()));
+  expect_says(error_of([&] { load(); }), {"quant_method", "gptq", "modelopt or compressed-tensors"});
 }
 
 TEST_F(Load, EveryEndTokenOfBothFilesCounts) {

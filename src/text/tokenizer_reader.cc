@@ -330,12 +330,12 @@ Tokenizer Tokenizer::load(const std::filesystem::path& folder_or_file) {
   }
   const sys::MappedFile file(path);
   if (file.bytes().size() > kFileBytesMax)
-    fail(path.string(), {.what = "the file is too large", .expected = "at most 1 GiB"});
+    fail(printable(path.string()), {.what = "the file is too large", .expected = "at most 1 GiB"});
   io::refuse_lfs_pointer(path, file.bytes());
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   if (const size_t begin = text.find_first_not_of(" \t\r\n"); begin != text.npos && text[begin] != '{')
     fail(where, {.what = "is not a tokenizer", .expected = "a tokenizer.json"});
-  return parse(text, path.string());
+  return parse(text, printable(path.string()));
 }
 
 }  // namespace braid::text

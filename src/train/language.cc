@@ -98,8 +98,6 @@ void Language::open_data(const models::Config& config) {
   need_rows(recipe_, held_out_->rows());
 }
 
-// The content of the data from a few batches, so that another file under the same name is noticed, and the model's
-// config.
 namespace {
 
 // A hash of the sizes of a model's files and a sample of their bytes.
@@ -127,6 +125,8 @@ uint64_t sample_of(const std::filesystem::path& folder) {
 
 }  // namespace
 
+// The content of the data from a few batches, so that another file under the same name is noticed, and the model's
+// config.
 Facts Language::facts() const {
   Facts facts;
   const io::Json config = io::Json::read(origin_ / "config.json");
