@@ -15,9 +15,9 @@ from support.program import braid
 
 HEAD = """# A conversation
 
-Twenty turns with `tiny`, word for word, without the lines that count tokens (`--temp 0 --dtype f32`, so that it
-is the same each time and on every CPU). Earlier thinking is dropped by the template; the answers stay. Checked by `tests/transcript_test.py`, which writes the
-answers anew with `--write`.
+Twenty turns with `tiny`, word for word, without the lines that count tokens (`--temp 0 --dtype f32`, so that it is the
+same each time and on every CPU). Earlier thinking is dropped by the template; the answers stay. Checked by
+`tests/transcript_test.py`, which writes the answers anew with `--write`.
 
 """
 
