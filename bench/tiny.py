@@ -56,20 +56,27 @@ class Model:
         return out
 
     def four_bits(self, data, format):
-        """KL of a quantised copy against this model, over held-out conversations as text."""
+        """KL of a quantised copy against this model, over the answers of held-out conversations: no words of users."""
         with tempfile.TemporaryDirectory() as folder:
-            small, text = pathlib.Path(folder) / "small", pathlib.Path(folder) / "text"
+            small, lines = pathlib.Path(folder) / "small", pathlib.Path(folder) / "lines.jsonl"
             self.run("quantize", self.model, small, "--format", format)
             rows = [json.loads(line) for line in (data / "valid.jsonl").open()][:200]
-            text.write_text("".join(self.render(row) for row in rows))
-            found = json.loads(self.run("eval", small, "--kl", self.model, "--text", text, "--json"))
+            answers = [self.answer(row["messages"]) for row in rows if "tools" not in row]
+            lines.write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+            found = json.loads(self.run("eval", small, "--kl", self.model, "--jsonl", lines, "-c", 4096,
+                                        "--json"))
             bytes_of = lambda path: sum(f.stat().st_size for f in pathlib.Path(path).glob("*.safetensors"))
             return {"format": format, "bytes": bytes_of(small), **{k: v for k, v in found.items() if isinstance(v, float)}}
 
-    def render(self, row):
-        """A conversation as the model reads it, without tools."""
+    def answer(self, messages):
+        """The last answer of a conversation after all before it, both as the model reads them."""
+        whole, before = self.render(messages), self.render(messages[:-1]) + "<|im_start|>assistant\n"
+        assert whole.startswith(before)
+        return {"prompt": before, "completion": whole[len(before):]}
+
+    def render(self, messages):
         out = ""
-        for m in row["messages"]:
+        for m in messages:
             if m["role"] in ("user", "system"):
                 out += f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n"
             elif m["role"] == "assistant":

@@ -23,7 +23,8 @@ std::string read_template(const std::filesystem::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
   if (text.size() > kTemplateBytesMax)
     fail(printable(path.string()), {.what = "the chat template is too long", .expected = "at most 4 MiB"});
-  if (sys::utf8_valid_prefix(text) != text.size()) fail(printable(path.string()), {.what = "the chat template is not UTF-8"});
+  if (sys::utf8_valid_prefix(text) != text.size())
+    fail(printable(path.string()), {.what = "the chat template is not UTF-8"});
   return std::string(text);
 }
 

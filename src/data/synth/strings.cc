@@ -71,20 +71,42 @@ constexpr std::string_view kSortNumbers[] = {
     "Order these from small to large: {l}",
 };
 
-// A third words in lower case, some of the rest as people also write them, the others random letters, some repeated.
+// Letters at random, some of them repeated.
+std::string random_letters(Draw& draw) {
+  std::string out;
+  for (int64_t left = draw.between(2, kLettersMax); left > 0; --left) {
+    const bool again = !out.empty() && draw.percent(15);
+    out += again ? out[static_cast<size_t>(draw.below(std::ssize(out)))] : static_cast<char>('A' + draw.below(26));
+  }
+  return out;
+}
+
+// Syllables that make no word: a vocabulary cuts them as it cuts words, so that the spelling of its pieces is learnt
+// from more than the words there are.
+std::string invented_word(Draw& draw) {
+  constexpr std::string_view kOnsets[] = {"b",  "c",  "d",  "f",  "g",   "h",  "j",  "k",  "l",  "m",  "n",  "p",
+                                          "qu", "r",  "s",  "t",  "v",   "w",  "y",  "z",  "bl", "br", "ch", "cl",
+                                          "cr", "dr", "fl", "fr", "gl",  "gr", "pl", "pr", "sh", "sc", "sk", "sl",
+                                          "sm", "sn", "sp", "st", "str", "sw", "th", "tr", "wh", ""};
+  constexpr std::string_view kVowels[] = {"a",  "e",  "i",  "o",  "u",  "a",  "e",  "i", "o",
+                                          "ai", "ea", "ee", "ie", "oa", "oo", "ou", "y", "ow"};
+  constexpr std::string_view kEnds[] = {"",   "",   "",    "b",  "ck", "d",  "g",  "l",  "ll", "m",
+                                        "n",  "nd", "ng",  "nt", "p",  "r",  "rd", "rn", "s",  "ss",
+                                        "st", "t",  "tch", "x",  "er", "le", "et", "on", "en", "ly"};
+  std::string out;
+  for (int64_t left = draw.between(1, 3); left > 0; --left)
+    out.append(draw.pick(kOnsets)).append(draw.pick(kVowels)).append(draw.pick(kEnds));
+  out.resize(std::min(out.size(), static_cast<size_t>(kLettersMax)));
+  return out.size() < 2 ? out + "a" : out;
+}
+
+// Words and invented ones in lower case or as people also write them, and random letters in capitals.
 std::string text_of(Draw& draw) {
   constexpr int64_t kLower = 0, kCapitals = 1, kTitle = 2, kMixed = 3;
-  constexpr int64_t kWeights[] = {34, 18, 8, 5, 35};
+  constexpr int64_t kWeights[] = {45, 12, 8, 7, 28};
   const auto kind = static_cast<int64_t>(draw.weighted(kWeights));
-  std::string out;
-  if (kind > kMixed) {
-    for (int64_t left = draw.between(2, kLettersMax); left > 0; --left) {
-      const bool again = !out.empty() && draw.percent(15);
-      out += again ? out[static_cast<size_t>(draw.below(std::ssize(out)))] : static_cast<char>('A' + draw.below(26));
-    }
-    return out;
-  }
-  out = draw.pick(words());
+  if (kind > kMixed) return random_letters(draw);
+  std::string out = draw.percent(50) ? std::string(draw.pick(words())) : invented_word(draw);
   for (size_t i = 0; i < out.size() && kind != kLower; ++i) {
     if (kind == kCapitals || (kind == kTitle ? i == 0 : draw.percent(50))) out[i] = upper(out[i]);
   }

@@ -156,7 +156,7 @@ class Writer {
 
   static Turn turn_of(Draw& draw, bool with_calculator) {
     //                            +   -   *   <>  words, calculator, Braid, beyond range, the rest
-    constexpr int64_t kWeights[] = {15, 15, 17, 6, 19, 0, 15, 6, 8};
+    constexpr int64_t kWeights[] = {13, 13, 15, 6, 22, 0, 15, 6, 12};
     constexpr int64_t kWeightsCalculator[] = {0, 0, 0, 2, 8, 68, 14, 0, 8};
     const auto kind = static_cast<int64_t>(draw.weighted(with_calculator ? std::span(kWeightsCalculator) : kWeights));
     if (kind < kArithmeticKinds) return arithmetic(draw, Split::train, kind);
