@@ -154,6 +154,7 @@ class Refusals(Case):
         self.assertTrue(0 <= scores[0]["mtp"]["accepted"] <= scores[0]["mtp"]["drafted"])
         self.assertRefused(braid("eval", "--text", str(tasks), "--mtp"), "[--mtp] does not fit the input; expected --tasks FILE")
         self.assertRefused(braid("eval", "--tasks", str(tasks), "--stride", "4"), "[--stride] does not fit")
+        self.assertEqual(braid("eval", "--text", str(TINY / "README.md"), "-c", "64", BRAID_SLOTS="4").returncode, 0)
 
     def test_run_takes_a_conversation(self):
         file = self.new_folder() / "messages.json"

@@ -1,6 +1,7 @@
 // braid eval: perplexity and bits per byte of a text, or the accuracy of answers to tasks.
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -141,13 +142,17 @@ void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, c
                 .expected = "the model that this one was made from"});
 }
 
-// What only answers to tasks have, and what only texts have. BRAID_THINK and BRAID_PREDICT may be set for other
-// commands.
+// What only answers to tasks have, and what only texts have, as options; variables may be set for other commands.
 void refuse_stray_options(const Options& o) {
-  constexpr const char *kTasks[] = {"answers", "slots", "mtp", "reasoning-budget"}, *kText[] = {"stride"};
+  using Words = std::span<const std::pair<const char*, const char*>>;
+  constexpr std::pair<const char*, const char*> kTasks[] = {{"answers", "BRAID_ANSWERS"},
+                                                            {"slots", "BRAID_SLOTS"},
+                                                            {"mtp", "BRAID_MTP"},
+                                                            {"reasoning-budget", "BRAID_REASONING_BUDGET"}},
+                                                kText[] = {{"stride", "BRAID_STRIDE"}};
   const bool tasks = !o.tasks.file.empty();
-  for (const char* name : tasks ? std::span<const char* const>(kText) : kTasks) {
-    if (o.cli->given(name))
+  for (const auto& [name, variable] : tasks ? Words(kText) : Words(kTasks)) {
+    if (o.cli->given(name) && !std::getenv(variable))
       fail(fmt::format("--{}", name),
            {.what = "does not fit the input", .expected = tasks ? "--text FILE" : "--tasks FILE"});
   }
