@@ -85,7 +85,10 @@ ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens) {
   if (tokens < 0) return {};
   const auto end = tokenizer().token_to_id("</think>");
   if (!end) fail("--reasoning-budget", {.what = "the model has no token </think>", .hint = "leave the option out"});
-  return {.tokens = tokens, .end = *end, .closing = tokenizer().encode("\n</think>\n", false)};
+  return {.tokens = tokens,
+          .end = *end,
+          .call = tokenizer().token_to_id("<tool_call>").value_or(-1),
+          .closing = tokenizer().encode("\n</think>\n", false)};
 }
 
 bool LanguageModel::is_silent(int32_t id) {

@@ -10,6 +10,7 @@ namespace braid::engine {
 struct ReasoningBudget {
   int64_t tokens = -1;             // -1: no limit
   int32_t end = -1;                // the token </think>
+  int32_t call = -1;               // the token <tool_call>, which ends thinking too; -1: none
   std::vector<int32_t> closing{};  // "\n</think>\n", with `end` among them
 };
 
@@ -21,7 +22,7 @@ class ReasoningLimit {
 
   // The token that comes next, given the one that was sampled.
   int32_t next(int32_t sampled) {
-    if (written_ == 0 && sampled == budget_.end) open_ = false;
+    if (written_ == 0 && (sampled == budget_.end || sampled == budget_.call)) open_ = false;
     if (!open_) return sampled;
     if (count_ < budget_.tokens) {
       ++count_;

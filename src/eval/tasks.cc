@@ -53,21 +53,23 @@ TaskResult read_answer(engine::LanguageModel& model, const std::string& prompt, 
   return out;
 }
 
-// The prediction block sees the hidden state before a token and that token, and drafts the one after it.
+// The prediction block sees the hidden state before a token and that token, and drafts the one after it. The last token
+// is only drafted, never read: an answer may fill the context.
 void count_drafts(engine::Runner& runner, std::vector<int32_t> ids, std::span<const int32_t> answer, TaskResult& out) {
   const size_t prompt = ids.size();
   if (answer.size() < 2) return;
   ids.insert(ids.end(), answer.begin(), answer.end());
+  const std::span<const int32_t> read(ids.data(), ids.size() - 1);
   std::vector<float> rows;
   runner.reset(0);
-  runner.prefill(0, ids, [&](const Tensor& x) {
+  runner.prefill(0, read, [&](const Tensor& x) {
     const Tensor hidden = runner.final_hidden(x);
     const float* from = hidden.view().as<float>();
     rows.insert(rows.end(), from, from + hidden.view().count());
   });
-  const Tensor hidden(runner.ctx().arena, DType::f32, {std::ssize(ids), runner.config().hidden});
+  const Tensor hidden(runner.ctx().arena, DType::f32, {std::ssize(read), runner.config().hidden});
   std::ranges::copy(rows, hidden.mut().as<float>());
-  const Tensor logits = runner.mtp_logits(ids, hidden);
+  const Tensor logits = runner.mtp_logits(read, hidden);
   const auto width = static_cast<size_t>(logits.dim(1));
   for (size_t i = prompt + 1; i < ids.size(); ++i) {
     const float* row = logits.view().as<float>() + (i - 2) * width;
