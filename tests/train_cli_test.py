@@ -184,11 +184,27 @@ class Train(TrainCase):
         file.write_text(text)
         refused("data.kind=text", "data.path=recipes/tiny.toml", says="[recipes/tiny")
         file.write_text(RECIPE)
-        synth = "try braid data synth --out runs/tiny/data, which makes the data of recipes/tiny.toml"
+        synth = "try braid data synth --out runs/tiny/data bench/data/tiny-*.jsonl, which makes the data"
         for more in ((), ("--dry-run", "batch=0")):
             refused("data.kind=jsonl", "data.path=runs/tiny/data/train.jsonl", f"init={CHAT}", *more, folder=self.root, says=synth)
         refused("data.kind=jsonl", "data.path=mine/train.jsonl", f"init={CHAT}", says="[mine/train.jsonl]")
         refused("data.kind=indexed", "data.path=prefix", says="[prefix]")
+
+    def test_a_run_goes_on_from_any_folder(self):
+        room = self.root / "mine"
+        room.mkdir()
+        (room / "model").symlink_to(HYBRID)
+        (room / "r.toml").write_text(RECIPE.replace(f'init = "{HYBRID}"', 'init = "./model"'))
+
+        def steps(file, *words, folder):
+            answer = braid("train", file, f"out={self.out}", *words, cwd=folder)
+            self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+            return printed_steps(answer.stdout)
+
+        self.assertEqual(steps("mine/r.toml", folder=self.root), [1, 2])
+        self.assertEqual(steps("r.toml", "steps=3", "--resume", "auto", folder=room), [3])
+        stored = self.out / "checkpoints" / f"step-{checkpoints(self.out)[-1]:08}" / "training" / "recipe.toml"
+        self.assertEqual(steps(stored, "steps=4", "--resume", "auto", folder="/"), [4])
 
     def test_words_that_do_nothing_are_named(self):
         self.assertIn("schedule.warmup = 5 is more than steps = 2", self.trained("schedule.warmup=5", "loss.aux=0.1").stderr)

@@ -19,7 +19,7 @@ void refuse_lost_paths(const train::Recipe& recipe) {
   fail(printable(path),
        {.what = "does not exist",
         .expected = "a path from the folder of the recipe, or on the command line from the working folder",
-        .hint = bundled ? fmt::format("braid data synth --out {}, which makes the data of recipes/tiny.toml", folder)
+        .hint = bundled ? fmt::format("braid data synth --out {} bench/data/tiny-*.jsonl, which makes the data", folder)
                         : ""});
 }
 

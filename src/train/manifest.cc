@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sys/error.h"
+#include "train/recipe_paths.h"
 
 namespace braid::train {
 namespace {
@@ -27,7 +28,8 @@ std::string shown(const std::string& value) { return value == kNone ? "not set" 
 
 Facts manifest_of(const Recipe& recipe, const Facts& facts) {
   Facts manifest;
-  for (auto& [word, value] : words_of(recipe)) {
+  // Absolute: a run goes on from any folder.
+  for (auto& [word, value] : words_of(with_absolute_paths(recipe))) {
     if (!may_change(word)) manifest.emplace_back(std::move(word), std::move(value));
   }
   manifest.insert(manifest.end(), facts.begin(), facts.end());

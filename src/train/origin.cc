@@ -18,6 +18,7 @@
 #include "nn/precision.h"
 #include "sys/error.h"
 #include "train/checkpoint.h"
+#include "train/recipe_paths.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -67,8 +68,9 @@ constexpr const char* kMadeOf = "made_of.json";
 
 // What determines the files of out/init.
 std::string made_of(const Recipe& recipe) {
-  const nlohmann::ordered_json j = {
-      {"seed", recipe.seed}, {"tokenizer", recipe.tokenizer}, {"config", config_json(recipe).raw()}};
+  const nlohmann::ordered_json j = {{"seed", recipe.seed},
+                                    {"tokenizer", with_absolute_paths(recipe).tokenizer},
+                                    {"config", config_json(recipe).raw()}};
   return j.dump(1) + "\n";
 }
 
