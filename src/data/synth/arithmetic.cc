@@ -232,9 +232,11 @@ Turn solved(int64_t kind, int64_t a, int64_t b, std::string user) {
 Turn arithmetic(Draw& draw, Split split, int64_t kind) {
   auto [a, b] = operands(draw, split, kind == 2 ? kLengthsOfFactors : kLengths);
   if (kind == 3) {
-    if (draw.percent(40)) {  // near ones: the first digits agree
-      const int64_t other = std::clamp<int64_t>(a + draw.between(-12, 12), 0, kNumberMax);
-      if (split == Split::train || held_out_pair(a, other)) b = other;
+    const bool near = draw.percent(40);  // the first digits agree
+    while (near) {
+      b = std::clamp<int64_t>(a + draw.between(-12, 12), 0, kNumberMax);
+      if (split == Split::train || held_out_pair(a, b)) break;
+      a = draw.between(10, kNumberMax);
     }
     return comparison(draw, a, b);
   }

@@ -211,10 +211,9 @@ std::string long_word(Draw& draw) {
 }
 
 std::string with_numbers(Draw& draw, std::span<const std::string_view> forms) {
-  return fill(draw.pick(forms), {{"a", short_number(draw)},
-                                 {"b", short_number(draw)},
-                                 {"c", std::to_string(draw.between(2, 12))},
-                                 {"d", short_number(draw)}});
+  const std::string a = short_number(draw), b = short_number(draw), c = std::to_string(draw.between(2, 12)),
+                    d = short_number(draw);
+  return fill(draw.pick(forms), {{"a", a}, {"b", b}, {"c", c}, {"d", d}});
 }
 
 // A sum whose first or second number, or both, are beyond the range.
@@ -246,14 +245,15 @@ std::string question(Draw& draw) {
       return with_numbers(draw, kPowers);
     case 6: {
       const std::string word = long_word(draw);
-      return puzzle_asked(draw, draw.below(4), word, letter_for(draw, capitals(word)));
+      const char wanted = letter_for(draw, capitals(word));
+      return puzzle_asked(draw, draw.below(4), word, wanted);
     }
     case 7: {
       const auto word = [&] {
         return draw.percent(50) ? capitals(draw.pick(words())) : std::string(draw.pick(words()));
       };
-      return fill(draw.pick(kPuzzles),
-                  {{"w", word()}, {"v", word()}, {"c", std::string(1, static_cast<char>('A' + draw.below(26)))}});
+      const std::string w = word(), v = word(), c(1, static_cast<char>('A' + draw.below(26)));
+      return fill(draw.pick(kPuzzles), {{"w", w}, {"v", v}, {"c", c}});
     }
     default:
       return sum_of(draw, named_number);

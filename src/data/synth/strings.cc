@@ -209,7 +209,8 @@ Turn strings(Draw& draw, Split split, int64_t kind) {
 std::string puzzle_asked(Draw& draw, int64_t kind, const std::string& shown, char wanted) {
   constexpr Forms kForms[] = {kReverse, kCount, kLength, kSortLetters};
   const std::string letter(1, draw.percent(25) ? lower(wanted) : wanted);
-  return fill(draw.pick(kForms[kind]), {{"w", quoted(draw, shown)}, {"c", quoted(draw, letter)}});
+  const std::string word = quoted(draw, shown), one = quoted(draw, letter);
+  return fill(draw.pick(kForms[kind]), {{"w", word}, {"c", one}});
 }
 
 }  // namespace braid::synth

@@ -80,11 +80,12 @@ class Writer {
   explicit Writer(const Options& options) : avoid_(options.avoid) {}
 
   // Only the last turn of a conversation thinks: templates drop earlier thinking, and what they leave of those turns is
-  // how one without thinking looks. One conversation in ten has a calculator, one in eight is without thinking.
+  // how one without thinking looks; so most conversations are short, for the sake of their thinking. One in ten has a
+  // calculator, one in eight is without thinking.
   ordered_json conversation(Draw& draw) const {
     const bool with_calculator = draw.percent(10), think = !draw.percent(12);
     ordered_json messages = begun(draw);
-    const int64_t turns = draw.percent(40) ? 1 : draw.percent(2) ? draw.between(17, 96) : draw.between(2, 16);
+    const int64_t turns = draw.percent(75) ? 1 : draw.percent(2) ? draw.between(17, 96) : draw.between(2, 16);
     Turn turn;
     for (int64_t i = 0; i < turns; ++i) {
       turn = next(draw, turn, with_calculator);
@@ -156,7 +157,7 @@ class Writer {
 
   static Turn turn_of(Draw& draw, bool with_calculator) {
     //                            +   -   *   <>  words, calculator, Braid, beyond range, the rest
-    constexpr int64_t kWeights[] = {13, 13, 15, 6, 22, 0, 15, 6, 12};
+    constexpr int64_t kWeights[] = {12, 12, 14, 5, 28, 0, 13, 5, 11};
     constexpr int64_t kWeightsCalculator[] = {0, 0, 0, 2, 8, 68, 14, 0, 8};
     const auto kind = static_cast<int64_t>(draw.weighted(with_calculator ? std::span(kWeightsCalculator) : kWeights));
     if (kind < kArithmeticKinds) return arithmetic(draw, Split::train, kind);
