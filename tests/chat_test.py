@@ -237,6 +237,8 @@ class AtATerminal(Case):
                 file.write('[{"role": "user"}]')
             self.assertIn("[0] is not a message", chat.say(f"/load {folder}/bad"))
             self.assertIn("is missing", chat.say("/load " + 300 * "a"))
+            self.assertIn("[/load] the chat itself uses standard input and output; expected a file", chat.say("/load -"))
+            self.assertIn("[/save] the chat itself uses standard input and output; expected a file", chat.say("/save -"))
             self.assertIn("/none] is missing; expected [{\"role\": \"user\"", chat.say(f"/load {folder}/none"))
         self.assertEqual(len(chat.messages()), 3)
         self.assertIn("[/thnik] no such command; try /help", chat.say("/thnik"))

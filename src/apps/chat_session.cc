@@ -24,6 +24,10 @@ engine::RunnerOptions with_mark(engine::RunnerOptions options) {
   return options;
 }
 
+void check_file(const char* command, const std::string& path) {
+  if (path == "-") fail(command, {.what = "the chat itself uses standard input and output", .expected = "a file"});
+}
+
 }  // namespace
 
 Chat::Chat(const ChatOptions& options)
@@ -86,14 +90,20 @@ void Chat::set_system(const std::string& argument) {
 }
 
 void Chat::save(const std::string& argument) {
+  check_file("/save", argument);
   if (argument != file_) io::check_new_file(argument);
   write_messages(argument, messages_);
   file_ = argument;
   printer_.note(fmt::format("{} in {}", report::counted(std::ssize(messages_), "message"), printable(argument)));
 }
 
+// Refuses a conversation that the template could not continue, before the one here is lost.
 void Chat::load(const std::string& argument) {
-  messages_ = read_messages(argument);
+  check_file("/load", argument);
+  ordered_json messages = read_messages(argument), asked = messages;
+  asked.push_back(ordered_json{{"role", "user"}, {"content", "?"}});
+  (void)model_.render(asked, {.think = think_});
+  messages_ = std::move(messages);
   file_ = argument;
   printer_.note(fmt::format("{} from {}", report::counted(std::ssize(messages_), "message"), printable(argument)));
 }

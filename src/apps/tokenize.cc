@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <vector>
 
 #include "apps/commands.h"
@@ -53,11 +52,15 @@ void answer_lines(const text::Tokenizer& tokenizer, bool no_special) {
   });
 }
 
-// A token per line: its id and its piece of the text as a JSON string.
+// A token per line: its id and, as a JSON string, what it adds to the text. A character of several tokens is the last
+// one's.
 void show(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
-  for (const int32_t id : ids) {
-    const nlohmann::json piece = tokenizer.decode(std::span(&id, 1), false);
-    fmt::print("{}\t{}\n", id, piece.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  text::StreamDecoder decoder(tokenizer, false);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    std::string piece = decoder.push(ids[i]);
+    if (i + 1 == ids.size()) piece += decoder.finish();
+    fmt::print("{}\t{}\n", ids[i],
+               nlohmann::json(piece).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
 }
 
