@@ -30,7 +30,7 @@ constexpr Named kRoofs[] = {{"read_gbs_1", &sys::Roofs::read_gbs_1},
 // "" where there is no folder for caches.
 fs::path file() {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  if (cache && *cache) return fs::path(cache) / "braid" / "roofs.json";
+  if (cache && fs::path(cache).is_absolute()) return fs::path(cache) / "braid" / "roofs.json";
   return home && *home ? fs::path(home) / ".cache" / "braid" / "roofs.json" : fs::path();
 }
 

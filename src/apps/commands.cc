@@ -26,7 +26,7 @@ const Command kCommands[] = {
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},
     {"data synth", "the training text of the model that ships with Braid", &setup_data_synth},
     {"tokenize", "text to token ids and back", &setup_tokenize},
-    {"template", "render a model's chat template: messages in, text out", &setup_template},
+    {"template", "render a chat template: {\"messages\": [...]} in, text out", &setup_template},
 };
 const int kCommandCount = static_cast<int>(std::size(kCommands));
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 BRAID = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "build/release/bin/braid")
 # Without the caller's own settings.
+CACHE = tempfile.TemporaryDirectory()  # not the user's
 ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("BRAID_") and k != "NO_COLOR"}
+ENVIRONMENT["XDG_CACHE_HOME"] = CACHE.name
 DATA = Path(__file__).resolve().parent.parent / "data"
 ONE_LINE = r"\Abraid: \[[^\n]+\] [^\n]+\n\Z"
 
