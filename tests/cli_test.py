@@ -152,6 +152,10 @@ class Refusals(Case):
                   for more in ((), ("--reasoning-budget", "8"))]
         self.assertLess(scores[1]["mtp"]["drafted"], scores[0]["mtp"]["drafted"] / 2)
         self.assertTrue(0 <= scores[0]["mtp"]["accepted"] <= scores[0]["mtp"]["drafted"])
+        full = json.loads(braid("eval", "--tasks", str(tasks), "--think", "on", "--mtp", "--json", "-c", "64").stdout)
+        self.assertTrue(10 < full["mtp"]["drafted"] < 64, full)  # the answer fills the context
+        off = braid("run", "--chat", "Hi", "--think", "off", "--reasoning-budget", "8")
+        self.assertIn("--reasoning-budget: no thinking was asked for\n", off.stderr)
         self.assertRefused(braid("eval", "--text", str(tasks), "--mtp"), "[--mtp] does not fit the input; expected --tasks FILE")
         self.assertRefused(braid("eval", "--tasks", str(tasks), "--stride", "4"), "[--stride] does not fit")
         self.assertEqual(braid("eval", "--text", str(TINY / "README.md"), "-c", "64", BRAID_SLOTS="4").returncode, 0)

@@ -55,7 +55,9 @@ def play(asked):
 
 def main():
     doc = Path(sys.argv[1])
-    text = play(questions(doc.read_text()))
+    asked = questions(doc.read_text())
+    assert len(asked) >= 20, f"{doc} has {len(asked)} messages, not twenty"
+    text = play(asked)
     if "--write" in sys.argv:
         doc.write_text(text)
     elif doc.read_text() != text:

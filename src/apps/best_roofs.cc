@@ -36,6 +36,8 @@ fs::path file() {
 
 std::string key_of(int threads) { return fmt::format("{}, {} threads", sys::machine().cpu_name, threads); }
 
+constexpr double kMost = 1e7;  // GB/s, GFLOP/s: no machine is faster, whatever a file says
+
 // An object; empty where the file is missing or is not JSON.
 ordered_json read() {
   std::ifstream in(file());
@@ -49,7 +51,8 @@ sys::Roofs stored(const ordered_json& all, int threads) {
   if (found == all.end() || !found->is_object()) return out;
   for (const Named& roof : kRoofs) {
     const auto value = found->find(roof.key);
-    if (value != found->end() && value->is_number()) out.*roof.value = value->get<double>();
+    if (value == found->end() || !value->is_number()) continue;
+    if (const auto n = value->get<double>(); n > 0 && n < kMost) out.*roof.value = n;
   }
   return out;
 }

@@ -163,7 +163,9 @@ int run_command(const Options& o) {
                                    .logprobs = o.logprobs};
   const Prompt prompt = read_prompt(o, lm);
   if (prompt.ids.empty()) fail("run", {.what = "the prompt has no tokens", .hint = "-p TEXT, or --chat TEXT"});
+  AnswerPrinter printer;
   if (prompt.thinking) generate.budget = lm.reasoning_budget(o.budget);
+  if (!prompt.thinking && o.budget >= 0) printer.note("--reasoning-budget: no thinking was asked for");
   Dumps dumps(o.dumps, lm.runner(), prompt.ids);
 
   // Without a tokenizer there are ids only: a folder of weights is enough for --ids.
@@ -173,7 +175,6 @@ int run_command(const Options& o) {
     fail("--stop", {.what = "is text, and the model has no tokenizer", .got = printable(o.stop)});
   if (speaks) decoder.emplace(lm.tokenizer(), false);
   engine::ReasoningSplitter splitter(prompt.thinking);
-  AnswerPrinter printer;
   std::string content, reasoning;
   StopText stop(o.stop);
   const auto show = [&](engine::ReasoningSplitter::Parts parts, bool last = false) {
