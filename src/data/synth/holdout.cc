@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kDigitsMax = 9;   // longer numbers are in no test
 constexpr size_t kLettersMin = 3;  // the steps of every sort contain shorter strings
-constexpr uint64_t kOneInWords = 16, kOneInLetters = 64, kOneInPairs = 64;
+constexpr uint64_t kOneInWords = 8, kOneInLetters = 64, kOneInPairs = 64;
 
 uint64_t hash_of(std::string_view key) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, then a finaliser: the low bits of FNV alone are weak
