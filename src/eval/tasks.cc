@@ -111,6 +111,7 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
     fail("--mtp", {.what = "this model has no multi-token prediction block"});
   const engine::ReasoningBudget budget = model.reasoning_budget(options.budget);
   std::vector<engine::ReasoningLimit> limits;
+  limits.reserve(texts.size());
   for (const std::string& text : texts)
     limits.push_back(engine::ends_in_think(text) ? engine::ReasoningLimit(budget) : engine::ReasoningLimit());
   bool whole = true;
