@@ -237,6 +237,9 @@ class AtATerminal(Case):
                 file.write('[{"role": "user"}]')
             self.assertIn("[0] is not a message", chat.say(f"/load {folder}/bad"))
             self.assertIn("is missing", chat.say("/load " + 300 * "a"))
+            with open(f"{folder}/robot", "w") as file:
+                file.write('[{"role": "robot", "content": "beep"}]')
+            self.assertIn("unknown role robot", chat.say(f"/load {folder}/robot"))
             self.assertIn("[/load] the chat itself uses standard input and output; expected a file", chat.say("/load -"))
             self.assertIn("[/save] the chat itself uses standard input and output; expected a file", chat.say("/save -"))
             self.assertIn("/none] is missing; expected [{\"role\": \"user\"", chat.say(f"/load {folder}/none"))

@@ -205,6 +205,16 @@ class Train(TrainCase):
         self.assertEqual(steps("r.toml", "steps=3", "--resume", "auto", folder=room), [3])
         stored = self.out / "checkpoints" / f"step-{checkpoints(self.out)[-1]:08}" / "training" / "recipe.toml"
         self.assertEqual(steps(stored, "steps=4", "--resume", "auto", folder="/"), [4])
+        moved = self.root / "moved"
+        moved.mkdir()
+        shutil.move(room, moved)
+        shutil.move(self.out, moved)
+        old, self.out = self.out, moved / self.out.name
+        self.assertEqual(steps("mine/r.toml", "steps=5", "--resume", "auto", folder=moved), [5])
+        self.assertFalse(old.exists())
+        newest = self.out / "checkpoints" / "step-00000005"
+        self.out = self.root / "deeper" / "another"
+        self.assertEqual(steps("mine/r.toml", "steps=6", "--resume", newest, folder=moved), [6])
 
     def test_words_that_do_nothing_are_named(self):
         self.assertIn("schedule.warmup = 5 is more than steps = 2", self.trained("schedule.warmup=5", "loss.aux=0.1").stderr)

@@ -177,14 +177,15 @@ TEST_F(LanguageTest, AChangedConfigIsADifference) {
   Ctx ctx{.arena = arena};
   const Language language(recipe_, ctx);
   const Facts facts = language.facts();
-  const std::string stored = manifest_text(manifest_of(recipe_, facts));
+  const std::string stored = manifest_text(manifest_of(recipe_, facts, recipe_.out));
   nlohmann::json config = models::dense("llama");
   int words = 0;
   for (const auto& [key, value] : config.items()) {
     nlohmann::json other = nlohmann::json::parse(stored);
     ASSERT_TRUE(other.contains("model." + key)) << key;
     other["model." + key] = "another";
-    const auto list = differences(io::Json::parse(other.dump(), "manifest.json"), manifest_of(recipe_, facts));
+    const auto list =
+        differences(io::Json::parse(other.dump(), "manifest.json"), manifest_of(recipe_, facts, recipe_.out));
     ASSERT_EQ(list.size(), 1u) << key;
     EXPECT_TRUE(list[0].starts_with("model." + key + " is ")) << list[0];
     ++words;

@@ -26,10 +26,9 @@ std::string shown(const std::string& value) { return value == kNone ? "not set" 
 
 }  // namespace
 
-Facts manifest_of(const Recipe& recipe, const Facts& facts) {
+Facts manifest_of(const Recipe& recipe, const Facts& facts, const std::filesystem::path& run) {
   Facts manifest;
-  // Absolute: a run goes on from any folder.
-  for (auto& [word, value] : words_of(with_absolute_paths(recipe))) {
+  for (auto& [word, value] : words_of(with_paths_from(recipe, run))) {
     if (!may_change(word)) manifest.emplace_back(std::move(word), std::move(value));
   }
   manifest.insert(manifest.end(), facts.begin(), facts.end());

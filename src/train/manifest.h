@@ -2,6 +2,7 @@
 // facts that no word names (the content of the data and of the model's config). Each checkpoint stores it as
 // training/manifest.json; a resumed run compares its own and names each difference.
 #pragma once
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +16,8 @@ using Facts = std::vector<std::pair<std::string, std::string>>;  // names with v
 
 // Leaves out what may change on a resume: `out`, `steps`, `accumulate`, `schedule.decay` and the tables memory, eval,
 // log and checkpoint.
-Facts manifest_of(const Recipe& recipe, const Facts& facts);
+// Paths are as seen from `run`, the folder of the run (recipe_paths.h).
+Facts manifest_of(const Recipe& recipe, const Facts& facts, const std::filesystem::path& run);
 std::string manifest_text(const Facts& manifest);
 
 // "seed is 1 there and 2 here", one entry per difference. A word missing from the stored manifest had its default.

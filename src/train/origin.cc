@@ -69,7 +69,7 @@ constexpr const char* kMadeOf = "made_of.json";
 // What determines the files of out/init.
 std::string made_of(const Recipe& recipe) {
   const nlohmann::ordered_json j = {{"seed", recipe.seed},
-                                    {"tokenizer", with_absolute_paths(recipe).tokenizer},
+                                    {"tokenizer", with_paths_from(recipe, recipe.out).tokenizer},
                                     {"config", config_json(recipe).raw()}};
   return j.dump(1) + "\n";
 }

@@ -68,6 +68,16 @@ Recipe with_absolute_paths(Recipe recipe) {
   return recipe;
 }
 
+Recipe with_paths_from(Recipe recipe, const fs::path& run) {
+  std::error_code none;
+  const fs::path base = (fs::absolute(run, none) / "").lexically_normal().parent_path();
+  recipe = with_absolute_paths(std::move(recipe));
+  each_path(recipe, [&](const char*, std::string& value, Kind) {
+    if (fs::path(value).is_absolute()) value = fs::path(value).lexically_proximate(base).string();
+  });
+  return recipe;
+}
+
 std::string lost_path(const Recipe& recipe) {
   std::string lost;
   Recipe copy = recipe;

@@ -18,6 +18,9 @@ void resolve_paths(Recipe& recipe, const std::filesystem::path& folder, std::spa
 // The recipe with absolute paths: what a copy of it in another folder needs.
 Recipe with_absolute_paths(Recipe recipe);
 
+// The recipe with its paths as seen from `run`, a run's folder: the same wherever one starts it, and after a move.
+Recipe with_paths_from(Recipe recipe, const std::filesystem::path& run);
+
 // The first path that leads nowhere and is not the name of a generated source; empty: none.
 std::string lost_path(const Recipe& recipe);
 

@@ -96,7 +96,7 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "checkpoint.keep",
                                       "checkpoint.keep_every",
                                       "checkpoint.merge"};
-  const Facts manifest = manifest_of(Recipe{}, {});
+  const Facts manifest = manifest_of(Recipe{}, {}, "run");
   size_t decides = 0;
   for (const auto& [word, value] : words_of(Recipe{})) {
     nlohmann::json stored = nlohmann::json::parse(manifest_text(manifest));

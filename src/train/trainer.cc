@@ -50,6 +50,17 @@ const Recipe& checked(const Recipe& recipe) {
         .hint = "the recipe it was written with, training/recipe.toml, or --force"});
 }
 
+// Paths are compared as seen from `out` or, if `out` is another, from the run that holds the checkpoint.
+std::vector<std::string> differences_from(const std::filesystem::path& checkpoint, const Recipe& recipe,
+                                          const Facts& facts) {
+  std::vector<std::string> list = manifest_differences(checkpoint, manifest_of(recipe, facts, recipe.out));
+  if (list.empty()) return list;
+  const auto run =
+      (std::filesystem::absolute(checkpoint) / "").lexically_normal().parent_path().parent_path().parent_path();
+  std::vector<std::string> other = manifest_differences(checkpoint, manifest_of(recipe, facts, run));
+  return other.size() < list.size() ? other : list;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx)
@@ -60,13 +71,13 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx)
       optimizer_(recipe.optimizer, objective.masters(), params_),
       mean_(recipe.ema_decay, objective.masters().values()),
       checkpoints_(recipe, objective),
-      manifest_(manifest_of(recipe, objective.facts())),
+      facts_(objective.facts()),
       roof_flops_(measured_roof(objective.masters())) {}
 
 std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint, bool force) {
   std::vector<std::string> others;
   try {
-    others = manifest_differences(checkpoint, manifest_);
+    others = differences_from(checkpoint, recipe_, facts_);
     if (!others.empty() && !force) refuse_differences(checkpoint, others);
     progress_ = checkpoints_.load(checkpoint, arrays());
     saved_ = progress_.step;
@@ -202,7 +213,7 @@ double Trainer::held_out_loss() {
 
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
-  checkpoints_.save(arrays(), progress_, recipe_, manifest_);
+  checkpoints_.save(arrays(), progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
   log_->draw();
 }
 

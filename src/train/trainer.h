@@ -57,7 +57,7 @@ class Trainer {
   Optimizer optimizer_;
   RunningMean mean_;
   Checkpoints checkpoints_;
-  Facts manifest_;
+  Facts facts_;  // of the objective
   Progress progress_;
   std::unique_ptr<Log> log_;
   Sums sums_;
