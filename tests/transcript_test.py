@@ -16,8 +16,8 @@ from support.program import braid
 HEAD = """# A conversation
 
 Twenty turns with `tiny`, word for word, without the lines that count tokens (`--temp 0 --dtype f32`, so that it is the
-same each time and on every CPU). Earlier thinking is dropped by the template; the answers stay. Checked by
-`tests/transcript_test.py`, which can also write the answers anew.
+same each time and on every CPU). Tiny's template keeps earlier thinking. Checked by `tests/transcript_test.py`,
+which can also write the answers anew.
 
 """
 

@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::string_view kClosings[] = {"?", "?", "?", "?", "", ", please?", " exactly?", " then?", " by the way?"};
 // Sentences that begin with these end in a full stop.
-constexpr std::string_view kRequests[] = {"Tell",     "Give",      "Name",      "List",      "Show", "Define",
-                                          "Describe", "Explain",   "Please",    "Summarise", "I ",   "I'd ",
-                                          "My ",      "Introduce", "Summarize", "Say",       "Let",  "Help"};
+constexpr std::string_view kRequests[] = {
+    "Tell", "Give", "Name",      "List",      "Show", "Define", "Describe", "Explain", "Please", "Summarise", "I ",
+    "I'd ", "My ",  "Introduce", "Summarize", "Say",  "Let",    "Help",     "Walk",    "Sum",    "Write",     "Delete"};
 
 std::string question(Draw& draw, const Topic& topic) {
   const std::vector<std::string_view> phrases = entries(topic.phrases), questions = entries(topic.questions);

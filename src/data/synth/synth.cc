@@ -79,19 +79,22 @@ class Writer {
  public:
   explicit Writer(const Options& options) : avoid_(options.avoid) {}
 
-  // Only the last turn of a conversation thinks: templates drop earlier thinking, and what they leave of those turns is
-  // how one without thinking looks; so most conversations are short, for the sake of their thinking. One in ten has a
-  // calculator, one in eight is without thinking.
+  // Tiny's template keeps the thinking of earlier turns, so that every turn of a conversation shows how to think. Some
+  // conversations think throughout, some never, and in others the user switches. One in ten has a calculator; one in a
+  // hundred or so is as long as the context.
   ordered_json conversation(Draw& draw) const {
-    const bool with_calculator = draw.percent(10), think = !draw.percent(12);
+    constexpr int64_t kNever = 0, kSwitched = 1, kHabits[] = {22, 40, 38};
+    const bool with_calculator = draw.percent(10);
+    const auto habit = static_cast<int64_t>(draw.weighted(kHabits));
     ordered_json messages = begun(draw);
-    const int64_t turns = draw.percent(75) ? 1 : draw.percent(2) ? draw.between(17, 96) : draw.between(2, 16);
+    const int64_t turns = draw.percent(60) ? 1 : draw.percent(3) ? draw.between(17, 56) : draw.between(2, 16);
     Turn turn;
+    bool think = false;
     for (int64_t i = 0; i < turns; ++i) {
       turn = next(draw, turn, with_calculator);
-      const bool last = i + 1 == turns;
-      if (last && think && draw.percent(4)) cut_thinking(draw, turn);
-      append(messages, turn, last && think);
+      think = habit == kSwitched ? draw.percent(50) : habit != kNever;
+      if (think && draw.percent(3)) cut_thinking(draw, turn);
+      append(messages, turn, think);
     }
     ordered_json row = {{"messages", messages}};
     if (with_calculator) row["tools"] = tools();
@@ -106,7 +109,7 @@ class Writer {
     Turn turn;
     for (int64_t i = 1; i < turns; ++i) {
       turn = next(draw, turn, !asked.expression.empty());
-      append(messages, turn, false);
+      append(messages, turn, draw.percent(50));
     }
     return task_row(std::move(messages), asked);
   }
@@ -118,7 +121,7 @@ class Writer {
       const std::optional<Turn> asked = follow_up(draw, before);
       if (!asked || (asked->task == "in words") != named || (!named && !mentions_held_out(*asked))) continue;
       ordered_json messages = ordered_json::array();
-      append(messages, before, false);
+      append(messages, before, draw.percent(50));
       return task_row(std::move(messages), *asked);
     }
   }
@@ -157,7 +160,7 @@ class Writer {
 
   static Turn turn_of(Draw& draw, bool with_calculator) {
     //                            +   -   *   <>  words, calculator, Braid, beyond range, the rest
-    constexpr int64_t kWeights[] = {12, 12, 14, 5, 28, 0, 13, 5, 11};
+    constexpr int64_t kWeights[] = {12, 12, 12, 5, 31, 0, 13, 5, 10};
     constexpr int64_t kWeightsCalculator[] = {0, 0, 0, 2, 8, 68, 14, 0, 8};
     const auto kind = static_cast<int64_t>(draw.weighted(with_calculator ? std::span(kWeightsCalculator) : kWeights));
     if (kind < kArithmeticKinds) return arithmetic(draw, Split::train, kind);

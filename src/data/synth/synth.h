@@ -13,7 +13,7 @@ namespace braid::synth {
 
 struct Options {
   uint64_t seed = 0;
-  int64_t train = 150000;  // conversations
+  int64_t train = 85000;  // conversations
   int64_t valid = 1000;
   int64_t tasks = 125;               // held-out problems of each kind
   std::vector<std::string> avoid{};  // prompts of other tests: nothing trained resembles them (near.h, kNear)
@@ -28,10 +28,10 @@ constexpr int64_t kTaskTurns[] = {1, 4, 8, 12};
 //   arithmetic.jsonl, strings.jsonl, calculator.jsonl, follow_up.jsonl
 //                                tasks for braid eval: {"task", "messages", "tools"?, "answers"}
 //   turn-4/, turn-8/, turn-12/   arithmetic, strings and calculator again, at that turn of a conversation
-// Three conversations in four are a single turn, the others 2 to 16, one in two hundred up to 96; only the last turn
-// keeps its thinking, as chat templates show them. The same options give the same bytes. `progress` receives the number
-// of conversations written; if it returns false, writing stops, and no unfinished file appears. Returns whether
-// everything was written.
+// Three conversations in five are a single turn, the others 2 to 16, one in eighty up to 56. Every turn that thinks
+// shows its thinking: tiny's template keeps it. The same options give the same bytes. `progress` receives the number of
+// conversations written; if it returns false, writing stops, and no unfinished file appears. Returns whether everything
+// was written.
 bool write(const std::filesystem::path& folder, const Options& options,
            const sys::FunctionRef<bool(int64_t)>& progress);
 
