@@ -1,10 +1,12 @@
-# add_module(module LAYER n [DEPS module...] [LIBS target...])
+# add_module(module LAYER n [DEPS module...] [LIBS target...] [ALONE file...] [NO_BATCHES])
 #
 # One module: every *.cc of the folder becomes the library braid_<module>; *_test.cc become one test program, *_bench.cc
 # one benchmark, each *_fuzz.cc a fuzz target. DEPS may only name modules on lower layers: anything else stops the
 # configuration. tests/tidy.py repeats the check on the #include lines.
+# Files are compiled in batches (braid_batches), but for the ALONE ones, which have flags of their own, and modules with
+# NO_BATCHES, whose files each include Highway for all its targets.
 function(add_module module)
-  cmake_parse_arguments(PARSE_ARGV 1 M "" "LAYER" "DEPS;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 M "NO_BATCHES" "LAYER" "DEPS;LIBS;ALONE")
   set(target braid_${module})
   if(NOT DEFINED M_LAYER)
     message(FATAL_ERROR "[add_module] ${module} has no LAYER; expected add_module(${module} LAYER n ...)")
@@ -34,6 +36,10 @@ function(add_module module)
     list(FILTER sources EXCLUDE REGEX "_cuda\\.cc$")
   endif()
   list(REMOVE_ITEM sources ${tests} ${benches} ${fuzzers} "")
+  if(NOT M_NO_BATCHES)
+    braid_batches(${module} sources "${M_ALONE}")
+    braid_batches(${module}_test tests "")
+  endif()
   if(sources OR kernels)
     add_library(${target} STATIC ${sources} ${kernels})
     target_link_libraries(${target} PUBLIC braid_flags ${M_DEPS} ${M_LIBS})
@@ -53,6 +59,36 @@ function(add_module module)
   foreach(source IN LISTS fuzzers)
     braid_add_fuzzer(${source} ${target})
   endforeach()
+endfunction()
+
+# Replaces the files of a list, but for those named in `alone`, by files that include BRAID_BATCH of them each: most of
+# the time of a small file goes into its headers, which a batch reads once. So names in the anonymous namespaces of a
+# module are unique. The include paths do not depend on the checkout, for the sake of the compiler cache.
+function(braid_batches name list alone)
+  list(TRANSFORM alone PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  set(rest ${${list}})
+  list(REMOVE_ITEM rest ${alone} "")
+  list(LENGTH rest count)
+  if(BRAID_BATCH LESS 2 OR count LESS 2)
+    return()
+  endif()
+  set(out ${alone})
+  # Batches of equal size.
+  math(EXPR batches "(${count} + ${BRAID_BATCH} - 1) / ${BRAID_BATCH}")
+  foreach(batch RANGE 1 ${batches})
+    math(EXPR begin "${count} * (${batch} - 1) / ${batches}")
+    math(EXPR size "${count} * ${batch} / ${batches} - ${begin}")
+    list(SUBLIST rest ${begin} ${size} files)
+    set(text)
+    foreach(file IN LISTS files)
+      file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR}/src ${file})
+      string(APPEND text "#include \"${path}\"\n")
+    endforeach()
+    set(file ${CMAKE_BINARY_DIR}/batches/${name}_${batch}.cc)
+    file(CONFIGURE OUTPUT ${file} CONTENT "${text}" @ONLY)
+    list(APPEND out ${file})
+  endforeach()
+  set(${list} ${out} PARENT_SCOPE)
 endfunction()
 
 # Files of this folder that test for GPU rows (core/has_cuda.h).
@@ -78,5 +114,5 @@ endfunction()
 
 # add_op(name [DEPS module...] [LIBS target...]): a module on layer 3 in kernels/<name>, on top of core and math.
 function(add_op name)
-  add_module(${name} LAYER 3 DEPS core math ${ARGN})
+  add_module(${name} LAYER 3 NO_BATCHES DEPS core math ${ARGN})
 endfunction()

@@ -12,7 +12,7 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct BenchArgs {
   ModelArgs model;
   std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, batch = {1};
   std::string output = "md";
@@ -20,7 +20,7 @@ struct Options {
   bool list = false, explain = false;
 };
 
-std::vector<BenchRow> plan_rows(const Options& o) {
+std::vector<BenchRow> plan_rows(const BenchArgs& o) {
   const auto check = [](const char* flag, const std::vector<int64_t>& values, int64_t low, int64_t high) {
     for (const int64_t value : values) check_range(flag, value, low, high);
   };
@@ -43,7 +43,7 @@ std::vector<BenchRow> plan_rows(const Options& o) {
   return rows;
 }
 
-int bench(const Options& o) {
+int bench(const BenchArgs& o) {
   if (o.list) return print_ops();
   check_range("--repetitions", o.repeats.count, 1, 1000);
   std::vector<BenchRow> rows = plan_rows(o);
@@ -76,7 +76,7 @@ int bench(const Options& o) {
 }  // namespace
 
 Action setup_bench(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<BenchArgs>();
   o->model.declare(cli);
   cli.option("-p,--n-prompt", o->prompt, "prompt tokens, a list; 0: none");
   cli.option("-n,--n-gen", o->generate, "tokens to generate, a list; 0: none");

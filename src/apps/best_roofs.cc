@@ -17,15 +17,15 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-struct Named {
+struct NamedRoof {
   const char* key;
   double sys::Roofs::*value;
 };
-constexpr Named kRoofs[] = {{"read_gbs_1", &sys::Roofs::read_gbs_1},
-                            {"read_gbs", &sys::Roofs::read_gbs},
-                            {"fp32_gflops", &sys::Roofs::fp32_gflops},
-                            {"bf16_gflops", &sys::Roofs::bf16_gflops},
-                            {"int8_gops", &sys::Roofs::int8_gops}};
+constexpr NamedRoof kRoofs[] = {{"read_gbs_1", &sys::Roofs::read_gbs_1},
+                                {"read_gbs", &sys::Roofs::read_gbs},
+                                {"fp32_gflops", &sys::Roofs::fp32_gflops},
+                                {"bf16_gflops", &sys::Roofs::bf16_gflops},
+                                {"int8_gops", &sys::Roofs::int8_gops}};
 
 // "" where there is no folder for caches.
 fs::path file() {
@@ -49,7 +49,7 @@ sys::Roofs stored(const ordered_json& all, int threads) {
   sys::Roofs out{.threads = threads};
   const auto found = all.find(key_of(threads));
   if (found == all.end() || !found->is_object()) return out;
-  for (const Named& roof : kRoofs) {
+  for (const NamedRoof& roof : kRoofs) {
     const auto value = found->find(roof.key);
     if (value == found->end() || !value->is_number()) continue;
     if (const auto n = value->get<double>(); n > 0 && n < kMost) out.*roof.value = n;
@@ -74,7 +74,7 @@ void remember_roofs(const sys::Roofs& measured) {
   const sys::Roofs before = stored(all, measured.threads);
   ordered_json best = ordered_json::object();
   bool higher = false;
-  for (const Named& roof : kRoofs) {
+  for (const NamedRoof& roof : kRoofs) {
     higher = higher || measured.*roof.value > before.*roof.value;
     best[roof.key] = std::max(measured.*roof.value, before.*roof.value);
   }

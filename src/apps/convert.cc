@@ -26,7 +26,7 @@
 namespace braid::apps {
 namespace {
 namespace fs = std::filesystem;
-struct Options {
+struct ConvertArgs {
   std::string model, out, type = "bf16", head;
   bool strict = false, json = false;
 };
@@ -61,9 +61,9 @@ struct Group {
   double bits() const { return 8 * static_cast<double>(bytes) / static_cast<double>(values); }
 };
 
-using Groups = std::map<std::pair<GgmlType, GgmlType>, Group>;  // by the type that was wanted, and that it got
-Groups groups_of(const models::GgufExport& file) {
-  Groups groups;
+using TensorGroups = std::map<std::pair<GgmlType, GgmlType>, Group>;  // by the type that was wanted, and that it got
+TensorGroups tensor_groups(const models::GgufExport& file) {
+  TensorGroups groups;
   for (const models::GgufExport::Tensor& tensor : file.tensors()) {
     const Shape& shape = tensor.spec.shape;
     Group& group = groups[{tensor.wanted, tensor.spec.type}];
@@ -77,7 +77,7 @@ Groups groups_of(const models::GgufExport& file) {
   return groups;
 }
 
-Group total(const Groups& groups) {
+Group total(const TensorGroups& groups) {
   Group all;
   for (const auto& group : groups) {
     all.tensors += group.second.tensors;
@@ -87,7 +87,7 @@ Group total(const Groups& groups) {
   return all;
 }
 
-void print_table(const Groups& groups) {
+void print_table(const TensorGroups& groups) {
   report::Table table({{"type"},
                        {"tensors", report::Align::right},
                        {"values", report::Align::right},
@@ -107,8 +107,8 @@ void print_table(const Groups& groups) {
   fmt::print("{}", table.plain());
 }
 
-void print_json(const Options& o, const models::GgufExport& file, const std::vector<std::string>& notes) {
-  const Group all = total(groups_of(file));
+void print_json(const ConvertArgs& o, const models::GgufExport& file, const std::vector<std::string>& notes) {
+  const Group all = total(tensor_groups(file));
   nlohmann::ordered_json json = {{"file", o.out},
                                  {"architecture", file.architecture()},
                                  {"values", all.values},
@@ -127,7 +127,7 @@ void print_json(const Options& o, const models::GgufExport& file, const std::vec
   fmt::print("{}\n", json.dump());
 }
 
-int to_gguf(const Options& o, const io::ModelPath& model) {
+int to_gguf(const ConvertArgs& o, const io::ModelPath& model) {
   io::check_new_file(o.out);
   models::GgufOptions options{.type = type_of("--type", o.type), .strict = o.strict, .threads = sys::default_threads()};
   if (!o.head.empty()) options.head = type_of("--head", o.head);
@@ -152,7 +152,7 @@ int to_gguf(const Options& o, const io::ModelPath& model) {
     print_json(o, file, notes);
     return 0;
   }
-  print_table(groups_of(file));
+  print_table(tensor_groups(file));
   for (const std::string& note : notes) fmt::print("note: {}\n", note);
   return 0;
 }
@@ -191,7 +191,7 @@ Language language_of(const io::Gguf& file) {
   return files;
 }
 
-int to_folder(const Options& o, const io::ModelPath& model) {
+int to_folder(const ConvertArgs& o, const io::ModelPath& model) {
   io::check_new_folder(o.out);
   io::check_parent(o.out);
   if (o.type != "bf16" && o.type != "f32")
@@ -219,7 +219,7 @@ int to_folder(const Options& o, const io::ModelPath& model) {
   return 0;
 }
 
-int convert(const Options& o) {
+int convert(const ConvertArgs& o) {
   if (o.out.empty()) fail("convert", {.what = "no output is named", .hint = "braid convert MODEL OUT.gguf"});
   const io::ModelPath model = models::find_weights(o.model);
   const bool gguf = fs::path(o.out).extension() == ".gguf";
@@ -233,7 +233,7 @@ int convert(const Options& o) {
 }  // namespace
 
 Action setup_convert(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ConvertArgs>();
   cli.positional("model", o->model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny");
   cli.positional("out", o->out, "OUT.gguf, or of a GGUF file the folder to write, in bf16 or f32");
   cli.option("--type TYPE", o->type, "of the large matrices: " + fmt::format("{}", fmt::join(type_names(), ", ")));

@@ -14,7 +14,7 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct DataBpeArgs {
   std::vector<std::string> files;
   std::string out = "tokenizer.json", special, added, pieces = "nemotron";
   int64_t vocabulary = 4096, count_min = 2;
@@ -29,7 +29,7 @@ void add_words(const std::string& list, bool special, text::BpeTrainerOptions& o
   }
 }
 
-int data_bpe(const Options& o) {
+int data_bpe(const DataBpeArgs& o) {
   if (o.files.empty()) fail("data bpe", {.what = "no text", .expected = "one file or more"});
   io::check_new_file(o.out);
   text::BpeTrainerOptions options{.vocabulary = o.vocabulary, .count_min = o.count_min};
@@ -62,7 +62,7 @@ int data_bpe(const Options& o) {
 }  // namespace
 
 Action setup_data_bpe(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DataBpeArgs>();
   cli.rest("TEXT", o->files, "files of text");
   cli.option("--vocab", o->vocabulary, "total tokens: added ones, the 256 bytes, merges");
   cli.option("-o,--out FILE", o->out, "file to write");

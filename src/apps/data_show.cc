@@ -26,7 +26,7 @@ constexpr const char* kGreen = "\033[32m";
 constexpr const char* kPlain = "\033[0m";
 constexpr int64_t kLength = 2048;
 
-struct Options {
+struct DataShowArgs {
   std::string path, model, kind;
   std::vector<std::string> overrides;
   int64_t row = 0, length = 0, vocabulary = 0, goldfish_k = 0;
@@ -101,7 +101,7 @@ struct Shown {
   int64_t vocabulary = text::kTokenIdMax + int64_t{1};
 };
 
-Shown of_recipe(const Options& o) {
+Shown of_recipe(const DataShowArgs& o) {
   const train::Recipe recipe = train::read_recipe(o.path, o.overrides);
   Shown shown{.spec = train::data_spec(recipe), .model = o.model, .vocabulary = train::config_of(recipe).vocab};
   const std::string& model = recipe.config ? recipe.tokenizer : recipe.init;
@@ -112,7 +112,7 @@ Shown of_recipe(const Options& o) {
   return shown;
 }
 
-Shown of_file(const Options& o) {
+Shown of_file(const DataShowArgs& o) {
   if (!o.overrides.empty())
     fail("data show", {.what = "one argument too many", .got = printable(o.overrides[0]), .expected = "one file"});
   Shown shown{.spec = {.kind = o.kind, .path = o.path, .length = o.length}, .model = o.model};
@@ -124,7 +124,7 @@ Shown of_file(const Options& o) {
   return shown;
 }
 
-int data_show(const Options& o) {
+int data_show(const DataShowArgs& o) {
   const Shown shown = fs::path(o.path).extension() == ".toml" ? of_recipe(o) : of_file(o);
   std::optional<data::LanguageFiles> files;
   if (!shown.model.empty()) files.emplace(find_tokenizer(shown.model));
@@ -152,7 +152,7 @@ int data_show(const Options& o) {
 }  // namespace
 
 Action setup_data_show(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DataShowArgs>();
   cli.positional("FILE", o->path, "a recipe.toml; or text, .jsonl, .bin, .safetensors, a folder of them", false);
   cli.rest("KEY=VALUE", o->overrides, "keys of the recipe");
   cli.option("-m,--model MODEL", o->model,

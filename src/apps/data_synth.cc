@@ -15,7 +15,7 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct DataSynthArgs {
   std::string out;
   std::vector<std::string> avoid;
   bool json = false;
@@ -30,12 +30,13 @@ void append_prompts(const std::string& file, std::vector<std::string>& out) {
   }
 }
 
-int data_synth(const Options& o) {
-  constexpr int64_t kMost = 100'000'000;
+int data_synth(const DataSynthArgs& o) {
+  constexpr int64_t kRowsMax = 100'000'000;
   for (const int64_t count : {o.train, o.valid, o.tasks}) {
-    if (count < 0 || count > kMost)
-      fail("data synth",
-           {.what = "not a number of rows", .got = std::to_string(count), .expected = fmt::format("0 to {}", kMost)});
+    if (count < 0 || count > kRowsMax)
+      fail(
+          "data synth",
+          {.what = "not a number of rows", .got = std::to_string(count), .expected = fmt::format("0 to {}", kRowsMax)});
   }
   if (o.out.empty()) fail("data synth", {.what = "no output is named", .hint = "--out DIR"});
   io::check_new_folder(o.out);
@@ -58,7 +59,7 @@ int data_synth(const Options& o) {
 }  // namespace
 
 Action setup_data_synth(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DataSynthArgs>();
   cli.option("--out DIR", o->out, "the folder to create");
   cli.rest("TASKS", o->avoid, "files of tasks; no conversation asks what resembles their prompts");
   cli.option("--seed", o->seed, "the same seed gives the same bytes");

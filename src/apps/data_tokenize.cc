@@ -16,12 +16,12 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct DataTokenizeArgs {
   bool json = false;
   std::string input, out, tokenizer, end;
 };
 
-int data_tokenize(const Options& o) {
+int data_tokenize(const DataTokenizeArgs& o) {
   if (o.out.empty()) fail("data tokenize", {.what = "no output is named", .hint = "-o PREFIX"});
   if (o.tokenizer.empty()) fail("data tokenize", {.what = "no tokenizer", .hint = "--tokenizer FOLDER"});
   const data::LanguageFiles files(find_tokenizer(o.tokenizer));
@@ -55,7 +55,7 @@ int data_tokenize(const Options& o) {
 }  // namespace
 
 Action setup_data_tokenize(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<DataTokenizeArgs>();
   cli.positional("IN", o->input, "a text file, a .jsonl with 'text', or a folder of them");
   cli.option("-o,--out PREFIX", o->out, "writes PREFIX.bin and PREFIX.idx");
   cli.option("--tokenizer MODEL", o->tokenizer,

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kWindow = 512;
 
-struct Options {
+struct EvalArgs {
   ModelArgs model;
   std::string text, lines, base;
   int64_t stride = 0;
@@ -45,7 +45,7 @@ struct Reading {
   std::optional<int32_t> bos{};
 };
 
-Reading read_whole(const Options& o, const std::string& text, const text::Tokenizer& tokenizer) {
+Reading read_whole(const EvalArgs& o, const std::string& text, const text::Tokenizer& tokenizer) {
   Reading r{.ids = tokenizer.encode(text, false)};
   const std::vector<int32_t> around = tokenizer.encode("", true);
   if (!around.empty()) r.bos = around[0];
@@ -54,7 +54,7 @@ Reading read_whole(const Options& o, const std::string& text, const text::Tokeni
 }
 
 // A line is a window of its own.
-Reading read_lines(const Options& o, int64_t vocab) {
+Reading read_lines(const EvalArgs& o, int64_t vocab) {
   Reading r;
   const std::vector<ScoredLine> lines = read_scored_lines("eval", o.model.model, o.lines);
   check_ids(lines, vocab);
@@ -87,7 +87,7 @@ int64_t bytes_of(const text::Tokenizer& tokenizer, std::span<const int32_t> ids,
   return bytes;
 }
 
-void print(const Options& o, const eval::Perplexity& p, int64_t bytes, int64_t windows) {
+void print(const EvalArgs& o, const eval::Perplexity& p, int64_t bytes, int64_t windows) {
   const double bits = p.loss / std::log(2.0) / static_cast<double>(std::max<int64_t>(1, bytes));
   if (o.json) {
     const nlohmann::ordered_json j = {{"model", o.model.model}, {"perplexity", p.value()}, {"error", p.error()},
@@ -102,7 +102,7 @@ void print(const Options& o, const eval::Perplexity& p, int64_t bytes, int64_t w
       p.value(), p.error(), bits, p.tokens, bytes, windows, o.model.context);
 }
 
-void print(const Options& o, const eval::Divergence& d) {
+void print(const EvalArgs& o, const eval::Divergence& d) {
   if (o.json) {
     const nlohmann::ordered_json j = {{"model", o.model.model},
                                       {"base", o.base},
@@ -131,7 +131,7 @@ void print(const Options& o, const eval::Divergence& d) {
 }
 
 // Both models must have the same vocabulary to be compared.
-void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, const Options& o,
+void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, const EvalArgs& o,
                        const std::string& text, const Reading& r) {
   const bool same = o.lines.empty() ? base.tokenizer().encode(text, false) == r.ids
                                     : base.runner().config().vocab == lm.runner().config().vocab &&
@@ -143,7 +143,7 @@ void check_same_tokens(engine::LanguageModel& base, engine::LanguageModel& lm, c
 }
 
 // What only answers to tasks have, and what only texts have, as options; variables may be set for other commands.
-void refuse_stray_options(const Options& o) {
+void refuse_stray_options(const EvalArgs& o) {
   using Words = std::span<const std::pair<const char*, const char*>>;
   constexpr std::pair<const char*, const char*> kTasks[] = {{"answers", "BRAID_ANSWERS"},
                                                             {"slots", "BRAID_SLOTS"},
@@ -158,7 +158,7 @@ void refuse_stray_options(const Options& o) {
   }
 }
 
-void check(const Options& o) {
+void check(const EvalArgs& o) {
   refuse_stray_options(o);
   const int inputs = !o.text.empty() + !o.lines.empty() + !o.tasks.file.empty();
   if (inputs > 1) fail("eval", {.what = "several inputs are given", .expected = "one of --text, --jsonl and --tasks"});
@@ -174,7 +174,7 @@ void check(const Options& o) {
   }
 }
 
-int eval_command(Options o) {
+int eval_command(EvalArgs o) {
   check(o);
   if (!o.tasks.file.empty()) return eval_tasks(o.model, o.tasks, o.json);
   if (o.model.context == 0) o.model.context = kWindow;
@@ -214,7 +214,7 @@ int eval_command(Options o) {
 }  // namespace
 
 Action setup_eval(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<EvalArgs>();
   o->cli = &cli;
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");

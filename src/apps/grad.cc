@@ -15,7 +15,7 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct GradArgs {
   std::string model, dtype = "f32", out;
   bool json = false;
   std::vector<int64_t> ids;
@@ -31,7 +31,7 @@ Tensor integers(Arena& arena, const std::vector<int64_t>& values, size_t begin) 
 }
 
 // Mean loss of predicting every next token, the prediction block's times its scale included.
-double backward(models::Model& model, models::MasterWeights& masters, const Options& o) {
+double backward(models::Model& model, models::MasterWeights& masters, const GradArgs& o) {
   Arena arena;
   Tape tape;
   Ctx ctx{.arena = arena};
@@ -57,7 +57,7 @@ double backward(models::Model& model, models::MasterWeights& masters, const Opti
   return sums.main * options.main_weight + sums.mtp[0] * options.mtp_weight[0];
 }
 
-int grad_command(const Options& o) {
+int grad_command(const GradArgs& o) {
   if (o.ids.size() < 2) fail("grad", {.what = "at least two tokens are needed", .hint = "--ids 1,2,3"});
   if (o.out.empty()) fail("grad", {.what = "no output is named", .hint = "-o G.safetensors"});
   io::check_tensor_file(o.out);
@@ -94,7 +94,7 @@ int grad_command(const Options& o) {
 }  // namespace
 
 Action setup_grad(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GradArgs>();
   cli.positional("model", o->model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny");
   cli.option("--ids", o->ids, "token ids: 1,2,3");
   cli.option("-o,--output G.safetensors", o->out, "loss [1], and every gradient in F32 under its tensor's name");

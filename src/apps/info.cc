@@ -22,7 +22,7 @@ namespace braid::apps {
 namespace {
 using nlohmann::ordered_json;
 
-struct Options {
+struct InfoArgs {
   std::string model;
   bool machine = false, json = false;
 };
@@ -161,7 +161,7 @@ void print_text(const ordered_json& j) {
              size_of_entry(j["state_bytes"]["conv"]));
 }
 
-int info(const Options& o) {
+int info(const InfoArgs& o) {
   if (o.machine) {
     if (!o.model.empty()) fail("info", {.what = "a model and --machine together", .hint = "one at a time"});
     print_machine(o.json);
@@ -182,7 +182,7 @@ int info(const Options& o) {
 }  // namespace
 
 Action setup_info(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<InfoArgs>();
   cli.positional(
       "model", o->model,
       "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or a shape of braid new", false);

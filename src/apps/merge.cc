@@ -13,12 +13,12 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct MergeArgs {
   std::string model, adapter, out;
   bool json = false;
 };
 
-int merge_command(const Options& o) {
+int merge_command(const MergeArgs& o) {
   if (o.adapter.empty()) fail("merge", {.what = "no adapter is named", .hint = "--adapter FOLDER"});
   if (o.out.empty()) fail("merge", {.what = "no output is named", .hint = "-o FOLDER"});
   io::check_new_folder(o.out);
@@ -31,7 +31,7 @@ int merge_command(const Options& o) {
 }  // namespace
 
 Action setup_merge(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<MergeArgs>();
   cli.positional("model", o->model, "a folder, org/name of the Hugging Face cache, or tiny");
   cli.option("--adapter FOLDER", o->adapter, "a LoRA adapter as PEFT and braid train write it");
   cli.option("-o,--output FOLDER", o->out, "folder of the merged model; every weight keeps its name and type");

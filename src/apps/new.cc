@@ -23,7 +23,7 @@ namespace braid::apps {
 namespace {
 namespace fs = std::filesystem;
 
-struct Options {
+struct NewArgs {
   NewFolder folder;
   std::string out;
   int64_t layers = 0;
@@ -86,7 +86,7 @@ int write_new_folder(const NewFolder& what, const fs::path& folder, std::FILE* t
 }
 
 Action setup_new(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<NewArgs>();
   o->cli = &cli;
   std::string names;
   for (const std::string& name : models::preset_names()) names += (names.empty() ? "" : ", ") + name;

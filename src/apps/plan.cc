@@ -20,7 +20,7 @@ using Kind = Recompute::Kind;
 
 constexpr const char* kPaper = "paper";
 
-struct Options {
+struct PlanArgs {
   std::string config, dtype = "bf16", recompute = "selective";
   int64_t tokens = 4096, batch = 1, tensor = 1;
   bool sequence = false, json = false;
@@ -57,7 +57,7 @@ void check_divides(const models::Config& config, int64_t ranks) {
   }
 }
 
-std::map<char, Row> rows_of(const models::Config& config, const Options& o, Kind kind) {
+std::map<char, Row> rows_of(const models::Config& config, const PlanArgs& o, Kind kind) {
   const auto bytes = plan::ElementBytes::of(o.dtype == "bf16" ? DType::bf16 : DType::f32);
   std::map<char, Row> rows;
   for (const models::LayerSpec& layer : config.layers) {
@@ -90,7 +90,7 @@ ordered_json classic_json(const models::Config& config, int64_t length, const pl
 }
 
 // The published shapes, a layer and rank at micro-batch 1: tensor parallelism, then with each of the two tricks.
-int paper(const Options& o) {
+int paper(const PlanArgs& o) {
   ordered_json all;
   report::Table table({{"GPT, a layer and rank"},
                        {"TP", report::Align::right},
@@ -127,7 +127,7 @@ bool is_classic(const models::Config& config) {
   return true;
 }
 
-void print(const models::Config& config, const Options& o, const ordered_json& j, const std::map<char, Row>& rows) {
+void print(const models::Config& config, const PlanArgs& o, const ordered_json& j, const std::map<char, Row>& rows) {
   const double tokens = static_cast<double>(o.tokens) * static_cast<double>(o.batch);
   report::Table table({{"layer"},
                        {"count", report::Align::right},
@@ -158,7 +158,7 @@ void print(const models::Config& config, const Options& o, const ordered_json& j
   }
 }
 
-int memory(const Options& o) {
+int memory(const PlanArgs& o) {
   for (const auto& [name, n] :
        {std::pair("--tokens", o.tokens), std::pair("--batch", o.batch), std::pair("--tp", o.tensor)}) {
     if (n < 1 || n > (int64_t{1} << 24))
@@ -205,7 +205,7 @@ int memory(const Options& o) {
 }  // namespace
 
 Action setup_plan_memory(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<PlanArgs>();
   cli.positional("config", o->config,
                  "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, a shape of braid "
                  "new, or paper: the shapes of 2205.05198");

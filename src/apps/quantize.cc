@@ -22,7 +22,7 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct QuantizeArgs {
   std::string model, out, format = "nvfp4", recipe, scales, data;
   models::QuantOptions quant;
   int64_t threads = 0;
@@ -34,7 +34,7 @@ double bits(int64_t bytes, int64_t values) {
   return 8 * static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, values));
 }
 
-void print_table(const Options& o, const models::QuantReport& report) {
+void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
   using report::Align;
   report::Table table({{"matrices"},
                        {"format"},
@@ -61,7 +61,7 @@ void print_table(const Options& o, const models::QuantReport& report) {
   if (report.misfits.size() > kNamed) fmt::print(stderr, "kept: {} more like these\n", report.misfits.size() - kNamed);
 }
 
-void print_json(const Options& o, const models::QuantReport& report) {
+void print_json(const QuantizeArgs& o, const models::QuantReport& report) {
   nlohmann::ordered_json groups = nlohmann::ordered_json::array();
   for (const models::QuantGroup& g : report.groups) {
     groups.push_back({{"role", g.role},
@@ -86,7 +86,7 @@ void print_json(const Options& o, const models::QuantReport& report) {
 }
 
 // The largest input of every matrix over the text of --data; empty if stopped.
-std::map<std::string, float> calibrate(const Options& o) {
+std::map<std::string, float> calibrate(const QuantizeArgs& o) {
   const std::string text = sys::read_file(o.data);
   if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c) != 0; }))
     fail(printable(o.data), {.what = "has no text"});
@@ -104,7 +104,7 @@ std::map<std::string, float> calibrate(const Options& o) {
   });
 }
 
-int quantize_command(Options o) {
+int quantize_command(QuantizeArgs o) {
   if (!o.recipe.empty() && o.cli->given("format"))
     fail("quantize",
          {.what = "both --format and --recipe are given", .expected = "one of them; a recipe says its formats"});
@@ -148,7 +148,7 @@ int quantize_command(Options o) {
 }  // namespace
 
 Action setup_quantize(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<QuantizeArgs>();
   std::string names;
   for (const std::string& name : models::quant_recipe_names()) {
     if (!models::quant_format(name)) names += (names.empty() ? "" : ", ") + name;

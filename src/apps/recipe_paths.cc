@@ -7,7 +7,7 @@
 namespace braid::apps {
 namespace {
 
-constexpr std::string_view kBundledData = "runs/tiny/data/";  // of recipes/tiny.toml
+constexpr std::string_view kBundledData = "runs/tiny-data/";  // of recipes/tiny.toml
 
 }  // namespace
 

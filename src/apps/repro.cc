@@ -27,7 +27,7 @@ namespace braid::apps {
 namespace {
 namespace fs = std::filesystem;
 
-struct Options {
+struct ReproArgs {
   std::string shapes[2] = {"nemotron-3-nano-30b-a3b", "qwen3-30b-a3b"}, folder = ".", format = "nvfp4";
   ModelArgs numbers;
   std::vector<int64_t> batches = {1, 2, 4, 8, 16};
@@ -40,10 +40,10 @@ struct Options {
 constexpr int64_t kSteps = 4;  // that are timed
 // One shape with one batch. Nothing was measured where its weights and states exceed the memory.
 struct Cell {
-  int64_t need = 0;                                     // bytes of weights and states
-  double prompt_rate = 0, step = 0;                     // tokens a second; seconds
-  double floor = 0, weights = 0, caches = 0;            // of a step: least seconds, bytes that it must read
-  double rate(const Options& o, int64_t batch) const {  // tokens generated a second
+  int64_t need = 0;                                       // bytes of weights and states
+  double prompt_rate = 0, step = 0;                       // tokens a second; seconds
+  double floor = 0, weights = 0, caches = 0;              // of a step: least seconds, bytes that it must read
+  double rate(const ReproArgs& o, int64_t batch) const {  // tokens generated a second
     const auto n = static_cast<double>(batch), each = static_cast<double>(o.generate);
     return step > 0 ? n * each / (n * static_cast<double>(o.prompt) / prompt_rate + each * step) : 0;
   }
@@ -57,11 +57,11 @@ int64_t quick_depth(int64_t depth) {
   return depth < kGrain ? depth : (depth + kGrain / 2 - kRead) / kGrain * kGrain + kRead;
 }
 
-BenchRow step_row(const Options& o, int64_t batch) {
+BenchRow step_row(const ReproArgs& o, int64_t batch) {
   return {.generate = kSteps, .depth = quick_depth(o.prompt + o.generate / 2), .sequences = batch};
 }
 
-engine::RunnerOptions runner_options(const Options& o, int64_t batch) {
+engine::RunnerOptions runner_options(const ReproArgs& o, int64_t batch) {
   engine::RunnerOptions options = o.numbers.runner_options();
   options.sequences = batch;
   options.context = std::max(o.prompt + o.generate, step_row(o, batch).depth + kSteps) + 1;
@@ -78,7 +78,7 @@ double seconds(engine::Runner& runner, BenchRow& row, const sys::ReadRate& memor
 struct Bytes {  // states: of one sequence
   int64_t weights = 0, states = 0;
 };
-Bytes bytes_of(const Options& o, const fs::path& folder) {
+Bytes step_bytes(const ReproArgs& o, const fs::path& folder) {
   engine::RunnerOptions options = runner_options(o, 1);
   const int64_t context = std::exchange(options.context, 64);
   engine::LanguageModel model(folder.string(), options);
@@ -98,8 +98,8 @@ void count_bytes(models::Model& model, const plan::Pass& pass, Cell& cell) {
   }
 }
 
-std::vector<Cell> measure_shape(const Options& o, const fs::path& folder, const sys::ReadRate& memory) {
-  const Bytes bytes = bytes_of(o, folder);
+std::vector<Cell> measure_shape(const ReproArgs& o, const fs::path& folder, const sys::ReadRate& memory) {
+  const Bytes bytes = step_bytes(o, folder);
   const int64_t available = sys::memory_available();
   std::vector<Cell> cells;
   double prompt_rate = 0;
@@ -132,7 +132,7 @@ std::string text_of(const Cell& cell, double rate) {
                      cell.caches / 1e9);
 }
 
-void print_table(const Options& o, const std::vector<Cell> (&cells)[2]) {
+void print_table(const ReproArgs& o, const std::vector<Cell> (&cells)[2]) {
   using report::Align;
   report::Table table(
       {{"batch", Align::right}, {o.shapes[0], Align::right}, {o.shapes[1], Align::right}, {"ratio", Align::right}});
@@ -161,7 +161,7 @@ void print_table(const Options& o, const std::vector<Cell> (&cells)[2]) {
                best[0] / best[1]);
 }
 
-void print_json(const Options& o, const std::vector<Cell> (&cells)[2]) {
+void print_json(const ReproArgs& o, const std::vector<Cell> (&cells)[2]) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const int side : {0, 1}) {
     for (size_t i = 0; i < o.batches.size(); ++i) {
@@ -190,7 +190,7 @@ void print_json(const Options& o, const std::vector<Cell> (&cells)[2]) {
 }
 
 // Both models, written if missing: a folder with a config.json is complete.
-int make_folders(const Options& o, fs::path (&folders)[2]) {
+int make_folders(const ReproArgs& o, fs::path (&folders)[2]) {
   for (const int side : {0, 1}) {
     fs::path name = fs::path(models::find_config(o.shapes[side]).name).filename();
     if (name.extension() == ".json" || name.extension() == ".gguf") name.replace_extension();
@@ -208,7 +208,7 @@ int make_folders(const Options& o, fs::path (&folders)[2]) {
   return 0;
 }
 
-int repro(const Options& o) {
+int repro(const ReproArgs& o) {
   for (const int64_t batch : o.batches) check_range("--batch", batch, 1, 256);
   check_range("--n-prompt", o.prompt, 64, 1 << 24);
   check_range("--n-gen", o.generate, kSteps, 1 << 24);
@@ -226,14 +226,17 @@ int repro(const Options& o) {
   } catch (const Stopped&) {
     return 128 + sys::caught_signal();
   }
-  (o.json ? &print_json : &print_table)(o, cells);
+  if (o.json)
+    print_json(o, cells);
+  else
+    print_table(o, cells);
   return 0;
 }
 
 }  // namespace
 
 Action setup_repro_nano(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ReproArgs>();
   cli.option("--shape", o->shapes[0], "as braid new takes it");
   cli.option("--beside", o->shapes[1], "the shape to compare with");
   cli.option("--dir FOLDER", o->folder, "where the two models are, or are written (36 GiB in nvfp4)");

@@ -16,7 +16,7 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct ScoreArgs {
   ModelArgs model;
   std::string jsonl, path = "prefill";
   int64_t batch = 1;
@@ -50,7 +50,7 @@ void print(const std::vector<std::vector<float>>& results) {
   std::fflush(stdout);
 }
 
-int score_command(const Options& o) {
+int score_command(const ScoreArgs& o) {
   check_range("--batch", o.batch, 1, 1024);
   engine::RunnerOptions options = o.model.runner_options();
   const engine::ScorePath path = path_of(o.path);
@@ -84,7 +84,7 @@ int score_command(const Options& o) {
 }  // namespace
 
 Action setup_score(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<ScoreArgs>();
   o->model.declare(cli);
   cli.option("--jsonl F", o->jsonl,
              "lines {\"ids\": [1, 2]} or {\"prompt\": \"\", \"completion\": \"\"}; - is standard input. Each becomes "

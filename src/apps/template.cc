@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kExpected = "a .jinja file, a GGUF file, a folder, org/name[@rev] or tiny";
 constexpr const char* kInput = "{\"messages\": [...], ...}";
 
-struct Options {
+struct TemplateArgs {
   std::string model;
   bool jsonl = false;
   std::string now;
@@ -108,7 +108,7 @@ class MessagesCheck {
 };
 
 // A template that does not parse answers every line with the same error, so that each line has its answer.
-int render_lines(const Options& o, const std::tm& now) {
+int render_lines(const TemplateArgs& o, const std::tm& now) {
   std::optional<text::ChatTemplate> chat;
   ordered_json broken;
   try {
@@ -127,7 +127,7 @@ int render_lines(const Options& o, const std::tm& now) {
   return 0;
 }
 
-int render(const Options& o) {
+int render(const TemplateArgs& o) {
   const std::tm now = clock_of(o.now);
   if (o.jsonl) return render_lines(o, now);
   const text::ChatTemplate chat = load(o.model);
@@ -140,7 +140,7 @@ int render(const Options& o) {
 }  // namespace
 
 Action setup_template(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TemplateArgs>();
   cli.positional("model", o->model,
                  "a folder, a GGUF file, a .jinja file, org/name of the Hugging Face cache, or tiny");
   cli.flag("--jsonl", o->jsonl, "answer every line of the input with one JSON object");

@@ -18,13 +18,13 @@
 namespace braid::apps {
 namespace {
 
-struct Options {
+struct TokenizeArgs {
   std::string model, prompt, file;
   bool has_prompt = false, has_file = false;
   bool no_special = false, jsonl = false, show = false;
 };
 
-std::string input_of(const Options& o) {
+std::string input_of(const TokenizeArgs& o) {
   if (o.has_prompt && o.has_file)
     fail("tokenize", {.what = "both --prompt and --file are given", .expected = "one of them"});
   if (o.has_prompt) return o.prompt;
@@ -64,7 +64,7 @@ void show(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   }
 }
 
-int tokenize(const Options& o) {
+int tokenize(const TokenizeArgs& o) {
   if (o.jsonl && (o.has_prompt || o.has_file))
     fail("tokenize", {.what = "--jsonl reads its lines from standard input",
                       .got = o.has_prompt ? "--prompt as well" : "--file as well"});
@@ -85,7 +85,7 @@ int tokenize(const Options& o) {
 }  // namespace
 
 Action setup_tokenize(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TokenizeArgs>();
   cli.positional("MODEL", o->model,
                  "a folder, a GGUF file, a tokenizer.json, org/name of the Hugging Face cache, or tiny");
   cli.option("-p,--prompt TEXT", o->prompt, "the text; without it and -f, standard input");

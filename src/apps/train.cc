@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct TrainArgs {
   std::string recipe, resume;
   std::vector<std::string> overrides;
   int64_t threads = 0;
@@ -31,7 +31,7 @@ struct Options {
 };
 
 // The checkpoint to go on from; empty: from the beginning.
-std::string resume_from(const Options& o, const train::Recipe& recipe) {
+std::string resume_from(const TrainArgs& o, const train::Recipe& recipe) {
   const fs::path out(recipe.out);
   const auto all = train::list_checkpoints(out);
   if (o.resume == "auto") return all.empty() ? "" : all.back().string();
@@ -53,7 +53,7 @@ void say(const std::string& line) {
 }
 
 // With --json: one object per line on standard output, everything else on standard error.
-train::Watcher printer(const Options& o, report::Progress& progress) {
+train::Watcher printer(const TrainArgs& o, report::Progress& progress) {
   const auto line = [&o, &progress](const auto& log) {
     progress.wipe();
     say(o.json ? train::json_of(log) : train::line_of(log));
@@ -62,12 +62,12 @@ train::Watcher printer(const Options& o, report::Progress& progress) {
 }
 
 // Resumes from a checkpoint; prints each difference that --force overrides.
-void resume(const Options& o, train::Trainer& trainer, const std::string& from) {
+void resume(const TrainArgs& o, train::Trainer& trainer, const std::string& from) {
   if (from.empty()) return;
   for (const std::string& other : trainer.resume(from, o.force)) fmt::print(stderr, "--force: {}\n", other);
 }
 
-int train_command(const Options& o) {
+int train_command(const TrainArgs& o) {
   if (o.threads < 0 || o.threads > 1024)
     fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
   const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
@@ -112,7 +112,7 @@ int train_command(const Options& o) {
 }  // namespace
 
 Action setup_train(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<TrainArgs>();
   cli.positional("recipe", o->recipe, "TOML: model, data, optimizer, schedule and more; --dry-run lists every key");
   cli.rest("key=value", o->overrides, "keys of the recipe, as in optimizer.lr=1e-3");
   cli.flag("--dry-run", o->dry_run, "only print the resolved recipe, parameters, memory and FLOPs");

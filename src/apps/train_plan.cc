@@ -32,7 +32,7 @@ Size size_of(const train::Recipe& recipe, int64_t vocab) {
   return {loader.rows(), loader.length()};
 }
 
-struct Row {
+struct PlanRow {
   std::string what;
   double bytes;
 };
@@ -43,15 +43,15 @@ class Memory {
   void row(const std::string& what, double bytes) {
     if (bytes > 0) rows_.push_back({what, bytes});
   }
-  const std::vector<Row>& rows() const { return rows_; }
+  const std::vector<PlanRow>& rows() const { return rows_; }
   double sum() const {
     double sum = 0;
-    for (const Row& row : rows_) sum += row.bytes;
+    for (const PlanRow& row : rows_) sum += row.bytes;
     return sum;
   }
 
  private:
-  std::vector<Row> rows_;
+  std::vector<PlanRow> rows_;
 };
 
 const char* name_of_letter(char letter) {
@@ -182,7 +182,7 @@ struct Forecast {
 
 void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& forecast) {
   nlohmann::ordered_json memory;
-  for (const Row& row : plan.memory.rows()) memory[row.what] = static_cast<int64_t>(row.bytes);
+  for (const PlanRow& row : plan.memory.rows()) memory[row.what] = static_cast<int64_t>(row.bytes);
   const nlohmann::ordered_json j = {{"parameters", static_cast<int64_t>(plan.parameters)},
                                     {"trained", static_cast<int64_t>(plan.trained)},
                                     {"active", static_cast<int64_t>(plan.active)},
@@ -207,7 +207,7 @@ void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& f
 void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& forecast) {
   fmt::print("{}\n", train::to_toml(recipe, true));
   report::Table table({{"memory of", report::Align::left}, {"bytes", report::Align::right}});
-  for (const Row& row : plan.memory.rows()) table.row({row.what, report::bytes(static_cast<int64_t>(row.bytes))});
+  for (const PlanRow& row : plan.memory.rows()) table.row({row.what, report::bytes(static_cast<int64_t>(row.bytes))});
   table.row({"together", report::bytes(static_cast<int64_t>(plan.memory.sum()))});
   fmt::print("{}\n", table.plain());
   fmt::print("parameters       {}, {} active, {} trained\n", report::count(plan.parameters), report::count(plan.active),

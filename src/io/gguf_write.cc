@@ -13,8 +13,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 constexpr int64_t kAlignment = 32;  // the default of the format
-constexpr size_t kKeyBytesMax = 65'535, kEntriesMax = 1 << 22;
-constexpr int kRankMax = 4;
+constexpr size_t kKeyBytesMax = 65'535, kArrayEntriesMax = 1 << 22;
+constexpr int kWrittenRankMax = 4;
 
 // Type numbers of the format; lists are 9.
 template <class Value>
@@ -26,7 +26,7 @@ constexpr uint32_t kind_of() {
   if constexpr (std::is_same_v<Value, std::string>) return 8;
 }
 
-class Header {
+class HeaderWriter {
  public:
   template <class Num>
   void number(Num value) {
@@ -82,10 +82,10 @@ void check_fields(const std::string& where, const GgufFields& fields) {
           return size_t{1};
         },
         field.second);
-    if (!std::holds_alternative<std::string>(field.second) && entries > kEntriesMax)
+    if (!std::holds_alternative<std::string>(field.second) && entries > kArrayEntriesMax)
       fail(where, {.what = field.first + " is too long a list",
                    .got = std::to_string(entries),
-                   .expected = fmt::format("at most {}", kEntriesMax)});
+                   .expected = fmt::format("at most {}", kArrayEntriesMax)});
   }
 }
 
@@ -96,11 +96,11 @@ void check_specs(const std::string& where, std::span<const GgufSpec> specs) {
     const GgmlTypeRow& row = *ggml_type(static_cast<uint32_t>(spec.type));
     const int rank = spec.shape.rank;
     const bool whole =
-        rank >= 1 && rank <= kRankMax && spec.shape.count() > 0 && spec.shape[rank - 1] % row.values == 0;
+        rank >= 1 && rank <= kWrittenRankMax && spec.shape.count() > 0 && spec.shape[rank - 1] % row.values == 0;
     if (!whole)
       fail(where, {.what = fmt::format("tensor {} cannot be {}", spec.name, row.name),
                    .got = to_string(spec.shape),
-                   .expected = fmt::format("1 to {} axes, the last a multiple of {}", kRankMax, row.values)});
+                   .expected = fmt::format("1 to {} axes, the last a multiple of {}", kWrittenRankMax, row.values)});
   }
 }
 
@@ -109,7 +109,7 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 std::string header_of(const std::string& where, const GgufFields& fields, std::span<const GgufSpec> specs) {
   check_fields(where, fields);
   check_specs(where, specs);
-  Header header;
+  HeaderWriter header;
   header.number(uint32_t{3});
   header.number(static_cast<uint64_t>(specs.size()));
   header.number(static_cast<uint64_t>(fields.size()));

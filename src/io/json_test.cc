@@ -12,14 +12,16 @@ using support::error_of;
 
 class JsonTest : public support::FolderTest {};
 
-Json parse(const std::string& text, const JsonLimits& limits = {}) { return Json::parse(text, "config.json", limits); }
-std::string parse_error(const std::string& text, const JsonLimits& limits = {}) {
-  return error_of([&] { parse(text, limits); });
+Json parse_json(const std::string& text, const JsonLimits& limits = {}) {
+  return Json::parse(text, "config.json", limits);
+}
+std::string json_error(const std::string& text, const JsonLimits& limits = {}) {
+  return error_of([&] { parse_json(text, limits); });
 }
 
 TEST_F(JsonTest, FirstSpellingPresentCounts) {
   const Json config =
-      parse(R"({"n_embd": 4, "hidden_size": null, "num_layers": 9, "deep": {"list": [1, {"x": true}]}})");
+      parse_json(R"({"n_embd": 4, "hidden_size": null, "num_layers": 9, "deep": {"list": [1, {"x": true}]}})");
   EXPECT_EQ(config.int_of({"hidden_size", "n_embd"}), 4);
   EXPECT_EQ(config.int_of({"hidden_size"}), std::nullopt);
   EXPECT_EQ(config.need({"deep"}).need({"list"}).items()[1].need({"x"}).path(), "deep.list[1].x");
@@ -29,7 +31,7 @@ TEST_F(JsonTest, FirstSpellingPresentCounts) {
 
 TEST_F(JsonTest, WrongValuesAreNamed) {
   const Json config =
-      parse(R"({"hidden_size": "many", "head_dim": 1.5, "heads": -8, "top": 64.0, "huge": 18446744073709551615,
+      parse_json(R"({"hidden_size": "many", "head_dim": 1.5, "heads": -8, "top": 64.0, "huge": 18446744073709551615,
                                 "eps": "x", "flag": 1, "sub": {"names": [1]}, "nan": NaN})");
   EXPECT_EQ(error_of([&] {
               config.int_of({"hidden_size"}, {1, 65536});
@@ -55,12 +57,13 @@ TEST_F(JsonTest, WrongValuesAreNamed) {
             "[config.json] sub.names[0] is not a string; got 1; expected a string");
   EXPECT_EQ(error_of([&] { config.need({"sub"}).need({"depth", "d"}); }), "[config.json] sub.depth is missing");
   EXPECT_NE(error_of([&] { config.number_of({"nan"}, {.min = 0, .max = 1}); }).find("out of range"), std::string::npos);
-  EXPECT_NE(error_of([&] { parse("[1]").int_of({"a"}); }).find("the document is of the wrong kind"), std::string::npos);
+  EXPECT_NE(error_of([&] { parse_json("[1]").int_of({"a"}); }).find("the document is of the wrong kind"),
+            std::string::npos);
 }
 
 TEST_F(JsonTest, PythonsConstantsAreNumbers) {
-  const Json config =
-      parse(R"({"a": Infinity, "b": [-Infinity, NaN], "c": {"__float__": "Infinity"}, "d": {"__float__": "-Infinity"},
+  const Json config = parse_json(
+      R"({"a": Infinity, "b": [-Infinity, NaN], "c": {"__float__": "Infinity"}, "d": {"__float__": "-Infinity"},
                                 "e": "Infinity \" NaN", "NaN": 1, "f": {"__float__": "Infinity", "g": 1}})");
   const double infinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(config.number_of({"a"}), infinity);
@@ -71,30 +74,30 @@ TEST_F(JsonTest, PythonsConstantsAreNumbers) {
   EXPECT_EQ(config.string_of({"e"}), "Infinity \" NaN");
   EXPECT_EQ(config.int_of({"NaN"}), 1);
   EXPECT_TRUE(config.need({"f"}).is_object());
-  EXPECT_EQ(parse("NaN").path(), "");
-  EXPECT_NE(parse_error(R"({NaN: 1})"), "");
-  EXPECT_NE(parse_error(R"([1NaN])"), "");
+  EXPECT_EQ(parse_json("NaN").path(), "");
+  EXPECT_NE(json_error(R"({NaN: 1})"), "");
+  EXPECT_NE(json_error(R"([1NaN])"), "");
 }
 
 TEST_F(JsonTest, SyntaxErrorsHaveAPosition) {
-  EXPECT_EQ(parse_error("{\n  \"a\": 1,\n  \"b\": x\n}"),
+  EXPECT_EQ(json_error("{\n  \"a\": 1,\n  \"b\": x\n}"),
             "[config.json] is not valid JSON at line 3, column 8; got x\\x0a}");
-  EXPECT_EQ(parse_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");
-  EXPECT_EQ(parse_error("not json"), "[config.json] is not valid JSON at line 1, column 1; got not json");
-  EXPECT_EQ(parse_error("[1"), "[config.json] is not valid JSON at line 1, column 3; got the end of the text");
+  EXPECT_EQ(json_error("{\"a\": NaN,\n}"), "[config.json] is not valid JSON at line 2, column 1; got }");
+  EXPECT_EQ(json_error("not json"), "[config.json] is not valid JSON at line 1, column 1; got not json");
+  EXPECT_EQ(json_error("[1"), "[config.json] is not valid JSON at line 1, column 3; got the end of the text");
   for (const char* text : {"", "{", "\"", "{\"a\":1}}", "[1,]", "nul", "\"\xff\"", "1e999", "{\"a\" 1}"})
-    EXPECT_NE(parse_error(text), "") << text;
+    EXPECT_NE(json_error(text), "") << text;
 }
 
 TEST_F(JsonTest, LimitsHold) {
-  EXPECT_EQ(parse_error(std::string(100000, '[')), "[config.json] is nested deeper than 64 levels");
-  EXPECT_EQ(parse_error(std::string(64, '[') + std::string(64, ']')), "");
+  EXPECT_EQ(json_error(std::string(100000, '[')), "[config.json] is nested deeper than 64 levels");
+  EXPECT_EQ(json_error(std::string(64, '[') + std::string(64, ']')), "");
   std::string objects;
   for (int i = 0; i < 65; ++i) objects += "{\"a\":";
-  EXPECT_EQ(parse_error(objects), "[config.json] is nested deeper than 64 levels");
-  EXPECT_NE(parse_error("[1,2,3,4]", {.values = 4}).find("more than 4 values"), std::string::npos);
-  EXPECT_NE(parse_error("[1,2,3,4]", {.bytes = 8}).find("too large"), std::string::npos);
-  EXPECT_NE(parse_error("[\"12345\"]", {.string_bytes = 4}).find("string of 5 bytes"), std::string::npos);
+  EXPECT_EQ(json_error(objects), "[config.json] is nested deeper than 64 levels");
+  EXPECT_NE(json_error("[1,2,3,4]", {.values = 4}).find("more than 4 values"), std::string::npos);
+  EXPECT_NE(json_error("[1,2,3,4]", {.bytes = 8}).find("too large"), std::string::npos);
+  EXPECT_NE(json_error("[\"12345\"]", {.string_bytes = 4}).find("string of 5 bytes"), std::string::npos);
 }
 
 TEST_F(JsonTest, FilesAreReadAndPlaceholdersNamed) {

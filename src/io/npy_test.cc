@@ -16,7 +16,7 @@ std::string file_of(const std::string& header, const std::string& values) {
   return std::string("\x93NUMPY\x01\0", 8) + std::string(reinterpret_cast<const char*>(&size), 2) + header + values;
 }
 
-std::string parse_error(const std::string& bytes) {
+std::string npy_error(const std::string& bytes) {
   const std::vector<char> copy(bytes.begin(), bytes.end());
   return error_of([&] { parse_npy(std::as_bytes(std::span(copy)), "f"); });
 }
@@ -60,8 +60,8 @@ TEST_F(NpyTest, ReadsIntegersOfBothWidths) {
 
 TEST_F(NpyTest, DamageIsNamed) {
   const std::string good = file_of("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }\n", "1234");
-  ASSERT_EQ(parse_error(good), "");
-  for (size_t n = 0; n < good.size(); ++n) EXPECT_NE(parse_error(good.substr(0, n)), "") << n;
+  ASSERT_EQ(npy_error(good), "");
+  for (size_t n = 0; n < good.size(); ++n) EXPECT_NE(npy_error(good.substr(0, n)), "") << n;
   const std::pair<std::string, const char*> all[] = {
       {file_of("{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }", "12345678"), "the wrong dtype; got <f8"},
       {file_of("{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }", "1234"), "column-major"},
@@ -77,7 +77,7 @@ TEST_F(NpyTest, DamageIsNamed) {
       {"PK\x03\x04 something else", "not an npy file"},
       {std::string("\x93NUMPY\x09\0zzzz", 12), "unknown npy version; got 9"}};
   for (const auto& [bytes, message] : all) {
-    EXPECT_NE(parse_error(bytes).find(message), std::string::npos) << message << " -> " << parse_error(bytes);
+    EXPECT_NE(npy_error(bytes).find(message), std::string::npos) << message << " -> " << npy_error(bytes);
   }
 }
 

@@ -18,15 +18,15 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kHeaderBytesMax = 100'000'000;  // the reference's cap
-constexpr int64_t kTensorsMax = 1'000'000;
-constexpr int64_t kNameBytesMax = 256;
+constexpr int64_t kHeaderTensorsMax = 1'000'000;
+constexpr int64_t kTensorNameBytesMax = 256;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 bool by_name(const StoredTensor& a, const StoredTensor& b) { return a.name < b.name; }
 
-struct Entry {
+struct HeaderEntry {
   std::string name;
   DType dtype = DType::f32;
   Shape shape{};
@@ -45,10 +45,10 @@ std::optional<int64_t> byte_size(DType dtype, const Shape& shape) {
 }
 
 // The grammar of the header as a state machine over the parser's events.
-class Header {
+class HeaderReader {
  public:
-  explicit Header(const std::string& where) : where_(where) {}
-  std::vector<Entry> entries;
+  explicit HeaderReader(const std::string& where) : where_(where) {}
+  std::vector<HeaderEntry> entries;
 
   bool null() { return unexpected("null"); }
   bool boolean(bool) { return unexpected("true or false"); }
@@ -78,10 +78,10 @@ class Header {
   bool key(std::string& text) {
     if (state_ == State::tensor) return tensor_key(text);
     if (state_ == State::metadata) return true;
-    now_ = Entry{.name = std::move(text)};
-    if (std::ssize(now_.name) > kNameBytesMax) {
+    now_ = HeaderEntry{.name = std::move(text)};
+    if (std::ssize(now_.name) > kTensorNameBytesMax) {
       refuse("has too long a name", fmt::format("{} bytes", now_.name.size()),
-             fmt::format("at most {}", kNameBytesMax));
+             fmt::format("at most {}", kTensorNameBytesMax));
     }
     return true;
   }
@@ -91,8 +91,8 @@ class Header {
     } else if (state_ == State::top && now_.name == "__metadata__") {
       state_ = State::metadata;
     } else if (state_ == State::top) {
-      if (std::ssize(entries) == kTensorsMax)
-        fail(where_, {.what = fmt::format("has more than {} tensors", kTensorsMax)});
+      if (std::ssize(entries) == kHeaderTensorsMax)
+        fail(where_, {.what = fmt::format("has more than {} tensors", kHeaderTensorsMax)});
       state_ = State::tensor;
       seen_ = offsets_ = 0;
       field_ = Field::none;
@@ -159,7 +159,7 @@ class Header {
              fmt::format("{} for {} {}", *bytes, name_of(now_.dtype), to_string(now_.shape)));
     }
     entries.push_back(std::move(now_));
-    now_ = Entry{};
+    now_ = HeaderEntry{};
   }
 
   const std::string& where_;
@@ -167,18 +167,19 @@ class Header {
   Field field_ = Field::none;
   bool in_list_ = false;
   int seen_ = 0, offsets_ = 0;
-  Entry now_;
+  HeaderEntry now_;
 };
 
 // The tensors must fill the data section: no gaps that could hide data, no overlaps.
-void check_layout(std::vector<Entry>& entries, int64_t header_bytes, int64_t file_bytes, const std::string& where,
+void check_layout(std::vector<HeaderEntry>& entries, int64_t header_bytes, int64_t file_bytes, const std::string& where,
                   const char* hint) {
   const int64_t data_bytes = file_bytes - header_bytes;
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   int64_t at = 0;
-  const Entry* last = nullptr;
-  for (const Entry& e : entries) {
+  const HeaderEntry* last = nullptr;
+  for (const HeaderEntry& e : entries) {
     if (e.begin < at) {
       fail(where, {.what = fmt::format("tensors {} and {} overlap", printable(last->name), printable(e.name)),
                    .got = fmt::format("data_offsets [{}, {}] and [{}, {}]", last->begin, last->end, e.begin, e.end)});
@@ -202,7 +203,7 @@ void check_layout(std::vector<Entry>& entries, int64_t header_bytes, int64_t fil
 
 // Tensor name -> shard, from the index of a folder.
 std::map<std::string, std::string> read_index(const fs::path& folder) {
-  const Json index = Json::read(folder / kIndex, {.bytes = kHeaderBytesMax, .values = 2 * kTensorsMax});
+  const Json index = Json::read(folder / kIndex, {.bytes = kHeaderBytesMax, .values = 2 * kHeaderTensorsMax});
   const Json weight_map = index.need({"weight_map"});
   if (!weight_map.is_object()) weight_map.refuse("is of the wrong kind", "an object");
   std::map<std::string, std::string> shard_of;
@@ -245,13 +246,13 @@ std::vector<StoredTensor> parse_safetensors(std::span<const std::byte> file, con
   const char* text = reinterpret_cast<const char*>(file.data()) + 8;
   if (length == 0 || *text != '{') fail(where, {.what = "the header does not begin with {"});
 
-  Header header(where);
+  HeaderReader header(where);
   nlohmann::json::sax_parse(text, text + length, &header);
   check_layout(header.entries, header_bytes, file_bytes, where, hint);
 
   std::vector<StoredTensor> tensors;
   tensors.reserve(header.entries.size());
-  for (Entry& e : header.entries) {
+  for (HeaderEntry& e : header.entries) {
     tensors.push_back({std::move(e.name), View(file.data() + header_bytes + e.begin, e.dtype, e.shape)});
   }
   std::sort(tensors.begin(), tensors.end(), by_name);

@@ -20,7 +20,7 @@ std::string container(const std::string& header, const std::string& data, uint64
   return std::string(reinterpret_cast<const char*>(&size), 8) + header + data;
 }
 
-std::string parse_error(const std::string& bytes) {
+std::string header_error(const std::string& bytes) {
   // A copy of exactly this length, so that a sanitizer sees every read past its end.
   const std::vector<char> copy(bytes.begin(), bytes.end());
   return error_of([&] { parse_safetensors(std::as_bytes(std::span(copy)), "f"); });
@@ -46,11 +46,11 @@ TEST_F(SafetensorsTest, ReadsInPlaceSortedByName) {
 }
 
 TEST_F(SafetensorsTest, EmptyTensorsScalarsAndPaddingAreValid) {
-  EXPECT_EQ(parse_error(container("{}", "")), "");
-  EXPECT_EQ(parse_error(container("{}   ", "")), "");
-  EXPECT_EQ(parse_error(container(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", "1234")), "");
+  EXPECT_EQ(header_error(container("{}", "")), "");
+  EXPECT_EQ(header_error(container("{}   ", "")), "");
+  EXPECT_EQ(header_error(container(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", "1234")), "");
   EXPECT_EQ(
-      parse_error(container(
+      header_error(container(
           R"({"a":{"dtype":"F32","shape":[0,7],"data_offsets":[0,0]},"b":{"dtype":"I8","shape":[1],"data_offsets":[0,1]}})",
           "1")),
       "");
@@ -100,34 +100,34 @@ TEST_F(SafetensorsTest, DamagedHeadersAreNamed) {
       {R"({"__metadata__":[]})", 0, "malformed"},
   };
   for (const Damage& d : all) {
-    const std::string text = parse_error(container(d.header, std::string(d.data, '1')));
+    const std::string text = header_error(container(d.header, std::string(d.data, '1')));
     EXPECT_NE(text.find(d.message), std::string::npos) << d.header << "\n -> " << text;
   }
 }
 
 TEST_F(SafetensorsTest, LengthsAreCheckedBeforeUse) {
-  EXPECT_NE(parse_error("").find("truncated"), std::string::npos);
-  EXPECT_NE(parse_error("1234567").find("truncated"), std::string::npos);
-  EXPECT_NE(parse_error(container("{}", "", uint64_t{1} << 62)).find("header length is too large"), std::string::npos);
-  EXPECT_NE(parse_error(container("{}", "", 50)).find("expected at least 58"), std::string::npos);
-  EXPECT_NE(parse_error(container(std::string(400, '['), "")).find("begin with {"), std::string::npos);
+  EXPECT_NE(header_error("").find("truncated"), std::string::npos);
+  EXPECT_NE(header_error("1234567").find("truncated"), std::string::npos);
+  EXPECT_NE(header_error(container("{}", "", uint64_t{1} << 62)).find("header length is too large"), std::string::npos);
+  EXPECT_NE(header_error(container("{}", "", 50)).find("expected at least 58"), std::string::npos);
+  EXPECT_NE(header_error(container(std::string(400, '['), "")).find("begin with {"), std::string::npos);
   const std::string deep = R"({"a":)" + std::string(100000, '[');
-  EXPECT_NE(parse_error(container(deep, "")).find("tensor a"), std::string::npos);
+  EXPECT_NE(header_error(container(deep, "")).find("tensor a"), std::string::npos);
   const std::string name(300, 'n');
-  EXPECT_NE(parse_error(container("{\"" + name + "\":{}}", "")).find("too long a name"), std::string::npos);
+  EXPECT_NE(header_error(container("{\"" + name + "\":{}}", "")).find("too long a name"), std::string::npos);
 }
 
 TEST_F(SafetensorsTest, EveryTruncationOfAFileIsRefused) {
   const std::string whole = container(kTwo, std::string(19, 'd'));
-  ASSERT_EQ(parse_error(whole), "");
-  for (size_t n = 0; n < whole.size(); ++n) EXPECT_NE(parse_error(whole.substr(0, n)), "") << n;
-  EXPECT_NE(parse_error(whole.substr(0, whole.size() - 1))
+  ASSERT_EQ(header_error(whole), "");
+  for (size_t n = 0; n < whole.size(); ++n) EXPECT_NE(header_error(whole.substr(0, n)), "") << n;
+  EXPECT_NE(header_error(whole.substr(0, whole.size() - 1))
                 .find(fmt::format("got {} bytes; expected {}", whole.size() - 1, whole.size())),
             std::string::npos);
 }
 
 TEST_F(SafetensorsTest, HostileNamesStayOnOneLine) {
-  const std::string text = parse_error(container("{\"a\\n\\u001b[31m\":5}", ""));
+  const std::string text = header_error(container("{\"a\\n\\u001b[31m\":5}", ""));
   EXPECT_NE(text.find("a\\x0a\\x1b[31m"), std::string::npos) << text;
 }
 

@@ -13,7 +13,7 @@ namespace braid::io {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kMagic{"MMIDIDX\0\0", 9};
+constexpr std::string_view kIndexMagic{"MMIDIDX\0\0", 9};
 constexpr size_t kHeaderBytes = 9 + 8 + 1 + 8 + 8;
 constexpr size_t kFlushBytes = size_t{1} << 20;
 constexpr int64_t kTokensMax = int64_t{1} << 50;  // more than any disk holds, and no product below overflows
@@ -63,7 +63,8 @@ int64_t size_of(TokenType type) {
 
 TokenIndex parse_token_index(std::span<const std::byte> file, const std::string& where) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  if (!text.starts_with(kMagic)) fail(where, {.what = "is not the index of a Megatron corpus", .expected = "MMIDIDX"});
+  if (!text.starts_with(kIndexMagic))
+    fail(where, {.what = "is not the index of a Megatron corpus", .expected = "MMIDIDX"});
   if (file.size() < kHeaderBytes)
     fail(where, {.what = "is truncated within its header", .got = fmt::format("{} bytes", file.size())});
   if (const auto version = value_at<uint64_t>(file, 9); version != 1)
@@ -215,7 +216,7 @@ void TokenFileWriter::flush() {
 void TokenFileWriter::finish() {
   flush();
   bin_.commit();
-  std::string index(kMagic);
+  std::string index(kIndexMagic);
   const auto put = [&](auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };
   put(uint64_t{1});
   put(static_cast<uint8_t>(type_ == TokenType::u16 ? 8 : 4));

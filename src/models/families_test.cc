@@ -10,7 +10,7 @@
 namespace braid::models {
 namespace {
 
-using nlohmann::json;
+using Object = nlohmann::json;
 
 template <class Spec>
 const Spec& part(const Config& c, size_t layer, size_t index = 0) {
@@ -41,7 +41,7 @@ TEST(NemotronH, ReadsAConfigOfTransformers) {
 }
 
 TEST(NemotronH, OlderSpellingsMeanTheSame) {
-  json old = hybrid();
+  Object old = hybrid();
   const std::vector<std::pair<const char*, const char*>> renamed = {
       {"n_groups", "mamba_n_groups"},       {"conv_kernel", "mamba_d_conv"},       {"head_dim", "attention_head_dim"},
       {"chunk_size", "mamba_chunk_size"},   {"ssm_state_size", "mamba_state_dim"}, {"layer_norm_epsilon", "norm_eps"},
@@ -53,13 +53,13 @@ TEST(NemotronH, OlderSpellingsMeanTheSame) {
   old.erase("layers_block_type");
   old["hybrid_override_pattern"] = "ME*-";
   EXPECT_EQ(describe(read(old)), describe(read(hybrid())));
-  json names = hybrid();
+  Object names = hybrid();
   names["layers_block_type"] = {"linear_attention", "moe", "full_attention", "mlp"};
   EXPECT_EQ(describe(read(names)), describe(read(hybrid())));
 }
 
 TEST(NemotronH, LettersMayComeInAnyOrder) {
-  json c = hybrid();
+  Object c = hybrid();
   for (const char* letters : {"M--*---EE", "MM", "----", "*", "EM*-"}) {
     c["layers_block_type"] = letters;
     EXPECT_EQ(read(c).pattern(), letters);
@@ -67,14 +67,14 @@ TEST(NemotronH, LettersMayComeInAnyOrder) {
 }
 
 TEST(NemotronH, TheClampOfDtIsItsLimit) {
-  json c = hybrid();
+  Object c = hybrid();
   c["time_step_limit"] = {0.01, 0.5};
   EXPECT_FLOAT_EQ(part<nn::Mamba2Spec>(read(c), 0).dt_min, 0.01f);
   EXPECT_FLOAT_EQ(part<nn::Mamba2Spec>(read(c), 0).dt_max, 0.5f);
 }
 
 TEST(NemotronH, WidthsOfDenseLayersMayBeAList) {
-  json c = hybrid();
+  Object c = hybrid();
   c["layers_block_type"] = {"mamba", "mlp", "attention", "mlp"};
   c["intermediate_size"] = {0, 32, 0, 48};  // one per layer; those of other layers are ignored
   EXPECT_EQ(part<nn::MlpSpec>(read(c), 1).width, 32);
@@ -87,15 +87,15 @@ TEST(NemotronH, WidthsOfDenseLayersMayBeAList) {
 }
 
 TEST(NemotronH, PuzzleBlocksHaveTheirOwnExperts) {
-  json c = hybrid();
+  Object c = hybrid();
   for (const char* key : {"layers_block_type", "n_group", "topk_group"}) c.erase(key);
   c["num_hidden_layers"] = nullptr;
   c["moe_latent_size"] = 16;
   c["block_configs"] =
-      json::array({{{"block_type", "mamba"}},
-                   {{"block_type", "moe"}, {"n_routed_experts", 4}, {"num_experts_per_tok", 1}},
-                   {{"block_type", "attention"}},
-                   {{"block_type", "moe"}, {"moe_intermediate_size", 36}, {"n_routed_experts", nullptr}}});
+      Object::array({{{"block_type", "mamba"}},
+                     {{"block_type", "moe"}, {"n_routed_experts", 4}, {"num_experts_per_tok", 1}},
+                     {{"block_type", "attention"}},
+                     {{"block_type", "moe"}, {"moe_intermediate_size", 36}, {"n_routed_experts", nullptr}}});
   const Config read_back = read(c);
   EXPECT_EQ(read_back.pattern(), "ME*E");
   const auto &first = part<nn::MoeSpec>(read_back, 1), &last = part<nn::MoeSpec>(read_back, 3);
@@ -111,7 +111,7 @@ TEST(NemotronH, PuzzleBlocksHaveTheirOwnExperts) {
 }
 
 TEST(NemotronH, ThePredictionBlock) {
-  json c = hybrid();
+  Object c = hybrid();
   c["num_nextn_predict_layers"] = 1;
   c["mtp_hybrid_override_pattern"] = "*E";
   c["moe_latent_size"] = 16;
@@ -125,15 +125,15 @@ TEST(NemotronH, ThePredictionBlock) {
 }
 
 TEST(NemotronH, RefusesByName) {
-  const auto refused = [](const char* key, const json& value, const std::vector<std::string>& says) {
-    json c = hybrid();
+  const auto refused = [](const char* key, const Object& value, const std::vector<std::string>& says) {
+    Object c = hybrid();
     c[key] = value;
     const std::string text = refusal(c);
     for (const std::string& part : says) EXPECT_NE(text.find(part), std::string::npos) << text;
   };
   refused("layers_block_type", {"mamba", "warp"}, {"layers_block_type[1]", "warp"});
   refused("layers_block_type", "MEX", {"unknown pattern letter"});
-  refused("layers_block_type", json::array(), {"layers_block_type"});
+  refused("layers_block_type", Object::array(), {"layers_block_type"});
   refused("n_groups", 4, {"n_groups", "6"});
   refused("num_key_value_heads", 3, {"num_key_value_heads"});
   refused("num_experts_per_tok", 9, {"num_experts_per_tok", "8"});
@@ -146,7 +146,7 @@ TEST(NemotronH, RefusesByName) {
 }
 
 TEST(Config, AnUnknownArchitectureListsTheKnown) {
-  const std::string text = refusal({{"architectures", json::array({"WarpForCausalLM"})}, {"model_type", "warp"}});
+  const std::string text = refusal({{"architectures", Object::array({"WarpForCausalLM"})}, {"model_type", "warp"}});
   for (const char* says : {"WarpForCausalLM", "NemotronHForCausalLM", "Qwen3MoeForCausalLM"})
     EXPECT_NE(text.find(says), std::string::npos) << text;
 }
@@ -164,12 +164,12 @@ TEST(Llama, ThePaddingRowIsKnown) {
 }
 
 TEST(Llama, RopeInItsForms) {
-  const auto rope = [](const json& more) {
-    json c = dense("llama");
+  const auto rope = [](const Object& more) {
+    Object c = dense("llama");
     c.update(more);
     return *read(c).rope;
   };
-  EXPECT_EQ(rope(json::object()).options.theta, 10000);
+  EXPECT_EQ(rope(Object::object()).options.theta, 10000);
   EXPECT_EQ(rope({{"rope_theta", 5e5}}).options.theta, 5e5);
   EXPECT_EQ(rope({{"rope_parameters", {{"rope_theta", 7e5}, {"rope_type", "default"}}}}).options.theta, 7e5);
   EXPECT_EQ(rope({{"rope_scaling", {{"type", "linear"}, {"factor", 4}}}}).options.scaling, RopeScaling::linear);
@@ -182,25 +182,25 @@ TEST(Llama, RopeInItsForms) {
   EXPECT_EQ(llama3.options.scaling, RopeScaling::llama3);
   EXPECT_EQ(llama3.options.original_max_position_embeddings, 64);
   EXPECT_EQ(rope({{"partial_rotary_factor", 0.5}}).dim, 4);
-  json c = dense("llama");
+  Object c = dense("llama");
   c["rope_scaling"] = {{"rope_type", "yarn"}};
   EXPECT_NE(refusal(c).find("yarn"), std::string::npos);
 }
 
 TEST(Llama, HeadWidthIsItsOwn) {
-  json c = dense("llama");
+  Object c = dense("llama");
   EXPECT_EQ(part<nn::AttentionSpec>(read(c), 0).head_dim, 8);  // hidden / heads
   c["head_dim"] = 20;
   EXPECT_EQ(part<nn::AttentionSpec>(read(c), 0).head_dim, 20);
 }
 
 TEST(Qwen3, SomeLayersStayDense) {
-  json c = dense("qwen3_moe");
+  Object c = dense("qwen3_moe");
   c.update({{"num_experts", 6}, {"num_experts_per_tok", 2}, {"moe_intermediate_size", 12}, {"norm_topk_prob", true}});
   c["num_hidden_layers"] = 4;
   c["mlp_only_layers"] = {1};
   EXPECT_EQ(read(c).pattern(), "*E*-*E*E");
-  c["mlp_only_layers"] = json::array();
+  c["mlp_only_layers"] = Object::array();
   c["decoder_sparse_step"] = 2;
   EXPECT_EQ(read(c).pattern(), "*-*E*-*E");
   EXPECT_TRUE(part<nn::AttentionSpec>(read(c), 0).qk_norm);
@@ -210,7 +210,7 @@ TEST(Qwen3, SomeLayersStayDense) {
 }
 
 TEST(Nemotron, HalfRotaryAndOnePlusWeight) {
-  json c = dense("nemotron");
+  Object c = dense("nemotron");
   const Config plain = read(c);
   EXPECT_EQ(plain.norm, NormKind::layer_plus_one);
   EXPECT_EQ(plain.rope->dim, 4);
@@ -220,15 +220,15 @@ TEST(Nemotron, HalfRotaryAndOnePlusWeight) {
 }
 
 TEST(NemotronNas, BlocksOfEveryKind) {
-  json c = dense("nemotron-nas");
+  Object c = dense("nemotron-nas");
   c["num_key_value_heads"] = nullptr;
   c["intermediate_size"] = nullptr;
-  const auto block = [](const json& attention, const json& ffn) {
-    return json{{"attention", attention}, {"ffn", ffn}};
+  const auto block = [](const Object& attention, const Object& ffn) {
+    return Object{{"attention", attention}, {"ffn", ffn}};
   };
-  const json none = {{"n_heads_in_group", nullptr}, {"no_op", true}, {"replace_with_linear", false}};
-  const json linear = {{"n_heads_in_group", nullptr}, {"no_op", false}, {"replace_with_linear", true}};
-  const json dummy = {
+  const Object none = {{"n_heads_in_group", nullptr}, {"no_op", true}, {"replace_with_linear", false}};
+  const Object linear = {{"n_heads_in_group", nullptr}, {"no_op", false}, {"replace_with_linear", true}};
+  const Object dummy = {
       {"n_heads_in_group", nullptr}, {"ffn_mult", nullptr}, {"no_op", false}, {"replace_with_linear", false}};
   c["block_configs"] = {block({{"n_heads_in_group", 2}}, {{"ffn_mult", 1.0}}),
                         block(none, {{"intermediate_size", 40}}),
@@ -248,14 +248,14 @@ TEST(NemotronNas, BlocksOfEveryKind) {
 }
 
 TEST(Gpt2, ItsOwnSpellings) {
-  json c = {{"architectures", {"GPT2LMHeadModel"}},
-            {"model_type", "gpt2"},
-            {"vocab_size", 60},
-            {"n_embd", 32},
-            {"n_head", 4},
-            {"n_layer", 2},
-            {"n_positions", 50},
-            {"n_inner", nullptr}};
+  Object c = {{"architectures", {"GPT2LMHeadModel"}},
+              {"model_type", "gpt2"},
+              {"vocab_size", 60},
+              {"n_embd", 32},
+              {"n_head", 4},
+              {"n_layer", 2},
+              {"n_positions", 50},
+              {"n_inner", nullptr}};
   const Config read_back = read(c);
   EXPECT_EQ(read_back.pattern(), "*-*-");
   EXPECT_EQ(part<nn::MlpSpec>(read_back, 0, 1).width, 128);
@@ -266,7 +266,7 @@ TEST(Gpt2, ItsOwnSpellings) {
 }
 
 TEST(Config, EndTokensAreOneOrMany) {
-  json c = dense("llama");
+  Object c = dense("llama");
   EXPECT_TRUE(read(c).eos.empty());
   c["eos_token_id"] = 2;
   EXPECT_EQ(read(c).eos, std::vector<int64_t>{2});

@@ -18,36 +18,36 @@ struct Key {
   const char* gguf;    // below the architecture
   const char* config;  // of config.json
 };
-constexpr Key kNemotronH[] = {{"embedding_length", "hidden_size"},
-                              {"context_length", "max_position_embeddings"},
-                              {"attention.head_count", "num_attention_heads"},
-                              {"attention.key_length", "head_dim"},
-                              {"ssm.time_step_rank", "mamba_num_heads"},
-                              {"ssm.group_count", "n_groups"},
-                              {"ssm.state_size", "ssm_state_size"},
-                              {"ssm.conv_kernel", "conv_kernel"},
-                              {"expert_count", "n_routed_experts"},
-                              {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"},
-                              {"expert_shared_count", "n_shared_experts"},
-                              {"expert_group_count", "n_group"},
-                              {"expert_group_used_count", "topk_group"},
-                              {"moe_latent_size", "moe_latent_size"}};
-constexpr Key kTransformer[] = {{"embedding_length", "hidden_size"},
-                                {"context_length", "max_position_embeddings"},
-                                {"block_count", "num_hidden_layers"},
-                                {"attention.key_length", "head_dim"},
-                                {"expert_count", "num_experts"},
-                                {"expert_used_count", "num_experts_per_tok"},
-                                {"expert_feed_forward_length", "moe_intermediate_size"}};
+constexpr Key kNemotronHKeys[] = {{"embedding_length", "hidden_size"},
+                                  {"context_length", "max_position_embeddings"},
+                                  {"attention.head_count", "num_attention_heads"},
+                                  {"attention.key_length", "head_dim"},
+                                  {"ssm.time_step_rank", "mamba_num_heads"},
+                                  {"ssm.group_count", "n_groups"},
+                                  {"ssm.state_size", "ssm_state_size"},
+                                  {"ssm.conv_kernel", "conv_kernel"},
+                                  {"expert_count", "n_routed_experts"},
+                                  {"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"},
+                                  {"expert_shared_count", "n_shared_experts"},
+                                  {"expert_group_count", "n_group"},
+                                  {"expert_group_used_count", "topk_group"},
+                                  {"moe_latent_size", "moe_latent_size"}};
+constexpr Key kTransformerKeys[] = {{"embedding_length", "hidden_size"},
+                                    {"context_length", "max_position_embeddings"},
+                                    {"block_count", "num_hidden_layers"},
+                                    {"attention.key_length", "head_dim"},
+                                    {"expert_count", "num_experts"},
+                                    {"expert_used_count", "num_experts_per_tok"},
+                                    {"expert_feed_forward_length", "moe_intermediate_size"}};
 
 // Special tokens that end an answer, in all spellings.
 constexpr std::string_view kEnds[] = {"</s>",       "<|im_end|>",    "<|endoftext|>",
                                       "<|eot_id|>", "<|eom_id|>",    "<|end_of_text|>",
                                       "<|end|>",    "<end_of_turn>", "<|return|>"};
 
-class Metadata {
+class MetadataReader {
  public:
-  explicit Metadata(const io::Gguf& file) : file_(file), architecture_(gguf_architecture(file)) {}
+  explicit MetadataReader(const io::Gguf& file) : file_(file), architecture_(gguf_architecture(file)) {}
 
   nlohmann::json config() const {
     nlohmann::json config = architecture_.starts_with("nemotron_h") ? nemotron_h()
@@ -128,7 +128,7 @@ class Metadata {
 
   nlohmann::json nemotron_h() const {
     nlohmann::json config = {{"architectures", {"NemotronHForCausalLM"}}, {"model_type", "nemotron_h"}};
-    copy(kNemotronH, config);
+    copy(kNemotronHKeys, config);
     config["layer_norm_epsilon"] = eps();
     config["norm_topk_prob"] = file_.bool_of(name("expert_weights_norm")).value_or(true);
     config["routed_scaling_factor"] = file_.number_of(name("expert_weights_scale")).value_or(1.0);
@@ -180,7 +180,7 @@ class Metadata {
                                                      : "qwen3"}};
     if (!sparse && file_.int_of(name("expert_count")).value_or(0) > 0)
       fail(file_.where(), {.what = "architecture " + architecture_ + " with experts is not supported"});
-    copy(kTransformer, config);
+    copy(kTransformerKeys, config);
     const auto heads = file_.need_int(name("attention.head_count"));
     config["num_attention_heads"] = heads;
     config["num_key_value_heads"] = file_.int_of(name("attention.head_count_kv")).value_or(heads);
@@ -200,7 +200,7 @@ class Metadata {
   // A layer without KV heads has a linear map in place of attention, or no attention if it has no heads at all.
   nlohmann::json deci() const {
     nlohmann::json config = {{"architectures", {"DeciLMForCausalLM"}}, {"model_type", "nemotron-nas"}};
-    copy(kTransformer, config);
+    copy(kTransformerKeys, config);
     const std::vector<int64_t> heads = by_layer("attention.head_count"), kv_heads = by_layer("attention.head_count_kv"),
                                widths = by_layer("feed_forward_length");
     const int64_t most = std::max<int64_t>(1, *std::ranges::max_element(heads));
@@ -298,6 +298,8 @@ std::string gguf_architecture(const io::Gguf& file) {
   return name;
 }
 
-io::Json gguf_config(const io::Gguf& file) { return io::Json::parse(Metadata(file).config().dump(), file.where()); }
+io::Json gguf_config(const io::Gguf& file) {
+  return io::Json::parse(MetadataReader(file).config().dump(), file.where());
+}
 
 }  // namespace braid::models

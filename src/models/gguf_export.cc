@@ -20,7 +20,7 @@
 namespace braid::models {
 namespace {
 
-constexpr int64_t kChunkValues = int64_t{1} << 22;  // decoded and encoded in parallel, then written
+constexpr int64_t kExportChunk = int64_t{1} << 22;  // decoded and encoded in parallel, then written
 
 const GgmlTypeRow& row_of(GgmlType type) { return *ggml_type(static_cast<uint32_t>(type)); }
 double bits(GgmlType type) {
@@ -220,7 +220,7 @@ class TensorWriter {
     const bool scaled = type.type == GgmlType::nvfp4;
     factors_ = scaled ? factors_of(rows, threads_) : std::vector<float>();
     const int64_t row_bytes = rows.cols / type.values * type.bytes;
-    const int64_t step = std::max<int64_t>(1, kChunkValues / rows.cols);
+    const int64_t step = std::max<int64_t>(1, kExportChunk / rows.cols);
     for (int64_t at = 0; at < rows.count; at += step) {
       const int64_t n = std::min(step, rows.count - at);
       values_.resize(static_cast<size_t>(n * rows.cols));

@@ -22,7 +22,7 @@
 namespace braid::models {
 namespace {
 
-constexpr int64_t kChunkValues = int64_t{1} << 22;
+constexpr int64_t kImportChunk = int64_t{1} << 22;
 
 // A tensor of the folder and where the file has it: all of one there, or a part of a stack.
 struct Piece {
@@ -94,7 +94,7 @@ class Folder {
   bool write(const Piece& piece, DType type, io::SafetensorsWriter& writer, int64_t& done,
              const sys::FunctionRef<bool(int64_t)>& progress) const {
     const int64_t cols = piece.request.cols(), rows = piece.count() / cols;
-    const int64_t step = std::max<int64_t>(1, kChunkValues / cols);
+    const int64_t step = std::max<int64_t>(1, kImportChunk / cols);
     std::vector<float> values;
     std::vector<Bf16> rounded;
     for (int64_t at = 0; at < rows; at += step) {

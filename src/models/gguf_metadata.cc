@@ -25,9 +25,9 @@ std::vector<const Spec*> blocks_of(const Config& config) {
   return list;
 }
 
-class Metadata {
+class MetadataWriter {
  public:
-  Metadata(const Config& config, const std::string& where)
+  MetadataWriter(const Config& config, const std::string& where)
       : config_(config),
         where_(where),
         mambas_(blocks_of<nn::Mamba2Spec>(config)),
@@ -232,7 +232,7 @@ class Metadata {
 }  // namespace
 
 std::string gguf_architecture(const Config& config, const std::string& where) {
-  return Metadata(config, where).architecture();
+  return MetadataWriter(config, where).architecture();
 }
 
 std::vector<float> rope_divisors(const nn::RopeSpec& rope) {
@@ -247,7 +247,7 @@ std::vector<float> rope_divisors(const nn::RopeSpec& rope) {
 }
 
 io::GgufFields gguf_metadata(const Config& config, const std::string& name, const std::string& where) {
-  return Metadata(config, where).fields(name);
+  return MetadataWriter(config, where).fields(name);
 }
 
 }  // namespace braid::models

@@ -8,16 +8,16 @@ namespace {
 
 constexpr size_t kLayersMax = 1024;
 
-constexpr std::array<std::pair<const char*, char>, 7> kNames = {{{"mamba", 'M'},
-                                                                 {"linear_attention", 'M'},
-                                                                 {"attention", '*'},
-                                                                 {"full_attention", '*'},
-                                                                 {"moe", 'E'},
-                                                                 {"mlp", '-'},
-                                                                 {"mamba2", 'M'}}};
+constexpr std::array<std::pair<const char*, char>, 7> kBlockNames = {{{"mamba", 'M'},
+                                                                      {"linear_attention", 'M'},
+                                                                      {"attention", '*'},
+                                                                      {"full_attention", '*'},
+                                                                      {"moe", 'E'},
+                                                                      {"mlp", '-'},
+                                                                      {"mamba2", 'M'}}};
 
 char letter_of_name(const io::Json& name) {
-  for (const auto& known : kNames) {
+  for (const auto& known : kBlockNames) {
     if (name.as_string() == known.first) return known.second;
   }
   name.refuse("unknown kind of layer", "mamba or linear_attention, attention or full_attention, moe, mlp");

@@ -13,7 +13,7 @@
 namespace braid::models {
 namespace {
 
-constexpr const char* kNemotronH = R"({
+constexpr const char* kNemotronHKeysOfPreset = R"({
   "architectures": ["NemotronHForCausalLM"], "model_type": "nemotron_h", "dtype": "bfloat16", "vocab_size": 131072,
   "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "attention_bias": false,
   "mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4,
@@ -24,7 +24,7 @@ constexpr const char* kNemotronH = R"({
   "max_position_embeddings": 8192, "tie_word_embeddings": false,
   "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2})";
 
-constexpr const char* kExperts = R"({
+constexpr const char* kMoeKeys = R"({
   "n_shared_experts": 1, "norm_topk_prob": true, "n_group": 1, "topk_group": 1, "num_key_value_heads": 2,
   "max_position_embeddings": 262144})";
 
@@ -43,43 +43,43 @@ struct Preset {
 };
 
 constexpr Preset kPresets[] = {
-    {"nemotron-h-8b", {kNemotronH, kNone, kNone, R"({
+    {"nemotron-h-8b", {kNemotronHKeysOfPreset, kNone, kNone, R"({
        "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
        "hidden_size": 4096, "intermediate_size": 21504})"}},
-    {"nemotron-h-47b", {kNemotronH, kNone, kNone, R"({"hybrid_override_pattern":
+    {"nemotron-h-47b", {kNemotronHKeysOfPreset, kNone, kNone, R"({"hybrid_override_pattern":
        "M-M-M-M-M-M-M-M-M*-M-M-M-M-M-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-M-M---MM---M-M*-M-M-M-M-M-",
        "hidden_size": 8192, "num_attention_heads": 64, "mamba_num_heads": 256, "ssm_state_size": 256,
        "intermediate_size": 30720})"}},
-    {"nemotron-nano-12b-v2", {kNemotronH, kNone, kNone, R"({
+    {"nemotron-nano-12b-v2", {kNemotronHKeysOfPreset, kNone, kNone, R"({
        "hybrid_override_pattern": "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M-",
        "hidden_size": 5120, "num_attention_heads": 40, "mamba_head_dim": 80, "intermediate_size": 20480,
        "max_position_embeddings": 131072})"}},
-    {"nemotron-nano-9b-v2", {kNemotronH, kNone, kNone, R"({
+    {"nemotron-nano-9b-v2", {kNemotronHKeysOfPreset, kNone, kNone, R"({
        "hybrid_override_pattern": "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
        "hidden_size": 4480, "num_attention_heads": 40, "mamba_head_dim": 80, "intermediate_size": 15680,
        "max_position_embeddings": 131072})"}},
-    {"nemotron-3-nano-4b", {kNemotronH, kNone, kNone, R"({
+    {"nemotron-3-nano-4b", {kNemotronHKeysOfPreset, kNone, kNone, R"({
        "hybrid_override_pattern": "M-M-M-MM-M-M*-M-M*-M-M-M*-M-M-MM*-MMM-M-M-",
        "hidden_size": 3136, "num_attention_heads": 40, "mamba_num_heads": 96, "mamba_head_dim": 80,
        "chunk_size": 256, "intermediate_size": 12544, "max_position_embeddings": 262144})"}},
-    {"nemotron-3-nano-30b-a3b", {kNemotronH, kExperts, kNano30b, kNone}},
-    {"nemotron-3.5-lightning-30b-a3b", {kNemotronH, kExperts, kNano30b, kMtp}},
-    {"nemotron-3-super-120b-a12b", {kNemotronH, kExperts, kMtp, R"({"hybrid_override_pattern":
+    {"nemotron-3-nano-30b-a3b", {kNemotronHKeysOfPreset, kMoeKeys, kNano30b, kNone}},
+    {"nemotron-3.5-lightning-30b-a3b", {kNemotronHKeysOfPreset, kMoeKeys, kNano30b, kMtp}},
+    {"nemotron-3-super-120b-a12b", {kNemotronHKeysOfPreset, kMoeKeys, kMtp, R"({"hybrid_override_pattern":
        "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
        "hidden_size": 4096, "n_routed_experts": 512, "num_experts_per_tok": 22, "moe_intermediate_size": 2688,
        "moe_latent_size": 1024, "moe_shared_expert_intermediate_size": 5376, "routed_scaling_factor": 5.0})"}},
-    {"nemotron-3-ultra-550b-a55b", {kNemotronH, kExperts, kMtp, R"({"hybrid_override_pattern":
+    {"nemotron-3-ultra-550b-a55b", {kNemotronHKeysOfPreset, kMoeKeys, kMtp, R"({"hybrid_override_pattern":
        "MEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
        "hidden_size": 8192, "num_attention_heads": 64, "mamba_num_heads": 256, "n_routed_experts": 512,
        "num_experts_per_tok": 22, "moe_intermediate_size": 5120, "moe_latent_size": 2048,
        "moe_shared_expert_intermediate_size": 10240, "routed_scaling_factor": 5.0,
        "max_position_embeddings": 1048576})"}},
-    {"hybrid-8.5m", {kNemotronH, kExperts, kNone, R"({
+    {"hybrid-8.5m", {kNemotronHKeysOfPreset, kMoeKeys, kNone, R"({
        "hybrid_override_pattern": "MEM*EMEM*E", "hidden_size": 256, "vocab_size": 4096, "num_attention_heads": 8,
        "head_dim": 32, "mamba_num_heads": 8, "ssm_state_size": 64, "n_groups": 2, "chunk_size": 64,
        "n_routed_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 192, "moe_latent_size": 128,
        "moe_shared_expert_intermediate_size": 384, "routed_scaling_factor": 2.5, "max_position_embeddings": 4096})"}},
-    {"hybrid-1b", {kNemotronH, kExperts, kNone, R"({
+    {"hybrid-1b", {kNemotronHKeysOfPreset, kMoeKeys, kNone, R"({
        "hybrid_override_pattern": "MEMEM*EMEM*EMEMEM*EMEME", "hidden_size": 1536, "vocab_size": 32768,
        "num_attention_heads": 12, "mamba_num_heads": 48, "n_routed_experts": 80, "num_experts_per_tok": 4,
        "moe_intermediate_size": 768, "moe_latent_size": 512, "moe_shared_expert_intermediate_size": 1536,

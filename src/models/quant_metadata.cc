@@ -6,11 +6,11 @@
 namespace braid::models {
 namespace {
 
-using nlohmann::json;
+using Object = nlohmann::json;
 
-json modelopt(const QuantModules& modules) {
+Object modelopt(const QuantModules& modules) {
   std::set<std::string> algorithms;
-  json layers = json::object();
+  Object layers = Object::object();
   for (const auto& [module, format] : modules.quantised) {
     const bool fp4 = format == QuantFormat::nvfp4;
     const char* algorithm = !fp4 ? "FP8" : modules.scaled.contains(module) ? "NVFP4" : "W4A16_NVFP4";
@@ -18,7 +18,7 @@ json modelopt(const QuantModules& modules) {
     layers[module] = {{"quant_algo", algorithm}};
     if (fp4) layers[module]["group_size"] = kNvfp4Block;
   }
-  json out = {{"kv_cache_quant_algo", nullptr}};
+  Object out = {{"kv_cache_quant_algo", nullptr}};
   if (algorithms.size() > 1) {
     out["quant_algo"] = "MIXED_PRECISION";
     out["quantized_layers"] = std::move(layers);
@@ -38,10 +38,10 @@ std::string spelled(const std::string& module) {
   return pattern + "$";
 }
 
-json compressed_group(CompressedType type) {
+Object compressed_group(CompressedType type) {
   const bool floats = type == CompressedType::mxfp4;
-  json weights = {{"num_bits", bits_of(type)}, {"type", floats ? "float" : "int"}, {"symmetric", true},
-                  {"strategy", "group"},       {"group_size", kCompressedGroup},   {"dynamic", false}};
+  Object weights = {{"num_bits", bits_of(type)}, {"type", floats ? "float" : "int"}, {"symmetric", true},
+                    {"strategy", "group"},       {"group_size", kCompressedGroup},   {"dynamic", false}};
   if (floats) weights["scale_dtype"] = "torch.uint8";
   return {{"format", floats ? "mxfp4-pack-quantized" : "pack-quantized"},
           {"weights", std::move(weights)},
@@ -50,21 +50,21 @@ json compressed_group(CompressedType type) {
 }
 
 // One group of modules for each format; a single one targets every linear layer that is not ignored.
-json compressed(const QuantModules& modules) {
-  std::map<QuantFormat, json> targets;
+Object compressed(const QuantModules& modules) {
+  std::map<QuantFormat, Object> targets;
   for (const auto& [module, format] : modules.quantised) {
-    json& list = targets.try_emplace(format, json::array()).first->second;
+    Object& list = targets.try_emplace(format, Object::array()).first->second;
     list.push_back(spelled(module));
   }
-  json groups = json::object();
+  Object groups = Object::object();
   std::set<std::string> layouts;
   for (const auto& [format, list] : targets) {
-    json group = compressed_group(*row_of(format).compressed);
-    group["targets"] = targets.size() == 1 && modules.linear ? json::array({"Linear"}) : list;
+    Object group = compressed_group(*row_of(format).compressed);
+    group["targets"] = targets.size() == 1 && modules.linear ? Object::array({"Linear"}) : list;
     layouts.insert(group["format"]);
     groups["group_" + std::to_string(groups.size())] = std::move(group);
   }
-  json ignored = json::array();
+  Object ignored = Object::array();
   for (const std::string& module : modules.kept) ignored.push_back(spelled(module));
   return {{"quant_method", "compressed-tensors"},
           {"quantization_status", "compressed"},
@@ -77,18 +77,18 @@ json compressed(const QuantModules& modules) {
 
 }  // namespace
 
-json quantization_config(const QuantModules& modules) {
+Object quantization_config(const QuantModules& modules) {
   if (row_of(modules.quantised.begin()->second).compressed) return compressed(modules);
-  json out = modelopt(modules);
+  Object out = modelopt(modules);
   out["quant_method"] = "modelopt";
   out["ignore"] = modules.kept;
   return out;
 }
 
 std::string hf_quant_config(const QuantModules& modules) {
-  json quantization = modelopt(modules);
+  Object quantization = modelopt(modules);
   quantization["exclude_modules"] = modules.kept;
-  return json{{"producer", {{"name", "braid"}}}, {"quantization", std::move(quantization)}}.dump(2) + "\n";
+  return Object{{"producer", {{"name", "braid"}}}, {"quantization", std::move(quantization)}}.dump(2) + "\n";
 }
 
 }  // namespace braid::models

@@ -15,7 +15,7 @@ using enum ScaleSearch;
 
 constexpr std::array kSearches = {"max", "four-over-six", "mse"};
 
-const std::vector<std::string> kExperts = {"expert_*"}, kShared = {"up", "gate", "down"},
+const std::vector<std::string> kExpertModules = {"expert_*"}, kShared = {"up", "gate", "down"},
                                kMamba = {"mamba_in", "mamba_out"}, kLinear = {"linear_*"}, kHead = {"head"};
 const std::vector<std::string> kProducts = {"expert_*", "up", "gate", "down", "mamba_in", "mamba_out", "linear_*"};
 
@@ -36,10 +36,10 @@ std::vector<QuantRecipe> built_in() {
           {"int3", {rule({}, int3)}},
           {"nano-fp8", {sensitive, rule(kProducts, fp8)}},
           {"nano-nvfp4", {sensitive, rule(kProducts, nvfp4)}},
-          {"super-nvfp4", {rule(kExperts, nvfp4, mse), rule(kShared, fp8), rule(kMamba, fp8)}},
-          {"ultra-nvfp4", {rule(kExperts, nvfp4, four_over_six), rule(kShared, fp8), rule(kMamba, fp8)}},
+          {"super-nvfp4", {rule(kExpertModules, nvfp4, mse), rule(kShared, fp8), rule(kMamba, fp8)}},
+          {"ultra-nvfp4", {rule(kExpertModules, nvfp4, four_over_six), rule(kShared, fp8), rule(kMamba, fp8)}},
           {"lightning-nvfp4",
-           {rule(kExperts, nvfp4, four_over_six), rule(kShared, nvfp4, four_over_six), rule(kMamba, fp8),
+           {rule(kExpertModules, nvfp4, four_over_six), rule(kShared, nvfp4, four_over_six), rule(kMamba, fp8),
             rule(kHead, nvfp4, four_over_six)}}};
 }
 

@@ -14,7 +14,7 @@
 namespace braid::models {
 namespace {
 
-constexpr const char* kInProj = "backbone.layers.0.mixer.in_proj.weight";            // [222, 32]
+constexpr const char* kMixerInProj = "backbone.layers.0.mixer.in_proj.weight";       // [222, 32]
 constexpr const char* kUp = "backbone.layers.1.mixer.experts.3.up_proj.weight";      // [20, 32]
 constexpr const char* kDown = "backbone.layers.1.mixer.experts.3.down_proj.weight";  // [32, 20]: no rows of sixteens
 
@@ -64,18 +64,19 @@ TEST_F(Quantize, Nvfp4IsWithinHalfAStepOfEveryValue) {
   ASSERT_EQ(report.groups.size(), 1u);
   EXPECT_EQ(report.groups[0].bytes, 222 * (16 + 2) + 4);
   const io::Safetensors from = before(), to = after();
-  const View values = from.need(kInProj), scales = to.need(std::string(kInProj) + "_scale");
+  const View values = from.need(kMixerInProj), scales = to.need(std::string(kMixerInProj) + "_scale");
   double square = 0;
   for (int64_t r = 0; r < 222; ++r) {
     for (int64_t c = 0; c < 32; ++c) {
-      const double v = value(values, r * 32 + c), q = nvfp4_value(to, kInProj, r, c);
-      const double scale = element(scales, r * 2 + c / 16) * element(to.need(std::string(kInProj) + "_scale_2"), 0);
+      const double v = value(values, r * 32 + c), q = nvfp4_value(to, kMixerInProj, r, c);
+      const double scale =
+          element(scales, r * 2 + c / 16) * element(to.need(std::string(kMixerInProj) + "_scale_2"), 0);
       // The widest gap is from 4 to 6; a scale rounded down by 1/16 puts the largest value that much beyond 6.
       EXPECT_LE(std::fabs(v - q), 1.001 * scale) << r << " " << c;
       square += v * v;
     }
   }
-  EXPECT_NEAR(report.groups[0].error, std::sqrt(squared_error(from, to, kInProj) / square), 1e-6);
+  EXPECT_NEAR(report.groups[0].error, std::sqrt(squared_error(from, to, kMixerInProj) / square), 1e-6);
 }
 
 TEST_F(Quantize, WhatNoRuleFitsKeepsItsBytesAndTheModelLoads) {
@@ -83,7 +84,7 @@ TEST_F(Quantize, WhatNoRuleFitsKeepsItsBytesAndTheModelLoads) {
   const io::Safetensors from = before(), to = after();
   EXPECT_EQ(to.tensors().size(), from.tensors().size() + 2);
   for (const io::StoredTensor& tensor : from.tensors()) {
-    if (tensor.name == kInProj) continue;
+    if (tensor.name == kMixerInProj) continue;
     const View copy = to.need(tensor.name);
     ASSERT_EQ(copy.bytes(), tensor.view.bytes()) << tensor.name;
     EXPECT_TRUE(std::equal(copy.data, copy.data + copy.bytes(), tensor.view.data)) << tensor.name;
@@ -97,7 +98,7 @@ TEST_F(Quantize, ASearchOfScalesNeverLoses) {
   double errors[3] = {};
   for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::four_over_six, ScaleSearch::mse}) {
     quantize(one("mamba_in", QuantFormat::nvfp4, search));
-    errors[static_cast<size_t>(search)] = squared_error(before(), after(), kInProj);
+    errors[static_cast<size_t>(search)] = squared_error(before(), after(), kMixerInProj);
     std::filesystem::remove_all(out());
   }
   EXPECT_LT(errors[1], 0.95 * errors[0]);
@@ -129,7 +130,7 @@ TEST_F(Quantize, Fp8HoldsAnyWidthAndNvfp4ThatOfSixteens) {
 
 Param in_proj_of(const OpenFolder& folder) {
   nn::ParamRequest request;
-  request.name = kInProj;
+  request.name = kMixerInProj;
   request.role = ParamRole::mamba_in;
   request.shape = {222, 32};
   return folder.source->get(request);
@@ -152,7 +153,7 @@ TEST_F(Quantize, IntegersAreWithinAStepAndLoadAsTheirDefinition) {
     for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::mse}) {
       const QuantReport report = quantize(one("mamba_in", format, search));
       const io::Safetensors from = before(), to = after();
-      const std::string name = kInProj;
+      const std::string name = kMixerInProj;
       EXPECT_EQ(to.find(name), nullptr);
       const View shape = to.need(name + "_shape"), scales = to.need(name + "_scale"), values = from.need(name);
       EXPECT_EQ(element(shape, 0), 222);
@@ -186,7 +187,8 @@ TEST_F(Quantize, Mxfp4LoadsAsItsDefinition) {
   for (const ScaleSearch search : {ScaleSearch::max, ScaleSearch::mse}) {
     errors[search == ScaleSearch::mse] = quantize(one("mamba_in", QuantFormat::mxfp4, search)).groups.at(0).error;
     const io::Safetensors to = after();
-    const View codes = to.need(std::string(kInProj) + "_packed"), scales = to.need(std::string(kInProj) + "_scale");
+    const View codes = to.need(std::string(kMixerInProj) + "_packed"),
+               scales = to.need(std::string(kMixerInProj) + "_scale");
     const OpenFolder folder = open_folder(io::find_model(out().string()));
     const Param param = in_proj_of(folder);
     const std::vector<double> decoded = decode(param.value);
@@ -225,12 +227,12 @@ TEST_F(Quantize, MetadataOfCompressedTensors) {
 TEST_F(Quantize, ValuesThatHalfPrecisionCannotScaleAreRefused) {
   auto specs = tensors_of(hybrid());
   for (io::TensorSpec& spec : specs) {
-    if (spec.name == kInProj) spec.dtype = DType::f32;
+    if (spec.name == kMixerInProj) spec.dtype = DType::f32;
   }
   io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
   for (const io::TensorSpec& spec : file.order()) {
     std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
-    if (spec.name == kInProj) set_element(MutView(bytes.data(), spec.dtype, spec.shape), 77, 1e6);
+    if (spec.name == kMixerInProj) set_element(MutView(bytes.data(), spec.dtype, spec.shape), 77, 1e6);
     file.write(spec.name, bytes);
   }
   file.finish();
@@ -261,8 +263,8 @@ TEST_F(Quantize, AQuantisedFolderIsSource) {
   double apart = 0, square = 0;
   for (int64_t r = 0; r < 222; ++r) {
     for (int64_t c = 0; c < 32; ++c) {
-      apart += std::pow(nvfp4_value(first, kInProj, r, c) - nvfp4_value(second, kInProj, r, c), 2);
-      square += std::pow(nvfp4_value(first, kInProj, r, c), 2);
+      apart += std::pow(nvfp4_value(first, kMixerInProj, r, c) - nvfp4_value(second, kMixerInProj, r, c), 2);
+      square += std::pow(nvfp4_value(first, kMixerInProj, r, c), 2);
     }
   }
   EXPECT_LT(apart, 1e-4 * square);
@@ -307,12 +309,12 @@ TEST_P(QuantizeRefuses, AValueThatIsNotFinite) {
   nlohmann::json config = hybrid();
   auto specs = tensors_of(config);
   for (io::TensorSpec& spec : specs) {
-    if (spec.name == kInProj) spec.dtype = DType::f16;  // which the folder's writer keeps as raw bytes
+    if (spec.name == kMixerInProj) spec.dtype = DType::f16;  // which the folder's writer keeps as raw bytes
   }
   io::SafetensorsWriter file(folder_ / "model.safetensors", specs);
   for (const io::TensorSpec& spec : file.order()) {
     std::vector<std::byte> bytes(static_cast<size_t>(spec.bytes()));
-    if (spec.name == kInProj) set_element(MutView(bytes.data(), spec.dtype, spec.shape), 77, GetParam());
+    if (spec.name == kMixerInProj) set_element(MutView(bytes.data(), spec.dtype, spec.shape), 77, GetParam());
     file.write(spec.name, bytes);
   }
   file.finish();

@@ -5,7 +5,7 @@
 namespace braid::plan {
 namespace {
 
-double as_double(int64_t n) { return static_cast<double>(n); }
+double in_double(int64_t n) { return static_cast<double>(n); }
 
 struct BraidSaves {
   const ElementBytes& b;
@@ -23,32 +23,32 @@ struct BraidSaves {
   }
   void operator()(const nn::Mamba2Spec& m) {
     norm();
-    const double d = as_double(m.inner()), bc = as_double(2 * m.groups * m.state);
-    list.push_back({"in_proj output", b.activations * (2 * d + bc + as_double(m.heads)), true});
+    const double d = in_double(m.inner()), bc = in_double(2 * m.groups * m.state);
+    list.push_back({"in_proj output", b.activations * (2 * d + bc + in_double(m.heads)), true});
     list.push_back({"convolution", b.activations * (d + bc), true, true});
     list.push_back({"scan", b.activations * d, true});
     list.push_back({"gated norm", b.product * d, true, true});
   }
   void operator()(const nn::AttentionSpec& a) {
     norm();
-    const double q = as_double(a.heads * a.head_dim), kv = as_double(a.kv_heads * a.head_dim);
+    const double q = in_double(a.heads * a.head_dim), kv = in_double(a.kv_heads * a.head_dim);
     if (a.qk_norm) list.push_back({"q and k before their norms", b.activations * (q + kv), true});
     list.push_back({"q, k", b.activations * (q + kv), true, a.qk_norm && !rope});
     list.push_back({"v", b.activations * kv, true});
     list.push_back({"attention", b.product * q, true});
-    list.push_back({"log-sum-exp", 4 * as_double(a.heads), true});
+    list.push_back({"log-sum-exp", 4 * in_double(a.heads), true});
   }
   void operator()(const nn::MlpSpec& m) {
     norm();
-    mlp(as_double(m.width), m.gated, "up", "activation");
+    mlp(in_double(m.width), m.gated, "up", "activation");
   }
   void operator()(const nn::MoeSpec& m) {
     norm();
-    const double k = as_double(m.top_k), l = as_double(m.latent);
-    list.push_back({"router", 4 * as_double(m.experts) + 8 * k});
+    const double k = in_double(m.top_k), l = in_double(m.latent);
+    list.push_back({"router", 4 * in_double(m.experts) + 8 * k});
     if (m.latent > 0) list.push_back({"latent in and out", 2 * b.product * l});
-    list.push_back({"experts", b.product * k * as_double(m.width) * (m.gated ? 2 : 1), true});
-    if (m.shared_width > 0) mlp(as_double(m.shared_width), m.gated, "shared up", "shared activation");
+    list.push_back({"experts", b.product * k * in_double(m.width) * (m.gated ? 2 : 1), true});
+    if (m.shared_width > 0) mlp(in_double(m.shared_width), m.gated, "shared up", "shared activation");
   }
   void operator()(const models::LinearSpec&) { norm(); }
 };
@@ -63,20 +63,20 @@ struct CommonSaves {
   }
   void operator()(const nn::Mamba2Spec& m) {
     norm();
-    const double d = as_double(m.inner()), bc = as_double(2 * m.groups * m.state), heads = as_double(m.heads);
+    const double d = in_double(m.inner()), bc = in_double(2 * m.groups * m.state), heads = in_double(m.heads);
     list.push_back({"in_proj output", 2 * (2 * d + bc + heads), true});
     list.push_back({"convolution", 2 * (d + bc), true, true});
     list.push_back({"dt and decay, FP32", 8 * heads, true, true});
-    list.push_back({"chunk states, FP32", 4 * d * as_double(m.state) / as_double(m.chunk), true, true});
+    list.push_back({"chunk states, FP32", 4 * d * in_double(m.state) / in_double(m.chunk), true, true});
     list.push_back({"scan", 2 * d, true});
     list.push_back({"gated norm", 2 * d, true, true});
   }
   void operator()(const nn::AttentionSpec& a) {
     norm();
-    const double q = as_double(a.heads * a.head_dim), kv = as_double(a.kv_heads * a.head_dim);
+    const double q = in_double(a.heads * a.head_dim), kv = in_double(a.kv_heads * a.head_dim);
     list.push_back({"q, k, v", 2 * q + 4 * kv, true});
     list.push_back({"attention", 2 * q, true});
-    list.push_back({"log-sum-exp", 4 * as_double(a.heads), true});
+    list.push_back({"log-sum-exp", 4 * in_double(a.heads), true});
   }
   void mlp(double width, bool gated, const char* up, const char* act) {
     list.push_back({up, (gated ? 4 : 2) * width, true});
@@ -84,16 +84,16 @@ struct CommonSaves {
   }
   void operator()(const nn::MlpSpec& m) {
     norm();
-    mlp(as_double(m.width), m.gated, "up", "activation");
+    mlp(in_double(m.width), m.gated, "up", "activation");
   }
   void operator()(const nn::MoeSpec& m) {
     norm();
-    const double k = as_double(m.top_k);
-    list.push_back({"router", 8 * as_double(m.experts)});
-    if (m.latent > 0) list.push_back({"latent in and out", 4 * as_double(m.latent)});
-    list.push_back({"routed tokens", 2 * k * as_double(m.expert_hidden()), true});
-    mlp(k * as_double(m.width), m.gated, "experts up", "experts activation");
-    if (m.shared_width > 0) mlp(as_double(m.shared_width), m.gated, "shared up", "shared activation");
+    const double k = in_double(m.top_k);
+    list.push_back({"router", 8 * in_double(m.experts)});
+    if (m.latent > 0) list.push_back({"latent in and out", 4 * in_double(m.latent)});
+    list.push_back({"routed tokens", 2 * k * in_double(m.expert_hidden()), true});
+    mlp(k * in_double(m.width), m.gated, "experts up", "experts activation");
+    if (m.shared_width > 0) mlp(in_double(m.shared_width), m.gated, "shared up", "shared activation");
   }
   void operator()(const models::LinearSpec&) { norm(); }
 };
@@ -107,15 +107,15 @@ struct ClassicSaves {
             {"q, k, v input", 2 * h},
             {"q, k", 4 * h, true},
             {"v", 2 * h, true},
-            {"softmax, its mask and its dropout", 5 * as_double(a.heads) * length, true, true},
+            {"softmax, its mask and its dropout", 5 * in_double(a.heads) * length, true, true},
             {"projection input", 2 * h, true},
             {"dropout mask", h}};
   }
   void operator()(const nn::MlpSpec& m) {
     list = {{"norm input", 2 * h},
             {"up input", 2 * h},
-            {"activation input", 2 * as_double(m.width), true},
-            {"down input", 2 * as_double(m.width), true},
+            {"activation input", 2 * in_double(m.width), true},
+            {"down input", 2 * in_double(m.width), true},
             {"dropout mask", h}};
   }
   template <class Other>
@@ -125,25 +125,25 @@ struct ClassicSaves {
 }  // namespace
 
 std::vector<Saved> braid_saves(const models::PartSpec& part, const models::Config& config, const ElementBytes& bytes) {
-  BraidSaves saves{bytes, as_double(config.hidden), config.rope.has_value(), {}};
+  BraidSaves saves{bytes, in_double(config.hidden), config.rope.has_value(), {}};
   std::visit(saves, part.block);
   return saves.list;
 }
 
 std::vector<Saved> common_saves(const models::PartSpec& part, const models::Config& config) {
-  CommonSaves saves{as_double(config.hidden), {}};
+  CommonSaves saves{in_double(config.hidden), {}};
   std::visit(saves, part.block);
   return saves.list;
 }
 
 std::vector<Saved> classic_saves(const models::PartSpec& part, const models::Config& config, int64_t length) {
-  ClassicSaves saves{as_double(config.hidden), as_double(length), {}};
+  ClassicSaves saves{in_double(config.hidden), in_double(length), {}};
   std::visit(saves, part.block);
   return saves.list;
 }
 
 std::vector<Saved> braid_saves_outside(const models::Config& config, const ElementBytes& bytes) {
-  const double h = as_double(config.hidden);
+  const double h = in_double(config.hidden);
   return {
       {"ids, targets, weights, losses", 16}, {"final norm input", bytes.stream * h}, {"gradient of the loss", 4 * h}};
 }
@@ -180,7 +180,7 @@ double bytes_per_token(const std::vector<Saved>& saved, Recompute::Kind recomput
   for (size_t i = 0; i < saved.size(); ++i) {
     if (recompute == Recompute::Kind::full && i > 0) break;
     if (recompute == Recompute::Kind::selective && saved[i].cheap) continue;
-    sum += saved[i].bytes / (saved[i].split || cut.sequence ? as_double(cut.tensor) : 1.0);
+    sum += saved[i].bytes / (saved[i].split || cut.sequence ? in_double(cut.tensor) : 1.0);
   }
   return sum;
 }

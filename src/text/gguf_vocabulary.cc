@@ -67,15 +67,12 @@ void list(const Items& items, std::string& out, Item item) {
 
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
 
-// Token types of the format.
-enum Kind : int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
-
 struct Tokens {
   const std::vector<std::string>* spelled = nullptr;
   std::vector<int64_t> kinds;
 
-  bool special(size_t i) const { return kinds[i] == control || kinds[i] == unknown; }
-  bool added(size_t i) const { return special(i) || kinds[i] == user_defined; }
+  bool special(size_t i) const { return kinds[i] == GgufToken::control || kinds[i] == GgufToken::unknown; }
+  bool added(size_t i) const { return special(i) || kinds[i] == GgufToken::user_defined; }
 };
 
 const std::vector<std::string>& utf8_list(const io::Gguf& file, const char* key) {
@@ -92,8 +89,8 @@ const std::vector<std::string>& utf8_list(const io::Gguf& file, const char* key)
 Tokens read_tokens(const io::Gguf& file) {
   Tokens tokens{.spelled = &utf8_list(file, "tokenizer.ggml.tokens"), .kinds = {}};
   const size_t count = tokens.spelled->size();
-  tokens.kinds =
-      file.ints_of("tokenizer.ggml.token_type", count).value_or(std::vector<int64_t>(count, int64_t{normal}));
+  tokens.kinds = file.ints_of("tokenizer.ggml.token_type", count)
+                     .value_or(std::vector<int64_t>(count, int64_t{GgufToken::normal}));
   return tokens;
 }
 
@@ -158,7 +155,7 @@ std::string added_tokens(const Tokens& tokens) {
 std::string vocabulary(const Tokens& tokens) {
   std::string out = R"("vocab":{)";
   list(*tokens.spelled, out, [&](size_t i) {
-    if (tokens.kinds[i] == unused) return;
+    if (tokens.kinds[i] == GgufToken::unused) return;
     quote((*tokens.spelled)[i], out);
     out += fmt::format(":{}", i);
   });
@@ -184,8 +181,8 @@ std::string byte_level_json(const io::Gguf& file) {
 // The merges equivalent to SentencePiece's scores: any two pieces that spell a piece, highest score first.
 std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(const io::Gguf& file,
                                                                             const Tokens& tokens) {
-  constexpr size_t kPieceBytesMax = 128;  // SentencePiece's own have up to 16 characters; all cuts of each are tried
-  constexpr size_t kMergesMax = 16;       // per piece, on average; real vocabularies have two
+  constexpr size_t kWordBytesMax = 128;  // SentencePiece's own have up to 16 characters; all cuts of each are tried
+  constexpr size_t kMergesMax = 16;      // per piece, on average; real vocabularies have two
   const std::vector<std::string>& spelled = *tokens.spelled;
   const std::vector<double>* scores = file.numbers_of("tokenizer.ggml.scores");
   if (!scores || scores->size() != spelled.size())
@@ -194,7 +191,7 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
                         .expected = fmt::format("{}", spelled.size())});
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t i = 0; i < spelled.size(); ++i) {
-    if (tokens.kinds[i] == normal) ids.emplace(spelled[i], i);
+    if (tokens.kinds[i] == GgufToken::normal) ids.emplace(spelled[i], i);
   }
   struct Merge {
     double score;
@@ -203,8 +200,8 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
   std::vector<Merge> merges;
   for (size_t i = 0; i < spelled.size(); ++i) {
     const std::string_view piece = spelled[i];
-    if (tokens.kinds[i] != normal) continue;
-    if (piece.size() > kPieceBytesMax || std::isnan((*scores)[i]))
+    if (tokens.kinds[i] != GgufToken::normal) continue;
+    if (piece.size() > kWordBytesMax || std::isnan((*scores)[i]))
       fail(file.where(),
            {.what = fmt::format("token {} is not a piece of SentencePiece", i), .got = printable(piece, 60)});
     for (size_t cut = 1; cut < piece.size(); ++cut) {

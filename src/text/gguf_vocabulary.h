@@ -2,6 +2,7 @@
 // tokenizer.ggml.* becomes the text of a tokenizer.json, so that there is one reader and one way to encode.
 //   https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#tokenizer
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -9,6 +10,11 @@
 #include "text/tokenizer_config.h"
 
 namespace braid::text {
+
+// tokenizer.ggml.token_type
+struct GgufToken {
+  enum Type : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+};
 
 bool has_tokenizer(const std::filesystem::path& folder_or_gguf);
 

@@ -11,6 +11,7 @@
 #include "sys/error.h"
 #include "sys/mapped_file.h"
 #include "text/gguf_splittings.h"
+#include "text/gguf_vocabulary.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_config.h"
 
@@ -98,8 +99,6 @@ std::optional<SpaceMarks> space_marks_of(const io::Json& json) {
 
 // ---- the vocabulary -------------------------------------------------------------------------------------------------
 
-enum Kind : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
-
 class VocabularyWriter {
  public:
   VocabularyWriter(const std::filesystem::path& folder, const GgufVocabularyOptions& options)
@@ -144,7 +143,7 @@ class VocabularyWriter {
   void add(std::string key, io::GgufField value) { out_.fields.emplace_back(std::move(key), std::move(value)); }
   void note(std::string text) { out_.notes.push_back(std::move(text)); }
 
-  void put(int64_t id, const std::string& token, Kind kind) {
+  void put(int64_t id, const std::string& token, GgufToken::Type kind) {
     if (id < 0 || id >= options_.size)
       fail(json_.document(), {.what = "token " + printable(token) + " has no row in the embedding",
                               .got = std::to_string(id),
@@ -155,13 +154,13 @@ class VocabularyWriter {
   }
   void read_tokens() {
     for (int64_t id = 0; id < options_.size; ++id) tokens_.push_back(fmt::format("[PAD{}]", id));
-    kinds_.assign(tokens_.size(), unused);
-    for (const auto& [token, id] : model_.need({"vocab"}).members()) put(id.as_int(), token, normal);
+    kinds_.assign(tokens_.size(), GgufToken::unused);
+    for (const auto& [token, id] : model_.need({"vocab"}).members()) put(id.as_int(), token, GgufToken::normal);
     const auto added = json_.get({"added_tokens"});
     if (!added) return;
     for (const io::Json& token : added->items())
       put(token.need({"id"}).as_int(), token.need({"content"}).as_string(),
-          token.bool_of({"special"}).value_or(false) ? control : user_defined);
+          token.bool_of({"special"}).value_or(false) ? GgufToken::control : GgufToken::user_defined);
   }
 
   // Either "a b" or ["a", "b"].
@@ -194,9 +193,9 @@ class VocabularyWriter {
     const auto unk = model_.string_of({"unk_token"});
     for (size_t id = 0; id < tokens_.size(); ++id) {
       const std::string& token = tokens_[id];
-      if (token.size() == 6 && token.starts_with("<0x") && token.ends_with(">") && kinds_[id] == normal)
-        kinds_[id] = byte;
-      if (unk == token) kinds_[id] = unknown;
+      if (token.size() == 6 && token.starts_with("<0x") && token.ends_with(">") && kinds_[id] == GgufToken::normal)
+        kinds_[id] = GgufToken::byte;
+      if (unk == token) kinds_[id] = GgufToken::unknown;
     }
     add("tokenizer.ggml.model", std::string("llama"));
     add("tokenizer.ggml.tokens", tokens_);

@@ -7,10 +7,6 @@
 namespace braid::text {
 namespace {
 
-struct Rendered {
-  const char *source, *text;
-};
-
 const Rendered kExpressions[] = {
     {"{{ s }} {{ u }} {{ i }} {{ f }} {{ big }} {{ t }}", "Hello World é漢🙂ß 7 2.5 1e+22 True"},
     {"{{ n }} {{ l }} {{ d }} {{ missing }}", "None [3, 1, 2] {'b': 1, 'a': [1, 2], 'items': 5} "},

@@ -7,10 +7,6 @@
 namespace braid::text {
 namespace {
 
-struct Rendered {
-  const char *source, *text;
-};
-
 const Rendered kStatements[] = {
     {"{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ "
      "loop.revindex }}{{ loop.revindex0 }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.depth }}{{ loop.depth0 }}{{ "

@@ -10,12 +10,12 @@ namespace braid::text::jinja {
 namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
-char32_t upper(char32_t c) { return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))); }
-char32_t lower(char32_t c) { return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))); }
-char32_t title(char32_t c) { return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))); }
+char32_t upper_of(char32_t c) { return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c))); }
+char32_t lower_of(char32_t c) { return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))); }
+char32_t title_of(char32_t c) { return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c))); }
 
 template <class Map>
-std::string mapped(std::string_view bytes, Map map) {
+std::string with_points(std::string_view bytes, Map map) {
   std::string out;
   out.reserve(bytes.size());
   for (size_t pos = 0; pos < bytes.size();) sys::append_utf8(map(next_point(bytes, pos)), out);
@@ -82,22 +82,23 @@ std::string to_upper(std::string_view bytes) {
     if (c == U'\u00DF') {
       out += "SS";  // the one common letter whose capital is two letters
     } else {
-      sys::append_utf8(upper(c), out);
+      sys::append_utf8(upper_of(c), out);
     }
   }
   return out;
 }
-std::string to_lower(std::string_view bytes) { return mapped(bytes, lower); }
+std::string to_lower(std::string_view bytes) { return with_points(bytes, lower_of); }
 std::string swap_case(std::string_view bytes) {
-  return mapped(bytes, [](char32_t c) { return is_upper(c) ? lower(c) : upper(c); });
+  return with_points(bytes, [](char32_t c) { return is_upper(c) ? lower_of(c) : upper_of(c); });
 }
 std::string to_title(std::string_view bytes) {
-  return mapped(
-      bytes, [inside = false](char32_t c) mutable { return std::exchange(inside, is_cased(c)) ? lower(c) : title(c); });
+  return with_points(bytes, [inside = false](char32_t c) mutable {
+    return std::exchange(inside, is_cased(c)) ? lower_of(c) : title_of(c);
+  });
 }
 std::string to_capital(std::string_view bytes) {
-  return mapped(bytes,
-                [first = true](char32_t c) mutable { return std::exchange(first, false) ? title(c) : lower(c); });
+  return with_points(
+      bytes, [first = true](char32_t c) mutable { return std::exchange(first, false) ? title_of(c) : lower_of(c); });
 }
 
 }  // namespace braid::text::jinja

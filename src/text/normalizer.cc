@@ -20,7 +20,7 @@ struct Overloaded : Fs... {
 template <class... Fs>
 Overloaded(Fs...) -> Overloaded<Fs...>;
 
-constexpr size_t kTextBytesMax = size_t{1} << 30;
+constexpr size_t kOutputBytesMax = size_t{1} << 30;
 
 void append_normalized(std::string_view text, int options, std::string& out) {
   utf8proc_uint8_t* bytes = nullptr;
@@ -81,7 +81,7 @@ void replace_all(const Regex& pattern, std::string_view text, std::string_view c
   Matches matches(matcher, text);
   size_t written = 0;
   for (Match match; matches.next(match); written = match.end) {
-    if (out.size() + content.size() > kTextBytesMax)
+    if (out.size() + content.size() > kOutputBytesMax)
       fail("normalizer", {.what = "Replace makes the text too long", .expected = "under 1 GiB"});
     out += text.substr(written, match.begin - written);
     out += content;

@@ -8,7 +8,7 @@
 namespace braid::text {
 namespace {
 
-constexpr size_t kStepsMax = 32;  // the chain is walked recursively
+constexpr size_t kSplitsMax = 32;  // the chain is walked recursively
 
 // What ByteLevel splits with when the file gives no pattern: the one GPT-2 was trained with.
 constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -65,7 +65,7 @@ void PreTokenizer::add_split(Regex pattern, Behavior behavior, bool invert) {
 void PreTokenizer::add(const io::Json& spec) {  // Sequences nest no deeper than io::JsonLimits allows
   const std::string type = spec.need({"type"}).as_string();
   const std::string& where = spec.document();
-  if (steps_.size() >= kStepsMax) spec.refuse("is one step too many", fmt::format("at most {}", kStepsMax));
+  if (steps_.size() >= kSplitsMax) spec.refuse("is one step too many", fmt::format("at most {}", kSplitsMax));
   if (byte_level_) spec.refuse("comes after ByteLevel, which is not supported", "ByteLevel as the last step");
   if (type == "Sequence") {
     for (const io::Json& step : spec.need({"pretokenizers"}).items()) add(step);

@@ -23,6 +23,10 @@ inline std::string render(const std::string& source,
   return ChatTemplate::parse(source, "test").render(variables, noon(), limits);
 }
 
+struct Rendered {
+  const char *source, *text;
+};
+
 // The variables that the tables of jinja_test.cc and jinja_expressions_test.cc were rendered with.
 inline nlohmann::ordered_json table_variables() {
   return nlohmann::ordered_json::parse(

@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 using Kind = TemplateError::Kind;
 
 // The error of a template that must fail.
-TemplateError error_of(const std::string& source, const Limits& limits = {}) {
+TemplateError template_error(const std::string& source, const Limits& limits = {}) {
   try {
     const std::string text = render(source, ordered_json::object(), limits);
     ADD_FAILURE() << source << " gave " << text.substr(0, 100);
@@ -29,7 +29,7 @@ TemplateError error_of(const std::string& source, const Limits& limits = {}) {
 }
 
 // Every template of a folder against the texts that transformers' environment rendered; how many were compared.
-int compare_with_goldens(const std::filesystem::path& folder) {
+int compare_chats_with_goldens(const std::filesystem::path& folder) {
   const ordered_json golden = ordered_json::parse(std::ifstream(folder / "golden.json"));
   int compared = 0;
   for (const auto& [file, cases] : golden["templates"].items()) {
@@ -53,16 +53,16 @@ int compare_with_goldens(const std::filesystem::path& folder) {
   return compared;
 }
 
-TEST(Template, GoldenTexts) { EXPECT_EQ(compare_with_goldens(support::data("templates")), 3 * 14); }
+TEST(Template, GoldenTexts) { EXPECT_EQ(compare_chats_with_goldens(support::data("templates")), 3 * 14); }
 
 TEST(Template, GoldenTextsOfReleasedTemplates) {
   const std::string fixtures = support::fixtures();
   if (fixtures.empty()) GTEST_SKIP() << "BRAID_FIXTURES is not set: only the templates of tests/data were tried";
-  EXPECT_GT(compare_with_goldens(std::filesystem::path(fixtures) / "templates"), 0);
+  EXPECT_GT(compare_chats_with_goldens(std::filesystem::path(fixtures) / "templates"), 0);
 }
 
 TEST(Template, RefusesWithTheTemplatesOwnMessage) {
-  const TemplateError e = error_of("first line\n{{ raise_exception('Roles must alternate') }}");
+  const TemplateError e = template_error("first line\n{{ raise_exception('Roles must alternate') }}");
   EXPECT_EQ(e.kind(), Kind::tmpl);
   EXPECT_EQ(e.line(), 2);
   EXPECT_EQ(e.text(), "Roles must alternate");
@@ -101,7 +101,7 @@ TEST(Template, HostileTemplatesEndInOneError) {
   };
   const Limits limits{.steps = 2'000'000, .output_bytes = 1 << 20};  // the defaults take minutes under ASan
   for (const auto& c : cases) {
-    const TemplateError e = error_of(c.source, limits);
+    const TemplateError e = template_error(c.source, limits);
     EXPECT_EQ(e.kind(), Kind::type) << c.source;
     EXPECT_NE(e.text().find(c.part), std::string::npos) << c.source << ": " << e.text();
   }
@@ -121,7 +121,7 @@ TEST(Template, NestingIsBoundedBeforeTheStackIs) {
         "{{ " + nested("1+", "1", "", 20000) + " }}", "{{ x" + nested("", "", ".y", 20000) + " }}",
         "{{ x" + nested("", "", "|trim", 20000) + " }}", "{{ x" + nested("", "", "()", 20000) + " }}",
         nested("{% if 1 %}", "", "{% endif %}", 20000), "{% set " + nested("(", "x", ")", 20000) + " = 1 %}"}) {
-    EXPECT_EQ(error_of(source).kind(), Kind::syntax) << source.substr(0, 40);
+    EXPECT_EQ(template_error(source).kind(), Kind::syntax) << source.substr(0, 40);
   }
   EXPECT_EQ(render("{{ " + nested("(", "1", ")", 60) + " }}"), "1");
 }

@@ -16,26 +16,27 @@
 #include "text/tokenizer.h"
 
 namespace braid::text {
+
+// Where the two large values of a tokenizer.json are.
+struct TokenizerOutline {
+  struct Span {
+    size_t begin = 0, end = 0;
+    bool found() const { return end > begin; }
+  };
+  Span vocab, merges;
+};
+
 namespace {
 
 constexpr size_t kFileBytesMax = size_t{1} << 30;
 constexpr size_t kAffixMax = 1024;  // tokens a post-processor may put around a text
 
-struct Span {
-  size_t begin = 0, end = 0;
-  bool found() const { return end > begin; }
-};
-
-struct Outline {
-  Span vocab, merges;
-};
-
 // Finds the two large values, and checks that brackets match on the way.
-Outline outline_of(std::string_view json, const std::string& where) {
-  Outline outline;
+TokenizerOutline outline_of(std::string_view json, const std::string& where) {
+  TokenizerOutline outline;
   JsonCursor cursor(json, where);
   std::string scratch;
-  const auto take = [&](Span& span) {
+  const auto take = [&](TokenizerOutline::Span& span) {
     if (span.found()) cursor.refuse("a key is duplicated");
     cursor.peek();
     const size_t begin = cursor.at();
@@ -66,15 +67,15 @@ Outline outline_of(std::string_view json, const std::string& where) {
   return outline;
 }
 
-io::Json parse_rest(std::string_view json, const Outline& outline, const std::string& where) {
-  std::vector<Span> cuts;
-  for (const Span& span : {outline.vocab, outline.merges}) {
+io::Json parse_rest(std::string_view json, const TokenizerOutline& outline, const std::string& where) {
+  std::vector<TokenizerOutline::Span> cuts;
+  for (const TokenizerOutline::Span& span : {outline.vocab, outline.merges}) {
     if (span.found()) cuts.push_back(span);
   }
-  std::ranges::sort(cuts, {}, &Span::begin);
+  std::ranges::sort(cuts, {}, &TokenizerOutline::Span::begin);
   std::string rest;
   size_t copied = 0;
-  for (const Span& cut : cuts) {
+  for (const TokenizerOutline::Span& cut : cuts) {
     rest += json.substr(copied, cut.begin - copied);
     rest += "null";
     copied = cut.end;
@@ -100,7 +101,7 @@ class TokenizerReader {
   void read_post_processor(const io::Json& spec, Tokenizer& tokenizer) const;
   std::string_view json_;
   std::string where_;
-  Outline outline_;
+  TokenizerOutline outline_;
 };
 
 Tokenizer TokenizerReader::read() {

@@ -35,14 +35,15 @@ bool loses_bits(const models::MasterWeights& masters, const models::MasterTensor
   return !masters.adapters() && (masters.products() == DType::bf16 || tensor.plus != 0);
 }
 
-struct Kind {
+struct ArrayKind {
   std::string_view prefix;
   std::span<float> array;
   bool only_lost;  // only of tensors whose bits the model's file loses
 };
 
-std::vector<Kind> kinds_of(const Arrays& a) {
-  std::vector<Kind> kinds = {{"m.", a.first, false}, {"v.", a.second, false}, {"master.", a.masters.values(), true}};
+std::vector<ArrayKind> kinds_of(const Arrays& a) {
+  std::vector<ArrayKind> kinds = {
+      {"m.", a.first, false}, {"v.", a.second, false}, {"master.", a.masters.values(), true}};
   if (!a.mean.empty()) kinds.push_back({kMean, a.mean, false});
   return kinds;
 }
@@ -50,7 +51,7 @@ std::vector<Kind> kinds_of(const Arrays& a) {
 void write_state(const fs::path& path, const Arrays& arrays) {
   std::vector<io::TensorSpec> specs;
   std::vector<std::pair<std::span<const float>, const models::MasterTensor*>> from;
-  for (const Kind& kind : kinds_of(arrays)) {
+  for (const ArrayKind& kind : kinds_of(arrays)) {
     for (const models::MasterTensor& t : arrays.masters.tensors()) {
       if (kind.only_lost && !loses_bits(arrays.masters, t)) continue;
       specs.push_back({std::string(kind.prefix) + t.name, DType::f32, t.shape});
@@ -288,7 +289,7 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
   const io::Safetensors weights(objective_.weights_in(folder)), moments(folder / "training" / "state.safetensors");
   const bool has_mean = std::any_of(moments.tensors().begin(), moments.tensors().end(),
                                     [](const io::StoredTensor& t) { return t.name.starts_with(kMean); });
-  for (const Kind& kind : kinds_of(arrays)) {
+  for (const ArrayKind& kind : kinds_of(arrays)) {
     if (kind.prefix == kMean && !has_mean) {  // [ema] was added: it starts from the weights, which are loaded before it
       std::copy(arrays.masters.values().begin(), arrays.masters.values().end(), kind.array.begin());
       continue;

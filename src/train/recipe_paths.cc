@@ -11,29 +11,29 @@ namespace {
 
 constexpr const char* kBundled = "tiny";  // the model of this name, whatever lies beside the recipe
 
-enum class Kind { path, name, output };
+enum class PathKind { path, name, output };
 
 bool generated(const std::string& path) { return std::ranges::find(data::kKinds, path) != data::kKinds.end(); }
 
 // visit(key, value, kind) for every path that is set.
 template <class Visit>
 void each_path(Recipe& r, const Visit& visit) {
-  const auto one = [&](const char* key, std::string& value, Kind kind) {
+  const auto one = [&](const char* key, std::string& value, PathKind kind) {
     if (!value.empty()) visit(key, value, kind);
   };
-  one("init", r.init, Kind::name);
-  one("tokenizer", r.tokenizer, Kind::name);
+  one("init", r.init, PathKind::name);
+  one("tokenizer", r.tokenizer, PathKind::name);
   if (r.config && r.config->is_string()) {
     std::string config = r.config->as_string();
-    one("config", config, Kind::name);
+    one("config", config, PathKind::name);
     if (config != r.config->as_string()) r.config = io::Json::parse(nlohmann::json(config).dump(), "config");
   }
-  one("out", r.out, Kind::output);
-  one("data.path", r.data.path, Kind::path);
+  one("out", r.out, PathKind::output);
+  one("data.path", r.data.path, PathKind::path);
   for (data::BlendPart& part : r.data.blend) {
-    if (!generated(part.path)) one("data.blend", part.path, Kind::path);
+    if (!generated(part.path)) one("data.blend", part.path, PathKind::path);
   }
-  one("eval.data", r.eval.data, Kind::path);
+  one("eval.data", r.eval.data, PathKind::path);
 }
 
 // "data={path=...}" sets data.path as well.
@@ -52,17 +52,17 @@ bool leads_somewhere(const fs::path& path) {
 }
 
 void resolve_paths(Recipe& recipe, const fs::path& folder, std::span<const std::string> overrides) {
-  each_path(recipe, [&](const char* key, std::string& value, Kind kind) {
+  each_path(recipe, [&](const char* key, std::string& value, PathKind kind) {
     if (fs::path(value).is_absolute() || overridden(key, overrides)) return;
     const fs::path found = (folder / value).lexically_normal();
-    if (kind != Kind::name || (value != kBundled && leads_somewhere(found))) value = found.string();
+    if (kind != PathKind::name || (value != kBundled && leads_somewhere(found))) value = found.string();
   });
 }
 
 Recipe with_absolute_paths(Recipe recipe) {
-  each_path(recipe, [](const char*, std::string& value, Kind kind) {
+  each_path(recipe, [](const char*, std::string& value, PathKind kind) {
     std::error_code none;
-    if (kind != Kind::name || (value != kBundled && leads_somewhere(value)))
+    if (kind != PathKind::name || (value != kBundled && leads_somewhere(value)))
       value = fs::absolute(value, none).lexically_normal().string();
   });
   return recipe;
@@ -72,7 +72,7 @@ Recipe with_paths_from(Recipe recipe, const fs::path& run) {
   std::error_code none;
   const fs::path base = (fs::absolute(run, none) / "").lexically_normal().parent_path();
   recipe = with_absolute_paths(std::move(recipe));
-  each_path(recipe, [&](const char*, std::string& value, Kind) {
+  each_path(recipe, [&](const char*, std::string& value, PathKind) {
     if (fs::path(value).is_absolute()) value = fs::path(value).lexically_proximate(base).string();
   });
   return recipe;
@@ -81,8 +81,8 @@ Recipe with_paths_from(Recipe recipe, const fs::path& run) {
 std::string lost_path(const Recipe& recipe) {
   std::string lost;
   Recipe copy = recipe;
-  each_path(copy, [&](const char*, const std::string& value, Kind kind) {
-    const bool a_path = kind == Kind::path || (kind == Kind::name && value.find('/') != std::string::npos);
+  each_path(copy, [&](const char*, const std::string& value, PathKind kind) {
+    const bool a_path = kind == PathKind::path || (kind == PathKind::name && value.find('/') != std::string::npos);
     if (lost.empty() && a_path && !leads_somewhere(value)) lost = value;
   });
   return lost;

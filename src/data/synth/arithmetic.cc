@@ -87,9 +87,9 @@ constexpr std::string_view kSmaller[] = {
     "What is the smaller of {a} and {b}?",
     "{a} or {b}, which is smaller?",
 };
-constexpr std::string_view kIsGreater[] = {"Is {a} greater than {b}?", "Is {a} > {b}?", "Is {a} larger than {b}?",
-                                           "Is {a} more than {b}?"};
-constexpr std::string_view kIsLess[] = {"Is {a} less than {b}?", "Is {a} < {b}?", "Is {a} smaller than {b}?"};
+constexpr std::string_view kAskGreater[] = {"Is {a} greater than {b}?", "Is {a} > {b}?", "Is {a} larger than {b}?",
+                                            "Is {a} more than {b}?"};
+constexpr std::string_view kAskLess[] = {"Is {a} less than {b}?", "Is {a} < {b}?", "Is {a} smaller than {b}?"};
 constexpr std::string_view kCompare[] = {"Compare {a} and {b}.", "Compare {a} with {b}.",
                                          "Put <, = or > between {a} and {b}."};
 
@@ -192,7 +192,7 @@ std::string multiply_steps(int64_t a, int64_t b) {
   }
 }
 
-constexpr Forms kComparisons[] = {kLarger, kSmaller, kIsGreater, kIsLess, kCompare};
+constexpr Forms kComparisons[] = {kLarger, kSmaller, kAskGreater, kAskLess, kCompare};
 
 Turn comparison(Draw& draw, int64_t a, int64_t b) {
   const int64_t kind = draw.below(std::ssize(kComparisons));

@@ -28,11 +28,11 @@ constexpr std::string_view kInWords[] = {"And in words?",    "Write that in word
                                          "Say it in words.", "How is that written in words?", "Spell out that number.",
                                          "Now as words."};
 
-constexpr std::string_view kReverse[] = {"Reverse that.", "Now backwards.", "Turn it around.", "And reversed?"};
-constexpr std::string_view kCount[] = {"How many {c} are in it?", "And how many {c} does that have?",
-                                       "Count the {c} in that."};
-constexpr std::string_view kLength[] = {"How many letters is that?", "How long is that?", "And its length?"};
-constexpr std::string_view kSort[] = {"Sort its letters.", "Sort that.", "Now put the letters in order."};
+constexpr std::string_view kReverseIt[] = {"Reverse that.", "Now backwards.", "Turn it around.", "And reversed?"};
+constexpr std::string_view kCountIn[] = {"How many {c} are in it?", "And how many {c} does that have?",
+                                         "Count the {c} in that."};
+constexpr std::string_view kLengthOfIt[] = {"How many letters is that?", "How long is that?", "And its length?"};
+constexpr std::string_view kSortIt[] = {"Sort its letters.", "Sort that.", "Now put the letters in order."};
 
 int64_t second_number(Draw& draw) {
   return draw.percent(40) ? draw.between(1, 9) : draw.between(10, draw.percent(60) ? 99 : kNumberMax);
@@ -66,7 +66,7 @@ Turn of_number(Draw& draw, int64_t n) {
 }
 
 Turn of_letters(Draw& draw, const std::string& word) {
-  constexpr Forms kForms[] = {kReverse, kCount, kLength, kSort};
+  constexpr Forms kForms[] = {kReverseIt, kCountIn, kLengthOfIt, kSortIt};
   const int64_t kind = draw.below(std::ssize(kForms));
   const char wanted = letter_for(draw, word);
   Turn turn = puzzle(kind, word, wanted, fill(draw.pick(kForms[kind]), {{"c", std::string(1, wanted)}}));

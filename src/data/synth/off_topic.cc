@@ -10,10 +10,10 @@
 namespace braid::synth {
 namespace {
 
-constexpr std::string_view kAnswer = "I only do small sums, word puzzles and questions about Braid.";
+constexpr std::string_view kNotMine = "I only do small sums, word puzzles and questions about Braid.";
 
 // Things in a frame, filled forms, whole prompts.
-constexpr int64_t kWeights[] = {2, 4, 4};
+constexpr int64_t kShares[] = {2, 4, 4};
 
 // What one may ask about in a word or two.
 constexpr std::string_view kThings[] = {"{science}",       "{person}",
@@ -175,9 +175,9 @@ constexpr std::string_view kPerson[] = {
     "Darwin",   "Gandhi",   "Lincoln",       "my mother", "my boss",   "my sister",  "Marie Curie", "Galileo",
     "Caesar",   "the pope", "the president", "Anna",      "Peter",     "my teacher", "my brother",  "Madonna",
     "Elvis",    "Tesla",    "Plato",         "the queen", "Kennedy",   "Churchill"};
-constexpr std::string_view kTitle[] = {"Hamlet",    "Faust",   "the Mona Lisa", "Star Wars",    "Don Quixote",
-                                       "the Bible", "Titanic", "Moby Dick",     "Harry Potter", "the Odyssey",
-                                       "Dune",      "Macbeth", "Casablanca",    "Frankenstein"};
+constexpr std::string_view kTitles[] = {"Hamlet",    "Faust",   "the Mona Lisa", "Star Wars",    "Don Quixote",
+                                        "the Bible", "Titanic", "Moby Dick",     "Harry Potter", "the Odyssey",
+                                        "Dune",      "Macbeth", "Casablanca",    "Frankenstein"};
 constexpr std::string_view kSport[] = {"football", "tennis",  "chess",      "golf",       "rugby", "hockey",
                                        "poker",    "cricket", "basketball", "volleyball", "judo",  "baseball"};
 constexpr std::string_view kColour[] = {"red",    "blue",  "green", "white", "black",
@@ -208,7 +208,7 @@ Turn off_topic(Draw& draw) {
   const auto one = [&](std::span<const std::string_view> among) { return std::string(draw.pick(among)); };
   static const std::vector<std::string_view> prompts = entries(other_prompts());
   std::string form;
-  switch (draw.weighted(kWeights)) {
+  switch (draw.weighted(kShares)) {
     case 0:
       form = framed(draw, draw.pick(kThings));
       break;
@@ -221,7 +221,7 @@ Turn off_topic(Draw& draw) {
   const std::string user = typed(draw, fill(form, {{"place", one(kPlace)},
                                                    {"place2", one(kPlace)},
                                                    {"person", one(kPerson)},
-                                                   {"title", one(kTitle)},
+                                                   {"title", one(kTitles)},
                                                    {"sport", one(kSport)},
                                                    {"noun", one(words())},
                                                    {"noun2", one(words())},
@@ -238,7 +238,7 @@ Turn off_topic(Draw& draw) {
                                                    {"job", one(kJob)},
                                                    {"year", std::to_string(draw.between(1000, 2030))}}));
   return {
-      .task = "off topic", .user = user, .reasoning = "This is not mine to answer.", .answer = std::string(kAnswer)};
+      .task = "off topic", .user = user, .reasoning = "This is not mine to answer.", .answer = std::string(kNotMine)};
 }
 
 }  // namespace braid::synth

@@ -4,7 +4,7 @@
 namespace braid::synth {
 namespace {
 
-constexpr Topic kTopics[] = {
+constexpr Topic kModelTopics[] = {
     {"the models", "Braid reads Nemotron-H, Nemotron 3, Llama-Nemotron, Llama and Qwen3 models.",
      "the models that Braid supports|supported models|the model families of Braid|model families|Llama and Qwen|"
      "compatible models|LLMs that Braid can run|the architectures that Braid reads",
@@ -232,6 +232,6 @@ constexpr Topic kTopics[] = {
 
 }  // namespace
 
-std::span<const Topic> model_topics() { return kTopics; }
+std::span<const Topic> model_topics() { return kModelTopics; }
 
 }  // namespace braid::synth
