@@ -45,5 +45,6 @@ plan::Rates rates_of(const sys::Roofs& r, const Numerics& numerics, bool on_byte
 
 // Every op with its rows, best first: name, numerics, device, built or not. Returns the exit code.
 int print_ops();
+std::vector<std::string_view> op_names();
 
 }  // namespace braid::apps

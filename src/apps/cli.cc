@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "apps/cli_pages.h"
+#include "apps/stray_variables.h"
 #include "apps/version.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
@@ -168,6 +169,7 @@ int run_command(const Command& command, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     refuse(command, state, error);
   }
+  name_stray_variables(&all_pages);
   return action();
 }
 

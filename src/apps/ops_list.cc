@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "apps/bench_report.h"
@@ -79,7 +80,21 @@ void list_op(report::Table& table) {
 }
 
 template <class... Ops>
-void list_ops(report::Table& table) {
+struct OpList {};
+using AllOps =
+    OpList<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
+           LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState, SsdFwd,
+           SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
+           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, AdamwStep,
+           MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd>;
+
+template <class... Ops>
+std::vector<std::string_view> names_of(OpList<Ops...>) {
+  return {Ops::name...};
+}
+
+template <class... Ops>
+void list_ops(OpList<Ops...>, report::Table& table) {
   for (const Chosen* chosen : {&sys::env().forced_rows, &sys::env().profile_rows}) {
     for (const auto& [op, row] : *chosen) {
       if (((op != Ops::name) && ...))
@@ -91,14 +106,12 @@ void list_ops(report::Table& table) {
 
 }  // namespace
 
+std::vector<std::string_view> op_names() { return names_of(AllOps{}); }
+
 int print_ops() {
   const std::string taken = fmt::format("taken on {}", sys::name_of(sys::machine().cpu_class));
   report::Table table({{"op"}, {"row"}, {"numerics"}, {"device"}, {"here"}, {taken}});
-  list_ops<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
-           LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState, SsdFwd,
-           SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
-           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, AdamwStep,
-           MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd>(table);
+  list_ops(AllOps{}, table);
   fmt::print("{}", table.markdown());
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "apps/messages.h"
 #include "apps/model_args.h"
 #include "engine/generate.h"
+#include "engine/logprobs.h"
 #include "engine/reasoning.h"
 #include "io/npy.h"
 #include "report/units.h"
@@ -24,7 +25,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-struct Options {
+struct RunArgs {
   ModelArgs model;
   SamplingArgs sampling;
   std::string prompt, chat, system, messages, tools, file, ids_file, think, stop;
@@ -48,6 +49,7 @@ std::vector<int32_t> narrow(const std::vector<int64_t>& ids) {
 struct Prompt {
   std::vector<int32_t> ids;
   bool thinking = false;
+  bool raw = false;  // its continuation is printed as it is, tags of thinking included
 };
 
 void refuse_two_prompts(const Cli& cli) {
@@ -60,9 +62,9 @@ void refuse_two_prompts(const Cli& cli) {
   }
 }
 
-bool is_conversation(const Options& o) { return o.cli->given("chat") || o.cli->given("messages"); }
+bool is_conversation(const RunArgs& o) { return o.cli->given("chat") || o.cli->given("messages"); }
 
-void refuse_stray_options(const Options& o) {
+void refuse_stray_options(const RunArgs& o) {
   for (const auto& [name, value] : {std::pair("system", &o.system), {"tools", &o.tools}, {"think", &o.think}}) {
     if (is_conversation(o) || value->empty()) continue;
     fail(fmt::format("--{}", name), {.what = "is for a conversation", .hint = "--chat TEXT or --messages F.json"});
@@ -73,7 +75,7 @@ void refuse_stray_options(const Options& o) {
 }
 
 // What --chat, --messages and --system make of a conversation; nullopt for a plain prompt.
-std::optional<ordered_json> conversation_of(const Options& o) {
+std::optional<ordered_json> conversation_of(const RunArgs& o) {
   if (!is_conversation(o)) return std::nullopt;
   if (o.cli->given("chat") && is_blank(o.chat))
     fail("--chat", {.what = "the message is empty", .expected = "what to answer"});
@@ -86,7 +88,7 @@ std::optional<ordered_json> conversation_of(const Options& o) {
   return messages;
 }
 
-Prompt read_prompt(const Options& o, engine::LanguageModel& lm) {
+Prompt read_prompt(const RunArgs& o, engine::LanguageModel& lm) {
   if (!o.ids.empty()) return {narrow(o.ids)};
   if (!o.ids_file.empty()) return {narrow(io::Npy(o.ids_file).integers())};
   need_tokenizer(lm.path(), "--ids 1,2,3");
@@ -99,7 +101,7 @@ Prompt read_prompt(const Options& o, engine::LanguageModel& lm) {
   if (!text)
     fail("run", {.what = "no prompt",
                  .hint = "-p TEXT, --chat TEXT, --messages F.json, -f FILE, --ids 1,2,3 or --ids-file FILE.npy"});
-  return {lm.tokenizer().encode(*text, true), engine::ends_in_think(*text)};
+  return {lm.tokenizer().encode(*text, true), engine::ends_in_think(*text), true};
 }
 
 ordered_json timings_json(const engine::Timings& t) {
@@ -110,23 +112,6 @@ ordered_json timings_json(const engine::Timings& t) {
           {"predicted_n", t.generated_tokens},
           {"predicted_ms", 1e3 * t.generate_seconds},
           {"predicted_per_second", rate(t.generated_tokens, t.generate_seconds)}};
-}
-
-// As OpenAI's choices[].logprobs, with ids; tokens are text where there is a tokenizer.
-ordered_json logprobs_json(engine::LanguageModel& lm, bool speaks, const engine::Generated& out) {
-  const auto object = [&](const engine::TokenLogprob& t) {
-    ordered_json o = {{"id", t.id}};
-    if (speaks) o["token"] = lm.tokenizer().decode(std::span(&t.id, 1), false);
-    o["logprob"] = t.logprob;
-    return o;
-  };
-  ordered_json content = ordered_json::array();
-  for (const auto& token : out.logprobs) {
-    ordered_json& entry = content.emplace_back(object(token[0]));
-    entry["top_logprobs"] = ordered_json::array();
-    for (size_t i = 1; i < token.size(); ++i) entry["top_logprobs"].push_back(object(token[i]));
-  }
-  return {{"content", content}};
 }
 
 // Passes text through up to the first `stop`, which is not printed; holds back what may be its beginning.
@@ -150,7 +135,7 @@ class StopText {
   bool found_ = false;
 };
 
-int run_command(const Options& o) {
+int run_command(const RunArgs& o) {
   refuse_two_prompts(*o.cli);
   refuse_stray_options(o);
   o.dumps.check();
@@ -183,17 +168,21 @@ int run_command(const Options& o) {
     reasoning += parts.reasoning;
     if (!o.json) printer.print(parts);
   };
+  const auto parts_of = [&](std::string text) {
+    return prompt.raw ? engine::ReasoningSplitter::Parts{.reasoning = "", .content = std::move(text)}
+                      : splitter.push(text);
+  };
   sys::catch_interrupts();
   engine::Generated out = engine::generate(
       lm.runner(), 0, {}, prompt.ids, generate,
       [&](int32_t id) {
         if (!speaks && !o.json) fmt::print("{} ", id);
-        if (speaks && !lm.is_silent(id)) show(splitter.push(decoder->push(id)));
+        if (speaks && !lm.is_silent(id)) show(parts_of(decoder->push(id)));
         return !sys::interrupted() && !stop.found();
       },
       [&](const Tensor& x) { dumps.note(x); }, dumps.probe());
   if (speaks) {
-    show(splitter.push(decoder->finish()));
+    show(parts_of(decoder->finish()));
     show(splitter.finish(), true);
   }
   if (stop.found()) out.finish = engine::Finish::stop;
@@ -204,7 +193,7 @@ int run_command(const Options& o) {
                            {"reasoning", reasoning},
                            {"finish_reason", engine::name_of(out.finish)},
                            {"timings", timings_json(out.timings)}};
-    if (o.logprobs >= 0) answer["logprobs"] = logprobs_json(lm, speaks, out);
+    if (o.logprobs >= 0) answer["logprobs"] = engine::logprobs_json(speaks ? &lm.tokenizer() : nullptr, out.logprobs);
     fmt::print("{}\n", answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   } else if (speaks) {
     printer.end();
@@ -222,7 +211,7 @@ int run_command(const Options& o) {
 }  // namespace
 
 Action setup_run(Cli& cli) {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<RunArgs>();
   o->cli = &cli;
   o->model.declare(cli);
   cli.option("-p,--prompt TEXT", o->prompt, "continue this text");

@@ -56,7 +56,10 @@ Env read_env() {
       fail("BRAID_THREADS", {.what = "invalid thread count", .got = printable(text), .expected = "1 to 1024"});
     }
   }
-  e.verbose_dispatch = variable("BRAID_VERBOSE").find("dispatch") != std::string::npos;
+  const std::string verbose = variable("BRAID_VERBOSE");
+  e.verbose_dispatch = verbose == "dispatch";
+  if (!verbose.empty() && !e.verbose_dispatch)
+    fail("BRAID_VERBOSE", {.what = "unknown", .got = printable(verbose), .expected = "dispatch"});
   e.poison = variable("BRAID_POISON") == "1";
   constexpr std::string_view prefix = "BRAID_OP_";
   for (char** entry = environ; *entry; ++entry) {

@@ -9,7 +9,7 @@
 namespace braid::text {
 namespace {
 
-constexpr size_t kStepsMax = 32;  // the chain is walked recursively
+constexpr size_t kStepsOfDecoderMax = 32;  // the chain is walked recursively
 
 int hex_digit(char ch) {
   if (ch >= '0' && ch <= '9') return ch - '0';
@@ -36,7 +36,8 @@ TokenDecoder TokenDecoder::read(const std::optional<io::Json>& spec) {
 
 void TokenDecoder::add(const io::Json& spec) {  // Sequences nest no deeper than io::JsonLimits allows
   const std::string type = spec.need({"type"}).as_string();
-  if (steps_.size() >= kStepsMax) spec.refuse("is one step too many", fmt::format("at most {}", kStepsMax));
+  if (steps_.size() >= kStepsOfDecoderMax)
+    spec.refuse("is one step too many", fmt::format("at most {}", kStepsOfDecoderMax));
   if (fused_ && type != "Strip" && type != "Fuse" && type != "Sequence") {
     spec.refuse("comes after Fuse or ByteLevel, which is not supported", "Strip");
   }
@@ -63,6 +64,21 @@ void TokenDecoder::add(const io::Json& spec) {  // Sequences nest no deeper than
     spec.need({"type"}).refuse("is not supported",
                                "ByteLevel, ByteFallback, Replace, Fuse, Strip, Metaspace or Sequence");
   }
+}
+
+std::string TokenDecoder::bytes_of(std::string_view token) const {
+  std::string out;
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<ByteLevel>(step) && bytes_of_spelling(token, out)) return out;
+    const int byte = std::holds_alternative<ByteFallback>(step) ? fallback_byte(token) : -1;
+    if (byte >= 0) return {static_cast<char>(byte)};
+  }
+  Stream stream(*this, true);
+  for (Stream::State& state : stream.states_) state.started = true;
+  stream.any_ = true;
+  stream.push(token, out);
+  for (const Stream::State& state : stream.states_) out += state.held;  // at the end of a text it would be stripped
+  return out;
 }
 
 TokenDecoder::Stream::Stream(const TokenDecoder& decoder, bool eager)

@@ -20,6 +20,9 @@ class TokenDecoder {
   // joined by spaces.
   static TokenDecoder read(const std::optional<io::Json>& spec);
 
+  // What a token adds to the middle of a text, as bytes: one token may be a part of a character.
+  std::string bytes_of(std::string_view token) const;
+
   // A text being decoded. `eager` emits characters spelled as <0xNN> bytes as soon as they are complete; otherwise a
   // run of bytes waits for its end, because Hugging Face's library turns every byte of a run that is not UTF-8 into
   // U+FFFD.
@@ -30,6 +33,7 @@ class TokenDecoder {
     void finish(std::string& out);
 
    private:
+    friend class TokenDecoder;
     struct State {
       std::string held;      // bytes of an incomplete character; in Strip, trailing characters that may be stripped
       int64_t stripped = 0;  // characters taken off the front

@@ -69,6 +69,11 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   return text;
 }
 
+std::string Tokenizer::bytes_of(int32_t id) const {
+  const std::optional<std::string> token = id_to_token(id);
+  return token ? decoder_.bytes_of(*token) : "";
+}
+
 const AddedToken* Tokenizer::added(int32_t id) const {
   const auto it = std::ranges::lower_bound(added_, id, {}, &AddedToken::id);
   return it != added_.end() && it->id == id ? &*it : nullptr;

@@ -35,6 +35,8 @@ class Tokenizer {
   std::optional<int32_t> token_to_id(std::string_view token) const;  // spelled as in tokenizer.json
   std::optional<std::string> id_to_token(int32_t id) const;
   bool is_special(int32_t id) const;
+  // What a token adds to the middle of a text: perhaps a part of a character. Empty for an id without a token.
+  std::string bytes_of(int32_t id) const;
 
  private:
   friend class StreamDecoder;

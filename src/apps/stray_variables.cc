@@ -1,0 +1,43 @@
+#include "apps/stray_variables.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "apps/bench_report.h"
+#include "apps/cli_pages.h"
+#include "sys/error.h"
+#include "sys/nearest.h"
+
+namespace braid::apps {
+
+void name_stray_variables(std::vector<Page> (*pages)()) {
+  constexpr std::string_view kPrefix = "BRAID_";
+  std::vector<std::string> set;
+  for (char** entry = environ; *entry; ++entry) {
+    const std::string_view line = *entry;
+    if (line.starts_with(kPrefix)) set.emplace_back(line.substr(0, line.find('=')));
+  }
+  if (set.empty()) return;
+  // Of the whole process (sys/env.h), and of the tests.
+  std::vector<std::string> known = {"BRAID_CPU",    "BRAID_THREADS",  "BRAID_VERBOSE",    "BRAID_PROFILE",
+                                    "BRAID_POISON", "BRAID_FIXTURES", "BRAID_PEFT_PYTHON"};
+  for (const std::string_view op : op_names()) known.push_back("BRAID_OP_" + upper(std::string(op)));
+  for (const Page& page : pages()) {
+    for (const Item& item : page.items) {
+      if (!item.long_name().empty()) known.push_back(item.variable());
+    }
+  }
+  for (const std::string& name : set) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const std::string near = sys::nearest(name, known);
+    fmt::print(stderr, "braid: [{}] is set, but is not a variable of Braid{}\n", printable(name),
+               near.empty() ? "" : "; did you mean " + near + "?");
+  }
+}
+
+}  // namespace braid::apps
