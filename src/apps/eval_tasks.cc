@@ -9,6 +9,7 @@
 #include "io/atomic_file.h"
 #include "report/progress.h"
 #include "report/table.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
 
@@ -25,7 +26,7 @@ void print(const std::vector<eval::TaskScore>& scores, const eval::TaskScore& al
     ordered_json tasks = ordered_json::object();
     for (const eval::TaskScore& s : scores) tasks[s.task] = {{"right", s.right}, {"n", s.n}, {"accuracy", accuracy(s)}};
     ordered_json j = {{"model", model.model}, {"file", args.file}, {"think", args.think}, {"accuracy", accuracy(all)},
-                      {"right", all.right},   {"n", all.n},        {"tasks", tasks}};
+                      {"right", all.right},   {"n", all.n},        {"cut", all.cut},      {"tasks", tasks}};
     if (args.drafts) j["mtp"] = {{"drafted", all.drafted}, {"accepted", all.accepted}};
     fmt::print("{}\n", j.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
     return;
@@ -39,6 +40,10 @@ void print(const std::vector<eval::TaskScore>& scores, const eval::TaskScore& al
   for (const eval::TaskScore& s : scores) row(s);
   if (scores.size() > 1) row(all);
   fmt::print("{}", table.plain());
+  if (all.cut > 0) {
+    fmt::print(stderr, "{} cut short, or had no room: a larger -n or -c would tell whether they are right\n",
+               report::counted(all.cut, "answer") + (all.cut == 1 ? " was" : " were"));
+  }
   if (args.drafts && all.drafted > 0)
     fmt::print("prediction block: {} of {} tokens drafted right, {:.1f}%\n", all.accepted, all.drafted,
                100.0 * static_cast<double>(all.accepted) / static_cast<double>(all.drafted));
@@ -89,6 +94,7 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
   for (const eval::TaskScore& s : scores) {
     all.right += s.right;
     all.n += s.n;
+    all.cut += s.cut;
     all.drafted += s.drafted;
     all.accepted += s.accepted;
   }

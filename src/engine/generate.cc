@@ -1,7 +1,9 @@
 #include "engine/generate.h"
 
-#include <algorithm>
 #include <chrono>
+#include <utility>
+
+#include "engine/token_picker.h"
 
 namespace braid::engine {
 namespace {
@@ -28,17 +30,11 @@ Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> hi
 
   std::vector<int32_t> seen(history.begin(), history.end());
   seen.insert(seen.end(), prompt.begin(), prompt.end());
-  const auto first = static_cast<uint64_t>(std::max(std::ssize(seen), options.position));
-  const std::vector<int64_t>& eos = runner.config().eos;
-  ReasoningLimit limit(options.budget);
+  TokenPicker picker(options, std::move(seen), runner.config().eos);
   start = std::chrono::steady_clock::now();
-  while (options.tokens_max < 0 || static_cast<int64_t>(out.ids.size()) < options.tokens_max) {
-    const std::span<const float> row(logits.view().as<float>(), static_cast<size_t>(logits.dim(1)));
-    const int32_t id = limit.next(sample(row, options.sampling, seen, first + out.ids.size(), out.ids.size()));
-    if (options.logprobs >= 0) out.logprobs.push_back(logprobs_of(row, id, options.logprobs));
-    out.ids.push_back(id);
-    seen.push_back(id);
-    if (!options.ignore_eos && std::find(eos.begin(), eos.end(), id) != eos.end()) {
+  while (picker.may_go_on()) {
+    const int32_t id = picker.next({logits.view().as<float>(), static_cast<size_t>(logits.dim(1))});
+    if (picker.ended()) {
       out.finish = Finish::stop;
       break;
     }
@@ -46,11 +42,10 @@ Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> hi
       out.finish = Finish::cancelled;
       break;
     }
-    const bool last = static_cast<int64_t>(out.ids.size()) == options.tokens_max ||
-                      runner.length(sequence) == runner.options().context;
-    if (last) break;
+    if (!picker.may_go_on() || runner.length(sequence) == runner.options().context) break;
     logits = runner.step(sequence, id);
   }
+  picker.take(out);
   out.timings.generated_tokens = static_cast<int64_t>(out.ids.size());
   out.timings.generate_seconds = seconds_since(start);
   return out;

@@ -30,10 +30,10 @@ struct Timings {
 };
 
 struct Generated {
-  std::vector<int32_t> ids;                         // the end token included
-  std::vector<std::vector<TokenLogprob>> logprobs;  // of every id, if asked for: its own, then the alternatives
+  std::vector<int32_t> ids{};                         // the end token included
+  std::vector<std::vector<TokenLogprob>> logprobs{};  // of every id, if asked for: its own, then the alternatives
   Finish finish = Finish::length;
-  Timings timings;
+  Timings timings{};
 };
 
 // Reads `prompt` into the sequence (after what is in it already) and generates. `history` is every token of the

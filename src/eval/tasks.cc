@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "engine/batch.h"
 #include "engine/reasoning.h"
+#include "engine/scheduler.h"
 #include "sys/error.h"
 #include "sys/read.h"
 
@@ -110,19 +110,26 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
   if (options.drafts && model.runner().model().mtp_steps() == 0)
     fail("--mtp", {.what = "this model has no multi-token prediction block"});
   const engine::ReasoningBudget budget = model.reasoning_budget(options.budget);
-  std::vector<engine::ReasoningLimit> limits;
-  limits.reserve(texts.size());
-  for (const std::string& text : texts)
-    limits.push_back(engine::ends_in_think(text) ? engine::ReasoningLimit(budget) : engine::ReasoningLimit());
+  std::vector<engine::Request> requests;
+  requests.reserve(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    engine::GenerateOptions generate{.tokens_max = options.tokens_max};
+    if (engine::ends_in_think(texts[i])) generate.budget = budget;
+    requests.push_back({.prompt = prompts[i], .generate = std::move(generate)});
+  }
   bool whole = true;
-  const auto answers = engine::generate_all(
-      model.runner(), prompts, options.tokens_max, [&](int64_t done) { return whole = progress(done); }, limits);
+  std::vector<engine::Generated> answers =
+      engine::generate_all(model.runner(), std::move(requests), [&](int64_t done) { return whole = progress(done); });
   if (!whole) return {};
   std::vector<TaskResult> results;
   for (size_t i = 0; i < rows.size(); ++i) {
-    TaskResult r = read_answer(model, texts[i], answers[i]);
+    std::vector<int32_t>& ids = answers[i].ids;
+    const bool cut = answers[i].finish == engine::Finish::length;
+    if (!cut) ids.pop_back();  // the end token
+    TaskResult r = read_answer(model, texts[i], ids);
     r.task = rows[i]["task"];
-    if (options.drafts) count_drafts(model.runner(), prompts[i], answers[i], r);
+    r.cut = cut;
+    if (options.drafts) count_drafts(model.runner(), prompts[i], ids, r);
     for (const ordered_json& accepted : rows[i]["answers"])
       r.right = r.right || r.content == trimmed(accepted.get<std::string>());
     results.push_back(std::move(r));
@@ -136,6 +143,7 @@ std::vector<TaskScore> scores_of(const std::vector<TaskResult>& results) {
     auto it = std::find_if(scores.begin(), scores.end(), [&](const TaskScore& s) { return s.task == r.task; });
     if (it == scores.end()) it = scores.insert(scores.end(), TaskScore{.task = r.task});
     it->right += r.right;
+    it->cut += r.cut;
     ++it->n;
     it->drafted += r.drafted;
     it->accepted += r.accepted;

@@ -26,6 +26,7 @@ std::vector<nlohmann::ordered_json> read_tasks(const std::filesystem::path& path
 struct TaskResult {
   std::string task, reasoning, content;
   bool right = false;
+  bool cut = false;  // by the limit of tokens or the context, which may have left it no room at all
   // Tokens of the answer after its first, and how many of them the prediction block (MTP) would have drafted: those a
   // speculative decoder accepts at one draft per step.
   int64_t drafted = 0, accepted = 0;
@@ -38,7 +39,7 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
 
 struct TaskScore {
   std::string task;
-  int64_t right = 0, n = 0, drafted = 0, accepted = 0;
+  int64_t right = 0, n = 0, cut = 0, drafted = 0, accepted = 0;
 };
 // One score per task, in order of first occurrence.
 std::vector<TaskScore> scores_of(const std::vector<TaskResult>& results);

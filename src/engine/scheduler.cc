@@ -1,0 +1,180 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace braid::engine {
+namespace {
+
+double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+}  // namespace
+
+Scheduler::Scheduler(Runner& runner, int64_t cached)
+    : runner_(runner), cache_(runner, runner.options().sequences - cached, cached) {
+  for (int64_t sequence = runner.options().sequences - cached; sequence-- > 0;) {
+    runner_.reset(sequence);
+    free_.push_back(sequence);
+  }
+}
+
+void Scheduler::submit(Request request) {
+  const bool answerable = !request.prompt.empty() && std::ssize(request.prompt) < runner_.options().context &&
+                          request.generate.tokens_max != 0;
+  if (answerable) return waiting_.push_back(std::move(request));
+  if (request.on_end) request.on_end({}, 0);
+}
+
+void Scheduler::admit() {
+  while (!waiting_.empty() && !free_.empty()) {
+    Request& request = waiting_.front();
+    const int64_t sequence = free_.back(), cached = cache_.resume(request.prompt, sequence);
+    TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
+    streams_.push_back({.request = std::move(request),
+                        .picker = std::move(picker),
+                        .sequence = sequence,
+                        .read = cached,
+                        .cached = cached,
+                        .began = Clock::now()});
+    waiting_.pop_front();
+    free_.pop_back();
+  }
+}
+
+void Scheduler::drop_unwanted() {
+  const auto unwanted = [](const Request& r) { return r.wanted && !r.wanted(); };
+  std::erase_if(waiting_, [&](Request& r) {
+    if (!unwanted(r)) return false;
+    if (r.on_end) r.on_end({.finish = Finish::cancelled}, 0);
+    return true;
+  });
+  std::erase_if(streams_, [&](Stream& s) {
+    if (!unwanted(s.request)) return false;
+    end(s, Finish::cancelled);
+    return true;
+  });
+}
+
+// Tokens of the next piece of a prompt: those that Runner::prefill would take, or fewer up to a mark.
+int64_t Scheduler::Stream::piece(int64_t chunk) const {
+  int64_t end = std::min(read + chunk, std::ssize(request.prompt));
+  for (const int64_t mark : request.marks) {
+    if (mark > read) return std::min(end, mark) - read;
+  }
+  return end - read;
+}
+
+// A prompt's pieces do not depend on the batch, so that its bits do not either, and at most one full piece in total is
+// read in a pass, so that answers do not wait for more.
+void Scheduler::pass() {
+  drop_unwanted();
+  admit();
+  std::vector<Piece> pieces;
+  std::vector<int32_t> ids;
+  std::vector<int64_t> last;      // rows to sample from
+  std::vector<size_t> drawing;    // their streams
+  std::vector<size_t> just_read;  // streams whose prompts a piece was read of
+  int64_t budget = runner_.options().chunk;
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    Stream& s = streams_[i];
+    const bool step = !s.reading();
+    const int64_t tokens = step ? 1 : s.piece(runner_.options().chunk);
+    if (!step && tokens > budget) continue;
+    const int32_t* from = step ? &s.next : s.request.prompt.data() + s.read;
+    ids.insert(ids.end(), from, from + tokens);
+    pieces.push_back({.sequence = s.sequence, .tokens = tokens, .phase = step ? Phase::step : Phase::prefill});
+    if (!step) {
+      budget -= tokens;
+      s.read += tokens;
+      just_read.push_back(i);
+      if (s.reading()) continue;
+    }
+    last.push_back(std::ssize(ids) - 1);
+    drawing.push_back(i);
+  }
+  if (pieces.empty()) return;
+  const Tensor x = runner_.forward(ids, pieces);
+  for (const size_t i : just_read) {
+    const Stream& s = streams_[i];
+    if (std::ranges::find(s.request.marks, s.read) != s.request.marks.end())
+      cache_.keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence);
+  }
+  if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+}
+
+void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
+  const auto width = static_cast<size_t>(logits.dim(1));
+  std::vector<bool> over(streams_.size());
+  for (size_t row = 0; row < drawing.size(); ++row)
+    over[drawing[row]] = ends(streams_[drawing[row]], {logits.view().as<float>() + row * width, width});
+  size_t i = 0;
+  std::erase_if(streams_, [&](const Stream&) { return over[i++]; });
+}
+
+// Takes the next token; returns true when the answer is complete.
+bool Scheduler::ends(Stream& s, std::span<const float> logits) {
+  if (s.first_token == Clock::time_point{}) s.first_token = Clock::now();
+  s.next = s.picker.next(logits);
+  const bool full = !s.picker.may_go_on() || runner_.length(s.sequence) == runner_.options().context;
+  if (s.picker.ended())
+    end(s, Finish::stop);
+  else if (s.request.on_token && !s.request.on_token(s.next))
+    end(s, Finish::cancelled);
+  else if (full)
+    end(s, Finish::length);
+  else
+    return false;
+  return true;
+}
+
+void Scheduler::end(Stream& s, Finish finish) {
+  Generated out{.finish = finish};
+  s.picker.take(out);
+  const Clock::time_point now = Clock::now(), first = s.first_token == Clock::time_point{} ? now : s.first_token;
+  out.timings = {.prompt_tokens = s.read - s.cached,
+                 .generated_tokens = std::ssize(out.ids),
+                 .prompt_seconds = seconds_between(s.began, first),
+                 .generate_seconds = seconds_between(first, now)};
+  // The last token was sampled but not read.
+  std::vector<int32_t> read = s.request.prompt;
+  read.insert(read.end(), out.ids.begin(), out.ids.end());
+  const auto length = static_cast<size_t>(runner_.length(s.sequence));
+  if (length <= read.size()) cache_.keep(std::span(read).first(length), s.sequence);
+  runner_.reset(s.sequence);
+  free_.push_back(s.sequence);
+  if (s.request.on_end) s.request.on_end(std::move(out), s.cached);
+}
+
+void Scheduler::cancel() {
+  for (Stream& s : streams_) {
+    runner_.reset(s.sequence);  // after a failed pass its length says nothing
+    end(s, Finish::cancelled);
+  }
+  streams_.clear();
+  for (Request& r : waiting_) {
+    if (r.on_end) r.on_end({.finish = Finish::cancelled}, 0);
+  }
+  waiting_.clear();
+}
+
+std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,
+                                    const sys::FunctionRef<bool(int64_t)>& progress) {
+  std::vector<Generated> answers(requests.size());
+  Scheduler scheduler(runner);
+  int64_t done = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].on_token = {};
+    requests[i].on_end = [&, i](Generated out, int64_t) {
+      answers[i] = std::move(out);
+      ++done;
+    };
+    scheduler.submit(std::move(requests[i]));
+  }
+  do scheduler.pass();
+  while (progress(done) && !scheduler.idle());
+  return answers;
+}
+
+}  // namespace braid::engine

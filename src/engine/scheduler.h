@@ -1,0 +1,82 @@
+// Answers to many prompts with continuous batching: each pass reads one token of every answer that is being generated
+// and, beside them, pieces of the prompts that are not read yet. When an answer ends, the next request takes its
+// sequence. By the row contract an answer does not depend on the others in the batch. What eval and the server share.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "engine/prefix_cache.h"
+#include "engine/runner.h"
+#include "engine/token_picker.h"
+#include "sys/function_ref.h"
+
+namespace braid::engine {
+
+struct Request {
+  std::vector<int32_t> prompt{};
+  GenerateOptions generate{};
+  // Positions in the prompt, ascending, whose states later prompts may continue from: where the next turn of a
+  // conversation will differ from this one. The end of an answer is always one.
+  std::vector<int64_t> marks{};
+  // All are called by the thread that calls `pass`, and may be empty. `wanted` is asked before every pass and ends the
+  // request when it is false; `on_token` sees each token but the end token, and false ends the answer; `on_end` is
+  // called once.
+  std::function<bool()> wanted{};
+  std::function<bool(int32_t)> on_token{};
+  std::function<void(Generated, int64_t cached_tokens)> on_end{};
+};
+
+class Scheduler {
+ public:
+  // `cached` of the runner's sequences, the last ones, keep prefixes; the others are for as many answers at a time.
+  explicit Scheduler(Runner& runner, int64_t cached = 0);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // A prompt without tokens, or one that leaves no room for an answer, ends at once with an empty one.
+  void submit(Request request);
+  bool idle() const { return waiting_.empty() && streams_.empty(); }
+  int64_t waiting() const { return std::ssize(waiting_); }
+  int64_t running() const { return std::ssize(streams_); }
+  // One pass over all requests that run. Error when a pass fails: its requests have not ended.
+  void pass();
+  // Ends every request, as after an error.
+  void cancel();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Stream {
+    Request request;
+    TokenPicker picker;
+    int64_t sequence = 0;
+    int64_t read = 0;  // of the prompt
+    int64_t cached = 0;
+    int32_t next = 0;  // sampled but not read yet
+    Clock::time_point began{}, first_token{};
+
+    bool reading() const { return read < std::ssize(request.prompt); }
+    int64_t piece(int64_t chunk) const;
+  };
+  void admit();
+  void drop_unwanted();
+  void draw(const Tensor& logits, std::span<const size_t> drawing);
+  bool ends(Stream& s, std::span<const float> logits);
+  void end(Stream& s, Finish finish);
+
+  Runner& runner_;
+  PrefixCache cache_;
+  std::deque<Request> waiting_;
+  std::vector<Stream> streams_;
+  std::vector<int64_t> free_;  // sequences
+};
+
+// The answers to all of them, in their order; on_token and on_end of the requests are not called. `progress` receives
+// the number of finished answers; when it returns false generation stops, and the answers that are left are empty.
+std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,
+                                    const sys::FunctionRef<bool(int64_t)>& progress);
+
+}  // namespace braid::engine

@@ -1,0 +1,209 @@
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/generate.h"
+#include "engine/language_model.h"
+#include "support/data.h"
+
+namespace braid::engine {
+namespace {
+
+LanguageModel chat(int64_t sequences, int64_t chunk = 512, bool exact = false) {
+  Numerics numerics = Numerics::serving(DType::f32);
+  numerics.exact = exact;
+  return {support::data("tiny-chat"),
+          {.numerics = numerics, .context = 256, .sequences = sequences, .chunk = chunk, .threads = 1}};
+}
+
+std::vector<int32_t> encode(LanguageModel& model, const char* text) { return model.tokenizer().encode(text, false); }
+
+Generated alone(LanguageModel& model, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
+  model.runner().reset(1);
+  return generate(
+      model.runner(), 1, {}, prompt, options, [](int32_t) { return true; }, [](const Tensor&) {});
+}
+
+std::vector<Generated> all_of(LanguageModel& model, const std::vector<std::vector<int32_t>>& prompts,
+                              const GenerateOptions& options) {
+  std::vector<Request> requests;
+  for (const auto& prompt : prompts) requests.push_back({.prompt = prompt, .generate = options});
+  return generate_all(model.runner(), std::move(requests), [](int64_t) { return true; });
+}
+
+TEST(Scheduler, AnswersAreThoseOfOneAtATime) {
+  LanguageModel model = chat(3);
+  std::vector<std::vector<int32_t>> prompts;
+  for (const char* text : {"What is 17 + 25?", "Hi", "Reverse the word stone.", "9", "Who are you?", "What is 3 - 1?"})
+    prompts.push_back(encode(model, text));
+  prompts.emplace_back();                               // nothing to answer
+  prompts.emplace_back(std::vector<int32_t>(256, 40));  // no room for an answer
+  prompts.emplace_back(std::vector<int32_t>(255, 40));  // room for one token and the next
+  for (const double temperature : {0.0, 1.0}) {
+    const GenerateOptions options{
+        .tokens_max = 40, .sampling = {.temperature = temperature, .repeat_penalty = 1.1, .seed = 5}, .logprobs = 2};
+    const auto all = all_of(model, prompts, options);
+    ASSERT_EQ(all.size(), prompts.size());
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      if (prompts[i].empty() || prompts[i].size() == 256) {
+        EXPECT_TRUE(all[i].ids.empty());
+        EXPECT_EQ(all[i].finish, Finish::length);
+        continue;
+      }
+      const Generated one = alone(model, prompts[i], options);
+      EXPECT_EQ(all[i].ids, one.ids) << i;
+      EXPECT_EQ(all[i].finish, one.finish) << i;
+      ASSERT_EQ(all[i].logprobs.size(), one.logprobs.size()) << i;
+      for (size_t t = 0; t < one.logprobs.size(); ++t)
+        EXPECT_EQ(all[i].logprobs[t][0].logprob, one.logprobs[t][0].logprob);
+    }
+  }
+}
+
+// Prompts of several pieces are read while others step; a piece is never cut to make room for others.
+TEST(Scheduler, LongPromptsAlongsideSteps) {
+  LanguageModel model = chat(4, 16);
+  std::vector<std::vector<int32_t>> prompts;
+  for (const int64_t length : {3, 40, 16, 100, 17, 1, 33}) {
+    auto& prompt = prompts.emplace_back();
+    for (int64_t i = 0; i < length; ++i) prompt.push_back(static_cast<int32_t>(40 + (7 * i + length) % 50));
+  }
+  const auto all = all_of(model, prompts, {.tokens_max = 12});
+  for (size_t i = 0; i < prompts.size(); ++i)
+    EXPECT_EQ(all[i].ids, alone(model, prompts[i], {.tokens_max = 12}).ids) << i;
+}
+
+// Cut short, the thinking ends in its tag, and the answer is that of a generation with the same limit.
+TEST(Scheduler, LimitsOfThinkingAreThoseOfOneAtATime) {
+  LanguageModel model = chat(2);
+  const ReasoningBudget budget = model.reasoning_budget(5);
+  std::vector<Request> requests;
+  for (const char* text : {"<think>\n17 + 25", "<think>\nHi", "<think>\nReverse the word stone."}) {
+    requests.push_back({.prompt = encode(model, text), .generate = {.tokens_max = 20}});
+    if (requests.size() != 2) requests.back().generate.budget = budget;
+  }
+  const auto all = generate_all(model.runner(), requests, [](int64_t) { return true; });
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(all[i].ids, alone(model, requests[i].prompt, requests[i].generate).ids) << i;
+    const auto end = std::find(all[i].ids.begin(), all[i].ids.end(), budget.end);
+    EXPECT_TRUE(i == 1 || end - all[i].ids.begin() <= 5 + std::ssize(budget.closing)) << i;
+  }
+}
+
+TEST(Scheduler, StopsWhenAsked) {
+  LanguageModel model = chat(2);
+  std::vector<Request> requests(9, {.prompt = encode(model, "Hi"), .generate = {.tokens_max = 4}});
+  int64_t calls = 0;
+  const auto all = generate_all(model.runner(), std::move(requests), [&](int64_t) { return ++calls < 2; });
+  EXPECT_EQ(calls, 2);
+  EXPECT_TRUE(all.back().ids.empty());
+}
+
+// What one request got, and from how many cached tokens.
+struct Got {
+  std::vector<int32_t> ids{};
+  int64_t cached = -1, prompt_tokens = -1;
+  Finish finish{};
+};
+
+Got answer(Scheduler& scheduler, Request request) {
+  Got got;
+  request.on_end = [&](Generated out, int64_t cached) {
+    got = {std::move(out.ids), cached, out.timings.prompt_tokens, out.finish};
+  };
+  scheduler.submit(std::move(request));
+  while (!scheduler.idle()) scheduler.pass();
+  return got;
+}
+
+std::vector<int32_t> joined(std::vector<int32_t> a, std::span<const int32_t> b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// A second turn reads only what follows the first one's answer, or its mark where that answer was rewritten, and
+// under --exact the answers are those of a conversation that was read whole.
+TEST(Scheduler, PromptsContinueFromCachedPrefixes) {
+  LanguageModel model = chat(4, 16, true), fresh = chat(2, 16, true);
+  Scheduler scheduler(model.runner(), 3);
+  const GenerateOptions options{.tokens_max = 10, .ignore_eos = true};
+  const std::vector<int32_t> first = encode(model, "What is 17 + 25? I would like to know it well.");
+  const int64_t mark = std::ssize(first) - 3;
+  const Got one = answer(scheduler, {.prompt = first, .generate = options, .marks = {mark}});
+  EXPECT_EQ(one.cached, 0);
+  EXPECT_EQ(one.ids, alone(fresh, first, options).ids);
+
+  const std::vector<int32_t> more = encode(model, " And 3 - 1?");
+  const auto second = joined(joined(first, one.ids), more);
+  const Got two = answer(scheduler, {.prompt = second, .generate = options});
+  EXPECT_EQ(two.cached, std::ssize(first) + std::ssize(one.ids) - 1);  // the last token was not read
+  EXPECT_EQ(two.prompt_tokens, std::ssize(second) - two.cached);
+  EXPECT_EQ(two.ids, alone(fresh, second, options).ids);
+
+  std::vector<int32_t> rewritten(first.begin(), first.begin() + mark);
+  rewritten = joined(rewritten, more);
+  const Got three = answer(scheduler, {.prompt = rewritten, .generate = options});
+  EXPECT_EQ(three.cached, mark);
+  EXPECT_EQ(three.ids, alone(fresh, rewritten, options).ids);
+
+  const Got again = answer(scheduler, {.prompt = first, .generate = options});
+  EXPECT_EQ(again.cached, mark);
+  EXPECT_EQ(again.ids, one.ids);
+  EXPECT_EQ(answer(scheduler, {.prompt = encode(model, "Hi"), .generate = options}).cached, 0);
+}
+
+// The entry that was used least recently makes room; one that is in use by others stays whole for them.
+TEST(Scheduler, TheCacheHasAsManyEntriesAsItsSequences) {
+  LanguageModel model = chat(3, 16, true);
+  PrefixCache cache(model.runner(), 1, 2);
+  const auto read = [&](std::vector<int32_t> ids) {
+    model.runner().reset(0);
+    model.runner().prefill(0, ids, [](const Tensor&) {});
+    cache.keep(ids, 0);
+  };
+  read({41, 42, 43});
+  read({51, 52, 53});
+  EXPECT_EQ(cache.entries(), 2);
+  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43, 44}, 0), 3);  // used: the other is the older one now
+  read({61, 62});
+  EXPECT_EQ(cache.entries(), 2);
+  EXPECT_EQ(cache.resume(std::vector<int32_t>{51, 52, 53, 54}, 0), 0);
+  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43, 44}, 0), 3);
+  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43}, 0), 0);  // nothing would be left to read
+  EXPECT_EQ(model.runner().length(0), 0);
+}
+
+// A request that nobody waits for ends before the next pass, wherever it is; a failed pass leaves a scheduler that
+// works.
+TEST(Scheduler, UnwantedRequestsEnd) {
+  LanguageModel model = chat(2, 16);
+  Scheduler scheduler(model.runner(), 1);
+  bool wanted = true;
+  std::vector<Finish> ended;
+  const auto request = [&] {
+    return Request{.prompt = std::vector<int32_t>(40, 45),
+                   .generate = {.tokens_max = 100, .ignore_eos = true},
+                   .wanted = [&] { return wanted; },
+                   .on_end = [&](const Generated& out, int64_t) { ended.push_back(out.finish); }};
+  };
+  scheduler.submit(request());
+  scheduler.submit(request());  // waits for the only sequence
+  scheduler.pass();
+  EXPECT_EQ(scheduler.running(), 1);
+  EXPECT_EQ(scheduler.waiting(), 1);
+  wanted = false;
+  scheduler.pass();
+  EXPECT_EQ(ended, (std::vector{Finish::cancelled, Finish::cancelled}));
+  EXPECT_TRUE(scheduler.idle());
+
+  wanted = true;
+  scheduler.submit(request());
+  scheduler.pass();
+  scheduler.cancel();
+  EXPECT_EQ(ended.size(), 3u);
+  const std::vector<int32_t> prompt = encode(model, "Hi");
+  EXPECT_EQ(answer(scheduler, {.prompt = prompt, .generate = {.tokens_max = 5}}).ids.empty(), false);
+}
+
+}  // namespace
+}  // namespace braid::engine

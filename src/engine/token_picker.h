@@ -1,0 +1,35 @@
+// The tokens of one answer: which comes next, and whether it is the last. What one answer (generate.h) and many at once
+// (scheduler.h) share.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/generate.h"
+
+namespace braid::engine {
+
+class TokenPicker {
+ public:
+  // `seen`: every token of the sequence before the answer, for the repeat penalty.
+  TokenPicker(const GenerateOptions& options, std::vector<int32_t> seen, std::span<const int64_t> eos);
+
+  bool may_go_on() const { return options_.tokens_max < 0 || std::ssize(ids_) < options_.tokens_max; }
+  // From the logits after the last token. An end token is part of the answer.
+  int32_t next(std::span<const float> logits);
+  bool ended() const { return ended_; }  // the last token is an end token
+
+  // The answer so far, moved away.
+  void take(Generated& out);
+
+ private:
+  GenerateOptions options_;
+  std::vector<int32_t> seen_, ids_;
+  std::vector<std::vector<TokenLogprob>> logprobs_;
+  std::span<const int64_t> eos_;
+  ReasoningLimit limit_;
+  uint64_t first_;  // position of the first draw
+  bool ended_ = false;
+};
+
+}  // namespace braid::engine
