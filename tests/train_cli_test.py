@@ -184,9 +184,9 @@ class Train(TrainCase):
         file.write_text(text)
         refused("data.kind=text", "data.path=recipes/tiny.toml", says="[recipes/tiny")
         file.write_text(RECIPE)
-        synth = "try braid data synth --out runs/tiny/data bench/data/tiny-*.jsonl, which makes the data"
+        synth = "try braid data synth --out runs/tiny-data bench/data/tiny-*.jsonl, which makes the data"
         for more in ((), ("--dry-run", "batch=0")):
-            refused("data.kind=jsonl", "data.path=runs/tiny/data/train.jsonl", f"init={CHAT}", *more, folder=self.root, says=synth)
+            refused("data.kind=jsonl", "data.path=runs/tiny-data/train.jsonl", f"init={CHAT}", *more, folder=self.root, says=synth)
         refused("data.kind=jsonl", "data.path=mine/train.jsonl", f"init={CHAT}", says="[mine/train.jsonl]")
         refused("data.kind=indexed", "data.path=prefix", says="[prefix]")
 

@@ -10,7 +10,8 @@
 namespace braid::synth {
 namespace {
 
-constexpr std::string_view kAnswer = "I only work with two whole numbers below 1000 and words of up to 12 letters.";
+constexpr std::string_view kBeyondRange =
+    "I only work with two whole numbers below 1000 and words of up to 12 letters.";
 
 constexpr std::string_view kSeveral[] = {
     "{a}+{b}+{c}",
@@ -169,7 +170,6 @@ constexpr std::string_view kPuzzles[] = {
     "Remove every {c} from {w}.",
     "Repeat {w} three times.",
     "Write {w} in lower case.",
-    "Write {w} in capitals.",
     "Spell {w}.",
     "Spell {w} with the NATO alphabet.",
     "Does {w} contain the letter {c}?",
@@ -229,7 +229,7 @@ std::string named_number(Draw& draw) {
 }
 
 std::string question(Draw& draw) {
-  constexpr int64_t kWeights[] = {20, 12, 16, 14, 12, 16, 10, 14, 10};
+  constexpr int64_t kWeights[] = {20, 10, 16, 12, 12, 16, 18, 16, 10};
   switch (draw.weighted(kWeights)) {
     case 0:
       return sum_of(draw, long_number);
@@ -268,7 +268,7 @@ Turn off_range(Draw& draw) {
   return {.task = "off range",
           .user = typed(draw, std::move(user)),
           .reasoning = "This is beyond my range.",
-          .answer = std::string(kAnswer)};
+          .answer = std::string(kBeyondRange)};
 }
 
 }  // namespace braid::synth

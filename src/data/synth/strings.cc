@@ -4,6 +4,7 @@
 //   count A        B0A1N1A2N2A3                    the count so far after each letter
 //   length         P1L2A3N4E5
 //   sort PLANE     P / LP / ALP / ALNP / AELNP     insertion, one line per letter; numbers likewise
+// Words in capitals are one puzzle more, which needs no thinking: how the pieces of a vocabulary are spelled.
 #include <algorithm>
 #include <optional>
 #include <vector>
@@ -71,6 +72,17 @@ constexpr std::string_view kSortNumbers[] = {
     "Order these from small to large: {l}",
 };
 
+constexpr std::string_view kInCapitals[] = {
+    "Write {w} in capitals.",
+    "{w} in capitals",
+    "Put {w} in capital letters.",
+    "Capitals: {w}",
+    "{w} in upper case",
+    "Convert {w} to upper case.",
+    "Please write {w} in capital letters.",
+    "How does {w} look in capitals?",
+};
+
 // Letters at random, some of them repeated.
 std::string random_letters(Draw& draw) {
   std::string out;
@@ -100,13 +112,34 @@ std::string invented_word(Draw& draw) {
   return out.size() < 2 ? out + "a" : out;
 }
 
+// The beginning of a word and the end of another: the pieces of words, in other places.
+std::string blended_word(Draw& draw) {
+  const std::string_view first = draw.pick(words()), second = draw.pick(words());
+  std::string out(first.substr(0, static_cast<size_t>(draw.between(1, std::ssize(first)))));
+  out.append(second.substr(static_cast<size_t>(draw.below(std::ssize(second)))));
+  out.resize(std::min(out.size(), static_cast<size_t>(kLettersMax)));
+  return out;
+}
+
+std::string word_of(Draw& draw) {
+  constexpr int64_t kWeights[] = {40, 30, 30};
+  switch (draw.weighted(kWeights)) {
+    case 0:
+      return std::string(draw.pick(words()));
+    case 1:
+      return invented_word(draw);
+    default:
+      return blended_word(draw);
+  }
+}
+
 // Words and invented ones in lower case or as people also write them, and random letters in capitals.
 std::string text_of(Draw& draw) {
   constexpr int64_t kLower = 0, kCapitals = 1, kTitle = 2, kMixed = 3;
   constexpr int64_t kWeights[] = {45, 12, 8, 7, 28};
   const auto kind = static_cast<int64_t>(draw.weighted(kWeights));
   if (kind > kMixed) return random_letters(draw);
-  std::string out = draw.percent(50) ? std::string(draw.pick(words())) : invented_word(draw);
+  std::string out = word_of(draw);
   for (size_t i = 0; i < out.size() && kind != kLower; ++i) {
     if (kind == kCapitals || (kind == kTitle ? i == 0 : draw.percent(50))) out[i] = upper(out[i]);
   }
@@ -204,6 +237,16 @@ Turn strings(Draw& draw, Split split, int64_t kind) {
   while (split == Split::test && !held_out_word(capitals(shown)));
   const char wanted = letter_for(draw, capitals(shown));
   return puzzle(kind, shown, wanted, puzzle_asked(draw, kind, shown, wanted));
+}
+
+Turn in_capitals(Draw& draw) {
+  std::string list;
+  for (int64_t left = draw.between(1, 6); left > 0; --left) list += (list.empty() ? "" : ", ") + word_of(draw);
+  return {.task = "capitals",
+          .user = fill(draw.pick(kInCapitals), {{"w", list}}),
+          .reasoning = "This needs no steps.",
+          .answer = capitals(list),
+          .puzzle = true};
 }
 
 std::string puzzle_asked(Draw& draw, int64_t kind, const std::string& shown, char wanted) {

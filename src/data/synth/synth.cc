@@ -80,19 +80,21 @@ class Writer {
   explicit Writer(const Options& options) : avoid_(options.avoid) {}
 
   // Tiny's template keeps the thinking of earlier turns, so that every turn of a conversation shows how to think. Some
-  // conversations think throughout, some never, and in others the user switches. One in ten has a calculator; one in a
-  // hundred or so is as long as the context.
+  // conversations think throughout, some never, and in others the user switches. Those without thinking have more
+  // turns, each of them short. One in ten has a calculator; one in a hundred or so is as long as the context.
   ordered_json conversation(Draw& draw) const {
-    constexpr int64_t kNever = 0, kSwitched = 1, kHabits[] = {22, 40, 38};
+    enum : size_t { kAlways, kSwitched, kNever };
+    constexpr int64_t kHabits[] = {38, 32, 30};
     const bool with_calculator = draw.percent(10);
-    const auto habit = static_cast<int64_t>(draw.weighted(kHabits));
+    const size_t habit = draw.weighted(kHabits);
     ordered_json messages = begun(draw);
-    const int64_t turns = draw.percent(60) ? 1 : draw.percent(3) ? draw.between(17, 56) : draw.between(2, 16);
+    const bool single = draw.percent(habit == kNever ? 25 : 60);
+    const int64_t turns = single ? 1 : draw.percent(3) ? draw.between(17, 56) : draw.between(2, 16);
     Turn turn;
     bool think = false;
     for (int64_t i = 0; i < turns; ++i) {
-      turn = next(draw, turn, with_calculator);
-      think = habit == kSwitched ? draw.percent(50) : habit != kNever;
+      think = habit == kSwitched ? draw.percent(50) : habit == kAlways;
+      turn = next(draw, turn, with_calculator, think);
       if (think && draw.percent(3)) cut_thinking(draw, turn);
       append(messages, turn, think);
     }
@@ -108,8 +110,9 @@ class Writer {
     ordered_json messages = ordered_json::array();
     Turn turn;
     for (int64_t i = 1; i < turns; ++i) {
-      turn = next(draw, turn, !asked.expression.empty());
-      append(messages, turn, draw.percent(50));
+      const bool think = draw.percent(50);
+      turn = next(draw, turn, !asked.expression.empty(), think);
+      append(messages, turn, think);
     }
     return task_row(std::move(messages), asked);
   }
@@ -117,7 +120,7 @@ class Writer {
   // After a turn that it can ask about; the name of its number, or a held-out problem.
   ordered_json follow_up_task(Draw& draw, bool named) const {
     while (true) {
-      const Turn before = next(draw, {}, false);
+      const Turn before = next(draw, {}, false, true);
       const std::optional<Turn> asked = follow_up(draw, before);
       if (!asked || (asked->task == "in words") != named || (!named && !mentions_held_out(*asked))) continue;
       ordered_json messages = ordered_json::array();
@@ -149,29 +152,35 @@ class Writer {
     return row;
   }
 
-  Turn next(Draw& draw, const Turn& before, bool with_calculator) const {
+  Turn next(Draw& draw, const Turn& before, bool with_calculator, bool think) const {
     return clean(draw, [&](Draw& d) {
-      if (!with_calculator && d.percent(30)) {
+      if (!with_calculator && d.percent(think ? 30 : 15)) {
         if (std::optional<Turn> turn = follow_up(d, before)) return *turn;
       }
-      return turn_of(d, with_calculator);
+      return turn_of(d, with_calculator ? kWithCalculator : think ? kThinking : kAnswers);
     });
   }
 
-  static Turn turn_of(Draw& draw, bool with_calculator) {
-    //                            +   -   *   <>  words, calculator, Braid, beyond range, the rest
-    constexpr int64_t kWeights[] = {12, 12, 12, 5, 31, 0, 13, 5, 10};
-    constexpr int64_t kWeightsCalculator[] = {0, 0, 0, 2, 8, 68, 14, 0, 8};
-    const auto kind = static_cast<int64_t>(draw.weighted(with_calculator ? std::span(kWeightsCalculator) : kWeights));
+  // What is asked, by weights in the order of turn_of. Steps are learnt from few sums; sums without steps need many.
+  static constexpr size_t kKinds = 10;
+  //                                            +   -   *   <>  words, capitals, calculator, Braid, range, the rest
+  static constexpr int64_t kThinking[kKinds] = {9, 9, 10, 5, 34, 3, 0, 12, 7, 11};
+  static constexpr int64_t kAnswers[kKinds] = {20, 25, 3, 9, 3, 14, 0, 10, 7, 9};
+  static constexpr int64_t kWithCalculator[kKinds] = {0, 0, 0, 2, 8, 0, 68, 14, 0, 8};
+
+  static Turn turn_of(Draw& draw, std::span<const int64_t> weights) {
+    const auto kind = static_cast<int64_t>(draw.weighted(weights));
     if (kind < kArithmeticKinds) return arithmetic(draw, Split::train, kind);
     switch (kind) {
       case 4:
         return strings(draw, Split::train, static_cast<int64_t>(draw.weighted(kStringWeights)));
       case 5:
-        return calculator(draw, Split::train);
+        return in_capitals(draw);
       case 6:
-        return about(draw);
+        return calculator(draw, Split::train);
       case 7:
+        return about(draw);
+      case 8:
         return off_range(draw);
       default:
         return off_topic(draw);

@@ -43,6 +43,9 @@ std::string sum_asked(Draw& draw, int64_t kind, const std::string& a, const std:
 constexpr int64_t kStringKinds = 5;
 Turn strings(Draw& draw, Split split, int64_t kind);
 
+// One to six words, in capitals; training only.
+Turn in_capitals(Draw& draw);
+
 // A puzzle of the first four kinds on `shown`, asked as `user`; `wanted` is the letter to count, a capital.
 Turn puzzle(int64_t kind, const std::string& shown, char wanted, std::string user);
 std::string puzzle_asked(Draw& draw, int64_t kind, const std::string& shown, char wanted);
