@@ -226,10 +226,7 @@ int repro(const ReproArgs& o) {
   } catch (const Stopped&) {
     return 128 + sys::caught_signal();
   }
-  if (o.json)
-    print_json(o, cells);
-  else
-    print_table(o, cells);
+  o.json ? print_json(o, cells) : print_table(o, cells);
   return 0;
 }
 

@@ -69,6 +69,8 @@ void refuse_stray_options(const RunArgs& o) {
     if (is_conversation(o) || value->empty()) continue;
     fail(fmt::format("--{}", name), {.what = "is for a conversation", .hint = "--chat TEXT or --messages F.json"});
   }
+  check_range("--predict", o.tokens, -1, int64_t{1} << 30);
+  check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
   if (o.cli->given("stop") && o.stop.empty()) fail("--stop", {.what = "the text is empty"});
   if (o.cli->given("logprobs")) check_range("--logprobs", o.logprobs, -1, 1000);
   if (o.logprobs >= 0 && !o.json) fail("--logprobs", {.what = "is part of the JSON", .hint = "--json"});
@@ -139,9 +141,7 @@ int run_command(const RunArgs& o) {
   refuse_two_prompts(*o.cli);
   refuse_stray_options(o);
   o.dumps.check();
-  check_range("--predict", o.tokens, -1, int64_t{1} << 30);
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
-  check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
   engine::GenerateOptions generate{.tokens_max = o.tokens,
                                    .sampling = o.sampling.resolve(*o.cli, lm.path()),
                                    .ignore_eos = o.ignore_eos,
