@@ -1,12 +1,12 @@
-# add_module(module LAYER n [DEPS module...] [LIBS target...] [ALONE file...] [NO_BATCHES])
+# add_module(module LAYER n [DEPS module...] [LIBS target...] [ALONE file...] [NO_BATCHES] [COLD])
 #
 # One module: every *.cc of the folder becomes the library braid_<module>; *_test.cc become one test program, *_bench.cc
 # one benchmark, each *_fuzz.cc a fuzz target. DEPS may only name modules on lower layers: anything else stops the
 # configuration. tests/tidy.py repeats the check on the #include lines.
 # Files are compiled in batches (braid_batches), but for the ALONE ones, which have flags of their own, and modules with
-# NO_BATCHES, whose files each include Highway for all its targets.
+# NO_BATCHES, whose files each include Highway for all its targets. COLD: no loop of it is worth the time of -O3.
 function(add_module module)
-  cmake_parse_arguments(PARSE_ARGV 1 M "NO_BATCHES" "LAYER" "DEPS;LIBS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 M "NO_BATCHES;COLD" "LAYER" "DEPS;LIBS;ALONE")
   set(target braid_${module})
   if(NOT DEFINED M_LAYER)
     message(FATAL_ERROR "[add_module] ${module} has no LAYER; expected add_module(${module} LAYER n ...)")
@@ -39,7 +39,8 @@ function(add_module module)
   if(NOT M_NO_BATCHES)
     braid_batches(${module} sources "${M_ALONE}")
     braid_batches(${module}_test tests "")
-    # Arithmetic that -O3 would speed up is in the modules without batches.
+  endif()
+  if(M_COLD)
     set(options $<$<CONFIG:Release>:-O2>)
   endif()
   if(sources OR kernels)
@@ -65,8 +66,8 @@ function(add_module module)
 endfunction()
 
 # Replaces the files of a list, but for those named in `alone`, by files that include BRAID_BATCH of them each: most of
-# the time of a small file goes into its headers, which a batch reads once. So names in the anonymous namespaces of a
-# module are unique. The include paths do not depend on the checkout, for the sake of the compiler cache.
+# the time of a small file goes into its headers, which a batch reads once. So no two definitions in the anonymous
+# namespaces of a module may clash. The include paths do not depend on the checkout, for the sake of the compiler cache.
 function(braid_batches name list alone)
   list(TRANSFORM alone PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   set(rest ${${list}})

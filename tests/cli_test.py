@@ -43,7 +43,7 @@ class Pages(Case):
             if argument:
                 named.append(name)
                 self.assertIn(f"[{argument.group(1)}]", page.splitlines()[2], page)
-        self.assertEqual(named, ["chat", "run", "bench", "eval", "score"])
+        self.assertEqual(named, ["chat", "run", "serve", "bench", "eval", "score"])
         answer = braid("run", "--ids", "5,6", "-n", "1", "--ignore-eos", "--json")
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
         self.assertEqual(len(json.loads(answer.stdout)["ids"]), 1)
@@ -210,6 +210,34 @@ class Refusals(Case):
     def test_run_says_what_cut_an_answer(self):
         self.assertIn("\nstopped after 2 tokens (-n)\n", braid("run", "--chat", "Who are you?", "-n", "2").stderr)
         self.assertIn("\nthe context is full (-c)\n", braid("run", "--chat", "What is 5 + 6?", "-c", "24").stderr)
+
+    def test_a_variable_that_is_none_of_ours_is_named(self):
+        answer = braid("info", "tiny", BRAID_THREAD="1", BRAID_OP_LINEAR_FDW="ref")
+        self.assertEqual(answer.returncode, 0)
+        self.assertIn("[BRAID_THREAD] is set, but is not a variable of Braid; did you mean BRAID_THREADS?", answer.stderr)
+        self.assertIn("BRAID_OP_LINEAR_FWD?", answer.stderr)
+        known = braid("info", "tiny", BRAID_THREADS="1", BRAID_OP_LINEAR_FWD="ref", BRAID_TINY=TINY, BRAID_TEMP="1")
+        self.assertEqual((known.returncode, known.stderr), (0, ""))
+        self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_VERBOSE="all"), "[BRAID_VERBOSE] unknown; got all")
+
+    def test_a_plain_prompt_is_continued_as_it_is(self):
+        prompt = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>assistant\n<think>\n"
+        answer = json.loads(braid("run", "tiny", "-p", prompt, "--json").stdout)
+        self.assertEqual(answer["reasoning"], "")
+        self.assertIn("</think>", answer["text"])
+        ids = ",".join(map(str, answer["prompt_ids"]))
+        self.assertEqual(json.loads(braid("run", "tiny", "--ids", ids, "--json").stdout)["text"], answer["text"])
+
+    def test_answers_that_were_cut_are_counted(self):
+        folder = self.new_folder()
+        task = {"task": "sums", "messages": [{"role": "user", "content": "What is 2 + 3?"}], "answers": ["5"]}
+        (folder / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+        words = ("eval", "tiny", "--tasks", folder / "tasks.jsonl", "--json", "--answers", folder / "answers.jsonl")
+        self.assertEqual(json.loads(braid(*words, "-n", 1).stdout)["cut"], 1)
+        self.assertTrue(json.loads((folder / "answers.jsonl").read_text())["cut"])
+        self.assertIn("1 answer was cut short", braid(*words[:4], "-n", 1).stderr)
+        whole = braid(*words[:5])
+        self.assertEqual(json.loads(whole.stdout)["cut"], 0)
 
     def test_logprobs_are_those_of_score(self):
         answer = json.loads(braid("run", "--ids", "5,6,7", "-n", "4", "--ignore-eos", "--json", "--logprobs", "2", "--exact").stdout)

@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "apps/cli_pages.h"
-#include "apps/stray_variables.h"
+#include "apps/unknown_variables.h"
 #include "apps/version.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
@@ -169,7 +169,7 @@ int run_command(const Command& command, int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     refuse(command, state, error);
   }
-  name_stray_variables(&all_pages);
+  warn_about_unknown_variables(&all_pages);
   return action();
 }
 

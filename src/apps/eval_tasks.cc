@@ -57,6 +57,7 @@ void write_answers(const std::string& path, const std::vector<ordered_json>& row
     row["reasoning"] = results[i].reasoning;
     row["answer"] = results[i].content;
     row["right"] = results[i].right;
+    if (results[i].cut) row["cut"] = true;
     file.write(row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   }
   file.commit();

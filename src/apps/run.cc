@@ -64,7 +64,7 @@ void refuse_two_prompts(const Cli& cli) {
 
 bool is_conversation(const RunArgs& o) { return o.cli->given("chat") || o.cli->given("messages"); }
 
-void refuse_stray_options(const RunArgs& o) {
+void check_options(const RunArgs& o) {
   for (const auto& [name, value] : {std::pair("system", &o.system), {"tools", &o.tools}, {"think", &o.think}}) {
     if (is_conversation(o) || value->empty()) continue;
     fail(fmt::format("--{}", name), {.what = "is for a conversation", .hint = "--chat TEXT or --messages F.json"});
@@ -91,8 +91,8 @@ std::optional<ordered_json> conversation_of(const RunArgs& o) {
 }
 
 Prompt read_prompt(const RunArgs& o, engine::LanguageModel& lm) {
-  if (!o.ids.empty()) return {narrow(o.ids)};
-  if (!o.ids_file.empty()) return {narrow(io::Npy(o.ids_file).integers())};
+  if (!o.ids.empty()) return {narrow(o.ids), false, true};
+  if (!o.ids_file.empty()) return {narrow(io::Npy(o.ids_file).integers()), false, true};
   need_tokenizer(lm.path(), "--ids 1,2,3");
   if (const auto messages = conversation_of(o)) {
     const auto tools = o.tools.empty() ? std::nullopt : std::optional(read_tools(o.tools));
@@ -139,7 +139,7 @@ class StopText {
 
 int run_command(const RunArgs& o) {
   refuse_two_prompts(*o.cli);
-  refuse_stray_options(o);
+  check_options(o);
   o.dumps.check();
   engine::LanguageModel lm(o.model.model, o.model.runner_options());
   engine::GenerateOptions generate{.tokens_max = o.tokens,

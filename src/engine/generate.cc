@@ -32,7 +32,7 @@ Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> hi
   seen.insert(seen.end(), prompt.begin(), prompt.end());
   TokenPicker picker(options, std::move(seen), runner.config().eos);
   start = std::chrono::steady_clock::now();
-  while (picker.may_go_on()) {
+  while (picker.may_continue()) {
     const int32_t id = picker.next({logits.view().as<float>(), static_cast<size_t>(logits.dim(1))});
     if (picker.ended()) {
       out.finish = Finish::stop;
@@ -42,7 +42,7 @@ Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> hi
       out.finish = Finish::cancelled;
       break;
     }
-    if (!picker.may_go_on() || runner.length(sequence) == runner.options().context) break;
+    if (!picker.may_continue() || runner.length(sequence) == runner.options().context) break;
     logits = runner.step(sequence, id);
   }
   picker.take(out);

@@ -32,6 +32,7 @@ void PrefixCache::keep(std::span<const int32_t> tokens, int64_t sequence) {
   if (!known) entry = std::ranges::min_element(entries_, {}, &Entry::used);
   entry->used = ++clock_;
   if (known) return;
+  entry->tokens.clear();  // until the state is the new one
   runner_.fork(sequence, entry->sequence);
   entry->tokens.assign(tokens.begin(), tokens.end());
 }

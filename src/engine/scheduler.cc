@@ -1,7 +1,11 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+
+#include "sys/check.h"
+#include "sys/error.h"
 
 namespace braid::engine {
 namespace {
@@ -14,6 +18,8 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
 
 Scheduler::Scheduler(Runner& runner, int64_t cached)
     : runner_(runner), cache_(runner, runner.options().sequences - cached, cached) {
+  CHECK(cached >= 0 && cached < runner.options().sequences, "{} cached of {} sequences", cached,
+        runner.options().sequences);
   for (int64_t sequence = runner.options().sequences - cached; sequence-- > 0;) {
     runner_.reset(sequence);
     free_.push_back(sequence);
@@ -21,6 +27,12 @@ Scheduler::Scheduler(Runner& runner, int64_t cached)
 }
 
 void Scheduler::submit(Request request) {
+  const auto unknown =
+      std::ranges::find_if(request.prompt, [&](int32_t id) { return id < 0 || id >= runner_.config().vocab; });
+  if (unknown != request.prompt.end())
+    fail("token ids", {.what = "no such token",
+                       .got = std::to_string(*unknown),
+                       .expected = fmt::format("0 to {}", runner_.config().vocab - 1)});
   const bool answerable = !request.prompt.empty() && std::ssize(request.prompt) < runner_.options().context &&
                           request.generate.tokens_max != 0;
   if (answerable) return waiting_.push_back(std::move(request));
@@ -45,16 +57,24 @@ void Scheduler::admit() {
 
 void Scheduler::drop_unwanted() {
   const auto unwanted = [](const Request& r) { return r.wanted && !r.wanted(); };
-  std::erase_if(waiting_, [&](Request& r) {
-    if (!unwanted(r)) return false;
-    if (r.on_end) r.on_end({.finish = Finish::cancelled}, 0);
-    return true;
-  });
-  std::erase_if(streams_, [&](Stream& s) {
-    if (!unwanted(s.request)) return false;
-    end(s, Finish::cancelled);
-    return true;
-  });
+  std::vector<Stream> ended;
+  for (size_t i = 0; i < streams_.size();) {
+    if (!unwanted(streams_[i].request)) {
+      ++i;
+      continue;
+    }
+    ended.push_back(std::move(streams_[i]));
+    streams_.erase(streams_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  for (size_t n = waiting_.size(); n > 0; --n) {  // in their order
+    Request request = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (!unwanted(request))
+      waiting_.push_back(std::move(request));
+    else if (request.on_end)
+      request.on_end({.finish = Finish::cancelled}, 0);
+  }
+  for (Stream& s : ended) end(s, Finish::cancelled);
 }
 
 // Tokens of the next piece of a prompt: those that Runner::prefill would take, or fewer up to a mark.
@@ -73,9 +93,13 @@ void Scheduler::pass() {
   admit();
   std::vector<Piece> pieces;
   std::vector<int32_t> ids;
-  std::vector<int64_t> last;      // rows to sample from
-  std::vector<size_t> drawing;    // their streams
-  std::vector<size_t> just_read;  // streams whose prompts a piece was read of
+  std::vector<int64_t> last;    // rows to sample from
+  std::vector<size_t> drawing;  // their streams
+  struct Reading {
+    size_t stream;
+    int64_t tokens;
+  };
+  std::vector<Reading> readings;  // pieces of prompts
   int64_t budget = runner_.options().chunk;
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& s = streams_[i];
@@ -87,46 +111,47 @@ void Scheduler::pass() {
     pieces.push_back({.sequence = s.sequence, .tokens = tokens, .phase = step ? Phase::step : Phase::prefill});
     if (!step) {
       budget -= tokens;
-      s.read += tokens;
-      just_read.push_back(i);
-      if (s.reading()) continue;
+      readings.push_back({i, tokens});
+      if (s.read + tokens < std::ssize(s.request.prompt)) continue;
     }
     last.push_back(std::ssize(ids) - 1);
     drawing.push_back(i);
   }
   if (pieces.empty()) return;
   const Tensor x = runner_.forward(ids, pieces);
-  for (const size_t i : just_read) {
-    const Stream& s = streams_[i];
+  for (const Reading& reading : readings) {
+    Stream& s = streams_[reading.stream];
+    s.read += reading.tokens;
     if (std::ranges::find(s.request.marks, s.read) != s.request.marks.end())
       cache_.keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence);
   }
   if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
 }
 
+// A stream leaves the list before its request learns that it has ended: whatever follows, it ends once.
 void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
   const auto width = static_cast<size_t>(logits.dim(1));
-  std::vector<bool> over(streams_.size());
+  std::vector<std::optional<Finish>> over(streams_.size());
   for (size_t row = 0; row < drawing.size(); ++row)
-    over[drawing[row]] = ends(streams_[drawing[row]], {logits.view().as<float>() + row * width, width});
-  size_t i = 0;
-  std::erase_if(streams_, [&](const Stream&) { return over[i++]; });
+    over[drawing[row]] = advance(streams_[drawing[row]], {logits.view().as<float>() + row * width, width});
+  std::vector<Stream> running, ended;
+  std::vector<Finish> how;
+  for (size_t i = 0; i < over.size(); ++i) {
+    (over[i] ? ended : running).push_back(std::move(streams_[i]));
+    if (over[i]) how.push_back(*over[i]);
+  }
+  streams_ = std::move(running);
+  for (size_t i = 0; i < ended.size(); ++i) end(ended[i], how[i]);
 }
 
-// Takes the next token; returns true when the answer is complete.
-bool Scheduler::ends(Stream& s, std::span<const float> logits) {
+// Takes the next token; returns how the answer ends with it, if it does.
+std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logits) {
   if (s.first_token == Clock::time_point{}) s.first_token = Clock::now();
   s.next = s.picker.next(logits);
-  const bool full = !s.picker.may_go_on() || runner_.length(s.sequence) == runner_.options().context;
-  if (s.picker.ended())
-    end(s, Finish::stop);
-  else if (s.request.on_token && !s.request.on_token(s.next))
-    end(s, Finish::cancelled);
-  else if (full)
-    end(s, Finish::length);
-  else
-    return false;
-  return true;
+  if (s.picker.ended()) return Finish::stop;
+  if (s.request.on_token && !s.request.on_token(s.next)) return Finish::cancelled;
+  const bool full = !s.picker.may_continue() || runner_.length(s.sequence) == runner_.options().context;
+  return full ? std::optional(Finish::length) : std::nullopt;
 }
 
 void Scheduler::end(Stream& s, Finish finish) {
@@ -141,22 +166,23 @@ void Scheduler::end(Stream& s, Finish finish) {
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  if (length <= read.size()) cache_.keep(std::span(read).first(length), s.sequence);
+  const bool whole = !s.reading() && length <= read.size();  // one that was left in the middle would only take room
+  if (whole) cache_.keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
   if (s.request.on_end) s.request.on_end(std::move(out), s.cached);
 }
 
 void Scheduler::cancel() {
-  for (Stream& s : streams_) {
+  std::vector<Stream> streams = std::exchange(streams_, {});
+  std::deque<Request> waiting = std::exchange(waiting_, {});
+  for (Stream& s : streams) {
     runner_.reset(s.sequence);  // after a failed pass its length says nothing
     end(s, Finish::cancelled);
   }
-  streams_.clear();
-  for (Request& r : waiting_) {
+  for (Request& r : waiting) {
     if (r.on_end) r.on_end({.finish = Finish::cancelled}, 0);
   }
-  waiting_.clear();
 }
 
 std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,

@@ -1,11 +1,14 @@
 // Answers to many prompts with continuous batching: each pass reads one token of every answer that is being generated
 // and, beside them, pieces of the prompts that are not read yet. When an answer ends, the next request takes its
-// sequence. By the row contract an answer does not depend on the others in the batch. What eval and the server share.
+// sequence. By the row contract an answer does not depend on the others in the batch; where it continues from a cached
+// prefix, which was cut elsewhere, that is so within the bound of the scan's forms, and bit for bit under --exact. What
+// eval and the server share.
 #pragma once
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,9 +25,9 @@ struct Request {
   // Positions in the prompt, ascending, whose states later prompts may continue from: where the next turn of a
   // conversation will differ from this one. The end of an answer is always one.
   std::vector<int64_t> marks{};
-  // All are called by the thread that calls `pass`, and may be empty. `wanted` is asked before every pass and ends the
+  // Called from `pass`, `submit` and `cancel`; each may be empty. `wanted` is asked before every pass and ends the
   // request when it is false; `on_token` sees each token but the end token, and false ends the answer; `on_end` is
-  // called once.
+  // called once, and may submit another request.
   std::function<bool()> wanted{};
   std::function<bool(int32_t)> on_token{};
   std::function<void(Generated, int64_t cached_tokens)> on_end{};
@@ -37,12 +40,13 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // A prompt without tokens, or one that leaves no room for an answer, ends at once with an empty one.
+  // A prompt without tokens, or one that leaves no room for an answer, ends at once with an empty one. Error for an id
+  // that is no token.
   void submit(Request request);
   bool idle() const { return waiting_.empty() && streams_.empty(); }
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(streams_); }
-  // One pass over all requests that run. Error when a pass fails: its requests have not ended.
+  // One pass over all requests that run. Error when it fails: `cancel` has to follow.
   void pass();
   // Ends every request, as after an error.
   void cancel();
@@ -64,7 +68,7 @@ class Scheduler {
   void admit();
   void drop_unwanted();
   void draw(const Tensor& logits, std::span<const size_t> drawing);
-  bool ends(Stream& s, std::span<const float> logits);
+  std::optional<Finish> advance(Stream& s, std::span<const float> logits);
   void end(Stream& s, Finish finish);
 
   Runner& runner_;

@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+#include <string>
+
 #include "engine/generate.h"
 #include "engine/language_model.h"
 #include "support/data.h"
+#include "sys/error.h"
 
 namespace braid::engine {
 namespace {
@@ -152,10 +157,10 @@ TEST(Scheduler, PromptsContinueFromCachedPrefixes) {
   EXPECT_EQ(answer(scheduler, {.prompt = encode(model, "Hi"), .generate = options}).cached, 0);
 }
 
-// The entry that was used least recently makes room; one that is in use by others stays whole for them.
+// The entry that was used least recently makes room. A sequence that continues from it is not touched by that.
 TEST(Scheduler, TheCacheHasAsManyEntriesAsItsSequences) {
-  LanguageModel model = chat(3, 16, true);
-  PrefixCache cache(model.runner(), 1, 2);
+  LanguageModel model = chat(4, 16, true);
+  PrefixCache cache(model.runner(), 2, 2);
   const auto read = [&](std::vector<int32_t> ids) {
     model.runner().reset(0);
     model.runner().prefill(0, ids, [](const Tensor&) {});
@@ -164,45 +169,73 @@ TEST(Scheduler, TheCacheHasAsManyEntriesAsItsSequences) {
   read({41, 42, 43});
   read({51, 52, 53});
   EXPECT_EQ(cache.entries(), 2);
-  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43, 44}, 0), 3);  // used: the other is the older one now
+  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43, 44}, 1), 3);  // used: the other is the older one now
   read({61, 62});
   EXPECT_EQ(cache.entries(), 2);
   EXPECT_EQ(cache.resume(std::vector<int32_t>{51, 52, 53, 54}, 0), 0);
-  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43, 44}, 0), 3);
-  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43}, 0), 0);  // nothing would be left to read
   EXPECT_EQ(model.runner().length(0), 0);
+  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43}, 0), 0);  // nothing would be left to read
+  read({71, 72});
+  read({81, 82});
+  EXPECT_EQ(cache.resume(std::vector<int32_t>{41, 42, 43, 44}, 0), 0);  // gone, but not for sequence 1
+  const Tensor found = model.runner().step(1, 44);
+  model.runner().prefill(0, std::vector<int32_t>{41, 42, 43}, [](const Tensor&) {});
+  const Tensor want = model.runner().step(0, 44);
+  EXPECT_TRUE(std::ranges::equal(std::span(found.view().as<float>(), 640), std::span(want.view().as<float>(), 640)));
 }
 
-// A request that nobody waits for ends before the next pass, wherever it is; a failed pass leaves a scheduler that
-// works.
-TEST(Scheduler, UnwantedRequestsEnd) {
+// Of requests with the same prompt, by name: how each ended, and how often.
+struct Endings {
+  std::multiset<std::string> seen{};
+  Request request(LanguageModel& model, std::string name, GenerateOptions options) {
+    return {.prompt = encode(model, "Hi"),
+            .generate = std::move(options),
+            .on_end = [this, name = std::move(name)](const Generated& out, int64_t) {
+              seen.insert(name + " " + name_of(out.finish));
+            }};
+  }
+};
+
+TEST(Scheduler, UnwantedRequestsEndBeforeTheNextPass) {
   LanguageModel model = chat(2, 16);
   Scheduler scheduler(model.runner(), 1);
+  Endings endings;
   bool wanted = true;
-  std::vector<Finish> ended;
-  const auto request = [&] {
-    return Request{.prompt = std::vector<int32_t>(40, 45),
-                   .generate = {.tokens_max = 100, .ignore_eos = true},
-                   .wanted = [&] { return wanted; },
-                   .on_end = [&](const Generated& out, int64_t) { ended.push_back(out.finish); }};
-  };
-  scheduler.submit(request());
-  scheduler.submit(request());  // waits for the only sequence
+  for (const char* name : {"running", "waiting"}) {
+    Request request = endings.request(model, name, {.tokens_max = 100, .ignore_eos = true});
+    request.wanted = [&] { return wanted; };
+    scheduler.submit(std::move(request));
+  }
+  scheduler.submit(endings.request(model, "wanted", {.tokens_max = 2, .ignore_eos = true}));
   scheduler.pass();
   EXPECT_EQ(scheduler.running(), 1);
-  EXPECT_EQ(scheduler.waiting(), 1);
+  EXPECT_EQ(scheduler.waiting(), 2);
   wanted = false;
-  scheduler.pass();
-  EXPECT_EQ(ended, (std::vector{Finish::cancelled, Finish::cancelled}));
-  EXPECT_TRUE(scheduler.idle());
+  while (!scheduler.idle()) scheduler.pass();
+  EXPECT_EQ(endings.seen, (std::multiset<std::string>{"running cancelled", "waiting cancelled", "wanted length"}));
+}
 
-  wanted = true;
-  scheduler.submit(request());
-  scheduler.pass();
+// One answer ends in the pass in which another fails. Each ends once, and the sequences of both serve others.
+TEST(Scheduler, AfterAFailedPassEverythingEndsOnce) {
+  LanguageModel model = chat(2, 16);
+  Scheduler scheduler(model.runner());
+  Endings endings;
+  scheduler.submit(endings.request(model, "short", {.tokens_max = 1}));
+  Request failing = endings.request(model, "failing", {.tokens_max = 9, .ignore_eos = true});
+  failing.on_token = [](int32_t) -> bool { fail("test", {.what = "fails"}); };
+  scheduler.submit(std::move(failing));
+  EXPECT_THROW(scheduler.pass(), Error);
   scheduler.cancel();
-  EXPECT_EQ(ended.size(), 3u);
-  const std::vector<int32_t> prompt = encode(model, "Hi");
-  EXPECT_EQ(answer(scheduler, {.prompt = prompt, .generate = {.tokens_max = 5}}).ids.empty(), false);
+  EXPECT_TRUE(scheduler.idle());
+  EXPECT_EQ(endings.seen, (std::multiset<std::string>{"failing cancelled", "short cancelled"}));
+  EXPECT_THROW(scheduler.submit({.prompt = {1 << 20}}), Error);
+  for (const char* name : {"a", "b"}) {
+    Request stopped = endings.request(model, name, {.tokens_max = 9, .ignore_eos = true});
+    stopped.on_token = [](int32_t) { return false; };
+    scheduler.submit(std::move(stopped));
+  }
+  while (!scheduler.idle()) scheduler.pass();
+  EXPECT_EQ(endings.seen.count("a cancelled") + endings.seen.count("b cancelled"), 2u);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ class TokenPicker {
   // `seen`: every token of the sequence before the answer, for the repeat penalty.
   TokenPicker(const GenerateOptions& options, std::vector<int32_t> seen, std::span<const int64_t> eos);
 
-  bool may_go_on() const { return options_.tokens_max < 0 || std::ssize(ids_) < options_.tokens_max; }
+  bool may_continue() const { return options_.tokens_max < 0 || std::ssize(ids_) < options_.tokens_max; }
   // From the logits after the last token. An end token is part of the answer.
   int32_t next(std::span<const float> logits);
   bool ended() const { return ended_; }  // the last token is an end token

@@ -9,7 +9,7 @@
 namespace braid::text {
 namespace {
 
-constexpr size_t kStepsOfDecoderMax = 32;  // the chain is walked recursively
+constexpr size_t kDecoderStepsMax = 32;  // the chain is walked recursively
 
 int hex_digit(char ch) {
   if (ch >= '0' && ch <= '9') return ch - '0';
@@ -36,8 +36,8 @@ TokenDecoder TokenDecoder::read(const std::optional<io::Json>& spec) {
 
 void TokenDecoder::add(const io::Json& spec) {  // Sequences nest no deeper than io::JsonLimits allows
   const std::string type = spec.need({"type"}).as_string();
-  if (steps_.size() >= kStepsOfDecoderMax)
-    spec.refuse("is one step too many", fmt::format("at most {}", kStepsOfDecoderMax));
+  if (steps_.size() >= kDecoderStepsMax)
+    spec.refuse("is one step too many", fmt::format("at most {}", kDecoderStepsMax));
   if (fused_ && type != "Strip" && type != "Fuse" && type != "Sequence") {
     spec.refuse("comes after Fuse or ByteLevel, which is not supported", "Strip");
   }

@@ -81,7 +81,7 @@ class Writer {
 
   // Tiny's template keeps the thinking of earlier turns, so that every turn of a conversation shows how to think. Some
   // conversations think throughout, some never, and in others the user switches. Those without thinking have more
-  // turns, each of them short. One in ten has a calculator; one in a hundred or so is as long as the context.
+  // turns, each of them short. One in ten has a calculator; one in a hundred or so fills the context.
   ordered_json conversation(Draw& draw) const {
     enum : size_t { kAlways, kSwitched, kNever };
     constexpr int64_t kHabits[] = {38, 32, 30};

@@ -8,6 +8,6 @@ namespace braid::apps {
 struct Page;
 
 // `pages` makes those of all commands; called only if a variable begins with BRAID_.
-void name_stray_variables(std::vector<Page> (*pages)());
+void warn_about_unknown_variables(std::vector<Page> (*pages)());
 
 }  // namespace braid::apps

@@ -1,4 +1,4 @@
-#include "apps/stray_variables.h"
+#include "apps/unknown_variables.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 namespace braid::apps {
 
-void name_stray_variables(std::vector<Page> (*pages)()) {
+void warn_about_unknown_variables(std::vector<Page> (*pages)()) {
   constexpr std::string_view kPrefix = "BRAID_";
   std::vector<std::string> set;
   for (char** entry = environ; *entry; ++entry) {
@@ -24,8 +24,8 @@ void name_stray_variables(std::vector<Page> (*pages)()) {
   }
   if (set.empty()) return;
   // Of the whole process (sys/env.h), and of the tests.
-  std::vector<std::string> known = {"BRAID_CPU",    "BRAID_THREADS",  "BRAID_VERBOSE",    "BRAID_PROFILE",
-                                    "BRAID_POISON", "BRAID_FIXTURES", "BRAID_PEFT_PYTHON"};
+  std::vector<std::string> known = {"BRAID_CPU",    "BRAID_THREADS", "BRAID_VERBOSE",  "BRAID_PROFILE",
+                                    "BRAID_POISON", "BRAID_TINY",    "BRAID_FIXTURES", "BRAID_PEFT_PYTHON"};
   for (const std::string_view op : op_names()) known.push_back("BRAID_OP_" + upper(std::string(op)));
   for (const Page& page : pages()) {
     for (const Item& item : page.items) {

@@ -1,0 +1,66 @@
+// braid serve: a model behind OpenAI's HTTP interface.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <thread>
+
+#include "apps/commands.h"
+#include "apps/model_args.h"
+#include "serve/server.h"
+#include "sys/error.h"
+#include "sys/interrupt.h"
+
+namespace braid::apps {
+namespace {
+
+struct ServeArgs {
+  Cli* cli = nullptr;
+  ModelArgs model;
+  SamplingArgs sampling;
+  std::string host = "127.0.0.1", key, alias;
+  int64_t port = 8080, parallel = 4, cached = 8;
+};
+
+int serve_model(const ServeArgs& o) {
+  check_range("--port", o.port, 0, 65535);
+  check_range("--parallel", o.parallel, 1, 256);
+  check_range("--cached-prefixes", o.cached, 0, 4096);
+  const bool open = o.host != "127.0.0.1" && o.host != "localhost" && o.host != "::1";
+  if (open && o.key.empty())
+    fail("--host", {.what = "others could use the server", .got = printable(o.host), .expected = "--api-key as well"});
+  sys::catch_requests_to_stop();
+  serve::Server server(
+      {.host = o.host, .port = static_cast<int>(o.port), .key = o.key, .parallel = o.parallel, .cached = o.cached});
+  engine::RunnerOptions options = o.model.runner_options();
+  options.sequences = o.parallel + o.cached;
+  engine::LanguageModel lm(o.model.model, options);
+  need_tokenizer(lm.path(), "a model with one");
+  server.load(lm, {.model = o.alias.empty() ? o.model.model : o.alias,
+                   .sampling = o.sampling.resolve(*o.cli, lm.path()),
+                   .seeded = o.cli->given("seed")});
+  fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
+             numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());
+  while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  server.stop();
+  return 128 + sys::caught_signal();
+}
+
+}  // namespace
+
+Action setup_serve(Cli& cli) {
+  auto o = std::make_shared<ServeArgs>();
+  o->cli = &cli;
+  o->model.declare(cli);
+  cli.option("--host ADDRESS", o->host, "where to listen; others than this machine need --api-key");
+  cli.option("--port", o->port, "0: any that is free");
+  cli.option("--api-key TEXT", o->key, "that requests must have");
+  cli.option("--alias NAME", o->alias, "the name of the model in answers");
+  cli.option("--parallel", o->parallel, "answers at once; further requests wait");
+  cli.option("--cached-prefixes", o->cached, "states kept for prompts that begin alike");
+  o->sampling.declare(cli);
+  cli.rare();
+  o->sampling.declare_penalties(cli);
+  return [o] { return serve_model(*o); };
+}
+
+}  // namespace braid::apps

@@ -1,0 +1,289 @@
+#include "serve/server.h"
+
+#include <fmt/format.h>
+#include <httplib.h>
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <thread>
+#include <utility>
+
+#include "serve/api_error.h"
+#include "serve/worker.h"
+#include "sys/error.h"
+
+namespace braid::serve {
+namespace {
+
+using nlohmann::ordered_json;
+using namespace std::chrono_literals;
+
+constexpr size_t kBodyMax = size_t{32} << 20;
+constexpr auto kSilenceMax = 4s;  // clients take a connection without a byte in five seconds for dead
+
+// As long for a wrong key as for the right one.
+bool equal(const std::string& a, const std::string& b) {
+  unsigned char difference = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < a.size(); ++i)
+    difference |= static_cast<unsigned char>(a[i] ^ (b.empty() ? '\1' : b[i % b.size()]));
+  return difference == 0;
+}
+
+void set_json(httplib::Response& response, const ordered_json& json, int status = 200) {
+  response.status = status;
+  response.set_content(json.dump(-1, ' ', false, ordered_json::error_handler_t::replace), "application/json");
+}
+
+void set_error(httplib::Response& response, int status, const char* type, const std::string& message) {
+  set_json(response, error_json(status, type, message), status);
+}
+
+// Waits for a whole answer.
+Said said_of(Reply& reply) {
+  Said said;
+  while (true) {
+    const Reply::News news = reply.wait(1h);
+    said.reasoning += news.text.reasoning;
+    said.content += news.text.content;
+    if (news.done) return said;
+  }
+}
+
+}  // namespace
+
+struct Server::State {
+  // What there is once the model is loaded.
+  struct Loaded {
+    engine::LanguageModel& model;
+    Defaults defaults;
+    Worker worker;
+    std::time_t since = std::time(nullptr);
+  };
+
+  ServerOptions options;
+  httplib::Server http;
+  int port = 0;
+  std::unique_ptr<Loaded> owner;
+  std::atomic<Loaded*> loaded = nullptr;
+  std::thread listening;
+
+  void set_routes();
+  bool refused(const httplib::Request& request, httplib::Response& response);
+  Loaded& ready();
+  void chat(const httplib::Request& request, httplib::Response& response);
+  void completions(const httplib::Request& request, httplib::Response& response);
+  void stream(Asked asked, httplib::Response& response);
+  void models(httplib::Response& response);
+  void tokenize(const httplib::Request& request, httplib::Response& response);
+  void detokenize(const httplib::Request& request, httplib::Response& response);
+  void metrics(httplib::Response& response);
+};
+
+Server::State::Loaded& Server::State::ready() {
+  Loaded* now = loaded;
+  if (!now) throw ApiError(503, "unavailable_error", "the model is being loaded");
+  return *now;
+}
+
+// Health is public.
+bool Server::State::refused(const httplib::Request& request, httplib::Response& response) {
+  if (options.key.empty() || request.path == "/health") return false;
+  constexpr const char* kBearer = "Bearer ";
+  std::string given = request.get_header_value("Authorization");
+  given = given.starts_with(kBearer) ? given.substr(7) : request.get_header_value("x-api-key");
+  if (equal(given, options.key)) return false;
+  set_error(response, 401, "authentication_error", "the API key is missing or wrong");
+  return true;
+}
+
+void Server::State::stream(Asked asked, httplib::Response& response) {
+  struct Streaming {
+    Asked asked;
+    std::shared_ptr<Reply> reply;
+    Chunks chunks{asked};
+    bool begun = false;
+  };
+  auto s = std::make_shared<Streaming>();
+  s->asked = std::move(asked);
+  s->reply = ready().worker.submit(s->asked.work);
+  const auto next = [s](size_t, httplib::DataSink& sink) {
+    const auto write = [&](const std::string& text) { return text.empty() || sink.write(text.data(), text.size()); };
+    if (!s->begun && !write(s->chunks.begin())) return false;
+    s->begun = true;
+    const Reply::News news = s->reply->wait(kSilenceMax);
+    const bool silent = !news.done && news.text.reasoning.empty() && news.text.content.empty();
+    if (!write(silent ? ": still here\n\n" : s->chunks.text(news.text))) return false;
+    if (news.done) {
+      if (!write(s->chunks.end(s->reply->outcome()))) return false;
+      sink.done();
+    }
+    return true;
+  };
+  response.set_header("Cache-Control", "no-cache");
+  response.set_chunked_content_provider("text/event-stream", next, [s](bool) { s->reply->cancel(); });
+}
+
+void Server::State::chat(const httplib::Request& request, httplib::Response& response) {
+  Loaded& now = ready();
+  Asked asked = read_chat(request.body, now.model, now.defaults);
+  if (asked.stream) return stream(std::move(asked), response);
+  const auto reply = now.worker.submit(asked.work);
+  const Said said = said_of(*reply);
+  const Outcome& outcome = reply->outcome();
+  if (!outcome.error.empty()) throw ApiError(500, "server_error", outcome.error);
+  set_json(response, answer_json(asked, said, outcome, now.model));
+}
+
+void Server::State::completions(const httplib::Request& request, httplib::Response& response) {
+  Loaded& now = ready();
+  std::vector<Asked> asked = read_completions(request.body, now.model, now.defaults);
+  if (asked[0].stream) return stream(std::move(asked[0]), response);
+  std::vector<std::shared_ptr<Reply>> replies;
+  for (const Asked& one : asked) replies.push_back(now.worker.submit(one.work));
+  std::vector<Said> said;
+  std::vector<const Outcome*> outcomes;
+  for (const auto& reply : replies) {
+    said.push_back(said_of(*reply));
+    outcomes.push_back(&reply->outcome());
+    if (!outcomes.back()->error.empty()) throw ApiError(500, "server_error", outcomes.back()->error);
+  }
+  set_json(response, completions_json(asked, said, outcomes, now.model));
+}
+
+void Server::State::models(httplib::Response& response) {
+  const Loaded& now = ready();
+  set_json(response, {{"object", "list"},
+                      {"data", ordered_json::array({{{"id", now.defaults.model},
+                                                     {"object", "model"},
+                                                     {"created", now.since},
+                                                     {"owned_by", "braid"},
+                                                     {"max_model_len", now.model.runner().options().context}}})}});
+}
+
+void Server::State::tokenize(const httplib::Request& request, httplib::Response& response) {
+  Loaded& now = ready();
+  const ordered_json body = ordered_json::parse(request.body, nullptr, false);
+  const char* key = body.is_object() && body.contains("content") ? "content" : "prompt";
+  if (!body.is_object() || !body.contains(key) || !body[key].is_string())
+    refuse("there is no text: \"content\" or \"prompt\"");
+  const auto ids = now.model.tokenizer().encode(body[key].get<std::string>(), body.value("add_special", false));
+  set_json(response, {{"tokens", ids}, {"count", ids.size()}});
+}
+
+void Server::State::detokenize(const httplib::Request& request, httplib::Response& response) {
+  Loaded& now = ready();
+  const ordered_json body = ordered_json::parse(request.body, nullptr, false);
+  if (!body.is_object() || !body.contains("tokens") || !body["tokens"].is_array())
+    refuse("'tokens' is not a list of token ids");
+  std::vector<int32_t> ids;
+  for (const ordered_json& id : body["tokens"]) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= now.model.runner().config().vocab)
+      refuse("'tokens' holds what is not a token id: " + id.dump());
+    ids.push_back(id.get<int32_t>());
+  }
+  const std::string text = now.model.tokenizer().decode(ids, false);
+  set_json(response, {{"content", text}, {"prompt", text}});
+}
+
+// Prometheus' text format, under vLLM's names where it has one.
+void Server::State::metrics(httplib::Response& response) {
+  const Counters c = ready().worker.counters();
+  std::string out;
+  const auto line = [&](const char* name, const char* type, const char* help, int64_t value) {
+    out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", name, help, type, value);
+  };
+  line("vllm:num_requests_running", "gauge", "Requests that are being answered.", c.running);
+  line("vllm:num_requests_waiting", "gauge", "Requests that wait for a sequence.", c.waiting);
+  line("vllm:prompt_tokens_total", "counter", "Prompt tokens read.", c.prompt_tokens);
+  line("vllm:generation_tokens_total", "counter", "Tokens generated.", c.generated_tokens);
+  line("braid:cached_tokens_total", "counter", "Prompt tokens whose state was kept from earlier requests.",
+       c.cached_tokens);
+  line("braid:requests_total", "counter", "Requests accepted.", c.requests);
+  response.set_content(out, "text/plain; version=0.0.4");
+}
+
+void Server::State::set_routes() {
+  using Request = httplib::Request;
+  using Response = httplib::Response;
+  http.Post("/v1/chat/completions", [this](const Request& q, Response& r) { chat(q, r); });
+  http.Post("/v1/completions", [this](const Request& q, Response& r) { completions(q, r); });
+  http.Get("/v1/models", [this](const Request&, Response& r) { models(r); });
+  http.Post("/tokenize", [this](const Request& q, Response& r) { tokenize(q, r); });
+  http.Post("/detokenize", [this](const Request& q, Response& r) { detokenize(q, r); });
+  http.Get("/metrics", [this](const Request&, Response& r) { metrics(r); });
+  http.Get("/health", [this](const Request&, Response& r) {
+    (void)ready();
+    set_json(r, {{"status", "ok"}});
+  });
+  http.set_pre_routing_handler([this](const Request& q, Response& r) {
+    return refused(q, r) ? httplib::Server::HandlerResponse::Handled : httplib::Server::HandlerResponse::Unhandled;
+  });
+  http.set_exception_handler([](const Request&, Response& r, std::exception_ptr thrown) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const ApiError& e) {
+      set_error(r, e.status(), e.type(), e.what());
+    } catch (const Error& e) {  // what the template or the tokenizer refuses
+      const bool theirs = e.fault() == Fault::bad_input;
+      set_error(r, theirs ? 400 : 500, theirs ? "invalid_request_error" : "server_error", e.what());
+    } catch (const std::exception& e) {
+      set_error(r, 500, "server_error", printable(e.what()));
+    }
+  });
+  http.set_error_handler([](const Request& q, Response& r) {
+    if (!r.body.empty()) return;
+    const bool large = r.status == 413;
+    set_error(r, r.status, r.status == 404 ? "not_found_error" : "invalid_request_error",
+              large ? fmt::format("the body is larger than {} bytes", kBodyMax)
+                    : fmt::format("no such request: {} {}", q.method, printable(q.path)));
+  });
+}
+
+Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  s.options = std::move(options);
+  s.set_routes();
+  s.http.set_payload_max_length(kBodyMax);
+  s.http.set_read_timeout(30s);
+  s.http.set_write_timeout(30s);
+  s.http.set_tcp_nodelay(true);
+  // A thread for every connection: each waits for its answer, and those that are queued must not keep /health from it.
+  constexpr size_t kThreads = 128;
+  s.http.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  const std::string& host = s.options.host;
+  s.port = s.options.port == 0                         ? s.http.bind_to_any_port(host)
+           : s.http.bind_to_port(host, s.options.port) ? s.options.port
+                                                       : -1;
+  if (s.port < 0)
+    fail_environment("serve", {.what = "cannot listen",
+                               .got = fmt::format("{}:{}", printable(host), s.options.port),
+                               .hint = "another --port"});
+  s.listening = std::thread([&s] { s.http.listen_after_bind(); });
+}
+
+Server::~Server() { stop(); }
+
+int Server::port() const { return state_->port; }
+
+void Server::load(engine::LanguageModel& model, Defaults defaults) {
+  // Both are read when first asked for, and from here on by several threads.
+  (void)model.tokenizer();
+  try {
+    (void)model.render({{{"role", "user"}, {"content", "Hello"}}}, {});
+  } catch (const Error&) {  // no template, or one that needs more: requests will say
+  }
+  State& s = *state_;
+  s.owner.reset(new State::Loaded{model, std::move(defaults), {model, s.options.cached}});
+  s.loaded = s.owner.get();
+}
+
+void Server::stop() {
+  State& s = *state_;
+  if (!s.listening.joinable()) return;
+  s.http.stop();
+  if (s.owner) s.owner->worker.stop();  // ends the answers that threads wait for
+  s.listening.join();
+}
+
+}  // namespace braid::serve

@@ -1,0 +1,39 @@
+// The HTTP server: routes, keys, health and metrics. Its threads parse, wait and write; the worker computes.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/language_model.h"
+#include "serve/openai.h"
+
+namespace braid::serve {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;       // 0: any that is free
+  std::string key{};     // that requests must have (Bearer or x-api-key); empty: none
+  int64_t parallel = 4;  // answers at once; further requests wait
+  int64_t cached = 8;    // prefixes that are kept for later prompts
+};
+
+class Server {
+ public:
+  // Binds the port, and answers 503 until `load` has been called. Error when the port cannot be had.
+  explicit Server(ServerOptions options);
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  ~Server();  // ends what is running
+
+  int port() const;
+  // From now on requests are answered, by this model, which must outlive the server. Its runner has `parallel` and
+  // `cached` sequences together.
+  void load(engine::LanguageModel& model, Defaults defaults);
+  void stop();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace braid::serve

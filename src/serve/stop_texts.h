@@ -1,0 +1,38 @@
+// The end of an answer before any of some texts ("stop"): text passes through up to the first of them, which is left
+// out. What may be its beginning is held back.
+#pragma once
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/reasoning.h"
+
+namespace braid::serve {
+
+class StopTexts {
+ public:
+  explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  bool found() const { return found_; }
+
+  std::string push(std::string_view text) {
+    if (found_) return "";
+    held_ += text;
+    size_t end = held_.size(), partial = 0;
+    for (const std::string& stop : stops_) {
+      if (const size_t at = held_.find(stop); at < end) end = at, found_ = true;
+      partial = std::max(partial, engine::partial_tag(held_, stop));
+    }
+    std::string out = held_.substr(0, found_ ? end : held_.size() - partial);
+    held_.erase(0, out.size());
+    return out;
+  }
+  std::string finish() { return found_ ? "" : std::exchange(held_, ""); }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool found_ = false;
+};
+
+}  // namespace braid::serve

@@ -1,0 +1,138 @@
+#include "serve/worker.h"
+
+#include <exception>
+#include <utility>
+
+#include "engine/reasoning.h"
+#include "serve/stop_texts.h"
+#include "sys/error.h"
+#include "text/tokenizer.h"
+
+namespace braid::serve {
+namespace {
+
+constexpr const char* kStopping = "the server is stopping";
+
+// The text of one answer as its tokens come.
+class AnswerText {
+ public:
+  AnswerText(engine::LanguageModel& model, const Work& work)
+      : model_(model),
+        decoder_(model.tokenizer(), false),
+        splitter_(work.thinking),
+        stops_(work.stops),
+        splits_(work.splits_thinking) {}
+
+  Reply::Parts push(int32_t id) {
+    reasoning_tokens_ += splits_ && splitter_.thinking();
+    return model_.is_silent(id) ? Reply::Parts{} : shown(decoder_.push(id));
+  }
+  Reply::Parts finish() {
+    Reply::Parts out = shown(decoder_.finish());
+    const Reply::Parts rest = splits_ ? splitter_.finish() : Reply::Parts{};
+    out.reasoning += rest.reasoning;
+    out.content += stops_.push(rest.content);
+    out.content += stops_.finish();
+    return out;
+  }
+  bool stopped() const { return stops_.found(); }
+  int64_t reasoning_tokens() const { return reasoning_tokens_; }
+
+ private:
+  Reply::Parts shown(const std::string& text) {
+    Reply::Parts out = splits_ ? splitter_.push(text) : Reply::Parts{"", text};
+    out.content = stops_.push(out.content);
+    return out;
+  }
+
+  engine::LanguageModel& model_;
+  text::StreamDecoder decoder_;
+  engine::ReasoningSplitter splitter_;
+  StopTexts stops_;
+  bool splits_;
+  int64_t reasoning_tokens_ = 0;
+};
+
+}  // namespace
+
+Worker::Worker(engine::LanguageModel& model, int64_t cached)
+    : model_(model), scheduler_(model.runner(), cached), thread_([this] { run(); }) {}
+
+void Worker::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& reply) {
+  const auto text = std::make_shared<AnswerText>(model_, work);
+  engine::Request request = std::move(work.request);
+  request.wanted = [reply] { return reply->wanted(); };
+  request.on_token = [reply, text](int32_t id) {
+    reply->put(text->push(id));
+    return !text->stopped();
+  };
+  request.on_end = [this, reply, text](engine::Generated generated, int64_t cached) {
+    reply->put(text->finish());
+    {
+      const std::lock_guard lock(mutex_);
+      counters_.prompt_tokens += generated.timings.prompt_tokens;
+      counters_.cached_tokens += cached;
+      counters_.generated_tokens += generated.timings.generated_tokens;
+    }
+    reply->finish({.generated = std::move(generated),
+                   .cached_tokens = cached,
+                   .reasoning_tokens = text->reasoning_tokens(),
+                   .stopped = text->stopped(),
+                   .error = failure_});
+  };
+  return request;
+}
+
+std::shared_ptr<Reply> Worker::submit(Work work) {
+  auto reply = std::make_shared<Reply>();
+  engine::Request request = with_callbacks(std::move(work), reply);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return reply->finish({.error = kStopping}), reply;
+    ++counters_.requests;
+    incoming_.push_back(std::move(request));
+  }
+  changed_.notify_one();
+  return reply;
+}
+
+void Worker::run() {
+  while (true) {
+    std::vector<engine::Request> taken;
+    {
+      std::unique_lock lock(mutex_);
+      counters_.running = scheduler_.running();
+      counters_.waiting = scheduler_.waiting();
+      changed_.wait(lock, [&] { return stop_ || !incoming_.empty() || !scheduler_.idle(); });
+      if (stop_) break;
+      taken = std::exchange(incoming_, {});
+    }
+    for (engine::Request& request : taken) scheduler_.submit(std::move(request));
+    try {
+      scheduler_.pass();
+    } catch (const std::exception& e) {  // an Error, or out of memory
+      failure_ = e.what();
+      scheduler_.cancel();
+      failure_.clear();
+    }
+  }
+  failure_ = kStopping;
+  for (engine::Request& request : incoming_) scheduler_.submit(std::move(request));  // nobody adds to them any more
+  scheduler_.cancel();
+}
+
+Counters Worker::counters() const {
+  const std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+}  // namespace braid::serve

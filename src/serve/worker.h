@@ -1,0 +1,58 @@
+// The thread that computes: the only one that runs the model. Others hand requests to it and wait for their replies.
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/language_model.h"
+#include "engine/scheduler.h"
+#include "serve/reply.h"
+
+namespace braid::serve {
+
+struct Work {
+  engine::Request request{};    // its callbacks are the worker's
+  bool splits_thinking = true;  // false: the text is a continuation as it is
+  bool thinking = false;        // the prompt ends inside <think>
+  std::vector<std::string> stops{};
+};
+
+// Since the start; gauges are as of now.
+struct Counters {
+  int64_t requests = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, running = 0, waiting = 0;
+};
+
+class Worker {
+ public:
+  // The model's tokenizer is read before requests come. `cached`: sequences of its runner that keep prefixes.
+  Worker(engine::LanguageModel& model, int64_t cached);
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker() { stop(); }
+
+  // Ends what is running, with an error; later work ends so at once.
+  void stop();
+  // From any thread.
+  std::shared_ptr<Reply> submit(Work work);
+  Counters counters() const;
+
+ private:
+  void run();
+  engine::Request with_callbacks(Work work, const std::shared_ptr<Reply>& reply);
+
+  engine::LanguageModel& model_;
+  engine::Scheduler scheduler_;  // of the thread
+  std::string failure_;          // of the pass that failed, while its requests end
+  mutable std::mutex mutex_;     // of what is below
+  std::condition_variable changed_;
+  std::vector<engine::Request> incoming_;
+  Counters counters_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace braid::serve
