@@ -91,7 +91,7 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         text = conversations(args, work)
         for (name, *model), bits, held in made(args, work):
-            kl = json.loads(run(args.braid, "eval", *model, "--kl", args.model, "--jsonl", text, "--json"))
+            kl = json.loads(run(args.braid, "eval", *model, "-c", "4096", "--kl", args.model, "--jsonl", text, "--json"))
             rows.append({"format": name, "bits_per_weight": round(bits, 3), "held": round(held, 3)} |
                         {key: kl[key] for key in ("kl", "kl_error", "same_top", "ratio", "base_perplexity", "tokens")})
             print(f"{name:28} {bits:6.2f} {100 * held:5.1f}% {kl['kl']:9.5f} {kl['kl_error']:8.5f} {100 * kl['same_top']:8.2f}% {kl['ratio']:13.4f}")

@@ -140,6 +140,7 @@ void Server::State::completions(const httplib::Request& request, httplib::Respon
   std::vector<Asked> asked = read_completions(request.body, now.model, now.defaults);
   if (asked[0].stream) return stream(std::move(asked[0]), response);
   std::vector<std::shared_ptr<Reply>> replies;
+  replies.reserve(asked.size());
   for (const Asked& one : asked) replies.push_back(now.worker.submit(one.work));
   std::vector<Said> said;
   std::vector<const Outcome*> outcomes;
@@ -219,7 +220,7 @@ void Server::State::set_routes() {
   http.set_pre_routing_handler([this](const Request& q, Response& r) {
     return refused(q, r) ? httplib::Server::HandlerResponse::Handled : httplib::Server::HandlerResponse::Unhandled;
   });
-  http.set_exception_handler([](const Request&, Response& r, std::exception_ptr thrown) {
+  http.set_exception_handler([](const Request&, Response& r, const std::exception_ptr& thrown) {
     try {
       std::rethrow_exception(thrown);
     } catch (const ApiError& e) {

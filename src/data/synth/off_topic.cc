@@ -27,7 +27,7 @@ constexpr std::string_view kThings[] = {"{science}",       "{person}",
                                         "the year {year}", "the weather in {place}",
                                         "the {job}",       "the history of {place}"};
 
-constexpr std::string_view kForms[] = {
+constexpr std::string_view kSentences[] = {
     // facts
     "What is the capital of {place}?",
     "How many people live in {place}?",
@@ -213,7 +213,7 @@ Turn off_topic(Draw& draw) {
       form = framed(draw, draw.pick(kThings));
       break;
     case 1:
-      form = opened(draw, one(kForms));
+      form = opened(draw, one(kSentences));
       break;
     default:
       form = opened(draw, one(prompts));
