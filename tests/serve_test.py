@@ -80,7 +80,7 @@ class Serve(Case):
             self.assertEqual(got["usage"]["prompt_tokens"], len(want["prompt_ids"]))
             self.assertEqual(got["usage"]["completion_tokens"], len(want["ids"]))
             self.assertEqual(got["usage"]["completion_tokens_details"]["reasoning_tokens"] > 0, think)
-            self.assertEqual((got["object"], got["model"]), ("chat.completion", CHAT))
+            self.assertEqual((got["object"], got["model"]), ("chat.completion", "tiny-chat"))
         effort = self.server.chat(SUM, reasoning_effort="none")
         self.assertEqual(effort["choices"], got["choices"])
 
@@ -192,6 +192,12 @@ class Serve(Case):
                 (chat, {"messages": [{"role": "user", "content": "a " * 9000}]}, 400, "context"),
                 (chat, {"messages": [SUM], "tools": [{}]}, 400, "tool"),
                 (chat, {"messages": [SUM], "stop": [""]}, 400, "stop"),
+                (chat, {"messages": [SUM], "chat_template_kwargs": 5}, 400, "chat_template_kwargs"),
+                (chat, {"messages": [SUM], "reasoning_effort": "silly"}, 400, "reasoning_effort"),
+                (chat, {"messages": [SUM], "logprobs": True, "stream": True}, 400, "logprobs"),
+                (chat, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1"}}]}]}, 400,
+                 "not a JSON object"),
+                (chat, None, 405, "expected POST"),
                 ("/v1/completions", {"prompt": [10 ** 9]}, 400, "no token"),
                 ("/v1/completions", {"prompt": "a", "echo": True}, 400, "echo"),
                 ("/v1/nothing", {}, 404, "no such request"),
@@ -202,6 +208,14 @@ class Serve(Case):
             self.assertTrue(error["type"].endswith("_error"), error)
         self.assertEqual(self.server.ask("/health"), {"status": "ok"})
         self.assertEqual(self.server.chat(SUM)["choices"][0]["finish_reason"], "stop")
+
+    def test_the_type_of_a_body_does_not_matter(self):
+        body = json.dumps({"messages": [{"role": "user", "content": "a" * 10000}], "max_tokens": 1})
+        for kind in ("application/json", "application/x-www-form-urlencoded", "text/plain"):
+            connection, answer = self.server.send("POST", "/v1/chat/completions", body, {"Content-Type": kind})
+            text = answer.read().decode()
+            connection.close()
+            self.assertIn("context", json.loads(text)["error"]["message"], kind)
 
     def test_a_client_that_leaves_ends_its_answer(self):
         body = json.dumps({"messages": [SUM], "stream": True, "ignore_eos": True, "max_tokens": 4000}).encode()
@@ -218,7 +232,9 @@ class Serve(Case):
 
     def test_models_and_metrics(self):
         model = self.server.ask("/v1/models")["data"][0]
-        self.assertEqual((model["id"], model["max_model_len"]), (CHAT, 4096))
+        self.assertEqual((model["id"], model["max_model_len"]), ("tiny-chat", 4096))
+        self.assertEqual(self.server.ask("/v1/models/tiny-chat"), model)
+        self.server.ask("/v1/models/other", status=404)
         before = self.metric("vllm:generation_tokens_total")
         answer = self.server.chat(SUM)
         self.assertEqual(self.metric("vllm:generation_tokens_total") - before, answer["usage"]["completion_tokens"])
@@ -249,6 +265,12 @@ class Starting(Case):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             self.assertRefused(braid("serve", CHAT, "--port", taken.getsockname()[1]), "cannot listen")
+        other = Server()
+        self.addCleanup(other.stop)
+        self.assertRefused(braid("serve", CHAT, "--port", other.port), "cannot listen")
+        # Found after the port is bound.
+        self.assertRefused(braid("serve", CHAT, "--port", 0, "-c", 100000, timeout=20), "context")
+        self.assertRefused(braid("serve", CHAT, "--port", 0, "--temp", -3, timeout=20), "temp")
         self.assertRefused(braid("serve", CHAT, "--host", "0.0.0.0"), "--api-key")
         self.assertRefused(braid("serve", CHAT, "--parallel", 0), "--parallel")
         self.assertRefused(braid("serve", "nothing-here", "--port", 0), "nothing-here")

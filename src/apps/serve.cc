@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "apps/commands.h"
@@ -21,6 +22,15 @@ struct ServeArgs {
   int64_t port = 8080, parallel = 4, cached = 8;
 };
 
+// A folder or file by its last name: clients need not know where it is.
+std::string name_of(const ServeArgs& o) {
+  if (!o.alias.empty()) return o.alias;
+  std::error_code none;
+  const std::filesystem::path path = o.model.model;
+  if (!std::filesystem::exists(path, none)) return o.model.model;
+  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+}
+
 int serve_model(const ServeArgs& o) {
   check_range("--port", o.port, 0, 65535);
   check_range("--parallel", o.parallel, 1, 256);
@@ -35,12 +45,12 @@ int serve_model(const ServeArgs& o) {
   options.sequences = o.parallel + o.cached;
   engine::LanguageModel lm(o.model.model, options);
   need_tokenizer(lm.path(), "a model with one");
-  server.load(lm, {.model = o.alias.empty() ? o.model.model : o.alias,
-                   .sampling = o.sampling.resolve(*o.cli, lm.path()),
-                   .seeded = o.cli->given("seed")});
+  server.load(lm,
+              {.model = name_of(o), .sampling = o.sampling.resolve(*o.cli, lm.path()), .seeded = o.cli->given("seed")});
   fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
              numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  sys::end_at_second_interrupt();
   server.stop();
   return 128 + sys::caught_signal();
 }

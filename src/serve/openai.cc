@@ -107,6 +107,7 @@ engine::SamplingOptions sampling_of(const Fields& f, const Defaults& defaults) {
 Asked begin(const Fields& f, const Defaults& defaults, const char* prefix) {
   f.only("n", 1);
   f.only("logit_bias", ordered_json::object());
+  f.only("functions", ordered_json::array());
   Asked asked{
       .id = fmt::format("{}-{:016x}", prefix, random_bits()), .created = std::time(nullptr), .model = defaults.model};
   asked.work.request.generate.sampling = sampling_of(f, defaults);
@@ -155,9 +156,8 @@ ordered_json message_of(const ordered_json& m) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
       refuse("a tool call has no function");
     ordered_json& arguments = call["function"]["arguments"];
-    if (!arguments.is_string()) continue;
-    ordered_json read = ordered_json::parse(arguments.get<std::string>(), nullptr, false);
-    if (read.is_object()) arguments = std::move(read);
+    if (arguments.is_string()) arguments = ordered_json::parse(arguments.get<std::string>(), nullptr, false);
+    if (!arguments.is_object()) refuse("the arguments of a tool call are not a JSON object");
   }
   return out;
 }
@@ -187,8 +187,14 @@ ordered_json tools_of(const Fields& f) {
 // chat_template_kwargs wins over reasoning_effort.
 std::optional<bool> think_of(const Fields& f) {
   std::optional<bool> think;
-  if (const ordered_json* effort = f.find("reasoning_effort")) think = *effort != "none";
-  if (const ordered_json* variables = f.find("chat_template_kwargs"); variables && variables->is_object()) {
+  if (const ordered_json* effort = f.find("reasoning_effort")) {
+    constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts))
+      refuse("'reasoning_effort' is not none, minimal, low, medium, high or xhigh");
+    think = *effort != "none";
+  }
+  if (const ordered_json* variables = f.find("chat_template_kwargs")) {
+    if (!variables->is_object()) refuse("'chat_template_kwargs' is not an object");
     if (const auto given = Fields(*variables).boolean("enable_thinking")) think = given;
   }
   return think;
@@ -257,6 +263,7 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
   if (const ordered_json* format = f.find("response_format"); format && format->value("type", "") != "text")
     refuse("'response_format' is not available here, except as text");
   asked.logprobs = f.boolean("logprobs").value_or(false);
+  if (asked.logprobs && asked.stream) refuse("'logprobs' is not available here in a stream");
   if (asked.logprobs) asked.work.request.generate.logprobs = f.integer("top_logprobs", 0, 20).value_or(0);
   const ordered_json messages = messages_of(f);
   asked.tools = tools_of(f);

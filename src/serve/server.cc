@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <ctime>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -50,6 +51,11 @@ Said said_of(Reply& reply) {
   }
 }
 
+void check(const Outcome& outcome) {
+  if (outcome.error == kStopping) throw ApiError(503, "unavailable_error", outcome.error);
+  if (!outcome.error.empty()) throw ApiError(500, "server_error", outcome.error);
+}
+
 }  // namespace
 
 struct Server::State {
@@ -67,16 +73,22 @@ struct Server::State {
   std::unique_ptr<Loaded> owner;
   std::atomic<Loaded*> loaded = nullptr;
   std::thread listening;
+  std::map<std::string, const char*> allowed;  // the method of each path
 
   void set_routes();
+  void post(const char* path, void (State::*answer)(const std::string& body, httplib::Response&));
+  void get(const char* path, void (State::*answer)(httplib::Response&));
   bool refused(const httplib::Request& request, httplib::Response& response);
   Loaded& ready();
-  void chat(const httplib::Request& request, httplib::Response& response);
-  void completions(const httplib::Request& request, httplib::Response& response);
+  void chat(const std::string& body, httplib::Response& response);
+  void completions(const std::string& body, httplib::Response& response);
   void stream(Asked asked, httplib::Response& response);
+  void explain(const httplib::Request& request, httplib::Response& response);
+  ordered_json model_json();
   void models(httplib::Response& response);
-  void tokenize(const httplib::Request& request, httplib::Response& response);
-  void detokenize(const httplib::Request& request, httplib::Response& response);
+  void health(httplib::Response& response);
+  void tokenize(const std::string& text, httplib::Response& response);
+  void detokenize(const std::string& text, httplib::Response& response);
   void metrics(httplib::Response& response);
 };
 
@@ -124,20 +136,20 @@ void Server::State::stream(Asked asked, httplib::Response& response) {
   response.set_chunked_content_provider("text/event-stream", next, [s](bool) { s->reply->cancel(); });
 }
 
-void Server::State::chat(const httplib::Request& request, httplib::Response& response) {
+void Server::State::chat(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  Asked asked = read_chat(request.body, now.model, now.defaults);
+  Asked asked = read_chat(body, now.model, now.defaults);
   if (asked.stream) return stream(std::move(asked), response);
   const auto reply = now.worker.submit(asked.work);
   const Said said = said_of(*reply);
   const Outcome& outcome = reply->outcome();
-  if (!outcome.error.empty()) throw ApiError(500, "server_error", outcome.error);
+  check(outcome);
   set_json(response, answer_json(asked, said, outcome, now.model));
 }
 
-void Server::State::completions(const httplib::Request& request, httplib::Response& response) {
+void Server::State::completions(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  std::vector<Asked> asked = read_completions(request.body, now.model, now.defaults);
+  std::vector<Asked> asked = read_completions(body, now.model, now.defaults);
   if (asked[0].stream) return stream(std::move(asked[0]), response);
   std::vector<std::shared_ptr<Reply>> replies;
   replies.reserve(asked.size());
@@ -147,24 +159,27 @@ void Server::State::completions(const httplib::Request& request, httplib::Respon
   for (const auto& reply : replies) {
     said.push_back(said_of(*reply));
     outcomes.push_back(&reply->outcome());
-    if (!outcomes.back()->error.empty()) throw ApiError(500, "server_error", outcomes.back()->error);
+    check(*outcomes.back());
   }
   set_json(response, completions_json(asked, said, outcomes, now.model));
 }
 
-void Server::State::models(httplib::Response& response) {
+ordered_json Server::State::model_json() {
   const Loaded& now = ready();
-  set_json(response, {{"object", "list"},
-                      {"data", ordered_json::array({{{"id", now.defaults.model},
-                                                     {"object", "model"},
-                                                     {"created", now.since},
-                                                     {"owned_by", "braid"},
-                                                     {"max_model_len", now.model.runner().options().context}}})}});
+  return {{"id", now.defaults.model},
+          {"object", "model"},
+          {"created", now.since},
+          {"owned_by", "braid"},
+          {"max_model_len", now.model.runner().options().context}};
 }
 
-void Server::State::tokenize(const httplib::Request& request, httplib::Response& response) {
+void Server::State::models(httplib::Response& response) {
+  set_json(response, {{"object", "list"}, {"data", ordered_json::array({model_json()})}});
+}
+
+void Server::State::tokenize(const std::string& text, httplib::Response& response) {
   Loaded& now = ready();
-  const ordered_json body = ordered_json::parse(request.body, nullptr, false);
+  const ordered_json body = ordered_json::parse(text, nullptr, false);
   const char* key = body.is_object() && body.contains("content") ? "content" : "prompt";
   if (!body.is_object() || !body.contains(key) || !body[key].is_string())
     refuse("there is no text: \"content\" or \"prompt\"");
@@ -172,9 +187,9 @@ void Server::State::tokenize(const httplib::Request& request, httplib::Response&
   set_json(response, {{"tokens", ids}, {"count", ids.size()}});
 }
 
-void Server::State::detokenize(const httplib::Request& request, httplib::Response& response) {
+void Server::State::detokenize(const std::string& text, httplib::Response& response) {
   Loaded& now = ready();
-  const ordered_json body = ordered_json::parse(request.body, nullptr, false);
+  const ordered_json body = ordered_json::parse(text, nullptr, false);
   if (!body.is_object() || !body.contains("tokens") || !body["tokens"].is_array())
     refuse("'tokens' is not a list of token ids");
   std::vector<int32_t> ids;
@@ -183,8 +198,8 @@ void Server::State::detokenize(const httplib::Request& request, httplib::Respons
       refuse("'tokens' holds what is not a token id: " + id.dump());
     ids.push_back(id.get<int32_t>());
   }
-  const std::string text = now.model.tokenizer().decode(ids, false);
-  set_json(response, {{"content", text}, {"prompt", text}});
+  const std::string decoded = now.model.tokenizer().decode(ids, false);
+  set_json(response, {{"content", decoded}, {"prompt", decoded}});
 }
 
 // Prometheus' text format, under vLLM's names where it has one.
@@ -204,18 +219,73 @@ void Server::State::metrics(httplib::Response& response) {
   response.set_content(out, "text/plain; version=0.0.4");
 }
 
+void Server::State::health(httplib::Response& response) {
+  (void)ready();
+  set_json(response, {{"status", "ok"}});
+}
+
+// The library reads bodies of forms, which is what curl -d sends without a type, up to 8 KiB only; read here they have
+// the limit of all others.
+void Server::State::post(const char* path, void (State::*answer)(const std::string& body, httplib::Response&)) {
+  allowed[path] = "POST";
+  http.Post(path, [this, answer](const httplib::Request&, httplib::Response& r, const httplib::ContentReader& read) {
+    std::string body;
+    const bool whole = read([&](const char* data, size_t size) {
+      if (body.size() + size > kBodyMax) return false;
+      body.append(data, size);
+      return true;
+    });
+    if (!whole)
+      throw ApiError(413, "invalid_request_error",
+                     fmt::format("the body is not whole, or larger than {} bytes", kBodyMax));
+    (this->*answer)(body, r);
+  });
+}
+
+void Server::State::get(const char* path, void (State::*answer)(httplib::Response&)) {
+  allowed[path] = "GET";
+  http.Get(path, [this, answer](const httplib::Request&, httplib::Response& r) { (this->*answer)(r); });
+}
+
+// What the library refused by itself.
+void Server::State::explain(const httplib::Request& request, httplib::Response& response) {
+  if (!response.body.empty()) return;
+  const auto known = allowed.find(request.path);
+  if (response.status == 404 && known != allowed.end()) {
+    response.status = 405;
+    response.set_header("Allow", known->second);
+  }
+  const std::string asked = printable(request.method + " " + request.path);
+  switch (response.status) {
+    case 404:
+      return set_error(response, 404, "not_found_error", "no such request: " + asked);
+    case 405:
+      return set_error(response, 405, "invalid_request_error", fmt::format("{}; expected {}", asked, known->second));
+    case 413:
+      return set_error(response, 413, "invalid_request_error",
+                       fmt::format("the body is larger than {} bytes", kBodyMax));
+    case 414:
+      return set_error(response, 414, "invalid_request_error", "the path is too long");
+    default:
+      set_error(response, response.status, "invalid_request_error",
+                "not a request that HTTP/1.1 allows, or its headers are too long");
+  }
+}
+
 void Server::State::set_routes() {
   using Request = httplib::Request;
   using Response = httplib::Response;
-  http.Post("/v1/chat/completions", [this](const Request& q, Response& r) { chat(q, r); });
-  http.Post("/v1/completions", [this](const Request& q, Response& r) { completions(q, r); });
-  http.Get("/v1/models", [this](const Request&, Response& r) { models(r); });
-  http.Post("/tokenize", [this](const Request& q, Response& r) { tokenize(q, r); });
-  http.Post("/detokenize", [this](const Request& q, Response& r) { detokenize(q, r); });
-  http.Get("/metrics", [this](const Request&, Response& r) { metrics(r); });
-  http.Get("/health", [this](const Request&, Response& r) {
-    (void)ready();
-    set_json(r, {{"status", "ok"}});
+  post("/v1/chat/completions", &State::chat);
+  post("/v1/completions", &State::completions);
+  post("/tokenize", &State::tokenize);
+  post("/detokenize", &State::detokenize);
+  get("/v1/models", &State::models);
+  get("/metrics", &State::metrics);
+  get("/health", &State::health);
+  http.Get("/v1/models/(.+)", [this](const Request& q, Response& r) {
+    if (q.matches[1] != ready().defaults.model)
+      throw ApiError(404, "not_found_error", "no such model: " + printable(q.matches[1].str()));
+    set_json(r, model_json());
   });
   http.set_pre_routing_handler([this](const Request& q, Response& r) {
     return refused(q, r) ? httplib::Server::HandlerResponse::Handled : httplib::Server::HandlerResponse::Unhandled;
@@ -232,13 +302,7 @@ void Server::State::set_routes() {
       set_error(r, 500, "server_error", printable(e.what()));
     }
   });
-  http.set_error_handler([](const Request& q, Response& r) {
-    if (!r.body.empty()) return;
-    const bool large = r.status == 413;
-    set_error(r, r.status, r.status == 404 ? "not_found_error" : "invalid_request_error",
-              large ? fmt::format("the body is larger than {} bytes", kBodyMax)
-                    : fmt::format("no such request: {} {}", q.method, printable(q.path)));
-  });
+  http.set_error_handler([this](const Request& q, Response& r) { explain(q, r); });
 }
 
 Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
@@ -252,6 +316,11 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
   // A thread for every connection: each waits for its answer, and those that are queued must not keep /health from it.
   constexpr size_t kThreads = 128;
   s.http.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  // The library's own options let two servers share a port.
+  s.http.set_socket_options([](socket_t socket) {
+    const int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
   const std::string& host = s.options.host;
   s.port = s.options.port == 0                         ? s.http.bind_to_any_port(host)
            : s.http.bind_to_port(host, s.options.port) ? s.options.port
@@ -259,7 +328,7 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
   if (s.port < 0)
     fail_environment("serve", {.what = "cannot listen",
                                .got = fmt::format("{}:{}", printable(host), s.options.port),
-                               .hint = "another --port"});
+                               .hint = "another --port, or an address of this machine"});
   s.listening = std::thread([&s] { s.http.listen_after_bind(); });
 }
 
@@ -282,6 +351,7 @@ void Server::load(engine::LanguageModel& model, Defaults defaults) {
 void Server::stop() {
   State& s = *state_;
   if (!s.listening.joinable()) return;
+  while (!s.http.is_running()) std::this_thread::sleep_for(1ms);  // before that, stop does nothing
   s.http.stop();
   if (s.owner) s.owner->worker.stop();  // ends the answers that threads wait for
   s.listening.join();

@@ -11,8 +11,6 @@
 namespace braid::serve {
 namespace {
 
-constexpr const char* kStopping = "the server is stopping";
-
 // The text of one answer as its tokens come.
 class AnswerText {
  public:

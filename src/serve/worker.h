@@ -14,6 +14,8 @@
 
 namespace braid::serve {
 
+constexpr const char* kStopping = "the server is stopping";  // the error of what its end cut short
+
 struct Work {
   engine::Request request{};    // its callbacks are the worker's
   bool splits_thinking = true;  // false: the text is a continuation as it is
