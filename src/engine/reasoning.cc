@@ -9,13 +9,6 @@ constexpr std::string_view kOpen = "<think>", kClose = "</think>", kToolCall = "
 
 }  // namespace
 
-size_t partial_tag(std::string_view text, std::string_view tag) {
-  for (size_t n = std::min(text.size(), tag.size() - 1); n > 0; --n) {
-    if (text.substr(text.size() - n) == tag.substr(0, n)) return n;
-  }
-  return 0;
-}
-
 std::string ReasoningSplitter::take(size_t n) {
   std::string piece = held_.substr(0, n);
   held_.erase(0, n);

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "text/partial_tag.h"
+
 namespace braid::engine {
 
 class ReasoningSplitter {
@@ -34,7 +36,6 @@ class ReasoningSplitter {
 // template.
 bool ends_in_think(std::string_view prompt);
 
-// Length of the longest end of `text` that is a proper beginning of `tag`.
-size_t partial_tag(std::string_view text, std::string_view tag);
+using text::partial_tag;
 
 }  // namespace braid::engine

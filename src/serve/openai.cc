@@ -11,8 +11,8 @@
 #include "engine/logprobs.h"
 #include "io/json.h"
 #include "serve/api_error.h"
-#include "serve/tool_calls.h"
 #include "sys/error.h"
+#include "text/tool_calls.h"
 
 namespace braid::serve {
 namespace {
@@ -233,7 +233,7 @@ ordered_json usage_of(const Asked& asked, const Outcome& outcome) {
           {"completion_tokens_details", {{"reasoning_tokens", outcome.reasoning_tokens}}}};
 }
 
-ordered_json calls_json(const std::vector<ToolCall>& calls, bool indexed) {
+ordered_json calls_json(const std::vector<text::ToolCall>& calls, bool indexed) {
   ordered_json out = ordered_json::array();
   for (size_t i = 0; i < calls.size(); ++i) {
     ordered_json call = ordered_json::object();
@@ -280,8 +280,8 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
 }
 
 ordered_json answer_json(const Asked& asked, const Said& said, const Outcome& outcome, engine::LanguageModel& model) {
-  ParsedAnswer parsed =
-      asked.tools.is_null() ? ParsedAnswer{said.content, {}} : parse_tool_calls(said.content, asked.tools);
+  text::ParsedAnswer parsed =
+      asked.tools.is_null() ? text::ParsedAnswer{said.content, {}} : text::parse_tool_calls(said.content, asked.tools);
   ordered_json message = {{"role", "assistant"}, {"content", parsed.content}};
   if (!said.reasoning.empty()) message["reasoning_content"] = said.reasoning;
   if (!parsed.calls.empty()) {
@@ -321,7 +321,7 @@ std::string Chunks::text(const Reply::Parts& parts) {
   std::string out;
   if (!parts.reasoning.empty()) out += event({{"reasoning_content", parts.reasoning}}, nullptr);
   held_ += parts.content;
-  const size_t length = asked_.tools.is_null() ? held_.size() : length_before_calls(held_);
+  const size_t length = asked_.tools.is_null() ? held_.size() : text::length_before_calls(held_);
   if (length > 0) out += event({{"content", held_.substr(0, length)}}, nullptr);
   held_.erase(0, length);
   return out;
@@ -329,7 +329,8 @@ std::string Chunks::text(const Reply::Parts& parts) {
 
 std::string Chunks::end(const Outcome& outcome) {
   if (!outcome.error.empty()) return sse(error_json(500, "server_error", outcome.error)) + "data: [DONE]\n\n";
-  const ParsedAnswer parsed = asked_.tools.is_null() ? ParsedAnswer{} : parse_tool_calls(held_, asked_.tools);
+  const text::ParsedAnswer parsed =
+      asked_.tools.is_null() ? text::ParsedAnswer{} : text::parse_tool_calls(held_, asked_.tools);
   std::string out;
   if (!parsed.content.empty()) out += event({{"content", parsed.content}}, nullptr);
   if (!parsed.calls.empty()) out += event({{"tool_calls", calls_json(parsed.calls, true)}}, nullptr);

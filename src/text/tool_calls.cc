@@ -1,11 +1,11 @@
-#include "serve/tool_calls.h"
+#include "text/tool_calls.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "engine/reasoning.h"
+#include "text/partial_tag.h"
 
-namespace braid::serve {
+namespace braid::text {
 namespace {
 
 using nlohmann::ordered_json;
@@ -105,12 +105,8 @@ ParsedAnswer parse_tool_calls(std::string_view text, const ordered_json& tools) 
 
 size_t length_before_calls(std::string_view text) {
   size_t end = text.size();
-  for (const std::string_view tag : kTags) {
-    if (const size_t at = text.find(tag); at != text.npos) return std::min(at, end);
-  }
-  size_t partial = 0;
-  for (const std::string_view tag : kTags) partial = std::max(partial, engine::partial_tag(text, tag));
-  return end - partial;
+  for (const std::string_view tag : kTags) end = std::min({end, text.find(tag), text.size() - partial_tag(text, tag)});
+  return end;
 }
 
-}  // namespace braid::serve
+}  // namespace braid::text

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace braid::serve {
+namespace braid::text {
 
 struct ToolCall {
   std::string name;
@@ -28,4 +28,4 @@ ParsedAnswer parse_tool_calls(std::string_view text, const nlohmann::ordered_jso
 // one.
 size_t length_before_calls(std::string_view text);
 
-}  // namespace braid::serve
+}  // namespace braid::text

@@ -1,0 +1,94 @@
+// The server without HTTP: stop texts, and the thread that computes, used by several others.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "serve/stop_texts.h"
+#include "serve/worker.h"
+#include "support/data.h"
+
+namespace braid::serve {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(StopTexts, TheFirstOfThemEndsTheText) {
+  for (size_t piece = 1; piece < 12; ++piece) {
+    StopTexts stops({"END", "\n\n", "EN?"});
+    const std::string text =
+        "one EN two\n three E"
+        "ND four\n\n";
+    std::string shown;
+    for (size_t at = 0; at < text.size(); at += piece) shown += stops.push(text.substr(at, piece));
+    EXPECT_EQ(shown + stops.finish(), "one EN two\n three ") << piece;
+    EXPECT_TRUE(stops.found());
+  }
+  StopTexts none({"END"});
+  std::string shown = none.push("an EN");
+  EXPECT_EQ(shown, "an ");
+  EXPECT_EQ(shown + none.finish(), "an EN");
+}
+
+struct Collected {
+  std::string text;
+  Outcome outcome;
+};
+
+Collected wait_for(Reply& reply) {
+  Collected out;
+  while (true) {
+    const Reply::News news = reply.wait(1h);
+    out.text += news.text.content;
+    if (news.done) break;
+  }
+  out.outcome = reply.outcome();
+  return out;
+}
+
+Work work(engine::LanguageModel& model, const char* text, int64_t tokens) {
+  return {.request = {.prompt = model.tokenizer().encode(text, false),
+                      .generate = {.tokens_max = tokens, .ignore_eos = true}},
+          .splits_thinking = false};
+}
+
+TEST(Worker, ManyThreadsGetWhatOneGets) {
+  engine::LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 5, .chunk = 16, .threads = 1});
+  (void)model.tokenizer();
+  Worker worker(model, 2);
+  const std::vector<const char*> prompts = {"What is 17 + 25?", "Hi", "Reverse the word stone.", "Who are you?"};
+  std::vector<std::string> alone;
+  for (const char* prompt : prompts) alone.push_back(wait_for(*worker.submit(work(model, prompt, 20))).text);
+  std::vector<std::thread> threads;
+  std::vector<std::string> found(12);
+  for (size_t i = 0; i < found.size(); ++i) {
+    threads.emplace_back([&, i] {
+      const auto dropped = worker.submit(work(model, "What is", 200));
+      found[i] = wait_for(*worker.submit(work(model, prompts[i % prompts.size()], 20))).text;
+      dropped->cancel();
+      EXPECT_LE(std::ssize(wait_for(*dropped).outcome.generated.ids), 200);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], alone[i % prompts.size()]) << i;
+  const Counters counters = worker.counters();
+  EXPECT_EQ(counters.requests, 4 + 24);
+  EXPECT_GE(counters.generated_tokens, 16 * 20);
+}
+
+TEST(Worker, WhatItsEndCutsShortSaysSo) {
+  engine::LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 2, .threads = 1});
+  (void)model.tokenizer();
+  Worker worker(model, 1);
+  const auto running = worker.submit(work(model, "Hi", 200)), waiting = worker.submit(work(model, "Hi", 200));
+  (void)running->wait(1h);
+  worker.stop();
+  EXPECT_EQ(wait_for(*waiting).outcome.error, kStopping);
+  EXPECT_EQ(wait_for(*worker.submit(work(model, "Hi", 2))).outcome.error, kStopping);
+  (void)wait_for(*running);
+}
+
+}  // namespace
+}  // namespace braid::serve
