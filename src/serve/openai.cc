@@ -26,9 +26,14 @@ uint64_t random_bits() {
   return generator();
 }
 
-ordered_json parse(const std::string& body) {
-  (void)io::Json::parse(body, "body");  // has the limits, and names what is wrong
-  ordered_json json = ordered_json::parse(body, nullptr, false);
+// io::Json has the limits, and names what is wrong.
+ordered_json parse(const std::string& text, const char* where) {
+  (void)io::Json::parse(text, where);
+  return ordered_json::parse(text, nullptr, false);
+}
+
+ordered_json parse_body(const std::string& body) {
+  ordered_json json = parse(body, "body");
   if (!json.is_object()) refuse("the body is not a JSON object");
   return json;
 }
@@ -156,7 +161,7 @@ ordered_json message_of(const ordered_json& m) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
       refuse("a tool call has no function");
     ordered_json& arguments = call["function"]["arguments"];
-    if (arguments.is_string()) arguments = ordered_json::parse(arguments.get<std::string>(), nullptr, false);
+    if (arguments.is_string()) arguments = parse(arguments.get<std::string>(), "arguments");
     if (!arguments.is_object()) refuse("the arguments of a tool call are not a JSON object");
   }
   return out;
@@ -257,7 +262,7 @@ std::string sse(const ordered_json& json) {
 }  // namespace
 
 Asked read_chat(const std::string& body, engine::LanguageModel& model, const Defaults& defaults) {
-  const ordered_json json = parse(body);
+  const ordered_json json = parse_body(body);
   const Fields f(json);
   Asked asked = begin(f, defaults, "chatcmpl");
   if (const ordered_json* format = f.find("response_format"); format && format->value("type", "") != "text")
@@ -347,7 +352,7 @@ std::string Chunks::end(const Outcome& outcome) {
 // ---- completions ----------------------------------------------------------------------------------------------------
 
 std::vector<Asked> read_completions(const std::string& body, engine::LanguageModel& model, const Defaults& defaults) {
-  const ordered_json json = parse(body);
+  const ordered_json json = parse_body(body);
   const Fields f(json);
   f.only("echo", false);
   f.only("logprobs", nullptr);

@@ -27,6 +27,18 @@ std::string_view take(std::string_view& text, std::string_view end) {
   return out;
 }
 
+// Discarded where it is not JSON, or nested so deeply that writing it again would exhaust the stack. Brackets inside
+// strings count too: no call has as many.
+ordered_json parse(std::string_view text) {
+  constexpr int64_t kNestingMax = 64;
+  int64_t depth = 0;
+  for (const char ch : text) {
+    depth += (ch == '[' || ch == '{') - (ch == ']' || ch == '}');
+    if (depth > kNestingMax) return ordered_json::value_t::discarded;
+  }
+  return ordered_json::parse(text, nullptr, false);
+}
+
 const ordered_json* schema_of(const ordered_json& tools, const std::string& name, const std::string& key) {
   for (const ordered_json& tool : tools) {
     const ordered_json& f = tool.contains("function") ? tool["function"] : tool;
@@ -40,8 +52,7 @@ const ordered_json* schema_of(const ordered_json& tools, const std::string& name
 
 ordered_json typed(std::string_view text, const ordered_json* schema) {
   const bool is_text = schema && schema->is_object() && schema->contains("type") && (*schema)["type"] == "string";
-  const ordered_json value =
-      is_text ? ordered_json(ordered_json::value_t::discarded) : ordered_json::parse(text, nullptr, false);
+  const ordered_json value = is_text ? ordered_json(ordered_json::value_t::discarded) : parse(text);
   return value.is_discarded() ? ordered_json(std::string(text)) : value;
 }
 
@@ -66,13 +77,13 @@ std::optional<ToolCall> xml_call(std::string_view body, const ordered_json& tool
 }
 
 bool json_calls(std::string_view body, std::vector<ToolCall>& out) {
-  const ordered_json read = ordered_json::parse(body, nullptr, false);
+  const ordered_json read = parse(body);
   const ordered_json list = read.is_array() ? read : ordered_json::array({read});
   for (const ordered_json& call : list) {
     if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return false;
     const char* key = call.contains("arguments") ? "arguments" : "parameters";
     ordered_json arguments = call.value(key, ordered_json::object());
-    if (arguments.is_string()) arguments = ordered_json::parse(arguments.get<std::string>(), nullptr, false);
+    if (arguments.is_string()) arguments = parse(arguments.get<std::string>());
     if (!arguments.is_object()) return false;
     out.push_back({call["name"], std::move(arguments)});
   }

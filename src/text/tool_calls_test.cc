@@ -51,6 +51,8 @@ TEST(ToolCalls, WhatCannotBeReadStaysText) {
     EXPECT_EQ(parsed(text).content, text);
     EXPECT_TRUE(parsed(text).calls.empty()) << text;
   }
+  const std::string deep = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": " + std::string(100000, '[');
+  EXPECT_EQ(parsed(deep + std::string(100000, ']') + "}}</tool_call>").calls.size(), 0u);
   EXPECT_EQ(parsed("a < b <tool>").content, "a < b <tool>");
 }
 
