@@ -27,16 +27,17 @@ constexpr size_t kQuantiles = 1 << 16;
 // the index of a normal one. Newton's method from one to the next; the distribution function is concave above 0, so it
 // never overshoots.
 std::vector<float> normal_quantiles() {
+  constexpr size_t kHalf = kQuantiles / 2;
   std::vector<float> table(kQuantiles);
   double x = 0;
-  for (size_t i = 0; i < kQuantiles / 2; ++i) {
-    const double upper = (static_cast<double>(kQuantiles / 2 - i) - 0.5) / kQuantiles;
+  for (size_t i = 0; i < kHalf; ++i) {
+    const double upper = (static_cast<double>(kHalf - i) - 0.5) / kQuantiles;
     for (double step = 1; std::fabs(step) > 1e-9; x += step) {
       const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
       step = (std::erfc(x / std::numbers::sqrt2) / 2 - upper) / density;
     }
-    table[kQuantiles / 2 + i] = static_cast<float>(x);
-    table[kQuantiles / 2 - 1 - i] = static_cast<float>(-x);
+    table[kHalf + i] = static_cast<float>(x);
+    table[kHalf - 1 - i] = static_cast<float>(-x);
   }
   return table;
 }
