@@ -1,6 +1,6 @@
 """braid serve from outside, with plain HTTP: answers, streams, tools, refusals, the cache of prefixes, and how it stops.
 
-usage: serve_test.py BRAID
+usage: serve_http_test.py BRAID
 """
 import http.client
 import json
