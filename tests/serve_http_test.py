@@ -204,6 +204,8 @@ class Serve(Case):
                 ("/v1/completions", {"prompt": "a", "echo": True}, 400, "echo"),
                 ("/v1/nothing", {}, 404, "no such request"),
                 ("/detokenize", {"tokens": [-1]}, 400, "token"),
+                ("/detokenize", '{"tokens": [' + "[" * 1000000 + "]" * 1000000 + "]}", 400, "body"),
+                (chat, {"messages": [SUM], "response_format": 5}, 400, "response_format"),
                 ("/tokenize", {}, 400, "no text")):
             error = self.server.ask(path, body, status)["error"]
             self.assertIn(says, error["message"], (path, str(body)[:80]))

@@ -14,6 +14,7 @@
 #include "engine/generate.h"
 #include "engine/logprobs.h"
 #include "engine/reasoning.h"
+#include "engine/stop_texts.h"
 #include "io/npy.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -116,27 +117,6 @@ ordered_json timings_json(const engine::Timings& t) {
           {"predicted_per_second", rate(t.generated_tokens, t.generate_seconds)}};
 }
 
-// Passes text through up to the first `stop`, which is not printed; holds back what may be its beginning.
-class StopText {
- public:
-  explicit StopText(std::string stop) : stop_(std::move(stop)) {}
-  bool found() const { return found_; }
-  std::string push(const std::string& text) {
-    if (found_ || stop_.empty()) return found_ ? "" : text;
-    held_ += text;
-    const size_t at = held_.find(stop_);
-    found_ = at != held_.npos;
-    const std::string out = held_.substr(0, found_ ? at : held_.size() - engine::partial_tag(held_, stop_));
-    held_.erase(0, out.size());
-    return out;
-  }
-  std::string finish() { return found_ ? "" : std::exchange(held_, ""); }
-
- private:
-  std::string stop_, held_;
-  bool found_ = false;
-};
-
 int run_command(const RunArgs& o) {
   refuse_two_prompts(*o.cli);
   check_options(o);
@@ -161,7 +141,7 @@ int run_command(const RunArgs& o) {
   if (speaks) decoder.emplace(lm.tokenizer(), false);
   engine::ReasoningSplitter splitter(prompt.thinking);
   std::string content, reasoning;
-  StopText stop(o.stop);
+  engine::StopTexts stop(o.stop.empty() ? std::vector<std::string>{} : std::vector{o.stop});
   const auto show = [&](engine::ReasoningSplitter::Parts parts, bool last = false) {
     parts.content = stop.push(parts.content) + (last ? stop.finish() : "");
     content += parts.content;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "apps/commands.h"
@@ -39,11 +40,11 @@ int serve_model(const ServeArgs& o) {
   if (open && o.key.empty())
     fail("--host", {.what = "others could use the server", .got = printable(o.host), .expected = "--api-key as well"});
   sys::catch_requests_to_stop();
-  serve::Server server(
-      {.host = o.host, .port = static_cast<int>(o.port), .key = o.key, .parallel = o.parallel, .cached = o.cached});
+  std::optional<engine::LanguageModel> model;  // outlives the server, which answers while it is loaded
+  serve::Server server({.host = o.host, .port = static_cast<int>(o.port), .key = o.key, .cached = o.cached});
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel + o.cached;
-  engine::LanguageModel lm(o.model.model, options);
+  engine::LanguageModel& lm = model.emplace(o.model.model, options);
   need_tokenizer(lm.path(), "a model with one");
   server.load(lm,
               {.model = name_of(o), .sampling = o.sampling.resolve(*o.cli, lm.path()), .seeded = o.cli->given("seed")});

@@ -1,5 +1,5 @@
 // Answers to many prompts with continuous batching: each pass reads one token of every answer that is being generated
-// and, beside them, pieces of the prompts that are not read yet. When an answer ends, the next request takes its
+// and, beside them, pieces of unread prompts. When an answer ends, the next request takes its
 // sequence. By the row contract an answer does not depend on the others in the batch; where it continues from a cached
 // prefix, which was cut elsewhere, that is so within the bound of the scan's forms, and bit for bit under --exact. What
 // eval and the server share.

@@ -32,12 +32,6 @@ ordered_json parse(const std::string& text, const char* where) {
   return ordered_json::parse(text, nullptr, false);
 }
 
-ordered_json parse_body(const std::string& body) {
-  ordered_json json = parse(body, "body");
-  if (!json.is_object()) refuse("the body is not a JSON object");
-  return json;
-}
-
 // A field of a request; null counts as absent.
 class Fields {
  public:
@@ -261,11 +255,17 @@ std::string sse(const ordered_json& json) {
 
 }  // namespace
 
+ordered_json parse_body(const std::string& body) {
+  ordered_json json = parse(body, "body");
+  if (!json.is_object()) refuse("the body is not a JSON object");
+  return json;
+}
+
 Asked read_chat(const std::string& body, engine::LanguageModel& model, const Defaults& defaults) {
   const ordered_json json = parse_body(body);
   const Fields f(json);
   Asked asked = begin(f, defaults, "chatcmpl");
-  if (const ordered_json* format = f.find("response_format"); format && format->value("type", "") != "text")
+  if (const ordered_json* format = f.find("response_format"); format && *format != ordered_json{{"type", "text"}})
     refuse("'response_format' is not available here, except as text");
   asked.logprobs = f.boolean("logprobs").value_or(false);
   if (asked.logprobs && asked.stream) refuse("'logprobs' is not available here in a stream");
@@ -391,7 +391,7 @@ std::vector<Asked> read_completions(const std::string& body, engine::LanguageMod
 }
 
 ordered_json completions_json(const std::vector<Asked>& asked, const std::vector<Said>& said,
-                              const std::vector<const Outcome*>& outcomes, engine::LanguageModel&) {
+                              const std::vector<const Outcome*>& outcomes) {
   ordered_json out = envelope(asked[0], "text_completion");
   out["choices"] = ordered_json::array();
   int64_t prompt = 0, answer = 0, cached = 0;

@@ -31,6 +31,9 @@ struct Asked {
   bool logprobs = false;
 };
 
+// The object that a body holds, within the limits of io::Json; ApiError or Error for anything else.
+nlohmann::ordered_json parse_body(const std::string& body);
+
 // ApiError for a body that is not such a request, asks for what is not there, or leaves no room for an answer.
 Asked read_chat(const std::string& body, engine::LanguageModel& model, const Defaults& defaults);
 // Several prompts are several requests, answered as the choices of one.
@@ -43,7 +46,7 @@ struct Said {
 nlohmann::ordered_json answer_json(const Asked& asked, const Said& said, const Outcome& outcome,
                                    engine::LanguageModel& model);
 nlohmann::ordered_json completions_json(const std::vector<Asked>& asked, const std::vector<Said>& said,
-                                        const std::vector<const Outcome*>& outcomes, engine::LanguageModel& model);
+                                        const std::vector<const Outcome*>& outcomes);
 
 // The chunks of a streamed answer. Tool calls come at its end, whole: the text from their first tag on is held back.
 class Chunks {

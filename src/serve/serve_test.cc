@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "serve/stop_texts.h"
+#include "engine/stop_texts.h"
 #include "serve/worker.h"
 #include "support/data.h"
 
@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 TEST(StopTexts, TheFirstOfThemEndsTheText) {
   for (size_t piece = 1; piece < 12; ++piece) {
-    StopTexts stops({"END", "\n\n", "EN?"});
+    engine::StopTexts stops({"END", "\n\n", "EN?"});
     const std::string text =
         "one EN two\n three E"
         "ND four\n\n";
@@ -26,7 +26,7 @@ TEST(StopTexts, TheFirstOfThemEndsTheText) {
     EXPECT_EQ(shown + stops.finish(), "one EN two\n three ") << piece;
     EXPECT_TRUE(stops.found());
   }
-  StopTexts none({"END"});
+  engine::StopTexts none({"END"});
   std::string shown = none.push("an EN");
   EXPECT_EQ(shown, "an ");
   EXPECT_EQ(shown + none.finish(), "an EN");

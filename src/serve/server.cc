@@ -161,7 +161,7 @@ void Server::State::completions(const std::string& body, httplib::Response& resp
     outcomes.push_back(&reply->outcome());
     check(*outcomes.back());
   }
-  set_json(response, completions_json(asked, said, outcomes, now.model));
+  set_json(response, completions_json(asked, said, outcomes));
 }
 
 ordered_json Server::State::model_json() {
@@ -179,19 +179,18 @@ void Server::State::models(httplib::Response& response) {
 
 void Server::State::tokenize(const std::string& text, httplib::Response& response) {
   Loaded& now = ready();
-  const ordered_json body = ordered_json::parse(text, nullptr, false);
-  const char* key = body.is_object() && body.contains("content") ? "content" : "prompt";
-  if (!body.is_object() || !body.contains(key) || !body[key].is_string())
-    refuse("there is no text: \"content\" or \"prompt\"");
-  const auto ids = now.model.tokenizer().encode(body[key].get<std::string>(), body.value("add_special", false));
+  const ordered_json body = parse_body(text);
+  const char* key = body.contains("content") ? "content" : "prompt";
+  if (!body.contains(key) || !body[key].is_string()) refuse("there is no text: \"content\" or \"prompt\"");
+  const auto ids = now.model.tokenizer().encode(body[key].get<std::string>(),
+                                                body.contains("add_special") && body["add_special"] == true);
   set_json(response, {{"tokens", ids}, {"count", ids.size()}});
 }
 
 void Server::State::detokenize(const std::string& text, httplib::Response& response) {
   Loaded& now = ready();
-  const ordered_json body = ordered_json::parse(text, nullptr, false);
-  if (!body.is_object() || !body.contains("tokens") || !body["tokens"].is_array())
-    refuse("'tokens' is not a list of token ids");
+  const ordered_json body = parse_body(text);
+  if (!body.contains("tokens") || !body["tokens"].is_array()) refuse("'tokens' is not a list of token ids");
   std::vector<int32_t> ids;
   for (const ordered_json& id : body["tokens"]) {
     if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= now.model.runner().config().vocab)

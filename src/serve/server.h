@@ -11,10 +11,9 @@ namespace braid::serve {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;       // 0: any that is free
-  std::string key{};     // that requests must have (Bearer or x-api-key); empty: none
-  int64_t parallel = 4;  // answers at once; further requests wait
-  int64_t cached = 8;    // prefixes that are kept for later prompts
+  int port = 8080;     // 0: any that is free
+  std::string key{};   // that requests must have (Bearer or x-api-key); empty: none
+  int64_t cached = 8;  // prefixes that are kept for later prompts
 };
 
 class Server {
@@ -26,8 +25,8 @@ class Server {
   ~Server();  // ends what is running
 
   int port() const;
-  // From now on requests are answered, by this model, which must outlive the server. Its runner has `parallel` and
-  // `cached` sequences together.
+  // From now on requests are answered, by this model, which must outlive the server. Of its runner's
+  // sequences, `cached` keep prefixes, and the others are answers at once.
   void load(engine::LanguageModel& model, Defaults defaults);
   void stop();
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/reasoning.h"
-#include "serve/stop_texts.h"
+#include "engine/stop_texts.h"
 #include "sys/error.h"
 #include "text/tokenizer.h"
 
@@ -46,7 +46,7 @@ class AnswerText {
   engine::LanguageModel& model_;
   text::StreamDecoder decoder_;
   engine::ReasoningSplitter splitter_;
-  StopTexts stops_;
+  engine::StopTexts stops_;
   bool splits_;
   int64_t reasoning_tokens_ = 0;
 };

@@ -1,6 +1,7 @@
 // The end of an answer before any of some texts ("stop"): text passes through up to the first of them, which is left
 // out. What may be its beginning is held back.
 #pragma once
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,7 +9,7 @@
 
 #include "engine/reasoning.h"
 
-namespace braid::serve {
+namespace braid::engine {
 
 class StopTexts {
  public:
@@ -21,7 +22,7 @@ class StopTexts {
     size_t end = held_.size(), partial = 0;
     for (const std::string& stop : stops_) {
       if (const size_t at = held_.find(stop); at < end) end = at, found_ = true;
-      partial = std::max(partial, engine::partial_tag(held_, stop));
+      partial = std::max(partial, partial_tag(held_, stop));
     }
     std::string out = held_.substr(0, found_ ? end : held_.size() - partial);
     held_.erase(0, out.size());
@@ -35,4 +36,4 @@ class StopTexts {
   bool found_ = false;
 };
 
-}  // namespace braid::serve
+}  // namespace braid::engine
