@@ -16,11 +16,13 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
 
 }  // namespace
 
-Scheduler::Scheduler(Runner& runner, int64_t cached)
-    : runner_(runner), cache_(runner, runner.options().sequences - cached, cached) {
-  CHECK(cached >= 0 && cached < runner.options().sequences, "{} cached of {} sequences", cached,
-        runner.options().sequences);
-  for (int64_t sequence = runner.options().sequences - cached; sequence-- > 0;) {
+Scheduler::Scheduler(Runner& runner) : runner_(runner) {
+  if (runner.options().memory > 0) cache_.emplace(runner);
+  grid_ = runner.options().chunk;
+  for (const nn::StateShape& shape : runner.model().state_shapes()) {
+    if (shape.chunk > 0) grid_ = std::min(grid_, shape.chunk);
+  }
+  for (int64_t sequence = runner.options().sequences; sequence-- > 0;) {
     runner_.reset(sequence);
     free_.push_back(sequence);
   }
@@ -39,20 +41,68 @@ void Scheduler::submit(Request request) {
   if (request.on_end) request.on_end({}, 0);
 }
 
+// The most that a request can need. A guess may read a few tokens that are then undone.
+int64_t Scheduler::bytes_needed(const Request& request) const {
+  constexpr int64_t kGuess = 8;
+  const int64_t context = runner_.options().context, prompt = std::ssize(request.prompt),
+                answer = request.generate.tokens_max < 0 ? context : request.generate.tokens_max;
+  return runner_.sequence_bytes_of(prompt + std::min(answer + kGuess, context - prompt));
+}
+
+// In their order: a large request is not overtaken for ever.
 void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
-    Request& request = waiting_.front();
-    const int64_t sequence = free_.back(), cached = cache_.resume(request.prompt, sequence);
-    TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
-    streams_.push_back({.request = std::move(request),
-                        .picker = std::move(picker),
-                        .sequence = sequence,
-                        .read = cached,
-                        .cached = cached,
-                        .began = Clock::now()});
+    if (cache_ && promised_ + bytes_needed(waiting_.front()) > runner_.memory_for_sequences()) return;
+    Request request = std::move(waiting_.front());
     waiting_.pop_front();
-    free_.pop_back();
+    start(std::move(request));
   }
+}
+
+void Scheduler::start(Request request) {
+  const int64_t sequence = free_.back();
+  PrefixCache::Found found;
+  if (cache_) {
+    found = cache_->resume(request.prompt, sequence);
+    // Where this prompt leaves one that was read before, others may leave it too. At a multiple of the scan's chunk,
+    // where a cut changes no bits of a prompt that is read from its beginning.
+    const int64_t left = found.common / grid_ * grid_;
+    std::vector<int64_t>& marks = request.marks;
+    if (left > found.tokens) marks.insert(std::ranges::lower_bound(marks, left), left);
+    marks.push_back(std::ssize(request.prompt));
+  } else {
+    runner_.reset(sequence);
+  }
+  const int64_t promised = bytes_needed(request);
+  TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
+  free_.pop_back();
+  promised_ += promised;
+  streams_.push_back({.request = std::move(request),
+                      .picker = std::move(picker),
+                      .sequence = sequence,
+                      .read = found.tokens,
+                      .cached = found.tokens,
+                      .promised = promised,
+                      .row = std::move(found.row),
+                      .began = Clock::now()});
+}
+
+MemoryUse Scheduler::memory() const {
+  const StatePool& pool = runner_.pool();
+  MemoryUse use{.bytes = pool.bytes_in_use(),
+                .bytes_max = runner_.options().memory,
+                .pages = pool.pages_in_use(),
+                .pages_free = pool.pages_free(),
+                .slots = pool.slots_in_use(),
+                .pages_leaked = pool.references()};
+  for (int64_t i = 0; i < runner_.options().sequences; ++i) use.pages_leaked -= std::ssize(pool.pages(i));
+  if (!cache_) return use;
+  use.pages_leaked -= cache_->page_references();
+  use.snapshots = cache_->snapshots();
+  use.cached_tokens = cache_->tokens();
+  use.lookups = cache_->lookups();
+  use.hits = cache_->hits();
+  return use;
 }
 
 void Scheduler::drop_unwanted() {
@@ -91,13 +141,14 @@ int64_t Scheduler::Stream::piece(int64_t chunk) const {
 void Scheduler::pass() {
   drop_unwanted();
   admit();
+  draw_found();
   std::vector<Piece> pieces;
   std::vector<int32_t> ids;
   std::vector<int64_t> last;    // rows to sample from
   std::vector<size_t> drawing;  // their streams
   struct Reading {
     size_t stream;
-    int64_t tokens;
+    int64_t tokens, row;  // its last
   };
   std::vector<Reading> readings;  // pieces of prompts
   int64_t budget = runner_.options().chunk;
@@ -111,7 +162,7 @@ void Scheduler::pass() {
     pieces.push_back({.sequence = s.sequence, .tokens = tokens, .phase = step ? Phase::step : Phase::prefill});
     if (!step) {
       budget -= tokens;
-      readings.push_back({i, tokens});
+      readings.push_back({i, tokens, std::ssize(ids) - 1});
       if (s.read + tokens < std::ssize(s.request.prompt)) continue;
     }
     last.push_back(std::ssize(ids) - 1);
@@ -122,10 +173,22 @@ void Scheduler::pass() {
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
     s.read += reading.tokens;
-    if (std::ranges::find(s.request.marks, s.read) != s.request.marks.end())
-      cache_.keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence);
+    const auto width = static_cast<size_t>(x.dim(1));
+    if (cache_ && std::ranges::find(s.request.marks, s.read) != s.request.marks.end())
+      cache_->keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence,
+                   {x.view().as<float>() + static_cast<size_t>(reading.row) * width, width});
   }
   if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+}
+
+// The first tokens of prompts that were found whole, with nothing to read before them.
+void Scheduler::draw_found() {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i].row.empty()) continue;
+    const Tensor logits = runner_.logits(runner_.row_of(std::exchange(streams_[i].row, {})));
+    draw(logits, {&i, 1});
+    i = static_cast<size_t>(-1);  // the list may have changed
+  }
 }
 
 // A stream leaves the list before its request learns that it has ended: whatever follows, it ends once.
@@ -166,10 +229,10 @@ void Scheduler::end(Stream& s, Finish finish) {
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  const bool whole = !s.reading() && length <= read.size();  // one that was left in the middle would only take room
-  if (whole) cache_.keep(std::span(read).first(length), s.sequence);
+  if (cache_ && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
+  promised_ -= s.promised;
   if (s.request.on_end) s.request.on_end(std::move(out), s.cached);
 }
 
