@@ -9,6 +9,8 @@ namespace {
 
 constexpr int64_t kNodeBytes = 256;  // a node with its places in the list and the maps, about
 
+constexpr uint64_t kWanted = uint64_t{1} << 63;  // in Node::used: later than all spares
+
 int64_t bytes_of(std::span<const float> row) { return std::ssize(row) * size_of(DType::f32); }
 int64_t bytes_of(std::span<const int32_t> tokens) { return std::ssize(tokens) * size_of(DType::i32); }
 int64_t first_page(int64_t position) { return position / kPageTokens; }
@@ -59,68 +61,66 @@ std::vector<int32_t> PrefixCache::pages_of(const Node* node, int64_t tokens) con
   return pages;
 }
 
+PrefixCache::Match PrefixCache::match(std::span<const int32_t> prompt) {
+  const Place place = locate(prompt);
+  const auto whole = [&](const Node* n) { return n->end() == std::ssize(prompt) && n->used > 0 && !n->row.empty(); };
+  Node* from = place.node;
+  if (!recurrent_) {
+    const int64_t tokens = std::min(place.common, std::ssize(prompt) - (whole(from) ? 0 : 1));
+    while (from->begin > 0 && from->begin >= tokens) from = from->parent;
+    return {from, std::max<int64_t>(tokens, 0), place.common};
+  }
+  const auto usable = [&](const Node* n) {
+    return n->used > 0 && n->end() <= place.common && (n->end() < std::ssize(prompt) || whole(n));
+  };
+  while (from->parent && !usable(from)) from = from->parent;
+  return {from, from->end(), place.common};
+}
+
 PrefixCache::Found PrefixCache::resume(std::span<const int32_t> prompt, int64_t sequence) {
   runner_.reset(sequence);
   runner_.claim(sequence);  // before anything is found: it may evict
-  const Place place = locate(prompt);
-  Found found{.common = place.common};
-  const auto whole = [&](const Node* n) { return n->end() == std::ssize(prompt) && n->used > 0 && !n->row.empty(); };
-  Node* from = place.node;
-  if (recurrent_) {
-    const auto usable = [&](const Node* n) {
-      return n->used > 0 && n->end() <= place.common && (n->end() < std::ssize(prompt) || whole(n));
-    };
-    while (from->parent && !usable(from)) from = from->parent;
-    found.tokens = from->end();
-  } else {
-    found.tokens = std::min(place.common, std::ssize(prompt) - (whole(from) ? 0 : 1));
-    while (from->begin > 0 && from->begin >= found.tokens) from = from->parent;
-  }
-  ++lookups_;
-  if (found.tokens <= 0) return found;
-  ++hits_;
-  runner_.resume(sequence, found.tokens, pages_of(from, found.tokens), from->slot);
-  if (found.tokens == std::ssize(prompt)) found.row = from->row;
-  if (from->used > 0) use(from);
+  const Match best = match(prompt);
+  Found found{.tokens = best.tokens, .common = best.common};
+  if (found.tokens == 0) return found;
+  runner_.resume(sequence, found.tokens, pages_of(best.from, found.tokens), best.from->slot);
+  if (found.tokens == std::ssize(prompt)) found.row = best.from->row;
+  if (best.from->used > 0) use(best.from);
   return found;
 }
 
-void PrefixCache::keep(std::span<const int32_t> tokens, int64_t sequence, std::span<const float> row) {
+void PrefixCache::keep(std::span<const int32_t> tokens, int64_t sequence, std::span<const float> row, Worth worth) {
   CHECK(runner_.length(sequence) == std::ssize(tokens), "{} tokens of a sequence of {}", tokens.size(),
         runner_.length(sequence));
   if (tokens.empty()) return;
-  const auto snapshot = [&](const Place& p) {
-    return p.common == std::ssize(tokens) && p.node->end() == p.common && p.node->used > 0;
-  };
-  if (const Place known = locate(tokens); snapshot(known)) {
-    use(known.node);
-    if (known.node->row.empty() && pool_.charge(bytes_of(row))) {
-      const Place still = locate(tokens);  // unless it was evicted for that
-      if (snapshot(still))
-        still.node->row.assign(row.begin(), row.end());
-      else
-        pool_.refund(bytes_of(row));
+  const Place known = locate(tokens);
+  if (known.common == std::ssize(tokens) && known.node->end() == known.common && known.node->used > 0) {
+    if (worth == Worth::wanted) use(known.node);
+    if (known.node->row.empty() && pool_.bytes_in_use() + bytes_of(row) <= runner_.options().memory) {
+      known.node->row.assign(row.begin(), row.end());
+      pool_.refund(-bytes_of(row));
     }
     return;
   }
-  if (!pool_.charge(bytes_of(row))) return;
-  const int64_t slot = recurrent_ ? runner_.copy_state(sequence) : -1;
-  const bool room = (slot >= 0 || !recurrent_) && pool_.charge(bytes_of(tokens) + 2 * kNodeBytes);
-  if (!room) {
-    if (slot >= 0) pool_.give_slot(slot);
-    return pool_.refund(bytes_of(row));
-  }
-  // Nothing is evicted from here on. What was charged for the edge is an upper bound.
+  spares_only_ = worth == Worth::spare;
+  int64_t slot = -1;
+  const int64_t edge = bytes_of(tokens) + 2 * kNodeBytes;  // at most
+  const bool edge_fits = pool_.charge(edge + bytes_of(row));
+  if (edge_fits && recurrent_) slot = runner_.copy_state(sequence);
+  spares_only_ = false;
+  if (edge_fits) pool_.refund(edge);
+  if (edge_fits && recurrent_ && slot < 0) pool_.refund(bytes_of(row));
+  if (!edge_fits || (recurrent_ && slot < 0)) return;
+  // Nothing is evicted from here on.
   Node* node = node_at(locate(tokens));
   if (node->end() < std::ssize(tokens)) {
     const auto begin = static_cast<size_t>(node->end()), first = static_cast<size_t>(first_page(node->end())),
                last = static_cast<size_t>(pages_before(std::ssize(tokens)));
     node = add(node, tokens.subspan(begin), pool_.pages(sequence).subspan(first, last - first));
   }
-  pool_.refund(bytes_of(tokens) + 2 * kNodeBytes);
   node->slot = slot;
   node->row.assign(row.begin(), row.end());
-  use(node);
+  use(node, worth);
 }
 
 // The node that ends at a place: an edge that goes on is split.
@@ -161,14 +161,14 @@ PrefixCache::Node* PrefixCache::add(Node* parent, std::span<const int32_t> token
   return &node;
 }
 
-void PrefixCache::use(Node* node) {
+void PrefixCache::use(Node* node, Worth worth) {
   if (node->used > 0) by_use_.erase(node->used);
-  node->used = ++clock_;
+  node->used = ++clock_ | (worth == Worth::wanted ? kWanted : 0);
   by_use_[node->used] = node;
 }
 
 bool PrefixCache::evict() {
-  if (by_use_.empty()) return false;
+  if (by_use_.empty() || (spares_only_ && by_use_.begin()->first >= kWanted)) return false;
   Node* node = by_use_.begin()->second;
   forget(node);
   prune(node);

@@ -30,21 +30,24 @@ class PrefixCache {
     int64_t common = 0;        // that the prompt shares with something in the tree: at least as many
     std::vector<float> row{};  // [D] of the residual stream at the last token, when all tokens are found
   };
+  // How many tokens `resume` would find.
+  int64_t longest(std::span<const int32_t> prompt) { return match(prompt).tokens; }
   // Resets `sequence` and lets it continue from the longest prefix of `prompt` that can be continued from. The whole
   // prompt is found only where the row of its last token was stored.
   Found resume(std::span<const int32_t> prompt, int64_t sequence);
+  // Wanted: a place that later prompts are expected to continue from. Spare: one they might, which takes only room that
+  // nothing wanted has, and is evicted first.
+  enum class Worth : uint8_t { spare, wanted };
   // Stores the state of `sequence`, which has read `tokens`, and the row of the last one if it is given. Does nothing
   // when there is no room even after everything else has been evicted.
-  void keep(std::span<const int32_t> tokens, int64_t sequence, std::span<const float> row = {});
+  void keep(std::span<const int32_t> tokens, int64_t sequence, std::span<const float> row = {},
+            Worth worth = Worth::wanted);
   // Evicts what was used least recently. False: the tree is empty.
   bool evict();
 
   int64_t snapshots() const { return std::ssize(by_use_); }
   int64_t tokens() const { return tokens_; }               // on all edges
   int64_t page_references() const { return references_; }  // of edges, shared pages counted for each
-  // Counts of `resume` that found something, and of all.
-  int64_t hits() const { return hits_; }
-  int64_t lookups() const { return lookups_; }
 
   // Error if the tree's invariants do not hold; for tests.
   void check() const;
@@ -57,7 +60,7 @@ class PrefixCache {
     std::vector<int32_t> tokens{};        // of the edge that leads to it; none at the root only
     std::vector<int32_t> pages{};         // those of positions [begin, end), the partial ones at both ends included
     std::map<int32_t, Node*> children{};  // by the first token of their edges
-    uint64_t used = 0;                    // 0: no snapshot
+    uint64_t used = 0;                    // orders evictions; 0: no snapshot
     int64_t slot = -1;                    // of the snapshot; -1 where the model has no recurrent state
     std::vector<float> row{};             // of the snapshot's last token; may be empty
 
@@ -67,10 +70,15 @@ class PrefixCache {
     Node* node;      // the deepest that holds a part of the tokens
     int64_t common;  // how many tokens that is
   };
+  struct Match {
+    Node* from;  // of the snapshot, or with the last token where no snapshot is needed
+    int64_t tokens, common;
+  };
   Place locate(std::span<const int32_t> tokens);
+  Match match(std::span<const int32_t> prompt);
   Node* node_at(const Place& place);
   Node* add(Node* parent, std::span<const int32_t> tokens, std::span<const int32_t> pages);
-  void use(Node* node);
+  void use(Node* node, Worth worth = Worth::wanted);
   void forget(Node* node);
   void prune(Node* node);
   void remove(Node* node);
@@ -83,7 +91,8 @@ class PrefixCache {
   std::list<Node> nodes_;  // the root first
   std::map<uint64_t, Node*> by_use_;
   uint64_t clock_ = 0;
-  int64_t tokens_ = 0, references_ = 0, hits_ = 0, lookups_ = 0;
+  bool spares_only_ = false;  // what may be evicted now
+  int64_t tokens_ = 0, references_ = 0;
 };
 
 }  // namespace braid::engine

@@ -114,7 +114,6 @@ TEST(PrefixCache, RandomSequencesAgainstAPlainList) {
       read(plain.runner(), 0, prompt);
       ASSERT_EQ(next_logits(runner, sequence), next_logits(plain.runner(), 0)) << round;
     }
-    EXPECT_GT(cache.hits(), 80);
   }
   for (const int64_t sequence : {0, 1}) runner.reset(sequence);
   EXPECT_EQ(pool.pages_in_use(), 0);

@@ -52,39 +52,65 @@ int64_t Scheduler::bytes_needed(const Request& request) const {
 // In their order: a large request is not overtaken for ever.
 void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
-    if (cache_ && promised_ + bytes_needed(waiting_.front()) > runner_.memory_for_sequences()) return;
-    Request request = std::move(waiting_.front());
+    Request& request = waiting_.front();
+    const int64_t promised = bytes_needed(request);
+    if (cache_ && promised_ + promised > runner_.memory_for_sequences()) break;
+    TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
+    streams_.push_back({.request = std::move(request),
+                        .picker = std::move(picker),
+                        .sequence = free_.back(),
+                        .promised = promised,
+                        .began = Clock::now()});
+    promised_ += promised;
     waiting_.pop_front();
-    start(std::move(request));
+    free_.pop_back();
+  }
+  // Those that have not begun yet: of prompts that come together and begin alike, the later ones find what the first
+  // has read.
+  for (Stream& s : streams_) {
+    if (cache_ && s.reading() && s.read == s.cached && (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
+      look_up(s);
   }
 }
 
-void Scheduler::start(Request request) {
-  const int64_t sequence = free_.back();
-  PrefixCache::Found found;
-  if (cache_) {
-    found = cache_->resume(request.prompt, sequence);
-    // Where this prompt leaves one that was read before, others may leave it too. At a multiple of the scan's chunk,
-    // where a cut changes no bits of a prompt that is read from its beginning.
-    const int64_t left = found.common / grid_ * grid_;
-    std::vector<int64_t>& marks = request.marks;
-    if (left > found.tokens) marks.insert(std::ranges::lower_bound(marks, left), left);
-    marks.push_back(std::ssize(request.prompt));
-  } else {
-    runner_.reset(sequence);
+void Scheduler::look_up(Stream& s) {
+  hits_ -= s.cached > 0;
+  lookups_ += !s.looked_up;
+  s.looked_up = true;
+  PrefixCache::Found found = cache_->resume(s.request.prompt, s.sequence);
+  s.read = s.cached = s.kept = found.tokens;
+  s.row = std::move(found.row);
+  hits_ += s.cached > 0;
+  // Where this prompt leaves one that was read before, others may leave it too. At a multiple of the scan's chunk,
+  // where a cut changes no bits of a prompt that is read from its beginning.
+  const auto mark = [&](int64_t position) {
+    std::vector<int64_t>& marks = s.request.marks;
+    const auto at = std::ranges::lower_bound(marks, position);
+    if (position > s.read && (at == marks.end() || *at != position)) marks.insert(at, position);
+  };
+  mark(found.common / grid_ * grid_);
+  mark(std::ssize(s.request.prompt));
+}
+
+// The states of long answers a chunk apart: the next prompt may contain an answer as far as a template or a client
+// rewrites it.
+void Scheduler::keep_on_the_way() {
+  if (!cache_) return;
+  const int64_t chunk = runner_.options().chunk;
+  for (Stream& s : streams_) {
+    const int64_t length = runner_.length(s.sequence);
+    if (s.reading() || length / chunk == s.kept / chunk) continue;
+    cache_->keep(s.picker.seen().first(static_cast<size_t>(length)), s.sequence, {}, PrefixCache::Worth::spare);
+    s.kept = length;
   }
-  const int64_t promised = bytes_needed(request);
-  TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
-  free_.pop_back();
-  promised_ += promised;
-  streams_.push_back({.request = std::move(request),
-                      .picker = std::move(picker),
-                      .sequence = sequence,
-                      .read = found.tokens,
-                      .cached = found.tokens,
-                      .promised = promised,
-                      .row = std::move(found.row),
-                      .began = Clock::now()});
+}
+
+// After a piece of a prompt, with the row of its last token.
+void Scheduler::keep_read(Stream& s, std::span<const float> row) {
+  const bool marked = std::ranges::binary_search(s.request.marks, s.read);
+  cache_->keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence, row,
+               marked ? PrefixCache::Worth::wanted : PrefixCache::Worth::spare);
+  s.kept = s.read;
 }
 
 MemoryUse Scheduler::memory() const {
@@ -100,8 +126,8 @@ MemoryUse Scheduler::memory() const {
   use.pages_leaked -= cache_->page_references();
   use.snapshots = cache_->snapshots();
   use.cached_tokens = cache_->tokens();
-  use.lookups = cache_->lookups();
-  use.hits = cache_->hits();
+  use.lookups = lookups_;
+  use.hits = hits_;
   return use;
 }
 
@@ -140,6 +166,7 @@ int64_t Scheduler::Stream::piece(int64_t chunk) const {
 // read in a pass, so that answers do not wait for more.
 void Scheduler::pass() {
   drop_unwanted();
+  keep_on_the_way();
   admit();
   draw_found();
   std::vector<Piece> pieces;
@@ -173,10 +200,7 @@ void Scheduler::pass() {
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
     s.read += reading.tokens;
-    const auto width = static_cast<size_t>(x.dim(1));
-    if (cache_ && std::ranges::find(s.request.marks, s.read) != s.request.marks.end())
-      cache_->keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence,
-                   {x.view().as<float>() + static_cast<size_t>(reading.row) * width, width});
+    if (cache_) keep_read(s, {x.view().as<float>() + reading.row * x.dim(1), static_cast<size_t>(x.dim(1))});
   }
   if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
 }

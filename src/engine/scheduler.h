@@ -71,8 +71,10 @@ class Scheduler {
     int64_t sequence = 0;
     int64_t read = 0;  // of the prompt
     int64_t cached = 0;
+    int64_t kept = 0;          // length at the last spare snapshot
     int32_t next = 0;          // sampled but not read yet
     int64_t promised = 0;      // bytes
+    bool looked_up = false;    // in the cache
     std::vector<float> row{};  // of the last token of a prompt that was found whole; until the first token is drawn
     Clock::time_point began{}, first_token{};
 
@@ -80,7 +82,9 @@ class Scheduler {
     int64_t piece(int64_t chunk) const;
   };
   void admit();
-  void start(Request request);
+  void look_up(Stream& s);
+  void keep_read(Stream& s, std::span<const float> row);
+  void keep_on_the_way();
   int64_t bytes_needed(const Request& request) const;
   void draw_found();
   void drop_unwanted();
@@ -90,8 +94,9 @@ class Scheduler {
 
   Runner& runner_;
   std::optional<PrefixCache> cache_;  // where there is a budget
-  int64_t grid_ = 1;                  // see `start`
+  int64_t grid_ = 1;                  // see `look_up`
   int64_t promised_ = 0;              // bytes, to streams
+  int64_t lookups_ = 0, hits_ = 0;    // of requests that have begun
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences
