@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
@@ -19,8 +22,8 @@ struct ServeArgs {
   Cli* cli = nullptr;
   ModelArgs model;
   SamplingArgs sampling;
-  std::string host = "127.0.0.1", key, alias;
-  int64_t port = 8080, parallel = 4, cached = 8;
+  std::string host = "127.0.0.1", key, alias, memory;
+  int64_t port = 8080, parallel = 4;
 };
 
 // A folder or file by its last name: clients need not know where it is.
@@ -32,18 +35,35 @@ std::string name_of(const ServeArgs& o) {
   return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
 }
 
+// "4GiB", "512M", "1000000": units of 1024, or of 1000 with a final B.
+int64_t bytes_of(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  constexpr std::pair<const char*, double> kUnits[] = {
+      {"", 1},         {"B", 1},        {"K", 0x1p10},   {"M", 0x1p20}, {"G", 0x1p30}, {"T", 0x1p40}, {"KiB", 0x1p10},
+      {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3},   {"MB", 1e6},   {"GB", 1e9},   {"TB", 1e12}};
+  for (const auto& [name, factor] : kUnits) {
+    if (unit == name && end != text.c_str() && number >= 1 && number * factor < 0x1p60)
+      return static_cast<int64_t>(number * factor);
+  }
+  fail("--memory",
+       {.what = "not a size", .got = printable(text), .expected = "a number of bytes such as 4GiB or 500MB"});
+}
+
 int serve_model(const ServeArgs& o) {
   check_range("--port", o.port, 0, 65535);
   check_range("--parallel", o.parallel, 1, 256);
-  check_range("--cached-prefixes", o.cached, 0, 4096);
   const bool open = o.host != "127.0.0.1" && o.host != "localhost" && o.host != "::1";
   if (open && o.key.empty())
     fail("--host", {.what = "others could use the server", .got = printable(o.host), .expected = "--api-key as well"});
+  const int64_t memory = o.memory.empty() ? engine::kMemoryShare : bytes_of(o.memory);
   sys::catch_requests_to_stop();
   std::optional<engine::LanguageModel> model;  // outlives the server, which answers while it is loaded
-  serve::Server server({.host = o.host, .port = static_cast<int>(o.port), .key = o.key, .cached = o.cached});
+  serve::Server server({.host = o.host, .port = static_cast<int>(o.port), .key = o.key});
   engine::RunnerOptions options = o.model.runner_options();
-  options.sequences = o.parallel + o.cached;
+  options.sequences = o.parallel;
+  options.memory = memory;
   engine::LanguageModel& lm = model.emplace(o.model.model, options);
   need_tokenizer(lm.path(), "a model with one");
   server.load(lm,
@@ -67,7 +87,7 @@ Action setup_serve(Cli& cli) {
   cli.option("--api-key TEXT", o->key, "that requests must have");
   cli.option("--alias NAME", o->alias, "the name of the model in answers");
   cli.option("--parallel", o->parallel, "answers at once; further requests wait");
-  cli.option("--cached-prefixes", o->cached, "states kept for prompts that begin alike");
+  cli.option("--memory SIZE", o->memory, "for requests and cached prefixes (default: half of what is free)");
   o->sampling.declare(cli);
   cli.rare();
   o->sampling.declare_penalties(cli);

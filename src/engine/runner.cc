@@ -14,20 +14,36 @@ double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 }  // namespace
 
+int64_t choose_memory(const RunnerOptions& options) {
+  const int64_t available = sys::memory_available();
+  if (options.memory == kMemoryShare) return available / 2;  // the weights need the page cache too
+  if (options.memory > available) {
+    fail_environment("memory", {.what = "less is free than the states of sequences may take",
+                                .got = fmt::format("{:.2f} GiB free", gib(available)),
+                                .expected = fmt::format("{:.2f} GiB", gib(options.memory)),
+                                .hint = "a smaller --memory"});
+  }
+  return options.memory;
+}
+
 int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
   const SequenceBytes bytes = sequence_bytes(model.state_shapes(), options.numerics.caches(), options.numerics.exact);
-  const int64_t sequences = std::max<int64_t>(options.sequences, 1),
-                fixed = bytes.fixed * (sequences + options.spare_slots), per_token = bytes.per_token * sequences;
-  const int64_t available = sys::memory_available();
+  const bool shared = options.memory > 0;
+  const int64_t sequences = shared ? 1 : std::max<int64_t>(options.sequences, 1),
+                fixed = bytes.fixed * (sequences + options.spare_slots);
+  const auto need = [&](int64_t tokens) {
+    const int64_t paged = shared ? (tokens + kPageTokens - 1) / kPageTokens * kPageTokens : tokens;
+    return fixed + paged * sequences * bytes.per_token;
+  };
+  const int64_t available = shared ? options.memory : sys::memory_available();
   const int64_t trained = model.config().positions_max,
                 limit = options.beyond_training ? model.config().positions_limit() : trained;
   const auto too_much = [&](int64_t tokens) {
-    const int64_t need = fixed + tokens * per_token;
     fail_environment("memory", {.what = fmt::format("a context of {} tokens does not fit", tokens),
-                                .got = fmt::format("{:.1f} GiB free", gib(available)),
-                                .expected = fmt::format("{:.1f} GiB for the states of {} sequence{}", gib(need),
+                                .got = fmt::format("{:.1f} GiB {}", gib(available), shared ? "of --memory" : "free"),
+                                .expected = fmt::format("{:.1f} GiB for the states of {} sequence{}", gib(need(tokens)),
                                                         sequences, sequences == 1 ? "" : "s"),
-                                .hint = "a smaller -c"});
+                                .hint = shared ? "a larger --memory, or a smaller -c" : "a smaller -c"});
   };
   if (options.context > 0) {
     if (limit > 0 && options.context > limit) {
@@ -35,31 +51,45 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
                        .got = std::to_string(options.context),
                        .expected = fmt::format("at most {} (max_position_embeddings)", limit)});
     }
-    if (fixed + options.context * per_token > available) too_much(options.context);
+    if (need(options.context) > available) too_much(options.context);
     return options.context;
   }
   int64_t context = std::min(trained > 0 ? trained : kContextDefaultMax, kContextDefaultMax);
   // Half of the free memory: the weights need the page cache too.
-  while (context > 64 && fixed + context * per_token > available / 2) context /= 2;
-  if (fixed + context * per_token > available) too_much(context);
+  while (context > 64 && need(context) > (shared ? available : available / 2)) context /= 2;
+  if (need(context) > available) too_much(context);
   return context;
 }
 
 Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& options)
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
+  options_.memory = choose_memory(options_);
   options_.context = choose_context(*model_, options_);
   options_.numerics.code_steps = options_.sequences == 1 && !options_.numerics.exact;
   if (options_.threads > 0) ctx_.threads = options_.threads;
-  pool_ = std::make_unique<StatePool>(model_->state_shapes(),
-                                      PoolOptions{.sequences = options_.sequences,
-                                                  .slots = options_.sequences + options_.spare_slots,
-                                                  .context = options_.context,
-                                                  .types = options_.numerics.caches(),
-                                                  .context_may_grow = context_may_grow(),
-                                                  .exact = options_.numerics.exact});
+  PoolOptions pool{.sequences = options_.sequences,
+                   .slots = options_.sequences + options_.spare_slots,
+                   .context = options_.context,
+                   .types = options_.numerics.caches(),
+                   .context_may_grow = context_may_grow(),
+                   .exact = options_.numerics.exact};
+  if (options_.memory > 0) {
+    const SequenceBytes bytes = sequence_bytes(model_->state_shapes(), pool.types, pool.exact);
+    constexpr int64_t kMost = int64_t{1} << 20;  // where they are so small that the budget is no limit
+    pool.budget = options_.memory;
+    if (bytes.fixed > 0) pool.slots += std::min(kMost, options_.memory / bytes.fixed);
+    pool.pages = std::min(kMost, options_.memory / std::max<int64_t>(bytes.per_token * kPageTokens, 1));
+  }
+  pool_ = std::make_unique<StatePool>(model_->state_shapes(), pool);
   own_.resize(static_cast<size_t>(options_.sequences));
-  for (Own& sequence : own_) sequence.slot = pool_->take_slot();
+  slotless_ = options_.sequences;
 }
+
+int64_t Runner::sequence_bytes_of(int64_t tokens) const {
+  return pool_->slot_bytes() + (tokens + kPageTokens - 1) / kPageTokens * pool_->page_bytes();
+}
+
+int64_t Runner::memory_for_sequences() const { return options_.memory - options_.spare_slots * pool_->slot_bytes(); }
 
 nn::Run Runner::run(const SeqMap& seqs, nn::Probe* probe) {
   return {.ctx = ctx_,
@@ -74,6 +104,21 @@ Runner::Own& Runner::own(int64_t sequence) {
   CHECK(sequence >= 0 && sequence < std::ssize(own_), "sequence {} of {}", sequence, own_.size());
   return own_[static_cast<size_t>(sequence)];
 }
+
+void Runner::hold(int64_t sequence) {
+  Own& o = own(sequence);
+  if (o.slot >= 0) return;
+  o.slot = pool_->take_slot();
+  if (o.slot < 0) {
+    fail_environment("memory", {.what = "no recurrent state is left for a sequence",
+                                .got = fmt::format("{} in use", pool_->slots_in_use()),
+                                .hint = "fewer sequences at once"});
+  }
+  --slotless_;
+  pool_->clear_slot(o.slot);
+}
+
+int64_t Runner::take_spare() { return spare_slots() > 0 ? pool_->take_slot() : -1; }
 
 Tensor Runner::ids_tensor(std::span<const int32_t> ids) {
   Tensor t(arena_, DType::i32, {static_cast<int64_t>(ids.size())});
@@ -92,6 +137,7 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
   SeqMap seqs;
   std::vector<bool> named(own_.size());
   for (const Piece& piece : pieces) {
+    hold(piece.sequence);
     const Own& o = own(piece.sequence);
     CHECK(!named[static_cast<size_t>(piece.sequence)], "sequence {} twice in a pass", piece.sequence);
     named[static_cast<size_t>(piece.sequence)] = true;
@@ -110,7 +156,7 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
     seqs.seqs[i].trail = std::ssize(seqs.trails);
     Own& o = own(pieces[i].sequence);
     for (int64_t t = 0; t < pieces[i].tokens; ++t) {
-      o.trail.push_back(pool_->take_slot());
+      o.trail.push_back(take_spare());
       CHECK(o.trail.back() >= 0, "no free slot for token {} of a tentative step", t);
     }
     seqs.trails.insert(seqs.trails.end(), o.trail.begin(), o.trail.end());
@@ -131,9 +177,29 @@ void Runner::keep(int64_t sequence, int64_t tokens) {
   pool_->truncate(sequence, o.length);
 }
 
+int64_t Runner::copy_state(int64_t sequence) {
+  hold(sequence);
+  CHECK(own(sequence).trail.empty(), "sequence {} waits for `keep`", sequence);
+  const int64_t copy = pool_->take_slot();
+  if (copy >= 0) pool_->copy_slot(ctx_, slot(sequence), copy);
+  return copy;
+}
+
+void Runner::resume(int64_t sequence, int64_t tokens, std::span<const int32_t> pages, int64_t slot) {
+  Own& o = own(sequence);
+  CHECK(o.length == 0 && o.slot >= 0 && tokens <= std::ssize(pages) * kPageTokens,
+        "sequence {} of {} tokens, slot {}, for {} tokens in {} pages", sequence, o.length, o.slot, tokens,
+        pages.size());
+  pool_->share(pages, sequence);
+  if (slot >= 0) pool_->copy_slot(ctx_, slot, o.slot);
+  o.length = tokens;
+}
+
 void Runner::fork(int64_t from, int64_t to) {
   CHECK(from != to && own(from).trail.empty(), "a fork of sequence {} to {}", from, to);
   reset(to);
+  hold(from);
+  hold(to);
   own(to).length = length(from);
   pool_->share(from, to, length(from));
   pool_->copy_slot(ctx_, slot(from), slot(to));
@@ -142,7 +208,8 @@ void Runner::fork(int64_t from, int64_t to) {
 bool Runner::mark(int64_t sequence) {
   Own& o = own(sequence);
   CHECK(o.trail.empty(), "sequence {} waits for `keep`", sequence);
-  if (o.mark_slot < 0) o.mark_slot = pool_->take_slot();
+  hold(sequence);
+  if (o.mark_slot < 0) o.mark_slot = take_spare();
   if (o.mark_slot < 0) return false;
   pool_->copy_slot(ctx_, o.slot, o.mark_slot);
   o.mark_length = o.length;
@@ -190,6 +257,12 @@ Tensor Runner::rows(const Tensor& x, std::span<const int64_t> wanted) {
   return out;
 }
 
+Tensor Runner::row_of(std::span<const float> values) {
+  Tensor out(arena_, DType::f32, {1, std::ssize(values)});
+  std::memcpy(out.mut().data, values.data(), values.size_bytes());
+  return out;
+}
+
 Tensor Runner::mtp_logits(std::span<const int32_t> ids, const Tensor& hidden) {
   const auto rows = static_cast<int64_t>(ids.size()) - 1;
   const SeqMap seqs = SeqMap::one(rows);
@@ -234,7 +307,9 @@ void Runner::reset(int64_t sequence) {
   if (o.mark_slot >= 0) pool_->give_slot(std::exchange(o.mark_slot, -1));
   o.length = 0;
   pool_->truncate(sequence, 0);
-  pool_->clear_slot(o.slot);
+  if (o.slot < 0) return;
+  pool_->give_slot(std::exchange(o.slot, -1));
+  ++slotless_;
 }
 
 }  // namespace braid::engine

@@ -21,12 +21,17 @@ struct RunnerOptions {
   int64_t context = 0;  // 0: what the model was trained with, if memory allows
   // For measurements: the context may be longer than the model was trained with, if it encodes no positions.
   bool beyond_training = false;
-  int64_t sequences = 1;    // at once
+  int64_t sequences = 1;  // at once
+  // Bytes that the states of all sequences, spare slots and what a PrefixCache keeps may take together: address space
+  // is reserved, and each sequence takes what it uses. 0: every sequence can have its whole context, and no more.
+  int64_t memory = 0;
   int64_t spare_slots = 0;  // recurrent states besides one per sequence: a tentative step takes one for each token
   int64_t chunk = 512;      // tokens of one prefill pass
   int threads = 0;          // 0: sys::default_threads()
   std::string adapter{};    // a folder as PEFT writes it; empty: none
 };
+
+constexpr int64_t kMemoryShare = -1;  // as RunnerOptions::memory: half of what is free
 
 constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a long context costs time before memory
 
@@ -50,6 +55,14 @@ class Runner {
   Tensor forward(std::span<const int32_t> ids, std::span<const Piece> pieces, nn::Probe* probe = nullptr);
   // After a tentative step: retains its first `tokens`, from none to all, and undoes the rest.
   void keep(int64_t sequence, int64_t tokens);
+  // A slot with a copy of the recurrent state of a sequence, for `resume`; whoever takes it gives it back to the pool.
+  // -1 when there is no room.
+  int64_t copy_state(int64_t sequence);
+  // Lets a sequence without tokens, which `claim` gave a slot, continue after `tokens` tokens from their pages, which
+  // it shares from now on, and a recurrent state, which is copied.
+  void resume(int64_t sequence, int64_t tokens, std::span<const int32_t> pages, int64_t slot);
+  // Gives a sequence its slot before it has read anything. Error when there is no room for it.
+  void claim(int64_t sequence) { hold(sequence); }
   // Makes `to` a copy of `from`. Their keys and values are shared until one of them writes.
   void fork(int64_t from, int64_t to);
   // Remembers where a sequence is, for `rewind`; a mark takes a spare slot until `reset`. False: none is free.
@@ -62,6 +75,8 @@ class Runner {
   Tensor token_losses(const Tensor& x, std::span<const int32_t> targets);
   // Rows of x, in this order.
   Tensor rows(const Tensor& x, std::span<const int64_t> wanted);
+  // One row of a residual stream that was stored elsewhere, [1, D].
+  Tensor row_of(std::span<const float> values);
   Tensor final_hidden(const Tensor& x);
   // Logits of the multi-token prediction for a whole prompt: ids [T], hidden [T, D] after the final norm -> [T-1, V].
   Tensor mtp_logits(std::span<const int32_t> ids, const Tensor& hidden);
@@ -84,12 +99,17 @@ class Runner {
   const models::Config& config() const { return model_->config(); }
   Ctx& ctx() { return ctx_; }
   nn::StateView& state() { return pool_->view(); }
-  const RunnerOptions& options() const { return options_; }  // with the context that was chosen
+  StatePool& pool() { return *pool_; }
+  const RunnerOptions& options() const { return options_; }  // with the context and the memory that were chosen
+  // What a sequence of so many tokens takes of RunnerOptions::memory, and what is for sequences of that.
+  int64_t sequence_bytes_of(int64_t tokens) const;
+  int64_t memory_for_sequences() const;
   // Up to what the model was trained with.
   bool context_may_grow() const { return config().positions_max == 0 || options_.context < config().positions_max; }
   int64_t length(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].length; }
-  int64_t slot(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].slot; }  // in the state's tensors
-  int64_t spare_slots() const { return pool_->slots_free(); }
+  // In the state's tensors; -1 before the first pass after `reset`.
+  int64_t slot(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].slot; }
+  int64_t spare_slots() const { return pool_->slots_free() - slotless_; }
 
  private:
   struct Own {
@@ -100,6 +120,8 @@ class Runner {
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
   Own& own(int64_t sequence);
+  void hold(int64_t sequence);
+  int64_t take_spare();
   Tensor ids_tensor(std::span<const int32_t> ids);
 
   std::shared_ptr<models::Model> model_;
@@ -109,11 +131,14 @@ class Runner {
   std::unique_ptr<StatePool> pool_;
   nn::Calibration* calibration_ = nullptr;
   std::vector<Own> own_;  // by sequence
+  int64_t slotless_ = 0;  // how many of them have no slot
 };
 
-// The context to use: the requested one, else the model's, limited to what fits the free memory. Error when not even
-// one chunk fits, or when the requested one does not; both say how much is needed. Error, too, when it is longer than
-// the model allows.
+// RunnerOptions::memory in bytes. Error when that is more than is free.
+int64_t choose_memory(const RunnerOptions& options);
+// The context to use: the requested one, else the model's, limited to what fits the free memory for every sequence, or
+// RunnerOptions::memory for one. Error when not even one chunk fits, or when the requested one does not; both say how
+// much is needed. Error, too, when it is longer than the model allows.
 int64_t choose_context(const models::Model& model, const RunnerOptions& options);
 
 }  // namespace braid::engine

@@ -16,11 +16,13 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
 
 }  // namespace
 
-Scheduler::Scheduler(Runner& runner, int64_t cached)
-    : runner_(runner), cache_(runner, runner.options().sequences - cached, cached) {
-  CHECK(cached >= 0 && cached < runner.options().sequences, "{} cached of {} sequences", cached,
-        runner.options().sequences);
-  for (int64_t sequence = runner.options().sequences - cached; sequence-- > 0;) {
+Scheduler::Scheduler(Runner& runner) : runner_(runner) {
+  if (runner.options().memory > 0) cache_.emplace(runner);
+  grid_ = runner.options().chunk;
+  for (const nn::StateShape& shape : runner.model().state_shapes()) {
+    if (shape.chunk > 0) grid_ = std::min(grid_, shape.chunk);
+  }
+  for (int64_t sequence = runner.options().sequences; sequence-- > 0;) {
     runner_.reset(sequence);
     free_.push_back(sequence);
   }
@@ -39,20 +41,94 @@ void Scheduler::submit(Request request) {
   if (request.on_end) request.on_end({}, 0);
 }
 
+// The most that a request can need. A guess may read a few tokens that are then undone.
+int64_t Scheduler::bytes_needed(const Request& request) const {
+  constexpr int64_t kGuess = 8;
+  const int64_t context = runner_.options().context, prompt = std::ssize(request.prompt),
+                answer = request.generate.tokens_max < 0 ? context : request.generate.tokens_max;
+  return runner_.sequence_bytes_of(prompt + std::min(answer + kGuess, context - prompt));
+}
+
+// In their order: a large request is not overtaken for ever.
 void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
     Request& request = waiting_.front();
-    const int64_t sequence = free_.back(), cached = cache_.resume(request.prompt, sequence);
+    const int64_t promised = bytes_needed(request);
+    if (cache_ && promised_ + promised > runner_.memory_for_sequences()) break;
     TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
     streams_.push_back({.request = std::move(request),
                         .picker = std::move(picker),
-                        .sequence = sequence,
-                        .read = cached,
-                        .cached = cached,
+                        .sequence = free_.back(),
+                        .promised = promised,
                         .began = Clock::now()});
+    promised_ += promised;
     waiting_.pop_front();
     free_.pop_back();
   }
+  // Those that have not begun yet: of prompts that come together and begin alike, the later ones find what the first
+  // has read.
+  for (Stream& s : streams_) {
+    if (cache_ && s.reading() && s.read == s.cached && (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
+      look_up(s);
+  }
+}
+
+void Scheduler::look_up(Stream& s) {
+  hits_ -= s.cached > 0;
+  lookups_ += !s.looked_up;
+  s.looked_up = true;
+  PrefixCache::Found found = cache_->resume(s.request.prompt, s.sequence);
+  s.read = s.cached = s.kept = found.tokens;
+  s.row = std::move(found.row);
+  hits_ += s.cached > 0;
+  // Where this prompt leaves one that was read before, others may leave it too. At a multiple of the scan's chunk,
+  // where a cut changes no bits of a prompt that is read from its beginning.
+  const auto mark = [&](int64_t position) {
+    std::vector<int64_t>& marks = s.request.marks;
+    const auto at = std::ranges::lower_bound(marks, position);
+    if (position > s.read && (at == marks.end() || *at != position)) marks.insert(at, position);
+  };
+  mark(found.common / grid_ * grid_);
+  mark(std::ssize(s.request.prompt));
+}
+
+// The states of long answers a chunk apart: the next prompt may contain an answer as far as a template or a client
+// rewrites it.
+void Scheduler::keep_on_the_way() {
+  if (!cache_) return;
+  const int64_t chunk = runner_.options().chunk;
+  for (Stream& s : streams_) {
+    const int64_t length = runner_.length(s.sequence);
+    if (s.reading() || length / chunk == s.kept / chunk) continue;
+    cache_->keep(s.picker.seen().first(static_cast<size_t>(length)), s.sequence, {}, PrefixCache::Worth::spare);
+    s.kept = length;
+  }
+}
+
+// After a piece of a prompt, with the row of its last token.
+void Scheduler::keep_read(Stream& s, std::span<const float> row) {
+  const bool marked = std::ranges::binary_search(s.request.marks, s.read);
+  cache_->keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence, row,
+               marked ? PrefixCache::Worth::wanted : PrefixCache::Worth::spare);
+  s.kept = s.read;
+}
+
+MemoryUse Scheduler::memory() const {
+  const StatePool& pool = runner_.pool();
+  MemoryUse use{.bytes = pool.bytes_in_use(),
+                .bytes_max = runner_.options().memory,
+                .pages = pool.pages_in_use(),
+                .pages_free = pool.pages_free(),
+                .slots = pool.slots_in_use(),
+                .pages_leaked = pool.references()};
+  for (int64_t i = 0; i < runner_.options().sequences; ++i) use.pages_leaked -= std::ssize(pool.pages(i));
+  if (!cache_) return use;
+  use.pages_leaked -= cache_->page_references();
+  use.snapshots = cache_->snapshots();
+  use.cached_tokens = cache_->tokens();
+  use.lookups = lookups_;
+  use.hits = hits_;
+  return use;
 }
 
 void Scheduler::drop_unwanted() {
@@ -90,14 +166,16 @@ int64_t Scheduler::Stream::piece(int64_t chunk) const {
 // read in a pass, so that answers do not wait for more.
 void Scheduler::pass() {
   drop_unwanted();
+  keep_on_the_way();
   admit();
+  draw_found();
   std::vector<Piece> pieces;
   std::vector<int32_t> ids;
   std::vector<int64_t> last;    // rows to sample from
   std::vector<size_t> drawing;  // their streams
   struct Reading {
     size_t stream;
-    int64_t tokens;
+    int64_t tokens, row;  // its last
   };
   std::vector<Reading> readings;  // pieces of prompts
   int64_t budget = runner_.options().chunk;
@@ -111,7 +189,7 @@ void Scheduler::pass() {
     pieces.push_back({.sequence = s.sequence, .tokens = tokens, .phase = step ? Phase::step : Phase::prefill});
     if (!step) {
       budget -= tokens;
-      readings.push_back({i, tokens});
+      readings.push_back({i, tokens, std::ssize(ids) - 1});
       if (s.read + tokens < std::ssize(s.request.prompt)) continue;
     }
     last.push_back(std::ssize(ids) - 1);
@@ -122,10 +200,19 @@ void Scheduler::pass() {
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
     s.read += reading.tokens;
-    if (std::ranges::find(s.request.marks, s.read) != s.request.marks.end())
-      cache_.keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence);
+    if (cache_) keep_read(s, {x.view().as<float>() + reading.row * x.dim(1), static_cast<size_t>(x.dim(1))});
   }
   if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+}
+
+// The first tokens of prompts that were found whole, with nothing to read before them.
+void Scheduler::draw_found() {
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (streams_[i].row.empty()) continue;
+    const Tensor logits = runner_.logits(runner_.row_of(std::exchange(streams_[i].row, {})));
+    draw(logits, {&i, 1});
+    i = static_cast<size_t>(-1);  // the list may have changed
+  }
 }
 
 // A stream leaves the list before its request learns that it has ended: whatever follows, it ends once.
@@ -166,10 +253,10 @@ void Scheduler::end(Stream& s, Finish finish) {
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  const bool whole = !s.reading() && length <= read.size();  // one that was left in the middle would only take room
-  if (whole) cache_.keep(std::span(read).first(length), s.sequence);
+  if (cache_ && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
+  promised_ -= s.promised;
   if (s.request.on_end) s.request.on_end(std::move(out), s.cached);
 }
 

@@ -1,8 +1,9 @@
 // Answers to many prompts with continuous batching: each pass reads one token of every answer that is being generated
-// and, beside them, pieces of unread prompts. When an answer ends, the next request takes its
-// sequence. By the row contract an answer does not depend on the others in the batch; where it continues from a cached
-// prefix, which was cut elsewhere, that is so within the bound of the scan's forms, and bit for bit under --exact. What
-// eval and the server share.
+// and, beside them, pieces of unread prompts. When an answer ends, the next request takes its sequence, as soon as the
+// memory for all that it can need is there: for its prompt and the most tokens of its answer, beside what was promised
+// to the others; a request that runs is never short of memory. By the row contract an answer does not depend on the
+// others in the batch; where it continues from a cached prefix, which was cut elsewhere, that is so within the bound of
+// the scan's forms, and bit for bit under --exact. What eval and the server share.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -23,7 +24,7 @@ struct Request {
   std::vector<int32_t> prompt{};
   GenerateOptions generate{};
   // Positions in the prompt, ascending, whose states later prompts may continue from: where the next turn of a
-  // conversation will differ from this one. The end of an answer is always one.
+  // conversation will differ from this one. The ends of the prompt and of the answer always are.
   std::vector<int64_t> marks{};
   // Called from `pass`, `submit` and `cancel`; each may be empty. `wanted` is asked before every pass and ends the
   // request when it is false; `on_token` sees each token but the end token, and false ends the answer; `on_end` is
@@ -33,10 +34,20 @@ struct Request {
   std::function<void(Generated, int64_t cached_tokens)> on_end{};
 };
 
+// Of one moment.
+struct MemoryUse {
+  int64_t bytes = 0, bytes_max = 0;  // of the budget: sequences and cache
+  int64_t pages = 0, pages_free = 0, slots = 0;
+  int64_t pages_leaked = 0;  // references to pages that nobody answers for: a bug
+  int64_t snapshots = 0, cached_tokens = 0;
+  int64_t lookups = 0, hits = 0;  // of requests; hits continued from something
+};
+
 class Scheduler {
  public:
-  // `cached` of the runner's sequences, the last ones, keep prefixes; the others are for as many answers at a time.
-  explicit Scheduler(Runner& runner, int64_t cached = 0);
+  // As many answers at a time as the runner has sequences. A runner with a budget (RunnerOptions::memory) keeps
+  // prefixes for later prompts in what they leave of it.
+  explicit Scheduler(Runner& runner);
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -46,6 +57,7 @@ class Scheduler {
   bool idle() const { return waiting_.empty() && streams_.empty(); }
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(streams_); }
+  MemoryUse memory() const;
   // One pass over all requests that run. Error when it fails: `cancel` has to follow.
   void pass();
   // Ends every request, as after an error.
@@ -59,20 +71,32 @@ class Scheduler {
     int64_t sequence = 0;
     int64_t read = 0;  // of the prompt
     int64_t cached = 0;
-    int32_t next = 0;  // sampled but not read yet
+    int64_t kept = 0;          // length at the last spare snapshot
+    int32_t next = 0;          // sampled but not read yet
+    int64_t promised = 0;      // bytes
+    bool looked_up = false;    // in the cache
+    std::vector<float> row{};  // of the last token of a prompt that was found whole; until the first token is drawn
     Clock::time_point began{}, first_token{};
 
     bool reading() const { return read < std::ssize(request.prompt); }
     int64_t piece(int64_t chunk) const;
   };
   void admit();
+  void look_up(Stream& s);
+  void keep_read(Stream& s, std::span<const float> row);
+  void keep_on_the_way();
+  int64_t bytes_needed(const Request& request) const;
+  void draw_found();
   void drop_unwanted();
   void draw(const Tensor& logits, std::span<const size_t> drawing);
   std::optional<Finish> advance(Stream& s, std::span<const float> logits);
   void end(Stream& s, Finish finish);
 
   Runner& runner_;
-  PrefixCache cache_;
+  std::optional<PrefixCache> cache_;  // where there is a budget
+  int64_t grid_ = 1;                  // see `look_up`
+  int64_t promised_ = 0;              // bytes, to streams
+  int64_t lookups_ = 0, hits_ = 0;    // of requests that have begun
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences

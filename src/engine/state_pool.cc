@@ -13,7 +13,7 @@
 namespace braid::engine {
 namespace {
 
-constexpr int64_t kPage = 64;  // tokens: small enough to waste little, large enough to stream
+constexpr int64_t kPage = kPageTokens;
 
 // [pages, G, page, P] as [pages, page, G, P]: what a head reads of a page is contiguous.
 MutView head_by_head(const MutView& pages) {
@@ -43,6 +43,11 @@ StatePool::StatePool(const std::vector<nn::StateShape>& shapes, const PoolOption
   for (int64_t i = pages; i-- > 0;) free_pages_.push_back(static_cast<int32_t>(i));
   for (int64_t i = slots; i-- > 0;) free_slots_.push_back(i);
   readers_.assign(static_cast<size_t>(pages), 0);
+  slots_touched_.assign(static_cast<size_t>(slots), false);
+  pages_touched_.assign(static_cast<size_t>(pages), false);
+  const SequenceBytes bytes = sequence_bytes(shapes, options.types, options.exact);
+  page_bytes_ = bytes.per_token * kPage;
+  slot_bytes_ = bytes.fixed;
   pages_held_.assign(static_cast<size_t>(options.sequences), 0);
   view_.page_table = view_of(page_table_.data(), {options.sequences, pages_max_});
   for (const nn::StateShape& s : shapes) {
@@ -84,9 +89,63 @@ MutView StatePool::reserve(DType dtype, const Shape& shape) {
   return {static_cast<std::byte*>(data), dtype, shape};
 }
 
+bool StatePool::make_room(const sys::FunctionRef<bool()>& none_free, int64_t bytes) {
+  while (none_free() || (options_.budget > 0 && bytes_in_use() + bytes > options_.budget)) {
+    if (!reclaim_ || !reclaim_()) return false;
+  }
+  return true;
+}
+
+bool StatePool::charge(int64_t bytes) {
+  if (!make_room([] { return false; }, bytes)) return false;
+  if (options_.budget > 0 && resident_ + charged_ + bytes > options_.budget) give_back_memory();
+  charged_ += bytes;
+  return true;
+}
+
+void StatePool::touch(std::vector<bool>& touched, int64_t entry, int64_t bytes) {
+  if (options_.budget == 0 || touched[static_cast<size_t>(entry)]) return;
+  if (resident_ + charged_ + bytes > options_.budget) give_back_memory();
+  touched[static_cast<size_t>(entry)] = true;
+  resident_ += bytes;
+}
+
+// Of all free entries: what one kind has freed, the other kind needs.
+void StatePool::give_back_memory() {
+  const auto give_back = [&](const MutView& all, int64_t entry) {
+    constexpr uintptr_t kSystemPage = 4096;
+    const auto bytes = static_cast<uintptr_t>(all.bytes() / all.dim(0));
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(all.data) + static_cast<uintptr_t>(entry) * bytes,
+                    first = (begin + kSystemPage - 1) / kSystemPage * kSystemPage,
+                    last = (begin + bytes) / kSystemPage * kSystemPage;
+    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  };
+  for (const int64_t slot : free_slots_) {
+    if (!slots_touched_[static_cast<size_t>(slot)]) continue;
+    for (const nn::BlockState& block : view_.blocks) {
+      for (const MutView& v : block.by_slot()) {
+        if (v) give_back(v, slot);
+      }
+    }
+    slots_touched_[static_cast<size_t>(slot)] = false;
+    resident_ -= slot_bytes_;
+  }
+  for (const int32_t page : free_pages_) {
+    if (!pages_touched_[static_cast<size_t>(page)]) continue;
+    for (const nn::BlockState& block : view_.blocks) {
+      for (const MutView& v : block.by_page()) {
+        if (v) give_back(v, page);
+      }
+    }
+    pages_touched_[static_cast<size_t>(page)] = false;
+    resident_ -= page_bytes_;
+  }
+}
+
 int64_t StatePool::take_slot() {
-  if (free_slots_.empty()) return -1;
+  if (!make_room([&] { return free_slots_.empty(); }, slot_bytes_)) return -1;
   const int64_t slot = free_slots_.back();
+  touch(slots_touched_, slot, slot_bytes_);
   free_slots_.pop_back();
   return slot;
 }
@@ -114,19 +173,34 @@ void StatePool::copy_slot(Ctx& ctx, int64_t from, int64_t to) {
 }
 
 int32_t StatePool::take_page() {
-  if (free_pages_.empty()) {
-    fail_environment("memory", {.what = "no page is left for keys and values",
-                                .got = fmt::format("{} pages of {} tokens in use", readers_.size(), kPage),
-                                .hint = "fewer or shorter sequences at once"});
-  }
+  if (!make_room([&] { return free_pages_.empty(); }, page_bytes_)) return -1;
   const int32_t page = free_pages_.back();
+  touch(pages_touched_, page, page_bytes_);
   free_pages_.pop_back();
-  readers_[static_cast<size_t>(page)] = 1;
+  retain(page);
   return page;
 }
 
-void StatePool::give_page(int32_t& page) {
+int32_t StatePool::need_page() {
+  const int32_t page = take_page();
+  if (page >= 0) return page;
+  fail_environment("memory", {.what = "no page is left for keys and values",
+                              .got = fmt::format("{} pages of {} tokens in use", pages_in_use(), kPage),
+                              .hint = "fewer or shorter sequences at once"});
+}
+
+void StatePool::retain(int32_t page) {
+  ++readers_[static_cast<size_t>(page)];
+  ++references_;
+}
+
+void StatePool::release(int32_t page) {
+  --references_;
   if (--readers_[static_cast<size_t>(page)] == 0) free_pages_.push_back(page);
+}
+
+void StatePool::give_page(int32_t& page) {
+  release(page);
   page = -1;
 }
 
@@ -146,10 +220,15 @@ void StatePool::prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end) 
   CHECK(begin <= held * kPage, "position {} of a sequence of {} pages", begin, held);
   for (int64_t i = begin / kPage; i * kPage < end; ++i) {
     if (i == held) {
-      entry(sequence, i) = take_page();
+      entry(sequence, i) = need_page();
       ++held;
     } else if (readers(entry(sequence, i)) > 1) {
-      const int32_t page = take_page();
+      const int32_t page = take_page();  // to make room, the other reader may have been evicted
+      if (readers(entry(sequence, i)) == 1) {
+        if (page >= 0) release(page);
+        continue;
+      }
+      if (page < 0) need_page();
       const std::array<CopyState::Copy, 1> copy = {{{.from = entry(sequence, i), .to = page}}};
       for (const nn::BlockState& block : view_.blocks) {
         for (const MutView& v : block.by_page()) {
@@ -181,7 +260,16 @@ void StatePool::share(int64_t from, int64_t to, int64_t tokens) {
         "{} tokens of sequence {} for {}, which has {} pages", tokens, from, to, held);
   for (; held * kPage < tokens; ++held) {
     entry(to, held) = entry(from, held);
-    ++readers_[static_cast<size_t>(entry(to, held))];
+    retain(entry(to, held));
+  }
+}
+
+void StatePool::share(std::span<const int32_t> pages, int64_t to) {
+  int64_t& held = pages_held_[static_cast<size_t>(to)];
+  CHECK(held == 0 && std::ssize(pages) <= pages_max_, "{} pages for sequence {}, which has {}", pages.size(), to, held);
+  for (const int32_t page : pages) {
+    entry(to, held++) = page;
+    retain(page);
   }
 }
 

@@ -19,6 +19,8 @@ class TokenPicker {
   int32_t next(std::span<const float> logits);
   bool ended() const { return ended_; }  // the last token is an end token
 
+  // Every token of the sequence and of the answer so far.
+  std::span<const int32_t> seen() const { return seen_; }
   // The answer so far, moved away.
   void take(Generated& out);
 

@@ -55,9 +55,10 @@ Work work(engine::LanguageModel& model, const char* text, int64_t tokens) {
 }
 
 TEST(Worker, ManyThreadsGetWhatOneGets) {
-  engine::LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 5, .chunk = 16, .threads = 1});
+  engine::LanguageModel model(support::data("tiny-chat"),
+                              {.context = 256, .sequences = 3, .memory = 64 << 20, .chunk = 16, .threads = 1});
   (void)model.tokenizer();
-  Worker worker(model, 2);
+  Worker worker(model);
   const std::vector<const char*> prompts = {"What is 17 + 25?", "Hi", "Reverse the word stone.", "Who are you?"};
   std::vector<std::string> alone;
   for (const char* prompt : prompts) alone.push_back(wait_for(*worker.submit(work(model, prompt, 20))).text);
@@ -79,9 +80,10 @@ TEST(Worker, ManyThreadsGetWhatOneGets) {
 }
 
 TEST(Worker, WhatItsEndCutsShortSaysSo) {
-  engine::LanguageModel model(support::data("tiny-chat"), {.context = 256, .sequences = 2, .threads = 1});
+  engine::LanguageModel model(support::data("tiny-chat"),
+                              {.context = 256, .sequences = 1, .memory = 64 << 20, .threads = 1});
   (void)model.tokenizer();
-  Worker worker(model, 1);
+  Worker worker(model);
   const auto running = worker.submit(work(model, "Hi", 200)), waiting = worker.submit(work(model, "Hi", 200));
   (void)running->wait(1h);
   worker.stop();

@@ -246,6 +246,17 @@ void Server::State::metrics(httplib::Response& response) {
        c.cached_tokens);
   line("process_resident_memory_bytes", "gauge", "Memory in use, that of mapped weights included.",
        sys::memory_resident());
+  const engine::MemoryUse& m = c.memory;
+  line("vllm:prefix_cache_queries_total", "counter", "Requests whose prompts were looked up in the cache.", m.lookups);
+  line("vllm:prefix_cache_hits_total", "counter", "Requests that continued from a cached prefix.", m.hits);
+  line("braid:memory_bytes", "gauge", "Bytes in use for sequences and cached prefixes.", m.bytes);
+  line("braid:memory_limit_bytes", "gauge", "What --memory allows.", m.bytes_max);
+  line("braid:pages_in_use", "gauge", "Pages of keys and values in use.", m.pages);
+  line("braid:pages_free", "gauge", "Pages that are not in use; the limit of bytes may come first.", m.pages_free);
+  line("braid:pages_leaked", "gauge", "References to pages without an owner; a bug unless 0.", m.pages_leaked);
+  line("braid:state_slots_in_use", "gauge", "Recurrent states of sequences and snapshots.", m.slots);
+  line("braid:cache_snapshots", "gauge", "Positions that prompts can continue from.", m.snapshots);
+  line("braid:cache_tokens", "gauge", "Tokens in the tree of cached prefixes.", m.cached_tokens);
   line("braid:requests_total", "counter", "Requests accepted.", c.requests);
   response.set_content(out, "text/plain; version=0.0.4");
 }
@@ -376,7 +387,7 @@ void Server::load(engine::LanguageModel& model, Defaults defaults) {
   } catch (const Error&) {  // no template, or one that needs more: requests will say
   }
   State& s = *state_;
-  s.owner.reset(new State::Loaded{model, std::move(defaults), {model, s.options.cached}});
+  s.owner.reset(new State::Loaded{model, std::move(defaults), Worker(model)});
   s.loaded = s.owner.get();
 }
 

@@ -11,9 +11,8 @@ namespace braid::serve {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;     // 0: any that is free
-  std::string key{};   // that requests must have (Bearer or x-api-key); empty: none
-  int64_t cached = 8;  // prefixes that are kept for later prompts
+  int port = 8080;    // 0: any that is free
+  std::string key{};  // that requests must have (Bearer or x-api-key); empty: none
 };
 
 class Server {
@@ -25,8 +24,7 @@ class Server {
   ~Server();  // ends what is running
 
   int port() const;
-  // From now on requests are answered, by this model, which must outlive the server. Of its runner's
-  // sequences, `cached` keep prefixes, and the others are answers at once.
+  // From now on requests are answered, by this model, which must outlive the server.
   void load(engine::LanguageModel& model, Defaults defaults);
   void stop();
 

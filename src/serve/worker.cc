@@ -53,8 +53,7 @@ class AnswerText {
 
 }  // namespace
 
-Worker::Worker(engine::LanguageModel& model, int64_t cached)
-    : model_(model), scheduler_(model.runner(), cached), thread_([this] { run(); }) {}
+Worker::Worker(engine::LanguageModel& model) : model_(model), scheduler_(model.runner()), thread_([this] { run(); }) {}
 
 void Worker::stop() {
   {
@@ -110,6 +109,7 @@ void Worker::run() {
       std::unique_lock lock(mutex_);
       counters_.running = scheduler_.running();
       counters_.waiting = scheduler_.waiting();
+      counters_.memory = scheduler_.memory();
       changed_.wait(lock, [&] { return stop_ || !incoming_.empty() || !scheduler_.idle(); });
       if (stop_) break;
       taken = std::exchange(incoming_, {});

@@ -26,12 +26,13 @@ struct Work {
 // Since the start; gauges are as of now.
 struct Counters {
   int64_t requests = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, running = 0, waiting = 0;
+  engine::MemoryUse memory{};
 };
 
 class Worker {
  public:
-  // The model's tokenizer is read before requests come. `cached`: sequences of its runner that keep prefixes.
-  Worker(engine::LanguageModel& model, int64_t cached);
+  // The model's tokenizer is read before requests come.
+  explicit Worker(engine::LanguageModel& model);
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() { stop(); }
