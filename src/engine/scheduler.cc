@@ -16,8 +16,10 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
 
 }  // namespace
 
-Scheduler::Scheduler(Runner& runner, int64_t cached)
+Scheduler::Scheduler(Runner& runner, int64_t cached, DraftOptions drafts)
     : runner_(runner), cache_(runner, runner.options().sequences - cached, cached) {
+  CHECK(drafts.tokens_max >= 0 && drafts.tokens_max <= kDraftMax, "{} drafts", drafts.tokens_max);
+  if (drafts.any()) drafter_.emplace(std::move(drafts));
   CHECK(cached >= 0 && cached < runner.options().sequences, "{} cached of {} sequences", cached,
         runner.options().sequences);
   for (int64_t sequence = runner.options().sequences - cached; sequence-- > 0;) {
@@ -86,15 +88,30 @@ int64_t Scheduler::Stream::piece(int64_t chunk) const {
   return end - read;
 }
 
+// Drafts for every stream that steps, as far as it may go on after its next token.
+void Scheduler::draft() {
+  std::vector<Drafter::Wanted> wanted;
+  for (Stream& s : streams_) {
+    if (s.reading()) continue;
+    const int64_t room = runner_.options().context - runner_.length(s.sequence) - 1;
+    wanted.push_back({.answer = &s.drafts,
+                      .text = s.picker.text(),
+                      .tokens_max = std::max<int64_t>(0, std::min(room, s.picker.tokens_left(room + 1) - 1))});
+  }
+  if (!wanted.empty()) drafter_->draft(wanted, runner_.spare_slots());
+}
+
 // A prompt's pieces do not depend on the batch, so that its bits do not either, and at most one full piece in total is
 // read in a pass, so that answers do not wait for more.
 void Scheduler::pass() {
   drop_unwanted();
   admit();
+  if (drafter_) draft();
+  const Clock::time_point began = Clock::now();
   std::vector<Piece> pieces;
   std::vector<int32_t> ids;
-  std::vector<int64_t> last;    // rows to sample from
-  std::vector<size_t> drawing;  // their streams
+  std::vector<int64_t> last;  // rows to sample from
+  std::vector<Drawing> drawing;
   struct Reading {
     size_t stream;
     int64_t tokens;
@@ -103,19 +120,29 @@ void Scheduler::pass() {
   int64_t budget = runner_.options().chunk;
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& s = streams_[i];
-    const bool step = !s.reading();
-    const int64_t tokens = step ? 1 : s.piece(runner_.options().chunk);
-    if (!step && tokens > budget) continue;
-    const int32_t* from = step ? &s.next : s.request.prompt.data() + s.read;
-    ids.insert(ids.end(), from, from + tokens);
-    pieces.push_back({.sequence = s.sequence, .tokens = tokens, .phase = step ? Phase::step : Phase::prefill});
-    if (!step) {
-      budget -= tokens;
-      readings.push_back({i, tokens});
-      if (s.read + tokens < std::ssize(s.request.prompt)) continue;
+    if (!s.reading()) {
+      const std::vector<int32_t>& drafts = s.drafts.tokens;
+      pieces.push_back({.sequence = s.sequence,
+                        .tokens = 1 + std::ssize(drafts),
+                        .phase = Phase::step,
+                        .tentative = !drafts.empty()});
+      drawing.push_back({i, last.size()});
+      for (size_t row = 0; row <= drafts.size(); ++row) {
+        last.push_back(std::ssize(ids));
+        ids.push_back(row == 0 ? s.next : drafts[row - 1]);
+      }
+      continue;
     }
+    const int64_t tokens = s.piece(runner_.options().chunk);
+    if (tokens > budget) continue;
+    const int32_t* from = s.request.prompt.data() + s.read;
+    ids.insert(ids.end(), from, from + tokens);
+    pieces.push_back({.sequence = s.sequence, .tokens = tokens});
+    budget -= tokens;
+    readings.push_back({i, tokens});
+    if (s.read + tokens < std::ssize(s.request.prompt)) continue;
+    drawing.push_back({i, last.size()});
     last.push_back(std::ssize(ids) - 1);
-    drawing.push_back(i);
   }
   if (pieces.empty()) return;
   const Tensor x = runner_.forward(ids, pieces);
@@ -126,14 +153,14 @@ void Scheduler::pass() {
       cache_.keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence);
   }
   if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  if (drafter_ && readings.empty())
+    drafter_->note(std::ssize(pieces), std::ssize(ids) - std::ssize(pieces), seconds_between(began, Clock::now()));
 }
 
 // A stream leaves the list before its request learns that it has ended: whatever follows, it ends once.
-void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
-  const auto width = static_cast<size_t>(logits.dim(1));
+void Scheduler::draw(const Tensor& logits, std::span<const Drawing> drawing) {
   std::vector<std::optional<Finish>> over(streams_.size());
-  for (size_t row = 0; row < drawing.size(); ++row)
-    over[drawing[row]] = advance(streams_[drawing[row]], {logits.view().as<float>() + row * width, width});
+  for (const Drawing& d : drawing) over[d.stream] = verify(streams_[d.stream], logits, d.row);
   std::vector<Stream> running, ended;
   std::vector<Finish> how;
   for (size_t i = 0; i < over.size(); ++i) {
@@ -144,13 +171,31 @@ void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
   for (size_t i = 0; i < ended.size(); ++i) end(ended[i], how[i]);
 }
 
-// Takes the next token; returns how the answer ends with it, if it does.
-std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logits) {
+// Draws after the last token, and after each draft that was drawn itself; the other drafts are undone.
+std::optional<Finish> Scheduler::verify(Stream& s, const Tensor& logits, size_t row) {
+  const auto width = static_cast<size_t>(logits.dim(1));
+  const size_t drafts = s.drafts.tokens.size(), drawn_before = s.picker.answer().size();
+  const int64_t length = runner_.length(s.sequence) + (drafts > 0 ? 1 : 0);  // a tentative step does not count yet
+  size_t accepted = 0;
+  std::optional<Finish> over;
+  while (true) {
+    over = advance(s, {logits.view().as<float>() + (row + accepted) * width, width},
+                   length + static_cast<int64_t>(accepted));
+    if (over || accepted == drafts || s.next != s.drafts.tokens[accepted]) break;
+    ++accepted;
+  }
+  if (drafts > 0) runner_.keep(s.sequence, 1 + static_cast<int64_t>(accepted));
+  if (drafter_) drafter_->drawn(s.drafts, s.picker.answer().subspan(drawn_before));
+  return over;
+}
+
+// Takes the next token, with `length` read before it; returns how the answer ends with it, if it does.
+std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logits, int64_t length) {
   if (s.first_token == Clock::time_point{}) s.first_token = Clock::now();
   s.next = s.picker.next(logits);
   if (s.picker.ended()) return Finish::stop;
   if (s.request.on_token && !s.request.on_token(s.next)) return Finish::cancelled;
-  const bool full = !s.picker.may_continue() || runner_.length(s.sequence) == runner_.options().context;
+  const bool full = !s.picker.may_continue() || length == runner_.options().context;
   return full ? std::optional(Finish::length) : std::nullopt;
 }
 
@@ -160,6 +205,8 @@ void Scheduler::end(Stream& s, Finish finish) {
   const Clock::time_point now = Clock::now(), first = s.first_token == Clock::time_point{} ? now : s.first_token;
   out.timings = {.prompt_tokens = s.read - s.cached,
                  .generated_tokens = std::ssize(out.ids),
+                 .drafted_tokens = s.drafts.drafted,
+                 .accepted_tokens = s.drafts.accepted,
                  .prompt_seconds = seconds_between(s.began, first),
                  .generate_seconds = seconds_between(first, now)};
   // The last token was sampled but not read.
@@ -186,9 +233,9 @@ void Scheduler::cancel() {
 }
 
 std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,
-                                    const sys::FunctionRef<bool(int64_t)>& progress) {
+                                    const sys::FunctionRef<bool(int64_t)>& progress, DraftOptions drafts) {
   std::vector<Generated> answers(requests.size());
-  Scheduler scheduler(runner);
+  Scheduler scheduler(runner, 0, std::move(drafts));
   int64_t done = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].on_token = {};

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/prefix_cache.h"
 #include "engine/runner.h"
 #include "engine/token_picker.h"
@@ -36,7 +37,8 @@ struct Request {
 class Scheduler {
  public:
   // `cached` of the runner's sequences, the last ones, keep prefixes; the others are for as many answers at a time.
-  explicit Scheduler(Runner& runner, int64_t cached = 0);
+  // Steps that verify drafts take spare slots of the runner, one for each token that they read.
+  explicit Scheduler(Runner& runner, int64_t cached = 0, DraftOptions drafts = {});
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -60,6 +62,7 @@ class Scheduler {
     int64_t read = 0;  // of the prompt
     int64_t cached = 0;
     int32_t next = 0;  // sampled but not read yet
+    AnswerDrafts drafts{};
     Clock::time_point began{}, first_token{};
 
     bool reading() const { return read < std::ssize(request.prompt); }
@@ -67,12 +70,19 @@ class Scheduler {
   };
   void admit();
   void drop_unwanted();
-  void draw(const Tensor& logits, std::span<const size_t> drawing);
-  std::optional<Finish> advance(Stream& s, std::span<const float> logits);
+  void draft();
+  // Of a stream: rows of the logits, one after its last token and each of its drafts.
+  struct Drawing {
+    size_t stream = 0, row = 0;
+  };
+  void draw(const Tensor& logits, std::span<const Drawing> drawing);
+  std::optional<Finish> verify(Stream& s, const Tensor& logits, size_t row);
+  std::optional<Finish> advance(Stream& s, std::span<const float> logits, int64_t length);
   void end(Stream& s, Finish finish);
 
   Runner& runner_;
   PrefixCache cache_;
+  std::optional<Drafter> drafter_;
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences
@@ -81,6 +91,6 @@ class Scheduler {
 // The answers to all of them, in their order; on_token and on_end of the requests are not called. `progress` receives
 // the number of finished answers; when it returns false generation stops, and the answers that are left are empty.
 std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,
-                                    const sys::FunctionRef<bool(int64_t)>& progress);
+                                    const sys::FunctionRef<bool(int64_t)>& progress, DraftOptions drafts = {});
 
 }  // namespace braid::engine

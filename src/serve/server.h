@@ -27,7 +27,7 @@ class Server {
   int port() const;
   // From now on requests are answered, by this model, which must outlive the server. Of its runner's
   // sequences, `cached` keep prefixes, and the others are answers at once.
-  void load(engine::LanguageModel& model, Defaults defaults);
+  void load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts = {});
   void stop();
 
  private:

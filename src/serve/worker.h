@@ -26,12 +26,13 @@ struct Work {
 // Since the start; gauges are as of now.
 struct Counters {
   int64_t requests = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, running = 0, waiting = 0;
+  int64_t drafted_tokens = 0, accepted_tokens = 0;
 };
 
 class Worker {
  public:
   // The model's tokenizer is read before requests come. `cached`: sequences of its runner that keep prefixes.
-  Worker(engine::LanguageModel& model, int64_t cached);
+  Worker(engine::LanguageModel& model, int64_t cached, engine::DraftOptions drafts = {});
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() { stop(); }
