@@ -17,9 +17,8 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
 }  // namespace
 
 Scheduler::Scheduler(Runner& runner, int64_t cached, DraftOptions drafts)
-    : runner_(runner), cache_(runner, runner.options().sequences - cached, cached) {
-  CHECK(drafts.tokens_max >= 0 && drafts.tokens_max <= kDraftMax, "{} drafts", drafts.tokens_max);
-  if (drafts.any()) drafter_.emplace(std::move(drafts));
+    : runner_(runner), cache_(runner, runner.options().sequences - cached, cached), keeps_prefixes_(cached > 0) {
+  if (drafts.any()) drafter_.emplace(runner, std::move(drafts));
   CHECK(cached >= 0 && cached < runner.options().sequences, "{} cached of {} sequences", cached,
         runner.options().sequences);
   for (int64_t sequence = runner.options().sequences - cached; sequence-- > 0;) {
@@ -51,6 +50,7 @@ void Scheduler::admit() {
                         .sequence = sequence,
                         .read = cached,
                         .cached = cached,
+                        .drafts = drafter_ ? drafter_->begin(cached) : AnswerDrafts{},
                         .began = Clock::now()});
     waiting_.pop_front();
     free_.pop_back();
@@ -91,14 +91,15 @@ int64_t Scheduler::Stream::piece(int64_t chunk) const {
 // Drafts for every stream that steps, as far as it may go on after its next token.
 void Scheduler::draft() {
   std::vector<Drafter::Wanted> wanted;
+  int64_t steps = 0;
   for (Stream& s : streams_) {
-    if (s.reading()) continue;
     const int64_t room = runner_.options().context - runner_.length(s.sequence) - 1;
-    wanted.push_back({.answer = &s.drafts,
-                      .text = s.picker.text(),
-                      .tokens_max = std::max<int64_t>(0, std::min(room, s.picker.tokens_left(room + 1) - 1))});
+    const int64_t most = std::max<int64_t>(0, std::min(room, s.picker.tokens_left(room + 1) - 1));
+    wanted.push_back(
+        {.answer = &s.drafts, .sequence = s.sequence, .text = s.picker.text(), .tokens_max = s.reading() ? 0 : most});
+    steps += s.reading() ? 0 : 1;
   }
-  if (!wanted.empty()) drafter_->draft(wanted, runner_.spare_slots());
+  drafter_->draft(wanted, steps, runner_.spare_slots());
 }
 
 // A prompt's pieces do not depend on the batch, so that its bits do not either, and at most one full piece in total is
@@ -114,7 +115,7 @@ void Scheduler::pass() {
   std::vector<Drawing> drawing;
   struct Reading {
     size_t stream;
-    int64_t tokens;
+    int64_t tokens, first;
   };
   std::vector<Reading> readings;  // pieces of prompts
   int64_t budget = runner_.options().chunk;
@@ -126,7 +127,7 @@ void Scheduler::pass() {
                         .tokens = 1 + std::ssize(drafts),
                         .phase = Phase::step,
                         .tentative = !drafts.empty()});
-      drawing.push_back({i, last.size()});
+      drawing.push_back({i, last.size(), std::ssize(ids)});
       for (size_t row = 0; row <= drafts.size(); ++row) {
         last.push_back(std::ssize(ids));
         ids.push_back(row == 0 ? s.next : drafts[row - 1]);
@@ -136,12 +137,12 @@ void Scheduler::pass() {
     const int64_t tokens = s.piece(runner_.options().chunk);
     if (tokens > budget) continue;
     const int32_t* from = s.request.prompt.data() + s.read;
+    readings.push_back({i, tokens, std::ssize(ids)});
     ids.insert(ids.end(), from, from + tokens);
     pieces.push_back({.sequence = s.sequence, .tokens = tokens});
     budget -= tokens;
-    readings.push_back({i, tokens});
     if (s.read + tokens < std::ssize(s.request.prompt)) continue;
-    drawing.push_back({i, last.size()});
+    drawing.push_back({i, last.size(), -1});
     last.push_back(std::ssize(ids) - 1);
   }
   if (pieces.empty()) return;
@@ -149,18 +150,20 @@ void Scheduler::pass() {
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
     s.read += reading.tokens;
-    if (std::ranges::find(s.request.marks, s.read) != s.request.marks.end())
-      cache_.keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence);
+    if (drafter_) drafter_->read(s.drafts, x, reading.first, reading.tokens);
+    if (std::ranges::find(s.request.marks, s.read) == s.request.marks.end()) continue;
+    if (drafter_ && keeps_prefixes_) drafter_->settle(s.drafts, s.sequence, s.picker.text());
+    cache_.keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence);
   }
-  if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  if (!last.empty()) draw(x, runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
   if (drafter_ && readings.empty())
     drafter_->note(std::ssize(pieces), std::ssize(ids) - std::ssize(pieces), seconds_between(began, Clock::now()));
 }
 
 // A stream leaves the list before its request learns that it has ended: whatever follows, it ends once.
-void Scheduler::draw(const Tensor& logits, std::span<const Drawing> drawing) {
+void Scheduler::draw(const Tensor& x, const Tensor& logits, std::span<const Drawing> drawing) {
   std::vector<std::optional<Finish>> over(streams_.size());
-  for (const Drawing& d : drawing) over[d.stream] = verify(streams_[d.stream], logits, d.row);
+  for (const Drawing& d : drawing) over[d.stream] = verify(streams_[d.stream], x, logits, d);
   std::vector<Stream> running, ended;
   std::vector<Finish> how;
   for (size_t i = 0; i < over.size(); ++i) {
@@ -172,20 +175,22 @@ void Scheduler::draw(const Tensor& logits, std::span<const Drawing> drawing) {
 }
 
 // Draws after the last token, and after each draft that was drawn itself; the other drafts are undone.
-std::optional<Finish> Scheduler::verify(Stream& s, const Tensor& logits, size_t row) {
+std::optional<Finish> Scheduler::verify(Stream& s, const Tensor& x, const Tensor& logits, const Drawing& drawing) {
   const auto width = static_cast<size_t>(logits.dim(1));
   const size_t drafts = s.drafts.tokens.size(), drawn_before = s.picker.answer().size();
   const int64_t length = runner_.length(s.sequence) + (drafts > 0 ? 1 : 0);  // a tentative step does not count yet
   size_t accepted = 0;
   std::optional<Finish> over;
   while (true) {
-    over = advance(s, {logits.view().as<float>() + (row + accepted) * width, width},
+    over = advance(s, {logits.view().as<float>() + (drawing.row + accepted) * width, width},
                    length + static_cast<int64_t>(accepted));
     if (over || accepted == drafts || s.next != s.drafts.tokens[accepted]) break;
     ++accepted;
   }
   if (drafts > 0) runner_.keep(s.sequence, 1 + static_cast<int64_t>(accepted));
-  if (drafter_) drafter_->drawn(s.drafts, s.picker.answer().subspan(drawn_before));
+  if (!drafter_) return over;
+  if (drawing.first >= 0) drafter_->read(s.drafts, x, drawing.first, 1 + static_cast<int64_t>(accepted));
+  drafter_->drawn(s.drafts, s.picker.answer().subspan(drawn_before));
   return over;
 }
 
@@ -214,6 +219,7 @@ void Scheduler::end(Stream& s, Finish finish) {
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
   const bool whole = !s.reading() && length <= read.size();  // one that was left in the middle would only take room
+  if (whole && drafter_ && keeps_prefixes_) drafter_->settle(s.drafts, s.sequence, s.picker.text());
   if (whole) cache_.keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);

@@ -71,18 +71,20 @@ class Scheduler {
   void admit();
   void drop_unwanted();
   void draft();
-  // Of a stream: rows of the logits, one after its last token and each of its drafts.
+  // Of a stream: its rows of the logits, one after its last token and each of its drafts, and of the residual stream.
   struct Drawing {
     size_t stream = 0, row = 0;
+    int64_t first = 0;
   };
-  void draw(const Tensor& logits, std::span<const Drawing> drawing);
-  std::optional<Finish> verify(Stream& s, const Tensor& logits, size_t row);
+  void draw(const Tensor& x, const Tensor& logits, std::span<const Drawing> drawing);
+  std::optional<Finish> verify(Stream& s, const Tensor& x, const Tensor& logits, const Drawing& drawing);
   std::optional<Finish> advance(Stream& s, std::span<const float> logits, int64_t length);
   void end(Stream& s, Finish finish);
 
   Runner& runner_;
   PrefixCache cache_;
   std::optional<Drafter> drafter_;
+  bool keeps_prefixes_;
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences
