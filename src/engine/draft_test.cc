@@ -208,12 +208,12 @@ void expect_drafts_change_nothing(bool exact, const std::vector<int64_t>& spare_
   LanguageModel model = drafting_model(3, 0, exact);
   const ReasoningBudget budget = model.reasoning_budget(9);
   const std::vector<GenerateOptions> ways = {
-      {.tokens_max = 30, .logprobs = 2},
+      {.tokens_max = 20, .logprobs = 2},
       {.tokens_max = 7, .ignore_eos = true, .logprobs = 0, .budget = budget},
-      {.tokens_max = 40,
+      {.tokens_max = 24,
        .sampling = {.temperature = 0.7, .top_k = 20, .top_p = 0.9, .min_p = 0.01, .repeat_penalty = 1.1, .seed = 3},
        .logprobs = 1},
-      {.tokens_max = 40,
+      {.tokens_max = 24,
        .sampling = {.temperature = 1, .presence_penalty = 0.3, .frequency_penalty = 0.2, .seed = 8},
        .ignore_eos = true,
        .logprobs = 0}};
@@ -239,7 +239,7 @@ void expect_drafts_change_nothing(bool exact, const std::vector<int64_t>& spare_
   }
 }
 
-TEST(Draft, DraftsChangeNothing) { expect_drafts_change_nothing(false, {2, 9, 24}); }
+TEST(Draft, DraftsChangeNothing) { expect_drafts_change_nothing(false, {2, 24}); }
 TEST(Draft, DraftsChangeNothingOfExact) { expect_drafts_change_nothing(true, {9}); }
 
 // A callback that stops in the middle of accepted drafts sees no further token, and none is counted.
