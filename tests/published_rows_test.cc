@@ -138,7 +138,7 @@ std::vector<Choice> choices(models::Model& model, DType act, Phase phase) {
   const Tensor ids(arena, DType::i32, {seqs.tokens()}), x = model.forward(run, ids);
   const Tensor logits = model.logits(run, x), losses(arena, DType::f32, {seqs.tokens()});
   braid::run(ctx, CrossEntropyFwd{.logits = logits.view(), .targets = ids.view(), .loss = losses.mut()});
-  if (model.mtp_steps() > 0) model.mtp_logits(run, ids, model.final_hidden(run, x));
+  if (model.mtp_steps() > 0) model.mtp_logits(run, model.mtp_step(run, ids, model.final_hidden(run, x)));
   return list;
 }
 

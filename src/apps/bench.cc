@@ -2,6 +2,7 @@
 // bytes and operations allow on this machine, whose roofs are measured in the same run.
 #include <algorithm>
 
+#include "apps/bench_drafts.h"
 #include "apps/bench_report.h"
 #include "apps/bench_runs.h"
 #include "apps/commands.h"
@@ -18,6 +19,7 @@ struct BenchArgs {
   std::string output = "md";
   Repeats repeats;
   bool list = false, explain = false;
+  std::vector<int64_t> drafts = {};
 };
 
 std::vector<BenchRow> plan_rows(const BenchArgs& o) {
@@ -53,6 +55,7 @@ int bench(const BenchArgs& o) {
     options.context = std::max(options.context, r.depth + std::max(r.prompt, r.generate) + 1);
   }
   options.beyond_training = true;
+  if (!o.drafts.empty()) options.context += rows[0].prompt, options.spare_slots = o.batch[0] * 5;
   if (o.model.context > 0 && options.context > o.model.context)
     fail("--ctx-size", {.what = "is too small for these tests",
                         .got = std::to_string(o.model.context),
@@ -63,6 +66,12 @@ int bench(const BenchArgs& o) {
     return report.explain(
         plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .caches = options.numerics.caches()}),
         rows[0].depth);
+  if (!o.drafts.empty())
+    return bench_drafts(lm.runner(), {.percent = o.drafts,
+                                      .prompt = rows[0].prompt,
+                                      .generate = o.generate[0],
+                                      .sequences = o.batch[0],
+                                      .repetitions = o.repeats.count});
   sys::roofs();  // before the buffer below: it takes one of that size, and gives it back
   const sys::ReadRate memory;
   for (BenchRow& row : rows) {
@@ -85,6 +94,9 @@ Action setup_bench(Cli& cli) {
   cli.option("-r,--repetitions", o->repeats.count, "runs after a warm-up");
   cli.choice("-o,--output", o->output, {"md", "json", "jsonl"}, "output format");
   cli.flag("--progress", o->repeats.lines, "a line for each run as it ends, in place of the bar; run 0 is the warm-up");
+  cli.option(
+      "--drafts", o->drafts,
+      "only generate, with drafts of which so many percent are right and without, a list: a line of JSON for each");
   cli.flag("--list", o->list, "only print the ops, their variants and where they run");
   cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");
   return [o] { return bench(*o); };

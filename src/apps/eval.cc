@@ -148,6 +148,8 @@ void refuse_stray_options(const EvalArgs& o) {
   constexpr std::pair<const char*, const char*> kTasks[] = {{"answers", "BRAID_ANSWERS"},
                                                             {"slots", "BRAID_SLOTS"},
                                                             {"mtp", "BRAID_MTP"},
+                                                            {"draft", "BRAID_DRAFT"},
+                                                            {"draft-max", "BRAID_DRAFT_MAX"},
                                                             {"reasoning-budget", "BRAID_REASONING_BUDGET"}},
                                                 kText[] = {{"stride", "BRAID_STRIDE"}};
   const bool tasks = !o.tasks.file.empty();
@@ -229,6 +231,7 @@ Action setup_eval(Cli& cli) {
   cli.flag("--mtp", o->tasks.drafts, "of tasks: tokens of the answers that the prediction block would have drafted");
   cli.option("-n,--predict", o->tasks.tokens, "of tasks: tokens of one answer at most");
   cli.option("--slots", o->tasks.slots, "of tasks: answers at a time");
+  o->tasks.speculation.declare(cli);
   cli.option("--answers FILE", o->tasks.answers, "of tasks: file for the answers, one JSON object per line");
   cli.option("-c,--ctx-size", o->model.context,
              "tokens of a window, each read from an empty state; without a stride windows are adjacent and the "

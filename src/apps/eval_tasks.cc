@@ -76,13 +76,17 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
   const std::vector<ordered_json> rows = eval::read_tasks(args.file);
   engine::RunnerOptions options = model.runner_options();
   options.sequences = std::min(args.slots, static_cast<int64_t>(std::ssize(rows)));
+  args.speculation.reserve(options, options.sequences);
   engine::LanguageModel lm(model.model, options);
   sys::catch_interrupts();
   std::vector<eval::TaskResult> results;
   {
     report::Progress progress("answering", std::ssize(rows));
-    const eval::TaskOptions how{
-        .think = think_switch(args.think), .tokens_max = args.tokens, .budget = args.budget, .drafts = args.drafts};
+    const eval::TaskOptions how{.think = think_switch(args.think),
+                                .tokens_max = args.tokens,
+                                .budget = args.budget,
+                                .drafts = args.drafts,
+                                .speculation = args.speculation.resolve(lm.runner())};
     results = eval::run_tasks(lm, rows, how, [&](int64_t done) {
       progress.at(done);
       return !sys::interrupted();

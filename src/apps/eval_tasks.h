@@ -10,6 +10,7 @@ struct TaskArgs {
   std::string file, think, answers;
   int64_t tokens = 512, slots = 16, budget = -1;
   bool drafts = false;
+  DraftArgs speculation;
 };
 
 int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json);

@@ -152,6 +152,26 @@ engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPat
   return s;
 }
 
+void DraftArgs::declare(Cli& cli) {
+  cli.choice("--draft", source, {"auto", "off", "ngram", "mtp"}, "tokens guessed and verified together, if that pays");
+  cli.option("--draft-max", most, "of them per step");
+}
+
+void DraftArgs::reserve(engine::RunnerOptions& options, int64_t parallel) const {
+  check_range("--draft-max", most, 0, engine::kDraftMax);
+  constexpr int64_t kAnswers = 4;  // that have the most drafts at a time: states are large
+  if (source != "off" && most > 0) options.spare_slots += std::min(parallel, kAnswers) * (1 + most);
+}
+
+engine::DraftOptions DraftArgs::resolve(engine::Runner& runner) const {
+  const bool block = engine::has_prediction_block(runner.config());
+  if (source == "mtp" && !block)
+    fail("--draft", {.what = "this model has no multi-token prediction block", .got = source, .hint = "ngram"});
+  return {.ngram = source == "auto" || source == "ngram",
+          .mtp = block && (source == "auto" || source == "mtp"),
+          .tokens_max = source == "off" ? 0 : most};
+}
+
 std::optional<bool> think_switch(const std::string& text) {
   if (text.empty()) return std::nullopt;
   return text == "on";

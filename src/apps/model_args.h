@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/cli.h"
+#include "engine/draft.h"
 #include "engine/language_model.h"
 
 namespace braid::apps {
@@ -42,6 +43,18 @@ struct SamplingArgs {
   void declare_penalties(Cli& cli);
   // Flag, else generation_config.json, else greedy. `cli` knows which flags were given.
   engine::SamplingOptions resolve(const Cli& cli, const io::ModelPath& path) const;
+};
+
+// Drafts of speculative decoding.
+struct DraftArgs {
+  std::string source = "auto";
+  int64_t most = 4;
+
+  void declare(Cli& cli);
+  // Spare slots for the drafts of `parallel` answers at a time.
+  void reserve(engine::RunnerOptions& options, int64_t parallel) const;
+  // Error when the model does not have what the drafts are to come from.
+  engine::DraftOptions resolve(engine::Runner& runner) const;
 };
 
 // "on", "off" or nothing.

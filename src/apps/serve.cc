@@ -22,6 +22,7 @@ struct ServeArgs {
   Cli* cli = nullptr;
   ModelArgs model;
   SamplingArgs sampling;
+  DraftArgs drafts;
   std::string host = "127.0.0.1", key, alias, memory;
   int64_t port = 8080, parallel = 4;
 };
@@ -64,10 +65,12 @@ int serve_model(const ServeArgs& o) {
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
   options.memory = memory;
+  o.drafts.reserve(options, o.parallel);
   engine::LanguageModel& lm = model.emplace(o.model.model, options);
   need_tokenizer(lm.path(), "a model with one");
   server.load(lm,
-              {.model = name_of(o), .sampling = o.sampling.resolve(*o.cli, lm.path()), .seeded = o.cli->given("seed")});
+              {.model = name_of(o), .sampling = o.sampling.resolve(*o.cli, lm.path()), .seeded = o.cli->given("seed")},
+              o.drafts.resolve(lm.runner()));
   fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
              numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -88,6 +91,7 @@ Action setup_serve(Cli& cli) {
   cli.option("--alias NAME", o->alias, "the name of the model in answers");
   cli.option("--parallel", o->parallel, "answers at once; further requests wait");
   cli.option("--memory SIZE", o->memory, "for requests and cached prefixes (default: half of what is free)");
+  o->drafts.declare(cli);
   o->sampling.declare(cli);
   cli.rare();
   o->sampling.declare_penalties(cli);

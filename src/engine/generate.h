@@ -26,6 +26,7 @@ const char* name_of(Finish f);  // "stop", "length", "cancelled": OpenAI's words
 
 struct Timings {
   int64_t prompt_tokens = 0, generated_tokens = 0;
+  int64_t drafted_tokens = 0, accepted_tokens = 0;  // accepted ones are generated without a pass of their own
   double prompt_seconds = 0, generate_seconds = 0;
 };
 

@@ -269,7 +269,29 @@ Tensor Runner::mtp_logits(std::span<const int32_t> ids, const Tensor& hidden) {
   nn::Run r = run(seqs, nullptr);
   std::vector<int64_t> all(static_cast<size_t>(rows));
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
-  return model_->mtp_logits(r, ids_tensor(ids.subspan(1)), this->rows(hidden, all));
+  return model_->mtp_logits(r, model_->mtp_step(r, ids_tensor(ids.subspan(1)), this->rows(hidden, all)));
+}
+
+Tensor Runner::mtp_step(std::span<const int32_t> ids, const Tensor& hidden, std::span<const MtpPiece> pieces) {
+  SeqMap seqs;
+  for (const MtpPiece& piece : pieces) {
+    const Own& o = own(piece.sequence);
+    CHECK(o.trail.empty(), "sequence {} waits for `keep`", piece.sequence);
+    seqs.add(piece.tokens, piece.position, o.slot);
+    seqs.seqs.back().table = piece.sequence;
+    if (piece.tokens == 1) seqs.seqs.back().phase = Phase::step;
+    pool_->prepare(ctx_, piece.sequence, piece.position, piece.position + piece.tokens);
+  }
+  CHECK(seqs.tokens() == std::ssize(ids) && seqs.tokens() == hidden.dim(0), "{} tokens, {} ids, {} rows", seqs.tokens(),
+        ids.size(), hidden.dim(0));
+  nn::Run r = run(seqs, nullptr);
+  return model_->mtp_step(r, ids_tensor(ids), hidden);
+}
+
+Tensor Runner::mtp_head(const Tensor& x) {
+  SeqMap seqs = SeqMap::one(x.dim(0));
+  nn::Run r = run(seqs, nullptr);
+  return model_->mtp_logits(r, x);
 }
 
 Tensor Runner::prefill(int64_t sequence, std::span<const int32_t> ids,

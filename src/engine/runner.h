@@ -80,6 +80,15 @@ class Runner {
   Tensor final_hidden(const Tensor& x);
   // Logits of the multi-token prediction for a whole prompt: ids [T], hidden [T, D] after the final norm -> [T-1, V].
   Tensor mtp_logits(std::span<const int32_t> ids, const Tensor& hidden);
+  // A step of the prediction block over several sequences: `hidden` [T, D] of consecutive tokens of each, `ids` the
+  // token after each -> [T, D], for mtp_head, and for a further step in place of `hidden`. Keys and values are written
+  // at the tokens' positions, where the block's attention sees those of earlier steps; nothing else changes. Positions
+  // from the sequence's length on are for guesses.
+  struct MtpPiece {
+    int64_t sequence = 0, position = 0, tokens = 0;
+  };
+  Tensor mtp_step(std::span<const int32_t> ids, const Tensor& hidden, std::span<const MtpPiece> pieces);
+  Tensor mtp_head(const Tensor& x);  // [n, D] from mtp_step -> logits [n, V]
 
   // Feeds `ids` to the sequence in pieces of `chunk`; `sink` sees the residual stream of each piece. Returns the logits
   // of the last token, [1, V]. Error, before the first piece, when the sequence would exceed the context.

@@ -16,8 +16,9 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
 
 }  // namespace
 
-Scheduler::Scheduler(Runner& runner) : runner_(runner) {
+Scheduler::Scheduler(Runner& runner, DraftOptions drafts) : runner_(runner) {
   if (runner.options().memory > 0) cache_.emplace(runner);
+  if (drafts.any()) drafter_.emplace(runner, std::move(drafts));
   grid_ = runner.options().chunk;
   for (const nn::StateShape& shape : runner.model().state_shapes()) {
     if (shape.chunk > 0) grid_ = std::min(grid_, shape.chunk);
@@ -60,6 +61,7 @@ void Scheduler::admit() {
                         .picker = std::move(picker),
                         .sequence = free_.back(),
                         .promised = promised,
+                        .drafts = drafter_ ? drafter_->begin(0) : AnswerDrafts{},
                         .began = Clock::now()});
     promised_ += promised;
     waiting_.pop_front();
@@ -80,6 +82,7 @@ void Scheduler::look_up(Stream& s) {
   PrefixCache::Found found = cache_->resume(s.request.prompt, s.sequence);
   s.read = s.cached = s.kept = found.tokens;
   s.row = std::move(found.row);
+  if (s.drafts.mtp) s.drafts.mtp = MtpState{.read = found.tokens};
   hits_ += s.cached > 0;
   // Where this prompt leaves one that was read before, others may leave it too. At a multiple of the scan's chunk,
   // where a cut changes no bits of a prompt that is read from its beginning.
@@ -100,13 +103,20 @@ void Scheduler::keep_on_the_way() {
   for (Stream& s : streams_) {
     const int64_t length = runner_.length(s.sequence);
     if (s.reading() || length / chunk == s.kept / chunk) continue;
-    cache_->keep(s.picker.seen().first(static_cast<size_t>(length)), s.sequence, {}, PrefixCache::Worth::spare);
+    settle(s);
+    cache_->keep(s.picker.text().first(static_cast<size_t>(length)), s.sequence, {}, PrefixCache::Worth::spare);
     s.kept = length;
   }
 }
 
+// Before a state is stored: what continues from it needs the keys and values of the prediction block, too.
+void Scheduler::settle(Stream& s) {
+  if (cache_ && drafter_) drafter_->settle(s.drafts, s.sequence, s.picker.text());
+}
+
 // After a piece of a prompt, with the row of its last token.
 void Scheduler::keep_read(Stream& s, std::span<const float> row) {
+  settle(s);
   const bool marked = std::ranges::binary_search(s.request.marks, s.read);
   cache_->keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence, row,
                marked ? PrefixCache::Worth::wanted : PrefixCache::Worth::spare);
@@ -162,6 +172,21 @@ int64_t Scheduler::Stream::piece(int64_t chunk) const {
   return end - read;
 }
 
+// Drafts for every stream that steps, as far as it may go on after its next token.
+void Scheduler::draft() {
+  std::vector<Drafter::Wanted> wanted;
+  int64_t steps = 0;
+  for (Stream& s : streams_) {
+    const int64_t room = runner_.options().context - runner_.length(s.sequence) - 1;
+    const int64_t most = std::max<int64_t>(0, std::min(room, s.picker.tokens_left(room + 1) - 1));
+    wanted.push_back(
+        {.answer = &s.drafts, .sequence = s.sequence, .text = s.picker.text(), .tokens_max = s.reading() ? 0 : most});
+    steps += s.reading() ? 0 : 1;
+  }
+  // Of the slots that are free only the spare ones are promised to nobody else.
+  drafter_->draft(wanted, steps, std::min(runner_.spare_slots(), runner_.options().spare_slots));
+}
+
 // A prompt's pieces do not depend on the batch, so that its bits do not either, and at most one full piece in total is
 // read in a pass, so that answers do not wait for more.
 void Scheduler::pass() {
@@ -169,58 +194,74 @@ void Scheduler::pass() {
   keep_on_the_way();
   admit();
   draw_found();
+  if (drafter_) draft();
+  const Clock::time_point began = Clock::now();
   std::vector<Piece> pieces;
   std::vector<int32_t> ids;
-  std::vector<int64_t> last;    // rows to sample from
-  std::vector<size_t> drawing;  // their streams
+  std::vector<int64_t> last;  // rows to sample from
+  std::vector<Drawing> drawing;
   struct Reading {
     size_t stream;
-    int64_t tokens, row;  // its last
+    int64_t tokens, first;
   };
   std::vector<Reading> readings;  // pieces of prompts
   int64_t budget = runner_.options().chunk;
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& s = streams_[i];
-    const bool step = !s.reading();
-    const int64_t tokens = step ? 1 : s.piece(runner_.options().chunk);
-    if (!step && tokens > budget) continue;
-    const int32_t* from = step ? &s.next : s.request.prompt.data() + s.read;
-    ids.insert(ids.end(), from, from + tokens);
-    pieces.push_back({.sequence = s.sequence, .tokens = tokens, .phase = step ? Phase::step : Phase::prefill});
-    if (!step) {
-      budget -= tokens;
-      readings.push_back({i, tokens, std::ssize(ids) - 1});
-      if (s.read + tokens < std::ssize(s.request.prompt)) continue;
+    if (!s.reading()) {
+      const std::vector<int32_t>& drafts = s.drafts.tokens;
+      pieces.push_back({.sequence = s.sequence,
+                        .tokens = 1 + std::ssize(drafts),
+                        .phase = Phase::step,
+                        .tentative = !drafts.empty()});
+      drawing.push_back({i, last.size(), std::ssize(ids)});
+      for (size_t row = 0; row <= drafts.size(); ++row) {
+        last.push_back(std::ssize(ids));
+        ids.push_back(row == 0 ? s.next : drafts[row - 1]);
+      }
+      continue;
     }
+    const int64_t tokens = s.piece(runner_.options().chunk);
+    if (tokens > budget) continue;
+    const int32_t* from = s.request.prompt.data() + s.read;
+    readings.push_back({i, tokens, std::ssize(ids)});
+    ids.insert(ids.end(), from, from + tokens);
+    pieces.push_back({.sequence = s.sequence, .tokens = tokens});
+    budget -= tokens;
+    if (s.read + tokens < std::ssize(s.request.prompt)) continue;
+    drawing.push_back({i, last.size(), -1});
     last.push_back(std::ssize(ids) - 1);
-    drawing.push_back(i);
   }
   if (pieces.empty()) return;
   const Tensor x = runner_.forward(ids, pieces);
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
     s.read += reading.tokens;
-    if (cache_) keep_read(s, {x.view().as<float>() + reading.row * x.dim(1), static_cast<size_t>(x.dim(1))});
+    if (drafter_) drafter_->read(s.drafts, x, reading.first, reading.tokens);
+    if (!cache_) continue;
+    const int64_t row = reading.first + reading.tokens - 1;
+    keep_read(s, {x.view().as<float>() + row * x.dim(1), static_cast<size_t>(x.dim(1))});
   }
-  if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  if (!last.empty()) draw(x, runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  if (drafter_ && readings.empty())
+    drafter_->note(std::ssize(pieces), std::ssize(ids) - std::ssize(pieces), seconds_between(began, Clock::now()));
 }
 
 // The first tokens of prompts that were found whole, with nothing to read before them.
 void Scheduler::draw_found() {
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (streams_[i].row.empty()) continue;
-    const Tensor logits = runner_.logits(runner_.row_of(std::exchange(streams_[i].row, {})));
-    draw(logits, {&i, 1});
+    const Tensor x = runner_.row_of(std::exchange(streams_[i].row, {}));
+    const Drawing first{.stream = i, .row = 0, .first = -1};
+    draw(x, runner_.logits(x), {&first, 1});
     i = static_cast<size_t>(-1);  // the list may have changed
   }
 }
 
 // A stream leaves the list before its request learns that it has ended: whatever follows, it ends once.
-void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
-  const auto width = static_cast<size_t>(logits.dim(1));
+void Scheduler::draw(const Tensor& x, const Tensor& logits, std::span<const Drawing> drawing) {
   std::vector<std::optional<Finish>> over(streams_.size());
-  for (size_t row = 0; row < drawing.size(); ++row)
-    over[drawing[row]] = advance(streams_[drawing[row]], {logits.view().as<float>() + row * width, width});
+  for (const Drawing& d : drawing) over[d.stream] = verify(streams_[d.stream], x, logits, d);
   std::vector<Stream> running, ended;
   std::vector<Finish> how;
   for (size_t i = 0; i < over.size(); ++i) {
@@ -231,13 +272,33 @@ void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
   for (size_t i = 0; i < ended.size(); ++i) end(ended[i], how[i]);
 }
 
-// Takes the next token; returns how the answer ends with it, if it does.
-std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logits) {
+// Draws after the last token, and after each draft that was drawn itself; the other drafts are undone.
+std::optional<Finish> Scheduler::verify(Stream& s, const Tensor& x, const Tensor& logits, const Drawing& drawing) {
+  const auto width = static_cast<size_t>(logits.dim(1));
+  const size_t drafts = s.drafts.tokens.size(), drawn_before = s.picker.answer().size();
+  const int64_t length = runner_.length(s.sequence) + (drafts > 0 ? 1 : 0);  // a tentative step does not count yet
+  size_t accepted = 0;
+  std::optional<Finish> over;
+  while (true) {
+    over = advance(s, {logits.view().as<float>() + (drawing.row + accepted) * width, width},
+                   length + static_cast<int64_t>(accepted));
+    if (over || accepted == drafts || s.next != s.drafts.tokens[accepted]) break;
+    ++accepted;
+  }
+  if (drafts > 0) runner_.keep(s.sequence, 1 + static_cast<int64_t>(accepted));
+  if (!drafter_) return over;
+  if (drawing.first >= 0) drafter_->read(s.drafts, x, drawing.first, 1 + static_cast<int64_t>(accepted));
+  drafter_->drawn(s.drafts, s.picker.answer().subspan(drawn_before));
+  return over;
+}
+
+// Takes the next token, with `length` read before it; returns how the answer ends with it, if it does.
+std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logits, int64_t length) {
   if (s.first_token == Clock::time_point{}) s.first_token = Clock::now();
   s.next = s.picker.next(logits);
   if (s.picker.ended()) return Finish::stop;
   if (s.request.on_token && !s.request.on_token(s.next)) return Finish::cancelled;
-  const bool full = !s.picker.may_continue() || runner_.length(s.sequence) == runner_.options().context;
+  const bool full = !s.picker.may_continue() || length == runner_.options().context;
   return full ? std::optional(Finish::length) : std::nullopt;
 }
 
@@ -247,12 +308,15 @@ void Scheduler::end(Stream& s, Finish finish) {
   const Clock::time_point now = Clock::now(), first = s.first_token == Clock::time_point{} ? now : s.first_token;
   out.timings = {.prompt_tokens = s.read - s.cached,
                  .generated_tokens = std::ssize(out.ids),
+                 .drafted_tokens = s.drafts.drafted,
+                 .accepted_tokens = s.drafts.accepted,
                  .prompt_seconds = seconds_between(s.began, first),
                  .generate_seconds = seconds_between(first, now)};
   // The last token was sampled but not read.
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
+  settle(s);
   if (cache_ && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
@@ -273,9 +337,9 @@ void Scheduler::cancel() {
 }
 
 std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,
-                                    const sys::FunctionRef<bool(int64_t)>& progress) {
+                                    const sys::FunctionRef<bool(int64_t)>& progress, DraftOptions drafts) {
   std::vector<Generated> answers(requests.size());
-  Scheduler scheduler(runner);
+  Scheduler scheduler(runner, std::move(drafts));
   int64_t done = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].on_token = {};

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/prefix_cache.h"
 #include "engine/runner.h"
 #include "engine/token_picker.h"
@@ -46,8 +47,9 @@ struct MemoryUse {
 class Scheduler {
  public:
   // As many answers at a time as the runner has sequences. A runner with a budget (RunnerOptions::memory) keeps
-  // prefixes for later prompts in what they leave of it.
-  explicit Scheduler(Runner& runner);
+  // prefixes for later prompts in what they leave of it. Steps that verify drafts take spare slots of the runner, one
+  // for each token that they read.
+  explicit Scheduler(Runner& runner, DraftOptions drafts = {});
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -76,6 +78,7 @@ class Scheduler {
     int64_t promised = 0;      // bytes
     bool looked_up = false;    // in the cache
     std::vector<float> row{};  // of the last token of a prompt that was found whole; until the first token is drawn
+    AnswerDrafts drafts{};
     Clock::time_point began{}, first_token{};
 
     bool reading() const { return read < std::ssize(request.prompt); }
@@ -83,20 +86,29 @@ class Scheduler {
   };
   void admit();
   void look_up(Stream& s);
+  void settle(Stream& s);
   void keep_read(Stream& s, std::span<const float> row);
   void keep_on_the_way();
   int64_t bytes_needed(const Request& request) const;
   void draw_found();
   void drop_unwanted();
-  void draw(const Tensor& logits, std::span<const size_t> drawing);
-  std::optional<Finish> advance(Stream& s, std::span<const float> logits);
+  void draft();
+  // Of a stream: its rows of the logits, one after its last token and each of its drafts, and of the residual stream.
+  struct Drawing {
+    size_t stream = 0, row = 0;
+    int64_t first = 0;
+  };
+  void draw(const Tensor& x, const Tensor& logits, std::span<const Drawing> drawing);
+  std::optional<Finish> verify(Stream& s, const Tensor& x, const Tensor& logits, const Drawing& drawing);
+  std::optional<Finish> advance(Stream& s, std::span<const float> logits, int64_t length);
   void end(Stream& s, Finish finish);
 
   Runner& runner_;
   std::optional<PrefixCache> cache_;  // where there is a budget
-  int64_t grid_ = 1;                  // see `look_up`
-  int64_t promised_ = 0;              // bytes, to streams
-  int64_t lookups_ = 0, hits_ = 0;    // of requests that have begun
+  std::optional<Drafter> drafter_;
+  int64_t grid_ = 1;                // see `look_up`
+  int64_t promised_ = 0;            // bytes, to streams
+  int64_t lookups_ = 0, hits_ = 0;  // of requests that have begun
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences
@@ -105,6 +117,6 @@ class Scheduler {
 // The answers to all of them, in their order; on_token and on_end of the requests are not called. `progress` receives
 // the number of finished answers; when it returns false generation stops, and the answers that are left are empty.
 std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,
-                                    const sys::FunctionRef<bool(int64_t)>& progress);
+                                    const sys::FunctionRef<bool(int64_t)>& progress, DraftOptions drafts = {});
 
 }  // namespace braid::engine

@@ -18,9 +18,12 @@ class TokenPicker {
   // From the logits after the last token. An end token is part of the answer.
   int32_t next(std::span<const float> logits);
   bool ended() const { return ended_; }  // the last token is an end token
-
-  // Every token of the sequence and of the answer so far.
-  std::span<const int32_t> seen() const { return seen_; }
+  // Every token of the sequence, those of the answer included.
+  std::span<const int32_t> text() const { return seen_; }
+  std::span<const int32_t> answer() const { return ids_; }
+  int64_t tokens_left(int64_t otherwise) const {
+    return options_.tokens_max < 0 ? otherwise : options_.tokens_max - std::ssize(ids_);
+  }
   // The answer so far, moved away.
   void take(Generated& out);
 

@@ -118,8 +118,8 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
     requests.push_back({.prompt = prompts[i], .generate = std::move(generate)});
   }
   bool whole = true;
-  std::vector<engine::Generated> answers =
-      engine::generate_all(model.runner(), std::move(requests), [&](int64_t done) { return whole = progress(done); });
+  std::vector<engine::Generated> answers = engine::generate_all(
+      model.runner(), std::move(requests), [&](int64_t done) { return whole = progress(done); }, options.speculation);
   if (!whole) return {};
   std::vector<TaskResult> results;
   for (size_t i = 0; i < rows.size(); ++i) {

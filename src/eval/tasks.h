@@ -8,16 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "engine/draft.h"
 #include "engine/language_model.h"
 #include "sys/function_ref.h"
 
 namespace braid::eval {
 
 struct TaskOptions {
-  std::optional<bool> think{};  // nullopt: the template's default
-  int64_t tokens_max = 512;     // of an answer, thinking included
-  int64_t budget = -1;          // tokens of thinking; -1: no limit of its own
-  bool drafts = false;          // count the drafts of the prediction block, which the model then must have
+  std::optional<bool> think{};         // nullopt: the template's default
+  int64_t tokens_max = 512;            // of an answer, thinking included
+  int64_t budget = -1;                 // tokens of thinking; -1: no limit of its own
+  bool drafts = false;                 // count the drafts of the prediction block, which the model then must have
+  engine::DraftOptions speculation{};  // for speed: no answer depends on it
 };
 
 // Reads one {"task", "messages", "tools"?, "answers"} per line. Error, naming the line, on anything else.

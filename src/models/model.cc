@@ -142,11 +142,12 @@ Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor
   return through(run, mtp.layers, x, false);
 }
 
-Tensor Model::mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
+Tensor Model::mtp_step(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
   Mtp& mtp = mtp_[0];
-  return nn::linear(run, mtp.final_norm.forward(run, mtp_hidden(run, mtp, ids, hidden), run.numerics.products),
-                    mtp.head);
+  return mtp.final_norm.forward(run, mtp_hidden(run, mtp, ids, hidden), run.numerics.products);
 }
+
+Tensor Model::mtp_logits(nn::Run& run, const Tensor& hidden) { return nn::linear(run, hidden, mtp_[0].head); }
 
 namespace {
 

@@ -35,8 +35,11 @@ class Model {
   Tensor token_losses(nn::Run& run, const Tensor& x, const Tensor& targets);
   // x [T, D] from forward -> [T, D] F32 after the final norm: what the prediction block reads.
   Tensor final_hidden(nn::Run& run, const Tensor& x);
-  // One step of multi-token prediction: ids [T] are the tokens after those of `hidden` [T, D] -> logits [T, V] F32.
-  Tensor mtp_logits(nn::Run& run, const Tensor& ids, const Tensor& hidden);
+  // One step of multi-token prediction: ids [T] are the tokens after those of `hidden` [T, D] -> [T, D] in the type of
+  // the products, which the head reads, and the next step in place of `hidden`.
+  Tensor mtp_step(nn::Run& run, const Tensor& ids, const Tensor& hidden);
+  // Of what mtp_step returned, [n, D] -> logits [n, V] F32.
+  Tensor mtp_logits(nn::Run& run, const Tensor& hidden);
 
   // The cross-entropy of every token, [T] F32, with a gradient that is known only in the backward pass: for losses over
   // pairs, rewards and other models' probabilities. `wanted` replaces the targets, which then only mask.

@@ -225,11 +225,15 @@ const char* finish_of(const Outcome& outcome, bool calls) {
 
 ordered_json usage_of(const Asked& asked, const Outcome& outcome) {
   const int64_t prompt = std::ssize(asked.work.request.prompt), answer = std::ssize(outcome.generated.ids);
+  const engine::Timings& drafts = outcome.generated.timings;
   return {{"prompt_tokens", prompt},
           {"completion_tokens", answer},
           {"total_tokens", prompt + answer},
           {"prompt_tokens_details", {{"cached_tokens", outcome.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", outcome.reasoning_tokens}}}};
+          {"completion_tokens_details",
+           {{"reasoning_tokens", outcome.reasoning_tokens},
+            {"accepted_prediction_tokens", drafts.accepted_tokens},
+            {"rejected_prediction_tokens", drafts.drafted_tokens - drafts.accepted_tokens}}}};
 }
 
 ordered_json calls_json(const std::vector<text::ToolCall>& calls, bool indexed) {
@@ -394,7 +398,7 @@ ordered_json completions_json(const std::vector<Asked>& asked, const std::vector
                               const std::vector<const Outcome*>& outcomes) {
   ordered_json out = envelope(asked[0], "text_completion");
   out["choices"] = ordered_json::array();
-  int64_t prompt = 0, answer = 0, cached = 0;
+  int64_t prompt = 0, answer = 0, cached = 0, accepted = 0, rejected = 0;
   for (size_t i = 0; i < asked.size(); ++i) {
     out["choices"].push_back({{"index", i},
                               {"text", said[i].content},
@@ -403,11 +407,16 @@ ordered_json completions_json(const std::vector<Asked>& asked, const std::vector
     prompt += std::ssize(asked[i].work.request.prompt);
     answer += std::ssize(outcomes[i]->generated.ids);
     cached += outcomes[i]->cached_tokens;
+    const engine::Timings& drafts = outcomes[i]->generated.timings;
+    accepted += drafts.accepted_tokens;
+    rejected += drafts.drafted_tokens - drafts.accepted_tokens;
   }
   out["usage"] = {{"prompt_tokens", prompt},
                   {"completion_tokens", answer},
                   {"total_tokens", prompt + answer},
-                  {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+                  {"prompt_tokens_details", {{"cached_tokens", cached}}},
+                  {"completion_tokens_details",
+                   {{"accepted_prediction_tokens", accepted}, {"rejected_prediction_tokens", rejected}}}};
   return out;
 }
 

@@ -242,6 +242,9 @@ void Server::State::metrics(httplib::Response& response) {
   line("vllm:num_requests_waiting", "gauge", "Requests that wait for a sequence.", c.waiting);
   line("vllm:prompt_tokens_total", "counter", "Prompt tokens read.", c.prompt_tokens);
   line("vllm:generation_tokens_total", "counter", "Tokens generated.", c.generated_tokens);
+  line("vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens drafted and verified.", c.drafted_tokens);
+  line("vllm:spec_decode_num_accepted_tokens_total", "counter", "Of them, those that the answers contain.",
+       c.accepted_tokens);
   line("braid:cached_tokens_total", "counter", "Prompt tokens whose state was kept from earlier requests.",
        c.cached_tokens);
   line("process_resident_memory_bytes", "gauge", "Memory in use, that of mapped weights included.",
@@ -379,7 +382,7 @@ Server::~Server() { stop(); }
 
 int Server::port() const { return state_->port; }
 
-void Server::load(engine::LanguageModel& model, Defaults defaults) {
+void Server::load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts) {
   // Both are read when first asked for, and from here on by several threads.
   (void)model.tokenizer();
   try {
@@ -387,7 +390,7 @@ void Server::load(engine::LanguageModel& model, Defaults defaults) {
   } catch (const Error&) {  // no template, or one that needs more: requests will say
   }
   State& s = *state_;
-  s.owner.reset(new State::Loaded{model, std::move(defaults), Worker(model)});
+  s.owner.reset(new State::Loaded{model, std::move(defaults), Worker(model, std::move(drafts))});
   s.loaded = s.owner.get();
 }
 

@@ -25,7 +25,7 @@ class Server {
 
   int port() const;
   // From now on requests are answered, by this model, which must outlive the server.
-  void load(engine::LanguageModel& model, Defaults defaults);
+  void load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts = {});
   void stop();
 
  private:

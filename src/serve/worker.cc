@@ -53,7 +53,8 @@ class AnswerText {
 
 }  // namespace
 
-Worker::Worker(engine::LanguageModel& model) : model_(model), scheduler_(model.runner()), thread_([this] { run(); }) {}
+Worker::Worker(engine::LanguageModel& model, engine::DraftOptions drafts)
+    : model_(model), scheduler_(model.runner(), std::move(drafts)), thread_([this] { run(); }) {}
 
 void Worker::stop() {
   {
@@ -79,6 +80,8 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
       counters_.prompt_tokens += generated.timings.prompt_tokens;
       counters_.cached_tokens += cached;
       counters_.generated_tokens += generated.timings.generated_tokens;
+      counters_.drafted_tokens += generated.timings.drafted_tokens;
+      counters_.accepted_tokens += generated.timings.accepted_tokens;
     }
     reply->finish({.generated = std::move(generated),
                    .cached_tokens = cached,

@@ -27,12 +27,13 @@ struct Work {
 struct Counters {
   int64_t requests = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, running = 0, waiting = 0;
   engine::MemoryUse memory{};
+  int64_t drafted_tokens = 0, accepted_tokens = 0;
 };
 
 class Worker {
  public:
   // The model's tokenizer is read before requests come.
-  explicit Worker(engine::LanguageModel& model);
+  explicit Worker(engine::LanguageModel& model, engine::DraftOptions drafts = {});
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() { stop(); }

@@ -1,0 +1,18 @@
+// Generation with and without drafts, of `braid bench --drafts`.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/runner.h"
+
+namespace braid::apps {
+
+struct DraftBench {
+  std::vector<int64_t> percent{};  // of the drafts that are right, a list
+  int64_t prompt = 0, generate = 0, sequences = 1, repetitions = 5;
+};
+
+// Prints a line of JSON for each share of right drafts: tokens per second with drafts, and without, measured in turn.
+int bench_drafts(engine::Runner& runner, const DraftBench& bench);
+
+}  // namespace braid::apps
