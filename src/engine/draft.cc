@@ -95,16 +95,19 @@ void Drafter::draft_by_block(std::span<const Wanted> answers, std::span<const in
   std::vector<MtpDrafter::Wanted> wanted;
   std::vector<size_t> whose;
   int64_t tokens = 0;
+  bool short_reads = true;  // what follows a step, and not a prompt, which has to be read once
   for (size_t i = 0; i < answers.size(); ++i) {
     AnswerDrafts& a = *answers[i].answer;
     if (!a.mtp) continue;
     const bool offered = !a.kinds.empty() && a.kinds[0] >= kBlock;
     const int64_t drafts = offered ? depths[i] : 0;
     a.mtp_idle = drafts > 0 ? 0 : a.mtp_idle + (offered ? 1 : 0);
-    if (drafts == 0 && a.mtp->unread(runner_.config().hidden) < kBlockUnread) continue;
+    const int64_t unread = a.mtp->unread(runner_.config().hidden);
+    if (drafts == 0 && unread < kBlockUnread) continue;
     wanted.push_back({.state = &*a.mtp, .sequence = answers[i].sequence, .text = answers[i].text, .tokens = drafts});
     whose.push_back(i);
     tokens += drafts;
+    short_reads = short_reads && unread <= 1 + kDraftMax;
   }
   if (wanted.empty()) return;
   const auto began = std::chrono::steady_clock::now();
@@ -113,7 +116,7 @@ void Drafter::draft_by_block(std::span<const Wanted> answers, std::span<const in
     if (wanted[i].tokens > 0) answers[whose[i]].answer->guess = std::move(guesses[i]);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (tokens == 0) return;
+  if (tokens == 0 || !short_reads) return;
   const double each = seconds / static_cast<double>(tokens);
   block_seconds_ =
       block_seconds_ == 0 ? each : block_seconds_ + 0.1 * (std::min(each, 2 * block_seconds_) - block_seconds_);

@@ -82,7 +82,7 @@ std::vector<int64_t> DepthChooser::choose(std::span<const Offer> offers, int64_t
     ++depths[token.offer];
     ++drafts;
     tokens += token.odds;
-    making += offers[token.offer].token_seconds;
+    making += probe ? 0 : offers[token.offer].token_seconds;
     const double pass = probe ? zero * (1 + kSlope * static_cast<double>(drafts)) : seconds(sequences, drafts),
                  pace = tokens / std::max(pass + making, 1e-9);
     if (!always && pace <= most) continue;
