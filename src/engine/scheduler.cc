@@ -33,8 +33,10 @@ void Scheduler::submit(Request request) {
     fail("token ids", {.what = "no such token",
                        .got = std::to_string(*unknown),
                        .expected = fmt::format("0 to {}", runner_.config().vocab - 1)});
-  const bool answerable = !request.prompt.empty() && std::ssize(request.prompt) < runner_.options().context &&
-                          request.generate.tokens_max != 0;
+  const bool generates = request.generate.tokens_max != 0;
+  const bool answerable = !request.prompt.empty() &&
+                          std::ssize(request.prompt) + (generates ? 1 : 0) <= runner_.options().context &&
+                          (generates || request.prompt_logprobs >= 0);
   if (answerable) return waiting_.push_back(std::move(request));
   if (request.on_end) request.on_end({}, 0);
 }
@@ -42,7 +44,10 @@ void Scheduler::submit(Request request) {
 void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
     Request& request = waiting_.front();
-    const int64_t sequence = free_.back(), cached = cache_.resume(request.prompt, sequence);
+    const int64_t sequence = free_.back();
+    const bool scored = request.prompt_logprobs >= 0;
+    const int64_t cached = scored ? 0 : cache_.resume(request.prompt, sequence);
+    if (scored) runner_.reset(sequence);
     TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
     streams_.push_back({.request = std::move(request),
                         .picker = std::move(picker),
@@ -97,7 +102,7 @@ void Scheduler::pass() {
   std::vector<size_t> drawing;  // their streams
   struct Reading {
     size_t stream;
-    int64_t tokens;
+    int64_t row, tokens;
   };
   std::vector<Reading> readings;  // pieces of prompts
   int64_t budget = runner_.options().chunk;
@@ -111,8 +116,8 @@ void Scheduler::pass() {
     pieces.push_back({.sequence = s.sequence, .tokens = tokens, .phase = step ? Phase::step : Phase::prefill});
     if (!step) {
       budget -= tokens;
-      readings.push_back({i, tokens});
-      if (s.read + tokens < std::ssize(s.request.prompt)) continue;
+      readings.push_back({i, std::ssize(ids) - tokens, tokens});
+      if (s.read + tokens < std::ssize(s.request.prompt) || !s.generates()) continue;
     }
     last.push_back(std::ssize(ids) - 1);
     drawing.push_back(i);
@@ -121,19 +126,55 @@ void Scheduler::pass() {
   const Tensor x = runner_.forward(ids, pieces);
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
+    if (s.request.prompt_logprobs >= 0) score(s, x, reading.row, reading.tokens);
     s.read += reading.tokens;
     if (std::ranges::find(s.request.marks, s.read) != s.request.marks.end())
       cache_.keep(std::span(s.request.prompt).first(static_cast<size_t>(s.read)), s.sequence);
   }
-  if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  if (!last.empty())
+    draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  else if (std::ranges::any_of(streams_, &Stream::over))
+    draw({}, {});
+}
+
+// Log-probabilities of the tokens that follow `tokens` rows of x from `row` on, which begin at s.read. By the tile, so
+// that logits never exist for a whole piece.
+void Scheduler::score(Stream& s, const Tensor& x, int64_t row, int64_t tokens) {
+  constexpr int64_t kTile = 32;
+  const int64_t end = std::min(tokens, std::ssize(s.request.prompt) - 1 - s.read);
+  std::vector<int64_t> wanted;
+  for (int64_t begin = 0; begin < end && s.error.empty(); begin += kTile) {
+    wanted.clear();
+    for (int64_t t = begin; t < std::min(begin + kTile, end); ++t) wanted.push_back(row + t);
+    const Tensor logits = runner_.logits(runner_.rows(x, wanted));
+    const auto width = static_cast<size_t>(logits.dim(1));
+    try {
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        const int32_t next = s.request.prompt[static_cast<size_t>(s.read + begin) + i + 1];
+        s.prompt_logprobs.push_back(
+            logprobs_of({logits.view().as<float>() + i * width, width}, next, s.request.prompt_logprobs));
+      }
+    } catch (const Error& e) {
+      s.error = e.what();
+    }
+  }
 }
 
 // A stream leaves the list before its request learns that it has ended: whatever follows, it ends once.
 void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
-  const auto width = static_cast<size_t>(logits.dim(1));
+  const auto width = drawing.empty() ? size_t{0} : static_cast<size_t>(logits.dim(1));
   std::vector<std::optional<Finish>> over(streams_.size());
-  for (size_t row = 0; row < drawing.size(); ++row)
-    over[drawing[row]] = advance(streams_[drawing[row]], {logits.view().as<float>() + row * width, width});
+  for (size_t row = 0; row < drawing.size(); ++row) {
+    Stream& s = streams_[drawing[row]];
+    try {
+      over[drawing[row]] = advance(s, {logits.view().as<float>() + row * width, width});
+    } catch (const Error& e) {  // its logits are not finite: the others' may be
+      s.error = e.what();
+    }
+  }
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (!over[i] && streams_[i].over()) over[i] = streams_[i].error.empty() ? Finish::length : Finish::cancelled;
+  }
   std::vector<Stream> running, ended;
   std::vector<Finish> how;
   for (size_t i = 0; i < over.size(); ++i) {
@@ -148,6 +189,7 @@ void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
 std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logits) {
   if (s.first_token == Clock::time_point{}) s.first_token = Clock::now();
   s.next = s.picker.next(logits);
+  if (s.request.on_logprobs && !s.picker.logprobs().empty()) s.request.on_logprobs(s.picker.logprobs().back());
   if (s.picker.ended()) return Finish::stop;
   if (s.request.on_token && !s.request.on_token(s.next)) return Finish::cancelled;
   const bool full = !s.picker.may_continue() || runner_.length(s.sequence) == runner_.options().context;
@@ -155,7 +197,7 @@ std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logit
 }
 
 void Scheduler::end(Stream& s, Finish finish) {
-  Generated out{.finish = finish};
+  Generated out{.prompt_logprobs = std::move(s.prompt_logprobs), .finish = finish, .error = s.error};
   s.picker.take(out);
   const Clock::time_point now = Clock::now(), first = s.first_token == Clock::time_point{} ? now : s.first_token;
   out.timings = {.prompt_tokens = s.read - s.cached,
@@ -166,7 +208,8 @@ void Scheduler::end(Stream& s, Finish finish) {
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  const bool whole = !s.reading() && length <= read.size();  // one that was left in the middle would only take room
+  const bool whole =
+      s.error.empty() && !s.reading() && length <= read.size();  // one that was left in the middle would only take room
   if (whole) cache_.keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
@@ -200,6 +243,9 @@ std::vector<Generated> generate_all(Runner& runner, std::vector<Request> request
   }
   do scheduler.pass();
   while (progress(done) && !scheduler.idle());
+  for (const Generated& answer : answers) {
+    if (!answer.error.empty()) throw Error(Fault::failed_run, answer.error);
+  }
   return answers;
 }
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/prefix_cache.h"
@@ -25,10 +26,16 @@ struct Request {
   // Positions in the prompt, ascending, whose states later prompts may continue from: where the next turn of a
   // conversation will differ from this one. The end of an answer is always one.
   std::vector<int64_t> marks{};
+  // Alternatives whose log-probabilities are returned for every token of the prompt; -1: no log-probabilities of the
+  // prompt. Such a prompt is read whole: the states of a cached prefix have no logits. With tokens_max 0 nothing is
+  // generated, and the prompt may fill the context.
+  int64_t prompt_logprobs = -1;
   // Called from `pass`, `submit` and `cancel`; each may be empty. `wanted` is asked before every pass and ends the
-  // request when it is false; `on_token` sees each token but the end token, and false ends the answer; `on_end` is
-  // called once, and may submit another request.
+  // request when it is false; `on_logprobs` sees the log-probabilities of each token, the end token's too, if they are
+  // asked for; `on_token` sees each token but the end token, and false ends the answer; `on_end` is called once, and
+  // may submit another request.
   std::function<bool()> wanted{};
+  std::function<void(const std::vector<TokenLogprob>&)> on_logprobs{};
   std::function<bool(int32_t)> on_token{};
   std::function<void(Generated, int64_t cached_tokens)> on_end{};
 };
@@ -55,6 +62,8 @@ class Scheduler {
   using Clock = std::chrono::steady_clock;
   struct Stream {
     Request request;
+    std::vector<std::vector<TokenLogprob>> prompt_logprobs{};
+    std::string error{};
     TokenPicker picker;
     int64_t sequence = 0;
     int64_t read = 0;  // of the prompt
@@ -63,10 +72,13 @@ class Scheduler {
     Clock::time_point began{}, first_token{};
 
     bool reading() const { return read < std::ssize(request.prompt); }
+    bool generates() const { return request.generate.tokens_max != 0; }
+    bool over() const { return !error.empty() || (!reading() && !generates()); }  // without another token
     int64_t piece(int64_t chunk) const;
   };
   void admit();
   void drop_unwanted();
+  void score(Stream& s, const Tensor& x, int64_t row, int64_t tokens);
   void draw(const Tensor& logits, std::span<const size_t> drawing);
   std::optional<Finish> advance(Stream& s, std::span<const float> logits);
   void end(Stream& s, Finish finish);

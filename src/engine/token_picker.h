@@ -19,6 +19,8 @@ class TokenPicker {
   int32_t next(std::span<const float> logits);
   bool ended() const { return ended_; }  // the last token is an end token
 
+  const std::vector<std::vector<TokenLogprob>>& logprobs() const { return logprobs_; }
+
   // The answer so far, moved away.
   void take(Generated& out);
 
