@@ -169,6 +169,7 @@ void Scheduler::draw(const Tensor& logits, std::span<const size_t> drawing) {
     try {
       over[drawing[row]] = advance(s, {logits.view().as<float>() + row * width, width});
     } catch (const Error& e) {  // its logits are not finite: the others' may be
+      if (e.fault() != Fault::failed_run) throw;
       s.error = e.what();
     }
   }

@@ -242,7 +242,9 @@ TEST(Scheduler, AfterAFailedPassEverythingEndsOnce) {
 // Read in pieces, beside another answer, with a prefix of it in the cache: that has no logits, so it is not used.
 TEST(Scheduler, LogProbabilitiesOfPromptsAreThoseOfScore) {
   LanguageModel model = chat(4, 16);
-  const std::vector<int32_t> prompt = encode(model, "What is 17 + 25? Reverse the word stone, and say who you are."),
+  const std::vector<int32_t> prompt = encode(model,
+                                             "What is 17 + 25? Reverse the word stone, and say who you are. "
+                                             "Then count the letters of strawberry, twice."),
                              other = encode(model, "Who are you?");
   const auto want = score(model.runner(), std::vector<ScoreItem>{{.ids = prompt}}, ScorePath::prefill)[0];
   ASSERT_GT(want.size(), 32u);
