@@ -102,6 +102,13 @@ const char* finish_of(const Outcome& outcome, bool calls) {
   return calls ? "tool_calls" : "stop";
 }
 
+bool is_cut(const Outcome& outcome) { return outcome.generated.finish == engine::Finish::length || outcome.stopped; }
+
+text::ParsedAnswer parsed_answer(const Asked& asked, const Said& said, const Outcome& outcome) {
+  if (asked.tools.is_null()) return {said.content, {}};
+  return text::parse_tool_calls(said.content, asked.tools, is_cut(outcome));
+}
+
 ordered_json envelope(const Asked& asked, const char* object) {
   return {{"id", asked.id}, {"object", object}, {"created", asked.created}, {"model", asked.model}};
 }

@@ -8,6 +8,7 @@
 #include "engine/language_model.h"
 #include "serve/fields.h"
 #include "serve/worker.h"
+#include "text/tool_calls.h"
 
 namespace braid::serve {
 
@@ -44,6 +45,10 @@ Work work_of(const Asked& asked, int64_t i);
 
 // How an answer ended, in OpenAI's words.
 const char* finish_of(const Outcome& outcome, bool calls);
+// The answer ended before the model ended it.
+bool is_cut(const Outcome& outcome);
+// Its text and the calls in it, where tools were given.
+text::ParsedAnswer parsed_answer(const Asked& asked, const Said& said, const Outcome& outcome);
 // {id, object, created, model}
 nlohmann::ordered_json envelope(const Asked& asked, const char* object);
 // Of all answers to all prompts; `outcomes` has n per prompt.

@@ -12,28 +12,23 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json calls_json(const std::vector<text::ToolCall>& calls, bool indexed) {
+ordered_json calls_json(const std::vector<text::ToolCall>& calls) {
   ordered_json out = ordered_json::array();
-  for (size_t i = 0; i < calls.size(); ++i) {
-    ordered_json call = ordered_json::object();
-    if (indexed) call["index"] = i;
-    call["id"] = random_id("call_");
-    call["type"] = "function";
-    call["function"] = {{"name", calls[i].name}, {"arguments", calls[i].arguments.dump()}};
-    out.push_back(std::move(call));
-  }
+  for (const text::ToolCall& call : calls)
+    out.push_back({{"id", random_id("call_")},
+                   {"type", "function"},
+                   {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
   return out;
 }
 
 ordered_json choice_json(const Asked& asked, size_t i, const Said& said, const Outcome& outcome,
                          engine::LanguageModel& model) {
-  text::ParsedAnswer parsed =
-      asked.tools.is_null() ? text::ParsedAnswer{said.content, {}} : text::parse_tool_calls(said.content, asked.tools);
+  const text::ParsedAnswer parsed = parsed_answer(asked, said, outcome);
   ordered_json message = {{"role", "assistant"}, {"content", parsed.content}};
   if (!said.reasoning.empty()) message[asked.reasoning_field] = said.reasoning;
   if (!parsed.calls.empty()) {
     if (parsed.content.empty()) message["content"] = nullptr;
-    message["tool_calls"] = calls_json(parsed.calls, false);
+    message["tool_calls"] = calls_json(parsed.calls);
   }
   ordered_json choice = {{"index", i},
                          {"message", std::move(message)},
@@ -46,30 +41,26 @@ ordered_json choice_json(const Asked& asked, size_t i, const Said& said, const O
 class ChatStream final : public AnswerStream {
  public:
   ChatStream(Asked asked, engine::LanguageModel& model)
-      : asked_(std::move(asked)), model_(model), held_(static_cast<size_t>(asked_.n)), logprobs_(held_.size()) {}
+      : asked_(std::move(asked)),
+        model_(model),
+        choices_(static_cast<size_t>(asked_.n), Choice{text::ToolCallStream(asked_.tools)}) {}
 
   std::string begin() override {
     std::string out;
-    for (size_t i = 0; i < held_.size(); ++i) out += event(i, {{"role", "assistant"}, {"content", ""}}, nullptr);
+    for (size_t i = 0; i < choices_.size(); ++i) out += event(i, {{"role", "assistant"}, {"content", ""}}, nullptr);
     return out;
   }
   std::string news(size_t i, const Reply::News& news) override {
-    logprobs_[i].insert(logprobs_[i].end(), news.logprobs.begin(), news.logprobs.end());
+    auto& logprobs = choices_[i].logprobs;
+    logprobs.insert(logprobs.end(), news.logprobs.begin(), news.logprobs.end());
     std::string out;
     if (!news.text.reasoning.empty()) out += event(i, {{asked_.reasoning_field, news.text.reasoning}}, nullptr);
-    held_[i] += news.text.content;
-    const size_t length = asked_.tools.is_null() ? held_[i].size() : text::length_before_calls(held_[i]);
-    if (length > 0) out += event(i, {{"content", held_[i].substr(0, length)}}, nullptr);
-    held_[i].erase(0, length);
-    return out;
+    if (!asked_.tools.is_null()) return out + events(i, choices_[i].calls.push(news.text.content));
+    return news.text.content.empty() ? out : out + event(i, {{"content", news.text.content}}, nullptr);
   }
   std::string end(size_t i, const Outcome& outcome) override {
-    const text::ParsedAnswer parsed =
-        asked_.tools.is_null() ? text::ParsedAnswer{} : text::parse_tool_calls(held_[i], asked_.tools);
-    std::string out;
-    if (!parsed.content.empty()) out += event(i, {{"content", parsed.content}}, nullptr);
-    if (!parsed.calls.empty()) out += event(i, {{"tool_calls", calls_json(parsed.calls, true)}}, nullptr);
-    return out + event(i, ordered_json::object(), finish_of(outcome, !parsed.calls.empty()));
+    const std::string rest = events(i, choices_[i].calls.finish(is_cut(outcome)));
+    return rest + event(i, ordered_json::object(), finish_of(outcome, choices_[i].begun >= 0));
   }
   std::string finish(const std::vector<const Outcome*>& outcomes) override {
     std::string out;
@@ -86,11 +77,29 @@ class ChatStream final : public AnswerStream {
   }
 
  private:
+  std::string events(size_t i, const std::vector<text::AnswerPiece>& pieces) {
+    using Kind = text::AnswerPiece::Kind;
+    std::string out;
+    for (const text::AnswerPiece& piece : pieces) {
+      if (piece.kind == Kind::content) out += event(i, {{"content", piece.text}}, nullptr);
+      if (piece.kind != Kind::call && piece.kind != Kind::arguments) continue;
+      ordered_json call = {{"index", choices_[i].begun += piece.kind == Kind::call}};
+      if (piece.kind == Kind::call) {
+        call["id"] = random_id("call_");
+        call["type"] = "function";
+        call["function"] = {{"name", piece.text}, {"arguments", ""}};
+      } else {
+        call["function"] = {{"arguments", piece.text}};
+      }
+      out += event(i, {{"tool_calls", ordered_json::array({std::move(call)})}}, nullptr);
+    }
+    return out;
+  }
   std::string event(size_t i, const ordered_json& delta, const char* finish) {
     ordered_json out = envelope(asked_, "chat.completion.chunk");
     ordered_json choice = {{"index", i}, {"delta", delta}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
-    if (!logprobs_[i].empty())
-      choice["logprobs"] = engine::logprobs_json(&model_.tokenizer(), std::exchange(logprobs_[i], {}));
+    if (!choices_[i].logprobs.empty())
+      choice["logprobs"] = engine::logprobs_json(&model_.tokenizer(), std::exchange(choices_[i].logprobs, {}));
     if (finish) choice["finish_reason"] = finish;
     out["choices"] = ordered_json::array({std::move(choice)});
     if (asked_.usage) out["usage"] = nullptr;
@@ -99,8 +108,12 @@ class ChatStream final : public AnswerStream {
 
   Asked asked_;
   engine::LanguageModel& model_;
-  std::vector<std::string> held_;  // of the content
-  std::vector<std::vector<std::vector<engine::TokenLogprob>>> logprobs_;
+  struct Choice {
+    text::ToolCallStream calls;
+    int64_t begun = -1;  // the index of the last call
+    std::vector<std::vector<engine::TokenLogprob>> logprobs{};
+  };
+  std::vector<Choice> choices_;
 };
 
 }  // namespace
