@@ -33,7 +33,9 @@ struct Timings {
 struct Generated {
   std::vector<int32_t> ids{};                         // the end token included
   std::vector<std::vector<TokenLogprob>> logprobs{};  // of every id, if asked for: its own, then the alternatives
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs{};  // of every token of the prompt but the first, if asked for
   Finish finish = Finish::length;
+  std::string error{};  // why this answer alone failed; empty: it did not
   Timings timings{};
 };
 

@@ -123,6 +123,7 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
     }
   }
   penalise_answer(list, o, seen.last(answer_tokens));
+  for (const auto& [id, bias] : o.bias) list[static_cast<size_t>(id)].logit += bias;
   if (o.temperature <= 0) return std::min_element(list.begin(), list.end(), better)->id;
   if (o.top_k > 0 && o.top_k < static_cast<int64_t>(list.size())) {
     std::nth_element(list.begin(), list.begin() + o.top_k, list.end(), better);

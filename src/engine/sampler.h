@@ -1,9 +1,10 @@
-// From logits to a token: repeat penalty, then top-k, min-p and top-p over the softmax at `temperature`, then a draw
-// that is a function of seed and position (core/philox.h), so that the same call gives the same text. Temperature 0 is
-// greedy. Only as much of the vocabulary is sorted as the cuts and the draw look at.
+// From logits to a token: repeat penalty and bias, then top-k, min-p and top-p over the softmax at `temperature`, then
+// a draw that is a function of seed and position (core/philox.h), so that the same call gives the same text.
+// Temperature 0 is greedy. Only as much of the vocabulary is sorted as the cuts and the draw look at.
 #pragma once
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace braid::engine {
@@ -16,6 +17,7 @@ struct SamplingOptions {
   double repeat_penalty = 1;  // 1: off; logits of tokens seen before are divided (if positive) or multiplied by it
   // Subtracted from the logits of tokens of the answer: once, and for every time that they occur in it (OpenAI's API).
   double presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::pair<int32_t, float>> bias{};  // added to the logits of these tokens, after the penalties
   uint64_t seed = 0;
 };
 

@@ -36,8 +36,10 @@ void Scheduler::submit(Request request) {
     fail("token ids", {.what = "no such token",
                        .got = std::to_string(*unknown),
                        .expected = fmt::format("0 to {}", runner_.config().vocab - 1)});
-  const bool answerable = !request.prompt.empty() && std::ssize(request.prompt) < runner_.options().context &&
-                          request.generate.tokens_max != 0;
+  const bool generates = request.generate.tokens_max != 0;
+  const bool answerable = !request.prompt.empty() &&
+                          std::ssize(request.prompt) + (generates ? 1 : 0) <= runner_.options().context &&
+                          (generates || request.prompt_logprobs >= 0);
   if (answerable) return waiting_.push_back(std::move(request));
   if (request.on_end) request.on_end({}, 0);
 }
@@ -70,7 +72,8 @@ void Scheduler::admit() {
   // Those that have not begun yet: of prompts that come together and begin alike, the later ones find what the first
   // has read.
   for (Stream& s : streams_) {
-    if (cache_ && s.reading() && s.read == s.cached && (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
+    const bool scored = s.request.prompt_logprobs >= 0;  // states of a cached prefix have no logits
+    if (cache_ && !scored && s.reading() && s.read == s.cached && (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
       look_up(s);
   }
 }
@@ -228,7 +231,7 @@ void Scheduler::pass() {
     ids.insert(ids.end(), from, from + tokens);
     pieces.push_back({.sequence = s.sequence, .tokens = tokens});
     budget -= tokens;
-    if (s.read + tokens < std::ssize(s.request.prompt)) continue;
+    if (s.read + tokens < std::ssize(s.request.prompt) || !s.generates()) continue;
     drawing.push_back({i, last.size(), -1});
     last.push_back(std::ssize(ids) - 1);
   }
@@ -236,13 +239,17 @@ void Scheduler::pass() {
   const Tensor x = runner_.forward(ids, pieces);
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
+    if (s.request.prompt_logprobs >= 0) score(s, x, reading.first, reading.tokens);
     s.read += reading.tokens;
     if (drafter_) drafter_->read(s.drafts, x, reading.first, reading.tokens);
     if (!cache_) continue;
     const int64_t row = reading.first + reading.tokens - 1;
     keep_read(s, {x.view().as<float>() + row * x.dim(1), static_cast<size_t>(x.dim(1))});
   }
-  if (!last.empty()) draw(x, runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  if (!last.empty())
+    draw(x, runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  else if (std::ranges::any_of(streams_, &Stream::over))
+    draw({}, {}, {});
   if (drafter_ && readings.empty())
     drafter_->note(std::ssize(pieces), std::ssize(ids) - std::ssize(pieces), seconds_between(began, Clock::now()));
 }
@@ -258,10 +265,44 @@ void Scheduler::draw_found() {
   }
 }
 
+// Log-probabilities of the tokens that follow `tokens` rows of x from `row` on, which begin at s.read. By the tile, so
+// that logits never exist for a whole piece.
+void Scheduler::score(Stream& s, const Tensor& x, int64_t row, int64_t tokens) {
+  constexpr int64_t kTile = 32;
+  const int64_t end = std::min(tokens, std::ssize(s.request.prompt) - 1 - s.read);
+  std::vector<int64_t> wanted;
+  for (int64_t begin = 0; begin < end && s.error.empty(); begin += kTile) {
+    wanted.clear();
+    for (int64_t t = begin; t < std::min(begin + kTile, end); ++t) wanted.push_back(row + t);
+    const Tensor logits = runner_.logits(runner_.rows(x, wanted));
+    const auto width = static_cast<size_t>(logits.dim(1));
+    try {
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        const int32_t next = s.request.prompt[static_cast<size_t>(s.read + begin) + i + 1];
+        s.prompt_logprobs.push_back(
+            logprobs_of({logits.view().as<float>() + i * width, width}, next, s.request.prompt_logprobs));
+      }
+    } catch (const Error& e) {
+      s.error = e.what();
+    }
+  }
+}
+
 // A stream leaves the list before its request learns that it has ended: whatever follows, it ends once.
 void Scheduler::draw(const Tensor& x, const Tensor& logits, std::span<const Drawing> drawing) {
   std::vector<std::optional<Finish>> over(streams_.size());
-  for (const Drawing& d : drawing) over[d.stream] = verify(streams_[d.stream], x, logits, d);
+  for (const Drawing& d : drawing) {
+    Stream& s = streams_[d.stream];
+    try {
+      over[d.stream] = verify(s, x, logits, d);
+    } catch (const Error& e) {  // its logits are not finite: the others' may be
+      if (e.fault() != Fault::failed_run) throw;
+      s.error = e.what();
+    }
+  }
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (!over[i] && streams_[i].over()) over[i] = streams_[i].error.empty() ? Finish::length : Finish::cancelled;
+  }
   std::vector<Stream> running, ended;
   std::vector<Finish> how;
   for (size_t i = 0; i < over.size(); ++i) {
@@ -296,6 +337,7 @@ std::optional<Finish> Scheduler::verify(Stream& s, const Tensor& x, const Tensor
 std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logits, int64_t length) {
   if (s.first_token == Clock::time_point{}) s.first_token = Clock::now();
   s.next = s.picker.next(logits);
+  if (s.request.on_logprobs && !s.picker.logprobs().empty()) s.request.on_logprobs(s.picker.logprobs().back());
   if (s.picker.ended()) return Finish::stop;
   if (s.request.on_token && !s.request.on_token(s.next)) return Finish::cancelled;
   const bool full = !s.picker.may_continue() || length == runner_.options().context;
@@ -303,7 +345,7 @@ std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logit
 }
 
 void Scheduler::end(Stream& s, Finish finish) {
-  Generated out{.finish = finish};
+  Generated out{.prompt_logprobs = std::move(s.prompt_logprobs), .finish = finish, .error = s.error};
   s.picker.take(out);
   const Clock::time_point now = Clock::now(), first = s.first_token == Clock::time_point{} ? now : s.first_token;
   out.timings = {.prompt_tokens = s.read - s.cached,
@@ -316,8 +358,8 @@ void Scheduler::end(Stream& s, Finish finish) {
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  settle(s);
-  if (cache_ && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
+  if (s.error.empty()) settle(s);
+  if (cache_ && s.error.empty() && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
   promised_ -= s.promised;
@@ -351,6 +393,9 @@ std::vector<Generated> generate_all(Runner& runner, std::vector<Request> request
   }
   do scheduler.pass();
   while (progress(done) && !scheduler.idle());
+  for (const Generated& answer : answers) {
+    if (!answer.error.empty()) throw Error(Fault::failed_run, answer.error);
+  }
   return answers;
 }
 

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/draft.h"
@@ -27,10 +28,16 @@ struct Request {
   // Positions in the prompt, ascending, whose states later prompts may continue from: where the next turn of a
   // conversation will differ from this one. The ends of the prompt and of the answer always are.
   std::vector<int64_t> marks{};
+  // Alternatives whose log-probabilities are returned for every token of the prompt; -1: no log-probabilities of the
+  // prompt. Such a prompt is read whole: the states of a cached prefix have no logits. With tokens_max 0 nothing is
+  // generated, and the prompt may fill the context.
+  int64_t prompt_logprobs = -1;
   // Called from `pass`, `submit` and `cancel`; each may be empty. `wanted` is asked before every pass and ends the
-  // request when it is false; `on_token` sees each token but the end token, and false ends the answer; `on_end` is
-  // called once, and may submit another request.
+  // request when it is false; `on_logprobs` sees the log-probabilities of each token, the end token's too, if they are
+  // asked for; `on_token` sees each token but the end token, and false ends the answer; `on_end` is called once, and
+  // may submit another request.
   std::function<bool()> wanted{};
+  std::function<void(const std::vector<TokenLogprob>&)> on_logprobs{};
   std::function<bool(int32_t)> on_token{};
   std::function<void(Generated, int64_t cached_tokens)> on_end{};
 };
@@ -69,6 +76,8 @@ class Scheduler {
   using Clock = std::chrono::steady_clock;
   struct Stream {
     Request request;
+    std::vector<std::vector<TokenLogprob>> prompt_logprobs{};
+    std::string error{};
     TokenPicker picker;
     int64_t sequence = 0;
     int64_t read = 0;  // of the prompt
@@ -82,6 +91,8 @@ class Scheduler {
     Clock::time_point began{}, first_token{};
 
     bool reading() const { return read < std::ssize(request.prompt); }
+    bool generates() const { return request.generate.tokens_max != 0; }
+    bool over() const { return !error.empty() || (!reading() && !generates()); }  // without another token
     int64_t piece(int64_t chunk) const;
   };
   void admit();
@@ -93,6 +104,7 @@ class Scheduler {
   void draw_found();
   void drop_unwanted();
   void draft();
+  void score(Stream& s, const Tensor& x, int64_t row, int64_t tokens);
   // Of a stream: its rows of the logits, one after its last token and each of its drafts, and of the residual stream.
   struct Drawing {
     size_t stream = 0, row = 0;

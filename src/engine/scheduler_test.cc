@@ -8,6 +8,7 @@
 
 #include "engine/generate.h"
 #include "engine/language_model.h"
+#include "engine/score.h"
 #include "support/data.h"
 #include "sys/error.h"
 
@@ -225,6 +226,44 @@ TEST(Scheduler, AfterAFailedPassEverythingEndsOnce) {
   }
   while (!scheduler.idle()) scheduler.pass();
   EXPECT_EQ(endings.seen.count("a cancelled") + endings.seen.count("b cancelled"), 2u);
+}
+
+// Read in pieces, beside another answer, with a prefix of it in the cache: that has no logits, so it is not used.
+TEST(Scheduler, LogProbabilitiesOfPromptsAreThoseOfScore) {
+  LanguageModel model = chat(4, 16);
+  const std::vector<int32_t> prompt = encode(model,
+                                             "What is 17 + 25? Reverse the word stone, and say who you are. "
+                                             "Then count the letters of strawberry, twice."),
+                             other = encode(model, "Who are you?");
+  const auto want = score(model.runner(), std::vector<ScoreItem>{{.ids = prompt}}, ScorePath::prefill)[0];
+  ASSERT_GT(want.size(), 32u);
+  for (const int64_t tokens : {0, 3}) {
+    Scheduler scheduler(model.runner(), 2);
+    Generated scored, plain;
+    Request request{.prompt = prompt, .generate = {.tokens_max = 5}, .marks = {20}};
+    scheduler.submit(request);
+    while (!scheduler.idle()) scheduler.pass();
+    scheduler.submit({.prompt = other,
+                      .generate = {.tokens_max = 30, .ignore_eos = true},
+                      .on_end = [&](Generated g, int64_t) { plain = std::move(g); }});
+    request.prompt_logprobs = 2;
+    request.generate.tokens_max = tokens;
+    request.on_end = [&](Generated g, int64_t cached) {
+      scored = std::move(g);
+      EXPECT_EQ(cached, 0);
+    };
+    scheduler.submit(request);
+    while (!scheduler.idle()) scheduler.pass();
+    EXPECT_EQ(std::ssize(scored.ids), tokens);
+    EXPECT_EQ(std::ssize(plain.ids), 30);
+    EXPECT_EQ(scored.finish, Finish::length);
+    ASSERT_EQ(scored.prompt_logprobs.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(scored.prompt_logprobs[i].size(), 3u);
+      EXPECT_EQ(scored.prompt_logprobs[i][0].id, prompt[i + 1]);
+      EXPECT_NEAR(scored.prompt_logprobs[i][0].logprob, static_cast<double>(want[i]), 1e-5) << i;
+    }
+  }
 }
 
 }  // namespace

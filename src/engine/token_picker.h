@@ -21,6 +21,7 @@ class TokenPicker {
   // Every token of the sequence, those of the answer included.
   std::span<const int32_t> text() const { return seen_; }
   std::span<const int32_t> answer() const { return ids_; }
+  const std::vector<std::vector<TokenLogprob>>& logprobs() const { return logprobs_; }  // of the answer
   int64_t tokens_left(int64_t otherwise) const {
     return options_.tokens_max < 0 ? otherwise : options_.tokens_max - std::ssize(ids_);
   }

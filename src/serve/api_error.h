@@ -1,4 +1,4 @@
-// A request that is refused: OpenAI's error body and its HTTP status.
+// A request that is refused: the HTTP status and what OpenAI's error body says about it.
 #pragma once
 #include <exception>
 #include <string>
@@ -8,20 +8,24 @@ namespace braid::serve {
 
 class ApiError : public std::exception {
  public:
-  ApiError(int status, const char* type, std::string message)
-      : status_(status), type_(type), text_(std::move(message)) {}
+  // `param` is the field that is to blame, `code` a word for programs; either may be empty.
+  ApiError(int status, const char* type, std::string message, std::string param = "", const char* code = "")
+      : status_(status), type_(type), text_(std::move(message)), param_(std::move(param)), code_(code) {}
   const char* what() const noexcept override { return text_.c_str(); }
   int status() const { return status_; }
   const char* type() const { return type_; }
+  const std::string& param() const { return param_; }
+  const char* code() const { return code_; }
 
  private:
   int status_;
   const char* type_;
-  std::string text_;
+  std::string text_, param_;
+  const char* code_;
 };
 
-[[noreturn]] inline void refuse(std::string message) {
-  throw ApiError(400, "invalid_request_error", std::move(message));
+[[noreturn]] inline void refuse(std::string message, std::string param = "", const char* code = "") {
+  throw ApiError(400, "invalid_request_error", std::move(message), std::move(param), code);
 }
 
 }  // namespace braid::serve

@@ -1,9 +1,9 @@
 // One answer on its way from the thread that computes to the one that waits for it.
 #pragma once
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -22,45 +22,71 @@ struct Outcome {
   std::string error{};
 };
 
+// The text of a whole answer, put together from the parts.
+struct Said {
+  std::string reasoning, content;
+};
+
+// What the replies to one client share, so that one thread waits for all of them.
+struct Bell {
+  std::mutex mutex;
+  std::condition_variable changed;
+};
+
 class Reply {
  public:
   using Parts = engine::ReasoningSplitter::Parts;
   struct News {
     Parts text{};
+    std::vector<std::vector<engine::TokenLogprob>> logprobs{};  // of each token since the last news, if asked for
+    bool started = false;                                       // a token has been generated
     bool done = false;
+    bool silent() const { return !done && text.reasoning.empty() && text.content.empty() && logprobs.empty(); }
   };
 
-  // For the waiting thread: what has come since the last call, after at most `patience`.
-  News wait(std::chrono::milliseconds patience) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, patience, [&] { return done_ || !text_.reasoning.empty() || !text_.content.empty(); });
-    return {std::exchange(text_, {}), done_};
+  explicit Reply(std::shared_ptr<Bell> bell) : bell_(std::move(bell)) {}
+
+  // For the waiting thread: what has come since the last call.
+  News take() {
+    const std::lock_guard lock(bell_->mutex);
+    news_ = false;
+    return {std::exchange(text_, {}), std::exchange(logprobs_, {}), started_, done_};
   }
+  bool news() const { return news_; }                  // with the bell's mutex held
   void cancel() { cancelled_ = true; }                 // nobody waits any more
   const Outcome& outcome() const { return outcome_; }  // once done
 
   // For the computing thread.
   bool wanted() const { return !cancelled_; }
   void put(const Parts& parts) {
-    if (parts.reasoning.empty() && parts.content.empty()) return;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(bell_->mutex);
+    if (std::exchange(started_, true) && parts.reasoning.empty() && parts.content.empty()) return;
     text_.reasoning += parts.reasoning;
     text_.content += parts.content;
-    changed_.notify_one();
+    ring();
+  }
+  void put_logprobs(const std::vector<engine::TokenLogprob>& token) {
+    const std::lock_guard lock(bell_->mutex);
+    logprobs_.push_back(token);
   }
   void finish(Outcome outcome) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(bell_->mutex);
     outcome_ = std::move(outcome);
     done_ = true;
-    changed_.notify_one();
+    ring();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  void ring() {
+    news_ = true;
+    bell_->changed.notify_one();
+  }
+
+  std::shared_ptr<Bell> bell_;  // shared with the replies beside it, and with whoever waits
   Parts text_;
+  std::vector<std::vector<engine::TokenLogprob>> logprobs_;
   Outcome outcome_;
-  bool done_ = false;
+  bool news_ = false, started_ = false, done_ = false;
   std::atomic<bool> cancelled_ = false;
 };
 

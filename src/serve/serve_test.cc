@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,8 +13,6 @@
 
 namespace braid::serve {
 namespace {
-
-using namespace std::chrono_literals;
 
 TEST(StopTexts, TheFirstOfThemEndsTheText) {
   for (size_t piece = 1; piece < 12; ++piece) {
@@ -37,14 +36,33 @@ struct Collected {
   Outcome outcome;
 };
 
-Collected wait_for(Reply& reply) {
+struct Sent {
+  std::shared_ptr<Bell> bell = std::make_shared<Bell>();
+  std::shared_ptr<Reply> reply;
+};
+
+Sent submit(Worker& worker, Work work) {
+  Sent sent;
+  sent.reply = worker.submit(std::move(work), sent.bell);
+  return sent;
+}
+
+Reply::News next(const Sent& sent) {
+  {
+    std::unique_lock lock(sent.bell->mutex);
+    sent.bell->changed.wait(lock, [&] { return sent.reply->news(); });
+  }
+  return sent.reply->take();
+}
+
+Collected wait_for(const Sent& sent) {
   Collected out;
   while (true) {
-    const Reply::News news = reply.wait(1h);
+    const Reply::News news = next(sent);
     out.text += news.text.content;
     if (news.done) break;
   }
-  out.outcome = reply.outcome();
+  out.outcome = sent.reply->outcome();
   return out;
 }
 
@@ -61,15 +79,15 @@ TEST(Worker, ManyThreadsGetWhatOneGets) {
   Worker worker(model);
   const std::vector<const char*> prompts = {"What is 17 + 25?", "Hi", "Reverse the word stone.", "Who are you?"};
   std::vector<std::string> alone;
-  for (const char* prompt : prompts) alone.push_back(wait_for(*worker.submit(work(model, prompt, 20))).text);
+  for (const char* prompt : prompts) alone.push_back(wait_for(submit(worker, work(model, prompt, 20))).text);
   std::vector<std::thread> threads;
   std::vector<std::string> found(12);
   for (size_t i = 0; i < found.size(); ++i) {
     threads.emplace_back([&, i] {
-      const auto dropped = worker.submit(work(model, "What is", 200));
-      found[i] = wait_for(*worker.submit(work(model, prompts[i % prompts.size()], 20))).text;
-      dropped->cancel();
-      EXPECT_LE(std::ssize(wait_for(*dropped).outcome.generated.ids), 200);
+      const auto dropped = submit(worker, work(model, "What is", 200));
+      found[i] = wait_for(submit(worker, work(model, prompts[i % prompts.size()], 20))).text;
+      dropped.reply->cancel();
+      EXPECT_LE(std::ssize(wait_for(dropped).outcome.generated.ids), 200);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -84,12 +102,12 @@ TEST(Worker, WhatItsEndCutsShortSaysSo) {
                               {.context = 256, .sequences = 1, .memory = 64 << 20, .threads = 1});
   (void)model.tokenizer();
   Worker worker(model);
-  const auto running = worker.submit(work(model, "Hi", 200)), waiting = worker.submit(work(model, "Hi", 200));
-  (void)running->wait(1h);
+  const auto running = submit(worker, work(model, "Hi", 200)), waiting = submit(worker, work(model, "Hi", 200));
+  (void)next(running);
   worker.stop();
-  EXPECT_EQ(wait_for(*waiting).outcome.error, kStopping);
-  EXPECT_EQ(wait_for(*worker.submit(work(model, "Hi", 2))).outcome.error, kStopping);
-  (void)wait_for(*running);
+  EXPECT_EQ(wait_for(waiting).outcome.error, kStopping);
+  EXPECT_EQ(wait_for(submit(worker, work(model, "Hi", 2))).outcome.error, kStopping);
+  (void)wait_for(running);
 }
 
 }  // namespace

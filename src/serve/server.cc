@@ -11,8 +11,12 @@
 #include <thread>
 #include <utility>
 
+#include "serve/answers.h"
 #include "serve/api_error.h"
 #include "serve/page.h"
+#include "serve/chat_answer.h"
+#include "serve/completions.h"
+#include "serve/openai.h"
 #include "serve/worker.h"
 #include "sys/error.h"
 #include "sys/memory.h"
@@ -36,22 +40,12 @@ bool equal(const std::string& a, const std::string& b) {
 
 void set_json(httplib::Response& response, const ordered_json& json, int status = 200) {
   response.status = status;
-  response.set_content(json.dump(-1, ' ', false, ordered_json::error_handler_t::replace), "application/json");
+  response.set_content(dump(json), "application/json");
 }
 
-void set_error(httplib::Response& response, int status, const char* type, const std::string& message) {
-  set_json(response, error_json(status, type, message), status);
-}
-
-// Waits for a whole answer.
-Said said_of(Reply& reply) {
-  Said said;
-  while (true) {
-    const Reply::News news = reply.wait(1h);
-    said.reasoning += news.text.reasoning;
-    said.content += news.text.content;
-    if (news.done) return said;
-  }
+void set_error(httplib::Response& response, int status, const char* type, const std::string& message,
+               const std::string& param = "", const char* code = "") {
+  set_json(response, error_json(status, type, message, param, code), status);
 }
 
 void check(const Outcome& outcome) {
@@ -86,6 +80,19 @@ bool is_public(const std::string& path) {
   return path == "/health" || std::ranges::any_of(page_files(), [&](const PageFile& f) { return path_of(f) == path; });
 }
 
+// Waits for whole answers.
+std::vector<Said> wait_for(Answers& answers) {
+  std::vector<Said> said(answers.size());
+  while (!answers.done()) {
+    for (const auto& [i, news] : answers.wait(1h)) {
+      said[i].reasoning += news.text.reasoning;
+      said[i].content += news.text.content;
+      if (news.done) check(answers.outcome(i));
+    }
+  }
+  return said;
+}
+
 }  // namespace
 
 struct Server::State {
@@ -112,7 +119,7 @@ struct Server::State {
   Loaded& ready();
   void chat(const std::string& body, httplib::Response& response);
   void completions(const std::string& body, httplib::Response& response);
-  void stream(Asked asked, httplib::Response& response);
+  void stream(std::vector<Asked> asked, std::unique_ptr<AnswerStream> form, httplib::Response& response);
   void explain(const httplib::Request& request, httplib::Response& response);
   ordered_json model_json();
   void models(httplib::Response& response);
@@ -139,59 +146,60 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
   return true;
 }
 
-void Server::State::stream(Asked asked, httplib::Response& response) {
+void Server::State::stream(std::vector<Asked> asked, std::unique_ptr<AnswerStream> form, httplib::Response& response) {
   struct Streaming {
-    Asked asked;
-    std::shared_ptr<Reply> reply;
-    Chunks chunks{asked};
+    std::vector<Asked> asked;
+    std::unique_ptr<AnswerStream> form;
+    Answers answers;
     bool begun = false;
-  };
-  auto s = std::make_shared<Streaming>();
-  s->asked = std::move(asked);
-  s->reply = ready().worker.submit(s->asked.work);
-  const auto next = [s](size_t, httplib::DataSink& sink) {
-    const auto write = [&](const std::string& text) { return text.empty() || sink.write(text.data(), text.size()); };
-    if (!s->begun && !write(s->chunks.begin())) return false;
-    s->begun = true;
-    const Reply::News news = s->reply->wait(kSilenceMax);
-    const bool silent = !news.done && news.text.reasoning.empty() && news.text.content.empty();
-    if (!write(silent ? ": still here\n\n" : s->chunks.text(news.text))) return false;
-    if (news.done) {
-      if (!write(s->chunks.end(s->reply->outcome()))) return false;
-      sink.done();
+    Streaming(Worker& worker, std::vector<Asked> all, std::unique_ptr<AnswerStream> written)
+        : asked(std::move(all)), form(std::move(written)), answers(worker, asked) {}
+
+    std::string next() {
+      std::string out = std::exchange(begun, true) ? "" : form->begin();
+      const auto updates = answers.wait(kSilenceMax);
+      if (updates.empty() && out.empty()) return ": still here\n\n";
+      for (const auto& [i, news] : updates) {
+        if (news.done && !answers.outcome(i).error.empty()) {
+          failed = true;
+          const bool stopping = answers.outcome(i).error == kStopping;
+          return out + form->fail(stopping ? 503 : 500, stopping ? "unavailable_error" : "server_error",
+                                  answers.outcome(i).error);
+        }
+        out += form->news(i, news);
+        if (news.done) out += form->end(i, answers.outcome(i));
+      }
+      return answers.done() ? out + form->finish(answers.outcomes()) : out;
     }
+    bool failed = false;
+  };
+  auto s = std::make_shared<Streaming>(ready().worker, std::move(asked), std::move(form));
+  const auto next = [s](size_t, httplib::DataSink& sink) {
+    const std::string text = s->next();
+    if (!text.empty() && !sink.write(text.data(), text.size())) return false;
+    if (s->failed || s->answers.done()) sink.done();
     return true;
   };
   response.set_header("Cache-Control", "no-cache");
-  response.set_chunked_content_provider("text/event-stream", next, [s](bool) { s->reply->cancel(); });
+  response.set_chunked_content_provider("text/event-stream", next);
 }
 
 void Server::State::chat(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  Asked asked = read_chat(body, now.model, now.defaults);
-  if (asked.stream) return stream(std::move(asked), response);
-  const auto reply = now.worker.submit(asked.work);
-  const Said said = said_of(*reply);
-  const Outcome& outcome = reply->outcome();
-  check(outcome);
-  set_json(response, answer_json(asked, said, outcome, now.model));
+  std::vector<Asked> asked{read_chat(body, now.model, now.defaults)};
+  if (asked[0].stream) return stream(asked, chat_stream(asked[0], now.model), response);
+  Answers answers(now.worker, asked);
+  const std::vector<Said> said = wait_for(answers);
+  set_json(response, chat_json(asked[0], said, answers.outcomes(), now.model));
 }
 
 void Server::State::completions(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  std::vector<Asked> asked = read_completions(body, now.model, now.defaults);
-  if (asked[0].stream) return stream(std::move(asked[0]), response);
-  std::vector<std::shared_ptr<Reply>> replies;
-  replies.reserve(asked.size());
-  for (const Asked& one : asked) replies.push_back(now.worker.submit(one.work));
-  std::vector<Said> said;
-  std::vector<const Outcome*> outcomes;
-  for (const auto& reply : replies) {
-    said.push_back(said_of(*reply));
-    outcomes.push_back(&reply->outcome());
-    check(*outcomes.back());
-  }
-  set_json(response, completions_json(asked, said, outcomes));
+  const std::vector<Asked> asked = read_completions(body, now.model, now.defaults);
+  if (asked[0].stream) return stream(asked, completions_stream(asked, now.model), response);
+  Answers answers(now.worker, asked);
+  const std::vector<Said> said = wait_for(answers);
+  set_json(response, completions_json(asked, said, answers.outcomes(), now.model));
 }
 
 ordered_json Server::State::model_json() {
@@ -340,7 +348,7 @@ void Server::State::set_routes() {
     try {
       std::rethrow_exception(thrown);
     } catch (const ApiError& e) {
-      set_error(r, e.status(), e.type(), e.what());
+      set_error(r, e.status(), e.type(), e.what(), e.param(), e.code());
     } catch (const Error& e) {  // what the template or the tokenizer refuses
       const bool theirs = e.fault() == Fault::bad_input;
       set_error(r, theirs ? 400 : 500, theirs ? "invalid_request_error" : "server_error", e.what());

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "engine/language_model.h"
-#include "serve/openai.h"
+#include "serve/asked.h"
 
 namespace braid::serve {
 

@@ -69,6 +69,7 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
   const auto text = std::make_shared<AnswerText>(model_, work);
   engine::Request request = std::move(work.request);
   request.wanted = [reply] { return reply->wanted(); };
+  request.on_logprobs = [reply](const std::vector<engine::TokenLogprob>& token) { reply->put_logprobs(token); };
   request.on_token = [reply, text](int32_t id) {
     reply->put(text->push(id));
     return !text->stopped();
@@ -83,17 +84,18 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
       counters_.drafted_tokens += generated.timings.drafted_tokens;
       counters_.accepted_tokens += generated.timings.accepted_tokens;
     }
+    std::string error = failure_.empty() ? generated.error : failure_;
     reply->finish({.generated = std::move(generated),
                    .cached_tokens = cached,
                    .reasoning_tokens = text->reasoning_tokens(),
                    .stopped = text->stopped(),
-                   .error = failure_});
+                   .error = std::move(error)});
   };
   return request;
 }
 
-std::shared_ptr<Reply> Worker::submit(Work work) {
-  auto reply = std::make_shared<Reply>();
+std::shared_ptr<Reply> Worker::submit(Work work, std::shared_ptr<Bell> bell) {
+  auto reply = std::make_shared<Reply>(std::move(bell));
   engine::Request request = with_callbacks(std::move(work), reply);
   {
     const std::lock_guard lock(mutex_);

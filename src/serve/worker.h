@@ -41,7 +41,7 @@ class Worker {
   // Ends what is running, with an error; later work ends so at once.
   void stop();
   // From any thread.
-  std::shared_ptr<Reply> submit(Work work);
+  std::shared_ptr<Reply> submit(Work work, std::shared_ptr<Bell> bell);
   Counters counters() const;
 
  private:

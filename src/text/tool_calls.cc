@@ -1,7 +1,7 @@
 #include "text/tool_calls.h"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
 
 #include "text/partial_tag.h"
 
@@ -9,22 +9,20 @@ namespace braid::text {
 namespace {
 
 using nlohmann::ordered_json;
+using Kind = AnswerPiece::Kind;
 
 constexpr std::string_view kSpaces = " \t\r\n";
 constexpr std::string_view kTags[] = {"<tool_call>", "<TOOLCALL>"};
 constexpr std::string_view kEnds[] = {"</tool_call>", "</TOOLCALL>"};
+constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>";
+constexpr std::string_view kParameter = "<parameter=", kParameterEnd = "</parameter>";
+// Where a value ends without its closing tag: at the next tag, on a line of its own.
+constexpr std::string_view kNextLine[] = {"\n<parameter=", "\n</function>", "\n</tool_call>", "\n</TOOLCALL>"};
+constexpr size_t kNameMax = 1024;
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpaces);
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
-}
-
-// Takes `text` up to `end` off its front; all of it where `end` is missing.
-std::string_view take(std::string_view& text, std::string_view end) {
-  const size_t at = text.find(end);
-  const std::string_view out = text.substr(0, at);
-  text.remove_prefix(at == text.npos ? text.size() : at + end.size());
-  return out;
 }
 
 // Discarded where it is not JSON, or nested so deeply that writing it again would exhaust the stack. Brackets inside
@@ -50,74 +48,325 @@ const ordered_json* schema_of(const ordered_json& tools, const std::string& name
   return nullptr;
 }
 
-ordered_json typed(std::string_view text, const ordered_json* schema) {
-  const bool is_text = schema && schema->is_object() && schema->contains("type") && (*schema)["type"] == "string";
-  const ordered_json value = is_text ? ordered_json(ordered_json::value_t::discarded) : parse(text);
-  return value.is_discarded() ? ordered_json(std::string(text)) : value;
+bool is_text(const ordered_json* schema) {
+  return schema && schema->is_object() && schema->contains("type") && (*schema)["type"] == "string";
 }
 
-std::optional<ToolCall> xml_call(std::string_view body, const ordered_json& tools) {
-  constexpr std::string_view kFunction = "<function=", kParameter = "<parameter=";
-  if (!body.starts_with(kFunction)) return std::nullopt;
-  body.remove_prefix(kFunction.size());
-  ToolCall call{std::string(trimmed(take(body, ">"))), ordered_json::object()};
-  std::string_view inside = take(body, "</function>");
-  for (size_t at = inside.find(kParameter); at != inside.npos; at = inside.find(kParameter)) {
-    inside.remove_prefix(at + kParameter.size());
-    const std::string key(trimmed(take(inside, ">")));
-    // Without its closing tag a value ends where the next begins.
-    const size_t next = inside.find(kParameter), end = inside.find("</parameter>");
-    std::string_view value = inside.substr(0, std::min(next, end));
-    inside.remove_prefix(value.size());
-    if (value.starts_with('\n')) value.remove_prefix(1);
-    if (value.ends_with('\n')) value.remove_suffix(1);
-    call.arguments[key] = typed(value, schema_of(tools, call.name, key));
-  }
-  return call.name.empty() ? std::nullopt : std::optional(std::move(call));
-}
-
-bool json_calls(std::string_view body, std::vector<ToolCall>& out) {
-  const ordered_json read = parse(body);
-  const ordered_json list = read.is_array() ? read : ordered_json::array({read});
-  for (const ordered_json& call : list) {
-    if (!call.is_object() || !call.contains("name") || !call["name"].is_string()) return false;
-    const char* key = call.contains("arguments") ? "arguments" : "parameters";
-    ordered_json arguments = call.value(key, ordered_json::object());
-    if (arguments.is_string()) arguments = parse(arguments.get<std::string>());
-    if (!arguments.is_object()) return false;
-    out.push_back({call["name"], std::move(arguments)});
-  }
-  return true;
+// A value of Nemotron's form that the schema does not call a string.
+std::string json_of(std::string_view text) {
+  const ordered_json value = parse(text);
+  const ordered_json out = value.is_discarded() ? ordered_json(std::string(text)) : value;
+  return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace
 
-ParsedAnswer parse_tool_calls(std::string_view text, const ordered_json& tools) {
-  ParsedAnswer out;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    size_t at = rest.npos, kind = 0;
-    for (size_t k = 0; k < std::size(kTags); ++k) {
-      if (const size_t found = rest.find(kTags[k]); found < at) at = found, kind = k;
-    }
-    out.content += rest.substr(0, at);
-    if (at == rest.npos) break;
-    rest.remove_prefix(at + kTags[kind].size());
-    const std::string_view body = trimmed(take(rest, kEnds[kind]));
-    if (auto call = xml_call(body, tools)) {
-      out.calls.push_back(std::move(*call));
-    } else if (!json_calls(body, out.calls)) {
-      return {std::string(text), {}};
-    }
-  }
-  if (!out.calls.empty()) out.content = trimmed(out.content);
-  return out;
+void ToolCallStream::take(size_t n) { held_.erase(0, n); }
+
+void ToolCallStream::put(Kind kind, std::string_view text) {
+  const bool joins = !out_.empty() && out_.back().kind == kind && kind != Kind::call && kind != Kind::end;
+  if (joins)
+    out_.back().text += text;
+  else if (!text.empty() || kind == Kind::call || kind == Kind::end)
+    out_.push_back({kind, std::string(text)});
 }
 
-size_t length_before_calls(std::string_view text) {
-  size_t end = text.size();
-  for (const std::string_view tag : kTags) end = std::min({end, text.find(tag), text.size() - partial_tag(text, tag)});
-  return end;
+void ToolCallStream::put_content(std::string_view text) {
+  const size_t last = text.find_last_not_of(kSpaces);
+  if (last == text.npos) {
+    spaces_ += text;
+    return;
+  }
+  put(Kind::content, spaces_);
+  put(Kind::content, text.substr(0, last + 1));
+  spaces_ = text.substr(last + 1);
+}
+
+void ToolCallStream::not_a_call() {
+  put_content(std::exchange(raw_, ""));
+  state_ = State::content;
+}
+
+void ToolCallStream::begin_call(const std::string& name) {
+  put(Kind::call, name);
+  raw_.clear();
+  spaces_.clear();
+  called_ = inside_ = true;
+}
+
+void ToolCallStream::end_call(bool complete, State next) {
+  put(Kind::end, "");
+  out_.back().complete = complete;
+  inside_ = false;
+  state_ = next;
+}
+
+bool ToolCallStream::read_content() {
+  size_t at = held_.npos, partial = 0;
+  for (size_t k = 0; k < std::size(kTags); ++k) {
+    if (const size_t found = held_.find(kTags[k]); found < at) at = found, kind_ = k;
+    partial = std::max(partial, partial_tag(held_, kTags[k]));
+  }
+  if (at == held_.npos) {
+    put_content(std::string_view(held_).substr(0, held_.size() - partial));
+    take(held_.size() - partial);
+    return false;
+  }
+  put_content(std::string_view(held_).substr(0, at));
+  take(at + kTags[kind_].size());
+  raw_ = kTags[kind_];
+  in_list_ = false;
+  state_ = State::opened;
+  return true;
+}
+
+bool ToolCallStream::read_opened() {
+  const size_t first = held_.find_first_not_of(kSpaces);
+  if (first == held_.npos) return false;
+  const std::string_view text = std::string_view(held_).substr(first);
+  if (text.size() < kFunction.size() && kFunction.starts_with(text)) return false;
+  if (text.starts_with(kFunction)) {
+    raw_ += held_.substr(0, first + kFunction.size());
+    take(first + kFunction.size());
+    name_.clear();
+    state_ = State::name;
+    return true;
+  }
+  if (text[0] != '{' && text[0] != '[') return not_a_call(), true;
+  raw_ += held_.substr(0, first);
+  take(first);
+  json_ = {};
+  state_ = text[0] == '{' ? State::object : State::list;
+  return true;
+}
+
+bool ToolCallStream::read_name() {
+  const size_t end = held_.find('>');
+  if (end == held_.npos && held_.size() <= kNameMax) return false;
+  const std::string name(trimmed(std::string_view(held_).substr(0, end)));
+  if (end == held_.npos || name.empty()) return not_a_call(), true;
+  take(end + 1);
+  name_ = name;
+  keys_.clear();
+  begin_call(name_);
+  state_ = State::parameters;
+  return true;
+}
+
+// Between the values of a call: whatever is no tag is dropped.
+bool ToolCallStream::read_parameters() {
+  const std::string_view tags[] = {kParameter, kFunctionEnd, kEnds[kind_]};
+  size_t at = held_.npos, which = 0, partial = 0;
+  for (size_t k = 0; k < std::size(tags); ++k) {
+    if (const size_t found = held_.find(tags[k]); found < at) at = found, which = k;
+    partial = std::max(partial, partial_tag(held_, tags[k]));
+  }
+  if (at == held_.npos) return take(held_.size() - partial), false;
+  take(which == 2 ? at : at + tags[which].size());
+  if (which == 0)
+    state_ = State::key;
+  else
+    end_function();
+  return true;
+}
+
+void ToolCallStream::end_function() {
+  put(Kind::arguments, keys_.empty() ? "{}" : "}");
+  end_call(true, State::after);
+}
+
+bool ToolCallStream::read_key() {
+  const size_t end = held_.find('>');
+  if (end == held_.npos && held_.size() <= kNameMax) return false;
+  if (end == held_.npos) return end_call(false, State::broken), true;
+  const std::string key(trimmed(std::string_view(held_).substr(0, end)));
+  take(end + 1);
+  const ordered_json* schema = schema_of(tools_, name_, key);
+  value_kind_ = is_text(schema) ? Value::string : Value::other;
+  const bool first = keys_.empty();
+  if (!keys_.insert(key).second) {
+    value_kind_ = Value::dropped;
+  } else {
+    std::string opening = first ? "{\"" : ",\"";
+    append_json_escaped(key, opening);
+    put(Kind::arguments, opening + (value_kind_ == Value::string ? "\":\"" : "\":"));
+  }
+  value_.clear();
+  value_begun_ = false;
+  state_ = State::value;
+  return true;
+}
+
+// A value without the line breaks beside its tags.
+void ToolCallStream::put_value(std::string_view text) {
+  if (!text.empty() && !std::exchange(value_begun_, true) && text.starts_with('\n')) text.remove_prefix(1);
+  if (value_kind_ == Value::other) value_ += text;
+  if (value_kind_ != Value::string) return;
+  std::string escaped;
+  append_json_escaped(text, escaped);
+  put(Kind::arguments, escaped);
+}
+
+bool ToolCallStream::read_value() {
+  const std::string_view text = held_;
+  size_t end = text.find(kParameterEnd), next = end == text.npos ? end : end + kParameterEnd.size();
+  size_t waiting = partial_tag(text, kParameterEnd);
+  for (const std::string_view tag : kNextLine) {
+    if (const size_t found = text.find(tag); found < end) end = next = found;
+    waiting = std::max(waiting, partial_tag(text, tag));
+  }
+  if (end == text.npos) {
+    size_t certain = text.size() - waiting;
+    if (certain > 0 && text[certain - 1] == '\n') --certain;  // it may be the last, which belongs to the tag
+    put_value(text.substr(0, certain));
+    take(certain);
+    return false;
+  }
+  put_value(text.substr(0, end > 0 && next > end && text[end - 1] == '\n' ? end - 1 : end));
+  take(next);
+  end_parameter();
+  state_ = State::parameters;
+  return true;
+}
+
+void ToolCallStream::end_parameter() {
+  if (value_kind_ == Value::string) put(Kind::arguments, "\"");
+  if (value_kind_ == Value::other) put(Kind::arguments, json_of(value_));
+}
+
+// Between the calls of a list.
+bool ToolCallStream::read_list() {
+  const size_t first = held_.find_first_not_of(kSpaces);
+  if (first == held_.npos) return false;
+  const char ch = held_[first];
+  const size_t read = ch == '{' ? first : first + 1;
+  if (!raw_.empty()) raw_ += held_.substr(0, read);
+  take(read);
+  if (ch == '{') {
+    json_ = {};
+    in_list_ = true;
+    state_ = State::object;
+  } else if (ch == ']') {
+    if (!raw_.empty()) return not_a_call(), true;
+    state_ = State::after;
+  } else if (ch != ',' && ch != '[') {
+    if (!raw_.empty()) return not_a_call(), true;
+    state_ = State::broken;
+  }
+  return true;
+}
+
+void ToolCallStream::put_json(char ch) {
+  const bool good = json_.push(ch);
+  if (!inside_ && good && json_.known()) begin_call(json_.name());
+  if (inside_) put(Kind::arguments, json_.take_arguments());
+  if (good) return;
+  if (inside_)
+    end_call(json_.arguments_whole(), State::broken);
+  else if (raw_.empty())  // an earlier call of the list was sent
+    state_ = State::broken;
+  else
+    not_a_call();
+}
+
+bool ToolCallStream::read_object() {
+  for (size_t i = 0; i < held_.size();) {
+    if (!raw_.empty()) raw_ += held_[i];
+    put_json(held_[i++]);
+    if (state_ == State::object && json_.done()) end_call(true, in_list_ ? State::list : State::after);
+    if (state_ != State::object) return take(i), true;
+  }
+  held_.clear();
+  return false;
+}
+
+// The closing tag, or the next call, or the rest of the answer, where the tag is missing.
+bool ToolCallStream::read_after() {
+  const size_t first = held_.find_first_not_of(kSpaces);
+  if (first == held_.npos) return false;
+  const std::string_view text = std::string_view(held_).substr(first);
+  for (const std::string_view tag : {kEnds[kind_], kFunctionEnd}) {
+    if (text.size() < tag.size() && tag.starts_with(text)) return false;
+    if (!text.starts_with(tag)) continue;
+    take(first + tag.size());
+    if (tag == kEnds[kind_]) state_ = State::content;
+    return true;
+  }
+  state_ = State::content;
+  return true;
+}
+
+// The rest of a call that cannot be read is dropped.
+bool ToolCallStream::read_broken() {
+  const size_t end = held_.find(kEnds[kind_]);
+  if (end == held_.npos) return take(held_.size() - partial_tag(held_, kEnds[kind_])), false;
+  take(end + kEnds[kind_].size());
+  state_ = State::content;
+  return true;
+}
+
+bool ToolCallStream::step() {
+  switch (state_) {
+    case State::content:
+      return read_content();
+    case State::opened:
+      return read_opened();
+    case State::name:
+      return read_name();
+    case State::parameters:
+      return read_parameters();
+    case State::key:
+      return read_key();
+    case State::value:
+      return read_value();
+    case State::list:
+      return read_list();
+    case State::object:
+      return read_object();
+    case State::after:
+      return read_after();
+    case State::broken:
+      return read_broken();
+  }
+  return false;
+}
+
+std::vector<AnswerPiece> ToolCallStream::push(std::string_view text) {
+  held_ += text;
+  while (step()) {
+  }
+  return std::exchange(out_, {});
+}
+
+std::vector<AnswerPiece> ToolCallStream::finish(bool cut) {
+  if (!raw_.empty()) not_a_call();
+  if (state_ == State::value && !cut) {
+    put_value(held_.ends_with('\n') ? std::string_view(held_).substr(0, held_.size() - 1) : held_);
+    end_parameter();
+  }
+  const bool values = state_ == State::value || state_ == State::parameters || state_ == State::key;
+  if (values && !cut)
+    end_function();
+  else if (inside_)
+    end_call(state_ == State::object && json_.arguments_whole(), State::broken);
+  if (state_ == State::content) put_content(held_);
+  if (!called_) put(Kind::content, spaces_);
+  held_.clear();
+  return std::exchange(out_, {});
+}
+
+ParsedAnswer parse_tool_calls(std::string_view text, const ordered_json& tools, bool cut) {
+  ToolCallStream stream(tools);
+  std::vector<AnswerPiece> pieces = stream.push(text);
+  for (AnswerPiece& last : stream.finish(cut)) pieces.push_back(std::move(last));
+  ParsedAnswer out;
+  for (const AnswerPiece& piece : pieces) {
+    if (piece.kind == Kind::content) out.content += piece.text;
+    if (piece.kind == Kind::call) out.calls.push_back({piece.text, ""});
+    if (piece.kind == Kind::arguments) out.calls.back().arguments += piece.text;
+    if (piece.kind == Kind::end) out.calls.back().complete = piece.complete;
+  }
+  return out;
 }
 
 }  // namespace braid::text

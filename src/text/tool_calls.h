@@ -2,30 +2,101 @@
 //   Nemotron 3   <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>
 //   Qwen, Llama  <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>
 //   Nano 2       <TOOLCALL>[{"name": NAME, "arguments": {...}}, ...]</TOOLCALL>
+// One parser reads them while they are generated. A call exists once its name is known; what does not become one stays
+// text. From its name on its arguments are passed on as they come: JSON without the white space between values, or the
+// values of Nemotron's form, which are text: those that the schema calls strings piece by piece, others when they are
+// complete, as numbers, booleans or objects where they are JSON. Missing closing tags are tolerated at the end of a
+// line.
 #pragma once
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/json_call.h"
+
 namespace braid::text {
+
+struct AnswerPiece {
+  enum class Kind : uint8_t {
+    content,    // more of the text of the answer
+    call,       // a call begins: `text` is its name
+    arguments,  // more of its arguments; all of a call together are a JSON object, unless it is cut or not JSON
+    end         // of the call
+  };
+  Kind kind = Kind::content;
+  std::string text{};
+  bool complete = true;  // of an end: the arguments are whole
+};
+
+class ToolCallStream {
+ public:
+  // `tools` is an array, or null; only the types of parameters are read from it. White space beside calls is dropped.
+  explicit ToolCallStream(nlohmann::ordered_json tools) : tools_(std::move(tools)) {}
+  // Pieces do not depend on how the text is divided, except in how their own text is.
+  std::vector<AnswerPiece> push(std::string_view text);
+  // `cut`: the text was not complete, so that a call without its end is none.
+  std::vector<AnswerPiece> finish(bool cut);
+
+ private:
+  enum class State : uint8_t { content, opened, name, parameters, key, value, list, object, after, broken };
+  bool step();  // false: more text is needed
+  bool read_content();
+  bool read_opened();
+  bool read_name();
+  bool read_parameters();
+  bool read_key();
+  bool read_value();
+  bool read_list();
+  bool read_object();
+  bool read_after();
+  bool read_broken();
+
+  void take(size_t n);  // off the front of what is held
+  void put(AnswerPiece::Kind kind, std::string_view text);
+  void put_content(std::string_view text);
+  void put_value(std::string_view text);
+  void put_json(char ch);
+  void not_a_call();
+  void begin_call(const std::string& name);
+  void end_parameter();
+  void end_function();
+  void end_call(bool complete, State next);
+
+  nlohmann::ordered_json tools_;
+  std::vector<AnswerPiece> out_;
+  State state_ = State::content;
+  std::string held_;     // not read yet
+  std::string raw_;      // read since the opening tag, while there is no call: it may stay text
+  std::string spaces_;   // at the end of the content: dropped before a call
+  size_t kind_ = 0;      // of the tag
+  bool called_ = false;  // a call has begun
+  bool inside_ = false;  // a call has begun and not ended
+
+  // Nemotron's form.
+  std::string name_, value_;
+  std::set<std::string> keys_;  // a second value of one is dropped
+  enum class Value : uint8_t { string, other, dropped } value_kind_ = Value::other;
+  bool value_begun_ = false;
+  // The others.
+  JsonCall json_;
+  bool in_list_ = false;
+};
 
 struct ToolCall {
   std::string name;
-  nlohmann::ordered_json arguments;  // an object
+  std::string arguments;  // an object, if the call is complete and is JSON
+  bool complete = true;
 };
 
 struct ParsedAnswer {
-  std::string content;  // without the calls; all of the text where a call cannot be read
+  std::string content;
   std::vector<ToolCall> calls;
 };
 
-// Values of Nemotron's form are text; they become numbers, booleans or objects where the schema of their parameter in
-// `tools` (an array, or null) does not say "string" and they are JSON. A missing closing tag at the end is tolerated.
-ParsedAnswer parse_tool_calls(std::string_view text, const nlohmann::ordered_json& tools);
-
-// How much of a streamed answer comes before the first call: the length of `text` up to a tag, or to what may become
-// one.
-size_t length_before_calls(std::string_view text);
+// Of a whole answer: what the pieces of a stream add up to.
+ParsedAnswer parse_tool_calls(std::string_view text, const nlohmann::ordered_json& tools, bool cut = false);
 
 }  // namespace braid::text

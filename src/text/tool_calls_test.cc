@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <utility>
+#include <vector>
 
 namespace braid::text {
 namespace {
@@ -30,7 +30,7 @@ TEST(ToolCalls, EveryFormIsRead) {
     EXPECT_EQ(answer.content, "So.") << text;
     ASSERT_EQ(answer.calls.size(), 1u) << text;
     EXPECT_EQ(answer.calls[0].name, "f");
-    EXPECT_EQ(answer.calls[0].arguments.dump(), R"({"text":"5","n":5,"list":[1,"a"]})") << text;
+    EXPECT_EQ(answer.calls[0].arguments, R"({"text":"5","n":5,"list":[1,"a"]})") << text;
   }
 }
 
@@ -39,8 +39,8 @@ TEST(ToolCalls, OfNoArgumentsAndSeveral) {
       "<tool_call>\n<function=f>\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n<parameter=k>\nline 1\nline "
       "2\n</parameter>\n</function>\n</tool_call>");
   ASSERT_EQ(two.calls.size(), 2u);
-  EXPECT_EQ(two.calls[0].arguments.dump(), "{}");
-  EXPECT_EQ(two.calls[1].arguments.dump(), R"({"k":"line 1\nline 2"})");
+  EXPECT_EQ(two.calls[0].arguments, "{}");
+  EXPECT_EQ(two.calls[1].arguments, R"({"k":"line 1\nline 2"})");
   EXPECT_EQ(two.content, "");
 }
 
@@ -52,20 +52,75 @@ TEST(ToolCalls, WhatCannotBeReadStaysText) {
     EXPECT_TRUE(parsed(text).calls.empty()) << text;
   }
   const std::string deep = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": " + std::string(100000, '[');
-  EXPECT_EQ(parsed(deep + std::string(100000, ']') + "}}</tool_call>").calls.size(), 0u);
+  const ParsedAnswer nested = parsed(deep + std::string(100000, ']') + "}}</tool_call> after");
+  ASSERT_EQ(nested.calls.size(), 1u);  // it had a name, and was sent
+  EXPECT_FALSE(nested.calls[0].complete);
+  EXPECT_LT(nested.calls[0].arguments.size(), 100u);
+  EXPECT_EQ(nested.content, " after");
   EXPECT_EQ(parsed("a < b <tool>").content, "a < b <tool>");
 }
 
-TEST(ToolCalls, StreamsHoldBackWhatMayBeACall) {
-  for (const auto& [text, length] : {std::pair<std::string, size_t>{"abc", 3},
-                                     {"abc <tool", 4},
-                                     {"abc <tool_call>x", 4},
-                                     {"abc <TOOLC", 4},
-                                     {"a <TOOLCALL> <tool_call>", 2},
-                                     {"", 0},
-                                     {"<", 0},
-                                     {"a<b", 3}})
-    EXPECT_EQ(length_before_calls(text), length) << text;
+// The pieces of a stream that gets `size` bytes at a time: "text", "+name", arguments, "." or "!" at the end of a call.
+std::vector<std::string> streamed(std::string_view text, size_t size, bool cut = false) {
+  static const auto tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+      {"properties": {"text": {"type": "string"}, "n": {"type": "integer"}}}}}])");
+  ToolCallStream stream(tools);
+  std::vector<std::string> out;
+  const auto add = [&](const std::vector<AnswerPiece>& pieces) {
+    for (const AnswerPiece& piece : pieces) {
+      const bool call = piece.kind == AnswerPiece::Kind::call, end = piece.kind == AnswerPiece::Kind::end;
+      out.push_back((call ? "+" : "") + piece.text + (end ? piece.complete ? "." : "!" : ""));
+    }
+  };
+  for (size_t at = 0; at < text.size(); at += size) add(stream.push(text.substr(at, size)));
+  add(stream.finish(cut));
+  return out;
+}
+
+TEST(ToolCalls, ArgumentsComeWhileTheyAreGenerated) {
+  using Said = std::vector<std::string>;
+  EXPECT_EQ(
+      streamed("Hi <tool_call>\n<function=f>\n<parameter=text>\na\"b\nc\n</parameter>\n<parameter=n>\n12\n", 4, true),
+      (Said{"Hi", "+f", "{\"text\":\"", "a\\\"b", "\\nc", "\"", ",\"n\":", "!"}));
+  EXPECT_EQ(streamed("<tool_call>{\"name\": \"f\", \"arguments\": {\"text\": \"ab cd\", \"n\": 1}}</tool_call>", 6),
+            (Said{"+f", "{\"te", "xt\":\"", "ab cd\"", ",\"n\":", "1}", "."}));
+  EXPECT_EQ(
+      streamed(
+          "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}, {\"arguments\": {\"n\": 1}, \"name\": \"g\"}]</TOOLCALL>",
+          99),
+      (Said{"+f", "{}", ".", "+g", "{\"n\":1}", "."}));
+  EXPECT_EQ(streamed("a < b <tool", 1), (Said{"a", " <", " b", " <tool"}));
+}
+
+TEST(ToolCalls, WhatIsCutIsNotComplete) {
+  const std::string call =
+      "<tool_call>\n<function=f>\n<parameter=text>\nrm -rf /home/x\n</parameter>\n</function>\n</tool_call>";
+  for (size_t length = call.find('>', 20) + 1; length < call.size(); ++length) {
+    const ParsedAnswer cut = parse_tool_calls(call.substr(0, length), {}, true);
+    ASSERT_EQ(cut.calls.size(), 1u);
+    EXPECT_EQ(cut.calls[0].complete, length >= call.find("</tool_call>") - 1) << length;
+    EXPECT_EQ(ordered_json::accept(cut.calls[0].arguments), cut.calls[0].complete) << length;
+    const ParsedAnswer ended = parse_tool_calls(call.substr(0, length), {});
+    EXPECT_TRUE(ended.calls[0].complete && ordered_json::accept(ended.calls[0].arguments)) << length;
+  }
+}
+
+TEST(ToolCalls, ADivisionOfTheTextDoesNotMatter) {
+  for (const char* text :
+       {"So.\n<tool_call>\n<function=f>\n<parameter=text>\n<parameter=\n</parameter>\n<parameter=n>\n5\n</parameter>\n"
+        "</function>\n</tool_call>\n<tool_call>\n<function=g>\n</function></tool_call> end ",
+        "<tool_call>{\"arguments\": \"{\\\"a\\\": [1, 2]}\", \"id\": 5, \"name\": \"f\"}\n<tool_call>{\"name\": \"g\"}",
+        "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": \"x\\u00e9\n\"}}, 5]</TOOLCALL> <tool_call>no</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru}}</tool_call> x"}) {
+    const std::vector<std::string> whole = streamed(text, 9999);
+    std::string all;
+    for (const std::string& piece : whole) all += piece;
+    for (size_t size = 1; size < 40; ++size) {
+      std::string joined;
+      for (const std::string& piece : streamed(text, size)) joined += piece;
+      EXPECT_EQ(joined, all) << size;
+    }
+  }
 }
 
 }  // namespace

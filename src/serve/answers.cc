@@ -1,0 +1,52 @@
+#include "serve/answers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace braid::serve {
+
+Answers::Answers(Worker& worker, const std::vector<Asked>& asked)
+    : worker_(worker), asked_(asked), n_(static_cast<size_t>(asked[0].n)), left_(n_ * asked.size()) {
+  replies_.resize(left_);
+  over_.resize(left_);
+  for (size_t prompt = 0; prompt < asked.size(); ++prompt) submit(prompt * n_);
+}
+
+Answers::~Answers() {
+  for (const auto& reply : replies_) {
+    if (reply) reply->cancel();
+  }
+}
+
+void Answers::submit(size_t answer) {
+  replies_[answer] = worker_.submit(work_of(asked_[answer / n_], static_cast<int64_t>(answer % n_)), bell_);
+}
+
+std::vector<Answers::Update> Answers::wait(std::chrono::milliseconds patience) {
+  {
+    std::unique_lock lock(bell_->mutex);
+    bell_->changed.wait_for(lock, patience, [&] {
+      return std::ranges::any_of(replies_, [](const auto& reply) { return reply && reply->news(); });
+    });
+  }
+  std::vector<Update> out;
+  for (size_t i = 0; i < replies_.size(); ++i) {
+    if (!replies_[i] || over_[i]) continue;
+    Reply::News news = replies_[i]->take();
+    if (i % n_ == 0 && n_ > 1 && (news.started || news.done) && !replies_[i + 1]) {
+      for (size_t j = i + 1; j < i + n_; ++j) submit(j);
+    }
+    over_[i] = news.done;
+    left_ -= news.done;
+    if (!news.silent()) out.push_back({i, std::move(news)});
+  }
+  return out;
+}
+
+std::vector<const Outcome*> Answers::outcomes() const {
+  std::vector<const Outcome*> out;
+  for (const auto& reply : replies_) out.push_back(&reply->outcome());
+  return out;
+}
+
+}  // namespace braid::serve

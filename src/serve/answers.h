@@ -1,0 +1,45 @@
+// The answers to one client's request, while they are being computed: n of every prompt. The first answer of a prompt
+// begins alone; the others follow when it has begun, and continue from the state of the prompt that it left.
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "serve/asked.h"
+#include "serve/reply.h"
+#include "serve/worker.h"
+
+namespace braid::serve {
+
+class Answers {
+ public:
+  Answers(Worker& worker, const std::vector<Asked>& asked);
+  Answers(const Answers&) = delete;
+  Answers& operator=(const Answers&) = delete;
+  ~Answers();  // nobody waits for them any more
+
+  struct Update {
+    size_t answer;
+    Reply::News news;
+  };
+  // What has come since the last call, after at most `patience`; of a done answer there is no news. Empty: nothing.
+  std::vector<Update> wait(std::chrono::milliseconds patience);
+  size_t size() const { return replies_.size(); }
+  bool done() const { return left_ == 0; }
+  // Of an answer that is done.
+  const Outcome& outcome(size_t answer) const { return replies_[answer]->outcome(); }
+  std::vector<const Outcome*> outcomes() const;
+
+ private:
+  void submit(size_t answer);
+
+  Worker& worker_;
+  const std::vector<Asked>& asked_;
+  size_t n_, left_;
+  std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+  std::vector<std::shared_ptr<Reply>> replies_;  // null: not begun
+  std::vector<bool> over_;
+};
+
+}  // namespace braid::serve

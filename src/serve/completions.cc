@@ -1,0 +1,216 @@
+#include "serve/completions.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "serve/api_error.h"
+#include "sys/utf8.h"
+
+namespace braid::serve {
+namespace {
+
+using engine::TokenLogprob;
+using nlohmann::ordered_json;
+
+constexpr size_t kPromptsMax = 1024;
+constexpr int64_t kTokensDefault = 16;
+
+bool is_ids(const ordered_json& p) {
+  return p.is_array() && !p.empty() &&
+         std::ranges::all_of(p, [](const ordered_json& id) { return id.is_number_integer(); });
+}
+
+std::vector<int32_t> ids_of(const ordered_json& prompt, engine::LanguageModel& model) {
+  if (prompt.is_string()) return model.tokenizer().encode(prompt.get<std::string>(), true);
+  if (!is_ids(prompt)) refuse("'prompt' is not text, token ids, or a list of them", "prompt");
+  std::vector<int32_t> out;
+  for (const ordered_json& id : prompt) {
+    const bool fits = !id.is_number_unsigned() || id.get<uint64_t>() <= INT64_MAX;
+    const int64_t value = fits ? id.get<int64_t>() : -1;
+    if (value < 0 || value >= model.runner().config().vocab) refuse("there is no token " + id.dump(), "prompt");
+    out.push_back(static_cast<int32_t>(value));
+  }
+  return out;
+}
+
+// The number of alternatives; true, as some clients send, is none of them.
+std::optional<int64_t> alternatives_of(const Fields& f) {
+  const ordered_json* given = f.find("logprobs");
+  if (!given) return std::nullopt;
+  if (given->is_boolean()) return given->get<bool>() ? std::optional<int64_t>(0) : std::nullopt;
+  return f.integer("logprobs", 0, 20);
+}
+
+std::string text_of(const text::Tokenizer& tokenizer, int32_t id) {
+  std::string text;
+  sys::append_lossy(tokenizer.bytes_of(id), false, text);
+  return text;
+}
+
+// The legacy form of log-probabilities: lists that run beside each other. `text_offset` counts characters, as Python
+// does, of the whole text.
+class LegacyLogprobs {
+ public:
+  explicit LegacyLogprobs(const text::Tokenizer& tokenizer, int64_t alternatives)
+      : tokenizer_(tokenizer), alternatives_(alternatives) {}
+
+  void add(int32_t id, const std::vector<TokenLogprob>* logprobs) {
+    const std::string text = text_of(tokenizer_, id);
+    tokens_.push_back(text);
+    offsets_.push_back(offset_);
+    offset_ += characters_of(text);
+    token_logprobs_.push_back(logprobs ? ordered_json((*logprobs)[0].logprob) : ordered_json());
+    if (!logprobs) return top_.push_back(nullptr);
+    ordered_json top = ordered_json::object();
+    const auto end = std::min(logprobs->size(), static_cast<size_t>(alternatives_) + 1);
+    for (size_t i = 1; i < end; ++i) {  // of two tokens with one text the likelier
+      const std::string key = text_of(tokenizer_, (*logprobs)[i].id);
+      if (!top.contains(key)) top[key] = (*logprobs)[i].logprob;
+    }
+    if (!top.contains(text)) top[text] = (*logprobs)[0].logprob;
+    top_.push_back(std::move(top));
+  }
+  ordered_json take() {
+    return {{"text_offset", std::exchange(offsets_, ordered_json::array())},
+            {"token_logprobs", std::exchange(token_logprobs_, ordered_json::array())},
+            {"tokens", std::exchange(tokens_, ordered_json::array())},
+            {"top_logprobs", std::exchange(top_, ordered_json::array())}};
+  }
+
+ private:
+  static int64_t characters_of(const std::string& text) {
+    return std::ranges::count_if(text, [](char ch) { return (static_cast<unsigned char>(ch) & 0xC0) != 0x80; });
+  }
+
+  const text::Tokenizer& tokenizer_;
+  int64_t alternatives_, offset_ = 0;
+  ordered_json offsets_ = ordered_json::array(), token_logprobs_ = ordered_json::array(),
+               tokens_ = ordered_json::array(), top_ = ordered_json::array();
+};
+
+void add_prompt(LegacyLogprobs& out, const std::vector<int32_t>& prompt,
+                const std::vector<std::vector<TokenLogprob>>& logprobs) {
+  for (size_t i = 0; i < prompt.size(); ++i) out.add(prompt[i], i == 0 ? nullptr : &logprobs.at(i - 1));
+}
+
+LegacyLogprobs legacy_of(const Asked& asked, engine::LanguageModel& model) {
+  return LegacyLogprobs(model.tokenizer(), asked.work.request.generate.logprobs);
+}
+
+class CompletionsStream final : public AnswerStream {
+ public:
+  CompletionsStream(std::vector<Asked> asked, engine::LanguageModel& model) : asked_(std::move(asked)) {
+    for (const Asked& a : asked_) {
+      for (int64_t i = 0; i < a.n; ++i) logprobs_.push_back(legacy_of(a, model));
+    }
+  }
+
+  std::string begin() override {
+    std::string out;
+    for (size_t i = 0; i < logprobs_.size(); ++i) {
+      if (asked(i).echo) out += event(i, asked(i).prompt_text, nullptr);
+    }
+    return out;
+  }
+  std::string news(size_t i, const Reply::News& news) override {
+    for (const auto& token : news.logprobs) logprobs_[i].add(token[0].id, &token);
+    return news.text.content.empty() ? "" : event(i, news.text.content, nullptr);
+  }
+  std::string end(size_t i, const Outcome& outcome) override { return event(i, "", finish_of(outcome, false)); }
+  std::string finish(const std::vector<const Outcome*>& outcomes) override {
+    std::string out;
+    if (asked_[0].usage) {
+      ordered_json last = envelope(asked_[0], "text_completion");
+      last["choices"] = ordered_json::array();
+      last["usage"] = usage_of(asked_, outcomes);
+      out = sse(last);
+    }
+    return out + "data: [DONE]\n\n";
+  }
+  std::string fail(int status, const std::string& type, const std::string& message) override {
+    return sse(error_json(status, type, message)) + "data: [DONE]\n\n";
+  }
+
+ private:
+  const Asked& asked(size_t i) const { return asked_[i / static_cast<size_t>(asked_[0].n)]; }
+  std::string event(size_t i, const std::string& text, const char* finish) {
+    ordered_json out = envelope(asked_[0], "text_completion");
+    ordered_json choice = {{"index", i}, {"text", text}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+    if (asked(i).logprobs) choice["logprobs"] = logprobs_[i].take();
+    if (finish) choice["finish_reason"] = finish;
+    out["choices"] = ordered_json::array({std::move(choice)});
+    if (asked_[0].usage) out["usage"] = nullptr;
+    return sse(out);
+  }
+
+  std::vector<Asked> asked_;
+  std::vector<LegacyLogprobs> logprobs_;  // by answer
+};
+
+}  // namespace
+
+std::vector<Asked> read_completions(const std::string& body, engine::LanguageModel& model, const Defaults& defaults) {
+  const ordered_json json = parse_body(body);
+  const Fields f(json);
+  f.only("suffix", nullptr);
+  const ordered_json* prompt = f.find("prompt");
+  if (!prompt) refuse("there is no 'prompt'", "prompt");
+  const ordered_json prompts = prompt->is_string() || is_ids(*prompt) ? ordered_json::array({*prompt}) : *prompt;
+  if (!prompts.is_array() || prompts.empty() || prompts.size() > kPromptsMax)
+    refuse(fmt::format("'prompt' is not text, token ids, or a list of up to {} of them", kPromptsMax), "prompt");
+  const bool echo = f.boolean("echo").value_or(false);
+  const auto logprobs = alternatives_of(f);
+  const int64_t tokens = f.integer("max_tokens", echo ? 0 : 1, int64_t{1} << 30).value_or(kTokensDefault);
+  std::vector<Asked> out;
+  for (const ordered_json& one : prompts) {
+    Asked asked = begin(f, model, defaults, "cmpl-");
+    asked.chat = false;
+    asked.work.splits_thinking = false;
+    asked.work.request.prompt = ids_of(one, model);
+    asked.echo = echo;
+    if (echo)
+      asked.prompt_text =
+          one.is_string() ? one.get<std::string>() : model.tokenizer().decode(asked.work.request.prompt, false);
+    asked.logprobs = logprobs.has_value();
+    asked.work.request.generate.logprobs = logprobs.value_or(-1);
+    if (echo) asked.work.request.prompt_logprobs = logprobs.value_or(-1);
+    if (echo && asked.stream && logprobs) refuse("'stream' is not available here for 'echo' with 'logprobs'", "stream");
+    limit_tokens(asked, tokens, model);
+    if (int64_t{asked.n} * std::ssize(prompts) > static_cast<int64_t>(kPromptsMax))
+      refuse(fmt::format("'n' for every prompt makes more than {} answers", kPromptsMax), "n");
+    out.push_back(std::move(asked));
+  }
+  return out;
+}
+
+ordered_json completions_json(const std::vector<Asked>& asked, const std::vector<Said>& said,
+                              const std::vector<const Outcome*>& outcomes, engine::LanguageModel& model) {
+  ordered_json out = envelope(asked[0], "text_completion");
+  out["choices"] = ordered_json::array();
+  const auto n = static_cast<size_t>(asked[0].n);
+  for (size_t i = 0; i < said.size(); ++i) {
+    const Asked& a = asked[i / n];
+    ordered_json choice = {{"index", i},
+                           {"text", a.prompt_text + said[i].content},
+                           {"logprobs", nullptr},
+                           {"finish_reason", finish_of(*outcomes[i], false)}};
+    if (a.logprobs) {
+      LegacyLogprobs logprobs = legacy_of(a, model);
+      if (a.echo) add_prompt(logprobs, a.work.request.prompt, outcomes[i / n * n]->generated.prompt_logprobs);
+      for (const auto& token : outcomes[i]->generated.logprobs) logprobs.add(token[0].id, &token);
+      choice["logprobs"] = logprobs.take();
+    }
+    out["choices"].push_back(std::move(choice));
+  }
+  out["usage"] = usage_of(asked, outcomes);
+  return out;
+}
+
+std::unique_ptr<AnswerStream> completions_stream(std::vector<Asked> asked, engine::LanguageModel& model) {
+  return std::make_unique<CompletionsStream>(std::move(asked), model);
+}
+
+}  // namespace braid::serve

@@ -1,0 +1,91 @@
+#include "serve/fields.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+#include "io/json.h"
+#include "serve/api_error.h"
+
+namespace braid::serve {
+
+using nlohmann::ordered_json;
+
+ordered_json parse_json(const std::string& text, const char* where) {
+  (void)io::Json::parse(text, where);
+  return ordered_json::parse(text, nullptr, false);
+}
+
+ordered_json parse_body(const std::string& body) {
+  ordered_json json = parse_json(body, "body");
+  if (!json.is_object()) refuse("the body is not a JSON object");
+  return json;
+}
+
+std::string dump(const ordered_json& json) { return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
+
+uint64_t random_bits() {
+  static thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+std::string random_id(const char* prefix) { return fmt::format("{}{:016x}", prefix, random_bits()); }
+
+const ordered_json* Fields::find(const char* name) const {
+  const auto at = body_.find(name);
+  return at == body_.end() || at->is_null() ? nullptr : &*at;
+}
+
+std::optional<double> Fields::number(const char* name, double least, double most) const {
+  const ordered_json* value = find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_number() || !(value->get<double>() >= least) || !(value->get<double>() <= most))
+    refuse(fmt::format("'{}' is not a number from {} to {}", name, least, most), name);
+  return value->get<double>();
+}
+
+std::optional<int64_t> Fields::integer(const char* name, int64_t least, int64_t most) const {
+  const auto value = number(name, static_cast<double>(least), static_cast<double>(most));
+  if (!value) return std::nullopt;
+  if (*value != static_cast<double>(static_cast<int64_t>(*value)))
+    refuse(fmt::format("'{}' is not a whole number", name), name);
+  return static_cast<int64_t>(*value);
+}
+
+std::optional<bool> Fields::boolean(const char* name) const {
+  const ordered_json* value = find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_boolean()) refuse(fmt::format("'{}' is not true or false", name), name);
+  return value->get<bool>();
+}
+
+std::optional<std::string> Fields::text(const char* name) const {
+  const ordered_json* value = find(name);
+  if (!value) return std::nullopt;
+  if (!value->is_string()) refuse(fmt::format("'{}' is not text", name), name);
+  return value->get<std::string>();
+}
+
+void Fields::only(const char* name, const ordered_json& standard) const {
+  const ordered_json* value = find(name);
+  if (value && *value != standard)
+    refuse(fmt::format("'{}' is not available here, except as {}", name, standard.dump()), name,
+           "unsupported_parameter");
+}
+
+std::vector<std::string> Fields::stops(const char* name) const {
+  constexpr size_t kStopsMax = 16, kBytesMax = 1024;
+  const ordered_json* stop = find(name);
+  if (!stop) return {};
+  std::vector<std::string> out;
+  for (const ordered_json& text : stop->is_array() ? *stop : ordered_json::array({*stop})) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
+        text.get_ref<const std::string&>().size() > kBytesMax)
+      refuse(fmt::format("'{}' is not a text, or a list of texts, of 1 to {} bytes", name, kBytesMax), name);
+    out.push_back(text);
+  }
+  if (out.size() > kStopsMax) refuse(fmt::format("'{}' has more than {} texts", name, kStopsMax), name);
+  return out;
+}
+
+}  // namespace braid::serve
