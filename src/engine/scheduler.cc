@@ -150,6 +150,7 @@ std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logit
   s.next = s.picker.next(logits);
   if (s.picker.ended()) return Finish::stop;
   if (s.request.on_token && !s.request.on_token(s.next)) return Finish::cancelled;
+  if (s.picker.complete()) return Finish::stop;
   const bool full = !s.picker.may_continue() || runner_.length(s.sequence) == runner_.options().context;
   return full ? std::optional(Finish::length) : std::nullopt;
 }

@@ -2,9 +2,11 @@
 // (scheduler.h) share.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/constrained_answer.h"
 #include "engine/generate.h"
 
 namespace braid::engine {
@@ -19,15 +21,21 @@ class TokenPicker {
   int32_t next(std::span<const float> logits);
   bool ended() const { return ended_; }  // the last token is an end token
 
+  bool complete() const { return constraint_ && constraint_->finished(); }  // nothing may be added to the answer
+
   // The answer so far, moved away.
   void take(Generated& out);
 
  private:
+  int32_t sampled(std::span<const float> logits) const;
+  int32_t constrained(std::span<const float> logits);
+
   GenerateOptions options_;
   std::vector<int32_t> seen_, ids_;
   std::vector<std::vector<TokenLogprob>> logprobs_;
   std::span<const int64_t> eos_;
   ReasoningLimit limit_;
+  std::optional<ConstrainedAnswer> constraint_;
   uint64_t first_;  // position of the first draw
   bool ended_ = false;
 };

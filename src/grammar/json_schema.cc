@@ -4,6 +4,7 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "grammar/json_text.h"
@@ -11,6 +12,7 @@
 #include "grammar/regex.h"
 #include "grammar/schema_check.h"
 #include "grammar/schema_merge.h"
+#include "grammar/tool_calls.h"
 #include "sys/error.h"
 #include "sys/utf8.h"
 
@@ -60,16 +62,35 @@ class SchemaCompiler {
 
   RuleId compile() {
     const RuleId rule = reference("#");
-    while (!waiting_.empty()) {
-      const auto [schema, waiting] = waiting_.front();
-      waiting_.pop_front();
-      b_.define(waiting, value(*schema, b_.done(), 0));
+    compile_waiting();
+    return rule;
+  }
+  RuleId compile_xml() {
+    Alternatives ways;
+    for (const Json& one : merger_.alternatives(root_)) {
+      StateId next = b_.done();
+      const std::vector<Property> properties = one.is_object() ? properties_of(one) : std::vector<Property>{};
+      for (size_t i = properties.size(); i-- > 0;) {
+        const StateId here = xml_parameter(properties[i], next);
+        next = properties[i].required ? here : b_.any_of({here, next});
+      }
+      ways.push_back(one == false ? b_.any_of({}) : next);
     }
+    const RuleId rule = b_.rule(b_.any_of(ways));
+    compile_waiting();
     return rule;
   }
 
  private:
   using Alternatives = std::vector<StateId>;
+
+  void compile_waiting() {
+    while (!waiting_.empty()) {
+      const auto [schema, waiting] = waiting_.front();
+      waiting_.pop_front();
+      b_.define(waiting, value(*schema, b_.done(), 0));
+    }
+  }
 
   static const Json* find(const Json& schema, const char* key) {
     const auto at = schema.find(key);
@@ -162,7 +183,8 @@ class SchemaCompiler {
     return type == "array" ? value.is_array() : value.is_object();
   }
 
-  StateId constants(const Json& schema, StateId next) {
+  // Of enum and const, those of the right type.
+  std::vector<Json> values_of(const Json& schema) const {
     for (const auto& [key, unused] : schema.items()) {
       if (!is_annotation(key) && key != "enum" && key != "const" && key != "type")
         fail(where_,
@@ -176,40 +198,49 @@ class SchemaCompiler {
       else
         values = {*one};
     }
-    std::vector<std::string> texts;
-    for (const Json& v : values) {
-      const bool typed = !find(schema, "type") || [&] {
-        const std::vector<std::string> types = types_of(schema);
-        return std::any_of(types.begin(), types.end(), [&](const std::string& type) { return has_type(v, type); });
-      }();
-      if (typed) texts.push_back(v.dump());
+    if (find(schema, "type")) {
+      const std::vector<std::string> types = types_of(schema);
+      std::erase_if(values, [&](const Json& v) {
+        return std::none_of(types.begin(), types.end(), [&](const std::string& type) { return has_type(v, type); });
+      });
     }
+    return values;
+  }
+  StateId constants(const Json& schema, StateId next) {
+    std::vector<std::string> texts;
+    for (const Json& v : values_of(schema)) texts.push_back(v.dump());
     return b_.literals(texts, next);
   }
 
   StateId string(const Json& schema, StateId next) {
-    const int64_t min = count(schema, "minLength", 0), max = count(schema, "maxLength", kUnbounded);
+    const auto regex = regex_of(schema);
+    if (regex) return b_.literal("\"", regex->compile(b_, Spelling::json, b_.literal("\"", next)));
+    return text_.string(count(schema, "minLength", 0), count(schema, "maxLength", kUnbounded), next);
+  }
+  // Of pattern or format, with the length within its bounds; nullopt: any text.
+  std::optional<Regex> regex_of(const Json& schema) const {
     std::string pattern;
     if (const Json* format = find(schema, "format")) pattern = pattern_of(*format);
     if (const Json* given = find(schema, "pattern")) {
       if (!pattern.empty())
         fail(where_,
              {.what = "pattern and format of one string are not supported", .got = printable(given->dump(), 80)});
-      pattern = *given;
-      if (pattern == kDecimalPattern) pattern = kDecimalInstead;
+      pattern = *given == kDecimalPattern ? kDecimalInstead : given->get_ref<const std::string&>();
+    } else if (pattern.empty()) {
+      return std::nullopt;
     }
-    if (pattern.empty() && !find(schema, "pattern")) return text_.string(min, max, next);
     Regex regex = Regex::parse(pattern, where_);
+    const int64_t min = count(schema, "minLength", 0), max = count(schema, "maxLength", kUnbounded);
     const int64_t longest = regex.length_max();
-    if (regex.length_min() < min || (max >= 0 && (longest < 0 || longest > max))) {
-      regex = regex.with_length(min, max);
-      if (regex.empty())
-        fail(where_, {.what = "minLength or maxLength beside a pattern or format whose texts may be shorter or longer "
-                              "is not supported",
-                      .got = printable(pattern, 80),
-                      .hint = "the length inside the pattern, such as ^[a-z]{1,8}$"});
-    }
-    return b_.literal("\"", regex.compile(b_, Spelling::json, b_.literal("\"", next)));
+    if (regex.length_min() >= min && (max < 0 || (longest >= 0 && longest <= max))) return regex;
+    regex = regex.with_length(min, max);
+    if (regex.empty())
+      fail(where_,
+           {.what = "minLength or maxLength beside a pattern or format whose texts may be shorter or longer is not "
+                    "supported",
+            .got = printable(pattern, 80),
+            .hint = "the length inside the pattern, such as ^[a-z]{1,8}$"});
+    return regex;
   }
 
   std::string pattern_of(const std::string& format) const {
@@ -334,6 +365,39 @@ class SchemaCompiler {
     return text_.open('{', first);
   }
 
+  // Plain text where readers take it for that: where the schema itself has the type "string".
+  StateId xml_parameter(const Property& p, StateId next) {
+    if (p.name.empty() || p.name.find_first_of(">\n") != p.name.npos)
+      fail(where_, {.what = "the name of a parameter cannot be enforced",
+                    .got = printable(p.name, 60),
+                    .expected = "no > and no newline"});
+    const StateId end = b_.literal("\n</parameter>\n", next);
+    const Json* type = p.schema.is_object() ? find(p.schema, "type") : nullptr;
+    const StateId inside = type && *type == "string" ? xml_text(p.schema, end) : value(p.schema, end, 0);
+    return b_.literal("<parameter=" + p.name + ">\n", inside);
+  }
+  StateId xml_text(const Json& schema, StateId next) {
+    Alternatives ways;
+    for (const Json& one : merger_.alternatives(schema)) {
+      if (!one.is_object()) continue;
+      if (find(one, "enum") || find(one, "const")) {
+        std::vector<std::string> texts;
+        for (const Json& v : values_of(one)) texts.push_back(v);
+        ways.push_back(b_.literals(texts, next));
+      } else if (const auto regex = regex_of(one)) {
+        ways.push_back(regex->compile(b_, Spelling::plain, next));
+      } else if (find(one, "minLength") || find(one, "maxLength")) {
+        // Counted characters; without < there is no tag among them.
+        const RuleId any = b_.rule(character(b_, {{' ', '<' - 1}, {'<' + 1, kCharMax}}, Spelling::plain, b_.done()));
+        ways.push_back(b_.repeat(any, count(one, "minLength", 0), count(one, "maxLength", kUnbounded), next));
+      } else {
+        ways.push_back(
+            text_without(b_, {"</parameter>", "<parameter=", "</function>", "<tool_call>", "</tool_call>"}, next));
+      }
+    }
+    return b_.any_of(ways);
+  }
+
   // Keys are strings, whatever propertyNames says of its type.
   static Json merged_name(const Json& names) {
     if (!names.is_object()) return names == true ? Json{{"type", "string"}} : names;
@@ -357,6 +421,11 @@ class SchemaCompiler {
 };
 
 }  // namespace
+
+RuleId xml_parameters(Builder& b, const Json& schema, std::string_view where) {
+  check_schema(schema, where);
+  return SchemaCompiler(b, schema, where).compile_xml();
+}
 
 RuleId json_schema(Builder& b, const Json& schema, std::string_view where) {
   check_schema(schema, where);

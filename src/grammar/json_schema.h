@@ -23,4 +23,8 @@ namespace braid::grammar {
 // what is not supported.
 RuleId json_schema(Builder& b, const nlohmann::ordered_json& schema, std::string_view where);
 
+// The properties of an object's schema in the XML form of tool calls (grammar/tool_calls.h):
+// <parameter=NAME>\nVALUE\n</parameter>\n for each.
+RuleId xml_parameters(Builder& b, const nlohmann::ordered_json& schema, std::string_view where);
+
 }  // namespace braid::grammar

@@ -11,6 +11,7 @@
 #include "engine/logprobs.h"
 #include "io/json.h"
 #include "serve/api_error.h"
+#include "serve/constraint.h"
 #include "sys/error.h"
 #include "text/tool_calls.h"
 
@@ -130,6 +131,11 @@ void limit_tokens(Asked& asked, std::optional<int64_t> tokens, engine::LanguageM
   asked.work.request.generate.tokens_max = std::min(tokens.value_or(context), context - prompt);
 }
 
+void constrain(Asked& asked, const ordered_json& body, engine::LanguageModel& model) {
+  asked.work.request.generate.constraint = constraint_of(body, asked.tools, asked.work.thinking, model);
+  asked.work.request.generate.thinking = asked.work.thinking;
+}
+
 // ---- chat -----------------------------------------------------------------------------------------------------------
 
 // A message as templates take it: parts of text become one string, arguments that are text become objects.
@@ -171,8 +177,6 @@ ordered_json messages_of(const Fields& f) {
 
 ordered_json tools_of(const Fields& f) {
   const ordered_json *tools = f.find("tools"), *choice = f.find("tool_choice");
-  if (choice && *choice != "auto" && *choice != "none")
-    refuse("'tool_choice' is not available here, except as \"auto\" or \"none\"");
   if (!tools || (choice && *choice == "none")) return {};
   if (!tools->is_array()) refuse("'tools' is not a list of functions");
   for (const ordered_json& tool : *tools) {
@@ -265,8 +269,6 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
   const ordered_json json = parse_body(body);
   const Fields f(json);
   Asked asked = begin(f, defaults, "chatcmpl");
-  if (const ordered_json* format = f.find("response_format"); format && *format != ordered_json{{"type", "text"}})
-    refuse("'response_format' is not available here, except as text");
   asked.logprobs = f.boolean("logprobs").value_or(false);
   if (asked.logprobs && asked.stream) refuse("'logprobs' is not available here in a stream");
   if (asked.logprobs) asked.work.request.generate.logprobs = f.integer("top_logprobs", 0, 20).value_or(0);
@@ -280,6 +282,7 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
   limit_tokens(asked, tokens ? tokens : f.integer("max_tokens", 1, int64_t{1} << 30), model);
   if (const auto budget = f.integer("thinking_token_budget", 0, int64_t{1} << 30); budget && asked.work.thinking)
     asked.work.request.generate.budget = model.reasoning_budget(*budget);
+  constrain(asked, json, model);
   asked.work.request.marks = marks_of(model, messages, rendering, asked.work.request.prompt);
   return asked;
 }
@@ -384,6 +387,7 @@ std::vector<Asked> read_completions(const std::string& body, engine::LanguageMod
       refuse("'prompt' is not text, token ids, or a list of them");
     }
     limit_tokens(asked, f.integer("max_tokens", 1, int64_t{1} << 30).value_or(16), model);
+    constrain(asked, json, model);
     if (asked.stream && prompts.size() > 1) refuse("'stream' is for one prompt");
     out.push_back(std::move(asked));
   }

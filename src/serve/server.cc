@@ -338,6 +338,7 @@ int Server::port() const { return state_->port; }
 void Server::load(engine::LanguageModel& model, Defaults defaults) {
   // Both are read when first asked for, and from here on by several threads.
   (void)model.tokenizer();
+  (void)model.grammars();
   try {
     (void)model.render({{{"role", "user"}, {"content", "Hello"}}}, {});
   } catch (const Error&) {  // no template, or one that needs more: requests will say
