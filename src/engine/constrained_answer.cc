@@ -21,13 +21,17 @@ void ConstrainedAnswer::mask(std::span<float> logits, int64_t tokens_left) {
 }
 
 bool ConstrainedAnswer::ends_thinking(int32_t id, std::string& rest) const {
-  const std::string text = held_ + std::string(constraint_->trie().bytes(id));
+  std::string_view bytes = constraint_->trie().bytes(id);
+  const bool tag = bytes.starts_with(grammar::kTagMark);
+  if (tag) bytes.remove_prefix(1);
+  const std::string text = held_ + std::string(bytes);
   const size_t end = text.find(kThinkEnd), call = text.find(kCallBegin);
   if (end == text.npos && call == text.npos) {
     rest = text;
     return false;
   }
   rest = text.substr(end < call ? end + kThinkEnd.size() : call);
+  if (tag && call < end) rest.insert(rest.begin(), grammar::kTagMark);
   return true;
 }
 

@@ -96,8 +96,9 @@ grammar::Grammars& LanguageModel::grammars() {
     (void)tokenizer();
     grammars_ = std::make_unique<grammar::Grammars>([this] {
       std::vector<std::string> tokens;
+      const std::string tag(1, grammar::kTagMark);
       for (int32_t id = 0; id < tokenizer_->vocab_size(); ++id)
-        tokens.push_back(is_silent(id) ? "" : tokenizer_->bytes_of(id));
+        tokens.push_back(is_silent(id) ? "" : (tokenizer_->is_added(id) ? tag : "") + tokenizer_->bytes_of(id));
       return std::make_shared<const grammar::TokenTrie>(tokens, runner_->config().eos);
     });
   }

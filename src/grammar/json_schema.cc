@@ -302,12 +302,14 @@ class SchemaCompiler {
       return b_.any_of({});
     }
     for (int64_t i = fixed; i-- > 0;) {
+      const bool may_end = i >= min, must_end = max >= 0 && i >= max;
+      const StateId shorter = i > 0 ? end : b_.any_of({});
       StateId here = value(prefix[static_cast<size_t>(i)], after, depth + 1);
       if (i > 0) here = text_.comma(here);
-      const bool may_end = i >= min, must_end = max >= 0 && i >= max;
-      after = must_end ? end : may_end ? b_.any_of({here, end}) : here;
+      after = must_end ? shorter : may_end ? b_.any_of({here, shorter}) : here;
     }
-    return text_.open('[', after);
+    after = text_.open('[', after);
+    return min == 0 ? b_.any_of({after, text_.empty('[', ']', next)}) : after;
   }
 
   struct Property {
@@ -349,20 +351,23 @@ class SchemaCompiler {
     if (properties.empty()) return text_.list('{', '}', min, more ? max : 0, member, next);
     const StateId end = text_.close('}', next);
     // What may follow the properties, when none of them has come and when one has.
-    StateId first = end, later = end;
+    StateId first = b_.any_of({}), later = end;
     if (more) {
       const RuleId further = b_.rule(text_.comma(member(b_.done())));
       later = b_.repeat(further, 0, kUnbounded, end);
-      first = b_.any_of({member(later), end});
+      first = member(later);
     }
+    bool may_be_empty = true;
     for (size_t i = properties.size(); i-- > 0;) {
       const Property& p = properties[i];
       const StateId here = b_.literal(Json(p.name).dump(), text_.colon(value(p.schema, later, depth + 1)));
       const StateId next_one = text_.comma(here);
+      may_be_empty = may_be_empty && !p.required;
       first = p.required ? here : b_.any_of({here, first});
       later = p.required ? next_one : b_.any_of({next_one, later});
     }
-    return text_.open('{', first);
+    first = text_.open('{', first);
+    return may_be_empty ? b_.any_of({first, text_.empty('{', '}', next)}) : first;
   }
 
   // Plain text where readers take it for that: where the schema itself has the type "string".

@@ -32,6 +32,7 @@ StateId JsonText::open(char bracket, StateId next) {
 StateId JsonText::close(char bracket, StateId next) {
   return b_.call(gap_, b_.literal(std::string_view(&bracket, 1), next));
 }
+StateId JsonText::empty(char left, char right, StateId next) { return b_.literal(std::string{left, right}, next); }
 StateId JsonText::comma(StateId next) {
   return b_.literal(",", b_.any_of({b_.byte(' ', ' ', next), b_.call(gap_, next)}));
 }
@@ -62,7 +63,7 @@ StateId JsonText::other_key(const std::vector<std::string>& names, StateId next)
   const CharSet plain = complement({{0, 0x1f}, {'"', '"'}, {'\\', '\\'}});
   const StateId quote = b_.literal("\"", next);
   const RuleId one = b_.rule(character(b_, plain, Spelling::plain, b_.done()));
-  const StateId rest = b_.repeat(one, 0, kUnbounded, quote);
+  const StateId rest = b_.repeat(one, 0, kKeyMax, quote);
   std::vector<StateId> states(nodes.size());
   for (size_t i = nodes.size(); i-- > 0;) {
     CharSet known{{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
@@ -82,7 +83,7 @@ StateId JsonText::other_key(const std::vector<std::string>& names, StateId next)
 RuleId JsonText::object_at(int depth) {
   RuleId& rule = objects_[static_cast<size_t>(depth)];
   if (rule >= 0) return rule;
-  const auto member = [&](StateId next) { return string(0, kUnbounded, colon(b_.call(value_at(depth - 1), next))); };
+  const auto member = [&](StateId next) { return string(0, kKeyMax, colon(b_.call(value_at(depth - 1), next))); };
   return rule = b_.rule(list('{', '}', 0, kUnbounded, member, b_.done()));
 }
 

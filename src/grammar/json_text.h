@@ -17,8 +17,9 @@ class JsonText {
   explicit JsonText(Builder& b);
 
   // Every function returns what begins with its subject and goes on with `next`.
-  StateId open(char bracket, StateId next);   // "[", and space
-  StateId close(char bracket, StateId next);  // space, and "]"
+  StateId open(char bracket, StateId next);            // "[", and space
+  StateId close(char bracket, StateId next);           // space, and "]"
+  StateId empty(char left, char right, StateId next);  // "[]"
   StateId comma(StateId next);
   StateId colon(StateId next);
   // A string of `min` to `max` characters (kUnbounded: any number).
@@ -31,18 +32,19 @@ class JsonText {
   // before its argument.
   template <class One>
   StateId list(char left, char right, int64_t min, int64_t max, const One& one, StateId next) {
-    const StateId end = close(right, next);
-    if (max == 0) return min == 0 ? open(left, end) : b_.any_of({});
+    const StateId none = empty(left, right, next), end = close(right, next);
+    if (max == 0) return min == 0 ? none : b_.any_of({});
     const RuleId further = b_.rule(comma(one(b_.done())));
     const StateId rest = b_.repeat(further, min - 1, max < 0 ? max : max - 1, end);
-    const StateId first = one(rest);
-    return open(left, min > 0 ? first : b_.any_of({first, end}));
+    const StateId first = open(left, one(rest));
+    return min > 0 ? first : b_.any_of({first, none});
   }
   // Any value whose brackets nest at most kAnyDepth deep, and any such object.
   StateId any_value(StateId next) { return b_.call(value_at(kAnyDepth), next); }
   StateId any_object(StateId next) { return b_.call(object_at(kAnyDepth), next); }
 
   static constexpr int kAnyDepth = 8;
+  static constexpr int64_t kKeyMax = 128;  // characters of a key that no schema names
 
  private:
   RuleId value_at(int depth);

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "grammar/token_trie.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
@@ -73,6 +74,11 @@ StateId Builder::literal(std::string_view text, StateId next) {
   for (size_t i = text.size(); i-- > 0;)
     next = byte(static_cast<uint8_t>(text[i]), static_cast<uint8_t>(text[i]), next);
   return next;
+}
+
+StateId Builder::tag(std::string_view text, StateId next) {
+  const StateId spelled = literal(text, next);
+  return any_of({byte(static_cast<uint8_t>(kTagMark), static_cast<uint8_t>(kTagMark), spelled), spelled});
 }
 
 StateId Builder::literals(const std::vector<std::string>& texts, StateId next) {

@@ -58,6 +58,8 @@ class Builder {
   StateId bytes(std::vector<ByteEdge> edges);
   StateId byte(uint8_t first, uint8_t last, StateId next) { return bytes({{first, last, next}}); }
   StateId literal(std::string_view text, StateId next);
+  // A text that may be a token by itself, which kTagMark begins (token_trie.h), or be spelled.
+  StateId tag(std::string_view text, StateId next);
   // One of several texts, with common beginnings shared, so that a thousand of them are one state at a time.
   StateId literals(const std::vector<std::string>& texts, StateId next);
   StateId any_of(const std::vector<StateId>& states);

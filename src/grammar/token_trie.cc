@@ -37,7 +37,9 @@ TokenTrie::TokenTrie(const std::vector<std::string>& tokens, std::span<const int
     offsets_.push_back(text_.size());
     text_ += tokens[id];
     const bool end = std::find(ends_.begin(), ends_.end(), static_cast<int32_t>(id)) != ends_.end();
-    if (!tokens[id].empty() && !end && tokens[id].size() <= kTokenBytesMax) order.push_back(static_cast<int32_t>(id));
+    const bool usable =
+        !tokens[id].empty() && tokens[id].size() <= kTokenBytesMax && tokens[id] != std::string(1, kTagMark);
+    if (usable && !end) order.push_back(static_cast<int32_t>(id));
   }
   offsets_.push_back(text_.size());
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {

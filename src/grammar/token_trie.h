@@ -10,6 +10,10 @@
 
 namespace braid::grammar {
 
+// Begins the bytes of a token that is a tag, such as <tool_call>: no text has this byte, so that free text never holds
+// tags, and a program says where they belong (Builder::tag).
+constexpr char kTagMark = '\xff';
+
 class TokenTrie {
  public:
   // In depth-first order: the children of a node follow it, up to `skip`.

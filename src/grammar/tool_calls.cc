@@ -28,16 +28,18 @@ StateId call_of(Builder& b, const Function& f, CallForm form, std::string_view w
   const Json parameters =
       f.parameters.is_null() ? Json{{"type", "object"}, {"properties", Json::object()}} : f.parameters;
   if (form == CallForm::xml) {
-    const StateId end = b.literal("</function>\n</tool_call>", next);
-    return b.literal("<tool_call>\n<function=" + f.name + ">\n", b.call(xml_parameters(b, parameters, where), end));
+    const StateId end = b.literal("</function>\n", b.tag("</tool_call>", next));
+    const StateId begin = b.literal("\n<function=" + f.name + ">\n", b.call(xml_parameters(b, parameters, where), end));
+    return b.tag("<tool_call>", begin);
   }
   const bool tagged = form == CallForm::json;
-  const StateId end = b.literal(tagged ? "}\n</tool_call>" : "}", next);
+  const StateId end = b.literal(tagged ? "}\n" : "}", tagged ? b.tag("</tool_call>", next) : next);
   const std::string begin = R"({"name": )" + Json(f.name).dump() + R"(, "arguments": )";
   // A schema that says nothing of its type is still one of an object.
   Json object = parameters;
   if (object.is_object() && !object.contains("type") && !object.contains("$ref")) object["type"] = "object";
-  return b.literal((tagged ? "<tool_call>\n" : "") + begin, b.call(json_schema(b, object, where), end));
+  const StateId call = b.literal(begin, b.call(json_schema(b, object, where), end));
+  return tagged ? b.tag("<tool_call>", b.literal("\n", call)) : call;
 }
 
 }  // namespace
@@ -45,10 +47,13 @@ StateId call_of(Builder& b, const Function& f, CallForm form, std::string_view w
 // The automaton of Aho and Corasick for the forbidden texts, without the states that have read one of them.
 StateId text_without(Builder& b, const std::vector<std::string>& forbidden, StateId next) {
   std::map<std::string, StateId> states;  // by what has been read of a forbidden text
+  const auto announce = [&](const std::string& read) {
+    if (!states.contains(read)) states[read] = b.later();
+  };
+  announce("");
   for (const std::string& text : forbidden) {
-    for (size_t n = 0; n < text.size(); ++n) states.try_emplace(text.substr(0, n), b.later());
+    for (size_t n = 1; n < text.size(); ++n) announce(text.substr(0, n));
   }
-  states.try_emplace("", b.later());
   const StateId longer = character(b, {{0x80, kCharMax}}, Spelling::plain, states.at(""));
   const auto ends_in_forbidden = [&](const std::string& read) {
     return std::any_of(forbidden.begin(), forbidden.end(),
@@ -78,10 +83,10 @@ RuleId tool_calls(Builder& b, const std::vector<Function>& functions, const Call
   std::vector<StateId> ways;
   for (const Function& f : functions) ways.push_back(call_of(b, f, options.form, where, b.done()));
   const RuleId one = b.rule(b.any_of(ways));
-  const StateId end = list ? b.literal("]</TOOLCALL>", b.done()) : b.done();
+  const StateId end = list ? b.literal("]", b.tag("</TOOLCALL>", b.done())) : b.done();
   const RuleId further = b.rule(b.literal(list ? ", " : "\n", b.call(one, b.done())));
   const StateId calls = b.call(one, b.repeat(further, 0, options.many ? kCallsMax - 1 : 0, end));
-  const StateId begin = list ? b.literal("<TOOLCALL>[", calls) : calls;
+  const StateId begin = list ? b.tag("<TOOLCALL>", b.literal("[", calls)) : calls;
   if (!options.text_first) return b.rule(begin);
   return b.rule(text_without(b, {"<tool_call>", "<TOOLCALL>"}, b.any_of({begin, b.done()})));
 }
