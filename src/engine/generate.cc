@@ -42,6 +42,10 @@ Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> hi
       out.finish = Finish::cancelled;
       break;
     }
+    if (picker.complete()) {
+      out.finish = Finish::stop;
+      break;
+    }
     if (!picker.may_continue() || runner.length(sequence) == runner.options().context) break;
     logits = runner.step(sequence, id);
   }

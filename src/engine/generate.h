@@ -1,6 +1,7 @@
 // Generation without HTTP: tokens from a Runner until an end token, a length, the context or the caller stops it.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "engine/reasoning_budget.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
+#include "grammar/constraint.h"
 #include "sys/function_ref.h"
 
 namespace braid::engine {
@@ -18,7 +20,11 @@ struct GenerateOptions {
   bool ignore_eos = false;
   int64_t logprobs = -1;     // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
   ReasoningBudget budget{};  // for a prompt that ends inside <think>
-  int64_t position = 0;      // of the first draw, if the stream is longer than the sequence; see generate
+  // What the answer may say; null: anything. It holds after the thinking, which the prompt has opened if `thinking`. An
+  // answer to which nothing may be added ends with Finish::stop, without an end token.
+  std::shared_ptr<const grammar::Constraint> constraint{};
+  bool thinking = false;
+  int64_t position = 0;  // of the first draw, if the stream is longer than the sequence; see generate
 };
 
 enum class Finish { stop, length, cancelled };

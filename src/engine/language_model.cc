@@ -91,6 +91,26 @@ ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens) {
           .closing = tokenizer().encode("\n</think>\n", false)};
 }
 
+grammar::Grammars& LanguageModel::grammars() {
+  if (!grammars_) {
+    (void)tokenizer();
+    grammars_ = std::make_unique<grammar::Grammars>([this] {
+      std::vector<std::string> tokens;
+      const std::string tag(1, grammar::kTagMark);
+      for (int32_t id = 0; id < tokenizer_->vocab_size(); ++id)
+        tokens.push_back(is_silent(id) ? "" : (tokenizer_->is_added(id) ? tag : "") + tokenizer_->bytes_of(id));
+      return std::make_shared<const grammar::TokenTrie>(tokens, runner_->config().eos);
+    });
+  }
+  return *grammars_;
+}
+
+grammar::CallForm LanguageModel::call_form() {
+  if (!template_) template_ = text::ChatTemplate::load(path_.folder);
+  if (template_->mentions("<TOOLCALL>")) return grammar::CallForm::list;
+  return template_->mentions("<function=") ? grammar::CallForm::xml : grammar::CallForm::json;
+}
+
 bool LanguageModel::is_silent(int32_t id) {
   if (!tokenizer().is_special(id)) return false;
   const auto token = tokenizer().id_to_token(id);

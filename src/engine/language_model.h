@@ -11,6 +11,8 @@
 #include "engine/reasoning_budget.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
+#include "grammar/grammars.h"
+#include "grammar/tool_calls.h"
 #include "io/model_path.h"
 #include "text/template.h"
 #include "text/tokenizer.h"
@@ -37,6 +39,11 @@ class LanguageModel {
   // A limit of so many tokens of thinking; -1: none. Error if the vocabulary has no </think>.
   ReasoningBudget reasoning_budget(int64_t tokens);
 
+  // Constraints of answers. From any thread, but the first call.
+  grammar::Grammars& grammars();
+  // How the model writes tool calls, by what its template shows.
+  grammar::CallForm call_form();
+
   // A token as text for the answer: end tokens and other special ones are silent, except for the tags that people and
   // parsers read.
   bool is_silent(int32_t id);
@@ -51,6 +58,7 @@ class LanguageModel {
   std::unique_ptr<Runner> runner_;
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
+  std::unique_ptr<grammar::Grammars> grammars_;
 };
 
 // What generation_config.json or a GGUF file says about sampling; missing fields keep their values in `otherwise`.

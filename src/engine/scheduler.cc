@@ -73,7 +73,8 @@ void Scheduler::admit() {
   // has read.
   for (Stream& s : streams_) {
     const bool scored = s.request.prompt_logprobs >= 0;  // states of a cached prefix have no logits
-    if (cache_ && !scored && s.reading() && s.read == s.cached && (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
+    if (cache_ && !scored && s.reading() && s.read == s.cached &&
+        (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
       look_up(s);
   }
 }
@@ -340,6 +341,7 @@ std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logit
   if (s.request.on_logprobs && !s.picker.logprobs().empty()) s.request.on_logprobs(s.picker.logprobs().back());
   if (s.picker.ended()) return Finish::stop;
   if (s.request.on_token && !s.request.on_token(s.next)) return Finish::cancelled;
+  if (s.picker.complete()) return Finish::stop;
   const bool full = !s.picker.may_continue() || length == runner_.options().context;
   return full ? std::optional(Finish::length) : std::nullopt;
 }

@@ -230,7 +230,7 @@ TEST(Scheduler, AfterAFailedPassEverythingEndsOnce) {
 
 // Read in pieces, beside another answer, with a prefix of it in the cache: that has no logits, so it is not used.
 TEST(Scheduler, LogProbabilitiesOfPromptsAreThoseOfScore) {
-  LanguageModel model = chat(4, 16);
+  LanguageModel model = chat(2, 16, false, 64 << 20);
   const std::vector<int32_t> prompt = encode(model,
                                              "What is 17 + 25? Reverse the word stone, and say who you are. "
                                              "Then count the letters of strawberry, twice."),
@@ -238,7 +238,7 @@ TEST(Scheduler, LogProbabilitiesOfPromptsAreThoseOfScore) {
   const auto want = score(model.runner(), std::vector<ScoreItem>{{.ids = prompt}}, ScorePath::prefill)[0];
   ASSERT_GT(want.size(), 32u);
   for (const int64_t tokens : {0, 3}) {
-    Scheduler scheduler(model.runner(), 2);
+    Scheduler scheduler(model.runner());
     Generated scored, plain;
     Request request{.prompt = prompt, .generate = {.tokens_max = 5}, .marks = {20}};
     scheduler.submit(request);

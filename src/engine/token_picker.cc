@@ -1,6 +1,7 @@
 #include "engine/token_picker.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace braid::engine {
@@ -10,15 +11,35 @@ TokenPicker::TokenPicker(const GenerateOptions& options, std::vector<int32_t> se
       seen_(std::move(seen)),
       eos_(eos),
       limit_(options.budget),
-      first_(static_cast<uint64_t>(std::max(std::ssize(seen_), options.position))) {}
+      first_(static_cast<uint64_t>(std::max(std::ssize(seen_), options.position))) {
+  if (options_.constraint) constraint_.emplace(options_.constraint, options_.thinking);
+}
+
+int32_t TokenPicker::sampled(std::span<const float> logits) const {
+  const size_t n = ids_.size();
+  return sample(logits, options_.sampling, seen_, first_ + n, n);
+}
+
+// A token that ends the thinking and goes on with what is not allowed is refused, and another drawn.
+int32_t TokenPicker::constrained(std::span<const float> logits) {
+  std::vector<float> masked(logits.begin(), logits.end());
+  constraint_->mask(masked, options_.tokens_max < 0 ? -1 : options_.tokens_max - std::ssize(ids_));
+  int32_t id = sampled(masked);
+  while (!constraint_->allows(id)) {
+    masked[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+    id = sampled(masked);
+  }
+  return id;
+}
 
 int32_t TokenPicker::next(std::span<const float> logits) {
-  const size_t n = ids_.size();
-  const int32_t id = limit_.next(sample(logits, options_.sampling, seen_, first_ + n, n));
+  const int32_t id = limit_.next(constraint_ ? constrained(logits) : sampled(logits));
+  if (constraint_) constraint_->push(id);
   if (options_.logprobs >= 0) logprobs_.push_back(logprobs_of(logits, id, options_.logprobs));
   ids_.push_back(id);
   seen_.push_back(id);
-  ended_ = !options_.ignore_eos && std::find(eos_.begin(), eos_.end(), id) != eos_.end();
+  const bool ends = !options_.ignore_eos || constraint_;
+  ended_ = ends && std::find(eos_.begin(), eos_.end(), id) != eos_.end();
   return id;
 }
 

@@ -2,9 +2,11 @@
 // (scheduler.h) share.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/constrained_answer.h"
 #include "engine/generate.h"
 
 namespace braid::engine {
@@ -17,7 +19,8 @@ class TokenPicker {
   bool may_continue() const { return options_.tokens_max < 0 || std::ssize(ids_) < options_.tokens_max; }
   // From the logits after the last token. An end token is part of the answer.
   int32_t next(std::span<const float> logits);
-  bool ended() const { return ended_; }  // the last token is an end token
+  bool ended() const { return ended_; }                                     // the last token is an end token
+  bool complete() const { return constraint_ && constraint_->finished(); }  // nothing may be added to the answer
   // Every token of the sequence, those of the answer included.
   std::span<const int32_t> text() const { return seen_; }
   std::span<const int32_t> answer() const { return ids_; }
@@ -29,11 +32,15 @@ class TokenPicker {
   void take(Generated& out);
 
  private:
+  int32_t sampled(std::span<const float> logits) const;
+  int32_t constrained(std::span<const float> logits);
+
   GenerateOptions options_;
   std::vector<int32_t> seen_, ids_;
   std::vector<std::vector<TokenLogprob>> logprobs_;
   std::span<const int64_t> eos_;
   ReasoningLimit limit_;
+  std::optional<ConstrainedAnswer> constraint_;
   uint64_t first_;  // position of the first draw
   bool ended_ = false;
 };

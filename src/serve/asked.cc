@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "serve/api_error.h"
+#include "serve/constraint.h"
 
 namespace braid::serve {
 namespace {
@@ -84,6 +85,11 @@ void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model) {
         fmt::format("the prompt has {} tokens, and the context has room for {} with an answer", prompt, context - 1),
         "", "context_length_exceeded");
   asked.work.request.generate.tokens_max = std::min(tokens, context - prompt);
+}
+
+void constrain(Asked& asked, const ordered_json& body, engine::LanguageModel& model) {
+  asked.work.request.generate.constraint = constraint_of(body, asked.tools, asked.work.thinking, model);
+  asked.work.request.generate.thinking = asked.work.thinking;
 }
 
 Work work_of(const Asked& asked, int64_t i) {

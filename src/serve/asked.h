@@ -39,6 +39,9 @@ Asked begin(const Fields& f, engine::LanguageModel& model, const Defaults& defau
             const char* stop = "stop");
 // No more tokens than the context has room for. ApiError when it has none.
 void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model);
+// The form that the request demands of its answer (constraint.h), once the work has its tools and knows of its
+// thinking.
+void constrain(Asked& asked, const nlohmann::ordered_json& body, engine::LanguageModel& model);
 
 // The work of answer `i` of `n`: another seed; the first keeps the state of the prompt for the others.
 Work work_of(const Asked& asked, int64_t i);

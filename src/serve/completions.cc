@@ -179,6 +179,7 @@ std::vector<Asked> read_completions(const std::string& body, engine::LanguageMod
     if (echo) asked.work.request.prompt_logprobs = logprobs.value_or(-1);
     if (echo && asked.stream && logprobs) refuse("'stream' is not available here for 'echo' with 'logprobs'", "stream");
     limit_tokens(asked, tokens, model);
+    constrain(asked, json, model);
     if (int64_t{asked.n} * std::ssize(prompts) > static_cast<int64_t>(kPromptsMax))
       refuse(fmt::format("'n' for every prompt makes more than {} answers", kPromptsMax), "n");
     out.push_back(std::move(asked));

@@ -54,8 +54,6 @@ ordered_json messages_of(const Fields& f) {
 
 ordered_json tools_of(const Fields& f) {
   const ordered_json *tools = f.find("tools"), *choice = f.find("tool_choice");
-  if (choice && *choice != "auto" && *choice != "none")
-    refuse("'tool_choice' is not available here, except as \"auto\" or \"none\"");
   if (!tools || (choice && *choice == "none")) return {};
   if (!tools->is_array()) refuse("'tools' is not a list of functions");
   for (const ordered_json& tool : *tools) {
@@ -107,8 +105,6 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
   const ordered_json json = parse_body(body);
   const Fields f(json);
   Asked asked = begin(f, model, defaults, "chatcmpl-");
-  if (const ordered_json* format = f.find("response_format"); format && *format != ordered_json{{"type", "text"}})
-    refuse("'response_format' is not available here, except as text");
   asked.logprobs = f.boolean("logprobs").value_or(false);
   if (asked.logprobs) asked.work.request.generate.logprobs = f.integer("top_logprobs", 0, 20).value_or(0);
   const ordered_json messages = messages_of(f);
@@ -122,6 +118,7 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
   limit_tokens(asked, tokens.value_or(older.value_or(int64_t{1} << 30)), model);
   if (const auto budget = f.integer("thinking_token_budget", 0, int64_t{1} << 30); budget && asked.work.thinking)
     asked.work.request.generate.budget = model.reasoning_budget(*budget);
+  constrain(asked, json, model);
   asked.work.request.marks = marks_of(model, messages, rendering, asked.work.request.prompt);
   return asked;
 }

@@ -13,10 +13,10 @@
 
 #include "serve/answers.h"
 #include "serve/api_error.h"
-#include "serve/page.h"
 #include "serve/chat_answer.h"
 #include "serve/completions.h"
 #include "serve/openai.h"
+#include "serve/page.h"
 #include "serve/worker.h"
 #include "sys/error.h"
 #include "sys/memory.h"
@@ -393,6 +393,7 @@ int Server::port() const { return state_->port; }
 void Server::load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts) {
   // Both are read when first asked for, and from here on by several threads.
   (void)model.tokenizer();
+  (void)model.grammars();
   try {
     (void)model.render({{{"role", "user"}, {"content", "Hello"}}}, {});
   } catch (const Error&) {  // no template, or one that needs more: requests will say

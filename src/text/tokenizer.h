@@ -35,6 +35,7 @@ class Tokenizer {
   std::optional<int32_t> token_to_id(std::string_view token) const;  // spelled as in tokenizer.json
   std::optional<std::string> id_to_token(int32_t id) const;
   bool is_special(int32_t id) const;
+  bool is_added(int32_t id) const { return added(id) != nullptr; }  // special, or matched in texts as a whole
   // What a token adds to the middle of a text: perhaps a part of a character. Empty for an id without a token.
   std::string bytes_of(int32_t id) const;
 

@@ -1,0 +1,164 @@
+// Masks against trying every token, answers that end within their limit, and work that stays bounded.
+#include "grammar/constraint.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "grammar/grammar_fixture.h"
+
+namespace braid::grammar {
+namespace {
+
+const char* const kSchemas[] = {
+    R"({"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer", "maximum": 20}, "l": {"type": "array", "items": {"type": "boolean"}, "maxItems": 3}}, "required": ["name", "l"]})",
+    R"({"$defs": {"t": {"type": "object", "properties": {"k": {"type": "array", "items": {"$ref": "#/$defs/t"}}, "s": {"type": "string", "minLength": 1, "maxLength": 4}}, "required": ["k", "s"]}}, "$ref": "#/$defs/t"})",
+    R"({"anyOf": [{"type": "object", "additionalProperties": {"type": "number"}}, {"type": "string", "format": "date"}, {"enum": ["aaaaab", "aaaab", null]}]})",
+    "true"};
+
+std::vector<bool> allowed(Matcher& matcher, int64_t tokens_left, const TokenTrie& trie) {
+  std::vector<float> logits(static_cast<size_t>(trie.size()) + 3, 0);  // models have ids without a token
+  matcher.mask(logits, tokens_left);
+  std::vector<bool> out;
+  for (const float logit : logits) out.push_back(std::isfinite(logit));
+  return out;
+}
+
+int32_t any_of_mask(const std::vector<bool>& mask, std::mt19937& random) {
+  std::vector<int32_t> ids;
+  for (size_t id = 0; id < mask.size(); ++id) {
+    if (mask[id]) ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids.empty() ? -1 : ids[random() % ids.size()];
+}
+
+TEST(Constraint, MaskIsWhatCanBeAccepted) {
+  std::mt19937 random(1);
+  for (const char* schema : kSchemas) {
+    const auto constraint = schema_of(schema);
+    const TokenTrie& trie = constraint->trie();
+    Matcher matcher(constraint);
+    for (int step = 0; step < 40; ++step) {
+      const std::vector<bool> mask = allowed(matcher, -1, trie);
+      for (int32_t id = 0; id < std::ssize(mask); ++id) {
+        Matcher after = matcher;
+        const bool ends = std::find(trie.ends().begin(), trie.ends().end(), id) != trie.ends().end();
+        const std::string_view bytes = trie.bytes(id);
+        const bool want = ends ? matcher.complete() : !bytes.empty() && after.accept(bytes);
+        ASSERT_EQ(mask[static_cast<size_t>(id)], want) << schema << " token " << id;
+      }
+      const int32_t id = any_of_mask(mask, random);
+      if (id < 0 || !matcher.accept(trie.bytes(id))) break;
+    }
+  }
+}
+
+// The text of an answer drawn at random, with at most `tokens` of them; without an end: "...".
+std::string drawn(const std::shared_ptr<const Constraint>& constraint, int64_t tokens, unsigned seed) {
+  std::mt19937 random(seed);
+  const TokenTrie& trie = constraint->trie();
+  Matcher matcher(constraint);
+  std::string text;
+  for (; tokens > 0 && !matcher.finished(); --tokens) {
+    const int32_t id = any_of_mask(allowed(matcher, tokens, trie), random);
+    if (id < 0) return "no token";
+    if (std::find(trie.ends().begin(), trie.ends().end(), id) != trie.ends().end()) return text;
+    if (!matcher.accept(trie.bytes(id))) return "not accepted";
+    text += trie.bytes(id);
+  }
+  return matcher.finished() ? text : "...";
+}
+
+TEST(Constraint, AnswersEndWithinTheirLimit) {
+  for (const char* schema : kSchemas) {
+    const auto constraint = schema_of(schema);
+    for (unsigned seed = 0; seed < 60; ++seed) {
+      const std::string text = drawn(constraint, 40 + seed, seed);
+      EXPECT_TRUE(nlohmann::json::accept(text)) << schema << "\n" << text;
+    }
+  }
+}
+
+TEST(Constraint, TextsDoNotDependOnWhatWasAskedBefore) {
+  for (const char* schema : kSchemas) {
+    const auto warm = schema_of(schema);
+    for (unsigned seed = 0; seed < 20; ++seed) (void)drawn(warm, 60, seed);
+    for (unsigned seed = 0; seed < 20; ++seed) EXPECT_EQ(drawn(warm, 60, seed), drawn(schema_of(schema), 60, seed));
+  }
+}
+
+TEST(Constraint, FullTablesAreLeft) {
+  const auto constraint = regex_of("(a|b|ab){0,30000}c");
+  Matcher matcher(constraint), other(constraint);
+  std::vector<float> logits(static_cast<size_t>(constraint->trie().size()), 0);
+  for (int i = 0; i < 15'000; ++i) {
+    ASSERT_TRUE(matcher.accept("b"));
+    if (i % 100 == 0) matcher.mask(logits, -1);
+  }
+  EXPECT_TRUE(matcher.accept("c"));
+  EXPECT_TRUE(matcher.finished());
+  EXPECT_TRUE(other.accept("abc"));  // in the tables that it began with
+  EXPECT_TRUE(other.finished());
+}
+
+TEST(Regex, Matches) {
+  struct RegexCase {
+    const char* pattern;
+    std::vector<const char*> allowed, refused;
+  };
+  const std::vector<RegexCase> cases = {
+      {"^ab?c+$", {"ac", "abcc"}, {"ab", "abbc", ""}},
+      {"(?:x|yz){2,3}", {"xx", "xyzx"}, {"x", "xxxx"}},
+      {"a{3}", {"aaa"}, {"aa", "aaaa"}},
+      {"a{2,}", {"aa", "aaaaa"}, {"a"}},
+      {"[^a-c\\d]", {"d", "\xc3\xa4", "\xf0\x9f\x98\x80", "-"}, {"a", "5", "", "\xc3"}},
+      {"[]x]+", {"]x"}, {"y"}},
+      {"[a-]\\.\\x41\\u00e4", {"-.A\xc3\xa4"}, {"-xA\xc3\xa4"}},
+      {"\\w+\\s\\S.", {"a_9 x\xc3\xa4"}, {"a x\n", "a"}},
+      {"(a?)*b", {"b", "aaab"}, {"a"}},
+      {"(a?){2,4}b", {"b", "aab", "aaaab"}, {"aaaaab"}},
+      {"", {""}, {"a"}},
+      {"a|^b$|", {"a", "b", ""}, {"ab"}},
+      {"x{,2}", {"x{,2}"}, {"xx"}}};
+  for (const RegexCase& c : cases) {
+    const auto constraint = regex_of(c.pattern);
+    for (const char* text : c.allowed) EXPECT_TRUE(matches(constraint, text)) << c.pattern << "  " << text;
+    for (const char* text : c.refused) EXPECT_FALSE(matches(constraint, text)) << c.pattern << "  " << text;
+  }
+  for (const char* pattern : {"(", ")", "[a", "a**", "*", "a\\", "\\b", "(?=a)", "(?<!a)b", "\\1", "a{3,2}",
+                              "a{9999999}", "[b-a]", "a$b", "\xff"})
+    EXPECT_THROW((void)regex_of(pattern), Error) << pattern;
+  EXPECT_THROW((void)regex_of(std::string(100, '(') + std::string(100, ')')), Error);
+}
+
+// States visited for a text; a search that tries again would take exponentially many.
+int64_t work_of(const std::string& pattern, const std::string& text) {
+  Builder b("test");
+  const RuleId start = b.rule(Regex::parse(pattern, "test").compile(b, Spelling::plain, b.done()));
+  const Program program = b.finish(start);
+  const Costs costs = costs_of(program, *test_trie());
+  Automaton automaton(program, costs);
+  ConfigId at = automaton.start();
+  for (const char byte : text) {
+    if (at != kDead) at = automaton.step(at, static_cast<uint8_t>(byte));
+  }
+  return automaton.work();
+}
+
+TEST(Regex, WorkIsLinearInTheText) {
+  for (const char* pattern : {"(a*)*b", "((a+)+)+b", "(a|a)*b", "(a|aa)+b", "((a{1,100}){1,100}){1,100}b",
+                              "(a?){1000}a{1000}", "(((((((a?){9}){9}){9}){9}){9}){9}){9}", "(a{0,50}){0,50}"}) {
+    for (const int length : {50, 200}) {
+      EXPECT_LE(work_of(pattern, std::string(static_cast<size_t>(length), 'a') + "c"), length * int64_t{6000})
+          << pattern;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid::grammar

@@ -1,0 +1,440 @@
+#include "grammar/json_schema.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "grammar/json_text.h"
+#include "grammar/numbers.h"
+#include "grammar/regex.h"
+#include "grammar/schema_check.h"
+#include "grammar/schema_merge.h"
+#include "grammar/tool_calls.h"
+#include "sys/error.h"
+#include "sys/utf8.h"
+
+namespace braid::grammar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kCompiledMax = 50'000;  // schemas, those that were combined out of others included
+constexpr int kNestingMax = 200;          // of schemas that were combined: each level may add a few
+
+struct Format {
+  std::string_view name, pattern;
+};
+// Without a pattern: of no consequence for the text (pydantic's names for Python types).
+constexpr Format kFormats[] = {
+    {"date-time",
+     R"((19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))"},
+    {"date",
+     R"((19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])|(19|20)\d\d-(0[13-9]|1[0-2])-(29|30)|(19|20)\d\d-(0[13578]|1[02])-31)"},
+    {"time", R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))"},
+    {"duration",
+     R"(P(\d{1,6}D|(\d{1,6}D)?T(\d{1,6}H(\d{1,6}M)?(\d{1,6}S)?|\d{1,6}M(\d{1,6}S)?|\d{1,6}S)|\d{1,6}W|\d{1,6}Y(\d{1,6}M(\d{1,6}D)?)?|\d{1,6}M(\d{1,6}D)?))"},
+    {"uuid", R"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"},
+    {"email",
+     R"([A-Za-z0-9_+-]{1,32}(\.[A-Za-z0-9_+-]{1,32})?@[A-Za-z0-9]{1,32}(-[A-Za-z0-9]{1,16})?(\.[A-Za-z0-9]{1,32})?\.[A-Za-z]{2,12})"},
+    {"ipv4", R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3})"},
+    {"ipv6", R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7})"},
+    {"hostname", R"([a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?){0,3})"},
+    {"uri",
+     R"([a-z][a-z0-9+.-]{1,15}://[A-Za-z0-9.-]{1,100}(:\d{1,4})?(/[A-Za-z0-9._~%!$&'()*+,;=:@/-]{0,300})?(\?[A-Za-z0-9._~%!$&'()*+,;=:@/?-]{0,300})?)"},
+    {"binary", ""},
+    {"password", ""},
+    {"path", ""},
+    {"file-path", ""},
+    {"directory-path", ""},
+    {"json-string", ""}};
+
+// pydantic's pattern of a Decimal looks ahead; this one does not, and allows the usual ones of its texts.
+constexpr std::string_view kDecimalPattern = R"(^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$)",
+                           kDecimalInstead = R"([+-]?\d+(\.\d+)?)";
+
+class SchemaCompiler {
+ public:
+  SchemaCompiler(Builder& b, const Json& root, std::string_view where)
+      : b_(b), root_(root), where_(where), merger_(root, where), text_(b) {}
+
+  RuleId compile() {
+    const RuleId rule = reference("#");
+    compile_waiting();
+    return rule;
+  }
+  RuleId compile_xml() {
+    Alternatives ways;
+    for (const Json& one : merger_.alternatives(root_)) {
+      StateId next = b_.done();
+      const std::vector<Property> properties = one.is_object() ? properties_of(one) : std::vector<Property>{};
+      for (size_t i = properties.size(); i-- > 0;) {
+        const StateId here = xml_parameter(properties[i], next);
+        next = properties[i].required ? here : b_.any_of({here, next});
+      }
+      ways.push_back(one == false ? b_.any_of({}) : next);
+    }
+    const RuleId rule = b_.rule(b_.any_of(ways));
+    compile_waiting();
+    return rule;
+  }
+
+ private:
+  using Alternatives = std::vector<StateId>;
+
+  void compile_waiting() {
+    while (!waiting_.empty()) {
+      const auto [schema, waiting] = waiting_.front();
+      waiting_.pop_front();
+      b_.define(waiting, value(*schema, b_.done(), 0));
+    }
+  }
+
+  static const Json* find(const Json& schema, const char* key) {
+    const auto at = schema.find(key);
+    return at == schema.end() ? nullptr : &*at;
+  }
+  static int64_t count(const Json& schema, const char* key, int64_t otherwise) {
+    const Json* value = find(schema, key);
+    return value ? static_cast<int64_t>(value->get<double>()) : otherwise;
+  }
+  // A definition is compiled once, after what refers to it.
+  RuleId reference(const std::string& name) {
+    const auto [at, is_new] = references_.try_emplace(name, -1);
+    if (is_new) {
+      at->second = b_.declare();
+      waiting_.push_back({&merger_.target(name), at->second});
+    }
+    return at->second;
+  }
+
+  StateId value(const Json& schema, StateId next, int depth) {
+    if (++compiled_ > kCompiledMax || depth > kNestingMax)
+      fail(where_, {.what = "the schema combines too many others"});
+    if (schema.is_boolean()) return schema == true ? text_.any_value(next) : b_.any_of({});
+    std::string only;
+    int64_t keywords = 0, combining = 0;
+    for (const auto& [key, unused] : schema.items()) {
+      if (is_annotation(key)) continue;
+      only = key;
+      ++keywords;
+      combining += key == "$ref" || key == "anyOf" || key == "oneOf" || key == "allOf";
+    }
+    if (combining == 0) return plain(schema, next, depth);
+    if (keywords == 1 && only == "$ref") return b_.call(reference(schema["$ref"]), next);
+    Alternatives ways;
+    if (keywords == 1 && (only != "allOf" || schema["allOf"].size() == 1)) {
+      for (const Json& one : schema[only]) ways.push_back(value(one, next, depth + 1));
+    } else {
+      for (const Json& one : merger_.alternatives(schema)) ways.push_back(value(one, next, depth + 1));
+    }
+    return b_.any_of(ways);
+  }
+
+  // Without keywords that combine.
+  StateId plain(const Json& schema, StateId next, int depth) {
+    if (find(schema, "enum") || find(schema, "const")) return constants(schema, next);
+    Alternatives ways;
+    for (const std::string& type : types_of(schema)) {
+      if (type == "string") ways.push_back(string(schema, next));
+      if (type == "number" || type == "integer") ways.push_back(number_of(schema, type == "integer", next));
+      if (type == "boolean") ways.insert(ways.end(), {text_.word("true", next), text_.word("false", next)});
+      if (type == "null") ways.push_back(text_.word("null", next));
+      if (type == "array") ways.push_back(array(schema, next, depth));
+      if (type == "object") ways.push_back(object(schema, next, depth));
+      if (type == "any") ways.push_back(text_.any_value(next));
+    }
+    return b_.any_of(ways);
+  }
+
+  // Without a type, its keywords tell.
+  static std::vector<std::string> types_of(const Json& schema) {
+    if (const Json* type = find(schema, "type")) {
+      if (type->is_string()) return {*type};
+      std::vector<std::string> out = *type;
+      const bool number = std::find(out.begin(), out.end(), "number") != out.end();
+      if (number) std::erase(out, "integer");
+      return out;
+    }
+    const auto any = [&](std::initializer_list<const char*> keys) {
+      return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return find(schema, key); });
+    };
+    std::vector<std::string> out;
+    if (any({"properties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties"}))
+      out.push_back("object");
+    if (any({"items", "prefixItems", "minItems", "maxItems"})) out.push_back("array");
+    if (any({"minLength", "maxLength", "pattern", "format"})) out.push_back("string");
+    if (any({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) out.push_back("number");
+    if (out.empty()) out.push_back("any");
+    return out;
+  }
+
+  static bool has_type(const Json& value, const std::string& type) {
+    if (type == "integer")
+      return value.is_number_integer() ||
+             (value.is_number() && value.get<double>() == static_cast<double>(static_cast<int64_t>(
+                                                              std::clamp(value.get<double>(), -1e15, 1e15))));
+    if (type == "number") return value.is_number();
+    if (type == "string") return value.is_string();
+    if (type == "boolean") return value.is_boolean();
+    if (type == "null") return value.is_null();
+    return type == "array" ? value.is_array() : value.is_object();
+  }
+
+  // Of enum and const, those of the right type.
+  std::vector<Json> values_of(const Json& schema) const {
+    for (const auto& [key, unused] : schema.items()) {
+      if (!is_annotation(key) && key != "enum" && key != "const" && key != "type")
+        fail(where_,
+             {.what = fmt::format("the keyword \"{}\" beside enum or const is not supported", printable(key, 40))});
+    }
+    std::vector<Json> values;
+    if (const Json* list = find(schema, "enum")) values.assign(list->begin(), list->end());
+    if (const Json* one = find(schema, "const")) {
+      if (find(schema, "enum"))
+        std::erase_if(values, [&](const Json& v) { return v != *one; });
+      else
+        values = {*one};
+    }
+    if (find(schema, "type")) {
+      const std::vector<std::string> types = types_of(schema);
+      std::erase_if(values, [&](const Json& v) {
+        return std::none_of(types.begin(), types.end(), [&](const std::string& type) { return has_type(v, type); });
+      });
+    }
+    return values;
+  }
+  StateId constants(const Json& schema, StateId next) {
+    std::vector<std::string> texts;
+    for (const Json& v : values_of(schema)) texts.push_back(v.dump());
+    return b_.literals(texts, next);
+  }
+
+  StateId string(const Json& schema, StateId next) {
+    const auto regex = regex_of(schema);
+    if (regex) return b_.literal("\"", regex->compile(b_, Spelling::json, b_.literal("\"", next)));
+    return text_.string(count(schema, "minLength", 0), count(schema, "maxLength", kUnbounded), next);
+  }
+  // Of pattern or format, with the length within its bounds; nullopt: any text.
+  std::optional<Regex> regex_of(const Json& schema) const {
+    std::string pattern;
+    if (const Json* format = find(schema, "format")) pattern = pattern_of(*format);
+    if (const Json* given = find(schema, "pattern")) {
+      if (!pattern.empty())
+        fail(where_,
+             {.what = "pattern and format of one string are not supported", .got = printable(given->dump(), 80)});
+      pattern = *given == kDecimalPattern ? kDecimalInstead : given->get_ref<const std::string&>();
+    } else if (pattern.empty()) {
+      return std::nullopt;
+    }
+    Regex regex = Regex::parse(pattern, where_);
+    const int64_t min = count(schema, "minLength", 0), max = count(schema, "maxLength", kUnbounded);
+    const int64_t longest = regex.length_max();
+    if (regex.length_min() >= min && (max < 0 || (longest >= 0 && longest <= max))) return regex;
+    regex = regex.with_length(min, max);
+    if (regex.empty())
+      fail(where_,
+           {.what = "minLength or maxLength beside a pattern or format whose texts may be shorter or longer is not "
+                    "supported",
+            .got = printable(pattern, 80),
+            .hint = "the length inside the pattern, such as ^[a-z]{1,8}$"});
+    return regex;
+  }
+
+  std::string pattern_of(const std::string& format) const {
+    const auto at =
+        std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.name == format; });
+    if (at != std::end(kFormats)) return std::string(at->pattern);
+    std::string names;
+    for (const Format& f : kFormats) names += fmt::format("{}{}", names.empty() ? "" : ", ", f.name);
+    fail(where_, {.what = "a value of the keyword \"format\" is not supported",
+                  .got = printable(format, 60),
+                  .expected = names});
+  }
+
+  StateId number_of(const Json& schema, bool integer, StateId next) {
+    NumberBounds bounds{.integer = integer};
+    const auto read = [&](const char* key) -> std::optional<Decimal> {
+      const Json* value = find(schema, key);
+      if (!value) return std::nullopt;
+      const auto decimal = decimal_of(value->dump());
+      if (!decimal)
+        fail(where_, {.what = fmt::format("the keyword \"{}\" is not supported with this value", key),
+                      .got = value->dump(),
+                      .expected = "at most 17 digits, 15 of them after the point"});
+      return decimal;
+    };
+    const auto less = [](const Decimal& a, const Decimal& b) {
+      return static_cast<double>(a.digits) * std::pow(10.0, -a.scale) <
+             static_cast<double>(b.digits) * std::pow(10.0, -b.scale);
+    };
+    bounds.min = read("minimum");
+    bounds.max = read("maximum");
+    bounds.multiple = read("multipleOf");
+    if (const auto above = read("exclusiveMinimum"); above && !(bounds.min && less(*above, *bounds.min)))
+      bounds.min = above, bounds.min_exclusive = true;
+    if (const auto below = read("exclusiveMaximum"); below && !(bounds.max && less(*bounds.max, *below)))
+      bounds.max = below, bounds.max_exclusive = true;
+    return number(b_, bounds, where_, next);
+  }
+
+  StateId array(const Json& schema, StateId next, int depth) {
+    const Json none = Json::array(), *given = find(schema, "prefixItems");
+    const Json& prefix = given ? *given : none;
+    const auto fixed = std::ssize(prefix);
+    const int64_t min = count(schema, "minItems", 0);
+    int64_t max = count(schema, "maxItems", kUnbounded);
+    const Json* items = find(schema, "items");
+    // Beyond the prefix only where it is asked for.
+    if ((items && *items == false) || (!items && fixed > 0 && min <= fixed))
+      max = max < 0 ? fixed : std::min(max, fixed);
+    const Json one = items ? *items : Json(true);
+    const auto element = [&](StateId after) { return value(one, after, depth + 1); };
+    if (fixed == 0) return text_.list('[', ']', min, max, element, next);
+    const StateId end = text_.close(']', next);
+    StateId after = end;
+    if (max < 0 || max > fixed) {
+      const RuleId further = b_.rule(text_.comma(element(b_.done())));
+      after = b_.repeat(further, min - fixed, max < 0 ? max : max - fixed, end);
+    } else if (min > fixed) {
+      return b_.any_of({});
+    }
+    for (int64_t i = fixed; i-- > 0;) {
+      const bool may_end = i >= min, must_end = max >= 0 && i >= max;
+      const StateId shorter = i > 0 ? end : b_.any_of({});
+      StateId here = value(prefix[static_cast<size_t>(i)], after, depth + 1);
+      if (i > 0) here = text_.comma(here);
+      after = must_end ? shorter : may_end ? b_.any_of({here, shorter}) : here;
+    }
+    after = text_.open('[', after);
+    return min == 0 ? b_.any_of({after, text_.empty('[', ']', next)}) : after;
+  }
+
+  struct Property {
+    std::string name;
+    Json schema;
+    bool required;
+  };
+  std::vector<Property> properties_of(const Json& schema) const {
+    std::vector<Property> out;
+    std::vector<std::string> required;
+    if (const Json* names = find(schema, "required")) required = *names;
+    if (const Json* properties = find(schema, "properties")) {
+      for (const auto& [name, inside] : properties->items())
+        out.push_back({name, inside, std::find(required.begin(), required.end(), name) != required.end()});
+    }
+    const Json* additional = find(schema, "additionalProperties");
+    for (const std::string& name : required) {
+      const bool known = std::any_of(out.begin(), out.end(), [&](const Property& p) { return p.name == name; });
+      if (!known) out.push_back({name, additional ? *additional : Json(true), true});
+    }
+    return out;
+  }
+
+  StateId object(const Json& schema, StateId next, int depth) {
+    const std::vector<Property> properties = properties_of(schema);
+    const Json* additional = find(schema, "additionalProperties");
+    const bool more = additional ? *additional != false : !find(schema, "properties");
+    const int64_t min = count(schema, "minProperties", 0), max = count(schema, "maxProperties", kUnbounded);
+    const Json* names = find(schema, "propertyNames");
+    if ((find(schema, "minProperties") || find(schema, "maxProperties") || names) && (!properties.empty() || min > 1))
+      fail(where_,
+           {.what = "propertyNames, minProperties above 1 and maxProperties beside properties are not supported"});
+    std::vector<std::string> known;
+    for (const Property& p : properties) known.push_back(p.name);
+    const auto member = [&](StateId after) {
+      const StateId inside = text_.colon(value(additional ? *additional : Json(true), after, depth + 1));
+      return names ? value(merged_name(*names), inside, depth + 1) : text_.other_key(known, inside);
+    };
+    if (properties.empty()) return text_.list('{', '}', min, more ? max : 0, member, next);
+    const StateId end = text_.close('}', next);
+    // What may follow the properties, when none of them has come and when one has.
+    StateId first = b_.any_of({}), later = end;
+    if (more) {
+      const RuleId further = b_.rule(text_.comma(member(b_.done())));
+      later = b_.repeat(further, 0, kUnbounded, end);
+      first = member(later);
+    }
+    bool may_be_empty = true;
+    for (size_t i = properties.size(); i-- > 0;) {
+      const Property& p = properties[i];
+      const StateId here = b_.literal(Json(p.name).dump(), text_.colon(value(p.schema, later, depth + 1)));
+      const StateId next_one = text_.comma(here);
+      may_be_empty = may_be_empty && !p.required;
+      first = p.required ? here : b_.any_of({here, first});
+      later = p.required ? next_one : b_.any_of({next_one, later});
+    }
+    first = text_.open('{', first);
+    return may_be_empty ? b_.any_of({first, text_.empty('{', '}', next)}) : first;
+  }
+
+  // Plain text where readers take it for that: where the schema itself has the type "string".
+  StateId xml_parameter(const Property& p, StateId next) {
+    if (p.name.empty() || p.name.find_first_of(">\n") != p.name.npos)
+      fail(where_, {.what = "the name of a parameter cannot be enforced",
+                    .got = printable(p.name, 60),
+                    .expected = "no > and no newline"});
+    const StateId end = b_.literal("\n</parameter>\n", next);
+    const Json* type = p.schema.is_object() ? find(p.schema, "type") : nullptr;
+    const StateId inside = type && *type == "string" ? xml_text(p.schema, end) : value(p.schema, end, 0);
+    return b_.literal("<parameter=" + p.name + ">\n", inside);
+  }
+  StateId xml_text(const Json& schema, StateId next) {
+    Alternatives ways;
+    for (const Json& one : merger_.alternatives(schema)) {
+      if (!one.is_object()) continue;
+      if (find(one, "enum") || find(one, "const")) {
+        std::vector<std::string> texts;
+        for (const Json& v : values_of(one)) texts.push_back(v);
+        ways.push_back(b_.literals(texts, next));
+      } else if (const auto regex = regex_of(one)) {
+        ways.push_back(regex->compile(b_, Spelling::plain, next));
+      } else if (find(one, "minLength") || find(one, "maxLength")) {
+        // Counted characters; without < there is no tag among them.
+        const RuleId any = b_.rule(character(b_, {{' ', '<' - 1}, {'<' + 1, kCharMax}}, Spelling::plain, b_.done()));
+        ways.push_back(b_.repeat(any, count(one, "minLength", 0), count(one, "maxLength", kUnbounded), next));
+      } else {
+        ways.push_back(
+            text_without(b_, {"</parameter>", "<parameter=", "</function>", "<tool_call>", "</tool_call>"}, next));
+      }
+    }
+    return b_.any_of(ways);
+  }
+
+  // Keys are strings, whatever propertyNames says of its type.
+  static Json merged_name(const Json& names) {
+    if (!names.is_object()) return names == true ? Json{{"type", "string"}} : names;
+    Json out = names;
+    out["type"] = "string";
+    return out;
+  }
+
+  Builder& b_;
+  const Json& root_;
+  std::string_view where_;
+  SchemaMerger merger_;
+  JsonText text_;
+  std::map<std::string, RuleId> references_;
+  struct Waiting {
+    const Json* schema;
+    RuleId rule;
+  };
+  std::deque<Waiting> waiting_;
+  int64_t compiled_ = 0;
+};
+
+}  // namespace
+
+RuleId xml_parameters(Builder& b, const Json& schema, std::string_view where) {
+  check_schema(schema, where);
+  return SchemaCompiler(b, schema, where).compile_xml();
+}
+
+RuleId json_schema(Builder& b, const Json& schema, std::string_view where) {
+  check_schema(schema, where);
+  return SchemaCompiler(b, schema, where).compile();
+}
+
+}  // namespace braid::grammar

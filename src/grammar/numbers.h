@@ -1,0 +1,33 @@
+// JSON numbers within bounds, digit by digit: an automaton follows the decimal digits of both bounds and the remainder
+// of the digits so far.
+//
+// Integers have at most 15 digits (18 where a bound has more), numbers 15 digits of which at most 15 after the point,
+// so that a reader who takes them for doubles sees what was checked; without bounds an exponent of at most two digits
+// may follow.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "grammar/program.h"
+
+namespace braid::grammar {
+
+// A decimal number, exactly: value = digits * 10^-scale.
+struct Decimal {
+  int64_t digits = 0;
+  int scale = 0;  // 0 to 15
+};
+// From the shortest text of a double, or of an integer. nullopt: more than 18 digits, or too small.
+std::optional<Decimal> decimal_of(std::string_view text);
+
+struct NumberBounds {
+  std::optional<Decimal> min{}, max{}, multiple{};
+  bool min_exclusive = false, max_exclusive = false;
+  bool integer = false;
+};
+// Error, beginning with `where`, for a multiple that cannot be enforced (more than 1,000 steps of its last digit).
+StateId number(Builder& b, const NumberBounds& bounds, std::string_view where, StateId next);
+
+}  // namespace braid::grammar

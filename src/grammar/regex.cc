@@ -1,0 +1,285 @@
+#include "grammar/regex.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "sys/check.h"
+#include "sys/error.h"
+#include "sys/utf8.h"
+
+namespace braid::grammar {
+namespace {
+
+constexpr size_t kPatternBytesMax = 16384;
+constexpr int kGroupDepthMax = 64;
+constexpr int64_t kCountMax = 1'000'000;
+
+const CharSet kDigits = {{'0', '9'}};
+const CharSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+const CharSet kSpace = {{'\t', '\r'}, {' ', ' '}};
+const CharSet kNoNewline = {{0, '\n' - 1}, {'\n' + 1, kCharMax}};
+
+int64_t product(int64_t a, int64_t b) {
+  return a < 0 || b < 0 ? (a == 0 || b == 0 ? 0 : kUnbounded) : std::min(a * b, int64_t{1} << 40);
+}
+int64_t sum(int64_t a, int64_t b) { return a < 0 || b < 0 ? kUnbounded : std::min(a + b, int64_t{1} << 40); }
+
+}  // namespace
+
+class RegexParser {
+ public:
+  using Node = Regex::Node;
+  RegexParser(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+
+  Regex parse() {
+    if (text_.size() > kPatternBytesMax)
+      refuse(fmt::format("an expression of {} bytes; expected at most {}", text_.size(), kPatternBytesMax));
+    if (sys::utf8_valid_prefix(text_) != text_.size()) refuse("text that is not UTF-8");
+    choice(0);
+    if (at_ < text_.size()) refuse("a ) without its (");
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    fail(where_, {.what = fmt::format("the regular expression has {} at byte {}", what, std::min(at_, text_.size())),
+                  .got = printable(text_, 80)});
+  }
+  bool more() const { return at_ < text_.size(); }
+  bool take(char ch) {
+    if (!more() || text_[at_] != ch) return false;
+    ++at_;
+    return true;
+  }
+  int32_t add(Node node) {
+    out_.nodes_.push_back(std::move(node));
+    return static_cast<int32_t>(out_.nodes_.size()) - 1;
+  }
+
+  int32_t choice(int depth) {
+    if (depth > kGroupDepthMax) refuse(fmt::format("groups nested deeper than {}", kGroupDepthMax));
+    std::vector<int32_t> ways{sequence(depth)};
+    while (take('|')) ways.push_back(sequence(depth));
+    return ways.size() == 1 ? ways[0] : add({.kind = Node::Kind::choice, .children = std::move(ways)});
+  }
+  int32_t sequence(int depth) {
+    std::vector<int32_t> parts;
+    if (depth == 0) (void)take('^');
+    while (more() && text_[at_] != '|' && text_[at_] != ')') {
+      if (text_[at_] == '$' && depth == 0 && (at_ + 1 == text_.size() || text_[at_ + 1] == '|')) {
+        ++at_;
+        break;
+      }
+      parts.push_back(quantified(atom(depth)));
+    }
+    return parts.size() == 1 ? parts[0] : add({.kind = Node::Kind::sequence, .children = std::move(parts)});
+  }
+  int32_t quantified(int32_t body) {
+    int64_t min = 0, max = kUnbounded;
+    if (take('?'))
+      max = 1;
+    else if (take('+'))
+      min = 1;
+    else if (!take('*') && !counts(min, max))
+      return body;
+    (void)take('?');  // lazy
+    if (more() && (text_[at_] == '*' || text_[at_] == '+' || text_[at_] == '?')) refuse("a repetition of a repetition");
+    return add({.kind = Node::Kind::repeat, .children = {body}, .min = min, .max = max});
+  }
+  bool number(int64_t& out) {
+    const char* begin = text_.data() + at_;
+    const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), out);
+    if (status != std::errc{} || end == begin || out < 0) return false;
+    if (out > kCountMax) refuse(fmt::format("a count above {}", kCountMax));
+    at_ += static_cast<size_t>(end - begin);
+    return true;
+  }
+  // {m}, {m,} or {m,n}; other braces are literal.
+  bool counts(int64_t& min, int64_t& max) {
+    const size_t begin = at_;
+    if (!take('{')) return false;
+    bool good = number(min);
+    if (good && take(',')) {
+      max = kUnbounded;
+      if (more() && text_[at_] != '}') good = number(max);
+    } else {
+      max = min;
+    }
+    if (!good || !take('}')) return at_ = begin, false;
+    if (max != kUnbounded && max < min) refuse("counts in the wrong order");
+    return true;
+  }
+  int32_t set(CharSet chars) { return add({.kind = Node::Kind::set, .set = normalized(std::move(chars))}); }
+  int32_t atom(int depth) {
+    if (take('(')) {
+      if (take('?') && !take(':')) {
+        const bool named = take('P') ? take('<') : take('<') && more() && text_[at_] != '=' && text_[at_] != '!';
+        const size_t end = text_.find('>', at_);
+        if (!named || end == text_.npos) refuse("a group of a kind that is not supported (look-around, flags)");
+        at_ = end + 1;
+      }
+      const int32_t inside = choice(depth + 1);
+      if (!take(')')) refuse("a ( without its )");
+      return inside;
+    }
+    if (take('[')) return set(char_class());
+    if (take('.')) return set(kNoNewline);
+    if (text_[at_] == '\\') return set(escape());
+    if (std::string_view("*+?^$").find(text_[at_]) != std::string_view::npos)
+      refuse(fmt::format("'{}' where it is not supported", text_[at_]));
+    const char32_t ch = literal();
+    return set({{ch, ch}});
+  }
+  char32_t literal() {
+    const sys::Utf8Step step = sys::utf8_step(text_, at_);
+    at_ += step.length;
+    return step.value;
+  }
+  CharRange hex(size_t digits) {
+    uint32_t value = 0;
+    const std::string_view part = text_.substr(std::min(at_, text_.size()), digits);
+    const auto [end, status] = std::from_chars(part.data(), part.data() + part.size(), value, 16);
+    if (part.size() != digits || status != std::errc{} || end != part.data() + digits)
+      refuse("a bad hexadecimal escape");
+    at_ += digits;
+    return {value, value};
+  }
+  // After the backslash's place: one character, or a class.
+  CharSet escape() {
+    ++at_;
+    if (!more()) refuse("a backslash at its end");
+    const char32_t ch = literal();
+    switch (ch) {
+      case 'd':
+        return kDigits;
+      case 'D':
+        return complement(kDigits);
+      case 'w':
+        return kWord;
+      case 'W':
+        return complement(kWord);
+      case 's':
+        return kSpace;
+      case 'S':
+        return complement(kSpace);
+      case 'x':
+        return {hex(2)};
+      case 'u':
+        return {hex(4)};
+      default:
+        break;
+    }
+    constexpr std::string_view kNames = "nrtfv0", kValues{"\n\r\t\f\v\0", 6};
+    const size_t at = ch < 0x80 ? kNames.find(static_cast<char>(ch)) : kNames.npos;
+    if (at != kNames.npos) return {{static_cast<char32_t>(kValues[at]), static_cast<char32_t>(kValues[at])}};
+    const bool letter = (ch >= '0' && ch <= '9') || (ch >= 'A' && ch <= 'Z') || (ch >= 'a' && ch <= 'z');
+    if (letter) refuse(fmt::format("the escape \\{}, which is not supported,", static_cast<char>(ch)));
+    return {{ch, ch}};
+  }
+  CharSet class_item() {
+    if (text_[at_] == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == 'b') return at_ += 2, CharSet{{'\b', '\b'}};
+    if (text_[at_] == '\\') return escape();
+    const char32_t ch = literal();
+    return {{ch, ch}};
+  }
+  CharSet char_class() {
+    CharSet out;
+    const bool negated = take('^');
+    bool first = true;
+    while (more() && (text_[at_] != ']' || first)) {
+      first = false;
+      CharSet item = class_item();
+      const auto single = [](const CharSet& s) { return s.size() == 1 && s[0].first == s[0].last; };
+      if (single(item) && at_ + 1 < text_.size() && text_[at_] == '-' && text_[at_ + 1] != ']') {
+        ++at_;
+        const CharSet last = class_item();
+        if (!single(last) || last[0].first < item[0].first) refuse("a bad range in a class");
+        item[0].last = last[0].first;
+      }
+      out.insert(out.end(), item.begin(), item.end());
+    }
+    if (!take(']')) refuse("a [ without its ]");
+    return negated ? complement(out) : out;
+  }
+
+  std::string_view text_, where_;
+  size_t at_ = 0;
+  Regex out_;
+};
+
+Regex Regex::parse(std::string_view pattern, std::string_view where) { return RegexParser(pattern, where).parse(); }
+
+StateId Regex::compile(Builder& b, Spelling spelling, StateId next) const {
+  return compile(b, spelling, static_cast<int32_t>(nodes_.size()) - 1, next);
+}
+
+StateId Regex::compile(Builder& b, Spelling spelling, int32_t id, StateId next) const {
+  const Node& node = nodes_[static_cast<size_t>(id)];
+  switch (node.kind) {
+    case Node::Kind::set:
+      return character(b, node.set, spelling, next);
+    case Node::Kind::sequence:
+      for (size_t i = node.children.size(); i-- > 0;) next = compile(b, spelling, node.children[i], next);
+      return next;
+    case Node::Kind::choice: {
+      std::vector<StateId> ways;
+      for (const int32_t child : node.children) ways.push_back(compile(b, spelling, child, next));
+      return b.any_of(ways);
+    }
+    case Node::Kind::repeat:
+      break;
+  }
+  if (node.min == 0 && node.max == 1) return b.any_of({compile(b, spelling, node.children[0], next), next});
+  return b.repeat(b.rule(compile(b, spelling, node.children[0], b.done())), node.min, node.max, next);
+}
+
+int64_t Regex::length_min() const {
+  std::vector<int64_t> length(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    const auto of = [&](int32_t child) { return length[static_cast<size_t>(child)]; };
+    if (node.kind == Node::Kind::set) {
+      length[i] = 1;
+    } else if (node.kind == Node::Kind::repeat) {
+      length[i] = product(node.min, of(node.children[0]));
+    } else if (node.kind == Node::Kind::sequence) {
+      for (const int32_t child : node.children) length[i] = sum(length[i], of(child));
+    } else {
+      length[i] = of(node.children[0]);
+      for (const int32_t child : node.children) length[i] = std::min(length[i], of(child));
+    }
+  }
+  return length.back();
+}
+
+int64_t Regex::length_max() const {
+  std::vector<int64_t> length(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    const auto of = [&](int32_t child) { return length[static_cast<size_t>(child)]; };
+    if (node.kind == Node::Kind::set) {
+      length[i] = 1;
+    } else if (node.kind == Node::Kind::repeat) {
+      length[i] = product(node.max, of(node.children[0]));
+    } else if (node.kind == Node::Kind::sequence) {
+      for (const int32_t child : node.children) length[i] = sum(length[i], of(child));
+    } else {
+      for (const int32_t child : node.children)
+        length[i] = length[i] < 0 || of(child) < 0 ? kUnbounded : std::max(length[i], of(child));
+    }
+  }
+  return length.back();
+}
+
+Regex Regex::with_length(int64_t min, int64_t max) const {
+  Regex out;
+  if (nodes_.size() != 2 || nodes_[0].kind != Node::Kind::set || nodes_[1].kind != Node::Kind::repeat) return out;
+  out.nodes_ = nodes_;
+  Node& repeat = out.nodes_[1];
+  repeat.min = std::max(repeat.min, min);
+  if (max >= 0) repeat.max = repeat.max < 0 ? max : std::min(repeat.max, max);
+  return out;
+}
+
+}  // namespace braid::grammar

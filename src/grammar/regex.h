@@ -1,0 +1,46 @@
+// Regular expressions as programs. The subset: literals, `.` (any character but a newline), classes with ranges,
+// negation and \d \w \s, groups (capturing or not), `|`, ? * + {m} {m,} {m,n} (lazy forms mean the same), the escapes
+// \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH and escaped punctuation. \d, \w and \s are ASCII. The whole text has
+// to match, so anchors change nothing: ^ at the beginning and $ at the end of the expression or of an alternative are
+// read over. There is no backtracking, and bounded repetitions are counted, not unrolled: nested ones cost linear time.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/characters.h"
+#include "grammar/program.h"
+
+namespace braid::grammar {
+
+class Regex {
+ public:
+  // Error, beginning with `where`, for what is not in the subset, nested too deeply or too long.
+  static Regex parse(std::string_view pattern, std::string_view where);
+  // A text of the expression, then `next`.
+  StateId compile(Builder& b, Spelling spelling, StateId next) const;
+
+  // Of its texts, in characters; kUnbounded: without an end.
+  int64_t length_min() const;
+  int64_t length_max() const;
+  // If its texts are any of some number of characters out of one set: that expression with the length within further
+  // bounds. Otherwise an expression without nodes.
+  Regex with_length(int64_t min, int64_t max) const;
+  bool empty() const { return nodes_.empty(); }
+
+ private:
+  friend class RegexParser;
+  struct Node {
+    enum class Kind : uint8_t { set, sequence, choice, repeat } kind;
+    CharSet set{};
+    std::vector<int32_t> children{};
+    int64_t min = 0, max = kUnbounded;  // of a repetition
+  };
+  StateId compile(Builder& b, Spelling spelling, int32_t node, StateId next) const;
+
+  std::vector<Node> nodes_;  // children before their parents; the last is the whole
+};
+
+}  // namespace braid::grammar

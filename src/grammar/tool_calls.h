@@ -1,0 +1,41 @@
+// Tool calls as programs, in the forms that text/tool_calls.h reads: of certain functions, with arguments that satisfy
+// the schemas of their parameters.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/program.h"
+
+namespace braid::grammar {
+
+enum class CallForm {
+  xml,   // Nemotron 3: <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>
+  json,  // Qwen, Llama: <tool_call>\n{"name": NAME, "arguments": {...}}\n</tool_call>
+  list   // Nano 2: <TOOLCALL>[{"name": NAME, "arguments": {...}}, ...]</TOOLCALL>
+};
+
+struct Function {
+  std::string name;
+  nlohmann::ordered_json parameters;  // a schema; null: none
+};
+
+struct CallOptions {
+  CallForm form = CallForm::json;
+  bool many = true;         // up to kCallsMax calls, otherwise one
+  bool text_first = false;  // text may come before the calls, or instead of them
+};
+constexpr int64_t kCallsMax = 32;
+
+// Error, beginning with `where`, for a name that the form cannot hold, and for what json_schema refuses. In the XML
+// form parameters come in the order of their schema's properties, others than those do not; a parameter whose type is
+// "string" is plain text without the form's own tags, any other JSON.
+RuleId tool_calls(Builder& b, const std::vector<Function>& functions, const CallOptions& options,
+                  std::string_view where);
+
+// Text without any of the ASCII texts of `forbidden`, then `next`.
+StateId text_without(Builder& b, const std::vector<std::string>& forbidden, StateId next);
+
+}  // namespace braid::grammar

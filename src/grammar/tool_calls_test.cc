@@ -1,0 +1,89 @@
+// Calls of functions in every form, against the reader's forms (text/tool_calls.h).
+#include "grammar/tool_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "grammar/grammar_fixture.h"
+#include "support/error_of.h"
+
+namespace braid::grammar {
+namespace {
+
+std::shared_ptr<const Constraint> calls(const CallOptions& options) {
+  const auto schema = nlohmann::ordered_json::parse(R"({"type": "object", "properties": {"city": {"type": "string"},
+      "unit": {"type": "string", "enum": ["C", "F"]}, "days": {"$ref": "#/$defs/days"}}, "required": ["city", "days"],
+      "$defs": {"days": {"type": "integer", "minimum": 1, "maximum": 7}}})");
+  return constraint_of([&](Builder& b) { return tool_calls(b, {{"f", schema}, {"g", {}}}, options, "tools"); });
+}
+
+const std::string kXml =
+    "<tool_call>\n<function=f>\n<parameter=city>\nUlm </b> "
+    "\xc3\xa4\n2\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+    "</function>\n</tool_call>";
+const std::string kXmlEmpty = "<tool_call>\n<function=g>\n</function>\n</tool_call>";
+
+TEST(ToolCallGrammar, XmlForm) {
+  const auto one = calls({.form = CallForm::xml, .many = false});
+  EXPECT_TRUE(matches(one, kXml));
+  EXPECT_TRUE(matches(one, kXmlEmpty));
+  EXPECT_FALSE(matches(one, kXml + "\n" + kXmlEmpty));
+  for (const char* text : {"Hello", "<tool_call>\n<function=h>\n</function>\n</tool_call>",
+                           "<tool_call>\n<function=f>\n</function>\n</tool_call>",
+                           "<tool_call>\n<function=f>\n<parameter=city>\nUlm\n</parameter>\n<parameter=days>\n9\n</"
+                           "parameter>\n</function>\n</tool_call>",
+                           "<tool_call>\n<function=f>\n<parameter=city>\nUlm</parameter>\n</"
+                           "parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+                           "<tool_call>\n<function=f>\n<parameter=city>\nU\n</parameter>\n<parameter=unit>\nK\n</"
+                           "parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"})
+    EXPECT_FALSE(matches(one, text)) << text;
+  const auto many = calls({.form = CallForm::xml});
+  EXPECT_TRUE(matches(many, kXml + "\n" + kXmlEmpty + "\n" + kXml));
+  EXPECT_FALSE(matches(many, ""));
+}
+
+TEST(ToolCallGrammar, JsonForms) {
+  const std::string f = R"({"name": "f", "arguments": {"city": "Ulm", "days": 3}})",
+                    g = R"({"name": "g", "arguments": {}})";
+  const auto json = calls({.form = CallForm::json});
+  EXPECT_TRUE(matches(json, "<tool_call>\n" + f + "\n</tool_call>\n<tool_call>\n" + g + "\n</tool_call>"));
+  EXPECT_FALSE(matches(json, R"(<tool_call>
+{"name": "f", "arguments": {"city": 1, "days": 3}}
+</tool_call>)"));
+  EXPECT_FALSE(matches(json, f));
+  EXPECT_TRUE(matches(json, "\xff<tool_call>\n" + g + "\n\xff</tool_call>"));  // tags that are tokens
+  EXPECT_FALSE(matches(json, "<tool_call>\n" + g + "\n\xff<tool_call>"));
+  const auto list = calls({.form = CallForm::list});
+  EXPECT_TRUE(matches(list, "<TOOLCALL>[" + f + ", " + g + "]</TOOLCALL>"));
+  EXPECT_FALSE(matches(list, "<TOOLCALL>[]</TOOLCALL>"));
+  EXPECT_FALSE(matches(calls({.form = CallForm::list, .many = false}), "<TOOLCALL>[" + f + ", " + g + "]</TOOLCALL>"));
+}
+
+TEST(ToolCallGrammar, TextBeforeOneCall) {
+  const auto free = calls({.form = CallForm::xml, .many = false, .text_first = true});
+  for (const std::string text : {"", "Hello < world \xc3\xa4 <tool", "So.\n"}) {
+    EXPECT_TRUE(matches(free, text)) << text;
+    EXPECT_TRUE(matches(free, text + kXml)) << text;
+    EXPECT_FALSE(matches(free, text + kXml + "\n" + kXml)) << text;
+    EXPECT_FALSE(matches(free, text + "<tool_call> and more")) << text;
+  }
+}
+
+TEST(ToolCallGrammar, NamesThatTheFormCannotHold) {
+  const auto says = [](const std::string& name, const char* schema) {
+    return support::error_of([&] {
+      (void)constraint_of([&](Builder& b) {
+        return tool_calls(b, {{name, nlohmann::ordered_json::parse(schema)}}, {.form = CallForm::xml}, "tools");
+      });
+    });
+  };
+  EXPECT_NE(says("a>b", "{}").find("name of a function"), std::string::npos);
+  EXPECT_NE(says("", "{}").find("name of a function"), std::string::npos);
+  EXPECT_NE(says("f", R"({"properties": {"a>": {}}})").find("name of a parameter"), std::string::npos);
+  EXPECT_EQ(says("f", R"({"properties": {"a": {}}})"), "");
+}
+
+}  // namespace
+}  // namespace braid::grammar

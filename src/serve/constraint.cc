@@ -1,0 +1,187 @@
+#include "serve/constraint.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grammar/json_schema.h"
+#include "grammar/json_text.h"
+#include "grammar/regex.h"
+#include "grammar/tool_calls.h"
+#include "io/json.h"
+#include "serve/api_error.h"
+
+namespace braid::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr size_t kChoicesMax = 10'000;
+
+const ordered_json* field_of(const ordered_json& object, const char* name) {
+  const auto at = object.find(name);
+  return at == object.end() || at->is_null() ? nullptr : &*at;
+}
+
+// A constraint before it is compiled: `key` says what it was made from.
+struct Form {
+  std::string where, key;
+  std::function<grammar::RuleId(grammar::Builder&)> make;
+};
+
+Form schema_form(const char* where, const ordered_json& given) {
+  ordered_json schema = given;
+  if (given.is_string()) {
+    const auto& text = given.get_ref<const std::string&>();
+    (void)io::Json::parse(text, where);
+    schema = ordered_json::parse(text, nullptr, false);
+  }
+  return {where, "schema " + schema.dump(),
+          [where, schema](grammar::Builder& b) { return grammar::json_schema(b, schema, where); }};
+}
+
+Form object_form(const char* where) {
+  return {where, "object", [](grammar::Builder& b) { return b.rule(grammar::JsonText(b).any_object(b.done())); }};
+}
+
+Form regex_form(const char* where, const ordered_json& given) {
+  if (!given.is_string()) refuse(fmt::format("'{}' is not a regular expression", where));
+  const std::string pattern = given;
+  return {where, "regex " + pattern, [where, pattern](grammar::Builder& b) {
+            return b.rule(grammar::Regex::parse(pattern, where).compile(b, grammar::Spelling::plain, b.done()));
+          }};
+}
+
+Form choice_form(const char* where, const ordered_json& given) {
+  if (!given.is_array() || given.empty() || given.size() > kChoicesMax)
+    refuse(fmt::format("'{}' is not a list of 1 to {} texts", where, kChoicesMax));
+  std::vector<std::string> texts;
+  for (const ordered_json& text : given) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty())
+      refuse(fmt::format("'{}' has an empty text, or what is no text", where));
+    texts.push_back(text);
+  }
+  return {where, "choice " + given.dump(),
+          [texts](grammar::Builder& b) { return b.rule(b.literals(texts, b.done())); }};
+}
+
+std::optional<Form> response_format_of(const ordered_json& body) {
+  const ordered_json* format = field_of(body, "response_format");
+  if (!format) return std::nullopt;
+  const ordered_json* type = format->is_object() ? field_of(*format, "type") : nullptr;
+  if (!type) refuse("'response_format' is not an object with a type");
+  if (*type == "text") return std::nullopt;
+  if (*type == "json_object") return object_form("response_format");
+  const ordered_json* inside = *type == "json_schema" ? field_of(*format, "json_schema") : nullptr;
+  const ordered_json* schema = inside && inside->is_object() ? field_of(*inside, "schema") : nullptr;
+  if (*type != "json_schema") refuse("'response_format' has a type that is none of text, json_object and json_schema");
+  if (!schema) refuse("'response_format' has no json_schema with a schema");
+  return schema_form("response_format", *schema);
+}
+
+// Every field that asks for a form; at most one may.
+std::optional<Form> format_of(const ordered_json& body) {
+  std::vector<Form> forms;
+  if (auto form = response_format_of(body)) forms.push_back(std::move(*form));
+  const auto read = [&](const ordered_json& from, const char* prefix) {
+    const auto name = [&](const char* kind) { return std::string(prefix) + kind; };
+    if (const ordered_json* v = field_of(from, name("json").c_str())) forms.push_back(schema_form("guided_json", *v));
+    if (const ordered_json* v = field_of(from, name("regex").c_str())) forms.push_back(regex_form("guided_regex", *v));
+    if (const ordered_json* v = field_of(from, name("choice").c_str()))
+      forms.push_back(choice_form("guided_choice", *v));
+    if (const ordered_json* v = field_of(from, name("json_object").c_str()); v && *v == true)
+      forms.push_back(object_form("guided_json"));
+    for (const char* kind : {"grammar", "structural_tag"}) {
+      if (field_of(from, name(kind).c_str())) refuse(fmt::format("'{}' is not available here", name(kind)));
+    }
+  };
+  read(body, "guided_");
+  if (const ordered_json* outputs = field_of(body, "structured_outputs")) {
+    if (!outputs->is_object()) refuse("'structured_outputs' is not an object");
+    read(*outputs, "");
+  }
+  if (forms.size() > 1) refuse("more than one form of the answer is asked for");
+  return forms.empty() ? std::nullopt : std::optional(std::move(forms[0]));
+}
+
+const std::string* chosen_function(const ordered_json& body) {
+  const ordered_json* choice = field_of(body, "tool_choice");
+  if (!choice || !choice->is_object()) return nullptr;
+  const ordered_json* function = field_of(*choice, "function");
+  const ordered_json* name = function && function->is_object() ? field_of(*function, "name") : nullptr;
+  return name ? name->get_ptr<const std::string*>() : nullptr;
+}
+
+std::vector<grammar::Function> functions_of(const ordered_json& tools, const std::string* only) {
+  std::vector<grammar::Function> out;
+  for (const ordered_json& tool : tools) {
+    const ordered_json& f = tool["function"];
+    if (!f["name"].is_string()) refuse("the name of a tool is not text");
+    if (only && f["name"] != *only) continue;
+    const ordered_json* parameters = field_of(f, "parameters");
+    out.push_back({f["name"], parameters ? *parameters : ordered_json()});
+  }
+  return out;
+}
+
+// Calls that are required, or that there may be one of only; nullopt: they are free.
+std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools, bool formatted,
+                             engine::LanguageModel& model) {
+  if (tools.is_null()) return std::nullopt;
+  const std::string* only = chosen_function(body);
+  const ordered_json* choice = field_of(body, "tool_choice");
+  const bool required = only || (choice && *choice == "required");
+  const ordered_json* parallel = field_of(body, "parallel_tool_calls");
+  const grammar::CallOptions options{.form = model.call_form(),
+                                     .many = !only && !(parallel && *parallel == false),
+                                     .text_first = !required && !formatted};
+  if (options.text_first && options.many) return std::nullopt;
+  const std::vector<grammar::Function> functions = functions_of(tools, only);
+  std::string key = fmt::format("calls {} {} ", options.many, options.text_first);
+  for (const grammar::Function& f : functions) key += ordered_json::array({f.name, f.parameters}).dump();
+  return Form{"tools", key, [functions, options](grammar::Builder& b) {
+                return grammar::tool_calls(b, functions, options, "tools");
+              }};
+}
+
+}  // namespace
+
+void check_tool_choice(const ordered_json& body, const ordered_json& tools) {
+  const ordered_json* choice = field_of(body, "tool_choice");
+  if (!choice || *choice == "auto" || *choice == "none") return;
+  const std::string* name = chosen_function(body);
+  if (*choice != "required" && !name)
+    refuse(
+        "'tool_choice' is none of \"none\", \"auto\", \"required\" and {\"type\": \"function\", \"function\": "
+        "{\"name\": ...}}");
+  if (tools.is_null() || functions_of(tools, name).empty())
+    refuse("'tool_choice' asks for a function that 'tools' does not have");
+}
+
+std::shared_ptr<const grammar::Constraint> constraint_of(const ordered_json& body, const ordered_json& tools,
+                                                         bool thinking, engine::LanguageModel& model) {
+  check_tool_choice(body, tools);
+  const std::optional<Form> format = format_of(body);
+  const std::optional<Form> calls = calls_of(body, tools, format.has_value(), model);
+  if (!format && !calls) return nullptr;
+  const ordered_json* choice = field_of(body, "tool_choice");
+  const bool only_calls = calls && (chosen_function(body) || (choice && *choice == "required"));
+  const auto make = [&](grammar::Builder& b) {
+    std::vector<grammar::StateId> ways;
+    if (calls) ways.push_back(b.call(calls->make(b), b.done()));
+    if (format && !only_calls) ways.push_back(b.call(format->make(b), b.done()));
+    grammar::StateId start = b.any_of(ways);
+    // Templates have a newline or two after </think>.
+    for (int i = 0; thinking && i < 2; ++i) start = b.any_of({start, b.byte('\n', '\n', start)});
+    return b.rule(start);
+  };
+  const std::string key =
+      fmt::format("{} {}\n{}\n{}", thinking, only_calls, calls ? calls->key : "", format ? format->key : "");
+  return model.grammars().get(key, format && !only_calls ? format->where : calls->where, make);
+}
+
+}  // namespace braid::serve

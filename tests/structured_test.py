@@ -1,0 +1,296 @@
+"""Answers of a form, over HTTP: of random schemas, of schemas as pydantic writes them, of choices and regular expressions,
+and calls of tools. Every answer ends with `stop` and is valid for the Python package jsonschema.
+
+usage: structured_test.py BRAID [--schemas N]
+"""
+import json
+import random
+import re
+import sys
+import threading
+import unittest
+
+from support.program import Case, main
+from support.server import Server
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+SCHEMAS = 300
+if "--schemas" in sys.argv:
+    at = sys.argv.index("--schemas")
+    SCHEMAS = int(sys.argv[at + 1])
+    del sys.argv[at:at + 2]
+
+QUIET = {"chat_template_kwargs": {"enable_thinking": False}}
+PROMPTS = ["What is 17 + 25?", "Reverse the word stone.", "Who are you?", "Sort 3, 1, 2.", "Tell me of a city."]
+NAMES = ["name", "id", "a b", "ä", "x/y", "q\"", "count", "tags", "value", "kind"]
+
+
+class Schemas:
+    """Random schemas that have values. Alternatives of a oneOf exclude each other by their types."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.defs = {}
+
+    def whole(self):
+        root = self.any(0)
+        return {**root, "$defs": self.defs} if self.defs else root
+
+    def any(self, depth):
+        kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "types", "pattern", "format"]
+        kinds += ["object", "array", "tuple", "map", "anyOf", "oneOf", "allOf", "ref", "object", "object"] if depth < 4 else []
+        return getattr(self, "make_" + self.random.choice(kinds))(depth)
+
+    def chance(self, p):
+        return self.random.random() < p
+
+    def make_string(self, depth):
+        out = {"type": "string"}
+        low = self.random.randrange(4)
+        if self.chance(0.4):
+            out["minLength"] = low
+        if self.chance(0.5):
+            out["maxLength"] = low + self.random.randrange(12)
+        return out
+
+    def make_integer(self, depth, kind="integer"):
+        out = {"type": kind}
+        low = self.random.randrange(-1000, 1000)
+        if self.chance(0.4):
+            out[self.random.choice(["minimum", "exclusiveMinimum"])] = low
+        if self.chance(0.4):
+            out[self.random.choice(["maximum", "exclusiveMaximum"])] = low + 40 + self.random.randrange(10**self.random.randrange(1, 6))
+        if self.chance(0.3):
+            out["multipleOf"] = self.random.choice([2, 3, 7, 10])
+        return out
+
+    def make_number(self, depth):
+        out = self.make_integer(depth, "number")
+        for key in out.keys() & {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}:
+            out[key] += self.random.choice([0, 0.5, 0.125, -0.1])
+        if "multipleOf" in out:
+            out["multipleOf"] = self.random.choice([0.5, 0.25, 5])
+        return out
+
+    def make_boolean(self, depth):
+        return {"type": "boolean"}
+
+    def make_null(self, depth):
+        return {"type": "null"}
+
+    def make_enum(self, depth):
+        values = ["red", "green", "a\"b", "", "ä", 1, 2.5, None, True, [1, "x"], {"k": [None]}]
+        return {"enum": self.random.sample(values, self.random.randrange(1, 6))}
+
+    def make_const(self, depth):
+        return {"const": self.random.choice(["fixed", 7, None, {"a": 1}])}
+
+    def make_types(self, depth):
+        return {"type": self.random.sample(["string", "integer", "null", "boolean"], 2)}
+
+    def make_pattern(self, depth):
+        return {"type": "string", "pattern": self.random.choice(
+            ["^[A-Z]{3}-\\d{2,4}$", "^(on|off)$", "^\\+?[0-9 ]{5,12}$", "^[^\"x]{2}\\\\?$", "^#[0-9a-f]{6}$", "^\\w+( \\w+)*$"])}
+
+    def make_format(self, depth):
+        return {"type": "string", "format": self.random.choice(["date-time", "date", "time", "uuid", "email", "ipv4"])}
+
+    def make_object(self, depth):
+        names = self.random.sample(NAMES, self.random.randrange(0, 5))
+        out = {"type": "object", "properties": {n: self.any(depth + 1) for n in names}}
+        required = [n for n in names if self.chance(0.6)]
+        if required:
+            out["required"] = required
+        if self.chance(0.6):
+            out["additionalProperties"] = self.chance(0.2) and self.any(depth + 2)
+        return out
+
+    def make_map(self, depth):
+        out = {"type": "object", "additionalProperties": self.any(depth + 1)}
+        if self.chance(0.5):
+            out["maxProperties"] = self.random.randrange(1, 4)
+        if self.chance(0.3):
+            out["propertyNames"] = {"pattern": "^[a-z]{1,8}$"}
+        return out
+
+    def make_array(self, depth):
+        out = {"type": "array", "items": self.any(depth + 1)}
+        low = self.random.randrange(3)
+        if self.chance(0.4):
+            out["minItems"] = low
+        if self.chance(0.5):
+            out["maxItems"] = low + self.random.randrange(4)
+        return out
+
+    def make_tuple(self, depth):
+        items = [self.any(depth + 1) for _ in range(self.random.randrange(1, 4))]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+
+    def make_anyOf(self, depth):
+        return {"anyOf": [self.any(depth + 1) for _ in range(self.random.randrange(1, 4))]}
+
+    def make_oneOf(self, depth):
+        return {"oneOf": self.random.sample([{"type": "string"}, self.make_integer(depth), {"type": "null"}, self.make_object(depth + 1)], 2)}
+
+    def make_allOf(self, depth):
+        first, second = self.make_object(depth + 1), {"properties": {"extra": self.any(depth + 2)}, "required": ["extra"]}
+        first.pop("additionalProperties", None)
+        return {"allOf": [first, second]}
+
+    def make_ref(self, depth):
+        name = f"D{len(self.defs)}"
+        self.defs[name] = {}
+        tree = {"type": "object", "properties": {"v": self.any(depth + 2), "next": {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]}},
+                "required": ["v"]}
+        self.defs[name] = tree if self.chance(0.5) else self.any(depth + 1)
+        return {"$ref": f"#/$defs/{name}"}
+
+
+# What model_json_schema() writes for models with optional and constrained fields, enums, unions, maps, tuples, Decimals and
+# recursion.
+PYDANTIC = [
+    {"$defs": {"Color": {"enum": ["red", "blue"], "title": "Color", "type": "string"},
+               "Item": {"properties": {"sku": {"pattern": "^[A-Z]{2}\\d{3}$", "title": "Sku", "type": "string"},
+                                       "price": {"anyOf": [{"type": "number"}, {"pattern": "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$", "type": "string"}], "title": "Price"},
+                                       "color": {"$ref": "#/$defs/Color", "default": "red"}},
+                        "required": ["sku", "price"], "title": "Item", "type": "object"}},
+     "properties": {"id": {"format": "uuid", "title": "Id", "type": "string"},
+                    "items": {"items": {"$ref": "#/$defs/Item"}, "minItems": 1, "title": "Items", "type": "array"},
+                    "note": {"anyOf": [{"maxLength": 20, "type": "string"}, {"type": "null"}], "default": None, "title": "Note"},
+                    "when": {"format": "date-time", "title": "When", "type": "string"},
+                    "scores": {"additionalProperties": {"type": "integer"}, "title": "Scores", "type": "object"},
+                    "pair": {"maxItems": 2, "minItems": 2, "prefixItems": [{"type": "integer"}, {"type": "string"}], "title": "Pair", "type": "array"},
+                    "ratio": {"exclusiveMinimum": 0, "maximum": 1, "title": "Ratio", "type": "number"}},
+     "required": ["id", "items", "when", "scores", "pair", "ratio"], "title": "Order", "type": "object"},
+    {"$defs": {"Cat": {"properties": {"kind": {"const": "cat", "title": "Kind", "type": "string"}, "lives": {"maximum": 9, "minimum": 1, "type": "integer"}},
+                       "required": ["kind", "lives"], "type": "object"},
+               "Dog": {"properties": {"kind": {"const": "dog", "title": "Kind", "type": "string"}, "name": {"type": "string"}},
+                       "required": ["kind", "name"], "type": "object"}},
+     "properties": {"pet": {"discriminator": {"mapping": {"cat": "#/$defs/Cat", "dog": "#/$defs/Dog"}, "propertyName": "kind"},
+                            "oneOf": [{"$ref": "#/$defs/Cat"}, {"$ref": "#/$defs/Dog"}], "title": "Pet"}},
+     "required": ["pet"], "title": "Owner", "type": "object"},
+    {"$defs": {"Node": {"properties": {"value": {"title": "Value", "type": "integer"},
+                                       "children": {"default": [], "items": {"$ref": "#/$defs/Node"}, "title": "Children", "type": "array"}},
+                        "required": ["value"], "title": "Node", "type": "object"}},
+     "$ref": "#/$defs/Node"},
+    {"properties": {"a": {"allOf": [{"$ref": "#/$defs/A"}], "description": "as pydantic 2.0 wrote it"}}, "required": ["a"], "type": "object",
+     "additionalProperties": False, "$defs": {"A": {"type": "string", "format": "email"}}},
+]
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "minimum": 1, "maximum": 7}},
+    "required": ["city", "days"]}}}
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+
+
+class Structured(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--parallel", 4, model="tiny")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def ask(self, question, tokens=400, **more):
+        return self.server.chat({"role": "user", "content": question}, max_tokens=tokens, **more)["choices"][0]
+
+    def check(self, schema, question, **more):
+        form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+        choice = self.ask(question, response_format=form, **{**QUIET, **more})
+        text = choice["message"]["content"]
+        self.assertEqual(choice["finish_reason"], "stop", (schema, text))
+        try:
+            jsonschema.validate(json.loads(text), schema, format_checker=jsonschema.FormatChecker())
+        except (ValueError, jsonschema.ValidationError) as error:
+            self.fail(f"{json.dumps(schema)}\n{text}\n{error}")
+
+    @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
+    def test_random_schemas(self):
+        failures = []
+        seeds = iter(range(SCHEMAS))
+
+        def work():
+            for seed in seeds:  # next() of a range is atomic
+                try:
+                    self.check(Schemas(seed).whole(), PROMPTS[seed % len(PROMPTS)], temperature=(seed % 3) / 2, seed=seed)
+                except AssertionError as error:
+                    failures.append(f"seed {seed}: {error}")
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(failures), 0, f"{len(failures)} of {SCHEMAS}\n" + "\n".join(failures[:5]))
+
+    @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
+    def test_schemas_of_pydantic(self):
+        for schema in PYDANTIC:
+            for seed in range(6):
+                self.check(schema, PROMPTS[seed % len(PROMPTS)], temperature=seed / 3, seed=seed)
+
+    def test_the_form_begins_after_the_thinking(self):
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+        choice = self.ask(PROMPTS[0], guided_json=schema)
+        self.assertTrue(choice["message"]["reasoning_content"], choice)
+        self.assertIsInstance(json.loads(choice["message"]["content"])["n"], int)
+        self.assertEqual(choice["finish_reason"], "stop")
+        short = self.ask(PROMPTS[0], guided_json=schema, thinking_token_budget=4)
+        self.assertIsInstance(json.loads(short["message"]["content"])["n"], int)
+
+    def test_objects_choices_and_expressions(self):
+        for seed in range(8):
+            more = {"temperature": 1, "seed": seed, **QUIET}
+            self.assertIsInstance(json.loads(self.ask("Hi", response_format={"type": "json_object"}, tokens=80, **more)["message"]["content"]), dict)
+            self.assertIn(self.ask("Hi", guided_choice=["yes", "yesterday", "no"], **more)["message"]["content"], ("yes", "yesterday", "no"))
+            self.assertRegex(self.ask("Hi", structured_outputs={"regex": "[a-f]+-\\d{3}"}, tokens=30, **more)["message"]["content"], r"\A[a-f]+-\d{3}\Z")
+        answer = self.server.ask("/v1/completions", {"prompt": "1, 2,", "guided_regex": " \\d(, \\d){3}", "max_tokens": 40})["choices"][0]
+        self.assertRegex(answer["text"], r"\A \d(, \d){3}\Z")
+        self.assertEqual(answer["finish_reason"], "stop")
+
+    def test_log_probabilities_are_those_before_the_mask(self):
+        choice = self.ask("Hi", guided_choice=["zz"], logprobs=True, top_logprobs=2, **QUIET)
+        first = choice["logprobs"]["content"][0]
+        self.assertLess(first["logprob"], first["top_logprobs"][0]["logprob"])
+
+    def test_tools_that_must_be_called(self):
+        for seed in range(6):
+            for think in (False, True):
+                more = {"tools": [WEATHER, CLOCK], "temperature": seed / 4, "seed": seed, "chat_template_kwargs": {"enable_thinking": think}}
+                calls = self.ask("What is 3 + 4?", tool_choice="required", **more)["message"].get("tool_calls", [])
+                named = self.ask("What is 3 + 4?", tool_choice={"type": "function", "function": {"name": "weather"}}, **more)
+                self.assertEqual([c["function"]["name"] for c in named["message"]["tool_calls"]], ["weather"], named)
+                self.assertGreaterEqual(len(calls), 1)
+                for call in (*calls, *named["message"]["tool_calls"]):
+                    arguments = json.loads(call["function"]["arguments"])
+                    if call["function"]["name"] == "weather":
+                        self.assertIsInstance(arguments["city"], str)
+                        self.assertIn(arguments["days"], range(1, 8))
+                    else:
+                        self.assertEqual((call["function"]["name"], arguments), ("clock", {}))
+                one = self.ask("What is 345 * 678?", parallel_tool_calls=False, **more)["message"]
+                self.assertLessEqual(len(one.get("tool_calls", [])), 1)
+
+    def test_what_is_refused(self):
+        for fields, part in (({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"items": {"not": {}}}}}}, "/items/not"),
+                             ({"response_format": {"type": "xml"}}, "response_format"),
+                             ({"response_format": {"type": "json_schema"}}, "schema"),
+                             ({"guided_regex": "(a"}, "regular expression"),
+                             ({"guided_choice": []}, "guided_choice"),
+                             ({"guided_grammar": "root ::= a"}, "guided_grammar"),
+                             ({"guided_json": {}, "guided_regex": "a"}, "more than one"),
+                             ({"tool_choice": "required"}, "tool_choice"),
+                             ({"tools": [CLOCK], "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+                             ({"tools": [CLOCK], "tool_choice": 5}, "tool_choice")):
+            body = {"messages": [{"role": "user", "content": "Hi"}], **fields}
+            error = self.server.ask("/v1/chat/completions", body, status=400)["error"]
+            self.assertEqual(error["type"], "invalid_request_error")
+            self.assertIn(part, error["message"])
+            self.assertNotRegex(error["message"], re.compile(r"\n"))
+
+
+if __name__ == "__main__":
+    main()
