@@ -165,6 +165,7 @@ int64_t Scheduler::Stream::piece(int64_t chunk) const {
 // A prompt's pieces do not depend on the batch, so that its bits do not either, and at most one full piece in total is
 // read in a pass, so that answers do not wait for more.
 void Scheduler::pass() {
+  in_pass_ = true;
   drop_unwanted();
   keep_on_the_way();
   admit();
@@ -195,7 +196,10 @@ void Scheduler::pass() {
     last.push_back(std::ssize(ids) - 1);
     drawing.push_back(i);
   }
-  if (pieces.empty()) return;
+  if (pieces.empty()) {
+    in_pass_ = false;
+    return;
+  }
   const Tensor x = runner_.forward(ids, pieces);
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
@@ -203,6 +207,7 @@ void Scheduler::pass() {
     if (cache_) keep_read(s, {x.view().as<float>() + reading.row * x.dim(1), static_cast<size_t>(x.dim(1))});
   }
   if (!last.empty()) draw(runner_.logits(runner_.rows(x, last), pieces[0].phase), drawing);
+  in_pass_ = false;
 }
 
 // The first tokens of prompts that were found whole, with nothing to read before them.
@@ -264,12 +269,13 @@ void Scheduler::cancel() {
   std::vector<Stream> streams = std::exchange(streams_, {});
   std::deque<Request> waiting = std::exchange(waiting_, {});
   for (Stream& s : streams) {
-    runner_.reset(s.sequence);  // after a failed pass its length says nothing
+    if (in_pass_) runner_.reset(s.sequence);  // after a failed pass its length says nothing
     end(s, Finish::cancelled);
   }
   for (Request& r : waiting) {
     if (r.on_end) r.on_end({.finish = Finish::cancelled}, 0);
   }
+  in_pass_ = false;
 }
 
 std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,

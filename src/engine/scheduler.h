@@ -58,6 +58,8 @@ class Scheduler {
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(streams_); }
   MemoryUse memory() const;
+  // Where there is a budget; null: nothing is cached.
+  PrefixCache* cache() { return cache_ ? &*cache_ : nullptr; }
   // One pass over all requests that run. Error when it fails: `cancel` has to follow.
   void pass();
   // Ends every request, as after an error.
@@ -96,6 +98,7 @@ class Scheduler {
   std::optional<PrefixCache> cache_;  // where there is a budget
   int64_t grid_ = 1;                  // see `look_up`
   int64_t promised_ = 0;              // bytes, to streams
+  bool in_pass_ = false;              // after `pass`: it failed
   int64_t lookups_ = 0, hits_ = 0;    // of requests that have begun
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
