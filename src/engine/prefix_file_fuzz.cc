@@ -1,6 +1,7 @@
 // Any bytes parse as a file of cached prefixes or give an Error; an accepted tree is one that can be restored. The
 // first eight bytes of the input are not of the file: when they are zero, the checksum is made right, so that what it
 // hides is reached.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -14,11 +15,10 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid;
   if (size < 8) return 0;
-  uint64_t as_it_is = 0;
-  std::memcpy(&as_it_is, data, 8);
+  const bool repaired = std::all_of(data, data + 8, [](uint8_t byte) { return byte == 0; });
   const auto input = std::as_bytes(std::span(data, size)).subspan(8);
   std::vector<std::byte> file(input.begin(), input.end());
-  if (as_it_is == 0 && file.size() >= 8) {
+  if (repaired && file.size() >= 8) {
     io::Checksum sum;
     sum.update(std::span(file).first(file.size() - 8));
     const uint64_t value = sum.value();
