@@ -6,14 +6,18 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "engine/prefix_file.h"
+#include "io/atomic_file.h"
 #include "serve/server.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "sys/mapped_file.h"
 
 namespace braid::apps {
 namespace {
@@ -23,7 +27,7 @@ struct ServeArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
-  std::string host = "127.0.0.1", key, alias, memory;
+  std::string host = "127.0.0.1", key, alias, memory, cache_file;
   int64_t port = 8080, parallel = 4;
 };
 
@@ -52,6 +56,18 @@ int64_t bytes_of(const std::string& text) {
        {.what = "not a size", .got = printable(text), .expected = "a number of bytes such as 4GiB or 500MB"});
 }
 
+// It will be replaced at the end: another file must not be.
+void check_cache_file(const std::string& file) {
+  (void)io::check_parent(file);
+  std::error_code none;
+  if (!std::filesystem::exists(file, none)) return;
+  const sys::MappedFile mapped(file);
+  const auto bytes = mapped.bytes();
+  const std::string_view begin(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (!begin.empty() && !begin.starts_with(engine::kPrefixFileMagic))
+    fail("--cache-file", {.what = "another file has this name", .got = printable(file), .hint = "another name"});
+}
+
 int serve_model(const ServeArgs& o) {
   check_range("--port", o.port, 0, 65535);
   check_range("--parallel", o.parallel, 1, 256);
@@ -59,23 +75,27 @@ int serve_model(const ServeArgs& o) {
   if (open && o.key.empty())
     fail("--host", {.what = "others could use the server", .got = printable(o.host), .expected = "--api-key as well"});
   const int64_t memory = o.memory.empty() ? engine::kMemoryShare : bytes_of(o.memory);
+  if (!o.cache_file.empty()) check_cache_file(o.cache_file);
   sys::catch_requests_to_stop();
   std::optional<engine::LanguageModel> model;  // outlives the server, which answers while it is loaded
-  serve::Server server({.host = o.host, .port = static_cast<int>(o.port), .key = o.key});
+  serve::Server server({.host = o.host, .port = static_cast<int>(o.port), .key = o.key, .cache_file = o.cache_file});
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
   options.memory = memory;
   o.drafts.reserve(options, o.parallel);
   engine::LanguageModel& lm = model.emplace(o.model.model, options);
   need_tokenizer(lm.path(), "a model with one");
-  server.load(lm,
-              {.model = name_of(o), .sampling = o.sampling.resolve(*o.cli, lm.path()), .seeded = o.cli->given("seed")},
-              o.drafts.resolve(lm.runner()));
+  const std::string ignored = server.load(
+      lm,
+      {.model = name_of(o), .sampling = o.sampling.resolve(*o.cli, lm.path()), .seeded = o.cli->given("seed")},
+      o.drafts.resolve(lm.runner()));
+  if (!ignored.empty()) fmt::print(stderr, "the file of cached prefixes is ignored: {}\n", ignored);
   fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
              numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   sys::end_at_second_interrupt();
   server.stop();
+  server.save_cache();
   return 128 + sys::caught_signal();
 }
 
@@ -91,6 +111,7 @@ Action setup_serve(Cli& cli) {
   cli.option("--alias NAME", o->alias, "the name of the model in answers");
   cli.option("--parallel", o->parallel, "answers at once; further requests wait");
   cli.option("--memory SIZE", o->memory, "for requests and cached prefixes (default: half of what is free)");
+  cli.option("--cache-file FILE", o->cache_file, "cached prefixes, read at the start and written at the end");
   o->drafts.declare(cli);
   o->sampling.declare(cli);
   cli.rare();

@@ -7,10 +7,6 @@
 namespace braid::engine {
 namespace {
 
-constexpr int64_t kNodeBytes = 256;  // a node with its places in the list and the maps, about
-
-constexpr uint64_t kWanted = uint64_t{1} << 63;  // in Node::used: later than all spares
-
 int64_t bytes_of(std::span<const float> row) { return std::ssize(row) * size_of(DType::f32); }
 int64_t bytes_of(std::span<const int32_t> tokens) { return std::ssize(tokens) * size_of(DType::i32); }
 int64_t first_page(int64_t position) { return position / kPageTokens; }
@@ -109,18 +105,24 @@ void PrefixCache::keep(std::span<const int32_t> tokens, int64_t sequence, std::s
   if (edge_fits && recurrent_) slot = runner_.copy_state(sequence);
   spares_only_ = false;
   if (edge_fits) pool_.refund(edge);
-  if (edge_fits && recurrent_ && slot < 0) pool_.refund(bytes_of(row));
-  if (!edge_fits || (recurrent_ && slot < 0)) return;
+  if (!edge_fits) return;
+  if (recurrent_ && slot < 0) return pool_.refund(bytes_of(row));
   // Nothing is evicted from here on.
+  use(insert(tokens, pool_.pages(sequence), slot, row), worth);
+}
+
+// A snapshot at the end of `tokens`, whose pages these are; what the tree has of them already stays.
+PrefixCache::Node* PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int64_t slot,
+                                       std::span<const float> row) {
   Node* node = node_at(locate(tokens));
   if (node->end() < std::ssize(tokens)) {
     const auto begin = static_cast<size_t>(node->end()), first = static_cast<size_t>(first_page(node->end())),
                last = static_cast<size_t>(pages_before(std::ssize(tokens)));
-    node = add(node, tokens.subspan(begin), pool_.pages(sequence).subspan(first, last - first));
+    node = add(node, tokens.subspan(begin), pages.subspan(first, last - first));
   }
   node->slot = slot;
   node->row.assign(row.begin(), row.end());
-  use(node, worth);
+  return node;
 }
 
 // The node that ends at a place: an edge that goes on is split.

@@ -7,12 +7,14 @@
 // that leads to nothing else.
 #pragma once
 #include <cstdint>
+#include <filesystem>
 #include <list>
 #include <map>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "engine/prefix_file.h"
 #include "engine/runner.h"
 
 namespace braid::engine {
@@ -42,6 +44,11 @@ class PrefixCache {
   // when there is no room even after everything else has been evicted.
   void keep(std::span<const int32_t> tokens, int64_t sequence, std::span<const float> row = {},
             Worth worth = Worth::wanted);
+  // Writes the tree to a file that `load` reads into an empty one, as much of it as there is room for, what was used
+  // last first (prefix_file.h). Error when the file cannot be written; when it does not fit or is damaged, and the tree
+  // stays empty. A file that does not exist is an empty tree.
+  void save(const std::filesystem::path& path, uint64_t fingerprint) const;
+  void load(const std::filesystem::path& path, uint64_t fingerprint);
   // Evicts what was used least recently. False: the tree is empty.
   bool evict();
 
@@ -53,6 +60,8 @@ class PrefixCache {
   void check() const;
 
  private:
+  static constexpr int64_t kNodeBytes = 256;              // a node with its places in the list and the maps, about
+  static constexpr uint64_t kWanted = uint64_t{1} << 63;  // in Node::used: later than all spares
   struct Node {
     Node* parent = nullptr;
     std::list<Node>::iterator self{};
@@ -76,6 +85,10 @@ class PrefixCache {
   };
   Place locate(std::span<const int32_t> tokens);
   Match match(std::span<const int32_t> prompt);
+  PrefixFileKind kind(uint64_t fingerprint) const;
+  Node* restore(const PrefixFile& file, size_t node, std::map<int32_t, int32_t>& pages);
+  Node* insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int64_t slot,
+               std::span<const float> row);
   Node* node_at(const Place& place);
   Node* add(Node* parent, std::span<const int32_t> tokens, std::span<const int32_t> pages);
   void use(Node* node, Worth worth = Worth::wanted);

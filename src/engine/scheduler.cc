@@ -191,14 +191,20 @@ void Scheduler::draft() {
   drafter_->draft(wanted, steps, std::min(runner_.spare_slots(), runner_.options().spare_slots));
 }
 
-// A prompt's pieces do not depend on the batch, so that its bits do not either, and at most one full piece in total is
-// read in a pass, so that answers do not wait for more.
 void Scheduler::pass() {
+  in_pass_ = true;
   drop_unwanted();
   keep_on_the_way();
   admit();
   draw_found();
   if (drafter_) draft();
+  read_and_draw();
+  in_pass_ = false;
+}
+
+// A prompt's pieces do not depend on the batch, so that its bits do not either, and at most one full piece in total is
+// read in a pass, so that answers do not wait for more.
+void Scheduler::read_and_draw() {
   const Clock::time_point began = Clock::now();
   std::vector<Piece> pieces;
   std::vector<int32_t> ids;
@@ -372,12 +378,13 @@ void Scheduler::cancel() {
   std::vector<Stream> streams = std::exchange(streams_, {});
   std::deque<Request> waiting = std::exchange(waiting_, {});
   for (Stream& s : streams) {
-    runner_.reset(s.sequence);  // after a failed pass its length says nothing
+    if (in_pass_) runner_.reset(s.sequence);  // after a failed pass its length says nothing
     end(s, Finish::cancelled);
   }
   for (Request& r : waiting) {
     if (r.on_end) r.on_end({.finish = Finish::cancelled}, 0);
   }
+  in_pass_ = false;
 }
 
 std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,

@@ -67,6 +67,8 @@ class Scheduler {
   int64_t waiting() const { return std::ssize(waiting_); }
   int64_t running() const { return std::ssize(streams_); }
   MemoryUse memory() const;
+  // Where there is a budget; null: nothing is cached.
+  PrefixCache* cache() { return cache_ ? &*cache_ : nullptr; }
   // One pass over all requests that run. Error when it fails: `cancel` has to follow.
   void pass();
   // Ends every request, as after an error.
@@ -104,6 +106,7 @@ class Scheduler {
   void draw_found();
   void drop_unwanted();
   void draft();
+  void read_and_draw();
   void score(Stream& s, const Tensor& x, int64_t row, int64_t tokens);
   // Of a stream: its rows of the logits, one after its last token and each of its drafts, and of the residual stream.
   struct Drawing {
@@ -120,6 +123,7 @@ class Scheduler {
   std::optional<Drafter> drafter_;
   int64_t grid_ = 1;                // see `look_up`
   int64_t promised_ = 0;            // bytes, to streams
+  bool in_pass_ = false;            // after `pass`: it failed
   int64_t lookups_ = 0, hits_ = 0;  // of requests that have begun
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "core/philox.h"
 #include "engine/generate.h"
 #include "engine/language_model.h"
 #include "engine/score.h"
@@ -264,6 +265,107 @@ TEST(Scheduler, LogProbabilitiesOfPromptsAreThoseOfScore) {
       EXPECT_NEAR(scored.prompt_logprobs[i][0].logprob, static_cast<double>(want[i]), 1e-5) << i;
     }
   }
+}
+
+// Prompts that begin alike, under a budget that is always short, some of them left in the middle. Whatever is not in
+// the tree is free, in every pass; the memory is never above its limit; and a request is answered as if it were alone.
+TEST(Scheduler, NoPageIsLostAndTheMemoryIsNeverExceeded) {
+  LanguageModel fresh = chat(2, 16, true), sizes = chat(1, 16, true, kMemory);
+  const int64_t context = sizes.runner().sequence_bytes_of(256);
+  LanguageModel model = chat(3, 16, true, 6 * context - context / 3);
+  Runner& runner = model.runner();
+  {
+    Scheduler scheduler(runner);
+    std::multiset<std::string> endings;
+    int64_t submitted = 0, most = 0;
+    for (uint64_t round = 0; round < 400 || !scheduler.idle(); ++round) {
+      const auto draw = philox({.seed = 6}, round);
+      if (round < 400 && draw[0] % 6 == 0) {
+        Request request{.generate = {.tokens_max = 1 + draw[1] % 20, .ignore_eos = true}};
+        request.prompt.assign(20 + draw[2] % 60, 41 + static_cast<int32_t>(draw[3] % 3));
+        request.prompt.push_back(50 + static_cast<int32_t>(draw[3] % 7));
+        const uint64_t left_at = draw[1] % 3 == 0 ? round + draw[2] % 8 : UINT64_MAX;
+        request.wanted = [&round, left_at] { return round < left_at; };
+        request.on_end = [&, prompt = request.prompt, options = request.generate](const Generated& out, int64_t) {
+          endings.insert(name_of(out.finish));
+          if (out.finish != Finish::cancelled && submitted % 4 == 0) {
+            EXPECT_EQ(out.ids, alone(fresh, prompt, options).ids);
+          }
+        };
+        ++submitted;
+        scheduler.submit(std::move(request));
+      }
+      scheduler.pass();
+      const MemoryUse use = scheduler.memory();
+      most = std::max(most, use.bytes);
+      ASSERT_LE(use.bytes, use.bytes_max) << round;
+      ASSERT_LE(runner.pool().bytes_resident(), use.bytes_max) << round;
+      ASSERT_EQ(use.pages_leaked, 0) << round;
+      scheduler.cache()->check();
+    }
+    EXPECT_EQ(std::ssize(endings), submitted);
+    EXPECT_GT(endings.count("cancelled"), 10u);
+    EXPECT_GT(endings.count("length"), 20u);
+    const MemoryUse use = scheduler.memory();
+    EXPECT_GT(use.hits, 5);
+    EXPECT_GT(most, use.bytes_max * 9 / 10);  // it was short
+    EXPECT_EQ(use.slots, use.snapshots);
+  }
+  EXPECT_EQ(runner.pool().pages_in_use(), 0);
+  EXPECT_EQ(runner.pool().slots_in_use(), 0);
+  EXPECT_EQ(runner.pool().bytes_in_use(), 0);
+}
+
+// A request waits while what was promised to others leaves no room for all that it may need, however little is in use.
+TEST(Scheduler, ARequestBeginsWhenAllItCanNeedFits) {
+  LanguageModel sizes = chat(1, 16, false, kMemory);
+  const int64_t context = sizes.runner().sequence_bytes_of(256);
+  LanguageModel model = chat(3, 16, false, context + sizes.runner().sequence_bytes_of(64));
+  Scheduler scheduler(model.runner());
+  Endings endings;
+  scheduler.submit(endings.request(model, "large", {.tokens_max = -1, .ignore_eos = true}));
+  scheduler.submit(endings.request(model, "another", {.tokens_max = 100, .ignore_eos = true}));
+  scheduler.submit(endings.request(model, "small", {.tokens_max = 2, .ignore_eos = true}));
+  scheduler.pass();
+  EXPECT_EQ(scheduler.running(), 1);
+  while (endings.seen.empty()) scheduler.pass();
+  scheduler.pass();
+  EXPECT_EQ(scheduler.waiting(), 0);
+  while (!scheduler.idle()) scheduler.pass();
+  EXPECT_EQ(endings.seen.size(), 3u);
+}
+
+// Where a prompt parts from one that was read before, its state is kept, at a multiple of the scan's chunk: of what is
+// common, the next one reads less than such a chunk again.
+TEST(Scheduler, WherePromptsPartIsKept) {
+  LanguageModel model = chat(1, 512, true, kMemory), fresh = chat(2, 512, true);
+  Scheduler scheduler(model.runner());
+  const int64_t scan = model.runner().model().state_shapes()[0].chunk;
+  ASSERT_EQ(scan, 128);
+  const GenerateOptions options{.tokens_max = 3, .logprobs = 0};
+  for (const auto& [last, cached] : {std::pair{51, int64_t{0}}, {52, int64_t{0}}, {53, scan}, {54, scan}}) {
+    std::vector<int32_t> prompt(200, 41);
+    prompt.resize(220, last);
+    const Got got = answer(scheduler, {.prompt = prompt, .generate = options});
+    EXPECT_EQ(got.cached, cached);
+    expect_same(got, alone(fresh, prompt, options));
+  }
+}
+
+// Of prompts that come at once and begin alike, the first is read whole, and the others from where they leave it.
+TEST(Scheduler, PromptsThatComeTogetherShareWhatTheFirstHasRead) {
+  LanguageModel model = chat(4, 16, false, kMemory);
+  Scheduler scheduler(model.runner());
+  int64_t read = 0;
+  for (int32_t i = 0; i < 4; ++i) {
+    std::vector<int32_t> prompt(150, 41);
+    prompt.push_back(50 + i);
+    scheduler.submit({.prompt = prompt, .generate = {.tokens_max = 2}, .on_end = [&](const Generated& out, int64_t) {
+                        read += out.timings.prompt_tokens;
+                      }});
+  }
+  while (!scheduler.idle()) scheduler.pass();
+  EXPECT_LE(read, 151 + 3 * 16);
 }
 
 }  // namespace

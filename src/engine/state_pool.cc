@@ -23,6 +23,21 @@ MutView head_by_head(const MutView& pages) {
   return v;
 }
 
+// Entries of a slot or page are contiguous, with their axes in any order.
+std::span<std::byte> entry_of(const MutView& all, int64_t entry) {
+  const int64_t bytes = all.bytes() / all.dim(0);
+  return {all.data + entry * bytes, static_cast<size_t>(bytes)};
+}
+
+// To the system, as far as they are whole pages of it.
+void give_back(std::span<std::byte> bytes) {
+  constexpr uintptr_t kSystemPage = 4096;
+  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t first = (begin + kSystemPage - 1) / kSystemPage * kSystemPage,
+                  last = (begin + bytes.size()) / kSystemPage * kSystemPage;
+  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+}
+
 }  // namespace
 
 SequenceBytes sequence_bytes(const std::vector<nn::StateShape>& shapes, const CacheTypes& types, bool exact) {
@@ -110,33 +125,34 @@ void StatePool::touch(std::vector<bool>& touched, int64_t entry, int64_t bytes) 
   resident_ += bytes;
 }
 
+void StatePool::for_each_part_of_page(int32_t page, const sys::FunctionRef<void(std::span<std::byte>)>& body) const {
+  for (const nn::BlockState& block : view_.blocks) {
+    for (const MutView& v : block.by_page()) {
+      if (v) body(entry_of(v, page));
+    }
+  }
+}
+
+void StatePool::for_each_part_of_slot(int64_t slot, const sys::FunctionRef<void(std::span<std::byte>)>& body) const {
+  for (const nn::BlockState& block : view_.blocks) {
+    for (const MutView& v : block.by_slot()) {
+      if (v) body(entry_of(v, slot));
+    }
+  }
+}
+
 // Of all free entries: what one kind has freed, the other kind needs.
 void StatePool::give_back_memory() {
-  const auto give_back = [&](const MutView& all, int64_t entry) {
-    constexpr uintptr_t kSystemPage = 4096;
-    const auto bytes = static_cast<uintptr_t>(all.bytes() / all.dim(0));
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(all.data) + static_cast<uintptr_t>(entry) * bytes,
-                    first = (begin + kSystemPage - 1) / kSystemPage * kSystemPage,
-                    last = (begin + bytes) / kSystemPage * kSystemPage;
-    if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-  };
+  const auto give = [](std::span<std::byte> bytes) { give_back(bytes); };
   for (const int64_t slot : free_slots_) {
     if (!slots_touched_[static_cast<size_t>(slot)]) continue;
-    for (const nn::BlockState& block : view_.blocks) {
-      for (const MutView& v : block.by_slot()) {
-        if (v) give_back(v, slot);
-      }
-    }
+    for_each_part_of_slot(slot, give);
     slots_touched_[static_cast<size_t>(slot)] = false;
     resident_ -= slot_bytes_;
   }
   for (const int32_t page : free_pages_) {
     if (!pages_touched_[static_cast<size_t>(page)]) continue;
-    for (const nn::BlockState& block : view_.blocks) {
-      for (const MutView& v : block.by_page()) {
-        if (v) give_back(v, page);
-      }
-    }
+    for_each_part_of_page(page, give);
     pages_touched_[static_cast<size_t>(page)] = false;
     resident_ -= page_bytes_;
   }

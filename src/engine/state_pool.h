@@ -93,6 +93,10 @@ class StatePool {
   int64_t pages_in_use() const { return std::ssize(readers_) - pages_free(); }
   int64_t readers(int32_t page) const { return readers_[static_cast<size_t>(page)]; }
 
+  // The bytes of a page or a slot, one tensor of a block after another.
+  void for_each_part_of_page(int32_t page, const sys::FunctionRef<void(std::span<std::byte>)>& body) const;
+  void for_each_part_of_slot(int64_t slot, const sys::FunctionRef<void(std::span<std::byte>)>& body) const;
+
   nn::StateView& view() { return view_; }
   int64_t context() const { return options_.context; }
 

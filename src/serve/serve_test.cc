@@ -76,7 +76,7 @@ TEST(Worker, ManyThreadsGetWhatOneGets) {
   engine::LanguageModel model(support::data("tiny-chat"),
                               {.context = 256, .sequences = 3, .memory = 64 << 20, .chunk = 16, .threads = 1});
   (void)model.tokenizer();
-  Worker worker(model);
+  Worker worker(model, "");
   const std::vector<const char*> prompts = {"What is 17 + 25?", "Hi", "Reverse the word stone.", "Who are you?"};
   std::vector<std::string> alone;
   for (const char* prompt : prompts) alone.push_back(wait_for(submit(worker, work(model, prompt, 20))).text);
@@ -101,7 +101,7 @@ TEST(Worker, WhatItsEndCutsShortSaysSo) {
   engine::LanguageModel model(support::data("tiny-chat"),
                               {.context = 256, .sequences = 1, .memory = 64 << 20, .threads = 1});
   (void)model.tokenizer();
-  Worker worker(model);
+  Worker worker(model, "");
   const auto running = submit(worker, work(model, "Hi", 200)), waiting = submit(worker, work(model, "Hi", 200));
   (void)next(running);
   worker.stop();

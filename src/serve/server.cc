@@ -124,6 +124,7 @@ struct Server::State {
   ordered_json model_json();
   void models(httplib::Response& response);
   void health(httplib::Response& response);
+  void save_cache(const std::string& body, httplib::Response& response);
   void tokenize(const std::string& text, httplib::Response& response);
   void detokenize(const std::string& text, httplib::Response& response);
   void metrics(httplib::Response& response);
@@ -213,6 +214,12 @@ ordered_json Server::State::model_json() {
 
 void Server::State::models(httplib::Response& response) {
   set_json(response, {{"object", "list"}, {"data", ordered_json::array({model_json()})}});
+}
+
+void Server::State::save_cache(const std::string&, httplib::Response& response) {
+  if (options.cache_file.empty()) refuse("the server has no --cache-file");
+  ready().worker.save_cache();
+  set_json(response, {{"saved", options.cache_file}});
 }
 
 void Server::State::tokenize(const std::string& text, httplib::Response& response) {
@@ -330,6 +337,7 @@ void Server::State::set_routes() {
   using Response = httplib::Response;
   post("/v1/chat/completions", &State::chat);
   post("/v1/completions", &State::completions);
+  post("/cache/save", &State::save_cache);
   post("/tokenize", &State::tokenize);
   post("/detokenize", &State::detokenize);
   get("/v1/models", &State::models);
@@ -390,7 +398,7 @@ Server::~Server() { stop(); }
 
 int Server::port() const { return state_->port; }
 
-void Server::load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts) {
+std::string Server::load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts) {
   // Both are read when first asked for, and from here on by several threads.
   (void)model.tokenizer();
   (void)model.grammars();
@@ -399,8 +407,10 @@ void Server::load(engine::LanguageModel& model, Defaults defaults, engine::Draft
   } catch (const Error&) {  // no template, or one that needs more: requests will say
   }
   State& s = *state_;
-  s.owner.reset(new State::Loaded{model, std::move(defaults), Worker(model, std::move(drafts))});
+  s.owner.reset(
+      new State::Loaded{model, std::move(defaults), Worker(model, s.options.cache_file, std::move(drafts))});
   s.loaded = s.owner.get();
+  return s.owner->worker.ignored();
 }
 
 void Server::stop() {
@@ -410,6 +420,10 @@ void Server::stop() {
   s.http.stop();
   if (s.owner) s.owner->worker.stop();  // ends the answers that threads wait for
   s.listening.join();
+}
+
+void Server::save_cache() {
+  if (state_->owner) state_->owner->worker.save_cache();
 }
 
 }  // namespace braid::serve

@@ -11,8 +11,9 @@ namespace braid::serve {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;    // 0: any that is free
-  std::string key{};  // that requests must have (Bearer or x-api-key); empty: none
+  int port = 8080;           // 0: any that is free
+  std::string key{};         // that requests must have (Bearer or x-api-key); empty: none
+  std::string cache_file{};  // where cached prefixes are kept from one process to the next; empty: nowhere
 };
 
 class Server {
@@ -24,9 +25,12 @@ class Server {
   ~Server();  // ends what is running
 
   int port() const;
-  // From now on requests are answered, by this model, which must outlive the server.
-  void load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts = {});
+  // From now on requests are answered, by this model, which must outlive the server. Returns why the file of cached
+  // prefixes was ignored; empty: it was not.
+  std::string load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts = {});
   void stop();
+  // After `stop`: writes the file of cached prefixes, if there is one. Error when that fails.
+  void save_cache();
 
  private:
   struct State;

@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "engine/fingerprint.h"
 #include "engine/reasoning.h"
 #include "engine/stop_texts.h"
 #include "sys/error.h"
@@ -53,8 +54,38 @@ class AnswerText {
 
 }  // namespace
 
-Worker::Worker(engine::LanguageModel& model, engine::DraftOptions drafts)
-    : model_(model), scheduler_(model.runner(), std::move(drafts)), thread_([this] { run(); }) {}
+Worker::Worker(engine::LanguageModel& model, std::string cache_file, engine::DraftOptions drafts)
+    : model_(model), scheduler_(model.runner(), std::move(drafts)), cache_file_(std::move(cache_file)) {
+  load_cache();
+  thread_ = std::thread([this] { run(); });
+}
+
+void Worker::load_cache() {
+  if (cache_file_.empty() || !scheduler_.cache()) return;
+  fingerprint_ = engine::fingerprint_of(model_);
+  try {
+    scheduler_.cache()->load(cache_file_, fingerprint_);
+  } catch (const Error& e) {
+    ignored_ = e.what();
+  }
+}
+
+void Worker::write_cache() {
+  if (!cache_file_.empty() && scheduler_.cache()) scheduler_.cache()->save(cache_file_, fingerprint_);
+}
+
+void Worker::save_cache() {
+  std::packaged_task<void()> task([this] { write_cache(); });
+  std::future<void> done = task.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_ && !ended_) fail_environment("cache", {.what = kStopping});
+    if (!stop_) tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+  if (task.valid()) task();
+  done.get();
+}
 
 void Worker::stop() {
   {
@@ -63,6 +94,8 @@ void Worker::stop() {
   }
   changed_.notify_one();
   if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
 }
 
 engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& reply) {
@@ -108,17 +141,21 @@ std::shared_ptr<Reply> Worker::submit(Work work, std::shared_ptr<Bell> bell) {
 }
 
 void Worker::run() {
-  while (true) {
+  for (bool stopped = false; true;) {
     std::vector<engine::Request> taken;
+    std::vector<std::packaged_task<void()>> tasks;
     {
       std::unique_lock lock(mutex_);
       counters_.running = scheduler_.running();
       counters_.waiting = scheduler_.waiting();
       counters_.memory = scheduler_.memory();
-      changed_.wait(lock, [&] { return stop_ || !incoming_.empty() || !scheduler_.idle(); });
-      if (stop_) break;
-      taken = std::exchange(incoming_, {});
+      changed_.wait(lock, [&] { return stop_ || !incoming_.empty() || !tasks_.empty() || !scheduler_.idle(); });
+      tasks = std::exchange(tasks_, {});
+      stopped = stop_;
+      if (!stop_) taken = std::exchange(incoming_, {});
     }
+    for (auto& task : tasks) task();
+    if (stopped) break;
     for (engine::Request& request : taken) scheduler_.submit(std::move(request));
     try {
       scheduler_.pass();

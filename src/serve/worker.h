@@ -2,6 +2,7 @@
 #pragma once
 #include <condition_variable>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,30 +33,40 @@ struct Counters {
 
 class Worker {
  public:
-  // The model's tokenizer is read before requests come.
-  explicit Worker(engine::LanguageModel& model, engine::DraftOptions drafts = {});
+  // The model's tokenizer is read before requests come. `cache_file`: where cached prefixes are between two processes;
+  // empty: nowhere.
+  Worker(engine::LanguageModel& model, std::string cache_file, engine::DraftOptions drafts = {});
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   ~Worker() { stop(); }
 
   // Ends what is running, with an error; later work ends so at once.
   void stop();
+  // Why the file of cached prefixes was ignored; empty: it was not.
+  const std::string& ignored() const { return ignored_; }
+  // Writes it, between two passes, or after `stop`. Error when that fails.
+  void save_cache();
   // From any thread.
   std::shared_ptr<Reply> submit(Work work, std::shared_ptr<Bell> bell);
   Counters counters() const;
 
  private:
+  void load_cache();
+  void write_cache();
   void run();
   engine::Request with_callbacks(Work work, const std::shared_ptr<Reply>& reply);
 
   engine::LanguageModel& model_;
   engine::Scheduler scheduler_;  // of the thread
-  std::string failure_;          // of the pass that failed, while its requests end
-  mutable std::mutex mutex_;     // of what is below
+  std::string cache_file_, ignored_;
+  uint64_t fingerprint_ = 0;  // of what the file is for
+  std::string failure_;       // of the pass that failed, while its requests end
+  mutable std::mutex mutex_;  // of what is below
   std::condition_variable changed_;
   std::vector<engine::Request> incoming_;
+  std::vector<std::packaged_task<void()>> tasks_;
   Counters counters_;
-  bool stop_ = false;
+  bool stop_ = false, ended_ = false;  // the thread should end; has ended
   std::thread thread_;
 };
 

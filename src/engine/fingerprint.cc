@@ -1,0 +1,64 @@
+#include "engine/fingerprint.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "engine/language_model.h"
+#include "io/checksum.h"
+#include "sys/mapped_file.h"
+
+namespace braid::engine {
+namespace {
+
+void add_text(io::Checksum& sum, std::string_view text) {
+  sum.update_value(text.size());
+  sum.update(std::as_bytes(std::span(text)));
+}
+
+// Blocks spread evenly over the bytes, all of a small tensor: reading all of a large model would take longer than its
+// first answers.
+void add_bytes(io::Checksum& sum, const View& values) {
+  constexpr int64_t kBlock = 512, kBlocks = 16;
+  const int64_t bytes = values.bytes();
+  sum.update_value(bytes);
+  if (!values.contiguous()) return;
+  const auto all = std::span(values.data, static_cast<size_t>(bytes));
+  if (bytes <= kBlock * kBlocks) return sum.update(all);
+  for (int64_t i = 0; i < kBlocks; ++i)
+    sum.update(all.subspan(static_cast<size_t>((bytes - kBlock) / (kBlocks - 1) * i), static_cast<size_t>(kBlock)));
+}
+
+void add_param(io::Checksum& sum, const Param& param) {
+  const Weight& w = param.value;
+  add_text(sum, param.name);
+  sum.update_value(w.spec.format);
+  sum.update_value(w.spec.block);
+  sum.update_value(w.spec.ggml);
+  sum.update_value(w.global);
+  add_bytes(sum, w.codes);
+  if (w.scales) add_bytes(sum, w.scales);
+  if (!param.adapter) return;
+  sum.update_value(param.adapter->scale);
+  add_param(sum, param.adapter->a);
+  add_param(sum, param.adapter->b);
+}
+
+}  // namespace
+
+uint64_t fingerprint_of(LanguageModel& model) {
+  io::Checksum sum;
+  // GGUF files begin with their config.
+  constexpr size_t kConfigMax = size_t{1} << 20;
+  const io::ModelPath& path = model.path();
+  const sys::MappedFile config(path.is_gguf() ? path.weights : path.folder / "config.json");
+  sum.update(config.bytes().first(std::min(config.bytes().size(), kConfigMax)));
+  const Numerics& n = model.runner().options().numerics;
+  const CacheTypes types = n.caches();
+  for (const DType dtype : {n.products, n.activations, types.kv, types.ssm}) sum.update_value(dtype);
+  sum.update_value(n.product_class);
+  for (const bool flag : {n.exact, n.int8}) sum.update_value(flag);
+  for (const Param* param : model.runner().model().params()) add_param(sum, *param);
+  return sum.value();
+}
+
+}  // namespace braid::engine
