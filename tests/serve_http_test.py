@@ -193,6 +193,24 @@ class Serve(Case):
     def metric(self, name):
         return int(re.search(rf"^{name} (\d+)$", self.server.ask("/metrics"), re.M).group(1))
 
+    def test_drafts_are_counted_and_change_no_text(self):
+        body = {"prompt": "17 + 25 = 42\n" * 6, "max_tokens": 100, "ignore_eos": True}
+        texts = []
+        for draft in ("off", "auto", "ngram", "mtp"):
+            server = Server("--draft", draft, "--parallel", 1, model="tiny")
+            answer = server.ask("/v1/completions", body)
+            texts.append(answer["choices"][0]["text"])
+            counts = answer["usage"]["completion_tokens_details"]
+            accepted, rejected = counts["accepted_prediction_tokens"], counts["rejected_prediction_tokens"]
+            metrics = server.ask("/metrics")
+            self.assertIn(f"\nvllm:spec_decode_num_draft_tokens_total {accepted + rejected}\n", metrics)
+            self.assertIn(f"\nvllm:spec_decode_num_accepted_tokens_total {accepted}\n", metrics)
+            self.assertEqual(accepted + rejected > 0, draft != "off", draft)
+            server.stop()
+        self.assertEqual(texts, texts[:1] * 4)
+        for words in (("--draft", "many"), ("--draft-max", 8)):
+            self.assertEqual(braid("serve", "tiny", *words, "--port", 0).returncode, 1)
+
     def test_models_and_metrics(self):
         model = self.server.ask("/v1/models")["data"][0]
         self.assertEqual((model["id"], model["max_model_len"]), ("tiny-chat", 4096))

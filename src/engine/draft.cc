@@ -37,7 +37,10 @@ AnswerDrafts Drafter::begin(int64_t cached) {
   AnswerDrafts out;
   if (!options_.mtp || block_rest_ > 0) {
     block_rest_ -= options_.mtp ? 1 : 0;
-    if (options_.mtp && block_rest_ == 0) std::fill(rates_.begin() + kBlock, rates_.end(), Rate{});
+    if (options_.mtp && block_rest_ == 0) {  // and it starts anew
+      std::fill(rates_.begin() + kBlock, rates_.end(), Rate{});
+      block_seconds_ = 0;
+    }
     return out;
   }
   out.mtp = MtpState{.read = cached};

@@ -42,13 +42,17 @@ class DepthChooser {
   double seconds(int64_t sequences, int64_t drafts) const;
 
  private:
-  bool ready(int64_t sequences) const;
   struct Mean {
     double seconds = 0;
-    int64_t count = 0;
+    int64_t count = 0, pass = 0;  // of its last measurement
   };
-  std::map<int64_t, std::map<int64_t, Mean>> means_;  // by sequences, by drafts
-  int64_t without_ = 0, with_ = 0;                    // passes since one with drafts, and since one without
+  struct Batch {
+    std::map<int64_t, Mean> means{};  // by drafts
+    int64_t passes = 0;
+  };
+  bool ready(int64_t sequences) const;
+
+  std::map<int64_t, Batch> batches_;  // by sequences
 };
 
 }  // namespace braid::engine
