@@ -57,6 +57,7 @@ void Scheduler::admit() {
                         .began = Clock::now()});
     waiting_.pop_front();
     free_.pop_back();
+    if (streams_.back().request.on_start) streams_.back().request.on_start(cached);
   }
 }
 

@@ -34,6 +34,7 @@ class AnswerText {
     return out;
   }
   bool stopped() const { return stops_.found(); }
+  const std::string& stop() const { return stops_.which(); }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
@@ -69,6 +70,7 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
   const auto text = std::make_shared<AnswerText>(model_, work);
   engine::Request request = std::move(work.request);
   request.wanted = [reply] { return reply->wanted(); };
+  request.on_start = [reply](int64_t cached) { reply->admit(cached); };
   request.on_logprobs = [reply](const std::vector<engine::TokenLogprob>& token) { reply->put_logprobs(token); };
   request.on_token = [reply, text](int32_t id) {
     reply->put(text->push(id));
@@ -87,6 +89,7 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
                    .cached_tokens = cached,
                    .reasoning_tokens = text->reasoning_tokens(),
                    .stopped = text->stopped(),
+                   .stop = text->stop(),
                    .error = std::move(error)});
   };
   return request;
