@@ -19,7 +19,8 @@ std::string BlockStream::put(const std::vector<text::AnswerPiece>& pieces) {
   for (const text::AnswerPiece& piece : pieces) {
     switch (piece.kind) {
       case Kind::content:
-        out += change(Block::text) + add(Block::text, piece.text);
+        out += change(Block::text);
+        out += add(Block::text, piece.text);
         break;
       case Kind::call:
         called_ = true;
@@ -39,15 +40,19 @@ std::string BlockStream::put(const std::vector<text::AnswerPiece>& pieces) {
 std::string BlockStream::news(size_t, const Reply::News& news) {
   std::string out;
   if (news.admitted) out += start(news.cached_tokens);
-  if (!news.text.reasoning.empty()) out += change(Block::reasoning) + add(Block::reasoning, news.text.reasoning);
+  if (!news.text.reasoning.empty()) {
+    out += change(Block::reasoning);
+    out += add(Block::reasoning, news.text.reasoning);
+  }
   if (news.text.content.empty()) return out;
   if (!asked_.tools.is_null()) return out + put(calls_.push(news.text.content));
-  return out + change(Block::text) + add(Block::text, news.text.content);
+  out += change(Block::text);
+  return out + add(Block::text, news.text.content);
 }
 
 std::string BlockStream::end(size_t, const Outcome& outcome) {
-  const std::string rest = put(calls_.finish(is_cut(outcome)));
-  return rest + change(Block::none, "", !is_cut(outcome));
+  std::string out = put(calls_.finish(is_cut(outcome)));
+  return out += change(Block::none, "", !is_cut(outcome));
 }
 
 std::string named_event(const nlohmann::ordered_json& json) {

@@ -172,8 +172,9 @@ class ResponsesStream final : public BlockStream {
 
   std::string begin() override {
     const ordered_json response = response_json("in_progress", nullptr);
-    return event("response.created", {{"response", response}}) +
-           event("response.in_progress", {{"response", response}});
+    std::string out = event("response.created", {{"response", response}});  // in this order: events are numbered
+    out += event("response.in_progress", {{"response", response}});
+    return out;
   }
   std::string finish(const std::vector<const Outcome*>& outcomes) override {
     const ordered_json response = whole(outcomes);

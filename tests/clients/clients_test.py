@@ -108,7 +108,8 @@ class OpenAI(Clients):
             for token, offset in zip(choice.logprobs.tokens, choice.logprobs.text_offset):
                 self.assertEqual(choice.text[offset:offset + len(token)], token)
         # OpenAI's own chunks have no finish_reason before the last, which its package does not expect.
-        client = self.openai.with_options(_strict_response_validation=False)
+        client = openai.OpenAI(base_url=self.openai.base_url, api_key="none")
+        self.addCleanup(client.close)
         chunks = list(client.completions.create(model="tiny", prompt="17 + 25 =", max_tokens=4, echo=True, stream=True))
         self.assertEqual("".join(c.choices[0].text for c in chunks), "17 + 25 =" + whole.choices[0].text)
 
@@ -144,7 +145,7 @@ class OpenAI(Clients):
             events = list(stream)
             final = stream.get_final_response()
         parts = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
-        self.assertGreater(len(parts), 3)
+        self.assertGreater(len(parts), 2)
         self.assertEqual("".join(parts), call.arguments)
         self.assertEqual(final.output[-1].arguments, call.arguments)
         items = [{"role": "user", "content": PRODUCT}, *[i.model_dump(exclude_none=True) for i in whole.output],
@@ -210,7 +211,7 @@ class Anthropic(Clients):
         with self.anthropic.messages.stream(model="tiny", max_tokens=2000, messages=[{"role": "user", "content": PRODUCT}], **more) as stream:
             parts = [e.delta.partial_json for e in stream if e.type == "content_block_delta" and e.delta.type == "input_json_delta"]
             final = stream.get_final_message()
-        self.assertGreater(len(parts), 3)
+        self.assertGreater(len(parts), 2)
         self.assertEqual(json.loads("".join(parts)), whole.content[-1].input)
         self.assertEqual((final.stop_reason, final.content[-1].input), ("tool_use", whole.content[-1].input))
         turn = [{"role": "user", "content": PRODUCT}, {"role": "assistant", "content": [b.model_dump() for b in whole.content]},
