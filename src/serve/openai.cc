@@ -96,8 +96,8 @@ void limit_thinking(const Fields& f, Asked& asked, engine::LanguageModel& model,
   const int64_t given = f.integer("thinking_token_budget", -1, kTokensMax).value_or(defaults.thinking_budget);
   if (given < 0 || !asked.work.thinking) return;
   engine::GenerateOptions& generate = asked.work.request.generate;
-  const int64_t room = generate.tokens_max - generate.tokens_max / 4, grace = given / 8;
-  generate.budget = model.reasoning_budget(std::min(given, std::max<int64_t>(room - grace, 0)), grace);
+  const int64_t room = generate.tokens_max - generate.tokens_max / 4, grace = std::min(given, room) / 8;
+  generate.budget = model.reasoning_budget(std::min(given, room - grace), grace);
 }
 
 }  // namespace

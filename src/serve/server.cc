@@ -161,6 +161,7 @@ const char* wrong_length(const httplib::Request& request) {
   if (lengths > 1 || codings > 1 || (lengths > 0 && codings > 0)) return "the length of the body is given twice";
   if (lengths > 0 && (length.empty() || length.size() > 18 || length.find_first_not_of("0123456789") != length.npos))
     return "Content-Length is not a number";
+  if (request.method == "POST" && lengths == 0 && codings == 0) return "the length of the body is not given";
   if (codings > 0 && request.get_header_value("Transfer-Encoding") != "chunked")
     return "Transfer-Encoding is not available here, except as chunked";
   return nullptr;
