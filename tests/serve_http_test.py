@@ -2,16 +2,14 @@
 
 usage: serve_http_test.py BRAID
 """
-import http.client
 import json
 import re
 import signal
 import socket
-import subprocess
 import threading
 import time
 
-from support.program import BRAID, DATA, ENVIRONMENT, Case, braid, main
+from support.program import Case, braid, main
 from support.server import CHAT, Server
 
 SUM = {"role": "user", "content": "What is 17 + 25?"}
@@ -94,10 +92,12 @@ class Serve(Case):
         deltas = [json.loads(d)["choices"][0] for d in data[:-1]]
         streamed = [call for d in deltas for call in d["delta"].get("tool_calls", [])]
         self.assertEqual(whole["finish_reason"], "tool_calls", whole)
-        for call in (*whole["message"]["tool_calls"], *streamed):
+        arguments = "".join(call["function"]["arguments"] for call in streamed)
+        self.assertEqual(arguments, whole["message"]["tool_calls"][0]["function"]["arguments"])
+        for call in whole["message"]["tool_calls"]:
             self.assertEqual((call["type"], call["function"]["name"]), ("function", "calculator"))
             self.assertIn("345", json.loads(call["function"]["arguments"])["expression"])
-        self.assertEqual(len(streamed), 1)
+        self.assertGreater(len(streamed), 3)
         self.assertEqual(deltas[-1]["finish_reason"], "tool_calls")
         self.assertNotIn("<tool_call>", json.dumps(deltas))
         # The call comes back, with arguments as text, and its result.
@@ -145,7 +145,16 @@ class Serve(Case):
                 (chat, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 400, "not text"),
                 (chat, {"messages": [SUM], "temperature": "hot"}, 400, "temperature"),
                 (chat, {"messages": [SUM], "top_p": 2}, 400, "top_p"),
-                (chat, {"messages": [SUM], "n": 2}, 400, "'n'"),
+                (chat, {"messages": [SUM], "n": 200}, 400, "'n'"),
+                (chat, {"messages": [SUM], "best_of": 2}, 400, "best_of"),
+                (chat, {"messages": [SUM], "logit_bias": {"x": 1}}, 400, "logit_bias"),
+                (chat, {"messages": [SUM], "logit_bias": {"5": 101}}, 400, "logit_bias"),
+                (chat, {"messages": [SUM], "chat_template_kwargs": {"messages": []}}, 400, "chat_template_kwargs"),
+                ("/v1/responses", {}, 400, "input"),
+                ("/v1/responses", {"input": "a", "previous_response_id": "resp_1"}, 400, "previous_response_id"),
+                ("/v1/responses", {"input": [{"type": "item_reference", "id": "x"}]}, 400, "not kept here"),
+                ("/v1/completions", {"prompt": "a", "suffix": "b"}, 400, "suffix"),
+                ("/v1/completions", {"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
                 (chat, {"messages": [SUM], "response_format": {"type": "json_object"}}, 400, "response_format"),
                 (chat, {"messages": [SUM], "max_tokens": 0}, 400, "max_tokens"),
                 (chat, {"messages": [{"role": "user", "content": "a " * 9000}]}, 400, "context"),
@@ -153,14 +162,12 @@ class Serve(Case):
                 (chat, {"messages": [SUM], "stop": [""]}, 400, "stop"),
                 (chat, {"messages": [SUM], "chat_template_kwargs": 5}, 400, "chat_template_kwargs"),
                 (chat, {"messages": [SUM], "reasoning_effort": "silly"}, 400, "reasoning_effort"),
-                (chat, {"messages": [SUM], "logprobs": True, "stream": True}, 400, "logprobs"),
                 (chat, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]}, 400,
                  "not a JSON object"),
                 (chat, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 9999}}]}]}, 400,
                  "arguments"),
                 (chat, None, 405, "expected POST"),
                 ("/v1/completions", {"prompt": [10 ** 9]}, 400, "no token"),
-                ("/v1/completions", {"prompt": "a", "echo": True}, 400, "echo"),
                 ("/v1/nothing", {}, 404, "no such request"),
                 ("/detokenize", {"tokens": [-1]}, 400, "token"),
                 ("/detokenize", '{"tokens": [' + "[" * 1000000 + "]" * 1000000 + "]}", 400, "body"),
@@ -189,6 +196,171 @@ class Serve(Case):
         while self.metric("vllm:num_requests_running") > 0:
             self.assertLess(time.monotonic(), deadline, "the answer goes on without its reader")
             time.sleep(0.05)
+
+    def count(self, **body):
+        return self.server.ask("/v1/messages/count_tokens?beta=true", {"model": "claude-x", **body})["input_tokens"]
+
+    def test_several_answers(self):
+        more = {"n": 3, "temperature": 4, "seed": 5, "max_tokens": 12}
+        whole = self.server.chat(SUM, **more)
+        texts = [c["message"]["reasoning_content"] for c in whole["choices"]]
+        self.assertEqual([c["index"] for c in whole["choices"]], [0, 1, 2])
+        self.assertEqual(len(set(texts)), 3)
+        self.assertEqual(whole["usage"]["completion_tokens"], 36)
+        self.assertEqual(whole["usage"]["prompt_tokens"], self.server.chat(SUM, max_tokens=1)["usage"]["prompt_tokens"])
+        data, _ = self.server.events("/v1/chat/completions", {"messages": [SUM], **more})
+        streamed = ["", "", ""]
+        for d in data[:-1]:
+            for choice in json.loads(d)["choices"]:
+                streamed[choice["index"]] += choice["delta"].get("reasoning_content", "")
+        self.assertEqual(streamed, texts)
+        first = self.server.ask("/metrics")
+        self.server.chat({"role": "user", "content": "Reverse the word granite."}, **more)
+        cached = [int(re.search(r"^braid:cached_tokens_total (\d+)$", m, re.M).group(1)) for m in (first, self.server.ask("/metrics"))]
+        self.assertGreater(cached[1] - cached[0], 2 * 10, "the second and third read their prompt again")
+
+    def test_bias(self):
+        text = self.server.chat(SUM, reasoning_effort="none", logprobs=True)["choices"][0]["logprobs"]["content"]
+        banned = self.server.chat(SUM, reasoning_effort="none", logprobs=True, logit_bias={str(text[0]["id"]): -100})
+        self.assertNotEqual(banned["choices"][0]["logprobs"]["content"][0]["id"], text[0]["id"])
+
+    def test_the_prompts_log_probabilities_are_those_of_score(self):
+        texts = ["What is 17 + 25? " * 9, "Reverse the word stone."]
+        ids = [self.server.ask("/tokenize", {"content": t})["tokens"] for t in texts]
+        lines = "".join(json.dumps({"ids": one}) + "\n" for one in ids)
+        want = [json.loads(line)["logprobs"] for line in braid("score", CHAT, "--jsonl", "-", text=lines).stdout.splitlines()]
+        for tokens in (0, 1):
+            got = self.server.ask("/v1/completions", {"prompt": ids, "echo": True, "logprobs": 2, "max_tokens": tokens})
+            for choice, text, one, logprobs in zip(got["choices"], texts, ids, want):
+                found = choice["logprobs"]
+                self.assertTrue(choice["text"].startswith(text))
+                self.assertEqual({len(found[k]) for k in found}, {len(one) + tokens})
+                self.assertEqual((found["token_logprobs"][0], found["top_logprobs"][0]), (None, None))
+                for a, b in zip(found["token_logprobs"][1:len(one)], logprobs):
+                    self.assertLess(abs(a - b), 1e-3)
+                for token, offset in zip(found["tokens"][:len(one)], found["text_offset"]):
+                    self.assertEqual(choice["text"][offset:offset + len(token)], token)
+            self.assertEqual(got["usage"]["completion_tokens"], 2 * tokens)
+
+    def test_thinking_is_what_was_asked_for(self):
+        def rendered(**more):
+            answer = self.server.chat(SUM, max_tokens=1, **more)
+            return answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        on, off = rendered(chat_template_kwargs={"enable_thinking": True}), rendered(chat_template_kwargs={"enable_thinking": False})
+        self.assertNotEqual(on, off)
+        for effort, want in (("none", off), ("minimal", on), ("high", on)):
+            self.assertEqual(rendered(reasoning_effort=effort), want)
+        self.assertEqual(rendered(reasoning_effort="high", chat_template_kwargs={"enable_thinking": False}), off)
+        self.assertEqual(rendered(reasoning_effort="none", chat_template_kwargs={"enable_thinking": True}), on)
+        turn = [{"role": "user", "content": "Hi"}]
+        thinking = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+        for more, kind in ((thinking, "thinking"), ({}, "text"), ({"thinking": {"type": "disabled"}}, "text"),
+                           ({**thinking, "chat_template_kwargs": {"enable_thinking": False}}, "text")):
+            answer = self.server.ask("/v1/messages", {"max_tokens": 4, "messages": turn, **more})
+            self.assertEqual(answer["content"][0]["type"], kind, more)
+
+    def test_a_budget_leaves_room_for_the_answer(self):
+        free = self.server.chat(SUM)["usage"]["completion_tokens_details"]["reasoning_tokens"]
+        for budget in (0, 4, 8):
+            answer = self.server.chat(SUM, thinking_token_budget=budget)
+            used = answer["usage"]["completion_tokens_details"]["reasoning_tokens"]
+            self.assertLess(used, min(free, budget + budget // 8 + 8), budget)
+            self.assertTrue(answer["choices"][0]["message"]["content"], budget)
+        tight = self.server.chat(SUM, thinking_token_budget=1000, max_tokens=20)
+        self.assertTrue(tight["choices"][0]["message"]["content"])
+
+    def test_bodies_of_agents(self):
+        billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1; cc_entrypoint=cli; cch=1f2e3;"}
+        rules = {"type": "text", "text": "You are an agent.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+        turns = [{"role": "user", "content": [{"type": "text", "text": "<system-reminder>be quick</system-reminder>"},
+                                              {"type": "text", "text": "What is 17 + 25?", "cache_control": {"type": "ephemeral"}}]},
+                 {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "from elsewhere"},
+                                                   {"type": "text", "text": "42"}]},
+                 {"role": "user", "content": "What is 3 + 4?"}]
+        claude = {"model": "claude-opus", "max_tokens": 30, "system": [billing, rules], "messages": turns, "stream": False,
+                  "metadata": {"user_id": "u"}, "thinking": {"type": "adaptive"}, "context_management": {"edits": []},
+                  "output_config": {"effort": "high"}, "temperature": 1,
+                  "tools": [{"name": "Bash", "input_schema": {"type": "object", "properties": {}}, "cache_control": {"type": "ephemeral"}},
+                            {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]}
+        self.assertEqual(self.server.ask("/v1/messages?beta=true", claude)["type"], "message")
+        self.assertEqual(self.count(system=[billing, rules], messages=turns), self.count(system=[rules], messages=turns))
+        self.assertEqual(self.count(system=billing["text"] + "\n" + rules["text"], messages=turns), self.count(system=[rules], messages=turns))
+        codex = {"model": "gpt-x", "instructions": "You are an agent.", "stream": False, "store": False, "parallel_tool_calls": False,
+                 "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "max_output_tokens": 20,
+                 "reasoning": {"effort": "medium", "summary": "auto"}, "text": {"verbosity": "low"}, "tool_choice": "auto",
+                 "tools": [{"type": "function", "name": "shell", "strict": False, "parameters": {"type": "object", "properties": {}}},
+                           {"type": "custom", "name": "apply_patch", "format": {"type": "grammar"}}, {"type": "local_shell"}],
+                 "input": [{"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Rules."}]},
+                           {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+                           {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}], "encrypted_content": None},
+                           {"type": "function_call", "call_id": "c1", "name": "shell", "arguments": "{}"},
+                           {"type": "function_call_output", "call_id": "c1", "output": "ok"},
+                           {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go on."}]}]}
+        server = Server(model="tiny")  # whose template knows tools
+        self.addCleanup(server.stop)
+        self.assertEqual(server.ask("/v1/responses", codex)["object"], "response")
+        vllm = {"ignore_eos": False, "min_p": 0, "top_k": -1, "repetition_penalty": 1, "skip_special_tokens": True, "user": "u"}
+        late = [{"role": "system", "content": "Be brief."}, {"role": "developer", "content": "And kind."}, SUM,
+                {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+                {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "42"}]},
+                {"role": "system", "content": "A reminder."}, {"role": "user", "content": "And now?"}]
+        self.assertTrue(server.chat(*late, max_tokens=2, **vllm)["choices"])
+        body = {"max_tokens": 1, "reasoning_effort": "none"}
+        both = [server.chat(SUM, {"role": "assistant", "content": "42", **field}, SUM, **body)["usage"]["prompt_tokens"]
+                for field in ({"reasoning": "so"}, {"reasoning_content": "so"}, {})]
+        self.assertEqual(both[0], both[1])
+        self.assertGreater(both[0], both[2])
+
+    def test_errors_of_messages_have_their_form(self):
+        for body, status, kind in (({}, 400, "invalid_request_error"), ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, 400,
+                                                                       "invalid_request_error")):
+            error = self.server.ask("/v1/messages", body, status)
+            self.assertEqual((error["type"], error["error"]["type"]), ("error", kind))
+
+    def raw(self, *parts, more=None):
+        """What the server says to these bytes, and then to `more` again and again, until it closes the connection."""
+        sent = 0
+        with socket.create_connection((self.server.host, self.server.port), timeout=30) as s:
+            try:
+                for part in parts:
+                    s.sendall(part)
+                while more and sent < 200 << 20:
+                    s.sendall(more)
+                    sent += len(more)
+            except OSError:
+                pass
+            answer = b""
+            try:
+                while block := s.recv(65536):
+                    answer += block
+            except OSError:
+                pass
+        return answer.decode(errors="replace"), sent
+
+    def test_requests_without_end(self):
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        chunk = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
+        for parts, more, most in (((b"GET /",), b"a" * 65536, 8 << 20), ((head,), b"X-Header: " + b"b" * 1000 + b"\r\n", 8 << 20),
+                                  ((head + b"X: ",), b"c" * 65536, 8 << 20),
+                                  ((head + b"Transfer-Encoding: chunked\r\n\r\n",), chunk, 48 << 20)):
+            _, sent = self.raw(*parts, more=more)
+            self.assertLess(sent, most, parts)
+        for length in (b"abc", b"-1", b"12abc", b"99999999999999999999", b"1\r\nContent-Length: 2", b"5\r\nTransfer-Encoding: chunked", b""):
+            answer, _ = self.raw(head + b"Content-Length: " + length + b"\r\n\r\nGET /v1/models HTTP/1.1\r\n\r\n")
+            self.assertRegex(answer, r"\AHTTP/1.1 4\d\d ", length)
+            self.assertEqual(answer.count("HTTP/1.1 "), 1, answer)
+        self.assertEqual(self.server.ask("/health"), {"status": "ok"})
+
+    def test_a_client_that_leaves_before_a_whole_answer_ends_it(self):
+        body = json.dumps({"messages": [SUM], "ignore_eos": True, "max_tokens": 4000}).encode()
+        before = self.metric("vllm:generation_tokens_total")
+        with socket.create_connection((self.server.host, self.server.port)) as s:
+            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            while self.metric("vllm:num_requests_running") == 0:
+                time.sleep(0.01)
+        while self.metric("vllm:num_requests_running") > 0:
+            time.sleep(0.05)
+        self.assertLess(self.metric("vllm:generation_tokens_total") - before, 4000)
 
     def metric(self, name):
         return int(re.search(rf"^{name} (\d+)$", self.server.ask("/metrics"), re.M).group(1))
@@ -240,6 +412,41 @@ class Starting(Case):
             answer.read(100)
             self.assertEqual(server.stop(how), code)
             connection.close()
+
+    def test_a_queue_has_an_end(self):
+        server = Server("--parallel", 1, "--queue", 1)
+        self.addCleanup(server.stop)
+        long = {"messages": [SUM], "stream": True, "ignore_eos": True, "max_tokens": 4000}
+        streams = [server.send("POST", "/v1/chat/completions", long) for _ in range(2)]
+        connection, refused = server.send("POST", "/v1/chat/completions", {"messages": [SUM]})
+        self.assertEqual((refused.status, refused.headers["Retry-After"]), (429, "1"))
+        self.assertEqual(json.loads(refused.read())["error"]["type"], "rate_limit_error")
+        self.assertEqual(server.ask("/v1/messages", {"messages": [SUM], "max_tokens": 4}, 429)["error"]["type"], "rate_limit_error")
+        for c, _ in (*streams, (connection, refused)):
+            c.close()
+
+    def test_it_drains(self):
+        body = {"messages": [SUM], "stream": True}
+        for grace, more, last in ((30, {}, "stop"), (0, {"ignore_eos": True, "max_tokens": 4000}, "unavailable_error")):
+            server = Server("--grace", grace)
+            connection, answer = server.send("POST", "/v1/chat/completions", {**body, **more})
+            answer.read(100)
+            server.process.send_signal(signal.SIGTERM)
+            events = [e[6:] for e in answer.read().decode().split("\n\n") if e.startswith("data: ")]
+            self.assertEqual(events[-1], "[DONE]")
+            self.assertIn(last, events[-2])
+            connection.close()
+            self.assertEqual(server.process.wait(20), 143)
+            server.process.stderr.close()
+
+    def test_the_name_of_thinking(self):
+        server = Server("--reasoning-field", "reasoning", "--reasoning-budget", 4)
+        self.addCleanup(server.stop)
+        answer = server.chat(SUM)
+        self.assertIn("reasoning", answer["choices"][0]["message"])
+        self.assertNotIn("reasoning_content", answer["choices"][0]["message"])
+        self.assertLess(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 12)
+        self.assertGreater(server.chat(SUM, thinking_token_budget=-1)["usage"]["completion_tokens_details"]["reasoning_tokens"], 12)
 
     def test_refused_at_the_start(self):
         with socket.socket() as taken:

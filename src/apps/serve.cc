@@ -27,8 +27,8 @@ struct ServeArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
-  std::string host = "127.0.0.1", key, alias, memory, cache_file;
-  int64_t port = 8080, parallel = 4;
+  std::string host = "127.0.0.1", key, alias, memory, cache_file, reasoning_field = "reasoning_content";
+  int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10;
 };
 
 // A folder or file by its last name: clients need not know where it is.
@@ -71,6 +71,9 @@ void check_cache_file(const std::string& file) {
 int serve_model(const ServeArgs& o) {
   check_range("--port", o.port, 0, 65535);
   check_range("--parallel", o.parallel, 1, 256);
+  check_range("--queue", o.queue, 0, 4096);
+  check_range("--grace", o.grace, 0, 3600);
+  check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
   const bool open = o.host != "127.0.0.1" && o.host != "localhost" && o.host != "::1";
   if (open && o.key.empty())
     fail("--host", {.what = "others could use the server", .got = printable(o.host), .expected = "--api-key as well"});
@@ -78,23 +81,32 @@ int serve_model(const ServeArgs& o) {
   if (!o.cache_file.empty()) check_cache_file(o.cache_file);
   sys::catch_requests_to_stop();
   std::optional<engine::LanguageModel> model;  // outlives the server, which answers while it is loaded
-  serve::Server server({.host = o.host, .port = static_cast<int>(o.port), .key = o.key, .cache_file = o.cache_file});
+  serve::Server server({.host = o.host,
+                        .port = static_cast<int>(o.port),
+                        .key = o.key,
+                        .parallel = o.parallel,
+                        .queue = o.queue,
+                        .cache_file = o.cache_file,
+                        .log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); }});
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
   options.memory = memory;
   o.drafts.reserve(options, o.parallel);
   engine::LanguageModel& lm = model.emplace(o.model.model, options);
   need_tokenizer(lm.path(), "a model with one");
-  const std::string ignored = server.load(
-      lm,
-      {.model = name_of(o), .sampling = o.sampling.resolve(*o.cli, lm.path()), .seeded = o.cli->given("seed")},
-      o.drafts.resolve(lm.runner()));
+  const std::string ignored = server.load(lm,
+                                          {.model = name_of(o),
+                                           .sampling = o.sampling.resolve(*o.cli, lm.path()),
+                                           .seeded = o.cli->given("seed"),
+                                           .reasoning_field = o.reasoning_field,
+                                           .thinking_budget = o.budget},
+                                          o.drafts.resolve(lm.runner()));
   if (!ignored.empty()) fmt::print(stderr, "the file of cached prefixes is ignored: {}\n", ignored);
   fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
              numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   sys::end_at_second_interrupt();
-  server.stop();
+  server.stop(std::chrono::seconds(o.grace));
   server.save_cache();
   return 128 + sys::caught_signal();
 }
@@ -114,7 +126,11 @@ Action setup_serve(Cli& cli) {
   cli.option("--cache-file FILE", o->cache_file, "cached prefixes, read at the start and written at the end");
   o->drafts.declare(cli);
   o->sampling.declare(cli);
+  cli.choice("--reasoning-field", o->reasoning_field, {"reasoning_content", "reasoning"}, "of thinking in chat");
+  cli.option("--reasoning-budget", o->budget, "tokens of thinking at most; -1: no limit");
+  cli.option("--queue", o->queue, "requests that may wait; others are refused");
   cli.rare();
+  cli.option("--grace", o->grace, "seconds for answers to end when the server stops");
   o->sampling.declare_penalties(cli);
   return [o] { return serve_model(*o); };
 }

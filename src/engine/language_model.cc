@@ -61,6 +61,7 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
   if (!template_) template_ = text::ChatTemplate::load(path_.folder);
   nlohmann::ordered_json variables = {{"messages", messages}, {"add_generation_prompt", options.answer_next}};
   if (options.tools) variables["tools"] = *options.tools;
+  if (options.variables) variables.update(*options.variables);
   const bool on = options.think.value_or(false);
   switch (options.think ? think_switch() : ThinkSwitch::none) {
     case ThinkSwitch::variable:
@@ -81,11 +82,19 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
   return template_->render(variables, local_time());
 }
 
-ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens) {
+ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens, int64_t grace) {
   if (tokens < 0) return {};
   const auto end = tokenizer().token_to_id("</think>");
   if (!end) fail("--reasoning-budget", {.what = "the model has no token </think>", .hint = "leave the option out"});
+  if (grace > 0 && !line_ends_) {
+    std::vector<bool> ends(static_cast<size_t>(tokenizer().vocab_size()));
+    for (size_t id = 0; id < ends.size(); ++id)
+      ends[id] = tokenizer().bytes_of(static_cast<int32_t>(id)).ends_with('\n');
+    line_ends_ = std::make_shared<const std::vector<bool>>(std::move(ends));
+  }
   return {.tokens = tokens,
+          .grace = grace,
+          .line_ends = line_ends_,
           .end = *end,
           .call = tokenizer().token_to_id("<tool_call>").value_or(-1),
           .closing = tokenizer().encode("\n</think>\n", false)};

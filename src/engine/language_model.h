@@ -20,9 +20,10 @@
 namespace braid::engine {
 
 struct RenderOptions {
-  std::optional<bool> think{};                    // nullopt: what the template does by itself
-  const nlohmann::ordered_json* tools = nullptr;  // an array of functions
-  bool answer_next = true;                        // the prompt of an answer follows the messages
+  std::optional<bool> think{};                        // nullopt: what the template does by itself
+  const nlohmann::ordered_json* tools = nullptr;      // an array of functions
+  const nlohmann::ordered_json* variables = nullptr;  // an object: more variables of the template
+  bool answer_next = true;                            // the prompt of an answer follows the messages
 };
 
 class LanguageModel {
@@ -36,8 +37,9 @@ class LanguageModel {
   // switch for it.
   std::string render(const nlohmann::ordered_json& messages, const RenderOptions& options);
 
-  // A limit of so many tokens of thinking; -1: none. Error if the vocabulary has no </think>.
-  ReasoningBudget reasoning_budget(int64_t tokens);
+  // A limit of so many tokens of thinking; -1: none. With `grace`, up to so many more until a line ends. Error if the
+  // vocabulary has no </think>.
+  ReasoningBudget reasoning_budget(int64_t tokens, int64_t grace = 0);
 
   // Constraints of answers. From any thread, but the first call.
   grammar::Grammars& grammars();
@@ -59,6 +61,7 @@ class LanguageModel {
   std::optional<text::Tokenizer> tokenizer_;
   std::optional<text::ChatTemplate> template_;
   std::unique_ptr<grammar::Grammars> grammars_;
+  std::shared_ptr<const std::vector<bool>> line_ends_;  // shared with the budgets of answers
 };
 
 // What generation_config.json or a GGUF file says about sampling; missing fields keep their values in `otherwise`.

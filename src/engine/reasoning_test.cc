@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 namespace braid::engine {
@@ -94,6 +95,13 @@ TEST(ReasoningLimit, ClosesOnceAndOnlyWhatIsOpen) {
   none.tokens = 0;
   EXPECT_EQ(said(ReasoningLimit(none), {1, 2, 3, 4}), (Ids{7, 9, 7, 4}));
   EXPECT_EQ(said(ReasoningLimit(), {1, 2, 3, 4}), (Ids{1, 2, 3, 4}));
+  ReasoningBudget lines = two;  // 8 ends a line; the closing then has no line end before it
+  lines.grace = 3;
+  lines.line_ends = std::make_shared<const std::vector<bool>>(std::vector<bool>{0, 0, 0, 0, 0, 0, 0, 1, 1, 0});
+  EXPECT_EQ(said(ReasoningLimit(lines), {1, 2, 3, 8, 4, 5, 6}), (Ids{1, 2, 3, 8, 9, 7, 6}));
+  EXPECT_EQ(said(ReasoningLimit(lines), {8, 2, 3, 4, 5, 1, 1, 1, 6}), (Ids{8, 2, 3, 4, 5, 7, 9, 7, 6}));
+  EXPECT_EQ(said(ReasoningLimit(lines), {1, 8, 3, 4, 5}), (Ids{1, 8, 9, 7, 5}));
+  EXPECT_EQ(said(ReasoningLimit(lines), {1, 2, 3, 9, 5}), (Ids{1, 2, 3, 9, 5}));
 }
 
 }  // namespace

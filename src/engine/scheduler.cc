@@ -68,6 +68,7 @@ void Scheduler::admit() {
     promised_ += promised;
     waiting_.pop_front();
     free_.pop_back();
+    if (streams_.back().request.on_start) streams_.back().request.on_start(cached);
   }
   // Those that have not begun yet: of prompts that come together and begin alike, the later ones find what the first
   // has read.

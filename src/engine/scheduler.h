@@ -37,6 +37,7 @@ struct Request {
   // asked for; `on_token` sees each token but the end token, and false ends the answer; `on_end` is called once, and
   // may submit another request.
   std::function<bool()> wanted{};
+  std::function<void(int64_t cached_tokens)> on_start{};  // it has a sequence
   std::function<void(const std::vector<TokenLogprob>&)> on_logprobs{};
   std::function<bool(int32_t)> on_token{};
   std::function<void(Generated, int64_t cached_tokens)> on_end{};

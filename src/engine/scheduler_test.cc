@@ -229,6 +229,24 @@ TEST(Scheduler, AfterAFailedPassEverythingEndsOnce) {
   EXPECT_EQ(endings.seen.count("a cancelled") + endings.seen.count("b cancelled"), 2u);
 }
 
+TEST(Scheduler, OneFailedAnswerLeavesTheOthers) {
+  LanguageModel model = chat(3);
+  Scheduler scheduler(model.runner(), 1);
+  Generated failed, whole;
+  Request failing{.prompt = encode(model, "Hi"), .generate = {.tokens_max = 9, .ignore_eos = true}};
+  failing.on_token = [](int32_t) -> bool { throw Error(Fault::failed_run, "not finite"); };
+  failing.on_end = [&](Generated g, int64_t) { failed = std::move(g); };
+  scheduler.submit(std::move(failing));
+  scheduler.submit({.prompt = encode(model, "Who are you?"),
+                    .generate = {.tokens_max = 9, .ignore_eos = true},
+                    .on_end = [&](Generated g, int64_t) { whole = std::move(g); }});
+  while (!scheduler.idle()) scheduler.pass();
+  EXPECT_EQ(failed.error, "not finite");
+  EXPECT_EQ(failed.finish, Finish::cancelled);
+  EXPECT_EQ(whole.error, "");
+  EXPECT_EQ(std::ssize(whole.ids), 9);
+}
+
 // Read in pieces, beside another answer, with a prefix of it in the cache: that has no logits, so it is not used.
 TEST(Scheduler, LogProbabilitiesOfPromptsAreThoseOfScore) {
   LanguageModel model = chat(2, 16, false, 64 << 20);

@@ -15,13 +15,14 @@ class StopTexts {
  public:
   explicit StopTexts(std::vector<std::string> stops) : stops_(std::move(stops)) {}
   bool found() const { return found_; }
+  const std::string& which() const { return which_; }  // was found
 
   std::string push(std::string_view text) {
     if (found_) return "";
     held_ += text;
     size_t end = held_.size(), partial = 0;
     for (const std::string& stop : stops_) {
-      if (const size_t at = held_.find(stop); at < end) end = at, found_ = true;
+      if (const size_t at = held_.find(stop); at < end) end = at, found_ = true, which_ = stop;
       partial = std::max(partial, partial_tag(held_, stop));
     }
     std::string out = held_.substr(0, found_ ? end : held_.size() - partial);
@@ -32,7 +33,7 @@ class StopTexts {
 
  private:
   std::vector<std::string> stops_;
-  std::string held_;
+  std::string held_, which_;
   bool found_ = false;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct Defaults {
   engine::SamplingOptions sampling{};                 // flag, else generation_config.json
   bool seeded = false;                                // a seed was given: requests without one use it, not a random one
   std::string reasoning_field = "reasoning_content";  // of messages and deltas of chat
+  int64_t thinking_budget = -1;                       // tokens of thinking at most; -1: no limit
 };
 
 // One prompt and its answers.
@@ -30,8 +32,9 @@ struct Asked {
   int64_t created = 0;             // seconds since 1970
   std::string model{}, reasoning_field{};
   bool logprobs = false;
-  bool echo = false;          // the prompt is part of the text
-  std::string prompt_text{};  // for `echo`
+  std::set<std::string> skipped_tools{};  // types of tools that are no functions
+  bool echo = false;                      // the prompt is part of the text
+  std::string prompt_text{};              // for `echo`
 };
 
 // What every kind of request has: sampling, n, stops (of the field `stop`), stream.

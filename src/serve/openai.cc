@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "engine/reasoning.h"
 #include "serve/api_error.h"
+#include "serve/chat_messages.h"
 #include "sys/error.h"
 
 namespace braid::serve {
@@ -15,69 +17,56 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A message as templates take it: parts of text become one string, arguments that are text become objects.
-ordered_json message_of(const ordered_json& m) {
-  if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) refuse("a message has no role");
-  ordered_json out = m;
-  if (out["role"] == "developer") out["role"] = "system";
-  ordered_json& content = out["content"];
-  if (content.is_array()) {
-    std::string text;
-    for (const ordered_json& part : content) {
-      if (!part.is_object() || !part.contains("text") || !part["text"].is_string())
-        refuse("a part of a message is not text, and this model reads text alone");
-      text += part["text"].get<std::string>();
-    }
-    content = std::move(text);
-  }
-  if (content.is_null()) content = "";
-  if (!content.is_string()) refuse("the content of a message is neither text nor parts of text");
-  if (out.contains("reasoning") && !out.contains("reasoning_content")) out["reasoning_content"] = out["reasoning"];
-  if (!out.contains("tool_calls") || !out["tool_calls"].is_array()) return out;
-  for (ordered_json& call : out["tool_calls"]) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
-      refuse("a tool call has no function");
-    ordered_json& arguments = call["function"]["arguments"];
-    if (arguments.is_string()) arguments = parse_json(arguments.get<std::string>(), "arguments");
-    if (!arguments.is_object()) refuse("the arguments of a tool call are not a JSON object");
-  }
-  return out;
-}
+constexpr int64_t kTokensMax = int64_t{1} << 30;
 
-ordered_json messages_of(const Fields& f) {
-  const ordered_json* list = f.find("messages");
-  if (!list || !list->is_array() || list->empty()) refuse("'messages' is not a list of messages");
-  ordered_json out = ordered_json::array();
-  for (const ordered_json& m : *list) out.push_back(message_of(m));
-  return out;
-}
-
-ordered_json tools_of(const Fields& f) {
+// The functions among the tools; others, which a hosted model would run itself, are skipped.
+ordered_json functions_of(const Fields& f, std::set<std::string>& skipped) {
   const ordered_json *tools = f.find("tools"), *choice = f.find("tool_choice");
   if (!tools || (choice && *choice == "none")) return {};
-  if (!tools->is_array()) refuse("'tools' is not a list of functions");
+  if (!tools->is_array()) refuse("'tools' is not a list of functions", "tools");
+  ordered_json out = ordered_json::array();
   for (const ordered_json& tool : *tools) {
-    if (!tool.is_object() || !tool.contains("function") || !tool["function"].is_object() ||
-        !tool["function"].contains("name"))
-      refuse("a tool is not a function with a name");
+    if (!tool.is_object()) refuse("a tool is not an object", "tools");
+    const auto type = tool.find("type");
+    if (type != tool.end() && type->is_string() && *type != "function") {
+      skipped.insert(type->get<std::string>());
+      continue;
+    }
+    const auto function = tool.find("function");
+    if (function == tool.end() || !function->is_object() || !function->contains("name") ||
+        !(*function)["name"].is_string())
+      refuse("a tool is not a function with a name", "tools");
+    out.push_back(tool);
   }
-  return tools->empty() ? ordered_json() : *tools;
+  return out.empty() ? ordered_json() : out;
 }
 
-// chat_template_kwargs wins over reasoning_effort.
-std::optional<bool> think_of(const Fields& f) {
-  std::optional<bool> think;
+// How the template is to be used. chat_template_kwargs wins over reasoning_effort.
+struct Rendering {
+  std::optional<bool> think{};
+  ordered_json variables = ordered_json::object();
+};
+
+Rendering rendering_of(const Fields& f) {
+  Rendering out;
   if (const ordered_json* effort = f.find("reasoning_effort")) {
-    constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+    constexpr const char* kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
     if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts))
-      refuse("'reasoning_effort' is not none, minimal, low, medium, high or xhigh");
-    think = *effort != "none";
+      refuse("'reasoning_effort' is not none, minimal, low, medium, high, xhigh or max", "reasoning_effort");
+    out.think = *effort != "none";
+    if (*out.think) out.variables["reasoning_effort"] = *effort;
   }
   if (const ordered_json* variables = f.find("chat_template_kwargs")) {
-    if (!variables->is_object()) refuse("'chat_template_kwargs' is not an object");
-    if (const auto given = Fields(*variables).boolean("enable_thinking")) think = given;
+    if (!variables->is_object()) refuse("'chat_template_kwargs' is not an object", "chat_template_kwargs");
+    if (const auto given = Fields(*variables).boolean("enable_thinking")) out.think = given;
+    for (const char* own : {"messages", "tools", "add_generation_prompt"}) {
+      if (variables->contains(own))
+        refuse(fmt::format("'chat_template_kwargs' cannot hold '{}'", own), "chat_template_kwargs");
+    }
+    out.variables.update(*variables);
+    out.variables.erase("enable_thinking");
   }
-  return think;
+  return out;
 }
 
 // Where the state of a conversation is worth keeping: after its instructions, which others may share, and before the
@@ -99,27 +88,42 @@ std::vector<int64_t> marks_of(engine::LanguageModel& model, const ordered_json& 
   return marks;
 }
 
+// A limit on thinking: the request's, else the server's. It ends at the end of a line, within an eighth more, and
+// leaves a quarter of the answer's tokens for what follows it.
+void limit_thinking(const Fields& f, Asked& asked, engine::LanguageModel& model, const Defaults& defaults) {
+  const int64_t given = f.integer("thinking_token_budget", -1, kTokensMax).value_or(defaults.thinking_budget);
+  if (given < 0 || !asked.work.thinking) return;
+  engine::GenerateOptions& generate = asked.work.request.generate;
+  const int64_t room = generate.tokens_max - generate.tokens_max / 4, grace = std::min(given, room) / 8;
+  generate.budget = model.reasoning_budget(std::min(given, room - grace), grace);
+}
+
 }  // namespace
 
 Asked read_chat(const std::string& body, engine::LanguageModel& model, const Defaults& defaults) {
-  const ordered_json json = parse_body(body);
+  return read_chat_json(parse_body(body), model, defaults);
+}
+
+Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, const Defaults& defaults, bool limited) {
   const Fields f(json);
   Asked asked = begin(f, model, defaults, "chatcmpl-");
   asked.logprobs = f.boolean("logprobs").value_or(false);
   if (asked.logprobs) asked.work.request.generate.logprobs = f.integer("top_logprobs", 0, 20).value_or(0);
-  const ordered_json messages = messages_of(f);
-  asked.tools = tools_of(f);
-  const engine::RenderOptions rendering{.think = think_of(f), .tools = asked.tools.is_null() ? nullptr : &asked.tools};
-  const std::string prompt = model.render(messages, rendering);
+  ordered_json messages = chat_messages(f);
+  asked.tools = functions_of(f, asked.skipped_tools);
+  const Rendering rendering = rendering_of(f);
+  const engine::RenderOptions options{.think = rendering.think,
+                                      .tools = asked.tools.is_null() ? nullptr : &asked.tools,
+                                      .variables = &rendering.variables};
+  const std::string prompt = render_folding(model, messages, options);
   asked.work.thinking = engine::ends_in_think(prompt);
   asked.work.request.prompt = model.tokenizer().encode(prompt, false);
-  const auto tokens = f.integer("max_completion_tokens", 1, int64_t{1} << 30);
-  const auto older = f.integer("max_tokens", 1, int64_t{1} << 30);
-  limit_tokens(asked, tokens.value_or(older.value_or(int64_t{1} << 30)), model);
-  if (const auto budget = f.integer("thinking_token_budget", 0, int64_t{1} << 30); budget && asked.work.thinking)
-    asked.work.request.generate.budget = model.reasoning_budget(*budget);
+  const auto tokens = f.integer("max_completion_tokens", 1, kTokensMax), older = f.integer("max_tokens", 1, kTokensMax);
+  if (!limited) return asked;
+  limit_tokens(asked, tokens.value_or(older.value_or(kTokensMax)), model);
+  limit_thinking(f, asked, model, defaults);
   constrain(asked, json, model);
-  asked.work.request.marks = marks_of(model, messages, rendering, asked.work.request.prompt);
+  asked.work.request.marks = marks_of(model, messages, options, asked.work.request.prompt);
   return asked;
 }
 

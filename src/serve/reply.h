@@ -19,6 +19,7 @@ struct Outcome {
   engine::Generated generated{};
   int64_t cached_tokens = 0, reasoning_tokens = 0;
   bool stopped = false;  // by a stop text
+  std::string stop{};    // which
   std::string error{};
 };
 
@@ -39,9 +40,13 @@ class Reply {
   struct News {
     Parts text{};
     std::vector<std::vector<engine::TokenLogprob>> logprobs{};  // of each token since the last news, if asked for
-    bool started = false;                                       // a token has been generated
+    bool admitted = false;      // since the last news: its prompt is being read, but for
+    int64_t cached_tokens = 0;  // what was cached of it
+    bool started = false;       // a token has been generated
     bool done = false;
-    bool silent() const { return !done && text.reasoning.empty() && text.content.empty() && logprobs.empty(); }
+    bool silent() const {
+      return !done && text.reasoning.empty() && text.content.empty() && logprobs.empty() && !admitted;
+    }
   };
 
   explicit Reply(std::shared_ptr<Bell> bell) : bell_(std::move(bell)) {}
@@ -50,7 +55,12 @@ class Reply {
   News take() {
     const std::lock_guard lock(bell_->mutex);
     news_ = false;
-    return {std::exchange(text_, {}), std::exchange(logprobs_, {}), started_, done_};
+    return {.text = std::exchange(text_, {}),
+            .logprobs = std::exchange(logprobs_, {}),
+            .admitted = std::exchange(admitted_, false),
+            .cached_tokens = cached_tokens_,
+            .started = started_,
+            .done = done_};
   }
   bool news() const { return news_; }                  // with the bell's mutex held
   void cancel() { cancelled_ = true; }                 // nobody waits any more
@@ -58,6 +68,12 @@ class Reply {
 
   // For the computing thread.
   bool wanted() const { return !cancelled_; }
+  void admit(int64_t cached_tokens) {
+    const std::lock_guard lock(bell_->mutex);
+    admitted_ = true;
+    cached_tokens_ = cached_tokens;
+    ring();
+  }
   void put(const Parts& parts) {
     const std::lock_guard lock(bell_->mutex);
     if (std::exchange(started_, true) && parts.reasoning.empty() && parts.content.empty()) return;
@@ -86,7 +102,8 @@ class Reply {
   Parts text_;
   std::vector<std::vector<engine::TokenLogprob>> logprobs_;
   Outcome outcome_;
-  bool news_ = false, started_ = false, done_ = false;
+  int64_t cached_tokens_ = 0;
+  bool news_ = false, admitted_ = false, started_ = false, done_ = false;
   std::atomic<bool> cancelled_ = false;
 };
 

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <ctime>
 #include <map>
+#include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -15,8 +17,11 @@
 #include "serve/api_error.h"
 #include "serve/chat_answer.h"
 #include "serve/completions.h"
+#include "serve/connection.h"
+#include "serve/messages.h"
 #include "serve/openai.h"
 #include "serve/page.h"
+#include "serve/responses.h"
 #include "serve/worker.h"
 #include "sys/error.h"
 #include "sys/memory.h"
@@ -27,7 +32,6 @@ namespace {
 using nlohmann::ordered_json;
 using namespace std::chrono_literals;
 
-constexpr size_t kBodyMax = size_t{32} << 20;
 constexpr auto kSilenceMax = 4s;  // clients take a connection without a byte in five seconds for dead
 
 // As long for a wrong key as for the right one.
@@ -43,9 +47,12 @@ void set_json(httplib::Response& response, const ordered_json& json, int status 
   response.set_content(dump(json), "application/json");
 }
 
-void set_error(httplib::Response& response, int status, const char* type, const std::string& message,
-               const std::string& param = "", const char* code = "") {
-  set_json(response, error_json(status, type, message, param, code), status);
+// In the form of the surface that was asked.
+void set_error(const httplib::Request& request, httplib::Response& response, int status, const char* type,
+               const std::string& message, const std::string& param = "", const char* code = "") {
+  const bool anthropic = request.path.starts_with("/v1/messages");
+  set_json(response, anthropic ? messages_error_json(status, message) : error_json(status, type, message, param, code),
+           status);
 }
 
 void check(const Outcome& outcome) {
@@ -80,11 +87,18 @@ bool is_public(const std::string& path) {
   return path == "/health" || std::ranges::any_of(page_files(), [&](const PageFile& f) { return path_of(f) == path; });
 }
 
+// For a whole answer, whose client may leave meanwhile: the answer is then not wanted either.
+std::vector<Answers::Update> wait_for_more(Answers& answers) {
+  const Connection* connection = Connection::current();
+  if (connection && connection->gone()) throw ApiError(499, "client_closed_request", "the client has left");
+  return answers.wait(200ms);
+}
+
 // Waits for whole answers.
 std::vector<Said> wait_for(Answers& answers) {
   std::vector<Said> said(answers.size());
   while (!answers.done()) {
-    for (const auto& [i, news] : answers.wait(1h)) {
+    for (const auto& [i, news] : wait_for_more(answers)) {
       said[i].reasoning += news.text.reasoning;
       said[i].content += news.text.content;
       if (news.done) check(answers.outcome(i));
@@ -94,6 +108,18 @@ std::vector<Said> wait_for(Answers& answers) {
 }
 
 }  // namespace
+
+// Counts the requests that are being answered.
+class Active {
+ public:
+  explicit Active(std::atomic<int64_t>& count) : count_(count) { ++count_; }
+  Active(const Active&) = delete;
+  Active& operator=(const Active&) = delete;
+  ~Active() { --count_; }
+
+ private:
+  std::atomic<int64_t>& count_;
+};
 
 struct Server::State {
   // What there is once the model is loaded.
@@ -105,20 +131,30 @@ struct Server::State {
   };
 
   ServerOptions options;
-  httplib::Server http;
+  HttpServer http;
   int port = 0;
   std::unique_ptr<Loaded> owner;
   std::atomic<Loaded*> loaded = nullptr;
   std::thread listening;
+  std::atomic<int64_t> active = 0;             // requests that are being answered, or wait
+  std::atomic<bool> draining = false;          // no others are accepted
   std::map<std::string, const char*> allowed;  // the method of each path
+  std::mutex noted_mutex;
+  std::set<std::string> noted;  // types of tools that were skipped
 
   void set_routes();
   void post(const char* path, void (State::*answer)(const std::string& body, httplib::Response&));
   void get(const char* path, void (State::*answer)(httplib::Response&));
   bool refused(const httplib::Request& request, httplib::Response& response);
   Loaded& ready();
+  std::unique_ptr<Active> admitted();
   void chat(const std::string& body, httplib::Response& response);
   void completions(const std::string& body, httplib::Response& response);
+  void responses(const std::string& body, httplib::Response& response);
+  void messages(const std::string& body, httplib::Response& response);
+  void count_tokens(const std::string& body, httplib::Response& response);
+  void blocks(const Asked& asked, std::unique_ptr<BlockStream> form, httplib::Response& response);
+  void note_skipped(const Asked& asked);
   void stream(std::vector<Asked> asked, std::unique_ptr<AnswerStream> form, httplib::Response& response);
   void explain(const httplib::Request& request, httplib::Response& response);
   ordered_json model_json();
@@ -136,25 +172,61 @@ Server::State::Loaded& Server::State::ready() {
   return *now;
 }
 
-// Health is public, and the page, which has a field for the key.
+// A place among the requests that are answered, or wait.
+std::unique_ptr<Active> Server::State::admitted() {
+  auto place = std::make_unique<Active>(active);
+  (void)ready();
+  if (draining) throw ApiError(503, "unavailable_error", kStopping);
+  const int64_t most = options.parallel + options.queue;
+  if (active > most)
+    throw ApiError(429, "rate_limit_error", fmt::format("{} requests wait already; try again later", options.queue), "",
+                   "rate_limit_exceeded");
+  return place;
+}
+
+// A length that is not one number, or two ways to tell it, could hide another request in the body.
+const char* wrong_length(const httplib::Request& request) {
+  const size_t lengths = request.get_header_value_count("Content-Length"),
+               codings = request.get_header_value_count("Transfer-Encoding");
+  const std::string length = request.get_header_value("Content-Length");
+  if (lengths > 1 || codings > 1 || (lengths > 0 && codings > 0)) return "the length of the body is given twice";
+  if (lengths > 0 && (length.empty() || length.size() > 18 || length.find_first_not_of("0123456789") != length.npos))
+    return "Content-Length is not a number";
+  if (request.method == "POST" && lengths == 0 && codings == 0) return "the length of the body is not given";
+  if (codings > 0 && request.get_header_value("Transfer-Encoding") != "chunked")
+    return "Transfer-Encoding is not available here, except as chunked";
+  return nullptr;
+}
+
+// Before the body is read, which then stays unread. Health is public, and the page, which has a field for the key.
 bool Server::State::refused(const httplib::Request& request, httplib::Response& response) {
+  Connection* connection = Connection::current();
+  if (const char* wrong = wrong_length(request)) {
+    connection->close_after_this();
+    response.set_header("Connection", "close");
+    set_error(request, response, 400, "invalid_request_error", wrong);
+    return true;
+  }
   if (options.key.empty() || is_public(request.path)) return false;
   constexpr const char* kBearer = "Bearer ";
   std::string given = request.get_header_value("Authorization");
   given = given.starts_with(kBearer) ? given.substr(7) : request.get_header_value("x-api-key");
   if (equal(given, options.key)) return false;
-  set_error(response, 401, "authentication_error", "the API key is missing or wrong");
+  connection->close_after_this();
+  set_error(request, response, 401, "authentication_error", "the API key is missing or wrong");
   return true;
 }
 
 void Server::State::stream(std::vector<Asked> asked, std::unique_ptr<AnswerStream> form, httplib::Response& response) {
   struct Streaming {
+    std::unique_ptr<Active> place;
     std::vector<Asked> asked;
     std::unique_ptr<AnswerStream> form;
     Answers answers;
     bool begun = false;
-    Streaming(Worker& worker, std::vector<Asked> all, std::unique_ptr<AnswerStream> written)
-        : asked(std::move(all)), form(std::move(written)), answers(worker, asked) {}
+    Streaming(Worker& worker, std::unique_ptr<Active> active, std::vector<Asked> all,
+              std::unique_ptr<AnswerStream> written)
+        : place(std::move(active)), asked(std::move(all)), form(std::move(written)), answers(worker, asked) {}
 
     std::string next() {
       std::string out = std::exchange(begun, true) ? "" : form->begin();
@@ -174,7 +246,7 @@ void Server::State::stream(std::vector<Asked> asked, std::unique_ptr<AnswerStrea
     }
     bool failed = false;
   };
-  auto s = std::make_shared<Streaming>(ready().worker, std::move(asked), std::move(form));
+  auto s = std::make_shared<Streaming>(ready().worker, admitted(), std::move(asked), std::move(form));
   const auto next = [s](size_t, httplib::DataSink& sink) {
     const std::string text = s->next();
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;
@@ -188,16 +260,63 @@ void Server::State::stream(std::vector<Asked> asked, std::unique_ptr<AnswerStrea
 void Server::State::chat(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
   std::vector<Asked> asked{read_chat(body, now.model, now.defaults)};
+  note_skipped(asked[0]);
   if (asked[0].stream) return stream(asked, chat_stream(asked[0], now.model), response);
+  const auto place = admitted();
   Answers answers(now.worker, asked);
   const std::vector<Said> said = wait_for(answers);
   set_json(response, chat_json(asked[0], said, answers.outcomes(), now.model));
+}
+
+// Responses and Messages: a whole answer is the end of a stream that nobody reads.
+void Server::State::blocks(const Asked& asked, std::unique_ptr<BlockStream> form, httplib::Response& response) {
+  note_skipped(asked);
+  std::vector<Asked> one{asked};
+  if (asked.stream) return stream(std::move(one), std::move(form), response);
+  const auto place = admitted();
+  Answers answers(ready().worker, one);
+  while (!answers.done()) {
+    for (const auto& [i, news] : wait_for_more(answers)) {
+      if (news.done) check(answers.outcome(i));
+      (void)form->news(i, news);
+      if (news.done) (void)form->end(i, answers.outcome(i));
+    }
+  }
+  set_json(response, form->whole(answers.outcomes()));
+}
+
+void Server::State::responses(const std::string& body, httplib::Response& response) {
+  Loaded& now = ready();
+  ResponsesRequest request = read_responses(body, now.model, now.defaults);
+  const Asked asked = request.asked;
+  blocks(asked, responses_stream(std::move(request)), response);
+}
+
+void Server::State::messages(const std::string& body, httplib::Response& response) {
+  Loaded& now = ready();
+  const Asked asked = read_messages(body, now.model, now.defaults);
+  blocks(asked, messages_stream(asked), response);
+}
+
+void Server::State::count_tokens(const std::string& body, httplib::Response& response) {
+  Loaded& now = ready();
+  const Asked asked = read_messages(body, now.model, now.defaults, false);
+  set_json(response, {{"input_tokens", asked.work.request.prompt.size()}});
+}
+
+void Server::State::note_skipped(const Asked& asked) {
+  const std::lock_guard lock(noted_mutex);
+  for (const std::string& type : asked.skipped_tools) {
+    if (options.log && noted.size() < 100 && noted.insert(type).second)
+      options.log("tools of type " + printable(type) + " are skipped: only functions are available");
+  }
 }
 
 void Server::State::completions(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
   const std::vector<Asked> asked = read_completions(body, now.model, now.defaults);
   if (asked[0].stream) return stream(asked, completions_stream(asked, now.model), response);
+  const auto place = admitted();
   Answers answers(now.worker, asked);
   const std::vector<Said> said = wait_for(answers);
   set_json(response, completions_json(asked, said, answers.outcomes(), now.model));
@@ -295,6 +414,7 @@ void Server::State::post(const char* path, void (State::*answer)(const std::stri
       body.append(data, size);
       return true;
     });
+    if (!whole) Connection::current()->close_after_this();
     if (!whole)
       throw ApiError(413, "invalid_request_error",
                      fmt::format("the body is not whole, or larger than {} bytes", kBodyMax));
@@ -318,16 +438,17 @@ void Server::State::explain(const httplib::Request& request, httplib::Response& 
   const std::string asked = printable(request.method + " " + request.path);
   switch (response.status) {
     case 404:
-      return set_error(response, 404, "not_found_error", "no such request: " + asked);
+      return set_error(request, response, 404, "not_found_error", "no such request: " + asked);
     case 405:
-      return set_error(response, 405, "invalid_request_error", fmt::format("{}; expected {}", asked, known->second));
+      return set_error(request, response, 405, "invalid_request_error",
+                       fmt::format("{}; expected {}", asked, known->second));
     case 413:
-      return set_error(response, 413, "invalid_request_error",
+      return set_error(request, response, 413, "invalid_request_error",
                        fmt::format("the body is larger than {} bytes", kBodyMax));
     case 414:
-      return set_error(response, 414, "invalid_request_error", "the path is too long");
+      return set_error(request, response, 414, "invalid_request_error", "the path is too long");
     default:
-      set_error(response, response.status, "invalid_request_error",
+      set_error(request, response, response.status, "invalid_request_error",
                 "not a request that HTTP/1.1 allows, or its headers are too long");
   }
 }
@@ -338,6 +459,9 @@ void Server::State::set_routes() {
   post("/v1/chat/completions", &State::chat);
   post("/v1/completions", &State::completions);
   post("/cache/save", &State::save_cache);
+  post("/v1/responses", &State::responses);
+  post("/v1/messages", &State::messages);
+  post("/v1/messages/count_tokens", &State::count_tokens);
   post("/tokenize", &State::tokenize);
   post("/detokenize", &State::detokenize);
   get("/v1/models", &State::models);
@@ -352,16 +476,17 @@ void Server::State::set_routes() {
   http.set_pre_routing_handler([this](const Request& q, Response& r) {
     return refused(q, r) ? httplib::Server::HandlerResponse::Handled : httplib::Server::HandlerResponse::Unhandled;
   });
-  http.set_exception_handler([](const Request&, Response& r, const std::exception_ptr& thrown) {
+  http.set_exception_handler([](const Request& q, Response& r, const std::exception_ptr& thrown) {
     try {
       std::rethrow_exception(thrown);
     } catch (const ApiError& e) {
-      set_error(r, e.status(), e.type(), e.what(), e.param(), e.code());
+      if (e.status() == 429) r.set_header("Retry-After", "1");
+      set_error(q, r, e.status(), e.type(), e.what(), e.param(), e.code());
     } catch (const Error& e) {  // what the template or the tokenizer refuses
       const bool theirs = e.fault() == Fault::bad_input;
-      set_error(r, theirs ? 400 : 500, theirs ? "invalid_request_error" : "server_error", e.what());
+      set_error(q, r, theirs ? 400 : 500, theirs ? "invalid_request_error" : "server_error", e.what());
     } catch (const std::exception& e) {
-      set_error(r, 500, "server_error", printable(e.what()));
+      set_error(q, r, 500, "server_error", printable(e.what()));
     }
   });
   http.set_error_handler([this](const Request& q, Response& r) { explain(q, r); });
@@ -376,8 +501,8 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
   s.http.set_write_timeout(30s);
   s.http.set_tcp_nodelay(true);
   // A thread for every connection: each waits for its answer, and those that are queued must not keep /health from it.
-  constexpr size_t kThreads = 128;
-  s.http.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+  const auto threads = static_cast<size_t>(s.options.queue + s.options.parallel + 32);
+  s.http.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
   // The library's own options let two servers share a port.
   s.http.set_socket_options([](socket_t socket) {
     const int yes = 1;
@@ -394,7 +519,7 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
   s.listening = std::thread([&s] { s.http.listen_after_bind(); });
 }
 
-Server::~Server() { stop(); }
+Server::~Server() { stop(std::chrono::milliseconds(0)); }
 
 int Server::port() const { return state_->port; }
 
@@ -404,21 +529,30 @@ std::string Server::load(engine::LanguageModel& model, Defaults defaults, engine
   (void)model.grammars();
   try {
     (void)model.render({{{"role", "user"}, {"content", "Hello"}}}, {});
-  } catch (const Error&) {  // no template, or one that needs more: requests will say
+    (void)model.reasoning_budget(0, 1);
+  } catch (const Error&) {  // no template, or one that needs more, or no thinking: requests will say
   }
   State& s = *state_;
-  s.owner.reset(
-      new State::Loaded{model, std::move(defaults), Worker(model, s.options.cache_file, std::move(drafts))});
+  s.owner.reset(new State::Loaded{model, std::move(defaults), Worker(model, s.options.cache_file, std::move(drafts))});
   s.loaded = s.owner.get();
   return s.owner->worker.ignored();
 }
 
-void Server::stop() {
+// What is running may end by itself for as long as `grace`; then streams end with an error that says so.
+void Server::stop(std::chrono::milliseconds grace) {
   State& s = *state_;
   if (!s.listening.joinable()) return;
+  s.draining = true;
+  const auto wait_until_idle = [&s](std::chrono::milliseconds patience) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (s.active > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(5ms);
+  };
+  wait_until_idle(grace);
+  if (s.owner) s.owner->worker.stop();
+  wait_until_idle(kSilenceMax);                                   // they write what there is to say
   while (!s.http.is_running()) std::this_thread::sleep_for(1ms);  // before that, stop does nothing
   s.http.stop();
-  if (s.owner) s.owner->worker.stop();  // ends the answers that threads wait for
+  s.http.close_all();
   s.listening.join();
 }
 

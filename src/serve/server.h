@@ -1,5 +1,7 @@
 // The HTTP server: routes, keys, health and metrics. Its threads parse, wait and write; the worker computes.
 #pragma once
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,9 +13,11 @@ namespace braid::serve {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;           // 0: any that is free
-  std::string key{};         // that requests must have (Bearer or x-api-key); empty: none
-  std::string cache_file{};  // where cached prefixes are kept from one process to the next; empty: nowhere
+  int port = 8080;                    // 0: any that is free
+  std::string key{};                  // that requests must have (Bearer or x-api-key); empty: none
+  int64_t parallel = 4, queue = 100;  // requests that are answered at a time, and that may wait; others get 429
+  std::string cache_file{};           // where cached prefixes are kept from one process to the next; empty: nowhere
+  std::function<void(const std::string&)> log{};  // a line for whoever runs the server, from any thread
 };
 
 class Server {
@@ -28,7 +32,8 @@ class Server {
   // From now on requests are answered, by this model, which must outlive the server. Returns why the file of cached
   // prefixes was ignored; empty: it was not.
   std::string load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts = {});
-  void stop();
+  // Ends what is running, after `grace` at most.
+  void stop(std::chrono::milliseconds grace);
   // After `stop`: writes the file of cached prefixes, if there is one. Error when that fails.
   void save_cache();
 

@@ -35,6 +35,7 @@ class AnswerText {
     return out;
   }
   bool stopped() const { return stops_.found(); }
+  const std::string& stop() const { return stops_.which(); }
   int64_t reasoning_tokens() const { return reasoning_tokens_; }
 
  private:
@@ -102,6 +103,7 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
   const auto text = std::make_shared<AnswerText>(model_, work);
   engine::Request request = std::move(work.request);
   request.wanted = [reply] { return reply->wanted(); };
+  request.on_start = [reply](int64_t cached) { reply->admit(cached); };
   request.on_logprobs = [reply](const std::vector<engine::TokenLogprob>& token) { reply->put_logprobs(token); };
   request.on_token = [reply, text](int32_t id) {
     reply->put(text->push(id));
@@ -122,6 +124,7 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
                    .cached_tokens = cached,
                    .reasoning_tokens = text->reasoning_tokens(),
                    .stopped = text->stopped(),
+                   .stop = text->stop(),
                    .error = std::move(error)});
   };
   return request;

@@ -35,6 +35,12 @@ std::string streamed(std::string_view text, const nlohmann::ordered_json& tools,
   return joined(pieces);
 }
 
+bool is_utf8(std::string_view text) {
+  std::string lossy;
+  braid::sys::append_lossy(text, false, lossy);
+  return lossy == text;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -47,9 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const size_t piece : {size_t{1}, size_t{3}, size_t{7}, size_t{20}}) {
     if (streamed(text, tools, piece, cut) != whole) std::abort();
   }
-  std::string lossy;
-  braid::sys::append_lossy(text, false, lossy);
-  if (lossy != text) return 0;  // JSON has to be UTF-8
+  if (!is_utf8(text)) return 0;  // JSON has to be
   for (const braid::text::ToolCall& call : braid::text::parse_tool_calls(text, tools, cut).calls) {
     if (!call.complete) continue;
     if (!nlohmann::ordered_json::parse(call.arguments, nullptr, false).is_object()) std::abort();

@@ -94,7 +94,7 @@ TEST(ToolCalls, ArgumentsComeWhileTheyAreGenerated) {
 
 TEST(ToolCalls, WhatIsCutIsNotComplete) {
   const std::string call =
-      "<tool_call>\n<function=f>\n<parameter=text>\nrm -rf /home/x\n</parameter>\n</function>\n</tool_call>";
+      "<tool_call>\n<function=f>\n<parameter=text>\nrm -r stone\n</parameter>\n</function>\n</tool_call>";
   for (size_t length = call.find('>', 20) + 1; length < call.size(); ++length) {
     const ParsedAnswer cut = parse_tool_calls(call.substr(0, length), {}, true);
     ASSERT_EQ(cut.calls.size(), 1u);

@@ -1,4 +1,4 @@
-"""braid serve on a free port, for the tests that talk to it."""
+"""A running `braid serve`, and plain HTTP to it."""
 import http.client
 import json
 import re

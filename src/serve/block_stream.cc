@@ -1,0 +1,62 @@
+#include "serve/block_stream.h"
+
+#include <utility>
+
+namespace braid::serve {
+
+std::string BlockStream::change(Block block, const std::string& name, bool complete) {
+  if (block == block_ && block != Block::call) return "";
+  std::string out;
+  if (block_ != Block::none) out += close(block_, complete);
+  block_ = block;
+  if (block != Block::none) out += open(block, name);
+  return out;
+}
+
+std::string BlockStream::put(const std::vector<text::AnswerPiece>& pieces) {
+  using Kind = text::AnswerPiece::Kind;
+  std::string out;
+  for (const text::AnswerPiece& piece : pieces) {
+    switch (piece.kind) {
+      case Kind::content:
+        out += change(Block::text);
+        out += add(Block::text, piece.text);
+        break;
+      case Kind::call:
+        called_ = true;
+        out += change(Block::call, piece.text);
+        break;
+      case Kind::arguments:
+        out += add(Block::call, piece.text);
+        break;
+      case Kind::end:
+        out += change(Block::none, "", piece.complete);
+        break;
+    }
+  }
+  return out;
+}
+
+std::string BlockStream::news(size_t, const Reply::News& news) {
+  std::string out;
+  if (news.admitted) out += start(news.cached_tokens);
+  if (!news.text.reasoning.empty()) {
+    out += change(Block::reasoning);
+    out += add(Block::reasoning, news.text.reasoning);
+  }
+  if (news.text.content.empty()) return out;
+  if (!asked_.tools.is_null()) return out + put(calls_.push(news.text.content));
+  out += change(Block::text);
+  return out + add(Block::text, news.text.content);
+}
+
+std::string BlockStream::end(size_t, const Outcome& outcome) {
+  std::string out = put(calls_.finish(is_cut(outcome)));
+  return out += change(Block::none, "", !is_cut(outcome));
+}
+
+std::string named_event(const nlohmann::ordered_json& json) {
+  return "event: " + json["type"].get<std::string>() + "\n" + sse(json);
+}
+
+}  // namespace braid::serve

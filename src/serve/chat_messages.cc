@@ -1,0 +1,122 @@
+#include "serve/chat_messages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "serve/api_error.h"
+#include "sys/error.h"
+
+namespace braid::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+// Without its first lines, if they are billing headers and the like.
+std::string without_headers(std::string text) {
+  while (text.starts_with("x-anthropic-")) text.erase(0, std::min(text.find('\n'), text.size() - 1) + 1);
+  return text;
+}
+
+std::string text_of_content(const ordered_json& content, bool system) {
+  const auto cleaned = [system](const ordered_json& text) {
+    return system ? without_headers(text.get<std::string>()) : text.get<std::string>();
+  };
+  if (content.is_string()) return cleaned(content);
+  if (content.is_null()) return "";
+  if (!content.is_array()) refuse("the content of a message is neither text nor parts of text", "messages");
+  std::string out;
+  for (const ordered_json& part : content) {
+    const bool text = part.is_object() && part.contains("text") && part["text"].is_string();
+    const bool refusal = part.is_object() && part.contains("refusal") && part["refusal"].is_string();
+    if (!text && !refusal && !part.is_string())
+      refuse("a part of a message is not text, and this model reads text alone", "messages");
+    out += cleaned(part.is_string() ? part : part[text ? "text" : "refusal"]);
+  }
+  return out;
+}
+
+void read_calls(ordered_json& calls) {
+  if (!calls.is_array()) refuse("'tool_calls' is not a list", "messages");
+  for (ordered_json& call : calls) {
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object())
+      refuse("a tool call has no function", "messages");
+    ordered_json& arguments = call["function"]["arguments"];
+    if (arguments.is_null() || arguments == "") arguments = ordered_json::object();
+    if (arguments.is_string()) arguments = parse_json(arguments.get<std::string>(), "arguments");
+    if (!arguments.is_object()) refuse("the arguments of a tool call are not a JSON object", "messages");
+  }
+}
+
+ordered_json chat_message(const ordered_json& m) {
+  if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) refuse("a message has no role", "messages");
+  ordered_json out = m;
+  if (out["role"] == "developer") out["role"] = "system";
+  if (out["role"] == "function") out["role"] = "tool";
+  out["content"] = text_of_content(out["content"], out["role"] == "system");
+  const bool reasoning = out.contains("reasoning") && out["reasoning"].is_string();
+  if (reasoning && !out.contains("reasoning_content")) out["reasoning_content"] = out["reasoning"];
+  if (out.contains("tool_calls") && out["tool_calls"].is_null()) out.erase("tool_calls");
+  if (out.contains("tool_calls")) read_calls(out["tool_calls"]);
+  return out;
+}
+
+void append_text(ordered_json& message, const std::string& more) {
+  const std::string text = message["content"].get<std::string>();
+  message["content"] = text.empty() || more.empty() ? text + more : text + "\n\n" + more;
+}
+
+// Instructions after the first message: in front of the user's next message, or behind the one before.
+ordered_json folded(const ordered_json& messages) {
+  ordered_json out = ordered_json::array();
+  std::string waiting;
+  for (const ordered_json& m : messages) {
+    if (!out.empty() && m["role"] == "system") {
+      if (out.back()["role"] == "user")
+        append_text(out.back(), m["content"]);
+      else
+        waiting += (waiting.empty() ? "" : "\n\n") + m["content"].get<std::string>();
+      continue;
+    }
+    if (!waiting.empty()) {
+      out.push_back({{"role", "user"}, {"content", std::exchange(waiting, "")}});
+      if (m["role"] == "user") {
+        append_text(out.back(), m["content"]);
+        continue;
+      }
+    }
+    out.push_back(m);
+  }
+  if (!waiting.empty()) out.push_back({{"role", "user"}, {"content", waiting}});
+  return out;
+}
+
+}  // namespace
+
+ordered_json chat_messages(const Fields& f) {
+  const ordered_json* list = f.find("messages");
+  if (!list || !list->is_array() || list->empty()) refuse("'messages' is not a list of messages", "messages");
+  ordered_json out = ordered_json::array();
+  for (const ordered_json& m : *list) {
+    ordered_json message = chat_message(m);
+    const bool again = out.size() == 1 && out[0]["role"] == "system" && message["role"] == "system";
+    if (again)
+      append_text(out[0], message["content"]);
+    else
+      out.push_back(std::move(message));
+  }
+  return out;
+}
+
+std::string render_folding(engine::LanguageModel& model, ordered_json& messages, const engine::RenderOptions& options) {
+  bool later = false;
+  for (size_t i = 1; i < messages.size(); ++i) later = later || messages[i]["role"] == "system";
+  if (!later) return model.render(messages, options);
+  try {
+    return model.render(messages, options);
+  } catch (const Error&) {
+    messages = folded(messages);
+    return model.render(messages, options);
+  }
+}
+
+}  // namespace braid::serve

@@ -1,0 +1,21 @@
+// The messages of a chat as templates take them, however clients write them.
+#pragma once
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "engine/language_model.h"
+#include "serve/fields.h"
+
+namespace braid::serve {
+
+// The field `messages`: parts of text become one string, arguments that are text become objects, developers are the
+// system, and what only Anthropic reads in it (lines that begin with x-anthropic-) is left out, since it changes with
+// every request.
+nlohmann::ordered_json chat_messages(const Fields& f);
+
+// The prompt. Where the template refuses instructions that come later than first, they become part of the user's
+// messages, in `messages` too.
+std::string render_folding(engine::LanguageModel& model, nlohmann::ordered_json& messages,
+                           const engine::RenderOptions& options);
+
+}  // namespace braid::serve

@@ -1,0 +1,149 @@
+#include "serve/connection.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace braid::serve {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kHeadMax = size_t{64} << 10;
+constexpr size_t kFramingMax = size_t{1} << 20;  // sizes of chunks and trailers beside the body itself
+constexpr auto kRequestMax = 120s, kReadMax = 30s, kWriteMax = 30s;
+
+}  // namespace
+
+Connection*& Connection::current() {
+  static thread_local Connection* connection = nullptr;
+  return connection;
+}
+
+void Connection::begin_request() {
+  deadline_ = Clock::now() + kRequestMax;
+  head_ = body_ = 0;
+  line_ends_ = 0;
+}
+
+bool Connection::wait(short events, std::chrono::milliseconds patience) const {
+  pollfd fd{.fd = socket_, .events = events, .revents = 0};
+  int found = 0;
+  do found = poll(&fd, 1, static_cast<int>(patience.count()));
+  while (found < 0 && errno == EINTR);
+  return found > 0;
+}
+
+bool Connection::wait_for_request(std::chrono::milliseconds patience) const {
+  return begin_ < buffer_.size() || wait(POLLIN, patience);
+}
+
+bool Connection::gone() const {
+  char byte = 0;
+  const ssize_t got = recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+bool Connection::is_readable() const { return begin_ < buffer_.size() || wait(POLLIN, kReadMax); }
+
+bool Connection::is_writable() const { return wait(POLLOUT, kWriteMax) && !gone(); }
+
+// The library reads heads byte by byte, so what arrives is buffered.
+ssize_t Connection::take(char* to, size_t size) {
+  if (begin_ == buffer_.size()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+    if (left <= 0ms || !wait(POLLIN, std::min<std::chrono::milliseconds>(left, kReadMax))) return -1;
+    constexpr size_t kBuffer = 16384;
+    buffer_.resize(kBuffer);
+    begin_ = 0;
+    ssize_t got = 0;
+    do got = recv(socket_, buffer_.data(), kBuffer, 0);
+    while (got < 0 && errno == EINTR);
+    buffer_.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got <= 0) return got;
+  }
+  const size_t n = std::min(size, buffer_.size() - begin_);
+  std::memcpy(to, buffer_.data() + begin_, n);
+  begin_ += n;
+  return static_cast<ssize_t>(n);
+}
+
+ssize_t Connection::read(char* to, size_t size) {
+  constexpr int kEmptyLine = 2;  // two line feeds, carriage returns aside
+  const bool head = line_ends_ < kEmptyLine;
+  if (head ? head_ >= kHeadMax : body_ >= kBodyMax + kFramingMax) {
+    constexpr std::string_view kTooLong =
+        "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        "Content-Length: 120\r\n\r\n"
+        R"({"error":{"message":"the request line and headers are too long","type":"invalid_request_error","param":null,"code":431}})";
+    if (head) (void)write(kTooLong.data(), kTooLong.size());
+    closing_ = true;
+    return -1;
+  }
+  const ssize_t got = take(to, head ? 1 : size);
+  if (got <= 0) return got;
+  if (head) {
+    ++head_;
+    line_ends_ = *to == '\n' ? line_ends_ + 1 : *to == '\r' ? line_ends_ : 0;
+  } else {
+    body_ += static_cast<size_t>(got);
+  }
+  return got;
+}
+
+ssize_t Connection::write(const char* from, size_t size) {
+  size_t sent = 0;
+  while (sent < size) {
+    if (!wait(POLLOUT, kWriteMax)) return -1;
+    const ssize_t n = send(socket_, from + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) continue;
+    if (n <= 0) return -1;
+    sent += static_cast<size_t>(n);
+  }
+  return static_cast<ssize_t>(size);
+}
+
+// Nothing here asks for them.
+void Connection::get_remote_ip_and_port(std::string& ip, int& port) const { ip.clear(), port = 0; }
+void Connection::get_local_ip_and_port(std::string& ip, int& port) const { ip.clear(), port = 0; }
+
+void HttpServer::close_all() {
+  const std::lock_guard lock(mutex_);
+  for (const socket_t socket : open_) ::shutdown(socket, SHUT_RDWR);
+}
+
+bool HttpServer::process_and_close_socket(socket_t socket) {
+  Connection connection(socket);
+  Connection::current() = &connection;
+  {
+    const std::lock_guard lock(mutex_);
+    open_.insert(socket);
+  }
+  bool good = false;
+  const auto next_request = [&] {
+    const auto end = Clock::now() + std::chrono::seconds(keep_alive_timeout_sec_);
+    while (svr_sock_ != INVALID_SOCKET && Clock::now() < end) {
+      if (connection.wait_for_request(100ms)) return true;
+    }
+    return false;
+  };
+  for (size_t left = keep_alive_max_count_; left > 0 && next_request(); --left) {
+    bool closed = false;
+    connection.begin_request();
+    good = process_request(connection, left == 1, closed, nullptr);
+    if (!good || closed || connection.closing()) break;
+  }
+  Connection::current() = nullptr;
+  const std::lock_guard lock(mutex_);
+  open_.erase(socket);
+  ::shutdown(socket, SHUT_RDWR);
+  ::close(socket);
+  return good;
+}
+
+}  // namespace braid::serve

@@ -1,0 +1,67 @@
+// A connection of the HTTP server, with limits that the library has not: on the bytes of a request's line and headers,
+// on those of its body however it is sent, and on the time that all of it takes. It also tells whether the client is
+// still there.
+#pragma once
+#include <httplib.h>
+
+#include <chrono>
+#include <cstddef>
+#include <mutex>
+#include <set>
+#include <string>
+
+namespace braid::serve {
+
+constexpr size_t kBodyMax = size_t{32} << 20;
+
+class Connection final : public httplib::Stream {
+ public:
+  explicit Connection(socket_t socket) : socket_(socket) {}
+
+  void begin_request();
+  // Waits for the first byte of a request; false: none came.
+  bool wait_for_request(std::chrono::milliseconds patience) const;
+  // The client has closed its end.
+  bool gone() const;
+  // No other request is read: what follows this one in the connection may be the rest of its body.
+  void close_after_this() { closing_ = true; }
+  bool closing() const { return closing_; }
+
+  // Of the request that this thread handles; null outside of one.
+  static Connection*& current();
+
+  bool is_readable() const override;
+  bool is_writable() const override;
+  ssize_t read(char* to, size_t size) override;
+  ssize_t write(const char* from, size_t size) override;
+  void get_remote_ip_and_port(std::string& ip, int& port) const override;
+  void get_local_ip_and_port(std::string& ip, int& port) const override;
+  socket_t socket() const override { return socket_; }
+
+ private:
+  ssize_t take(char* to, size_t size);
+  bool wait(short events, std::chrono::milliseconds patience) const;
+
+  socket_t socket_;
+  std::string buffer_;  // received, not read yet: from `begin_` on
+  size_t begin_ = 0;
+  std::chrono::steady_clock::time_point deadline_{};  // of the whole request
+  size_t head_ = 0, body_ = 0;                        // bytes read of it
+  int line_ends_ = 0;                                 // bytes of the empty line that ends the headers
+  bool closing_ = false;
+};
+
+// The library's server on such connections.
+class HttpServer final : public httplib::Server {
+ public:
+  // Ends what is still being written or read.
+  void close_all();
+
+ private:
+  bool process_and_close_socket(socket_t socket) override;
+
+  std::mutex mutex_;
+  std::set<socket_t> open_;
+};
+
+}  // namespace braid::serve

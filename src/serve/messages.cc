@@ -1,0 +1,257 @@
+#include "serve/messages.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "serve/api_error.h"
+#include "serve/openai.h"
+
+namespace braid::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string type_of(const ordered_json& block) {
+  const bool typed = block.is_object() && block.contains("type") && block["type"].is_string();
+  if (!typed) refuse("a block of content has no type", "messages");
+  return block["type"].get<std::string>();
+}
+
+std::string field(const ordered_json& block, const char* key) {
+  const auto at = block.find(key);
+  if (at == block.end() || !at->is_string())
+    refuse(fmt::format("a block of type {} has no text '{}'", type_of(block), key), "messages");
+  return at->get<std::string>();
+}
+
+// The text of a tool's result: a string, or blocks of text; images and the like cannot be read.
+std::string result_of(const ordered_json& block) {
+  const auto content = block.find("content");
+  if (content == block.end() || content->is_null()) return "";
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) refuse("the content of a tool_result is neither text nor blocks", "messages");
+  std::string out;
+  for (const ordered_json& part : *content) {
+    if (type_of(part) == "text")
+      out += field(part, "text");
+    else if (type_of(part) != "tool_reference")
+      refuse(fmt::format("a block of type {} in a tool_result: this model reads text alone", type_of(part)),
+             "messages");
+  }
+  return out;
+}
+
+// A message of Anthropic's becomes messages of chat: results of tools come first, each as its own.
+void add_message(const ordered_json& m, ordered_json& out) {
+  if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) refuse("a message has no role", "messages");
+  ordered_json turn = {{"role", m["role"]}, {"content", ""}};
+  const ordered_json content = m.value("content", ordered_json());
+  if (content.is_string()) {
+    turn["content"] = content;
+    return out.push_back(std::move(turn));
+  }
+  if (!content.is_array()) refuse("the content of a message is neither text nor blocks", "messages");
+  ordered_json parts = ordered_json::array();
+  bool results = false;
+  for (const ordered_json& block : content) {
+    const std::string type = type_of(block);
+    if (type == "text") {
+      parts.push_back({{"type", "text"}, {"text", field(block, "text")}});
+    } else if (type == "thinking") {
+      turn["reasoning_content"] = turn.value("reasoning_content", "") + field(block, "thinking");
+    } else if (type == "tool_use") {
+      turn["tool_calls"].push_back(
+          {{"id", field(block, "id")},
+           {"type", "function"},
+           {"function",
+            {{"name", field(block, "name")}, {"arguments", block.value("input", ordered_json::object())}}}});
+    } else if (type == "tool_result") {
+      out.push_back({{"role", "tool"}, {"tool_call_id", field(block, "tool_use_id")}, {"content", result_of(block)}});
+      results = true;
+    } else if (type == "image" || type == "document") {
+      refuse(fmt::format("a block of type {}: this model reads text alone", type), "messages");
+    }  // what Anthropic's own tools leave has nothing to say here
+  }
+  if (results && parts.empty()) return;
+  turn["content"] = std::move(parts);
+  out.push_back(std::move(turn));
+}
+
+ordered_json messages_of_blocks(const Fields& f) {
+  ordered_json out = ordered_json::array();
+  if (const ordered_json* system = f.find("system")) {
+    if (!system->is_string() && !system->is_array()) refuse("'system' is neither text nor blocks of text", "system");
+    out.push_back({{"role", "system"}, {"content", *system}});
+  }
+  const ordered_json* list = f.find("messages");
+  if (!list || !list->is_array() || list->empty()) refuse("'messages' is not a list of messages", "messages");
+  for (const ordered_json& m : *list) add_message(m, out);
+  return out;
+}
+
+ordered_json tools_of_messages(const ordered_json& tools) {
+  if (!tools.is_array()) return tools;
+  ordered_json out = ordered_json::array();
+  for (const ordered_json& tool : tools) {
+    if (!tool.is_object() || !tool.contains("input_schema")) {
+      out.push_back(tool);  // one that Anthropic runs itself: chat skips it
+      continue;
+    }
+    ordered_json function = {{"name", tool.value("name", ordered_json())}};
+    if (tool.contains("description")) function["description"] = tool["description"];
+    function["parameters"] = tool["input_schema"];
+    out.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  return out;
+}
+
+// What `auto`, `any`, `tool` and `none` are called in chat.
+void set_choice(const Fields& f, ordered_json& chat) {
+  const ordered_json* choice = f.find("tool_choice");
+  if (!choice) return;
+  const std::string type = type_of(*choice);
+  chat["tool_choice"] = type == "any" ? "required" : type;
+  if (type == "tool") chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", field(*choice, "name")}}}};
+  if (Fields(*choice).boolean("disable_parallel_tool_use").value_or(false)) chat["parallel_tool_calls"] = false;
+}
+
+// Thinking is off unless it is asked for, as with Anthropic's own models; chat_template_kwargs wins.
+void set_thinking(const Fields& f, ordered_json& chat) {
+  bool on = false;
+  if (const ordered_json* thinking = f.find("thinking")) {
+    const std::string type = type_of(*thinking);
+    on = type != "disabled";
+    if (const auto budget = Fields(*thinking).integer("budget_tokens", 0, int64_t{1} << 30); budget && on)
+      chat["thinking_token_budget"] = *budget;
+  }
+  chat["reasoning_effort"] = on ? "medium" : "none";
+}
+
+ordered_json chat_of_messages(const ordered_json& body, const Fields& f) {
+  ordered_json chat = body;
+  for (const char* key : {"messages", "system", "tools", "tool_choice", "thinking", "stop_sequences", "stop",
+                          "metadata", "output_config", "n", "logprobs"})
+    chat.erase(key);
+  chat["messages"] = messages_of_blocks(f);
+  if (const ordered_json* stops = f.find("stop_sequences")) chat["stop"] = *stops;
+  if (const ordered_json* tools = f.find("tools")) chat["tools"] = tools_of_messages(*tools);
+  set_choice(f, chat);
+  set_thinking(f, chat);
+  return chat;
+}
+
+class MessagesStream final : public BlockStream {
+ public:
+  explicit MessagesStream(Asked asked) : BlockStream(std::move(asked)) {}
+
+  std::string begin() override { return ""; }  // message_start says how much was cached, which is not known yet
+  std::string finish(const std::vector<const Outcome*>& outcomes) override {
+    const ordered_json message = whole(outcomes);
+    const ordered_json delta = {{"stop_reason", message["stop_reason"]}, {"stop_sequence", message["stop_sequence"]}};
+    return named_event({{"type", "message_delta"}, {"delta", delta}, {"usage", message["usage"]}}) +
+           named_event({{"type", "message_stop"}});
+  }
+  std::string fail(int status, const std::string&, const std::string& message) override {
+    return named_event(messages_error_json(status, message));
+  }
+  ordered_json whole(const std::vector<const Outcome*>& outcomes) override {
+    const Outcome& outcome = *outcomes[0];
+    ordered_json out = message_json(outcome.cached_tokens, std::ssize(outcome.generated.ids));
+    const bool length = outcome.generated.finish == engine::Finish::length;
+    out["stop_reason"] = length ? "max_tokens" : outcome.stopped ? "stop_sequence" : called() ? "tool_use" : "end_turn";
+    if (!length && outcome.stopped) out["stop_sequence"] = outcome.stop;
+    return out;
+  }
+
+ protected:
+  std::string start(int64_t cached_tokens) override {
+    return named_event({{"type", "message_start"}, {"message", message_json(cached_tokens, 0)}}) +
+           named_event({{"type", "ping"}});
+  }
+  std::string open(Block block, const std::string& name) override {
+    text_.clear();
+    if (block == Block::reasoning)
+      block_ = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
+    else if (block == Block::text)
+      block_ = {{"type", "text"}, {"text", ""}};
+    else
+      block_ = {{"type", "tool_use"}, {"id", random_id("toolu_")}, {"name", name}, {"input", ordered_json::object()}};
+    return named_event({{"type", "content_block_start"}, {"index", index_}, {"content_block", block_}});
+  }
+  std::string add(Block block, const std::string& text) override {
+    if (text.empty()) return "";
+    text_ += text;
+    if (block == Block::reasoning) return delta({{"type", "thinking_delta"}, {"thinking", text}});
+    if (block == Block::text) return delta({{"type", "text_delta"}, {"text", text}});
+    return delta({{"type", "input_json_delta"}, {"partial_json", text}});
+  }
+  std::string close(Block block, bool) override {
+    std::string out;
+    bool whole = true;
+    if (block == Block::reasoning) {
+      const std::string signature = random_id("sig_");
+      block_["thinking"] = text_;
+      block_["signature"] = signature;
+      out = delta({{"type", "signature_delta"}, {"signature", signature}});
+    } else if (block == Block::text) {
+      block_["text"] = text_;
+    } else {
+      block_["input"] = ordered_json::parse(text_, nullptr, false);
+      whole = block_["input"].is_object();  // one that was cut has no form in a whole answer
+    }
+    out += named_event({{"type", "content_block_stop"}, {"index", index_++}});
+    if (whole) content_.push_back(std::exchange(block_, {}));
+    return out;
+  }
+
+ private:
+  std::string delta(const ordered_json& data) const {
+    return named_event({{"type", "content_block_delta"}, {"index", index_}, {"delta", data}});
+  }
+  ordered_json message_json(int64_t cached, int64_t answer) const {
+    const int64_t prompt = std::ssize(asked().work.request.prompt);
+    return {{"id", asked().id},
+            {"type", "message"},
+            {"role", "assistant"},
+            {"model", asked().model},
+            {"content", content_},
+            {"stop_reason", nullptr},
+            {"stop_sequence", nullptr},
+            {"usage",
+             {{"input_tokens", prompt - cached},
+              {"cache_creation_input_tokens", 0},
+              {"cache_read_input_tokens", cached},
+              {"output_tokens", answer}}}};
+  }
+
+  ordered_json content_ = ordered_json::array(), block_;
+  std::string text_;  // of the block
+  int64_t index_ = 0;
+};
+
+}  // namespace
+
+Asked read_messages(const std::string& body, engine::LanguageModel& model, const Defaults& defaults, bool limited) {
+  const ordered_json json = parse_body(body);
+  const Fields f(json);
+  Asked asked = read_chat_json(chat_of_messages(json, f), model, defaults, limited);
+  asked.id = random_id("msg_");
+  return asked;
+}
+
+std::unique_ptr<BlockStream> messages_stream(Asked asked) { return std::make_unique<MessagesStream>(std::move(asked)); }
+
+ordered_json messages_error_json(int status, const std::string& message) {
+  const char* type = status == 401   ? "authentication_error"
+                     : status == 403 ? "permission_error"
+                     : status == 404 ? "not_found_error"
+                     : status == 413 ? "request_too_large"
+                     : status == 429 ? "rate_limit_error"
+                     : status == 503 ? "overloaded_error"
+                     : status < 500  ? "invalid_request_error"
+                                     : "api_error";
+  return {{"type", "error"}, {"error", {{"type", type}, {"message", message}}}};
+}
+
+}  // namespace braid::serve

@@ -1,0 +1,79 @@
+"""lm-evaluation-harness, unmodified, against a running server: log-likelihoods of token-id batches are those of
+`braid score`, cold and with their prefixes cached, and a multiple-choice task comes out far above chance.
+
+usage: lm_eval_test.py BRAID
+
+The harness is that of this interpreter, or of BRAID_LM_EVAL_PYTHON (lm-eval[api] and transformers, for the tokenizer);
+without it the test is skipped.
+"""
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ELSEWHERE = os.environ.get("BRAID_LM_EVAL_PYTHON")
+MODEL = str(Path(__file__).resolve().parents[2] / "models" / "tiny")
+try:
+    import transformers
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+except ImportError as error:
+    if ELSEWHERE and os.path.realpath(sys.prefix) != os.path.realpath(Path(ELSEWHERE).parent.parent):
+        os.execv(ELSEWHERE, [ELSEWHERE, *sys.argv])
+    print(f"SKIPPED: {error}; BRAID_LM_EVAL_PYTHON names a Python with lm-eval[api] and transformers")
+    sys.exit(0)
+
+from support.program import Case, braid, main
+from support.server import Server
+
+SUMS = [(a, b) for a in range(11, 60, 7) for b in (14, 25, 38)]
+
+
+class LmEval(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server("--dtype", "f32", model="tiny")
+        url = f"http://127.0.0.1:{cls.server.port}"
+        cls.model = LocalCompletionsAPI(base_url=url + "/v1/completions", model="tiny", tokenizer=MODEL, batch_size=8,
+                                        max_length=2048)
+        cls.tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
+
+    def loglikelihoods(self, pairs):
+        requests = [Instance(request_type="loglikelihood", doc={}, arguments=pair, idx=i) for i, pair in enumerate(pairs)]
+        return self.model.loglikelihood(requests, disable_tqdm=True)
+
+    def prompt(self, a, b):
+        return f"<|im_start|>user\nWhat is {a} + {b}?<|im_end|>\n<|im_start|>assistant\n<think></think>"
+
+    def test_log_likelihoods_are_those_of_score(self):
+        pairs = [(self.prompt(a, b), str(a + b + wrong)) for a, b in SUMS[:6] for wrong in (0, 1)]
+        lines = "".join(json.dumps({"prompt": p, "completion": c}) + "\n" for p, c in pairs)
+        scored = braid("score", "tiny", "--dtype", "f32", "--jsonl", "-", text=lines)
+        want = [sum(json.loads(line)["logprobs"]) for line in scored.stdout.splitlines()]
+        self.assertEqual(len(want), len(pairs), scored.stderr)
+        for _ in range(2):  # the second time with everything cached
+            got = self.loglikelihoods(pairs)
+            for (found, _), expected in zip(got, want):
+                self.assertLess(abs(found - expected), 1e-3)
+            for a, b in SUMS[:6]:
+                self.server.ask("/v1/completions", {"prompt": self.prompt(a, b), "max_tokens": 2})
+
+    def test_a_multiple_choice_task(self):
+        pairs = [(self.prompt(a, b), str(a + b + wrong)) for a, b in SUMS for wrong in (0, 1, -2, 10)]
+        found = [ll for ll, _ in self.loglikelihoods(pairs)]
+        right = sum(max(range(4), key=lambda k: found[4 * i + k]) == 0 for i in range(len(SUMS)))
+        self.assertGreater(right, 0.8 * len(SUMS))
+
+    def test_generation(self):
+        args = (self.prompt(17, 25), {"until": ["<|im_end|>"], "max_gen_toks": 8, "temperature": 0})
+        request = Instance(request_type="generate_until", doc={}, arguments=args, idx=0)
+        self.assertEqual(self.model.generate_until([request], disable_tqdm=True), ["42"])
+
+
+if __name__ == "__main__":
+    main()
