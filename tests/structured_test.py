@@ -204,7 +204,7 @@ class Structured(Case):
         text = choice["message"]["content"]
         self.assertEqual(choice["finish_reason"], "stop", (schema, text))
         try:
-            jsonschema.validate(json.loads(text), schema, format_checker=jsonschema.FormatChecker())
+            jsonschema.validate(json.loads(text), schema, jsonschema.Draft202012Validator, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)
         except (ValueError, jsonschema.ValidationError) as error:
             self.fail(f"{json.dumps(schema)}\n{text}\n{error}")
 

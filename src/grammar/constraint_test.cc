@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "grammar/grammar_fixture.h"
+#include "sys/error.h"
 
 namespace braid::grammar {
 namespace {

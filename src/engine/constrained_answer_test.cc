@@ -1,0 +1,92 @@
+// A constraint beside thinking: what it masks, when it begins, and that end tokens wait for a complete text.
+#include "engine/constrained_answer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "engine/token_picker.h"
+#include "grammar/regex.h"
+
+namespace braid::engine {
+namespace {
+
+using grammar::Builder;
+using grammar::Spelling;
+
+// Every byte, then these and an end token.
+constexpr int32_t kThinkEnd = 256, kCall = 257, kTagAndDigit = 258, kTagAndLetter = 259, kEnd = 260, kSilent = 261,
+                  kVocabulary = 262;
+
+std::shared_ptr<const grammar::Constraint> digits() {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
+  for (const char* word : {"\xff</think>", "\xff<tool_call>", ">\n1", ">x", "</s>", ""}) tokens.push_back(word);
+  const std::vector<int64_t> ends = {kEnd};
+  Builder b("test");
+  const auto number = grammar::Regex::parse("\\n?\\d{1,3}", "test");
+  const grammar::RuleId start = b.rule(number.compile(b, Spelling::plain, b.done()));
+  return std::make_shared<const grammar::Constraint>(b.finish(start),
+                                                     std::make_shared<const grammar::TokenTrie>(tokens, ends), "test");
+}
+
+// Draws `wanted` if it may be drawn, else the digit 7: greedy.
+struct Answer {
+  explicit Answer(bool thinking, int64_t tokens_max = -1)
+      : picker({.tokens_max = tokens_max, .logprobs = 0, .constraint = digits(), .thinking = thinking}, {}, eos) {}
+  int32_t next(int32_t wanted) {
+    std::vector<float> logits(kVocabulary, 0);
+    logits['7'] = 1;
+    logits[static_cast<size_t>(wanted)] = 2;
+    return picker.next(logits);
+  }
+  std::vector<int64_t> eos{kEnd};
+  TokenPicker picker;
+};
+
+TEST(ConstrainedAnswer, MasksWhatMayNotCome) {
+  Answer answer(false);
+  EXPECT_EQ(answer.next('x'), '7');
+  EXPECT_EQ(answer.next('4'), '4');
+  EXPECT_EQ(answer.next(kSilent), '7');
+  EXPECT_TRUE(answer.picker.complete());  // three digits, and nothing may follow
+  EXPECT_FALSE(answer.picker.ended());
+  Generated out;
+  answer.picker.take(out);
+  EXPECT_LT(out.logprobs[0][0].logprob, std::log(1.0 / 262 * 3));  // of all tokens, not of those allowed
+}
+
+TEST(ConstrainedAnswer, EndTokensWaitForACompleteText) {
+  Answer answer(false);
+  EXPECT_EQ(answer.next(kEnd), '7');
+  EXPECT_EQ(answer.next(kEnd), kEnd);
+  EXPECT_TRUE(answer.picker.ended());
+}
+
+TEST(ConstrainedAnswer, ThinkingIsFreeUpToItsEnd) {
+  Answer answer(true);
+  EXPECT_EQ(answer.next('x'), 'x');
+  EXPECT_EQ(answer.next(kEnd), '7');
+  EXPECT_EQ(answer.next(kCall), '7');  // it would end the thinking, and no call is allowed
+  EXPECT_EQ(answer.next(kThinkEnd), kThinkEnd);
+  EXPECT_EQ(answer.next('\n'), '\n');
+  EXPECT_EQ(answer.next('x'), '7');
+  EXPECT_FALSE(answer.picker.complete());
+}
+
+TEST(ConstrainedAnswer, TagsOfManyTokens) {
+  Answer answer(true);
+  for (const char byte : std::string("a</think")) EXPECT_EQ(answer.next(byte), byte);
+  EXPECT_EQ(answer.next(kTagAndLetter), '7');  // ends the tag, and goes on with what is not allowed
+  for (const char byte : std::string("</think")) EXPECT_EQ(answer.next(byte), byte);
+  EXPECT_EQ(answer.next(kTagAndDigit), kTagAndDigit);
+  EXPECT_EQ(answer.next('x'), '7');
+  EXPECT_EQ(answer.next('5'), '5');
+  EXPECT_TRUE(answer.picker.complete());
+}
+
+}  // namespace
+}  // namespace braid::engine
