@@ -15,17 +15,17 @@ void add_text(io::Checksum& sum, std::string_view text) {
   sum.update(std::as_bytes(std::span(text)));
 }
 
-// Blocks spread evenly over the bytes, all of a small tensor: reading all of a large model would take longer than its
+// Parts spread evenly over the bytes, all of a small tensor: reading all of a large model would take longer than its
 // first answers.
 void add_bytes(io::Checksum& sum, const View& values) {
-  constexpr int64_t kBlock = 512, kBlocks = 16;
+  constexpr int64_t kPart = 512, kParts = 16;
   const int64_t bytes = values.bytes();
   sum.update_value(bytes);
   if (!values.contiguous()) return;
   const auto all = std::span(values.data, static_cast<size_t>(bytes));
-  if (bytes <= kBlock * kBlocks) return sum.update(all);
-  for (int64_t i = 0; i < kBlocks; ++i)
-    sum.update(all.subspan(static_cast<size_t>((bytes - kBlock) / (kBlocks - 1) * i), static_cast<size_t>(kBlock)));
+  if (bytes <= kPart * kParts) return sum.update(all);
+  for (int64_t i = 0; i < kParts; ++i)
+    sum.update(all.subspan(static_cast<size_t>((bytes - kPart) / (kParts - 1) * i), static_cast<size_t>(kPart)));
 }
 
 void add_param(io::Checksum& sum, const Param& param) {

@@ -68,7 +68,6 @@ void Scheduler::admit() {
     promised_ += promised;
     waiting_.pop_front();
     free_.pop_back();
-    if (streams_.back().request.on_start) streams_.back().request.on_start(cached);
   }
   // Those that have not begun yet: of prompts that come together and begin alike, the later ones find what the first
   // has read.
@@ -78,6 +77,11 @@ void Scheduler::admit() {
         (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
       look_up(s);
   }
+}
+
+// From here on it is settled what of its prompt need not be read.
+void Scheduler::start(Stream& s) {
+  if (!std::exchange(s.started, true) && s.request.on_start) s.request.on_start(s.cached);
 }
 
 void Scheduler::look_up(Stream& s) {
@@ -234,6 +238,7 @@ void Scheduler::read_and_draw() {
     }
     const int64_t tokens = s.piece(runner_.options().chunk);
     if (tokens > budget) continue;
+    start(s);
     const int32_t* from = s.request.prompt.data() + s.read;
     readings.push_back({i, tokens, std::ssize(ids)});
     ids.insert(ids.end(), from, from + tokens);
@@ -266,6 +271,7 @@ void Scheduler::read_and_draw() {
 void Scheduler::draw_found() {
   for (size_t i = 0; i < streams_.size(); ++i) {
     if (streams_[i].row.empty()) continue;
+    start(streams_[i]);
     const Tensor x = runner_.row_of(std::exchange(streams_[i].row, {}));
     const Drawing first{.stream = i, .row = 0, .first = -1};
     draw(x, runner_.logits(x), {&first, 1});

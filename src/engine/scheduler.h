@@ -37,7 +37,7 @@ struct Request {
   // asked for; `on_token` sees each token but the end token, and false ends the answer; `on_end` is called once, and
   // may submit another request.
   std::function<bool()> wanted{};
-  std::function<void(int64_t cached_tokens)> on_start{};  // it has a sequence
+  std::function<void(int64_t cached_tokens)> on_start{};  // before its first pass
   std::function<void(const std::vector<TokenLogprob>&)> on_logprobs{};
   std::function<bool(int32_t)> on_token{};
   std::function<void(Generated, int64_t cached_tokens)> on_end{};
@@ -85,10 +85,11 @@ class Scheduler {
     int64_t sequence = 0;
     int64_t read = 0;  // of the prompt
     int64_t cached = 0;
-    int64_t kept = 0;          // length at the last spare snapshot
-    int32_t next = 0;          // sampled but not read yet
-    int64_t promised = 0;      // bytes
-    bool looked_up = false;    // in the cache
+    int64_t kept = 0;        // length at the last spare snapshot
+    int32_t next = 0;        // sampled but not read yet
+    int64_t promised = 0;    // bytes
+    bool looked_up = false;  // in the cache
+    bool started = false;
     std::vector<float> row{};  // of the last token of a prompt that was found whole; until the first token is drawn
     AnswerDrafts drafts{};
     Clock::time_point began{}, first_token{};
@@ -100,6 +101,7 @@ class Scheduler {
   };
   void admit();
   void look_up(Stream& s);
+  void start(Stream& s);
   void settle(Stream& s);
   void keep_read(Stream& s, std::span<const float> row);
   void keep_on_the_way();

@@ -231,7 +231,7 @@ TEST(Scheduler, AfterAFailedPassEverythingEndsOnce) {
 
 TEST(Scheduler, OneFailedAnswerLeavesTheOthers) {
   LanguageModel model = chat(3);
-  Scheduler scheduler(model.runner(), 1);
+  Scheduler scheduler(model.runner());
   Generated failed, whole;
   Request failing{.prompt = encode(model, "Hi"), .generate = {.tokens_max = 9, .ignore_eos = true}};
   failing.on_token = [](int32_t) -> bool { throw Error(Fault::failed_run, "not finite"); };
