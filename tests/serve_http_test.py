@@ -403,6 +403,7 @@ class Starting(Case):
         for headers in ({"Authorization": "Bearer secret"}, {"x-api-key": "secret"}):
             self.assertEqual(server.ask("/v1/chat/completions", body, **headers)["model"], "mine")
         self.assertEqual(server.ask("/health"), {"status": "ok"})
+        self.assertIn("no --cache-file", server.ask("/cache/save", {}, 400, **{"x-api-key": "secret"})["error"]["message"])
 
     def test_it_stops_while_it_answers(self):
         for how, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
@@ -448,6 +449,38 @@ class Starting(Case):
         self.assertLess(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 12)
         self.assertGreater(server.chat(SUM, thinking_token_budget=-1)["usage"]["completion_tokens_details"]["reasoning_tokens"], 12)
 
+    def test_prefixes_survive_a_restart(self):
+        file = self.new_folder() / "prefixes.cache"
+        words = ("--cache-file", file, "--exact", "--memory", "64MiB")
+        first = Server(*words)
+        one = first.chat(SUM)
+        turn = [SUM, one["choices"][0]["message"], {"role": "user", "content": "What is 3 + 4?"}]
+        self.assertEqual(first.ask("/cache/save", {}), {"saved": str(file)})
+        self.assertGreater(file.stat().st_size, 10000)
+        want = first.chat(*turn)
+        self.assertEqual(first.stop(), 143)
+        second = Server(*words)
+        again = second.chat(SUM)
+        self.assertEqual(again["usage"]["prompt_tokens_details"]["cached_tokens"], one["usage"]["prompt_tokens"])
+        self.assertEqual(again["choices"], one["choices"])
+        got = second.chat(*turn)
+        self.assertEqual(got["usage"]["prompt_tokens_details"]["cached_tokens"], want["usage"]["prompt_tokens"])
+        self.assertEqual(got["choices"], want["choices"])
+        metrics = second.ask("/metrics")
+        for line in ("vllm:prefix_cache_hits_total 2", "braid:pages_leaked 0"):
+            self.assertIn("\n" + line + "\n", metrics)
+        second.stop()
+        # Of other numbers: ignored with one line, which comes first.
+        third = Server(*words[:2])
+        self.assertIn("other number formats", third.before)
+        self.assertEqual(third.chat(SUM)["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        third.stop()
+        whole = file.read_bytes()
+        file.write_bytes(whole[:len(whole) // 2])
+        fourth = Server(*words[:2])
+        self.assertEqual(fourth.before.count("\n"), 1)
+        self.assertEqual(fourth.stop(), 143)
+
     def test_refused_at_the_start(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -461,6 +494,8 @@ class Starting(Case):
         self.assertRefused(braid("serve", CHAT, "--port", 0, "--temp", -3, timeout=20), "temp")
         self.assertRefused(braid("serve", CHAT, "--host", "0.0.0.0"), "--api-key")
         self.assertRefused(braid("serve", CHAT, "--parallel", 0), "--parallel")
+        self.assertRefused(braid("serve", CHAT, "--cache-file", CHAT + "/config.json"), "another file has this name")
+        self.assertRefused(braid("serve", CHAT, "--cache-file", "/no/such/folder/file"), "there is no such folder")
         for memory in ("4 parrots", "0", "-1GiB", "nan", "GiB", "1e30"):
             self.assertRefused(braid("serve", CHAT, f"--memory={memory}"), "--memory")
         self.assertRefused(braid("serve", CHAT, "--port", 0, "--memory", "4096TiB", timeout=20), "smaller --memory")

@@ -85,7 +85,7 @@ TEST(PrefixCache, RandomSequencesAgainstAPlainList) {
       Tokens prompt;
       if (!list.kept.empty() && draw[1] % 4 > 0) {  // one that leaves a known one somewhere
         const Tokens& other = list.kept[draw[2] % list.kept.size()];
-        const size_t left = draw[1] % 4 > 1 ? other.size() : draw[3] % other.size();
+        const size_t left = draw[1] % 4 == 1 ? draw[3] % other.size() : other.size() - draw[1] % 2;
         prompt.assign(other.begin(), other.begin() + static_cast<std::ptrdiff_t>(left));
       }
       const size_t more = 1 + draw[3] % 40;

@@ -14,7 +14,9 @@ class Server:
     def __init__(self, *words, model=CHAT):
         self.process = subprocess.Popen([BRAID, "serve", model, "--port", "0", "--temp", "0", *map(str, words)], env=ENVIRONMENT,
                                         stderr=subprocess.PIPE, text=True)
-        self.greeting = self.process.stderr.readline()
+        self.before, self.greeting = "", self.process.stderr.readline()
+        while self.greeting.startswith("the file of cached prefixes"):
+            self.before, self.greeting = self.before + self.greeting, self.process.stderr.readline()
         found = re.search(r"at http://([^:]+):(\d+)$", self.greeting.strip())
         assert found, self.greeting + self.process.stderr.read()
         self.host, self.port = found.group(1), int(found.group(2))
