@@ -44,12 +44,19 @@ std::vector<std::vector<int32_t>> MtpDrafter::draft(std::span<const Wanted> want
     const int64_t rows = std::min(state.unread(width), std::ssize(wanted[i].text) - 1 - state.read);
     if (rows <= 0) continue;
     const auto next = wanted[i].text.begin() + state.read + 1;
-    ids.insert(ids.end(), next, next + rows);
-    pieces.push_back({.sequence = wanted[i].sequence, .position = state.read, .tokens = rows});
     const auto end = state.hidden.begin() + rows * width;
-    values.insert(values.end(), state.hidden.begin(), end);
+    // A page that others share stays as it is: the block does without these tokens.
+    const bool reads = runner_.mtp_has_pages({.sequence = wanted[i].sequence,
+                                              .position = state.read,
+                                              .tokens = rows + std::max<int64_t>(0, wanted[i].tokens - 1)});
+    if (reads) {
+      ids.insert(ids.end(), next, next + rows);
+      pieces.push_back({.sequence = wanted[i].sequence, .position = state.read, .tokens = rows});
+      values.insert(values.end(), state.hidden.begin(), end);
+    }
     state.hidden.erase(state.hidden.begin(), end);
     state.read += rows;
+    if (!reads) continue;
     if (wanted[i].tokens == 0) continue;
     drafting.push_back(i);
     last.push_back(std::ssize(ids) - 1);

@@ -94,6 +94,27 @@ TEST(DraftMtp, PiecesDraftWhatAWholeTextDoes) {
   }
 }
 
+// Tokens in a page that a fork shares are not read, and the page is not copied.
+TEST(DraftMtp, SharedPagesStayAsTheyAre) {
+  LanguageModel model = shipped(2, 0);
+  Runner& runner = model.runner();
+  MtpDrafter drafter(runner);
+  const std::vector<int32_t> text(66, 300);
+  MtpState state;
+  for (const int64_t tokens : {64, 1}) {
+    const Piece piece{.tokens = tokens};
+    drafter.note(state, runner.forward(std::span(text).first(static_cast<size_t>(tokens)), {&piece, 1}), 0, tokens);
+    if (tokens == 64) runner.fork(0, 1);
+    const MtpDrafter::Wanted wanted{
+        .state = &state, .text = std::span(text).first(static_cast<size_t>(runner.length(0)) + 1), .tokens = 2};
+    EXPECT_EQ(drafter.draft({&wanted, 1})[0].size(), tokens == 64 ? 0u : 2u);
+    EXPECT_EQ(state.read, runner.length(0));
+  }
+  EXPECT_FALSE(runner.mtp_has_pages({.position = 63, .tokens = 1}));
+  EXPECT_TRUE(runner.mtp_has_pages({.position = 64, .tokens = 1}));
+  EXPECT_FALSE(runner.mtp_has_pages({.position = 65, .tokens = 512}));  // past the context
+}
+
 // Of questions at once, through a cache that their turns continue from: the tokens are those of answers without drafts,
 // and most drafts are right.
 TEST(DraftMtp, AnswersOfDraftsAreThoseWithout) {

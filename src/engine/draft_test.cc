@@ -221,7 +221,7 @@ void expect_drafts_change_nothing(bool exact, const std::vector<int64_t>& spare_
        .sampling = {.temperature = 1, .presence_penalty = 0.3, .frequency_penalty = 0.2, .seed = 8},
        .ignore_eos = true,
        .logprobs = 0}};
-  for (size_t way = 0; way < ways.size(); ++way) {
+  for (size_t way = 0; way < ways.size(); way += exact ? 3 : 1) {
     const std::vector<Request> requests = requests_of(model, ways[way]);
     const std::vector<Generated> want = answers_with(model.runner(), requests, {});
     for (const int64_t spare : spare_slots) {

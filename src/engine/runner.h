@@ -88,6 +88,10 @@ class Runner {
     int64_t sequence = 0, position = 0, tokens = 0;
   };
   Tensor mtp_step(std::span<const int32_t> ids, const Tensor& hidden, std::span<const MtpPiece> pieces);
+  // Whether that needs no page of another sequence, and none that is not free.
+  bool mtp_has_pages(const MtpPiece& piece) const {
+    return pool_->owns(piece.sequence, piece.position, piece.position + piece.tokens);
+  }
   Tensor mtp_head(const Tensor& x);  // [n, D] from mtp_step -> logits [n, V]
 
   // Feeds `ids` to the sequence in pieces of `chunk`; `sink` sees the residual stream of each piece. Returns the logits

@@ -257,6 +257,16 @@ void StatePool::prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end) 
   }
 }
 
+bool StatePool::owns(int64_t sequence, int64_t begin, int64_t end) const {
+  const int64_t held = pages_held_[static_cast<size_t>(sequence)], needed = (end + kPage - 1) / kPage;
+  const int64_t others = std::ssize(pages_held_) - 1;  // one is left for each
+  if (end > options_.context || (needed > held && needed - held + others > pages_free())) return false;
+  for (int64_t i = begin / kPage; i < std::min(held, needed); ++i) {
+    if (readers(page_table_[static_cast<size_t>(sequence * pages_max_ + i)]) > 1) return false;
+  }
+  return true;
+}
+
 void StatePool::repeat_page(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end) {
   CHECK(begin >= kPage, "no whole page in {} tokens", begin);
   prepare(ctx, sequence, begin, end);

@@ -69,6 +69,8 @@ class StatePool {
   // Unshared pages for positions [begin, end) of a sequence, to be written; earlier positions are unchanged. Error when
   // that exceeds the context, or no page is left; the sequence is unchanged then.
   void prepare(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
+  // Whether `prepare` would neither copy a page nor lack one.
+  bool owns(int64_t sequence, int64_t begin, int64_t end) const;
   // Pages up to position `end` of a sequence that has `begin`, copied from its first one, which must be full; includes
   // the whole page of `begin`.
   void repeat_page(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
