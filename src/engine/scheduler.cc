@@ -206,12 +206,12 @@ void Scheduler::end(Stream& s, Finish finish) {
                  .generated_tokens = std::ssize(out.ids),
                  .prompt_seconds = seconds_between(s.began, first),
                  .generate_seconds = seconds_between(first, now)};
+  if (!s.error.empty()) runner_.reset(s.sequence);  // nothing continues from it
   // The last token was sampled but not read.
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  const bool whole =
-      s.error.empty() && !s.reading() && length <= read.size();  // one that was left in the middle would only take room
+  const bool whole = !s.reading() && length <= read.size();  // one that was left in the middle would only take room
   if (whole) cache_.keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
