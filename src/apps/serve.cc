@@ -1,4 +1,4 @@
-// braid serve: a model behind OpenAI's HTTP interface.
+// braid serve: a model behind OpenAI's and Anthropic's HTTP interfaces.
 #include <fmt/format.h>
 
 #include <chrono>

@@ -369,12 +369,13 @@ void Scheduler::end(Stream& s, Finish finish) {
                  .accepted_tokens = s.drafts.accepted,
                  .prompt_seconds = seconds_between(s.began, first),
                  .generate_seconds = seconds_between(first, now)};
+  if (!s.error.empty()) runner_.reset(s.sequence);  // nothing continues from it
   // The last token was sampled but not read.
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  if (s.error.empty()) settle(s);
-  if (cache_ && s.error.empty() && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
+  settle(s);
+  if (cache_ && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
   promised_ -= s.promised;
