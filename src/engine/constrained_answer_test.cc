@@ -34,9 +34,15 @@ std::shared_ptr<const grammar::Constraint> digits() {
 }
 
 // Draws `wanted` if it may be drawn, else the digit 7: greedy.
-struct Written {
-  explicit Written(bool thinking, int64_t tokens_max = -1)
-      : picker({.tokens_max = tokens_max, .logprobs = 0, .constraint = digits(), .thinking = thinking}, {}, eos) {}
+struct PickedAnswer {
+  explicit PickedAnswer(bool thinking) : picker(options(thinking), {}, eos) {}
+  static GenerateOptions options(bool thinking) {
+    GenerateOptions out;
+    out.logprobs = 0;
+    out.constraint = digits();
+    out.thinking = thinking;
+    return out;
+  }
   int32_t next(int32_t wanted) {
     std::vector<float> logits(kVocabulary, 0);
     logits['7'] = 1;
@@ -48,7 +54,7 @@ struct Written {
 };
 
 TEST(ConstrainedAnswer, MasksWhatMayNotCome) {
-  Written answer(false);
+  PickedAnswer answer(false);
   EXPECT_EQ(answer.next('x'), '7');
   EXPECT_EQ(answer.next('4'), '4');
   EXPECT_EQ(answer.next(kSilent), '7');
@@ -60,14 +66,14 @@ TEST(ConstrainedAnswer, MasksWhatMayNotCome) {
 }
 
 TEST(ConstrainedAnswer, EndTokensWaitForACompleteText) {
-  Written answer(false);
+  PickedAnswer answer(false);
   EXPECT_EQ(answer.next(kEnd), '7');
   EXPECT_EQ(answer.next(kEnd), kEnd);
   EXPECT_TRUE(answer.picker.ended());
 }
 
 TEST(ConstrainedAnswer, ThinkingIsFreeUpToItsEnd) {
-  Written answer(true);
+  PickedAnswer answer(true);
   EXPECT_EQ(answer.next('x'), 'x');
   EXPECT_EQ(answer.next(kEnd), '7');
   EXPECT_EQ(answer.next(kCall), '7');  // it would end the thinking, and no call is allowed
@@ -78,7 +84,7 @@ TEST(ConstrainedAnswer, ThinkingIsFreeUpToItsEnd) {
 }
 
 TEST(ConstrainedAnswer, TagsOfManyTokens) {
-  Written answer(true);
+  PickedAnswer answer(true);
   for (const char byte : std::string("a</think")) EXPECT_EQ(answer.next(byte), byte);
   EXPECT_EQ(answer.next(kTagAndLetter), '7');  // ends the tag, and goes on with what is not allowed
   for (const char byte : std::string("</think")) EXPECT_EQ(answer.next(byte), byte);

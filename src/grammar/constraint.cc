@@ -9,9 +9,9 @@
 namespace braid::grammar {
 namespace {
 
-// For the states visited in one mask: some tenths of a second. Only programs made to be slow reach it; of the tokens
-// not looked at yet none is allowed then, but those of a single byte have been.
-constexpr int64_t kWorkMax = 4'000'000;
+// States visited for one mask: some hundredths of a second, which other answers wait. Only programs made to be slow
+// reach it; of the tokens not looked at yet none is allowed then, but those of a single byte have been.
+constexpr int64_t kWorkMax = 200'000;
 constexpr size_t kMaskBytesMax = size_t{16} << 20;
 
 }  // namespace
