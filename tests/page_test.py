@@ -281,6 +281,7 @@ class Page(Case):
         self.until("return document.querySelector('.call form')?.checkVisibility();", "no call")
         self.assertEqual(self.browser.run("return document.querySelector('.call b').innerText;"), "calculator")
         self.assertIn("345", self.browser.run("return JSON.parse(document.querySelector('.call pre').innerText).expression;"))
+        self.browser.click("#toggle")
         self.browser.screenshot("tool-call")
         self.browser.type("[aria-label='Result of the call']", "233910")
         self.browser.press("enter")

@@ -47,8 +47,8 @@ export function grown(answer, delta) {
   for (const part of delta.tool_calls ?? []) {
     answer.calls ??= [];
     const call = (answer.calls[part.index ?? answer.calls.length] ??= { id: "", name: "", arguments: "" });
-    call.id += part.id ?? "";
-    call.name += part.function?.name ?? "";
+    call.id ||= part.id ?? "";
+    call.name ||= part.function?.name ?? "";
     call.arguments += part.function?.arguments ?? "";
   }
   return Boolean(delta.content || reasoning || delta.tool_calls?.length);
