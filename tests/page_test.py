@@ -37,6 +37,11 @@ MARKDOWN = [  # by CommonMark 0.31 and GitHub's extensions, but for headings, wh
     ("one *soft* and **loud**", "<p>one <em>soft</em> and <strong>loud</strong></p>"),
     ("***both*** and **a*b*c**", "<p><em><strong>both</strong></em> and <strong>a<em>b</em>c</strong></p>"),
     ("_a_ snake_case_name __b__", "<p><em>a</em> snake_case_name <strong>b</strong></p>"),
+    ("*a **b *c*", "<p>*a **b <em>c</em></p>"),
+    ("x*a****a**", "<p>x<em>a</em>***a**</p>"),
+    ("a\\`` b`", "<p>a`<code> b</code></p>"),
+    ("(https://e.com/a_(b)). https://e.com/c!", '<p>(<a href="https://e.com/a_(b)" rel="noopener noreferrer nofollow" target="_blank">'
+     'https://e.com/a_(b)</a>). <a href="https://e.com/c" rel="noopener noreferrer nofollow" target="_blank">https://e.com/c</a>!</p>'),
     ("2 * 3 * 4, **open", "<p>2 * 3 * 4, **open</p>"),
     ("~~gone~~ ~~not", "<p><del>gone</del> ~~not</p>"),
     (r"\*not\* `\*code\*`", r"<p>*not* <code>\*code\*</code></p>"),
@@ -135,6 +140,7 @@ class Browser:
         self.call("POST", self.session + "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
     def screenshot(self, name):
+        self.run("for (let n = 0; n < 3; ++n) await new Promise(requestAnimationFrame);")  # what was changed is drawn
         picture = base64.b64decode(self.call("GET", self.session + "/screenshot"))
         if ARTIFACTS:
             Path(ARTIFACTS).mkdir(parents=True, exist_ok=True)
@@ -346,7 +352,7 @@ class Page(Case):
                 deep = self.browser.run("""
                     const { render } = await import('/page/markdown.js');
                     const box = document.createElement('div');
-                    render(box, args[0].repeat(1e5));
+                    render(box, args[0].repeat(args[0].includes('\\n') ? 1e4 : 1e5));
                     let deep = 0;
                     for (let level = [box]; level.length; ++deep) level = level.flatMap((e) => [...e.children]);
                     return deep;""", piece)

@@ -61,7 +61,13 @@ function delimiter(text, run, index) {
   const left = !SPACE.test(after) && (!PUNCTUATION.test(after) || SPACE.test(before) || PUNCTUATION.test(before));
   const right = !SPACE.test(before) && (!PUNCTUATION.test(before) || SPACE.test(after) || PUNCTUATION.test(after));
   const inWord = run[0] === "_" && WORD.test(before) && WORD.test(after);
-  return { mark: run[0], count: run.length, opens: left && !inWord, closes: right && !inWord };
+  return { mark: run[0], length: run.length, count: run.length, opens: left && !inWord, closes: right && !inWord };
+}
+
+// Runs that can be both match only if no other pairing of their marks is as likely (CommonMark's multiple of three).
+function matches(opener, closer) {
+  if (opener.mark !== closer.mark) return false;
+  return !(opener.closes || closer.opens) || (opener.length + closer.length) % 3 !== 0 || closer.length % 3 === 0;
 }
 
 // Strings, nodes and delimiters become strings and nodes.
@@ -78,10 +84,10 @@ function emphasised(items) {
       continue;
     }
     while (run.closes && run.count > 0 && opened[run.mark] > 0) {
-      while (open.at(-1).run.mark !== run.mark) pop();
-      const top = open.at(-1), both = top.run.count + run.count;
-      if ((run.opens || top.run.closes) && both % 3 === 0 && run.count % 3 !== 0) break;
-      const used = Math.min(top.run.count, run.count, 2);
+      const opener = open.findLastIndex((other) => matches(other.run, run));
+      if (opener < 0) break;
+      while (open.length > opener + 1) pop();
+      const top = open.at(-1), used = Math.min(top.run.count, run.count, 2);
       const name = run.mark === "~" ? "del" : used === 2 ? "strong" : "em";
       const inside = element(name, out.splice(top.at + 1));
       top.run.count -= used;
@@ -114,7 +120,7 @@ export function inline(text) {
     if (first === "\\") {
       items.push(token[1]);
     } else if (first === "`") {
-      const places = runs.get(token.length);
+      const places = runs.get(token.length) ?? [];  // none if the first of them is escaped
       while (places.length && places.at(-1) <= index) places.pop();
       if (!places.length) {
         items.push(token);
@@ -124,8 +130,10 @@ export function inline(text) {
       at = places.at(-1) + token.length;
     } else if (first === "h") {
       // What ends a sentence, and a parenthesis that the address did not open, is not part of it.
-      let address = token.replace(/[.,;:!?]{1,8}$/, "");
-      if (address.endsWith(")") && !address.includes("(")) address = address.replace(/\)[).,;:!?]{0,8}$/, "");
+      let end = token.length, unopened = token.split(")").length - token.split("(").length;
+      for (; ".,;:!?".includes(token[end - 1]) || (token[end - 1] === ")" && unopened > 0); --end)
+        if (token[end - 1] === ")") --unopened;
+      const address = token.slice(0, end);
       at = index + address.length;
       const href = brackets.length ? null : allowed(address);
       items.push(href ? link([address], href) : address);
