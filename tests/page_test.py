@@ -49,6 +49,10 @@ MARKDOWN = [  # by CommonMark 0.31 and GitHub's extensions, but for headings, wh
     ("- one\n  - inside\n    - deeper\n- two", "<ul><li>one<ul><li>inside<ul><li>deeper</li></ul></li></ul></li><li>two</li></ul>"),
     ("3. first\n\n   more\n4. second", '<ol start="3"><li>first<p>more</p></li><li>second</li></ol>'),
     ("- a\n\nb", "<ul><li>a</li></ul><p>b</p>"),
+    ("- a\n* b", "<ul><li>a</li></ul><ul><li>b</li></ul>"),
+    ("1. a\n  - b", "<ol><li>a<ul><li>b</li></ul></li></ol>"),  # CommonMark wants three spaces; models write two
+    ("It was in\n2023. Then", "<p>It was in\n2023. Then</p>"),
+    ("> a\nb\n\nc", "<blockquote><p>a\nb</p></blockquote><p>c</p>"),
     ("# One #\n### Three\n---", "<h3>One</h3><h5>Three</h5><hr>"),
     ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
     ("| a | b |\n|--:|---|\n| 1 | <u>2</u> |", '<table><thead><tr><th class="right">a</th><th>b</th></tr></thead>'

@@ -168,7 +168,12 @@ const HEADING = /^ {0,3}(#{1,6}) +(\S.*)$/;
 const RULE = /^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$/;
 const blank = (line) => line === undefined || !line.trim();
 const indent = (line) => line.length - line.trimStart().length;
-const begins = (line) => FENCE.test(line) || HEADING.test(line) || ITEM.test(line) || RULE.test(line) || line.startsWith(">");
+// What ends a paragraph; a number that is not 1 may be the year that begins a line.
+const starts = (line) => {
+  const mark = ITEM.exec(line)?.[2];
+  return mark !== undefined && (!/\d/.test(mark) || parseInt(mark, 10) === 1);
+};
+const begins = (line) => FENCE.test(line) || HEADING.test(line) || starts(line) || RULE.test(line) || line.startsWith(">");
 const isTable = (line, next) => line.includes("|") && next?.includes("|") && next.includes("-") && /^[\s|:-]+$/.test(next);
 const cells = (line) => line.trim().replace(/^\|/, "").replace(/\|$/, "").split(/(?<!\\)\|/).map((cell) => cell.trim());
 
@@ -197,12 +202,12 @@ function table(lines) {
 
 function listEnd(lines, at) {
   const [, { length: base }, mark] = ITEM.exec(lines[at]);
-  const same = (found) => /\d/.test(found[2]) === /\d/.test(mark);
+  const same = (found) => found[2].at(-1) === mark.at(-1);
   for (++at; at < lines.length; ++at) {
     const line = lines[at], before = blank(lines[at - 1]), found = ITEM.exec(line);
     if (blank(line)) continue;
     if (indent(line) >= base + 2) continue;
-    if (found ? same(found) && found[1].length >= base : !before && !begins(line)) continue;
+    if (found ? same(found) : !before && !begins(line)) continue;
     break;
   }
   while (blank(lines[at - 1])) --at;
@@ -226,7 +231,7 @@ function list(lines, depth) {
     const made = parse(inside, depth + 1).map((block) => block.make());
     return element("li", made[0]?.tagName === "P" ? [...made.shift().childNodes, ...made] : made);
   }));
-  if (out.tagName === "OL") out.start = parseInt(mark, 10);
+  if (out.tagName === "OL" && parseInt(mark, 10) !== 1) out.start = parseInt(mark, 10);
   return out;
 }
 
@@ -244,7 +249,8 @@ function block(lines, at, depth) {
   if (RULE.test(line)) return [end, () => element("hr")];
   if (depth < DEPTH_MAX && ITEM.test(line)) return [listEnd(lines, at), (own) => list(own, depth)];
   if (depth < DEPTH_MAX && line.startsWith(">")) {
-    while (end < lines.length && lines[end].startsWith(">")) ++end;
+    const lazy = (at) => !blank(lines[at]) && !begins(lines[at]) && !ITEM.test(lines[at]) && !/^[> ]*$/.test(lines[at - 1]);
+    while (end < lines.length && (lines[end].startsWith(">") || lazy(end))) ++end;
     return [end, (own) => element("blockquote", parse(own.map((l) => l.replace(/^> ?/, "")), depth + 1).map((b) => b.make()))];
   }
   if (isTable(line, lines[at + 1])) {
