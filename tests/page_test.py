@@ -40,6 +40,7 @@ MARKDOWN = [  # by CommonMark 0.31 and GitHub's extensions, but for headings, wh
     ("*a **b *c*", "<p>*a **b <em>c</em></p>"),
     ("x*a****a**", "<p>x<em>a</em>***a**</p>"),
     ("a\\`` b`", "<p>a`<code> b</code></p>"),
+    ("\\``` b", "<p>``` b</p>"),
     ("(https://e.com/a_(b)). https://e.com/c!", '<p>(<a href="https://e.com/a_(b)" rel="noopener noreferrer nofollow" target="_blank">'
      'https://e.com/a_(b)</a>). <a href="https://e.com/c" rel="noopener noreferrer nofollow" target="_blank">https://e.com/c</a>!</p>'),
     ("2 * 3 * 4, **open", "<p>2 * 3 * 4, **open</p>"),
@@ -62,9 +63,10 @@ MARKDOWN = [  # by CommonMark 0.31 and GitHub's extensions, but for headings, wh
     ("[x](javascript:alert(1)) [y] [z](/here)", "<p>[x](javascript:alert(1)) [y] [z](/here)</p>"),
     ("[a [b](javascript:c) *d*](data:e)", "<p>[a [b](javascript:c) <em>d</em>](data:e)</p>"),
 ]
-# Each is a text that costs a careless parser the square of its length, or nodes as deep as that.
+# Each, many times, is a text that costs a careless parser the square of its length, or nodes as deep as that.
 PIECES = ["*a ", "**a_", "[", "[a](javascript:", "`a``", "> ", "- ", "|-", "\\", "https://a.b)", "~~~\n", "1. a\n  ", "<", "![", "a|b\n-|-\n",
           "#", "](https://a.b/(", "_*"]
+PIECES = [*((piece, "") for piece in PIECES), ("*a ", "a* "), ("**_", "_**"), ("[", "](https://a.b)")]
 
 # The texts on the page whose contrast with what is behind them is below 4.5 to 1.
 CONTRAST = """
@@ -111,9 +113,13 @@ class Browser:
         self.call("POST", self.session + "/url", {"url": url})
 
     def run(self, script, *arguments):
-        return self.call("POST", self.session + "/execute/async", {"args": arguments, "script":
-                         "const done = arguments[arguments.length - 1];"
-                         f"(async (...args) => {{ {script} }})(...[...arguments].slice(0, -1)).then(done, (e) => done('threw ' + e));"})
+        value, thrown = self.call("POST", self.session + "/execute/async", {"args": arguments, "script":
+                                  "const done = arguments[arguments.length - 1];"
+                                  f"(async (...args) => {{ {script} }})(...[...arguments].slice(0, -1))"
+                                  ".then((value) => done([value, null]), (e) => done([null, String(e)]));"})
+        if thrown is not None:
+            raise AssertionError(thrown)
+        return value
 
     def emulate(self, command, **how):
         """Of Chromium's own protocol: "setEmulatedMedia", "setDeviceMetricsOverride"."""
@@ -351,19 +357,24 @@ class Page(Case):
 
     def test_markdown_keeps_to_its_limits(self):
         for piece in PIECES:
-            with self.subTest(piece):
+            with self.subTest(piece=piece):
                 # What takes the square of the length would not be done when chromedriver's limit of a script is over.
                 deep = self.browser.run("""
                     const { render } = await import('/page/markdown.js');
                     const box = document.createElement('div');
-                    render(box, args[0].repeat(args[0].includes('\\n') ? 1e4 : 1e5));
+                    const [times, before, after] = [args[0].includes('\\n') ? 1e4 : 1e5, ...args];
+                    render(box, before.repeat(times) + after.repeat(times));
                     let deep = 0;
                     for (let level = [box]; level.length; ++deep) level = level.flatMap((e) => [...e.children]);
-                    return deep;""", piece)
+                    return deep;""", *piece)
                 self.assertLess(deep, 64)
 
     def test_inline_scripts_are_forbidden(self):
-        self.browser.run("const s = document.createElement('script'); s.textContent = 'window.harmed = 5'; document.body.append(s);")
+        for script in ("const s = document.createElement('script'); s.textContent = 'window.harmed = 5'; document.body.append(s);",
+                       "document.body.innerHTML = '<img src=x onerror=\"window.harmed = 6\">';"):
+            with self.assertRaisesRegex(AssertionError, "requires 'Trusted"):
+                self.browser.run(script)
+        self.browser.run("const s = document.createElement('script'); s.append('window.harmed = 7'); document.body.append(s);")
         self.assertEqual(self.browser.run("return window.harmed ?? 0;"), 0)
 
     def test_names_and_headings(self):
