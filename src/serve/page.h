@@ -6,7 +6,9 @@
 namespace braid::serve {
 
 struct PageFile {
-  std::string_view name;  // "index.html"
+  const char* path;  // "/" or "/page/app.js"
+  const char* type;  // "text/html; charset=utf-8"
+  const char* etag;  // of the bytes, in its quotes
   std::string_view bytes;
 };
 

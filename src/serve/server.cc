@@ -60,31 +60,28 @@ void check(const Outcome& outcome) {
   if (!outcome.error.empty()) throw ApiError(500, "server_error", outcome.error);
 }
 
-std::string path_of(const PageFile& file) {
-  return file.name == "index.html" ? "/" : "/page/" + std::string(file.name);
-}
-
 // The chat page. It holds nothing but the program's own files, and may load nothing else.
 void add_page(httplib::Server& http) {
   for (const PageFile& file : page_files()) {
-    const std::string_view name = file.name;
-    const char* type = name.ends_with(".html")  ? "text/html; charset=utf-8"
-                       : name.ends_with(".css") ? "text/css; charset=utf-8"
-                                                : "text/javascript; charset=utf-8";
-    http.Get(path_of(file), [file, type](const httplib::Request&, httplib::Response& r) {
+    http.Get(file.path, [file](const httplib::Request& q, httplib::Response& r) {
       r.set_header("Content-Security-Policy",
                    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
-                   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+                   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+                   "require-trusted-types-for 'script'; trusted-types 'none'");
       r.set_header("X-Content-Type-Options", "nosniff");
       r.set_header("Referrer-Policy", "no-referrer");
       r.set_header("Cache-Control", "no-cache");
-      r.set_content(file.bytes.data(), file.bytes.size(), type);
+      r.set_header("ETag", file.etag);
+      if (q.get_header_value("If-None-Match") == file.etag)
+        r.status = 304;
+      else
+        r.set_content(file.bytes.data(), file.bytes.size(), file.type);
     });
   }
 }
 
 bool is_public(const std::string& path) {
-  return path == "/health" || std::ranges::any_of(page_files(), [&](const PageFile& f) { return path_of(f) == path; });
+  return path == "/health" || std::ranges::any_of(page_files(), [&](const PageFile& f) { return path == f.path; });
 }
 
 // For a whole answer, whose client may leave meanwhile: the answer is then not wanted either.

@@ -1,33 +1,41 @@
 // The chat page: a client of /v1/chat/completions like any other. The conversation is kept in this browser.
-import { markdown } from "./markdown.js";
+import { View, made, button } from "./view.js";
+import { events, grown, requestBody } from "./wire.js";
 
 const $ = (id) => document.getElementById(id);
-const SETTINGS = ["system", "think", "temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "key"];
 const NUMBERS = ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
-const STORE = "braid.chat", STORED_MAX = 2e6;  // characters
+const SETTINGS = ["system", "think", "tools", ...NUMBERS];
+const STORE = "braid.chat", STORED_MAX = 2e6;  // characters; browsers allow some 5e6 for all pages of a server
+const SAID_MS = 8000;
 const EXAMPLES = ["What is 17 + 25?", "Reverse PLANE.", "What is Braid?"];
 
-let messages = [];  // {role, content, reasoning?, calls?, note?, wrong?}
+let messages = [];  // {role: "user" | "assistant", content, reasoning?, calls?: [{id, name, arguments, result?}], note?}
 let running = null;  // AbortController of the answer that is being written
+const views = new WeakMap();  // of messages
 
 // ---- what is kept ----------------------------------------------------------------------------------------------------
 
 function save() {
   const settings = Object.fromEntries(SETTINGS.map((name) => [name, $(name).value]));
-  for (let first = 0; first <= messages.length; ++first) {  // the oldest go where there is no room
-    const text = JSON.stringify({ messages: messages.slice(first), settings });
-    if (text.length > STORED_MAX) continue;
+  const kept = messages.filter((m) => m.role === "user" || m.content || m.reasoning || m.calls);
+  const texts = kept.map((m) => JSON.stringify(m));
+  let size = texts.reduce((sum, text) => sum + text.length, 0), first = 0;
+  for (let most = STORED_MAX; most > 1e4; most /= 2) {
+    // The oldest go where there is no room; what is left begins with a question.
+    while (first < kept.length && (size > most || (first > 0 && kept[first].role !== "user"))) size -= texts[first++].length;
     try {
-      return localStorage.setItem(STORE, text);
-    } catch { /* full, or switched off: the conversation lasts as long as the page */ }
+      sessionStorage.setItem(STORE, $("key").value);  // gone with the tab
+      return localStorage.setItem(STORE, `{"messages":[${texts.slice(first)}],"settings":${JSON.stringify(settings)}}`);
+    } catch { /* full, or switched off: then the conversation lasts as long as the page */ }
   }
 }
 
 function restore() {
   try {
     const stored = JSON.parse(localStorage.getItem(STORE) ?? "{}");
-    messages = (stored.messages ?? []).filter((m) => typeof m.content === "string" && ["user", "assistant"].includes(m.role));
     for (const name of SETTINGS) $(name).value = stored.settings?.[name] ?? "";
+    $("key").value = sessionStorage.getItem(STORE) ?? "";
+    messages = (stored.messages ?? []).filter((m) => typeof m.content === "string" && ["user", "assistant"].includes(m.role));
   } catch {
     messages = [];
   }
@@ -35,98 +43,64 @@ function restore() {
 
 // ---- what is shown ---------------------------------------------------------------------------------------------------
 
-function button(label, title, act) {
-  const b = document.createElement("button");
-  b.type = "button";
-  b.textContent = label;
-  b.setAttribute("aria-label", title);
-  b.addEventListener("click", act);
-  return b;
+// Screen readers hear the parts of an answer as they are complete; what was said goes, since the page shows it.
+function say(text) {
+  const line = made("p", "", text);
+  $("status").append(line);
+  setTimeout(() => line.remove(), SAID_MS);
 }
 
-function made(name, className, text = "") {
-  const e = document.createElement(name);
-  e.className = className;
-  e.textContent = text;
-  return e;
-}
-
-function fill(article, m, busy) {
-  const open = article.querySelector("details")?.open ?? false;
-  article.replaceChildren(made("div", "who", m.role === "user" ? "You" : "Model"));
-  if (m.reasoning) {
-    const details = document.createElement("details");
-    details.open = open;
-    details.append(made("summary", "", busy && !m.content ? "Thinking…" : "Thinking"), made("pre", "", m.reasoning));
-    article.append(details);
-  }
-  const body = made("div", "body" + (busy ? " busy" : ""));
-  if (m.role === "user") body.textContent = m.content;
-  else body.append(...markdown(m.content));
-  article.append(body);
-  for (const call of m.calls ?? []) {
-    const box = made("div", "call");
-    box.append("Calls ", made("b", "", call.name), made("pre", "", call.arguments));
-    article.append(box);
-  }
-  if (m.note) article.append(made("p", m.wrong ? "note wrong" : "note", m.note));
-  if (busy) return;
-  const tools = made("div", "tools"), at = messages.indexOf(m);
-  tools.append(button("Copy", "Copy this message", () => copy(m.content)));
-  if (m.role === "user") tools.append(button("Edit", "Edit this message and ask again", () => edit(article, at)));
-  if (at === messages.length - 1) tools.append(button("Again", "Answer again", () => regenerate()));
-  article.append(tools);
+function viewOf(m) {
+  if (!views.has(m)) views.set(m, new View(m, { copy, edit, regenerate, result }));
+  return views.get(m);
 }
 
 function show() {
-  $("log").replaceChildren();
-  for (const m of messages) {
-    const article = made("article", m.role);
-    fill(article, m, false);
-    $("log").append(article);
-  }
-  if (!messages.length) {
-    const hint = made("div", "hint");
-    hint.append(made("p", "", "Ask something, for example:"));
-    hint.append(...EXAMPLES.map((text) => button(text, "Ask: " + text, () => ask(text))));
-    $("log").append(hint);
-  }
-  toEnd();
+  const articles = messages.map((m) => viewOf(m).article);
+  for (const child of [...$("log").children]) if (!articles.includes(child)) child.remove();
+  messages.forEach((m, at) => {
+    if (articles[at].parentNode !== $("log")) $("log").append(articles[at]);
+    const last = at === messages.length - 1;
+    viewOf(m).update({ busy: running !== null && last, last });
+  });
+  if (messages.length) return;
+  const hint = made("div", "hint");
+  hint.append(made("p", "", "Ask something, for example"));
+  hint.append(...EXAMPLES.map((text) => button(text, "Ask: " + text, () => ask(text))));
+  $("log").append(hint);
 }
 
 const toEnd = () => ($("log").scrollTop = $("log").scrollHeight);
+const atEnd = () => $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80;
+
+function complain(text) {
+  $("log").querySelector(":scope > .wrong")?.remove();
+  $("log").append(made("p", "note wrong", text));
+  toEnd();
+  say(text);
+}
 
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-    say("Copied");
-  } catch {
-    say("The browser does not allow copying here");
+  } catch {  // not at https or localhost
+    const box = made("textarea", "hidden", text), before = document.activeElement;
+    document.body.append(box);
+    box.select();
+    const done = document.execCommand("copy");
+    box.remove();
+    before?.focus();
+    if (!done) return say("The browser does not allow copying here");
   }
+  say("Copied");
 }
 
-// For screen readers, and the end of the page.
-function say(text) {
-  $("status").textContent = text;
-}
-
-function edit(article, at) {
+function edit(m) {
   if (running) return;
-  const box = made("textarea", "edit");
-  box.value = messages[at].content;
-  box.setAttribute("aria-label", "Edit the message");
-  const done = () => {
-    messages.length = at;
-    ask(box.value);
-  };
-  const tools = made("div", "tools");
-  tools.append(button("Send", "Send the edited message", done), button("Cancel", "Leave the message as it was", show));
-  box.addEventListener("keydown", (key) => {
-    if (key.key === "Enter" && !key.shiftKey && !key.isComposing) key.preventDefault(), done();
-    if (key.key === "Escape") show();
+  viewOf(m).edit((text) => {
+    messages.length = messages.indexOf(m);
+    ask(text);
   });
-  article.replaceChildren(box, tools);
-  box.focus();
 }
 
 // ---- asking ----------------------------------------------------------------------------------------------------------
@@ -136,121 +110,93 @@ function headers() {
   return { "Content-Type": "application/json", ...(key && { Authorization: "Bearer " + key }) };
 }
 
-function request() {
-  const system = $("system").value.trim(), think = $("think").value;
-  const body = {
-    stream: true,
-    stream_options: { include_usage: true },
-    messages: messages
-      .filter((m) => m.role === "user" || m.content || m.reasoning)
-      .map((m) => ({ role: m.role, content: m.content, ...(m.reasoning && { reasoning_content: m.reasoning }) })),
+function settings() {
+  const out = { system: $("system").value.trim(), think: $("think").value, numbers: {} };
+  for (const name of NUMBERS) if ($(name).value.trim() !== "") out.numbers[name] = Number($(name).value);
+  try {
+    if ($("tools").value.trim()) out.tools = JSON.parse($("tools").value);
+  } catch (error) {
+    throw new Error("The tools are not JSON: " + error.message);
+  }
+  return out;
+}
+
+// Speed is that of generation where it lasted; pieces that arrive together would make it infinite.
+function showSpeed(tokens, sent, first, usage) {
+  const now = performance.now(), seconds = (now - (now - first > 200 ? first : sent)) / 1000;
+  const parts = [`${tokens} tokens`, `${(tokens / seconds).toFixed(1)} tokens/s`];
+  if (usage) parts.push(`prompt ${usage.prompt_tokens} tokens`, `${usage.prompt_tokens_details?.cached_tokens ?? 0} of them cached`);
+  $("speed").textContent = parts.join(", ");
+}
+
+async function failure(response) {
+  const text = await response.text();
+  if (response.status === 401) openSettings(true), $("key").focus();
+  try {
+    return new Error(`${response.status}: ${JSON.parse(text).error.message}`);
+  } catch {
+    return new Error(`${response.status}: ${text.slice(0, 500)}`);
+  }
+}
+
+async function fetchInto(answer, signal) {
+  const sent = performance.now(), body = requestBody(messages.slice(0, -1), settings());
+  const response = await fetch("v1/chat/completions", { method: "POST", headers: headers(), body: JSON.stringify(body), signal });
+  if (!response.ok) throw await failure(response);
+  const view = viewOf(answer);
+  let pieces = 0, usage = null, drawn = 0, first = 0, said = 0;
+  const draw = (busy) => {
+    const following = atEnd();
+    view.update({ busy, last: true });
+    if (following) toEnd();
+    for (const blocks = view.settled(busy); said < blocks.length; ++said) say(blocks[said]);
+    showSpeed(usage?.completion_tokens ?? pieces, sent, first, usage);
   };
-  if (system) body.messages.unshift({ role: "system", content: system });
-  if (think) body.chat_template_kwargs = { enable_thinking: think === "on" };
-  for (const name of NUMBERS) if ($(name).value.trim() !== "") body[name] = Number($(name).value);
-  return body;
-}
-
-// The objects of a stream of server-sent events.
-async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let held = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    held += value;
-    const lines = held.split("\n");
-    held = lines.pop();
-    for (const line of lines) {
-      if (!line.startsWith("data:")) continue;
-      const data = line.slice(5).trim();
-      if (data === "[DONE]") return;
-      yield JSON.parse(data);
-    }
-  }
-}
-
-function take(answer, delta) {
-  answer.content += delta.content ?? "";
-  answer.reasoning = (answer.reasoning ?? "") + (delta.reasoning_content ?? delta.reasoning ?? "");
-  for (const part of delta.tool_calls ?? []) {
-    answer.calls ??= [];
-    const call = (answer.calls[part.index ?? 0] ??= { name: "", arguments: "" });
-    call.name += part.function?.name ?? "";
-    call.arguments += part.function?.arguments ?? "";
-  }
-}
-
-function showSpeed(pieces, seconds, usage) {
-  const tokens = usage?.completion_tokens ?? pieces, cached = usage?.prompt_tokens_details?.cached_tokens;
-  const speed = seconds > 0 ? (tokens / seconds).toFixed(1) + " tokens/s" : "";
-  const prompt = usage ? `, prompt ${usage.prompt_tokens} tokens` + (cached === undefined ? "" : `, ${cached} of them cached`) : "";
-  $("speed").textContent = `${tokens} tokens${speed && ", " + speed}${prompt}`;
-}
-
-async function answerInto(answer, article, signal) {
-  const sent = performance.now();  // speeds are end to end: pieces may arrive together
-  const response = await fetch("v1/chat/completions", { method: "POST", headers: headers(), body: JSON.stringify(request()), signal });
-  if (!response.ok) {
-    const text = await response.text();
-    let says = text;
-    try {
-      says = JSON.parse(text).error.message;
-    } catch { /* not one of ours */ }
-    if (response.status === 401) openSettings(), $("key").focus();
-    throw new Error(`${response.status}: ${says}`);
-  }
-  let pieces = 0, usage = null, drawn = 0;
   for await (const event of events(response)) {
     if (event.error) throw new Error(event.error.message ?? "the server reports an error");
     usage = event.usage ?? usage;
     const choice = event.choices?.[0];
-    if (choice?.delta) take(answer, choice.delta);
+    if (choice && grown(answer, choice.delta ?? {}) && ++pieces === 1) {
+      first = performance.now();
+      say(answer.reasoning ? "Thinking" : "Answering");
+    }
     if (choice?.finish_reason === "length") answer.note = "Cut: no more tokens were allowed, or the context is full.";
-    const now = performance.now();
-    if (choice?.delta?.content || choice?.delta?.reasoning_content || choice?.delta?.reasoning) ++pieces;
-    if (now - drawn < 30) continue;
-    drawn = now;
-    const following = $("log").scrollHeight - $("log").scrollTop - $("log").clientHeight < 80;
-    fill(article, answer, true);
-    if (following) toEnd();
-    showSpeed(pieces, (now - sent) / 1000, null);
+    if (performance.now() - drawn < 40) continue;
+    draw(true);
+    drawn = performance.now();
   }
-  showSpeed(pieces, (performance.now() - sent) / 1000, usage);
+  draw(false);
 }
 
 async function respond() {
-  const answer = { role: "assistant", content: "" }, article = made("article", "assistant");
-  show();
+  const answer = { role: "assistant", content: "" };
+  let wrong = "";
+  $("log").querySelector(":scope > .wrong")?.remove();
   messages.push(answer);
-  $("log").append(article);
-  fill(article, answer, true);
-  toEnd();
   running = new AbortController();
   $("log").setAttribute("aria-busy", "true");
   $("send").hidden = true;
   $("stop").hidden = false;
+  show();
+  toEnd();
+  if (matchMedia("(hover: hover)").matches) $("text").focus();  // not where it opens a keyboard on the screen
+  const watch = setInterval(refresh, 3000);
   try {
-    await answerInto(answer, article, running.signal);
-    say("The answer is complete");
+    await fetchInto(answer, running.signal);
   } catch (error) {
-    answer.wrong = error.name !== "AbortError";
-    answer.note = answer.wrong ? (error instanceof TypeError ? "The server cannot be reached." : error.message) : "Stopped.";
-    say(answer.note);
+    if (error.name === "AbortError") answer.note = "Stopped.";
+    else wrong = error instanceof TypeError ? "The server cannot be reached, or the answer broke off." : error.message;
   }
+  clearInterval(watch);
   running = null;
   // An answer that did not begin is not kept; its question can be asked again.
-  if (answer.wrong && !answer.content && !answer.reasoning) {
-    messages.pop();
-    show();
-    $("log").append(made("p", "note wrong", answer.note));
-    toEnd();
-  } else {
-    show();
-  }
+  if (messages.at(-1) === answer && !answer.content && !answer.reasoning && !answer.calls) messages.pop();
   $("log").removeAttribute("aria-busy");
   $("send").hidden = false;
   $("stop").hidden = true;
+  show();
+  if (wrong) complain(wrong);
+  else if (answer.note) say(answer.note);
   save();
   refresh();
 }
@@ -259,7 +205,6 @@ function ask(text) {
   if (running || !text.trim()) return;
   messages.push({ role: "user", content: text.trim() });
   save();
-  $("text").focus();
   respond();
 }
 
@@ -269,24 +214,37 @@ function regenerate() {
   if (messages.length) respond();
 }
 
+// The result of a call, entered here; with the last one the model goes on.
+function result(m, call, text) {
+  if (running || m !== messages.at(-1)) return;
+  call.result = text;
+  if (m.calls.every((c) => c.result !== undefined)) respond();
+  else show();
+}
+
 // ---- the server ------------------------------------------------------------------------------------------------------
 
 async function refresh() {
   try {
     const models = await fetch("v1/models", { headers: headers() });
+    if (models.status === 503) {
+      $("server").textContent = "the model is being loaded";
+      return setTimeout(refresh, 1000);
+    }
     if (models.ok) $("model").textContent = (await models.json()).data[0].id;
     const metrics = await fetch("metrics", { headers: headers() });
     if (!metrics.ok) return;
     const text = await metrics.text(), parts = [];
     const value = (name) => Number(new RegExp(`^${name} (\\S+)$`, "m").exec(text)?.[1] ?? NaN);
-    const prompt = value("vllm:prompt_tokens_total"), cached = value("braid:cached_tokens_total"), bytes = value("process_resident_memory_bytes");
-    if (prompt + cached > 0) parts.push(`${Math.round((100 * cached) / (prompt + cached))}% of prompt tokens from the cache`);
-    if (bytes > 0) parts.push(bytes < 1e9 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`);
-    $("server").textContent = parts.join(" · ");
+    const prompt = value("vllm:prompt_tokens_total"), cached = value("braid:cached_tokens_total");
+    const bytes = value("process_resident_memory_bytes");
+    if (prompt + cached > 0) parts.push(`${Math.round((100 * cached) / (prompt + cached))}% of prompts cached`);
+    if (bytes > 0) parts.push(bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`);
+    $("server").textContent = parts.join(", ");
   } catch { /* not there: asking will say so */ }
 }
 
-function openSettings(open = true) {
+function openSettings(open) {
   $("settings").hidden = !open;
   $("toggle").setAttribute("aria-expanded", String(open));
 }
@@ -294,6 +252,11 @@ function openSettings(open = true) {
 function grow() {
   $("text").style.height = "auto";
   $("text").style.height = $("text").scrollHeight + 2 + "px";
+}
+
+function stop() {
+  running?.abort();
+  $("text").focus();
 }
 
 $("composer").addEventListener("submit", (event) => {
@@ -308,9 +271,12 @@ $("text").addEventListener("keydown", (key) => {
   if (key.key === "Enter" && !key.shiftKey && !key.isComposing) key.preventDefault(), $("composer").requestSubmit();
 });
 $("text").addEventListener("input", grow);
-document.addEventListener("keydown", (key) => key.key === "Escape" && running?.abort());
-$("stop").addEventListener("click", () => running?.abort());
+document.addEventListener("keydown", (key) => key.key === "Escape" && running && stop());
+$("stop").addEventListener("click", stop);
 $("toggle").addEventListener("click", () => openSettings($("settings").hidden));
+$("log").addEventListener("click", (event) => {
+  if (event.target.matches(".code .copy")) copy(event.target.closest(".code").querySelector("pre").textContent);
+});
 $("new").addEventListener("click", () => {
   running?.abort();
   messages = [];
@@ -318,8 +284,10 @@ $("new").addEventListener("click", () => {
   show();
   $("text").focus();
 });
-for (const name of SETTINGS) $(name).addEventListener("change", () => (save(), name === "key" && refresh()));
+for (const name of [...SETTINGS, "key"]) $(name).addEventListener("change", () => (save(), name === "key" && refresh()));
+window.addEventListener("pagehide", () => running && save());
 
 restore();
 show();
+toEnd();
 refresh();
