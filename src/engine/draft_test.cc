@@ -210,17 +210,20 @@ std::vector<std::vector<int32_t>> whole_texts(const std::vector<Request>& reques
 // Every way to draw, every length, every quality of drafts, any number of slots.
 void expect_drafts_change_nothing(bool exact, const std::vector<int64_t>& spare_slots) {
   LanguageModel model = drafting_model(3, 0, exact);
-  const ReasoningBudget budget = model.reasoning_budget(9);
-  const std::vector<GenerateOptions> ways = {
-      {.tokens_max = 20, .logprobs = 2},
-      {.tokens_max = 7, .ignore_eos = true, .logprobs = 0, .budget = budget},
-      {.tokens_max = 24,
-       .sampling = {.temperature = 0.7, .top_k = 20, .top_p = 0.9, .min_p = 0.01, .repeat_penalty = 1.1, .seed = 3},
-       .logprobs = 1},
-      {.tokens_max = 24,
-       .sampling = {.temperature = 1, .presence_penalty = 0.3, .frequency_penalty = 0.2, .seed = 8},
-       .ignore_eos = true,
-       .logprobs = 0}};
+  std::vector<GenerateOptions> ways(4);
+  ways[0].tokens_max = 20;
+  ways[0].logprobs = 2;
+  ways[1].tokens_max = 7;
+  ways[1].ignore_eos = true;
+  ways[1].logprobs = 0;
+  ways[1].budget = model.reasoning_budget(9);
+  ways[2].tokens_max = 24;
+  ways[2].sampling = {.temperature = 0.7, .top_k = 20, .top_p = 0.9, .min_p = 0.01, .repeat_penalty = 1.1, .seed = 3};
+  ways[2].logprobs = 1;
+  ways[3].tokens_max = 24;
+  ways[3].sampling = {.temperature = 1, .presence_penalty = 0.3, .frequency_penalty = 0.2, .seed = 8};
+  ways[3].ignore_eos = true;
+  ways[3].logprobs = 0;
   for (size_t way = 0; way < ways.size(); way += exact ? 3 : 1) {
     const std::vector<Request> requests = requests_of(model, ways[way]);
     const std::vector<Generated> want = answers_with(model.runner(), requests, {});
