@@ -168,7 +168,7 @@ engine::DraftOptions DraftArgs::resolve(engine::Runner& runner) const {
   if (source == "mtp" && !block)
     fail("--draft", {.what = "this model has no multi-token prediction block", .got = source, .hint = "ngram"});
   return {.ngram = source == "auto" || source == "ngram",
-          .mtp = block && (source == "auto" || source == "mtp"),
+          .mtp = block && source == "mtp",
           .tokens_max = source == "off" ? 0 : most};
 }
 

@@ -11,6 +11,7 @@
 
 #include "engine/fingerprint.h"
 #include "engine/reasoning.h"
+#include "serve/chat_answer.h"
 #include "serve/openai.h"
 #include "support/data.h"
 
@@ -56,7 +57,7 @@ Turn ask(Engine& e, const ordered_json& body) {
     const Said said{parts.reasoning + rest.reasoning, parts.content + rest.content};
     Outcome outcome;
     outcome.generated = std::move(out);
-    turn.message = answer_json(asked, said, outcome, e.model)["choices"][0]["message"];
+    turn.message = chat_json(asked, {said}, {&outcome}, e.model)["choices"][0]["message"];
   };
   e.scheduler.submit(std::move(request));
   while (!e.scheduler.idle()) {
