@@ -43,7 +43,7 @@ class Pages(Case):
             if argument:
                 named.append(name)
                 self.assertIn(f"[{argument.group(1)}]", page.splitlines()[2], page)
-        self.assertEqual(named, ["chat", "run", "serve", "bench", "eval", "score"])
+        self.assertEqual(named, ["chat", "run", "serve", "bench serve", "bench", "eval", "score"])
         answer = braid("run", "--ids", "5,6", "-n", "1", "--ignore-eos", "--json")
         self.assertEqual((answer.returncode, answer.stderr), (0, ""))
         self.assertEqual(len(json.loads(answer.stdout)["ids"]), 1)
@@ -81,9 +81,14 @@ class Pages(Case):
             COMP_WORDS=(braid data to) COMP_CWORD=2; _braid; echo "${COMPREPLY[*]}"
             COMP_WORDS=(braid data bpe --voc) COMP_CWORD=3; _braid; echo "${COMPREPLY[*]}"
             COMP_WORDS=(braid data show --kind mark) COMP_CWORD=4; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid bench s) COMP_CWORD=2; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid bench --expl) COMP_CWORD=2; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid bench tiny --expl) COMP_CWORD=3; _braid; echo "${COMPREPLY[*]}"
+            COMP_WORDS=(braid bench serve --good) COMP_CWORD=3; _braid; echo "${COMPREPLY[*]}"
         """
         answer = subprocess.run(["bash", "-c", script], text=True, capture_output=True)
-        self.assertEqual(answer.stdout.split(), ["info", "--machine", "data", "tokenize", "--vocab", "markov"])
+        self.assertEqual(answer.stdout.split(), ["info", "--machine", "data", "tokenize", "--vocab", "markov",
+                                                 "serve", "--explain", "--explain", "--goodput"])
 
     def test_man_page_has_every_subcommand(self):
         page = braid("--man").stdout

@@ -19,7 +19,7 @@ OPTION = r"(?<![\w-])--?[a-z][a-z0-9-]*"
 
 def options_of(name):
     """The options that the man page lists for a subcommand."""
-    section = re.search(rf"^\.SS braid {name} .*?(?=^\.S[SH] )", MAN, re.M | re.S)[0]
+    section = re.search(rf"^\.SS braid {name} (?![a-z]).*?(?=^\.S[SH] )", MAN, re.M | re.S)[0]
     return {option for label in re.findall(r"^\.B (-.*)", section, re.M) for option in re.findall(OPTION, label)} | {"--help"}
 
 

@@ -2,6 +2,8 @@
 // file names everywhere else.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "apps/cli.h"
 #include "apps/cli_pages.h"
 #include "sys/error.h"
@@ -46,6 +48,17 @@ Groups groups_of(const std::vector<Page>& pages) {
   return groups;
 }
 
+std::string verbs_of(const std::vector<const Page*>& members) {
+  std::vector<std::string> verbs;
+  for (const Page* page : members) verbs.push_back(last_word(*page));
+  return join(verbs);
+}
+
+// "bench" is a command, and the first word of another.
+bool is_command(const std::vector<Page>& pages, const std::string& word) {
+  return std::ranges::any_of(pages, [&](const Page& page) { return page.command->name == word; });
+}
+
 // The possible first words of a command line.
 std::vector<std::pair<std::string, std::string>> first_words(const std::vector<Page>& pages) {
   std::vector<std::pair<std::string, std::string>> words;  // and what they are
@@ -53,7 +66,7 @@ std::vector<std::pair<std::string, std::string>> first_words(const std::vector<P
     const std::string group = group_of(*page.command);
     if (group.empty()) {
       words.emplace_back(page.command->name, page.command->summary);
-    } else if (words.empty() || words.back().first != group) {
+    } else if (!is_command(pages, group) && (words.empty() || words.back().first != group)) {
       words.emplace_back(group, "its subcommands: braid " + group + " --help");
     }
   }
@@ -64,10 +77,15 @@ std::string bash(const std::vector<Page>& pages) {
   std::string commands, groups, seconds, words, choices;
   for (const auto& [word, summary] : first_words(pages)) commands += word + " ";
   for (const auto& [group, members] : groups_of(pages)) {
-    groups += fmt::format("    {}) ((COMP_CWORD > 2)) && command=\"$command ${{COMP_WORDS[2]}}\" ;;\n", group);
-    seconds += fmt::format("    2:{}:*) words='", group);
-    for (const Page* page : members) seconds += last_word(*page) + " ";
-    seconds += "--help' ;;\n";
+    const std::string verbs = verbs_of(members);
+    groups += fmt::format(
+        "    {}) [[ ' {} ' == *\" ${{COMP_WORDS[2]}} \"* ]] && ((COMP_CWORD > 2)) && command=\"$command "
+        "${{COMP_WORDS[2]}}\" ;;\n",
+        group, verbs);
+    if (is_command(pages, group))
+      seconds += fmt::format("    2:{}:[!-]*|2:{}:) words='{} --help' ;;\n", group, group, verbs);
+    else
+      seconds += fmt::format("    2:{}:*) words='{} --help' ;;\n", group, verbs);
   }
   for (const Page& page : pages) {
     words += fmt::format("    '{}') words='--help", page.command->name);
@@ -111,9 +129,11 @@ std::string zsh(const std::vector<Page>& pages) {
     for (const Page* page : members) {
       groups += fmt::format("        '{}:{}'\n", last_word(*page), quoted(page->command->summary, ":"));
     }
-    groups +=
-        "      )\n      if (( CURRENT == 2 )); then\n        _describe subcommand verbs\n        return\n      fi\n"
-        "      chosen=\"$chosen $words[2]\"\n      shift words\n      (( CURRENT-- )) ;;\n";
+    groups += fmt::format(
+        "      )\n      if (( CURRENT == 2 )); then\n        _describe subcommand verbs\n{}"
+        "      elif [[ ' {} ' == *\" $words[2] \"* ]]; then\n        chosen=\"$chosen $words[2]\"\n"
+        "        shift words\n        (( CURRENT-- ))\n      fi ;;\n",
+        is_command(pages, group) ? "" : "        return\n", verbs_of(members));
   }
   for (const Page& page : pages) {
     cases += fmt::format("    '{}') _arguments \\\n", page.command->name);
@@ -156,19 +176,20 @@ std::string fish(const std::vector<Page>& pages) {
     out += fmt::format("complete -c braid -n __fish_use_subcommand -f -a {} -d '{}'\n", word, quoted(summary));
   }
   for (const auto& [group, members] : groups_of(pages)) {
-    std::vector<std::string> verbs;
-    for (const Page* page : members) verbs.push_back(last_word(*page));
     for (const Page* page : members) {
       out += fmt::format(
           "complete -c braid -n '__fish_seen_subcommand_from {}; and not __fish_seen_subcommand_from {}' "
           "-f -a {} -d '{}'\n",
-          group, join(verbs), last_word(*page), quoted(page->command->summary));
+          group, verbs_of(members), last_word(*page), quoted(page->command->summary));
     }
   }
   for (const Page& page : pages) {
     const std::string group = group_of(*page.command);
-    const std::string seen = (group.empty() ? "" : "__fish_seen_subcommand_from " + group + "; and ") +
-                             "__fish_seen_subcommand_from " + last_word(page);
+    std::string seen = (group.empty() ? "" : "__fish_seen_subcommand_from " + group + "; and ") +
+                       "__fish_seen_subcommand_from " + last_word(page);
+    for (const auto& [word, members] : groups_of(pages)) {
+      if (word == page.command->name) seen += "; and not __fish_seen_subcommand_from " + verbs_of(members);
+    }
     for (const Item& item : page.items) {
       if (item.positional) continue;
       out += fmt::format("complete -c braid -n '{}'", seen);

@@ -6,9 +6,10 @@
 namespace braid::apps {
 
 const Command kCommands[] = {
-    {"chat", "talk to a model; standard input that is not a terminal is one message", &setup_chat},
+    {"chat", "talk to a model; piped input is one message", &setup_chat},
     {"run", "one prompt, one answer; dumps of ids, logits and states", &setup_run},
     {"serve", "a model behind OpenAI's HTTP interface", &setup_serve},
+    {"bench serve", "load on a server: throughput and latencies", &setup_bench_serve},
     {"bench", "speed of a model, and the limit that the machine sets", &setup_bench},
     {"info", "layers, parameters and bytes of a model; --machine: this computer", &setup_info},
     {"train", "run a recipe: pretrain, continue or fine-tune a model", &setup_train},

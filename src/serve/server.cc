@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <ctime>
@@ -11,8 +12,10 @@
 #include <utility>
 
 #include "serve/api_error.h"
+#include "serve/page.h"
 #include "serve/worker.h"
 #include "sys/error.h"
+#include "sys/memory.h"
 
 namespace braid::serve {
 namespace {
@@ -54,6 +57,33 @@ Said said_of(Reply& reply) {
 void check(const Outcome& outcome) {
   if (outcome.error == kStopping) throw ApiError(503, "unavailable_error", outcome.error);
   if (!outcome.error.empty()) throw ApiError(500, "server_error", outcome.error);
+}
+
+std::string path_of(const PageFile& file) {
+  return file.name == "index.html" ? "/" : "/page/" + std::string(file.name);
+}
+
+// The chat page. It holds nothing but the program's own files, and may load nothing else.
+void add_page(httplib::Server& http) {
+  for (const PageFile& file : page_files()) {
+    const std::string_view name = file.name;
+    const char* type = name.ends_with(".html")  ? "text/html; charset=utf-8"
+                       : name.ends_with(".css") ? "text/css; charset=utf-8"
+                                                : "text/javascript; charset=utf-8";
+    http.Get(path_of(file), [file, type](const httplib::Request&, httplib::Response& r) {
+      r.set_header("Content-Security-Policy",
+                   "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
+                   "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+      r.set_header("X-Content-Type-Options", "nosniff");
+      r.set_header("Referrer-Policy", "no-referrer");
+      r.set_header("Cache-Control", "no-cache");
+      r.set_content(file.bytes.data(), file.bytes.size(), type);
+    });
+  }
+}
+
+bool is_public(const std::string& path) {
+  return path == "/health" || std::ranges::any_of(page_files(), [&](const PageFile& f) { return path_of(f) == path; });
 }
 
 }  // namespace
@@ -99,9 +129,9 @@ Server::State::Loaded& Server::State::ready() {
   return *now;
 }
 
-// Health is public.
+// Health is public, and the page, which has a field for the key.
 bool Server::State::refused(const httplib::Request& request, httplib::Response& response) {
-  if (options.key.empty() || request.path == "/health") return false;
+  if (options.key.empty() || is_public(request.path)) return false;
   constexpr const char* kBearer = "Bearer ";
   std::string given = request.get_header_value("Authorization");
   given = given.starts_with(kBearer) ? given.substr(7) : request.get_header_value("x-api-key");
@@ -221,6 +251,7 @@ void Server::State::metrics(httplib::Response& response) {
   line("vllm:generation_tokens_total", "counter", "Tokens generated.", c.generated_tokens);
   line("braid:cached_tokens_total", "counter", "Prompt tokens whose state was kept from earlier requests.",
        c.cached_tokens);
+<<<<<<< HEAD
   const engine::MemoryUse& m = c.memory;
   line("vllm:prefix_cache_queries_total", "counter", "Requests whose prompts were looked up in the cache.", m.lookups);
   line("vllm:prefix_cache_hits_total", "counter", "Requests that continued from a cached prefix.", m.hits);
@@ -232,6 +263,10 @@ void Server::State::metrics(httplib::Response& response) {
   line("braid:state_slots_in_use", "gauge", "Recurrent states of sequences and snapshots.", m.slots);
   line("braid:cache_snapshots", "gauge", "Positions that prompts can continue from.", m.snapshots);
   line("braid:cache_tokens", "gauge", "Tokens in the tree of cached prefixes.", m.cached_tokens);
+=======
+  line("process_resident_memory_bytes", "gauge", "Memory in use, that of mapped weights included.",
+       sys::memory_resident());
+>>>>>>> main
   line("braid:requests_total", "counter", "Requests accepted.", c.requests);
   response.set_content(out, "text/plain; version=0.0.4");
 }
@@ -300,6 +335,7 @@ void Server::State::set_routes() {
   get("/v1/models", &State::models);
   get("/metrics", &State::metrics);
   get("/health", &State::health);
+  add_page(http);
   http.Get("/v1/models/(.+)", [this](const Request& q, Response& r) {
     if (q.matches[1] != ready().defaults.model)
       throw ApiError(404, "not_found_error", "no such model: " + printable(q.matches[1].str()));

@@ -1,0 +1,281 @@
+"""What a server has to survive: clients that leave, read slowly or send garbage, more load than it takes, signals.
+
+usage: abuse_test.py BRAID [--requests N]   (10,000 in the slow suite; 400 otherwise)
+
+While all of it happens, a well-behaved client asks the same questions again and again and must get the same texts, the
+process must neither crash nor hang nor grow by more than 64 MiB, and at the end no page and no request may be left over.
+"""
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+
+from support.program import Case, main
+from support.server import Server
+
+REQUESTS = int(sys.argv.pop(sys.argv.index("--requests") + 1)) if "--requests" in sys.argv else 400
+if "--requests" in sys.argv:
+    sys.argv.remove("--requests")
+GROWTH_MAX = 64 << 20
+CHAT = "/v1/chat/completions"
+QUESTIONS = ["What is 17 + 25?", "Reverse PLANE.", "Who are you?", "How many letters does CASTLE have?"]
+NUMBERS = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "presence_penalty",
+           "frequency_penalty", "repetition_penalty", "top_logprobs", "thinking_token_budget"]
+ODD = [-1, 0, -2 ** 63, 2 ** 64, 1e308, -1e-300, 0.5, "5", True, [], {}, None, 10 ** 30]
+
+
+def body_of(text, **more):
+    return json.dumps({"model": "any", "messages": [{"role": "user", "content": text}], "max_tokens": 24, "temperature": 0,
+                       **more}).encode()
+
+
+def post(body, path=CHAT, headers=""):
+    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+            ).encode() + body
+
+
+class Client:
+    """One badly behaved client: every method is a way to be bad, and returns the status it got, or what it did."""
+
+    def __init__(self, server, seed):
+        self.server, self.random = server, random.Random(seed)
+
+    def connect(self, timeout=60):
+        return socket.create_connection((self.server.host, self.server.port), timeout=timeout)
+
+    def exchange(self, data, timeout=60):
+        """The status of the answer to these bytes; "closed" where the server hangs up without one."""
+        with self.connect(timeout) as s:
+            try:
+                s.sendall(data)
+                head = s.recv(4096)
+            except (ConnectionError, BrokenPipeError):
+                return "closed"
+            return head.split(b" ")[1].decode() if head.startswith(b"HTTP/") else "closed"
+
+    def leave_at_once(self):
+        with self.connect() as s:
+            s.sendall(post(body_of(self.random.choice(QUESTIONS), stream=self.random.random() < 0.5)))
+            if self.random.random() < 0.5:  # a reset in place of a close
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        return "left"
+
+    def leave_in_the_middle(self):
+        with self.connect() as s:
+            s.sendall(post(body_of("Write these words in capitals: apple, banana, cherry", stream=True, max_tokens=200)))
+            s.recv(self.random.randint(1, 900))
+        return "left"
+
+    def read_slowly(self):
+        with self.connect() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            s.sendall(post(body_of("Reverse CASTLE.", stream=True)))
+            got = b""
+            while b"[DONE]" not in got and len(got) < 1 << 20:
+                piece = s.recv(64)
+                if not piece:
+                    return "closed"
+                got += piece
+                if self.random.random() < 0.1:
+                    time.sleep(0.01)
+        return "200"
+
+    def send_half(self):
+        whole = post(body_of("Hello"))
+        with self.connect() as s:
+            s.sendall(whole[:self.random.randint(1, len(whole) - 1)])
+        return "left"
+
+    def claim_a_gigabyte(self):
+        return self.exchange(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 30}\r\n\r\n".encode() + b"x" * 4096)
+
+    def chunk_without_end(self):
+        return self.flood(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode(),
+                          b"10000\r\n" + b"x" * 65536 + b"\r\n", 96)
+
+    def claim_a_huge_chunk(self):
+        return self.flood(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7fffffff\r\n".encode(), b"x" * 65536, 96)
+
+    def request_line_without_end(self):
+        return self.flood(b"GET /", b"a" * 65536, 48)
+
+    def headers_without_end(self):
+        return self.flood(b"GET /health HTTP/1.1\r\n", b"".join(b"X-%d: %s\r\n" % (i, b"y" * 100) for i in range(600)), 48)
+
+    def header_without_end(self):
+        return self.flood(b"GET /health HTTP/1.1\r\nX: ", b"y" * 65536, 48)
+
+    def flood(self, begin, piece, count):
+        """Sends the piece until the server has had enough, or all are sent."""
+        with self.connect(20) as s:
+            try:
+                s.sendall(begin)
+                for _ in range(count):
+                    s.sendall(piece)
+                s.shutdown(socket.SHUT_WR)
+                head = s.recv(4096)
+            except (ConnectionError, BrokenPipeError):
+                return "closed"
+            except TimeoutError:
+                return "HANGS"
+        return head.split(b" ")[1].decode() if head.startswith(b"HTTP/") else "closed"
+
+    def nest_deeply(self):
+        depth = self.random.choice([65, 1000, 100000])
+        return self.exchange(post(b'{"messages": ' + b"[" * depth + b"]" * depth + b"}"))
+
+    def bad_utf8(self):
+        return self.exchange(post(b'{"messages": [{"role": "user", "content": "\xff\xfe\xc0\xaf"}]}'))
+
+    def odd_number(self):
+        return self.exchange(post(body_of("Hello", **{self.random.choice(NUMBERS): self.random.choice(ODD)})))
+
+    def odd_shape(self):
+        body = self.random.choice([b"", b"[]", b"null", b'"text"', b"{", b'{"messages": 5}', b'{"messages": [5]}', b'{"messages": []}',
+                                   b'{"messages": [{"role": 5}]}', b'{"messages": [{"role": "user", "content": {}}]}',
+                                   b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}',
+                                   b'{"messages": [{"role": "tool", "tool_calls": [1, {"function": 2}]}], "tools": 7}'])
+        return self.exchange(post(body))
+
+    def garbage(self):
+        return self.exchange(self.random.randbytes(self.random.randint(1, 3000)) + b"\r\n\r\n", timeout=20)
+
+    def be_good(self):
+        return self.exchange(post(body_of(self.random.choice(QUESTIONS), stream=self.random.random() < 0.3)))
+
+
+RARE = ["chunk_without_end", "claim_a_huge_chunk", "request_line_without_end", "headers_without_end", "header_without_end", "read_slowly"]
+OFTEN = ["leave_at_once", "leave_in_the_middle", "send_half", "claim_a_gigabyte", "nest_deeply", "bad_utf8", "odd_number", "odd_shape",
+         "garbage", "be_good"]
+
+
+def memory_of(process):
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status.read())[1]) << 10
+
+
+def metric(server, name):
+    found = re.search(rf"^{re.escape(name)} (\S+)$", server.ask("/metrics"), re.M)
+    return float(found[1]) if found else None
+
+
+def settle(server):
+    """Waits until nothing runs any more."""
+    for _ in range(600):
+        if metric(server, "vllm:num_requests_running") == 0 and metric(server, "vllm:num_requests_waiting") == 0:
+            return
+        time.sleep(0.1)
+    raise AssertionError("requests are left over:\n" + server.ask("/metrics"))
+
+
+class Abuse(Case):
+    def test_everybody_else_is_served(self):
+        server = Server("--parallel", 4, model="tiny")
+        self.addCleanup(lambda: server.process.poll() is None and server.stop(signal.SIGKILL))
+        texts = {q: server.chat({"role": "user", "content": q}, temperature=0)["choices"][0]["message"] for q in QUESTIONS}
+        warm = [Client(server, 1000 + i) for i in range(4)]
+        for name in OFTEN + RARE:  # everything once, so that what is allocated once is
+            getattr(warm[0], name)()
+        settle(server)
+        before, counts, wrong, over = memory_of(server.process), Counter(), [], threading.Event()
+
+        def abuse(seed):
+            client = Client(server, seed)
+            for i in range(seed, REQUESTS, 8):
+                name = client.random.choice(RARE) if i % 40 == 7 else client.random.choice(OFTEN)
+                try:
+                    result = getattr(client, name)()
+                except OSError as error:
+                    result = f"{type(error).__name__}"
+                counts[f"{name}: {result}"] += 1
+
+        def watch():
+            while not over.is_set():
+                for q, text in texts.items():
+                    try:
+                        message = server.chat({"role": "user", "content": q}, temperature=0)["choices"][0]["message"]
+                    except (AssertionError, OSError, http.client.HTTPException) as error:
+                        wrong.append(f"{q}: {error}")
+                        continue
+                    if message != text:
+                        wrong.append(f"{q}: {message} in place of {text}")
+
+        threads = [threading.Thread(target=abuse, args=(seed,)) for seed in range(8)]
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        over.set()
+        watcher.join()
+        self.assertIsNone(server.process.poll(), "it has ended")
+        settle(server)
+        grown = memory_of(server.process) - before
+        print(f"{sum(counts.values())} requests, memory {grown / (1 << 20):+.1f} MiB")
+        for what, count in sorted(counts.items()):
+            print(f"  {count:6} {what}")
+        self.assertEqual(wrong, [])
+        self.assertLess(grown, GROWTH_MAX)
+        self.assertEqual([what for what in counts if "HANGS" in what or re.search(r": 5\d\d$", what)], [])
+        for name in ("claim_a_gigabyte", "nest_deeply", "bad_utf8", "odd_shape"):
+            self.assertEqual({what for what in counts if what.startswith(name + ": 2")}, set(), name)
+        self.assertIn(metric(server, "braid:pages_leaked"), (0, None))
+        self.assertEqual(server.stop(), 128 + signal.SIGTERM)
+
+    def test_overload_is_refused_and_passes(self):
+        server = Server("--parallel", 2, "--queue", 4, model="tiny")
+        self.addCleanup(lambda: server.process.poll() is None and server.stop(signal.SIGKILL))
+        statuses, retry = Counter(), []
+
+        def ask():
+            connection, answer = server.send("POST", CHAT, body_of("Sort the letters of CASTLE.", max_tokens=200))
+            answer.read()
+            statuses[answer.status] += 1
+            if answer.status == 429:
+                retry.append(answer.headers["Retry-After"])
+            connection.close()
+
+        threads = [threading.Thread(target=ask) for _ in range(60)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(set(statuses), {200, 429})
+        self.assertEqual(sum(statuses.values()), 60)
+        self.assertTrue(all(r and int(r) > 0 for r in retry), retry)
+        settle(server)
+        self.assertIn("42", server.chat({"role": "user", "content": "What is 17 + 25?"})["choices"][0]["message"]["content"])
+        server.stop()
+
+    def test_a_signal_lets_running_answers_end(self):
+        server = Server(model="tiny")
+        connection, answer = server.send("POST", CHAT, body_of("Reverse CASTLE.", stream=True, max_tokens=200))
+        first = answer.read(40)
+        os.kill(server.process.pid, signal.SIGTERM)
+        rest = answer.read()
+        connection.close()
+        self.assertTrue(b"[DONE]" in rest or b'"error"' in rest, first + rest)
+        self.assertEqual(server.process.wait(30), 128 + signal.SIGTERM)
+        server.process.stderr.close()
+
+    def test_killed_and_started_again(self):
+        server = Server(model="tiny")
+        text = server.chat({"role": "user", "content": QUESTIONS[0]})["choices"][0]["message"]
+        Client(server, 5).leave_in_the_middle()
+        server.stop(signal.SIGKILL)
+        again = Server(model="tiny")
+        self.assertEqual(again.chat({"role": "user", "content": QUESTIONS[0]})["choices"][0]["message"], text)
+        again.stop()
+
+
+if __name__ == "__main__":
+    main()
