@@ -122,6 +122,39 @@ TEST(PrefixCache, RandomSequencesAgainstAPlainList) {
   for (const char* what : {"long", "short", "none", "evicted"}) EXPECT_GT(seen[what], 10) << what;
 }
 
+// Without a recurrent state a prompt continues at any position, and the whole of it where its last row was stored.
+TEST(PrefixCache, AModelOfAttentionAloneContinuesAnywhere) {
+  Numerics numerics = Numerics::serving(DType::f32);
+  numerics.exact = true;
+  LanguageModel model(support::data("hf/nemotron-nas"),
+                      {.numerics = numerics, .context = 128, .sequences = 2, .memory = 16 << 20, .threads = 1});
+  Runner& runner = model.runner();
+  ASSERT_EQ(runner.pool().slot_bytes(), 0);
+  PrefixCache cache(runner);
+  Tokens first(100, 5);
+  for (size_t i = 0; i < first.size(); ++i) first[i] = static_cast<int32_t>(5 + i % 7);
+  read(runner, 0, first);
+  cache.keep(first, 0, std::vector<float>(static_cast<size_t>(runner.config().hidden), 1.0f));
+  for (const size_t left : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{99}}) {
+    Tokens prompt(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(left));
+    prompt.push_back(30);
+    EXPECT_EQ(cache.resume(prompt, 1).tokens, std::ssize(prompt) - 1);
+    read(runner, 1, Tokens{30});
+    cache.keep(prompt, 1);
+    cache.check();
+    const auto found = next_logits(runner, 1);
+    runner.reset(1);
+    read(runner, 1, prompt);
+    EXPECT_EQ(found, next_logits(runner, 1)) << left;
+    prompt.pop_back();
+    EXPECT_EQ(cache.resume(prompt, 1).tokens, std::ssize(prompt) - 1);  // one is left to read
+  }
+  EXPECT_EQ(cache.resume(first, 1).tokens, 100);
+  while (cache.evict()) cache.check();
+  for (const int64_t sequence : {0, 1}) runner.reset(sequence);
+  EXPECT_EQ(runner.pool().bytes_in_use(), 0);
+}
+
 TEST(PrefixCache, WhatWasUsedLeastRecentlyMakesRoom) {
   LanguageModel probe = small(1, 64 << 20);
   const int64_t one = probe.runner().sequence_bytes_of(64);

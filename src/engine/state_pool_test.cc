@@ -1,7 +1,9 @@
 #include "engine/state_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -208,6 +210,53 @@ TEST(StatePool, SlotsAreTakenCopiedAndCleared) {
       }
     }
   }
+}
+
+// Under a budget: pages that were used and freed are given back to the system when slots need their bytes, and the
+// other way round. Counted by what is resident, not by what the pool believes.
+TEST(StatePool, FreedMemoryOfOneKindIsGivenBackForTheOther) {
+  const nn::StateShape mamba{.conv_columns = 3, .conv_channels = 4096, .heads = 4, .head_dim = 64, .state = 128};
+  const nn::StateShape attention{.kv_heads = 4, .kv_dim = 128};
+  const auto bytes = sequence_bytes({mamba, attention}, {}, false);
+  const int64_t budget = 128 * bytes.fixed;
+  Pool pool({mamba, attention}, {.slots = 128, .pages = 200, .context = 64 * 200, .budget = budget});
+  const auto resident = [&] {
+    int64_t sum = 0;
+    for (const nn::BlockState& block : pool.view().blocks) {
+      for (const MutView& v : {block.conv, block.ssm, block.k_pages, block.v_pages}) {
+        if (!v) continue;
+        std::vector<unsigned char> touched(static_cast<size_t>((v.bytes() + 4095) / 4096));
+        EXPECT_EQ(mincore(v.data, static_cast<size_t>(v.bytes()), touched.data()), 0);
+        for (const unsigned char t : touched) sum += 4096 * (t & 1);
+      }
+    }
+    return sum;
+  };
+  constexpr int64_t kHuge = 4 * (int64_t{2} << 20);  // the system may round each tensor up to one of its large pages
+  int64_t next_page = 0;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<int64_t> slots;
+    for (int64_t slot = pool.take_slot(); slot >= 0; slot = pool.take_slot()) {
+      slots.push_back(slot);
+      pool.for_each_part_of_slot(slot, [](std::span<std::byte> part) { std::ranges::fill(part, std::byte{1}); });
+    }
+    EXPECT_EQ(slots.size(), 128U);
+    EXPECT_LE(resident(), budget + kHuge);
+    for (const int64_t slot : slots) pool.give_slot(slot);
+    std::vector<int32_t> pages;
+    for (int32_t page = pool.take_page(); page >= 0; page = pool.take_page()) {
+      pages.push_back(page);
+      pool.for_each_part_of_page(page, [](std::span<std::byte> part) { std::ranges::fill(part, std::byte{1}); });
+    }
+    next_page = std::ssize(pages);
+    EXPECT_LE(resident(), budget + kHuge);
+    EXPECT_LE(pool.bytes_resident(), budget);
+    for (const int32_t page : pages) pool.release(page);
+  }
+  EXPECT_EQ(next_page, budget / (64 * bytes.per_token));
+  EXPECT_TRUE(pool.charge(budget));
+  EXPECT_FALSE(pool.charge(1));
+  EXPECT_EQ(pool.take_slot(), -1);
 }
 
 TEST(StatePool, ClearForgetsOneSlot) {

@@ -378,8 +378,6 @@ void Server::State::metrics(httplib::Response& response) {
        c.accepted_tokens);
   line("braid:cached_tokens_total", "counter", "Prompt tokens whose state was kept from earlier requests.",
        c.cached_tokens);
-  line("process_resident_memory_bytes", "gauge", "Memory in use, that of mapped weights included.",
-       sys::memory_resident());
   const engine::MemoryUse& m = c.memory;
   line("vllm:prefix_cache_queries_total", "counter", "Requests whose prompts were looked up in the cache.", m.lookups);
   line("vllm:prefix_cache_hits_total", "counter", "Requests that continued from a cached prefix.", m.hits);
@@ -391,6 +389,8 @@ void Server::State::metrics(httplib::Response& response) {
   line("braid:state_slots_in_use", "gauge", "Recurrent states of sequences and snapshots.", m.slots);
   line("braid:cache_snapshots", "gauge", "Positions that prompts can continue from.", m.snapshots);
   line("braid:cache_tokens", "gauge", "Tokens in the tree of cached prefixes.", m.cached_tokens);
+  line("process_resident_memory_bytes", "gauge", "Memory in use, that of mapped weights included.",
+       sys::memory_resident());
   line("braid:requests_total", "counter", "Requests accepted.", c.requests);
   response.set_content(out, "text/plain; version=0.0.4");
 }
