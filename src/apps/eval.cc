@@ -228,7 +228,7 @@ Action setup_eval(Cli& cli) {
              "tasks to answer, one JSON object per line: task, messages, answers, tools");
   cli.choice("--think", o->tasks.think, {"on", "off"}, "of tasks: reasoning, if the model has it");
   cli.option("--reasoning-budget", o->tasks.budget, "of tasks: tokens of thinking at most; -1: no limit");
-  cli.flag("--mtp", o->tasks.drafts, "of tasks: tokens of the answers that the prediction block would have drafted");
+  cli.flag("--mtp", o->tasks.drafts, "of tasks: count right drafts of the prediction block");
   cli.option("-n,--predict", o->tasks.tokens, "of tasks: tokens of one answer at most");
   cli.option("--slots", o->tasks.slots, "of tasks: answers at a time");
   o->tasks.speculation.declare(cli);
