@@ -132,11 +132,12 @@ bool ToolCallStream::read_opened() {
     state_ = State::name;
     return true;
   }
-  if (text[0] != '{' && text[0] != '[') return not_a_call(), true;
+  const char opening = text[0];
+  if (opening != '{' && opening != '[') return not_a_call(), true;
   raw_ += held_.substr(0, first);
   take(first);
   json_ = {};
-  state_ = text[0] == '{' ? State::object : State::list;
+  state_ = opening == '{' ? State::object : State::list;
   return true;
 }
 

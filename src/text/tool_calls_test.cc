@@ -111,6 +111,7 @@ TEST(ToolCalls, ADivisionOfTheTextDoesNotMatter) {
         "</function>\n</tool_call>\n<tool_call>\n<function=g>\n</function></tool_call> end ",
         "<tool_call>{\"arguments\": \"{\\\"a\\\": [1, 2]}\", \"id\": 5, \"name\": \"f\"}\n<tool_call>{\"name\": \"g\"}",
         "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": \"x\\u00e9\n\"}}, 5]</TOOLCALL> <tool_call>no</tool_call>",
+        "<TOOLCALL> \n{\"name\": \"f\", \"arguments\": {\"a\": 1}} after",
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru}}</tool_call> x"}) {
     const std::vector<std::string> whole = streamed(text, 9999);
     std::string all;
