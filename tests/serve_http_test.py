@@ -187,7 +187,7 @@ class Serve(Case):
                 (chat, {"messages": [SUM], "temperature": "hot"}, 400, "temperature"),
                 (chat, {"messages": [SUM], "top_p": 2}, 400, "top_p"),
                 (chat, {"messages": [SUM], "n": 2}, 400, "'n'"),
-                (chat, {"messages": [SUM], "response_format": {"type": "json_object"}}, 400, "response_format"),
+                (chat, {"messages": [SUM], "response_format": {"type": "xml"}}, 400, "response_format"),
                 (chat, {"messages": [SUM], "max_tokens": 0}, 400, "max_tokens"),
                 (chat, {"messages": [{"role": "user", "content": "a " * 9000}]}, 400, "context"),
                 (chat, {"messages": [SUM], "tools": [{}]}, 400, "tool"),
