@@ -155,7 +155,7 @@ class Serve(Case):
                 ("/v1/responses", {"input": [{"type": "item_reference", "id": "x"}]}, 400, "not kept here"),
                 ("/v1/completions", {"prompt": "a", "suffix": "b"}, 400, "suffix"),
                 ("/v1/completions", {"prompt": "a", "max_tokens": 0}, 400, "max_tokens"),
-                (chat, {"messages": [SUM], "response_format": {"type": "json_object"}}, 400, "response_format"),
+                (chat, {"messages": [SUM], "response_format": {"type": "xml"}}, 400, "response_format"),
                 (chat, {"messages": [SUM], "max_tokens": 0}, 400, "max_tokens"),
                 (chat, {"messages": [{"role": "user", "content": "a " * 9000}]}, 400, "context"),
                 (chat, {"messages": [SUM], "tools": [{}]}, 400, "tool"),

@@ -82,7 +82,7 @@ int bench_drafts(engine::Runner& runner, const DraftBench& bench) {
   engine::Scheduler first(runner);
   const std::vector<Ids> texts = answer(first, prompts, bench.generate).texts;
   for (const int64_t percent : bench.percent) {
-    engine::Scheduler plain(runner), drafting(runner, 0, drafts_from(texts, percent, vocab));
+    engine::Scheduler plain(runner), drafting(runner, drafts_from(texts, percent, vocab));
     std::vector<double> without, with, ratios;
     Answers last;
     for (int64_t r = 0; r <= bench.repetitions; ++r) {

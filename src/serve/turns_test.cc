@@ -38,7 +38,9 @@ struct Turn {
 };
 
 Turn ask(Engine& e, const ordered_json& body) {
-  Asked asked = read_chat(body.dump(), e.model, {.model = "tiny"});
+  Defaults defaults;
+  defaults.model = "tiny";
+  Asked asked = read_chat(body.dump(), e.model, defaults);
   Turn turn;
   engine::Request request = asked.work.request;
   turn.processed = request.prompt;
