@@ -153,8 +153,8 @@ engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPat
 }
 
 void DraftArgs::declare(Cli& cli) {
-  cli.choice("--draft", source, {"auto", "off", "ngram", "mtp"}, "tokens guessed and verified together, if that pays");
-  cli.option("--draft-max", most, "of them per step");
+  cli.choice("--draft", source, {"auto", "off", "ngram", "mtp"}, "tokens guessed ahead");
+  cli.option("--draft-max", most, "of them verified in a step");
 }
 
 void DraftArgs::reserve(engine::RunnerOptions& options, int64_t parallel) const {

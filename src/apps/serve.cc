@@ -122,14 +122,14 @@ Action setup_serve(Cli& cli) {
   cli.option("--api-key TEXT", o->key, "that requests must have");
   cli.option("--alias NAME", o->alias, "the name of the model in answers");
   cli.option("--parallel", o->parallel, "answers at once; further requests wait");
-  cli.option("--memory SIZE", o->memory, "for requests and cached prefixes (default: half of what is free)");
-  cli.option("--cache-file FILE", o->cache_file, "cached prefixes, read at the start and written at the end");
+  cli.option("--memory SIZE", o->memory, "for requests and cached prefixes; half of free");
+  cli.option("--cache-file FILE", o->cache_file, "cached prefixes from one run to the next");
   o->drafts.declare(cli);
   o->sampling.declare(cli);
-  cli.choice("--reasoning-field", o->reasoning_field, {"reasoning_content", "reasoning"}, "of thinking in chat");
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most; -1: no limit");
   cli.option("--queue", o->queue, "requests that may wait; others are refused");
   cli.rare();
+  cli.choice("--reasoning-field", o->reasoning_field, {"reasoning_content", "reasoning"}, "of thinking in chat");
   cli.option("--grace", o->grace, "seconds for answers to end when the server stops");
   o->sampling.declare_penalties(cli);
   return [o] { return serve_model(*o); };

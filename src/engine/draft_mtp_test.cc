@@ -146,7 +146,9 @@ TEST(DraftMtp, AnswersOfDraftsAreThoseWithout) {
         while (!without.idle()) without.pass();
         while (!with.idle()) with.pass();
         EXPECT_EQ(got, want) << first << (exact ? ", exact" : "");
-        EXPECT_EQ(drafting.runner().spare_slots(), 12);
+        if (!exact) {  // without a cache, which has slots of its own
+          EXPECT_EQ(drafting.runner().spare_slots(), 12);
+        }
       }
     }
     EXPECT_GT(3 * accepted, drafted) << exact;
