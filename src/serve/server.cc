@@ -204,6 +204,14 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     set_error(request, response, 400, "invalid_request_error", wrong);
     return true;
   }
+  // The library would read all of it, only to discard it.
+  if (request.get_header_value<uint64_t>("Content-Length") > kBodyMax) {
+    connection->close_after_this();
+    response.set_header("Connection", "close");
+    response.status = 413;
+    explain(request, response);
+    return true;
+  }
   if (options.key.empty() || is_public(request.path)) return false;
   constexpr const char* kBearer = "Bearer ";
   std::string given = request.get_header_value("Authorization");
