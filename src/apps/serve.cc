@@ -1,5 +1,6 @@
 // braid serve: a model behind OpenAI's and Anthropic's HTTP interfaces.
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -79,6 +80,9 @@ int serve_model(const ServeArgs& o) {
     fail("--host", {.what = "others could use the server", .got = printable(o.host), .expected = "--api-key as well"});
   const int64_t memory = o.memory.empty() ? engine::kMemoryShare : bytes_of(o.memory);
   if (!o.cache_file.empty()) check_cache_file(o.cache_file);
+  // Large bodies go back to the system when they are done: glibc would raise this threshold to their size, and retain
+  // them in the arenas of many threads.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
   sys::catch_requests_to_stop();
   std::optional<engine::LanguageModel> model;  // outlives the server, which answers while it is loaded
   serve::Server server({.host = o.host,
