@@ -38,7 +38,7 @@ def body_of(text, **more):
 
 
 def post(body, path=CHAT, headers=""):
-    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n{headers}\r\n"
             ).encode() + body
 
 
@@ -95,14 +95,14 @@ class Client:
         return "left"
 
     def claim_a_gigabyte(self):
-        return self.exchange(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 30}\r\n\r\n".encode() + b"x" * 4096)
+        return self.exchange(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {1 << 30}\r\n\r\n".encode() + b"x" * 4096)
 
     def chunk_without_end(self):
-        return self.flood(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode(),
+        return self.flood(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode(),
                           b"10000\r\n" + b"x" * 65536 + b"\r\n", 96)
 
     def claim_a_huge_chunk(self):
-        return self.flood(f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n7fffffff\r\n".encode(), b"x" * 65536, 96)
+        return self.flood(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n7fffffff\r\n".encode(), b"x" * 65536, 96)
 
     def request_line_without_end(self):
         return self.flood(b"GET /", b"a" * 65536, 48)
@@ -257,6 +257,28 @@ class Abuse(Case):
         settle(server)
         self.assertIn("42", server.chat({"role": "user", "content": "What is 17 + 25?"})["choices"][0]["message"]["content"])
         server.stop()
+
+    def test_a_burst_of_connections_is_answered(self):
+        server = Server("--queue", 400, model="tiny")
+        self.addCleanup(lambda: server.process.poll() is None and server.stop(signal.SIGKILL))
+        sockets = [socket.create_connection((server.host, server.port), timeout=60) for _ in range(250)]
+        for s in sockets:
+            s.sendall(post(body_of("Who are you?", max_tokens=4)))
+        self.assertEqual(Counter(s.recv(12)[-3:] for s in sockets), {b"200": 250})
+        for s in sockets:
+            s.close()
+        server.stop()
+
+    def test_many_answers_of_one_request_let_others_in(self):
+        server = Server("--parallel", 2, "--draft", "off", model="tiny")
+        self.addCleanup(lambda: server.process.poll() is None and server.stop(signal.SIGKILL))
+        many = json.dumps({"prompt": ["a"] * 600, "max_tokens": 60, "ignore_eos": True}).encode()
+        with socket.create_connection((server.host, server.port)) as greedy:
+            greedy.sendall(post(many, "/v1/completions"))
+            while metric(server, "vllm:num_requests_waiting") < 300:
+                time.sleep(0.01)
+            server.ask("/v1/completions", {"prompt": "b", "max_tokens": 2})
+            self.assertGreater(metric(server, "vllm:num_requests_waiting"), 100)
 
     def test_a_signal_lets_running_answers_end(self):
         server = Server(model="tiny")

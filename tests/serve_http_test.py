@@ -164,8 +164,6 @@ class Serve(Case):
                 (chat, {"messages": [SUM], "reasoning_effort": "silly"}, 400, "reasoning_effort"),
                 (chat, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]}, 400,
                  "not a JSON object"),
-                (chat, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[" * 9999}}]}]}, 400,
-                 "arguments"),
                 (chat, None, 405, "expected POST"),
                 ("/v1/completions", {"prompt": [10 ** 9]}, 400, "no token"),
                 ("/v1/nothing", {}, 404, "no such request"),
@@ -179,6 +177,20 @@ class Serve(Case):
         self.assertEqual(self.server.ask("/health"), {"status": "ok"})
         self.assertEqual(self.server.chat(SUM)["choices"][0]["finish_reason"], "stop")
 
+    def test_pages_of_other_origins_are_refused(self):
+        own = f"{self.server.host}:{self.server.port}"
+        for headers, status in (({"Origin": "http://evil.example"}, 403), ({"Host": "evil.example"}, 403), ({"Origin": "null"}, 403),
+                                ({"Origin": "http://" + own}, 200), ({"Host": "localhost"}, 200), ({"Host": "[::1]:80"}, 200)):
+            connection, answer = self.server.send("GET", "/v1/models", headers=headers.items())
+            self.assertEqual(answer.status, status, headers)
+            connection.close()
+
+    def test_a_call_that_was_cut_can_be_sent_back(self):
+        call = {"id": "c", "type": "function", "function": {"name": "calculator", "arguments": '{"expression":"34'}}
+        answer = self.server.chat(SUM, {"role": "assistant", "content": None, "tool_calls": [call]},
+                                  SUM, max_tokens=4)
+        self.assertEqual(answer["choices"][0]["finish_reason"], "length")
+
     def test_the_type_of_a_body_does_not_matter(self):
         body = json.dumps({"messages": [{"role": "user", "content": "a" * 10000}], "max_tokens": 1})
         for kind in ("application/json", "application/x-www-form-urlencoded", "text/plain"):
@@ -190,7 +202,7 @@ class Serve(Case):
     def test_a_client_that_leaves_ends_its_answer(self):
         body = json.dumps({"messages": [SUM], "stream": True, "ignore_eos": True, "max_tokens": 4000}).encode()
         with socket.create_connection((self.server.host, self.server.port)) as s:
-            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             s.recv(200)
         deadline = time.monotonic() + 30
         while self.metric("vllm:num_requests_running") > 0:
@@ -338,7 +350,7 @@ class Serve(Case):
         return answer.decode(errors="replace"), sent
 
     def test_requests_without_end(self):
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
         chunk = b"10000\r\n" + b"a" * 0x10000 + b"\r\n"
         for parts, more, most in (((b"GET /",), b"a" * 65536, 8 << 20), ((head,), b"X-Header: " + b"b" * 1000 + b"\r\n", 8 << 20),
                                   ((head + b"X: ",), b"c" * 65536, 8 << 20),
@@ -355,7 +367,7 @@ class Serve(Case):
         body = json.dumps({"messages": [SUM], "ignore_eos": True, "max_tokens": 4000}).encode()
         before = self.metric("vllm:generation_tokens_total")
         with socket.create_connection((self.server.host, self.server.port)) as s:
-            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
             while self.metric("vllm:num_requests_running") == 0:
                 time.sleep(0.01)
         while self.metric("vllm:num_requests_running") > 0:
@@ -479,7 +491,9 @@ class Starting(Case):
         file.write_bytes(whole[:len(whole) // 2])
         fourth = Server(*words[:2])
         self.assertEqual(fourth.before.count("\n"), 1)
+        ignored = file.read_bytes()
         self.assertEqual(fourth.stop(), 143)
+        self.assertEqual(file.with_name(file.name + ".old").read_bytes(), ignored)  # put aside
 
     def test_refused_at_the_start(self):
         with socket.socket() as taken:

@@ -53,6 +53,9 @@ void check(const BenchServeArgs& o) {
 int bench_serve(BenchServeArgs o) {
   check(o);
   o.target.chat = o.endpoint == "chat";
+  for (const std::string_view end : {"/", "/v1"}) {  // as clients of OpenAI have it
+    if (o.target.url.ends_with(end)) o.target.url.resize(o.target.url.size() - end.size());
+  }
   o.random.seed = o.pace.seed = static_cast<uint64_t>(o.seed);
   const std::map<std::string, double> goals = traffic::read_goals(o.goals);
   const std::vector<traffic::Prompt> prompts =

@@ -50,6 +50,7 @@ Groups groups_of(const std::vector<Page>& pages) {
 
 std::string verbs_of(const std::vector<const Page*>& members) {
   std::vector<std::string> verbs;
+  verbs.reserve(members.size());
   for (const Page* page : members) verbs.push_back(last_word(*page));
   return join(verbs);
 }

@@ -15,6 +15,7 @@
 #include "apps/model_args.h"
 #include "engine/prefix_file.h"
 #include "io/atomic_file.h"
+#include "report/units.h"
 #include "serve/server.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
@@ -83,6 +84,7 @@ int serve_model(const ServeArgs& o) {
   // Large bodies go back to the system when they are done: glibc would raise this threshold to their size, and retain
   // them in the arenas of many threads.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_ARENA_MAX, 4);
   sys::catch_requests_to_stop();
   std::optional<engine::LanguageModel> model;  // outlives the server, which answers while it is loaded
   serve::Server server({.host = o.host,
@@ -110,6 +112,9 @@ int serve_model(const ServeArgs& o) {
              numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   sys::end_at_second_interrupt();
+  if (const int64_t running = server.active(); running > 0)
+    fmt::print(stderr, "waiting up to {} s for {} to end; Ctrl-C again stops at once\n", o.grace,
+               report::counted(running, "answer"));
   server.stop(std::chrono::seconds(o.grace));
   server.save_cache();
   return 128 + sys::caught_signal();

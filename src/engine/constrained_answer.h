@@ -22,6 +22,7 @@ class ConstrainedAnswer {
   void mask(std::span<float> logits, int64_t tokens_left);
   bool allows(int32_t id) const;
   void push(int32_t id);
+  bool thinking() const { return thinking_; }
   bool finished() const { return !thinking_ && matcher_.finished(); }  // nothing may follow
 
  private:

@@ -295,6 +295,37 @@ TEST(Draft, CachedPrefixesOfDraftedAnswers) {
   EXPECT_GT(accepted, 0);
 }
 
+// Without --exact the bits of a continuation depend on where its prefix was cut, which drafts must not change.
+TEST(Draft, PrefixesAreKeptWhereTheyAreWithoutDrafts) {
+  GenerateOptions options;
+  options.tokens_max = 60;
+  options.ignore_eos = true;
+  options.logprobs = 1;
+  std::vector<std::vector<Generated>> answers(2);
+  std::vector<std::vector<int64_t>> cached(2);
+  for (const bool drafting : {false, true}) {
+    LanguageModel model = drafting_model(1, 8, false, 64 << 20);
+    DraftOptions drafts;
+    if (drafting) drafts = {.ngram = true, .tokens_max = 7, .always = true};
+    Scheduler scheduler(model.runner(), drafts);
+    std::vector<int32_t> prompt = model.tokenizer().encode("1 2 3 4 1 2 3 4 1 2", false);
+    for (int turn = 0; turn < 3; ++turn) {
+      scheduler.submit({.prompt = prompt, .generate = options, .on_end = [&](Generated out, int64_t n) {
+                          answers[drafting].push_back(std::move(out));
+                          cached[drafting].push_back(n);
+                        }});
+      while (!scheduler.idle()) scheduler.pass();
+      // The next prompt parts from this answer in its middle.
+      const std::vector<int32_t>& ids = answers[drafting].back().ids;
+      prompt.insert(prompt.end(), ids.begin(), ids.begin() + 37);
+      prompt.push_back(ids[37] == 45 ? 46 : 45);
+    }
+  }
+  EXPECT_EQ(cached[0], cached[1]);
+  EXPECT_GT(cached[0][2], cached[0][1]);
+  expect_same(answers[1], answers[0], "continuations");
+}
+
 // Pairs of tokens drawn with a likely draft for the second, against their probabilities: chi-square over nine cells.
 TEST(Draft, DraftedTextsHaveTheProbabilitiesOfTheModel) {
   LanguageModel model = drafting_model(8, 32);

@@ -105,6 +105,7 @@ grammar::Grammars& LanguageModel::grammars() {
     (void)tokenizer();
     grammars_ = std::make_unique<grammar::Grammars>([this] {
       std::vector<std::string> tokens;
+      tokens.reserve(static_cast<size_t>(tokenizer_->vocab_size()));
       const std::string tag(1, grammar::kTagMark);
       for (int32_t id = 0; id < tokenizer_->vocab_size(); ++id)
         tokens.push_back(is_silent(id) ? "" : (tokenizer_->is_added(id) ? tag : "") + tokenizer_->bytes_of(id));

@@ -6,6 +6,7 @@
 #include "io/atomic_file.h"
 #include "io/checksum.h"
 #include "sys/check.h"
+#include "sys/error.h"
 #include "sys/mapped_file.h"
 
 namespace braid::engine {

@@ -45,6 +45,9 @@ class ReasoningLimit {
     return forced;
   }
 
+  // Thinking has ended in another way than by the token.
+  void end() { open_ = open_ && written_ > 0; }
+
  private:
   int32_t noted(int32_t id) {
     const auto at = static_cast<size_t>(id);

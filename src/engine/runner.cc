@@ -12,6 +12,11 @@ namespace {
 
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
+std::string size_text(int64_t bytes) {
+  return bytes < (1 << 27) ? fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20))
+                           : fmt::format("{:.1f} GiB", gib(bytes));
+}
+
 }  // namespace
 
 int64_t choose_memory(const RunnerOptions& options) {
@@ -40,8 +45,8 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
                 limit = options.beyond_training ? model.config().positions_limit() : trained;
   const auto too_much = [&](int64_t tokens) {
     fail_environment("memory", {.what = fmt::format("a context of {} tokens does not fit", tokens),
-                                .got = fmt::format("{:.1f} GiB {}", gib(available), shared ? "of --memory" : "free"),
-                                .expected = fmt::format("{:.1f} GiB for the states of {} sequence{}", gib(need(tokens)),
+                                .got = fmt::format("{} {}", size_text(available), shared ? "of --memory" : "free"),
+                                .expected = fmt::format("{} for the states of {} sequence{}", size_text(need(tokens)),
                                                         sequences, sequences == 1 ? "" : "s"),
                                 .hint = shared ? "a larger --memory, or a smaller -c" : "a smaller -c"});
   };

@@ -40,7 +40,13 @@ void Scheduler::submit(Request request) {
   const bool answerable = !request.prompt.empty() &&
                           std::ssize(request.prompt) + (generates ? 1 : 0) <= runner_.options().context &&
                           (generates || request.prompt_logprobs >= 0);
-  if (answerable) return waiting_.push_back(std::move(request));
+  if (answerable) {
+    // Between the answers of one client's request come those of others.
+    request.ordinal += round_;
+    const auto after = std::ranges::upper_bound(waiting_, request.ordinal, {}, &Request::ordinal);
+    waiting_.insert(after, std::move(request));
+    return;
+  }
   if (request.on_end) request.on_end({}, 0);
 }
 
@@ -56,6 +62,7 @@ int64_t Scheduler::bytes_needed(const Request& request) const {
 void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
     Request& request = waiting_.front();
+    round_ = request.ordinal;
     const int64_t promised = bytes_needed(request);
     if (cache_ && promised_ + promised > runner_.memory_for_sequences()) break;
     TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
@@ -186,8 +193,11 @@ void Scheduler::draft() {
   std::vector<Drafter::Wanted> wanted;
   int64_t steps = 0;
   for (Stream& s : streams_) {
-    const int64_t room = runner_.options().context - runner_.length(s.sequence) - 1;
-    const int64_t most = std::max<int64_t>(0, std::min(room, s.picker.tokens_left(room + 1) - 1));
+    const int64_t length = runner_.length(s.sequence), chunk = runner_.options().chunk,
+                  room = runner_.options().context - length - 1;
+    int64_t most = std::max<int64_t>(0, std::min(room, s.picker.tokens_left(room + 1) - 1));
+    if (cache_)
+      most = std::min(most, chunk - length % chunk - 1);  // states are kept at the same lengths as without drafts
     wanted.push_back(
         {.answer = &s.drafts, .sequence = s.sequence, .text = s.picker.text(), .tokens_max = s.reading() ? 0 : most});
     steps += s.reading() ? 0 : 1;
@@ -374,8 +384,11 @@ void Scheduler::end(Stream& s, Finish finish) {
   std::vector<int32_t> read = s.request.prompt;
   read.insert(read.end(), out.ids.begin(), out.ids.end());
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
-  settle(s);
-  if (cache_ && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
+  try {
+    settle(s);
+    if (cache_ && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
+  } catch (const std::exception&) {  // without room, nothing continues from it
+  }
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
   promised_ -= s.promised;

@@ -32,6 +32,8 @@ struct Request {
   // prompt. Such a prompt is read whole: the states of a cached prefix have no logits. With tokens_max 0 nothing is
   // generated, and the prompt may fill the context.
   int64_t prompt_logprobs = -1;
+  // Among the answers that one client wants at once: they take turns with those of others.
+  int64_t ordinal = 0;
   // Called from `pass`, `submit` and `cancel`; each may be empty. `wanted` is asked before every pass and ends the
   // request when it is false; `on_logprobs` sees the log-probabilities of each token, the end token's too, if they are
   // asked for; `on_token` sees each token but the end token, and false ends the answer; `on_end` is called once, and
@@ -126,6 +128,7 @@ class Scheduler {
   std::optional<Drafter> drafter_;
   int64_t grid_ = 1;                // see `look_up`
   int64_t promised_ = 0;            // bytes, to streams
+  int64_t round_ = 0;               // the ordinal that was admitted last, counted from the first request on
   bool in_pass_ = false;            // after `pass`: it failed
   int64_t lookups_ = 0, hits_ = 0;  // of requests that have begun
   std::deque<Request> waiting_;

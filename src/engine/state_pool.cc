@@ -32,10 +32,9 @@ std::span<std::byte> entry_of(const MutView& all, int64_t entry) {
 // To the system, as far as they are whole pages of it.
 void give_back(std::span<std::byte> bytes) {
   constexpr uintptr_t kSystemPage = 4096;
-  const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
-  const uintptr_t first = (begin + kSystemPage - 1) / kSystemPage * kSystemPage,
-                  last = (begin + bytes.size()) / kSystemPage * kSystemPage;
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  const size_t before = (kSystemPage - reinterpret_cast<uintptr_t>(bytes.data()) % kSystemPage) % kSystemPage;
+  if (bytes.size() < before + kSystemPage) return;
+  madvise(bytes.data() + before, (bytes.size() - before) / kSystemPage * kSystemPage, MADV_DONTNEED);
 }
 
 }  // namespace

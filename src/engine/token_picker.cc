@@ -34,7 +34,10 @@ int32_t TokenPicker::constrained(std::span<const float> logits) {
 
 int32_t TokenPicker::next(std::span<const float> logits) {
   const int32_t id = limit_.next(constraint_ ? constrained(logits) : sampled(logits));
-  if (constraint_) constraint_->push(id);
+  if (constraint_) {
+    constraint_->push(id);
+    if (!constraint_->thinking()) limit_.end();
+  }
   if (options_.logprobs >= 0) logprobs_.push_back(logprobs_of(logits, id, options_.logprobs));
   ids_.push_back(id);
   seen_.push_back(id);

@@ -15,6 +15,7 @@ namespace braid::grammar {
 
 inline std::shared_ptr<const TokenTrie> test_trie() {
   std::vector<std::string> tokens;
+  tokens.reserve(300);
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
   for (const char* word :
        {"{\"",          "\":",         "\": \"", "\", \"",   "\"}",    "}}",     "[[",  "]]",   "true",

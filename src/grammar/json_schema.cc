@@ -343,6 +343,7 @@ class SchemaCompiler {
       fail(where_,
            {.what = "propertyNames, minProperties above 1 and maxProperties beside properties are not supported"});
     std::vector<std::string> known;
+    known.reserve(properties.size());
     for (const Property& p : properties) known.push_back(p.name);
     const auto member = [&](StateId after) {
       const StateId inside = text_.colon(value(additional ? *additional : Json(true), after, depth + 1));

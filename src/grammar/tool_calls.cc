@@ -81,6 +81,7 @@ RuleId tool_calls(Builder& b, const std::vector<Function>& functions, const Call
                   std::string_view where) {
   const bool list = options.form == CallForm::list;
   std::vector<StateId> ways;
+  ways.reserve(functions.size());
   for (const Function& f : functions) ways.push_back(call_of(b, f, options.form, where, b.done()));
   const RuleId one = b.rule(b.any_of(ways));
   const StateId end = list ? b.literal("]", b.tag("</TOOLCALL>", b.done())) : b.done();

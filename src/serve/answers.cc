@@ -19,7 +19,9 @@ Answers::~Answers() {
 }
 
 void Answers::submit(size_t answer) {
-  replies_[answer] = worker_.submit(work_of(asked_[answer / n_], static_cast<int64_t>(answer % n_)), bell_);
+  Work work = work_of(asked_[answer / n_], static_cast<int64_t>(answer % n_));
+  work.request.ordinal = static_cast<int64_t>(answer);
+  replies_[answer] = worker_.submit(std::move(work), bell_);
 }
 
 std::vector<Answers::Update> Answers::wait(std::chrono::milliseconds patience) {

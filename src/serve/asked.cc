@@ -77,13 +77,16 @@ Asked begin(const Fields& f, engine::LanguageModel& model, const Defaults& defau
 }
 
 void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model) {
+  for (const int32_t id : asked.work.request.prompt) {  // a tokenizer may have more tokens than the model has rows
+    if (id >= model.runner().config().vocab) refuse(fmt::format("the model has no token {}", id), "prompt");
+  }
   const int64_t context = model.runner().options().context, prompt = std::ssize(asked.work.request.prompt);
   if (prompt == 0) refuse("the prompt has no tokens");
   if (prompt + std::min<int64_t>(tokens, 1) > context)
     throw ApiError(
         400, "exceed_context_size_error",
-        fmt::format("the prompt has {} tokens, and the context has room for {} with an answer", prompt, context - 1),
-        "", "context_length_exceeded");
+        fmt::format("prompt is too long: {} tokens > {} maximum (the context less a token of an answer)", prompt, context - 1), "",
+        "context_length_exceeded");
   asked.work.request.generate.tokens_max = std::min(tokens, context - prompt);
 }
 

@@ -35,6 +35,15 @@ std::string text_of_content(const ordered_json& content, bool system) {
   return out;
 }
 
+// A call that was cut has arguments that are not JSON: the model sees what there is of them.
+ordered_json arguments_of(const std::string& text) {
+  try {
+    return parse_json(text, "arguments");
+  } catch (const Error&) {
+    return {{"arguments", text}};
+  }
+}
+
 void read_calls(ordered_json& calls) {
   if (!calls.is_array()) refuse("'tool_calls' is not a list", "messages");
   for (ordered_json& call : calls) {
@@ -42,7 +51,7 @@ void read_calls(ordered_json& calls) {
       refuse("a tool call has no function", "messages");
     ordered_json& arguments = call["function"]["arguments"];
     if (arguments.is_null() || arguments == "") arguments = ordered_json::object();
-    if (arguments.is_string()) arguments = parse_json(arguments.get<std::string>(), "arguments");
+    if (arguments.is_string()) arguments = arguments_of(arguments.get<std::string>());
     if (!arguments.is_object()) refuse("the arguments of a tool call are not a JSON object", "messages");
   }
 }

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHeadMax = size_t{64} << 10;
 constexpr size_t kFramingMax = size_t{1} << 20;  // sizes of chunks and trailers beside the body itself
-constexpr auto kRequestMax = 120s, kReadMax = 30s, kWriteMax = 30s;
+constexpr auto kHeadersMax = 5s, kRequestMax = 120s, kReadMax = 30s, kWriteMax = 30s;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Connection*& Connection::current() {
 }
 
 void Connection::begin_request() {
-  deadline_ = Clock::now() + kRequestMax;
+  deadline_ = Clock::now() + kHeadersMax;
   head_ = body_ = 0;
   line_ends_ = 0;
 }
@@ -90,6 +90,7 @@ ssize_t Connection::read(char* to, size_t size) {
   if (head) {
     ++head_;
     line_ends_ = *to == '\n' ? line_ends_ + 1 : *to == '\r' ? line_ends_ : 0;
+    if (line_ends_ == kEmptyLine) deadline_ = Clock::now() + kRequestMax;
   } else {
     body_ += static_cast<size_t>(got);
   }
@@ -111,6 +112,8 @@ ssize_t Connection::write(const char* from, size_t size) {
 // Nothing here asks for them.
 void Connection::get_remote_ip_and_port(std::string& ip, int& port) const { ip.clear(), port = 0; }
 void Connection::get_local_ip_and_port(std::string& ip, int& port) const { ip.clear(), port = 0; }
+
+void HttpServer::let_many_wait() { ::listen(svr_sock_, SOMAXCONN); }
 
 void HttpServer::close_all() {
   const std::lock_guard lock(mutex_);

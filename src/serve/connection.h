@@ -54,6 +54,8 @@ class Connection final : public httplib::Stream {
 // The library's server on such connections.
 class HttpServer final : public httplib::Server {
  public:
+  // After the port is bound: a burst of connections waits to be accepted. The library lets five of them wait.
+  void let_many_wait();
   // Ends what is still being written or read.
   void close_all();
 

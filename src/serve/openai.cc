@@ -107,6 +107,7 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
 Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, const Defaults& defaults, bool limited) {
   const Fields f(json);
   Asked asked = begin(f, model, defaults, "chatcmpl-");
+  f.only("continue_final_message", false);
   asked.logprobs = f.boolean("logprobs").value_or(false);
   if (asked.logprobs) asked.work.request.generate.logprobs = f.integer("top_logprobs", 0, 20).value_or(0);
   ordered_json messages = chat_messages(f);

@@ -97,6 +97,17 @@ TEST(Worker, ManyThreadsGetWhatOneGets) {
   EXPECT_GE(counters.generated_tokens, 16 * 20);
 }
 
+TEST(Worker, ARefusedRequestEndsAlone) {
+  engine::LanguageModel model(support::data("tiny-chat"),
+                              {.context = 256, .sequences = 2, .memory = 64 << 20, .threads = 1});
+  (void)model.tokenizer();
+  Worker worker(model, "");
+  Work strange = work(model, "Hi", 4);
+  strange.request.prompt.push_back(static_cast<int32_t>(model.runner().config().vocab));
+  EXPECT_NE(wait_for(submit(worker, strange)).outcome.error.find("no such token"), std::string::npos);
+  EXPECT_EQ(wait_for(submit(worker, work(model, "Hi", 4))).outcome.error, "");
+}
+
 TEST(Worker, WhatItsEndCutsShortSaysSo) {
   engine::LanguageModel model(support::data("tiny-chat"),
                               {.context = 256, .sequences = 1, .memory = 64 << 20, .threads = 1});

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <httplib.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <atomic>
@@ -91,6 +92,15 @@ std::vector<Answers::Update> wait_for_more(Answers& answers) {
   return answers.wait(200ms);
 }
 
+// Parsed JSON takes many times the bytes of its text.
+template <class Read>
+auto one_large_at_a_time(const std::string& body, const Read& read) {
+  static std::mutex large;
+  std::unique_lock lock(large, std::defer_lock);
+  if (body.size() > size_t{1} << 20) lock.lock();
+  return read();
+}
+
 // Waits for whole answers.
 std::vector<Said> wait_for(Answers& answers) {
   std::vector<Said> said(answers.size());
@@ -150,9 +160,11 @@ struct Server::State {
   void responses(const std::string& body, httplib::Response& response);
   void messages(const std::string& body, httplib::Response& response);
   void count_tokens(const std::string& body, httplib::Response& response);
-  void blocks(const Asked& asked, std::unique_ptr<BlockStream> form, httplib::Response& response);
+  void blocks(std::unique_ptr<Active> place, const Asked& asked, std::unique_ptr<BlockStream> form,
+              httplib::Response& response);
   void note_skipped(const Asked& asked);
-  void stream(std::vector<Asked> asked, std::unique_ptr<AnswerStream> form, httplib::Response& response);
+  void stream(std::unique_ptr<Active> held, std::vector<Asked> asked, std::unique_ptr<AnswerStream> form,
+              httplib::Response& response);
   void explain(const httplib::Request& request, httplib::Response& response);
   ordered_json model_json();
   void models(httplib::Response& response);
@@ -179,6 +191,14 @@ std::unique_ptr<Active> Server::State::admitted() {
     throw ApiError(429, "rate_limit_error", fmt::format("{} requests wait already; try again later", options.queue), "",
                    "rate_limit_exceeded");
   return place;
+}
+
+// The name in a Host header, without its port: an address, localhost, or what the server listens to.
+bool is_own_name(const std::string& host, const std::string& listening) {
+  if (host.starts_with('[')) return true;  // an IPv6 address
+  const std::string name = host.substr(0, host.find(':'));
+  const bool address = name.find_first_not_of("0123456789.") == name.npos;
+  return address || name == "localhost" || name.ends_with(".localhost") || name == listening;
 }
 
 // A length that is not one number, or two ways to tell it, could hide another request in the body.
@@ -212,17 +232,26 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     explain(request, response);
     return true;
   }
+  // A page of another origin, or one whose name was made to point here, must not use what needs no key.
+  const std::string origin = request.get_header_value("Origin"), asked = request.get_header_value("Host");
+  if ((!origin.empty() && origin != "http://" + asked) || (options.key.empty() && !is_own_name(asked, options.host))) {
+    connection->close_after_this();
+    set_error(request, response, 403, "permission_error", "pages of other origins cannot use this server");
+    return true;
+  }
   if (options.key.empty() || is_public(request.path)) return false;
-  constexpr const char* kBearer = "Bearer ";
+  constexpr size_t kBearer = 7;  // "Bearer ", in any case
   std::string given = request.get_header_value("Authorization");
-  given = given.starts_with(kBearer) ? given.substr(7) : request.get_header_value("x-api-key");
+  const bool bearer = given.size() > kBearer && strncasecmp(given.c_str(), "Bearer ", kBearer) == 0;
+  given = bearer ? given.substr(kBearer) : request.get_header_value("x-api-key");
   if (equal(given, options.key)) return false;
   connection->close_after_this();
   set_error(request, response, 401, "authentication_error", "the API key is missing or wrong");
   return true;
 }
 
-void Server::State::stream(std::vector<Asked> asked, std::unique_ptr<AnswerStream> form, httplib::Response& response) {
+void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> asked, std::unique_ptr<AnswerStream> form,
+                           httplib::Response& response) {
   struct Streaming {
     std::unique_ptr<Active> place;
     std::vector<Asked> asked;
@@ -251,7 +280,7 @@ void Server::State::stream(std::vector<Asked> asked, std::unique_ptr<AnswerStrea
     }
     bool failed = false;
   };
-  auto s = std::make_shared<Streaming>(ready().worker, admitted(), std::move(asked), std::move(form));
+  auto s = std::make_shared<Streaming>(ready().worker, std::move(held), std::move(asked), std::move(form));
   const auto next = [s](size_t, httplib::DataSink& sink) {
     const std::string text = s->next();
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;
@@ -264,21 +293,21 @@ void Server::State::stream(std::vector<Asked> asked, std::unique_ptr<AnswerStrea
 
 void Server::State::chat(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  std::vector<Asked> asked{read_chat(body, now.model, now.defaults)};
+  auto place = admitted();
+  std::vector<Asked> asked{one_large_at_a_time(body, [&] { return read_chat(body, now.model, now.defaults); })};
   note_skipped(asked[0]);
-  if (asked[0].stream) return stream(asked, chat_stream(asked[0], now.model), response);
-  const auto place = admitted();
+  if (asked[0].stream) return stream(std::move(place), asked, chat_stream(asked[0], now.model), response);
   Answers answers(now.worker, asked);
   const std::vector<Said> said = wait_for(answers);
   set_json(response, chat_json(asked[0], said, answers.outcomes(), now.model));
 }
 
 // Responses and Messages: a whole answer is the end of a stream that nobody reads.
-void Server::State::blocks(const Asked& asked, std::unique_ptr<BlockStream> form, httplib::Response& response) {
+void Server::State::blocks(std::unique_ptr<Active> place, const Asked& asked, std::unique_ptr<BlockStream> form,
+                           httplib::Response& response) {
   note_skipped(asked);
   std::vector<Asked> one{asked};
-  if (asked.stream) return stream(std::move(one), std::move(form), response);
-  const auto place = admitted();
+  if (asked.stream) return stream(std::move(place), std::move(one), std::move(form), response);
   Answers answers(ready().worker, one);
   while (!answers.done()) {
     for (const auto& [i, news] : wait_for_more(answers)) {
@@ -292,20 +321,22 @@ void Server::State::blocks(const Asked& asked, std::unique_ptr<BlockStream> form
 
 void Server::State::responses(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  ResponsesRequest request = read_responses(body, now.model, now.defaults);
+  auto place = admitted();
+  ResponsesRequest request = one_large_at_a_time(body, [&] { return read_responses(body, now.model, now.defaults); });
   const Asked asked = request.asked;
-  blocks(asked, responses_stream(std::move(request)), response);
+  blocks(std::move(place), asked, responses_stream(std::move(request)), response);
 }
 
 void Server::State::messages(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  const Asked asked = read_messages(body, now.model, now.defaults);
-  blocks(asked, messages_stream(asked), response);
+  auto place = admitted();
+  const Asked asked = one_large_at_a_time(body, [&] { return read_messages(body, now.model, now.defaults); });
+  blocks(std::move(place), asked, messages_stream(asked), response);
 }
 
 void Server::State::count_tokens(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  const Asked asked = read_messages(body, now.model, now.defaults, false);
+  const Asked asked = one_large_at_a_time(body, [&] { return read_messages(body, now.model, now.defaults, false); });
   set_json(response, {{"input_tokens", asked.work.request.prompt.size()}});
 }
 
@@ -319,9 +350,10 @@ void Server::State::note_skipped(const Asked& asked) {
 
 void Server::State::completions(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  const std::vector<Asked> asked = read_completions(body, now.model, now.defaults);
-  if (asked[0].stream) return stream(asked, completions_stream(asked, now.model), response);
-  const auto place = admitted();
+  auto place = admitted();
+  const std::vector<Asked> asked =
+      one_large_at_a_time(body, [&] { return read_completions(body, now.model, now.defaults); });
+  if (asked[0].stream) return stream(std::move(place), asked, completions_stream(asked, now.model), response);
   Answers answers(now.worker, asked);
   const std::vector<Said> said = wait_for(answers);
   set_json(response, completions_json(asked, said, answers.outcomes(), now.model));
@@ -405,6 +437,7 @@ void Server::State::metrics(httplib::Response& response) {
 
 void Server::State::health(httplib::Response& response) {
   (void)ready();
+  if (draining) throw ApiError(503, "unavailable_error", kStopping);
   set_json(response, {{"status", "ok"}});
 }
 
@@ -521,12 +554,14 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
     fail_environment("serve", {.what = "cannot listen",
                                .got = fmt::format("{}:{}", printable(host), s.options.port),
                                .hint = "another --port, or an address of this machine"});
+  s.http.let_many_wait();
   s.listening = std::thread([&s] { s.http.listen_after_bind(); });
 }
 
 Server::~Server() { stop(std::chrono::milliseconds(0)); }
 
 int Server::port() const { return state_->port; }
+int64_t Server::active() const { return state_->active; }
 
 std::string Server::load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts) {
   // Both are read when first asked for, and from here on by several threads.
@@ -534,8 +569,11 @@ std::string Server::load(engine::LanguageModel& model, Defaults defaults, engine
   (void)model.grammars();
   try {
     (void)model.render({{{"role", "user"}, {"content", "Hello"}}}, {});
+  } catch (const Error&) {  // no template, or one that needs more: requests will say
+  }
+  try {
     (void)model.reasoning_budget(0, 1);
-  } catch (const Error&) {  // no template, or one that needs more, or no thinking: requests will say
+  } catch (const Error&) {  // no thinking
   }
   State& s = *state_;
   s.owner.reset(new State::Loaded{model, std::move(defaults), Worker(model, s.options.cache_file, std::move(drafts))});

@@ -29,6 +29,7 @@ class Server {
   ~Server();  // ends what is running
 
   int port() const;
+  int64_t active() const;  // requests that are answered, or wait
   // From now on requests are answered, by this model, which must outlive the server. Returns why the file of cached
   // prefixes was ignored; empty: it was not.
   std::string load(engine::LanguageModel& model, Defaults defaults, engine::DraftOptions drafts = {});

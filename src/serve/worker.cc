@@ -1,6 +1,8 @@
 #include "serve/worker.h"
 
 #include <exception>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "engine/fingerprint.h"
@@ -72,7 +74,13 @@ void Worker::load_cache() {
 }
 
 void Worker::write_cache() {
-  if (!cache_file_.empty() && scheduler_.cache()) scheduler_.cache()->save(cache_file_, fingerprint_);
+  if (cache_file_.empty() || !scheduler_.cache()) return;
+  // A file that was ignored may be good for other options: it is put aside.
+  if (!std::exchange(ignored_, {}).empty()) {
+    std::error_code none;
+    std::filesystem::rename(cache_file_, cache_file_ + ".old", none);
+  }
+  scheduler_.cache()->save(cache_file_, fingerprint_);
 }
 
 void Worker::save_cache() {
@@ -143,6 +151,18 @@ std::shared_ptr<Reply> Worker::submit(Work work, std::shared_ptr<Bell> bell) {
   return reply;
 }
 
+// A request that the scheduler refuses ends alone.
+void Worker::submit_now(engine::Request request) {
+  const auto on_end = request.on_end;
+  try {
+    scheduler_.submit(std::move(request));
+  } catch (const Error& e) {
+    engine::Generated none{.finish = engine::Finish::cancelled};
+    none.error = e.what();
+    on_end(std::move(none), 0);
+  }
+}
+
 void Worker::run() {
   for (bool stopped = false; true;) {
     std::vector<engine::Request> taken;
@@ -159,7 +179,7 @@ void Worker::run() {
     }
     for (auto& task : tasks) task();
     if (stopped) break;
-    for (engine::Request& request : taken) scheduler_.submit(std::move(request));
+    for (engine::Request& request : taken) submit_now(std::move(request));
     try {
       scheduler_.pass();
     } catch (const std::exception& e) {  // an Error, or out of memory
@@ -169,7 +189,7 @@ void Worker::run() {
     }
   }
   failure_ = kStopping;
-  for (engine::Request& request : incoming_) scheduler_.submit(std::move(request));  // nobody adds to them any more
+  for (engine::Request& request : incoming_) submit_now(std::move(request));  // nobody adds to them any more
   scheduler_.cancel();
 }
 

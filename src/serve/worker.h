@@ -54,6 +54,7 @@ class Worker {
   void load_cache();
   void write_cache();
   void run();
+  void submit_now(engine::Request request);
   engine::Request with_callbacks(Work work, const std::shared_ptr<Reply>& reply);
 
   engine::LanguageModel& model_;

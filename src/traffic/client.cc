@@ -48,6 +48,19 @@ std::string body_of(const Target& target, const Prompt& prompt) {
   return body.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
+std::string what_failed(httplib::Error error) {
+  switch (error) {
+    case httplib::Error::Connection:
+      return "no connection: nothing listens at this address";
+    case httplib::Error::Read:
+      return "the server closed the connection, or sent nothing for ten minutes";
+    case httplib::Error::Write:
+      return "the request could not be sent";
+    default:
+      return httplib::to_string(error);
+  }
+}
+
 void note(const std::vector<StreamReader::Event>& events, double now, bool& done, Sample& sample) {
   for (const StreamReader::Event& e : events) {
     if (e.text) sample.arrivals.push_back(now);
@@ -107,7 +120,7 @@ class Sender {
     const httplib::Result result = client.send(request);
     sample.ended = now();
     if (!result)
-      sample.error = stop_ ? "stopped" : httplib::to_string(result.error());
+      sample.error = stop_ ? "stopped" : what_failed(result.error());
     else if (status != 200)
       sample.error = fmt::format("{}: {}", status, printable(refusal, 300));
     else if (!done && sample.error.empty())
