@@ -8,7 +8,7 @@ namespace braid::apps {
 const Command kCommands[] = {
     {"chat", "talk to a model; piped input is one message", &setup_chat},
     {"run", "one prompt, one answer; dumps of ids, logits and states", &setup_run},
-    {"serve", "a model behind the HTTP interfaces of OpenAI and Anthropic", &setup_serve},
+    {"serve", "a model behind OpenAI's and Anthropic's HTTP APIs", &setup_serve},
     {"bench serve", "load on a server: throughput and latencies", &setup_bench_serve},
     {"bench", "speed of a model, and the limit that the machine sets", &setup_bench},
     {"info", "layers, parameters and bytes of a model; --machine: this computer", &setup_info},

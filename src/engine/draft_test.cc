@@ -229,7 +229,7 @@ void expect_drafts_change_nothing(bool exact, const std::vector<int64_t>& spare_
     const std::vector<Generated> want = answers_with(model.runner(), requests, {});
     for (const int64_t spare : spare_slots) {
       LanguageModel spacious = drafting_model(3, spare, exact);
-      for (const size_t wrong : {1, 3, 1000}) {
+      for (const size_t wrong : {size_t{1}, size_t{3}, size_t{1000}}) {
         const auto got = answers_with(
             spacious.runner(), requests,
             {.tokens_max = kDraftMax, .always = true, .source = foreseen(whole_texts(requests, want), wrong)});

@@ -83,10 +83,10 @@ void limit_tokens(Asked& asked, int64_t tokens, engine::LanguageModel& model) {
   const int64_t context = model.runner().options().context, prompt = std::ssize(asked.work.request.prompt);
   if (prompt == 0) refuse("the prompt has no tokens");
   if (prompt + std::min<int64_t>(tokens, 1) > context)
-    throw ApiError(
-        400, "exceed_context_size_error",
-        fmt::format("prompt is too long: {} tokens > {} maximum (the context less a token of an answer)", prompt, context - 1), "",
-        "context_length_exceeded");
+    throw ApiError(400, "exceed_context_size_error",
+                   fmt::format("prompt is too long: {} tokens > {} maximum (the context less a token of an answer)",
+                               prompt, context - 1),
+                   "", "context_length_exceeded");
   asked.work.request.generate.tokens_max = std::min(tokens, context - prompt);
 }
 

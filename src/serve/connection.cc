@@ -21,8 +21,11 @@ constexpr auto kHeadersMax = 5s, kRequestMax = 120s, kReadMax = 30s, kWriteMax =
 }  // namespace
 
 Connection*& Connection::current() {
-  static thread_local Connection* connection = nullptr;
-  return connection;
+  struct Handled {
+    Connection* connection = nullptr;
+  };
+  static thread_local Handled handled;
+  return handled.connection;
 }
 
 void Connection::begin_request() {

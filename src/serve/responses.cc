@@ -134,9 +134,9 @@ ordered_json chat_of_responses(const ordered_json& body, const Fields& f) {
 
 // The fields of an answer that repeat the request, in the form that OpenAI's clients check.
 ordered_json echo_of(const Fields& f, const Asked& asked) {
-  const auto given = [&](const char* key, ordered_json otherwise) {
+  const auto given = [&](const char* key, const ordered_json& otherwise) {
     const ordered_json* value = f.find(key);
-    return value ? *value : std::move(otherwise);
+    return value ? *value : otherwise;
   };
   const engine::SamplingOptions& sampling = asked.work.request.generate.sampling;
   ordered_json tools = ordered_json::array();
@@ -213,7 +213,7 @@ class ResponsesStream final : public BlockStream {
     if (block == Block::call) return event("response.function_call_arguments.delta", place({{"delta", text}}));
     ordered_json data = {{"content_index", 0}, {"delta", text}};
     if (block == Block::text) data["logprobs"] = ordered_json::array();
-    return event(std::string(name_of(block)) + ".delta", place(std::move(data)));
+    return event(std::string(name_of(block)) + ".delta", place(data));
   }
   std::string close(Block block, bool complete) override {
     std::string out;
@@ -223,7 +223,7 @@ class ResponsesStream final : public BlockStream {
     } else {
       ordered_json data = {{"content_index", 0}, {"text", text_}};
       if (block == Block::text) data["logprobs"] = ordered_json::array();
-      out = event(std::string(name_of(block)) + ".done", place(std::move(data)));
+      out = event(std::string(name_of(block)) + ".done", place(data));
       out += event("response.content_part.done", place({{"content_index", 0}, {"part", part(block, text_)}}));
       item_["content"] = ordered_json::array({part(block, text_)});
     }
@@ -244,7 +244,7 @@ class ResponsesStream final : public BlockStream {
             {"annotations", ordered_json::array()},
             {"logprobs", ordered_json::array()}};
   }
-  ordered_json place(ordered_json data) const {
+  ordered_json place(const ordered_json& data) const {
     ordered_json out = {{"item_id", item_["id"]}, {"output_index", output_.size()}};
     out.update(data);
     return out;

@@ -87,12 +87,15 @@ void Worker::save_cache() {
   std::packaged_task<void()> task([this] { write_cache(); });
   std::future<void> done = task.get_future();
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (stop_ && !ended_) fail_environment("cache", {.what = kStopping});
-    if (!stop_) tasks_.push_back(std::move(task));
+    if (stop_) {  // the thread has ended
+      lock.unlock();
+      return write_cache();
+    }
+    tasks_.push_back(std::move(task));
   }
   changed_.notify_one();
-  if (task.valid()) task();
   done.get();
 }
 
