@@ -379,7 +379,7 @@ class Serve(Case):
 
     def test_drafts_are_counted_and_change_no_text(self):
         body = {"prompt": "17 + 25 = 42\n" * 6, "max_tokens": 100, "ignore_eos": True}
-        texts = []
+        texts, drafted = [], 0
         for draft in ("off", "auto", "ngram", "mtp"):
             server = Server("--draft", draft, "--parallel", 1, model="tiny")
             answer = server.ask("/v1/completions", body)
@@ -389,8 +389,10 @@ class Serve(Case):
             metrics = server.ask("/metrics")
             self.assertIn(f"\nvllm:spec_decode_num_draft_tokens_total {accepted + rejected}\n", metrics)
             self.assertIn(f"\nvllm:spec_decode_num_accepted_tokens_total {accepted}\n", metrics)
-            self.assertEqual(accepted + rejected > 0, draft != "off", draft)
+            self.assertTrue(draft != "off" or accepted + rejected == 0)
+            drafted += accepted + rejected  # each source drafts as the clock says that it pays
             server.stop()
+        self.assertGreater(drafted, 0)
         self.assertEqual(texts, texts[:1] * 4)
         for words in (("--draft", "many"), ("--draft-max", 8)):
             self.assertEqual(braid("serve", "tiny", *words, "--port", 0).returncode, 1)

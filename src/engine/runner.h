@@ -55,7 +55,7 @@ class Runner {
   Tensor forward(std::span<const int32_t> ids, std::span<const Piece> pieces, nn::Probe* probe = nullptr);
   // After a tentative step: retains its first `tokens`, from none to all, and undoes the rest.
   void keep(int64_t sequence, int64_t tokens);
-  // A slot with a copy of the recurrent state of a sequence, for `resume`; whoever takes it gives it back to the pool.
+  // A slot with a copy of the recurrent state of a sequence, for `resume`; the caller returns it to the pool.
   // -1 when there is no room.
   int64_t copy_state(int64_t sequence);
   // Lets a sequence without tokens, which `claim` gave a slot, continue after `tokens` tokens from their pages, which

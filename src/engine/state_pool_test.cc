@@ -212,7 +212,7 @@ TEST(StatePool, SlotsAreTakenCopiedAndCleared) {
   }
 }
 
-// Under a budget: pages that were used and freed are given back to the system when slots need their bytes, and the
+// Under a budget: pages that were used and freed are returned to the system when slots need their bytes, and the
 // other way round. Counted by what is resident, not by what the pool believes.
 TEST(StatePool, FreedMemoryOfOneKindIsGivenBackForTheOther) {
   const nn::StateShape mamba{.conv_columns = 3, .conv_channels = 4096, .heads = 4, .head_dim = 64, .state = 128};
