@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Accuracy against the budget of thinking, as CSV and SVG, from a result of bench/tiny.py.
 
-usage: budgets.py bench/results/tiny.json      writes tiny-budgets.csv and tiny-budgets.svg beside it
+usage: budgets.py bench/results/tiny.json      writes tiny-budgets.csv and tiny-budgets.svg to the same folder
 """
 import csv
 import json

@@ -40,6 +40,13 @@ class BenchServe(Case):
         self.assertLess(found["mean_ttft_ms"], found["mean_e2el_ms"])
         self.assertEqual(json.loads(out.read_text()), found)
 
+    def test_the_address_is_as_clients_have_it(self):
+        for end in ("/", "/v1", "/v1/"):
+            answer = braid("bench", "serve", "--base-url", self.url + end, "--json", "--num-prompts", 1,
+                           "--random-input-len", 8, "--random-output-len", 1)
+            self.assertEqual(answer.returncode, 0, answer.stderr)
+            self.assertEqual(json.loads(answer.stdout)["completed"], 1)
+
     def test_paced_chats_of_a_file(self):
         file = self.new_folder() / "prompts.jsonl"
         file.write_text("".join(json.dumps({"messages": [{"role": "user", "content": f"What is {n} + 4?"}]}) + "\n"

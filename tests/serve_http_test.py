@@ -180,7 +180,8 @@ class Serve(Case):
     def test_pages_of_other_origins_are_refused(self):
         own = f"{self.server.host}:{self.server.port}"
         for headers, status in (({"Origin": "http://evil.example"}, 403), ({"Host": "evil.example"}, 403), ({"Origin": "null"}, 403),
-                                ({"Origin": "http://" + own}, 200), ({"Host": "localhost"}, 200), ({"Host": "[::1]:80"}, 200)):
+                                ({"Origin": "http://" + own}, 200), ({"Origin": "https://" + own}, 200),
+                                ({"Origin": "ftp://" + own}, 403), ({"Host": "localhost"}, 200), ({"Host": "[::1]:80"}, 200)):
             connection, answer = self.server.send("GET", "/v1/models", headers=headers.items())
             self.assertEqual(answer.status, status, headers)
             connection.close()

@@ -4,17 +4,17 @@
 #include <cstring>
 #include <utility>
 
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/memory.h"
 
 namespace braid::engine {
 namespace {
 
-double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
-
+// Above a GiB always in GiB, so that what there is and what is needed compare.
 std::string size_text(int64_t bytes) {
-  return bytes < (1 << 27) ? fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20))
-                           : fmt::format("{:.1f} GiB", gib(bytes));
+  constexpr int64_t kGib = int64_t{1} << 30;
+  return bytes < kGib ? report::bytes(bytes) : fmt::format("{:.1f} GiB", static_cast<double>(bytes) / kGib);
 }
 
 }  // namespace
@@ -24,8 +24,8 @@ int64_t choose_memory(const RunnerOptions& options) {
   if (options.memory == kMemoryShare) return available / 2;  // the weights need the page cache too
   if (options.memory > available) {
     fail_environment("memory", {.what = "less is free than the states of sequences may take",
-                                .got = fmt::format("{:.2f} GiB free", gib(available)),
-                                .expected = fmt::format("{:.2f} GiB", gib(options.memory)),
+                                .got = size_text(available) + " free",
+                                .expected = size_text(options.memory),
                                 .hint = "a smaller --memory"});
   }
   return options.memory;

@@ -279,13 +279,12 @@ void Scheduler::read_and_draw() {
 
 // The first tokens of prompts that were found whole, with nothing to read before them.
 void Scheduler::draw_found() {
-  for (size_t i = 0; i < streams_.size(); ++i) {
-    if (streams_[i].row.empty()) continue;
-    start(streams_[i]);
-    const Tensor x = runner_.row_of(std::exchange(streams_[i].row, {}));
-    const Drawing first{.stream = i, .row = 0, .first = -1};
+  const auto found = [](const Stream& s) { return !s.row.empty(); };
+  for (auto s = streams_.begin(); (s = std::ranges::find_if(streams_, found)) != streams_.end();) {
+    start(*s);
+    const Tensor x = runner_.row_of(std::exchange(s->row, {}));
+    const Drawing first{.stream = static_cast<size_t>(s - streams_.begin()), .row = 0, .first = -1};
     draw(x, runner_.logits(x), {&first, 1});
-    i = static_cast<size_t>(-1);  // the list may have changed
   }
 }
 
@@ -380,13 +379,11 @@ void Scheduler::end(Stream& s, Finish finish) {
                  .prompt_seconds = seconds_between(s.began, first),
                  .generate_seconds = seconds_between(first, now)};
   if (!s.error.empty()) runner_.reset(s.sequence);  // nothing continues from it
-  // The last token was sampled but not read.
-  std::vector<int32_t> read = s.request.prompt;
-  read.insert(read.end(), out.ids.begin(), out.ids.end());
+  // Up to what was read: the last token was only sampled.
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
   try {
     settle(s);
-    if (cache_ && length <= read.size()) cache_->keep(std::span(read).first(length), s.sequence);
+    if (cache_) cache_->keep(s.picker.text().first(length), s.sequence);
   } catch (const std::exception&) {  // without room, nothing continues from it
   }
   runner_.reset(s.sequence);

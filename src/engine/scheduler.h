@@ -1,5 +1,5 @@
 // Answers to many prompts with continuous batching: each pass reads one token of every answer that is being generated
-// and, beside them, pieces of unread prompts. When an answer ends, the next request takes its sequence, as soon as the
+// and pieces of unread prompts. When an answer ends, the next request takes its sequence, as soon as the
 // memory for all that it can need is there: for its prompt and the most tokens of its answer, beside what was promised
 // to the others; a request that runs is never short of memory. By the row contract an answer does not depend on the
 // others in the batch; where it continues from a cached prefix, which was cut elsewhere, that is so within the bound of

@@ -231,8 +231,8 @@ class SchemaCompiler {
     }
     Regex regex = Regex::parse(pattern, where_);
     const int64_t min = count(schema, "minLength", 0), max = count(schema, "maxLength", kUnbounded);
-    const int64_t longest = regex.length_max();
-    if (regex.length_min() >= min && (max < 0 || (longest >= 0 && longest <= max))) return regex;
+    const Regex::Lengths lengths = regex.lengths();
+    if (lengths.min >= min && (max < 0 || (lengths.max >= 0 && lengths.max <= max))) return regex;
     regex = regex.with_length(min, max);
     if (regex.empty())
       fail(where_,

@@ -234,42 +234,30 @@ StateId Regex::compile(Builder& b, Spelling spelling, int32_t id, StateId next) 
   return b.repeat(b.rule(compile(b, spelling, node.children[0], b.done())), node.min, node.max, next);
 }
 
-int64_t Regex::length_min() const {
-  std::vector<int64_t> length(nodes_.size());
+Regex::Lengths Regex::lengths() const {
+  std::vector<Lengths> all(nodes_.size());
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
-    const auto of = [&](int32_t child) { return length[static_cast<size_t>(child)]; };
-    if (node.kind == Node::Kind::set) {
-      length[i] = 1;
-    } else if (node.kind == Node::Kind::repeat) {
-      length[i] = product(node.min, of(node.children[0]));
-    } else if (node.kind == Node::Kind::sequence) {
-      for (const int32_t child : node.children) length[i] = sum(length[i], of(child));
-    } else {
-      length[i] = of(node.children[0]);
-      for (const int32_t child : node.children) length[i] = std::min(length[i], of(child));
+    const auto of = [&](int32_t child) { return all[static_cast<size_t>(child)]; };
+    switch (node.kind) {
+      case Node::Kind::set:
+        all[i] = {1, 1};
+        break;
+      case Node::Kind::repeat:
+        all[i] = {product(node.min, of(node.children[0]).min), product(node.max, of(node.children[0]).max)};
+        break;
+      case Node::Kind::sequence:
+        for (const int32_t child : node.children)
+          all[i] = {sum(all[i].min, of(child).min), sum(all[i].max, of(child).max)};
+        break;
+      case Node::Kind::choice:
+        all[i] = of(node.children[0]);
+        for (const int32_t child : node.children)
+          all[i] = {std::min(all[i].min, of(child).min),
+                    all[i].max < 0 || of(child).max < 0 ? kUnbounded : std::max(all[i].max, of(child).max)};
     }
   }
-  return length.back();
-}
-
-int64_t Regex::length_max() const {
-  std::vector<int64_t> length(nodes_.size());
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    const Node& node = nodes_[i];
-    const auto of = [&](int32_t child) { return length[static_cast<size_t>(child)]; };
-    if (node.kind == Node::Kind::set) {
-      length[i] = 1;
-    } else if (node.kind == Node::Kind::repeat) {
-      length[i] = product(node.max, of(node.children[0]));
-    } else if (node.kind == Node::Kind::sequence) {
-      for (const int32_t child : node.children) length[i] = sum(length[i], of(child));
-    } else {
-      for (const int32_t child : node.children)
-        length[i] = length[i] < 0 || of(child) < 0 ? kUnbounded : std::max(length[i], of(child));
-    }
-  }
-  return length.back();
+  return all.back();
 }
 
 Regex Regex::with_length(int64_t min, int64_t max) const {

@@ -22,9 +22,11 @@ class Regex {
   // A text of the expression, then `next`.
   StateId compile(Builder& b, Spelling spelling, StateId next) const;
 
-  // Of its texts, in characters; kUnbounded: without an end.
-  int64_t length_min() const;
-  int64_t length_max() const;
+  // Of its texts, in characters; max kUnbounded: without an end.
+  struct Lengths {
+    int64_t min = 0, max = 0;
+  };
+  Lengths lengths() const;
   // If its texts are any of some number of characters out of one set: that expression with the length within further
   // bounds. Otherwise an expression without nodes.
   Regex with_length(int64_t min, int64_t max) const;

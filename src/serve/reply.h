@@ -98,7 +98,7 @@ class Reply {
     bell_->changed.notify_one();
   }
 
-  std::shared_ptr<Bell> bell_;  // shared with the replies beside it, and with the thread that waits
+  std::shared_ptr<Bell> bell_;  // one for all replies of a request, and for the thread that waits
   Parts text_;
   std::vector<std::vector<engine::TokenLogprob>> logprobs_;
   Outcome outcome_;

@@ -234,7 +234,8 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
   }
   // A page of another origin, or one whose name was made to point here, must not use what needs no key.
   const std::string origin = request.get_header_value("Origin"), asked = request.get_header_value("Host");
-  if ((!origin.empty() && origin != "http://" + asked) || (options.key.empty() && !is_own_name(asked, options.host))) {
+  const bool own_page = origin == "http://" + asked || origin == "https://" + asked;  // also behind a proxy with TLS
+  if ((!origin.empty() && !own_page) || (options.key.empty() && !is_own_name(asked, options.host))) {
     connection->close_after_this();
     set_error(request, response, 403, "permission_error", "pages of other origins cannot use this server");
     return true;
@@ -581,7 +582,7 @@ std::string Server::load(engine::LanguageModel& model, Defaults defaults, engine
   return s.owner->worker.ignored();
 }
 
-// What is running may end by itself for as long as `grace`; then streams end with an error that says so.
+// What is running may end by itself for as long as `grace`; streams that remain end with the error kStopping.
 void Server::stop(std::chrono::milliseconds grace) {
   State& s = *state_;
   if (!s.listening.joinable()) return;

@@ -159,7 +159,7 @@ void Worker::submit_now(engine::Request request) {
   const auto on_end = request.on_end;
   try {
     scheduler_.submit(std::move(request));
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     engine::Generated none{.finish = engine::Finish::cancelled};
     none.error = e.what();
     on_end(std::move(none), 0);

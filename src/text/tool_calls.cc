@@ -198,7 +198,7 @@ bool ToolCallStream::read_key() {
   return true;
 }
 
-// A value without the line breaks beside its tags.
+// A value without the line breaks next to its tags.
 void ToolCallStream::put_value(std::string_view text) {
   if (!text.empty() && !std::exchange(value_begun_, true) && text.starts_with('\n')) text.remove_prefix(1);
   if (value_kind_ == Value::other) value_ += text;

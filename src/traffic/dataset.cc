@@ -72,14 +72,11 @@ std::vector<Prompt> random_prompts(const text::Tokenizer& tokenizer, const Rando
 }
 
 std::vector<Prompt> file_prompts(const std::filesystem::path& file, int64_t count, int64_t output_tokens) {
-  const std::string name = printable(file.string()), all = sys::read_file(file);
+  const std::string name = printable(file.string());
   std::vector<Prompt> read;
-  int64_t line_number = 0;
-  for (size_t at = 0; at < all.size() && std::ssize(read) < count;) {
-    const size_t end = std::min(all.find('\n', at), all.size());
-    const std::string line = all.substr(at, end - at), where = fmt::format("{}:{}", name, ++line_number);
-    at = end + 1;
-    if (line.find_first_not_of(" \t\r") == line.npos) continue;
+  sys::for_each_line(file, [&](const std::string& line, int64_t number) {
+    if (std::ssize(read) == count) return;
+    const std::string where = fmt::format("{}:{}", name, number);
     (void)io::Json::parse(line, where);  // has the limits, and names what is wrong
     const ordered_json row = ordered_json::parse(line, nullptr, false);
     const bool text = row.is_object() && row.contains("prompt") && row["prompt"].is_string();
@@ -89,7 +86,7 @@ std::vector<Prompt> file_prompts(const std::filesystem::path& file, int64_t coun
     const bool limited = row.contains("output_tokens") && row["output_tokens"].is_number_unsigned();
     read.push_back({.content = text ? row["prompt"] : row["messages"],
                     .output_tokens = limited ? row["output_tokens"].get<int64_t>() : output_tokens});
-  }
+  });
   if (read.empty()) fail(name, {.what = "no prompts in this file"});
   for (size_t i = 0; std::ssize(read) < count; ++i) read.push_back(read[i]);
   return read;

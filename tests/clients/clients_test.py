@@ -5,20 +5,17 @@ usage: clients_test.py BRAID
 The packages are those of this interpreter, or of BRAID_CLIENTS_PYTHON; without them the tests are skipped.
 """
 import json
-import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-ELSEWHERE = os.environ.get("BRAID_CLIENTS_PYTHON")
+from support.elsewhere import restart_or_skip
+
 try:
     import anthropic
     import openai
 except ImportError as error:
-    if ELSEWHERE and os.path.realpath(sys.prefix) != os.path.realpath(Path(ELSEWHERE).parent.parent):
-        os.execv(ELSEWHERE, [ELSEWHERE, *sys.argv])
-    print(f"SKIPPED: {error}; BRAID_CLIENTS_PYTHON names a Python with openai and anthropic")
-    sys.exit(0)
+    restart_or_skip(error, "BRAID_CLIENTS_PYTHON", "openai and anthropic")
 
 from support.program import Case, main
 from support.server import Server

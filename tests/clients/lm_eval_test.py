@@ -7,22 +7,19 @@ The harness is that of this interpreter, or of BRAID_LM_EVAL_PYTHON (lm-eval[api
 without it the test is skipped.
 """
 import json
-import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-ELSEWHERE = os.environ.get("BRAID_LM_EVAL_PYTHON")
+from support.elsewhere import restart_or_skip
+
 MODEL = str(Path(__file__).resolve().parents[2] / "models" / "tiny")
 try:
     import transformers
     from lm_eval.api.instance import Instance
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 except ImportError as error:
-    if ELSEWHERE and os.path.realpath(sys.prefix) != os.path.realpath(Path(ELSEWHERE).parent.parent):
-        os.execv(ELSEWHERE, [ELSEWHERE, *sys.argv])
-    print(f"SKIPPED: {error}; BRAID_LM_EVAL_PYTHON names a Python with lm-eval[api] and transformers")
-    sys.exit(0)
+    restart_or_skip(error, "BRAID_LM_EVAL_PYTHON", "lm-eval[api] and transformers")
 
 from support.program import Case, braid, main
 from support.server import Server
