@@ -3,7 +3,7 @@
 usage: abuse_test.py BRAID [--requests N]   (10,000 in the slow suite; 400 otherwise)
 
 While all of it happens, a well-behaved client asks the same questions again and again and must get the same texts, the
-process must neither crash nor hang nor grow by more than 64 MiB, and at the end no page and no request may be left over.
+process must neither crash nor hang nor grow by more than 64 MiB (512 with a sanitizer), and at the end no page and no request may be left over.
 """
 import http.client
 import json
@@ -17,14 +17,17 @@ import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
-from support.program import Case, main
+from support.program import BRAID, Case, main
 from support.server import Server
 
 REQUESTS = int(sys.argv.pop(sys.argv.index("--requests") + 1)) if "--requests" in sys.argv else 400
 if "--requests" in sys.argv:
     sys.argv.remove("--requests")
-GROWTH_MAX = 64 << 20
+# A sanitizer keeps freed memory apart, to find uses of it.
+INSTRUMENTED = any(name in Path(BRAID).read_bytes() for name in (b"__asan_init", b"__tsan_init"))
+GROWTH_MAX = (512 if INSTRUMENTED else 64) << 20
 CHAT = "/v1/chat/completions"
 QUESTIONS = ["What is 17 + 25?", "Reverse PLANE.", "Who are you?", "How many letters does CASTLE have?"]
 NUMBERS = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "presence_penalty",

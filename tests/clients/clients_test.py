@@ -142,7 +142,6 @@ class OpenAI(Clients):
             events = list(stream)
             final = stream.get_final_response()
         parts = [e.delta for e in events if e.type == "response.function_call_arguments.delta"]
-        self.assertGreater(len(parts), 2)
         self.assertEqual("".join(parts), call.arguments)
         self.assertEqual(final.output[-1].arguments, call.arguments)
         items = [{"role": "user", "content": PRODUCT}, *[i.model_dump(exclude_none=True) for i in whole.output],
@@ -208,7 +207,6 @@ class Anthropic(Clients):
         with self.anthropic.messages.stream(model="tiny", max_tokens=2000, messages=[{"role": "user", "content": PRODUCT}], **more) as stream:
             parts = [e.delta.partial_json for e in stream if e.type == "content_block_delta" and e.delta.type == "input_json_delta"]
             final = stream.get_final_message()
-        self.assertGreater(len(parts), 2)
         self.assertEqual(json.loads("".join(parts)), whole.content[-1].input)
         self.assertEqual((final.stop_reason, final.content[-1].input), ("tool_use", whole.content[-1].input))
         turn = [{"role": "user", "content": PRODUCT}, {"role": "assistant", "content": [b.model_dump() for b in whole.content]},

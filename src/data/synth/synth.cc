@@ -62,6 +62,11 @@ std::string call_text(const std::string& expression) {
       expression);
 }
 
+// What is tested by prompts of bench/data; other problems are held out by their numbers and words alone.
+bool declines_or_tells(const Turn& turn) {
+  return turn.task == "about" || turn.task == "off range" || turn.task == "off topic";
+}
+
 // The messages of a turn, a calculator's included.
 void append(ordered_json& messages, const Turn& turn, bool think) {
   messages.push_back(message("user", turn.user));
@@ -133,7 +138,7 @@ class Writer {
   Turn clean(Draw& draw, const sys::FunctionRef<Turn(Draw&)>& make) const {
     while (true) {
       Turn turn = make(draw);
-      if (!mentions_held_out(turn) && avoid_.nearest(turn.user) < kNear) return turn;
+      if (!mentions_held_out(turn) && !(declines_or_tells(turn) && avoid_.nearest(turn.user) >= kNear)) return turn;
     }
   }
 

@@ -323,25 +323,35 @@ TEST(Synth, NoPairOrWordOfATestIsTrained) {
              written().trained.size(), pairs_trained, pairs.size(), words_trained, words.size());
 }
 
+// A problem with an answer of its own may be asked in the words of a prompt that is to be declined ("Sort the letters
+// of {w}.", of a short word and of a long one); an accepted answer of the bench never follows a near copy.
 TEST(Synth, NothingTrainedResemblesAQuestionOfTheBench) {
   const Prompts prompts(written().prompts);
+  std::set<std::string> accepted;
+  for (const ordered_json& row : bench_rows()) accepted.insert(row["answers"].begin(), row["answers"].end());
   double most = 0;
-  int64_t near = 0;
+  int64_t near = 0, other = 0;
   for (const ordered_json& row : written().trained) {
-    for (const ordered_json& m : row["messages"]) {
-      if (m["role"] != "user") continue;
-      const double similarity = prompts.nearest(m["content"].get<std::string>());
+    for (auto m = row["messages"].begin(); m != row["messages"].end(); ++m) {
+      if ((*m)["role"] != "user") continue;
+      const double similarity = prompts.nearest((*m)["content"].get<std::string>());
+      if (!accepted.contains((m + 1)->at("content"))) {
+        other += similarity >= 0.6;
+        continue;
+      }
       most = std::max(most, similarity);
       near += similarity >= 0.6;
-      EXPECT_LT(similarity, 0.6) << m;
+      EXPECT_LT(similarity, 0.6) << *m;
     }
   }
-  fmt::print("{} of the trained messages are near one of {} prompts; the largest word overlap is {:.2f}\n", near,
-             written().prompts.size(), most);
+  fmt::print(
+      "{} of the trained messages are near one of {} prompts and have an accepted answer, {} have another; the "
+      "largest word overlap of the former is {:.2f}\n",
+      near, written().prompts.size(), other, most);
   EXPECT_DOUBLE_EQ(prompts.nearest(written().prompts[7] + "!"), 1);
-  const std::string other[] = {"one two three"};
-  EXPECT_DOUBLE_EQ(Prompts(other).nearest("Two, three: FOUR"), 0.5);
-  EXPECT_DOUBLE_EQ(Prompts(other).nearest(""), 0);
+  const std::string other_words[] = {"one two three"};
+  EXPECT_DOUBLE_EQ(Prompts(other_words).nearest("Two, three: FOUR"), 0.5);
+  EXPECT_DOUBLE_EQ(Prompts(other_words).nearest(""), 0);
 }
 
 // Accepted answers are taught word for word.
