@@ -3,7 +3,8 @@
 usage: abuse_test.py BRAID [--requests N]   (10,000 in the slow suite; 400 otherwise)
 
 While all of it happens, a well-behaved client asks the same questions again and again and must get the same texts, the
-process must neither crash nor hang nor grow by more than 64 MiB (512 with a sanitizer), and at the end no page and no request may be left over.
+process must neither crash nor hang nor grow by more than 64 MiB (512 with a sanitizer), and at the end no page and no
+request may be left over.
 """
 import http.client
 import json

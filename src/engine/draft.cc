@@ -15,7 +15,7 @@ constexpr double kWeight = 4;  // of what is known of all answers, in trials of 
 
 size_t kind_of_match(int64_t tokens) {
   if (tokens < 6) return static_cast<size_t>(std::max<int64_t>(tokens, 2) - 2);  // 2, 3, 4, 5
-  return static_cast<size_t>(std::min<int64_t>(std::bit_width(static_cast<uint64_t>(tokens + 2)), 7));
+  return std::min(static_cast<size_t>(std::bit_width(static_cast<uint64_t>(tokens + 2))), size_t{7});
 }
 
 double expected_rate(size_t kind) {
