@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "engine/generate.h"
+#include "engine/scheduler.h"
 
 #include "support/golden.h"
 
@@ -109,9 +109,8 @@ TEST_P(Golden, PiecesAgree) {
 TEST_P(Golden, GreedyContinuation) {
   const auto runner = open();
   const engine::GenerateOptions options{.tokens_max = file_.need("greedy").count(), .ignore_eos = true};
-  const auto out = engine::generate(
-      *runner, 0, {}, token_ids(file_.need("greedy_prompt")), options, [](int32_t) { return true; },
-      [](const Tensor&) {});
+  engine::Scheduler scheduler(*runner);
+  const auto out = engine::generate(scheduler, {.prompt = token_ids(file_.need("greedy_prompt")), .generate = options});
   EXPECT_EQ(out.ids, token_ids(file_.need("greedy")));
 }
 

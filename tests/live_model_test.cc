@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/generate.h"
+#include "engine/scheduler.h"
 #include "engine/score.h"
 #include "models/adapter_file.h"
 #include "models/load.h"
@@ -20,10 +20,8 @@ namespace fs = std::filesystem;
 std::vector<int32_t> answer(const std::shared_ptr<models::Model>& model) {
   engine::Runner runner(model, {.numerics = Numerics::serving(DType::f32), .context = 64, .threads = 2});
   const std::vector<int32_t> prompt = {1, 5, 9, 2, 33};
-  return engine::generate(
-             runner, 0, {}, prompt, {.tokens_max = 24, .ignore_eos = true}, [](int32_t) { return true; },
-             [](const Tensor&) {})
-      .ids;
+  engine::Scheduler scheduler(runner);
+  return engine::generate(scheduler, {.prompt = prompt, .generate = {.tokens_max = 24, .ignore_eos = true}}).ids;
 }
 
 class LanguageTest : public support::FolderTest {

@@ -64,6 +64,7 @@ Action setup_chat(Cli& cli) {
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, if the model has it");
   cli.option("-n,--predict", o->tokens, "tokens of one answer; -1: until the model ends");
   cli.flag("--context-shift", o->context_shift, "drop the oldest turns when the context is full");
+  o->drafts.declare(cli);
   o->sampling.declare(cli);
   cli.rare();
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");

@@ -18,9 +18,11 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// A spare slot: the state that a conversation returns to when a template rewrites the last answer.
-engine::RunnerOptions with_mark(engine::RunnerOptions options) {
-  options.spare_slots = 1;
+// One answer at a time, and the states that the next one may continue from.
+engine::RunnerOptions runner_options(const ChatOptions& o) {
+  engine::RunnerOptions options = o.model.runner_options();
+  options.memory = engine::kMemoryOfContexts;
+  o.drafts.reserve(options, 1);
   return options;
 }
 
@@ -31,8 +33,9 @@ void check_file(const char* command, const std::string& path) {
 }  // namespace
 
 Chat::Chat(const ChatOptions& options)
-    : model_(options.model.model, with_mark(options.model.runner_options())),
-      conversation_(model_),
+    : model_(options.model.model, runner_options(options)),
+      scheduler_(model_.runner(), options.drafts.resolve(model_.runner())),
+      conversation_(model_, scheduler_),
       asked_context_(options.model.context),
       generate_{.tokens_max = options.tokens, .sampling = options.sampling.resolve(*options.cli, model_.path())},
       think_(think_switch(options.think)),
@@ -149,7 +152,7 @@ void Chat::report(const engine::Answer& a) {
   printer_.speed(a.generated.timings, a.cached_tokens);
   if (a.generated.finish != engine::Finish::length) return;
   const int64_t context = model_.runner().options().context;
-  if (model_.runner().length(0) < context)
+  if (std::ssize(a.generated.ids) == generate_.tokens_max)
     return printer_.note(fmt::format("stopped after {} (-n)", report::counted(generate_.tokens_max, "token")));
   printer_.note(fmt::format("the context of {} tokens is full: {}{}", context,
                             context_shift_ ? "the next message drops the oldest turns" : "/reset forgets",

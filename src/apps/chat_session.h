@@ -15,6 +15,7 @@ namespace braid::apps {
 struct ChatOptions {
   ModelArgs model;
   SamplingArgs sampling;
+  DraftArgs drafts;
   std::string system, think;
   int64_t tokens = -1, budget = -1;
   bool context_shift = false;
@@ -52,6 +53,7 @@ class Chat {
   void report(const engine::Answer& a);
 
   engine::LanguageModel model_;
+  engine::Scheduler scheduler_;
   engine::Conversation conversation_;
   int64_t asked_context_;
   engine::GenerateOptions generate_;

@@ -20,8 +20,8 @@ class Dumps {
   Dumps(const DumpArgs& args, engine::Runner& runner, std::vector<int32_t> prompt);
   // Null when nothing asks for it.
   nn::Probe* probe();
-  // The residual stream of one piece of the prompt, [rows, D]. The last piece writes the files, before anything is
-  // generated: a file that cannot be written is known before the first word is out.
+  // The residual stream of one piece of the prompt, [rows, D], of the runner's only sequence. The last piece writes the
+  // files, before anything is generated: a file that cannot be written is known before the first word is out.
   void note(const Tensor& x);
 
  private:

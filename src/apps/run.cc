@@ -11,9 +11,9 @@
 #include "apps/dumps.h"
 #include "apps/messages.h"
 #include "apps/model_args.h"
-#include "engine/generate.h"
 #include "engine/logprobs.h"
 #include "engine/reasoning.h"
+#include "engine/scheduler.h"
 #include "engine/stop_texts.h"
 #include "io/npy.h"
 #include "report/units.h"
@@ -29,6 +29,7 @@ using nlohmann::ordered_json;
 struct RunArgs {
   ModelArgs model;
   SamplingArgs sampling;
+  DraftArgs drafts;
   std::string prompt, chat, system, messages, tools, file, ids_file, think, stop;
   std::vector<int64_t> ids;
   int64_t tokens = -1, logprobs = -1, budget = -1;
@@ -121,7 +122,9 @@ int run_command(const RunArgs& o) {
   refuse_two_prompts(*o.cli);
   check_options(o);
   o.dumps.check();
-  engine::LanguageModel lm(o.model.model, o.model.runner_options());
+  engine::RunnerOptions options = o.model.runner_options();
+  o.drafts.reserve(options, 1);
+  engine::LanguageModel lm(o.model.model, options);
   engine::GenerateOptions generate{.tokens_max = o.tokens,
                                    .sampling = o.sampling.resolve(*o.cli, lm.path()),
                                    .ignore_eos = o.ignore_eos,
@@ -131,6 +134,8 @@ int run_command(const RunArgs& o) {
   AnswerPrinter printer;
   if (prompt.thinking) generate.budget = lm.reasoning_budget(o.budget);
   if (!prompt.thinking && o.budget >= 0) printer.note("--reasoning-budget: no thinking was asked for");
+  lm.runner().pool().check_fits(std::ssize(prompt.ids));
+  if (std::ssize(prompt.ids) == lm.runner().options().context) generate.tokens_max = 0;  // read it, for dumps
   Dumps dumps(o.dumps, lm.runner(), prompt.ids);
 
   // Without a tokenizer there are ids only: a folder of weights is enough for --ids.
@@ -153,14 +158,19 @@ int run_command(const RunArgs& o) {
                       : splitter.push(text);
   };
   sys::catch_interrupts();
-  engine::Generated out = engine::generate(
-      lm.runner(), 0, {}, prompt.ids, generate,
-      [&](int32_t id) {
-        if (!speaks && !o.json) fmt::print("{} ", id);
-        if (speaks && !lm.is_silent(id)) show(parts_of(decoder->push(id)));
-        return !sys::interrupted() && !stop.found();
-      },
-      [&](const Tensor& x) { dumps.note(x); }, dumps.probe());
+  engine::Scheduler scheduler(lm.runner(), o.drafts.resolve(lm.runner()));
+  engine::Generated out =
+      engine::generate(scheduler, {.prompt = prompt.ids,
+                                   .generate = generate,
+                                   .probe = dumps.probe(),
+                                   .wanted = [] { return !sys::interrupted(); },
+                                   .on_piece = [&](const Tensor& x, int64_t, int64_t) { dumps.note(x); },
+                                   .on_token =
+                                       [&](int32_t id) {
+                                         if (!speaks && !o.json) fmt::print("{} ", id);
+                                         if (speaks && !lm.is_silent(id)) show(parts_of(decoder->push(id)));
+                                         return !sys::interrupted() && !stop.found();
+                                       }});
   if (speaks) {
     show(parts_of(decoder->finish()));
     show(splitter.finish(), true);
@@ -210,6 +220,7 @@ Action setup_run(Cli& cli) {
   cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
   o->sampling.declare(cli);
   cli.rare();
+  o->drafts.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");
   o->sampling.declare_penalties(cli);
   o->dumps.declare(cli);

@@ -1,16 +1,13 @@
-// Generation without HTTP: tokens from a Runner until an end token, a length, the context or the caller stops it.
+// What an answer is generated with, and what comes of it. How: scheduler.h.
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/reasoning_budget.h"
-#include "engine/runner.h"
 #include "engine/sampler.h"
 #include "grammar/constraint.h"
-#include "sys/function_ref.h"
 
 namespace braid::engine {
 
@@ -24,11 +21,16 @@ struct GenerateOptions {
   // answer to which nothing may be added ends with Finish::stop, without an end token.
   std::shared_ptr<const grammar::Constraint> constraint{};
   bool thinking = false;
-  int64_t position = 0;  // of the first draw, if the stream is longer than the sequence; see generate
+  // Of the first draw, if that is more than the length of the prompt: draws are numbered so that two answers of one
+  // conversation never share random numbers.
+  int64_t position = 0;
 };
 
 enum class Finish { stop, length, cancelled };
-const char* name_of(Finish f);  // "stop", "length", "cancelled": OpenAI's words
+constexpr const char* name_of(Finish f) {  // OpenAI's words
+  constexpr const char* kNames[] = {"stop", "length", "cancelled"};
+  return kNames[static_cast<int>(f)];
+}
 
 struct Timings {
   int64_t prompt_tokens = 0, generated_tokens = 0;
@@ -44,13 +46,5 @@ struct Generated {
   std::string error{};  // why this answer alone failed; empty: it did not
   Timings timings{};
 };
-
-// Reads `prompt` into the sequence (after what is in it already) and generates. `history` is every token of the
-// sequence so far, for the repeat penalty. Draws are numbered by the length of the sequence before them, or from
-// `position` if that is more, so that two answers of one conversation never share random numbers. `on_token` sees each
-// token but the end token; false stops.
-Generated generate(Runner& runner, int64_t sequence, std::span<const int32_t> history, std::span<const int32_t> prompt,
-                   const GenerateOptions& options, const sys::FunctionRef<bool(int32_t)>& on_token,
-                   const sys::FunctionRef<void(const Tensor&)>& on_prefill, nn::Probe* probe = nullptr);
 
 }  // namespace braid::engine

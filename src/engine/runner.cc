@@ -17,6 +17,18 @@ std::string size_text(int64_t bytes) {
   return bytes < kGib ? report::bytes(bytes) : fmt::format("{:.1f} GiB", static_cast<double>(bytes) / kGib);
 }
 
+int64_t whole_pages(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens * kPageTokens; }
+
+// What sequences of a whole context each take. With kMemoryOfContexts also the states of a conversation's last turns,
+// keys and values of answers that a template rewrote, and what the tree itself takes.
+int64_t bytes_of_contexts(const SequenceBytes& bytes, const RunnerOptions& options, int64_t sequences,
+                          int64_t context) {
+  const int64_t states = sequences + options.spare_slots, paged = context * sequences * bytes.per_token;
+  if (options.memory != kMemoryOfContexts) return states * bytes.fixed + paged;
+  constexpr int64_t kStates = 4, kTree = 1 << 20;
+  return (states + kStates) * bytes.fixed + paged + paged / 8 + kTree;
+}
+
 }  // namespace
 
 int64_t choose_memory(const RunnerOptions& options) {
@@ -34,11 +46,9 @@ int64_t choose_memory(const RunnerOptions& options) {
 int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
   const SequenceBytes bytes = sequence_bytes(model.state_shapes(), options.numerics.caches(), options.numerics.exact);
   const bool shared = options.memory > 0;
-  const int64_t sequences = shared ? 1 : std::max<int64_t>(options.sequences, 1),
-                fixed = bytes.fixed * (sequences + options.spare_slots);
+  const int64_t sequences = shared ? 1 : std::max<int64_t>(options.sequences, 1);
   const auto need = [&](int64_t tokens) {
-    const int64_t paged = shared ? (tokens + kPageTokens - 1) / kPageTokens * kPageTokens : tokens;
-    return fixed + paged * sequences * bytes.per_token;
+    return bytes_of_contexts(bytes, options, sequences, options.memory != 0 ? whole_pages(tokens) : tokens);
   };
   const int64_t available = shared ? options.memory : sys::memory_available();
   const int64_t trained = model.config().positions_max,
@@ -70,16 +80,19 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
   options_.memory = choose_memory(options_);
   options_.context = choose_context(*model_, options_);
+  const CacheTypes types = options_.numerics.caches();
+  const SequenceBytes bytes = sequence_bytes(model_->state_shapes(), types, options_.numerics.exact);
+  if (options_.memory == kMemoryOfContexts)
+    options_.memory = bytes_of_contexts(bytes, options_, options_.sequences, whole_pages(options_.context));
   options_.numerics.code_steps = options_.sequences == 1 && !options_.numerics.exact;
   if (options_.threads > 0) ctx_.threads = options_.threads;
   PoolOptions pool{.sequences = options_.sequences,
                    .slots = options_.sequences + options_.spare_slots,
                    .context = options_.context,
-                   .types = options_.numerics.caches(),
+                   .types = types,
                    .context_may_grow = context_may_grow(),
                    .exact = options_.numerics.exact};
   if (options_.memory > 0) {
-    const SequenceBytes bytes = sequence_bytes(model_->state_shapes(), pool.types, pool.exact);
     constexpr int64_t kMost = int64_t{1} << 20;  // where they are so small that the budget is no limit
     pool.budget = options_.memory;
     if (bytes.fixed > 0) pool.slots += std::min(kMost, options_.memory / bytes.fixed);
@@ -91,7 +104,7 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
 }
 
 int64_t Runner::sequence_bytes_of(int64_t tokens) const {
-  return pool_->slot_bytes() + (tokens + kPageTokens - 1) / kPageTokens * pool_->page_bytes();
+  return pool_->slot_bytes() + whole_pages(tokens) / kPageTokens * pool_->page_bytes();
 }
 
 int64_t Runner::memory_for_sequences() const { return options_.memory - options_.spare_slots * pool_->slot_bytes(); }
@@ -210,26 +223,6 @@ void Runner::fork(int64_t from, int64_t to) {
   pool_->copy_slot(ctx_, slot(from), slot(to));
 }
 
-bool Runner::mark(int64_t sequence) {
-  Own& o = own(sequence);
-  CHECK(o.trail.empty(), "sequence {} waits for `keep`", sequence);
-  hold(sequence);
-  if (o.mark_slot < 0) o.mark_slot = take_spare();
-  if (o.mark_slot < 0) return false;
-  pool_->copy_slot(ctx_, o.slot, o.mark_slot);
-  o.mark_length = o.length;
-  return true;
-}
-
-int64_t Runner::rewind(int64_t sequence) {
-  Own& o = own(sequence);
-  CHECK(o.trail.empty(), "sequence {} waits for `keep`", sequence);
-  if (o.mark_slot < 0) return -1;
-  pool_->copy_slot(ctx_, o.mark_slot, o.slot);
-  pool_->truncate(sequence, o.mark_length);
-  return o.length = o.mark_length;
-}
-
 Tensor Runner::logits(const Tensor& x, Phase phase) {
   SeqMap seqs;
   if (phase == Phase::step) {
@@ -331,7 +324,6 @@ void Runner::reset(int64_t sequence) {
   Own& o = own(sequence);
   for (const int64_t slot : o.trail) pool_->give_slot(slot);
   o.trail.clear();
-  if (o.mark_slot >= 0) pool_->give_slot(std::exchange(o.mark_slot, -1));
   o.length = 0;
   pool_->truncate(sequence, 0);
   if (o.slot < 0) return;

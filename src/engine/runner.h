@@ -31,7 +31,9 @@ struct RunnerOptions {
   std::string adapter{};    // a folder as PEFT writes it; empty: none
 };
 
-constexpr int64_t kMemoryShare = -1;  // as RunnerOptions::memory: half of what is free
+// As RunnerOptions::memory: half of what is free, or what every sequence's whole context takes and a PrefixCache of a
+// few states beside them.
+constexpr int64_t kMemoryShare = -1, kMemoryOfContexts = -2;
 
 constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a long context costs time before memory
 
@@ -65,10 +67,6 @@ class Runner {
   void claim(int64_t sequence) { hold(sequence); }
   // Makes `to` a copy of `from`. Their keys and values are shared until one of them writes.
   void fork(int64_t from, int64_t to);
-  // Remembers where a sequence is, for `rewind`; a mark takes a spare slot until `reset`. False: none is free.
-  bool mark(int64_t sequence);
-  // Back to the mark, if there is one: what was read since is undone. Returns the length, -1 without a mark.
-  int64_t rewind(int64_t sequence);
   // Phase::step if the rows are from a step of the only sequence.
   Tensor logits(const Tensor& x, Phase phase = Phase::prefill);
   // Negative log-probabilities of the tokens `targets`, as predicted by the rows of x, [n] F32.
@@ -128,8 +126,7 @@ class Runner {
   struct Own {
     int64_t length = 0;  // tokens read
     int64_t slot = -1;
-    std::vector<int64_t> trail{};             // of a tentative step: the states after each of its tokens
-    int64_t mark_slot = -1, mark_length = 0;  // no slot: no mark
+    std::vector<int64_t> trail{};  // of a tentative step: the states after each of its tokens
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
   Own& own(int64_t sequence);
@@ -147,7 +144,7 @@ class Runner {
   int64_t slotless_ = 0;  // how many of them have no slot
 };
 
-// RunnerOptions::memory in bytes. Error when that is more than is free.
+// RunnerOptions::memory in bytes, or kMemoryOfContexts as it is. Error when that is more than is free.
 int64_t choose_memory(const RunnerOptions& options);
 // The context to use: the requested one, else the model's, limited to what fits the free memory for every sequence, or
 // RunnerOptions::memory for one. Error when not even one chunk fits, or when the requested one does not; both say how

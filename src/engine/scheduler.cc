@@ -36,10 +36,12 @@ void Scheduler::submit(Request request) {
     fail("token ids", {.what = "no such token",
                        .got = std::to_string(*unknown),
                        .expected = fmt::format("0 to {}", runner_.config().vocab - 1)});
+  CHECK(!request.probe || runner_.options().sequences == 1, "a probe of one of {} sequences",
+        runner_.options().sequences);
   const bool generates = request.generate.tokens_max != 0;
   const bool answerable = !request.prompt.empty() &&
                           std::ssize(request.prompt) + (generates ? 1 : 0) <= runner_.options().context &&
-                          (generates || request.prompt_logprobs >= 0);
+                          (generates || request.prompt_logprobs >= 0 || request.on_piece);
   if (answerable) {
     // Between the answers of one client's request come those of others.
     request.ordinal += round_;
@@ -79,8 +81,9 @@ void Scheduler::admit() {
   // Those that have not begun yet: of prompts that come together and begin alike, the later ones find what the first
   // has read.
   for (Stream& s : streams_) {
-    const bool scored = s.request.prompt_logprobs >= 0;  // states of a cached prefix have no logits
-    if (cache_ && !scored && s.reading() && s.read == s.cached &&
+    // The states of a cached prefix have no logits, and nothing for `on_piece` to see.
+    const bool whole = s.request.prompt_logprobs >= 0 || !s.generates();
+    if (cache_ && !whole && s.reading() && s.read == s.cached &&
         (!s.looked_up || cache_->longest(s.request.prompt) > s.cached))
       look_up(s);
   }
@@ -230,6 +233,7 @@ void Scheduler::read_and_draw() {
     int64_t tokens, first;
   };
   std::vector<Reading> readings;  // pieces of prompts
+  nn::Probe* probe = nullptr;
   int64_t budget = runner_.options().chunk;
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& s = streams_[i];
@@ -254,17 +258,20 @@ void Scheduler::read_and_draw() {
     ids.insert(ids.end(), from, from + tokens);
     pieces.push_back({.sequence = s.sequence, .tokens = tokens});
     budget -= tokens;
+    probe = s.request.probe;
     if (s.read + tokens < std::ssize(s.request.prompt) || !s.generates()) continue;
     drawing.push_back({i, last.size(), -1});
     last.push_back(std::ssize(ids) - 1);
   }
   if (pieces.empty()) return;
-  const Tensor x = runner_.forward(ids, pieces);
+  const Tensor x = runner_.forward(ids, pieces, probe);
+  if (probe) probe->replay_row += std::ssize(ids);
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
     if (s.request.prompt_logprobs >= 0) score(s, x, reading.first, reading.tokens);
     s.read += reading.tokens;
     if (drafter_) drafter_->read(s.drafts, x, reading.first, reading.tokens);
+    if (s.request.on_piece) s.request.on_piece(x, reading.first, reading.tokens);
     if (!cache_) continue;
     const int64_t row = reading.first + reading.tokens - 1;
     keep_read(s, {x.view().as<float>() + row * x.dim(1), static_cast<size_t>(x.dim(1))});
@@ -403,6 +410,20 @@ void Scheduler::cancel() {
     if (r.on_end) r.on_end({.finish = Finish::cancelled}, 0);
   }
   in_pass_ = false;
+}
+
+Generated generate(Scheduler& scheduler, Request request) {
+  std::optional<Generated> answer;
+  request.on_end = [&](Generated out, int64_t) { answer = std::move(out); };
+  try {
+    scheduler.submit(std::move(request));
+    while (!answer) scheduler.pass();
+  } catch (...) {
+    scheduler.cancel();  // what it calls ends with this function
+    throw;
+  }
+  if (!answer->error.empty()) throw Error(Fault::failed_run, answer->error);
+  return std::move(*answer);
 }
 
 std::vector<Generated> generate_all(Runner& runner, std::vector<Request> requests,

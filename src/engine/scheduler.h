@@ -3,7 +3,7 @@
 // memory for all that it can need is there: for its prompt and the most tokens of its answer, beside what was promised
 // to the others; a request that runs is never short of memory. By the row contract an answer does not depend on the
 // others in the batch; where it continues from a cached prefix, which was cut elsewhere, that is so within the bound of
-// the scan's forms, and bit for bit under --exact. What eval and the server share.
+// the scan's forms, and bit for bit under --exact. What chat, run, eval and the server share.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -30,16 +30,19 @@ struct Request {
   std::vector<int64_t> marks{};
   // Alternatives whose log-probabilities are returned for every token of the prompt; -1: no log-probabilities of the
   // prompt. Such a prompt is read whole: the states of a cached prefix have no logits. With tokens_max 0 nothing is
-  // generated, and the prompt may fill the context.
+  // generated, and the prompt may fill the context; it is read if `prompt_logprobs` or `on_piece` asks for it.
   int64_t prompt_logprobs = -1;
   // Among the answers that one client wants at once: they take turns with those of others.
   int64_t ordinal = 0;
+  nn::Probe* probe = nullptr;  // sees the passes over the prompt, of a runner with one sequence
   // Called from `pass`, `submit` and `cancel`; each may be empty. `wanted` is asked before every pass and ends the
-  // request when it is false; `on_logprobs` sees the log-probabilities of each token, the end token's too, if they are
+  // request when it is false; `on_piece` sees each piece of the prompt that was read, as rows [first, first + tokens)
+  // of the residual stream x; `on_logprobs` sees the log-probabilities of each token, the end token's too, if they are
   // asked for; `on_token` sees each token but the end token, and false ends the answer; `on_end` is called once, and
   // may submit another request.
   std::function<bool()> wanted{};
   std::function<void(int64_t cached_tokens)> on_start{};  // before its first pass
+  std::function<void(const Tensor& x, int64_t first, int64_t tokens)> on_piece{};
   std::function<void(const std::vector<TokenLogprob>&)> on_logprobs{};
   std::function<bool(int32_t)> on_token{};
   std::function<void(Generated, int64_t cached_tokens)> on_end{};
@@ -135,6 +138,9 @@ class Scheduler {
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences
 };
+
+// The answer to one more request, to its end; its on_end is not called. Error when it fails, or any other that runs.
+Generated generate(Scheduler& scheduler, Request request);
 
 // The answers to all of them, in their order; on_token and on_end of the requests are not called. `progress` receives
 // the number of finished answers; when it returns false generation stops, and the answers that are left are empty.

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "core/philox.h"
-#include "engine/generate.h"
 #include "engine/language_model.h"
 #include "engine/score.h"
 #include "support/data.h"
@@ -26,10 +25,21 @@ LanguageModel chat(int64_t sequences, int64_t chunk = 512, bool exact = false, i
 
 std::vector<int32_t> encode(LanguageModel& model, const char* text) { return model.tokenizer().encode(text, false); }
 
+// The prompt read whole, then step by step.
 Generated alone(LanguageModel& model, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
-  model.runner().reset(1);
-  return generate(
-      model.runner(), 1, {}, prompt, options, [](int32_t) { return true; }, [](const Tensor&) {});
+  Runner& runner = model.runner();
+  runner.reset(1);
+  Tensor logits = runner.prefill(1, prompt, [](const Tensor&) {});
+  TokenPicker picker(options, prompt, runner.config().eos);
+  Generated out;
+  while (picker.may_continue()) {
+    const int32_t id = picker.next({logits.view().as<float>(), static_cast<size_t>(logits.dim(1))});
+    if (picker.ended()) out.finish = Finish::stop;
+    if (picker.ended() || !picker.may_continue() || runner.length(1) == runner.options().context) break;
+    logits = runner.step(1, id);
+  }
+  picker.take(out);
+  return out;
 }
 
 std::vector<Generated> all_of(LanguageModel& model, const std::vector<std::vector<int32_t>>& prompts,

@@ -1,5 +1,5 @@
-// The tokens of one answer: which comes next, and whether it is the last. What one answer (generate.h) and many at once
-// (scheduler.h) share.
+// The tokens of one answer: which comes next, and whether it is the last. For scheduler.h, and for tests that
+// generate step by step.
 #pragma once
 #include <cstdint>
 #include <optional>

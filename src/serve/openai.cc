@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/conversation.h"
 #include "engine/reasoning.h"
 #include "serve/api_error.h"
 #include "serve/chat_messages.h"
@@ -69,25 +70,6 @@ Rendering rendering_of(const Fields& f) {
   return out;
 }
 
-// Where the state of a conversation is worth keeping: after its instructions, which others may share, and before the
-// prompt of the answer, which the next turn may render differently.
-std::vector<int64_t> marks_of(engine::LanguageModel& model, const ordered_json& messages, engine::RenderOptions options,
-                              const std::vector<int32_t>& prompt) {
-  options.answer_next = false;
-  std::vector<int64_t> marks;
-  const auto mark = [&](const ordered_json& part) {
-    try {
-      const std::vector<int32_t> ids = model.tokenizer().encode(model.render(part, options), false);
-      const auto end = std::mismatch(ids.begin(), ids.end(), prompt.begin(), prompt.end()).first - ids.begin();
-      if (end > 0 && end < std::ssize(prompt) && (marks.empty() || end > marks.back())) marks.push_back(end);
-    } catch (const Error&) {  // the template takes no such conversation
-    }
-  };
-  if (messages[0]["role"] == "system" && messages.size() > 1) mark(ordered_json::array({messages[0]}));
-  mark(messages);
-  return marks;
-}
-
 // A limit on thinking: the request's, else the server's. It ends at the end of a line, within an eighth more, and
 // leaves a quarter of the answer's tokens for what follows it.
 void limit_thinking(const Fields& f, Asked& asked, engine::LanguageModel& model, const Defaults& defaults) {
@@ -124,7 +106,7 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   limit_tokens(asked, tokens.value_or(older.value_or(kTokensMax)), model);
   limit_thinking(f, asked, model, defaults);
   constrain(asked, json, model);
-  asked.work.request.marks = marks_of(model, messages, options, asked.work.request.prompt);
+  asked.work.request.marks = engine::marks_of(model, messages, options, asked.work.request.prompt);
   return asked;
 }
 
