@@ -408,6 +408,41 @@ class Serve(Case):
         self.assertEqual(self.metric("vllm:generation_tokens_total") - before, answer["usage"]["completion_tokens"])
 
 
+    def test_the_state_is_that_of_the_metrics(self):
+        self.server.chat(SUM)
+        state = self.server.ask("/state")
+        self.assertEqual((state["status"], state["model"], state["context"], state["parallel"]), ("ok", "tiny-chat", 4096, 4))
+        for group, key, name in (("requests", "total", "braid:requests_total"), ("tokens", "generated", "vllm:generation_tokens_total"),
+                                 ("cache", "lookups", "vllm:prefix_cache_queries_total"), ("memory", "limit_bytes", "braid:memory_limit_bytes")):
+            self.assertEqual(state[group][key], self.metric(name), name)
+            self.assertGreater(state[group][key], 0, name)
+        self.assertEqual(state["memory"]["pages_leaked"], 0)
+
+    def test_the_address_without_a_version(self):
+        body = {"messages": [SUM], "max_tokens": 4}
+        without, with_version = (self.server.ask(f"{v}/chat/completions", body)["choices"] for v in ("", "/v1"))
+        self.assertEqual(without, with_version)
+        self.assertEqual(self.server.ask("/models"), self.server.ask("/v1/models"))
+        self.assertEqual(self.server.send("GET", "/completions")[1].status, 405)
+
+    def test_progress_of_a_long_prompt(self):
+        server = Server("--chunk", 64, model="tiny")
+        self.addCleanup(server.stop)
+        body = {"messages": [{"role": "user", "content": "apple banana cherry " * 60}], "max_tokens": 2, "stream_options": {"include_usage": True}}
+        for again in (False, True):
+            chunks = [json.loads(e) for e in server.events("/v1/chat/completions", {**body, "return_progress": True})[0][:-1]]
+            told = [c["prompt_progress"] for c in chunks if "prompt_progress" in c]
+            usage = chunks[-1]["usage"]
+            self.assertEqual(told[-1]["processed"] if told else usage["prompt_tokens"], usage["prompt_tokens"])
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            steps = [cached, *(p["processed"] for p in told)]
+            self.assertEqual(steps, sorted(set(steps)))
+            self.assertEqual({(p["total"], p["cache"]) for p in told} or {(usage["prompt_tokens"], cached)}, {(usage["prompt_tokens"], cached)})
+            self.assertEqual(len(told) > 2, not again)  # a prompt that was cached whole is not read again
+        silent = server.events("/v1/chat/completions", body)[0]
+        self.assertFalse(any("prompt_progress" in e for e in silent))
+
+
 class Starting(Case):
     def test_keys(self):
         server = Server("--api-key", "secret", "--alias", "mine", "--parallel", 1, "--memory", "64MiB")

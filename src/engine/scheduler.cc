@@ -264,6 +264,7 @@ void Scheduler::read_and_draw() {
     Stream& s = streams_[reading.stream];
     if (s.request.prompt_logprobs >= 0) score(s, x, reading.first, reading.tokens);
     s.read += reading.tokens;
+    if (s.request.on_read) s.request.on_read(s.read);
     if (drafter_) drafter_->read(s.drafts, x, reading.first, reading.tokens);
     if (!cache_) continue;
     const int64_t row = reading.first + reading.tokens - 1;

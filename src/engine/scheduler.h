@@ -40,6 +40,7 @@ struct Request {
   // may submit another request.
   std::function<bool()> wanted{};
   std::function<void(int64_t cached_tokens)> on_start{};  // before its first pass
+  std::function<void(int64_t tokens)> on_read{};          // after a pass: of the prompt, how many are read or cached
   std::function<void(const std::vector<TokenLogprob>&)> on_logprobs{};
   std::function<bool(int32_t)> on_token{};
   std::function<void(Generated, int64_t cached_tokens)> on_end{};
