@@ -476,6 +476,24 @@ class Starting(Case):
         for c, _ in (*streams, (connection, refused)):
             c.close()
 
+    def test_half_sent_requests_keep_nobody_out(self):
+        server = Server("--parallel", 1, "--queue", 1)  # 34 threads
+        self.addCleanup(server.stop)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+        half = [socket.create_connection((server.host, server.port)) for _ in range(100)]
+        for s in half:
+            s.sendall(head)
+        for _ in range(3):
+            self.assertTrue(server.chat(SUM, max_tokens=4)["choices"])
+        running = server.send("POST", "/v1/chat/completions", {"messages": [SUM], "max_tokens": 2000, "ignore_eos": True, "stream": True})[1]
+        running.read(10)
+        more = [socket.create_connection((server.host, server.port)) for _ in range(100)]
+        for s in more:
+            s.sendall(head)
+        self.assertIn(b"[DONE]", running.read())  # an answer on its way is not cut
+        for s in half + more:
+            s.close()
+
     def test_it_drains(self):
         body = {"messages": [SUM], "stream": True}
         for grace, more, last in ((30, {}, "stop"), (0, {"ignore_eos": True, "max_tokens": 4000}, "unavailable_error")):

@@ -515,8 +515,7 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
   s.http.set_write_timeout(30s);
   s.http.set_tcp_nodelay(true);
   // A thread for every connection: each waits for its answer, and those that are queued must not keep /health from it.
-  const auto threads = static_cast<size_t>(s.options.queue + s.options.parallel + 32);
-  s.http.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
+  s.http.set_threads(static_cast<size_t>(s.options.queue + s.options.parallel + 32));
   // The library's own options let two servers share a port.
   s.http.set_socket_options([](socket_t socket) {
     const int yes = 1;
