@@ -107,7 +107,7 @@ class Scheduler {
   void settle(Stream& s);
   void keep_read(Stream& s, std::span<const float> row);
   void keep_on_the_way();
-  int64_t bytes_needed(const Request& request) const;
+  int64_t tokens_needed(const Request& request) const;
   void draw_found();
   void drop_unwanted();
   void draft();
