@@ -56,8 +56,7 @@ int bench(const BenchArgs& o) {
     options.context = std::max(options.context, r.depth + std::max(r.prompt, r.generate) + 1);
   }
   options.beyond_training = true;
-  if (!o.drafts.empty() || !o.draft_model.empty())
-    options.context += rows[0].prompt, options.spare_slots = o.batch[0] * 5;
+  if (!o.drafts.empty() || !o.draft_model.empty()) options.context += rows[0].prompt, options.spare_slots = o.batch[0];
   if (o.model.context > 0 && options.context > o.model.context)
     fail("--ctx-size", {.what = "is too small for these tests",
                         .got = std::to_string(o.model.context),

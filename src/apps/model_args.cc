@@ -160,8 +160,8 @@ void DraftArgs::declare(Cli& cli) {
 
 void DraftArgs::reserve(engine::RunnerOptions& options, int64_t parallel) const {
   check_range("--draft-max", most, 0, engine::kDraftMax);
-  constexpr int64_t kAnswers = 4;  // that have the most drafts at a time: states are large
-  if (source != "off" && most > 0) options.spare_slots += std::min(parallel, kAnswers) * (1 + most);
+  constexpr int64_t kAnswers = 16;  // that have drafts at a time: states are large
+  if (source != "off" && most > 0) options.spare_slots += std::min(parallel, kAnswers);
 }
 
 std::optional<engine::DraftModel> DraftArgs::load(engine::RunnerOptions& options) const {

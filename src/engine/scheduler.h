@@ -57,8 +57,8 @@ struct MemoryUse {
 class Scheduler {
  public:
   // As many answers at a time as the runner has sequences. A runner with a budget (RunnerOptions::memory) keeps
-  // prefixes for later prompts in what they leave of it. Steps that verify drafts take spare slots of the runner, one
-  // for each token that they read.
+  // prefixes for later prompts in what they leave of it. Steps that verify drafts take a spare slot of the runner
+  // each.
   explicit Scheduler(Runner& runner, DraftOptions drafts = {});
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
