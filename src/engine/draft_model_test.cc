@@ -142,7 +142,9 @@ TEST(DraftModel, WrongGuessesAreUndone) {
       ASSERT_EQ(drafts[i], want) << round << " " << i;
       const size_t right = random() % (drafts[i].size() + 1);
       texts[i].insert(texts[i].end(), drafts[i].begin(), drafts[i].begin() + static_cast<std::ptrdiff_t>(right));
-      texts[i].push_back(static_cast<int32_t>(40 + random() % 200));
+      // One that was drawn instead, and at times more, which something else drafted.
+      for (unsigned more = random() % 3 == 0 ? 3 : 1; more-- > 0;)
+        texts[i].push_back(static_cast<int32_t>(40 + random() % 200));
     }
   }
   for (ModelDraftState& state : states) drafter.end(state);
