@@ -86,7 +86,9 @@ int serve_model(const ServeArgs& o) {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_ARENA_MAX, 4);
   sys::catch_requests_to_stop();
-  std::optional<engine::LanguageModel> model;  // outlives the server, which answers while it is loaded
+  // Both outlive the server, which answers while they are loaded.
+  std::optional<engine::DraftModel> draft;
+  std::optional<engine::LanguageModel> model;
   serve::Server server({.host = o.host,
                         .port = static_cast<int>(o.port),
                         .key = o.key,
@@ -98,6 +100,7 @@ int serve_model(const ServeArgs& o) {
   options.sequences = o.parallel;
   options.memory = memory;
   o.drafts.reserve(options, o.parallel);
+  draft = o.drafts.load(options);
   engine::LanguageModel& lm = model.emplace(o.model.model, options);
   need_tokenizer(lm.path(), "a model with one");
   const std::string ignored = server.load(lm,
@@ -106,7 +109,7 @@ int serve_model(const ServeArgs& o) {
                                            .seeded = o.cli->given("seed"),
                                            .reasoning_field = o.reasoning_field,
                                            .thinking_budget = o.budget},
-                                          o.drafts.resolve(lm.runner()));
+                                          o.drafts.resolve(lm, draft));
   if (!ignored.empty()) fmt::print(stderr, "the file of cached prefixes is ignored: {}\n", ignored);
   fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
              numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());

@@ -25,7 +25,7 @@ struct RunnerOptions {
   // Bytes that the states of all sequences, spare slots and what a PrefixCache keeps may take together: address space
   // is reserved, and each sequence takes what it uses. 0: every sequence can have its whole context, and no more.
   int64_t memory = 0;
-  int64_t spare_slots = 0;  // recurrent states besides one per sequence: a tentative step takes one for each token
+  int64_t spare_slots = 0;  // recurrent states besides one per sequence: each tentative step takes one
   int64_t chunk = 512;      // tokens of one prefill pass
   int threads = 0;          // 0: sys::default_threads()
   std::string adapter{};    // a folder as PEFT writes it; empty: none
@@ -128,13 +128,15 @@ class Runner {
   struct Own {
     int64_t length = 0;  // tokens read
     int64_t slot = -1;
-    std::vector<int64_t> trail{};             // of a tentative step: the states after each of its tokens
+    int64_t after_slot = -1;                  // of a tentative step: the state after its last token
+    int64_t tentative = 0, first = 0;         // its tokens, and its first row of the replays
     int64_t mark_slot = -1, mark_length = 0;  // no slot: no mark
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
   Own& own(int64_t sequence);
   void hold(int64_t sequence);
   int64_t take_spare();
+  void replay(const Own& own, int64_t tokens);
   Tensor ids_tensor(std::span<const int32_t> ids);
 
   std::shared_ptr<models::Model> model_;
@@ -143,8 +145,9 @@ class Runner {
   Ctx ctx_;
   std::unique_ptr<StatePool> pool_;
   nn::Calibration* calibration_ = nullptr;
-  std::vector<Own> own_;  // by sequence
-  int64_t slotless_ = 0;  // how many of them have no slot
+  std::vector<Own> own_;             // by sequence
+  std::vector<nn::Replay> replays_;  // of the last pass
+  int64_t slotless_ = 0;             // how many of them have no slot
 };
 
 // RunnerOptions::memory in bytes. Error when that is more than is free.

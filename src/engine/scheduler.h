@@ -58,8 +58,8 @@ struct MemoryUse {
 class Scheduler {
  public:
   // As many answers at a time as the runner has sequences. A runner with a budget (RunnerOptions::memory) keeps
-  // prefixes for later prompts in what they leave of it. Steps that verify drafts take spare slots of the runner, one
-  // for each token that they read.
+  // prefixes for later prompts in what they leave of it. Steps that verify drafts take a spare slot of the runner
+  // each.
   explicit Scheduler(Runner& runner, DraftOptions drafts = {});
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -108,7 +108,7 @@ class Scheduler {
   void settle(Stream& s);
   void keep_read(Stream& s, std::span<const float> row);
   void keep_on_the_way();
-  int64_t bytes_needed(const Request& request) const;
+  int64_t tokens_needed(const Request& request) const;
   void draw_found();
   void drop_unwanted();
   void draft();
