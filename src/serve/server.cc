@@ -429,6 +429,8 @@ void Server::State::metrics(httplib::Response& response) {
   line("braid:pages_leaked", "gauge", "References to pages without an owner; a bug unless 0.", m.pages_leaked);
   line("braid:state_slots_in_use", "gauge", "Recurrent states of sequences and snapshots.", m.slots);
   line("braid:cache_snapshots", "gauge", "Positions that prompts can continue from.", m.snapshots);
+  line("braid:snapshots_int8", "gauge", "1: their recurrent states are kept in INT8, 0: in the type of the sequences.",
+       ready().model.runner().options().snapshots == DType::i8);
   line("braid:cache_tokens", "gauge", "Tokens in the tree of cached prefixes.", m.cached_tokens);
   line("process_resident_memory_bytes", "gauge", "Memory in use, that of mapped weights included.",
        sys::memory_resident());
