@@ -29,7 +29,8 @@ struct ServeArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
-  std::string host = "127.0.0.1", key, alias, memory, cache_file, reasoning_field = "reasoning_content";
+  std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file,
+              reasoning_field = "reasoning_content";
   int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10;
 };
 
@@ -99,6 +100,16 @@ int serve_model(const ServeArgs& o) {
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
   options.memory = memory;
+  if (o.snapshots == "int8") {
+    options.snapshots = DType::i8;
+    const bool exact = options.numerics.exact;
+    if (exact || options.numerics.ssm != DType::f32)
+      fail("--snapshots", {.what = exact ? "int8 rounds states, so that answers from cached prefixes are not exact"
+                                         : "int8 is for states that are computed in f32",
+                           .got = "int8",
+                           .expected = "f32",
+                           .hint = exact ? "--snapshots f32, or no --exact" : "--mamba-ssm-cache-dtype f32"});
+  }
   o.drafts.reserve(options, o.parallel);
   draft = o.drafts.load(options);
   engine::LanguageModel& lm = model.emplace(o.model.model, options);
@@ -136,6 +147,7 @@ Action setup_serve(Cli& cli) {
   cli.option("--parallel", o->parallel, "answers at once; further requests wait");
   cli.option("--memory SIZE", o->memory, "for requests and cached prefixes; half of free");
   cli.option("--cache-file FILE", o->cache_file, "cached prefixes from one run to the next");
+  cli.choice("--snapshots", o->snapshots, {"f32", "int8"}, "of Mamba states of cached prefixes");
   o->drafts.declare(cli);
   o->sampling.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most; -1: no limit");

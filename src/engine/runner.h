@@ -28,7 +28,9 @@ struct RunnerOptions {
   int64_t spare_slots = 0;  // recurrent states besides one per sequence: each tentative step takes one
   int64_t chunk = 512;      // tokens of one prefill pass
   int threads = 0;          // 0: sys::default_threads()
-  std::string adapter{};    // a folder as PEFT writes it; empty: none
+  // Recurrent states that a PrefixCache keeps: F32, as they are in a slot, or I8 (coded_snapshot.h), not with `exact`.
+  DType snapshots = DType::f32;
+  std::string adapter{};  // a folder as PEFT writes it; empty: none
 };
 
 constexpr int64_t kMemoryShare = -1;  // as RunnerOptions::memory: half of what is free

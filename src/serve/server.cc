@@ -402,6 +402,7 @@ void Server::State::state(httplib::Response& response) {
                       {"context", now.model.runner().options().context},
                       {"parallel", options.parallel},
                       {"queue", options.queue},
+                      {"snapshots", now.model.runner().options().snapshots == DType::i8 ? "int8" : "f32"},
                       {"since", now.since}};
   out.update(state_json(now.worker.counters()));
   set_json(response, out);
