@@ -123,7 +123,8 @@ int serve_model(const ServeArgs& o) {
                                           o.drafts.resolve(lm, draft));
   if (!ignored.empty()) fmt::print(stderr, "the file of cached prefixes is ignored: {}\n", ignored);
   fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
-             numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());
+             numbers_of(lm.runner()), lm.runner().options().context,
+             o.host.find(':') == o.host.npos ? printable(o.host) : "[" + printable(o.host) + "]", server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   sys::end_at_second_interrupt();
   if (const int64_t running = server.active(); running > 0)

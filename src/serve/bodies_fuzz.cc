@@ -31,6 +31,7 @@ void check_work(const Asked& asked, int64_t vocab, int64_t context) {
     if (mark < last || mark > std::ssize(request.prompt)) std::abort();
     last = mark;
   }
+  if (std::ssize(request.prompt) + request.generate.tokens_max > context) std::abort();
   (void)work_of(asked, asked.n - 1);
 }
 
