@@ -113,7 +113,7 @@ function(braid_add_fuzzer source target)
   else()
     return()
   endif()
-  target_link_libraries(${name} PRIVATE ${target})
+  target_link_libraries(${name} PRIVATE ${target} braid_support)
 endfunction()
 
 # add_op(name [DEPS module...] [LIBS target...]): a module on layer 3 in kernels/<name>, on top of core and math.

@@ -408,6 +408,41 @@ class Serve(Case):
         self.assertEqual(self.metric("vllm:generation_tokens_total") - before, answer["usage"]["completion_tokens"])
 
 
+    def test_the_state_is_that_of_the_metrics(self):
+        self.server.chat(SUM)
+        state = self.server.ask("/state")
+        self.assertEqual((state["status"], state["model"], state["context"], state["parallel"]), ("ok", "tiny-chat", 4096, 4))
+        for group, key, name in (("requests", "total", "braid:requests_total"), ("tokens", "generated", "vllm:generation_tokens_total"),
+                                 ("cache", "lookups", "vllm:prefix_cache_queries_total"), ("memory", "limit_bytes", "braid:memory_limit_bytes")):
+            self.assertEqual(state[group][key], self.metric(name), name)
+            self.assertGreater(state[group][key], 0, name)
+        self.assertEqual(state["memory"]["pages_leaked"], 0)
+
+    def test_the_address_without_a_version(self):
+        body = {"messages": [SUM], "max_tokens": 4}
+        without, with_version = (self.server.ask(f"{v}/chat/completions", body)["choices"] for v in ("", "/v1"))
+        self.assertEqual(without, with_version)
+        self.assertEqual(self.server.ask("/models"), self.server.ask("/v1/models"))
+        self.assertEqual(self.server.send("GET", "/completions")[1].status, 405)
+
+    def test_progress_of_a_long_prompt(self):
+        server = Server("--chunk", 64, model="tiny")
+        self.addCleanup(server.stop)
+        body = {"messages": [{"role": "user", "content": "apple banana cherry " * 60}], "max_tokens": 2, "stream_options": {"include_usage": True}}
+        for again in (False, True):
+            chunks = [json.loads(e) for e in server.events("/v1/chat/completions", {**body, "return_progress": True})[0][:-1]]
+            told = [c["prompt_progress"] for c in chunks if "prompt_progress" in c]
+            usage = chunks[-1]["usage"]
+            self.assertEqual(told[-1]["processed"] if told else usage["prompt_tokens"], usage["prompt_tokens"])
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            steps = [cached, *(p["processed"] for p in told)]
+            self.assertEqual(steps, sorted(set(steps)))
+            self.assertEqual({(p["total"], p["cache"]) for p in told} or {(usage["prompt_tokens"], cached)}, {(usage["prompt_tokens"], cached)})
+            self.assertEqual(len(told) > 2, not again)  # a prompt that was cached whole is not read again
+        silent = server.events("/v1/chat/completions", body)[0]
+        self.assertFalse(any("prompt_progress" in e for e in silent))
+
+
 class Starting(Case):
     def test_keys(self):
         server = Server("--api-key", "secret", "--alias", "mine", "--parallel", 1, "--memory", "64MiB")
@@ -440,6 +475,24 @@ class Starting(Case):
         self.assertEqual(server.ask("/v1/messages", {"messages": [SUM], "max_tokens": 4}, 429)["error"]["type"], "rate_limit_error")
         for c, _ in (*streams, (connection, refused)):
             c.close()
+
+    def test_half_sent_requests_keep_nobody_out(self):
+        server = Server("--parallel", 1, "--queue", 1)  # 34 threads
+        self.addCleanup(server.stop)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"
+        half = [socket.create_connection((server.host, server.port)) for _ in range(100)]
+        for s in half:
+            s.sendall(head)
+        for _ in range(3):
+            self.assertTrue(server.chat(SUM, max_tokens=4)["choices"])
+        running = server.send("POST", "/v1/chat/completions", {"messages": [SUM], "max_tokens": 2000, "ignore_eos": True, "stream": True})[1]
+        running.read(10)
+        more = [socket.create_connection((server.host, server.port)) for _ in range(100)]
+        for s in more:
+            s.sendall(head)
+        self.assertIn(b"[DONE]", running.read())  # an answer on its way is not cut
+        for s in half + more:
+            s.close()
 
     def test_it_drains(self):
         body = {"messages": [SUM], "stream": True}

@@ -20,6 +20,7 @@ struct BenchArgs {
   Repeats repeats;
   bool list = false, explain = false;
   std::vector<int64_t> drafts = {};
+  std::string draft_model;
 };
 
 std::vector<BenchRow> plan_rows(const BenchArgs& o) {
@@ -55,23 +56,27 @@ int bench(const BenchArgs& o) {
     options.context = std::max(options.context, r.depth + std::max(r.prompt, r.generate) + 1);
   }
   options.beyond_training = true;
-  if (!o.drafts.empty()) options.context += rows[0].prompt, options.spare_slots = o.batch[0] * 5;
+  if (!o.drafts.empty() || !o.draft_model.empty()) options.context += rows[0].prompt, options.spare_slots = o.batch[0];
   if (o.model.context > 0 && options.context > o.model.context)
     fail("--ctx-size", {.what = "is too small for these tests",
                         .got = std::to_string(o.model.context),
                         .expected = fmt::format("at least {}, or 0 for what they need", options.context)});
+  std::optional<engine::DraftModel> draft;
+  if (!o.draft_model.empty()) draft = engine::load_draft_model(o.draft_model, options);
   engine::LanguageModel lm(o.model.model, options);
+  if (draft) engine::check_same_tokens(lm, *draft);
   BenchReport report(o.output, lm);
   if (o.explain)
     return report.explain(
         plan::work_of(lm.runner().model(), {.depth = rows[0].depth, .caches = options.numerics.caches()}),
         rows[0].depth);
-  if (!o.drafts.empty())
+  if (!o.drafts.empty() || draft)
     return bench_drafts(lm.runner(), {.percent = o.drafts,
                                       .prompt = rows[0].prompt,
                                       .generate = o.generate[0],
                                       .sequences = o.batch[0],
-                                      .repetitions = o.repeats.count});
+                                      .repetitions = o.repeats.count,
+                                      .model = draft ? draft->runner.get() : nullptr});
   sys::roofs();  // before the buffer below: it takes one of that size, and gives it back
   const sys::ReadRate memory;
   for (BenchRow& row : rows) {
@@ -97,6 +102,7 @@ Action setup_bench(Cli& cli) {
   cli.option(
       "--drafts", o->drafts,
       "only generate, with drafts of which so many percent are right and without, a list: a line of JSON for each");
+  cli.option("--draft-model FOLDER", o->draft_model, "the same with the drafts of a smaller model");
   cli.flag("--list", o->list, "only print the ops, their variants and where they run");
   cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");
   return [o] { return bench(*o); };

@@ -74,6 +74,25 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+nlohmann::ordered_json measured(engine::Runner& runner, const DraftBench& bench, const std::vector<Ids>& prompts,
+                                const std::vector<Ids>& texts, engine::DraftOptions drafts) {
+  engine::Scheduler plain(runner), drafting(runner, std::move(drafts));
+  std::vector<double> without, with, ratios;
+  Answers last;
+  for (int64_t r = 0; r <= bench.repetitions; ++r) {
+    const double before = answer(plain, prompts, bench.generate).tokens_per_second;
+    last = answer(drafting, prompts, bench.generate);
+    if (last.texts != texts) fail("bench", {.what = "drafts changed a text: a bug"});
+    if (r == 0) continue;  // warms up
+    without.push_back(before);
+    with.push_back(last.tokens_per_second);
+    ratios.push_back(last.tokens_per_second / before);
+  }
+  return {{"sequences", bench.sequences}, {"generated", bench.generate}, {"tokens_per_second", median(without)},
+          {"with_drafts", median(with)},  {"ratio", median(ratios)},     {"drafted", last.drafted},
+          {"accepted", last.accepted}};
+}
+
 }  // namespace
 
 int bench_drafts(engine::Runner& runner, const DraftBench& bench) {
@@ -81,29 +100,12 @@ int bench_drafts(engine::Runner& runner, const DraftBench& bench) {
   const std::vector<Ids> prompts = random_prompts(bench, vocab);
   engine::Scheduler first(runner);
   const std::vector<Ids> texts = answer(first, prompts, bench.generate).texts;
-  for (const int64_t percent : bench.percent) {
-    engine::Scheduler plain(runner), drafting(runner, drafts_from(texts, percent, vocab));
-    std::vector<double> without, with, ratios;
-    Answers last;
-    for (int64_t r = 0; r <= bench.repetitions; ++r) {
-      const double before = answer(plain, prompts, bench.generate).tokens_per_second;
-      last = answer(drafting, prompts, bench.generate);
-      if (last.texts != texts) fail("bench", {.what = "drafts changed a text: a bug"});
-      if (r == 0) continue;  // warms up
-      without.push_back(before);
-      with.push_back(last.tokens_per_second);
-      ratios.push_back(last.tokens_per_second / before);
-    }
-    fmt::print("{}\n", nlohmann::ordered_json{{"right_percent", percent},
-                                              {"sequences", bench.sequences},
-                                              {"generated", bench.generate},
-                                              {"tokens_per_second", median(without)},
-                                              {"with_drafts", median(with)},
-                                              {"ratio", median(ratios)},
-                                              {"drafted", last.drafted},
-                                              {"accepted", last.accepted}}
-                           .dump());
-  }
+  const auto print = [&](nlohmann::ordered_json line, engine::DraftOptions drafts) {
+    line.update(measured(runner, bench, prompts, texts, std::move(drafts)));
+    fmt::print("{}\n", line.dump());
+  };
+  for (const int64_t percent : bench.percent) print({{"right_percent", percent}}, drafts_from(texts, percent, vocab));
+  if (bench.model) print({{"drafts", "model"}}, {.model = bench.model, .tokens_max = kDrafts});
   return 0;
 }
 

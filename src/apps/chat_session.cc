@@ -18,12 +18,21 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// One answer at a time, and the states that the next one may continue from.
 engine::RunnerOptions runner_options(const ChatOptions& o) {
   engine::RunnerOptions options = o.model.runner_options();
-  options.memory = engine::kMemoryOfContexts;
   o.drafts.reserve(options, 1);
   return options;
+}
+
+// One answer at a time, and the states that the next one may continue from.
+engine::RunnerOptions with_cache(engine::RunnerOptions options) {
+  options.memory = engine::kMemoryOfContexts;
+  return options;
+}
+
+std::optional<engine::DraftModel> load_draft(const ChatOptions& o) {
+  engine::RunnerOptions options = runner_options(o);
+  return o.drafts.load(options);
 }
 
 void check_file(const char* command, const std::string& path) {
@@ -33,8 +42,9 @@ void check_file(const char* command, const std::string& path) {
 }  // namespace
 
 Chat::Chat(const ChatOptions& options)
-    : model_(options.model.model, runner_options(options)),
-      scheduler_(model_.runner(), options.drafts.resolve(model_.runner())),
+    : draft_(load_draft(options)),
+      model_(options.model.model, with_cache(runner_options(options))),
+      scheduler_(model_.runner(), options.drafts.resolve(model_, draft_)),
       conversation_(model_, scheduler_),
       asked_context_(options.model.context),
       generate_{.tokens_max = options.tokens, .sampling = options.sampling.resolve(*options.cli, model_.path())},

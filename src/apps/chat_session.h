@@ -52,6 +52,7 @@ class Chat {
   size_t drop_oldest_turns(nlohmann::ordered_json& messages);
   void report(const engine::Answer& a);
 
+  std::optional<engine::DraftModel> draft_;
   engine::LanguageModel model_;
   engine::Scheduler scheduler_;
   engine::Conversation conversation_;

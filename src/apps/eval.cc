@@ -150,6 +150,7 @@ void refuse_stray_options(const EvalArgs& o) {
                                                             {"mtp", "BRAID_MTP"},
                                                             {"draft", "BRAID_DRAFT"},
                                                             {"draft-max", "BRAID_DRAFT_MAX"},
+                                                            {"draft-model", "BRAID_DRAFT_MODEL"},
                                                             {"reasoning-budget", "BRAID_REASONING_BUDGET"}},
                                                 kText[] = {{"stride", "BRAID_STRIDE"}};
   const bool tasks = !o.tasks.file.empty();

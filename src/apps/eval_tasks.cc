@@ -77,6 +77,7 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
   engine::RunnerOptions options = model.runner_options();
   options.sequences = std::min(args.slots, static_cast<int64_t>(std::ssize(rows)));
   args.speculation.reserve(options, options.sequences);
+  const std::optional<engine::DraftModel> draft = args.speculation.load(options);
   engine::LanguageModel lm(model.model, options);
   sys::catch_interrupts();
   std::vector<eval::TaskResult> results;
@@ -86,7 +87,7 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
                                 .tokens_max = args.tokens,
                                 .budget = args.budget,
                                 .drafts = args.drafts,
-                                .speculation = args.speculation.resolve(lm.runner())};
+                                .speculation = args.speculation.resolve(lm, draft)};
     results = eval::run_tasks(lm, rows, how, [&](int64_t done) {
       progress.at(done);
       return !sys::interrupted();

@@ -154,21 +154,34 @@ engine::SamplingOptions SamplingArgs::resolve(const Cli& cli, const io::ModelPat
 
 void DraftArgs::declare(Cli& cli) {
   cli.choice("--draft", source, {"auto", "off", "ngram", "mtp"}, "tokens guessed ahead");
+  cli.option("--draft-model FOLDER", model, "a smaller model that drafts");
   cli.option("--draft-max", most, "of them verified in a step");
 }
 
 void DraftArgs::reserve(engine::RunnerOptions& options, int64_t parallel) const {
   check_range("--draft-max", most, 0, engine::kDraftMax);
-  constexpr int64_t kAnswers = 4;  // that have the most drafts at a time: states are large
-  if (source != "off" && most > 0) options.spare_slots += std::min(parallel, kAnswers) * (1 + most);
+  constexpr int64_t kAnswers = 16;  // that have drafts at a time: states are large
+  if (source != "off" && most > 0) options.spare_slots += std::min(parallel, kAnswers);
 }
 
-engine::DraftOptions DraftArgs::resolve(engine::Runner& runner) const {
-  const bool block = engine::has_prediction_block(runner.config());
+std::optional<engine::DraftModel> DraftArgs::load(engine::RunnerOptions& options) const {
+  if (model.empty()) return std::nullopt;
+  if (source != "auto" && source != "ngram")
+    fail("--draft-model", {.what = fmt::format("drafts together with n-grams, not with --draft {}", source),
+                           .got = printable(model),
+                           .hint = "--draft auto"});
+  return engine::load_draft_model(model, options);
+}
+
+engine::DraftOptions DraftArgs::resolve(engine::LanguageModel& lm,
+                                        const std::optional<engine::DraftModel>& draft) const {
+  const bool block = engine::has_prediction_block(lm.runner().config());
   if (source == "mtp" && !block)
     fail("--draft", {.what = "this model has no multi-token prediction block", .got = source, .hint = "ngram"});
+  if (draft) engine::check_same_tokens(lm, *draft);
   return {.ngram = source == "auto" || source == "ngram",
           .mtp = block && source == "mtp",
+          .model = draft ? draft->runner.get() : nullptr,
           .tokens_max = source == "off" ? 0 : most};
 }
 

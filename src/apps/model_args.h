@@ -6,6 +6,7 @@
 
 #include "apps/cli.h"
 #include "engine/draft.h"
+#include "engine/draft_model.h"
 #include "engine/language_model.h"
 
 namespace braid::apps {
@@ -47,14 +48,16 @@ struct SamplingArgs {
 
 // Drafts of speculative decoding.
 struct DraftArgs {
-  std::string source = "auto";
+  std::string source = "auto", model;
   int64_t most = 4;
 
   void declare(Cli& cli);
   // Spare slots for the drafts of `parallel` answers at a time.
   void reserve(engine::RunnerOptions& options, int64_t parallel) const;
-  // Error when the model does not have what the drafts are to come from.
-  engine::DraftOptions resolve(engine::Runner& runner) const;
+  // The draft model, if one is named; before the model that it drafts for, whose options then have less memory.
+  std::optional<engine::DraftModel> load(engine::RunnerOptions& options) const;
+  // Error when the model does not have what the drafts are to come from, or the draft model other tokens.
+  engine::DraftOptions resolve(engine::LanguageModel& lm, const std::optional<engine::DraftModel>& draft) const;
 };
 
 // "on", "off" or nothing.

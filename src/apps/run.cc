@@ -118,12 +118,39 @@ ordered_json timings_json(const engine::Timings& t) {
           {"predicted_per_second", rate(t.generated_tokens, t.generate_seconds)}};
 }
 
+// What follows the text of the answer.
+void print_end(const RunArgs& o, const engine::Generated& out, AnswerPrinter& printer, bool speaks) {
+  if (!speaks) {
+    if (!out.ids.empty()) fmt::print("\n");
+    return;
+  }
+  printer.end();
+  printer.speed(out.timings, 0);
+  if (out.finish == engine::Finish::length)
+    printer.note(o.tokens >= 0 && std::ssize(out.ids) == o.tokens
+                     ? fmt::format("stopped after {} (-n)", report::counted(o.tokens, "token"))
+                     : "the context is full (-c)");
+}
+
+void print_json(const RunArgs& o, const Prompt& prompt, const engine::Generated& out, const std::string& content,
+                const std::string& reasoning, const text::Tokenizer* tokenizer) {
+  ordered_json answer = {{"prompt_ids", prompt.ids},
+                         {"ids", out.ids},
+                         {"text", content},
+                         {"reasoning", reasoning},
+                         {"finish_reason", engine::name_of(out.finish)},
+                         {"timings", timings_json(out.timings)}};
+  if (o.logprobs >= 0) answer["logprobs"] = engine::logprobs_json(tokenizer, out.logprobs);
+  fmt::print("{}\n", answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+}
+
 int run_command(const RunArgs& o) {
   refuse_two_prompts(*o.cli);
   check_options(o);
   o.dumps.check();
   engine::RunnerOptions options = o.model.runner_options();
   o.drafts.reserve(options, 1);
+  const std::optional<engine::DraftModel> draft = o.drafts.load(options);
   engine::LanguageModel lm(o.model.model, options);
   engine::GenerateOptions generate{.tokens_max = o.tokens,
                                    .sampling = o.sampling.resolve(*o.cli, lm.path()),
@@ -158,7 +185,7 @@ int run_command(const RunArgs& o) {
                       : splitter.push(text);
   };
   sys::catch_interrupts();
-  engine::Scheduler scheduler(lm.runner(), o.drafts.resolve(lm.runner()));
+  engine::Scheduler scheduler(lm.runner(), o.drafts.resolve(lm, draft));
   engine::Generated out =
       engine::generate(scheduler, {.prompt = prompt.ids,
                                    .generate = generate,
@@ -176,25 +203,10 @@ int run_command(const RunArgs& o) {
     show(splitter.finish(), true);
   }
   if (stop.found()) out.finish = engine::Finish::stop;
-  if (o.json) {
-    ordered_json answer = {{"prompt_ids", prompt.ids},
-                           {"ids", out.ids},
-                           {"text", content},
-                           {"reasoning", reasoning},
-                           {"finish_reason", engine::name_of(out.finish)},
-                           {"timings", timings_json(out.timings)}};
-    if (o.logprobs >= 0) answer["logprobs"] = engine::logprobs_json(speaks ? &lm.tokenizer() : nullptr, out.logprobs);
-    fmt::print("{}\n", answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-  } else if (speaks) {
-    printer.end();
-    printer.speed(out.timings, 0);
-    if (out.finish == engine::Finish::length)
-      printer.note(o.tokens >= 0 && std::ssize(out.ids) == o.tokens
-                       ? fmt::format("stopped after {} (-n)", report::counted(o.tokens, "token"))
-                       : "the context is full (-c)");
-  } else if (!out.ids.empty()) {
-    fmt::print("\n");
-  }
+  if (o.json)
+    print_json(o, prompt, out, content, reasoning, speaks ? &lm.tokenizer() : nullptr);
+  else
+    print_end(o, out, printer, speaks);
   return sys::interrupted() ? 130 : 0;
 }
 

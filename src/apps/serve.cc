@@ -29,7 +29,8 @@ struct ServeArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
-  std::string host = "127.0.0.1", key, alias, memory, cache_file, reasoning_field = "reasoning_content";
+  std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file,
+              reasoning_field = "reasoning_content";
   int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10;
 };
 
@@ -86,7 +87,9 @@ int serve_model(const ServeArgs& o) {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
   mallopt(M_ARENA_MAX, 4);
   sys::catch_requests_to_stop();
-  std::optional<engine::LanguageModel> model;  // outlives the server, which answers while it is loaded
+  // Both outlive the server, which answers while they are loaded.
+  std::optional<engine::DraftModel> draft;
+  std::optional<engine::LanguageModel> model;
   serve::Server server({.host = o.host,
                         .port = static_cast<int>(o.port),
                         .key = o.key,
@@ -97,7 +100,18 @@ int serve_model(const ServeArgs& o) {
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
   options.memory = memory;
+  if (o.snapshots == "int8") {
+    options.snapshots = DType::i8;
+    const bool exact = options.numerics.exact;
+    if (exact || options.numerics.ssm != DType::f32)
+      fail("--snapshots", {.what = exact ? "int8 rounds states, so that answers from cached prefixes are not exact"
+                                         : "int8 is for states that are computed in f32",
+                           .got = "int8",
+                           .expected = "f32",
+                           .hint = exact ? "--snapshots f32, or no --exact" : "--mamba-ssm-cache-dtype f32"});
+  }
   o.drafts.reserve(options, o.parallel);
+  draft = o.drafts.load(options);
   engine::LanguageModel& lm = model.emplace(o.model.model, options);
   need_tokenizer(lm.path(), "a model with one");
   const std::string ignored = server.load(lm,
@@ -106,10 +120,11 @@ int serve_model(const ServeArgs& o) {
                                            .seeded = o.cli->given("seed"),
                                            .reasoning_field = o.reasoning_field,
                                            .thinking_budget = o.budget},
-                                          o.drafts.resolve(lm.runner()));
+                                          o.drafts.resolve(lm, draft));
   if (!ignored.empty()) fmt::print(stderr, "the file of cached prefixes is ignored: {}\n", ignored);
   fmt::print(stderr, "{} in {}, context {} tokens, at http://{}:{}\n", printable(o.model.model),
-             numbers_of(lm.runner()), lm.runner().options().context, printable(o.host), server.port());
+             numbers_of(lm.runner()), lm.runner().options().context,
+             o.host.find(':') == o.host.npos ? printable(o.host) : "[" + printable(o.host) + "]", server.port());
   while (sys::caught_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   sys::end_at_second_interrupt();
   if (const int64_t running = server.active(); running > 0)
@@ -133,6 +148,7 @@ Action setup_serve(Cli& cli) {
   cli.option("--parallel", o->parallel, "answers at once; further requests wait");
   cli.option("--memory SIZE", o->memory, "for requests and cached prefixes; half of free");
   cli.option("--cache-file FILE", o->cache_file, "cached prefixes from one run to the next");
+  cli.choice("--snapshots", o->snapshots, {"f32", "int8"}, "of Mamba states of cached prefixes");
   o->drafts.declare(cli);
   o->sampling.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most; -1: no limit");

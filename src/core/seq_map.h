@@ -24,8 +24,8 @@ struct Seq {
 
 struct SeqMap {
   std::vector<Seq> seqs;
-  // Slots that receive the recurrent state after each token of a step. The state that such a step starts from is
-  // unchanged: choosing a slot of the trail, or none, keeps that many of the tokens and discards the others.
+  // Slots that receive the recurrent state after each token of a step, one after another where they are the same. The
+  // state that such a step starts from is unchanged, so that its tokens can be discarded, or some of them replayed.
   std::vector<int64_t> trails{};
 
   int64_t tokens() const { return seqs.empty() ? 0 : seqs.back().start + seqs.back().len; }
@@ -50,16 +50,13 @@ struct SeqMap {
   int64_t slot_after(const Seq& s, int64_t i) const {
     return s.trail < 0 ? s.slot : trails[static_cast<size_t>(s.trail + i)];
   }
-  // Whether the sequence has no trail, or one of distinct slots in [0, slots) other than its own.
+  // Whether the sequence has no trail, or one of slots in [0, slots) other than its own.
   bool trail_fits(const Seq& s, int64_t slots) const {
     if (s.trail < 0) return true;
     if (s.phase != Phase::step || s.trail + s.len > static_cast<int64_t>(trails.size())) return false;
     for (int64_t i = 0; i < s.len; ++i) {
       const int64_t slot = slot_after(s, i);
       if (slot < 0 || slot >= slots || slot == s.slot) return false;
-      for (int64_t j = 0; j < i; ++j) {
-        if (slot_after(s, j) == slot) return false;
-      }
     }
     return true;
   }

@@ -76,8 +76,8 @@ Answer Conversation::answer(const nlohmann::ordered_json& messages, const Answer
     answer.cached_tokens = cached;
     on_prompt();
   };
-  request.on_piece = [&](const Tensor&, int64_t, int64_t tokens) {
-    read += tokens;
+  request.on_read = [&](int64_t tokens) {
+    read = tokens - answer.cached_tokens;
     on_prompt();
   };
   text::StreamDecoder decoder(model_.tokenizer(), false);

@@ -8,9 +8,9 @@
 namespace braid::engine {
 namespace {
 
-constexpr size_t kMatches = 8, kOutside = 8, kBlock = 9;
+constexpr size_t kMatches = 8, kOutside = 8, kReader = 9;
 constexpr double kExpectedOfMatch[] = {0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}, kExpectedOutside = 0.5,
-                 kExpectedOfBlock = 0.7;
+                 kExpectedOfReader = 0.7;
 constexpr double kWeight = 4;  // of what is known of all answers, in trials of one
 
 size_t kind_of_match(int64_t tokens) {
@@ -19,32 +19,42 @@ size_t kind_of_match(int64_t tokens) {
 }
 
 double expected_rate(size_t kind) {
-  return kind < kMatches ? kExpectedOfMatch[kind] : kind == kOutside ? kExpectedOutside : kExpectedOfBlock;
+  return kind < kMatches ? kExpectedOfMatch[kind] : kind == kOutside ? kExpectedOutside : kExpectedOfReader;
 }
 
-constexpr int64_t kBlockIdle = 64;     // passes without a draft of the block, after which it stops reading an answer
-constexpr int64_t kBlockRetry = 16;    // answers until it reads one again
-constexpr int64_t kBlockUnread = 128;  // tokens that it reads at once where it need not read them sooner
+constexpr int64_t kReaderIdle = 64;     // passes without a draft of the reader, after which it stops reading an answer
+constexpr int64_t kReaderRetry = 16;    // answers until it reads one again
+constexpr int64_t kReaderUnread = 128;  // tokens that it reads at once where it need not read them sooner
 
 }  // namespace
 
 Drafter::Drafter(Runner& runner, DraftOptions options) : runner_(runner), options_(std::move(options)), block_(runner) {
   CHECK(options_.tokens_max >= 0 && options_.tokens_max <= kDraftMax, "{} drafts", options_.tokens_max);
   CHECK(!options_.mtp || has_prediction_block(runner.config()), "a model without a prediction block");
+  CHECK(!options_.mtp || !options_.model, "drafts of a prediction block and of a model");
+  if (options_.model) model_.emplace(*options_.model);
 }
 
-AnswerDrafts Drafter::begin(int64_t cached) {
+AnswerDrafts Drafter::begin(int64_t cached, int64_t tokens_max) {
   AnswerDrafts out;
-  if (!options_.mtp || block_rest_ > 0) {
-    block_rest_ -= options_.mtp ? 1 : 0;
-    if (options_.mtp && block_rest_ == 0) {  // and it starts anew
-      std::fill(rates_.begin() + kBlock, rates_.end(), Rate{});
-      block_seconds_ = 0;
+  const bool has_reader = options_.mtp || model_;
+  if (!has_reader || reader_rest_ > 0) {
+    reader_rest_ -= has_reader ? 1 : 0;
+    if (has_reader && reader_rest_ == 0) {  // and it starts anew
+      std::fill(rates_.begin() + kReader, rates_.end(), Rate{});
+      reader_seconds_ = 0;
     }
     return out;
   }
-  out.mtp = MtpState{.read = cached};
+  if (options_.mtp) out.mtp = MtpState{.read = cached};
+  if (model_) out.model = model_->begin(tokens_max);
   return out;
+}
+
+void Drafter::end(AnswerDrafts& a) {
+  a.mtp.reset();
+  if (a.model) model_->end(*a.model);
+  a.model.reset();
 }
 
 void Drafter::read(AnswerDrafts& a, const Tensor& x, int64_t first, int64_t count) {
@@ -55,7 +65,8 @@ double Drafter::odds_of(const AnswerDrafts& a, size_t kind) const {
   return a.rates[kind].value(rates_[kind].value(expected_rate(kind), kWeight), kWeight);
 }
 
-// By n-grams or by the block, whichever has the likelier first token; the guesses of the block are made only if wanted.
+// By n-grams or by the reader, whichever has the likelier first token; the guesses of the reader are made only if
+// wanted.
 Offer Drafter::offer(const Wanted& wanted) {
   AnswerDrafts& a = *wanted.answer;
   a.guess.clear();
@@ -63,19 +74,21 @@ Offer Drafter::offer(const Wanted& wanted) {
   const int64_t most = std::min(options_.tokens_max, wanted.tokens_max);
   if (most == 0) return {};
   if (options_.source) {
-    a.guess = options_.source(wanted.text, most);
+    a.guess = options_.source(wanted.picker->text(), most);
     a.kinds.assign(a.guess.size(), kOutside);
   } else if (options_.ngram) {
-    const NgramIndex::Match match = a.index.find(wanted.text);
-    a.guess = NgramIndex::continuation(wanted.text, match, most);
+    const NgramIndex::Match match = a.index.find(wanted.picker->text());
+    a.guess = NgramIndex::continuation(wanted.picker->text(), match, most);
     for (int64_t i = 0; i < std::ssize(a.guess); ++i) a.kinds.push_back(kind_of_match(match.tokens + i));
   }
   Offer out;
-  if (a.mtp && (a.guess.empty() || odds_of(a, a.kinds[0]) < odds_of(a, kBlock))) {
+  const std::span<const int32_t> text = wanted.picker->text();
+  const bool ready = a.mtp || (a.model && unread(a, text) <= model_->chunk() && model_->fits(std::ssize(text) + most));
+  if (ready && (a.guess.empty() || odds_of(a, a.kinds[0]) < odds_of(a, kReader))) {
     a.guess.clear();
     a.kinds.clear();
-    for (int64_t i = 0; i < most; ++i) a.kinds.push_back(kBlock + static_cast<size_t>(i));
-    out.token_seconds = block_seconds_;
+    for (int64_t i = 0; i < most; ++i) a.kinds.push_back(kReader + static_cast<size_t>(i));
+    out.token_seconds = reader_seconds_;
   }
   double all = 1;
   for (const size_t kind : a.kinds) out.odds.push_back(all *= odds_of(a, kind));
@@ -86,7 +99,7 @@ void Drafter::draft(std::span<const Wanted> answers, int64_t steps, int64_t slot
   std::vector<Offer> offers;
   for (const Wanted& wanted : answers) offers.push_back(offer(wanted));
   const auto depths = chooser_.choose(offers, steps, slots, options_.always);
-  if (options_.mtp) draft_by_block(answers, depths);
+  if (options_.mtp || model_) draft_by_reader(answers, depths);
   for (size_t i = 0; i < answers.size(); ++i) {
     AnswerDrafts& a = *answers[i].answer;
     const auto count = std::min(depths[i], std::ssize(a.guess));
@@ -94,35 +107,58 @@ void Drafter::draft(std::span<const Wanted> answers, int64_t steps, int64_t slot
   }
 }
 
-void Drafter::draft_by_block(std::span<const Wanted> answers, std::span<const int64_t> depths) {
+int64_t Drafter::unread(const AnswerDrafts& a, std::span<const int32_t> text) const {
+  return a.mtp ? a.mtp->unread(runner_.config().hidden) : model_->unread(*a.model, text);
+}
+
+std::vector<std::vector<int32_t>> Drafter::guesses_of(std::span<const Wanted> reading,
+                                                      std::span<const int64_t> tokens) {
+  if (model_) {
+    std::vector<ModelDrafter::Wanted> wanted;
+    for (size_t i = 0; i < reading.size(); ++i)
+      wanted.push_back({.state = &*reading[i].answer->model, .picker = reading[i].picker, .tokens = tokens[i]});
+    return model_->draft(wanted);
+  }
   std::vector<MtpDrafter::Wanted> wanted;
-  std::vector<size_t> whose;
-  int64_t tokens = 0;
+  for (size_t i = 0; i < reading.size(); ++i)
+    wanted.push_back({.state = &*reading[i].answer->mtp,
+                      .sequence = reading[i].sequence,
+                      .text = reading[i].picker->text(),
+                      .tokens = tokens[i]});
+  return block_.draft(wanted);
+}
+
+void Drafter::draft_by_reader(std::span<const Wanted> answers, std::span<const int64_t> depths) {
+  std::vector<Wanted> reading;
+  std::vector<int64_t> tokens;
+  int64_t drafts = 0;
   bool short_reads = true;  // what follows a step, and not a prompt, which has to be read once
   for (size_t i = 0; i < answers.size(); ++i) {
     AnswerDrafts& a = *answers[i].answer;
-    if (!a.mtp) continue;
-    const bool offered = !a.kinds.empty() && a.kinds[0] >= kBlock;
-    const int64_t drafts = offered ? depths[i] : 0;
-    a.mtp_idle = drafts > 0 ? 0 : a.mtp_idle + (offered ? 1 : 0);
-    const int64_t unread = a.mtp->unread(runner_.config().hidden);
-    if (drafts == 0 && unread < kBlockUnread) continue;
-    wanted.push_back({.state = &*a.mtp, .sequence = answers[i].sequence, .text = answers[i].text, .tokens = drafts});
-    whose.push_back(i);
-    tokens += drafts;
-    short_reads = short_reads && unread <= 1 + kDraftMax;
+    const std::span<const int32_t> text = answers[i].picker->text();
+    if (a.model && !model_->fits(std::ssize(text))) end(a);
+    if (!a.read_along()) continue;
+    const bool offered = !a.kinds.empty() && a.kinds[0] >= kReader;
+    const int64_t own = offered ? depths[i] : 0;
+    a.idle = own > 0 ? 0 : a.idle + (offered ? 1 : 0);
+    const int64_t rows = unread(a, text);
+    if (own == 0 && rows < kReaderUnread) continue;
+    reading.push_back(answers[i]);
+    tokens.push_back(own);
+    drafts += own;
+    short_reads = short_reads && rows <= 1 + kDraftMax;
   }
-  if (wanted.empty()) return;
+  if (reading.empty()) return;
   const auto began = std::chrono::steady_clock::now();
-  auto guesses = block_.draft(wanted);
-  for (size_t i = 0; i < whose.size(); ++i) {
-    if (wanted[i].tokens > 0) answers[whose[i]].answer->guess = std::move(guesses[i]);
+  auto guesses = guesses_of(reading, tokens);
+  for (size_t i = 0; i < reading.size(); ++i) {
+    if (tokens[i] > 0) reading[i].answer->guess = std::move(guesses[i]);
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-  if (tokens == 0 || !short_reads) return;
-  const double each = seconds / static_cast<double>(tokens);
-  block_seconds_ =
-      block_seconds_ == 0 ? each : block_seconds_ + 0.1 * (std::min(each, 2 * block_seconds_) - block_seconds_);
+  if (drafts == 0 || !short_reads) return;
+  const double each = seconds / static_cast<double>(drafts);
+  reader_seconds_ =
+      reader_seconds_ == 0 ? each : reader_seconds_ + 0.1 * (std::min(each, 2 * reader_seconds_) - reader_seconds_);
 }
 
 void Drafter::drawn(AnswerDrafts& a, std::span<const int32_t> tokens) {
@@ -136,9 +172,9 @@ void Drafter::drawn(AnswerDrafts& a, std::span<const int32_t> tokens) {
   }
   a.tokens.clear();
   a.guess.clear();
-  if (!a.mtp || a.mtp_idle < kBlockIdle) return;
-  a.mtp.reset();
-  block_rest_ = kBlockRetry;
+  if (!a.read_along() || a.idle < kReaderIdle) return;
+  end(a);
+  reader_rest_ = kReaderRetry;
 }
 
 void Drafter::settle(AnswerDrafts& a, int64_t sequence, std::span<const int32_t> text) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/draft_depth.h"
+#include "engine/draft_model.h"
 #include "engine/draft_mtp.h"
 #include "engine/draft_ngram.h"
 
@@ -20,18 +21,20 @@ namespace braid::engine {
 constexpr int64_t kDraftMax = 7;  // a step reads at most 8 tokens (core/seq_map.h)
 
 struct DraftOptions {
-  bool ngram = false;      // what followed the same tokens earlier in the prompt and the answer
-  bool mtp = false;        // the model's prediction block, which it must have
+  bool ngram = false;  // what followed the same tokens earlier in the prompt and the answer
+  bool mtp = false;    // the model's prediction block, which it must have
+  // A smaller model with the same vocabulary, which outlives the drafts; null: none. Instead of the prediction block.
+  Runner* model = nullptr;
   int64_t tokens_max = 0;  // of one step, up to kDraftMax; 0: none
   bool always = false;     // for tests and measurements: as many as there are, whether they pay or not
   // For tests and measurements: drafts from outside, given the text and their largest number, instead of all others.
   std::function<std::vector<int32_t>(std::span<const int32_t> text, int64_t tokens_max)> source{};
 
-  bool any() const { return tokens_max > 0 && (ngram || mtp || source); }
+  bool any() const { return tokens_max > 0 && (ngram || mtp || model || source); }
 };
 
 // Kinds of guesses, by what says how likely they are: 8 of n-grams by the length of the match, then those from outside,
-// then those of the prediction block by depth.
+// then those of the prediction block or the draft model by depth.
 using DraftRates = std::array<Rate, 9 + kDraftMax>;
 
 // What one answer remembers about its drafts.
@@ -43,24 +46,28 @@ struct AnswerDrafts {
   std::vector<int32_t> guess{};  // that `tokens` was cut from
   std::vector<size_t> kinds{};   // of each guess
   DraftRates rates{};
-  std::optional<MtpState> mtp{};  // of an answer that the prediction block reads along
-  int64_t mtp_idle = 0;           // passes since it drafted
+  std::optional<MtpState> mtp{};           // of an answer that the prediction block reads along
+  std::optional<ModelDraftState> model{};  // of an answer that the draft model reads along
+  int64_t idle = 0;                        // passes since either of these drafted
+  bool read_along() const { return mtp || model; }
 };
 
 class Drafter {
  public:
   Drafter(Runner& runner, DraftOptions options);
 
-  // A new answer, of whose text `cached` tokens were read for others.
-  AnswerDrafts begin(int64_t cached);
+  // A new answer, of whose text `cached` tokens were read for others, of at most `tokens_max` tokens with its prompt.
+  AnswerDrafts begin(int64_t cached, int64_t tokens_max);
+  // It will have no more drafts.
+  void end(AnswerDrafts& answer);
   // The model has read further tokens of it, which count: rows [first, first + count) of its residual stream.
   void read(AnswerDrafts& answer, const Tensor& x, int64_t first, int64_t count);
 
   struct Wanted {
     AnswerDrafts* answer = nullptr;
     int64_t sequence = 0;
-    std::span<const int32_t> text{};  // prompt and answer, the last token not read yet
-    int64_t tokens_max = 0;           // that there is room for; 0: its prompt is still being read
+    const TokenPicker* picker = nullptr;  // its text: prompt and answer, the last token not read yet
+    int64_t tokens_max = 0;               // that there is room for; 0: its prompt is still being read
   };
   // Sets the tokens of all answers for the next pass, which steps so many of them.
   void draft(std::span<const Wanted> answers, int64_t steps, int64_t slots);
@@ -74,15 +81,19 @@ class Drafter {
  private:
   Offer offer(const Wanted& wanted);
   double odds_of(const AnswerDrafts& answer, size_t kind) const;
-  void draft_by_block(std::span<const Wanted> answers, std::span<const int64_t> depths);
+  int64_t unread(const AnswerDrafts& answer, std::span<const int32_t> text) const;
+  std::vector<std::vector<int32_t>> guesses_of(std::span<const Wanted> reading, std::span<const int64_t> tokens);
+  void draft_by_reader(std::span<const Wanted> answers, std::span<const int64_t> depths);
 
   Runner& runner_;
   DraftOptions options_;
   DepthChooser chooser_;
+  // What reads answers along to draft: the prediction block or the draft model.
   MtpDrafter block_;
-  DraftRates rates_{};        // of all answers
-  double block_seconds_ = 0;  // that a draft of the block takes
-  int64_t block_rest_ = 0;    // answers until the block reads one again, after one that it did not pay for
+  std::optional<ModelDrafter> model_;
+  DraftRates rates_{};         // of all answers
+  double reader_seconds_ = 0;  // that a draft of the reader takes
+  int64_t reader_rest_ = 0;    // answers until the reader reads one again, after one that it did not pay for
 };
 
 }  // namespace braid::engine

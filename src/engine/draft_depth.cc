@@ -77,7 +77,7 @@ std::vector<int64_t> DepthChooser::choose(std::span<const Offer> offers, int64_t
   int64_t drafts = 0;
   for (const Guess& token : by_odds(offers)) {
     if (depths[token.offer] != token.depth) continue;  // an earlier one of its sequence had no slot
-    const int64_t need = token.depth == 0 ? 2 : 1;
+    const int64_t need = token.depth == 0 ? 1 : 0;
     if (need > slots || drafts == kDraftsMax) continue;
     slots -= need;
     ++depths[token.offer];

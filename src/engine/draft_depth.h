@@ -33,7 +33,7 @@ struct Offer {
 class DepthChooser {
  public:
   // Tokens to verify of each offer, for a pass that reads one more token of each of `sequences`. A sequence with drafts
-  // takes one slot more than it has drafts, of `slots` in all.
+  // takes one slot, of `slots` in all.
   // `always`: as many as there are slots for, the most likely ones.
   std::vector<int64_t> choose(std::span<const Offer> offers, int64_t sequences, int64_t slots, bool always = false);
   // A pass over `sequences` that verified `drafts` took so long.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/coded_snapshot.h"
 #include "sys/check.h"
 
 namespace braid::engine {
@@ -17,6 +18,11 @@ int64_t pages_before(int64_t position) { return (position + kPageTokens - 1) / k
 PrefixCache::PrefixCache(Runner& runner)
     : runner_(runner), pool_(runner.pool()), recurrent_(runner.pool().slot_bytes() > 0) {
   CHECK(runner.options().memory > 0, "a runner without a budget");
+  if (recurrent_ && runner.options().snapshots == DType::i8) {
+    CHECK(!runner.options().numerics.exact && runner.options().numerics.ssm == DType::f32,
+          "snapshots that are not exact");
+    coded_bytes_ = coded_snapshot_bytes(pool_.view());
+  }
   nodes_.emplace_back();
   nodes_.front().self = nodes_.begin();
   pool_.set_reclaimer([this] { return evict(); });
@@ -80,6 +86,7 @@ PrefixCache::Found PrefixCache::resume(std::span<const int32_t> prompt, int64_t 
   Found found{.tokens = best.tokens, .common = best.common};
   if (found.tokens == 0) return found;
   runner_.resume(sequence, found.tokens, pages_of(best.from, found.tokens), best.from->slot);
+  if (coded_bytes_ > 0) decode_snapshot(runner_.ctx(), best.from->coded, pool_.view(), runner_.slot(sequence));
   if (found.tokens == std::ssize(prompt)) found.row = best.from->row;
   if (best.from->used > 0) use(best.from);
   return found;
@@ -101,19 +108,21 @@ void PrefixCache::keep(std::span<const int32_t> tokens, int64_t sequence, std::s
   spares_only_ = worth == Worth::spare;
   int64_t slot = -1;
   const int64_t edge = bytes_of(tokens) + 2 * kNodeBytes;  // at most
-  const bool edge_fits = pool_.charge(edge + bytes_of(row));
-  if (edge_fits && recurrent_) slot = runner_.copy_state(sequence);
+  const bool edge_fits = pool_.charge(edge + bytes_of(row) + coded_bytes_);
+  if (edge_fits && recurrent_ && coded_bytes_ == 0) slot = runner_.copy_state(sequence);
   spares_only_ = false;
   if (edge_fits) pool_.refund(edge);
   if (!edge_fits) return;
-  if (recurrent_ && slot < 0) return pool_.refund(bytes_of(row));
+  if (recurrent_ && coded_bytes_ == 0 && slot < 0) return pool_.refund(bytes_of(row));
+  std::vector<std::byte> coded(static_cast<size_t>(coded_bytes_));
+  if (coded_bytes_ > 0) encode_snapshot(runner_.ctx(), pool_.view(), runner_.slot(sequence), coded);
   // Nothing is evicted from here on.
-  use(insert(tokens, pool_.pages(sequence), slot, row), worth);
+  use(insert(tokens, pool_.pages(sequence), slot, std::move(coded), row), worth);
 }
 
 // A snapshot at the end of `tokens`, whose pages these are; what the tree has of them already stays.
 PrefixCache::Node* PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int64_t slot,
-                                       std::span<const float> row) {
+                                       std::vector<std::byte> coded, std::span<const float> row) {
   Node* node = node_at(locate(tokens));
   if (node->end() < std::ssize(tokens)) {
     const auto begin = static_cast<size_t>(node->end()), first = static_cast<size_t>(first_page(node->end())),
@@ -121,6 +130,7 @@ PrefixCache::Node* PrefixCache::insert(std::span<const int32_t> tokens, std::spa
     node = add(node, tokens.subspan(begin), pages.subspan(first, last - first));
   }
   node->slot = slot;
+  node->coded = std::move(coded);
   node->row.assign(row.begin(), row.end());
   return node;
 }
@@ -181,6 +191,8 @@ void PrefixCache::forget(Node* node) {
   by_use_.erase(node->used);
   node->used = 0;
   if (node->slot >= 0) pool_.give_slot(std::exchange(node->slot, -1));
+  pool_.refund(std::ssize(node->coded));
+  node->coded = {};
   pool_.refund(bytes_of(node->row));
   node->row = {};
 }

@@ -1,11 +1,12 @@
 // Prefixes that were read before, for prompts that begin with them: a chat sends its whole conversation again with
 // every turn. A radix tree over token ids. An edge owns references to the pages that hold keys and values of its
 // tokens, shared with sequences and copied on write. A recurrent state cannot be cut at another position, so the tree
-// keeps it only at nodes, as a snapshot in a slot, and a prompt continues from the deepest snapshot on its path; models
-// without a recurrent state continue anywhere. All of it counts against RunnerOptions::memory together with the running
-// sequences, and is evicted when those need the room: the snapshot that was used least recently first, with the edge
-// that leads to nothing else.
+// keeps it only at nodes, as a snapshot in a slot, or in INT8 (RunnerOptions::snapshots), and a prompt continues from
+// the deepest snapshot on its path; models without a recurrent state continue anywhere. All of it counts against
+// RunnerOptions::memory together with the running sequences, and is evicted when those need the room: the snapshot that
+// was used least recently first, with the edge that leads to nothing else.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <list>
@@ -70,7 +71,8 @@ class PrefixCache {
     std::vector<int32_t> pages{};         // those of positions [begin, end), the partial ones at both ends included
     std::map<int32_t, Node*> children{};  // by the first token of their edges
     uint64_t used = 0;                    // orders evictions; 0: no snapshot
-    int64_t slot = -1;                    // of the snapshot; -1 where the model has no recurrent state
+    int64_t slot = -1;                    // of the snapshot; -1 where the model has no recurrent state, or it is coded
+    std::vector<std::byte> coded{};       // the snapshot in INT8 (coded_snapshot.h), in place of a slot
     std::vector<float> row{};             // of the snapshot's last token; may be empty
 
     int64_t end() const { return begin + std::ssize(tokens); }
@@ -85,10 +87,11 @@ class PrefixCache {
   };
   Place locate(std::span<const int32_t> tokens);
   Match match(std::span<const int32_t> prompt);
+  int64_t snapshot_bytes() const { return coded_bytes_ > 0 ? coded_bytes_ : pool_.slot_bytes(); }
   PrefixFileKind kind(uint64_t fingerprint) const;
   Node* restore(const PrefixFile& file, size_t node, std::map<int32_t, int32_t>& pages);
   Node* insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int64_t slot,
-               std::span<const float> row);
+               std::vector<std::byte> coded, std::span<const float> row);
   Node* node_at(const Place& place);
   Node* add(Node* parent, std::span<const int32_t> tokens, std::span<const int32_t> pages);
   void use(Node* node, Worth worth = Worth::wanted);
@@ -101,7 +104,8 @@ class PrefixCache {
   Runner& runner_;
   StatePool& pool_;
   bool recurrent_;
-  std::list<Node> nodes_;  // the root first
+  int64_t coded_bytes_ = 0;  // of a snapshot in INT8; 0: snapshots are slots
+  std::list<Node> nodes_;    // the root first
   std::map<uint64_t, Node*> by_use_;
   uint64_t clock_ = 0;
   bool spares_only_ = false;  // what may be evicted now

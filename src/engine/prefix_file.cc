@@ -48,6 +48,8 @@ class Parts {
 void check_kind(const PrefixFileHeader& h, const PrefixFileKind& kind, const Parts& parts) {
   if (h.version != kPrefixFileVersion)
     parts.refuse("another version of the format", std::to_string(h.version), std::to_string(kPrefixFileVersion));
+  if (h.fingerprint == kind.fingerprint && h.coded != kind.coded)
+    parts.refuse("its states are in another form (--snapshots)", h.coded ? "int8" : "f32", kind.coded ? "int8" : "f32");
   if (h.fingerprint != kind.fingerprint || h.page_tokens != kPageTokens || h.page_bytes != kind.page_bytes ||
       h.slot_bytes != kind.slot_bytes || h.width != kind.width) {
     parts.refuse("written with another model or other number formats", fmt::format("{:016x}", h.fingerprint),

@@ -6,7 +6,7 @@
 //   i32 [page references]          of the edges, one after another: which of the pages
 //   f32 [rows, width]
 //   u8  [pages, bytes of a page]   keys and values, block after block as the pool stores them
-//   u8  [slots, bytes of a slot]   recurrent states, likewise
+//   u8  [slots, bytes of a slot]   recurrent states, likewise, or coded (coded_snapshot.h)
 //   u64                            io::Checksum of all before it
 //
 // The pages, slots and rows of a file fit one model, one choice of number formats and one version of this format only.
@@ -21,11 +21,12 @@
 namespace braid::engine {
 
 constexpr std::string_view kPrefixFileMagic = "BRAIDPFX";
-constexpr uint32_t kPrefixFileVersion = 1;
+constexpr uint32_t kPrefixFileVersion = 2;
 
 // What a reader expects.
 struct PrefixFileKind {
   uint64_t fingerprint = 0;  // engine/fingerprint.h
+  int64_t coded = 0;         // whether recurrent states are in INT8
   int64_t page_bytes = 0, slot_bytes = 0, width = 0;
   int64_t vocab = 0, context = 0;  // ids and positions are below them
 };
@@ -33,6 +34,7 @@ struct PrefixFileKind {
 struct PrefixFileHeader {
   uint32_t version = kPrefixFileVersion, page_tokens = 0;
   uint64_t fingerprint = 0;
+  int64_t coded = 0;
   int64_t page_bytes = 0, slot_bytes = 0, width = 0;
   int64_t nodes = 0, tokens = 0, references = 0, rows = 0, pages = 0, slots = 0;
 };

@@ -120,7 +120,7 @@ TEST(PrefixFile, OfAnotherKindOrDamagedIsRefused) {
   LanguageModel rounded = tiny_chat(64 << 20, false);
   EXPECT_NE(refusal(good, rounded).find("another model or other number formats"), std::string::npos);
   std::string other = good;
-  other[8] = 2;
+  other[8] = 1;
   EXPECT_NE(refusal(other, model).find("another version"), std::string::npos);
   other = good;
   other[3] = 'x';

@@ -55,8 +55,9 @@ class Sink {
 
 PrefixFileKind PrefixCache::kind(uint64_t fingerprint) const {
   return {.fingerprint = fingerprint,
+          .coded = coded_bytes_ > 0,
           .page_bytes = pool_.page_bytes(),
-          .slot_bytes = pool_.slot_bytes(),
+          .slot_bytes = snapshot_bytes(),
           .width = runner_.config().hidden,
           .vocab = runner_.config().vocab,
           .context = runner_.options().context};
@@ -65,12 +66,13 @@ PrefixFileKind PrefixCache::kind(uint64_t fingerprint) const {
 void PrefixCache::save(const std::filesystem::path& path, uint64_t fingerprint) const {
   PrefixFileHeader header{.page_tokens = kPageTokens,
                           .fingerprint = fingerprint,
+                          .coded = coded_bytes_ > 0,
                           .page_bytes = pool_.page_bytes(),
-                          .slot_bytes = pool_.slot_bytes(),
+                          .slot_bytes = snapshot_bytes(),
                           .width = runner_.config().hidden};
   std::vector<PrefixFileNode> nodes;
   std::vector<int32_t> tokens, references, pages;
-  std::vector<int64_t> slots;
+  std::vector<const Node*> slots;
   std::vector<float> rows;
   std::map<int32_t, int32_t> numbers;  // of pages, in the file
   struct Visit {
@@ -90,9 +92,9 @@ void PrefixCache::save(const std::filesystem::path& path, uint64_t fingerprint) 
       if (number.second) pages.push_back(page);
       references.push_back(number.first->second);
     }
-    if (n->slot >= 0) {
+    if (n->slot >= 0 || !n->coded.empty()) {
       out.slot = std::ssize(slots);
-      slots.push_back(n->slot);
+      slots.push_back(n);
     }
     if (!n->row.empty()) {
       CHECK(std::ssize(n->row) == header.width, "a row of {} in a model of {}", n->row.size(), header.width);
@@ -117,7 +119,10 @@ void PrefixCache::save(const std::filesystem::path& path, uint64_t fingerprint) 
   const auto put = [&](std::span<std::byte> bytes) { sink.put(bytes); };
   for (const int32_t page : pages) pool_.for_each_part_of_page(page, put);
   sink.pad();
-  for (const int64_t slot : slots) pool_.for_each_part_of_slot(slot, put);
+  for (const Node* n : slots) {
+    if (n->slot >= 0) pool_.for_each_part_of_slot(n->slot, put);
+    sink.put(n->coded);
+  }
   sink.pad();
   sink.commit();
 }
@@ -138,7 +143,7 @@ PrefixCache::Node* PrefixCache::restore(const PrefixFile& file, size_t node, std
   }
   const auto fresh = std::ranges::count_if(path, [&](int32_t page) { return !pages.contains(page); });
   const int64_t width = snapshot.row < 0 ? 0 : runner_.config().hidden,
-                bytes = fresh * pool_.page_bytes() + pool_.slot_bytes() + width * size_of(DType::f32) +
+                bytes = fresh * pool_.page_bytes() + snapshot_bytes() + width * size_of(DType::f32) +
                         std::ssize(tokens) * size_of(DType::i32) + 2 * kNodeBytes;
   if (fresh > pool_.pages_free() || pool_.bytes_in_use() + bytes > runner_.options().memory) return nullptr;
   const auto from = [](std::span<const std::byte> all, int64_t number) {
@@ -159,7 +164,11 @@ PrefixCache::Node* PrefixCache::restore(const PrefixFile& file, size_t node, std
     }
   }
   int64_t slot = -1;
-  if (recurrent_) {
+  std::vector<std::byte> coded(static_cast<size_t>(coded_bytes_));
+  if (coded_bytes_ > 0) {
+    from(file.slots, snapshot.slot * coded_bytes_)(coded);
+    pool_.refund(-coded_bytes_);
+  } else if (recurrent_) {
     slot = pool_.take_slot();
     pool_.for_each_part_of_slot(slot, from(file.slots, snapshot.slot * pool_.slot_bytes()));
   }
@@ -167,7 +176,7 @@ PrefixCache::Node* PrefixCache::restore(const PrefixFile& file, size_t node, std
   if (width > 0)
     std::memcpy(row.data(), file.rows.data() + snapshot.row * width * size_of(DType::f32), row.size() * sizeof(float));
   pool_.refund(-width * size_of(DType::f32));
-  return insert(tokens, path, slot, row);
+  return insert(tokens, path, slot, std::move(coded), row);
 }
 
 void PrefixCache::load(const std::filesystem::path& path, uint64_t fingerprint) {

@@ -159,7 +159,7 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
     const Own& o = own(piece.sequence);
     CHECK(!named[static_cast<size_t>(piece.sequence)], "sequence {} twice in a pass", piece.sequence);
     named[static_cast<size_t>(piece.sequence)] = true;
-    CHECK(o.trail.empty(), "sequence {} waits for `keep`", piece.sequence);
+    CHECK(o.after_slot < 0, "sequence {} waits for `keep`", piece.sequence);
     CHECK(!piece.tentative || piece.phase == Phase::step, "a tentative prefill of sequence {}", piece.sequence);
     seqs.add(piece.tokens, o.length, o.slot);
     Seq& seq = seqs.seqs.back();
@@ -169,35 +169,57 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
   CHECK(seqs.tokens() == std::ssize(ids), "{} tokens, {} ids", seqs.tokens(), ids.size());
   const Tensor batch = ids_tensor(ids);
   for (const Seq& s : seqs.seqs) pool_->prepare(ctx_, s.table, s.pos0, s.pos0 + s.len);
+  replays_.clear();
+  int64_t rows = 0;  // of tentative steps
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (!pieces[i].tentative) continue;
     seqs.seqs[i].trail = std::ssize(seqs.trails);
     Own& o = own(pieces[i].sequence);
-    for (int64_t t = 0; t < pieces[i].tokens; ++t) {
-      o.trail.push_back(take_spare());
-      CHECK(o.trail.back() >= 0, "no free slot for token {} of a tentative step", t);
-    }
-    seqs.trails.insert(seqs.trails.end(), o.trail.begin(), o.trail.end());
+    o.after_slot = take_spare();
+    CHECK(o.after_slot >= 0, "no free slot for a tentative step of sequence {}", pieces[i].sequence);
+    o.tentative = pieces[i].tokens;
+    o.first = rows;
+    rows += o.tentative;
+    seqs.trails.insert(seqs.trails.end(), static_cast<size_t>(o.tentative), o.after_slot);
   }
   nn::Run r = run(seqs, probe);
+  if (rows > 0) r.replays = &replays_;
   Tensor x = model_->forward(r, batch);
   for (const Piece& piece : pieces) own(piece.sequence).length += piece.tentative ? 0 : piece.tokens;
   return x;
 }
 
+// All tokens: the state after the last of them is there. Fewer: the others are read again, without the products.
 void Runner::keep(int64_t sequence, int64_t tokens) {
   Own& o = own(sequence);
-  CHECK(tokens >= 0 && tokens <= std::ssize(o.trail), "{} tokens of a tentative step of {}", tokens, o.trail.size());
-  if (tokens > 0) std::swap(o.slot, o.trail[static_cast<size_t>(tokens - 1)]);
-  for (const int64_t slot : o.trail) pool_->give_slot(slot);
-  o.trail.clear();
+  CHECK(tokens >= 0 && tokens <= o.tentative, "{} tokens of a tentative step of {}", tokens, o.tentative);
+  if (o.after_slot < 0) return;
+  if (tokens == o.tentative) {
+    std::swap(o.slot, o.after_slot);
+  } else if (tokens > 0) {
+    replay(o, tokens);
+  }
+  pool_->give_slot(std::exchange(o.after_slot, -1));
+  o.tentative = 0;
   o.length += tokens;
   pool_->truncate(sequence, o.length);
 }
 
+// A state that is stored in fewer bits is rounded after every token.
+void Runner::replay(const Own& o, int64_t tokens) {
+  const bool whole = options_.numerics.exact || options_.numerics.caches().ssm == DType::f32;
+  const int64_t piece = whole ? tokens : 1;
+  for (int64_t t = 0; t < tokens; t += piece) {
+    SeqMap seqs = SeqMap::one(piece, o.length + t, o.slot);
+    seqs.seqs[0].phase = Phase::step;
+    nn::Run r = run(seqs, nullptr);
+    for (const nn::Replay& block : replays_) block(r, o.first + t);
+  }
+}
+
 int64_t Runner::copy_state(int64_t sequence) {
   hold(sequence);
-  CHECK(own(sequence).trail.empty(), "sequence {} waits for `keep`", sequence);
+  CHECK(own(sequence).after_slot < 0, "sequence {} waits for `keep`", sequence);
   const int64_t copy = pool_->take_slot();
   if (copy >= 0) pool_->copy_slot(ctx_, slot(sequence), copy);
   return copy;
@@ -214,13 +236,33 @@ void Runner::resume(int64_t sequence, int64_t tokens, std::span<const int32_t> p
 }
 
 void Runner::fork(int64_t from, int64_t to) {
-  CHECK(from != to && own(from).trail.empty(), "a fork of sequence {} to {}", from, to);
+  CHECK(from != to && own(from).after_slot < 0, "a fork of sequence {} to {}", from, to);
   reset(to);
   hold(from);
   hold(to);
   own(to).length = length(from);
   pool_->share(from, to, length(from));
   pool_->copy_slot(ctx_, slot(from), slot(to));
+}
+
+bool Runner::mark(int64_t sequence) {
+  Own& o = own(sequence);
+  CHECK(o.after_slot < 0, "sequence {} waits for `keep`", sequence);
+  hold(sequence);
+  if (o.mark_slot < 0) o.mark_slot = take_spare();
+  if (o.mark_slot < 0) return false;
+  pool_->copy_slot(ctx_, o.slot, o.mark_slot);
+  o.mark_length = o.length;
+  return true;
+}
+
+int64_t Runner::rewind(int64_t sequence) {
+  Own& o = own(sequence);
+  CHECK(o.after_slot < 0, "sequence {} waits for `keep`", sequence);
+  if (o.mark_slot < 0) return -1;
+  pool_->copy_slot(ctx_, o.mark_slot, o.slot);
+  pool_->truncate(sequence, o.mark_length);
+  return o.length = o.mark_length;
 }
 
 Tensor Runner::logits(const Tensor& x, Phase phase) {
@@ -274,7 +316,7 @@ Tensor Runner::mtp_step(std::span<const int32_t> ids, const Tensor& hidden, std:
   SeqMap seqs;
   for (const MtpPiece& piece : pieces) {
     const Own& o = own(piece.sequence);
-    CHECK(o.trail.empty(), "sequence {} waits for `keep`", piece.sequence);
+    CHECK(o.after_slot < 0, "sequence {} waits for `keep`", piece.sequence);
     seqs.add(piece.tokens, piece.position, o.slot);
     seqs.seqs.back().table = piece.sequence;
     if (piece.tokens == 1) seqs.seqs.back().phase = Phase::step;
@@ -310,7 +352,7 @@ Tensor Runner::prefill(int64_t sequence, std::span<const int32_t> ids,
 
 void Runner::pretend(int64_t sequence, int64_t tokens) {
   Own& o = own(sequence);
-  CHECK(o.trail.empty() && tokens >= o.length, "{} tokens of sequence {} of {}", tokens, sequence, o.length);
+  CHECK(o.after_slot < 0 && tokens >= o.length, "{} tokens of sequence {} of {}", tokens, sequence, o.length);
   pool_->repeat_page(ctx_, sequence, o.length, tokens);
   o.length = tokens;
 }
@@ -322,8 +364,9 @@ Tensor Runner::step(int64_t sequence, int32_t id) {
 
 void Runner::reset(int64_t sequence) {
   Own& o = own(sequence);
-  for (const int64_t slot : o.trail) pool_->give_slot(slot);
-  o.trail.clear();
+  if (o.after_slot >= 0) pool_->give_slot(std::exchange(o.after_slot, -1));
+  o.tentative = 0;
+  if (o.mark_slot >= 0) pool_->give_slot(std::exchange(o.mark_slot, -1));
   o.length = 0;
   pool_->truncate(sequence, 0);
   if (o.slot < 0) return;

@@ -25,10 +25,12 @@ struct RunnerOptions {
   // Bytes that the states of all sequences, spare slots and what a PrefixCache keeps may take together: address space
   // is reserved, and each sequence takes what it uses. 0: every sequence can have its whole context, and no more.
   int64_t memory = 0;
-  int64_t spare_slots = 0;  // recurrent states besides one per sequence: a tentative step takes one for each token
+  int64_t spare_slots = 0;  // recurrent states besides one per sequence: each tentative step takes one
   int64_t chunk = 512;      // tokens of one prefill pass
   int threads = 0;          // 0: sys::default_threads()
-  std::string adapter{};    // a folder as PEFT writes it; empty: none
+  // Recurrent states that a PrefixCache keeps: F32, as they are in a slot, or I8 (coded_snapshot.h), not with `exact`.
+  DType snapshots = DType::f32;
+  std::string adapter{};  // a folder as PEFT writes it; empty: none
 };
 
 // As RunnerOptions::memory: half of what is free, or what every sequence's whole context takes and a PrefixCache of a
@@ -67,6 +69,10 @@ class Runner {
   void claim(int64_t sequence) { hold(sequence); }
   // Makes `to` a copy of `from`. Their keys and values are shared until one of them writes.
   void fork(int64_t from, int64_t to);
+  // Remembers where a sequence is, for `rewind`; a mark takes a spare slot until `reset`. False: none is free.
+  bool mark(int64_t sequence);
+  // Back to the mark, if there is one: what was read since is undone. Returns the length, -1 without a mark.
+  int64_t rewind(int64_t sequence);
   // Phase::step if the rows are from a step of the only sequence.
   Tensor logits(const Tensor& x, Phase phase = Phase::prefill);
   // Negative log-probabilities of the tokens `targets`, as predicted by the rows of x, [n] F32.
@@ -126,12 +132,15 @@ class Runner {
   struct Own {
     int64_t length = 0;  // tokens read
     int64_t slot = -1;
-    std::vector<int64_t> trail{};  // of a tentative step: the states after each of its tokens
+    int64_t after_slot = -1;                  // of a tentative step: the state after its last token
+    int64_t tentative = 0, first = 0;         // its tokens, and its first row of the replays
+    int64_t mark_slot = -1, mark_length = 0;  // no slot: no mark
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
   Own& own(int64_t sequence);
   void hold(int64_t sequence);
   int64_t take_spare();
+  void replay(const Own& own, int64_t tokens);
   Tensor ids_tensor(std::span<const int32_t> ids);
 
   std::shared_ptr<models::Model> model_;
@@ -140,8 +149,9 @@ class Runner {
   Ctx ctx_;
   std::unique_ptr<StatePool> pool_;
   nn::Calibration* calibration_ = nullptr;
-  std::vector<Own> own_;  // by sequence
-  int64_t slotless_ = 0;  // how many of them have no slot
+  std::vector<Own> own_;             // by sequence
+  std::vector<nn::Replay> replays_;  // of the last pass
+  int64_t slotless_ = 0;             // how many of them have no slot
 };
 
 // RunnerOptions::memory in bytes, or kMemoryOfContexts as it is. Error when that is more than is free.

@@ -51,7 +51,7 @@ TEST(Runner, ATentativeStepCanBeForgotten) {
   const Piece guess = step_of(5, true);
   runner.forward(ids, {&guess, 1});
   EXPECT_EQ(runner.length(0), 5);
-  EXPECT_EQ(runner.spare_slots(), 3);
+  EXPECT_EQ(runner.spare_slots(), 7);
   runner.reset(0);
   EXPECT_EQ(runner.length(0), 0);
   EXPECT_EQ(runner.spare_slots(), 8);
@@ -120,8 +120,41 @@ TEST(RunnerDeath, MisuseIsABug) {
   EXPECT_DEATH(runner.fork(0, 1), "a fork of sequence 0");
   EXPECT_DEATH(runner.keep(0, 3), "3 tokens of a tentative step of 2");
   runner.keep(0, 2);
-  const Piece three = step_of(3, true);
-  EXPECT_DEATH(runner.forward(std::vector<int32_t>{1, 2, 3}, {&three, 1}), "no free slot for token 2");
+  ASSERT_TRUE(runner.mark(0));
+  ASSERT_TRUE(runner.mark(1));
+  EXPECT_DEATH(runner.forward(ids, {&guess, 1}), "no free slot for a tentative step of sequence 0");
+}
+
+// A state that is stored in fewer bits is rounded after every token, replayed or not.
+TEST(Runner, KeptTokensLeaveTheStateOfSingleSteps) {
+  for (const DType stored : {DType::f32, DType::bf16, DType::f16, DType::i8}) {
+    Numerics numerics = Numerics::serving(DType::f32);
+    numerics.ssm = stored;
+    LanguageModel model(kModel, {.numerics = numerics, .context = 64, .sequences = 3, .spare_slots = 2, .threads = 1});
+    Runner& runner = model.runner();
+    const std::vector<int32_t> prompt = {5, 6, 7}, guessed = {8, 9, 10, 11};
+    for (int64_t kept = 0; kept <= 4; ++kept) {
+      for (int64_t sequence = 0; sequence < 3; ++sequence) {
+        runner.reset(sequence);
+        runner.prefill(sequence, prompt, [](const Tensor&) {});
+      }
+      std::vector<int32_t> ids;  // two guesses and what another reads between them
+      std::vector<Piece> pieces;
+      for (const int64_t sequence : {1, 2, 0}) {
+        pieces.push_back(step_of(4, sequence != 2));
+        pieces.back().sequence = sequence;
+        ids.insert(ids.end(), guessed.begin(), guessed.end());
+      }
+      runner.forward(ids, pieces);
+      runner.keep(1, 4 - kept);
+      runner.keep(0, kept);
+      runner.reset(2);
+      runner.prefill(2, prompt, [](const Tensor&) {});
+      for (int64_t i = 0; i < kept; ++i) runner.step(2, guessed[static_cast<size_t>(i)]);
+      EXPECT_EQ(to_doubles(runner.step(0, 12).view()), to_doubles(runner.step(2, 12).view()))
+          << name_of(stored) << " " << kept;
+    }
+  }
 }
 
 // The rest of a sequence repeats its first page, and a step reads all of it.

@@ -53,11 +53,11 @@ void Scheduler::submit(Request request) {
 }
 
 // The most that a request can need. A guess may read a few tokens that are then undone.
-int64_t Scheduler::bytes_needed(const Request& request) const {
+int64_t Scheduler::tokens_needed(const Request& request) const {
   constexpr int64_t kGuess = 8;
   const int64_t context = runner_.options().context, prompt = std::ssize(request.prompt),
                 answer = request.generate.tokens_max < 0 ? context : request.generate.tokens_max;
-  return runner_.sequence_bytes_of(prompt + std::min(answer + kGuess, context - prompt));
+  return prompt + std::min(answer + kGuess, context - prompt);
 }
 
 // In their order: a large request is not overtaken for ever.
@@ -65,14 +65,14 @@ void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
     Request& request = waiting_.front();
     round_ = request.ordinal;
-    const int64_t promised = bytes_needed(request);
+    const int64_t tokens = tokens_needed(request), promised = runner_.sequence_bytes_of(tokens);
     if (cache_ && promised_ + promised > runner_.memory_for_sequences()) break;
     TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
     streams_.push_back({.request = std::move(request),
                         .picker = std::move(picker),
                         .sequence = free_.back(),
                         .promised = promised,
-                        .drafts = drafter_ ? drafter_->begin(0) : AnswerDrafts{},
+                        .drafts = drafter_ ? drafter_->begin(0, tokens) : AnswerDrafts{},
                         .began = Clock::now()});
     promised_ += promised;
     waiting_.pop_front();
@@ -202,7 +202,7 @@ void Scheduler::draft() {
     if (cache_)
       most = std::min(most, chunk - length % chunk - 1);  // states are kept at the same lengths as without drafts
     wanted.push_back(
-        {.answer = &s.drafts, .sequence = s.sequence, .text = s.picker.text(), .tokens_max = s.reading() ? 0 : most});
+        {.answer = &s.drafts, .sequence = s.sequence, .picker = &s.picker, .tokens_max = s.reading() ? 0 : most});
     steps += s.reading() ? 0 : 1;
   }
   // Of the slots that are free only the spare ones are promised to nobody else.
@@ -270,6 +270,7 @@ void Scheduler::read_and_draw() {
     Stream& s = streams_[reading.stream];
     if (s.request.prompt_logprobs >= 0) score(s, x, reading.first, reading.tokens);
     s.read += reading.tokens;
+    if (s.request.on_read) s.request.on_read(s.read);
     if (drafter_) drafter_->read(s.drafts, x, reading.first, reading.tokens);
     if (s.request.on_piece) s.request.on_piece(x, reading.first, reading.tokens);
     if (!cache_) continue;
@@ -393,6 +394,7 @@ void Scheduler::end(Stream& s, Finish finish) {
     if (cache_) cache_->keep(s.picker.text().first(length), s.sequence);
   } catch (const std::exception&) {  // without room, nothing continues from it
   }
+  if (drafter_) drafter_->end(s.drafts);
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
   promised_ -= s.promised;

@@ -42,6 +42,7 @@ struct Request {
   // may submit another request.
   std::function<bool()> wanted{};
   std::function<void(int64_t cached_tokens)> on_start{};  // before its first pass
+  std::function<void(int64_t tokens)> on_read{};  // after such a piece: how many of the prompt are read or cached
   std::function<void(const Tensor& x, int64_t first, int64_t tokens)> on_piece{};
   std::function<void(const std::vector<TokenLogprob>&)> on_logprobs{};
   std::function<bool(int32_t)> on_token{};
@@ -60,8 +61,8 @@ struct MemoryUse {
 class Scheduler {
  public:
   // As many answers at a time as the runner has sequences. A runner with a budget (RunnerOptions::memory) keeps
-  // prefixes for later prompts in what they leave of it. Steps that verify drafts take spare slots of the runner, one
-  // for each token that they read.
+  // prefixes for later prompts in what they leave of it. Steps that verify drafts take a spare slot of the runner
+  // each.
   explicit Scheduler(Runner& runner, DraftOptions drafts = {});
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
@@ -110,7 +111,7 @@ class Scheduler {
   void settle(Stream& s);
   void keep_read(Stream& s, std::span<const float> row);
   void keep_on_the_way();
-  int64_t bytes_needed(const Request& request) const;
+  int64_t tokens_needed(const Request& request) const;
   void draw_found();
   void drop_unwanted();
   void draft();

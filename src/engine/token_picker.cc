@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "sys/error.h"
+
 namespace braid::engine {
 
 TokenPicker::TokenPicker(const GenerateOptions& options, std::vector<int32_t> seen, std::span<const int64_t> eos)
@@ -18,6 +20,17 @@ TokenPicker::TokenPicker(const GenerateOptions& options, std::vector<int32_t> se
 int32_t TokenPicker::sampled(std::span<const float> logits) const {
   const size_t n = ids_.size();
   return sample(logits, options_.sampling, seen_, first_ + n, n);
+}
+
+std::optional<int32_t> TokenPicker::guess(std::span<const float> logits, std::span<const int32_t> ahead) const {
+  std::vector<int32_t> seen = seen_;
+  seen.insert(seen.end(), ahead.begin(), ahead.end());
+  const size_t n = ids_.size() + ahead.size();
+  try {
+    return sample(logits, options_.sampling, seen, first_ + n, n);
+  } catch (const Error&) {  // of the logits
+    return std::nullopt;
+  }
 }
 
 // A token that ends the thinking and goes on with what is not allowed is refused, and another drawn.

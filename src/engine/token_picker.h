@@ -19,6 +19,9 @@ class TokenPicker {
   bool may_continue() const { return options_.tokens_max < 0 || std::ssize(ids_) < options_.tokens_max; }
   // From the logits after the last token. An end token is part of the answer.
   int32_t next(std::span<const float> logits);
+  // What would be drawn after the answer and these tokens if the logits were so, but for limits and constraints;
+  // nullopt where they are not finite. It is likely the token that `next` will draw there, if the logits are alike.
+  std::optional<int32_t> guess(std::span<const float> logits, std::span<const int32_t> ahead) const;
   bool ended() const { return ended_; }                                     // the last token is an end token
   bool complete() const { return constraint_ && constraint_->finished(); }  // nothing may be added to the answer
   // Every token of the sequence, those of the answer included.

@@ -49,10 +49,29 @@ Tensor Mamba2::forward(Run& run, const Tensor& x) {
       linear(run, x, params_.in_proj, run.numerics.activations, params_.in_bias.value ? &params_.in_bias : nullptr);
   const Tensor z = u.slice(1, 0, inner), raw = u.slice(1, inner, channels),
                dt = u.slice(1, inner + channels, spec_.heads);
+  if (run.replays) record(run, raw, dt);
   const Tensor y = scan(run, convolve(run, raw), dt);
   const Tensor o =
       rms_norm(run, y, params_.norm, {.groups = spec_.groups, .eps = spec_.eps, .out = run.numerics.products}, z);
   return linear(run, o, params_.out_proj, DType::f32, params_.out_bias.value ? &params_.out_bias : nullptr);
+}
+
+void Mamba2::record(Run& run, const Tensor& raw, const Tensor& dt) {
+  int64_t rows = 0;
+  for (const Seq& s : run.seqs.seqs) rows += s.trail < 0 ? 0 : s.len;
+  const Tensor inputs(run.ctx.arena, raw.dtype(), {rows, raw.dim(1)}),
+      steps(run.ctx.arena, dt.dtype(), {rows, dt.dim(1)});
+  rows = 0;
+  for (const Seq& s : run.seqs.seqs) {
+    if (s.trail < 0) continue;
+    copy_rows(raw.view().slice(0, s.start, s.len), inputs.mut().slice(0, rows, s.len));
+    copy_rows(dt.view().slice(0, s.start, s.len), steps.mut().slice(0, rows, s.len));
+    rows += s.len;
+  }
+  run.replays->push_back([this, inputs, steps](Run& again, int64_t first) {
+    const int64_t count = again.seqs.tokens();
+    (void)scan(again, convolve(again, inputs.slice(0, first, count)), steps.slice(0, first, count));
+  });
 }
 
 Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
@@ -203,6 +222,10 @@ void Mamba2::scan_exact(Run& run, const View& conv, const View& dt, const MutVie
     for (int64_t i = 0; i < s.len; ++i) {
       const Seq token{.start = s.start + i, .len = 1, .pos0 = s.pos0 + i, .slot = run.seqs.slot_after(s, i)};
       const std::array<CopyState::Copy, 1> copy = {{{.from = run.seqs.slot_before(s, i), .to = token.slot}}};
+      if (copy[0].from == copy[0].to) {
+        scan_exact_sequence(run, token, conv, dt, y);
+        continue;
+      }
       for (const MutView& v : {state.chunk_ssm, state.chunk_inputs})
         braid::run(run.ctx, CopyState{.state = CopyState::entries(v), .copies = copy});
       scan_exact_sequence(run, token, conv, dt, y);

@@ -31,6 +31,7 @@ class Mamba2 final : public Block {
   StateShape state_shape() const override;
 
  private:
+  void record(Run& run, const Tensor& raw, const Tensor& dt);
   Tensor convolve(Run& run, const Tensor& raw);
   SsdFwd operands(const View& conv, const View& dt, const MutView& y) const;
   void set_state(SsdFwd& op, const BlockState& state) const;

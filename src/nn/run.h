@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -44,6 +45,12 @@ struct RouterWatch {
   }
 };
 
+struct Run;
+// Of the blocks with a recurrent state: reads tokens of this pass's tentative steps once more, to the state that
+// `run.seqs` names; rows of these steps, counted without the others, from `first` on. Bit-identical to steps of as many
+// tokens. What it retains are the block's inputs to convolution and scan, a few KiB a token where a state is some MiB.
+using Replay = std::function<void(Run& run, int64_t first)>;
+
 struct Calibration;
 class Precision;
 // The random numbers that a pass draws: those of one training step.
@@ -59,8 +66,9 @@ struct Run {
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
   Calibration* calibration = nullptr;
-  const Precision* precision = nullptr;  // how products quantise their operands (nn/precision.h); null: they do not
-  const Draws* draws = nullptr;          // null: nothing is dropped
+  const Precision* precision = nullptr;    // how products quantise their operands (nn/precision.h); null: they do not
+  const Draws* draws = nullptr;            // null: nothing is dropped
+  std::vector<Replay>* replays = nullptr;  // of steps with a trail; null: they will not be replayed
 
   // For the products of this pass.
   CodeDots codes() const {

@@ -73,6 +73,7 @@ Asked begin(const Fields& f, engine::LanguageModel& model, const Defaults& defau
     if (!options->is_object()) refuse("'stream_options' is not an object", "stream_options");
     asked.usage = Fields(*options).boolean("include_usage").value_or(false);
   }
+  asked.work.progress = f.boolean("return_progress").value_or(false) && asked.stream;
   return asked;
 }
 
@@ -97,6 +98,7 @@ void constrain(Asked& asked, const ordered_json& body, engine::LanguageModel& mo
 
 Work work_of(const Asked& asked, int64_t i) {
   Work work = asked.work;
+  work.progress = work.progress && i == 0;  // the others continue from its prompt
   const int64_t before_last = std::ssize(work.request.prompt) - 1;
   std::vector<int64_t>& marks = work.request.marks;
   if (asked.n > 1 && i == 0 && before_last > 0 && (marks.empty() || marks.back() < before_last))

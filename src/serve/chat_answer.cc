@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <utility>
 
 #include "engine/logprobs.h"
@@ -53,7 +54,7 @@ class ChatStream final : public AnswerStream {
   std::string news(size_t i, const Reply::News& news) override {
     auto& logprobs = choices_[i].logprobs;
     logprobs.insert(logprobs.end(), news.logprobs.begin(), news.logprobs.end());
-    std::string out;
+    std::string out = news.read < 0 ? "" : progress(news);
     if (!news.text.reasoning.empty()) out += event(i, {{asked_.reasoning_field, news.text.reasoning}}, nullptr);
     if (!asked_.tools.is_null()) return out + events(i, choices_[i].calls.push(news.text.content));
     return news.text.content.empty() ? out : out + event(i, {{"content", news.text.content}}, nullptr);
@@ -95,7 +96,18 @@ class ChatStream final : public AnswerStream {
     }
     return out;
   }
-  std::string event(size_t i, const ordered_json& delta, const char* finish) {
+  // In the form of llama-server: a chunk that adds nothing. What was cached counts as processed.
+  std::string progress(const Reply::News& news) {
+    ordered_json out = chunk(0, ordered_json::object(), nullptr);
+    const auto time = std::chrono::steady_clock::now() - began_;
+    out["prompt_progress"] = {{"total", asked_.work.request.prompt.size()},
+                              {"cache", news.cached_tokens},
+                              {"processed", news.read},
+                              {"time_ms", std::chrono::duration_cast<std::chrono::milliseconds>(time).count()}};
+    return sse(out);
+  }
+  std::string event(size_t i, const ordered_json& delta, const char* finish) { return sse(chunk(i, delta, finish)); }
+  ordered_json chunk(size_t i, const ordered_json& delta, const char* finish) {
     ordered_json out = envelope(asked_, "chat.completion.chunk");
     ordered_json choice = {{"index", i}, {"delta", delta}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
     if (!choices_[i].logprobs.empty())
@@ -103,11 +115,12 @@ class ChatStream final : public AnswerStream {
     if (finish) choice["finish_reason"] = finish;
     out["choices"] = ordered_json::array({std::move(choice)});
     if (asked_.usage) out["usage"] = nullptr;
-    return sse(out);
+    return out;
   }
 
   Asked asked_;
   engine::LanguageModel& model_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   struct Choice {
     text::ToolCallStream calls;
     int64_t begun = -1;  // the index of the last call

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string_view>
+#include <utility>
 
 namespace braid::serve {
 namespace {
@@ -17,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kHeadMax = size_t{64} << 10;
 constexpr size_t kFramingMax = size_t{1} << 20;  // sizes of chunks and trailers beside the body itself
 constexpr auto kHeadersMax = 5s, kRequestMax = 120s, kReadMax = 30s, kWriteMax = 30s;
+constexpr auto kCrowdedMax = 2s;  // for a whole request, while other connections wait for a thread
 
 }  // namespace
 
@@ -29,7 +32,8 @@ Connection*& Connection::current() {
 }
 
 void Connection::begin_request() {
-  deadline_ = Clock::now() + kHeadersMax;
+  begun_ = Clock::now();
+  deadline_ = begun_ + kHeadersMax;
   head_ = body_ = 0;
   line_ends_ = 0;
 }
@@ -42,6 +46,16 @@ bool Connection::wait(short events, std::chrono::milliseconds patience) const {
   return found > 0;
 }
 
+// For bytes of the request that has begun.
+bool Connection::wait_for_more() const {
+  const auto end = std::min(deadline_, Clock::now() + kReadMax);
+  while (Clock::now() < end) {
+    if (wait(POLLIN, 100ms)) return true;
+    if (crowd_.waits() && Clock::now() > begun_ + kCrowdedMax) return false;
+  }
+  return false;
+}
+
 bool Connection::wait_for_request(std::chrono::milliseconds patience) const {
   return begin_ < buffer_.size() || wait(POLLIN, patience);
 }
@@ -52,15 +66,14 @@ bool Connection::gone() const {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-bool Connection::is_readable() const { return begin_ < buffer_.size() || wait(POLLIN, kReadMax); }
+bool Connection::is_readable() const { return begin_ < buffer_.size() || wait_for_more(); }
 
 bool Connection::is_writable() const { return wait(POLLOUT, kWriteMax) && !gone(); }
 
 // The library reads heads byte by byte, so what arrives is buffered.
 ssize_t Connection::take(char* to, size_t size) {
   if (begin_ == buffer_.size()) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
-    if (left <= 0ms || !wait(POLLIN, std::min<std::chrono::milliseconds>(left, kReadMax))) return -1;
+    if (!wait_for_more()) return -1;
     constexpr size_t kBuffer = 16384;
     buffer_.resize(kBuffer);
     begin_ = 0;
@@ -116,6 +129,28 @@ ssize_t Connection::write(const char* from, size_t size) {
 void Connection::get_remote_ip_and_port(std::string& ip, int& port) const { ip.clear(), port = 0; }
 void Connection::get_local_ip_and_port(std::string& ip, int& port) const { ip.clear(), port = 0; }
 
+class HttpServer::Threads final : public httplib::TaskQueue {
+ public:
+  explicit Threads(Crowd& crowd) : crowd_(crowd), pool_(crowd.threads) {}
+  void enqueue(std::function<void()> handle) override {
+    ++crowd_.held;
+    pool_.enqueue([this, handle = std::move(handle)] {
+      handle();
+      --crowd_.held;
+    });
+  }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  Crowd& crowd_;
+  httplib::ThreadPool pool_;
+};
+
+void HttpServer::set_threads(size_t count) {
+  crowd_.threads = count;
+  new_task_queue = [this] { return new Threads(crowd_); };
+}
+
 void HttpServer::let_many_wait() { ::listen(svr_sock_, SOMAXCONN); }
 
 void HttpServer::close_all() {
@@ -124,7 +159,7 @@ void HttpServer::close_all() {
 }
 
 bool HttpServer::process_and_close_socket(socket_t socket) {
-  Connection connection(socket);
+  Connection connection(socket, crowd_);
   Connection::current() = &connection;
   {
     const std::lock_guard lock(mutex_);
@@ -135,6 +170,7 @@ bool HttpServer::process_and_close_socket(socket_t socket) {
     const auto end = Clock::now() + std::chrono::seconds(keep_alive_timeout_sec_);
     while (svr_sock_ != INVALID_SOCKET && Clock::now() < end) {
       if (connection.wait_for_request(100ms)) return true;
+      if (crowd_.waits()) return false;
     }
     return false;
   };

@@ -4,6 +4,7 @@
 #pragma once
 #include <httplib.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <mutex>
@@ -14,9 +15,16 @@ namespace braid::serve {
 
 constexpr size_t kBodyMax = size_t{32} << 20;
 
+// Connections that have a thread, or wait for one.
+struct Crowd {
+  std::atomic<size_t> held = 0;
+  size_t threads = 0;
+  bool waits() const { return held > threads; }
+};
+
 class Connection final : public httplib::Stream {
  public:
-  explicit Connection(socket_t socket) : socket_(socket) {}
+  Connection(socket_t socket, const Crowd& crowd) : socket_(socket), crowd_(crowd) {}
 
   void begin_request();
   // Waits for the first byte of a request; false: none came.
@@ -41,26 +49,33 @@ class Connection final : public httplib::Stream {
  private:
   ssize_t take(char* to, size_t size);
   bool wait(short events, std::chrono::milliseconds patience) const;
+  bool wait_for_more() const;
 
   socket_t socket_;
+  const Crowd& crowd_;
   std::string buffer_;  // received, not read yet: from `begin_` on
   size_t begin_ = 0;
-  std::chrono::steady_clock::time_point deadline_{};  // of the whole request
-  size_t head_ = 0, body_ = 0;                        // bytes read of it
-  int line_ends_ = 0;                                 // bytes of the empty line that ends the headers
+  std::chrono::steady_clock::time_point begun_{}, deadline_{};  // of the whole request
+  size_t head_ = 0, body_ = 0;                                  // bytes read of it
+  int line_ends_ = 0;                                           // bytes of the empty line that ends the headers
   bool closing_ = false;
 };
 
-// The library's server on such connections.
+// The library's server on such connections, each with a thread while it is open. When others wait for one, a request
+// has two seconds to arrive, and no thread waits for a next request: half-sent ones keep nobody out.
 class HttpServer final : public httplib::Server {
  public:
+  void set_threads(size_t count);
   // After the port is bound: a burst of connections waits to be accepted. The library lets five of them wait.
   void let_many_wait();
   // Ends what is still being written or read.
   void close_all();
 
  private:
+  class Threads;
   bool process_and_close_socket(socket_t socket) override;
+
+  Crowd crowd_;
 
   std::mutex mutex_;
   std::set<socket_t> open_;

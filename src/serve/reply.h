@@ -42,10 +42,11 @@ class Reply {
     std::vector<std::vector<engine::TokenLogprob>> logprobs{};  // of each token since the last news, if asked for
     bool admitted = false;      // since the last news: its prompt is being read, but for
     int64_t cached_tokens = 0;  // what was cached of it
+    int64_t read = -1;          // tokens of the prompt that are read by now, if that is asked for and has changed
     bool started = false;       // a token has been generated
     bool done = false;
     bool silent() const {
-      return !done && text.reasoning.empty() && text.content.empty() && logprobs.empty() && !admitted;
+      return !done && text.reasoning.empty() && text.content.empty() && logprobs.empty() && !admitted && read < 0;
     }
   };
 
@@ -59,6 +60,7 @@ class Reply {
             .logprobs = std::exchange(logprobs_, {}),
             .admitted = std::exchange(admitted_, false),
             .cached_tokens = cached_tokens_,
+            .read = std::exchange(read_, -1),
             .started = started_,
             .done = done_};
   }
@@ -72,6 +74,11 @@ class Reply {
     const std::lock_guard lock(bell_->mutex);
     admitted_ = true;
     cached_tokens_ = cached_tokens;
+    ring();
+  }
+  void put_read(int64_t tokens) {
+    const std::lock_guard lock(bell_->mutex);
+    read_ = tokens;
     ring();
   }
   void put(const Parts& parts) {
@@ -102,7 +109,7 @@ class Reply {
   Parts text_;
   std::vector<std::vector<engine::TokenLogprob>> logprobs_;
   Outcome outcome_;
-  int64_t cached_tokens_ = 0;
+  int64_t cached_tokens_ = 0, read_ = -1;
   bool news_ = false, admitted_ = false, started_ = false, done_ = false;
   std::atomic<bool> cancelled_ = false;
 };

@@ -19,13 +19,14 @@
 #include "serve/chat_answer.h"
 #include "serve/completions.h"
 #include "serve/connection.h"
+#include "serve/gauges.h"
 #include "serve/messages.h"
 #include "serve/openai.h"
 #include "serve/page.h"
 #include "serve/responses.h"
+#include "serve/tokens.h"
 #include "serve/worker.h"
 #include "sys/error.h"
-#include "sys/memory.h"
 
 namespace braid::serve {
 namespace {
@@ -150,8 +151,8 @@ struct Server::State {
   std::set<std::string> noted;  // types of tools that were skipped
 
   void set_routes();
-  void post(const char* path, void (State::*answer)(const std::string& body, httplib::Response&));
-  void get(const char* path, void (State::*answer)(httplib::Response&));
+  void post(const std::string& path, void (State::*answer)(const std::string& body, httplib::Response&));
+  void get(const std::string& path, void (State::*answer)(httplib::Response&));
   bool refused(const httplib::Request& request, httplib::Response& response);
   Loaded& ready();
   std::unique_ptr<Active> admitted();
@@ -170,9 +171,10 @@ struct Server::State {
   void models(httplib::Response& response);
   void health(httplib::Response& response);
   void save_cache(const std::string& body, httplib::Response& response);
-  void tokenize(const std::string& text, httplib::Response& response);
-  void detokenize(const std::string& text, httplib::Response& response);
+  void tokenize(const std::string& body, httplib::Response& response);
+  void detokenize(const std::string& body, httplib::Response& response);
   void metrics(httplib::Response& response);
+  void state(httplib::Response& response);
 };
 
 Server::State::Loaded& Server::State::ready() {
@@ -379,61 +381,31 @@ void Server::State::save_cache(const std::string&, httplib::Response& response) 
   set_json(response, {{"saved", options.cache_file}});
 }
 
-void Server::State::tokenize(const std::string& text, httplib::Response& response) {
+void Server::State::tokenize(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  const ordered_json body = parse_body(text);
-  const char* key = body.contains("content") ? "content" : "prompt";
-  if (!body.contains(key) || !body[key].is_string()) refuse("there is no text: \"content\" or \"prompt\"");
-  const auto ids = now.model.tokenizer().encode(body[key].get<std::string>(),
-                                                body.contains("add_special") && body["add_special"] == true);
-  set_json(response, {{"tokens", ids}, {"count", ids.size()}});
+  set_json(response, one_large_at_a_time(body, [&] { return tokens_json(body, now.model); }));
 }
 
-void Server::State::detokenize(const std::string& text, httplib::Response& response) {
+void Server::State::detokenize(const std::string& body, httplib::Response& response) {
   Loaded& now = ready();
-  const ordered_json body = parse_body(text);
-  if (!body.contains("tokens") || !body["tokens"].is_array()) refuse("'tokens' is not a list of token ids");
-  std::vector<int32_t> ids;
-  for (const ordered_json& id : body["tokens"]) {
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= now.model.runner().config().vocab)
-      refuse("'tokens' holds what is not a token id: " + id.dump());
-    ids.push_back(id.get<int32_t>());
-  }
-  const std::string decoded = now.model.tokenizer().decode(ids, false);
-  set_json(response, {{"content", decoded}, {"prompt", decoded}});
+  set_json(response, one_large_at_a_time(body, [&] { return text_json(body, now.model); }));
 }
 
-// Prometheus' text format, under vLLM's names where it has one.
 void Server::State::metrics(httplib::Response& response) {
-  const Counters c = ready().worker.counters();
-  std::string out;
-  const auto line = [&](const char* name, const char* type, const char* help, int64_t value) {
-    out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", name, help, type, value);
-  };
-  line("vllm:num_requests_running", "gauge", "Requests that are being answered.", c.running);
-  line("vllm:num_requests_waiting", "gauge", "Requests that wait for a sequence.", c.waiting);
-  line("vllm:prompt_tokens_total", "counter", "Prompt tokens read.", c.prompt_tokens);
-  line("vllm:generation_tokens_total", "counter", "Tokens generated.", c.generated_tokens);
-  line("vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens drafted and verified.", c.drafted_tokens);
-  line("vllm:spec_decode_num_accepted_tokens_total", "counter", "Of them, those that the answers contain.",
-       c.accepted_tokens);
-  line("braid:cached_tokens_total", "counter", "Prompt tokens whose state was kept from earlier requests.",
-       c.cached_tokens);
-  const engine::MemoryUse& m = c.memory;
-  line("vllm:prefix_cache_queries_total", "counter", "Requests whose prompts were looked up in the cache.", m.lookups);
-  line("vllm:prefix_cache_hits_total", "counter", "Requests that continued from a cached prefix.", m.hits);
-  line("braid:memory_bytes", "gauge", "Bytes in use for sequences and cached prefixes.", m.bytes);
-  line("braid:memory_limit_bytes", "gauge", "What --memory allows.", m.bytes_max);
-  line("braid:pages_in_use", "gauge", "Pages of keys and values in use.", m.pages);
-  line("braid:pages_free", "gauge", "Pages that are not in use; the limit of bytes may come first.", m.pages_free);
-  line("braid:pages_leaked", "gauge", "References to pages without an owner; a bug unless 0.", m.pages_leaked);
-  line("braid:state_slots_in_use", "gauge", "Recurrent states of sequences and snapshots.", m.slots);
-  line("braid:cache_snapshots", "gauge", "Positions that prompts can continue from.", m.snapshots);
-  line("braid:cache_tokens", "gauge", "Tokens in the tree of cached prefixes.", m.cached_tokens);
-  line("process_resident_memory_bytes", "gauge", "Memory in use, that of mapped weights included.",
-       sys::memory_resident());
-  line("braid:requests_total", "counter", "Requests accepted.", c.requests);
-  response.set_content(out, "text/plain; version=0.0.4");
+  response.set_content(prometheus_text(ready().worker.counters()), "text/plain; version=0.0.4");
+}
+
+void Server::State::state(httplib::Response& response) {
+  const Loaded& now = ready();
+  ordered_json out = {{"status", draining ? "stopping" : "ok"},
+                      {"model", now.defaults.model},
+                      {"context", now.model.runner().options().context},
+                      {"parallel", options.parallel},
+                      {"queue", options.queue},
+                      {"snapshots", now.model.runner().options().snapshots == DType::i8 ? "int8" : "f32"},
+                      {"since", now.since}};
+  out.update(state_json(now.worker.counters()));
+  set_json(response, out);
 }
 
 void Server::State::health(httplib::Response& response) {
@@ -444,7 +416,7 @@ void Server::State::health(httplib::Response& response) {
 
 // The library reads bodies of forms, which is what curl -d sends without a type, up to 8 KiB only; read here they have
 // the limit of all others.
-void Server::State::post(const char* path, void (State::*answer)(const std::string& body, httplib::Response&)) {
+void Server::State::post(const std::string& path, void (State::*answer)(const std::string& body, httplib::Response&)) {
   allowed[path] = "POST";
   http.Post(path, [this, answer](const httplib::Request&, httplib::Response& r, const httplib::ContentReader& read) {
     std::string body;
@@ -461,7 +433,7 @@ void Server::State::post(const char* path, void (State::*answer)(const std::stri
   });
 }
 
-void Server::State::get(const char* path, void (State::*answer)(httplib::Response&)) {
+void Server::State::get(const std::string& path, void (State::*answer)(httplib::Response&)) {
   allowed[path] = "GET";
   http.Get(path, [this, answer](const httplib::Request&, httplib::Response& r) { (this->*answer)(r); });
 }
@@ -477,7 +449,8 @@ void Server::State::explain(const httplib::Request& request, httplib::Response& 
   const std::string asked = printable(request.method + " " + request.path);
   switch (response.status) {
     case 404:
-      return set_error(request, response, 404, "not_found_error", "no such request: " + asked);
+      return set_error(request, response, 404, "not_found_error",
+                       "no such request: " + asked + "; docs/serve.md lists what there is");
     case 405:
       return set_error(request, response, 405, "invalid_request_error",
                        fmt::format("{}; expected {}", asked, known->second));
@@ -495,16 +468,19 @@ void Server::State::explain(const httplib::Request& request, httplib::Response& 
 void Server::State::set_routes() {
   using Request = httplib::Request;
   using Response = httplib::Response;
-  post("/v1/chat/completions", &State::chat);
-  post("/v1/completions", &State::completions);
+  for (const std::string version : {"/v1", ""}) {  // some clients are given the address without it
+    post(version + "/chat/completions", &State::chat);
+    post(version + "/completions", &State::completions);
+    post(version + "/responses", &State::responses);
+    get(version + "/models", &State::models);
+  }
   post("/cache/save", &State::save_cache);
-  post("/v1/responses", &State::responses);
   post("/v1/messages", &State::messages);
   post("/v1/messages/count_tokens", &State::count_tokens);
   post("/tokenize", &State::tokenize);
   post("/detokenize", &State::detokenize);
-  get("/v1/models", &State::models);
   get("/metrics", &State::metrics);
+  get("/state", &State::state);
   get("/health", &State::health);
   add_page(http);
   http.Get("/v1/models/(.+)", [this](const Request& q, Response& r) {
@@ -540,8 +516,7 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
   s.http.set_write_timeout(30s);
   s.http.set_tcp_nodelay(true);
   // A thread for every connection: each waits for its answer, and those that are queued must not keep /health from it.
-  const auto threads = static_cast<size_t>(s.options.queue + s.options.parallel + 32);
-  s.http.new_task_queue = [threads] { return new httplib::ThreadPool(threads); };
+  s.http.set_threads(static_cast<size_t>(s.options.queue + s.options.parallel + 32));
   // The library's own options let two servers share a port.
   s.http.set_socket_options([](socket_t socket) {
     const int yes = 1;

@@ -112,9 +112,11 @@ void Worker::stop() {
 
 engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& reply) {
   const auto text = std::make_shared<AnswerText>(model_, work);
+  const bool progress = work.progress;
   engine::Request request = std::move(work.request);
   request.wanted = [reply] { return reply->wanted(); };
   request.on_start = [reply](int64_t cached) { reply->admit(cached); };
+  if (progress) request.on_read = [reply](int64_t tokens) { reply->put_read(tokens); };
   request.on_logprobs = [reply](const std::vector<engine::TokenLogprob>& token) { reply->put_logprobs(token); };
   request.on_token = [reply, text](int32_t id) {
     reply->put(text->push(id));

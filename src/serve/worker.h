@@ -21,6 +21,7 @@ struct Work {
   engine::Request request{};    // its callbacks are the worker's
   bool splits_thinking = true;  // false: the text is a continuation as it is
   bool thinking = false;        // the prompt ends inside <think>
+  bool progress = false;        // how much of the prompt is read is news
   std::vector<std::string> stops{};
 };
 

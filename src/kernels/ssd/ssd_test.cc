@@ -365,7 +365,7 @@ TEST(SsdStep, ATrailHasTheStateAfterEachToken) {
 }
 
 TEST(SsdStepDeath, ATrailIsOfOtherSlots) {
-  for (const std::vector<int64_t>& trails : std::vector<std::vector<int64_t>>{{1, 1}, {0, 2}, {1, 3}, {-1, 1}, {1}}) {
+  for (const std::vector<int64_t>& trails : std::vector<std::vector<int64_t>>{{0, 2}, {1, 3}, {-1, 1}, {1}}) {
     Problem p({{2, 0, 0}, 2, 4, 1, 8});
     p.seqs.seqs.resize(1);
     p.seqs.seqs[0].slot = 0;

@@ -1,0 +1,70 @@
+#include "serve/gauges.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "sys/memory.h"
+
+namespace braid::serve {
+namespace {
+
+struct Gauge {
+  const char *group, *key;  // in JSON
+  const char *name, *type;  // for Prometheus
+  const char* help;
+  int64_t value;
+};
+
+std::vector<Gauge> gauges_of(const Counters& c) {
+  const engine::MemoryUse& m = c.memory;
+  return {
+      {"requests", "running", "vllm:num_requests_running", "gauge", "Requests that are being answered.", c.running},
+      {"requests", "waiting", "vllm:num_requests_waiting", "gauge", "Requests that wait for a sequence.", c.waiting},
+      {"requests", "total", "braid:requests_total", "counter", "Requests accepted.", c.requests},
+      {"tokens", "prompt", "vllm:prompt_tokens_total", "counter", "Prompt tokens read.", c.prompt_tokens},
+      {"tokens", "cached", "braid:cached_tokens_total", "counter",
+       "Prompt tokens whose state was kept from earlier requests.", c.cached_tokens},
+      {"tokens", "generated", "vllm:generation_tokens_total", "counter", "Tokens generated.", c.generated_tokens},
+      {"tokens", "drafted", "vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens drafted and verified.",
+       c.drafted_tokens},
+      {"tokens", "accepted", "vllm:spec_decode_num_accepted_tokens_total", "counter",
+       "Of them, those that the answers contain.", c.accepted_tokens},
+      {"cache", "lookups", "vllm:prefix_cache_queries_total", "counter",
+       "Requests whose prompts were looked up in the cache.", m.lookups},
+      {"cache", "hits", "vllm:prefix_cache_hits_total", "counter", "Requests that continued from a cached prefix.",
+       m.hits},
+      {"cache", "snapshots", "braid:cache_snapshots", "gauge", "Positions that prompts can continue from.",
+       m.snapshots},
+      {"cache", "tokens", "braid:cache_tokens", "gauge", "Tokens in the tree of cached prefixes.", m.cached_tokens},
+      {"memory", "bytes", "braid:memory_bytes", "gauge", "Bytes in use for sequences and cached prefixes.", m.bytes},
+      {"memory", "limit_bytes", "braid:memory_limit_bytes", "gauge", "What --memory allows.", m.bytes_max},
+      {"memory", "pages", "braid:pages_in_use", "gauge", "Pages of keys and values in use.", m.pages},
+      {"memory", "pages_free", "braid:pages_free", "gauge",
+       "Pages that are not in use; the limit of bytes may come first.", m.pages_free},
+      {"memory", "pages_leaked", "braid:pages_leaked", "gauge", "References to pages without an owner; a bug unless 0.",
+       m.pages_leaked},
+      {"memory", "state_slots", "braid:state_slots_in_use", "gauge", "Recurrent states of sequences and snapshots.",
+       m.slots},
+      {"memory", "resident_bytes", "process_resident_memory_bytes", "gauge",
+       "Memory in use, that of mapped weights included.", sys::memory_resident()},
+  };
+}
+
+}  // namespace
+
+std::string prometheus_text(const Counters& counters) {
+  std::string out;
+  for (const Gauge& g : gauges_of(counters))
+    out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", g.name, g.help, g.type, g.value);
+  return out;
+}
+
+nlohmann::ordered_json state_json(const Counters& counters) {
+  nlohmann::ordered_json out;
+  for (const Gauge& g : gauges_of(counters)) out[g.group][g.key] = g.value;
+  return out;
+}
+
+}  // namespace braid::serve

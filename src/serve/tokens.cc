@@ -1,0 +1,37 @@
+#include "serve/tokens.h"
+
+#include <nlohmann/json.hpp>
+
+#include "serve/api_error.h"
+#include "serve/fields.h"
+#include "text/tokenizer.h"
+
+namespace braid::serve {
+
+using nlohmann::ordered_json;
+
+ordered_json tokens_json(const std::string& body, engine::LanguageModel& model) {
+  const ordered_json json = parse_body(body);
+  const Fields f(json);
+  const auto content = f.text("content"), text = content ? content : f.text("prompt");
+  if (!text) refuse("there is no text: \"content\" or \"prompt\"", "content");
+  const auto ids = model.tokenizer().encode(*text, f.boolean("add_special").value_or(false));
+  return {{"tokens", ids}, {"count", ids.size()}};
+}
+
+ordered_json text_json(const std::string& body, engine::LanguageModel& model) {
+  const ordered_json json = parse_body(body);
+  const ordered_json* tokens = Fields(json).find("tokens");
+  if (!tokens || !tokens->is_array()) refuse("'tokens' is not a list of token ids", "tokens");
+  std::vector<int32_t> ids;
+  ids.reserve(tokens->size());
+  for (const ordered_json& id : *tokens) {
+    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= model.runner().config().vocab)
+      refuse("'tokens' holds what is not a token id: " + id.dump(), "tokens");
+    ids.push_back(id.get<int32_t>());
+  }
+  const std::string decoded = model.tokenizer().decode(ids, false);
+  return {{"content", decoded}, {"prompt", decoded}};
+}
+
+}  // namespace braid::serve
