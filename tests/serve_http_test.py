@@ -97,7 +97,6 @@ class Serve(Case):
         for call in whole["message"]["tool_calls"]:
             self.assertEqual((call["type"], call["function"]["name"]), ("function", "calculator"))
             self.assertIn("345", json.loads(call["function"]["arguments"])["expression"])
-        self.assertGreater(len(streamed), 3)
         self.assertEqual(deltas[-1]["finish_reason"], "tool_calls")
         self.assertNotIn("<tool_call>", json.dumps(deltas))
         # The call comes back, with arguments as text, and its result.
