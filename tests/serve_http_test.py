@@ -70,6 +70,35 @@ class Serve(Case):
             thread.join()
         self.assertEqual([m["content"] for m in found], [m["content"] for m in alone])
 
+    def test_an_answer_that_continues_a_message(self):
+        # "m" is also the last letter of text that the template adds behind the message.
+        for begun in ("17 + 25 =", "17 + 25 = \n", "m", "{", "<think>\n17 + 25 ="):
+            prompt = ("<|im_start|>system\n<|im_end|>\n<|im_start|>user\nWhat is 17 + 25?<|im_end|>\n"
+                      f"<|im_start|>assistant\n<think></think>{begun}")
+            want = self.server.ask("/v1/completions", {"prompt": prompt, "max_tokens": 24})
+            last = {"role": "assistant", "content": begun}
+            got = self.server.chat(SUM, last, continue_final_message=True, add_generation_prompt=False, max_tokens=24)
+            self.assertEqual(got["usage"]["prompt_tokens"], want["usage"]["prompt_tokens"], begun)
+            message, text = got["choices"][0]["message"], want["choices"][0]["text"]
+            if "<think>" in begun:
+                self.assertEqual(message["reasoning_content"].strip("\n"), text.split("</think>")[0].strip("\n"))
+                continue
+            self.assertEqual(message["content"], text, begun)
+            self.assertFalse(message.get("reasoning_content"))
+            anthropic = self.server.ask("/v1/messages", {"messages": [SUM, last], "max_tokens": 24})
+            self.assertEqual("".join(b["text"] for b in anthropic["content"]), text, begun)
+
+    def test_messages_that_cannot_be_continued(self):
+        for last, more, field in (({"role": "user", "content": "Hi"}, {}, "messages"), ({"role": "assistant", "content": " "}, {}, "messages"),
+                                  ({"role": "assistant", "content": "a</think>b"}, {}, "messages"),
+                                  ({"role": "assistant", "content": "a"}, {"add_generation_prompt": True}, "add_generation_prompt")):
+            body = {"messages": [SUM, last], "continue_final_message": True, **more}
+            self.assertEqual(self.server.ask("/v1/chat/completions", body, status=400)["error"]["param"], field, last)
+
+    def test_a_body_without_a_length(self):
+        answer, _ = self.raw(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        self.assertRegex(answer, r"\AHTTP/1.1 411 ")
+
     def test_a_second_turn_reads_only_what_is_new(self):
         first = self.server.chat(SUM)
         message = first["choices"][0]["message"]

@@ -131,9 +131,12 @@ void set_thinking(const Fields& f, ordered_json& chat) {
 ordered_json chat_of_messages(const ordered_json& body, const Fields& f) {
   ordered_json chat = body;
   for (const char* key : {"messages", "system", "tools", "tool_choice", "thinking", "stop_sequences", "stop",
-                          "metadata", "output_config", "n", "logprobs"})
+                          "metadata", "output_config", "n", "logprobs", "add_generation_prompt"})
     chat.erase(key);
   chat["messages"] = messages_of_blocks(f);
+  const ordered_json& last = chat["messages"].back();
+  const bool continues = last["role"] == "assistant" && !last.contains("tool_calls");
+  chat["continue_final_message"] = continues;
   if (const ordered_json* stops = f.find("stop_sequences")) chat["stop"] = *stops;
   if (const ordered_json* tools = f.find("tools")) chat["tools"] = tools_of_messages(*tools);
   set_choice(f, chat);

@@ -19,6 +19,7 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kTokensMax = int64_t{1} << 30;
+constexpr const char* kSpace = " \t\r\n";
 
 // The functions among the tools; others, which a hosted model would run itself, are skipped.
 ordered_json functions_of(const Fields& f, std::set<std::string>& skipped) {
@@ -80,6 +81,43 @@ void limit_thinking(const Fields& f, Asked& asked, engine::LanguageModel& model,
   generate.budget = model.reasoning_budget(std::min(given, room - grace), grace);
 }
 
+// The last message is to be continued; the text so far.
+std::optional<std::string> continued_text(const Fields& f, const ordered_json& messages) {
+  if (!f.boolean("continue_final_message").value_or(false)) {
+    f.only("add_generation_prompt", true);
+    return std::nullopt;
+  }
+  if (f.boolean("add_generation_prompt").value_or(false))
+    refuse("'add_generation_prompt' is true, and so is 'continue_final_message'", "add_generation_prompt");
+  const ordered_json& last = messages.back();
+  if (last["role"] != "assistant" || last.contains("tool_calls"))
+    refuse("the last message is not an assistant's text, which alone can be continued", "messages");
+  const std::string text = last["content"].get<std::string>();
+  if (text.find_first_not_of(kSpace) == text.npos) refuse("the last message has no text to continue", "messages");
+  return text;
+}
+
+// The prompt up to the end of the last message's text. A mark behind the text shows where that is: the text alone could
+// occur in what the template adds, too. Templates may trim it.
+std::string render_continued(engine::LanguageModel& model, ordered_json& messages, engine::RenderOptions options,
+                             const std::string& text) {
+  const std::string mark = random_id("continue-");
+  messages.back()["content"] = text + mark;
+  options.answer_next = false;
+  std::string prompt = render_folding(model, messages, options);
+  messages.back()["content"] = text;
+  const size_t end = prompt.rfind(mark), first = text.find_first_not_of(kSpace);
+  if (end != prompt.npos) prompt.resize(end);
+  if (end == prompt.npos || !prompt.ends_with(text.substr(first)))
+    refuse("the chat template rewrites the last message, which cannot be continued then", "messages");
+  return prompt;
+}
+
+bool is_thinking(const std::string& text) {
+  const size_t open = text.rfind("<think>"), closed = text.rfind("</think>");
+  return open != text.npos && (closed == text.npos || closed < open);
+}
+
 }  // namespace
 
 Asked read_chat(const std::string& body, engine::LanguageModel& model, const Defaults& defaults) {
@@ -89,17 +127,20 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
 Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, const Defaults& defaults, bool limited) {
   const Fields f(json);
   Asked asked = begin(f, model, defaults, "chatcmpl-");
-  f.only("continue_final_message", false);
   asked.logprobs = f.boolean("logprobs").value_or(false);
   if (asked.logprobs) asked.work.request.generate.logprobs = f.integer("top_logprobs", 0, 20).value_or(0);
   ordered_json messages = chat_messages(f);
+  const std::optional<std::string> continued = continued_text(f, messages);
   asked.tools = functions_of(f, asked.skipped_tools);
   const Rendering rendering = rendering_of(f);
   const engine::RenderOptions options{.think = rendering.think,
                                       .tools = asked.tools.is_null() ? nullptr : &asked.tools,
                                       .variables = &rendering.variables};
-  const std::string prompt = render_folding(model, messages, options);
-  asked.work.thinking = engine::ends_in_think(prompt);
+  const std::string prompt =
+      continued ? render_continued(model, messages, options, *continued) : render_folding(model, messages, options);
+  asked.work.thinking = continued ? is_thinking(*continued) : engine::ends_in_think(prompt);
+  // What is added to a text begins in its middle: its first newlines are part of it, and no <think> opens there.
+  asked.work.splits_thinking = !continued || asked.work.thinking;
   asked.work.request.prompt = model.tokenizer().encode(prompt, false);
   const auto tokens = f.integer("max_completion_tokens", 1, kTokensMax), older = f.integer("max_tokens", 1, kTokensMax);
   if (!limited) return asked;

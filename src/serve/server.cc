@@ -211,7 +211,6 @@ const char* wrong_length(const httplib::Request& request) {
   if (lengths > 1 || codings > 1 || (lengths > 0 && codings > 0)) return "the length of the body is given twice";
   if (lengths > 0 && (length.empty() || length.size() > 18 || length.find_first_not_of("0123456789") != length.npos))
     return "Content-Length is not a number";
-  if (request.method == "POST" && lengths == 0 && codings == 0) return "the length of the body is not given";
   if (codings > 0 && request.get_header_value("Transfer-Encoding") != "chunked")
     return "Transfer-Encoding is not available here, except as chunked";
   return nullptr;
@@ -224,6 +223,12 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     connection->close_after_this();
     response.set_header("Connection", "close");
     set_error(request, response, 400, "invalid_request_error", wrong);
+    return true;
+  }
+  if (request.method == "POST" && !request.has_header("Content-Length") && !request.has_header("Transfer-Encoding")) {
+    connection->close_after_this();
+    response.set_header("Connection", "close");
+    set_error(request, response, 411, "invalid_request_error", "the length of the body is not given");
     return true;
   }
   // The library would read all of it, only to discard it.

@@ -11,6 +11,7 @@
 
 #include "engine/fingerprint.h"
 #include "engine/reasoning.h"
+#include "serve/api_error.h"
 #include "serve/chat_answer.h"
 #include "serve/openai.h"
 #include "support/data.h"
@@ -150,6 +151,24 @@ TEST(Turns, ThinkingThatIsDropped) { converse({.echoes = false, .tools = false, 
 TEST(Turns, ToolsAndThinkingThatIsSentBack) { converse({.echoes = true, .tools = true, .thinks = true}); }
 TEST(Turns, ToolsAndThinkingThatIsDropped) { converse({.echoes = false, .tools = true, .thinks = true}); }
 TEST(Turns, WithoutThinking) { converse({.echoes = true, .tools = true, .thinks = false}); }
+
+// The prompt ends with the last message's text, and none of what the template adds behind it.
+TEST(Continued, ThePromptEndsWithTheMessage) {
+  Engine e;
+  const auto asked_of = [&](const char* text) {
+    const ordered_json messages = {{{"role", "user"}, {"content", "Hi"}}, {{"role", "assistant"}, {"content", text}}};
+    Defaults defaults;
+    return read_chat(ordered_json{{"messages", messages}, {"continue_final_message", true}}.dump(), e.model, defaults);
+  };
+  for (const char* text : {"17 +", "17 \n", "m", "{", "<|im_end|", "<think>\n17", "<think>a</think>b"}) {
+    const Asked asked = asked_of(text);
+    EXPECT_EQ(e.model.tokenizer().decode(asked.work.request.prompt, false),
+              std::string("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think></think>") + text);
+    EXPECT_EQ(asked.work.thinking, std::string(text) == "<think>\n17") << text;
+    EXPECT_EQ(asked.work.splits_thinking, asked.work.thinking) << text;
+  }
+  EXPECT_THROW(asked_of(" "), ApiError);
+}
 
 }  // namespace
 }  // namespace braid::serve
