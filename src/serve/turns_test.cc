@@ -143,8 +143,6 @@ class Turns : public testing::TestWithParam<const char*> {
     model_.write("chat_template.jinja", text.str());
   }
   void converse(const Client& client);
-
- private:
   const support::Folder model_, other_;
 };
 
@@ -181,6 +179,20 @@ void Turns::converse(const Client& client) {
   EXPECT_LT(4 * read, prompts);
   EXPECT_EQ(drafted > 0, client.drafts);
   e->scheduler.cache()->check();
+}
+
+// That the option reaches the template: only Nemotron 3's has one.
+TEST_P(Turns, PromptsWithKeptThinking) {
+  Engine e(model_.path(), 0);
+  const ordered_json messages = ordered_json::parse(R"([{"role": "user", "content": "What is 17 + 25?"},
+      {"role": "assistant", "content": "42", "reasoning_content": "It is a sum of two numbers."},
+      {"role": "user", "content": "What is 3 + 4?"}])");
+  const auto prompt = [&](bool keeps) {
+    const Client client = {.echoes = true, .tools = false, .thinks = true, .keeps_thinking = keeps};
+    Defaults defaults;
+    return std::ssize(read_chat(body_of(client, messages).dump(), e.model, defaults).work.request.prompt);
+  };
+  EXPECT_EQ(prompt(true) > prompt(false), GetParam() == std::string("nemotron3"));
 }
 
 TEST_P(Turns, ThinkingThatIsSentBack) { converse({.echoes = true, .tools = false, .thinks = true}); }
