@@ -111,6 +111,31 @@ class Serve(Case):
         self.assertEqual(again["usage"]["prompt_tokens_details"]["cached_tokens"], second["usage"]["prompt_tokens"])
         self.assertEqual(again["choices"][0]["message"], second["choices"][0]["message"])
 
+    def test_snapshots_in_int8(self):
+        server = Server("--snapshots", "int8", model="tiny")
+        self.addCleanup(server.stop)
+        plain = Server(model="tiny")
+        self.addCleanup(plain.stop)
+        self.assertEqual([s.ask("/state")["snapshots"] for s in (server, plain)], ["int8", "f32"])
+        first = server.chat(SUM)
+        turn = [SUM, first["choices"][0]["message"], {"role": "user", "content": "What is 3 + 4?"}]
+        second, want = server.chat(*turn), plain.chat(*turn)
+        self.assertGreater(second["usage"]["prompt_tokens_details"]["cached_tokens"], first["usage"]["prompt_tokens"] - 8)
+        self.assertEqual(want["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertEqual(second["choices"][0]["message"], want["choices"][0]["message"])
+        self.assertRefused(braid("serve", "tiny", "--exact", "--snapshots", "int8", "--port", 0), "--snapshots", "int8", "--exact")
+
+    def test_memory_of_constraints_is_shown(self):
+        form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {
+            "type": "object", "properties": {"only here": {"type": "integer"}}, "required": ["only here"]}}}
+        before = self.metric("braid:grammar_bytes")
+        self.server.chat(SUM, response_format=form, max_tokens=20)
+        deadline = time.monotonic() + 30
+        while self.metric("braid:grammar_bytes") <= before:
+            self.assertLess(time.monotonic(), deadline, "not counted")
+            time.sleep(0.05)
+        self.assertEqual(self.server.ask("/state")["memory"]["grammar_bytes"], self.metric("braid:grammar_bytes"))
+
     def test_a_tool_call(self):
         question = {"role": "user", "content": "What is 345 * 678?"}
         server = Server(model="tiny")

@@ -81,8 +81,8 @@ TEST(CodedSnapshot, LogProbabilitiesOfCachedTurns) {
   EXPECT_LT(divergence, 1e-5);
 }
 
-// With the same memory for more than three times as many states, all of it counted and given back.
-TEST(CodedSnapshot, MemoryHoldsThreeTimesAsMany) {
+// A snapshot takes less than a third of a state, all of it counted and given back; the cache holds more of them.
+TEST(CodedSnapshot, TakesLessThanAThirdOfAState) {
   std::vector<int64_t> held;
   for (const DType form : {DType::f32, DType::i8}) {
     LanguageModel model = tiny_with(form, 8 << 20);

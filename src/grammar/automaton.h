@@ -35,6 +35,7 @@ class Automaton {
   bool ends(ConfigId id) const { return configs_[static_cast<size_t>(id)].items.empty(); }     // nothing may follow
   int64_t tokens_left(ConfigId id) const { return configs_[static_cast<size_t>(id)].tokens; }  // enough for an end
   bool full() const { return bytes_ > kBytesMax; }
+  size_t bytes() const { return bytes_; }  // of the tables, about
   // The configuration `id` of `other`, an automaton of the same program.
   ConfigId adopt(const Automaton& other, ConfigId id);
   int64_t work() const { return work_; }  // states visited so far

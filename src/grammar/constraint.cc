@@ -14,6 +14,17 @@ namespace {
 constexpr int64_t kWorkMax = 200'000;
 constexpr size_t kMaskBytesMax = size_t{16} << 20;
 
+template <class T>
+size_t size_of(const std::vector<T>& v) {
+  return v.capacity() * sizeof(T);
+}
+
+size_t size_of(const Program& p, const Costs& c) {
+  return size_of(p.states) + size_of(p.edges) + size_of(p.targets) + size_of(p.repetitions) + size_of(p.rules) +
+         p.nullable.capacity() / 8 + size_of(c.tokens) + size_of(c.rule_tokens) + size_of(c.depth) +
+         size_of(c.rule_depth);
+}
+
 }  // namespace
 
 Constraint::Constraint(Program program, std::shared_ptr<const TokenTrie> trie, std::string_view where)
@@ -23,6 +34,12 @@ Constraint::Constraint(Program program, std::shared_ptr<const TokenTrie> trie, s
     fail(where, {.what = "no text satisfies the constraint",
                  .hint = "bounds, required properties and enum for a contradiction"});
   tables_ = std::make_shared<Tables>(program_, costs_);
+  program_bytes_ = static_cast<int64_t>(sizeof(*this) + sizeof(Tables) + size_of(program_, costs_));
+  count();
+}
+
+void Constraint::count() const {
+  bytes_ = program_bytes_ + static_cast<int64_t>(tables_->automaton.bytes() + tables_->mask_bytes);
 }
 
 // Tokens after which the text can be completed with at most `tokens_max` more.
@@ -57,7 +74,9 @@ Constraint::Mask Constraint::walk(Automaton& automaton, ConfigId from, int64_t t
 const Constraint::Mask& Constraint::mask_of(Tables& tables, ConfigId at) const {
   const auto found = tables.masks.find(at);
   if (found != tables.masks.end()) return found->second;
-  return tables.masks.emplace(at, walk(tables.automaton, at, kNever)).first->second;
+  const Mask& mask = tables.masks.emplace(at, walk(tables.automaton, at, kNever)).first->second;
+  tables.mask_bytes += size_of(mask.bits) + sizeof(Mask) + 48;  // with its place in the map
+  return mask;
 }
 
 Matcher::Matcher(std::shared_ptr<const Constraint> constraint) : constraint_(std::move(constraint)) {
@@ -75,10 +94,7 @@ void Matcher::note() {
 // Goes on in the newest tables, and begins new ones where those are full.
 void Matcher::renew() {
   const Constraint& c = *constraint_;
-  const auto full = [&](const Constraint::Tables& t) {
-    const size_t masks = t.masks.size() * (static_cast<size_t>(c.trie_->size()) / 8 + 64);
-    return t.automaton.full() || masks > kMaskBytesMax;
-  };
+  const auto full = [](const Constraint::Tables& t) { return t.automaton.full() || t.mask_bytes > kMaskBytesMax; };
   if (full(*c.tables_)) c.tables_ = std::make_shared<Constraint::Tables>(c.program_, c.costs_);
   if (tables_ == c.tables_) return;
   at_ = c.tables_->automaton.adopt(tables_->automaton, at_);
@@ -90,8 +106,10 @@ bool Matcher::accept(std::string_view bytes) {
   ConfigId at = at_;
   for (const char byte : bytes) {
     at = tables_->automaton.step(at, static_cast<uint8_t>(byte));
-    if (at == kDead) return false;
+    if (at == kDead) break;
   }
+  constraint_->count();
+  if (at == kDead) return false;
   at_ = at;
   note();
   return true;
@@ -108,6 +126,7 @@ void Matcher::mask(std::span<float> logits, int64_t tokens_left) {
     closing = constraint_->walk(tables_->automaton, at_, tokens_left - 2);
     if (closing.any || complete_) mask = &closing;
   }
+  constraint_->count();
   constexpr float kNo = -std::numeric_limits<float>::infinity();
   std::vector<float> ends;
   for (const int32_t id : trie.ends())

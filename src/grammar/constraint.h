@@ -1,5 +1,6 @@
 // What an answer may say: a Program over the tokens of one vocabulary, and how far an answer has come in it.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -25,6 +26,8 @@ class Constraint {
   Constraint& operator=(const Constraint&) = delete;
 
   const TokenTrie& trie() const { return *trie_; }
+  // Memory that it holds, about: the program and the tables that new answers begin in. It grows with what answers say.
+  int64_t bytes() const { return bytes_; }
 
  private:
   friend class Matcher;
@@ -39,15 +42,19 @@ class Constraint {
     Tables(const Program& program, const Costs& costs) : automaton(program, costs) {}
     Automaton automaton;
     std::unordered_map<ConfigId, Mask> masks{};
+    size_t mask_bytes = 0;
   };
   Mask walk(Automaton& automaton, ConfigId from, int64_t tokens_max) const;
   const Mask& mask_of(Tables& tables, ConfigId at) const;
+  void count() const;
 
   Program program_;
   std::shared_ptr<const TokenTrie> trie_;
   Costs costs_;
   mutable std::mutex mutex_;  // of the tables, the older ones included
   mutable std::shared_ptr<Tables> tables_;
+  int64_t program_bytes_ = 0;
+  mutable std::atomic<int64_t> bytes_ = 0;
 };
 
 // The position of one answer. A copy is independent.

@@ -3,32 +3,50 @@
 #include <algorithm>
 
 namespace braid::grammar {
-namespace {
 
-constexpr size_t kRecentMax = 16;  // each has tables of up to some 30 MB
+std::shared_ptr<const TokenTrie> Grammars::trie() {
+  const std::lock_guard lock(trie_mutex_);
+  if (!trie_) trie_ = make_trie_();
+  return trie_;
+}
 
-}  // namespace
+std::shared_ptr<const Constraint> Grammars::find(const std::string& key) {
+  const auto at = std::find_if(recent_.begin(), recent_.end(), [&](const Entry& e) { return e.key == key; });
+  if (at == recent_.end()) return nullptr;
+  recent_.splice(recent_.begin(), recent_, at);
+  return at->constraint;
+}
 
 std::shared_ptr<const Constraint> Grammars::get(const std::string& key, const std::string& where,
                                                 const std::function<RuleId(Builder&)>& make) {
-  std::shared_ptr<const TokenTrie> trie;
   {
     const std::lock_guard lock(mutex_);
-    const auto at = std::find_if(recent_.begin(), recent_.end(), [&](const auto& entry) { return entry.first == key; });
-    if (at != recent_.end()) {
-      recent_.splice(recent_.begin(), recent_, at);
-      return at->second;
-    }
-    if (!trie_) trie_ = make_trie_();
-    trie = trie_;
+    if (auto known = find(key)) return known;
   }
   Builder b(where);
   const RuleId start = make(b);
-  auto made = std::make_shared<const Constraint>(b.finish(start), trie, where);
-  const std::lock_guard lock(mutex_);
-  recent_.emplace_front(key, made);
-  if (recent_.size() > kRecentMax) recent_.pop_back();
+  auto made = std::make_shared<const Constraint>(b.finish(start), trie(), where);
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto known = find(key)) return known;  // of an equal request at the same time
+    recent_.push_front({key, made});
+  }
+  trim();
   return made;
+}
+
+int64_t Grammars::trim() {
+  const std::lock_guard lock(mutex_);
+  const auto size_of = [](const Entry& e) { return e.constraint->bytes() + static_cast<int64_t>(e.key.capacity()); };
+  int64_t bytes = 0;
+  for (const Entry& e : recent_) bytes += size_of(e);
+  for (auto at = recent_.end(); bytes > bytes_max_ && at != recent_.begin();) {
+    --at;
+    if (at->constraint.use_count() > 1) continue;  // its memory would stay, uncounted
+    bytes -= size_of(*at);
+    at = recent_.erase(at);
+  }
+  return bytes;
 }
 
 }  // namespace braid::grammar

@@ -1,4 +1,5 @@
 // Compiled constraints of one model, by what they were made from: equal requests share one, and with it its masks.
+// Those used last are kept for later requests, as far as their bytes allow.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -6,28 +7,44 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 
 #include "grammar/constraint.h"
 
 namespace braid::grammar {
 
+// What constraints that no answer needs any more may take. Those of running answers count, but are never evicted.
+constexpr int64_t kGrammarBytesMax = int64_t{64} << 20;
+
 class Grammars {
  public:
   using MakeTrie = std::function<std::shared_ptr<const TokenTrie>()>;
   // The trie is made when first needed.
-  explicit Grammars(MakeTrie make_trie) : make_trie_(std::move(make_trie)) {}
+  explicit Grammars(MakeTrie make_trie, int64_t bytes_max = kGrammarBytesMax)
+      : make_trie_(std::move(make_trie)), bytes_max_(bytes_max) {}
 
   // The constraint of `key`, or one of the program that `make` builds, which is remembered. From any thread. `where`
   // begins errors.
   std::shared_ptr<const Constraint> get(const std::string& key, const std::string& where,
                                         const std::function<RuleId(Builder&)>& make);
 
+  // Constraints grow while answers use them and become free when those end: evicts, the least recently used first, what
+  // exceeds the limit and no answer holds. The bytes that remain. From any thread.
+  int64_t trim();
+
  private:
-  std::mutex mutex_;
+  struct Entry {
+    std::string key;
+    std::shared_ptr<const Constraint> constraint;
+  };
+  std::shared_ptr<const TokenTrie> trie();
+  std::shared_ptr<const Constraint> find(const std::string& key);
+
+  std::mutex trie_mutex_;
   MakeTrie make_trie_;
   std::shared_ptr<const TokenTrie> trie_;
-  std::list<std::pair<std::string, std::shared_ptr<const Constraint>>> recent_;  // the last used first
+  int64_t bytes_max_;
+  std::mutex mutex_;         // of what follows
+  std::list<Entry> recent_;  // the last used first
 };
 
 }  // namespace braid::grammar

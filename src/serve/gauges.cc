@@ -47,6 +47,8 @@ std::vector<Gauge> gauges_of(const Counters& c) {
        m.pages_leaked},
       {"memory", "state_slots", "braid:state_slots_in_use", "gauge", "Recurrent states of sequences and snapshots.",
        m.slots},
+      {"memory", "grammar_bytes", "braid:grammar_bytes", "gauge", "Bytes of the compiled constraints of answers.",
+       c.grammar_bytes},
       {"memory", "resident_bytes", "process_resident_memory_bytes", "gauge",
        "Memory in use, that of mapped weights included.", sys::memory_resident()},
   };

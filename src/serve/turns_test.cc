@@ -1,11 +1,15 @@
 // Conversations of many turns through the server's own rendering and the scheduler: how many tokens of each turn are
-// read, with thinking, tools, and clients that send the thinking back or drop it; the same after a restart.
+// read, with thinking, tools, and clients that send the thinking back, drop it or have the template keep it; the same
+// after a restart. With the template of the shipped model, which keeps all thinking, and with Nemotron 3's own, which
+// drops that before the last question unless it is told not to.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,6 +19,7 @@
 #include "serve/chat_answer.h"
 #include "serve/openai.h"
 #include "support/data.h"
+#include "support/folder.h"
 
 namespace braid::serve {
 namespace {
@@ -22,19 +27,25 @@ namespace {
 using nlohmann::ordered_json;
 using Tokens = std::vector<int32_t>;
 
-constexpr int64_t kChunk = 64;
+constexpr int64_t kChunk = 64, kMemory = 256 << 20;
 
 // A server without HTTP, and what it has read since its cache was empty.
 struct Engine {
-  engine::LanguageModel model{
-      support::shipped_tiny(),
-      {.numerics = Numerics::serving(DType::f32), .sequences = 1, .memory = 256 << 20, .chunk = kChunk, .threads = 1}};
-  engine::Scheduler scheduler{model.runner()};
+  Engine(const std::filesystem::path& folder, int64_t drafts)
+      : model(folder.string(), {.numerics = Numerics::serving(DType::f32),
+                                .sequences = 1,
+                                .memory = kMemory,
+                                .spare_slots = drafts > 0 ? 1 : 0,
+                                .chunk = kChunk,
+                                .threads = 1}),
+        scheduler(model.runner(), {.ngram = drafts > 0, .tokens_max = drafts, .always = true}) {}
+  engine::LanguageModel model;
+  engine::Scheduler scheduler;
 };
 
 struct Turn {
   ordered_json message{};  // of the assistant
-  int64_t prompt = 0, read = 0;
+  int64_t prompt = 0, read = 0, drafted = 0;
   Tokens processed{};
 };
 
@@ -48,6 +59,7 @@ Turn ask(Engine& e, const ordered_json& body) {
   turn.prompt = std::ssize(request.prompt);
   request.on_end = [&](engine::Generated out, int64_t cached) {
     turn.read = turn.prompt - cached;
+    turn.drafted = out.timings.drafted_tokens;
     EXPECT_EQ(out.timings.prompt_tokens, turn.read);
     turn.processed.insert(turn.processed.end(), out.ids.begin(), out.ids.end());
     turn.processed.pop_back();  // sampled but not read
@@ -66,7 +78,7 @@ Turn ask(Engine& e, const ordered_json& body) {
   while (!e.scheduler.idle()) {
     e.scheduler.pass();
     const engine::MemoryUse use = e.scheduler.memory();
-    EXPECT_LE(use.bytes, use.bytes_max);
+    EXPECT_LE(use.bytes, kMemory);
     EXPECT_EQ(use.pages_leaked, 0);
   }
   return turn;
@@ -74,6 +86,8 @@ Turn ask(Engine& e, const ordered_json& body) {
 
 struct Client {
   bool echoes, tools, thinks;
+  bool keeps_thinking = false;  // truncate_history_thinking is false
+  bool drafts = false;
 };
 
 ordered_json body_of(const Client& client, const ordered_json& messages) {
@@ -81,6 +95,7 @@ ordered_json body_of(const Client& client, const ordered_json& messages) {
                        {"max_tokens", 24},
                        {"temperature", 0},
                        {"chat_template_kwargs", {{"enable_thinking", client.thinks}}}};
+  if (client.keeps_thinking) body["chat_template_kwargs"]["truncate_history_thinking"] = false;
   if (client.tools)
     body["tools"] =
         ordered_json::parse(R"([{"type": "function", "function": {"name": "calculator", "description": "adds",
@@ -113,22 +128,41 @@ int64_t most_in_common(const std::vector<Tokens>& processed, const Tokens& promp
   return most;
 }
 
+// The shipped model with a template by name.
+class Turns : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    for (const auto& file : std::filesystem::directory_iterator(support::shipped_tiny()))
+      std::filesystem::create_symlink(std::filesystem::absolute(file.path()), model_.path() / file.path().filename());
+    if (GetParam() != std::string("nemotron3")) return;
+    if (support::fixtures().empty()) GTEST_SKIP() << "BRAID_FIXTURES is not set";
+    const auto path =
+        std::filesystem::path(support::fixtures()) / "templates" / "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.jinja";
+    std::ostringstream text;
+    ASSERT_TRUE(text << std::ifstream(path).rdbuf()) << path;
+    std::filesystem::remove(model_.path() / "chat_template.jinja");
+    model_.write("chat_template.jinja", text.str());
+  }
+  void converse(const Client& client);
+  const support::Folder model_, other_;
+};
+
 // A turn reads what follows the longest prefix that it shares with anything processed, and at most a chunk more. Once,
 // in the middle, the process restarts with the saved tree.
-void converse(const Client& client) {
-  const auto file = std::filesystem::path(testing::TempDir()) / "turns.cache";
-  std::filesystem::remove(file);
-  std::optional<Engine> e(std::in_place);
+void Turns::converse(const Client& client) {
+  const auto file = other_.path() / "turns.cache";
+  const int64_t drafts = client.drafts ? 4 : 0;
+  std::optional<Engine> e(std::in_place, model_.path(), drafts);
   std::vector<Tokens> processed;
   ordered_json messages = ordered_json::parse(
       R"([{"role": "system", "content": "You answer questions."}, {"role": "user", "content": "What is 17 + 25?"}])");
-  int64_t prompts = 0, read = 0;
+  int64_t prompts = 0, read = 0, drafted = 0;
   for (int turn = 0; turn < 20; ++turn) {
     SCOPED_TRACE(turn);
     if (turn == 10) {
       e->scheduler.cache()->save(file, engine::fingerprint_of(e->model));
       e.reset();
-      e.emplace();
+      e.emplace(model_.path(), drafts);
       e->scheduler.cache()->load(file, engine::fingerprint_of(e->model));
     }
     const Turn t = ask(*e, body_of(client, messages));
@@ -137,20 +171,43 @@ void converse(const Client& client) {
     processed.push_back(t.processed);
     prompts += t.prompt;
     read += t.read;
+    drafted += t.drafted;
     if (turn % 7 == 3) {
       EXPECT_EQ(ask(*e, body_of(client, messages)).read, 0) << "the same again";
     }
     go_on(client, turn, t.message, messages);
   }
   EXPECT_LT(4 * read, prompts);
+  EXPECT_EQ(drafted > 0, client.drafts);
   e->scheduler.cache()->check();
 }
 
-TEST(Turns, ThinkingThatIsSentBack) { converse({.echoes = true, .tools = false, .thinks = true}); }
-TEST(Turns, ThinkingThatIsDropped) { converse({.echoes = false, .tools = false, .thinks = true}); }
-TEST(Turns, ToolsAndThinkingThatIsSentBack) { converse({.echoes = true, .tools = true, .thinks = true}); }
-TEST(Turns, ToolsAndThinkingThatIsDropped) { converse({.echoes = false, .tools = true, .thinks = true}); }
-TEST(Turns, WithoutThinking) { converse({.echoes = true, .tools = true, .thinks = false}); }
+// That the option reaches the template: only Nemotron 3's has one.
+TEST_P(Turns, PromptsWithKeptThinking) {
+  Engine e(model_.path(), 0);
+  const ordered_json messages = ordered_json::parse(R"([{"role": "user", "content": "What is 17 + 25?"},
+      {"role": "assistant", "content": "42", "reasoning_content": "It is a sum of two numbers."},
+      {"role": "user", "content": "What is 3 + 4?"}])");
+  const auto prompt = [&](bool keeps) {
+    const Client client = {.echoes = true, .tools = false, .thinks = true, .keeps_thinking = keeps};
+    Defaults defaults;
+    return std::ssize(read_chat(body_of(client, messages).dump(), e.model, defaults).work.request.prompt);
+  };
+  EXPECT_EQ(prompt(true) > prompt(false), GetParam() == std::string("nemotron3"));
+}
+
+TEST_P(Turns, ThinkingThatIsSentBack) { converse({.echoes = true, .tools = false, .thinks = true}); }
+TEST_P(Turns, ThinkingThatIsDropped) { converse({.echoes = false, .tools = false, .thinks = true}); }
+TEST_P(Turns, ToolsAndThinkingThatIsSentBack) { converse({.echoes = true, .tools = true, .thinks = true}); }
+TEST_P(Turns, ToolsAndThinkingThatIsDropped) { converse({.echoes = false, .tools = true, .thinks = true}); }
+TEST_P(Turns, WithoutThinking) { converse({.echoes = true, .tools = true, .thinks = false}); }
+TEST_P(Turns, ThinkingThatTheTemplateKeeps) {
+  converse({.echoes = true, .tools = true, .thinks = true, .keeps_thinking = true});
+}
+TEST_P(Turns, WithDrafts) { converse({.echoes = true, .tools = true, .thinks = true, .drafts = true}); }
+
+INSTANTIATE_TEST_SUITE_P(Template, Turns, testing::Values("tiny", "nemotron3"),
+                         [](const auto& test) { return test.param; });
 
 // The prompt ends with the last message's text, and none of what the template adds behind it.
 TEST(Continued, ThePromptEndsWithTheMessage) {

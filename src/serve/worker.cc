@@ -59,6 +59,7 @@ class AnswerText {
 
 Worker::Worker(engine::LanguageModel& model, std::string cache_file, engine::DraftOptions drafts)
     : model_(model), scheduler_(model.runner(), std::move(drafts)), cache_file_(std::move(cache_file)) {
+  (void)model.grammars();  // from here on of several threads
   load_cache();
   thread_ = std::thread([this] { run(); });
 }
@@ -172,8 +173,10 @@ void Worker::run() {
   for (bool stopped = false; true;) {
     std::vector<engine::Request> taken;
     std::vector<std::packaged_task<void()>> tasks;
+    const int64_t grammar_bytes = model_.grammars().trim();
     {
       std::unique_lock lock(mutex_);
+      counters_.grammar_bytes = grammar_bytes;
       counters_.running = scheduler_.running();
       counters_.waiting = scheduler_.waiting();
       counters_.memory = scheduler_.memory();

@@ -30,6 +30,7 @@ struct Counters {
   int64_t requests = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, running = 0, waiting = 0;
   engine::MemoryUse memory{};
   int64_t drafted_tokens = 0, accepted_tokens = 0;
+  int64_t grammar_bytes = 0;
 };
 
 class Worker {
