@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Template, Turns, testing::Values("tiny", "nemotron3"),
 
 // The prompt ends with the last message's text, and none of what the template adds behind it.
 TEST(Continued, ThePromptEndsWithTheMessage) {
-  Engine e;
+  Engine e(support::shipped_tiny(), 0);
   const auto asked_of = [&](const char* text) {
     const ordered_json messages = {{{"role", "user"}, {"content", "Hi"}}, {{"role", "assistant"}, {"content", text}}};
     Defaults defaults;
