@@ -249,7 +249,8 @@ TEST(GgufModel, AnswersAsTransformersDoes) {
     ++files;
     engine::LanguageModel model(entry.path().string(), {.numerics = Numerics::serving(DType::f32), .threads = 1});
     EXPECT_EQ(differences(folder, model.tokenizer()), 0);
-    engine::Conversation conversation(model);
+    engine::Scheduler scheduler(model.runner());
+    engine::Conversation conversation(model, scheduler);
     int others = 0;
     for (const auto& c : golden) {
       const bool think = c["enable_thinking"];
