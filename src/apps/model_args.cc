@@ -50,7 +50,7 @@ void ModelArgs::declare(Cli& cli) {
   cli.option("-c,--ctx-size", context, "context in tokens; 0: what model and memory allow");
   cli.option("--chunk", chunk, "prompt tokens of one pass");
   cli.option("-t,--threads", threads, "0: one per core");
-  cli.flag("--exact", exact, "bits do not depend on how a sequence is cut into passes");
+  cli.flag("--exact", exact, "same bits however a sequence is cut into passes");
 }
 
 void ModelArgs::declare_types(Cli& cli) {
