@@ -81,7 +81,8 @@ TEST(CodedSnapshot, LogProbabilitiesOfCachedTurns) {
   EXPECT_LT(divergence, 1e-5);
 }
 
-// A snapshot takes less than a third of a state, all of it counted and given back; the cache holds more of them.
+// A snapshot in INT8 takes less than a third of the bytes of a state, so that the cache holds more snapshots; eviction
+// frees all of those bytes.
 TEST(CodedSnapshot, TakesLessThanAThirdOfAState) {
   std::vector<int64_t> held;
   for (const DType form : {DType::f32, DType::i8}) {

@@ -1,4 +1,4 @@
-// The draft model reads answers along, and undoes what it guessed; answers do not change, whoever drafts them.
+// The draft model follows the text of each answer and discards its rejected guesses; drafts never change an answer.
 #include "engine/draft_model.h"
 
 #include <gtest/gtest.h>

@@ -33,8 +33,8 @@ struct RunnerOptions {
   std::string adapter{};  // a folder as PEFT writes it; empty: none
 };
 
-// As RunnerOptions::memory: half of what is free, or what every sequence's whole context takes and a PrefixCache of a
-// few states beside them.
+// Values of RunnerOptions::memory: half of the free memory; or a full context for every sequence plus a PrefixCache
+// with room for a few recurrent states.
 constexpr int64_t kMemoryShare = -1, kMemoryOfContexts = -2;
 
 constexpr int64_t kContextDefaultMax = 32768;  // more only when asked for: a long context costs time before memory
