@@ -3,6 +3,7 @@
 
     bench/versus.py train SHAPE BATCH LENGTH --python PYTHON [--dtypes bf16,f32]     PyTorch and transformers
     bench/versus.py infer MODEL --gguf FILE --llama-bench PROGRAM [--tests pp512,tg32]   llama.cpp
+    bench/versus.py serve --gguf FILE --llama-server PROGRAM --tokenizer FOLDER          llama.cpp's server
 
 Prints one JSON object, or writes it to --out. Exit code 0: the figures are valid; 3: the run is void, and `void` says why.
 
@@ -20,6 +21,8 @@ train: SHAPE is a name that `braid new` knows, PYTHON has torch and transformers
 SDPA attention and, for experts, of the implementations in transformers, measured first.
 infer: MODEL is the folder that was converted to the GGUF file. --llama-bench may be repeated; the fastest build is used,
 and the result records its own description and the flags in the CMakeCache.txt of a parent folder.
+serve: both servers load FILE; the loads and the rates that are compared are in versus_serve.py. FOLDER has the
+tokenizer.json from whose vocabulary prompts are drawn. --only takes the loads whose names match.
 """
 import argparse
 import functools
@@ -27,7 +30,6 @@ import itertools
 import json
 import os
 import re
-import signal
 import statistics
 import struct
 import subprocess
@@ -36,37 +38,21 @@ import tempfile
 import time
 
 import about
+from duel import Contender, compared, duel, fastest
+from versus_serve import serve
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BEST_KNOWN = os.path.join(HERE, "..", "src", "sys", "best_known.h")
 ROOFS = ("read_gbs_1", "read_gbs", "fp32_gflops", "bf16_gflops", "int8_gops")
-TICKS = os.sysconf("SC_CLK_TCK")
 # How far the losses of the first steps, all on one batch, may differ, relative to the loss: rounding only.
 LOSS_BOUNDS = {"f32": 1e-5, "bf16": 5e-4}
 LOSS_STEPS = 5
 SIZE_BOUND = 0.05   # relative difference of a model's bytes between the sides: the same formats
-NEIGHBOUR_MAX = 0.05
 # What llama-bench reports about itself; how it was built is in `cmake` (about.py).
 PEER_SAYS = ("build_commit", "build_number", "cpu_info", "backends", "model_type", "model_size")
 
 
 # ---- the machine ----------------------------------------------------------------------------------------------------
-
-def busy_seconds():
-    """CPU seconds of all processors together since boot, and those stolen by the host."""
-    with open("/proc/stat", encoding="ascii") as f:
-        user, nice, system, _, _, irq, softirq, steal = map(int, f.readline().split()[1:9])
-    return (user + nice + system + irq + softirq) / TICKS, steal / TICKS
-
-
-def used_seconds(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
-            fields = f.read().rsplit(")", 1)[1].split()
-    except FileNotFoundError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
 
 def roof_faults(when, machine):
     for name, best in machine["best_known"].items():
@@ -95,27 +81,6 @@ def raise_table(machines):
 
 
 # ---- contenders -----------------------------------------------------------------------------------------------------
-
-class Contender:
-    """A process that runs `steps` steps per turn and is stopped between turns. turn() returns the seconds of each."""
-
-    def __init__(self, command, **more):
-        self.process = subprocess.Popen(command, text=True, **more)
-
-    def let(self, run):
-        os.kill(self.process.pid, signal.SIGCONT if run else signal.SIGSTOP)
-
-    def alive(self, what):
-        if self.process.poll() is not None:
-            raise SystemExit(f"versus: {what} ended with code {self.process.returncode}")
-
-    def used(self):
-        return used_seconds(self.process.pid)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-
 
 class Braid(Contender):
     """`braid train`, timed by its own log of steps. A step interrupted by a stop is not counted."""
@@ -242,50 +207,6 @@ class Runs(Contender):
         return [seconds]
 
 
-# ---- rounds ---------------------------------------------------------------------------------------------------------
-
-def settled(rounds):
-    """The last three agree within 5%, on every side."""
-    sides = zip(*rounds[-3:])
-    return len(rounds) >= 3 and all(max(side) <= 1.05 * min(side) for side in sides)
-
-
-def duel(args, contenders, steps):
-    """Seconds per step of each contender by round; the discarded warm-up rounds; the share of the processors used by others."""
-    def one_round():
-        return [statistics.median(c.turn(n)) for c, n in zip(contenders, steps)]
-    warm = []
-    while not settled(warm) and len(warm) < args.warm_max:
-        warm.append(one_round())
-    busy, used, start = busy_seconds(), [c.used() for c in contenders], time.monotonic()
-    rounds = [one_round() for _ in range(args.rounds)]
-    wall = (time.monotonic() - start) * os.cpu_count()
-    mine = sum(c.used() for c in contenders) - sum(used)
-    now = busy_seconds()
-    return {"warm": warm, "rounds": rounds, "settled": settled(warm), "neighbours": max(0.0, (now[0] - busy[0] - mine) / wall),
-            "stolen": (now[1] - busy[1]) / wall}
-
-
-def summary(seconds, tokens):
-    rates = sorted(tokens / s for s in seconds)
-    return {"tokens_per_second": round(statistics.median(rates), 1), "slowest": round(rates[0], 1), "fastest": round(rates[-1], 1),
-            "spread_percent": round(100 * (rates[-1] / rates[0] - 1), 1), "samples": [round(tokens / s, 1) for s in seconds]}
-
-
-def compared(name, got, tokens, void):
-    """One comparison as it is stored."""
-    ours, theirs = zip(*got["rounds"])
-    out = {"what": name, "braid": summary(ours, tokens), "peer": summary(theirs, tokens), "warm_rounds": len(got["warm"]),
-           "neighbours": round(got["neighbours"], 4), "stolen": round(got["stolen"], 4)}
-    out["ratio"] = round(out["braid"]["tokens_per_second"] / out["peer"]["tokens_per_second"], 3)
-    if not got["settled"]:
-        void.append(f"{name}: no three rounds in a row agreed within 5%")
-    for what in ("neighbours", "stolen"):
-        if got[what] > NEIGHBOUR_MAX:
-            void.append(f"{name}: {what} used {100 * got[what]:.0f}% of the processors")
-    return out
-
-
 # ---- training -------------------------------------------------------------------------------------------------------
 
 def write_batches(path, vocab, batch, length, count=64):
@@ -303,19 +224,6 @@ def write_batches(path, vocab, batch, length, count=64):
     head += b" " * (-len(head) % 8)
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(head)) + head + data)
-
-
-def fastest(makers, seconds_of):
-    """Makes the contenders one after another; returns the fastest and closes the others."""
-    best, best_seconds = None, float("inf")
-    for make in makers:
-        contender = make()
-        seconds = seconds_of(contender)
-        if seconds < best_seconds:
-            best, best_seconds, contender = contender, seconds, best
-        if contender:
-            contender.close()
-    return best
 
 
 def fastest_torch(args, folder, dtype, work, found):
@@ -436,6 +344,12 @@ def parsed():
     i.add_argument("--llama-bench", action="append", required=True)
     i.add_argument("--tests", default="pp512,tg32")
     i.add_argument("--activations", default="bf16", help="of Braid; llama.cpp rounds its own to 8 bits if weights are quantised")
+    s = modes.add_parser("serve", parents=[common])
+    s.add_argument("--gguf", required=True)
+    s.add_argument("--llama-server", required=True)
+    s.add_argument("--tokenizer", required=True)
+    s.add_argument("--activations", default="int8", help="of Braid; llama.cpp rounds its own to 8 bits if weights are quantised")
+    s.add_argument("--only", metavar="REGEX")
     args = parser.parse_args()
     args.threads = int(os.environ.get("BRAID_THREADS", os.cpu_count()))
     if args.rounds < 5:
@@ -445,10 +359,16 @@ def parsed():
 
 def asked(args):
     """The command line that repeats this run, without the paths of this machine."""
-    what = [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes] if args.mode == "train" else [
-        os.path.basename(args.model.rstrip("/")), "--gguf", os.path.basename(args.gguf), "--llama-bench", "PROGRAM", "--tests",
-        args.tests, *(["--activations", args.activations] if args.activations != "bf16" else [])]
-    return " ".join(map(str, ["bench/versus.py", args.mode, *what, "--rounds", args.rounds]))
+    def name(path):
+        return os.path.basename(path.rstrip("/"))
+    words = {
+        "train": lambda: [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes],
+        "infer": lambda: [name(args.model), "--gguf", name(args.gguf), "--llama-bench", "PROGRAM", "--tests", args.tests,
+                          *(["--activations", args.activations] if args.activations != "bf16" else [])],
+        "serve": lambda: ["--gguf", name(args.gguf), "--llama-server", "PROGRAM", "--tokenizer", "FOLDER", "--activations",
+                          args.activations, *(["--only", args.only] if args.only else [])],
+    }[args.mode]()
+    return " ".join(map(str, ["bench/versus.py", args.mode, *words, "--rounds", args.rounds]))
 
 
 def source_of():
@@ -475,7 +395,7 @@ def main():
     load = os.getloadavg()[0]
     before = about.measured_machine(args.braid)
     header = {"what": asked(args), **about.about(args.braid, machine=before), "source": source_of()}
-    result = (train if args.mode == "train" else infer)(args, void)
+    result = {"train": train, "infer": infer, "serve": serve}[args.mode](args, void)
     after = about.measured_machine(args.braid)
     faults = [*roof_faults("before", before), *roof_faults("after", after)]
     raised = raise_table([before, after]) if args.raise_roofs else {}
@@ -489,7 +409,7 @@ def main():
         print(text)
     for row in result["comparisons"]:
         print(f"{row['what']}: {row['braid']['tokens_per_second']} against {row['peer']['tokens_per_second']} tokens/s, "
-              f"{row['ratio']}x; {row['floor_fraction']} of the floor", file=sys.stderr)
+              f"{row['ratio']}x" + (f"; {row['floor_fraction']} of the floor" if "floor_fraction" in row else ""), file=sys.stderr)
         if "losses" in row:
             print(f"  losses {row['losses']['braid']} and {row['losses']['peer']}", file=sys.stderr)
     for reason in faults + void:

@@ -55,7 +55,7 @@ void ModelArgs::declare(Cli& cli) {
 
 void ModelArgs::declare_types(Cli& cli) {
   cli.choice("--dtype", dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
-  cli.choice("--activations", activations, {"bf16", "int8"}, "with weights of 4 to 8 bits");
+  cli.choice("--activations", activations, {"auto", "bf16", "int8"}, "with 4- to 8-bit weights");
   cli.choice("--kv-cache-dtype", kv, {"auto", "f32", "bf16", "fp8", "int8"}, "KV; auto: as --dtype");
   cli.rare();
   cli.choice("--mamba-ssm-cache-dtype", ssm, {"f32", "bf16", "f16", "int8"}, "of Mamba states; stochastically rounded");
@@ -67,7 +67,7 @@ engine::RunnerOptions ModelArgs::runner_options() const {
   check_range("--chunk", chunk, 1, 1 << 20);
   check_range("--threads", threads, 0, 1024);
   Numerics numerics = Numerics::serving(dtype == "f32" ? DType::f32 : DType::bf16, exact);
-  numerics.int8 = activations == "int8";
+  numerics.int8 = activations == "int8" || (activations == "auto" && dtype != "f32" && !exact);
   numerics.kv = cache_dtype(kv);
   numerics.ssm = cache_dtype(ssm).value();
   if (numerics.int8 && dtype == "f32") {

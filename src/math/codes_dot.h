@@ -65,10 +65,12 @@ struct Columns {
 // Values [k, k + n), at most 512, as units of math/codes_a8_kernel.h. Missing rows and values beyond the depth are
 // unspecified.
 using ColumnsLookUp = void(const Columns& w, int64_t k, int64_t n, std::byte* units);
-// y [rows, 8] for one block of rows <= kFewRows as math/codes_a8.h packs them, and the first 8 rows of w at most.
-inline constexpr int64_t kFewRows = 2;
+// y [rows, kFewCols] for one block of rows <= kFewRows as math/codes_a8.h packs them, and the first kFewCols rows of w
+// at most.
+inline constexpr int64_t kFewRows = 2, kFewCols = 16;
 using ColumnsFew = void(const Columns& w, const std::byte* x, int64_t rows, float* y);
 void nvfp4_columns_avx512(const Columns& w, int64_t k, int64_t n, std::byte* units);
+void nvfp4_few_avx512(const Columns& w, const std::byte* x, int64_t rows, float* y);
 
 // How codes of a format are multiplied with x: the factor that sums of four q are packed with, minus the zero of the
 // codes or, if blocks have minima, 1; the value of one unit of a sum; and how many values share a scale.
@@ -79,7 +81,7 @@ struct Codes {
   int top = 255;       // the largest code, for AVX2
   bool pairs = false;  // units have the even ones of eight values along k before the odd ones
   ColumnsLookUp* columns = nullptr;
-  ColumnsFew* few = nullptr;  // null where making units is cheap
+  ColumnsFew* few = nullptr;
   RowDot* dot = nullptr;
   RowDecode<Bf16>* bf16 = nullptr;       // rounded
   RowDecode<Bf16>* bf16_unit = nullptr;  // the same with AVX-512 BF16, but subnormals become zeros

@@ -545,10 +545,11 @@ struct Few {
     }
   }
 
-  BRAID_DOT static void run(const Columns& w, const std::byte* x, float* y) {
+  // Rows [first, first + 8) of w.
+  BRAID_DOT static void run(const Columns& w, int64_t first, const std::byte* x, float* y) {
     Row rows[8];
     for (int64_t c = 0; c < 8; ++c) {
-      const int64_t index = c < w.count ? c : w.count - 1;
+      const int64_t index = first + c < w.count ? first + c : w.count - 1;
       rows[c] = {.codes = w.codes + index * w.codes_stride,
                  .scales = w.scales ? w.scales + index * w.scales_stride : nullptr,
                  .depth = w.depth,
@@ -561,19 +562,20 @@ struct Few {
       for (__m256& sum : sums) sum = _mm256_setzero_ps();
       for (const int64_t end = i + a8::kGroup / kHalf < parts ? i + a8::kGroup / kHalf : parts; i < end; ++i) {
         // The same part of the eight rows below is prefetched meanwhile.
-        const uint8_t* below = w.codes + 8 * w.codes_stride + 8 * i * w.codes_stride / parts;
+        const uint8_t* below = w.codes + (first + 8) * w.codes_stride + 8 * i * w.codes_stride / parts;
         for (int line = 0; line < 3; ++line) asm volatile("prefetcht0 %0" : : "m"(below[64 * line]));
         part(rows, i, x + 4 * kRows + i / 2 % 2 * a8::step_bytes(Type::kGrain, kRows), sums);
       }
       for (int r = 0; r < kRows; ++r)
         totals[r] = _mm256_fmadd_ps(sums[r], _mm256_set1_ps(reinterpret_cast<const float*>(x)[r]), totals[r]);
     }
-    for (int r = 0; r < kRows; ++r) _mm256_storeu_ps(y + 8 * r, totals[r]);
+    for (int r = 0; r < kRows; ++r) _mm256_storeu_ps(y + kFewCols * r + first, totals[r]);
   }
 };
 template <class Type>
 void few_of(const Columns& w, const std::byte* x, int64_t rows, float* y) {
-  (rows == 1 ? &Few<Type, 1>::run : &Few<Type, 2>::run)(w, x, y);
+  for (int64_t first = 0; first < w.count; first += 8)
+    (rows == 1 ? &Few<Type, 1>::run : &Few<Type, 2>::run)(w, first, x, y);
 }
 
 // The unit of a sum: the scales of NVFP4 lack 2^8, and its codes are doubled.

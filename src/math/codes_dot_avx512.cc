@@ -4,8 +4,7 @@
 
 #include <limits>
 
-#include "math/codes_columns-inl.h"
-#include "math/codes_dot.h"
+#include "math/codes_few_avx512-inl.h"
 
 #define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni")))
 
@@ -93,7 +92,73 @@ BRAID_DOT void nvfp4_rows(const Row& row, float* out) {
   for (int m = 0; m < kRows; ++m) out[m] = _mm512_reduce_add_ps(sums[m]);
 }
 
+// Eight blocks of a row for codes_few_avx512-inl.h: 32 bits of codes are half a block, its even values in the low
+// nibbles.
+struct FewNvfp4 {
+  static constexpr int kBlocks = 8, kDots = 1;
+  static constexpr bool kMin = false;
+  using Codes = __m512i;
+  BRAID_FEW static Codes read(const uint8_t* row, int64_t g, int64_t left) {
+    return bytes64_at(row + g * a8::kGroup / 2, left / 2);
+  }
+  BRAID_FEW static __m512i low(Codes codes) { return low_codes(codes, _mm512_load_si512(kValues)); }
+  BRAID_FEW static __m512i high(Codes codes) { return high_codes(codes, _mm512_load_si512(kValues)); }
+  BRAID_FEW static void set_x(__m512i a, __m512i b, __m512i& first, __m512i& second) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    first = _mm512_permutex2var_epi32(a, even, b);
+    second = _mm512_permutex2var_epi32(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+  }
+  BRAID_FEW static void add_up(const __m512i (&dots)[1][4], int four, __m512i (&sums)[2][4]) {
+    sums_of_pairs(dots[0], sums[0][four], sums[1][four]);
+  }
+  BRAID_FEW static void order(const __m512i (&sums)[2][4], __m512i (&blocks)[8]) {
+    transpose_lanes(sums[0], blocks[0], blocks[2], blocks[4], blocks[6]);
+    transpose_lanes(sums[1], blocks[1], blocks[3], blocks[5], blocks[7]);
+  }
+  struct Scales {
+    __m256i bytes[4];  // [block][row] of four rows
+    __m512 factors[8];
+
+    BRAID_FEW void set(const FewRows& w, int four, int64_t g, int64_t left, const Codes (&/*codes*/)[4]) {
+      const auto some = static_cast<__mmask16>(left >= a8::kGroup ? 0xff : (1u << left / kBlock) - 1);
+      __m128i rows[4];
+#pragma GCC unroll 4
+      for (int64_t c = 0; c < 4; ++c) {
+        rows[c] = _mm_maskz_loadu_epi8(some, w.scales[4 * four + c] + g * kBlocks);
+      }
+      const __m128i a = _mm_unpacklo_epi8(rows[0], rows[1]), b = _mm_unpacklo_epi8(rows[2], rows[3]);
+      bytes[four] =
+          _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi16(a, b)), _mm_unpackhi_epi16(a, b), 1);
+    }
+    BRAID_FEW void finish() {
+      const __m512i a = _mm512_inserti64x4(_mm512_castsi256_si512(bytes[0]), bytes[1], 1),
+                    b = _mm512_inserti64x4(_mm512_castsi256_si512(bytes[2]), bytes[3], 1);
+      const __m512i first = _mm512_setr_epi32(0, 8, 16, 24, 1, 9, 17, 25, 2, 10, 18, 26, 3, 11, 19, 27);
+      four_blocks(_mm512_permutex2var_epi32(a, first, b), factors);
+      four_blocks(_mm512_permutex2var_epi32(a, _mm512_add_epi32(first, _mm512_set1_epi32(4)), b), factors + 4);
+    }
+    BRAID_FEW __m512 of(int b) const { return factors[b]; }
+    BRAID_FEW static __m512 min(int /*b*/) { return _mm512_setzero_ps(); }
+
+   private:
+    // As scales_of: 16 bytes each of four blocks.
+    BRAID_FEW static void four_blocks(__m512i all, __m512* out) {
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
+        const __m256i two = i ? _mm512_extracti64x4_epi64(all, 1) : _mm512_castsi512_si256(all);
+        const __m512i top = _mm512_slli_epi16(_mm512_cvtepu8_epi16(two), 8);
+        const __m512i half =
+            _mm512_and_si512(_mm512_srai_epi16(top, 1), _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
+        out[2 * i] = _mm512_cvtph_ps(_mm512_castsi512_si256(half));
+        out[2 * i + 1] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(half, 1));
+      }
+    }
+  };
+};
+
 }  // namespace
+
+void nvfp4_few_avx512(const Columns& w, const std::byte* x, int64_t rows, float* y) { few_of<FewNvfp4>(w, x, rows, y); }
 
 BRAID_DOT float pack_row_avx512(const Bf16* x, int64_t depth, int factor, std::byte* packed) {
   __m512 most = _mm512_setzero_ps();

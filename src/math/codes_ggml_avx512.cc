@@ -3,11 +3,11 @@
 //   https://github.com/ggml-org/llama.cpp, ggml/src/ggml-common.h (layouts)
 #include <immintrin.h>
 
+#include <array>
 #include <cstring>
 #include <type_traits>
 
-#include "math/codes_columns-inl.h"
-#include "math/codes_dot.h"
+#include "math/codes_few_avx512-inl.h"
 
 // AVX-512 BF16 is only there for AsBf16ByInstruction, which is called only if the CPU has it.
 #define BRAID_DOT __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,avx512bf16,f16c")))
@@ -72,9 +72,8 @@ struct Q8_0 {
 struct HalfScale {
   BRAID_DOT static float factor(const uint8_t* block) { return half(block); }
   static uint16_t raw(const uint8_t* block) { return static_cast<uint16_t>(block[0] | block[1] << 8); }
-  BRAID_DOT static __m512 factors(const uint16_t* raw) {
-    return _mm512_cvtph_ps(load32(reinterpret_cast<const uint8_t*>(raw)));
-  }
+  static constexpr __mmask16 kRaw = 0xffff;  // the bytes of eight raw factors that a block has
+  BRAID_DOT static __m512 factors(__m256i raw) { return _mm512_cvtph_ps(raw); }
 };
 struct Q4_0 : HalfScale {
   static constexpr int64_t kBytes = 18, kCodes = 2;
@@ -132,8 +131,9 @@ struct Mxfp4 {
     return v;
   }
   static uint16_t raw(const uint8_t* block) { return block[0]; }
-  BRAID_DOT static __m512 factors(const uint16_t* raw) {
-    const __m512i e = _mm512_cvtepu16_epi32(load32(reinterpret_cast<const uint8_t*>(raw)));
+  static constexpr __mmask16 kRaw = 0x5555;
+  BRAID_DOT static __m512 factors(__m256i raw) {
+    const __m512i e = _mm512_cvtepu16_epi32(raw);
     const __m512i bits = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
     const __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
     return _mm512_castsi512_ps(_mm512_mask_sllv_epi32(bits, small, _mm512_set1_epi32(0x00200000), e));
@@ -382,16 +382,137 @@ BRAID_DOT void columns_by_table(const Columns& w, int64_t k, int64_t n, std::byt
       const uint8_t* row = row_at(w, r);
       raw[0][r] = Type::raw(row + first), raw[1][r] = Type::raw(row + second);
     }
-    _mm512_storeu_ps(units + a8::kUnitCodes, Type::factors(raw[0]));
-    _mm512_storeu_ps(units + a8::kUnitCodes + 64, Type::factors(raw[1]));
+    const auto* both = reinterpret_cast<const uint8_t*>(raw);
+    _mm512_storeu_ps(units + a8::kUnitCodes, Type::factors(load32(both)));
+    _mm512_storeu_ps(units + a8::kUnitCodes + 64, Type::factors(load32(both + 32)));
   }
 }
+
+// Four blocks of a row for codes_few_avx512-inl.h: 128 bits of codes are a block, its first 16 values in the low
+// nibbles.
+template <class Type>
+struct FewByTable {
+  static constexpr int kBlocks = 4, kDots = 1, kEach = static_cast<int>(Type::kBytes);
+  static constexpr bool kMin = false;
+  struct Codes {
+    __m512i start, bytes;  // of the row, and the codes alone
+  };
+  BRAID_FEW static Codes read(const uint8_t* row, int64_t g, int64_t left) {
+    alignas(64) static constexpr auto kCodesAt = [] {
+      std::array<uint8_t, 64> at{};
+      for (size_t i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(i / 16 * kEach + Type::kCodes + i % 16);
+      return at;
+    }();
+    const uint8_t* blocks = row + g * kBlocks * kEach;
+    const int64_t bytes = left < a8::kGroup ? left / 32 * kEach : kBlocks * kEach;
+    const __m512i start = bytes64_at(blocks, bytes), end = bytes64_at(blocks + 64, bytes - 64);
+    return {start, _mm512_permutex2var_epi8(start, _mm512_load_si512(kCodesAt.data()), end)};
+  }
+  BRAID_FEW static __m512i table() { return _mm512_broadcast_i32x4(load16(Type::kTable)); }
+  BRAID_FEW static __m512i low(const Codes& codes) { return low_codes(codes.bytes, table()); }
+  BRAID_FEW static __m512i high(const Codes& codes) { return high_codes(codes.bytes, table()); }
+  BRAID_FEW static void set_x(__m512i a, __m512i b, __m512i& first, __m512i& second) {
+    first = _mm512_shuffle_i32x4(a, b, 0x88), second = _mm512_shuffle_i32x4(a, b, 0xdd);
+  }
+  BRAID_FEW static void add_up(const __m512i (&dots)[1][4], int four, __m512i (&sums)[1][4]) {
+    sums[0][four] = sums_of_fours(dots[0]);
+  }
+  BRAID_FEW static void order(const __m512i (&sums)[1][4], __m512i (&blocks)[4]) {
+    transpose_lanes(sums[0], blocks[0], blocks[1], blocks[2], blocks[3]);
+  }
+  struct Scales {
+    __m256i raw[4];  // [block][row] of four rows
+    __m512 factors[4];
+
+    BRAID_FEW void set(const FewRows& /*w*/, int four, int64_t /*g*/, int64_t /*left*/, const Codes (&codes)[4]) {
+      const __m128i a = pair(codes[0], codes[1]), b = pair(codes[2], codes[3]);
+      raw[four] =
+          _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi32(a, b)), _mm_unpackhi_epi32(a, b), 1);
+    }
+    BRAID_FEW void finish() {
+      const __m512i a = halves(raw[0], raw[1]), b = halves(raw[2], raw[3]);
+      const __m512i first = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(0, 4, 8, 12, 1, 5, 9, 13), b);
+      const __m512i second = _mm512_permutex2var_epi64(a, _mm512_setr_epi64(2, 6, 10, 14, 3, 7, 11, 15), b);
+      factors[0] = Type::factors(_mm512_castsi512_si256(first));
+      factors[1] = Type::factors(_mm512_extracti64x4_epi64(first, 1));
+      factors[2] = Type::factors(_mm512_castsi512_si256(second));
+      factors[3] = Type::factors(_mm512_extracti64x4_epi64(second, 1));
+    }
+    BRAID_FEW __m512 of(int b) const { return factors[b]; }
+    BRAID_FEW static __m512 min(int /*b*/) { return _mm512_setzero_ps(); }
+
+   private:
+    // Raw factors of two rows, [block][row].
+    BRAID_FEW static __m128i pair(const Codes& a, const Codes& b) {
+      alignas(64) static constexpr auto kAt = [] {
+        std::array<uint8_t, 64> at{};
+        for (size_t i = 0; i < 16; ++i) at[i] = static_cast<uint8_t>(i / 4 * kEach + i % 2 + (i % 4 / 2) * 64);
+        return at;
+      }();
+      const __m512i both = _mm512_permutex2var_epi8(a.start, _mm512_load_si512(kAt.data()), b.start);
+      return _mm_maskz_mov_epi8(Type::kRaw, _mm512_castsi512_si128(both));
+    }
+  };
+};
+
+// The same for all other types, by parts of 64 values. Where blocks have 16 values, 128 bits of codes are one; where
+// they have 32, the first or the last half of one.
+template <class Type>
+struct FewParts {
+  static constexpr bool kMin = Type::kZero == 0, kHalves = grain<Type>() == 32;
+  static constexpr int kBlocks = kHalves ? 4 : 8, kDots = kHalves ? 1 : 2;
+  struct Codes {
+    Part first, second;
+  };
+  BRAID_FEW static Codes read(const uint8_t* row, int64_t g, int64_t left) {
+    const int64_t k = g * a8::kGroup, depth = k + left;
+    return {Type::part(row, k, depth), Type::part(row, left > kStep ? k + kStep : k, depth)};
+  }
+  BRAID_FEW static __m512i low(const Codes& c) {
+    return kHalves ? _mm512_shuffle_i32x4(c.first.codes, c.second.codes, 0x88) : c.first.codes;
+  }
+  BRAID_FEW static __m512i high(const Codes& c) {
+    return kHalves ? _mm512_shuffle_i32x4(c.first.codes, c.second.codes, 0xdd) : c.second.codes;
+  }
+  BRAID_FEW static void set_x(__m512i a, __m512i b, __m512i& first, __m512i& second) {
+    first = kHalves ? _mm512_shuffle_i32x4(a, b, 0x88) : a, second = kHalves ? _mm512_shuffle_i32x4(a, b, 0xdd) : b;
+  }
+  BRAID_FEW static void add_up(const __m512i (&dots)[kDots][4], int four, __m512i (&sums)[kDots][4]) {
+    for (int i = 0; i < kDots; ++i) sums[i][four] = sums_of_fours(dots[i]);
+  }
+  BRAID_FEW static void order(const __m512i (&sums)[kDots][4], __m512i (&blocks)[kBlocks]) {
+    for (int i = 0; i < kDots; ++i) {
+      __m512i* four = blocks + 4 * i;
+      transpose_lanes(sums[i], four[0], four[1], four[2], four[3]);
+    }
+  }
+  struct Scales {
+    static constexpr int kEach = kBlocks / 2;  // blocks of a part
+    Factors first, second, first_min, second_min;
+    alignas(64) float factors[kBlocks][16], minima[kBlocks][16];
+
+    BRAID_FEW void set(const FewRows& /*w*/, int four, int64_t /*g*/, int64_t /*left*/, const Codes (&codes)[4]) {
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) {
+        first.set(4 * four + c, codes[c].first.scale), second.set(4 * four + c, codes[c].second.scale);
+        if (kMin) first_min.set(4 * four + c, codes[c].first.min), second_min.set(4 * four + c, codes[c].second.min);
+      }
+    }
+    BRAID_FEW void finish() {
+      first.template store<kEach>(factors[0]), second.template store<kEach>(factors[kEach]);
+      if (kMin) first_min.template store<kEach>(minima[0]), second_min.template store<kEach>(minima[kEach]);
+    }
+    BRAID_FEW __m512 of(int b) const { return _mm512_load_ps(factors[b]); }
+    BRAID_FEW __m512 min(int b) const { return _mm512_load_ps(minima[b]); }
+  };
+};
 
 template <class Type>
 constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .worth = worth<Type>(),
                          .grain = grain<Type>(),
                          .columns = &columns_of<Type>,
+                         .few = &few_of<FewParts<Type>>,
                          .dot = &row_of<Type>,
                          .bf16 = &decode_row<Type, AsBf16>,
                          .bf16_unit = &decode_row<Type, AsBf16ByInstruction>,
@@ -400,6 +521,7 @@ constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
 template <class Type>
 constexpr Codes kCodesByTable{.factor = -Type::kZero,
                               .columns = &columns_by_table<Type>,
+                              .few = &few_of<FewByTable<Type>>,
                               .dot = &row_of<Short<Type>>,
                               .bf16 = &decode_row_by_table<Type, AsBf16>,
                               .bf16_unit = &decode_row_by_table<Type, AsBf16ByInstruction>,

@@ -463,16 +463,17 @@ TEST(CodesA8, Avx2IsBitIdenticalToAvx512) {
         const codes::Codes& own = *codes::codes_avx2(w.spec, true);
         std::vector<std::byte> packed(static_cast<size_t>(rows * row_bytes(w.spec, w.cols)));
         for (int64_t r = 0; r < rows; ++r) pack_row_avx2(x.view().as<Bf16>(r), w.cols, own, rows, r, packed.data());
-        float few[codes::kFewRows * 8] = {};
+        float few[codes::kFewRows * codes::kFewCols] = {};
         own.few({.codes = w.codes.as<uint8_t>(0),
                  .scales = w.scales ? &w.scales.as<F8E4M3>(0)->bits : nullptr,
                  .codes_stride = w.codes.stride(0),
                  .scales_stride = w.scales ? w.scales.stride(0) : 0,
-                 .count = 8,
+                 .count = codes::kFewCols,
                  .depth = w.cols},
                 packed.data(), rows, few);
-        for (int64_t i = 0; i < rows * 8; ++i)
-          EXPECT_EQ(few[i], want[static_cast<size_t>(i / 8 * kStripCols + i % 8)]) << w.cols << " " << i;
+        for (int64_t i = 0; i < rows * codes::kFewCols; ++i)
+          EXPECT_EQ(few[i], want[static_cast<size_t>(i / codes::kFewCols * kStripCols + i % codes::kFewCols)])
+              << w.cols << " " << i;
       }
     }
   }

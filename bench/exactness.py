@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""Log-probabilities of answers that were cached, batched or speculated, against those of the same answers alone.
+
+usage: exactness.py MODEL [--braid build/release/bin/braid] [--tokens 32] [-o RESULTS.json] [-- OPTIONS OF SERVE]
+
+Four servers with --exact and four without answer the same prompts, texts that repeat themselves: one at a time and never
+seen before (plain); again, when the prompt or half of it is cached; all at once; and with drafts from n-grams. Prints, for
+each, how many tokens are the same, the largest difference of a log-probability, and how many tokens were cached or
+accepted as drafts: the figures are empty if none were. Exit code 1 if a difference under --exact is not zero.
+"""
+import argparse
+import concurrent.futures
+import json
+import random
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from about import about
+
+ROOT = Path(__file__).resolve().parent.parent
+PROMPTS, PIECE, REPEATS = 4, 40, 5
+
+
+class Server:
+    def __init__(self, args, *options):
+        self.process = subprocess.Popen([args.braid, "serve", args.model, "--port", "0", "--ctx-size", "1024", *options, *args.options],
+                                        stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            found = re.search(r"at (http://\S+)", line)
+            if found:
+                self.url = found.group(1)
+                return
+        sys.exit("exactness.py: the server did not start")
+
+    def ask(self, prompt, tokens):
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 1, "ignore_eos": True}
+        request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=600) as response:
+            return json.load(response)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+
+def prompts_of(vocabulary):
+    """Token ids: a piece several times over, so that n-grams foresee something, and its end cut off at another place each."""
+    draw = random.Random(1)
+    for i in range(PROMPTS):
+        yield ([draw.randrange(3, vocabulary) for _ in range(PIECE)] * REPEATS)[:PIECE * REPEATS - 7 * i]
+
+
+def compared(answers, plain):
+    """Tokens equal and largest difference over the common beginning of each answer."""
+    same = total = 0
+    apart = 0.0
+    for answer, want in zip(answers, plain):
+        got, want = answer["choices"][0]["logprobs"], want["choices"][0]["logprobs"]
+        total += len(want["tokens"])
+        for token, other, p, q in zip(got["tokens"], want["tokens"], got["token_logprobs"], want["token_logprobs"]):
+            if token != other:
+                break
+            same, apart = same + 1, max(apart, abs(p - q))
+    usage = [answer["usage"] for answer in answers]
+    return {"tokens": total, "same": same, "largest_difference": apart,
+            "cached_tokens": sum(u["prompt_tokens_details"]["cached_tokens"] for u in usage),
+            "accepted_drafts": sum(u["completion_tokens_details"]["accepted_prediction_tokens"] for u in usage),
+            "rejected_drafts": sum(u["completion_tokens_details"]["rejected_prediction_tokens"] for u in usage)}
+
+
+def measure(args, prompts, *options):
+    with Server(args, "--draft", "off", "--parallel", "1", *options) as server:
+        plain = [server.ask(prompt, args.tokens) for prompt in prompts]
+        rows = {"the same prompt again": compared([server.ask(prompt, args.tokens) for prompt in prompts], plain)}
+    with Server(args, "--draft", "off", "--parallel", "1", *options) as server:
+        for prompt in prompts:
+            server.ask(prompt[:len(prompt) // 2], 1)
+        rows["half of the prompt cached"] = compared([server.ask(prompt, args.tokens) for prompt in prompts], plain)
+    with Server(args, "--draft", "off", "--parallel", str(PROMPTS), *options) as server, \
+            concurrent.futures.ThreadPoolExecutor(PROMPTS) as pool:
+        rows["all at once"] = compared(list(pool.map(lambda prompt: server.ask(prompt, args.tokens), prompts)), plain)
+    with Server(args, "--draft", "ngram", "--parallel", "1", *options) as server:
+        rows["drafts"] = compared([server.ask(prompt, args.tokens) for prompt in prompts], plain)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--braid", default=str(ROOT / "build" / "release" / "bin" / "braid"))
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("-o", "--output")
+    parser.add_argument("options", nargs="*", help="of serve, after --")
+    args = parser.parse_args()
+    config = json.loads((Path(args.model) / "config.json").read_text(encoding="utf-8"))
+    prompts = list(prompts_of(config["vocab_size"]))
+    result = {**about(args.braid), "model": Path(args.model).name, "options": args.options,
+              "exact": measure(args, prompts, "--exact"), "default": measure(args, prompts)}
+    text = json.dumps(result, indent=2)
+    print(text)
+    if args.output:
+        Path(args.output).write_text(text + "\n", encoding="utf-8")
+    return int(any(row["largest_difference"] > 0 or row["same"] < row["tokens"] for row in result["exact"].values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
