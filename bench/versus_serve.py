@@ -70,10 +70,12 @@ class Server(Contender):
         load = self.load
         self.let(True)
         before = children_seconds()
-        self.last = json.loads(about.output_of([
-            *self.load_command, "--seed", self.turns, "--num-prompts", load.requests, "--max-concurrency", load.clients,
-            "--random-prefix-len", load.prefix, "--random-input-len", load.prompt, "--random-output-len", load.answer],
-            stderr=subprocess.DEVNULL))
+        words = [*self.load_command, "--seed", self.turns, "--num-prompts", load.requests, "--max-concurrency", load.clients,
+                 "--random-prefix-len", load.prefix, "--random-input-len", load.prompt, "--random-output-len", load.answer]
+        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"versus: {self.process.args[0]}, {load.name}: {(done.stderr or done.stdout).strip()[-400:]}")
+        self.last = json.loads(done.stdout)
         self.clients_used += children_seconds() - before
         self.let(False)
         self.turns += 1

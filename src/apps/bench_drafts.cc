@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
@@ -29,19 +30,23 @@ std::vector<Ids> random_prompts(const DraftBench& bench, int64_t vocab) {
 }
 
 struct Answers {
-  std::vector<Ids> texts{};  // prompts included
+  std::vector<Ids> texts{};        // prompts included
+  std::vector<double> logprobs{};  // of the tokens, if asked for
   double tokens_per_second = 0;
   int64_t drafted = 0, accepted = 0;
 };
 
-Answers answer(engine::Scheduler& scheduler, const std::vector<Ids>& prompts, int64_t tokens) {
+Answers answer(engine::Scheduler& scheduler, const std::vector<Ids>& prompts, int64_t tokens, bool logprobs = false) {
   Answers out{.texts = prompts};
+  std::vector<std::vector<double>> by_prompt(prompts.size());
   double seconds = 0;
   int64_t generated = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    engine::Request request{.prompt = prompts[i], .generate = {.tokens_max = tokens, .ignore_eos = true}};
+    engine::Request request{.prompt = prompts[i],
+                            .generate = {.tokens_max = tokens, .ignore_eos = true, .logprobs = logprobs ? 0 : -1}};
     request.on_end = [&, i](engine::Generated answer, int64_t) {
       out.texts[i].insert(out.texts[i].end(), answer.ids.begin(), answer.ids.end());
+      for (const auto& token : answer.logprobs) by_prompt[i].push_back(token[0].logprob);
       seconds = std::max(seconds, answer.timings.generate_seconds);
       generated += answer.timings.generated_tokens - 1;  // the first is from the prompt's pass
       out.drafted += answer.timings.drafted_tokens;
@@ -50,6 +55,8 @@ Answers answer(engine::Scheduler& scheduler, const std::vector<Ids>& prompts, in
     scheduler.submit(std::move(request));
   }
   while (!scheduler.idle()) scheduler.pass();
+  for (const std::vector<double>& values : by_prompt)
+    out.logprobs.insert(out.logprobs.end(), values.begin(), values.end());
   out.tokens_per_second = static_cast<double>(generated) / seconds;
   return out;
 }
@@ -74,8 +81,23 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Answers with as many drafts as there are, whether they pay or not, and the largest difference of a log-probability.
+nlohmann::ordered_json all_verified(engine::Runner& runner, const DraftBench& bench, const std::vector<Ids>& prompts,
+                                    engine::DraftOptions drafts) {
+  drafts.always = true;
+  engine::Scheduler plain(runner), drafting(runner, std::move(drafts));
+  const Answers want = answer(plain, prompts, bench.generate, true),
+                got = answer(drafting, prompts, bench.generate, true);
+  if (got.texts != want.texts) fail("bench", {.what = "drafts changed a text: a bug"});
+  double most = 0;
+  for (size_t i = 0; i < want.logprobs.size(); ++i)
+    most = std::max(most, std::fabs(got.logprobs[i] - want.logprobs[i]));
+  return {{"drafted", got.drafted}, {"accepted", got.accepted}, {"logprob_difference", most}};
+}
+
 nlohmann::ordered_json measured(engine::Runner& runner, const DraftBench& bench, const std::vector<Ids>& prompts,
                                 const std::vector<Ids>& texts, engine::DraftOptions drafts) {
+  const nlohmann::ordered_json verified = all_verified(runner, bench, prompts, drafts);
   engine::Scheduler plain(runner), drafting(runner, std::move(drafts));
   std::vector<double> without, with, ratios;
   Answers last;
@@ -90,7 +112,7 @@ nlohmann::ordered_json measured(engine::Runner& runner, const DraftBench& bench,
   }
   return {{"sequences", bench.sequences}, {"generated", bench.generate}, {"tokens_per_second", median(without)},
           {"with_drafts", median(with)},  {"ratio", median(ratios)},     {"drafted", last.drafted},
-          {"accepted", last.accepted}};
+          {"accepted", last.accepted},    {"all_verified", verified}};
 }
 
 }  // namespace
