@@ -43,7 +43,7 @@ KINDS = {
 class Server:
     def __init__(self, braid, draft):
         self.process = subprocess.Popen([braid, "serve", str(ROOT / "models" / "tiny"), "--port", "0", "--parallel", "1",
-                                         "--cached-prefixes", "0", "--draft", draft], stderr=subprocess.PIPE, text=True)
+                                         "--draft", draft], stderr=subprocess.PIPE, text=True)
         line = self.process.stderr.readline()
         found = re.search(r"http://\S+", line)
         if not found:

@@ -34,9 +34,11 @@ struct Numerics {
   // sequence was cut into passes.
   bool exact = false;
   // Steps over weights in 4-bit codes are integer sums (math/codes_dot.h), a class made for one row at a time: for
-  // passes of one sequence only. With several it would be slower than a product that they share.
+  // passes of one sequence only. With several it would be slower than a product that they share, and than `int8`
+  // always.
   bool code_steps = false;
-  // Products over weights in codes round their activations to 8 bits, except steps as above. Only with BF16 products.
+  // Products over weights in codes round their activations to 8 bits, except where steps are as above. Only with BF16
+  // products.
   bool int8 = false;
 
   // Another type for the keys and values that are kept for later passes: F32, BF16, F8_E4M3 or I8. Not with `exact`.

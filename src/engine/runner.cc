@@ -6,6 +6,7 @@
 
 #include "report/units.h"
 #include "sys/error.h"
+#include "sys/machine.h"
 #include "sys/memory.h"
 
 namespace braid::engine {
@@ -84,7 +85,9 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
   const SequenceBytes bytes = sequence_bytes(model_->state_shapes(), types, options_.numerics.exact);
   if (options_.memory == kMemoryOfContexts)
     options_.memory = bytes_of_contexts(bytes, options_, options_.sequences, whole_pages(options_.context));
-  options_.numerics.code_steps = options_.sequences == 1 && !options_.numerics.exact;
+  // On CPUs with tiles nothing is rounded to 8 bits.
+  const bool rounds = options_.numerics.int8 && !sys::machine().amx;
+  options_.numerics.code_steps = options_.sequences == 1 && !options_.numerics.exact && !rounds;
   if (options_.threads > 0) ctx_.threads = options_.threads;
   PoolOptions pool{.sequences = options_.sequences,
                    .slots = options_.sequences + options_.spare_slots,

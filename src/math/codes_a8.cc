@@ -72,7 +72,7 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
   const sys::Machine& machine = sys::machine();
   const auto strip = machine.avx512_vnni ? &strip_avx512 : machine.avx_vnni ? &strip_avx2_vnni : &strip_avx2;
   auto* sums = reinterpret_cast<float*>(workspace.data());
-  if (rows <= kFewRows) {
+  if (rows <= codes.few_rows) {
     for (int64_t n = 0; n < w.rows; n += kFewCols) {
       codes.few(columns_at(w, n), packed, rows, sums);
       write(sums, kFewCols, std::min(kFewCols, w.rows - n), codes.worth * w.global, y, n);

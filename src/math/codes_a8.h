@@ -8,7 +8,7 @@
 //   y[i, j] = sum over groups of s * sum over blocks of ( d * (sum u q - zero * sum q) + m * sum q )
 // The innermost sums are exact; blocks are added in FP32, then groups. A result depends on x's row and w's row alone,
 // whatever else is computed: no sum is split over threads, or reduced differently for few rows. The rounding of x adds
-// about 0.7% of the result's size where its values are normally distributed. For one or two rows of x codes are
+// about 0.7% of the result's size where its values are normally distributed. For a few rows of x codes are
 // read in place instead of being unpacked into strips, with the same bits.
 #pragma once
 #include <cstddef>

@@ -33,6 +33,7 @@ const Codes* codes_of(const QuantSpec& spec) {
                                 .pairs = true,
                                 .columns = &nvfp4_columns_avx512,
                                 .few = &nvfp4_few_avx512,
+                                .few_rows = 4,
                                 .dot = &nvfp4_row_avx512};
   if (spec.format == Format::nvfp4) return &kNvfp4;
   return spec.format == Format::ggml ? ggml_codes_avx512(spec.ggml) : nullptr;

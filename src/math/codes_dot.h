@@ -65,9 +65,9 @@ struct Columns {
 // Values [k, k + n), at most 512, as units of math/codes_a8_kernel.h. Missing rows and values beyond the depth are
 // unspecified.
 using ColumnsLookUp = void(const Columns& w, int64_t k, int64_t n, std::byte* units);
-// y [rows, kFewCols] for one block of rows <= kFewRows as math/codes_a8.h packs them, and the first kFewCols rows of w
-// at most.
-inline constexpr int64_t kFewRows = 2, kFewCols = 16;
+// y [rows, kFewCols] for one block of rows <= Codes::few_rows as math/codes_a8.h packs them, and the first kFewCols
+// rows of w at most.
+inline constexpr int64_t kFewCols = 16;
 using ColumnsFew = void(const Columns& w, const std::byte* x, int64_t rows, float* y);
 void nvfp4_columns_avx512(const Columns& w, int64_t k, int64_t n, std::byte* units);
 void nvfp4_few_avx512(const Columns& w, const std::byte* x, int64_t rows, float* y);
@@ -82,6 +82,7 @@ struct Codes {
   bool pairs = false;  // units have the even ones of eight values along k before the odd ones
   ColumnsLookUp* columns = nullptr;
   ColumnsFew* few = nullptr;
+  int64_t few_rows = 2;  // for more, units are faster
   RowDot* dot = nullptr;
   RowDecode<Bf16>* bf16 = nullptr;       // rounded
   RowDecode<Bf16>* bf16_unit = nullptr;  // the same with AVX-512 BF16, but subnormals become zeros

@@ -1,5 +1,5 @@
-// One or two rows of x by 16 rows of w in one go, for files compiled for AVX-512: without units, which cost more to
-// make than two rows save. The dots of a row of w lie along k; their sums over a block are transposed, so that lanes
+// One to four rows of x by 16 rows of w in one go, for files compiled for AVX-512: without units, which cost more to
+// make than so few rows save. The dots of a row of w lie along k; their sums over a block are transposed, so that lanes
 // are rows of w and blocks are added in the order of strips, with the same bits. For 128 values of a row that is about
 // 13 instructions, against 72 bytes read.
 #pragma once
@@ -43,8 +43,13 @@ template <int kRows>
 BRAID_FEW inline __m512i quads_of(const std::byte* quads, int r) {
   const __m512i first = _mm512_loadu_si512(quads);
   if (kRows == 1) return first;
-  const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  return _mm512_permutex2var_epi32(first, _mm512_add_epi32(even, _mm512_set1_epi32(r)), _mm512_loadu_si512(quads + 64));
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i index = _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(kRows)), _mm512_set1_epi32(r));
+  const __m512i two = _mm512_permutex2var_epi32(first, index, _mm512_loadu_si512(quads + 64));
+  if (kRows == 2) return two;
+  const __m512i third = _mm512_loadu_si512(quads + 128);
+  const __m512i beyond = _mm512_permutex2var_epi32(third, index, kRows == 3 ? third : _mm512_loadu_si512(quads + 192));
+  return _mm512_mask_mov_epi32(two, _mm512_cmpge_epi32_mask(index, _mm512_set1_epi32(32)), beyond);
 }
 
 // 16 rows of w; missing ones repeat the last.
@@ -128,7 +133,9 @@ BRAID_FEW void few_rows(const Columns& w, const std::byte* x, float* y) {
 }
 template <class Type>
 void few_of(const Columns& w, const std::byte* x, int64_t rows, float* y) {
-  (rows == 1 ? &few_rows<Type, 1> : &few_rows<Type, 2>)(w, x, y);
+  constexpr void (*kBy[])(const Columns&, const std::byte*, float*) = {&few_rows<Type, 1>, &few_rows<Type, 2>,
+                                                                       &few_rows<Type, 3>, &few_rows<Type, 4>};
+  kBy[rows - 1](w, x, y);
 }
 
 // n <= 64 bytes, then zeros.

@@ -459,11 +459,11 @@ TEST(CodesA8, Avx2IsBitIdenticalToAvx512) {
           EXPECT_EQ(std::memcmp(found.data(), want.data(), want.size() * sizeof(float)), 0)
               << w.cols << " " << rows << " " << found[0] << " " << want[0];
         }
-        if (rows > codes::kFewRows) continue;
         const codes::Codes& own = *codes::codes_avx2(w.spec, true);
+        if (rows > own.few_rows) continue;
         std::vector<std::byte> packed(static_cast<size_t>(rows * row_bytes(w.spec, w.cols)));
         for (int64_t r = 0; r < rows; ++r) pack_row_avx2(x.view().as<Bf16>(r), w.cols, own, rows, r, packed.data());
-        float few[codes::kFewRows * codes::kFewCols] = {};
+        float few[kBlockRows * codes::kFewCols] = {};
         own.few({.codes = w.codes.as<uint8_t>(0),
                  .scales = w.scales ? &w.scales.as<F8E4M3>(0)->bits : nullptr,
                  .codes_stride = w.codes.stride(0),
