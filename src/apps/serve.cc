@@ -31,7 +31,7 @@ struct ServeArgs {
   DraftArgs drafts;
   std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file,
               reasoning_field = "reasoning_content";
-  int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10;
+  int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10, latency = 250;
 };
 
 // A folder or file by its last name: clients need not know where it is.
@@ -76,6 +76,7 @@ int serve_model(const ServeArgs& o) {
   check_range("--parallel", o.parallel, 1, 256);
   check_range("--queue", o.queue, 0, 4096);
   check_range("--grace", o.grace, 0, 3600);
+  check_range("--latency-target", o.latency, 0, 60000);
   check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
   const bool open = o.host != "127.0.0.1" && o.host != "localhost" && o.host != "::1";
   if (open && o.key.empty())
@@ -100,6 +101,7 @@ int serve_model(const ServeArgs& o) {
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
   options.memory = memory;
+  options.pass_seconds = static_cast<double>(o.latency) / 1000;
   if (o.snapshots == "int8") {
     options.snapshots = DType::i8;
     const bool exact = options.numerics.exact;
@@ -156,6 +158,7 @@ Action setup_serve(Cli& cli) {
   cli.option("--queue", o->queue, "requests that may wait; others are refused");
   cli.rare();
   cli.choice("--reasoning-field", o->reasoning_field, {"reasoning_content", "reasoning"}, "of thinking in chat");
+  cli.option("--latency-target MS", o->latency, "how long answers wait while prompts are read; 0: for whole pieces");
   cli.option("--grace", o->grace, "seconds for answers to end when the server stops");
   o->sampling.declare_penalties(cli);
   return [o] { return serve_model(*o); };

@@ -27,7 +27,10 @@ struct RunnerOptions {
   int64_t memory = 0;
   int64_t spare_slots = 0;  // recurrent states besides one per sequence: each tentative step takes one
   int64_t chunk = 512;      // tokens of one prefill pass
-  int threads = 0;          // 0: sys::default_threads()
+  // While answers step, a Scheduler reads as much of prompts in a pass as should take so long, though at least a chunk
+  // of the scan; 0: `chunk`.
+  double pass_seconds = 0;
+  int threads = 0;  // 0: sys::default_threads()
   // Recurrent states that a PrefixCache keeps: F32, as they are in a slot, or I8 (coded_snapshot.h), not with `exact`.
   DType snapshots = DType::f32;
   std::string adapter{};  // a folder as PEFT writes it; empty: none

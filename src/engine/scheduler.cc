@@ -220,8 +220,23 @@ void Scheduler::pass() {
   in_pass_ = false;
 }
 
-// A prompt's pieces do not depend on the batch, so that its bits do not either, and at most one full piece in total is
-// read in a pass, so that answers do not wait for more.
+// Prompt tokens of the next pass: a full piece, or as many as take the time that answers may be kept waiting.
+int64_t Scheduler::prompt_budget() const {
+  const int64_t chunk = runner_.options().chunk;
+  const double limit = runner_.options().pass_seconds;
+  const bool steps = std::ranges::any_of(streams_, [](const Stream& s) { return !s.reading(); });
+  if (!steps || limit <= 0 || prompt_token_seconds_ <= 0) return chunk;
+  return std::clamp(static_cast<int64_t>(limit / prompt_token_seconds_), std::min(grid_, chunk), chunk);
+}
+
+// A prompt is cut where that changes no bits, whatever the batch: into full pieces, or chunks of the scan from the
+// start of one.
+int64_t Scheduler::tokens_of(const Stream& s, int64_t budget) const {
+  const int64_t chunk = runner_.options().chunk, tokens = s.piece(chunk);
+  if (tokens <= budget) return tokens;
+  return chunk % grid_ == 0 ? budget / grid_ * grid_ : 0;
+}
+
 void Scheduler::read_and_draw() {
   const Clock::time_point began = Clock::now();
   std::vector<Piece> pieces;
@@ -234,7 +249,7 @@ void Scheduler::read_and_draw() {
   };
   std::vector<Reading> readings;  // pieces of prompts
   nn::Probe* probe = nullptr;
-  int64_t budget = runner_.options().chunk;
+  int64_t budget = prompt_budget();
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& s = streams_[i];
     if (!s.reading()) {
@@ -250,8 +265,8 @@ void Scheduler::read_and_draw() {
       }
       continue;
     }
-    const int64_t tokens = s.piece(runner_.options().chunk);
-    if (tokens > budget) continue;
+    const int64_t tokens = tokens_of(s, budget);
+    if (tokens == 0) continue;
     start(s);
     const int32_t* from = s.request.prompt.data() + s.read;
     readings.push_back({i, tokens, std::ssize(ids)});
@@ -266,6 +281,12 @@ void Scheduler::read_and_draw() {
   if (pieces.empty()) return;
   const Tensor x = runner_.forward(ids, pieces, probe);
   if (probe) probe->replay_row += std::ssize(ids);
+  int64_t read = 0;
+  for (const Reading& reading : readings) read += reading.tokens;
+  if (read >= grid_) {
+    const double each = seconds_between(began, Clock::now()) / static_cast<double>(read);
+    prompt_token_seconds_ = prompt_token_seconds_ > 0 ? 0.7 * prompt_token_seconds_ + 0.3 * each : each;
+  }
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
     if (s.request.prompt_logprobs >= 0) score(s, x, reading.first, reading.tokens);

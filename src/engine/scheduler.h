@@ -115,6 +115,8 @@ class Scheduler {
   void draw_found();
   void drop_unwanted();
   void draft();
+  int64_t prompt_budget() const;
+  int64_t tokens_of(const Stream& s, int64_t budget) const;
   void read_and_draw();
   void score(Stream& s, const Tensor& x, int64_t row, int64_t tokens);
   // Of a stream: its rows of the logits, one after its last token and each of its drafts, and of the residual stream.
@@ -130,11 +132,12 @@ class Scheduler {
   Runner& runner_;
   std::optional<PrefixCache> cache_;  // where there is a budget
   std::optional<Drafter> drafter_;
-  int64_t grid_ = 1;                // see `look_up`
-  int64_t promised_ = 0;            // bytes, to streams
-  int64_t round_ = 0;               // the ordinal that was admitted last, counted from the first request on
-  bool in_pass_ = false;            // after `pass`: it failed
-  int64_t lookups_ = 0, hits_ = 0;  // of requests that have begun
+  int64_t grid_ = 1;                 // tokens of a chunk of the scan; see `look_up`
+  double prompt_token_seconds_ = 0;  // of recent passes
+  int64_t promised_ = 0;             // bytes, to streams
+  int64_t round_ = 0;                // the ordinal that was admitted last, counted from the first request on
+  bool in_pass_ = false;             // after `pass`: it failed
+  int64_t lookups_ = 0, hits_ = 0;   // of requests that have begun
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences

@@ -185,6 +185,52 @@ TEST(Scheduler, PromptsContinueFromCachedPrefixes) {
   EXPECT_EQ(answer(scheduler, {.prompt = encode(model, "Hi"), .generate = options}).cached, 0);
 }
 
+// While an answer steps, a prompt is read a chunk of the scan at a time where a full piece takes too long, with the
+// same bits; alone it is read whole.
+TEST(Scheduler, PromptsKeepAnswersWaitingNoLongerThanTheTarget) {
+  const RunnerOptions options{.numerics = Numerics::serving(DType::f32),
+                              .context = 1024,
+                              .sequences = 2,
+                              .chunk = 512,
+                              .pass_seconds = 1e-9,
+                              .threads = 1};
+  LanguageModel model(support::data("tiny-chat"), options);
+  int64_t grid = options.chunk;
+  for (const nn::StateShape& shape : model.runner().model().state_shapes())
+    if (shape.chunk > 0) grid = std::min(grid, shape.chunk);
+  ASSERT_LT(grid, options.chunk);
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < 600; ++i) prompt.push_back(3 + i * 7 % 500);
+  const auto read_beside = [&](bool answering, Generated& out) {
+    Scheduler scheduler(model.runner());
+    if (answering) {
+      scheduler.submit({.prompt = encode(model, "Hi"), .generate = {.tokens_max = 400, .ignore_eos = true}});
+      scheduler.pass();
+      // A prompt that is read beside it, so that the speed is known.
+      scheduler.submit({.prompt = prompt, .generate = {.tokens_max = 1, .ignore_eos = true}});
+      while (scheduler.running() < 2) scheduler.pass();
+      while (scheduler.running() == 2) scheduler.pass();
+    }
+    std::vector<int64_t> read;
+    bool ended = false;
+    Request request{.prompt = prompt, .generate = {.tokens_max = 8, .ignore_eos = true, .logprobs = 0}};
+    request.on_read = [&](int64_t tokens) { read.push_back(tokens); };
+    request.on_end = [&](Generated got, int64_t) { out = std::move(got), ended = true; };
+    scheduler.submit(std::move(request));
+    while (!ended) scheduler.pass();
+    return read;
+  };
+  Generated alone, beside;
+  EXPECT_EQ(read_beside(false, alone), (std::vector<int64_t>{512, 600}));
+  std::vector<int64_t> want;
+  for (int64_t at = grid; at < 600; at += grid) want.push_back(at);
+  want.push_back(600);
+  EXPECT_EQ(read_beside(true, beside), want);
+  EXPECT_EQ(alone.ids, beside.ids);
+  for (size_t i = 0; i < alone.logprobs.size(); ++i)
+    EXPECT_EQ(alone.logprobs[i][0].logprob, beside.logprobs[i][0].logprob) << i;
+}
+
 // Of requests with the same prompt, by name: how each ended, and how often.
 struct Endings {
   std::multiset<std::string> seen{};
