@@ -16,6 +16,7 @@ import about
 from duel import Contender, compared, duel
 
 SLOTS, CONTEXT = 16, 1024   # answers at once, and tokens of each
+MEMORY_MIB = 2048           # for cached prefixes; of braid serve for running answers, too
 COUNT_BOUND = 0.02          # relative difference of the prompt tokens that the sides count (one adds a BOS)
 
 
@@ -90,8 +91,9 @@ class Server(Contender):
 def serve(args, void):
     threads = str(args.threads)
     ours = [args.braid, "serve", args.gguf, "--port", "18431", "--parallel", str(SLOTS), "--ctx-size", str(CONTEXT), "--temp", "0",
-            "-t", threads, "--activations", args.activations]
-    theirs = [args.llama_server, "-m", args.gguf, "--port", "18432", "-np", str(SLOTS), "-c", str(SLOTS * CONTEXT), "-t", threads]
+            "-t", threads, "--activations", args.activations, "--memory", f"{MEMORY_MIB}MiB"]
+    theirs = [args.llama_server, "-m", args.gguf, "--port", "18432", "-np", str(SLOTS), "-c", str(SLOTS * CONTEXT), "-t", threads,
+              "--cache-ram", str(MEMORY_MIB)]
     braid = Server(args.braid, ours, 18431, args.tokenizer)
     braid.let(False)
     peer = Server(args.braid, theirs, 18432, args.tokenizer)

@@ -77,20 +77,29 @@ size_t head_of(Ranking& ranking, double top_p, double& mass) {
   return n;
 }
 
-// The model overflowed or is damaged: sampled text would be noise.
-void check_logits(std::span<const float> logits) {
-  bool any = false;
+[[noreturn]] void fail_not_finite(size_t id, float logit) {
+  throw Error(Fault::failed_run,
+              format_message("logits", {.what = fmt::format("the logit of token {} is not finite", id),
+                                        .got = std::isnan(logit) ? "NaN" : "infinity",
+                                        .hint = "other weights, or --dtype f32"}));
+}
+
+// The likeliest token. Error where the model overflowed or is damaged: sampled text would be noise.
+size_t best_of(std::span<const float> logits) {
+  size_t best = 0;
+  float most = -std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < logits.size(); ++i) {
-    const bool none = std::isnan(logits[i]) || logits[i] > std::numeric_limits<float>::max();
-    if (none) {
-      throw Error(Fault::failed_run,
-                  format_message("logits", {.what = fmt::format("the logit of token {} is not finite", i),
-                                            .got = std::isnan(logits[i]) ? "NaN" : "infinity",
-                                            .hint = "other weights, or --dtype f32"}));
-    }
-    any = any || std::isfinite(logits[i]);
+    const float v = logits[i];
+    if (!(v <= std::numeric_limits<float>::max())) fail_not_finite(i, v);
+    if (v > most) most = v, best = i;
   }
-  if (!any) throw Error(Fault::failed_run, format_message("logits", {.what = "no token has a probability"}));
+  if (std::isinf(most))
+    throw Error(Fault::failed_run, format_message("logits", {.what = "no token has a probability"}));
+  return best;
+}
+
+bool changes_logits(const SamplingOptions& o) {
+  return o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0 || !o.bias.empty();
 }
 
 void penalise_answer(std::vector<Candidate>& list, const SamplingOptions& o, std::span<const int32_t> answer) {
@@ -109,7 +118,8 @@ void penalise_answer(std::vector<Candidate>& list, const SamplingOptions& o, std
 
 int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::span<const int32_t> seen,
                uint64_t position, size_t answer_tokens) {
-  check_logits(logits);
+  const size_t likeliest = best_of(logits);
+  if (o.temperature <= 0 && !changes_logits(o)) return static_cast<int32_t>(likeliest);
   std::vector<Candidate> list(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) list[i] = {logits[i], static_cast<int32_t>(i)};
   if (o.repeat_penalty != 1) {
@@ -147,14 +157,14 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
 }
 
 std::vector<TokenLogprob> logprobs_of(std::span<const float> logits, int32_t id, int64_t top) {
-  check_logits(logits);
-  std::vector<Candidate> list(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) list[i] = {logits[i], static_cast<int32_t>(i)};
-  const auto best = static_cast<double>(std::min_element(list.begin(), list.end(), better)->logit);
+  const auto best = static_cast<double>(logits[best_of(logits)]);
   double sum = 0;
   for (const float v : logits) sum += std::exp(static_cast<double>(v) - best);
   const double log_sum = best + std::log(sum);
   std::vector<TokenLogprob> out{{id, static_cast<double>(logits[static_cast<size_t>(id)]) - log_sum}};
+  if (top == 0) return out;
+  std::vector<Candidate> list(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) list[i] = {logits[i], static_cast<int32_t>(i)};
   Ranking ranking(std::move(list));
   for (size_t i = 0; i < std::min(static_cast<size_t>(top), ranking.size()); ++i)
     out.push_back({ranking.at(i).id, static_cast<double>(ranking.at(i).logit) - log_sum});

@@ -388,29 +388,13 @@ BRAID_DOT void columns_by_table(const Columns& w, int64_t k, int64_t n, std::byt
   }
 }
 
-// Four blocks of a row for codes_few_avx512-inl.h: 128 bits of codes are a block, its first 16 values in the low
-// nibbles.
-template <class Type>
-struct FewByTable {
-  static constexpr int kBlocks = 4, kDots = 1, kEach = static_cast<int>(Type::kBytes);
+// For codes_few_avx512-inl.h, what types with a scale for 32 values share: a group is four blocks, of each of which 128
+// bits of codes are the first 16 values (low) or the last (high). `raw` is where the scale of block b begins in the
+// first 64 bytes of Codes::start: b times kRawStride.
+template <class Type, int kRawStride>
+struct FewOfFour {
+  static constexpr int kBlocks = 4, kDots = 1;
   static constexpr bool kMin = false;
-  struct Codes {
-    __m512i start, bytes;  // of the row, and the codes alone
-  };
-  BRAID_FEW static Codes read(const uint8_t* row, int64_t g, int64_t left) {
-    alignas(64) static constexpr auto kCodesAt = [] {
-      std::array<uint8_t, 64> at{};
-      for (size_t i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(i / 16 * kEach + Type::kCodes + i % 16);
-      return at;
-    }();
-    const uint8_t* blocks = row + g * kBlocks * kEach;
-    const int64_t bytes = left < a8::kGroup ? left / 32 * kEach : kBlocks * kEach;
-    const __m512i start = bytes64_at(blocks, bytes), end = bytes64_at(blocks + 64, bytes - 64);
-    return {start, _mm512_permutex2var_epi8(start, _mm512_load_si512(kCodesAt.data()), end)};
-  }
-  BRAID_FEW static __m512i table() { return _mm512_broadcast_i32x4(load16(Type::kTable)); }
-  BRAID_FEW static __m512i low(const Codes& codes) { return low_codes(codes.bytes, table()); }
-  BRAID_FEW static __m512i high(const Codes& codes) { return high_codes(codes.bytes, table()); }
   BRAID_FEW static void set_x(__m512i a, __m512i b, __m512i& first, __m512i& second) {
     first = _mm512_shuffle_i32x4(a, b, 0x88), second = _mm512_shuffle_i32x4(a, b, 0xdd);
   }
@@ -424,8 +408,9 @@ struct FewByTable {
     __m256i raw[4];  // [block][row] of four rows
     __m512 factors[4];
 
+    template <class Codes>
     BRAID_FEW void set(const FewRows& /*w*/, int four, int64_t /*g*/, int64_t /*left*/, const Codes (&codes)[4]) {
-      const __m128i a = pair(codes[0], codes[1]), b = pair(codes[2], codes[3]);
+      const __m128i a = pair(codes[0].start, codes[1].start), b = pair(codes[2].start, codes[3].start);
       raw[four] =
           _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi32(a, b)), _mm_unpackhi_epi32(a, b), 1);
     }
@@ -443,16 +428,64 @@ struct FewByTable {
 
    private:
     // Raw factors of two rows, [block][row].
-    BRAID_FEW static __m128i pair(const Codes& a, const Codes& b) {
+    BRAID_FEW static __m128i pair(__m512i a, __m512i b) {
       alignas(64) static constexpr auto kAt = [] {
         std::array<uint8_t, 64> at{};
-        for (size_t i = 0; i < 16; ++i) at[i] = static_cast<uint8_t>(i / 4 * kEach + i % 2 + (i % 4 / 2) * 64);
+        for (size_t i = 0; i < 16; ++i) at[i] = static_cast<uint8_t>(i / 4 * kRawStride + i % 2 + (i % 4 / 2) * 64);
         return at;
       }();
-      const __m512i both = _mm512_permutex2var_epi8(a.start, _mm512_load_si512(kAt.data()), b.start);
+      const __m512i both = _mm512_permutex2var_epi8(a, _mm512_load_si512(kAt.data()), b);
       return _mm_maskz_mov_epi8(Type::kRaw, _mm512_castsi512_si128(both));
     }
   };
+};
+template <class Type>
+struct FewByTable : FewOfFour<Type, static_cast<int>(Type::kBytes)> {
+  static constexpr int kEach = static_cast<int>(Type::kBytes);
+  struct Codes {
+    __m512i start, bytes;  // of the row, and the codes alone
+  };
+  BRAID_FEW static Codes read(const uint8_t* row, int64_t g, int64_t left) {
+    alignas(64) static constexpr auto kCodesAt = [] {
+      std::array<uint8_t, 64> at{};
+      for (size_t i = 0; i < 64; ++i) at[i] = static_cast<uint8_t>(i / 16 * kEach + Type::kCodes + i % 16);
+      return at;
+    }();
+    const uint8_t* blocks = row + g * 4 * kEach;
+    const int64_t bytes = left < a8::kGroup ? left / 32 * kEach : 4 * kEach;
+    const __m512i start = bytes64_at(blocks, bytes), end = bytes64_at(blocks + 64, bytes - 64);
+    return {start, _mm512_permutex2var_epi8(start, _mm512_load_si512(kCodesAt.data()), end)};
+  }
+  BRAID_FEW static __m512i table() { return _mm512_broadcast_i32x4(load16(Type::kTable)); }
+  // Codes that are their own values need no table; masks run beside other permutations.
+  static constexpr bool kPlain = std::is_same_v<Type, Q4_0>;
+  BRAID_FEW static __m512i low(const Codes& codes) {
+    return kPlain ? _mm512_and_si512(codes.bytes, _mm512_set1_epi8(15)) : low_codes(codes.bytes, table());
+  }
+  BRAID_FEW static __m512i high(const Codes& codes) {
+    return kPlain ? _mm512_and_si512(_mm512_srli_epi16(codes.bytes, 4), _mm512_set1_epi8(15))
+                  : high_codes(codes.bytes, table());
+  }
+};
+struct FewQ8_0 : FewOfFour<HalfScale, 2> {
+  static constexpr int64_t kEach = Q8_0::kBytes;
+  struct Codes {
+    __m512i start, first, second;  // the four scales; codes of two blocks each
+  };
+  BRAID_FEW static Codes read(const uint8_t* row, int64_t g, int64_t left) {
+    const uint8_t* b[4];
+    for (int64_t i = 0; i < 4; ++i) b[i] = row + (4 * g + (32 * i < left ? i : 0)) * kEach;
+    const int64_t bytes = left < a8::kGroup ? left / 32 * kEach : 4 * kEach;
+    const __m512i two = bytes64_at(b[0], bytes), next = bytes64_at(b[0] + 2 * kEach, bytes - 2 * kEach);
+    const __m512i at = _mm512_castsi128_si512(_mm_setr_epi16(0, kEach / 2, 32, 32 + kEach / 2, 0, 0, 0, 0));
+    return {_mm512_permutex2var_epi16(two, at, next), halves(load32(b[0] + 2), load32(b[1] + 2)),
+            halves(load32(b[2] + 2), load32(b[3] + 2))};
+  }
+  BRAID_FEW static __m512i plus_128(__m512i codes) {
+    return _mm512_xor_si512(codes, _mm512_set1_epi8(static_cast<char>(0x80)));
+  }
+  BRAID_FEW static __m512i low(const Codes& c) { return plus_128(_mm512_shuffle_i32x4(c.first, c.second, 0x88)); }
+  BRAID_FEW static __m512i high(const Codes& c) { return plus_128(_mm512_shuffle_i32x4(c.first, c.second, 0xdd)); }
 };
 
 // The same for all other types, by parts of 64 values. Where blocks have 16 values, 128 bits of codes are one; where
@@ -508,11 +541,14 @@ struct FewParts {
 };
 
 template <class Type>
+using FewOf = std::conditional_t<std::is_same_v<Type, Short<Q8_0>>, FewQ8_0, FewParts<Type>>;
+
+template <class Type>
 constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .worth = worth<Type>(),
                          .grain = grain<Type>(),
                          .columns = &columns_of<Type>,
-                         .few = &few_of<FewParts<Type>>,
+                         .few = &few_of<FewOf<Type>>,
                          .few_rows = 4,
                          .dot = &row_of<Type>,
                          .bf16 = &decode_row<Type, AsBf16>,

@@ -21,6 +21,15 @@ int64_t a8_shared(const LinearFwd& op) {
 }
 int64_t a8_own(const LinearFwd& op) { return aligned(codes::a8::workspace(op.x.dim(0))); }
 
+// A step streams its weights: longer tasks keep what was prefetched, two for each thread balance well enough.
+int64_t a8_task_cols(int64_t rows, int64_t cols, int threads) {
+  using codes::a8::kStripCols;
+  constexpr int64_t kFewRows = 4, kMany = 4 * kStripCols, kMost = 32 * kStripCols;
+  if (rows > kFewRows) return kMany;
+  const int64_t each = (cols / (2 * threads) + kStripCols - 1) / kStripCols * kStripCols;
+  return std::clamp(each, kMany, kMost);
+}
+
 }  // namespace
 
 const char* linear_tiles_supports(const LinearFwd& op) {
@@ -88,7 +97,6 @@ int64_t linear_a8_workspace(const LinearFwd& op, int threads) { return a8_shared
 
 void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace) {
   using namespace codes::a8;
-  constexpr int64_t kTaskCols = 4 * kStripCols;
   const int64_t shared = a8_shared(op), own = a8_own(op), row = row_bytes(op.w.spec, op.w.cols);
   for (int64_t t = 0; t < op.x.dim(0); t += kRowsMax) {
     LinearFwd some = op;
@@ -103,7 +111,8 @@ void linear_fwd_a8(Ctx& ctx, const LinearFwd& op, std::span<std::byte> workspace
         pack(block, n, op.w.cols, op.w.spec, workspace.data() + m * row);
       }
     });
-    linear_tasks(ctx.threads, some, kTaskCols, [&](int thread, int64_t first, int64_t n) {
+    const int64_t cols = a8_task_cols(rows, op.w.rows, ctx.threads);
+    linear_tasks(ctx.threads, some, cols, [&](int thread, int64_t first, int64_t n) {
       product(workspace.data(), some.w.rows_of(first, n), some.y.slice(1, first, n),
               part(workspace, shared + thread * own, own));
     });
