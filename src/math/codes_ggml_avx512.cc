@@ -359,6 +359,34 @@ BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* uni
                                             [&](const uint8_t* row) BRAID_DOT { return Type::part(row, at, w.depth); });
   }
 }
+// Scales of two blocks of 16 rows, `first` and `second` bytes into each.
+template <class Type>
+BRAID_DOT inline void store_factors(const Columns& w, int64_t first, int64_t second, std::byte* out) {
+  uint16_t raw[2][16];
+  for (int64_t r = 0; r < 16; ++r) {
+    const uint8_t* row = row_at(w, r);
+    raw[0][r] = Type::raw(row + first), raw[1][r] = Type::raw(row + second);
+  }
+  const auto* both = reinterpret_cast<const uint8_t*>(raw);
+  _mm512_storeu_ps(out, Type::factors(load32(both)));
+  _mm512_storeu_ps(out + 64, Type::factors(load32(both + 32)));
+}
+BRAID_DOT void columns_q8_0(const Columns& w, int64_t k, int64_t n, std::byte* units) {
+  for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(32, false)) {
+    const int64_t first = at / 32 * Q8_0::kBytes, second = w.depth - at > 32 ? first + Q8_0::kBytes : first;
+    __m512i codes[16];
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < 16; ++r) {
+      const uint8_t* row = row_at(w, r) + 2;
+      codes[r] = _mm512_xor_si512(halves(load32(row + first), load32(row + second)),
+                                  _mm512_set1_epi8(static_cast<char>(0x80)));
+    }
+    transpose(codes);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(units + 64 * i, codes[i]);
+    store_factors<HalfScale>(w, first, second, units + a8::kUnitCodes);
+  }
+}
 template <class Type>
 BRAID_DOT void columns_by_table(const Columns& w, int64_t k, int64_t n, std::byte* units) {
   const __m512i table = _mm512_broadcast_i32x4(load16(Type::kTable));
@@ -377,14 +405,7 @@ BRAID_DOT void columns_by_table(const Columns& w, int64_t k, int64_t n, std::byt
       _mm512_storeu_si512(line, low_codes(codes[d], table));
       _mm512_storeu_si512(line + 256, high_codes(codes[d], table));
     }
-    uint16_t raw[2][16];
-    for (int64_t r = 0; r < 16; ++r) {
-      const uint8_t* row = row_at(w, r);
-      raw[0][r] = Type::raw(row + first), raw[1][r] = Type::raw(row + second);
-    }
-    const auto* both = reinterpret_cast<const uint8_t*>(raw);
-    _mm512_storeu_ps(units + a8::kUnitCodes, Type::factors(load32(both)));
-    _mm512_storeu_ps(units + a8::kUnitCodes + 64, Type::factors(load32(both + 32)));
+    store_factors<Type>(w, first, second, units + a8::kUnitCodes);
   }
 }
 
@@ -544,10 +565,15 @@ template <class Type>
 using FewOf = std::conditional_t<std::is_same_v<Type, Short<Q8_0>>, FewQ8_0, FewParts<Type>>;
 
 template <class Type>
+constexpr ColumnsLookUp* columns_for() {
+  return std::is_same_v<Type, Short<Q8_0>> ? &columns_q8_0 : &columns_of<Type>;
+}
+
+template <class Type>
 constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .worth = worth<Type>(),
                          .grain = grain<Type>(),
-                         .columns = &columns_of<Type>,
+                         .columns = columns_for<Type>(),
                          .few = &few_of<FewOf<Type>>,
                          .few_rows = 4,
                          .dot = &row_of<Type>,
