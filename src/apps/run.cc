@@ -9,6 +9,7 @@
 #include "apps/answer_printer.h"
 #include "apps/commands.h"
 #include "apps/dumps.h"
+#include "apps/loop_args.h"
 #include "apps/messages.h"
 #include "apps/model_args.h"
 #include "engine/logprobs.h"
@@ -30,6 +31,7 @@ struct RunArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
+  LoopArgs loop;
   std::string prompt, chat, system, messages, tools, file, ids_file, think, stop;
   std::vector<int64_t> ids;
   int64_t tokens = -1, logprobs = -1, budget = -1;
@@ -150,6 +152,7 @@ int run_command(const RunArgs& o) {
   o.dumps.check();
   engine::RunnerOptions options = o.model.runner_options();
   o.drafts.reserve(options, 1);
+  o.loop.resolve(options, o.sampling.seed);
   const std::optional<engine::DraftModel> draft = o.drafts.load(options);
   engine::LanguageModel lm(o.model.model, options);
   engine::GenerateOptions generate{.tokens_max = o.tokens,
@@ -158,6 +161,7 @@ int run_command(const RunArgs& o) {
                                    .logprobs = o.logprobs};
   const Prompt prompt = read_prompt(o, lm);
   if (prompt.ids.empty()) fail("run", {.what = "the prompt has no tokens", .hint = "-p TEXT, or --chat TEXT"});
+  o.loop.check(*o.cli, lm.runner(), std::ssize(prompt.ids));
   AnswerPrinter printer;
   if (prompt.thinking) generate.budget = lm.reasoning_budget(o.budget);
   if (!prompt.thinking && o.budget >= 0) printer.note("--reasoning-budget: no thinking was asked for");
@@ -233,6 +237,7 @@ Action setup_run(Cli& cli) {
   o->sampling.declare(cli);
   cli.rare();
   o->drafts.declare(cli);
+  o->loop.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");
   o->sampling.declare_penalties(cli);
   o->dumps.declare(cli);

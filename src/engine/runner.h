@@ -10,6 +10,7 @@
 #include "core/arena.h"
 #include "core/ctx.h"
 #include "core/numerics.h"
+#include "engine/loop.h"
 #include "engine/state_pool.h"
 #include "models/model.h"
 #include "nn/calibration.h"
@@ -31,6 +32,7 @@ struct RunnerOptions {
   // Recurrent states that a PrefixCache keeps: F32, as they are in a slot, or I8 (coded_snapshot.h), not with `exact`.
   DType snapshots = DType::f32;
   std::string adapter{};  // a folder as PEFT writes it; empty: none
+  LoopOptions loop{};     // of a model with a loop of layers
 };
 
 // Values of RunnerOptions::memory: half of the free memory; or a full context for every sequence plus a PrefixCache
@@ -117,7 +119,7 @@ class Runner {
   Ctx& ctx() { return ctx_; }
   nn::StateView& state() { return pool_->view(); }
   StatePool& pool() { return *pool_; }
-  const RunnerOptions& options() const { return options_; }  // with the context and the memory that were chosen
+  const RunnerOptions& options() const { return options_; }  // with the context, memory and steps that were chosen
   // What a sequence of so many tokens takes of RunnerOptions::memory, and what is for sequences of that.
   int64_t sequence_bytes_of(int64_t tokens) const;
   int64_t memory_for_sequences() const;

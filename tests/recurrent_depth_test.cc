@@ -1,0 +1,83 @@
+// Models that run a range of layers several times (models/config.h, LoopSpec), against what the paper's code computes:
+// logits from given states at several numbers of steps, in one pass, in pieces and token by token. Bounds: 1e-4 to the
+// golden values, 5e-5 between the ways.
+#include <fmt/format.h>
+
+#include "engine/scheduler.h"
+
+#include "support/error_of.h"
+#include "support/golden.h"
+
+namespace braid {
+namespace {
+
+constexpr double kGoldenBound = 1e-4, kPieceBound = 5e-5;
+
+std::vector<GoldenFolder> folders() {
+  std::vector<GoldenFolder> list = {{"own", std::filesystem::path(support::data()) / "huginn"}};
+  if (!support::fixtures().empty()) list.push_back({"fixture", std::filesystem::path(support::fixtures()) / "huginn"});
+  return list;
+}
+
+class RecurrentDepth : public testing::TestWithParam<GoldenFolder> {
+ protected:
+  static std::unique_ptr<engine::Runner> open(const engine::LoopOptions& loop, int64_t chunk = 512) {
+    return open_folder(GetParam().path, {.numerics = Numerics::serving(DType::f32), .chunk = chunk, .loop = loop});
+  }
+  engine::LoopOptions loop_of(int p, int64_t steps) const {
+    const View states = file_.need(fmt::format("input_states@{}", p));
+    return {.steps = steps, .start = {states.as<float>(), states.as<float>() + states.count()}};
+  }
+  std::vector<int32_t> prompt(int p) const { return token_ids(file_.need(fmt::format("ids@{}", p))); }
+
+  io::Safetensors file_{GetParam().path / "golden.safetensors"};
+};
+
+TEST_P(RecurrentDepth, LogitsAtEveryNumberOfSteps) {
+  for (const int p : {0, 1}) {
+    for (const int64_t steps : {1, 4, 9}) {
+      SCOPED_TRACE(fmt::format("prompt {}, {} steps", p, steps));
+      const View& want = file_.need(fmt::format("logits.{}@{}", steps, p));
+      EXPECT_LE(worst(prefill(*open(loop_of(p, steps)), 0, prompt(p)).logits, want), kGoldenBound);
+      EXPECT_LE(worst(step_through(*open(loop_of(p, steps)), 0, prompt(p)).logits, want), kGoldenBound);
+    }
+  }
+}
+
+// Random states belong to positions, so that a cut changes none.
+TEST_P(RecurrentDepth, PiecesAgree) {
+  const auto ids = prompt(0);
+  const engine::LoopOptions loop{.steps = 5, .seed = 7};
+  const Pass whole = prefill(*open(loop), 0, ids);
+  EXPECT_LE(worst(prefill(*open(loop, 7), 0, ids).logits, whole.logits), kPieceBound);
+  EXPECT_LE(worst(step_through(*open(loop), 0, ids).logits, whole.logits), kPieceBound);
+}
+
+TEST_P(RecurrentDepth, GreedyContinuation) {
+  // The fixture has one answer, at 4 steps; the small copy one at 20 (tools/oracle/recurrent_depth_golden.py).
+  const View* steps = file_.find("greedy.steps");
+  const auto runner = open({.steps = steps ? steps->as<int64_t>()[0] : 4, .zero = true});
+  engine::Scheduler scheduler(*runner);
+  const auto out =
+      engine::generate(scheduler, {.prompt = token_ids(file_.need("greedy_prompt")),
+                                   .generate = {.tokens_max = file_.need("greedy").count(), .ignore_eos = true}});
+  EXPECT_EQ(out.ids, token_ids(file_.need("greedy")));
+}
+
+TEST_P(RecurrentDepth, DefaultsAreTheModels) {
+  const auto ids = prompt(1);
+  const auto runner = open({});
+  const models::LoopSpec& spec = *runner->config().loop;
+  EXPECT_EQ(runner->options().loop.steps, spec.steps);
+  EXPECT_EQ(runner->options().loop.states, spec.steps);
+  const Pass pass = prefill(*runner, 0, ids);
+  EXPECT_EQ(worst(pass.logits, prefill(*open({.steps = spec.steps}), 0, ids).logits), 0);
+  EXPECT_GT(worst(pass.logits, prefill(*open({.seed = 1}), 0, ids).logits), 0);
+  EXPECT_GT(worst(pass.logits, prefill(*open({.zero = true}), 0, ids).logits), 0);
+  EXPECT_GT(worst(pass.logits, prefill(*open({.steps = spec.steps + 1}), 0, ids).logits), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, RecurrentDepth, testing::ValuesIn(folders()), label_of);
+
+}  // namespace
+}  // namespace braid
