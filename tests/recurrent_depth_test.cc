@@ -19,6 +19,24 @@ std::vector<GoldenFolder> folders() {
   return list;
 }
 
+struct Answer {
+  std::vector<int32_t> ids;
+  std::vector<int64_t> steps;  // of each
+};
+Answer answer(engine::Runner& runner, std::vector<int32_t> prompt, int64_t tokens) {
+  engine::Scheduler scheduler(runner);
+  Answer out;
+  const auto note = [&](int32_t) {
+    out.steps.push_back(runner.loop_steps());
+    return true;
+  };
+  out.ids = engine::generate(
+                scheduler,
+                {.prompt = std::move(prompt), .generate = {.tokens_max = tokens, .ignore_eos = true}, .on_token = note})
+                .ids;
+  return out;
+}
+
 class RecurrentDepth : public testing::TestWithParam<GoldenFolder> {
  protected:
   static std::unique_ptr<engine::Runner> open(const engine::LoopOptions& loop, int64_t chunk = 512) {
@@ -57,11 +75,32 @@ TEST_P(RecurrentDepth, GreedyContinuation) {
   // The fixture has one answer, at 4 steps; the small copy one at 20 (tools/oracle/recurrent_depth_golden.py).
   const View* steps = file_.find("greedy.steps");
   const auto runner = open({.steps = steps ? steps->as<int64_t>()[0] : 4, .zero = true});
-  engine::Scheduler scheduler(*runner);
-  const auto out =
-      engine::generate(scheduler, {.prompt = token_ids(file_.need("greedy_prompt")),
-                                   .generate = {.tokens_max = file_.need("greedy").count(), .ignore_eos = true}});
-  EXPECT_EQ(out.ids, token_ids(file_.need("greedy")));
+  const View& want = file_.need("greedy");
+  EXPECT_EQ(answer(*runner, token_ids(file_.need("greedy_prompt")), want.count()).ids, token_ids(want));
+}
+
+// Every way to leave steps out or to share what they keep, as the paper's code does it.
+TEST(RecurrentDepthOptions, AnswersAreThoseOfThePapersCode) {
+  const auto folder = std::filesystem::path(support::data()) / "huginn";
+  const io::Safetensors file(folder / "golden.safetensors");
+  const std::pair<const char*, engine::LoopOptions> cases[] = {
+      {"warm", {.warm_start = true}},
+      {"shared", {.states = 2}},
+      {"kl", {.exit = engine::Exit::kl, .threshold = 2e-3}},
+      {"latent", {.exit = engine::Exit::latent, .threshold = 0.08}},
+      {"entropy", {.exit = engine::Exit::entropy, .threshold = 2e-3}},
+      {"argmax", {.exit = engine::Exit::argmax}},
+  };
+  for (auto [name, loop] : cases) {
+    SCOPED_TRACE(name);
+    const View &ids = file.need(name), &steps = file.need(fmt::format("{}.steps", name));
+    loop.steps = steps.as<int64_t>()[0];  // the prompt takes all
+    loop.zero = true;
+    const auto runner = open_folder(folder, {.numerics = Numerics::serving(DType::f32), .loop = loop});
+    const Answer got = answer(*runner, token_ids(file.need("greedy_prompt")), ids.count());
+    EXPECT_EQ(got.ids, token_ids(ids));
+    EXPECT_EQ(got.steps, std::vector<int64_t>(steps.as<int64_t>(), steps.as<int64_t>() + steps.count()));
+  }
 }
 
 TEST_P(RecurrentDepth, DefaultsAreTheModels) {

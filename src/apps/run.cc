@@ -42,7 +42,6 @@ struct RunArgs {
 
 std::vector<int32_t> narrow(const std::vector<int64_t>& ids) {
   std::vector<int32_t> out;
-  out.reserve(ids.size());
   for (int64_t id : ids) {
     if (id < 0 || id > INT32_MAX) fail("token ids", {.what = "no such token", .got = std::to_string(id)});
     out.push_back(static_cast<int32_t>(id));
@@ -135,7 +134,7 @@ void print_end(const RunArgs& o, const engine::Generated& out, AnswerPrinter& pr
 }
 
 void print_json(const RunArgs& o, const Prompt& prompt, const engine::Generated& out, const std::string& content,
-                const std::string& reasoning, const text::Tokenizer* tokenizer) {
+                const std::string& reasoning, const text::Tokenizer* tokenizer, const std::vector<int64_t>& steps) {
   ordered_json answer = {{"prompt_ids", prompt.ids},
                          {"ids", out.ids},
                          {"text", content},
@@ -143,6 +142,7 @@ void print_json(const RunArgs& o, const Prompt& prompt, const engine::Generated&
                          {"finish_reason", engine::name_of(out.finish)},
                          {"timings", timings_json(out.timings)}};
   if (o.logprobs >= 0) answer["logprobs"] = engine::logprobs_json(tokenizer, out.logprobs);
+  if (!steps.empty()) answer["steps"] = steps;
   fmt::print("{}\n", answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
 
@@ -177,6 +177,7 @@ int run_command(const RunArgs& o) {
   if (speaks) decoder.emplace(lm.tokenizer(), false);
   engine::ReasoningSplitter splitter(prompt.thinking);
   std::string content, reasoning;
+  std::vector<int64_t> steps;  // of recurrent depth, for each token
   engine::StopTexts stop(o.stop.empty() ? std::vector<std::string>{} : std::vector{o.stop});
   const auto show = [&](engine::ReasoningSplitter::Parts parts, bool last = false) {
     parts.content = stop.push(parts.content) + (last ? stop.finish() : "");
@@ -189,7 +190,7 @@ int run_command(const RunArgs& o) {
                       : splitter.push(text);
   };
   sys::catch_interrupts();
-  engine::Scheduler scheduler(lm.runner(), o.drafts.resolve(lm, draft));
+  engine::Scheduler scheduler(lm.runner(), o.loop.limited(*o.cli, lm.runner(), o.drafts.resolve(lm, draft)));
   engine::Generated out =
       engine::generate(scheduler, {.prompt = prompt.ids,
                                    .generate = generate,
@@ -198,6 +199,7 @@ int run_command(const RunArgs& o) {
                                    .on_piece = [&](const Tensor& x, int64_t, int64_t) { dumps.note(x); },
                                    .on_token =
                                        [&](int32_t id) {
+                                         if (lm.runner().config().loop) steps.push_back(lm.runner().loop_steps());
                                          if (!speaks && !o.json) fmt::print("{} ", id);
                                          if (speaks && !lm.is_silent(id)) show(parts_of(decoder->push(id)));
                                          return !sys::interrupted() && !stop.found();
@@ -208,7 +210,7 @@ int run_command(const RunArgs& o) {
   }
   if (stop.found()) out.finish = engine::Finish::stop;
   if (o.json)
-    print_json(o, prompt, out, content, reasoning, speaks ? &lm.tokenizer() : nullptr);
+    print_json(o, prompt, out, content, reasoning, speaks ? &lm.tokenizer() : nullptr, steps);
   else
     print_end(o, out, printer, speaks);
   return sys::interrupted() ? 130 : 0;

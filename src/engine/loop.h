@@ -6,6 +6,7 @@
 
 #include "core/seq_map.h"
 #include "core/tensor.h"
+#include "engine/exit_rule.h"
 #include "models/config.h"
 #include "nn/run.h"
 
@@ -18,6 +19,14 @@ struct LoopOptions {
   std::vector<float> start{};
   bool zero = false;
   uint64_t seed = 0;
+  // In steps of one token the state of the token before, from the end of its last step.
+  bool warm_start = false;
+  // In steps of one token of a runner with one sequence: when fewer steps are enough. Prompts take all.
+  Exit exit = Exit::never;
+  double threshold = 0;  // 0: the rule's own
+
+  // Whether a token's result depends on how its sequence was cut into passes, so that drafts could change a text.
+  bool depends_on_cuts() const { return states < steps || warm_start || exit != Exit::never; }
 };
 
 // With the model's number of steps, and `states` at most that.

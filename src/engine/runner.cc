@@ -191,14 +191,7 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
   }
   nn::Run r = run(seqs, probe);
   if (rows > 0) r.replays = &replays_;
-  nn::Loop loop;
-  if (config().loop) {
-    loop = {.steps = options_.loop.steps,
-            .states = options_.loop.states,
-            .start = start_states(arena_, config(), options_.loop, seqs)};
-    r.loop = &loop;
-  }
-  Tensor x = model_->forward(r, batch);
+  Tensor x = config().loop ? forward_loop(r, batch, pieces) : model_->forward(r, batch);
   for (const Piece& piece : pieces) own(piece.sequence).length += piece.tentative ? 0 : piece.tokens;
   return x;
 }
@@ -382,6 +375,7 @@ void Runner::reset(int64_t sequence) {
   o.tentative = 0;
   if (o.mark_slot >= 0) pool_->give_slot(std::exchange(o.mark_slot, -1));
   o.length = 0;
+  o.loop_state.clear();
   pool_->truncate(sequence, 0);
   if (o.slot < 0) return;
   pool_->give_slot(std::exchange(o.slot, -1));

@@ -129,6 +129,8 @@ class Runner {
   // In the state's tensors; -1 before the first pass after `reset`.
   int64_t slot(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].slot; }
   int64_t spare_slots() const { return pool_->slots_free() - slotless_; }
+  // Of a model with a loop: the steps of the last pass.
+  int64_t loop_steps() const { return loop_steps_; }
 
  private:
   struct Own {
@@ -137,8 +139,12 @@ class Runner {
     int64_t after_slot = -1;                  // of a tentative step: the state after its last token
     int64_t tentative = 0, first = 0;         // its tokens, and its first row of the replays
     int64_t mark_slot = -1, mark_length = 0;  // no slot: no mark
+    std::vector<float> loop_state{};          // [D] after the last step of the last token, for warm starts
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
+  Tensor loop_starts(const SeqMap& seqs, std::span<const Piece> pieces);
+  Tensor forward_loop(nn::Run& run, const Tensor& ids, std::span<const Piece> pieces);
+  void fill_loop_states(const Seq& seq);
   Own& own(int64_t sequence);
   void hold(int64_t sequence);
   int64_t take_spare();
@@ -154,6 +160,7 @@ class Runner {
   std::vector<Own> own_;             // by sequence
   std::vector<nn::Replay> replays_;  // of the last pass
   int64_t slotless_ = 0;             // how many of them have no slot
+  int64_t loop_steps_ = 0;
 };
 
 // RunnerOptions::memory in bytes, or kMemoryOfContexts as it is. Error when that is more than is free.

@@ -74,6 +74,7 @@ class Model {
   int64_t mtp_steps() const { return std::ssize(mtp_); }
   // By Block::state_index. Blocks of a loop come last, `loop_states` times (nn::Loop::states).
   std::vector<nn::StateShape> state_shapes(int64_t loop_states = 1) const;
+  size_t loop_states() const { return loop_states_; }  // of one step of the loop
   // Layer number and state index of every Mamba-2 block, in order.
   const std::vector<std::pair<int, int>>& mamba_layers() const { return mamba_layers_; }
   std::vector<Param*> params();
