@@ -116,6 +116,44 @@ TEST_P(RecurrentDepth, DefaultsAreTheModels) {
   EXPECT_GT(worst(pass.logits, prefill(*open({.steps = spec.steps + 1}), 0, ids).logits), 0);
 }
 
+// Drafts of fewer steps change no token, greedy or sampled, whether they are right or not.
+TEST_P(RecurrentDepth, DraftsOfFewerStepsChangeNoToken) {
+  constexpr int64_t kTokens = 40;
+  for (const double temperature : {0.0, 0.7}) {
+    const auto text = [&](const engine::DraftOptions& drafts) {
+      const auto runner = open_folder(
+          GetParam().path, {.numerics = Numerics::serving(DType::f32), .spare_slots = 1, .loop = {.steps = 8}});
+      engine::Scheduler scheduler(*runner, drafts);
+      return engine::generate(scheduler, {.prompt = prompt(1),
+                                          .generate = {.tokens_max = kTokens,
+                                                       .sampling = {.temperature = temperature, .seed = 3},
+                                                       .ignore_eos = true}});
+    };
+    const engine::Generated plain = text({});
+    int64_t drafted = 0, accepted = 0;
+    for (const int64_t steps : {1, 2, 7}) {
+      const engine::Generated out = text({.loop_steps = steps, .tokens_max = 5, .always = true});
+      EXPECT_EQ(out.ids, plain.ids) << steps;
+      drafted += out.timings.drafted_tokens, accepted += out.timings.accepted_tokens;
+    }
+    EXPECT_GT(accepted, 0);
+    EXPECT_GT(drafted, accepted);
+  }
+}
+
+TEST(RecurrentDepthOptions, DraftsNeedFewerStepsOfALoop) {
+  const auto refused = [](const char* folder, int64_t steps) {
+    return support::error_of([&] {
+      const auto runner = open_folder(std::filesystem::path(support::data()) / folder,
+                                      {.numerics = Numerics::serving(DType::f32), .loop = {.steps = 8}});
+      engine::LoopDrafter(*runner, steps);
+    });
+  };
+  EXPECT_EQ(refused("huginn", 7), "");
+  EXPECT_NE(refused("huginn", 8).find("8 of 8"), std::string::npos);
+  EXPECT_NE(refused("hf/gpt2", 1).find("no recurrent depth"), std::string::npos);
+}
+
 INSTANTIATE_TEST_SUITE_P(Folders, RecurrentDepth, testing::ValuesIn(folders()), label_of);
 
 }  // namespace

@@ -11,7 +11,8 @@ namespace braid::apps {
 namespace {
 
 constexpr const char* kExits[] = {"off", "kl", "latent", "entropy", "argmax"};  // by engine::Exit
-constexpr const char* kOptions[] = {"num-steps", "input-states", "exit", "exit-threshold", "cache-steps", "warm-start"};
+constexpr const char* kOptions[] = {"num-steps",   "input-states", "exit",          "exit-threshold",
+                                    "cache-steps", "warm-start",   "self-speculate"};
 
 }  // namespace
 
@@ -22,11 +23,13 @@ void LoopArgs::declare(Cli& cli) {
   cli.option("--exit-threshold", threshold, "of the change; 0: the rule's own");
   cli.option("--cache-steps", cache_steps, "keys and values of a token, which steps share; 0: of every step");
   cli.flag("--warm-start", warm_start, "tokens begin with the state of the token before");
+  cli.option("--self-speculate", draft_steps, "steps of drafts, which all steps verify; 0: none");
 }
 
 void LoopArgs::resolve(engine::RunnerOptions& options, int64_t seed) const {
   check_range("--num-steps", steps, 0, models::kLoopSteps);
   check_range("--cache-steps", cache_steps, 0, models::kLoopSteps);
+  check_range("--self-speculate", draft_steps, 0, models::kLoopSteps);
   if (!(threshold >= 0 && threshold <= 1e6))
     fail("--exit-threshold",
          {.what = "out of range", .got = fmt::format("{}", threshold), .expected = "a number above 0"});
@@ -58,11 +61,16 @@ void LoopArgs::check(const Cli& cli, const engine::Runner& runner, int64_t promp
                              .expected = to_string(wanted)});
 }
 
-engine::DraftOptions LoopArgs::limited(const Cli& cli, const engine::Runner& runner,
-                                       engine::DraftOptions drafts) const {
-  if (!runner.config().loop || !runner.options().loop.depends_on_cuts()) return drafts;
-  for (const std::string name : {"draft", "draft-model"}) {
-    if (drafts.any() && cli.given(name))
+engine::DraftOptions LoopArgs::drafts(const Cli& cli, const engine::Runner& runner, engine::DraftOptions others) const {
+  if (!runner.config().loop) return others;
+  if (draft_steps > 0 && others.model)
+    fail("--self-speculate", {.what = "drafts in place of another model", .got = "--draft-model"});
+  if (draft_steps > 0 && others.tokens_max == 0)
+    fail("--self-speculate", {.what = "without drafts", .got = "--draft off or --draft-max 0"});
+  others.loop_steps = draft_steps;
+  if (!runner.options().loop.depends_on_cuts()) return others;
+  for (const std::string name : {"draft", "draft-model", "self-speculate"}) {
+    if (others.any() && cli.given(name))
       fail("--" + name, {.what = "drafts would change the text",
                          .got = "--exit, --warm-start or --cache-steps",
                          .hint = "either option without the other"});

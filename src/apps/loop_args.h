@@ -10,7 +10,7 @@
 namespace braid::apps {
 
 struct LoopArgs {
-  int64_t steps = 0, cache_steps = 0;
+  int64_t steps = 0, cache_steps = 0, draft_steps = 0;
   double threshold = 0;
   std::string states = "random", exit = "off";
   bool warm_start = false;
@@ -20,8 +20,8 @@ struct LoopArgs {
   void resolve(engine::RunnerOptions& options, int64_t seed) const;
   // Error when one of the options was given for a model without a loop, or the states do not fit the prompt.
   void check(const Cli& cli, const engine::Runner& runner, int64_t prompt) const;
-  // The drafts without those that could change the text. Error when they were asked for.
-  engine::DraftOptions limited(const Cli& cli, const engine::Runner& runner, engine::DraftOptions drafts) const;
+  // Drafts with fewer steps in addition, or none where they could change the text. Error when they were asked for.
+  engine::DraftOptions drafts(const Cli& cli, const engine::Runner& runner, engine::DraftOptions others) const;
 
  private:
   bool file() const { return states != "random" && states != "zero"; }

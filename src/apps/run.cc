@@ -190,7 +190,7 @@ int run_command(const RunArgs& o) {
                       : splitter.push(text);
   };
   sys::catch_interrupts();
-  engine::Scheduler scheduler(lm.runner(), o.loop.limited(*o.cli, lm.runner(), o.drafts.resolve(lm, draft)));
+  engine::Scheduler scheduler(lm.runner(), o.loop.drafts(*o.cli, lm.runner(), o.drafts.resolve(lm, draft)));
   engine::Generated out =
       engine::generate(scheduler, {.prompt = prompt.ids,
                                    .generate = generate,

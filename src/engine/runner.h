@@ -129,6 +129,9 @@ class Runner {
   // In the state's tensors; -1 before the first pass after `reset`.
   int64_t slot(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].slot; }
   int64_t spare_slots() const { return pool_->slots_free() - slotless_; }
+  // Of a model with a loop: reads one token of each sequence, `ahead` positions after its length, with so many steps ->
+  // its residual stream, [n, D]. Keys and values there are for guesses; nothing else changes.
+  Tensor loop_guess(std::span<const int32_t> ids, std::span<const int64_t> sequences, int64_t ahead, int64_t steps);
   // Of a model with a loop: the steps of the last pass.
   int64_t loop_steps() const { return loop_steps_; }
 

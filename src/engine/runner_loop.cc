@@ -54,6 +54,24 @@ Tensor Runner::forward_loop(nn::Run& run, const Tensor& ids, std::span<const Pie
   return model_->loop_output(run, state);
 }
 
+Tensor Runner::loop_guess(std::span<const int32_t> ids, std::span<const int64_t> sequences, int64_t ahead,
+                          int64_t steps) {
+  SeqMap seqs;
+  for (const int64_t sequence : sequences) {
+    const Own& o = own(sequence);
+    CHECK(o.after_slot < 0, "sequence {} waits for `keep`", sequence);
+    seqs.add(1, o.length + ahead, o.slot);
+    seqs.seqs.back().table = sequence;
+    seqs.seqs.back().phase = Phase::step;
+    pool_->prepare(ctx_, sequence, o.length + ahead, o.length + ahead + 1);
+  }
+  const nn::Loop loop{
+      .steps = steps, .states = options_.loop.states, .start = start_states(arena_, config(), options_.loop, seqs)};
+  nn::Run r = run(seqs, nullptr);
+  r.loop = &loop;
+  return model_->forward(r, ids_tensor(ids));
+}
+
 // Later tokens that take more steps see the keys and values of the last step in place of those that did not run.
 void Runner::fill_loop_states(const Seq& seq) {
   const auto each = static_cast<int64_t>(model_->loop_states());
