@@ -3,7 +3,11 @@
 // golden values, 5e-5 between the ways.
 #include <fmt/format.h>
 
+#include <cstring>
+
+#include "core/tape.h"
 #include "engine/scheduler.h"
+#include "models/master_weights.h"
 
 #include "support/error_of.h"
 #include "support/golden.h"
@@ -152,6 +156,51 @@ TEST(RecurrentDepthOptions, DraftsNeedFewerStepsOfALoop) {
   EXPECT_EQ(refused("huginn", 7), "");
   EXPECT_NE(refused("huginn", 8).find("8 of 8"), std::string::npos);
   EXPECT_NE(refused("hf/gpt2", 1).find("no recurrent depth"), std::string::npos);
+}
+
+// Gradients of the last steps alone, the input's through each of them, against autograd through the paper's code. In
+// FP32 as that is: a bound relative to the largest gradient of a tensor.
+TEST(RecurrentDepthOptions, GradientsAreThoseOfTheLastSteps) {
+  constexpr int64_t kUntrained = 3, kTrained = 2, kEvery = 7;  // as tools/oracle/recurrent_depth_golden.py has them
+  constexpr double kBound = 2e-4;
+  const auto folder = std::filesystem::path(support::data()) / "huginn";
+  const io::Safetensors file(folder / "golden.safetensors");
+  models::MasterWeights masters(DType::f32);
+  const auto model = masters.load(io::find_model(folder.string()));
+  const std::vector<int32_t> text = token_ids(file.need("ids@0"));
+  const int64_t n = std::ssize(text) - 1, width = model->config().hidden;
+  Arena arena;
+  Tape tape;
+  Ctx ctx{.arena = arena};
+  const SeqMap seqs = SeqMap::one(n);
+  nn::StateView none;
+  nn::Run run{.ctx = ctx, .seqs = seqs, .state = none, .numerics = Numerics::training(DType::f32)};
+  const Tensor ids(arena, DType::i32, {n}), targets(arena, DType::i32, {n}), start(arena, DType::f32, {n, width});
+  std::copy(text.begin(), text.end() - 1, ids.mut().as<int32_t>());
+  std::copy(text.begin() + 1, text.end(), targets.mut().as<int32_t>());
+  std::memcpy(start.mut().data, file.need("input_states@0").data, static_cast<size_t>(start.view().bytes()));
+  nn::Loop loop{.steps = kUntrained, .start = start};
+  run.loop = &loop;
+  const Tensor before = model->loop_state(run, ids, kUntrained);
+  loop = {.steps = kUntrained + kTrained, .first = kUntrained, .start = before};
+  ctx.tape = &tape;
+  models::Model::LossSums sums;
+  model->loss(run, ids, targets, {.main_weight = 1.0 / static_cast<double>(n)}, sums);
+  tape.backward(ctx);
+  tape.clear();
+  masters.sum_uses(1);
+  EXPECT_NEAR(sums.main / static_cast<double>(n), element(file.need("loss"), 0), 1e-5);
+  for (const models::MasterTensor& tensor : masters.tensors()) {
+    const View& want = file.need("grad." + tensor.name);
+    double most = 0, off = 0;
+    for (int64_t i = 0; i < want.count(); ++i) {
+      const double got = masters.grads()[static_cast<size_t>(tensor.offset + i * kEvery)];
+      most = std::max(most, std::abs(element(want, i)));
+      off = std::max(off, std::abs(got - element(want, i)));
+    }
+    EXPECT_GT(most, 0) << tensor.name;
+    EXPECT_LE(off, kBound * most) << tensor.name;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, RecurrentDepth, testing::ValuesIn(folders()), label_of);

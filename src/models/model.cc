@@ -166,10 +166,14 @@ Tensor Model::embed(nn::Run& run, const Tensor& ids) {
 Tensor Model::forward(nn::Run& run, const Tensor& ids) {
   if (!config_.loop) return through(run, layers_, embed(run, ids), 0);
   CHECK(run.loop, "a pass over a model with a loop does not say how often");
+  return loop_output(run, loop_state(run, ids, run.loop->steps));
+}
+
+Tensor Model::loop_state(nn::Run& run, const Tensor& ids, int64_t end) {
   const Tensor input = loop_input(run, ids);
   Tensor state = run.loop->start;
-  for (int64_t step = 0; step < run.loop->steps; ++step) state = loop_step(run, input, state, step);
-  return loop_output(run, state);
+  for (int64_t step = run.loop->first; step < end; ++step) state = loop_step(run, input, state, step);
+  return state;
 }
 
 Tensor Model::loop_input(nn::Run& run, const Tensor& ids) {

@@ -36,6 +36,8 @@ class Model {
   Tensor loop_input(nn::Run& run, const Tensor& ids);
   Tensor loop_step(nn::Run& run, const Tensor& input, const Tensor& state, int64_t step);
   Tensor loop_output(nn::Run& run, const Tensor& state);
+  // Steps [nn::Loop::first, end) of those.
+  Tensor loop_state(nn::Run& run, const Tensor& ids, int64_t end);
   // x [n, D] from forward -> logits [n, V] F32.
   Tensor logits(nn::Run& run, const Tensor& x);
   // x [n, D] from forward, targets [n] I32 -> the losses of the targets, [n] F32: minus their log-probabilities.

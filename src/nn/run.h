@@ -61,8 +61,9 @@ struct Draws {
 // What a pass does with the layers that it runs several times, if the model has such (models::LoopSpec).
 struct Loop {
   int64_t steps = 1;
+  int64_t first = 0;   // that begins with `start`; those before it have led there
   int64_t states = 1;  // that each of these layers has of a sequence: step i reads and writes number i % states
-  Tensor start{};      // [T, D] F32, what the first step begins with
+  Tensor start{};      // [T, D] F32
 };
 
 struct Run {

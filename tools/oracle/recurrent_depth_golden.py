@@ -11,6 +11,8 @@ golden.safetensors: ids@p [T], input_states@p [T, h], logits.R@p [T, V] for R = 
 NAME = greedy, warm, shared, kl, latent, entropy, argmax: NAME [N], a greedy continuation from states of zero, and
 NAME.steps [N], the steps that each of its tokens took: at most 20; 5 for `warm`, whose tokens start from the state of the
 token before, and `shared`, with two sets of keys and values for all steps. A prompt is read without early exits.
+loss and grad.TENSOR: of the mean cross-entropy of the next tokens of ids@0 after 3 steps without gradients and 2 with;
+every seventh element of each gradient.
 """
 import argparse
 import importlib.util
@@ -23,6 +25,7 @@ from safetensors.torch import save_file
 
 EXITS = {"kl": ("kl", 2e-3), "latent": ("latent-diff", 0.08), "entropy": ("entropy-diff", 2e-3),
          "argmax": ("argmax-stability", 5)}
+UNTRAINED, TRAINED, EVERY = 3, 2, 7
 STEPS, FEW, TOKENS, SHARED, WIDTH = 20, 5, 16, 2, 0.72
 
 
@@ -60,6 +63,20 @@ class Counting:
         return self.rule.check(*args)
 
 
+def gradients(model, ids, states):
+    """Of the mean cross-entropy of the next tokens: 3 steps without gradients, then 2 with."""
+    with torch.enable_grad():
+        out = model(ids[None, :-1], input_states=states[None, :-1], labels=ids[None, 1:],
+                    num_steps=(torch.tensor(UNTRAINED), torch.tensor(TRAINED)))
+        out.loss.backward()
+    golden = {"loss": out.loss.detach()}
+    for name, p in model.named_parameters():
+        if name != "lm_head.weight":
+            golden[f"grad.{name}"] = p.grad.flatten()[::EVERY].clone()
+            p.grad = None
+    return golden
+
+
 @torch.no_grad()
 def main():
     parser = argparse.ArgumentParser()
@@ -82,6 +99,7 @@ def main():
         for r in (1, 4, 9):
             golden[f"logits.{r}@{p}"] = model(ids[None], input_states=states[None],
                                               num_steps=torch.tensor([r])).logits[0]
+    golden |= gradients(model, golden["ids@0"], golden["input_states@0"])
     prompt = torch.randint(0, config.vocab_size, (8,), generator=generator)
     golden["greedy_prompt"] = prompt
 
