@@ -235,9 +235,9 @@ Action setup_run(Cli& cli) {
   cli.option("--stop TEXT", o->stop, "end the answer before this text");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
   cli.flag("--json", o->json, "JSON: ids, text, reasoning, finish_reason, timings");
-  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
   o->sampling.declare(cli);
   cli.rare();
+  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
   o->drafts.declare(cli);
   o->loop.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");
