@@ -236,6 +236,25 @@ class Limits(Folders):
         self.refused("run", folder, "--ids-file", "nowhere.npy", says=["nowhere.npy"])
         self.refused("run", self.copy("nemotron-nas"), "--ids", "1,2", "-n", 0, "--dump-mtp", "x.npy", says=["multi-token"])
 
+    def test_flags_of_recurrent_depth(self):
+        model, states = DATA / "huginn", self.place / "states.npy"
+        head = repr({"descr": "<f4", "fortran_order": False, "shape": (2, 24)}).ljust(117) + "\n"
+        states.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + bytes(4 * 2 * 24))
+        for options, says in ((("--num-steps", 1025), ["[--num-steps] out of range; got 1025; expected 0 to 1024"]),
+                              (("--cache-steps", -1), ["[--cache-steps]"]), (("--exit", "maybe"), ["maybe", "entropy"]),
+                              (("--exit-threshold", 1), ["[--exit-threshold]", "--exit kl"]),
+                              (("--exit", "kl", "--exit-threshold", "nan"), ["[--exit-threshold]", "got nan"]),
+                              (("--self-speculate", 6), ["[--self-speculate]", "6 of 6"]),
+                              (("--self-speculate", 2, "--draft", "off"), ["[--self-speculate] without drafts"]),
+                              (("--self-speculate", 2, "--exit", "kl"), ["[--self-speculate] drafts would change the text"]),
+                              (("--warm-start", "--draft", "ngram"), ["[--draft] drafts would change the text"]),
+                              (("--input-states", "nowhere.npy"), ["nowhere.npy"]),
+                              (("--input-states", states), ["got [2, 24]; expected [3, 24]"])):
+            self.run_refused(model, *says, options=options)
+        for options in (("--num-steps", 2), ("--input-states", "zero"), ("--exit", "kl"), ("--cache-steps", 1), ("--warm-start",),
+                        ("--self-speculate", 1)):
+            self.run_refused(self.copy("gpt2"), f"[{options[0]}] this model has no recurrent depth", options=options)
+
 
 class Outputs(Folders):
     def outputs(self, model, place):

@@ -9,6 +9,7 @@
 #include "apps/answer_printer.h"
 #include "apps/commands.h"
 #include "apps/dumps.h"
+#include "apps/loop_args.h"
 #include "apps/messages.h"
 #include "apps/model_args.h"
 #include "engine/logprobs.h"
@@ -30,6 +31,7 @@ struct RunArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
+  LoopArgs loop;
   std::string prompt, chat, system, messages, tools, file, ids_file, think, stop;
   std::vector<int64_t> ids;
   int64_t tokens = -1, logprobs = -1, budget = -1;
@@ -40,7 +42,6 @@ struct RunArgs {
 
 std::vector<int32_t> narrow(const std::vector<int64_t>& ids) {
   std::vector<int32_t> out;
-  out.reserve(ids.size());
   for (int64_t id : ids) {
     if (id < 0 || id > INT32_MAX) fail("token ids", {.what = "no such token", .got = std::to_string(id)});
     out.push_back(static_cast<int32_t>(id));
@@ -133,7 +134,7 @@ void print_end(const RunArgs& o, const engine::Generated& out, AnswerPrinter& pr
 }
 
 void print_json(const RunArgs& o, const Prompt& prompt, const engine::Generated& out, const std::string& content,
-                const std::string& reasoning, const text::Tokenizer* tokenizer) {
+                const std::string& reasoning, const text::Tokenizer* tokenizer, const std::vector<int64_t>& steps) {
   ordered_json answer = {{"prompt_ids", prompt.ids},
                          {"ids", out.ids},
                          {"text", content},
@@ -141,6 +142,7 @@ void print_json(const RunArgs& o, const Prompt& prompt, const engine::Generated&
                          {"finish_reason", engine::name_of(out.finish)},
                          {"timings", timings_json(out.timings)}};
   if (o.logprobs >= 0) answer["logprobs"] = engine::logprobs_json(tokenizer, out.logprobs);
+  if (!steps.empty()) answer["steps"] = steps;
   fmt::print("{}\n", answer.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
 }
 
@@ -150,6 +152,7 @@ int run_command(const RunArgs& o) {
   o.dumps.check();
   engine::RunnerOptions options = o.model.runner_options();
   o.drafts.reserve(options, 1);
+  o.loop.resolve(options, o.sampling.seed);
   const std::optional<engine::DraftModel> draft = o.drafts.load(options);
   engine::LanguageModel lm(o.model.model, options);
   engine::GenerateOptions generate{.tokens_max = o.tokens,
@@ -158,6 +161,7 @@ int run_command(const RunArgs& o) {
                                    .logprobs = o.logprobs};
   const Prompt prompt = read_prompt(o, lm);
   if (prompt.ids.empty()) fail("run", {.what = "the prompt has no tokens", .hint = "-p TEXT, or --chat TEXT"});
+  o.loop.check(*o.cli, lm.runner(), std::ssize(prompt.ids));
   AnswerPrinter printer;
   if (prompt.thinking) generate.budget = lm.reasoning_budget(o.budget);
   if (!prompt.thinking && o.budget >= 0) printer.note("--reasoning-budget: no thinking was asked for");
@@ -173,6 +177,7 @@ int run_command(const RunArgs& o) {
   if (speaks) decoder.emplace(lm.tokenizer(), false);
   engine::ReasoningSplitter splitter(prompt.thinking);
   std::string content, reasoning;
+  std::vector<int64_t> steps;  // of recurrent depth, for each token
   engine::StopTexts stop(o.stop.empty() ? std::vector<std::string>{} : std::vector{o.stop});
   const auto show = [&](engine::ReasoningSplitter::Parts parts, bool last = false) {
     parts.content = stop.push(parts.content) + (last ? stop.finish() : "");
@@ -185,7 +190,7 @@ int run_command(const RunArgs& o) {
                       : splitter.push(text);
   };
   sys::catch_interrupts();
-  engine::Scheduler scheduler(lm.runner(), o.drafts.resolve(lm, draft));
+  engine::Scheduler scheduler(lm.runner(), o.loop.drafts(*o.cli, lm.runner(), o.drafts.resolve(lm, draft)));
   engine::Generated out =
       engine::generate(scheduler, {.prompt = prompt.ids,
                                    .generate = generate,
@@ -194,6 +199,7 @@ int run_command(const RunArgs& o) {
                                    .on_piece = [&](const Tensor& x, int64_t, int64_t) { dumps.note(x); },
                                    .on_token =
                                        [&](int32_t id) {
+                                         if (lm.runner().config().loop) steps.push_back(lm.runner().loop_steps());
                                          if (!speaks && !o.json) fmt::print("{} ", id);
                                          if (speaks && !lm.is_silent(id)) show(parts_of(decoder->push(id)));
                                          return !sys::interrupted() && !stop.found();
@@ -204,7 +210,7 @@ int run_command(const RunArgs& o) {
   }
   if (stop.found()) out.finish = engine::Finish::stop;
   if (o.json)
-    print_json(o, prompt, out, content, reasoning, speaks ? &lm.tokenizer() : nullptr);
+    print_json(o, prompt, out, content, reasoning, speaks ? &lm.tokenizer() : nullptr, steps);
   else
     print_end(o, out, printer, speaks);
   return sys::interrupted() ? 130 : 0;
@@ -229,10 +235,11 @@ Action setup_run(Cli& cli) {
   cli.option("--stop TEXT", o->stop, "end the answer before this text");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
   cli.flag("--json", o->json, "JSON: ids, text, reasoning, finish_reason, timings");
-  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
   o->sampling.declare(cli);
   cli.rare();
+  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
   o->drafts.declare(cli);
+  o->loop.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");
   o->sampling.declare_penalties(cli);
   o->dumps.declare(cli);

@@ -7,11 +7,12 @@ namespace braid {
 
 const char* name_of(ParamRole role) {
   constexpr const char* kNames[] = {
-      "none",        "embedding",   "positions", "head",          "norm",    "bias",        "q",
-      "k",           "v",           "qkv",       "attention_out", "q_norm",  "k_norm",      "linear_attention",
-      "mamba_in",    "conv",        "a_log",     "d_skip",        "dt_bias", "gated_norm",  "mamba_out",
-      "up",          "gate",        "down",      "linear_mlp",    "router",  "router_bias", "expert_up",
-      "expert_gate", "expert_down", "latent_in", "latent_out",    "mtp_in",  "lora_a",      "lora_b"};
+      "none",      "embedding",   "positions",   "head",          "norm",       "bias",       "q",
+      "k",         "v",           "qkv",         "attention_out", "q_norm",     "k_norm",     "linear_attention",
+      "mamba_in",  "conv",        "a_log",       "d_skip",        "dt_bias",    "gated_norm", "mamba_out",
+      "up",        "gate",        "gate_up",     "down",          "linear_mlp", "router",     "router_bias",
+      "expert_up", "expert_gate", "expert_down", "latent_in",     "latent_out", "loop_in",    "mtp_in",
+      "lora_a",    "lora_b"};
   static_assert(std::size(kNames) == static_cast<size_t>(ParamRole::lora_b) + 1);
   return kNames[static_cast<size_t>(role)];
 }

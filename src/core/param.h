@@ -36,6 +36,7 @@ enum class ParamRole : uint8_t {
   mamba_out,
   up,
   gate,
+  gate_up,  // both fused, the gate first
   down,
   linear_mlp,
   router,
@@ -45,7 +46,8 @@ enum class ParamRole : uint8_t {
   expert_down,
   latent_in,
   latent_out,
-  mtp_in,  // of the prediction block: reads embedding and hidden state, concatenated
+  loop_in,  // of a loop of layers: reads the state and the loop's input, concatenated
+  mtp_in,   // of the prediction block: reads embedding and hidden state, concatenated
   lora_a,
   lora_b,
 };

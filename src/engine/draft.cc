@@ -31,13 +31,14 @@ constexpr int64_t kReaderUnread = 128;  // tokens that it reads at once where it
 Drafter::Drafter(Runner& runner, DraftOptions options) : runner_(runner), options_(std::move(options)), block_(runner) {
   CHECK(options_.tokens_max >= 0 && options_.tokens_max <= kDraftMax, "{} drafts", options_.tokens_max);
   CHECK(!options_.mtp || has_prediction_block(runner.config()), "a model without a prediction block");
-  CHECK(!options_.mtp || !options_.model, "drafts of a prediction block and of a model");
+  CHECK(options_.mtp + (options_.model != nullptr) + (options_.loop_steps > 0) <= 1, "drafts of several readers");
   if (options_.model) model_.emplace(*options_.model);
+  if (options_.loop_steps > 0) loop_.emplace(runner, options_.loop_steps);
 }
 
 AnswerDrafts Drafter::begin(int64_t cached, int64_t tokens_max) {
   AnswerDrafts out;
-  const bool has_reader = options_.mtp || model_;
+  const bool has_reader = options_.mtp || model_ || loop_;
   if (!has_reader || reader_rest_ > 0) {
     reader_rest_ -= has_reader ? 1 : 0;
     if (has_reader && reader_rest_ == 0) {  // and it starts anew
@@ -48,6 +49,7 @@ AnswerDrafts Drafter::begin(int64_t cached, int64_t tokens_max) {
   }
   if (options_.mtp) out.mtp = MtpState{.read = cached};
   if (model_) out.model = model_->begin(tokens_max);
+  out.loop = loop_.has_value();
   return out;
 }
 
@@ -55,6 +57,7 @@ void Drafter::end(AnswerDrafts& a) {
   a.mtp.reset();
   if (a.model) model_->end(*a.model);
   a.model.reset();
+  a.loop = false;
 }
 
 void Drafter::read(AnswerDrafts& a, const Tensor& x, int64_t first, int64_t count) {
@@ -83,7 +86,8 @@ Offer Drafter::offer(const Wanted& wanted) {
   }
   Offer out;
   const std::span<const int32_t> text = wanted.picker->text();
-  const bool ready = a.mtp || (a.model && unread(a, text) <= model_->chunk() && model_->fits(std::ssize(text) + most));
+  const bool ready =
+      a.mtp || a.loop || (a.model && unread(a, text) <= model_->chunk() && model_->fits(std::ssize(text) + most));
   if (ready && (a.guess.empty() || odds_of(a, a.kinds[0]) < odds_of(a, kReader))) {
     a.guess.clear();
     a.kinds.clear();
@@ -99,7 +103,7 @@ void Drafter::draft(std::span<const Wanted> answers, int64_t steps, int64_t slot
   std::vector<Offer> offers;
   for (const Wanted& wanted : answers) offers.push_back(offer(wanted));
   const auto depths = chooser_.choose(offers, steps, slots, options_.always);
-  if (options_.mtp || model_) draft_by_reader(answers, depths);
+  if (options_.mtp || model_ || loop_) draft_by_reader(answers, depths);
   for (size_t i = 0; i < answers.size(); ++i) {
     AnswerDrafts& a = *answers[i].answer;
     const auto count = std::min(depths[i], std::ssize(a.guess));
@@ -108,11 +112,18 @@ void Drafter::draft(std::span<const Wanted> answers, int64_t steps, int64_t slot
 }
 
 int64_t Drafter::unread(const AnswerDrafts& a, std::span<const int32_t> text) const {
+  if (a.loop) return 0;  // drafts begin with reading the text's last token
   return a.mtp ? a.mtp->unread(runner_.config().hidden) : model_->unread(*a.model, text);
 }
 
 std::vector<std::vector<int32_t>> Drafter::guesses_of(std::span<const Wanted> reading,
                                                       std::span<const int64_t> tokens) {
+  if (loop_) {
+    std::vector<LoopDrafter::Wanted> wanted;
+    for (size_t i = 0; i < reading.size(); ++i)
+      wanted.push_back({.sequence = reading[i].sequence, .picker = reading[i].picker, .tokens = tokens[i]});
+    return loop_->draft(wanted);
+  }
   if (model_) {
     std::vector<ModelDrafter::Wanted> wanted;
     for (size_t i = 0; i < reading.size(); ++i)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/draft_depth.h"
+#include "engine/draft_loop.h"
 #include "engine/draft_model.h"
 #include "engine/draft_mtp.h"
 #include "engine/draft_ngram.h"
@@ -25,16 +26,17 @@ struct DraftOptions {
   bool mtp = false;    // the model's prediction block, which it must have
   // A smaller model with the same vocabulary, which outlives the drafts; null: none. Instead of the prediction block.
   Runner* model = nullptr;
+  int64_t loop_steps = 0;  // the model itself with so many steps of its loop; 0: not. Instead of both
   int64_t tokens_max = 0;  // of one step, up to kDraftMax; 0: none
   bool always = false;     // for tests and measurements: as many as there are, whether they pay or not
   // For tests and measurements: drafts from outside, given the text and their largest number, instead of all others.
   std::function<std::vector<int32_t>(std::span<const int32_t> text, int64_t tokens_max)> source{};
 
-  bool any() const { return tokens_max > 0 && (ngram || mtp || model || source); }
+  bool any() const { return tokens_max > 0 && (ngram || mtp || model || loop_steps > 0 || source); }
 };
 
 // Kinds of guesses, by what says how likely they are: 8 of n-grams by the length of the match, then those from outside,
-// then those of the prediction block or the draft model by depth.
+// then those of the prediction block, the draft model or the model's own fewer steps by depth.
 using DraftRates = std::array<Rate, 9 + kDraftMax>;
 
 // What one answer remembers about its drafts.
@@ -48,8 +50,9 @@ struct AnswerDrafts {
   DraftRates rates{};
   std::optional<MtpState> mtp{};           // of an answer that the prediction block reads along
   std::optional<ModelDraftState> model{};  // of an answer that the draft model reads along
+  bool loop = false;                       // of an answer for which the model drafts with fewer steps
   int64_t idle = 0;                        // passes since either of these drafted
-  bool read_along() const { return mtp || model; }
+  bool read_along() const { return mtp || model || loop; }
 };
 
 class Drafter {
@@ -88,9 +91,10 @@ class Drafter {
   Runner& runner_;
   DraftOptions options_;
   DepthChooser chooser_;
-  // What reads answers along to draft: the prediction block or the draft model.
+  // What reads answers along to draft: the prediction block, the draft model or the model itself.
   MtpDrafter block_;
   std::optional<ModelDrafter> model_;
+  std::optional<LoopDrafter> loop_;
   DraftRates rates_{};         // of all answers
   double reader_seconds_ = 0;  // that a draft of the reader takes
   int64_t reader_rest_ = 0;    // answers until the reader reads one again, after one that it did not pay for

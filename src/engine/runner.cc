@@ -18,6 +18,10 @@ std::string size_text(int64_t bytes) {
   return bytes < kGib ? report::bytes(bytes) : fmt::format("{:.1f} GiB", static_cast<double>(bytes) / kGib);
 }
 
+std::vector<nn::StateShape> shapes_of(const models::Model& model, const LoopOptions& loop) {
+  return model.state_shapes(model.config().loop ? resolved(*model.config().loop, loop).states : 1);
+}
+
 int64_t whole_pages(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTokens * kPageTokens; }
 
 // What sequences of a whole context each take. With kMemoryOfContexts also the states of a conversation's last turns,
@@ -45,7 +49,8 @@ int64_t choose_memory(const RunnerOptions& options) {
 }
 
 int64_t choose_context(const models::Model& model, const RunnerOptions& options) {
-  const SequenceBytes bytes = sequence_bytes(model.state_shapes(), options.numerics.caches(), options.numerics.exact);
+  const SequenceBytes bytes =
+      sequence_bytes(shapes_of(model, options.loop), options.numerics.caches(), options.numerics.exact);
   const bool shared = options.memory > 0;
   const int64_t sequences = shared ? 1 : std::max<int64_t>(options.sequences, 1);
   const auto need = [&](int64_t tokens) {
@@ -81,8 +86,10 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
   options_.memory = choose_memory(options_);
   options_.context = choose_context(*model_, options_);
+  if (config().loop) options_.loop = resolved(*config().loop, options_.loop);
+  const std::vector<nn::StateShape> shapes = shapes_of(*model_, options_.loop);
   const CacheTypes types = options_.numerics.caches();
-  const SequenceBytes bytes = sequence_bytes(model_->state_shapes(), types, options_.numerics.exact);
+  const SequenceBytes bytes = sequence_bytes(shapes, types, options_.numerics.exact);
   if (options_.memory == kMemoryOfContexts)
     options_.memory = bytes_of_contexts(bytes, options_, options_.sequences, whole_pages(options_.context));
   // On CPUs with tiles nothing is rounded to 8 bits.
@@ -101,7 +108,7 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
     if (bytes.fixed > 0) pool.slots += std::min(kMost, options_.memory / bytes.fixed);
     pool.pages = std::min(kMost, options_.memory / std::max<int64_t>(bytes.per_token * kPageTokens, 1));
   }
-  pool_ = std::make_unique<StatePool>(model_->state_shapes(), pool);
+  pool_ = std::make_unique<StatePool>(shapes, pool);
   own_.resize(static_cast<size_t>(options_.sequences));
   slotless_ = options_.sequences;
 }
@@ -187,7 +194,7 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
   }
   nn::Run r = run(seqs, probe);
   if (rows > 0) r.replays = &replays_;
-  Tensor x = model_->forward(r, batch);
+  Tensor x = config().loop ? forward_loop(r, batch, pieces) : model_->forward(r, batch);
   for (const Piece& piece : pieces) own(piece.sequence).length += piece.tentative ? 0 : piece.tokens;
   return x;
 }
@@ -371,6 +378,7 @@ void Runner::reset(int64_t sequence) {
   o.tentative = 0;
   if (o.mark_slot >= 0) pool_->give_slot(std::exchange(o.mark_slot, -1));
   o.length = 0;
+  o.loop_state.clear();
   pool_->truncate(sequence, 0);
   if (o.slot < 0) return;
   pool_->give_slot(std::exchange(o.slot, -1));

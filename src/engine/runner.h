@@ -10,6 +10,7 @@
 #include "core/arena.h"
 #include "core/ctx.h"
 #include "core/numerics.h"
+#include "engine/loop.h"
 #include "engine/state_pool.h"
 #include "models/model.h"
 #include "nn/calibration.h"
@@ -34,6 +35,7 @@ struct RunnerOptions {
   // Recurrent states that a PrefixCache keeps: F32, as they are in a slot, or I8 (coded_snapshot.h), not with `exact`.
   DType snapshots = DType::f32;
   std::string adapter{};  // a folder as PEFT writes it; empty: none
+  LoopOptions loop{};     // of a model with a loop of layers
 };
 
 // Values of RunnerOptions::memory: half of the free memory; or a full context for every sequence plus a PrefixCache
@@ -120,7 +122,7 @@ class Runner {
   Ctx& ctx() { return ctx_; }
   nn::StateView& state() { return pool_->view(); }
   StatePool& pool() { return *pool_; }
-  const RunnerOptions& options() const { return options_; }  // with the context and the memory that were chosen
+  const RunnerOptions& options() const { return options_; }  // with the context, memory and steps that were chosen
   // What a sequence of so many tokens takes of RunnerOptions::memory, and what is for sequences of that.
   int64_t sequence_bytes_of(int64_t tokens) const;
   int64_t memory_for_sequences() const;
@@ -130,6 +132,11 @@ class Runner {
   // In the state's tensors; -1 before the first pass after `reset`.
   int64_t slot(int64_t sequence) const { return own_[static_cast<size_t>(sequence)].slot; }
   int64_t spare_slots() const { return pool_->slots_free() - slotless_; }
+  // Of a model with a loop: reads one token of each sequence, `ahead` positions after its length, with so many steps ->
+  // its residual stream, [n, D]. Keys and values there are for guesses; nothing else changes.
+  Tensor loop_guess(std::span<const int32_t> ids, std::span<const int64_t> sequences, int64_t ahead, int64_t steps);
+  // Of a model with a loop: the steps of the last pass.
+  int64_t loop_steps() const { return loop_steps_; }
 
  private:
   struct Own {
@@ -138,8 +145,12 @@ class Runner {
     int64_t after_slot = -1;                  // of a tentative step: the state after its last token
     int64_t tentative = 0, first = 0;         // its tokens, and its first row of the replays
     int64_t mark_slot = -1, mark_length = 0;  // no slot: no mark
+    std::vector<float> loop_state{};          // [D] after the last step of the last token, for warm starts
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
+  Tensor loop_starts(const SeqMap& seqs, std::span<const Piece> pieces);
+  Tensor forward_loop(nn::Run& run, const Tensor& ids, std::span<const Piece> pieces);
+  void fill_loop_states(const Seq& seq);
   Own& own(int64_t sequence);
   void hold(int64_t sequence);
   int64_t take_spare();
@@ -155,6 +166,7 @@ class Runner {
   std::vector<Own> own_;             // by sequence
   std::vector<nn::Replay> replays_;  // of the last pass
   int64_t slotless_ = 0;             // how many of them have no slot
+  int64_t loop_steps_ = 0;
 };
 
 // RunnerOptions::memory in bytes, or kMemoryOfContexts as it is. Error when that is more than is free.

@@ -33,6 +33,14 @@ class Scorer {
     nn::Run run{
         .ctx = runner_.ctx(), .seqs = seqs, .state = none, .numerics = Numerics::training(own.products, own.exact)};
     models::Model& model = runner_.model();
+    nn::Loop loop;
+    if (model.config().loop) {
+      const LoopOptions& options = runner_.options().loop;
+      loop = {.steps = options.steps,
+              .states = options.states,
+              .start = start_states(runner_.ctx().arena, model.config(), options, seqs)};
+      run.loop = &loop;
+    }
     const Tensor x = model.forward(run, integers(runner_.ctx().arena, ids_));
     if (wanted_.empty()) return;
     take(model.token_losses(run, runner_.rows(x, wanted_), integers(runner_.ctx().arena, targets_)));

@@ -279,6 +279,21 @@ void StatePool::repeat_page(Ctx& ctx, int64_t sequence, int64_t begin, int64_t e
   }
 }
 
+void StatePool::copy_token(int64_t sequence, int64_t position, int64_t from, int64_t to) {
+  const int64_t page = entry(sequence, position / kPage);
+  const auto source = view_.blocks[static_cast<size_t>(from)].by_page(),
+             target = view_.blocks[static_cast<size_t>(to)].by_page();
+  for (size_t i = 0; i < source.size(); ++i) {
+    if (!source[i]) continue;
+    // [G, P], or [G] of scales; a head's values are contiguous.
+    const MutView values = source[i].slice(0, page, 1).slice(1, position % kPage, 1),
+                  copy = target[i].slice(0, page, 1).slice(1, position % kPage, 1);
+    const int64_t bytes = values.bytes() / values.dim(2), step = values.stride(2) * size_of(values.dtype);
+    for (int64_t head = 0; head < values.dim(2); ++head)
+      std::memcpy(copy.data + head * step, values.data + head * step, static_cast<size_t>(bytes));
+  }
+}
+
 void StatePool::share(int64_t from, int64_t to, int64_t tokens) {
   int64_t& held = pages_held_[static_cast<size_t>(to)];
   CHECK(held == 0 && tokens <= pages_held_[static_cast<size_t>(from)] * kPage,

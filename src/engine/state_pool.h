@@ -74,6 +74,8 @@ class StatePool {
   // Pages up to position `end` of a sequence that has `begin`, copied from its first one, which must be full; includes
   // the whole page of `begin`.
   void repeat_page(Ctx& ctx, int64_t sequence, int64_t begin, int64_t end);
+  // Gives block `to` the keys and values that block `from`, of the same shape, has of one token.
+  void copy_token(int64_t sequence, int64_t position, int64_t from, int64_t to);
   // Lets `to`, which has no pages, share those of the first `tokens` of `from`.
   void share(int64_t from, int64_t to, int64_t tokens);
   // Frees the pages past the first `tokens`.

@@ -107,7 +107,7 @@ void AdapterPlaces::add(const nn::ParamRequest& request, const SiteMatrix& matri
     Place& p = place(key_of(is_module ? module : request.name), module_of(module), request.role);
     p.is_module = is_module && request.role != ParamRole::router;  // no Linear there
     p.is_parameter = !is_module;
-    p.folded = request.role == ParamRole::head || request.role == ParamRole::qkv;
+    p.folded = request.role == ParamRole::head || request.role == ParamRole::qkv || request.role == ParamRole::gate_up;
     p.transposed = request.transposed;
     p.matrices.push_back(matrix);
   }

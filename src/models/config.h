@@ -27,8 +27,9 @@ enum class NormKind : uint8_t { rms, layer, layer_plus_one };
 // One block with its norm and residual.
 struct PartSpec {
   BlockSpec block;
-  std::string norm;    // tensor name without ".weight"
-  std::string prefix;  // before the block's own names
+  std::string norm;     // tensor name without ".weight"
+  std::string prefix;   // before the block's own names
+  std::string after{};  // norm of the residual stream after the block, or empty
 };
 
 struct LayerSpec {
@@ -44,6 +45,19 @@ struct MtpSpec {
 };
 inline constexpr int64_t kMtpSteps = 4;
 
+// Recurrent depth (arXiv 2502.05171, section 3): layers [begin, end) of Config::layers are run r times. The layers
+// before them give their input e, in every step the same; those after them read the normed state of the last step.
+//   s_i = layers(W [s_{i-1} | e]),  i = 1 ... r;   s_0 is random
+struct LoopSpec {
+  size_t begin = 0, end = 0;
+  std::string prefix;  // before the name of W
+  std::string norm;
+  int64_t steps = 1;           // r without another choice, and its mean in training
+  int64_t backward_steps = 1;  // of training: the last ones, whose gradients are computed
+  float start_std = 1;         // of s_0: normal, truncated at three standard deviations
+};
+inline constexpr int64_t kLoopSteps = 1024;  // at most
+
 // Dropout rates in training, where transformers applies them: GPT-2's embd_pdrop and resid_pdrop. The rate of attention
 // probabilities is read only to refuse it.
 struct DropoutSpec {
@@ -55,10 +69,12 @@ struct Config {
   int64_t vocab = 0, hidden = 0, positions_max = 0;
   int64_t learned_positions = 0;  // GPT-2: rows of its position table
   float eps = 1e-5f;
+  float embedding_scale = 1;  // of the rows that are looked up
   NormKind norm = NormKind::rms;
   const nn::Spelling* spelling = nullptr;  // of its blocks' parameters
   bool tied = false;
   std::vector<LayerSpec> layers;
+  std::optional<LoopSpec> loop;
   std::optional<MtpSpec> mtp;
   std::optional<nn::RopeSpec> rope;
   DropoutSpec dropout;
@@ -71,6 +87,8 @@ struct Config {
   // The longest sequence that the model can take, 0 for any: without encoded positions `positions_max` is only what it
   // was trained with.
   int64_t positions_limit() const { return learned_positions > 0 || rope ? positions_max : 0; }
+  // Times that a pass runs a layer, by its index.
+  int64_t runs_of(size_t layer) const { return loop && layer >= loop->begin && layer < loop->end ? loop->steps : 1; }
   std::string pattern() const;  // one letter per block; a layer that does nothing is "."
 };
 

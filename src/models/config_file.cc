@@ -79,6 +79,7 @@ io::Json first_layers(const io::Json& json, int64_t layers) {
                       .got = std::to_string(layers),
                       .expected = fmt::format("1 to {}", all)});
   }
+  if (config.loop) fail("--layers", {.what = "layers of a loop cannot be cut", .got = config.family});
   const auto n = static_cast<size_t>(layers);
   Value value = json.raw();
   for (const char* key : {"hybrid_override_pattern", "layers_block_type", "block_configs"}) cut(value, key, n);

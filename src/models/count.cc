@@ -30,12 +30,14 @@ Parameters count_parameters(const Config& config) {
 
 SequenceValues count_sequence(const Config& config) {
   SequenceValues v;
-  for (const LayerSpec& layer : config.layers) {
-    for (const PartSpec& part : layer.parts) {
-      if (const auto* a = std::get_if<nn::AttentionSpec>(&part.block)) v.kv_per_token += 2 * a->kv_heads * a->head_dim;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const int64_t runs = config.runs_of(i);
+    for (const PartSpec& part : config.layers[i].parts) {
+      if (const auto* a = std::get_if<nn::AttentionSpec>(&part.block))
+        v.kv_per_token += runs * 2 * a->kv_heads * a->head_dim;
       if (const auto* m = std::get_if<nn::Mamba2Spec>(&part.block)) {
-        v.ssm += m->heads * m->head_dim * m->state;
-        v.conv += (m->conv_width - 1) * m->conv_channels();
+        v.ssm += runs * m->heads * m->head_dim * m->state;
+        v.conv += runs * (m->conv_width - 1) * m->conv_channels();
       }
     }
   }

@@ -265,6 +265,62 @@ TEST(Gpt2, ItsOwnSpellings) {
   EXPECT_NE(refusal(c).find("n_head"), std::string::npos);
 }
 
+Object raven() {
+  return {{"architectures", {"RavenForCausalLM"}},
+          {"model_type", "huginn_raven"},
+          {"vocab_size", 60},
+          {"padded_vocab_size", 64},
+          {"n_embd", 24},
+          {"n_heads", 2},
+          {"block_size", 50},
+          {"intermediate_size", 40},
+          {"norm_eps", 1e-6},
+          {"n_layers_in_prelude", 2},
+          {"n_layers_in_recurrent_block", 3},
+          {"n_layers_in_coda", 1},
+          {"mean_recurrence", 8},
+          {"mean_backprop_depth", 4}};
+}
+
+TEST(Raven, LayersOfTheCoreAreALoop) {
+  const Config c = read(raven());
+  EXPECT_EQ(c.pattern(), "*-*-*-*-*-*-");
+  ASSERT_TRUE(c.loop);
+  EXPECT_EQ(c.loop->begin, 2u);
+  EXPECT_EQ(c.loop->end, 5u);
+  EXPECT_EQ(c.loop->steps, 8);
+  EXPECT_EQ(c.loop->backward_steps, 4);
+  EXPECT_EQ(c.runs_of(1), 1);
+  EXPECT_EQ(c.runs_of(2), 8);
+  EXPECT_EQ(c.runs_of(5), 1);
+  EXPECT_EQ(c.vocab, 64);
+  EXPECT_TRUE(c.tied);
+  EXPECT_EQ(c.positions_limit(), 50);
+  EXPECT_TRUE(c.rope->adjacent);
+  EXPECT_EQ(c.rope->options.theta, 50000);  // where config.json does not say
+  EXPECT_EQ(c.layers[5].parts[1].after, "transformer.coda.0.norm_4");
+  EXPECT_TRUE(part<nn::AttentionSpec>(c, 0).qk_bias);
+  EXPECT_FALSE(read(hybrid()).loop);
+}
+
+TEST(Raven, RefusesByName) {
+  for (const auto& [key, value] : std::vector<std::pair<const char*, Object>>{{"injection_type", "add"},
+                                                                              {"nonlin_name", "GELU"},
+                                                                              {"block_class_name", "PostNormBlock"},
+                                                                              {"bias", true},
+                                                                              {"test_time_noise", 0.1},
+                                                                              {"n_heads", 5},
+                                                                              {"num_key_value_heads", 1},
+                                                                              {"mean_recurrence", 0},
+                                                                              {"n_layers_in_recurrent_block", 0},
+                                                                              {"mean_backprop_depth", 2000}}) {
+    Object c = raven();
+    c[key] = value;
+    const std::string text = refusal(c);
+    EXPECT_NE(text.find(std::string_view(key) == "n_heads" ? "n_embd" : key), std::string::npos) << key << ": " << text;
+  }
+}
+
 TEST(Config, EndTokensAreOneOrMany) {
   Object c = dense("llama");
   EXPECT_TRUE(read(c).eos.empty());

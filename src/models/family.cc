@@ -20,6 +20,7 @@ constexpr Family kFamilies[] = {
     {"Qwen3ForCausalLM", "qwen3", &read_llama},
     {"Qwen3MoeForCausalLM", "qwen3_moe", &read_llama},
     {"GPT2LMHeadModel", "gpt2", &read_gpt2},
+    {"RavenForCausalLM", "huginn_raven", &read_raven},
 };
 
 // Names of the blocks' parameters in all families but one; a family's blocks determine which of them it has.

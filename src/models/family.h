@@ -22,6 +22,7 @@ Config read_llama(const io::Json& json);  // also Qwen3 and Qwen3-MoE
 Config read_nemotron(const io::Json& json);
 Config read_nemotron_nas(const io::Json& json);
 Config read_gpt2(const io::Json& json);
+Config read_raven(const io::Json& json);
 
 // The entries that all transformer families share.
 struct Ranges {

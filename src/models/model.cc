@@ -22,7 +22,9 @@ Model::Model(Config config, nn::ParamSource& source) : dropout(config.dropout), 
   for (const LayerSpec& layer : config_.layers) layers_.push_back(build_layer(layer, source, index++, false));
   final_norm_ = build_norm(config_.final_norm, source);
   head_ = table(source, ParamRole::head);
+  if (config_.loop) build_loop(source);
   if (config_.mtp) build_mtp(source);
+  number_states();
 }
 
 // A tied head is another use of the embedding; files may leave it out, or store it once more.
@@ -64,6 +66,16 @@ void Model::build_mtp(nn::ParamSource& source) {
   }
 }
 
+// Norm and head were requested first: what the loop shares with them is another use.
+void Model::build_loop(nn::ParamSource& source) {
+  const LoopSpec& loop = *config_.loop;
+  CHECK(loop.begin < loop.end && loop.end <= layers_.size(), "layers {} to {} of {}", loop.begin, loop.end,
+        layers_.size());
+  loop_in_ = nn::BlockSource{source, *config_.spelling, loop.prefix, static_cast<int>(loop.begin)}.get(
+      ParamRole::loop_in, {config_.hidden, 2 * config_.hidden}, {.axis = Shard::Axis::whole});
+  loop_norm_ = build_norm(loop.norm, source);
+}
+
 nn::Norm Model::build_norm(const std::string& name, nn::ParamSource& source, int layer, bool mtp) const {
   return nn::load_norm(source, {.name = name, .layer = layer, .mtp = mtp},
                        {.width = config_.hidden,
@@ -78,39 +90,69 @@ Model::Layer Model::build_layer(const LayerSpec& spec, nn::ParamSource& source, 
     Part built{build_norm(part.norm, source, index, mtp),
                build_block(part.block, {source, *config_.spelling, part.prefix, index, mtp}, rope_)};
     built.block->layer = index;
-    const nn::StateShape shape = built.block->state_shape();
-    if (shape.fixed_bytes(DType::f32) > 0 || shape.kv_heads > 0) {
-      built.block->state_index = static_cast<int>(state_shapes_.size());
-      state_shapes_.push_back(shape);
-      if (shape.heads > 0) mamba_layers_.emplace_back(index, built.block->state_index);
-    }
+    if (!part.after.empty()) built.after = build_norm(part.after, source, index, mtp);
     layer.push_back(std::move(built));
   }
   return layer;
 }
 
-Tensor Model::through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool probe) {
-  const auto note = [&](size_t row) {
-    auto& rows = run.probe->hidden;
-    if (rows.size() <= row) rows.resize(row + 1);
-    const auto* values = x.view().as<float>();
-    rows[row].insert(rows[row].end(), values, values + x.view().count());
+void Model::number_states() {
+  const auto number = [this](std::span<Layer> layers) {
+    for (Layer& layer : layers) {
+      for (Part& part : layer) {
+        nn::Block& block = *part.block;
+        const nn::StateShape shape = block.state_shape();
+        if (shape.fixed_bytes(DType::f32) == 0 && shape.kv_heads == 0) continue;
+        block.state_index = static_cast<int>(state_shapes_.size());
+        state_shapes_.push_back(shape);
+        if (shape.heads > 0) mamba_layers_.emplace_back(block.layer, block.state_index);
+      }
+    }
   };
-  const bool wanted = probe && run.probe && run.probe->want_hidden;
-  if (wanted) note(0);
+  const size_t begin = config_.loop ? config_.loop->begin : layers_.size(),
+               end = config_.loop ? config_.loop->end : layers_.size();
+  const std::span all(layers_);
+  number(all.first(begin));
+  number(all.subspan(end));
+  for (Mtp& mtp : mtp_) number(mtp.layers);
+  const size_t others = state_shapes_.size();
+  number(all.subspan(begin, end - begin));
+  loop_states_ = state_shapes_.size() - others;
+}
+
+std::vector<nn::StateShape> Model::state_shapes(int64_t loop_states) const {
+  std::vector<nn::StateShape> shapes = state_shapes_;
+  for (int64_t i = 1; i < loop_states; ++i)
+    shapes.insert(shapes.end(), state_shapes_.end() - static_cast<std::ptrdiff_t>(loop_states_), state_shapes_.end());
+  return shapes;
+}
+
+// `row`: of x among the hidden states that a probe records; nullopt: it does not.
+Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::optional<size_t> row) {
+  const bool wanted = row && run.probe && run.probe->want_hidden;
+  const size_t first = row.value_or(0);
+  const auto note = [&](size_t at) {
+    auto& rows = run.probe->hidden;
+    if (rows.size() <= at) rows.resize(at + 1);
+    const auto* values = x.view().as<float>();
+    rows[at].insert(rows[at].end(), values, values + x.view().count());
+  };
+  if (wanted && first == 0) note(0);
   for (size_t i = 0; i < layers.size(); ++i) {
     uint32_t use = kResidualDropout;
     for (Part& part : layers[i]) {
       const Tensor y = part.block->forward(run, part.norm.forward(run, x, run.numerics.products));
-      x = nn::residual(run, x, nn::dropout(run, y, dropout.residual, static_cast<uint32_t>(i), use++));
+      x = nn::residual(run, x, nn::dropout(run, y, dropout.residual, static_cast<uint32_t>(first + i), use++));
+      if (part.after) x = part.after->forward(run, x, DType::f32);
     }
-    if (wanted) note(i + 1);
+    if (wanted) note(first + i + 1);
   }
   return x;
 }
 
-Tensor Model::forward(nn::Run& run, const Tensor& ids) {
+Tensor Model::embed(nn::Run& run, const Tensor& ids) {
   Tensor x = nn::embedding(run, ids, embedding_);
+  if (config_.embedding_scale != 1) x = nn::scaled(run, x, config_.embedding_scale, DType::f32);
   if (positions_.value) {
     const Tensor places(run.ctx.arena, DType::i32, {x.dim(0)});
     for (const Seq& s : run.seqs.seqs) {
@@ -118,8 +160,42 @@ Tensor Model::forward(nn::Run& run, const Tensor& ids) {
     }
     x = nn::residual(run, x, nn::embedding(run, places, positions_));
   }
-  x = nn::dropout(run, x, dropout.embedding, 0, kEmbeddingDropout);
-  return through(run, layers_, std::move(x), true);
+  return nn::dropout(run, x, dropout.embedding, 0, kEmbeddingDropout);
+}
+
+Tensor Model::forward(nn::Run& run, const Tensor& ids) {
+  if (!config_.loop) return through(run, layers_, embed(run, ids), 0);
+  CHECK(run.loop, "a pass over a model with a loop does not say how often");
+  return loop_output(run, loop_state(run, ids, run.loop->steps));
+}
+
+Tensor Model::loop_state(nn::Run& run, const Tensor& ids, int64_t end) {
+  const Tensor input = loop_input(run, ids);
+  Tensor state = run.loop->start;
+  for (int64_t step = run.loop->first; step < end; ++step) state = loop_step(run, input, state, step);
+  return state;
+}
+
+Tensor Model::loop_input(nn::Run& run, const Tensor& ids) {
+  return through(run, std::span(layers_).first(config_.loop->begin), embed(run, ids), 0);
+}
+
+Tensor Model::loop_step(nn::Run& run, const Tensor& input, const Tensor& state, int64_t step) {
+  const LoopSpec& loop = *config_.loop;
+  const size_t layers = loop.end - loop.begin;
+  const DType type = run.numerics.products;
+  const Tensor both = nn::concatenate(run, nn::converted(run, state, type), nn::converted(run, input, type));
+  run.state_offset = static_cast<int>(step % run.loop->states) * static_cast<int>(loop_states_);
+  const Tensor next = through(run, std::span(layers_).subspan(loop.begin, layers), nn::linear(run, both, loop_in_),
+                              loop.begin + static_cast<size_t>(step) * layers);
+  run.state_offset = 0;
+  return next;
+}
+
+Tensor Model::loop_output(nn::Run& run, const Tensor& state) {
+  const LoopSpec& loop = *config_.loop;
+  return through(run, std::span(layers_).subspan(loop.end), loop_norm_.forward(run, state, DType::f32),
+                 loop.begin + static_cast<size_t>(run.loop->steps) * (loop.end - loop.begin));
 }
 
 Tensor Model::logits(nn::Run& run, const Tensor& x) {
@@ -139,7 +215,7 @@ Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor
                h = mtp.hidden_norm.forward(run, hidden, run.numerics.products);
   // eh_proj reads both, the embedding first.
   const Tensor x = nn::linear(run, nn::concatenate(run, e, h), mtp.projection);
-  return through(run, mtp.layers, x, false);
+  return through(run, mtp.layers, x, std::nullopt);
 }
 
 Tensor Model::mtp_step(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
@@ -231,12 +307,14 @@ std::vector<Param*> Model::params() {
       for (Part& part : layer) {
         part.norm.params(list);
         part.block->params(list);
+        if (part.after) part.after->params(list);
       }
     }
   };
   gather(layers_);
   final_norm_.params(list);
   if (!config_.tied) list.push_back(&head_);
+  if (config_.loop) list.push_back(&loop_in_);
   if (!mtp_.empty()) {
     Mtp& mtp = mtp_[0];
     mtp.embedding_norm.params(list);

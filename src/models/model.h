@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,7 @@ class Model {
   struct Part {
     nn::Norm norm;
     std::unique_ptr<nn::Block> block;
+    std::optional<nn::Norm> after{};
   };
   using Layer = std::vector<Part>;
 
@@ -29,6 +31,13 @@ class Model {
 
   // ids [T] I32 -> residual stream after the last layer, [T, D] F32, before the final norm.
   Tensor forward(nn::Run& run, const Tensor& ids);
+  // What that consists of in a model with a loop, for those who decide from the states how many steps there are: ids ->
+  // e; e and s_{i-1} -> s_i, for step i - 1; s_r -> the residual stream. All [T, D] F32.
+  Tensor loop_input(nn::Run& run, const Tensor& ids);
+  Tensor loop_step(nn::Run& run, const Tensor& input, const Tensor& state, int64_t step);
+  Tensor loop_output(nn::Run& run, const Tensor& state);
+  // Steps [nn::Loop::first, end) of those.
+  Tensor loop_state(nn::Run& run, const Tensor& ids, int64_t end);
   // x [n, D] from forward -> logits [n, V] F32.
   Tensor logits(nn::Run& run, const Tensor& x);
   // x [n, D] from forward, targets [n] I32 -> the losses of the targets, [n] F32: minus their log-probabilities.
@@ -65,7 +74,9 @@ class Model {
 
   const Config& config() const { return config_; }
   int64_t mtp_steps() const { return std::ssize(mtp_); }
-  const std::vector<nn::StateShape>& state_shapes() const { return state_shapes_; }
+  // By Block::state_index. Blocks of a loop come last, `loop_states` times (nn::Loop::states).
+  std::vector<nn::StateShape> state_shapes(int64_t loop_states = 1) const;
+  size_t loop_states() const { return loop_states_; }  // of one step of the loop
   // Layer number and state index of every Mamba-2 block, in order.
   const std::vector<std::pair<int, int>>& mamba_layers() const { return mamba_layers_; }
   std::vector<Param*> params();
@@ -84,9 +95,12 @@ class Model {
     std::vector<Layer> layers;
   };
   Layer build_layer(const LayerSpec& spec, nn::ParamSource& source, int index, bool mtp);
+  void number_states();
+  void build_loop(nn::ParamSource& source);
+  Tensor embed(nn::Run& run, const Tensor& ids);
   nn::Norm build_norm(const std::string& name, nn::ParamSource& source, int layer = -1, bool mtp = false) const;
   Param table(nn::ParamSource& source, ParamRole role) const;
-  Tensor through(nn::Run& run, std::vector<Layer>& layers, Tensor x, bool probe);
+  Tensor through(nn::Run& run, std::span<Layer> layers, Tensor x, std::optional<size_t> row);
   void build_mtp(nn::ParamSource& source);
   Tensor mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor& hidden);
   void mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& x, const LossOptions& options,
@@ -96,9 +110,12 @@ class Model {
   Param embedding_, positions_, head_;
   std::vector<Layer> layers_;
   nn::Norm final_norm_;
+  Param loop_in_;
+  nn::Norm loop_norm_;
   std::vector<Mtp> mtp_;  // its steps: further uses of the same parameters
   std::shared_ptr<nn::RopeTable> rope_;
   std::vector<nn::StateShape> state_shapes_;
+  size_t loop_states_ = 0;  // the last of them, of the blocks of the loop
   std::vector<std::pair<int, int>> mamba_layers_;
 };
 

@@ -17,6 +17,7 @@ bool is_quantised(ParamRole role) {
     case ParamRole::mamba_out:
     case ParamRole::up:
     case ParamRole::gate:
+    case ParamRole::gate_up:
     case ParamRole::down:
     case ParamRole::expert_up:
     case ParamRole::expert_gate:

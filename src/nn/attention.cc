@@ -38,21 +38,22 @@ Tensor Attention::project(Run& run, const Tensor& x, Param& w, Param& bias, Para
 Tensor Attention::rotate(Run& run, Tensor x) {
   if (!rope_) return x;
   const View cos = rope_->cos(), sin = rope_->sin();
+  const bool adjacent = rope_->adjacent();
   if (!run.ctx.tape) {
-    braid::run(run.ctx, RopeFwd{.x = x.mut(), .cos = cos, .sin = sin, .seqs = &run.seqs});
+    braid::run(run.ctx, RopeFwd{.x = x.mut(), .cos = cos, .sin = sin, .seqs = &run.seqs, .adjacent = adjacent});
     return x;
   }
   const Tensor y(run.ctx.arena, x.dtype(), x.shape());
   taped(
       run.ctx, "rope", {.in = {x}, .out = {y}, .cost = Cost::cheap},
-      [x = Ref(x), y = Ref(y), cos, sin, seqs = &run.seqs](Ctx& c) {
+      [x = Ref(x), y = Ref(y), cos, sin, adjacent, seqs = &run.seqs](Ctx& c) {
         if (!c.dry) std::memcpy(y.mut().data, x.view().data, static_cast<size_t>(x.view().bytes()));
-        braid::run(c, RopeFwd{.x = y.mut(), .cos = cos, .sin = sin, .seqs = seqs});
+        braid::run(c, RopeFwd{.x = y.mut(), .cos = cos, .sin = sin, .seqs = seqs, .adjacent = adjacent});
       },
-      [x = Ref(x), y = Ref(y), cos, sin, seqs = &run.seqs](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), cos, sin, adjacent, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
         if (!c.dry) std::memcpy(dx.mut().data, dy.view().data, static_cast<size_t>(dy.view().bytes()));
-        braid::run(c, RopeBwd{.dx = dx.mut(), .cos = cos, .sin = sin, .seqs = seqs});
+        braid::run(c, RopeBwd{.dx = dx.mut(), .cos = cos, .sin = sin, .seqs = seqs, .adjacent = adjacent});
         tape.add_grad(c, x, dx);
       });
   return y;
@@ -166,6 +167,11 @@ AttentionParams load_attention(const BlockSource& source, const AttentionSpec& s
       p.k_bias = source.bias(ParamRole::k, kv_width, heads, {alone});
       p.v_bias = source.bias(ParamRole::v, kv_width, heads, {alone});
     }
+  }
+  if (spec.qk_bias) {
+    const Param b = source.get(ParamRole::bias, {2, 1, spec.heads, spec.head_dim}, heads, {q, k});
+    p.q_bias = part_of(b, q, b.name + ".q", ParamRole::bias);
+    p.k_bias = part_of(b, k, b.name + ".k", ParamRole::bias);
   }
   p.o = source.get(ParamRole::attention_out, {spec.hidden, q_width},
                    {.axis = cols, .units = spec.heads, .shared = spec.kv_heads});

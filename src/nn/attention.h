@@ -13,13 +13,15 @@
 namespace braid::nn {
 
 struct RopeSpec {
-  int64_t dim = 0;  // rotated channels of a head
+  int64_t dim = 0;        // rotated channels of a head
+  bool adjacent = false;  // pairs of neighbouring channels
   RopeOptions options{};
 };
 
 struct AttentionSpec {
   int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
   bool bias = false, out_bias = false;
+  bool qk_bias = false;  // of queries and keys alone, in one tensor [2, 1, heads, head_dim]
   bool qk_norm = false;  // RMSNorm of every head's query and key (Qwen3)
   float eps = 1e-5f;     // of that norm
 };
@@ -31,6 +33,7 @@ class RopeTable {
   void ensure(int64_t positions);  // grows in powers of two
   View cos() const { return view_of(cos_.data(), {positions_, spec_.dim / 2}); }
   View sin() const { return view_of(sin_.data(), {positions_, spec_.dim / 2}); }
+  bool adjacent() const { return spec_.adjacent; }
 
  private:
   RopeSpec spec_;

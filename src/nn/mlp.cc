@@ -32,11 +32,17 @@ MlpParams load_mlp(const BlockSource& source, const MlpSpec& spec) {
   const int64_t units = spec.width % 16 == 0 ? spec.width / 16 : spec.width;
   const Shard outputs{.axis = rows, .units = units};
   MlpParams p;
-  p.up = source.get(ParamRole::up, {spec.width, spec.hidden}, outputs);
-  if (spec.bias) p.up_bias = source.bias(ParamRole::up, spec.width, outputs);
-  if (spec.gated) {
-    p.gate = source.get(ParamRole::gate, {spec.width, spec.hidden}, outputs);
-    if (spec.bias) p.gate_bias = source.bias(ParamRole::gate, spec.width, outputs);
+  if (source.has(ParamRole::gate_up)) {
+    CHECK(spec.gated && !spec.bias, "{} fused rows", 2 * spec.width);
+    const Segment gate{"gate", 0, spec.width, units}, up{"up", spec.width, spec.width, units};
+    const Param w = source.get(ParamRole::gate_up, {2 * spec.width, spec.hidden}, outputs, {gate, up});
+    p.gate = part_of(w, gate, w.name + ".gate", ParamRole::gate);
+    p.up = part_of(w, up, w.name + ".up", ParamRole::up);
+  } else {
+    p.up = source.get(ParamRole::up, {spec.width, spec.hidden}, outputs);
+    if (spec.bias) p.up_bias = source.bias(ParamRole::up, spec.width, outputs);
+    if (spec.gated) p.gate = source.get(ParamRole::gate, {spec.width, spec.hidden}, outputs);
+    if (spec.gated && spec.bias) p.gate_bias = source.bias(ParamRole::gate, spec.width, outputs);
   }
   p.down = source.get(ParamRole::down, {spec.hidden, spec.width}, {.axis = cols, .units = units});
   if (spec.bias) p.down_bias = source.bias(ParamRole::down, spec.hidden, {.axis = whole});

@@ -72,9 +72,10 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   return y;
 }
 
-// scale x in Numerics::products.
-Tensor scaled(Run& run, const Tensor& x, float scale) {
-  const Tensor y(run.ctx.arena, run.numerics.products, x.shape());
+}  // namespace
+
+Tensor scaled(Run& run, const Tensor& x, float scale, DType out) {
+  const Tensor y(run.ctx.arena, out, x.shape());
   taped(
       run.ctx, "scale", {.in = {x}, .out = {y}, .cost = Cost::cheap},
       [x = Ref(x), y = Ref(y), scale](Ctx& c) { braid::run(c, AddFwd{.b = x.view(), .y = y.mut(), .scale = scale}); },
@@ -86,7 +87,7 @@ Tensor scaled(Run& run, const Tensor& x, float scale) {
   return y;
 }
 
-}  // namespace
+Tensor converted(Run& run, const Tensor& x, DType out) { return x.dtype() == out ? x : scaled(run, x, 1, out); }
 
 Tensor dropout(Run& run, const Tensor& x, float rate, uint32_t layer, uint32_t use) {
   if (!run.draws || rate == 0) return x;
@@ -111,7 +112,8 @@ Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   constexpr uint32_t kUse = 0x6c6f7261;  // "lora": no other op draws with it
   const Tensor inner =
       plain(run, dropout(run, x, adapter.dropout, adapter.number, kUse), adapter.a, DType::f32, nullptr);
-  const Tensor share = plain(run, scaled(run, inner, adapter.scale), adapter.b, DType::f32, nullptr);
+  const Tensor share =
+      plain(run, scaled(run, inner, adapter.scale, run.numerics.products), adapter.b, DType::f32, nullptr);
   return add(run, plain(run, x, w, DType::f32, bias), share, out);
 }
 

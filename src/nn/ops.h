@@ -27,6 +27,11 @@ Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, D
 // act(x), or act(gate) * x, in Numerics::products.
 Tensor act(Run& run, const Tensor& x, const Tensor& gate, Act kind);
 
+// scale x in `out`.
+Tensor scaled(Run& run, const Tensor& x, float scale, DType out);
+// x in `out`: itself, if it is in that type.
+Tensor converted(Run& run, const Tensor& x, DType out);
+
 // a + b in `out`.
 Tensor add(Run& run, const Tensor& a, const Tensor& b, DType out = DType::f32);
 

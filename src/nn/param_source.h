@@ -17,9 +17,11 @@ struct ParamRequest : ParamInfo {
   float plus = 0;           // added to every value: LayerNorm1p stores its weight - 1
   std::string stack{};      // for an expert's matrix: the name of the stack of all
 
-  // As products read it; [1, n] for a vector.
-  int64_t rows() const { return transposed ? shape[1] : shape.rank == 1 ? 1 : shape.count() / cols(); }
-  int64_t cols() const { return transposed ? shape[0] : shape[shape.rank - 1]; }
+  // As products read it; [1, n] for a vector, and for a bias of any shape.
+  int64_t rows() const { return transposed ? shape[1] : shape.count() / cols(); }
+  int64_t cols() const {
+    return transposed ? shape[0] : role == ParamRole::bias ? shape.count() : shape[shape.rank - 1];
+  }
   Param param(const Weight& value) const {
     Param p;
     static_cast<ParamInfo&>(p) = *this;

@@ -58,6 +58,14 @@ struct Draws {
   uint64_t seed = 0, step = 0;
 };
 
+// What a pass does with the layers that it runs several times, if the model has such (models::LoopSpec).
+struct Loop {
+  int64_t steps = 1;
+  int64_t first = 0;   // that begins with `start`; those before it have led there
+  int64_t states = 1;  // that each of these layers has of a sequence: step i reads and writes number i % states
+  Tensor start{};      // [T, D] F32
+};
+
 struct Run {
   Ctx& ctx;
   const SeqMap& seqs;
@@ -69,6 +77,8 @@ struct Run {
   const Precision* precision = nullptr;    // how products quantise their operands (nn/precision.h); null: they do not
   const Draws* draws = nullptr;            // null: nothing is dropped
   std::vector<Replay>* replays = nullptr;  // of steps with a trail; null: they will not be replayed
+  const Loop* loop = nullptr;
+  int state_offset = 0;  // of blocks that a pass runs several times: added to their Block::state_index
 
   // For the products of this pass.
   CodeDots codes() const {
@@ -76,7 +86,7 @@ struct Run {
     return steps ? CodeDots::a16 : numerics.int8 ? CodeDots::a8 : CodeDots::none;
   }
   BlockState block_state(int index) const {
-    return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index)];
+    return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index + state_offset)];
   }
 };
 

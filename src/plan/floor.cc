@@ -67,6 +67,7 @@ std::vector<Work> work_of(models::Model& model, const Pass& pass) {
         moe[static_cast<int>(i)] = experts_of(*spec, tokens);
       Work own = std::visit(BlockWork{pass, tokens}, part.block);
       if (own.bytes <= 0) continue;
+      own.bytes *= as_double(config.runs_of(i)), own.flops *= as_double(config.runs_of(i));
       own.what = "layer " + std::to_string(i) + ": " + own.what;
       list.push_back(std::move(own));
     }
@@ -74,7 +75,10 @@ std::vector<Work> work_of(models::Model& model, const Pass& pass) {
   std::map<int, Work> routed;
   for (const Param* p : model.params()) {
     if (p->mtp) continue;  // not part of this pass
-    const double bytes = as_double(p->value.bytes()), flops = 2 * as_double(p->value.rows) * as_double(p->value.cols),
+    // What a loop of layers reads in one step is no longer in a cache in the next, as a rule.
+    const double runs = p->layer < 0 ? 1 : as_double(config.runs_of(static_cast<size_t>(p->layer))),
+                 bytes = runs * as_double(p->value.bytes()),
+                 flops = runs * 2 * as_double(p->value.rows) * as_double(p->value.cols),
                  whole = codes::refusal(p->value) ? 0 : flops;
     if (p->experts > 0) {
       Work& w = routed[p->layer];

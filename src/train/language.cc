@@ -73,10 +73,13 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
-  plan_ = rehearse(recipe, model, ctx, data_->rows(), data_->length());
-  need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_.arena.bytes),
+  if (config.loop) loop_ = loop_of(recipe, *config.loop);
+  for (int64_t steps = 1; steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
+    plans_.push_back(rehearse(recipe, model, ctx, data_->rows(), data_->length(), loop_ ? steps : 0));
+  plan_ = &plans_.back();
+  need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_->arena.bytes),
               available);
-  tape_.drop = [this](Cost, size_t node) { return plan_.drops(node); };
+  tape_.drop = [this](Cost, size_t node) { return plan_->drops(node); };
 }
 
 void Language::open_data(const models::Config& config) {
@@ -162,6 +165,10 @@ int64_t Language::draw(int64_t step, bool held_out) {
     draws_.step = static_cast<uint64_t>(step);
     routers_.clear();
   }
+  if (loop_) {
+    depth_ = held_out ? Depth{.steps = loop_->steps} : draw_depth(*loop_, recipe_.loop.sigma, draws_.seed, step);
+    plan_ = &plans_[static_cast<size_t>(std::max<int64_t>(depth_.backward, 1) - 1)];
+  }
   (held_out ? held_out_ : data_)->batch(step, batch_);
   totals_ = totals_of(batch_);
   return std::ssize(batch_.rows) - 1;
@@ -189,26 +196,59 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
   }
 }
 
+nn::Run Language::run_of(Ctx& ctx, const data::Batch& part, bool backward) {
+  const LossRecipe& loss = recipe_.loss;
+  nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = no_state_, .numerics = numerics_of(recipe_)};
+  if (precision_) run.precision = &*precision_;
+  routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
+  routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
+  if (backward) run.routers = &routers_;
+  if (backward) run.draws = &draws_;
+  return run;
+}
+
+// The steps of the loop before those with gradients, outside the plan: their number differs from step to step. The
+// layers before the loop run once more in the pass itself.
+void Language::run_undifferentiated(nn::Run& run, const data::Batch& part) {
+  models::Model& model = *trained_->model;
+  const Shape shape{std::ssize(part.ids), model.config().hidden};
+  starts_.resize(static_cast<size_t>(shape.count()));
+  nn::Loop loop{.steps = depth_.steps, .start = Tensor(run.ctx.arena, DType::f32, shape)};
+  const uint64_t key = data::mix(draws_.seed, depth_.backward > 0 ? draws_.step + 1 : 0);
+  fill_starts(*loop_, key, part.seqs, loop.start.mut());
+  run.loop = &loop;
+  nn::RouterWatch* routers = std::exchange(run.routers, nullptr);  // they balance what is trained
+  const int64_t before = depth_.steps - depth_.backward;
+  const Tensor state = before > 0 ? model.loop_state(run, integers(run.ctx.arena, part.ids), before) : loop.start;
+  std::memcpy(starts_.data(), state.view().data, starts_.size() * sizeof(float));
+  run.loop = nullptr;
+  run.routers = routers;
+}
+
 void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums) {
   const LossRecipe& loss = recipe_.loss;
   models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(totals_.main), .z = static_cast<float>(loss.z)};
   // The mean over the steps of the mean over the targets of each (docs/internals/train.md, Prediction loss).
   for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps) && totals_.mtp[i] > 0; ++i)
     options.mtp_weight[i] = loss.mtp_scale / static_cast<double>(loss.mtp_steps * totals_.mtp[i]);
+  nn::Run run = run_of(ctx, part, backward);
+  if (loop_) run_undifferentiated(run, part);
   ctx.tape = backward ? &tape_ : nullptr;
-  if (backward) ctx.arena.begin_pass(plan_.arena);
+  if (backward) ctx.arena.begin_pass(plan_->arena);
   {
-    nn::StateView state;
-    nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = state, .numerics = numerics_of(recipe_)};
-    if (precision_) run.precision = &*precision_;
-    routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
-    routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
-    if (backward) run.routers = &routers_;
-    if (backward) run.draws = &draws_;
-    trained_->model->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, sums);
-    if (backward) tape_.backward(ctx);
-    tape_.clear();
+    const Tensor ids = integers(ctx.arena, part.ids), targets = integers(ctx.arena, part.targets);
+    nn::Loop loop;
+    if (loop_) {
+      loop = {.steps = depth_.steps,
+              .first = depth_.steps - depth_.backward,
+              .start = Tensor(ctx.arena, DType::f32, {std::ssize(part.ids), trained_->model->config().hidden})};
+      std::memcpy(loop.start.mut().data, starts_.data(), starts_.size() * sizeof(float));
+      run.loop = &loop;
+    }
+    trained_->model->loss(run, ids, targets, options, sums);
   }
+  if (backward) tape_.backward(ctx);
+  tape_.clear();
   if (backward) ctx.arena.end_pass();
   ctx.tape = nullptr;
 }
@@ -217,6 +257,7 @@ void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Mo
 // selection biases (docs/internals/train.md, Balance of experts).
 void Language::finish(bool updated, Sums& sums) {
   const LossRecipe& loss = recipe_.loss;
+  if (loop_) sums["loop_steps"].sum = static_cast<double>(depth_.steps);
   if (loss.z > 0) sums["z_loss"].sum *= loss.z;
   if (loss.mtp_scale > 0) {
     double mean = 0;

@@ -14,6 +14,7 @@
 #include "models/master_weights.h"
 #include "models/model.h"
 #include "nn/precision.h"
+#include "train/depth.h"
 #include "train/objective.h"
 #include "train/recipe.h"
 
@@ -41,7 +42,7 @@ class Language final : public Objective {
   // The model in training, for runs between steps: it has the weights of the last step.
   std::shared_ptr<models::Model> model() const { return {trained_, trained_->model.get()}; }
   const data::Loader& data() const { return *data_; }
-  const StepPlan& plan() const { return plan_; }
+  const StepPlan& plan() const { return plans_.back(); }
   const std::optional<nn::Precision>& precision() const { return precision_; }  // if the recipe quantises products
 
  private:
@@ -59,6 +60,8 @@ class Language final : public Objective {
   static Totals totals_of(const data::Batch& batch);
   void open_data(const models::Config& config);
   void pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums);
+  nn::Run run_of(Ctx& ctx, const data::Batch& part, bool backward);
+  void run_undifferentiated(nn::Run& run, const data::Batch& part);
 
   const Recipe& recipe_;
   std::filesystem::path origin_;
@@ -68,9 +71,15 @@ class Language final : public Objective {
   data::Batch batch_, part_;
   Totals totals_;
   Tape tape_;
-  StepPlan plan_;
+  std::vector<StepPlan> plans_;  // of a model with a loop: by its steps with gradients, from 1
+  StepPlan* plan_ = nullptr;     // of this step
   nn::RouterWatch routers_;
   nn::Draws draws_;
+  // Of a model with a loop: the loop, the steps drawn for this step, and the states before those with gradients.
+  std::optional<models::LoopSpec> loop_;
+  Depth depth_;
+  std::vector<float> starts_;
+  nn::StateView no_state_;
 };
 
 }  // namespace braid::train

@@ -11,6 +11,7 @@
 #include "models/config_file.h"
 #include "models/count.h"
 #include "models/family.h"
+#include "models/inventory.h"
 #include "models/load.h"
 #include "models/presets.h"
 #include "models/random_weights.h"
@@ -112,9 +113,19 @@ io::ModelPath find_folder(const char* key, const std::string& name) {
 double flops_per_token(const models::Config& config, int64_t length) {
   const models::Parameters n = models::count_parameters(config);
   double flops = 6 * static_cast<double>(n.active - n.embedding);
-  for (const models::LayerSpec& layer : config.layers) {
-    for (const models::PartSpec& part : layer.parts)
-      flops += 3 * std::visit(BlockFlops{static_cast<double>(length)}, part.block);
+  // Layers of a loop run forward in all its steps, backward in the last ones.
+  const auto passes = [&](size_t layer) {
+    return static_cast<double>(config.runs_of(layer) +
+                               2 * (config.runs_of(layer) == 1 ? 1 : config.loop->backward_steps));
+  };
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    for (const models::PartSpec& part : config.layers[i].parts)
+      flops += passes(i) * std::visit(BlockFlops{static_cast<double>(length)}, part.block);
+  }
+  if (!config.loop) return flops;
+  for (const models::TensorSpec& tensor : models::inventory(config)) {
+    const bool repeated = tensor.layer >= 0 && config.runs_of(static_cast<size_t>(tensor.layer)) > 1;
+    if (repeated) flops += 2 * (passes(config.loop->begin) - 3) * static_cast<double>(tensor.shape.count());
   }
   return flops;
 }
@@ -151,6 +162,8 @@ std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& 
     lines.push_back(fmt::format("schedule.warmup = {} is more than steps = {}: optimizer.lr is not reached",
                                 recipe.schedule.warmup, recipe.steps));
   }
+  if (!config.loop && (recipe.loop.mean > 0 || recipe.loop.backward > 0))
+    lines.emplace_back("loop.mean and loop.backward do nothing: the model has no recurrent depth");
   const auto routes = [](const models::LayerSpec& layer) {
     return std::any_of(layer.parts.begin(), layer.parts.end(),
                        [](const models::PartSpec& part) { return std::holds_alternative<nn::MoeSpec>(part.block); });

@@ -32,6 +32,12 @@ struct LossRecipe {
   int64_t goldfish_seed = 0;  // not the run's seed: every run over a corpus masks the same tokens
 };
 
+// Of a model with recurrent depth (depth.h); 0: as its config says.
+struct LoopRecipe {
+  int64_t mean = 0, backward = 0;
+  double sigma = 0.5;
+};
+
 // A step is skipped if its loss is `z` standard deviations above the mean of the last `window` steps, or its gradient
 // norm `norm_z` above its mean.
 struct SpikeRecipe {
@@ -76,6 +82,7 @@ struct Recipe {
   OptimizerRecipe optimizer;
   ScheduleRecipe schedule;
   LossRecipe loss;
+  LoopRecipe loop;
   std::string recompute = "none";  // [memory]: none, selective, full, fit:<GiB>
   std::string precision = "none";  // [precision] recipe
   bool precision_stochastic = true, precision_hadamard = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sys/memory.h"
+#include "train/depth.h"
 #include "train/origin.h"
 
 namespace braid::train {
@@ -13,7 +14,8 @@ nn::RecipeParts precision_parts(const Recipe& recipe) {
           .square_weights = recipe.precision_weight_scales == "2d"};
 }
 
-StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length) {
+StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
+                  int64_t loop_steps) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
   // At least the residual stream must fit: otherwise the dry pass itself could exhaust memory.
   need_memory(
@@ -24,6 +26,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     packings[0].add(length);
     for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
   }
+  if (model.config().loop && loop_steps == 0) loop_steps = loop_of(recipe, *model.config().loop).backward_steps;
   const nn::Precision precision(recipe.precision, model.params(), 0, precision_parts(recipe));
   return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
     const SeqMap& seqs = packings[packing];
@@ -38,6 +41,11 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
                 .draws = &draws};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
+    nn::Loop loop;
+    if (model.config().loop) {
+      loop = {.steps = loop_steps, .start = Tensor(dry.arena, DType::f32, {seqs.tokens(), model.config().hidden})};
+      run.loop = &loop;
+    }
     models::Model::LossSums sums;
     models::Model::LossOptions options{.main_weight = 1, .z = static_cast<float>(recipe.loss.z)};
     options.mtp_weight.fill(recipe.loss.mtp_scale);

@@ -15,6 +15,8 @@ nn::RecipeParts precision_parts(const Recipe& recipe);
 // a memory.recompute budget cannot be met.
 inline constexpr int64_t kDocument = 16;
 
-StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length);
+// `loop_steps`: of a model with a loop, its steps with gradients; 0: the most that a step can have.
+StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
+                  int64_t loop_steps = 0);
 
 }  // namespace braid::train

@@ -23,7 +23,7 @@ void run_ref(Ctx&, const Op& problem, std::span<std::byte>) {
     for (int64_t t = 0; t < seq.len; ++t) {
       const auto at = static_cast<size_t>((seq.pos0 + t) * half);
       for (int64_t h = 0; h < heads; ++h) {
-        rope_ref(half, &cos[at], &sin[at], &x[static_cast<size_t>(((seq.start + t) * heads + h) * width)]);
+        rope_ref(half, op.adjacent, &cos[at], &sin[at], &x[static_cast<size_t>(((seq.start + t) * heads + h) * width)]);
       }
     }
   }

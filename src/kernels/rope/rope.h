@@ -1,6 +1,7 @@
-// Rotary position embedding, in place: channels i and i + R/2 of each head rotate by pos * f_i, the rest is kept.
-//   x_i' = x_i cos - x_{i+R/2} sin,   x_{i+R/2}' = x_{i+R/2} cos + x_i sin,   f_i = theta^(-2i/R), scaled
-// The pairing is the half-split one that Hugging Face's weights expect; R < P is partial rotary.
+// Rotary position embedding, in place: pairs of channels of each head rotate by pos * f_i, the rest is kept.
+//   a' = a cos - b sin,   b' = b cos + a sin,   f_i = theta^(-2i/R), scaled
+// Pair i is channels i and i + R/2, as Hugging Face's weights expect, or with `adjacent` 2i and 2i + 1, as in the paper
+// (arXiv 2104.09864); R < P is partial rotary.
 // Products in FP32; the tables are computed in double. A rotation is orthogonal: backward applies its inverse.
 #pragma once
 #include "core/op.h"
@@ -12,6 +13,7 @@ struct RopeFwd {
   MutView x{};        // [T, H, P] F32 or BF16, in and out
   View cos{}, sin{};  // [positions, R/2] F32, R <= P
   const SeqMap* seqs = nullptr;
+  bool adjacent = false;
   static constexpr const char* name = "rope_fwd";
   static constexpr auto fields() {
     return std::tuple{inout("x", &RopeFwd::x, "T H P"), in("cos", &RopeFwd::cos, "positions R/2"),
@@ -25,6 +27,7 @@ struct RopeBwd {
   MutView dx{};       // [T, H, P] F32 or BF16: in, the gradient of the output; out, of the input
   View cos{}, sin{};  // [positions, R/2] F32, R <= P
   const SeqMap* seqs = nullptr;
+  bool adjacent = false;
   static constexpr const char* name = "rope_bwd";
   static constexpr auto fields() {
     return std::tuple{inout("dx", &RopeBwd::dx, "T H P"), in("cos", &RopeBwd::cos, "positions R/2"),

@@ -1,4 +1,4 @@
-// Rotation with Highway: pairs are two vectors half a head apart.
+// Rotation with Highway: pairs are two vectors half a head apart; adjacent ones are left to the compiler.
 #include "kernels/rope/rope_rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -39,13 +39,26 @@ void rotate(const float* cos, const float* sin, float sign, Num* x, int64_t half
   }
 }
 
+inline void put(float value, float& to) { to = value; }
+inline void put(float value, Bf16& to) { to = to_bf16(value); }
+
+template <class Num>
+void rotate_adjacent(const float* cos, const float* sin, float sign, Num* x, int64_t half) {
+  for (int64_t i = 0; i < half; ++i) {
+    const float a = to_float(x[2 * i]), b = to_float(x[2 * i + 1]), s = sign * sin[i];
+    put(a * cos[i] - b * s, x[2 * i]);
+    put(b * cos[i] + a * s, x[2 * i + 1]);
+  }
+}
+
 template <class Num>
 void rotate_rows(const RopeArgs& op, const Seq& seq, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t) {
     const int64_t pos = seq.pos0 + t;
     for (int64_t h = 0; h < op.x.dim(1); ++h) {
       Num* x = op.x.as<Num>(seq.start + t) + h * op.x.stride(1);
-      rotate(op.cos.as<float>(pos), op.sin.as<float>(pos), op.sign, x, op.cos.dim(1));
+      const auto turn = op.adjacent ? &rotate_adjacent<Num> : &rotate<Num>;
+      turn(op.cos.as<float>(pos), op.sin.as<float>(pos), op.sign, x, op.cos.dim(1));
     }
   }
 }

@@ -7,11 +7,12 @@ namespace braid {
 
 // One head: x [P], cos and sin [half] of its position.
 template <class Num>
-void rope_ref(int64_t half, const double* cos, const double* sin, Num* x) {
+void rope_ref(int64_t half, bool adjacent, const double* cos, const double* sin, Num* x) {
   for (int64_t i = 0; i < half; ++i) {
-    const Num a = x[i], b = x[i + half];
-    x[i] = a * cos[i] - b * sin[i];
-    x[i + half] = b * cos[i] + a * sin[i];
+    Num &first = x[adjacent ? 2 * i : i], &second = x[adjacent ? 2 * i + 1 : i + half];
+    const Num a = first, b = second;
+    first = a * cos[i] - b * sin[i];
+    second = b * cos[i] + a * sin[i];
   }
 }
 

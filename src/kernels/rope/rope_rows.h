@@ -11,12 +11,25 @@ struct RopeArgs {
   View cos{}, sin{};
   const SeqMap* seqs = nullptr;
   float sign = 1;
+  bool adjacent = false;
 };
 inline RopeArgs args_of(const RopeFwd& op) {
-  return {.op = RopeFwd::name, .x = op.x, .cos = op.cos, .sin = op.sin, .seqs = op.seqs, .sign = 1};
+  return {.op = RopeFwd::name,
+          .x = op.x,
+          .cos = op.cos,
+          .sin = op.sin,
+          .seqs = op.seqs,
+          .sign = 1,
+          .adjacent = op.adjacent};
 }
 inline RopeArgs args_of(const RopeBwd& op) {
-  return {.op = RopeBwd::name, .x = op.dx, .cos = op.cos, .sin = op.sin, .seqs = op.seqs, .sign = -1};
+  return {.op = RopeBwd::name,
+          .x = op.dx,
+          .cos = op.cos,
+          .sin = op.sin,
+          .seqs = op.seqs,
+          .sign = -1,
+          .adjacent = op.adjacent};
 }
 
 void check_rope(const RopeArgs& args);

@@ -26,14 +26,18 @@ TEST(Rope, EveryRowAgreesWithTheReference) {
           sin(DType::f32, {18, c.half}, 3);
       rope_tables({.theta = 10000}, cos.mut(), sin.mut());
       const double tolerance = dtype == DType::bf16 ? 2e-2 : 2e-6;
-      sweep(RopeFwd{.x = x.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs}, tolerance);
-      sweep(RopeBwd{.dx = x.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs}, tolerance);
+      for (const bool adjacent : {false, true}) {
+        sweep(RopeFwd{.x = x.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs, .adjacent = adjacent},
+              tolerance);
+        sweep(RopeBwd{.dx = x.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs, .adjacent = adjacent},
+              tolerance);
+      }
     }
   }
 }
 
 // dL/dx of L = sum(dy * y) by complex step on the forward reference, one head at one position.
-TEST(Rope, BackwardIsTheDerivative) {
+void expect_derivative(bool adjacent) {
   const int64_t width = 10, half = 3, pos = 4;
   const SeqMap seqs = SeqMap::one(1, pos);
   TestTensor x(DType::f32, {1, 1, width}, 1), dy(DType::f32, {1, 1, width}, 2), cos(DType::f32, {5, half}, 3),
@@ -41,15 +45,37 @@ TEST(Rope, BackwardIsTheDerivative) {
   rope_tables({.theta = 50}, cos.mut(), sin.mut());
   const std::vector<double> c = to_doubles(cos.view()), s = to_doubles(sin.view()), weights = to_doubles(dy.view());
   const auto gradient = complex_step(to_doubles(x.view()), [&](std::vector<std::complex<double>> p) {
-    rope_ref(half, &c[static_cast<size_t>(pos * half)], &s[static_cast<size_t>(pos * half)], p.data());
+    rope_ref(half, adjacent, &c[static_cast<size_t>(pos * half)], &s[static_cast<size_t>(pos * half)], p.data());
     std::complex<double> loss = 0;
     for (size_t i = 0; i < p.size(); ++i) loss += weights[i] * p[i];
     return loss;
   });
   Arena arena;
   Ctx ctx{.arena = arena};
-  run(ctx, RopeBwd{.dx = dy.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs});
+  run(ctx, RopeBwd{.dx = dy.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs, .adjacent = adjacent});
   for (int64_t i = 0; i < width; ++i) EXPECT_NEAR(element(dy.view(), i), gradient[static_cast<size_t>(i)], 1e-6);
+}
+
+TEST(Rope, BackwardIsTheDerivative) {
+  expect_derivative(false);
+  expect_derivative(true);
+}
+
+// Adjacent pairs are the half-split ones of permuted channels.
+TEST(Rope, PairsDifferByAPermutation) {
+  const SeqMap seqs = SeqMap::one(3, 2);
+  TestTensor halves(DType::f32, {3, 2, 10}, 1), adjacent = halves, cos(DType::f32, {5, 4}, 2),
+                                                sin(DType::f32, {5, 4}, 3);
+  rope_tables({}, cos.mut(), sin.mut());
+  const auto place = [](int64_t i) { return i >= 8 ? i : i < 4 ? 2 * i : 2 * (i - 4) + 1; };
+  for (int64_t i = 0; i < 60; ++i)
+    adjacent.mut().as<float>()[i / 10 * 10 + place(i % 10)] = halves.view().as<float>()[i];
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, RopeFwd{.x = halves.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs});
+  run(ctx, RopeFwd{.x = adjacent.mut(), .cos = cos.view(), .sin = sin.view(), .seqs = &seqs, .adjacent = true});
+  for (int64_t i = 0; i < 60; ++i)
+    EXPECT_NEAR(element(adjacent.view(), i / 10 * 10 + place(i % 10)), element(halves.view(), i), 1e-6) << i;
 }
 
 TEST(Rope, SlicesOfAFusedProjectionNeedNoCopy) {
