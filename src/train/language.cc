@@ -1,6 +1,7 @@
 #include "train/language.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -34,22 +35,6 @@ Tensor integers(Arena& arena, const std::vector<int32_t>& values) {
 
 double at_least_one(int64_t n) { return static_cast<double>(std::max<int64_t>(1, n)); }
 
-// Rows [begin, end) of a batch as a separate batch.
-void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch& out) {
-  out.clear();
-  const int64_t first = batch.rows[static_cast<size_t>(begin)], last = batch.rows[static_cast<size_t>(end)];
-  out.reserve(end - begin, (last - first + end - begin - 1) / std::max<int64_t>(1, end - begin));
-  out.ids.assign(batch.ids.begin() + first, batch.ids.begin() + last);
-  out.targets.assign(batch.targets.begin() + first, batch.targets.begin() + last);
-  for (Seq s : batch.seqs.seqs) {
-    if (s.start < first || s.start >= last) continue;
-    s.start -= first;
-    out.seqs.seqs.push_back(s);
-  }
-  for (int64_t row = begin + 1; row <= end; ++row) out.rows.push_back(batch.rows[static_cast<size_t>(row)] - first);
-  out.trained = last - first - std::count(out.targets.begin(), out.targets.end(), data::kMasked);
-}
-
 }  // namespace
 
 Language::Language(const Recipe& recipe, Ctx& ctx)
@@ -73,6 +58,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
+  task_ = make_task(recipe, config, path);
   plan_ = rehearse(recipe, model, ctx, data_->rows(), data_->length());
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_.arena.bytes),
               available);
@@ -131,8 +117,8 @@ Facts Language::facts() const {
   Facts facts;
   const io::Json config = io::Json::read(origin_ / "config.json");
   for (const auto& [key, value] : config.raw().items()) facts.emplace_back("model." + key, value.dump());
-  // Adapters are checkpointed without their base model.
-  if (trained_->masters.adapters())
+  // Adapters are checkpointed without their base model, and tasks may compare with the model at the start.
+  if (trained_->masters.adapters() || rates_answers(recipe_))
     facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_of(origin_)));
   const int64_t epoch = data_->steps_per_epoch();
   facts.emplace_back("steps per epoch", std::to_string(epoch));
@@ -142,8 +128,13 @@ Facts Language::facts() const {
     for (const std::vector<int32_t>* list : {&batch.ids, &batch.targets}) {
       for (const int32_t id : *list) hash = data::mix(hash, static_cast<uint64_t>(int64_t{id} + 1));
     }
+    for (const data::Rating& rating : batch.ratings) hash = data::mix(hash, std::bit_cast<uint64_t>(rating.reward));
+    for (const float logprob : batch.logprobs) hash = data::mix(hash, std::bit_cast<uint32_t>(logprob));
   }
   facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", hash));
+  if (task_) {
+    for (auto& fact : task_->facts()) facts.push_back(std::move(fact));
+  }
   return facts;
 }
 
@@ -163,54 +154,58 @@ int64_t Language::draw(int64_t step, bool held_out) {
     routers_.clear();
   }
   (held_out ? held_out_ : data_)->batch(step, batch_);
+  held_out_batch_ = held_out;
   totals_ = totals_of(batch_);
   return std::ssize(batch_.rows) - 1;
 }
 
 void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) {
   const bool whole = begin == 0 && end == std::ssize(batch_.rows) - 1;
-  if (!whole) take_rows(batch_, begin, end, part_);
+  if (!whole) data::take_rows(batch_, begin, end, part_);
   const data::Batch& part = whole ? batch_ : part_;
-  models::Model::LossSums own{.main = sums["loss"].sum};
-  if (recipe_.loss.z > 0) own.z = sums["z_loss"].sum;
-  const size_t steps = recipe_.loss.mtp_scale > 0 ? static_cast<size_t>(recipe_.loss.mtp_steps) : 0;
-  for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
-  pass(ctx, part, backward, own);
-  const auto put = [&sums](const char* name, double sum, double more) {
-    Sums::Sum& to = sums[name];
-    to.sum = sum;
-    to.count += more;
-  };
-  put("loss", own.main, static_cast<double>(part.trained));
-  if (recipe_.loss.z > 0) put("z_loss", own.z, static_cast<double>(part.trained));
-  for (size_t i = 0; i < steps; ++i) {
-    put(kMtpNames[i], own.mtp[i],
-        static_cast<double>(models::Model::mtp_targets(part.seqs, part.targets.data(), static_cast<int64_t>(i))));
-  }
-}
-
-void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums) {
-  const LossRecipe& loss = recipe_.loss;
-  models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(totals_.main), .z = static_cast<float>(loss.z)};
-  // The mean over the steps of the mean over the targets of each (docs/internals/train.md, Prediction loss).
-  for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps) && totals_.mtp[i] > 0; ++i)
-    options.mtp_weight[i] = loss.mtp_scale / static_cast<double>(loss.mtp_steps * totals_.mtp[i]);
+  const TaskPart rows{.rows = part, .whole = batch_, .held_out = held_out_batch_};
+  if (task_) task_->look(ctx, rows);
   ctx.tape = backward ? &tape_ : nullptr;
   if (backward) ctx.arena.begin_pass(plan_.arena);
   {
     nn::StateView state;
     nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = state, .numerics = numerics_of(recipe_)};
     if (precision_) run.precision = &*precision_;
-    routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
-    routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
+    routers_.balance = static_cast<float>(recipe_.loss.aux / at_least_one(totals_.tokens));
+    routers_.z = static_cast<float>(recipe_.loss.router_z / at_least_one(totals_.tokens));
     if (backward) run.routers = &routers_;
     if (backward) run.draws = &draws_;
-    trained_->model->loss(run, integers(ctx.arena, part.ids), integers(ctx.arena, part.targets), options, sums);
+    const Tensor ids = integers(ctx.arena, part.ids), targets = integers(ctx.arena, part.targets);
+    task_ ? task_->run(run, *trained_->model, ids, targets, rows, sums) : predict(run, ids, targets, part, sums);
     if (backward) tape_.backward(ctx);
     tape_.clear();
   }
   if (backward) ctx.arena.end_pass();
   ctx.tape = nullptr;
+}
+
+void Language::predict(nn::Run& run, const Tensor& ids, const Tensor& targets, const data::Batch& part, Sums& sums) {
+  const LossRecipe& loss = recipe_.loss;
+  models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(totals_.main), .z = static_cast<float>(loss.z)};
+  // The mean over the steps of the mean over the targets of each (docs/internals/train.md, Prediction loss).
+  for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps) && totals_.mtp[i] > 0; ++i)
+    options.mtp_weight[i] = loss.mtp_scale / static_cast<double>(loss.mtp_steps * totals_.mtp[i]);
+  models::Model::LossSums own{.main = sums["loss"].sum};
+  if (loss.z > 0) own.z = sums["z_loss"].sum;
+  const size_t steps = loss.mtp_scale > 0 ? static_cast<size_t>(loss.mtp_steps) : 0;
+  for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
+  trained_->model->loss(run, ids, targets, options, own);
+  const auto put = [&sums](const char* name, double sum, double more) {
+    Sums::Sum& to = sums[name];
+    to.sum = sum;
+    to.count += more;
+  };
+  put("loss", own.main, static_cast<double>(part.trained));
+  if (loss.z > 0) put("z_loss", own.z, static_cast<double>(part.trained));
+  for (size_t i = 0; i < steps; ++i) {
+    put(kMtpNames[i], own.mtp[i],
+        static_cast<double>(models::Model::mtp_targets(part.seqs, part.targets.data(), static_cast<int64_t>(i))));
+  }
 }
 
 // The mean of the prediction block's steps, what the routers did in this step, and the loss-free update of the

@@ -1,5 +1,6 @@
-// Language modelling as an objective: the model of a recipe, its data and its loss, with the prediction block, the
-// balance of routers and masked targets. Missing or inconsistent inputs are an Error before the first step.
+// A language model as an objective: the model of a recipe, its data and its loss, with the prediction block, the
+// balance of routers and masked targets, or what a task (task.h) makes of its log-probabilities. Missing or
+// inconsistent inputs are an Error before the first step.
 #pragma once
 #include <array>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "nn/precision.h"
 #include "train/objective.h"
 #include "train/recipe.h"
+#include "train/task.h"
 
 namespace braid::train {
 
@@ -58,7 +60,7 @@ class Language final : public Objective {
   };
   static Totals totals_of(const data::Batch& batch);
   void open_data(const models::Config& config);
-  void pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums);
+  void predict(nn::Run& run, const Tensor& ids, const Tensor& targets, const data::Batch& part, Sums& sums);
 
   const Recipe& recipe_;
   std::filesystem::path origin_;
@@ -66,7 +68,9 @@ class Language final : public Objective {
   std::optional<nn::Precision> precision_;
   std::optional<data::Loader> data_, held_out_;
   data::Batch batch_, part_;
+  bool held_out_batch_ = false;
   Totals totals_;
+  std::unique_ptr<Task> task_;  // null: predicting every token
   Tape tape_;
   StepPlan plan_;
   nn::RouterWatch routers_;

@@ -4,6 +4,8 @@
 
 #include "sys/memory.h"
 #include "train/origin.h"
+#include "train/task.h"
+#include "train/token_gradient.h"
 
 namespace braid::train {
 
@@ -38,6 +40,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
                 .draws = &draws};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
+    if (rates_answers(recipe)) return TokenGradient(run, model.losses_of(run, ids, targets)).finish();
     models::Model::LossSums sums;
     models::Model::LossOptions options{.main_weight = 1, .z = static_cast<float>(recipe.loss.z)};
     options.mtp_weight.fill(recipe.loss.mtp_scale);

@@ -1,0 +1,69 @@
+#include "train/task.h"
+
+#include "models/load.h"
+#include "sys/error.h"
+#include "train/origin.h"
+#include "train/policy.h"
+#include "train/preference.h"
+
+namespace braid::train {
+namespace {
+
+constexpr const char* kNone = "none";
+
+bool prefers(const Recipe& r) { return r.preference.kind != kNone; }
+bool earns(const Recipe& r) { return r.policy.advantage != kNone; }
+bool taught(const Recipe& r) { return r.policy.advantage == "teacher"; }
+
+void need_data(const Recipe& recipe, const char* kind, const char* table) {
+  if (recipe.data.kind == kind) return;
+  fail("data.kind",
+       {.what = fmt::format("[{}] reads other data", table), .got = printable(recipe.data.kind), .expected = kind});
+}
+
+[[noreturn]] void refuse_together(const char* word, const char* other) {
+  fail(word, {.what = fmt::format("cannot be combined with {}", other), .hint = "leaving one out"});
+}
+
+void check_policy(const PolicyRecipe& policy) {
+  if (policy.dual_clip > 0 && policy.dual_clip <= 1)
+    fail("policy.dual_clip", {.what = "is not above 1",
+                              .got = fmt::format("{:g}", policy.dual_clip),
+                              .expected = "0 (off), or a ratio like 3"});
+  if (policy.ratio != "sequence") return;
+  if (policy.importance_cap > 0) refuse_together("policy.importance_cap", "policy.ratio = \"sequence\"");
+  if (policy.advantage == "teacher") refuse_together("policy.advantage = \"teacher\"", "policy.ratio = \"sequence\"");
+}
+
+}  // namespace
+
+bool rates_answers(const Recipe& recipe) { return prefers(recipe) || earns(recipe); }
+
+void check_task(const Recipe& recipe) {
+  if (prefers(recipe) && earns(recipe)) refuse_together("preference.kind", "policy.advantage");
+  if (prefers(recipe)) need_data(recipe, "preference", "preference");
+  if (earns(recipe)) need_data(recipe, "rollouts", "policy");
+  if (!rates_answers(recipe) && data::has_answers(recipe.data))
+    fail("data.kind", {.what = "answers need something that rates them",
+                       .got = recipe.data.kind,
+                       .expected = recipe.data.kind == "preference" ? "[preference] kind" : "[policy] advantage"});
+  check_policy(recipe.policy);
+  if (!rates_answers(recipe)) return;
+  const char* table = prefers(recipe) ? "[preference]" : "[policy]";
+  for (const auto& [word, value] :
+       {std::pair("loss.mtp_scale", recipe.loss.mtp_scale), std::pair("loss.z", recipe.loss.z),
+        std::pair("loss.goldfish_k", static_cast<double>(recipe.loss.goldfish_k))}) {
+    if (value > 0) refuse_together(word, table);
+  }
+}
+
+std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start) {
+  std::unique_ptr<Frozen> teacher;
+  (void)config;
+  if (prefers(recipe)) return std::make_unique<Preference>(recipe, start);
+  if (earns(recipe)) return std::make_unique<Policy>(recipe, start, std::move(teacher));
+  (void)taught;
+  return nullptr;
+}
+
+}  // namespace braid::train
