@@ -192,8 +192,16 @@ void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const L
 }
 
 Tensor Model::losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted) {
-  return nn::token_loss(run, final_norm_.forward(run, forward(run, ids), run.numerics.products), head_, targets,
-                        wanted);
+  return nn::token_loss(run, head_input(run, ids), head_, targets, wanted);
+}
+
+Tensor Model::head_input(nn::Run& run, const Tensor& ids) {
+  return final_norm_.forward(run, forward(run, ids), run.numerics.products);
+}
+
+nn::DistillLosses Model::distill(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& token_weight,
+                                 const nn::Teacher& teacher) {
+  return nn::distill_loss(run, head_input(run, ids), head_, targets, token_weight, teacher);
 }
 
 // In step i token t gets the id of t + 1 + i and predicts t + 2 + i; the last of a sequence have nothing to predict.

@@ -1,13 +1,11 @@
 #include "train/frozen.h"
 
-#include <cstring>
-
+#include "core/integers.h"
 #include "models/load.h"
 #include "nn/run.h"
 #include "sys/check.h"
 
 namespace braid::train {
-
 Frozen::Frozen(const io::ModelPath& path, const Numerics& numerics)
     : model_(models::load_model(path)), numerics_(numerics) {}
 
@@ -28,18 +26,26 @@ std::span<const float> Frozen::losses(Ctx& ctx, const data::Batch& part, bool he
   return losses_;
 }
 
-void Frozen::compute(Ctx& ctx, const data::Batch& rows, std::unordered_map<int64_t, std::vector<float>>& seen) {
-  const Shape tokens{std::ssize(rows.ids)};
-  const Tensor ids(ctx.arena, DType::i32, tokens), targets(ctx.arena, DType::i32, tokens);
-  std::memcpy(ids.mut().data, rows.ids.data(), rows.ids.size() * sizeof(int32_t));
-  std::memcpy(targets.mut().data, rows.targets.data(), rows.targets.size() * sizeof(int32_t));
+template <class Pass>
+Tensor Frozen::run(Ctx& ctx, const data::Batch& rows, Pass&& pass) {
   CHECK(!ctx.tape, "a frozen model is not taped");
+  const Tensor ids = integers(ctx.arena, rows.ids), targets = integers(ctx.arena, rows.targets);
   nn::StateView state;
   nn::Run run{.ctx = ctx, .seqs = rows.seqs, .state = state, .numerics = numerics_};
-  const Tensor losses = model_->losses_of(run, ids, targets);
+  return pass(run, ids, targets);
+}
+
+void Frozen::compute(Ctx& ctx, const data::Batch& rows, std::unordered_map<int64_t, std::vector<float>>& seen) {
+  const Tensor losses = run(ctx, rows, [&](nn::Run& run, const Tensor& ids, const Tensor& targets) {
+    return model_->losses_of(run, ids, targets);
+  });
   const float* values = losses.view().as<float>();
   for (size_t row = 0; row < rows.row_ids.size(); ++row)
     seen[rows.row_ids[row]].assign(values + rows.rows[row], values + rows.rows[row + 1]);
+}
+
+Tensor Frozen::head_input(Ctx& ctx, const data::Batch& part) {
+  return run(ctx, part, [&](nn::Run& run, const Tensor& ids, const Tensor&) { return model_->head_input(run, ids); });
 }
 
 }  // namespace braid::train

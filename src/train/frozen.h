@@ -23,10 +23,13 @@ class Frozen {
   // the data, however short the run.
   std::span<const float> losses(Ctx& ctx, const data::Batch& part, bool held_out);
 
-  models::Model& model() { return *model_; }
-  const Numerics& numerics() const { return numerics_; }
+  // What the head reads of every token, [T, D] in the type of the products.
+  Tensor head_input(Ctx& ctx, const data::Batch& part);
+  const models::Model& model() const { return *model_; }
 
  private:
+  template <class Pass>
+  Tensor run(Ctx& ctx, const data::Batch& rows, Pass&& pass);
   void compute(Ctx& ctx, const data::Batch& rows, std::unordered_map<int64_t, std::vector<float>>& seen);
 
   std::unique_ptr<models::Model> model_;

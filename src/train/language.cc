@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
+#include "core/integers.h"
 #include "data/shuffle.h"
 #include "io/json.h"
 #include "io/safetensors_write.h"
@@ -14,10 +14,10 @@
 #include "models/count.h"
 #include "models/save.h"
 #include "sys/error.h"
-#include "sys/mapped_file.h"
 #include "sys/memory.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
+#include "train/weight_hash.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -26,12 +26,6 @@ namespace {
 // One name per step of the prediction block, if there are several.
 constexpr std::array<const char*, models::kMtpSteps> kMtpNames = {"mtp_loss_1", "mtp_loss_2", "mtp_loss_3",
                                                                   "mtp_loss_4"};
-
-Tensor integers(Arena& arena, const std::vector<int32_t>& values) {
-  const Tensor t(arena, DType::i32, {std::ssize(values)});
-  std::memcpy(t.mut().data, values.data(), values.size() * sizeof(int32_t));
-  return t;
-}
 
 double at_least_one(int64_t n) { return static_cast<double>(std::max<int64_t>(1, n)); }
 
@@ -84,33 +78,6 @@ void Language::open_data(const models::Config& config) {
   need_rows(recipe_, held_out_->rows());
 }
 
-namespace {
-
-// A hash of the sizes of a model's files and a sample of their bytes.
-uint64_t sample_of(const std::filesystem::path& folder) {
-  constexpr size_t kSamples = 4096, kWord = sizeof(uint64_t);
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  uint64_t hash = 0;
-  for (const auto& path : files) {
-    const sys::MappedFile file(path);
-    const std::span<const std::byte> bytes = file.bytes();
-    hash = data::mix(hash, bytes.size());
-    const size_t words = bytes.size() / kWord, stride = std::max<size_t>(1, words / kSamples);
-    for (size_t i = 0; i < words; i += stride) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytes.data() + i * kWord, kWord);
-      hash = data::mix(hash, word);
-    }
-  }
-  return hash;
-}
-
-}  // namespace
-
 // The content of the data from a few batches, so that another file under the same name is noticed, and the model's
 // config.
 Facts Language::facts() const {
@@ -119,7 +86,7 @@ Facts Language::facts() const {
   for (const auto& [key, value] : config.raw().items()) facts.emplace_back("model." + key, value.dump());
   // Adapters are checkpointed without their base model, and tasks may compare with the model at the start.
   if (trained_->masters.adapters() || rates_answers(recipe_))
-    facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_of(origin_)));
+    facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_hash(origin_)));
   const int64_t epoch = data_->steps_per_epoch();
   facts.emplace_back("steps per epoch", std::to_string(epoch));
   uint64_t hash = 0;
@@ -132,8 +99,9 @@ Facts Language::facts() const {
     for (const float logprob : batch.logprobs) hash = data::mix(hash, std::bit_cast<uint32_t>(logprob));
   }
   facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", hash));
-  if (task_) {
-    for (auto& fact : task_->facts()) facts.push_back(std::move(fact));
+  if (!recipe_.distill.teacher.empty()) {
+    const fs::path teacher = io::find_model(recipe_.distill.teacher).weights;
+    facts.emplace_back("weights of the teacher", fmt::format("\"{:016x}\"", sample_hash(teacher)));
   }
   return facts;
 }

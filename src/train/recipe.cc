@@ -39,6 +39,11 @@ void each_data_word(D& d, Visit& visit) {
 
 template <class R, class Visit>
 void each_task_word(R& r, Visit& visit) {
+  visit("distill.teacher", r.distill.teacher, Choices{},
+        "a model of the same vocabulary, which the trained one follows");
+  visit("distill.temperature", r.distill.temperature, io::NumberRange{0.01, 100}, "of both distributions");
+  visit("distill.weight", r.distill.weight, kNotNegative, "of the divergence, times the squared temperature");
+  visit("distill.ce", r.distill.ce, kNotNegative, "weight of the cross-entropy beside it");
   visit("preference.kind", r.preference.kind, Choices{"none", "dpo", "ipo", "rpo"},
         "none; dpo, ipo, or rpo (rated pairs): the loss of a pair of answers");
   visit("preference.beta", r.preference.beta, kPositive,

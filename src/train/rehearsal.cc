@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sys/memory.h"
+#include "train/distill.h"
 #include "train/origin.h"
 #include "train/task.h"
 #include "train/token_gradient.h"
@@ -27,6 +28,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
   }
   const nn::Precision precision(recipe.precision, model.params(), 0, precision_parts(recipe));
+  Arena beside;  // for what is not planned
   return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
     const SeqMap& seqs = packings[packing];
     nn::StateView state;
@@ -41,6 +43,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .draws = &draws};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
     if (rates_answers(recipe)) return TokenGradient(run, model.losses_of(run, ids, targets)).finish();
+    if (!recipe.distill.teacher.empty()) return rehearse_distill(recipe, beside, run, model, ids, targets);
     models::Model::LossSums sums;
     models::Model::LossOptions options{.main_weight = 1, .z = static_cast<float>(recipe.loss.z)};
     options.mtp_weight.fill(recipe.loss.mtp_scale);

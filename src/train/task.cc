@@ -1,8 +1,7 @@
 #include "train/task.h"
 
-#include "models/load.h"
 #include "sys/error.h"
-#include "train/origin.h"
+#include "train/distill.h"
 #include "train/policy.h"
 #include "train/preference.h"
 
@@ -13,6 +12,7 @@ constexpr const char* kNone = "none";
 
 bool prefers(const Recipe& r) { return r.preference.kind != kNone; }
 bool earns(const Recipe& r) { return r.policy.advantage != kNone; }
+bool distills(const Recipe& r) { return !r.distill.teacher.empty(); }
 bool taught(const Recipe& r) { return r.policy.advantage == "teacher"; }
 
 void need_data(const Recipe& recipe, const char* kind, const char* table) {
@@ -35,34 +35,42 @@ void check_policy(const PolicyRecipe& policy) {
   if (policy.advantage == "teacher") refuse_together("policy.advantage = \"teacher\"", "policy.ratio = \"sequence\"");
 }
 
+void check_data(const Recipe& recipe) {
+  if (prefers(recipe)) return need_data(recipe, "preference", "preference");
+  if (earns(recipe)) return need_data(recipe, "rollouts", "policy");
+  if (!data::has_answers(recipe.data)) return;
+  fail("data.kind", {.what = "answers need something that rates them",
+                     .got = recipe.data.kind,
+                     .expected = recipe.data.kind == "preference" ? "[preference] kind" : "[policy] advantage"});
+}
+
 }  // namespace
 
 bool rates_answers(const Recipe& recipe) { return prefers(recipe) || earns(recipe); }
 
 void check_task(const Recipe& recipe) {
   if (prefers(recipe) && earns(recipe)) refuse_together("preference.kind", "policy.advantage");
-  if (prefers(recipe)) need_data(recipe, "preference", "preference");
-  if (earns(recipe)) need_data(recipe, "rollouts", "policy");
-  if (!rates_answers(recipe) && data::has_answers(recipe.data))
-    fail("data.kind", {.what = "answers need something that rates them",
-                       .got = recipe.data.kind,
-                       .expected = recipe.data.kind == "preference" ? "[preference] kind" : "[policy] advantage"});
+  if (distills(recipe) && rates_answers(recipe) && !taught(recipe))
+    refuse_together("distill.teacher", prefers(recipe) ? "[preference]" : "[policy], but as its advantage");
+  if (taught(recipe) && !distills(recipe))
+    fail("policy.advantage", {.what = "there is no teacher", .expected = "distill.teacher = a model folder"});
+  check_data(recipe);
   check_policy(recipe.policy);
-  if (!rates_answers(recipe)) return;
-  const char* table = prefers(recipe) ? "[preference]" : "[policy]";
+  if (!distills(recipe) && !rates_answers(recipe)) return;
+  if (distills(recipe) && !rates_answers(recipe) && recipe.exact) refuse_together("exact", "[distill]");
+  const char* table = prefers(recipe) ? "[preference]" : earns(recipe) ? "[policy]" : "[distill]";
   for (const auto& [word, value] :
-       {std::pair("loss.mtp_scale", recipe.loss.mtp_scale), std::pair("loss.z", recipe.loss.z),
-        std::pair("loss.goldfish_k", static_cast<double>(recipe.loss.goldfish_k))}) {
+       {std::pair("loss.mtp_scale", recipe.loss.mtp_scale), std::pair("loss.z", recipe.loss.z)}) {
     if (value > 0) refuse_together(word, table);
   }
 }
 
 std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start) {
   std::unique_ptr<Frozen> teacher;
-  (void)config;
+  if (distills(recipe)) teacher = load_teacher(recipe, config, start.folder);
   if (prefers(recipe)) return std::make_unique<Preference>(recipe, start);
   if (earns(recipe)) return std::make_unique<Policy>(recipe, start, std::move(teacher));
-  (void)taught;
+  if (teacher) return std::make_unique<Distill>(recipe.distill, std::move(teacher));
   return nullptr;
 }
 

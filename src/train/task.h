@@ -28,12 +28,10 @@ class Task {
   // The pass. With a tape it leaves the gradient of what it adds to "loss" on it.
   virtual void run(nn::Run& run, models::Model& model, const Tensor& ids, const Tensor& targets, const TaskPart& part,
                    Sums& sums) = 0;
-  // What decides the bits of a run besides the recipe and the model in training.
-  virtual Facts facts() const { return {}; }
 };
 
-// The task of a recipe whose model starts from the folder `start`; null: language modelling. Error for a teacher that
-// does not fit.
+// The task of a recipe whose model of `config` starts from the folder `start`; null: language modelling. Error for a
+// teacher of another vocabulary.
 std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start);
 
 // Error when the tables [distill], [preference] and [policy] do not fit each other, the data or the losses of language
