@@ -75,6 +75,12 @@ Example answer_of(const Line& text, const io::Json& line, const std::string& nam
   Example example;
   if (line.get({"messages"})) {
     example = turn_of(text, line, name, language);
+    while (!example.trained.empty() && example.trained.back() == 0) {  // nothing is learnt after the last target
+      example.trained.pop_back();
+      example.ids.pop_back();
+    }
+    if (example.ids.empty() || example.trained[0] != 0)
+      fail(text.where, {.what = "the template gives a prompt or an answer without tokens"});
   } else {
     const Ids answer = tokens_of(line, name, language, false);
     example.ids = tokens_of(line, "prompt", language, true);
@@ -119,8 +125,7 @@ std::vector<Answer> rollout_of(const Line& text, const Language& language, bool 
     answer.logprobs.push_back(static_cast<float>(value.as_number(kLogprob)));
   const auto tokens = std::count(answer.tokens.trained.begin(), answer.tokens.trained.end(), uint8_t{1});
   if (std::ssize(answer.logprobs) != tokens) {
-    logprobs.refuse(fmt::format("has {} numbers", answer.logprobs.size()),
-                    fmt::format("{}, one for each token of the answer", tokens));
+    logprobs.refuse("has another length", fmt::format("{}, one for each token of the answer", tokens));
   }
   return {std::move(answer)};
 }
