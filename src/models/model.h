@@ -59,6 +59,7 @@ class Model {
   using MtpNumbers = std::array<double, kMtpSteps>;  // one for each step of the prediction block
   struct LossOptions {
     double main_weight = 1;
+    bool by_sample = false;   // the main losses, with their z, are means over the targets of each sequence
     MtpNumbers mtp_weight{};  // 0: that step and those after it are not run
     float z = 0;
   };

@@ -1,19 +1,23 @@
 // Distillation as a task: the next tokens of a student follow those of a teacher, a larger model or the same one before
 // it was pruned or quantised, which runs beside it. The loss of a token is weight T^2 KL(teacher || student) + ce times
-// its cross-entropy, the divergence at temperature T (kernels/head_loss/distill_loss.h; Hinton et al. 2015).
+// its cross-entropy, the divergence at temperature T (kernels/head_loss/distill_loss.h; Hinton et al. 2015). Of the
+// teacher its likeliest tokens may do, which a cache may hold (teacher_entries.h); held-out rows ask the teacher
+// itself.
 #pragma once
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "train/frozen.h"
 #include "train/task.h"
+#include "train/teacher_entries.h"
 
 namespace braid::train {
 
 class Distill final : public Task {
  public:
-  Distill(const DistillRecipe& recipe, std::unique_ptr<Frozen> teacher)
-      : recipe_(recipe), teacher_(std::move(teacher)) {}
+  // Makes the cache of the recipe if it is missing.
+  Distill(const Recipe& recipe, const models::Config& config, std::unique_ptr<Frozen> teacher, Ctx& ctx);
   void look(Ctx& ctx, const TaskPart& part) override;
   void run(nn::Run& run, models::Model& model, const Tensor& ids, const Tensor& targets, const TaskPart& part,
            Sums& sums) override;
@@ -21,7 +25,8 @@ class Distill final : public Task {
  private:
   DistillRecipe recipe_;
   std::unique_ptr<Frozen> teacher_;
-  Tensor taught_;  // what the teacher's head reads of the part
+  std::optional<EntriesCache> cache_;
+  nn::Teacher taught_;  // of the part
 };
 
 // The recipe's teacher, as products of `numerics`. Error when a student of `config`, whose tokenizer is in the folder

@@ -52,7 +52,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
-  task_ = make_task(recipe, config, path);
+  task_ = make_task(recipe, config, path, ctx);
   plan_ = rehearse(recipe, model, ctx, data_->rows(), data_->length());
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_.arena.bytes),
               available);
@@ -87,18 +87,8 @@ Facts Language::facts() const {
   // Adapters are checkpointed without their base model, and tasks may compare with the model at the start.
   if (trained_->masters.adapters() || rates_answers(recipe_))
     facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_hash(origin_)));
-  const int64_t epoch = data_->steps_per_epoch();
-  facts.emplace_back("steps per epoch", std::to_string(epoch));
-  uint64_t hash = 0;
-  for (const int64_t step : {int64_t{0}, epoch / 3, epoch / 2, std::max<int64_t>(0, epoch - 2)}) {
-    const data::Batch batch = data_->batch(step);
-    for (const std::vector<int32_t>* list : {&batch.ids, &batch.targets}) {
-      for (const int32_t id : *list) hash = data::mix(hash, static_cast<uint64_t>(int64_t{id} + 1));
-    }
-    for (const data::Rating& rating : batch.ratings) hash = data::mix(hash, std::bit_cast<uint64_t>(rating.reward));
-    for (const float logprob : batch.logprobs) hash = data::mix(hash, std::bit_cast<uint32_t>(logprob));
-  }
-  facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", hash));
+  facts.emplace_back("steps per epoch", std::to_string(data_->steps_per_epoch()));
+  facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", sample_hash(*data_)));
   if (!recipe_.distill.teacher.empty()) {
     const fs::path teacher = io::find_model(recipe_.distill.teacher).weights;
     facts.emplace_back("weights of the teacher", fmt::format("\"{:016x}\"", sample_hash(teacher)));
@@ -110,6 +100,10 @@ double Language::flops_per_token() const { return train::flops_per_token(trained
 
 Language::Totals Language::totals_of(const data::Batch& batch) {
   Totals totals{.main = batch.trained, .tokens = std::ssize(batch.ids)};
+  for (const Seq& s : batch.seqs.seqs) {
+    const auto first = batch.targets.begin() + s.start;
+    totals.samples += std::any_of(first, first + s.len, [](int32_t target) { return target != data::kMasked; }) ? 1 : 0;
+  }
   for (size_t step = 0; step < totals.mtp.size(); ++step)
     totals.mtp[step] = models::Model::mtp_targets(batch.seqs, batch.targets.data(), static_cast<int64_t>(step));
   return totals;
@@ -154,7 +148,11 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
 
 void Language::predict(nn::Run& run, const Tensor& ids, const Tensor& targets, const data::Batch& part, Sums& sums) {
   const LossRecipe& loss = recipe_.loss;
-  models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(totals_.main), .z = static_cast<float>(loss.z)};
+  const Totals own_totals = totals_of(part);
+  const auto counted = [by_sample = loss.mean == "sample"](const Totals& t) { return by_sample ? t.samples : t.main; };
+  models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(counted(totals_)),
+                                     .by_sample = loss.mean == "sample",
+                                     .z = static_cast<float>(loss.z)};
   // The mean over the steps of the mean over the targets of each (docs/internals/train.md, Prediction loss).
   for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps) && totals_.mtp[i] > 0; ++i)
     options.mtp_weight[i] = loss.mtp_scale / static_cast<double>(loss.mtp_steps * totals_.mtp[i]);
@@ -168,12 +166,9 @@ void Language::predict(nn::Run& run, const Tensor& ids, const Tensor& targets, c
     to.sum = sum;
     to.count += more;
   };
-  put("loss", own.main, static_cast<double>(part.trained));
-  if (loss.z > 0) put("z_loss", own.z, static_cast<double>(part.trained));
-  for (size_t i = 0; i < steps; ++i) {
-    put(kMtpNames[i], own.mtp[i],
-        static_cast<double>(models::Model::mtp_targets(part.seqs, part.targets.data(), static_cast<int64_t>(i))));
-  }
+  put("loss", own.main, static_cast<double>(counted(own_totals)));
+  if (loss.z > 0) put("z_loss", own.z, static_cast<double>(counted(own_totals)));
+  for (size_t i = 0; i < steps; ++i) put(kMtpNames[i], own.mtp[i], static_cast<double>(own_totals.mtp[i]));
 }
 
 // The mean of the prediction block's steps, what the routers did in this step, and the loss-free update of the

@@ -56,6 +56,7 @@ class Language final : public Objective {
   // Targets of the whole batch, over which its losses are means.
   struct Totals {
     int64_t main = 0, tokens = 0;
+    int64_t samples = 0;                           // sequences with a target
     std::array<int64_t, models::kMtpSteps> mtp{};  // of each step of the prediction block
   };
   static Totals totals_of(const data::Batch& batch);

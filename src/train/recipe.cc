@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "io/toml.h"
+#include "kernels/head_loss/distill_loss.h"
 #include "models/config.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
@@ -44,6 +45,9 @@ void each_task_word(R& r, Visit& visit) {
   visit("distill.temperature", r.distill.temperature, io::NumberRange{0.01, 100}, "of both distributions");
   visit("distill.weight", r.distill.weight, kNotNegative, "of the divergence, times the squared temperature");
   visit("distill.ce", r.distill.ce, kNotNegative, "weight of the cross-entropy beside it");
+  visit("distill.top_k", r.distill.top_k, io::IntRange{0, kDistillEntries},
+        "the teacher's likeliest tokens alone, and a tail of the rest; 0: all");
+  visit("distill.cache", r.distill.cache, Choices{}, "with top_k: a folder that keeps them, made if it is missing");
   visit("preference.kind", r.preference.kind, Choices{"none", "dpo", "ipo", "rpo"},
         "none; dpo, ipo, or rpo (rated pairs): the loss of a pair of answers");
   visit("preference.beta", r.preference.beta, kPositive,
@@ -93,6 +97,7 @@ void each_word(R& r, Visit&& visit) {
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
   visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");
   visit("schedule.min_lr", r.schedule.min_lr, kNotNegative, "where decay ends");
+  visit("loss.mean", r.loss.mean, Choices{"token", "sample"}, "over tokens, or over each sequence's mean; not mtp's");
   visit("loss.mtp_steps", r.loss.mtp_steps, io::IntRange{1, models::kMtpSteps}, "times that the prediction block runs");
   visit("loss.mtp_scale", r.loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
   visit("loss.z", r.loss.z, kNotNegative, "weight of the squared log-sum of the logits");

@@ -26,6 +26,7 @@ struct OptimizerRecipe {
 };
 
 struct LossRecipe {
+  std::string mean = "token";  // or sample
   int64_t mtp_steps = 1;
   double mtp_scale = 0, z = 0, aux = 0, router_z = 0, router_bias_rate = 0;
   int64_t goldfish_k = 0;
@@ -66,8 +67,10 @@ struct LoraRecipe {
 // What is trained after pretraining (task.h): at most one of the three, except that a teacher may also be the advantage
 // of a policy.
 struct DistillRecipe {
-  std::string teacher;  // a model folder or name; empty: off
+  std::string teacher{};  // a model folder or name; empty: off
   double temperature = 1, weight = 1, ce = 0;
+  int64_t top_k = 0;    // entries of the teacher's distribution; 0: all of it
+  std::string cache{};  // a folder for them; empty: the teacher runs beside the student
 };
 struct PreferenceRecipe {
   std::string kind = "none";  // none, dpo, ipo, rpo

@@ -58,19 +58,23 @@ void check_task(const Recipe& recipe) {
   check_policy(recipe.policy);
   if (!distills(recipe) && !rates_answers(recipe)) return;
   if (distills(recipe) && !rates_answers(recipe) && recipe.exact) refuse_together("exact", "[distill]");
+  if (!recipe.distill.cache.empty() && recipe.distill.top_k == 0)
+    fail("distill.cache", {.what = "needs distill.top_k", .hint = "distill.top_k = 64"});
   const char* table = prefers(recipe) ? "[preference]" : earns(recipe) ? "[policy]" : "[distill]";
   for (const auto& [word, value] :
        {std::pair("loss.mtp_scale", recipe.loss.mtp_scale), std::pair("loss.z", recipe.loss.z)}) {
     if (value > 0) refuse_together(word, table);
   }
+  if (recipe.loss.mean != "token") refuse_together("loss.mean", table);
 }
 
-std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start) {
+std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start,
+                                Ctx& ctx) {
   std::unique_ptr<Frozen> teacher;
   if (distills(recipe)) teacher = load_teacher(recipe, config, start.folder);
   if (prefers(recipe)) return std::make_unique<Preference>(recipe, start);
   if (earns(recipe)) return std::make_unique<Policy>(recipe, start, std::move(teacher));
-  if (teacher) return std::make_unique<Distill>(recipe.distill, std::move(teacher));
+  if (teacher) return std::make_unique<Distill>(recipe, config, std::move(teacher), ctx);
   return nullptr;
 }
 

@@ -31,8 +31,9 @@ class Task {
 };
 
 // The task of a recipe whose model of `config` starts from the folder `start`; null: language modelling. Error for a
-// teacher of another vocabulary.
-std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start);
+// teacher of another vocabulary. A cache of a teacher that is missing is made.
+std::unique_ptr<Task> make_task(const Recipe& recipe, const models::Config& config, const io::ModelPath& start,
+                                Ctx& ctx);
 
 // Error when the tables [distill], [preference] and [policy] do not fit each other, the data or the losses of language
 // modelling.

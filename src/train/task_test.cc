@@ -99,6 +99,7 @@ class TaskTest : public models::FolderTest {
         {"leave-one-out", [this] { earn({.advantage = "leave-one-out", .kl = 0.1}); }},
         {"sequence", [this] { earn({.advantage = "mean", .aggregate = "sequence", .ratio = "sequence"}); }},
         {"capped", [this] { earn({.advantage = "std", .dual_clip = 3, .kl = 0.1, .importance_cap = 1.2}); }},
+        {"entries", [this, other] { distil({.teacher = other, .temperature = 2, .ce = 0.3, .top_k = 7}); }},
         {"distill", [this, other] { distil({.teacher = other, .temperature = 2, .weight = 0.7, .ce = 0.3}); }},
     };
   }
@@ -260,6 +261,61 @@ TEST_F(TaskTest, TheReferenceFollowsTheRows) {
   for (const StepLog& log : run.logs) EXPECT_EQ(log.loss, 4);
   ASSERT_EQ(run.held_out.size(), 9u);
   for (const HeldOutLog& log : run.held_out) EXPECT_EQ(log.loss, 4);
+}
+
+// All entries are the distribution; a few of them say less than it does, but never more.
+TEST_F(TaskTest, EntriesApproachTheTeacher) {
+  const std::string other = teacher();
+  recipe_.steps = 1;
+  double last = 0;
+  for (const int64_t count : {1, 5, 20, 50}) {
+    distil({.teacher = other, .temperature = 2, .top_k = count});
+    const double loss = train().logs[0].loss;
+    EXPECT_GT(loss, last) << count;
+    last = loss;
+  }
+  distil({.teacher = other, .temperature = 2});
+  EXPECT_NEAR(train().logs[0].loss, last, 2e-3 * last);  // of 3e-4, in FP32
+}
+
+// A cache holds what the teacher would say, for every epoch; one of something else is refused.
+TEST_F(TaskTest, ACacheIsTheTeacher) {
+  const std::string other = teacher();
+  const auto batches = [&](int64_t count) {
+    std::vector<int64_t> ids(static_cast<size_t>(count * 3 * 9));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>((i * 31 + 5) % 50);
+    io::SafetensorsWriter file(folder_ / "ids.safetensors", {{"batches", DType::i64, {count, 3, 9}}});
+    file.write("batches", view_of(ids.data(), {count, 3, 9}));
+    file.finish();
+  };
+  batches(2);
+  recipe_.data.kind = "ids";
+  recipe_.data.path = (folder_ / "ids.safetensors").string();
+  recipe_.batch = 0;
+  recipe_.steps = 5;
+  recipe_.distill = {.teacher = other, .temperature = 2, .top_k = 6};
+  const Run beside = train();
+  recipe_.distill.cache = (folder_ / "cache").string();
+  for (int pass = 0; pass < 2; ++pass) {  // made, then found
+    const Run cached = train();
+    EXPECT_EQ(cached.values, beside.values);
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(cached.logs[i].loss, beside.logs[i].loss);
+  }
+  const auto refusal_of = [&] { return support::error_of([&] { train(); }); };
+  recipe_.distill.temperature = 3;
+  EXPECT_NE(refusal_of().find("cache] was made with another temperature; got 2.0; expected 3.0"), std::string::npos)
+      << refusal_of();
+  recipe_.distill.temperature = 2;
+  batches(4);
+  EXPECT_NE(refusal_of().find("was made with another data"), std::string::npos) << refusal_of();
+  batches(2);
+  std::filesystem::remove(folder_ / "cache" / "DONE");
+  EXPECT_NE(refusal_of().find("is not a cache of a teacher"), std::string::npos) << refusal_of();
+  distil({.teacher = other, .top_k = 6, .cache = (folder_ / "endless").string()});
+  recipe_.data.path.clear();
+  recipe_.batch = 2;
+  EXPECT_NE(refusal_of().find("[distill.cache] cannot hold the rows of this data; got no end"), std::string::npos)
+      << refusal_of();
 }
 
 TEST_F(TaskTest, ATeachersAdvantageIsItsLogRatio) {

@@ -64,4 +64,18 @@ uint64_t sample_hash(const std::filesystem::path& path) {
   return hash;
 }
 
+uint64_t sample_hash(const data::Loader& data) {
+  const int64_t epoch = data.steps_per_epoch();
+  uint64_t hash = 0;
+  for (const int64_t step : {int64_t{0}, epoch / 3, epoch / 2, std::max<int64_t>(0, epoch - 2)}) {
+    const data::Batch batch = data.batch(step);
+    for (const std::vector<int32_t>* list : {&batch.ids, &batch.targets}) {
+      for (const int32_t id : *list) hash = data::mix(hash, static_cast<uint64_t>(int64_t{id} + 1));
+    }
+    for (const data::Rating& rating : batch.ratings) hash = data::mix(hash, std::bit_cast<uint64_t>(rating.reward));
+    for (const float logprob : batch.logprobs) hash = data::mix(hash, std::bit_cast<uint32_t>(logprob));
+  }
+  return hash;
+}
+
 }  // namespace braid::train

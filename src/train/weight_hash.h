@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <span>
 
+#include "data/loader.h"
+
 namespace braid::train {
 
 // Parts of a fixed size are hashed in parallel and combined in order: the same on any number of threads.
@@ -11,5 +13,7 @@ uint64_t weight_hash(std::span<const float> values, int threads);
 
 // A hash of the sizes of a model's files and a sample of their bytes: of a file, or the safetensors of a folder.
 uint64_t sample_hash(const std::filesystem::path& path);
+// The same of a few batches of the data.
+uint64_t sample_hash(const data::Loader& data);
 
 }  // namespace braid::train
