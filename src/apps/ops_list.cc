@@ -86,8 +86,8 @@ using AllOps =
     OpList<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
            LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState, SsdFwd,
            SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
-           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, DistillLoss, AdamwStep,
-           MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd>;
+           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, DistillLoss,
+           AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd>;
 
 template <class... Ops>
 std::vector<std::string_view> names_of(OpList<Ops...>) {

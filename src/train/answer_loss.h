@@ -3,9 +3,9 @@
 // Preferences, a pair at a time; d is the log-odds of the chosen answer over the rejected one, relative to the model at
 // the start: d = [log p(chosen) - log p0(chosen)] - [log p(rejected) - log p0(rejected)], and s the logistic function.
 //   dpo   -log s(beta d)                                      Rafailov et al. 2023, equation 7
-//   ipo   (d - 1 / (2 beta))^2                                Azar et al. 2023, equation 17
+//   ipo   (d - 1 / (2 beta))^2                                Azar et al. 2023
 //   rpo   KL of Bernoulli s(eta gap) from Bernoulli s(beta d), where gap is that of the two ratings
-//                                                             Nemotron-4 340B 2024, section 3.3.2 (target first)
+//                                                             Nemotron-4 340B 2024, the target first
 //
 // Policies, a token at a time; r = exp(log p - log of the policy that sampled it), A the advantage of its answer.
 //   -min(r A, clip(r, 1 - low, 1 + high) A), with dual > 0 and A < 0 at most -dual A

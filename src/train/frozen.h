@@ -19,7 +19,7 @@ class Frozen {
   Frozen(const io::ModelPath& path, const Numerics& numerics);
 
   // The losses of the targets of a part, minus their log-probabilities, [T]. A row is computed when it is first seen
-  // and then remembered by its id, in as many bytes as its tokens have: before the training it would be a pass over all
+  // and then remembered by its id, 4 bytes a token: before the training it would be a pass over all
   // the data, however short the run.
   std::span<const float> losses(Ctx& ctx, const data::Batch& part, bool held_out);
 

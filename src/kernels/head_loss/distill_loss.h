@@ -3,7 +3,7 @@
 // batch.
 //
 //   p = softmax(teacher logits / T), q = softmax(logits / T)        logits = w x, teacher logits = teacher_w teacher_x
-//   kl_t = sum_v p_v (log p_v - log q_v)                            Hinton et al. 2015, without the entropy's constant
+//   kl_t = sum_v p_v (log p_v - log q_v)                            Hinton et al. 2015
 //   ce_t = lse_t - logits[target_t]
 //   dlogits_t = token_weight_t (kl_weight T (q - p) + ce_weight (softmax(logits) - [v = target_t]))
 //
