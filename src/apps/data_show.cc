@@ -75,19 +75,6 @@ void print_sequence(const std::vector<Token>& tokens, const text::Tokenizer* tok
   fmt::print("\n");
 }
 
-// Row `which` of a batch.
-data::Batch row_of(const data::Batch& batch, int64_t which) {
-  const auto at = batch.rows.begin() + which;
-  data::Batch row;
-  row.ids.assign(batch.ids.begin() + at[0], batch.ids.begin() + at[1]);
-  row.targets.assign(batch.targets.begin() + at[0], batch.targets.begin() + at[1]);
-  for (const Seq& seq : batch.seqs.seqs) {
-    if (seq.start >= at[0] && seq.start < at[1]) row.seqs.add(seq.len);
-  }
-  row.trained = at[1] - at[0] - std::count(row.targets.begin(), row.targets.end(), data::kMasked);
-  return row;
-}
-
 nlohmann::ordered_json json_of(const data::Batch& row) {
   nlohmann::ordered_json sequences = nlohmann::ordered_json::array();
   for (const Seq& seq : row.seqs.seqs) sequences.push_back({{"start", seq.start}, {"length", seq.len}});
@@ -133,7 +120,9 @@ int data_show(const DataShowArgs& o) {
   const data::Loader loader = data::open(shown.spec, language);
   const int64_t generated = int64_t{1} << 40, epoch = loader.steps_per_epoch() * loader.rows();
   check_range("--row", o.row, 0, (epoch > 0 ? epoch : generated) - 1);
-  const data::Batch row = row_of(loader.batch(o.row / loader.rows()), o.row % loader.rows());
+  const int64_t which = o.row % loader.rows();
+  data::Batch row;
+  data::take_rows(loader.batch(o.row / loader.rows()), which, which + 1, row);
   if (o.json) {
     fmt::print("{}\n", json_of(row).dump());
     return 0;

@@ -18,6 +18,7 @@
 #include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/experts.h"
+#include "kernels/head_loss/distill_loss.h"
 #include "kernels/head_loss/head_loss.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
@@ -85,8 +86,8 @@ using AllOps =
     OpList<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
            LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState, SsdFwd,
            SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
-           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, AdamwStep,
-           MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd>;
+           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, DistillLoss,
+           AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd>;
 
 template <class... Ops>
 std::vector<std::string_view> names_of(OpList<Ops...>) {

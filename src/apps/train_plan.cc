@@ -27,8 +27,10 @@ struct Size {
   int64_t rows, length;
 };
 Size size_of(const train::Recipe& recipe, int64_t vocab) {
-  if (recipe.batch > 0 && recipe.length > 0) return {recipe.batch, recipe.length};
-  const data::Loader loader = data::open(train::data_spec(recipe), data::Language{.vocabulary = vocab});
+  const bool answers = data::has_answers(recipe.data);  // as long as they are, whatever length says
+  if (recipe.batch > 0 && recipe.length > 0 && !answers) return {recipe.batch, recipe.length};
+  const data::Loader loader =
+      data::open(train::data_spec(recipe), answers ? train::language_folder(recipe) : "", vocab);
   return {loader.rows(), loader.length()};
 }
 

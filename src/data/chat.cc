@@ -1,6 +1,7 @@
 #include "data/chat.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -48,18 +49,23 @@ class Conversation {
     std::vector<Example> out;
     for (size_t i = messages_.size(); i-- > 0;) {
       if (messages_[i]["role"].get_ref<const std::string&>() != "assistant") continue;
-      const Ids whole = ids(i + 1, false);
-      const size_t begin = answer_begin(i, whole), end = answer_end(begin, whole);
-      auto example = std::ranges::find_if(out, [&](const Example& e) { return common(whole, e.ids) == whole.size(); });
-      if (example == out.end()) {
-        out.push_back({whole, std::vector<uint8_t>(whole.size(), 0)});
-        example = out.end() - 1;
+      Example turn = answer(i);
+      const auto longer =
+          std::ranges::find_if(out, [&](const Example& e) { return common(turn.ids, e.ids) == turn.ids.size(); });
+      if (longer == out.end()) {
+        out.push_back(std::move(turn));
+      } else {
+        std::ranges::transform(turn.trained, longer->trained, longer->trained.begin(), std::bit_or());
       }
-      std::fill(example->trained.begin() + static_cast<int64_t>(begin),
-                example->trained.begin() + static_cast<int64_t>(end), uint8_t{1});
     }
     if (out.empty()) fail(where_, {.what = "no turn of the conversation is the assistant's"});
     return out;
+  }
+
+  Example last() const {
+    if (messages_.empty() || messages_.back()["role"].get_ref<const std::string&>() != "assistant")
+      fail(where_, {.what = "the last turn is not the assistant's"});
+    return answer(messages_.size() - 1);
   }
 
  private:
@@ -72,6 +78,16 @@ class Conversation {
     } catch (const text::TemplateError& e) {
       fail(where_, {.what = "the chat template refuses the conversation", .got = printable(e.text())});
     }
+  }
+
+  // Turn `i` and all before it; what the turn says is trained.
+  Example answer(size_t i) const {
+    Example example{ids(i + 1, false), {}};
+    const size_t begin = answer_begin(i, example.ids), end = answer_end(begin, example.ids);
+    example.trained.assign(example.ids.size(), 0);
+    std::fill(example.trained.begin() + static_cast<int64_t>(begin),
+              example.trained.begin() + static_cast<int64_t>(end), uint8_t{1});
+    return example;
   }
 
   // The answer begins where the text continues its generation prompt. Templates that render their last message
@@ -113,6 +129,11 @@ class Conversation {
 std::vector<Example> examples_of(const ordered_json& line, const text::ChatTemplate& chat,
                                  const text::Tokenizer& tokenizer, const std::string& where) {
   return Conversation(line, chat, tokenizer, where).examples();
+}
+
+Example last_answer_of(const ordered_json& line, const text::ChatTemplate& chat, const text::Tokenizer& tokenizer,
+                       const std::string& where) {
+  return Conversation(line, chat, tokenizer, where).last();
 }
 
 }  // namespace braid::data

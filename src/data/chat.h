@@ -25,4 +25,8 @@ struct Example {
 std::vector<Example> examples_of(const nlohmann::ordered_json& line, const text::ChatTemplate& chat,
                                  const text::Tokenizer& tokenizer, const std::string& where);
 
+// The whole conversation, whose last turn is the assistant's and alone is trained.
+Example last_answer_of(const nlohmann::ordered_json& line, const text::ChatTemplate& chat,
+                       const text::Tokenizer& tokenizer, const std::string& where);
+
 }  // namespace braid::data

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kHeldOut = int64_t{1} << 40;  // rows of endless sources from here on are for validation
 
+constexpr int kPartShift = 42;  // a row's number in its source is below it
+
 int64_t times(int64_t n, uint64_t share) {
   return static_cast<int64_t>(static_cast<unsigned __int128>(n) * share >> 32);
 }
@@ -40,12 +42,13 @@ void Loader::batch(int64_t step, Batch& out) const {
     if (const int64_t n = source.rows(); n > 0) {
       const uint64_t epoch = mix(mix(seed_, part), static_cast<uint64_t>(index / n));
       index %= n;
-      if (!held_out_ && !source.in_order()) index = shuffled(index, n, epoch);
+      if (shuffle_ && !held_out_ && !source.in_order()) index = shuffled(index, n, epoch);
     } else if (held_out_) {
       index += kHeldOut;
     }
     RowWriter writer(out, rules_, parts_[part].where, position * rules_.length);
     source.row(index, writer);
+    out.row_ids.push_back(static_cast<int64_t>(part) << kPartShift | index);
     out.rows.push_back(std::ssize(out.ids));
   }
 }

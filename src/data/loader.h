@@ -8,6 +8,7 @@
 //            with loss on the assistant's turns (chat.h); both kinds of lines may be mixed
 //   indexed  Megatron's PREFIX.bin and PREFIX.idx, or a .bin of llm.c
 //   ids      I64 tensor `batches` [N, B, T+1] of a safetensors file: step s reads batches[s % N], whole
+//   preference, rollouts    answers to prompts, in pairs or rated: a row is a pair or an answer (answers.h)
 //   markov, pcfg, modular, recall    generated, of known entropy (generated.h)
 #pragma once
 #include <cstdint>
@@ -38,10 +39,12 @@ struct DataSpec {
   std::string path{};
   std::vector<BlendPart> blend{};  // instead of `path`: several, in these proportions of rows
   int64_t batch = 0;               // rows per step; 0: as many as `ids` has
-  int64_t length = 0;              // tokens per row at most; 0: as many as `ids` has
+  int64_t length = 0;              // tokens per row at most; 0: as many as `ids` has, or the longest pair or answer
   uint64_t seed = 0;
   double validation = 0;  // share of the documents that training never sees, in [0, 1)
   bool held_out = false;  // read that share, in order, instead of the rest
+  bool shuffle = true;    // false: rows in the order of the data
+  bool rated = false;     // answers must have rewards, those of rollouts at least two to a group
   Goldfish goldfish{};
   GeneratorSpec generator{};
 };
@@ -73,11 +76,14 @@ class Loader {
   };
   int64_t rows_ = 0;
   uint64_t seed_ = 0;
-  bool held_out_ = false;
+  bool held_out_ = false, shuffle_ = true;
   RowRules rules_;
   std::vector<Part> parts_;
   std::vector<std::string> notes_;
 };
+
+// Is every row a pair of answers, or an answer?
+bool has_answers(const DataSpec& spec);
 
 // Does it need a tokenizer?
 bool reads_text(const DataSpec& spec);

@@ -1,7 +1,9 @@
 #include "data/loader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "io/safetensors_write.h"
@@ -335,9 +337,9 @@ TEST_F(TextTest, MistakesAreNamed) {
   };
   const auto line = [&](const std::string& text) { return error({.path = write("l.jsonl", "\n" + text)}); };
   const std::string text = write("t.txt", "abc");
-  EXPECT_EQ(
-      error({.kind = "idz", .path = text}),
-      "[data.kind] unknown kind; got idz; expected text, jsonl, indexed, ids, markov, pcfg, modular, recall; try ids");
+  EXPECT_EQ(error({.kind = "idz", .path = text}),
+            "[data.kind] unknown kind; got idz; expected text, jsonl, indexed, ids, preference, rollouts, markov, "
+            "pcfg, modular, recall; try ids");
   EXPECT_EQ(error({.path = folder_ / "empty"}), "[" + (folder_ / "empty").string() +
                                                     "] holds no documents; expected text: a file, or a folder of *.txt "
                                                     "and *.md");
@@ -360,6 +362,124 @@ TEST_F(TextTest, MistakesAreNamed) {
   EXPECT_NE(error_of([&] { loader.batch(0); }).find("t.txt] a token id is outside the vocabulary"), std::string::npos);
   EXPECT_NE(error_of([&] { open({.path = text, .batch = 1, .length = 8}, {.vocabulary = 9}); }).find("tokenizer"),
             std::string::npos);
+}
+
+TEST_F(TextTest, PairsAreAnswersToOnePrompt) {
+  const auto ids = [&](const char* text) { return tokenizer_.encode(text, false); };
+  const nlohmann::json chat = {{{"role", "user"}, {"content", "q"}},
+                               {{"role", "assistant"}, {"content", "x"}},
+                               {{"role", "user"}, {"content", "r"}}};
+  const nlohmann::json lines[] = {{{"prompt", "ab"}, {"chosen", "cde"}, {"rejected", "f<eot>"}},
+                                  {{"prompt_ids", ids("bc")},
+                                   {"chosen_ids", ids("d")},
+                                   {"rejected_ids", ids("ef")},
+                                   {"chosen_reward", 3},
+                                   {"rejected_reward", -1}},
+                                  {{"messages", chat},
+                                   {"chosen", "yes"},
+                                   {"rejected", {{"role", "assistant"}, {"content", "no"}, {"thought", "t"}}}}};
+  std::string text;
+  for (const nlohmann::json& line : lines) text += line.dump() + "\n";
+  const std::string path = write("pairs.jsonl", text);
+  const Loader loader = open({.kind = "preference", .path = path, .batch = 3, .shuffle = false}, language());
+  const Batch batch = loader.batch(0);
+  EXPECT_EQ(shown(batch),
+            (Strings{"ab[cde<eot>]", "ab[f<eot>]", "bc[d]", "bc[ef]", "q\n<|a|>x<|end|>\nr\n<|a|>[yes<|end|>]",
+                     "q\n<|a|>x<|end|>\nr\n<|a|>[(t)no<|end|>]"}));
+  EXPECT_EQ(batch.rows, (std::vector<int64_t>{0, 8, 13,
+                                              13 + std::ssize(ids("q\n<|a|>x<|end|>\nr\n<|a|>yes<|end|>")) - 1 +
+                                                  std::ssize(ids("q\n<|a|>x<|end|>\nr\n<|a|>(t)no<|end|>")) - 1}));
+  EXPECT_EQ(loader.length(), batch.rows[3] - batch.rows[2]);
+  EXPECT_EQ(batch.row_ids, (std::vector<int64_t>{0, 1, 2}));
+  ASSERT_EQ(batch.ratings.size(), 6u);
+  EXPECT_EQ(batch.ratings[0], Rating{});
+  EXPECT_EQ(batch.ratings[3], (Rating{.reward = -1, .answers = 2}));
+  EXPECT_TRUE(batch.logprobs.empty());
+  // The same pairs in another order are known by their ids.
+  const Loader shuffled = open({.kind = "preference", .path = path, .batch = 3, .seed = 5}, language());
+  for (int64_t step = 0; step < 4; ++step) {
+    const Batch other = shuffled.batch(step);
+    for (size_t row = 0; row < 3; ++row) {
+      const auto which = static_cast<size_t>(other.row_ids[row]);
+      const std::vector<int32_t> a(other.ids.begin() + other.rows[row], other.ids.begin() + other.rows[row + 1]),
+          b(batch.ids.begin() + batch.rows[which], batch.ids.begin() + batch.rows[which + 1]);
+      EXPECT_EQ(a, b);
+    }
+  }
+}
+
+TEST_F(TextTest, RolloutsKnowTheirGroups) {
+  std::string text;
+  for (const auto& [group, reward] : {std::pair("a", 1.0), {"b", 5.0}, {"a", 2.0}, {"a", 6.0}, {"b", 5.0}}) {
+    text += nlohmann::json{{"group", group},
+                           {"prompt_ids", {7, 8}},
+                           {"completion_ids", {9, 10}},
+                           {"reward", reward},
+                           {"logprobs", {-0.5, -reward}}}
+                .dump() +
+            "\n";
+  }
+  const std::string path = write("r.jsonl", text);
+  const Loader loader =
+      open({.kind = "rollouts", .path = path, .batch = 5, .shuffle = false, .rated = true}, {.vocabulary = 11});
+  const Batch batch = loader.batch(0);
+  EXPECT_EQ(batch.ratings[3], (Rating{.reward = 6, .mean = 3, .deviation = std::sqrt(7.0), .answers = 3}));
+  EXPECT_EQ(batch.ratings[4], (Rating{.reward = 5, .mean = 5, .deviation = 0, .answers = 2}));
+  EXPECT_EQ(std::vector<float>(batch.logprobs.begin() + 9, batch.logprobs.begin() + 12),
+            (std::vector<float>{0, -0.5, -6}));
+  Batch part;
+  take_rows(batch, 3, 5, part);
+  EXPECT_EQ(part.ratings, (std::vector<Rating>{batch.ratings[3], batch.ratings[4]}));
+  EXPECT_EQ(part.logprobs, std::vector<float>(batch.logprobs.begin() + 9, batch.logprobs.end()));
+  EXPECT_EQ(part.row_ids, (std::vector<int64_t>{3, 4}));
+}
+
+TEST_F(TextTest, MistakesInAnswersAreNamed) {
+  const auto error = [&](const char* kind, const std::string& text) {
+    DataSpec spec{.kind = kind, .path = write("l.jsonl", "\n" + text), .batch = 1, .rated = true};
+    return error_of([&] { open(spec, language()); });
+  };
+  const auto rollout = [&](const std::string& member, const nlohmann::json& value) {
+    nlohmann::json line = {
+        {"group", 1}, {"prompt_ids", {7}}, {"completion_ids", {9, 10}}, {"reward", 1}, {"logprobs", {-1, -2}}};
+    line[member] = value;
+    return error("rollouts", line.dump() + "\n" + line.dump());
+  };
+  const auto expect = [](const std::string& got, const char* wanted) {
+    EXPECT_NE(got.find(wanted), std::string::npos) << got;
+    EXPECT_EQ(got.find('\n'), std::string::npos) << got;
+  };
+  const std::string other =
+      R"({"group": 2, "prompt_ids": [7], "completion_ids": [9], "reward": NaN, "logprobs": [-1]})";
+  expect(error("rollouts", other), "l.jsonl line 2] reward is out of range; got nan");
+  expect(rollout("reward", nullptr), "reward");
+  expect(rollout("reward", "high"), "reward is not a number");
+  expect(rollout("logprobs", {-1}),
+         "logprobs has another length; got a list of 1 entries; expected 2, one for each token of the answer");
+  expect(rollout("logprobs", {-1, 0.5}), "logprobs[1] is out of range");
+  expect(rollout("completion_ids", {9, 99999}), "completion_ids[1] is out of range; got 99999");
+  expect(rollout("completion_ids", nlohmann::json::array()), "completion_ids has no tokens");
+  expect(
+      error("rollouts", R"({"group": "x", "prompt_ids": [7], "completion_ids": [9], "reward": 1, "logprobs": [-1]})"),
+      R"(group "x" has a single answer; expected at least two)");
+  expect(error("preference", "nonsense"), "l.jsonl line 2");
+  expect(error("preference", "[]"), "l.jsonl line 2");
+  expect(error("preference", R"({"prompt": "a", "chosen": "b"})"), "chosen_reward");
+  const auto unrated = [&](const std::string& text, int64_t length = 0) {
+    return error_of([&] {
+      open({.kind = "preference", .path = write("l.jsonl", text), .batch = 1, .length = length}, language());
+    });
+  };
+  expect(unrated(R"({"prompt": "a", "chosen": "b"})"), "rejected");
+  expect(unrated(R"({"prompt": "a", "chosen": "b", "rejected": "c", "chosen_reward": 1})"),
+         "one answer of the pair is rated");
+  expect(unrated(R"({"prompt": "a", "chosen": "bcdef", "rejected": "c"})", 5),
+         "the prompt and answer of row 0 do not fit; got 6 tokens");
+  EXPECT_EQ(unrated(R"({"prompt": "a", "chosen": "bcdef", "rejected": "c"})", 6), "");
+  expect(unrated(R"({"messages": 1, "chosen": "b", "rejected": "c"})"), "messages is not a list");
+  expect(unrated(R"({"messages": [], "chosen": 1, "rejected": "c"})"), "chosen is not an answer");
+  expect(unrated(R"({"messages": [{"role": "user", "content": NaN}], "chosen": "b", "rejected": "c"})"), "NaN");
+  expect(unrated(""), "holds no lines");
 }
 
 TEST_F(TextTest, IndexedCorporaReadAsTheTextTheyCameFrom) {

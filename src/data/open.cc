@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "data/answers.h"
 #include "data/ids_source.h"
 #include "data/language.h"
 #include "data/loader.h"
@@ -10,6 +11,7 @@
 #include "data/read_text.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
+#include "text/gguf_vocabulary.h"
 
 namespace braid::data {
 namespace fs = std::filesystem;
@@ -23,7 +25,9 @@ void check_range(const char* word, int64_t value, int64_t max) {
     fail(word, {.what = "is out of range", .got = std::to_string(value), .expected = fmt::format("1 to {}", max)});
 }
 
-bool generated(const std::string& kind) { return std::find(kKinds.begin() + 4, kKinds.end(), kind) != kKinds.end(); }
+bool generated(const std::string& kind) {
+  return std::find(std::find(kKinds.begin(), kKinds.end(), "markov"), kKinds.end(), kind) != kKinds.end();
+}
 
 // The kind of a part. A part of a blend may be a generated source by name, unless a file has that name.
 std::string kind_for(const DataSpec& spec, const std::string& path) {
@@ -43,7 +47,8 @@ int64_t agree(const char* word, int64_t asked, int64_t stored, const std::string
 
 }  // namespace
 
-const std::vector<std::string> kKinds{"text", "jsonl", "indexed", "ids", "markov", "pcfg", "modular", "recall"};
+const std::vector<std::string> kKinds{"text",     "jsonl",  "indexed", "ids",     "preference",
+                                      "rollouts", "markov", "pcfg",    "modular", "recall"};
 
 class Opener {
  public:
@@ -51,6 +56,7 @@ class Opener {
     loader_.rows_ = spec.batch;
     loader_.seed_ = spec.seed;
     loader_.held_out_ = spec.held_out;
+    loader_.shuffle_ = spec.shuffle;
     loader_.rules_ = {.length = spec.length, .vocabulary = language.vocabulary, .goldfish = spec.goldfish};
   }
 
@@ -96,6 +102,8 @@ class Opener {
       loader_.rows_ = agree("batch", loader_.rows_, ids->batch(), part.where);
       loader_.rules_.length = agree("length", loader_.rules_.length, ids->length(), part.where);
       part.source = std::move(ids);
+    } else if (has_answers(spec_)) {
+      part.source = answers(kind, path, part.where);
     } else {
       check_range("length", loader_.rules_.length, kLengthMax);
       if (generated(kind)) {
@@ -113,6 +121,34 @@ class Opener {
     const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained) { corpus.add(ids, trained); };
     kind == "jsonl" ? read_jsonl(path, language_, add) : read_text(path, language_, add);
     return corpus;
+  }
+
+  // Rows are as long as the longest pair or answer. None is cut, since a cut answer is another one.
+  std::unique_ptr<const Source> answers(const std::string& kind, const fs::path& path, const std::string& where) {
+    if (spec_.goldfish.k > 0) fail("goldfish_k", {.what = "cannot be combined with answers", .hint = "leaving it out"});
+    Answers all = kind == "preference" ? read_preferences(path, language_, spec_.rated)
+                                       : read_rollouts(path, language_, spec_.rated);
+    for (int64_t i = 0; i < all.corpus.documents() && spec_.length > 0; ++i) {
+      if (all.corpus.length(i) - 1 <= spec_.length) continue;
+      fail(where, {.what = fmt::format("the prompt and answer of row {} do not fit", i / all.per_row),
+                   .got = fmt::format("{} tokens and a last target", all.corpus.length(i) - 1),
+                   .expected = fmt::format("length = {} at most", spec_.length),
+                   .hint = "length = 0, the longest"});
+    }
+    std::vector<int64_t> chosen = chosen_of(all.rows(), spec_.validation, spec_.held_out);
+    if (chosen.empty()) {
+      fail(where, {.what = spec_.held_out ? "no row is held out" : "no row is left to train on",
+                   .got = fmt::format("{} rows", all.rows()),
+                   .hint = "another data.validation, the share that is held out"});
+    }
+    int64_t& longest = loader_.rules_.length;
+    if (loader_.parts_.empty()) longest = 0;  // the word is a limit here
+    for (const int64_t row : chosen) longest = std::max(longest, all.length_of(row));
+    check_range("length", longest, kLengthMax);
+    loader_.notes_.push_back(fmt::format("{}: {} {}, {} tokens", where, chosen.size(),
+                                         all.per_row == 2 ? "pairs" : "answers",
+                                         all.corpus.begin(all.corpus.documents())));
+    return std::make_unique<AnswersSource>(std::move(all), std::move(chosen));
   }
 
   std::unique_ptr<const Source> documents(Corpus corpus, const std::string& where) {
@@ -158,6 +194,8 @@ class Opener {
 
 Loader open(const DataSpec& spec, const Language& language) { return Opener(spec, language).open(); }
 
+bool has_answers(const DataSpec& spec) { return spec.kind == "preference" || spec.kind == "rollouts"; }
+
 bool reads_text(const DataSpec& spec) {
   const auto is_text = [&](const std::string& path) {
     const std::string kind = kind_for(spec, path);
@@ -167,7 +205,9 @@ bool reads_text(const DataSpec& spec) {
 }
 
 Loader open(const DataSpec& spec, const fs::path& folder, int64_t vocabulary) {
-  if (!reads_text(spec)) return open(spec, Language{.vocabulary = vocabulary});
+  // Answers may be given as text or as ids: a tokenizer is read if there is one.
+  const bool reads = reads_text(spec) || (has_answers(spec) && !folder.empty() && text::has_tokenizer(folder));
+  if (!reads) return open(spec, Language{.vocabulary = vocabulary});
   const LanguageFiles files(folder);
   return open(spec, files.language(vocabulary));
 }

@@ -23,14 +23,19 @@ int64_t context_of(const RowRules& rules) { return rules.goldfish.k > 0 ? rules.
 
 }  // namespace
 
-std::vector<int64_t> chosen_documents(const Corpus& corpus, double validation, bool held_out) {
+std::vector<int64_t> chosen_of(int64_t n, double validation, bool held_out) {
   std::vector<int64_t> chosen;
-  const int64_t n = corpus.documents();
   const int64_t kept = n - static_cast<int64_t>(std::llround(validation * static_cast<double>(n)));
   for (int64_t document = 0; document < n; ++document) {
     const bool out = validation > 0 && shuffled(document, n, kSplitKey) >= kept;
-    if (out == held_out && corpus.length(document) > 0) chosen.push_back(document);
+    if (out == held_out) chosen.push_back(document);
   }
+  return chosen;
+}
+
+std::vector<int64_t> chosen_documents(const Corpus& corpus, double validation, bool held_out) {
+  std::vector<int64_t> chosen = chosen_of(corpus.documents(), validation, held_out);
+  std::erase_if(chosen, [&](int64_t document) { return corpus.length(document) == 0; });
   return chosen;
 }
 

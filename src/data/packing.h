@@ -10,7 +10,10 @@
 
 namespace braid::data {
 
-// The documents that training sees, or with `held_out` those it never sees: a share of them, chosen by document number.
+// Of `n` documents or rows those that training sees, or with `held_out` those it never sees: a share of them, chosen by
+// number.
+std::vector<int64_t> chosen_of(int64_t n, double validation, bool held_out);
+// The same without empty documents.
 std::vector<int64_t> chosen_documents(const Corpus& corpus, double validation, bool held_out);
 
 class StreamSource final : public Source {

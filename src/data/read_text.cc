@@ -1,15 +1,14 @@
 #include "data/read_text.h"
 
 #include <algorithm>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "data/chat.h"
+#include "data/lines.h"
 #include "io/token_file.h"
 #include "sys/error.h"
 #include "sys/mapped_file.h"
-#include "sys/parallel.h"
 #include "sys/utf8.h"
 
 namespace braid::data {
@@ -20,25 +19,6 @@ using nlohmann::ordered_json;
 using Extensions = std::vector<std::string>;
 
 const Extensions kText{".txt", ".md"}, kJsonl{".jsonl"};
-constexpr int64_t kLinesAtOnce = 4096;
-
-// The file itself, whatever its name, or the files of a folder with these extensions.
-std::vector<fs::path> files_of(const fs::path& path, const Extensions& extensions) {
-  std::error_code failed;
-  if (!fs::is_directory(path, failed)) return {path};
-  std::vector<fs::path> files;
-  for (auto it = fs::recursive_directory_iterator(path, failed); !failed && it != fs::recursive_directory_iterator();
-       it.increment(failed)) {
-    std::error_code none;
-    const bool hidden = it->path().filename().string().starts_with('.');
-    if (!hidden && it->is_regular_file(none) && std::ranges::count(extensions, it->path().extension().string()) > 0) {
-      files.push_back(it->path());
-    }
-  }
-  if (failed) fail(printable(path.string()), {.what = "the folder cannot be read", .got = failed.message()});
-  std::ranges::sort(files);
-  return files;
-}
 
 const text::Tokenizer& tokenizer_of(const Language& language, const std::string& where) {
   if (language.tokenizer == nullptr)
@@ -59,14 +39,9 @@ void add_documents(std::vector<int32_t> ids, const Language& language, DocumentS
   }
 }
 
-struct Line {
-  std::string_view text;
-  int64_t number;
-};
-
 // The documents of a line: Error, naming it, when there are none.
-std::vector<Example> documents_of(const Line& line, const fs::path& path, const Language& language) {
-  const std::string where = fmt::format("{} line {}", printable(path.string()), line.number);
+std::vector<Example> documents_of(const Line& line, const Language& language) {
+  const std::string& where = line.where;
   const ordered_json json = ordered_json::parse(line.text, nullptr, false);
   if (!json.is_object()) fail(where, {.what = "the line is not a JSON object", .got = printable(line.text, 60)});
   const text::Tokenizer& tokenizer = tokenizer_of(language, where);
@@ -85,41 +60,13 @@ std::vector<Example> documents_of(const Line& line, const fs::path& path, const 
   return out;
 }
 
-// The next lines that are not blank; `number` counts all of them.
-std::vector<Line> next_lines(std::string_view& rest, int64_t& number) {
-  std::vector<Line> lines;
-  while (!rest.empty() && std::ssize(lines) < kLinesAtOnce) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    ++number;
-    if (line.find_first_not_of(" \t\r") != line.npos) lines.push_back({line, number});
-  }
-  return lines;
-}
-
-// Lines are rendered and tokenised in parallel, and passed on in their order, as is the first error.
+// Rendered and tokenised in parallel.
 void add_lines(const fs::path& path, const Language& language, DocumentSink sink) {
-  const sys::MappedFile file(path);
-  std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  int64_t number = 0;
-  while (!rest.empty()) {
-    const std::vector<Line> lines = next_lines(rest, number);
-    std::vector<std::vector<Example>> documents(lines.size());
-    std::vector<std::exception_ptr> errors(lines.size());
-    sys::parallel_tasks(sys::default_threads(), std::ssize(lines), [&](int64_t i) {
-      const auto at = static_cast<size_t>(i);
-      try {
-        documents[at] = documents_of(lines[at], path, language);
-      } catch (...) {
-        errors[at] = std::current_exception();
-      }
-    });
-    for (size_t i = 0; i < lines.size(); ++i) {
-      if (errors[i]) std::rethrow_exception(errors[i]);
-      for (const Example& document : documents[i]) sink(document.ids, document.trained);
-    }
-  }
+  each_line(
+      path, [&](const Line& line) { return documents_of(line, language); },
+      [&](const std::vector<Example>& documents) {
+        for (const Example& document : documents) sink(document.ids, document.trained);
+      });
 }
 
 // Calls `read` with a sink that records whether there was any document.

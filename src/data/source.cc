@@ -26,4 +26,16 @@ void RowWriter::add(std::span<const int32_t> tokens, int64_t first, int64_t coun
   }
 }
 
+void RowWriter::rate(const Rating& rating, std::span<const float> logprobs) {
+  batch_.ratings.push_back(rating);
+  if (logprobs.empty()) return;
+  size_t next = 0;
+  for (size_t t = batch_.logprobs.size(); t < batch_.targets.size(); ++t) {
+    const bool trains = batch_.targets[t] != kMasked;
+    CHECK(!trains || next < logprobs.size(), "{} log-probabilities", logprobs.size());
+    batch_.logprobs.push_back(trains ? logprobs[next++] : 0.0f);
+  }
+  CHECK(next == logprobs.size(), "{} of {} log-probabilities", next, logprobs.size());
+}
+
 }  // namespace braid::data

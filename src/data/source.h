@@ -29,6 +29,8 @@ class RowWriter {
   // if any, is the last target. With `trained`, only tokens marked there are targets. Error on an id outside the
   // vocabulary.
   void add(std::span<const int32_t> tokens, int64_t first, int64_t count, std::span<const uint8_t> trained = {});
+  // The sequence added last is an answer: its rating and, if known, the log-probability of each trained target.
+  void rate(const Rating& rating, std::span<const float> logprobs);
   // Buffers reused from row to row.
   Batch::Scratch& scratch() { return batch_.scratch; }
 

@@ -2,20 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string>
 
+#include "core/integers.h"
 #include "sys/check.h"
 #include "sys/error.h"
 
 namespace braid::engine {
 namespace {
-
-Tensor integers(Arena& arena, std::span<const int32_t> values) {
-  const Tensor t(arena, DType::i32, {std::ssize(values)});
-  std::memcpy(t.mut().data, values.data(), values.size_bytes());
-  return t;
-}
 
 class Scorer {
  public:

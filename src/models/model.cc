@@ -1,5 +1,6 @@
 #include "models/model.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "models/blocks.h"
@@ -227,19 +228,21 @@ Tensor Model::mtp_logits(nn::Run& run, const Tensor& hidden) { return nn::linear
 
 namespace {
 
-// Sums `of(t)`, each sequence separately first.
-template <class Of>
-double add_up(const SeqMap& seqs, double sum, Of&& of) {
+// Sums `of(t)`, each sequence separately first, times its scale.
+template <class Of, class Scale>
+double add_up(const SeqMap& seqs, double sum, Of&& of, Scale&& scale) {
   for (const Seq& s : seqs.seqs) {
     double own = 0;
     for (int64_t t = s.start; t < s.start + s.len; ++t) own += of(t);
-    sum += own;
+    sum += own * scale(s);
   }
   return sum;
 }
 // Token losses. Masked ones are 0.
-double sum_of(const SeqMap& seqs, double sum, const Tensor& losses) {
-  return add_up(seqs, sum, [loss = losses.view().as<float>()](int64_t t) { return static_cast<double>(loss[t]); });
+template <class Scale>
+double sum_of(const SeqMap& seqs, double sum, const Tensor& losses, Scale&& scale) {
+  return add_up(
+      seqs, sum, [loss = losses.view().as<float>()](int64_t t) { return static_cast<double>(loss[t]); }, scale);
 }
 
 }  // namespace
@@ -256,20 +259,37 @@ void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const L
   Ctx& ctx = run.ctx;
   const Tensor weight(ctx.arena, DType::f32, {ids.dim(0)});
   fill(weight.mut(), options.main_weight);
+  const auto scale = [&, target = targets.view().as<int32_t>()](const Seq& s) {
+    if (!options.by_sample) return 1.0;
+    const auto n = s.len - std::count(target + s.start, target + s.start + s.len, -1);
+    return 1.0 / static_cast<double>(std::max<int64_t>(1, n));
+  };
+  if (options.by_sample && !ctx.dry) {
+    for (const Seq& s : run.seqs.seqs) fill(weight.mut().slice(0, s.start, s.len), options.main_weight * scale(s));
+  }
   const Tensor x = forward(run, ids);
   const nn::HeadLosses main =
       nn::head_loss(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, weight, options.z);
   mtp_loss(run, ids, targets, x, options, sums);
-  sums.main = sum_of(run.seqs, sums.main, main.loss);
-  sums.z = add_up(run.seqs, sums.z, [&](int64_t t) {
+  sums.main = sum_of(run.seqs, sums.main, main.loss, scale);
+  const auto squared = [&](int64_t t) {
     const double lse = targets.view().as<int32_t>()[t] < 0 ? 0.0 : static_cast<double>(main.lse.view().as<float>()[t]);
     return lse * lse;
-  });
+  };
+  sums.z = add_up(run.seqs, sums.z, squared, scale);
 }
 
 Tensor Model::losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted) {
-  return nn::token_loss(run, final_norm_.forward(run, forward(run, ids), run.numerics.products), head_, targets,
-                        wanted);
+  return nn::token_loss(run, head_input(run, ids), head_, targets, wanted);
+}
+
+Tensor Model::head_input(nn::Run& run, const Tensor& ids) {
+  return final_norm_.forward(run, forward(run, ids), run.numerics.products);
+}
+
+nn::DistillLosses Model::distill(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& token_weight,
+                                 const nn::Teacher& teacher) {
+  return nn::distill_loss(run, head_input(run, ids), head_, targets, token_weight, teacher);
 }
 
 // In step i token t gets the id of t + 1 + i and predicts t + 2 + i; the last of a sequence have nothing to predict.
@@ -295,7 +315,8 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
     hidden = mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden),
                                     run.numerics.products);
     sums.mtp[step] =
-        sum_of(run.seqs, sums.mtp[step], nn::head_loss(run, hidden, mtp.head, after, weight, options.z).loss);
+        sum_of(run.seqs, sums.mtp[step], nn::head_loss(run, hidden, mtp.head, after, weight, options.z).loss,
+               [](const Seq&) { return 1.0; });
   }
 }
 

@@ -54,6 +54,13 @@ class Model {
   // pairs, rewards and other models' probabilities. `wanted` replaces the targets, which then only mask.
   Tensor losses_of(nn::Run& run, const Tensor& ids, const Tensor& targets, const nn::Distribution& wanted = {});
 
+  // What the head reads of every token, [T, D] in the type of the products; with `head` what a student follows.
+  Tensor head_input(nn::Run& run, const Tensor& ids);
+  const Weight& head() const { return head_.value; }
+  // The divergence of every token from a teacher's, and its cross-entropy, [T] F32 (nn/ops.h).
+  nn::DistillLosses distill(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& token_weight,
+                            const nn::Teacher& teacher);
+
   // The losses of a batch: ids [T] I32 and targets [T] I32, the token after each or -1 where none is trained. With a
   // tape in the Ctx, its backward pass leaves the gradients of
   //   main_weight * sum of (main losses + z lse^2) + mtp_weight[i] * sum of those of the prediction block's step i
@@ -61,6 +68,7 @@ class Model {
   using MtpNumbers = std::array<double, kMtpSteps>;  // one for each step of the prediction block
   struct LossOptions {
     double main_weight = 1;
+    bool by_sample = false;   // the main losses, with their z, are means over the targets of each sequence
     MtpNumbers mtp_weight{};  // 0: that step and those after it are not run
     float z = 0;
   };

@@ -7,6 +7,7 @@
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/dropout/dropout.h"
 #include "kernels/embedding/embedding.h"
+#include "kernels/head_loss/distill_loss.h"
 #include "kernels/head_loss/head_loss.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
@@ -285,8 +286,12 @@ Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, co
        .out = {loss},
        .saved = {x, targets, wanted.ids, wanted.probs},
        .trains = static_cast<bool>(w.grad)},
-      [x = Ref(x), targets = Ref(targets), ids = Ref(wanted.ids), probs = Ref(wanted.probs), loss = Ref(loss),
-       &w](Ctx& c) {
+      [x = Ref(x), targets = Ref(targets), ids = Ref(wanted.ids), probs = Ref(wanted.probs), loss = Ref(loss), &w,
+       panel = !packed(run) && !wanted.probs](Ctx& c) {
+        if (panel) {
+          const Tensor lse(c.arena, DType::f32, loss.shape());
+          return panel_losses(c, x.view(), w.value, targets.view(), loss.mut(), lse.mut());
+        }
         braid::run(c, HeadLossFwd{.x = x.view(),
                                   .w = w.value,
                                   .targets = targets.view(),
@@ -309,6 +314,48 @@ Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, co
         tape.add_grad(c, x, dx);
       });
   return loss;
+}
+
+DistillLosses distill_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight,
+                           const Teacher& teacher) {
+  const Shape tokens{x.dim(0)};
+  const DistillLosses y{.kl = Tensor(run.ctx.arena, DType::f32, tokens),
+                        .ce = Tensor(run.ctx.arena, DType::f32, tokens)};
+  DistillLoss op{.w = w.value,
+                 .teacher_w = teacher.head,
+                 .temperature = teacher.temperature,
+                 .kl_weight = teacher.kl_weight,
+                 .ce_weight = teacher.ce_weight,
+                 .seqs = &run.seqs};
+  const auto fill_in = [op, x = Ref(x), targets = Ref(targets), weight = Ref(token_weight), kl = Ref(y.kl),
+                        ce = Ref(y.ce), teacher_x = Ref(teacher.x), ids = Ref(teacher.top_ids),
+                        logprobs = Ref(teacher.top_logprobs)] {
+    DistillLoss filled = op;
+    filled.x = x.view();
+    filled.teacher_x = teacher_x.view();
+    filled.top_ids = ids.view();
+    filled.top_logprobs = logprobs.view();
+    filled.targets = targets.view();
+    filled.token_weight = weight.view();
+    filled.kl = kl.mut();
+    filled.ce = ce.mut();
+    return filled;
+  };
+  if (!run.ctx.tape) {
+    braid::run(run.ctx, fill_in());
+    return y;
+  }
+  const Tensor dx(run.ctx.arena, DType::f32, x.shape());
+  taped(
+      run.ctx, "distill_loss", {.in = {x, targets, token_weight}, .out = {y.kl, y.ce, dx}, .saved = {dx}, .once = true},
+      [fill_in, dx = Ref(dx), &w](Ctx& c) {
+        DistillLoss filled = fill_in();
+        filled.dx = dx.mut();
+        filled.dw = w.grad;
+        braid::run(c, filled);
+      },
+      [x = Ref(x), dx = Ref(dx)](Ctx& c, Tape& tape) { tape.add_grad(c, x, tape.handle(dx)); });
+  return y;
 }
 
 void copy_rows(const View& from, const MutView& to) {

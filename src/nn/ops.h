@@ -62,6 +62,21 @@ struct Distribution {
 // is known only in the backward pass, which recomputes the logits.
 Tensor token_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Distribution& wanted = {});
 
+// Divergence of the head's next tokens from a teacher's, and cross-entropy, [T] F32 each; with a tape the gradients of
+// token_weight (kl_weight T^2 kl + ce_weight ce) are computed in the same pass (kernels/head_loss/distill_loss.h). The
+// teacher is a head with what it reads, or K log-probabilities per token.
+struct Teacher {
+  Tensor x{};                        // [T, Dt] in Numerics::products
+  Weight head{};                     // [V, Dt]
+  Tensor top_ids{}, top_logprobs{};  // [T, K] instead
+  float temperature = 1, kl_weight = 1, ce_weight = 0;
+};
+struct DistillLosses {
+  Tensor kl, ce;
+};
+DistillLosses distill_loss(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight,
+                           const Teacher& teacher);
+
 // Copies rows between views of one dtype whose rows may be strided.
 void copy_rows(const View& from, const MutView& to);
 

@@ -1,11 +1,12 @@
 #include "train/language.h"
 
 #include <algorithm>
-#include <cstring>
+#include <bit>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
+#include "core/integers.h"
 #include "data/shuffle.h"
 #include "io/json.h"
 #include "io/safetensors_write.h"
@@ -13,10 +14,10 @@
 #include "models/count.h"
 #include "models/save.h"
 #include "sys/error.h"
-#include "sys/mapped_file.h"
 #include "sys/memory.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
+#include "train/weight_hash.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -26,29 +27,7 @@ namespace {
 constexpr std::array<const char*, models::kMtpSteps> kMtpNames = {"mtp_loss_1", "mtp_loss_2", "mtp_loss_3",
                                                                   "mtp_loss_4"};
 
-Tensor integers(Arena& arena, const std::vector<int32_t>& values) {
-  const Tensor t(arena, DType::i32, {std::ssize(values)});
-  std::memcpy(t.mut().data, values.data(), values.size() * sizeof(int32_t));
-  return t;
-}
-
 double at_least_one(int64_t n) { return static_cast<double>(std::max<int64_t>(1, n)); }
-
-// Rows [begin, end) of a batch as a separate batch.
-void take_rows(const data::Batch& batch, int64_t begin, int64_t end, data::Batch& out) {
-  out.clear();
-  const int64_t first = batch.rows[static_cast<size_t>(begin)], last = batch.rows[static_cast<size_t>(end)];
-  out.reserve(end - begin, (last - first + end - begin - 1) / std::max<int64_t>(1, end - begin));
-  out.ids.assign(batch.ids.begin() + first, batch.ids.begin() + last);
-  out.targets.assign(batch.targets.begin() + first, batch.targets.begin() + last);
-  for (Seq s : batch.seqs.seqs) {
-    if (s.start < first || s.start >= last) continue;
-    s.start -= first;
-    out.seqs.seqs.push_back(s);
-  }
-  for (int64_t row = begin + 1; row <= end; ++row) out.rows.push_back(batch.rows[static_cast<size_t>(row)] - first);
-  out.trained = last - first - std::count(out.targets.begin(), out.targets.end(), data::kMasked);
-}
 
 }  // namespace
 
@@ -77,6 +56,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   for (int64_t steps = 1; steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
     plans_.push_back(rehearse(recipe, model, ctx, data_->rows(), data_->length(), loop_ ? steps : 0));
   plan_ = &plans_.back();
+  task_ = make_task(recipe, config, path, ctx);
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_->arena.bytes),
               available);
   tape_.drop = [this](Cost, size_t node) { return plan_->drops(node); };
@@ -101,52 +81,21 @@ void Language::open_data(const models::Config& config) {
   need_rows(recipe_, held_out_->rows());
 }
 
-namespace {
-
-// A hash of the sizes of a model's files and a sample of their bytes.
-uint64_t sample_of(const std::filesystem::path& folder) {
-  constexpr size_t kSamples = 4096, kWord = sizeof(uint64_t);
-  std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  uint64_t hash = 0;
-  for (const auto& path : files) {
-    const sys::MappedFile file(path);
-    const std::span<const std::byte> bytes = file.bytes();
-    hash = data::mix(hash, bytes.size());
-    const size_t words = bytes.size() / kWord, stride = std::max<size_t>(1, words / kSamples);
-    for (size_t i = 0; i < words; i += stride) {
-      uint64_t word = 0;
-      std::memcpy(&word, bytes.data() + i * kWord, kWord);
-      hash = data::mix(hash, word);
-    }
-  }
-  return hash;
-}
-
-}  // namespace
-
 // The content of the data from a few batches, so that another file under the same name is noticed, and the model's
 // config.
 Facts Language::facts() const {
   Facts facts;
   const io::Json config = io::Json::read(origin_ / "config.json");
   for (const auto& [key, value] : config.raw().items()) facts.emplace_back("model." + key, value.dump());
-  // Adapters are checkpointed without their base model.
-  if (trained_->masters.adapters())
-    facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_of(origin_)));
-  const int64_t epoch = data_->steps_per_epoch();
-  facts.emplace_back("steps per epoch", std::to_string(epoch));
-  uint64_t hash = 0;
-  for (const int64_t step : {int64_t{0}, epoch / 3, epoch / 2, std::max<int64_t>(0, epoch - 2)}) {
-    const data::Batch batch = data_->batch(step);
-    for (const std::vector<int32_t>* list : {&batch.ids, &batch.targets}) {
-      for (const int32_t id : *list) hash = data::mix(hash, static_cast<uint64_t>(int64_t{id} + 1));
-    }
+  // Adapters are checkpointed without their base model, and tasks may compare with the model at the start.
+  if (trained_->masters.adapters() || rates_answers(recipe_))
+    facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_hash(origin_)));
+  facts.emplace_back("steps per epoch", std::to_string(data_->steps_per_epoch()));
+  facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", sample_hash(*data_)));
+  if (!recipe_.distill.teacher.empty()) {
+    const fs::path teacher = io::find_model(recipe_.distill.teacher).weights;
+    facts.emplace_back("weights of the teacher", fmt::format("\"{:016x}\"", sample_hash(teacher)));
   }
-  facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", hash));
   return facts;
 }
 
@@ -154,6 +103,10 @@ double Language::flops_per_token() const { return train::flops_per_token(trained
 
 Language::Totals Language::totals_of(const data::Batch& batch) {
   Totals totals{.main = batch.trained, .tokens = std::ssize(batch.ids)};
+  for (const Seq& s : batch.seqs.seqs) {
+    const auto first = batch.targets.begin() + s.start;
+    totals.samples += std::any_of(first, first + s.len, [](int32_t target) { return target != data::kMasked; }) ? 1 : 0;
+  }
   for (size_t step = 0; step < totals.mtp.size(); ++step)
     totals.mtp[step] = models::Model::mtp_targets(batch.seqs, batch.targets.data(), static_cast<int64_t>(step));
   return totals;
@@ -170,30 +123,9 @@ int64_t Language::draw(int64_t step, bool held_out) {
     plan_ = &plans_[static_cast<size_t>(std::max<int64_t>(depth_.backward, 1) - 1)];
   }
   (held_out ? held_out_ : data_)->batch(step, batch_);
+  held_out_batch_ = held_out;
   totals_ = totals_of(batch_);
   return std::ssize(batch_.rows) - 1;
-}
-
-void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) {
-  const bool whole = begin == 0 && end == std::ssize(batch_.rows) - 1;
-  if (!whole) take_rows(batch_, begin, end, part_);
-  const data::Batch& part = whole ? batch_ : part_;
-  models::Model::LossSums own{.main = sums["loss"].sum};
-  if (recipe_.loss.z > 0) own.z = sums["z_loss"].sum;
-  const size_t steps = recipe_.loss.mtp_scale > 0 ? static_cast<size_t>(recipe_.loss.mtp_steps) : 0;
-  for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
-  pass(ctx, part, backward, own);
-  const auto put = [&sums](const char* name, double sum, double more) {
-    Sums::Sum& to = sums[name];
-    to.sum = sum;
-    to.count += more;
-  };
-  put("loss", own.main, static_cast<double>(part.trained));
-  if (recipe_.loss.z > 0) put("z_loss", own.z, static_cast<double>(part.trained));
-  for (size_t i = 0; i < steps; ++i) {
-    put(kMtpNames[i], own.mtp[i],
-        static_cast<double>(models::Model::mtp_targets(part.seqs, part.targets.data(), static_cast<int64_t>(i))));
-  }
 }
 
 nn::Run Language::run_of(Ctx& ctx, const data::Batch& part, bool backward) {
@@ -225,12 +157,12 @@ void Language::run_undifferentiated(nn::Run& run, const data::Batch& part) {
   run.routers = routers;
 }
 
-void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums) {
-  const LossRecipe& loss = recipe_.loss;
-  models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(totals_.main), .z = static_cast<float>(loss.z)};
-  // The mean over the steps of the mean over the targets of each (docs/internals/train.md, Prediction loss).
-  for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps) && totals_.mtp[i] > 0; ++i)
-    options.mtp_weight[i] = loss.mtp_scale / static_cast<double>(loss.mtp_steps * totals_.mtp[i]);
+void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) {
+  const bool whole = begin == 0 && end == std::ssize(batch_.rows) - 1;
+  if (!whole) data::take_rows(batch_, begin, end, part_);
+  const data::Batch& part = whole ? batch_ : part_;
+  const TaskPart rows{.rows = part, .whole = batch_, .held_out = held_out_batch_};
+  if (task_) task_->look(ctx, rows);
   nn::Run run = run_of(ctx, part, backward);
   if (loop_) run_undifferentiated(run, part);
   ctx.tape = backward ? &tape_ : nullptr;
@@ -245,12 +177,37 @@ void Language::pass(Ctx& ctx, const data::Batch& part, bool backward, models::Mo
       std::memcpy(loop.start.mut().data, starts_.data(), starts_.size() * sizeof(float));
       run.loop = &loop;
     }
-    trained_->model->loss(run, ids, targets, options, sums);
+    task_ ? task_->run(run, *trained_->model, ids, targets, rows, sums) : predict(run, ids, targets, part, sums);
   }
   if (backward) tape_.backward(ctx);
   tape_.clear();
   if (backward) ctx.arena.end_pass();
   ctx.tape = nullptr;
+}
+
+void Language::predict(nn::Run& run, const Tensor& ids, const Tensor& targets, const data::Batch& part, Sums& sums) {
+  const LossRecipe& loss = recipe_.loss;
+  const Totals own_totals = totals_of(part);
+  const auto counted = [by_sample = loss.mean == "sample"](const Totals& t) { return by_sample ? t.samples : t.main; };
+  models::Model::LossOptions options{.main_weight = 1.0 / at_least_one(counted(totals_)),
+                                     .by_sample = loss.mean == "sample",
+                                     .z = static_cast<float>(loss.z)};
+  // The mean over the steps of the mean over the targets of each (docs/internals/train.md, Prediction loss).
+  for (size_t i = 0; i < static_cast<size_t>(loss.mtp_steps) && totals_.mtp[i] > 0; ++i)
+    options.mtp_weight[i] = loss.mtp_scale / static_cast<double>(loss.mtp_steps * totals_.mtp[i]);
+  models::Model::LossSums own{.main = sums["loss"].sum};
+  if (loss.z > 0) own.z = sums["z_loss"].sum;
+  const size_t steps = loss.mtp_scale > 0 ? static_cast<size_t>(loss.mtp_steps) : 0;
+  for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
+  trained_->model->loss(run, ids, targets, options, own);
+  const auto put = [&sums](const char* name, double sum, double more) {
+    Sums::Sum& to = sums[name];
+    to.sum = sum;
+    to.count += more;
+  };
+  put("loss", own.main, static_cast<double>(counted(own_totals)));
+  if (loss.z > 0) put("z_loss", own.z, static_cast<double>(counted(own_totals)));
+  for (size_t i = 0; i < steps; ++i) put(kMtpNames[i], own.mtp[i], static_cast<double>(own_totals.mtp[i]));
 }
 
 // The mean of the prediction block's steps, what the routers did in this step, and the loss-free update of the

@@ -1,5 +1,6 @@
-// Language modelling as an objective: the model of a recipe, its data and its loss, with the prediction block, the
-// balance of routers and masked targets. Missing or inconsistent inputs are an Error before the first step.
+// A language model as an objective: the model of a recipe, its data and its loss, with the prediction block, the
+// balance of routers and masked targets, or what a task (task.h) makes of its log-probabilities. Missing or
+// inconsistent inputs are an Error before the first step.
 #pragma once
 #include <array>
 #include <filesystem>
@@ -17,6 +18,7 @@
 #include "train/depth.h"
 #include "train/objective.h"
 #include "train/recipe.h"
+#include "train/task.h"
 
 namespace braid::train {
 
@@ -55,13 +57,14 @@ class Language final : public Objective {
   // Targets of the whole batch, over which its losses are means.
   struct Totals {
     int64_t main = 0, tokens = 0;
+    int64_t samples = 0;                           // sequences with a target
     std::array<int64_t, models::kMtpSteps> mtp{};  // of each step of the prediction block
   };
   static Totals totals_of(const data::Batch& batch);
   void open_data(const models::Config& config);
-  void pass(Ctx& ctx, const data::Batch& part, bool backward, models::Model::LossSums& sums);
   nn::Run run_of(Ctx& ctx, const data::Batch& part, bool backward);
   void run_undifferentiated(nn::Run& run, const data::Batch& part);
+  void predict(nn::Run& run, const Tensor& ids, const Tensor& targets, const data::Batch& part, Sums& sums);
 
   const Recipe& recipe_;
   std::filesystem::path origin_;
@@ -69,7 +72,9 @@ class Language final : public Objective {
   std::optional<nn::Precision> precision_;
   std::optional<data::Loader> data_, held_out_;
   data::Batch batch_, part_;
+  bool held_out_batch_ = false;
   Totals totals_;
+  std::unique_ptr<Task> task_;  // null: predicting every token
   Tape tape_;
   std::vector<StepPlan> plans_;  // of a model with a loop: by its steps with gradients, from 1
   StepPlan* plan_ = nullptr;     // of this step

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <functional>
 
+#include "core/integers.h"
+#include "io/token_file.h"
 #include "support/models.h"
 #include "train/trainer.h"
 
@@ -113,6 +115,44 @@ TEST_F(LanguageTest, PartsAndThreadsChangeNoBit) {
       EXPECT_EQ(cut.logs[i].metrics, whole.logs[i].metrics) << parts;
     }
   }
+}
+
+// The mean over samples of the mean over their tokens: long samples weigh as much as short ones, in any parts.
+TEST_F(LanguageTest, TheLossMayBeAMeanOverSamples) {
+  io::TokenFileWriter corpus(folder_ / "corpus", 50);
+  for (size_t i = 0; i < 40; ++i) corpus.add(std::vector<int32_t>(2 + i * 7 % 13, static_cast<int32_t>(i)));
+  corpus.finish();
+  recipe_.data.kind = "indexed";
+  recipe_.data.path = (folder_ / "corpus").string();
+  recipe_.optimizer.lr = 0;
+  recipe_.steps = 1;
+  const Run by_token = train();
+  recipe_.loss.mean = "sample";
+  const Run whole = train();
+  Arena arena;
+  Ctx ctx{.arena = arena, .threads = 1};
+  Language language(recipe_, ctx);
+  const data::Batch batch = language.data().batch(0);
+  double sum = 0;
+  int64_t samples = 0;
+  nn::StateView state;
+  nn::Run run{.ctx = ctx, .seqs = batch.seqs, .state = state, .numerics = numerics_of(recipe_)};
+  const Tensor losses = language.model()->losses_of(run, integers(arena, batch.ids), integers(arena, batch.targets));
+  for (const Seq& s : batch.seqs.seqs) {
+    double own = 0, n = 0;
+    for (int64_t t = s.start; t < s.start + s.len; ++t) {
+      own += static_cast<double>(losses.view().as<float>()[t]);
+      n += batch.targets[static_cast<size_t>(t)] != data::kMasked ? 1 : 0;
+    }
+    sum += n > 0 ? own / n : 0;
+    samples += n > 0 ? 1 : 0;
+  }
+  EXPECT_NEAR(whole.logs[0].loss, sum / static_cast<double>(samples), 1e-9);
+  EXPECT_NE(whole.logs[0].grad_norm, by_token.logs[0].grad_norm);
+  recipe_.accumulate = 3;
+  const Run cut = train(2);
+  EXPECT_EQ(cut.logs[0].loss, whole.logs[0].loss);
+  EXPECT_EQ(cut.logs[0].grad_norm, whole.logs[0].grad_norm);
 }
 
 // Each term is trained and logged under its own name, scaled by its factor, and is not part of "loss".

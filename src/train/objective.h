@@ -27,6 +27,11 @@ class Sums {
   };
   Sum& operator[](std::string_view name);    // created if missing; `name` outlives this
   double mean(std::string_view name) const;  // 0 if there is none
+  void add(std::string_view name, double sum, double count) {
+    Sum& to = (*this)[name];
+    to.sum += sum;
+    to.count += count;
+  }
   std::span<const Sum> all() const { return sums_; }
   void clear() { sums_.clear(); }  // keeps the capacity
 

@@ -20,6 +20,7 @@
 #include "sys/error.h"
 #include "train/checkpoint.h"
 #include "train/recipe_paths.h"
+#include "train/task.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -63,6 +64,7 @@ void check(const Recipe& recipe) {
   whole(nn::is_low_precision(recipe.precision), "precision.recipe");
   whole(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
   check_merge(recipe);
+  check_task(recipe);
 }
 
 constexpr const char* kMadeOf = "made_of.json";

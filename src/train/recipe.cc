@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "io/toml.h"
+#include "kernels/head_loss/distill_loss.h"
 #include "models/config.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
@@ -15,7 +16,7 @@ namespace braid::train {
 namespace {
 
 constexpr io::IntRange kCount{0, int64_t{1} << 40}, kFromOne{1, int64_t{1} << 40};
-constexpr io::NumberRange kNotNegative{0, 1e9}, kFraction{0, 1}, kRate{0, 0.99};
+constexpr io::NumberRange kNotNegative{0, 1e9}, kPositive{1e-9, 1e9}, kFraction{0, 1}, kRate{0, 0.99};
 // In FP32 the next beta rounds to 1, and the first step would divide by 0; eps avoids 0/0 for a gradient of 0.
 constexpr io::NumberRange kBeta{0, 0.9999999}, kEpsilon{1e-30, 1e9};
 using Choices = std::initializer_list<const char*>;
@@ -23,16 +24,49 @@ using Choices = std::initializer_list<const char*>;
 // Every word: key, variable, allowed values, meaning. `visit` has one overload per type.
 template <class D, class Visit>
 void each_data_word(D& d, Visit& visit) {
-  visit("data.kind", d.kind, Choices{}, "text, jsonl, indexed, ids, or a generated source; empty: by the path");
+  visit("data.kind", d.kind, Choices{},
+        "text, jsonl, indexed, ids, preference, rollouts, or a generated source; empty: by the path");
   visit("data.path", d.path, Choices{}, "a file or a folder");
   visit("data.blend", d.blend, "instead of path: several, or generated kinds, with their weights");
   visit("data.validation", d.validation, kFraction, "share of the documents that is held out");
+  visit("data.shuffle", d.shuffle, "false: rows in the order of the data");
   visit("data.states", d.generator.states, kCount, "markov, pcfg, recall: symbols; 0: what fits");
   visit("data.branch", d.generator.branch, kFromOne, "markov: steps from a state");
   visit("data.depth", d.generator.depth, kFromOne, "pcfg: depth of a sentence's tree");
   visit("data.rules", d.generator.rules, kFromOne, "pcfg: rules of a symbol");
   visit("data.modulus", d.generator.modulus, kFromOne, "modular: a op b = c modulo this number");
   visit("data.pairs", d.generator.pairs, kFromOne, "recall: keys with a value each");
+}
+
+template <class R, class Visit>
+void each_task_word(R& r, Visit& visit) {
+  visit("distill.teacher", r.distill.teacher, Choices{},
+        "a model of the same vocabulary, which the trained one follows");
+  visit("distill.temperature", r.distill.temperature, io::NumberRange{0.01, 100}, "of both distributions");
+  visit("distill.weight", r.distill.weight, kNotNegative, "of the divergence, times the squared temperature");
+  visit("distill.ce", r.distill.ce, kNotNegative, "weight of the cross-entropy beside it");
+  visit("distill.top_k", r.distill.top_k, io::IntRange{0, kDistillEntries},
+        "the teacher's likeliest tokens alone, and a tail of the rest; 0: all");
+  visit("distill.cache", r.distill.cache, Choices{}, "with top_k: a folder that keeps them, made if it is missing");
+  visit("preference.kind", r.preference.kind, Choices{"none", "dpo", "ipo", "rpo"},
+        "none; dpo, ipo, or rpo (rated pairs): the loss of a pair of answers");
+  visit("preference.beta", r.preference.beta, kPositive,
+        "factor of the log-odds of a pair; ipo: they tend to 1/(2 beta)");
+  visit("preference.eta", r.preference.eta, kNotNegative, "rpo: factor of the gap of the ratings");
+  visit("preference.nll", r.preference.nll, kNotNegative, "weight of the loss of the chosen answer's tokens");
+  visit("preference.length_average", r.preference.length_average, "true: log-probabilities per token, not per answer");
+  visit("policy.advantage", r.policy.advantage, Choices{"none", "leave-one-out", "mean", "std", "teacher"},
+        "none; leave-one-out, mean, std: reward over its group's; teacher: distill.teacher's log-ratio");
+  visit("policy.clip_low", r.policy.clip_low, kFraction, "ratios count down to 1 - clip_low");
+  visit("policy.clip_high", r.policy.clip_high, kNotNegative, "and up to 1 + clip_high");
+  visit("policy.dual_clip", r.policy.dual_clip, kNotNegative,
+        "and, where the advantage is negative, up to this; 0: any");
+  visit("policy.kl", r.policy.kl, kNotNegative, "weight of the divergence from the model at the start");
+  visit("policy.aggregate", r.policy.aggregate, Choices{"token", "sequence"},
+        "mean over tokens, or over answers' means");
+  visit("policy.importance_cap", r.policy.importance_cap, kNotNegative,
+        "ratios to the model at the start, weighted by its ratio to logprobs up to this; 0: ratios to logprobs");
+  visit("policy.ratio", r.policy.ratio, Choices{"token", "sequence"}, "of each token, or the answer's geometric mean");
 }
 
 template <class R, class Visit>
@@ -63,6 +97,7 @@ void each_word(R& r, Visit&& visit) {
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
   visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");
   visit("schedule.min_lr", r.schedule.min_lr, kNotNegative, "where decay ends");
+  visit("loss.mean", r.loss.mean, Choices{"token", "sample"}, "over tokens, or over each sequence's mean; not mtp's");
   visit("loss.mtp_steps", r.loss.mtp_steps, io::IntRange{1, models::kMtpSteps}, "times that the prediction block runs");
   visit("loss.mtp_scale", r.loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
   visit("loss.z", r.loss.z, kNotNegative, "weight of the squared log-sum of the logits");
@@ -75,6 +110,7 @@ void each_word(R& r, Visit&& visit) {
   visit("loop.sigma", r.loop.sigma, io::NumberRange{0, 2}, "of the logarithm of the steps' rate");
   visit("loop.backward", r.loop.backward, io::IntRange{0, models::kLoopSteps},
         "last steps with gradients; 0: the config's");
+  each_task_word(r, visit);
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");
@@ -313,6 +349,8 @@ data::DataSpec data_spec(const Recipe& recipe) {
   spec.seed = static_cast<uint64_t>(recipe.seed);
   spec.goldfish.k = recipe.loss.goldfish_k;
   spec.goldfish.seed = static_cast<uint64_t>(recipe.loss.goldfish_seed);
+  const std::string& advantage = recipe.policy.advantage;
+  spec.rated = recipe.preference.kind == "rpo" || (advantage != "none" && advantage != "teacher");
   return spec;
 }
 

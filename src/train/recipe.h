@@ -26,6 +26,7 @@ struct OptimizerRecipe {
 };
 
 struct LossRecipe {
+  std::string mean = "token";  // or sample
   int64_t mtp_steps = 1;
   double mtp_scale = 0, z = 0, aux = 0, router_z = 0, router_bias_rate = 0;
   int64_t goldfish_k = 0;
@@ -69,6 +70,25 @@ struct LoraRecipe {
   std::vector<std::string> targets, target_parameters;
 };
 
+// What is trained after pretraining (task.h): at most one of the three, except that a teacher may also be the advantage
+// of a policy.
+struct DistillRecipe {
+  std::string teacher{};  // a model folder or name; empty: off
+  double temperature = 1, weight = 1, ce = 0;
+  int64_t top_k = 0;    // entries of the teacher's distribution; 0: all of it
+  std::string cache{};  // a folder for them; empty: the teacher runs beside the student
+};
+struct PreferenceRecipe {
+  std::string kind = "none";  // none, dpo, ipo, rpo
+  double beta = 0.1, eta = 1, nll = 0;
+  bool length_average = false;
+};
+struct PolicyRecipe {
+  std::string advantage = "none";  // none, leave-one-out, mean, std, teacher
+  double clip_low = 0.2, clip_high = 0.28, dual_clip = 0, kl = 0, importance_cap = 0;
+  std::string aggregate = "token", ratio = "token";  // or sequence
+};
+
 struct Recipe {
   std::string init;                // a model folder or name
   std::optional<io::Json> config;  // instead of init: a config.json by path, a preset, or its content as a table
@@ -83,6 +103,9 @@ struct Recipe {
   ScheduleRecipe schedule;
   LossRecipe loss;
   LoopRecipe loop;
+  DistillRecipe distill;
+  PreferenceRecipe preference;
+  PolicyRecipe policy;
   std::string recompute = "none";  // [memory]: none, selective, full, fit:<GiB>
   std::string precision = "none";  // [precision] recipe
   bool precision_stochastic = true, precision_hadamard = true;

@@ -28,6 +28,8 @@ void each_path(Recipe& r, const Visit& visit) {
     one("config", config, PathKind::name);
     if (config != r.config->as_string()) r.config = io::Json::parse(nlohmann::json(config).dump(), "config");
   }
+  one("distill.teacher", r.distill.teacher, PathKind::name);
+  one("distill.cache", r.distill.cache, PathKind::output);
   one("out", r.out, PathKind::output);
   one("data.path", r.data.path, PathKind::path);
   for (data::BlendPart& part : r.data.blend) {

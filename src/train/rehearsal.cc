@@ -4,7 +4,10 @@
 
 #include "sys/memory.h"
 #include "train/depth.h"
+#include "train/distill.h"
 #include "train/origin.h"
+#include "train/task.h"
+#include "train/token_gradient.h"
 
 namespace braid::train {
 
@@ -28,6 +31,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
   }
   if (model.config().loop && loop_steps == 0) loop_steps = loop_of(recipe, *model.config().loop).backward_steps;
   const nn::Precision precision(recipe.precision, model.params(), 0, precision_parts(recipe));
+  Arena beside;  // for what is not planned
   return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
     const SeqMap& seqs = packings[packing];
     nn::StateView state;
@@ -46,6 +50,8 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
       loop = {.steps = loop_steps, .start = Tensor(dry.arena, DType::f32, {seqs.tokens(), model.config().hidden})};
       run.loop = &loop;
     }
+    if (rates_answers(recipe)) return TokenGradient(run, model.losses_of(run, ids, targets)).finish();
+    if (!recipe.distill.teacher.empty()) return rehearse_distill(recipe, beside, run, model, ids, targets);
     models::Model::LossSums sums;
     models::Model::LossOptions options{.main_weight = 1, .z = static_cast<float>(recipe.loss.z)};
     options.mtp_weight.fill(recipe.loss.mtp_scale);

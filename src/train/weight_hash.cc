@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <vector>
 
+#include "data/shuffle.h"
+#include "sys/mapped_file.h"
 #include "sys/parallel.h"
 
 namespace braid::train {
@@ -33,6 +36,46 @@ uint64_t weight_hash(std::span<const float> values, int threads) {
   uint64_t all = static_cast<uint64_t>(n);
   for (const uint64_t hash : hashes) all = mixed(all ^ hash);
   return all;
+}
+
+uint64_t sample_hash(const std::filesystem::path& path) {
+  constexpr size_t kSamples = 4096, kWord = sizeof(uint64_t);
+  std::vector<std::filesystem::path> files;
+  if (std::filesystem::is_regular_file(path)) {
+    files.push_back(path);
+  } else {
+    for (const auto& entry : std::filesystem::directory_iterator(path)) {
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  uint64_t hash = 0;
+  for (const auto& name : files) {
+    const sys::MappedFile file(name);
+    const std::span<const std::byte> bytes = file.bytes();
+    hash = data::mix(hash, bytes.size());
+    const size_t words = bytes.size() / kWord, stride = std::max<size_t>(1, words / kSamples);
+    for (size_t i = 0; i < words; i += stride) {
+      uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + i * kWord, kWord);
+      hash = data::mix(hash, word);
+    }
+  }
+  return hash;
+}
+
+uint64_t sample_hash(const data::Loader& data) {
+  const int64_t epoch = data.steps_per_epoch();
+  uint64_t hash = 0;
+  for (const int64_t step : {int64_t{0}, epoch / 3, epoch / 2, std::max<int64_t>(0, epoch - 2)}) {
+    const data::Batch batch = data.batch(step);
+    for (const std::vector<int32_t>* list : {&batch.ids, &batch.targets}) {
+      for (const int32_t id : *list) hash = data::mix(hash, static_cast<uint64_t>(int64_t{id} + 1));
+    }
+    for (const data::Rating& rating : batch.ratings) hash = data::mix(hash, std::bit_cast<uint64_t>(rating.reward));
+    for (const float logprob : batch.logprobs) hash = data::mix(hash, std::bit_cast<uint32_t>(logprob));
+  }
+  return hash;
 }
 
 }  // namespace braid::train

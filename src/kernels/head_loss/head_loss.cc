@@ -93,7 +93,7 @@ struct Packed {
   }
   template <class Op>
   static void run(packed::Class c, Ctx& ctx, const Op& op, std::span<std::byte> space) {
-    const HeadLoss& problem = problem_of(op);
+    const HeadProblem problem = problem_of(op);
     check_targets(problem);
     head_loss_packed(c, ctx, problem, space);
   }

@@ -2,13 +2,14 @@
 // grouping changes no bit. Then, for each such group:
 //
 //   logits   tasks over the vocabulary, each packs its own rows of w
+//            (of distill_loss those of the teacher's head, too, in a second buffer)
 //   rows     the loss of a token and its dlogits, in place of the logits (as BF16 in half the space)
 //   dx, dw   super block by super block of the vocabulary, so that the dlogits packed for dx stay in L3: tasks for
 //   dx
 //            add the next depth blocks, tasks for dw add the group's pieces to their part of dw in order
 #include <atomic>
 
-#include "kernels/head_loss/head_loss_rows.h"
+#include "kernels/head_loss/distill_rows.h"
 #include "math/packed.h"
 #include "math/packed_weight.h"
 #include "math/pieces.h"
@@ -48,7 +49,7 @@ void for_each_group(const HeadLoss& op, int64_t rows_max, int64_t step, Body&& b
 
 class HeadRun {
  public:
-  HeadRun(packed::Class c, const HeadLoss& op, int threads)
+  HeadRun(packed::Class c, const HeadProblem& op, int threads)
       : op_(op),
         kernel_(packed::kernel_of(c)),
         bf16_(c != packed::Class::f32),
@@ -56,7 +57,7 @@ class HeadRun {
         vocab_(op.w.rows),
         depth_(op.w.cols),
         padded_((vocab_ + kLogitGrain - 1) / kLogitGrain * kLogitGrain) {
-    const int64_t fit = kLogitBytes / (padded_ * 4) / kPieceTokens * kPieceTokens;
+    const int64_t fit = kLogitBytes / (padded_ * (op.teacher_x ? 8 : 4)) / kPieceTokens * kPieceTokens;
     rows_max_ = std::min(std::clamp(fit, kPieceTokens, kGroupMax), op.x.dim(0));
     vocab_block_ = packed::block_depth(vocab_);
     dx_cols_ = 384 / kernel_.value_bytes;
@@ -64,6 +65,9 @@ class HeadRun {
     x_.n = dlogits_.n = rows_max_;
     x_.depth = depth_;
     x_.block = packed::block_depth(depth_);
+    teacher_x_ = x_;
+    teacher_x_.depth = op.teacher_w.cols;
+    if (op.teacher_x) teacher_x_.block = packed::block_depth(teacher_x_.depth);
     dlogits_.depth = std::min(vocab_, kSuperBlocks * vocab_block_);
     dlogits_.block = vocab_block_;
   }
@@ -89,6 +93,10 @@ class HeadRun {
     };
     logits_ = reinterpret_cast<float*>(take(rows_max_ * padded_ * 4));
     x_.data = take(x_.bytes());
+    if (op_.teacher_x) {
+      teacher_logits_ = reinterpret_cast<float*>(take(rows_max_ * padded_ * 4));
+      teacher_x_.data = take(teacher_x_.bytes());
+    }
     if (op_.dw) {
       int64_t padded = 0;
       for_each_group(op_, rows_max_, kernel_.step, [&](const Group& g) { padded = std::max(padded, g.padded); });
@@ -100,14 +108,17 @@ class HeadRun {
     return at;
   }
   int64_t panel_bytes() const {
-    return aligned(std::max({packed_bytes(kernel_, Side::cols, kLogitCols, x_.block),
+    return aligned(std::max({packed_bytes(kernel_, Side::cols, kLogitCols, std::max(x_.block, teacher_x_.block)),
                              packed_bytes(kernel_, Side::cols, dx_cols_, vocab_block_),
                              packed_bytes(kernel_, Side::rows, kGradRows, std::max(kPieceTokens, kernel_.chain))}));
   }
   // Panels, and the decoded values of a quantised weight.
   int64_t own_bytes() const {
-    return panel_bytes() + std::max(packed::scratch_bytes({op_.w, true}, kLogitCols, x_.block),
-                                    packed::scratch_bytes({op_.w, false}, dx_cols_, vocab_block_));
+    int64_t scratch = std::max(packed::scratch_bytes({op_.w, true}, kLogitCols, x_.block),
+                               packed::scratch_bytes({op_.w, false}, dx_cols_, vocab_block_));
+    if (op_.teacher_x)
+      scratch = std::max(scratch, packed::scratch_bytes({op_.teacher_w, true}, kLogitCols, teacher_x_.block));
+    return panel_bytes() + scratch;
   }
 
   void tasks(int64_t n, sys::FunctionRef<void(int64_t, std::byte*)> body) const {
@@ -118,30 +129,38 @@ class HeadRun {
   }
 
   void run_group(const Group& group) {
-    x_.n = dlogits_.n = group.rows;
-    const packed::Source x = packed::from(packed::along(op_.x), group.first, 0);
-    sys::parallel_for(threads_, x_.panels(), 1, [&](int64_t begin, int64_t end) { x_.pack_panels(x, begin, end); });
-    tasks((vocab_ + kLogitCols - 1) / kLogitCols, [&](int64_t i, std::byte* own) { logits(i * kLogitCols, own); });
+    x_.n = teacher_x_.n = dlogits_.n = group.rows;
+    all_logits(group, op_.x, x_, op_.w, logits_);
+    if (op_.teacher_x) all_logits(group, op_.teacher_x, teacher_x_, op_.teacher_w, teacher_logits_);
     sys::parallel_for(threads_, group.rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) row(group.first + t, logits_ + t * padded_);
+      for (int64_t t = begin; t < end; ++t) {
+        op_.distills ? taught_row(group.first + t, t) : row(group.first + t, logits_ + t * padded_);
+      }
     });
     if (op_.dw) pack_pieces(group);
     if (op_.dx || op_.dw) gradients(group);
   }
 
-  void logits(int64_t v, std::byte* own) const {
-    packed::Product p{.m = x_.n, .n = std::min(kLogitCols, vocab_ - v)};
+  void all_logits(const Group& group, const View& from, const packed::Whole& x, const Weight& w, float* out) const {
+    const packed::Source rows = packed::from(packed::along(from), group.first, 0);
+    sys::parallel_for(threads_, x.panels(), 1, [&](int64_t begin, int64_t end) { x.pack_panels(rows, begin, end); });
+    tasks((vocab_ + kLogitCols - 1) / kLogitCols,
+          [&](int64_t i, std::byte* own) { logits(i * kLogitCols, x, w, out, own); });
+  }
+
+  void logits(int64_t v, const packed::Whole& x, const Weight& w, float* out, std::byte* own) const {
+    packed::Product p{.m = x.n, .n = std::min(kLogitCols, vocab_ - v)};
     p.b = own;
-    p.y = logits_ + v;
+    p.y = out + v;
     p.y_stride = padded_;
-    for (int64_t k = 0; k < depth_; k += x_.block) {
-      p.a = x_.at(0, k);
-      p.depth = x_.depth_at(k);
+    for (int64_t k = 0; k < x.depth; k += x.block) {
+      p.a = x.at(0, k);
+      p.depth = x.depth_at(k);
       p.add = k > 0;
-      packed::pack(kernel_, {op_.w, true}, {.i = v, .n = p.n, .k = k, .depth = p.depth}, own + panel_bytes(), own);
+      packed::pack(kernel_, {w, true}, {.i = v, .n = p.n, .k = k, .depth = p.depth}, own + panel_bytes(), own);
       packed::product(kernel_, p);
     }
-    packed::scale(op_.w.global, p.m, p.n, p.y, p.y_stride);
+    packed::scale(w.global, p.m, p.n, p.y, p.y_stride);
   }
 
   void row(int64_t t, float* logits) const {
@@ -159,6 +178,27 @@ class HeadRun {
     const TokenLoss result = head_loss_row(r, op_.dx || op_.dw, bf16_);
     if (op_.loss) *op_.loss.as<float>(t) = result.loss;
     if (op_.lse) *op_.lse.as<float>(t) = result.lse;
+  }
+
+  // Token t of the batch, row `at` of the group.
+  void taught_row(int64_t t, int64_t at) const {
+    DistillRow r{.logits = logits_ + at * padded_,
+                 .teacher = teacher_logits_ ? teacher_logits_ + at * padded_ : nullptr,
+                 .vocab = vocab_,
+                 .padded = padded_,
+                 .target = *op_.targets.as<int32_t>(t),
+                 .weight = op_.token_weight ? *op_.token_weight.as<float>(t) : 1.0f,
+                 .temperature = op_.temperature,
+                 .kl_weight = op_.kl_weight,
+                 .ce_weight = op_.ce_weight};
+    if (op_.top_ids) {
+      r.ids = op_.top_ids.as<int32_t>(t);
+      r.logprobs = op_.top_logprobs.as<float>(t);
+      r.entries = op_.top_ids.dim(1);
+    }
+    const DistillTokenLoss result = distill_row(r, op_.dx || op_.dw, bf16_);
+    *op_.loss.as<float>(t) = result.kl;
+    if (op_.ce) *op_.ce.as<float>(t) = result.ce;
   }
 
   // body(first, rows, its packed x) for every piece of the group, or for runs of them.
@@ -254,14 +294,14 @@ class HeadRun {
     });
   }
 
-  const HeadLoss& op_;
+  const HeadProblem& op_;
   packed::Kernel kernel_;
   bool bf16_;
   int threads_;
   int64_t vocab_, depth_, padded_;
   int64_t rows_max_ = 0, vocab_block_ = 0, dx_cols_ = 0;
-  packed::Whole x_, dlogits_;
-  float* logits_ = nullptr;
+  packed::Whole x_, teacher_x_, dlogits_;
+  float *logits_ = nullptr, *teacher_logits_ = nullptr;
   std::byte* x_pieces_ = nullptr;
   float* dx_sums_ = nullptr;
   std::byte* own_ = nullptr;
@@ -271,19 +311,21 @@ int team_of(const HeadLoss& op, int threads) { return sys::team_for(threads, op.
 
 }  // namespace
 
-const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op) {
+const char* head_loss_packed_supports(packed::Class c, const HeadProblem& op) {
   if (op.x.dtype != DType::f32 && op.x.dtype != DType::bf16) return "x is not F32 or BF16";
   if ((op.x.dtype == DType::f32) != (c == packed::Class::f32)) return "x has another type";
+  if (op.teacher_x && (op.teacher_x.dtype != op.x.dtype || !op.teacher_x.rows_contiguous()))
+    return "the teacher's x has another type, or strided rows";
   if (!op.x.rows_contiguous() || (op.dx && !op.dx.rows_contiguous())) return "strided rows";
   if (op.dw && !op.dw.rows_contiguous()) return "strided rows";
   return packed::refusal(c);
 }
 
-int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads) {
+int64_t head_loss_packed_workspace(packed::Class c, const HeadProblem& op, int threads) {
   return HeadRun(c, op, threads).workspace();
 }
 
-void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace) {
+void head_loss_packed(packed::Class c, Ctx& ctx, const HeadProblem& op, std::span<std::byte> workspace) {
   HeadRun(c, op, team_of(op, ctx.threads)).run(workspace);
 }
 

@@ -5,34 +5,44 @@
 
 namespace braid {
 
-// Each op as a HeadLoss, the most general of the three; what the op does not have is empty.
-inline const HeadLoss& problem_of(const HeadLoss& op) { return op; }
-inline HeadLoss problem_of(const HeadLossFwd& op) {
-  return {.x = op.x,
-          .w = op.w,
-          .targets = op.targets,
-          .target_ids = op.target_ids,
-          .target_probs = op.target_probs,
-          .loss = op.loss,
-          .lse = op.lse};
+// Each op as one problem; what the op does not have is empty.
+struct HeadProblem : HeadLoss {
+  // Of distill_loss.h, where `loss` is kl and lse is empty.
+  bool distills = false;
+  View teacher_x{};
+  Weight teacher_w{};
+  View top_ids{}, top_logprobs{};
+  MutView ce{};
+  float temperature = 1, kl_weight = 1, ce_weight = 0;
+};
+
+inline HeadProblem problem_of(const HeadLoss& op) { return {op}; }
+inline HeadProblem problem_of(const HeadLossFwd& op) {
+  return {HeadLoss{.x = op.x,
+                   .w = op.w,
+                   .targets = op.targets,
+                   .target_ids = op.target_ids,
+                   .target_probs = op.target_probs,
+                   .loss = op.loss,
+                   .lse = op.lse}};
 }
-inline HeadLoss problem_of(const HeadLossBwd& op) {
-  return {.x = op.x,
-          .w = op.w,
-          .targets = op.targets,
-          .target_ids = op.target_ids,
-          .target_probs = op.target_probs,
-          .token_weight = op.dloss,
-          .dx = op.dx,
-          .dw = op.dw,
-          .z = op.z,
-          .seqs = op.seqs};
+inline HeadProblem problem_of(const HeadLossBwd& op) {
+  return {HeadLoss{.x = op.x,
+                   .w = op.w,
+                   .targets = op.targets,
+                   .target_ids = op.target_ids,
+                   .target_probs = op.target_probs,
+                   .token_weight = op.dloss,
+                   .dx = op.dx,
+                   .dw = op.dw,
+                   .z = op.z,
+                   .seqs = op.seqs}};
 }
 
 // On packed operands (math/packed.h).
-const char* head_loss_packed_supports(packed::Class c, const HeadLoss& op);
-int64_t head_loss_packed_workspace(packed::Class c, const HeadLoss& op, int threads);
-void head_loss_packed(packed::Class c, Ctx& ctx, const HeadLoss& op, std::span<std::byte> workspace);
+const char* head_loss_packed_supports(packed::Class c, const HeadProblem& op);
+int64_t head_loss_packed_workspace(packed::Class c, const HeadProblem& op, int threads);
+void head_loss_packed(packed::Class c, Ctx& ctx, const HeadProblem& op, std::span<std::byte> workspace);
 
 // One token's logits, kLogitGrain-padded to `padded`; entries beyond `vocab` are overwritten.
 inline constexpr int64_t kLogitGrain = 64;

@@ -1,0 +1,354 @@
+// Tasks over a real model of a few layers: where they start, that their gradients are those of their losses, and what
+// changes no bit.
+#include "train/task.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <functional>
+
+#include "support/models.h"
+#include "train/language.h"
+#include "train/trainer.h"
+
+namespace braid::train {
+namespace {
+
+class TaskTest : public models::FolderTest {
+ protected:
+  static constexpr int kRows = 8;
+
+  TaskTest() {
+    nlohmann::json config = models::hybrid();
+    write(config, tensors_of(config));
+    recipe_.init = folder_.string();
+    recipe_.out = (folder_ / "out").string();
+    recipe_.dtype = "f32";
+    recipe_.steps = 3;
+    recipe_.batch = 4;
+    recipe_.optimizer.lr = 1e-3;
+    recipe_.data.shuffle = false;
+    write_answers();
+  }
+
+  // Pairs of rated answers, and groups of four rollouts; lengths differ.
+  void write_answers() {
+    std::ofstream pairs(folder_ / "pairs.jsonl"), rollouts(folder_ / "rollouts.jsonl");
+    std::mt19937 random(7);
+    const auto ids = [&](size_t n) {
+      std::vector<int> list(n);
+      for (int& id : list) id = static_cast<int>(random() % 50);
+      return list;
+    };
+    for (size_t i = 0; i < kRows; ++i) {
+      pairs << nlohmann::json{{"prompt_ids", ids(2 + i)},
+                              {"chosen_ids", ids(1 + i % 3)},
+                              {"rejected_ids", ids(4 + i % 5)},
+                              {"chosen_reward", 0.25 * static_cast<double>(i)},
+                              {"rejected_reward", 1}}
+            << "\n";
+      const std::vector<int> answer = ids(1 + i * 3 % 7);
+      std::vector<double> logprobs;
+      for (size_t t = 0; t < answer.size(); ++t) logprobs.push_back(-3.5 - 0.1 * static_cast<double>(random() % 9));
+      rollouts << nlohmann::json{{"group", i / 4},
+                                 {"prompt_ids", {i / 4, 3, 4}},
+                                 {"completion_ids", answer},
+                                 {"reward", static_cast<double>(random() % 5)},
+                                 {"logprobs", logprobs}}
+               << "\n";
+    }
+  }
+
+  void prefer(const PreferenceRecipe& preference) {
+    recipe_.data.kind = "preference";
+    recipe_.data.path = (folder_ / "pairs.jsonl").string();
+    recipe_.preference = preference;
+  }
+  void earn(const PolicyRecipe& policy) {
+    recipe_.data.kind = "rollouts";
+    recipe_.data.path = (folder_ / "rollouts.jsonl").string();
+    recipe_.policy = policy;
+  }
+  void distil(const DistillRecipe& distill) {
+    recipe_.data.kind = "markov";
+    recipe_.length = 24;
+    recipe_.distill = distill;
+  }
+  // A model beside the student, of `config`.
+  std::string another(const std::string& name, const nlohmann::json& config) {
+    write(config, tensors_of(config));
+    std::filesystem::create_directory(folder_ / name);
+    for (const char* file : {"config.json", "model.safetensors"})
+      std::filesystem::rename(folder_ / file, folder_ / name / file);
+    write(models::hybrid(), tensors_of(models::hybrid()));
+    return (folder_ / name).string();
+  }
+  // Of other widths and weights.
+  std::string teacher() {
+    nlohmann::json config = models::dense("llama");
+    config["hidden_size"] = 48;
+    return another("teacher", config);
+  }
+  // Every kind, the less usual words too.
+  std::vector<std::pair<std::string, std::function<void()>>> all() {
+    const std::string other = teacher();
+    return {
+        {"dpo", [this] { prefer({.kind = "dpo", .beta = 0.5, .nll = 0.2}); }},
+        {"ipo", [this] { prefer({.kind = "ipo", .beta = 0.5, .length_average = true}); }},
+        {"rpo", [this] { prefer({.kind = "rpo", .beta = 0.5, .eta = 2}); }},
+        {"leave-one-out", [this] { earn({.advantage = "leave-one-out", .kl = 0.1}); }},
+        {"sequence", [this] { earn({.advantage = "mean", .aggregate = "sequence", .ratio = "sequence"}); }},
+        {"capped", [this] { earn({.advantage = "std", .dual_clip = 3, .kl = 0.1, .importance_cap = 1.2}); }},
+        {"entries", [this, other] { distil({.teacher = other, .temperature = 2, .ce = 0.3, .top_k = 7}); }},
+        {"distill", [this, other] { distil({.teacher = other, .temperature = 2, .weight = 0.7, .ce = 0.3}); }},
+    };
+  }
+  void reset() {
+    const Recipe empty;
+    recipe_.preference = empty.preference;
+    recipe_.policy = empty.policy;
+    recipe_.distill = empty.distill;
+    recipe_.length = 0;
+  }
+
+  struct Run {
+    std::vector<float> values{};
+    std::vector<StepLog> logs{};
+    std::vector<HeldOutLog> held_out{};
+
+    double metric(size_t step, const std::string& name) const {
+      for (const auto& [key, value] : logs.at(step).metrics) {
+        if (key == name) return value;
+      }
+      return std::nan("");
+    }
+  };
+  Run train(int threads = 1) {
+    std::filesystem::remove_all(recipe_.out);
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = threads};
+    Language language(recipe_, ctx);
+    Trainer trainer(recipe_, language, ctx);
+    Run out;
+    trainer.train({.step = [&](const StepLog& log) { out.logs.push_back(log); },
+                   .held_out = [&](const HeldOutLog& log) { out.held_out.push_back(log); }});
+    const auto values = language.masters().values();
+    out.values.assign(values.begin(), values.end());
+    return out;
+  }
+
+  Recipe recipe_;
+};
+
+TEST_F(TaskTest, TheModelAtTheStartPrefersNothing) {
+  recipe_.batch = kRows;
+  for (const char* dtype : {"f32", "bf16"}) {
+    recipe_.dtype = dtype;
+    for (const int64_t rank : {0, 2}) {
+      recipe_.lora.rank = rank;
+      recipe_.lora.targets = rank > 0 ? std::vector<std::string>{"in_proj", "q_proj"} : std::vector<std::string>();
+      prefer({.kind = "dpo"});
+      const Run dpo = train();
+      EXPECT_EQ(dpo.logs[0].loss, std::log(2.0)) << dtype << rank;
+      EXPECT_EQ(dpo.metric(0, "margin"), 0);
+      EXPECT_LT(dpo.logs[2].loss, std::log(2.0)) << dtype << rank;  // of the same batch
+      prefer({.kind = "ipo", .beta = 0.25});
+      EXPECT_EQ(train().logs[0].loss, 4);
+      earn({.advantage = "mean", .kl = 0.5});
+      recipe_.preference.kind = "none";
+      const Run policy = train();
+      EXPECT_EQ(policy.metric(0, "kl"), 0) << dtype << rank;
+      EXPECT_GT(policy.metric(2, "kl"), 0);
+      reset();
+    }
+  }
+}
+
+TEST_F(TaskTest, AModelHasNothingToLearnFromItself) {
+  for (const char* dtype : {"f32", "bf16"}) {
+    recipe_.dtype = dtype;
+    distil({.teacher = folder_.string(), .temperature = 3});
+    const Run run = train();
+    EXPECT_EQ(run.logs[0].loss, 0) << dtype;
+    EXPECT_EQ(run.logs[0].grad_norm, 0) << dtype;
+    EXPECT_GT(run.metric(0, "ce"), 0);
+  }
+}
+
+TEST_F(TaskTest, PartsAndThreadsChangeNoBit) {
+  for (const auto& [name, choose] : all()) {
+    reset();
+    choose();
+    recipe_.accumulate = 1;
+    const Run whole = train();
+    for (const int64_t parts : {2, 3, 4}) {
+      recipe_.accumulate = parts;
+      recipe_.recompute = parts == 3 ? "full" : "none";
+      const Run cut = train(2);
+      EXPECT_EQ(cut.values, whole.values) << name << parts;
+      for (size_t i = 0; i < whole.logs.size(); ++i) {
+        EXPECT_EQ(cut.logs[i].loss, whole.logs[i].loss) << name << parts;
+        EXPECT_EQ(cut.logs[i].metrics, whole.logs[i].metrics) << name << parts;
+      }
+    }
+  }
+}
+
+// Along the gradient the loss rises by its squared norm.
+TEST_F(TaskTest, GradientsAreThoseOfTheLoss) {
+  for (const auto& [name, choose] : all()) {
+    reset();
+    choose();
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 1};
+    Language language(recipe_, ctx);
+    models::MasterWeights& masters = language.masters();
+    const int64_t rows = language.draw(0, false);
+    const auto loss_at = [&] {
+      Sums sums;
+      language.run(ctx, 0, rows, false, sums);
+      return sums.mean("loss");
+    };
+    // Away from the start, where all ratios are 1 and all odds even.
+    const auto values = masters.values();
+    for (size_t i = 0; i < values.size(); ++i) values[i] *= 1 + 0.02f * static_cast<float>(i % 7);
+    Sums sums;
+    masters.zero_grads(1);
+    language.run(ctx, 0, rows, true, sums);
+    masters.sum_uses(1);
+    EXPECT_EQ(sums.mean("loss"), loss_at()) << name;
+    const std::vector<float> grads(masters.grads().begin(), masters.grads().end()), start(values.begin(), values.end());
+    double squares = 0;
+    for (const float g : grads) squares += static_cast<double>(g) * static_cast<double>(g);
+    const double step = 2e-3 / std::sqrt(squares);  // a distance of 0.002 among weights of order 0.1
+    const auto move = [&](double by) {
+      for (size_t i = 0; i < values.size(); ++i) values[i] = start[i] + static_cast<float>(by) * grads[i];
+      return loss_at();
+    };
+    const double rise = (move(step) - move(-step)) / (2 * step);
+    EXPECT_NEAR(rise, squares, 5e-3 * squares) << name;
+  }
+}
+
+// A row's loss does not depend on its batch: no padding, and no reference by position.
+TEST_F(TaskTest, ABatchIsTheMeanOfItsRows) {
+  recipe_.optimizer.lr = 0;
+  recipe_.optimizer.weight_decay = 0;
+  for (const bool pairs : {true, false}) {
+    reset();
+    pairs ? prefer({.kind = "rpo", .nll = 0.5}) : earn({.advantage = "mean", .kl = 0.1, .aggregate = "sequence"});
+    recipe_.batch = kRows;
+    recipe_.steps = 1;
+    const Run whole = train();
+    recipe_.batch = 1;
+    recipe_.steps = kRows;
+    double sum = 0;
+    for (const StepLog& log : train().logs) sum += log.loss;
+    EXPECT_EQ(sum / kRows, whole.logs[0].loss) << pairs;
+  }
+}
+
+// Shuffled rows keep what the start says of them, and held-out rows are others.
+TEST_F(TaskTest, TheReferenceFollowsTheRows) {
+  prefer({.kind = "ipo", .beta = 0.25});
+  recipe_.data.shuffle = true;
+  recipe_.data.validation = 0.25;
+  recipe_.eval = {.every = 1, .batches = 1};
+  recipe_.batch = 2;
+  recipe_.steps = 9;
+  recipe_.optimizer.lr = 0;
+  const Run run = train();
+  for (const StepLog& log : run.logs) EXPECT_EQ(log.loss, 4);
+  ASSERT_EQ(run.held_out.size(), 9u);
+  for (const HeldOutLog& log : run.held_out) EXPECT_EQ(log.loss, 4);
+}
+
+// All entries are the distribution; a few of them say less than it does, but never more.
+TEST_F(TaskTest, EntriesApproachTheTeacher) {
+  const std::string other = teacher();
+  recipe_.steps = 1;
+  double last = 0;
+  for (const int64_t count : {1, 5, 20, 50}) {
+    distil({.teacher = other, .temperature = 2, .top_k = count});
+    const double loss = train().logs[0].loss;
+    EXPECT_GT(loss, last) << count;
+    last = loss;
+  }
+  distil({.teacher = other, .temperature = 2});
+  EXPECT_NEAR(train().logs[0].loss, last, 2e-3 * last);  // of 3e-4, in FP32
+}
+
+// A cache holds what the teacher would say, for every epoch; one of something else is refused.
+TEST_F(TaskTest, ACacheIsTheTeacher) {
+  const std::string other = teacher();
+  const auto batches = [&](int64_t count) {
+    std::vector<int64_t> ids(static_cast<size_t>(count * 3 * 9));
+    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>((i * 31 + 5) % 50);
+    io::SafetensorsWriter file(folder_ / "ids.safetensors", {{"batches", DType::i64, {count, 3, 9}}});
+    file.write("batches", view_of(ids.data(), {count, 3, 9}));
+    file.finish();
+  };
+  batches(2);
+  recipe_.data.kind = "ids";
+  recipe_.data.path = (folder_ / "ids.safetensors").string();
+  recipe_.batch = 0;
+  recipe_.steps = 5;
+  recipe_.distill = {.teacher = other, .temperature = 2, .top_k = 6};
+  const Run beside = train();
+  recipe_.distill.cache = (folder_ / "cache").string();
+  for (int pass = 0; pass < 2; ++pass) {  // made, then found
+    const Run cached = train();
+    EXPECT_EQ(cached.values, beside.values);
+    for (size_t i = 0; i < 5; ++i) EXPECT_EQ(cached.logs[i].loss, beside.logs[i].loss);
+  }
+  const auto refusal_of = [&] { return support::error_of([&] { train(); }); };
+  recipe_.distill.temperature = 3;
+  EXPECT_NE(refusal_of().find("cache] was made with another temperature; got 2.0; expected 3.0"), std::string::npos)
+      << refusal_of();
+  recipe_.distill.temperature = 2;
+  batches(4);
+  EXPECT_NE(refusal_of().find("was made with another data"), std::string::npos) << refusal_of();
+  batches(2);
+  std::filesystem::remove(folder_ / "cache" / "DONE");
+  EXPECT_NE(refusal_of().find("is not a cache of a teacher"), std::string::npos) << refusal_of();
+  distil({.teacher = other, .top_k = 6, .cache = (folder_ / "endless").string()});
+  recipe_.data.path.clear();
+  recipe_.batch = 2;
+  EXPECT_NE(refusal_of().find("[distill.cache] cannot hold the rows of this data; got no end"), std::string::npos)
+      << refusal_of();
+}
+
+TEST_F(TaskTest, ATeachersAdvantageIsItsLogRatio) {
+  earn({.advantage = "teacher"});
+  recipe_.distill.teacher = folder_.string();
+  const Run itself = train();
+  EXPECT_EQ(itself.logs[0].grad_norm, 0);
+  recipe_.distill.teacher = teacher();
+  recipe_.policy.clip_high = 100;
+  recipe_.policy.clip_low = 1;
+  recipe_.steps = 60;
+  recipe_.batch = kRows;
+  const Run run = train();
+  EXPECT_GT(run.logs[0].grad_norm, 0);
+  EXPECT_NE(run.logs.back().loss, run.logs.front().loss);
+}
+
+TEST_F(TaskTest, WhatDoesNotFitIsRefused) {
+  const auto refusal_of = [&] { return support::error_of([&] { train(); }); };
+  prefer({.kind = "dpo"});
+  recipe_.data.kind = "markov";
+  EXPECT_NE(refusal_of().find("[data.kind] [preference] reads other data"), std::string::npos) << refusal_of();
+  reset();
+  prefer({});
+  EXPECT_NE(refusal_of().find("expected [preference] kind"), std::string::npos) << refusal_of();
+  earn({.advantage = "teacher"});
+  EXPECT_NE(refusal_of().find("there is no teacher"), std::string::npos) << refusal_of();
+  reset();
+  nlohmann::json config = models::dense("llama");
+  config["vocab_size"] = 51;
+  distil({.teacher = another("wide", config)});
+  EXPECT_EQ(refusal_of(), "[distill.teacher] has another vocabulary; got 51 tokens; expected 50, as the student has");
+}
+
+}  // namespace
+}  // namespace braid::train
