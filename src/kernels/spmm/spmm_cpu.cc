@@ -13,6 +13,8 @@
 #include <hwy/highway.h>
 
 #include "math/vec-inl.h"
+// after vec-inl
+#include "math/strips-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
@@ -49,16 +51,6 @@ template <class X>
 HWY_INLINE void prefetch(const X* row, int64_t n) {
   for (int64_t c = 0; c < n; c += static_cast<int64_t>(64 / sizeof(X))) hwy::Prefetch(row + c);
 }
-
-// kVecs vectors of the strip, the last of which ends where the strip does and may overlap the one before.
-template <class Tag, int kVecs>
-struct Places {
-  int64_t at[kVecs];
-  explicit Places(int64_t n) {
-    const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
-    for (int v = 0; v < kVecs; ++v) at[v] = HWY_MIN(v * lanes, n - lanes);
-  }
-};
 
 template <class X>
 struct Source {
@@ -150,20 +142,6 @@ HWY_INLINE hn::VFromD<Tag> own_terms(Tag d, const SpmmFwd& op, const Strip& s, i
                                                 : load(d, op.add.as<float>(s.row) + c));
 }
 
-// Highway 1.0.3 truncates eight lanes of AVX-512 wrongly: parts of a vector are rounded one by one.
-template <class Tag>
-HWY_INLINE void put(hn::VFromD<Tag> y, Tag d, const MutView& to, int64_t row, int64_t c) {
-  if (to.dtype == DType::f32) {
-    hn::StoreU(y, d, to.as<float>(row) + c);
-  } else if constexpr (hn::MaxLanes(Tag()) == hn::MaxLanes(hn::ScalableTag<float>())) {
-    store(y, d, to.as<Bf16>(row) + c);
-  } else {
-    HWY_ALIGN float lanes[hn::MaxLanes(Tag())];
-    hn::Store(y, d, lanes);
-    for (size_t i = 0; i < hn::Lanes(d); ++i) to.as<Bf16>(row)[c + static_cast<int64_t>(i)] = to_bf16(lanes[i]);
-  }
-}
-
 template <class Tag, int kVecs, class X>
 void strip_of(const SpmmFwd& op, const Strip& s, int64_t ahead) {
   const Tag d;
@@ -190,37 +168,6 @@ void strip_of(const SpmmFwd& op, const Strip& s, int64_t ahead) {
     put(own_terms<Tag, X>(d, op, s, places.at[v], acc[v]), d, op.y, s.row, s.first + places.at[v]);
 }
 
-constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
-
-// Strips narrower than a vector: two halves of it, overlapping, down to single channels.
-template <class X>
-void narrow_strip(const SpmmFwd& op, const Strip& s, int64_t ahead) {
-  if (s.n == 1) return strip_of<hn::CappedTag<float, 1>, 1, X>(op, s, ahead);
-  if (s.n < 4) return strip_of<hn::CappedTag<float, 2>, 2, X>(op, s, ahead);
-  if (kLanes <= 8 || s.n < 8) return strip_of<hn::CappedTag<float, 4>, 2, X>(op, s, ahead);
-  strip_of<hn::CappedTag<float, 8>, 2, X>(op, s, ahead);
-}
-
-template <class X>
-void wide_strip(const SpmmFwd& op, const Strip& s, int64_t ahead) {
-  using Tag = hn::ScalableTag<float>;
-  switch ((s.n + kLanes - 1) / kLanes) {
-    case 1:
-      return strip_of<Tag, 1, X>(op, s, ahead);
-    case 2:
-      return strip_of<Tag, 2, X>(op, s, ahead);
-    case 3:
-      return strip_of<Tag, 3, X>(op, s, ahead);
-    case 4:
-      return strip_of<Tag, 4, X>(op, s, ahead);
-    case 5:
-    case 6:
-      return strip_of<Tag, 6, X>(op, s, ahead);
-    default:
-      return strip_of<Tag, 8, X>(op, s, ahead);
-  }
-}
-
 // How many edges ahead rows of x are fetched. Worth its instructions only where rows come from beyond L2 and a row of
 // the graph is long enough to look ahead in.
 HWY_INLINE int64_t distance_of(const SpmmFwd& op) {
@@ -238,14 +185,14 @@ void spmm_rows(const SpmmFwd& op, int64_t begin, int64_t end) {
   const int64_t* rowptr = op.rowptr.as<int64_t>();
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t from = 0; from < width; from += part) {
-      for (int64_t c = from; c < from + part; c += 8 * kLanes) {
-        Strip s{.row = i,
-                .begin = rowptr[i],
-                .end = rowptr[i + 1],
-                .first = c,
-                .n = HWY_MIN(8 * kLanes, from + part - c),
-                .value = full ? c : from / part};
-        s.n < kLanes ? narrow_strip<X>(op, s, ahead) : wide_strip<X>(op, s, ahead);
+      for (int64_t c = from; c < from + part; c += kStripMost) {
+        const Strip s{.row = i,
+                      .begin = rowptr[i],
+                      .end = rowptr[i + 1],
+                      .first = c,
+                      .n = HWY_MIN(kStripMost, from + part - c),
+                      .value = full ? c : from / part};
+        with_vectors(s.n, [&]<class Tag, int kVecs>() { strip_of<Tag, kVecs, X>(op, s, ahead); });
       }
     }
   }
