@@ -68,10 +68,10 @@ Csr read_csr(const Tensors& tensors) {
 
 void read_features(const Tensors& tensors, GraphData& data) {
   const View x = tensors.need("x", DType::f32, 2);
-  if (x.dim(0) != data.nodes() || x.dim(1) == 0)
-    fail(tensors.where, {.what = "x has another shape",
-                         .got = to_string(x.shape),
-                         .expected = fmt::format("[{}, features]", data.nodes())});
+  const int64_t nodes = data.graph.rows();
+  if (x.dim(0) != nodes || x.dim(1) == 0)
+    fail(tensors.where,
+         {.what = "x has another shape", .got = to_string(x.shape), .expected = fmt::format("[{}, features]", nodes)});
   data.features = x.dim(1);
   data.x.resize(static_cast<size_t>(x.count()));
   std::memcpy(data.x.data(), x.data, static_cast<size_t>(x.bytes()));
@@ -84,7 +84,7 @@ void read_features(const Tensors& tensors, GraphData& data) {
 }
 
 void read_classes(const Tensors& tensors, GraphData& data) {
-  const int64_t nodes = data.nodes();
+  const int64_t nodes = data.graph.rows();
   int64_t known = 0, trained = 0;
   for (const int64_t y : tensors.integers("y", nodes)) {
     if (y < -1)
@@ -100,12 +100,14 @@ void read_classes(const Tensors& tensors, GraphData& data) {
   const auto mask = tensors.find("train") ? tensors.integers("train", nodes) : std::vector<int64_t>();
   for (size_t i = 0; i < static_cast<size_t>(nodes); ++i) {
     if (!mask.empty() && mask[i] != 0 && mask[i] != 1)
-      fail(tensors.where,
-           {.what = fmt::format("train of node {} is not a flag", i), .got = std::to_string(mask[i]), .expected = "0 or 1"});
+      fail(tensors.where, {.what = fmt::format("train of node {} is not a flag", i),
+                           .got = std::to_string(mask[i]),
+                           .expected = "0 or 1"});
     data.train.push_back((mask.empty() || mask[i] == 1) && data.y[i] >= 0 ? 1 : 0);
     trained += data.train.back();
   }
-  if (trained == 0) fail(tensors.where, {.what = "has nothing to train on", .expected = "nodes with train = 1 and a known class"});
+  if (trained == 0)
+    fail(tensors.where, {.what = "has nothing to train on", .expected = "nodes with train = 1 and a known class"});
   std::vector<int64_t> members(static_cast<size_t>(data.classes));
   for (size_t i = 0; i < data.y.size(); ++i) {
     if (data.train[i]) ++members[static_cast<size_t>(data.y[i])];

@@ -20,12 +20,12 @@ namespace braid::graph {
 struct GraphData {
   Graph graph;
   int64_t features = 0, classes = 0;
-  std::vector<float> x{};         // [nodes, features]
-  std::vector<int32_t> y{};       // [nodes], -1: unknown
-  std::vector<uint8_t> train{};   // [nodes]
+  std::vector<float> x{};            // [nodes, features]
+  std::vector<int32_t> y{};          // [nodes], -1: unknown
+  std::vector<uint8_t> train{};      // [nodes]
   std::vector<std::string> notes{};  // what a reader changed, a line each
 
-  int64_t nodes() const { return graph.rows(); }
+  int64_t nodes() const { return std::ssize(y); }
 };
 
 GraphData read_graph(const std::filesystem::path& path);

@@ -1,5 +1,7 @@
 #include "kernels/spmm/spmm.h"
 
+#include <algorithm>
+
 #include "core/ref.h"
 #include "kernels/spmm/spmm_ref.h"
 #include "kernels/spmm/spmm_rows.h"
@@ -29,7 +31,8 @@ void fwd_ref(Ctx&, const SpmmFwd& op, std::span<std::byte>) {
 void bwd_arg_ref(Ctx&, const SpmmBwdArg& op, std::span<std::byte>) {
   check_spmm(op);
   const int64_t width = op.dy.dim(1), values = op.edge ? op.edge.dim(1) : 1, part = width / values;
-  std::vector<double> dx(static_cast<size_t>(op.dx ? op.dx.count() : 0)), dedge(op.dedge ? to_doubles(op.edge).size() : 0);
+  std::vector<double> dx(static_cast<size_t>(op.dx ? op.dx.count() : 0)),
+      dedge(op.dedge ? to_doubles(op.edge).size() : 0);
   for (int64_t at = 0; at < op.dy.count(); ++at) {
     const auto e = static_cast<int64_t>(element(op.arg, at));
     const double dy = element(op.dy, at);
@@ -68,7 +71,8 @@ void check_spmm(const SpmmFwd& op) {
   CHECK(reads_x(op.op) == static_cast<bool>(op.x) && reads_edge(op.op) == static_cast<bool>(op.edge),
         "{}: operands of another op", SpmmFwd::name);
   CHECK(!op.edge || width % op.edge.dim(1) == 0, "{}: {} channels, {} values", SpmmFwd::name, width, op.edge.dim(1));
-  CHECK(!op.self || (op.reduce == Reduce::sum && op.x && rows <= op.x.dim(0)), "{}: self", SpmmFwd::name);
+  CHECK((!op.self && op.own == 0) || (op.reduce == Reduce::sum && op.x), "{}: self goes with sums", SpmmFwd::name);
+  CHECK(!op.self || op.self.dim(0) == std::min(rows, op.x.dim(0)), "{}: {} self", SpmmFwd::name, op.self.dim(0));
   CHECK(picks(op.reduce) || (!op.arg && !op.add), "{}: arg and add go with max and min", SpmmFwd::name);
 }
 

@@ -136,10 +136,13 @@ template <class Tag, class X>
 HWY_INLINE hn::VFromD<Tag> own_terms(Tag d, const SpmmFwd& op, const Strip& s, int64_t at, hn::VFromD<Tag> y) {
   const int64_t c = s.first + at;
   if (op.reduce == Reduce::mean && s.end > s.begin) y = hn::Div(y, hn::Set(d, static_cast<float>(s.end - s.begin)));
-  if (op.self) y = hn::MulAdd(hn::Set(d, op.self.as<float>()[s.row]), load(d, op.x.as<X>(s.row) + c), y);
+  if ((op.self || op.own != 0) && s.row < op.x.dim(0)) {
+    const float factor = op.own + (op.self ? op.self.as<float>()[s.row] : 0.0f);
+    y = hn::MulAdd(hn::Set(d, factor), load(d, op.x.as<X>(s.row) + c), y);
+  }
   if (!op.add || s.begin == s.end) return y;
-  return hn::Add(y, op.add.dtype == DType::bf16 ? load(d, op.add.as<Bf16>(s.row) + c)
-                                                : load(d, op.add.as<float>(s.row) + c));
+  return hn::Add(
+      y, op.add.dtype == DType::bf16 ? load(d, op.add.as<Bf16>(s.row) + c) : load(d, op.add.as<float>(s.row) + c));
 }
 
 template <class Tag, int kVecs, class X>
@@ -155,7 +158,8 @@ void strip_of(const SpmmFwd& op, const Strip& s, int64_t ahead) {
     for (int v = 0; v < kVecs; ++v) arg[v] = hn::Set(i32, -1);
     op.reduce == Reduce::max ? pick_messages<Tag, kVecs, true>(d, op.op, in, s, acc, arg)
                              : pick_messages<Tag, kVecs, false>(d, op.op, in, s, acc, arg);
-    for (int v = 0; v < kVecs && op.arg; ++v) hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + places.at[v]);
+    for (int v = 0; v < kVecs && op.arg; ++v)
+      hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + places.at[v]);
   } else if (op.op == EdgeOp::copy_x && !in.scale) {
     sum_edges<Tag, kVecs, false>(d, in, s, acc);
   } else if (op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && !in.full)) {
@@ -199,7 +203,7 @@ void spmm_rows(const SpmmFwd& op, int64_t begin, int64_t end) {
 }
 
 void spmm_range(const SpmmFwd& op, int64_t begin, int64_t end) {
-  op.x && op.x.dtype == DType::bf16 ? spmm_rows<Bf16>(op, begin, end) : spmm_rows<float>(op, begin, end);
+  op.x&& op.x.dtype == DType::bf16 ? spmm_rows<Bf16>(op, begin, end) : spmm_rows<float>(op, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -213,8 +217,9 @@ HWY_EXPORT(spmm_range);
 
 void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
   check_spmm(op);
-  for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.y.dim(0), op.flops(),
-                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(spmm_range)(op, begin, end); });
+  for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.y.dim(0), op.flops(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(spmm_range)(op, begin, end);
+  });
 }
 
 }  // namespace braid

@@ -62,7 +62,8 @@ void spmm_ref(const SpmmFwd& op, const SpmmRef<Num>& in, std::vector<Num>& y, st
       Num& out = y[static_cast<size_t>(i * width + c)];
       out = picks(op.reduce) ? best : sum;
       if (op.reduce == Reduce::mean && degree > 0) out /= static_cast<double>(degree);
-      if (!in.self.empty()) out += at(in.self, i) * at(in.x, i * width + c);
+      if (op.own != 0 && i < std::ssize(in.x) / width) out += static_cast<double>(op.own) * at(in.x, i * width + c);
+      if (i < std::ssize(in.self)) out += at(in.self, i) * at(in.x, i * width + c);
       if (!in.add.empty() && degree > 0) out += at(in.add, i * width + c);
       if (!arg.empty()) arg[static_cast<size_t>(i * width + c)] = static_cast<double>(winner);
     }

@@ -120,7 +120,16 @@ TEST(Spmm, ScalesSelfAndAddedRowsAreTermsOfARow) {
     sweep(op, 5e-6);
     op.edge = {};
     op.op = EdgeOp::copy_x;
+    op.own = 1.5f;
     sweep(op, 5e-6);
+    // More rows than sources: those beyond have no term of their own.
+    Problem tall(EdgeOp::copy_x, Reduce::sum, width, 1);
+    TestTensor self(DType::f32, {17}, 8);
+    tall.op.self = self.view();
+    sweep(tall.op, 5e-6);
+    tall.op.self = {};
+    tall.op.own = -0.5f;
+    sweep(tall.op, 5e-6);
     Problem best(EdgeOp::copy_x, Reduce::max, width, 1);
     best.op.add = best.add.view();
     sweep(best.op, 5e-6);
