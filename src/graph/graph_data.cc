@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "sys/error.h"
@@ -51,17 +52,20 @@ void limit(const std::string& where, const char* what, int64_t n, int64_t most) 
                  .expected = fmt::format("at most {}", most)});
 }
 
+// Before anything is copied: what a 32-bit number cannot address is refused by its shape.
+int64_t length_of(const Tensors& tensors, const char* name, const char* what, int64_t most) {
+  const int64_t n = tensors.need(name, DType::i64, 1).dim(0);
+  limit(tensors.where, what, n, most);
+  return n;
+}
+
 Csr read_csr(const Tensors& tensors) {
-  std::vector<int64_t> rowptr = tensors.integers("rowptr");
-  const std::vector<int64_t> col = tensors.integers("col");
-  if (rowptr.size() < 2)
+  const int64_t nodes = length_of(tensors, "rowptr", "nodes", kMost) - 1;
+  if (nodes < 1)
     fail(tensors.where, {.what = "is a graph without nodes", .expected = "rowptr with an entry more than nodes"});
-  limit(tensors.where, "nodes", std::ssize(rowptr) - 1, kMost);
-  limit(tensors.where, "edges", std::ssize(col), kMost);
-  const int64_t nodes = std::ssize(rowptr) - 1;
-  Csr csr{.rows = nodes, .cols = nodes, .rowptr = std::move(rowptr)};
-  csr.col.reserve(col.size());
-  for (const int64_t c : col) csr.col.push_back(c < 0 || c > kMost ? -1 : static_cast<int32_t>(c));
+  length_of(tensors, "col", "edges", kMost);
+  Csr csr{.rows = nodes, .cols = nodes, .rowptr = tensors.integers("rowptr")};
+  for (const int64_t c : tensors.integers("col")) csr.col.push_back(c < 0 || c > kMost ? -1 : static_cast<int32_t>(c));
   check(csr, tensors.where);
   return csr;
 }

@@ -79,7 +79,7 @@ void check_spmm(const SpmmFwd& op) {
 void check_spmm(const SpmmBwdArg& op) {
   CHECK(op.rowptr.dim(0) == op.dy.dim(0) + 1, "{}: {} row pointers", SpmmBwdArg::name, op.rowptr.dim(0));
   CHECK(!op.dedge || op.edge, "{}: dedge without edge", SpmmBwdArg::name);
-  CHECK(!reads_edge(op.op) || op.edge, "{}: no edge", SpmmBwdArg::name);
+  CHECK((op.op != EdgeOp::mul && op.op != EdgeOp::div) || op.edge, "{}: no edge", SpmmBwdArg::name);
 }
 
 std::span<const Row<SpmmFwd>> SpmmFwd::rows() {

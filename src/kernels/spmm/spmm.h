@@ -54,7 +54,7 @@ struct SpmmBwdArg {
   View rowptr{};    // [R + 1] I64
   View col{};       // [E] I32
   View x{};         // [S, D] F32 or BF16; for mul and div with dedge
-  View edge{};      // [E, W] F32
+  View edge{};      // [E, W] F32; for mul and div, and with dedge
   View arg{};       // [R, D] I32
   View dy{};        // [R, D] F32 or BF16
   MutView dx{};     // [S, D] F32; may be empty

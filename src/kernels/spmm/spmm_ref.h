@@ -35,8 +35,8 @@ inline bool wins_ref(Reduce reduce, double value, double best) {
 // The numbers of a call; x_scale, self and add may be empty.
 template <class Num>
 struct SpmmRef {
-  std::vector<Num> x, x_scale, edge, self, add;
-  int64_t rows, width, values;  // R, D, W
+  std::vector<Num> x{}, x_scale{}, edge{}, self{}, add{};
+  int64_t rows = 0, width = 0, values = 0;  // R, D, W
 };
 
 template <class Num>
