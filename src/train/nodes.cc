@@ -20,7 +20,7 @@ constexpr const char* kWeights = "model.safetensors";
 
 Reduce reduce_of(const GraphRecipe& g, gnn::Kind kind) {
   const auto one_of = [&](std::initializer_list<const char*> names) {
-    if (std::find(names.begin(), names.end(), g.aggregate) == names.end())
+    if (!g.aggregate.empty() && std::find(names.begin(), names.end(), g.aggregate) == names.end())
       fail("graph.aggregate", {.what = fmt::format("does not go with {}", g.model),
                                .got = g.aggregate,
                                .expected = fmt::format("{}", fmt::join(names, ", "))});
@@ -28,15 +28,15 @@ Reduce reduce_of(const GraphRecipe& g, gnn::Kind kind) {
   switch (kind) {
     case gnn::Kind::sage:
     case gnn::Kind::monet:
-      if (kind == gnn::Kind::monet) one_of({"", "mean", "add"});
+      if (kind == gnn::Kind::monet) one_of({"mean", "add"});
       if (g.aggregate.empty()) return Reduce::mean;
       break;
     case gnn::Kind::edgeconv:
-      one_of({"", "max", "min"});
+      one_of({"max", "min"});
       if (g.aggregate.empty()) return Reduce::max;
       break;
     default:
-      one_of({"", "add"});
+      one_of({"add"});
   }
   return g.aggregate == "mean"  ? Reduce::mean
          : g.aggregate == "max" ? Reduce::max
