@@ -9,8 +9,9 @@
 #include <map>
 #include <set>
 
+#include "graph/generate.h"
 #include "graph/graph_data.h"
-#include "support/data.h"
+#include "graph/read_text.h"
 #include "support/error_of.h"
 
 namespace braid::graph {
@@ -164,6 +165,81 @@ TEST(GraphData, WhatLearningShouldKnowIsNoted) {
   ASSERT_EQ(data.notes.size(), 2u);
   EXPECT_NE(data.notes[0].find("no edges"), std::string::npos);
   EXPECT_NE(data.notes[1].find("2 of 4 classes have no node"), std::string::npos);
+}
+
+TEST(GraphText, MatrixMarketCountsFromOneAndMirrorsSymmetricFiles) {
+  const TextGraph general = parse_matrix_market(
+      "%%MatrixMarket matrix coordinate real general\n% made by hand\n3 3 3\n1 2 0.5\n3 1 -2\n2 2 7\n", "m");
+  EXPECT_EQ(general.csr.rowptr, (std::vector<int64_t>{0, 1, 1, 2}));
+  EXPECT_EQ(general.csr.col, (std::vector<int32_t>{1, 0}));
+  EXPECT_EQ(general.removed, 1);
+  const TextGraph symmetric =
+      parse_matrix_market("%%MatrixMarket Matrix Coordinate Pattern Symmetric\r\n3 3 2\r\n2 1\r\n3 1\r\n", "m");
+  EXPECT_EQ(symmetric.csr.rowptr, (std::vector<int64_t>{0, 2, 3, 4}));
+  EXPECT_EQ(symmetric.csr.col, (std::vector<int32_t>{1, 2, 0, 0}));
+}
+
+TEST(GraphText, EdgeListsMayHaveCommentsAndMoreColumns) {
+  const char* text = "# SNAP\n0 1\n\n2\t1 0.25\n1,0\n1 0";
+  EXPECT_EQ(parse_edge_list(text, "e", false).csr.rowptr, (std::vector<int64_t>{0, 1, 3, 3}));
+  EXPECT_EQ(parse_edge_list(text, "e", false).csr.col, (std::vector<int32_t>{1, 0, 2}));
+  EXPECT_EQ(parse_edge_list(text, "e", false).removed, 1);
+  EXPECT_EQ(parse_edge_list(text, "e", true).csr.col, (std::vector<int32_t>{1, 0, 2, 1}));
+}
+
+TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
+  const auto expect = [](const char* wanted, const std::string& text) {
+    const std::string error = support::error_of([&] {
+      is_matrix_market(text) ? parse_matrix_market(text, "file") : parse_edge_list(text, "file", false);
+    });
+    EXPECT_NE(error.find(wanted), std::string::npos) << error << "\nwanted: " << wanted;
+  };
+  const std::string head = "%%MatrixMarket matrix coordinate pattern general\n";
+  expect("[file] has no edges", "# nothing\n");
+  expect("line 2: target is not a number", "0 1\n5\n");
+  expect("line 1: source is not a number from 0 to 1048575; got a b", "a b");
+  expect("line 1: source is not a number", "-1 2");
+  expect("line 1: target is not a number", "1 2.5");
+  expect("line 1: source is not a number", "99999999999999999999 1");
+  expect("line 1: source is not a number", "1048576 1");  // a text of ten bytes names no million nodes
+  expect("is not a matrix of coordinates; got %%matrixmarket matrix array", "%%MatrixMarket matrix array real general\n");
+  expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate real skew-symmetric\n");
+  expect("has no sizes", head);
+  expect("line 2: the matrix is not square; got 3 x 4", head + "3 4 1\n1 1\n");
+  expect("line 2: rows is not a number", head + "2147483647 2147483647 1\n1 1\n");
+  expect("line 2: entries is not a number", head + "3 3 99999999\n1 1\n");
+  expect("ends early; got 1 entries; expected 2", head + "3 3 2\n1 1\n");
+  expect("line 3: column is not a number from 1 to 3; got 4", head + "3 3 1\n1 4\n");
+  expect("line 4: goes on after the last entry", head + "3 3 1\n1 2\n1 3\n");
+}
+
+TEST(Generate, DegreesAreWhatTheModelsSay) {
+  const RowStats grid = stats_of(grid_graph(5, 4)), rmat = stats_of(rmat_graph(10, 8, 1)),
+                 uniform = stats_of(uniform_graph(1000, 5000, 1));
+  EXPECT_EQ(grid.edges, 2 * (4 * 4 + 3 * 5));
+  EXPECT_EQ(grid.most, 4);
+  EXPECT_NEAR(uniform.mean, 10, 0.5);
+  EXPECT_LT(uniform.deviation / uniform.mean, 0.5);
+  EXPECT_GT(rmat.deviation / rmat.mean, 1.5);  // heavy tails,
+  EXPECT_GT(rmat.empty, rmat.rows / 10);       // and nodes without an edge
+  EXPECT_EQ(fingerprint(rmat_graph(10, 8, 1)), fingerprint(rmat_graph(10, 8, 1)));
+  EXPECT_NE(fingerprint(rmat_graph(10, 8, 1)), fingerprint(rmat_graph(10, 8, 2)));
+  for (const Csr& csr : {grid_graph(5, 4), rmat_graph(8, 4, 3), uniform_graph(50, 200, 3)}) {
+    check(csr, "generated");
+    const Graph g = make_graph(csr);
+    EXPECT_EQ(g.in.rowptr, g.out.rowptr);  // undirected
+    EXPECT_EQ(g.in.col, g.out.col);
+  }
+}
+
+TEST(Generate, EdgesOfABlockModelStayInTheirClasses) {
+  const GraphData data = block_model({.nodes = 2000, .classes = 4, .homophily = 0.8, .seed = 1});
+  double inside = 0;
+  for (int64_t i = 0; i < data.nodes(); ++i) {
+    for (int64_t e = data.graph.in.rowptr[static_cast<size_t>(i)]; e < data.graph.in.rowptr[static_cast<size_t>(i) + 1]; ++e)
+      inside += data.y[static_cast<size_t>(i)] == data.y[static_cast<size_t>(data.graph.in.col[static_cast<size_t>(e)])] ? 1 : 0;
+  }
+  EXPECT_NEAR(inside / static_cast<double>(data.graph.edges()), 0.8 + 0.2 / 4, 0.02);
 }
 
 }  // namespace
