@@ -27,6 +27,7 @@ const Command kCommands[] = {
     {"data tokenize", "text to a corpus of token ids, Megatron's .bin and .idx", &setup_data_tokenize},
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},
     {"data synth", "the training text of the model that ships with Braid", &setup_data_synth},
+    {"data graph", "a graph for training: from Matrix Market, an edge list, or generated", &setup_data_graph},
     {"tokenize", "text to token ids and back", &setup_tokenize},
     {"template", "render a chat template: {\"messages\": [...]} in, text out", &setup_template},
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "apps/commands.h"
+#include "apps/graph_plan.h"
 #include "apps/recipe_paths.h"
 #include "apps/train_plan.h"
 #include "io/atomic_folder.h"

@@ -16,7 +16,6 @@
 #include "sys/error.h"
 #include "sys/memory.h"
 #include "sys/roofs.h"
-#include "train/nodes.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
 
@@ -233,21 +232,6 @@ void print_train_plan(const train::Recipe& recipe, bool json) {
   const Forecast forecast(plan, recipe.dtype == "bf16");
   if (json) return print_json(recipe, plan, forecast);
   print_text(recipe, plan, forecast);
-}
-
-void print_graph_plan(const train::Recipe& recipe, bool json) {
-  train::Nodes nodes(recipe);
-  if (json) {
-    const nlohmann::ordered_json j = {{"parameters", nodes.masters().trained()},
-                                      {"nodes", nodes.stats().rows},
-                                      {"edges", nodes.stats().edges},
-                                      {"features", nodes.data().features},
-                                      {"classes", nodes.data().classes}};
-    fmt::print("{}\n", j.dump(1));
-    return;
-  }
-  fmt::print("{}\n", train::to_toml(recipe, true));
-  for (const std::string& line : nodes.describe()) fmt::print("{}\n", line);
 }
 
 }  // namespace braid::apps

@@ -5,7 +5,5 @@
 namespace braid::apps {
 
 void print_train_plan(const train::Recipe& recipe, bool json);
-// Of objective = "graph": the recipe, the graph and the parameters.
-void print_graph_plan(const train::Recipe& recipe, bool json);
 
 }  // namespace braid::apps

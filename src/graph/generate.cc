@@ -93,8 +93,8 @@ GraphData block_model(const BlockModel& m) {
     const int64_t y = below(philox({m.seed, kClasses}, static_cast<uint64_t>(i))[0], m.classes);
     data.y.push_back(static_cast<int32_t>(y));
     members[static_cast<size_t>(y)].push_back(static_cast<int32_t>(i));
-    data.train.push_back(uniform(philox({m.seed, kSplit}, static_cast<uint64_t>(i))[0]) < m.train ? 1 : 0);
   }
+  choose_training(data, m.train, m.seed);
   std::vector<Edge> edges;
   for (int64_t e = 0; e < static_cast<int64_t>(static_cast<double>(m.nodes) * m.degree / 2); ++e) {
     const auto r = philox({m.seed, kEdges}, static_cast<uint64_t>(e));
@@ -116,6 +116,14 @@ GraphData block_model(const BlockModel& m) {
     }
   }
   return data;
+}
+
+void choose_training(GraphData& data, double share, uint64_t seed) {
+  data.train.clear();
+  for (size_t i = 0; i < data.y.size(); ++i) {
+    const bool chosen = static_cast<double>(uniform(philox({seed, kSplit}, i)[0])) < share;
+    data.train.push_back(chosen && data.y[i] >= 0 ? 1 : 0);
+  }
 }
 
 }  // namespace braid::graph

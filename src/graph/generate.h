@@ -29,4 +29,7 @@ struct BlockModel {
 };
 GraphData block_model(const BlockModel& model);
 
+// Nodes of a known class are trained on with probability `share`; the others are held out.
+void choose_training(GraphData& data, double share, uint64_t seed);
+
 }  // namespace braid::graph
