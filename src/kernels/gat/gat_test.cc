@@ -43,18 +43,18 @@ struct Problem {
   TestGraph graph;
   TestTensor x, left, right, y, top, sum, dy, dx, dleft, dright;
 
-  Problem(int64_t heads, int64_t part, DType x_type = DType::f32, DType y_type = DType::f32)
-      : graph(12),
-        x(x_type, {12, heads * part}, 1),
-        left(DType::f32, {12, heads}, 2),
-        right(DType::f32, {12, heads}, 3, 2),
-        y(y_type, {12, heads * part}, 4),
-        top(DType::f32, {12, heads}, 5),
-        sum(DType::f32, {12, heads}, 6),
-        dy(DType::f32, {12, heads * part}, 7),
-        dx(DType::f32, {12, heads * part}, 8),
-        dleft(DType::f32, {12, heads}, 9),
-        dright(DType::f32, {12, heads}, 10) {}
+  Problem(int64_t heads, int64_t part, DType x_type = DType::f32, DType y_type = DType::f32, int64_t nodes = 12)
+      : graph(nodes),
+        x(x_type, {nodes, heads * part}, 1),
+        left(DType::f32, {nodes, heads}, 2),
+        right(DType::f32, {nodes, heads}, 3, 2),
+        y(y_type, {nodes, heads * part}, 4),
+        top(DType::f32, {nodes, heads}, 5),
+        sum(DType::f32, {nodes, heads}, 6),
+        dy(DType::f32, {nodes, heads * part}, 7),
+        dx(DType::f32, {nodes, heads * part}, 8),
+        dleft(DType::f32, {nodes, heads}, 9),
+        dright(DType::f32, {nodes, heads}, 10) {}
   GatFwd forward(bool loops) {
     return {.rowptr = pointers(graph.rowptr),
             .col = ids(graph.col),
@@ -163,6 +163,16 @@ TEST(Gat, BackwardIsTheDerivative) {
     expect(p.dx, 0, "dx");
     expect(p.dleft, width, "dleft");
     expect(p.dright, width + scores, "dright");
+  }
+}
+
+// A row of several chunks whose scores rise from edge to edge: what was summed so far shrinks with every chunk.
+TEST(Gat, RisingScoresRescaleWhatWasSummed) {
+  for (const int64_t part : {5, 16, 40}) {
+    Problem p(1, part, DType::f32, DType::f32, 200);
+    for (int64_t e = p.graph.rowptr[3]; e < p.graph.rowptr[4]; ++e)
+      set_element(p.right.mut(), p.graph.col[static_cast<size_t>(e)], 0.05 * static_cast<double>(e));
+    sweep(p.forward(false), 1e-5);
   }
 }
 
