@@ -27,9 +27,8 @@ struct DataGraphArgs {
 
 void within(const char* option, double value, double least, double most) {
   if (!(value >= least && value <= most))
-    fail(option, {.what = "out of range",
-                  .got = fmt::format("{}", value),
-                  .expected = fmt::format("{} to {}", least, most)});
+    fail(option,
+         {.what = "out of range", .got = fmt::format("{}", value), .expected = fmt::format("{} to {}", least, most)});
 }
 
 void check(const DataGraphArgs& o) {

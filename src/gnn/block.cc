@@ -5,14 +5,19 @@
 
 namespace braid::gnn {
 
-Block make_block(graph::Graph graph, const std::vector<int64_t>* degree) {
+Block make_sampled_block(graph::Graph graph) {
   Block block{.graph = std::move(graph)};
+  block.receivers = SeqMap::one(block.rows());
+  block.senders = SeqMap::one(block.cols());
+  return block;
+}
+
+Block make_block(graph::Graph graph) {
+  Block block = make_sampled_block(std::move(graph));
   const graph::Csr& in = block.graph.in;
-  std::vector<float> root(static_cast<size_t>(in.cols));
-  for (size_t j = 0; j < root.size(); ++j) {
-    const int64_t d = degree ? (*degree)[j] : in.degree(static_cast<int64_t>(j));
-    root[j] = 1 / std::sqrt(static_cast<float>(d + 1));
-  }
+  std::vector<float> root;
+  root.reserve(static_cast<size_t>(in.rows));
+  for (int64_t i = 0; i < in.rows; ++i) root.push_back(1 / std::sqrt(static_cast<float>(in.degree(i) + 1)));
   block.norm.reserve(in.col.size());
   block.pseudo.reserve(2 * in.col.size());
   for (size_t i = 0; i < static_cast<size_t>(in.rows); ++i) {

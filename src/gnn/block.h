@@ -3,13 +3,15 @@
 #pragma once
 #include <vector>
 
+#include "core/seq_map.h"
 #include "graph/graph.h"
 
 namespace braid::gnn {
 
 struct Block {
   graph::Graph graph;
-  // With a self-loop of each node: degrees d count it.
+  SeqMap receivers{}, senders{};  // rows and columns, as the rows of products
+  // With a self-loop of each node: degrees d count it. Of a whole graph only.
   std::vector<float> norm{};       // [edges] 1 / sqrt(d_i d_j), GCN's weights
   std::vector<float> self_norm{};  // [rows] 1 / d_i
   std::vector<float> pseudo{};     // [edges, 2] (1 / sqrt(d_i), 1 / sqrt(d_j)), MoNet's coordinates
@@ -27,7 +29,7 @@ struct Block {
   }
 };
 
-// `degree`: of every source in the whole graph; null where `graph` is the whole.
-Block make_block(graph::Graph graph, const std::vector<int64_t>* degree = nullptr);
+Block make_block(graph::Graph graph);          // of a whole graph
+Block make_sampled_block(graph::Graph graph);  // of a part of one, whose degrees say nothing
 
 }  // namespace braid::gnn

@@ -16,10 +16,8 @@ namespace {
 
 // Rows of 0 to 5 edges over 7 sources, of which the first 5 receive; parallel edges.
 graph::Graph test_graph() {
-  return graph::make_graph({.rows = 5,
-                            .cols = 7,
-                            .rowptr = {0, 3, 3, 5, 10, 11},
-                            .col = {1, 2, 6, 0, 0, 0, 2, 3, 4, 5, 4}});
+  return graph::make_graph(
+      {.rows = 5, .cols = 7, .rowptr = {0, 3, 3, 5, 10, 11}, .col = {1, 2, 6, 0, 0, 0, 2, 3, 4, 5, 4}});
 }
 
 struct Pass {
@@ -132,8 +130,10 @@ struct Layered {
   explicit Layered(const LayerSpec& s)
       : spec(s),
         params(params_of(s)),
-        block(make_block(graph::make_graph(
-            {.rows = 7, .cols = 7, .rowptr = {0, 3, 3, 5, 9, 10, 12, 12}, .col = {1, 2, 6, 0, 1, 1, 2, 4, 5, 3, 0, 6}}))),
+        block(make_block(graph::make_graph({.rows = 7,
+                                            .cols = 7,
+                                            .rowptr = {0, 3, 3, 5, 9, 10, 12, 12},
+                                            .col = {1, 2, 6, 0, 1, 1, 2, 4, 5, 3, 0, 6}}))),
         x(DType::f32, {7, s.in}, 99) {
     for (size_t i = 0; i < params.size(); ++i) values.emplace_back(DType::f32, params[i].shape, i + 1);
     for (size_t i = 0; i < params.size(); ++i) {
@@ -219,8 +219,13 @@ TEST(Layer, ThreadsChangeNoBit) {
 }
 
 TEST(Network, ChannelsFollowHeadsAndTheLastLayerGivesTheClasses) {
-  const auto layers = layers_of(
-      {.kind = Kind::gat, .layers = 3, .features = 10, .hidden = 4, .classes = 5, .heads = 3, .aggregate = Reduce::sum});
+  const auto layers = layers_of({.kind = Kind::gat,
+                                 .layers = 3,
+                                 .features = 10,
+                                 .hidden = 4,
+                                 .classes = 5,
+                                 .heads = 3,
+                                 .aggregate = Reduce::sum});
   ASSERT_EQ(layers.size(), 3u);
   EXPECT_EQ(layers[0].out, 12);
   EXPECT_EQ(layers[1].in, 12);

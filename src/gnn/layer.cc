@@ -60,6 +60,12 @@ Tensor receivers(const Block& block, const Tensor& x) {
   return block.rows() == x.dim(0) ? x : x.slice(0, 0, block.rows());
 }
 
+// The product of a tensor whose rows are those of `rows`.
+Tensor linear(Run& run, const SeqMap& rows, const Tensor& x, Param& w, DType out, Param* b = nullptr) {
+  Run own{.ctx = run.ctx, .seqs = rows, .state = run.state, .numerics = run.numerics};
+  return nn::linear(own, x, w, out, b);
+}
+
 class Gcn final : public Layer {
  public:
   explicit Gcn(std::span<Param> p) : weight_(p[0]), bias_(p[1]) {}
@@ -68,8 +74,8 @@ class Gcn final : public Layer {
     const Messages messages{.op = EdgeOp::mul, .weights = block.norm_view(), .self = block.self_norm_view()};
     const DType products = run.numerics.products, between = run.numerics.activations;
     if (weight_.value.cols < weight_.value.rows)
-      return nn::linear(run, aggregate(run, block, x, messages, products), weight_, out, &bias_);
-    return bias(run, aggregate(run, block, nn::linear(run, x, weight_, between), messages, out), bias_, out);
+      return linear(run, block.receivers, aggregate(run, block, x, messages, products), weight_, out, &bias_);
+    return bias(run, aggregate(run, block, linear(run, block.senders, x, weight_, between), messages, out), bias_, out);
   }
 
  private:
@@ -81,8 +87,8 @@ class Sage final : public Layer {
   Sage(std::span<Param> p, Reduce aggregate) : left_(p[0]), bias_(p[1]), right_(p[2]), aggregate_(aggregate) {}
   Tensor forward(Run& run, const Block& block, const Tensor& x, DType out) const override {
     const Tensor from = aggregate(run, block, x, {.reduce = aggregate_}, run.numerics.products);
-    return nn::add(run, nn::linear(run, from, left_, DType::f32, &bias_),
-                   nn::linear(run, receivers(block, x), right_, DType::f32), out);
+    return nn::add(run, linear(run, block.receivers, from, left_, DType::f32, &bias_),
+                   linear(run, block.receivers, receivers(block, x), right_, DType::f32), out);
   }
 
  private:
@@ -95,8 +101,8 @@ class Gin final : public Layer {
   Gin(std::span<Param> p, float eps) : up_(p[0]), up_bias_(p[1]), down_(p[2]), down_bias_(p[3]), own_(1 + eps) {}
   Tensor forward(Run& run, const Block& block, const Tensor& x, DType out) const override {
     const Tensor sum = aggregate(run, block, x, {.own = own_}, run.numerics.products),
-                 h = nn::linear(run, sum, up_, run.numerics.activations, &up_bias_);
-    return nn::linear(run, nn::act(run, h, {}, Act::relu), down_, out, &down_bias_);
+                 h = linear(run, block.receivers, sum, up_, run.numerics.activations, &up_bias_);
+    return linear(run, block.receivers, nn::act(run, h, {}, Act::relu), down_, out, &down_bias_);
   }
 
  private:
@@ -109,7 +115,7 @@ class Gat final : public Layer {
   Gat(std::span<Param> p, int64_t heads) : weight_(p[0]), src_(p[1]), dst_(p[2]), bias_(p[3]), heads_(heads) {}
   Tensor forward(Run& run, const Block& block, const Tensor& x, DType out) const override {
     constexpr float kSlope = 0.2f;  // PyG's negative_slope
-    const Tensor h = nn::linear(run, x, weight_, run.numerics.activations);
+    const Tensor h = linear(run, block.senders, x, weight_, run.numerics.activations);
     return bias(run, attention(run, block, h, src_, dst_, heads_, kSlope, out), bias_, out);
   }
 
@@ -124,8 +130,8 @@ class EdgeConv final : public Layer {
   EdgeConv(std::span<Param> p, Reduce aggregate) : weight_(p[0]), bias_(p[1]), aggregate_(aggregate) {}
   Tensor forward(Run& run, const Block& block, const Tensor& x, DType out) const override {
     const Tensor own =
-        nn::linear(run, edge_side(run, receivers(block, x), Side::receiver), weight_, DType::f32, &bias_);
-    const Tensor other = nn::linear(run, edge_side(run, x, Side::sender), weight_, run.numerics.activations);
+        linear(run, block.receivers, edge_side(run, receivers(block, x), Side::receiver), weight_, DType::f32, &bias_);
+    const Tensor other = linear(run, block.senders, edge_side(run, x, Side::sender), weight_, run.numerics.activations);
     return aggregate(run, block, other, {.reduce = aggregate_, .add = own}, out);
   }
 
@@ -140,11 +146,11 @@ class Monet final : public Layer {
       : g_(p[0]), mu_(p[1]), sigma_(p[2]), root_(p[3]), bias_(p[4]), out_(spec.out), aggregate_(spec.aggregate) {}
   // Kernels are heads of one product, summed after the aggregation.
   Tensor forward(Run& run, const Block& block, const Tensor& x, DType out) const override {
-    const Tensor h = nn::linear(run, x, g_, run.numerics.activations);
+    const Tensor h = linear(run, block.senders, x, g_, run.numerics.activations);
     const Messages messages{
         .op = EdgeOp::mul, .reduce = aggregate_, .edge = gaussians(run, block.pseudo_view(), mu_, sigma_)};
     const Tensor all = aggregate(run, block, h, messages, DType::f32);
-    Tensor y = nn::linear(run, receivers(block, x), root_, DType::f32, &bias_);
+    Tensor y = linear(run, block.receivers, receivers(block, x), root_, DType::f32, &bias_);
     for (int64_t first = 0; first < all.dim(1); first += out_)
       y = nn::add(run, y, all.slice(1, first, out_), first + out_ == all.dim(1) ? out : DType::f32);
     return y;

@@ -64,7 +64,8 @@ Tensor Network::forward(Run& run, std::span<const Block* const> blocks, Tensor x
     x = layers_[i]->forward(run, block, x, last ? DType::f32 : run.numerics.activations);
     if (last) continue;
     x = nn::act(run, x, {}, spec_.kind == Kind::gat ? Act::elu : Act::relu);
-    x = nn::dropout(run, x, spec_.dropout, static_cast<uint32_t>(i), kUse);
+    Run own{.ctx = run.ctx, .seqs = block.receivers, .state = run.state, .numerics = run.numerics, .draws = run.draws};
+    x = nn::dropout(own, x, spec_.dropout, static_cast<uint32_t>(i), kUse);
   }
   return x;
 }

@@ -15,7 +15,7 @@ namespace braid::graph {
 inline constexpr int64_t kMost = (int64_t{1} << 31) - 1;
 
 struct Csr {
-  int64_t rows = 0, cols = 0;        // destinations and sources; equal in a graph of one kind of nodes
+  int64_t rows = 0, cols = 0;         // destinations and sources; equal in a graph of one kind of nodes
   std::vector<int64_t> rowptr = {0};  // [rows + 1]
   std::vector<int32_t> col{};         // [edges], not descending within a row; equal neighbours are parallel edges
 

@@ -7,8 +7,8 @@
 
 namespace braid::graph {
 
-// R-MAT (Chakrabarti, Zhan, Faloutsos 2004) with Graph500's quadrants (0.57, 0.19, 0.19, 0.05): heavy-tailed degrees and
-// many nodes without edges. 2^scale nodes, `factor` edges drawn per node before repetitions are dropped; numbers of
+// R-MAT (Chakrabarti, Zhan, Faloutsos 2004) with Graph500's quadrants (0.57, 0.19, 0.19, 0.05): heavy-tailed degrees
+// and many nodes without edges. 2^scale nodes, `factor` edges drawn per node before repetitions are dropped; numbers of
 // nodes are permuted.
 Csr rmat_graph(int scale, int64_t factor, uint64_t seed);
 
@@ -18,8 +18,8 @@ Csr uniform_graph(int64_t nodes, int64_t edges, uint64_t seed);
 // The neighbours on a grid: up to four.
 Csr grid_graph(int64_t width, int64_t height);
 
-// A contextual stochastic block model (Deshpande et al., arXiv 1807.09596): nodes have a class, an edge has both ends in
-// one with probability `homophily` and else at random, and features are the class's mean, `signal` long, plus normal
+// A contextual stochastic block model (Deshpande et al., arXiv 1807.09596): nodes have a class, an edge has both ends
+// in one with probability `homophily` and else at random, and features are the class's mean, `signal` long, plus normal
 // noise. How well a class is told from features alone, and from those of neighbours, is a choice.
 struct BlockModel {
   int64_t nodes = 1000, classes = 4, features = 16;

@@ -10,9 +10,9 @@
 namespace braid::graph {
 
 struct Graph {
-  Csr in;                        // row i: who sends to node i
-  Csr out;                       // row j: who receives from node j
-  std::vector<int32_t> order{};  // of an edge of `out`: its position in `in`
+  Csr in;                               // row i: who sends to node i
+  Csr out;                              // row j: who receives from node j
+  std::vector<int32_t> order{};         // of an edge of `out`: its position in `in`
   std::vector<float> inverse_degree{};  // [in.rows], 1 / degree; 0 without edges
 
   int64_t rows() const { return in.rows; }

@@ -28,7 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (graph::is_matrix_market(text)) {
       expect_sound(graph::parse_matrix_market(text, "input").csr);
     } else if (size > 8 && data[7] == 0) {  // the length of a header below 2^56
-      const graph::GraphData read = graph::graph_of(io::parse_safetensors(std::as_bytes(std::span(data, size)), "input"), "input");
+      const graph::GraphData read =
+          graph::graph_of(io::parse_safetensors(std::as_bytes(std::span(data, size)), "input"), "input");
       expect_sound(read.graph.in);
       expect_sound(read.graph.out);
       CHECK(std::ssize(read.x) == read.nodes() * read.features, "{} features", read.x.size());

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "graph/generate.h"
 #include "graph/graph_data.h"
 #include "graph/read_text.h"
+#include "graph/sample.h"
 #include "support/error_of.h"
 
 namespace braid::graph {
@@ -109,27 +111,54 @@ TEST(GraphData, AFileIsRead) {
 
 TEST(GraphData, WhatIsWrongIsNamedInOneLine) {
   const std::map<std::string, std::function<void(File&)>> cases = {
-      {"row 1 of the graph is not sorted; got 0 after 2", [](File& f) { f.col = {1, 2, 0}; }},
+      {"row 1 of the graph is not sorted; got 0 after 2",
+       [](File& f) {
+         f.col = {1, 2, 0};
+       }},
       {"row 0 of the graph names a node that does not exist; got 3", [](File& f) { f.col[0] = 3; }},
       {"names a node that does not exist; got -1", [](File& f) { f.col[0] = -5; }},
       {"names a node that does not exist", [](File& f) { f.col[0] = int64_t{1} << 40; }},
-      {"row 1 of the graph ends before it begins", [](File& f) { f.rowptr = {0, 1, 0, 3}; }},
-      {"row 0 of the graph ends beyond the last edge", [](File& f) { f.rowptr = {0, 9, 9, 9}; }},
-      {"row 2 of the graph ends before the last edge", [](File& f) { f.rowptr = {0, 1, 1, 1}; }},
-      {"row 0 of the graph does not start at edge 0", [](File& f) { f.rowptr = {1, 1, 3, 3}; }},
+      {"row 1 of the graph ends before it begins",
+       [](File& f) {
+         f.rowptr = {0, 1, 0, 3};
+       }},
+      {"row 0 of the graph ends beyond the last edge",
+       [](File& f) {
+         f.rowptr = {0, 9, 9, 9};
+       }},
+      {"row 2 of the graph ends before the last edge",
+       [](File& f) {
+         f.rowptr = {0, 1, 1, 1};
+       }},
+      {"row 0 of the graph does not start at edge 0",
+       [](File& f) {
+         f.rowptr = {1, 1, 3, 3};
+       }},
       {"is a graph without nodes", [](File& f) { f.rowptr = {0}; }},
       {"feature 1 of node 2 is not finite; got nan", [](File& f) { f.x[5] = std::nanf(""); }},
       {"feature 0 of node 1 is not finite; got inf", [](File& f) { f.x[2] = INFINITY; }},
-      {"x has another shape; got [2, 3]; expected [3, features]", [](File& f) { f.x_shape = {2, 3}; }},
+      {"x has another shape; got [2, 3]; expected [3, features]",
+       [](File& f) {
+         f.x_shape = {2, 3};
+       }},
       {"x has another type or shape; got F32 [6]", [](File& f) { f.x_shape = {6}; }},
       {"has no tensor x", [](File& f) { f.left_out = {"x"}; }},
       {"has no tensor col", [](File& f) { f.left_out = {"col"}; }},
-      {"y has another length; got 2; expected 3", [](File& f) { f.y = {0, 1}; }},
+      {"y has another length; got 2; expected 3",
+       [](File& f) {
+         f.y = {0, 1};
+       }},
       {"y of node 1 is not a class; got -2", [](File& f) { f.y[1] = -2; }},
       {"has too many classes", [](File& f) { f.y[1] = int64_t{1} << 50; }},
-      {"has no node of a known class", [](File& f) { f.y = {-1, -1, -1}; }},
+      {"has no node of a known class",
+       [](File& f) {
+         f.y = {-1, -1, -1};
+       }},
       {"train of node 1 is not a flag; got 7", [](File& f) { f.train[1] = 7; }},
-      {"has nothing to train on", [](File& f) { f.train = {0, 0, 1}; }},
+      {"has nothing to train on",
+       [](File& f) {
+         f.train = {0, 0, 1};
+       }},
   };
   for (const auto& [text, spoil] : cases) {
     File file;
@@ -189,9 +218,8 @@ TEST(GraphText, EdgeListsMayHaveCommentsAndMoreColumns) {
 
 TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
   const auto expect = [](const char* wanted, const std::string& text) {
-    const std::string error = support::error_of([&] {
-      is_matrix_market(text) ? parse_matrix_market(text, "file") : parse_edge_list(text, "file", false);
-    });
+    const std::string error = support::error_of(
+        [&] { is_matrix_market(text) ? parse_matrix_market(text, "file") : parse_edge_list(text, "file", false); });
     EXPECT_NE(error.find(wanted), std::string::npos) << error << "\nwanted: " << wanted;
   };
   const std::string head = "%%MatrixMarket matrix coordinate pattern general\n";
@@ -202,7 +230,8 @@ TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
   expect("line 1: target is not a number", "1 2.5");
   expect("line 1: source is not a number", "99999999999999999999 1");
   expect("line 1: source is not a number", "1048576 1");  // a text of ten bytes names no million nodes
-  expect("is not a matrix of coordinates; got %%matrixmarket matrix array", "%%MatrixMarket matrix array real general\n");
+  expect("is not a matrix of coordinates; got %%matrixmarket matrix array",
+         "%%MatrixMarket matrix array real general\n");
   expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate real skew-symmetric\n");
   expect("has no sizes", head);
   expect("line 2: the matrix is not square; got 3 x 4", head + "3 4 1\n1 1\n");
@@ -236,10 +265,52 @@ TEST(Generate, EdgesOfABlockModelStayInTheirClasses) {
   const GraphData data = block_model({.nodes = 2000, .classes = 4, .homophily = 0.8, .seed = 1});
   double inside = 0;
   for (int64_t i = 0; i < data.nodes(); ++i) {
-    for (int64_t e = data.graph.in.rowptr[static_cast<size_t>(i)]; e < data.graph.in.rowptr[static_cast<size_t>(i) + 1]; ++e)
-      inside += data.y[static_cast<size_t>(i)] == data.y[static_cast<size_t>(data.graph.in.col[static_cast<size_t>(e)])] ? 1 : 0;
+    for (int64_t e = data.graph.in.rowptr[static_cast<size_t>(i)]; e < data.graph.in.rowptr[static_cast<size_t>(i) + 1];
+         ++e)
+      inside += data.y[static_cast<size_t>(i)] == data.y[static_cast<size_t>(data.graph.in.col[static_cast<size_t>(e)])]
+                    ? 1
+                    : 0;
   }
   EXPECT_NEAR(inside / static_cast<double>(data.graph.edges()), 0.8 + 0.2 / 4, 0.02);
+}
+
+// Every row has as many edges as it may, all of them edges of the graph, and nodes keep their draws in another batch.
+TEST(Sample, DrawsEdgesOfTheGraph) {
+  const Csr in = rmat_graph(9, 8, 1);
+  std::vector<int32_t> seeds;
+  for (int32_t i = 0; i < 40; ++i) seeds.push_back(7 * i);
+  const Sample sample = sample_neighbours(in, seeds, 2, 5, {.seed = 1, .step = 3});
+  ASSERT_EQ(sample.blocks.size(), 2u);
+  EXPECT_EQ(sample.blocks[1].rows(), 40);
+  EXPECT_EQ(sample.blocks[0].rows(), sample.blocks[1].cols());
+  EXPECT_EQ(sample.blocks[0].cols(), std::ssize(sample.nodes));
+  EXPECT_EQ(std::set<int32_t>(sample.nodes.begin(), sample.nodes.end()).size(), sample.nodes.size());
+  const auto edges_of = [&](const Sample& s, const Graph& block, int64_t row) {
+    std::set<int32_t> nodes;
+    for (int64_t e = block.in.rowptr[static_cast<size_t>(row)]; e < block.in.rowptr[static_cast<size_t>(row) + 1]; ++e)
+      nodes.insert(s.nodes[static_cast<size_t>(block.in.col[static_cast<size_t>(e)])]);
+    return nodes;
+  };
+  for (const Graph& block : sample.blocks) {
+    check(block.in, "block");
+    for (int64_t i = 0; i < block.rows(); ++i) {
+      const int32_t node = sample.nodes[static_cast<size_t>(i)];
+      EXPECT_EQ(block.in.degree(i), std::min<int64_t>(5, in.degree(node)));
+      const auto* begin = &in.col[static_cast<size_t>(in.rowptr[static_cast<size_t>(node)])];
+      for (const int32_t j : edges_of(sample, block, i))
+        EXPECT_TRUE(std::binary_search(begin, begin + in.degree(node), j));
+      EXPECT_EQ(std::ssize(edges_of(sample, block, i)), block.in.degree(i));  // none twice
+    }
+  }
+  std::reverse(seeds.begin(), seeds.end());
+  const Sample other = sample_neighbours(in, seeds, 2, 5, {.seed = 1, .step = 3}),
+               later = sample_neighbours(in, seeds, 2, 5, {.seed = 1, .step = 4});
+  int64_t changed = 0;
+  for (int64_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(edges_of(sample, sample.blocks[1], i), edges_of(other, other.blocks[1], 39 - i));
+    changed += edges_of(later, later.blocks[1], i) != edges_of(other, other.blocks[1], i) ? 1 : 0;
+  }
+  EXPECT_GT(changed, 10);
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 namespace braid::graph {
 
-// Without features or classes, their tensors are left out. `path` ends in .safetensors; the file appears whole or not at
-// all.
+// Without features or classes, their tensors are left out. `path` ends in .safetensors; the file appears whole or not
+// at all.
 void write_graph(const std::filesystem::path& path, const GraphData& data);
 
 }  // namespace braid::graph

@@ -76,7 +76,8 @@ bool is_matrix_market(std::string_view text) { return text.starts_with(kBanner);
 
 TextGraph parse_matrix_market(std::string_view text, const std::string& where) {
   std::string banner(text.substr(0, std::min(text.find('\n'), size_t{200})));
-  std::transform(banner.begin(), banner.end(), banner.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::transform(banner.begin(), banner.end(), banner.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   const auto says = [&](const char* word) { return banner.find(word) != std::string::npos; };
   if (!says("matrix coordinate") || says("skew") || says("hermitian") || !(says(" general") || says(" symmetric")))
     fail(where, {.what = "is not a matrix of coordinates",

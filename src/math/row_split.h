@@ -1,5 +1,5 @@
-// Rows of a sparse matrix as tasks of about equal work, for threads. A row counts one plus its entries, as in merge-path
-// partitions (Merrill, Garland 2016), but is never cut: where tasks begin changes no result.
+// Rows of a sparse matrix as tasks of about equal work, for threads. A row counts one plus its entries, as in
+// merge-path partitions (Merrill, Garland 2016), but is never cut: where tasks begin changes no result.
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/philox.h"
+#include "graph/sample.h"
 #include "io/atomic_file.h"
 #include "io/safetensors.h"
 #include "io/safetensors_write.h"
@@ -70,6 +71,11 @@ void check_graph(const Recipe& recipe) {
   const auto foreign = [](bool set, const char* word) {
     if (set) fail(word, {.what = "does not go with objective = \"graph\"", .hint = "leaving it out"});
   };
+  const GraphRecipe& g = recipe.graph;
+  if (g.sample > 0 && (g.model == "gcn" || g.model == "monet"))
+    fail("graph.sample",
+         {.what = fmt::format("does not go with {}, which needs the degrees of the whole graph", g.model),
+          .expected = "sage, gin, gat or edgeconv"});
   foreign(!recipe.init.empty(), "init");
   foreign(recipe.config.has_value(), "config");
   foreign(recipe.lora.rank > 0, "lora.rank");
@@ -107,7 +113,7 @@ Nodes::Nodes(const Recipe& recipe)
   recipe.graph.init.empty() ? initialise(params) : load(recipe.graph.init);
   masters_.round(1);
   for (size_t i = 0; i < data_.y.size(); ++i) {
-    trained_ += data_.train[i];
+    if (data_.train[i]) train_nodes_.push_back(static_cast<int32_t>(i));
     held_out_ += data_.y[i] >= 0 && !data_.train[i] ? 1 : 0;
   }
 }
@@ -143,8 +149,13 @@ void Nodes::initialise(const std::vector<gnn::LayerParam>& params) {
 }
 
 int64_t Nodes::draw(int64_t step, bool held_out) {
+  held_out_batch_ = held_out;
   if (!held_out) draws_.step = static_cast<uint64_t>(step);
-  targets_ = held_out ? held_out_ : trained_;
+  if (!held_out && recipe_.graph.sample > 0) {
+    draw_sample(step);
+    return 1;
+  }
+  targets_ = held_out ? held_out_ : std::ssize(train_nodes_);
   batch_ = data_.y;
   for (size_t i = 0; i < batch_.size(); ++i) {
     if ((data_.train[i] == 1) == held_out) batch_[i] = -1;
@@ -152,30 +163,62 @@ int64_t Nodes::draw(int64_t step, bool held_out) {
   return 1;
 }
 
-Tensor Nodes::forward(Ctx& ctx, const SeqMap& rows, bool draws) {
+// Batch `step` of the nodes to train on: each epoch has its own order, by random numbers of its own.
+void Nodes::draw_sample(int64_t step) {
+  constexpr int64_t kBatch = 512;
+  constexpr uint32_t kOrder = 0x6f726465;  // "orde"
+  const int64_t nodes = std::ssize(train_nodes_), batch = std::min(recipe_.batch > 0 ? recipe_.batch : kBatch, nodes);
+  const int64_t batches = (nodes + batch - 1) / batch, epoch = step / batches, first = step % batches * batch;
+  std::vector<std::pair<uint32_t, int32_t>> order;
+  order.reserve(train_nodes_.size());
+  for (const int32_t node : train_nodes_) {
+    const auto r = philox({draws_.seed, kOrder}, static_cast<uint64_t>(node), static_cast<uint32_t>(epoch));
+    order.emplace_back(r[0], node);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<int32_t> seeds;
+  batch_.clear();
+  for (int64_t i = first; i < std::min(first + batch, nodes); ++i) {
+    seeds.push_back(order[static_cast<size_t>(i)].second);
+    batch_.push_back(data_.y[static_cast<size_t>(seeds.back())]);
+  }
+  targets_ = std::ssize(seeds);
+  graph::Sample sample = graph::sample_neighbours(block_.graph.in, seeds, spec_.layers, recipe_.graph.sample,
+                                                  {.seed = draws_.seed, .step = static_cast<uint64_t>(step)});
+  sampled_.clear();
+  for (graph::Graph& g : sample.blocks) sampled_.push_back(gnn::make_sampled_block(std::move(g)));
+  sampled_nodes_ = std::move(sample.nodes);
+}
+
+Tensor Nodes::forward(Ctx& ctx, const Part& part, bool draws) {
   nn::StateView none;
-  nn::Run run{.ctx = ctx, .seqs = rows, .state = none, .numerics = numerics_of(recipe_)};
+  nn::Run run{.ctx = ctx, .seqs = part.blocks.front()->senders, .state = none, .numerics = numerics_of(recipe_)};
   if (draws) run.draws = &draws_;
-  const Shape shape{block_.rows(), data_.features};
-  const Tensor x(ctx.arena, masters_.products(), shape);
-  for (int64_t i = 0; i < shape.count(); ++i) {
-    const float value = data_.x[static_cast<size_t>(i)];
+  const int64_t width = data_.features, rows = part.blocks.front()->cols();
+  const Tensor x(ctx.arena, masters_.products(), {rows, width});
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t node = part.nodes.empty() ? i : part.nodes[static_cast<size_t>(i)];
+    const float* from = &data_.x[static_cast<size_t>(node * width)];
     if (x.dtype() == DType::bf16) {
-      x.mut().as<Bf16>()[i] = to_bf16(value);
+      std::transform(from, from + width, x.mut().as<Bf16>(i), &to_bf16);
     } else {
-      x.mut().as<float>()[i] = value;
+      std::copy_n(from, width, x.mut().as<float>(i));
     }
   }
-  const gnn::Block* const block = &block_;
-  return network_->forward(run, {&block, 1}, x);
+  return network_->forward(run, part.blocks, x);
 }
 
 void Nodes::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {
   ctx.tape = backward ? &tape_ : nullptr;
-  const int64_t nodes = block_.rows();
-  const SeqMap rows = SeqMap::one(nodes);
+  Part part = whole();
+  if (!held_out_batch_ && recipe_.graph.sample > 0) {
+    part.blocks.clear();
+    for (const gnn::Block& block : sampled_) part.blocks.push_back(&block);
+    part.nodes = sampled_nodes_;
+  }
+  const int64_t nodes = part.blocks.back()->rows();
   {
-    const Tensor logits = forward(ctx, rows, backward), targets(ctx.arena, DType::i32, {nodes}),
+    const Tensor logits = forward(ctx, part, backward), targets(ctx.arena, DType::i32, {nodes}),
                  losses(ctx.arena, DType::f32, {nodes}), lse(ctx.arena, DType::f32, {nodes});
     std::memcpy(targets.mut().data, batch_.data(), batch_.size() * sizeof(int32_t));
     braid::run(ctx, CrossEntropyFwd{
@@ -211,8 +254,7 @@ void Nodes::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {
 }
 
 std::vector<float> Nodes::logits(Ctx& ctx) {
-  const SeqMap rows = SeqMap::one(block_.rows());
-  const Tensor y = forward(ctx, rows, false);
+  const Tensor y = forward(ctx, whole(), false);
   const auto* values = y.view().as<float>();
   return {values, values + y.view().count()};
 }
@@ -256,7 +298,8 @@ std::vector<std::string> Nodes::describe() const {
   std::vector<std::string> lines = {
       graph::describe(stats()),
       fmt::format("{} with {} layers, {} parameters; {} classes, {} nodes to train on, {} held out",
-                  recipe_.graph.model, spec_.layers, masters_.trained(), data_.classes, trained_, held_out_)};
+                  recipe_.graph.model, spec_.layers, masters_.trained(), data_.classes, train_nodes_.size(),
+                  held_out_)};
   lines.insert(lines.end(), data_.notes.begin(), data_.notes.end());
   return lines;
 }

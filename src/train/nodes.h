@@ -1,5 +1,6 @@
-// Classes of the nodes of a graph as an objective: full batches, whose loss is the mean cross-entropy over the nodes to
-// train on; the other nodes of a known class are held out.
+// Classes of the nodes of a graph as an objective. A batch is the whole graph, or with `graph.sample` some of the nodes
+// to train on, in a new order each epoch, and the neighbours drawn for them; its loss is the mean cross-entropy over
+// its nodes to train on. The other nodes of a known class are held out; they see all their neighbours.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -40,7 +41,14 @@ class Nodes final : public Objective {
   std::vector<float> logits(Ctx& ctx);
 
  private:
-  Tensor forward(Ctx& ctx, const SeqMap& rows, bool draws);
+  // The blocks of a pass and the nodes whose features it reads; no nodes: all.
+  struct Part {
+    std::vector<const gnn::Block*> blocks{};
+    std::span<const int32_t> nodes{};
+  };
+  Part whole() const { return {.blocks = {&block_}}; }
+  Tensor forward(Ctx& ctx, const Part& part, bool draws);
+  void draw_sample(int64_t step);
   void load(const std::filesystem::path& path);
   void initialise(const std::vector<gnn::LayerParam>& params);
 
@@ -52,8 +60,13 @@ class Nodes final : public Objective {
   std::vector<Param> params_;
   std::optional<gnn::Network> network_;
   nn::Draws draws_;
-  std::vector<int32_t> batch_;  // [nodes] classes, -1: not in the loss
-  int64_t targets_ = 0, trained_ = 0, held_out_ = 0;
+  std::vector<int32_t> batch_;  // classes of the rows of the last block, -1: not in the loss
+  std::vector<int32_t> train_nodes_;
+  // Of a sampled batch.
+  std::vector<gnn::Block> sampled_;
+  std::vector<int32_t> sampled_nodes_;
+  bool held_out_batch_ = false;
+  int64_t targets_ = 0, held_out_ = 0;
   Tape tape_;
 };
 

@@ -102,7 +102,8 @@ TEST_F(NodesTest, NeitherThreadsNorAResumptionChangeABit) {
   EXPECT_EQ(Nodes(recipe_).masters().values()[5], whole[5]);
   recipe_.graph.model = "gcn";
   recipe_.graph.heads = 1;
-  EXPECT_NE(support::error_of([&] { Nodes{recipe_}; }).find("0.lin.weight has another type or shape"), std::string::npos);
+  EXPECT_NE(support::error_of([&] { Nodes{recipe_}; }).find("0.lin.weight has another type or shape"),
+            std::string::npos);
 }
 
 // Features alone tell about two thirds of the held-out nodes apart, even with the true means; with those of neighbours
@@ -148,6 +149,48 @@ TEST_F(NodesTest, NeighboursTellMoreThanFeatures) {
   }
 }
 
+// A sample that takes every neighbour, in one batch, is the whole graph seen from the nodes to train on: but for the
+// order of sums, its losses are those of full batches.
+TEST_F(NodesTest, SamplesOfEverythingAreTheWholeGraph) {
+  for (const char* model : {"sage", "gin", "gat", "edgeconv"}) {
+    SCOPED_TRACE(model);
+    fs::remove_all(recipe_.out);
+    golden(model);
+    recipe_.steps = 5;
+    recipe_.graph.sample = 0;
+    const std::vector<double> full = train();
+    fs::remove_all(recipe_.out);
+    recipe_.graph.sample = 1000;
+    recipe_.batch = 1000;
+    const std::vector<double> sampled = train();
+    for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(sampled[i], full[i], 1e-4 * full[i]) << i;
+  }
+}
+
+TEST_F(NodesTest, SamplesTeachToo) {
+  recipe_.graph.path = (folder_ / "graph.safetensors").string();
+  graph::write_graph(recipe_.graph.path, graph::block_model({.nodes = 1200, .degree = 12, .signal = 1.75, .seed = 3}));
+  recipe_.graph.model = "sage";
+  recipe_.graph.sample = 4;
+  recipe_.batch = 100;
+  recipe_.steps = 60;
+  recipe_.graph.dropout = 0.2;
+  recipe_.checkpoint.every = 30;
+  train();
+  const std::vector<float> whole = weights_;
+  const graph::GraphData data = graph::read_graph(recipe_.graph.path);
+  double right = 0, all = 0;
+  for (size_t i = 0; i < data.y.size(); ++i) {
+    if (data.train[i]) continue;
+    const auto row = logits_.begin() + static_cast<std::ptrdiff_t>(i) * 4;
+    right += std::max_element(row, row + 4) - row == data.y[i] ? 1 : 0;
+    all += 1;
+  }
+  EXPECT_GT(right / all, 0.85);
+  train(3, (fs::path(recipe_.out) / "checkpoints" / "step-00000030").string());
+  EXPECT_EQ(weights_, whole);
+}
+
 TEST_F(NodesTest, EveryParameterLearns) {
   for (const char* model : {"gcn", "sage", "gin", "gat", "edgeconv", "monet"}) {
     fs::remove_all(recipe_.out);
@@ -155,8 +198,7 @@ TEST_F(NodesTest, EveryParameterLearns) {
     recipe_.graph.init.clear();
     recipe_.steps = 2;
     Nodes before(recipe_);
-    const std::vector<float> first(before.masters().values().begin(),
-                                   before.masters().values().end());
+    const std::vector<float> first(before.masters().values().begin(), before.masters().values().end());
     train();
     for (const models::MasterTensor& t : before.masters().tensors()) {
       int64_t changed = 0;
@@ -178,6 +220,7 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   expect("has no out", [](Recipe& r) { r.out.clear(); });
   expect("[accumulate] does not divide a graph", [](Recipe& r) { r.accumulate = 2; });
   expect("[lora.rank] does not go with", [](Recipe& r) { r.lora.rank = 4; });
+  expect("[graph.sample] does not go with gcn", [](Recipe& r) { r.graph.sample = 5; });
   expect("[graph.aggregate] does not go with gcn; got max; expected add", [](Recipe& r) { r.graph.aggregate = "max"; });
   expect("[graph.aggregate] does not go with edgeconv; got mean", [](Recipe& r) {
     r.graph.model = "edgeconv";

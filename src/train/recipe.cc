@@ -48,6 +48,8 @@ void each_graph_word(G& g, Visit& visit) {
   visit("graph.eps", g.eps, io::NumberRange{-1e9, 1e9}, "gin: a node counts 1 + eps times among its neighbours");
   visit("graph.aggregate", g.aggregate, Choices{"", "add", "mean", "max", "min"},
         "sage, edgeconv, monet: add, mean, max or min; empty: mean, edgeconv max");
+  visit("graph.sample", g.sample, io::IntRange{0, 1 << 20},
+        "batches of `batch` nodes, each of which listens to this many neighbours a layer; 0: the whole graph");
   visit("graph.dropout", g.dropout, kRate, "of the channels between layers");
   visit("graph.init", g.init, Choices{}, "a .safetensors file with the first weights; empty: random ones");
 }

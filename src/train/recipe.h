@@ -68,6 +68,7 @@ struct GraphRecipe {
   std::string path, init;     // files; init: the first weights, empty: random ones
   std::string model = "gcn";  // gnn/network.h
   int64_t layers = 2, hidden = 16, heads = 1, kernels = 1;
+  int64_t sample = 0;  // neighbours of a node in each layer of a batch; 0: full batches
   double eps = 0, dropout = 0;
   std::string aggregate{};  // empty: the model's own
 };

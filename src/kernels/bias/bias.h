@@ -1,6 +1,6 @@
 // A vector added to every row: y = x + b, for layers whose product comes before the aggregation, so that it cannot add
-// the bias itself. Backward: db += sum of dy over rows, block by block of kBiasRows rows in order, whatever the threads;
-// dx is dy.
+// the bias itself. Backward: db += sum of dy over rows, block by block of kBiasRows rows in order, whatever the
+// threads; dx is dy.
 #pragma once
 #include "core/op.h"
 

@@ -1,4 +1,5 @@
-// Gaussian weights of edges (MoNet: Monti et al., arXiv 1611.08402): with pseudo-coordinates u of an edge and K kernels,
+// Gaussian weights of edges (MoNet: Monti et al., arXiv 1611.08402): with pseudo-coordinates u of an edge and K
+// kernels,
 //   w[e,k] = exp(-1/2 sum over p of (u[e,p] - mu[k,p])^2 / (1e-15 + sigma[k,p]^2))
 // which SpmmFwd then takes as the values of edges. In FP32. The gradients of mu and sigma add up over blocks of
 // kGaussianEdges edges in order, whatever the threads.
@@ -36,9 +37,12 @@ struct EdgeGaussianBwd {
   MutView dsigma{};  // [K, P] F32, accumulates
   static constexpr const char* name = "edge_gaussian_bwd";
   static constexpr auto fields() {
-    return std::tuple{in("dw", &EdgeGaussianBwd::dw, "E K"),       in("w", &EdgeGaussianBwd::w, "E K"),
-                      in("u", &EdgeGaussianBwd::u, "E P"),         in("mu", &EdgeGaussianBwd::mu, "K P"),
-                      in("sigma", &EdgeGaussianBwd::sigma, "K P"), inout("dmu", &EdgeGaussianBwd::dmu, "K P"),
+    return std::tuple{in("dw", &EdgeGaussianBwd::dw, "E K"),
+                      in("w", &EdgeGaussianBwd::w, "E K"),
+                      in("u", &EdgeGaussianBwd::u, "E P"),
+                      in("mu", &EdgeGaussianBwd::mu, "K P"),
+                      in("sigma", &EdgeGaussianBwd::sigma, "K P"),
+                      inout("dmu", &EdgeGaussianBwd::dmu, "K P"),
                       inout("dsigma", &EdgeGaussianBwd::dsigma, "K P")};
   }
   double flops() const { return static_cast<double>(w.count()) * 8 * static_cast<double>(u.dim(1)); }

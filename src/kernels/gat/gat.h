@@ -28,34 +28,38 @@ struct GatScoresFwd {
 };
 
 struct GatScoresBwd {
-  View dright{};   // [T, H] F32
-  View dleft{};    // [T, H] F32
-  View x{};        // [T, D] F32 or BF16
-  View a_src{};    // [D] F32
-  View a_dst{};    // [D] F32
-  MutView dx{};    // [T, D] F32
+  View dright{};     // [T, H] F32
+  View dleft{};      // [T, H] F32
+  View x{};          // [T, D] F32 or BF16
+  View a_src{};      // [D] F32
+  View a_dst{};      // [D] F32
+  MutView dx{};      // [T, D] F32
   MutView da_src{};  // [D] F32, accumulates
   MutView da_dst{};  // [D] F32, accumulates
   static constexpr const char* name = "gat_scores_bwd";
   static constexpr auto fields() {
-    return std::tuple{in("dright", &GatScoresBwd::dright, "T H"), in("dleft", &GatScoresBwd::dleft, "T H"),
-                      in("x", &GatScoresBwd::x, "T D"),           in("a_src", &GatScoresBwd::a_src, "D"),
-                      in("a_dst", &GatScoresBwd::a_dst, "D"),     out("dx", &GatScoresBwd::dx, "T D"),
-                      inout("da_src", &GatScoresBwd::da_src, "D"), inout("da_dst", &GatScoresBwd::da_dst, "D")};
+    return std::tuple{in("dright", &GatScoresBwd::dright, "T H"),
+                      in("dleft", &GatScoresBwd::dleft, "T H"),
+                      in("x", &GatScoresBwd::x, "T D"),
+                      in("a_src", &GatScoresBwd::a_src, "D"),
+                      in("a_dst", &GatScoresBwd::a_dst, "D"),
+                      out("dx", &GatScoresBwd::dx, "T D"),
+                      inout("da_src", &GatScoresBwd::da_src, "D"),
+                      inout("da_dst", &GatScoresBwd::da_dst, "D")};
   }
   double flops() const { return 8.0 * static_cast<double>(x.count()); }
   static std::span<const Row<GatScoresBwd>> rows();
 };
 
 struct GatFwd {
-  View rowptr{};   // [R + 1] I64
-  View col{};      // [E] I32
-  View x{};        // [S, D] F32 or BF16
-  View left{};     // [R, H] F32
-  View right{};    // [S, H] F32
-  MutView y{};     // [R, D] F32 or BF16
-  MutView top{};   // [R, H] F32, the largest score; 0 for a row without edges
-  MutView sum{};   // [R, H] F32
+  View rowptr{};       // [R + 1] I64
+  View col{};          // [E] I32
+  View x{};            // [S, D] F32 or BF16
+  View left{};         // [R, H] F32
+  View right{};        // [S, H] F32
+  MutView y{};         // [R, D] F32 or BF16
+  MutView top{};       // [R, H] F32, the largest score; 0 for a row without edges
+  MutView sum{};       // [R, H] F32
   float slope = 0.2f;  // of leaky_relu below 0
   bool loops = true;
   static constexpr const char* name = "gat_fwd";
@@ -86,13 +90,20 @@ struct GatBwd {
   bool loops = true;
   static constexpr const char* name = "gat_bwd";
   static constexpr auto fields() {
-    return std::tuple{in("rowptr", &GatBwd::rowptr, "R1"),         in("col", &GatBwd::col, "E"),
-                      in("out_rowptr", &GatBwd::out_rowptr, "S1"), in("out_col", &GatBwd::out_col, "E"),
-                      in("x", &GatBwd::x, "S D"),                  in("left", &GatBwd::left, "R H"),
-                      in("right", &GatBwd::right, "S H"),          in("top", &GatBwd::top, "R H"),
-                      in("sum", &GatBwd::sum, "R H"),              in("y", &GatBwd::y, "R D"),
-                      in("dy", &GatBwd::dy, "R D"),                out("dx", &GatBwd::dx, "S D"),
-                      out("dleft", &GatBwd::dleft, "R H"),         out("dright", &GatBwd::dright, "S H")};
+    return std::tuple{in("rowptr", &GatBwd::rowptr, "R1"),
+                      in("col", &GatBwd::col, "E"),
+                      in("out_rowptr", &GatBwd::out_rowptr, "S1"),
+                      in("out_col", &GatBwd::out_col, "E"),
+                      in("x", &GatBwd::x, "S D"),
+                      in("left", &GatBwd::left, "R H"),
+                      in("right", &GatBwd::right, "S H"),
+                      in("top", &GatBwd::top, "R H"),
+                      in("sum", &GatBwd::sum, "R H"),
+                      in("y", &GatBwd::y, "R D"),
+                      in("dy", &GatBwd::dy, "R D"),
+                      out("dx", &GatBwd::dx, "S D"),
+                      out("dleft", &GatBwd::dleft, "R H"),
+                      out("dright", &GatBwd::dright, "S H")};
   }
   double flops() const {
     return static_cast<double>(col.count()) *

@@ -134,18 +134,16 @@ void mean_rows(const GatBwd& op, int64_t begin, int64_t end, float* means) {
   const int64_t heads = op.left.dim(1), part = op.y.dim(1) / heads;
   for (int64_t i = begin; i < end; ++i) {
     for (int64_t h = 0; h < heads; ++h)
-      means[i * heads + h] =
-          dot_and_add(op.dy.as<float>(i) + h * part, op.y.as<Y>(i) + h * part, part, 0, nullptr);
+      means[i * heads + h] = dot_and_add(op.dy.as<float>(i) + h * part, op.y.as<Y>(i) + h * part, part, 0, nullptr);
   }
 }
 void mean_range(const GatBwd& op, int64_t begin, int64_t end, float* means) {
   op.y.dtype == DType::bf16 ? mean_rows<Bf16>(op, begin, end, means) : mean_rows<float>(op, begin, end, means);
 }
 
-
 // Weights of the edges between one node and some others, which are the sources if `to_row`.
-HWY_INLINE void weights_of(const GatBwd& op, const Neighbours& list, int64_t from, int64_t edges, int64_t h, bool to_row,
-                           float* p, float* slopes) {
+HWY_INLINE void weights_of(const GatBwd& op, const Neighbours& list, int64_t from, int64_t edges, int64_t h,
+                           bool to_row, float* p, float* slopes) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t heads = op.left.dim(1);
@@ -232,8 +230,9 @@ HWY_EXPORT(source_range);
 
 void gat_fwd_online(Ctx& ctx, const GatFwd& op, std::span<std::byte>) {
   check_gat(op);
-  for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.y.dim(0), op.flops(),
-                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(attend_range)(op, begin, end); });
+  for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.y.dim(0), op.flops(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(attend_range)(op, begin, end);
+  });
 }
 
 int64_t gat_bwd_workspace(const GatBwd& op, int) { return op.left.count() * static_cast<int64_t>(sizeof(float)); }
@@ -242,12 +241,15 @@ void gat_bwd_recompute(Ctx& ctx, const GatBwd& op, std::span<std::byte> workspac
   check_gat(op);
   auto* means = reinterpret_cast<float*>(workspace.data());
   const int64_t *rowptr = op.rowptr.as<int64_t>(), rows = op.y.dim(0);
-  for_each_row_range(ctx.threads, rowptr, rows, op.flops(),
-                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(mean_range)(op, begin, end, means); });
-  for_each_row_range(ctx.threads, rowptr, rows, op.flops(),
-                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(left_range)(op, begin, end, means); });
+  for_each_row_range(ctx.threads, rowptr, rows, op.flops(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(mean_range)(op, begin, end, means);
+  });
+  for_each_row_range(ctx.threads, rowptr, rows, op.flops(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(left_range)(op, begin, end, means);
+  });
   for_each_row_range(ctx.threads, op.out_rowptr.as<int64_t>(), op.x.dim(0), op.flops(),
-                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(source_range)(op, begin, end, means); });
+                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(source_range)
+                                                       (op, begin, end, means); });
 }
 
 }  // namespace braid

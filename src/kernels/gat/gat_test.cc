@@ -20,9 +20,10 @@ struct TestGraph {
 
   explicit TestGraph(int64_t n) : nodes(n), out_rowptr(static_cast<size_t>(n) + 1) {
     for (int64_t i = 0; i < n; ++i) {
-      const int64_t degree = i == 0 || i == n - 1 ? 0 : i == 3 ? 150 : philox({.seed = 3}, static_cast<uint64_t>(i))[0] % 9;
-      for (int64_t e = 0; e < degree; ++e)
-        col.push_back(static_cast<int32_t>(philox({.seed = 4}, col.size())[0] % n));
+      const int64_t degree = i == 0 || i == n - 1 ? 0
+                             : i == 3             ? 150
+                                                  : philox({.seed = 3}, static_cast<uint64_t>(i))[0] % 9;
+      for (int64_t e = 0; e < degree; ++e) col.push_back(static_cast<int32_t>(philox({.seed = 4}, col.size())[0] % n));
       rowptr.push_back(std::ssize(col));
     }
     for (int64_t j = 0; j < n; ++j) {
@@ -109,12 +110,10 @@ TEST(GatScores, EveryRowAgreesWithTheReference) {
       TestTensor x(type, {nodes, 20}, 1), a_src(DType::f32, {20}, 2), a_dst(DType::f32, {20}, 3),
           right(DType::f32, {nodes, 4}, 4), left(DType::f32, {nodes, 4}, 5), dx(DType::f32, {nodes, 20}, 6),
           da_src(DType::f32, {20}, 7), da_dst(DType::f32, {20}, 8);
-      sweep(GatScoresFwd{.x = x.view(),
-                         .a_src = a_src.view(),
-                         .a_dst = a_dst.view(),
-                         .right = right.mut(),
-                         .left = left.mut()},
-            2e-6);
+      sweep(
+          GatScoresFwd{
+              .x = x.view(), .a_src = a_src.view(), .a_dst = a_dst.view(), .right = right.mut(), .left = left.mut()},
+          2e-6);
       sweep(GatScoresBwd{.dright = right.view(),
                          .dleft = left.view(),
                          .x = x.view(),

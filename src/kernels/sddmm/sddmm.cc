@@ -27,8 +27,9 @@ void check_sddmm(const SddmmFwd& op) {
   const bool sums = op.op == PairOp::dot || op.op == PairOp::square;
   const int64_t width = (op.u ? op.u : op.v).dim(1), values = op.y.dim(1);
   CHECK(!op.u || op.rowptr.dim(0) == op.u.dim(0) + 1, "{}: {} row pointers", SddmmFwd::name, op.rowptr.dim(0));
-  CHECK(sums ? static_cast<bool>(op.u) : static_cast<bool>(op.u) == (op.op != PairOp::copy_v) &&
-                                             static_cast<bool>(op.v) == (op.op != PairOp::copy_u),
+  CHECK(sums ? static_cast<bool>(op.u)
+             : static_cast<bool>(op.u) == (op.op != PairOp::copy_v) &&
+                   static_cast<bool>(op.v) == (op.op != PairOp::copy_u),
         "{}: operands of another op", SddmmFwd::name);
   CHECK(sums ? width % values == 0 : width == values, "{}: {} channels, {} values", SddmmFwd::name, width, values);
   CHECK((op.op == PairOp::square) == static_cast<bool>(op.edge), "{}: edge goes with square", SddmmFwd::name);

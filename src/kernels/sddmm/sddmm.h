@@ -12,14 +12,14 @@ namespace braid {
 enum class PairOp : uint8_t { dot, square, add, sub, mul, div, copy_u, copy_v };
 
 struct SddmmFwd {
-  View rowptr{};       // [R + 1] I64
-  View col{};          // [E] I32
-  View u{};            // [R, D] F32 or BF16, of the destinations; empty for copy_v
-  View u_scale{};      // [R] F32 or empty; with dot and square
-  View v{};            // [S, D] F32 or BF16, of the sources; empty for copy_u
-  View edge{};         // [E, W] F32, with square
-  MutView y{};         // [E, W] F32
-  float scale = 1;     // of dot and square
+  View rowptr{};    // [R + 1] I64
+  View col{};       // [E] I32
+  View u{};         // [R, D] F32 or BF16, of the destinations; empty for copy_v
+  View u_scale{};   // [R] F32 or empty; with dot and square
+  View v{};         // [S, D] F32 or BF16, of the sources; empty for copy_u
+  View edge{};      // [E, W] F32, with square
+  MutView y{};      // [E, W] F32
+  float scale = 1;  // of dot and square
   PairOp op = PairOp::dot;
   static constexpr const char* name = "sddmm_fwd";
   static constexpr auto fields() {

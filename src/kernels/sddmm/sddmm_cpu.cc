@@ -28,7 +28,8 @@ HWY_INLINE float dot(FloatTag d, const Num* u, const Num* v, int64_t n) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVec sum = hn::Zero(d);
   int64_t c = 0;
-  for (; c + lanes <= n; c += lanes) sum = v ? hn::MulAdd(load(d, u + c), load(d, v + c), sum) : hn::Add(load(d, u + c), sum);
+  for (; c + lanes <= n; c += lanes)
+    sum = v ? hn::MulAdd(load(d, u + c), load(d, v + c), sum) : hn::Add(load(d, u + c), sum);
   float total = c > 0 ? hn::GetLane(hn::SumOfLanes(d, sum)) : 0;
   for (; c < n; ++c) total += v ? number(u + c) * number(v + c) : number(u + c);
   return total;
@@ -76,7 +77,9 @@ void pairs(const SddmmFwd& op, int64_t i, int64_t begin, int64_t end) {
     float* y = op.y.as<float>(e);
     for (int64_t c = 0; c < width; c += lanes) {
       const int64_t n = HWY_MIN(lanes, width - c);
-      const auto read = [&](const Num* p) { return !p ? hn::Zero(d) : n == lanes ? load(d, p + c) : load_n(d, p + c, n); };
+      const auto read = [&](const Num* p) {
+        return !p ? hn::Zero(d) : n == lanes ? load(d, p + c) : load_n(d, p + c, n);
+      };
       const FloatVec value = pair(op.op, read(u), read(v));
       n == lanes ? store(value, d, y + c) : store_n(value, d, y + c, n);
     }
@@ -108,7 +111,8 @@ HWY_EXPORT(sddmm_range);
 void sddmm_fwd_hwy(Ctx& ctx, const SddmmFwd& op, std::span<std::byte>) {
   check_sddmm(op);
   for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.rowptr.dim(0) - 1, op.flops(),
-                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(sddmm_range)(op, begin, end); });
+                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(sddmm_range)
+                                                       (op, begin, end); });
 }
 
 }  // namespace braid

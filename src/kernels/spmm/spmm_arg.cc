@@ -2,8 +2,8 @@
 // block of 16 is a cache line of FP32, which no two threads share.
 #include <algorithm>
 
-#include "kernels/spmm/spmm_rows.h"
 #include "kernels/spmm/spmm_ref.h"
+#include "kernels/spmm/spmm_rows.h"
 #include "math/row_split.h"
 
 namespace braid {
