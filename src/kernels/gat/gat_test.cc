@@ -104,6 +104,30 @@ TEST(Gat, EveryRowAgreesWithTheReference) {
   }
 }
 
+// Large enough that threads share rows and sources: a team changes no bit.
+TEST(Gat, LargeProblemsAreSharedByThreads) {
+  Problem p(4, 24, DType::f32, DType::f32, 1500);
+  ASSERT_EQ(sys::team_for(3, p.forward(true).flops()), 3);
+  sweep(p.forward(true), 1e-5);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward(true));
+  sweep(p.backward(true), 5e-5);
+}
+
+// What a pass keeps is per node, not per edge: workspace, maxima and sums together are smaller than one value per edge
+// and head.
+TEST(Gat, StoresNothingPerEdge) {
+  constexpr int64_t kHeads = 8;
+  Problem p(kHeads, 2, DType::f32, DType::f32, 64);
+  const int64_t edges = std::ssize(p.graph.col) + 64, per_edge = edges * kHeads * 4;
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, p.forward(true));
+  run(ctx, p.backward(true));
+  EXPECT_LT(arena.bytes_peak() + p.top.view().bytes() + p.sum.view().bytes(), per_edge);
+}
+
 TEST(GatScores, EveryRowAgreesWithTheReference) {
   for (const DType type : {DType::f32, DType::bf16}) {
     for (const int64_t nodes : {1, 300}) {

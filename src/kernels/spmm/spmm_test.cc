@@ -136,6 +136,39 @@ TEST(Spmm, ScalesSelfAndAddedRowsAreTermsOfARow) {
   }
 }
 
+// Large enough that rows, and in the gradient channels, are shared by threads: a team changes no bit.
+TEST(Spmm, LargeProblemsAreSharedByThreads) {
+  constexpr int64_t kRows = 3000, kSources = 500, kWidth = 80;
+  const TestGraph graph(kRows, kSources, 9);
+  TestTensor x(DType::f32, {kSources, kWidth}, 1), edge(DType::f32, {graph.edges(), 1}, 2),
+      y(DType::f32, {kRows, kWidth}, 3), arg(DType::i32, {kRows, kWidth}, 4), dy(DType::f32, {kRows, kWidth}, 5),
+      dx(DType::f32, {kSources, kWidth}, 6), dadd = y;
+  SpmmFwd op{.rowptr = graph.rowptr_view(),
+             .col = graph.col_view(),
+             .x = x.view(),
+             .edge = edge.view(),
+             .y = y.mut(),
+             .op = EdgeOp::mul};
+  ASSERT_EQ(sys::team_for(3, op.flops()), 3);
+  sweep(op, 1e-4);  // one row sums 1500 terms
+  op.reduce = Reduce::max;
+  op.arg = arg.mut();
+  sweep(op, 1e-5);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, op);
+  const SpmmBwdArg backward{.rowptr = op.rowptr,
+                            .col = op.col,
+                            .edge = edge.view(),
+                            .arg = arg.view(),
+                            .dy = dy.view(),
+                            .dx = dx.mut(),
+                            .dadd = dadd.mut(),
+                            .op = EdgeOp::mul};
+  ASSERT_GT(sys::team_for(3, backward.flops()), 1);
+  sweep(backward, 1e-5);
+}
+
 // In integers nothing rounds: FP32 and FP64 agree bit for bit, also in which of several equal values wins.
 TEST(Spmm, IntegersAreExact) {
   for (const EdgeOp f : {EdgeOp::copy_x, EdgeOp::copy_e, EdgeOp::add, EdgeOp::sub, EdgeOp::mul}) {
