@@ -1,5 +1,5 @@
 // Generated graphs. Every edge and every feature draws from a Philox counter of its own number, so that threads change
-// nothing. All but grid_graph's edges are undirected: they go both ways.
+// nothing. All edges go both ways.
 #pragma once
 #include <cstdint>
 

@@ -12,6 +12,8 @@
 #include "io/safetensors_write.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "sys/error.h"
+#include "sys/memory.h"
+#include "train/origin.h"
 
 namespace braid::train {
 namespace fs = std::filesystem;
@@ -81,6 +83,9 @@ void check_graph(const Recipe& recipe) {
   foreign(recipe.lora.rank > 0, "lora.rank");
   foreign(recipe.precision != "none", "precision.recipe");
   foreign(recipe.exact, "exact");
+  foreign(!recipe.data.path.empty() || !recipe.data.kind.empty(), "data");
+  if (recipe.batch > 0 && g.sample == 0)
+    fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }
 
 std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params) {
@@ -108,6 +113,9 @@ Nodes::Nodes(const Recipe& recipe)
       masters_(numerics_of(recipe).products),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   const std::vector<gnn::LayerParam> params = gnn::params_of(spec_);
+  double count = 0;
+  for (const gnn::LayerParam& p : params) count += static_cast<double>(p.shape.count());
+  need_memory(state_bytes(recipe, count), 0, sys::memory_available());
   params_ = masters_.own(tensors_of(params));
   network_.emplace(spec_, params_);
   recipe.graph.init.empty() ? initialise(params) : load(recipe.graph.init);

@@ -157,7 +157,7 @@ TEST_F(NodesTest, SamplesOfEverythingAreTheWholeGraph) {
     fs::remove_all(recipe_.out);
     golden(model);
     recipe_.steps = 5;
-    recipe_.graph.sample = 0;
+    recipe_.graph.sample = recipe_.batch = 0;
     const std::vector<double> full = train();
     fs::remove_all(recipe_.out);
     recipe_.graph.sample = 1000;
@@ -219,6 +219,9 @@ TEST_F(NodesTest, RecipesThatContradictThemselves) {
   expect("has no graph.path", [](Recipe& r) { r.graph.path.clear(); });
   expect("has no out", [](Recipe& r) { r.out.clear(); });
   expect("[accumulate] does not divide a graph", [](Recipe& r) { r.accumulate = 2; });
+  expect("[batch] goes with graph.sample", [](Recipe& r) { r.batch = 8; });
+  expect("[data] does not go with", [](Recipe& r) { r.data.kind = "markov"; });
+  expect("[memory] the run does not fit", [](Recipe& r) { r.graph.hidden = 1 << 20, r.graph.layers = 9; });
   expect("[lora.rank] does not go with", [](Recipe& r) { r.lora.rank = 4; });
   expect("[graph.sample] does not go with gcn", [](Recipe& r) { r.graph.sample = 5; });
   expect("[graph.aggregate] does not go with gcn; got max; expected add", [](Recipe& r) { r.graph.aggregate = "max"; });
