@@ -31,11 +31,22 @@ struct Exception {
 };
 constexpr Exception kExceptions[] = {
     {"adamw_step", "used by the optimiser, not the model"},
+    {"bias_bwd", "used by graph networks"},
+    {"bias_fwd", "used by graph networks"},
     {"copy_state", "used by the engine between passes"},
     {"cross_entropy_bwd", "training uses head_loss, which has its own gradient"},
+    {"edge_gaussian_bwd", "used by graph networks"},
+    {"edge_gaussian_fwd", "used by graph networks"},
+    {"gat_bwd", "used by graph networks"},
+    {"gat_fwd", "used by graph networks"},
+    {"gat_scores_bwd", "used by graph networks"},
+    {"gat_scores_fwd", "used by graph networks"},
     {"head_loss_bwd", "used by losses of pairs, over the rows of head_loss"},
     {"head_loss_fwd", "used by evaluation, over the rows of head_loss"},
     {"muon_step", "used by the optimiser, not the model"},
+    {"sddmm_fwd", "used by graph networks"},
+    {"spmm_bwd_arg", "used by graph networks"},
+    {"spmm_fwd", "used by graph networks"},
 };
 
 constexpr int64_t kTokens = 512, kSequences = 4, kPage = 64;

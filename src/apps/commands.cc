@@ -13,7 +13,7 @@ const Command kCommands[] = {
     {"bench", "speed of a model, and the limit that the machine sets", &setup_bench},
     {"info", "layers, parameters and bytes of a model; --machine: this computer", &setup_info},
     {"train", "run a recipe: pretrain, continue or fine-tune a model", &setup_train},
-    {"eval", "perplexity and bits per byte of a text, or accuracy on tasks", &setup_eval},
+    {"eval", "perplexity of a text, or accuracy on tasks", &setup_eval},
     {"score", "log-probabilities of given tokens: as training, prefill or steps compute them", &setup_score},
     {"grad", "loss and gradients of given tokens", &setup_grad},
     {"quantize", "large matrices in FP8 or in 3 to 8 bits, as a folder", &setup_quantize},
@@ -27,6 +27,7 @@ const Command kCommands[] = {
     {"data tokenize", "text to a corpus of token ids, Megatron's .bin and .idx", &setup_data_tokenize},
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},
     {"data synth", "the training text of the model that ships with Braid", &setup_data_synth},
+    {"data graph", "a graph to train on: Matrix Market, edges or generated", &setup_data_graph},
     {"tokenize", "text to token ids and back", &setup_tokenize},
     {"template", "render a chat template: {\"messages\": [...]} in, text out", &setup_template},
 };

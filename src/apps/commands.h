@@ -11,6 +11,7 @@ Action setup_convert(Cli& cli);
 Action setup_data_bpe(Cli& cli);
 Action setup_data_show(Cli& cli);
 Action setup_data_synth(Cli& cli);
+Action setup_data_graph(Cli& cli);
 Action setup_data_tokenize(Cli& cli);
 Action setup_info(Cli& cli);
 Action setup_eval(Cli& cli);

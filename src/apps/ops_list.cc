@@ -12,12 +12,15 @@
 #include "kernels/adamw/adamw.h"
 #include "kernels/add/add.h"
 #include "kernels/attention/attention.h"
+#include "kernels/bias/bias.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/copy_state/copy_state.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/dropout/dropout.h"
+#include "kernels/edge_gaussian/edge_gaussian.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/experts.h"
+#include "kernels/gat/gat.h"
 #include "kernels/head_loss/distill_loss.h"
 #include "kernels/head_loss/head_loss.h"
 #include "kernels/layer_norm/layer_norm.h"
@@ -28,6 +31,8 @@
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/router/router.h"
+#include "kernels/sddmm/sddmm.h"
+#include "kernels/spmm/spmm.h"
 #include "kernels/ssd/ssd.h"
 #include "report/table.h"
 #include "sys/env.h"
@@ -87,7 +92,8 @@ using AllOps =
            LinearBwdWeight, ActFwd, ActBwd, AddFwd, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState, SsdFwd,
            SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
            ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, DistillLoss,
-           AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd>;
+           AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd, GatScoresFwd,
+           GatScoresBwd, GatFwd, GatBwd, EdgeGaussianFwd, EdgeGaussianBwd, BiasFwd, BiasBwd>;
 
 template <class... Ops>
 std::vector<std::string_view> names_of(OpList<Ops...>) {

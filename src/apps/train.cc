@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "apps/commands.h"
+#include "apps/graph_plan.h"
 #include "apps/recipe_paths.h"
 #include "apps/train_plan.h"
 #include "io/atomic_folder.h"
@@ -15,6 +16,7 @@
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "train/language.h"
+#include "train/nodes.h"
 #include "train/origin.h"
 #include "train/trainer.h"
 
@@ -67,37 +69,19 @@ void resume(const TrainArgs& o, train::Trainer& trainer, const std::string& from
   for (const std::string& other : trainer.resume(from, o.force)) fmt::print(stderr, "--force: {}\n", other);
 }
 
-int train_command(const TrainArgs& o) {
-  if (o.threads < 0 || o.threads > 1024)
-    fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
-  const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
-  if (o.dry_run) {
-    with_paths_of(recipe, [&] { print_train_plan(recipe, o.json); });
-    return 0;
-  }
-  if (o.force && o.resume.empty()) fail("--force", {.what = "goes with --resume only"});
-  const std::string from = resume_from(o, recipe);
-  train::check_out(recipe);
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
-  train::Language language = with_paths_of(recipe, [&] { return train::Language(recipe, ctx); });
-  train::Trainer trainer(recipe, language, ctx);
+// Trains to the last step or a signal; `tell` prints what is known before the first step.
+template <class Tell>
+int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Objective& objective, Ctx& ctx,
+                    const std::string& from, const Tell& tell) {
+  train::Trainer trainer(recipe, objective, ctx);
   resume(o, trainer, from);
   sys::catch_requests_to_stop();
   sys::end_at_second_interrupt();
-  for (const std::string& note : language.data().notes()) fmt::print(stderr, "{}\n", note);
-  for (const std::string& line : train::idle_words(recipe, language.model()->config()))
-    fmt::print(stderr, "{}\n", line);
   std::FILE* const words = o.json ? stderr : stdout;
-  if (language.precision()) fmt::print(words, "{}\n", language.precision()->describe());
-  if (language.masters().adapters())
-    fmt::print(words, "{} parameters train in {} adapters\n", language.masters().trained(),
-               language.masters().adapters()->sites().size());
+  tell(words);
   if (const int64_t window = recipe.spike.window; recipe.steps > window)
     fmt::print(words, "in brackets behind a loss, from step {} on: its deviations from the mean of the {} before\n",
                window + 1, window);
-  if (const auto floor = language.data().entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
   if (const int64_t done = trainer.progress().step; done == recipe.steps)
     fmt::print(words, "already done at step {} of {}; a larger steps goes on\n", done, recipe.steps);
   report::Progress progress("training", recipe.steps);
@@ -107,6 +91,43 @@ int train_command(const TrainArgs& o) {
   const int signal = sys::caught_signal();
   CHECK(signal > 0, "stopped at step {} of {} without a signal", trainer.progress().step, recipe.steps);
   return 128 + signal;
+}
+
+void tell_language(const train::Recipe& recipe, train::Language& language, std::FILE* words) {
+  for (const std::string& note : language.data().notes()) fmt::print(stderr, "{}\n", note);
+  for (const std::string& line : train::idle_words(recipe, language.model()->config()))
+    fmt::print(stderr, "{}\n", line);
+  if (language.precision()) fmt::print(words, "{}\n", language.precision()->describe());
+  if (language.masters().adapters())
+    fmt::print(words, "{} parameters train in {} adapters\n", language.masters().trained(),
+               language.masters().adapters()->sites().size());
+  if (const auto floor = language.data().entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
+}
+
+int train_command(const TrainArgs& o) {
+  if (o.threads < 0 || o.threads > 1024)
+    fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
+  const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
+  const bool graph = recipe.objective == "graph";
+  if (o.dry_run) {
+    with_paths_of(recipe, [&] { graph ? print_graph_plan(recipe, o.json) : print_train_plan(recipe, o.json); });
+    return 0;
+  }
+  if (o.force && o.resume.empty()) fail("--force", {.what = "goes with --resume only"});
+  const std::string from = resume_from(o, recipe);
+  train::check_out(recipe);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
+  if (graph) {
+    train::Nodes nodes = with_paths_of(recipe, [&] { return train::Nodes(recipe); });
+    return train_objective(o, recipe, nodes, ctx, from, [&](std::FILE* words) {
+      for (const std::string& line : nodes.describe()) fmt::print(words, "{}\n", line);
+    });
+  }
+  train::Language language = with_paths_of(recipe, [&] { return train::Language(recipe, ctx); });
+  return train_objective(o, recipe, language, ctx, from,
+                         [&](std::FILE* words) { tell_language(recipe, language, words); });
 }
 
 }  // namespace

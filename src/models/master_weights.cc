@@ -169,7 +169,7 @@ std::vector<Param> MasterWeights::own(const std::vector<MasterTensor>& tensors) 
   allocate(size);
   std::vector<Param> params;
   for (const MasterTensor& t : tensors) {
-    const int64_t rows = t.shape.rank > 1 ? t.shape[0] : 1;
+    const int64_t rows = t.shape.rank > 1 ? t.shape[t.transposed ? 1 : 0] : 1;
     Param& p = params.emplace_back();
     p.name = t.name;
     add(t, rows, t.count() / rows, p);

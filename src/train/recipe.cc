@@ -38,6 +38,25 @@ void each_data_word(D& d, Visit& visit) {
   visit("data.pairs", d.generator.pairs, kFromOne, "recall: keys with a value each");
 }
 
+template <class G, class Visit>
+void each_graph_word(G& g, Visit& visit) {
+  constexpr io::IntRange kWidth{1, 1 << 20};
+  visit("graph.path", g.path, Choices{}, "objective graph: a file with the graph, features and classes of its nodes");
+  visit("graph.model", g.model, Choices{"gcn", "sage", "gin", "gat", "edgeconv", "monet"},
+        "gcn, sage, gin, gat, edgeconv or monet");
+  visit("graph.layers", g.layers, io::IntRange{1, 1000}, "layers, the last of which gives the classes");
+  visit("graph.hidden", g.hidden, kWidth, "channels between layers; gat: of each head");
+  visit("graph.heads", g.heads, io::IntRange{1, 1024}, "gat: attention heads of all layers but the last");
+  visit("graph.kernels", g.kernels, io::IntRange{0, 1024}, "monet: Gaussian kernels; 0 counts as 1");
+  visit("graph.eps", g.eps, io::NumberRange{-1e9, 1e9}, "gin: a node counts 1 + eps times among its neighbours");
+  visit("graph.aggregate", g.aggregate, Choices{"", "add", "mean", "max", "min"},
+        "sage, edgeconv, monet: add, mean, max or min; empty: mean, edgeconv max");
+  visit("graph.sample", g.sample, io::IntRange{0, 1 << 20},
+        "batches of `batch` nodes, each of which listens to this many neighbours a layer; 0: the whole graph");
+  visit("graph.dropout", g.dropout, kRate, "of the channels between layers");
+  visit("graph.init", g.init, Choices{}, "a .safetensors file with the first weights; empty: random ones");
+}
+
 template <class R, class Visit>
 void each_task_word(R& r, Visit& visit) {
   visit("distill.teacher", r.distill.teacher, Choices{},
@@ -71,6 +90,7 @@ void each_task_word(R& r, Visit& visit) {
 
 template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
+  visit("objective", r.objective, Choices{"language", "graph"}, "language, or graph: classes of the nodes of a graph");
   visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");
   visit("config", r.config, "instead of init: a config.json, a preset, or a table; random weights");
   visit("tokenizer", r.tokenizer, Choices{}, "with config: a folder with tokenizer and chat template");
@@ -138,6 +158,7 @@ void each_word(R& r, Visit&& visit) {
   visit("lora.dropout", r.lora.dropout, kRate, "of their inputs");
   visit("lora.targets", r.lora.targets, "PEFT's target_modules: in_proj, up_proj, ...; * crosses dots");
   visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters: experts.up_proj, ...");
+  each_graph_word(r.graph, visit);
 }
 
 bool is_table(const std::string& path, const std::vector<std::string>& words) {

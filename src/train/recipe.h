@@ -89,12 +89,23 @@ struct PolicyRecipe {
   std::string aggregate = "token", ratio = "token";  // or sequence
 };
 
+// Of objective = "graph" (nodes.h).
+struct GraphRecipe {
+  std::string path, init;     // files; init: the first weights, empty: random ones
+  std::string model = "gcn";  // gnn/network.h
+  int64_t layers = 2, hidden = 16, heads = 1, kernels = 1;
+  int64_t sample = 0;  // neighbours of a node in each layer of a batch; 0: full batches
+  double eps = 0, dropout = 0;
+  std::string aggregate{};  // empty: the model's own
+};
+
 struct Recipe {
-  std::string init;                // a model folder or name
-  std::optional<io::Json> config;  // instead of init: a config.json by path, a preset, or its content as a table
-  std::string tokenizer;           // with config: the folder whose tokenizer and template the model gets
-  std::string dtype = "bf16";      // f32, bf16
-  bool exact = false;              // Numerics::exact
+  std::string objective = "language";  // language, graph
+  std::string init;                    // a model folder or name
+  std::optional<io::Json> config;      // instead of init: a config.json by path, a preset, or its content as a table
+  std::string tokenizer;               // with config: the folder whose tokenizer and template the model gets
+  std::string dtype = "bf16";          // f32, bf16
+  bool exact = false;                  // Numerics::exact
   int64_t steps = 1000, batch = 0, accumulate = 1, length = 0, seed = 0;
   std::optional<double> dropout;  // of embedding and residual branches, instead of what the model's config says
   std::string out;
@@ -116,6 +127,7 @@ struct Recipe {
   EvalRecipe eval;
   double ema_decay = 0;  // [ema] decay
   LoraRecipe lora;
+  GraphRecipe graph;
 };
 
 Recipe read_recipe(const io::Json& root);

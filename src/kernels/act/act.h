@@ -1,6 +1,7 @@
 // Activations of the MLPs (docs/internals/layers.md, MLP), with or without a gate:
 //   y = act(x)   or   y = act(gate) * x        (SwiGLU: x is the up projection, gate the gate projection)
-// relu2(v) = max(v, 0)^2, silu(v) = v / (1 + e^-v), gelu(v) = v (1 + erf(v / sqrt 2)) / 2, gelu_tanh its tanh form.
+// relu2(v) = max(v, 0)^2, silu(v) = v / (1 + e^-v), gelu(v) = v (1 + erf(v / sqrt 2)) / 2, gelu_tanh its tanh form,
+// relu(v) = max(v, 0), elu(v) = v, below 0 e^v - 1.
 // Computed in FP32; y in its own dtype, and may be x or gate. Backward recomputes everything from x and gate:
 //   dx = dy act'(x)   or   dx = dy act(gate), dgate = dy x act'(gate)
 #pragma once
@@ -8,7 +9,7 @@
 
 namespace braid {
 
-enum class Act : uint8_t { relu2, silu, gelu_tanh, gelu };
+enum class Act : uint8_t { relu2, silu, gelu_tanh, gelu, relu, elu };
 
 struct ActFwd {
   View x{};     // [T, F] F32 or BF16
@@ -19,7 +20,7 @@ struct ActFwd {
   static constexpr auto fields() {
     return std::tuple{in("x", &ActFwd::x, "T F"), maybe("gate", &ActFwd::gate, "T F"), out("y", &ActFwd::y, "T F")};
   }
-  double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 ? 2 : 10) + (gate ? 1 : 0)); }
+  double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 || kind == Act::relu ? 2 : 10) + (gate ? 1 : 0)); }
   static std::span<const Row<ActFwd>> rows();
 };
 
@@ -35,7 +36,7 @@ struct ActBwd {
     return std::tuple{in("dy", &ActBwd::dy, "T F"), in("x", &ActBwd::x, "T F"), maybe("gate", &ActBwd::gate, "T F"),
                       out("dx", &ActBwd::dx, "T F"), optional_out("dgate", &ActBwd::dgate, "T F")};
   }
-  double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 ? 3 : 15) + (gate ? 3 : 0)); }
+  double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 || kind == Act::relu ? 3 : 15) + (gate ? 3 : 0)); }
   static std::span<const Row<ActBwd>> rows();
 };
 

@@ -23,6 +23,10 @@ HWY_INLINE FloatVec apply(FloatTag d, FloatVec v) {
   if constexpr (kKind == Act::relu2) {
     const FloatVec positive = positive_part(d, v);
     return hn::Mul(positive, positive);
+  } else if constexpr (kKind == Act::relu) {
+    return positive_part(d, v);
+  } else if constexpr (kKind == Act::elu) {
+    return hn::IfThenElse(hn::Le(v, hn::Zero(d)), hn::Expm1(d, at_most(d, 0.0f, v)), v);
   } else if constexpr (kKind == Act::silu) {
     return sigmoid_times(d, v, v);
   } else if constexpr (kKind == Act::gelu_tanh) {
@@ -50,6 +54,13 @@ HWY_INLINE ValueAndSlope differentiate(FloatTag d, FloatVec v) {
   if constexpr (kKind == Act::relu2) {
     const FloatVec positive = positive_part(d, v);
     return {hn::Mul(positive, positive), hn::Add(positive, positive)};
+  } else if constexpr (kKind == Act::relu || kKind == Act::elu) {
+    // Above 0 the slope is 1, and NaN of NaN.
+    const FloatVec above = hn::IfThenElse(hn::Gt(v, hn::Zero(d)), one, v);
+    const auto below = hn::Le(v, hn::Zero(d));
+    if constexpr (kKind == Act::relu) return {positive_part(d, v), hn::IfThenZeroElse(below, above)};
+    const FloatVec less = hn::Expm1(d, at_most(d, 0.0f, low));
+    return {hn::IfThenElse(below, less, v), hn::IfThenElse(below, hn::Add(less, one), above)};
   } else if constexpr (kKind == Act::silu) {
     const FloatVec s = sigmoid_times(d, c, one);
     return {hn::Mul(low, s), hn::MulAdd(hn::Mul(c, s), hn::Sub(one, s), s)};
@@ -112,6 +123,10 @@ void act_range(const ActFwd& op, int64_t begin, int64_t end) {
       return act_dispatch<Act::gelu_tanh>(op, begin, end);
     case Act::gelu:
       return act_dispatch<Act::gelu>(op, begin, end);
+    case Act::relu:
+      return act_dispatch<Act::relu>(op, begin, end);
+    case Act::elu:
+      return act_dispatch<Act::elu>(op, begin, end);
   }
 }
 
@@ -164,6 +179,10 @@ void bwd_range(const ActBwd& op, int64_t begin, int64_t end) {
       return bwd_dispatch<Act::gelu_tanh>(op, begin, end);
     case Act::gelu:
       return bwd_dispatch<Act::gelu>(op, begin, end);
+    case Act::relu:
+      return bwd_dispatch<Act::relu>(op, begin, end);
+    case Act::elu:
+      return bwd_dispatch<Act::elu>(op, begin, end);
   }
 }
 

@@ -26,6 +26,10 @@ Num act_ref(Act kind, Num v) {
       return v * (1.0 + erf_of(v / std::numbers::sqrt2)) / 2.0;
     case Act::gelu_tanh:
       return v * (1.0 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v))) / 2.0;
+    case Act::relu:
+      return std::real(v) <= 0 ? Num(0) : v;
+    case Act::elu:
+      return std::real(v) <= 0 ? std::exp(v) - 1.0 : v;
   }
   return Num(0);
 }
@@ -45,6 +49,10 @@ inline double act_slope_ref(Act kind, double v) {
       const double c = std::sqrt(2 / std::numbers::pi), t = std::tanh(c * (v + 0.044715 * v * v * v));
       return (1 + t) / 2 + v * (1 - t * t) * c * (1 + 3 * 0.044715 * v * v) / 2;
     }
+    case Act::relu:
+      return v <= 0 ? 0 : v > 0 ? 1 : v;  // NaN of NaN
+    case Act::elu:
+      return v <= 0 ? std::exp(v) : v > 0 ? 1 : v;
   }
   return 0;
 }

@@ -14,6 +14,7 @@ struct Case {
   DType x, y;
   bool gate;
 };
+constexpr Act kActs[] = {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu, Act::relu, Act::elu};
 constexpr Case kCases[] = {{1, 1856, DType::f32, DType::f32, false},
                            {5, 58, DType::f32, DType::f32, true},
                            {3, 96, DType::f32, DType::bf16, true},
@@ -21,7 +22,7 @@ constexpr Case kCases[] = {{1, 1856, DType::f32, DType::f32, false},
                            {2, 1, DType::bf16, DType::f32, true}};
 
 TEST(Act, EveryRowAgreesWithTheReference) {
-  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+  for (const Act kind : kActs) {
     for (const Case& c : kCases) {
       TestTensor x(c.x, {c.tokens, c.width}, 1, 3), gate(c.x, {c.tokens, c.width}, 2, 3),
           y(c.y, {c.tokens, c.width}, 3);
@@ -32,7 +33,7 @@ TEST(Act, EveryRowAgreesWithTheReference) {
 }
 
 TEST(Act, EveryBackwardRowAgreesWithTheReference) {
-  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+  for (const Act kind : kActs) {
     for (const Case& c : kCases) {
       for (const DType dy_type : {DType::f32, DType::bf16}) {
         TestTensor dy(dy_type, {c.tokens, c.width}, 6), x(c.x, {c.tokens, c.width}, 1, 3),
@@ -56,7 +57,7 @@ TEST(Act, BackwardIsTheDerivative) {
   const std::vector<double> weights = to_doubles(dy.view());
   std::vector<double> inputs = to_doubles(x.view());
   for (double value : to_doubles(gate.view())) inputs.push_back(value);
-  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+  for (const Act kind : kActs) {
     for (const bool gated : {false, true}) {
       const auto gradient = complex_step(inputs, [&](const std::vector<std::complex<double>>& p) {
         std::complex<double> loss = 0;
@@ -112,10 +113,31 @@ TEST(Act, SlopesOfTheTailsAreFlat) {
   }
 }
 
+// ReLU and ELU are exact above 0; ELU goes to -1 below, and keeps its digits near 0.
+TEST(Act, ReluAndEluBelowZero) {
+  const std::vector<float> x = {-1e30f, -100, -1, -1e-4f, 0, 1e-4f, 3, 1e30f}, dy(8, 1);
+  for (const Act kind : {Act::relu, Act::elu}) {
+    std::vector<float> y(8), dx(8);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, ActFwd{.x = view_of(x.data(), {1, 8}), .y = mut_view_of(y.data(), {1, 8}), .kind = kind});
+    run(ctx, ActBwd{.dy = view_of(dy.data(), {1, 8}),
+                    .x = view_of(x.data(), {1, 8}),
+                    .dx = mut_view_of(dx.data(), {1, 8}),
+                    .kind = kind});
+    for (size_t i = 0; i < 8; ++i) {
+      const bool below = x[i] <= 0, elu = kind == Act::elu;
+      const float want = !below ? x[i] : elu ? std::expm1(x[i]) : 0;
+      EXPECT_NEAR(y[i], want, 1e-6f * std::fabs(want)) << i;
+      EXPECT_NEAR(dx[i], !below ? 1 : elu ? std::exp(x[i]) : 0, 1e-6f) << i;
+    }
+  }
+}
+
 // A failed run must be visible: NaN reaches every result that depends on it and no other, in every row.
 TEST(Act, NanIsSeen) {
   const int64_t width = 37;
-  for (const Act kind : {Act::relu2, Act::silu, Act::gelu_tanh, Act::gelu}) {
+  for (const Act kind : kActs) {
     for (const bool gated : {false, true}) {
       for (const int64_t at : {int64_t{3}, width - 1}) {  // in a whole vector and in the remainder
         for (int bad = 0; bad < (gated ? 3 : 2); ++bad) {

@@ -1,0 +1,150 @@
+// braid data graph: graphs in text, or generated, as the file that objective = "graph" trains on.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/commands.h"
+#include "apps/result.h"
+#include "graph/generate.h"
+#include "graph/graph_write.h"
+#include "graph/read_text.h"
+#include "io/atomic_file.h"
+#include "io/npy.h"
+#include "sys/error.h"
+#include "sys/read.h"
+
+namespace braid::apps {
+namespace {
+
+struct DataGraphArgs {
+  std::string source, out, features, classes;
+  int64_t nodes = 1024, model_classes = graph::BlockModel{}.classes, width = graph::BlockModel{}.features, seed = 0;
+  double degree = graph::BlockModel{}.degree, homophily = graph::BlockModel{}.homophily,
+         signal = graph::BlockModel{}.signal, train = graph::BlockModel{}.train;
+  bool directed = false, json = false;
+};
+
+void within(const char* option, double value, double least, double most) {
+  if (!(value >= least && value <= most))
+    fail(option,
+         {.what = "out of range", .got = fmt::format("{}", value), .expected = fmt::format("{} to {}", least, most)});
+}
+
+void check(const DataGraphArgs& o) {
+  within("--nodes", static_cast<double>(o.nodes), 1, 1 << 28);
+  within("--degree", o.degree, 0, 1 << 16);
+  within("--nodes x --degree", static_cast<double>(o.nodes) * o.degree, 0, static_cast<double>(graph::kMost / 2));
+  within("--classes", static_cast<double>(o.model_classes), 1, 1 << 16);
+  within("--width", static_cast<double>(o.width), 1, 1 << 16);
+  within("--homophily", o.homophily, 0, 1);
+  within("--signal", o.signal, 0, 1e6);
+  within("--train", o.train, 0, 1);
+  if (o.out.empty()) fail("data graph", {.what = "no output is named", .hint = "-o FILE.safetensors"});
+}
+
+graph::GraphData with_edges(graph::Csr csr) {
+  graph::GraphData data;
+  data.graph = graph::make_graph(std::move(csr));
+  return data;
+}
+
+graph::GraphData generated(const DataGraphArgs& o) {
+  const auto seed = static_cast<uint64_t>(o.seed);
+  const auto edges = static_cast<int64_t>(static_cast<double>(o.nodes) * o.degree / 2);
+  if (o.source == "uniform") return with_edges(graph::uniform_graph(o.nodes, edges, seed));
+  if (o.source == "rmat") {
+    const auto scale = static_cast<int>(std::ceil(std::log2(static_cast<double>(o.nodes))));
+    return with_edges(graph::rmat_graph(scale, std::max<int64_t>(1, edges / o.nodes), seed));
+  }
+  if (o.source == "grid") {
+    const auto side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(o.nodes))));
+    return with_edges(graph::grid_graph(side, side));
+  }
+  return graph::block_model({.nodes = o.nodes,
+                             .classes = o.model_classes,
+                             .features = o.width,
+                             .degree = o.degree,
+                             .homophily = o.homophily,
+                             .signal = o.signal,
+                             .train = o.train,
+                             .seed = seed});
+}
+
+void need_nodes(const std::string& file, int64_t got, int64_t nodes) {
+  if (got == nodes) return;
+  fail(printable(file), {.what = "has another number of nodes",
+                         .got = std::to_string(got),
+                         .expected = fmt::format("{}, as the graph has", nodes)});
+}
+
+// Of a file: its edges, and features and classes where they are named.
+graph::GraphData read(const DataGraphArgs& o) {
+  const std::string text = sys::read_file(o.source), where = printable(o.source);
+  graph::TextGraph parsed = graph::is_matrix_market(text) ? graph::parse_matrix_market(text, where)
+                                                          : graph::parse_edge_list(text, where, !o.directed);
+  if (parsed.removed > 0) fmt::print(stderr, "{} self-loops and repeated edges are left out\n", parsed.removed);
+  graph::GraphData data = with_edges(std::move(parsed.csr));
+  const int64_t nodes = data.graph.rows();
+  if (!o.features.empty()) {
+    const io::Npy file(o.features);
+    if (file.shape().rank != 2)
+      fail(printable(o.features), {.what = "is not one row per node", .got = to_string(file.shape())});
+    need_nodes(o.features, file.shape()[0], nodes);
+    data.features = file.shape()[1];
+    data.x = file.floats();
+  }
+  if (!o.classes.empty()) {
+    for (const int64_t y : io::Npy(o.classes).integers()) {
+      if (y < -1 || y > graph::kMost)
+        fail(printable(o.classes), {.what = "is not a class", .got = std::to_string(y), .expected = "-1 or more"});
+      data.y.push_back(static_cast<int32_t>(y));
+    }
+    need_nodes(o.classes, data.nodes(), nodes);
+    graph::choose_training(data, o.train, static_cast<uint64_t>(o.seed));
+  }
+  return data;
+}
+
+int data_graph(const DataGraphArgs& o) {
+  check(o);
+  io::check_new_file(o.out, ".safetensors");
+  const bool model = o.source == "blocks" || o.source == "rmat" || o.source == "uniform" || o.source == "grid";
+  if (model && !(o.features.empty() && o.classes.empty()))
+    fail("data graph", {.what = "--features and --labels go with a file", .got = o.source});
+  const graph::GraphData data = model ? generated(o) : read(o);
+  graph::write_graph(o.out, data);
+  const graph::RowStats stats = graph::stats_of(data.graph.in);
+  print_result(o.json,
+               {{"file", o.out},
+                {"nodes", stats.rows},
+                {"edges", stats.edges},
+                {"degree_max", stats.most},
+                {"degree_mean", stats.mean},
+                {"nodes_without_edges", stats.empty}},
+               fmt::format("{}: {}", printable(o.out), graph::describe(stats)));
+  return 0;
+}
+
+}  // namespace
+
+Action setup_data_graph(Cli& cli) {
+  auto o = std::make_shared<DataGraphArgs>();
+  cli.positional("source", o->source, "a .mtx file, a list of edges, or blocks, rmat, uniform, grid: generated");
+  cli.option("-o,--out FILE", o->out, "the .safetensors file to write");
+  cli.option("--features F.npy", o->features, "of the nodes of a file, [nodes, width] float32");
+  cli.option("--labels F.npy", o->classes, "of the nodes of a file: classes from 0, -1 unknown; integers");
+  cli.flag("--directed", o->directed, "a line of a list of edges is one edge, from its first node to its second");
+  cli.option("--train", o->train, "share of the nodes of known class to train on; the others are held out");
+  cli.option("--nodes", o->nodes, "generated: nodes; rmat and grid round up to a power of two, a square");
+  cli.option("--degree", o->degree, "generated: mean degree; rmat: before repetitions are dropped");
+  cli.option("--classes", o->model_classes, "blocks: classes");
+  cli.option("--width", o->width, "blocks: features of a node");
+  cli.option("--homophily", o->homophily, "blocks: share of edges that look for a node of their class");
+  cli.option("--signal", o->signal, "blocks: length of the means of the classes, in deviations of the noise");
+  cli.option("--seed", o->seed, "the same seed gives the same bytes");
+  cli.flag("--json", o->json, "print the result as a JSON object");
+  return [o] { return data_graph(*o); };
+}
+
+}  // namespace braid::apps

@@ -1,0 +1,34 @@
+#include "gnn/block.h"
+
+#include <cmath>
+#include <utility>
+
+namespace braid::gnn {
+
+Block make_sampled_block(graph::Graph graph) {
+  Block block{.graph = std::move(graph)};
+  block.receivers = SeqMap::one(block.rows());
+  block.senders = SeqMap::one(block.cols());
+  return block;
+}
+
+Block make_block(graph::Graph graph) {
+  Block block = make_sampled_block(std::move(graph));
+  const graph::Csr& in = block.graph.in;
+  std::vector<float> root;
+  root.reserve(static_cast<size_t>(in.rows));
+  for (int64_t i = 0; i < in.rows; ++i) root.push_back(1 / std::sqrt(static_cast<float>(in.degree(i) + 1)));
+  block.norm.reserve(in.col.size());
+  block.pseudo.reserve(2 * in.col.size());
+  for (size_t i = 0; i < static_cast<size_t>(in.rows); ++i) {
+    block.self_norm.push_back(root[i] * root[i]);
+    for (int64_t e = in.rowptr[i]; e < in.rowptr[i + 1]; ++e) {
+      const float source = root[static_cast<size_t>(in.col[static_cast<size_t>(e)])];
+      block.norm.push_back(root[i] * source);
+      block.pseudo.insert(block.pseudo.end(), {root[i], source});
+    }
+  }
+  return block;
+}
+
+}  // namespace braid::gnn

@@ -1,0 +1,35 @@
+// Block: the edges that one layer of a graph network passes messages along, with what layers derive from degrees. The
+// nodes that receive are the first rows of those that send; in a whole graph they are the same.
+#pragma once
+#include <vector>
+
+#include "core/seq_map.h"
+#include "graph/graph.h"
+
+namespace braid::gnn {
+
+struct Block {
+  graph::Graph graph;
+  SeqMap receivers{}, senders{};  // rows and columns, as the rows of products
+  // With a self-loop of each node: degrees d count it. Of a whole graph only.
+  std::vector<float> norm{};       // [edges] 1 / sqrt(d_i d_j), GCN's weights
+  std::vector<float> self_norm{};  // [rows] 1 / d_i
+  std::vector<float> pseudo{};     // [edges, 2] (1 / sqrt(d_i), 1 / sqrt(d_j)), MoNet's coordinates
+
+  int64_t rows() const { return graph.rows(); }
+  int64_t cols() const { return graph.cols(); }
+  View norm_view() const { return values(norm, {graph.edges(), 1}); }
+  View self_norm_view() const { return values(self_norm, {rows()}); }
+  View pseudo_view() const { return values(pseudo, {graph.edges(), 2}); }
+
+ private:
+  static View values(const std::vector<float>& list, const Shape& shape) {
+    static constexpr float kNone = 0;
+    return view_of(list.empty() ? &kNone : list.data(), shape);
+  }
+};
+
+Block make_block(graph::Graph graph);          // of a whole graph
+Block make_sampled_block(graph::Graph graph);  // of a part of one, whose degrees say nothing
+
+}  // namespace braid::gnn

@@ -1,0 +1,240 @@
+// Gradients of every (op, reduce) through the tape, from the reference in complex<double> by complex step; and layers
+// against sums over the edges as their papers write them. Tolerances: FP32 sums of some tens of terms, 2e-5.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <complex>
+#include <numeric>
+
+#include "core/op_sweep.h"
+#include "core/ref.h"
+#include "gnn/network.h"
+#include "kernels/spmm/spmm_ref.h"
+
+namespace braid::gnn {
+namespace {
+
+// Rows of 0 to 5 edges over 7 sources, of which the first 5 receive; parallel edges.
+graph::Graph test_graph() {
+  return graph::make_graph(
+      {.rows = 5, .cols = 7, .rowptr = {0, 3, 3, 5, 10, 11}, .col = {1, 2, 6, 0, 0, 0, 2, 3, 4, 5, 4}});
+}
+
+struct Pass {
+  Arena arena;
+  Tape tape;
+  Ctx ctx{.arena = arena, .tape = &tape};
+  SeqMap seqs = SeqMap::one(7);
+  nn::StateView none;
+  Run run{.ctx = ctx, .seqs = seqs, .state = none};
+
+  Tensor tensor(const TestTensor& from, bool trained) {
+    const Tensor t(arena, from.dtype, from.shape);
+    for (int64_t i = 0; i < t.view().count(); ++i) set_element(t.mut(), i, element(from.view(), i));
+    if (trained) tape.require_grad(t);
+    return t;
+  }
+};
+
+using Complex = std::complex<double>;
+
+struct Case {
+  EdgeOp op;
+  Reduce reduce;
+  int64_t width, values;
+  bool self, add, constant;
+};
+
+// dL/dx, dL/dedge and dL/dadd of L = sum(dy * y).
+void expect_gradients(const Case& c) {
+  SCOPED_TRACE(testing::Message() << "op " << static_cast<int>(c.op) << " reduce " << static_cast<int>(c.reduce)
+                                  << " values " << c.values << " self " << c.self << " constant " << c.constant);
+  const Block block = make_block(test_graph());
+  const bool has_x = c.op != EdgeOp::copy_e, has_edge = c.op != EdgeOp::copy_x;
+  const TestTensor x(DType::f32, {7, c.width}, 1), edge(DType::f32, {11, c.values}, 2, 0.3, 1.5),
+      add(DType::f32, {5, c.width}, 3), self(DType::f32, {5}, 4), dy(DType::f32, {5, c.width}, 5);
+  Pass pass;
+  Messages m{.op = c.op, .reduce = c.reduce, .own = c.self ? 0.5f : 0};
+  const Tensor tx = has_x ? pass.tensor(x, true) : Tensor();
+  if (has_edge && !c.constant) m.edge = pass.tensor(edge, true);
+  if (has_edge && c.constant) m.weights = edge.view();
+  if (c.self) m.self = self.view();
+  if (c.add) m.add = pass.tensor(add, true);
+  const Tensor y = aggregate(pass.run, block, tx, m, DType::f32);
+  pass.tape.add_grad(pass.ctx, y, pass.tensor(dy, false));
+  pass.tape.backward(pass.ctx);
+
+  const std::vector<double> weights = to_doubles(dy.view()), vx = to_doubles(x.view()), ve = to_doubles(edge.view()),
+                            va = to_doubles(add.view());
+  std::vector<double> inputs = vx;
+  inputs.insert(inputs.end(), ve.begin(), ve.end());
+  inputs.insert(inputs.end(), va.begin(), va.end());
+  const auto nx = std::ssize(vx), ne = std::ssize(ve);
+  const SpmmFwd op{.rowptr = block.graph.in.rowptr_view(),
+                   .col = block.graph.in.col_view(),
+                   .own = m.own,
+                   .op = c.op,
+                   .reduce = c.reduce};
+  const auto gradient = complex_step(inputs, [&](const std::vector<Complex>& z) {
+    SpmmRef<Complex> in{.rows = 5, .width = c.width, .values = has_edge ? c.values : 0};
+    if (has_x) in.x = {z.begin(), z.begin() + nx};
+    if (has_edge) in.edge = {z.begin() + nx, z.begin() + nx + ne};
+    if (c.add) in.add = {z.begin() + nx + ne, z.end()};
+    if (c.self) {
+      for (const double v : to_doubles(self.view())) in.self.emplace_back(v);
+    }
+    std::vector<Complex> out(weights.size());
+    std::vector<double> none;
+    spmm_ref(op, in, out, none);
+    return std::inner_product(out.begin(), out.end(), weights.begin(), Complex(0));
+  });
+  const auto expect = [&](const Tensor& value, int64_t first, const char* what) {
+    if (!value) return;
+    const Tensor got = pass.tape.grad(value);
+    ASSERT_TRUE(got) << what;
+    for (int64_t i = 0; i < got.view().count(); ++i)
+      EXPECT_NEAR(element(got.view(), i), gradient[static_cast<size_t>(first + i)], 2e-5) << what << " " << i;
+  };
+  expect(tx, 0, "dx");
+  expect(m.edge, nx, "dedge");
+  expect(m.add, nx + ne, "dadd");
+  pass.tape.clear();
+}
+
+TEST(Aggregate, GradientsOfEveryOpAndReduction) {
+  for (const EdgeOp op : {EdgeOp::copy_x, EdgeOp::copy_e, EdgeOp::add, EdgeOp::sub, EdgeOp::mul, EdgeOp::div}) {
+    for (const Reduce reduce : {Reduce::sum, Reduce::mean, Reduce::max, Reduce::min}) {
+      for (const int64_t values : {1, 2, 6}) {
+        if (op == EdgeOp::copy_e && values != 6) continue;  // the width of y is that of the edges
+        for (const bool constant : {false, true}) {
+          if (constant && (op == EdgeOp::copy_e || op == EdgeOp::copy_x)) continue;
+          const bool self = reduce == Reduce::sum && op != EdgeOp::copy_e;
+          expect_gradients({op, reduce, 6, values, false, false, constant});
+          if (self) expect_gradients({op, reduce, 6, values, true, false, constant});
+          if (picks(reduce)) expect_gradients({op, reduce, 6, values, false, true, constant});
+        }
+      }
+    }
+  }
+}
+
+// A layer over a graph of 7 nodes, parameters and features of its own.
+struct Layered {
+  LayerSpec spec;
+  std::vector<LayerParam> params;
+  std::vector<TestTensor> values;
+  std::vector<Param> list;
+  Block block;
+  TestTensor x;
+
+  explicit Layered(const LayerSpec& s)
+      : spec(s),
+        params(params_of(s)),
+        block(make_block(graph::make_graph({.rows = 7,
+                                            .cols = 7,
+                                            .rowptr = {0, 3, 3, 5, 9, 10, 12, 12},
+                                            .col = {1, 2, 6, 0, 1, 1, 2, 4, 5, 3, 0, 6}}))),
+        x(DType::f32, {7, s.in}, 99) {
+    for (size_t i = 0; i < params.size(); ++i) values.emplace_back(DType::f32, params[i].shape, i + 1);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Shape& shape = params[i].shape;
+      const int64_t rows = shape.rank == 2 ? shape[0] : 1;
+      Param& p = list.emplace_back();
+      p.value = dense_weight(View(values[i].view().data, DType::f32, {rows, shape.count() / rows}));
+    }
+  }
+  std::vector<double> forward(int threads = 1) {
+    Pass pass;
+    pass.ctx.tape = nullptr;
+    pass.ctx.threads = threads;
+    const auto layer = make_layer(spec, list);
+    return to_doubles(layer->forward(pass.run, block, pass.tensor(x, false), DType::f32).view());
+  }
+  double at(size_t param, int64_t i) const { return element(values[param].view(), i); }
+  double degree(int64_t i) const { return static_cast<double>(block.graph.in.degree(i)); }
+  template <class Visit>
+  void each_source(int64_t i, Visit&& visit) const {
+    const graph::Csr& in = block.graph.in;
+    for (int64_t e = in.rowptr[static_cast<size_t>(i)]; e < in.rowptr[static_cast<size_t>(i) + 1]; ++e)
+      visit(int64_t{in.col[static_cast<size_t>(e)]});
+  }
+  double feature(int64_t i, int64_t c) const { return element(x.view(), i * spec.in + c); }
+};
+
+void expect_close(const std::vector<double>& got, const std::vector<double>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 3e-5) << i;
+}
+
+// Both orders of product and aggregation: wider, and narrower, outputs than inputs.
+TEST(Layer, GcnNormalisesWithSelfLoops) {
+  for (const auto& [in, out] : {std::pair<int64_t, int64_t>{3, 8}, {8, 3}}) {
+    Layered l({.kind = Kind::gcn, .in = in, .out = out});
+    std::vector<double> want;
+    for (int64_t i = 0; i < 7; ++i) {
+      for (int64_t o = 0; o < l.spec.out; ++o) {
+        double sum = 0;
+        const auto add = [&](int64_t j) {
+          double product = 0;
+          for (int64_t c = 0; c < l.spec.in; ++c) product += l.feature(j, c) * l.at(0, o * l.spec.in + c);
+          sum += product / std::sqrt((l.degree(i) + 1) * (l.degree(j) + 1));
+        };
+        l.each_source(i, add);
+        add(i);
+        want.push_back(sum + l.at(1, o));
+      }
+    }
+    expect_close(l.forward(), want);
+  }
+}
+
+// The edge function is applied to every edge here; nodes without edges give 0.
+TEST(Layer, EdgeConvIsTheMaximumOfAnEdgeFunction) {
+  Layered l({.kind = Kind::edgeconv, .in = 4, .out = 5, .aggregate = Reduce::max});
+  std::vector<double> want;
+  for (int64_t i = 0; i < 7; ++i) {
+    for (int64_t o = 0; o < 5; ++o) {
+      double best = -INFINITY;
+      l.each_source(i, [&](int64_t j) {
+        double value = l.at(1, o);
+        for (int64_t c = 0; c < 4; ++c)
+          value += l.at(0, o * 8 + c) * l.feature(i, c) + l.at(0, o * 8 + 4 + c) * (l.feature(j, c) - l.feature(i, c));
+        best = std::max(best, value);
+      });
+      want.push_back(std::isinf(best) ? 0 : best);
+    }
+  }
+  expect_close(l.forward(), want);
+}
+
+TEST(Layer, ThreadsChangeNoBit) {
+  for (const Kind kind : {Kind::gcn, Kind::sage, Kind::gin, Kind::gat, Kind::edgeconv}) {
+    Layered l({.kind = kind,
+               .in = 12,
+               .out = 8,
+               .heads = kind == Kind::gat ? 2 : 1,
+               .aggregate = kind == Kind::edgeconv ? Reduce::max : Reduce::sum});
+    EXPECT_EQ(l.forward(1), l.forward(3));
+  }
+}
+
+TEST(Network, ChannelsFollowHeadsAndTheLastLayerGivesTheClasses) {
+  const auto layers = layers_of({.kind = Kind::gat,
+                                 .layers = 3,
+                                 .features = 10,
+                                 .hidden = 4,
+                                 .classes = 5,
+                                 .heads = 3,
+                                 .aggregate = Reduce::sum});
+  ASSERT_EQ(layers.size(), 3u);
+  EXPECT_EQ(layers[0].out, 12);
+  EXPECT_EQ(layers[1].in, 12);
+  EXPECT_EQ(layers[1].heads, 3);
+  EXPECT_EQ(layers[2].out, 5);
+  EXPECT_EQ(layers[2].heads, 1);
+  EXPECT_EQ(params_of(NetworkSpec{.kind = Kind::sage, .features = 2, .hidden = 3, .classes = 2})[3].name,
+            "1.lin_l.weight");
+}
+
+}  // namespace
+}  // namespace braid::gnn

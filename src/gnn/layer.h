@@ -1,0 +1,53 @@
+// The layers of graph networks, by PyTorch Geometric's formulas and parameter names:
+//   gcn       D^-1/2 (A + I) D^-1/2 X W^T + b                           (Kipf, Welling, arXiv 1609.02907)
+//   sage      W_l aggregate(x_j) + b_l + W_r x_i                        (Hamilton et al., arXiv 1706.02216)
+//   gin       MLP((1 + eps) x_i + sum of x_j)                          (Xu et al., arXiv 1810.00826)
+//   gat       attention over neighbours and itself, heads concatenated  (Velickovic et al., arXiv 1710.10903)
+//   edgeconv  aggregate(W [x_i | x_j - x_i] + b)                        (Wang et al., arXiv 1801.07829)
+//   monet     aggregate(sum over k of w_k(u_ij) g_k x_j) + root x_i + b (Monti et al., arXiv 1611.08402)
+// Products run on nodes, never on edges: where PyG's formula has one on edges, it is linear and goes before the
+// aggregation (arXiv 2110.09524, section 4). A node that receives nothing gets 0 from the aggregation, in edgeconv the
+// whole of it.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gnn/ops.h"
+
+namespace braid::gnn {
+
+enum class Kind : uint8_t { gcn, sage, gin, gat, edgeconv, monet };
+
+struct LayerSpec {
+  Kind kind = Kind::gcn;
+  int64_t in = 0, out = 0;         // channels; with heads, out = heads * channels of each
+  int64_t heads = 1;               // gat
+  int64_t kernels = 1;             // monet
+  float eps = 0;                   // gin
+  Reduce aggregate = Reduce::sum;  // sage, edgeconv (max or min), monet; the others sum
+};
+
+// How a parameter starts: uniform in +-bound, or constant where the bound is 0.
+struct LayerParam {
+  std::string name{};
+  Shape shape{};            // as stored
+  bool matrix = false;      // products read it
+  bool transposed = false;  // stored [inputs, outputs]
+  double bound = 0, value = 0;
+};
+// In the order in which a layer takes them, names without the layer's number.
+std::vector<LayerParam> params_of(const LayerSpec& spec);
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  // x [cols, in] in Numerics::products -> [rows, out] in `out`.
+  virtual Tensor forward(Run& run, const Block& block, const Tensor& x, DType out) const = 0;
+};
+
+// `params` in the order of params_of; they outlive the layer.
+std::unique_ptr<Layer> make_layer(const LayerSpec& spec, std::span<Param> params);
+
+}  // namespace braid::gnn

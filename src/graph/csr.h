@@ -1,0 +1,46 @@
+// Csr: the edges of a graph by destination. Row i lists the sources of the messages to node i; an edge is identified by
+// its position in `col`. Positions and numbers of nodes are 32 bits, so that a column, a permutation or an arg takes
+// four bytes per edge; row pointers and all products of sizes are 64 bits.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/view.h"
+
+namespace braid::graph {
+
+// Of nodes, of edges: what an I32 can number.
+inline constexpr int64_t kMost = (int64_t{1} << 31) - 1;
+
+struct Csr {
+  int64_t rows = 0, cols = 0;         // destinations and sources; equal in a graph of one kind of nodes
+  std::vector<int64_t> rowptr = {0};  // [rows + 1]
+  std::vector<int32_t> col{};         // [edges], not descending within a row; equal neighbours are parallel edges
+
+  int64_t edges() const { return std::ssize(col); }
+  int64_t degree(int64_t row) const { return rowptr[static_cast<size_t>(row) + 1] - rowptr[static_cast<size_t>(row)]; }
+  // What ops read; not null without edges either.
+  View rowptr_view() const { return view_of(rowptr.data(), {rows + 1}); }
+  View col_view() const { return ids_view(col); }
+
+  static View ids_view(const std::vector<int32_t>& ids);
+};
+
+// Error, naming the first bad row, unless rowptr starts at 0, never falls and ends at the number of edges, and the
+// columns of each row are in range and do not descend.
+void check(const Csr& csr, std::string_view where);
+
+// One pass over the rows: what chooses kernels and what people want to know of a graph.
+struct RowStats {
+  int64_t rows = 0, edges = 0, most = 0, empty = 0;  // most: the highest degree
+  double mean = 0, deviation = 0;                    // of the degrees
+};
+RowStats stats_of(const Csr& csr);
+std::string describe(const RowStats& stats);  // "437 nodes, 1694 edges, degrees up to 81, mean 3.9, 20 without edges"
+
+// 64 bits of the structure, to recognise it.
+uint64_t fingerprint(const Csr& csr);
+
+}  // namespace braid::graph

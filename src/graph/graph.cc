@@ -1,0 +1,69 @@
+#include "graph/graph.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace braid::graph {
+
+Graph make_graph(Csr csr) {
+  Graph g{.in = std::move(csr), .out = {}};
+  const Csr& in = g.in;
+  Csr& out = g.out;
+  out.rows = in.cols;
+  out.cols = in.rows;
+  out.rowptr.assign(static_cast<size_t>(out.rows) + 1, 0);
+  out.col.resize(in.col.size());
+  g.order.resize(in.col.size());
+  for (const int32_t source : in.col) ++out.rowptr[static_cast<size_t>(source) + 1];
+  for (size_t i = 1; i < out.rowptr.size(); ++i) out.rowptr[i] += out.rowptr[i - 1];
+  std::vector<int64_t> next(out.rowptr.begin(), out.rowptr.end() - 1);
+  g.inverse_degree.reserve(static_cast<size_t>(std::max<int64_t>(in.rows, 1)));
+  for (int64_t i = 0; i < in.rows; ++i) {
+    const int64_t begin = in.rowptr[static_cast<size_t>(i)], end = in.rowptr[static_cast<size_t>(i) + 1];
+    g.inverse_degree.push_back(end > begin ? 1 / static_cast<float>(end - begin) : 0);
+    for (int64_t e = begin; e < end; ++e) {
+      const auto at = static_cast<size_t>(next[static_cast<size_t>(in.col[static_cast<size_t>(e)])]++);
+      out.col[at] = static_cast<int32_t>(i);
+      g.order[at] = static_cast<int32_t>(e);
+    }
+  }
+  return g;
+}
+
+Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed) {
+  const auto before = std::ssize(edges);
+  std::erase_if(edges, [](const Edge& e) { return e.source == e.target; });
+  std::sort(edges.begin(), edges.end(),
+            [](const Edge& a, const Edge& b) { return std::tie(a.target, a.source) < std::tie(b.target, b.source); });
+  const auto same = [](const Edge& a, const Edge& b) { return a.target == b.target && a.source == b.source; };
+  edges.erase(std::unique(edges.begin(), edges.end(), same), edges.end());
+  if (removed) *removed = before - std::ssize(edges);
+  Csr csr{.rows = nodes, .cols = nodes};
+  csr.rowptr.assign(static_cast<size_t>(nodes) + 1, 0);
+  csr.col.reserve(edges.size());
+  for (const Edge& e : edges) {
+    ++csr.rowptr[static_cast<size_t>(e.target) + 1];
+    csr.col.push_back(e.source);
+  }
+  for (size_t i = 1; i < csr.rowptr.size(); ++i) csr.rowptr[i] += csr.rowptr[i - 1];
+  return csr;
+}
+
+int64_t remove_self_loops(Csr& csr) {
+  int64_t kept = 0, begin = 0;
+  for (int64_t i = 0; i < csr.rows; ++i) {
+    int64_t& end_of_row = csr.rowptr[static_cast<size_t>(i) + 1];
+    const int64_t end = end_of_row;
+    for (int64_t e = begin; e < end; ++e) {
+      if (csr.col[static_cast<size_t>(e)] != i) csr.col[static_cast<size_t>(kept++)] = csr.col[static_cast<size_t>(e)];
+    }
+    end_of_row = kept;
+    begin = end;
+  }
+  const int64_t removed = csr.edges() - kept;
+  csr.col.resize(static_cast<size_t>(kept));
+  return removed;
+}
+
+}  // namespace braid::graph

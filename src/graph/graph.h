@@ -1,0 +1,37 @@
+// Graph: a Csr with what forward and backward passes need besides: its transpose, the permutation of edges between the
+// two, and inverse degrees. Self-loops stay outside: layers that need them add their own as a term of each row, which
+// costs no index, and a transpose or a partition sees no diagonal.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "graph/csr.h"
+
+namespace braid::graph {
+
+struct Graph {
+  Csr in;                               // row i: who sends to node i
+  Csr out;                              // row j: who receives from node j
+  std::vector<int32_t> order{};         // of an edge of `out`: its position in `in`
+  std::vector<float> inverse_degree{};  // [in.rows], 1 / degree; 0 without edges
+
+  int64_t rows() const { return in.rows; }
+  int64_t cols() const { return in.cols; }
+  int64_t edges() const { return in.edges(); }
+  View order_view() const { return Csr::ids_view(order); }
+  View inverse_degree_view() const { return view_of(inverse_degree.data(), {in.rows}); }
+};
+
+// By a counting sort, so that sources ascend in every row of the transpose. `csr` was checked.
+Graph make_graph(Csr csr);
+
+struct Edge {
+  int32_t source, target;
+};
+// Sorts the edges by target, then source. Parallel edges become one and self-loops are left out; `removed`, if not
+// null, counts both. Numbers of nodes were checked.
+Csr csr_of(int64_t nodes, std::vector<Edge> edges, int64_t* removed = nullptr);
+// The same of a Csr with self-loops: returns how many there were.
+int64_t remove_self_loops(Csr& csr);
+
+}  // namespace braid::graph

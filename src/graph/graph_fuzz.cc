@@ -1,0 +1,42 @@
+// Any bytes are a graph in text or in safetensors, or give an Error; the rows of an accepted one are sound.
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "graph/graph_data.h"
+#include "graph/read_text.h"
+#include "sys/check.h"
+#include "sys/error.h"
+
+namespace {
+
+using namespace braid;
+
+void expect_sound(const graph::Csr& csr) {
+  try {
+    graph::check(csr, "input");
+  } catch (const Error& error) {
+    CHECK(false, "{}", error.what());
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  try {
+    if (graph::is_matrix_market(text)) {
+      expect_sound(graph::parse_matrix_market(text, "input").csr);
+    } else if (size > 8 && data[7] == 0) {  // the length of a header below 2^56
+      const graph::GraphData read =
+          graph::graph_of(io::parse_safetensors(std::as_bytes(std::span(data, size)), "input"), "input");
+      expect_sound(read.graph.in);
+      expect_sound(read.graph.out);
+      CHECK(std::ssize(read.x) == read.nodes() * read.features, "{} features", read.x.size());
+    } else {
+      expect_sound(graph::parse_edge_list(text, "input", size % 2 == 0).csr);
+    }
+  } catch (const Error&) {
+  }
+  return 0;
+}

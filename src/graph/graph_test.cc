@@ -1,0 +1,317 @@
+// The structure of graphs, and files that are wrong in one way each.
+#include "graph/graph.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+
+#include "graph/generate.h"
+#include "graph/graph_data.h"
+#include "graph/read_text.h"
+#include "graph/sample.h"
+#include "support/error_of.h"
+
+namespace braid::graph {
+namespace {
+
+TEST(Graph, TheTransposeHasTheSameEdgesUnderTheirNumbers) {
+  const Graph g = make_graph({.rows = 4, .cols = 5, .rowptr = {0, 2, 2, 5, 6}, .col = {1, 4, 0, 1, 1, 3}});
+  check(g.out, "transpose");
+  ASSERT_EQ(g.out.rows, 5);
+  ASSERT_EQ(g.out.cols, 4);
+  std::set<int32_t> seen;
+  for (int64_t j = 0; j < g.out.rows; ++j) {
+    for (int64_t at = g.out.rowptr[static_cast<size_t>(j)]; at < g.out.rowptr[static_cast<size_t>(j) + 1]; ++at) {
+      const int32_t e = g.order[static_cast<size_t>(at)], i = g.out.col[static_cast<size_t>(at)];
+      EXPECT_EQ(g.in.col[static_cast<size_t>(e)], j);
+      EXPECT_TRUE(g.in.rowptr[static_cast<size_t>(i)] <= e && e < g.in.rowptr[static_cast<size_t>(i) + 1]);
+      seen.insert(e);
+    }
+  }
+  EXPECT_EQ(std::ssize(seen), 6);
+  EXPECT_EQ(g.inverse_degree, (std::vector<float>{0.5f, 0, 1.0f / 3, 1}));
+}
+
+TEST(Graph, EdgesInAnyOrderBecomeRows) {
+  int64_t removed = 0;
+  const Csr csr = csr_of(3, {{2, 0}, {1, 1}, {1, 0}, {0, 2}, {2, 0}}, &removed);
+  EXPECT_EQ(csr.rowptr, (std::vector<int64_t>{0, 2, 2, 3}));
+  EXPECT_EQ(csr.col, (std::vector<int32_t>{1, 2, 0}));
+  EXPECT_EQ(removed, 2);  // a self-loop and a repetition
+}
+
+TEST(Graph, SelfLoopsAreTakenOut) {
+  Csr csr{.rows = 3, .cols = 3, .rowptr = {0, 2, 3, 5}, .col = {0, 1, 1, 0, 2}};
+  EXPECT_EQ(remove_self_loops(csr), 3);
+  EXPECT_EQ(csr.rowptr, (std::vector<int64_t>{0, 1, 1, 2}));
+  EXPECT_EQ(csr.col, (std::vector<int32_t>{1, 0}));
+}
+
+TEST(Graph, StatsAndFingerprints) {
+  const Csr csr{.rows = 4, .cols = 4, .rowptr = {0, 3, 3, 4, 4}, .col = {1, 2, 3, 0}};
+  const RowStats s = stats_of(csr);
+  EXPECT_EQ(s.edges, 4);
+  EXPECT_EQ(s.most, 3);
+  EXPECT_EQ(s.empty, 2);
+  EXPECT_EQ(s.mean, 1);
+  EXPECT_NEAR(s.deviation, std::sqrt(1.5), 1e-12);
+  Csr other = csr;
+  other.col[3] = 1;
+  EXPECT_NE(fingerprint(csr), fingerprint(other));
+  other = csr;
+  other.rowptr[1] = 2, other.rowptr[2] = 2;
+  EXPECT_NE(fingerprint(csr), fingerprint(other));
+}
+
+TEST(Graph, WithoutEdgesViewsAreNotNull) {
+  const Graph g = make_graph({.rows = 2, .cols = 2, .rowptr = {0, 0, 0}, .col = {}});
+  EXPECT_TRUE(g.in.col_view() && g.order_view() && g.out.rowptr_view());
+  EXPECT_EQ(g.in.col_view().dim(0), 0);
+}
+
+// The tensors of a graph of three nodes, to be spoilt.
+struct File {
+  std::vector<int64_t> rowptr = {0, 1, 3, 3}, col = {1, 0, 2}, y = {0, 1, -1}, train = {1, 1, 0};
+  std::vector<float> x = {1, 2, 3, 4, 5, 6};
+  std::set<std::string> left_out{};
+  Shape x_shape{3, 2};
+
+  GraphData read() const {
+    std::vector<io::StoredTensor> list;
+    const auto add = [&](const char* name, const View& view) {
+      if (!left_out.contains(name)) list.push_back({name, view});
+    };
+    const auto integers = [](const std::vector<int64_t>& v) { return view_of(v.data(), {std::ssize(v)}); };
+    add("rowptr", integers(rowptr));
+    add("col", integers(col));
+    add("y", integers(y));
+    add("train", integers(train));
+    add("x", view_of(x.data(), x_shape));
+    return graph_of(list, "file");
+  }
+};
+
+TEST(GraphData, AFileIsRead) {
+  const GraphData data = File().read();
+  EXPECT_EQ(data.nodes(), 3);
+  EXPECT_EQ(data.graph.edges(), 3);
+  EXPECT_EQ(data.features, 2);
+  EXPECT_EQ(data.classes, 2);
+  EXPECT_EQ(data.train, (std::vector<uint8_t>{1, 1, 0}));
+  EXPECT_TRUE(data.notes.empty());
+  File all;
+  all.left_out = {"train"};
+  EXPECT_EQ(all.read().train, (std::vector<uint8_t>{1, 1, 0}));  // the class of the last is unknown
+}
+
+TEST(GraphData, WhatIsWrongIsNamedInOneLine) {
+  const std::map<std::string, std::function<void(File&)>> cases = {
+      {"row 1 of the graph is not sorted; got 0 after 2",
+       [](File& f) {
+         f.col = {1, 2, 0};
+       }},
+      {"row 0 of the graph names a node that does not exist; got 3", [](File& f) { f.col[0] = 3; }},
+      {"names a node that does not exist; got -1", [](File& f) { f.col[0] = -5; }},
+      {"names a node that does not exist", [](File& f) { f.col[0] = int64_t{1} << 40; }},
+      {"row 1 of the graph ends before it begins",
+       [](File& f) {
+         f.rowptr = {0, 1, 0, 3};
+       }},
+      {"row 0 of the graph ends beyond the last edge",
+       [](File& f) {
+         f.rowptr = {0, 9, 9, 9};
+       }},
+      {"row 2 of the graph ends before the last edge",
+       [](File& f) {
+         f.rowptr = {0, 1, 1, 1};
+       }},
+      {"row 0 of the graph does not start at edge 0",
+       [](File& f) {
+         f.rowptr = {1, 1, 3, 3};
+       }},
+      {"is a graph without nodes", [](File& f) { f.rowptr = {0}; }},
+      {"feature 1 of node 2 is not finite; got nan", [](File& f) { f.x[5] = std::nanf(""); }},
+      {"feature 0 of node 1 is not finite; got inf", [](File& f) { f.x[2] = INFINITY; }},
+      {"x has another shape; got [2, 3]; expected [3, features]",
+       [](File& f) {
+         f.x_shape = {2, 3};
+       }},
+      {"x has another type or shape; got F32 [6]", [](File& f) { f.x_shape = {6}; }},
+      {"has no tensor x", [](File& f) { f.left_out = {"x"}; }},
+      {"has no tensor col", [](File& f) { f.left_out = {"col"}; }},
+      {"y has another length; got 2; expected 3",
+       [](File& f) {
+         f.y = {0, 1};
+       }},
+      {"y of node 1 is not a class; got -2", [](File& f) { f.y[1] = -2; }},
+      {"has too many classes", [](File& f) { f.y[1] = int64_t{1} << 50; }},
+      {"has no node of a known class",
+       [](File& f) {
+         f.y = {-1, -1, -1};
+       }},
+      {"train of node 1 is not a flag; got 7", [](File& f) { f.train[1] = 7; }},
+      {"has nothing to train on",
+       [](File& f) {
+         f.train = {0, 0, 1};
+       }},
+  };
+  for (const auto& [text, spoil] : cases) {
+    File file;
+    spoil(file);
+    const std::string error = support::error_of([&] { file.read(); });
+    EXPECT_NE(error.find(text), std::string::npos) << error << "\nwanted: " << text;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+// As many edges as an I32 cannot number: refused by the shape alone, without a byte read.
+TEST(GraphData, TooManyEdgesAreRefusedBeforeMemoryIsTaken) {
+  const std::vector<int64_t> rowptr = {0, 0};
+  const std::vector<io::StoredTensor> list = {{"col", view_of(rowptr.data(), {int64_t{1} << 31})},
+                                              {"rowptr", view_of(rowptr.data(), {2})}};
+  const std::string error = support::error_of([&] { graph_of(list, "file"); });
+  EXPECT_NE(error.find("has too many edges; got 2147483648"), std::string::npos) << error;
+}
+
+TEST(GraphData, WhatLearningShouldKnowIsNoted) {
+  File loops;
+  loops.rowptr = {0, 2, 3, 3};
+  loops.col = {0, 1, 1};
+  GraphData data = loops.read();
+  ASSERT_EQ(data.notes.size(), 1u);
+  EXPECT_NE(data.notes[0].find("2 self-loops"), std::string::npos);
+  EXPECT_EQ(data.graph.edges(), 1);
+  File lonely;
+  lonely.rowptr = {0, 0, 0, 0};
+  lonely.col = {};
+  lonely.y = {0, 3, -1};
+  data = lonely.read();
+  ASSERT_EQ(data.notes.size(), 2u);
+  EXPECT_NE(data.notes[0].find("no edges"), std::string::npos);
+  EXPECT_NE(data.notes[1].find("2 of 4 classes have no node"), std::string::npos);
+}
+
+TEST(GraphText, MatrixMarketCountsFromOneAndMirrorsSymmetricFiles) {
+  const TextGraph general = parse_matrix_market(
+      "%%MatrixMarket matrix coordinate real general\n% made by hand\n3 3 3\n1 2 0.5\n3 1 -2\n2 2 7\n", "m");
+  EXPECT_EQ(general.csr.rowptr, (std::vector<int64_t>{0, 1, 1, 2}));
+  EXPECT_EQ(general.csr.col, (std::vector<int32_t>{1, 0}));
+  EXPECT_EQ(general.removed, 1);
+  const TextGraph symmetric =
+      parse_matrix_market("%%MatrixMarket Matrix Coordinate Pattern Symmetric\r\n3 3 2\r\n2 1\r\n3 1\r\n", "m");
+  EXPECT_EQ(symmetric.csr.rowptr, (std::vector<int64_t>{0, 2, 3, 4}));
+  EXPECT_EQ(symmetric.csr.col, (std::vector<int32_t>{1, 2, 0, 0}));
+}
+
+TEST(GraphText, EdgeListsMayHaveCommentsAndMoreColumns) {
+  const char* text = "# SNAP\n0 1\n\n2\t1 0.25\n1,0\n1 0";
+  EXPECT_EQ(parse_edge_list(text, "e", false).csr.rowptr, (std::vector<int64_t>{0, 1, 3, 3}));
+  EXPECT_EQ(parse_edge_list(text, "e", false).csr.col, (std::vector<int32_t>{1, 0, 2}));
+  EXPECT_EQ(parse_edge_list(text, "e", false).removed, 1);
+  EXPECT_EQ(parse_edge_list(text, "e", true).csr.col, (std::vector<int32_t>{1, 0, 2, 1}));
+}
+
+TEST(GraphText, WhatIsWrongIsNamedWithItsLine) {
+  const auto expect = [](const char* wanted, const std::string& text) {
+    const std::string error = support::error_of(
+        [&] { is_matrix_market(text) ? parse_matrix_market(text, "file") : parse_edge_list(text, "file", false); });
+    EXPECT_NE(error.find(wanted), std::string::npos) << error << "\nwanted: " << wanted;
+  };
+  const std::string head = "%%MatrixMarket matrix coordinate pattern general\n";
+  expect("[file] has no edges", "# nothing\n");
+  expect("line 2: target is not a number", "0 1\n5\n");
+  expect("line 1: source is not a number from 0 to 1048575; got a b", "a b");
+  expect("line 1: source is not a number", "-1 2");
+  expect("line 1: target is not a number", "1 2.5");
+  expect("line 1: source is not a number", "99999999999999999999 1");
+  expect("line 1: source is not a number", "1048576 1");  // a text of ten bytes names no million nodes
+  expect("is not a matrix of coordinates; got %%matrixmarket matrix array",
+         "%%MatrixMarket matrix array real general\n");
+  expect("is not a matrix of coordinates", "%%MatrixMarket matrix coordinate real skew-symmetric\n");
+  expect("has no sizes", head);
+  expect("line 2: the matrix is not square; got 3 x 4", head + "3 4 1\n1 1\n");
+  expect("line 2: rows is not a number", head + "2147483647 2147483647 1\n1 1\n");
+  expect("line 2: entries is not a number", head + "3 3 99999999\n1 1\n");
+  expect("ends early; got 1 entries; expected 2", head + "3 3 2\n1 1\n");
+  expect("line 3: column is not a number from 1 to 3; got 4", head + "3 3 1\n1 4\n");
+  expect("line 4: goes on after the last entry", head + "3 3 1\n1 2\n1 3\n");
+}
+
+TEST(Generate, DegreesAreWhatTheModelsSay) {
+  const RowStats grid = stats_of(grid_graph(5, 4)), rmat = stats_of(rmat_graph(10, 8, 1)),
+                 uniform = stats_of(uniform_graph(1000, 5000, 1));
+  EXPECT_EQ(grid.edges, 2 * (4 * 4 + 3 * 5));
+  EXPECT_EQ(grid.most, 4);
+  EXPECT_NEAR(uniform.mean, 10, 0.5);
+  EXPECT_LT(uniform.deviation / uniform.mean, 0.5);
+  EXPECT_GT(rmat.deviation / rmat.mean, 1.5);  // heavy tails,
+  EXPECT_GT(rmat.empty, rmat.rows / 10);       // and nodes without an edge
+  EXPECT_EQ(fingerprint(rmat_graph(10, 8, 1)), fingerprint(rmat_graph(10, 8, 1)));
+  EXPECT_NE(fingerprint(rmat_graph(10, 8, 1)), fingerprint(rmat_graph(10, 8, 2)));
+  for (const Csr& csr : {grid_graph(5, 4), rmat_graph(8, 4, 3), uniform_graph(50, 200, 3)}) {
+    check(csr, "generated");
+    const Graph g = make_graph(csr);
+    EXPECT_EQ(g.in.rowptr, g.out.rowptr);  // undirected
+    EXPECT_EQ(g.in.col, g.out.col);
+  }
+}
+
+TEST(Generate, EdgesOfABlockModelStayInTheirClasses) {
+  const GraphData data = block_model({.nodes = 2000, .classes = 4, .homophily = 0.8, .seed = 1});
+  double inside = 0;
+  for (int64_t i = 0; i < data.nodes(); ++i) {
+    for (int64_t e = data.graph.in.rowptr[static_cast<size_t>(i)]; e < data.graph.in.rowptr[static_cast<size_t>(i) + 1];
+         ++e)
+      inside += data.y[static_cast<size_t>(i)] == data.y[static_cast<size_t>(data.graph.in.col[static_cast<size_t>(e)])]
+                    ? 1
+                    : 0;
+  }
+  EXPECT_NEAR(inside / static_cast<double>(data.graph.edges()), 0.8 + 0.2 / 4, 0.02);
+}
+
+// Every row has as many edges as it may, all of them edges of the graph, and nodes keep their draws in another batch.
+TEST(Sample, DrawsEdgesOfTheGraph) {
+  const Csr in = rmat_graph(9, 8, 1);
+  std::vector<int32_t> seeds;
+  for (int32_t i = 0; i < 40; ++i) seeds.push_back(7 * i);
+  const Sample sample = sample_neighbours(in, seeds, 2, 5, {.seed = 1, .step = 3});
+  ASSERT_EQ(sample.blocks.size(), 2u);
+  EXPECT_EQ(sample.blocks[1].rows(), 40);
+  EXPECT_EQ(sample.blocks[0].rows(), sample.blocks[1].cols());
+  EXPECT_EQ(sample.blocks[0].cols(), std::ssize(sample.nodes));
+  EXPECT_EQ(std::set<int32_t>(sample.nodes.begin(), sample.nodes.end()).size(), sample.nodes.size());
+  const auto edges_of = [&](const Sample& s, const Graph& block, int64_t row) {
+    std::set<int32_t> nodes;
+    for (int64_t e = block.in.rowptr[static_cast<size_t>(row)]; e < block.in.rowptr[static_cast<size_t>(row) + 1]; ++e)
+      nodes.insert(s.nodes[static_cast<size_t>(block.in.col[static_cast<size_t>(e)])]);
+    return nodes;
+  };
+  for (const Graph& block : sample.blocks) {
+    check(block.in, "block");
+    for (int64_t i = 0; i < block.rows(); ++i) {
+      const int32_t node = sample.nodes[static_cast<size_t>(i)];
+      EXPECT_EQ(block.in.degree(i), std::min<int64_t>(5, in.degree(node)));
+      const auto* begin = &in.col[static_cast<size_t>(in.rowptr[static_cast<size_t>(node)])];
+      for (const int32_t j : edges_of(sample, block, i))
+        EXPECT_TRUE(std::binary_search(begin, begin + in.degree(node), j));
+      EXPECT_EQ(std::ssize(edges_of(sample, block, i)), block.in.degree(i));  // none twice
+    }
+  }
+  std::reverse(seeds.begin(), seeds.end());
+  const Sample other = sample_neighbours(in, seeds, 2, 5, {.seed = 1, .step = 3}),
+               later = sample_neighbours(in, seeds, 2, 5, {.seed = 1, .step = 4});
+  int64_t changed = 0;
+  for (int64_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(edges_of(sample, sample.blocks[1], i), edges_of(other, other.blocks[1], 39 - i));
+    changed += edges_of(later, later.blocks[1], i) != edges_of(other, other.blocks[1], i) ? 1 : 0;
+  }
+  EXPECT_GT(changed, 10);
+}
+
+}  // namespace
+}  // namespace braid::graph

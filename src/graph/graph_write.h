@@ -1,0 +1,13 @@
+// Writes graphs in the layout that graph_data.h reads.
+#pragma once
+#include <filesystem>
+
+#include "graph/graph_data.h"
+
+namespace braid::graph {
+
+// Without features or classes, their tensors are left out. `path` ends in .safetensors; the file appears whole or not
+// at all.
+void write_graph(const std::filesystem::path& path, const GraphData& data);
+
+}  // namespace braid::graph

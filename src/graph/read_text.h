@@ -1,0 +1,28 @@
+// Graphs as text. Untrusted: the size of everything that is allocated is limited by the length of the text.
+//   Matrix Market   "%%MatrixMarket matrix coordinate FIELD SYMMETRY", comments, "rows cols entries", then "row column
+//                   [value]" from 1; row i, column j is an edge from j to i; symmetric files have one of both
+//                   directions; values are ignored (https://math.nist.gov/MatrixMarket/formats.html)
+//   edge list       "source target [more]" per line, numbers from 0, between spaces, tabs or a comma; lines that start
+//                   with # or % are comments (SNAP's files)
+// Self-loops and repeated edges are left out.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "graph/csr.h"
+
+namespace braid::graph {
+
+struct TextGraph {
+  Csr csr;
+  int64_t removed = 0;  // self-loops and repetitions
+};
+
+bool is_matrix_market(std::string_view text);
+// Error, naming the line, for anything but a square matrix of coordinates.
+TextGraph parse_matrix_market(std::string_view text, const std::string& where);
+// `both_ways`: each line is an edge in both directions.
+TextGraph parse_edge_list(std::string_view text, const std::string& where, bool both_ways);
+
+}  // namespace braid::graph

@@ -1,0 +1,101 @@
+#include "kernels/spmm/spmm.h"
+
+#include <algorithm>
+
+#include "core/ref.h"
+#include "kernels/spmm/spmm_ref.h"
+#include "kernels/spmm/spmm_rows.h"
+
+namespace braid {
+namespace {
+
+bool reads_x(EdgeOp op) { return op != EdgeOp::copy_e; }
+bool reads_edge(EdgeOp op) { return op != EdgeOp::copy_x; }
+
+void fwd_ref(Ctx&, const SpmmFwd& op, std::span<std::byte>) {
+  check_spmm(op);
+  const SpmmRef<double> in{.x = to_doubles(op.x),
+                           .x_scale = to_doubles(op.x_scale),
+                           .edge = to_doubles(op.edge),
+                           .self = to_doubles(op.self),
+                           .add = to_doubles(op.add),
+                           .rows = op.y.dim(0),
+                           .width = op.y.dim(1),
+                           .values = op.edge ? op.edge.dim(1) : 0};
+  std::vector<double> y(static_cast<size_t>(op.y.count())), arg(op.arg ? y.size() : 0);
+  spmm_ref(op, in, y, arg);
+  store(op.y, y);
+  store(op.arg, arg);
+}
+
+void bwd_arg_ref(Ctx&, const SpmmBwdArg& op, std::span<std::byte>) {
+  check_spmm(op);
+  const int64_t width = op.dy.dim(1), values = op.edge ? op.edge.dim(1) : 1, part = width / values;
+  std::vector<double> dx(static_cast<size_t>(op.dx ? op.dx.count() : 0)),
+      dedge(op.dedge ? to_doubles(op.edge).size() : 0);
+  for (int64_t at = 0; at < op.dy.count(); ++at) {
+    const auto e = static_cast<int64_t>(element(op.arg, at));
+    const double dy = element(op.dy, at);
+    if (op.dadd) set_element(op.dadd, at, e < 0 ? 0 : dy);
+    if (e < 0) continue;
+    const int64_t c = at % width, to = op.col.as<int32_t>()[e] * width + c, value = e * values + c / part;
+    const double edge = op.edge ? element(op.edge, value) : 0;
+    if (op.dx) dx[static_cast<size_t>(to)] += dy * slope_x_ref(op.op, edge);
+    if (op.dedge) dedge[static_cast<size_t>(value)] += dy * slope_e_ref(op.op, op.x ? element(op.x, to) : 0, edge);
+  }
+  store(op.dx, dx);
+  store(op.dedge, dedge);
+}
+
+const char* sr_supports(const SpmmFwd& op) {
+  if ((op.x && !op.x.rows_contiguous()) || !op.y.rows_contiguous() || (op.add && !op.add.rows_contiguous()))
+    return "strided rows";
+  if ((op.edge && !op.edge.contiguous()) || (op.arg && !op.arg.contiguous())) return "strided edges";
+  return nullptr;
+}
+
+const char* columns_supports(const SpmmBwdArg& op) {
+  const auto plain = [](const auto& v) { return !v || v.contiguous(); };
+  return plain(op.x) && plain(op.edge) && plain(op.arg) && plain(op.dy) && plain(op.dx) && plain(op.dedge) &&
+                 plain(op.dadd)
+             ? nullptr
+             : "strided";
+}
+
+}  // namespace
+
+void check_spmm(const SpmmFwd& op) {
+  const int64_t rows = op.y.dim(0), width = op.y.dim(1);
+  CHECK(op.rowptr.dim(0) == rows + 1, "{}: {} row pointers, {} rows", SpmmFwd::name, op.rowptr.dim(0), rows);
+  CHECK(op.rowptr.as<int64_t>()[rows] == op.col.dim(0), "{}: {} edges", SpmmFwd::name, op.col.dim(0));
+  CHECK(reads_x(op.op) == static_cast<bool>(op.x) && reads_edge(op.op) == static_cast<bool>(op.edge),
+        "{}: operands of another op", SpmmFwd::name);
+  CHECK(!op.edge || width % op.edge.dim(1) == 0, "{}: {} channels, {} values", SpmmFwd::name, width, op.edge.dim(1));
+  CHECK((!op.self && op.own == 0) || (op.reduce == Reduce::sum && op.x), "{}: self goes with sums", SpmmFwd::name);
+  CHECK(!op.self || op.self.dim(0) == std::min(rows, op.x.dim(0)), "{}: {} self", SpmmFwd::name, op.self.dim(0));
+  CHECK(picks(op.reduce) || (!op.arg && !op.add), "{}: arg and add go with max and min", SpmmFwd::name);
+}
+
+void check_spmm(const SpmmBwdArg& op) {
+  CHECK(op.rowptr.dim(0) == op.dy.dim(0) + 1, "{}: {} row pointers", SpmmBwdArg::name, op.rowptr.dim(0));
+  CHECK(!op.dedge || op.edge, "{}: dedge without edge", SpmmBwdArg::name);
+  CHECK((op.op != EdgeOp::mul && op.op != EdgeOp::div) || op.edge, "{}: no edge", SpmmBwdArg::name);
+}
+
+std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
+  static constexpr Row<SpmmFwd> kRows[] = {
+      {.name = "sr", .numerics = "f32", .supports = &sr_supports, .run = &spmm_fwd_sr},
+      {.name = "ref", .numerics = "f64", .run = &fwd_ref},
+  };
+  return kRows;
+}
+
+std::span<const Row<SpmmBwdArg>> SpmmBwdArg::rows() {
+  static constexpr Row<SpmmBwdArg> kRows[] = {
+      {.name = "columns", .numerics = "f32", .supports = &columns_supports, .run = &spmm_bwd_arg_columns},
+      {.name = "ref", .numerics = "f64", .run = &bwd_arg_ref},
+  };
+  return kRows;
+}
+
+}  // namespace braid

@@ -1,0 +1,85 @@
+// The gradient of max and min. Sources collect from rows in the order of rows, so threads divide channels, not rows: a
+// block of 16 is a cache line of FP32, which no two threads share.
+#include <algorithm>
+
+#include "kernels/spmm/spmm_ref.h"
+#include "kernels/spmm/spmm_rows.h"
+#include "math/row_split.h"
+
+namespace braid {
+namespace {
+
+constexpr int64_t kBlock = 16;
+
+float number(const View& v, int64_t at) {
+  return v.dtype == DType::bf16 ? to_float(v.as<Bf16>()[at]) : v.as<float>()[at];
+}
+
+float factor_of(const SpmmBwdArg& op, int64_t value) {
+  if (op.op == EdgeOp::copy_e) return 0;
+  if (op.op == EdgeOp::mul) return op.edge.as<float>()[value];
+  return op.op == EdgeOp::div ? 1 / op.edge.as<float>()[value] : 1;
+}
+
+void collect_dx(const SpmmBwdArg& op, int64_t first, int64_t last) {
+  const int64_t width = op.dy.dim(1), part = op.edge ? width / op.edge.dim(1) : width;
+  const int64_t values = op.edge ? op.edge.dim(1) : 1;
+  const int32_t *arg = op.arg.as<int32_t>(), *col = op.col.as<int32_t>();
+  float* dx = op.dx.as<float>();
+  for (int64_t j = 0; j < op.dx.dim(0); ++j) std::fill(dx + j * width + first, dx + j * width + last, 0.0f);
+  for (int64_t i = 0; i < op.dy.dim(0); ++i) {
+    for (int64_t c = first; c < last; ++c) {
+      const int64_t at = i * width + c, e = arg[at];
+      if (e < 0) continue;
+      dx[col[e] * width + c] += number(op.dy, at) * factor_of(op, e * values + c / part);
+    }
+  }
+}
+
+float slope_e(const SpmmBwdArg& op, int64_t e, int64_t c, int64_t value) {
+  const int64_t width = op.dy.dim(1);
+  switch (op.op) {
+    case EdgeOp::copy_x:
+      return 0;
+    case EdgeOp::copy_e:
+    case EdgeOp::add:
+      return 1;
+    case EdgeOp::sub:
+      return -1;
+    default:
+      break;
+  }
+  const float x = number(op.x, op.col.as<int32_t>()[e] * width + c), edge = op.edge.as<float>()[value];
+  return op.op == EdgeOp::mul ? x : -x / (edge * edge);
+}
+
+// An edge belongs to one row.
+void spread_rows(const SpmmBwdArg& op, int64_t begin, int64_t end) {
+  const int64_t width = op.dy.dim(1), values = op.dedge ? op.edge.dim(1) : 1, part = width / values;
+  const int64_t* rowptr = op.rowptr.as<int64_t>();
+  const int32_t* arg = op.arg.as<int32_t>();
+  float *dedge = op.dedge ? op.dedge.as<float>() : nullptr, *dadd = op.dadd ? op.dadd.as<float>() : nullptr;
+  if (dedge) std::fill(dedge + rowptr[begin] * values, dedge + rowptr[end] * values, 0.0f);
+  for (int64_t at = begin * width; at < end * width; ++at) {
+    const int64_t e = arg[at], c = at % width, value = e * values + c / part;
+    const float dy = number(op.dy, at);
+    if (dadd) dadd[at] = e < 0 ? 0 : dy;
+    if (dedge && e >= 0) dedge[value] += dy * slope_e(op, e, c, value);
+  }
+}
+
+}  // namespace
+
+void spmm_bwd_arg_columns(Ctx& ctx, const SpmmBwdArg& op, std::span<std::byte>) {
+  check_spmm(op);
+  const int64_t width = op.dy.dim(1);
+  if (op.dx) {
+    sys::parallel_for(sys::team_for(ctx.threads, op.flops()), width, kBlock,
+                      [&](int64_t begin, int64_t end) { collect_dx(op, begin, end); });
+  }
+  if (!op.dedge && !op.dadd) return;
+  for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.dy.dim(0), op.flops(),
+                     [&](int64_t begin, int64_t end) { spread_rows(op, begin, end); });
+}
+
+}  // namespace braid

@@ -1,0 +1,14 @@
+// The variants behind the tables of spmm.cc, and the checks they share.
+#pragma once
+#include "kernels/spmm/spmm.h"
+
+namespace braid {
+
+// Operands that belong to the op and the reduction, and shapes that letters cannot say.
+void check_spmm(const SpmmFwd& op);
+void check_spmm(const SpmmBwdArg& op);
+
+void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_bwd_arg_columns(Ctx& ctx, const SpmmBwdArg& op, std::span<std::byte> workspace);
+
+}  // namespace braid

@@ -1,0 +1,255 @@
+// Tolerances: sums of up to a few hundred FP32 terms in order against FP64, 5e-6 of the root mean square; quotients by
+// values near zero lose some more. BF16 outputs 1/64. Small integers are exact: there every row equals the reference.
+#include "kernels/spmm/spmm.h"
+
+#include <cmath>
+
+#include "core/op_sweep.h"
+#include "core/ref.h"
+#include "kernels/spmm/spmm_ref.h"
+
+namespace braid {
+namespace {
+
+constexpr EdgeOp kOps[] = {EdgeOp::copy_x, EdgeOp::copy_e, EdgeOp::add, EdgeOp::sub, EdgeOp::mul, EdgeOp::div};
+constexpr Reduce kReduces[] = {Reduce::sum, Reduce::mean, Reduce::max, Reduce::min};
+
+// Rows of 0 to 40 edges, the first and the last without, one of all sources; parallel edges.
+struct TestGraph {
+  std::vector<int64_t> rowptr = {0};
+  std::vector<int32_t> col, order;
+
+  TestGraph(int64_t rows, int64_t sources, uint64_t seed) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto r = philox({.seed = seed}, static_cast<uint64_t>(i));
+      const int64_t degree = i == 0 || i == rows - 1 ? 0 : i == rows / 2 ? 3 * sources : r[0] % 41 / (1 + r[1] % 8);
+      for (int64_t e = 0; e < degree; ++e)
+        col.push_back(static_cast<int32_t>(philox({.seed = seed, .stream = 1}, col.size())[0] % sources));
+      rowptr.push_back(std::ssize(col));
+    }
+    for (int32_t e = 0; e < std::ssize(col); ++e) order.push_back(static_cast<int32_t>(std::ssize(col)) - 1 - e);
+  }
+  View rowptr_view() const { return view_of(rowptr.data(), {std::ssize(rowptr)}); }
+  View col_view() const { return view_of(col.data(), {std::ssize(col)}); }
+  View order_view() const { return view_of(order.data(), {std::ssize(order)}); }
+  int64_t edges() const { return std::ssize(col); }
+};
+
+// Integers of -4 to 4 (no zeros), so that sums are exact in every order and many values tie.
+void make_integers(const MutView& v, uint64_t seed) {
+  for (int64_t i = 0; i < v.count(); ++i) {
+    const uint32_t r = philox({.seed = seed}, static_cast<uint64_t>(i))[0];
+    set_element(v, i, (r & 1 ? 1 : -1) * static_cast<double>(1 + r / 2 % 4));
+  }
+}
+
+struct Problem {
+  TestGraph graph;
+  TestTensor x, scale, edge, self, add, y, arg;
+  SpmmFwd op;
+
+  Problem(EdgeOp f, Reduce reduce, int64_t width, int64_t values, DType x_type = DType::f32, DType y_type = DType::f32)
+      : graph(23, 17, 5),
+        x(x_type, {17, width}, 1),
+        scale(DType::f32, {17}, 2, 0.3, 1),
+        edge(DType::f32, {graph.edges(), values}, 3, 0.2, 1.5),
+        self(DType::f32, {12}, 4),
+        add(y_type, {23, width}, 5),
+        y(y_type, {23, width}, 6),
+        arg(DType::i32, {23, width}, 7) {
+    op = {.rowptr = graph.rowptr_view(), .col = graph.col_view(), .y = y.mut(), .op = f, .reduce = reduce};
+    if (f != EdgeOp::copy_e) op.x = x.view();
+    if (f != EdgeOp::copy_x) op.edge = edge.view();
+    if (picks(reduce)) op.arg = arg.mut();
+  }
+};
+
+TEST(Spmm, EveryRowAgreesWithTheReference) {
+  for (const EdgeOp f : kOps) {
+    for (const Reduce reduce : kReduces) {
+      for (const int64_t width : {1, 2, 3, 5, 8, 16, 24, 33, 100, 160}) {
+        for (const int64_t values : {int64_t{1}, width}) {
+          if (f == EdgeOp::copy_x && values > 1) continue;
+          Problem p(f, reduce, width, values);
+          sweep(p.op, 1e-5);
+          p.op.order = p.graph.order_view();
+          sweep(p.op, 1e-5);
+        }
+      }
+    }
+  }
+}
+
+TEST(Spmm, HeadsHaveAValueOfAnEdgeEach) {
+  for (const int64_t heads : {2, 4}) {
+    for (const int64_t part : {1, 5, 16, 40}) {
+      Problem p(EdgeOp::mul, Reduce::sum, heads * part, heads);
+      sweep(p.op, 5e-6);
+      Problem quotient(EdgeOp::div, Reduce::max, heads * part, heads);
+      sweep(quotient.op, 5e-6);
+    }
+  }
+}
+
+TEST(Spmm, BF16FeaturesAreSummedInFP32) {
+  for (const Reduce reduce : kReduces) {
+    for (const int64_t width : {1, 3, 6, 12, 64}) {
+      for (const DType y_type : {DType::f32, DType::bf16}) {
+        Problem p(EdgeOp::mul, reduce, width, 1, DType::bf16, y_type);
+        // Exact products: which edge wins does not depend on rounding.
+        if (picks(reduce)) make_integers(p.x.mut(), 8), make_integers(p.edge.mut(), 9);
+        sweep(p.op, y_type == DType::bf16 ? 4e-2 : 5e-6);
+      }
+    }
+  }
+}
+
+TEST(Spmm, ScalesSelfAndAddedRowsAreTermsOfARow) {
+  TestGraph graph(12, 17, 3);
+  for (const int64_t width : {3, 16, 50}) {
+    Problem p(EdgeOp::mul, Reduce::sum, width, 1);
+    TestTensor y(DType::f32, {12, width}, 1), edge(DType::f32, {graph.edges(), 1}, 2);
+    SpmmFwd op{.rowptr = graph.rowptr_view(),
+               .col = graph.col_view(),
+               .x = p.x.view(),
+               .x_scale = p.scale.view(),
+               .edge = edge.view(),
+               .self = p.self.view(),
+               .y = y.mut(),
+               .op = EdgeOp::mul};
+    sweep(op, 5e-6);
+    op.edge = {};
+    op.op = EdgeOp::copy_x;
+    op.own = 1.5f;
+    sweep(op, 5e-6);
+    // More rows than sources: those beyond have no term of their own.
+    Problem tall(EdgeOp::copy_x, Reduce::sum, width, 1);
+    TestTensor self(DType::f32, {17}, 8);
+    tall.op.self = self.view();
+    sweep(tall.op, 5e-6);
+    tall.op.self = {};
+    tall.op.own = -0.5f;
+    sweep(tall.op, 5e-6);
+    Problem best(EdgeOp::copy_x, Reduce::max, width, 1);
+    best.op.add = best.add.view();
+    sweep(best.op, 5e-6);
+  }
+}
+
+// Large enough that rows, and in the gradient channels, are shared by threads: a team changes no bit.
+TEST(Spmm, LargeProblemsAreSharedByThreads) {
+  constexpr int64_t kRows = 3000, kSources = 500, kWidth = 80;
+  const TestGraph graph(kRows, kSources, 9);
+  TestTensor x(DType::f32, {kSources, kWidth}, 1), edge(DType::f32, {graph.edges(), 1}, 2),
+      y(DType::f32, {kRows, kWidth}, 3), arg(DType::i32, {kRows, kWidth}, 4), dy(DType::f32, {kRows, kWidth}, 5),
+      dx(DType::f32, {kSources, kWidth}, 6), dadd = y;
+  SpmmFwd op{.rowptr = graph.rowptr_view(),
+             .col = graph.col_view(),
+             .x = x.view(),
+             .edge = edge.view(),
+             .y = y.mut(),
+             .op = EdgeOp::mul};
+  ASSERT_EQ(sys::team_for(3, op.flops()), 3);
+  sweep(op, 1e-4);  // one row sums 1500 terms
+  op.reduce = Reduce::max;
+  op.arg = arg.mut();
+  sweep(op, 1e-5);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  run(ctx, op);
+  const SpmmBwdArg backward{.rowptr = op.rowptr,
+                            .col = op.col,
+                            .edge = edge.view(),
+                            .arg = arg.view(),
+                            .dy = dy.view(),
+                            .dx = dx.mut(),
+                            .dadd = dadd.mut(),
+                            .op = EdgeOp::mul};
+  ASSERT_GT(sys::team_for(3, backward.flops()), 1);
+  sweep(backward, 1e-5);
+}
+
+// In integers nothing rounds: FP32 and FP64 agree bit for bit, also in which of several equal values wins.
+TEST(Spmm, IntegersAreExact) {
+  for (const EdgeOp f : {EdgeOp::copy_x, EdgeOp::copy_e, EdgeOp::add, EdgeOp::sub, EdgeOp::mul}) {
+    for (const Reduce reduce : {Reduce::sum, Reduce::max, Reduce::min}) {
+      for (const int64_t width : {1, 7, 16, 129}) {
+        Problem p(f, reduce, width, 1);
+        make_integers(p.x.mut(), 1);
+        make_integers(p.edge.mut(), 2);
+        sweep(p.op, 0);
+      }
+    }
+  }
+}
+
+TEST(Spmm, ARowWithoutEdgesIsZeroAndHasNoWinner) {
+  for (const Reduce reduce : kReduces) {
+    Problem p(EdgeOp::copy_x, reduce, 19, 1);
+    if (picks(reduce)) p.op.add = p.add.view();
+    for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
+      Arena arena;
+      Ctx ctx{.arena = arena, .poison = true};
+      const TestTensor before = p.arg;
+      run_row(ctx, p.op, row);
+      for (int64_t c = 0; c < 19; ++c) {
+        EXPECT_EQ(element(p.y.view(), c), 0);
+        EXPECT_EQ(element(p.arg.view(), c), picks(reduce) ? -1 : element(before.view(), c));
+      }
+    }
+  }
+}
+
+// NaN of a source reaches the rows that read it and no others, through every reduction.
+TEST(Spmm, NanReachesTheRowsThatReadIt) {
+  for (const Reduce reduce : kReduces) {
+    for (const int64_t width : {3, 16, 40}) {
+      Problem p(EdgeOp::copy_x, reduce, width, 1);
+      constexpr int64_t kBad = 7;
+      for (int64_t c = 0; c < width; ++c) set_element(p.x.mut(), kBad * width + c, NAN);
+      for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
+        Arena arena;
+        Ctx ctx{.arena = arena};
+        run_row(ctx, p.op, row);
+        for (int64_t i = 0; i < 23; ++i) {
+          bool reads = false;
+          for (int64_t e = p.graph.rowptr[static_cast<size_t>(i)]; e < p.graph.rowptr[static_cast<size_t>(i) + 1]; ++e)
+            reads = reads || p.graph.col[static_cast<size_t>(e)] == kBad;
+          for (int64_t c = 0; c < width; ++c)
+            EXPECT_EQ(std::isnan(element(p.y.view(), i * width + c)), reads) << row.name << " row " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(SpmmBwdArg, EveryRowAgreesWithTheReference) {
+  for (const EdgeOp f : kOps) {
+    for (const int64_t width : {1, 5, 16, 33}) {
+      for (const int64_t values : {int64_t{1}, width}) {
+        for (const DType type : {DType::f32, DType::bf16}) {
+          Problem p(f, Reduce::max, width, values, type);
+          Arena arena;
+          Ctx ctx{.arena = arena};
+          run(ctx, p.op);
+          TestTensor dy(type, {23, width}, 8), dx(DType::f32, {17, width}, 9),
+              dedge(DType::f32, {p.graph.edges(), values}, 10), dadd(DType::f32, {23, width}, 11);
+          SpmmBwdArg op{.rowptr = p.op.rowptr,
+                        .col = p.op.col,
+                        .x = p.op.x,
+                        .edge = p.op.edge,
+                        .arg = p.arg.view(),
+                        .dy = dy.view(),
+                        .dx = dx.mut(),
+                        .dadd = dadd.mut(),
+                        .op = f};
+          if (f != EdgeOp::copy_x) op.dedge = dedge.mut();
+          sweep(op, 1e-5);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace braid

@@ -1,0 +1,235 @@
+// Graph networks in training: PyTorch Geometric's losses step by step, what neighbours teach beyond features, bits that
+// threads and a resumption leave alone, and recipes that contradict themselves.
+#include "train/nodes.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "graph/generate.h"
+#include "graph/graph_write.h"
+#include "io/safetensors.h"
+#include "support/data.h"
+#include "support/error_of.h"
+#include "support/folder.h"
+#include "train/trainer.h"
+
+namespace braid::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class NodesTest : public support::FolderTest {
+ protected:
+  NodesTest() {
+    recipe_.objective = "graph";
+    recipe_.out = (folder_ / "out").string();
+    recipe_.dtype = "f32";
+    recipe_.steps = 40;
+    recipe_.optimizer = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0, .clip = 0};
+    recipe_.schedule.kind = "constant";
+    recipe_.graph.path = support::data("graph/graph.safetensors");
+  }
+  void golden(const std::string& model) {
+    recipe_.graph.model = model;
+    recipe_.graph.init = support::data("graph/" + model + ".safetensors");
+    recipe_.graph.heads = model == "gat" ? 4 : 1;
+    recipe_.graph.kernels = model == "monet" ? 3 : 1;
+    recipe_.graph.eps = model == "gin" ? 0.1 : 0;
+    recipe_.graph.aggregate = model == "monet" ? "add" : "";
+  }
+  std::vector<double> train(int threads = 1, const std::string& from = {}) {
+    fs::remove_all(fs::path(recipe_.out) / "log");
+    Nodes nodes(recipe_);
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = threads};
+    Trainer trainer(recipe_, nodes, ctx);
+    if (!from.empty()) trainer.resume(from);
+    std::vector<double> losses;
+    trainer.train({.step = [&](const StepLog& log) { losses.push_back(log.loss); }});
+    weights_.assign(nodes.masters().values().begin(), nodes.masters().values().end());
+    logits_ = nodes.logits(ctx);
+    return losses;
+  }
+
+  Recipe recipe_;
+  std::vector<float> weights_, logits_;
+};
+
+TEST_F(NodesTest, LossesAreThoseOfPyTorchGeometric) {
+  for (const char* model : {"gcn", "sage", "gin", "gat", "edgeconv", "monet"}) {
+    SCOPED_TRACE(model);
+    fs::remove_all(recipe_.out);
+    golden(model);
+    const io::Safetensors file(recipe_.graph.init);
+    const View want = file.need("losses");
+    const std::vector<double> got = train();
+    ASSERT_EQ(std::ssize(got), want.count());
+    for (int64_t i = 0; i < want.count(); ++i)
+      EXPECT_NEAR(got[static_cast<size_t>(i)], element(want, i), 1e-5 * element(want, i)) << "step " << i + 1;
+  }
+}
+
+TEST_F(NodesTest, BF16TrainsAlmostAlike) {
+  for (const char* model : {"gcn", "sage", "gin", "gat", "edgeconv", "monet"}) {
+    SCOPED_TRACE(model);
+    fs::remove_all(recipe_.out);
+    golden(model);
+    recipe_.dtype = "f32";
+    const double wide = train().back();
+    fs::remove_all(recipe_.out);
+    recipe_.dtype = "bf16";
+    EXPECT_NEAR(train().back(), wide, 0.05 * wide + 0.02);
+  }
+}
+
+TEST_F(NodesTest, NeitherThreadsNorAResumptionChangeABit) {
+  golden("gat");
+  recipe_.graph.dropout = 0.3;
+  recipe_.steps = 20;
+  recipe_.checkpoint.every = 10;
+  recipe_.checkpoint.keep = 9;
+  train();
+  const std::vector<float> whole = weights_;
+  const std::string half = (fs::path(recipe_.out) / "checkpoints" / "step-00000010").string();
+  train(3, half);
+  EXPECT_EQ(weights_, whole);
+  EXPECT_TRUE(fs::exists(fs::path(recipe_.out) / "config.json"));
+  // What was written are first weights of another run.
+  recipe_.graph.init = (fs::path(recipe_.out) / "model.safetensors").string();
+  recipe_.out = (folder_ / "next").string();
+  EXPECT_EQ(Nodes(recipe_).masters().values()[5], whole[5]);
+  recipe_.graph.model = "gcn";
+  recipe_.graph.heads = 1;
+  EXPECT_NE(support::error_of([&] { Nodes{recipe_}; }).find("0.lin.weight has another type or shape"),
+            std::string::npos);
+}
+
+// Features alone tell about two thirds of the held-out nodes apart, even with the true means; with those of neighbours
+// a network tells at least 85%.
+TEST_F(NodesTest, NeighboursTellMoreThanFeatures) {
+  const graph::BlockModel model{.nodes = 1200, .classes = 4, .features = 16, .degree = 12, .signal = 1.75, .seed = 3};
+  const graph::GraphData data = graph::block_model(model);
+  std::vector<double> means(static_cast<size_t>(4 * 16)), counts(4);
+  for (size_t i = 0; i < data.y.size(); ++i) {
+    const auto y = static_cast<size_t>(data.y[i]);
+    counts[y] += 1;
+    for (size_t c = 0; c < 16; ++c) means[y * 16 + c] += static_cast<double>(data.x[i * 16 + c]);
+  }
+  const auto accuracy = [&](auto&& score) {
+    double right = 0, all = 0;
+    for (size_t i = 0; i < data.y.size(); ++i) {
+      if (data.train[i]) continue;
+      size_t best = 0;
+      for (size_t y = 1; y < 4; ++y) best = score(i, y) > score(i, best) ? y : best;
+      right += best == static_cast<size_t>(data.y[i]) ? 1 : 0;
+      all += 1;
+    }
+    return right / all;
+  };
+  const double alone = accuracy([&](size_t i, size_t y) {
+    double distance = 0;
+    for (size_t c = 0; c < 16; ++c)
+      distance += std::pow(static_cast<double>(data.x[i * 16 + c]) - means[y * 16 + c] / counts[y], 2);
+    return -distance;
+  });
+  EXPECT_GT(alone, 0.55);
+  EXPECT_LT(alone, 0.75);
+  recipe_.graph.path = (folder_ / "graph.safetensors").string();
+  graph::write_graph(recipe_.graph.path, data);
+  recipe_.steps = 60;
+  for (const char* kind : {"gcn", "sage", "gin", "gat"}) {
+    fs::remove_all(recipe_.out);
+    recipe_.graph.model = kind;
+    recipe_.graph.dropout = 0.3;
+    recipe_.graph.heads = kind == std::string("gat") ? 2 : 1;
+    train();
+    EXPECT_GT(accuracy([&](size_t i, size_t y) { return logits_[i * 4 + y]; }), 0.85) << kind;
+  }
+}
+
+// A sample that takes every neighbour, in one batch, is the whole graph seen from the nodes to train on: but for the
+// order of sums, its losses are those of full batches.
+TEST_F(NodesTest, SamplesOfEverythingAreTheWholeGraph) {
+  for (const char* model : {"sage", "gin", "gat", "edgeconv"}) {
+    SCOPED_TRACE(model);
+    fs::remove_all(recipe_.out);
+    golden(model);
+    recipe_.steps = 5;
+    recipe_.graph.sample = recipe_.batch = 0;
+    const std::vector<double> full = train();
+    fs::remove_all(recipe_.out);
+    recipe_.graph.sample = 1000;
+    recipe_.batch = 1000;
+    const std::vector<double> sampled = train();
+    for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(sampled[i], full[i], 1e-4 * full[i]) << i;
+  }
+}
+
+TEST_F(NodesTest, SamplesTeachToo) {
+  recipe_.graph.path = (folder_ / "graph.safetensors").string();
+  graph::write_graph(recipe_.graph.path, graph::block_model({.nodes = 1200, .degree = 12, .signal = 1.75, .seed = 3}));
+  recipe_.graph.model = "sage";
+  recipe_.graph.sample = 4;
+  recipe_.batch = 100;
+  recipe_.steps = 60;
+  recipe_.graph.dropout = 0.2;
+  recipe_.checkpoint.every = 30;
+  train();
+  const std::vector<float> whole = weights_;
+  const graph::GraphData data = graph::read_graph(recipe_.graph.path);
+  double right = 0, all = 0;
+  for (size_t i = 0; i < data.y.size(); ++i) {
+    if (data.train[i]) continue;
+    const auto row = logits_.begin() + static_cast<std::ptrdiff_t>(i) * 4;
+    right += std::max_element(row, row + 4) - row == data.y[i] ? 1 : 0;
+    all += 1;
+  }
+  EXPECT_GT(right / all, 0.85);
+  train(3, (fs::path(recipe_.out) / "checkpoints" / "step-00000030").string());
+  EXPECT_EQ(weights_, whole);
+}
+
+TEST_F(NodesTest, EveryParameterLearns) {
+  for (const char* model : {"gcn", "sage", "gin", "gat", "edgeconv", "monet"}) {
+    fs::remove_all(recipe_.out);
+    golden(model);
+    recipe_.graph.init.clear();
+    recipe_.steps = 2;
+    Nodes before(recipe_);
+    const std::vector<float> first(before.masters().values().begin(), before.masters().values().end());
+    train();
+    for (const models::MasterTensor& t : before.masters().tensors()) {
+      int64_t changed = 0;
+      for (int64_t i = t.offset; i < t.offset + t.count(); ++i)
+        changed += first[static_cast<size_t>(i)] != weights_[static_cast<size_t>(i)] ? 1 : 0;
+      EXPECT_GT(changed, t.count() / 2) << model << " " << t.name;
+    }
+  }
+}
+
+TEST_F(NodesTest, RecipesThatContradictThemselves) {
+  const auto expect = [&](const char* text, const auto& spoil) {
+    Recipe recipe = recipe_;
+    spoil(recipe);
+    const std::string error = support::error_of([&] { Nodes{recipe}; });
+    EXPECT_NE(error.find(text), std::string::npos) << error << "\nwanted: " << text;
+  };
+  expect("has no graph.path", [](Recipe& r) { r.graph.path.clear(); });
+  expect("has no out", [](Recipe& r) { r.out.clear(); });
+  expect("[accumulate] does not divide a graph", [](Recipe& r) { r.accumulate = 2; });
+  expect("[batch] goes with graph.sample", [](Recipe& r) { r.batch = 8; });
+  expect("[data] does not go with", [](Recipe& r) { r.data.kind = "markov"; });
+  expect("[memory] the run does not fit", [](Recipe& r) { r.graph.hidden = 1 << 20, r.graph.layers = 9; });
+  expect("[lora.rank] does not go with", [](Recipe& r) { r.lora.rank = 4; });
+  expect("[graph.sample] does not go with gcn", [](Recipe& r) { r.graph.sample = 5; });
+  expect("[graph.aggregate] does not go with gcn; got max; expected add", [](Recipe& r) { r.graph.aggregate = "max"; });
+  expect("[graph.aggregate] does not go with edgeconv; got mean", [](Recipe& r) {
+    r.graph.model = "edgeconv";
+    r.graph.aggregate = "mean";
+  });
+}
+
+}  // namespace
+}  // namespace braid::train
