@@ -1,0 +1,157 @@
+#include "comm/inproc.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "sys/check.h"
+#include "sys/error.h"
+
+namespace braid::comm {
+namespace {
+
+struct Mail {
+  int from = 0;
+  uint64_t tag = 0, check = 0;
+  std::vector<std::byte> data{};
+};
+
+// What the ranks of a process share.
+struct Hub {
+  explicit Hub(int size) : boxes(static_cast<size_t>(size)) {}
+  struct Box {
+    std::mutex mutex;
+    std::condition_variable arrived;
+    std::vector<Mail> mail;
+    std::string broken;  // why nothing more will come
+  };
+  std::deque<Box> boxes;
+  std::mutex windows_mutex;
+  std::map<std::pair<uint32_t, int>, std::vector<std::byte>> windows;
+
+  void break_all(const std::string& why) {
+    for (Box& box : boxes) {
+      const std::lock_guard lock(box.mutex);
+      if (box.broken.empty()) box.broken = why;
+      box.arrived.notify_one();
+    }
+  }
+};
+
+class InProcess final : public Transport {
+ public:
+  InProcess(std::shared_ptr<Hub> hub, int rank) : hub_(std::move(hub)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(hub_->boxes.size()); }
+
+  void send(Message& m) override {
+    Hub::Box& box = hub_->boxes[static_cast<size_t>(m.peer)];
+    Mail mail{rank_, m.tag, m.check, std::vector<std::byte>(m.data, m.data + m.bytes)};
+    const std::lock_guard lock(box.mutex);
+    box.mail.push_back(std::move(mail));
+    box.arrived.notify_one();
+    m.done = true;
+  }
+
+  void recv(Message& m) override {
+    const std::pair key(m.peer, m.tag);
+    const auto arrived = arrived_.find(key);
+    if (arrived == arrived_.end()) return waiting_[key].push_back(&m);
+    deliver(m, arrived->second.front());
+    arrived->second.pop_front();
+    if (arrived->second.empty()) arrived_.erase(arrived);
+  }
+
+  void progress(std::chrono::microseconds patience) override {
+    std::vector<Mail> mail;
+    {
+      Hub::Box& box = hub_->boxes[static_cast<size_t>(rank_)];
+      std::unique_lock lock(box.mutex);
+      if (patience.count() > 0)
+        box.arrived.wait_for(lock, patience, [&] { return !box.mail.empty() || !box.broken.empty(); });
+      mail.swap(box.mail);
+      if (mail.empty() && !box.broken.empty())
+        fail_environment("comm", {.what = fmt::format("rank {} cannot go on", rank_), .got = box.broken});
+    }
+    for (Mail& letter : mail) {
+      const std::pair key(letter.from, letter.tag);
+      const auto waiting = waiting_.find(key);
+      if (waiting == waiting_.end()) {
+        arrived_[key].push_back(std::move(letter));
+        continue;
+      }
+      deliver(*waiting->second.front(), letter);
+      waiting->second.pop_front();
+      if (waiting->second.empty()) waiting_.erase(waiting);
+    }
+  }
+
+  void forget() noexcept override { waiting_.clear(); }
+
+  std::byte* window(uint32_t context, int rank, int64_t bytes) override {
+    std::byte*& window = windows_[{context, rank}];
+    if (window) return window;
+    const std::lock_guard lock(hub_->windows_mutex);
+    auto& memory = hub_->windows[{context, rank}];
+    if (memory.empty()) memory.resize(static_cast<size_t>(bytes));
+    return window = memory.data();
+  }
+
+ private:
+  static void deliver(Message& m, const Mail& mail) {
+    m.got_bytes = std::ssize(mail.data);
+    m.got_check = mail.check;
+    if (m.got_bytes > 0) std::memcpy(m.data, mail.data.data(), static_cast<size_t>(std::min(m.bytes, m.got_bytes)));
+    m.done = true;
+  }
+
+  std::shared_ptr<Hub> hub_;  // shared by the ranks, and by the thread that started them
+  int rank_;
+  // By sender and tag; without empty queues.
+  std::map<std::pair<int, uint64_t>, std::deque<Mail>> arrived_;
+  std::map<std::pair<int, uint64_t>, std::deque<Message*>> waiting_;
+  std::map<std::pair<uint32_t, int>, std::byte*> windows_;
+};
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+void run_in_process(int size, const Options& options, const std::function<void(Group& world)>& body) {
+  const auto hub = std::make_shared<Hub>(size);
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        Group world(std::make_unique<InProcess>(hub, rank), options);
+        body(world);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) {
+          first = std::current_exception();
+          hub->break_all(fmt::format("rank {} ended: {}", rank, text_of(first)));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+Group self_group() { return {std::make_unique<InProcess>(std::make_shared<Hub>(1), 0), {}}; }
+
+}  // namespace braid::comm
