@@ -67,10 +67,10 @@ void Call::post(const Transfer& t) {
     ++traffic_.messages[level];
   }
   if (t.slot >= 0) {
-    const int64_t bytes = cells::window_bytes(site_.slots);
+    const uint64_t key = uint64_t{site_.context} << 32 | static_cast<uint64_t>(site_.window.payload);
     open.cells.number = site_.cell_base + t.cell_number + 1;
-    open.cells.own = transport_.window(site_.context, transport_.rank(), bytes);
-    open.cells.peer = transport_.window(site_.context, peer, bytes);
+    open.cells.own = transport_.window(key, transport_.rank(), site_.window.bytes());
+    open.cells.peer = transport_.window(key, peer, site_.window.bytes());
     if (open.cells.own) {
       ++cells_open_;
       return;
@@ -85,7 +85,7 @@ void Call::post_message(const Transfer& t, Open& open) {
   if (!whole) open.staging.resize(static_cast<size_t>(open.message.bytes));
   if (sends) {
     if (t.slot >= 0)
-      cells::store(open.staging.data(), 0, open.cells.number,
+      cells::store(open.staging.data(), {}, 0, open.cells.number,
                    {player_.source(t), static_cast<size_t>(player_.bytes(t))});
     else if (!whole)
       player_.gather(t, open.staging.data());
@@ -102,11 +102,11 @@ void Call::advance_cells(Open& open) {
   const auto bytes = static_cast<size_t>(player_.bytes(t));
   Cells& c = open.cells;
   if (t.kind == Transfer::Kind::send) {
-    if (!cells::may_store(c.own, site_.slots, t.slot, c.number)) return;
-    cells::store(c.peer, t.slot, c.number, {player_.source(t), bytes});
+    if (!cells::may_store(c.own, site_.window, t.slot, c.number)) return;
+    cells::store(c.peer, site_.window, t.slot, c.number, {player_.source(t), bytes});
   } else {
-    if (!cells::take(c.own, t.slot, c.number, {player_.target(t), bytes}, &c.taken)) return;
-    cells::say_taken(c.peer, site_.slots, t.slot, c.number);
+    if (!cells::take(c.own, site_.window, t.slot, c.number, {player_.target(t), bytes}, &c.taken)) return;
+    cells::say_taken(c.peer, site_.window, t.slot, c.number);
   }
   c.done = true;
   --cells_open_;
@@ -131,7 +131,7 @@ void Call::accept(Open& open) {
                                                .expected = fmt::format("{}", m.bytes)});
   if (t.slot >= 0) {
     int64_t taken = 0;
-    if (!cells::take(open.staging.data(), 0, open.cells.number,
+    if (!cells::take(open.staging.data(), {}, 0, open.cells.number,
                      {player_.target(t), static_cast<size_t>(player_.bytes(t))}, &taken))
       fail(fmt::format("comm {}", site_.where), {.what = fmt::format("cells from rank {} have another number", t.peer),
                                                  .expected = fmt::format("{}", open.cells.number)});

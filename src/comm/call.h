@@ -26,7 +26,7 @@ struct CallSite {
   std::vector<int> members{};  // rank in the group -> rank of the transport
   int per_node = 1;            // of the transport's ranks
   uint32_t context = 0;
-  int slots = 0;
+  cells::Layout window{};
   uint32_t cell_base = 0;  // the number before that of the first cells
 };
 

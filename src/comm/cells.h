@@ -12,19 +12,27 @@
 
 namespace braid::comm::cells {
 
-constexpr int64_t kSlotPayload = 32 << 10;  // bytes of data in a slot: larger messages go in pieces
-constexpr int64_t kSlotBytes = 2 * kSlotPayload;
+constexpr int64_t kPayloadMost = 1 << 20;  // bytes of data in a slot: larger messages go in pieces
 
+// The layout of a window: all slots hold messages of up to `payload` bytes.
+struct Layout {
+  int slots = 0;
+  int64_t payload = 0;
+  int64_t bytes() const { return slots * (2 * payload + 64); }
+};
+
+// Slots for messages of so many bytes are as large as the next power of two: calls of about one size share a window.
+int64_t payload_for(int64_t bytes);
 inline int64_t wire_bytes(int64_t payload) { return (payload + 3) / 4 * 8; }
-inline int64_t window_bytes(int slots) { return slots * (kSlotBytes + 64); }
 
-// All of a message into a slot, or into bytes for a transport without windows.
-void store(std::byte* window, int slot, uint32_t number, std::span<const std::byte> payload);
+// All of a message into a slot; bytes for a transport without windows are a window with one slot.
+void store(std::byte* window, const Layout& layout, int slot, uint32_t number, std::span<const std::byte> payload);
 // Takes the cells that have arrived, from the *taken-th on. True when that was the last one.
-bool take(const std::byte* window, int slot, uint32_t number, std::span<std::byte> payload, int64_t* taken);
+bool take(const std::byte* window, const Layout& layout, int slot, uint32_t number, std::span<std::byte> payload,
+          int64_t* taken);
 
 // What the sender knows of a slot of its own, and the reader says to the sender.
-bool may_store(const std::byte* own_window, int slots, int slot, uint32_t number);
-void say_taken(std::byte* sender_window, int slots, int slot, uint32_t number);
+bool may_store(const std::byte* own_window, const Layout& layout, int slot, uint32_t number);
+void say_taken(std::byte* sender_window, const Layout& layout, int slot, uint32_t number);
 
 }  // namespace braid::comm::cells

@@ -70,6 +70,9 @@ inline std::vector<int64_t> uneven_counts(int ranks, int64_t unit) {
   return counts;
 }
 
+// A test that hangs fails soon.
+constexpr std::chrono::milliseconds kTestTimeout{20000};
+
 // Divisors: the sizes of nodes that a group can have.
 inline std::vector<int> node_sizes(int ranks) {
   std::vector<int> sizes;

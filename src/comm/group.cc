@@ -154,8 +154,9 @@ Handle Group::start(const Problem& p, const Bytes& bytes, std::string_view name)
   site.tag = uint64_t{context_} << 40 | uint64_t{calls_++ & 0x7fffffff} << 8;
   site.check = hash << 3 | static_cast<uint64_t>(p.op);
   site.compare = engine_->options().compare_calls;
-  site.slots = schedule.slots;
-  site.cell_base = std::exchange(cell_messages_, cell_messages_ + schedule.cell_messages);
+  site.window = schedule.window;
+  uint32_t& messages = cell_messages_[schedule.window.payload];
+  site.cell_base = std::exchange(messages, messages + schedule.cell_messages);
   return start(std::move(schedule), bytes, std::move(site));
 }
 

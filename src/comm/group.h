@@ -13,6 +13,7 @@
 // peer that makes another call. After one of them the group cannot be used any more.
 #pragma once
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -126,8 +127,9 @@ class Group {
   std::shared_ptr<Engine> engine_;  // shared with handles and with groups split from this one
   std::vector<int> members_;        // ranks of the world
   int rank_ = 0, per_node_ = 1;
-  uint32_t context_ = 0, calls_ = 0, cell_messages_ = 0;
-  uint64_t history_ = 0;  // hash of the calls so far
+  uint32_t context_ = 0, calls_ = 0;
+  std::map<int64_t, uint32_t> cell_messages_;  // by the size of slots: messages so far
+  uint64_t history_ = 0;                       // hash of the calls so far
 };
 
 }  // namespace braid::comm

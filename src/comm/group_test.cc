@@ -184,12 +184,13 @@ class InProcessRanks : public testing::TestWithParam<int> {};
 TEST_P(InProcessRanks, EveryAlgorithmGivesTheSum) {
   for (const int per_node : node_sizes(GetParam())) {
     std::vector<std::vector<std::byte>> all(static_cast<size_t>(GetParam()));
-    run_in_process(GetParam(), {.per_node = per_node, .compare_calls = true}, [&](Group& world) {
-      for (const Algorithm& a : algorithms()) {
-        const bool by_nodes = a.refuses({.op = a.op, .per_node = 0}) != nullptr;
-        if (by_nodes || per_node == 1) try_algorithm(world, a, all);
-      }
-    });
+    run_in_process(GetParam(), {.timeout = kTestTimeout, .per_node = per_node, .compare_calls = true},
+                   [&](Group& world) {
+                     for (const Algorithm& a : algorithms()) {
+                       const bool by_nodes = a.refuses({.op = a.op, .per_node = 0}) != nullptr;
+                       if (by_nodes || per_node == 1) try_algorithm(world, a, all);
+                     }
+                   });
   }
 }
 
@@ -198,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, InProcessRanks, testing::Values(1, 2, 3, 4, 5, 6
 TEST(Group, SixteenAndSixtyFourRanks) {
   for (const int ranks : {16, 64}) {
     std::vector<std::vector<std::byte>> all(static_cast<size_t>(ranks));
-    run_in_process(ranks, {.per_node = 4}, [&](Group& world) {
+    run_in_process(ranks, {.timeout = kTestTimeout, .per_node = 4}, [&](Group& world) {
       for (const Algorithm& a : algorithms()) try_case(world, {a, DType::f32, Reduction::sum, 131}, all);
     });
   }
@@ -208,10 +209,12 @@ TEST(Group, SixteenAndSixtyFourRanks) {
 TEST(Group, LargeVectors) {
   for (const int ranks : {4, 6}) {
     std::vector<std::vector<std::byte>> all(static_cast<size_t>(ranks));
-    run_in_process(ranks, {.per_node = 2}, [&](Group& world) {
+    run_in_process(ranks, {.timeout = kTestTimeout, .per_node = 2}, [&](Group& world) {
       for (const Algorithm& a : algorithms()) {
         for (const DType type : {DType::f32, DType::bf16, DType::i64})
           if (a.op == Op::all_reduce) try_case(world, {a, type, Reduction::sum, 70001}, all);
+        if (a.name == std::string_view("nvrar"))
+          try_case(world, {a, DType::u8, Reduction::sum, 2 * cells::kPayloadMost + 7}, all);
       }
     });
   }
@@ -220,7 +223,7 @@ TEST(Group, LargeVectors) {
 // Ranks stall at random between and before calls; a number of another round in a slot would give another sum.
 TEST(Group, NvrarDoesNotMixRounds) {
   for (const int ranks : {4, 6, 10}) {  // 2, 3 and 5 nodes
-    run_in_process(ranks, {.timeout = std::chrono::seconds(20), .per_node = 2}, [&](Group& world) {
+    run_in_process(ranks, {.timeout = kTestTimeout, .per_node = 2}, [&](Group& world) {
       std::vector<int64_t> x(37);
       for (uint32_t call = 0; call < 3000; ++call) {
         const RandomKey key{.seed = 5, .stream = static_cast<uint32_t>(world.rank())};
@@ -238,7 +241,7 @@ TEST(Group, NvrarDoesNotMixRounds) {
 }
 
 TEST(Group, CallsInFlightTogetherDoNotMix) {
-  run_in_process(4, {.per_node = 2}, [](Group& world) {
+  run_in_process(4, {.timeout = kTestTimeout, .per_node = 2}, [](Group& world) {
     std::vector<Guarded> outs(8, Guarded(DType::f32, 100));
     std::vector<Handle> handles;
     for (int k = 0; k < 8; ++k) {
@@ -253,7 +256,7 @@ TEST(Group, CallsInFlightTogetherDoNotMix) {
 }
 
 TEST(Group, ASplitGroupHasItsOwnRanksAndMessages) {
-  run_in_process(6, {.per_node = 3}, [](Group& world) {
+  run_in_process(6, {.timeout = kTestTimeout, .per_node = 3}, [](Group& world) {
     Group odd_even = world.split(world.rank() % 2, -world.rank());  // the last rank first
     ASSERT_EQ(odd_even.size(), 3);
     ASSERT_EQ(odd_even.rank(), (5 - world.rank()) / 2);

@@ -33,7 +33,7 @@ struct Hub {
   };
   std::deque<Box> boxes;
   std::mutex windows_mutex;
-  std::map<std::pair<uint32_t, int>, std::vector<std::byte>> windows;
+  std::map<std::pair<uint64_t, int>, std::vector<std::byte>> windows;
 
   void break_all(const std::string& why) {
     for (Box& box : boxes) {
@@ -94,11 +94,11 @@ class InProcess final : public Transport {
 
   void forget() noexcept override { waiting_.clear(); }
 
-  std::byte* window(uint32_t context, int rank, int64_t bytes) override {
-    std::byte*& window = windows_[{context, rank}];
+  std::byte* window(uint64_t key, int rank, int64_t bytes) override {
+    std::byte*& window = windows_[{key, rank}];
     if (window) return window;
     const std::lock_guard lock(hub_->windows_mutex);
-    auto& memory = hub_->windows[{context, rank}];
+    auto& memory = hub_->windows[{key, rank}];
     if (memory.empty()) memory.resize(static_cast<size_t>(bytes));
     return window = memory.data();
   }
@@ -116,7 +116,7 @@ class InProcess final : public Transport {
   // By sender and tag; without empty queues.
   std::map<std::pair<int, uint64_t>, std::deque<Mail>> arrived_;
   std::map<std::pair<int, uint64_t>, std::deque<Message*>> waiting_;
-  std::map<std::pair<uint32_t, int>, std::byte*> windows_;
+  std::map<std::pair<uint64_t, int>, std::byte*> windows_;
 };
 
 std::string text_of(const std::exception_ptr& error) {

@@ -51,10 +51,10 @@ Schedule nvrar_all_reduce(const Problem& p) {
   const Fold fold(p.aligned());
   const int rounds = fold.rounds() + (fold.extra > 0 ? 2 : 0);
   Middle middle{.team = p.aligned(), .slice = parts.blocks.range(Space::out, p.node().me)};
-  middle.piece = cells::kSlotPayload / p.element;
+  s.window = {rounds, cells::payload_for(parts.largest(p.per_node) * p.element)};
+  middle.piece = s.window.payload / p.element;
   const int64_t pieces = (middle.slice.count + middle.piece - 1) / middle.piece;
   middle.landing = s.reserve(std::min(middle.piece, middle.slice.count));
-  s.slots = rounds;
   s.cell_messages = static_cast<uint32_t>(pieces);
   s.then(pieces * rounds, [middle](int64_t round, Round& out) { middle.emit(round, out); });
   ring_all_gather(s, p.node(), parts, Space::out);

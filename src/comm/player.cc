@@ -15,6 +15,9 @@ Player::Player(Schedule schedule, const Buffers& buffers, DType type, Reduction 
       element_(size_of(type)),
       scratch_(new std::byte[static_cast<size_t>(schedule_.scratch * element_)]) {}
 
+Player::Player(Schedule schedule, DType type, Reduction reduction)
+    : schedule_(std::move(schedule)), type_(type), reduction_(reduction), element_(size_of(type)), moves_(false) {}
+
 bool Player::next() {
   for (; stage_ < schedule_.stages.size(); ++stage_, next_round_ = 0) {
     const Stage& stage = schedule_.stages[stage_];
@@ -32,10 +35,10 @@ void Player::finish_round() {
   for (const Local& local : round_.locals()) {
     const int64_t bytes = local.dst.count * element_;
     if (local.kind == Local::Kind::copy) {
-      std::memmove(at_mutable(local.dst), at(local.src), static_cast<size_t>(bytes));
+      if (moves_) std::memmove(at_mutable(local.dst), at(local.src), static_cast<size_t>(bytes));
       copied_ += bytes;
     } else {
-      combine(type_, reduction_, at_mutable(local.dst), at(local.src), local.dst.count);
+      if (moves_) combine(type_, reduction_, at_mutable(local.dst), at(local.src), local.dst.count);
       reduced_ += bytes;
     }
   }

@@ -16,6 +16,9 @@ struct Buffers {
 class Player {
  public:
   Player(Schedule schedule, const Buffers& buffers, DType type, Reduction reduction);
+  // Moves no bytes, only counts them.
+  Player(Schedule schedule, DType type, Reduction reduction);
+  bool moves() const { return moves_; }
 
   // Makes the next round that has anything to do. False: the schedule is over.
   bool next();
@@ -43,6 +46,7 @@ class Player {
   DType type_;
   Reduction reduction_;
   int64_t element_;
+  bool moves_ = true;
   std::unique_ptr<std::byte[]> scratch_;
   size_t stage_ = 0;
   int64_t next_round_ = 0;

@@ -12,6 +12,8 @@
 #include <span>
 #include <vector>
 
+#include "comm/cells.h"
+
 namespace braid::comm {
 
 // The buffers of a call. `in` is only read; in a call in place it shares bytes with `out`.
@@ -104,7 +106,7 @@ struct Stage {
 
 struct Schedule {
   int64_t scratch = 0;         // elements
-  int32_t slots = 0;           // of cells in a rank's window
+  cells::Layout window{};      // of cells
   uint32_t cell_messages = 0;  // the numbers of cells that a call uses up
   std::vector<Stage> stages;
 

@@ -35,9 +35,9 @@ class Transport {
   virtual void progress(std::chrono::microseconds patience) = 0;
   // Drops all messages that are not done: their owner gives up.
   virtual void forget() noexcept = 0;
-  // The window of a rank for one group, zeroed before its first use and at the same place ever after; null where ranks
-  // do not share memory, or where there is no room for it, on all ranks alike.
-  virtual std::byte* window(uint32_t context, int rank, int64_t bytes) = 0;
+  // A window of a rank, zeroed before its first use and at the same place ever after. Its key is its group's number and
+  // the size of its slots; ranks that use it agree on both. Null where ranks do not share memory.
+  virtual std::byte* window(uint64_t key, int rank, int64_t bytes) = 0;
 };
 
 }  // namespace braid::comm
