@@ -23,6 +23,7 @@ const Command kCommands[] = {
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
     {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano},
     {"plan memory", "memory of a training step's activations, from a config alone", &setup_plan_memory},
+    {"comm bench", "collectives by algorithm and size: simulated clusters, or measured", &setup_comm_bench},
     {"data show", "a row of a training set, with the trained tokens marked", &setup_data_show},
     {"data tokenize", "text to a corpus of token ids, Megatron's .bin and .idx", &setup_data_tokenize},
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},

@@ -7,6 +7,7 @@ namespace braid::apps {
 Action setup_bench(Cli& cli);
 Action setup_bench_serve(Cli& cli);
 Action setup_chat(Cli& cli);
+Action setup_comm_bench(Cli& cli);
 Action setup_convert(Cli& cli);
 Action setup_data_bpe(Cli& cli);
 Action setup_data_show(Cli& cli);

@@ -3,24 +3,17 @@
 #include <fmt/format.h>
 
 #include <condition_variable>
-#include <cstring>
 #include <deque>
 #include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
 
-#include "sys/check.h"
+#include "comm/mailbox.h"
 #include "sys/error.h"
 
 namespace braid::comm {
 namespace {
-
-struct Mail {
-  int from = 0;
-  uint64_t tag = 0, check = 0;
-  std::vector<std::byte> data{};
-};
 
 // What the ranks of a process share.
 struct Hub {
@@ -59,14 +52,7 @@ class InProcess final : public Transport {
     m.done = true;
   }
 
-  void recv(Message& m) override {
-    const std::pair key(m.peer, m.tag);
-    const auto arrived = arrived_.find(key);
-    if (arrived == arrived_.end()) return waiting_[key].push_back(&m);
-    deliver(m, arrived->second.front());
-    arrived->second.pop_front();
-    if (arrived->second.empty()) arrived_.erase(arrived);
-  }
+  void recv(Message& m) override { mailbox_.recv(m); }
 
   void progress(std::chrono::microseconds patience) override {
     std::vector<Mail> mail;
@@ -79,20 +65,10 @@ class InProcess final : public Transport {
       if (mail.empty() && !box.broken.empty())
         fail_environment("comm", {.what = fmt::format("rank {} cannot go on", rank_), .got = box.broken});
     }
-    for (Mail& letter : mail) {
-      const std::pair key(letter.from, letter.tag);
-      const auto waiting = waiting_.find(key);
-      if (waiting == waiting_.end()) {
-        arrived_[key].push_back(std::move(letter));
-        continue;
-      }
-      deliver(*waiting->second.front(), letter);
-      waiting->second.pop_front();
-      if (waiting->second.empty()) waiting_.erase(waiting);
-    }
+    for (Mail& letter : mail) mailbox_.arrive(std::move(letter));
   }
 
-  void forget() noexcept override { waiting_.clear(); }
+  void forget() noexcept override { mailbox_.forget(); }
 
   std::byte* window(uint64_t key, int rank, int64_t bytes) override {
     std::byte*& window = windows_[{key, rank}];
@@ -104,18 +80,9 @@ class InProcess final : public Transport {
   }
 
  private:
-  static void deliver(Message& m, const Mail& mail) {
-    m.got_bytes = std::ssize(mail.data);
-    m.got_check = mail.check;
-    if (m.got_bytes > 0) std::memcpy(m.data, mail.data.data(), static_cast<size_t>(std::min(m.bytes, m.got_bytes)));
-    m.done = true;
-  }
-
   std::shared_ptr<Hub> hub_;  // shared by the ranks, and by the thread that started them
   int rank_;
-  // By sender and tag; without empty queues.
-  std::map<std::pair<int, uint64_t>, std::deque<Mail>> arrived_;
-  std::map<std::pair<int, uint64_t>, std::deque<Message*>> waiting_;
+  Mailbox mailbox_;
   std::map<std::pair<uint64_t, int>, std::byte*> windows_;
 };
 

@@ -17,12 +17,17 @@ constexpr std::array<const char*, 3> kReductionNames = {"sum", "max", "min"};
 float larger(float a, float b) { return a == b ? (std::signbit(a) ? b : a) : a > b ? a : b; }
 float smaller(float a, float b) { return a == b ? (std::signbit(a) ? a : b) : a < b ? a : b; }
 
+// A NaN's bits depend on which operand it came from; written as one value they do not.
 template <Reduction op>
 float combined(float a, float b) {
-  const float sum = a + b;
-  if (std::isnan(a) || std::isnan(b) || (op == Reduction::sum && std::isnan(sum)))
-    return std::numeric_limits<float>::quiet_NaN();
-  return op == Reduction::sum ? sum : op == Reduction::max ? larger(a, b) : smaller(a, b);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  if constexpr (op == Reduction::sum) {
+    const float sum = a + b;
+    return sum == sum ? sum : kNan;
+  } else {
+    const float chosen = op == Reduction::max ? larger(a, b) : smaller(a, b);
+    return a == a && b == b ? chosen : kNan;
+  }
 }
 
 template <Reduction op, class Num>

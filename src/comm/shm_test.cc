@@ -1,0 +1,93 @@
+// Every algorithm over processes that share memory, and what becomes of errors and deaths.
+#include "comm/shm.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "comm/comm_cases.h"
+#include "support/error_of.h"
+
+namespace braid::comm {
+namespace {
+
+using support::error_of;
+
+// A child's failure becomes its error, which ends the others and fails the test.
+template <class Body>
+void in_processes(int size, int per_node, Body body) {
+  std::fflush(nullptr);
+  run_in_processes(size, {.timeout = kTestTimeout, .per_node = per_node, .compare_calls = true}, [&](Group& world) {
+    body(world);
+    if (testing::Test::HasFailure() && world.rank() != 0) {
+      std::fflush(nullptr);
+      fail("test", {.what = "failed in a child"});
+    }
+  });
+}
+
+class SharedMemoryRanks : public testing::TestWithParam<int> {};
+
+TEST_P(SharedMemoryRanks, EveryAlgorithmGivesTheSum) {
+  const int per_node = node_sizes(GetParam()).size() > 2 ? node_sizes(GetParam())[1] : 1;
+  in_processes(GetParam(), per_node, [](Group& world) {
+    for (const Algorithm& a : algorithms()) try_algorithm(world, a);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SharedMemoryRanks, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9));
+
+// Messages larger than a ring, in both directions at once.
+TEST(SharedMemory, LargeVectors) {
+  in_processes(4, 2, [](Group& world) {
+    for (const Algorithm& a : algorithms()) try_case(world, {a, DType::f32, Reduction::sum, 300001});
+  });
+}
+
+TEST(SharedMemory, NvrarDoesNotMixRounds) {
+  in_processes(6, 2, [](Group& world) {
+    for (int64_t call = 0; call < 2000; ++call) {
+      if ((call * 7 + world.rank() * 13) % 64 == 0) usleep(static_cast<useconds_t>(call % 97));
+      int64_t x[3] = {call, world.rank(), 7};
+      const MutView v = mut_view_of(x, {1 + call % 3});
+      world.all_reduce(v, v, Reduction::sum, "nvrar").wait();
+      ASSERT_EQ(x[0], 6 * call);
+      ASSERT_EQ(x[1], call % 3 > 0 ? 15 : world.rank());
+    }
+  });
+}
+
+TEST(SharedMemory, TheErrorOfARankReachesTheOthers) {
+  const std::string error = error_of([] {
+    run_in_processes(3, {.timeout = kTestTimeout}, [](Group& world) {
+      if (world.rank() == 1) fail("input", {.what = "cannot be read"});
+      world.barrier().wait();
+    });
+  });
+  EXPECT_NE(error.find("rank 1 ended: [input] cannot be read"), std::string::npos) << error;
+}
+
+TEST(SharedMemory, ADeadRankIsNamed) {
+  const std::string error = error_of([] {
+    run_in_processes(3, {.timeout = kTestTimeout}, [](Group& world) {
+      if (world.rank() == 2) raise(SIGKILL);
+      world.barrier().wait();
+    });
+  });
+  EXPECT_NE(error.find("rank 2 was killed by signal 9"), std::string::npos) << error;
+}
+
+TEST(SharedMemory, ATimeOutNamesThePeer) {
+  const std::string error = error_of([] {
+    run_in_processes(2, {.timeout = std::chrono::milliseconds(50)}, [](Group& world) {
+      int64_t x = 0;
+      if (world.rank() == 0) world.recv(mut_view_of(&x, {1}), 1).wait();
+      if (world.rank() == 1) usleep(300'000);
+    });
+  });
+  EXPECT_NE(error.find("[comm recv] nothing from rank 1 for 0.05 s"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace braid::comm
