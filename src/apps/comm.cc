@@ -9,6 +9,9 @@
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "comm/inproc.h"
+#include "comm/mpi.h"
+#include "comm/shm.h"
+#include "comm/tcp.h"
 #include "comm/timing.h"
 #include "io/atomic_file.h"
 #include "report/curve.h"
@@ -55,7 +58,11 @@ comm::Cluster cluster_of(const CommBenchArgs& o) {
     c.gpus = static_cast<int>(o.gpus);
   }
   if (o.nics > 0) c.nics = static_cast<int>(o.nics);
-  if (o.transport != "sim" && o.nodes == 0 && o.gpus == 0) c.nodes = 2, c.gpus = 2;
+  if (o.transport != "sim") {
+    // Not the cluster's: 2 nodes of 2, and over MPI as many as mpirun started.
+    c.gpus = static_cast<int>(o.gpus > 0 ? o.gpus : o.transport == "mpi" ? 1 : 2);
+    c.nodes = static_cast<int>(o.nodes > 0 ? o.nodes : 2);
+  }
   const int64_t most = o.transport == "sim" ? 65536 : 256;
   if (int64_t{c.nodes} * c.gpus > most)
     fail("--nodes", {.what = "are too many ranks",
@@ -76,10 +83,12 @@ std::vector<Cell> simulated(const comm::Cluster& cluster, const std::vector<comm
   return cells;
 }
 
-std::vector<Cell> measured(const CommBenchArgs& o, const comm::Cluster& cluster,
-                           const std::vector<comm::Request>& requests) {
+std::vector<Cell> measured(const CommBenchArgs& o, comm::Cluster& cluster, const std::vector<comm::Request>& requests) {
   std::vector<Cell> cells;
   const auto all = [&](comm::Group& world) {
+    if (world.size() % cluster.gpus != 0)
+      fail("--gpus", {.what = "does not divide the ranks", .got = fmt::format("{} of {}", cluster.gpus, world.size())});
+    cluster.nodes = world.size() / cluster.gpus;
     for (const comm::Request& r : requests) {
       const comm::Measured m = comm::measure(world, r, static_cast<int>(o.repeats));
       if (world.rank() == 0)
@@ -87,7 +96,11 @@ std::vector<Cell> measured(const CommBenchArgs& o, const comm::Cluster& cluster,
                          m.traffic.messages[0] + m.traffic.messages[1]});
     }
   };
-  comm::run_in_process(cluster.ranks(), {.per_node = cluster.gpus}, all);
+  const comm::Options options{.per_node = cluster.gpus};
+  if (o.transport == "inproc") comm::run_in_process(cluster.ranks(), options, all);
+  if (o.transport == "shm") comm::run_in_processes(cluster.ranks(), options, all);
+  if (o.transport == "tcp") comm::run_over_loopback(cluster.ranks(), options, all);
+  if (o.transport == "mpi") comm::run_under_mpi(options, all);
   return cells;
 }
 
@@ -177,7 +190,7 @@ int comm_bench(CommBenchArgs o) {
   check_range("--gpus", o.gpus, 0, 1024);
   check_range("--nics", o.nics, 0, 1024);
   check_range("--repeats", o.repeats, 1, 10000);
-  const comm::Cluster cluster = cluster_of(o);
+  comm::Cluster cluster = cluster_of(o);
   if (!o.out.empty()) {
     io::check_new_file(o.out + ".csv", ".csv");
     io::check_new_file(o.out + ".svg", ".svg");
@@ -196,6 +209,7 @@ int comm_bench(CommBenchArgs o) {
     }
   }
   const std::vector<Cell> cells = o.transport == "sim" ? simulated(cluster, requests) : measured(o, cluster, requests);
+  if (cells.empty()) return 0;  // the other ranks of mpirun: rank 0 reports
   if (!o.out.empty()) {
     io::write_text_file(o.out + ".csv", csv_of(o, cells));
     io::write_text_file(o.out + ".svg", svg_of(o, cluster, algorithms, cells));
@@ -211,8 +225,8 @@ Action setup_comm_bench(Cli& cli) {
   cli.choice("--op", o->op, {"allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "barrier"},
              "the operation");
   cli.option("--algorithm NAMES", o->algorithms, "comma-separated: ring,nvrar,...; all: every one that can do it");
-  cli.choice("--transport", o->transport, {"sim", "inproc"},
-             "sim: virtual time on --cluster; inproc: threads, measured");
+  cli.choice("--transport", o->transport, {"sim", "inproc", "shm", "tcp", "mpi"},
+             "virtual time on --cluster; or measured: threads, processes, sockets, mpirun's ranks");
   cli.option("--nodes", o->nodes, "nodes; 0: the cluster's, or 2 where ranks are measured");
   cli.option("--gpus", o->gpus, "ranks of a node; 0: likewise");
   cli.option("--nics", o->nics, "network cards of a node; 0: in the cluster's proportion");

@@ -22,6 +22,7 @@ const Command kCommands[] = {
     {"list", "models on this machine: family, format, size, whether they run here", &setup_list},
     {"new", "random weights of any config, to time a shape without its download", &setup_new},
     {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano},
+    {"repro nvrar", "NVRAR's published times beside the simulation's", &setup_repro_nvrar},
     {"plan memory", "memory of a training step's activations, from a config alone", &setup_plan_memory},
     {"comm bench", "collectives by algorithm and size: simulated clusters, or measured", &setup_comm_bench},
     {"data show", "a row of a training set, with the trained tokens marked", &setup_data_show},

@@ -22,6 +22,7 @@ Action setup_new(Cli& cli);
 Action setup_plan_memory(Cli& cli);
 Action setup_quantize(Cli& cli);
 Action setup_repro_nano(Cli& cli);
+Action setup_repro_nvrar(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_score(Cli& cli);
 Action setup_serve(Cli& cli);

@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <limits>
 
+#include "sys/check.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
 
@@ -57,27 +59,59 @@ constexpr Algorithm kAlgorithms[] = {
     {Op::all_to_all, "two_level", uniform_nodes, two_level_all_to_all},
 };
 
-// Where MPICH 4.0 changes over: short vectors take few rounds, long ones move few bytes. All ranks have to choose
-// alike, so a choice depends on what they all know.
-const char* chosen(const Problem& p) {
-  const int64_t bytes = p.blocks.total() * p.element;
-  switch (p.op) {
-    case Op::barrier:
-      return "recursive";
-    case Op::broadcast:
-      return "binomial";
-    case Op::reduce:
-      return "binomial";
-    case Op::all_reduce:
-      return bytes <= 2048 ? "recursive" : "rabenseifner";
-    case Op::all_gather:
-      return bytes < 81920 ? "bruck" : "ring";
-    case Op::reduce_scatter:
-      return bytes < 524288 ? "recursive" : "ring";
-    case Op::all_to_all:
-      return p.uniform && bytes <= 256 * p.size ? "bruck" : "pairwise";
+// Which algorithm when none is named: the first row of the operation that allows the problem. Short vectors take few
+// rounds, long ones move few bytes over the slowest level. All ranks have to choose alike, so that a row reads only
+// what they all know. sim_test bounds what the choice loses to the best on every preset; MPICH changes over at similar
+// sizes.
+struct Choice {
+  Op op;
+  bool levels;         // of problems with several nodes of several ranks
+  int64_t bytes_most;  // of the whole vector; all-to-all: of a pair of ranks
+  const char* name;
+};
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+constexpr Choice kChoices[] = {
+    {Op::barrier, false, kAny, "recursive"},
+    {Op::broadcast, false, kAny, "binomial"},
+    {Op::reduce, false, kAny, "binomial"},
+    {Op::all_reduce, true, 128 << 10, "recursive"},
+    {Op::all_reduce, true, 512 << 10, "nvrar"},
+    {Op::all_reduce, true, kAny, "two_level"},
+    {Op::all_reduce, false, 32 << 10, "recursive"},
+    {Op::all_reduce, false, kAny, "rabenseifner"},
+    {Op::all_gather, true, 512 << 10, "recursive"},
+    {Op::all_gather, true, kAny, "pccl_recursive"},
+    {Op::all_gather, false, 80 << 10, "bruck"},
+    {Op::all_gather, false, kAny, "ring"},
+    {Op::reduce_scatter, true, 512 << 10, "recursive"},
+    {Op::reduce_scatter, true, kAny, "pccl_recursive"},
+    {Op::reduce_scatter, false, 512 << 10, "recursive"},
+    {Op::reduce_scatter, false, kAny, "ring"},
+    {Op::all_to_all, false, 1 << 10, "bruck"},
+    {Op::all_to_all, true, 16 << 10, "two_level"},
+    {Op::all_to_all, false, 256 << 10, "linear"},
+    {Op::all_to_all, false, kAny, "pairwise"},
+};
+
+const Algorithm* row_of(Op op, std::string_view name) {
+  for (const Algorithm& a : kAlgorithms) {
+    if (a.op == op && a.name == name) return &a;
   }
-  return "";
+  return nullptr;
+}
+
+const Algorithm& chosen(const Problem& p) {
+  const bool levels = p.per_node > 1 && p.per_node < p.size;
+  const int64_t bytes = p.blocks.total() * p.element / (p.op == Op::all_to_all ? p.size : 1);
+  for (const Choice& choice : kChoices) {
+    if (choice.op != p.op || (choice.levels && !levels) || bytes > choice.bytes_most) continue;
+    // What ranks of an uneven all-to-all send differs; only the last row is the same for all.
+    if (!p.uniform && choice.bytes_most != kAny) continue;
+    const Algorithm* a = row_of(p.op, choice.name);
+    if (a->refuses(p) == nullptr) return *a;
+  }
+  CHECK(false, "no algorithm for {}", name_of(p.op));
+  return kAlgorithms[0];
 }
 
 }  // namespace
@@ -94,12 +128,11 @@ std::vector<std::string> algorithm_names(Op op) {
 }
 
 const Algorithm& algorithm_for(const Problem& problem, std::string_view name) {
-  if (name.empty()) name = chosen(problem);
-  for (const Algorithm& a : kAlgorithms) {
-    if (a.op != problem.op || a.name != name) continue;
-    const char* reason = a.refuses(problem);
-    if (reason == nullptr) return a;
-    fail(fmt::format("{} of {}", a.name, name_of(problem.op)),
+  if (name.empty()) return chosen(problem);
+  if (const Algorithm* a = row_of(problem.op, name)) {
+    const char* reason = a->refuses(problem);
+    if (reason == nullptr) return *a;
+    fail(fmt::format("{} of {}", a->name, name_of(problem.op)),
          {.what = "cannot do this call", .got = reason, .hint = "another algorithm"});
   }
   const std::vector<std::string> names = algorithm_names(problem.op);

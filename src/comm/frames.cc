@@ -1,5 +1,9 @@
 #include "comm/frames.h"
 
+#include <fmt/format.h>
+
+#include "sys/error.h"
+
 namespace braid::comm {
 
 std::span<const std::byte> FrameWriter::pending() {
@@ -36,6 +40,8 @@ void FrameReader::got(size_t n) {
 }
 
 void FrameReader::begin_payload() {
+  if (header_.bytes < 0 || header_.bytes > kFrameMost)
+    fail_environment("comm", {.what = fmt::format("the stream from rank {} is not one of frames", from_)});
   target_ = mailbox_->claim(from_, header_.tag);
   if (target_ && target_->bytes == header_.bytes) return;
   // Nobody waits for it, or for another size: that receive will report it.

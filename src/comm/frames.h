@@ -9,6 +9,8 @@
 
 namespace braid::comm {
 
+constexpr int64_t kFrameMost = int64_t{1} << 40;  // bytes
+
 struct FrameHeader {
   uint64_t tag = 0, check = 0;
   int64_t bytes = 0;

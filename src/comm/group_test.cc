@@ -47,7 +47,7 @@ TEST(Group, LargeVectors) {
       for (const Algorithm& a : algorithms()) {
         for (const DType type : {DType::f32, DType::bf16, DType::i64})
           if (a.op == Op::all_reduce) try_case(world, {a, type, Reduction::sum, 70001});
-        if (a.name == std::string_view("nvrar"))
+        if (ranks == 4 && a.name == std::string_view("nvrar"))
           try_case(world, {a, DType::u8, Reduction::sum, 2 * cells::kPayloadMost + 7});
       }
     });

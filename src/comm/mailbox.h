@@ -46,6 +46,10 @@ class Mailbox {
   }
   // Puts a claimed receive back, as the next one.
   void unclaim(Message& m) { waiting_[{m.peer, m.tag}].push_front(&m); }
+  bool waits_for(int from) const {
+    const auto first = waiting_.lower_bound({from, 0});
+    return first != waiting_.end() && first->first.first == from;
+  }
   void forget() noexcept { waiting_.clear(); }
 
  private:

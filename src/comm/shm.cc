@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +13,7 @@
 #include <new>
 
 #include "comm/frames.h"
+#include "comm/processes.h"
 #include "sys/error.h"
 
 namespace braid::comm {
@@ -23,7 +21,6 @@ namespace {
 
 constexpr int64_t kWindowArena = int64_t{64} << 20;  // of a rank; memory that is not used takes none
 constexpr int kWindowsMost = 256;
-constexpr int64_t kErrorBytes = 2048;
 
 // A stream of bytes with one writer and one reader. Counters only grow.
 struct alignas(64) RingCounters {
@@ -55,8 +52,6 @@ struct WindowEntry {
 
 // The start of the shared memory; rings, doorbells and arenas follow.
 struct Shared {
-  std::atomic<int> broken{0};  // 1: an error is being written, 2: it is there
-  char error[kErrorBytes] = {};
   std::atomic<int> windows_lock{0};
   int windows = 0;
   int64_t window_bytes = 0;  // handed out, in every rank's arena alike
@@ -91,12 +86,7 @@ class Segment {
   std::byte* ring(int from, int to) { return base_ + rings_at() + (int64_t{from} * size_ + to) * capacity_; }
   std::byte* arena(int rank) { return base_ + arena_at(rank); }
 
-  void break_all(const std::string& why) {
-    int whole = 0;
-    if (shared().broken.compare_exchange_strong(whole, 1)) {
-      std::strncpy(shared().error, why.c_str(), kErrorBytes - 1);
-      shared().broken.store(2);
-    }
+  void ring_all() {
     for (int r = 0; r < size_; ++r) bell(r).ring();
   }
 
@@ -115,8 +105,8 @@ class Segment {
 
 class SharedMemory final : public Transport {
  public:
-  SharedMemory(Segment& segment, int rank, std::function<void()> look)
-      : segment_(segment), rank_(rank), look_(std::move(look)), writers_(static_cast<size_t>(segment.size())) {
+  SharedMemory(Segment& segment, Processes& processes, int rank)
+      : segment_(segment), processes_(processes), rank_(rank), writers_(static_cast<size_t>(segment.size())) {
     for (int peer = 0; peer < segment.size(); ++peer) readers_.emplace_back(peer, mailbox_);
   }
   int rank() const override { return rank_; }
@@ -139,8 +129,8 @@ class SharedMemory final : public Transport {
   bool read_from(int peer);
 
   Segment& segment_;
+  Processes& processes_;
   int rank_;
-  std::function<void()> look_;  // called when nothing happens: whether the other processes live
   Mailbox mailbox_;
   std::vector<FrameWriter> writers_;
   std::deque<FrameReader> readers_;
@@ -196,10 +186,8 @@ void SharedMemory::progress(std::chrono::microseconds patience) {
     moved |= write_to(peer);
   }
   if (moved) return;
-  if (segment_.shared().broken.load() == 2)
-    fail_environment("comm shm", {.what = fmt::format("rank {} cannot go on", rank_), .got = segment_.shared().error});
+  processes_.look();
   if (patience.count() > 0) segment_.bell(rank_).sleep(seen, patience);
-  if (look_) look_();
 }
 
 // Every rank's arena is laid out alike, so that the first rank to ask places a window for all.
@@ -222,60 +210,18 @@ std::byte* SharedMemory::window(uint64_t key, int rank, int64_t bytes) {
   return known->second < 0 ? nullptr : segment_.arena(rank) + known->second;
 }
 
-// What a child is: a rank that never returns.
-[[noreturn]] void run_child(Segment& segment, int rank, const Options& options,
-                            const std::function<void(Group& world)>& body) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  int code = 0;
-  try {
-    Group world(std::make_unique<SharedMemory>(segment, rank, nullptr), options);
-    body(world);
-  } catch (const std::exception& e) {
-    segment.break_all(fmt::format("rank {} ended: {}", rank, e.what()));
-    code = 1;
-  }
-  _exit(code);  // without the exit handlers of the process it was forked from
-}
-
-struct Children {
-  std::vector<pid_t> ids;
-
-  // Takes note of children that ended; the error of one that died.
-  void look(Segment& segment, bool wait) {
-    for (size_t i = 0; i < ids.size(); ++i) {
-      int status = 0;
-      if (ids[i] == 0 || waitpid(ids[i], &status, wait ? 0 : WNOHANG) != ids[i]) continue;
-      ids[i] = 0;
-      if (WIFSIGNALED(status))
-        segment.break_all(fmt::format("rank {} was killed by signal {}", i + 1, WTERMSIG(status)));
-      else if (WEXITSTATUS(status) != 0)
-        segment.break_all(fmt::format("rank {} ended with exit code {}", i + 1, WEXITSTATUS(status)));
-    }
-  }
-};
-
 }  // namespace
 
 void run_in_processes(int size, const Options& options, const std::function<void(Group& world)>& body) {
   Segment segment(size);
-  Children children;
-  for (int rank = 1; rank < size; ++rank) {
-    const pid_t id = fork();
-    if (id == 0) run_child(segment, rank, options, body);
-    if (id < 0) segment.break_all(fmt::format("rank {} could not be started: {}", rank, strerror(errno)));
-    if (id > 0) children.ids.push_back(id);
-  }
-  std::exception_ptr error;
-  try {
-    Group world(std::make_unique<SharedMemory>(segment, 0, [&] { children.look(segment, false); }), options);
-    body(world);
-  } catch (const std::exception& e) {
-    error = std::current_exception();
-    segment.break_all(fmt::format("rank 0 ended: {}", e.what()));
-  }
-  children.look(segment, true);
-  if (error) std::rethrow_exception(error);
-  if (segment.shared().broken.load() == 2) fail_environment("comm shm", {.what = segment.shared().error});
+  Processes processes;
+  processes.run(
+      size,
+      [&](int rank) {
+        Group world(std::make_unique<SharedMemory>(segment, processes, rank), options);
+        body(world);
+      },
+      [&] { segment.ring_all(); });
 }
 
 }  // namespace braid::comm

@@ -272,6 +272,31 @@ TEST(Sim, RanksMayBeginApart) {
   for (size_t i = 0; i < 4; ++i) EXPECT_GE(r.finish_us[i], i == 1 ? 50 : 51);
 }
 
+// Regret: how much longer the choice by size takes than the best algorithm that there is.
+TEST(Sim, TheChoiceBySizeHasLittleRegret) {
+  for (const Op op : {Op::all_reduce, Op::all_gather, Op::reduce_scatter, Op::all_to_all}) {
+    double sum = 0, worst = 0, count = 0;
+    for (const char* preset : {"perlmutter", "h100-ib", "frontier"}) {
+      for (int64_t bytes = 8 << 10; bytes <= 64 << 20; bytes *= 4) {
+        const Cluster c = *cluster_preset(preset);
+        Request r{.op = op, .type = DType::bf16, .count = bytes / 2 / c.ranks() * c.ranks()};
+        const double chosen = simulate(c, r).us;
+        double best = chosen;
+        for (const std::string& name : algorithm_names(op)) {
+          r.algorithm = name;
+          if (c.ranks() < 100 || (name != "linear" && name != "pairwise")) best = std::min(best, simulate(c, r).us);
+        }
+        sum += chosen / best - 1;
+        worst = std::max(worst, chosen / best - 1);
+        ++count;
+      }
+    }
+    RecordProperty(std::string(name_of(op)) + "_mean_regret", std::to_string(sum / count));
+    EXPECT_LT(sum / count, 0.15) << name_of(op) << ", worst " << worst;
+    EXPECT_LT(worst, 0.8) << name_of(op) << ", mean " << sum / count;
+  }
+}
+
 TEST(Sim, EachPublishedPointFromTheOtherFive) {
   const Request nvrar{.op = Op::all_reduce, .algorithm = "nvrar", .type = DType::bf16};
   const std::vector<double> predicted = leave_one_out(*cluster_preset("perlmutter-nvrar"), nvrar, published_nvrar());
