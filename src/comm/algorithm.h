@@ -9,7 +9,7 @@
 //   trees, a rank inner in at most one, in segments (Sanders et al. 2009)     all-reduce pairwise    P - 1 rounds, one
 //   partner in each                        reduce-scatter, all-to-all two_level   within nodes, then between ranks of
 //   the same place       all-reduce, all-to-all pccl_ring, pccl_recursive  two levels, ring or recursive between nodes
-//   (arXiv 2504.18658, section 4); blocks land
+//   (arXiv 2504.18658); blocks land
 //               in the order of ranks, so nothing is transposed          all-reduce, all-gather, reduce-scatter
 //   nvrar       two levels; between nodes recursive doubling in LL8 cells, without a barrier (arXiv 2511.09557)
 #pragma once

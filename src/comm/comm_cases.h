@@ -45,7 +45,7 @@ inline void try_all_reduce(Group& world, const Case& c) {
   const MutView v = out.view();
   std::vector<std::byte> all(static_cast<size_t>(v.bytes() * world.size()));
   world.all_gather({v.data, DType::u8, {v.bytes()}}, {all.data(), DType::u8, {std::ssize(all)}}, {}, "linear").wait();
-  for (int r = 1; r < world.size(); ++r)
+  for (int r = 1; r < world.size() && v.bytes() > 0; ++r)
     ASSERT_EQ(std::memcmp(all.data() + r * v.bytes(), all.data(), static_cast<size_t>(v.bytes())), 0)
         << c.text() << ": rank " << r << " differs";
 }

@@ -12,7 +12,8 @@
 namespace braid::comm {
 namespace {
 
-constexpr int kSpins = 200;  // looks at cells before the core is given to somebody else
+constexpr int kSpins = 200;    // looks at cells before the core is given to somebody else
+constexpr int kYields = 2000;  // looks before the thread sleeps in between: its peers may have no core
 constexpr std::chrono::microseconds kPatience{50'000};
 
 uint64_t mixed(uint64_t hash, uint64_t value) {  // FNV-1a over whole words, then folded
@@ -70,9 +71,14 @@ void Engine::wait(Call& call) {
     transport_->progress(polling ? std::chrono::microseconds(0) : kPatience);
     advance_all();
     if (call.over()) return;
-    if (polling && looks % kSpins == kSpins - 1) std::this_thread::yield();
+    if (polling && looks % kSpins == kSpins - 1) {
+      if (looks < kYields)
+        std::this_thread::yield();
+      else
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
     if (std::exchange(seen, steps_) != steps_)
-      last = std::chrono::steady_clock::now();
+      last = std::chrono::steady_clock::now(), looks = 0;
     else if (std::chrono::steady_clock::now() - last > options_.timeout)
       time_out(call);
   }
@@ -85,7 +91,7 @@ void Engine::time_out(const Call& call) {
       fmt::format("comm {}", call.where()),
       {.what = missing.receiving ? fmt::format("nothing from rank {} for {:g} s", missing.peer, seconds)
                                  : fmt::format("rank {} has taken nothing for {:g} s", missing.peer, seconds),
-       .hint = fmt::format("whether rank {} still runs, and makes the same calls", missing.peer)});
+       .hint = fmt::format("the log of rank {}: it may have ended, or make other calls", missing.peer)});
 }
 
 void Engine::give_up(const Call& call) noexcept {

@@ -1,4 +1,4 @@
-// NVRAR, an all-reduce for the 64 KB to 2 MB of a decode step (arXiv 2511.09557, algorithm 1; public code
+// NVRAR, an all-reduce for the 64 KB to 2 MB of a decode step (arXiv 2511.09557; public code
 // axonn-ai/yalis): reduce-scatter within a node; recursive doubling of each rank's slice between nodes, with the
 // partner storing LL8 cells into this rank's window; all-gather within the node. No barrier separates calls: a slot is
 // stored to again only after its reader has said that it is done with it (cells.h).

@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ProcessRanks, testing::Values(1, 2, 3, 4, 5, 6, 
 TEST(Processes, LargeVectors) {
   for (const Runner run : kBoth) {
     in_processes(run, 4, 2, [](Group& world) {
-      for (const Algorithm& a : algorithms()) try_case(world, {a, DType::f32, Reduction::sum, 150001});
+      for (const Algorithm& a : algorithms()) try_case(world, {a, DType::f32, Reduction::sum, 70001});
     });
   }
 }

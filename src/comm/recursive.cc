@@ -1,5 +1,5 @@
 // Recursive doubling and halving: log2 P rounds between ranks whose numbers differ in one bit. Where P is not a power
-// of two the ranks beyond one lend their data to a partner (Thakur, Rabenseifner and Gropp 2005, section 4.5).
+// of two the ranks beyond one lend their data to a partner (Thakur, Rabenseifner and Gropp 2005).
 #include "comm/phases.h"
 
 namespace braid::comm {

@@ -98,7 +98,7 @@ TEST(Sim, EveryTypeOnSixteenAndSixtyFourRanks) {
 }
 
 TEST(Sim, FourThousandRanks) {
-  for (const char* name : {"nvrar", "rabenseifner", "double_tree", "binomial", "recursive", "two_level"}) {
+  for (const char* name : {"nvrar", "rabenseifner", "double_tree"}) {
     const SimResult r =
         run_and_check(cluster_of(512, 8), {.op = Op::all_reduce, .algorithm = name, .count = 100}, name);
     EXPECT_GT(r.us, 0) << name;

@@ -133,8 +133,12 @@ void Tcp::progress(std::chrono::microseconds patience) {
   if (moved) return;
   processes_.look();
   for (int peer = 0; peer < size(); ++peer) {
-    if (ended_[static_cast<size_t>(peer)] && mailbox_.waits_for(peer))
-      fail_environment("comm tcp", {.what = fmt::format("rank {} closed its connection", peer)});
+    if (!ended_[static_cast<size_t>(peer)] || !mailbox_.waits_for(peer)) continue;
+    for (int tries = 0; tries < 100; ++tries) {  // why it ended is known soon
+      usleep(10'000);
+      processes_.look();
+    }
+    fail_environment("comm tcp", {.what = fmt::format("rank {} closed its connection", peer)});
   }
   const auto ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(patience).count());
   if (patience.count() > 0) poll(waiting.data(), waiting.size(), ms);
