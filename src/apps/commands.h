@@ -7,6 +7,7 @@ namespace braid::apps {
 Action setup_bench(Cli& cli);
 Action setup_bench_serve(Cli& cli);
 Action setup_chat(Cli& cli);
+Action setup_comm_bench(Cli& cli);
 Action setup_convert(Cli& cli);
 Action setup_data_bpe(Cli& cli);
 Action setup_data_show(Cli& cli);
@@ -22,6 +23,7 @@ Action setup_new(Cli& cli);
 Action setup_plan_memory(Cli& cli);
 Action setup_quantize(Cli& cli);
 Action setup_repro_nano(Cli& cli);
+Action setup_repro_nvrar(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_score(Cli& cli);
 Action setup_serve(Cli& cli);

@@ -40,8 +40,10 @@ struct Plot {
   std::string out{};
 
   double scaled(double v) const { return curve.log_y ? std::log10(v) : v; }
+  double scaled_x(double v) const { return curve.log_x ? std::log10(v) : v; }
   bool shown(const std::pair<double, double>& p) const {
-    return std::isfinite(p.first) && std::isfinite(p.second) && (!curve.log_y || p.second > 0);
+    return std::isfinite(p.first) && std::isfinite(p.second) && (!curve.log_y || p.second > 0) &&
+           (!curve.log_x || p.first > 0);
   }
   double left(double v) const { return kLeft + (v - x.min) / (x.max - x.min) * (kWidth - kLeft - kRight); }
   double top(double v) const { return kHeight - kBottom - (v - y.min) / (y.max - y.min) * (kHeight - kTop - kBottom); }
@@ -51,8 +53,9 @@ struct Plot {
     for (const Series& s : curve.series) {
       for (const auto& p : s.points) {
         if (!shown(p)) continue;
-        if (std::exchange(first, false)) x = {p.first, p.first}, y = {scaled(p.second), scaled(p.second)};
-        x.take(p.first);
+        if (std::exchange(first, false))
+          x = {scaled_x(p.first), scaled_x(p.first)}, y = {scaled(p.second), scaled(p.second)};
+        x.take(scaled_x(p.first));
         y.take(scaled(p.second));
       }
     }
@@ -71,7 +74,7 @@ struct Plot {
   void axes() {
     for (double v = std::ceil(x.min / x.step()) * x.step(); v <= x.max; v += x.step()) {
       rule(left(v), kTop, left(v), kHeight - kBottom);
-      label(left(v), kHeight - kBottom + 18, "middle", fmt::format("{:g}", v));
+      label(left(v), kHeight - kBottom + 18, "middle", fmt::format("{:.4g}", curve.log_x ? std::pow(10, v) : v));
     }
     for (double v = std::ceil(y.min / y.step()) * y.step(); v <= y.max; v += y.step()) {
       rule(kLeft, top(v), kWidth - kRight, top(v));
@@ -88,7 +91,7 @@ struct Plot {
     out += fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" points=\"", colour);
     for (size_t i = 0; i < s.points.size(); i += stride) {
       const auto& p = s.points[i];
-      if (shown(p)) out += fmt::format("{:.1f},{:.1f} ", left(p.first), top(scaled(p.second)));
+      if (shown(p)) out += fmt::format("{:.1f},{:.1f} ", left(scaled_x(p.first)), top(scaled(p.second)));
     }
     out += "\"/>\n";
     const double at = kTop + 16 + 18 * static_cast<double>(index);

@@ -1,4 +1,4 @@
-// A curve as a standalone SVG with axes, grid and one line per series; linear in x, linear or logarithmic in y. Points
+// A curve as a standalone SVG with axes, grid and one line per series; each linear or logarithmic. Points
 // are thinned to what the picture can show.
 #pragma once
 #include <string>
@@ -15,7 +15,7 @@ struct Series {
 struct Curve {
   std::string title{}, x_label{}, y_label{};
   std::vector<Series> series{};
-  bool log_y = false;
+  bool log_y = false, log_x = false;
 };
 
 std::string svg(const Curve& curve);

@@ -1,0 +1,147 @@
+#include "apps/comm_cluster.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "io/toml.h"
+#include "sys/error.h"
+#include "sys/nearest.h"
+
+namespace braid::apps {
+namespace {
+
+constexpr int64_t kSizeMost = int64_t{1} << 40;
+constexpr size_t kSizesMost = 64;
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == at)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
+int64_t parse_size(const char* flag, const std::string& text) {
+  int64_t n = -1;
+  const char* end = text.data() + text.size();
+  auto [rest, error] = std::from_chars(text.data(), end, n);
+  int shift = 0;
+  if (rest != end && rest + 1 == end) {
+    shift = *rest == 'K' ? 10 : *rest == 'M' ? 20 : *rest == 'G' ? 30 : 0;
+    if (shift > 0) ++rest;
+  }
+  if (error != std::errc() || rest != end || n < 0 || n > kSizeMost >> shift)
+    fail(flag,
+         {.what = "is not a size", .got = printable(text), .expected = "16K, 1M or a number of bytes, up to 1024G"});
+  return n << shift;
+}
+
+void read_link(const io::Json& json, const char* name, comm::Link& link) {
+  const auto table = json.get({name});
+  if (!table) return;
+  for (const auto& [key, value] : table->members()) {
+    if (key == "latency_us")
+      link.latency_us = value.as_number({0, 1e9});
+    else if (key == "overhead_us")
+      link.overhead_us = value.as_number({0, 1e9});
+    else if (key == "gb_per_s")
+      link.gb_per_s = value.as_number({1e-6, 1e9});
+    else
+      value.refuse("is not a field of a link", "latency_us, overhead_us or gb_per_s");
+  }
+}
+
+comm::Cluster read_cluster(const io::Json& json) {
+  comm::Cluster c;
+  if (const auto base = json.string_of({"base"})) {
+    const comm::Cluster* preset = comm::cluster_preset(*base);
+    if (!preset) json.need({"base"}).refuse("is not a preset", "one that `braid comm bench --clusters` lists");
+    c = *preset;
+    c.name = "custom";
+    c.source = "given";
+  }
+  for (const auto& [key, value] : json.members()) {
+    if (key == "base" || key == "node" || key == "network") continue;
+    if (key == "nodes")
+      c.nodes = static_cast<int>(value.as_int({1, 65536}));
+    else if (key == "gpus")
+      c.gpus = static_cast<int>(value.as_int({1, 1024}));
+    else if (key == "nics")
+      c.nics = static_cast<int>(value.as_int({1, 1024}));
+    else if (key == "rack_nodes")
+      c.rack_nodes = static_cast<int>(value.as_int({0, 65536}));
+    else if (key == "rack_latency_us")
+      c.rack_latency_us = value.as_number({0, 1e9});
+    else if (key == "taper")
+      c.taper = value.as_number({0.01, 1e6});
+    else if (key == "launch_us")
+      c.launch_us = value.as_number({0, 1e9});
+    else if (key == "copy_gb_per_s")
+      c.copy_gb_per_s = value.as_number({1e-6, 1e9});
+    else if (key == "reduce_gb_per_s")
+      c.reduce_gb_per_s = value.as_number({1e-6, 1e9});
+    else if (key == "jitter")
+      c.jitter = value.as_number({0, 1000});
+    else if (key == "seed")
+      c.seed = static_cast<uint64_t>(value.as_int({0, int64_t{1} << 53}));
+    else
+      value.refuse("is not a field of a cluster", "base, nodes, gpus, nics, node, network, rack_nodes, taper, ...");
+  }
+  read_link(json, "node", c.node);
+  read_link(json, "network", c.network);
+  return c;
+}
+
+}  // namespace
+
+std::vector<int64_t> parse_sizes(const char* flag, const std::string& text) {
+  std::vector<int64_t> sizes;
+  if (const auto ends = split(text, ':'); ends.size() == 2) {
+    const int64_t last = parse_size(flag, ends[1]);
+    int64_t n = parse_size(flag, ends[0]);
+    if (n < 1 || n > last) fail(flag, {.what = "is an empty range", .got = printable(text), .expected = "LOW:HIGH"});
+    for (; n <= last; n *= 2) sizes.push_back(n);
+  } else {
+    for (const std::string& part : split(text, ',')) sizes.push_back(parse_size(flag, part));
+  }
+  if (sizes.size() > kSizesMost)
+    fail(flag, {.what = "are too many sizes",
+                .got = fmt::format("{}", sizes.size()),
+                .expected = fmt::format("at most {}", kSizesMost)});
+  return sizes;
+}
+
+std::vector<std::string> parse_algorithms(const std::string& text, const comm::Problem& problem) {
+  if (text != "all") {
+    std::vector<std::string> names = split(text, ',');
+    for (const std::string& name : names) comm::algorithm_for(problem, name);
+    return names;
+  }
+  std::vector<std::string> names;
+  for (const comm::Algorithm& a : comm::algorithms()) {
+    if (a.op == problem.op && a.refuses(problem) == nullptr) names.emplace_back(a.name);
+  }
+  return names;
+}
+
+comm::Cluster find_cluster(const std::string& name_or_file) {
+  if (const comm::Cluster* preset = comm::cluster_preset(name_or_file)) return *preset;
+  if (std::filesystem::exists(name_or_file)) return read_cluster(io::read_toml(name_or_file));
+  std::vector<std::string> names;
+  std::string list;
+  for (const comm::Cluster& c : comm::cluster_presets()) {
+    names.emplace_back(c.name);
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", c.name);
+  }
+  fail("--cluster", {.what = "is neither a preset nor a file",
+                     .got = printable(name_or_file),
+                     .expected = list,
+                     .hint = sys::nearest(name_or_file, names)});
+}
+
+}  // namespace braid::apps

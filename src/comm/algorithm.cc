@@ -1,0 +1,145 @@
+#include "comm/algorithm.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <limits>
+
+#include "sys/check.h"
+#include "sys/error.h"
+#include "sys/nearest.h"
+
+namespace braid::comm {
+namespace {
+
+constexpr std::array<const char*, 7> kOpNames = {"barrier",    "broadcast",      "reduce",    "all_reduce",
+                                                 "all_gather", "reduce_scatter", "all_to_all"};
+
+const char* any(const Problem&) { return nullptr; }
+const char* uniform(const Problem& p) { return p.uniform ? nullptr : "ranks send different counts"; }
+const char* nodes(const Problem& p) {
+  return p.per_node > 0 ? nullptr : "nodes do not hold equally many consecutive ranks";
+}
+const char* uniform_nodes(const Problem& p) { return nodes(p) ? nodes(p) : uniform(p); }
+
+constexpr Algorithm kAlgorithms[] = {
+    {Op::barrier, "linear", any, linear_barrier},
+    {Op::barrier, "binomial", any, binomial_barrier},
+    {Op::barrier, "recursive", any, recursive_barrier},
+    {Op::broadcast, "linear", any, linear_broadcast},
+    {Op::broadcast, "binomial", any, binomial_broadcast},
+    {Op::reduce, "linear", any, linear_reduce},
+    {Op::reduce, "binomial", any, binomial_reduce},
+    {Op::all_reduce, "linear", any, linear_all_reduce},
+    {Op::all_reduce, "binomial", any, binomial_all_reduce},
+    {Op::all_reduce, "ring", any, ring_all_reduce},
+    {Op::all_reduce, "recursive", any, recursive_all_reduce},
+    {Op::all_reduce, "rabenseifner", any, rabenseifner_all_reduce},
+    {Op::all_reduce, "double_tree", any, double_tree_all_reduce},
+    {Op::all_reduce, "two_level", nodes, two_level_all_reduce},
+    {Op::all_reduce, "nvrar", nodes, nvrar_all_reduce},
+    {Op::all_reduce, "pccl_ring", nodes, pccl_ring_all_reduce},
+    {Op::all_reduce, "pccl_recursive", nodes, pccl_recursive_all_reduce},
+    {Op::all_gather, "linear", any, linear_all_gather},
+    {Op::all_gather, "ring", any, ring_all_gather},
+    {Op::all_gather, "bruck", any, bruck_all_gather},
+    {Op::all_gather, "recursive", any, recursive_all_gather},
+    {Op::all_gather, "pccl_ring", nodes, pccl_ring_all_gather},
+    {Op::all_gather, "pccl_recursive", nodes, pccl_recursive_all_gather},
+    {Op::reduce_scatter, "linear", any, linear_reduce_scatter},
+    {Op::reduce_scatter, "ring", any, ring_reduce_scatter},
+    {Op::reduce_scatter, "pairwise", any, pairwise_reduce_scatter},
+    {Op::reduce_scatter, "recursive", any, recursive_reduce_scatter},
+    {Op::reduce_scatter, "pccl_ring", nodes, pccl_ring_reduce_scatter},
+    {Op::reduce_scatter, "pccl_recursive", nodes, pccl_recursive_reduce_scatter},
+    {Op::all_to_all, "linear", any, linear_all_to_all},
+    {Op::all_to_all, "pairwise", any, pairwise_all_to_all},
+    {Op::all_to_all, "bruck", uniform, bruck_all_to_all},
+    {Op::all_to_all, "two_level", uniform_nodes, two_level_all_to_all},
+};
+
+// Which algorithm when none is named: the first row of the operation that allows the problem. Short vectors take few
+// rounds, long ones move few bytes over the slowest level. All ranks have to choose alike, so that a row reads only
+// what they all know. sim_test bounds what the choice loses to the best on every preset; MPICH changes over at similar
+// sizes.
+struct Choice {
+  Op op;
+  bool levels;         // of problems with several nodes of several ranks
+  int64_t bytes_most;  // of the whole vector; all-to-all: of a pair of ranks
+  const char* name;
+};
+constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+constexpr Choice kChoices[] = {
+    {Op::barrier, false, kAny, "recursive"},
+    {Op::broadcast, false, kAny, "binomial"},
+    {Op::reduce, false, kAny, "binomial"},
+    {Op::all_reduce, true, 128 << 10, "recursive"},
+    {Op::all_reduce, true, 512 << 10, "nvrar"},
+    {Op::all_reduce, true, kAny, "two_level"},
+    {Op::all_reduce, false, 32 << 10, "recursive"},
+    {Op::all_reduce, false, kAny, "rabenseifner"},
+    {Op::all_gather, true, 512 << 10, "recursive"},
+    {Op::all_gather, true, kAny, "pccl_recursive"},
+    {Op::all_gather, false, 80 << 10, "bruck"},
+    {Op::all_gather, false, kAny, "ring"},
+    {Op::reduce_scatter, true, 512 << 10, "recursive"},
+    {Op::reduce_scatter, true, kAny, "pccl_recursive"},
+    {Op::reduce_scatter, false, 512 << 10, "recursive"},
+    {Op::reduce_scatter, false, kAny, "ring"},
+    {Op::all_to_all, false, 1 << 10, "bruck"},
+    {Op::all_to_all, true, 16 << 10, "two_level"},
+    {Op::all_to_all, false, 256 << 10, "linear"},
+    {Op::all_to_all, false, kAny, "pairwise"},
+};
+
+const Algorithm* row_of(Op op, std::string_view name) {
+  for (const Algorithm& a : kAlgorithms) {
+    if (a.op == op && a.name == name) return &a;
+  }
+  return nullptr;
+}
+
+const Algorithm& chosen(const Problem& p) {
+  const bool levels = p.per_node > 1 && p.per_node < p.size;
+  const int64_t bytes = p.blocks.total() * p.element / (p.op == Op::all_to_all ? p.size : 1);
+  for (const Choice& choice : kChoices) {
+    if (choice.op != p.op || (choice.levels && !levels) || bytes > choice.bytes_most) continue;
+    // What ranks of an uneven all-to-all send differs; only the last row is the same for all.
+    if (!p.uniform && choice.bytes_most != kAny) continue;
+    const Algorithm* a = row_of(p.op, choice.name);
+    if (a->refuses(p) == nullptr) return *a;
+  }
+  CHECK(false, "no algorithm for {}", name_of(p.op));
+  return kAlgorithms[0];
+}
+
+}  // namespace
+
+const char* name_of(Op op) { return kOpNames[static_cast<size_t>(op)]; }
+std::span<const Algorithm> algorithms() { return kAlgorithms; }
+
+std::vector<std::string> algorithm_names(Op op) {
+  std::vector<std::string> names;
+  for (const Algorithm& a : kAlgorithms) {
+    if (a.op == op) names.emplace_back(a.name);
+  }
+  return names;
+}
+
+const Algorithm& algorithm_for(const Problem& problem, std::string_view name) {
+  if (name.empty()) return chosen(problem);
+  if (const Algorithm* a = row_of(problem.op, name)) {
+    const char* reason = a->refuses(problem);
+    if (reason == nullptr) return *a;
+    fail(fmt::format("{} of {}", a->name, name_of(problem.op)),
+         {.what = "cannot do this call", .got = reason, .hint = "another algorithm"});
+  }
+  const std::vector<std::string> names = algorithm_names(problem.op);
+  fail(name_of(problem.op), {.what = "has no such algorithm",
+                             .got = printable(name),
+                             .expected = fmt::format("{}", fmt::join(names, ", ")),
+                             .hint = sys::nearest(name, names)});
+}
+
+}  // namespace braid::comm

@@ -1,0 +1,81 @@
+// The algorithms of collective operations: rows of a table, each a function from a problem, seen by one rank, to that
+// rank's schedule (steps.h). Counts are in elements, so a schedule is the same for every type of one size.
+//   linear      one rank talks to all, or all to all at once             any operation
+//   binomial    a tree                                                   barrier, broadcast, reduce, all-reduce
+//   ring        neighbours only, P - 1 rounds, least bytes               all-reduce, all-gather, reduce-scatter
+//   bruck       log2 P rounds for any P (Bruck et al. 1997)              all-gather, all-to-all
+//   recursive   doubling and halving over 2^k ranks; the others fold in  barrier, all-reduce, all-gather,
+//   reduce-scatter rabenseifner  halving, then doubling (Thakur et al. 2005)            all-reduce double_tree   two
+//   trees, a rank inner in at most one, in segments (Sanders et al. 2009)     all-reduce pairwise    P - 1 rounds, one
+//   partner in each                        reduce-scatter, all-to-all two_level   within nodes, then between ranks of
+//   the same place       all-reduce, all-to-all pccl_ring, pccl_recursive  two levels, ring or recursive between nodes
+//   (arXiv 2504.18658); blocks land
+//               in the order of ranks, so nothing is transposed          all-reduce, all-gather, reduce-scatter
+//   nvrar       two levels; between nodes recursive doubling in LL8 cells, without a barrier (arXiv 2511.09557)
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/blocks.h"
+#include "comm/steps.h"
+
+namespace braid::comm {
+
+enum class Op : uint8_t { barrier, broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all };
+const char* name_of(Op op);  // "all_reduce"
+
+struct Problem {
+  Op op = Op::barrier;
+  int rank = 0, size = 1;
+  int per_node = 1;  // ranks of a node; nodes are consecutive ranks. 0: nodes are uneven or not consecutive
+  int root = 0;      // of broadcast and reduce
+  // broadcast, reduce, all-reduce: the whole vector. all-gather: block b is what rank b contributes. reduce-scatter:
+  // block b is what rank b gets. all-to-all: block b is what this rank sends to rank b.
+  Blocks blocks{};
+  Blocks received{};    // all-to-all: block b is what this rank gets from rank b
+  bool uniform = true;  // all-to-all: every rank sends as many to every rank
+  bool in_place = false;
+  int64_t element = 4;  // bytes
+
+  Team all() const { return {.me = rank, .size = size}; }
+  int nodes() const { return size / per_node; }
+  Team node() const { return {.me = rank % per_node, .size = per_node, .first = rank / per_node * per_node}; }
+  // The ranks with this one's place in every node.
+  Team aligned() const {
+    return {.me = rank / per_node, .size = nodes(), .first = rank % per_node, .stride = per_node};
+  }
+};
+
+struct Algorithm {
+  Op op;
+  const char* name;
+  const char* (*refuses)(const Problem&);  // why it cannot do this problem; null: it can
+  Schedule (*make)(const Problem&);
+};
+std::span<const Algorithm> algorithms();
+
+// The row of that name; of an empty one the row that is chosen by the problem's size. Error for a name that the
+// operation does not have, and for one that refuses this problem.
+const Algorithm& algorithm_for(const Problem& problem, std::string_view name);
+std::vector<std::string> algorithm_names(Op op);
+
+// The schedules, in linear.cc, tree.cc, ring.cc, recursive.cc, double_tree.cc, exchange.cc, hierarchy.cc, nvrar.cc.
+Schedule linear_barrier(const Problem&), linear_broadcast(const Problem&), linear_reduce(const Problem&);
+Schedule linear_all_reduce(const Problem&), linear_all_gather(const Problem&), linear_reduce_scatter(const Problem&);
+Schedule binomial_barrier(const Problem&), binomial_broadcast(const Problem&), binomial_reduce(const Problem&);
+Schedule binomial_all_reduce(const Problem&), double_tree_all_reduce(const Problem&);
+Schedule ring_all_reduce(const Problem&), ring_all_gather(const Problem&), ring_reduce_scatter(const Problem&);
+Schedule recursive_barrier(const Problem&), recursive_all_reduce(const Problem&), recursive_all_gather(const Problem&);
+Schedule recursive_reduce_scatter(const Problem&), rabenseifner_all_reduce(const Problem&);
+Schedule bruck_all_gather(const Problem&), bruck_all_to_all(const Problem&);
+Schedule linear_all_to_all(const Problem&), pairwise_all_to_all(const Problem&),
+    pairwise_reduce_scatter(const Problem&);
+Schedule two_level_all_reduce(const Problem&), two_level_all_to_all(const Problem&), nvrar_all_reduce(const Problem&);
+Schedule pccl_ring_all_reduce(const Problem&), pccl_ring_all_gather(const Problem&);
+Schedule pccl_ring_reduce_scatter(const Problem&), pccl_recursive_all_reduce(const Problem&);
+Schedule pccl_recursive_all_gather(const Problem&), pccl_recursive_reduce_scatter(const Problem&);
+
+}  // namespace braid::comm

@@ -1,0 +1,135 @@
+// Collective operations among ranks. A Group is a rank's view of a set of ranks; all of them make the same calls in the
+// same order. A call starts an operation and gives a handle; its buffers belong to it until the handle was waited for.
+// Several may be in flight, and are waited for in any order; they progress while any handle of the rank is waited for.
+//
+// Views are contiguous and on the CPU; only their element counts matter, not their shapes. Counts are in elements. `in`
+// and `out` are either apart or the call is in place: the same bytes for all-reduce, reduce and all-to-all; this rank's
+// block of `out` for all-gather; anywhere inside `in` for reduce-scatter, which then destroys what `out` covers.
+//
+// A result does not depend on timing: the order of additions is the algorithm's. All-reduce gives every rank the same
+// bits. Floating-point sums have one rounding for each addition (reduction.h).
+//
+// Errors: a peer that is not heard of for Options::timeout, a message of an unexpected size, and, with compare_calls, a
+// peer that makes another call. After one of them the group cannot be used any more.
+#pragma once
+#include <chrono>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "comm/algorithm.h"
+#include "comm/call.h"
+#include "core/view.h"
+
+namespace braid::comm {
+
+#ifdef NDEBUG
+constexpr bool kCompareCalls = false;
+#else
+constexpr bool kCompareCalls = true;
+#endif
+
+struct Options {
+  std::chrono::milliseconds timeout{600'000};  // without any progress
+  int per_node = 1;                            // ranks of a node; nodes are consecutive ranks
+  bool compare_calls = kCompareCalls;          // hash the calls of a group and compare with every message
+};
+
+// What drives the calls of one rank: made with its world, shared by all groups split from it.
+class Engine {
+ public:
+  Engine(std::unique_ptr<Transport> transport, const Options& options);
+  void start(const std::shared_ptr<Call>& call);
+  void wait(Call& call);
+  bool poll(const Call& call);
+  void give_up(const Call& call) noexcept;
+
+  Transport& transport() { return *transport_; }
+  const Options& options() const { return options_; }
+  Traffic& traffic() { return traffic_; }
+  uint32_t contexts = 1;  // the number of the next group
+
+ private:
+  void advance_all();
+  [[noreturn]] void time_out(const Call& call);
+
+  std::unique_ptr<Transport> transport_;
+  Options options_;
+  Traffic traffic_;
+  std::vector<std::shared_ptr<Call>> active_;
+  int64_t steps_ = 0;
+};
+
+class [[nodiscard]] Handle {
+ public:
+  Handle(std::shared_ptr<Engine> engine, std::shared_ptr<Call> call)
+      : engine_(std::move(engine)), call_(std::move(call)) {}
+  Handle(Handle&&) = default;
+  Handle& operator=(Handle&&) = delete;
+  // A call that was not waited for is abandoned: its buffers may be about to go.
+  ~Handle();
+  void wait();
+  bool done();
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Call> call_;
+};
+
+class Group {
+ public:
+  // All ranks of a transport.
+  Group(std::unique_ptr<Transport> transport, const Options& options);
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  int per_node() const { return per_node_; }  // 0: nodes of this group are uneven
+
+  // Groups of the ranks with equal colours, in the order of (key, rank). All ranks of this group call it.
+  Group split(int colour, int key = 0);
+
+  // Messages between two ranks arrive in order for each tag.
+  Handle send(const View& x, int peer, uint16_t tag = 0);
+  Handle recv(const MutView& x, int peer, uint16_t tag = 0);
+
+  // `algorithm`: a name of algorithm.h; empty: chosen by size.
+  Handle barrier(std::string_view algorithm = {});
+  Handle broadcast(const MutView& x, int root, std::string_view algorithm = {});
+  // `out` of other ranks than the root may be empty.
+  Handle reduce(const View& in, const MutView& out, Reduction op, int root, std::string_view algorithm = {});
+  Handle all_reduce(const View& in, const MutView& out, Reduction op = Reduction::sum, std::string_view algorithm = {});
+  // `counts`: elements of every rank's block, the same list on all ranks; empty: all blocks are equal.
+  Handle all_gather(const View& in, const MutView& out, std::span<const int64_t> counts = {},
+                    std::string_view algorithm = {});
+  Handle reduce_scatter(const View& in, const MutView& out, Reduction op = Reduction::sum,
+                        std::span<const int64_t> counts = {}, std::string_view algorithm = {});
+  // Block b of `in` goes to rank b, block b of `out` comes from it; empty counts: all blocks are equal.
+  Handle all_to_all(const View& in, const MutView& out, std::span<const int64_t> sent = {},
+                    std::span<const int64_t> received = {}, std::string_view algorithm = {});
+
+  // Of this rank in all groups of its world.
+  const Traffic& traffic() const { return engine_->traffic(); }
+
+ private:
+  Group(std::shared_ptr<Engine> engine, std::vector<int> members, int rank, uint32_t context);
+  Problem problem(Op op, const Blocks& blocks, DType type) const;
+  struct Bytes {
+    View in{};
+    MutView out{};
+    Reduction op = Reduction::sum;
+  };
+  Handle start(const Problem& p, const Bytes& bytes, std::string_view algorithm);
+  Handle start(Schedule schedule, const Bytes& bytes, CallSite site);
+
+  std::shared_ptr<Engine> engine_;  // shared with handles and with groups split from this one
+  std::vector<int> members_;        // ranks of the world
+  int rank_ = 0, per_node_ = 1;
+  uint32_t context_ = 0, calls_ = 0;
+  std::map<int64_t, uint32_t> cell_messages_;  // by the size of slots: messages so far
+  uint64_t history_ = 0;                       // hash of the calls so far
+};
+
+}  // namespace braid::comm

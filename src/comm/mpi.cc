@@ -1,0 +1,195 @@
+#include "comm/mpi.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "sys/error.h"
+
+namespace braid::comm {
+namespace {
+
+// Open MPI's handles are pointers to its own objects; its counts are int.
+using MpiHandle = void*;
+struct MpiStatus {
+  int source = 0, tag = 0, error = 0, cancelled = 0;
+  size_t bytes = 0;
+};
+constexpr int kSuccess = 0, kTruncated = 15;
+constexpr int64_t kPieceMost = int64_t{1} << 30;  // counts are int: longer messages go in pieces of one tag
+
+struct Library {
+  int (*init_thread)(int*, char***, int, int*) = nullptr;
+  int (*finalize)() = nullptr;
+  int (*comm_rank)(MpiHandle, int*) = nullptr;
+  int (*comm_size)(MpiHandle, int*) = nullptr;
+  int (*set_error_handler)(MpiHandle, MpiHandle) = nullptr;
+  int (*send)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
+  int (*recv)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*) = nullptr;
+  int (*test)(MpiHandle*, int*, MpiStatus*) = nullptr;
+  int (*cancel)(MpiHandle*) = nullptr;
+  int (*free_request)(MpiHandle*) = nullptr;
+  MpiHandle world = nullptr, byte = nullptr, errors_return = nullptr;
+};
+
+template <class Pointer>
+void load(void* library, const char* name, Pointer& to) {
+  to = reinterpret_cast<Pointer>(dlsym(library, name));
+  if (!to)
+    fail_environment("mpi", {.what = "the library is not Open MPI",
+                             .got = fmt::format("no {}", name),
+                             .hint = "apt-get install openmpi-bin"});
+}
+
+Library load_library() {
+  // Its plug-ins look for its symbols among the global ones. It stays loaded until the process ends.
+  void* library = dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
+  if (!library)
+    fail_environment(
+        "mpi",
+        {.what = "Open MPI is not installed", .got = printable(dlerror()), .hint = "apt-get install openmpi-bin"});
+  Library mpi;
+  load(library, "MPI_Init_thread", mpi.init_thread);
+  load(library, "MPI_Finalize", mpi.finalize);
+  load(library, "MPI_Comm_rank", mpi.comm_rank);
+  load(library, "MPI_Comm_size", mpi.comm_size);
+  load(library, "MPI_Comm_set_errhandler", mpi.set_error_handler);
+  load(library, "MPI_Isend", mpi.send);
+  load(library, "MPI_Irecv", mpi.recv);
+  load(library, "MPI_Test", mpi.test);
+  load(library, "MPI_Cancel", mpi.cancel);
+  load(library, "MPI_Request_free", mpi.free_request);
+  load(library, "ompi_mpi_comm_world", mpi.world);
+  load(library, "ompi_mpi_byte", mpi.byte);
+  load(library, "ompi_mpi_errors_return", mpi.errors_return);
+  return mpi;
+}
+
+void check_call(int code, const char* what) {
+  if (code != kSuccess)
+    fail_environment("mpi", {.what = fmt::format("{} failed", what), .got = fmt::format("{}", code)});
+}
+
+// 31 bits: 7 of the group, 1 of the kind, 16 of the call and 7 of the lane (group.cc). Messages of calls that are 65536
+// apart are never in flight together.
+int tag_of(uint64_t tag) {
+  const uint64_t group = tag >> 40, kind = tag >> 39 & 1, call = tag >> 8 & 0xffff, lane = tag & 0x7f;
+  if (group > 127) fail_environment("mpi", {.what = "too many groups", .expected = "at most 128 of one world"});
+  return static_cast<int>(group << 24 | kind << 23 | call << 7 | lane);
+}
+
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(const Library& mpi) : mpi_(mpi) {
+    mpi_.comm_rank(mpi_.world, &rank_);
+    mpi_.comm_size(mpi_.world, &size_);
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  void send(Message& m) override { start(m, true); }
+  void recv(Message& m) override { start(m, false); }
+  void progress(std::chrono::microseconds patience) override;
+  void forget() noexcept override;
+  std::byte* window(uint64_t, int, int64_t) override { return nullptr; }
+
+ private:
+  struct Piece {
+    MpiHandle request = nullptr;
+    bool sends = false, done = false;
+  };
+  struct Open {
+    Message* message = nullptr;
+    std::vector<Piece> pieces{};
+  };
+  void start(Message& m, bool sends);
+  bool test(Open& open);
+
+  Library mpi_;
+  int rank_ = 0, size_ = 1;
+  std::vector<Open> open_;
+};
+
+void MpiTransport::start(Message& m, bool sends) {
+  Open& open = open_.emplace_back();
+  open.message = &m;
+  const int tag = tag_of(m.tag);
+  int64_t at = 0;
+  do {
+    const int n = static_cast<int>(std::min(kPieceMost, m.bytes - at));
+    Piece& piece = open.pieces.emplace_back();
+    piece.sends = sends;
+    check_call(sends ? mpi_.send(m.data + at, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request)
+                     : mpi_.recv(m.data + at, n, mpi_.byte, m.peer, tag, mpi_.world, &piece.request),
+               sends ? "MPI_Isend" : "MPI_Irecv");
+    at += n;
+  } while (at < m.bytes);
+}
+
+bool MpiTransport::test(Open& open) {
+  bool all = true;
+  for (Piece& piece : open.pieces) {
+    if (piece.done) continue;
+    MpiStatus status;
+    int done = 0;
+    const int code = mpi_.test(&piece.request, &done, &status);
+    if (code == kTruncated || (done != 0 && status.error == kTruncated)) {
+      open.message->got_bytes = open.message->bytes + 1;  // more than were expected
+      piece.done = true;
+      continue;
+    }
+    check_call(code, "MPI_Test");
+    piece.done = done != 0;
+    if (done != 0 && !piece.sends) open.message->got_bytes += static_cast<int64_t>(status.bytes);
+    all = all && piece.done;
+  }
+  return all;
+}
+
+// MPI has nothing to sleep on: look, and give the core away in between.
+void MpiTransport::progress(std::chrono::microseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  for (int looks = 0;; ++looks) {
+    const size_t before = open_.size();
+    std::erase_if(open_, [&](Open& open) {
+      if (!test(open)) return false;
+      open.message->got_check = open.message->check;
+      open.message->done = true;
+      return true;
+    });
+    if (open_.size() != before || open_.empty() || std::chrono::steady_clock::now() >= end) return;
+    if (looks > 100) usleep(looks > 1000 ? 200 : 0);
+  }
+}
+
+void MpiTransport::forget() noexcept {
+  for (Open& open : open_) {
+    for (Piece& piece : open.pieces) {
+      if (piece.done) continue;
+      if (!piece.sends) mpi_.cancel(&piece.request);
+      mpi_.free_request(&piece.request);
+    }
+  }
+  open_.clear();
+}
+
+}  // namespace
+
+void run_under_mpi(const Options& options, const std::function<void(Group& world)>& body) {
+  const Library mpi = load_library();
+  if (!std::getenv("OMPI_COMM_WORLD_SIZE"))
+    fail_environment("mpi", {.what = "this process was not started by mpirun", .hint = "mpirun -np 4 braid ..."});
+  int provided = 0;
+  check_call(mpi.init_thread(nullptr, nullptr, 0, &provided), "MPI_Init_thread");
+  check_call(mpi.set_error_handler(mpi.world, mpi.errors_return), "MPI_Comm_set_errhandler");
+  {
+    Group world(std::make_unique<MpiTransport>(mpi), options);
+    body(world);
+    world.barrier().wait();  // nobody finalizes while another still sends
+  }
+  check_call(mpi.finalize(), "MPI_Finalize");
+}
+
+}  // namespace braid::comm

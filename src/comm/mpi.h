@@ -1,0 +1,16 @@
+// Ranks started by mpirun: two-sided messages over Open MPI 4 (Debian's). The library is loaded when it is asked for,
+// so that the program runs where it is not installed; the few declarations that are needed are ours, and fit Open MPI's
+// binary interface alone. Calls of a group are not compared over MPI, only the sizes of messages: there is no room
+// beside a message.
+#pragma once
+#include <functional>
+
+#include "comm/group.h"
+
+namespace braid::comm {
+
+// Error when the library is missing, is another MPI, or when this process was not started by mpirun: one line that says
+// what to do. When body throws, the process must end: mpirun then ends the others.
+void run_under_mpi(const Options& options, const std::function<void(Group& world)>& body);
+
+}  // namespace braid::comm

@@ -1,0 +1,107 @@
+// Every algorithm over processes, by shared memory and by sockets, and what becomes of errors and deaths.
+#include "comm/shm.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "comm/comm_cases.h"
+#include "comm/tcp.h"
+#include "support/error_of.h"
+
+namespace braid::comm {
+namespace {
+
+using support::error_of;
+
+using Runner = void (*)(int, const Options&, const std::function<void(Group&)>&);
+constexpr Runner kBoth[] = {&run_in_processes, &run_over_loopback};
+
+// A child's failure becomes its error, which ends the others and fails the test.
+template <class Body>
+void in_processes(Runner run, int size, int per_node, Body body) {
+  std::fflush(nullptr);
+  run(size, {.timeout = kTestTimeout, .per_node = per_node, .compare_calls = true}, [&](Group& world) {
+    body(world);
+    if (testing::Test::HasFailure() && world.rank() != 0) {
+      std::fflush(nullptr);
+      fail("test", {.what = "failed in a child"});
+    }
+  });
+}
+
+class ProcessRanks : public testing::TestWithParam<int> {};
+
+TEST_P(ProcessRanks, EveryAlgorithmGivesTheSum) {
+  const int per_node = node_sizes(GetParam()).size() > 2 ? node_sizes(GetParam())[1] : 1;
+  for (const Runner run : kBoth) {
+    in_processes(run, GetParam(), per_node, [](Group& world) {
+      for (const Algorithm& a : algorithms()) try_algorithm(world, a);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ProcessRanks, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9));
+
+// Messages larger than a ring or a socket's buffer, in both directions at once.
+TEST(Processes, LargeVectors) {
+  for (const Runner run : kBoth) {
+    in_processes(run, 4, 2, [](Group& world) {
+      for (const Algorithm& a : algorithms()) try_case(world, {a, DType::f32, Reduction::sum, 70001});
+    });
+  }
+}
+
+TEST(Processes, NvrarDoesNotMixRounds) {
+  in_processes(&run_in_processes, 6, 2, [](Group& world) {
+    for (int64_t call = 0; call < 2000; ++call) {
+      if ((call * 7 + world.rank() * 13) % 64 == 0) usleep(static_cast<useconds_t>(call % 97));
+      int64_t x[3] = {call, world.rank(), 7};
+      const MutView v = mut_view_of(x, {1 + call % 3});
+      world.all_reduce(v, v, Reduction::sum, "nvrar").wait();
+      ASSERT_EQ(x[0], 6 * call);
+      ASSERT_EQ(x[1], call % 3 > 0 ? 15 : world.rank());
+    }
+  });
+}
+
+TEST(Processes, TheErrorOfARankReachesTheOthers) {
+  for (const Runner run : kBoth) {
+    const std::string error = error_of([&] {
+      run(3, {.timeout = kTestTimeout}, [](Group& world) {
+        if (world.rank() == 1) fail("input", {.what = "cannot be read"});
+        world.barrier().wait();
+      });
+    });
+    EXPECT_NE(error.find("rank 1 ended: [input] cannot be read"), std::string::npos) << error;
+  }
+}
+
+TEST(Processes, ADeadRankIsNamed) {
+  for (const Runner run : kBoth) {
+    const std::string error = error_of([&] {
+      run(3, {.timeout = kTestTimeout}, [](Group& world) {
+        if (world.rank() == 2) raise(SIGKILL);
+        world.barrier().wait();
+      });
+    });
+    EXPECT_NE(error.find("rank 2 was killed by signal 9"), std::string::npos) << error;
+  }
+}
+
+TEST(Processes, ATimeOutNamesThePeer) {
+  for (const Runner run : kBoth) {
+    const std::string error = error_of([&] {
+      run(2, {.timeout = std::chrono::milliseconds(50)}, [](Group& world) {
+        int64_t x = 0;
+        if (world.rank() == 0) world.recv(mut_view_of(&x, {1}), 1).wait();
+        if (world.rank() == 1) usleep(300'000);
+      });
+    });
+    EXPECT_NE(error.find("[comm recv] nothing from rank 1 for 0.05 s"), std::string::npos) << error;
+  }
+}
+
+}  // namespace
+}  // namespace braid::comm

@@ -1,0 +1,193 @@
+#include "comm/tcp.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "comm/frames.h"
+#include "comm/processes.h"
+#include "sys/error.h"
+
+namespace braid::comm {
+namespace {
+
+class Socket {
+ public:
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int fd() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+int checked(int result, const char* what) {
+  if (result < 0) fail_environment("comm tcp", {.what = fmt::format("{} failed", what), .got = std::strerror(errno)});
+  return result;
+}
+
+// A socket that listens on a free port of the loopback interface.
+Socket listener(int backlog, sockaddr_in* address) {
+  Socket s(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
+  *address = {};
+  address->sin_family = AF_INET;
+  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(*address);
+  checked(bind(s.fd(), reinterpret_cast<sockaddr*>(address), length), "bind");
+  checked(listen(s.fd(), backlog), "listen");
+  checked(getsockname(s.fd(), reinterpret_cast<sockaddr*>(address), &length), "getsockname");
+  return s;
+}
+
+class Tcp final : public Transport {
+ public:
+  Tcp(std::vector<Socket> peers, Processes& processes, int rank)
+      : peers_(std::move(peers)), processes_(processes), rank_(rank), writers_(peers_.size()), ended_(peers_.size()) {
+    for (int peer = 0; peer < size(); ++peer) readers_.emplace_back(peer, mailbox_);
+  }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(peers_.size()); }
+  void send(Message& m) override {
+    writers_[static_cast<size_t>(m.peer)].add(m);
+    write_to(static_cast<size_t>(m.peer));
+  }
+  void recv(Message& m) override { mailbox_.recv(m); }
+  void progress(std::chrono::microseconds patience) override;
+  void forget() noexcept override {
+    mailbox_.forget();
+    for (FrameWriter& writer : writers_) writer.forget();
+    for (FrameReader& reader : readers_) reader.forget();
+  }
+  std::byte* window(uint64_t, int, int64_t) override { return nullptr; }
+
+ private:
+  bool write_to(size_t peer);
+  bool read_from(size_t peer);
+
+  std::vector<Socket> peers_;
+  Processes& processes_;
+  int rank_;
+  Mailbox mailbox_;
+  std::vector<FrameWriter> writers_;
+  std::deque<FrameReader> readers_;
+  std::vector<bool> ended_;  // closed by the peer
+};
+
+bool Tcp::write_to(size_t peer) {
+  bool moved = false;
+  while (!writers_[peer].empty()) {
+    const auto bytes = writers_[peer].pending();
+    const ssize_t n = ::send(peers_[peer].fd(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (n < 0) {
+      processes_.look();  // why it is gone, if that is known
+      fail_environment("comm tcp",
+                       {.what = fmt::format("nothing can be sent to rank {}", peer), .got = std::strerror(errno)});
+    }
+    writers_[peer].sent(static_cast<size_t>(n));
+    moved = true;
+  }
+  return moved;
+}
+
+bool Tcp::read_from(size_t peer) {
+  bool moved = false;
+  while (!ended_[peer]) {
+    const auto room = readers_[peer].room();
+    const ssize_t n = ::recv(peers_[peer].fd(), room.data(), room.size(), MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    if (n <= 0) {
+      ended_[peer] = true;
+      break;
+    }
+    readers_[peer].got(static_cast<size_t>(n));
+    moved = true;
+  }
+  return moved;
+}
+
+void Tcp::progress(std::chrono::microseconds patience) {
+  bool moved = false;
+  std::vector<pollfd> waiting;
+  for (size_t peer = 0; peer < peers_.size(); ++peer) {
+    if (static_cast<int>(peer) == rank_) continue;
+    moved |= read_from(peer);
+    moved |= write_to(peer);
+    const auto events = static_cast<short>(POLLIN | (writers_[peer].empty() ? 0 : POLLOUT));
+    if (!ended_[peer]) waiting.push_back({peers_[peer].fd(), events, 0});
+  }
+  if (moved) return;
+  processes_.look();
+  for (int peer = 0; peer < size(); ++peer) {
+    if (!ended_[static_cast<size_t>(peer)] || !mailbox_.waits_for(peer)) continue;
+    for (int tries = 0; tries < 100; ++tries) {  // why it ended is known soon
+      usleep(10'000);
+      processes_.look();
+    }
+    fail_environment("comm tcp", {.what = fmt::format("rank {} closed its connection", peer)});
+  }
+  const auto ms = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(patience).count());
+  if (patience.count() > 0) poll(waiting.data(), waiting.size(), ms);
+}
+
+// Each rank connects to those before it, says who it is, and accepts those after it.
+std::vector<Socket> connect_all(int rank, const Socket& listening, std::span<const sockaddr_in> addresses) {
+  std::vector<Socket> peers(addresses.size());
+  const int on = 1;
+  for (int peer = 0; peer < rank; ++peer) {
+    Socket s(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
+    const sockaddr_in& to = addresses[static_cast<size_t>(peer)];
+    checked(connect(s.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), "connect");
+    const auto me = static_cast<uint32_t>(rank);
+    if (::send(s.fd(), &me, sizeof(me), MSG_NOSIGNAL) != sizeof(me)) checked(-1, "send");
+    peers[static_cast<size_t>(peer)] = std::move(s);
+  }
+  for (size_t missing = addresses.size() - static_cast<size_t>(rank) - 1; missing > 0; --missing) {
+    pollfd ready{listening.fd(), POLLIN, 0};
+    if (poll(&ready, 1, 60'000) != 1) fail_environment("comm tcp", {.what = "a rank did not connect within 60 s"});
+    Socket s(checked(accept4(listening.fd(), nullptr, nullptr, SOCK_CLOEXEC), "accept"));
+    uint32_t who = 0;
+    if (::recv(s.fd(), &who, sizeof(who), MSG_WAITALL) != sizeof(who) || who >= addresses.size() ||
+        who <= static_cast<uint32_t>(rank) || peers[who].fd() >= 0)
+      fail_environment("comm tcp", {.what = "a stranger connected", .got = fmt::format("rank {}", who)});
+    peers[who] = std::move(s);
+  }
+  for (const Socket& s : peers) {
+    // A round's small messages are not to wait for each other's acknowledgements.
+    if (s.fd() >= 0) checked(setsockopt(s.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)), "setsockopt");
+  }
+  return peers;
+}
+
+}  // namespace
+
+void run_over_loopback(int size, const Options& options, const std::function<void(Group& world)>& body) {
+  std::vector<sockaddr_in> addresses(static_cast<size_t>(size));
+  std::vector<Socket> listening;
+  for (sockaddr_in& address : addresses) listening.push_back(listener(size, &address));
+  Processes processes;
+  processes.run(
+      size,
+      [&](int rank) {
+        std::vector<Socket> peers = connect_all(rank, listening[static_cast<size_t>(rank)], addresses);
+        Group world(std::make_unique<Tcp>(std::move(peers), processes, rank), options);
+        body(world);
+      },
+      [] {});  // those that wait look every few milliseconds
+}
+
+}  // namespace braid::comm

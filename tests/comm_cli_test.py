@@ -1,0 +1,99 @@
+"""braid comm bench and repro nvrar: bytes in every output, clusters from files, and one-line errors.
+
+usage: comm_cli_test.py BRAID
+"""
+import csv
+import json
+import shutil
+import subprocess
+
+from support.program import BRAID, ENVIRONMENT, ONE_LINE, Case, braid, main
+
+
+def bench(*words, **more):
+    return braid("comm", "bench", *words, **more)
+
+
+class CommBench(Case):
+    def rows(self, *words):
+        done = bench("--json", *words)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["rows"]
+
+    def refusal(self, *words):
+        done = bench(*words)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stderr, ONE_LINE)
+        return done.stderr
+
+    def test_bytes_are_the_same_modelled_and_measured(self):
+        words = ("--algorithm", "ring,nvrar,two_level", "--nodes", 2, "--gpus", 2, "--bytes", "1000,64K")
+        by_transport = [self.rows("--transport", t, *words) for t in ("sim", "inproc", "shm")]
+        for rows in zip(*by_transport):
+            counted = [(r["algorithm"], r["bytes"], r["node_bytes"], r["network_bytes"], r["messages"]) for r in rows]
+            self.assertEqual(counted[0], counted[1])
+            self.assertEqual(counted[0], counted[2])
+        self.assertIn("modelled_us", by_transport[0][0])
+        self.assertIn("measured_us", by_transport[1][0])
+        two_level = by_transport[0][5]
+        self.assertEqual((two_level["node_bytes"], two_level["network_bytes"]), (2 * 2 * 65536, 2 * 65536))
+
+    def test_mpi_counts_the_same(self):
+        if not shutil.which("mpirun"):
+            self.skipTest("no mpirun; apt-get install openmpi-bin")
+        words = ["--json", "--algorithm", "ring,nvrar", "--gpus", "2", "--nodes", "1", "--bytes", "1000", "--repeats", "2"]
+        mpi = {**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+               "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+        done = subprocess.run(["mpirun", "-np", "2", BRAID, "comm", "bench", "--transport", "mpi", *words], env=mpi,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["rows"]
+        for row, other in zip(rows, self.rows("--transport", "shm", *words[1:])):
+            for key in ("algorithm", "bytes", "node_bytes", "network_bytes", "messages"):
+                self.assertEqual(row[key], other[key], row)
+
+    def test_a_plot_has_its_csv(self):
+        folder = self.new_folder()
+        done = bench("--algorithm", "ring,bruck", "--op", "allgather", "--bytes", "16K:64K", "-o", folder / "gather")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = list(csv.DictReader((folder / "gather.csv").read_text().splitlines()))
+        self.assertEqual([r["bytes"] for r in rows], ["16384", "16384", "32768", "32768", "65536", "65536"])
+        self.assertEqual({r["network_bytes"] for r in rows if r["algorithm"] == "ring"}, {"63488", "126976", "253952"})
+        self.assertIn("modelled", (folder / "gather.svg").read_text())
+
+    def test_a_cluster_from_a_file(self):
+        file = self.new_folder() / "mine.toml"
+        file.write_text('base = "perlmutter"\nnics = 1\nnetwork.latency_us = 100\n')
+        words = ("--algorithm", "recursive", "--bytes", "1000")
+        self.assertGreater(self.rows("--cluster", file, *words)[0]["modelled_us"],
+                           self.rows("--cluster", "perlmutter", *words)[0]["modelled_us"] + 2 * 90)
+        file.write_text("network.latency_ms = 1\n")
+        self.assertIn("network.latency_ms is not a field of a link", self.refusal("--cluster", file))
+        file.write_text('nodes = "many"\n')
+        self.assertIn("nodes is not a whole number", self.refusal("--cluster", file))
+        file.write_text('base = "cray"\n')
+        self.assertIn("base is not a preset", self.refusal("--cluster", file))
+
+    def test_errors_name_what_would_do(self):
+        self.assertIn("expected h100-ib, perlmutter", self.refusal("--cluster", "perlmuter"))
+        self.assertIn("expected linear, binomial, ring", self.refusal("--algorithm", "rings"))
+        self.assertIn("is an empty range", self.refusal("--bytes", "64K:16K"))
+        self.assertIn("is not a size", self.refusal("--bytes", "16X"))
+        self.assertIn("too many ranks", self.refusal("--transport", "shm", "--nodes", 999))
+
+    def test_mpi_without_mpirun_says_what_to_do(self):
+        self.assertRegex(self.refusal("--transport", "mpi", "--bytes", "1K"), "mpirun -np 4 braid|apt-get install openmpi-bin")
+
+
+class ReproNvrar(Case):
+    def test_each_published_time_from_the_others(self):
+        done = braid("repro", "nvrar", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for row in json.loads(done.stdout)["leave_one_out"]:
+            self.assertLess(abs(row["predicted_us"] / row["published_us"] - 1), 0.08, row)
+        self.assertIn("157.5", braid("repro", "nvrar").stdout)
+
+
+if __name__ == "__main__":
+    main()
