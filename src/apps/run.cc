@@ -232,12 +232,12 @@ Action setup_run(Cli& cli) {
   cli.option("--ids-file F.npy", o->ids_file, "prompt as token ids of a NumPy file");
   cli.option("-n,--predict", o->tokens, "tokens to generate; -1: until the model ends");
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, if the model has it");
-  cli.option("--stop TEXT", o->stop, "end the answer before this text");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
   cli.flag("--json", o->json, "JSON: ids, text, reasoning, finish_reason, timings");
+  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
   o->sampling.declare(cli);
   cli.rare();
-  cli.option("--logprobs", o->logprobs, "log-probabilities in --json, N alternatives");
+  cli.option("--stop TEXT", o->stop, "end the answer before this text");
   o->drafts.declare(cli);
   o->loop.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");

@@ -84,8 +84,8 @@ class RandomWriter {
         writer_(folder, stored_tensors(tensors_, options.format)),
         quantiles_(normal_quantiles()),
         fp8_codes_(mapped<F8E4M3>(quantiles_, [this](float z) { return to_f8e4m3(z * 448 / quantiles_.back()); })),
-        inner_(tables_of(kWidth)),
-        residual_(tables_of(kWidth / std::sqrt(static_cast<float>(config.pattern().size())))) {
+        inner_(tables_of(width_of(config))),
+        residual_(tables_of(width_of(config) / std::sqrt(static_cast<float>(blocks_of(config))))) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       for (const io::TensorSpec& stored : stored_tensors(tensors_[i], options.format)) origin_[stored.name] = i;
     }
@@ -102,6 +102,17 @@ class RandomWriter {
 
  private:
   static constexpr float kWidth = 0.02f;
+  // Recurrent depth needs more (arXiv 2502.05171, section 3.2): with small weights its steps hardly change the state.
+  static float width_of(const Config& config) {
+    return config.loop ? std::sqrt(2.0f / (5.0f * static_cast<float>(config.hidden))) : kWidth;
+  }
+  // That add to the residual stream in a pass.
+  static int64_t blocks_of(const Config& config) {
+    int64_t blocks = 0;
+    for (size_t i = 0; i < config.layers.size(); ++i)
+      blocks += config.runs_of(i) * std::max<int64_t>(1, std::ssize(config.layers[i].parts));
+    return blocks;
+  }
 
   Tables tables_of(float width) const {
     return {mapped<float>(quantiles_, [width](float z) { return z * width; }),
