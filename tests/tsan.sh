@@ -4,7 +4,7 @@
 # Prints the seconds of each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-export TSAN_OPTIONS=halt_on_error=1 BRAID_THREADS=3 BRAID_FIXTURES=''
+export TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tests/tsan.supp" BRAID_THREADS=3 BRAID_FIXTURES=''
 programs=(sys core comm data nn models train serve row_contract gradient live_model)
 for folder in src/kernels/*/; do programs+=("$(basename "$folder")"); done
 cmake --preset tsan >/dev/null
@@ -16,3 +16,5 @@ for name in "${programs[@]}"; do
   "$(find build/tsan/src build/tsan/tests -type f -name "${name}_test")" "${options[@]}"
   echo "$name: $((SECONDS - begin)) s"
 done
+ninja -C build/tsan --quiet braid
+python3 tests/abuse_test.py build/tsan/bin/braid
