@@ -57,6 +57,14 @@ void each_graph_word(G& g, Visit& visit) {
   visit("graph.init", g.init, Choices{}, "a .safetensors file with the first weights; empty: random ones");
 }
 
+template <class Loop, class Visit>
+void each_loop_word(Loop& loop, Visit& visit) {
+  visit("loop.mean", loop.mean, io::IntRange{0, models::kLoopSteps}, "recurrent depth: mean steps; 0: the config's");
+  visit("loop.sigma", loop.sigma, io::NumberRange{0, 2}, "of the logarithm of the steps' rate");
+  visit("loop.backward", loop.backward, io::IntRange{0, models::kLoopSteps},
+        "last steps with gradients; 0: the config's");
+}
+
 template <class R, class Visit>
 void each_task_word(R& r, Visit& visit) {
   visit("distill.teacher", r.distill.teacher, Choices{},
@@ -126,10 +134,7 @@ void each_word(R& r, Visit&& visit) {
   visit("loss.router_bias_rate", r.loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
   visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token in k is not trained on; 0: all are");
   visit("loss.goldfish_seed", r.loss.goldfish_seed, kCount, "of the hash that chooses it");
-  visit("loop.mean", r.loop.mean, io::IntRange{0, models::kLoopSteps}, "recurrent depth: mean steps; 0: the config's");
-  visit("loop.sigma", r.loop.sigma, io::NumberRange{0, 2}, "of the logarithm of the steps' rate");
-  visit("loop.backward", r.loop.backward, io::IntRange{0, models::kLoopSteps},
-        "last steps with gradients; 0: the config's");
+  each_loop_word(r.loop, visit);
   each_task_word(r, visit);
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");

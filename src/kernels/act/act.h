@@ -20,7 +20,9 @@ struct ActFwd {
   static constexpr auto fields() {
     return std::tuple{in("x", &ActFwd::x, "T F"), maybe("gate", &ActFwd::gate, "T F"), out("y", &ActFwd::y, "T F")};
   }
-  double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 || kind == Act::relu ? 2 : 10) + (gate ? 1 : 0)); }
+  double flops() const {
+    return static_cast<double>(x.count()) * ((kind == Act::relu2 || kind == Act::relu ? 2 : 10) + (gate ? 1 : 0));
+  }
   static std::span<const Row<ActFwd>> rows();
 };
 
@@ -36,7 +38,9 @@ struct ActBwd {
     return std::tuple{in("dy", &ActBwd::dy, "T F"), in("x", &ActBwd::x, "T F"), maybe("gate", &ActBwd::gate, "T F"),
                       out("dx", &ActBwd::dx, "T F"), optional_out("dgate", &ActBwd::dgate, "T F")};
   }
-  double flops() const { return static_cast<double>(x.count()) * ((kind == Act::relu2 || kind == Act::relu ? 3 : 15) + (gate ? 3 : 0)); }
+  double flops() const {
+    return static_cast<double>(x.count()) * ((kind == Act::relu2 || kind == Act::relu ? 3 : 15) + (gate ? 3 : 0));
+  }
   static std::span<const Row<ActBwd>> rows();
 };
 

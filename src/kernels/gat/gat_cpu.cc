@@ -248,8 +248,10 @@ void gat_bwd_recompute(Ctx& ctx, const GatBwd& op, std::span<std::byte> workspac
     HWY_DYNAMIC_DISPATCH(left_range)(op, begin, end, means);
   });
   for_each_row_range(ctx.threads, op.out_rowptr.as<int64_t>(), op.x.dim(0), op.flops(),
-                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(source_range)
-                                                       (op, begin, end, means); });
+                     [&](int64_t begin, int64_t end) {
+                       HWY_DYNAMIC_DISPATCH(source_range)
+                       (op, begin, end, means);
+                     });
 }
 
 }  // namespace braid

@@ -111,8 +111,10 @@ HWY_EXPORT(sddmm_range);
 void sddmm_fwd_hwy(Ctx& ctx, const SddmmFwd& op, std::span<std::byte>) {
   check_sddmm(op);
   for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.rowptr.dim(0) - 1, op.flops(),
-                     [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(sddmm_range)
-                                                       (op, begin, end); });
+                     [&](int64_t begin, int64_t end) {
+                       HWY_DYNAMIC_DISPATCH(sddmm_range)
+                       (op, begin, end);
+                     });
 }
 
 }  // namespace braid
