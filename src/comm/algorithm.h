@@ -1,17 +1,17 @@
 // The algorithms of collective operations: rows of a table, each a function from a problem, seen by one rank, to that
 // rank's schedule (steps.h). Counts are in elements, so a schedule is the same for every type of one size.
-//   linear      one rank talks to all, or all to all at once             any operation
-//   binomial    a tree                                                   barrier, broadcast, reduce, all-reduce
-//   ring        neighbours only, P - 1 rounds, least bytes               all-reduce, all-gather, reduce-scatter
-//   bruck       log2 P rounds for any P (Bruck et al. 1997)              all-gather, all-to-all
-//   recursive   doubling and halving over 2^k ranks; the others fold in  barrier, all-reduce, all-gather,
-//   reduce-scatter rabenseifner  halving, then doubling (Thakur et al. 2005)            all-reduce double_tree   two
-//   trees, a rank inner in at most one, in segments (Sanders et al. 2009)     all-reduce pairwise    P - 1 rounds, one
-//   partner in each                        reduce-scatter, all-to-all two_level   within nodes, then between ranks of
-//   the same place       all-reduce, all-to-all pccl_ring, pccl_recursive  two levels, ring or recursive between nodes
-//   (arXiv 2504.18658); blocks land
-//               in the order of ranks, so nothing is transposed          all-reduce, all-gather, reduce-scatter
-//   nvrar       two levels; between nodes recursive doubling in LL8 cells, without a barrier (arXiv 2511.09557)
+//   linear          one rank talks to all, or all to all at once
+//   binomial        a tree
+//   ring            neighbours only, P - 1 rounds, the least bytes
+//   bruck           log2 P rounds for any P (Bruck et al. 1997)
+//   recursive       doubling and halving over 2^k ranks; the others fold in
+//   rabenseifner    halving, then doubling (Thakur, Rabenseifner and Gropp 2005)
+//   double_tree     two trees, inner ranks of one are leaves of the other, in segments (Sanders et al. 2009)
+//   pairwise        P - 1 rounds, one partner in each
+//   two_level       within nodes, then between the ranks of the same place
+//   pccl_ring, pccl_recursive
+//                   two levels, ring or recursive between nodes (arXiv 2504.18658), without its transposition
+//   nvrar           two levels; between nodes recursive doubling in LL8 cells, without a barrier (arXiv 2511.09557)
 #pragma once
 #include <cstdint>
 #include <span>

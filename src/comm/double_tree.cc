@@ -1,6 +1,7 @@
 // Two binary trees over the same ranks, each reducing and broadcasting one half of the vector. A rank that has children
-// in one is a leaf of the other (Sanders, Speck and Traeff 2009), so both halves together load every link about
-// equally. Segments follow each other through a tree: it takes segments + 2 levels rounds.
+// in one is a leaf of the other, but for one rank where P is odd (Sanders, Speck and Traeff 2009), so both halves
+// together load every link about equally. Segments follow each other through a tree: it takes segments + 2 levels
+// rounds.
 #include <bit>
 
 #include "comm/phases.h"

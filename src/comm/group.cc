@@ -145,7 +145,12 @@ Problem Group::problem(Op op, const Blocks& blocks, DType type) const {
   return p;
 }
 
+void Group::check_peer(int peer) const {
+  CHECK(peer >= 0 && peer < size() && peer != rank_, "rank {} of {}, for rank {}", peer, size(), rank_);
+}
+
 Handle Group::start(const Problem& p, const Bytes& bytes, std::string_view name) {
+  CHECK(p.root >= 0 && p.root < size(), "root {} of {} ranks", p.root, size());
   CHECK(bytes.in.contiguous() && bytes.out.contiguous(), "{}: a view has gaps", name_of(p.op));
   CHECK(bytes.in.device == Device::cpu && bytes.out.device == Device::cpu, "{}: on a GPU", name_of(p.op));
   const Algorithm& algorithm = algorithm_for(p, name);
@@ -178,6 +183,7 @@ Handle Group::start(Schedule schedule, const Bytes& bytes, CallSite site) {
 }
 
 Handle Group::send(const View& x, int peer, uint16_t tag) {
+  check_peer(peer);
   Schedule s;
   s.once([=](Round& out) { out.send(peer, Range{Space::in, 0, x.count()}); });
   CallSite site{.where = "send"};
@@ -186,6 +192,7 @@ Handle Group::send(const View& x, int peer, uint16_t tag) {
 }
 
 Handle Group::recv(const MutView& x, int peer, uint16_t tag) {
+  check_peer(peer);
   Schedule s;
   s.once([=](Round& out) { out.recv(peer, Range{Space::out, 0, x.count()}); });
   CallSite site{.where = "recv"};

@@ -115,6 +115,7 @@ class Group {
 
  private:
   Group(std::shared_ptr<Engine> engine, std::vector<int> members, int rank, uint32_t context);
+  void check_peer(int peer) const;
   Problem problem(Op op, const Blocks& blocks, DType type) const;
   struct Bytes {
     View in{};
