@@ -153,8 +153,12 @@ std::vector<Choice> choices(models::Model& model, DType act, Phase phase) {
   return list;
 }
 
+// Predicting the next token, or following a teacher of the same shape.
+enum class Objective : uint8_t { predict, distill };
+
 // Every choice of one step of training, forward and backward.
-std::vector<Choice> training_choices(models::Model& model, DType act, const char* recipe) {
+std::vector<Choice> training_choices(models::Model& model, DType act, const char* recipe,
+                                     Objective objective = Objective::predict) {
   SeqMap seqs;
   for (int64_t i = 0; i < kSequences; ++i) seqs.add(kTokens / kSequences, 0, i);
   std::vector<Choice> list;
@@ -173,10 +177,16 @@ std::vector<Choice> training_choices(models::Model& model, DType act, const char
               .precision = &precision,
               .draws = &draws};
   const Tensor ids(arena, DType::i32, {seqs.tokens()}), targets(arena, DType::i32, {seqs.tokens()});
-  models::Model::LossSums sums;
-  models::Model::LossOptions options{.main_weight = 1};
-  options.mtp_weight.fill(0.1);
-  model.loss(run, ids, targets, options, sums);
+  if (objective == Objective::distill) {
+    const Tensor weights(arena, DType::f32, {seqs.tokens()});
+    const nn::Teacher self{.x = Tensor(arena, act, {seqs.tokens(), model.config().hidden}), .head = model.head()};
+    model.distill(run, ids, targets, weights, self);
+  } else {
+    models::Model::LossSums sums;
+    models::Model::LossOptions options{.main_weight = 1};
+    options.mtp_weight.fill(0.1);
+    model.loss(run, ids, targets, options, sums);
+  }
   tape.backward(ctx);
   tape.clear();
   return list;
@@ -238,7 +248,9 @@ void check_training(const std::string& name, const models::Config& config, Rows&
             fmt::format("{}, training {}, weights {}, activations {}", name,
                         trained == Trained::all ? "all" : "adapters", name_of(format), name_of(act));
         note(what, training_choices(model, act, "none"), seen);
-        if (trained == Trained::all) note(what + ", emulated", training_choices(model, act, "nvfp4"), seen);
+        if (trained != Trained::all) continue;
+        note(what + ", emulated", training_choices(model, act, "nvfp4"), seen);
+        note(what + ", distilled", training_choices(model, act, "none", Objective::distill), seen);
       }
     }
   }
