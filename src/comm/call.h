@@ -17,7 +17,7 @@ struct Traffic {
   std::array<int64_t, 2> bytes{}, messages{};
 };
 
-// What a call has to know beside its schedule.
+// What a call has to know besides its schedule.
 struct CallSite {
   std::string where{};         // "all_reduce ring", for errors
   uint64_t tag = 0;            // lane 0 of this call in this group

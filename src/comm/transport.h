@@ -7,7 +7,7 @@
 
 namespace braid::comm {
 
-// Belongs to whoever posted it and stays in place until `done`. What a transport reports of the message that arrived is
+// Belongs to the caller that posted it and stays in place until `done`. What a transport reports of the message that arrived is
 // compared by the caller; no more than `bytes` are written.
 struct Message {
   int peer = 0;
