@@ -26,6 +26,7 @@ Action setup_repro_nano(Cli& cli);
 Action setup_repro_nvrar(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_score(Cli& cli);
+Action setup_search(Cli& cli);
 Action setup_serve(Cli& cli);
 Action setup_tokenize(Cli& cli);
 Action setup_template(Cli& cli);
