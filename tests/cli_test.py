@@ -108,6 +108,17 @@ class Refusals(Case):
         self.refused("--versoin", says=["try braid --version"])
         self.refused("qqqqqqqq", says=["try braid --help"])
 
+    def test_a_choice_within_limits(self):
+        file = self.new_folder() / "i.json"
+        layers = [[{"score": 0, "cost": [3]}, {"score": 1, "cost": [1]}], [{"score": 0, "cost": [2]}]]
+        file.write_text(json.dumps({"layers": layers, "limits": [4]}))
+        answer = json.loads(braid("search", "--solve", file, "--json").stdout)
+        self.assertEqual(answer, {"choice": [1, 0], "score": 1, "bound": 1, "cost": [3]})
+        self.assertIn("score  1, proven to be the least", braid("search", "--solve", file).stdout)
+        file.write_text(json.dumps({"layers": layers, "limits": [2.5]}))
+        self.refused("search", "--solve", file, says=["limits[0] cannot be met; got 2.5; expected at least 3"])
+        self.refused("search", says=["no instance is named; try --solve INSTANCE.json"])
+
     def test_the_rest(self):
         self.refused(says=["no subcommand"])
         self.refused("info", "a", "b", "c", says=["one argument too many"])

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "compress/dual.h"
+#include "support/data.h"
 #include "support/error_of.h"
 #include "sys/error.h"
 
@@ -139,6 +140,16 @@ TEST(Choice, LargeInstancesHaveTightBounds) {
     expect_within(instance, choice);
     EXPECT_LE(choice.bound, choice.score);
     EXPECT_GE(choice.bound, choice.score - (limits > 2 ? 0.05 : 0)) << limits << " limits";
+  }
+}
+
+// Their optima are those of HiGHS (scipy.optimize.milp 1.17.1, relative gap 0).
+TEST(Choice, OptimaAreThoseOfAnIntegerProgram) {
+  for (const char* name : {"one_limit", "two_limits", "three_limits"}) {
+    const io::Json json = io::Json::read(support::data("choice/" + std::string(name) + ".json"));
+    const Choice choice = choose(read_instance(json), name);
+    EXPECT_NEAR(choice.score, *json.number_of({"optimum"}), 1e-8) << name;
+    EXPECT_EQ(choice.bound, choice.score) << name;
   }
 }
 
