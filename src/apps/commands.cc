@@ -26,6 +26,8 @@ const Command kCommands[] = {
     {"repro nvrar", "NVRAR's published times beside the simulation's", &setup_repro_nvrar},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory},
     {"comm bench", "collectives on simulated clusters, or measured", &setup_comm_bench},
+    {"law fit", "a scaling law fitted to a table of runs", &setup_law_fit},
+    {"law plan", "parameters and tokens for a budget, by a fitted law", &setup_law_plan},
     {"data show", "a row of a training set, with the trained tokens marked", &setup_data_show},
     {"data tokenize", "text to a corpus of token ids, Megatron's .bin and .idx", &setup_data_tokenize},
     {"data bpe", "train a byte-level BPE vocabulary on text", &setup_data_bpe},

@@ -17,6 +17,8 @@ Action setup_data_tokenize(Cli& cli);
 Action setup_info(Cli& cli);
 Action setup_eval(Cli& cli);
 Action setup_grad(Cli& cli);
+Action setup_law_fit(Cli& cli);
+Action setup_law_plan(Cli& cli);
 Action setup_list(Cli& cli);
 Action setup_merge(Cli& cli);
 Action setup_new(Cli& cli);
