@@ -33,9 +33,9 @@ class Load(NamedTuple):
 LOADS = [
     Load("prompts, 1 client", 1, 2, 0, 256, 1, "prompt"),
     Load("prompts, 4 clients", 4, 4, 0, 256, 1, "prompt"),
-    Load("prompts, 16 clients", 16, 16, 0, 128, 1, "prompt"),
-    Load("a shared prefix, 4 clients", 4, 8, 384, 32, 1, "prompt"),
-    Load("a shared prefix, 16 clients", 16, 16, 384, 32, 1, "prompt"),
+    Load("prompts, 16 clients", 16, 16, 0, 64, 1, "prompt"),
+    Load("a shared prefix, 4 clients", 4, 8, 192, 32, 1, "prompt"),
+    Load("a shared prefix, 16 clients", 16, 16, 192, 16, 1, "prompt"),
     Load("answers, 1 client", 1, 1, 0, 16, 48, "step"),
     Load("answers, 4 clients", 4, 4, 0, 16, 32, "answer"),
     Load("answers, 16 clients", 16, 16, 0, 16, 32, "answer"),

@@ -267,6 +267,7 @@ class Outputs(Folders):
         return dumps | {"eval --answers": ("eval", "tiny", "--tasks", tasks, "-n", 1, "--answers"),
                         "grad --output": ("grad", model, "--ids", "1,2,3", "-o"),
                         "data graph --out": ("data", "graph", "blocks", "-o"),
+                        "law fit --out": ("law", "fit", place / "runs.csv", "-o"),
                         "data bpe --out": ("data", "bpe", text, "--vocab", 260, "-o"),
                         "data tokenize --out": ("data", "tokenize", text, "--tokenizer", "tiny", "-o"),
                         "data synth --out": ("data", "synth", "--train", 0, "--valid", 0, "--tasks", 0, "--out"),

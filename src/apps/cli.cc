@@ -99,7 +99,7 @@ void Cli::option(const std::string& names, std::vector<int64_t>& value, const st
 void Cli::choice(const std::string& names, std::string& value, const std::vector<std::string>& among,
                  const std::string& help) {
   // Pages break long lists at their spaces.
-  Item item = item_of(names, fmt::format("{}", fmt::join(among, among.size() > 8 ? ", " : "|")), help);
+  Item item = item_of(names, fmt::format("{}", fmt::join(among, among.size() > 6 ? ", " : "|")), help);
   item.initial = value;
   item.choices = among;
   add_option(*state_, item, [&value, item](const std::string& text) {
