@@ -17,6 +17,7 @@ from duel import Contender, compared, duel
 
 SLOTS, CONTEXT = 16, 1024   # answers at once, and tokens of each
 MEMORY_MIB = 2048           # for cached prefixes; of braid serve for running answers, too
+ATTEMPTS = 3                # of a turn: an answer of one token that is no text alone counts as failed with llama-server
 COUNT_BOUND = 0.02          # relative difference of the prompt tokens that the sides count (one adds a BOS)
 
 
@@ -52,7 +53,7 @@ class Server(Contender):
 
     def __init__(self, braid, command, port, tokenizer):
         self.load_command = [braid, "bench", "serve", tokenizer, "--base-url", f"http://127.0.0.1:{port}", "--ignore-eos", "--json"]
-        self.load, self.turns, self.clients_used, self.last = None, 0, 0.0, None
+        self.load, self.turns, self.repeated, self.clients_used, self.last = None, 0, 0, 0.0, None
         super().__init__(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while not self.healthy(port):
             self.alive(command[0])
@@ -71,10 +72,15 @@ class Server(Contender):
         load = self.load
         self.let(True)
         before = children_seconds()
-        words = [*self.load_command, "--seed", self.turns, "--num-prompts", load.requests, "--max-concurrency", load.clients,
-                 "--random-prefix-len", load.prefix, "--random-input-len", load.prompt, "--random-output-len", load.answer]
-        done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
-        if done.returncode:
+        done = None
+        for attempt in range(ATTEMPTS):
+            words = [*self.load_command, "--seed", self.turns + 1000 * attempt, "--num-prompts", load.requests, "--max-concurrency",
+                     load.clients, "--random-prefix-len", load.prefix, "--random-input-len", load.prompt, "--random-output-len", load.answer]
+            done = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                break
+            self.repeated += 1
+        else:
             raise SystemExit(f"versus: {self.process.args[0]}, {load.name}: {(done.stderr or done.stdout).strip()[-400:]}")
         self.last = json.loads(done.stdout)
         self.clients_used += children_seconds() - before
@@ -107,6 +113,7 @@ def serve(args, void):
             peer.turns = braid.turns = max(braid.turns, peer.turns)  # the same seeds
             row = compared(load.name, duel(args, (braid, peer), (1, 1)), 1, void) | {"load": load._asdict()}
             counted = [side.last["total_input_tokens"] for side in (braid, peer)]
+            row["repeated_turns"] = [braid.repeated, peer.repeated]
             row["prompt_tokens_a_turn"], row["cached_tokens_a_turn"] = counted, [s.last["total_cached_tokens"] for s in (braid, peer)]
             if abs(counted[0] / counted[1] - 1) > COUNT_BOUND or braid.last["total_output_tokens"] != peer.last["total_output_tokens"]:
                 void.append(f"{load.name}: the sides count {counted} prompt tokens and "
