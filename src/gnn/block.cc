@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "sys/check.h"
+
 namespace braid::gnn {
 
 Block make_sampled_block(graph::Graph graph) {
@@ -15,6 +17,7 @@ Block make_sampled_block(graph::Graph graph) {
 Block make_block(graph::Graph graph) {
   Block block = make_sampled_block(std::move(graph));
   const graph::Csr& in = block.graph.in;
+  CHECK(in.rows == in.cols, "a whole graph of {} rows and {} columns", in.rows, in.cols);
   std::vector<float> root;
   root.reserve(static_cast<size_t>(in.rows));
   for (int64_t i = 0; i < in.rows; ++i) root.push_back(1 / std::sqrt(static_cast<float>(in.degree(i) + 1)));

@@ -49,7 +49,7 @@ struct Case {
 void expect_gradients(const Case& c) {
   SCOPED_TRACE(testing::Message() << "op " << static_cast<int>(c.op) << " reduce " << static_cast<int>(c.reduce)
                                   << " values " << c.values << " self " << c.self << " constant " << c.constant);
-  const Block block = make_block(test_graph());
+  const Block block = make_sampled_block(test_graph());
   const bool has_x = c.op != EdgeOp::copy_e, has_edge = c.op != EdgeOp::copy_x;
   const TestTensor x(DType::f32, {7, c.width}, 1), edge(DType::f32, {11, c.values}, 2, 0.3, 1.5),
       add(DType::f32, {5, c.width}, 3), self(DType::f32, {5}, 4), dy(DType::f32, {5, c.width}, 5);
