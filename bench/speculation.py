@@ -102,7 +102,7 @@ def main():
         for server in servers:
             server.close()
     if args.random:
-        out = subprocess.run([args.braid, "bench", args.random, "--drafts", "0,50,80", "-p", "32", "-n", "64", "-r",
+        out = subprocess.run([args.braid, "bench", args.random, "--activations", "auto", "--drafts", "0,50,80", "-p", "32", "-n", "64", "-r",
                               str(args.rounds)], check=True, stdout=subprocess.PIPE, text=True)
         result["random"] = {"model": args.random, "rows": [json.loads(line) for line in out.stdout.splitlines()]}
     text = json.dumps(result, indent=2)
