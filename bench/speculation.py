@@ -104,7 +104,7 @@ def main():
     if args.random:
         out = subprocess.run([args.braid, "bench", args.random, "--activations", "auto", "--drafts", "0,50,80", "-p", "32", "-n", "64", "-r",
                               str(args.rounds)], check=True, stdout=subprocess.PIPE, text=True)
-        result["random"] = {"model": args.random, "rows": [json.loads(line) for line in out.stdout.splitlines()]}
+        result["random"] = {"model": Path(args.random).name, "rows": [json.loads(line) for line in out.stdout.splitlines()]}
     text = json.dumps(result, indent=2)
     print(text)
     if args.output:
