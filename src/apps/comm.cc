@@ -178,7 +178,7 @@ std::string table_of(const CommBenchArgs& o, const comm::Cluster& c, const std::
   return title_of(o, c) + "\n" + table.plain();
 }
 
-int comm_bench(CommBenchArgs o) {
+int comm_bench(const CommBenchArgs& o) {
   if (o.clusters) {
     report::Table table({{"cluster"}, {"nodes", report::Align::right}, {"GPUs", report::Align::right}, {"source"}});
     for (const comm::Cluster& c : comm::cluster_presets())

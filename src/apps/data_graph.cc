@@ -34,7 +34,7 @@ void within(const char* option, double value, double least, double most) {
 void check(const DataGraphArgs& o) {
   within("--nodes", static_cast<double>(o.nodes), 1, 1 << 28);
   within("--degree", o.degree, 0, 1 << 16);
-  within("--nodes x --degree", static_cast<double>(o.nodes) * o.degree, 0, static_cast<double>(graph::kMost / 2));
+  within("--nodes x --degree", static_cast<double>(o.nodes) * o.degree, 0, static_cast<double>(graph::kMost) / 2);
   within("--classes", static_cast<double>(o.model_classes), 1, 1 << 16);
   within("--width", static_cast<double>(o.width), 1, 1 << 16);
   within("--homophily", o.homophily, 0, 1);

@@ -135,6 +135,7 @@ Group Group::split(int colour, int key) {
   });
   const auto place = std::find(chosen.begin(), chosen.end(), rank_) - chosen.begin();
   std::vector<int> members;
+  members.reserve(chosen.size());
   for (const int r : chosen) members.push_back(members_[static_cast<size_t>(r)]);
   return {engine_, std::move(members), static_cast<int>(place), engine_->contexts++};
 }

@@ -269,6 +269,7 @@ SimResult simulate(const Cluster& cluster, std::vector<Player>& players, std::sp
 
 SimResult simulate(const Cluster& cluster, const Request& request) {
   std::vector<Player> players;
+  players.reserve(static_cast<size_t>(cluster.ranks()));
   const Algorithm& algorithm = algorithm_for(problem_of(request, 0, cluster.ranks(), cluster.gpus), request.algorithm);
   for (int r = 0; r < cluster.ranks(); ++r)
     players.emplace_back(algorithm.make(problem_of(request, r, cluster.ranks(), cluster.gpus)), request.type,

@@ -178,6 +178,7 @@ std::vector<Socket> connect_all(int rank, const Socket& listening, std::span<con
 void run_over_loopback(int size, const Options& options, const std::function<void(Group& world)>& body) {
   std::vector<sockaddr_in> addresses(static_cast<size_t>(size));
   std::vector<Socket> listening;
+  listening.reserve(addresses.size());
   for (sockaddr_in& address : addresses) listening.push_back(listener(size, &address));
   Processes processes;
   processes.run(

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <compare>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -172,7 +173,7 @@ class Search {
     std::ranges::sort(states, [this](const State& a, const State& b) {
       const auto order = std::lexicographical_compare_three_way(a.cost.begin(), a.cost.begin() + limits_,
                                                                 b.cost.begin(), b.cost.begin() + limits_);
-      if (order != 0) return order < 0;
+      if (std::is_neq(order)) return std::is_lt(order);
       return a.score != b.score ? a.score < b.score : std::pair(a.parent, a.variant) < std::pair(b.parent, b.variant);
     });
     size_t kept = 0;

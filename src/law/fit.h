@@ -56,6 +56,7 @@ Fit fit(const Runs& runs, const std::string& name, const FitOptions& options);
 template <class Draws, class Value>
 Range interval_of(const Draws& draws, const Value& value) {
   std::vector<double> values;
+  values.reserve(draws.size());
   for (const auto& d : draws) values.push_back(value(d));
   return interval(std::move(values));
 }

@@ -1,5 +1,7 @@
 #include "law/fit_file.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 

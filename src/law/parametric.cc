@@ -146,6 +146,7 @@ ParametricFit fit_parametric(const Sample& sample, double delta, int threads) {
     ends[static_cast<size_t>(i)] = objective.from(starts[static_cast<size_t>(i)], kStepsOfStart);
   });
   std::vector<double> values;
+  values.reserve(ends.size());
   for (const Minimum& m : ends) values.push_back(m.value);
   const std::vector<size_t> order = ranking(values);
 
