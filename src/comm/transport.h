@@ -7,8 +7,8 @@
 
 namespace braid::comm {
 
-// Belongs to the caller that posted it and stays in place until `done`. What a transport reports of the message that arrived is
-// compared by the caller; no more than `bytes` are written.
+// Belongs to the caller that posted it and stays in place until `done`. What a transport reports of the message that
+// arrived is compared by the caller; no more than `bytes` are written.
 struct Message {
   int peer = 0;
   uint64_t tag = 0;
