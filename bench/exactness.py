@@ -12,41 +12,18 @@ import argparse
 import concurrent.futures
 import json
 import random
-import re
-import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 from about import about, output_of
+from served import Served
 
 ROOT = Path(__file__).resolve().parent.parent
 PROMPTS, LENGTH = 4, 200
 
 
-class Server:
-    def __init__(self, args, *options):
-        self.process = subprocess.Popen([args.braid, "serve", args.model, "--port", "0", "--ctx-size", "1024", *options, *args.options],
-                                        stderr=subprocess.PIPE, text=True)
-        for line in self.process.stderr:
-            found = re.search(r"at (http://\S+)", line)
-            if found:
-                self.url = found.group(1)
-                return
-        sys.exit("exactness.py: the server did not start")
-
-    def ask(self, prompt, tokens):
-        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 1, "ignore_eos": True}
-        request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=600) as response:
-            return json.load(response)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
+def ask(server, prompt, tokens):
+    return server.ask("/v1/completions", {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 1, "ignore_eos": True})
 
 
 def prompts_of(vocabulary):
@@ -72,23 +49,26 @@ def compared(answers, plain):
 
 def drafted(args, options):
     """bench ends with an error where drafts change a token."""
-    words = [args.braid, "bench", args.model, "--drafts", "50", "-p", "32", "-n", str(args.tokens), "-r", "1", *options, *args.options]
+    words = [args.braid, "bench", args.model, "--activations", "auto", "--drafts", "50", "-p", "32", "-n", args.tokens, "-r", "1",
+             *options, *args.options]
     row = json.loads(output_of(words))["all_verified"]
     return {"tokens": args.tokens, "same": args.tokens, "largest_difference": row["logprob_difference"],
             "accepted_drafts": row["accepted"], "rejected_drafts": row["drafted"] - row["accepted"]}
 
 
 def measure(args, prompts, *options):
-    with Server(args, "--draft", "off", "--parallel", str(PROMPTS), *options) as server:
-        plain = [server.ask(prompt, args.tokens) for prompt in prompts]
-        rows = {"the same prompt again": compared([server.ask(prompt, args.tokens) for prompt in prompts], plain)}
-    with Server(args, "--draft", "off", "--parallel", str(PROMPTS), *options) as server:
+    def server():
+        return Served(args.braid, args.model, "--ctx-size", "1024", "--draft", "off", "--parallel", PROMPTS, *options, *args.options)
+
+    with server() as one:
+        plain = [ask(one, prompt, args.tokens) for prompt in prompts]
+        rows = {"the same prompt again": compared([ask(one, prompt, args.tokens) for prompt in prompts], plain)}
+    with server() as one:
         for prompt in prompts:
-            server.ask(prompt[:len(prompt) // 2], 1)
-        rows["half of the prompt cached"] = compared([server.ask(prompt, args.tokens) for prompt in prompts], plain)
-    with Server(args, "--draft", "off", "--parallel", str(PROMPTS), *options) as server, \
-            concurrent.futures.ThreadPoolExecutor(PROMPTS) as pool:
-        rows["all at once"] = compared(list(pool.map(lambda prompt: server.ask(prompt, args.tokens), prompts)), plain)
+            ask(one, prompt[:len(prompt) // 2], 1)
+        rows["half of the prompt cached"] = compared([ask(one, prompt, args.tokens) for prompt in prompts], plain)
+    with server() as one, concurrent.futures.ThreadPoolExecutor(PROMPTS) as pool:
+        rows["all at once"] = compared(list(pool.map(lambda prompt: ask(one, prompt, args.tokens), prompts)), plain)
     return rows | {"drafts": drafted(args, options)}
 
 

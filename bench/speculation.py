@@ -11,15 +11,14 @@ drafts that was accepted. --random adds `braid bench --drafts`: drafts of which 
 """
 import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 from about import about
+from served import Served
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -40,28 +39,12 @@ KINDS = {
 }
 
 
-class Server:
-    def __init__(self, braid, draft):
-        self.process = subprocess.Popen([braid, "serve", str(ROOT / "models" / "tiny"), "--port", "0", "--parallel", "1",
-                                         "--draft", draft], stderr=subprocess.PIPE, text=True)
-        line = self.process.stderr.readline()
-        found = re.search(r"http://\S+", line)
-        if not found:
-            sys.exit(f"speculation.py: no server: {line}")
-        self.url = found.group()
-
-    def ask(self, request):
-        path, body = request
-        started = time.perf_counter()
-        with urllib.request.urlopen(urllib.request.Request(self.url + path, json.dumps(body).encode(),
-                                                           {"Content-Type": "application/json"})) as response:
-            answer = json.load(response)
-        choice = answer["choices"][0]
-        return time.perf_counter() - started, choice.get("message") or choice["text"], answer["usage"]
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait()
+def timed(server, request):
+    """Seconds of a whole request, the answer, and the tokens."""
+    started = time.perf_counter()
+    answer = server.ask(*request)
+    choice = answer["choices"][0]
+    return time.perf_counter() - started, choice.get("message") or choice["text"], answer["usage"]
 
 
 def measure(plain, drafting, requests, rounds):
@@ -69,7 +52,7 @@ def measure(plain, drafting, requests, rounds):
     for turn in range(rounds + 1):  # the first warms both, and lets costs be measured
         seconds, tokens = [0, 0], 0
         for request in requests:
-            (before, want, _), (after, got, usage) = plain.ask(request), drafting.ask(request)
+            (before, want, _), (after, got, usage) = timed(plain, request), timed(drafting, request)
             if got != want:
                 sys.exit(f"speculation.py: drafts changed an answer: {want!r} became {got!r}")
             seconds[0] += before
@@ -94,13 +77,11 @@ def main():
     parser.add_argument("-o", "--output")
     args = parser.parse_args()
     result = {**about(args.braid), "rounds": args.rounds, "tiny": {}}
-    servers = [Server(args.braid, draft) for draft in ("off", "auto")]
-    try:
+    tiny = ROOT / "models" / "tiny"
+    with Served(args.braid, tiny, "--parallel", 1, "--draft", "off") as plain, \
+            Served(args.braid, tiny, "--parallel", 1, "--draft", "auto") as drafting:
         for kind, requests in KINDS.items():
-            result["tiny"][kind] = measure(*servers, requests, args.rounds)
-    finally:
-        for server in servers:
-            server.close()
+            result["tiny"][kind] = measure(plain, drafting, requests, args.rounds)
     if args.random:
         out = subprocess.run([args.braid, "bench", args.random, "--activations", "auto", "--drafts", "0,50,80", "-p", "32", "-n", "64", "-r",
                               str(args.rounds)], check=True, stdout=subprocess.PIPE, text=True)

@@ -110,6 +110,7 @@ def serve(args, void):
             if args.only and not re.search(args.only, load.name):
                 continue
             braid.load = peer.load = load
+            braid.repeated = peer.repeated = 0
             peer.turns = braid.turns = max(braid.turns, peer.turns)  # the same seeds
             row = compared(load.name, duel(args, (braid, peer), (1, 1)), 1, void) | {"load": load._asdict()}
             counted = [side.last["total_input_tokens"] for side in (braid, peer)]

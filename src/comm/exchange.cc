@@ -77,7 +77,7 @@ Schedule bruck_all_gather(const Problem& p) {
   return s;
 }
 
-// Slot d of scratch holds a block that has to go d ranks further. Round k moves those with bit k in d.
+// Slot d of scratch holds the block that must move on by d ranks. Round k moves those with bit k in d.
 Schedule bruck_all_to_all(const Problem& p) {
   Schedule s;
   const int64_t m = p.blocks.count(0);

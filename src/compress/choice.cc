@@ -108,7 +108,7 @@ class Search {
     return std::span(order_).subspan(at(l), at(l + 1) - at(l));
   }
 
-  // One pass over the layers. Returns the least bound of the states that were left out for want of room.
+  // One pass over the layers. Returns the least bound of the states dropped because they exceeded the width.
   double pass(int64_t width) {
     left_out_ = kInfinity;
     steps_.clear();

@@ -206,7 +206,7 @@ TEST(Scheduler, PromptsKeepAnswersWaitingNoLongerThanTheTarget) {
     if (answering) {
       scheduler.submit({.prompt = encode(model, "Hi"), .generate = {.tokens_max = 400, .ignore_eos = true}});
       scheduler.pass();
-      // A prompt that is read beside it, so that the speed is known.
+      // A prompt read meanwhile, which measures the speed.
       scheduler.submit({.prompt = prompt, .generate = {.tokens_max = 1, .ignore_eos = true}});
       while (scheduler.running() < 2) scheduler.pass();
       while (scheduler.running() == 2) scheduler.pass();

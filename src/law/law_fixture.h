@@ -43,6 +43,7 @@ inline Runs runs_of(const Law& law, double noise, uint64_t seed) {
 inline const char* gemstones_folder() { return std::getenv("BRAID_GEMSTONES"); }
 inline Runs gemstones(const char* file) { return read_runs_file(std::filesystem::path(gemstones_folder()) / file); }
 #define BRAID_NEEDS_GEMSTONES() \
-  if (!gemstones_folder()) GTEST_SKIP() << "BRAID_GEMSTONES is no folder with the published rows (law_fixture.h)"
+  if (!gemstones_folder())      \
+  GTEST_SKIP() << "BRAID_GEMSTONES does not name a folder with the published rows (law_fixture.h)"
 
 }  // namespace braid::law

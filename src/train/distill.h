@@ -1,5 +1,5 @@
 // Distillation as a task: the next tokens of a student follow those of a teacher, a larger model or the same one before
-// it was pruned or quantised, which runs beside it. The loss of a token is weight T^2 KL(teacher || student) + ce times
+// it was pruned or quantised, which runs alongside. The loss of a token is weight T^2 KL(teacher || student) + ce times
 // its cross-entropy, the divergence at temperature T (kernels/head_loss/distill_loss.h; Hinton et al. 2015). Of the
 // teacher its likeliest tokens may do, which a cache may hold (teacher_entries.h); held-out rows ask the teacher
 // itself.

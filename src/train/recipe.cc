@@ -71,7 +71,7 @@ void each_task_word(R& r, Visit& visit) {
         "a model of the same vocabulary, which the trained one follows");
   visit("distill.temperature", r.distill.temperature, io::NumberRange{0.01, 100}, "of both distributions");
   visit("distill.weight", r.distill.weight, kNotNegative, "of the divergence, times the squared temperature");
-  visit("distill.ce", r.distill.ce, kNotNegative, "weight of the cross-entropy beside it");
+  visit("distill.ce", r.distill.ce, kNotNegative, "weight of the cross-entropy added to it");
   visit("distill.top_k", r.distill.top_k, io::IntRange{0, kDistillEntries},
         "the teacher's likeliest tokens alone, and a tail of the rest; 0: all");
   visit("distill.cache", r.distill.cache, Choices{}, "with top_k: a folder that keeps them, made if it is missing");

@@ -1,5 +1,5 @@
 // Distillation of one head into another: the divergence of a student's next tokens from a teacher's, the cross-entropy
-// beside it, and their gradients in one pass. As in head_loss.h the logits of neither are ever materialised for a whole
+// alongside, and their gradients in one pass. As in head_loss.h the logits of neither are ever materialised for a whole
 // batch.
 //
 //   p = softmax(teacher logits / T), q = softmax(logits / T)        logits = w x, teacher logits = teacher_w teacher_x
