@@ -235,6 +235,8 @@ class Refusals(Case):
         known = braid("info", "tiny", BRAID_THREADS="1", BRAID_OP_LINEAR_FWD="ref", BRAID_TINY=TINY, BRAID_TEMP="1")
         self.assertEqual((known.returncode, known.stderr), (0, ""))
         self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_VERBOSE="all"), "[BRAID_VERBOSE] unknown; got all")
+        self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_JSON="maybe"),
+                           "[run] a flag has a strange value; got --json = maybe; expected true or false")
 
     def test_a_plain_prompt_is_continued_as_it_is(self):
         prompt = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>assistant\n<think>\n"

@@ -155,6 +155,12 @@ std::vector<Page> all_pages() {
   if (error.get_name() == "ArgumentMismatch") {
     fail(command.name, {.what = "an option lacks its value", .got = text.substr(0, text.find(':')), .hint = help});
   }
+  if (error.get_name() == "ConversionError") {  // only flags are converted by CLI11, and those from the environment
+    fail(command.name, {.what = "a flag has a strange value",
+                        .got = text.substr(text.find(": ") + 2),
+                        .expected = "true or false",
+                        .hint = help});
+  }
   fail(command.name, {.what = text, .hint = help});
 }
 

@@ -1,6 +1,9 @@
 #include "train/recipe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -170,8 +173,13 @@ bool is_table(const std::string& path, const std::vector<std::string>& words) {
   return std::any_of(words.begin(), words.end(), [&](const auto& w) { return w.starts_with(path + "."); });
 }
 
-// The known word or table nearest to a mistyped one.
+// The known words that a table's name is missing from ("lr"), or the word or table nearest to a mistyped one.
 std::string nearest_word(const std::string& path, const std::vector<std::string>& words) {
+  constexpr size_t kListed = 3;  // more are no help
+  std::vector<std::string> inside;
+  std::copy_if(words.begin(), words.end(), std::back_inserter(inside),
+               [&](const std::string& word) { return word.ends_with("." + path); });
+  if (!inside.empty() && inside.size() <= kListed) return fmt::format("{}", fmt::join(inside, " or "));
   std::vector<std::string> list = words;
   for (const std::string& word : words) {
     if (const size_t dot = word.find('.'); dot != std::string::npos) list.push_back(word.substr(0, dot));
