@@ -196,6 +196,11 @@ MemoryUse Scheduler::memory() const {
                 .slots = pool.slots_in_use(),
                 .pages_leaked = pool.references()};
   for (int64_t i = 0; i < runner_.options().sequences; ++i) use.pages_leaked -= std::ssize(pool.pages(i));
+  if (Runner* draft = drafter_ ? drafter_->model() : nullptr) {
+    use.draft_bytes = draft->pool().bytes_in_use();
+    use.draft_bytes_max = draft->options().memory;
+    use.draft_weight_bytes = drafter_->model_bytes();
+  }
   if (!cache_) return use;
   use.pages_leaked -= cache_->page_references();
   use.snapshots = cache_->snapshots();

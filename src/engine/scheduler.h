@@ -58,6 +58,8 @@ struct MemoryUse {
   int64_t pages_leaked = 0;  // references to pages that nobody answers for: a bug
   int64_t snapshots = 0, cached_tokens = 0;
   int64_t lookups = 0, hits = 0;  // of requests; hits continued from something
+  // Of a draft model, beside the bytes above: its sequences and its weights.
+  int64_t draft_bytes = 0, draft_bytes_max = 0, draft_weight_bytes = 0;
 };
 
 class Scheduler {
