@@ -365,6 +365,38 @@ TEST(Scheduler, GenerateThrowsWhatACallbackThrew) {
   EXPECT_EQ(std::ssize(generate(scheduler, request).ids), 3);
 }
 
+// A prompt in three pieces, the first of which is in the cache: all of it is seen, in order.
+TEST(Scheduler, EveryPieceOfAPromptIsSeen) {
+  LanguageModel model = chat(1, 16, false, kMemory);
+  const std::vector<int32_t> prompt =
+      encode(model, "What is 17 + 25? Reverse the word stone, and say who you are. Then count the letters.");
+  ASSERT_GT(prompt.size(), 32u);
+  Scheduler scheduler(model.runner());
+  (void)generate(scheduler, {.prompt = prompt, .generate = {.tokens_max = 2}});
+  nn::Probe probe{.want_hidden = true};
+  std::vector<float> seen;
+  int64_t pieces = 0;
+  const auto on_piece = [&](const Tensor& x, int64_t first, int64_t tokens) {
+    const auto width = x.dim(1);
+    const float* row = x.view().as<float>() + first * width;
+    seen.insert(seen.end(), row, row + tokens * width);
+    ++pieces;
+  };
+  scheduler.submit({.prompt = prompt, .generate = {.tokens_max = 0}, .probe = &probe, .on_piece = on_piece});
+  while (!scheduler.idle()) scheduler.pass();
+  EXPECT_GE(pieces, 3);
+  const auto width = static_cast<size_t>(model.runner().config().hidden);
+  ASSERT_EQ(seen.size(), prompt.size() * width);
+  for (const std::vector<float>& layer : probe.hidden) EXPECT_EQ(layer.size(), prompt.size() * width);
+  LanguageModel other = chat(1, 16);
+  std::vector<float> want;
+  other.runner().reset(0);
+  (void)other.runner().prefill(0, prompt, [&](const Tensor& x) {
+    want.insert(want.end(), x.view().as<float>(), x.view().as<float>() + x.shape().count());
+  });
+  EXPECT_EQ(seen, want);
+}
+
 // Read in pieces, beside another answer, with a prefix of it in the cache: that has no logits, so it is not used.
 TEST(Scheduler, LogProbabilitiesOfPromptsAreThoseOfScore) {
   LanguageModel model = chat(2, 16, false, 64 << 20);

@@ -86,6 +86,9 @@ bool is_public(const std::string& path) {
   return path == "/health" || std::ranges::any_of(page_files(), [&](const PageFile& f) { return path == f.path; });
 }
 
+// Of the request that this thread handles.
+RequestRecord& record() { return Connection::current()->record(); }
+
 // For a whole answer, whose client may leave meanwhile: the answer is then not wanted either.
 std::vector<Answers::Update> wait_for_more(Answers& answers) {
   const Connection* connection = Connection::current();
@@ -268,7 +271,7 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
     bool begun = false;
     Streaming(Worker& worker, std::unique_ptr<Active> active, std::vector<Asked> all,
               std::unique_ptr<AnswerStream> written)
-        : place(std::move(active)), asked(std::move(all)), form(std::move(written)), answers(worker, asked) {}
+        : place(std::move(active)), asked(std::move(all)), form(std::move(written)), answers(worker, asked, record()) {}
 
     std::string next() {
       std::string out = std::exchange(begun, true) ? "" : form->begin();
@@ -286,11 +289,20 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
       }
       return answers.done() ? out + form->finish(answers.outcomes()) : out;
     }
+    // The client still gets an event that says why there are no more.
+    std::string next_or_error() {
+      try {
+        return next();
+      } catch (const std::exception& e) {
+        failed = true;
+        return form->fail(500, "server_error", printable(e.what()));
+      }
+    }
     bool failed = false;
   };
   auto s = std::make_shared<Streaming>(ready().worker, std::move(held), std::move(asked), std::move(form));
   const auto next = [s](size_t, httplib::DataSink& sink) {
-    const std::string text = s->next();
+    const std::string text = s->next_or_error();
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;
     if (s->failed || s->answers.done()) sink.done();
     return true;
@@ -305,7 +317,7 @@ void Server::State::chat(const std::string& body, httplib::Response& response) {
   std::vector<Asked> asked{one_large_at_a_time(body, [&] { return read_chat(body, now.model, now.defaults); })};
   note_skipped(asked[0]);
   if (asked[0].stream) return stream(std::move(place), asked, chat_stream(asked[0], now.model), response);
-  Answers answers(now.worker, asked);
+  Answers answers(now.worker, asked, record());
   const std::vector<Said> said = wait_for(answers);
   set_json(response, chat_json(asked[0], said, answers.outcomes(), now.model));
 }
@@ -316,7 +328,7 @@ void Server::State::blocks(std::unique_ptr<Active> place, const Asked& asked, st
   note_skipped(asked);
   std::vector<Asked> one{asked};
   if (asked.stream) return stream(std::move(place), std::move(one), std::move(form), response);
-  Answers answers(ready().worker, one);
+  Answers answers(ready().worker, one, record());
   while (!answers.done()) {
     for (const auto& [i, news] : wait_for_more(answers)) {
       if (news.done) check(answers.outcome(i));
@@ -362,7 +374,7 @@ void Server::State::completions(const std::string& body, httplib::Response& resp
   const std::vector<Asked> asked =
       one_large_at_a_time(body, [&] { return read_completions(body, now.model, now.defaults); });
   if (asked[0].stream) return stream(std::move(place), asked, completions_stream(asked, now.model), response);
-  Answers answers(now.worker, asked);
+  Answers answers(now.worker, asked, record());
   const std::vector<Said> said = wait_for(answers);
   set_json(response, completions_json(asked, said, answers.outcomes(), now.model));
 }
@@ -509,6 +521,12 @@ void Server::State::set_routes() {
       set_error(q, r, 500, "server_error", printable(e.what()));
     }
   });
+  if (options.requests) {
+    http.set_logger([this](const Request& q, const Response& r) {
+      Connection* connection = Connection::current();
+      options.requests(log_line(connection->record(), connection->peer(), q.method, q.path, r.status));
+    });
+  }
   http.set_error_handler([this](const Request& q, Response& r) { explain(q, r); });
 }
 
