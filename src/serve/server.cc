@@ -149,11 +149,13 @@ struct Server::State {
   std::thread listening;
   std::atomic<int64_t> active = 0;             // requests that are being answered, or wait
   std::atomic<bool> draining = false;          // no others are accepted
+  std::atomic<bool> listens = true;            // the thread that accepts connections has not ended
   std::map<std::string, const char*> allowed;  // the method of each path
   std::mutex noted_mutex;
   std::set<std::string> noted;  // types of tools that were skipped
 
   void set_routes();
+  void listen();
   void post(const std::string& path, void (State::*answer)(const std::string& body, httplib::Response&));
   void get(const std::string& path, void (State::*answer)(httplib::Response&));
   bool refused(const httplib::Request& request, httplib::Response& response);
@@ -530,6 +532,18 @@ void Server::State::set_routes() {
   http.set_error_handler([this](const Request& q, Response& r) { explain(q, r); });
 }
 
+// The library takes any error of accept but EMFILE for the end, also those that one client's connection had.
+void Server::State::listen() {
+  while (true) {
+    http.let_many_wait();
+    if (http.listen_after_bind() || draining) break;
+    if (options.log) options.log("the socket failed that accepts connections; listening again");
+    while (!draining && !http.bind_to_port(options.host, port)) std::this_thread::sleep_for(100ms);
+    if (draining) break;
+  }
+  listens = false;
+}
+
 Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
   State& s = *state_;
   s.options = std::move(options);
@@ -553,8 +567,7 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
     fail_environment("serve", {.what = "cannot listen",
                                .got = fmt::format("{}:{}", printable(host), s.options.port),
                                .hint = "another --port, or an address of this machine"});
-  s.http.let_many_wait();
-  s.listening = std::thread([&s] { s.http.listen_after_bind(); });
+  s.listening = std::thread([&s] { s.listen(); });
 }
 
 Server::~Server() { stop(std::chrono::milliseconds(0)); }
@@ -591,8 +604,8 @@ void Server::stop(std::chrono::milliseconds grace) {
   };
   wait_until_idle(grace);
   if (s.owner) s.owner->worker.stop();
-  wait_until_idle(kSilenceMax);                                   // they write what there is to say
-  while (!s.http.is_running()) std::this_thread::sleep_for(1ms);  // before that, stop does nothing
+  wait_until_idle(kSilenceMax);                                                // they write what there is to say
+  while (s.listens && !s.http.is_running()) std::this_thread::sleep_for(1ms);  // before that, stop does nothing
   s.http.stop();
   s.http.close_all();
   s.listening.join();

@@ -91,6 +91,36 @@ TEST(Server, AnExceptionEndsOneConnection) {
   EXPECT_EQ(answers_in(answer_to(server.port(), health + "\r\n" + health + last)), 2);
 }
 
+// The socket of this process that listens to the port.
+int listening_to(int port) {
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    sockaddr_in address{};
+    size = sizeof address;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && ntohs(address.sin_port) == port)
+      return fd;
+  }
+  return -1;
+}
+
+TEST(Server, ListensAgainAfterAnErrorOfAccept) {
+  std::atomic<int> told = 0;
+  Server server({.port = 0, .log = [&](const std::string&) { ++told; }});
+  const std::string request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_EQ(answers_in(answer_to(server.port(), request)), 1);
+    const int fd = listening_to(server.port());
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(shutdown(fd, SHUT_RDWR), 0);  // accept fails from here on
+    for (int tries = 0; tries < 1000 && told < i; ++tries) usleep(10'000);
+    ASSERT_EQ(told, i);
+    for (int tries = 0; tries < 1000 && listening_to(server.port()) < 0; ++tries) usleep(10'000);
+  }
+  EXPECT_EQ(answers_in(answer_to(server.port(), request)), 1);
+}
+
 TEST(Server, EachRequestIsLogged) {
   std::mutex mutex;
   std::vector<std::string> lines;
