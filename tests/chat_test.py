@@ -286,6 +286,15 @@ class InAPipe(Case):
         two = self.ask("Which is larger,\n31 or 13?\n", "--think", "off")
         self.assertEqual((two.returncode, two.stdout.count(b"\n")), (0, 1))
 
+    def test_drafts_change_no_answer(self):
+        text = "Repeat after me: one two three four one two three four."
+        want = self.ask(text, "tiny", "--draft", "off")
+        self.assertEqual(want.returncode, 0, want.stderr)
+        for words in (("--draft", "ngram"), ("--draft", "mtp"), ("--draft-model", "tiny"), ("--draft-max", "7")):
+            got = self.ask(text, "tiny", *words)
+            self.assertEqual((got.returncode, got.stdout), (0, want.stdout), words)
+        self.assertEqual(self.ask(text, "--draft", "mtp").returncode, 1)  # tiny-chat has no prediction block
+
     def test_refusals_are_one_line(self):
         for text, words in (("", []), ("\n", []), (" \t\n \n", []), ("a\xff", []), ("Hello!", ["-c", "8"]), ("Hello!", ["no-such-model"])):
             answer = subprocess.run([BRAID, "chat", *with_model(words)], input=text.encode("latin-1"), capture_output=True, timeout=60,

@@ -176,6 +176,20 @@ class Refusals(Case):
         self.assertRefused(braid("eval", "--tasks", str(tasks), "--stride", "4"), "[--stride] does not fit")
         self.assertEqual(braid("eval", "--text", str(TINY / "README.md"), "-c", "64", BRAID_SLOTS="4").returncode, 0)
 
+    def test_drafts_change_no_text(self):
+        prompt, counts = "17 + 25 = 42\n" * 6, []
+        run = lambda *more: json.loads(braid("run", "-p", prompt, "-n", 80, "--ignore-eos", "--json", "--temp", 0, *more).stdout)
+        want = run("--draft", "off")
+        self.assertEqual((want["timings"]["draft_n"], want["timings"]["draft_n_accepted"]), (0, 0))
+        for words in ((), ("--draft", "ngram"), ("--draft", "mtp"), ("--draft", "ngram", "--draft-max", 7), ("--draft-model", "tiny")):
+            got = run(*words)
+            self.assertEqual((got["ids"], got["text"]), (want["ids"], want["text"]), words)
+            counts.append((got["timings"]["draft_n_accepted"], got["timings"]["draft_n"]))
+            self.assertLessEqual(*counts[-1])
+        self.assertGreater(sum(accepted for accepted, _ in counts), 0, counts)  # each drafts as the clock says that it pays
+        for words in (("--draft", "many"), ("--draft-max", 8), ("--draft", "mtp", "--draft-model", "tiny"), ("--draft-model", "none")):
+            self.assertEqual(braid("run", "-p", prompt, *words).returncode, 1, words)
+
     def test_run_takes_a_conversation(self):
         file = self.new_folder() / "messages.json"
         file.write_text(json.dumps([{"role": "user", "content": "What is 17 + 25?"},

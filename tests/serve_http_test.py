@@ -451,6 +451,15 @@ class Serve(Case):
         for words in (("--draft", "many"), ("--draft-max", 8)):
             self.assertEqual(braid("serve", "tiny", *words, "--port", 0).returncode, 1)
 
+    def test_a_draft_model_is_part_of_the_memory(self):
+        server = Server("--draft-model", CHAT, "--memory", "64MiB")
+        self.addCleanup(server.stop)
+        self.assertEqual(server.chat(SUM)["choices"], self.server.chat(SUM)["choices"])
+        memory = server.ask("/state")["memory"]
+        self.assertEqual(memory["limit_bytes"] + memory["draft_limit_bytes"] + memory["draft_weight_bytes"], 64 << 20)
+        self.assertGreater(memory["draft_weight_bytes"], 100000)
+        self.assertIn(f"\nbraid:draft_memory_limit_bytes {memory['draft_limit_bytes']}\n", server.ask("/metrics"))
+
     def test_models_and_metrics(self):
         model = self.server.ask("/v1/models")["data"][0]
         self.assertEqual((model["id"], model["max_model_len"]), ("tiny-chat", 4096))
@@ -516,6 +525,48 @@ class Starting(Case):
             answer.read(100)
             self.assertEqual(server.stop(how), code)
             connection.close()
+
+    def test_a_log_of_requests(self):
+        file = self.new_folder() / "requests.log"
+        server = Server("--log", file, "--parallel", 1, "--queue", 0)
+        self.addCleanup(server.stop)
+        messages = {"messages": [SUM]}
+        usage = [server.chat(SUM)["usage"] for _ in range(2)]
+        events, _ = server.events("/v1/chat/completions", {**messages, "stream_options": {"include_usage": True}})
+        usage.append(json.loads(events[-2])["usage"])
+        server.chat(SUM, max_tokens=3)
+        server.ask("/health")
+        server.ask("/v1/chat/completions?key=secret", {}, 400)
+        server.ask("/a%20b%0Ac", status=404)
+        connection, answer = server.send("POST", "/v1/chat/completions", {**messages, "stream": True, "ignore_eos": True, "max_tokens": 4000})
+        answer.read(100)
+        server.ask("/v1/chat/completions", messages, 429)
+        connection.close()
+        answer.close()
+        deadline = time.monotonic() + 60
+        while len(file.read_text().splitlines()) < 9:
+            self.assertLess(time.monotonic(), deadline, file.read_text())
+            time.sleep(0.05)
+        server.stop()
+        lines = file.read_text().splitlines()
+        self.assertNotIn("17", re.sub(r"\S+=\S+|^\S+", "", file.read_text(), flags=re.M))
+        self.assertNotIn("secret", file.read_text())
+        form = r"\A\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z 127\.0\.0\.1 POST /v1/chat/completions 200 prompt=(\d+) cached=(\d+) " \
+               r"completion=(\d+) queue_ms=(\d+) first_ms=(\d+) total_ms=(\d+) finish=(\w+)\Z"
+        for line, want, finish in zip(lines, [*usage, None], ("stop", "stop", "stop", "length")):
+            self.assertRegex(line, form)
+            prompt, cached, completion, queue, first, total, how = re.match(form, line).groups()
+            if want:
+                self.assertEqual((int(prompt), int(cached), int(completion)),
+                                 (want["prompt_tokens"], want["prompt_tokens_details"]["cached_tokens"], want["completion_tokens"]))
+            self.assertTrue(int(queue) <= int(first) <= int(total), line)
+            self.assertEqual(how, finish)
+        for line, end in zip(lines[4:7], (r"GET /health 200 total_ms=\d+", r"POST /v1/chat/completions 400 total_ms=\d+",
+                                          r"GET /a\S*c 404 total_ms=\d+")):
+            self.assertRegex(line, end + r"\Z")
+        self.assertRegex(lines[7], r" POST /v1/chat/completions 429 total_ms=\d+\Z")
+        self.assertRegex(lines[8], r" 200 prompt=\d+ cached=\d+ completion=[1-9]\d* .* finish=left\Z")
+        self.assertRefused(braid("serve", CHAT, "--log", "/no/such/folder/file", "--port", 0), "there is no such folder")
 
     def test_a_queue_has_an_end(self):
         server = Server("--parallel", 1, "--queue", 1)

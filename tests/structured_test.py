@@ -274,6 +274,27 @@ class Structured(Case):
                 one = self.ask("What is 345 * 678?", parallel_tool_calls=False, **more)["message"]
                 self.assertLessEqual(len(one.get("tool_calls", [])), 1)
 
+    def test_calls_that_are_not_demanded_name_what_was_offered(self):
+        question = "What is 345 * 678?"  # the model would call its calculator
+        tools = [{"type": "function", "function": {"name": "calculator", "parameters": {"type": "object", "properties": {
+            "expression": {"type": "string"}}}}}]
+        called = self.ask(question, tools=tools, **QUIET)["message"]
+        self.assertEqual([c["function"]["name"] for c in called["tool_calls"]], ["calculator"])
+        free = self.ask(question, **QUIET)["message"]["content"]
+        for offered in ([WEATHER, CLOCK], [CLOCK], tools):
+            names = {t["function"]["name"] for t in offered}
+            for more in ({}, {"tool_choice": "auto"}, {"temperature": 1, "seed": 3}):
+                calls = self.ask(question, tools=offered, tokens=200, **more, **QUIET)["message"].get("tool_calls", [])
+                self.assertLessEqual({c["function"]["name"] for c in calls}, names)
+        # Text may be cut anywhere: nothing is reserved for its end.
+        for prompt in PROMPTS[:3]:
+            whole = self.ask(prompt, tools=[CLOCK], tokens=200, **QUIET)["message"]["content"] or ""
+            for tokens in (1, 2):
+                cut = self.ask(prompt, tools=[CLOCK], tokens=tokens, **QUIET)
+                self.assertEqual(cut["finish_reason"], "length", cut)
+                said = (cut["message"]["content"] or "").split("<tool_call>")[0]  # a tag alone stays text
+                self.assertTrue(whole.startswith(said), (whole, cut))
+
     def test_what_is_refused(self):
         for fields, part in (({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"items": {"not": {}}}}}}, "/items/not"),
                              ({"response_format": {"type": "xml"}}, "response_format"),

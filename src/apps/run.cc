@@ -116,7 +116,9 @@ ordered_json timings_json(const engine::Timings& t) {
           {"prompt_per_second", rate(t.prompt_tokens, t.prompt_seconds)},
           {"predicted_n", t.generated_tokens},
           {"predicted_ms", 1e3 * t.generate_seconds},
-          {"predicted_per_second", rate(t.generated_tokens, t.generate_seconds)}};
+          {"predicted_per_second", rate(t.generated_tokens, t.generate_seconds)},
+          {"draft_n", t.drafted_tokens},
+          {"draft_n_accepted", t.accepted_tokens}};
 }
 
 // What follows the text of the answer.
@@ -204,10 +206,8 @@ int run_command(const RunArgs& o) {
                                          if (speaks && !lm.is_silent(id)) show(parts_of(decoder->push(id)));
                                          return !sys::interrupted() && !stop.found();
                                        }});
-  if (speaks) {
-    show(parts_of(decoder->finish()));
-    show(splitter.finish(), true);
-  }
+  if (speaks) show(parts_of(decoder->finish()));
+  if (speaks) show(splitter.finish(), true);
   if (stop.found()) out.finish = engine::Finish::stop;
   if (o.json)
     print_json(o, prompt, out, content, reasoning, speaks ? &lm.tokenizer() : nullptr, steps);

@@ -1,10 +1,15 @@
 // braid serve: a model behind OpenAI's and Anthropic's HTTP interfaces.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <malloc.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,7 +34,7 @@ struct ServeArgs {
   ModelArgs model;
   SamplingArgs sampling;
   DraftArgs drafts;
-  std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file,
+  std::string host = "127.0.0.1", snapshots = "f32", key, alias, memory, cache_file, log,
               reasoning_field = "reasoning_content";
   int64_t port = 8080, parallel = 4, budget = -1, queue = 100, grace = 10, latency = 250;
 };
@@ -71,6 +76,22 @@ void check_cache_file(const std::string& file) {
     fail("--cache-file", {.what = "another file has this name", .got = printable(file), .hint = "another name"});
 }
 
+// Lines for FILE, each written whole, or for standard error. What cannot be written is lost: requests go on.
+std::function<void(const std::string&)> request_log(const std::string& file) {
+  if (file.empty()) return {};
+  int descriptor = STDERR_FILENO;
+  if (file != "-") {
+    (void)io::check_parent(file);
+    descriptor = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (descriptor < 0)
+      fail_environment("--log", {.what = std::strerror(errno), .got = printable(file), .hint = "another file, or -"});
+  }
+  return [descriptor](const std::string& line) {
+    const std::string whole = line + "\n";
+    (void)!write(descriptor, whole.data(), whole.size());
+  };
+}
+
 int serve_model(const ServeArgs& o) {
   check_range("--port", o.port, 0, 65535);
   check_range("--parallel", o.parallel, 1, 256);
@@ -97,7 +118,8 @@ int serve_model(const ServeArgs& o) {
                         .parallel = o.parallel,
                         .queue = o.queue,
                         .cache_file = o.cache_file,
-                        .log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); }});
+                        .log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); },
+                        .requests = request_log(o.log)});
   engine::RunnerOptions options = o.model.runner_options();
   options.sequences = o.parallel;
   options.memory = memory;
@@ -156,6 +178,7 @@ Action setup_serve(Cli& cli) {
   o->sampling.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most; -1: no limit");
   cli.option("--queue", o->queue, "requests that may wait; others are refused");
+  cli.option("--log FILE", o->log, "a line for each request; -: standard error");
   cli.rare();
   cli.choice("--reasoning-field", o->reasoning_field, {"reasoning_content", "reasoning"}, "of thinking in chat");
   cli.option("--latency-target MS", o->latency, "how long answers wait while prompts are read; 0: for whole pieces");

@@ -13,7 +13,8 @@ constexpr std::string_view kThinkEnd = "</think>", kCallBegin = "<tool_call>";
 }  // namespace
 
 void ConstrainedAnswer::mask(std::span<float> logits, int64_t tokens_left) {
-  if (!thinking_) return matcher_.mask(logits, tokens_left);
+  if (!thinking_) return matcher_.mask(logits, constraint_->may_be_cut() ? -1 : tokens_left);
+  if (constraint_->may_be_cut()) return;
   for (const int32_t id : constraint_->trie().ends()) {
     if (static_cast<size_t>(id) < logits.size())
       logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();

@@ -1,6 +1,6 @@
 // The constraint of one answer (grammar/constraint.h), token by token. It holds for the answer alone: thinking, which a
-// prompt may have opened, is free up to </think>, only that it cannot end the answer. What follows the tag in the same
-// token has to be allowed, and so does <tool_call>, which ends thinking too (engine/reasoning.h).
+// prompt may have opened, is free up to </think>, only that it cannot end an answer that may not be cut. What follows
+// the tag in the same token has to be allowed, and so does <tool_call>, which ends thinking too (engine/reasoning.h).
 #pragma once
 #include <cstdint>
 #include <memory>

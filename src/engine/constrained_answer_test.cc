@@ -21,13 +21,15 @@ using grammar::Spelling;
 constexpr int32_t kThinkEnd = 256, kCall = 257, kTagAndDigit = 258, kTagAndLetter = 259, kEnd = 260, kSilent = 261,
                   kVocabulary = 262;
 
-std::shared_ptr<const grammar::Constraint> digits() {
+// `cut`: of answers that may be cut.
+std::shared_ptr<const grammar::Constraint> digits(bool cut) {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(std::string(1, static_cast<char>(byte)));
   for (const char* word : {"\xff</think>", "\xff<tool_call>", ">\n1", ">x", "</s>", ""}) tokens.push_back(word);
   const std::vector<int64_t> ends = {kEnd};
   Builder b("test");
   const auto number = grammar::Regex::parse("\\n?\\d{1,3}", "test");
+  if (cut) b.let_be_cut();
   const grammar::RuleId start = b.rule(number.compile(b, Spelling::plain, b.done()));
   return std::make_shared<const grammar::Constraint>(b.finish(start),
                                                      std::make_shared<const grammar::TokenTrie>(tokens, ends), "test");
@@ -35,12 +37,15 @@ std::shared_ptr<const grammar::Constraint> digits() {
 
 // Draws `wanted` if it may be drawn, else the digit 7: greedy.
 struct PickedAnswer {
-  explicit PickedAnswer(bool thinking) : picker(options(thinking), {}, eos) {}
-  static GenerateOptions options(bool thinking) {
+  explicit PickedAnswer(bool thinking, bool cut = false, int64_t tokens_max = -1)
+      : picker(options(thinking, cut, tokens_max), {}, eos) {}
+  static GenerateOptions options(bool thinking, bool cut, int64_t tokens_max) {
     GenerateOptions out;
     out.logprobs = 0;
-    out.constraint = digits();
+    out.constraint = digits(cut);
     out.thinking = thinking;
+    out.tokens_max = tokens_max;
+    out.ignore_eos = cut;
     return out;
   }
   int32_t next(int32_t wanted) {
@@ -81,6 +86,17 @@ TEST(ConstrainedAnswer, ThinkingIsFreeUpToItsEnd) {
   EXPECT_EQ(answer.next('\n'), '\n');
   EXPECT_EQ(answer.next('x'), '7');
   EXPECT_FALSE(answer.picker.complete());
+}
+
+TEST(ConstrainedAnswer, AnAnswerThatMayBeCutEndsAnywhere) {
+  PickedAnswer thinking(true, true);
+  EXPECT_EQ(thinking.next(kEnd), kEnd);
+  EXPECT_FALSE(thinking.picker.ended());  // ignore_eos holds
+  for (const bool cut : {false, true}) {
+    PickedAnswer answer(false, cut, 2);
+    EXPECT_EQ(answer.next('4'), '4');
+    EXPECT_EQ(answer.next('5'), cut ? '5' : kEnd);  // for an end
+  }
 }
 
 TEST(ConstrainedAnswer, TagsOfManyTokens) {

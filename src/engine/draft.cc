@@ -32,7 +32,7 @@ Drafter::Drafter(Runner& runner, DraftOptions options) : runner_(runner), option
   CHECK(options_.tokens_max >= 0 && options_.tokens_max <= kDraftMax, "{} drafts", options_.tokens_max);
   CHECK(!options_.mtp || has_prediction_block(runner.config()), "a model without a prediction block");
   CHECK(options_.mtp + (options_.model != nullptr) + (options_.loop_steps > 0) <= 1, "drafts of several readers");
-  if (options_.model) model_.emplace(*options_.model);
+  if (options_.model) model_.emplace(*options_.model), model_bytes_ = weight_bytes(options_.model->model());
   if (options_.loop_steps > 0) loop_.emplace(runner, options_.loop_steps);
 }
 

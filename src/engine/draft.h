@@ -59,6 +59,9 @@ class Drafter {
  public:
   Drafter(Runner& runner, DraftOptions options);
 
+  // The draft model's; null: none.
+  Runner* model() const { return options_.model; }
+  int64_t model_bytes() const { return model_bytes_; }  // of its weights
   // A new answer, of whose text `cached` tokens were read for others, of at most `tokens_max` tokens with its prompt.
   AnswerDrafts begin(int64_t cached, int64_t tokens_max);
   // It will have no more drafts.
@@ -94,6 +97,7 @@ class Drafter {
   // What reads answers along to draft: the prediction block, the draft model or the model itself.
   MtpDrafter block_;
   std::optional<ModelDrafter> model_;
+  int64_t model_bytes_ = 0;
   std::optional<LoopDrafter> loop_;
   DraftRates rates_{};         // of all answers
   double reader_seconds_ = 0;  // that a draft of the reader takes

@@ -17,7 +17,22 @@ std::string token_text(const text::Tokenizer& tokenizer, int32_t id) {
   return token ? fmt::format("'{}'", printable(*token, 60)) : "no token";
 }
 
+void take_weights(int64_t bytes, int64_t& memory) {
+  if (bytes >= memory)
+    fail_environment("--draft-model", {.what = "its weights do not fit",
+                                       .got = fmt::format("{} bytes of --memory", memory),
+                                       .expected = fmt::format("more than {}", bytes),
+                                       .hint = "a larger --memory, or no draft model"});
+  memory -= bytes;
+}
+
 }  // namespace
+
+int64_t weight_bytes(models::Model& model) {
+  int64_t bytes = 0;
+  for (const Param* param : model.params()) bytes += param->value.bytes();
+  return bytes;
+}
 
 DraftModel load_draft_model(const std::string& argument, RunnerOptions& options) {
   DraftModel draft{.path = models::find_weights(argument)};
@@ -29,6 +44,7 @@ DraftModel load_draft_model(const std::string& argument, RunnerOptions& options)
   if (const int64_t trained = model->config().positions_max; trained > 0) own.context = std::min(own.context, trained);
   if (options.memory != 0) {
     options.memory = choose_memory(options);
+    if (options.memory > 0) take_weights(weight_bytes(*model), options.memory);
     own.memory = options.memory / 4;
     own.context = choose_context(*model, own);
     const SequenceBytes bytes = sequence_bytes(model->state_shapes(), own.numerics.caches(), false);

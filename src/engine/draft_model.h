@@ -21,10 +21,12 @@ struct DraftModel {
   std::unique_ptr<Runner> runner{};
 };
 
-// `options`: those of the model that it drafts for, whose memory for sequences it takes a part of: as much as its own
-// can need, at most a quarter. The context of the draft model is shorter where it was trained with less. Error as for
-// any model.
+// `options`: those of the model that it drafts for, of whose memory for sequences it takes its weights, and of the rest
+// as much as its own sequences can need, at most a quarter. The context of the draft model is shorter where it was
+// trained with less. Error as for any model.
 DraftModel load_draft_model(const std::string& argument, RunnerOptions& options);
+// Of its parameters.
+int64_t weight_bytes(models::Model& model);
 // Error when the two do not have the same tokens; it names the first difference.
 void check_same_tokens(LanguageModel& model, const DraftModel& draft);
 

@@ -183,9 +183,11 @@ TEST(DraftModel, ItsMemoryIsPartOfTheBudget) {
   constexpr int64_t kMemory = 64 << 20;
   RunnerOptions options = small_options(8, 12, false, kMemory);
   const DraftModel draft = load_draft_model(support::data("tiny-chat"), options);
-  EXPECT_EQ(options.memory + draft.runner->options().memory, kMemory);
+  const int64_t weights = weight_bytes(draft.runner->model());
+  EXPECT_GT(weights, 100'000);
+  EXPECT_EQ(options.memory + draft.runner->options().memory + weights, kMemory);
   EXPECT_GT(draft.runner->options().memory, 0);
-  RunnerOptions little = small_options(8, 12, false, 24 << 20);
+  RunnerOptions little = small_options(8, 12, false, (24 << 20) + weights);
   const DraftModel small = load_draft_model(support::data("tiny-chat"), little);
   EXPECT_EQ(small.runner->options().memory, 6 << 20);
   ModelDrafter drafter(*small.runner);
@@ -202,6 +204,30 @@ TEST(DraftModel, ItsMemoryIsPartOfTheBudget) {
   }
   EXPECT_GT(states.size(), 0u);
   EXPECT_LT(states.size(), 8u);
+  RunnerOptions none = small_options(8, 12, false, weights);
+  EXPECT_NE(
+      support::error_of([&] { (void)load_draft_model(support::data("tiny-chat"), none); }).find("its weights do not"),
+      std::string::npos);
+}
+
+TEST(DraftModel, ItsMemoryIsShown) {
+  RunnerOptions options = small_options(2, 12, false, 64 << 20);
+  const DraftModel draft = load_draft_model(support::data("tiny-chat"), options);
+  LanguageModel model(support::data("tiny-chat"), options);
+  Scheduler plain(model.runner());
+  EXPECT_EQ(plain.memory().draft_bytes_max, 0);
+  Scheduler scheduler(model.runner(), {.model = draft.runner.get(), .tokens_max = 4, .always = true});
+  scheduler.submit({.prompt = std::vector<int32_t>(10, 45), .generate = {.tokens_max = 9, .ignore_eos = true}});
+  int64_t most = 0;
+  while (!scheduler.idle()) {
+    scheduler.pass();
+    most = std::max(most, scheduler.memory().draft_bytes);
+  }
+  const MemoryUse use = scheduler.memory();
+  EXPECT_GE(most, draft.runner->sequence_bytes_of(10));
+  EXPECT_LE(most, use.draft_bytes_max);
+  EXPECT_EQ(use.draft_bytes, 0);
+  EXPECT_EQ(use.bytes_max + use.draft_bytes_max + use.draft_weight_bytes, 64 << 20);
 }
 
 TEST(DraftModel, TheFirstTokenThatDiffersIsNamed) {

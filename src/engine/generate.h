@@ -1,6 +1,7 @@
 // What an answer is generated with, and what comes of it. How: scheduler.h.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,7 +44,8 @@ struct Generated {
   std::vector<std::vector<TokenLogprob>> logprobs{};  // of every id, if asked for: its own, then the alternatives
   std::vector<std::vector<TokenLogprob>> prompt_logprobs{};  // of every token of the prompt but the first, if asked for
   Finish finish = Finish::length;
-  std::string error{};  // why this answer alone failed; empty: it did not
+  std::string error{};          // why this answer alone failed; empty: it did not
+  std::exception_ptr thrown{};  // the same as an exception
   Timings timings{};
 };
 

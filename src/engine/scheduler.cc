@@ -14,7 +14,51 @@ double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::ste
   return std::chrono::duration<double>(b - a).count();
 }
 
+std::string message_of(const std::exception_ptr& thrown) {
+  if (!thrown) return "";
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "unknown error";
+  }
+}
+
+void tell_end(const Request& request, Generated out, int64_t cached) {
+  try {
+    if (request.on_end) request.on_end(std::move(out), cached);
+  } catch (...) {  // the other requests go on
+  }
+}
+
+// What ends before it has run.
+Generated nothing_of(const std::exception_ptr& thrown) {
+  return {.finish = Finish::cancelled, .error = message_of(thrown), .thrown = thrown};
+}
+
+// Whether a request is not wanted any more; `thrown`: what it said instead.
+bool unwanted(const Request& request, std::exception_ptr& thrown) {
+  try {
+    return request.wanted && !request.wanted();
+  } catch (...) {
+    thrown = std::current_exception();
+    return true;
+  }
+}
+
 }  // namespace
+
+// Calls what may throw for one stream alone: it is over then.
+template <class Call>
+void Scheduler::guard(Stream& s, const Call& call) {
+  if (s.thrown) return;
+  try {
+    call();
+  } catch (...) {
+    s.thrown = std::current_exception();
+  }
+}
 
 Scheduler::Scheduler(Runner& runner, DraftOptions drafts) : runner_(runner) {
   if (runner.options().memory > 0) cache_.emplace(runner);
@@ -49,7 +93,7 @@ void Scheduler::submit(Request request) {
     waiting_.insert(after, std::move(request));
     return;
   }
-  if (request.on_end) request.on_end({}, 0);
+  tell_end(request, {}, 0);
 }
 
 // The most that a request can need. A guess may read a few tokens that are then undone.
@@ -91,7 +135,8 @@ void Scheduler::admit() {
 
 // From here on it is settled what of its prompt need not be read.
 void Scheduler::start(Stream& s) {
-  if (!std::exchange(s.started, true) && s.request.on_start) s.request.on_start(s.cached);
+  if (std::exchange(s.started, true) || !s.request.on_start) return;
+  guard(s, [&] { s.request.on_start(s.cached); });
 }
 
 void Scheduler::look_up(Stream& s) {
@@ -151,6 +196,11 @@ MemoryUse Scheduler::memory() const {
                 .slots = pool.slots_in_use(),
                 .pages_leaked = pool.references()};
   for (int64_t i = 0; i < runner_.options().sequences; ++i) use.pages_leaked -= std::ssize(pool.pages(i));
+  if (Runner* draft = drafter_ ? drafter_->model() : nullptr) {
+    use.draft_bytes = draft->pool().bytes_in_use();
+    use.draft_bytes_max = draft->options().memory;
+    use.draft_weight_bytes = drafter_->model_bytes();
+  }
   if (!cache_) return use;
   use.pages_leaked -= cache_->page_references();
   use.snapshots = cache_->snapshots();
@@ -161,10 +211,9 @@ MemoryUse Scheduler::memory() const {
 }
 
 void Scheduler::drop_unwanted() {
-  const auto unwanted = [](const Request& r) { return r.wanted && !r.wanted(); };
   std::vector<Stream> ended;
   for (size_t i = 0; i < streams_.size();) {
-    if (!unwanted(streams_[i].request)) {
+    if (!unwanted(streams_[i].request, streams_[i].thrown)) {
       ++i;
       continue;
     }
@@ -174,10 +223,11 @@ void Scheduler::drop_unwanted() {
   for (size_t n = waiting_.size(); n > 0; --n) {  // in their order
     Request request = std::move(waiting_.front());
     waiting_.pop_front();
-    if (!unwanted(request))
+    std::exception_ptr thrown;
+    if (unwanted(request, thrown))
+      tell_end(request, nothing_of(thrown), 0);
+    else
       waiting_.push_back(std::move(request));
-    else if (request.on_end)
-      request.on_end({.finish = Finish::cancelled}, 0);
   }
   for (Stream& s : ended) end(s, Finish::cancelled);
 }
@@ -289,11 +339,11 @@ void Scheduler::read_and_draw() {
   }
   for (const Reading& reading : readings) {
     Stream& s = streams_[reading.stream];
-    if (s.request.prompt_logprobs >= 0) score(s, x, reading.first, reading.tokens);
+    if (s.request.prompt_logprobs >= 0) guard(s, [&] { score(s, x, reading.first, reading.tokens); });
     s.read += reading.tokens;
-    if (s.request.on_read) s.request.on_read(s.read);
+    if (s.request.on_read) guard(s, [&] { s.request.on_read(s.read); });
     if (drafter_) drafter_->read(s.drafts, x, reading.first, reading.tokens);
-    if (s.request.on_piece) s.request.on_piece(x, reading.first, reading.tokens);
+    if (s.request.on_piece) guard(s, [&] { s.request.on_piece(x, reading.first, reading.tokens); });
     if (!cache_) continue;
     const int64_t row = reading.first + reading.tokens - 1;
     keep_read(s, {x.view().as<float>() + row * x.dim(1), static_cast<size_t>(x.dim(1))});
@@ -323,19 +373,15 @@ void Scheduler::score(Stream& s, const Tensor& x, int64_t row, int64_t tokens) {
   constexpr int64_t kTile = 32;
   const int64_t end = std::min(tokens, std::ssize(s.request.prompt) - 1 - s.read);
   std::vector<int64_t> wanted;
-  for (int64_t begin = 0; begin < end && s.error.empty(); begin += kTile) {
+  for (int64_t begin = 0; begin < end; begin += kTile) {
     wanted.clear();
     for (int64_t t = begin; t < std::min(begin + kTile, end); ++t) wanted.push_back(row + t);
     const Tensor logits = runner_.logits(runner_.rows(x, wanted));
     const auto width = static_cast<size_t>(logits.dim(1));
-    try {
-      for (size_t i = 0; i < wanted.size(); ++i) {
-        const int32_t next = s.request.prompt[static_cast<size_t>(s.read + begin) + i + 1];
-        s.prompt_logprobs.push_back(
-            logprobs_of({logits.view().as<float>() + i * width, width}, next, s.request.prompt_logprobs));
-      }
-    } catch (const Error& e) {
-      s.error = e.what();
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const int32_t next = s.request.prompt[static_cast<size_t>(s.read + begin) + i + 1];
+      s.prompt_logprobs.push_back(
+          logprobs_of({logits.view().as<float>() + i * width, width}, next, s.request.prompt_logprobs));
     }
   }
 }
@@ -345,15 +391,10 @@ void Scheduler::draw(const Tensor& x, const Tensor& logits, std::span<const Draw
   std::vector<std::optional<Finish>> over(streams_.size());
   for (const Drawing& d : drawing) {
     Stream& s = streams_[d.stream];
-    try {
-      over[d.stream] = verify(s, x, logits, d);
-    } catch (const Error& e) {  // its logits are not finite: the others' may be
-      if (e.fault() != Fault::failed_run) throw;
-      s.error = e.what();
-    }
+    guard(s, [&] { over[d.stream] = verify(s, x, logits, d); });  // logits that are not finite are its own, too
   }
   for (size_t i = 0; i < streams_.size(); ++i) {
-    if (!over[i] && streams_[i].over()) over[i] = streams_[i].error.empty() ? Finish::length : Finish::cancelled;
+    if (!over[i] && streams_[i].over()) over[i] = streams_[i].thrown ? Finish::cancelled : Finish::length;
   }
   std::vector<Stream> running, ended;
   std::vector<Finish> how;
@@ -398,7 +439,10 @@ std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logit
 }
 
 void Scheduler::end(Stream& s, Finish finish) {
-  Generated out{.prompt_logprobs = std::move(s.prompt_logprobs), .finish = finish, .error = s.error};
+  Generated out{.prompt_logprobs = std::move(s.prompt_logprobs),
+                .finish = finish,
+                .error = message_of(s.thrown),
+                .thrown = s.thrown};
   s.picker.take(out);
   const Clock::time_point now = Clock::now(), first = s.first_token == Clock::time_point{} ? now : s.first_token;
   out.timings = {.prompt_tokens = s.read - s.cached,
@@ -407,7 +451,7 @@ void Scheduler::end(Stream& s, Finish finish) {
                  .accepted_tokens = s.drafts.accepted,
                  .prompt_seconds = seconds_between(s.began, first),
                  .generate_seconds = seconds_between(first, now)};
-  if (!s.error.empty()) runner_.reset(s.sequence);  // nothing continues from it
+  if (s.thrown) runner_.reset(s.sequence);  // nothing continues from it
   // Up to what was read: the last token was only sampled.
   const auto length = static_cast<size_t>(runner_.length(s.sequence));
   try {
@@ -419,7 +463,7 @@ void Scheduler::end(Stream& s, Finish finish) {
   runner_.reset(s.sequence);
   free_.push_back(s.sequence);
   promised_ -= s.promised;
-  if (s.request.on_end) s.request.on_end(std::move(out), s.cached);
+  tell_end(s.request, std::move(out), s.cached);
 }
 
 void Scheduler::cancel() {
@@ -429,9 +473,7 @@ void Scheduler::cancel() {
     if (in_pass_) runner_.reset(s.sequence);  // after a failed pass its length says nothing
     end(s, Finish::cancelled);
   }
-  for (Request& r : waiting) {
-    if (r.on_end) r.on_end({.finish = Finish::cancelled}, 0);
-  }
+  for (const Request& r : waiting) tell_end(r, nothing_of({}), 0);
   in_pass_ = false;
 }
 
@@ -445,7 +487,7 @@ Generated generate(Scheduler& scheduler, Request request) {
     scheduler.cancel();  // what it calls ends with this function
     throw;
   }
-  if (!answer->error.empty()) throw Error(Fault::failed_run, answer->error);
+  if (answer->thrown) std::rethrow_exception(answer->thrown);
   return std::move(*answer);
 }
 
@@ -465,7 +507,7 @@ std::vector<Generated> generate_all(Runner& runner, std::vector<Request> request
   do scheduler.pass();
   while (progress(done) && !scheduler.idle());
   for (const Generated& answer : answers) {
-    if (!answer.error.empty()) throw Error(Fault::failed_run, answer.error);
+    if (answer.thrown) std::rethrow_exception(answer.thrown);
   }
   return answers;
 }

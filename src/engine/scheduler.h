@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <optional>
 #include <span>
@@ -39,7 +40,8 @@ struct Request {
   // request when it is false; `on_piece` sees each piece of the prompt that was read, as rows [first, first + tokens)
   // of the residual stream x; `on_logprobs` sees the log-probabilities of each token, the end token's too, if they are
   // asked for; `on_token` sees each token but the end token, and false ends the answer; `on_end` is called once, and
-  // may submit another request.
+  // may submit another request. What one of them throws ends its request, as `Generated::thrown`, and no other; what
+  // `on_end` throws is lost, since nobody is left to be told.
   std::function<bool()> wanted{};
   std::function<void(int64_t cached_tokens)> on_start{};  // before its first pass
   std::function<void(int64_t tokens)> on_read{};  // after such a piece: how many of the prompt are read or cached
@@ -56,6 +58,8 @@ struct MemoryUse {
   int64_t pages_leaked = 0;  // references to pages that nobody answers for: a bug
   int64_t snapshots = 0, cached_tokens = 0;
   int64_t lookups = 0, hits = 0;  // of requests; hits continued from something
+  // Of a draft model, beside the bytes above: its sequences and its weights.
+  int64_t draft_bytes = 0, draft_bytes_max = 0, draft_weight_bytes = 0;
 };
 
 class Scheduler {
@@ -86,7 +90,7 @@ class Scheduler {
   struct Stream {
     Request request;
     std::vector<std::vector<TokenLogprob>> prompt_logprobs{};
-    std::string error{};
+    std::exception_ptr thrown{};  // by a callback, or by what drew its tokens
     TokenPicker picker;
     int64_t sequence = 0;
     int64_t read = 0;  // of the prompt
@@ -102,9 +106,11 @@ class Scheduler {
 
     bool reading() const { return read < std::ssize(request.prompt); }
     bool generates() const { return request.generate.tokens_max != 0; }
-    bool over() const { return !error.empty() || (!reading() && !generates()); }  // without another token
+    bool over() const { return thrown || (!reading() && !generates()); }  // without another token
     int64_t piece(int64_t chunk) const;
   };
+  template <class Call>
+  static void guard(Stream& s, const Call& call);
   void admit();
   void look_up(Stream& s);
   void start(Stream& s);
@@ -143,7 +149,7 @@ class Scheduler {
   std::vector<int64_t> free_;  // sequences
 };
 
-// The answer to one more request, to its end; its on_end is not called. Error when it fails, or any other that runs.
+// The answer to one more request, to its end; its on_end is not called. Throws what ended it, or what a pass did.
 Generated generate(Scheduler& scheduler, Request request);
 
 // The answers to all of them, in their order; on_token and on_end of the requests are not called. `progress` receives

@@ -262,20 +262,25 @@ TEST(Scheduler, UnwantedRequestsEndBeforeTheNextPass) {
   EXPECT_EQ(endings.seen, (std::multiset<std::string>{"running cancelled", "waiting cancelled", "wanted length"}));
 }
 
-// One answer ends in the pass in which another fails. Each ends once, and the sequences of both serve others.
+// Both end once, and their sequences serve others.
 TEST(Scheduler, AfterAFailedPassEverythingEndsOnce) {
   LanguageModel model = chat(2, 16);
-  Scheduler scheduler(model.runner());
+  bool failing = true;
+  const auto source = [&](std::span<const int32_t>, int64_t) {
+    if (failing) fail("test", {.what = "fails"});
+    return std::vector<int32_t>{};
+  };
+  Scheduler scheduler(model.runner(), {.tokens_max = 2, .source = source});
   Endings endings;
-  scheduler.submit(endings.request(model, "short", {.tokens_max = 1}));
-  Request failing = endings.request(model, "failing", {.tokens_max = 9, .ignore_eos = true});
-  failing.on_token = [](int32_t) -> bool { fail("test", {.what = "fails"}); };
-  scheduler.submit(std::move(failing));
-  EXPECT_THROW(scheduler.pass(), Error);
+  for (const char* name : {"one", "two"})
+    scheduler.submit(endings.request(model, name, {.tokens_max = 9, .ignore_eos = true}));
+  scheduler.pass();
+  EXPECT_THROW(scheduler.pass(), Error);  // the first with drafts
   scheduler.cancel();
   EXPECT_TRUE(scheduler.idle());
-  EXPECT_EQ(endings.seen, (std::multiset<std::string>{"failing cancelled", "short cancelled"}));
+  EXPECT_EQ(endings.seen, (std::multiset<std::string>{"one cancelled", "two cancelled"}));
   EXPECT_THROW(scheduler.submit({.prompt = {1 << 20}}), Error);
+  failing = false;
   for (const char* name : {"a", "b"}) {
     Request stopped = endings.request(model, name, {.tokens_max = 9, .ignore_eos = true});
     stopped.on_token = [](int32_t) { return false; };
@@ -285,22 +290,111 @@ TEST(Scheduler, AfterAFailedPassEverythingEndsOnce) {
   EXPECT_EQ(endings.seen.count("a cancelled") + endings.seen.count("b cancelled"), 2u);
 }
 
-TEST(Scheduler, OneFailedAnswerLeavesTheOthers) {
-  LanguageModel model = chat(3);
+// Requests whose callbacks throw, by the name of the callback.
+struct Failing {
+  const char* name;
+  void (*arm)(Request& request);
+};
+const Failing kFailing[] = {
+    {"wanted", [](Request& r) { r.wanted = []() -> bool { throw Error(Fault::bad_input, "wanted"); }; }},
+    {"on_start", [](Request& r) { r.on_start = [](int64_t) { throw Error(Fault::environment, "on_start"); }; }},
+    {"on_read", [](Request& r) { r.on_read = [](int64_t) { throw std::runtime_error("on_read"); }; }},
+    {"on_piece", [](Request& r) { r.on_piece = [](const Tensor&, int64_t, int64_t) { throw std::bad_alloc(); }; }},
+    {"on_logprobs", [](Request& r) { r.on_logprobs = [](const std::vector<TokenLogprob>&) { throw 5; }; }},
+    {"on_token", [](Request& r) { r.on_token = [](int32_t) -> bool { throw std::runtime_error("on_token"); }; }},
+};
+
+TEST(Scheduler, WhatACallbackThrowsEndsItsRequestAlone) {
+  LanguageModel model = chat(2, 16, false, kMemory);
   Scheduler scheduler(model.runner());
-  Generated failed, whole;
-  Request failing{.prompt = encode(model, "Hi"), .generate = {.tokens_max = 9, .ignore_eos = true}};
-  failing.on_token = [](int32_t) -> bool { throw Error(Fault::failed_run, "not finite"); };
-  failing.on_end = [&](Generated g, int64_t) { failed = std::move(g); };
-  scheduler.submit(std::move(failing));
-  scheduler.submit({.prompt = encode(model, "Who are you?"),
-                    .generate = {.tokens_max = 9, .ignore_eos = true},
-                    .on_end = [&](Generated g, int64_t) { whole = std::move(g); }});
+  const auto plain = [&](const char* prompt) {
+    return Request{.prompt = encode(model, prompt), .generate = {.tokens_max = 9, .ignore_eos = true}};
+  };
+  const std::vector<int32_t> want = generate(scheduler, plain("Who are you?")).ids;
+  for (const bool waits : {false, true}) {
+    for (const Failing& failing : kFailing) {
+      Generated failed, whole;
+      int ended = 0;
+      const auto whole_request = [&] {
+        Request request = plain("Who are you?");
+        request.on_end = [&](Generated g, int64_t) { whole = std::move(g); };
+        return request;
+      };
+      Request request = plain("What is 17 + 25?");
+      request.generate.logprobs = 0;
+      request.prompt_logprobs = 0;  // so that it is read, whatever is cached
+      failing.arm(request);
+      request.on_end = [&](Generated g, int64_t) {
+        failed = std::move(g);
+        ++ended;
+        throw std::runtime_error("on_end");
+      };
+      scheduler.submit(whole_request());
+      if (waits) scheduler.submit(plain("Hi"));  // both sequences are taken
+      scheduler.submit(std::move(request));
+      while (!scheduler.idle()) scheduler.pass();
+      EXPECT_EQ(ended, 1) << failing.name;
+      EXPECT_EQ(failed.finish, Finish::cancelled) << failing.name;
+      EXPECT_FALSE(failed.error.empty()) << failing.name;
+      EXPECT_TRUE(failed.thrown) << failing.name;
+      EXPECT_EQ(whole.ids, want) << failing.name;
+      EXPECT_EQ(whole.error, "") << failing.name;
+      EXPECT_EQ(scheduler.memory().pages_leaked, 0) << failing.name;
+    }
+  }
+  Request empty;
+  empty.on_end = [](const Generated&, int64_t) { throw 5; };
+  scheduler.submit(std::move(empty));  // ends at once
+  EXPECT_EQ(generate(scheduler, plain("Who are you?")).ids, want);
+}
+
+// The caller of one answer gets the exception itself.
+TEST(Scheduler, GenerateThrowsWhatACallbackThrew) {
+  LanguageModel model = chat(1, 16, false, kMemory);
+  Scheduler scheduler(model.runner());
+  Request request{.prompt = encode(model, "Hi"), .generate = {.tokens_max = 3, .ignore_eos = true}};
+  request.on_token = [](int32_t) -> bool { throw Error(Fault::environment, "the disk is full"); };
+  try {
+    (void)generate(scheduler, request);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.fault(), Fault::environment);
+    EXPECT_STREQ(e.what(), "the disk is full");
+  }
+  request.on_token = {};
+  EXPECT_EQ(std::ssize(generate(scheduler, request).ids), 3);
+}
+
+// A prompt in three pieces, the first of which is in the cache: all of it is seen, in order.
+TEST(Scheduler, EveryPieceOfAPromptIsSeen) {
+  LanguageModel model = chat(1, 16, false, kMemory);
+  const std::vector<int32_t> prompt =
+      encode(model, "What is 17 + 25? Reverse the word stone, and say who you are. Then count the letters.");
+  ASSERT_GT(prompt.size(), 32u);
+  Scheduler scheduler(model.runner());
+  (void)generate(scheduler, {.prompt = prompt, .generate = {.tokens_max = 2}});
+  nn::Probe probe{.want_hidden = true};
+  std::vector<float> seen;
+  int64_t pieces = 0;
+  const auto on_piece = [&](const Tensor& x, int64_t first, int64_t tokens) {
+    const auto width = x.dim(1);
+    const float* row = x.view().as<float>() + first * width;
+    seen.insert(seen.end(), row, row + tokens * width);
+    ++pieces;
+  };
+  scheduler.submit({.prompt = prompt, .generate = {.tokens_max = 0}, .probe = &probe, .on_piece = on_piece});
   while (!scheduler.idle()) scheduler.pass();
-  EXPECT_EQ(failed.error, "not finite");
-  EXPECT_EQ(failed.finish, Finish::cancelled);
-  EXPECT_EQ(whole.error, "");
-  EXPECT_EQ(std::ssize(whole.ids), 9);
+  EXPECT_GE(pieces, 3);
+  const auto width = static_cast<size_t>(model.runner().config().hidden);
+  ASSERT_EQ(seen.size(), prompt.size() * width);
+  for (const std::vector<float>& layer : probe.hidden) EXPECT_EQ(layer.size(), prompt.size() * width);
+  LanguageModel other = chat(1, 16);
+  std::vector<float> want;
+  other.runner().reset(0);
+  (void)other.runner().prefill(0, prompt, [&](const Tensor& x) {
+    want.insert(want.end(), x.view().as<float>(), x.view().as<float>() + x.shape().count());
+  });
+  EXPECT_EQ(seen, want);
 }
 
 // Read in pieces, beside another answer, with a prefix of it in the cache: that has no logits, so it is not used.

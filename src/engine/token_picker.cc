@@ -54,7 +54,7 @@ int32_t TokenPicker::next(std::span<const float> logits) {
   if (options_.logprobs >= 0) logprobs_.push_back(logprobs_of(logits, id, options_.logprobs));
   ids_.push_back(id);
   seen_.push_back(id);
-  const bool ends = !options_.ignore_eos || constraint_;
+  const bool ends = !options_.ignore_eos || (constraint_ && !options_.constraint->may_be_cut());
   ended_ = ends && std::find(eos_.begin(), eos_.end(), id) != eos_.end();
   return id;
 }

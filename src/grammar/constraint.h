@@ -26,6 +26,7 @@ class Constraint {
   Constraint& operator=(const Constraint&) = delete;
 
   const TokenTrie& trie() const { return *trie_; }
+  bool may_be_cut() const { return program_.may_be_cut; }
   // Memory that it holds, about: the program and the tables that new answers begin in. It grows with what answers say.
   int64_t bytes() const { return bytes_; }
 

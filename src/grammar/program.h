@@ -47,6 +47,7 @@ struct Program {
   std::vector<StateId> rules;  // where each begins
   std::vector<bool> nullable;  // by rule: the empty text is one of its texts
   RuleId start = 0;
+  bool may_be_cut = false;  // an answer may end anywhere in a text: nothing is reserved for the rest of it
 };
 
 class Builder {
@@ -72,6 +73,8 @@ class Builder {
   RuleId declare();
   void define(RuleId rule, StateId start);
   RuleId rule(StateId start);
+
+  void let_be_cut() { program_.may_be_cut = true; }
 
   // The program whose texts are those of `start`.
   Program finish(RuleId start);

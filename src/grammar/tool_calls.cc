@@ -5,6 +5,7 @@
 
 #include "grammar/characters.h"
 #include "grammar/json_schema.h"
+#include "grammar/json_text.h"
 #include "sys/error.h"
 
 namespace braid::grammar {
@@ -42,39 +43,102 @@ StateId call_of(Builder& b, const Function& f, CallForm form, std::string_view w
   return tagged ? b.tag("<tool_call>", b.literal("\n", call)) : call;
 }
 
+// The automaton of Aho and Corasick for some texts: its states by what has been read of one of them.
+class Watch {
+ public:
+  Watch(Builder& b, const std::vector<std::string>& texts) : texts_(texts) {
+    announce(b, "");
+    for (const std::string& text : texts_) {
+      for (size_t n = 1; n < text.size(); ++n) announce(b, text.substr(0, n));
+    }
+  }
+  const std::map<std::string, StateId>& states() const { return states_; }
+  StateId start() const { return states_.at(""); }
+  // The text that `read` ends with, by its index; -1: none.
+  int64_t found(const std::string& read) const {
+    const auto at = std::ranges::find_if(texts_, [&](const std::string& text) { return read.ends_with(text); });
+    return at == texts_.end() ? -1 : at - texts_.begin();
+  }
+  // Of the longest end of `read` that begins a text.
+  StateId after(std::string read) const {
+    while (!states_.contains(read)) read.erase(0, 1);
+    return states_.at(read);
+  }
+
+ private:
+  void announce(Builder& b, const std::string& read) {
+    if (!states_.contains(read)) states_[read] = b.later();
+  }
+
+  std::vector<std::string> texts_;
+  std::map<std::string, StateId> states_;
+};
+
+void add_edge(std::vector<ByteEdge>& edges, int byte, StateId to) {
+  if (!edges.empty() && edges.back().next == to && edges.back().last + 1 == byte)
+    edges.back().last = static_cast<uint8_t>(byte);
+  else
+    edges.push_back({static_cast<uint8_t>(byte), static_cast<uint8_t>(byte), to});
+}
+
+// Any bytes, tags that are tokens included, up to one of the texts, after which it goes on at its state; or to the end.
+StateId bytes_up_to(Builder& b, const std::vector<std::string>& texts, const std::vector<StateId>& next) {
+  const Watch watch(b, texts);
+  for (const auto& [prefix, state] : watch.states()) {
+    std::vector<ByteEdge> edges;
+    for (int byte = 0; byte < 256; ++byte) {
+      const std::string read = prefix + static_cast<char>(byte);
+      const int64_t found = watch.found(read);
+      add_edge(edges, byte, found >= 0 ? next[static_cast<size_t>(found)] : watch.after(read));
+    }
+    b.bind(state, b.any_of({b.bytes(std::move(edges)), b.done()}));
+  }
+  return watch.start();
+}
+
 }  // namespace
 
-// The automaton of Aho and Corasick for the forbidden texts, without the states that have read one of them.
 StateId text_without(Builder& b, const std::vector<std::string>& forbidden, StateId next) {
-  std::map<std::string, StateId> states;  // by what has been read of a forbidden text
-  const auto announce = [&](const std::string& read) {
-    if (!states.contains(read)) states[read] = b.later();
-  };
-  announce("");
-  for (const std::string& text : forbidden) {
-    for (size_t n = 1; n < text.size(); ++n) announce(text.substr(0, n));
-  }
-  const StateId longer = character(b, {{0x80, kCharMax}}, Spelling::plain, states.at(""));
-  const auto ends_in_forbidden = [&](const std::string& read) {
-    return std::any_of(forbidden.begin(), forbidden.end(),
-                       [&](const std::string& text) { return read.ends_with(text); });
-  };
-  for (const auto& [prefix, state] : states) {
+  const Watch watch(b, forbidden);
+  const StateId longer = character(b, {{0x80, kCharMax}}, Spelling::plain, watch.start());
+  for (const auto& [prefix, state] : watch.states()) {
     std::vector<ByteEdge> edges;
-    for (uint8_t byte = '\t'; byte < 0x80; ++byte) {
+    for (int byte = '\t'; byte < 0x80; ++byte) {
       if (byte < ' ' && byte != '\n' && byte != '\t') continue;
-      std::string read = prefix + static_cast<char>(byte);
-      if (ends_in_forbidden(read)) continue;
-      while (!states.contains(read)) read.erase(0, 1);
-      const StateId to = states.at(read);
-      if (!edges.empty() && edges.back().next == to && edges.back().last + 1 == byte)
-        edges.back().last = byte;
-      else
-        edges.push_back({byte, byte, to});
+      const std::string read = prefix + static_cast<char>(byte);
+      if (watch.found(read) < 0) add_edge(edges, byte, watch.after(read));
     }
     b.bind(state, b.any_of({b.bytes(std::move(edges)), longer, next}));
   }
-  return states.at("");
+  return watch.start();
+}
+
+RuleId free_but_for_names(Builder& b, const std::vector<std::string>& names, CallForm form) {
+  b.let_be_cut();
+  std::vector<std::string> tagged, quoted;
+  for (const std::string& name : names) {
+    tagged.push_back(name + ">");
+    quoted.push_back(Json(name).dump());
+  }
+  const StateId text = b.later();
+  JsonText j(b);
+  const auto object = [&](StateId next) {
+    const StateId arguments = b.literal("\"arguments\"", j.colon(j.any_object(j.close('}', next))));
+    return j.open('{', b.literal("\"name\"", j.colon(b.literals(quoted, j.comma(arguments)))));
+  };
+  StateId call = 0;
+  if (form == CallForm::xml) {
+    const StateId rest = bytes_up_to(b, {"</function>", "</tool_call>"}, {text, text});
+    call = b.literal("<function=", b.literals(tagged, rest));
+  } else {
+    call = object(text);
+  }
+  const RuleId one = b.rule(object(b.done()));
+  const StateId list = j.list(
+      '[', ']', 1, kUnbounded, [&](StateId next) { return b.call(one, next); }, text);
+  const auto on_a_line = [&](StateId next) { return b.any_of({b.literal("\n", next), next}); };
+  b.bind(text, bytes_up_to(b, {"<tool_call>", "<TOOLCALL>"}, {on_a_line(call), on_a_line(list)}));
+  return b.rule(text);
 }
 
 RuleId tool_calls(Builder& b, const std::vector<Function>& functions, const CallOptions& options,

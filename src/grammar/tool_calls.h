@@ -35,6 +35,11 @@ constexpr int64_t kCallsMax = 32;
 RuleId tool_calls(Builder& b, const std::vector<Function>& functions, const CallOptions& options,
                   std::string_view where);
 
+// Answers that are free but for their calls, each of which names one of `names`. What follows the name is free too in
+// the XML form, up to the end of the call; in the others it is any object. Such an answer may be cut anywhere. The tag
+// that opens a call says whether it is of the list form.
+RuleId free_but_for_names(Builder& b, const std::vector<std::string>& names, CallForm form);
+
 // Text without any of the ASCII texts of `forbidden`, then `next`.
 StateId text_without(Builder& b, const std::vector<std::string>& forbidden, StateId next);
 

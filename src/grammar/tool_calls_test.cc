@@ -71,6 +71,37 @@ TEST(ToolCallGrammar, TextBeforeOneCall) {
   }
 }
 
+TEST(ToolCallGrammar, FreeButForNames) {
+  const auto free_but_for_names_in = [](CallForm form) {
+    return constraint_of([&](Builder& b) { return free_but_for_names(b, {"f", "get_it", "get"}, form); });
+  };
+  const std::string xml = "<tool_call>\n<function=get>\n<parameter=a>\n</b> \x01 <tool_call> \n</parameter>\n",
+                    xml_end = "</function>\n</tool_call>", json = R"(<tool_call>
+{"name": "get_it", "arguments": {"a": [1, "<tool_call>"]}})",
+                    list = R"(<TOOLCALL>[{"name": "f", "arguments": {}}, {"name": "get", "arguments": {"x": 1}}])";
+  for (const CallForm form : {CallForm::xml, CallForm::json, CallForm::list}) {
+    const auto one = free_but_for_names_in(form);
+    EXPECT_TRUE(one->may_be_cut());
+    const std::string call = form == CallForm::xml ? xml + xml_end : json + "\n</tool_call>";
+    for (const std::string text : {"", "Hello <tool_cal \r\x01\xc3 \xff<|other|> </tool_call>\xff</think>"}) {
+      for (const std::string& said :
+           {text, text + call, text + call + text + call + "\n" + list + "</TOOLCALL>" + text})
+        EXPECT_TRUE(matches(one, said)) << said;
+      const std::string before[] = {text, text + call, text + list};
+      for (const std::string& begun : before) {
+        for (const char* wrong :
+             {"<tool_call>\n<function=h", "<tool_call>\n<function=get>x</function><tool_call>h",
+              "\xff<tool_call>\n<function=gets", "<tool_call>\n{\"name\": \"h", "<tool_call> no call",
+              "<TOOLCALL>[{\"name\": \"h", "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {}}, h"})
+          EXPECT_FALSE(Matcher(one).accept(begun + wrong)) << begun + wrong;
+      }
+      EXPECT_FALSE(matches(one, text + "<tool_call>\n"));
+    }
+  }
+  EXPECT_TRUE(matches(free_but_for_names_in(CallForm::xml), xml));
+  EXPECT_FALSE(matches(calls({.form = CallForm::xml, .many = false, .text_first = true}), "\x01"));
+}
+
 TEST(ToolCallGrammar, NamesThatTheFormCannotHold) {
   const auto says = [](const std::string& name, const char* schema) {
     return support::error_of([&] {

@@ -5,10 +5,13 @@
 
 namespace braid::serve {
 
-Answers::Answers(Worker& worker, const std::vector<Asked>& asked)
-    : worker_(worker), asked_(asked), n_(static_cast<size_t>(asked[0].n)), left_(n_ * asked.size()) {
+Answers::Answers(Worker& worker, const std::vector<Asked>& asked, RequestRecord& record)
+    : worker_(worker), asked_(asked), record_(record), n_(static_cast<size_t>(asked[0].n)), left_(n_ * asked.size()) {
   replies_.resize(left_);
   over_.resize(left_);
+  tokens_.resize(left_);
+  record_.answers = true;
+  for (const Asked& a : asked) record_.prompt_tokens += std::ssize(a.work.request.prompt);
   for (size_t prompt = 0; prompt < asked.size(); ++prompt) submit(prompt * n_);
 }
 
@@ -24,6 +27,19 @@ void Answers::submit(size_t answer) {
   replies_[answer] = worker_.submit(std::move(work), bell_);
 }
 
+// For the log. Answers of one prompt beside the first continue from it.
+void Answers::note(size_t answer, const Reply::News& news) {
+  using std::chrono::milliseconds;
+  const auto ms = std::chrono::duration_cast<milliseconds>(RequestRecord::Clock::now() - submitted_).count();
+  if (news.admitted && record_.queue_ms < 0) record_.queue_ms = ms;
+  if (news.started && record_.first_token_ms < 0) record_.first_token_ms = ms;
+  if (news.admitted && answer % n_ == 0) record_.cached_tokens += news.cached_tokens;
+  const Outcome& outcome = replies_[answer]->outcome();
+  const int64_t tokens = news.done ? std::ssize(outcome.generated.ids) : news.tokens;
+  record_.completion_tokens += tokens - std::exchange(tokens_[answer], tokens);
+  if (news.done) record_.finish = outcome.error.empty() ? finish_of(outcome, false) : "error";
+}
+
 std::vector<Answers::Update> Answers::wait(std::chrono::milliseconds patience) {
   {
     std::unique_lock lock(bell_->mutex);
@@ -35,6 +51,7 @@ std::vector<Answers::Update> Answers::wait(std::chrono::milliseconds patience) {
   for (size_t i = 0; i < replies_.size(); ++i) {
     if (!replies_[i] || over_[i]) continue;
     Reply::News news = replies_[i]->take();
+    note(i, news);
     if (i % n_ == 0 && n_ > 1 && (news.started || news.done) && !replies_[i + 1]) {
       for (size_t j = i + 1; j < i + n_; ++j) submit(j);
     }

@@ -8,13 +8,15 @@
 
 #include "serve/asked.h"
 #include "serve/reply.h"
+#include "serve/request_log.h"
 #include "serve/worker.h"
 
 namespace braid::serve {
 
 class Answers {
  public:
-  Answers(Worker& worker, const std::vector<Asked>& asked);
+  // `record` is kept up with what comes.
+  Answers(Worker& worker, const std::vector<Asked>& asked, RequestRecord& record);
   Answers(const Answers&) = delete;
   Answers& operator=(const Answers&) = delete;
   ~Answers();  // nobody waits for them any more
@@ -33,13 +35,17 @@ class Answers {
 
  private:
   void submit(size_t answer);
+  void note(size_t answer, const Reply::News& news);
 
   Worker& worker_;
   const std::vector<Asked>& asked_;
+  RequestRecord& record_;
+  RequestRecord::Clock::time_point submitted_ = RequestRecord::Clock::now();
   size_t n_, left_;
   std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
   std::vector<std::shared_ptr<Reply>> replies_;  // null: not begun
   std::vector<bool> over_;
+  std::vector<int64_t> tokens_;  // of each answer so far
 };
 
 }  // namespace braid::serve

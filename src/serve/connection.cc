@@ -1,5 +1,6 @@
 #include "serve/connection.h"
 
+#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -36,6 +37,7 @@ void Connection::begin_request() {
   deadline_ = begun_ + kHeadersMax;
   head_ = body_ = 0;
   line_ends_ = 0;
+  record_ = {};
 }
 
 bool Connection::wait(short events, std::chrono::milliseconds patience) const {
@@ -64,6 +66,16 @@ bool Connection::gone() const {
   char byte = 0;
   const ssize_t got = recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+std::string Connection::peer() const {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  char host[NI_MAXHOST] = "";
+  const auto* any = reinterpret_cast<const sockaddr*>(&address);
+  const bool known = getpeername(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                     getnameinfo(any, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+  return known ? host : "";
 }
 
 bool Connection::is_readable() const { return begin_ < buffer_.size() || wait_for_more(); }
@@ -177,7 +189,11 @@ bool HttpServer::process_and_close_socket(socket_t socket) {
   for (size_t left = keep_alive_max_count_; left > 0 && next_request(); --left) {
     bool closed = false;
     connection.begin_request();
-    good = process_request(connection, left == 1, closed, nullptr);
+    try {
+      good = process_request(connection, left == 1, closed, nullptr);
+    } catch (...) {  // while the answer was written, where the library catches nothing: this connection alone ends
+      good = false;
+    }
     if (!good || closed || connection.closing()) break;
   }
   Connection::current() = nullptr;

@@ -11,6 +11,8 @@
 #include <set>
 #include <string>
 
+#include "serve/request_log.h"
+
 namespace braid::serve {
 
 constexpr size_t kBodyMax = size_t{32} << 20;
@@ -34,6 +36,10 @@ class Connection final : public httplib::Stream {
   // No other request is read: what follows this one in the connection may be the rest of its body.
   void close_after_this() { closing_ = true; }
   bool closing() const { return closing_; }
+  // Of the request that is being handled.
+  RequestRecord& record() { return record_; }
+  // The client's address; empty: it cannot be had.
+  std::string peer() const;
 
   // Of the request that this thread handles; null outside of one.
   static Connection*& current();
@@ -59,6 +65,7 @@ class Connection final : public httplib::Stream {
   size_t head_ = 0, body_ = 0;                                  // bytes read of it
   int line_ends_ = 0;                                           // bytes of the empty line that ends the headers
   bool closing_ = false;
+  RequestRecord record_;
 };
 
 // The library's server on such connections, each with a thread while it is open. When others wait for one, a request

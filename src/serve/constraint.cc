@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "grammar/tool_calls.h"
 #include "io/json.h"
 #include "serve/api_error.h"
+#include "sys/error.h"
 
 namespace braid::serve {
 namespace {
@@ -31,6 +33,7 @@ const ordered_json* field_of(const ordered_json& object, const char* name) {
 struct Form {
   std::string where, key;
   std::function<grammar::RuleId(grammar::Builder&)> make;
+  bool demanded = true;  // false: nobody asked for it, so that an answer goes without where it cannot be enforced
 };
 
 Form schema_form(const char* where, const ordered_json& given) {
@@ -128,7 +131,15 @@ std::vector<grammar::Function> functions_of(const ordered_json& tools, const std
   return out;
 }
 
-// Calls that are required, or that there may be one of only; nullopt: they are free.
+Form names_of(const std::vector<grammar::Function>& functions, grammar::CallForm form) {
+  std::set<std::string> names;
+  for (const grammar::Function& f : functions) names.insert(f.name);
+  const std::vector<std::string> list(names.begin(), names.end());
+  return {"tools", "names " + ordered_json(list).dump(),
+          [list, form](grammar::Builder& b) { return grammar::free_but_for_names(b, list, form); }, false};
+}
+
+// Calls that are required, or that there may be one of only; otherwise only their names are not free.
 std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools, bool formatted,
                              engine::LanguageModel& model) {
   if (tools.is_null()) return std::nullopt;
@@ -139,8 +150,8 @@ std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools
   const grammar::CallOptions options{.form = model.call_form(),
                                      .many = !only && !(parallel && *parallel == false),
                                      .text_first = !required && !formatted};
-  if (options.text_first && options.many) return std::nullopt;
   const std::vector<grammar::Function> functions = functions_of(tools, only);
+  if (options.text_first && options.many) return names_of(functions, options.form);
   std::string key = fmt::format("calls {} {} ", options.many, options.text_first);
   for (const grammar::Function& f : functions) key += ordered_json::array({f.name, f.parameters}).dump();
   return Form{"tools", key, [functions, options](grammar::Builder& b) {
@@ -181,7 +192,12 @@ std::shared_ptr<const grammar::Constraint> constraint_of(const ordered_json& bod
   };
   const std::string key =
       fmt::format("{} {}\n{}\n{}", thinking, only_calls, calls ? calls->key : "", format ? format->key : "");
-  return model.grammars().get(key, format && !only_calls ? format->where : calls->where, make);
+  try {
+    return model.grammars().get(key, format && !only_calls ? format->where : calls->where, make);
+  } catch (const Error&) {
+    if (format || calls->demanded) throw;
+    return nullptr;
+  }
 }
 
 }  // namespace braid::serve

@@ -44,6 +44,7 @@ class Reply {
     int64_t cached_tokens = 0;  // what was cached of it
     int64_t read = -1;          // tokens of the prompt that are read by now, if that is asked for and has changed
     bool started = false;       // a token has been generated
+    int64_t tokens = 0;         // generated so far
     bool done = false;
     bool silent() const {
       return !done && text.reasoning.empty() && text.content.empty() && logprobs.empty() && !admitted && read < 0;
@@ -62,6 +63,7 @@ class Reply {
             .cached_tokens = cached_tokens_,
             .read = std::exchange(read_, -1),
             .started = started_,
+            .tokens = tokens_,
             .done = done_};
   }
   bool news() const { return news_; }                  // with the bell's mutex held
@@ -81,8 +83,10 @@ class Reply {
     read_ = tokens;
     ring();
   }
+  // What a further token adds to the text, if anything.
   void put(const Parts& parts) {
     const std::lock_guard lock(bell_->mutex);
+    ++tokens_;
     if (std::exchange(started_, true) && parts.reasoning.empty() && parts.content.empty()) return;
     text_.reasoning += parts.reasoning;
     text_.content += parts.content;
@@ -109,7 +113,7 @@ class Reply {
   Parts text_;
   std::vector<std::vector<engine::TokenLogprob>> logprobs_;
   Outcome outcome_;
-  int64_t cached_tokens_ = 0, read_ = -1;
+  int64_t cached_tokens_ = 0, read_ = -1, tokens_ = 0;
   bool news_ = false, admitted_ = false, started_ = false, done_ = false;
   std::atomic<bool> cancelled_ = false;
 };

@@ -86,6 +86,9 @@ bool is_public(const std::string& path) {
   return path == "/health" || std::ranges::any_of(page_files(), [&](const PageFile& f) { return path == f.path; });
 }
 
+// Of the request that this thread handles.
+RequestRecord& record() { return Connection::current()->record(); }
+
 // For a whole answer, whose client may leave meanwhile: the answer is then not wanted either.
 std::vector<Answers::Update> wait_for_more(Answers& answers) {
   const Connection* connection = Connection::current();
@@ -146,11 +149,13 @@ struct Server::State {
   std::thread listening;
   std::atomic<int64_t> active = 0;             // requests that are being answered, or wait
   std::atomic<bool> draining = false;          // no others are accepted
+  std::atomic<bool> listens = true;            // the thread that accepts connections has not ended
   std::map<std::string, const char*> allowed;  // the method of each path
   std::mutex noted_mutex;
   std::set<std::string> noted;  // types of tools that were skipped
 
   void set_routes();
+  void listen();
   void post(const std::string& path, void (State::*answer)(const std::string& body, httplib::Response&));
   void get(const std::string& path, void (State::*answer)(httplib::Response&));
   bool refused(const httplib::Request& request, httplib::Response& response);
@@ -268,7 +273,7 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
     bool begun = false;
     Streaming(Worker& worker, std::unique_ptr<Active> active, std::vector<Asked> all,
               std::unique_ptr<AnswerStream> written)
-        : place(std::move(active)), asked(std::move(all)), form(std::move(written)), answers(worker, asked) {}
+        : place(std::move(active)), asked(std::move(all)), form(std::move(written)), answers(worker, asked, record()) {}
 
     std::string next() {
       std::string out = std::exchange(begun, true) ? "" : form->begin();
@@ -286,11 +291,20 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
       }
       return answers.done() ? out + form->finish(answers.outcomes()) : out;
     }
+    // The client still gets an event that says why there are no more.
+    std::string next_or_error() {
+      try {
+        return next();
+      } catch (const std::exception& e) {
+        failed = true;
+        return form->fail(500, "server_error", printable(e.what()));
+      }
+    }
     bool failed = false;
   };
   auto s = std::make_shared<Streaming>(ready().worker, std::move(held), std::move(asked), std::move(form));
   const auto next = [s](size_t, httplib::DataSink& sink) {
-    const std::string text = s->next();
+    const std::string text = s->next_or_error();
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;
     if (s->failed || s->answers.done()) sink.done();
     return true;
@@ -305,7 +319,7 @@ void Server::State::chat(const std::string& body, httplib::Response& response) {
   std::vector<Asked> asked{one_large_at_a_time(body, [&] { return read_chat(body, now.model, now.defaults); })};
   note_skipped(asked[0]);
   if (asked[0].stream) return stream(std::move(place), asked, chat_stream(asked[0], now.model), response);
-  Answers answers(now.worker, asked);
+  Answers answers(now.worker, asked, record());
   const std::vector<Said> said = wait_for(answers);
   set_json(response, chat_json(asked[0], said, answers.outcomes(), now.model));
 }
@@ -316,7 +330,7 @@ void Server::State::blocks(std::unique_ptr<Active> place, const Asked& asked, st
   note_skipped(asked);
   std::vector<Asked> one{asked};
   if (asked.stream) return stream(std::move(place), std::move(one), std::move(form), response);
-  Answers answers(ready().worker, one);
+  Answers answers(ready().worker, one, record());
   while (!answers.done()) {
     for (const auto& [i, news] : wait_for_more(answers)) {
       if (news.done) check(answers.outcome(i));
@@ -362,7 +376,7 @@ void Server::State::completions(const std::string& body, httplib::Response& resp
   const std::vector<Asked> asked =
       one_large_at_a_time(body, [&] { return read_completions(body, now.model, now.defaults); });
   if (asked[0].stream) return stream(std::move(place), asked, completions_stream(asked, now.model), response);
-  Answers answers(now.worker, asked);
+  Answers answers(now.worker, asked, record());
   const std::vector<Said> said = wait_for(answers);
   set_json(response, completions_json(asked, said, answers.outcomes(), now.model));
 }
@@ -509,7 +523,25 @@ void Server::State::set_routes() {
       set_error(q, r, 500, "server_error", printable(e.what()));
     }
   });
+  if (options.requests) {
+    http.set_logger([this](const Request& q, const Response& r) {
+      Connection* connection = Connection::current();
+      options.requests(log_line(connection->record(), connection->peer(), q.method, q.path, r.status));
+    });
+  }
   http.set_error_handler([this](const Request& q, Response& r) { explain(q, r); });
+}
+
+// The library takes any error of accept but EMFILE for the end, also those that one client's connection had.
+void Server::State::listen() {
+  while (true) {
+    http.let_many_wait();
+    if (http.listen_after_bind() || draining) break;
+    if (options.log) options.log("the socket failed that accepts connections; listening again");
+    while (!draining && !http.bind_to_port(options.host, port)) std::this_thread::sleep_for(100ms);
+    if (draining) break;
+  }
+  listens = false;
 }
 
 Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
@@ -535,8 +567,7 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
     fail_environment("serve", {.what = "cannot listen",
                                .got = fmt::format("{}:{}", printable(host), s.options.port),
                                .hint = "another --port, or an address of this machine"});
-  s.http.let_many_wait();
-  s.listening = std::thread([&s] { s.http.listen_after_bind(); });
+  s.listening = std::thread([&s] { s.listen(); });
 }
 
 Server::~Server() { stop(std::chrono::milliseconds(0)); }
@@ -573,8 +604,8 @@ void Server::stop(std::chrono::milliseconds grace) {
   };
   wait_until_idle(grace);
   if (s.owner) s.owner->worker.stop();
-  wait_until_idle(kSilenceMax);                                   // they write what there is to say
-  while (!s.http.is_running()) std::this_thread::sleep_for(1ms);  // before that, stop does nothing
+  wait_until_idle(kSilenceMax);                                                // they write what there is to say
+  while (s.listens && !s.http.is_running()) std::this_thread::sleep_for(1ms);  // before that, stop does nothing
   s.http.stop();
   s.http.close_all();
   s.listening.join();

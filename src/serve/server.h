@@ -17,7 +17,8 @@ struct ServerOptions {
   std::string key{};                  // that requests must have (Bearer or x-api-key); empty: none
   int64_t parallel = 4, queue = 100;  // requests that are answered at a time, and that may wait; others get 429
   std::string cache_file{};           // where cached prefixes are kept from one process to the next; empty: nowhere
-  std::function<void(const std::string&)> log{};  // a line for the operator, from any thread
+  std::function<void(const std::string&)> log{};       // a line for the operator, from any thread
+  std::function<void(const std::string&)> requests{};  // a line for each request that is over (request_log.h), likewise
 };
 
 class Server {

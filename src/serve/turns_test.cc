@@ -31,14 +31,19 @@ constexpr int64_t kChunk = 64, kMemory = 256 << 20;
 
 // A server without HTTP, and what it has read since its cache was empty.
 struct Engine {
-  Engine(const std::filesystem::path& folder, int64_t drafts)
-      : model(folder.string(), {.numerics = Numerics::serving(DType::f32),
+  Engine(const std::filesystem::path& folder, int64_t drafts, int64_t memory = kMemory, bool exact = false)
+      : model(folder.string(), {.numerics = numerics(exact),
                                 .sequences = 1,
-                                .memory = kMemory,
+                                .memory = memory,
                                 .spare_slots = drafts > 0 ? 1 : 0,
                                 .chunk = kChunk,
                                 .threads = 1}),
         scheduler(model.runner(), {.ngram = drafts > 0, .tokens_max = drafts, .always = true}) {}
+  static Numerics numerics(bool exact) {
+    Numerics out = Numerics::serving(DType::f32);
+    out.exact = exact;
+    return out;
+  }
   engine::LanguageModel model;
   engine::Scheduler scheduler;
 };
@@ -78,7 +83,7 @@ Turn ask(Engine& e, const ordered_json& body) {
   while (!e.scheduler.idle()) {
     e.scheduler.pass();
     const engine::MemoryUse use = e.scheduler.memory();
-    EXPECT_LE(use.bytes, kMemory);
+    EXPECT_LE(use.bytes, use.bytes_max);
     EXPECT_EQ(use.pages_leaked, 0);
   }
   return turn;
@@ -180,6 +185,41 @@ void Turns::converse(const Client& client) {
   EXPECT_LT(4 * read, prompts);
   EXPECT_EQ(drafted > 0, client.drafts);
   e->scheduler.cache()->check();
+}
+
+// With room for the longest request and little more, so that prefixes are evicted in the middle of the conversation:
+// the answers are the same, and what is not cached is read again.
+TEST_P(Turns, UnderAMemoryThatIsShort) {
+  const Client client = {.echoes = true, .tools = true, .thinks = true};
+  constexpr int64_t kPromptMax = 1600;
+  Engine large(model_.path(), 0, kMemory, true);
+  const int64_t cap = large.model.runner().sequence_bytes_of(kPromptMax) + 3 * large.model.runner().pool().slot_bytes();
+  Engine small(model_.path(), 0, cap, true);
+  ordered_json messages = ordered_json::parse(
+      R"([{"role": "system", "content": "You answer questions."}, {"role": "user", "content": "What is 17 + 25?"}])");
+  int64_t read_large = 0, read_small = 0, snapshots = 0, most = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    SCOPED_TRACE(turn);
+    const Turn want = ask(large, body_of(client, messages)), got = ask(small, body_of(client, messages));
+    ASSERT_EQ(got.processed, want.processed);
+    ASSERT_LE(got.prompt + 64, kPromptMax);
+    EXPECT_LE(small.scheduler.memory().bytes, cap);
+    most = std::max(most, small.scheduler.memory().bytes);
+    snapshots = small.scheduler.memory().snapshots;
+    EXPECT_LE(snapshots, large.scheduler.memory().snapshots);
+    small.scheduler.cache()->check();
+    // Another conversation between two turns, which takes the place of this one's oldest prefixes.
+    const ordered_json other = {
+        {{"role", "user"}, {"content", "Count to " + std::to_string(turn) + " in words, twice."}}};
+    EXPECT_EQ(ask(small, body_of(client, other)).processed, ask(large, body_of(client, other)).processed);
+    read_large += want.read;
+    read_small += got.read;
+    go_on(client, turn, want.message, messages);
+  }
+  EXPECT_LT(snapshots, large.scheduler.memory().snapshots);  // there was pressure
+  EXPECT_GT(read_small, read_large);
+  EXPECT_GT(2 * most, cap);
+  EXPECT_EQ(small.scheduler.memory().pages_leaked, 0);
 }
 
 // That the option reaches the template: only Nemotron 3's has one.

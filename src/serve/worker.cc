@@ -124,7 +124,12 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
     return !text->stopped();
   };
   request.on_end = [this, reply, text](engine::Generated generated, int64_t cached) {
-    reply->put(text->finish());
+    std::string error = failure_.empty() ? generated.error : failure_;
+    try {
+      reply->put(text->finish());
+    } catch (const std::exception& e) {  // the client still learns that it is over
+      if (error.empty()) error = e.what();
+    }
     {
       const std::lock_guard lock(mutex_);
       counters_.prompt_tokens += generated.timings.prompt_tokens;
@@ -133,7 +138,6 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
       counters_.drafted_tokens += generated.timings.drafted_tokens;
       counters_.accepted_tokens += generated.timings.accepted_tokens;
     }
-    std::string error = failure_.empty() ? generated.error : failure_;
     reply->finish({.generated = std::move(generated),
                    .cached_tokens = cached,
                    .reasoning_tokens = text->reasoning_tokens(),

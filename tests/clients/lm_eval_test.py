@@ -1,5 +1,6 @@
 """lm-evaluation-harness, unmodified, against a running server: log-likelihoods of token-id batches are those of
-`braid score`, cold and with their prefixes cached, and a multiple-choice task comes out far above chance.
+`braid score`, cold and with their prefixes cached, and a multiple-choice task comes out far above chance. Through
+local-chat-completions a generative task does too.
 
 usage: lm_eval_test.py BRAID
 
@@ -17,7 +18,7 @@ MODEL = str(Path(__file__).resolve().parents[2] / "models" / "tiny")
 try:
     import transformers
     from lm_eval.api.instance import Instance
-    from lm_eval.models.openai_completions import LocalCompletionsAPI
+    from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 except ImportError as error:
     restart_or_skip(error, "BRAID_LM_EVAL_PYTHON", "lm-eval[api] and transformers")
 
@@ -70,6 +71,20 @@ class LmEval(Case):
         args = (self.prompt(17, 25), {"until": ["<|im_end|>"], "max_gen_toks": 8, "temperature": 0})
         request = Instance(request_type="generate_until", doc={}, arguments=args, idx=0)
         self.assertEqual(self.model.generate_until([request], disable_tqdm=True), ["42"])
+
+    def test_a_generative_task_of_chat(self):
+        model = LocalChatCompletion(base_url=f"http://127.0.0.1:{self.server.port}/v1/chat/completions", model="tiny",
+                                    num_concurrent=1, max_length=2048)
+        requests = []
+        for i, (a, b) in enumerate(SUMS):
+            messages = model.apply_chat_template([{"role": "user", "content": f"What is {a} + {b}?"}])
+            options = {"until": ["<|im_end|>"], "max_gen_toks": 200, "temperature": 0}
+            requests.append(Instance(request_type="generate_until", doc={}, arguments=(messages, options), idx=i))
+        answers = model.generate_until(requests, disable_tqdm=True)
+        right = sum(answer.strip().split()[-1:] == [str(a + b)] for answer, (a, b) in zip(answers, SUMS))
+        self.assertGreater(right, 0.8 * len(SUMS), answers)
+        with self.assertRaises(NotImplementedError):  # as with every chat server: log-likelihoods need completions
+            model.loglikelihood(requests[:1])
 
 
 if __name__ == "__main__":

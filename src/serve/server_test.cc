@@ -1,0 +1,145 @@
+// The server on a socket, before it has a model: how the length of a body is told, and what is refused unread.
+#include "serve/server.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace braid::serve {
+namespace {
+
+// Everything that comes back until the server closes the connection.
+std::string answer_to(int port, const std::string& request) {
+  const int s = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval patience{.tv_sec = 20, .tv_usec = 0};
+  setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  EXPECT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(send(s, request.data(), request.size(), MSG_NOSIGNAL), std::ssize(request));
+  std::string out;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = recv(s, buffer, sizeof buffer, 0)) > 0;) out.append(buffer, static_cast<size_t>(n));
+  close(s);
+  return out;
+}
+
+std::string post(const std::string& headers, const std::string& body = "") {
+  return "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n" + body;
+}
+
+int64_t answers_in(const std::string& text) {
+  int64_t count = 0;
+  for (size_t at = 0; (at = text.find("HTTP/1.1 ", at)) != text.npos; ++at) ++count;
+  return count;
+}
+
+struct Case {
+  std::string headers, body;
+  const char *status, *says;
+};
+
+TEST(Server, TheLengthOfABodyIsToldOnce) {
+  Server server({.port = 0});
+  const std::string next = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  const std::string last = "Connection: close\r\n";
+  const Case cases[] = {
+      {"", "", "411", "the length of the body is not given"},
+      {"", next, "411", "the length of the body is not given"},
+      {"Content-Length: 2\r\nContent-Length: 3\r\n", "{}", "400", "given twice"},
+      {"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\r\n", "400", "given twice"},
+      {"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n", "400", "given twice"},
+      {"Content-Length: -1\r\n", "", "400", "not a number"},
+      {"Content-Length: +2\r\n", "{}", "400", "not a number"},
+      {"Content-Length: 0x2\r\n", "{}", "400", "not a number"},
+      {"Content-Length: 99999999999999999999\r\n", "", "400", "not a number"},
+      {"Transfer-Encoding: gzip, chunked\r\n", "", "400", "except as chunked"},
+      {"Content-Length: 33554433\r\n", "", "413", "larger than"},
+      // Bodies that are read: only then does the server say that it has no model yet.
+      {last + "Content-Length: 2\r\n", "{}", "503", "being loaded"},
+      {last + "Content-Length: 0\r\n", "", "503", "being loaded"},
+      {last + "Transfer-Encoding: chunked\r\n", "2\r\n{}\r\n0\r\n\r\n", "503", "being loaded"},
+  };
+  for (const Case& c : cases) {
+    const std::string got = answer_to(server.port(), post(c.headers, c.body));
+    EXPECT_TRUE(got.starts_with("HTTP/1.1 " + std::string(c.status))) << c.headers << got;
+    EXPECT_NE(got.find(c.says), got.npos) << c.headers << got;
+    EXPECT_EQ(answers_in(got), 1) << c.headers << got;  // what follows may be the rest of the body
+  }
+  EXPECT_EQ(answers_in(answer_to(server.port(), next + post(last + "Content-Length: 2\r\n", "{}"))), 2);
+}
+
+TEST(Server, AnExceptionEndsOneConnection) {
+  std::atomic<int> thrown = 0;
+  Server server({.port = 0, .requests = [&](const std::string&) {
+                   if (++thrown <= 40) throw std::runtime_error("the log is full");
+                 }});
+  const std::string health = "GET /health HTTP/1.1\r\nHost: localhost\r\n", last = "Connection: close\r\n\r\n";
+  // As many as threads that could end with it would do.
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(answers_in(answer_to(server.port(), health + "\r\n" + health + last)), 1);
+  EXPECT_EQ(answers_in(answer_to(server.port(), health + "\r\n" + health + last)), 2);
+}
+
+// The socket of this process that listens to the port.
+int listening_to(int port) {
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    sockaddr_in address{};
+    size = sizeof address;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && ntohs(address.sin_port) == port)
+      return fd;
+  }
+  return -1;
+}
+
+TEST(Server, ListensAgainAfterAnErrorOfAccept) {
+  std::atomic<int> told = 0;
+  Server server({.port = 0, .log = [&](const std::string&) { ++told; }});
+  const std::string request = "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+  for (int i = 1; i <= 3; ++i) {
+    EXPECT_EQ(answers_in(answer_to(server.port(), request)), 1);
+    const int fd = listening_to(server.port());
+    ASSERT_GE(fd, 0);
+    ASSERT_EQ(shutdown(fd, SHUT_RDWR), 0);  // accept fails from here on
+    for (int tries = 0; tries < 1000 && told < i; ++tries) usleep(10'000);
+    ASSERT_EQ(told, i);
+    for (int tries = 0; tries < 1000 && listening_to(server.port()) < 0; ++tries) usleep(10'000);
+  }
+  EXPECT_EQ(answers_in(answer_to(server.port(), request)), 1);
+}
+
+TEST(Server, EachRequestIsLogged) {
+  std::mutex mutex;
+  std::vector<std::string> lines;
+  {
+    Server server({.port = 0, .requests = [&](const std::string& line) {
+                     const std::lock_guard lock(mutex);
+                     lines.push_back(line);
+                   }});
+    (void)answer_to(server.port(), "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" + post("", ""));
+    (void)answer_to(server.port(), "GET /%0Anone%20/\xff HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+  }
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_NE(lines[0].find(" 127.0.0.1 GET /health 503 total_ms="), std::string::npos) << lines[0];
+  EXPECT_NE(lines[1].find(" POST /v1/completions 411 total_ms="), std::string::npos) << lines[1];
+  for (const std::string& line : lines) {
+    EXPECT_EQ(std::ranges::count(line, ' '), 5) << line;
+    EXPECT_EQ(line.find('\n'), line.npos) << line;
+  }
+}
+
+}  // namespace
+}  // namespace braid::serve
