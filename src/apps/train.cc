@@ -1,15 +1,20 @@
 // braid train: a recipe, run.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "apps/commands.h"
 #include "apps/graph_plan.h"
 #include "apps/recipe_paths.h"
 #include "apps/train_plan.h"
+#include "comm/mpi.h"
+#include "comm/shm.h"
 #include "io/atomic_folder.h"
 #include "report/progress.h"
 #include "sys/check.h"
@@ -28,7 +33,7 @@ namespace fs = std::filesystem;
 struct TrainArgs {
   std::string recipe, resume;
   std::vector<std::string> overrides;
-  int64_t threads = 0;
+  int64_t threads = 0, ranks = 0;
   bool dry_run = false, json = false, force = false;
 };
 
@@ -72,8 +77,14 @@ void resume(const TrainArgs& o, train::Trainer& trainer, const std::string& from
 // Trains to the last step or a signal; `tell` prints what is known before the first step.
 template <class Tell>
 int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Objective& objective, Ctx& ctx,
-                    const std::string& from, const Tell& tell) {
-  train::Trainer trainer(recipe, objective, ctx);
+                    train::Mesh* mesh, const std::string& from, const Tell& tell) {
+  train::Trainer trainer(recipe, objective, ctx, mesh);
+  if (mesh && !mesh->first()) {  // silent: all ranks would say the same
+    if (!from.empty()) trainer.resume(from, o.force);
+    sys::catch_requests_to_stop();
+    trainer.train({});
+    return 0;
+  }
   resume(o, trainer, from);
   sys::catch_requests_to_stop();
   sys::end_at_second_interrupt();
@@ -104,11 +115,56 @@ void tell_language(const train::Recipe& recipe, train::Language& language, std::
   if (const auto floor = language.data().entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
 }
 
+// On this rank of `world`; null: there is no other.
+int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::string& from, comm::Group* world) {
+  std::optional<train::Mesh> mesh;
+  if (world) mesh.emplace(recipe, *world);
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
+  if (o.threads == 0 && world) ctx.threads = std::max(1, ctx.threads / world->size());
+  if (recipe.objective == "graph") {
+    train::Nodes nodes = with_paths_of(recipe, [&] { return train::Nodes(recipe); });
+    return train_objective(o, recipe, nodes, ctx, nullptr, from, [&](std::FILE* words) {
+      for (const std::string& line : nodes.describe()) fmt::print(words, "{}\n", line);
+    });
+  }
+  train::Mesh* shared = mesh ? &*mesh : nullptr;
+  train::Language language = with_paths_of(recipe, [&] { return train::Language(recipe, ctx, shared); });
+  return train_objective(o, recipe, language, ctx, shared, from, [&](std::FILE* words) {
+    if (shared) fmt::print(words, "{} ranks, {} threads each\n", shared->ranks(), ctx.threads);
+    tell_language(recipe, language, words);
+  });
+}
+
+// As processes that this one starts, or those that mpirun started.
+int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::string& from, int ranks) {
+  if (ranks == 1) return train_rank(o, recipe, from, nullptr);
+  const comm::Options options{.timeout = std::chrono::hours(1), .per_node = ranks};
+  int code = 0;
+  const auto body = [&](comm::Group& world) { code = train_rank(o, recipe, from, &world); };
+  comm::ranks_of_mpirun() > 0 ? comm::run_under_mpi(options, body) : comm::run_in_processes(ranks, options, body);
+  return code;
+}
+
+int ranks_of(const TrainArgs& o) {
+  const int started = comm::ranks_of_mpirun();
+  if (o.ranks < 0 || o.ranks > 256)
+    fail("--ranks", {.what = "out of range", .got = std::to_string(o.ranks), .expected = "1 to 256"});
+  if (o.ranks > 0 && started > 0 && o.ranks != started) {
+    fail("--ranks",
+         {.what = "is not what mpirun started", .got = std::to_string(o.ranks), .expected = std::to_string(started)});
+  }
+  return std::max({1, static_cast<int>(o.ranks), started});
+}
+
 int train_command(const TrainArgs& o) {
   if (o.threads < 0 || o.threads > 1024)
     fail("--threads", {.what = "out of range", .got = std::to_string(o.threads), .expected = "0 to 1024"});
   const train::Recipe recipe = train::read_recipe(o.recipe, o.overrides);
   const bool graph = recipe.objective == "graph";
+  const int ranks = ranks_of(o);
+  train::check_mesh(recipe, ranks);
   if (o.dry_run) {
     with_paths_of(recipe, [&] { graph ? print_graph_plan(recipe, o.json) : print_train_plan(recipe, o.json); });
     return 0;
@@ -116,18 +172,7 @@ int train_command(const TrainArgs& o) {
   if (o.force && o.resume.empty()) fail("--force", {.what = "goes with --resume only"});
   const std::string from = resume_from(o, recipe);
   train::check_out(recipe);
-  Arena arena;
-  Ctx ctx{.arena = arena};
-  if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
-  if (graph) {
-    train::Nodes nodes = with_paths_of(recipe, [&] { return train::Nodes(recipe); });
-    return train_objective(o, recipe, nodes, ctx, from, [&](std::FILE* words) {
-      for (const std::string& line : nodes.describe()) fmt::print(words, "{}\n", line);
-    });
-  }
-  train::Language language = with_paths_of(recipe, [&] { return train::Language(recipe, ctx); });
-  return train_objective(o, recipe, language, ctx, from,
-                         [&](std::FILE* words) { tell_language(recipe, language, words); });
+  return train_ranks(o, recipe, from, ranks);
 }
 
 }  // namespace
@@ -140,7 +185,8 @@ Action setup_train(Cli& cli) {
   cli.flag("--json", o->json, "the log as JSON, one object per line; with --dry-run, the plan");
   cli.option("--resume FOLDER", o->resume, "resume from a checkpoint; auto: the last one in out, if there is one");
   cli.flag("--force", o->force, "resume although the checkpoint belongs to a run with other keys or data");
-  cli.option("-t,--threads", o->threads, "0: one per core; the result does not depend on it");
+  cli.option("--ranks", o->ranks, "processes that share the run ([parallel]); also: mpirun -np N braid train ...");
+  cli.option("-t,--threads", o->threads, "0: all cores, divided among ranks; the result does not depend on it");
   return [o] { return train_command(*o); };
 }
 

@@ -192,4 +192,9 @@ void run_under_mpi(const Options& options, const std::function<void(Group& world
   check_call(mpi.finalize(), "MPI_Finalize");
 }
 
+int ranks_of_mpirun() {
+  const char* text = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return text ? std::atoi(text) : 0;
+}
+
 }  // namespace braid::comm

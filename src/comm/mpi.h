@@ -13,4 +13,7 @@ namespace braid::comm {
 // what to do. When body throws, the process must end: mpirun then ends the others.
 void run_under_mpi(const Options& options, const std::function<void(Group& world)>& body);
 
+// The number of ranks that mpirun started; 0: it did not start this process.
+int ranks_of_mpirun();
+
 }  // namespace braid::comm

@@ -219,6 +219,12 @@ void MasterWeights::sum_uses(int threads) {
   if (adapters_) adapters_->fold_gradients(threads);
 }
 
+std::vector<std::span<float>> MasterWeights::gradient_arrays() {
+  std::vector<std::span<float>> arrays = {grads_};
+  for (Use& use : uses_) arrays.emplace_back(use.grad);
+  return arrays;
+}
+
 void MasterWeights::follow(int threads) {
   if (adapters_) adapters_->apply(threads);
 }

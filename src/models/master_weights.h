@@ -71,6 +71,8 @@ class MasterWeights {
   // A parameter that a model uses more than once has a gradient per use, so that the order of sums does not depend on
   // how a batch is cut: adds them up in grads(), after the last part of a batch. Likewise for adapters.
   void sum_uses(int threads);
+  // grads(), and the gradient of every further use: what sum_uses() adds up.
+  std::vector<std::span<float>> gradient_arrays();
   // Rounds the matrices again, after anything but an optimiser's row wrote the masters.
   void round(int threads);
   // Called after every change, to update what is derived from the masters (models/adapters.h).

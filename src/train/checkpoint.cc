@@ -140,8 +140,9 @@ void check_merge(const Recipe& recipe) {
                             .hint = "a smaller checkpoint.every"});
 }
 
-Checkpoints::Checkpoints(const Recipe& recipe, Objective& objective)
-    : out_(recipe.out), recipe_(recipe.checkpoint), steps_(recipe.steps), objective_(objective) {
+Checkpoints::Checkpoints(const Recipe& recipe, Objective& objective, bool writes)
+    : out_(recipe.out), recipe_(recipe.checkpoint), steps_(recipe.steps), objective_(objective), writes_(writes) {
+  if (!writes) return;
   std::error_code failed;
   fs::create_directories(folder_of(out_), failed);
   if (failed) fail_environment(printable(out_.string()), {.what = "cannot be created", .got = failed.message()});
@@ -312,6 +313,7 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
                     .norms = {}};
   for (const io::Json& loss : state.need({"losses"}).items()) progress.losses.push_back(loss.as_number());
   for (const io::Json& norm : state.need({"norms"}).items()) progress.norms.push_back(norm.as_number());
+  if (!writes_) return progress;
   set_aside_after(progress.step);
   // A run may have ended between saving and publishing, and with no step left that would publish.
   const auto all = list_checkpoints(out_);

@@ -51,8 +51,8 @@ void check_merge(const Recipe& recipe);
 // step. The others, written on a signal, neither enter a merge nor count among the latest that are kept for it.
 class Checkpoints {
  public:
-  // The objective, which outlives this, writes the models.
-  Checkpoints(const Recipe& recipe, Objective& objective);
+  // The objective, which outlives this, writes the models. `writes`: false on ranks that only read.
+  Checkpoints(const Recipe& recipe, Objective& objective, bool writes = true);
 
   // Writes a checkpoint and makes `out` itself the newest model; afterwards removes those that need not be kept. An
   // Error (a full disk) leaves the existing ones.
@@ -80,6 +80,7 @@ class Checkpoints {
   CheckpointRecipe recipe_;
   int64_t steps_;
   Objective& objective_;
+  bool writes_;
 };
 
 // Each difference between the manifest in a checkpoint and this one; a missing manifest is a difference.

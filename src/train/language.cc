@@ -31,8 +31,9 @@ double at_least_one(int64_t n) { return static_cast<double>(std::max<int64_t>(1,
 
 }  // namespace
 
-Language::Language(const Recipe& recipe, Ctx& ctx)
+Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
     : recipe_(recipe),
+      mesh_(mesh),
       trained_(std::make_shared<Trained>(numerics_of(recipe).products)),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   const models::Config config = config_of(recipe);
@@ -43,7 +44,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
     const models::Parameters n = models::count_parameters(config);
     need_memory(state_bytes(recipe, static_cast<double>(n.total + n.mtp)), 0, available);
   }
-  const io::ModelPath path = io::find_model(recipe.config ? make_origin(recipe, ctx.threads).string() : recipe.init);
+  const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::MasterWeights& masters = trained_->masters;
   trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps)
@@ -53,13 +54,22 @@ Language::Language(const Recipe& recipe, Ctx& ctx)
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
+  const int64_t rows = mesh ? (data_->rows() + mesh->ranks() - 1) / mesh->ranks() : data_->rows();
   for (int64_t steps = 1; steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
-    plans_.push_back(rehearse(recipe, model, ctx, data_->rows(), data_->length(), loop_ ? steps : 0));
+    plans_.push_back(rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0));
   plan_ = &plans_.back();
   task_ = make_task(recipe, config, path, ctx);
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_->arena.bytes),
               available);
   tape_.drop = [this](Cost, size_t node) { return plan_->drops(node); };
+}
+
+// Random weights are written by one rank.
+fs::path Language::origin(int threads) const {
+  if (mesh_ && !mesh_->first()) mesh_->barrier();
+  fs::path path = make_origin(recipe_, threads);
+  if (mesh_ && mesh_->first()) mesh_->barrier();
+  return path;
 }
 
 void Language::open_data(const models::Config& config) {
@@ -210,6 +220,22 @@ void Language::predict(nn::Run& run, const Tensor& ids, const Tensor& targets, c
   for (size_t i = 0; i < steps; ++i) put(kMtpNames[i], own.mtp[i], static_cast<double>(own_totals.mtp[i]));
 }
 
+// What the routers of all ranks did.
+void Language::share_routers() {
+  std::vector<double> numbers;
+  for (auto& [number, layer] : routers_.layers) {
+    numbers.insert(numbers.end(), layer.load.begin(), layer.load.end());
+    numbers.insert(numbers.end(), {layer.balance, layer.z});
+  }
+  mesh_->add_up(numbers);
+  auto next = numbers.begin();
+  for (auto& [number, layer] : routers_.layers) {
+    for (int32_t& load : layer.load) load = static_cast<int32_t>(*next++);
+    layer.balance = *next++;
+    layer.z = *next++;
+  }
+}
+
 // The mean of the prediction block's steps, what the routers did in this step, and the loss-free update of the
 // selection biases (docs/internals/train.md, Balance of experts).
 void Language::finish(bool updated, Sums& sums) {
@@ -222,6 +248,7 @@ void Language::finish(bool updated, Sums& sums) {
       mean += sums.mean(kMtpNames[i]) / static_cast<double>(loss.mtp_steps);
     sums["mtp_loss"].sum = mean;
   }
+  if (mesh_ && !routers_.layers.empty()) share_routers();
   double aux = 0, z = 0, busiest = 0;
   for (auto& [number, layer] : routers_.layers) {
     const auto experts = std::ssize(layer.load);

@@ -16,6 +16,7 @@
 #include "models/model.h"
 #include "nn/precision.h"
 #include "train/depth.h"
+#include "train/mesh.h"
 #include "train/objective.h"
 #include "train/recipe.h"
 #include "train/task.h"
@@ -25,8 +26,8 @@ namespace braid::train {
 class Language final : public Objective {
  public:
   // Opens the data, then reads the weights; a recipe with `config` first writes random ones into out/init. The recipe
-  // outlives this.
-  Language(const Recipe& recipe, Ctx& ctx);
+  // outlives this, and so does `mesh`: the ranks that share the run, or null.
+  Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh = nullptr);
 
   models::MasterWeights& masters() override { return trained_->masters; }
   std::vector<Param*> params() override { return trained_->masters.params(*trained_->model); }
@@ -66,7 +67,11 @@ class Language final : public Objective {
   void run_undifferentiated(nn::Run& run, const data::Batch& part);
   void predict(nn::Run& run, const Tensor& ids, const Tensor& targets, const data::Batch& part, Sums& sums);
 
+  std::filesystem::path origin(int threads) const;
+  void share_routers();
+
   const Recipe& recipe_;
+  Mesh* mesh_;
   std::filesystem::path origin_;
   std::shared_ptr<Trained> trained_;
   std::optional<nn::Precision> precision_;

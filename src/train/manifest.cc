@@ -15,7 +15,7 @@ namespace {
 
 bool may_change(const std::string& word) {
   static constexpr std::array kWords = {"out", "steps", "accumulate", "schedule.decay"};
-  static constexpr std::array kTables = {"memory.", "eval.", "log.", "checkpoint."};
+  static constexpr std::array kTables = {"memory.", "eval.", "log.", "checkpoint.", "parallel."};
   return std::find(kWords.begin(), kWords.end(), word) != kWords.end() ||
          std::any_of(kTables.begin(), kTables.end(), [&](const char* table) { return word.starts_with(table); });
 }

@@ -18,15 +18,23 @@ bool is_inner_matrix(const Param& p) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params)
-    : recipe_(recipe), masters_(masters), m_(masters.values().size()), v_(masters.values().size()) {
+Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params,
+                     Range own)
+    : recipe_(recipe),
+      masters_(masters),
+      own_(own),
+      m_(static_cast<size_t>(own.count)),
+      v_(static_cast<size_t>(own.count)) {
   const bool rounded = masters.products() == DType::bf16;
   const auto decays = [&](const models::MasterTensor& tensor) {
     return !sys::matches_any(recipe.no_decay, name_of(tensor.role)) && !sys::matches_any(recipe.no_decay, tensor.name);
   };
   for (const models::MasterTensor& tensor : masters.tensors()) {
     if (tensor.role == ParamRole::router_bias) continue;  // updated by its own rule (Language::finish)
-    Part part{tensor.offset, 1, tensor.count(), false, decays(tensor), rounded && tensor.matrix};
+    const int64_t begin = std::max(tensor.offset, own.begin),
+                  end = std::min(tensor.offset + tensor.count(), own.begin + own.count);
+    if (begin >= end) continue;
+    Part part{begin, 1, end - begin, false, decays(tensor), rounded && tensor.matrix};
     if (recipe.kind != "muon" || !tensor.matrix) {
       parts_.push_back(part);
       continue;
@@ -40,11 +48,11 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& maste
   }
 }
 
-double Optimizer::grad_norm(Ctx& ctx) const {
+double Optimizer::squared_norm(Ctx& ctx) const {
   double sum = 0;
   for (const Part& part : parts_)
     sum += sum_of_squares(ctx, view_of(&masters_.grads()[static_cast<size_t>(part.offset)], {part.rows * part.cols}));
-  return std::sqrt(sum);
+  return sum;
 }
 
 void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
@@ -54,12 +62,15 @@ void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
     const auto at = static_cast<size_t>(part.offset);
     const Shape shape = part.muon ? Shape{part.rows, part.cols} : Shape{part.rows * part.cols};
     const auto in = [&](std::span<float> array) { return mut_view_of(&array[at], shape); };
+    const auto state = [&](std::span<float> array) {
+      return mut_view_of(&array[static_cast<size_t>(part.offset - own_.begin)], shape);
+    };
     const MutView working = part.rounded ? mut_view_of(&masters_.rounded()[at], shape) : MutView();
     const double decay = part.decays ? recipe_.weight_decay : 0;
     if (part.muon) {
       run(ctx, MuonStep{.g = in(masters_.grads()),
                         .w = in(masters_.values()),
-                        .m = in(m_),
+                        .m = state(m_),
                         .working = working,
                         .lr = lr,
                         .weight_decay = decay,
@@ -68,8 +79,8 @@ void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
     } else {
       run(ctx, AdamwStep{.g = in(masters_.grads()),
                          .w = in(masters_.values()),
-                         .m = in(m_),
-                         .v = in(v_),
+                         .m = state(m_),
+                         .v = state(v_),
                          .working = working,
                          .step = number,
                          .lr = lr,

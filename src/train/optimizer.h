@@ -1,6 +1,6 @@
 // The optimiser's state and one step of it over all masters: AdamW, or Muon for the matrices inside the model and AdamW
-// for the rest (embeddings, head, Mamba's fused in_proj, everything that is not a matrix). Moments are stored at the
-// places of the masters (models/master_weights.h). A gradient's share in the global norm is added tensor by tensor, in
+// for the rest (embeddings, head, Mamba's fused in_proj, everything that is not a matrix). Moments are stored in the
+// order of the masters (models/master_weights.h). A gradient's share in the global norm is added tensor by tensor, in
 // order.
 #pragma once
 #include <cstdint>
@@ -15,11 +15,13 @@ namespace braid::train {
 
 class Optimizer {
  public:
-  // `params` are those of the model that `masters` loaded, which outlive the optimiser.
-  Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params);
+  // `params` are those of the model that `masters` loaded, which outlive the optimiser. It updates the elements `own`
+  // of the masters, between matrices if the kind is muon, and has state for these alone.
+  Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params,
+            Range own);
 
-  // Of all gradients, before clipping.
-  double grad_norm(Ctx& ctx) const;
+  // The sum of the squares of their gradients, before clipping.
+  double squared_norm(Ctx& ctx) const;
   // Step `number` (from 1) at rate `lr`, gradients clipped by their norm.
   void step(Ctx& ctx, int64_t number, double lr, double norm);
 
@@ -34,6 +36,7 @@ class Optimizer {
 
   OptimizerRecipe recipe_;
   models::MasterWeights& masters_;
+  Range own_;
   std::vector<Part> parts_;
   sys::BigVector<float> m_, v_;
 };

@@ -166,6 +166,9 @@ void each_word(R& r, Visit&& visit) {
   visit("lora.dropout", r.lora.dropout, kRate, "of their inputs");
   visit("lora.targets", r.lora.targets, "PEFT's target_modules: in_proj, up_proj, ...; * crosses dots");
   visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters: experts.up_proj, ...");
+  visit("parallel.zero", r.parallel.zero, io::IntRange{0, 1},
+        "1: each rank keeps and updates its part of the optimiser's state");
+  visit("parallel.exact", r.parallel.exact, "true: ranks compute one after the other, with the bits of one rank");
   each_graph_word(r.graph, visit);
 }
 

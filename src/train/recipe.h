@@ -89,6 +89,12 @@ struct PolicyRecipe {
   std::string aggregate = "token", ratio = "token";  // or sequence
 };
 
+// How ranks share a run (mesh.h).
+struct ParallelRecipe {
+  int64_t zero = 0;
+  bool exact = false;
+};
+
 // Of objective = "graph" (nodes.h).
 struct GraphRecipe {
   std::string path, init;     // files; init: the first weights, empty: random ones
@@ -127,6 +133,7 @@ struct Recipe {
   EvalRecipe eval;
   double ema_decay = 0;  // [ema] decay
   LoraRecipe lora;
+  ParallelRecipe parallel;
   GraphRecipe graph;
 };
 

@@ -63,14 +63,16 @@ std::vector<std::string> differences_from(const std::filesystem::path& checkpoin
 
 }  // namespace
 
-Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx)
+Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx, Mesh* mesh)
     : recipe_(checked(recipe)),
       objective_(objective),
       ctx_(ctx),
+      mesh_(mesh),
       params_(objective.params()),
-      optimizer_(recipe.optimizer, objective.masters(), params_),
+      optimizer_(recipe.optimizer, objective.masters(), params_,
+                 mesh ? mesh->own(objective.masters()) : Range{0, objective.masters().size()}),
       mean_(recipe.ema_decay, objective.masters().values()),
-      checkpoints_(recipe, objective),
+      checkpoints_(recipe, objective, leads()),
       facts_(objective.facts()),
       roof_flops_(measured_roof(objective.masters())) {}
 
@@ -79,7 +81,15 @@ std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint
   try {
     others = differences_from(checkpoint, recipe_, facts_);
     if (!others.empty() && !force) refuse_differences(checkpoint, others);
-    progress_ = checkpoints_.load(checkpoint, arrays());
+    if (mesh_ && mesh_->divides_state()) {
+      const Range own = mesh_->own(objective_.masters());
+      std::vector<float> first(static_cast<size_t>(objective_.masters().size())), second(first.size());
+      progress_ = checkpoints_.load(checkpoint, {objective_.masters(), first, second, mean_.values()});
+      std::copy_n(first.begin() + own.begin, own.count, optimizer_.first().begin());
+      std::copy_n(second.begin() + own.begin, own.count, optimizer_.second().begin());
+    } else {
+      progress_ = checkpoints_.load(checkpoint, arrays());
+    }
     saved_ = progress_.step;
   } catch (const Error& error) {
     checkpoints_.refuse(error, checkpoint);
@@ -95,27 +105,34 @@ std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint
 
 Outcome Trainer::train(const Watcher& watcher) {
   const Recipe& r = recipe_;
-  log_ = std::make_unique<Log>(r.out, r.log, progress_.step);
+  if (leads()) log_ = std::make_unique<Log>(r.out, r.log, progress_.step);
   const auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
   const int64_t first = progress_.step + 1;  // is logged too: a run that is silent for minutes looks stuck
-  while (progress_.step < r.steps && sys::caught_signal() == 0) {
+  while (progress_.step < r.steps && !should_stop()) {
     StepLog done = step();
     if (due(r.log.hash_every)) done.weight_hash = weight_hash(objective_.masters().values(), ctx_.threads);
-    log_->step(done);
+    if (log_) log_->step(done);
     const bool logged = due(r.log.every) || progress_.step == first || progress_.step == r.steps;
     if (watcher.step && logged) watcher.step(done);
     if (watcher.progress) watcher.progress(progress_.step);
     if (due(r.eval.every) && objective_.holds_out()) {
       const HeldOutLog held = held_out();
-      log_->held_out(held);
+      if (log_) log_->held_out(held);
       if (watcher.held_out) watcher.held_out(held);
     }
     if (due(r.checkpoint.every)) save();
   }
   save();
-  if (progress_.step == r.steps && mean_.kept()) checkpoints_.write(mean_.values(), "ema");
-  if (progress_.step == r.steps && r.checkpoint.merge > 1) checkpoints_.merge(objective_.masters(), r.checkpoint.merge);
-  return progress_.step == r.steps ? Outcome::finished : Outcome::stopped;
+  const bool finished = progress_.step == r.steps;
+  if (finished && leads() && mean_.kept()) checkpoints_.write(mean_.values(), "ema");
+  if (finished && leads() && r.checkpoint.merge > 1) checkpoints_.merge(objective_.masters(), r.checkpoint.merge);
+  return finished ? Outcome::finished : Outcome::stopped;
+}
+
+// All ranks stop after the same step: when the first one got a signal.
+bool Trainer::should_stop() {
+  const bool own = sys::caught_signal() != 0;
+  return mesh_ ? mesh_->add_up(mesh_->first() && own ? 1.0 : 0.0) > 0 : own;
 }
 
 StepLog Trainer::step() {
@@ -125,17 +142,20 @@ StepLog Trainer::step() {
   const int64_t rows = objective_.draw(progress_.step, false), tokens = objective_.tokens();
   sums_.clear();
   masters.zero_grads(ctx_.threads);
+  if (mesh_) mesh_->begin_gradients(masters, sums_);
   parts(rows, true);
-  masters.sum_uses(ctx_.threads);
+  mesh_ ? mesh_->end_gradients(masters, sums_, ctx_.threads) : masters.sum_uses(ctx_.threads);
   StepLog log{.step = progress_.step + 1, .steps = recipe_.steps, .loss = sums_.mean("loss")};
   if (!std::isfinite(log.loss)) give_up("the loss");
-  log.grad_norm = optimizer_.grad_norm(ctx_);
+  const double squares = optimizer_.squared_norm(ctx_);
+  log.grad_norm = std::sqrt(mesh_ && mesh_->divides_state() ? mesh_->add_up(squares) : squares);
   if (!std::isfinite(log.grad_norm)) give_up("the norm of the gradients");
 
   log.skipped = stands_out(log);
   log.lr = learning_rate(recipe_.schedule, recipe_.optimizer.lr, progress_.step, recipe_.steps);
   if (!log.skipped) {
     optimizer_.step(ctx_, ++progress_.updates, log.lr, log.grad_norm);
+    if (mesh_) mesh_->gather_weights(masters, ctx_.threads);
     mean_.follow(progress_.updates, masters.values(), ctx_.threads);
   }
   objective_.finish(!log.skipped, sums_);
@@ -165,29 +185,36 @@ bool Trainer::stands_out(StepLog& log) {
   norms.push(log.grad_norm);
   progress_.skipped = skipped ? progress_.skipped + 1 : 0;
   if (spike.patience == 0 || progress_.skipped < spike.patience) return skipped;
-  throw Error(Fault::failed_run,
-              format_message("train", {.what = fmt::format("steps {} to {} were all skipped as spikes",
-                                                           log.step - progress_.skipped + 1, log.step),
-                                       .expected = fmt::format("fewer than spike.patience = {}", spike.patience),
-                                       .hint = "a lower optimizer.lr or a higher spike.z, from the last checkpoint"}));
+  fail_run(
+      {.what = fmt::format("steps {} to {} were all skipped as spikes", log.step - progress_.skipped + 1, log.step),
+       .expected = fmt::format("fewer than spike.patience = {}", spike.patience),
+       .hint = "a lower optimizer.lr or a higher spike.z, from the last checkpoint"});
 }
 
 // Runs the drawn batch in as many parts as the recipe says, held out or not: memory was planned for that.
 void Trainer::parts(int64_t rows, bool backward) {
   const int64_t parts = recipe_.accumulate;
-  need_rows(recipe_, rows);
-  for (int64_t i = 0; i < parts; ++i) objective_.run(ctx_, rows * i / parts, rows * (i + 1) / parts, backward, sums_);
+  const Range own = mesh_ ? mesh_->rows(rows) : Range{0, rows};
+  need_rows(recipe_, own.count);
+  for (int64_t i = 0; i < parts; ++i) {
+    objective_.run(ctx_, own.begin + own.count * i / parts, own.begin + own.count * (i + 1) / parts, backward, sums_);
+  }
+}
+
+// The first rank reports it; the others wait for the end that this brings.
+void Trainer::fail_run(const Message& message) {
+  if (!leads()) mesh_->barrier();
+  throw Error(Fault::failed_run, format_message("train", message));
 }
 
 // The failed step changed nothing: the last checkpoint and the batch reproduce it.
-void Trainer::give_up(const char* what) const {
+void Trainer::give_up(const char* what) {
   const std::filesystem::path path =
       std::filesystem::path(recipe_.out) / fmt::format("bad-batch-{:08}.safetensors", progress_.step + 1);
-  objective_.write_batch(path);
-  throw Error(Fault::failed_run,
-              format_message("train", {.what = fmt::format("{} of step {} is not finite; its batch is in {}", what,
-                                                           progress_.step + 1, printable(path.string())),
-                                       .hint = "--resume auto --force with a lower optimizer.lr"}));
+  if (leads()) objective_.write_batch(path);
+  fail_run({.what = fmt::format("{} of step {} is not finite; its batch is in {}", what, progress_.step + 1,
+                                printable(path.string())),
+            .hint = "--resume auto --force with a lower optimizer.lr"});
 }
 
 HeldOutLog Trainer::held_out() {
@@ -208,12 +235,22 @@ HeldOutLog Trainer::held_out() {
 double Trainer::held_out_loss() {
   sums_.clear();
   for (int64_t i = 0; i < recipe_.eval.batches; ++i) parts(objective_.draw(i, true), false);
+  if (mesh_) mesh_->add_up(sums_);
   return sums_.mean("loss");
 }
 
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
-  checkpoints_.save(arrays(), progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
+  Arrays whole = arrays();
+  std::vector<float> first, second;
+  if (mesh_ && mesh_->divides_state()) {
+    first = mesh_->whole_state(objective_.masters(), optimizer_.first());
+    second = mesh_->whole_state(objective_.masters(), optimizer_.second());
+    whole.first = first;
+    whole.second = second;
+  }
+  if (!leads()) return;
+  checkpoints_.save(whole, progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
   log_->draw();
 }
 

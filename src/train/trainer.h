@@ -11,6 +11,7 @@
 #include "core/ctx.h"
 #include "train/checkpoint.h"
 #include "train/log.h"
+#include "train/mesh.h"
 #include "train/objective.h"
 #include "train/optimizer.h"
 #include "train/recipe.h"
@@ -30,8 +31,8 @@ enum class Outcome { finished, stopped };  // stopped: by a signal, with a check
 
 class Trainer {
  public:
-  // Both outlive this.
-  Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx);
+  // All outlive this. `mesh`: the ranks that share the run; null: this one alone.
+  Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx, Mesh* mesh = nullptr);
   // Error naming each difference when the checkpoint does not match the recipe (manifest.h); with `force` they are
   // returned. Error when it is past the recipe's last step: the requested model no longer exists.
   std::vector<std::string> resume(const std::filesystem::path& checkpoint, bool force = false);
@@ -44,22 +45,26 @@ class Trainer {
   StepLog step();
   void parts(int64_t rows, bool backward);
   bool stands_out(StepLog& log);
-  [[noreturn]] void give_up(const char* what) const;
+  [[noreturn]] void give_up(const char* what);
+  [[noreturn]] void fail_run(const Message& message);
+  bool should_stop();
   HeldOutLog held_out();
   double held_out_loss();
   void save();
+  bool leads() const { return !mesh_ || mesh_->first(); }  // writes the files of the run
   Arrays arrays() { return {objective_.masters(), optimizer_.first(), optimizer_.second(), mean_.values()}; }
 
   const Recipe& recipe_;
   Objective& objective_;
   Ctx& ctx_;
+  Mesh* mesh_;
   std::vector<Param*> params_;
   Optimizer optimizer_;
   RunningMean mean_;
   Checkpoints checkpoints_;
   Facts facts_;  // of the objective
   Progress progress_;
-  std::unique_ptr<Log> log_;
+  std::unique_ptr<Log> log_;  // where this leads
   Sums sums_;
   double roof_flops_ = 0;  // of this machine; 0 for a toy model
   int64_t saved_ = -1;     // step of the last checkpoint

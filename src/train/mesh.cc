@@ -1,0 +1,206 @@
+#include "train/mesh.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "sys/error.h"
+
+namespace braid::train {
+namespace {
+
+View flat(std::span<const float> array) { return view_of(array.data(), {std::ssize(array)}); }
+MutView mut_flat(std::span<float> array) { return mut_view_of(array.data(), {std::ssize(array)}); }
+// FP64 travels as its bits.
+MutView bits_of(std::span<double> values) {
+  return {reinterpret_cast<std::byte*>(values.data()), DType::i64, {std::ssize(values)}};
+}
+
+std::vector<double> numbers_of(const Sums& sums) {
+  std::vector<double> numbers;
+  for (const Sums::Sum& sum : sums.all()) numbers.insert(numbers.end(), {sum.sum, sum.count});
+  return numbers;
+}
+
+// All ranks have the same names, in the same order.
+void set(Sums& sums, std::span<const double> numbers) {
+  size_t at = 0;
+  for (const Sums::Sum& sum : sums.all()) {
+    Sums::Sum& to = sums[sum.name];
+    to.sum = numbers[at++];
+    to.count = numbers[at++];
+  }
+}
+
+[[noreturn]] void refuse(const char* key, const char* what, std::string hint) {
+  fail(key, {.what = what, .hint = std::move(hint)});
+}
+
+}  // namespace
+
+void check_mesh(const Recipe& recipe, int ranks) {
+  const ParallelRecipe& p = recipe.parallel;
+  if (ranks == 1) {
+    if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
+    return;
+  }
+  if (recipe.objective != "language")
+    refuse("--ranks", "graphs are trained on one rank", "one rank, or objective = \"language\"");
+  if (!recipe.distill.cache.empty())
+    refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");
+  if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
+  if (p.zero > 0 && recipe.lora.rank > 0)
+    refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
+  if (recipe.batch > 0 && recipe.batch < ranks * recipe.accumulate) {
+    fail("batch", {.what = "has too few sequences for every rank and part",
+                   .got = std::to_string(recipe.batch),
+                   .expected = fmt::format("at least {} ranks x {} parts", ranks, recipe.accumulate),
+                   .hint = "fewer --ranks"});
+  }
+}
+
+Mesh::Mesh(const Recipe& recipe, comm::Group& world)
+    : recipe_(recipe.parallel), whole_tensors_(recipe.optimizer.kind == "muon"), world_(world) {
+  check_mesh(recipe, world.size());
+}
+
+Range Mesh::rows(int64_t rows) const {
+  const int64_t begin = rows * world_.rank() / world_.size();
+  return {begin, rows * (world_.rank() + 1) / world_.size() - begin};
+}
+
+// Equal parts; where matrices must stay whole, a cut inside a tensor moves to its end.
+std::vector<int64_t> Mesh::counts(const models::MasterWeights& masters) const {
+  constexpr int64_t kAlign = 32;  // elements, as tensors are
+  const int64_t size = masters.size(), ranks = world_.size(),
+                part = (size + ranks * kAlign - 1) / (ranks * kAlign) * kAlign;
+  std::vector<int64_t> ends;
+  for (int64_t rank = 1; rank <= ranks; ++rank) ends.push_back(std::min(size, rank * part));
+  if (whole_tensors_) {
+    for (int64_t& end : ends) {
+      for (const models::MasterTensor& t : masters.tensors()) {
+        if (t.offset < end && end < t.offset + t.count()) end = t.offset + t.count();
+      }
+    }
+    ends.back() = size;
+  }
+  std::adjacent_difference(ends.begin(), ends.end(), ends.begin());
+  return ends;
+}
+
+Range Mesh::own(const models::MasterWeights& masters) const {
+  if (!divides_state()) return {0, masters.size()};
+  const std::vector<int64_t> list = counts(masters);
+  const auto rank = static_cast<size_t>(world_.rank());
+  return {std::accumulate(list.begin(), list.begin() + world_.rank(), int64_t{0}), list[rank]};
+}
+
+// With `exact` the ranks compute one after the other: each continues the sums of the one before it, as parts of a batch
+// do, so that the result has the bits of one rank.
+void Mesh::begin_gradients(models::MasterWeights& masters, Sums& sums) {
+  if (!recipe_.exact || first()) return;
+  const int before = world_.rank() - 1;
+  for (const std::span<float> array : masters.gradient_arrays()) world_.recv(mut_flat(array), before).wait();
+  receive(sums, before);
+}
+
+// Rank by rank: the receiver, which has not computed yet, does not know the names.
+void Mesh::send(const Sums& sums, int peer) {
+  std::string names;
+  for (const Sums::Sum& sum : sums.all()) names += std::string(sum.name) + '\n';
+  const auto size = std::ssize(names);
+  std::vector<double> numbers = numbers_of(sums);
+  world_.send(view_of(&size, {1}), peer).wait();
+  world_.send(view_of(reinterpret_cast<const uint8_t*>(names.data()), {size}), peer).wait();
+  world_.send(bits_of(numbers), peer).wait();
+}
+
+void Mesh::receive(Sums& sums, int peer) {
+  int64_t size = 0;
+  world_.recv(mut_view_of(&size, {1}), peer).wait();
+  std::string names(static_cast<size_t>(size), ' ');
+  world_.recv(mut_view_of(reinterpret_cast<uint8_t*>(names.data()), {size}), peer).wait();
+  for (size_t at = 0; at < names.size();) {
+    const size_t end = names.find('\n', at);
+    sums[*names_.insert(names.substr(at, end - at)).first];
+    at = end + 1;
+  }
+  std::vector<double> numbers(2 * sums.all().size());
+  world_.recv(bits_of(numbers), peer).wait();
+  set(sums, numbers);
+}
+
+void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads) {
+  if (!recipe_.exact) {
+    masters.sum_uses(threads);
+    const std::vector<int64_t> parts = counts(masters);
+    const std::span<float> grads = masters.grads();
+    if (divides_state()) {
+      const Range mine = own(masters);
+      const auto part = grads.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.count));
+      world_.reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, parts).wait();
+    } else {
+      world_.all_reduce(flat(grads), mut_flat(grads)).wait();
+    }
+    return add_up(sums);
+  }
+  const int rank = world_.rank(), last = world_.size() - 1;
+  if (rank < last) {
+    for (const std::span<float> array : masters.gradient_arrays()) world_.send(flat(array), rank + 1).wait();
+    send(sums, rank + 1);
+  }
+  for (const std::span<float> array : masters.gradient_arrays()) world_.broadcast(mut_flat(array), last).wait();
+  std::vector<double> numbers = numbers_of(sums);
+  world_.broadcast(bits_of(numbers), last).wait();
+  set(sums, numbers);
+  masters.sum_uses(threads);
+}
+
+// In the order of ranks, by every rank: there is no collective for FP64.
+void Mesh::add_up(std::span<double> values) {
+  std::vector<double> all(values.size() * static_cast<size_t>(world_.size()));
+  world_.all_gather(bits_of(values), bits_of(all)).wait();
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = 0;
+    for (size_t rank = 0; rank < static_cast<size_t>(world_.size()); ++rank) values[i] += all[rank * values.size() + i];
+  }
+}
+
+double Mesh::add_up(double value) {
+  add_up({&value, 1});
+  return value;
+}
+
+void Mesh::add_up(Sums& sums) {
+  std::vector<double> numbers = numbers_of(sums);
+  add_up(numbers);
+  set(sums, numbers);
+}
+
+void Mesh::gather_weights(models::MasterWeights& masters, int threads) {
+  if (!divides_state()) return;
+  const Range mine = own(masters);
+  const std::span<float> values = masters.values();
+  const auto part = values.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.count));
+  world_.all_gather(flat(part), mut_flat(values), counts(masters)).wait();
+  masters.round(threads);
+}
+
+std::vector<float> Mesh::whole_state(const models::MasterWeights& masters, std::span<const float> own) {
+  std::vector<float> whole;
+  if (first()) whole.resize(static_cast<size_t>(masters.size()));
+  if (!first()) {
+    if (!own.empty()) world_.send(flat(own), 0).wait();
+    return whole;
+  }
+  int64_t at = 0;
+  const std::vector<int64_t> parts = counts(masters);
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    const auto part = std::span(whole).subspan(static_cast<size_t>(at), static_cast<size_t>(parts[rank]));
+    if (rank == 0) std::copy(own.begin(), own.end(), part.begin());
+    if (rank > 0 && !part.empty()) world_.recv(mut_flat(part), static_cast<int>(rank)).wait();
+    at += parts[rank];
+  }
+  return whole;
+}
+
+}  // namespace braid::train

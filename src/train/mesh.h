@@ -1,0 +1,65 @@
+// The ranks of a run: which rows of a batch, and which elements of the optimiser's state, are this one's, and what they
+// tell one another once a step. All of them call the same functions in the same order. Every rank computes the same
+// sums in the same order, so that all take the same decisions.
+//
+// zero (arXiv 1910.02054, section 5): 0, every rank has the whole state of the optimiser; 1, each keeps and updates one
+// part of it: gradients are reduced to the rank that updates them, weights are gathered from there.
+#pragma once
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/group.h"
+#include "core/param.h"
+#include "models/master_weights.h"
+#include "train/objective.h"
+#include "train/recipe.h"
+
+namespace braid::train {
+
+// Error when a run of this recipe cannot be divided among `ranks` ranks.
+void check_mesh(const Recipe& recipe, int ranks);
+
+class Mesh {
+ public:
+  // `world`, which outlives this, is all ranks.
+  Mesh(const Recipe& recipe, comm::Group& world);
+
+  bool first() const { return world_.rank() == 0; }  // who writes files and talks to people
+  int ranks() const { return world_.size(); }
+  // Of `rows` rows of a batch: this rank's.
+  Range rows(int64_t rows) const;
+  // Elements of the masters' arrays that this rank's optimiser updates.
+  Range own(const models::MasterWeights& masters) const;
+  bool divides_state() const { return recipe_.zero > 0; }
+
+  // Before and after the passes of a step: afterwards `sums` are those of all ranks, and so are the gradients that this
+  // rank's optimiser reads.
+  void begin_gradients(models::MasterWeights& masters, Sums& sums);
+  void end_gradients(models::MasterWeights& masters, Sums& sums, int threads);
+  void add_up(Sums& sums);
+  void add_up(std::span<double> values);
+  double add_up(double value);
+  // After the optimiser: the weights that other ranks updated.
+  void gather_weights(models::MasterWeights& masters, int threads);
+  // Of the optimiser's state, the whole array: on the first rank, empty elsewhere.
+  std::vector<float> whole_state(const models::MasterWeights& masters, std::span<const float> own);
+
+  void barrier() { world_.barrier().wait(); }
+  // Bytes that this rank has sent so far.
+  int64_t bytes_sent() const { return world_.traffic().bytes[0] + world_.traffic().bytes[1]; }
+
+ private:
+  void send(const Sums& sums, int peer);
+  void receive(Sums& sums, int peer);
+  std::vector<int64_t> counts(const models::MasterWeights& masters) const;
+
+  ParallelRecipe recipe_;
+  bool whole_tensors_;  // the optimiser reads matrices whole
+  comm::Group& world_;
+  std::set<std::string> names_;  // of sums received from another rank
+};
+
+}  // namespace braid::train

@@ -1,0 +1,158 @@
+"""braid train --ranks: ranks that share a run compute what one rank does, save what any number of them can resume, and
+end together.
+
+usage: mesh_test.py BRAID
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from support.program import BRAID, DATA, ENVIRONMENT, ONE_LINE, main
+from support.training import TrainCase, files_of, state_of
+
+RECIPE = f"""init = "{DATA / "hf" / "nemotron-h-latent-mtp"}"
+steps = 4
+batch = 5
+length = 12
+dtype = "f32"
+[data]
+kind = "markov"
+[loss]
+mtp_scale = 0.3
+aux = 0.01
+router_bias_rate = 0.001
+[log]
+jsonl = "log.jsonl"
+"""
+
+
+class Ranks(TrainCase):
+    recipe = RECIPE
+
+    def losses(self, out):
+        lines = [json.loads(line) for line in (self.root / out / "log.jsonl").read_text().splitlines()]
+        return [[x[key] for key in ("loss", "grad_norm", "mtp_loss", "aux_loss", "load_balance")] for x in lines]
+
+    def run_in(self, out, *words):
+        self.trained(f"out={self.root / out}", *words)
+        return self.losses(out)
+
+    def assertClose(self, got, want, most):
+        self.assertEqual(len(got), len(want))
+        for a, b in zip(got, want):
+            for x, y in zip(a, b):
+                self.assertLessEqual(abs(x - y), most * abs(y))
+
+    def test_ranks_compute_what_one_does(self):
+        one = self.run_in("one")
+        for ranks, words in ((2, ()), (3, ("parallel.zero=1",)), (2, ("parallel.zero=1", "optimizer.kind=muon"))):
+            want = one if "optimizer.kind=muon" not in words else self.run_in("muon", "optimizer.kind=muon")
+            got = self.run_in(f"some-{ranks}-{len(words)}", "--ranks", ranks, *words)
+            self.assertClose(got, want, 1e-5)
+
+    def test_exact_ranks_have_the_bits_of_one(self):
+        self.run_in("one", "dtype=bf16")
+        want = state_of(self.root / "one", 4)
+        for words in ((), ("accumulate=2",)):
+            out = f"exact-{len(words)}"
+            self.run_in(out, "dtype=bf16", "--ranks", 2, "parallel.exact=true", *words)
+            self.assertEqual(state_of(self.root / out, 4), want)
+
+    def test_a_checkpoint_is_resumed_by_any_number(self):
+        whole = self.run_in("whole", "steps=6")
+        self.run_in("part", "steps=3", "--ranks", 3, "parallel.zero=1")
+        for ranks in (1, 2):
+            shutil.copytree(self.root / "part", self.root / f"on-{ranks}")
+            words = () if ranks == 1 else ("--ranks", ranks, "parallel.zero=1")
+            got = self.run_in(f"on-{ranks}", "--resume", "auto", *words, "steps=6")
+            self.assertClose(got, whole, 1e-5)
+
+    def test_the_same_ranks_resume_bit_for_bit(self):
+        words = ("--ranks", 2, "parallel.zero=1")
+        self.run_in("whole", "steps=4", *words)
+        self.run_in("parts", "steps=2", *words)
+        self.run_in("parts", "steps=4", "--resume", "auto", *words)
+        self.assertEqual(state_of(self.root / "parts", 4), state_of(self.root / "whole", 4))
+
+    def test_random_weights_are_written_once(self):
+        config = DATA / "hf" / "nemotron-h-latent-mtp" / "config.json"
+        text = RECIPE.replace(RECIPE.splitlines()[0], f'config = "{config}"')
+        (self.root / "r.toml").write_text(text)
+        one = self.run_in("one", "steps=2")
+        self.assertClose(self.run_in("two", "steps=2", "--ranks", 2), one, 1e-5)
+        self.assertEqual(files_of(self.root / "one" / "init"), files_of(self.root / "two" / "init"))
+
+    def start(self, *words):
+        line = [BRAID, *map(str, self.line("steps=100000", "--ranks", 3, *words))]
+        run = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        self.addCleanup(run.kill)
+        self.assertTrue(run.stdout.readline())
+        while not run.stdout.readline().startswith("step 2/"):
+            self.assertIsNone(run.poll())
+        with open(f"/proc/{run.pid}/task/{run.pid}/children", encoding="ascii") as children:
+            return run, [int(child) for child in children.read().split()]
+
+    def end_of(self, run):
+        stdout, stderr = run.communicate(timeout=20)
+        return run.returncode, stdout, stderr
+
+    def test_a_killed_rank_ends_the_run_by_name(self):
+        run, children = self.start()
+        os.kill(children[1], signal.SIGKILL)
+        code, _, stderr = self.end_of(run)
+        self.assertEqual(code, 1)
+        self.assertRegex(stderr, ONE_LINE)
+        self.assertIn("rank 2 was killed by signal 9", stderr)
+
+    def test_the_first_rank_takes_the_others_with_it(self):
+        run, children = self.start()
+        run.kill()
+        self.end_of(run)
+        deadline = time.monotonic() + 10
+        while any(os.path.exists(f"/proc/{child}/exe") for child in children):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def test_a_signal_saves_and_resumes(self):
+        run, _ = self.start()
+        run.terminate()
+        code, _, stderr = self.end_of(run)
+        self.assertEqual(code, 128 + signal.SIGTERM, stderr)
+        done = int(stderr.split("stopped after step ")[1].split(";")[0])
+        self.trained("--resume", "auto", f"steps={done + 1}", "--ranks", 2)
+
+    def test_a_failed_run_is_reported_once(self):
+        done = self.train("optimizer.lr=1e9", "optimizer.clip=0", "optimizer.weight_decay=1e9", "steps=30", "--ranks", 3)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, ONE_LINE)
+        self.assertIn("is not finite", done.stderr)
+
+    def test_meshes_that_cannot_be(self):
+        self.refused("--ranks", 6, says="has too few sequences for every rank and part")
+        self.refused("--ranks", 2, "accumulate=3", says="has too few sequences")
+        self.refused("--ranks", 300, says="out of range")
+        self.refused("parallel.zero=1", says="there is one rank")
+        self.refused("parallel.zero=1", "parallel.exact=true", "--ranks", 2, says="sums all gradients on every rank")
+        self.refused("parallel.zero=7", "--ranks", 2, says="zero")
+        self.refused("--ranks", 2, "objective=graph", says="graphs are trained on one rank")
+        self.refused("--ranks", 2, "data.path=/nowhere", "data.kind=ids", says="/nowhere")
+
+    def test_mpirun_starts_ranks_too(self):
+        if not shutil.which("mpirun"):
+            self.skipTest("no mpirun; apt-get install openmpi-bin")
+        one = self.run_in("one", "steps=2")
+        mpi = {**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+               "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+               "ASAN_OPTIONS": "detect_leaks=0"}  # Open MPI leaks
+        line = ["mpirun", "-np", "2", BRAID, *map(str, self.line(f"out={self.root / 'mpi'}", "steps=2"))]
+        done = subprocess.run(line, env=mpi, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertClose(self.losses("mpi"), one, 1e-5)
+
+
+if __name__ == "__main__":
+    main()
