@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -94,7 +95,7 @@ class Trained {
       : masters_(products),
         model_(masters_.load(io::find_model(folder.string()))),
         precision_(recipe, model_->params(), 1),
-        optimizer_(recipe_, masters_, model_->params()) {
+        optimizer_(recipe_, masters_, model_->params(), {0, masters_.size()}) {
     for (int64_t i = 0; i < kTokens; ++i) ids_.push_back(static_cast<int32_t>((i * 7 + 3) % model_->config().vocab));
     seqs_.seqs.reserve(kSequences);  // the batch belongs to the caller
     SeqMap packings[2];
@@ -118,7 +119,7 @@ class Trained {
     tape_.clear();
     arena_.end_pass();
     masters_.sum_uses(ctx_.threads);
-    optimizer_.step(ctx_, ++number_, 1e-3, optimizer_.grad_norm(ctx_));
+    optimizer_.step(ctx_, ++number_, 1e-3, std::sqrt(optimizer_.squared_norm(ctx_)));
   }
 
  private:

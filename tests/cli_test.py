@@ -250,7 +250,7 @@ class Refusals(Case):
         self.assertEqual((known.returncode, known.stderr), (0, ""))
         self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_VERBOSE="all"), "[BRAID_VERBOSE] unknown; got all")
         self.assertRefused(braid("run", "tiny", "--ids", 1, "-n", 1, BRAID_JSON="maybe"),
-                           "[run] a flag has a strange value; got --json = maybe; expected true or false")
+                           "[run] is not true or false; got --json = maybe")
 
     def test_a_plain_prompt_is_continued_as_it_is(self):
         prompt = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n<|im_start|>assistant\n<think>\n"

@@ -530,23 +530,36 @@ class Starting(Case):
         file = self.new_folder() / "requests.log"
         server = Server("--log", file, "--parallel", 1, "--queue", 0)
         self.addCleanup(server.stop)
+
+        def logged(lines):  # a line follows its answer
+            deadline = time.monotonic() + 60
+            while len(file.read_text().splitlines()) < lines:
+                self.assertLess(time.monotonic(), deadline, file.read_text())
+                time.sleep(0.01)
+
         messages = {"messages": [SUM]}
-        usage = [server.chat(SUM)["usage"] for _ in range(2)]
+        usage = []
+        for i in range(2):
+            usage.append(server.chat(SUM)["usage"])
+            logged(i + 1)
         events, _ = server.events("/v1/chat/completions", {**messages, "stream_options": {"include_usage": True}})
         usage.append(json.loads(events[-2])["usage"])
+        logged(3)
         server.chat(SUM, max_tokens=3)
+        logged(4)
         server.ask("/health")
+        logged(5)
         server.ask("/v1/chat/completions?key=secret", {}, 400)
+        logged(6)
         server.ask("/a%20b%0Ac", status=404)
+        logged(7)
         connection, answer = server.send("POST", "/v1/chat/completions", {**messages, "stream": True, "ignore_eos": True, "max_tokens": 4000})
         answer.read(100)
         server.ask("/v1/chat/completions", messages, 429)
+        logged(8)
         connection.close()
         answer.close()
-        deadline = time.monotonic() + 60
-        while len(file.read_text().splitlines()) < 9:
-            self.assertLess(time.monotonic(), deadline, file.read_text())
-            time.sleep(0.05)
+        logged(9)
         server.stop()
         lines = file.read_text().splitlines()
         self.assertNotIn("17", re.sub(r"\S+=\S+|^\S+", "", file.read_text(), flags=re.M))

@@ -151,16 +151,11 @@ std::vector<Page> all_pages() {
     fail(command.name, {.what = "unknown option", .got = printable(word), .hint = near.empty() ? help : near});
   }
   if (!left.empty()) fail(command.name, {.what = "one argument too many", .got = printable(left[0]), .hint = help});
-  const std::string text = printable(error.what());
-  if (error.get_name() == "ArgumentMismatch") {
-    fail(command.name, {.what = "an option lacks its value", .got = text.substr(0, text.find(':')), .hint = help});
-  }
-  if (error.get_name() == "ConversionError") {  // only flags are converted by CLI11, and those from the environment
-    fail(command.name, {.what = "a flag has a strange value",
-                        .got = text.substr(text.find(": ") + 2),
-                        .expected = "true or false",
-                        .hint = help});
-  }
+  const std::string text = printable(error.what()), option = text.substr(0, text.find(':'));
+  if (error.get_name() == "ArgumentMismatch")
+    fail(command.name, {.what = "an option lacks its value", .got = option, .hint = help});
+  if (error.get_name() == "ConversionError")  // of a flag: CLI11 converts nothing else
+    fail(command.name, {.what = "is not true or false", .got = text.substr(option.size() + 2), .hint = help});
   fail(command.name, {.what = text, .hint = help});
 }
 
@@ -188,8 +183,7 @@ int parse_and_run(int argc, char** argv) {
     given.push_back(help);
     argv = given.data();
   }
-  const std::string first = argc > 1 ? argv[1] : "";
-  const std::string second = argc > 2 ? argv[2] : "";
+  const std::string first = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "";
   std::vector<std::string> known{"--help", "--version", "--completion", "help"};
   for (int i = 0; i < kCommandCount; ++i) {
     const std::string name = kCommands[i].name;

@@ -100,6 +100,13 @@ void each_task_word(R& r, Visit& visit) {
 }
 
 template <class R, class Visit>
+void each_parallel_word(R& r, Visit&& visit) {
+  visit("parallel.zero", r.zero, io::IntRange{0, 1},
+        "1: each rank keeps and updates its part of the optimiser's state");
+  visit("parallel.exact", r.exact, "true: ranks compute one after the other, with the bits of one rank");
+}
+
+template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
   visit("objective", r.objective, Choices{"language", "graph"}, "language, or graph: classes of the nodes of a graph");
   visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");
@@ -166,9 +173,7 @@ void each_word(R& r, Visit&& visit) {
   visit("lora.dropout", r.lora.dropout, kRate, "of their inputs");
   visit("lora.targets", r.lora.targets, "PEFT's target_modules: in_proj, up_proj, ...; * crosses dots");
   visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters: experts.up_proj, ...");
-  visit("parallel.zero", r.parallel.zero, io::IntRange{0, 1},
-        "1: each rank keeps and updates its part of the optimiser's state");
-  visit("parallel.exact", r.parallel.exact, "true: ranks compute one after the other, with the bits of one rank");
+  each_parallel_word(r.parallel, visit);
   each_graph_word(r.graph, visit);
 }
 
