@@ -97,7 +97,9 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "checkpoint.every",
                                       "checkpoint.keep",
                                       "checkpoint.keep_every",
-                                      "checkpoint.merge"};
+                                      "checkpoint.merge",
+                                      "parallel.zero",
+                                      "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");
   size_t decides = 0;
   for (const auto& [word, value] : words_of(Recipe{})) {
