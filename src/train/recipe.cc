@@ -65,6 +65,15 @@ void each_loop_word(Loop& loop, Visit& visit) {
         "last steps with gradients; 0: the config's");
 }
 
+template <class P, class Visit>
+void each_parallel_word(P& p, Visit& visit) {
+  visit("parallel.tp", p.tp, io::IntRange{1, 256},
+        "ranks that divide heads, channels, experts' width and the vocabulary; the rest of --ranks divides the batch");
+  visit("parallel.zero", p.zero, io::IntRange{0, 1},
+        "1: each rank keeps and updates its part of the optimiser's state");
+  visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");
+}
+
 template <class R, class Visit>
 void each_task_word(R& r, Visit& visit) {
   visit("distill.teacher", r.distill.teacher, Choices{},
@@ -163,9 +172,7 @@ void each_word(R& r, Visit&& visit) {
   visit("lora.dropout", r.lora.dropout, kRate, "of their inputs");
   visit("lora.targets", r.lora.targets, "PEFT's target_modules: in_proj, up_proj, ...; * crosses dots");
   visit("lora.target_parameters", r.lora.target_parameters, "PEFT's target_parameters: experts.up_proj, ...");
-  visit("parallel.zero", r.parallel.zero, io::IntRange{0, 1},
-        "1: each rank keeps and updates its part of the optimiser's state");
-  visit("parallel.exact", r.parallel.exact, "true: ranks compute one after the other, with the bits of one rank");
+  each_parallel_word(r.parallel, visit);
   each_graph_word(r.graph, visit);
 }
 
