@@ -90,14 +90,14 @@ TEST(CrossEntropy, NaNIsSeenAndMinusInfinityIsExcluded) {
 
 TEST(CrossEntropy, ATargetOutsideTheVocabularyIsABug) {
   const std::vector<float> logits(5);
-  const std::vector<int32_t> target = {5};
+  const std::vector<int32_t> target = {6};
   TestTensor loss(DType::f32, {1}, 1);
   Arena arena;
   Ctx ctx{.arena = arena};
   EXPECT_EXIT(run(ctx, CrossEntropyFwd{.logits = view_of(logits.data(), {1, 5}),
                                        .targets = view_of(target.data(), {1}),
                                        .loss = loss.mut()}),
-              testing::ExitedWithCode(70), "target 5 of 5");
+              testing::ExitedWithCode(70), "target 6 of 5");
 }
 
 TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
