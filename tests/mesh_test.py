@@ -53,6 +53,32 @@ class Ranks(TrainCase):
             got = self.run_in(f"some-{ranks}-{len(words)}", "--ranks", ranks, *words)
             self.assertClose(got, want, 1e-5)
 
+    def test_parts_of_blocks_add_up(self):
+        one = self.run_in("one")
+        for ranks, words in ((2, ()), (4, ("parallel.zero=1",)), (2, ("memory.recompute=selective",))):
+            got = self.run_in(f"tp-{ranks}-{len(words)}", "--ranks", ranks, "parallel.tp=2", *words)
+            self.assertClose(got, one, 1e-5)
+
+    def test_other_families(self):
+        words = ("loss.mtp_scale=0", "loss.aux=0", "loss.router_bias_rate=0", "batch=2", "steps=3")
+        for name in ("nemotron-h-legacy", "nemotron-nas"):
+            init = f"init={DATA / 'hf' / name}"
+            self.trained(f"out={self.root / name}", init, *words)
+            self.trained(f"out={self.root / name}-2", init, *words, "--ranks", 2, "parallel.tp=2")
+            logs = [[json.loads(line) for line in (self.root / out / "log.jsonl").read_text().splitlines()]
+                    for out in (name, f"{name}-2")]
+            self.assertClose(*([[x["loss"], x["grad_norm"]] for x in log] for log in logs), 1e-5)
+        self.refused("--ranks", 2, "parallel.tp=2", f"init={DATA / 'hf' / 'gpt2'}", *words, says="added to a sum over ranks")
+
+    def test_a_cut_model_is_resumed_whole(self):
+        whole = self.run_in("whole", "steps=6", "ema.decay=0.9")
+        self.run_in("part", "steps=3", "--ranks", 4, "parallel.tp=2", "parallel.zero=1", "ema.decay=0.9")
+        for ranks, words in ((1, ()), (2, ("parallel.tp=2",)), (3, ())):
+            shutil.copytree(self.root / "part", self.root / f"on-{ranks}")
+            some = () if ranks == 1 else ("--ranks", ranks)
+            got = self.run_in(f"on-{ranks}", "--resume", "auto", *some, *words, "steps=6", "ema.decay=0.9")
+            self.assertClose(got, whole, 1e-5)
+
     def test_exact_ranks_have_the_bits_of_one(self):
         self.run_in("one", "dtype=bf16")
         want = state_of(self.root / "one", 4)
@@ -136,6 +162,9 @@ class Ranks(TrainCase):
         self.refused("--ranks", 300, says="out of range")
         self.refused("parallel.zero=1", says="there is one rank")
         self.refused("parallel.zero=1", "parallel.exact=true", "--ranks", 2, says="sums all gradients on every rank")
+        self.refused("parallel.tp=2", says="does not divide the number of ranks")
+        self.refused("parallel.tp=2", "--ranks", 3, says="try --ranks 4")
+        self.refused("parallel.tp=2", "--ranks", 2, "loss.z=0.1", says="cannot be used with loss.z")
         self.refused("parallel.zero=7", "--ranks", 2, says="zero")
         self.refused("--ranks", 2, "objective=graph", says="graphs are trained on one rank")
         self.refused("--ranks", 2, "data.path=/nowhere", "data.kind=ids", says="/nowhere")

@@ -30,6 +30,7 @@ struct PartSpec {
   std::string norm;     // tensor name without ".weight"
   std::string prefix;   // before the block's own names
   std::string after{};  // norm of the residual stream after the block, or empty
+  bool cut = false;     // has a part of the block's parameters (Config::cut)
 };
 
 struct LayerSpec {
@@ -83,6 +84,8 @@ struct Config {
   std::optional<int64_t> bos;
   // Row of the embedding that lookups never train: the padding_idx of the family's nn.Embedding.
   std::optional<int64_t> padding;
+  // Which part of the blocks that divide, and of the vocabulary, a model of this config has (models/cut.h).
+  Cut cut;
 
   // The longest sequence that the model can take, 0 for any: without encoded positions `positions_max` is only what it
   // was trained with.

@@ -7,10 +7,11 @@ namespace {
 
 class ListSource final : public nn::ParamSource {
  public:
-  explicit ListSource(DType matrices, bool gradients) : matrices_(matrices), gradients_(gradients) {}
+  explicit ListSource(DType matrices, bool gradients, const nn::ParamSource* files = nullptr)
+      : matrices_(matrices), gradients_(gradients), files_(files) {}
   std::vector<TensorSpec> list;
 
-  bool has(const std::string&) const override { return false; }
+  bool has(const std::string& name) const override { return files_ && files_->has(name); }
 
  protected:
   // A weight of the right shape at an address that is never read.
@@ -26,12 +27,19 @@ class ListSource final : public nn::ParamSource {
  private:
   DType matrices_;
   bool gradients_;
+  const nn::ParamSource* files_;
 };
 
 }  // namespace
 
 std::vector<TensorSpec> inventory(const Config& config) {
   ListSource source(DType::bf16, false);
+  const Model model(config, source);
+  return std::move(source.list);
+}
+
+std::vector<TensorSpec> stored_inventory(const Config& config, const nn::ParamSource& files) {
+  ListSource source(DType::bf16, false, &files);
   const Model model(config, source);
   return std::move(source.list);
 }

@@ -10,5 +10,7 @@ namespace braid::models {
 using TensorSpec = nn::ParamRequest;
 
 std::vector<TensorSpec> inventory(const Config& config);
+// The same as `files` spell it, where experts may be stacked.
+std::vector<TensorSpec> stored_inventory(const Config& config, const nn::ParamSource& files);
 
 }  // namespace braid::models

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "core/philox.h"
 #include "models/adapter_file.h"
+#include "models/cut.h"
 #include "models/inventory.h"
 #include "models/load.h"
 #include "sys/error.h"
@@ -57,27 +59,38 @@ void each_element(const MasterTensor& tensor, To&& to) {
 // Gives copies of what another source gives.
 class MasterSource final : public nn::ParamSource {
  public:
-  MasterSource(MasterWeights& masters, nn::ParamSource& files, const std::string& where)
-      : masters_(masters), files_(files), where_(where) {}
+  // `whole` and `config`: of all ranks, and what this one has of it.
+  MasterSource(MasterWeights& masters, nn::ParamSource& files, const std::string& where,
+               const std::vector<TensorSpec>& whole, const Config& config)
+      : masters_(masters), files_(files), where_(where), cut_(config.cut), prefixes_(cut_prefixes(config)) {
+    for (const TensorSpec& t : whole) whole_.emplace(t.name, t);
+  }
 
   bool has(const std::string& name) const override { return files_.has(name); }
   Param first(const nn::ParamRequest& r) override {
-    Param p = files_.get(r);
+    const nn::ParamRequest& all = whole_.at(r.name);
+    const Param p = files_.get(all);
     if (p.value.spec.format != Format::f32 && p.value.spec.format != Format::f16 && p.value.spec.format != Format::bf16)
       fail(where_, {.what = "quantised weights cannot be trained",
                     .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
                     .expected = "F32, F16 or BF16"});
-    const View stored = p.value.codes;
-    widen(stored, masters_
-                      .add({.name = p.name,
-                            .role = r.role,
-                            .shape = r.shape,
-                            .matrix = is_matrix(r.role),
-                            .transposed = r.transposed,
-                            .plus = r.plus},
-                           r.rows(), r.cols(), p)
-                      .data());
-    return p;
+    MasterTensor tensor{.name = p.name,
+                        .role = r.role,
+                        .shape = all.shape,
+                        .matrix = is_matrix(r.role),
+                        .transposed = r.transposed,
+                        .plus = r.plus};
+    if (cut_.ranks > 1) divide(tensor, r, all);
+    Param own = r.param({});
+    const std::span<float> values = masters_.add(tensor, r.rows(), r.cols(), own);
+    if (tensor.held.empty()) {
+      widen(p.value.codes, values.data());
+      return own;
+    }
+    std::vector<float> stored(static_cast<size_t>(all.shape.count()));
+    widen(p.value.codes, stored.data());
+    take_held(tensor, stored, values);
+    return own;
   }
   Param again(const nn::ParamRequest&, const Param& p) override {
     sys::BigVector<float>& grad =
@@ -90,21 +103,40 @@ class MasterSource final : public nn::ParamSource {
   }
 
  private:
+  // Which rows or columns of the whole are this rank's, and who counts it.
+  void divide(MasterTensor& tensor, const nn::ParamRequest& r, const nn::ParamRequest& all) const {
+    if (r.shape == all.shape) {
+      tensor.counted = cut_.rank == 0;
+      tensor.partial = std::any_of(prefixes_.begin(), prefixes_.end(),
+                                   [&](const std::string& prefix) { return r.name.starts_with(prefix); });
+      return;
+    }
+    tensor.rows = all.rows();
+    tensor.cols = all.cols();
+    tensor.held = ranges_of(all, tensor.rows, tensor.cols, cut_);
+    tensor.by_cols = all.shard.axis == Shard::Axis::cols || (tensor.rows == 1 && !is_matrix(all.role));
+    CHECK(tensor.count() == r.shape.count(), "{}: {} of {}", r.name, tensor.count(), r.shape.count());
+  }
+
   MasterWeights& masters_;
   nn::ParamSource& files_;
   const std::string& where_;
+  Cut cut_;
+  std::vector<std::string> prefixes_;  // of blocks that are cut
+  std::map<std::string, nn::ParamRequest> whole_;
 };
 
-std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps) {
+std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps, const Cut& cut) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   Config config = load_config(path);
   if (config.mtp) config.mtp->steps = mtp_steps;
-  int64_t size = 0;  // at most: experts may be stacked in the files
-  for (const TensorSpec& tensor : inventory(config)) size += aligned(tensor.shape.count());
-  allocate(size);
   const OpenFolder folder = open_folder(path);
-  MasterSource source(*this, *folder.source, path.name);
-  auto model = std::make_unique<Model>(std::move(config), source);
+  Config own = cut_config(config, cut);
+  int64_t size = 0;
+  for (const TensorSpec& tensor : stored_inventory(config, *folder.source)) size += aligned(tensor.shape.count());
+  allocate(size);
+  MasterSource source(*this, *folder.source, path.name, stored_inventory(config, *folder.source), own);
+  auto model = std::make_unique<Model>(std::move(own), source);
   values_ = values_.first(static_cast<size_t>(used_));
   if (products_ == DType::bf16) rounded_ = rounded_.first(values_.size());
   grads_.resize(values_.size());  // never grows: the Params view it
@@ -183,6 +215,40 @@ int64_t MasterWeights::trained() const {
   return sum;
 }
 
+namespace {
+
+// Runs of elements: of(in the whole tensor, in what is held, their number).
+template <class Of>
+void each_run(const MasterTensor& t, Of&& of) {
+  int64_t at = 0;
+  if (t.held.empty()) return of(int64_t{0}, int64_t{0}, t.count());
+  for (int64_t row = 0; t.by_cols && row < t.rows; ++row) {
+    for (const Range& r : t.held) {
+      of(row * t.cols + r.begin, at, r.count);
+      at += r.count;
+    }
+  }
+  for (const Range& r : t.held) {
+    if (t.by_cols) break;
+    of(r.begin * t.cols, at, r.count * t.cols);
+    at += r.count * t.cols;
+  }
+}
+
+}  // namespace
+
+void put_held(const MasterTensor& tensor, std::span<const float> held, std::span<float> to) {
+  each_run(tensor, [&](int64_t whole, int64_t own, int64_t n) {
+    std::copy_n(&held[static_cast<size_t>(own)], n, &to[static_cast<size_t>(whole)]);
+  });
+}
+
+void take_held(const MasterTensor& tensor, std::span<const float> from, std::span<float> held) {
+  each_run(tensor, [&](int64_t whole, int64_t own, int64_t n) {
+    std::copy_n(&from[static_cast<size_t>(whole)], n, &held[static_cast<size_t>(own)]);
+  });
+}
+
 std::span<float> MasterWeights::add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p) {
   const int64_t count = tensor.count();
   tensor.offset = used_;
@@ -238,7 +304,8 @@ void MasterWeights::round(int threads) {
 
 void to_stored(const MasterTensor& tensor, std::span<const float> array, bool value, DType dtype,
                std::span<std::byte> bytes) {
-  CHECK(std::ssize(bytes) == tensor.count() * size_of(dtype), "{}: {} bytes", tensor.name, bytes.size());
+  CHECK(tensor.held.empty() && std::ssize(bytes) == tensor.count() * size_of(dtype), "{}: {} bytes", tensor.name,
+        bytes.size());
   const float* held = array.data() + tensor.offset;
   const float plus = value ? tensor.plus : 0;
   const auto write = [&](auto* out, auto convert) {
@@ -249,7 +316,15 @@ void to_stored(const MasterTensor& tensor, std::span<const float> array, bool va
 }
 
 void from_stored(const MasterTensor& tensor, std::span<const std::byte> bytes, bool value, std::span<float> array) {
-  CHECK(std::ssize(bytes) == tensor.count() * size_of(DType::f32), "{}: {} bytes", tensor.name, bytes.size());
+  CHECK(std::ssize(bytes) == tensor.shape.count() * size_of(DType::f32), "{}: {} bytes", tensor.name, bytes.size());
+  if (!tensor.held.empty()) {
+    MasterTensor whole = tensor;
+    whole.held.clear();
+    whole.offset = 0;
+    std::vector<float> values(static_cast<size_t>(whole.count()));
+    from_stored(whole, bytes, value, values);
+    return take_held(tensor, values, array.subspan(static_cast<size_t>(tensor.offset)));
+  }
   float* held = array.data() + tensor.offset;
   const float plus = value ? tensor.plus : 0;
   const auto* stored = reinterpret_cast<const float*>(bytes.data());

@@ -30,8 +30,19 @@ struct MasterTensor {
   bool matrix = true;       // products read it
   bool transposed = false;  // stored here as [shape[1], shape[0]]
   float plus = 0;           // added to the files' values
+  // Where ranks share a tensor, the rows (or columns) of the whole [rows, cols], as blocks read it, that this one
+  // holds; empty: all of it.
+  int64_t rows = 0, cols = 0;
+  std::vector<Range> held{};
+  bool by_cols = false;
+  bool partial = false;  // whole here and on other ranks, where other parts of its block read it: gradients add up
+  bool counted = true;   // by this rank, in the norm of all ranks' gradients
 
-  int64_t count() const { return shape.count(); }
+  int64_t count() const {  // of elements that this rank holds
+    int64_t n = 0;
+    for (const Range& r : held) n += r.count;
+    return held.empty() ? shape.count() : n * (by_cols ? rows : cols);
+  }
 };
 
 class MasterWeights {
@@ -43,7 +54,8 @@ class MasterWeights {
 
   // The model of a folder, its Params and their gradients over these arrays. Error for quantised weights. Once per
   // object. `mtp_steps`: times that training runs the prediction block, where there is one.
-  std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1);
+  // `cut`: the part of the blocks that divide which this rank has (models/cut.h).
+  std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1, const Cut& cut = {});
 
   // The same folder, quantised or not, with new adapters, and only these in the arrays: A random, B zero, so the
   // model's output is unchanged. Error for a spec that does not fit.
@@ -99,6 +111,10 @@ class MasterWeights {
   AdapterSpec adapter_spec_;
   std::unique_ptr<Adapters> adapters_;
 };
+
+// Copies what a rank holds of a tensor to its places in the whole array `to`, or from there.
+void put_held(const MasterTensor& tensor, std::span<const float> held, std::span<float> to);
+void take_held(const MasterTensor& tensor, std::span<const float> from, std::span<float> held);
 
 // Copies one tensor between an array and a file: transposed, and with `value` (not a gradient or a moment) without what
 // was added. `bytes` has the tensor in `dtype`, F32 or BF16.

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/group.h"
 #include "models/blocks.h"
 #include "nn/ops.h"
+#include "nn/tensor_parallel.h"
 #include "sys/error.h"
 
 namespace braid::models {
@@ -43,6 +45,7 @@ Param Model::table(nn::ParamSource& source, ParamRole role) const {
     r.shard = {.axis = Shard::Axis::whole};
   } else {
     r.name = role == ParamRole::head ? config_.head : config_.embedding;
+    if (config_.cut.ranks > 1) r.shape[0] = ranges_of(r, config_.vocab, config_.hidden, config_.cut)[0].count;
     if (role == ParamRole::embedding) r.padding = config_.padding.value_or(-1);
   }
   return source.get(r);
@@ -91,6 +94,7 @@ Model::Layer Model::build_layer(const LayerSpec& spec, nn::ParamSource& source, 
     Part built{build_norm(part.norm, source, index, mtp),
                build_block(part.block, {source, *config_.spelling, part.prefix, index, mtp}, rope_)};
     built.block->layer = index;
+    built.cut = part.cut;
     if (!part.after.empty()) built.after = build_norm(part.after, source, index, mtp);
     layer.push_back(std::move(built));
   }
@@ -142,7 +146,7 @@ Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::opti
   for (size_t i = 0; i < layers.size(); ++i) {
     uint32_t use = kResidualDropout;
     for (Part& part : layers[i]) {
-      const Tensor y = part.block->forward(run, part.norm.forward(run, x, run.numerics.products));
+      const Tensor y = block_output(run, part, part.norm.forward(run, x, run.numerics.products));
       x = nn::residual(run, x, nn::dropout(run, y, dropout.residual, static_cast<uint32_t>(first + i), use++));
       if (part.after) x = part.after->forward(run, x, DType::f32);
     }
@@ -151,8 +155,29 @@ Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::opti
   return x;
 }
 
+// Of a router that every rank has, one rank counts the losses: gradients add up.
+Tensor Model::block_output(nn::Run& run, Part& part, const Tensor& x) {
+  if (!part.cut) return part.block->forward(run, x);
+  const bool counts = run.tensor->rank() == 0 || !run.routers;
+  float balance = 0, z = 0;
+  if (!counts) std::swap(balance, run.routers->balance), std::swap(z, run.routers->z);
+  const Tensor y = nn::sum_of_parts(run, part.block->forward(run, nn::to_parts(run, x)));
+  if (!counts) std::swap(balance, run.routers->balance), std::swap(z, run.routers->z);
+  return y;
+}
+
+Tensor Model::look_up(nn::Run& run, const Tensor& ids, Param& table) {
+  return config_.cut.ranks > 1 ? nn::embedding_part(run, ids, table, first_row()) : nn::embedding(run, ids, table);
+}
+
+nn::HeadLosses Model::losses(nn::Run& run, const Tensor& x, Param& head, const Tensor& targets, const Tensor& weight,
+                             float z) {
+  if (config_.cut.ranks == 1) return nn::head_loss(run, x, head, targets, weight, z);
+  return nn::head_loss_part(run, nn::to_parts(run, x), head, targets, weight, first_row());
+}
+
 Tensor Model::embed(nn::Run& run, const Tensor& ids) {
-  Tensor x = nn::embedding(run, ids, embedding_);
+  Tensor x = look_up(run, ids, embedding_);
   if (config_.embedding_scale != 1) x = nn::scaled(run, x, config_.embedding_scale, DType::f32);
   if (positions_.value) {
     const Tensor places(run.ctx.arena, DType::i32, {x.dim(0)});
@@ -212,7 +237,7 @@ Tensor Model::final_hidden(nn::Run& run, const Tensor& x) {
 }
 
 Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor& hidden) {
-  const Tensor e = mtp.embedding_norm.forward(run, nn::embedding(run, ids, mtp.embedding), run.numerics.products),
+  const Tensor e = mtp.embedding_norm.forward(run, look_up(run, ids, mtp.embedding), run.numerics.products),
                h = mtp.hidden_norm.forward(run, hidden, run.numerics.products);
   // eh_proj reads both, the embedding first.
   const Tensor x = nn::linear(run, nn::concatenate(run, e, h), mtp.projection);
@@ -269,7 +294,7 @@ void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const L
   }
   const Tensor x = forward(run, ids);
   const nn::HeadLosses main =
-      nn::head_loss(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, weight, options.z);
+      losses(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, weight, options.z);
   mtp_loss(run, ids, targets, x, options, sums);
   sums.main = sum_of(run.seqs, sums.main, main.loss, scale);
   const auto squared = [&](int64_t t) {
@@ -314,9 +339,8 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
     // The next step reads the output of this one's last norm, as serving does.
     hidden = mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden),
                                     run.numerics.products);
-    sums.mtp[step] =
-        sum_of(run.seqs, sums.mtp[step], nn::head_loss(run, hidden, mtp.head, after, weight, options.z).loss,
-               [](const Seq&) { return 1.0; });
+    sums.mtp[step] = sum_of(run.seqs, sums.mtp[step], losses(run, hidden, mtp.head, after, weight, options.z).loss,
+                            [](const Seq&) { return 1.0; });
   }
 }
 

@@ -23,6 +23,7 @@ class Model {
     nn::Norm norm;
     std::unique_ptr<nn::Block> block;
     std::optional<nn::Norm> after{};
+    bool cut = false;  // has a part of the block: outputs of all ranks add up
   };
   using Layer = std::vector<Part>;
 
@@ -106,6 +107,11 @@ class Model {
   void number_states();
   void build_loop(nn::ParamSource& source);
   Tensor embed(nn::Run& run, const Tensor& ids);
+  Tensor look_up(nn::Run& run, const Tensor& ids, Param& table);
+  Tensor block_output(nn::Run& run, Part& part, const Tensor& x);
+  nn::HeadLosses losses(nn::Run& run, const Tensor& x, Param& head, const Tensor& targets, const Tensor& weight,
+                        float z);
+  int64_t first_row() const { return config_.vocab * config_.cut.rank / config_.cut.ranks; }  // of the vocabulary
   nn::Norm build_norm(const std::string& name, nn::ParamSource& source, int layer = -1, bool mtp = false) const;
   Param table(nn::ParamSource& source, ParamRole role) const;
   Tensor through(nn::Run& run, std::span<Layer> layers, Tensor x, std::optional<size_t> row);

@@ -13,6 +13,10 @@
 #include "core/tensor.h"
 #include "nn/state.h"
 
+namespace braid::comm {
+class Group;
+}
+
 namespace braid::nn {
 
 // Chosen experts of every token, by layer: [tokens, k] row-major, best first.
@@ -78,7 +82,8 @@ struct Run {
   const Draws* draws = nullptr;            // null: nothing is dropped
   std::vector<Replay>* replays = nullptr;  // of steps with a trail; null: they will not be replayed
   const Loop* loop = nullptr;
-  int state_offset = 0;  // of blocks that a pass runs several times: added to their Block::state_index
+  comm::Group* tensor = nullptr;  // ranks that hold parts of the same layers; null: this one has all of them
+  int state_offset = 0;           // of blocks that a pass runs several times: added to their Block::state_index
 
   // For the products of this pass.
   CodeDots codes() const {

@@ -42,8 +42,7 @@ struct ArrayKind {
 };
 
 std::vector<ArrayKind> kinds_of(const Arrays& a) {
-  std::vector<ArrayKind> kinds = {
-      {"m.", a.first, false}, {"v.", a.second, false}, {"master.", a.masters.values(), true}};
+  std::vector<ArrayKind> kinds = {{"m.", a.first, false}, {"v.", a.second, false}, {"master.", a.values, true}};
   if (!a.mean.empty()) kinds.push_back({kMean, a.mean, false});
   return kinds;
 }
@@ -153,7 +152,7 @@ void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Rec
                        const Facts& manifest) const {
   const fs::path path = folder_of(out_) / fmt::format("{}{:08}", kPrefix, progress.step);
   io::AtomicFolder folder(path);
-  objective_.write(arrays.masters.values(), folder.place());
+  objective_.write(arrays.values, folder.place());
   fs::create_directories(folder.place() / "training");
   write_state(folder.place() / "training" / "state.safetensors", arrays);
   io::write_text_file(folder.place() / "training" / "state.json", state_text(progress, recipe));
@@ -292,7 +291,7 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
                                     [](const io::StoredTensor& t) { return t.name.starts_with(kMean); });
   for (const ArrayKind& kind : kinds_of(arrays)) {
     if (kind.prefix == kMean && !has_mean) {  // [ema] was added: it starts from the weights, which are loaded before it
-      std::copy(arrays.masters.values().begin(), arrays.masters.values().end(), kind.array.begin());
+      std::copy(arrays.values.begin(), arrays.values.end(), kind.array.begin());
       continue;
     }
     for (const models::MasterTensor& t : arrays.masters.tensors()) {
@@ -303,7 +302,7 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
       }
     }
   }
-  arrays.masters.round(1);
+  objective_.masters().round(1);
   constexpr io::IntRange kCount{0, int64_t{1} << 60};
   Progress progress{.step = state.need({"step"}).as_int(kCount),
                     .tokens = state.need({"tokens"}).as_int(kCount),

@@ -33,8 +33,8 @@ struct Progress {
 
 // The arrays parallel to the masters.
 struct Arrays {
-  models::MasterWeights& masters;
-  std::span<float> first, second, mean;  // mean: empty without [ema]
+  const models::MasterWeights& masters;
+  std::span<float> values, first, second, mean;  // mean: empty without [ema]
 };
 
 // Complete checkpoints in out/checkpoints, by step.

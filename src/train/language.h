@@ -30,6 +30,7 @@ class Language final : public Objective {
   Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh = nullptr);
 
   models::MasterWeights& masters() override { return trained_->masters; }
+  const models::MasterWeights& whole() override { return whole_ ? *whole_ : masters(); }
   std::vector<Param*> params() override { return trained_->masters.params(*trained_->model); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return held_out_.has_value(); }
@@ -69,11 +70,13 @@ class Language final : public Objective {
 
   std::filesystem::path origin(int threads) const;
   void share_routers();
+  void describe_whole();
 
   const Recipe& recipe_;
   Mesh* mesh_;
   std::filesystem::path origin_;
   std::shared_ptr<Trained> trained_;
+  std::optional<models::MasterWeights> whole_;  // where the masters are parts, on the first rank: tensors for files
   std::optional<nn::Precision> precision_;
   std::optional<data::Loader> data_, held_out_;
   data::Batch batch_, part_;

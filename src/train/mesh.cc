@@ -35,10 +35,36 @@ void set(Sums& sums, std::span<const double> numbers) {
   fail(key, {.what = what, .hint = std::move(hint)});
 }
 
+// What computes with whole models alone.
+void check_tensor_parallel(const Recipe& recipe, int ranks) {
+  const ParallelRecipe& p = recipe.parallel;
+  if (ranks % p.tp != 0) {
+    fail("parallel.tp", {.what = "does not divide the number of ranks",
+                         .got = std::to_string(p.tp),
+                         .expected = fmt::format("a divisor of {}", ranks),
+                         .hint = fmt::format("--ranks {}", (ranks + p.tp - 1) / p.tp * p.tp)});
+  }
+  if (p.tp == 1) return;
+  const bool task =
+      !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
+  const std::pair<bool, const char*> rules[] = {{p.exact, "parallel.exact"},
+                                                {task, "[distill], [preference] or [policy]"},
+                                                {recipe.lora.rank > 0, "lora.rank"},
+                                                {recipe.precision != "none", "precision.recipe"},
+                                                {recipe.loss.z > 0, "loss.z"},
+                                                {recipe.log.hash_every > 0, "log.hash_every"},
+                                                {recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""},
+                                                {recipe.exact, "exact"}};
+  for (const auto& [set, key] : rules) {
+    if (set) fail("parallel.tp", {.what = fmt::format("cannot be used with {}", key), .hint = "parallel.tp=1"});
+  }
+}
+
 }  // namespace
 
 void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
+  check_tensor_parallel(recipe, ranks);
   if (ranks == 1) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
     return;
@@ -50,28 +76,32 @@ void check_mesh(const Recipe& recipe, int ranks) {
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
-  if (recipe.batch > 0 && recipe.batch < ranks * recipe.accumulate) {
+  if (recipe.batch > 0 && recipe.batch < ranks / p.tp * recipe.accumulate) {
     fail("batch", {.what = "has too few sequences for every rank and part",
                    .got = std::to_string(recipe.batch),
-                   .expected = fmt::format("at least {} ranks x {} parts", ranks, recipe.accumulate),
+                   .expected = fmt::format("at least {} ranks x {} parts", ranks / p.tp, recipe.accumulate),
                    .hint = "fewer --ranks"});
   }
 }
 
 Mesh::Mesh(const Recipe& recipe, comm::Group& world)
-    : recipe_(recipe.parallel), whole_tensors_(recipe.optimizer.kind == "muon"), world_(world) {
+    : recipe_(recipe.parallel),
+      whole_tensors_(recipe.optimizer.kind == "muon"),
+      world_(world),
+      tensor_(world.split(world.rank() / static_cast<int>(recipe.parallel.tp))),
+      data_(world.split(world.rank() % static_cast<int>(recipe.parallel.tp))) {
   check_mesh(recipe, world.size());
 }
 
 Range Mesh::rows(int64_t rows) const {
-  const int64_t begin = rows * world_.rank() / world_.size();
-  return {begin, rows * (world_.rank() + 1) / world_.size() - begin};
+  const int64_t begin = rows * data_.rank() / data_.size();
+  return {begin, rows * (data_.rank() + 1) / data_.size() - begin};
 }
 
 // Equal parts; where matrices must stay whole, a cut inside a tensor moves to its end.
 std::vector<int64_t> Mesh::counts(const models::MasterWeights& masters) const {
   constexpr int64_t kAlign = 32;  // elements, as tensors are
-  const int64_t size = masters.size(), ranks = world_.size(),
+  const int64_t size = masters.size(), ranks = data_.size(),
                 part = (size + ranks * kAlign - 1) / (ranks * kAlign) * kAlign;
   std::vector<int64_t> ends;
   for (int64_t rank = 1; rank <= ranks; ++rank) ends.push_back(std::min(size, rank * part));
@@ -90,8 +120,8 @@ std::vector<int64_t> Mesh::counts(const models::MasterWeights& masters) const {
 Range Mesh::own(const models::MasterWeights& masters) const {
   if (!divides_state()) return {0, masters.size()};
   const std::vector<int64_t> list = counts(masters);
-  const auto rank = static_cast<size_t>(world_.rank());
-  return {std::accumulate(list.begin(), list.begin() + world_.rank(), int64_t{0}), list[rank]};
+  const auto rank = static_cast<size_t>(data_.rank());
+  return {std::accumulate(list.begin(), list.begin() + data_.rank(), int64_t{0}), list[rank]};
 }
 
 // With `exact` the ranks compute one after the other: each continues the sums of the one before it, as parts of a batch
@@ -132,14 +162,20 @@ void Mesh::receive(Sums& sums, int peer) {
 void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads) {
   if (!recipe_.exact) {
     masters.sum_uses(threads);
+    for (const models::MasterTensor& t : masters.tensors()) {
+      if (!t.partial) continue;
+      const std::span<float> grad =
+          masters.grads().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
+      tensor_.all_reduce(flat(grad), mut_flat(grad)).wait();
+    }
     const std::vector<int64_t> parts = counts(masters);
     const std::span<float> grads = masters.grads();
     if (divides_state()) {
       const Range mine = own(masters);
       const auto part = grads.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.count));
-      world_.reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, parts).wait();
+      data_.reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, parts).wait();
     } else {
-      world_.all_reduce(flat(grads), mut_flat(grads)).wait();
+      data_.all_reduce(flat(grads), mut_flat(grads)).wait();
     }
     return add_up(sums);
   }
@@ -155,20 +191,22 @@ void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads
   masters.sum_uses(threads);
 }
 
+namespace {
+
 // In the order of ranks, by every rank: there is no collective for FP64.
-void Mesh::add_up(std::span<double> values) {
-  std::vector<double> all(values.size() * static_cast<size_t>(world_.size()));
-  world_.all_gather(bits_of(values), bits_of(all)).wait();
+void add_up_in(comm::Group& group, std::span<double> values) {
+  const auto ranks = static_cast<size_t>(group.size());
+  std::vector<double> all(values.size() * ranks);
+  group.all_gather(bits_of(values), bits_of(all)).wait();
   for (size_t i = 0; i < values.size(); ++i) {
     values[i] = 0;
-    for (size_t rank = 0; rank < static_cast<size_t>(world_.size()); ++rank) values[i] += all[rank * values.size() + i];
+    for (size_t rank = 0; rank < ranks; ++rank) values[i] += all[rank * values.size() + i];
   }
 }
 
-double Mesh::add_up(double value) {
-  add_up({&value, 1});
-  return value;
-}
+}  // namespace
+
+void Mesh::add_up(std::span<double> values) { add_up_in(data_, values); }
 
 void Mesh::add_up(Sums& sums) {
   std::vector<double> numbers = numbers_of(sums);
@@ -176,31 +214,78 @@ void Mesh::add_up(Sums& sums) {
   set(sums, numbers);
 }
 
+double Mesh::add_up_all(double value) {
+  add_up_in(world_, {&value, 1});
+  return value;
+}
+
+// All ranks that share a batch have the same gradients, unless their optimisers have parts.
+double Mesh::add_up_norm(double squares) {
+  if (divides_state()) return add_up_all(squares);
+  if (tensor_.size() > 1) add_up_in(tensor_, {&squares, 1});
+  return squares;
+}
+
 void Mesh::gather_weights(models::MasterWeights& masters, int threads) {
   if (!divides_state()) return;
   const Range mine = own(masters);
   const std::span<float> values = masters.values();
   const auto part = values.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.count));
-  world_.all_gather(flat(part), mut_flat(values), counts(masters)).wait();
+  data_.all_gather(flat(part), mut_flat(values), counts(masters)).wait();
   masters.round(threads);
 }
 
-std::vector<float> Mesh::whole_state(const models::MasterWeights& masters, std::span<const float> own) {
+// The parts of an array, on the first of the ranks that share a batch.
+std::vector<float> Mesh::joined(const models::MasterWeights& masters, std::span<const float> own) {
   std::vector<float> whole;
-  if (first()) whole.resize(static_cast<size_t>(masters.size()));
-  if (!first()) {
-    if (!own.empty()) world_.send(flat(own), 0).wait();
+  if (data_.rank() > 0) {
+    if (!own.empty()) data_.send(flat(own), 0).wait();
     return whole;
   }
+  whole.resize(static_cast<size_t>(masters.size()));
   int64_t at = 0;
   const std::vector<int64_t> parts = counts(masters);
   for (size_t rank = 0; rank < parts.size(); ++rank) {
     const auto part = std::span(whole).subspan(static_cast<size_t>(at), static_cast<size_t>(parts[rank]));
     if (rank == 0) std::copy(own.begin(), own.end(), part.begin());
-    if (rank > 0 && !part.empty()) world_.recv(mut_flat(part), static_cast<int>(rank)).wait();
+    if (rank > 0 && !part.empty()) data_.recv(mut_flat(part), static_cast<int>(rank)).wait();
     at += parts[rank];
   }
   return whole;
+}
+
+// The first model's ranks have all of it. Each says what it has of a tensor that is cut.
+std::vector<float> Mesh::assemble(const models::MasterWeights& masters, const models::MasterWeights& whole,
+                                  std::span<const float> array, bool part) {
+  std::vector<float> own, all;
+  if (part) own = joined(masters, array);
+  if (part) array = own;
+  if (data_.rank() > 0) return all;
+  if (first()) all.resize(static_cast<size_t>(whole.size()));
+  for (size_t i = 0; i < masters.tensors().size(); ++i) {
+    const models::MasterTensor& t = masters.tensors()[i];
+    const auto held = array.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
+    if (!first()) {
+      if (t.held.empty()) continue;
+      std::vector<int64_t> ranges;
+      for (const Range& r : t.held) ranges.insert(ranges.end(), {r.begin, r.count});
+      tensor_.send(view_of(ranges.data(), {std::ssize(ranges)}), 0).wait();
+      tensor_.send(flat(held), 0).wait();
+      continue;
+    }
+    const auto to = std::span(all).subspan(static_cast<size_t>(whole.tensors()[i].offset));
+    models::put_held(t, held, to);
+    for (int rank = 1; rank < tensor_.size() && !t.held.empty(); ++rank) {
+      models::MasterTensor other = t;
+      std::vector<int64_t> ranges(2 * t.held.size());
+      tensor_.recv(mut_view_of(ranges.data(), {std::ssize(ranges)}), rank).wait();
+      for (size_t k = 0; k < other.held.size(); ++k) other.held[k] = {ranges[2 * k], ranges[2 * k + 1]};
+      std::vector<float> values(static_cast<size_t>(other.count()));
+      tensor_.recv(mut_flat(values), rank).wait();
+      models::put_held(other, values, to);
+    }
+  }
+  return all;
 }
 
 }  // namespace braid::train

@@ -1,6 +1,8 @@
-// The ranks of a run: which rows of a batch, and which elements of the optimiser's state, are this one's, and what they
-// tell one another once a step. All of them call the same functions in the same order. Every rank computes the same
-// sums in the same order, so that all take the same decisions.
+// The ranks of a run, `tp` consecutive ones of which share a model's blocks (nn/tensor_parallel.h) and read the same
+// rows; each of them is one of the ranks that share a batch, and sum gradients: those with its place in other models.
+// Which rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another
+// once a step. All of them call the same functions in the same order. Every rank computes the same sums in the same
+// order, so that all take the same decisions.
 //
 // zero (arXiv 1910.02054, section 5): 0, every rank has the whole state of the optimiser; 1, each keeps and updates one
 // part of it: gradients are reduced to the rank that updates them, weights are gathered from there.
@@ -29,6 +31,9 @@ class Mesh {
 
   bool first() const { return world_.rank() == 0; }  // who writes files and talks to people
   int ranks() const { return world_.size(); }
+  int models() const { return data_.size(); }  // that share a batch
+  Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size()}; }
+  comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
   // Of `rows` rows of a batch: this rank's.
   Range rows(int64_t rows) const;
   // Elements of the masters' arrays that this rank's optimiser updates.
@@ -39,13 +44,18 @@ class Mesh {
   // rank's optimiser reads.
   void begin_gradients(models::MasterWeights& masters, Sums& sums);
   void end_gradients(models::MasterWeights& masters, Sums& sums, int threads);
+  // Over the ranks that share a batch.
   void add_up(Sums& sums);
   void add_up(std::span<double> values);
-  double add_up(double value);
+  // Over all ranks; of a norm, those that count in it.
+  double add_up_all(double value);
+  double add_up_norm(double squares);
   // After the optimiser: the weights that other ranks updated.
   void gather_weights(models::MasterWeights& masters, int threads);
-  // Of the optimiser's state, the whole array: on the first rank, empty elsewhere.
-  std::vector<float> whole_state(const models::MasterWeights& masters, std::span<const float> own);
+  // Whole arrays of what the ranks have, in the order of `whole`, on the first rank; nothing elsewhere. `part`: the
+  // array has the elements own() alone.
+  std::vector<float> assemble(const models::MasterWeights& masters, const models::MasterWeights& whole,
+                              std::span<const float> array, bool part);
 
   void barrier() { world_.barrier().wait(); }
   // Bytes that this rank has sent so far.
@@ -55,10 +65,12 @@ class Mesh {
   void send(const Sums& sums, int peer);
   void receive(Sums& sums, int peer);
   std::vector<int64_t> counts(const models::MasterWeights& masters) const;
+  std::vector<float> joined(const models::MasterWeights& masters, std::span<const float> own);
 
   ParallelRecipe recipe_;
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
+  comm::Group tensor_, data_;
   std::set<std::string> names_;  // of sums received from another rank
 };
 

@@ -46,6 +46,8 @@ class Objective {
   // What the optimiser updates.
   virtual models::MasterWeights& masters() = 0;
   virtual std::vector<Param*> params() = 0;
+  // Where ranks have parts of the masters: tensors as files have them, on the rank that writes files.
+  virtual const models::MasterWeights& whole() { return masters(); }
 
   // Loads the batch of step `step`, from 0, of training or held out, and returns its number of rows.
   virtual int64_t draw(int64_t step, bool held_out) = 0;

@@ -34,7 +34,7 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& maste
     const int64_t begin = std::max(tensor.offset, own.begin),
                   end = std::min(tensor.offset + tensor.count(), own.begin + own.count);
     if (begin >= end) continue;
-    Part part{begin, 1, end - begin, false, decays(tensor), rounded && tensor.matrix};
+    Part part{begin, 1, end - begin, false, decays(tensor), rounded && tensor.matrix, tensor.counted};
     if (recipe.kind != "muon" || !tensor.matrix) {
       parts_.push_back(part);
       continue;
@@ -42,7 +42,7 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& maste
     const size_t before = parts_.size();
     for (const Param* p : params) {  // parts of a stacked or fused tensor one by one
       if (&masters.tensor_of(*p) == &tensor && is_inner_matrix(*p))
-        parts_.push_back({p->offset, p->value.rows, p->value.cols, true, part.decays, part.rounded});
+        parts_.push_back({p->offset, p->value.rows, p->value.cols, true, part.decays, part.rounded, part.counted});
     }
     if (parts_.size() == before) parts_.push_back(part);
   }
@@ -50,8 +50,10 @@ Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& maste
 
 double Optimizer::squared_norm(Ctx& ctx) const {
   double sum = 0;
-  for (const Part& part : parts_)
+  for (const Part& part : parts_) {
+    if (!part.counted) continue;
     sum += sum_of_squares(ctx, view_of(&masters_.grads()[static_cast<size_t>(part.offset)], {part.rows * part.cols}));
+  }
   return sum;
 }
 

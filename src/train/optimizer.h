@@ -31,7 +31,7 @@ class Optimizer {
  private:
   struct Part {  // one kernel call
     int64_t offset, rows, cols;
-    bool muon, decays, rounded;
+    bool muon, decays, rounded, counted;
   };
 
   OptimizerRecipe recipe_;

@@ -68,6 +68,15 @@ void each_loop_word(Loop& loop, Visit& visit) {
         "last steps with gradients; 0: the config's");
 }
 
+template <class P, class Visit>
+void each_parallel_word(P& p, Visit& visit) {
+  visit("parallel.tp", p.tp, io::IntRange{1, 256},
+        "ranks that divide heads, channels, experts' width and the vocabulary; the rest of --ranks divides the batch");
+  visit("parallel.zero", p.zero, io::IntRange{0, 1},
+        "1: each rank keeps and updates its part of the optimiser's state");
+  visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");
+}
+
 template <class R, class Visit>
 void each_task_word(R& r, Visit& visit) {
   visit("distill.teacher", r.distill.teacher, Choices{},

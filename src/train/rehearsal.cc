@@ -18,7 +18,7 @@ nn::RecipeParts precision_parts(const Recipe& recipe) {
 }
 
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
-                  int64_t loop_steps) {
+                  int64_t loop_steps, comm::Group* tensor) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
   // At least the residual stream must fit: otherwise the dry pass itself could exhaust memory.
   need_memory(
@@ -43,7 +43,8 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .numerics = numerics_of(recipe),
                 .routers = &routers,
                 .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
-                .draws = &draws};
+                .draws = &draws,
+                .tensor = tensor};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
     nn::Loop loop;
     if (model.config().loop) {

@@ -84,7 +84,8 @@ std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint
     if (mesh_ && mesh_->divides_state()) {
       const Range own = mesh_->own(objective_.masters());
       std::vector<float> first(static_cast<size_t>(objective_.masters().size())), second(first.size());
-      progress_ = checkpoints_.load(checkpoint, {objective_.masters(), first, second, mean_.values()});
+      progress_ = checkpoints_.load(
+          checkpoint, {objective_.masters(), objective_.masters().values(), first, second, mean_.values()});
       std::copy_n(first.begin() + own.begin, own.count, optimizer_.first().begin());
       std::copy_n(second.begin() + own.begin, own.count, optimizer_.second().begin());
     } else {
@@ -124,15 +125,22 @@ Outcome Trainer::train(const Watcher& watcher) {
   }
   save();
   const bool finished = progress_.step == r.steps;
-  if (finished && leads() && mean_.kept()) checkpoints_.write(mean_.values(), "ema");
-  if (finished && leads() && r.checkpoint.merge > 1) checkpoints_.merge(objective_.masters(), r.checkpoint.merge);
+  if (finished && mean_.kept()) {
+    if (mesh_ && mesh_->tensor()) {
+      const std::vector<float> mean = mesh_->assemble(objective_.masters(), objective_.whole(), mean_.values(), false);
+      if (leads()) checkpoints_.write(mean, "ema");
+    } else if (leads()) {
+      checkpoints_.write(mean_.values(), "ema");
+    }
+  }
+  if (finished && leads() && r.checkpoint.merge > 1) checkpoints_.merge(objective_.whole(), r.checkpoint.merge);
   return finished ? Outcome::finished : Outcome::stopped;
 }
 
 // All ranks stop after the same step: when the first one got a signal.
 bool Trainer::should_stop() {
   const bool own = sys::caught_signal() != 0;
-  return mesh_ ? mesh_->add_up(mesh_->first() && own ? 1.0 : 0.0) > 0 : own;
+  return mesh_ ? mesh_->add_up_all(mesh_->first() && own ? 1.0 : 0.0) > 0 : own;
 }
 
 StepLog Trainer::step() {
@@ -148,7 +156,7 @@ StepLog Trainer::step() {
   StepLog log{.step = progress_.step + 1, .steps = recipe_.steps, .loss = sums_.mean("loss")};
   if (!std::isfinite(log.loss)) give_up("the loss");
   const double squares = optimizer_.squared_norm(ctx_);
-  log.grad_norm = std::sqrt(mesh_ && mesh_->divides_state() ? mesh_->add_up(squares) : squares);
+  log.grad_norm = std::sqrt(mesh_ ? mesh_->add_up_norm(squares) : squares);
   if (!std::isfinite(log.grad_norm)) give_up("the norm of the gradients");
 
   log.skipped = stands_out(log);
@@ -241,17 +249,31 @@ double Trainer::held_out_loss() {
 
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
-  Arrays whole = arrays();
-  std::vector<float> first, second;
-  if (mesh_ && mesh_->divides_state()) {
-    first = mesh_->whole_state(objective_.masters(), optimizer_.first());
-    second = mesh_->whole_state(objective_.masters(), optimizer_.second());
-    whole.first = first;
-    whole.second = second;
-  }
+  if (mesh_ && (mesh_->divides_state() || mesh_->tensor())) return save_whole();
   if (!leads()) return;
-  checkpoints_.save(whole, progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
+  checkpoints_.save(arrays(), progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
   log_->draw();
+}
+
+// Of what all ranks have.
+void Trainer::save_whole() {
+  const models::MasterWeights& masters = objective_.masters();
+  const models::MasterWeights& whole = objective_.whole();
+  const auto assemble = [&](std::span<const float> array, bool part) {
+    return mesh_->assemble(masters, whole, array, part && mesh_->divides_state());
+  };
+  std::vector<float> values = assemble(objective_.masters().values(), false),
+                     first = assemble(optimizer_.first(), true), second = assemble(optimizer_.second(), true), mean;
+  if (mean_.kept()) mean = assemble(mean_.values(), false);
+  if (!leads()) return;
+  checkpoints_.save({whole, values, first, second, mean}, progress_, recipe_,
+                    manifest_of(recipe_, facts_, recipe_.out));
+  log_->draw();
+}
+
+Arrays Trainer::arrays() {
+  models::MasterWeights& masters = objective_.masters();
+  return {masters, masters.values(), optimizer_.first(), optimizer_.second(), mean_.values()};
 }
 
 }  // namespace braid::train

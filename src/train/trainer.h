@@ -52,7 +52,8 @@ class Trainer {
   double held_out_loss();
   void save();
   bool leads() const { return !mesh_ || mesh_->first(); }  // writes the files of the run
-  Arrays arrays() { return {objective_.masters(), optimizer_.first(), optimizer_.second(), mean_.values()}; }
+  Arrays arrays();
+  void save_whole();
 
   const Recipe& recipe_;
   Objective& objective_;

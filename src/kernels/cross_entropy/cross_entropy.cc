@@ -12,7 +12,7 @@ void check_targets(const Op& op) {
   CHECK(op.targets.dtype == DType::i32, "{}: targets are {}", Op::name, name_of(op.targets.dtype));
   for (int64_t t = 0; t < op.targets.dim(0); ++t) {
     const int32_t target = *op.targets.template as<int32_t>(t);
-    CHECK(target >= -1 && target < op.logits.dim(1), "{}: target {} of {}", Op::name, target, op.logits.dim(1));
+    CHECK(target >= -1 && target <= op.logits.dim(1), "{}: target {} of {}", Op::name, target, op.logits.dim(1));
   }
 }
 

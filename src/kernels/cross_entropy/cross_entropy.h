@@ -1,5 +1,6 @@
 // Cross-entropy of logits with targets, token by token: loss_t = lse_t - logits[t, target_t], lse_t = log sum_v exp.
-// A target of -1 is masked: loss 0, gradient 0. Everything in FP32, the maximum subtracted first.
+// A target of -1 is masked: loss 0, gradient 0. A target of V is elsewhere, where V is a part of a vocabulary:
+// loss lse, and a gradient without the 1 of the target. Everything in FP32, the maximum subtracted first.
 #pragma once
 #include "core/op.h"
 

@@ -67,7 +67,7 @@ void forward_rows(const CrossEntropyFwd& op, int64_t begin, int64_t end) {
     const float top = largest(row, vocab), log_sum = std::log(sum_of_exponentials(row, vocab, top));
     const int32_t target = *op.targets.as<int32_t>(t);
     // Not lse - logit: a large maximum would cancel the digits of the difference.
-    *op.loss.as<float>(t) = target < 0 ? 0 : (top - row[target]) + log_sum;
+    *op.loss.as<float>(t) = target < 0 ? 0 : (target < vocab ? top - row[target] : top) + log_sum;
     if (op.lse) *op.lse.as<float>(t) = top + log_sum;
   }
 }
@@ -94,7 +94,7 @@ void backward_rows(const CrossEntropyBwd& op, int64_t begin, int64_t end) {
       const FloatVec e = exp_or_nan(d, hn::Sub(load_n(d, row + v, vocab - v), shift));
       store_n(hn::Mul(scale, e), d, dlogits + v, vocab - v);
     }
-    dlogits[target] -= upstream;
+    if (target < vocab) dlogits[target] -= upstream;
   }
 }
 

@@ -24,7 +24,7 @@ void cross_entropy_fwd_ref(int64_t tokens, int64_t vocab, const std::vector<Num>
     const auto i = static_cast<size_t>(t);
     lse[i] = Num(top) + std::log(sum);
     const auto target = static_cast<int64_t>(targets[i]);
-    loss[i] = target < 0 ? Num(0) : lse[i] - row[target];
+    loss[i] = target < 0 ? Num(0) : target >= vocab ? lse[i] : lse[i] - row[target];
   }
 }
 

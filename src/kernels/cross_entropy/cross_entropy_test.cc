@@ -12,7 +12,7 @@ namespace {
 TEST(CrossEntropy, BackwardIsTheDerivativeAndZeroWhereMasked) {
   const int64_t tokens = 4, vocab = 7;
   TestTensor logits(DType::f32, {tokens, vocab}, 1, 3), dloss(DType::f32, {tokens}, 2);
-  std::vector<int32_t> targets = {2, -1, 6, 0};
+  std::vector<int32_t> targets = {2, -1, 7, 0};  // masked, and of another part of the vocabulary
   const View ids = view_of(targets.data(), {tokens});
   const auto upstream = to_doubles(dloss.view());
   using Complex = std::complex<double>;
@@ -44,7 +44,9 @@ TEST(CrossEntropy, EveryRowAgreesWithTheReference) {
     const View logits = wide.view().slice(1, 2, vocab);
     std::vector<int32_t> targets(static_cast<size_t>(tokens));
     for (int64_t t = 0; t < tokens; ++t) {
-      targets[static_cast<size_t>(t)] = static_cast<int32_t>(t % 5 == 1 ? -1 : (t * 7919 + vocab - 1) % vocab);
+      targets[static_cast<size_t>(t)] = static_cast<int32_t>(t % 5 == 1   ? -1
+                                                             : t % 5 == 2 ? vocab
+                                                                          : (t * 7919 + vocab - 1) % vocab);
     }
     const View ids = view_of(targets.data(), {tokens});
     const CrossEntropyFwd fwd{.logits = logits, .targets = ids, .loss = loss.mut(), .lse = lse.mut()};
@@ -88,14 +90,14 @@ TEST(CrossEntropy, NaNIsSeenAndMinusInfinityIsExcluded) {
 
 TEST(CrossEntropy, ATargetOutsideTheVocabularyIsABug) {
   const std::vector<float> logits(5);
-  const std::vector<int32_t> target = {5};
+  const std::vector<int32_t> target = {6};
   TestTensor loss(DType::f32, {1}, 1);
   Arena arena;
   Ctx ctx{.arena = arena};
   EXPECT_EXIT(run(ctx, CrossEntropyFwd{.logits = view_of(logits.data(), {1, 5}),
                                        .targets = view_of(target.data(), {1}),
                                        .loss = loss.mut()}),
-              testing::ExitedWithCode(70), "target 5 of 5");
+              testing::ExitedWithCode(70), "target 6 of 5");
 }
 
 TEST(CrossEntropy, LargeLogitsDoNotOverflow) {

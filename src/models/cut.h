@@ -1,0 +1,18 @@
+// A model's config as one rank of several has it: blocks with fewer heads, groups, channels or rows of the vocabulary,
+// whose outputs add up to the whole's (core/param.h, Shard). A block that does not divide stays whole on every rank.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "models/config.h"
+
+namespace braid::models {
+
+// Error when the model has what needs more than a sum: biases on the outputs of blocks, or a vocabulary that is smaller
+// than the number of ranks.
+Config cut_config(const Config& whole, const Cut& cut);
+
+// Before the names of the parameters of blocks that are cut.
+std::vector<std::string> cut_prefixes(const Config& config);
+
+}  // namespace braid::models

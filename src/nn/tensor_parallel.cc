@@ -1,0 +1,209 @@
+#include "nn/tensor_parallel.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "comm/group.h"
+#include "kernels/cross_entropy/cross_entropy.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/linear/linear.h"
+#include "nn/param_source.h"
+
+namespace braid::nn {
+namespace {
+
+void copy_bytes(const View& from, const MutView& to) {
+  std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
+}
+
+View flat(const View& v) { return {v.data, v.dtype, {v.count()}}; }
+MutView flat(const MutView& v) { return {v.data, v.dtype, {v.count()}}; }
+
+}  // namespace
+
+// A copy, whose gradient is separate from that of x; a stream, so that no plan repeats what ranks do together.
+Tensor to_parts(Run& run, const Tensor& x) {
+  if (!run.tensor) return x;
+  const Tensor y(run.ctx.arena, x.dtype(), x.shape());
+  taped(
+      run.ctx, "to_parts", {.in = {x}, .out = {y}, .cost = Cost::stream},
+      [x = Ref(x), y = Ref(y)](Ctx& c) {
+        if (!c.dry) copy_bytes(x.view(), y.mut());
+      },
+      [x = Ref(x), y = Ref(y), ranks = run.tensor](Ctx& c, Tape& tape) {
+        const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
+        if (!c.dry) ranks->all_reduce(flat(dy.view()), flat(dx.mut())).wait();
+        tape.add_grad(c, x, dx);
+      });
+  return y;
+}
+
+Tensor sum_of_parts(Run& run, const Tensor& y) {
+  if (!run.tensor) return y;
+  const Tensor sum(run.ctx.arena, DType::f32, y.shape());
+  taped(
+      run.ctx, "sum_of_parts", {.in = {y}, .out = {sum}, .cost = Cost::stream},
+      [y = Ref(y), sum = Ref(sum), ranks = run.tensor](Ctx& c) {
+        if (!c.dry) ranks->all_reduce(flat(y.view()), flat(sum.mut())).wait();
+      },
+      [y = Ref(y), sum = Ref(sum)](Ctx& c, Tape& tape) { tape.add_grad(c, y, tape.grad(sum)); });
+  return sum;
+}
+
+namespace {
+
+// The rows of ids that this rank has, from the first of its own; -1: another rank's.
+Tensor own_rows(Run& run, const Tensor& ids, int64_t first, int64_t rows) {
+  const Tensor own(run.ctx.arena, DType::i32, ids.shape());
+  if (run.ctx.dry) return own;
+  for (int64_t t = 0; t < ids.dim(0); ++t) {
+    const int64_t row = *ids.view().as<int32_t>(t) - first;
+    *own.mut().as<int32_t>(t) = static_cast<int32_t>(row >= 0 && row < rows ? row : -1);
+  }
+  return own;
+}
+
+// Calls of(begin, end) for the tokens of each run of rows that this rank has.
+template <class Of>
+void each_own_run(const View& rows, Of&& of) {
+  for (int64_t t = 0; t < rows.dim(0);) {
+    int64_t end = t;
+    while (end < rows.dim(0) && *rows.as<int32_t>(end) >= 0) ++end;
+    if (end > t) of(t, end);
+    t = end + 1;
+  }
+}
+
+}  // namespace
+
+Tensor embedding_part(Run& run, const Tensor& ids, Param& table, int64_t first) {
+  const Tensor y(run.ctx.arena, DType::f32, {ids.dim(0), table.value.cols});
+  const Tensor rows = own_rows(run, ids, first, table.value.rows);
+  taped(
+      run.ctx, "embedding",
+      {.in = {rows},
+       .out = {y},
+       .saved_weights = {rows},
+       .cost = Cost::stream,
+       .trains = static_cast<bool>(table.grad)},
+      [rows = Ref(rows), y = Ref(y), &table](Ctx& c) {
+        if (c.dry) return;
+        fill(y.mut(), 0);
+        each_own_run(rows.view(), [&](int64_t begin, int64_t end) {
+          braid::run(c, EmbeddingFwd{.ids = rows.view().slice(0, begin, end - begin),
+                                     .table = table.value,
+                                     .y = y.mut().slice(0, begin, end - begin)});
+        });
+      },
+      [](Ctx&, Tape&) {},
+      [rows = Ref(rows), y = Ref(y), &table, padding = table.padding - first](Ctx& c, Tape& tape) {
+        const Tensor dy = tape.grad(y);
+        if (c.dry) return;
+        each_own_run(rows.view(), [&](int64_t begin, int64_t end) {
+          braid::run(c, EmbeddingBwd{.ids = rows.view().slice(0, begin, end - begin),
+                                     .dy = dy.view().slice(0, begin, end - begin),
+                                     .dtable = table.grad,
+                                     .padding = padding});
+        });
+      });
+  return sum_of_parts(run, y);
+}
+
+namespace {
+
+struct PartOfHead {
+  const Param& w;
+  int64_t first;
+  bool train;
+  comm::Group* ranks;
+};
+
+// Losses and log-sums over the whole vocabulary from those over each rank's part, in place: with m the largest of the
+// ranks' log-sums, lse = m + log sum exp(lse_r - m), and every rank's lse_r - loss_r is its share in the target's
+// logit.
+void combine(comm::Group& ranks, const View& targets, const MutView& loss, const MutView& lse, const MutView& work) {
+  const int64_t n = loss.dim(0);
+  const MutView top = work.slice(0, 0, n), sums = work.slice(0, n, 2 * n);
+  ranks.all_reduce(lse, top, comm::Reduction::max).wait();
+  float *sum = sums.as<float>(), *logit = sum + n, *m = top.as<float>(), *l = loss.as<float>(), *s = lse.as<float>();
+  for (int64_t t = 0; t < n; ++t) {
+    sum[t] = std::exp(s[t] - m[t]);
+    logit[t] = *targets.as<int32_t>(t) < 0 ? 0 : s[t] - l[t];
+  }
+  ranks.all_reduce(sums, sums).wait();
+  for (int64_t t = 0; t < n; ++t) {
+    s[t] = m[t] + std::log(sum[t]);
+    l[t] = *targets.as<int32_t>(t) < 0 ? 0 : s[t] - logit[t];
+  }
+}
+
+struct HeadViews {
+  View x, targets, weight;
+  MutView loss, lse, dx;
+};
+
+void head_loss_tile(Ctx& c, const PartOfHead& head, const HeadViews& v) {
+  const int64_t n = v.x.dim(0), vocab = head.w.value.rows;
+  const Tensor logits(c.arena, DType::f32, {n, vocab}), targets(c.arena, DType::i32, {n}),
+      work(c.arena, DType::f32, {3 * n});
+  if (!c.dry) {
+    for (int64_t t = 0; t < n; ++t) {
+      const int32_t target = *v.targets.as<int32_t>(t);
+      const int64_t row = target - head.first;
+      *targets.mut().as<int32_t>(t) = static_cast<int32_t>(target < 0 ? -1 : row >= 0 && row < vocab ? row : vocab);
+    }
+  }
+  braid::run(c, LinearFwd{.x = v.x, .w = head.w.value, .y = logits.mut(), .train = head.train});
+  braid::run(c, CrossEntropyFwd{.logits = logits.view(), .targets = targets.view(), .loss = v.loss, .lse = v.lse});
+  if (!c.dry) combine(*head.ranks, targets.view(), v.loss, v.lse, work.mut());
+  if (!v.dx) return;
+  const Tensor dlogits(c.arena, DType::f32, {n, vocab});
+  braid::run(c, CrossEntropyBwd{.dloss = v.weight,
+                                .logits = logits.view(),
+                                .targets = targets.view(),
+                                .lse = v.lse,
+                                .dlogits = dlogits.mut()});
+  braid::run(c, LinearBwdData{.dy = dlogits.view(), .w = head.w.value, .dx = v.dx, .wide = v.x.dtype == DType::f32});
+  if (head.w.grad) braid::run(c, LinearBwdWeight{.dy = dlogits.view(), .x = v.x, .dw = head.w.grad});
+}
+
+void head_loss_tiles(Ctx& c, const PartOfHead& head, const HeadViews& v) {
+  constexpr int64_t kTile = 2048;
+  const int64_t tokens = v.x.dim(0);
+  for (int64_t t = 0; t < tokens; t += kTile) {
+    const int64_t n = std::min(kTile, tokens - t);
+    head_loss_tile(c, head,
+                   {.x = v.x.slice(0, t, n),
+                    .targets = v.targets.slice(0, t, n),
+                    .weight = v.weight ? v.weight.slice(0, t, n) : View(),
+                    .loss = v.loss.slice(0, t, n),
+                    .lse = v.lse.slice(0, t, n),
+                    .dx = v.dx ? v.dx.slice(0, t, n) : MutView()});
+  }
+}
+
+}  // namespace
+
+HeadLosses head_loss_part(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight,
+                          int64_t first) {
+  const Shape tokens{x.dim(0)};
+  const HeadLosses y{.loss = Tensor(run.ctx.arena, DType::f32, tokens),
+                     .lse = Tensor(run.ctx.arena, DType::f32, tokens)};
+  const PartOfHead head{w, first, run.numerics.product_class == ProductClass::packed, run.tensor};
+  if (!run.ctx.tape) {
+    head_loss_tiles(run.ctx, head, {x.view(), targets.view(), {}, y.loss.mut(), y.lse.mut(), {}});
+    return y;
+  }
+  const Tensor dx(run.ctx.arena, DType::f32, x.shape());
+  taped(
+      run.ctx, "head_loss", {.in = {x, targets, token_weight}, .out = {y.loss, y.lse, dx}, .saved = {dx}, .once = true},
+      [x = Ref(x), targets = Ref(targets), weight = Ref(token_weight), loss = Ref(y.loss), lse = Ref(y.lse),
+       dx = Ref(dx), head](Ctx& c) {
+        head_loss_tiles(c, head, {x.view(), targets.view(), weight.view(), loss.mut(), lse.mut(), dx.mut()});
+      },
+      [x = Ref(x), dx = Ref(dx)](Ctx& c, Tape& tape) { tape.add_grad(c, x, tape.handle(dx)); });
+  return y;
+}
+
+}  // namespace braid::nn

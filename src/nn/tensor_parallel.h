@@ -1,0 +1,22 @@
+// Ops on the borders of what ranks compute in parts (Megatron-LM, arXiv 1909.08053, section 3): every rank of
+// Run::tensor reads the same x, computes with its part of a block's parameters, and the parts add up. All are taped;
+// without ranks they return their input. Sums are those of Group::all_reduce, the same bits on every rank.
+#pragma once
+#include "nn/ops.h"
+
+namespace braid::nn {
+
+// x, which all ranks have; its gradient is the sum of theirs.
+Tensor to_parts(Run& run, const Tensor& x);
+// The sum of all ranks' y [T, D] F32; its gradient goes to each of them.
+Tensor sum_of_parts(Run& run, const Tensor& y);
+
+// As nn::embedding, where the table has rows [first, first + table.rows) of the vocabulary: the sum is the whole's.
+Tensor embedding_part(Run& run, const Tensor& ids, Param& table, int64_t first);
+
+// As nn::head_loss without z, where w has rows [first, first + w.rows) of the vocabulary and x went through to_parts.
+// Logits exist for up to 2048 tokens at a time.
+HeadLosses head_loss_part(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight,
+                          int64_t first);
+
+}  // namespace braid::nn
