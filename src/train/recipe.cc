@@ -109,13 +109,6 @@ void each_task_word(R& r, Visit& visit) {
 }
 
 template <class R, class Visit>
-void each_parallel_word(R& r, Visit&& visit) {
-  visit("parallel.zero", r.zero, io::IntRange{0, 1},
-        "1: each rank keeps and updates its part of the optimiser's state");
-  visit("parallel.exact", r.exact, "true: ranks compute one after the other, with the bits of one rank");
-}
-
-template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
   visit("objective", r.objective, Choices{"language", "graph"}, "language, or graph: classes of the nodes of a graph");
   visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");

@@ -98,6 +98,7 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "checkpoint.keep",
                                       "checkpoint.keep_every",
                                       "checkpoint.merge",
+                                      "parallel.tp",
                                       "parallel.zero",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");
