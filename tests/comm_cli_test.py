@@ -4,10 +4,8 @@ usage: comm_cli_test.py BRAID
 """
 import csv
 import json
-import shutil
-import subprocess
 
-from support.program import BRAID, ENVIRONMENT, ONE_LINE, Case, braid, main
+from support.program import ONE_LINE, Case, braid, main, mpirun
 
 
 def bench(*words, **more):
@@ -39,15 +37,8 @@ class CommBench(Case):
         self.assertEqual((two_level["node_bytes"], two_level["network_bytes"]), (2 * 2 * 65536, 2 * 65536))
 
     def test_mpi_counts_the_same(self):
-        if not shutil.which("mpirun"):
-            self.skipTest("no mpirun; apt-get install openmpi-bin")
         words = ["--json", "--algorithm", "ring,nvrar", "--gpus", "2", "--nodes", "1", "--bytes", "1000", "--repeats", "2"]
-        mpi = {**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-               "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-               "ASAN_OPTIONS": "detect_leaks=0"}  # Open MPI leaks
-        done = subprocess.run(["mpirun", "-np", "2", BRAID, "comm", "bench", "--transport", "mpi", *words], env=mpi,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        done = mpirun(2, "comm", "bench", "--transport", "mpi", *words)
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = json.loads(done.stdout)["rows"]
         for row, other in zip(rows, self.rows("--transport", "shm", *words[1:])):

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 
-from support.program import BRAID, DATA, ENVIRONMENT, ONE_LINE, main
+from support.program import BRAID, DATA, ENVIRONMENT, ONE_LINE, main, mpirun
 from support.training import TrainCase, files_of, state_of
 
 RECIPE = f"""init = "{DATA / "hf" / "nemotron-h-latent-mtp"}"
@@ -170,15 +170,8 @@ class Ranks(TrainCase):
         self.refused("--ranks", 2, "data.path=/nowhere", "data.kind=ids", says="/nowhere")
 
     def test_mpirun_starts_ranks_too(self):
-        if not shutil.which("mpirun"):
-            self.skipTest("no mpirun; apt-get install openmpi-bin")
         one = self.run_in("one", "steps=2")
-        mpi = {**ENVIRONMENT, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-               "OMPI_MCA_btl": "self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-               "ASAN_OPTIONS": "detect_leaks=0"}  # Open MPI leaks
-        line = ["mpirun", "-np", "2", BRAID, *map(str, self.line(f"out={self.root / 'mpi'}", "steps=2"))]
-        done = subprocess.run(line, env=mpi, capture_output=True, text=True, timeout=120, check=False)
+        done = mpirun(2, *self.line(f"out={self.root / 'mpi'}", "steps=2"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertClose(self.losses("mpi"), one, 1e-5)
 
