@@ -1,6 +1,7 @@
 """The verdicts of mutants/run.py on programs that pass, fail and hang, without building any."""
 import contextlib
 import io
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -57,6 +58,14 @@ class Verdicts(unittest.TestCase):
             run.processor_flags = lambda: {"amx_bf16"}
             self.assertEqual([mutant.name for mutant in run.chosen([name], 1, 1)], [name])
         self.assertEqual(output.getvalue(), f"SKIPPED {name}: no amx_bf16 on this machine\n")
+
+
+class Patches(unittest.TestCase):
+    def test_all_apply(self):
+        tests = Path(__file__).resolve().parent
+        for patch in sorted((tests / "mutants").glob("*.patch")):
+            done = subprocess.run(["git", "apply", "--check", patch], cwd=tests.parent, capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, f"{patch.name}: {done.stderr}")
 
 
 if __name__ == "__main__":
