@@ -16,13 +16,17 @@ int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
 int64_t sum_bytes(int64_t rows) { return std::min(rows, kRowsMax) * kStripCols * static_cast<int64_t>(sizeof(float)); }
 constexpr int64_t kUnitsBytes = kChunk / kStep * unit_bytes(16, true);  // of 16 rows, any format
 
-// Prefetches values [k, k + n) of rows [begin, end) of w, as far as they exist.
-void fetch(const Weight& w, int64_t begin, int64_t end, int64_t k, int64_t n) {
-  const int64_t stride = w.codes.stride(0), first = stride * k / w.cols, last = stride * (k + n) / w.cols;
-  for (int64_t r = begin; r < std::min(end, w.rows); ++r) {
-    const uint8_t* row = w.codes.as<uint8_t>(r);
-    for (int64_t at = first; at < last; at += 64) __builtin_prefetch(row + at, 0, 2);
-  }
+void prefetch_part(const View& rows, int64_t i, int64_t parts) {
+  const int64_t bytes = rows.dim(0) * rows.stride(0) * size_of(rows.dtype);
+  for (int64_t at = bytes * i / parts; at < bytes * (i + 1) / parts; at += 64) __builtin_prefetch(rows.data + at);
+}
+// Part `i` of `parts` of a strip's rows of w, from `begin` on as far as they exist: in the order of their addresses, so
+// that the prefetcher of the CPU runs ahead, which can have more lines under way than one core may ask for.
+void prefetch_strip(const Weight& w, int64_t begin, int64_t i, int64_t parts) {
+  const int64_t end = std::min(begin + kStripCols, w.rows);
+  if (begin >= end) return;
+  prefetch_part(w.codes.slice(0, begin, end - begin), i, parts);
+  if (w.scales) prefetch_part(w.scales.slice(0, begin, end - begin), i, parts);
 }
 
 // Rows [row, row + 16) of w, as far as they exist, but at least one.
@@ -80,16 +84,16 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
     return;
   }
   std::byte* units = workspace.data() + sum_bytes(rows);
+  const int64_t parts = (w.cols + kChunk - 1) / kChunk * blocks;  // a prefetch before each call of strip
   for (int64_t n = 0; n < w.rows; n += kStripCols) {
+    int64_t part = 0;
     for (int64_t k = 0; k < w.cols; k += kChunk) {
       const int64_t values = std::min(kChunk, w.cols - k);
       codes.columns(columns_at(w, n), k, values, units);
       codes.columns(columns_at(w, n + kUnitRows), k, values, units + kUnitsBytes);
-      // The same values of the strip below are prefetched meanwhile, a few lines with each block of rows.
-      const int64_t below = n + kStripCols, each = (kStripCols + blocks - 1) / blocks;
-      for (int64_t m = 0, done = 0; m < rows; m += kBlockRows, done += each) {
+      for (int64_t m = 0; m < rows; m += kBlockRows) {
         const int64_t some = std::min(kBlockRows, rows - m);
-        if (done < kStripCols) fetch(w, below + done, below + std::min(done + each, kStripCols), k, values);
+        prefetch_strip(w, n + kStripCols, part++, parts);
         strip({.x = packed + m * own + k / kGroup * group_bytes(codes.grain, some),
                .w = units,
                .w_half = kUnitsBytes,

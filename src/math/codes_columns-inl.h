@@ -14,11 +14,6 @@ namespace {
 BRAID_COLUMNS inline __m256i bytes_at(const uint8_t* p, int64_t n) {
   return _mm256_maskz_loadu_epi8(n >= 32 ? 0xffffffffu : (1u << n) - 1, p);
 }
-BRAID_COLUMNS inline __m256i two_of_16(const uint8_t* first, const uint8_t* second) {
-  const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(first));
-  return _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_loadu_si128(reinterpret_cast<const __m128i*>(second)),
-                                 1);
-}
 
 // Row r of 16; beyond the end of w the last one again, whose results are unused.
 inline const uint8_t* row_at(const Columns& w, int64_t r) {
@@ -69,16 +64,11 @@ BRAID_COLUMNS inline void write_unit(const Columns& w, std::byte* unit, const Re
   if (kMin) minima.store<kBlocks>(factors + kBlocks * 16);
 }
 
-// Codes of four bits: transposed before they are looked up, at half the work. load(row) gives 32 bytes; vector d of
-// eight has bytes 4 d to 4 d + 3 of the 16 rows.
-template <class Load>
-BRAID_COLUMNS inline void transpose_bytes(const Load& load, __m512i (&out)[8]) {
-  __m512i z[8], t[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    const int r = i < 4 ? i : i + 4;
-    z[i] = _mm512_inserti64x4(_mm512_castsi256_si512(load(r)), load(r + 4), 1);
-  }
+// Codes of four bits: transposed before they are looked up, at half the work. 32 bytes of each of 16 rows, of rows r
+// and r + 4 in one vector: z[i] of row i, or i + 4 from 4 on. Vector d of eight has bytes 4 d to 4 d + 3 of the 16
+// rows.
+BRAID_COLUMNS inline void transpose_bytes(__m512i (&z)[8], __m512i (&out)[8]) {
+  __m512i t[8];
 #pragma GCC unroll 4
   for (int i = 0; i < 8; i += 2) {
     t[i] = _mm512_unpacklo_epi32(z[i], z[i + 1]);
@@ -96,6 +86,17 @@ BRAID_COLUMNS inline void transpose_bytes(const Load& load, __m512i (&out)[8]) {
     out[i] = _mm512_shuffle_i32x4(z[i], z[i + 4], 0x88);
     out[i + 4] = _mm512_shuffle_i32x4(z[i], z[i + 4], 0xdd);
   }
+}
+// The same of load(row), 32 bytes.
+template <class Load>
+BRAID_COLUMNS inline void transpose_rows(const Load& load, __m512i (&out)[8]) {
+  __m512i z[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const int r = i < 4 ? i : i + 4;
+    z[i] = _mm512_inserti64x4(_mm512_castsi256_si512(load(r)), load(r + 4), 1);
+  }
+  transpose_bytes(z, out);
 }
 // The codes in the low nibbles, and those in the high nibbles, by a table of 16 that is repeated four times, so that
 // the upper bits of an index are ignored.

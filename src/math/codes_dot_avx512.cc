@@ -198,8 +198,10 @@ BRAID_DOT void nvfp4_columns_avx512(const Columns& w, int64_t k, int64_t n, std:
                                                        2, 6, 10, 14, 18, 22, 26, 30, 34, 38, 42, 46, 50, 54, 58, 62,
                                                        3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63};
   const __m512i table = _mm512_load_si512(kValues), by_block = _mm512_load_si512(kByBlock);
+  const uint8_t* rows[16];
+  for (int64_t r = 0; r < 16; ++r) rows[r] = row_at(w, r);
   __m512i scales[8];  // of a step each: four of every row
-  transpose_bytes(
+  transpose_rows(
       [&](int64_t r) BRAID_LOAD {
         return bytes_at(w.scales + (r < w.count ? r : w.count - 1) * w.scales_stride + k / kBlock, n / kBlock);
       },
@@ -207,7 +209,7 @@ BRAID_DOT void nvfp4_columns_avx512(const Columns& w, int64_t k, int64_t n, std:
   for (int64_t i = 0; i * kStep < n; ++i, units += a8::unit_bytes(kBlock, false)) {
     const int64_t at = (k + i * kStep) / 2, left = (n - i * kStep) / 2;
     __m512i codes[8];
-    transpose_bytes([&](int64_t r) BRAID_LOAD { return bytes_at(row_at(w, r) + at, left); }, codes);
+    transpose_rows([&](int64_t r) BRAID_LOAD { return bytes_at(rows[r] + at, left); }, codes);
 #pragma GCC unroll 8
     for (int d = 0; d < 8; ++d) {
       _mm512_storeu_si512(units + 128 * d, low_codes(codes[d], table));

@@ -23,11 +23,12 @@ struct Part {
   __m512 scale, min;
 };
 
-BRAID_DOT inline float half(const uint8_t* p) {
+inline uint16_t half_bits(const uint8_t* p) {
   uint16_t bits;
   std::memcpy(&bits, p, sizeof(bits));
-  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
+  return bits;
 }
+BRAID_DOT inline float half(const uint8_t* p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(half_bits(p)))); }
 BRAID_DOT inline uint32_t word(const uint8_t* p) {
   uint32_t v;
   std::memcpy(&v, p, sizeof(v));
@@ -71,7 +72,6 @@ struct Q8_0 {
 // A scale in half precision before 32 codes of four bits.
 struct HalfScale {
   BRAID_DOT static float factor(const uint8_t* block) { return half(block); }
-  static uint16_t raw(const uint8_t* block) { return static_cast<uint16_t>(block[0] | block[1] << 8); }
   static constexpr __mmask16 kRaw = 0xffff;  // the bytes of eight raw factors that a block has
   BRAID_DOT static __m512 factors(__m256i raw) { return _mm512_cvtph_ps(raw); }
 };
@@ -130,7 +130,6 @@ struct Mxfp4 {
     std::memcpy(&v, &bits, sizeof(v));
     return v;
   }
-  static uint16_t raw(const uint8_t* block) { return block[0]; }
   static constexpr __mmask16 kRaw = 0x5555;
   BRAID_DOT static __m512 factors(__m256i raw) {
     const __m512i e = _mm512_cvtepu16_epi32(raw);
@@ -359,18 +358,6 @@ BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* uni
                                             [&](const uint8_t* row) BRAID_DOT { return Type::part(row, at, w.depth); });
   }
 }
-// Scales of two blocks of 16 rows, `first` and `second` bytes into each.
-template <class Type>
-BRAID_DOT inline void store_factors(const Columns& w, int64_t first, int64_t second, std::byte* out) {
-  uint16_t raw[2][16];
-  for (int64_t r = 0; r < 16; ++r) {
-    const uint8_t* row = row_at(w, r);
-    raw[0][r] = Type::raw(row + first), raw[1][r] = Type::raw(row + second);
-  }
-  const auto* both = reinterpret_cast<const uint8_t*>(raw);
-  _mm512_storeu_ps(out, Type::factors(load32(both)));
-  _mm512_storeu_ps(out + 64, Type::factors(load32(both + 32)));
-}
 BRAID_DOT void columns_q8_0(const Columns& w, int64_t k, int64_t n, std::byte* units) {
   for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(32, false)) {
     const int64_t first = at / 32 * Q8_0::kBytes, second = w.depth - at > 32 ? first + Q8_0::kBytes : first;
@@ -384,28 +371,68 @@ BRAID_DOT void columns_q8_0(const Columns& w, int64_t k, int64_t n, std::byte* u
     transpose(codes);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) _mm512_storeu_si512(units + 64 * i, codes[i]);
-    store_factors<HalfScale>(w, first, second, units + a8::kUnitCodes);
+    uint16_t scales[2][16];
+    for (int64_t r = 0; r < 16; ++r) {
+      scales[0][r] = half_bits(row_at(w, r) + first);
+      scales[1][r] = half_bits(row_at(w, r) + second);
+    }
+    for (int64_t b = 0; b < 2; ++b) {
+      const __m256i raw = load32(reinterpret_cast<const uint8_t*>(scales[b]));
+      _mm512_storeu_ps(units + a8::kUnitCodes + 64 * b, HalfScale::factors(raw));
+    }
   }
+}
+// Where the bytes of two blocks of row r go: their codes into the half of a vector in which transpose_bytes wants them,
+// their raw scales, two bytes each, into one lane of the other half, one of the row's own. Byte 63 is zero.
+template <class Type>
+constexpr auto kSpread = [] {
+  std::array<std::array<uint8_t, 64>, 16> rows{};
+  for (size_t r = 0; r < 16; ++r) {
+    const size_t half = r % 8 / 4, lane = 8 - 8 * half + r / 8 * 4 + r % 4;
+    rows[r].fill(63);
+    for (size_t block = 0; block < 2; ++block) {
+      const size_t from = block * Type::kBytes;
+      for (size_t i = 0; i < 16; ++i)
+        rows[r][32 * half + 16 * block + i] = static_cast<uint8_t>(from + Type::kCodes + i);
+      for (size_t i = 0; i < Type::kCodes; ++i) rows[r][4 * lane + 2 * block + i] = static_cast<uint8_t>(from + i);
+    }
+  }
+  return rows;
+}();
+template <class Type>
+BRAID_DOT inline void table_unit(const uint8_t* const (&rows)[16], int64_t offset, __mmask64 bytes, std::byte* unit) {
+  const __m512i table = _mm512_broadcast_i32x4(load16(Type::kTable));
+  const auto row_of = [&](size_t r) BRAID_LOAD {
+    return _mm512_permutexvar_epi8(_mm512_loadu_si512(kSpread<Type>[r].data()),
+                                   _mm512_maskz_loadu_epi8(bytes, rows[r] + offset));
+  };
+  __m512i pairs[8], codes[8], scales = _mm512_setzero_si512();
+#pragma GCC unroll 8
+  for (size_t i = 0; i < 8; ++i) {
+    const size_t r = i < 4 ? i : i + 4;
+    const __m512i low = row_of(r), high = row_of(r + 4);
+    pairs[i] = _mm512_mask_mov_epi32(low, 0xff00, high);
+    scales = _mm512_or_si512(scales, _mm512_mask_mov_epi32(low, 0x00ff, high));
+  }
+  transpose_bytes(pairs, codes);
+#pragma GCC unroll 8
+  for (int d = 0; d < 8; ++d) {  // a byte has values 16 apart
+    std::byte* line = unit + 64 * (d / 4 * 8 + d % 4);
+    _mm512_storeu_si512(line, low_codes(codes[d], table));
+    _mm512_storeu_si512(line + 256, high_codes(codes[d], table));
+  }
+  scales = _mm512_shuffle_i32x4(scales, scales, 0x72);  // lanes were of rows 4-7, 12-15, 0-3, 8-11
+  std::byte* factors = unit + a8::kUnitCodes;
+  _mm512_storeu_ps(factors, Type::factors(_mm512_cvtepi32_epi16(scales)));
+  _mm512_storeu_ps(factors + 64, Type::factors(_mm512_cvtepi32_epi16(_mm512_srli_epi32(scales, 16))));
 }
 template <class Type>
 BRAID_DOT void columns_by_table(const Columns& w, int64_t k, int64_t n, std::byte* units) {
-  const __m512i table = _mm512_broadcast_i32x4(load16(Type::kTable));
+  constexpr __mmask64 kOne = (__mmask64{1} << Type::kBytes) - 1, kTwo = (__mmask64{1} << 2 * Type::kBytes) - 1;
+  const uint8_t* rows[16];
+  for (int64_t r = 0; r < 16; ++r) rows[r] = row_at(w, r);
   for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(32, false)) {
-    const int64_t first = at / 32 * Type::kBytes, second = w.depth - at > 32 ? first + Type::kBytes : first;
-    __m512i codes[8];
-    transpose_bytes(
-        [&](int64_t r) BRAID_LOAD {
-          const uint8_t* row = row_at(w, r) + Type::kCodes;
-          return two_of_16(row + first, row + second);
-        },
-        codes);
-#pragma GCC unroll 8
-    for (int d = 0; d < 8; ++d) {  // a byte has values 16 apart
-      std::byte* line = units + 64 * (d / 4 * 8 + d % 4);
-      _mm512_storeu_si512(line, low_codes(codes[d], table));
-      _mm512_storeu_si512(line + 256, high_codes(codes[d], table));
-    }
-    store_factors<Type>(w, first, second, units + a8::kUnitCodes);
+    table_unit<Type>(rows, at / 32 * Type::kBytes, w.depth - at > 32 ? kTwo : kOne, units);
   }
 }
 
