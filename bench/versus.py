@@ -343,7 +343,7 @@ def parsed():
     i.add_argument("--gguf", required=True)
     i.add_argument("--llama-bench", action="append", required=True)
     i.add_argument("--tests", default="pp512,tg32")
-    i.add_argument("--activations", default="bf16", help="of Braid; llama.cpp rounds its own to 8 bits if weights are quantised")
+    i.add_argument("--activations", default="auto", help="of Braid; llama.cpp rounds its own to 8 bits if weights are quantised")
     s = modes.add_parser("serve", parents=[common])
     s.add_argument("--gguf", required=True)
     s.add_argument("--llama-server", required=True)
@@ -364,7 +364,7 @@ def asked(args):
     words = {
         "train": lambda: [args.shape, args.batch, args.length, "--python", "PYTHON", "--dtypes", args.dtypes],
         "infer": lambda: [name(args.model), "--gguf", name(args.gguf), "--llama-bench", "PROGRAM", "--tests", args.tests,
-                          *(["--activations", args.activations] if args.activations != "bf16" else [])],
+                          *(["--activations", args.activations] if args.activations != "auto" else [])],
         "serve": lambda: ["--gguf", name(args.gguf), "--llama-server", "PROGRAM", "--tokenizer", "FOLDER", "--activations",
                           args.activations, *(["--only", args.only] if args.only else [])],
     }[args.mode]()

@@ -218,6 +218,7 @@ int eval_command(EvalArgs o) {
 
 Action setup_eval(Cli& cli) {
   auto o = std::make_shared<EvalArgs>();
+  o->model.activations = "bf16";  // the error of weights alone, unless asked for
   o->cli = &cli;
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");

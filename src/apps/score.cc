@@ -85,6 +85,7 @@ int score_command(const ScoreArgs& o) {
 
 Action setup_score(Cli& cli) {
   auto o = std::make_shared<ScoreArgs>();
+  o->model.activations = "bf16";
   o->model.declare(cli);
   cli.option("--jsonl F", o->jsonl,
              "lines {\"ids\": [1, 2]} or {\"prompt\": \"\", \"completion\": \"\"}; - is standard input. Each becomes "

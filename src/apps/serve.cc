@@ -164,7 +164,6 @@ int serve_model(const ServeArgs& o) {
 Action setup_serve(Cli& cli) {
   auto o = std::make_shared<ServeArgs>();
   o->cli = &cli;
-  o->model.activations = "auto";  // a step of one answer must not be slow because there may be others
   o->model.declare(cli);
   cli.option("--host ADDRESS", o->host, "where to listen; others than this machine need --api-key");
   cli.option("--port", o->port, "0: any that is free");
