@@ -359,12 +359,14 @@ BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* uni
   }
 }
 BRAID_DOT void columns_q8_0(const Columns& w, int64_t k, int64_t n, std::byte* units) {
+  const uint8_t* rows[16];
+  for (int64_t r = 0; r < 16; ++r) rows[r] = row_at(w, r);
   for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(32, false)) {
     const int64_t first = at / 32 * Q8_0::kBytes, second = w.depth - at > 32 ? first + Q8_0::kBytes : first;
     __m512i codes[16];
 #pragma GCC unroll 16
     for (int64_t r = 0; r < 16; ++r) {
-      const uint8_t* row = row_at(w, r) + 2;
+      const uint8_t* row = rows[r] + 2;
       codes[r] = _mm512_xor_si512(halves(load32(row + first), load32(row + second)),
                                   _mm512_set1_epi8(static_cast<char>(0x80)));
     }
@@ -373,8 +375,8 @@ BRAID_DOT void columns_q8_0(const Columns& w, int64_t k, int64_t n, std::byte* u
     for (int i = 0; i < 16; ++i) _mm512_storeu_si512(units + 64 * i, codes[i]);
     uint16_t scales[2][16];
     for (int64_t r = 0; r < 16; ++r) {
-      scales[0][r] = half_bits(row_at(w, r) + first);
-      scales[1][r] = half_bits(row_at(w, r) + second);
+      scales[0][r] = half_bits(rows[r] + first);
+      scales[1][r] = half_bits(rows[r] + second);
     }
     for (int64_t b = 0; b < 2; ++b) {
       const __m256i raw = load32(reinterpret_cast<const uint8_t*>(scales[b]));
