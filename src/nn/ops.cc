@@ -47,18 +47,27 @@ namespace {
 
 bool packed(const Run& run) { return run.numerics.product_class == ProductClass::packed; }
 
+Tensor widened(Ctx& c, const View& x) {
+  const Tensor y(c.arena, DType::f32, x.shape);
+  braid::run(c, AddFwd{.b = x, .y = y.mut()});
+  return y;
+}
+
 Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   if (run.calibration) run.calibration->see(w, x.view());
+  // Routers compute in FP32, as transformers': rounding would choose other experts.
+  const bool wide = x.dtype() == DType::f32 || w.role == ParamRole::router;
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
-      [x = Ref(x), y = Ref(y), &w, bias, low, train = packed(run), codes = run.codes()](Ctx& c) {
+      [x = Ref(x), y = Ref(y), &w, bias, low, wide, train = packed(run), codes = run.codes()](Ctx& c) {
         const View b = bias ? vector_of(*bias) : View();
-        product(c, low,
-                LinearFwd{.x = x.view(), .w = w.value, .bias = b, .y = y.mut(), .train = train, .codes = codes});
+        const Tensor own = wide && x.view().dtype != DType::f32 ? widened(c, x.view()) : Tensor();
+        const View operand = own ? own.view() : x.view();
+        product(c, low, LinearFwd{.x = operand, .w = w.value, .bias = b, .y = y.mut(), .train = train, .codes = codes});
       },
-      [x = Ref(x), y = Ref(y), &w, low, seqs = &run.seqs, wide = x.dtype() == DType::f32](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), &w, low, wide, seqs = &run.seqs](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x);
         const LinearBwdData op{.dy = tape.grad(y).view(), .w = w.value, .dx = dx.mut(), .wide = wide};
         product(c, low, op, seqs->seqs);

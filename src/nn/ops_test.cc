@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <deque>
 
@@ -39,6 +41,46 @@ TEST(Tape, BothTermsOfASumReceiveTheGradient) {
     EXPECT_EQ(element(bench.tape.grad(x).view(), i), 2 * static_cast<double>(i));
     EXPECT_EQ(element(bench.tape.grad(b).view(), i), static_cast<double>(i));
     EXPECT_EQ(element(dy.view(), i), static_cast<double>(i)) << "the caller's gradient was overwritten";
+  }
+}
+
+// Of BF16 x and F32 weights, which other products round to BF16.
+TEST(Linear, RoutersComputeInFp32) {
+  constexpr int64_t kRows = 5, kWidth = 70, kExperts = 7;
+  for (const ParamRole role : {ParamRole::router, ParamRole::latent_in}) {
+    Bench bench(kRows);
+    const TestTensor x(DType::bf16, {kRows, kWidth}, 1), w(DType::f32, {kExperts, kWidth}, 2);
+    Tensor dy(bench.arena, DType::f32, {kRows, kExperts});
+    fill(dy.mut(), 0.3);
+    Tensor in(bench.arena, DType::bf16, {kRows, kWidth});
+    std::memcpy(in.mut().data, x.view().data, static_cast<size_t>(x.view().bytes()));
+    Param param{{.name = "p", .role = role}, dense_weight(w.view())};
+    bench.tape.require_grad(in);
+    const Tensor y = linear(bench.run, in, param);
+    double error = 0;
+    for (int64_t t = 0; t < kRows; ++t) {
+      for (int64_t e = 0; e < kExperts; ++e) {
+        double sum = 0;
+        for (int64_t k = 0; k < kWidth; ++k)
+          sum += element(x.view(), t * kWidth + k) * element(w.view(), e * kWidth + k);
+        error = std::max(error, std::abs(sum - element(y.view(), t * kExperts + e)));
+      }
+    }
+    bench.tape.add_grad(bench.ctx, y, dy);
+    bench.tape.backward(bench.ctx);
+    double gradient_error = 0;
+    for (int64_t k = 0; k < kWidth; ++k) {
+      double sum = 0;
+      for (int64_t e = 0; e < kExperts; ++e) sum += 0.3f * element(w.view(), e * kWidth + k);
+      // Rounded once, to the BF16 of x.
+      gradient_error = std::max(gradient_error, std::abs(sum - element(bench.tape.grad(in).view(), k)) / std::abs(sum));
+    }
+    if (role == ParamRole::router) {
+      EXPECT_LT(error, 1e-5);
+      EXPECT_LT(gradient_error, 0.004);
+    } else {
+      EXPECT_GT(error, 1e-4);
+    }
   }
 }
 
