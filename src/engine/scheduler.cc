@@ -270,13 +270,24 @@ void Scheduler::pass() {
   in_pass_ = false;
 }
 
-// Prompt tokens of the next pass: a full piece, or as many as take the time that answers may be kept waiting.
-int64_t Scheduler::prompt_budget() const {
+// Prompt tokens of the next pass: a full piece, or as many as take the time that answers may be kept waiting. While
+// nobody waits, a second piece may be added where that is quick: experts that see more tokens are read less often.
+Scheduler::Budget Scheduler::prompt_budget() const {
+  constexpr double kSeconds = 2;  // of a pass with a second piece
   const int64_t chunk = runner_.options().chunk;
   const double limit = runner_.options().pass_seconds;
+  const auto tokens_in = [&](double seconds) { return static_cast<int64_t>(seconds / prompt_token_seconds_); };
   const bool steps = std::ranges::any_of(streams_, [](const Stream& s) { return !s.reading(); });
-  if (!steps || limit <= 0 || prompt_token_seconds_ <= 0) return chunk;
-  return std::clamp(static_cast<int64_t>(limit / prompt_token_seconds_), std::min(grid_, chunk), chunk);
+  if (prompt_token_seconds_ <= 0) return {.tokens = chunk};
+  if (!steps) return {.tokens = chunk, .others = std::clamp(tokens_in(kSeconds) - chunk, int64_t{0}, chunk)};
+  if (limit <= 0) return {.tokens = chunk};
+  return {.tokens = std::clamp(tokens_in(limit), std::min(grid_, chunk), chunk)};
+}
+
+// Whether a prompt that has not begun will find something in the cache once `other` has read its piece.
+bool Scheduler::may_share(const Stream& s, const Stream& other) const {
+  const std::vector<int32_t>&a = s.request.prompt, &b = other.request.prompt;
+  return cache_ && std::ranges::mismatch(a, b).in1 - a.begin() >= s.read + grid_;
 }
 
 // A prompt is cut where that changes no bits, whatever the batch: into full pieces, or chunks of the scan from the
@@ -299,7 +310,7 @@ void Scheduler::read_and_draw() {
   };
   std::vector<Reading> readings;  // pieces of prompts
   nn::Probe* probe = nullptr;
-  int64_t budget = prompt_budget();
+  Budget budget = prompt_budget();
   for (size_t i = 0; i < streams_.size(); ++i) {
     Stream& s = streams_[i];
     if (!s.reading()) {
@@ -315,14 +326,17 @@ void Scheduler::read_and_draw() {
       }
       continue;
     }
-    const int64_t tokens = tokens_of(s, budget);
+    const bool alone =
+        std::ranges::none_of(readings, [&](const Reading& r) { return may_share(s, streams_[r.stream]); });
+    const int64_t tokens = tokens_of(s, budget.tokens + (alone ? budget.others : 0));
     if (tokens == 0) continue;
     start(s);
     const int32_t* from = s.request.prompt.data() + s.read;
     readings.push_back({i, tokens, std::ssize(ids)});
     ids.insert(ids.end(), from, from + tokens);
     pieces.push_back({.sequence = s.sequence, .tokens = tokens});
-    budget -= tokens;
+    budget.others -= std::max<int64_t>(0, tokens - budget.tokens);
+    budget.tokens = std::max<int64_t>(0, budget.tokens - tokens);
     probe = s.request.probe;
     if (s.read + tokens < std::ssize(s.request.prompt) || !s.generates()) continue;
     drawing.push_back({i, last.size(), -1});

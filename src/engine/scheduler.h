@@ -121,7 +121,12 @@ class Scheduler {
   void draw_found();
   void drop_unwanted();
   void draft();
-  int64_t prompt_budget() const;
+  struct Budget {
+    int64_t tokens = 0;
+    int64_t others = 0;  // more, of prompts that share nothing with those before
+  };
+  Budget prompt_budget() const;
+  bool may_share(const Stream& s, const Stream& other) const;
   int64_t tokens_of(const Stream& s, int64_t budget) const;
   void read_and_draw();
   void score(Stream& s, const Tensor& x, int64_t row, int64_t tokens);

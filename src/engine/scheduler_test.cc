@@ -536,5 +536,39 @@ TEST(Scheduler, PromptsThatComeTogetherShareWhatTheFirstHasRead) {
   EXPECT_LE(read, 151 + 3 * 16);
 }
 
+// Once the speed is known, prompts that have nothing in common are read in larger passes, with the same bits; others
+// still wait for what the first of them reads.
+TEST(Scheduler, PromptsWithNothingInCommonAreReadTogether) {
+  LanguageModel model = chat(4, 32, true, kMemory), fresh = chat(2, 32, true);
+  Scheduler scheduler(model.runner());
+  answer(scheduler, {.prompt = std::vector<int32_t>(64, 40), .generate = {.tokens_max = 1, .ignore_eos = true}});
+  const GenerateOptions options{.tokens_max = 3, .ignore_eos = true, .logprobs = 0};
+  for (const bool alike : {false, true}) {
+    SCOPED_TRACE(alike);
+    std::vector<std::vector<int32_t>> prompts;
+    std::vector<Generated> answers(4);
+    int64_t passes = 0, begun = 0, read = 0;
+    for (int32_t i = 0; i < 4; ++i) {
+      std::vector<int32_t> prompt(33, alike ? 60 : 50 + i);
+      prompt.back() = 70 + i;
+      prompts.push_back(prompt);
+      scheduler.submit({.prompt = prompt,
+                        .generate = options,
+                        .on_start = [&](int64_t) { ++begun; },
+                        .on_end =
+                            [&, i](const Generated& out, int64_t) {
+                              answers[static_cast<size_t>(i)] = out;
+                              read += out.timings.prompt_tokens;
+                            }});
+    }
+    for (; begun < 4; ++passes) scheduler.pass();
+    while (!scheduler.idle()) scheduler.pass();
+    EXPECT_EQ(read, alike ? 32 + 4 : 4 * 33);
+    EXPECT_EQ(passes, alike ? 2 : 4);
+    for (size_t i = 0; i < prompts.size(); ++i)
+      expect_same({.ids = answers[i].ids, .logprobs = answers[i].logprobs}, alone(fresh, prompts[i], options));
+  }
+}
+
 }  // namespace
 }  // namespace braid::engine
