@@ -20,10 +20,10 @@ void prefetch_part(const View& rows, int64_t i, int64_t parts) {
   const int64_t bytes = rows.dim(0) * rows.stride(0) * size_of(rows.dtype);
   for (int64_t at = bytes * i / parts; at < bytes * (i + 1) / parts; at += 64) __builtin_prefetch(rows.data + at);
 }
-// Part `i` of `parts` of a strip's rows of w, from `begin` on as far as they exist: in the order of their addresses, so
-// that the prefetcher of the CPU runs ahead, which can have more lines under way than one core may ask for.
-void prefetch_strip(const Weight& w, int64_t begin, int64_t i, int64_t parts) {
-  const int64_t end = std::min(begin + kStripCols, w.rows);
+// Part `i` of `parts` of n rows of w, from `begin` on as far as they exist: in the order of their addresses, so that
+// the prefetcher of the CPU runs ahead, which can have more lines under way than one core may ask for.
+void prefetch_rows(const Weight& w, int64_t begin, int64_t n, int64_t i, int64_t parts) {
+  const int64_t end = std::min(begin + n, w.rows);
   if (begin >= end) return;
   prefetch_part(w.codes.slice(0, begin, end - begin), i, parts);
   if (w.scales) prefetch_part(w.scales.slice(0, begin, end - begin), i, parts);
@@ -77,6 +77,7 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
   const auto strip = machine.avx512_vnni ? &strip_avx512 : machine.avx_vnni ? &strip_avx2_vnni : &strip_avx2;
   auto* sums = reinterpret_cast<float*>(workspace.data());
   if (rows <= codes.few_rows) {
+    prefetch_rows(w, 0, kFewCols, 0, 1);  // each call prefetches the rows of the next
     for (int64_t n = 0; n < w.rows; n += kFewCols) {
       codes.few(columns_at(w, n), packed, rows, sums);
       write(sums, kFewCols, std::min(kFewCols, w.rows - n), codes.worth * w.global, y, n);
@@ -84,6 +85,7 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
     return;
   }
   std::byte* units = workspace.data() + sum_bytes(rows);
+  prefetch_rows(w, 0, kStripCols, 0, 1);
   const int64_t parts = (w.cols + kChunk - 1) / kChunk * blocks;  // a prefetch before each call of strip
   for (int64_t n = 0; n < w.rows; n += kStripCols) {
     int64_t part = 0;
@@ -93,7 +95,7 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
       codes.columns(columns_at(w, n + kUnitRows), k, values, units + kUnitsBytes);
       for (int64_t m = 0; m < rows; m += kBlockRows) {
         const int64_t some = std::min(kBlockRows, rows - m);
-        prefetch_strip(w, n + kStripCols, part++, parts);
+        prefetch_rows(w, n + kStripCols, kStripCols, part++, parts);
         strip({.x = packed + m * own + k / kGroup * group_bytes(codes.grain, some),
                .w = units,
                .w_half = kUnitsBytes,
