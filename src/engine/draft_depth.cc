@@ -6,7 +6,7 @@
 namespace braid::engine {
 namespace {
 
-constexpr double kLeastGain = 1.03;  // less is within the noise of the clock
+constexpr double kLeastGain = 1.08;  // less is lost to the noise of the clock and to what is tried in vain
 constexpr double kSlope = 0.15;      // of a pass, for a draft, before any was measured: worth a try
 constexpr int64_t kOldPasses = 128;  // after which a measurement is forgotten, and made again
 constexpr int64_t kBaselines = 2;    // passes without drafts before the first with them
