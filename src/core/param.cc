@@ -97,8 +97,7 @@ ExpertRanges expert_ranges_of(const ParamInfo& info, int64_t rows, int64_t cols,
     return held;
   }
   for (int64_t e = own.begin; e < own.begin + own.count; ++e) {
-    held.rows.push_back(cut.etp.ranks > 1 ? piece(e * each, each, info.shard.units, cut.etp)
-                                          : Range{e * each, each});
+    held.rows.push_back(cut.etp.ranks > 1 ? piece(e * each, each, info.shard.units, cut.etp) : Range{e * each, each});
   }
   return held;
 }

@@ -52,7 +52,7 @@ struct Narrow {
     }
     e.own = experts.ep.ranks > 1 ? experts.own(e.experts) : Range{};
     e.width /= experts.etp.ranks, e.shared_width /= ranks;
-    return ranks > 1;
+    return true;
   }
   static void refuse_unequal(const char* key, const char* of, int64_t units, int64_t parts) {
     if (units % parts == 0) return;
@@ -97,7 +97,10 @@ Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts)
   }
   if (experts.divides() && !has_experts(config))
     fail("parallel.ep", {.what = "the model has no experts", .hint = "parallel.ep=1 parallel.etp=1"});
-  each_part(config, [&](PartSpec& part) { part.cut = std::visit(Narrow{cut.ranks, experts}, part.block); });
+  each_part(config, [&](PartSpec& part) {
+    const bool divided = std::visit(Narrow{cut.ranks, experts}, part.block);
+    part.cut = divided && cut.ranks > 1;
+  });
   config.cut = cut;
   config.expert_cut = experts;
   const std::vector<std::string> prefixes = cut_prefixes(config);

@@ -233,9 +233,10 @@ void MasterWeights::allocate(int64_t size) {
 
 std::vector<Param> MasterWeights::own(const std::vector<MasterTensor>& tensors) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
-  int64_t size = 0;
-  for (const MasterTensor& t : tensors) size += aligned(t.count());
-  allocate(size);
+  int64_t size = 0, of_experts = 0;
+  for (const MasterTensor& t : tensors) (t.of_expert ? of_experts : size) += aligned(t.count());
+  allocate(size + of_experts);
+  if (of_experts > 0) experts_begin_ = experts_used_ = size;
   std::vector<Param> params;
   for (const MasterTensor& t : tensors) {
     const int64_t rows = t.shape.rank > 1 ? t.shape[t.transposed ? 1 : 0] : 1;

@@ -82,8 +82,8 @@ ExpertRows to_experts(Run& run, const Tensor& x, const Tensor& experts, const Te
         routes->send(c, x.view(), to.mut());
         routes->send_slots(c, weights.view(), to_weights.mut());
       },
-      [x = Ref(x), weights = Ref(weights), to = Ref(rows.x), to_weights = Ref(rows.weights),
-       routes = rows.routes](Ctx& c, Tape& tape) {
+      [x = Ref(x), weights = Ref(weights), to = Ref(rows.x), to_weights = Ref(rows.weights), routes = rows.routes](
+          Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x), dweights = tape.make_grad(c, weights);
         routes->add_up(c, tape.grad(to).view(), dx.mut());
         routes->add_up_slots(c, tape.grad(to_weights).view(), dweights.mut());

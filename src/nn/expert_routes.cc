@@ -155,7 +155,8 @@ void ExpertRoutes::meet_at_nodes(std::span<const int32_t> chosen) {
       ->all_to_all(elements_of(std::span<const int64_t>(to_nodes_.counts)), elements_of(from_nodes_), {}, {}, kDirect)
       .wait();
   std::vector<int32_t> heard(static_cast<size_t>(sum(from_nodes_) * k));
-  exchange(*ranks_.aligned, elements_of(std::span<const int32_t>(told)), elements_of(heard), to_nodes_.counts, from_nodes_, k);
+  exchange(*ranks_.aligned, elements_of(std::span<const int32_t>(told)), elements_of(heard), to_nodes_.counts,
+           from_nodes_, k);
   forward(heard, from_nodes_);
 }
 

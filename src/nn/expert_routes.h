@@ -72,9 +72,9 @@ class ExpertRoutes {
   ExpertRanks ranks_;
   int64_t tokens_, slots_of_token_, each_;  // each_: experts of a share
   int64_t rows_ = 0;
-  std::vector<int32_t> slots_, place_;           // by expert, in order; of a slot: where it is there
-  std::vector<int64_t> shares_;                  // where the slots of each share begin there, and the end
-  std::vector<int64_t> sent_, received_;         // rows to and from each rank
+  std::vector<int32_t> slots_, place_;    // by expert, in order; of a slot: where it is there
+  std::vector<int64_t> shares_;           // where the slots of each share begin there, and the end
+  std::vector<int64_t> sent_, received_;  // rows to and from each rank
   std::vector<int32_t> arriving_;
   std::vector<int64_t> gathered_;                // allgather: tokens of each rank
   std::vector<int32_t> picked_;                  // allgather: of each row that arrives, its place among all tokens

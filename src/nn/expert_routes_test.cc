@@ -192,9 +192,9 @@ TEST(ExpertRoutes, EverySlotTravelsOnceToEveryPart) {
       const std::vector<Result> got = on_ranks(layout, Dispatcher::alltoall, choose);
       for (int rank = 0; rank < layout.ranks; ++rank) {
         const Result& own = got[static_cast<size_t>(rank)];
-        const auto leaving = rows_to_others(layout, rank, choose(rank), [&](int to, const std::vector<int32_t>& chosen) {
-          return slots_for(layout, to, chosen);
-        });
+        const auto leaving =
+            rows_to_others(layout, rank, choose(rank),
+                           [&](int to, const std::vector<int32_t>& chosen) { return slots_for(layout, to, chosen); });
         int64_t returning = 0;
         for (int from = 0; from < layout.ranks; ++from) {
           if (from != rank) returning += slots_for(layout, rank, choose(from));

@@ -173,24 +173,24 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
         const Tensor dx = tape.make_grad(c, x), dweights = tape.make_grad(c, weights);
         if (!none)
           product(c, low,
-                ExpertsBwd{.dy = tape.grad(y).view(),
-                           .x = x.view(),
-                           .experts = experts.view(),
-                           .weights = weights.view(),
-                           .up = up_,
-                           .gate = gate_,
-                           .down = down_,
-                           .u = u.view(),
-                           .g = g.view(),
-                           .dx = dx.mut(),
-                           .dweights = dweights.mut(),
-                           .dup = up_grad_,
-                           .dgate = gate_grad_,
-                           .ddown = down_grad_,
-                           .seqs = seqs,
-                           .act = act,
-                           .train = train},
-                seqs ? seqs->seqs : std::span<const Seq>());
+                  ExpertsBwd{.dy = tape.grad(y).view(),
+                             .x = x.view(),
+                             .experts = experts.view(),
+                             .weights = weights.view(),
+                             .up = up_,
+                             .gate = gate_,
+                             .down = down_,
+                             .u = u.view(),
+                             .g = g.view(),
+                             .dx = dx.mut(),
+                             .dweights = dweights.mut(),
+                             .dup = up_grad_,
+                             .dgate = gate_grad_,
+                             .ddown = down_grad_,
+                             .seqs = seqs,
+                             .act = act,
+                             .train = train},
+                  seqs ? seqs->seqs : std::span<const Seq>());
         tape.add_grad(c, x, dx);
         tape.add_grad(c, weights, dweights);
       });
@@ -202,23 +202,22 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   return y;
 }
 
-// As mix(), of this rank's share of the tokens, by the ranks that have their experts.
+// As mix(), by the ranks that have the experts, for this rank's share of the tokens; zeros for the others.
 Tensor Moe::mix_on_ranks(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out) {
-  const ExpertRows rows = to_experts(run, x, experts, weights, spec_.experts);
-  return from_experts(run, rows, mix(run, rows.x, rows.experts, rows.weights, DType::f32), x.dim(0), out);
+  const Range part = shared_out(run, x.dim(0));
+  const ExpertRows rows = to_experts(run, take_rows(run, x, part), take_rows(run, experts, part),
+                                     take_rows(run, weights, part), spec_.experts);
+  const Tensor y = mix(run, rows.x, rows.experts, rows.weights, DType::f32);
+  return place_rows(run, from_experts(run, rows, y, part.count, out), part, x.dim(0));
 }
 
 Tensor Moe::forward(Run& run, const Tensor& x) {
   Tensor weights;
-  Tensor experts = route(run, x, weights), own = x;
-  const Range part = run.experts ? shared_out(run, x.dim(0)) : Range{0, x.dim(0)};
-  own = take_rows(run, own, part);
-  experts = take_rows(run, experts, part);
-  weights = take_rows(run, weights, part);
+  const Tensor experts = route(run, x, weights);
+  const Tensor v = spec_.latent > 0 ? linear(run, x, params_.latent_in, run.numerics.products) : x;
   const DType out = spec_.latent > 0 ? run.numerics.products : DType::f32;
-  const Tensor v = spec_.latent > 0 ? linear(run, own, params_.latent_in, run.numerics.products) : own;
   const Tensor routed = run.experts ? mix_on_ranks(run, v, experts, weights, out) : mix(run, v, experts, weights, out);
-  const Tensor y = place_rows(run, spec_.latent > 0 ? linear(run, routed, params_.latent_out) : routed, part, x.dim(0));
+  const Tensor y = spec_.latent > 0 ? linear(run, routed, params_.latent_out) : routed;
   return shared_ ? add(run, y, shared_->forward(run, x)) : y;
 }
 

@@ -58,9 +58,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   const int64_t rows = mesh ? (data_->rows() + mesh->models() - 1) / mesh->models() : data_->rows();
   for (int64_t steps = 1; steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
-    plans_.push_back(
-        rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0, mesh ? mesh->tensor() : nullptr,
-                              mesh ? mesh->experts() : nullptr));
+    plans_.push_back(rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0,
+                              mesh ? mesh->tensor() : nullptr, mesh ? mesh->experts() : nullptr));
   plan_ = &plans_.back();
   task_ = make_task(recipe, config, path, ctx);
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_->arena.bytes),
@@ -70,10 +69,9 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
 
 // Random weights are written by one rank.
 fs::path Language::origin(int threads) const {
-  if (mesh_ && !mesh_->first()) mesh_->barrier();
-  fs::path path = make_origin(recipe_, threads);
-  if (mesh_ && mesh_->first()) mesh_->barrier();
-  return path;
+  if (!mesh_ || mesh_->first()) make_origin(recipe_, threads);
+  if (mesh_) mesh_->barrier();
+  return origin_folder(recipe_);
 }
 
 void Language::describe_whole() {

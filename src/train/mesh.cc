@@ -288,8 +288,7 @@ void Mesh::gather_weights(models::MasterWeights& masters, int threads) {
   const std::vector<Range> mine = own(masters);
   for (size_t i = 0; const Family& family : families(masters)) {
     const std::span<float> part = elements(masters.values(), mine[i++]);
-    family.ranks
-        ->all_gather(flat(part), mut_flat(elements(masters.values(), family.elements)), counts(masters, family))
+    family.ranks->all_gather(flat(part), mut_flat(elements(masters.values(), family.elements)), counts(masters, family))
         .wait();
   }
   masters.round(threads);

@@ -30,7 +30,7 @@ class Optimizer {
   std::span<float> second() { return v_; }
 
  private:
-  struct Part {  // one kernel call
+  struct Part {                         // one kernel call
     int64_t offset, state, rows, cols;  // state: where its moments begin
     bool muon, decays, rounded, counted;
   };
