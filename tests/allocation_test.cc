@@ -95,7 +95,7 @@ class Trained {
       : masters_(products),
         model_(masters_.load(io::find_model(folder.string()))),
         precision_(recipe, model_->params(), 1),
-        optimizer_(recipe_, masters_, model_->params(), {0, masters_.size()}) {
+        optimizer_(recipe_, masters_, model_->params(), {{{0, masters_.size()}}}) {
     for (int64_t i = 0; i < kTokens; ++i) ids_.push_back(static_cast<int32_t>((i * 7 + 3) % model_->config().vocab));
     seqs_.seqs.reserve(kSequences);  // the batch belongs to the caller
     SeqMap packings[2];

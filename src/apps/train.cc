@@ -140,7 +140,7 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
 // As processes that this one starts, or those that mpirun started.
 int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::string& from, int ranks) {
   if (ranks == 1) return train_rank(o, recipe, from, nullptr);
-  const comm::Options options{.timeout = std::chrono::hours(1), .per_node = ranks};
+  const comm::Options options{.timeout = std::chrono::hours(1), .per_node = comm::node_ranks_of_mpirun(ranks)};
   int code = 0;
   const auto body = [&](comm::Group& world) { code = train_rank(o, recipe, from, &world); };
   comm::ranks_of_mpirun() > 0 ? comm::run_under_mpi(options, body) : comm::run_in_processes(ranks, options, body);

@@ -197,4 +197,10 @@ int ranks_of_mpirun() {
   return text ? std::atoi(text) : 0;
 }
 
+int node_ranks_of_mpirun(int ranks) {
+  const char* text = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const int local = text ? std::atoi(text) : ranks;
+  return local > 0 && ranks % local == 0 ? local : ranks;
+}
+
 }  // namespace braid::comm

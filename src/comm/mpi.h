@@ -15,5 +15,7 @@ void run_under_mpi(const Options& options, const std::function<void(Group& world
 
 // The number of ranks that mpirun started; 0: it did not start this process.
 int ranks_of_mpirun();
+// Of `ranks` ranks, those of a node: as many as mpirun started on this machine, if all have as many; else all.
+int node_ranks_of_mpirun(int ranks);
 
 }  // namespace braid::comm

@@ -87,4 +87,19 @@ std::vector<Range> ranges_of(const ParamInfo& info, int64_t rows, int64_t cols, 
   return ranges;
 }
 
+ExpertRanges expert_ranges_of(const ParamInfo& info, int64_t rows, int64_t cols, const ExpertCut& cut) {
+  const bool stack = info.expert < 0, by_cols = info.shard.axis == Shard::Axis::cols && cut.etp.ranks > 1;
+  const Range own = stack ? cut.own(info.experts) : Range{0, 1};
+  const int64_t each = stack ? rows / info.experts : rows;
+  ExpertRanges held{.within = {own.begin * each, own.count * each}};
+  if (by_cols) {
+    held.columns = {piece(0, cols, info.shard.units, cut.etp)};
+    return held;
+  }
+  for (int64_t e = own.begin; e < own.begin + own.count; ++e) {
+    held.rows.push_back(cut.etp.ranks > 1 ? piece(e * each, each, info.shard.units, cut.etp) : Range{e * each, each});
+  }
+  return held;
+}
+
 }  // namespace braid

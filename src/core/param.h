@@ -104,8 +104,24 @@ struct Cut {
 struct Range {
   int64_t begin = 0, count = 0;
 };
+// Experts that are divided apart from the rest of their layer: whole ones over `ep`, and of each its width over `etp`.
+struct ExpertCut {
+  Cut ep{}, etp{};
+
+  bool divides() const { return ep.ranks * etp.ranks > 1; }
+  Range own(int64_t experts) const {
+    const int64_t begin = experts * ep.rank / ep.ranks;
+    return {begin, experts * (ep.rank + 1) / ep.ranks - begin};
+  }
+};
 // What a rank holds of a parameter [rows, cols]: rows, or columns if it divides by columns; in order.
 std::vector<Range> ranges_of(const ParamInfo& info, int64_t rows, int64_t cols, const Cut& cut);
+// The same of the matrix of one expert, or of a stack of them, where `columns` are those of the rows `within` alone.
+struct ExpertRanges {
+  std::vector<Range> rows{}, columns{};  // one of them is empty
+  Range within{};
+};
+ExpertRanges expert_ranges_of(const ParamInfo& info, int64_t rows, int64_t cols, const ExpertCut& cut);
 // Whether `ranks` ranks hold parts of it. Else each holds all.
 bool divides(const Shard& shard, int64_t ranks);
 

@@ -86,6 +86,7 @@ struct Config {
   std::optional<int64_t> padding;
   // Which part of the blocks that divide, and of the vocabulary, a model of this config has (models/cut.h).
   Cut cut;
+  ExpertCut expert_cut;
 
   // The longest sequence that the model can take, 0 for any: without encoded positions `positions_max` is only what it
   // was trained with.

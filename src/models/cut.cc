@@ -11,6 +11,7 @@ namespace {
 // The part of a block of `ranks` ranks; false: it stays whole.
 struct Narrow {
   int64_t ranks;
+  ExpertCut experts;
 
   bool heads(int64_t units, int64_t shared) const {
     return shared >= ranks && divides({.axis = Shard::Axis::rows, .units = units, .shared = shared}, ranks);
@@ -34,11 +35,37 @@ struct Narrow {
     return true;
   }
   bool operator()(nn::MoeSpec& e) const {
+    if (experts.divides()) return divided(e);
     if (!channels(e.width) || (e.shared_width > 0 && !channels(e.shared_width))) return false;
     e.width /= ranks, e.shared_width /= ranks;
     return true;
   }
   bool operator()(LinearSpec&) const { return false; }
+
+  // Ranks that have tokens in common share them out (nn/expert_parallel.h): the outputs of a block add up.
+  bool divided(nn::MoeSpec& e) const {
+    refuse_unequal("parallel.ep", "the experts", e.experts, experts.ep.ranks);
+    refuse_unequal("parallel.etp", "the experts' width", e.width % 16 == 0 ? e.width / 16 : e.width, experts.etp.ranks);
+    if (e.shared_width > 0) {
+      refuse_unequal("parallel.tp", "the shared expert's width",
+                     e.shared_width % 16 == 0 ? e.shared_width / 16 : e.shared_width, ranks);
+    }
+    e.own = experts.ep.ranks > 1 ? experts.own(e.experts) : Range{};
+    e.width /= experts.etp.ranks, e.shared_width /= ranks;
+    return true;
+  }
+  static void refuse_unequal(const char* key, const char* of, int64_t units, int64_t parts) {
+    if (units % parts == 0) return;
+    const auto apart = [&](int64_t n) { return n > parts ? n - parts : parts - n; };
+    int64_t nearest = 1;
+    for (int64_t n = 1; n <= units; ++n) {
+      if (units % n == 0 && apart(n) <= apart(nearest)) nearest = n;
+    }
+    fail(key, {.what = fmt::format("does not divide {}", of),
+               .got = std::to_string(parts),
+               .expected = fmt::format("a divisor of {}", units),
+               .hint = fmt::format("{}={}", key, nearest)});
+  }
 };
 
 template <class Of>
@@ -48,19 +75,34 @@ void each_part(Config& config, Of&& of) {
   for (LayerSpec& layer : config.mtp->layers) std::for_each(layer.parts.begin(), layer.parts.end(), of);
 }
 
+bool has_experts(Config& config) {
+  bool any = false;
+  each_part(config, [&](const PartSpec& part) { any = any || std::holds_alternative<nn::MoeSpec>(part.block); });
+  return any;
+}
+
 }  // namespace
 
-Config cut_config(const Config& whole, const Cut& cut) {
+Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts) {
   Config config = whole;
-  if (cut.ranks == 1) return config;
+  if (cut.ranks == 1 && !experts.divides()) return config;
   if (whole.vocab < cut.ranks) {
     fail("parallel.tp", {.what = "the vocabulary has fewer rows than ranks",
                          .got = std::to_string(cut.ranks),
                          .expected = fmt::format("at most {}", whole.vocab)});
   }
-  if (whole.loop) fail("parallel.tp", {.what = "cannot be used with recurrent depth", .hint = "parallel.tp=1"});
-  each_part(config, [&](PartSpec& part) { part.cut = std::visit(Narrow{cut.ranks}, part.block); });
+  if (whole.loop) {
+    const char* key = cut.ranks > 1 ? "parallel.tp" : "parallel.ep";
+    fail(key, {.what = "cannot be used with recurrent depth", .hint = fmt::format("{}=1", key)});
+  }
+  if (experts.divides() && !has_experts(config))
+    fail("parallel.ep", {.what = "the model has no experts", .hint = "parallel.ep=1 parallel.etp=1"});
+  each_part(config, [&](PartSpec& part) {
+    const bool divided = std::visit(Narrow{cut.ranks, experts}, part.block);
+    part.cut = divided && cut.ranks > 1;
+  });
   config.cut = cut;
+  config.expert_cut = experts;
   const std::vector<std::string> prefixes = cut_prefixes(config);
   for (const TensorSpec& t : inventory(whole)) {
     const bool inside =

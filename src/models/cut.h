@@ -1,5 +1,6 @@
 // A model's config as one rank of several has it: blocks with fewer heads, groups, channels or rows of the vocabulary,
 // whose outputs add up to the whole's (core/param.h, Shard). A block that does not divide stays whole on every rank.
+// Experts divide with their block, or apart from it (ExpertCut, nn/expert_parallel.h).
 #pragma once
 #include <string>
 #include <vector>
@@ -9,8 +10,8 @@
 namespace braid::models {
 
 // Error when the model has what needs more than a sum: biases on the outputs of blocks, or a vocabulary that is smaller
-// than the number of ranks.
-Config cut_config(const Config& whole, const Cut& cut);
+// than the number of ranks; or experts that do not divide.
+Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts = {});
 
 // Before the names of the parameters of blocks that are cut.
 std::vector<std::string> cut_prefixes(const Config& config);

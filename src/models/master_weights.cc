@@ -54,6 +54,16 @@ void each_element(const MasterTensor& tensor, To&& to) {
   }
 }
 
+// As files hold all of it.
+MasterTensor described(const TensorSpec& t) {
+  return {.name = t.name,
+          .role = t.role,
+          .shape = t.shape,
+          .matrix = is_matrix(t.role),
+          .transposed = t.transposed,
+          .plus = t.plus};
+}
+
 }  // namespace
 
 // Gives copies of what another source gives.
@@ -62,8 +72,16 @@ class MasterSource final : public nn::ParamSource {
   // `whole` and `config`: of all ranks, and what this one has of it.
   MasterSource(MasterWeights& masters, nn::ParamSource& files, const std::string& where,
                const std::vector<TensorSpec>& whole, const Config& config)
-      : masters_(masters), files_(files), where_(where), cut_(config.cut), prefixes_(cut_prefixes(config)) {
-    for (const TensorSpec& t : whole) whole_.emplace(t.name, t);
+      : masters_(masters),
+        files_(files),
+        where_(where),
+        cut_(config.cut),
+        experts_(config.expert_cut),
+        prefixes_(cut_prefixes(config)) {
+    for (const TensorSpec& t : whole) {
+      numbers_.emplace(t.name, std::ssize(whole_));
+      whole_.emplace(t.name, t);
+    }
   }
 
   bool has(const std::string& name) const override { return files_.has(name); }
@@ -74,13 +92,9 @@ class MasterSource final : public nn::ParamSource {
       fail(where_, {.what = "quantised weights cannot be trained",
                     .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
                     .expected = "F32, F16 or BF16"});
-    MasterTensor tensor{.name = p.name,
-                        .role = r.role,
-                        .shape = all.shape,
-                        .matrix = is_matrix(r.role),
-                        .transposed = r.transposed,
-                        .plus = r.plus};
-    if (cut_.ranks > 1) divide(tensor, r, all);
+    MasterTensor tensor = described(all);
+    tensor.number = numbers_.at(r.name);
+    if (cut_.ranks > 1 || experts_.divides()) divide(tensor, r, all);
     Param own = r.param({});
     const std::span<float> values = masters_.add(tensor, r.rows(), r.cols(), own);
     if (tensor.held.empty()) {
@@ -105,6 +119,7 @@ class MasterSource final : public nn::ParamSource {
  private:
   // Which rows or columns of the whole are this rank's, and who counts it.
   void divide(MasterTensor& tensor, const nn::ParamRequest& r, const nn::ParamRequest& all) const {
+    if (experts_.divides() && all.experts > 0) return divide_expert(tensor, r, all);
     if (r.shape == all.shape) {
       tensor.counted = cut_.rank == 0;
       tensor.partial = std::any_of(prefixes_.begin(), prefixes_.end(),
@@ -118,25 +133,47 @@ class MasterSource final : public nn::ParamSource {
     CHECK(tensor.count() == r.shape.count(), "{}: {} of {}", r.name, tensor.count(), r.shape.count());
   }
 
+  void divide_expert(MasterTensor& tensor, const nn::ParamRequest& r, const nn::ParamRequest& all) const {
+    tensor.of_expert = true;
+    if (r.shape == all.shape) return;
+    tensor.rows = all.rows();
+    tensor.cols = all.cols();
+    const ExpertRanges held = expert_ranges_of(all, tensor.rows, tensor.cols, experts_);
+    tensor.by_cols = !held.columns.empty();
+    tensor.held = tensor.by_cols ? held.columns : held.rows;
+    tensor.within = held.within;
+    CHECK(tensor.count() == r.shape.count(), "{}: {} of {}", r.name, tensor.count(), r.shape.count());
+  }
+
   MasterWeights& masters_;
   nn::ParamSource& files_;
   const std::string& where_;
   Cut cut_;
+  ExpertCut experts_;
   std::vector<std::string> prefixes_;  // of blocks that are cut
   std::map<std::string, nn::ParamRequest> whole_;
+  std::map<std::string, int64_t> numbers_;
 };
 
-std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps, const Cut& cut) {
+std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps, const Cut& cut,
+                                           const ExpertCut& experts) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   Config config = load_config(path);
   if (config.mtp) config.mtp->steps = mtp_steps;
   const OpenFolder folder = open_folder(path);
-  Config own = cut_config(config, cut);
-  int64_t size = 0;
-  for (const TensorSpec& tensor : stored_inventory(config, *folder.source)) size += aligned(tensor.shape.count());
-  allocate(size);
-  MasterSource source(*this, *folder.source, path.name, stored_inventory(config, *folder.source), own);
+  Config own = cut_config(config, cut, experts);
+  const std::vector<TensorSpec> whole = stored_inventory(config, *folder.source);
+  int64_t size = 0, of_experts = 0;
+  for (const TensorSpec& tensor : stored_inventory(own, *folder.source))
+    (experts.divides() && tensor.experts > 0 ? of_experts : size) += aligned(tensor.shape.count());
+  allocate(size + of_experts);
+  if (experts.divides()) experts_begin_ = experts_used_ = size;
+  if (cut.ranks > 1 || experts.divides()) {
+    for (const TensorSpec& tensor : whole) whole_tensors_.push_back(described(tensor));
+  }
+  MasterSource source(*this, *folder.source, path.name, whole, own);
   auto model = std::make_unique<Model>(std::move(own), source);
+  used_ = std::max(used_, experts_used_);
   values_ = values_.first(static_cast<size_t>(used_));
   if (products_ == DType::bf16) rounded_ = rounded_.first(values_.size());
   grads_.resize(values_.size());  // never grows: the Params view it
@@ -196,9 +233,10 @@ void MasterWeights::allocate(int64_t size) {
 
 std::vector<Param> MasterWeights::own(const std::vector<MasterTensor>& tensors) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
-  int64_t size = 0;
-  for (const MasterTensor& t : tensors) size += aligned(t.count());
-  allocate(size);
+  int64_t size = 0, of_experts = 0;
+  for (const MasterTensor& t : tensors) (t.of_expert ? of_experts : size) += aligned(t.count());
+  allocate(size + of_experts);
+  if (of_experts > 0) experts_begin_ = experts_used_ = size;
   std::vector<Param> params;
   for (const MasterTensor& t : tensors) {
     const int64_t rows = t.shape.rank > 1 ? t.shape[t.transposed ? 1 : 0] : 1;
@@ -222,7 +260,8 @@ template <class Of>
 void each_run(const MasterTensor& t, Of&& of) {
   int64_t at = 0;
   if (t.held.empty()) return of(int64_t{0}, int64_t{0}, t.count());
-  for (int64_t row = 0; t.by_cols && row < t.rows; ++row) {
+  const Range rows = t.within.count > 0 ? t.within : Range{0, t.rows};
+  for (int64_t row = rows.begin; t.by_cols && row < rows.begin + rows.count; ++row) {
     for (const Range& r : t.held) {
       of(row * t.cols + r.begin, at, r.count);
       at += r.count;
@@ -251,9 +290,10 @@ void take_held(const MasterTensor& tensor, std::span<const float> from, std::spa
 
 std::span<float> MasterWeights::add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p) {
   const int64_t count = tensor.count();
-  tensor.offset = used_;
-  used_ += aligned(count);
-  CHECK(used_ <= std::ssize(values_), "{} of {}", used_, values_.size());
+  int64_t& used = tensor.of_expert ? experts_used_ : used_;
+  tensor.offset = used;
+  used += aligned(count);
+  CHECK(used <= (tensor.of_expert ? std::ssize(values_) : experts_begin()), "{} of {}", used, values_.size());
   const auto at = static_cast<size_t>(tensor.offset);
   const bool rounded = tensor.matrix && products_ == DType::bf16;
   p.value = dense_weight(rounded ? view_of(&rounded_[at], {rows, cols}) : view_of(&values_[at], {rows, cols}));

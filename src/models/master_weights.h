@@ -35,13 +35,16 @@ struct MasterTensor {
   int64_t rows = 0, cols = 0;
   std::vector<Range> held{};
   bool by_cols = false;
-  bool partial = false;  // whole here and on other ranks, where other parts of its block read it: gradients add up
-  bool counted = true;   // by this rank, in the norm of all ranks' gradients
+  Range within{};          // by_cols: the rows that have these columns; none: all of them
+  int64_t number = -1;     // among the tensors of the whole model
+  bool of_expert = false;  // which other ranks lack: its gradient is summed over the ranks that hold it
+  bool partial = false;    // whole here and on other ranks, where other parts of its block read it: gradients add up
+  bool counted = true;     // by this rank, in the norm of all ranks' gradients
 
   int64_t count() const {  // of elements that this rank holds
     int64_t n = 0;
     for (const Range& r : held) n += r.count;
-    return held.empty() ? shape.count() : n * (by_cols ? rows : cols);
+    return held.empty() ? shape.count() : n * (!by_cols ? cols : within.count > 0 ? within.count : rows);
   }
 };
 
@@ -54,8 +57,10 @@ class MasterWeights {
 
   // The model of a folder, its Params and their gradients over these arrays. Error for quantised weights. Once per
   // object. `mtp_steps`: times that training runs the prediction block, where there is one.
-  // `cut`: the part of the blocks that divide which this rank has (models/cut.h).
-  std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1, const Cut& cut = {});
+  // `cut`: the part of the blocks that divide which this rank has (models/cut.h); `experts`: of the experts, which are
+  // then last in the arrays.
+  std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1, const Cut& cut = {},
+                              const ExpertCut& experts = {});
 
   // The same folder, quantised or not, with new adapters, and only these in the arrays: A random, B zero, so the
   // model's output is unchanged. Error for a spec that does not fit.
@@ -67,8 +72,11 @@ class MasterWeights {
   const AdapterSpec& adapter_spec() const { return adapter_spec_; }
 
   std::span<const MasterTensor> tensors() const { return tensors_; }
+  // Of the model that this one is a part of: their names and shapes in its order, without values. Empty: of no other.
+  std::span<const MasterTensor> whole_tensors() const { return whole_tensors_; }
   int64_t trained() const;                              // numbers of all tensors
   int64_t size() const { return std::ssize(values_); }  // of every array: the elements and alignment padding
+  int64_t experts_begin() const { return experts_begin_ < 0 ? size() : experts_begin_; }  // MasterTensor::of_expert
   std::span<float> values() { return values_; }
   std::span<float> grads() { return grads_; }
   std::span<Bf16> rounded() { return rounded_; }  // empty with F32 products
@@ -97,12 +105,12 @@ class MasterWeights {
   std::span<float> add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p);
 
   DType products_;
-  std::vector<MasterTensor> tensors_;
+  std::vector<MasterTensor> tensors_, whole_tensors_;
   std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();  // of the two below
   std::span<float> values_;
   std::span<Bf16> rounded_;
   sys::BigVector<float> grads_;
-  int64_t used_ = 0;
+  int64_t used_ = 0, experts_begin_ = -1, experts_used_ = 0;
   struct Use {
     int64_t offset;
     sys::BigVector<float> grad;

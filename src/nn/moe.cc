@@ -4,6 +4,7 @@
 #include <string>
 
 #include "nn/calibration.h"
+#include "nn/expert_parallel.h"
 #include "nn/ops.h"
 #include "nn/precision.h"
 #include "sys/error.h"
@@ -129,8 +130,11 @@ void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
   }
 }
 
-Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights) {
-  const Tensor y(run.ctx.arena, spec_.latent > 0 ? run.numerics.products : DType::f32, x.shape());
+// Rows from other ranks belong to no sequence of this one, and there may be none of them.
+Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out) {
+  const Tensor y(run.ctx.arena, out, x.shape());
+  const SeqMap* seqs = run.experts ? nullptr : &run.seqs;
+  const bool none = x.dim(0) == 0;
   const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
   const LowExperts low{.precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down};
   const bool trains = !up_grad_.empty() || !gate_grad_.empty() || !down_grad_.empty();
@@ -141,14 +145,15 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   const bool save =
       run.calibration || (on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
                           (spec_.latent > 0 || !on->drops_next(Cost::expensive)));
-  const Shape products{x.dim(0), spec_.top_k, spec_.width};
+  const Shape products{x.dim(0), experts.dim(1), spec_.width};
   const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
                g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
   taped(
       run.ctx, "experts",
       {.in = {x, experts, weights}, .out = {y, u, g}, .saved = {x, experts, weights, u, g}, .trains = trains},
       [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
-       train, codes = run.codes()](Ctx& c) {
+       train, none, codes = run.codes()](Ctx& c) {
+        if (none) return;
         product(c, low,
                 ExpertsFwd{.x = x.view(),
                            .experts = experts.view(),
@@ -164,27 +169,28 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
                            .codes = codes});
       },
       [this, x = Ref(x), experts = Ref(experts), weights = Ref(weights), y = Ref(y), u = Ref(u), g = Ref(g), act, low,
-       train, seqs = &run.seqs](Ctx& c, Tape& tape) {
+       train, none, seqs](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x), dweights = tape.make_grad(c, weights);
-        product(c, low,
-                ExpertsBwd{.dy = tape.grad(y).view(),
-                           .x = x.view(),
-                           .experts = experts.view(),
-                           .weights = weights.view(),
-                           .up = up_,
-                           .gate = gate_,
-                           .down = down_,
-                           .u = u.view(),
-                           .g = g.view(),
-                           .dx = dx.mut(),
-                           .dweights = dweights.mut(),
-                           .dup = up_grad_,
-                           .dgate = gate_grad_,
-                           .ddown = down_grad_,
-                           .seqs = seqs,
-                           .act = act,
-                           .train = train},
-                seqs->seqs);
+        if (!none)
+          product(c, low,
+                  ExpertsBwd{.dy = tape.grad(y).view(),
+                             .x = x.view(),
+                             .experts = experts.view(),
+                             .weights = weights.view(),
+                             .up = up_,
+                             .gate = gate_,
+                             .down = down_,
+                             .u = u.view(),
+                             .g = g.view(),
+                             .dx = dx.mut(),
+                             .dweights = dweights.mut(),
+                             .dup = up_grad_,
+                             .dgate = gate_grad_,
+                             .ddown = down_grad_,
+                             .seqs = seqs,
+                             .act = act,
+                             .train = train},
+                  seqs ? seqs->seqs : std::span<const Seq>());
         tape.add_grad(c, x, dx);
         tape.add_grad(c, weights, dweights);
       });
@@ -196,11 +202,21 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   return y;
 }
 
+// As mix(), by the ranks that have the experts, for this rank's share of the tokens; zeros for the others.
+Tensor Moe::mix_on_ranks(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out) {
+  const Range part = shared_out(run, x.dim(0));
+  const ExpertRows rows = to_experts(run, take_rows(run, x, part), take_rows(run, experts, part),
+                                     take_rows(run, weights, part), spec_.experts);
+  const Tensor y = mix(run, rows.x, rows.experts, rows.weights, DType::f32);
+  return place_rows(run, from_experts(run, rows, y, part.count, out), part, x.dim(0));
+}
+
 Tensor Moe::forward(Run& run, const Tensor& x) {
   Tensor weights;
   const Tensor experts = route(run, x, weights);
   const Tensor v = spec_.latent > 0 ? linear(run, x, params_.latent_in, run.numerics.products) : x;
-  const Tensor routed = mix(run, v, experts, weights);
+  const DType out = spec_.latent > 0 ? run.numerics.products : DType::f32;
+  const Tensor routed = run.experts ? mix_on_ranks(run, v, experts, weights, out) : mix(run, v, experts, weights, out);
   const Tensor y = spec_.latent > 0 ? linear(run, routed, params_.latent_out) : routed;
   return shared_ ? add(run, y, shared_->forward(run, x)) : y;
 }
@@ -215,18 +231,20 @@ void Moe::params(std::vector<Param*>& out) {
   if (shared_) shared_->params(out);
 }
 
-// Experts may be split along their width, or each belong to one rank as a whole (Cut::whole_experts).
+// Experts may be split along their width, or each belong to one rank as a whole (Cut::whole_experts), or both
+// (ExpertCut).
 MoeParams load_moe(const BlockSource& source, const MoeSpec& spec) {
   using enum Shard::Axis;
   const int64_t inside = spec.expert_hidden();
   const int64_t units = spec.width % 16 == 0 ? spec.width / 16 : spec.width;  // as in load_mlp
   const Shard none{.axis = whole}, outputs{.axis = rows, .units = units};
+  const BlockSource::Experts experts{spec.experts, spec.own.count > 0 ? spec.own : Range{0, spec.experts}};
   MoeParams p;
   p.router = source.get(ParamRole::router, {spec.experts, spec.hidden}, none);
   if (spec.router == RouterKind::sigmoid) p.router_bias = source.get(ParamRole::router_bias, {spec.experts}, none);
-  p.up = source.experts(ParamRole::expert_up, spec.experts, spec.width, inside, outputs);
-  if (spec.gated) p.gate = source.experts(ParamRole::expert_gate, spec.experts, spec.width, inside, outputs);
-  p.down = source.experts(ParamRole::expert_down, spec.experts, inside, spec.width, {.axis = cols, .units = units});
+  p.up = source.experts(ParamRole::expert_up, experts, spec.width, inside, outputs);
+  if (spec.gated) p.gate = source.experts(ParamRole::expert_gate, experts, spec.width, inside, outputs);
+  p.down = source.experts(ParamRole::expert_down, experts, inside, spec.width, {.axis = cols, .units = units});
   if (spec.latent > 0) {
     p.latent_in = source.get(ParamRole::latent_in, {spec.latent, spec.hidden}, none);
     p.latent_out = source.get(ParamRole::latent_out, {spec.hidden, spec.latent}, none);

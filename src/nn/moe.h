@@ -22,6 +22,7 @@ struct MoeSpec {
   int64_t n_group = 1, topk_group = 1;
   bool normalise = true;
   float scale = 1;
+  Range own{};  // of the experts: those that this rank has (nn/expert_parallel.h); none: all
 
   int64_t expert_hidden() const { return latent > 0 ? latent : hidden; }
 };
@@ -43,7 +44,8 @@ class Moe final : public Block {
   View replayed(const Run& run, int64_t tokens) const;
   Tensor route(Run& run, const Tensor& x, Tensor& weights);
   void watch(Run& run, const Tensor& logits, const Tensor& experts) const;
-  Tensor mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights);
+  Tensor mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
+  Tensor mix_on_ranks(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   MoeSpec spec_;
   MoeParams params_;
   // Operands of the op: the values and gradients of params_ as contiguous lists.

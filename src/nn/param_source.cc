@@ -48,25 +48,28 @@ Param BlockSource::bias(ParamRole role, int64_t n, const Shard& shard, std::vect
   return source.get(r);
 }
 
-std::vector<Param> BlockSource::experts(ParamRole role, int64_t count, int64_t rows, int64_t cols,
+std::vector<Param> BlockSource::experts(ParamRole role, const Experts& experts, int64_t rows, int64_t cols,
                                         const Shard& shard) const {
+  const Range own = experts.own;
   ParamRequest r = request(role, shard, {});  // "experts.up_proj"; one by one "experts.7.up_proj.weight"
-  r.experts = static_cast<int>(count);
+  r.experts = static_cast<int>(experts.count);
   r.stack = r.name;
   std::vector<Param> list;
   if (source.has(r.name)) {
-    r.shape = {count, rows, cols};
-    for (int64_t e = 0; e < count; ++e) r.segments.push_back({"expert", e * rows, rows, shard.units});
+    r.shape = {own.count, rows, cols};
+    for (int64_t e = 0; e < own.count; ++e) r.segments.push_back({"expert", e * rows, rows, shard.units});
     const Param whole = source.get(r);
+    auto number = static_cast<int>(own.begin);
     for (const Segment& segment : r.segments) {
-      list.push_back(part_of(whole, segment, fmt::format("{}[{}]", whole.name, list.size()), role));
-      list.back().expert = static_cast<int>(list.size()) - 1;
+      list.push_back(part_of(whole, segment, fmt::format("{}[{}]", whole.name, number), role));
+      list.back().expert = number++;
     }
     return list;
   }
   r.shape = {rows, cols};
   const size_t dot = r.stack.rfind('.');
-  for (r.expert = 0; r.expert < count; ++r.expert) {
+  const auto end = static_cast<int>(own.begin + own.count);
+  for (r.expert = static_cast<int>(own.begin); r.expert < end; ++r.expert) {
     r.name = fmt::format("{}.{}{}.weight", r.stack.substr(0, dot), r.expert, r.stack.substr(dot));
     list.push_back(source.get(r));
   }

@@ -74,8 +74,13 @@ struct BlockSource {
   Param get(ParamRole role, const Shape& shape, const Shard& shard, std::vector<Segment> segments = {}) const;
   // The bias of a product or a convolution of `role`.
   Param bias(ParamRole role, int64_t n, const Shard& shard, std::vector<Segment> segments = {}) const;
-  // One matrix of each expert, whether files hold them one by one or in a stack.
-  std::vector<Param> experts(ParamRole role, int64_t count, int64_t rows, int64_t cols, const Shard& shard) const;
+  // One matrix of each expert of `own` (of `count`), whether files hold them one by one or in a stack.
+  struct Experts {
+    int64_t count = 0;
+    Range own{};
+  };
+  std::vector<Param> experts(ParamRole role, const Experts& experts, int64_t rows, int64_t cols,
+                             const Shard& shard) const;
   BlockSource shared() const;  // of the shared expert
 
  private:

@@ -56,6 +56,7 @@ struct Run;
 using Replay = std::function<void(Run& run, int64_t first)>;
 
 struct Calibration;
+struct ExpertRanks;
 class Precision;
 // The random numbers that a pass draws: those of one training step.
 struct Draws {
@@ -83,6 +84,7 @@ struct Run {
   std::vector<Replay>* replays = nullptr;  // of steps with a trail; null: they will not be replayed
   const Loop* loop = nullptr;
   comm::Group* tensor = nullptr;  // ranks that hold parts of the same layers; null: this one has all of them
+  const ExpertRanks* experts = nullptr;  // ranks that share the experts of every layer (nn/expert_parallel.h); or null
   int state_offset = 0;           // of blocks that a pass runs several times: added to their Block::state_index
 
   // For the products of this pass.

@@ -47,9 +47,10 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::MasterWeights& masters = trained_->masters;
-  trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps, mesh ? mesh->cut() : Cut{})
+  trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps, mesh ? mesh->cut() : Cut{},
+                                                         mesh ? mesh->expert_cut() : ExpertCut{})
                                           : masters.adapt(path, adapter_spec(recipe), draws_.seed);
-  if (mesh && mesh->tensor() && mesh->first()) describe_whole();
+  if (mesh && mesh->divides_model() && mesh->first()) describe_whole();
   models::Model& model = *trained_->model;
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
@@ -57,8 +58,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   const int64_t rows = mesh ? (data_->rows() + mesh->models() - 1) / mesh->models() : data_->rows();
   for (int64_t steps = 1; steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
-    plans_.push_back(
-        rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0, mesh ? mesh->tensor() : nullptr));
+    plans_.push_back(rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0,
+                              mesh ? mesh->tensor() : nullptr, mesh ? mesh->experts() : nullptr));
   plan_ = &plans_.back();
   task_ = make_task(recipe, config, path, ctx);
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_->arena.bytes),
@@ -68,17 +69,15 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
 
 // Random weights are written by one rank.
 fs::path Language::origin(int threads) const {
-  if (mesh_ && !mesh_->first()) mesh_->barrier();
-  fs::path path = make_origin(recipe_, threads);
-  if (mesh_ && mesh_->first()) mesh_->barrier();
-  return path;
+  if (!mesh_ || mesh_->first()) make_origin(recipe_, threads);
+  if (mesh_) mesh_->barrier();
+  return origin_folder(recipe_);
 }
 
 void Language::describe_whole() {
-  std::vector<models::MasterTensor> tensors(trained_->masters.tensors().begin(), trained_->masters.tensors().end());
-  for (models::MasterTensor& t : tensors) t.held.clear();
+  const auto tensors = trained_->masters.whole_tensors();
   whole_.emplace(trained_->masters.products());
-  whole_->own(tensors);
+  whole_->own({tensors.begin(), tensors.end()});
 }
 
 void Language::open_data(const models::Config& config) {
@@ -152,6 +151,7 @@ nn::Run Language::run_of(Ctx& ctx, const data::Batch& part, bool backward) {
   nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = no_state_, .numerics = numerics_of(recipe_)};
   if (precision_) run.precision = &*precision_;
   if (mesh_) run.tensor = mesh_->tensor();
+  if (mesh_) run.experts = mesh_->experts();
   routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
   routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
   if (backward) run.routers = &routers_;

@@ -4,12 +4,16 @@
 #include <numeric>
 
 #include "sys/error.h"
+#include "train/assembly.h"
 
 namespace braid::train {
 namespace {
 
 View flat(std::span<const float> array) { return view_of(array.data(), {std::ssize(array)}); }
 MutView mut_flat(std::span<float> array) { return mut_view_of(array.data(), {std::ssize(array)}); }
+std::span<float> elements(std::span<float> array, const Range& range) {
+  return array.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.count));
+}
 // FP64 travels as its bits.
 MutView bits_of(std::span<double> values) {
   return {reinterpret_cast<std::byte*>(values.data()), DType::i64, {std::ssize(values)}};
@@ -35,28 +39,33 @@ void set(Sums& sums, std::span<const double> numbers) {
   fail(key, {.what = what, .hint = std::move(hint)});
 }
 
-// What computes with whole models alone.
-void check_tensor_parallel(const Recipe& recipe, int ranks) {
+void check_divides(const char* key, int64_t size, int ranks) {
+  if (ranks % size == 0) return;
+  fail(key, {.what = "does not divide the number of ranks",
+             .got = std::to_string(size),
+             .expected = fmt::format("a divisor of {}", ranks),
+             .hint = fmt::format("--ranks {}", (ranks + size - 1) / size * size)});
+}
+
+// What computes with whole models alone, or with whole matrices.
+void check_parts(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
-  if (ranks % p.tp != 0) {
-    fail("parallel.tp", {.what = "does not divide the number of ranks",
-                         .got = std::to_string(p.tp),
-                         .expected = fmt::format("a divisor of {}", ranks),
-                         .hint = fmt::format("--ranks {}", (ranks + p.tp - 1) / p.tp * p.tp)});
-  }
-  if (p.tp == 1) return;
+  if (p.tp == 1 && !p.divides_experts()) return;
   const bool task =
       !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
-  const std::pair<bool, const char*> rules[] = {{p.exact, "parallel.exact"},
-                                                {task, "[distill], [preference] or [policy]"},
-                                                {recipe.lora.rank > 0, "lora.rank"},
-                                                {recipe.precision != "none", "precision.recipe"},
-                                                {recipe.loss.z > 0, "loss.z"},
-                                                {recipe.log.hash_every > 0, "log.hash_every"},
-                                                {recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""},
-                                                {recipe.exact, "exact"}};
-  for (const auto& [set, key] : rules) {
-    if (set) fail("parallel.tp", {.what = fmt::format("cannot be used with {}", key), .hint = "parallel.tp=1"});
+  const bool cuts_matrices = p.tp > 1 || p.etp > 1;
+  const std::pair<bool, const char*> rules[] = {
+      {p.exact, "parallel.exact"},
+      {task, "[distill], [preference] or [policy]"},
+      {recipe.lora.rank > 0, "lora.rank"},
+      {recipe.precision != "none", "precision.recipe"},
+      {p.tp > 1 && recipe.loss.z > 0, "loss.z"},
+      {recipe.log.hash_every > 0, "log.hash_every"},
+      {cuts_matrices && recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""},
+      {recipe.exact, "exact"}};
+  const std::string key = p.tp > 1 ? "parallel.tp" : p.ep > 1 ? "parallel.ep" : "parallel.etp";
+  for (const auto& [set, other] : rules) {
+    if (set) fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = key + "=1"});
   }
 }
 
@@ -64,7 +73,9 @@ void check_tensor_parallel(const Recipe& recipe, int ranks) {
 
 void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
-  check_tensor_parallel(recipe, ranks);
+  check_divides("parallel.tp", p.tp, ranks);
+  check_divides(p.etp > 1 ? "parallel.ep times etp" : "parallel.ep", p.experts_over(), ranks);
+  check_parts(recipe);
   if (ranks == 1) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
     return;
@@ -84,13 +95,45 @@ void check_mesh(const Recipe& recipe, int ranks) {
   }
 }
 
+namespace {
+
+int place_in(const comm::Group& world, int64_t size) { return world.rank() % static_cast<int>(size); }
+int run_of(const comm::Group& world, int64_t size) { return world.rank() / static_cast<int>(size); }
+
+// Ranks of an expert group that is one: of a node; where nodes are uneven nothing asks for it.
+int node_size(const comm::Group& experts) { return experts.per_node() > 0 ? experts.per_node() : experts.size(); }
+
+nn::Dispatcher dispatcher_of(const std::string& word) {
+  if (word == "allgather") return nn::Dispatcher::allgather;
+  return word == "node" ? nn::Dispatcher::node : nn::Dispatcher::alltoall;
+}
+
+}  // namespace
+
 Mesh::Mesh(const Recipe& recipe, comm::Group& world)
     : recipe_(recipe.parallel),
       whole_tensors_(recipe.optimizer.kind == "muon"),
       world_(world),
-      tensor_(world.split(world.rank() / static_cast<int>(recipe.parallel.tp))),
-      data_(world.split(world.rank() % static_cast<int>(recipe.parallel.tp))) {
+      tensor_(world.split(run_of(world, recipe_.tp))),
+      data_(world.split(place_in(world, recipe_.tp))),
+      experts_(world.split(run_of(world, recipe_.experts_over()))),
+      replicas_(world.split(place_in(world, recipe_.experts_over()))),
+      node_(experts_.split(run_of(experts_, node_size(experts_)))),
+      aligned_(experts_.split(place_in(experts_, node_size(experts_)))),
+      expert_ranks_{.all = &experts_,
+                    .node = &node_,
+                    .aligned = &aligned_,
+                    .parts = recipe_.etp,
+                    .dispatcher = dispatcher_of(recipe_.dispatcher)} {
   check_mesh(recipe, world.size());
+  if (expert_ranks_.dispatcher == nn::Dispatcher::node && experts_.per_node() == 0)
+    refuse("parallel.dispatcher", "the ranks that share experts are unevenly many on their nodes", "\"alltoall\"");
+}
+
+ExpertCut Mesh::expert_cut() const {
+  if (!recipe_.divides_experts()) return {};
+  return {.ep = {.rank = experts_.rank() / recipe_.etp, .ranks = recipe_.ep},
+          .etp = {.rank = experts_.rank() % recipe_.etp, .ranks = recipe_.etp}};
 }
 
 Range Mesh::rows(int64_t rows) const {
@@ -98,17 +141,24 @@ Range Mesh::rows(int64_t rows) const {
   return {begin, rows * (data_.rank() + 1) / data_.size() - begin};
 }
 
+std::vector<Mesh::Family> Mesh::families(const models::MasterWeights& masters) {
+  const int64_t begin = masters.experts_begin(), end = masters.size();
+  std::vector<Family> list = {{{0, begin}, &data_}};
+  if (recipe_.divides_experts()) list.push_back({{begin, end - begin}, &replicas_});
+  return list;
+}
+
 // Equal parts; where matrices must stay whole, a cut inside a tensor moves to its end.
-std::vector<int64_t> Mesh::counts(const models::MasterWeights& masters) const {
+std::vector<int64_t> Mesh::counts(const models::MasterWeights& masters, const Family& family) const {
   constexpr int64_t kAlign = 32;  // elements, as tensors are
-  const int64_t size = masters.size(), ranks = data_.size(),
-                part = (size + ranks * kAlign - 1) / (ranks * kAlign) * kAlign;
+  const auto [begin, size] = family.elements;
+  const int64_t ranks = family.ranks->size(), part = (size + ranks * kAlign - 1) / (ranks * kAlign) * kAlign;
   std::vector<int64_t> ends;
   for (int64_t rank = 1; rank <= ranks; ++rank) ends.push_back(std::min(size, rank * part));
   if (whole_tensors_) {
     for (int64_t& end : ends) {
       for (const models::MasterTensor& t : masters.tensors()) {
-        if (t.offset < end && end < t.offset + t.count()) end = t.offset + t.count();
+        if (t.offset < begin + end && begin + end < t.offset + t.count()) end = t.offset + t.count() - begin;
       }
     }
     ends.back() = size;
@@ -117,11 +167,15 @@ std::vector<int64_t> Mesh::counts(const models::MasterWeights& masters) const {
   return ends;
 }
 
-Range Mesh::own(const models::MasterWeights& masters) const {
-  if (!divides_state()) return {0, masters.size()};
-  const std::vector<int64_t> list = counts(masters);
-  const auto rank = static_cast<size_t>(data_.rank());
-  return {std::accumulate(list.begin(), list.begin() + data_.rank(), int64_t{0}), list[rank]};
+std::vector<Range> Mesh::own(const models::MasterWeights& masters) {
+  if (!divides_state()) return {{0, masters.size()}};
+  std::vector<Range> ranges;
+  for (const Family& family : families(masters)) {
+    const std::vector<int64_t> list = counts(masters, family);
+    const auto mine = list.begin() + family.ranks->rank();
+    ranges.push_back({std::accumulate(list.begin(), mine, family.elements.begin), *mine});
+  }
+  return ranges;
 }
 
 // With `exact` the ranks compute one after the other: each continues the sums of the one before it, as parts of a batch
@@ -168,14 +222,15 @@ void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads
           masters.grads().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
       tensor_.all_reduce(flat(grad), mut_flat(grad)).wait();
     }
-    const std::vector<int64_t> parts = counts(masters);
-    const std::span<float> grads = masters.grads();
-    if (divides_state()) {
-      const Range mine = own(masters);
-      const auto part = grads.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.count));
-      data_.reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, parts).wait();
-    } else {
-      data_.all_reduce(flat(grads), mut_flat(grads)).wait();
+    const std::vector<Range> mine = own(masters);
+    for (size_t i = 0; const Family& family : families(masters)) {
+      const std::span<float> grads = elements(masters.grads(), family.elements);
+      if (divides_state()) {
+        const std::span<float> part = elements(masters.grads(), mine[i++]);
+        family.ranks->reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, counts(masters, family)).wait();
+      } else {
+        family.ranks->all_reduce(flat(grads), mut_flat(grads)).wait();
+      }
     }
     return add_up(sums);
   }
@@ -219,73 +274,63 @@ double Mesh::add_up_all(double value) {
   return value;
 }
 
-// All ranks that share a batch have the same gradients, unless their optimisers have parts.
-double Mesh::add_up_norm(double squares) {
-  if (divides_state()) return add_up_all(squares);
-  if (tensor_.size() > 1) add_up_in(tensor_, {&squares, 1});
-  return squares;
+// Ranks that sum their gradients have the same, unless their optimisers have parts: then one of them counts.
+double Mesh::squared_norm(const models::MasterWeights& masters, sys::FunctionRef<double(const Range&)> squares) {
+  double sum = 0;
+  for (const Family& family : families(masters)) {
+    if (divides_state() || family.ranks->rank() == 0) sum += squares(family.elements);
+  }
+  return add_up_all(sum);
 }
 
 void Mesh::gather_weights(models::MasterWeights& masters, int threads) {
   if (!divides_state()) return;
-  const Range mine = own(masters);
-  const std::span<float> values = masters.values();
-  const auto part = values.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.count));
-  data_.all_gather(flat(part), mut_flat(values), counts(masters)).wait();
+  const std::vector<Range> mine = own(masters);
+  for (size_t i = 0; const Family& family : families(masters)) {
+    const std::span<float> part = elements(masters.values(), mine[i++]);
+    family.ranks->all_gather(flat(part), mut_flat(elements(masters.values(), family.elements)), counts(masters, family))
+        .wait();
+  }
   masters.round(threads);
 }
 
-// The parts of an array, on the first of the ranks that share a batch.
+// The parts of an array, on the first rank of every family.
 std::vector<float> Mesh::joined(const models::MasterWeights& masters, std::span<const float> own) {
-  std::vector<float> whole;
-  if (data_.rank() > 0) {
-    if (!own.empty()) data_.send(flat(own), 0).wait();
-    return whole;
-  }
-  whole.resize(static_cast<size_t>(masters.size()));
-  int64_t at = 0;
-  const std::vector<int64_t> parts = counts(masters);
-  for (size_t rank = 0; rank < parts.size(); ++rank) {
-    const auto part = std::span(whole).subspan(static_cast<size_t>(at), static_cast<size_t>(parts[rank]));
-    if (rank == 0) std::copy(own.begin(), own.end(), part.begin());
-    if (rank > 0 && !part.empty()) data_.recv(mut_flat(part), static_cast<int>(rank)).wait();
-    at += parts[rank];
+  std::vector<float> whole(static_cast<size_t>(masters.size()));
+  for (const Family& family : families(masters)) {
+    const std::vector<int64_t> parts = counts(masters, family);
+    const auto mine = own.first(static_cast<size_t>(parts[static_cast<size_t>(family.ranks->rank())]));
+    own = own.subspan(mine.size());
+    if (family.ranks->rank() > 0) {
+      if (!mine.empty()) family.ranks->send(flat(mine), 0).wait();
+      continue;
+    }
+    Range at{family.elements.begin, 0};
+    for (size_t rank = 0; rank < parts.size(); ++rank) {
+      at = {at.begin + at.count, parts[rank]};
+      const std::span<float> part = elements(std::span(whole), at);
+      if (rank == 0) std::copy(mine.begin(), mine.end(), part.begin());
+      if (rank > 0 && !part.empty()) family.ranks->recv(mut_flat(part), static_cast<int>(rank)).wait();
+    }
   }
   return whole;
 }
 
-// The first model's ranks have all of it. Each says what it has of a tensor that is cut.
 std::vector<float> Mesh::assemble(const models::MasterWeights& masters, const models::MasterWeights& whole,
                                   std::span<const float> array, bool part) {
-  std::vector<float> own, all;
-  if (part) own = joined(masters, array);
-  if (part) array = own;
-  if (data_.rank() > 0) return all;
-  if (first()) all.resize(static_cast<size_t>(whole.size()));
-  for (size_t i = 0; i < masters.tensors().size(); ++i) {
-    const models::MasterTensor& t = masters.tensors()[i];
-    const auto held = array.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
-    if (!first()) {
-      if (t.held.empty()) continue;
-      std::vector<int64_t> ranges;
-      for (const Range& r : t.held) ranges.insert(ranges.end(), {r.begin, r.count});
-      tensor_.send(view_of(ranges.data(), {std::ssize(ranges)}), 0).wait();
-      tensor_.send(flat(held), 0).wait();
-      continue;
-    }
-    const auto to = std::span(all).subspan(static_cast<size_t>(whole.tensors()[i].offset));
-    models::put_held(t, held, to);
-    for (int rank = 1; rank < tensor_.size() && !t.held.empty(); ++rank) {
-      models::MasterTensor other = t;
-      std::vector<int64_t> ranges(2 * t.held.size());
-      tensor_.recv(mut_view_of(ranges.data(), {std::ssize(ranges)}), rank).wait();
-      for (size_t k = 0; k < other.held.size(); ++k) other.held[k] = {ranges[2 * k], ranges[2 * k + 1]};
-      std::vector<float> values(static_cast<size_t>(other.count()));
-      tensor_.recv(mut_flat(values), rank).wait();
-      models::put_held(other, values, to);
+  std::vector<float> all;
+  if (part) all = joined(masters, array);
+  if (part) array = all;
+  if (!divides_model()) return first() ? std::vector<float>(array.begin(), array.end()) : std::vector<float>();
+  std::vector<models::MasterTensor> held;
+  for (const Family& family : families(masters)) {
+    if (family.ranks->rank() > 0) continue;
+    for (const models::MasterTensor& t : masters.tensors()) {
+      if (t.offset >= family.elements.begin && t.offset < family.elements.begin + family.elements.count)
+        held.push_back(t);
     }
   }
-  return all;
+  return assemble_tensors(world_, held, array, whole);
 }
 
 }  // namespace braid::train

@@ -1,5 +1,7 @@
 // The ranks of a run, `tp` consecutive ones of which share a model's blocks (nn/tensor_parallel.h) and read the same
 // rows; each of them is one of the ranks that share a batch, and sum gradients: those with its place in other models.
+// Experts may be divided over the same ranks in another way (nn/expert_parallel.h): `ep` times `etp` consecutive ranks
+// have them all, whatever else these share, and those with the same place in other such runs sum their gradients.
 // Which rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another
 // once a step. All of them call the same functions in the same order. Every rank computes the same sums in the same
 // order, so that all take the same decisions.
@@ -16,6 +18,8 @@
 #include "comm/group.h"
 #include "core/param.h"
 #include "models/master_weights.h"
+#include "nn/expert_routes.h"
+#include "sys/function_ref.h"
 #include "train/objective.h"
 #include "train/recipe.h"
 
@@ -33,11 +37,15 @@ class Mesh {
   int ranks() const { return world_.size(); }
   int models() const { return data_.size(); }  // that share a batch
   Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size()}; }
+  ExpertCut expert_cut() const;
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
+  const nn::ExpertRanks* experts() const { return recipe_.divides_experts() ? &expert_ranks_ : nullptr; }
+  // Whether a rank holds a part of the model only.
+  bool divides_model() const { return tensor_.size() > 1 || recipe_.divides_experts(); }
   // Of `rows` rows of a batch: this rank's.
   Range rows(int64_t rows) const;
   // Elements of the masters' arrays that this rank's optimiser updates.
-  Range own(const models::MasterWeights& masters) const;
+  std::vector<Range> own(const models::MasterWeights& masters);
   bool divides_state() const { return recipe_.zero > 0; }
 
   // Before and after the passes of a step: afterwards `sums` are those of all ranks, and so are the gradients that this
@@ -47,9 +55,10 @@ class Mesh {
   // Over the ranks that share a batch.
   void add_up(Sums& sums);
   void add_up(std::span<double> values);
-  // Over all ranks; of a norm, those that count in it.
+  // Over all ranks.
   double add_up_all(double value);
-  double add_up_norm(double squares);
+  // The sum over all parameters, each counted once, from `squares` of a range of this rank's elements.
+  double squared_norm(const models::MasterWeights& masters, sys::FunctionRef<double(const Range&)> squares);
   // After the optimiser: the weights that other ranks updated.
   void gather_weights(models::MasterWeights& masters, int threads);
   // Whole arrays of what the ranks have, in the order of `whole`, on the first rank; nothing elsewhere. `part`: the
@@ -64,13 +73,21 @@ class Mesh {
  private:
   void send(const Sums& sums, int peer);
   void receive(Sums& sums, int peer);
-  std::vector<int64_t> counts(const models::MasterWeights& masters) const;
+  // Elements of the masters, and the ranks that have the same ones and sum their gradients.
+  struct Family {
+    Range elements;
+    comm::Group* ranks;
+  };
+  std::vector<Family> families(const models::MasterWeights& masters);
+  std::vector<int64_t> counts(const models::MasterWeights& masters, const Family& family) const;
   std::vector<float> joined(const models::MasterWeights& masters, std::span<const float> own);
 
   ParallelRecipe recipe_;
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
-  comm::Group tensor_, data_;
+  // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
+  comm::Group tensor_, data_, experts_, replicas_, node_, aligned_;
+  nn::ExpertRanks expert_ranks_;
   std::set<std::string> names_;  // of sums received from another rank
 };
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "comm/inproc.h"
@@ -35,7 +37,7 @@ std::vector<Step> step_on(int ranks, const Recipe& recipe, std::initializer_list
     for (size_t i = 0; i < masters.grads().size(); ++i)
       masters.grads()[i] = static_cast<float>(i) + static_cast<float>(world.rank());
     Step& own = steps[static_cast<size_t>(world.rank())];
-    own.own = mesh.own(masters);
+    own.own = mesh.own(masters)[0];
     Sums none;
     const int64_t before = mesh.bytes_sent();
     mesh.end_gradients(masters, none, 1);
@@ -85,6 +87,87 @@ TEST(Mesh, OwnGradientsAreSummedAndAllWeightsArrive) {
       }
       EXPECT_EQ(covered, 1024);
     }
+  }
+}
+
+// Four ranks in two groups that have the same two experts, one each: a dense tensor, then the expert's.
+std::vector<models::MasterTensor> with_expert(int expert) {
+  std::vector<models::MasterTensor> list = tensors({4096, 8192});
+  for (size_t i = 0; i < list.size(); ++i) list[i].number = static_cast<int64_t>(i) * (1 + expert);
+  list[1].of_expert = true;
+  return list;
+}
+
+struct ExpertStep {
+  std::vector<float> grads{}, whole{};
+  int64_t sent = 0;
+  double squares = 0;
+};
+
+// Gradients are the rank's number plus one; the values of a tensor are its number.
+std::vector<ExpertStep> expert_step(int64_t zero, bool assemble) {
+  std::vector<ExpertStep> steps(4);
+  comm::run_in_process(4, {.per_node = 4}, [&](comm::Group& world) {
+    Recipe recipe;
+    recipe.parallel.ep = 2;
+    recipe.parallel.zero = zero;
+    Mesh mesh(recipe, world);
+    models::MasterWeights masters(DType::f32), whole(DType::f32);
+    masters.own(with_expert(world.rank() % 2));
+    whole.own(tensors({4096, 8192, 8192}));
+    std::fill(masters.grads().begin(), masters.grads().end(), static_cast<float>(world.rank() + 1));
+    ExpertStep& own = steps[static_cast<size_t>(world.rank())];
+    Sums none;
+    const int64_t before = mesh.bytes_sent();
+    mesh.end_gradients(masters, none, 1);
+    for (const Range& r : mesh.own(masters)) {
+      for (int64_t i = r.begin; i < r.begin + r.count; ++i) {
+        const auto number = i < masters.experts_begin() ? 0 : masters.tensors()[1].number;
+        masters.values()[static_cast<size_t>(i)] = static_cast<float>(number);
+      }
+    }
+    mesh.gather_weights(masters, 1);
+    own.sent = mesh.bytes_sent() - before;
+    own.grads.assign(masters.grads().begin(), masters.grads().end());
+    const std::vector<Range> mine = mesh.own(masters);
+    own.squares = mesh.squared_norm(masters, [&](const Range& of) {
+      double sum = 0;
+      for (const Range& r : mine) {
+        const int64_t begin = std::max(r.begin, of.begin), end = std::min(r.begin + r.count, of.begin + of.count);
+        for (int64_t i = begin; i < end; ++i)
+          sum += std::pow(static_cast<double>(own.grads[static_cast<size_t>(i)]), 2);
+      }
+      return sum;
+    });
+    if (assemble) own.whole = mesh.assemble(masters, whole, masters.values(), false);
+  });
+  return steps;
+}
+
+TEST(Mesh, ExpertsAreSummedOverTheRanksThatHaveThem) {
+  constexpr int64_t kDense = 4096 * 16, kExpert = 8192 * 16;
+  for (const int64_t zero : {0, 1}) {
+    const std::vector<ExpertStep> steps = expert_step(zero, true);
+    for (size_t rank = 0; rank < steps.size(); ++rank) {
+      const ExpertStep& step = steps[rank];
+      const float expert = rank % 2 == 0 ? 1 + 3 : 2 + 4;
+      if (zero == 0) {
+        EXPECT_EQ(step.grads.front(), 10.0f);
+        EXPECT_EQ(step.grads[kDense - 1], 10.0f);
+        EXPECT_EQ(step.grads[kDense], expert);
+        EXPECT_EQ(step.grads.back(), expert);
+      }
+      EXPECT_EQ(step.squares, 100.0 * kDense + (16.0 + 36.0) * kExpert);
+      // 2 n (P - 1) / P of each, where P ranks have the same.
+      EXPECT_EQ(step.sent, 4 * (2 * kDense * 3 / 4 + 2 * kExpert / 2)) << "zero " << zero;
+    }
+    const std::vector<float>& whole = steps[0].whole;
+    ASSERT_EQ(std::ssize(whole), kDense + 2 * kExpert);
+    for (int64_t i = 0; i < std::ssize(whole); ++i) {
+      const float number = i < kDense ? 0 : i < kDense + kExpert ? 1 : 2;
+      ASSERT_EQ(whole[static_cast<size_t>(i)], number) << i;
+    }
+    EXPECT_TRUE(steps[1].whole.empty());
   }
 }
 

@@ -19,39 +19,47 @@ bool is_inner_matrix(const Param& p) {
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params,
-                     Range own)
-    : recipe_(recipe),
-      masters_(masters),
-      own_(own),
-      m_(static_cast<size_t>(own.count)),
-      v_(static_cast<size_t>(own.count)) {
-  const bool rounded = masters.products() == DType::bf16;
-  const auto decays = [&](const models::MasterTensor& tensor) {
-    return !sys::matches_any(recipe.no_decay, name_of(tensor.role)) && !sys::matches_any(recipe.no_decay, tensor.name);
-  };
-  for (const models::MasterTensor& tensor : masters.tensors()) {
-    if (tensor.role == ParamRole::router_bias) continue;  // updated by its own rule (Language::finish)
-    const int64_t begin = std::max(tensor.offset, own.begin),
-                  end = std::min(tensor.offset + tensor.count(), own.begin + own.count);
-    if (begin >= end) continue;
-    Part part{begin, 1, end - begin, false, decays(tensor), rounded && tensor.matrix, tensor.counted};
-    if (recipe.kind != "muon" || !tensor.matrix) {
-      parts_.push_back(part);
-      continue;
+                     std::span<const Range> own)
+    : recipe_(recipe), masters_(masters) {
+  int64_t state = 0;
+  for (const Range& range : own) {
+    for (const models::MasterTensor& tensor : masters.tensors()) {
+      // A router's bias is updated by its own rule (Language::finish).
+      if (tensor.role != ParamRole::router_bias) add_parts(tensor, params, range, state);
     }
-    const size_t before = parts_.size();
-    for (const Param* p : params) {  // parts of a stacked or fused tensor one by one
-      if (&masters.tensor_of(*p) == &tensor && is_inner_matrix(*p))
-        parts_.push_back({p->offset, p->value.rows, p->value.cols, true, part.decays, part.rounded, part.counted});
-    }
-    if (parts_.size() == before) parts_.push_back(part);
+    state += range.count;
   }
+  m_.resize(static_cast<size_t>(state));
+  v_.resize(static_cast<size_t>(state));
 }
 
-double Optimizer::squared_norm(Ctx& ctx) const {
+void Optimizer::add_parts(const models::MasterTensor& tensor, const std::vector<Param*>& params, const Range& own,
+                          int64_t state) {
+  const int64_t begin = std::max(tensor.offset, own.begin),
+                end = std::min(tensor.offset + tensor.count(), own.begin + own.count);
+  if (begin >= end) return;
+  const auto state_of = [&](int64_t offset) { return state + offset - own.begin; };
+  const bool decays =
+      !sys::matches_any(recipe_.no_decay, name_of(tensor.role)) && !sys::matches_any(recipe_.no_decay, tensor.name);
+  const bool rounded = masters_.products() == DType::bf16 && tensor.matrix;
+  const Part part{begin, state_of(begin), 1, end - begin, false, decays, rounded, tensor.counted};
+  if (recipe_.kind != "muon" || !tensor.matrix) {
+    parts_.push_back(part);
+    return;
+  }
+  const size_t before = parts_.size();
+  for (const Param* p : params) {  // parts of a stacked or fused tensor one by one
+    if (&masters_.tensor_of(*p) != &tensor || !is_inner_matrix(*p)) continue;
+    parts_.push_back(
+        {p->offset, state_of(p->offset), p->value.rows, p->value.cols, true, decays, rounded, tensor.counted});
+  }
+  if (parts_.size() == before) parts_.push_back(part);
+}
+
+double Optimizer::squared_norm(Ctx& ctx, const Range& of) const {
   double sum = 0;
   for (const Part& part : parts_) {
-    if (!part.counted) continue;
+    if (!part.counted || part.offset < of.begin || part.offset >= of.begin + of.count) continue;
     sum += sum_of_squares(ctx, view_of(&masters_.grads()[static_cast<size_t>(part.offset)], {part.rows * part.cols}));
   }
   return sum;
@@ -65,7 +73,7 @@ void Optimizer::step(Ctx& ctx, int64_t number, double lr, double norm) {
     const Shape shape = part.muon ? Shape{part.rows, part.cols} : Shape{part.rows * part.cols};
     const auto in = [&](std::span<float> array) { return mut_view_of(&array[at], shape); };
     const auto state = [&](std::span<float> array) {
-      return mut_view_of(&array[static_cast<size_t>(part.offset - own_.begin)], shape);
+      return mut_view_of(&array[static_cast<size_t>(part.state)], shape);
     };
     const MutView working = part.rounded ? mut_view_of(&masters_.rounded()[at], shape) : MutView();
     const double decay = part.decays ? recipe_.weight_decay : 0;

@@ -4,6 +4,7 @@
 // order.
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "core/ctx.h"
@@ -16,12 +17,12 @@ namespace braid::train {
 class Optimizer {
  public:
   // `params` are those of the model that `masters` loaded, which outlive the optimiser. It updates the elements `own`
-  // of the masters, between matrices if the kind is muon, and has state for these alone.
+  // of the masters, between matrices if the kind is muon, and has state for these alone, in order.
   Optimizer(const OptimizerRecipe& recipe, models::MasterWeights& masters, const std::vector<Param*>& params,
-            Range own);
+            std::span<const Range> own);
 
-  // The sum of the squares of their gradients, before clipping.
-  double squared_norm(Ctx& ctx) const;
+  // The sum of the squares of their gradients, before clipping, among the elements `of`.
+  double squared_norm(Ctx& ctx, const Range& of = {0, std::numeric_limits<int64_t>::max()}) const;
   // Step `number` (from 1) at rate `lr`, gradients clipped by their norm.
   void step(Ctx& ctx, int64_t number, double lr, double norm);
 
@@ -29,14 +30,15 @@ class Optimizer {
   std::span<float> second() { return v_; }
 
  private:
-  struct Part {  // one kernel call
-    int64_t offset, rows, cols;
+  struct Part {                         // one kernel call
+    int64_t offset, state, rows, cols;  // state: where its moments begin
     bool muon, decays, rounded, counted;
   };
+  void add_parts(const models::MasterTensor& tensor, const std::vector<Param*>& params, const Range& own,
+                 int64_t state);
 
   OptimizerRecipe recipe_;
   models::MasterWeights& masters_;
-  Range own_;
   std::vector<Part> parts_;
   sys::BigVector<float> m_, v_;
 };

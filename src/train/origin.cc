@@ -214,9 +214,11 @@ models::AdapterSpec adapter_spec(const Recipe& recipe) {
           .target_parameters = lora.target_parameters};
 }
 
-fs::path make_origin(const Recipe& recipe, int threads) {
-  const fs::path path = fs::path(recipe.out) / "init";
-  if (is_origin_of(recipe, path)) return path;
+fs::path origin_folder(const Recipe& recipe) { return fs::path(recipe.out) / "init"; }
+
+void make_origin(const Recipe& recipe, int threads) {
+  const fs::path path = origin_folder(recipe);
+  if (is_origin_of(recipe, path)) return;
   const io::Json json = config_json(recipe);
   const models::Config config = models::read_config(json);
   io::AtomicFolder folder(path);
@@ -228,12 +230,11 @@ fs::path make_origin(const Recipe& recipe, int threads) {
     models::copy_companions(find_folder("tokenizer", recipe.tokenizer).folder, folder.place());
   io::write_text_file(folder.place() / kMadeOf, made_of(recipe));
   folder.commit();
-  return path;
 }
 
 fs::path language_folder(const Recipe& recipe) {
   if (!recipe.config) return io::find_model(recipe.init).folder;
-  const fs::path made = fs::path(recipe.out) / "init";  // by the run that is resumed
+  const fs::path made = origin_folder(recipe);  // by the run that is resumed
   if (!recipe.tokenizer.empty())
     return is_origin_of(recipe, made) ? made : find_folder("tokenizer", recipe.tokenizer).folder;
   if (data::reads_text(recipe.data))

@@ -38,7 +38,8 @@ models::AdapterSpec adapter_spec(const Recipe& recipe);
 
 // Random weights of the recipe's config in out/init. They are written again unless `out` has a checkpoint and they
 // belong to this config, seed and tokenizer.
-std::filesystem::path make_origin(const Recipe& recipe, int threads);
+std::filesystem::path origin_folder(const Recipe& recipe);
+void make_origin(const Recipe& recipe, int threads);
 
 // Whose tokenizer and chat template the data is read with; empty if it is not text.
 std::filesystem::path language_folder(const Recipe& recipe);

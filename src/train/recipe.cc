@@ -72,6 +72,11 @@ template <class P, class Visit>
 void each_parallel_word(P& p, Visit& visit) {
   visit("parallel.tp", p.tp, io::IntRange{1, 256},
         "ranks that divide heads, channels, experts' width and the vocabulary; the rest of --ranks divides the batch");
+  visit("parallel.ep", p.ep, io::IntRange{1, 256}, "ranks that divide the experts of a layer; each has whole ones");
+  visit("parallel.etp", p.etp, io::IntRange{1, 256},
+        "ranks that divide the width of an expert; 1: none if ep > 1, else those of tp");
+  visit("parallel.dispatcher", p.dispatcher, Choices{"alltoall", "allgather", "node"},
+        "how tokens reach the ranks of their experts: each to its own; all to all; once to every node");
   visit("parallel.zero", p.zero, io::IntRange{0, 1},
         "1: each rank keeps and updates its part of the optimiser's state");
   visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");

@@ -99,6 +99,9 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "checkpoint.keep_every",
                                       "checkpoint.merge",
                                       "parallel.tp",
+                                      "parallel.ep",
+                                      "parallel.etp",
+                                      "parallel.dispatcher",
                                       "parallel.zero",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");

@@ -18,7 +18,7 @@ nn::RecipeParts precision_parts(const Recipe& recipe) {
 }
 
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
-                  int64_t loop_steps, comm::Group* tensor) {
+                  int64_t loop_steps, comm::Group* tensor, const nn::ExpertRanks* experts) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
   // At least the residual stream must fit: otherwise the dry pass itself could exhaust memory.
   need_memory(
@@ -44,7 +44,8 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .routers = &routers,
                 .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
                 .draws = &draws,
-                .tensor = tensor};
+                .tensor = tensor,
+                .experts = experts};
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
     nn::Loop loop;
     if (model.config().loop) {

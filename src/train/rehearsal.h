@@ -17,6 +17,6 @@ inline constexpr int64_t kDocument = 16;
 
 // `loop_steps`: of a model with a loop, its steps with gradients; 0: the most that a step can have.
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
-                  int64_t loop_steps = 0, comm::Group* tensor = nullptr);
+                  int64_t loop_steps = 0, comm::Group* tensor = nullptr, const nn::ExpertRanks* experts = nullptr);
 
 }  // namespace braid::train

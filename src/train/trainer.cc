@@ -69,12 +69,16 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx, Mesh* mes
       ctx_(ctx),
       mesh_(mesh),
       params_(objective.params()),
-      optimizer_(recipe.optimizer, objective.masters(), params_,
-                 mesh ? mesh->own(objective.masters()) : Range{0, objective.masters().size()}),
+      optimizer_(recipe.optimizer, objective.masters(), params_, own_elements()),
       mean_(recipe.ema_decay, objective.masters().values()),
       checkpoints_(recipe, objective, leads()),
       facts_(objective.facts()),
       roof_flops_(measured_roof(objective.masters())) {}
+
+std::vector<Range> Trainer::own_elements() const {
+  if (mesh_) return mesh_->own(objective_.masters());
+  return {{0, objective_.masters().size()}};
+}
 
 std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint, bool force) {
   std::vector<std::string> others;
@@ -82,12 +86,14 @@ std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint
     others = differences_from(checkpoint, recipe_, facts_);
     if (!others.empty() && !force) refuse_differences(checkpoint, others);
     if (mesh_ && mesh_->divides_state()) {
-      const Range own = mesh_->own(objective_.masters());
       std::vector<float> first(static_cast<size_t>(objective_.masters().size())), second(first.size());
       progress_ = checkpoints_.load(
           checkpoint, {objective_.masters(), objective_.masters().values(), first, second, mean_.values()});
-      std::copy_n(first.begin() + own.begin, own.count, optimizer_.first().begin());
-      std::copy_n(second.begin() + own.begin, own.count, optimizer_.second().begin());
+      auto m = optimizer_.first().begin(), v = optimizer_.second().begin();
+      for (const Range& own : own_elements()) {
+        m = std::copy_n(first.begin() + own.begin, own.count, m);
+        v = std::copy_n(second.begin() + own.begin, own.count, v);
+      }
     } else {
       progress_ = checkpoints_.load(checkpoint, arrays());
     }
@@ -126,7 +132,7 @@ Outcome Trainer::train(const Watcher& watcher) {
   save();
   const bool finished = progress_.step == r.steps;
   if (finished && mean_.kept()) {
-    if (mesh_ && mesh_->tensor()) {
+    if (mesh_ && mesh_->divides_model()) {
       const std::vector<float> mean = mesh_->assemble(objective_.masters(), objective_.whole(), mean_.values(), false);
       if (leads()) checkpoints_.write(mean, "ema");
     } else if (leads()) {
@@ -155,8 +161,8 @@ StepLog Trainer::step() {
   mesh_ ? mesh_->end_gradients(masters, sums_, ctx_.threads) : masters.sum_uses(ctx_.threads);
   StepLog log{.step = progress_.step + 1, .steps = recipe_.steps, .loss = sums_.mean("loss")};
   if (!std::isfinite(log.loss)) give_up("the loss");
-  const double squares = optimizer_.squared_norm(ctx_);
-  log.grad_norm = std::sqrt(mesh_ ? mesh_->add_up_norm(squares) : squares);
+  const auto squares = [&](const Range& of) { return optimizer_.squared_norm(ctx_, of); };
+  log.grad_norm = std::sqrt(mesh_ ? mesh_->squared_norm(masters, squares) : squares({0, masters.size()}));
   if (!std::isfinite(log.grad_norm)) give_up("the norm of the gradients");
 
   log.skipped = stands_out(log);
@@ -249,7 +255,7 @@ double Trainer::held_out_loss() {
 
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
-  if (mesh_ && (mesh_->divides_state() || mesh_->tensor())) return save_whole();
+  if (mesh_ && (mesh_->divides_state() || mesh_->divides_model())) return save_whole();
   if (!leads()) return;
   checkpoints_.save(arrays(), progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
   log_->draw();

@@ -54,6 +54,7 @@ class Trainer {
   bool leads() const { return !mesh_ || mesh_->first(); }  // writes the files of the run
   Arrays arrays();
   void save_whole();
+  std::vector<Range> own_elements() const;  // of the masters' arrays that its optimiser updates
 
   const Recipe& recipe_;
   Objective& objective_;

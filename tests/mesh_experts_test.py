@@ -1,0 +1,151 @@
+"""braid train --ranks with experts divided among ranks: they compute what one rank does, all dispatchers with the same
+bits, and save what any other ranks can resume.
+
+usage: mesh_experts_test.py BRAID
+"""
+import json
+import re
+import shutil
+import struct
+
+from support.program import DATA, main
+from support.training import TrainCase, state_of
+
+MODEL = DATA / "hf" / "nemotron-h-latent-mtp"  # 16 experts, latent, with a shared one; a prediction block with experts
+RECIPE = f"""init = "{MODEL}"
+steps = 3
+batch = 5
+length = 12
+dtype = "f32"
+[data]
+kind = "markov"
+[loss]
+mtp_scale = 0.3
+aux = 0.01
+router_z = 0.001
+router_bias_rate = 0.001
+[eval]
+every = 3
+[log]
+jsonl = "log.jsonl"
+"""
+QWEN = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 32, "intermediate_size": 64,
+        "moe_intermediate_size": 24, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": True,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 64,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
+        "max_position_embeddings": 128, "decoder_sparse_step": 1, "mlp_only_layers": []}
+
+
+def stacked(folder, to):
+    """A copy of a model's folder in which the experts of a layer are one tensor."""
+    shutil.copytree(folder, to)
+    data = (folder / "model.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    head, body = json.loads(data[8:8 + size]), data[8 + size:]
+    head.pop("__metadata__", None)
+    groups = {}
+    for name, tensor in head.items():
+        expert = re.fullmatch(r"(.*experts)\.(\d+)(\..*)\.weight", name)
+        key, place = (expert[1] + expert[3], int(expert[2])) if expert else (name, -1)
+        groups.setdefault(key, {})[place] = tensor
+    out, parts = {}, []
+    for name, tensors in groups.items():
+        bodies = [body[slice(*tensors[i]["data_offsets"])] for i in sorted(tensors)]
+        shape = tensors[min(tensors)]["shape"]
+        at = sum(map(len, parts))
+        parts.append(b"".join(bodies))
+        out[name] = {"dtype": tensors[min(tensors)]["dtype"], "shape": shape if -1 in tensors else [len(tensors), *shape],
+                     "data_offsets": [at, at + len(parts[-1])]}
+    text = json.dumps(out).encode()
+    (to / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+class Experts(TrainCase):
+    recipe = RECIPE
+
+    def run_in(self, out, *words):
+        self.trained(f"out={self.root / out}", *words)
+        lines = [json.loads(line) for line in (self.root / out / "log.jsonl").read_text().splitlines()]
+        return [[x[key] for key in sorted(x) if key.endswith(("loss", "norm", "balance"))] for x in lines]
+
+    def assertClose(self, got, want, most=1e-5):
+        self.assertEqual(len(got), len(want))
+        for a, b in zip(got, want):
+            self.assertEqual(len(a), len(b))
+            for x, y in zip(a, b):
+                self.assertLessEqual(abs(x - y), most * abs(y))
+
+    def test_ranks_compute_what_one_does(self):
+        one = self.run_in("one")
+        for ranks, words in ((2, "ep=2"), (4, "ep=4 zero=1"), (4, "etp=2 ep=2"), (2, "etp=2"), (4, "tp=2 ep=4"),
+                             (4, "tp=2 ep=2 zero=1"), (4, "ep=2"), (4, "tp=2 etp=4")):
+            got = self.run_in(words.replace(" ", "-") + f"-{ranks}", "--ranks", ranks,
+                              *("parallel." + word for word in words.split()))
+            self.assertClose(got, one)
+
+    def test_plans_and_parts(self):
+        one = self.run_in("one", "batch=8")
+        for words in (("memory.recompute=full",), ("memory.recompute=selective", "accumulate=2"), ("accumulate=2",)):
+            got = self.run_in("-".join(words), "batch=8", "--ranks", 4, "parallel.ep=2", *words)
+            self.assertClose(got, one)
+        got = self.run_in("tp", "batch=8", "--ranks", 4, "parallel.ep=4", "parallel.tp=2", "memory.recompute=full")
+        self.assertClose(got, one)
+
+    def test_dispatchers_have_the_same_bits(self):
+        for mesh in (("parallel.ep=4",), ("parallel.ep=2", "parallel.etp=2", "parallel.tp=2", "dtype=bf16")):
+            states = []
+            for dispatcher in ("alltoall", "allgather", "node", "alltoall"):
+                out = f"{len(mesh)}-{dispatcher}-{len(states)}"
+                self.run_in(out, "--ranks", 4, f"parallel.dispatcher={dispatcher}", *mesh)
+                states.append(state_of(self.root / out, 3))
+            for state in states[1:]:
+                self.assertEqual(state, states[0])
+
+    def test_any_ranks_resume(self):
+        words = ("steps=4", "ema.decay=0.9")
+        whole = self.run_in("whole", *words)
+        saved = {"a": ("--ranks", 4, "parallel.tp=2", "parallel.ep=4", "parallel.zero=1"),
+                 "b": ("--ranks", 4, "parallel.ep=2", "parallel.etp=2")}
+        for name, mesh in saved.items():
+            self.run_in(name, "steps=2", "ema.decay=0.9", "eval.every=0", *mesh)
+            for i, other in enumerate(((), ("--ranks", 2, "parallel.ep=2", "parallel.zero=1"), ("--ranks", 3), saved["b"])):
+                shutil.copytree(self.root / name, self.root / f"{name}-{i}")
+                got = self.run_in(f"{name}-{i}", "--resume", "auto", *other, *words, "eval.every=0")
+                self.assertClose([x[:len(whole[0])] for x in got], [x for x in whole if len(x) == len(whole[0])])
+
+    def test_stacked_experts(self):
+        stacked(MODEL, self.root / "stacked")
+        one = self.run_in("one")
+        for ranks, words in ((1, ()), (4, ("parallel.ep=2", "parallel.etp=2")), (2, ("parallel.ep=2", "parallel.zero=1"))):
+            mesh = ("--ranks", ranks, *words) if ranks > 1 else ()
+            self.assertClose(self.run_in(f"s{ranks}", f"init={self.root / 'stacked'}", *mesh), one)
+        a, b = ((self.root / f"s{ranks}" / "checkpoints" / "step-00000003" / "model.safetensors").read_bytes()
+                for ranks in (1, 4))
+        self.assertEqual(a[:struct.unpack("<Q", a[:8])[0] + 8], b[:struct.unpack("<Q", b[:8])[0] + 8])
+
+    def test_gated_experts_without_a_shared_one(self):
+        (self.root / "config.json").write_text(json.dumps(QWEN))
+        text = RECIPE.replace(RECIPE.splitlines()[0], f'config = "{self.root / "config.json"}"')
+        (self.root / "r.toml").write_text(text.replace("mtp_scale = 0.3", "mtp_scale = 0").replace("_bias_rate = 0.001",
+                                                                                                "_bias_rate = 0"))
+        one = self.run_in("one", "batch=4")
+        for ranks, words in ((3, ("parallel.ep=3",)), (4, ("parallel.tp=2", "parallel.ep=2")), (2, ("parallel.etp=2",))):
+            self.assertClose(self.run_in(f"on-{ranks}", "batch=4", "--ranks", ranks, *words), one)
+        self.run_in("muon", "batch=4", "optimizer.kind=muon")
+        self.run_in("muon-2", "batch=4", "optimizer.kind=muon", "--ranks", 2, "parallel.ep=2", "parallel.zero=1")
+
+    def test_meshes_that_cannot_be(self):
+        def no(ranks, *words, says):
+            self.refused("--ranks", ranks, *("parallel." + word for word in words), says=says)
+        no(3, "ep=3", says="does not divide the experts; got 3; expected a divisor of 16; try parallel.ep=4")
+        no(4, "etp=4", says="does not divide the experts' width; got 4; expected a divisor of 58; try parallel.etp=2")
+        no(3, "ep=2", says="does not divide the number of ranks; got 2; expected a divisor of 3; try --ranks 4")
+        no(2, "ep=2", "etp=2", says="parallel.ep times etp")
+        no(2, "ep=2", "exact=true", says="cannot be used with parallel.exact")
+        no(2, "ep=2", "dispatcher=x", says="parallel.dispatcher")
+        self.refused("--ranks", 2, "parallel.ep=2", f"init={DATA / 'hf' / 'gpt2'}", "loss.mtp_scale=0", "loss.aux=0",
+                     "loss.router_bias_rate=0", "loss.router_z=0", "batch=2", says="the model has no experts")
+
+
+if __name__ == "__main__":
+    main()
