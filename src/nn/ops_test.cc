@@ -46,32 +46,31 @@ TEST(Tape, BothTermsOfASumReceiveTheGradient) {
 
 // Of BF16 x and F32 weights, which other products round to BF16.
 TEST(Linear, RoutersComputeInFp32) {
-  constexpr int64_t kRows = 5, kWidth = 70, kExperts = 7;
+  const int64_t tokens = 5, width = 70, experts = 7;
   for (const ParamRole role : {ParamRole::router, ParamRole::latent_in}) {
-    Bench bench(kRows);
-    const TestTensor x(DType::bf16, {kRows, kWidth}, 1), w(DType::f32, {kExperts, kWidth}, 2);
-    Tensor dy(bench.arena, DType::f32, {kRows, kExperts});
+    Bench bench(tokens);
+    const TestTensor x(DType::bf16, {tokens, width}, 1), w(DType::f32, {experts, width}, 2);
+    Tensor dy(bench.arena, DType::f32, {tokens, experts});
     fill(dy.mut(), 0.3);
-    Tensor in(bench.arena, DType::bf16, {kRows, kWidth});
+    Tensor in(bench.arena, DType::bf16, {tokens, width});
     std::memcpy(in.mut().data, x.view().data, static_cast<size_t>(x.view().bytes()));
     Param param{{.name = "p", .role = role}, dense_weight(w.view())};
     bench.tape.require_grad(in);
     const Tensor y = linear(bench.run, in, param);
     double error = 0;
-    for (int64_t t = 0; t < kRows; ++t) {
-      for (int64_t e = 0; e < kExperts; ++e) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t e = 0; e < experts; ++e) {
         double sum = 0;
-        for (int64_t k = 0; k < kWidth; ++k)
-          sum += element(x.view(), t * kWidth + k) * element(w.view(), e * kWidth + k);
-        error = std::max(error, std::abs(sum - element(y.view(), t * kExperts + e)));
+        for (int64_t k = 0; k < width; ++k) sum += element(x.view(), t * width + k) * element(w.view(), e * width + k);
+        error = std::max(error, std::abs(sum - element(y.view(), t * experts + e)));
       }
     }
     bench.tape.add_grad(bench.ctx, y, dy);
     bench.tape.backward(bench.ctx);
     double gradient_error = 0;
-    for (int64_t k = 0; k < kWidth; ++k) {
+    for (int64_t k = 0; k < width; ++k) {
       double sum = 0;
-      for (int64_t e = 0; e < kExperts; ++e) sum += 0.3f * element(w.view(), e * kWidth + k);
+      for (int64_t e = 0; e < experts; ++e) sum += 0.3f * element(w.view(), e * width + k);
       // Rounded once, to the BF16 of x.
       gradient_error = std::max(gradient_error, std::abs(sum - element(bench.tape.grad(in).view(), k)) / std::abs(sum));
     }
