@@ -78,7 +78,7 @@ class Experts(TrainCase):
     def test_ranks_compute_what_one_does(self):
         one = self.run_in("one")
         for ranks, words in ((2, "ep=2"), (4, "ep=4 zero=1"), (4, "etp=2 ep=2"), (2, "etp=2"), (4, "tp=2 ep=4"),
-                             (4, "tp=2 ep=2 zero=1"), (4, "ep=2"), (4, "tp=2 etp=4")):
+                             (4, "tp=2 ep=2 zero=1"), (4, "ep=2"), (4, "tp=4 etp=2")):
             got = self.run_in(words.replace(" ", "-") + f"-{ranks}", "--ranks", ranks,
                               *("parallel." + word for word in words.split()))
             self.assertClose(got, one)

@@ -64,6 +64,38 @@ Held held_by(const models::TensorSpec& t, int64_t ranks, bool whole_experts) {
   return held;
 }
 
+// Every element of a matrix of experts, or of a stack of them, is on one rank of each pair of sizes.
+TEST(Shards, ExpertsAreDividedByNumberAndByWidth) {
+  int seen = 0;
+  for (const Named& model : configs()) {
+    for (models::TensorSpec t : models::inventory(model.config)) {
+      if (t.expert != 0 || t.experts % 2 != 0 || t.shard.units % 2 != 0) continue;
+      ++seen;
+      for (const bool stack : {false, true}) {
+        const int64_t cols = t.cols(), rows = stack ? t.rows() * t.experts : t.rows();
+        t.expert = stack ? -1 : 0;
+        std::vector<int> held(static_cast<size_t>(rows * cols));
+        for (int64_t rank = 0; rank < 4; ++rank) {
+          if (!stack && rank >= 2) continue;  // whose experts are others
+          const ExpertCut cut{.ep = {.rank = rank / 2, .ranks = 2}, .etp = {.rank = rank % 2, .ranks = 2}};
+          const ExpertRanges own = expert_ranges_of(t, rows, cols, cut);
+          for (const Range& r : own.rows) {
+            for (int64_t i = r.begin * cols; i < (r.begin + r.count) * cols; ++i) ++held[static_cast<size_t>(i)];
+          }
+          for (const Range& r : own.columns) {
+            for (int64_t row = own.within.begin; row < own.within.begin + own.within.count; ++row) {
+              for (int64_t i = r.begin; i < r.begin + r.count; ++i) ++held[static_cast<size_t>(row * cols + i)];
+            }
+          }
+        }
+        EXPECT_TRUE(std::all_of(held.begin(), held.end(), [](int n) { return n == 1; })) << t.name;
+      }
+      if (seen > 6) return;
+    }
+  }
+  EXPECT_GT(seen, 0);
+}
+
 TEST(Shards, EveryParameterDeclaresItsRole) {
   std::set<ParamRole> seen;
   for (const Named& model : configs()) {
