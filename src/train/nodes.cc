@@ -218,7 +218,7 @@ Tensor Nodes::forward(Ctx& ctx, const Part& part, bool draws) {
 
 void Nodes::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {
   ctx.tape = backward ? &tape_ : nullptr;
-  Part part = whole();
+  Part part = whole_graph();
   if (!held_out_batch_ && recipe_.graph.sample > 0) {
     part.blocks.clear();
     for (const gnn::Block& block : sampled_) part.blocks.push_back(&block);
@@ -262,7 +262,7 @@ void Nodes::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {
 }
 
 std::vector<float> Nodes::logits(Ctx& ctx) {
-  const Tensor y = forward(ctx, whole(), false);
+  const Tensor y = forward(ctx, whole_graph(), false);
   const auto* values = y.view().as<float>();
   return {values, values + y.view().count()};
 }

@@ -46,7 +46,7 @@ class Nodes final : public Objective {
     std::vector<const gnn::Block*> blocks{};
     std::span<const int32_t> nodes{};
   };
-  Part whole() const { return {.blocks = {&block_}}; }
+  Part whole_graph() const { return {.blocks = {&block_}}; }
   Tensor forward(Ctx& ctx, const Part& part, bool draws);
   void draw_sample(int64_t step);
   void load(const std::filesystem::path& path);
