@@ -134,7 +134,7 @@ void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
 Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out) {
   const Tensor y(run.ctx.arena, out, x.shape());
   const SeqMap* seqs = run.experts ? nullptr : &run.seqs;
-  const bool none = x.dim(0) == 0;
+  const bool none = x.dim(0) == 0, y_is_read = spec_.latent > 0 && !run.experts;  // by a backward
   const ExpertAct act = spec_.gated ? ExpertAct::silu : ExpertAct::relu2;
   const LowExperts low{.precision = run.precision, .up = params_.up, .gate = params_.gate, .down = params_.down};
   const bool trains = !up_grad_.empty() || !gate_grad_.empty() || !down_grad_.empty();
@@ -144,7 +144,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   // either, the outputs are simply dropped.
   const bool save =
       run.calibration || (on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
-                          (spec_.latent > 0 || !on->drops_next(Cost::expensive)));
+                          (y_is_read || !on->drops_next(Cost::expensive)));
   const Shape products{x.dim(0), experts.dim(1), spec_.width};
   const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
                g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
