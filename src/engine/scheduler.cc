@@ -108,7 +108,8 @@ int64_t Scheduler::tokens_needed(const Request& request) const {
 void Scheduler::admit() {
   while (!waiting_.empty() && !free_.empty()) {
     Request& request = waiting_.front();
-    round_ = request.ordinal;
+    // Whatever comes later, an answer waits for no more than its ordinal's rounds of as many answers as run at once.
+    round_ = std::max(round_ + (++admitted_ % runner_.options().sequences == 0), request.ordinal);
     const int64_t tokens = tokens_needed(request), promised = runner_.sequence_bytes_of(tokens);
     if (cache_ && promised_ + promised > runner_.memory_for_sequences()) break;
     TokenPicker picker(request.generate, request.prompt, runner_.config().eos);
@@ -271,7 +272,7 @@ void Scheduler::pass() {
 }
 
 // Prompt tokens of the next pass: a full piece, or as many as take the time that answers may be kept waiting. While
-// nobody waits, a second piece may be added where that is quick: experts that see more tokens are read less often.
+// nobody waits, as many more may be added where that is quick: experts that see more tokens are read less often.
 Scheduler::Budget Scheduler::prompt_budget() const {
   constexpr double kSeconds = 2;  // of a pass with a second piece
   const int64_t chunk = runner_.options().chunk;
@@ -287,7 +288,16 @@ Scheduler::Budget Scheduler::prompt_budget() const {
 // Whether a prompt that has not begun will find something in the cache once `other` has read its piece.
 bool Scheduler::may_share(const Stream& s, const Stream& other) const {
   const std::vector<int32_t>&a = s.request.prompt, &b = other.request.prompt;
-  return cache_ && std::ranges::mismatch(a, b).in1 - a.begin() >= s.read + grid_;
+  return cache_ && s.read == s.cached && std::ranges::mismatch(a, b).in1 - a.begin() >= s.read + grid_;
+}
+
+// Tokens of the next piece of s, when `readings` are in the pass. Others' are for prompts that end with them: a long
+// one would only delay those before it.
+int64_t Scheduler::tokens_of(const Stream& s, const Budget& budget, std::span<const Reading> readings) const {
+  const auto shares = [&](const Reading& r) { return may_share(s, streams_[r.stream]); };
+  const int64_t rest = std::ssize(s.request.prompt) - s.read, piece = s.piece(runner_.options().chunk);
+  const bool fits = piece == rest && rest <= budget.tokens + budget.others;
+  return fits && std::ranges::none_of(readings, shares) ? rest : tokens_of(s, budget.tokens);
 }
 
 // A prompt is cut where that changes no bits, whatever the batch: into full pieces, or chunks of the scan from the
@@ -304,11 +314,7 @@ void Scheduler::read_and_draw() {
   std::vector<int32_t> ids;
   std::vector<int64_t> last;  // rows to sample from
   std::vector<Drawing> drawing;
-  struct Reading {
-    size_t stream;
-    int64_t tokens, first;
-  };
-  std::vector<Reading> readings;  // pieces of prompts
+  std::vector<Reading> readings;
   nn::Probe* probe = nullptr;
   Budget budget = prompt_budget();
   for (size_t i = 0; i < streams_.size(); ++i) {
@@ -326,9 +332,7 @@ void Scheduler::read_and_draw() {
       }
       continue;
     }
-    const bool alone =
-        std::ranges::none_of(readings, [&](const Reading& r) { return may_share(s, streams_[r.stream]); });
-    const int64_t tokens = tokens_of(s, budget.tokens + (alone ? budget.others : 0));
+    const int64_t tokens = tokens_of(s, budget, readings);
     if (tokens == 0) continue;
     start(s);
     const int32_t* from = s.request.prompt.data() + s.read;

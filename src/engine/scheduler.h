@@ -123,10 +123,15 @@ class Scheduler {
   void draft();
   struct Budget {
     int64_t tokens = 0;
-    int64_t others = 0;  // more, of prompts that share nothing with those before
+    int64_t others = 0;  // more, of prompts that end with them and share nothing with those before
+  };
+  struct Reading {  // a piece of a prompt in a pass
+    size_t stream;
+    int64_t tokens, first;
   };
   Budget prompt_budget() const;
   bool may_share(const Stream& s, const Stream& other) const;
+  int64_t tokens_of(const Stream& s, const Budget& budget, std::span<const Reading> readings) const;
   int64_t tokens_of(const Stream& s, int64_t budget) const;
   void read_and_draw();
   void score(Stream& s, const Tensor& x, int64_t row, int64_t tokens);
@@ -146,9 +151,10 @@ class Scheduler {
   int64_t grid_ = 1;                 // tokens of a chunk of the scan; see `look_up`
   double prompt_token_seconds_ = 0;  // of recent passes
   int64_t promised_ = 0;             // bytes, to streams
-  int64_t round_ = 0;                // the ordinal that was admitted last, counted from the first request on
-  bool in_pass_ = false;             // after `pass`: it failed
-  int64_t lookups_ = 0, hits_ = 0;   // of requests that have begun
+  int64_t round_ = 0;                // ordinals of requests count from here
+  int64_t admitted_ = 0;
+  bool in_pass_ = false;            // after `pass`: it failed
+  int64_t lookups_ = 0, hits_ = 0;  // of requests that have begun
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences

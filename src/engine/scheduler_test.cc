@@ -536,38 +536,73 @@ TEST(Scheduler, PromptsThatComeTogetherShareWhatTheFirstHasRead) {
   EXPECT_LE(read, 151 + 3 * 16);
 }
 
-// Once the speed is known, prompts that have nothing in common are read in larger passes, with the same bits; others
-// still wait for what the first of them reads.
-TEST(Scheduler, PromptsWithNothingInCommonAreReadTogether) {
+// Once the speed is known, short prompts that have nothing in common are read in larger passes, with the same bits,
+// also beside a piece of a long one; others still wait for what the first of them reads.
+TEST(Scheduler, ShortPromptsWithNothingInCommonAreReadTogether) {
   LanguageModel model = chat(4, 32, true, kMemory), fresh = chat(2, 32, true);
   Scheduler scheduler(model.runner());
   answer(scheduler, {.prompt = std::vector<int32_t>(64, 40), .generate = {.tokens_max = 1, .ignore_eos = true}});
   const GenerateOptions options{.tokens_max = 3, .ignore_eos = true, .logprobs = 0};
-  for (const bool alike : {false, true}) {
-    SCOPED_TRACE(alike);
+  struct Load {
+    const char* what;
     std::vector<std::vector<int32_t>> prompts;
-    std::vector<Generated> answers(4);
+    int64_t passes, read;
+  };
+  const auto prompt = [](size_t n, int32_t id, int32_t last) {
+    std::vector<int32_t> ids(n, id);
+    ids.back() = last;
+    return ids;
+  };
+  const Load loads[] = {
+      {"unlike", {prompt(32, 50, 70), prompt(30, 51, 71), prompt(32, 52, 72), prompt(32, 53, 73)}, 3, 126},
+      {"alike", {prompt(33, 60, 70), prompt(33, 60, 71), prompt(33, 60, 72), prompt(33, 60, 73)}, 2, 32 + 4},
+      {"long first", {prompt(200, 80, 81), prompt(20, 82, 83)}, 1, 220},
+      {"long ones", {prompt(64, 84, 85), prompt(64, 86, 87)}, 3, 128}};
+  for (const Load& c : loads) {
+    SCOPED_TRACE(c.what);
+    std::vector<Generated> answers(c.prompts.size());
     int64_t passes = 0, begun = 0, read = 0;
-    for (int32_t i = 0; i < 4; ++i) {
-      std::vector<int32_t> prompt(33, alike ? 60 : 50 + i);
-      prompt.back() = 70 + i;
-      prompts.push_back(prompt);
-      scheduler.submit({.prompt = prompt,
+    for (size_t i = 0; i < answers.size(); ++i) {
+      scheduler.submit({.prompt = c.prompts[i],
                         .generate = options,
                         .on_start = [&](int64_t) { ++begun; },
                         .on_end =
                             [&, i](const Generated& out, int64_t) {
-                              answers[static_cast<size_t>(i)] = out;
+                              answers[i] = out;
                               read += out.timings.prompt_tokens;
                             }});
     }
-    for (; begun < 4; ++passes) scheduler.pass();
+    for (; begun < std::ssize(answers); ++passes) scheduler.pass();
     while (!scheduler.idle()) scheduler.pass();
-    EXPECT_EQ(read, alike ? 32 + 4 : 4 * 33);
-    EXPECT_EQ(passes, alike ? 2 : 4);
-    for (size_t i = 0; i < prompts.size(); ++i)
-      expect_same({.ids = answers[i].ids, .logprobs = answers[i].logprobs}, alone(fresh, prompts[i], options));
+    EXPECT_EQ(passes, c.passes);
+    EXPECT_EQ(read, c.read);
+    for (size_t i = 0; i < answers.size(); ++i)
+      expect_same({.ids = answers[i].ids, .logprobs = answers[i].logprobs}, alone(fresh, c.prompts[i], options));
   }
+}
+
+// Requests that come one after the other do not keep the answers of an earlier one waiting for ever.
+TEST(Scheduler, AnswersOfOneRequestWaitForAFewLaterOnesAlone) {
+  LanguageModel model = chat(2, 16, false, kMemory);
+  Scheduler scheduler(model.runner());
+  int64_t ended = 0, others = 0;
+  for (int64_t i = 0; i < 4; ++i) {
+    scheduler.submit({.prompt = encode(model, "Hi"),
+                      .generate = {.tokens_max = 2, .ignore_eos = true},
+                      .ordinal = i,
+                      .on_end = [&](const Generated&, int64_t) { ++ended; }});
+  }
+  while (ended < 4 && others < 100) {
+    while (scheduler.waiting() < 6) {
+      ++others;
+      scheduler.submit({.prompt = encode(model, "Hi"),
+                        .generate = {.tokens_max = 2, .ignore_eos = true},
+                        .on_end = [](const Generated&, int64_t) {}});
+    }
+    scheduler.pass();
+  }
+  EXPECT_EQ(ended, 4);
+  EXPECT_LT(others, 30);
 }
 
 }  // namespace

@@ -88,6 +88,8 @@ class Builder {
     double constant = 0;
     if (take_constant(constant)) return refuse("a number is used as a key");
     if (too_long(value)) return false;
+    if (std::ssize(*stack_.back()) >= limits_.keys)
+      return refuse(fmt::format("has an object of more than {} keys", limits_.keys));
     slot_ = &(*stack_.back())[std::move(value)];
     return true;
   }

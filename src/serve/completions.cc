@@ -152,6 +152,24 @@ class CompletionsStream final : public AnswerStream {
 
 }  // namespace
 
+namespace {
+
+// Of prompts: they are kept until the answer is written.
+void check_scored(const std::vector<Asked>& all) {
+  constexpr int64_t kScoredMax = int64_t{1} << 18;
+  int64_t scored = 0;
+  for (const Asked& a : all) {
+    const engine::Request& request = a.work.request;
+    if (request.prompt_logprobs >= 0) scored += std::ssize(request.prompt) * (1 + request.prompt_logprobs);
+  }
+  if (scored > kScoredMax)
+    refuse(fmt::format("the prompts have {} log-probabilities; expected at most {}; try fewer prompts or 'logprobs'",
+                       scored, kScoredMax),
+           "logprobs");
+}
+
+}  // namespace
+
 std::vector<Asked> read_completions(const std::string& body, engine::LanguageModel& model, const Defaults& defaults) {
   const ordered_json json = parse_body(body);
   const Fields f(json);
@@ -184,6 +202,7 @@ std::vector<Asked> read_completions(const std::string& body, engine::LanguageMod
       refuse(fmt::format("'n' for every prompt makes more than {} answers", kPromptsMax), "n");
     out.push_back(std::move(asked));
   }
+  check_scored(out);
   return out;
 }
 

@@ -16,6 +16,7 @@
 namespace braid::serve {
 
 constexpr size_t kBodyMax = size_t{32} << 20;
+constexpr int64_t kBodiesMax = int64_t{256} << 20;  // of all connections
 
 // Connections that have a thread, or wait for one.
 struct Crowd {

@@ -11,8 +11,12 @@ namespace braid::serve {
 
 using nlohmann::ordered_json;
 
+namespace {
+constexpr int64_t kKeysMax = 5000;  // an ordered object is searched key by key
+}
+
 ordered_json parse_json(const std::string& text, const char* where) {
-  (void)io::Json::parse(text, where);
+  (void)io::Json::parse(text, where, {.keys = kKeysMax});
   return ordered_json::parse(text, nullptr, false);
 }
 

@@ -97,10 +97,13 @@ std::vector<Answers::Update> wait_for_more(Answers& answers) {
 }
 
 // Parsed JSON takes many times the bytes of its text.
+std::mutex& large_bodies() {
+  static std::mutex mutex;
+  return mutex;
+}
 template <class Read>
 auto one_large_at_a_time(const std::string& body, const Read& read) {
-  static std::mutex large;
-  std::unique_lock lock(large, std::defer_lock);
+  std::unique_lock lock(large_bodies(), std::defer_lock);
   if (body.size() > size_t{1} << 20) lock.lock();
   return read();
 }
@@ -132,6 +135,23 @@ class Active {
   std::atomic<int64_t>& count_;
 };
 
+// What the bodies of all connections take together.
+class BodyBytes {
+ public:
+  explicit BodyBytes(std::atomic<int64_t>& all) : all_(all) {}
+  BodyBytes(const BodyBytes&) = delete;
+  BodyBytes& operator=(const BodyBytes&) = delete;
+  ~BodyBytes() { all_ -= own_; }
+  bool take(size_t bytes) {
+    own_ += static_cast<int64_t>(bytes);
+    return (all_ += static_cast<int64_t>(bytes)) <= kBodiesMax;
+  }
+
+ private:
+  std::atomic<int64_t>& all_;
+  int64_t own_ = 0;
+};
+
 struct Server::State {
   // What there is once the model is loaded.
   struct Loaded {
@@ -147,7 +167,8 @@ struct Server::State {
   std::unique_ptr<Loaded> owner;
   std::atomic<Loaded*> loaded = nullptr;
   std::thread listening;
-  std::atomic<int64_t> active = 0;             // requests that are being answered, or wait
+  std::atomic<int64_t> active = 0;  // requests that are being answered, or wait
+  std::atomic<int64_t> body_bytes = 0;
   std::atomic<bool> draining = false;          // no others are accepted
   std::atomic<bool> listens = true;            // the thread that accepts connections has not ended
   std::map<std::string, const char*> allowed;  // the method of each path
@@ -224,6 +245,7 @@ const char* wrong_length(const httplib::Request& request) {
 // Before the body is read, which then stays unread. Health is public, and the page, which has a field for the key.
 bool Server::State::refused(const httplib::Request& request, httplib::Response& response) {
   Connection* connection = Connection::current();
+  const_cast<httplib::Request&>(request).ranges.clear();  // or the library cuts answers up
   if (const char* wrong = wrong_length(request)) {
     connection->close_after_this();
     response.set_header("Connection", "close");
@@ -439,12 +461,16 @@ void Server::State::post(const std::string& path, void (State::*answer)(const st
   allowed[path] = "POST";
   http.Post(path, [this, answer](const httplib::Request&, httplib::Response& r, const httplib::ContentReader& read) {
     std::string body;
+    BodyBytes bytes(body_bytes);
+    bool room = true;
     const bool whole = read([&](const char* data, size_t size) {
-      if (body.size() + size > kBodyMax) return false;
+      room = bytes.take(size);
+      if (!room || body.size() + size > kBodyMax) return false;
       body.append(data, size);
       return true;
     });
     if (!whole) Connection::current()->close_after_this();
+    if (!room) throw ApiError(503, "unavailable_error", "too many large requests at once; try again later");
     if (!whole)
       throw ApiError(413, "invalid_request_error",
                      fmt::format("the body is not whole, or larger than {} bytes", kBodyMax));
