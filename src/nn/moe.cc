@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "nn/calibration.h"
+#include "nn/observer.h"
 #include "nn/ops.h"
 #include "nn/precision.h"
 #include "sys/error.h"
@@ -139,8 +139,8 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   // Backward can recompute the first products itself, which is cheaper than rerunning the op. If y is not read later
   // either, the outputs are simply dropped.
   const bool save =
-      run.calibration || (on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
-                          (spec_.latent > 0 || !on->drops_next(Cost::expensive)));
+      run.observer || (on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
+                       (spec_.latent > 0 || !on->drops_next(Cost::expensive)));
   const Shape products{x.dim(0), spec_.top_k, spec_.width};
   const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
                g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
@@ -188,10 +188,16 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
         tape.add_grad(c, x, dx);
         tape.add_grad(c, weights, dweights);
       });
-  if (run.calibration) {
-    run.calibration->see_rows(params_.up, x.view(), experts.view());
-    run.calibration->see_rows(params_.gate, x.view(), experts.view());
-    run.calibration->see_hidden(params_.down, u.view(), g.view(), experts.view(), act);
+  if (run.observer) {
+    run.observer->experts(run.ctx, {.up = params_.up,
+                                    .gate = params_.gate,
+                                    .down = params_.down,
+                                    .x = x.view(),
+                                    .experts = experts.view(),
+                                    .weights = weights.view(),
+                                    .u = u.view(),
+                                    .g = g.view(),
+                                    .act = act});
   }
   return y;
 }

@@ -12,7 +12,7 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
-#include "nn/calibration.h"
+#include "nn/observer.h"
 #include "nn/param_source.h"
 #include "nn/precision.h"
 
@@ -50,7 +50,6 @@ bool packed(const Run& run) { return run.numerics.product_class == ProductClass:
 Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
-  if (run.calibration) run.calibration->see(w, x.view());
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
       [x = Ref(x), y = Ref(y), &w, bias, low, train = packed(run), codes = run.codes()](Ctx& c) {
@@ -70,6 +69,7 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
                 LinearBwdWeight{.dy = tape.grad(y).view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs},
                 seqs->seqs);
       });
+  if (run.observer) run.observer->product(w, x.view(), y.view());
   return y;
 }
 
@@ -148,6 +148,7 @@ Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& optio
         tape.add_grad(c, x, dx);
         if (z) tape.add_grad(c, z, dz);
       });
+  if (run.observer) run.observer->norm(w, x.view(), z.view(), y.view());
   return y;
 }
 
@@ -172,6 +173,7 @@ Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, D
                                    .eps = eps});
         tape.add_grad(c, x, dx);
       });
+  if (run.observer) run.observer->norm(w, x.view(), {}, y.view());
   return y;
 }
 
