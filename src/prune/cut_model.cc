@@ -204,6 +204,31 @@ Param CutSource::cut(const nn::ParamRequest& request) {
   return p;
 }
 
+namespace {
+
+class AsAsked final : public nn::ParamSource {
+ public:
+  explicit AsAsked(nn::ParamSource& files) : files_(files) {}
+  bool has(const std::string& name) const override { return files_.has(name); }
+
+ protected:
+  Param first(const nn::ParamRequest& request) override {
+    Param p = files_.get(request);
+    p.name = request.name;
+    return p;
+  }
+
+ private:
+  nn::ParamSource& files_;
+};
+
+}  // namespace
+
+std::unique_ptr<models::Model> whole_model(const Config& config, nn::ParamSource& files) {
+  AsAsked source(files);
+  return std::make_unique<models::Model>(config, source);
+}
+
 std::unique_ptr<models::Model> cut_model(const Config& config, const Layouts& layouts, const Keep& keep,
                                          const Sizes& sizes, nn::ParamSource& whole) {
   auto store = std::make_shared<WeightStore>();

@@ -59,6 +59,10 @@ class CutSource final : public nn::ParamSource {
   WeightStore* store_;
 };
 
+// The whole model, its parameters under the names of the config: files may spell them otherwise. `files` and what they
+// keep outlive it.
+std::unique_ptr<models::Model> whole_model(const models::Config& config, nn::ParamSource& files);
+
 // The smaller model in memory. `whole` is only read by this call.
 std::unique_ptr<models::Model> cut_model(const models::Config& config, const Layouts& layouts, const Keep& keep,
                                          const Sizes& sizes, nn::ParamSource& whole);

@@ -98,7 +98,7 @@ class Pruner {
     check_axes();
     layouts_.emplace(config_, folder_.source.get());
     refuse_what_cannot_be_cut(path, config_, *layouts_, *folder_.source);
-    model_ = models::load_model(path);
+    model_ = whole_model(config_, *folder_.source);
     rows_ = read_rows(data, path, config_, options.samples);
   }
 
@@ -156,22 +156,18 @@ class Pruner {
     return std::span(rows_).first(static_cast<size_t>(std::min(options_.quick, std::ssize(rows_))));
   }
 
+  // The energies that norms are scaled by are measured whatever the score.
   bool measure() {
-    if (options_.score == ScoreKind::random) {
-      scores_ = random_scores(config_, options_.seed);
-      return true;
-    }
     bool whole = true;
-    const auto on = [&](int64_t done) { return whole = stage_("measuring importance", done, std::ssize(rows_)); };
+    const auto stage = [&](const char* name) {
+      return [this, name, &whole](int64_t done) { return whole = stage_(name, done, std::ssize(rows_)); };
+    };
     const ExpertScore experts =
         options_.score == ScoreKind::reap ? ExpertScore::routed_tokens : ExpertScore::all_tokens;
-    scores_ = measured_scores(*model_, rows_, experts, options_.threads, on);
-    if (whole && options_.score == ScoreKind::taylor) {
-      const auto on_gradients = [&](int64_t done) {
-        return whole = stage_("measuring gradients", done, std::ssize(rows_));
-      };
-      scores_.of = taylor_scores(path_, rows_, options_.threads, on_gradients).of;  // the energies stay
-    }
+    scores_ = measured_scores(*model_, rows_, experts, options_.threads, stage("measuring importance"));
+    if (whole && options_.score == ScoreKind::taylor)
+      scores_.of = taylor_scores(path_, rows_, options_.threads, stage("measuring gradients")).of;
+    if (options_.score == ScoreKind::random) scores_.of = random_scores(config_, options_.seed).of;
     return whole;
   }
 

@@ -18,8 +18,8 @@ struct Scores {
   //   hidden [D], ffn [F], heads [H], experts [E], expert_ffn [E, F], shared_ffn [F], latent [R], layers [L]
   //   mamba_heads [H, P]: channels, from which the ranking of heads and that of channels in a head follow
   std::map<std::pair<Axis, int>, std::vector<double>> of{};
-  // What an RMSNorm reads, by the name of its weight: the square of every channel over the mean of squares that it is
-  // divided by, averaged over tokens. Empty for scores that no pass gave.
+  // What an RMSNorm reads, by the name of its weight in the config: the square of every channel over the mean of
+  // squares that it is divided by, averaged over tokens. Empty for scores that no pass gave.
   std::map<std::string, std::vector<double>> energy{};
 };
 
