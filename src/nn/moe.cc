@@ -27,6 +27,21 @@ std::vector<MutView> gradients_of(const std::vector<Param>& params) {
   return grads;
 }
 
+struct ExpertsCall {
+  const Tensor &x, &experts, &weights, &u, &g;
+};
+void show(Run& run, const MoeParams& p, const ExpertsCall& call, ExpertAct act) {
+  run.observer->experts(run.ctx, {.up = p.up,
+                                  .gate = p.gate,
+                                  .down = p.down,
+                                  .x = call.x.view(),
+                                  .experts = call.experts.view(),
+                                  .weights = call.weights.view(),
+                                  .u = call.u.view(),
+                                  .g = call.g.view(),
+                                  .act = act});
+}
+
 }  // namespace
 
 Moe::Moe(const MoeSpec& spec, MoeParams params)
@@ -188,17 +203,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
         tape.add_grad(c, x, dx);
         tape.add_grad(c, weights, dweights);
       });
-  if (run.observer) {
-    run.observer->experts(run.ctx, {.up = params_.up,
-                                    .gate = params_.gate,
-                                    .down = params_.down,
-                                    .x = x.view(),
-                                    .experts = experts.view(),
-                                    .weights = weights.view(),
-                                    .u = u.view(),
-                                    .g = g.view(),
-                                    .act = act});
-  }
+  if (run.observer) show(run, params_, {x, experts, weights, u, g}, act);
   return y;
 }
 

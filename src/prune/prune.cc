@@ -70,17 +70,14 @@ double decode_rate(std::shared_ptr<models::Model> model, int threads) {
   return 1 / seconds[seconds.size() / 2];
 }
 
-void refuse_what_cannot_be_cut(const io::ModelPath& model, const Config& config, const Layouts& layouts,
-                               nn::ParamSource& source) {
-  const std::string where = printable(model.name);
-  if (config.loop) fail(where, {.what = "models with recurrent depth cannot be pruned", .got = config.family});
+void refuse_quantised(const io::ModelPath& model, const Layouts& layouts, nn::ParamSource& source) {
   for (const std::string& name : layouts.names()) {
     const Format format = source.get(layouts.of(name).spec).value.spec.format;
     if (format == Format::f32 || format == Format::f16 || format == Format::bf16) continue;
-    fail(where, {.what = "its weights are quantised",
-                 .got = fmt::format("{} in {}", printable(name), name_of(format)),
-                 .expected = "F32, F16 or BF16",
-                 .hint = "the model that it was made from, and braid quantize after"});
+    fail(printable(model.name), {.what = "its weights are quantised",
+                                 .got = fmt::format("{} in {}", printable(name), name_of(format)),
+                                 .expected = "F32, F16 or BF16",
+                                 .hint = "the model that it was made from, and braid quantize after"});
   }
 }
 
@@ -93,11 +90,13 @@ class Pruner {
         json_(io::Json::read(path.folder / "config.json")),
         config_(models::load_config(path)),
         folder_(models::open_folder(path)) {
+    if (config_.loop)
+      fail(printable(path.name), {.what = "models with recurrent depth cannot be pruned", .got = config_.family});
     ranges_ = axes_of(config_, options.floors);
     axes_ = parse_axes(options.axes, ranges_);
     check_axes();
     layouts_.emplace(config_, folder_.source.get());
-    refuse_what_cannot_be_cut(path, config_, *layouts_, *folder_.source);
+    refuse_quantised(path, *layouts_, *folder_.source);
     model_ = whole_model(config_, *folder_.source);
     rows_ = read_rows(data, path, config_, options.samples);
   }
