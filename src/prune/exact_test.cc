@@ -300,6 +300,21 @@ TEST_P(Exact, ZeroUnitsAreNotMissed) {
               !std::filesystem::exists(s.path.folder / "generation_config.json"));
 }
 
+// Even where one group has all the best heads.
+TEST(Choice, MambaHeadsAreRankedInsideTheirGroups) {
+  Subject s(support::data("hf/nemotron-h-latent-mtp"));  // 8 heads in 2 groups
+  s.scores = random_scores(s.config, 5);
+  std::vector<double>& scores = s.scores.of.at({Axis::mamba_heads, 0});
+  for (size_t i = 0; i < scores.size() / 2; ++i) scores[i] += 10;
+  Sizes sizes;
+  sizes[Axis::mamba_heads] = 4;
+  const Keep keep = choose(s.config, *s.layouts, sizes, s.scores);
+  const std::vector<int64_t>& heads = keep.of_layer.at(0)[Label::mamba_heads];
+  ASSERT_EQ(heads.size(), 4u);
+  EXPECT_LT(heads[1], 4);
+  EXPECT_GE(heads[2], 4);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Exact, testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.folder.label + "_" + name_of(test.param.axis); });
 
