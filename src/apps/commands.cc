@@ -17,6 +17,7 @@ const Command kCommands[] = {
     {"score", "log-probabilities of given tokens", &setup_score},
     {"grad", "loss and gradients of given tokens", &setup_grad},
     {"quantize", "large matrices in FP8 or in 3 to 8 bits, as a folder", &setup_quantize},
+    {"prune", "fewer channels, heads, experts or layers, to a target", &setup_prune},
     {"search", "the best variant of each layer within limits of cost", &setup_search},
     {"merge", "a model with its adapter added, as a new folder", &setup_merge},
     {"convert", "a folder as a GGUF file for llama.cpp, and back", &setup_convert},

@@ -23,6 +23,7 @@ Action setup_list(Cli& cli);
 Action setup_merge(Cli& cli);
 Action setup_new(Cli& cli);
 Action setup_plan_memory(Cli& cli);
+Action setup_prune(Cli& cli);
 Action setup_quantize(Cli& cli);
 Action setup_repro_nano(Cli& cli);
 Action setup_repro_nvrar(Cli& cli);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "nn/calibration.h"
 #include "sys/error.h"
 
 namespace braid::engine {
@@ -25,7 +26,7 @@ void multiply_head(Runner& runner, const Tensor& x) {
 std::map<std::string, float> input_amax(Runner& runner, std::span<const int32_t> ids,
                                         const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {
   nn::Calibration seen;
-  runner.calibrate(&seen);
+  runner.observe(&seen);
   bool whole = true;
   for (int64_t done = 0; done < std::ssize(ids) && whole;) {
     const int64_t n = std::min(runner.options().context, std::ssize(ids) - done);
@@ -36,7 +37,7 @@ std::map<std::string, float> input_amax(Runner& runner, std::span<const int32_t>
     done += n;
     whole = progress(done, std::ssize(ids));
   }
-  runner.calibrate(nullptr);
+  runner.observe(nullptr);
   if (!whole) return {};
 
   std::map<std::pair<int, ParamRole>, float> of_layer;  // of experts

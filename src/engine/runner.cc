@@ -125,7 +125,7 @@ nn::Run Runner::run(const SeqMap& seqs, nn::Probe* probe) {
           .state = pool_->view(),
           .numerics = options_.numerics,
           .probe = probe,
-          .calibration = calibration_};
+          .observer = observer_};
 }
 
 Runner::Own& Runner::own(int64_t sequence) {

@@ -13,7 +13,7 @@
 #include "engine/loop.h"
 #include "engine/state_pool.h"
 #include "models/model.h"
-#include "nn/calibration.h"
+#include "nn/observer.h"
 
 namespace braid::engine {
 
@@ -114,8 +114,8 @@ class Runner {
   // last page on are copies of its first, its recurrent states those it has.
   void pretend(int64_t sequence, int64_t tokens);
 
-  // Passes from here on note what every matrix is multiplied by; null: no longer.
-  void calibrate(nn::Calibration* calibration) { calibration_ = calibration; }
+  // Shows all passes from here on to an observer; null: no longer.
+  void observe(nn::Observer* observer) { observer_ = observer; }
 
   models::Model& model() { return *model_; }
   const models::Config& config() const { return model_->config(); }
@@ -162,7 +162,7 @@ class Runner {
   Arena arena_;
   Ctx ctx_;
   std::unique_ptr<StatePool> pool_;
-  nn::Calibration* calibration_ = nullptr;
+  nn::Observer* observer_ = nullptr;
   std::vector<Own> own_;             // by sequence
   std::vector<nn::Replay> replays_;  // of the last pass
   int64_t slotless_ = 0;             // how many of them have no slot

@@ -97,6 +97,11 @@ io::Json first_layers(const io::Json& json, int64_t layers) {
   return io::Json::parse(value.dump(), json.document());
 }
 
+std::string config_text(Value config) {
+  spell_infinities(config);
+  return text_of(config);
+}
+
 std::string config_text(const io::Json& json, Spelling spelling) {
   Value value = json.raw();
   spell_infinities(value);

@@ -16,6 +16,8 @@ enum class Spelling : uint8_t { transformers, released };
 // fewer.
 io::Json first_layers(const io::Json& config, int64_t layers);
 
+// Any config, with infinities as transformers spells them.
+std::string config_text(nlohmann::json config);
 std::string config_text(const io::Json& config, Spelling spelling);
 // The same config for weights of another type, F32 or BF16.
 std::string config_text(const io::Json& config, DType weights);

@@ -2,19 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace braid::nn {
 namespace {
 
-float value(const View& x, int64_t row, int64_t i) {
-  return x.dtype == DType::bf16 ? to_float(x.as<Bf16>(row)[i]) : x.as<float>(row)[i];
-}
-
-float larger(float amax, float v) { return std::isfinite(v) ? std::max(amax, std::fabs(v)) : HUGE_VALF; }
-
-float amax_of(const View& x, int64_t row) {
+float amax_of(std::span<const float> values) {
   float amax = 0;
-  for (int64_t i = 0; i < x.dim(1); ++i) amax = larger(amax, value(x, row, i));
+  for (float v : values) amax = std::isfinite(v) ? std::max(amax, std::fabs(v)) : HUGE_VALF;
   return amax;
 }
 
@@ -31,29 +26,37 @@ void raise(std::map<const Param*, float>& amax, std::span<const Param> w, int32_
 
 }  // namespace
 
-void Calibration::see(const Param& w, const View& x) {
-  float& own = amax[&w];
-  for (int64_t t = 0; t < x.dim(0); ++t) own = std::max(own, amax_of(x, t));
-}
-
-void Calibration::see_rows(std::span<const Param> w, const View& x, const View& experts) {
-  for (int64_t t = 0; t < x.dim(0); ++t) {
-    const float size = amax_of(x, t);
-    for (int64_t k = 0; k < experts.dim(1); ++k) raise(amax, w, experts.as<int32_t>(t)[k], size);
+void read_hidden(const ExpertsSeen& seen, int64_t t, int64_t k, std::span<float> out) {
+  const auto value = [&](const View& x, int64_t i) {
+    return x.dtype == DType::bf16 ? to_float(x.as<Bf16>(t)[i]) : x.as<float>(t)[i];
+  };
+  const int64_t width = std::ssize(out);
+  for (int64_t i = 0; i < width; ++i) {
+    const float h = activation(seen.act, value(seen.g ? seen.g : seen.u, k * width + i));
+    out[static_cast<size_t>(i)] = seen.g ? h * value(seen.u, k * width + i) : h;
   }
 }
 
-void Calibration::see_hidden(std::span<const Param> down, const View& u, const View& g, const View& experts,
-                             ExpertAct act) {
-  const int64_t chosen = u.dim(1), width = u.dim(2);
-  for (int64_t t = 0; t < u.dim(0); ++t) {
-    for (int64_t k = 0; k < chosen; ++k) {
-      float size = 0;
-      for (int64_t i = k * width; i < (k + 1) * width; ++i) {
-        const float h = activation(act, value(g ? g : u, t, i));
-        size = larger(size, g ? h * value(u, t, i) : h);
-      }
-      raise(amax, down, experts.as<int32_t>(t)[k], size);
+void Calibration::product(const Param& w, const View& x, const View&) {
+  float& own = amax[&w];
+  std::vector<float> row(static_cast<size_t>(x.dim(1)));
+  for (int64_t t = 0; t < x.dim(0); ++t) {
+    read_row(x, t, row);
+    own = std::max(own, amax_of(row));
+  }
+}
+
+void Calibration::experts(Ctx&, const ExpertsSeen& seen) {
+  std::vector<float> row(static_cast<size_t>(seen.x.dim(1))), hidden(static_cast<size_t>(seen.u.dim(2)));
+  for (int64_t t = 0; t < seen.x.dim(0); ++t) {
+    read_row(seen.x, t, row);
+    const float size = amax_of(row);
+    for (int64_t k = 0; k < seen.experts.dim(1); ++k) {
+      const int32_t expert = seen.experts.as<int32_t>(t)[k];
+      raise(amax, seen.up, expert, size);
+      raise(amax, seen.gate, expert, size);
+      read_hidden(seen, t, k, hidden);
+      raise(amax, seen.down, expert, amax_of(hidden));
     }
   }
 }

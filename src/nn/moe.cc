@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "nn/calibration.h"
 #include "nn/expert_parallel.h"
+#include "nn/observer.h"
 #include "nn/ops.h"
 #include "nn/precision.h"
 #include "sys/error.h"
@@ -26,6 +26,21 @@ std::vector<MutView> gradients_of(const std::vector<Param>& params) {
   grads.reserve(params.size());
   for (const Param& p : params) grads.push_back(p.grad);
   return grads;
+}
+
+struct ExpertsCall {
+  const Tensor &x, &experts, &weights, &u, &g;
+};
+void show(Run& run, const MoeParams& p, const ExpertsCall& call, ExpertAct act) {
+  run.observer->experts(run.ctx, {.up = p.up,
+                                  .gate = p.gate,
+                                  .down = p.down,
+                                  .x = call.x.view(),
+                                  .experts = call.experts.view(),
+                                  .weights = call.weights.view(),
+                                  .u = call.u.view(),
+                                  .g = call.g.view(),
+                                  .act = act});
 }
 
 }  // namespace
@@ -143,8 +158,8 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
   // Backward can recompute the first products itself, which is cheaper than rerunning the op. If y is not read later
   // either, the outputs are simply dropped.
   const bool save =
-      run.calibration || (on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
-                          (y_is_read || !on->drops_next(Cost::expensive)));
+      run.observer || (on && !low.find(low.up) && (trains || on->needs_grad(x) || on->needs_grad(weights)) &&
+                       (y_is_read || !on->drops_next(Cost::expensive)));
   const Shape products{x.dim(0), experts.dim(1), spec_.width};
   const Tensor u = save ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor(),
                g = save && spec_.gated ? Tensor(run.ctx.arena, x.dtype(), products) : Tensor();
@@ -194,11 +209,7 @@ Tensor Moe::mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& 
         tape.add_grad(c, x, dx);
         tape.add_grad(c, weights, dweights);
       });
-  if (run.calibration) {
-    run.calibration->see_rows(params_.up, x.view(), experts.view());
-    run.calibration->see_rows(params_.gate, x.view(), experts.view());
-    run.calibration->see_hidden(params_.down, u.view(), g.view(), experts.view(), act);
-  }
+  if (run.observer) show(run, params_, {x, experts, weights, u, g}, act);
   return y;
 }
 

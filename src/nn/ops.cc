@@ -12,7 +12,7 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
-#include "nn/calibration.h"
+#include "nn/observer.h"
 #include "nn/param_source.h"
 #include "nn/precision.h"
 
@@ -56,7 +56,6 @@ Tensor widened(Ctx& c, const View& x) {
 Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
-  if (run.calibration) run.calibration->see(w, x.view());
   // Routers compute in FP32, as transformers': rounding would choose other experts.
   const bool wide = x.dtype() == DType::f32 || w.role == ParamRole::router;
   taped(
@@ -79,6 +78,7 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
                 LinearBwdWeight{.dy = tape.grad(y).view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs},
                 seqs->seqs);
       });
+  if (run.observer) run.observer->product(w, x.view(), y.view());
   return y;
 }
 
@@ -157,6 +157,7 @@ Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& optio
         tape.add_grad(c, x, dx);
         if (z) tape.add_grad(c, z, dz);
       });
+  if (run.observer) run.observer->norm(w, x.view(), z.view(), y.view());
   return y;
 }
 
@@ -181,6 +182,7 @@ Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, D
                                    .eps = eps});
         tape.add_grad(c, x, dx);
       });
+  if (run.observer) run.observer->norm(w, x.view(), {}, y.view());
   return y;
 }
 

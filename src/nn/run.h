@@ -55,8 +55,8 @@ struct Run;
 // tokens. What it retains are the block's inputs to convolution and scan, a few KiB a token where a state is some MiB.
 using Replay = std::function<void(Run& run, int64_t first)>;
 
-struct Calibration;
 struct ExpertRanks;
+class Observer;
 class Precision;
 // The random numbers that a pass draws: those of one training step.
 struct Draws {
@@ -78,7 +78,7 @@ struct Run {
   Numerics numerics{};
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
-  Calibration* calibration = nullptr;
+  Observer* observer = nullptr;  // nn/observer.h
   const Precision* precision = nullptr;    // how products quantise their operands (nn/precision.h); null: they do not
   const Draws* draws = nullptr;            // null: nothing is dropped
   std::vector<Replay>* replays = nullptr;  // of steps with a trail; null: they will not be replayed

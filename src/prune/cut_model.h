@@ -1,0 +1,70 @@
+// A model with some of its units left out: which stay, by scores and sizes, and a source of its parameters that are cut
+// from those of the whole model when they are asked for.
+//
+// An RMSNorm over fewer channels divides by another mean. Its weights are scaled by the root of the mean energy of the
+// channels that stay (Scores::energy): by sqrt(D' / D) where those left out are zero, and by 1 where they are like the
+// others. Layers that read it get what they got before, on average.
+#pragma once
+#include <array>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/weight_store.h"
+#include "models/model.h"
+#include "prune/layout.h"
+#include "prune/scores.h"
+
+namespace braid::prune {
+
+// What stays of a layer, ascending, by Label. Channels of experts are chosen for each expert.
+struct LayerKeep {
+  std::array<std::vector<int64_t>, kLabels> units{};
+  std::vector<std::vector<int64_t>> expert_ffn{};  // [E of the whole]
+  std::vector<int64_t>& operator[](Label l) { return units[static_cast<size_t>(l)]; }
+  const std::vector<int64_t>& operator[](Label l) const { return units[static_cast<size_t>(l)]; }
+};
+
+struct Keep {
+  std::vector<int64_t> hidden{}, layers{};
+  std::map<int, LayerKeep> of_layer{};                     // by layer of the whole model
+  std::map<std::string, std::vector<float>> norm_scale{};  // of the weights that stay, by name
+};
+
+Keep choose(const models::Config& config, const Layouts& layouts, const Sizes& sizes, const Scores& scores);
+
+class CutSource final : public nn::ParamSource {
+ public:
+  // All outlive this; the values are made in `store`.
+  CutSource(nn::ParamSource& whole, const Layouts& layouts, const Keep& keep, WeightStore& store)
+      : whole_(whole), layouts_(layouts), keep_(keep), store_(&store) {}
+
+  bool has(const std::string& name) const override { return whole_.has(name); }
+  // Makes what is asked for from here on in another store.
+  void make_in(WeightStore& store) { store_ = &store; }
+  // What the whole model has in place of a parameter of the smaller one.
+  const Layout& origin(const nn::ParamRequest& request) const;
+  // Its name in the files of the whole model.
+  std::string stored_name(const nn::ParamRequest& request) { return whole_.get(origin(request).spec).name; }
+  Param cut(const nn::ParamRequest& request);
+
+ protected:
+  Param first(const nn::ParamRequest& request) override { return cut(request); }
+
+ private:
+  nn::ParamSource& whole_;
+  const Layouts& layouts_;
+  const Keep& keep_;
+  WeightStore* store_;
+};
+
+// The whole model, its parameters under the names of the config: files may spell them otherwise. `files` and what they
+// keep outlive it.
+std::unique_ptr<models::Model> whole_model(const models::Config& config, nn::ParamSource& files);
+
+// The smaller model in memory. `whole` is only read by this call.
+std::unique_ptr<models::Model> cut_model(const models::Config& config, const Layouts& layouts, const Keep& keep,
+                                         const Sizes& sizes, nn::ParamSource& whole);
+
+}  // namespace braid::prune

@@ -1,0 +1,240 @@
+#include "prune/search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "sys/error.h"
+
+namespace braid::prune {
+namespace {
+
+constexpr int64_t kGrid = int64_t{1} << 18;  // combinations of sizes, each counted
+constexpr int64_t kSizes = 5;                // of an axis at most
+constexpr double kSlack = 0.08;              // of a target, that may be left unused if others use it better
+
+constexpr const char* kMeasures[] = {"params", "active", "gib", "tok_s"};
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+double of(const Candidate& c, Measure what) {
+  switch (what) {
+    case Measure::params:
+      return static_cast<double>(c.cost.params);
+    case Measure::active:
+      return static_cast<double>(c.cost.active);
+    case Measure::gib:
+      return static_cast<double>(c.bytes) / kGib;
+    default:
+      return c.tokens_s;
+  }
+}
+
+bool meets(const Candidate& c, Measure what, double limit) {
+  return what == Measure::tok_s ? of(c, what) >= limit : of(c, what) <= limit;
+}
+
+// Not much smaller than was asked for: a small sample can flatter a small model.
+bool is_near(const Candidate& c, Measure what, double limit) {
+  return what == Measure::tok_s ? of(c, what) <= limit * (1 + kSlack) : of(c, what) >= limit * (1 - kSlack);
+}
+
+std::string text_of(Measure what, double value, double whole) {
+  const std::string number = what == Measure::gib     ? fmt::format("{:.4g} GiB", value)
+                             : what == Measure::tok_s ? fmt::format("{:.4g} tokens/s", value)
+                                                      : fmt::format("{:.0f} parameters", value);
+  return fmt::format("{} ({:.1f}% of the whole)", number, 100 * value / whole);
+}
+
+class Searcher {
+ public:
+  Searcher(const std::array<AxisRange, kAxes>& ranges, const Candidate& whole, const CostModel& costs,
+           const SearchOptions& options, const Trials& trials, const std::function<bool(int64_t, int64_t)>& progress)
+      : ranges_(ranges), whole_(whole), costs_(costs), options_(options), trials_(trials), progress_(progress) {
+    const Target& t = options.target;
+    limit_ = t.share ? t.value * of(whole, t.what) : t.value;
+    if (meets(whole, t.what, limit_))
+      fail("--target",
+           {.what = "the model meets it as it is", .got = text_of(t.what, of(whole, t.what), of(whole, t.what))});
+    choose_grid();
+  }
+
+  Found run() {
+    Found found;
+    std::vector<Candidate> best = combinations(true);  // before anything is measured: whether there is one at all
+    if (!measure_single(found.single)) return {};
+    best = combinations(false);
+    for (Candidate& c : best) {
+      c.loss = trials_.loss(c.sizes);
+      c.tokens_s = trials_.tokens_s(c.sizes);
+      if (!step()) return {};
+    }
+    found.tried = std::move(best);
+    if (options_.target.what == Measure::tok_s) drop_slow(found.tried);
+    std::stable_sort(found.tried.begin(), found.tried.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.loss < b.loss; });
+    return found;
+  }
+
+ private:
+  struct Point {
+    int64_t size = 0;
+    double loss = 0;  // added by this cut alone
+  };
+
+  // As many sizes for each axis as keep the number of combinations small.
+  void choose_grid() {
+    int64_t count = 0;
+    for (int64_t most = kSizes; most >= 2; --most) {
+      grid_.clear();
+      count = 1;
+      for (const Axis a : options_.axes) {
+        std::vector<Point>& points = grid_.emplace_back();
+        for (const int64_t size : sizes_of(ranges_[static_cast<size_t>(a)], most)) points.push_back({size});
+        count *= std::ssize(points);
+      }
+      if (count <= kGrid) break;
+    }
+    total_ = options_.candidates;
+    for (const auto& points : grid_) total_ += std::ssize(points) - 1;
+  }
+
+  bool step() { return progress_(++done_, total_); }
+
+  bool measure_single(std::vector<SingleCut>& list) {
+    for (size_t i = 0; i < grid_.size(); ++i) {
+      for (size_t k = 1; k < grid_[i].size(); ++k) {
+        Sizes sizes;
+        sizes[options_.axes[i]] = grid_[i][k].size;
+        const double loss = trials_.loss(sizes);
+        grid_[i][k].loss = loss - whole_.loss;
+        list.push_back({options_.axes[i], grid_[i][k].size, loss});
+        if (!step()) return false;
+      }
+    }
+    return true;
+  }
+
+  Candidate candidate(std::span<const size_t> at) const {
+    Candidate c;
+    for (size_t i = 0; i < at.size(); ++i) {
+      const Point& p = grid_[i][at[i]];
+      c.predicted += p.loss;
+      if (at[i] > 0) c.sizes[options_.axes[i]] = p.size;
+    }
+    c.cost = costs_.of(c.sizes);
+    const auto share = [](int64_t part, int64_t all) { return static_cast<double>(part) / static_cast<double>(all); };
+    c.bytes = static_cast<int64_t>(static_cast<double>(whole_.bytes) * share(c.cost.params, whole_.cost.params));
+    // Decoding reads the active parameters. An estimate, until the candidate is measured.
+    c.tokens_s = whole_.tokens_s * share(whole_.cost.active, c.cost.active);
+    return c;
+  }
+
+  // Those that meet the target, the best few by their predicted loss: of those near it, if there are such. `any`: one
+  // is enough.
+  std::vector<Candidate> combinations(bool any) const {
+    std::vector<Candidate> best;
+    bool near = false;
+    std::vector<size_t> at(grid_.size(), 0);
+    const auto less = [](const Candidate& a, const Candidate& b) { return a.predicted < b.predicted; };
+    Candidate nearest = whole_;
+    const Measure what = options_.target.what;
+    for (bool more = true; more;) {
+      Candidate c = candidate(at);
+      const bool nearer = what == Measure::tok_s ? of(c, what) > of(nearest, what) : of(c, what) < of(nearest, what);
+      if (nearer) nearest = c;
+      const bool close = is_near(c, what, limit_);
+      if (meets(c, what, limit_) && (close || !near)) {
+        if (close && !near) best.clear();
+        near = close;
+        best.push_back(std::move(c));
+        if (any) return best;
+        std::push_heap(best.begin(), best.end(), less);  // the worst on top
+        if (std::ssize(best) > options_.candidates) {
+          std::pop_heap(best.begin(), best.end(), less);
+          best.pop_back();
+        }
+      }
+      size_t i = 0;
+      while (i < at.size() && ++at[i] == grid_[i].size()) at[i++] = 0;
+      more = i < at.size();
+    }
+    if (best.empty()) offer(nearest);
+    std::sort_heap(best.begin(), best.end(), less);
+    return best;
+  }
+
+  [[noreturn]] void offer(const Candidate& nearest) const {
+    const Measure what = options_.target.what;
+    const double reached = of(nearest, what), whole = of(whole_, what), share = reached / whole;
+    const bool speed = what == Measure::tok_s;
+    fail("--target", {.what = fmt::format("no combination of cuts has {} {}", speed ? "at least" : "at most",
+                                          text_of(what, limit_, whole)),
+                      .got = fmt::format("{} as the nearest", text_of(what, reached, whole)),
+                      .hint = fmt::format("--target {}={:.3f}{}, more axes, or a lower --min-width or --min-depth",
+                                          kMeasures[static_cast<size_t>(what)],
+                                          speed ? std::floor(share * 1000) / 1000 : std::ceil(share * 1000) / 1000,
+                                          what == Measure::params || what == Measure::active ? "" : "x")});
+  }
+
+  void drop_slow(std::vector<Candidate>& list) const {
+    const auto fastest = std::max_element(list.begin(), list.end(),
+                                          [](const auto& a, const auto& b) { return a.tokens_s < b.tokens_s; });
+    if (!meets(*fastest, Measure::tok_s, limit_)) offer(*fastest);
+    std::erase_if(list, [&](const Candidate& c) { return !meets(c, Measure::tok_s, limit_); });
+  }
+
+  const std::array<AxisRange, kAxes>& ranges_;
+  const Candidate& whole_;
+  const CostModel& costs_;
+  const SearchOptions& options_;
+  const Trials& trials_;
+  const std::function<bool(int64_t, int64_t)>& progress_;
+  double limit_ = 0;
+  std::vector<std::vector<Point>> grid_;  // by axis of the options; the whole first
+  int64_t done_ = 0, total_ = 0;
+};
+
+}  // namespace
+
+Target parse_target(const std::string& text) {
+  const auto refuse = [&] {
+    fail("--target", {.what = "no such target",
+                      .got = printable(text),
+                      .expected = "params=, active=, gib= or tok_s= and a number",
+                      .hint = "params=0.75, active=2e9, gib=4, gib=75%, tok_s=1.3x"});
+  };
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) refuse();
+  const auto* const found = std::find(std::begin(kMeasures), std::end(kMeasures), text.substr(0, equals));
+  if (found == std::end(kMeasures)) refuse();
+  Target t{.what = static_cast<Measure>(found - std::begin(kMeasures))};
+  const std::string number = text.substr(equals + 1);
+  char* end = nullptr;
+  t.value = std::strtod(number.c_str(), &end);
+  const std::string unit = end;
+  if (end == number.c_str() || !std::isfinite(t.value) || t.value <= 0 || t.value > 1e18) refuse();
+  if (unit == "%") t.value /= 100;
+  if (!unit.empty() && unit != "%" && unit != "x") refuse();
+  t.share = !unit.empty() || ((t.what == Measure::params || t.what == Measure::active) && t.value <= 1);
+  return t;
+}
+
+std::vector<int64_t> sizes_of(const AxisRange& range, int64_t most) {
+  const int64_t steps = (range.full - range.least) / range.step, n = std::min(most - 1, std::max<int64_t>(1, steps));
+  std::vector<int64_t> sizes = {range.full};
+  for (int64_t i = 1; i <= n; ++i) {
+    const int64_t size = range.least + (steps * (n - i) + n / 2) / n * range.step;
+    if (size < sizes.back()) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+Found search(const std::array<AxisRange, kAxes>& ranges, const Candidate& whole, const CostModel& costs,
+             const SearchOptions& options, const Trials& trials,
+             const std::function<bool(int64_t, int64_t)>& progress) {
+  return Searcher(ranges, whole, costs, options, trials, progress).run();
+}
+
+}  // namespace braid::prune

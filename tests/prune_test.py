@@ -1,0 +1,129 @@
+"""braid prune: a folder within its target that loads again, its table and JSON, and what it refuses.
+
+usage: prune_test.py BRAID
+"""
+import json
+import struct
+
+from support.program import DATA, Case, braid, main
+
+MODEL, TEXT = DATA / "tiny-chat", DATA / "calibration" / "text.txt"
+QUICK = ("--length", "96", "--quick", "2", "--candidates", "2", "-t", "1")
+
+
+def prune(out, *words, model=MODEL, data=TEXT):
+    return braid("prune", model, out, "--data", data, *QUICK, *words)
+
+
+def values(folder):
+    """Of all tensors of the folder, by the header of its file."""
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    count = 0
+    for name, spec in header.items():
+        if name != "__metadata__":
+            size = 1
+            for n in spec["shape"]:
+                size *= n
+            count += size
+    return count
+
+
+class Prune(Case):
+    def setUp(self):
+        self.place = self.new_folder()
+
+    def test_folder_meets_the_target_and_loads(self):
+        out = self.place / "small"
+        done = prune(out, "--target", "params=0.8", "--axes", "hidden,experts,mamba_heads,layers", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        told = json.loads(done.stdout)
+        before, after = told["before"], told["after"]
+        self.assertEqual(values(MODEL), before["params"])
+        self.assertEqual(values(out), after["params"])
+        self.assertLessEqual(after["params"], 0.8 * before["params"])
+        self.assertLessEqual(after["state_bytes"], before["state_bytes"])
+        self.assertGreater(after["tokens_s"], 0)
+        self.assertNotEqual(after["loss"], before["loss"])
+        # The best of those tried, which are cut along these axes alone, and were cut alone first.
+        self.assertEqual(min(c["loss"] for c in told["tried"]), told["tried"][0]["loss"])
+        self.assertEqual(told["tried"][0]["sizes"], after["sizes"])
+        self.assertEqual({c["axis"] for c in told["single"]}, {"hidden", "experts", "mamba_heads", "layers"})
+        for axis, size in before["sizes"].items():
+            if axis not in ("hidden", "experts", "mamba_heads", "layers"):
+                self.assertEqual(after["sizes"][axis], size, axis)
+        with open(out / "config.json", encoding="utf-8") as file:
+            config = json.load(file)
+        self.assertEqual(config["hidden_size"], after["sizes"]["hidden"])
+        self.assertEqual(config["n_routed_experts"], after["sizes"]["experts"])
+        self.assertEqual(config["mamba_num_heads"], after["sizes"]["mamba_heads"])
+        self.assertEqual(len(config["layers_block_type"]), after["sizes"]["layers"])
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"):
+            self.assertEqual((out / name).read_bytes(), (MODEL / name).read_bytes(), name)
+        answer = braid("run", out, "-p", "Hello", "-n", "4", "--temp", "0")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        info = json.loads(braid("info", out, "--json").stdout)
+        self.assertEqual(info["parameters"]["total"] if "parameters" in info else after["params"], after["params"])
+
+    def test_scores_and_seeds(self):
+        # Of a trained model: what it was trained to say.
+        made = braid("data", "synth", "--out", self.place / "synth", "--train", "24", "--valid", "1", "--tasks", "1")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        lines = self.place / "synth" / "train.jsonl"
+        cut = ("--target", "params=0.85", "--axes", "expert_ffn", "--min-width", "0.25", "--json")
+        losses = {}
+        for score in ("minitron", "reap", "taylor", "random"):
+            done = prune(self.place / score, *cut, "--score", score, model="tiny", data=lines)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            losses[score] = json.loads(done.stdout)["after"]["loss"]
+        for score in ("minitron", "reap", "taylor"):
+            self.assertLess(losses[score], losses["random"], losses)
+        again = prune(self.place / "again", *cut, model="tiny", data=lines)
+        self.assertEqual(json.loads(again.stdout)["after"]["loss"], losses["minitron"])
+        for name in ("model.safetensors", "config.json"):
+            self.assertEqual((self.place / "again" / name).read_bytes(), (self.place / "minitron" / name).read_bytes())
+
+    def test_table(self):
+        done = prune(self.place / "small", "--target", "gib=90%", "--axes", "expert_ffn")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ("tried", "expert_ffn", "before", "after", "tokens/s", "KV/token", "of the parameters"):
+            self.assertIn(word, done.stdout)
+
+    def test_data_of_all_kinds(self):
+        lines = self.place / "lines.jsonl"
+        lines.write_text("".join(json.dumps({"text": line}) + "\n" for line in TEXT.read_text().splitlines() if line))
+        corpus = self.place / "corpus"
+        self.assertEqual(braid("data", "tokenize", TEXT, "-o", corpus, "--tokenizer", MODEL).returncode, 0)
+        for data in (lines, corpus):
+            done = prune(self.place / ("of-" + data.name), "--target", "params=0.95", "--axes", "shared_ffn", data=data)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_refusals(self):
+        out = self.place / "out"
+        target = ("--target", "params=0.8")
+        short = self.place / "short.txt"
+        short.write_text("too short")
+        for words, says in (((), "--target"),
+                            (("--target", "size=3"), "no such target"),
+                            (("--target", "params=1"), "meets it as it is"),
+                            (("--target", "params=0.01"), "as the nearest"),
+                            ((*target, "--axes", "depth"), "no such axis"),
+                            ((*target, "--axes", "ffn"), "cannot be cut along ffn"),
+                            ((*target, "--min-width", "0"), "--min-width"),
+                            ((*target, "--samples", "0"), "--samples"),
+                            ((*target, "--axes", "shared_ffn"), "no combination of cuts")):
+            self.assertRefused(prune(out, *words), says)
+            self.assertFalse(out.exists())
+        self.assertRefused(prune(out, *target, data=short), "too little data")
+        self.assertRefused(prune(out, *target, data=self.place / "none.txt"), "none.txt")
+        self.assertRefused(braid("prune", MODEL, out, *target), "--data")
+        self.assertRefused(prune(out, *target, model=DATA / "hf" / "nemotron-h-modelopt-nvfp4"), "quantised")
+        self.assertRefused(prune(out, *target, model=DATA / "huginn"), "recurrent depth")
+        self.assertRefused(prune(self.place / "a" / "b", *target), "a")
+        out.mkdir()
+        (out / "x").write_text("x")
+        self.assertRefused(prune(out, *target), "out")
+
+
+if __name__ == "__main__":
+    main()
