@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kWindow = 512;
 
 struct EvalArgs {
-  ModelArgs model;
+  ModelArgs model{.activations = "bf16"};  // measures the error of weights alone
   std::string text, lines, base;
   int64_t stride = 0;
   bool json = false;
@@ -218,7 +218,6 @@ int eval_command(EvalArgs o) {
 
 Action setup_eval(Cli& cli) {
   auto o = std::make_shared<EvalArgs>();
-  o->model.activations = "bf16";  // the error of weights alone, unless asked for
   o->cli = &cli;
   cli.positional("model", o->model.model, "a folder, a GGUF file, org/name of the Hugging Face cache, or tiny", false);
   cli.option("--text FILE", o->text, "the text to predict");

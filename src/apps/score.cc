@@ -17,7 +17,7 @@ namespace braid::apps {
 namespace {
 
 struct ScoreArgs {
-  ModelArgs model;
+  ModelArgs model{.activations = "bf16"};
   std::string jsonl, path = "prefill";
   int64_t batch = 1;
 };
@@ -85,7 +85,6 @@ int score_command(const ScoreArgs& o) {
 
 Action setup_score(Cli& cli) {
   auto o = std::make_shared<ScoreArgs>();
-  o->model.activations = "bf16";
   o->model.declare(cli);
   cli.option("--jsonl F", o->jsonl,
              "lines {\"ids\": [1, 2]} or {\"prompt\": \"\", \"completion\": \"\"}; - is standard input. Each becomes "

@@ -78,14 +78,14 @@ struct Run {
   Numerics numerics{};
   Probe* probe = nullptr;
   RouterWatch* routers = nullptr;
-  Observer* observer = nullptr;  // nn/observer.h
+  Observer* observer = nullptr;            // nn/observer.h
   const Precision* precision = nullptr;    // how products quantise their operands (nn/precision.h); null: they do not
   const Draws* draws = nullptr;            // null: nothing is dropped
   std::vector<Replay>* replays = nullptr;  // of steps with a trail; null: they will not be replayed
   const Loop* loop = nullptr;
-  comm::Group* tensor = nullptr;  // ranks that hold parts of the same layers; null: this one has all of them
+  comm::Group* tensor = nullptr;         // ranks that hold parts of the same layers; null: this one has all of them
   const ExpertRanks* experts = nullptr;  // ranks that share the experts of every layer (nn/expert_parallel.h); or null
-  int state_offset = 0;           // of blocks that a pass runs several times: added to their Block::state_index
+  int state_offset = 0;                  // of blocks that a pass runs several times: added to their Block::state_index
 
   // For the products of this pass.
   CodeDots codes() const {
