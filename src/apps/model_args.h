@@ -22,7 +22,7 @@ void need_tokenizer(const io::ModelPath& model, const char* hint);
 
 struct ModelArgs {
   std::string model = "tiny";
-  std::string dtype = "bf16", activations = "auto", kv = "auto", ssm = "f32", adapter;
+  std::string dtype = "bf16", activations = "auto", kv = "auto", ssm = "f32", adapter{};
   int64_t context = 0, chunk = 512, threads = 0;
   bool exact = false;
 
