@@ -54,6 +54,16 @@ void each_element(const MasterTensor& tensor, To&& to) {
   }
 }
 
+// A tensor that files spell as `name`.
+MasterTensor whole_tensor(const nn::ParamRequest& r, const std::string& name) {
+  return {.name = name,
+          .role = r.role,
+          .shape = r.shape,
+          .matrix = is_matrix(r.role),
+          .transposed = r.transposed,
+          .plus = r.plus};
+}
+
 }  // namespace
 
 // Gives copies of what another source gives.
@@ -62,7 +72,12 @@ class MasterSource final : public nn::ParamSource {
   // `whole` and `config`: of all ranks, and what this one has of it.
   MasterSource(MasterWeights& masters, nn::ParamSource& files, const std::string& where,
                const std::vector<TensorSpec>& whole, const Config& config)
-      : masters_(masters), files_(files), where_(where), cut_(config.cut), prefixes_(cut_prefixes(config)) {
+      : masters_(masters),
+        files_(files),
+        where_(where),
+        cut_(config.cut),
+        stage_(config.stage),
+        prefixes_(cut_prefixes(config)) {
     for (const TensorSpec& t : whole) whole_.emplace(t.name, t);
   }
 
@@ -74,13 +89,12 @@ class MasterSource final : public nn::ParamSource {
       fail(where_, {.what = "quantised weights cannot be trained",
                     .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
                     .expected = "F32, F16 or BF16"});
-    MasterTensor tensor{.name = p.name,
-                        .role = r.role,
-                        .shape = all.shape,
-                        .matrix = is_matrix(r.role),
-                        .transposed = r.transposed,
-                        .plus = r.plus};
+    MasterTensor tensor = whole_tensor(all, p.name);
     if (cut_.ranks > 1) divide(tensor, r, all);
+    if (r.role == ParamRole::embedding && stage_.shares_table) {
+      tensor.ends = true;
+      tensor.counted = tensor.counted && stage_.first;
+    }
     Param own = r.param({});
     const std::span<float> values = masters_.add(tensor, r.rows(), r.cols(), own);
     if (tensor.held.empty()) {
@@ -122,14 +136,17 @@ class MasterSource final : public nn::ParamSource {
   nn::ParamSource& files_;
   const std::string& where_;
   Cut cut_;
+  Stage stage_;
   std::vector<std::string> prefixes_;  // of blocks that are cut
   std::map<std::string, nn::ParamRequest> whole_;
 };
 
-std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps, const Cut& cut) {
+std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps, const Cut& cut,
+                                           const Stage& stage) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   Config config = load_config(path);
   if (config.mtp) config.mtp->steps = mtp_steps;
+  config = stage_config(config, stage);
   const OpenFolder folder = open_folder(path);
   Config own = cut_config(config, cut);
   int64_t size = 0;
@@ -143,6 +160,14 @@ std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mt
   model->store = store_;
   round(1);
   return model;
+}
+
+void MasterWeights::own_whole(const io::ModelPath& path) {
+  const OpenFolder folder = open_folder(path);
+  std::vector<MasterTensor> tensors;
+  for (const TensorSpec& t : stored_inventory(load_config(path), *folder.source))
+    tensors.push_back(whole_tensor(t, folder.source->get(t).name));
+  own(tensors);
 }
 
 std::unique_ptr<Model> MasterWeights::adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed) {

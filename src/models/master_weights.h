@@ -36,6 +36,7 @@ struct MasterTensor {
   std::vector<Range> held{};
   bool by_cols = false;
   bool partial = false;  // whole here and on other ranks, where other parts of its block read it: gradients add up
+  bool ends = false;     // also held by the other end of a pipeline, which reads it too: gradients add up
   bool counted = true;   // by this rank, in the norm of all ranks' gradients
 
   int64_t count() const {  // of elements that this rank holds
@@ -54,12 +55,15 @@ class MasterWeights {
 
   // The model of a folder, its Params and their gradients over these arrays. Error for quantised weights. Once per
   // object. `mtp_steps`: times that training runs the prediction block, where there is one.
-  // `cut`: the part of the blocks that divide which this rank has (models/cut.h).
-  std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1, const Cut& cut = {});
+  // `cut`: the part of the blocks that divide which this rank has, and `stage`: of which layers (models/cut.h).
+  std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1, const Cut& cut = {},
+                              const Stage& stage = {});
 
   // The same folder, quantised or not, with new adapters, and only these in the arrays: A random, B zero, so the
   // model's output is unchanged. Error for a spec that does not fit.
   std::unique_ptr<Model> adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed);
+  // The tensors of all ranks that load parts of a folder, as one that loads all of it has them.
+  void own_whole(const io::ModelPath& path);
   // Tensors that come from no folder, initially zero, for training other things than these models: one Param each, in
   // order.
   std::vector<Param> own(const std::vector<MasterTensor>& tensors);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "sys/error.h"
+#include "train/assemble.h"
 
 namespace braid::train {
 namespace {
@@ -60,11 +61,42 @@ void check_tensor_parallel(const Recipe& recipe, int ranks) {
   }
 }
 
+void check_pipeline(const Recipe& recipe, int ranks) {
+  const ParallelRecipe& p = recipe.parallel;
+  const int64_t v = p.virtual_stages, parts = recipe.accumulate;
+  if (v > 1 && p.pp == 1) refuse("parallel.virtual_stages", "there is one stage", "parallel.pp=2");
+  if (p.pp == 1) return;
+  if (ranks % (p.tp * p.pp) != 0) {
+    fail("parallel.pp", {.what = "times parallel.tp does not divide the number of ranks",
+                         .got = fmt::format("{} x {}", p.pp, p.tp),
+                         .expected = fmt::format("a divisor of {}", ranks),
+                         .hint = fmt::format("--ranks {}", (ranks / (p.tp * p.pp) + 1) * p.tp * p.pp)});
+  }
+  if (v > 1 && parts % p.pp != 0) {
+    fail("accumulate", {.what = "virtual stages take the parts of a batch in groups of parallel.pp",
+                        .got = std::to_string(parts),
+                        .expected = fmt::format("a multiple of {}", p.pp),
+                        .hint = fmt::format("accumulate={}", std::max((parts + p.pp / 2) / p.pp, int64_t{1}) * p.pp)});
+  }
+  const bool task =
+      !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
+  const std::pair<bool, const char*> rules[] = {{p.exact, "parallel.exact"},
+                                                {task, "[distill], [preference] or [policy]"},
+                                                {recipe.lora.rank > 0, "lora.rank"},
+                                                {recipe.precision != "none", "precision.recipe"},
+                                                {recipe.log.hash_every > 0, "log.hash_every"}};
+  for (const auto& [set, key] : rules) {
+    if (set) fail("parallel.pp", {.what = fmt::format("cannot be used with {}", key), .hint = "parallel.pp=1"});
+  }
+}
+
 }  // namespace
 
 void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
+  const int64_t models = ranks / (p.tp * p.pp);
   check_tensor_parallel(recipe, ranks);
+  check_pipeline(recipe, ranks);
   if (ranks == 1) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
     return;
@@ -76,20 +108,34 @@ void check_mesh(const Recipe& recipe, int ranks) {
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
-  if (recipe.batch > 0 && recipe.batch < ranks / p.tp * recipe.accumulate) {
+  if (recipe.batch > 0 && recipe.batch < models * recipe.accumulate) {
     fail("batch", {.what = "has too few sequences for every rank and part",
                    .got = std::to_string(recipe.batch),
-                   .expected = fmt::format("at least {} ranks x {} parts", ranks / p.tp, recipe.accumulate),
+                   .expected = fmt::format("at least {} ranks x {} parts", models, recipe.accumulate),
                    .hint = "fewer --ranks"});
   }
 }
+
+namespace {
+
+int tp_of(const Recipe& recipe) { return static_cast<int>(recipe.parallel.tp); }
+int stage_ranks(const Recipe& recipe, const comm::Group& world) {
+  return std::max(1, world.size() / static_cast<int>(recipe.parallel.pp));  // checked by the constructor
+}
+int stage_of(const Recipe& recipe, const comm::Group& world) { return world.rank() / stage_ranks(recipe, world); }
+
+}  // namespace
 
 Mesh::Mesh(const Recipe& recipe, comm::Group& world)
     : recipe_(recipe.parallel),
       whole_tensors_(recipe.optimizer.kind == "muon"),
       world_(world),
-      tensor_(world.split(world.rank() / static_cast<int>(recipe.parallel.tp))),
-      data_(world.split(world.rank() % static_cast<int>(recipe.parallel.tp))) {
+      tensor_(world.split(world.rank() / tp_of(recipe))),
+      data_(world.split(stage_of(recipe, world) * tp_of(recipe) + world.rank() % tp_of(recipe))),
+      pipe_(world.split(world.rank() % stage_ranks(recipe, world))),
+      ends_(pipe_.split(pipe_.rank() == pipe_.size() - 1 ? 0 : pipe_.rank())),
+      model_(world.split(data_.rank())),
+      batch_(world.split(world.rank() % tp_of(recipe))) {
   check_mesh(recipe, world.size());
 }
 
@@ -163,10 +209,10 @@ void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads
   if (!recipe_.exact) {
     masters.sum_uses(threads);
     for (const models::MasterTensor& t : masters.tensors()) {
-      if (!t.partial) continue;
+      if (!t.partial && !t.ends) continue;
       const std::span<float> grad =
           masters.grads().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
-      tensor_.all_reduce(flat(grad), mut_flat(grad)).wait();
+      (t.ends ? ends_ : tensor_).all_reduce(flat(grad), mut_flat(grad)).wait();
     }
     const std::vector<int64_t> parts = counts(masters);
     const std::span<float> grads = masters.grads();
@@ -206,7 +252,7 @@ void add_up_in(comm::Group& group, std::span<double> values) {
 
 }  // namespace
 
-void Mesh::add_up(std::span<double> values) { add_up_in(data_, values); }
+void Mesh::add_up(std::span<double> values) { add_up_in(batch_, values); }
 
 void Mesh::add_up(Sums& sums) {
   std::vector<double> numbers = numbers_of(sums);
@@ -222,7 +268,7 @@ double Mesh::add_up_all(double value) {
 // All ranks that share a batch have the same gradients, unless their optimisers have parts.
 double Mesh::add_up_norm(double squares) {
   if (divides_state()) return add_up_all(squares);
-  if (tensor_.size() > 1) add_up_in(tensor_, {&squares, 1});
+  if (divides_model()) add_up_in(model_, {&squares, 1});
   return squares;
 }
 
@@ -254,38 +300,14 @@ std::vector<float> Mesh::joined(const models::MasterWeights& masters, std::span<
   return whole;
 }
 
-// The first model's ranks have all of it. Each says what it has of a tensor that is cut.
+// The first model's ranks have all of it.
 std::vector<float> Mesh::assemble(const models::MasterWeights& masters, const models::MasterWeights& whole,
                                   std::span<const float> array, bool part) {
-  std::vector<float> own, all;
+  std::vector<float> own;
   if (part) own = joined(masters, array);
   if (part) array = own;
-  if (data_.rank() > 0) return all;
-  if (first()) all.resize(static_cast<size_t>(whole.size()));
-  for (size_t i = 0; i < masters.tensors().size(); ++i) {
-    const models::MasterTensor& t = masters.tensors()[i];
-    const auto held = array.subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
-    if (!first()) {
-      if (t.held.empty()) continue;
-      std::vector<int64_t> ranges;
-      for (const Range& r : t.held) ranges.insert(ranges.end(), {r.begin, r.count});
-      tensor_.send(view_of(ranges.data(), {std::ssize(ranges)}), 0).wait();
-      tensor_.send(flat(held), 0).wait();
-      continue;
-    }
-    const auto to = std::span(all).subspan(static_cast<size_t>(whole.tensors()[i].offset));
-    models::put_held(t, held, to);
-    for (int rank = 1; rank < tensor_.size() && !t.held.empty(); ++rank) {
-      models::MasterTensor other = t;
-      std::vector<int64_t> ranges(2 * t.held.size());
-      tensor_.recv(mut_view_of(ranges.data(), {std::ssize(ranges)}), rank).wait();
-      for (size_t k = 0; k < other.held.size(); ++k) other.held[k] = {ranges[2 * k], ranges[2 * k + 1]};
-      std::vector<float> values(static_cast<size_t>(other.count()));
-      tensor_.recv(mut_flat(values), rank).wait();
-      models::put_held(other, values, to);
-    }
-  }
-  return all;
+  if (data_.rank() > 0) return {};
+  return train::assemble(model_, masters, whole, array);
 }
 
 }  // namespace braid::train

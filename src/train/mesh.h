@@ -1,5 +1,6 @@
 // The ranks of a run, `tp` consecutive ones of which share a model's blocks (nn/tensor_parallel.h) and read the same
 // rows; each of them is one of the ranks that share a batch, and sum gradients: those with its place in other models.
+// The stages of a pipeline (pipeline.h) are equal runs of ranks, in order: rank = (stage * models + model) * tp + part.
 // Which rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another
 // once a step. All of them call the same functions in the same order. Every rank computes the same sums in the same
 // order, so that all take the same decisions.
@@ -32,6 +33,10 @@ class Mesh {
   bool first() const { return world_.rank() == 0; }  // who writes files and talks to people
   int ranks() const { return world_.size(); }
   int models() const { return data_.size(); }  // that share a batch
+  int64_t stage() const { return pipe_.rank(); }
+  comm::Group* pipe() { return pipe_.size() > 1 ? &pipe_ : nullptr; }
+  // Do ranks have parts of the masters?
+  bool divides_model() const { return model_.size() > 1; }
   Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size()}; }
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
   // Of `rows` rows of a batch: this rank's.
@@ -44,7 +49,7 @@ class Mesh {
   // rank's optimiser reads.
   void begin_gradients(models::MasterWeights& masters, Sums& sums);
   void end_gradients(models::MasterWeights& masters, Sums& sums, int threads);
-  // Over the ranks that share a batch.
+  // Over the ranks that share a batch, and the stages.
   void add_up(Sums& sums);
   void add_up(std::span<double> values);
   // Over all ranks; of a norm, those that count in it.
@@ -71,6 +76,8 @@ class Mesh {
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
   comm::Group tensor_, data_;
+  comm::Group pipe_, ends_;      // the stages of a model; of these the first and the last, for each other rank itself
+  comm::Group model_, batch_;    // all that have one model together; all with one place in tensor_
   std::set<std::string> names_;  // of sums received from another rank
 };
 

@@ -72,6 +72,9 @@ template <class P, class Visit>
 void each_parallel_word(P& p, Visit& visit) {
   visit("parallel.tp", p.tp, io::IntRange{1, 256},
         "ranks that divide heads, channels, experts' width and the vocabulary; the rest of --ranks divides the batch");
+  visit("parallel.pp", p.pp, io::IntRange{1, 256}, "stages of a pipeline: runs of layers, each on its own ranks");
+  visit("parallel.virtual_stages", p.virtual_stages, io::IntRange{1, 64},
+        "runs of layers that a stage has: more wait less; `accumulate` is then a multiple of pp");
   visit("parallel.zero", p.zero, io::IntRange{0, 1},
         "1: each rank keeps and updates its part of the optimiser's state");
   visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");

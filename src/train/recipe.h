@@ -91,7 +91,7 @@ struct PolicyRecipe {
 
 // How ranks share a run (mesh.h).
 struct ParallelRecipe {
-  int64_t tp = 1, zero = 0;
+  int64_t tp = 1, pp = 1, virtual_stages = 1, zero = 0;
   bool exact = false;
 };
 

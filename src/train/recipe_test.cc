@@ -99,6 +99,8 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "checkpoint.keep_every",
                                       "checkpoint.merge",
                                       "parallel.tp",
+                                      "parallel.pp",
+                                      "parallel.virtual_stages",
                                       "parallel.zero",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");

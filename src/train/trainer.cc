@@ -126,7 +126,7 @@ Outcome Trainer::train(const Watcher& watcher) {
   save();
   const bool finished = progress_.step == r.steps;
   if (finished && mean_.kept()) {
-    if (mesh_ && mesh_->tensor()) {
+    if (mesh_ && mesh_->divides_model()) {
       const std::vector<float> mean = mesh_->assemble(objective_.masters(), objective_.whole(), mean_.values(), false);
       if (leads()) checkpoints_.write(mean, "ema");
     } else if (leads()) {
@@ -204,9 +204,12 @@ void Trainer::parts(int64_t rows, bool backward) {
   const int64_t parts = recipe_.accumulate;
   const Range own = mesh_ ? mesh_->rows(rows) : Range{0, rows};
   need_rows(recipe_, own.count);
+  parts_.clear();
   for (int64_t i = 0; i < parts; ++i) {
-    objective_.run(ctx_, own.begin + own.count * i / parts, own.begin + own.count * (i + 1) / parts, backward, sums_);
+    const int64_t begin = own.count * i / parts, end = own.count * (i + 1) / parts;
+    parts_.push_back({own.begin + begin, end - begin});
   }
+  objective_.run_parts(ctx_, parts_, backward, sums_);
 }
 
 // The first rank reports it; the others wait for the end that this brings.
@@ -249,7 +252,7 @@ double Trainer::held_out_loss() {
 
 void Trainer::save() {
   if (std::exchange(saved_, progress_.step) == progress_.step) return;
-  if (mesh_ && (mesh_->divides_state() || mesh_->tensor())) return save_whole();
+  if (mesh_ && (mesh_->divides_state() || mesh_->divides_model())) return save_whole();
   if (!leads()) return;
   checkpoints_.save(arrays(), progress_, recipe_, manifest_of(recipe_, facts_, recipe_.out));
   log_->draw();
