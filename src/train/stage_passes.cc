@@ -139,6 +139,14 @@ int64_t StagePasses::bytes() const {
   return sum;
 }
 
+int64_t StagePasses::outgrown() const {
+  int64_t sum = 0;
+  for (const auto& slots : slots_) {
+    for (const auto& slot : slots) sum += slot->plan.arena.outgrown;
+  }
+  return sum;
+}
+
 // Parts come and go in order.
 StagePasses::Slot& StagePasses::slot(const PipelinePass& pass) {
   const auto& slots = slots_[static_cast<size_t>(pass.chunk)];

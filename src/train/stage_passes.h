@@ -51,7 +51,8 @@ class StagePasses {
   // added to those of the parameters; without, passes are made in `ctx`.
   void run(Ctx& ctx, const data::Batch& batch, std::span<const Range> parts, bool backward, const Callbacks& callbacks);
 
-  int64_t bytes() const;  // of all arenas
+  int64_t bytes() const;     // of all arenas
+  int64_t outgrown() const;  // requests that their plans did not foresee (core/arena_plan.h)
 
  private:
   // A part between its forward and its backward pass.
