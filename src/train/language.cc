@@ -40,6 +40,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   const models::Config config = config_of(recipe);
   check_trainable(config);
   open_data(config);  // first: a run that cannot read its data leaves no files behind
+  flops_ = train::flops_per_token(config, data_->length());
   const int64_t available = sys::memory_available();
   models::Stage stage;
   if (mesh && mesh->pipe()) stage = stage_of(recipe, config, data_->length(), mesh->stage());
@@ -92,10 +93,9 @@ void Language::make_plans(const models::Config& config, Ctx& ctx) {
 
 // Random weights are written by one rank.
 fs::path Language::origin(int threads) const {
-  if (mesh_ && !mesh_->first()) mesh_->barrier();
-  fs::path path = make_origin(recipe_, threads);
-  if (mesh_ && mesh_->first()) mesh_->barrier();
-  return path;
+  if (!mesh_ || mesh_->first()) make_origin(recipe_, threads);
+  if (mesh_) mesh_->barrier();
+  return fs::path(recipe_.out) / "init";
 }
 
 void Language::open_data(const models::Config& config) {
@@ -134,8 +134,6 @@ Facts Language::facts() const {
   }
   return facts;
 }
-
-double Language::flops_per_token() const { return train::flops_per_token(trained_->model->config(), data_->length()); }
 
 Language::Totals Language::totals_of(const data::Batch& batch) {
   Totals totals{.main = batch.trained, .tokens = std::ssize(batch.ids)};

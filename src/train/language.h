@@ -36,7 +36,7 @@ class Language final : public Objective {
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return held_out_.has_value(); }
   int64_t tokens() const override { return std::ssize(batch_.ids); }
-  double flops_per_token() const override;
+  double flops_per_token() const override { return flops_; }
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
   void run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) override;
   void finish(bool updated, Sums& sums) override;
@@ -86,6 +86,7 @@ class Language final : public Objective {
   data::Batch batch_, part_;
   bool held_out_batch_ = false;
   Totals totals_;
+  double flops_ = 0;            // of a token in all ranks that share a model
   std::unique_ptr<Task> task_;  // null: predicting every token
   Tape tape_;
   std::vector<StepPlan> plans_;        // of a model with a loop: by its steps with gradients, from 1

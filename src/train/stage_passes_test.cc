@@ -11,6 +11,8 @@
 #include "core/integers.h"
 #include "models/master_weights.h"
 #include "support/models.h"
+#include "train/mesh.h"
+#include "train/optimizer.h"
 #include "train/rehearsal.h"
 
 namespace braid::train {
@@ -176,6 +178,46 @@ TEST_F(StagePassesTest, BytesAreThoseOfTheFormula) {
     }
     EXPECT_EQ(sent, want) << stages << " x " << chunks;
   }
+}
+
+// Both ends read the table: each has the sum of its gradients, which counts once in the norm and is written once.
+TEST_F(StagePassesTest, BothEndsHaveOneTable) {
+  write_model(true, false);
+  recipe_.parallel.pp = 3;
+  const io::ModelPath path = io::find_model(folder_.string());
+  models::MasterWeights one(DType::f32);
+  one.load(path);
+  comm::run_in_process(3, {.per_node = 3}, [&](comm::Group& world) {
+    Mesh mesh(recipe_, world);
+    models::MasterWeights masters(DType::f32);
+    const auto model = masters.load(path, 1, {}, stage_of(recipe_, models::load_config(path), kLength, mesh.stage()));
+    for (const models::MasterTensor& t : masters.tensors()) {
+      const auto grad = masters.grads().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
+      std::fill(grad.begin(), grad.end(), static_cast<float>(world.rank() + 1));
+    }
+    Sums none;
+    mesh.end_gradients(masters, none, 1);
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 1};
+    const Optimizer optimizer(recipe_.optimizer, masters, masters.params(*model), mesh.own(masters));
+    double squares = 0;
+    for (const models::MasterTensor& t : masters.tensors()) {
+      const double gradient = static_cast<double>(masters.grads()[static_cast<size_t>(t.offset)]);
+      EXPECT_EQ(gradient, t.role == ParamRole::embedding ? 4 : world.rank() + 1) << t.name;
+      if (t.role == ParamRole::router_bias || (t.role == ParamRole::embedding && mesh.stage() > 0)) continue;
+      squares += gradient * gradient * static_cast<double>(t.count());
+    }
+    const double all = mesh.add_up_all(squares);
+    EXPECT_EQ(mesh.add_up_norm(optimizer.squared_norm(ctx)), all);
+    models::MasterWeights whole(DType::f32);
+    whole.own_whole(path);
+    const std::vector<float> values = mesh.assemble(masters, whole, masters.values(), false);
+    if (mesh.first()) {
+      EXPECT_EQ(values, std::vector<float>(one.values().begin(), one.values().end()));
+    } else {
+      EXPECT_TRUE(values.empty());
+    }
+  });
 }
 
 TEST_F(StagePassesTest, MoreRunsThanLayersAreRefused) {
