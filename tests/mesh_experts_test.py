@@ -140,7 +140,7 @@ class Experts(TrainCase):
         no(3, "ep=3", says="does not divide the experts; got 3; expected a divisor of 16; try parallel.ep=4")
         no(4, "etp=4", says="does not divide the experts' width; got 4; expected a divisor of 58; try parallel.etp=2")
         no(3, "ep=2", says="does not divide the number of ranks; got 2; expected a divisor of 3; try --ranks 4")
-        no(2, "ep=2", "etp=2", says="parallel.ep times etp")
+        no(2, "ep=2", "etp=2", says="ep 2 x etp 2; expected a divisor of 2")
         no(2, "ep=2", "exact=true", says="cannot be used with parallel.exact")
         no(2, "ep=2", "dispatcher=x", says="parallel.dispatcher")
         self.refused("--ranks", 2, "parallel.ep=2", f"init={DATA / 'hf' / 'gpt2'}", "loss.mtp_scale=0", "loss.aux=0",

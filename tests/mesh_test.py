@@ -108,8 +108,8 @@ class Ranks(TrainCase):
         text = RECIPE.replace(RECIPE.splitlines()[0], f'config = "{config}"')
         (self.root / "r.toml").write_text(text)
         one = self.run_in("one", "steps=2")
-        self.assertClose(self.run_in("two", "steps=2", "--ranks", 2), one, 1e-5)
-        self.assertEqual(files_of(self.root / "one" / "init"), files_of(self.root / "two" / "init"))
+        self.assertClose(self.run_in("four", "steps=2", "--ranks", 4), one, 1e-5)
+        self.assertEqual(files_of(self.root / "one" / "init"), files_of(self.root / "four" / "init"))
 
     def start(self, *words):
         line = [BRAID, *map(str, self.line("steps=100000", "--ranks", 3, *words))]

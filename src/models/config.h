@@ -59,6 +59,16 @@ struct LoopSpec {
 };
 inline constexpr int64_t kLoopSteps = 1024;  // at most
 
+// What a rank of a pipeline has of a model: runs of its layers. Whoever has the first layer looks tokens up, whoever
+// has the last predicts.
+struct Stage {
+  std::vector<Range> runs;  // in order; none: all layers
+  bool first = true, last = true;
+  bool shares_table = false;  // first and last stage both read the embedding: each has it, and gradients add up
+
+  bool has_table() const { return first || (last && shares_table); }
+};
+
 // Dropout rates in training, where transformers applies them: GPT-2's embd_pdrop and resid_pdrop. The rate of attention
 // probabilities is read only to refuse it.
 struct DropoutSpec {
@@ -87,6 +97,8 @@ struct Config {
   // Which part of the blocks that divide, and of the vocabulary, a model of this config has (models/cut.h).
   Cut cut;
   ExpertCut expert_cut;
+  // Which layers it has: those of other ranks are there, but do nothing.
+  Stage stage;
 
   // The longest sequence that the model can take, 0 for any: without encoded positions `positions_max` is only what it
   // was trained with.

@@ -19,12 +19,12 @@ Parameters count_parameters(const Config& config) {
   for (const TensorSpec& tensor : inventory(config)) {
     (tensor.mtp ? p.mtp : p.total) += tensor.shape.count();
     ++p.tensors;
+    if (tensor.role == ParamRole::embedding && !config.tied) p.embedding += tensor.shape.count();
   }
   p.active = p.total;
   for (const LayerSpec& layer : config.layers) {
     for (const PartSpec& part : layer.parts) p.active -= idle(part.block);
   }
-  p.embedding = config.tied ? 0 : config.vocab * config.hidden;
   return p;
 }
 

@@ -115,6 +115,20 @@ Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts)
   return config;
 }
 
+Config stage_config(const Config& whole, const Stage& stage) {
+  Config config = whole;
+  if (stage.runs.empty()) return config;
+  if (whole.loop) fail("parallel.pp", {.what = "cannot be used with recurrent depth", .hint = "parallel.pp=1"});
+  config.stage = stage;
+  config.stage.shares_table = whole.tied || whole.mtp;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const auto inside = [i = static_cast<int64_t>(i)](const Range& r) { return r.begin <= i && i < r.begin + r.count; };
+    if (std::none_of(stage.runs.begin(), stage.runs.end(), inside)) config.layers[i].parts.clear();
+  }
+  if (!stage.last) config.mtp.reset();
+  return config;
+}
+
 std::vector<std::string> cut_prefixes(const Config& config) {
   std::vector<std::string> prefixes;
   Config copy = config;

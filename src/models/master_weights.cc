@@ -54,14 +54,14 @@ void each_element(const MasterTensor& tensor, To&& to) {
   }
 }
 
-// As files hold all of it.
-MasterTensor described(const TensorSpec& t) {
-  return {.name = t.name,
-          .role = t.role,
-          .shape = t.shape,
-          .matrix = is_matrix(t.role),
-          .transposed = t.transposed,
-          .plus = t.plus};
+// A tensor that files spell as `name`.
+MasterTensor whole_tensor(const nn::ParamRequest& r, const std::string& name) {
+  return {.name = name,
+          .role = r.role,
+          .shape = r.shape,
+          .matrix = is_matrix(r.role),
+          .transposed = r.transposed,
+          .plus = r.plus};
 }
 
 }  // namespace
@@ -77,6 +77,7 @@ class MasterSource final : public nn::ParamSource {
         where_(where),
         cut_(config.cut),
         experts_(config.expert_cut),
+        stage_(config.stage),
         prefixes_(cut_prefixes(config)) {
     for (const TensorSpec& t : whole) {
       numbers_.emplace(t.name, std::ssize(whole_));
@@ -92,9 +93,13 @@ class MasterSource final : public nn::ParamSource {
       fail(where_, {.what = "quantised weights cannot be trained",
                     .got = fmt::format("{} in {}", p.name, name_of(p.value.spec.format)),
                     .expected = "F32, F16 or BF16"});
-    MasterTensor tensor = described(all);
+    MasterTensor tensor = whole_tensor(all, p.name);
     tensor.number = numbers_.at(r.name);
     if (cut_.ranks > 1 || experts_.divides()) divide(tensor, r, all);
+    if (r.role == ParamRole::embedding && stage_.shares_table) {
+      tensor.ends = true;
+      tensor.counted = tensor.counted && stage_.first;
+    }
     Param own = r.param({});
     const std::span<float> values = masters_.add(tensor, r.rows(), r.cols(), own);
     if (tensor.held.empty()) {
@@ -150,27 +155,25 @@ class MasterSource final : public nn::ParamSource {
   const std::string& where_;
   Cut cut_;
   ExpertCut experts_;
+  Stage stage_;
   std::vector<std::string> prefixes_;  // of blocks that are cut
   std::map<std::string, nn::ParamRequest> whole_;
   std::map<std::string, int64_t> numbers_;
 };
 
 std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps, const Cut& cut,
-                                           const ExpertCut& experts) {
+                                           const ExpertCut& experts, const Stage& stage) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   Config config = load_config(path);
   if (config.mtp) config.mtp->steps = mtp_steps;
   const OpenFolder folder = open_folder(path);
-  Config own = cut_config(config, cut, experts);
+  Config own = cut_config(stage_config(config, stage), cut, experts);
   const std::vector<TensorSpec> whole = stored_inventory(config, *folder.source);
   int64_t size = 0, of_experts = 0;
   for (const TensorSpec& tensor : stored_inventory(own, *folder.source))
     (experts.divides() && tensor.experts > 0 ? of_experts : size) += aligned(tensor.shape.count());
   allocate(size + of_experts);
   if (experts.divides()) experts_begin_ = experts_used_ = size;
-  if (cut.ranks > 1 || experts.divides()) {
-    for (const TensorSpec& tensor : whole) whole_tensors_.push_back(described(tensor));
-  }
   MasterSource source(*this, *folder.source, path.name, whole, own);
   auto model = std::make_unique<Model>(std::move(own), source);
   used_ = std::max(used_, experts_used_);
@@ -180,6 +183,14 @@ std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mt
   model->store = store_;
   round(1);
   return model;
+}
+
+void MasterWeights::own_whole(const io::ModelPath& path) {
+  const OpenFolder folder = open_folder(path);
+  std::vector<MasterTensor> tensors;
+  for (const TensorSpec& t : stored_inventory(load_config(path), *folder.source))
+    tensors.push_back(whole_tensor(t, folder.source->get(t).name));
+  own(tensors);
 }
 
 std::unique_ptr<Model> MasterWeights::adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed) {

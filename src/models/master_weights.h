@@ -39,6 +39,7 @@ struct MasterTensor {
   int64_t number = -1;     // among the tensors of the whole model
   bool of_expert = false;  // which other ranks lack: its gradient is summed over the ranks that hold it
   bool partial = false;    // whole here and on other ranks, where other parts of its block read it: gradients add up
+  bool ends = false;       // also held by the other end of a pipeline, which reads it too: gradients add up
   bool counted = true;     // by this rank, in the norm of all ranks' gradients
 
   int64_t count() const {  // of elements that this rank holds
@@ -57,14 +58,16 @@ class MasterWeights {
 
   // The model of a folder, its Params and their gradients over these arrays. Error for quantised weights. Once per
   // object. `mtp_steps`: times that training runs the prediction block, where there is one.
-  // `cut`: the part of the blocks that divide which this rank has (models/cut.h); `experts`: of the experts, which are
-  // then last in the arrays.
+  // `cut`: the part of the blocks that divide which this rank has; `experts`: of the experts, which are then last in
+  // the arrays; `stage`: of the layers (models/cut.h).
   std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1, const Cut& cut = {},
-                              const ExpertCut& experts = {});
+                              const ExpertCut& experts = {}, const Stage& stage = {});
 
   // The same folder, quantised or not, with new adapters, and only these in the arrays: A random, B zero, so the
   // model's output is unchanged. Error for a spec that does not fit.
   std::unique_ptr<Model> adapt(const io::ModelPath& path, const AdapterSpec& spec, uint64_t seed);
+  // The tensors of all ranks that load parts of a folder, as one that loads all of it has them.
+  void own_whole(const io::ModelPath& path);
   // Tensors that come from no folder, initially zero, for training other things than these models: one Param each, in
   // order.
   std::vector<Param> own(const std::vector<MasterTensor>& tensors);
@@ -72,8 +75,6 @@ class MasterWeights {
   const AdapterSpec& adapter_spec() const { return adapter_spec_; }
 
   std::span<const MasterTensor> tensors() const { return tensors_; }
-  // Of the model that this one is a part of: their names and shapes in its order, without values. Empty: of no other.
-  std::span<const MasterTensor> whole_tensors() const { return whole_tensors_; }
   int64_t trained() const;                              // numbers of all tensors
   int64_t size() const { return std::ssize(values_); }  // of every array: the elements and alignment padding
   int64_t experts_begin() const { return experts_begin_ < 0 ? size() : experts_begin_; }  // MasterTensor::of_expert
@@ -105,7 +106,7 @@ class MasterWeights {
   std::span<float> add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p);
 
   DType products_;
-  std::vector<MasterTensor> tensors_, whole_tensors_;
+  std::vector<MasterTensor> tensors_;
   std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();  // of the two below
   std::span<float> values_;
   std::span<Bf16> rounded_;

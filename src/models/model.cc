@@ -19,12 +19,15 @@ constexpr uint32_t kEmbeddingDropout = 0x656d6264, kResidualDropout = 0x72657364
 
 Model::Model(Config config, nn::ParamSource& source) : dropout(config.dropout), config_(std::move(config)) {
   if (config_.rope) rope_ = std::make_shared<nn::RopeTable>(*config_.rope);
-  embedding_ = table(source, ParamRole::embedding);
-  if (config_.learned_positions > 0) positions_ = table(source, ParamRole::positions);
+  const Stage& stage = config_.stage;
+  if (stage.has_table()) embedding_ = table(source, ParamRole::embedding);
+  if (stage.first && config_.learned_positions > 0) positions_ = table(source, ParamRole::positions);
   int index = 0;
   for (const LayerSpec& layer : config_.layers) layers_.push_back(build_layer(layer, source, index++, false));
-  final_norm_ = build_norm(config_.final_norm, source);
-  head_ = table(source, ParamRole::head);
+  if (stage.last) {
+    final_norm_ = build_norm(config_.final_norm, source);
+    head_ = table(source, ParamRole::head);
+  }
   if (config_.loop) build_loop(source);
   if (config_.mtp) build_mtp(source);
   number_states();
@@ -195,6 +198,11 @@ Tensor Model::forward(nn::Run& run, const Tensor& ids) {
   return loop_output(run, loop_state(run, ids, run.loop->steps));
 }
 
+Tensor Model::forward(nn::Run& run, const Tensor& ids, const Tensor& x, const Range& layers) {
+  const auto first = static_cast<size_t>(layers.begin), count = static_cast<size_t>(layers.count);
+  return through(run, std::span(layers_).subspan(first, count), x ? x : embed(run, ids), first);
+}
+
 Tensor Model::loop_state(nn::Run& run, const Tensor& ids, int64_t end) {
   const Tensor input = loop_input(run, ids);
   Tensor state = run.loop->start;
@@ -280,7 +288,8 @@ int64_t Model::mtp_targets(const SeqMap& seqs, const int32_t* targets, int64_t s
   return count;
 }
 
-void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const LossOptions& options, LossSums& sums) {
+void Model::loss(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets, const LossOptions& options,
+                 LossSums& sums) {
   Ctx& ctx = run.ctx;
   const Tensor weight(ctx.arena, DType::f32, {ids.dim(0)});
   fill(weight.mut(), options.main_weight);
@@ -292,7 +301,6 @@ void Model::loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const L
   if (options.by_sample && !ctx.dry) {
     for (const Seq& s : run.seqs.seqs) fill(weight.mut().slice(0, s.start, s.len), options.main_weight * scale(s));
   }
-  const Tensor x = forward(run, ids);
   const nn::HeadLosses main =
       losses(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, weight, options.z);
   mtp_loss(run, ids, targets, x, options, sums);
@@ -345,7 +353,8 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
 }
 
 std::vector<Param*> Model::params() {
-  std::vector<Param*> list = {&embedding_};
+  std::vector<Param*> list;
+  if (embedding_.value) list.push_back(&embedding_);
   if (positions_.value) list.push_back(&positions_);
   const auto gather = [&list](std::vector<Layer>& layers) {
     for (Layer& layer : layers) {
@@ -357,8 +366,8 @@ std::vector<Param*> Model::params() {
     }
   };
   gather(layers_);
-  final_norm_.params(list);
-  if (!config_.tied) list.push_back(&head_);
+  if (config_.stage.last) final_norm_.params(list);
+  if (config_.stage.last && !config_.tied) list.push_back(&head_);
   if (config_.loop) list.push_back(&loop_in_);
   if (!mtp_.empty()) {
     Mtp& mtp = mtp_[0];

@@ -32,6 +32,8 @@ class Model {
 
   // ids [T] I32 -> residual stream after the last layer, [T, D] F32, before the final norm.
   Tensor forward(nn::Run& run, const Tensor& ids);
+  // Layers [begin, begin + count) of it: of the first, x is empty, and ids are looked up.
+  Tensor forward(nn::Run& run, const Tensor& ids, const Tensor& x, const Range& layers);
   // What that consists of in a model with a loop, for those who decide from the states how many steps there are: ids ->
   // e; e and s_{i-1} -> s_i, for step i - 1; s_r -> the residual stream. All [T, D] F32.
   Tensor loop_input(nn::Run& run, const Tensor& ids);
@@ -77,7 +79,12 @@ class Model {
     double main = 0, z = 0;  // cross-entropies; squared log-sums of the logits of their tokens
     MtpNumbers mtp{};
   };
-  void loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const LossOptions& options, LossSums& sums);
+  void loss(nn::Run& run, const Tensor& ids, const Tensor& targets, const LossOptions& options, LossSums& sums) {
+    loss(run, forward(run, ids), ids, targets, options, sums);
+  }
+  // From x, what forward gave.
+  void loss(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets, const LossOptions& options,
+            LossSums& sums);
   // Targets that step `step` of the prediction block has in a batch: all but the first step + 1 of each sequence.
   static int64_t mtp_targets(const SeqMap& seqs, const int32_t* targets, int64_t step);
 

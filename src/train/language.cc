@@ -12,6 +12,7 @@
 #include "io/safetensors_write.h"
 #include "kernels/router/router.h"
 #include "models/count.h"
+#include "models/cut.h"
 #include "models/save.h"
 #include "sys/error.h"
 #include "sys/memory.h"
@@ -39,32 +40,57 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   const models::Config config = config_of(recipe);
   check_trainable(config);
   open_data(config);  // first: a run that cannot read its data leaves no files behind
+  flops_ = train::flops_per_token(config, data_->length());
   const int64_t available = sys::memory_available();
+  models::Stage stage;
+  if (mesh && mesh->pipe()) stage = stage_of(recipe, config, data_->length(), mesh->stage());
   if (recipe.lora.rank == 0) {
-    const models::Parameters n = models::count_parameters(config);
+    const models::Parameters n = models::count_parameters(models::stage_config(config, stage));
     need_memory(state_bytes(recipe, static_cast<double>(n.total + n.mtp)), 0, available);
   }
   const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::MasterWeights& masters = trained_->masters;
   trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps, mesh ? mesh->cut() : Cut{},
-                                                         mesh ? mesh->expert_cut() : ExpertCut{})
+                                                         mesh ? mesh->expert_cut() : ExpertCut{}, stage)
                                           : masters.adapt(path, adapter_spec(recipe), draws_.seed);
-  if (mesh && mesh->divides_model() && mesh->first()) describe_whole();
+  if (mesh && mesh->divides_model() && mesh->first()) whole_.emplace(masters.products()).own_whole(path);
   models::Model& model = *trained_->model;
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
-  const int64_t rows = mesh ? (data_->rows() + mesh->models() - 1) / mesh->models() : data_->rows();
-  for (int64_t steps = 1; steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
-    plans_.push_back(rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0,
-                              mesh ? mesh->tensor() : nullptr, mesh ? mesh->experts() : nullptr));
-  plan_ = &plans_.back();
+  make_plans(config, ctx);
   task_ = make_task(recipe, config, path, ctx);
-  need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_->arena.bytes),
-              available);
+  need_memory(state_bytes(recipe, static_cast<double>(masters.trained())),
+              static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
   tape_.drop = [this](Cost, size_t node) { return plan_->drops(node); };
+}
+
+void Language::make_plans(const models::Config& config, Ctx& ctx) {
+  models::Model& model = *trained_->model;
+  const int64_t rows = mesh_ ? (data_->rows() + mesh_->models() - 1) / mesh_->models() : data_->rows();
+  comm::Group* tensor = mesh_ ? mesh_->tensor() : nullptr;
+  const nn::ExpertRanks* experts = mesh_ ? mesh_->experts() : nullptr;
+  const std::vector<Chunk> chunks = chunks_of(model.config().stage);
+  for (const Chunk& chunk : chunks)
+    plans_.push_back(rehearse(recipe_, model, ctx, rows, data_->length(), 0, tensor, experts, &chunk));
+  for (int64_t steps = 1; chunks.empty() && steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
+    plans_.push_back(rehearse(recipe_, model, ctx, rows, data_->length(), loop_ ? steps : 0, tensor, experts));
+  plan_ = &plans_.back();
+  if (chunks.empty()) return;
+  passes_.emplace(recipe_, model, *mesh_->pipe(), ctx, plans_);
+  // Routers of other stages are seen there: their numbers come with the sums over all.
+  const auto count = [this](int number, const models::LayerSpec& layer) {
+    for (const models::PartSpec& part : layer.parts) {
+      if (const auto* moe = std::get_if<nn::MoeSpec>(&part.block))
+        routers_.layers[number].load.resize(static_cast<size_t>(moe->experts));
+    }
+  };
+  int number = 0;
+  for (const models::LayerSpec& layer : config.layers) count(number++, layer);
+  if (!config.mtp || recipe_.loss.mtp_scale == 0) return;
+  for (const models::LayerSpec& layer : config.mtp->layers) count(number++, layer);
 }
 
 // Random weights are written by one rank.
@@ -72,12 +98,6 @@ fs::path Language::origin(int threads) const {
   if (!mesh_ || mesh_->first()) make_origin(recipe_, threads);
   if (mesh_) mesh_->barrier();
   return origin_folder(recipe_);
-}
-
-void Language::describe_whole() {
-  const auto tensors = trained_->masters.whole_tensors();
-  whole_.emplace(trained_->masters.products());
-  whole_->own({tensors.begin(), tensors.end()});
 }
 
 void Language::open_data(const models::Config& config) {
@@ -116,8 +136,6 @@ Facts Language::facts() const {
   }
   return facts;
 }
-
-double Language::flops_per_token() const { return train::flops_per_token(trained_->model->config(), data_->length()); }
 
 Language::Totals Language::totals_of(const data::Batch& batch) {
   Totals totals{.main = batch.trained, .tokens = std::ssize(batch.ids)};
@@ -197,7 +215,9 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
       std::memcpy(loop.start.mut().data, starts_.data(), starts_.size() * sizeof(float));
       run.loop = &loop;
     }
-    task_ ? task_->run(run, *trained_->model, ids, targets, rows, sums) : predict(run, ids, targets, part, sums);
+    models::Model& model = *trained_->model;
+    task_ ? task_->run(run, model, ids, targets, rows, sums)
+          : predict(run, model.forward(run, ids), ids, targets, part, sums);
   }
   if (backward) tape_.backward(ctx);
   tape_.clear();
@@ -205,7 +225,25 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
   ctx.tape = nullptr;
 }
 
-void Language::predict(nn::Run& run, const Tensor& ids, const Tensor& targets, const data::Batch& part, Sums& sums) {
+// All stages have the same sums, though only the last adds to them.
+void Language::run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) {
+  if (!passes_) return Objective::run_parts(ctx, parts, backward, sums);
+  name_losses(sums);
+  const auto run = [&](Ctx& c, const data::Batch& part) { return run_of(c, part, backward); };
+  const auto losses = [&](nn::Run& r, const Tensor& x, const Tensor& ids, const Tensor& targets,
+                          const data::Batch& part) { predict(r, x, ids, targets, part, sums); };
+  passes_->run(ctx, batch_, parts, backward, {run, losses});
+}
+
+void Language::name_losses(Sums& sums) const {
+  const LossRecipe& loss = recipe_.loss;
+  sums.add("loss", 0, 0);
+  if (loss.z > 0) sums.add("z_loss", 0, 0);
+  for (size_t i = 0; loss.mtp_scale > 0 && i < static_cast<size_t>(loss.mtp_steps); ++i) sums.add(kMtpNames[i], 0, 0);
+}
+
+void Language::predict(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets, const data::Batch& part,
+                       Sums& sums) {
   const LossRecipe& loss = recipe_.loss;
   const Totals own_totals = totals_of(part);
   const auto counted = [by_sample = loss.mean == "sample"](const Totals& t) { return by_sample ? t.samples : t.main; };
@@ -219,7 +257,7 @@ void Language::predict(nn::Run& run, const Tensor& ids, const Tensor& targets, c
   if (loss.z > 0) own.z = sums["z_loss"].sum;
   const size_t steps = loss.mtp_scale > 0 ? static_cast<size_t>(loss.mtp_steps) : 0;
   for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
-  trained_->model->loss(run, ids, targets, options, own);
+  trained_->model->loss(run, x, ids, targets, options, own);
   const auto put = [&sums](const char* name, double sum, double more) {
     Sums::Sum& to = sums[name];
     to.sum = sum;

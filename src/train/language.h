@@ -19,6 +19,7 @@
 #include "train/mesh.h"
 #include "train/objective.h"
 #include "train/recipe.h"
+#include "train/stage_passes.h"
 #include "train/task.h"
 
 namespace braid::train {
@@ -35,8 +36,9 @@ class Language final : public Objective {
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return held_out_.has_value(); }
   int64_t tokens() const override { return std::ssize(batch_.ids); }
-  double flops_per_token() const override;
+  double flops_per_token() const override { return flops_; }
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
+  void run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) override;
   void finish(bool updated, Sums& sums) override;
   void write(std::span<const float> values, const std::filesystem::path& folder) override;
   std::filesystem::path weights_in(const std::filesystem::path& folder) const override;
@@ -66,11 +68,13 @@ class Language final : public Objective {
   void open_data(const models::Config& config);
   nn::Run run_of(Ctx& ctx, const data::Batch& part, bool backward);
   void run_undifferentiated(nn::Run& run, const data::Batch& part);
-  void predict(nn::Run& run, const Tensor& ids, const Tensor& targets, const data::Batch& part, Sums& sums);
+  void predict(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets, const data::Batch& part,
+               Sums& sums);
+  void name_losses(Sums& sums) const;
+  void make_plans(const models::Config& config, Ctx& ctx);
 
   std::filesystem::path origin(int threads) const;
   void share_routers();
-  void describe_whole();
 
   const Recipe& recipe_;
   Mesh* mesh_;
@@ -82,10 +86,12 @@ class Language final : public Objective {
   data::Batch batch_, part_;
   bool held_out_batch_ = false;
   Totals totals_;
+  double flops_ = 0;            // of a token in all ranks that share a model
   std::unique_ptr<Task> task_;  // null: predicting every token
   Tape tape_;
-  std::vector<StepPlan> plans_;  // of a model with a loop: by its steps with gradients, from 1
-  StepPlan* plan_ = nullptr;     // of this step
+  std::vector<StepPlan> plans_;        // of a model with a loop: by its steps with gradients, from 1
+  StepPlan* plan_ = nullptr;           // of this step
+  std::optional<StagePasses> passes_;  // of a stage of a pipeline; the plans are those of its chunks
   nn::RouterWatch routers_;
   nn::Draws draws_;
   // Of a model with a loop: the loop, the steps drawn for this step, and the states before those with gradients.

@@ -39,21 +39,38 @@ void set(Sums& sums, std::span<const double> numbers) {
   fail(key, {.what = what, .hint = std::move(hint)});
 }
 
-void check_divides(const char* key, int64_t size, int ranks) {
+struct Axis {
+  const char* word;
+  int64_t size;
+};
+
+// Runs of as many ranks as the axes make together.
+void check_divides(std::initializer_list<Axis> axes, int ranks) {
+  int64_t size = 1;
+  std::vector<Axis> used;
+  for (const Axis& axis : axes) {
+    size *= axis.size;
+    if (axis.size > 1) used.push_back(axis);
+  }
   if (ranks % size == 0) return;
-  fail(key, {.what = "does not divide the number of ranks",
-             .got = std::to_string(size),
-             .expected = fmt::format("a divisor of {}", ranks),
-             .hint = fmt::format("--ranks {}", (ranks + size - 1) / size * size)});
+  std::string got = std::to_string(size);
+  if (used.size() > 1) {
+    got.clear();
+    for (const Axis& axis : used) got += fmt::format("{}{} {}", got.empty() ? "" : " x ", axis.word, axis.size);
+  }
+  fail(fmt::format("parallel.{}", used[0].word), {.what = "does not divide the number of ranks",
+                                                  .got = got,
+                                                  .expected = fmt::format("a divisor of {}", ranks),
+                                                  .hint = fmt::format("--ranks {}", (ranks + size - 1) / size * size)});
 }
 
 // What computes with whole models alone, or with whole matrices.
 void check_parts(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
-  if (p.tp == 1 && !p.divides_experts()) return;
+  if (!p.divides_model()) return;
   const bool task =
       !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
-  const bool cuts_matrices = p.tp > 1 || p.etp > 1;
+  const bool cuts_layers = p.tp > 1 || p.divides_experts(), cuts_matrices = p.tp > 1 || p.etp > 1;
   const std::pair<bool, const char*> rules[] = {
       {p.exact, "parallel.exact"},
       {task, "[distill], [preference] or [policy]"},
@@ -62,19 +79,36 @@ void check_parts(const Recipe& recipe) {
       {p.tp > 1 && recipe.loss.z > 0, "loss.z"},
       {recipe.log.hash_every > 0, "log.hash_every"},
       {cuts_matrices && recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""},
-      {recipe.exact, "exact"}};
-  const std::string key = p.tp > 1 ? "parallel.tp" : p.ep > 1 ? "parallel.ep" : "parallel.etp";
+      {cuts_layers && recipe.exact, "exact"}};
+  const std::string key = p.tp > 1   ? "parallel.tp"
+                          : p.ep > 1 ? "parallel.ep"
+                          : p.pp > 1 ? "parallel.pp"
+                                     : "parallel.etp";
   for (const auto& [set, other] : rules) {
     if (set) fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = key + "=1"});
   }
+}
+
+void check_virtual_stages(const Recipe& recipe) {
+  const ParallelRecipe& p = recipe.parallel;
+  if (p.virtual_stages == 1) return;
+  if (p.pp == 1) refuse("parallel.virtual_stages", "there is one stage", "parallel.pp=2");
+  const int64_t parts = recipe.accumulate, groups = std::max((parts + p.pp / 2) / p.pp, int64_t{1});
+  if (parts % p.pp == 0) return;
+  fail("accumulate", {.what = "virtual stages take the parts of a batch in groups of parallel.pp",
+                      .got = std::to_string(parts),
+                      .expected = fmt::format("a multiple of {}", p.pp),
+                      .hint = fmt::format("accumulate={}", groups * p.pp)});
 }
 
 }  // namespace
 
 void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
-  check_divides("parallel.tp", p.tp, ranks);
-  check_divides(p.etp > 1 ? "parallel.ep times etp" : "parallel.ep", p.experts_over(), ranks);
+  check_divides({{"pp", p.pp}, {"tp", p.tp}}, ranks);
+  check_divides({{"pp", p.pp}, {"ep", p.divides_experts() ? p.ep : 1}, {"etp", p.divides_experts() ? p.etp : 1}},
+                ranks);
+  check_virtual_stages(recipe);
   check_parts(recipe);
   if (ranks == 1) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
@@ -87,18 +121,23 @@ void check_mesh(const Recipe& recipe, int ranks) {
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
-  if (recipe.batch > 0 && recipe.batch < ranks / p.tp * recipe.accumulate) {
+  const int64_t models = ranks / (p.pp * p.tp);
+  if (recipe.batch > 0 && recipe.batch < models * recipe.accumulate) {
     fail("batch", {.what = "has too few sequences for every rank and part",
                    .got = std::to_string(recipe.batch),
-                   .expected = fmt::format("at least {} ranks x {} parts", ranks / p.tp, recipe.accumulate),
+                   .expected = fmt::format("at least {} ranks x {} parts", models, recipe.accumulate),
                    .hint = "fewer --ranks"});
   }
 }
 
 namespace {
 
-int place_in(const comm::Group& world, int64_t size) { return world.rank() % static_cast<int>(size); }
+// Consecutive ranks are a run; the ranks of a stage with one place in its runs are a line.
 int run_of(const comm::Group& world, int64_t size) { return world.rank() / static_cast<int>(size); }
+int line_of(const ParallelRecipe& p, const comm::Group& world, int64_t size) {
+  const int runs = static_cast<int>(size), ranks = std::max(1, world.size() / static_cast<int>(p.pp));
+  return world.rank() / ranks * runs + world.rank() % runs;
+}
 
 // Ranks of an expert group that is one: of a node; where nodes are uneven nothing asks for it.
 int node_size(const comm::Group& experts) { return experts.per_node() > 0 ? experts.per_node() : experts.size(); }
@@ -115,11 +154,14 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
       whole_tensors_(recipe.optimizer.kind == "muon"),
       world_(world),
       tensor_(world.split(run_of(world, recipe_.tp))),
-      data_(world.split(place_in(world, recipe_.tp))),
+      data_(world.split(line_of(recipe_, world, recipe_.tp))),
+      batch_(world.split(world.rank() % static_cast<int>(recipe_.tp))),
+      pipe_(world.split(data_.rank() * tensor_.size() + tensor_.rank())),
+      ends_(pipe_.split(pipe_.rank() == pipe_.size() - 1 ? 0 : pipe_.rank())),
       experts_(world.split(run_of(world, recipe_.experts_over()))),
-      replicas_(world.split(place_in(world, recipe_.experts_over()))),
+      replicas_(world.split(line_of(recipe_, world, recipe_.experts_over()))),
       node_(experts_.split(run_of(experts_, node_size(experts_)))),
-      aligned_(experts_.split(place_in(experts_, node_size(experts_)))),
+      aligned_(experts_.split(experts_.rank() % node_size(experts_))),
       expert_ranks_{.all = &experts_,
                     .node = &node_,
                     .aligned = &aligned_,
@@ -217,10 +259,10 @@ void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads
   if (!recipe_.exact) {
     masters.sum_uses(threads);
     for (const models::MasterTensor& t : masters.tensors()) {
-      if (!t.partial) continue;
+      if (!t.partial && !t.ends) continue;
       const std::span<float> grad =
           masters.grads().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
-      tensor_.all_reduce(flat(grad), mut_flat(grad)).wait();
+      (t.ends ? ends_ : tensor_).all_reduce(flat(grad), mut_flat(grad)).wait();
     }
     const std::vector<Range> mine = own(masters);
     for (size_t i = 0; const Family& family : families(masters)) {
@@ -261,7 +303,7 @@ void add_up_in(comm::Group& group, std::span<double> values) {
 
 }  // namespace
 
-void Mesh::add_up(std::span<double> values) { add_up_in(data_, values); }
+void Mesh::add_up(std::span<double> values) { add_up_in(batch_, values); }
 
 void Mesh::add_up(Sums& sums) {
   std::vector<double> numbers = numbers_of(sums);

@@ -1,7 +1,8 @@
 // The ranks of a run, `tp` consecutive ones of which share a model's blocks (nn/tensor_parallel.h) and read the same
 // rows; each of them is one of the ranks that share a batch, and sum gradients: those with its place in other models.
-// Experts may be divided over the same ranks in another way (nn/expert_parallel.h): `ep` times `etp` consecutive ranks
-// have them all, whatever else these share, and those with the same place in other such runs sum their gradients.
+// The stages of a pipeline (pipeline.h) are equal runs of ranks, in order: rank = (stage * models + model) * tp + part.
+// Experts may be divided over the ranks of a stage in another way (nn/expert_parallel.h): `ep` times `etp` consecutive
+// ranks have them all, whatever else these share, and those with the same place in other such runs sum their gradients.
 // Which rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another
 // once a step. All of them call the same functions in the same order. Every rank computes the same sums in the same
 // order, so that all take the same decisions.
@@ -36,12 +37,14 @@ class Mesh {
   bool first() const { return world_.rank() == 0; }  // who writes files and talks to people
   int ranks() const { return world_.size(); }
   int models() const { return data_.size(); }  // that share a batch
+  int64_t stage() const { return pipe_.rank(); }
+  comm::Group* pipe() { return pipe_.size() > 1 ? &pipe_ : nullptr; }
   Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size()}; }
   ExpertCut expert_cut() const;
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
   const nn::ExpertRanks* experts() const { return recipe_.divides_experts() ? &expert_ranks_ : nullptr; }
   // Whether a rank holds a part of the model only.
-  bool divides_model() const { return tensor_.size() > 1 || recipe_.divides_experts(); }
+  bool divides_model() const { return recipe_.divides_model(); }
   // Of `rows` rows of a batch: this rank's.
   Range rows(int64_t rows) const;
   // Elements of the masters' arrays that this rank's optimiser updates.
@@ -52,7 +55,7 @@ class Mesh {
   // rank's optimiser reads.
   void begin_gradients(models::MasterWeights& masters, Sums& sums);
   void end_gradients(models::MasterWeights& masters, Sums& sums, int threads);
-  // Over the ranks that share a batch.
+  // Over the ranks that share a batch, and the stages.
   void add_up(Sums& sums);
   void add_up(std::span<double> values);
   // Over all ranks.
@@ -85,8 +88,11 @@ class Mesh {
   ParallelRecipe recipe_;
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
+  // The ranks that share a model's blocks, those that sum gradients, and those that sum losses: one place in tensor_.
+  comm::Group tensor_, data_, batch_;
+  comm::Group pipe_, ends_;  // the stages of a model; of these the first and the last, for each other rank itself
   // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
-  comm::Group tensor_, data_, experts_, replicas_, node_, aligned_;
+  comm::Group experts_, replicas_, node_, aligned_;
   nn::ExpertRanks expert_ranks_;
   std::set<std::string> names_;  // of sums received from another rank
 };

@@ -14,4 +14,8 @@ double Sums::mean(std::string_view name) const {
   return found != sums_.end() ? found->mean() : 0;
 }
 
+void Objective::run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) {
+  for (const Range& rows : parts) run(ctx, rows.begin, rows.begin + rows.count, backward, sums);
+}
+
 }  // namespace braid::train

@@ -57,6 +57,8 @@ class Objective {
   // Adds what rows [begin, end) of the batch contribute to the sums, among them "loss", and with `backward` to the
   // gradients, of a mean over the whole batch.
   virtual void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) = 0;
+  // The same for all parts of a batch of this rank: one after the other, unless ranks of a pipeline take turns.
+  virtual void run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums);
   // After the optimiser, or instead of it if the step was skipped: the objective's own updates, and sums of the whole
   // step.
   virtual void finish(bool updated, Sums& sums) = 0;

@@ -77,6 +77,9 @@ void each_parallel_word(P& p, Visit& visit) {
         "ranks that divide the width of an expert; 1: none if ep > 1, else those of tp");
   visit("parallel.dispatcher", p.dispatcher, Choices{"alltoall", "allgather", "node"},
         "how tokens reach the ranks of their experts: each to its own; all to all; once to every node");
+  visit("parallel.pp", p.pp, io::IntRange{1, 256}, "stages of a pipeline: runs of layers, each on its own ranks");
+  visit("parallel.virtual_stages", p.virtual_stages, io::IntRange{1, 64},
+        "runs of layers that a stage has: more wait less; `accumulate` is then a multiple of pp");
   visit("parallel.zero", p.zero, io::IntRange{0, 1},
         "1: each rank keeps and updates its part of the optimiser's state");
   visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");

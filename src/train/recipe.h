@@ -91,13 +91,14 @@ struct PolicyRecipe {
 
 // How ranks share a run (mesh.h).
 struct ParallelRecipe {
-  int64_t tp = 1, ep = 1, etp = 1, zero = 0;
+  int64_t tp = 1, ep = 1, etp = 1, pp = 1, virtual_stages = 1, zero = 0;
   std::string dispatcher = "alltoall";
   bool exact = false;
 
   // Whether experts are divided apart from their layer. Else they are cut by tp, as all else.
   bool divides_experts() const { return ep > 1 || (etp > 1 && etp != tp); }
   int64_t experts_over() const { return divides_experts() ? ep * etp : 1; }  // ranks
+  bool divides_model() const { return tp > 1 || pp > 1 || divides_experts(); }
 };
 
 // Of objective = "graph" (nodes.h).

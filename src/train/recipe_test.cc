@@ -102,6 +102,8 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "parallel.ep",
                                       "parallel.etp",
                                       "parallel.dispatcher",
+                                      "parallel.pp",
+                                      "parallel.virtual_stages",
                                       "parallel.zero",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");

@@ -18,7 +18,7 @@ nn::RecipeParts precision_parts(const Recipe& recipe) {
 }
 
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
-                  int64_t loop_steps, comm::Group* tensor, const nn::ExpertRanks* experts) {
+                  int64_t loop_steps, comm::Group* tensor, const nn::ExpertRanks* experts, const Chunk* chunk) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
   // At least the residual stream must fit: otherwise the dry pass itself could exhaust memory.
   need_memory(
@@ -46,6 +46,9 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .draws = &draws,
                 .tensor = tensor,
                 .experts = experts};
+    models::Model::LossOptions options{.main_weight = 1, .z = static_cast<float>(recipe.loss.z)};
+    options.mtp_weight.fill(recipe.loss.mtp_scale);
+    if (chunk) return rehearse_chunk(run, model, *chunk, options);
     const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
     nn::Loop loop;
     if (model.config().loop) {
@@ -55,8 +58,6 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     if (rates_answers(recipe)) return TokenGradient(run, model.losses_of(run, ids, targets)).finish();
     if (!recipe.distill.teacher.empty()) return rehearse_distill(recipe, beside, run, model, ids, targets);
     models::Model::LossSums sums;
-    models::Model::LossOptions options{.main_weight = 1, .z = static_cast<float>(recipe.loss.z)};
-    options.mtp_weight.fill(recipe.loss.mtp_scale);
     model.loss(run, ids, targets, options, sums);
   });
 }

@@ -4,6 +4,7 @@
 #include "models/model.h"
 #include "nn/precision.h"
 #include "train/recipe.h"
+#include "train/stage_passes.h"
 
 namespace braid::train {
 
@@ -15,8 +16,10 @@ nn::RecipeParts precision_parts(const Recipe& recipe);
 // a memory.recompute budget cannot be met.
 inline constexpr int64_t kDocument = 16;
 
-// `loop_steps`: of a model with a loop, its steps with gradients; 0: the most that a step can have.
+// `loop_steps`: of a model with a loop, its steps with gradients; 0: the most that a step can have. `chunk`: of a stage
+// of a pipeline, whose passes alone are planned.
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
-                  int64_t loop_steps = 0, comm::Group* tensor = nullptr, const nn::ExpertRanks* experts = nullptr);
+                  int64_t loop_steps = 0, comm::Group* tensor = nullptr, const nn::ExpertRanks* experts = nullptr,
+                  const Chunk* chunk = nullptr);
 
 }  // namespace braid::train

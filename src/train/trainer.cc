@@ -210,9 +210,12 @@ void Trainer::parts(int64_t rows, bool backward) {
   const int64_t parts = recipe_.accumulate;
   const Range own = mesh_ ? mesh_->rows(rows) : Range{0, rows};
   need_rows(recipe_, own.count);
+  parts_.clear();
   for (int64_t i = 0; i < parts; ++i) {
-    objective_.run(ctx_, own.begin + own.count * i / parts, own.begin + own.count * (i + 1) / parts, backward, sums_);
+    const int64_t begin = own.count * i / parts, end = own.count * (i + 1) / parts;
+    parts_.push_back({own.begin + begin, end - begin});
   }
+  objective_.run_parts(ctx_, parts_, backward, sums_);
 }
 
 // The first rank reports it; the others wait for the end that this brings.

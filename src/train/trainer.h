@@ -68,8 +68,9 @@ class Trainer {
   Progress progress_;
   std::unique_ptr<Log> log_;  // where this leads
   Sums sums_;
-  double roof_flops_ = 0;  // of this machine; 0 for a toy model
-  int64_t saved_ = -1;     // step of the last checkpoint
+  std::vector<Range> parts_;  // of the batch: rows, a part each
+  double roof_flops_ = 0;     // of this machine; 0 for a toy model
+  int64_t saved_ = -1;        // step of the last checkpoint
 };
 
 }  // namespace braid::train
