@@ -148,7 +148,7 @@ class Searcher {
       if (meets(c, what, limit_) && (close || !near)) {
         if (close && !near) best.clear();
         near = close;
-        best.push_back(std::move(c));
+        best.push_back(c);
         if (any) return best;
         std::push_heap(best.begin(), best.end(), less);  // the worst on top
         if (std::ssize(best) > options_.candidates) {

@@ -92,6 +92,7 @@ std::vector<float> assemble_tensors(comm::Group& world, std::span<const MasterTe
   for (int rank = 1; rank < world.size(); ++rank) {
     const std::vector<MasterTensor> parts = hear_from(world, rank, whole);
     std::vector<uint8_t> wanted;
+    wanted.reserve(parts.size());
     for (const MasterTensor& t : parts) wanted.push_back(taken.insert(words_of(t)).second ? 1 : 0);
     world.send(view_of(wanted.data(), {std::ssize(wanted)}), rank).wait();
     for (size_t i = 0; i < parts.size(); ++i) {
