@@ -26,7 +26,7 @@ struct Crowd {
 
 class Connection final : public httplib::Stream {
  public:
-  Connection(socket_t socket, const Crowd& crowd) : socket_(socket), crowd_(crowd) {}
+  Connection(socket_t socket, const Crowd& crowd);
 
   void begin_request();
   // Waits for the first byte of a request; false: none came.
@@ -38,8 +38,8 @@ class Connection final : public httplib::Stream {
   bool closing() const { return closing_; }
   // Of the request that is being handled.
   RequestRecord& record() { return record_; }
-  // The client's address; empty: it cannot be had.
-  std::string peer() const;
+  // The client's address, also when it has left; empty: it cannot be had.
+  const std::string& peer() const { return peer_; }
 
   // Of the request that this thread handles; null outside of one.
   static Connection*& current();
@@ -59,6 +59,7 @@ class Connection final : public httplib::Stream {
 
   socket_t socket_;
   const Crowd& crowd_;
+  std::string peer_;
   std::string buffer_;  // received, not read yet: from `begin_` on
   size_t begin_ = 0;
   std::chrono::steady_clock::time_point begun_{}, deadline_{};  // of the whole request
@@ -67,6 +68,9 @@ class Connection final : public httplib::Stream {
   bool closing_ = false;
   RequestRecord record_;
 };
+
+// Why the library could not listen there; empty: it could have.
+std::string why_not_listening(const std::string& host, int port);
 
 // The library's server on such connections, each with a thread while it is open. When others wait for one, a request
 // has two seconds to arrive, and no thread waits for a next request: half-sent ones keep nobody out.
