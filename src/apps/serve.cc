@@ -109,18 +109,22 @@ std::function<void(const std::string&)> request_log(const std::string& file) {
   };
 }
 
-int serve_model(const ServeArgs& o) {
+void check(const ServeArgs& o) {
   check_range("--port", o.port, 0, 65535);
   check_range("--parallel", o.parallel, 1, 256);
   check_range("--queue", o.queue, 0, 4096);
   check_range("--grace", o.grace, 0, 3600);
   check_range("--latency-target", o.latency, 0, 60000);
   check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
+  if (o.cli->given("api-key")) check_key(o.key);
   const bool open = o.host != "127.0.0.1" && o.host != "localhost" && o.host != "::1";
   if (open && o.key.empty())
     fail("--host", {.what = "others could use the server", .got = printable(o.host), .expected = "--api-key as well"});
+}
+
+int serve_model(const ServeArgs& o) {
+  check(o);
   const int64_t memory = o.memory.empty() ? engine::kMemoryShare : bytes_of(o.memory);
-  if (o.cli->given("api-key")) check_key(o.key);
   std::optional<io::FileLock> lock;  // of two servers each would replace what the other wrote
   if (!o.cache_file.empty()) {
     check_cache_file(o.cache_file);
