@@ -457,10 +457,15 @@ class Serve(Case):
 
     def test_bodies_that_are_not_whole(self):
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
-        for body in (b"zz\r\n{}\r\n0\r\n\r\n", b"-1\r\n{}\r\n0\r\n\r\n", b"\r\n{}\r\n"):
+        rest = b"\r\n{}\r\n0\r\n\r\n"
+        for body in (b"zz" + rest, b"-1" + rest, b"-5" + rest, b"" + rest, b"2zz" + rest, b"+2" + rest, b"0x2" + rest, b"1" + rest,
+                     b"100000002" + rest, b"2\n{}\n0\n\n"):
             answer, _ = self.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + body)
             self.assertRegex(answer, r"\AHTTP/1.1 400 ", body)
             self.assertIn("chunk", answer)
+        for size in (b"2", b"02", b"2 ", b"2;name=value"):
+            answer, _ = self.raw(head + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + size + rest)
+            self.assertIn("no 'prompt'", answer, size)
 
     def test_requests_without_end(self):
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"

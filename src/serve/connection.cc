@@ -51,6 +51,7 @@ void Connection::begin_request() {
   head_ = body_ = 0;
   line_ends_ = 0;
   record_ = {};
+  chunks_.reset();
 }
 
 bool Connection::wait(short events, std::chrono::milliseconds patience) const {
@@ -124,6 +125,7 @@ ssize_t Connection::read(char* to, size_t size) {
     if (line_ends_ == kEmptyLine) deadline_ = Clock::now() + kRequestMax;
   } else {
     body_ += static_cast<size_t>(got);
+    if (chunks_ && !chunks_->take({to, static_cast<size_t>(got)})) return -1;
   }
   return got;
 }

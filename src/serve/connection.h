@@ -8,9 +8,11 @@
 #include <chrono>
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
+#include "serve/chunk_framing.h"
 #include "serve/request_log.h"
 
 namespace braid::serve {
@@ -36,6 +38,8 @@ class Connection final : public httplib::Stream {
   // No other request is read: what follows this one in the connection may be the rest of its body.
   void close_after_this() { closing_ = true; }
   bool closing() const { return closing_; }
+  // The body of the request is chunked: reading it fails where its framing is wrong.
+  void expect_chunks() { chunks_.emplace(); }
   // Of the request that is being handled.
   RequestRecord& record() { return record_; }
   // The client's address, also when it has left; empty: it cannot be had.
@@ -66,6 +70,7 @@ class Connection final : public httplib::Stream {
   size_t head_ = 0, body_ = 0;                                  // bytes read of it
   int line_ends_ = 0;                                           // bytes of the empty line that ends the headers
   bool closing_ = false;
+  std::optional<ChunkFraming> chunks_;  // of a chunked body
   RequestRecord record_;
 };
 

@@ -236,6 +236,7 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     set_error(request, response, 411, "invalid_request_error", "the length of the body is not given");
     return true;
   }
+  if (request.has_header("Transfer-Encoding")) connection->expect_chunks();
   // The library would read all of it, only to discard it.
   if (request.get_header_value<uint64_t>("Content-Length") > kBodyMax) {
     connection->close_after_this();
@@ -458,7 +459,7 @@ void Server::State::post(const std::string& path, void (State::*answer)(const st
     if (!whole) connection.close_after_this();
     if (!whole && large)
       throw ApiError(413, "invalid_request_error", fmt::format("the body is larger than {} bytes", kBodyMax));
-    if (!whole) refuse("the body is not whole: it ends too early, or the size of a chunk is not a number");
+    if (!whole) refuse("the body is not whole: it ends too early, or a chunk has no size or another one");
     (this->*answer)(body, r);
   });
 }
