@@ -38,9 +38,12 @@ class BenchServe(Case):
             self.assertGreater(found[f"mean_{name}_ms"], 0)
             self.assertLessEqual(found[f"median_{name}_ms"], found[f"p99_{name}_ms"])
         self.assertLess(found["mean_ttft_ms"], found["mean_e2el_ms"])
+        self.assertGreaterEqual(found["max_output_tokens_per_s"], found["output_throughput"])
         self.assertEqual(json.loads(out.read_text()), found)
 
     def test_the_address_is_as_clients_have_it(self):
+        for end in ("/nope", "/v1/chat", "?a=b"):
+            self.assertRefused(braid("bench", "serve", "--base-url", self.url + end), "--base-url", "has a path", end)
         for end in ("/", "/v1", "/v1/"):
             answer = braid("bench", "serve", "--base-url", self.url + end, "--json", "--num-prompts", 1,
                            "--random-input-len", 8, "--random-output-len", 1)
@@ -71,6 +74,18 @@ class BenchServe(Case):
         refused.close()
         self.assertEqual(answer.returncode, 1)
         self.assertOneLineOf(answer.stderr, "no request was answered")
+
+    def test_refusals_are_said_once_with_what_helps(self):
+        load = ("--num-prompts", 3, "--random-input-len", 8, "--random-output-len", 1)
+        server = Server("--api-key", "secret", model="tiny")
+        self.addCleanup(server.stop)
+        answer = braid("bench", "serve", "--base-url", f"http://127.0.0.1:{server.port}", *load)
+        self.assertRefused(answer, "401", "try --api-key")
+        answer = braid("bench", "serve", "--base-url", self.url, *load[:2], "--random-input-len", 100000)
+        self.assertRefused(answer, "400: prompt is too long", "lengths")
+        for file, says in (("/nosuch/x", "No such file"), (self.new_folder(), "not a regular file")):
+            answer = braid("bench", "serve", "--base-url", "http://127.0.0.1:1", *load, "--save-result", file)
+            self.assertRefused(answer, says)  # before the load, which nobody would answer
 
     def assertOneLineOf(self, text, *says):
         last = text.strip().splitlines()[-1]

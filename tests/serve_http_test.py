@@ -4,7 +4,6 @@ usage: serve_http_test.py BRAID
 """
 import json
 import re
-import select
 import signal
 import socket
 import threading
@@ -238,6 +237,8 @@ class Serve(Case):
                                 ({"Origin": "ftp://" + own}, 403), ({"Host": "localhost"}, 200), ({"Host": "[::1]:80"}, 200)):
             connection, answer = self.server.send("GET", "/v1/models", headers=headers.items())
             self.assertEqual(answer.status, status, headers)
+            if status == 403:
+                self.assertIn("--api-key" if "Host" in headers else "another origin", answer.read().decode())
             connection.close()
 
     def test_a_call_that_was_cut_can_be_sent_back(self):
@@ -404,35 +405,17 @@ class Serve(Case):
                 pass
         return answer.decode(errors="replace"), sent
 
-    def test_no_request_takes_more_than_its_share(self):
-        many = {**{f"key{i}": 0 for i in range(6000)}, "messages": [SUM]}
-        for path, body, says in (("/v1/chat/completions", many, "more than 5000 keys"),
-                                 ("/v1/chat/completions", {"messages": [SUM], "chat_template_kwargs": many}, "more than 5000 keys"),
-                                 ("/v1/completions", {"prompt": [[5] * 200] * 128, "echo": True, "logprobs": 20, "max_tokens": 0},
-                                  "537600 log-probabilities; expected at most 262144")):
-            self.assertIn(says, self.server.ask(path, body, 400)["error"]["message"])
-
-    def test_bodies_of_all_connections_have_a_bound(self):
-        size, held = 31 << 20, []
-        for _ in range(9):
-            s = socket.create_connection((self.server.host, self.server.port), timeout=60)
-            s.sendall(f"POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {size + 1}\r\n\r\n".encode())
-            try:
-                s.sendall(b" " * size)  # and never the last byte
-            except OSError:
-                pass  # it was refused meanwhile
-            held.append(s)
-        refused, _, _ = select.select(held, [], [], 30)  # the others still wait for the rest
-        self.assertEqual([s.recv(1000).split()[1] for s in refused], [b"503"])
-        for s in held:
-            s.close()
-        self.server.ask("/tokenize", {"content": "Hi", "a": " " * (15 << 20), "b": " " * (15 << 20)})
-
-    def test_answers_are_whole_whatever_range_is_asked_for(self):
-        request = {"prompt": "17 + 25 =", "max_tokens": 4, "temperature": 0}
-        want = self.server.ask("/v1/completions", request)["choices"]
-        got = self.server.ask("/v1/completions", request, Range="bytes=0-3")["choices"]
-        self.assertEqual(got, want)
+    def test_bodies_that_are_not_whole(self):
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+        rest = b"\r\n{}\r\n0\r\n\r\n"
+        for body in (b"zz" + rest, b"-1" + rest, b"-5" + rest, b"" + rest, b"2zz" + rest, b"+2" + rest, b"0x2" + rest, b"1" + rest,
+                     b"100000002" + rest, b"2\n{}\n0\n\n"):
+            answer, _ = self.raw(head + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+            self.assertRegex(answer, r"\AHTTP/1.1 400 ", body)
+            self.assertIn("chunk", answer)
+        for size in (b"2", b"02", b"2 ", b"2;name=value"):
+            answer, _ = self.raw(head + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + size + rest)
+            self.assertIn("no 'prompt'", answer, size)
 
     def test_requests_without_end(self):
         head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -506,10 +489,22 @@ class Serve(Case):
         state = self.server.ask("/state")
         self.assertEqual((state["status"], state["model"], state["context"], state["parallel"]), ("ok", "tiny-chat", 4096, 4))
         for group, key, name in (("requests", "total", "braid:requests_total"), ("tokens", "generated", "vllm:generation_tokens_total"),
-                                 ("cache", "lookups", "vllm:prefix_cache_queries_total"), ("memory", "limit_bytes", "braid:memory_limit_bytes")):
+                                 ("cache", "looked_up_tokens", "vllm:prefix_cache_queries_total"), ("cache", "hits", "braid:cache_hits_total"), ("memory", "limit_bytes", "braid:memory_limit_bytes")):
             self.assertEqual(state[group][key], self.metric(name), name)
             self.assertGreater(state[group][key], 0, name)
         self.assertEqual(state["memory"]["pages_leaked"], 0)
+
+    def test_counters_under_vllms_names_count_tokens(self):
+        names = ("vllm:prompt_tokens_total", "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total")
+        time.sleep(0.2)
+        before = [self.metric(name) for name in names]
+        usage = [self.server.chat({"role": "user", "content": "A prompt that only this test has."}, max_tokens=2)["usage"] for _ in range(2)]
+        prompt, cached = sum(u["prompt_tokens"] for u in usage), sum(u["prompt_tokens_details"]["cached_tokens"] for u in usage)
+        deadline = time.monotonic() + 10  # those of the cache are of the last pass, which may not be over yet
+        while (found := [self.metric(name) - b for name, b in zip(names, before)]) != [prompt, prompt, cached]:
+            self.assertLess(time.monotonic(), deadline, (found, prompt, cached))
+            time.sleep(0.05)
+        self.assertGreaterEqual(cached, usage[1]["prompt_tokens"])
 
     def test_the_address_without_a_version(self):
         body = {"messages": [SUM], "max_tokens": 4}
@@ -609,7 +604,7 @@ class Starting(Case):
                                           r"GET /a\S*c 404 total_ms=\d+")):
             self.assertRegex(line, end + r"\Z")
         self.assertRegex(lines[7], r" POST /v1/chat/completions 429 total_ms=\d+\Z")
-        self.assertRegex(lines[8], r" 200 prompt=\d+ cached=\d+ completion=[1-9]\d* .* finish=left\Z")
+        self.assertRegex(lines[8], r"Z 127\.0\.0\.1 POST \S+ 200 prompt=\d+ cached=\d+ completion=[1-9]\d* .* finish=left\Z")
         self.assertRefused(braid("serve", CHAT, "--log", "/no/such/folder/file", "--port", 0), "there is no such folder")
 
     def test_a_queue_has_an_end(self):
@@ -683,7 +678,9 @@ class Starting(Case):
         self.assertEqual(got["usage"]["prompt_tokens_details"]["cached_tokens"], want["usage"]["prompt_tokens"])
         self.assertEqual(got["choices"], want["choices"])
         metrics = second.ask("/metrics")
-        for line in ("vllm:prefix_cache_hits_total 2", "braid:pages_leaked 0"):
+        cached = again["usage"]["prompt_tokens"] + got["usage"]["prompt_tokens"]  # all of both
+        for line in ("braid:cache_hits_total 2", "braid:pages_leaked 0", f"vllm:prefix_cache_queries_total {cached}",
+                     f"vllm:prefix_cache_hits_total {cached}", f"vllm:prompt_tokens_total {cached}"):
             self.assertIn("\n" + line + "\n", metrics)
         second.stop()
         # Of other numbers: ignored with one line, which comes first.
@@ -699,11 +696,40 @@ class Starting(Case):
         self.assertEqual(fourth.stop(), 143)
         self.assertEqual(file.with_name(file.name + ".old").read_bytes(), ignored)  # put aside
 
+    def test_a_cache_file_has_one_server(self):
+        file = self.new_folder() / "prefixes.cache"
+        words = ("--cache-file", file, "--memory", "64MiB")
+        first = Server(*words)
+        self.assertRefused(braid("serve", CHAT, "--port", 0, *words, timeout=20), "--cache-file", "another process uses this file", str(file))
+        first.chat(SUM)
+        self.assertEqual(first.ask("/cache/save", {}), {"saved": str(file)})  # another file has the name now
+        self.assertRefused(braid("serve", CHAT, "--port", 0, *words, timeout=20), "another process uses this file")
+        self.assertEqual(first.stop(signal.SIGKILL), -9)
+        second = Server(*words)
+        self.assertGreater(second.chat(SUM)["usage"]["prompt_tokens_details"]["cached_tokens"], 20)
+        self.assertEqual(second.stop(), 143)
+
+    def test_a_log_on_a_full_disk(self):
+        server = Server("--log", "/dev/full")
+        for _ in range(3):
+            server.ask("/health")
+        server.process.send_signal(signal.SIGTERM)
+        _, said = server.process.communicate(timeout=20)
+        self.assertEqual(said.count("\n"), 1, said)
+        self.assertIn("/dev/full cannot be written: No space left on device", said)
+
+    def test_help_of_the_seed(self):
+        self.assertRegex(braid("serve", "--help").stdout, r"--seed.*\n?.*\[a random one\]")
+        self.assertRegex(braid("run", "--help").stdout, r"--seed.*\[0\]")
+
     def test_refused_at_the_start(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             taken.listen()
-            self.assertRefused(braid("serve", CHAT, "--port", taken.getsockname()[1]), "cannot listen")
+            self.assertRefused(braid("serve", CHAT, "--port", taken.getsockname()[1]), "cannot listen: Address already in use")
+        self.assertRefused(braid("serve", CHAT, "--host", "no.such.host.invalid", "--api-key", "k", "--port", 0, timeout=60), "cannot listen: ", "known")
+        for key in ("", "a\nb", " a"):
+            self.assertRefused(braid("serve", CHAT, "--api-key", key, "--port", 0), "--api-key", "spaces" if key else "is empty")
         other = Server()
         self.addCleanup(other.stop)
         self.assertRefused(braid("serve", CHAT, "--port", other.port), "cannot listen")
@@ -716,7 +742,7 @@ class Starting(Case):
         self.assertRefused(braid("serve", CHAT, "--cache-file", "/no/such/folder/file"), "there is no such folder")
         for memory in ("4 parrots", "0", "-1GiB", "nan", "GiB", "1e30"):
             self.assertRefused(braid("serve", CHAT, f"--memory={memory}"), "--memory")
-        self.assertRefused(braid("serve", CHAT, "--port", 0, "--memory", "4096TiB", timeout=20), "smaller --memory")
+        self.assertRefused(braid("serve", CHAT, "--port", 0, "--memory", "4096TiB", timeout=20), "smaller --memory", "got 4194304.0 GiB; expected at most the ")
         self.assertRefused(braid("serve", CHAT, "--port", 0, "--memory", "64KiB", timeout=20), "larger --memory")
         self.assertRefused(braid("serve", "nothing-here", "--port", 0), "nothing-here")
 

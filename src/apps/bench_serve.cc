@@ -2,8 +2,13 @@
 // does: the same random or given prompts, arrivals and metrics.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/model_args.h"
@@ -44,18 +49,42 @@ void check(const BenchServeArgs& o) {
   real("--burstiness", o.pace.burstiness, 0.01, 1e6);
   real("--random-range-ratio", o.random.range_ratio, 0, 0.99);
   real("--temp", o.target.temperature, 0, 100);
-  if (!o.target.url.starts_with("http://"))
-    fail("--base-url", {.what = "is not a server that can be reached",
-                        .got = printable(o.target.url),
-                        .expected = "http://HOST:PORT"});
+}
+
+// http://HOST:PORT of an address as clients of OpenAI have it.
+std::string server_of(const std::string& url) {
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme) || url.size() == kScheme.size())
+    fail("--base-url",
+         {.what = "is not a server that can be reached", .got = printable(url), .expected = "http://HOST:PORT"});
+  const size_t end = std::min(url.find_first_of("/?#", kScheme.size()), url.size());
+  const std::string path = url.substr(end);
+  if (path != "" && path != "/" && path != "/v1" && path != "/v1/")
+    fail("--base-url", {.what = "has a path, which is that of --endpoint",
+                        .got = printable(path),
+                        .expected = "http://HOST:PORT or http://HOST:PORT/v1"});
+  return url.substr(0, end);
+}
+
+// What to do about an error that all requests have: of an answer it begins with its status.
+const char* remedy_of(const std::string& error) {
+  constexpr std::pair<std::string_view, const char*> kRemedies[] = {
+      {"401", "--api-key"},
+      {"403", "--api-key"},
+      {"404", "another --endpoint, or another --base-url"},
+      {"429", "fewer at once: --max-concurrency, --request-rate"},
+      {"4", "requests that this server takes: other prompts, lengths or --model"},
+      {"5", "the server's own messages"}};
+  for (const auto& [status, remedy] : kRemedies) {
+    if (error.starts_with(status)) return remedy;
+  }
+  return "braid serve, or another --base-url";
 }
 
 int bench_serve(BenchServeArgs o) {
   check(o);
   o.target.chat = o.endpoint == "chat";
-  for (const std::string_view end : {"/", "/v1"}) {  // as clients of OpenAI have it
-    if (o.target.url.ends_with(end)) o.target.url.resize(o.target.url.size() - end.size());
-  }
+  o.target.url = server_of(o.target.url);
   o.random.seed = o.pace.seed = static_cast<uint64_t>(o.seed);
   const std::map<std::string, double> goals = traffic::read_goals(o.goals);
   const std::vector<traffic::Prompt> prompts =
@@ -63,8 +92,12 @@ int bench_serve(BenchServeArgs o) {
                         : traffic::file_prompts(o.dataset, o.random.count, o.random.output_tokens);
   for (const traffic::Prompt& p : prompts) {
     if (p.content.is_array() && !o.target.chat)
-      fail("--dataset-path", {.what = "has messages, which completions do not take", .hint = "--endpoint chat"});
+      fail("--dataset-path", {.what = "has messages, which completions do not take",
+                              .got = printable(o.dataset),
+                              .hint = "--endpoint chat"});
   }
+  std::optional<io::AtomicFile> result;
+  if (!o.result.empty()) result.emplace(o.result);  // an Error before the load, not after it
   sys::catch_requests_to_stop();
   std::vector<traffic::Sample> samples;
   {
@@ -76,20 +109,19 @@ int bench_serve(BenchServeArgs o) {
   }
   if (sys::caught_signal() != 0) return 128 + sys::caught_signal();
   const traffic::Report report = traffic::report_of(samples, goals);
-  for (const std::string& error : report.errors) fmt::print(stderr, "failed: {}\n", error);
-  if (report.completed == 0)
-    fail_environment(printable(o.target.url), {.what = "no request was answered",
-                                               .got = report.errors.empty() ? "" : report.errors[0],
-                                               .hint = "braid serve, or another --base-url"});
+  const bool none = report.completed == 0 && !report.errors.empty();
+  for (size_t i = none ? 1 : 0; i < report.errors.size(); ++i) fmt::print(stderr, "failed: {}\n", report.errors[i]);
+  if (none)
+    fail_environment(printable(o.target.url),
+                     {.what = "no request was answered", .got = report.errors[0], .hint = remedy_of(report.errors[0])});
   nlohmann::ordered_json object = traffic::json_of(report);
   object["num_prompts"] = std::ssize(prompts);
   object["request_rate"] = o.pace.rate > 0 ? nlohmann::ordered_json(o.pace.rate) : "inf";
   object["burstiness"] = o.pace.burstiness;
   object["max_concurrency"] = o.pace.concurrency;
-  if (!o.result.empty()) {
-    io::AtomicFile file(o.result);
-    file.write(object.dump(2) + "\n");
-    file.commit();
+  if (result) {
+    result->write(object.dump(2) + "\n");
+    result->commit();
   }
   fmt::print("{}", o.json ? object.dump() + "\n" : traffic::table_of(report, !goals.empty()));
   return report.failed > 0 ? 2 : 0;

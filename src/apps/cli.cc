@@ -50,8 +50,7 @@ Number number_of(const Item& item, const std::string& text, const char* expected
 
 // Adds an option that takes one argument; the last one on the command line counts.
 void add_option(Cli::State& state, const Item& item, const std::function<void(const std::string&)>& take) {
-  std::string names = fmt::format("{}", fmt::join(item.spellings, ","));
-  CLI::Option* option = state.app.add_option_function<std::string>(names, take);
+  auto* option = state.app.add_option_function<std::string>(fmt::format("{}", fmt::join(item.spellings, ",")), take);
   option->take_last()->required(item.required);
   if (!item.positional && !item.long_name().empty()) option->envname(item.variable());
   state.items.push_back(item);
@@ -120,6 +119,7 @@ void Cli::rest(const std::string& name, std::vector<std::string>& values, const 
   state_->items.push_back({.spellings = {upper(name)}, .help = help, .positional = true, .repeated = true});
   state_->app.add_option(name, values);
 }
+void Cli::says(const std::string& initial) { state_->items.back().initial = initial; }
 void Cli::rare(bool on) { state_->rare = on; }
 bool Cli::given(const std::string& name) const { return state_->app.get_option("--" + name)->count() > 0; }
 

@@ -25,6 +25,8 @@ class Cli {
               const std::string& help);
   void positional(const std::string& name, std::string& value, const std::string& help, bool required = true);
   void rest(const std::string& name, std::vector<std::string>& values, const std::string& help);
+  // The default of the option that was declared last, where it is not the value of its variable.
+  void says(const std::string& initial);
   // Options declared from here on are rare: --help lists their names alone, the man page describes them.
   void rare(bool on = true);
   // After parsing: was the option (long name, no dashes) set by flag or environment?

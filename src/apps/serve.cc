@@ -4,12 +4,15 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +23,7 @@
 #include "apps/model_args.h"
 #include "engine/prefix_file.h"
 #include "io/atomic_file.h"
+#include "io/file_lock.h"
 #include "report/units.h"
 #include "serve/server.h"
 #include "sys/error.h"
@@ -76,7 +80,17 @@ void check_cache_file(const std::string& file) {
     fail("--cache-file", {.what = "another file has this name", .got = printable(file), .hint = "another name"});
 }
 
-// Lines for FILE, each written whole, or for standard error. What cannot be written is lost: requests go on.
+// What a header can hold: `--api-key "$KEY"` of a variable that is not set must not open the server to everybody.
+void check_key(const std::string& key) {
+  const auto odd = [](unsigned char c) { return c < ' ' || c == 0x7f; };
+  const bool outer = !key.empty() && (key.front() == ' ' || key.back() == ' ');
+  if (key.empty()) fail("--api-key", {.what = "is empty", .expected = "a key", .hint = "without --api-key for none"});
+  if (outer || std::ranges::any_of(key, odd))
+    fail("--api-key", {.what = "has control characters, or spaces around it, which no request could send"});
+}
+
+// Lines for FILE, each written whole, or for standard error. What cannot be written is lost: requests go on, and
+// standard error says so once.
 std::function<void(const std::string&)> request_log(const std::string& file) {
   if (file.empty()) return {};
   int descriptor = STDERR_FILENO;
@@ -86,24 +100,36 @@ std::function<void(const std::string&)> request_log(const std::string& file) {
     if (descriptor < 0)
       fail_environment("--log", {.what = std::strerror(errno), .got = printable(file), .hint = "another file, or -"});
   }
-  return [descriptor](const std::string& line) {
+  return [descriptor, file, told = std::make_shared<std::atomic_flag>()](const std::string& line) {
     const std::string whole = line + "\n";
-    (void)!write(descriptor, whole.data(), whole.size());
+    const ssize_t written = write(descriptor, whole.data(), whole.size());
+    if (written != std::ssize(whole) && descriptor != STDERR_FILENO && !told->test_and_set())
+      fmt::print(stderr, "--log: lines are lost, {} cannot be written: {}\n", printable(file),
+                 written < 0 ? std::strerror(errno) : "the disk is full");
   };
 }
 
-int serve_model(const ServeArgs& o) {
+void check(const ServeArgs& o) {
   check_range("--port", o.port, 0, 65535);
   check_range("--parallel", o.parallel, 1, 256);
   check_range("--queue", o.queue, 0, 4096);
   check_range("--grace", o.grace, 0, 3600);
   check_range("--latency-target", o.latency, 0, 60000);
   check_range("--reasoning-budget", o.budget, -1, int64_t{1} << 30);
+  if (o.cli->given("api-key")) check_key(o.key);
   const bool open = o.host != "127.0.0.1" && o.host != "localhost" && o.host != "::1";
   if (open && o.key.empty())
     fail("--host", {.what = "others could use the server", .got = printable(o.host), .expected = "--api-key as well"});
+}
+
+int serve_model(const ServeArgs& o) {
+  check(o);
   const int64_t memory = o.memory.empty() ? engine::kMemoryShare : bytes_of(o.memory);
-  if (!o.cache_file.empty()) check_cache_file(o.cache_file);
+  std::optional<io::FileLock> lock;  // of two servers each would replace what the other wrote
+  if (!o.cache_file.empty()) {
+    check_cache_file(o.cache_file);
+    lock.emplace(o.cache_file, "--cache-file");
+  }
   // Large bodies go back to the system when they are done: glibc would raise this threshold to their size, and retain
   // them in the arenas of many threads.
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
@@ -175,6 +201,7 @@ Action setup_serve(Cli& cli) {
   cli.choice("--snapshots", o->snapshots, {"f32", "int8"}, "of Mamba states of cached prefixes");
   o->drafts.declare(cli);
   o->sampling.declare(cli);
+  cli.says("a random one");  // of --seed
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most; -1: no limit");
   cli.option("--queue", o->queue, "requests that may wait; others are refused");
   cli.option("--log FILE", o->log, "a line for each request; -: standard error");

@@ -41,8 +41,8 @@ int64_t choose_memory(const RunnerOptions& options) {
   if (options.memory == kMemoryShare) return available / 2;  // the weights need the page cache too
   if (options.memory > available) {
     fail_environment("memory", {.what = "less is free than the states of sequences may take",
-                                .got = size_text(available) + " free",
-                                .expected = size_text(options.memory),
+                                .got = size_text(options.memory),
+                                .expected = "at most the " + size_text(available) + " that are free",
                                 .hint = "a smaller --memory"});
   }
   return options.memory;

@@ -142,13 +142,16 @@ void Scheduler::start(Stream& s) {
 
 void Scheduler::look_up(Stream& s) {
   hits_ -= s.cached > 0;
+  hit_tokens_ -= s.cached;
   lookups_ += !s.looked_up;
+  looked_up_tokens_ += s.looked_up ? 0 : std::ssize(s.request.prompt);
   s.looked_up = true;
   PrefixCache::Found found = cache_->resume(s.request.prompt, s.sequence);
   s.read = s.cached = s.kept = found.tokens;
   s.row = std::move(found.row);
   if (s.drafts.mtp) s.drafts.mtp = MtpState{.read = found.tokens};
   hits_ += s.cached > 0;
+  hit_tokens_ += s.cached;
   // Where this prompt leaves one that was read before, others may leave it too. At a multiple of the scan's chunk,
   // where a cut changes no bits of a prompt that is read from its beginning.
   const auto mark = [&](int64_t position) {
@@ -208,6 +211,8 @@ MemoryUse Scheduler::memory() const {
   use.cached_tokens = cache_->tokens();
   use.lookups = lookups_;
   use.hits = hits_;
+  use.looked_up_tokens = looked_up_tokens_;
+  use.hit_tokens = hit_tokens_;
   return use;
 }
 

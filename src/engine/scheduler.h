@@ -57,7 +57,8 @@ struct MemoryUse {
   int64_t pages = 0, pages_free = 0, slots = 0;
   int64_t pages_leaked = 0;  // references to pages that nobody answers for: a bug
   int64_t snapshots = 0, cached_tokens = 0;
-  int64_t lookups = 0, hits = 0;  // of requests; hits continued from something
+  int64_t lookups = 0, hits = 0;                 // of requests; hits continued from something
+  int64_t looked_up_tokens = 0, hit_tokens = 0;  // of the prompts of those, and how many were not read again
   // Of a draft model, beside the bytes above: its sequences and its weights.
   int64_t draft_bytes = 0, draft_bytes_max = 0, draft_weight_bytes = 0;
 };
@@ -155,6 +156,7 @@ class Scheduler {
   int64_t admitted_ = 0;
   bool in_pass_ = false;            // after `pass`: it failed
   int64_t lookups_ = 0, hits_ = 0;  // of requests that have begun
+  int64_t looked_up_tokens_ = 0, hit_tokens_ = 0;
   std::deque<Request> waiting_;
   std::vector<Stream> streams_;
   std::vector<int64_t> free_;  // sequences

@@ -28,4 +28,18 @@ class ApiError : public std::exception {
   throw ApiError(400, "invalid_request_error", std::move(message), std::move(param), code);
 }
 
+// What `read` refuses of the field `inner`, into which a surface translates its own `outer`, is said of that.
+template <class Read>
+auto said_of(const std::string& inner, const std::string& outer, const Read& read) {
+  try {
+    return read();
+  } catch (const ApiError& e) {
+    if (e.param() != inner) throw;
+    std::string text = e.what();
+    for (size_t at = 0; (at = text.find(inner, at)) != text.npos; at += outer.size())
+      text.replace(at, inner.size(), outer);
+    throw ApiError(e.status(), e.type(), std::move(text), outer, e.code());
+  }
+}
+
 }  // namespace braid::serve

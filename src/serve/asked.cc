@@ -59,7 +59,7 @@ engine::SamplingOptions sampling_of(const Fields& f, const Defaults& defaults, i
 Asked begin(const Fields& f, engine::LanguageModel& model, const Defaults& defaults, const char* id_prefix,
             const char* stop) {
   f.only("best_of", 1);
-  f.only("functions", ordered_json::array());
+  f.only("functions", nullptr);
   Asked asked{.n = f.integer("n", 1, kAnswersMax).value_or(1),
               .id = random_id(id_prefix),
               .created = std::time(nullptr),

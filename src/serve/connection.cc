@@ -22,7 +22,20 @@ constexpr size_t kFramingMax = size_t{1} << 20;  // sizes of chunks and trailers
 constexpr auto kHeadersMax = 5s, kRequestMax = 120s, kReadMax = 30s, kWriteMax = 30s;
 constexpr auto kCrowdedMax = 2s;  // for a whole request, while other connections wait for a thread
 
+std::string address_of_peer(socket_t socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  char host[NI_MAXHOST] = "";
+  const auto* any = reinterpret_cast<const sockaddr*>(&address);
+  const bool known = getpeername(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+                     getnameinfo(any, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
+  return known ? host : "";
+}
+
 }  // namespace
+
+Connection::Connection(socket_t socket, const Crowd& crowd)
+    : socket_(socket), crowd_(crowd), peer_(address_of_peer(socket)) {}
 
 Connection*& Connection::current() {
   struct Handled {
@@ -38,6 +51,7 @@ void Connection::begin_request() {
   head_ = body_ = 0;
   line_ends_ = 0;
   record_ = {};
+  chunks_.reset();
 }
 
 bool Connection::wait(short events, std::chrono::milliseconds patience) const {
@@ -66,16 +80,6 @@ bool Connection::gone() const {
   char byte = 0;
   const ssize_t got = recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-}
-
-std::string Connection::peer() const {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  char host[NI_MAXHOST] = "";
-  const auto* any = reinterpret_cast<const sockaddr*>(&address);
-  const bool known = getpeername(socket_, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
-                     getnameinfo(any, size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
-  return known ? host : "";
 }
 
 bool Connection::is_readable() const { return begin_ < buffer_.size() || wait_for_more(); }
@@ -121,6 +125,7 @@ ssize_t Connection::read(char* to, size_t size) {
     if (line_ends_ == kEmptyLine) deadline_ = Clock::now() + kRequestMax;
   } else {
     body_ += static_cast<size_t>(got);
+    if (chunks_ && !chunks_->take({to, static_cast<size_t>(got)})) return -1;
   }
   return got;
 }
@@ -140,6 +145,24 @@ ssize_t Connection::write(const char* from, size_t size) {
 // Nothing here asks for them.
 void Connection::get_remote_ip_and_port(std::string& ip, int& port) const { ip.clear(), port = 0; }
 void Connection::get_local_ip_and_port(std::string& ip, int& port) const { ip.clear(), port = 0; }
+
+std::string why_not_listening(const std::string& host, int port) {
+  addrinfo wanted{};
+  wanted.ai_flags = AI_PASSIVE;
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int unknown = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &wanted, &found);
+  if (unknown != 0) return gai_strerror(unknown);
+  std::string out;
+  for (const addrinfo* a = found; a && out.empty(); a = a->ai_next) {
+    const int fd = ::socket(a->ai_family, a->ai_socktype, a->ai_protocol), yes = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (fd < 0 || ::bind(fd, a->ai_addr, a->ai_addrlen) != 0 || ::listen(fd, 1) != 0) out = std::strerror(errno);
+    if (fd >= 0) ::close(fd);
+  }
+  freeaddrinfo(found);
+  return out;
+}
 
 class HttpServer::Threads final : public httplib::TaskQueue {
  public:

@@ -8,9 +8,11 @@
 #include <chrono>
 #include <cstddef>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
+#include "serve/chunk_framing.h"
 #include "serve/request_log.h"
 
 namespace braid::serve {
@@ -27,7 +29,7 @@ struct Crowd {
 
 class Connection final : public httplib::Stream {
  public:
-  Connection(socket_t socket, const Crowd& crowd) : socket_(socket), crowd_(crowd) {}
+  Connection(socket_t socket, const Crowd& crowd);
 
   void begin_request();
   // Waits for the first byte of a request; false: none came.
@@ -37,10 +39,12 @@ class Connection final : public httplib::Stream {
   // No other request is read: what follows this one in the connection may be the rest of its body.
   void close_after_this() { closing_ = true; }
   bool closing() const { return closing_; }
+  // The body of the request is chunked: reading it fails where its framing is wrong.
+  void expect_chunks() { chunks_.emplace(); }
   // Of the request that is being handled.
   RequestRecord& record() { return record_; }
-  // The client's address; empty: it cannot be had.
-  std::string peer() const;
+  // The client's address, also when it has left; empty: it cannot be had.
+  const std::string& peer() const { return peer_; }
 
   // Of the request that this thread handles; null outside of one.
   static Connection*& current();
@@ -60,14 +64,19 @@ class Connection final : public httplib::Stream {
 
   socket_t socket_;
   const Crowd& crowd_;
+  std::string peer_;
   std::string buffer_;  // received, not read yet: from `begin_` on
   size_t begin_ = 0;
   std::chrono::steady_clock::time_point begun_{}, deadline_{};  // of the whole request
   size_t head_ = 0, body_ = 0;                                  // bytes read of it
   int line_ends_ = 0;                                           // bytes of the empty line that ends the headers
   bool closing_ = false;
+  std::optional<ChunkFraming> chunks_;  // of a chunked body
   RequestRecord record_;
 };
+
+// Why the library could not listen there; empty: it could have.
+std::string why_not_listening(const std::string& host, int port);
 
 // The library's server on such connections, each with a thread while it is open. When others wait for one, a request
 // has two seconds to arrive, and no thread waits for a next request: half-sent ones keep nobody out.

@@ -15,6 +15,7 @@
 #include "grammar/tool_calls.h"
 #include "io/json.h"
 #include "serve/api_error.h"
+#include "serve/fields.h"
 #include "sys/error.h"
 
 namespace braid::serve {
@@ -29,14 +30,14 @@ const ordered_json* field_of(const ordered_json& object, const char* name) {
   return at == object.end() || at->is_null() ? nullptr : &*at;
 }
 
-// A constraint before it is compiled: `key` says what it was made from.
+// A constraint before it is compiled: `where` is the field that asks for it, `key` says what it was made from.
 struct Form {
   std::string where, key;
   std::function<grammar::RuleId(grammar::Builder&)> make;
   bool demanded = true;  // false: nobody asked for it, so that an answer goes without where it cannot be enforced
 };
 
-Form schema_form(const char* where, const ordered_json& given) {
+Form schema_form(const std::string& where, const ordered_json& given) {
   ordered_json schema = given;
   if (given.is_string()) {
     const auto& text = given.get_ref<const std::string&>();
@@ -47,11 +48,11 @@ Form schema_form(const char* where, const ordered_json& given) {
           [where, schema](grammar::Builder& b) { return grammar::json_schema(b, schema, where); }};
 }
 
-Form object_form(const char* where) {
+Form object_form(const std::string& where) {
   return {where, "object", [](grammar::Builder& b) { return b.rule(grammar::JsonText(b).any_object(b.done())); }};
 }
 
-Form regex_form(const char* where, const ordered_json& given) {
+Form regex_form(const std::string& where, const ordered_json& given) {
   if (!given.is_string()) refuse(fmt::format("'{}' is not a regular expression", where));
   const std::string pattern = given;
   return {where, "regex " + pattern, [where, pattern](grammar::Builder& b) {
@@ -59,7 +60,7 @@ Form regex_form(const char* where, const ordered_json& given) {
           }};
 }
 
-Form choice_form(const char* where, const ordered_json& given) {
+Form choice_form(const std::string& where, const ordered_json& given) {
   if (!given.is_array() || given.empty() || given.size() > kChoicesMax)
     refuse(fmt::format("'{}' is not a list of 1 to {} texts", where, kChoicesMax));
   std::vector<std::string> texts;
@@ -72,42 +73,74 @@ Form choice_form(const char* where, const ordered_json& given) {
           [texts](grammar::Builder& b) { return b.rule(b.literals(texts, b.done())); }};
 }
 
-std::optional<Form> response_format_of(const ordered_json& body) {
-  const ordered_json* format = field_of(body, "response_format");
-  if (!format) return std::nullopt;
-  const ordered_json* type = format->is_object() ? field_of(*format, "type") : nullptr;
-  if (!type) refuse("'response_format' is not an object with a type");
+// OpenAI's, and llama-server's, which has the schema beside either type.
+std::optional<Form> response_format_form(const std::string& where, const ordered_json& format) {
+  const ordered_json* type = format.is_object() ? field_of(format, "type") : nullptr;
+  if (!type) refuse(fmt::format("'{}' is not an object with a type", where));
   if (*type == "text") return std::nullopt;
-  if (*type == "json_object") return object_form("response_format");
-  const ordered_json* inside = *type == "json_schema" ? field_of(*format, "json_schema") : nullptr;
-  const ordered_json* schema = inside && inside->is_object() ? field_of(*inside, "schema") : nullptr;
-  if (*type != "json_schema") refuse("'response_format' has a type that is none of text, json_object and json_schema");
-  if (!schema) refuse("'response_format' has no json_schema with a schema");
-  return schema_form("response_format", *schema);
+  const ordered_json* schema = field_of(format, "schema");
+  if (*type == "json_object") return schema ? schema_form(where, *schema) : object_form(where);
+  if (*type != "json_schema")
+    refuse(fmt::format("'{}' has a type that is none of text, json_object and json_schema", where));
+  if (const ordered_json* inside = field_of(format, "json_schema"); inside && inside->is_object())
+    schema = field_of(*inside, "schema");
+  if (!schema) refuse(fmt::format("'{}' has no json_schema with a schema", where));
+  return schema_form(where, *schema);
+}
+
+std::optional<Form> grammar_form(const std::string& where, const ordered_json& given) {
+  if (given == "") return std::nullopt;  // so some clients of llama-server say that there is none
+  refuse(fmt::format("'{}' is not available here; a schema or a regular expression is", where));
+}
+
+// vLLM's kinds of forms, which are fields with the prefix guided_ or of structured_outputs.
+std::optional<Form> guided_form(const std::string& kind, const std::string& where, const ordered_json& given) {
+  if (kind == "json") return schema_form(where, given);
+  if (kind == "regex") return regex_form(where, given);
+  if (kind == "choice") return choice_form(where, given);
+  if (kind == "json_object" && !given.is_boolean()) refuse(fmt::format("'{}' is not true or false", where));
+  if (kind == "json_object") return given == true ? std::optional(object_form(where)) : std::nullopt;
+  refuse(fmt::format("'{}' is not available here", where));
+}
+
+// An error about a field has it as its param: of a.b the first part.
+template <class Read>
+auto blaming(const std::string& where, const Read& read) {
+  const std::string param = where.substr(0, where.find('.'));
+  try {
+    return read();
+  } catch (const ApiError& e) {
+    throw ApiError(e.status(), e.type(), e.what(), e.param().empty() ? param : e.param(), e.code());
+  } catch (const Error& e) {
+    if (e.fault() != Fault::bad_input) throw;
+    refuse(e.what(), param);
+  }
 }
 
 // Every field that asks for a form; at most one may.
 std::optional<Form> format_of(const ordered_json& body) {
   std::vector<Form> forms;
-  if (auto form = response_format_of(body)) forms.push_back(std::move(*form));
-  const auto read = [&](const ordered_json& from, const char* prefix) {
-    const auto name = [&](const char* kind) { return std::string(prefix) + kind; };
-    if (const ordered_json* v = field_of(from, name("json").c_str())) forms.push_back(schema_form("guided_json", *v));
-    if (const ordered_json* v = field_of(from, name("regex").c_str())) forms.push_back(regex_form("guided_regex", *v));
-    if (const ordered_json* v = field_of(from, name("choice").c_str()))
-      forms.push_back(choice_form("guided_choice", *v));
-    if (const ordered_json* v = field_of(from, name("json_object").c_str()); v && *v == true)
-      forms.push_back(object_form("guided_json"));
-    for (const char* kind : {"grammar", "structural_tag"}) {
-      if (field_of(from, name(kind).c_str())) refuse(fmt::format("'{}' is not available here", name(kind)));
-    }
+  const auto read = [&](const ordered_json& from, const char* name, const std::string& where, const auto& form_of) {
+    const ordered_json* given = field_of(from, name);
+    if (!given) return;
+    if (std::optional<Form> form = blaming(where, [&] { return std::optional<Form>(form_of(where, *given)); }))
+      forms.push_back(std::move(*form));
   };
-  read(body, "guided_");
-  if (const ordered_json* outputs = field_of(body, "structured_outputs")) {
-    if (!outputs->is_object()) refuse("'structured_outputs' is not an object");
-    read(*outputs, "");
+  read(body, "response_format", "response_format", response_format_form);
+  read(body, "json_schema", "json_schema", schema_form);
+  read(body, "grammar", "grammar", grammar_form);
+  const ordered_json* outputs = field_of(body, "structured_outputs");
+  if (outputs && !outputs->is_object()) refuse("'structured_outputs' is not an object", "structured_outputs");
+  for (const std::string kind : {"json", "regex", "choice", "json_object", "grammar", "structural_tag"}) {
+    const auto form_of = [&](const std::string& where, const ordered_json& given) {
+      return guided_form(kind, where, given);
+    };
+    const std::string guided = "guided_" + kind;
+    read(body, guided.c_str(), guided, form_of);
+    if (outputs) read(*outputs, kind.c_str(), "structured_outputs." + kind, form_of);
   }
-  if (forms.size() > 1) refuse("more than one form of the answer is asked for");
+  if (forms.size() > 1)
+    refuse("more than one form of the answer is asked for", forms[1].where.substr(0, forms[1].where.find('.')));
   return forms.empty() ? std::nullopt : std::optional(std::move(forms[0]));
 }
 
@@ -123,7 +156,6 @@ std::vector<grammar::Function> functions_of(const ordered_json& tools, const std
   std::vector<grammar::Function> out;
   for (const ordered_json& tool : tools) {
     const ordered_json& f = tool["function"];
-    if (!f["name"].is_string()) refuse("the name of a tool is not text");
     if (only && f["name"] != *only) continue;
     const ordered_json* parameters = field_of(f, "parameters");
     out.push_back({f["name"], parameters ? *parameters : ordered_json()});
@@ -146,10 +178,9 @@ std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools
   const std::string* only = chosen_function(body);
   const ordered_json* choice = field_of(body, "tool_choice");
   const bool required = only || (choice && *choice == "required");
-  const ordered_json* parallel = field_of(body, "parallel_tool_calls");
-  const grammar::CallOptions options{.form = model.call_form(),
-                                     .many = !only && !(parallel && *parallel == false),
-                                     .text_first = !required && !formatted};
+  const bool parallel = Fields(body).boolean("parallel_tool_calls").value_or(true);
+  const grammar::CallOptions options{
+      .form = model.call_form(), .many = !only && parallel, .text_first = !required && !formatted};
   const std::vector<grammar::Function> functions = functions_of(tools, only);
   if (options.text_first && options.many) return names_of(functions, options.form);
   std::string key = fmt::format("calls {} {} ", options.many, options.text_first);
@@ -168,9 +199,10 @@ void check_tool_choice(const ordered_json& body, const ordered_json& tools) {
   if (*choice != "required" && !name)
     refuse(
         "'tool_choice' is none of \"none\", \"auto\", \"required\" and {\"type\": \"function\", \"function\": "
-        "{\"name\": ...}}");
+        "{\"name\": ...}}",
+        "tool_choice");
   if (tools.is_null() || functions_of(tools, name).empty())
-    refuse("'tool_choice' asks for a function that 'tools' does not have");
+    refuse("'tool_choice' asks for a function that 'tools' does not have", "tool_choice");
 }
 
 std::shared_ptr<const grammar::Constraint> constraint_of(const ordered_json& body, const ordered_json& tools,
@@ -183,8 +215,11 @@ std::shared_ptr<const grammar::Constraint> constraint_of(const ordered_json& bod
   const bool only_calls = calls && (chosen_function(body) || (choice && *choice == "required"));
   const auto make = [&](grammar::Builder& b) {
     std::vector<grammar::StateId> ways;
-    if (calls) ways.push_back(b.call(calls->make(b), b.done()));
-    if (format && !only_calls) ways.push_back(b.call(format->make(b), b.done()));
+    const auto add = [&](const Form& form) {
+      ways.push_back(b.call(blaming(form.where, [&] { return form.make(b); }), b.done()));
+    };
+    if (calls) add(*calls);
+    if (format && !only_calls) add(*format);
     grammar::StateId start = b.any_of(ways);
     // Templates have a newline or two after </think>.
     for (int i = 0; thinking && i < 2; ++i) start = b.any_of({start, b.byte('\n', '\n', start)});
@@ -192,9 +227,10 @@ std::shared_ptr<const grammar::Constraint> constraint_of(const ordered_json& bod
   };
   const std::string key =
       fmt::format("{} {}\n{}\n{}", thinking, only_calls, calls ? calls->key : "", format ? format->key : "");
+  const std::string where = format && !only_calls ? format->where : calls->where;
   try {
-    return model.grammars().get(key, format && !only_calls ? format->where : calls->where, make);
-  } catch (const Error&) {
+    return blaming(where, [&] { return model.grammars().get(key, where, make); });
+  } catch (const ApiError&) {
     if (format || calls->demanded) throw;
     return nullptr;
   }

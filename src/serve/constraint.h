@@ -1,5 +1,5 @@
-// What a request says of the form of its answer: response_format, vLLM's structured_outputs and guided_json,
-// guided_regex, guided_choice, and tool_choice with parallel_tool_calls.
+// What a request says of the form of its answer: response_format, llama-server's json_schema, vLLM's structured_outputs
+// and guided_json, guided_regex, guided_choice, and tool_choice with parallel_tool_calls.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "serve/api_error.h"
@@ -90,17 +92,30 @@ ordered_json messages_of_blocks(const Fields& f) {
   return out;
 }
 
+// A tool of the client's own; others have a type, and Anthropic runs them itself.
+bool is_own_tool(const ordered_json& tool) {
+  const auto type = tool.find("type");
+  return type == tool.end() || type->is_null() || *type == "custom";
+}
+
 ordered_json tools_of_messages(const ordered_json& tools) {
   if (!tools.is_array()) return tools;
   ordered_json out = ordered_json::array();
   for (const ordered_json& tool : tools) {
-    if (!tool.is_object() || !tool.contains("input_schema")) {
-      out.push_back(tool);  // one that Anthropic runs itself: chat skips it
+    if (!tool.is_object()) refuse("a tool is not an object", "tools");
+    const ordered_json* schema = Fields(tool).find("input_schema");
+    if (!schema && !is_own_tool(tool)) {
+      out.push_back(tool);  // chat skips it
       continue;
     }
-    ordered_json function = {{"name", tool.value("name", ordered_json())}};
+    const std::string name = Fields(tool).text("name").value_or("");
+    if (name.empty()) refuse("a tool has no 'name'", "tools");
+    if (!schema) refuse(fmt::format("tool {} has no 'input_schema'", ordered_json(name).dump()), "tools");
+    if (!schema->is_object())
+      refuse(fmt::format("the 'input_schema' of tool {} is not an object", ordered_json(name).dump()), "tools");
+    ordered_json function = {{"name", name}};
     if (tool.contains("description")) function["description"] = tool["description"];
-    function["parameters"] = tool["input_schema"];
+    function["parameters"] = *schema;
     out.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return out;
@@ -110,28 +125,74 @@ ordered_json tools_of_messages(const ordered_json& tools) {
 void set_choice(const Fields& f, ordered_json& chat) {
   const ordered_json* choice = f.find("tool_choice");
   if (!choice) return;
-  const std::string type = type_of(*choice);
-  chat["tool_choice"] = type == "any" ? "required" : type;
-  if (type == "tool") chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", field(*choice, "name")}}}};
+  constexpr const char* kTypes[] = {"auto", "any", "tool", "none"};
+  const ordered_json* type = choice->is_object() ? Fields(*choice).find("type") : nullptr;
+  if (!type || std::ranges::find(kTypes, *type) == std::end(kTypes))
+    refuse("'tool_choice' is not an object with a type that is auto, any, tool or none", "tool_choice");
+  chat["tool_choice"] = *type == "any" ? ordered_json("required") : *type;
+  if (*type == "tool") {
+    const std::string name = Fields(*choice).text("name").value_or("");
+    chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", name}}}};
+  }
   if (Fields(*choice).boolean("disable_parallel_tool_use").value_or(false)) chat["parallel_tool_calls"] = false;
 }
 
+// `output_config`: the form of the answer, which was `output_format` once, and the effort of thinking.
+struct OutputConfig {
+  std::string effort = "medium";
+  const ordered_json* format = nullptr;
+  const char* format_name = "response_format";  // the field it came in
+};
+
+OutputConfig output_config_of(const Fields& f) {
+  OutputConfig out;
+  if (const ordered_json* config = f.find("output_config")) {
+    if (!config->is_object()) refuse("'output_config' is not an object", "output_config");
+    const Fields given(*config);
+    out.format = given.find("format");
+    if (out.format) out.format_name = "output_config.format";
+    if (const ordered_json* effort = given.find("effort")) {
+      constexpr const char* kEfforts[] = {"low", "medium", "high", "xhigh", "max"};
+      if (std::ranges::find(kEfforts, *effort) == std::end(kEfforts))
+        refuse("'output_config.effort' is not low, medium, high, xhigh or max", "output_config.effort");
+      out.effort = *effort;
+    }
+  }
+  if (const ordered_json* older = f.find("output_format")) {
+    if (out.format) refuse("'output_format' is given, and so is 'output_config.format'", "output_format");
+    out.format = older;
+    out.format_name = "output_format";
+  }
+  if (!out.format) return out;
+  const std::string name = out.format_name;
+  if (!out.format->is_object()) refuse(fmt::format("'{}' is not an object", name), name);
+  const ordered_json* type = Fields(*out.format).find("type");
+  if (!type || *type != "json_schema") refuse(fmt::format("'{}' has a type that is not \"json_schema\"", name), name);
+  const ordered_json* schema = Fields(*out.format).find("schema");
+  if (!schema || !schema->is_object()) refuse(fmt::format("'{}' has no 'schema', an object", name), name);
+  return out;
+}
+
 // Thinking is off unless it is asked for, as with Anthropic's own models; chat_template_kwargs wins.
-void set_thinking(const Fields& f, ordered_json& chat) {
+void set_thinking(const Fields& f, const std::string& effort, ordered_json& chat) {
   bool on = false;
   if (const ordered_json* thinking = f.find("thinking")) {
-    const std::string type = type_of(*thinking);
-    on = type != "disabled";
+    constexpr const char* kTypes[] = {"enabled", "adaptive", "disabled"};
+    const ordered_json* type = thinking->is_object() ? Fields(*thinking).find("type") : nullptr;
+    if (!type || std::ranges::find(kTypes, *type) == std::end(kTypes))
+      refuse("'thinking' is not an object with a type that is enabled, adaptive or disabled", "thinking");
+    on = *type != "disabled";
     if (const auto budget = Fields(*thinking).integer("budget_tokens", 0, int64_t{1} << 30); budget && on)
       chat["thinking_token_budget"] = *budget;
   }
-  chat["reasoning_effort"] = on ? "medium" : "none";
+  chat["reasoning_effort"] = on ? effort : "none";
 }
 
-ordered_json chat_of_messages(const ordered_json& body, const Fields& f) {
+ordered_json chat_of_messages(const ordered_json& body, const Fields& f, const OutputConfig& output) {
   ordered_json chat = body;
-  for (const char* key : {"messages", "system", "tools", "tool_choice", "thinking", "stop_sequences", "stop",
-                          "metadata", "output_config", "n", "logprobs", "add_generation_prompt"})
+  for (const char* key :
+       {"messages", "system", "tools", "tool_choice", "thinking", "stop_sequences", "stop", "metadata", "output_config",
+        "output_format", "n", "logprobs", "top_logprobs", "add_generation_prompt"})
     chat.erase(key);
   chat["messages"] = messages_of_blocks(f);
   const ordered_json& last = chat["messages"].back();
@@ -140,7 +201,8 @@ ordered_json chat_of_messages(const ordered_json& body, const Fields& f) {
   if (const ordered_json* stops = f.find("stop_sequences")) chat["stop"] = *stops;
   if (const ordered_json* tools = f.find("tools")) chat["tools"] = tools_of_messages(*tools);
   set_choice(f, chat);
-  set_thinking(f, chat);
+  set_thinking(f, output.effort, chat);
+  if (output.format) chat["response_format"] = *output.format;
   return chat;
 }
 
@@ -238,7 +300,10 @@ class MessagesStream final : public BlockStream {
 Asked read_messages(const std::string& body, engine::LanguageModel& model, const Defaults& defaults, bool limited) {
   const ordered_json json = parse_body(body);
   const Fields f(json);
-  Asked asked = read_chat_json(chat_of_messages(json, f), model, defaults, limited);
+  const OutputConfig output = output_config_of(f);
+  const ordered_json chat = chat_of_messages(json, f, output);
+  Asked asked =
+      said_of("response_format", output.format_name, [&] { return read_chat_json(chat, model, defaults, limited); });
   asked.id = random_id("msg_");
   return asked;
 }

@@ -21,26 +21,47 @@ using nlohmann::ordered_json;
 constexpr int64_t kTokensMax = int64_t{1} << 30;
 constexpr const char* kSpace = " \t\r\n";
 
+// A function's name, and parameters that are an object's schema: also where no call will be asked for.
+void check_function(const ordered_json& tool) {
+  constexpr size_t kNameMax = 64;
+  constexpr const char* kNameOf = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  const auto function = tool.find("function");
+  if (function == tool.end() || !function->is_object() || !function->contains("name") ||
+      !(*function)["name"].is_string())
+    refuse("a tool is not a function with a name", "tools");
+  const std::string name = (*function)["name"];
+  if (name.empty() || name.size() > kNameMax || name.find_first_not_of(kNameOf) != name.npos)
+    refuse(fmt::format("the name of a tool is not 1 to {} of a-z, A-Z, 0-9, _ and -: {}", kNameMax,
+                       ordered_json(printable(name)).dump()),
+           "tools");
+  const ordered_json* parameters = Fields(*function).find("parameters");
+  if (!parameters) return;
+  if (!parameters->is_object())
+    refuse(fmt::format("the parameters of tool {} are not an object: a JSON Schema is needed", name), "tools");
+  const ordered_json* type = Fields(*parameters).find("type");
+  const auto is_object = [](const ordered_json& t) { return t == "object"; };
+  if (type && !is_object(*type) && !(type->is_array() && std::ranges::any_of(*type, is_object)))
+    refuse(fmt::format("the parameters of tool {} have a type that is not \"object\"", name), "tools");
+}
+
 // The functions among the tools; others, which a hosted model would run itself, are skipped.
 ordered_json functions_of(const Fields& f, std::set<std::string>& skipped) {
   const ordered_json *tools = f.find("tools"), *choice = f.find("tool_choice");
-  if (!tools || (choice && *choice == "none")) return {};
+  if (!tools) return {};
   if (!tools->is_array()) refuse("'tools' is not a list of functions", "tools");
+  const bool none = choice && *choice == "none";
   ordered_json out = ordered_json::array();
   for (const ordered_json& tool : *tools) {
     if (!tool.is_object()) refuse("a tool is not an object", "tools");
     const auto type = tool.find("type");
     if (type != tool.end() && type->is_string() && *type != "function") {
-      skipped.insert(type->get<std::string>());
+      if (!none) skipped.insert(type->get<std::string>());
       continue;
     }
-    const auto function = tool.find("function");
-    if (function == tool.end() || !function->is_object() || !function->contains("name") ||
-        !(*function)["name"].is_string())
-      refuse("a tool is not a function with a name", "tools");
+    check_function(tool);
     out.push_back(tool);
   }
-  return out.empty() ? ordered_json() : out;
+  return none || out.empty() ? ordered_json() : out;
 }
 
 // How the template is to be used. chat_template_kwargs wins over reasoning_effort.
@@ -128,7 +149,10 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   const Fields f(json);
   Asked asked = begin(f, model, defaults, "chatcmpl-");
   asked.logprobs = f.boolean("logprobs").value_or(false);
-  if (asked.logprobs) asked.work.request.generate.logprobs = f.integer("top_logprobs", 0, 20).value_or(0);
+  const int64_t alternatives = f.integer("top_logprobs", 0, 20).value_or(0);
+  if (alternatives > 0 && !asked.logprobs) refuse("'top_logprobs' needs 'logprobs' to be true", "top_logprobs");
+  if (asked.logprobs) asked.work.request.generate.logprobs = alternatives;
+  (void)f.boolean("parallel_tool_calls");  // read in constraint_of, for requests with tools
   ordered_json messages = chat_messages(f);
   const std::optional<std::string> continued = continued_text(f, messages);
   asked.tools = functions_of(f, asked.skipped_tools);

@@ -287,7 +287,9 @@ ResponsesRequest read_responses(const std::string& body, engine::LanguageModel& 
              "unsupported_parameter");
   }
   f.only("background", false);
-  ResponsesRequest out{.asked = read_chat_json(chat_of_responses(json, f), model, defaults)};
+  const ordered_json chat = chat_of_responses(json, f);
+  ResponsesRequest out{
+      .asked = said_of("response_format", "text.format", [&] { return read_chat_json(chat, model, defaults); })};
   out.asked.id = random_id("resp_");
   out.echo = echo_of(f, out.asked);
   return out;

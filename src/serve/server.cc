@@ -258,6 +258,7 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
     set_error(request, response, 411, "invalid_request_error", "the length of the body is not given");
     return true;
   }
+  if (request.has_header("Transfer-Encoding")) connection->expect_chunks();
   // The library would read all of it, only to discard it.
   if (request.get_header_value<uint64_t>("Content-Length") > kBodyMax) {
     connection->close_after_this();
@@ -269,9 +270,17 @@ bool Server::State::refused(const httplib::Request& request, httplib::Response& 
   // A page of another origin, or one whose name was made to point here, must not use what needs no key.
   const std::string origin = request.get_header_value("Origin"), asked = request.get_header_value("Host");
   const bool own_page = origin == "http://" + asked || origin == "https://" + asked;  // also behind a proxy with TLS
-  if ((!origin.empty() && !own_page) || (options.key.empty() && !is_own_name(asked, options.host))) {
+  if (!origin.empty() && !own_page) {
     connection->close_after_this();
-    set_error(request, response, 403, "permission_error", "pages of other origins cannot use this server");
+    set_error(request, response, 403, "permission_error",
+              "a page of another origin, " + printable(origin) + ", cannot use this server");
+    return true;
+  }
+  if (options.key.empty() && !is_own_name(asked, options.host)) {
+    connection->close_after_this();
+    set_error(request, response, 403, "permission_error",
+              "the host name " + printable(asked) +
+                  " is not this machine's own: use 127.0.0.1 or localhost, or start the server with --api-key");
     return true;
   }
   if (options.key.empty() || is_public(request.path)) return false;
@@ -462,18 +471,21 @@ void Server::State::post(const std::string& path, void (State::*answer)(const st
   http.Post(path, [this, answer](const httplib::Request&, httplib::Response& r, const httplib::ContentReader& read) {
     std::string body;
     BodyBytes bytes(body_bytes);
-    bool room = true;
+    bool room = true, large = false;
     const bool whole = read([&](const char* data, size_t size) {
       room = bytes.take(size);
-      if (!room || body.size() + size > kBodyMax) return false;
+      large = body.size() + size > kBodyMax;
+      if (!room || large) return false;
       body.append(data, size);
       return true;
     });
-    if (!whole) Connection::current()->close_after_this();
+    Connection& connection = *Connection::current();
+    large = large || connection.closing();  // that limits bytes, too
+    if (!whole) connection.close_after_this();
     if (!room) throw ApiError(503, "unavailable_error", "too many large requests at once; try again later");
-    if (!whole)
-      throw ApiError(413, "invalid_request_error",
-                     fmt::format("the body is not whole, or larger than {} bytes", kBodyMax));
+    if (!whole && large)
+      throw ApiError(413, "invalid_request_error", fmt::format("the body is larger than {} bytes", kBodyMax));
+    if (!whole) refuse("the body is not whole: it ends too early, or a chunk has no size or another one");
     (this->*answer)(body, r);
   });
 }
@@ -590,7 +602,7 @@ Server::Server(ServerOptions options) : state_(std::make_unique<State>()) {
            : s.http.bind_to_port(host, s.options.port) ? s.options.port
                                                        : -1;
   if (s.port < 0)
-    fail_environment("serve", {.what = "cannot listen",
+    fail_environment("serve", {.what = "cannot listen: " + why_not_listening(host, s.options.port),
                                .got = fmt::format("{}:{}", printable(host), s.options.port),
                                .hint = "another --port, or an address of this machine"});
   s.listening = std::thread([&s] { s.listen(); });

@@ -12,7 +12,10 @@
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "serve/chunk_framing.h"
 
 namespace braid::serve {
 namespace {
@@ -78,6 +81,21 @@ TEST(Server, TheLengthOfABodyIsToldOnce) {
     EXPECT_EQ(answers_in(got), 1) << c.headers << got;  // what follows may be the rest of the body
   }
   EXPECT_EQ(answers_in(answer_to(server.port(), next + post(last + "Content-Length: 2\r\n", "{}"))), 2);
+}
+
+TEST(Server, ChunksAreFramedWhereverTheyAreCut) {
+  const std::string good = "2;a=b\r\n{}\r\n00A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n", bad = "2\r\n{}0\r\n\r\n";
+  for (size_t step = 1; step <= good.size(); ++step) {
+    const auto framed = [&](const std::string& body) {
+      ChunkFraming framing;
+      for (size_t at = 0; at < body.size(); at += step) {
+        if (!framing.take(std::string_view(body).substr(at, step))) return false;
+      }
+      return true;
+    };
+    EXPECT_TRUE(framed(good)) << step;
+    EXPECT_FALSE(framed(bad)) << step;
+  }
 }
 
 TEST(Server, AnExceptionEndsOneConnection) {

@@ -132,7 +132,7 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
     }
     {
       const std::lock_guard lock(mutex_);
-      counters_.prompt_tokens += generated.timings.prompt_tokens;
+      counters_.prompt_tokens += generated.timings.prompt_tokens + cached;
       counters_.cached_tokens += cached;
       counters_.generated_tokens += generated.timings.generated_tokens;
       counters_.drafted_tokens += generated.timings.drafted_tokens;

@@ -25,7 +25,7 @@ struct Work {
   std::vector<std::string> stops{};
 };
 
-// Since the start; gauges are as of now.
+// Since the start; gauges are as of now. Of prompt tokens, `cached_tokens` were not read.
 struct Counters {
   int64_t requests = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, running = 0, waiting = 0;
   engine::MemoryUse memory{};

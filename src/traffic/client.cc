@@ -51,7 +51,7 @@ std::string body_of(const Target& target, const Prompt& prompt) {
 std::string what_failed(httplib::Error error) {
   switch (error) {
     case httplib::Error::Connection:
-      return "no connection: nothing listens at this address";
+      return "no connection: there is no such host, or nothing listens there";
     case httplib::Error::Read:
       return "the server closed the connection, or sent nothing for ten minutes";
     case httplib::Error::Write:
@@ -61,9 +61,20 @@ std::string what_failed(httplib::Error error) {
   }
 }
 
+std::string word_at(const ordered_json& j, const char* pointer) {
+  const ordered_json::json_pointer at(pointer);
+  return j.contains(at) && j[at].is_string() ? j[at].get<std::string>() : "";
+}
+
+// What an error's body says, or the body.
+std::string reason_of(const std::string& body) {
+  const std::string message = word_at(ordered_json::parse(body, nullptr, false), "/error/message");
+  return message.empty() ? body : message;
+}
+
 void note(const std::vector<StreamReader::Event>& events, double now, bool& done, Sample& sample) {
   for (const StreamReader::Event& e : events) {
-    if (e.text) sample.arrivals.push_back(now);
+    if (e.text > 0) sample.arrivals.push_back(now), sample.sizes.push_back(e.text);
     if (e.prompt_tokens >= 0) sample.prompt_tokens = e.prompt_tokens;
     if (e.cached_tokens >= 0) sample.cached_tokens = e.cached_tokens;
     if (e.output_tokens >= 0) sample.output_tokens = e.output_tokens;
@@ -122,7 +133,7 @@ class Sender {
     if (!result)
       sample.error = stop_ ? "stopped" : what_failed(result.error());
     else if (status != 200)
-      sample.error = fmt::format("{}: {}", status, printable(refusal, 300));
+      sample.error = fmt::format("{}: {}", status, printable(reason_of(refusal), 300));
     else if (!done && sample.error.empty())
       sample.error = "the stream ended early";
     return sample;
@@ -169,7 +180,9 @@ std::vector<StreamReader::Event> StreamReader::push(std::string_view bytes) {
     for (const char* pointer : {"/choices/0/text", "/choices/0/delta/content", "/choices/0/delta/reasoning_content",
                                 "/choices/0/delta/reasoning", "/choices/0/delta/tool_calls/0"}) {
       const ordered_json::json_pointer at(pointer);
-      e.text = e.text || (j.contains(at) && (j[at].is_object() || (j[at].is_string() && j[at] != "")));
+      if (!j.contains(at)) continue;
+      if (j[at].is_string()) e.text += std::ssize(j[at].get_ref<const std::string&>());
+      if (j[at].is_object()) e.text += std::max<int64_t>(std::ssize(word_at(j[at], "/function/arguments")), 1);
     }
     if (j.contains("error")) e.error = printable(j["error"].dump(-1, ' ', true), 300);
     out.push_back(std::move(e));

@@ -31,6 +31,7 @@ struct Pace {
 struct Sample {
   double sent = 0, ended = 0;
   std::vector<double> arrivals{};  // of every piece of text
+  std::vector<int64_t> sizes{};    // their bytes
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
   std::string error{};  // empty: the answer is whole
 };
@@ -43,7 +44,8 @@ std::vector<Sample> send_all(const Target& target, std::span<const Prompt> promp
 class StreamReader {
  public:
   struct Event {
-    bool text = false, done = false;  // it has text for the answer; the stream is complete
+    int64_t text = 0;   // bytes of text for the answer
+    bool done = false;  // the stream is complete
     int64_t prompt_tokens = -1, cached_tokens = -1, output_tokens = -1;
     std::string error{};
   };

@@ -15,6 +15,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr int64_t kTokensMax = 1 << 24;
+
 // mt19937_64 is specified to the bit; the library's distributions are not.
 class Random {
  public:
@@ -77,13 +79,21 @@ std::vector<Prompt> file_prompts(const std::filesystem::path& file, int64_t coun
   sys::for_each_line(file, [&](const std::string& line, int64_t number) {
     if (std::ssize(read) == count) return;
     const std::string where = fmt::format("{}:{}", name, number);
-    (void)io::Json::parse(line, where);  // has the limits, and names what is wrong
+    constexpr const char* kExpected = "{\"prompt\": text} or {\"messages\": [...]} in every line";
+    try {
+      (void)io::Json::parse(line, where);  // has the limits
+    } catch (const Error&) {               // it counts lines from this one on
+      fail(where, {.what = "this line is not JSON", .got = printable(line, 40), .expected = kExpected});
+    }
     const ordered_json row = ordered_json::parse(line, nullptr, false);
     const bool text = row.is_object() && row.contains("prompt") && row["prompt"].is_string();
     const bool chat = row.is_object() && row.contains("messages") && row["messages"].is_array();
-    if (!text && !chat)
-      fail(where, {.what = "not a prompt", .expected = "{\"prompt\": text} or {\"messages\": [...]}"});
-    const bool limited = row.contains("output_tokens") && row["output_tokens"].is_number_unsigned();
+    if (!text && !chat) fail(where, {.what = "not a prompt", .got = printable(line, 40), .expected = kExpected});
+    const bool limited = row.contains("output_tokens");
+    if (limited && (!row["output_tokens"].is_number_unsigned() || row["output_tokens"] > kTokensMax))
+      fail(where, {.what = "output_tokens is not a number of tokens",
+                   .got = printable(row["output_tokens"].dump(-1, ' ', true), 40),
+                   .expected = fmt::format("0 to {}", kTokensMax)});
     read.push_back({.content = text ? row["prompt"] : row["messages"],
                     .output_tokens = limited ? row["output_tokens"].get<int64_t>() : output_tokens});
   });

@@ -26,17 +26,26 @@ double percentile(const std::vector<double>& sorted, double share) {
 
 double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
 
-// The largest number of texts in any second that begins with one.
+// The largest number of tokens in any second that begins with one.
 double best_second(std::span<const Sample> samples) {
-  std::vector<double> all;
-  for (const Sample& s : samples) all.insert(all.end(), s.arrivals.begin(), s.arrivals.end());
-  std::ranges::sort(all);
-  size_t best = 0, first = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    while (all[i] - all[first] > 1) ++first;
-    best = std::max(best, i - first + 1);
+  std::vector<std::pair<double, double>> all;  // arrivals, and tokens
+  for (const Sample& s : samples) {
+    if (!s.error.empty()) continue;
+    const bool sized = s.sizes.size() == s.arrivals.size();
+    const auto size = [&](size_t i) { return sized ? static_cast<double>(s.sizes[i]) : 1.0; };
+    double bytes = 0;
+    for (size_t i = 0; i < s.arrivals.size(); ++i) bytes += size(i);
+    for (size_t i = 0; i < s.arrivals.size(); ++i)
+      all.emplace_back(s.arrivals[i], static_cast<double>(s.output_tokens) * size(i) / bytes);
   }
-  return static_cast<double>(best);
+  std::ranges::sort(all);
+  double best = 0, tokens = 0;
+  for (size_t i = 0, first = 0; i < all.size(); ++i) {
+    tokens += all[i].second;
+    for (; all[i].first - all[first].first > 1; ++first) tokens -= all[first].second;
+    best = std::max(best, tokens);
+  }
+  return best;
 }
 
 int64_t most_at_once(std::span<const Sample> samples) {
@@ -93,7 +102,7 @@ Report report_of(std::span<const Sample> samples, const std::map<std::string, do
         goals, [&](const auto& goal) { return !took.contains(goal.first) || took[goal.first] <= goal.second; });
   }
   out.seconds = out.completed > 0 ? last - first : 0;
-  out.output_peak = best_second(samples);
+  out.output_peak = std::max(best_second(samples), per_second(static_cast<double>(out.output_tokens), out.seconds));
   out.running_peak = most_at_once(samples);
   out.ttft = summary_of(std::move(ttft));
   out.tpot = summary_of(std::move(tpot));

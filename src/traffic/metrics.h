@@ -26,7 +26,9 @@ struct Report {
   int64_t completed = 0, failed = 0;
   double seconds = 0;  // from the first request to the last answer
   int64_t input_tokens = 0, cached_tokens = 0, output_tokens = 0;
-  double output_peak = 0;  // tokens in the best second, by arrival; pieces of several tokens count as one
+  // Tokens in the best second, or per second of the whole run where that is more. A piece of text has the share of its
+  // answer's tokens that it has of the answer's bytes.
+  double output_peak = 0;
   int64_t running_peak = 0;
   int64_t good = 0;  // requests that meet every goal; all that completed without goals
   Summary ttft, tpot, itl, e2el;

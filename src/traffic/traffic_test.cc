@@ -44,9 +44,18 @@ TEST(Traffic, ReportsCountWhatIsWhole) {
   EXPECT_NEAR(r.itl.mean, 375, 1e-9);
   EXPECT_NEAR(r.e2el.median, 1500, 1e-9);
   EXPECT_EQ(r.running_peak, 3);
-  EXPECT_EQ(r.output_peak, 3);
+  EXPECT_DOUBLE_EQ(r.output_peak, 4);  // of three pieces
   EXPECT_EQ(report_of(samples, {{"tpot", 249}}).good, 1);
   EXPECT_EQ(json_of(r)["failed"], 1);
+}
+
+TEST(Traffic, ThePeakCountsTokens) {
+  // 12 tokens in two pieces, the first with three quarters of the text; a second apart and more.
+  Sample s{.sent = 0, .ended = 4, .arrivals = {1, 3}, .sizes = {30, 10}, .prompt_tokens = 1, .output_tokens = 12};
+  EXPECT_DOUBLE_EQ(report_of({&s, 1}, {}).output_peak, 9);
+  s.arrivals = {0.1, 0.2};
+  s.ended = 0.25;  // shorter than a second: not below the mean
+  EXPECT_DOUBLE_EQ(report_of({&s, 1}, {}).output_peak, 48);
 }
 
 TEST(Traffic, GoalsAreRead) {
@@ -69,7 +78,7 @@ TEST(Traffic, StreamsAreReadWhereverTheyAreCut) {
     int64_t prompt = 0, cached = 0, output = 0;
     for (size_t at = 0; at < stream.size(); at += step) {
       for (const auto& e : reader.push(std::string_view(stream).substr(at, step))) {
-        texts += e.text;
+        texts += e.text > 0;
         done += e.done;
         EXPECT_EQ(e.error, "");
         if (e.prompt_tokens >= 0) prompt = e.prompt_tokens, cached = e.cached_tokens, output = e.output_tokens;
@@ -118,10 +127,13 @@ TEST(Traffic, FilesOfPrompts) {
   EXPECT_EQ(prompts[1].output_tokens, 8);
   EXPECT_TRUE(prompts[3].content.is_array());
   EXPECT_EQ(prompts[4].content, "a");
-  for (const char* bad : {"{\"prompt\": 5}", "[]", "{", ""}) {
+  for (const char* bad : {"{\"prompt\": 5}", "[]", "{", "", "{\"prompt\": \"a\", \"output_tokens\": -3}"}) {
     write(bad);
     EXPECT_NE(support::error_of([&] { file_prompts(file, 5, 8); }).find("prompts.jsonl"), std::string::npos) << bad;
   }
+  write("{\"prompt\": \"a\"}\n{\n");
+  const std::string error = support::error_of([&] { file_prompts(file, 5, 8); });
+  EXPECT_NE(error.find("prompts.jsonl:2] this line is not JSON; got {; expected {\"prompt\""), error.npos) << error;
 }
 
 }  // namespace

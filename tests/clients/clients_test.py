@@ -214,6 +214,12 @@ class Anthropic(Clients):
         answer = self.anthropic.messages.create(model="tiny", max_tokens=200, messages=turn, **more)
         self.assertEqual(answer.content[0].text, "233910")
 
+    def test_structured_output(self):
+        schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": False}
+        form = {"type": "json_schema", "schema": schema}
+        for more in ({"output_config": {"format": form, "effort": "low"}}, {"extra_body": {"output_format": form}}):
+            self.assertIsInstance(json.loads(self.ask(SUM, **more).content[0].text)["sum"], int)
+
     def test_stops(self):
         self.assertEqual(self.ask(SUM, thinking={"type": "enabled", "budget_tokens": 1024}, extra_body={"max_tokens": 3}).stop_reason, "max_tokens")
         stopped = self.ask(SUM, stop_sequences=["2"])

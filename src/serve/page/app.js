@@ -238,7 +238,7 @@ async function refresh() {
     const value = (name) => Number(new RegExp(`^${name} (\\S+)$`, "m").exec(text)?.[1] ?? NaN);
     const prompt = value("vllm:prompt_tokens_total"), cached = value("braid:cached_tokens_total");
     const bytes = value("process_resident_memory_bytes");
-    if (prompt + cached > 0) parts.push(`${Math.round((100 * cached) / (prompt + cached))}% of prompts cached`);
+    if (prompt > 0) parts.push(`${Math.round((100 * cached) / prompt)}% of prompts cached`);
     if (bytes > 0) parts.push(bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`);
     $("server").textContent = parts.join(", ");
   } catch { /* not there: asking will say so */ }

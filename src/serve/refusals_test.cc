@@ -1,0 +1,66 @@
+// Requests that are refused before they reach the worker: which field the error names, on each surface.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "serve/api_error.h"
+#include "serve/completions.h"
+#include "serve/messages.h"
+#include "serve/openai.h"
+#include "serve/responses.h"
+#include "support/data.h"
+
+namespace braid::serve {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The error's param; "none" when there is no error.
+std::string param_of(const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const ApiError& e) {
+    EXPECT_EQ(e.status(), 400) << e.what();
+    EXPECT_NE(std::string(e.what()).find(e.param()), std::string::npos) << e.what();
+    return e.param();
+  }
+  return "none";
+}
+
+TEST(Refusals, NameTheFieldThatWasSent) {
+  engine::LanguageModel model(support::data("tiny-chat"),
+                              {.context = 256, .sequences = 1, .memory = 16 << 20, .threads = 1});
+  Defaults defaults;
+  const ordered_json turn = ordered_json::parse(R"([{"role": "user", "content": "Hi"}])");
+  const auto with = [](ordered_json body, const char* more) {
+    body.update(ordered_json::parse(more));
+    return body.dump();
+  };
+  const auto chat = [&](const char* more) {
+    return param_of([&] { read_chat(with({{"messages", turn}}, more), model, defaults); });
+  };
+  const auto completions = [&](const char* more) {
+    return param_of([&] { read_completions(with({{"prompt", "Hi"}}, more), model, defaults); });
+  };
+  const auto messages = [&](const char* more) {
+    return param_of([&] { read_messages(with({{"messages", turn}, {"max_tokens", 4}}, more), model, defaults); });
+  };
+  const auto responses = [&](const char* more) {
+    return param_of([&] { read_responses(with({{"input", "Hi"}}, more), model, defaults); });
+  };
+  EXPECT_EQ(chat(R"({"json_schema": {"type": "odd"}})"), "json_schema");
+  EXPECT_EQ(chat(R"({"json_schema": {"type": "integer"}, "grammar": ""})"), "none");
+  EXPECT_EQ(completions(R"({"grammar": "root ::= [0-9]"})"), "grammar");
+  EXPECT_EQ(completions(R"({"structured_outputs": {"regex": "("}})"), "structured_outputs");
+  EXPECT_EQ(messages(R"({"output_config": {"format": {"type": "json_schema", "schema": {"type": "odd"}}}})"),
+            "output_config.format");
+  EXPECT_EQ(messages(R"({"output_format": {"type": "text"}})"), "output_format");
+  EXPECT_EQ(messages(R"({"thinking": true})"), "thinking");
+  EXPECT_EQ(responses(R"({"text": {"format": {"type": "json_schema", "schema": {"type": "odd"}}}})"), "text.format");
+  EXPECT_EQ(responses(R"({"tool_choice": "some"})"), "tool_choice");
+}
+
+}  // namespace
+}  // namespace braid::serve
