@@ -61,7 +61,7 @@ Config cut_config(const Config& whole, const Cut& cut) {
   if (whole.loop) fail("parallel.tp", {.what = "cannot be used with recurrent depth", .hint = "parallel.tp=1"});
   each_part(config, [&](PartSpec& part) { part.cut = std::visit(Narrow{cut.ranks}, part.block); });
   config.cut = cut;
-  const std::vector<std::string> prefixes = cut_prefixes(config);
+  const std::vector<std::string> prefixes = block_prefixes(config, true);
   for (const TensorSpec& t : inventory(whole)) {
     const bool inside =
         std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& p) { return t.name.starts_with(p); });
@@ -73,11 +73,11 @@ Config cut_config(const Config& whole, const Cut& cut) {
   return config;
 }
 
-std::vector<std::string> cut_prefixes(const Config& config) {
+std::vector<std::string> block_prefixes(const Config& config, bool cut) {
   std::vector<std::string> prefixes;
   Config copy = config;
   each_part(copy, [&](const PartSpec& part) {
-    if (part.cut) prefixes.push_back(part.prefix);
+    if (part.cut == cut) prefixes.push_back(part.prefix);
   });
   return prefixes;
 }

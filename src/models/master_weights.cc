@@ -62,7 +62,12 @@ class MasterSource final : public nn::ParamSource {
   // `whole` and `config`: of all ranks, and what this one has of it.
   MasterSource(MasterWeights& masters, nn::ParamSource& files, const std::string& where,
                const std::vector<TensorSpec>& whole, const Config& config)
-      : masters_(masters), files_(files), where_(where), cut_(config.cut), prefixes_(cut_prefixes(config)) {
+      : masters_(masters),
+        files_(files),
+        where_(where),
+        cut_(config.cut),
+        cut_blocks_(block_prefixes(config, true)),
+        whole_blocks_(block_prefixes(config, false)) {
     for (const TensorSpec& t : whole) whole_.emplace(t.name, t);
   }
 
@@ -107,8 +112,11 @@ class MasterSource final : public nn::ParamSource {
   void divide(MasterTensor& tensor, const nn::ParamRequest& r, const nn::ParamRequest& all) const {
     if (r.shape == all.shape) {
       tensor.counted = cut_.rank == 0;
-      tensor.partial = std::any_of(prefixes_.begin(), prefixes_.end(),
-                                   [&](const std::string& prefix) { return r.name.starts_with(prefix); });
+      const auto inside = [&](const std::vector<std::string>& prefixes) {
+        return std::any_of(prefixes.begin(), prefixes.end(),
+                           [&](const std::string& prefix) { return r.name.starts_with(prefix); });
+      };
+      tensor.partial = inside(cut_blocks_) || (cut_.sequence && !inside(whole_blocks_));
       return;
     }
     tensor.rows = all.rows();
@@ -122,7 +130,7 @@ class MasterSource final : public nn::ParamSource {
   nn::ParamSource& files_;
   const std::string& where_;
   Cut cut_;
-  std::vector<std::string> prefixes_;  // of blocks that are cut
+  std::vector<std::string> cut_blocks_, whole_blocks_;  // their prefixes
   std::map<std::string, nn::ParamRequest> whole_;
 };
 

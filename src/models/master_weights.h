@@ -35,7 +35,7 @@ struct MasterTensor {
   int64_t rows = 0, cols = 0;
   std::vector<Range> held{};
   bool by_cols = false;
-  bool partial = false;  // whole here and on other ranks, where other parts of its block read it: gradients add up
+  bool partial = false;  // whole here and on other ranks, for other parts of its block or tokens: gradients add up
   bool counted = true;   // by this rank, in the norm of all ranks' gradients
 
   int64_t count() const {  // of elements that this rank holds

@@ -6,6 +6,7 @@
 #include "comm/group.h"
 #include "models/blocks.h"
 #include "nn/ops.h"
+#include "nn/sequence_parallel.h"
 #include "nn/tensor_parallel.h"
 #include "sys/error.h"
 
@@ -157,7 +158,15 @@ Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::opti
 
 // Of a router that every rank has, one rank counts the losses: gradients add up.
 Tensor Model::block_output(nn::Run& run, Part& part, const Tensor& x) {
-  if (!part.cut) return part.block->forward(run, x);
+  if (!run.sequence) return part.cut ? sum_over_ranks(run, part, x) : part.block->forward(run, x);
+  run.in_block = true;
+  const Tensor y = part.cut ? sum_over_ranks(run, part, x)
+                            : nn::own_rows(run, part.block->forward(run, nn::gather_to_copies(run, x)));
+  run.in_block = false;
+  return y;
+}
+
+Tensor Model::sum_over_ranks(nn::Run& run, Part& part, const Tensor& x) {
   const bool counts = run.tensor->rank() == 0 || !run.routers;
   float balance = 0, z = 0;
   if (!counts) std::swap(balance, run.routers->balance), std::swap(z, run.routers->z);
@@ -181,7 +190,7 @@ Tensor Model::embed(nn::Run& run, const Tensor& ids) {
   if (config_.embedding_scale != 1) x = nn::scaled(run, x, config_.embedding_scale, DType::f32);
   if (positions_.value) {
     const Tensor places(run.ctx.arena, DType::i32, {x.dim(0)});
-    for (const Seq& s : run.seqs.seqs) {
+    for (const Seq& s : run.rows().seqs) {
       for (int64_t t = 0; t < s.len; ++t) places.mut().as<int32_t>()[s.start + t] = static_cast<int32_t>(s.pos0 + t);
     }
     x = nn::residual(run, x, nn::embedding(run, places, positions_));

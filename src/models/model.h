@@ -109,6 +109,7 @@ class Model {
   Tensor embed(nn::Run& run, const Tensor& ids);
   Tensor look_up(nn::Run& run, const Tensor& ids, Param& table);
   Tensor block_output(nn::Run& run, Part& part, const Tensor& x);
+  Tensor sum_over_ranks(nn::Run& run, Part& part, const Tensor& x);
   nn::HeadLosses losses(nn::Run& run, const Tensor& x, Param& head, const Tensor& targets, const Tensor& weight,
                         float z);
   int64_t first_row() const { return config_.vocab * config_.cut.rank / config_.cut.ranks; }  // of the vocabulary

@@ -56,6 +56,7 @@ struct Run;
 using Replay = std::function<void(Run& run, int64_t first)>;
 
 struct Calibration;
+struct SequenceShares;
 class Precision;
 // The random numbers that a pass draws: those of one training step.
 struct Draws {
@@ -82,8 +83,13 @@ struct Run {
   const Draws* draws = nullptr;            // null: nothing is dropped
   std::vector<Replay>* replays = nullptr;  // of steps with a trail; null: they will not be replayed
   const Loop* loop = nullptr;
-  comm::Group* tensor = nullptr;  // ranks that hold parts of the same layers; null: this one has all of them
-  int state_offset = 0;           // of blocks that a pass runs several times: added to their Block::state_index
+  comm::Group* tensor = nullptr;             // ranks that hold parts of the same layers; null: this one has all of them
+  const SequenceShares* sequence = nullptr;  // how those divide the tokens between blocks; null: each has all of them
+  bool in_block = false;                     // that reads all tokens
+  int state_offset = 0;  // of blocks that a pass runs several times: added to their Block::state_index
+
+  // The sequences of the rows that an op gets.
+  const SeqMap& rows() const;
 
   // For the products of this pass.
   CodeDots codes() const {
@@ -94,5 +100,13 @@ struct Run {
     return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index + state_offset)];
   }
 };
+
+// Sequence parallelism (nn/sequence_parallel.h): which tokens of a pass each of Run::tensor has between blocks.
+struct SequenceShares {
+  SeqMap own{};                   // this rank's
+  std::vector<int64_t> counts{};  // of every rank, consecutive
+};
+
+inline const SeqMap& Run::rows() const { return sequence && !in_block ? sequence->own : seqs; }
 
 }  // namespace braid::nn

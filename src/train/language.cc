@@ -57,8 +57,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   const int64_t rows = mesh ? (data_->rows() + mesh->models() - 1) / mesh->models() : data_->rows();
   for (int64_t steps = 1; steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
-    plans_.push_back(
-        rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0, mesh ? mesh->tensor() : nullptr));
+    plans_.push_back(rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0, mesh));
   plan_ = &plans_.back();
   task_ = make_task(recipe, config, path, ctx);
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained())), static_cast<double>(plan_->arena.bytes),
@@ -151,7 +150,8 @@ nn::Run Language::run_of(Ctx& ctx, const data::Batch& part, bool backward) {
   const LossRecipe& loss = recipe_.loss;
   nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = no_state_, .numerics = numerics_of(recipe_)};
   if (precision_) run.precision = &*precision_;
-  if (mesh_) run.tensor = mesh_->tensor();
+  shares_.divide(part.seqs, mesh_);
+  shares_.put(run, mesh_);
   routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
   routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
   if (backward) run.routers = &routers_;

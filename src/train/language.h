@@ -20,6 +20,7 @@
 #include "train/objective.h"
 #include "train/recipe.h"
 #include "train/task.h"
+#include "train/token_shares.h"
 
 namespace braid::train {
 
@@ -80,6 +81,7 @@ class Language final : public Objective {
   std::optional<nn::Precision> precision_;
   std::optional<data::Loader> data_, held_out_;
   data::Batch batch_, part_;
+  TokenShares shares_;  // of the part in computation
   bool held_out_batch_ = false;
   Totals totals_;
   std::unique_ptr<Task> task_;  // null: predicting every token

@@ -44,6 +44,7 @@ void check_tensor_parallel(const Recipe& recipe, int ranks) {
                          .expected = fmt::format("a divisor of {}", ranks),
                          .hint = fmt::format("--ranks {}", (ranks + p.tp - 1) / p.tp * p.tp)});
   }
+  if (p.tp == 1 && p.sp) refuse("parallel.sp", "divides the tokens among the ranks of a model", "parallel.tp=2");
   if (p.tp == 1) return;
   const bool task =
       !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";

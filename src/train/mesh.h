@@ -32,7 +32,7 @@ class Mesh {
   bool first() const { return world_.rank() == 0; }  // who writes files and talks to people
   int ranks() const { return world_.size(); }
   int models() const { return data_.size(); }  // that share a batch
-  Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size()}; }
+  Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size(), .sequence = recipe_.sp}; }
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
   // Of `rows` rows of a batch: this rank's.
   Range rows(int64_t rows) const;

@@ -72,6 +72,7 @@ template <class P, class Visit>
 void each_parallel_word(P& p, Visit& visit) {
   visit("parallel.tp", p.tp, io::IntRange{1, 256},
         "ranks that divide heads, channels, experts' width and the vocabulary; the rest of --ranks divides the batch");
+  visit("parallel.sp", p.sp, "true: the ranks of a model divide the tokens of norms, dropout and residual stream too");
   visit("parallel.zero", p.zero, io::IntRange{0, 1},
         "1: each rank keeps and updates its part of the optimiser's state");
   visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");

@@ -92,7 +92,7 @@ struct PolicyRecipe {
 // How ranks share a run (mesh.h).
 struct ParallelRecipe {
   int64_t tp = 1, zero = 0;
-  bool exact = false;
+  bool sp = false, exact = false;
 };
 
 // Of objective = "graph" (nodes.h).

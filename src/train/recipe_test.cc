@@ -99,6 +99,7 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "checkpoint.keep_every",
                                       "checkpoint.merge",
                                       "parallel.tp",
+                                      "parallel.sp",
                                       "parallel.zero",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");
