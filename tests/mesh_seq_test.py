@@ -1,4 +1,4 @@
-"""braid train with the tokens of a sequence divided among ranks (parallel.sp): what one rank computes, with every policy
+"""braid train with the tokens of a sequence divided among ranks (parallel.sp, parallel.cp): what one rank computes, with every policy
 of recomputation, and checkpoints that know nothing of it.
 
 usage: mesh_seq_test.py BRAID
@@ -59,22 +59,58 @@ class Tokens(TrainCase):
             one = self.run_in(name, init, *words, keys=keys)
             sp = ("--ranks", tp, f"parallel.tp={tp}", "parallel.sp=true")
             self.assertClose(self.run_in(f"{name}-sp", init, *words, *sp, keys=keys), one)
+            self.assertClose(self.run_in(f"{name}-cp", init, *words, "--ranks", 2, "parallel.cp=2", keys=keys), one)
+
+    def test_learned_positions_are_of_the_sequence(self):
+        words = (f"init={DATA / 'hf' / 'gpt2'}", "loss.mtp_scale=0", "loss.aux=0", "loss.router_z=0",
+                 "loss.router_bias_rate=0")
+        one = self.run_in("one", *words, keys=("loss", "grad_norm"))
+        cp = self.run_in("cp", *words, "--ranks", 2, "parallel.cp=2", keys=("loss", "grad_norm"))
+        self.assertClose(cp, one)
+
+    def test_ranks_divide_the_tokens_of_sequences(self):
+        one = self.run_in("one")
+        ring, states = "parallel.cp_attention=ring", "parallel.cp_mamba=states"
+        for i, (ranks, words) in enumerate(((2, ("parallel.cp=2",)), (2, ("parallel.cp=2", ring)), (2, ("parallel.cp=2", states)),
+                                            (3, ("parallel.cp=3", "parallel.zero=1")),
+                                            (4, ("parallel.cp=2", ring, states, "accumulate=2", "memory.recompute=full")),
+                                            (4, ("parallel.cp=2", "parallel.tp=2", "parallel.sp=true")),
+                                            (2, ("parallel.cp=2", "memory.recompute=selective")))):
+            self.assertClose(self.run_in(f"cp-{i}", "--ranks", ranks, *words), one)
+
+    def test_means_over_samples(self):
+        words = ("loss.mean=sample", "loss.z=0.001")
+        one = self.run_in("one", *words)
+        self.assertClose(self.run_in("cp", "--ranks", 2, "parallel.cp=2", *words), one)
+
+    def test_dropout_is_of_the_token(self):
+        words = ("dropout=0.2", "loss.mtp_scale=0")
+        keys = ("loss", "grad_norm")
+        one = self.run_in("one", *words, keys=keys)
+        for i, mesh in enumerate((("parallel.tp=2", "parallel.sp=true"), ("parallel.cp=2",))):
+            self.assertClose(self.run_in(f"some-{i}", "--ranks", 2, *mesh, *words, keys=keys), one)
 
     def test_checkpoints_are_resumed_without(self):
         whole = self.run_in("whole", "steps=4")
         self.run_in("part", "steps=2", "--ranks", 2, "parallel.tp=2", "parallel.sp=true")
-        for out, words in (("one", ()), ("data", ("--ranks", 2))):
+        for out, words in (("one", ()), ("data", ("--ranks", 2)), ("context", ("--ranks", 2, "parallel.cp=2"))):
             shutil.copytree(self.root / "part", self.root / out)
             self.assertClose(self.run_in(out, "--resume", "auto", "steps=4", *words), whole)
 
     def test_the_same_ranks_have_the_same_bits(self):
-        words = ("--ranks", 2, "parallel.tp=2", "parallel.sp=true")
-        for out in ("a", "b"):
-            self.run_in(out, *words)
-        self.assertEqual(state_of(self.root / "a", 3), state_of(self.root / "b", 3))
+        for name, words in (("sp", ("parallel.tp=2", "parallel.sp=true")),
+                            ("cp", ("parallel.cp=2", "parallel.cp_attention=ring"))):
+            for out in ("a", "b"):
+                self.run_in(name + out, "--ranks", 2, *words)
+            self.assertEqual(state_of(self.root / f"{name}a", 3), state_of(self.root / f"{name}b", 3))
 
     def test_what_cannot_be_shared(self):
         self.refused("--ranks", 2, "parallel.sp=true", says="try parallel.tp=2")
+        self.refused("--ranks", 3, "parallel.cp=2", says="try --ranks 4")
+        self.refused("--ranks", 2, "parallel.cp=2", "parallel.exact=true", says="cannot be used with parallel.exact")
+        self.refused("--ranks", 3, "parallel.cp=3", "parallel.cp_mamba=heads", says="try parallel.cp_mamba=states")
+        self.refused("--ranks", 3, "parallel.cp=3", "parallel.cp_attention=alltoall", says="try parallel.cp_attention=ring")
+        self.refused("--ranks", 2, "parallel.cp=2", "length=1", "batch=1", says="too few tokens")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,9 @@ class Model {
   nn::DistillLosses distill(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& token_weight,
                             const nn::Teacher& teacher);
 
+  // With context parallelism (nn/context_parallel.h) ids and targets are those of all ranks, and the losses of this
+  // rank's tokens are added up.
+  //
   // The losses of a batch: ids [T] I32 and targets [T] I32, the token after each or -1 where none is trained. With a
   // tape in the Ctx, its backward pass leaves the gradients of
   //   main_weight * sum of (main losses + z lse^2) + mtp_weight[i] * sum of those of the prediction block's step i

@@ -57,6 +57,7 @@ using Replay = std::function<void(Run& run, int64_t first)>;
 
 struct Calibration;
 struct SequenceShares;
+struct ContextShares;
 class Precision;
 // The random numbers that a pass draws: those of one training step.
 struct Draws {
@@ -86,6 +87,7 @@ struct Run {
   comm::Group* tensor = nullptr;             // ranks that hold parts of the same layers; null: this one has all of them
   const SequenceShares* sequence = nullptr;  // how those divide the tokens between blocks; null: each has all of them
   bool in_block = false;                     // that reads all tokens
+  const ContextShares* context = nullptr;    // `seqs` are this rank's pieces of longer ones; null: they are whole
   int state_offset = 0;  // of blocks that a pass runs several times: added to their Block::state_index
 
   // The sequences of the rows that an op gets.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/group.h"
 #include "core/integers.h"
 #include "data/shuffle.h"
 #include "io/json.h"
@@ -54,8 +55,9 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
+  modes_ = context_modes(recipe.parallel, model.config());
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
-  const int64_t rows = mesh ? (data_->rows() + mesh->models() - 1) / mesh->models() : data_->rows();
+  const int64_t rows = mesh ? (data_->rows() + mesh->shares() - 1) / mesh->shares() : data_->rows();
   for (int64_t steps = 1; steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
     plans_.push_back(rehearse(recipe, model, ctx, rows, data_->length(), loop_ ? steps : 0, mesh));
   plan_ = &plans_.back();
@@ -148,9 +150,9 @@ int64_t Language::draw(int64_t step, bool held_out) {
 
 nn::Run Language::run_of(Ctx& ctx, const data::Batch& part, bool backward) {
   const LossRecipe& loss = recipe_.loss;
-  nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = no_state_, .numerics = numerics_of(recipe_)};
+  shares_.divide(part.seqs, mesh_, modes_);
+  nn::Run run{.ctx = ctx, .seqs = shares_.own(part.seqs), .state = no_state_, .numerics = numerics_of(recipe_)};
   if (precision_) run.precision = &*precision_;
-  shares_.divide(part.seqs, mesh_);
   shares_.put(run, mesh_);
   routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
   routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
@@ -220,10 +222,11 @@ void Language::predict(nn::Run& run, const Tensor& ids, const Tensor& targets, c
   const size_t steps = loss.mtp_scale > 0 ? static_cast<size_t>(loss.mtp_steps) : 0;
   for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
   trained_->model->loss(run, ids, targets, options, own);
-  const auto put = [&sums](const char* name, double sum, double more) {
+  const bool counts = !run.context || run.context->ranks->rank() == 0;  // for all that have tokens of these rows
+  const auto put = [&sums, counts](const char* name, double sum, double more) {
     Sums::Sum& to = sums[name];
     to.sum = sum;
-    to.count += more;
+    to.count += counts ? more : 0;
   };
   put("loss", own.main, static_cast<double>(counted(own_totals)));
   if (loss.z > 0) put("z_loss", own.z, static_cast<double>(counted(own_totals)));

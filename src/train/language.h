@@ -81,6 +81,7 @@ class Language final : public Objective {
   std::optional<nn::Precision> precision_;
   std::optional<data::Loader> data_, held_out_;
   data::Batch batch_, part_;
+  ContextModes modes_;
   TokenShares shares_;  // of the part in computation
   bool held_out_batch_ = false;
   Totals totals_;

@@ -35,37 +35,49 @@ void set(Sums& sums, std::span<const double> numbers) {
   fail(key, {.what = what, .hint = std::move(hint)});
 }
 
-// What computes with whole models alone.
-void check_tensor_parallel(const Recipe& recipe, int ranks) {
-  const ParallelRecipe& p = recipe.parallel;
-  if (ranks % p.tp != 0) {
-    fail("parallel.tp", {.what = "does not divide the number of ranks",
-                         .got = std::to_string(p.tp),
-                         .expected = fmt::format("a divisor of {}", ranks),
-                         .hint = fmt::format("--ranks {}", (ranks + p.tp - 1) / p.tp * p.tp)});
+// A word of the recipe that excludes another axis.
+using Rules = std::vector<std::pair<bool, const char*>>;
+void check_rules(const char* key, const Rules& rules) {
+  for (const auto& [set, other] : rules) {
+    if (set) fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = fmt::format("{}=1", key)});
   }
+}
+
+void check_division(const ParallelRecipe& p, int ranks) {
+  const char* key = p.cp > 1 ? "parallel.cp" : "parallel.tp";
+  const int64_t model = p.tp * p.cp;
+  if (ranks % model == 0) return;
+  fail(key, {.what = "does not divide the number of ranks",
+             .got = p.cp > 1 && p.tp > 1 ? fmt::format("tp {} x cp {}", p.tp, p.cp) : std::to_string(model),
+             .expected = fmt::format("a divisor of {}", ranks),
+             .hint = fmt::format("--ranks {}", (ranks + model - 1) / model * model)});
+}
+
+// What computes with whole models, or whole sequences, alone.
+void check_axes(const Recipe& recipe, int ranks) {
+  const ParallelRecipe& p = recipe.parallel;
+  check_division(p, ranks);
   if (p.tp == 1 && p.sp) refuse("parallel.sp", "divides the tokens among the ranks of a model", "parallel.tp=2");
-  if (p.tp == 1) return;
   const bool task =
       !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
-  const std::pair<bool, const char*> rules[] = {{p.exact, "parallel.exact"},
-                                                {task, "[distill], [preference] or [policy]"},
-                                                {recipe.lora.rank > 0, "lora.rank"},
-                                                {recipe.precision != "none", "precision.recipe"},
-                                                {recipe.loss.z > 0, "loss.z"},
-                                                {recipe.log.hash_every > 0, "log.hash_every"},
-                                                {recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""},
-                                                {recipe.exact, "exact"}};
-  for (const auto& [set, key] : rules) {
-    if (set) fail("parallel.tp", {.what = fmt::format("cannot be used with {}", key), .hint = "parallel.tp=1"});
-  }
+  const Rules both = {{p.exact, "parallel.exact"},
+                      {task, "[distill], [preference] or [policy]"},
+                      {recipe.lora.rank > 0, "lora.rank"},
+                      {recipe.precision != "none", "precision.recipe"},
+                      {recipe.exact, "exact"}};
+  const Rules parts = {{recipe.loss.z > 0, "loss.z"},
+                       {recipe.log.hash_every > 0, "log.hash_every"},
+                       {recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""}};
+  if (p.tp > 1) check_rules("parallel.tp", both);
+  if (p.tp > 1) check_rules("parallel.tp", parts);
+  if (p.cp > 1) check_rules("parallel.cp", both);
 }
 
 }  // namespace
 
 void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
-  check_tensor_parallel(recipe, ranks);
+  check_axes(recipe, ranks);
   if (ranks == 1) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
     return;
@@ -77,26 +89,31 @@ void check_mesh(const Recipe& recipe, int ranks) {
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
-  if (recipe.batch > 0 && recipe.batch < ranks / p.tp * recipe.accumulate) {
+  const int64_t shares = ranks / (p.tp * p.cp);
+  if (recipe.batch > 0 && recipe.batch < shares * recipe.accumulate) {
     fail("batch", {.what = "has too few sequences for every rank and part",
                    .got = std::to_string(recipe.batch),
-                   .expected = fmt::format("at least {} ranks x {} parts", ranks / p.tp, recipe.accumulate),
+                   .expected = fmt::format("at least {} ranks x {} parts", shares, recipe.accumulate),
                    .hint = "fewer --ranks"});
   }
 }
 
+// Consecutive ranks: tp, then cp, then the shares of a batch.
 Mesh::Mesh(const Recipe& recipe, comm::Group& world)
     : recipe_(recipe.parallel),
       whole_tensors_(recipe.optimizer.kind == "muon"),
       world_(world),
       tensor_(world.split(world.rank() / static_cast<int>(recipe.parallel.tp))),
+      context_(world.split(world.rank() / static_cast<int>(recipe.parallel.tp * recipe.parallel.cp) *
+                               static_cast<int>(recipe.parallel.tp) +
+                           world.rank() % static_cast<int>(recipe.parallel.tp))),
       data_(world.split(world.rank() % static_cast<int>(recipe.parallel.tp))) {
   check_mesh(recipe, world.size());
 }
 
 Range Mesh::rows(int64_t rows) const {
-  const int64_t begin = rows * data_.rank() / data_.size();
-  return {begin, rows * (data_.rank() + 1) / data_.size() - begin};
+  const int64_t share = data_.rank() / context_.size(), begin = rows * share / shares();
+  return {begin, rows * (share + 1) / shares() - begin};
 }
 
 // Equal parts; where matrices must stay whole, a cut inside a tensor moves to its end.

@@ -1,6 +1,6 @@
 // The ranks of a run, `tp` consecutive ones of which share a model's blocks (nn/tensor_parallel.h) and read the same
-// rows; each of them is one of the ranks that share a batch, and sum gradients: those with its place in other models.
-// Which rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another
+// tokens; `cp` such models in a row share the tokens of the same rows (nn/context_parallel.h). Each rank is one of those
+// that share a batch, and sum gradients: those with its place in other models. Which rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another
 // once a step. All of them call the same functions in the same order. Every rank computes the same sums in the same
 // order, so that all take the same decisions.
 //
@@ -31,9 +31,10 @@ class Mesh {
 
   bool first() const { return world_.rank() == 0; }  // who writes files and talks to people
   int ranks() const { return world_.size(); }
-  int models() const { return data_.size(); }  // that share a batch
+  int shares() const { return data_.size() / context_.size(); }  // of the rows of a batch
   Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size(), .sequence = recipe_.sp}; }
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
+  comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
   // Of `rows` rows of a batch: this rank's.
   Range rows(int64_t rows) const;
   // Elements of the masters' arrays that this rank's optimiser updates.
@@ -70,7 +71,7 @@ class Mesh {
   ParallelRecipe recipe_;
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
-  comm::Group tensor_, data_;
+  comm::Group tensor_, context_, data_;
   std::set<std::string> names_;  // of sums received from another rank
 };
 

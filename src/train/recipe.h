@@ -91,8 +91,9 @@ struct PolicyRecipe {
 
 // How ranks share a run (mesh.h).
 struct ParallelRecipe {
-  int64_t tp = 1, zero = 0;
+  int64_t tp = 1, cp = 1, zero = 0;
   bool sp = false, exact = false;
+  std::string cp_attention{}, cp_mamba{};  // empty: what divides
 };
 
 // Of objective = "graph" (nodes.h).

@@ -100,6 +100,9 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "checkpoint.merge",
                                       "parallel.tp",
                                       "parallel.sp",
+                                      "parallel.cp",
+                                      "parallel.cp_attention",
+                                      "parallel.cp_mamba",
                                       "parallel.zero",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");

@@ -31,12 +31,13 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
   }
   TokenShares shares[2];
-  for (int i = 0; i < 2; ++i) shares[i].divide(packings[i], mesh, true);
+  const ContextModes modes = context_modes(recipe.parallel, model.config());
+  for (int i = 0; i < 2; ++i) shares[i].divide(packings[i], mesh, modes, true);
   if (model.config().loop && loop_steps == 0) loop_steps = loop_of(recipe, *model.config().loop).backward_steps;
   const nn::Precision precision(recipe.precision, model.params(), 0, precision_parts(recipe));
   Arena beside;  // for what is not planned
   return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
-    const SeqMap& seqs = packings[packing];
+    const SeqMap &whole = packings[packing], &seqs = shares[packing].own(whole);
     nn::StateView state;
     nn::RouterWatch routers;
     const nn::Draws draws;  // with dropout, if adapters have it
@@ -48,7 +49,7 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
                 .draws = &draws};
     shares[packing].put(run, mesh);
-    const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
+    const Tensor ids(dry.arena, DType::i32, {whole.tokens()}), targets(dry.arena, DType::i32, {whole.tokens()});
     nn::Loop loop;
     if (model.config().loop) {
       loop = {.steps = loop_steps, .start = Tensor(dry.arena, DType::f32, {seqs.tokens(), model.config().hidden})};
