@@ -352,7 +352,8 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
     // The next step reads the output of this one's last norm, as serving does.
     hidden = mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden),
                                     run.numerics.products);
-    sums.mtp[step] = sum_of(run.seqs, sums.mtp[step], losses(run, hidden, mtp.head, nn::own_tokens(run, after), weight, options.z).loss,
+    sums.mtp[step] = sum_of(run.seqs, sums.mtp[step],
+                            losses(run, hidden, mtp.head, nn::own_tokens(run, after), weight, options.z).loss,
                             [](const Seq&) { return 1.0; });
   }
 }

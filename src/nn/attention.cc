@@ -126,8 +126,7 @@ Tensor Attention::attend_across(Run& run, const Tensor& q, const Tensor& k, cons
   if (run.context->ring) return ring_attention(run, q, k, v, 1.0f / std::sqrt(static_cast<float>(width)));
   const auto exchanged = [&](const Tensor& x) {
     const int64_t heads = x.dim(1);
-    const Tensor y =
-        tokens_to_heads(run, x.reshaped({rows, heads * width}), {{"heads", 0, heads * width, heads}});
+    const Tensor y = tokens_to_heads(run, x.reshaped({rows, heads * width}), {{"heads", 0, heads * width, heads}});
     return y.reshaped({y.dim(0), y.dim(1) / width, width});
   };
   const Tensor y = attend(run, *run.context->whole, exchanged(q), exchanged(k), exchanged(v));

@@ -69,8 +69,7 @@ Tensor own_tokens(Run& run, const Tensor& x) {
   const Tensor own(run.ctx.arena, x.dtype(), shape);
   if (run.ctx.dry) return own;
   for (const ContextShares::Piece& p : shares.pieces) {
-    if (p.rank == shares.ranks->rank())
-      copy_bytes(x.view().slice(0, p.first, p.len), own.mut().slice(0, p.at, p.len));
+    if (p.rank == shares.ranks->rank()) copy_bytes(x.view().slice(0, p.first, p.len), own.mut().slice(0, p.at, p.len));
   }
   return own;
 }
@@ -191,7 +190,8 @@ class Exchange {
   void each_piece(Of&& of) const {
     std::vector<int64_t> before(shares_->counts.size());
     for (size_t r = 1; r < before.size(); ++r) before[r] = before[r - 1] + shares_->counts[r - 1];
-    for (const ContextShares::Piece& p : shares_->pieces) of(before[static_cast<size_t>(p.rank)] + p.at, p.first, p.len);
+    for (const ContextShares::Piece& p : shares_->pieces)
+      of(before[static_cast<size_t>(p.rank)] + p.at, p.first, p.len);
   }
   template <class Of>
   Of rows_of(const Of& v, int64_t row, int64_t rows) const {

@@ -24,14 +24,14 @@ struct ContextShares {
     size_t sequence = 0;  // of all
   };
   comm::Group* ranks = nullptr;
-  const SeqMap* whole = nullptr;  // the sequences of all rows
-  SeqMap own{};                   // pieces of this rank: the sequence map of its pass
-  std::vector<Piece> pieces{};    // of all ranks, in the order of `first`
-  std::vector<int64_t> counts{};  // rows of every rank
-  std::vector<size_t> sequence{};  // of each piece in `own`: its index in `whole`
+  const SeqMap* whole = nullptr;       // the sequences of all rows
+  SeqMap own{};                        // pieces of this rank: the sequence map of its pass
+  std::vector<Piece> pieces{};         // of all ranks, in the order of `first`
+  std::vector<int64_t> counts{};       // rows of every rank
+  std::vector<size_t> sequence{};      // of each piece in `own`: its index in `whole`
   std::vector<int> before{}, after{};  // of each of those: who has what precedes and follows it; -1: it is an end
-  bool ring = false;              // attention passes keys and values on instead of exchanging heads
-  bool states = false;            // Mamba passes states on
+  bool ring = false;                   // attention passes keys and values on instead of exchanging heads
+  bool states = false;                 // Mamba passes states on
 
   int64_t rows() const { return own.tokens(); }
 };

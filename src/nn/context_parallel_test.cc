@@ -48,7 +48,9 @@ TEST(DivideTokens, EveryTokenHasOneOwnerAndRanksHaveTheSameWork) {
     if (order == TokenOrder::consecutive) EXPECT_TRUE(std::is_sorted(owners.begin(), owners.begin() + 64));
   }
   ContextShares shares;
-  EXPECT_NE(support::error_of([&] { divide_tokens(packed({1, 1}), 0, 2, TokenOrder::zigzag, shares); }).find("too few"),
+  EXPECT_NE(support::error_of([&] {
+              divide_tokens(packed({1, 1}), 0, 2, TokenOrder::zigzag, shares);
+            }).find("too few"),
             std::string::npos);
 }
 
@@ -79,7 +81,8 @@ std::unique_ptr<Block> attention(Weights& make, const Shape4& s) {
 }
 
 std::unique_ptr<Block> mamba(Weights& make, const Shape4& s) {
-  const Mamba2Spec spec{.hidden = kHidden, .heads = s.heads, .head_dim = 8, .state = 16, .groups = s.groups, .chunk = 8};
+  const Mamba2Spec spec{
+      .hidden = kHidden, .heads = s.heads, .head_dim = 8, .state = 16, .groups = s.groups, .chunk = 8};
   Mamba2Params p;
   p.in_proj = make({spec.in_rows(), kHidden});
   p.conv = make({spec.conv_channels(), 4});

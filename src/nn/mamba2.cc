@@ -75,8 +75,7 @@ Tensor Mamba2::mix_heads(Run& run, const Tensor& inputs) {
                                       {"c", inner + bc, bc, spec_.groups},
                                       {"dt", channels, spec_.heads, spec_.heads}});
   const int64_t width = heads.spec.conv_channels();
-  const Tensor y =
-      scan(run, heads, convolve(run, heads, all.slice(1, 0, width)), all.slice(1, width, own.count));
+  const Tensor y = scan(run, heads, convolve(run, heads, all.slice(1, 0, width)), all.slice(1, width, own.count));
   return heads_to_tokens(run, y, {{"x", 0, inner, spec_.heads}});
 }
 
@@ -120,14 +119,14 @@ Tensor Mamba2::convolve(Run& run, const Heads& heads, const Tensor& raw) {
       [this, heads, raw = Ref(raw), y = Ref(y), state = run.block_state(state_index).conv](Ctx& c) {
         for (const Channels& part : channels_of(heads)) {
           if (part.count == 0) continue;
-          braid::run(c, Conv1dFwd{.x = raw.view().slice(1, part.own, part.count),
-                                  .w = params_.conv.value.codes.slice(0, part.all, part.count),
-                                  .bias = params_.conv_bias.value
-                                              ? vector_of(params_.conv_bias).slice(0, part.all, part.count)
-                                              : View(),
-                                  .state = state,
-                                  .y = y.mut().slice(1, part.own, part.count),
-                                  .seqs = heads.seqs});
+          braid::run(
+              c, Conv1dFwd{.x = raw.view().slice(1, part.own, part.count),
+                           .w = params_.conv.value.codes.slice(0, part.all, part.count),
+                           .bias = params_.conv_bias.value ? vector_of(params_.conv_bias).slice(0, part.all, part.count)
+                                                           : View(),
+                           .state = state,
+                           .y = y.mut().slice(1, part.own, part.count),
+                           .seqs = heads.seqs});
         }
       },
       [this, heads, raw = Ref(raw), y = Ref(y)](Ctx& c, Tape& tape) {
@@ -146,15 +145,15 @@ void Mamba2::convolve_backward(Ctx& c, const Heads& heads, const Channels& part,
   const bool bias = static_cast<bool>(params_.conv_bias.value);
   const MutView dw = vector_grad(c, params_.conv, spare);
   const MutView dbias = bias ? vector_grad(c, params_.conv_bias, spare_bias) : MutView();
-  braid::run(c, Conv1dBwd{.dy = dy.slice(1, part.own, part.count),
-                          .x = x.slice(1, part.own, part.count),
-                          .w = params_.conv.value.codes.slice(0, part.all, part.count),
-                          .bias = bias ? vector_of(params_.conv_bias).slice(0, part.all, part.count) : View(),
-                          .dx = dx.slice(1, part.own, part.count),
-                          .dw = MutView(dw.data, DType::f32, params_.conv.value.codes.shape)
-                                    .slice(0, part.all, part.count),
-                          .dbias = bias ? dbias.slice(0, part.all, part.count) : MutView(),
-                          .seqs = heads.seqs});
+  braid::run(
+      c, Conv1dBwd{.dy = dy.slice(1, part.own, part.count),
+                   .x = x.slice(1, part.own, part.count),
+                   .w = params_.conv.value.codes.slice(0, part.all, part.count),
+                   .bias = bias ? vector_of(params_.conv_bias).slice(0, part.all, part.count) : View(),
+                   .dx = dx.slice(1, part.own, part.count),
+                   .dw = MutView(dw.data, DType::f32, params_.conv.value.codes.shape).slice(0, part.all, part.count),
+                   .dbias = bias ? dbias.slice(0, part.all, part.count) : MutView(),
+                   .seqs = heads.seqs});
 }
 
 // Blocks draw differently, but a model always draws the same, so its answers are reproducible.
@@ -303,7 +302,8 @@ void Mamba2::scan_exact_sequence(Run& run, const Seq& s, const View& conv, const
     if (n == 0) return;
     const View in = inputs.view().slice(0, begin, n);
     const SeqMap one = SeqMap::one(n, s.pos0 - kept + begin, s.slot);
-    SsdFwd op = operands(all_heads(run), in.slice(1, 0, channels), in.slice(1, channels, spec_.heads), out.mut().slice(0, begin, n));
+    SsdFwd op = operands(all_heads(run), in.slice(1, 0, channels), in.slice(1, channels, spec_.heads),
+                         out.mut().slice(0, begin, n));
     op.state = from;
     op.seqs = &one;
     braid::run(run.ctx, op);

@@ -63,8 +63,8 @@ class Mamba2 final : public Block {
   void set_state(SsdFwd& op, const BlockState& state) const;
   // conv [T, C] after convolution, dt [T, H] raw -> y [T, inner]
   Tensor scan(Run& run, const Heads& heads, const Tensor& conv, const Tensor& dt);
-  // `state` and `dstate` [S, H, P, N] F32: before the sequences, if they do not start from zeros, and after them; in and
-  // out, their gradient after and before.
+  // `state` and `dstate` [S, H, P, N] F32: before the sequences, if they do not start from zeros, and after them; in
+  // and out, their gradient after and before.
   void scan_backward(Ctx& ctx, Tape& tape, const Heads& heads, const Ref& conv, const Ref& dt, const Ref& y,
                      const View& state = {}, const MutView& dstate = {});
   void scan_by_phase(Run& run, const View& conv, const View& dt, const MutView& y);

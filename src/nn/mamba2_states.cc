@@ -11,20 +11,13 @@
 namespace braid::nn {
 namespace {
 
-// Entry i of `states` goes to the rank that has what follows piece i, for pieces that `chosen` names.
-template <class Chosen>
-void send_on(const ContextShares& shares, const std::vector<int>& peers, const View& states, Chosen&& chosen) {
-  for (size_t i = 0; i < peers.size(); ++i) {
-    if (peers[i] < 0 || !chosen(shares.own.seqs[i])) continue;
-    shares.ranks->send(flat(View(states.slice(0, static_cast<int64_t>(i), 1))), peers[i]).wait();
-  }
+// Entry i of `states` goes to, or comes from, the rank that has what follows or precedes piece i: sequences in order.
+void send_on(const ContextShares& shares, const std::vector<int>& peers, const View& states, size_t i) {
+  if (peers[i] >= 0) shares.ranks->send(flat(View(states.slice(0, static_cast<int64_t>(i), 1))), peers[i]).wait();
 }
-void receive(const ContextShares& shares, const std::vector<int>& peers, const MutView& states) {
-  for (size_t i = 0; i < peers.size(); ++i) {
-    if (peers[i] >= 0) shares.ranks->recv(flat(MutView(states.slice(0, static_cast<int64_t>(i), 1))), peers[i]).wait();
-  }
+void receive(const ContextShares& shares, const std::vector<int>& peers, const MutView& states, size_t i) {
+  if (peers[i] >= 0) shares.ranks->recv(flat(MutView(states.slice(0, static_cast<int64_t>(i), 1))), peers[i]).wait();
 }
-constexpr auto kAll = [](const Seq&) { return true; };
 
 // Pieces with the `halo` rows before each.
 SeqMap with_halo(const SeqMap& pieces, int64_t halo) {
@@ -41,49 +34,44 @@ void widen_rows(const View& from, const MutView& to) {
   }
 }
 
-// before [S, halo, C]: the inputs before each piece, from other ranks; zeros where a sequence begins. A rank whose piece
-// is longer than that sends its last inputs at once, others after they know those before.
+// before [S, halo, C]: the inputs before each piece, from other ranks; zeros where a sequence begins. A rank whose
+// piece is longer than that sends its last inputs at once, others after they know those before.
 void pass_inputs(const ContextShares& shares, const View& raw, const MutView& before, const MutView& tails) {
-  const int64_t halo = before.dim(1), pieces = before.dim(0);
-  const auto fill_tail = [&](int64_t i) {
-    const Seq& s = shares.own.seqs[static_cast<size_t>(i)];
-    const int64_t own = std::min(halo, s.len);
-    const MutView tail = tails.slice(0, i, 1), to{tail.data, DType::f32, {halo, tails.dim(2)}};
-    const View old = View(before).slice(0, i, 1), earlier{old.data, DType::f32, {halo, tails.dim(2)}};
-    copy_rows(earlier.slice(0, own, halo - own), to.slice(0, 0, halo - own));
-    widen_rows(raw.slice(0, s.start + s.len - own, own), to.slice(0, halo - own, own));
-  };
-  const auto longer = [&](const Seq& s) { return s.len >= halo; };
-  const auto shorter = [&](const Seq& s) { return s.len < halo; };
+  const int64_t halo = before.dim(1);
+  const Shape rows{halo, before.dim(2)};
   fill(before, 0);
-  for (int64_t i = 0; i < pieces; ++i) fill_tail(i);
-  send_on(shares, shares.after, tails, longer);
-  receive(shares, shares.before, before);
-  for (int64_t i = 0; i < pieces; ++i) fill_tail(i);
-  send_on(shares, shares.after, tails, shorter);
+  for (size_t i = 0; i < shares.own.seqs.size(); ++i) {
+    const Seq& s = shares.own.seqs[i];
+    const int64_t own = std::min(halo, s.len);
+    const MutView tail(tails.slice(0, static_cast<int64_t>(i), 1).data, DType::f32, rows);
+    const View earlier(before.slice(0, static_cast<int64_t>(i), 1).data, DType::f32, rows);
+    widen_rows(raw.slice(0, s.start + s.len - own, own), tail.slice(0, halo - own, own));
+    if (own == halo) send_on(shares, shares.after, tails, i);
+    receive(shares, shares.before, before, i);
+    if (own == halo) continue;
+    copy_rows(earlier.slice(0, own, halo - own), tail.slice(0, 0, halo - own));
+    send_on(shares, shares.after, tails, i);
+  }
 }
 
 // dx [S x (halo + len), C], the gradients of the inputs with those before: what other ranks know of the last ones is
 // added, and the first ones are sent to where those inputs are.
-void pass_gradients(const ContextShares& shares, const SeqMap& longer_map, const MutView& dx, const MutView& work) {
+void pass_gradients(const ContextShares& shares, const SeqMap& longer, const MutView& dx, const MutView& work) {
   const int64_t halo = work.dim(1);
-  const auto first_rows = [&](bool at_once) {
-    for (size_t i = 0; i < shares.before.size(); ++i) {
-      const bool now = (shares.own.seqs[i].len >= halo) == at_once;
-      if (shares.before[i] >= 0 && now)
-        shares.ranks->send(flat(View(dx.slice(0, longer_map.seqs[i].start, halo))), shares.before[i]).wait();
-    }
-  };
-  first_rows(true);
-  receive(shares, shares.after, work);
-  for (size_t i = 0; i < shares.after.size(); ++i) {
-    if (shares.after[i] < 0) continue;
-    const Seq& s = longer_map.seqs[i];
-    auto* to = dx.as<float>(s.start + s.len - halo);
+  for (size_t i = 0; i < longer.seqs.size(); ++i) {
+    const Seq& s = longer.seqs[i];
+    const auto send_first = [&] {
+      if (shares.before[i] < 0) return;
+      shares.ranks->send(flat(View(dx.slice(0, s.start, halo))), shares.before[i]).wait();
+    };
+    const bool apart = s.len >= 2 * halo;  // the first inputs from the last ones
+    if (apart) send_first();
+    receive(shares, shares.after, work, i);
+    auto* last = dx.as<float>(s.start + s.len - halo);
     const auto* more = View(work).as<float>(static_cast<int64_t>(i));
-    for (int64_t j = 0; j < halo * dx.dim(1); ++j) to[j] += more[j];
+    for (int64_t j = 0; shares.after[i] >= 0 && j < halo * dx.dim(1); ++j) last[j] += more[j];
+    if (!apart) send_first();
   }
-  first_rows(false);
 }
 
 }  // namespace
@@ -94,10 +82,7 @@ Tensor Mamba2::convolve_pieces(Run& run, const Tensor& raw) {
       before(run.ctx.arena, DType::f32, {pieces, halo, channels});
   taped(
       run.ctx, "conv1d",
-      {.in = {raw},
-       .out = {y, before},
-       .saved = {raw, before},
-       .trains = params_.conv.grad || params_.conv_bias.grad},
+      {.in = {raw}, .out = {y, before}, .saved = {raw, before}, .trains = params_.conv.grad || params_.conv_bias.grad},
       [this, raw = Ref(raw), y = Ref(y), before = Ref(before), shares = run.context](Ctx& c) {
         const Tensor state(c.arena, DType::f32, before.shape());
         if (!c.dry) {
@@ -158,24 +143,24 @@ Tensor Mamba2::scan_pieces(Run& run, const Tensor& conv, const Tensor& dt) {
         const Tensor state(c.arena, DType::f32, before.shape());
         if (!c.dry) {
           fill(before.mut(), 0);
-          receive(*shares, shares->before, before.mut());
+          for (size_t i = 0; i < shares->before.size(); ++i) receive(*shares, shares->before, before.mut(), i);
           copy_bytes(before.view(), state.mut());
         }
         SsdFwd op = operands(heads, conv.view(), dt.view(), y.mut());
         op.state = state.mut();
         op.seqs = heads.seqs;
         braid::run(c, op);
-        if (!c.dry) send_on(*shares, shares->after, state.view(), kAll);
+        for (size_t i = 0; i < shares->after.size() && !c.dry; ++i) send_on(*shares, shares->after, state.view(), i);
       },
-      [this, heads, conv = Ref(conv), dt = Ref(dt), y = Ref(y), before = Ref(before),
-       shares = run.context](Ctx& c, Tape& tape) {
+      [this, heads, conv = Ref(conv), dt = Ref(dt), y = Ref(y), before = Ref(before), shares = run.context](
+          Ctx& c, Tape& tape) {
         const Tensor dstate(c.arena, DType::f32, before.shape());
         if (!c.dry) {
           fill(dstate.mut(), 0);
-          receive(*shares, shares->after, dstate.mut());
+          for (size_t i = 0; i < shares->after.size(); ++i) receive(*shares, shares->after, dstate.mut(), i);
         }
         scan_backward(c, tape, heads, conv, dt, y, before.view(), dstate.mut());
-        if (!c.dry) send_on(*shares, shares->before, dstate.view(), kAll);
+        for (size_t i = 0; i < shares->before.size() && !c.dry; ++i) send_on(*shares, shares->before, dstate.view(), i);
       });
   return y;
 }

@@ -90,8 +90,8 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
                                 .normalise = spec_.normalise,
                                 .scale = spec_.scale});
       },
-      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), counts = Ref(counts), seqs = &run.seqs,
-       balance = run.routers ? run.routers->balance : 0.0f,
+      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), counts = Ref(counts),
+       seqs = &run.seqs, balance = run.routers ? run.routers->balance : 0.0f,
        z = run.routers ? run.routers->z : 0.0f](Ctx& c, Tape& tape) {
         const Tensor dlogits = tape.make_grad(c, logits);
         braid::run(c, RouterBwd{.logits = logits.view(),

@@ -63,7 +63,8 @@ class Ring {
   void start(int step, std::initializer_list<std::pair<View, MutView>> arrays) {
     for (const auto& [now, next] : arrays) {
       handles_.push_back(shares_.ranks->send(flat(View(now.slice(0, 0, rows(step)))), (rank_ + 1) % ranks_));
-      handles_.push_back(shares_.ranks->recv(flat(MutView(next.slice(0, 0, rows(step + 1)))), (rank_ + ranks_ - 1) % ranks_));
+      handles_.push_back(
+          shares_.ranks->recv(flat(MutView(next.slice(0, 0, rows(step + 1)))), (rank_ + ranks_ - 1) % ranks_));
     }
   }
   void wait() {
@@ -201,8 +202,7 @@ void backward(Ctx& c, const ContextShares& shares, const RingBackward& b, float 
 }  // namespace
 
 Tensor ring_attention(Run& run, const Tensor& q, const Tensor& k, const Tensor& v, float scale) {
-  const Tensor y(run.ctx.arena, run.numerics.products, q.shape()),
-      lse(run.ctx.arena, DType::f32, {q.dim(0), q.dim(1)});
+  const Tensor y(run.ctx.arena, run.numerics.products, q.shape()), lse(run.ctx.arena, DType::f32, {q.dim(0), q.dim(1)});
   taped(
       run.ctx, "attention", {.in = {q, k, v}, .out = {y, lse}, .saved = {q, k, v, y, lse}},
       [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), shares = run.context, scale](Ctx& c) {
@@ -211,16 +211,17 @@ Tensor ring_attention(Run& run, const Tensor& q, const Tensor& k, const Tensor& 
         forward(c, *shares, {q.view(), k.view(), v.view(), to, lse.mut()}, scale);
         if (sum) {
           const Shape flat_rows{y.shape()[0], y.shape()[1] * y.shape()[2]};
-          braid::run(c, AddFwd{.b = sum.reshaped(flat_rows).view(), .y = MutView(y.mut().data, y.mut().dtype, flat_rows)});
+          braid::run(c,
+                     AddFwd{.b = sum.reshaped(flat_rows).view(), .y = MutView(y.mut().data, y.mut().dtype, flat_rows)});
         }
       },
       [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), shares = run.context, scale](Ctx& c,
                                                                                                     Tape& tape) {
         const Tensor dq = tape.make_grad(c, q), dk = tape.make_grad(c, k), dv = tape.make_grad(c, v);
-        backward(c, *shares,
-                 {tape.grad(y).view(), q.view(), k.view(), v.view(), y.view(), lse.view(), dq.mut(), dk.mut(),
-                  dv.mut()},
-                 scale);
+        backward(
+            c, *shares,
+            {tape.grad(y).view(), q.view(), k.view(), v.view(), y.view(), lse.view(), dq.mut(), dk.mut(), dv.mut()},
+            scale);
         tape.add_grad(c, q, dq);
         tape.add_grad(c, k, dk);
         tape.add_grad(c, v, dv);

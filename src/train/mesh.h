@@ -1,8 +1,9 @@
 // The ranks of a run, `tp` consecutive ones of which share a model's blocks (nn/tensor_parallel.h) and read the same
-// tokens; `cp` such models in a row share the tokens of the same rows (nn/context_parallel.h). Each rank is one of those
-// that share a batch, and sum gradients: those with its place in other models. Which rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another
-// once a step. All of them call the same functions in the same order. Every rank computes the same sums in the same
-// order, so that all take the same decisions.
+// tokens; `cp` such models in a row share the tokens of the same rows (nn/context_parallel.h). Each rank is one of
+// those that share a batch, and sum gradients: those with its place in other models. Which rows of a batch, and which
+// elements of the optimiser's state, are this one's, and what they tell one another once a step. All of them call the
+// same functions in the same order. Every rank computes the same sums in the same order, so that all take the same
+// decisions.
 //
 // zero (arXiv 1910.02054, section 5): 0, every rank has the whole state of the optimiser; 1, each keeps and updates one
 // part of it: gradients are reduced to the rank that updates them, weights are gathered from there.

@@ -29,7 +29,8 @@ bool divide(int64_t heads, int64_t shared, int64_t ranks) {
 }
 
 [[noreturn]] void refuse(const char* key, const char* what, int64_t ranks, const char* hint) {
-  fail(key, {.what = what, .expected = fmt::format("a multiple of parallel.cp = {} in every block", ranks), .hint = hint});
+  fail(key,
+       {.what = what, .expected = fmt::format("a multiple of parallel.cp = {} in every block", ranks), .hint = hint});
 }
 
 }  // namespace
@@ -38,9 +39,8 @@ ContextModes context_modes(const ParallelRecipe& recipe, const models::Config& c
   if (recipe.cp == 1) return {};
   if (config.loop) fail("parallel.cp", {.what = "cannot be used with recurrent depth", .hint = "parallel.cp=1"});
   const bool attention = all_of<nn::AttentionSpec>(
-                 config, [&](const auto& a) { return divide(a.heads, a.kv_heads, recipe.cp); }),
-             mamba = all_of<nn::Mamba2Spec>(config,
-                                            [&](const auto& m) { return divide(m.heads, m.groups, recipe.cp); });
+                 config, [&](const auto&a) { return divide(a.heads, a.kv_heads, recipe.cp); }),
+             mamba = all_of<nn::Mamba2Spec>(config, [&](const auto&m) { return divide(m.heads, m.groups, recipe.cp); });
   if (recipe.cp_attention == "alltoall" && !attention)
     refuse("parallel.cp_attention", "the heads of attention do not divide", recipe.cp, "parallel.cp_attention=ring");
   if (recipe.cp_mamba == "heads" && !mamba)

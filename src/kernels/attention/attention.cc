@@ -163,8 +163,9 @@ void fwd_ref(Ctx&, const AttentionFwd& op, std::span<std::byte>) {
       for (int64_t t = 0; t < seq.len; ++t) {
         for (int64_t h = g * (heads / groups); h < (g + 1) * (heads / groups); ++h) {
           const int64_t at = ((seq.start + t) * heads + h) * width;
-          const double lse = attention_ref(std::min(seen.before + t + 1, seen.count), width, static_cast<double>(op.scale),
-                                           &q[static_cast<size_t>(at)], k.data(), v.data(), y.data());
+          const double lse =
+              attention_ref(std::min(seen.before + t + 1, seen.count), width, static_cast<double>(op.scale),
+                            &q[static_cast<size_t>(at)], k.data(), v.data(), y.data());
           if (op.lse) set_element(op.lse, at / width, lse);
           for (int64_t i = 0; i < width; ++i) set_element(op.y, at + i, y[static_cast<size_t>(i)]);
         }

@@ -40,9 +40,9 @@ struct AttentionTile {
   int64_t first = 0, tokens = 0;  // within the sequence
   int64_t ratio = 1;              // query heads per KV head
   int64_t rows() const { return tokens * ratio; }
-  int64_t pos() const { return seen.before + first; }                          // of the first token
-  int64_t keys() const { return std::min(pos() + tokens, seen.count); }        // that the last token sees
-  int64_t most(int64_t start) const;                                           // of a block that a token sees
+  int64_t pos() const { return seen.before + first; }                    // of the first token
+  int64_t keys() const { return std::min(pos() + tokens, seen.count); }  // that the last token sees
+  int64_t most(int64_t start) const;                                     // of a block that a token sees
 };
 
 // Unnormalised softmax over a part of the keys: y = sum_j exp(s_j - max) v_j, sum = sum_j exp(s_j - max).

@@ -57,8 +57,8 @@ struct RouterStats {
   static constexpr const char* name = "router_stats";
   static constexpr auto fields() {
     return std::tuple{in("logits", &RouterStats::logits, "T E"), in("experts", &RouterStats::experts, "T K"),
-                      maybe("counts", &RouterStats::counts, "S E"),
-                      out("losses", &RouterStats::losses, "S 2"), inout("load", &RouterStats::load, "E")};
+                      maybe("counts", &RouterStats::counts, "S E"), out("losses", &RouterStats::losses, "S 2"),
+                      inout("load", &RouterStats::load, "E")};
   }
   double flops() const { return 8.0 * static_cast<double>(logits.count()); }
   static std::span<const Row<RouterStats>> rows();
