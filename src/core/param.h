@@ -96,10 +96,12 @@ struct Param : ParamInfo {
 // Rows of a fused parameter as a separate parameter.
 Param part_of(const Param& whole, const Segment& segment, std::string name, ParamRole role);
 
-// Rank `rank` of `ranks`. Experts may stay whole: each then belongs to one rank.
+// Rank `rank` of `ranks`. Experts may stay whole: each then belongs to one rank. With `sequence` parameters between
+// blocks see this rank's share of the tokens.
 struct Cut {
   int64_t rank = 0, ranks = 1;
   bool whole_experts = false;
+  bool sequence = false;
 };
 struct Range {
   int64_t begin = 0, count = 0;

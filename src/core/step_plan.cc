@@ -45,7 +45,7 @@ std::vector<Candidate> candidates(const Tape& tape) {
   std::vector<Candidate> list;
   for (size_t i = 0; i < tape.nodes().size(); ++i) {
     const Tape::Node& node = tape.nodes()[i];
-    if (node.once || node.cost == Cost::stream) continue;
+    if (node.once || node.again || node.cost == Cost::stream) continue;
     Candidate c{.node = i};
     for (const int v : tape.outputs(i)) c.bytes += tape.readers(v) > 0 ? static_cast<double>(tape.bytes(v)) : 0.0;
     if (c.bytes == 0) continue;

@@ -61,8 +61,11 @@ Tape::Range Tape::list(std::initializer_list<Tensor> tensors) {
 
 void Tape::append(Ctx& ctx, const char* name, const Uses& uses, const Closures& closures) {
   const auto index = static_cast<int>(nodes_.size());
-  nodes_.push_back(
-      {.name = name, .cost = uses.cost, .dropped = !uses.once && drops_next(uses.cost), .once = uses.once});
+  nodes_.push_back({.name = name,
+                    .cost = uses.cost,
+                    .dropped = uses.again || (!uses.once && drops_next(uses.cost)),
+                    .once = uses.once,
+                    .again = uses.again});
   closures_.push_back(closures);
   Links links{.in = list(uses.in), .out = list(uses.out)};
   bool needed = false;

@@ -46,6 +46,7 @@ class Tape {
     bool trains = false;  // a parameter with a gradient
     // A loss that computes its gradients in its forward pass: it must not run again, and backward starts there.
     bool once = false;
+    bool again = false;  // its outputs are freed after the forward pass and recomputed, whatever the policy says
   };
   struct Node {
     const char* name = nullptr;
@@ -53,6 +54,7 @@ class Tape {
     Cost cost = Cost::expensive;
     bool dropped = false;
     bool once = false;
+    bool again = false;
   };
 
   Tape() = default;

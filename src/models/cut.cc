@@ -103,7 +103,7 @@ Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts)
   });
   config.cut = cut;
   config.expert_cut = experts;
-  const std::vector<std::string> prefixes = cut_prefixes(config);
+  const std::vector<std::string> prefixes = block_prefixes(config, true);
   for (const TensorSpec& t : inventory(whole)) {
     const bool inside =
         std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& p) { return t.name.starts_with(p); });
@@ -129,11 +129,11 @@ Config stage_config(const Config& whole, const Stage& stage) {
   return config;
 }
 
-std::vector<std::string> cut_prefixes(const Config& config) {
+std::vector<std::string> block_prefixes(const Config& config, bool cut) {
   std::vector<std::string> prefixes;
   Config copy = config;
   each_part(copy, [&](const PartSpec& part) {
-    if (part.cut) prefixes.push_back(part.prefix);
+    if (part.cut == cut) prefixes.push_back(part.prefix);
   });
   return prefixes;
 }

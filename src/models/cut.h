@@ -17,7 +17,7 @@ Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts 
 // for recurrent depth.
 Config stage_config(const Config& whole, const Stage& stage);
 
-// Before the names of the parameters of blocks that are cut.
-std::vector<std::string> cut_prefixes(const Config& config);
+// Before the names of the parameters of blocks, of those that are cut or of the others.
+std::vector<std::string> block_prefixes(const Config& config, bool cut);
 
 }  // namespace braid::models

@@ -78,7 +78,8 @@ class MasterSource final : public nn::ParamSource {
         cut_(config.cut),
         experts_(config.expert_cut),
         stage_(config.stage),
-        prefixes_(cut_prefixes(config)) {
+        cut_blocks_(block_prefixes(config, true)),
+        whole_blocks_(block_prefixes(config, false)) {
     for (const TensorSpec& t : whole) {
       numbers_.emplace(t.name, std::ssize(whole_));
       whole_.emplace(t.name, t);
@@ -127,8 +128,11 @@ class MasterSource final : public nn::ParamSource {
     if (experts_.divides() && all.experts > 0) return divide_expert(tensor, r, all);
     if (r.shape == all.shape) {
       tensor.counted = cut_.rank == 0;
-      tensor.partial = std::any_of(prefixes_.begin(), prefixes_.end(),
-                                   [&](const std::string& prefix) { return r.name.starts_with(prefix); });
+      const auto inside = [&](const std::vector<std::string>& prefixes) {
+        return std::any_of(prefixes.begin(), prefixes.end(),
+                           [&](const std::string& prefix) { return r.name.starts_with(prefix); });
+      };
+      tensor.partial = inside(cut_blocks_) || (cut_.sequence && !inside(whole_blocks_));
       return;
     }
     tensor.rows = all.rows();
@@ -156,7 +160,7 @@ class MasterSource final : public nn::ParamSource {
   Cut cut_;
   ExpertCut experts_;
   Stage stage_;
-  std::vector<std::string> prefixes_;  // of blocks that are cut
+  std::vector<std::string> cut_blocks_, whole_blocks_;  // their prefixes
   std::map<std::string, nn::ParamRequest> whole_;
   std::map<std::string, int64_t> numbers_;
 };

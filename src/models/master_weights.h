@@ -38,7 +38,7 @@ struct MasterTensor {
   Range within{};          // by_cols: the rows that have these columns; none: all of them
   int64_t number = -1;     // among the tensors of the whole model
   bool of_expert = false;  // which other ranks lack: its gradient is summed over the ranks that hold it
-  bool partial = false;    // whole here and on other ranks, where other parts of its block read it: gradients add up
+  bool partial = false;    // whole here and on other ranks, for other parts of its block or tokens: gradients add up
   bool ends = false;       // also held by the other end of a pipeline, which reads it too: gradients add up
   bool counted = true;     // by this rank, in the norm of all ranks' gradients
 

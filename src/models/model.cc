@@ -5,7 +5,9 @@
 
 #include "comm/group.h"
 #include "models/blocks.h"
+#include "nn/context_parallel.h"
 #include "nn/ops.h"
+#include "nn/sequence_parallel.h"
 #include "nn/tensor_parallel.h"
 #include "sys/error.h"
 
@@ -160,7 +162,15 @@ Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::opti
 
 // Of a router that every rank has, one rank counts the losses: gradients add up.
 Tensor Model::block_output(nn::Run& run, Part& part, const Tensor& x) {
-  if (!part.cut) return part.block->forward(run, x);
+  if (!run.sequence) return part.cut ? sum_over_ranks(run, part, x) : part.block->forward(run, x);
+  run.in_block = true;
+  const Tensor y = part.cut ? sum_over_ranks(run, part, x)
+                            : nn::own_rows(run, part.block->forward(run, nn::gather_to_copies(run, x)));
+  run.in_block = false;
+  return y;
+}
+
+Tensor Model::sum_over_ranks(nn::Run& run, Part& part, const Tensor& x) {
   const bool counts = run.tensor->rank() == 0 || !run.routers;
   float balance = 0, z = 0;
   if (!counts) std::swap(balance, run.routers->balance), std::swap(z, run.routers->z);
@@ -170,7 +180,8 @@ Tensor Model::block_output(nn::Run& run, Part& part, const Tensor& x) {
 }
 
 Tensor Model::look_up(nn::Run& run, const Tensor& ids, Param& table) {
-  return config_.cut.ranks > 1 ? nn::embedding_part(run, ids, table, first_row()) : nn::embedding(run, ids, table);
+  const Tensor own = nn::own_tokens(run, ids);
+  return config_.cut.ranks > 1 ? nn::embedding_part(run, own, table, first_row()) : nn::embedding(run, own, table);
 }
 
 nn::HeadLosses Model::losses(nn::Run& run, const Tensor& x, Param& head, const Tensor& targets, const Tensor& weight,
@@ -184,7 +195,7 @@ Tensor Model::embed(nn::Run& run, const Tensor& ids) {
   if (config_.embedding_scale != 1) x = nn::scaled(run, x, config_.embedding_scale, DType::f32);
   if (positions_.value) {
     const Tensor places(run.ctx.arena, DType::i32, {x.dim(0)});
-    for (const Seq& s : run.seqs.seqs) {
+    for (const Seq& s : run.rows().seqs) {
       for (int64_t t = 0; t < s.len; ++t) places.mut().as<int32_t>()[s.start + t] = static_cast<int32_t>(s.pos0 + t);
     }
     x = nn::residual(run, x, nn::embedding(run, places, positions_));
@@ -291,10 +302,12 @@ int64_t Model::mtp_targets(const SeqMap& seqs, const int32_t* targets, int64_t s
 void Model::loss(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets, const LossOptions& options,
                  LossSums& sums) {
   Ctx& ctx = run.ctx;
-  const Tensor weight(ctx.arena, DType::f32, {ids.dim(0)});
+  const Tensor own = nn::own_tokens(run, targets);
+  const Tensor weight(ctx.arena, DType::f32, {own.dim(0)});
   fill(weight.mut(), options.main_weight);
-  const auto scale = [&, target = targets.view().as<int32_t>()](const Seq& s) {
+  const auto scale = [&, target = targets.view().as<int32_t>()](const Seq& piece) {
     if (!options.by_sample) return 1.0;
+    const Seq& s = nn::whole_of(run, piece);
     const auto n = s.len - std::count(target + s.start, target + s.start + s.len, -1);
     return 1.0 / static_cast<double>(std::max<int64_t>(1, n));
   };
@@ -302,11 +315,11 @@ void Model::loss(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor&
     for (const Seq& s : run.seqs.seqs) fill(weight.mut().slice(0, s.start, s.len), options.main_weight * scale(s));
   }
   const nn::HeadLosses main =
-      losses(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, weight, options.z);
+      losses(run, final_norm_.forward(run, x, run.numerics.products), head_, own, weight, options.z);
   mtp_loss(run, ids, targets, x, options, sums);
   sums.main = sum_of(run.seqs, sums.main, main.loss, scale);
   const auto squared = [&](int64_t t) {
-    const double lse = targets.view().as<int32_t>()[t] < 0 ? 0.0 : static_cast<double>(main.lse.view().as<float>()[t]);
+    const double lse = own.view().as<int32_t>()[t] < 0 ? 0.0 : static_cast<double>(main.lse.view().as<float>()[t]);
     return lse * lse;
   };
   sums.z = add_up(run.seqs, sums.z, squared, scale);
@@ -334,9 +347,9 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
   for (size_t step = 0; step < mtp_.size() && options.mtp_weight[step] > 0; ++step) {
     const auto ahead = static_cast<int64_t>(step) + 1;
     const Tensor next(arena, DType::i32, {tokens}), after(arena, DType::i32, {tokens}),
-        weight(arena, DType::f32, {tokens});
+        weight(arena, DType::f32, {run.seqs.tokens()});
     fill(weight.mut(), options.mtp_weight[step]);
-    for (const Seq& s : run.seqs.seqs) {
+    for (const Seq& s : nn::whole_sequences(run).seqs) {
       for (int64_t t = s.start; t < s.start + s.len; ++t) {
         const bool past = t + ahead >= s.start + s.len;
         next.mut().as<int32_t>()[t] = past ? 0 : ids.view().as<int32_t>()[t + ahead];
@@ -347,7 +360,8 @@ void Model::mtp_loss(nn::Run& run, const Tensor& ids, const Tensor& targets, con
     // The next step reads the output of this one's last norm, as serving does.
     hidden = mtp.final_norm.forward(run, mtp_hidden(run, mtp, next, step == 0 ? final_hidden(run, x) : hidden),
                                     run.numerics.products);
-    sums.mtp[step] = sum_of(run.seqs, sums.mtp[step], losses(run, hidden, mtp.head, after, weight, options.z).loss,
+    sums.mtp[step] = sum_of(run.seqs, sums.mtp[step],
+                            losses(run, hidden, mtp.head, nn::own_tokens(run, after), weight, options.z).loss,
                             [](const Seq&) { return 1.0; });
   }
 }

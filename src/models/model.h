@@ -64,6 +64,9 @@ class Model {
   nn::DistillLosses distill(nn::Run& run, const Tensor& ids, const Tensor& targets, const Tensor& token_weight,
                             const nn::Teacher& teacher);
 
+  // With context parallelism (nn/context_parallel.h) ids and targets are those of all ranks, and the losses of this
+  // rank's tokens are added up.
+  //
   // The losses of a batch: ids [T] I32 and targets [T] I32, the token after each or -1 where none is trained. With a
   // tape in the Ctx, its backward pass leaves the gradients of
   //   main_weight * sum of (main losses + z lse^2) + mtp_weight[i] * sum of those of the prediction block's step i
@@ -116,6 +119,7 @@ class Model {
   Tensor embed(nn::Run& run, const Tensor& ids);
   Tensor look_up(nn::Run& run, const Tensor& ids, Param& table);
   Tensor block_output(nn::Run& run, Part& part, const Tensor& x);
+  Tensor sum_over_ranks(nn::Run& run, Part& part, const Tensor& x);
   nn::HeadLosses losses(nn::Run& run, const Tensor& x, Param& head, const Tensor& targets, const Tensor& weight,
                         float z);
   int64_t first_row() const { return config_.vocab * config_.cut.rank / config_.cut.ranks; }  // of the vocabulary

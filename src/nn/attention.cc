@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "kernels/attention/attention.h"
+#include "nn/context_parallel.h"
 #include "nn/ops.h"
+#include "nn/ring_attention.h"
 
 namespace braid::nn {
 
@@ -60,7 +62,7 @@ Tensor Attention::rotate(Run& run, Tensor x) {
 }
 
 // Over the cache if there is one, else over the keys and values of this pass.
-Tensor Attention::attend(Run& run, const Tensor& q, const Tensor& k, const Tensor& v) {
+Tensor Attention::attend(Run& run, const SeqMap& seqs, const Tensor& q, const Tensor& k, const Tensor& v) {
   Ctx& ctx = run.ctx;
   const Tensor y(ctx.arena, run.numerics.products, q.shape());
   const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
@@ -73,7 +75,7 @@ Tensor Attention::attend(Run& run, const Tensor& q, const Tensor& k, const Tenso
                             .k_scales = state.k_scales,
                             .v_scales = state.v_scales,
                             .page_table = run.state.page_table,
-                            .seqs = &run.seqs});
+                            .seqs = &seqs});
     braid::run(ctx, AttentionFwd{.q = q.view(),
                                  .k_pages = state.k_pages,
                                  .v_pages = state.v_pages,
@@ -81,14 +83,14 @@ Tensor Attention::attend(Run& run, const Tensor& q, const Tensor& k, const Tenso
                                  .v_scales = state.v_scales,
                                  .page_table = run.state.page_table,
                                  .y = y.mut(),
-                                 .seqs = &run.seqs,
+                                 .seqs = &seqs,
                                  .scale = scale});
     return y;
   }
   const Tensor lse = ctx.tape ? Tensor(ctx.arena, DType::f32, {q.dim(0), q.dim(1)}) : Tensor();
   taped(
       ctx, "attention", {.in = {q, k, v}, .out = {y, lse}, .saved = {q, k, v, y, lse}},
-      [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &run.seqs, scale](Ctx& c) {
+      [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &seqs, scale](Ctx& c) {
         const Shape page{1, k.shape()[0], k.shape()[1], k.shape()[2]};
         braid::run(c, AttentionFwd{.q = q.view(),
                                    .k_pages = View(k.view().data, k.view().dtype, page),
@@ -98,7 +100,7 @@ Tensor Attention::attend(Run& run, const Tensor& q, const Tensor& k, const Tenso
                                    .seqs = seqs,
                                    .scale = scale});
       },
-      [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &run.seqs, scale](Ctx& c, Tape& tape) {
+      [q = Ref(q), k = Ref(k), v = Ref(v), y = Ref(y), lse = Ref(lse), seqs = &seqs, scale](Ctx& c, Tape& tape) {
         const Tensor dq = tape.make_grad(c, q), dk = tape.make_grad(c, k), dv = tape.make_grad(c, v);
         braid::run(c, AttentionBwd{.dy = tape.grad(y).view(),
                                    .q = q.view(),
@@ -118,6 +120,20 @@ Tensor Attention::attend(Run& run, const Tensor& q, const Tensor& k, const Tenso
   return y;
 }
 
+// With context parallelism: the keys of all ranks in turn, or all tokens of this rank's heads.
+Tensor Attention::attend_across(Run& run, const Tensor& q, const Tensor& k, const Tensor& v) {
+  const int64_t rows = q.dim(0), width = spec_.head_dim;
+  if (run.context->ring) return ring_attention(run, q, k, v, 1.0f / std::sqrt(static_cast<float>(width)));
+  const auto exchanged = [&](const Tensor& x) {
+    const int64_t heads = x.dim(1);
+    const Tensor y = tokens_to_heads(run, x.reshaped({rows, heads * width}), {{"heads", 0, heads * width, heads}});
+    return y.reshaped({y.dim(0), y.dim(1) / width, width});
+  };
+  const Tensor y = attend(run, *run.context->whole, exchanged(q), exchanged(k), exchanged(v));
+  const int64_t inner = spec_.heads * width;
+  return heads_to_tokens(run, y.reshaped({y.dim(0), y.dim(1) * width}), {{"heads", 0, inner, spec_.heads}});
+}
+
 Tensor Attention::forward(Run& run, const Tensor& x) {
   if (rope_) {
     int64_t positions = 0;
@@ -128,7 +144,8 @@ Tensor Attention::forward(Run& run, const Tensor& x) {
   const Tensor q = rotate(run, project(run, x, params_.q, params_.q_bias, params_.q_norm, spec_.heads)),
                k = rotate(run, project(run, x, params_.k, params_.k_bias, params_.k_norm, spec_.kv_heads)),
                v = project(run, x, params_.v, params_.v_bias, none, spec_.kv_heads);
-  const Tensor y = attend(run, q, k, v).reshaped({x.dim(0), spec_.heads * spec_.head_dim});
+  const Tensor y = (run.context ? attend_across(run, q, k, v) : attend(run, run.seqs, q, k, v))
+                       .reshaped({x.dim(0), spec_.heads * spec_.head_dim});
   return linear(run, y, params_.o, DType::f32, params_.o_bias.value ? &params_.o_bias : nullptr);
 }
 

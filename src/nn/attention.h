@@ -57,7 +57,8 @@ class Attention final : public Block {
  private:
   Tensor project(Run& run, const Tensor& x, Param& w, Param& bias, Param& norm, int64_t heads);
   Tensor rotate(Run& run, Tensor x);
-  Tensor attend(Run& run, const Tensor& q, const Tensor& k, const Tensor& v);
+  Tensor attend(Run& run, const SeqMap& seqs, const Tensor& q, const Tensor& k, const Tensor& v);
+  Tensor attend_across(Run& run, const Tensor& q, const Tensor& k, const Tensor& v);
   AttentionSpec spec_;
   AttentionParams params_;
   std::shared_ptr<RopeTable> rope_;  // one table for all layers of a model

@@ -52,7 +52,7 @@ std::vector<int32_t> sort_slots(std::span<const int32_t> chosen, const Range& ex
 
 // Row i of `to` is row at(i) of `from`.
 template <class At>
-void copy_rows(int threads, const View& from, const MutView& to, At&& at) {
+void pick_rows(int threads, const View& from, const MutView& to, At&& at) {
   const int64_t bytes = to.count() == 0 ? 0 : to.bytes() / to.dim(0);
   sys::parallel_for(threads, to.dim(0), 64, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
@@ -211,7 +211,7 @@ void ExpertRoutes::send(Ctx& ctx, const View& x, const MutView& rows) const {
     const Tensor all(ctx.arena, x.dtype, {ctx.dry ? tokens_ * ranks_.all->size() : sum(gathered_), width});
     if (ctx.dry) return;
     ranks_.all->all_gather(elements_of(x), elements_of(all.mut()), times(gathered_, width)).wait();
-    return copy_rows(ctx.threads, all.view(), rows, [&](int64_t i) { return picked_[static_cast<size_t>(i)]; });
+    return pick_rows(ctx.threads, all.view(), rows, [&](int64_t i) { return picked_[static_cast<size_t>(i)]; });
   }
   const Tensor out(ctx.arena, x.dtype, {sent_rows(), width});
   if (ctx.dry) return;
@@ -219,7 +219,7 @@ void ExpertRoutes::send(Ctx& ctx, const View& x, const MutView& rows) const {
   each_sent(shares_, ranks_.parts, [&](int64_t row, int64_t i) {
     tokens[static_cast<size_t>(row)] = static_cast<int32_t>(slots_[static_cast<size_t>(i)] / slots_of_token_);
   });
-  copy_rows(ctx.threads, x, out.mut(), [&](int64_t i) { return tokens[static_cast<size_t>(i)]; });
+  pick_rows(ctx.threads, x, out.mut(), [&](int64_t i) { return tokens[static_cast<size_t>(i)]; });
   exchange(*ranks_.all, out.view(), rows, sent_, received_, width);
 }
 
@@ -230,15 +230,15 @@ void ExpertRoutes::send_through_nodes(Ctx& ctx, const View& x, const MutView& ro
       onward(ctx.arena, x.dtype, {ctx.dry ? rows_ : std::ssize(onward_.rows), width}),
       landed(ctx.arena, x.dtype, {rows_, width});
   if (ctx.dry) return;
-  copy_rows(ctx.threads, x, out.mut(), [&](int64_t i) { return to_nodes_.rows[static_cast<size_t>(i)]; });
+  pick_rows(ctx.threads, x, out.mut(), [&](int64_t i) { return to_nodes_.rows[static_cast<size_t>(i)]; });
   exchange(*ranks_.aligned, out.view(), met.mut(), to_nodes_.counts, from_nodes_, width);
-  copy_rows(ctx.threads, met.view(), onward.mut(), [&](int64_t i) { return onward_.rows[static_cast<size_t>(i)]; });
+  pick_rows(ctx.threads, met.view(), onward.mut(), [&](int64_t i) { return onward_.rows[static_cast<size_t>(i)]; });
   exchange(*ranks_.node, onward.view(), landed.mut(), onward_.counts, forwarded_, width);
   int64_t row = 0;
   for (size_t source = 0; source < received_.size(); ++source) {
     const int64_t first = row, from = landed_[source];
     row += received_[source];
-    copy_rows(ctx.threads, landed.view(), rows.slice(0, first, received_[source]), [&](int64_t i) { return from + i; });
+    pick_rows(ctx.threads, landed.view(), rows.slice(0, first, received_[source]), [&](int64_t i) { return from + i; });
   }
 }
 

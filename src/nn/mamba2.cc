@@ -6,8 +6,10 @@
 #include <limits>
 #include <utility>
 
+#include "comm/group.h"
 #include "kernels/conv1d/conv1d.h"
 #include "kernels/copy_state/copy_state.h"
+#include "nn/context_parallel.h"
 #include "nn/ops.h"
 
 namespace braid::nn {
@@ -50,10 +52,31 @@ Tensor Mamba2::forward(Run& run, const Tensor& x) {
   const Tensor z = u.slice(1, 0, inner), raw = u.slice(1, inner, channels),
                dt = u.slice(1, inner + channels, spec_.heads);
   if (run.replays) record(run, raw, dt);
-  const Tensor y = scan(run, convolve(run, raw), dt);
+  const Heads heads = all_heads(run);
+  const Tensor y = !run.context          ? scan(run, heads, convolve(run, heads, raw), dt)
+                   : run.context->states ? scan_pieces(run, convolve_pieces(run, raw), dt)
+                                         : mix_heads(run, u.slice(1, inner, channels + spec_.heads));
   const Tensor o =
       rms_norm(run, y, params_.norm, {.groups = spec_.groups, .eps = spec_.eps, .out = run.numerics.products}, z);
   return linear(run, o, params_.out_proj, DType::f32, params_.out_bias.value ? &params_.out_bias : nullptr);
+}
+
+// With context parallelism: inputs [own, x | B | C | dt] -> y [own, inner], by way of all tokens of this rank's heads.
+Tensor Mamba2::mix_heads(Run& run, const Tensor& inputs) {
+  const int64_t inner = spec_.inner(), bc = spec_.groups * spec_.state, channels = spec_.conv_channels();
+  const int ranks = run.context->ranks->size(), rank = run.context->ranks->rank();
+  const Range own = units_of(spec_.heads, rank, ranks), groups = units_of(spec_.groups, rank, ranks);
+  Heads heads{.spec = spec_, .head = own.begin, .group = groups.begin, .seqs = run.context->whole};
+  heads.spec.heads = own.count;
+  heads.spec.groups = groups.count;
+  const Tensor all = tokens_to_heads(run, inputs,
+                                     {{"x", 0, inner, spec_.heads},
+                                      {"b", inner, bc, spec_.groups},
+                                      {"c", inner + bc, bc, spec_.groups},
+                                      {"dt", channels, spec_.heads, spec_.heads}});
+  const int64_t width = heads.spec.conv_channels();
+  const Tensor y = scan(run, heads, convolve(run, heads, all.slice(1, 0, width)), all.slice(1, width, own.count));
+  return heads_to_tokens(run, y, {{"x", 0, inner, spec_.heads}});
 }
 
 void Mamba2::record(Run& run, const Tensor& raw, const Tensor& dt) {
@@ -70,11 +93,21 @@ void Mamba2::record(Run& run, const Tensor& raw, const Tensor& dt) {
   }
   run.replays->push_back([this, inputs, steps](Run& again, int64_t first) {
     const int64_t count = again.seqs.tokens();
-    (void)scan(again, convolve(again, inputs.slice(0, first, count)), steps.slice(0, first, count));
+    const Heads heads = all_heads(again);
+    (void)scan(again, heads, convolve(again, heads, inputs.slice(0, first, count)), steps.slice(0, first, count));
   });
 }
 
-Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
+std::array<Mamba2::Channels, 3> Mamba2::channels_of(const Heads& heads) const {
+  const Mamba2Spec& own = heads.spec;
+  if (own.heads == spec_.heads) return {{{0, 0, spec_.conv_channels()}, {}, {}}};
+  const int64_t bc = own.groups * own.state, group = heads.group * own.state;
+  return {{{0, heads.head * own.head_dim, own.inner()},
+           {own.inner(), spec_.inner() + group, bc},
+           {own.inner() + bc, spec_.inner() + spec_.groups * own.state + group, bc}}};
+}
+
+Tensor Mamba2::convolve(Run& run, const Heads& heads, const Tensor& raw) {
   const Tensor y(run.ctx.arena, run.numerics.activations, raw.shape());
   taped(
       run.ctx, "conv1d",
@@ -83,30 +116,44 @@ Tensor Mamba2::convolve(Run& run, const Tensor& raw) {
        .saved = {raw},
        .cost = Cost::cheap,
        .trains = params_.conv.grad || params_.conv_bias.grad},
-      [this, raw = Ref(raw), y = Ref(y), state = run.block_state(state_index).conv, seqs = &run.seqs](Ctx& c) {
-        braid::run(c, Conv1dFwd{.x = raw.view(),
-                                .w = params_.conv.value.codes,
-                                .bias = params_.conv_bias.value ? vector_of(params_.conv_bias) : View(),
-                                .state = state,
-                                .y = y.mut(),
-                                .seqs = seqs});
+      [this, heads, raw = Ref(raw), y = Ref(y), state = run.block_state(state_index).conv](Ctx& c) {
+        for (const Channels& part : channels_of(heads)) {
+          if (part.count == 0) continue;
+          braid::run(
+              c, Conv1dFwd{.x = raw.view().slice(1, part.own, part.count),
+                           .w = params_.conv.value.codes.slice(0, part.all, part.count),
+                           .bias = params_.conv_bias.value ? vector_of(params_.conv_bias).slice(0, part.all, part.count)
+                                                           : View(),
+                           .state = state,
+                           .y = y.mut().slice(1, part.own, part.count),
+                           .seqs = heads.seqs});
+        }
       },
-      [this, raw = Ref(raw), y = Ref(y), seqs = &run.seqs](Ctx& c, Tape& tape) {
-        Tensor spare, spare_bias;
-        const bool bias = static_cast<bool>(params_.conv_bias.value);
+      [this, heads, raw = Ref(raw), y = Ref(y)](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, raw);
-        const MutView dw = vector_grad(c, params_.conv, spare);
-        braid::run(c, Conv1dBwd{.dy = tape.grad(y).view(),
-                                .x = raw.view(),
-                                .w = params_.conv.value.codes,
-                                .bias = bias ? vector_of(params_.conv_bias) : View(),
-                                .dx = dx.mut(),
-                                .dw = MutView(dw.data, DType::f32, params_.conv.value.codes.shape),
-                                .dbias = bias ? vector_grad(c, params_.conv_bias, spare_bias) : MutView(),
-                                .seqs = seqs});
+        for (const Channels& part : channels_of(heads)) {
+          if (part.count > 0) convolve_backward(c, heads, part, tape.grad(y).view(), raw.view(), dx.mut());
+        }
         tape.add_grad(c, raw, dx);
       });
   return y;
+}
+
+void Mamba2::convolve_backward(Ctx& c, const Heads& heads, const Channels& part, const View& dy, const View& x,
+                               const MutView& dx) {
+  Tensor spare, spare_bias;
+  const bool bias = static_cast<bool>(params_.conv_bias.value);
+  const MutView dw = vector_grad(c, params_.conv, spare);
+  const MutView dbias = bias ? vector_grad(c, params_.conv_bias, spare_bias) : MutView();
+  braid::run(
+      c, Conv1dBwd{.dy = dy.slice(1, part.own, part.count),
+                   .x = x.slice(1, part.own, part.count),
+                   .w = params_.conv.value.codes.slice(0, part.all, part.count),
+                   .bias = bias ? vector_of(params_.conv_bias).slice(0, part.all, part.count) : View(),
+                   .dx = dx.slice(1, part.own, part.count),
+                   .dw = MutView(dw.data, DType::f32, params_.conv.value.codes.shape).slice(0, part.all, part.count),
+                   .dbias = bias ? dbias.slice(0, part.all, part.count) : MutView(),
+                   .seqs = heads.seqs});
 }
 
 // Blocks draw differently, but a model always draws the same, so its answers are reproducible.
@@ -117,23 +164,24 @@ void Mamba2::set_state(SsdFwd& op, const BlockState& state) const {
 }
 
 // conv [T, C] after convolution, dt [T, H] raw -> the scan's operands, all but the state
-SsdFwd Mamba2::operands(const View& conv, const View& dt, const MutView& y) const {
-  const int64_t inner = spec_.inner(), bc = spec_.groups * spec_.state;
-  return {.x = conv.slice(1, 0, inner).split_last(spec_.heads, spec_.head_dim),
-          .b = conv.slice(1, inner, bc).split_last(spec_.groups, spec_.state),
-          .c = conv.slice(1, inner + bc, bc).split_last(spec_.groups, spec_.state),
+SsdFwd Mamba2::operands(const Heads& heads, const View& conv, const View& dt, const MutView& y) const {
+  const Mamba2Spec& own = heads.spec;
+  const int64_t inner = own.inner(), bc = own.groups * own.state;
+  return {.x = conv.slice(1, 0, inner).split_last(own.heads, own.head_dim),
+          .b = conv.slice(1, inner, bc).split_last(own.groups, own.state),
+          .c = conv.slice(1, inner + bc, bc).split_last(own.groups, own.state),
           .dt = dt,
-          .dt_bias = vector_of(params_.dt_bias),
-          .a_log = vector_of(params_.a_log),
-          .d_skip = vector_of(params_.d_skip),
-          .y = y.split_last(spec_.heads, spec_.head_dim),
+          .dt_bias = vector_of(params_.dt_bias).slice(0, heads.head, own.heads),
+          .a_log = vector_of(params_.a_log).slice(0, heads.head, own.heads),
+          .d_skip = vector_of(params_.d_skip).slice(0, heads.head, own.heads),
+          .y = y.split_last(own.heads, own.head_dim),
           .chunk = spec_.chunk,
           .dt_min = spec_.dt_min,
           .dt_max = spec_.dt_max > 0 ? spec_.dt_max : std::numeric_limits<float>::infinity()};
 }
 
-Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
-  const Tensor y(run.ctx.arena, run.numerics.activations, {conv.dim(0), spec_.inner()});
+Tensor Mamba2::scan(Run& run, const Heads& heads, const Tensor& conv, const Tensor& dt) {
+  const Tensor y(run.ctx.arena, run.numerics.activations, {conv.dim(0), heads.spec.inner()});
   const BlockState state = run.block_state(state_index);
   if (run.numerics.exact && state.ssm) {
     scan_exact(run, conv.view(), dt.view(), y.mut());
@@ -151,24 +199,29 @@ Tensor Mamba2::scan(Run& run, const Tensor& conv, const Tensor& dt) {
        .out = {y},
        .saved = {conv, dt},
        .trains = params_.dt_bias.grad || params_.a_log.grad || params_.d_skip.grad},
-      [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), state, seqs = &run.seqs](Ctx& c) {
-        SsdFwd op = operands(conv.view(), dt.view(), y.mut());
+      [this, heads, conv = Ref(conv), dt = Ref(dt), y = Ref(y), state](Ctx& c) {
+        SsdFwd op = operands(heads, conv.view(), dt.view(), y.mut());
         set_state(op, state);
-        op.seqs = seqs;
+        op.seqs = heads.seqs;
         braid::run(c, op);
       },
-      [this, conv = Ref(conv), dt = Ref(dt), y = Ref(y), seqs = &run.seqs](Ctx& c, Tape& tape) {
-        scan_backward(c, tape, conv, dt, y, *seqs);
+      [this, heads, conv = Ref(conv), dt = Ref(dt), y = Ref(y)](Ctx& c, Tape& tape) {
+        scan_backward(c, tape, heads, conv, dt, y);
       });
   return y;
 }
 
-void Mamba2::scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt, const Ref& y, const SeqMap& seqs) {
+void Mamba2::scan_backward(Ctx& ctx, Tape& tape, const Heads& heads, const Ref& conv, const Ref& dt, const Ref& y,
+                           const View& state, const MutView& dstate) {
   Tensor spare_bias, spare_a, spare_d;
   const Tensor dconv = tape.make_grad(ctx, conv), ddt = tape.make_grad(ctx, dt), dy = tape.grad(y);
-  const int64_t inner = spec_.inner(), bc = spec_.groups * spec_.state;
-  const SsdFwd op = operands(conv.view(), dt.view(), dy.mut());
-  braid::run(ctx, SsdBwd{.dy = dy.view().split_last(spec_.heads, spec_.head_dim),
+  const Mamba2Spec& own = heads.spec;
+  const int64_t inner = own.inner(), bc = own.groups * own.state;
+  const SsdFwd op = operands(heads, conv.view(), dt.view(), dy.mut());
+  const auto vector = [&](const Param& p, Tensor& spare) {
+    return vector_grad(ctx, p, spare).slice(0, heads.head, own.heads);
+  };
+  braid::run(ctx, SsdBwd{.dy = dy.view().split_last(own.heads, own.head_dim),
                          .x = op.x,
                          .b = op.b,
                          .c = op.c,
@@ -176,14 +229,16 @@ void Mamba2::scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt,
                          .dt_bias = op.dt_bias,
                          .a_log = op.a_log,
                          .d_skip = op.d_skip,
-                         .dx = dconv.mut().slice(1, 0, inner).split_last(spec_.heads, spec_.head_dim),
-                         .db = dconv.mut().slice(1, inner, bc).split_last(spec_.groups, spec_.state),
-                         .dc = dconv.mut().slice(1, inner + bc, bc).split_last(spec_.groups, spec_.state),
+                         .state = state,
+                         .dx = dconv.mut().slice(1, 0, inner).split_last(own.heads, own.head_dim),
+                         .db = dconv.mut().slice(1, inner, bc).split_last(own.groups, own.state),
+                         .dc = dconv.mut().slice(1, inner + bc, bc).split_last(own.groups, own.state),
                          .ddt = ddt.mut(),
-                         .ddt_bias = vector_grad(ctx, params_.dt_bias, spare_bias),
-                         .da_log = vector_grad(ctx, params_.a_log, spare_a),
-                         .dd_skip = vector_grad(ctx, params_.d_skip, spare_d),
-                         .seqs = &seqs,
+                         .ddt_bias = vector(params_.dt_bias, spare_bias),
+                         .da_log = vector(params_.a_log, spare_a),
+                         .dd_skip = vector(params_.d_skip, spare_d),
+                         .dstate = dstate,
+                         .seqs = heads.seqs,
                          .chunk = op.chunk,
                          .dt_min = op.dt_min,
                          .dt_max = op.dt_max});
@@ -198,7 +253,7 @@ void Mamba2::scan_by_phase(Run& run, const View& conv, const View& dt, const Mut
     while (end < seqs.size() && seqs[end].phase == seqs[first].phase) ++end;
     const SeqMap part = run.seqs.part(first, end);
     const int64_t row = seqs[first].start, rows = part.tokens();
-    SsdFwd op = operands(conv.slice(0, row, rows), dt.slice(0, row, rows), y.slice(0, row, rows));
+    SsdFwd op = operands(all_heads(run), conv.slice(0, row, rows), dt.slice(0, row, rows), y.slice(0, row, rows));
     set_state(op, run.block_state(state_index));
     op.seqs = &part;
     if (seqs[first].phase == Phase::step) {
@@ -247,7 +302,8 @@ void Mamba2::scan_exact_sequence(Run& run, const Seq& s, const View& conv, const
     if (n == 0) return;
     const View in = inputs.view().slice(0, begin, n);
     const SeqMap one = SeqMap::one(n, s.pos0 - kept + begin, s.slot);
-    SsdFwd op = operands(in.slice(1, 0, channels), in.slice(1, channels, spec_.heads), out.mut().slice(0, begin, n));
+    SsdFwd op = operands(all_heads(run), in.slice(1, 0, channels), in.slice(1, channels, spec_.heads),
+                         out.mut().slice(0, begin, n));
     op.state = from;
     op.seqs = &one;
     braid::run(run.ctx, op);

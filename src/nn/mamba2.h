@@ -1,6 +1,8 @@
 // The Mamba-2 mixer (docs/internals/layers.md): in_proj -> causal convolution with SiLU -> scan -> gated grouped
 // RMSNorm -> out_proj. The inner width is heads * head_dim; a config's `expand` is ignored.
 #pragma once
+#include <array>
+
 #include "core/tape.h"
 #include "kernels/ssd/ssd.h"
 #include "nn/block.h"
@@ -32,12 +34,39 @@ class Mamba2 final : public Block {
 
  private:
   void record(Run& run, const Tensor& raw, const Tensor& dt);
-  Tensor convolve(Run& run, const Tensor& raw);
-  SsdFwd operands(const View& conv, const View& dt, const MutView& y) const;
+  // Heads [head, head + spec.heads) with their groups: all of them, or with context parallelism those of this rank,
+  // whose sequences are whole.
+  struct Heads {
+    Mamba2Spec spec{};
+    int64_t head = 0, group = 0;
+    const SeqMap* seqs = nullptr;
+  };
+  // Channels [own, own + count) of the heads are channels [all, all + count) of the block.
+  struct Channels {
+    int64_t own = 0, all = 0, count = 0;
+  };
+  Heads all_heads(const Run& run) const { return {.spec = spec_, .seqs = &run.seqs}; }
+  std::array<Channels, 3> channels_of(const Heads& heads) const;
+  Tensor mix_heads(Run& run, const Tensor& inputs);
+  // Of pieces whose states other ranks pass on (mamba2_states.cc).
+  struct PieceGradient {
+    View dy{}, raw{}, before{};  // [own, C], [own, C]; [S, W-1, C] F32, the inputs before each piece
+    MutView dx{};                // [own, C]
+  };
+  Tensor convolve_pieces(Run& run, const Tensor& raw);
+  void convolve_pieces_backward(Ctx& c, const ContextShares& shares, const PieceGradient& g);
+  Tensor scan_pieces(Run& run, const Tensor& conv, const Tensor& dt);
+  Tensor convolve(Run& run, const Heads& heads, const Tensor& raw);
+  void convolve_backward(Ctx& c, const Heads& heads, const Channels& part, const View& dy, const View& x,
+                         const MutView& dx);
+  SsdFwd operands(const Heads& heads, const View& conv, const View& dt, const MutView& y) const;
   void set_state(SsdFwd& op, const BlockState& state) const;
   // conv [T, C] after convolution, dt [T, H] raw -> y [T, inner]
-  Tensor scan(Run& run, const Tensor& conv, const Tensor& dt);
-  void scan_backward(Ctx& ctx, Tape& tape, const Ref& conv, const Ref& dt, const Ref& y, const SeqMap& seqs);
+  Tensor scan(Run& run, const Heads& heads, const Tensor& conv, const Tensor& dt);
+  // `state` and `dstate` [S, H, P, N] F32: before the sequences, if they do not start from zeros, and after them; in
+  // and out, their gradient after and before.
+  void scan_backward(Ctx& ctx, Tape& tape, const Heads& heads, const Ref& conv, const Ref& dt, const Ref& y,
+                     const View& state = {}, const MutView& dstate = {});
   void scan_by_phase(Run& run, const View& conv, const View& dt, const MutView& y);
   void scan_exact(Run& run, const View& conv, const View& dt, const MutView& y);
   void scan_exact_sequence(Run& run, const Seq& s, const View& conv, const View& dt, const MutView& y);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "nn/context_parallel.h"
 #include "nn/expert_parallel.h"
 #include "nn/observer.h"
 #include "nn/ops.h"
@@ -86,9 +87,12 @@ View Moe::replayed(const Run& run, int64_t tokens) const {
 Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
   const int64_t tokens = x.dim(0);
   const Tensor logits = linear(run, x, params_.router), experts(run.ctx.arena, DType::i32, {tokens, spec_.top_k});
+  const bool pieces = run.context && run.routers && run.routers->balance != 0;  // sequences go on on other ranks
+  const auto sequences = std::ssize(run.seqs.seqs);
+  const Tensor counts = pieces ? Tensor(run.ctx.arena, DType::i32, {sequences, spec_.experts}) : Tensor();
   weights = Tensor(run.ctx.arena, DType::f32, {tokens, spec_.top_k});
   taped(
-      run.ctx, "router", {.in = {logits}, .out = {experts, weights}, .saved = {logits, experts}},
+      run.ctx, "router", {.in = {logits, counts}, .out = {experts, weights}, .saved = {logits, experts, counts}},
       [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights),
        forced = replayed(run, tokens)](Ctx& c) {
         braid::run(c, RouterFwd{.logits = logits.view(),
@@ -102,13 +106,14 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
                                 .normalise = spec_.normalise,
                                 .scale = spec_.scale});
       },
-      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), seqs = &run.seqs,
-       balance = run.routers ? run.routers->balance : 0.0f,
+      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), counts = Ref(counts),
+       seqs = &run.seqs, balance = run.routers ? run.routers->balance : 0.0f,
        z = run.routers ? run.routers->z : 0.0f](Ctx& c, Tape& tape) {
         const Tensor dlogits = tape.make_grad(c, logits);
         braid::run(c, RouterBwd{.logits = logits.view(),
                                 .experts = experts.view(),
                                 .dweights = tape.grad(weights).view(),
+                                .counts = counts.view(),
                                 .dlogits = dlogits.mut(),
                                 .kind = spec_.router,
                                 .normalise = spec_.normalise,
@@ -118,7 +123,8 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
                                 .seqs = seqs});
         tape.add_grad(c, logits, dlogits);
       });
-  if (run.routers) watch(run, logits, experts);
+  if (pieces) count_choices(run, experts.view(), counts.mut());
+  if (run.routers) watch(run, logits, experts, counts);
   if (run.probe && run.probe->want_routes) {
     const auto* chosen = experts.view().as<int32_t>();
     auto& log = run.probe->routes[layer];
@@ -127,13 +133,14 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
   return experts;
 }
 
-void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts) const {
+void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts, const Tensor& counts) const {
   RouterWatch::Layer& seen = run.routers->layers[layer];
   seen.bias = params_.router_bias.value ? &params_.router_bias : nullptr;
   seen.load.resize(static_cast<size_t>(spec_.experts));
   const Tensor losses(run.ctx.arena, DType::f32, {std::ssize(run.seqs.seqs), 2});
   braid::run(run.ctx, RouterStats{.logits = logits.view(),
                                   .experts = experts.view(),
+                                  .counts = counts.view(),
                                   .losses = losses.mut(),
                                   .load = mut_view_of(seen.load.data(), {spec_.experts}),
                                   .kind = spec_.router,

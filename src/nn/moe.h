@@ -43,7 +43,7 @@ class Moe final : public Block {
  private:
   View replayed(const Run& run, int64_t tokens) const;
   Tensor route(Run& run, const Tensor& x, Tensor& weights);
-  void watch(Run& run, const Tensor& logits, const Tensor& experts) const;
+  void watch(Run& run, const Tensor& logits, const Tensor& experts, const Tensor& counts) const;
   Tensor mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   Tensor mix_on_ranks(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   MoeSpec spec_;

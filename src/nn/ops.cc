@@ -66,13 +66,13 @@ Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
         const View operand = own ? own.view() : x.view();
         product(c, low, LinearFwd{.x = operand, .w = w.value, .bias = b, .y = y.mut(), .train = train, .codes = codes});
       },
-      [x = Ref(x), y = Ref(y), &w, low, wide, seqs = &run.seqs](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), &w, low, wide, seqs = &run.rows()](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x);
         const LinearBwdData op{.dy = tape.grad(y).view(), .w = w.value, .dx = dx.mut(), .wide = wide};
         product(c, low, op, seqs->seqs);
         tape.add_grad(c, x, dx);
       },
-      [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.seqs](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.rows()](Ctx& c, Tape& tape) {
         const MutView dbias = bias && bias->grad ? MutView(bias->grad.data, DType::f32, {w.value.rows}) : MutView();
         product(c, low,
                 LinearBwdWeight{.dy = tape.grad(y).view(), .x = x.view(), .dw = w.grad, .dbias = dbias, .seqs = seqs},
@@ -105,10 +105,10 @@ Tensor dropout(Run& run, const Tensor& x, float rate, uint32_t layer, uint32_t u
   const DropoutKey key{.seed = run.draws->seed, .step = run.draws->step, .layer = layer, .op = use};
   taped(
       run.ctx, "dropout", {.in = {x}, .out = {y}, .cost = Cost::cheap},
-      [x = Ref(x), y = Ref(y), rate, key, seqs = &run.seqs](Ctx& c) {
+      [x = Ref(x), y = Ref(y), rate, key, seqs = &run.rows()](Ctx& c) {
         braid::run(c, DropoutFwd{.x = x.view(), .y = y.mut(), .seqs = seqs, .rate = rate, .key = key});
       },
-      [x = Ref(x), y = Ref(y), rate, key, seqs = &run.seqs](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), rate, key, seqs = &run.rows()](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x);
         braid::run(c, DropoutBwd{.dy = tape.grad(y).view(), .dx = dx.mut(), .seqs = seqs, .rate = rate, .key = key});
         tape.add_grad(c, x, dx);
@@ -140,7 +140,7 @@ Tensor rms_norm(Run& run, const Tensor& x, Param& w, const RmsNormOptions& optio
                                  .groups = options.groups,
                                  .eps = options.eps});
       },
-      [x = Ref(x), z = Ref(z), y = Ref(y), &w, options, seqs = &run.seqs](Ctx& c, Tape& tape) {
+      [x = Ref(x), z = Ref(z), y = Ref(y), &w, options, seqs = &run.rows()](Ctx& c, Tape& tape) {
         Tensor spare;
         const Tensor dx = tape.make_grad(c, x), dz = z ? tape.make_grad(c, z) : Tensor();
         braid::run(c, RmsNormBwd{.dy = tape.grad(y).view(),
@@ -169,7 +169,7 @@ Tensor layer_norm(Run& run, const Tensor& x, Param& w, Param& bias, float eps, D
         braid::run(c,
                    LayerNormFwd{.x = x.view(), .w = vector_of(w), .bias = vector_of(bias), .y = y.mut(), .eps = eps});
       },
-      [x = Ref(x), y = Ref(y), &w, &bias, eps, seqs = &run.seqs](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), &w, &bias, eps, seqs = &run.rows()](Ctx& c, Tape& tape) {
         Tensor spare, spare_bias;
         const Tensor dx = tape.make_grad(c, x);
         braid::run(c, LayerNormBwd{.dy = tape.grad(y).view(),

@@ -57,6 +57,8 @@ using Replay = std::function<void(Run& run, int64_t first)>;
 
 struct ExpertRanks;
 class Observer;
+struct SequenceShares;
+struct ContextShares;
 class Precision;
 // The random numbers that a pass draws: those of one training step.
 struct Draws {
@@ -85,7 +87,14 @@ struct Run {
   const Loop* loop = nullptr;
   comm::Group* tensor = nullptr;         // ranks that hold parts of the same layers; null: this one has all of them
   const ExpertRanks* experts = nullptr;  // ranks that share the experts of every layer (nn/expert_parallel.h); or null
-  int state_offset = 0;                  // of blocks that a pass runs several times: added to their Block::state_index
+  const SequenceShares* sequence =
+      nullptr;                             // how those of `tensor` divide the tokens between blocks; null: each has all
+  bool in_block = false;                   // that reads all tokens
+  const ContextShares* context = nullptr;  // `seqs` are this rank's pieces of longer ones; null: they are whole
+  int state_offset = 0;  // of blocks that a pass runs several times: added to their Block::state_index
+
+  // The sequences of the rows that an op gets.
+  const SeqMap& rows() const;
 
   // For the products of this pass.
   CodeDots codes() const {
@@ -96,5 +105,13 @@ struct Run {
     return state.blocks.empty() ? BlockState{} : state.blocks[static_cast<size_t>(index + state_offset)];
   }
 };
+
+// Sequence parallelism (nn/sequence_parallel.h): which tokens of a pass each of Run::tensor has between blocks.
+struct SequenceShares {
+  SeqMap own{};                   // this rank's
+  std::vector<int64_t> counts{};  // of every rank, consecutive
+};
+
+inline const SeqMap& Run::rows() const { return sequence && !in_block ? sequence->own : seqs; }
 
 }  // namespace braid::nn

@@ -2,29 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "comm/group.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/linear/linear.h"
 #include "nn/param_source.h"
+#include "nn/rank_views.h"
+#include "nn/sequence_parallel.h"
 
 namespace braid::nn {
-namespace {
-
-void copy_bytes(const View& from, const MutView& to) {
-  std::memcpy(to.data, from.data, static_cast<size_t>(from.bytes()));
-}
-
-View flat(const View& v) { return {v.data, v.dtype, {v.count()}}; }
-MutView flat(const MutView& v) { return {v.data, v.dtype, {v.count()}}; }
-
-}  // namespace
-
 // A copy, whose gradient is separate from that of x; a stream, so that no plan repeats what ranks do together.
 Tensor to_parts(Run& run, const Tensor& x) {
   if (!run.tensor) return x;
+  if (run.sequence) return gather_to_parts(run, x);
   const Tensor y(run.ctx.arena, x.dtype(), x.shape());
   taped(
       run.ctx, "to_parts", {.in = {x}, .out = {y}, .cost = Cost::stream},
@@ -41,6 +32,7 @@ Tensor to_parts(Run& run, const Tensor& x) {
 
 Tensor sum_of_parts(Run& run, const Tensor& y) {
   if (!run.tensor) return y;
+  if (run.sequence) return scatter_sum(run, y);
   const Tensor sum(run.ctx.arena, DType::f32, y.shape());
   taped(
       run.ctx, "sum_of_parts", {.in = {y}, .out = {sum}, .cost = Cost::stream},

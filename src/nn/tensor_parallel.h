@@ -1,12 +1,13 @@
 // Ops on the borders of what ranks compute in parts (Megatron-LM, arXiv 1909.08053, section 3): every rank of
 // Run::tensor reads the same x, computes with its part of a block's parameters, and the parts add up. All are taped;
-// without ranks they return their input. Sums are those of Group::all_reduce, the same bits on every rank.
+// without ranks they return their input. Sums are those of Group::all_reduce, the same bits on every rank. With
+// sequence parallelism (nn/sequence_parallel.h) x, and the sums, are this rank's rows alone.
 #pragma once
 #include "nn/ops.h"
 
 namespace braid::nn {
 
-// x, which all ranks have; its gradient is the sum of theirs.
+// x, which all ranks have or share; its gradient is the sum of theirs.
 Tensor to_parts(Run& run, const Tensor& x);
 // The sum of all ranks' y [T, D] F32; its gradient goes to each of them.
 Tensor sum_of_parts(Run& run, const Tensor& y);

@@ -5,10 +5,13 @@
 
 #include <cmath>
 
+#include "comm/inproc.h"
 #include "core/tape.h"
+#include "models/cut.h"
 #include "models/empty_model.h"
 #include "models/family.h"
 #include "models/presets.h"
+#include "nn/sequence_parallel.h"
 
 namespace braid::plan {
 namespace {
@@ -26,18 +29,22 @@ const models::PartSpec& part_of(const models::Config& config, char letter) {
   throw std::out_of_range("no such block");
 }
 
-// Peak bytes that a step over packed sequences allocates from the arena.
+// Peak bytes that a step over packed sequences allocates from the arena; on one of several ranks, which share tokens.
 int64_t peak_of(const models::Config& config, DType products, const char* recompute,
-                std::initializer_list<int64_t> lengths) {
+                std::initializer_list<int64_t> lengths, comm::Group* ranks = nullptr) {
   models::Model model = models::empty_model(config, products);
   SeqMap seqs;
   for (const int64_t n : lengths) seqs.add(n);
+  nn::SequenceShares shares;
+  if (ranks) nn::share_rows(seqs, ranks->rank(), ranks->size(), shares);
   Arena arena;
   const Ctx ctx{.arena = arena, .threads = 2};
   return plan_step(parse_recompute(recompute), ctx, 1,
                    [&](Ctx& dry, int) {
                      nn::StateView state;
                      nn::Run run{.ctx = dry, .seqs = seqs, .state = state, .numerics = Numerics::training(products)};
+                     run.tensor = ranks;
+                     if (ranks) run.sequence = &shares;
                      const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}),
                          targets(dry.arena, DType::i32, {seqs.tokens()});
                      models::Model::LossSums sums;
@@ -88,6 +95,29 @@ TEST(Memory, TheArenaAsksForWhatTheModelSays) {
       }
     }
   }
+}
+
+// With sequence parallelism a rank of t retains a t-th of everything.
+TEST(Memory, RanksThatShareTokensRetainAShareOfAll) {
+  constexpr Case kCases[] = {{"nemotron-3-nano-30b-a3b", 'M'}, {"nemotron-3-nano-30b-a3b", '*'}, {"llama-3.1-8b", '-'}};
+  comm::run_in_process(2, {.per_node = 2}, [&](comm::Group& world) {
+    for (const Case& c : kCases) {
+      models::Config config = preset(c.preset);
+      config.vocab = 1000;
+      config.mtp.reset();
+      const models::PartSpec part = part_of(config, c.letter);
+      const auto of_layers = [&](size_t layers) {
+        config.layers.assign(layers, {{part}});
+        const models::Config cut = models::cut_config(config, {.rank = world.rank(), .ranks = 2, .sequence = true});
+        return peak_of(cut, DType::bf16, "none", {400, 1, 299}, &world);
+      };
+      const double measured = static_cast<double>(of_layers(6) - of_layers(2)) / 4;
+      const std::vector<Saved> saved = braid_saves(part, config, ElementBytes::of(DType::bf16));
+      EXPECT_NEAR(measured / 700 / bytes_per_token(saved, Kind::none, {.tensor = 2, .sequence = true}), 1, 0.02)
+          << c.preset << " " << c.letter;
+      EXPECT_NEAR(measured / 700 / bytes_per_token(saved, Kind::none), 0.5, 0.01) << c.preset << " " << c.letter;
+    }
+  });
 }
 
 // The formulas of arXiv 2205.05198 (docs/internals/train.md, Memory of activations), over s h.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "comm/group.h"
 #include "core/integers.h"
 #include "data/shuffle.h"
 #include "io/json.h"
@@ -59,6 +60,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
+  modes_ = context_modes(recipe.parallel, model.config());
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   make_plans(config, ctx);
   task_ = make_task(recipe, config, path, ctx);
@@ -69,14 +71,12 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
 
 void Language::make_plans(const models::Config& config, Ctx& ctx) {
   models::Model& model = *trained_->model;
-  const int64_t rows = mesh_ ? (data_->rows() + mesh_->models() - 1) / mesh_->models() : data_->rows();
-  comm::Group* tensor = mesh_ ? mesh_->tensor() : nullptr;
-  const nn::ExpertRanks* experts = mesh_ ? mesh_->experts() : nullptr;
+  const int64_t rows = mesh_ ? (data_->rows() + mesh_->shares() - 1) / mesh_->shares() : data_->rows();
   const std::vector<Chunk> chunks = chunks_of(model.config().stage);
   for (const Chunk& chunk : chunks)
-    plans_.push_back(rehearse(recipe_, model, ctx, rows, data_->length(), 0, tensor, experts, &chunk));
+    plans_.push_back(rehearse(recipe_, model, ctx, rows, data_->length(), 0, mesh_, &chunk));
   for (int64_t steps = 1; chunks.empty() && steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
-    plans_.push_back(rehearse(recipe_, model, ctx, rows, data_->length(), loop_ ? steps : 0, tensor, experts));
+    plans_.push_back(rehearse(recipe_, model, ctx, rows, data_->length(), loop_ ? steps : 0, mesh_));
   plan_ = &plans_.back();
   if (chunks.empty()) return;
   passes_.emplace(recipe_, model, *mesh_->pipe(), ctx, plans_);
@@ -164,12 +164,12 @@ int64_t Language::draw(int64_t step, bool held_out) {
   return std::ssize(batch_.rows) - 1;
 }
 
-nn::Run Language::run_of(Ctx& ctx, const data::Batch& part, bool backward) {
+nn::Run Language::run_of(Ctx& ctx, const data::Batch& part, TokenShares& shares, bool backward) {
   const LossRecipe& loss = recipe_.loss;
-  nn::Run run{.ctx = ctx, .seqs = part.seqs, .state = no_state_, .numerics = numerics_of(recipe_)};
+  shares.divide(part.seqs, mesh_, modes_);
+  nn::Run run{.ctx = ctx, .seqs = shares.own(part.seqs), .state = no_state_, .numerics = numerics_of(recipe_)};
   if (precision_) run.precision = &*precision_;
-  if (mesh_) run.tensor = mesh_->tensor();
-  if (mesh_) run.experts = mesh_->experts();
+  shares.put(run, mesh_);
   routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
   routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
   if (backward) run.routers = &routers_;
@@ -201,7 +201,7 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
   const data::Batch& part = whole ? batch_ : part_;
   const TaskPart rows{.rows = part, .whole = batch_, .held_out = held_out_batch_};
   if (task_) task_->look(ctx, rows);
-  nn::Run run = run_of(ctx, part, backward);
+  nn::Run run = run_of(ctx, part, shares_, backward);
   if (loop_) run_undifferentiated(run, part);
   ctx.tape = backward ? &tape_ : nullptr;
   if (backward) ctx.arena.begin_pass(plan_->arena);
@@ -229,7 +229,9 @@ void Language::run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& su
 void Language::run_parts(Ctx& ctx, std::span<const Range> parts, bool backward, Sums& sums) {
   if (!passes_) return Objective::run_parts(ctx, parts, backward, sums);
   name_losses(sums);
-  const auto run = [&](Ctx& c, const data::Batch& part) { return run_of(c, part, backward); };
+  const auto run = [&](Ctx& c, const data::Batch& part, TokenShares& shares) {
+    return run_of(c, part, shares, backward);
+  };
   const auto losses = [&](nn::Run& r, const Tensor& x, const Tensor& ids, const Tensor& targets,
                           const data::Batch& part) { predict(r, x, ids, targets, part, sums); };
   passes_->run(ctx, batch_, parts, backward, {run, losses});
@@ -258,10 +260,11 @@ void Language::predict(nn::Run& run, const Tensor& x, const Tensor& ids, const T
   const size_t steps = loss.mtp_scale > 0 ? static_cast<size_t>(loss.mtp_steps) : 0;
   for (size_t i = 0; i < steps; ++i) own.mtp[i] = sums[kMtpNames[i]].sum;
   trained_->model->loss(run, x, ids, targets, options, own);
-  const auto put = [&sums](const char* name, double sum, double more) {
+  const bool counts = !run.context || run.context->ranks->rank() == 0;  // for all that have tokens of these rows
+  const auto put = [&sums, counts](const char* name, double sum, double more) {
     Sums::Sum& to = sums[name];
     to.sum = sum;
-    to.count += more;
+    to.count += counts ? more : 0;
   };
   put("loss", own.main, static_cast<double>(counted(own_totals)));
   if (loss.z > 0) put("z_loss", own.z, static_cast<double>(counted(own_totals)));

@@ -21,6 +21,7 @@
 #include "train/recipe.h"
 #include "train/stage_passes.h"
 #include "train/task.h"
+#include "train/token_shares.h"
 
 namespace braid::train {
 
@@ -66,7 +67,7 @@ class Language final : public Objective {
   };
   static Totals totals_of(const data::Batch& batch);
   void open_data(const models::Config& config);
-  nn::Run run_of(Ctx& ctx, const data::Batch& part, bool backward);
+  nn::Run run_of(Ctx& ctx, const data::Batch& part, TokenShares& shares, bool backward);
   void run_undifferentiated(nn::Run& run, const data::Batch& part);
   void predict(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets, const data::Batch& part,
                Sums& sums);
@@ -84,6 +85,8 @@ class Language final : public Objective {
   std::optional<nn::Precision> precision_;
   std::optional<data::Loader> data_, held_out_;
   data::Batch batch_, part_;
+  ContextModes modes_;
+  TokenShares shares_;  // of the part in computation
   bool held_out_batch_ = false;
   Totals totals_;
   double flops_ = 0;            // of a token in all ranks that share a model

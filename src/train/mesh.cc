@@ -64,10 +64,10 @@ void check_divides(std::initializer_list<Axis> axes, int ranks) {
                                                   .hint = fmt::format("--ranks {}", (ranks + size - 1) / size * size)});
 }
 
-// What computes with whole models alone, or with whole matrices.
+// What computes with whole models, matrices or sequences alone.
 void check_parts(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
-  if (!p.divides_model()) return;
+  if (!p.divides_model() && p.cp == 1) return;
   const bool task =
       !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
   const bool cuts_layers = p.tp > 1 || p.divides_experts(), cuts_matrices = p.tp > 1 || p.etp > 1;
@@ -77,10 +77,11 @@ void check_parts(const Recipe& recipe) {
       {recipe.lora.rank > 0, "lora.rank"},
       {recipe.precision != "none", "precision.recipe"},
       {p.tp > 1 && recipe.loss.z > 0, "loss.z"},
-      {recipe.log.hash_every > 0, "log.hash_every"},
+      {p.divides_model() && recipe.log.hash_every > 0, "log.hash_every"},
       {cuts_matrices && recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""},
-      {cuts_layers && recipe.exact, "exact"}};
+      {(cuts_layers || p.cp > 1) && recipe.exact, "exact"}};
   const std::string key = p.tp > 1   ? "parallel.tp"
+                          : p.cp > 1 ? "parallel.cp"
                           : p.ep > 1 ? "parallel.ep"
                           : p.pp > 1 ? "parallel.pp"
                                      : "parallel.etp";
@@ -105,9 +106,10 @@ void check_virtual_stages(const Recipe& recipe) {
 
 void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
-  check_divides({{"pp", p.pp}, {"tp", p.tp}}, ranks);
+  check_divides({{"pp", p.pp}, {"cp", p.cp}, {"tp", p.tp}}, ranks);
   check_divides({{"pp", p.pp}, {"ep", p.divides_experts() ? p.ep : 1}, {"etp", p.divides_experts() ? p.etp : 1}},
                 ranks);
+  if (p.tp == 1 && p.sp) refuse("parallel.sp", "divides the tokens among the ranks of a model", "parallel.tp=2");
   check_virtual_stages(recipe);
   check_parts(recipe);
   if (ranks == 1) {
@@ -121,18 +123,19 @@ void check_mesh(const Recipe& recipe, int ranks) {
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
-  const int64_t models = ranks / (p.pp * p.tp);
-  if (recipe.batch > 0 && recipe.batch < models * recipe.accumulate) {
+  const int64_t shares = ranks / (p.pp * p.cp * p.tp);
+  if (recipe.batch > 0 && recipe.batch < shares * recipe.accumulate) {
     fail("batch", {.what = "has too few sequences for every rank and part",
                    .got = std::to_string(recipe.batch),
-                   .expected = fmt::format("at least {} ranks x {} parts", models, recipe.accumulate),
+                   .expected = fmt::format("at least {} ranks x {} parts", shares, recipe.accumulate),
                    .hint = "fewer --ranks"});
   }
 }
 
 namespace {
 
-// Consecutive ranks are a run; the ranks of a stage with one place in its runs are a line.
+// Consecutive ranks, tp innermost, then cp, then the shares of a batch, then pp, are a run; the ranks of a stage with
+// one place in its runs are a line.
 int run_of(const comm::Group& world, int64_t size) { return world.rank() / static_cast<int>(size); }
 int line_of(const ParallelRecipe& p, const comm::Group& world, int64_t size) {
   const int runs = static_cast<int>(size), ranks = std::max(1, world.size() / static_cast<int>(p.pp));
@@ -154,6 +157,7 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
       whole_tensors_(recipe.optimizer.kind == "muon"),
       world_(world),
       tensor_(world.split(run_of(world, recipe_.tp))),
+      context_(world.split(run_of(world, recipe_.tp * recipe_.cp) * static_cast<int>(recipe_.tp) + tensor_.rank())),
       data_(world.split(line_of(recipe_, world, recipe_.tp))),
       batch_(world.split(world.rank() % static_cast<int>(recipe_.tp))),
       pipe_(world.split(data_.rank() * tensor_.size() + tensor_.rank())),
@@ -179,8 +183,8 @@ ExpertCut Mesh::expert_cut() const {
 }
 
 Range Mesh::rows(int64_t rows) const {
-  const int64_t begin = rows * data_.rank() / data_.size();
-  return {begin, rows * (data_.rank() + 1) / data_.size() - begin};
+  const int64_t share = data_.rank() / context_.size(), begin = rows * share / shares();
+  return {begin, rows * (share + 1) / shares() - begin};
 }
 
 std::vector<Mesh::Family> Mesh::families(const models::MasterWeights& masters) {

@@ -1,11 +1,12 @@
 // The ranks of a run, `tp` consecutive ones of which share a model's blocks (nn/tensor_parallel.h) and read the same
-// rows; each of them is one of the ranks that share a batch, and sum gradients: those with its place in other models.
-// The stages of a pipeline (pipeline.h) are equal runs of ranks, in order: rank = (stage * models + model) * tp + part.
-// Experts may be divided over the ranks of a stage in another way (nn/expert_parallel.h): `ep` times `etp` consecutive
-// ranks have them all, whatever else these share, and those with the same place in other such runs sum their gradients.
-// Which rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another
-// once a step. All of them call the same functions in the same order. Every rank computes the same sums in the same
-// order, so that all take the same decisions.
+// tokens; `cp` such models in a row share the tokens of the same rows (nn/context_parallel.h). Each rank is one of
+// those that share a batch, and sum gradients: those with its place in other models. The stages of a pipeline
+// (pipeline.h) are equal runs of ranks, in order: rank = ((stage * shares + share) * cp + piece) * tp + part. Experts
+// may be divided over the ranks of a stage in another way (nn/expert_parallel.h): `ep` times `etp` consecutive ranks
+// have them all, whatever else these share, and those with the same place in other such runs sum their gradients. Which
+// rows of a batch, and which elements of the optimiser's state, are this one's, and what they tell one another once a
+// step. All of them call the same functions in the same order. Every rank computes the same sums in the same order, so
+// that all take the same decisions.
 //
 // zero (arXiv 1910.02054, section 5): 0, every rank has the whole state of the optimiser; 1, each keeps and updates one
 // part of it: gradients are reduced to the rank that updates them, weights are gathered from there.
@@ -36,12 +37,13 @@ class Mesh {
 
   bool first() const { return world_.rank() == 0; }  // who writes files and talks to people
   int ranks() const { return world_.size(); }
-  int models() const { return data_.size(); }  // that share a batch
+  int shares() const { return data_.size() / context_.size(); }  // of the rows of a batch
   int64_t stage() const { return pipe_.rank(); }
   comm::Group* pipe() { return pipe_.size() > 1 ? &pipe_ : nullptr; }
-  Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size()}; }
+  Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size(), .sequence = recipe_.sp}; }
   ExpertCut expert_cut() const;
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
+  comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
   const nn::ExpertRanks* experts() const { return recipe_.divides_experts() ? &expert_ranks_ : nullptr; }
   // Whether a rank holds a part of the model only.
   bool divides_model() const { return recipe_.divides_model(); }
@@ -88,8 +90,9 @@ class Mesh {
   ParallelRecipe recipe_;
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
-  // The ranks that share a model's blocks, those that sum gradients, and those that sum losses: one place in tensor_.
-  comm::Group tensor_, data_, batch_;
+  // The ranks that share a model's blocks, those that share tokens, those that sum gradients, and those that sum
+  // losses: one place in tensor_.
+  comm::Group tensor_, context_, data_, batch_;
   comm::Group pipe_, ends_;  // the stages of a model; of these the first and the last, for each other rank itself
   // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
   comm::Group experts_, replicas_, node_, aligned_;

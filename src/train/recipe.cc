@@ -80,6 +80,12 @@ void each_parallel_word(P& p, Visit& visit) {
   visit("parallel.pp", p.pp, io::IntRange{1, 256}, "stages of a pipeline: runs of layers, each on its own ranks");
   visit("parallel.virtual_stages", p.virtual_stages, io::IntRange{1, 64},
         "runs of layers that a stage has: more wait less; `accumulate` is then a multiple of pp");
+  visit("parallel.sp", p.sp, "true: the ranks of a model divide the tokens of norms, dropout and residual stream too");
+  visit("parallel.cp", p.cp, io::IntRange{1, 256}, "ranks that divide the tokens of every sequence");
+  visit("parallel.cp_attention", p.cp_attention, Choices{"", "alltoall", "ring"},
+        "alltoall: ranks exchange tokens for heads; ring: they pass keys on; empty: alltoall where heads divide");
+  visit("parallel.cp_mamba", p.cp_mamba, Choices{"", "heads", "states"},
+        "heads: ranks exchange tokens for heads; states: they pass states on; empty: heads where they divide");
   visit("parallel.zero", p.zero, io::IntRange{0, 1},
         "1: each rank keeps and updates its part of the optimiser's state");
   visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");

@@ -91,9 +91,10 @@ struct PolicyRecipe {
 
 // How ranks share a run (mesh.h).
 struct ParallelRecipe {
-  int64_t tp = 1, ep = 1, etp = 1, pp = 1, virtual_stages = 1, zero = 0;
+  int64_t tp = 1, cp = 1, ep = 1, etp = 1, pp = 1, virtual_stages = 1, zero = 0;
   std::string dispatcher = "alltoall";
-  bool exact = false;
+  std::string cp_attention{}, cp_mamba{};  // empty: what divides
+  bool sp = false, exact = false;
 
   // Whether experts are divided apart from their layer. Else they are cut by tp, as all else.
   bool divides_experts() const { return ep > 1 || (etp > 1 && etp != tp); }

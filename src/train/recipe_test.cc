@@ -104,6 +104,10 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "parallel.dispatcher",
                                       "parallel.pp",
                                       "parallel.virtual_stages",
+                                      "parallel.sp",
+                                      "parallel.cp",
+                                      "parallel.cp_attention",
+                                      "parallel.cp_mamba",
                                       "parallel.zero",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");

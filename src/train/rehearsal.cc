@@ -8,6 +8,7 @@
 #include "train/origin.h"
 #include "train/task.h"
 #include "train/token_gradient.h"
+#include "train/token_shares.h"
 
 namespace braid::train {
 
@@ -18,7 +19,7 @@ nn::RecipeParts precision_parts(const Recipe& recipe) {
 }
 
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
-                  int64_t loop_steps, comm::Group* tensor, const nn::ExpertRanks* experts, const Chunk* chunk) {
+                  int64_t loop_steps, Mesh* mesh, const Chunk* chunk) {
   const int64_t part = (rows + recipe.accumulate - 1) / recipe.accumulate;
   // At least the residual stream must fit: otherwise the dry pass itself could exhaust memory.
   need_memory(
@@ -29,11 +30,14 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     packings[0].add(length);
     for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
   }
+  TokenShares shares[2];
+  const ContextModes modes = context_modes(recipe.parallel, model.config());
+  for (int i = 0; i < 2; ++i) shares[i].divide(packings[i], mesh, modes, true);
   if (model.config().loop && loop_steps == 0) loop_steps = loop_of(recipe, *model.config().loop).backward_steps;
   const nn::Precision precision(recipe.precision, model.params(), 0, precision_parts(recipe));
   Arena beside;  // for what is not planned
   return plan_step(parse_recompute(recipe.recompute), ctx, 2, [&](Ctx& dry, int packing) {
-    const SeqMap& seqs = packings[packing];
+    const SeqMap &whole = packings[packing], &seqs = shares[packing].own(whole);
     nn::StateView state;
     nn::RouterWatch routers;
     const nn::Draws draws;  // with dropout, if adapters have it
@@ -43,13 +47,12 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
                 .numerics = numerics_of(recipe),
                 .routers = &routers,
                 .precision = nn::is_low_precision(recipe.precision) ? &precision : nullptr,
-                .draws = &draws,
-                .tensor = tensor,
-                .experts = experts};
+                .draws = &draws};
+    shares[packing].put(run, mesh);
     models::Model::LossOptions options{.main_weight = 1, .z = static_cast<float>(recipe.loss.z)};
     options.mtp_weight.fill(recipe.loss.mtp_scale);
-    if (chunk) return rehearse_chunk(run, model, *chunk, options);
-    const Tensor ids(dry.arena, DType::i32, {seqs.tokens()}), targets(dry.arena, DType::i32, {seqs.tokens()});
+    if (chunk) return rehearse_chunk(run, model, *chunk, whole.tokens(), options);
+    const Tensor ids(dry.arena, DType::i32, {whole.tokens()}), targets(dry.arena, DType::i32, {whole.tokens()});
     nn::Loop loop;
     if (model.config().loop) {
       loop = {.steps = loop_steps, .start = Tensor(dry.arena, DType::f32, {seqs.tokens(), model.config().hidden})};

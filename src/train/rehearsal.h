@@ -3,6 +3,7 @@
 #include "core/step_plan.h"
 #include "models/model.h"
 #include "nn/precision.h"
+#include "train/mesh.h"
 #include "train/recipe.h"
 #include "train/stage_passes.h"
 
@@ -19,7 +20,6 @@ inline constexpr int64_t kDocument = 16;
 // `loop_steps`: of a model with a loop, its steps with gradients; 0: the most that a step can have. `chunk`: of a stage
 // of a pipeline, whose passes alone are planned.
 StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, int64_t rows, int64_t length,
-                  int64_t loop_steps = 0, comm::Group* tensor = nullptr, const nn::ExpertRanks* experts = nullptr,
-                  const Chunk* chunk = nullptr);
+                  int64_t loop_steps = 0, Mesh* mesh = nullptr, const Chunk* chunk = nullptr);
 
 }  // namespace braid::train

@@ -33,7 +33,7 @@ struct Stream {
 Stream pass_through(nn::Run& run, models::Model& model, const Chunk& chunk, const Tensor& ids, const Ends& ends) {
   Tensor in;
   if (!chunk.first) {
-    in = Tensor(run.ctx.arena, DType::f32, {ids.dim(0), model.config().hidden});
+    in = Tensor(run.ctx.arena, DType::f32, {run.rows().tokens(), model.config().hidden});
     ends.receive(in.mut());
     if (run.ctx.tape) run.ctx.tape->require_grad(in);
   }
@@ -88,12 +88,12 @@ std::vector<Chunk> chunks_of(const models::Stage& stage) {
   return chunks;
 }
 
-void rehearse_chunk(nn::Run& run, models::Model& model, const Chunk& chunk, const models::Model::LossOptions& options) {
+void rehearse_chunk(nn::Run& run, models::Model& model, const Chunk& chunk, int64_t tokens,
+                    const models::Model::LossOptions& options) {
   const auto nothing = [](const MutView&) {};
   Stream stream;
   {
-    const Shape tokens{run.seqs.tokens()};
-    const Tensor ids(run.ctx.arena, DType::i32, tokens), targets(run.ctx.arena, DType::i32, tokens);
+    const Tensor ids(run.ctx.arena, DType::i32, {tokens}), targets(run.ctx.arena, DType::i32, {tokens});
     const auto predict = [&](const Tensor& x) {
       models::Model::LossSums sums;
       if (chunk.last) model.loss(run, x, ids, targets, options, sums);
@@ -174,7 +174,7 @@ void StagePasses::run(Ctx& ctx, const data::Batch& batch, std::span<const Range>
 void StagePasses::forward(Ctx& ctx, const PipelinePass& pass, const data::Batch& part, const Callbacks& callbacks,
                           Slot* keep) {
   const Chunk& chunk = chunks_[static_cast<size_t>(pass.chunk)];
-  nn::Run run = callbacks.run_of(ctx, part);
+  nn::Run run = callbacks.run_of(ctx, part, keep ? keep->shares : shares_);
   const Tensor ids = integers(ctx.arena, part.ids), targets = integers(ctx.arena, part.targets);
   const int64_t own = number(pass);
   const auto arrive = [&](const MutView& x) { receive(x, own - 1, own); };

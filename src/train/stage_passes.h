@@ -16,6 +16,7 @@
 #include "sys/function_ref.h"
 #include "train/pipeline.h"
 #include "train/recipe.h"
+#include "train/token_shares.h"
 
 namespace braid::train {
 
@@ -31,8 +32,10 @@ struct Chunk {
 };
 std::vector<Chunk> chunks_of(const models::Stage& stage);
 
-// Records what StagePasses runs of a chunk up to its backward pass, on the tape of a dry Ctx.
-void rehearse_chunk(nn::Run& run, models::Model& model, const Chunk& chunk, const models::Model::LossOptions& options);
+// Records what StagePasses runs of a chunk up to its backward pass, on the tape of a dry Ctx. `tokens`: of the batch's
+// part, of which the run may have a share.
+void rehearse_chunk(nn::Run& run, models::Model& model, const Chunk& chunk, int64_t tokens,
+                    const models::Model::LossOptions& options);
 
 class StagePasses {
  public:
@@ -41,7 +44,7 @@ class StagePasses {
               std::span<const StepPlan> plans);
 
   struct Callbacks {
-    sys::FunctionRef<nn::Run(Ctx& ctx, const data::Batch& part)> run_of;
+    sys::FunctionRef<nn::Run(Ctx& ctx, const data::Batch& part, TokenShares& shares)> run_of;
     // The losses, from x, what the last layer gave.
     sys::FunctionRef<void(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets,
                           const data::Batch& part)>
@@ -63,7 +66,9 @@ class StagePasses {
     Tape tape;
     Ctx ctx;
     data::Batch part;
-    Ref in, out;  // [T, D] F32; `in` of the first chunk and `out` of the last are empty
+    TokenShares shares;
+    Ref in,
+        out;  // [T, D] F32, this rank's share of the tokens; `in` of the first chunk and `out` of the last are empty
   };
   struct Sent {
     std::vector<float> values;
@@ -86,7 +91,8 @@ class StagePasses {
   std::vector<std::vector<std::unique_ptr<Slot>>> slots_;  // by chunk
   std::deque<Sent> sent_;
   std::vector<std::vector<float>> spare_;  // buffers of what has arrived
-  data::Batch part_;                       // of a pass without a gradient
+  data::Batch part_;                       // of a pass without a gradient, and its shares
+  TokenShares shares_;
 };
 
 }  // namespace braid::train

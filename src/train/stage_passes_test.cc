@@ -103,7 +103,7 @@ class StagePassesTest : public models::FolderTest {
       Ctx ctx{.arena = arena, .threads = 1};
       std::vector<StepPlan> plans;
       for (const Chunk& chunk : chunks_of(model->config().stage))
-        plans.push_back(rehearse(recipe_, *model, ctx, kRows, kLength, 0, nullptr, nullptr, &chunk));
+        plans.push_back(rehearse(recipe_, *model, ctx, kRows, kLength, 0, nullptr, &chunk));
       StagePasses passes(recipe_, *model, world, ctx, plans);
       models::Model::LossSums sums;
       step(passes, *model, ctx, sums);
@@ -132,7 +132,7 @@ class StagePassesTest : public models::FolderTest {
     }
     nn::StateView state;
     nn::RouterWatch routers;
-    const auto run_of = [&](Ctx& c, const data::Batch& part) {
+    const auto run_of = [&](Ctx& c, const data::Batch& part, TokenShares&) {
       return nn::Run{
           .ctx = c, .seqs = part.seqs, .state = state, .numerics = numerics_of(recipe_), .routers = &routers};
     };

@@ -144,13 +144,15 @@ void fwd_ref(Ctx&, const AttentionFwd& op, std::span<std::byte>) {
   const int64_t heads = op.q.dim(1), width = op.q.dim(2), page = op.k_pages.dim(1), groups = op.k_pages.dim(2);
   const std::vector<double> q = to_doubles(op.q);
   std::vector<double> k, v, y(static_cast<size_t>(width));
-  for (const Seq& seq : op.seqs->seqs) {
-    const int64_t keys = seq.pos0 + seq.len;
+  for (size_t s = 0; s < op.seqs->seqs.size(); ++s) {
+    const Seq& seq = op.seqs->seqs[s];
+    const AttentionKeys seen = keys_of(*op.seqs, op.keys, s);
     for (int64_t g = 0; g < groups; ++g) {
-      k.resize(static_cast<size_t>(keys * width));
+      k.resize(static_cast<size_t>(seen.count * width));
       v.resize(k.size());
-      for (int64_t j = 0; j < keys; ++j) {
-        const int64_t row = row_of(op.page_table, page, seq, j) * groups + g, from = row * width;
+      for (int64_t j = 0; j < seen.count; ++j) {
+        const int64_t at = op.page_table ? row_of(op.page_table, page, seq, j) : seen.start + j;
+        const int64_t row = at * groups + g, from = row * width;
         const double k_scale = op.k_scales ? element(op.k_scales, row) : 1,
                      v_scale = op.v_scales ? element(op.v_scales, row) : 1;
         for (int64_t i = 0; i < width; ++i) {
@@ -161,8 +163,9 @@ void fwd_ref(Ctx&, const AttentionFwd& op, std::span<std::byte>) {
       for (int64_t t = 0; t < seq.len; ++t) {
         for (int64_t h = g * (heads / groups); h < (g + 1) * (heads / groups); ++h) {
           const int64_t at = ((seq.start + t) * heads + h) * width;
-          const double lse = attention_ref(seq.pos0 + t + 1, width, static_cast<double>(op.scale),
-                                           &q[static_cast<size_t>(at)], k.data(), v.data(), y.data());
+          const double lse =
+              attention_ref(std::min(seen.before + t + 1, seen.count), width, static_cast<double>(op.scale),
+                            &q[static_cast<size_t>(at)], k.data(), v.data(), y.data());
           if (op.lse) set_element(op.lse, at / width, lse);
           for (int64_t i = 0; i < width; ++i) set_element(op.y, at + i, y[static_cast<size_t>(i)]);
         }
@@ -176,10 +179,12 @@ void bwd_ref(Ctx&, const AttentionBwd& op, std::span<std::byte>) {
   const int64_t heads = op.q.dim(1), groups = op.k.dim(1), width = op.q.dim(2);
   const std::vector<double> q = to_doubles(op.q), y = to_doubles(op.y), dy = to_doubles(op.dy);
   std::vector<double> k, v, dk, dv, dq(static_cast<size_t>(width));
-  for (const Seq& seq : op.seqs->seqs) {
+  for (size_t s = 0; s < op.seqs->seqs.size(); ++s) {
+    const Seq& seq = op.seqs->seqs[s];
+    const AttentionKeys seen = keys_of(*op.seqs, op.keys, s);
     for (int64_t g = 0; g < groups; ++g) {
-      const auto at = [&](int64_t i) { return ((seq.start + i / width) * groups + g) * width + i % width; };
-      k.resize(static_cast<size_t>(seq.len * width));
+      const auto at = [&](int64_t i) { return ((seen.start + i / width) * groups + g) * width + i % width; };
+      k.resize(static_cast<size_t>(seen.count * width));
       v.resize(k.size());
       for (size_t i = 0; i < k.size(); ++i) {
         k[i] = element(op.k, at(static_cast<int64_t>(i)));
@@ -191,7 +196,7 @@ void bwd_ref(Ctx&, const AttentionBwd& op, std::span<std::byte>) {
         for (int64_t h = g * (heads / groups); h < (g + 1) * (heads / groups); ++h) {
           const int64_t row = (seq.start + t) * heads + h;
           const auto from = static_cast<size_t>(row * width);
-          attention_bwd_ref(t + 1, width, static_cast<double>(op.scale),
+          attention_bwd_ref(std::min(seen.before + t + 1, seen.count), width, static_cast<double>(op.scale),
                             {.q = &q[from], .y = &y[from], .dy = &dy[from], .lse = element(op.lse, row)}, k.data(),
                             v.data(), dq.data(), dk.data(), dv.data());
           for (int64_t i = 0; i < width; ++i) set_element(op.dq, row * width + i, dq[static_cast<size_t>(i)]);
@@ -240,6 +245,29 @@ void fwd_tiles(Ctx& ctx, const AttentionFwd& op, std::span<std::byte> workspace)
 
 }  // namespace
 
+AttentionKeys keys_of(const SeqMap& seqs, const SeqMap* keys, size_t i) {
+  const Seq& seq = seqs.seqs[i];
+  if (!keys) return {.start = seq.start, .count = seq.pos0 + seq.len, .before = seq.pos0};
+  const Seq& own = keys->seqs[i];
+  return {.start = own.start, .count = own.len, .before = seq.pos0 - own.pos0};
+}
+
+namespace {
+
+// Every token sees a key at least, and no key is outside `rows`.
+void check_keys(const char* op, const SeqMap& seqs, const SeqMap& keys, int64_t rows) {
+  CHECK(keys.seqs.size() == seqs.seqs.size(), "{}: keys of {} sequences, not {}", op, keys.seqs.size(),
+        seqs.seqs.size());
+  for (size_t i = 0; i < seqs.seqs.size(); ++i) {
+    const Seq& k = keys.seqs[i];
+    CHECK(k.start >= 0 && k.len > 0 && k.start + k.len <= rows, "{}: keys [{}, {}) of {}", op, k.start, k.start + k.len,
+          rows);
+    CHECK(k.pos0 <= seqs.seqs[i].pos0, "{}: position {} before the first key {}", op, seqs.seqs[i].pos0, k.pos0);
+  }
+}
+
+}  // namespace
+
 // A wrong page would read or write another sequence: a bug of the caller, found before any thread starts.
 void check_pages(const char* op, const SeqMap* seqs, const View& table, const View& pages, int64_t tokens) {
   CHECK(seqs, "{}: no sequence map", op);
@@ -272,7 +300,12 @@ void check_codes(const char* op, const View& pages, const View& scales) {
 }
 
 void check_fwd(const AttentionFwd& op) {
-  check_pages(AttentionFwd::name, op.seqs, op.page_table, op.k_pages, op.q.dim(0));
+  if (op.keys) {
+    CHECK(op.seqs && !op.page_table, "{}: keys and a page table", AttentionFwd::name);
+    check_keys(AttentionFwd::name, *op.seqs, *op.keys, op.k_pages.dim(0) * op.k_pages.dim(1));
+  } else {
+    check_pages(AttentionFwd::name, op.seqs, op.page_table, op.k_pages, op.q.dim(0));
+  }
   check_codes(AttentionFwd::name, op.k_pages, op.k_scales);
   check_codes(AttentionFwd::name, op.v_pages, op.v_scales);
 }
@@ -282,25 +315,28 @@ void check_sequences(const AttentionBwd& op) {
   CHECK(op.seqs->tokens() <= op.q.dim(0), "{}: {} tokens in the map, {} rows", AttentionBwd::name, op.seqs->tokens(),
         op.q.dim(0));
   CHECK(op.lse.dtype == DType::f32, "{}: lse is {}", AttentionBwd::name, name_of(op.lse.dtype));
+  if (op.keys) return check_keys(AttentionBwd::name, *op.seqs, *op.keys, op.k.dim(0));
   for (const Seq& seq : op.seqs->seqs) CHECK(seq.pos0 == 0, "{}: starts at position {}", AttentionBwd::name, seq.pos0);
 }
 
 namespace {
 
 // Pairs of a token and a key that it sees.
-double pairs(const SeqMap& map) {
+double pairs(const SeqMap& map, const SeqMap* keys) {
   double sum = 0;
-  for (const Seq& seq : map.seqs) {
-    sum += static_cast<double>(seq.len) * (static_cast<double>(seq.pos0) + 0.5 * static_cast<double>(seq.len + 1));
+  for (size_t i = 0; i < map.seqs.size(); ++i) {
+    const AttentionKeys seen = keys_of(map, keys, i);
+    const auto len = static_cast<double>(map.seqs[i].len);
+    sum += len * std::min(static_cast<double>(seen.before) + 0.5 * (len + 1), static_cast<double>(seen.count));
   }
   return sum;
 }
 
 }  // namespace
 
-double AttentionFwd::flops() const { return 4 * pairs(*seqs) * static_cast<double>(q.dim(1) * q.dim(2)); }
+double AttentionFwd::flops() const { return 4 * pairs(*seqs, keys) * static_cast<double>(q.dim(1) * q.dim(2)); }
 // Five products of two operations: scores, dy . v, dq, dk, dv.
-double AttentionBwd::flops() const { return 10 * pairs(*seqs) * static_cast<double>(q.dim(1) * q.dim(2)); }
+double AttentionBwd::flops() const { return 10 * pairs(*seqs, keys) * static_cast<double>(q.dim(1) * q.dim(2)); }
 
 std::span<const Row<KvStore>> KvStore::rows() {
   static constexpr Row<KvStore> kRows[] = {

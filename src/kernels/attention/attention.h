@@ -2,12 +2,14 @@
 //   s_j = scale * q . k_j,   y = sum_j softmax(s)_j v_j,   j = 0 .. pos0 + t for token t of its sequence
 // Query head h reads KV head h / (H / G). Token j of a sequence is in page page_table[table, j / page], row j % page;
 // without a page table it is row Seq.start + j of the concatenated pages, so that training passes k and v as one page.
-// The page table holds positions only up to the end of its sequence: entries beyond are never read.
-// Pages are F32, BF16, or one byte per value: F8_E4M3 unscaled (it saturates at 448), or I8 with an FP32 scale for each
-// token and KV head, its largest magnitude / 127.
-// Scores, softmax and sums in FP32; pages and queries are widened exactly. Row contract: keys are processed on a grid
-// that starts at position 0, so a token's result has the same bits in prefill, in chunks of any size and in a step.
-// Backward stores no probabilities: they are recomputed from the scores and their log-sum-exp,
+// With `keys` sequence i of `seqs` reads rows [start, start + len) of the page instead, keys from position pos0 on: a
+// token sees those whose position is not past its own. Softmaxes over parts of the keys are combined by their lse;
+// backward of such a part takes y and lse of all keys, and gives this part's terms of dq. The page table holds
+// positions only up to the end of its sequence: entries beyond are never read. Pages are F32, BF16, or one byte per
+// value: F8_E4M3 unscaled (it saturates at 448), or I8 with an FP32 scale for each token and KV head, its largest
+// magnitude / 127. Scores, softmax and sums in FP32; pages and queries are widened exactly. Row contract: keys are
+// processed on a grid that starts at position 0, so a token's result has the same bits in prefill, in chunks of any
+// size and in a step. Backward stores no probabilities: they are recomputed from the scores and their log-sum-exp,
 //   p_j = exp(s_j - lse),   ds_j = p_j (dy . v_j - dy . y),
 //   dq = scale sum_j ds_j k_j,   dk_j = scale sum ds_j q,   dv_j = sum p_j dy     (sums over the heads and tokens of j)
 // where tokens and heads add up on a grid that starts with their sequence: other sequences or threads change no bit.
@@ -47,7 +49,8 @@ struct AttentionFwd {
   MutView y{};                  // [T, H, P] F32 or BF16
   MutView lse{};                // [T, H] F32, log sum_j exp(s_j); or empty
   const SeqMap* seqs = nullptr;
-  float scale = 1;  // P^-0.5 in every family so far
+  const SeqMap* keys = nullptr;  // as many as `seqs`, without a page table; or null
+  float scale = 1;               // P^-0.5 in every family so far
   static constexpr const char* name = "attention_fwd";
   static constexpr auto fields() {
     return std::tuple{in("q", &AttentionFwd::q, "T H P"),
@@ -63,24 +66,25 @@ struct AttentionFwd {
   static std::span<const Row<AttentionFwd>> rows();
 };
 
-// Every sequence from its first token on: pos0 is 0. Any row stride, so that q, k, v and their gradients may be slices
-// of one fused projection.
+// Every sequence from its first token on, pos0 is 0, unless there are `keys`. Any row stride, so that q, k, v and their
+// gradients may be slices of one fused projection.
 struct AttentionBwd {
   View dy{};           // [T, H, P] F32 or BF16
-  View q{}, k{}, v{};  // [T, H, P], [T, G, P] F32 or BF16
+  View q{}, k{}, v{};  // [T, H, P], [T, G, P] F32 or BF16; with `keys` k and v may have other rows
   View y{};            // [T, H, P] F32 or BF16
   View lse{};          // [T, H] F32
   MutView dq{};        // [T, H, P] F32 or BF16
   MutView dk{}, dv{};  // [T, G, P] F32 or BF16
   const SeqMap* seqs = nullptr;
+  const SeqMap* keys = nullptr;  // as many as `seqs`, no row twice; or null
   float scale = 1;
   static constexpr const char* name = "attention_bwd";
   static constexpr auto fields() {
     return std::tuple{in("dy", &AttentionBwd::dy, "T H P"),  in("q", &AttentionBwd::q, "T H P"),
-                      in("k", &AttentionBwd::k, "T G P"),    in("v", &AttentionBwd::v, "T G P"),
+                      in("k", &AttentionBwd::k, "K G P"),    in("v", &AttentionBwd::v, "K G P"),
                       in("y", &AttentionBwd::y, "T H P"),    in("lse", &AttentionBwd::lse, "T H"),
-                      out("dq", &AttentionBwd::dq, "T H P"), out("dk", &AttentionBwd::dk, "T G P"),
-                      out("dv", &AttentionBwd::dv, "T G P")};
+                      out("dq", &AttentionBwd::dq, "T H P"), out("dk", &AttentionBwd::dk, "K G P"),
+                      out("dv", &AttentionBwd::dv, "K G P")};
   }
   double flops() const;
   static std::span<const Row<AttentionBwd>> rows();

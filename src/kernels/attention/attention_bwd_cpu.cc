@@ -122,8 +122,8 @@ HWY_NOINLINE void differentiate(const AttentionTile& t, const AttentionBwdScratc
 
 // One tile of rows and one block of keys.
 void meet(const AttentionBwd& op, const AttentionTile& t, const AttentionBwdScratch& s, int64_t start) {
-  const int64_t n = std::min(kAttentionBlock, t.keys() - start), token = std::max<int64_t>(0, start - t.first);
-  const int64_t row = token * t.ratio, rows = t.rows() - row, width = op.q.dim(2), from = t.seq.start + start;
+  const int64_t n = std::min(kAttentionBlock, t.keys() - start), token = std::max<int64_t>(0, start - t.pos());
+  const int64_t row = token * t.ratio, rows = t.rows() - row, width = op.q.dim(2), from = t.seen.start + start;
   transpose(op.k, from, t.group, n, s.keys_across);
   transpose(op.v, from, t.group, n, s.values_across);
   for (int64_t j = 0; j < n; ++j) widen(op.k, from + j, t.group, 1, s.keys + j * s.pad, s.pad);
@@ -133,7 +133,7 @@ void meet(const AttentionBwd& op, const AttentionTile& t, const AttentionBwdScra
   std::fill(ds, ds + rows * kAttentionBlock, 0.0f);
   multiply<false>({q, s.pad, s.keys_across, kAttentionBlock, width, p, kAttentionBlock}, rows, n);
   multiply<false>({dy, s.pad, s.values_across, kAttentionBlock, width, ds, kAttentionBlock}, rows, n);
-  differentiate(t, s, row, t.first + token + 1 - start, (n + kLanes - 1) / kLanes);
+  differentiate(t, s, row, t.pos() + token + 1 - start, (n + kLanes - 1) / kLanes);
   multiply<true>({p, kAttentionBlock, dy, s.pad, rows, s.dv + start * s.pad, s.pad}, n, width);
   multiply<true>({ds, kAttentionBlock, q, s.pad, rows, s.dk + start * s.pad, s.pad}, n, width);
   multiply<false>({ds, kAttentionBlock, s.keys, s.pad, n, dq, s.pad}, rows, width);
@@ -141,8 +141,8 @@ void meet(const AttentionBwd& op, const AttentionTile& t, const AttentionBwdScra
 
 void bwd_unit(const AttentionBwd& op, const AttentionTile& unit, const AttentionBwdScratch& s, int64_t tile_tokens) {
   AttentionTile t = unit;
-  std::fill(s.dk, s.dk + t.seq.len * s.pad, 0.0f);
-  std::fill(s.dv, s.dv + t.seq.len * s.pad, 0.0f);
+  std::fill(s.dk, s.dk + t.seen.count * s.pad, 0.0f);
+  std::fill(s.dv, s.dv + t.seen.count * s.pad, 0.0f);
   for (t.first = 0; t.first < t.seq.len; t.first += tile_tokens) {
     t.tokens = std::min(tile_tokens, t.seq.len - t.first);
     fill_rows(op, t, s);
@@ -151,9 +151,9 @@ void bwd_unit(const AttentionBwd& op, const AttentionTile& unit, const Attention
       narrow(s.dq + r * s.pad, op.scale, op.dq, t.seq.start + t.first + r / t.ratio, t.group * t.ratio + r % t.ratio);
     }
   }
-  for (int64_t j = 0; j < t.seq.len; ++j) {
-    narrow(s.dk + j * s.pad, 1, op.dk, t.seq.start + j, t.group);
-    narrow(s.dv + j * s.pad, 1, op.dv, t.seq.start + j, t.group);
+  for (int64_t j = 0; j < t.seen.count; ++j) {
+    narrow(s.dk + j * s.pad, 1, op.dk, t.seen.start + j, t.group);
+    narrow(s.dv + j * s.pad, 1, op.dv, t.seen.start + j, t.group);
   }
 }
 
@@ -169,10 +169,10 @@ HWY_EXPORT(bwd_unit);
 namespace {
 
 struct BwdPlan {
-  int64_t ratio = 1, tile_tokens = 1, rows = 0, longest = 0, width = 0, pad = 0;
+  int64_t ratio = 1, tile_tokens = 1, rows = 0, longest = 0, keys = 0, width = 0, pad = 0;
 
   int64_t thread_floats() const {
-    return rows * (3 * pad + 2 * kAttentionBlock + 2) + kAttentionBlock * (2 * width + pad) + 2 * longest * pad;
+    return rows * (3 * pad + 2 * kAttentionBlock + 2) + kAttentionBlock * (2 * width + pad) + 2 * keys * pad;
   }
 };
 
@@ -182,7 +182,10 @@ BwdPlan make_plan(const AttentionBwd& op) {
   plan.width = op.q.dim(2);
   plan.pad = (plan.width + 15) / 16 * 16;
   plan.tile_tokens = std::max<int64_t>(kAttentionTileRows / plan.ratio, 1);
-  for (const Seq& seq : op.seqs->seqs) plan.longest = std::max(plan.longest, seq.len);
+  for (size_t i = 0; i < op.seqs->seqs.size(); ++i) {
+    plan.longest = std::max(plan.longest, op.seqs->seqs[i].len);
+    plan.keys = std::max(plan.keys, keys_of(*op.seqs, op.keys, i).count);
+  }
   plan.rows = (std::min(plan.tile_tokens, plan.longest) * plan.ratio + 15) / 16 * 16;
   return plan;
 }
@@ -201,8 +204,8 @@ AttentionBwdScratch scratch_at(const BwdPlan& plan, float* at) {
   s.keys_across = take(plan.width * kAttentionBlock);
   s.values_across = take(plan.width * kAttentionBlock);
   s.keys = take(plan.pad * kAttentionBlock);
-  s.dk = take(plan.longest * plan.pad);
-  s.dv = take(plan.longest * plan.pad);
+  s.dk = take(plan.keys * plan.pad);
+  s.dv = take(plan.keys * plan.pad);
   return s;
 }
 
@@ -222,7 +225,9 @@ void attention_bwd_hwy(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> wo
   sys::parallel(team, [&](int thread, int) {
     const AttentionBwdScratch s = scratch_at(plan, memory + thread * plan.thread_floats());
     for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < units;) {
-      const AttentionTile unit{.seq = op.seqs->seqs[static_cast<size_t>(i / groups)],
+      const auto number = static_cast<size_t>(i / groups);
+      const AttentionTile unit{.seq = op.seqs->seqs[number],
+                               .seen = keys_of(*op.seqs, op.keys, number),
                                .group = i % groups,
                                .first = 0,
                                .tokens = 0,

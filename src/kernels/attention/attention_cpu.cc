@@ -22,7 +22,7 @@ namespace HWY_NAMESPACE {
 
 // Row of position `start` in the concatenated pages, without a page table.
 HWY_INLINE int64_t flat_row(const View& table, const AttentionTile& t, int64_t start) {
-  return table ? start : t.seq.start + start;
+  return table ? start : t.seen.start + start;
 }
 
 // visit(j, entry, at): key j of a block is row `at` of page `entry`.
@@ -84,8 +84,8 @@ void copy_values(const Num* const* rows, int64_t n, int64_t width, int64_t pad, 
 }
 
 // One block of the running softmax: scores [rows, kBlock] become exponentials, earlier sums are rescaled to the new
-// maximum. `seen` keys are visible to the first row's token.
-HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen) {
+// maximum. `seen` keys are visible to the first row's token, at most `most` to any.
+HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, int64_t most) {
   const FloatTag d;
   const FloatVec lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   for (int64_t left = t.ratio; row < t.rows(); ++row, --left) {
@@ -93,7 +93,7 @@ HWY_NOINLINE void soften(const AttentionScratch& s, const AttentionTile& t, int6
       left = t.ratio;
       ++seen;
     }
-    const int64_t n = std::min(seen, kAttentionBlock);
+    const int64_t n = std::min(seen, most);
     float* scores = s.scores + row * kAttentionBlock;
     FloatVec top = lowest;
     for (int64_t i = 0; i < n; i += kLanes) {
@@ -154,10 +154,10 @@ class Ahead {
 // y += exponentials x values. Rows of a tile see different numbers of keys in the diagonal block only; a key that a row
 // does not see never affects it.
 template <class Num>
-void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, const Num* values,
-                int64_t stride, int64_t width, Ahead ahead) {
+void add_values(const AttentionScratch& s, const AttentionTile& t, int64_t row, int64_t seen, int64_t most,
+                const Num* values, int64_t stride, int64_t width, Ahead ahead) {
   const int64_t first = row, cols = (width + kLanes - 1) / kLanes;
-  const auto depth = [&](int64_t r) { return std::min(seen + (r - first) / t.ratio, kAttentionBlock); };
+  const auto depth = [&](int64_t r) { return std::min(seen + (r - first) / t.ratio, most); };
   for (int64_t col = 0, n = 0; col < cols; col += n) {
     n = even_part(cols - col, kCols);
     for (int64_t r = first, m = 0; r < t.rows(); r += m) {
@@ -205,19 +205,19 @@ void transpose_block(const AttentionFwd& op, const AttentionTile& t, const Atten
 template <class Num>
 void add_block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratch& s, int64_t start, int64_t n) {
   const int64_t width = op.q.dim(2), token = std::max<int64_t>(0, start - t.pos()), row = token * t.ratio;
-  const int64_t seen = t.pos() + token + 1 - start;
+  const int64_t seen = t.pos() + token + 1 - start, most = t.most(start);
   const Ahead ahead(op.k_pages, op.page_table, t, start + kAttentionBlock);
   if constexpr (sizeof(Num) == 1) {
     widen_codes<Num>(op.v_pages, op.v_scales, op.page_table, t, start, n, s.part.pad, s.values);
-    add_values(s, t, row, seen, s.values, s.part.pad, width, ahead);
+    add_values(s, t, row, seen, most, s.values, s.part.pad, width, ahead);
   } else {
     const Num* rows[kAttentionBlock];
     block_rows(op.v_pages, op.page_table, t, start, n, rows);
     if (in_place<Num>(op, t, start, n)) {
-      add_values(s, t, row, seen, rows[0], op.v_pages.stride(1), width, ahead);
+      add_values(s, t, row, seen, most, rows[0], op.v_pages.stride(1), width, ahead);
     } else {
       copy_values(rows, n, width, s.part.pad, s.values);
-      add_values(s, t, row, seen, s.values, s.part.pad, width, ahead);
+      add_values(s, t, row, seen, most, s.values, s.part.pad, width, ahead);
     }
   }
 }
@@ -335,7 +335,7 @@ void tile_values(const AttentionFwd& op, const AttentionTile& t, const Attention
   std::fill(s.scores + first * kAttentionBlock, s.scores + row * kAttentionBlock, 0.0f);
   for (int64_t r = row; r < t.rows(); ++r) {
     float* p = s.scores + r * kAttentionBlock;
-    const int64_t own = std::min(seen + (r - row) / t.ratio, kAttentionBlock);
+    const int64_t own = std::min(seen + (r - row) / t.ratio, t.most(start));
     if (op.v_scales) multiply_row(s.factors, own, p);
     std::fill(p + own, p + kAttentionBlock, 0.0f);
   }
@@ -363,7 +363,7 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
           Ahead(*pages, op.page_table, t, start + kAttentionBlock).fetch(std::numeric_limits<int64_t>::max());
       }
       tile_scores<Num>(op, t, s, start, n, row);
-      soften(s, t, row, t.pos() + token + 1 - start);
+      soften(s, t, row, t.pos() + token + 1 - start, t.most(start));
       return tile_values<Num>(op, t, s, start, n, row);
     }
   }
@@ -386,7 +386,7 @@ void block(const AttentionFwd& op, const AttentionTile& t, const AttentionScratc
       tile_any(p, m, c);
     }
   }
-  soften(s, t, row, t.pos() + token + 1 - start);
+  soften(s, t, row, t.pos() + token + 1 - start, t.most(start));
   add_block<Num>(op, t, s, start, n);
 }
 
@@ -506,9 +506,10 @@ Plan make_plan(const packed::Kernel* kernel, const AttentionFwd& op, int threads
   plan.pad = (plan.width + col_grain - 1) / col_grain * col_grain;
   plan.seqs = static_cast<int64_t>(op.seqs->seqs.size());
   int64_t longest = 0, keys = 0, work = 0;
-  for (const Seq& seq : op.seqs->seqs) {
+  for (size_t i = 0; i < op.seqs->seqs.size(); ++i) {
+    const Seq& seq = op.seqs->seqs[i];
     longest = std::max(longest, seq.len);
-    if (seq.len > 0) keys = std::max(keys, seq.pos0 + seq.len);
+    if (seq.len > 0) keys = std::max(keys, keys_of(*op.seqs, op.keys, i).count);
   }
   plan.tile_tokens = std::clamp<int64_t>(kAttentionTileRows / plan.ratio, 1, std::max<int64_t>(longest, 1));
   plan.rows = (plan.tile_tokens * plan.ratio + row_grain - 1) / row_grain * row_grain;
@@ -524,7 +525,9 @@ AttentionTile tile_at(const AttentionFwd& op, const Plan& plan, int64_t i) {
   AttentionTile t;
   t.ratio = plan.ratio;
   t.group = i % plan.groups;
-  t.seq = op.seqs->seqs[static_cast<size_t>(i / plan.groups % plan.seqs)];
+  const auto number = static_cast<size_t>(i / plan.groups % plan.seqs);
+  t.seq = op.seqs->seqs[number];
+  t.seen = keys_of(*op.seqs, op.keys, number);
   t.first = (plan.tiles - 1 - i / plan.groups / plan.seqs) * plan.tile_tokens;
   t.tokens = std::min(plan.tile_tokens, t.seq.len - t.first);
   return t;

@@ -1,5 +1,7 @@
 // What attention.cc and attention_cpu.cc share.
 #pragma once
+#include <algorithm>
+
 #include "kernels/attention/attention.h"
 #include "math/packed.h"
 
@@ -12,6 +14,13 @@ void check_codes(const char* op, const View& pages, const View& scales);
 void check_fwd(const AttentionFwd& op);
 
 void check_sequences(const AttentionBwd& op);
+
+// What sequence i reads: its first row of keys without a page table, their number, and how many of them precede the
+// sequence's first token.
+struct AttentionKeys {
+  int64_t start = 0, count = 0, before = 0;
+};
+AttentionKeys keys_of(const SeqMap& seqs, const SeqMap* keys, size_t i);
 
 // Products in register tiles, FP32, or with a kernel of packed operands, 32 x 32 on tiles, which rounds queries and
 // exponentials to BF16.
@@ -26,12 +35,14 @@ void attention_bwd_hwy(Ctx& ctx, const AttentionBwd& op, std::span<std::byte> wo
 // r / ratio, head r % ratio.
 struct AttentionTile {
   Seq seq{};
+  AttentionKeys seen{};
   int64_t group = 0;
   int64_t first = 0, tokens = 0;  // within the sequence
   int64_t ratio = 1;              // query heads per KV head
   int64_t rows() const { return tokens * ratio; }
-  int64_t pos() const { return seq.pos0 + first; }  // of the first token
-  int64_t keys() const { return pos() + tokens; }   // that the last token sees
+  int64_t pos() const { return seen.before + first; }                    // of the first token
+  int64_t keys() const { return std::min(pos() + tokens, seen.count); }  // that the last token sees
+  int64_t most(int64_t start) const;                                     // of a block that a token sees
 };
 
 // Unnormalised softmax over a part of the keys: y = sum_j exp(s_j - max) v_j, sum = sum_j exp(s_j - max).
@@ -74,6 +85,8 @@ struct AttentionBwdScratch {
 // and combined in their order; 8 blocks are enough for the combination to cost nothing.
 inline constexpr int64_t kAttentionBlock = 64;
 inline constexpr int64_t kAttentionSpan = 8 * kAttentionBlock;
+
+inline int64_t AttentionTile::most(int64_t start) const { return std::min(kAttentionBlock, seen.count - start); }
 
 // Rows of a tile, which share a transposed block: their y, q and scores stay within L2. In backward they are the grid
 // of the sums over tokens.

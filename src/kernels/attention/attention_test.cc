@@ -367,6 +367,67 @@ TEST(Attention, RowsOfABatchNeedNoPages) {
   }
 }
 
+// Sequences that read rows of other keys: all of them visible, those up to the token, and some of either.
+struct Across {
+  SeqMap seqs, keys;
+  TestTensor q, k, v, y, dy, lse, dq, dk, dv;
+
+  explicit Across(const Shapes& s)
+      : q(s.io, {142, s.heads, s.width}, 1),
+        k(s.io, {193, s.groups, s.width}, 2),
+        v(s.io, {193, s.groups, s.width}, 3),
+        y(s.io, {142, s.heads, s.width}, 4),
+        dy(DType::f32, {142, s.heads, s.width}, 5),
+        lse(DType::f32, {142, s.heads}, 6),
+        dq(DType::f32, {142, s.heads, s.width}, 7),
+        dk(DType::f32, {193, s.groups, s.width}, 8),
+        dv(DType::f32, {193, s.groups, s.width}, 9) {
+    const int64_t list[4][6] = {
+        {0, 5, 70, 123, 70, 0}, {5, 70, 9, 0, 70, 9}, {75, 1, 700, 120, 3, 2}, {76, 66, 40, 70, 50, 30}};
+    for (const auto& [start, len, pos0, first, count, from] : list) {
+      seqs.seqs.push_back({.start = start, .len = len, .pos0 = pos0});
+      keys.seqs.push_back({.start = first, .len = count, .pos0 = from});
+    }
+    for (TestTensor* t : {&y, &lse, &dq, &dk, &dv}) fill(t->mut(), 0);
+  }
+  AttentionFwd forward() {
+    const auto page = [](const View& x) { return View(x.data, x.dtype, {1, x.dim(0), x.dim(1), x.dim(2)}); };
+    return {.q = q.view(),
+            .k_pages = page(k.view()),
+            .v_pages = page(v.view()),
+            .y = y.mut(),
+            .lse = lse.mut(),
+            .seqs = &seqs,
+            .keys = &keys,
+            .scale = 0.25f};
+  }
+  AttentionBwd backward() {
+    return {.dy = dy.view(),
+            .q = q.view(),
+            .k = k.view(),
+            .v = v.view(),
+            .y = y.view(),
+            .lse = lse.view(),
+            .dq = dq.mut(),
+            .dk = dk.mut(),
+            .dv = dv.mut(),
+            .seqs = &seqs,
+            .keys = &keys,
+            .scale = 0.25f};
+  }
+};
+
+TEST(Attention, SequencesMayReadOtherKeys) {
+  for (const Shapes& shapes : kPacked) {
+    Across across(shapes);
+    Arena arena;
+    Ctx ctx{.arena = arena, .threads = 2};
+    sweep(across.forward(), shapes.io == DType::bf16 ? 2e-2 : 2e-5, kOnTiles);
+    run(ctx, across.forward());
+    sweep(across.backward(), shapes.io == DType::bf16 ? 1e-4 : 4e-5);
+  }
+}
+
 // NaN reaches the tokens that see it and no other.
 TEST(Attention, NanIsSeen) {
   const int64_t bad = 5, row = 12 * 64;

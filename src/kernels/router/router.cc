@@ -1,5 +1,7 @@
 #include "kernels/router/router.h"
 
+#include <numeric>
+
 #include "core/ref.h"
 #include "kernels/router/router_ref.h"
 #include "kernels/router/router_rows.h"
@@ -59,6 +61,11 @@ Routed sequence_of(const View& logits, const View& experts, const Seq& seq) {
   return out;
 }
 
+// The counts of sequence `s`: given, or of its tokens.
+std::vector<double> counts_of(const View& given, size_t s, size_t count, const std::vector<size_t>& experts) {
+  return given ? to_doubles(given.slice(0, static_cast<int64_t>(s), 1)) : router_load_ref(count, experts);
+}
+
 void check_shape(const RouterStats& op) {
   const int64_t sequences = op.seqs ? static_cast<int64_t>(op.seqs->seqs.size()) : 1;
   CHECK(op.losses.dim(0) == sequences && op.losses.dim(1) == 2, "router_stats: losses {} of {} sequences",
@@ -72,7 +79,8 @@ void stats_ref(Ctx&, const RouterStats& op, std::span<std::byte>) {
   const auto count = static_cast<size_t>(op.logits.dim(1));
   for (size_t s = 0; s < map.seqs.size(); ++s) {
     const Routed routed = sequence_of(op.logits, op.experts, map.seqs[s]);
-    const auto losses = router_losses_ref(routed.logits, routed.experts, op.kind == RouterKind::softmax);
+    const auto losses = router_losses_ref(routed.logits, counts_of(op.counts, s, count, routed.experts),
+                                          op.kind == RouterKind::softmax);
     set_element(op.losses, static_cast<int64_t>(2 * s), losses.balance);
     set_element(op.losses, static_cast<int64_t>(2 * s + 1), losses.z);
     accumulate(op.load, router_load_ref(count, routed.experts));
@@ -85,13 +93,15 @@ void bwd_ref(Ctx&, const RouterBwd& op, std::span<std::byte>) {
   const RouterRefOptions options{
       .softmax = op.kind == RouterKind::softmax, .normalise = op.normalise, .scale = static_cast<double>(op.scale)};
   const RouterRefFactors factors{static_cast<double>(op.balance), static_cast<double>(op.z)};
-  for (const Seq& seq : (op.seqs ? *op.seqs : whole).seqs) {
+  const SeqMap& map = op.seqs ? *op.seqs : whole;
+  for (size_t s = 0; s < map.seqs.size(); ++s) {
+    const Seq& seq = map.seqs[s];
     const Routed routed = sequence_of(op.logits, op.experts, seq);
-    const auto load = router_load_ref(count, routed.experts);
+    const std::vector<double> load = counts_of(op.counts, s, count, routed.experts);
+    const double slots = std::accumulate(load.begin(), load.end(), 0.0);
     for (size_t t = 0; t < routed.logits.size(); ++t) {
       const int64_t row = seq.start + static_cast<int64_t>(t);
       const std::vector<size_t> experts(&routed.experts[t * k], &routed.experts[t * k] + k);
-      const auto slots = static_cast<double>(routed.experts.size());
       store(op.dlogits.slice(0, row, 1), router_bwd_ref(options, factors, routed.logits[t], experts,
                                                         to_doubles(op.dweights.slice(0, row, 1)), load, slots));
     }
@@ -110,7 +120,7 @@ void stats_cpu(Ctx& ctx, const RouterStats& op, std::span<std::byte> workspace) 
 
 const char* stats_supports(const RouterStats& op) {
   if (op.logits.dtype != DType::f32 || op.losses.dtype != DType::f32) return "not F32";
-  const bool rows = op.logits.rows_contiguous() && op.experts.rows_contiguous();
+  const bool rows = op.logits.rows_contiguous() && op.experts.rows_contiguous() && op.counts.contiguous();
   return rows && op.losses.rows_contiguous() && op.load.contiguous() ? nullptr : "strided rows";
 }
 
@@ -119,7 +129,7 @@ const char* bwd_supports(const RouterBwd& op) {
     if (v.dtype != DType::f32) return "not F32";
     if (!v.rows_contiguous()) return "strided rows";
   }
-  return op.experts.rows_contiguous() ? nullptr : "strided rows";
+  return op.experts.rows_contiguous() && op.counts.contiguous() ? nullptr : "strided rows";
 }
 
 const char* cpu_supports(const RouterFwd& op) {

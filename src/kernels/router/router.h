@@ -13,6 +13,8 @@
 //   balance   E / (K T) * sum_e n_e * sum_t p_te      T when all experts are used alike; only p has a gradient
 //   z         sum_t logsumexp(logits_t)^2
 // Both are sums over tokens: for coef * mean, pass coef / tokens of the step. Cuts between sequences change nothing.
+// Where a sequence of the map is a piece of a longer one, `counts` has the n_e of the whole, and K T is their sum: the
+// losses of all pieces add up to those of the sequence.
 #pragma once
 #include "core/op.h"
 #include "core/seq_map.h"
@@ -47,6 +49,7 @@ struct RouterFwd {
 struct RouterStats {
   View logits{};     // [T, E] F32
   View experts{};    // [T, K] I32
+  View counts{};     // [S, E] I32, or empty: those of `experts`
   MutView losses{};  // [S, 2] F32: balance and z of each sequence
   MutView load{};    // [E] I32, accumulates: tokens that chose each expert
   RouterKind kind = RouterKind::sigmoid;
@@ -54,7 +57,8 @@ struct RouterStats {
   static constexpr const char* name = "router_stats";
   static constexpr auto fields() {
     return std::tuple{in("logits", &RouterStats::logits, "T E"), in("experts", &RouterStats::experts, "T K"),
-                      out("losses", &RouterStats::losses, "S 2"), inout("load", &RouterStats::load, "E")};
+                      maybe("counts", &RouterStats::counts, "S E"), out("losses", &RouterStats::losses, "S 2"),
+                      inout("load", &RouterStats::load, "E")};
   }
   double flops() const { return 8.0 * static_cast<double>(logits.count()); }
   static std::span<const Row<RouterStats>> rows();
@@ -64,6 +68,7 @@ struct RouterBwd {
   View logits{};      // [T, E] F32
   View experts{};     // [T, K] I32
   View dweights{};    // [T, K] F32
+  View counts{};      // [S, E] I32, or empty: those of `experts`
   MutView dlogits{};  // [T, E] F32
   RouterKind kind = RouterKind::sigmoid;
   bool normalise = true;
@@ -73,7 +78,8 @@ struct RouterBwd {
   static constexpr const char* name = "router_bwd";
   static constexpr auto fields() {
     return std::tuple{in("logits", &RouterBwd::logits, "T E"), in("experts", &RouterBwd::experts, "T K"),
-                      in("dweights", &RouterBwd::dweights, "T K"), out("dlogits", &RouterBwd::dlogits, "T E")};
+                      in("dweights", &RouterBwd::dweights, "T K"), maybe("counts", &RouterBwd::counts, "S E"),
+                      out("dlogits", &RouterBwd::dlogits, "T E")};
   }
   double flops() const { return 12.0 * static_cast<double>(logits.count()); }
   static std::span<const Row<RouterBwd>> rows();

@@ -72,24 +72,23 @@ Num logsumexp_ref(const std::vector<Num>& logits) {
   return std::log(sum) + top;
 }
 
-// Of one sequence: logits of each of its tokens, experts [T K].
+// Of the tokens of one sequence, or of a piece of it: their logits, and the load [E] of the whole sequence.
 template <class Num>
 struct RouterLosses {
   Num balance{}, z{};
 };
 template <class Num>
-RouterLosses<Num> router_losses_ref(const std::vector<std::vector<Num>>& logits, const std::vector<size_t>& experts,
+RouterLosses<Num> router_losses_ref(const std::vector<std::vector<Num>>& logits, const std::vector<double>& load,
                                     bool softmax) {
   RouterLosses<Num> out;
   if (logits.empty()) return out;
-  const std::vector<double> load = router_load_ref(logits[0].size(), experts);
   for (const auto& token : logits) {
     const auto scores = router_scores_ref(token, softmax);
     const Num sum = std::accumulate(scores.begin(), scores.end(), Num(0)), lse = logsumexp_ref(token);
     for (size_t e = 0; e < load.size(); ++e) out.balance += load[e] * scores[e] / sum;
     out.z += lse * lse;
   }
-  out.balance *= static_cast<double>(load.size()) / static_cast<double>(experts.size());
+  out.balance *= static_cast<double>(load.size()) / std::accumulate(load.begin(), load.end(), 0.0);
   return out;
 }
 

@@ -216,7 +216,7 @@ TEST(Router, BackwardIsTheDerivative) {
               loss += element(b.dweights.view(), t * k + j) * weights[static_cast<size_t>(j)];
             all.insert(all.end(), experts.begin(), experts.end());
           }
-          const auto losses = router_losses_ref(logits, all, softmax);
+          const auto losses = router_losses_ref(logits, router_load_ref(count, all), softmax);
           loss += static_cast<double>(b.bwd.balance) * losses.balance + static_cast<double>(b.bwd.z) * losses.z;
         }
         return loss;
@@ -255,6 +255,37 @@ TEST(Router, ACutBetweenSequencesChangesNoBits) {
   EXPECT_EQ(b.losses.bytes, parts.losses.bytes);
   EXPECT_EQ(b.load.bytes, parts.load.bytes);
   EXPECT_EQ(b.dlogits.bytes, parts.dlogits.bytes);
+}
+
+// A sequence cut in two, each part with the counts of both: the losses add up, gradients and loads are the same.
+TEST(Router, PiecesWithTheCountsOfTheWholeAddUp) {
+  for (const RouterKind kind : {RouterKind::sigmoid, RouterKind::softmax}) {
+    Batch b({90, 30}, 24, 3, kind, true), cut({40, 50, 30}, 24, 3, kind, true);
+    Arena arena;
+    Ctx ctx{.arena = arena};
+    run(ctx, b.stats);
+    run(ctx, b.bwd);
+    TestTensor counts(DType::i32, {3, 24}, 1, 0);
+    for (int64_t t = 0; t < 120; ++t) {
+      for (int64_t j = 0; j < 3; ++j) {
+        const int32_t e = b.experts.view().as<int32_t>(t)[j];
+        for (const int64_t piece : {0, 1, 2}) {
+          if ((piece < 2) == (t < 90)) ++counts.mut().as<int32_t>(piece)[e];
+        }
+      }
+    }
+    cut.stats.counts = cut.bwd.counts = counts.view();
+    sweep(cut.stats, 2e-5);
+    sweep(cut.bwd, 2e-5);
+    run(ctx, cut.stats);
+    run(ctx, cut.bwd);
+    for (const int64_t i : {0, 1}) {
+      const auto of = [&](Batch& x, int64_t s) { return element(x.losses.view(), 2 * s + i); };
+      EXPECT_NEAR(of(cut, 0) + of(cut, 1), of(b, 0), 1e-5 * of(b, 0));
+      EXPECT_EQ(of(cut, 2), of(b, 1));
+    }
+    EXPECT_EQ(b.dlogits.bytes, cut.dlogits.bytes);
+  }
 }
 
 TEST(Router, LossesOfABalancedBatchAndLoads) {

@@ -4,6 +4,7 @@
 // sequences.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "kernels/router/router_rows.h"
 #include "math/pieces.h"
@@ -19,7 +20,8 @@ struct Piece {
 };
 
 struct Scratch {
-  int32_t* load;  // [S, E]
+  const int32_t* whole;  // [S, E]: of sequences of which these are pieces, or `load`
+  int32_t* load;         // [S, E]
   Piece* pieces;
   float* own;  // one part per thread: scores [E]
   int64_t sequences, bytes;
@@ -42,7 +44,12 @@ Scratch cut(const View& logits, const SeqMap* seqs, int threads, std::byte* base
 }
 
 // The tokens of each sequence that chose each expert.
-void count_load(const char* name, const View& experts, int64_t count, const SeqMap* seqs, const Scratch& s) {
+template <class Op>
+void count_load(const Op& op, Scratch& s) {
+  const View& experts = op.experts;
+  const int64_t count = op.logits.dim(1);
+  const SeqMap* seqs = op.seqs;
+  s.whole = op.counts ? op.counts.template as<int32_t>() : s.load;
   std::fill_n(s.load, s.sequences * count, 0);
   for (int64_t i = 0; i < s.sequences; ++i) {
     const int64_t start = seqs ? seqs->seqs[static_cast<size_t>(i)].start : 0;
@@ -50,11 +57,16 @@ void count_load(const char* name, const View& experts, int64_t count, const SeqM
     for (int64_t t = start; t < start + len; ++t) {
       for (int64_t j = 0; j < experts.dim(1); ++j) {
         const int32_t e = experts.as<int32_t>(t)[j];
-        CHECK(e >= 0 && e < count, "{}: token {} has expert {} of {}", name, t, e, count);
+        CHECK(e >= 0 && e < count, "{}: token {} has expert {} of {}", op.name, t, e, count);
         ++s.load[i * count + e];
       }
     }
   }
+}
+
+// K T of a sequence.
+int64_t slots_of(const Scratch& s, int64_t sequence, int64_t count) {
+  return std::accumulate(s.whole + sequence * count, s.whole + (sequence + 1) * count, int64_t{0});
 }
 
 // Pieces in order, each with its sequence. Returns how many.
@@ -138,9 +150,9 @@ int64_t router_bwd_cpu_workspace(const RouterBwd& op, int threads) {
 }
 
 void router_stats_cpu(Ctx& ctx, const RouterStats& op, std::span<std::byte> workspace) {
-  const int64_t count = op.logits.dim(1), k = op.experts.dim(1);
-  const Scratch s = cut(op.logits, op.seqs, ctx.threads, workspace.data());
-  count_load(op.name, op.experts, count, op.seqs, s);
+  const int64_t count = op.logits.dim(1);
+  Scratch s = cut(op.logits, op.seqs, ctx.threads, workspace.data());
+  count_load(op, s);
   const int64_t pieces = list_pieces(op.seqs, op.logits.dim(0), s);
   sys::parallel(static_cast<int>(std::clamp<int64_t>(pieces, 1, ctx.threads)), [&](int thread, int team) {
     float* scores = s.own + thread * count;
@@ -151,20 +163,19 @@ void router_stats_cpu(Ctx& ctx, const RouterStats& op, std::span<std::byte> work
         router_scores(logits, count, op.kind, scores);
         const float lse = logsumexp(logits, count);
         piece.balance +=
-            static_cast<double>(weighted(scores, s.load + piece.sequence * count, count) / total(scores, count));
+            static_cast<double>(weighted(scores, s.whole + piece.sequence * count, count) / total(scores, count));
         piece.z += static_cast<double>(lse) * static_cast<double>(lse);
       }
     }
   });
   int64_t next = 0;
   for (int64_t i = 0; i < s.sequences; ++i) {
-    double balance = 0, z = 0, tokens = 0;
+    double balance = 0, z = 0;
     for (; next < pieces && s.pieces[next].sequence == i; ++next) {
       balance += s.pieces[next].balance;
       z += s.pieces[next].z;
-      tokens += static_cast<double>(s.pieces[next].len);
     }
-    const double slots = std::max(tokens, 1.0) * static_cast<double>(k);
+    const auto slots = static_cast<double>(std::max<int64_t>(slots_of(s, i, count), 1));
     op.losses.as<float>(i)[0] = static_cast<float>(balance * static_cast<double>(count) / slots);
     op.losses.as<float>(i)[1] = static_cast<float>(z);
     for (int64_t e = 0; e < count; ++e) op.load.as<int32_t>()[e] += s.load[i * count + e];
@@ -172,17 +183,17 @@ void router_stats_cpu(Ctx& ctx, const RouterStats& op, std::span<std::byte> work
 }
 
 void router_bwd_cpu(Ctx& ctx, const RouterBwd& op, std::span<std::byte> workspace) {
-  const int64_t count = op.logits.dim(1), k = op.experts.dim(1);
-  const Scratch s = cut(op.logits, op.seqs, ctx.threads, workspace.data());
-  count_load(op.name, op.experts, count, op.seqs, s);
+  const int64_t count = op.logits.dim(1);
+  Scratch s = cut(op.logits, op.seqs, ctx.threads, workspace.data());
+  count_load(op, s);
   const int64_t pieces = list_pieces(op.seqs, op.logits.dim(0), s);
   sys::parallel(static_cast<int>(std::clamp<int64_t>(pieces, 1, ctx.threads)), [&](int thread, int team) {
     float* scores = s.own + thread * count;
     for (int64_t i = thread; i < pieces; i += team) {
       const Piece& piece = s.pieces[i];
-      const int64_t len = op.seqs ? op.seqs->seqs[static_cast<size_t>(piece.sequence)].len : op.logits.dim(0);
+      const int64_t slots = slots_of(s, piece.sequence, count);
       for (int64_t t = piece.start; t < piece.start + piece.len; ++t)
-        token_gradient(op, t, s.load + piece.sequence * count, len * k, scores);
+        token_gradient(op, t, s.whole + piece.sequence * count, slots, scores);
     }
   });
 }
