@@ -95,6 +95,7 @@ class Refusals(Case):
         (root / "r.toml").write_text(RECIPE)
         for words in (("train", root / "r.toml", f"init={file}", f"out={root}/out"),
                       ("quantize", file, root / "x"),
+                      ("prune", file, root / "x", "--data", DATA / "tiny-chat" / "config.json", "--target", "params=0.75"),
                       ("merge", file, "--adapter", DATA / "adapter", "-o", root / "x")):
             self.assertRefused(braid(*words), "GGUF file")
 

@@ -12,7 +12,6 @@ namespace braid::apps {
 namespace {
 
 constexpr const char* kSummary = "Braid: train, quantise and run hybrid Mamba-Transformer MoE language models.";
-constexpr const char* kPages = "Pages: docs/*.md in the source tree; tools/site builds a static site of them.";
 // Of the man page. tests/help_test.py runs them in order; words in capitals stand for what the reader has.
 constexpr const char* kExamples[] = {
     "braid chat MODEL",
@@ -159,12 +158,12 @@ std::string overview(const std::string& group) {
     if (group.empty() || group_of(kCommands[i]) == group) rows.emplace_back(kCommands[i].name, kCommands[i].summary);
   }
   if (!group.empty()) return fmt::format("usage: braid {} <subcommand> [options]\n\n{}", group, columns(rows));
-  return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}\n{}\n", kSummary, columns(rows),
+  return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}", kSummary, columns(rows),
                      columns({{"<subcommand> --help", "its options"},
                               {"--version", "version, commit, compiler, CPU class, backends"},
                               {"--completion SHELL", "completions for bash, zsh or fish"},
-                              {"--man", "a man page of everything"}}),
-                     kPages);
+                              {"--man", "a man page of everything"},
+                              {"docs/*.md", "pages of the source tree; tools/site makes a site"}}));
 }
 
 std::string help_text(const Page& page) {
