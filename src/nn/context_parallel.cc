@@ -167,8 +167,8 @@ class Exchange {
     return sum;
   }
   std::vector<int64_t> token_blocks() const {
-    std::vector<int64_t> list;
-    for (int r = 0; r < ranks_; ++r) list.push_back(own_rows() * columns_.width(r, ranks_));
+    std::vector<int64_t> list(static_cast<size_t>(ranks_), own_rows());
+    for (int r = 0; r < ranks_; ++r) list[static_cast<size_t>(r)] *= columns_.width(r, ranks_);
     return list;
   }
   std::vector<int64_t> head_blocks() const {
