@@ -20,6 +20,13 @@
 namespace braid::prune {
 namespace {
 
+int64_t stored_bytes(const std::filesystem::path& weights) {
+  const io::Safetensors file(weights);
+  int64_t bytes = 0;
+  for (const io::StoredTensor& t : file.tensors()) bytes += t.view.bytes();
+  return bytes;
+}
+
 using models::Config;
 
 constexpr int64_t kTokensLeast = 128;  // of calibration
@@ -109,7 +116,7 @@ class Pruner {
     order_ = ranked(scores_.of.at({Axis::layers, -1}));
     const CostModel costs(config_, order_);
     Candidate whole{.cost = costs.of({})};
-    for (const io::StoredTensor& t : io::Safetensors(path_.weights).tensors()) whole.bytes += t.view.bytes();
+    whole.bytes = stored_bytes(path_.weights);
     whole.loss = mean_loss(*model_, quick(), options_.threads);
     whole.tokens_s = decode_rate(model_, options_.threads);
     const Trials trials{
@@ -125,8 +132,7 @@ class Pruner {
     report.parent_loss = mean_loss(*model_, rows_, options_.threads);
     const io::ModelPath written{.name = out.string(), .folder = out, .weights = out};
     report.child_loss = mean_loss(*models::load_model(written), rows_, options_.threads);
-    report.child.candidate.bytes = 0;
-    for (const io::StoredTensor& t : io::Safetensors(out).tensors()) report.child.candidate.bytes += t.view.bytes();
+    report.child.candidate.bytes = stored_bytes(out);
     report.whole = true;
     return report;
   }
