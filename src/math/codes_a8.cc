@@ -16,17 +16,12 @@ int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
 int64_t sum_bytes(int64_t rows) { return std::min(rows, kRowsMax) * kStripCols * static_cast<int64_t>(sizeof(float)); }
 constexpr int64_t kUnitsBytes = kChunk / kStep * unit_bytes(16, true);  // of 16 rows, any format
 
-void prefetch_part(const View& rows, int64_t i, int64_t parts) {
-  const int64_t bytes = rows.dim(0) * rows.stride(0) * size_of(rows.dtype);
-  for (int64_t at = bytes * i / parts; at < bytes * (i + 1) / parts; at += 64) __builtin_prefetch(rows.data + at);
-}
-// Part `i` of `parts` of n rows of w, from `begin` on as far as they exist: in the order of their addresses, so that
-// the prefetcher of the CPU runs ahead, which can have more lines under way than one core may ask for.
+// Prefetches part `i` of `parts` of n rows of w, from `begin` on as far as they exist.
 void prefetch_rows(const Weight& w, int64_t begin, int64_t n, int64_t i, int64_t parts) {
-  const int64_t end = std::min(begin + n, w.rows);
-  if (begin >= end) return;
-  prefetch_part(w.codes.slice(0, begin, end - begin), i, parts);
-  if (w.scales) prefetch_part(w.scales.slice(0, begin, end - begin), i, parts);
+  const int64_t rows = std::min(n, w.rows - begin);
+  if (rows <= 0) return;
+  prefetch_part(w.codes.as<uint8_t>(begin), rows * w.codes.stride(0), i, parts);
+  if (w.scales) prefetch_part(w.scales.as<F8E4M3>(begin), rows * w.scales.stride(0), i, parts);
 }
 
 // Rows [row, row + 16) of w, as far as they exist, but at least one.

@@ -24,6 +24,13 @@ constexpr int64_t group_bytes(int64_t grain, int64_t rows) {
   return rows * 4 + kGroup / kStep * step_bytes(grain, rows);
 }
 
+// Prefetches part i of n of these bytes. Rows of weights are prefetched in the order of their addresses, so that the
+// prefetcher of the CPU runs ahead, which can have more lines under way than one core may ask for.
+inline void prefetch_part(const void* p, int64_t bytes, int64_t i, int64_t n) {
+  const auto* from = static_cast<const std::byte*>(p);
+  for (int64_t at = bytes * i / n; at < bytes * (i + 1) / n; at += 64) __builtin_prefetch(from + at);
+}
+
 // y[r, 0..32) (+)= x times two units of w per step, for `steps` steps from the start of a group.
 struct Strip {
   const std::byte* x = nullptr;

@@ -19,6 +19,9 @@ BRAID_COLUMNS inline __m256i bytes_at(const uint8_t* p, int64_t n) {
 inline const uint8_t* row_at(const Columns& w, int64_t r) {
   return w.codes + (r < w.count ? r : w.count - 1) * w.codes_stride;
 }
+inline void find_rows(const Columns& w, const uint8_t* (&rows)[16]) {
+  for (int64_t r = 0; r < 16; ++r) rows[r] = row_at(w, r);
+}
 
 // Lanes 4 g to 4 g + 3 of the factors of a row are those of its values 16 g to 16 g + 15. A unit wants the 16 rows side
 // by side: vector g of four.

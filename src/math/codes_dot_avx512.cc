@@ -199,7 +199,7 @@ BRAID_DOT void nvfp4_columns_avx512(const Columns& w, int64_t k, int64_t n, std:
                                                        3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63};
   const __m512i table = _mm512_load_si512(kValues), by_block = _mm512_load_si512(kByBlock);
   const uint8_t* rows[16];
-  for (int64_t r = 0; r < 16; ++r) rows[r] = row_at(w, r);
+  find_rows(w, rows);
   __m512i scales[8];  // of a step each: four of every row
   transpose_rows(
       [&](int64_t r) BRAID_LOAD {

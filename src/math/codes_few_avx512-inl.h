@@ -107,26 +107,19 @@ BRAID_FEW inline void few_group(const FewRows& w, int64_t g, const std::byte* x,
   }
 }
 
-// Part i of n of these bytes.
-inline void prefetch_part(const uint8_t* p, int64_t bytes, int64_t i, int64_t n) {
-  for (int64_t at = bytes * i / n; at < bytes * (i + 1) / n; at += 64) asm volatile("prefetcht0 %0" : : "m"(p[at]));
-}
-
 template <class Type, int kRows>
 BRAID_FEW void few_rows(const Columns& w, const std::byte* x, float* y) {
   constexpr int64_t kGrain = a8::kGroup / Type::kBlocks;
   FewRows rows{.codes = {}, .scales = {}, .depth = w.depth};
-  for (int64_t r = 0; r < 16; ++r) {
-    rows.codes[r] = row_at(w, r);
-    rows.scales[r] = w.scales + (r < w.count ? r : w.count - 1) * w.scales_stride;
-  }
+  find_rows(w, rows.codes);
+  for (int64_t r = 0; r < 16; ++r) rows.scales[r] = w.scales + (r < w.count ? r : w.count - 1) * w.scales_stride;
   const int64_t groups = (w.depth + a8::kGroup - 1) / a8::kGroup;
   __m512 totals[kRows];
   for (__m512& total : totals) total = _mm512_setzero_ps();
   for (int64_t g = 0; g < groups; ++g, x += a8::group_bytes(kGrain, kRows)) {
-    // The 16 rows below are prefetched meanwhile, in the order of their addresses.
-    prefetch_part(w.codes + 16 * w.codes_stride, 16 * w.codes_stride, g, groups);
-    if (w.scales) prefetch_part(w.scales + 16 * w.scales_stride, 16 * w.scales_stride, g, groups);
+    // The 16 rows below are prefetched meanwhile.
+    a8::prefetch_part(w.codes + 16 * w.codes_stride, 16 * w.codes_stride, g, groups);
+    if (w.scales) a8::prefetch_part(w.scales + 16 * w.scales_stride, 16 * w.scales_stride, g, groups);
     few_group<Type, kRows>(rows, g, x, totals);
   }
   for (int r = 0; r < kRows; ++r) _mm512_storeu_ps(y + 16 * r, totals[r]);

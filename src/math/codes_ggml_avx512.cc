@@ -360,7 +360,7 @@ BRAID_DOT void columns_of(const Columns& w, int64_t k, int64_t n, std::byte* uni
 }
 BRAID_DOT void columns_q8_0(const Columns& w, int64_t k, int64_t n, std::byte* units) {
   const uint8_t* rows[16];
-  for (int64_t r = 0; r < 16; ++r) rows[r] = row_at(w, r);
+  find_rows(w, rows);
   for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(32, false)) {
     const int64_t first = at / 32 * Q8_0::kBytes, second = w.depth - at > 32 ? first + Q8_0::kBytes : first;
     __m512i codes[16];
@@ -432,7 +432,7 @@ template <class Type>
 BRAID_DOT void columns_by_table(const Columns& w, int64_t k, int64_t n, std::byte* units) {
   constexpr __mmask64 kOne = (__mmask64{1} << Type::kBytes) - 1, kTwo = (__mmask64{1} << 2 * Type::kBytes) - 1;
   const uint8_t* rows[16];
-  for (int64_t r = 0; r < 16; ++r) rows[r] = row_at(w, r);
+  find_rows(w, rows);
   for (int64_t at = k; at < k + n; at += kStep, units += a8::unit_bytes(32, false)) {
     table_unit<Type>(rows, at / 32 * Type::kBytes, w.depth - at > 32 ? kTwo : kOne, units);
   }
