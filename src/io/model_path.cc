@@ -201,6 +201,12 @@ ModelPath find_model(std::string_view argument, const ModelPlaces& places) {
   fail_uncached(*repository, places);
 }
 
+void need_folder(const ModelPath& model) {
+  if (!model.is_gguf()) return;
+  fail(printable(model.name),
+       {.what = "is a GGUF file", .expected = "a Hugging Face folder", .hint = "braid convert FILE.gguf FOLDER first"});
+}
+
 std::vector<LocalModel> find_local_models(const ModelPlaces& places) {
   std::vector<LocalModel> models;
   std::error_code none;

@@ -26,6 +26,9 @@ struct ModelPath {
   bool is_gguf() const { return weights.extension() == ".gguf"; }  // then `folder` is the file too
 };
 
+// Error for a GGUF file, where only a folder will do.
+void need_folder(const ModelPath& model);
+
 // Does it have the extension of a model file? Then a miss reports that file, not the Hugging Face cache.
 bool names_a_file(const std::filesystem::path& path);
 

@@ -59,8 +59,8 @@ struct LoopSpec {
 };
 inline constexpr int64_t kLoopSteps = 1024;  // at most
 
-// What a rank of a pipeline has of a model: runs of its layers. Whoever has the first layer looks tokens up, whoever
-// has the last predicts.
+// What a rank of a pipeline has of a model: runs of its layers. The rank with the first layer does the embedding
+// look-up, the one with the last has the head.
 struct Stage {
   std::vector<Range> runs;  // in order; none: all layers
   bool first = true, last = true;
@@ -107,5 +107,17 @@ struct Config {
   int64_t runs_of(size_t layer) const { return loop && layer >= loop->begin && layer < loop->end ? loop->steps : 1; }
   std::string pattern() const;  // one letter per block; a layer that does nothing is "."
 };
+
+// Calls of(part) for every part of every layer, then of those of the prediction block.
+template <class AnyConfig, class Of>
+void each_part(AnyConfig& config, Of&& of) {
+  const auto all = [&](auto& layers) {
+    for (auto& layer : layers) {
+      for (auto& part : layer.parts) of(part);
+    }
+  };
+  all(config.layers);
+  if (config.mtp) all(config.mtp->layers);
+}
 
 }  // namespace braid::models

@@ -68,14 +68,7 @@ struct Narrow {
   }
 };
 
-template <class Of>
-void each_part(Config& config, Of&& of) {
-  for (LayerSpec& layer : config.layers) std::for_each(layer.parts.begin(), layer.parts.end(), of);
-  if (!config.mtp) return;
-  for (LayerSpec& layer : config.mtp->layers) std::for_each(layer.parts.begin(), layer.parts.end(), of);
-}
-
-bool has_experts(Config& config) {
+bool has_experts(const Config& config) {
   bool any = false;
   each_part(config, [&](const PartSpec& part) { any = any || std::holds_alternative<nn::MoeSpec>(part.block); });
   return any;

@@ -293,10 +293,7 @@ int64_t QuantReport::bytes() const {
 
 QuantReport quantize_model(const io::ModelPath& model, const QuantRecipe& recipe, const fs::path& out,
                            const QuantOptions& options, const sys::FunctionRef<bool(int64_t, int64_t)>& progress) {
-  if (model.is_gguf())
-    fail(printable(model.name), {.what = "is a GGUF file",
-                                 .expected = "a Hugging Face folder",
-                                 .hint = "braid convert FILE.gguf FOLDER first"});
+  io::need_folder(model);
   io::check_new_folder(out);
   io::check_parent(out);
   Quantizer quantizer(model, recipe, options);

@@ -35,13 +35,7 @@ int64_t least_experts(const nn::MoeSpec& m) {
 
 template <class Of>
 void each_block(const Config& config, Of&& of) {
-  const auto gather = [&](const std::vector<LayerSpec>& layers) {
-    for (const LayerSpec& layer : layers) {
-      for (const PartSpec& part : layer.parts) std::visit(of, part.block);
-    }
-  };
-  gather(config.layers);
-  if (config.mtp) gather(config.mtp->layers);
+  models::each_part(config, [&](const PartSpec& part) { std::visit(of, part.block); });
 }
 
 // The largest size of every axis, and what the blocks have in common.
@@ -197,13 +191,7 @@ Config resized(const Config& config, const Sizes& sizes, std::span<const int64_t
   small.hidden = resizer.hidden();
   small.layers.clear();
   for (const int64_t l : layers) small.layers.push_back(config.layers[static_cast<size_t>(l)]);
-  const auto narrow = [&](std::vector<LayerSpec>& list) {
-    for (LayerSpec& layer : list) {
-      for (PartSpec& part : layer.parts) part.block = resizer(part.block);
-    }
-  };
-  narrow(small.layers);
-  if (small.mtp) narrow(small.mtp->layers);
+  models::each_part(small, [&](PartSpec& part) { part.block = resizer(part.block); });
   return small;
 }
 

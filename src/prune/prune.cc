@@ -220,10 +220,7 @@ class Pruner {
 
 Report prune_model(const io::ModelPath& model, const data::DataSpec& data, const std::filesystem::path& out,
                    const Options& options, const Stage& stage) {
-  if (model.is_gguf())
-    fail(printable(model.name), {.what = "is a GGUF file",
-                                 .expected = "a Hugging Face folder",
-                                 .hint = "braid convert FILE.gguf FOLDER first"});
+  io::need_folder(model);
   io::check_new_folder(out);
   io::check_parent(out);
   return Pruner(model, data, options, stage).run(out);

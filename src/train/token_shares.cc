@@ -11,16 +11,12 @@ namespace {
 
 template <class Spec, class Of>
 bool all_of(const models::Config& config, Of&& of) {
-  const auto fits = [&](const std::vector<models::LayerSpec>& layers) {
-    for (const models::LayerSpec& layer : layers) {
-      for (const models::PartSpec& part : layer.parts) {
-        const auto* spec = std::get_if<Spec>(&part.block);
-        if (spec && !of(*spec)) return false;
-      }
-    }
-    return true;
-  };
-  return fits(config.layers) && (!config.mtp || fits(config.mtp->layers));
+  bool all = true;
+  models::each_part(config, [&](const models::PartSpec& part) {
+    const auto* spec = std::get_if<Spec>(&part.block);
+    all = all && (!spec || of(*spec));
+  });
+  return all;
 }
 
 // Heads divide, and each rank's have keys, or groups, of their own or one that it shares with others.
