@@ -3,47 +3,16 @@ of recomputation, and checkpoints that know nothing of it.
 
 usage: mesh_seq_test.py BRAID
 """
-import json
 import shutil
 
+from support.mesh import MeshCase, recipe_of
 from support.program import DATA, main
-from support.training import TrainCase, state_of
-
-# Rows of several documents, of lengths that nothing divides.
-RECIPE = f"""init = "{DATA / "hf" / "nemotron-h-latent-mtp"}"
-steps = 3
-batch = 5
-length = 13
-dtype = "f32"
-[data]
-kind = "markov"
-[loss]
-mtp_scale = 0.3
-aux = 0.01
-router_z = 0.01
-router_bias_rate = 0.001
-[log]
-jsonl = "log.jsonl"
-"""
-KEYS = ("loss", "grad_norm", "mtp_loss", "aux_loss", "router_z_loss", "load_balance")
+from support.training import state_of
 
 
-class Tokens(TrainCase):
-    recipe = RECIPE
-
-    def losses(self, out, keys=KEYS):
-        lines = [json.loads(line) for line in (self.root / out / "log.jsonl").read_text().splitlines()]
-        return [[x[key] for key in keys] for x in lines]
-
-    def run_in(self, out, *words, keys=KEYS):
-        self.trained(f"out={self.root / out}", *words)
-        return self.losses(out, keys)
-
-    def assertClose(self, got, want, most=1e-5):
-        self.assertEqual(len(got), len(want))
-        for a, b in zip(got, want):
-            for x, y in zip(a, b):
-                self.assertLessEqual(abs(x - y), most * abs(y))
+class Tokens(MeshCase):
+    recipe = recipe_of(length=13, loss="router_z = 0.01")  # rows of several documents, of lengths that nothing divides
+    compared = (*MeshCase.compared, "router_z_loss")
 
     def test_ranks_of_a_model_share_tokens(self):
         one = self.run_in("one")

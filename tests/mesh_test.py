@@ -3,71 +3,40 @@ end together.
 
 usage: mesh_test.py BRAID
 """
-import json
 import os
 import shutil
 import signal
 import subprocess
 import time
 
+from support.mesh import MODEL, MeshCase, recipe_of
 from support.program import BRAID, DATA, ENVIRONMENT, ONE_LINE, main, mpirun
-from support.training import TrainCase, files_of, state_of
-
-RECIPE = f"""init = "{DATA / "hf" / "nemotron-h-latent-mtp"}"
-steps = 4
-batch = 5
-length = 12
-dtype = "f32"
-[data]
-kind = "markov"
-[loss]
-mtp_scale = 0.3
-aux = 0.01
-router_bias_rate = 0.001
-[log]
-jsonl = "log.jsonl"
-"""
+from support.training import files_of, state_of
 
 
-class Ranks(TrainCase):
-    recipe = RECIPE
-
-    def losses(self, out):
-        lines = [json.loads(line) for line in (self.root / out / "log.jsonl").read_text().splitlines()]
-        return [[x[key] for key in ("loss", "grad_norm", "mtp_loss", "aux_loss", "load_balance")] for x in lines]
-
-    def run_in(self, out, *words):
-        self.trained(f"out={self.root / out}", *words)
-        return self.losses(out)
-
-    def assertClose(self, got, want, most):
-        self.assertEqual(len(got), len(want))
-        for a, b in zip(got, want):
-            for x, y in zip(a, b):
-                self.assertLessEqual(abs(x - y), most * abs(y))
+class Ranks(MeshCase):
+    recipe = recipe_of(steps=4)
 
     def test_ranks_compute_what_one_does(self):
         one = self.run_in("one")
         for ranks, words in ((2, ()), (3, ("parallel.zero=1",)), (2, ("parallel.zero=1", "optimizer.kind=muon"))):
             want = one if "optimizer.kind=muon" not in words else self.run_in("muon", "optimizer.kind=muon")
             got = self.run_in(f"some-{ranks}-{len(words)}", "--ranks", ranks, *words)
-            self.assertClose(got, want, 1e-5)
+            self.assertClose(got, want)
 
     def test_parts_of_blocks_add_up(self):
         one = self.run_in("one")
         for ranks, words in ((2, ()), (4, ("parallel.zero=1",)), (2, ("memory.recompute=selective",))):
             got = self.run_in(f"tp-{ranks}-{len(words)}", "--ranks", ranks, "parallel.tp=2", *words)
-            self.assertClose(got, one, 1e-5)
+            self.assertClose(got, one)
 
     def test_other_families(self):
         words = ("loss.mtp_scale=0", "loss.aux=0", "loss.router_bias_rate=0", "batch=2", "steps=3")
         for name in ("nemotron-h-legacy", "nemotron-nas"):
             init = f"init={DATA / 'hf' / name}"
-            self.trained(f"out={self.root / name}", init, *words)
-            self.trained(f"out={self.root / name}-2", init, *words, "--ranks", 2, "parallel.tp=2")
-            logs = [[json.loads(line) for line in (self.root / out / "log.jsonl").read_text().splitlines()]
-                    for out in (name, f"{name}-2")]
-            self.assertClose(*([[x["loss"], x["grad_norm"]] for x in log] for log in logs), 1e-5)
+            keys = ("loss", "grad_norm")
+            one = self.run_in(name, init, *words, keys=keys)
+            self.assertClose(self.run_in(f"{name}-2", init, *words, "--ranks", 2, "parallel.tp=2", keys=keys), one)
         self.refused("--ranks", 2, "parallel.tp=2", f"init={DATA / 'hf' / 'gpt2'}", *words, says="added to a sum over ranks")
 
     def test_a_cut_model_is_resumed_whole(self):
@@ -77,7 +46,7 @@ class Ranks(TrainCase):
             shutil.copytree(self.root / "part", self.root / f"on-{ranks}")
             some = () if ranks == 1 else ("--ranks", ranks)
             got = self.run_in(f"on-{ranks}", "--resume", "auto", *some, *words, "steps=6", "ema.decay=0.9")
-            self.assertClose(got, whole, 1e-5)
+            self.assertClose(got, whole)
 
     def test_exact_ranks_have_the_bits_of_one(self):
         self.run_in("one", "dtype=bf16")
@@ -94,7 +63,7 @@ class Ranks(TrainCase):
             shutil.copytree(self.root / "part", self.root / f"on-{ranks}")
             words = () if ranks == 1 else ("--ranks", ranks, "parallel.zero=1")
             got = self.run_in(f"on-{ranks}", "--resume", "auto", *words, "steps=6")
-            self.assertClose(got, whole, 1e-5)
+            self.assertClose(got, whole)
 
     def test_the_same_ranks_resume_bit_for_bit(self):
         words = ("--ranks", 2, "parallel.zero=1")
@@ -104,11 +73,11 @@ class Ranks(TrainCase):
         self.assertEqual(state_of(self.root / "parts", 4), state_of(self.root / "whole", 4))
 
     def test_random_weights_are_written_once(self):
-        config = DATA / "hf" / "nemotron-h-latent-mtp" / "config.json"
-        text = RECIPE.replace(RECIPE.splitlines()[0], f'config = "{config}"')
+        config = MODEL / "config.json"
+        text = self.recipe.replace(self.recipe.splitlines()[0], f'config = "{config}"')
         (self.root / "r.toml").write_text(text)
         one = self.run_in("one", "steps=2")
-        self.assertClose(self.run_in("four", "steps=2", "--ranks", 4), one, 1e-5)
+        self.assertClose(self.run_in("four", "steps=2", "--ranks", 4), one)
         self.assertEqual(files_of(self.root / "one" / "init"), files_of(self.root / "four" / "init"))
 
     def start(self, *words):
@@ -173,7 +142,7 @@ class Ranks(TrainCase):
         one = self.run_in("one", "steps=2")
         done = mpirun(2, *self.line(f"out={self.root / 'mpi'}", "steps=2"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertClose(self.losses("mpi"), one, 1e-5)
+        self.assertClose(self.losses("mpi"), one)
 
 
 if __name__ == "__main__":

@@ -4,21 +4,13 @@ usage: serve_forms_test.py BRAID
 """
 import json
 
-from support.program import Case, main
-from support.server import Server
+from support.program import main
+from support.server import ServerCase
 
 SUM = {"role": "user", "content": "What is 17 + 25?"}
 
 
-class Forms(Case):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-
+class Forms(ServerCase):
     def test_forms_of_other_servers(self):
         schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"], "additionalProperties": False}
         form = {"type": "json_schema", "schema": schema}

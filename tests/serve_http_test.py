@@ -10,22 +10,14 @@ import threading
 import time
 
 from support.program import Case, braid, main
-from support.server import CHAT, Server
+from support.server import CHAT, Server, ServerCase
 
 SUM = {"role": "user", "content": "What is 17 + 25?"}
 CALCULATOR = {"type": "function", "function": {"name": "calculator", "parameters": {
     "type": "object", "properties": {"expression": {"type": "string"}}}}}
 
 
-class Serve(Case):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-
+class Serve(ServerCase):
     def test_an_answer_is_that_of_run(self):
         for think in (True, False):
             want = json.loads(braid("run", CHAT, "--chat", SUM["content"], "--think", "on" if think else "off", "--temp", 0, "--json").stdout)

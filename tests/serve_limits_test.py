@@ -5,21 +5,13 @@ usage: serve_limits_test.py BRAID
 import select
 import socket
 
-from support.program import Case, main
-from support.server import Server
+from support.program import main
+from support.server import ServerCase
 
 SUM = {"role": "user", "content": "What is 17 + 25?"}
 
 
-class Limits(Case):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
-
+class Limits(ServerCase):
     def test_no_request_takes_more_than_its_share(self):
         many = {**{f"key{i}": 0 for i in range(6000)}, "messages": [SUM]}
         for path, body, says in (("/v1/chat/completions", many, "more than 5000 keys"),

@@ -10,8 +10,8 @@ import sys
 import threading
 import unittest
 
-from support.program import Case, main
-from support.server import Server
+from support.program import main
+from support.server import ServerCase
 
 try:
     import jsonschema
@@ -186,14 +186,8 @@ WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {
 CLOCK = {"type": "function", "function": {"name": "clock"}}
 
 
-class Structured(Case):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = Server("--parallel", 4, model="tiny")
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.server.stop()
+class Structured(ServerCase):
+    words, model = ("--parallel", 4), "tiny"
 
     def ask(self, question, tokens=400, **more):
         return self.server.chat({"role": "user", "content": question}, max_tokens=tokens, **more)["choices"][0]

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 
-from support.program import BRAID, DATA, ENVIRONMENT
+from support.program import BRAID, DATA, ENVIRONMENT, Case
 
 CHAT = str(DATA / "tiny-chat")
 
@@ -51,3 +51,16 @@ class Server:
         code = self.process.wait(20)
         self.process.stderr.close()
         return code
+
+
+class ServerCase(Case):
+    """Tests that share one server."""
+    words, model = (), CHAT
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*cls.words, model=cls.model)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.stop()
