@@ -89,8 +89,8 @@ void check_key(const std::string& key) {
     fail("--api-key", {.what = "has control characters, or spaces around it, which no request could send"});
 }
 
-// Lines for FILE, each written whole, or for standard error. What cannot be written is lost: requests go on, and
-// standard error says so once.
+// Lines for FILE, each written whole, or for standard error. When it cannot be written, lines are
+// dropped with one warning on standard error, and requests are still answered.
 std::function<void(const std::string&)> request_log(const std::string& file) {
   if (file.empty()) return {};
   int descriptor = STDERR_FILENO;

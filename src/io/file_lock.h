@@ -1,6 +1,6 @@
-// A file that one process at a time may use, though it is replaced as a whole: the lock is on FILE.lock beside it. One
-// on FILE itself would stay with the file that is replaced. The kernel releases it however the process ends; the empty
-// FILE.lock stays, since another process may wait for it under this name.
+// An exclusive lock on a file that is replaced by renaming: it is taken on FILE.lock, since a lock on FILE would stay
+// with the inode that is replaced. The kernel releases it however the process ends. The empty FILE.lock is kept: if it
+// were deleted, two processes could lock different files of that name.
 #pragma once
 #include <filesystem>
 

@@ -93,16 +93,18 @@ ExpertRoutes::ExpertRoutes(Ctx& ctx, const ExpertRanks& ranks, const View& chose
     gather_chosen(list);
   } else {
     // Of each rank, for each of its experts: how many rows will come.
-    std::vector<int32_t> told, heard(static_cast<size_t>(size * each_));
+    std::vector<int32_t> sent_counts, received_counts(static_cast<size_t>(size * each_));
     for (int64_t rank = 0; rank < size; ++rank) {
       const auto first = counts.begin() + rank / ranks.parts * each_;
-      told.insert(told.end(), first, first + each_);
+      sent_counts.insert(sent_counts.end(), first, first + each_);
     }
-    ranks.all->all_to_all(elements_of(std::span<const int32_t>(told)), elements_of(heard), {}, {}, kDirect).wait();
+    ranks.all
+        ->all_to_all(elements_of(std::span<const int32_t>(sent_counts)), elements_of(received_counts), {}, {}, kDirect)
+        .wait();
     for (int64_t rank = 0; rank < size; ++rank) {
       received_.push_back(0);
       for (int64_t e = 0; e < each_; ++e) {
-        const int32_t n = heard[static_cast<size_t>(rank * each_ + e)];
+        const int32_t n = received_counts[static_cast<size_t>(rank * each_ + e)];
         arriving_.insert(arriving_.end(), static_cast<size_t>(n), static_cast<int32_t>(e));
         received_.back() += n;
       }
@@ -135,7 +137,7 @@ void ExpertRoutes::gather_chosen(std::span<const int32_t> chosen) {
 // Which tokens go to which node, and which come from them.
 void ExpertRoutes::meet_at_nodes(std::span<const int32_t> chosen) {
   const int64_t places = ranks_.node->size(), nodes = ranks_.aligned->size(), k = slots_of_token_;
-  std::vector<int32_t> told;  // the choices of what goes out
+  std::vector<int32_t> sent_choices;
   for (int64_t node = 0; node < nodes; ++node) {
     const int64_t first = experts_of(node * places / ranks_.parts).begin;
     const Range last = experts_of(((node + 1) * places - 1) / ranks_.parts);
@@ -146,7 +148,7 @@ void ExpertRoutes::meet_at_nodes(std::span<const int32_t> chosen) {
           std::any_of(own.begin(), own.end(), [&](int32_t e) { return e >= first && e < last.begin + last.count; });
       if (!goes) continue;
       to_nodes_.rows.push_back(static_cast<int32_t>(t));
-      told.insert(told.end(), own.begin(), own.end());
+      sent_choices.insert(sent_choices.end(), own.begin(), own.end());
     }
     to_nodes_.counts.push_back(static_cast<int64_t>(to_nodes_.rows.size() - before));
   }
@@ -154,10 +156,10 @@ void ExpertRoutes::meet_at_nodes(std::span<const int32_t> chosen) {
   ranks_.aligned
       ->all_to_all(elements_of(std::span<const int64_t>(to_nodes_.counts)), elements_of(from_nodes_), {}, {}, kDirect)
       .wait();
-  std::vector<int32_t> heard(static_cast<size_t>(sum(from_nodes_) * k));
-  exchange(*ranks_.aligned, elements_of(std::span<const int32_t>(told)), elements_of(heard), to_nodes_.counts,
-           from_nodes_, k);
-  forward(heard, from_nodes_);
+  std::vector<int32_t> received_choices(static_cast<size_t>(sum(from_nodes_) * k));
+  exchange(*ranks_.aligned, elements_of(std::span<const int32_t>(sent_choices)), elements_of(received_choices),
+           to_nodes_.counts, from_nodes_, k);
+  forward(received_choices, from_nodes_);
 }
 
 // Which of the tokens that came from the nodes go to which rank of this one, and where theirs will be.

@@ -31,7 +31,7 @@ struct Meeting {
 
 std::array<Meeting, 2> meetings(const ContextShares& shares, int source) {
   std::array<Meeting, 2> list;
-  size_t first = 0;  // of this rank's pieces of the sequence at hand
+  size_t first = 0;  // of this rank's pieces of the current sequence
   for (const ContextShares::Piece& p : shares.pieces) {
     if (p.rank != source) continue;
     const Seq& whole = shares.whole->seqs[p.sequence];

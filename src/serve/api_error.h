@@ -28,7 +28,7 @@ class ApiError : public std::exception {
   throw ApiError(400, "invalid_request_error", std::move(message), std::move(param), code);
 }
 
-// What `read` refuses of the field `inner`, into which a surface translates its own `outer`, is said of that.
+// For a surface that translates its field `outer` to `inner`: an error of read() about `inner` names `outer` instead.
 template <class Read>
 auto said_of(const std::string& inner, const std::string& outer, const Read& read) {
   try {

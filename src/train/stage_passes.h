@@ -25,7 +25,7 @@ namespace braid::train {
 models::Stage stage_of(const Recipe& recipe, const models::Config& whole, int64_t length, int64_t stage);
 PipelineShape pipeline_shape(const Recipe& recipe);
 
-// One run of a stage's layers: the first of the model looks tokens up, the last predicts.
+// One run of a stage's layers; the first of the model does the embedding look-up, the last computes the losses.
 struct Chunk {
   Range layers;
   bool first = false, last = false;

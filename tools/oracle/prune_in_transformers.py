@@ -5,8 +5,8 @@
 
 FOLDERs are models that both read, with or without a tokenizer: the calibration data are random ids. For every axis by
 itself, and for all together, `braid prune` and then load_in_transformers.py, which compares logits in FP32 within 1e-4.
-Needs numpy, safetensors, torch and transformers; without them it says so and exits with 0. The prediction block is
-Braid's own: transformers ignores it by design.
+Needs numpy, safetensors, torch and transformers; without them it prints that they are missing and exits with 0. The
+prediction block is Braid's own: transformers ignores it by design.
 """
 import argparse
 import json
