@@ -54,12 +54,19 @@ class Ci(unittest.TestCase):
         code, result, last = self.sanitizers(builds=3, seconds=1)
         self.assertEqual((code, result), (0, "passed"))
         self.assertIn("failed stages: none; partial or skipped: none", last)
+        self.assertIn("-R ^(engine|", (self.root / "tested").read_text())
 
     def test_unbuilt_tests_are_listed(self):
         code, result, last = self.sanitizers(builds=1, seconds=1)
         self.assertEqual((code, result), (0, "partial"))
         self.assertIn("failed stages: none; partial or skipped: sanitizers (without b c)", last)
         self.assertIn("|b|c)$", (self.root / "tested").read_text())
+
+    def test_the_longest_tests_are_left_out_when_it_is_late(self):
+        code, result, last = self.sanitizers(builds=3, seconds=900)
+        self.assertEqual((code, result), (0, "partial"))
+        self.assertIn("partial or skipped: sanitizers (no time for engine serve ", last)
+        self.assertNotIn("-R ^(engine|", (self.root / "tested").read_text())
 
     def test_no_build_at_all_fails(self):
         code, result, last = self.sanitizers(builds=0, seconds=1)
