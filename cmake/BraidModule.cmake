@@ -1,12 +1,13 @@
-# add_module(module LAYER n [DEPS module...] [LIBS target...] [ALONE file...] [NO_BATCHES] [HOT])
+# add_module(module LAYER n [DEPS module...] [LIBS target...] [ALONE file...] [NO_BATCHES] [HOT|COLD])
 #
 # One module: every *.cc of the folder becomes the library braid_<module>; *_test.cc become one test program, *_bench.cc
 # one benchmark, each *_fuzz.cc a fuzz target. DEPS may only name modules on lower layers: anything else stops the
 # configuration. tests/tidy.py repeats the check on the #include lines.
 # Files are compiled in batches (braid_batches), but for the ALONE ones, which have flags of their own, and modules with
-# NO_BATCHES, whose files each include Highway for all its targets. HOT: its loops are worth the time of -O3.
+# NO_BATCHES, whose files each include Highway for all its targets. HOT: its loops are worth the time of
+# -O3; COLD: it has none worth that of -O2, and nor have tests.
 function(add_module module)
-  cmake_parse_arguments(PARSE_ARGV 1 M "NO_BATCHES;HOT" "LAYER" "DEPS;LIBS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 M "NO_BATCHES;HOT;COLD" "LAYER" "DEPS;LIBS;ALONE")
   set(target braid_${module})
   if(NOT DEFINED M_LAYER)
     message(FATAL_ERROR "[add_module] ${module} has no LAYER; expected add_module(${module} LAYER n ...)")
@@ -40,8 +41,12 @@ function(add_module module)
     braid_batches(${module} sources "${M_ALONE}")
     braid_batches(${module}_test tests "")
   endif()
+  # At -O1 g++ 12 takes moved variants for uninitialised.
+  set(quick $<$<CONFIG:Release>:-O1> $<$<CONFIG:Release>:-Wno-maybe-uninitialized>)
   if(M_HOT)
     set(options $<$<CONFIG:Release>:-O3>)
+  elseif(M_COLD)
+    set(options ${quick})
   endif()
   if(sources OR kernels)
     add_library(${target} STATIC ${sources} ${kernels})
@@ -54,6 +59,7 @@ function(add_module module)
   if(BRAID_TESTS AND tests)
     add_executable(${module}_test ${tests})
     target_link_libraries(${module}_test PRIVATE ${target} braid_support)
+    target_compile_options(${module}_test PRIVATE ${quick})
     add_test(NAME ${module} COMMAND ${module}_test)
   endif()
   if(BRAID_BENCH AND benches)
