@@ -62,5 +62,29 @@ TEST(Refusals, NameTheFieldThatWasSent) {
   EXPECT_EQ(responses(R"({"tool_choice": "some"})"), "tool_choice");
 }
 
+// 64 characters for OpenAI, 128 for Anthropic.
+TEST(Refusals, NamesOfToolsAreAsLongAsTheirInterfaceAllows) {
+  engine::LanguageModel model(support::data("tiny-chat"),
+                              {.context = 2048, .sequences = 1, .memory = 16 << 20, .threads = 1});
+  Defaults defaults;
+  const auto with = [](size_t length) { return std::string(length, 'n'); };
+  const auto chat = [&](size_t length) {
+    const ordered_json body = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
+                               {"tools", {{{"type", "function"}, {"function", {{"name", with(length)}}}}}}};
+    return param_of([&] { read_chat(body.dump(), model, defaults); });
+  };
+  const auto messages = [&](size_t length) {
+    const ordered_json schema = {{"type", "object"}};
+    const ordered_json body = {{"messages", {{{"role", "user"}, {"content", "Hi"}}}},
+                               {"max_tokens", 4},
+                               {"tools", {{{"name", with(length)}, {"input_schema", schema}}}}};
+    return param_of([&] { read_messages(body.dump(), model, defaults); });
+  };
+  EXPECT_EQ(chat(64), "none");
+  EXPECT_EQ(chat(65), "tools");
+  EXPECT_EQ(messages(128), "none");
+  EXPECT_EQ(messages(129), "tools");
+}
+
 }  // namespace
 }  // namespace braid::serve
