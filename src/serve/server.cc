@@ -652,7 +652,7 @@ void Server::stop(std::chrono::milliseconds grace) {
   };
   wait_until_idle(grace);
   if (s.owner) s.owner->worker.stop();
-  wait_until_idle(state_->options.silence_max);                                        // they write what there is to say
+  wait_until_idle(state_->options.silence_max);                                // they write what there is to say
   while (s.listens && !s.http.is_running()) std::this_thread::sleep_for(1ms);  // before that, stop does nothing
   s.http.stop();
   s.http.close_all();

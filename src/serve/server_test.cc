@@ -126,7 +126,9 @@ TEST(Server, AStreamIsNeverSilent) {
     if (!held.exchange(true)) std::this_thread::sleep_for(600ms);
     return std::vector<int32_t>{};
   };
-  server.load(model, {.model = "tiny"}, {.tokens_max = 1, .source = hold});
+  Defaults defaults;
+  defaults.model = "tiny";
+  server.load(model, defaults, {.tokens_max = 1, .source = hold});
   const auto ask = [&](const std::string& path, const std::string& body) {
     return answer_to(server.port(), "POST " + path +
                                         " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " +
