@@ -23,7 +23,9 @@ std::string param_of(const std::function<void()>& read) {
     read();
   } catch (const ApiError& e) {
     EXPECT_EQ(e.status(), 400) << e.what();
-    if (e.param() != "tools") EXPECT_NE(std::string(e.what()).find(e.param()), std::string::npos) << e.what();
+    if (e.param() != "tools") {
+      EXPECT_NE(std::string(e.what()).find(e.param()), std::string::npos) << e.what();
+    }
     return e.param();
   }
   return "none";
