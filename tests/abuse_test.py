@@ -15,6 +15,7 @@ import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -33,6 +34,14 @@ CHAT = "/v1/chat/completions"
 QUESTIONS = ["What is 17 + 25?", "Reverse PLANE.", "Who are you?", "How many letters does CASTLE have?"]
 NUMBERS = ["max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "n", "presence_penalty",
            "frequency_penalty", "repetition_penalty", "top_logprobs", "thinking_token_budget"]
+# By path: a good body, and its fields that are numbers.
+TURN = [{"role": "user", "content": "Hello"}]
+NUMBERS_OF = {
+    "/v1/completions": ({"prompt": "Hello", "max_tokens": 4}, [n for n in NUMBERS if n != "top_logprobs"] + ["logprobs", "best_of"]),
+    "/v1/responses": ({"input": "Hello", "max_output_tokens": 4}, ["max_output_tokens", "temperature", "top_p", "top_logprobs", "seed"]),
+    "/v1/messages": ({"messages": TURN, "max_tokens": 4}, ["max_tokens", "temperature", "top_p", "top_k"]),
+    "/tokenize": ({"content": "Hello"}, ["content", "prompt", "add_special_tokens"]),
+    "/detokenize": ({"tokens": [1]}, ["tokens"])}
 ODD = [-1, 0, -2 ** 63, 2 ** 64, 1e308, -1e-300, 0.5, "5", True, [], {}, None, 10 ** 30]
 
 
@@ -142,6 +151,12 @@ class Client:
     def odd_number(self):
         return self.exchange(post(body_of("Hello", **{self.random.choice(NUMBERS): self.random.choice(ODD)})))
 
+    def odd_number_elsewhere(self):
+        path = self.random.choice(list(NUMBERS_OF))
+        body, names = NUMBERS_OF[path]
+        odd = self.random.choice(ODD)
+        return self.exchange(post(json.dumps({**body, self.random.choice(names): self.random.choice([odd, [odd]])}).encode(), path))
+
     def odd_shape(self):
         body = self.random.choice([b"", b"[]", b"null", b'"text"', b"{", b'{"messages": 5}', b'{"messages": [5]}', b'{"messages": []}',
                                    b'{"messages": [{"role": 5}]}', b'{"messages": [{"role": "user", "content": {}}]}',
@@ -157,7 +172,7 @@ class Client:
 
 
 RARE = ["chunk_without_end", "claim_a_huge_chunk", "request_line_without_end", "headers_without_end", "header_without_end", "read_slowly"]
-OFTEN = ["leave_at_once", "leave_in_the_middle", "send_half", "claim_a_gigabyte", "nest_deeply", "bad_utf8", "odd_number", "odd_shape",
+OFTEN = ["leave_at_once", "leave_in_the_middle", "send_half", "claim_a_gigabyte", "nest_deeply", "bad_utf8", "odd_number", "odd_number_elsewhere", "odd_shape",
          "garbage", "be_good"]
 
 
@@ -294,6 +309,63 @@ class Abuse(Case):
         self.assertTrue(b"[DONE]" in rest or b'"error"' in rest, first + rest)
         self.assertEqual(server.process.wait(30), 128 + signal.SIGTERM)
         server.process.stderr.close()
+
+    def test_an_endless_body_is_not_read_to_its_end(self):
+        """Up to a gigabyte is offered; 32 MiB of body and 4 of framing are what a request may have, and buffers hold some more."""
+        server = Server(model="tiny")
+        self.addCleanup(lambda: server.process.poll() is None and server.stop(signal.SIGKILL))
+        before = memory_of(server.process)
+        for head, piece in (("Transfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"),
+                            ("Transfer-Encoding: chunked\r\n\r\n7fffffff\r\n", b"x" * (1 << 20))):
+            for path in (CHAT, "/v1/messages", "/tokenize"):
+                accepted = 0
+                with socket.create_connection((server.host, server.port), timeout=20) as s:
+                    try:
+                        s.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{head}".encode())
+                        while accepted < 1 << 30:
+                            accepted += s.send(piece[accepted % len(piece):])
+                    except ConnectionError:
+                        pass
+                self.assertLess(accepted, 80 << 20, path)  # of the 1 GiB, socket buffers included
+        settle(server)
+        self.assertLess(memory_of(server.process) - before, GROWTH_MAX)
+        server.ask(CHAT, {"messages": TURN, "max_tokens": 2})
+        server.stop()
+
+    def test_killed_with_a_file_of_prefixes(self):
+        """Killed while it answers, and while it writes the file: the next server uses the file, or says in one line why not."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        file = Path(folder.name) / "prefixes"
+        question = {"messages": [{"role": "user", "content": QUESTIONS[0]}], "temperature": 0}
+        text, used = None, 0
+        for i in range(6):
+            server = Server("--cache-file", file, model="tiny")
+            self.assertLessEqual(server.before.count("\n"), 1, server.before)
+            answer = server.ask(CHAT, question)
+            text = text or answer["choices"][0]["message"]
+            self.assertEqual(answer["choices"][0]["message"], text)
+            used += i > 0 and answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+            if i == 0:
+                server.ask("/cache/save", {})
+            Client(server, i).leave_in_the_middle()
+            saving = threading.Thread(target=self.save_until_it_is_killed, args=(server,))
+            saving.start()
+            time.sleep(0.03 * i)
+            server.stop(signal.SIGKILL)
+            saving.join()
+            if i == 4:  # what a lost write would leave
+                file.write_bytes(file.read_bytes()[:-100])
+        self.assertGreaterEqual(used, 4)
+        self.assertIn("is ignored", server.before)
+
+    @staticmethod
+    def save_until_it_is_killed(server):
+        try:
+            while True:
+                server.ask("/cache/save", {})
+        except (OSError, AssertionError, http.client.HTTPException):
+            pass
 
     def test_killed_and_started_again(self):
         server = Server(model="tiny")

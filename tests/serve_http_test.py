@@ -3,18 +3,45 @@
 usage: serve_http_test.py BRAID
 """
 import json
+import random
 import re
 import signal
 import socket
+import struct
 import threading
 import time
 
-from support.program import Case, braid, main
+from support.program import DATA, Case, braid, main
 from support.server import CHAT, Server, ServerCase
 
 SUM = {"role": "user", "content": "What is 17 + 25?"}
 CALCULATOR = {"type": "function", "function": {"name": "calculator", "parameters": {
     "type": "object", "properties": {"expression": {"type": "string"}}}}}
+
+
+def write_adapter(folder):
+    """A LoRA adapter of rank 1 for the outputs of every Mamba block of tiny-chat, as PEFT writes one; large enough to be seen."""
+    header, data = {}, b""
+    config = json.loads((DATA / "tiny-chat" / "config.json").read_text())
+    with open(DATA / "tiny-chat" / "model.safetensors", "rb") as file:
+        shapes = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    generator = random.Random(5)
+    for name, about in shapes.items():
+        if not name.endswith("mixer.out_proj.weight"):
+            continue
+        rows, cols = about["shape"]
+        for part, shape in (("lora_A", [1, cols]), ("lora_B", [rows, 1])):
+            values = [generator.uniform(-1, 1) for _ in range(shape[0] * shape[1])]
+            raw = struct.pack(f"<{len(values)}f", *values)
+            key = f"base_model.model.{name.removesuffix('.weight')}.{part}.weight"
+            header[key] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 1, "lora_alpha": 0.5, "lora_dropout": 0.0, "bias": "none",
+        "target_modules": ["out_proj"], "base_model_name_or_path": config["model_type"]}))
 
 
 class Serve(ServerCase):
@@ -709,6 +736,20 @@ class Starting(Case):
         _, said = server.process.communicate(timeout=20)
         self.assertEqual(said.count("\n"), 1, said)
         self.assertIn("/dev/full cannot be written: No space left on device", said)
+
+    def test_an_adapter(self):
+        """Its text is that of `braid run --adapter`, and not the model's own."""
+        folder = self.new_folder()
+        write_adapter(folder)
+        prompt = "Tell me of the sea"
+        want = {words: braid("run", CHAT, *words, "--temp", "0", "-n", "12", "-p", prompt).stdout.strip()
+                for words in ((), ("--adapter", str(folder)))}
+        self.assertEqual(len(set(want.values())), 2, want)
+        for words, text in want.items():
+            server = Server(*words)
+            got = server.ask("/v1/completions", {"prompt": prompt, "max_tokens": 12, "temperature": 0})["choices"][0]["text"]
+            server.stop()
+            self.assertEqual(got.strip(), text.removeprefix(prompt).strip())
 
     def test_help_of_the_seed(self):
         self.assertRegex(braid("serve", "--help").stdout, r"--seed.*\n?.*\[a random one\]")

@@ -45,7 +45,10 @@ Automaton::StackId Automaton::push(const Frame& frame) {
   const auto [at, is_new] = stack_ids_.try_emplace(frame, static_cast<StackId>(stacks_.size()));
   if (is_new) {
     const Stack& below = stacks_[static_cast<size_t>(frame.below)];
-    stacks_.push_back({frame, std::min(kNever, below.tokens + tokens_from(frame.state, frame.count)), below.depth + 1});
+    stacks_.push_back({.frame = frame,
+                       .tokens = std::min(kNever, below.tokens + tokens_from(frame.state, frame.count)),
+                       .depth = below.depth + 1,
+                       .shape = mixed(below.shape, frame.state)});
     bytes_ += sizeof(Stack) + sizeof(Frame) + 32;
   }
   return at->second;
@@ -112,7 +115,47 @@ ConfigId Automaton::close(std::vector<Visit> todo) {
     else
       expand(v, todo);
   }
+  drop_covered(config.items);
   return config.items.empty() && !config.accepts ? kDead : intern(std::move(config));
+}
+
+// Whether what may follow `other` may follow `stack` too: they differ only in repetitions that may end in either, and
+// of which this one has more iterations left.
+bool Automaton::covers(StackId stack, StackId other) const {
+  while (stack != other) {
+    if (stack == 0 || other == 0) return false;
+    const Frame &a = stacks_[static_cast<size_t>(stack)].frame, &b = stacks_[static_cast<size_t>(other)].frame;
+    if (a.state != b.state || a.count > b.count) return false;
+    const State& s = program_.states[static_cast<size_t>(a.state)];
+    if (a.count < b.count && a.count < program_.repetitions[static_cast<size_t>(s.a)].min) return false;
+    stack = a.below;
+    other = b.below;
+  }
+  return true;
+}
+
+// The order of those that stay does not change. Each is compared with the last few of its state and shape only.
+void Automaton::drop_covered(std::vector<Item>& items) const {
+  constexpr size_t kCompared = 8;
+  if (items.size() < 2) return;
+  std::unordered_map<uint64_t, std::vector<size_t>> alike;
+  std::vector<bool> covered(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Item& item = items[i];
+    std::vector<size_t>& others = alike[mixed(stacks_[static_cast<size_t>(item.stack)].shape, item.state)];
+    for (size_t n = others.size(); n > 0 && n + kCompared > others.size() && !covered[i]; --n) {
+      const Item& other = items[others[n - 1]];
+      if (other.state != item.state || covered[others[n - 1]]) continue;
+      covered[i] = covers(other.stack, item.stack);
+      covered[others[n - 1]] = !covered[i] && covers(item.stack, other.stack);
+    }
+    if (!covered[i]) others.push_back(i);
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!covered[i]) items[kept++] = items[i];
+  }
+  items.resize(kept);
 }
 
 ConfigId Automaton::intern(Config config) {
@@ -151,22 +194,34 @@ ConfigId Automaton::step(ConfigId from, uint8_t byte) {
   return (*configs_[static_cast<size_t>(from)].next)[byte] = next;  // `config` may have moved
 }
 
-ConfigId Automaton::adopt(const Automaton& other, ConfigId id) {
+ConfigId Automaton::adopt(const Automaton& other, ConfigId id, int64_t bytes) {
   std::unordered_map<StackId, StackId> known{{0, 0}};
+  const auto begun_again = [&](Frame frame) {
+    const State& s = program_.states[static_cast<size_t>(frame.state)];
+    if (s.kind != State::Kind::repeat) return frame;
+    const Repetition& r = program_.repetitions[static_cast<size_t>(s.a)];
+    const int32_t least = std::max(r.min, 1);
+    if (r.max != kUnbounded && frame.count > least && r.max - frame.count > bytes) frame.count = least;
+    return frame;
+  };
   const auto stack_of = [&](StackId theirs) {
     std::vector<StackId> path;
     for (StackId at = theirs; !known.contains(at); at = other.stacks_[static_cast<size_t>(at)].frame.below)
       path.push_back(at);
     for (; !path.empty(); path.pop_back()) {
-      Frame frame = other.stacks_[static_cast<size_t>(path.back())].frame;
+      Frame frame = begun_again(other.stacks_[static_cast<size_t>(path.back())].frame);
       frame.below = known.at(frame.below);
       known[path.back()] = push(frame);
     }
     return known.at(theirs);
   };
-  const Config& from = other.configs_[static_cast<size_t>(id)];
-  Config config{.accepts = from.accepts, .tokens = from.tokens};
-  for (const Item& item : from.items) config.items.push_back({item.state, stack_of(item.stack)});
+  Config config;
+  config.accepts = other.configs_[static_cast<size_t>(id)].accepts;
+  config.tokens = other.configs_[static_cast<size_t>(id)].tokens;
+  for (size_t i = 0; i < other.configs_[static_cast<size_t>(id)].items.size(); ++i) {
+    const Item item = other.configs_[static_cast<size_t>(id)].items[i];
+    config.items.push_back({item.state, stack_of(item.stack)});
+  }
   return intern(std::move(config));
 }
 

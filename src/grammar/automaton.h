@@ -4,11 +4,14 @@
 //
 // The work for a byte is bounded whatever the program: at most kItemsMax alternatives are followed at once and
 // kStackMax calls nest. What exceeds that is dropped, which forbids some texts but never leads into a dead end, since
-// each alternative that is left can be completed by itself.
+// each alternative that is left can be completed by itself. An alternative that another one covers, one that is as far
+// but has begun fewer iterations of a bounded repetition, is not followed: `(\w+ ?){1,300}` has one place in a word,
+// not one for each number of iterations that may have led there.
 #pragma once
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -36,8 +39,10 @@ class Automaton {
   int64_t tokens_left(ConfigId id) const { return configs_[static_cast<size_t>(id)].tokens; }  // enough for an end
   bool full() const { return bytes_ > kBytesMax; }
   size_t bytes() const { return bytes_; }  // of the tables, about
-  // The configuration `id` of `other`, an automaton of the same program.
-  ConfigId adopt(const Automaton& other, ConfigId id);
+  // The configuration `id` of `other`, an automaton of the same program, which may be this one. Repetitions that may
+  // end and whose bound is more than `bytes` away begin again at their lower bound: texts of `bytes` bytes, and all
+  // that is left after those, are allowed as before or not as before.
+  ConfigId adopt(const Automaton& other, ConfigId id, int64_t bytes = std::numeric_limits<int64_t>::max());
   int64_t work() const { return work_; }  // states visited so far
 
  private:
@@ -55,6 +60,7 @@ class Automaton {
   struct Stack {
     Frame frame{};
     int64_t tokens = 0, depth = 0;  // to the end of the text from its top; frames
+    uint64_t shape = 0;             // a hash of the states of its frames
   };
   struct Item {
     StateId state = 0;
@@ -83,6 +89,8 @@ class Automaton {
   int64_t depth_from(StateId state, int32_t count) const;
   void expand(const Visit& v, std::vector<Visit>& todo);
   ConfigId close(std::vector<Visit> todo);
+  bool covers(StackId stack, StackId other) const;
+  void drop_covered(std::vector<Item>& items) const;
   ConfigId intern(Config config);
 
   const Program& program_;

@@ -55,6 +55,7 @@ Constraint::Mask Constraint::walk(Automaton& automaton, ConfigId from, int64_t t
       i = static_cast<size_t>(node.skip);
       continue;
     }
+    mask.bytes = std::max<int64_t>(mask.bytes, node.depth);
     const ConfigId next = automaton.step(path[node.depth - size_t{1}], node.byte);
     if (next == kDead) {
       i = static_cast<size_t>(node.skip);
@@ -71,12 +72,22 @@ Constraint::Mask Constraint::walk(Automaton& automaton, ConfigId from, int64_t t
   return mask;
 }
 
+// Places that differ only in how far a distant bound is share one mask: `[a-z ]{1,500}` has one for most of its text.
+// How far is far depends on the tokens that fit, of which few are long.
 const Constraint::Mask& Constraint::mask_of(Tables& tables, ConfigId at) const {
-  const auto found = tables.masks.find(at);
-  if (found != tables.masks.end()) return found->second;
-  const Mask& mask = tables.masks.emplace(at, walk(tables.automaton, at, kNever)).first->second;
-  tables.mask_bytes += size_of(mask.bits) + sizeof(Mask) + 48;  // with its place in the map
-  return mask;
+  constexpr int64_t kMost = 24;  // bytes of nearly all tokens
+  const Mask* mask = nullptr;
+  for (const int64_t bytes : {std::min<int64_t>(kMost, trie_->longest()), int64_t{trie_->longest()}}) {
+    const ConfigId alike = tables.automaton.adopt(tables.automaton, at, bytes);
+    const auto [found, is_new] = tables.masks.try_emplace(alike);
+    mask = &found->second;
+    if (is_new) {
+      found->second = walk(tables.automaton, alike, kNever);
+      tables.mask_bytes += size_of(mask->bits) + sizeof(Mask) + 48;  // with its place in the map
+    }
+    if (mask->bytes <= bytes) break;
+  }
+  return *mask;
 }
 
 Matcher::Matcher(std::shared_ptr<const Constraint> constraint) : constraint_(std::move(constraint)) {

@@ -36,6 +36,7 @@ class Constraint {
   struct Mask {
     std::vector<uint64_t> bits{};
     int64_t farthest = 0;
+    int64_t bytes = 0;  // of the longest beginning of a token that was tried
     bool any = false;
   };
   // Tables that fill up are left to the answers that are in them, and new ones begun.

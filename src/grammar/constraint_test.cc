@@ -7,7 +7,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grammar/grammar_fixture.h"
@@ -38,10 +40,14 @@ int32_t any_of_mask(const std::vector<bool>& mask, std::mt19937& random) {
   return ids.empty() ? -1 : ids[random() % ids.size()];
 }
 
+const char* const kRegexes[] = {"(\\w+[ ,.]?){1,9}", "(?:[a-z ]{0,5}\n){1,4}", "[^\n]{20,70}", "(a|aa|ab?){3,30}b"};
+
 TEST(Constraint, MaskIsWhatCanBeAccepted) {
   std::mt19937 random(1);
-  for (const char* schema : kSchemas) {
-    const auto constraint = schema_of(schema);
+  std::vector<std::pair<const char*, std::shared_ptr<const Constraint>>> all;
+  for (const char* schema : kSchemas) all.emplace_back(schema, schema_of(schema));
+  for (const char* regex : kRegexes) all.emplace_back(regex, regex_of(regex));
+  for (const auto& [schema, constraint] : all) {
     const TokenTrie& trie = constraint->trie();
     Matcher matcher(constraint);
     for (int step = 0; step < 40; ++step) {
@@ -149,6 +155,54 @@ int64_t work_of(const std::string& pattern, const std::string& text) {
     if (at != kDead) at = automaton.step(at, static_cast<uint8_t>(byte));
   }
   return automaton.work();
+}
+
+// Alternatives that are dropped because others cover them change no text: as std::regex has it.
+TEST(Regex, BoundedRepetitionsAgreeWithAnotherMatcher) {
+  std::mt19937 random(3);
+  for (const char* pattern : {"(a+b?){2,4}", "(a|aa){3,5}", "((a|ab){1,3}b?){2,3}", "(a{1,3} ?){1,3}", "(a?b?){2,3} a",
+                              "((a{1,2}){1,2}b?){1,2}", "(a{0,2}b){0,3}a{2,4}"}) {
+    const auto constraint = regex_of(pattern);
+    const std::regex other(pattern);
+    int matched = 0;
+    for (int i = 0; i < 800; ++i) {
+      std::string text;
+      for (auto n = random() % 11; n > 0; --n) text += "aaaab "[random() % 6];
+      const bool want = std::regex_match(text, other);
+      matched += want;
+      ASSERT_EQ(matches(constraint, text), want) << pattern << "  \"" << text << '"';
+    }
+    EXPECT_GT(matched, 5) << pattern;
+  }
+}
+
+// In `(\w+ ?){1,300}` any letter may begin another iteration: one place in the text for all numbers of them.
+TEST(Regex, IterationsAreNotFollowedOneByOne) {
+  for (const char* pattern : {"(\\w+[ ,.]?){1,300}", "([a-z]{1,12} ?){1,80}", "(?:[^\n]{0,64}\n?){1,400}"}) {
+    const std::string text(300, 'a');
+    EXPECT_LE(work_of(pattern, text), 300 * 300) << pattern;
+  }
+}
+
+// Masks are kept by such places.
+TEST(Constraint, PlacesFarFromABoundAreAlike) {
+  Builder b("test");
+  const RuleId start = b.rule(Regex::parse("[a-z ]{3,100}", "test").compile(b, Spelling::plain, b.done()));
+  const Program program = b.finish(start);
+  const Costs costs = costs_of(program, *test_trie());
+  Automaton automaton(program, costs);
+  std::vector<ConfigId> alike;
+  ConfigId at = automaton.start();
+  for (int i = 0; i < 100; ++i) {
+    at = automaton.step(at, 'x');
+    alike.push_back(automaton.adopt(automaton, at, 16));
+  }
+  const auto after = [&](size_t letters) { return alike[letters - 1]; };
+  EXPECT_NE(after(2), after(3));  // an end is not allowed yet
+  EXPECT_EQ(after(3), after(4));
+  EXPECT_EQ(after(4), after(82));
+  EXPECT_NE(after(82), after(83));  // here the 17th letter that follows is the last
+  EXPECT_NE(after(98), after(99));
 }
 
 TEST(Regex, WorkIsLinearInTheText) {

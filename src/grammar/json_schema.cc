@@ -27,7 +27,7 @@ constexpr int kNestingMax = 200;          // of schemas that were combined: each
 struct Format {
   std::string_view name, pattern;
 };
-// Without a pattern: of no consequence for the text (pydantic's names for Python types).
+// Those of JSON Schema and of pydantic that say how the text looks.
 constexpr Format kFormats[] = {
     {"date-time",
      R"((19|20)\d\d-(0[1-9]|1[0-2])-(0[1-9]|1\d|2[0-8])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))"},
@@ -37,19 +37,29 @@ constexpr Format kFormats[] = {
     {"duration",
      R"(P(\d{1,6}D|(\d{1,6}D)?T(\d{1,6}H(\d{1,6}M)?(\d{1,6}S)?|\d{1,6}M(\d{1,6}S)?|\d{1,6}S)|\d{1,6}W|\d{1,6}Y(\d{1,6}M(\d{1,6}D)?)?|\d{1,6}M(\d{1,6}D)?))"},
     {"uuid", R"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"},
+    {"uuid1", R"([0-9a-f]{8}-[0-9a-f]{4}-1[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
+    {"uuid3", R"([0-9a-f]{8}-[0-9a-f]{4}-3[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
+    {"uuid4", R"([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
+    {"uuid5", R"([0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
+    {"uuid6", R"([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
+    {"uuid7", R"([0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
+    {"uuid8", R"([0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"},
     {"email",
      R"([A-Za-z0-9_+-]{1,32}(\.[A-Za-z0-9_+-]{1,32})?@[A-Za-z0-9]{1,32}(-[A-Za-z0-9]{1,16})?(\.[A-Za-z0-9]{1,32})?\.[A-Za-z]{2,12})"},
     {"ipv4", R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3})"},
     {"ipv6", R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7})"},
+    {"ipv4network", R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3}/32)"},
+    {"ipv4interface", R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3}/(3[0-2]|[12]?\d))"},
+    {"ipv6network", R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}/128)"},
+    {"ipv6interface", R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}/(12[0-8]|1[01]\d|[1-9]?\d))"},
+    {"ipvanyaddress",
+     R"([0-9a-f]{1,4}(:[0-9a-f]{1,4}){7}|(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(\.(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3})"},
     {"hostname", R"([a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?){0,3})"},
     {"uri",
      R"([a-z][a-z0-9+.-]{1,15}://[A-Za-z0-9.-]{1,100}(:\d{1,4})?(/[A-Za-z0-9._~%!$&'()*+,;=:@/-]{0,300})?(\?[A-Za-z0-9._~%!$&'()*+,;=:@/?-]{0,300})?)"},
-    {"binary", ""},
-    {"password", ""},
-    {"path", ""},
-    {"file-path", ""},
-    {"directory-path", ""},
-    {"json-string", ""}};
+    {"multi-host-uri",
+     R"([a-z][a-z0-9+.-]{1,15}://[A-Za-z0-9_]{1,32}(:[A-Za-z0-9_]{1,64})?@[A-Za-z0-9.-]{1,100}(:\d{1,4})?/[A-Za-z0-9_-]{1,64})"},
+    {"base64", R"(([A-Za-z0-9+/]{4}){0,1000})"}};
 
 // pydantic's pattern of a Decimal looks ahead; this one does not, and allows the usual ones of its texts.
 constexpr std::string_view kDecimalPattern = R"(^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$)",
@@ -164,7 +174,7 @@ class SchemaCompiler {
     std::vector<std::string> out;
     if (any({"properties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties"}))
       out.push_back("object");
-    if (any({"items", "prefixItems", "minItems", "maxItems"})) out.push_back("array");
+    if (any({"items", "prefixItems", "minItems", "maxItems", "uniqueItems"})) out.push_back("array");
     if (any({"minLength", "maxLength", "pattern", "format"})) out.push_back("string");
     if (any({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})) out.push_back("number");
     if (out.empty()) out.push_back("any");
@@ -243,10 +253,15 @@ class SchemaCompiler {
     return regex;
   }
 
+  // What JSON Schema does not define says nothing about the text.
   std::string pattern_of(const std::string& format) const {
+    constexpr std::string_view kDefined[] = {
+        "idn-email", "idn-hostname",          "iri",           "iri-reference", "json-pointer",
+        "regex",     "relative-json-pointer", "uri-reference", "uri-template"};
     const auto at =
         std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.name == format; });
     if (at != std::end(kFormats)) return std::string(at->pattern);
+    if (std::ranges::find(kDefined, format) == std::end(kDefined)) return "";
     std::string names;
     for (const Format& f : kFormats) names += fmt::format("{}{}", names.empty() ? "" : ", ", f.name);
     fail(where_, {.what = "a value of the keyword \"format\" is not supported",
@@ -292,6 +307,8 @@ class SchemaCompiler {
       max = max < 0 ? fixed : std::min(max, fixed);
     const Json one = items ? *items : Json(true);
     const auto element = [&](StateId after) { return value(one, after, depth + 1); };
+    const Json* unique = find(schema, "uniqueItems");
+    if (unique && *unique == true && (max < 0 || max > 1)) return unique_items(one, fixed, min, max, next);
     if (fixed == 0) return text_.list('[', ']', min, max, element, next);
     const StateId end = text_.close(']', next);
     StateId after = end;
@@ -310,6 +327,56 @@ class SchemaCompiler {
     }
     after = text_.open('[', after);
     return min == 0 ? b_.any_of({after, text_.empty('[', ']', next)}) : after;
+  }
+
+  // The texts of all values of a schema that has few; nullopt: it has others.
+  std::optional<std::vector<std::string>> finite_texts(const Json& schema) {
+    std::vector<Json> found;
+    for (const Json& one : merger_.alternatives(schema)) {
+      if (!one.is_object()) return std::nullopt;
+      std::vector<Json> values;
+      if (find(one, "enum") || find(one, "const")) {
+        values = values_of(one);
+      } else {
+        for (const std::string& type : types_of(one)) {
+          if (type == "boolean") values.insert(values.end(), {true, false});
+          if (type == "null") values.push_back(nullptr);
+          if (type != "boolean" && type != "null") return std::nullopt;
+        }
+      }
+      for (const Json& v : values) {
+        if (std::ranges::find(found, v) == found.end()) found.push_back(v);
+      }
+    }
+    std::vector<std::string> out;
+    for (const Json& v : found) out.push_back(v.dump());
+    return out;
+  }
+  // Elements that differ, of those few: each once, in the schema's order. `rest[c]` follows c elements out of the
+  // values before those that are left.
+  StateId unique_items(const Json& items, int64_t fixed, int64_t min, int64_t max, StateId next) {
+    constexpr size_t kUniqueMax = 64;
+    const auto texts = fixed == 0 ? finite_texts(items) : std::nullopt;
+    if (!texts || texts->size() > kUniqueMax)
+      fail(where_, {.what = fmt::format("the keyword \"uniqueItems\" is supported for items of at most {} enum, const, "
+                                        "boolean and null values only",
+                                        kUniqueMax),
+                    .hint = "a schema without it"});
+    const size_t n = texts->size();
+    const StateId end = text_.close(']', next);
+    std::vector<StateId> rest(n + 1);
+    for (size_t c = 1; c <= n; ++c) rest[c] = static_cast<int64_t>(c) >= min ? end : b_.any_of({});
+    rest[0] = b_.any_of({});
+    for (size_t i = n; i-- > 0;) {
+      const std::string& text = (*texts)[i];
+      for (size_t c = 0; c <= i; ++c) {
+        if (max >= 0 && static_cast<int64_t>(c) >= max) continue;
+        const StateId here = b_.literal(text, rest[c + 1]);
+        rest[c] = b_.any_of({c > 0 ? text_.comma(here) : here, rest[c]});
+      }
+    }
+    const StateId first = text_.open('[', rest[0]);
+    return min == 0 ? b_.any_of({first, text_.empty('[', ']', next)}) : first;
   }
 
   struct Property {
@@ -339,9 +406,16 @@ class SchemaCompiler {
     const bool more = additional ? *additional != false : !find(schema, "properties");
     const int64_t min = count(schema, "minProperties", 0), max = count(schema, "maxProperties", kUnbounded);
     const Json* names = find(schema, "propertyNames");
-    if ((find(schema, "minProperties") || find(schema, "maxProperties") || names) && (!properties.empty() || min > 1))
-      fail(where_,
-           {.what = "propertyNames, minProperties above 1 and maxProperties beside properties are not supported"});
+    // Keys may be written twice, so that no number of them is enough; beside properties, what holds anyhow is allowed.
+    const auto always = std::ranges::count_if(properties, &Property::required);
+    const auto refuse = [&](const char* keyword, const char* why) {
+      fail(where_, {.what = fmt::format("the keyword \"{}\" {} is not supported", keyword, why)});
+    };
+    if (min > std::max<int64_t>(always, properties.empty() ? 1 : 0))
+      refuse("minProperties", properties.empty() ? "above 1" : "above the number of required properties");
+    if (!properties.empty() && max >= 0 && (more || max < std::ssize(properties)))
+      refuse("maxProperties", "below the number of properties");
+    if (!properties.empty() && names) refuse("propertyNames", "beside properties");
     std::vector<std::string> known;
     known.reserve(properties.size());
     for (const Property& p : properties) known.push_back(p.name);
@@ -371,26 +445,43 @@ class SchemaCompiler {
     return may_be_empty ? b_.any_of({first, text_.empty('{', '}', next)}) : first;
   }
 
-  // Plain text where readers take it for that: where the schema itself has the type "string".
+  // Where readers take a value for plain text (text/tool_calls.h): the schema itself says "string", alone or with
+  // "null", in its type or those of its alternatives.
+  static bool is_xml_text(const Json& schema) {
+    if (!schema.is_object()) return false;
+    Json types = Json::array();
+    for (const char* key : {"anyOf", "oneOf"}) {
+      const Json none = Json::array(), *ways = find(schema, key);
+      for (const Json& one : ways ? *ways : none) types.push_back(one.is_object() ? one.value("type", Json()) : Json());
+    }
+    if (types.empty()) types = schema.value("type", Json());
+    if (!types.is_array()) return types == "string";
+    return std::ranges::find(types, "string") != types.end() &&
+           std::ranges::all_of(types, [](const Json& type) { return type == "string" || type == "null"; });
+  }
   StateId xml_parameter(const Property& p, StateId next) {
     if (p.name.empty() || p.name.find_first_of(">\n") != p.name.npos)
       fail(where_, {.what = "the name of a parameter cannot be enforced",
                     .got = printable(p.name, 60),
                     .expected = "no > and no newline"});
     const StateId end = b_.literal("\n</parameter>\n", next);
-    const Json* type = p.schema.is_object() ? find(p.schema, "type") : nullptr;
-    const StateId inside = type && *type == "string" ? xml_text(p.schema, end) : value(p.schema, end, 0);
+    const StateId inside = is_xml_text(p.schema) ? xml_text(p.schema, end) : value(p.schema, end, 0);
     return b_.literal("<parameter=" + p.name + ">\n", inside);
   }
   StateId xml_text(const Json& schema, StateId next) {
     Alternatives ways;
     for (const Json& one : merger_.alternatives(schema)) {
       if (!one.is_object()) continue;
+      const std::vector<std::string> types = types_of(one);
       if (find(one, "enum") || find(one, "const")) {
         std::vector<std::string> texts;
-        for (const Json& v : values_of(one)) texts.push_back(v);
+        for (const Json& v : values_of(one)) texts.push_back(v.is_string() ? v.get<std::string>() : v.dump());
         ways.push_back(b_.literals(texts, next));
-      } else if (const auto regex = regex_of(one)) {
+        continue;
+      }
+      if (std::ranges::find(types, "null") != types.end()) ways.push_back(b_.literal("null", next));
+      if (std::ranges::find(types, "string") == types.end()) continue;
+      if (const auto regex = regex_of(one)) {
         ways.push_back(regex->compile(b_, Spelling::plain, next));
       } else if (find(one, "minLength") || find(one, "maxLength")) {
         // Counted characters; without < there is no tag among them.

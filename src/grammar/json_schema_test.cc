@@ -73,6 +73,14 @@ TEST(JsonSchema, StringsAndConstants) {
        {R"({"type": "string", "format": "email"})",
         {R"("jo.doe@example.org")", R"("a@b-c.de")"},
         {R"("a@b")", R"("@b.de")"}},
+       {R"({"type": "string", "format": "uuid4"})",
+        {R"("01234567-89ab-4def-8123-456789abcdef")"},
+        {R"("01234567-89ab-3def-8123-456789abcdef")", R"("01234567-89ab-4def-0123-456789abcdef")"}},
+       {R"({"type": "string", "format": "ipv6interface"})", {R"("1:2:3:4:5:6:7:8/128")"}, {R"("1:2:3:4:5:6:7:8/129")"}},
+       {R"({"type": "string", "format": "multi-host-uri", "minLength": 1})",
+        {R"("postgres://user:pass@localhost:5432/app")"},
+        {R"("postgres:app")"}},
+       {R"({"type": "string", "format": "fancy"})", {R"("")", R"("any text")"}, {"5"}},
        {R"({"enum": ["a", "ab", 1, null, [1, 2], {"k": true}]})",
         {R"("a")", R"("ab")", "1", "null", "[1,2]", R"({"k":true})"},
         {R"("b")", "2", R"("abc")"}},
@@ -115,6 +123,26 @@ TEST(JsonSchema, ObjectsAndArrays) {
         {"[1]", "[1,null,null,null]", "[null,1]"}}});
 }
 
+TEST(JsonSchema, ItemsThatDiffer) {
+  expect_cases(
+      {{R"({"type": "array", "items": {"$ref": "#/$defs/c"}, "uniqueItems": true, "$defs": {"c": {"enum": ["r", "g", "b"]}}})",
+        {"[]", R"(["r"])", R"(["g","b"])", R"(["r", "g", "b"])"},
+        {R"(["r","r"])", R"(["b","g"])", R"(["r","g","b","r"])", "[", R"(["x"])"}},
+       {R"({"items": {"enum": [1, 1.0, "a", null]}, "uniqueItems": true, "minItems": 1, "maxItems": 2, "type": "array"})",
+        {"[1]", R"([1,"a"])", R"(["a",null])"},
+        {"[]", "[1,1.0]", R"([1,"a",null])"}},
+       {R"({"type": "array", "items": {"type": ["boolean", "null"]}, "uniqueItems": true, "minItems": 3})",
+        {"[true,false,null]"},
+        {"[true,false]"}},
+       {R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true, "maxItems": 1})",
+        {"[]", R"(["any"])"},
+        {R"(["a","b"])"}},
+       {R"({"type": "array", "items": {"type": "null"}, "uniqueItems": false})", {"[null,null]"}, {"[1]"}},
+       {R"({"properties": {"a": {}, "b": {}}, "required": ["a"], "minProperties": 1, "maxProperties": 2})",
+        {R"({"a":1})", R"({"a":1,"b":2})"},
+        {R"({"b":2})"}}});
+}
+
 TEST(JsonSchema, CombinedAndRecursive) {
   expect_cases(
       {{R"({"anyOf": [{"type": "integer"}, {"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"]}, {"type": "object", "properties": {"k": {"const": "s"}}, "required": ["k"]}]})",
@@ -148,7 +176,12 @@ TEST(JsonSchema, NamesWhatItDoesNotSupport) {
            {R"({"type": "text"})", "no such type at /type"},
            {R"({"type": []})", "/type"},
            {R"({"uniqueItems": true})", "uniqueItems"},
-           {R"({"type": "string", "format": "fancy"})", "fancy"},
+           {R"({"type": "array", "items": {"type": "string"}, "uniqueItems": true})", "\"uniqueItems\""},
+           {R"({"uniqueItems": 1})", "/uniqueItems"},
+           {R"({"type": "object", "additionalProperties": {}, "minProperties": 2})", "\"minProperties\" above 1"},
+           {R"({"properties": {"a": {}, "b": {}}, "maxProperties": 1})", "\"maxProperties\" below"},
+           {R"({"properties": {"a": {}}, "propertyNames": {"maxLength": 2}})", "\"propertyNames\" beside"},
+           {R"({"type": "string", "format": "json-pointer"})", "json-pointer"},
            {R"-({"type": "string", "pattern": "(?=a)"})-", "look-around"},
            {R"({"type": "string", "pattern": "^a+b$", "maxLength": 5})", "maxLength"},
            {R"({"minLength": -1})", "/minLength"},

@@ -14,7 +14,7 @@ constexpr int64_t kValuesMax = 10'000;
 constexpr int kSchemaDepthMax = 64;
 constexpr size_t kPropertiesMax = 1000;  // fewer than the alternatives that an automaton follows
 
-enum class Kind { annotation, schema, schemas, schema_map, count, number, text, names, types, list, anything, unique };
+enum class Kind { annotation, schema, schemas, schema_map, count, number, text, names, types, list, anything, flag };
 struct Keyword {
   std::string_view name;
   Kind kind;
@@ -30,7 +30,7 @@ constexpr Keyword kKeywords[] = {{"type", Kind::types},
                                  {"prefixItems", Kind::schemas},
                                  {"minItems", Kind::count},
                                  {"maxItems", Kind::count},
-                                 {"uniqueItems", Kind::unique},
+                                 {"uniqueItems", Kind::flag},
                                  {"enum", Kind::list},
                                  {"const", Kind::anything},
                                  {"anyOf", Kind::schemas},
@@ -152,10 +152,8 @@ class Checker {
         if (!value.is_array() || value.empty()) refuse("no list of values", at, value, "one or more values");
         for (size_t i = 0; i < value.size(); ++i) count(0, at);
         return;
-      case Kind::unique:
-        if (value != false)
-          fail(where_, {.what = fmt::format("the keyword \"uniqueItems\" at {} is not supported", printable(at)),
-                        .hint = "a schema without it"});
+      case Kind::flag:
+        if (!value.is_boolean()) refuse("neither true nor false", at, value, "true or false");
         return;
     }
   }
@@ -181,8 +179,7 @@ std::string pointer_step(std::string_view key) {
 
 bool is_annotation(std::string_view keyword) {
   const Keyword* known = keyword_of(keyword);
-  return !known || known->kind == Kind::annotation || known->kind == Kind::unique || keyword == "$defs" ||
-         keyword == "definitions";
+  return !known || known->kind == Kind::annotation || keyword == "$defs" || keyword == "definitions";
 }
 
 void check_schema(const Json& schema, std::string_view where) { Checker(where).schema(schema, "", 0); }

@@ -44,6 +44,25 @@ TEST(ToolCallGrammar, XmlForm) {
   EXPECT_FALSE(matches(many, ""));
 }
 
+TEST(ToolCallGrammar, OptionalTextIsPlain) {
+  const auto schema = nlohmann::ordered_json::parse(R"({"type": "object", "properties": {
+      "a": {"anyOf": [{"type": "string", "maxLength": 5}, {"type": "null"}]}, "b": {"type": ["string", "null"]},
+      "c": {"anyOf": [{"enum": ["x"], "type": "string"}, {"type": "null"}]}}})");
+  const auto one = constraint_of([&](Builder& b) {
+    return tool_calls(b, {{"f", schema}}, {.form = CallForm::xml, .many = false}, "tools");
+  });
+  const auto with = [](const std::string& name, const std::string& value) {
+    return "<tool_call>\n<function=f>\n<parameter=" + name + ">\n" + value +
+           "\n</parameter>\n</function>\n</tool_call>";
+  };
+  for (const char* name : {"a", "b", "c"}) EXPECT_TRUE(matches(one, with(name, "null")));
+  EXPECT_TRUE(matches(one, with("a", "Ulm")));
+  EXPECT_FALSE(matches(one, with("a", "Ulm am Rhein")));
+  EXPECT_TRUE(matches(one, with("b", "Ulm\n5")));
+  EXPECT_TRUE(matches(one, with("c", "x")));
+  EXPECT_FALSE(matches(one, with("c", "\"x\"")));
+}
+
 TEST(ToolCallGrammar, JsonForms) {
   const std::string f = R"({"name": "f", "arguments": {"city": "Ulm", "days": 3}})",
                     g = R"({"name": "g", "arguments": {}})";

@@ -148,9 +148,9 @@ ordered_json usage_of(const std::vector<Asked>& asked, const std::vector<const O
 
 std::string sse(const ordered_json& json) { return "data: " + dump(json) + "\n\n"; }
 
-ordered_json error_json(int status, const std::string& type, const std::string& message, const std::string& param,
+ordered_json error_json(const std::string& type, const std::string& message, const std::string& param,
                         const std::string& code) {
-  ordered_json error = {{"message", message}, {"type", type}, {"param", nullptr}, {"code", status}};
+  ordered_json error = {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}};
   if (!param.empty()) error["param"] = param;
   if (!code.empty()) error["code"] = code;
   return {{"error", std::move(error)}};

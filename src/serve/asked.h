@@ -61,7 +61,8 @@ nlohmann::ordered_json envelope(const Asked& asked, const char* object);
 nlohmann::ordered_json usage_of(const std::vector<Asked>& asked, const std::vector<const Outcome*>& outcomes);
 // A server-sent event of data alone.
 std::string sse(const nlohmann::ordered_json& json);
-nlohmann::ordered_json error_json(int status, const std::string& type, const std::string& message,
-                                  const std::string& param = "", const std::string& code = "");
+// OpenAI's; an empty `param` or `code` is null there. The status is that of HTTP alone.
+nlohmann::ordered_json error_json(const std::string& type, const std::string& message, const std::string& param = "",
+                                  const std::string& code = "");
 
 }  // namespace braid::serve

@@ -70,7 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     read(static_cast<char>(data[0]), std::string(reinterpret_cast<const char*>(data) + 1, size - 1), model);
   } catch (const ApiError& e) {
-    (void)dump(error_json(e.status(), e.type(), e.what(), e.param(), e.code()));
+    (void)dump(error_json(e.type(), e.what(), e.param(), e.code()));
   } catch (const Error& e) {  // of JSON, the template or the tokenizer
     if (e.fault() != Fault::bad_input) std::abort();
   }

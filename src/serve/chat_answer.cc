@@ -73,8 +73,8 @@ class ChatStream final : public AnswerStream {
     }
     return out + "data: [DONE]\n\n";
   }
-  std::string fail(int status, const std::string& type, const std::string& message) override {
-    return sse(error_json(status, type, message)) + "data: [DONE]\n\n";
+  std::string fail(int, const std::string& type, const std::string& message) override {
+    return sse(error_json(type, message)) + "data: [DONE]\n\n";
   }
 
  private:

@@ -111,8 +111,8 @@ ssize_t Connection::read(char* to, size_t size) {
   if (head ? head_ >= kHeadMax : body_ >= kBodyMax + kFramingMax) {
     constexpr std::string_view kTooLong =
         "HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Type: application/json\r\n"
-        "Content-Length: 120\r\n\r\n"
-        R"({"error":{"message":"the request line and headers are too long","type":"invalid_request_error","param":null,"code":431}})";
+        "Content-Length: 121\r\n\r\n"
+        R"({"error":{"message":"the request line and headers are too long","type":"invalid_request_error","param":null,"code":null}})";
     if (head) (void)write(kTooLong.data(), kTooLong.size());
     closing_ = true;
     return -1;

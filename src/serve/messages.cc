@@ -12,6 +12,8 @@
 namespace braid::serve {
 namespace {
 
+constexpr size_t kNameMax = 128;  // characters of a tool's name
+
 using nlohmann::ordered_json;
 
 std::string type_of(const ordered_json& block) {
@@ -302,8 +304,9 @@ Asked read_messages(const std::string& body, engine::LanguageModel& model, const
   const Fields f(json);
   const OutputConfig output = output_config_of(f);
   const ordered_json chat = chat_of_messages(json, f, output);
-  Asked asked =
-      said_of("response_format", output.format_name, [&] { return read_chat_json(chat, model, defaults, limited); });
+  Asked asked = said_of("response_format", output.format_name, [&] {
+    return read_chat_json(chat, model, defaults, {.limited = limited, .name_max = kNameMax});
+  });
   asked.id = random_id("msg_");
   return asked;
 }

@@ -22,16 +22,15 @@ constexpr int64_t kTokensMax = int64_t{1} << 30;
 constexpr const char* kSpace = " \t\r\n";
 
 // A function's name, and parameters that are an object's schema: also where no call will be asked for.
-void check_function(const ordered_json& tool) {
-  constexpr size_t kNameMax = 64;
+void check_function(const ordered_json& tool, size_t name_max) {
   constexpr const char* kNameOf = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
   const auto function = tool.find("function");
   if (function == tool.end() || !function->is_object() || !function->contains("name") ||
       !(*function)["name"].is_string())
     refuse("a tool is not a function with a name", "tools");
   const std::string name = (*function)["name"];
-  if (name.empty() || name.size() > kNameMax || name.find_first_not_of(kNameOf) != name.npos)
-    refuse(fmt::format("the name of a tool is not 1 to {} of a-z, A-Z, 0-9, _ and -: {}", kNameMax,
+  if (name.empty() || name.size() > name_max || name.find_first_not_of(kNameOf) != name.npos)
+    refuse(fmt::format("the name of a tool is not 1 to {} of a-z, A-Z, 0-9, _ and -: {}", name_max,
                        ordered_json(printable(name)).dump()),
            "tools");
   const ordered_json* parameters = Fields(*function).find("parameters");
@@ -45,7 +44,7 @@ void check_function(const ordered_json& tool) {
 }
 
 // The functions among the tools; others, which a hosted model would run itself, are skipped.
-ordered_json functions_of(const Fields& f, std::set<std::string>& skipped) {
+ordered_json functions_of(const Fields& f, size_t name_max, std::set<std::string>& skipped) {
   const ordered_json *tools = f.find("tools"), *choice = f.find("tool_choice");
   if (!tools) return {};
   if (!tools->is_array()) refuse("'tools' is not a list of functions", "tools");
@@ -58,7 +57,7 @@ ordered_json functions_of(const Fields& f, std::set<std::string>& skipped) {
       if (!none) skipped.insert(type->get<std::string>());
       continue;
     }
-    check_function(tool);
+    check_function(tool, name_max);
     out.push_back(tool);
   }
   return none || out.empty() ? ordered_json() : out;
@@ -145,7 +144,8 @@ Asked read_chat(const std::string& body, engine::LanguageModel& model, const Def
   return read_chat_json(parse_body(body), model, defaults);
 }
 
-Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, const Defaults& defaults, bool limited) {
+Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, const Defaults& defaults,
+                     const ChatRules& rules) {
   const Fields f(json);
   Asked asked = begin(f, model, defaults, "chatcmpl-");
   asked.logprobs = f.boolean("logprobs").value_or(false);
@@ -155,7 +155,7 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   (void)f.boolean("parallel_tool_calls");  // read in constraint_of, for requests with tools
   ordered_json messages = chat_messages(f);
   const std::optional<std::string> continued = continued_text(f, messages);
-  asked.tools = functions_of(f, asked.skipped_tools);
+  asked.tools = functions_of(f, rules.name_max, asked.skipped_tools);
   const Rendering rendering = rendering_of(f);
   const engine::RenderOptions options{.think = rendering.think,
                                       .tools = asked.tools.is_null() ? nullptr : &asked.tools,
@@ -167,7 +167,7 @@ Asked read_chat_json(const ordered_json& json, engine::LanguageModel& model, con
   asked.work.splits_thinking = !continued || asked.work.thinking;
   asked.work.request.prompt = model.tokenizer().encode(prompt, false);
   const auto tokens = f.integer("max_completion_tokens", 1, kTokensMax), older = f.integer("max_tokens", 1, kTokensMax);
-  if (!limited) return asked;
+  if (!rules.limited) return asked;
   limit_tokens(asked, tokens.value_or(older.value_or(kTokensMax)), model);
   limit_thinking(f, asked, model, defaults);
   constrain(asked, json, model);

@@ -10,8 +10,13 @@ namespace braid::serve {
 
 // ApiError for a body that is not such a request, asks for what is not there, or leaves no room for an answer.
 Asked read_chat(const std::string& body, engine::LanguageModel& model, const Defaults& defaults);
-// The same of a body that another surface has translated. `limited`: refuse what leaves no room for an answer.
+// What surfaces that are translated to chat have of their own.
+struct ChatRules {
+  bool limited = true;   // refuse what leaves no room for an answer
+  size_t name_max = 64;  // characters of a tool's name
+};
+// The same of a body that another surface has translated.
 Asked read_chat_json(const nlohmann::ordered_json& json, engine::LanguageModel& model, const Defaults& defaults,
-                     bool limited = true);
+                     const ChatRules& rules = {});
 
 }  // namespace braid::serve

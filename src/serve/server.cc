@@ -34,8 +34,6 @@ namespace {
 using nlohmann::ordered_json;
 using namespace std::chrono_literals;
 
-constexpr auto kSilenceMax = 4s;  // clients take a connection without a byte in five seconds for dead
-
 // As long for a wrong key as for the right one.
 bool equal(const std::string& a, const std::string& b) {
   unsigned char difference = a.size() == b.size() ? 0 : 1;
@@ -53,8 +51,7 @@ void set_json(httplib::Response& response, const ordered_json& json, int status 
 void set_error(const httplib::Request& request, httplib::Response& response, int status, const char* type,
                const std::string& message, const std::string& param = "", const char* code = "") {
   const bool anthropic = request.path.starts_with("/v1/messages");
-  set_json(response, anthropic ? messages_error_json(status, message) : error_json(status, type, message, param, code),
-           status);
+  set_json(response, anthropic ? messages_error_json(status, message) : error_json(type, message, param, code), status);
 }
 
 void check(const Outcome& outcome) {
@@ -301,15 +298,24 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
     std::vector<Asked> asked;
     std::unique_ptr<AnswerStream> form;
     Answers answers;
+    std::chrono::milliseconds silence_max;
     bool begun = false;
+    std::chrono::steady_clock::time_point wrote = std::chrono::steady_clock::now();
     Streaming(Worker& worker, std::unique_ptr<Active> active, std::vector<Asked> all,
-              std::unique_ptr<AnswerStream> written)
-        : place(std::move(active)), asked(std::move(all)), form(std::move(written)), answers(worker, asked, record()) {}
+              std::unique_ptr<AnswerStream> written, std::chrono::milliseconds silence)
+        : place(std::move(active)),
+          asked(std::move(all)),
+          form(std::move(written)),
+          answers(worker, asked, record()),
+          silence_max(silence) {}
 
     std::string next() {
       std::string out = std::exchange(begun, true) ? "" : form->begin();
-      const auto updates = answers.wait(kSilenceMax);
-      if (updates.empty() && out.empty()) return ": still here\n\n";
+      // News may hold nothing to show yet: what counts is when something was written.
+      const auto silent = [&] {
+        return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - wrote);
+      };
+      const auto updates = answers.wait(std::max(0ms, silence_max - silent()));
       for (const auto& [i, news] : updates) {
         if (news.done && !answers.outcome(i).error.empty()) {
           failed = true;
@@ -320,7 +326,10 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
         out += form->news(i, news);
         if (news.done) out += form->end(i, answers.outcome(i));
       }
-      return answers.done() ? out + form->finish(answers.outcomes()) : out;
+      if (answers.done()) return out + form->finish(answers.outcomes());
+      if (out.empty() && silent() >= silence_max) out = ": still here\n\n";
+      if (!out.empty()) wrote = std::chrono::steady_clock::now();
+      return out;
     }
     // The client still gets an event that says why there are no more.
     std::string next_or_error() {
@@ -333,7 +342,8 @@ void Server::State::stream(std::unique_ptr<Active> held, std::vector<Asked> aske
     }
     bool failed = false;
   };
-  auto s = std::make_shared<Streaming>(ready().worker, std::move(held), std::move(asked), std::move(form));
+  auto s = std::make_shared<Streaming>(ready().worker, std::move(held), std::move(asked), std::move(form),
+                                       options.silence_max);
   const auto next = [s](size_t, httplib::DataSink& sink) {
     const std::string text = s->next_or_error();
     if (!text.empty() && !sink.write(text.data(), text.size())) return false;
@@ -642,7 +652,7 @@ void Server::stop(std::chrono::milliseconds grace) {
   };
   wait_until_idle(grace);
   if (s.owner) s.owner->worker.stop();
-  wait_until_idle(kSilenceMax);                                                // they write what there is to say
+  wait_until_idle(state_->options.silence_max);                                // they write what there is to say
   while (s.listens && !s.http.is_running()) std::this_thread::sleep_for(1ms);  // before that, stop does nothing
   s.http.stop();
   s.http.close_all();

@@ -17,6 +17,9 @@ struct ServerOptions {
   std::string key{};                  // that requests must have (Bearer or x-api-key); empty: none
   int64_t parallel = 4, queue = 100;  // requests that are answered at a time, and that may wait; others get 429
   std::string cache_file{};           // where cached prefixes are kept from one process to the next; empty: nowhere
+  // The longest silence of a stream, queued or reading a prompt or generating what is not shown yet: clients take a
+  // connection without a byte in five seconds for dead.
+  std::chrono::milliseconds silence_max{4000};
   std::function<void(const std::string&)> log{};       // a line for the operator, from any thread
   std::function<void(const std::string&)> requests{};  // a line for each request that is over (request_log.h), likewise
 };

@@ -9,13 +9,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "engine/language_model.h"
 #include "serve/chunk_framing.h"
+#include "support/data.h"
 
 namespace braid::serve {
 namespace {
@@ -107,6 +112,48 @@ TEST(Server, AnExceptionEndsOneConnection) {
   // As many as threads that could end with it would do.
   for (int i = 0; i < 40; ++i) EXPECT_EQ(answers_in(answer_to(server.port(), health + "\r\n" + health + last)), 1);
   EXPECT_EQ(answers_in(answer_to(server.port(), health + "\r\n" + health + last)), 2);
+}
+
+// While the thread that computes is held up, a stream that waits for its turn and one that has begun get comments; so
+// does one whose tokens show nothing.
+TEST(Server, AStreamIsNeverSilent) {
+  using namespace std::chrono_literals;
+  std::atomic<bool> held = false;
+  engine::LanguageModel model(support::data("tiny-chat"),
+                              {.context = 256, .sequences = 1, .memory = 16 << 20, .spare_slots = 1, .threads = 1});
+  Server server({.port = 0, .parallel = 1, .silence_max = 40ms});
+  const auto hold = [&](std::span<const int32_t>, int64_t) {
+    if (!held.exchange(true)) std::this_thread::sleep_for(600ms);
+    return std::vector<int32_t>{};
+  };
+  Defaults defaults;
+  defaults.model = "tiny";
+  server.load(model, defaults, {.tokens_max = 1, .source = hold});
+  const auto ask = [&](const std::string& path, const std::string& body) {
+    return answer_to(server.port(), "POST " + path +
+                                        " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: " +
+                                        std::to_string(body.size()) + "\r\n\r\n" + body);
+  };
+  const auto comments = [](const std::string& text) {
+    int64_t count = 0;
+    for (size_t at = 0; (at = text.find("\n: ", at)) != text.npos; ++at) ++count;
+    return count;
+  };
+  std::string running, queued;
+  std::thread first([&] {
+    running = ask("/v1/completions", R"({"prompt": "Hi", "max_tokens": 8, "ignore_eos": true, "stream": true})");
+  });
+  while (!held) std::this_thread::sleep_for(1ms);
+  std::thread second([&] {
+    queued =
+        ask("/v1/messages", R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "stream": true})");
+  });
+  first.join();
+  second.join();
+  EXPECT_GE(comments(running), 3) << running;
+  EXPECT_GE(comments(queued), 3) << queued;
+  EXPECT_NE(running.find("[DONE]"), running.npos) << running;
+  EXPECT_NE(queued.find("message_stop"), queued.npos) << queued;
 }
 
 // The socket of this process that listens to the port.

@@ -18,6 +18,7 @@ constexpr std::string_view kFunction = "<function=", kFunctionEnd = "</function>
 constexpr std::string_view kParameter = "<parameter=", kParameterEnd = "</parameter>";
 // Where a value ends without its closing tag: at the next tag, on a line of its own.
 constexpr std::string_view kNextLine[] = {"\n<parameter=", "\n</function>", "\n</tool_call>", "\n</TOOLCALL>"};
+constexpr std::string_view kNull = "null";
 constexpr size_t kNameMax = 1024;
 
 std::string_view trimmed(std::string_view text) {
@@ -50,6 +51,20 @@ const ordered_json* schema_of(const ordered_json& tools, const std::string& name
 
 bool is_text(const ordered_json* schema) {
   return schema && schema->is_object() && schema->contains("type") && (*schema)["type"] == "string";
+}
+
+bool is_text_or_null(const ordered_json* schema) {
+  if (!schema || !schema->is_object()) return false;
+  ordered_json types = ordered_json::array();
+  for (const char* key : {"anyOf", "oneOf"}) {
+    if (!schema->contains(key) || !(*schema)[key].is_array()) continue;
+    for (const ordered_json& one : (*schema)[key])
+      types.push_back(one.is_object() && one.contains("type") ? one["type"] : ordered_json());
+  }
+  if (types.empty() && schema->contains("type")) types = (*schema)["type"];
+  const std::set<std::string> only = {"string", "null"};
+  return types.is_array() && std::ranges::find(types, "string") != types.end() &&
+         std::ranges::all_of(types, [&](const ordered_json& t) { return t.is_string() && only.contains(t); });
 }
 
 // A value of Nemotron's form that the schema does not call a string.
@@ -183,7 +198,7 @@ bool ToolCallStream::read_key() {
   const std::string key(trimmed(std::string_view(held_).substr(0, end)));
   take(end + 1);
   const ordered_json* schema = schema_of(tools_, name_, key);
-  value_kind_ = is_text(schema) ? Value::string : Value::other;
+  value_kind_ = is_text(schema) ? Value::string : is_text_or_null(schema) ? Value::nullable : Value::other;
   const bool first = keys_.empty();
   if (!keys_.insert(key).second) {
     value_kind_ = Value::dropped;
@@ -201,7 +216,12 @@ bool ToolCallStream::read_key() {
 // A value without the line breaks next to its tags.
 void ToolCallStream::put_value(std::string_view text) {
   if (!text.empty() && !std::exchange(value_begun_, true) && text.starts_with('\n')) text.remove_prefix(1);
-  if (value_kind_ == Value::other) value_ += text;
+  if (value_kind_ == Value::other || value_kind_ == Value::nullable) value_ += text;
+  if (value_kind_ == Value::nullable && !kNull.starts_with(value_) && !value_.starts_with('"')) {
+    value_kind_ = Value::string;
+    put(Kind::arguments, "\"");
+    text = value_;
+  }
   if (value_kind_ != Value::string) return;
   std::string escaped;
   append_json_escaped(text, escaped);
@@ -232,7 +252,7 @@ bool ToolCallStream::read_value() {
 
 void ToolCallStream::end_parameter() {
   if (value_kind_ == Value::string) put(Kind::arguments, "\"");
-  if (value_kind_ == Value::other) put(Kind::arguments, json_of(value_));
+  if (value_kind_ == Value::other || value_kind_ == Value::nullable) put(Kind::arguments, json_of(value_));
 }
 
 // Between the calls of a list.

@@ -4,9 +4,9 @@
 //   Nano 2       <TOOLCALL>[{"name": NAME, "arguments": {...}}, ...]</TOOLCALL>
 // One parser reads them while they are generated. A call exists once its name is known; what does not become one stays
 // text. From its name on its arguments are passed on as they come: JSON without the white space between values, or the
-// values of Nemotron's form, which are text: those that the schema calls strings piece by piece, others when they are
-// complete, as numbers, booleans or objects where they are JSON. Missing closing tags are tolerated at the end of a
-// line.
+// values of Nemotron's form, which are text: those that the schema calls strings, or strings or null, piece by piece,
+// others when they are complete, as numbers, booleans or objects where they are JSON. Missing closing tags are
+// tolerated at the end of a line.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -78,7 +78,8 @@ class ToolCallStream {
   // Nemotron's form.
   std::string name_, value_;
   std::set<std::string> keys_;  // a second value of one is dropped
-  enum class Value : uint8_t { string, other, dropped } value_kind_ = Value::other;
+  // `nullable`: null or a string, and what has come may be the beginning of either.
+  enum class Value : uint8_t { string, nullable, other, dropped } value_kind_ = Value::other;
   bool value_begun_ = false;
   // The others.
   JsonCall json_;

@@ -92,6 +92,42 @@ TEST(ToolCalls, ArgumentsComeWhileTheyAreGenerated) {
   EXPECT_EQ(streamed("a < b <tool", 1), (Said{"a", " <", " b", " <tool"}));
 }
 
+// What pydantic writes for Optional[str] is streamed as strings are.
+TEST(ToolCalls, OptionalTextComesWhileItIsGenerated) {
+  using Said = std::vector<std::string>;
+  for (const char* schema :
+       {R"({"anyOf": [{"type": "string"}, {"type": "null"}]})", R"({"type": ["null", "string"]})"}) {
+    const ordered_json function = {{"name", "f"},
+                                   {"parameters", {{"properties", {{"o", ordered_json::parse(schema)}}}}}};
+    const auto said = [&](const std::string& value) {
+      ToolCallStream stream(ordered_json::array({{{"type", "function"}, {"function", function}}}));
+      Said out;
+      const std::string text =
+          "<tool_call>\n<function=f>\n<parameter=o>\n" + value + "\n</parameter>\n</function>\n</tool_call>";
+      for (size_t at = 0; at < text.size(); at += 4) {
+        for (const AnswerPiece& piece : stream.push(text.substr(at, 4))) {
+          if (piece.kind == AnswerPiece::Kind::arguments) out.push_back(piece.text);
+        }
+      }
+      return out;
+    };
+    EXPECT_GT(said("a long text that is a string").size(), 5U) << schema;
+    const auto whole = [&](const std::string& value) {
+      std::string out;
+      for (const std::string& piece : said(value)) out += piece;
+      return out;
+    };
+    EXPECT_EQ(whole("a \"b\"\nc"), R"({"o":"a \"b\"\nc"})");
+    EXPECT_EQ(whole("null"), R"({"o":null})");
+    EXPECT_EQ(whole("nullify"), R"({"o":"nullify"})");
+    EXPECT_EQ(whole("nul"), R"({"o":"nul"})");
+    EXPECT_EQ(whole("5"), R"({"o":"5"})");
+    EXPECT_EQ(whole(R"("quoted")"), R"({"o":"quoted"})");
+    EXPECT_EQ(whole(R"("Hi" and more)"), R"({"o":"\"Hi\" and more"})");
+    EXPECT_EQ(whole(""), R"({"o":""})");
+  }
+}
+
 TEST(ToolCalls, WhatIsCutIsNotComplete) {
   const std::string call =
       "<tool_call>\n<function=f>\n<parameter=text>\nrm -r stone\n</parameter>\n</function>\n</tool_call>";

@@ -1,5 +1,5 @@
 """lm-evaluation-harness, unmodified, against a running server: log-likelihoods of token-id batches are those of
-`braid score`, cold and with their prefixes cached, and a multiple-choice task comes out far above chance. Through
+`braid score` and of transformers, those of tokens after a cached prompt too, and a multiple-choice task comes out far above chance. Through
 local-chat-completions a generative task does too.
 
 usage: lm_eval_test.py BRAID
@@ -21,6 +21,13 @@ try:
     from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 except ImportError as error:
     restart_or_skip(error, "BRAID_LM_EVAL_PYTHON", "lm-eval[api] and transformers")
+
+try:
+    import torch
+    REFERENCE = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+except (ImportError, ValueError, KeyError, TypeError, RuntimeError) as reason:
+    print(f"without the log-likelihoods of transformers: {reason}")
+    REFERENCE = None
 
 from support.program import Case, braid, main
 from support.server import Server
@@ -54,12 +61,43 @@ class LmEval(Case):
         scored = braid("score", "tiny", "--dtype", "f32", "--jsonl", "-", text=lines)
         want = [sum(json.loads(line)["logprobs"]) for line in scored.stdout.splitlines()]
         self.assertEqual(len(want), len(pairs), scored.stderr)
-        for _ in range(2):  # the second time with everything cached
+        others = [self.with_transformers(p, c) for p, c in pairs]
+        for _ in range(2):  # the second time after the prompts were cached
             got = self.loglikelihoods(pairs)
-            for (found, _), expected in zip(got, want):
+            for (found, _), expected, other in zip(got, want, others):
                 self.assertLess(abs(found - expected), 1e-3)
+                if other is not None:
+                    total, tokens = other
+                    self.assertLess(abs(found - total), 1e-3 * tokens)
             for a, b in SUMS[:6]:
                 self.server.ask("/v1/completions", {"prompt": self.prompt(a, b), "max_tokens": 2})
+        # Prompts with log-probabilities are read whole; those of an answer may continue from the cache.
+        for (prompt, completion), expected in zip(pairs, want):
+            found, cached = self.after_the_cache(prompt, completion)
+            self.assertGreater(cached, 0)
+            self.assertLess(abs(found - expected), 1e-3)
+
+    def after_the_cache(self, prompt, completion):
+        """The log-likelihood of a completion, token by token after a prompt that was read before, and cached tokens."""
+        ids, total, cached = self.server.ask("/tokenize", {"content": completion})["tokens"], 0, 0
+        read = self.server.ask("/tokenize", {"content": prompt})["tokens"]
+        for token in ids:
+            answer = self.server.ask("/v1/completions", {"prompt": read, "max_tokens": 1, "logprobs": 1,
+                                                         "logit_bias": {str(token): 100}, "temperature": 0})
+            total += answer["choices"][0]["logprobs"]["token_logprobs"][0]
+            cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+            read = read + [token]
+        return total, cached
+
+    def with_transformers(self, prompt, completion):
+        """And the number of its tokens; None where this transformers has no such model."""
+        if REFERENCE is None:
+            return None
+        ids = self.tokenizer(prompt + completion, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        first = len(self.tokenizer(prompt, add_special_tokens=False)["input_ids"])
+        with torch.no_grad():
+            logprobs = REFERENCE(ids, use_cache=False).logits[0].float().log_softmax(-1)
+        return sum(float(logprobs[t - 1, ids[0, t]]) for t in range(first, ids.shape[1])), ids.shape[1] - first
 
     def test_a_multiple_choice_task(self):
         pairs = [(self.prompt(a, b), str(a + b + wrong)) for a, b in SUMS for wrong in (0, 1, -2, 10)]
