@@ -18,13 +18,15 @@ struct Sizes {
   int64_t table = 32, layer = 32, layers = 3, vector = 1;
 };
 
-std::vector<models::MasterTensor> tensors(const Sizes& sizes) {
+// Norms are `partial` where ranks share blocks.
+std::vector<models::MasterTensor> tensors(const Sizes& sizes, bool shared) {
   std::vector<models::MasterTensor> list;
   const auto add = [&](ParamRole role, int64_t rows, int layer) {
     list.push_back({.name = "t" + std::to_string(list.size()),
                     .role = role,
                     .shape = {rows, kCols},
                     .matrix = is_matrix(role),
+                    .partial = shared && role == ParamRole::norm,
                     .layer = layer});
   };
   add(ParamRole::embedding, sizes.table, -1);
@@ -52,6 +54,7 @@ struct Case {
   Sizes sizes{};
   DType products = DType::f32;
   bool muon = false;
+  int tp = 1;
   bool looks = true;  // at all weights: pages that are read count as memory
 };
 
@@ -59,7 +62,7 @@ class Passes {
  public:
   Passes(const Case& c, comm::Group& world, Outcome& out)
       : case_(c), world_(world), mesh_(recipe_of(c), world), masters_(c.products, mesh_.parted()), out_(out) {
-    masters_.own(tensors(c.sizes));
+    masters_.own(tensors(c.sizes, c.tp > 1));
     for (int64_t i = 0; i < masters_.size(); ++i) masters_.values()[static_cast<size_t>(i)] = weight(i);
     masters_.round(1);
     mesh_.divide(masters_, 1);
@@ -85,6 +88,7 @@ class Passes {
   static Recipe recipe_of(const Case& c) {
     Recipe recipe;
     recipe.parallel.zero = c.zero;
+    recipe.parallel.tp = c.tp;
     if (c.muon) recipe.optimizer.kind = "muon";
     return recipe;
   }
@@ -172,6 +176,32 @@ TEST(LayerShards, SumsOfAllRanksAndPartsReachTheirOwner) {
         }
         EXPECT_EQ(covered, std::ssize(owners));
         EXPECT_EQ(std::count(owners.begin(), owners.end(), 1), std::ssize(owners));
+      }
+    }
+  }
+}
+
+// Ranks 0 and 2, and 1 and 3, have the same parts of blocks; all have the norms.
+TEST(LayerShards, WhatRanksOfAModelShareIsSummedOverThemToo) {
+  const std::vector<models::MasterTensor> all = tensors({}, true);
+  for (const int64_t zero : {2, 3}) {
+    const std::vector<Outcome> outcomes = step_of({.ranks = 4, .zero = zero, .parts = 2, .tp = 2});
+    for (int rank = 0; rank < 4; ++rank) {
+      const Outcome& o = outcomes[static_cast<size_t>(rank)];
+      int64_t at = 0;
+      for (const models::MasterTensor& t : all) {
+        for (int64_t i = at; i < at + t.count(); ++i) {
+          const bool own = std::any_of(o.own.begin(), o.own.end(),
+                                       [i](const Range& r) { return i >= r.begin && i < r.begin + r.count; });
+          float sum = 0;
+          for (int other = 0; other < 4; ++other) {
+            if (t.partial || other % 2 == rank % 2) sum += gradient(other, i, 0) + gradient(other, i, 1);
+          }
+          if (own) {
+            ASSERT_EQ(o.grads[static_cast<size_t>(i)], sum) << i << " of " << rank;
+          }
+        }
+        at += t.count();
       }
     }
   }
