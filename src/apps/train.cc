@@ -166,7 +166,7 @@ int train_command(const TrainArgs& o) {
   const int ranks = ranks_of(o);
   train::check_mesh(recipe, ranks);
   if (o.dry_run) {
-    with_paths_of(recipe, [&] { graph ? print_graph_plan(recipe, o.json) : print_train_plan(recipe, o.json); });
+    with_paths_of(recipe, [&] { graph ? print_graph_plan(recipe, o.json) : print_train_plan(recipe, ranks, o.json); });
     return 0;
   }
   if (o.force && o.resume.empty()) fail("--force", {.what = "goes with --resume only"});

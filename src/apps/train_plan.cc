@@ -94,7 +94,9 @@ void activations(const train::Recipe& recipe, const models::Config& config, int6
 
 struct Plan {
   Memory memory;
+  train::StateBytes state;
   StepPlan step;
+  int ranks = 1;
   double parameters = 0, trained = 0, active = 0;
   int64_t rows = 0, length = 0, part = 0;  // of a step; tokens of a part of it
   double formula = 0;                      // FLOPs of a token
@@ -106,11 +108,11 @@ struct Plan {
 
 // A model whose masters train, from its config alone.
 models::Model whole_model(const train::Recipe& recipe, const models::Config& config, Plan& plan) {
-  const bool rounded = recipe.dtype == "bf16";
-  const double all = plan.trained = plan.parameters;
-  plan.memory.row("master weights, FP32", 4 * all);
-  plan.memory.row("working copy, BF16", rounded ? 2 * all : 0);
-  return models::empty_model(config, rounded ? DType::bf16 : DType::f32);
+  plan.trained = plan.parameters;
+  plan.state = train::state_bytes(recipe, plan.trained, train::state_shares(recipe, config, plan.ranks));
+  plan.memory.row("master weights, FP32", plan.state.masters);
+  plan.memory.row("working copy, BF16", plan.state.working);
+  return models::empty_model(config, recipe.dtype == "bf16" ? DType::bf16 : DType::f32);
 }
 
 // A model whose adapters train: its sizes come from its folder.
@@ -121,6 +123,7 @@ std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models
   auto model = masters.adapt(path, train::adapter_spec(recipe), 0);
   model->dropout = train::config_of(recipe).dropout;
   plan.trained = static_cast<double>(masters.trained());
+  plan.state = train::state_bytes(recipe, plan.trained);
   double weights = 0, grads = 0;  // these of working copies that adapters are folded into
   for (const Param* p : model->params()) {
     weights += static_cast<double>(p->value.bytes());
@@ -128,39 +131,42 @@ std::unique_ptr<models::Model> adapted_model(const train::Recipe& recipe, models
   }
   plan.memory.row("the model, as products read it", weights);
   plan.memory.row("gradients of adapted experts and head", grads);
-  plan.memory.row("adapters, FP32", 4 * plan.trained);
-  plan.memory.row("their working copy, BF16", recipe.dtype == "bf16" ? 2 * plan.trained : 0);
+  plan.memory.row("adapters, FP32", plan.state.masters);
+  plan.memory.row("their working copy, BF16", plan.state.working);
   return model;
 }
 
-Plan make_plan(const train::Recipe& recipe) {
+Plan make_plan(const train::Recipe& recipe, int ranks) {
   const models::Config config = train::config_of(recipe);
   train::check_trainable(config);
   for (const std::string& line : train::idle_words(recipe, config)) fmt::print(stderr, "{}\n", line);
   const models::Parameters n = models::count_parameters(config);
   Plan plan;
+  plan.ranks = ranks;
   plan.parameters = static_cast<double>(n.total + n.mtp);
   plan.active = static_cast<double>(n.active);
   const auto [rows, length] = size_of(recipe, config.vocab);
   train::need_rows(recipe, rows);
   plan.rows = rows;
   plan.length = length;
-  plan.part = (rows + recipe.accumulate - 1) / recipe.accumulate * length;
+  const train::ParallelRecipe& p = recipe.parallel;
+  const int64_t shares = std::max<int64_t>(1, ranks / (p.pp * p.cp * p.tp)), own = (rows + shares - 1) / shares;
+  plan.part = (own + recipe.accumulate - 1) / recipe.accumulate * length;
   plan.formula = train::flops_per_token(config, length);
   Arena arena;
   const Ctx ctx{.arena = arena};
   if (recipe.lora.rank > 0) {
     models::MasterWeights masters(train::numerics_of(recipe).products);
-    plan.step = train::rehearse(recipe, *adapted_model(recipe, masters, plan), ctx, rows, length);
+    plan.step = train::rehearse(recipe, *adapted_model(recipe, masters, plan), ctx, own, length);
   } else {
     models::Model model = whole_model(recipe, config, plan);
-    plan.step = train::rehearse(recipe, model, ctx, rows, length);
+    plan.step = train::rehearse(recipe, model, ctx, own, length);
   }
-  plan.memory.row("gradients, FP32", 4 * plan.trained);
-  plan.memory.row("moments, FP32", 8 * plan.trained);
-  plan.memory.row("running mean, FP32", recipe.ema_decay > 0 ? 4 * plan.trained : 0);
+  plan.memory.row("gradients, FP32", plan.state.gradients);
+  plan.memory.row("moments, FP32", plan.state.moments);
+  plan.memory.row("running mean, FP32", plan.state.mean);
   activations(recipe, config, plan.part, plan.step, plan.memory);
-  plan.needed = train::state_bytes(recipe, plan.trained) + static_cast<double>(plan.step.arena.bytes);
+  plan.needed = plan.state.sum() + static_cast<double>(plan.step.arena.bytes);
   return plan;
 }
 
@@ -208,7 +214,8 @@ void print_json(const train::Recipe& recipe, const Plan& plan, const Forecast& f
 
 void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& forecast) {
   fmt::print("{}\n", train::to_toml(recipe, true));
-  report::Table table({{"memory of", report::Align::left}, {"bytes", report::Align::right}});
+  report::Table table(
+      {{plan.ranks > 1 ? "memory of a rank" : "memory of", report::Align::left}, {"bytes", report::Align::right}});
   for (const PlanRow& row : plan.memory.rows()) table.row({row.what, report::bytes(static_cast<int64_t>(row.bytes))});
   table.row({"together", report::bytes(static_cast<int64_t>(plan.memory.sum()))});
   fmt::print("{}\n", table.plain());
@@ -229,8 +236,8 @@ void print_text(const train::Recipe& recipe, const Plan& plan, const Forecast& f
 
 }  // namespace
 
-void print_train_plan(const train::Recipe& recipe, bool json) {
-  const Plan plan = make_plan(recipe);
+void print_train_plan(const train::Recipe& recipe, int ranks, bool json) {
+  const Plan plan = make_plan(recipe, ranks);
   const Forecast forecast(plan, recipe.dtype == "bf16");
   if (json) return print_json(recipe, plan, forecast);
   print_text(recipe, plan, forecast);

@@ -4,6 +4,7 @@
 
 namespace braid::apps {
 
-void print_train_plan(const train::Recipe& recipe, bool json);
+// The memory is that of one of `ranks`.
+void print_train_plan(const train::Recipe& recipe, int ranks, bool json);
 
 }  // namespace braid::apps

@@ -78,6 +78,7 @@ class MasterSource final : public nn::ParamSource {
         cut_(config.cut),
         experts_(config.expert_cut),
         stage_(config.stage),
+        loop_(config.loop.has_value()),
         cut_blocks_(block_prefixes(config, true)),
         whole_blocks_(block_prefixes(config, false)) {
     for (const TensorSpec& t : whole) {
@@ -96,6 +97,7 @@ class MasterSource final : public nn::ParamSource {
                     .expected = "F32, F16 or BF16"});
     MasterTensor tensor = whole_tensor(all, p.name);
     tensor.number = numbers_.at(r.name);
+    if (!r.mtp && !loop_) tensor.layer = r.layer;
     if (cut_.ranks > 1 || experts_.divides()) divide(tensor, r, all);
     if (r.role == ParamRole::embedding && stage_.shares_table) {
       tensor.ends = true;
@@ -103,16 +105,11 @@ class MasterSource final : public nn::ParamSource {
     }
     Param own = r.param({});
     const std::span<float> values = masters_.add(tensor, r.rows(), r.cols(), own);
-    if (tensor.held.empty()) {
-      widen(p.value.codes, values.data());
-      return own;
-    }
-    std::vector<float> stored(static_cast<size_t>(all.shape.count()));
-    widen(p.value.codes, stored.data());
-    take_held(tensor, stored, values);
+    fills_.push_back({masters_.tensors_.size() - 1, p.value.codes, values});
     return own;
   }
   Param again(const nn::ParamRequest&, const Param& p) override {
+    share(p);
     sys::BigVector<float>& grad =
         masters_.uses_
             .emplace_back(MasterWeights::Use{p.offset, sys::BigVector<float>(static_cast<size_t>(p.grad.count()))})
@@ -122,7 +119,37 @@ class MasterSource final : public nn::ParamSource {
     return other;
   }
 
+  // When all tensors have their places.
+  void fill(const MasterWeights::Loaded& loaded) const {
+    std::vector<float> stored;
+    for (const Fill& fill : fills_) {
+      const MasterTensor& tensor = masters_.tensors_[fill.tensor];
+      if (tensor.held.empty()) {
+        widen(fill.codes, fill.values.data());
+      } else {
+        stored.resize(static_cast<size_t>(fill.codes.count()));
+        widen(fill.codes, stored.data());
+        take_held(tensor, stored, fill.values);
+      }
+      if (!loaded) continue;
+      masters_.round({tensor.offset, tensor.count()}, 1);
+      loaded(tensor);
+    }
+  }
+
  private:
+  struct Fill {
+    size_t tensor;
+    View codes;  // of the files
+    std::span<float> values;
+  };
+
+  // A layer with a tensor that something else reads is not alone with it.
+  void share(const Param& p) const {
+    const int layer = masters_.tensor_of(p).layer;
+    for (MasterTensor& t : masters_.tensors_) t.layer = t.layer == layer ? -1 : t.layer;
+  }
+
   // Which rows or columns of the whole are this rank's, and who counts it.
   void divide(MasterTensor& tensor, const nn::ParamRequest& r, const nn::ParamRequest& all) const {
     if (experts_.divides() && all.experts > 0) return divide_expert(tensor, r, all);
@@ -160,13 +187,15 @@ class MasterSource final : public nn::ParamSource {
   Cut cut_;
   ExpertCut experts_;
   Stage stage_;
+  bool loop_;                                           // a pass runs some layers several times
   std::vector<std::string> cut_blocks_, whole_blocks_;  // their prefixes
   std::map<std::string, nn::ParamRequest> whole_;
   std::map<std::string, int64_t> numbers_;
+  std::vector<Fill> fills_;
 };
 
 std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mtp_steps, const Cut& cut,
-                                           const ExpertCut& experts, const Stage& stage) {
+                                           const ExpertCut& experts, const Stage& stage, const Loaded& loaded) {
   CHECK(tensors_.empty(), "{} tensors", tensors_.size());
   Config config = load_config(path);
   if (config.mtp) config.mtp->steps = mtp_steps;
@@ -183,9 +212,10 @@ std::unique_ptr<Model> MasterWeights::load(const io::ModelPath& path, int64_t mt
   used_ = std::max(used_, experts_used_);
   values_ = values_.first(static_cast<size_t>(used_));
   if (products_ == DType::bf16) rounded_ = rounded_.first(values_.size());
-  grads_.resize(values_.size());  // never grows: the Params view it
+  grads_ = grads_.first(values_.size());
   model->store = store_;
-  round(1);
+  source.fill(loaded);
+  if (!loaded) round(1);
   return model;
 }
 
@@ -241,9 +271,38 @@ std::unique_ptr<Model> MasterWeights::adapt(const io::ModelPath& path, const Ada
 
 void MasterWeights::allocate(int64_t size) {
   const auto n = static_cast<size_t>(size);
-  values_ = {store_->make(DType::f32, {size}).as<float>(), n};
-  if (products_ == DType::bf16) rounded_ = {store_->make(DType::bf16, {size}).as<Bf16>(), n};
-  grads_.resize(n);
+  const auto make = [&]<class T>(std::span<T>& array, DType dtype, bool parted, std::shared_ptr<sys::Pages>& pages) {
+    if (parted) store_->keep(pages = std::make_shared<sys::Pages>(n * sizeof(T)));
+    array = {parted ? reinterpret_cast<T*>(pages->data()) : store_->make(dtype, {size}).template as<T>(), n};
+  };
+  make(values_, DType::f32, parted_.values, value_pages_);
+  if (products_ == DType::bf16) make(rounded_, DType::bf16, parted_.values, rounded_pages_);
+  make(grads_, DType::f32, parted_.grads, grad_pages_);
+}
+
+namespace {
+
+template <class T>
+void drop(std::span<T> array, const Range& of, sys::Pages* pages) {
+  const auto begin = static_cast<size_t>(of.begin), count = static_cast<size_t>(of.count);
+  if (array.empty()) return;
+  if (pages) return pages->clear(begin * sizeof(T), (begin + count) * sizeof(T));
+  std::fill_n(array.begin() + of.begin, of.count, T());
+}
+
+}  // namespace
+
+void MasterWeights::drop_values(const Range& of) {
+  drop(values_, of, value_pages_.get());
+  drop(rounded_, of, rounded_pages_.get());
+}
+
+void MasterWeights::drop_grads(const Range& of) { drop(grads_, of, grad_pages_.get()); }
+
+int64_t MasterWeights::parted_bytes() const {
+  size_t bytes = 0;
+  for (const auto& pages : {value_pages_, rounded_pages_, grad_pages_}) bytes += pages ? pages->resident() : 0;
+  return static_cast<int64_t>(bytes);
 }
 
 std::vector<Param> MasterWeights::own(const std::vector<MasterTensor>& tensors) {
@@ -326,6 +385,7 @@ const MasterTensor& MasterWeights::tensor(const std::string& name) const {
 }
 
 void MasterWeights::zero_grads(int threads) {
+  if (grad_pages_) return drop_grads({0, size()});
   sys::parallel_for(threads, std::ssize(grads_), kAlign,
                     [&](int64_t begin, int64_t end) { std::fill(grads_.begin() + begin, grads_.begin() + end, 0.0f); });
 }
@@ -350,9 +410,10 @@ void MasterWeights::follow(int threads) {
   if (adapters_) adapters_->apply(threads);
 }
 
-void MasterWeights::round(int threads) {
-  sys::parallel_for(threads, std::ssize(rounded_), kAlign, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) rounded_[i] = to_bf16(values_[i]);
+void MasterWeights::round(const Range& of, int threads) {
+  sys::parallel_for(threads, rounded_.empty() ? 0 : of.count, kAlign, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(of.begin + begin); i < static_cast<size_t>(of.begin + end); ++i)
+      rounded_[i] = to_bf16(values_[i]);
   });
   follow(threads);
 }

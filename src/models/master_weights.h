@@ -9,6 +9,7 @@
 // undone when a file is written.
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "models/adapters.h"
 #include "models/model.h"
 #include "sys/big_vector.h"
+#include "sys/pages.h"
 
 namespace braid::models {
 
@@ -41,6 +43,7 @@ struct MasterTensor {
   bool partial = false;    // whole here and on other ranks, for other parts of its block or tokens: gradients add up
   bool ends = false;       // also held by the other end of a pipeline, which reads it too: gradients add up
   bool counted = true;     // by this rank, in the norm of all ranks' gradients
+  int layer = -1;          // of the model, which alone reads it, once in a pass; -1: none
 
   int64_t count() const {  // of elements that this rank holds
     int64_t n = 0;
@@ -49,19 +52,26 @@ struct MasterTensor {
   }
 };
 
+// Arrays of which a rank keeps parts. Addresses stay those of whole arrays; memory comes and goes by pages.
+struct Parted {
+  bool values = false, grads = false;
+};
+
 class MasterWeights {
  public:
   // `products`: what products read, F32 or BF16.
-  explicit MasterWeights(DType products) : products_(products) {}
+  explicit MasterWeights(DType products, const Parted& parted = {}) : products_(products), parted_(parted) {}
   MasterWeights(const MasterWeights&) = delete;
   MasterWeights& operator=(const MasterWeights&) = delete;
 
   // The model of a folder, its Params and their gradients over these arrays. Error for quantised weights. Once per
   // object. `mtp_steps`: times that training runs the prediction block, where there is one.
   // `cut`: the part of the blocks that divide which this rank has; `experts`: of the experts, which are then last in
-  // the arrays; `stage`: of the layers (models/cut.h).
+  // the arrays; `stage`: of the layers (models/cut.h). `loaded` is called with every tensor that has its values, when
+  // the places of all are known.
+  using Loaded = std::function<void(const MasterTensor&)>;
   std::unique_ptr<Model> load(const io::ModelPath& path, int64_t mtp_steps = 1, const Cut& cut = {},
-                              const ExpertCut& experts = {}, const Stage& stage = {});
+                              const ExpertCut& experts = {}, const Stage& stage = {}, const Loaded& loaded = {});
 
   // The same folder, quantised or not, with new adapters, and only these in the arrays: A random, B zero, so the
   // model's output is unchanged. Error for a spec that does not fit.
@@ -94,8 +104,14 @@ class MasterWeights {
   void sum_uses(int threads);
   // grads(), and the gradient of every further use: what sum_uses() adds up.
   std::vector<std::span<float>> gradient_arrays();
-  // Rounds the matrices again, after anything but an optimiser's row wrote the masters.
-  void round(int threads);
+  // Rounds the matrices again, after anything but an optimiser's row wrote the masters: of all elements, or of some.
+  void round(int threads) { round({0, size()}, threads); }
+  void round(const Range& of, int threads);
+  // Zeros, whose memory is given back where the arrays are parted.
+  void drop_values(const Range& of);  // and those rounded
+  void drop_grads(const Range& of);
+  // Memory of the parted arrays in use, to whole pages.
+  int64_t parted_bytes() const;
   // Called after every change, to update what is derived from the masters (models/adapters.h).
   void follow(int threads);
 
@@ -106,11 +122,13 @@ class MasterWeights {
   std::span<float> add(MasterTensor tensor, int64_t rows, int64_t cols, Param& p);
 
   DType products_;
+  Parted parted_;
   std::vector<MasterTensor> tensors_;
-  std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();  // of the two below
+  std::shared_ptr<WeightStore> store_ = std::make_shared<WeightStore>();  // of the three below
   std::span<float> values_;
   std::span<Bf16> rounded_;
-  sys::BigVector<float> grads_;
+  std::span<float> grads_;
+  std::shared_ptr<sys::Pages> value_pages_, rounded_pages_, grad_pages_;  // null: not parted
   int64_t used_ = 0, experts_begin_ = -1, experts_used_ = 0;
   struct Use {
     int64_t offset;

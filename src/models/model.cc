@@ -6,6 +6,7 @@
 #include "comm/group.h"
 #include "models/blocks.h"
 #include "nn/context_parallel.h"
+#include "nn/layer_passes.h"
 #include "nn/ops.h"
 #include "nn/sequence_parallel.h"
 #include "nn/tensor_parallel.h"
@@ -137,7 +138,8 @@ std::vector<nn::StateShape> Model::state_shapes(int64_t loop_states) const {
   return shapes;
 }
 
-// `row`: of x among the hidden states that a probe records; nullopt: it does not.
+// `row`: of x among the hidden states that a probe records, and the number of the first layer; nullopt: of the
+// prediction block, which has neither.
 Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::optional<size_t> row) {
   const bool wanted = row && run.probe && run.probe->want_hidden;
   const size_t first = row.value_or(0);
@@ -150,11 +152,13 @@ Tensor Model::through(nn::Run& run, std::span<Layer> layers, Tensor x, std::opti
   if (wanted && first == 0) note(0);
   for (size_t i = 0; i < layers.size(); ++i) {
     uint32_t use = kResidualDropout;
+    if (row) nn::enter_layer(run, static_cast<int64_t>(first + i));
     for (Part& part : layers[i]) {
       const Tensor y = block_output(run, part, part.norm.forward(run, x, run.numerics.products));
       x = nn::residual(run, x, nn::dropout(run, y, dropout.residual, static_cast<uint32_t>(first + i), use++));
       if (part.after) x = part.after->forward(run, x, DType::f32);
     }
+    if (row) nn::leave_layer(run, static_cast<int64_t>(first + i));
     if (wanted) note(first + i + 1);
   }
   return x;

@@ -59,6 +59,7 @@ struct ExpertRanks;
 class Observer;
 struct SequenceShares;
 struct ContextShares;
+class LayerPasses;
 class Precision;
 // The random numbers that a pass draws: those of one training step.
 struct Draws {
@@ -91,6 +92,7 @@ struct Run {
       nullptr;                             // how those of `tensor` divide the tokens between blocks; null: each has all
   bool in_block = false;                   // that reads all tokens
   const ContextShares* context = nullptr;  // `seqs` are this rank's pieces of longer ones; null: they are whole
+  LayerPasses* layers = nullptr;           // of ranks that divide them (nn/layer_passes.h); or null
   int state_offset = 0;  // of blocks that a pass runs several times: added to their Block::state_index
 
   // The sequences of the rows that an op gets.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -22,6 +23,7 @@
 #include "sys/interrupt.h"
 #include "sys/machine.h"
 #include "sys/mapped_file.h"
+#include "sys/pages.h"
 #include "sys/parallel.h"
 #include "sys/read.h"
 #include "sys/roofs.h"
@@ -276,6 +278,23 @@ TEST(Read, LinesComeWithTheirNumbers) {
   std::filesystem::create_directory(path);
   EXPECT_THROW(read(), Error);
   std::filesystem::remove(path);
+}
+
+TEST(Pages, ClearedOnesGiveTheirMemoryBack) {
+  constexpr size_t kPage = 4096, kPages = 64;
+  sys::Pages pages(kPages * kPage);
+  EXPECT_EQ(pages.resident(), 0u);
+  std::memset(pages.data(), 1, kPages * kPage);
+  EXPECT_EQ(pages.resident(), kPages * kPage);
+  pages.clear(100, 200);                       // within a page
+  pages.clear(3 * kPage - 7, 10 * kPage + 5);  // seven pages, and bytes of two others
+  EXPECT_EQ(pages.resident(), (kPages - 7) * kPage);
+  for (size_t i = 0; i < kPages * kPage; ++i) {
+    const bool cleared = (i >= 100 && i < 200) || (i >= 3 * kPage - 7 && i < 10 * kPage + 5);
+    ASSERT_EQ(pages.data()[i], std::byte(cleared ? 0 : 1)) << i;
+  }
+  pages.clear(0, kPages * kPage);
+  EXPECT_EQ(pages.resident(), 0u);
 }
 
 TEST(MappedFile, MissingFileIsTheUsersError) { EXPECT_THROW(sys::MappedFile("/nonexistent/x"), Error); }

@@ -300,9 +300,10 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
       } else {
         models::from_stored(t, bytes_of(need(moments, std::string(kind.prefix) + t.name, t, where)), false, kind.array);
       }
+      if (arrays.loaded) arrays.loaded(kind.array, t);
     }
   }
-  objective_.masters().round(1);
+  if (!arrays.loaded) objective_.masters().round(1);
   constexpr io::IntRange kCount{0, int64_t{1} << 60};
   Progress progress{.step = state.need({"step"}).as_int(kCount),
                     .tokens = state.need({"tokens"}).as_int(kCount),

@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,8 @@ struct Progress {
 struct Arrays {
   const models::MasterWeights& masters;
   std::span<float> values, first, second, mean;  // mean: empty without [ema]
+  // After a tensor of one of them was loaded; whoever drops parts of them also rounds the others.
+  std::function<void(std::span<float> array, const models::MasterTensor& tensor)> loaded{};
 };
 
 // Complete checkpoints in out/checkpoints, by step.

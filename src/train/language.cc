@@ -36,7 +36,7 @@ double at_least_one(int64_t n) { return static_cast<double>(std::max<int64_t>(1,
 Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
     : recipe_(recipe),
       mesh_(mesh),
-      trained_(std::make_shared<Trained>(numerics_of(recipe).products)),
+      trained_(std::make_shared<Trained>(numerics_of(recipe).products, mesh ? mesh->parted() : models::Parted{})),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   const models::Config config = config_of(recipe);
   check_trainable(config);
@@ -45,17 +45,26 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   const int64_t available = sys::memory_available();
   models::Stage stage;
   if (mesh && mesh->pipe()) stage = stage_of(recipe, config, data_->length(), mesh->stage());
+  const models::Config staged = models::stage_config(config, stage);
+  const StateShares shares = state_shares(recipe, staged, mesh ? mesh->ranks() : 1);
   if (recipe.lora.rank == 0) {
-    const models::Parameters n = models::count_parameters(models::stage_config(config, stage));
-    need_memory(state_bytes(recipe, static_cast<double>(n.total + n.mtp)), 0, available);
+    const models::Parameters n = models::count_parameters(staged);
+    need_memory(state_bytes(recipe, static_cast<double>(n.total + n.mtp), shares).sum(), 0, available);
   }
   const io::ModelPath path = io::find_model(recipe.config ? origin(ctx.threads).string() : recipe.init);
   origin_ = path.folder;
   models::MasterWeights& masters = trained_->masters;
+  models::MasterWeights::Loaded keep_own;
+  if (mesh && mesh->divides_weights()) {
+    keep_own = [&](const models::MasterTensor& t) {
+      for (const Range& others : mesh->others(masters, t)) masters.drop_values(others);
+    };
+  }
   trained_->model = recipe.lora.rank == 0 ? masters.load(path, recipe.loss.mtp_steps, mesh ? mesh->cut() : Cut{},
-                                                         mesh ? mesh->expert_cut() : ExpertCut{}, stage)
+                                                         mesh ? mesh->expert_cut() : ExpertCut{}, stage, keep_own)
                                           : masters.adapt(path, adapter_spec(recipe), draws_.seed);
   if (mesh && mesh->divides_model() && mesh->first()) whole_.emplace(masters.products()).own_whole(path);
+  if (mesh) mesh->divide(masters, ctx.threads);
   models::Model& model = *trained_->model;
   model.dropout = config.dropout;
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
@@ -64,7 +73,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   if (config.loop) loop_ = loop_of(recipe, *config.loop);
   make_plans(config, ctx);
   task_ = make_task(recipe, config, path, ctx);
-  need_memory(state_bytes(recipe, static_cast<double>(masters.trained())),
+  need_memory(state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum(),
               static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
   tape_.drop = [this](Cost, size_t node) { return plan_->drops(node); };
 }

@@ -55,7 +55,7 @@ class Language final : public Objective {
  private:
   // The model refers to the masters' values: one handle keeps both alive.
   struct Trained {
-    explicit Trained(DType products) : masters(products) {}
+    Trained(DType products, const models::Parted& parted) : masters(products, parted) {}
     models::MasterWeights masters;
     std::unique_ptr<models::Model> model;
   };

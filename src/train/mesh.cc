@@ -1,7 +1,6 @@
 #include "train/mesh.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "sys/error.h"
 #include "train/assembly.h"
@@ -9,11 +8,6 @@
 namespace braid::train {
 namespace {
 
-View flat(std::span<const float> array) { return view_of(array.data(), {std::ssize(array)}); }
-MutView mut_flat(std::span<float> array) { return mut_view_of(array.data(), {std::ssize(array)}); }
-std::span<float> elements(std::span<float> array, const Range& range) {
-  return array.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.count));
-}
 // FP64 travels as its bits.
 MutView bits_of(std::span<double> values) {
   return {reinterpret_cast<std::byte*>(values.data()), DType::i64, {std::ssize(values)}};
@@ -64,16 +58,18 @@ void check_divides(std::initializer_list<Axis> axes, int ranks) {
                                                   .hint = fmt::format("--ranks {}", (ranks + size - 1) / size * size)});
 }
 
+bool trains_a_task(const Recipe& recipe) {
+  return !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
+}
+
 // What computes with whole models, matrices or sequences alone.
 void check_parts(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
   if (!p.divides_model() && p.cp == 1) return;
-  const bool task =
-      !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
   const bool cuts_layers = p.tp > 1 || p.divides_experts(), cuts_matrices = p.tp > 1 || p.etp > 1;
   const std::pair<bool, const char*> rules[] = {
       {p.exact, "parallel.exact"},
-      {task, "[distill], [preference] or [policy]"},
+      {trains_a_task(recipe), "[distill], [preference] or [policy]"},
       {recipe.lora.rank > 0, "lora.rank"},
       {recipe.precision != "none", "precision.recipe"},
       {p.tp > 1 && recipe.loss.z > 0, "loss.z"},
@@ -87,6 +83,18 @@ void check_parts(const Recipe& recipe) {
                                      : "parallel.etp";
   for (const auto& [set, other] : rules) {
     if (set) fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = key + "=1"});
+  }
+}
+
+// What reads all weights at once.
+void check_whole_weights(const Recipe& recipe) {
+  if (recipe.parallel.zero < 3) return;
+  const std::pair<bool, const char*> rules[] = {{trains_a_task(recipe), "[distill], [preference] or [policy]"},
+                                                {recipe.precision != "none", "precision.recipe"},
+                                                {recipe.log.hash_every > 0, "log.hash_every"}};
+  for (const auto& [set, other] : rules) {
+    if (set)
+      fail("parallel.zero", {.what = fmt::format("= 3 cannot be used with {}", other), .hint = "parallel.zero=2"});
   }
 }
 
@@ -121,6 +129,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
+  check_whole_weights(recipe);
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
   const int64_t shares = ranks / (p.pp * p.cp * p.tp);
@@ -187,41 +196,46 @@ Range Mesh::rows(int64_t rows) const {
   return {begin, rows * (share + 1) / shares() - begin};
 }
 
-std::vector<Mesh::Family> Mesh::families(const models::MasterWeights& masters) {
-  const int64_t begin = masters.experts_begin(), end = masters.size();
-  std::vector<Family> list = {{{0, begin}, &data_}};
-  if (recipe_.divides_experts()) list.push_back({{begin, end - begin}, &replicas_});
-  return list;
-}
-
-// Equal parts; where matrices must stay whole, a cut inside a tensor moves to its end.
-std::vector<int64_t> Mesh::counts(const models::MasterWeights& masters, const Family& family) const {
-  constexpr int64_t kAlign = 32;  // elements, as tensors are
-  const auto [begin, size] = family.elements;
-  const int64_t ranks = family.ranks->size(), part = (size + ranks * kAlign - 1) / (ranks * kAlign) * kAlign;
-  std::vector<int64_t> ends;
-  for (int64_t rank = 1; rank <= ranks; ++rank) ends.push_back(std::min(size, rank * part));
-  if (whole_tensors_) {
-    for (int64_t& end : ends) {
-      for (const models::MasterTensor& t : masters.tensors()) {
-        if (t.offset < begin + end && begin + end < t.offset + t.count()) end = t.offset + t.count() - begin;
-      }
-    }
-    ends.back() = size;
+std::span<const Family> Mesh::families(const models::MasterWeights& masters) {
+  if (families_.empty()) {
+    families_ = families_of(masters, {.data = &data_,
+                                      .replicas = recipe_.divides_experts() ? &replicas_ : nullptr,
+                                      .whole_tensors = whole_tensors_,
+                                      .by_layer = recipe_.zero > 1});
   }
-  std::adjacent_difference(ends.begin(), ends.end(), ends.begin());
-  return ends;
+  return families_;
 }
 
 std::vector<Range> Mesh::own(const models::MasterWeights& masters) {
   if (!divides_state()) return {{0, masters.size()}};
   std::vector<Range> ranges;
-  for (const Family& family : families(masters)) {
-    const std::vector<int64_t> list = counts(masters, family);
-    const auto mine = list.begin() + family.ranks->rank();
-    ranges.push_back({std::accumulate(list.begin(), mine, family.elements.begin), *mine});
-  }
+  for (const Family& family : families(masters)) ranges.push_back(family.own);
   return ranges;
+}
+
+void Mesh::divide(models::MasterWeights& masters, int threads) {
+  if (recipe_.zero < 2) return;
+  shards_.emplace(masters, families(masters), tensor_, divides_weights(), threads);
+}
+
+std::vector<Range> Mesh::others(const models::MasterWeights& masters, const models::MasterTensor& tensor) {
+  std::vector<Range> list;
+  for (const Family& family : families(masters)) {
+    for (const Range& r : others_of(family)) {
+      const int64_t begin = std::max(r.begin, tensor.offset),
+                    end = std::min(r.begin + r.count, tensor.offset + tensor.count());
+      if (begin < end) list.push_back({begin, end - begin});
+    }
+  }
+  return list;
+}
+
+void Mesh::begin_passes() {
+  if (shards_) shards_->begin_passes();
+}
+
+void Mesh::end_passes() {
+  if (shards_) shards_->end_passes();
 }
 
 // With `exact` the ranks compute one after the other: each continues the sums of the one before it, as parts of a batch
@@ -263,19 +277,22 @@ void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads
   if (!recipe_.exact) {
     masters.sum_uses(threads);
     for (const models::MasterTensor& t : masters.tensors()) {
-      if (!t.partial && !t.ends) continue;
+      if ((!t.partial && !t.ends) || is_summed(t.layer)) continue;
       const std::span<float> grad =
           masters.grads().subspan(static_cast<size_t>(t.offset), static_cast<size_t>(t.count()));
       (t.ends ? ends_ : tensor_).all_reduce(flat(grad), mut_flat(grad)).wait();
     }
-    const std::vector<Range> mine = own(masters);
-    for (size_t i = 0; const Family& family : families(masters)) {
+    for (const Family& family : families(masters)) {
+      if (is_summed(family.layer)) continue;
       const std::span<float> grads = elements(masters.grads(), family.elements);
       if (divides_state()) {
-        const std::span<float> part = elements(masters.grads(), mine[i++]);
-        family.ranks->reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, counts(masters, family)).wait();
+        const std::span<float> part = elements(masters.grads(), family.own);
+        family.ranks->reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, family.counts).wait();
       } else {
         family.ranks->all_reduce(flat(grads), mut_flat(grads)).wait();
+      }
+      for (const Range& others : others_of(family)) {
+        if (shards_) masters.drop_grads(others);
       }
     }
     return add_up(sums);
@@ -330,21 +347,21 @@ double Mesh::squared_norm(const models::MasterWeights& masters, sys::FunctionRef
 }
 
 void Mesh::gather_weights(models::MasterWeights& masters, int threads) {
-  if (!divides_state()) return;
-  const std::vector<Range> mine = own(masters);
-  for (size_t i = 0; const Family& family : families(masters)) {
-    const std::span<float> part = elements(masters.values(), mine[i++]);
-    family.ranks->all_gather(flat(part), mut_flat(elements(masters.values(), family.elements)), counts(masters, family))
-        .wait();
+  if (!divides_state() || divides_weights()) return;
+  for (const Family& family : families(masters)) {
+    const std::span<float> part = elements(masters.values(), family.own);
+    family.ranks->all_gather(flat(part), mut_flat(elements(masters.values(), family.elements)), family.counts).wait();
   }
   masters.round(threads);
 }
 
 // The parts of an array, on the first rank of every family.
 std::vector<float> Mesh::joined(const models::MasterWeights& masters, std::span<const float> own) {
-  std::vector<float> whole(static_cast<size_t>(masters.size()));
-  for (const Family& family : families(masters)) {
-    const std::vector<int64_t> parts = counts(masters, family);
+  const std::span<const Family> all = families(masters);
+  const bool joins = std::any_of(all.begin(), all.end(), [](const Family& f) { return f.ranks->rank() == 0; });
+  std::vector<float> whole(joins ? static_cast<size_t>(masters.size()) : 0);
+  for (const Family& family : all) {
+    const std::vector<int64_t>& parts = family.counts;
     const auto mine = own.first(static_cast<size_t>(parts[static_cast<size_t>(family.ranks->rank())]));
     own = own.subspan(mine.size());
     if (family.ranks->rank() > 0) {

@@ -9,9 +9,11 @@
 // that all take the same decisions.
 //
 // zero (arXiv 1910.02054, section 5): 0, every rank has the whole state of the optimiser; 1, each keeps and updates one
-// part of it: gradients are reduced to the rank that updates them, weights are gathered from there.
+// part of it: gradients are reduced to the rank that updates them, weights are gathered from there. 2 and 3 keep no
+// more of the gradients, and of the weights, between the passes of a layer (layer_shards.h).
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -22,6 +24,8 @@
 #include "models/master_weights.h"
 #include "nn/expert_routes.h"
 #include "sys/function_ref.h"
+#include "train/families.h"
+#include "train/layer_shards.h"
 #include "train/objective.h"
 #include "train/recipe.h"
 
@@ -52,6 +56,16 @@ class Mesh {
   // Elements of the masters' arrays that this rank's optimiser updates.
   std::vector<Range> own(const models::MasterWeights& masters);
   bool divides_state() const { return recipe_.zero > 0; }
+  bool divides_weights() const { return recipe_.zero > 2; }
+  models::Parted parted() const { return {.values = recipe_.zero > 2, .grads = recipe_.zero > 1}; }
+  // With zero above 1, once the weights are there: this rank keeps its parts.
+  void divide(models::MasterWeights& masters, int threads);
+  // Elements of a tensor that other ranks update.
+  std::vector<Range> others(const models::MasterWeights& masters, const models::MasterTensor& tensor);
+  nn::LayerPasses* layers() { return shards_ ? &*shards_ : nullptr; }
+  // Around the passes of a step, or of an evaluation.
+  void begin_passes();
+  void end_passes();
 
   // Before and after the passes of a step: afterwards `sums` are those of all ranks, and so are the gradients that this
   // rank's optimiser reads.
@@ -76,15 +90,10 @@ class Mesh {
   int64_t bytes_sent() const { return world_.traffic().bytes[0] + world_.traffic().bytes[1]; }
 
  private:
+  bool is_summed(int layer) const { return shards_ && layer >= 0; }  // by its passes
   void send(const Sums& sums, int peer);
   void receive(Sums& sums, int peer);
-  // Elements of the masters, and the ranks that have the same ones and sum their gradients.
-  struct Family {
-    Range elements;
-    comm::Group* ranks;
-  };
-  std::vector<Family> families(const models::MasterWeights& masters);
-  std::vector<int64_t> counts(const models::MasterWeights& masters, const Family& family) const;
+  std::span<const Family> families(const models::MasterWeights& masters);
   std::vector<float> joined(const models::MasterWeights& masters, std::span<const float> own);
 
   ParallelRecipe recipe_;
@@ -97,6 +106,8 @@ class Mesh {
   // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
   comm::Group experts_, replicas_, node_, aligned_;
   nn::ExpertRanks expert_ranks_;
+  std::vector<Family> families_;  // of the run's masters
+  std::optional<LayerShards> shards_;
   std::set<std::string> names_;  // of sums received from another rank
 };
 

@@ -115,7 +115,7 @@ Nodes::Nodes(const Recipe& recipe)
   const std::vector<gnn::LayerParam> params = gnn::params_of(spec_);
   double count = 0;
   for (const gnn::LayerParam& p : params) count += static_cast<double>(p.shape.count());
-  need_memory(state_bytes(recipe, count), 0, sys::memory_available());
+  need_memory(state_bytes(recipe, count).sum(), 0, sys::memory_available());
   params_ = masters_.own(tensors_of(params));
   network_.emplace(spec_, params_);
   recipe.graph.init.empty() ? initialise(params) : load(recipe.graph.init);

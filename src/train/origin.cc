@@ -1,6 +1,7 @@
 #include "train/origin.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
@@ -179,8 +180,27 @@ std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& 
   return lines;
 }
 
-double state_bytes(const Recipe& recipe, double trained) {
-  return trained * (4 + (recipe.dtype == "bf16" ? 2 : 0) + 4 + 8 + (recipe.ema_decay > 0 ? 4 : 0));
+StateShares state_shares(const Recipe& recipe, const models::Config& config, int ranks) {
+  const ParallelRecipe& p = recipe.parallel;
+  std::map<int, double> layers;  // those of layer -1 belong to none
+  for (const models::TensorSpec& t : models::inventory(config))
+    layers[t.mtp || config.loop ? -1 : t.layer] += static_cast<double>(t.shape.count());
+  StateShares shares{.ranks = static_cast<double>(ranks / (p.pp * p.tp)), .rest = layers[-1]};
+  for (const auto& [layer, values] : layers) shares.layer = std::max(shares.layer, layer < 0 ? 0 : values);
+  return shares;
+}
+
+StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& shares) {
+  const int64_t zero = recipe.parallel.zero;
+  const double part = trained / shares.ranks,
+               in_pass = part + (shares.layer + shares.rest) * (1 - 1 / shares.ranks),  // and a layer's earlier sums:
+      gradients = zero < 2 ? trained : in_pass + shares.layer / shares.ranks;
+  const double weights = zero < 3 ? trained : in_pass;
+  return {.masters = 4 * weights,
+          .working = recipe.dtype == "bf16" ? 2 * weights : 0,
+          .gradients = 4 * gradients,
+          .moments = 8 * (zero < 1 ? trained : part),
+          .mean = recipe.ema_decay > 0 ? 4 * (zero < 3 ? trained : part) : 0};
 }
 
 void need_memory(double state, double passes, int64_t available) {

@@ -24,9 +24,20 @@ void check_trainable(const models::Config& config);
 // Words of a recipe that have no effect with this model and this number of steps, a line each.
 std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& config);
 
-// Bytes of a run besides its passes: masters, what products read, gradients, moments and running mean of `trained`
-// values.
-double state_bytes(const Recipe& recipe, double trained);
+// Bytes of a run besides its passes, on each of its ranks.
+struct StateBytes {
+  double masters = 0, working = 0, gradients = 0, moments = 0,
+         mean = 0;  // working: the rounded copy that products read
+  double sum() const { return masters + working + gradients + moments + mean; }
+};
+// How ranks divide them (parallel.zero): the ranks that sum their gradients, and of the values those of the largest
+// layer and those of no layer, which a pass has whole.
+struct StateShares {
+  double ranks = 1, layer = 0, rest = 0;
+};
+StateShares state_shares(const Recipe& recipe, const models::Config& config, int ranks);
+// Of `trained` values.
+StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& shares = {});
 // Error, with what to try, when state and passes (0: not known yet) are more than `available`.
 void need_memory(double state, double passes, int64_t available);
 

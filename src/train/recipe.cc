@@ -86,8 +86,8 @@ void each_parallel_word(P& p, Visit& visit) {
         "alltoall: ranks exchange tokens for heads; ring: they pass keys on; empty: alltoall where heads divide");
   visit("parallel.cp_mamba", p.cp_mamba, Choices{"", "heads", "states"},
         "heads: ranks exchange tokens for heads; states: they pass states on; empty: heads where they divide");
-  visit("parallel.zero", p.zero, io::IntRange{0, 1},
-        "1: each rank keeps and updates its part of the optimiser's state");
+  visit("parallel.zero", p.zero, io::IntRange{0, 3},
+        "what a rank keeps a part of: 1: the optimiser's state; 2: gradients too; 3: weights too");
   visit("parallel.exact", p.exact, "true: ranks compute one after the other, with the bits of one rank");
 }
 

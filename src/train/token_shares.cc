@@ -63,6 +63,7 @@ void TokenShares::put(nn::Run& run, Mesh* mesh) const {
   if (!mesh) return;
   run.tensor = mesh->tensor();
   run.experts = mesh->experts();
+  run.layers = mesh->layers();
   if (context_.ranks) run.context = &context_;
   if (mesh->cut().sequence) run.sequence = &sequence_;
 }

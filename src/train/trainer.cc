@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -11,6 +12,7 @@
 
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "sys/pages.h"
 #include "sys/roofs.h"
 #include "train/origin.h"
 #include "train/schedule.h"
@@ -70,7 +72,7 @@ Trainer::Trainer(const Recipe& recipe, Objective& objective, Ctx& ctx, Mesh* mes
       mesh_(mesh),
       params_(objective.params()),
       optimizer_(recipe.optimizer, objective.masters(), params_, own_elements()),
-      mean_(recipe.ema_decay, objective.masters().values()),
+      mean_(recipe.ema_decay, objective.masters().values(), own_values()),
       checkpoints_(recipe, objective, leads()),
       facts_(objective.facts()),
       roof_flops_(measured_roof(objective.masters())) {}
@@ -80,20 +82,18 @@ std::vector<Range> Trainer::own_elements() const {
   return {{0, objective_.masters().size()}};
 }
 
+std::vector<Range> Trainer::own_values() const {
+  if (mesh_ && mesh_->divides_weights()) return own_elements();
+  return {{0, objective_.masters().size()}};
+}
+
 std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint, bool force) {
   std::vector<std::string> others;
   try {
     others = differences_from(checkpoint, recipe_, facts_);
     if (!others.empty() && !force) refuse_differences(checkpoint, others);
     if (mesh_ && mesh_->divides_state()) {
-      std::vector<float> first(static_cast<size_t>(objective_.masters().size())), second(first.size());
-      progress_ = checkpoints_.load(
-          checkpoint, {objective_.masters(), objective_.masters().values(), first, second, mean_.values()});
-      auto m = optimizer_.first().begin(), v = optimizer_.second().begin();
-      for (const Range& own : own_elements()) {
-        m = std::copy_n(first.begin() + own.begin, own.count, m);
-        v = std::copy_n(second.begin() + own.begin, own.count, v);
-      }
+      load_parts(checkpoint);
     } else {
       progress_ = checkpoints_.load(checkpoint, arrays());
     }
@@ -108,6 +108,42 @@ std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint
                                           .hint = "a larger steps, which counts from the beginning of the run"});
   }
   return others;
+}
+
+// Of whole arrays, this rank keeps its parts as soon as a tensor is there.
+void Trainer::load_parts(const std::filesystem::path& checkpoint) {
+  models::MasterWeights& masters = objective_.masters();
+  const auto bytes_of = [](int64_t elements) { return static_cast<size_t>(elements) * sizeof(float); };
+  struct Scratch {
+    sys::Pages pages;
+    std::span<float> array{};
+  };
+  const auto size = static_cast<size_t>(masters.size());
+  std::array<Scratch, 3> scratch{Scratch{sys::Pages(bytes_of(masters.size()))},
+                                 Scratch{sys::Pages(bytes_of(masters.size()))},
+                                 Scratch{sys::Pages(bytes_of(masters.size()))}};
+  for (Scratch& s : scratch) s.array = {reinterpret_cast<float*>(s.pages.data()), size};
+  auto& [first, second, mean] = scratch;
+  const auto drop = [&](std::span<float> array, const models::MasterTensor& t) {
+    const bool whole = array.data() == mean.array.data() || array.data() == masters.values().data();
+    if (whole && !mesh_->divides_weights()) return;
+    for (const Range& r : mesh_->others(masters, t)) {
+      if (array.data() == masters.values().data()) masters.drop_values(r);
+      for (Scratch& s : scratch) {
+        if (array.data() == s.array.data()) s.pages.clear(bytes_of(r.begin), bytes_of(r.begin + r.count));
+      }
+    }
+  };
+  const std::span<float> means = mean_.kept() ? mean.array : std::span<float>();
+  progress_ = checkpoints_.load(checkpoint, {masters, masters.values(), first.array, second.array, means, drop});
+  const auto take = [](std::span<const float> array, const std::vector<Range>& own, std::span<float> to) {
+    const sys::BigVector<float> parts = parts_of(array, own);
+    std::copy(parts.begin(), parts.end(), to.begin());
+  };
+  take(first.array, own_elements(), optimizer_.first());
+  take(second.array, own_elements(), optimizer_.second());
+  if (mean_.kept()) take(mean.array, own_values(), mean_.values());
+  for (const Range& own : own_values()) masters.round(own, ctx_.threads);
 }
 
 Outcome Trainer::train(const Watcher& watcher) {
@@ -132,8 +168,9 @@ Outcome Trainer::train(const Watcher& watcher) {
   save();
   const bool finished = progress_.step == r.steps;
   if (finished && mean_.kept()) {
-    if (mesh_ && mesh_->divides_model()) {
-      const std::vector<float> mean = mesh_->assemble(objective_.masters(), objective_.whole(), mean_.values(), false);
+    if (mesh_ && (mesh_->divides_model() || mesh_->divides_weights())) {
+      const std::vector<float> mean =
+          mesh_->assemble(objective_.masters(), objective_.whole(), mean_.values(), mesh_->divides_weights());
       if (leads()) checkpoints_.write(mean, "ema");
     } else if (leads()) {
       checkpoints_.write(mean_.values(), "ema");
@@ -215,7 +252,9 @@ void Trainer::parts(int64_t rows, bool backward) {
     const int64_t begin = own.count * i / parts, end = own.count * (i + 1) / parts;
     parts_.push_back({own.begin + begin, end - begin});
   }
+  if (mesh_) mesh_->begin_passes();
   objective_.run_parts(ctx_, parts_, backward, sums_);
+  if (mesh_) mesh_->end_passes();
 }
 
 // The first rank reports it; the others wait for the end that this brings.
@@ -241,7 +280,7 @@ HeldOutLog Trainer::held_out() {
   models::MasterWeights& masters = objective_.masters();
   const auto exchange = [&] {
     mean_.exchange(masters.values(), ctx_.threads);
-    masters.round(ctx_.threads);
+    for (const Range& own : own_values()) masters.round(own, ctx_.threads);
   };
   exchange();
   log.ema_loss = held_out_loss();
@@ -268,12 +307,16 @@ void Trainer::save() {
 void Trainer::save_whole() {
   const models::MasterWeights& masters = objective_.masters();
   const models::MasterWeights& whole = objective_.whole();
+  const bool state = mesh_->divides_state(), weights = mesh_->divides_weights();
   const auto assemble = [&](std::span<const float> array, bool part) {
-    return mesh_->assemble(masters, whole, array, part && mesh_->divides_state());
+    return mesh_->assemble(masters, whole, array, part);
   };
-  std::vector<float> values = assemble(objective_.masters().values(), false),
-                     first = assemble(optimizer_.first(), true), second = assemble(optimizer_.second(), true), mean;
-  if (mean_.kept()) mean = assemble(mean_.values(), false);
+  std::span<float> held = objective_.masters().values();
+  sys::BigVector<float> own;
+  if (weights) held = own = parts_of(held, own_values());
+  std::vector<float> values = assemble(held, weights), first = assemble(optimizer_.first(), state),
+                     second = assemble(optimizer_.second(), state), mean;
+  if (mean_.kept()) mean = assemble(mean_.values(), weights);
   if (!leads()) return;
   checkpoints_.save({whole, values, first, second, mean}, progress_, recipe_,
                     manifest_of(recipe_, facts_, recipe_.out));

@@ -54,7 +54,9 @@ class Trainer {
   bool leads() const { return !mesh_ || mesh_->first(); }  // writes the files of the run
   Arrays arrays();
   void save_whole();
+  void load_parts(const std::filesystem::path& checkpoint);
   std::vector<Range> own_elements() const;  // of the masters' arrays that its optimiser updates
+  std::vector<Range> own_values() const;    // of the weights that it has between passes
 
   const Recipe& recipe_;
   Objective& objective_;

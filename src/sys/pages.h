@@ -1,0 +1,27 @@
+// Pages: zeros at an address that never changes. A page takes memory when it is written, and gives it back when it is
+// cleared: for arrays that are read through fixed views but are in use only in part.
+#pragma once
+#include <cstddef>
+
+namespace braid::sys {
+
+class Pages {
+ public:
+  // std::bad_alloc when there is no room for the addresses.
+  explicit Pages(size_t bytes);
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages();
+
+  std::byte* data() { return data_; }
+  // Bytes [begin, end) become zeros; pages that lie within give their memory back.
+  void clear(size_t begin, size_t end);
+  // Bytes of the pages that have memory, or were read.
+  size_t resident() const;
+
+ private:
+  std::byte* data_;
+  size_t bytes_;  // whole pages
+};
+
+}  // namespace braid::sys

@@ -1,0 +1,62 @@
+#include "train/families.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace braid::train {
+namespace {
+
+// Runs of tensors of one layer; what lies between them is padding.
+std::vector<Family> runs_of(const models::MasterWeights& masters, const Range& elements, comm::Group* ranks,
+                            bool by_layer) {
+  const int64_t end = elements.begin + elements.count;
+  std::vector<Family> list = {{.elements = elements, .ranks = ranks}};
+  if (!by_layer) return list;
+  std::vector<const models::MasterTensor*> tensors;
+  for (const models::MasterTensor& t : masters.tensors()) {
+    if (t.offset >= elements.begin && t.offset < end) tensors.push_back(&t);
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
+  if (!tensors.empty()) list[0].layer = tensors[0]->layer;
+  for (const models::MasterTensor* t : tensors) {
+    if (t->layer == list.back().layer) continue;
+    list.back().elements.count = t->offset - list.back().elements.begin;
+    list.push_back({.elements = {t->offset, end - t->offset}, .ranks = ranks, .layer = t->layer});
+  }
+  return list;
+}
+
+// Equal parts; where matrices must stay whole, a cut inside a tensor moves to its end.
+void divide(const models::MasterWeights& masters, bool whole_tensors, Family& family) {
+  constexpr int64_t kAlign = 32;  // elements, as tensors are
+  const auto [begin, size] = family.elements;
+  const int64_t ranks = family.ranks->size(), part = (size + ranks * kAlign - 1) / (ranks * kAlign) * kAlign;
+  std::vector<int64_t>& ends = family.counts;
+  for (int64_t rank = 1; rank <= ranks; ++rank) ends.push_back(std::min(size, rank * part));
+  if (whole_tensors) {
+    for (int64_t& end : ends) {
+      for (const models::MasterTensor& t : masters.tensors()) {
+        if (t.offset < begin + end && begin + end < t.offset + t.count()) end = t.offset + t.count() - begin;
+      }
+    }
+    ends.back() = size;
+  }
+  std::adjacent_difference(ends.begin(), ends.end(), ends.begin());
+  const auto mine = family.counts.begin() + family.ranks->rank();
+  family.own = {std::accumulate(family.counts.begin(), mine, begin), *mine};
+}
+
+}  // namespace
+
+std::vector<Family> families_of(const models::MasterWeights& masters, const FamilyRules& rules) {
+  const int64_t begin = masters.experts_begin(), end = masters.size();
+  std::vector<Family> list = runs_of(masters, {0, begin}, rules.data, rules.by_layer);
+  if (rules.replicas) {
+    const std::vector<Family> experts = runs_of(masters, {begin, end - begin}, rules.replicas, rules.by_layer);
+    list.insert(list.end(), experts.begin(), experts.end());
+  }
+  for (Family& family : list) divide(masters, rules.whole_tensors, family);
+  return list;
+}
+
+}  // namespace braid::train

@@ -1,0 +1,38 @@
+// How ranks divide the elements of the masters among themselves: families of elements that the same ranks have, which
+// sum their gradients, and of which each of these has a part of its own to update.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "comm/group.h"
+#include "core/param.h"
+#include "models/master_weights.h"
+
+namespace braid::train {
+
+struct Family {
+  Range elements{};
+  comm::Group* ranks = nullptr;
+  int layer = -1;                 // whose they are (MasterTensor::layer)
+  std::vector<int64_t> counts{};  // elements of every rank's part, consecutive
+  Range own{};                    // this rank's
+};
+
+struct FamilyRules {
+  comm::Group* data = nullptr;      // the ranks that have the same elements
+  comm::Group* replicas = nullptr;  // those that have the same experts, where these are others
+  bool whole_tensors = false;       // a part has whole tensors
+  bool by_layer = false;            // a layer is a family of its own, and so are its experts
+};
+
+// In the order of their elements, all of which are in one family.
+std::vector<Family> families_of(const models::MasterWeights& masters, const FamilyRules& rules);
+
+// Elements of an array.
+inline View flat(std::span<const float> array) { return view_of(array.data(), {std::ssize(array)}); }
+inline MutView mut_flat(std::span<float> array) { return mut_view_of(array.data(), {std::ssize(array)}); }
+inline std::span<float> elements(std::span<float> array, const Range& range) {
+  return array.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.count));
+}
+
+}  // namespace braid::train

@@ -1,0 +1,78 @@
+#include "train/layer_shards.h"
+
+#include <algorithm>
+
+namespace braid::train {
+
+std::vector<Range> others_of(const Family& family) {
+  const auto [begin, count] = family.elements;
+  const int64_t end = begin + count, own_end = family.own.begin + family.own.count;
+  return {{begin, family.own.begin - begin}, {own_end, end - own_end}};
+}
+
+LayerShards::LayerShards(models::MasterWeights& masters, std::span<const Family> families, comm::Group& tensor,
+                         bool weights, int threads)
+    : masters_(masters), tensor_(tensor), weights_(weights), threads_(threads) {
+  for (const Family& family : families) (family.layer < 0 ? rest_ : layers_[family.layer]).families.push_back(&family);
+  for (const models::MasterTensor& t : masters.tensors()) {
+    if (t.partial && t.layer >= 0) layers_.at(t.layer).partial.push_back({t.offset, t.count()});
+  }
+  for (const auto& [layer, unit] : layers_) give_back(unit);
+  give_back(rest_);
+}
+
+void LayerShards::begin(int64_t layer, bool backward) {
+  const auto found = layers_.find(layer);
+  if (found == layers_.end()) return;
+  gather(found->second);
+  if (backward) set_aside(found->second);
+}
+
+void LayerShards::end(int64_t layer, bool backward) {
+  const auto found = layers_.find(layer);
+  if (found == layers_.end()) return;
+  if (backward) sum(found->second);
+  give_back(found->second);
+}
+
+void LayerShards::gather(const Unit& unit) {
+  if (!weights_) return;
+  for (const Family* f : unit.families) {
+    const std::span<float> all = elements(masters_.values(), f->elements), own = elements(masters_.values(), f->own);
+    f->ranks->all_gather(flat(own), mut_flat(all), f->counts).wait();
+    masters_.round(f->elements, threads_);
+  }
+}
+
+void LayerShards::give_back(const Unit& unit) {
+  if (!weights_) return;
+  for (const Family* f : unit.families) {
+    for (const Range& r : others_of(*f)) masters_.drop_values(r);
+  }
+}
+
+// The backward pass adds to what is there, and all of that is summed over ranks.
+void LayerShards::set_aside(const Unit& unit) {
+  sums_.clear();
+  for (const Family* f : unit.families) {
+    const std::span<float> own = elements(masters_.grads(), f->own);
+    sums_.insert(sums_.end(), own.begin(), own.end());
+    masters_.drop_grads(f->own);
+  }
+}
+
+void LayerShards::sum(const Unit& unit) {
+  for (const Range& r : unit.partial) {
+    const std::span<float> grad = elements(masters_.grads(), r);
+    tensor_.all_reduce(flat(grad), mut_flat(grad)).wait();
+  }
+  auto before = sums_.begin();
+  for (const Family* f : unit.families) {
+    const std::span<float> all = elements(masters_.grads(), f->elements), own = elements(masters_.grads(), f->own);
+    f->ranks->reduce_scatter(flat(all), mut_flat(own), comm::Reduction::sum, f->counts).wait();
+    for (float& g : own) g += *before++;
+    for (const Range& r : others_of(*f)) masters_.drop_grads(r);
+  }
+}
+
+}  // namespace braid::train

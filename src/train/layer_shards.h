@@ -1,0 +1,55 @@
+// ZeRO, stages 2 and 3 (arXiv 1910.02054, section 5), layer by layer. When the backward pass of a layer is over, its
+// gradients are reduced to the ranks that update them, and a rank keeps the sums of its own part alone. Stage 3 divides
+// the weights too: those of a layer are gathered before its forward pass, given back after it, and gathered once more
+// for its backward pass. What no layer has alone (tables, head, final norm, prediction block) is gathered for all
+// passes of a step, and its gradients are summed after them (mesh.h).
+//
+// Addresses stay (models::Parted): what was given back reads as zeros.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "comm/group.h"
+#include "models/master_weights.h"
+#include "nn/layer_passes.h"
+#include "train/families.h"
+
+namespace braid::train {
+
+class LayerShards final : public nn::LayerPasses {
+ public:
+  // All outlive this. `tensor`: the ranks that share a model's blocks. `weights`: of stage 3.
+  LayerShards(models::MasterWeights& masters, std::span<const Family> families, comm::Group& tensor, bool weights,
+              int threads);
+
+  void begin(int64_t layer, bool backward) override;
+  void end(int64_t layer, bool backward) override;
+  // Around the passes of a step, or of an evaluation.
+  void begin_passes() { gather(rest_); }
+  void end_passes() { give_back(rest_); }
+
+ private:
+  struct Unit {
+    std::vector<const Family*> families{};
+    std::vector<Range> partial{};  // elements: MasterTensor::partial
+  };
+  void gather(const Unit& unit);
+  void give_back(const Unit& unit);
+  void set_aside(const Unit& unit);
+  void sum(const Unit& unit);
+
+  models::MasterWeights& masters_;
+  comm::Group& tensor_;
+  bool weights_;
+  int threads_;
+  std::map<int64_t, Unit> layers_;
+  Unit rest_;
+  std::vector<float> sums_;  // of the part of a layer that is this rank's, from the parts of the batch before this one
+};
+
+// Everything of the family that is not this rank's.
+std::vector<Range> others_of(const Family& family);
+
+}  // namespace braid::train
