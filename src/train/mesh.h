@@ -8,6 +8,9 @@
 // step. All of them call the same functions in the same order. Every rank computes the same sums in the same order, so
 // that all take the same decisions.
 //
+// A grid (grid.h) has x for tp, y ranks that divide the residual stream beside them, and of the ranks that share a
+// batch z in a row as zero = 1 has all of them: the others have the same parts of the state and sum these.
+//
 // zero (arXiv 1910.02054, section 5): 0, every rank has the whole state of the optimiser; 1, each keeps and updates one
 // part of it: gradients are reduced to the rank that updates them, weights are gathered from there.
 #pragma once
@@ -51,7 +54,7 @@ class Mesh {
   Range rows(int64_t rows) const;
   // Elements of the masters' arrays that this rank's optimiser updates.
   std::vector<Range> own(const models::MasterWeights& masters);
-  bool divides_state() const { return recipe_.zero > 0; }
+  bool divides_state() const { return recipe_.zero > 0 || axes_.z > 1; }
 
   // Before and after the passes of a step: afterwards `sums` are those of all ranks, and so are the gradients that this
   // rank's optimiser reads.
@@ -78,22 +81,25 @@ class Mesh {
  private:
   void send(const Sums& sums, int peer);
   void receive(Sums& sums, int peer);
-  // Elements of the masters, and the ranks that have the same ones and sum their gradients.
+  // Elements of the masters, the ranks that divide their state, and `copies` of this one's part; all of them sum their
+  // gradients.
   struct Family {
     Range elements;
-    comm::Group* ranks;
+    comm::Group *ranks, *copies;
   };
   std::vector<Family> families(const models::MasterWeights& masters);
   std::vector<int64_t> counts(const models::MasterWeights& masters, const Family& family) const;
   std::vector<float> joined(const models::MasterWeights& masters, std::span<const float> own);
 
   ParallelRecipe recipe_;
+  Grid axes_;
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
   // The ranks that share a model's blocks, those that share tokens, those that sum gradients, and those that sum
   // losses: one place in tensor_.
   comm::Group tensor_, context_, data_, batch_;
-  comm::Group pipe_, ends_;  // the stages of a model; of these the first and the last, for each other rank itself
+  comm::Group shards_, copies_;  // of data_: those that divide a state, and those that have the same part of it
+  comm::Group pipe_, ends_;      // the stages of a model; of these the first and the last, for each other rank itself
   // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
   comm::Group experts_, replicas_, node_, aligned_;
   nn::ExpertRanks expert_ranks_;
