@@ -124,7 +124,6 @@ void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
   check_grid_alone(p);
   if (!p.grid.empty()) check_grid(p.axes(), ranks);
-  if (p.axes().y > 1) refuse("parallel.grid", "y is not divided yet", "y = 1");
   check_divides({{"pp", p.pp}, {"cp", p.cp}, {"tp", p.tp}}, ranks);
   check_divides({{"pp", p.pp}, {"ep", p.divides_experts() ? p.ep : 1}, {"etp", p.divides_experts() ? p.etp : 1}},
                 ranks);
@@ -184,6 +183,7 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
                            place_of(world, axes_))),
       data_(world.split(line_of(recipe_, world, axes_.model()))),
       batch_(world.split(place_of(world, axes_))),
+      hidden_(world.split(run_of(world, axes_.model()) * tensor_.size() + tensor_.rank())),
       shards_(data_.split(recipe_.grid.empty() ? 0 : run_of(data_, axes_.z))),
       copies_(data_.split(shards_.rank())),
       pipe_(world.split(data_.rank() * static_cast<int>(axes_.model()) + place_of(world, axes_))),

@@ -43,9 +43,16 @@ class Mesh {
   int shares() const { return data_.size() / context_.size(); }  // of the rows of a batch
   int64_t stage() const { return pipe_.rank(); }
   comm::Group* pipe() { return pipe_.size() > 1 ? &pipe_ : nullptr; }
-  Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size(), .sequence = recipe_.sp}; }
+  Cut cut() const {
+    return {.rank = tensor_.rank(),
+            .ranks = tensor_.size(),
+            .sequence = recipe_.sp,
+            .hidden_rank = hidden_.rank(),
+            .hidden_ranks = hidden_.size()};
+  }
   ExpertCut expert_cut() const;
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
+  comm::Group* hidden() { return hidden_.size() > 1 ? &hidden_ : nullptr; }
   comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
   const nn::ExpertRanks* experts() const { return recipe_.divides_experts() ? &expert_ranks_ : nullptr; }
   // Whether a rank holds a part of the model only.
@@ -98,6 +105,7 @@ class Mesh {
   // The ranks that share a model's blocks, those that share tokens, those that sum gradients, and those that sum
   // losses: one place in tensor_.
   comm::Group tensor_, context_, data_, batch_;
+  comm::Group hidden_;           // that divide the channels between blocks
   comm::Group shards_, copies_;  // of data_: those that divide a state, and those that have the same part of it
   comm::Group pipe_, ends_;      // the stages of a model; of these the first and the last, for each other rank itself
   // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
