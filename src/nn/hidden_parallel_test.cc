@@ -13,12 +13,12 @@
 namespace braid::nn {
 namespace {
 
-constexpr int64_t kStream = 64, kInner = 96;
+constexpr int64_t kHidden = 64, kUnits = 96;
 
 struct Sent {
   int64_t x = 0, y = 0;
 };
-struct LayerResult {
+struct GridResult {
   std::vector<double> y{}, dx{}, dnorm{}, dup{}, dbias{}, ddown{};
   Sent linear{};  // by the products and sums of the block, forward
   int64_t norm = 0;
@@ -31,27 +31,27 @@ struct Grid {
 Grid grid_of(comm::Group& world, int x) { return {world.split(world.rank() / x), world.split(world.rank() % x)}; }
 
 // x + down(act(up(norm(x)) + bias)), its gradient for a given dy.
-class Layer {
+class GridLayer {
  public:
-  explicit Layer(Grid* grid) : grid_(grid) {}
+  explicit GridLayer(Grid* grid) : grid_(grid) {}
 
-  LayerResult pass(const SeqMap& seqs) {
+  GridResult pass(const SeqMap& seqs) {
     Run run{.ctx = ctx_, .seqs = seqs, .state = state_};
-    const int64_t stream = kStream / ranks(&Grid::hidden), channel = stream * rank(&Grid::hidden),
-                  inner = kInner / ranks(&Grid::tensor), unit = inner * rank(&Grid::tensor);
+    const int64_t stream = kHidden / ranks(&Grid::hidden), channel = stream * rank(&Grid::hidden),
+                  inner = kUnits / ranks(&Grid::tensor), unit = inner * rank(&Grid::tensor);
     if (grid_ && grid_->tensor.size() > 1) run.tensor = &grid_->tensor;
     if (grid_ && grid_->hidden.size() > 1) run.hidden = &grid_->hidden;
     ctx_.tape = &tape_;
-    const TestTensor norm(DType::f32, {1, kStream}, 1, 0.1, 1), up(DType::f32, {kInner, kStream}, 2, 0.3, 0),
-        down(DType::f32, {kStream, kInner}, 3, 0.3, 0), input(DType::f32, {seqs.tokens(), kStream}, 4),
-        gradient(DType::f32, {seqs.tokens(), kStream}, 5), shift(DType::f32, {1, kInner}, 6);
+    const TestTensor norm(DType::f32, {1, kHidden}, 1, 0.1, 1), up(DType::f32, {kUnits, kHidden}, 2, 0.3, 0),
+        down(DType::f32, {kHidden, kUnits}, 3, 0.3, 0), input(DType::f32, {seqs.tokens(), kHidden}, 4),
+        gradient(DType::f32, {seqs.tokens(), kHidden}, 5), shift(DType::f32, {1, kUnits}, 6);
     const Tensor x = copy(input.view().slice(1, channel, stream)), dy = copy(gradient.view().slice(1, channel, stream));
     Param &w = make(norm.view().slice(1, channel, stream), ParamRole::norm),
           &in = make(up.view().slice(0, unit, inner).slice(1, channel, stream), ParamRole::up),
           &bias = make(shift.view().slice(1, unit, inner), ParamRole::bias),
           &out = make(down.view().slice(0, channel, stream).slice(1, unit, inner), ParamRole::down);
     tape_.require_grad(x);
-    LayerResult result;
+    GridResult result;
     int64_t at = sent();
     const auto since = [&] { return sent() - std::exchange(at, sent()); };
     const Tensor normed = run.hidden ? rms_norm_part(run, x, w, 1e-5f, DType::f32) : rms_norm(run, x, w, {});
@@ -112,7 +112,7 @@ std::vector<double> part_of(const std::vector<double>& whole, int64_t cols, Rang
   return part;
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& want) {
+void expect_close(const std::vector<double>& got, const std::vector<double>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-4) << i;
 }
@@ -122,20 +122,20 @@ constexpr std::pair<int, int> kGrids[] = {{1, 2}, {2, 1}, {2, 2}, {1, 4}, {4, 2}
 TEST(HiddenParallel, RanksComputeWhatOneDoes) {
   SeqMap seqs;
   for (const int64_t n : {5, 1, 7}) seqs.add(n);
-  const LayerResult one = Layer(nullptr).pass(seqs);
+  const GridResult one = GridLayer(nullptr).pass(seqs);
   for (const auto& [x, y] : kGrids) {
     const int gx = x, gy = y;
     comm::run_in_process(gx * gy, {.per_node = gx * gy}, [&](comm::Group& world) {
       Grid grid = grid_of(world, gx);
-      const LayerResult own = Layer(&grid).pass(seqs);
-      const Range all{0, seqs.tokens()}, channels{kStream / gy * grid.hidden.rank(), kStream / gy},
-          units{kInner / gx * grid.tensor.rank(), kInner / gx};
-      expect_near(own.y, part_of(one.y, kStream, all, channels));
-      expect_near(own.dx, part_of(one.dx, kStream, all, channels));
-      expect_near(own.dnorm, part_of(one.dnorm, kStream, {0, 1}, channels));
-      expect_near(own.dup, part_of(one.dup, kStream, units, channels));
-      expect_near(own.dbias, part_of(one.dbias, kInner, {0, 1}, units));
-      expect_near(own.ddown, part_of(one.ddown, kInner, channels, units));
+      const GridResult own = GridLayer(&grid).pass(seqs);
+      const Range all{0, seqs.tokens()}, channels{kHidden / gy * grid.hidden.rank(), kHidden / gy},
+          units{kUnits / gx * grid.tensor.rank(), kUnits / gx};
+      expect_close(own.y, part_of(one.y, kHidden, all, channels));
+      expect_close(own.dx, part_of(one.dx, kHidden, all, channels));
+      expect_close(own.dnorm, part_of(one.dnorm, kHidden, {0, 1}, channels));
+      expect_close(own.dup, part_of(one.dup, kHidden, units, channels));
+      expect_close(own.dbias, part_of(one.dbias, kUnits, {0, 1}, units));
+      expect_close(own.ddown, part_of(one.ddown, kUnits, channels, units));
     });
   }
 }
@@ -150,9 +150,9 @@ TEST(HiddenParallel, BytesOfEachAxisAreThoseOfTheFormula) {
     const int gx = x, gy = y;
     comm::run_in_process(gx * gy, {.per_node = gx * gy}, [&](comm::Group& world) {
       Grid grid = grid_of(world, gx);
-      Layer layer(&grid);
-      const LayerResult own = layer.pass(seqs);
-      const int64_t over_y = 4 * 2 * (gy - 1) * m * kInner / gx / gy, over_x = 4 * 2 * (gx - 1) * m * kStream / gy / gx;
+      GridLayer layer(&grid);
+      const GridResult own = layer.pass(seqs);
+      const int64_t over_y = 4 * 2 * (gy - 1) * m * kUnits / gx / gy, over_x = 4 * 2 * (gx - 1) * m * kHidden / gy / gx;
       EXPECT_EQ(own.linear.y, over_y) << gx << " x " << gy;
       EXPECT_EQ(own.linear.x, over_x) << gx << " x " << gy;
       EXPECT_EQ(layer.backward(), over_x + over_y) << gx << " x " << gy;
@@ -163,30 +163,31 @@ TEST(HiddenParallel, BytesOfEachAxisAreThoseOfTheFormula) {
   }
 }
 
+// Of rank r: 10 r, 10 r + 1, ...
+void gather_and_sum(comm::Group& world, bool parts) {
+  Arena arena;
+  Tape tape;
+  Ctx ctx{.arena = arena, .threads = 1, .tape = &tape};
+  StateView state;
+  const SeqMap seqs = SeqMap::one(2);
+  Run run{.ctx = ctx, .seqs = seqs, .state = state};
+  run.hidden = &world;
+  const Tensor x(arena, DType::f32, {2, 2});
+  for (int i = 0; i < 4; ++i) x.mut().as<float>()[i] = static_cast<float>(10 * world.rank() + i);
+  tape.require_grad(x);
+  const Tensor all = gather_channels(run, x, parts), own = own_channels(run, all, parts);
+  EXPECT_EQ(to_doubles(all.view()), (std::vector<double>{0, 1, 10, 11, 20, 21, 2, 3, 12, 13, 22, 23}));
+  const double times = parts ? 3 : 1;  // the sum of equal parts
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(element(own.view(), i), times * element(x.view(), i));
+  tape.add_grad(ctx, own, x);
+  tape.backward(ctx);
+  for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(element(tape.grad(x).view(), i), times * element(x.view(), i));
+  tape.clear();
+}
+
 TEST(HiddenParallel, ChannelsAreGatheredAndSummed) {
-  comm::run_in_process(3, {.per_node = 3}, [](comm::Group& world) {
-    Arena arena;
-    Tape tape;
-    Ctx ctx{.arena = arena, .threads = 1, .tape = &tape};
-    StateView state;
-    const SeqMap seqs = SeqMap::one(2);
-    Run run{.ctx = ctx, .seqs = seqs, .state = state};
-    run.hidden = &world;
-    const auto rank = static_cast<float>(world.rank());
-    for (const bool parts : {false, true}) {
-      const Tensor x(arena, DType::f32, {2, 2});
-      for (int64_t i = 0; i < 4; ++i) x.mut().as<float>()[i] = 10 * rank + static_cast<float>(i);
-      tape.require_grad(x);
-      const Tensor all = gather_channels(run, x, parts), own = own_channels(run, all, parts);
-      EXPECT_EQ(to_doubles(all.view()), (std::vector<double>{0, 1, 10, 11, 20, 21, 2, 3, 12, 13, 22, 23}));
-      const double times = parts ? 3 : 1;  // of the sum of equal parts
-      for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(element(own.view(), i), times * element(x.view(), i));
-      tape.add_grad(ctx, own, x);
-      tape.backward(ctx);
-      for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(element(tape.grad(x).view(), i), times * element(x.view(), i));
-      tape.clear();
-    }
-  });
+  for (const bool parts : {false, true})
+    comm::run_in_process(3, {.per_node = 3}, [&](comm::Group& world) { gather_and_sum(world, parts); });
 }
 
 }  // namespace
