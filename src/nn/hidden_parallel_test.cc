@@ -13,7 +13,7 @@
 namespace braid::nn {
 namespace {
 
-constexpr int64_t kHidden = 64, kUnits = 96;
+constexpr int64_t kChannels = 64, kUnits = 96;
 
 struct Sent {
   int64_t x = 0, y = 0;
@@ -37,14 +37,14 @@ class GridLayer {
 
   GridResult pass(const SeqMap& seqs) {
     Run run{.ctx = ctx_, .seqs = seqs, .state = state_};
-    const int64_t stream = kHidden / ranks(&Grid::hidden), channel = stream * rank(&Grid::hidden),
+    const int64_t stream = kChannels / ranks(&Grid::hidden), channel = stream * rank(&Grid::hidden),
                   inner = kUnits / ranks(&Grid::tensor), unit = inner * rank(&Grid::tensor);
     if (grid_ && grid_->tensor.size() > 1) run.tensor = &grid_->tensor;
     if (grid_ && grid_->hidden.size() > 1) run.hidden = &grid_->hidden;
     ctx_.tape = &tape_;
-    const TestTensor norm(DType::f32, {1, kHidden}, 1, 0.1, 1), up(DType::f32, {kUnits, kHidden}, 2, 0.3, 0),
-        down(DType::f32, {kHidden, kUnits}, 3, 0.3, 0), input(DType::f32, {seqs.tokens(), kHidden}, 4),
-        gradient(DType::f32, {seqs.tokens(), kHidden}, 5), shift(DType::f32, {1, kUnits}, 6);
+    const TestTensor norm(DType::f32, {1, kChannels}, 1, 0.1, 1), up(DType::f32, {kUnits, kChannels}, 2, 0.3, 0),
+        down(DType::f32, {kChannels, kUnits}, 3, 0.3, 0), input(DType::f32, {seqs.tokens(), kChannels}, 4),
+        gradient(DType::f32, {seqs.tokens(), kChannels}, 5), shift(DType::f32, {1, kUnits}, 6);
     const Tensor x = copy(input.view().slice(1, channel, stream)), dy = copy(gradient.view().slice(1, channel, stream));
     Param &w = make(norm.view().slice(1, channel, stream), ParamRole::norm),
           &in = make(up.view().slice(0, unit, inner).slice(1, channel, stream), ParamRole::up),
@@ -128,12 +128,12 @@ TEST(HiddenParallel, RanksComputeWhatOneDoes) {
     comm::run_in_process(gx * gy, {.per_node = gx * gy}, [&](comm::Group& world) {
       Grid grid = grid_of(world, gx);
       const GridResult own = GridLayer(&grid).pass(seqs);
-      const Range all{0, seqs.tokens()}, channels{kHidden / gy * grid.hidden.rank(), kHidden / gy},
+      const Range all{0, seqs.tokens()}, channels{kChannels / gy * grid.hidden.rank(), kChannels / gy},
           units{kUnits / gx * grid.tensor.rank(), kUnits / gx};
-      expect_close(own.y, part_of(one.y, kHidden, all, channels));
-      expect_close(own.dx, part_of(one.dx, kHidden, all, channels));
-      expect_close(own.dnorm, part_of(one.dnorm, kHidden, {0, 1}, channels));
-      expect_close(own.dup, part_of(one.dup, kHidden, units, channels));
+      expect_close(own.y, part_of(one.y, kChannels, all, channels));
+      expect_close(own.dx, part_of(one.dx, kChannels, all, channels));
+      expect_close(own.dnorm, part_of(one.dnorm, kChannels, {0, 1}, channels));
+      expect_close(own.dup, part_of(one.dup, kChannels, units, channels));
       expect_close(own.dbias, part_of(one.dbias, kUnits, {0, 1}, units));
       expect_close(own.ddown, part_of(one.ddown, kUnits, channels, units));
     });
@@ -152,7 +152,8 @@ TEST(HiddenParallel, BytesOfEachAxisAreThoseOfTheFormula) {
       Grid grid = grid_of(world, gx);
       GridLayer layer(&grid);
       const GridResult own = layer.pass(seqs);
-      const int64_t over_y = 4 * 2 * (gy - 1) * m * kUnits / gx / gy, over_x = 4 * 2 * (gx - 1) * m * kHidden / gy / gx;
+      const int64_t over_y = 4 * 2 * (gy - 1) * m * kUnits / gx / gy,
+                    over_x = 4 * 2 * (gx - 1) * m * kChannels / gy / gx;
       EXPECT_EQ(own.linear.y, over_y) << gx << " x " << gy;
       EXPECT_EQ(own.linear.x, over_x) << gx << " x " << gy;
       EXPECT_EQ(layer.backward(), over_x + over_y) << gx << " x " << gy;
