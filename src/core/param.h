@@ -102,6 +102,7 @@ struct Cut {
   int64_t rank = 0, ranks = 1;
   bool whole_experts = false;
   bool sequence = false;
+  int64_t hidden_rank = 0, hidden_ranks = 1;  // of the channels of the residual stream (nn/hidden_parallel.h)
 };
 struct Range {
   int64_t begin = 0, count = 0;

@@ -68,6 +68,40 @@ struct Narrow {
   }
 };
 
+// Blocks between which ranks have a share of the channels each (nn/hidden_parallel.h).
+struct ShareHidden {
+  const Cut& cut;
+  bool divided;  // the block over Cut::ranks
+
+  void operator()(nn::MoeSpec& e) const {
+    const int64_t ranks = cut.hidden_ranks, whole = divided ? e.width * cut.ranks : e.width;
+    const int64_t units = whole % 16 == 0 ? whole / 16 : whole;
+    e.hidden /= ranks;
+    e.hidden_ranks = ranks;
+    e.over_hidden = (divided || cut.ranks == 1) && units % (ranks * cut.ranks) == 0;
+    if (e.over_hidden) e.width /= ranks;
+  }
+  void operator()(LinearSpec&) const {
+    fail("parallel.grid", {.what = "y cannot be used with linear maps in place of blocks", .hint = "y = 1"});
+  }
+  template <class Spec>
+  void operator()(Spec& spec) const {
+    spec.hidden /= cut.hidden_ranks;
+  }
+};
+
+void share_hidden(Config& config, const Cut& cut) {
+  if (cut.hidden_ranks == 1) return;
+  if (config.norm != NormKind::rms) fail("parallel.grid", {.what = "y cannot be used with LayerNorm", .hint = "y = 1"});
+  if (config.hidden % cut.hidden_ranks != 0) {
+    fail("parallel.grid", {.what = "y does not divide the width between blocks",
+                           .got = std::to_string(cut.hidden_ranks),
+                           .expected = fmt::format("a divisor of {}", config.hidden)});
+  }
+  config.hidden /= cut.hidden_ranks;
+  each_part(config, [&](PartSpec& part) { std::visit(ShareHidden{cut, part.cut}, part.block); });
+}
+
 bool has_experts(const Config& config) {
   bool any = false;
   each_part(config, [&](const PartSpec& part) { any = any || std::holds_alternative<nn::MoeSpec>(part.block); });
@@ -78,14 +112,14 @@ bool has_experts(const Config& config) {
 
 Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts) {
   Config config = whole;
-  if (cut.ranks == 1 && !experts.divides()) return config;
+  if (cut.ranks == 1 && cut.hidden_ranks == 1 && !experts.divides()) return config;
   if (whole.vocab < cut.ranks) {
     fail("parallel.tp", {.what = "the vocabulary has fewer rows than ranks",
                          .got = std::to_string(cut.ranks),
                          .expected = fmt::format("at most {}", whole.vocab)});
   }
   if (whole.loop) {
-    const char* key = cut.ranks > 1 ? "parallel.tp" : "parallel.ep";
+    const char* key = cut.ranks > 1 ? "parallel.tp" : cut.hidden_ranks > 1 ? "parallel.grid" : "parallel.ep";
     fail(key, {.what = "cannot be used with recurrent depth", .hint = fmt::format("{}=1", key)});
   }
   if (experts.divides() && !has_experts(config))
@@ -94,6 +128,7 @@ Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts)
     const bool divided = std::visit(Narrow{cut.ranks, experts}, part.block);
     part.cut = divided && cut.ranks > 1;
   });
+  share_hidden(config, cut);
   config.cut = cut;
   config.expert_cut = experts;
   const std::vector<std::string> prefixes = block_prefixes(config, true);

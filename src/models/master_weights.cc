@@ -76,6 +76,7 @@ class MasterSource final : public nn::ParamSource {
         files_(files),
         where_(where),
         cut_(config.cut),
+        hidden_(config.hidden),
         experts_(config.expert_cut),
         stage_(config.stage),
         loop_(config.loop.has_value()),
@@ -98,7 +99,7 @@ class MasterSource final : public nn::ParamSource {
     MasterTensor tensor = whole_tensor(all, p.name);
     tensor.number = numbers_.at(r.name);
     if (!r.mtp && !loop_) tensor.layer = r.layer;
-    if (cut_.ranks > 1 || experts_.divides()) divide(tensor, r, all);
+    if (cut_.ranks > 1 || cut_.hidden_ranks > 1 || experts_.divides()) divide(tensor, r, all);
     if (r.role == ParamRole::embedding && stage_.shares_table) {
       tensor.ends = true;
       tensor.counted = tensor.counted && stage_.first;
@@ -153,20 +154,42 @@ class MasterSource final : public nn::ParamSource {
   // Which rows or columns of the whole are this rank's, and who counts it.
   void divide(MasterTensor& tensor, const nn::ParamRequest& r, const nn::ParamRequest& all) const {
     if (experts_.divides() && all.experts > 0) return divide_expert(tensor, r, all);
-    if (r.shape == all.shape) {
-      tensor.counted = cut_.rank == 0;
-      const auto inside = [&](const std::vector<std::string>& prefixes) {
-        return std::any_of(prefixes.begin(), prefixes.end(),
-                           [&](const std::string& prefix) { return r.name.starts_with(prefix); });
-      };
-      tensor.partial = inside(cut_blocks_) || (cut_.sequence && !inside(whole_blocks_));
-      return;
+    const int64_t rows = all.rows(), cols = all.cols();
+    const bool along_cols = all.shard.axis == Shard::Axis::cols || (rows == 1 && !is_matrix(all.role));
+    const bool fewer_rows = r.rows() != rows, fewer_cols = r.cols() != cols;
+    const bool by_shard = all.shard.axis != Shard::Axis::whole && (along_cols ? fewer_cols : fewer_rows);
+    const bool by_hidden = along_cols && by_shard ? fewer_rows : by_shard ? fewer_cols : fewer_rows || fewer_cols;
+    // An expert's width may be divided over both kinds of ranks.
+    const int64_t both = cut_.ranks * cut_.hidden_ranks;
+    const bool over_both = by_shard && all.experts > 0 && cut_.hidden_ranks > 1 &&
+                           both * (along_cols ? r.cols() : r.rows()) == (along_cols ? cols : rows);
+    tensor.counted = (by_shard || cut_.rank == 0) && (by_hidden || over_both || cut_.hidden_rank == 0);
+    const auto inside = [&](const std::vector<std::string>& prefixes) {
+      return std::any_of(prefixes.begin(), prefixes.end(),
+                         [&](const std::string& prefix) { return r.name.starts_with(prefix); });
+    };
+    tensor.partial = !by_shard && (inside(cut_blocks_) || (cut_.sequence && !inside(whole_blocks_)));
+    if (!by_shard && !by_hidden) return;
+    tensor.rows = rows;
+    tensor.cols = cols;
+    tensor.by_cols = by_shard ? along_cols : fewer_cols;
+    if (by_shard) {
+      const Cut over{.rank = cut_.hidden_rank * cut_.ranks + cut_.rank, .ranks = both};
+      tensor.held = ranges_of(all, rows, cols, over_both ? over : cut_);
+      if (by_hidden) tensor.within = channels_of(tensor.by_cols ? rows : cols)[0];
+    } else {
+      tensor.held = channels_of(tensor.by_cols ? cols : rows);
     }
-    tensor.rows = all.rows();
-    tensor.cols = all.cols();
-    tensor.held = ranges_of(all, tensor.rows, tensor.cols, cut_);
-    tensor.by_cols = all.shard.axis == Shard::Axis::cols || (tensor.rows == 1 && !is_matrix(all.role));
     CHECK(tensor.count() == r.shape.count(), "{}: {} of {}", r.name, tensor.count(), r.shape.count());
+  }
+
+  // This rank's channels of the residual stream, where `extent` rows or columns are the stream's, once or several
+  // times.
+  std::vector<Range> channels_of(int64_t extent) const {
+    std::vector<Range> ranges;
+    for (int64_t at = 0; at < extent; at += hidden_ * cut_.hidden_ranks)
+      ranges.push_back({at + hidden_ * cut_.hidden_rank, hidden_});
+    return ranges;
   }
 
   void divide_expert(MasterTensor& tensor, const nn::ParamRequest& r, const nn::ParamRequest& all) const {
@@ -177,7 +200,7 @@ class MasterSource final : public nn::ParamSource {
     const ExpertRanges held = expert_ranges_of(all, tensor.rows, tensor.cols, experts_);
     tensor.by_cols = !held.columns.empty();
     tensor.held = tensor.by_cols ? held.columns : held.rows;
-    tensor.within = held.within;
+    if (tensor.by_cols) tensor.within = held.within;
     CHECK(tensor.count() == r.shape.count(), "{}: {} of {}", r.name, tensor.count(), r.shape.count());
   }
 
@@ -185,6 +208,7 @@ class MasterSource final : public nn::ParamSource {
   nn::ParamSource& files_;
   const std::string& where_;
   Cut cut_;
+  int64_t hidden_;  // of config
   ExpertCut experts_;
   Stage stage_;
   bool loop_;                                           // a pass runs some layers several times
@@ -334,17 +358,17 @@ template <class Of>
 void each_run(const MasterTensor& t, Of&& of) {
   int64_t at = 0;
   if (t.held.empty()) return of(int64_t{0}, int64_t{0}, t.count());
-  const Range rows = t.within.count > 0 ? t.within : Range{0, t.rows};
-  for (int64_t row = rows.begin; t.by_cols && row < rows.begin + rows.count; ++row) {
-    for (const Range& r : t.held) {
-      of(row * t.cols + r.begin, at, r.count);
-      at += r.count;
-    }
+  const auto run = [&](int64_t row, const Range& columns) {
+    of(row * t.cols + columns.begin, at, columns.count);
+    at += columns.count;
+  };
+  const Range across = t.within.count > 0 ? t.within : Range{0, t.by_cols ? t.rows : t.cols};
+  for (int64_t row = across.begin; t.by_cols && row < across.begin + across.count; ++row) {
+    for (const Range& columns : t.held) run(row, columns);
   }
-  for (const Range& r : t.held) {
-    if (t.by_cols) break;
-    of(r.begin * t.cols, at, r.count * t.cols);
-    at += r.count * t.cols;
+  if (t.by_cols) return;
+  for (const Range& rows : t.held) {
+    for (int64_t row = rows.begin; row < rows.begin + rows.count; ++row) run(row, across);
   }
 }
 

@@ -37,7 +37,7 @@ struct MasterTensor {
   int64_t rows = 0, cols = 0;
   std::vector<Range> held{};
   bool by_cols = false;
-  Range within{};          // by_cols: the rows that have these columns; none: all of them
+  Range within{};          // the columns of these rows, or the rows that have these columns; none: all of them
   int64_t number = -1;     // among the tensors of the whole model
   bool of_expert = false;  // which other ranks lack: its gradient is summed over the ranks that hold it
   bool partial = false;    // whole here and on other ranks, for other parts of its block or tokens: gradients add up
@@ -48,7 +48,7 @@ struct MasterTensor {
   int64_t count() const {  // of elements that this rank holds
     int64_t n = 0;
     for (const Range& r : held) n += r.count;
-    return held.empty() ? shape.count() : n * (!by_cols ? cols : within.count > 0 ? within.count : rows);
+    return held.empty() ? shape.count() : n * (within.count > 0 ? within.count : by_cols ? rows : cols);
   }
 };
 

@@ -6,6 +6,7 @@
 #include "comm/group.h"
 #include "models/blocks.h"
 #include "nn/context_parallel.h"
+#include "nn/hidden_parallel.h"
 #include "nn/layer_passes.h"
 #include "nn/ops.h"
 #include "nn/sequence_parallel.h"
@@ -69,7 +70,8 @@ void Model::build_mtp(nn::ParamSource& source) {
     mtp.embedding_norm = build_norm(spec.prefix + "enorm", source, first, true);
     mtp.hidden_norm = build_norm(spec.prefix + "hnorm", source, first, true);
     mtp.projection = nn::BlockSource{source, *config_.spelling, spec.prefix, first, true}.get(
-        ParamRole::mtp_in, {config_.hidden, 2 * config_.hidden}, {.axis = Shard::Axis::whole});
+        ParamRole::mtp_in, {config_.hidden * config_.cut.hidden_ranks, 2 * config_.hidden},
+        {.axis = Shard::Axis::whole});
     int index = first;
     for (const LayerSpec& layer : spec.layers) mtp.layers.push_back(build_layer(layer, source, index++, true));
     mtp.final_norm = build_norm(spec.final_norm, source, index - 1, true);
@@ -190,7 +192,7 @@ Tensor Model::look_up(nn::Run& run, const Tensor& ids, Param& table) {
 
 nn::HeadLosses Model::losses(nn::Run& run, const Tensor& x, Param& head, const Tensor& targets, const Tensor& weight,
                              float z) {
-  if (config_.cut.ranks == 1) return nn::head_loss(run, x, head, targets, weight, z);
+  if (config_.cut.ranks == 1 && !run.hidden) return nn::head_loss(run, x, head, targets, weight, z);
   return nn::head_loss_part(run, nn::to_parts(run, x), head, targets, weight, first_row());
 }
 
@@ -264,7 +266,7 @@ Tensor Model::mtp_hidden(nn::Run& run, Mtp& mtp, const Tensor& ids, const Tensor
                h = mtp.hidden_norm.forward(run, hidden, run.numerics.products);
   // eh_proj reads both, the embedding first.
   const Tensor x = nn::linear(run, nn::concatenate(run, e, h), mtp.projection);
-  return through(run, mtp.layers, x, std::nullopt);
+  return through(run, mtp.layers, run.hidden ? nn::own_channels(run, x, true) : x, std::nullopt);
 }
 
 Tensor Model::mtp_step(nn::Run& run, const Tensor& ids, const Tensor& hidden) {

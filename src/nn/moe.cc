@@ -5,9 +5,11 @@
 
 #include "nn/context_parallel.h"
 #include "nn/expert_parallel.h"
+#include "nn/hidden_parallel.h"
 #include "nn/observer.h"
 #include "nn/ops.h"
 #include "nn/precision.h"
+#include "nn/tensor_parallel.h"
 #include "sys/error.h"
 
 namespace braid::nn {
@@ -229,12 +231,24 @@ Tensor Moe::mix_on_ranks(Run& run, const Tensor& x, const Tensor& experts, const
   return place_rows(run, from_experts(run, rows, y, part.count, out), part, x.dim(0));
 }
 
+// As mix(), where ranks divide the channels of what is not latent.
+Tensor Moe::mix_channels(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out) {
+  const bool parts = spec_.over_hidden;
+  const Tensor each = parts ? to_parts(run, *run.hidden, weights) : weights;
+  if (spec_.latent == 0) return own_channels(run, mix(run, gather_channels(run, x, parts), experts, each, out), parts);
+  if (!parts) return mix(run, x, experts, each, out);
+  const Tensor y = mix(run, to_parts(run, *run.hidden, x), experts, each, DType::f32);
+  return converted(run, sum_of_parts(run, *run.hidden, y), out);
+}
+
 Tensor Moe::forward(Run& run, const Tensor& x) {
   Tensor weights;
   const Tensor experts = route(run, x, weights);
   const Tensor v = spec_.latent > 0 ? linear(run, x, params_.latent_in, run.numerics.products) : x;
   const DType out = spec_.latent > 0 ? run.numerics.products : DType::f32;
-  const Tensor routed = run.experts ? mix_on_ranks(run, v, experts, weights, out) : mix(run, v, experts, weights, out);
+  const Tensor routed = run.hidden    ? mix_channels(run, v, experts, weights, out)
+                        : run.experts ? mix_on_ranks(run, v, experts, weights, out)
+                                      : mix(run, v, experts, weights, out);
   const Tensor y = spec_.latent > 0 ? linear(run, routed, params_.latent_out) : routed;
   return shared_ ? add(run, y, shared_->forward(run, x)) : y;
 }

@@ -24,7 +24,12 @@ struct MoeSpec {
   float scale = 1;
   Range own{};  // of the experts: those that this rank has (nn/expert_parallel.h); none: all
 
-  int64_t expert_hidden() const { return latent > 0 ? latent : hidden; }
+  // Where ranks divide the channels between blocks (nn/hidden_parallel.h), `hidden` is this one's share. An expert
+  // reads all, and if its width allows has a part of that on each rank instead.
+  int64_t hidden_ranks = 1;
+  bool over_hidden = false;
+
+  int64_t expert_hidden() const { return latent > 0 ? latent : hidden * hidden_ranks; }
 };
 
 struct MoeParams {
@@ -45,6 +50,7 @@ class Moe final : public Block {
   Tensor route(Run& run, const Tensor& x, Tensor& weights);
   void watch(Run& run, const Tensor& logits, const Tensor& experts, const Tensor& counts) const;
   Tensor mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
+  Tensor mix_channels(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   Tensor mix_on_ranks(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   MoeSpec spec_;
   MoeParams params_;

@@ -1,10 +1,12 @@
 #include "nn/norm.h"
 
+#include "nn/hidden_parallel.h"
 #include "nn/ops.h"
 
 namespace braid::nn {
 
 Tensor Norm::forward(Run& run, const Tensor& x, DType out) {
+  if (run.hidden) return rms_norm_part(run, x, weight, eps, out);
   if (centred) return layer_norm(run, x, weight, bias, eps, out);
   return rms_norm(run, x, weight, {.eps = eps, .out = out});
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/group.h"
 #include "kernels/add/add.h"
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/dropout/dropout.h"
@@ -12,9 +13,11 @@
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/rms_norm/rms_norm.h"
+#include "nn/hidden_parallel.h"
 #include "nn/observer.h"
 #include "nn/param_source.h"
 #include "nn/precision.h"
+#include "nn/rank_views.h"
 
 namespace braid::nn {
 
@@ -53,23 +56,29 @@ Tensor widened(Ctx& c, const View& x) {
   return y;
 }
 
+// With a divided residual stream y, or dx, is summed over ranks; one of them adds the bias.
 Tensor plain(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
+  const HiddenSide side = run.hidden ? hidden_side(w.role) : HiddenSide::none;
+  comm::Group *sums_y = side == HiddenSide::reads ? run.hidden : nullptr,
+              *sums_dx = side == HiddenSide::writes ? run.hidden : nullptr;
   const Tensor y(run.ctx.arena, out, {x.dim(0), w.value.rows});
   const LowWeight low = run.precision ? run.precision->find(w) : LowWeight();
   // Routers compute in FP32, as transformers': rounding would choose other experts.
   const bool wide = x.dtype() == DType::f32 || w.role == ParamRole::router;
   taped(
       run.ctx, "linear", {.in = {x}, .out = {y}, .saved_weights = {x}, .trains = static_cast<bool>(w.grad)},
-      [x = Ref(x), y = Ref(y), &w, bias, low, wide, train = packed(run), codes = run.codes()](Ctx& c) {
-        const View b = bias ? vector_of(*bias) : View();
+      [x = Ref(x), y = Ref(y), &w, bias, low, wide, sums_y, train = packed(run), codes = run.codes()](Ctx& c) {
+        const View b = bias && (!sums_y || sums_y->rank() == 0) ? vector_of(*bias) : View();
         const Tensor own = wide && x.view().dtype != DType::f32 ? widened(c, x.view()) : Tensor();
         const View operand = own ? own.view() : x.view();
         product(c, low, LinearFwd{.x = operand, .w = w.value, .bias = b, .y = y.mut(), .train = train, .codes = codes});
+        if (sums_y && !c.dry) sums_y->all_reduce(flat(y.view()), flat(y.mut())).wait();
       },
-      [x = Ref(x), y = Ref(y), &w, low, wide, seqs = &run.rows()](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), &w, low, wide, sums_dx, seqs = &run.rows()](Ctx& c, Tape& tape) {
         const Tensor dx = tape.make_grad(c, x);
         const LinearBwdData op{.dy = tape.grad(y).view(), .w = w.value, .dx = dx.mut(), .wide = wide};
         product(c, low, op, seqs->seqs);
+        if (sums_dx && !c.dry) sums_dx->all_reduce(flat(dx.view()), flat(dx.mut())).wait();
         tape.add_grad(c, x, dx);
       },
       [x = Ref(x), y = Ref(y), &w, bias, low, seqs = &run.rows()](Ctx& c, Tape& tape) {
@@ -117,6 +126,8 @@ Tensor dropout(Run& run, const Tensor& x, float rate, uint32_t layer, uint32_t u
 }
 
 Tensor linear(Run& run, const Tensor& x, Param& w, DType out, Param* bias) {
+  if (run.hidden && hidden_side(w.role) == HiddenSide::reads && out != DType::f32)
+    return converted(run, plain(run, x, w, DType::f32, bias), out);  // sums are not rounded one by one
   if (!w.adapter) return plain(run, x, w, out, bias);
   Adapter& adapter = *w.adapter;
   constexpr uint32_t kUse = 0x6c6f7261;  // "lora": no other op draws with it

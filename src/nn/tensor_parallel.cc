@@ -13,16 +13,14 @@
 
 namespace braid::nn {
 // A copy, whose gradient is separate from that of x; a stream, so that no plan repeats what ranks do together.
-Tensor to_parts(Run& run, const Tensor& x) {
-  if (!run.tensor) return x;
-  if (run.sequence) return gather_to_parts(run, x);
+Tensor to_parts(Run& run, comm::Group& ranks, const Tensor& x) {
   const Tensor y(run.ctx.arena, x.dtype(), x.shape());
   taped(
       run.ctx, "to_parts", {.in = {x}, .out = {y}, .cost = Cost::stream},
       [x = Ref(x), y = Ref(y)](Ctx& c) {
         if (!c.dry) copy_bytes(x.view(), y.mut());
       },
-      [x = Ref(x), y = Ref(y), ranks = run.tensor](Ctx& c, Tape& tape) {
+      [x = Ref(x), y = Ref(y), ranks = &ranks](Ctx& c, Tape& tape) {
         const Tensor dy = tape.grad(y), dx = tape.make_grad(c, x);
         if (!c.dry) ranks->all_reduce(flat(dy.view()), flat(dx.mut())).wait();
         tape.add_grad(c, x, dx);
@@ -30,17 +28,25 @@ Tensor to_parts(Run& run, const Tensor& x) {
   return y;
 }
 
-Tensor sum_of_parts(Run& run, const Tensor& y) {
-  if (!run.tensor) return y;
-  if (run.sequence) return scatter_sum(run, y);
+Tensor sum_of_parts(Run& run, comm::Group& ranks, const Tensor& y) {
   const Tensor sum(run.ctx.arena, DType::f32, y.shape());
   taped(
       run.ctx, "sum_of_parts", {.in = {y}, .out = {sum}, .cost = Cost::stream},
-      [y = Ref(y), sum = Ref(sum), ranks = run.tensor](Ctx& c) {
+      [y = Ref(y), sum = Ref(sum), ranks = &ranks](Ctx& c) {
         if (!c.dry) ranks->all_reduce(flat(y.view()), flat(sum.mut())).wait();
       },
       [y = Ref(y), sum = Ref(sum)](Ctx& c, Tape& tape) { tape.add_grad(c, y, tape.grad(sum)); });
   return sum;
+}
+
+Tensor to_parts(Run& run, const Tensor& x) {
+  if (!run.tensor) return x;
+  return run.sequence ? gather_to_parts(run, x) : to_parts(run, *run.tensor, x);
+}
+
+Tensor sum_of_parts(Run& run, const Tensor& y) {
+  if (!run.tensor) return y;
+  return run.sequence ? scatter_sum(run, y) : sum_of_parts(run, *run.tensor, y);
 }
 
 namespace {
@@ -108,7 +114,7 @@ struct PartOfHead {
   const Param& w;
   int64_t first;
   bool train;
-  comm::Group* ranks;
+  comm::Group *ranks, *hidden;  // either may be null
 };
 
 // Losses and log-sums over the whole vocabulary from those over each rank's part, in place: with m the largest of the
@@ -147,8 +153,9 @@ void head_loss_tile(Ctx& c, const PartOfHead& head, const HeadViews& v) {
     }
   }
   braid::run(c, LinearFwd{.x = v.x, .w = head.w.value, .y = logits.mut(), .train = head.train});
+  if (head.hidden && !c.dry) head.hidden->all_reduce(flat(logits.view()), flat(logits.mut())).wait();
   braid::run(c, CrossEntropyFwd{.logits = logits.view(), .targets = targets.view(), .loss = v.loss, .lse = v.lse});
-  if (!c.dry) combine(*head.ranks, targets.view(), v.loss, v.lse, work.mut());
+  if (head.ranks && !c.dry) combine(*head.ranks, targets.view(), v.loss, v.lse, work.mut());
   if (!v.dx) return;
   const Tensor dlogits(c.arena, DType::f32, {n, vocab});
   braid::run(c, CrossEntropyBwd{.dloss = v.weight,
@@ -182,7 +189,7 @@ HeadLosses head_loss_part(Run& run, const Tensor& x, Param& w, const Tensor& tar
   const Shape tokens{x.dim(0)};
   const HeadLosses y{.loss = Tensor(run.ctx.arena, DType::f32, tokens),
                      .lse = Tensor(run.ctx.arena, DType::f32, tokens)};
-  const PartOfHead head{w, first, run.numerics.product_class == ProductClass::packed, run.tensor};
+  const PartOfHead head{w, first, run.numerics.product_class == ProductClass::packed, run.tensor, run.hidden};
   if (!run.ctx.tape) {
     head_loss_tiles(run.ctx, head, {x.view(), targets.view(), {}, y.loss.mut(), y.lse.mut(), {}});
     return y;

@@ -12,11 +12,15 @@ Tensor to_parts(Run& run, const Tensor& x);
 // The sum of all ranks' y [T, D] F32; its gradient goes to each of them.
 Tensor sum_of_parts(Run& run, const Tensor& y);
 
+// The same for the ranks of another group.
+Tensor to_parts(Run& run, comm::Group& ranks, const Tensor& x);
+Tensor sum_of_parts(Run& run, comm::Group& ranks, const Tensor& y);
+
 // As nn::embedding, where the table has rows [first, first + table.rows) of the vocabulary: the sum is the whole's.
 Tensor embedding_part(Run& run, const Tensor& ids, Param& table, int64_t first);
 
 // As nn::head_loss without z, where w has rows [first, first + w.rows) of the vocabulary and x went through to_parts.
-// Logits exist for up to 2048 tokens at a time.
+// Logits exist for up to 2048 tokens at a time. Where Run::hidden divides the channels of x and w, logits are summed.
 HeadLosses head_loss_part(Run& run, const Tensor& x, Param& w, const Tensor& targets, const Tensor& token_weight,
                           int64_t first);
 

@@ -55,7 +55,10 @@ std::vector<Family> families_of(const models::MasterWeights& masters, const Fami
     const std::vector<Family> experts = runs_of(masters, {begin, end - begin}, rules.replicas, rules.by_layer);
     list.insert(list.end(), experts.begin(), experts.end());
   }
-  for (Family& family : list) divide(masters, rules.whole_tensors, family);
+  for (Family& family : list) {
+    if (family.ranks == rules.data) family.copies = rules.copies;
+    divide(masters, rules.whole_tensors, family);
+  }
   return list;
 }
 

@@ -13,13 +13,15 @@ namespace braid::train {
 struct Family {
   Range elements{};
   comm::Group* ranks = nullptr;
+  comm::Group* copies = nullptr;  // ranks that have the same part, whose sums it adds up; null: none
   int layer = -1;                 // whose they are (MasterTensor::layer)
   std::vector<int64_t> counts{};  // elements of every rank's part, consecutive
   Range own{};                    // this rank's
 };
 
 struct FamilyRules {
-  comm::Group* data = nullptr;      // the ranks that have the same elements
+  comm::Group* data = nullptr;      // the ranks that have the same elements, or of these those that divide them
+  comm::Group* copies = nullptr;    // then the others that have the same part
   comm::Group* replicas = nullptr;  // those that have the same experts, where these are others
   bool whole_tensors = false;       // a part has whole tensors
   bool by_layer = false;            // a layer is a family of its own, and so are its experts

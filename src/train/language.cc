@@ -67,6 +67,8 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
   if (mesh) mesh->divide(masters, ctx.threads);
   models::Model& model = *trained_->model;
   model.dropout = config.dropout;
+  if (model.config().cut.hidden_ranks > 1 && (config.dropout.residual > 0 || config.dropout.embedding > 0))
+    fail("parallel.grid", {.what = "y cannot be used with dropout", .hint = "dropout=0"});
   precision_.emplace(recipe.precision, model.params(), static_cast<uint64_t>(recipe.seed), precision_parts(recipe));
   if (!nn::is_low_precision(recipe.precision)) precision_.reset();
   modes_ = context_modes(recipe.parallel, model.config());

@@ -62,27 +62,43 @@ bool trains_a_task(const Recipe& recipe) {
   return !recipe.distill.teacher.empty() || recipe.preference.kind != "none" || recipe.policy.advantage != "none";
 }
 
+void check_grid_alone(const ParallelRecipe& p) {
+  if (p.grid.empty()) return;
+  const std::pair<bool, const char*> others[] = {{p.tp > 1, "tp"},    {p.sp, "sp"},     {p.cp > 1, "cp"},
+                                                 {p.pp > 1, "pp"},    {p.ep > 1, "ep"}, {p.etp > 1, "etp"},
+                                                 {p.zero > 0, "zero"}};
+  for (const auto& [set, word] : others) {
+    if (set)
+      refuse("parallel.grid",
+             "divides all there is: x is tp, z is zero; it cannot be used with tp, sp, cp, pp, ep, etp or zero",
+             fmt::format("no parallel.{}", word));
+  }
+}
+
 // What computes with whole models, matrices or sequences alone.
 void check_parts(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
-  if (!p.divides_model() && p.cp == 1) return;
-  const bool cuts_layers = p.tp > 1 || p.divides_experts(), cuts_matrices = p.tp > 1 || p.etp > 1;
+  if (!p.divides_model() && p.cp == 1 && p.grid.empty()) return;
+  const bool cuts_blocks = p.axes().model() > 1, cuts_layers = cuts_blocks || p.divides_experts(),
+             cuts_matrices = cuts_blocks || p.etp > 1;
   const std::pair<bool, const char*> rules[] = {
       {p.exact, "parallel.exact"},
       {trains_a_task(recipe), "[distill], [preference] or [policy]"},
       {recipe.lora.rank > 0, "lora.rank"},
       {recipe.precision != "none", "precision.recipe"},
-      {p.tp > 1 && recipe.loss.z > 0, "loss.z"},
+      {cuts_blocks && recipe.loss.z > 0, "loss.z"},
       {p.divides_model() && recipe.log.hash_every > 0, "log.hash_every"},
       {cuts_matrices && recipe.optimizer.kind == "muon", "optimizer.kind = \"muon\""},
       {(cuts_layers || p.cp > 1) && recipe.exact, "exact"}};
-  const std::string key = p.tp > 1   ? "parallel.tp"
-                          : p.cp > 1 ? "parallel.cp"
-                          : p.ep > 1 ? "parallel.ep"
-                          : p.pp > 1 ? "parallel.pp"
-                                     : "parallel.etp";
+  const std::string key = !p.grid.empty() ? "parallel.grid"
+                          : p.tp > 1      ? "parallel.tp"
+                          : p.cp > 1      ? "parallel.cp"
+                          : p.ep > 1      ? "parallel.ep"
+                          : p.pp > 1      ? "parallel.pp"
+                                          : "parallel.etp";
   for (const auto& [set, other] : rules) {
-    if (set) fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = key + "=1"});
+    if (set)
+      fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = key + (p.grid.empty() ? "=1" : "=")});
   }
 }
 
@@ -114,6 +130,8 @@ void check_virtual_stages(const Recipe& recipe) {
 
 void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
+  check_grid_alone(p);
+  if (!p.grid.empty()) check_grid(p.axes(), ranks);
   check_divides({{"pp", p.pp}, {"cp", p.cp}, {"tp", p.tp}}, ranks);
   check_divides({{"pp", p.pp}, {"ep", p.divides_experts() ? p.ep : 1}, {"etp", p.divides_experts() ? p.etp : 1}},
                 ranks);
@@ -132,7 +150,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
   check_whole_weights(recipe);
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
-  const int64_t shares = ranks / (p.pp * p.cp * p.tp);
+  const int64_t shares = ranks / (p.pp * p.cp * p.axes().model());
   if (recipe.batch > 0 && recipe.batch < shares * recipe.accumulate) {
     fail("batch", {.what = "has too few sequences for every rank and part",
                    .got = std::to_string(recipe.batch),
@@ -143,13 +161,16 @@ void check_mesh(const Recipe& recipe, int ranks) {
 
 namespace {
 
-// Consecutive ranks, tp innermost, then cp, then the shares of a batch, then pp, are a run; the ranks of a stage with
-// one place in its runs are a line.
+// Consecutive ranks, tp (or x, then y) innermost, then cp, then the shares of a batch, then pp, are a run; the ranks of
+// a stage with one place in its runs are a line.
 int run_of(const comm::Group& world, int64_t size) { return world.rank() / static_cast<int>(size); }
 int line_of(const ParallelRecipe& p, const comm::Group& world, int64_t size) {
   const int runs = static_cast<int>(size), ranks = std::max(1, world.size() / static_cast<int>(p.pp));
   return world.rank() / ranks * runs + world.rank() % runs;
 }
+
+// Among the ranks that have the whole model together.
+int place_of(const comm::Group& world, const Grid& axes) { return world.rank() % static_cast<int>(axes.model()); }
 
 // Ranks of an expert group that is one: of a node; where nodes are uneven nothing asks for it.
 int node_size(const comm::Group& experts) { return experts.per_node() > 0 ? experts.per_node() : experts.size(); }
@@ -163,13 +184,18 @@ nn::Dispatcher dispatcher_of(const std::string& word) {
 
 Mesh::Mesh(const Recipe& recipe, comm::Group& world)
     : recipe_(recipe.parallel),
+      axes_(recipe_.axes()),
       whole_tensors_(recipe.optimizer.kind == "muon"),
       world_(world),
-      tensor_(world.split(run_of(world, recipe_.tp))),
-      context_(world.split(run_of(world, recipe_.tp * recipe_.cp) * static_cast<int>(recipe_.tp) + tensor_.rank())),
-      data_(world.split(line_of(recipe_, world, recipe_.tp))),
-      batch_(world.split(world.rank() % static_cast<int>(recipe_.tp))),
-      pipe_(world.split(data_.rank() * tensor_.size() + tensor_.rank())),
+      tensor_(world.split(run_of(world, axes_.x))),
+      context_(world.split(run_of(world, axes_.model() * recipe_.cp) * static_cast<int>(axes_.model()) +
+                           place_of(world, axes_))),
+      data_(world.split(line_of(recipe_, world, axes_.model()))),
+      batch_(world.split(place_of(world, axes_))),
+      hidden_(world.split(run_of(world, axes_.model()) * tensor_.size() + tensor_.rank())),
+      state_(data_.split(recipe_.grid.empty() ? 0 : run_of(data_, axes_.z))),
+      copies_(data_.split(state_.rank())),
+      pipe_(world.split(data_.rank() * static_cast<int>(axes_.model()) + place_of(world, axes_))),
       ends_(pipe_.split(pipe_.rank() == pipe_.size() - 1 ? 0 : pipe_.rank())),
       experts_(world.split(run_of(world, recipe_.experts_over()))),
       replicas_(world.split(line_of(recipe_, world, recipe_.experts_over()))),
@@ -198,7 +224,8 @@ Range Mesh::rows(int64_t rows) const {
 
 std::span<const Family> Mesh::families(const models::MasterWeights& masters) {
   if (families_.empty()) {
-    families_ = families_of(masters, {.data = &data_,
+    families_ = families_of(masters, {.data = &state_,
+                                      .copies = copies_.size() > 1 ? &copies_ : nullptr,
                                       .replicas = recipe_.divides_experts() ? &replicas_ : nullptr,
                                       .whole_tensors = whole_tensors_,
                                       .by_layer = recipe_.zero > 1});
@@ -288,8 +315,10 @@ void Mesh::end_gradients(models::MasterWeights& masters, Sums& sums, int threads
       if (divides_state()) {
         const std::span<float> part = elements(masters.grads(), family.own);
         family.ranks->reduce_scatter(flat(grads), mut_flat(part), comm::Reduction::sum, family.counts).wait();
+        if (family.copies) family.copies->all_reduce(flat(part), mut_flat(part)).wait();
       } else {
         family.ranks->all_reduce(flat(grads), mut_flat(grads)).wait();
+        if (family.copies) family.copies->all_reduce(flat(grads), mut_flat(grads)).wait();
       }
       for (const Range& others : others_of(family)) {
         if (shards_) masters.drop_grads(others);
@@ -341,6 +370,7 @@ double Mesh::add_up_all(double value) {
 double Mesh::squared_norm(const models::MasterWeights& masters, sys::FunctionRef<double(const Range&)> squares) {
   double sum = 0;
   for (const Family& family : families(masters)) {
+    if (family.copies && family.copies->rank() > 0) continue;
     if (divides_state() || family.ranks->rank() == 0) sum += squares(family.elements);
   }
   return add_up_all(sum);

@@ -8,6 +8,9 @@
 // step. All of them call the same functions in the same order. Every rank computes the same sums in the same order, so
 // that all take the same decisions.
 //
+// A grid (grid.h) has x for tp, y ranks that divide the residual stream beside them, and of the ranks that share a
+// batch z in a row as zero = 1 has all of them: the others have the same parts of the state and sum these.
+//
 // zero (arXiv 1910.02054, section 5): 0, every rank has the whole state of the optimiser; 1, each keeps and updates one
 // part of it: gradients are reduced to the rank that updates them, weights are gathered from there. 2 and 3 keep no
 // more of the gradients, and of the weights, between the passes of a layer (layer_shards.h).
@@ -44,9 +47,16 @@ class Mesh {
   int shares() const { return data_.size() / context_.size(); }  // of the rows of a batch
   int64_t stage() const { return pipe_.rank(); }
   comm::Group* pipe() { return pipe_.size() > 1 ? &pipe_ : nullptr; }
-  Cut cut() const { return {.rank = tensor_.rank(), .ranks = tensor_.size(), .sequence = recipe_.sp}; }
+  Cut cut() const {
+    return {.rank = tensor_.rank(),
+            .ranks = tensor_.size(),
+            .sequence = recipe_.sp,
+            .hidden_rank = hidden_.rank(),
+            .hidden_ranks = hidden_.size()};
+  }
   ExpertCut expert_cut() const;
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
+  comm::Group* hidden() { return hidden_.size() > 1 ? &hidden_ : nullptr; }
   comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
   const nn::ExpertRanks* experts() const { return recipe_.divides_experts() ? &expert_ranks_ : nullptr; }
   // Whether a rank holds a part of the model only.
@@ -55,7 +65,7 @@ class Mesh {
   Range rows(int64_t rows) const;
   // Elements of the masters' arrays that this rank's optimiser updates.
   std::vector<Range> own(const models::MasterWeights& masters);
-  bool divides_state() const { return recipe_.zero > 0; }
+  bool divides_state() const { return recipe_.zero > 0 || axes_.z > 1; }
   bool divides_weights() const { return recipe_.zero > 2; }
   models::Parted parted() const { return {.values = recipe_.zero > 2, .grads = recipe_.zero > 1}; }
   // With zero above 1, once the weights are there: this rank keeps its parts.
@@ -97,12 +107,15 @@ class Mesh {
   std::vector<float> joined(const models::MasterWeights& masters, std::span<const float> own);
 
   ParallelRecipe recipe_;
+  Grid axes_;
   bool whole_tensors_;  // the optimiser reads matrices whole
   comm::Group& world_;
   // The ranks that share a model's blocks, those that share tokens, those that sum gradients, and those that sum
   // losses: one place in tensor_.
   comm::Group tensor_, context_, data_, batch_;
-  comm::Group pipe_, ends_;  // the stages of a model; of these the first and the last, for each other rank itself
+  comm::Group hidden_;           // that divide the channels between blocks
+  comm::Group state_, copies_;  // of data_: those that divide a state, and those that have the same part of it
+  comm::Group pipe_, ends_;      // the stages of a model; of these the first and the last, for each other rank itself
   // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
   comm::Group experts_, replicas_, node_, aligned_;
   nn::ExpertRanks expert_ranks_;

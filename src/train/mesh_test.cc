@@ -63,6 +63,38 @@ TEST(Mesh, BytesOfAStepAreThoseOfTheFormula) {
   }
 }
 
+// AxoNN's terms (arXiv 2502.08145, section 5) for n elements: the gradients' reduce-scatter and the weights' all-gather
+// over z, and the sum of what remains over d.
+TEST(Mesh, BytesOfAGridAreThoseOfTheFormula) {
+  constexpr int64_t kBytes = 16384 * 16 * 4;
+  for (const char* grid : {"1,1,2,1", "1,1,4,2", "1,1,2,4", "2,1,2,2", "1,2,1,4", "2,2,2,1"}) {
+    Recipe recipe;
+    recipe.parallel.grid = grid;
+    const Grid g = recipe.parallel.axes();
+    const int64_t part = kBytes / g.z;
+    for (const Step& step : step_on(static_cast<int>(g.model() * g.z * g.d), recipe, {4096, 12288}))
+      EXPECT_EQ(step.sent, 2 * (g.z - 1) * part + 2 * (g.d - 1) * part / g.d) << grid;
+  }
+}
+
+TEST(Mesh, GridsThatCannotBe) {
+  const auto error = [](const char* word, auto&& change) {
+    Recipe recipe;
+    recipe.parallel.grid = word;
+    change(recipe);
+    return support::error_of([&] { check_mesh(recipe, 8); });
+  };
+  const auto none = [](Recipe&) {};
+  for (const char* word :
+       {"2,2,2", "2,2,2,1,", "2,2,2,0", "2, 2,2,1", "a,1,1,8", "-2,2,2,1", "8,1,1,999999999999999999999"})
+    EXPECT_NE(error(word, none).find("is not a grid"), std::string::npos) << word;
+  EXPECT_NE(error("2,2,1,1", none).find("does not make the number of ranks; got 2 x 2 x 1 x 1 = 4; expected 8"),
+            std::string::npos);
+  EXPECT_NE(error("2,2,2,1", [](Recipe& r) { r.parallel.zero = 1; }).find("cannot be used with tp"), std::string::npos);
+  EXPECT_NE(error("2,2,2,1", [](Recipe& r) { r.loss.z = 0.1; }).find("loss.z"), std::string::npos);
+  EXPECT_NE(error("1,1,4,2", [](Recipe& r) { r.batch = 7; }).find("too few sequences"), std::string::npos);
+}
+
 TEST(Mesh, OwnGradientsAreSummedAndAllWeightsArrive) {
   for (const char* kind : {"adamw", "muon"}) {
     for (const int ranks : {2, 3, 5}) {

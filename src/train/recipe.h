@@ -13,6 +13,7 @@
 #include "core/numerics.h"
 #include "data/loader.h"
 #include "io/json.h"
+#include "train/grid.h"
 #include "train/schedule.h"
 
 namespace braid::train {
@@ -92,14 +93,16 @@ struct PolicyRecipe {
 // How ranks share a run (mesh.h).
 struct ParallelRecipe {
   int64_t tp = 1, cp = 1, ep = 1, etp = 1, pp = 1, virtual_stages = 1, zero = 0;
+  std::string grid{};  // x,y,z,d (grid.h); empty: tp ranks of x, and of d the others
   std::string dispatcher = "alltoall";
   std::string cp_attention{}, cp_mamba{};  // empty: what divides
   bool sp = false, exact = false;
 
+  Grid axes() const { return grid.empty() ? Grid{.x = tp} : parse_grid(grid); }
   // Whether experts are divided apart from their layer. Else they are cut by tp, as all else.
   bool divides_experts() const { return ep > 1 || (etp > 1 && etp != tp); }
   int64_t experts_over() const { return divides_experts() ? ep * etp : 1; }  // ranks
-  bool divides_model() const { return tp > 1 || pp > 1 || divides_experts(); }
+  bool divides_model() const { return axes().model() > 1 || pp > 1 || divides_experts(); }
 };
 
 // Of objective = "graph" (nodes.h).

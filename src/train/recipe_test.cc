@@ -99,6 +99,7 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "checkpoint.keep_every",
                                       "checkpoint.merge",
                                       "parallel.tp",
+                                      "parallel.grid",
                                       "parallel.ep",
                                       "parallel.etp",
                                       "parallel.dispatcher",

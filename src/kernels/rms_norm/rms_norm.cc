@@ -12,7 +12,7 @@ void fwd_ref(Ctx&, const RmsNormFwd& op, std::span<std::byte>) {
   const int64_t tokens = op.x.dim(0), width = op.x.dim(1);
   std::vector<double> y(static_cast<size_t>(tokens * width)), rstd(static_cast<size_t>(tokens * op.groups));
   rms_norm_fwd_ref(tokens, width, op.groups, static_cast<double>(op.eps), to_doubles(op.x), to_doubles(op.z),
-                   to_doubles(op.w), y, rstd);
+                   to_doubles(op.w), y, rstd, to_doubles(op.scale));
   store(op.y, y);
   store(op.rstd, rstd);
 }
@@ -51,7 +51,8 @@ void bwd_ref(Ctx&, const RmsNormBwd& op, std::span<std::byte>) {
   }
   for (const Seq& seq : sequences(op)) {
     std::vector<double> dw(w.size());
-    rms_norm_bwd_ref(seq.start, seq.start + seq.len, width, op.groups, dy, x, z, w, rstd, dx, dz, dw);
+    rms_norm_bwd_ref(seq.start, seq.start + seq.len, width, op.groups, dy, x, z, w, rstd, dx, dz, dw,
+                     to_doubles(op.mean));
     accumulate(op.dw, dw);
   }
   store(op.dx, dx);
@@ -65,7 +66,7 @@ const char* hwy_supports(const RmsNormFwd& op) {
 }
 
 const char* bwd_hwy_supports(const RmsNormBwd& op) {
-  for (const View& v : {op.w, op.rstd, View(op.dw)}) {
+  for (const View& v : {op.w, op.rstd, op.mean, View(op.dw)}) {
     if (v.dtype != DType::f32 || !v.rows_contiguous()) return "weight, its gradient or rstd is not a row of F32";
   }
   for (const View& v : {op.dy, op.x, op.z, View(op.dx), View(op.dz)}) {
@@ -76,7 +77,8 @@ const char* bwd_hwy_supports(const RmsNormBwd& op) {
 }
 
 const char* cuda_supports(const RmsNormFwd& op) {
-  if (op.x.dtype != DType::f32 || op.y.dtype != DType::f32 || op.z || op.groups != 1) return "only plain F32 so far";
+  if (op.x.dtype != DType::f32 || op.y.dtype != DType::f32 || op.z || op.scale || op.groups != 1)
+    return "only plain F32 so far";
   return op.x.contiguous() && op.y.contiguous() ? nullptr : "strided";
 }
 

@@ -1,6 +1,7 @@
 // RMSNorm, whole or in groups, with an optional gate (docs/internals/layers.md, Stack and Gated norm):
 //   t = x                              or  t = x * silu(z)   when a gate z is given (gate first, then norm)
 //   y = t * rsqrt(mean(t^2) + eps) * w     the mean over each of G equal groups of D consecutive channels
+// Rows may be some channels of longer ones, whose statistics the caller has then summed (`scale`, `mean`).
 // Statistics and products in FP32; y in its own dtype. dx and dz overwrite; dw accumulates sequence by sequence, each
 // from its own first row, so splitting the sequences over two calls is bit-identical to one call.
 #pragma once
@@ -15,12 +16,17 @@ struct RmsNormFwd {
   View z{};        // [T, D] F32 or BF16, the gate; may be empty
   MutView y{};     // [T, D] F32 or BF16
   MutView rstd{};  // [T, G] F32, for backward; may be empty
+  View scale{};    // [T, G] F32: instead of rsqrt(mean(t^2) + eps); may be empty
   int64_t groups = 1;
   float eps = 1e-5f;
   static constexpr const char* name = "rms_norm_fwd";
   static constexpr auto fields() {
-    return std::tuple{in("x", &RmsNormFwd::x, "T D"), in("w", &RmsNormFwd::w, "D"), maybe("z", &RmsNormFwd::z, "T D"),
-                      out("y", &RmsNormFwd::y, "T D"), optional_out("rstd", &RmsNormFwd::rstd, "T G")};
+    return std::tuple{in("x", &RmsNormFwd::x, "T D"),
+                      in("w", &RmsNormFwd::w, "D"),
+                      maybe("z", &RmsNormFwd::z, "T D"),
+                      out("y", &RmsNormFwd::y, "T D"),
+                      optional_out("rstd", &RmsNormFwd::rstd, "T G"),
+                      maybe("scale", &RmsNormFwd::scale, "T G")};
   }
   double flops() const { return static_cast<double>(x.count()) * (z ? 8 : 4); }
   static std::span<const Row<RmsNormFwd>> rows();
@@ -32,6 +38,7 @@ struct RmsNormBwd {
   View w{};                      // [D] F32
   View z{};                      // [T, D] or empty
   View rstd{};                   // [T, G] F32; empty: recomputed from a row that is read anyway
+  View mean{};                   // [T, G] F32: instead of mean(dy t w rstd); may be empty
   MutView dx{};                  // [T, D] F32 or BF16
   MutView dz{};                  // [T, D] F32 or BF16, when there is a gate
   MutView dw{};                  // [D] F32, accumulates
@@ -46,6 +53,7 @@ struct RmsNormBwd {
                       in("w", &RmsNormBwd::w, "D"),
                       maybe("z", &RmsNormBwd::z, "T D"),
                       maybe("rstd", &RmsNormBwd::rstd, "T G"),
+                      maybe("mean", &RmsNormBwd::mean, "T G"),
                       out("dx", &RmsNormBwd::dx, "T D"),
                       optional_out("dz", &RmsNormBwd::dz, "T D"),
                       inout("dw", &RmsNormBwd::dw, "D")};

@@ -120,7 +120,7 @@ void differentiate_tokens(const RmsNormBwd& op, int64_t first, int64_t count, fl
       float squares = 0, product = 0;
       g.z ? sum_group<true>(g, squares, product) : sum_group<false>(g, squares, product);
       const float r = op.rstd ? op.rstd.as<float>(t)[k] : 1.0f / std::sqrt(squares / static_cast<float>(size) + op.eps);
-      const float mean = r * product / static_cast<float>(size);
+      const float mean = op.mean ? op.mean.as<float>(t)[k] : r * product / static_cast<float>(size);
       g.z ? differentiate_group<true>(g, r, mean) : differentiate_group<false>(g, r, mean);
     }
   }

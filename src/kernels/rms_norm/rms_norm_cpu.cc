@@ -29,16 +29,16 @@ HWY_INLINE FloatVec gated(FloatTag d, const X* x, const Z* z, int64_t i, int64_t
 
 // One group of `size` channels of one token.
 template <class X, class Z, class Y>
-float norm_group(const X* x, const Z* z, const float* w, Y* y, int64_t size, float eps) {
+float norm_group(const X* x, const Z* z, const float* w, Y* y, int64_t size, float eps, const float* given) {
   const FloatTag d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVec squares = hn::Zero(d);
-  for (int64_t i = 0; i < size; i += lanes) {
+  for (int64_t i = 0; !given && i < size; i += lanes) {
     const FloatVec v = gated(d, x, z, i, HWY_MIN(lanes, size - i));
     squares = hn::MulAdd(v, v, squares);
   }
   const float sum = hn::GetLane(hn::SumOfLanes(d, squares));
-  const float r = 1.0f / std::sqrt(sum / static_cast<float>(size) + eps);
+  const float r = given ? *given : 1.0f / std::sqrt(sum / static_cast<float>(size) + eps);
   const FloatVec scale = hn::Set(d, r);
   for (int64_t i = 0; i < size; i += lanes) {
     const int64_t n = HWY_MIN(lanes, size - i);
@@ -59,7 +59,8 @@ void norm_rows(const RmsNormFwd& op, int64_t begin, int64_t end) {
     for (int64_t g = 0; g < op.groups; ++g) {
       const int64_t at = g * size;
       const Z* z = op.z ? op.z.as<Z>(t) + at : nullptr;
-      const float r = norm_group(op.x.as<X>(t) + at, z, op.w.as<float>() + at, op.y.as<Y>(t) + at, size, op.eps);
+      const float r = norm_group(op.x.as<X>(t) + at, z, op.w.as<float>() + at, op.y.as<Y>(t) + at, size, op.eps,
+                                 op.scale ? op.scale.as<float>(t) + g : nullptr);
       if (op.rstd) op.rstd.as<float>(t)[g] = r;
     }
   }

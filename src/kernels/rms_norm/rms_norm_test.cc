@@ -58,6 +58,23 @@ TEST(RmsNorm, ExtremeGatesCloseAndOpen) {
       1e-5);
 }
 
+// Channels of longer rows: what is given replaces the statistics of these alone.
+TEST(RmsNorm, StatisticsMayBeGiven) {
+  TestTensor x(DType::f32, {5, 70}, 1), w(DType::f32, {70}, 2), dy(DType::f32, {5, 70}, 3),
+      scale(DType::f32, {5, 2}, 4, 0.1, 1), mean(DType::f32, {5, 2}, 5), y(DType::f32, {5, 70}, 6);
+  TestTensor dx(DType::f32, {5, 70}, 7), dw(DType::f32, {70}, 8);
+  sweep(RmsNormFwd{.x = x.view(), .w = w.view(), .y = y.mut(), .scale = scale.view(), .groups = 2}, 1e-5);
+  sweep(RmsNormBwd{.dy = dy.view(),
+                   .x = x.view(),
+                   .w = w.view(),
+                   .rstd = scale.view(),
+                   .mean = mean.view(),
+                   .dx = dx.mut(),
+                   .dw = dw.mut(),
+                   .groups = 2},
+        1e-5);
+}
+
 struct BwdProblem {
   Case shape;
   SeqMap seqs;
