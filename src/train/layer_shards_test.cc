@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "comm/inproc.h"
 #include "train/mesh.h"
@@ -14,12 +15,12 @@ namespace {
 constexpr int64_t kCols = 64;
 
 // A table, `layers` layers of a matrix and a vector, and a norm behind them; sizes in rows.
-struct Sizes {
+struct LayerSizes {
   int64_t table = 32, layer = 32, layers = 3, vector = 1;
 };
 
 // Norms are `partial` where ranks share blocks.
-std::vector<models::MasterTensor> tensors(const Sizes& sizes, bool shared) {
+std::vector<models::MasterTensor> layered(const LayerSizes& sizes, bool shared) {
   std::vector<models::MasterTensor> list;
   const auto add = [&](ParamRole role, int64_t rows, int layer) {
     list.push_back({.name = "t" + std::to_string(list.size()),
@@ -41,17 +42,17 @@ std::vector<models::MasterTensor> tensors(const Sizes& sizes, bool shared) {
 float weight(int64_t i) { return static_cast<float>(i % 251) + 0.5f; }
 float gradient(int rank, int64_t i, int part) { return static_cast<float>(i % 13 + 2 * rank + 5 * part); }
 
-struct Outcome {
+struct Seen {
   int64_t sent = 0, bytes_before = 0, bytes_in_passes = 0, bytes_after = 0;
   std::vector<Range> own{};
   std::vector<float> grads{};
   bool weights_there = true, others_gone = true;
 };
 
-struct Case {
+struct ShardCase {
   int ranks = 2;
   int64_t zero = 3, parts = 1;
-  Sizes sizes{};
+  LayerSizes sizes{};
   DType products = DType::f32;
   bool muon = false;
   int tp = 1;
@@ -60,9 +61,9 @@ struct Case {
 
 class Passes {
  public:
-  Passes(const Case& c, comm::Group& world, Outcome& out)
+  Passes(const ShardCase& c, comm::Group& world, Seen& out)
       : case_(c), world_(world), mesh_(recipe_of(c), world), masters_(c.products, mesh_.parted()), out_(out) {
-    masters_.own(tensors(c.sizes, c.tp > 1));
+    masters_.own(layered(c.sizes, c.tp > 1));
     for (int64_t i = 0; i < masters_.size(); ++i) masters_.values()[static_cast<size_t>(i)] = weight(i);
     masters_.round(1);
     mesh_.divide(masters_, 1);
@@ -85,7 +86,7 @@ class Passes {
   }
 
  private:
-  static Recipe recipe_of(const Case& c) {
+  static Recipe recipe_of(const ShardCase& c) {
     Recipe recipe;
     recipe.parallel.zero = c.zero;
     recipe.parallel.tp = c.tp;
@@ -137,15 +138,15 @@ class Passes {
     }
   }
 
-  Case case_;
+  ShardCase case_;
   comm::Group& world_;
   Mesh mesh_;
   models::MasterWeights masters_;
-  Outcome& out_;
+  Seen& out_;
 };
 
-std::vector<Outcome> step_of(const Case& c) {
-  std::vector<Outcome> outcomes(static_cast<size_t>(c.ranks));
+std::vector<Seen> step_of(const ShardCase& c) {
+  std::vector<Seen> outcomes(static_cast<size_t>(c.ranks));
   comm::run_in_process(c.ranks, {.per_node = c.ranks}, [&](comm::Group& world) {
     Passes(c, world, outcomes[static_cast<size_t>(world.rank())]).step();
   });
@@ -156,10 +157,10 @@ TEST(LayerShards, SumsOfAllRanksAndPartsReachTheirOwner) {
   for (const int64_t zero : {2, 3}) {
     for (const int ranks : {2, 3, 5}) {
       for (const bool muon : {false, true}) {
-        const Case c{.ranks = ranks, .zero = zero, .parts = 3, .muon = muon};
+        const ShardCase c{.ranks = ranks, .zero = zero, .parts = 3, .muon = muon};
         int64_t covered = 0;
         std::vector<int> owners;
-        for (const Outcome& o : step_of(c)) {
+        for (const Seen& o : step_of(c)) {
           EXPECT_TRUE(o.weights_there);
           EXPECT_TRUE(o.others_gone);
           owners.resize(o.grads.size());
@@ -183,11 +184,11 @@ TEST(LayerShards, SumsOfAllRanksAndPartsReachTheirOwner) {
 
 // Ranks 0 and 2, and 1 and 3, have the same parts of blocks; all have the norms.
 TEST(LayerShards, WhatRanksOfAModelShareIsSummedOverThemToo) {
-  const std::vector<models::MasterTensor> all = tensors({}, true);
+  const std::vector<models::MasterTensor> all = layered({}, true);
   for (const int64_t zero : {2, 3}) {
-    const std::vector<Outcome> outcomes = step_of({.ranks = 4, .zero = zero, .parts = 2, .tp = 2});
+    const std::vector<Seen> outcomes = step_of({.ranks = 4, .zero = zero, .parts = 2, .tp = 2});
     for (int rank = 0; rank < 4; ++rank) {
-      const Outcome& o = outcomes[static_cast<size_t>(rank)];
+      const Seen& o = outcomes[static_cast<size_t>(rank)];
       int64_t at = 0;
       for (const models::MasterTensor& t : all) {
         for (int64_t i = at; i < at + t.count(); ++i) {
@@ -208,14 +209,14 @@ TEST(LayerShards, WhatRanksOfAModelShareIsSummedOverThemToo) {
 }
 
 TEST(LayerShards, LayersAreRoundedWhereTheyAreGathered) {
-  const Case c{.ranks = 2, .products = DType::bf16};
-  for (const Outcome& o : step_of(c)) EXPECT_TRUE(o.weights_there && o.others_gone);
+  const ShardCase c{.ranks = 2, .products = DType::bf16};
+  for (const Seen& o : step_of(c)) EXPECT_TRUE(o.weights_there && o.others_gone);
 }
 
 // Stage 2: gradients of layers once a part, the rest of them and all weights once a step. Stage 3: weights of a layer
 // twice a part. n (P - 1) / P each, of FP32.
 TEST(LayerShards, BytesOfAStepAreThoseOfTheFormula) {
-  const Sizes sizes{.table = 8192, .layer = 8192 - 32, .layers = 2, .vector = 32};
+  const LayerSizes sizes{.table = 8192, .layer = 8192 - 32, .layers = 2, .vector = 32};
   const int64_t layers = sizes.layers * 8192 * kCols * 4, rest = (8192 + 32) * kCols * 4;
   for (const int ranks : {2, 4}) {
     for (const int64_t parts : {1, 2}) {
@@ -223,28 +224,28 @@ TEST(LayerShards, BytesOfAStepAreThoseOfTheFormula) {
         return step_of({.ranks = ranks, .zero = zero, .parts = parts, .sizes = sizes, .looks = false});
       };
       const auto all_but_own = [&](int64_t bytes) { return bytes * (ranks - 1) / ranks; };
-      for (const Outcome& o : sent(2)) EXPECT_EQ(o.sent, all_but_own(parts * layers + rest + layers + rest));
-      for (const Outcome& o : sent(3)) EXPECT_EQ(o.sent, all_but_own(parts * 3 * layers + 2 * rest));
+      for (const Seen& o : sent(2)) EXPECT_EQ(o.sent, all_but_own(parts * layers + rest + layers + rest));
+      for (const Seen& o : sent(3)) EXPECT_EQ(o.sent, all_but_own(parts * 3 * layers + 2 * rest));
     }
   }
 }
 
 // Of each array a rank has its part and, in a pass, what no layer has and one layer.
 TEST(LayerShards, MemoryInUseIsThatOfTheFormula) {
-  const Sizes sizes{.table = 1024, .layer = 2048, .layers = 4, .vector = 32};
+  const LayerSizes sizes{.table = 1024, .layer = 2048, .layers = 4, .vector = 32};
   const int64_t layer = (2048 + 32) * kCols, rest = (1024 + 32) * kCols, all = 4 * layer + rest;
   const int64_t slack = 4096 * 2 * 2 * (sizes.layers + 2);  // pages that two parts share, of two arrays
   for (const int ranks : {2, 4, 8}) {
     const int64_t own = all / ranks, in_pass = own + (rest + layer) * (ranks - 1) / ranks;
-    for (const Outcome& o : step_of({.ranks = ranks, .sizes = sizes, .looks = false})) {
-      EXPECT_NEAR(o.bytes_before, 4 * own, slack);
-      EXPECT_NEAR(o.bytes_in_passes, 4 * (in_pass + in_pass), slack);
-      EXPECT_NEAR(o.bytes_after, 4 * (own + own), slack);
+    for (const Seen& o : step_of({.ranks = ranks, .sizes = sizes, .looks = false})) {
+      EXPECT_LE(std::abs(o.bytes_before - 4 * own), slack);
+      EXPECT_LE(std::abs(o.bytes_in_passes - 4 * (in_pass + in_pass)), slack);
+      EXPECT_LE(std::abs(o.bytes_after - 4 * (own + own)), slack);
       EXPECT_LT(o.bytes_in_passes, 4 * all * 2 - slack);
     }
-    for (const Outcome& o : step_of({.ranks = ranks, .zero = 2, .sizes = sizes, .looks = false})) {
-      EXPECT_NEAR(o.bytes_in_passes, 4 * in_pass, slack);
-      EXPECT_NEAR(o.bytes_after, 4 * own, slack);
+    for (const Seen& o : step_of({.ranks = ranks, .zero = 2, .sizes = sizes, .looks = false})) {
+      EXPECT_LE(std::abs(o.bytes_in_passes - 4 * in_pass), slack);
+      EXPECT_LE(std::abs(o.bytes_after - 4 * own), slack);
     }
   }
 }
