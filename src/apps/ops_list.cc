@@ -90,11 +90,11 @@ template <class... Ops>
 struct OpList {};
 using AllOps =
     OpList<EmbeddingFwd, EmbeddingBwd, RmsNormFwd, RmsNormBwd, LayerNormFwd, LayerNormBwd, LinearFwd, LinearBwdData,
-           LinearBwdWeight, ActFwd, ActBwd, AddFwd, RowDots, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState, SsdFwd,
-           SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats, RouterBwd,
-           ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd, DistillLoss,
-           AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd, GatScoresFwd,
-           GatScoresBwd, GatFwd, GatBwd, EdgeGaussianFwd, EdgeGaussianBwd, BiasFwd, BiasBwd>;
+           LinearBwdWeight, ActFwd, ActBwd, AddFwd, RowDots, DropoutFwd, DropoutBwd, Conv1dFwd, Conv1dBwd, CopyState,
+           SsdFwd, SsdBwd, SsdStep, RopeFwd, RopeBwd, KvStore, AttentionFwd, AttentionBwd, RouterFwd, RouterStats,
+           RouterBwd, ExpertsFwd, ExpertsBwd, CrossEntropyFwd, CrossEntropyBwd, HeadLoss, HeadLossFwd, HeadLossBwd,
+           DistillLoss, AdamwStep, MuonStep, Quantize, LowExpertsFwd, LowExpertsBwd, SpmmFwd, SpmmBwdArg, SddmmFwd,
+           GatScoresFwd, GatScoresBwd, GatFwd, GatBwd, EdgeGaussianFwd, EdgeGaussianBwd, BiasFwd, BiasBwd>;
 
 template <class... Ops>
 std::vector<std::string_view> names_of(OpList<Ops...>) {
