@@ -229,7 +229,7 @@ TEST(Allocation, ABatchAllocatesNothing) {
 TEST(Allocation, ARunningMeanAllocatesNothing) {
   if (!BRAID_COUNTS) GTEST_SKIP() << "a sanitizer has its own malloc";
   std::vector<float> values(100000, 1.0f);
-  train::RunningMean mean(0.9, values);
+  train::RunningMean mean(0.9, values, {{0, std::ssize(values)}});
   std::vector<double> losses;
   train::SpikeWindow window(16, losses);
   mean.follow(1, values, 2);
