@@ -200,11 +200,15 @@ std::string long_number(Draw& draw) {
   return draw.percent(90) ? out : out.substr(0, out.size() - 3) + "," + out.substr(out.size() - 3);
 }
 
-// 13 to 24 letters: at random, or words joined.
+// 13 to 24 letters: at random, words joined, or one invented.
 std::string long_word(Draw& draw) {
+  const int64_t least = draw.between(kLettersMax + 1, 20);
+  if (draw.percent(45)) {
+    const std::string out = invented_word(draw, least, least + 4);
+    return draw.percent(25) ? capitals(out) : out;
+  }
   std::string out;
   const bool random = draw.percent(50);
-  const int64_t least = draw.between(kLettersMax + 1, 20);
   while (std::ssize(out) < least)
     out += random ? std::string(1, static_cast<char>('A' + draw.below(26))) : std::string(draw.pick(words()));
   return !random && draw.percent(50) ? capitals(out) : out;
@@ -229,7 +233,7 @@ std::string named_number(Draw& draw) {
 }
 
 std::string question(Draw& draw) {
-  constexpr int64_t kWeights[] = {20, 10, 16, 12, 12, 16, 18, 16, 10};
+  constexpr int64_t kWeights[] = {20, 10, 16, 12, 12, 16, 26, 16, 10};
   switch (draw.weighted(kWeights)) {
     case 0:
       return sum_of(draw, long_number);

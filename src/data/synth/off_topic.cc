@@ -5,6 +5,8 @@
 #include "data/synth/frames.h"
 #include "data/synth/prompts.h"
 #include "data/synth/task.h"
+#include "data/synth/text.h"
+#include "data/synth/topics.h"
 #include "data/synth/words.h"
 
 namespace braid::synth {
@@ -12,8 +14,11 @@ namespace {
 
 constexpr std::string_view kNotMine = "I only do small sums, word puzzles and questions about Braid.";
 
-// Things in a frame, filled forms, whole prompts.
-constexpr int64_t kShares[] = {2, 4, 4};
+// Things in a frame, filled forms, whole prompts, questions about Braid asked of something else, unknown words.
+constexpr int64_t kShares[] = {2, 4, 4, 3, 1};
+
+constexpr std::string_view kOthers[] = {"{code}",  "{company}", "{title}",   "my {noun}",  "{sport}",
+                                        "{place}", "{person}",  "{science}", "the {noun}", "{language}"};
 
 // What one may ask about in a word or two.
 constexpr std::string_view kThings[] = {"{science}",       "{person}",
@@ -202,6 +207,33 @@ constexpr std::string_view kMood[] = {"sad",    "happy", "tired",   "bored", "an
                                       "hungry", "sick",  "nervous", "lost",  "cold",  "afraid"};
 constexpr std::string_view kJob[] = {"doctor", "pilot", "lawyer",  "nurse", "teacher", "plumber", "farmer",
                                      "writer", "chef",  "soldier", "judge", "dentist", "actor",   "baker"};
+
+// Questions that name Braid, the name replaced: what is asked about decides, not how.
+const std::vector<std::string>& of_others() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> out;
+    for (const Topic& topic : topics()) {
+      for (const std::string_view question : entries(topic.questions)) {
+        std::string form(question);
+        size_t at = form.find("Braid");
+        if (at == std::string::npos) continue;
+        for (; at != std::string::npos; at = form.find("Braid", at)) form.replace(at, 5, "{other}");
+        out.push_back(form + (form.starts_with("Wh") || form.starts_with("How") ? "?" : ""));
+      }
+    }
+    return out;
+  }();
+  return all;
+}
+
+std::string unknown_words(Draw& draw) {
+  std::string out;
+  for (int64_t left = draw.between(1, 4); left > 0; --left)
+    out += (out.empty() ? "" : " ") + invented_word(draw, 2, 12);
+  constexpr std::string_view kEnds[] = {"", "!", "?", "."};
+  if (draw.percent(60)) out[0] = upper(out[0]);
+  return out.append(draw.pick(kEnds));
+}
 }  // namespace
 
 Turn off_topic(Draw& draw) {
@@ -215,8 +247,16 @@ Turn off_topic(Draw& draw) {
     case 1:
       form = opened(draw, one(kSentences));
       break;
-    default:
+    case 2:
       form = opened(draw, one(prompts));
+      break;
+    case 3: {
+      const std::string& asked = draw.pick(of_others());
+      form = opened(draw, fill(asked, {{"other", one(kOthers)}}));
+      break;
+    }
+    default:
+      form = unknown_words(draw);
   }
   const std::string user = typed(draw, fill(form, {{"place", one(kPlace)},
                                                    {"place2", one(kPlace)},
