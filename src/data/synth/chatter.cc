@@ -45,7 +45,7 @@ constexpr std::string_view kChatter =
     "binary search in C|segfault when freeing memory, why|git merge conflict help|how do i exit vim|docker "
     "container keeps restarting|what does npm audit fix do|regex for an email address|css center a div|my for loop "
     "never ends|explain async await|select all rows where name is null|SELECT name FROM users;|print(\"hello\")|int "
-    "main() { return 0; }|sudo rm -rf /|<html><body></body></html>|Traceback (most recent call last)|404 not found|"
+    "main() return 0;|sudo rm -rf /|<html><body></body></html>|Traceback (most recent call last)|404 not found|"
     "ls -la|How do I rename many files at once?|How do I mount a USB stick?|How do I set up SSH keys?|How can I see "
     "which process uses port 8080?|What is a race condition?|What is the difference between a thread and a process?|"
     "Write a Dockerfile for a Flask app.|Convert this JSON into YAML.|Which database should I choose for a shop?|"
