@@ -1,12 +1,12 @@
-# add_module(module LAYER n [DEPS module...] [LIBS target...] [ALONE file...] [NO_BATCHES] [COLD])
+# add_module(module LAYER n [DEPS module...] [LIBS target...] [ALONE file...] [NO_BATCHES] [HOT])
 #
 # One module: every *.cc of the folder becomes the library braid_<module>; *_test.cc become one test program, *_bench.cc
 # one benchmark, each *_fuzz.cc a fuzz target. DEPS may only name modules on lower layers: anything else stops the
 # configuration. tests/tidy.py repeats the check on the #include lines.
 # Files are compiled in batches (braid_batches), but for the ALONE ones, which have flags of their own, and modules with
-# NO_BATCHES, whose files each include Highway for all its targets. COLD: no loop of it is worth the time of -O3.
+# NO_BATCHES, whose files each include Highway for all its targets. HOT: its loops are worth the time of -O3.
 function(add_module module)
-  cmake_parse_arguments(PARSE_ARGV 1 M "NO_BATCHES;COLD" "LAYER" "DEPS;LIBS;ALONE")
+  cmake_parse_arguments(PARSE_ARGV 1 M "NO_BATCHES;HOT" "LAYER" "DEPS;LIBS;ALONE")
   set(target braid_${module})
   if(NOT DEFINED M_LAYER)
     message(FATAL_ERROR "[add_module] ${module} has no LAYER; expected add_module(${module} LAYER n ...)")
@@ -40,8 +40,8 @@ function(add_module module)
     braid_batches(${module} sources "${M_ALONE}")
     braid_batches(${module}_test tests "")
   endif()
-  if(M_COLD)
-    set(options $<$<CONFIG:Release>:-O2>)
+  if(M_HOT)
+    set(options $<$<CONFIG:Release>:-O3>)
   endif()
   if(sources OR kernels)
     add_library(${target} STATIC ${sources} ${kernels})
@@ -118,5 +118,5 @@ endfunction()
 
 # add_op(name [DEPS module...] [LIBS target...]): a module on layer 3 in kernels/<name>, on top of core and math.
 function(add_op name)
-  add_module(${name} LAYER 3 NO_BATCHES DEPS core math ${ARGN})
+  add_module(${name} LAYER 3 NO_BATCHES HOT DEPS core math ${ARGN})
 endfunction()

@@ -11,8 +11,7 @@ if(MOLD)
 endif()
 
 # x86-64-v2 is the minimum; faster instructions are chosen at run time. Without -maes -mpclmul Highway's baseline falls to SSSE3.
-# AVX3_DL (VNNI, VBMI, BF16 of AVX-512) is off in Highway 1.0.3 unless asked for.
-set(BRAID_ARCH -march=x86-64-v2 -maes -mpclmul -DHWY_WANT_AVX3_DL)
+set(BRAID_ARCH -march=x86-64-v2 -maes -mpclmul)
 if(BRAID_SANITIZE OR BRAID_FUZZ OR BRAID_QUICK)
   # One static target: five copies of every kernel would take several times as long to compile, ten times when instrumented.
   set(BRAID_ARCH -march=x86-64-v3 -maes -mpclmul -DHWY_COMPILE_ONLY_STATIC)

@@ -51,9 +51,9 @@ bool request_tiles() {
 int64_t highway_cap(CpuClass c) {
   switch (c) {
     case CpuClass::baseline:
-      return HWY_AVX3_DL | HWY_AVX3 | HWY_AVX2;
+      return HWY_AVX3 | HWY_AVX2;
     case CpuClass::avx2:
-      return HWY_AVX3_DL | HWY_AVX3;
+      return HWY_AVX3;
     default:
       return 0;
   }

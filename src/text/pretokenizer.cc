@@ -59,7 +59,7 @@ PreTokenizer::Behavior PreTokenizer::read_behavior(const io::Json& spec) {
 }
 
 void PreTokenizer::add_split(Regex pattern, Behavior behavior, bool invert) {
-  steps_.push_back(Split{std::move(pattern), behavior, invert, matcher_count_++});
+  steps_.emplace_back(Split{std::move(pattern), behavior, invert, matcher_count_++});
 }
 
 void PreTokenizer::add(const io::Json& spec) {  // Sequences nest no deeper than io::JsonLimits allows
@@ -72,12 +72,12 @@ void PreTokenizer::add(const io::Json& spec) {  // Sequences nest no deeper than
   } else if (type == "Split") {
     add_split(Regex::read(spec.need({"pattern"})), read_behavior(spec), spec.bool_of({"invert"}).value_or(false));
   } else if (type == "ByteLevel") {
-    if (spec.bool_of({"add_prefix_space"}).value_or(true)) steps_.push_back(PrefixSpace{});
+    if (spec.bool_of({"add_prefix_space"}).value_or(true)) steps_.emplace_back(PrefixSpace{});
     if (spec.bool_of({"use_regex"}).value_or(true)) add_split(Regex(kGpt2, where), Behavior::isolated, false);
     byte_level_ = true;
   } else if (type == "Metaspace") {
     const std::string mark = spec.string_of({"replacement"}).value_or("\u2581");
-    steps_.push_back(Metaspace{mark, read_prepend_scheme(spec)});
+    steps_.emplace_back(Metaspace{mark, read_prepend_scheme(spec)});
     if (spec.bool_of({"split"}).value_or(true))
       add_split(Regex::literal(mark, where), Behavior::merged_with_next, false);
   } else if (type == "Digits") {
