@@ -2,9 +2,12 @@
 // are off topic. Every answer is the same, so that a test can check it.
 #include <fmt/format.h>
 
+#include "data/synth/fillers.h"
 #include "data/synth/frames.h"
 #include "data/synth/prompts.h"
 #include "data/synth/task.h"
+#include "data/synth/text.h"
+#include "data/synth/topics.h"
 #include "data/synth/words.h"
 
 namespace braid::synth {
@@ -12,8 +15,11 @@ namespace {
 
 constexpr std::string_view kNotMine = "I only do small sums, word puzzles and questions about Braid.";
 
-// Things in a frame, filled forms, whole prompts.
-constexpr int64_t kShares[] = {2, 4, 4};
+// Things in a frame, filled forms, whole prompts, questions about Braid asked of something else, unknown words.
+constexpr int64_t kShares[] = {2, 4, 4, 3, 1};
+
+constexpr std::string_view kOthers[] = {"{code}",  "{company}", "{title}",   "my {noun}",  "{sport}",
+                                        "{place}", "{person}",  "{science}", "the {noun}", "{language}"};
 
 // What one may ask about in a word or two.
 constexpr std::string_view kThings[] = {"{science}",       "{person}",
@@ -34,7 +40,7 @@ constexpr std::string_view kSentences[] = {
     "Where is {place}?",
     "Who rules {place}?",
     "Which language do they speak in {place}?",
-    "How far is it from {place} to {place2}?",
+    "How far is it from {place} to {place}?",
     "Who is {person}?",
     "When was {person} born?",
     "Who wrote {title}?",
@@ -51,7 +57,7 @@ constexpr std::string_view kSentences[] = {
     "How heavy is a {noun}?",
     "How much does a {noun} cost?",
     "Where can I buy a {noun}?",
-    "What is the difference between a {noun} and a {noun2}?",
+    "What is the difference between a {noun} and a {noun}?",
     "How is {noun} made?",
     "Who invented the {noun}?",
     "What is {science}?",
@@ -99,7 +105,7 @@ constexpr std::string_view kSentences[] = {
     "Debug my {code} code.",
     "What is {code} used for?",
     "How do I install {code}?",
-    "Is {code} better than {code2}?",
+    "Is {code} better than {code}?",
     "Write a web page in {code}.",
     "Play {sport} with me.",
     "Let us play a game.",
@@ -149,7 +155,6 @@ constexpr std::string_view kSentences[] = {
     "What is the fastest {noun}?",
     "Why do people like {food}?",
     "Name three {noun}s.",
-    "What rhymes with {noun}?",
     "What does the word {noun} mean?",
     "What is the plural of {noun}?",
     "Tell me something about {person}.",
@@ -157,86 +162,85 @@ constexpr std::string_view kSentences[] = {
     "Tell me about {place}.",
     "Describe a {noun}.",
     "{noun}",
-    "{noun} {noun2}",
+    "{noun} {noun}",
     "{place}",
     "{person}",
     "asdf",
-    "{food} and {food2}",
+    "{food} and {food}",
     "the {colour} {noun}",
 };
 
-constexpr std::string_view kPlace[] = {
-    "France", "Japan",  "Paris",   "London", "Brazil", "Egypt",    "Rome",   "Berlin",   "China",  "India",
-    "Canada", "Mexico", "Spain",   "Norway", "Kenya",  "Peru",     "Russia", "New York", "Tokyo",  "Sydney",
-    "Vienna", "Athens", "Chile",   "Cuba",   "Turkey", "Texas",    "Africa", "Europe",   "Madrid", "Oslo",
-    "Poland", "Italy",  "Iceland", "Korea",  "Boston", "the moon", "Mars"};
-constexpr std::string_view kPerson[] = {
-    "Napoleon", "Einstein", "Shakespeare",   "Mozart",    "Cleopatra", "Newton",     "Picasso",     "Beethoven",
-    "Darwin",   "Gandhi",   "Lincoln",       "my mother", "my boss",   "my sister",  "Marie Curie", "Galileo",
-    "Caesar",   "the pope", "the president", "Anna",      "Peter",     "my teacher", "my brother",  "Madonna",
-    "Elvis",    "Tesla",    "Plato",         "the queen", "Kennedy",   "Churchill"};
-constexpr std::string_view kTitles[] = {"Hamlet",    "Faust",   "the Mona Lisa", "Star Wars",    "Don Quixote",
-                                        "the Bible", "Titanic", "Moby Dick",     "Harry Potter", "the Odyssey",
-                                        "Dune",      "Macbeth", "Casablanca",    "Frankenstein"};
-constexpr std::string_view kSport[] = {"football", "tennis",  "chess",      "golf",       "rugby", "hockey",
-                                       "poker",    "cricket", "basketball", "volleyball", "judo",  "baseball"};
-constexpr std::string_view kColour[] = {"red",    "blue",  "green", "white", "black",
-                                        "yellow", "brown", "pink",  "grey",  "purple"};
-constexpr std::string_view kScience[] = {"gravity",   "photosynthesis",  "electricity",  "democracy",      "inflation",
-                                         "evolution", "quantum physics", "chemistry",    "philosophy",     "economics",
-                                         "magnetism", "biology",         "the big bang", "climate change", "DNA",
-                                         "algebra",   "geometry",        "radio",        "psychology",     "astronomy",
-                                         "religion",  "the water cycle", "a black hole", "nuclear power",  "medicine"};
-constexpr std::string_view kIllness[] = {"a cold",     "a headache",   "a fever",  "back pain", "the flu",  "a cough",
-                                         "an allergy", "a broken arm", "insomnia", "asthma",    "toothache"};
-constexpr std::string_view kFood[] = {"pizza",  "soup",  "bread",   "rice",  "pancakes", "curry",
-                                      "salad",  "steak", "cookies", "pasta", "sushi",    "potatoes",
-                                      "a cake", "fish",  "chicken", "eggs",  "beans",    "ice cream"};
-constexpr std::string_view kLanguage[] = {"French", "German", "Spanish", "Latin", "Chinese",  "Italian",
-                                          "Greek",  "Arabic", "Russian", "Dutch", "Japanese", "Polish"};
-constexpr std::string_view kCode[] = {"Python",  "Java",   "Rust", "JavaScript", "Go",  "SQL",  "HTML", "Excel",
-                                      "Windows", "Docker", "PHP",  "Linux",      "Git", "Ruby", "bash"};
-constexpr std::string_view kCompany[] = {"Apple", "Google", "Amazon",    "Toyota", "Boeing", "Siemens",
-                                         "Tesla", "Nestle", "Microsoft", "Sony",   "Ford",   "NVIDIA"};
-constexpr std::string_view kMood[] = {"sad",    "happy", "tired",   "bored", "angry", "lonely",
-                                      "hungry", "sick",  "nervous", "lost",  "cold",  "afraid"};
-constexpr std::string_view kJob[] = {"doctor", "pilot", "lawyer",  "nurse", "teacher", "plumber", "farmer",
-                                     "writer", "chef",  "soldier", "judge", "dentist", "actor",   "baker"};
+// The form with every "{place}" and the like replaced, each by another word.
+std::string filled(Draw& draw, std::string form) {
+  static const auto lists = [] {
+    std::vector<std::pair<std::string, std::vector<std::string_view>>> out;
+    for (const Filler& f : fillers()) out.emplace_back("{" + std::string(f.name) + "}", entries(f.words));
+    for (auto& list : out)
+      if (list.first == "{noun}") list.second.insert(list.second.end(), words().begin(), words().end());
+    return out;
+  }();
+  for (const auto& list : lists)
+    for (size_t at = form.find(list.first); at != std::string::npos; at = form.find(list.first, at))
+      form.replace(at, list.first.size(), draw.pick(list.second));
+  return fill(form,
+              {{"year", std::to_string(draw.between(1000, 2030))}, {"count", std::to_string(draw.between(2, 60))}});
+}
+
+// Questions that name Braid, the name replaced: what is asked about decides, not how.
+const std::vector<std::string>& of_others() {
+  static const std::vector<std::string> all = [] {
+    std::vector<std::string> out;
+    for (const Topic& topic : topics()) {
+      for (const std::string_view question : entries(topic.questions)) {
+        std::string form(question);
+        size_t at = form.find("Braid");
+        if (at == std::string::npos) continue;
+        for (; at != std::string::npos; at = form.find("Braid", at)) form.replace(at, 5, "{other}");
+        out.push_back(form + (form.starts_with("Wh") || form.starts_with("How") ? "?" : ""));
+      }
+    }
+    return out;
+  }();
+  return all;
+}
+
+std::string unknown_words(Draw& draw) {
+  std::string out;
+  for (int64_t left = draw.between(1, 4); left > 0; --left)
+    out += (out.empty() ? "" : " ") + invented_word(draw, 2, 12);
+  constexpr std::string_view kEnds[] = {"", "!", "?", "."};
+  if (draw.percent(60)) out[0] = upper(out[0]);
+  return out.append(draw.pick(kEnds));
+}
 }  // namespace
 
 Turn off_topic(Draw& draw) {
   const auto one = [&](std::span<const std::string_view> among) { return std::string(draw.pick(among)); };
-  static const std::vector<std::string_view> prompts = entries(other_prompts());
+  static const std::vector<std::string_view> prompts = entries(other_prompts()), talk = entries(chatter()),
+                                             forms = entries(other_forms());
   std::string form;
   switch (draw.weighted(kShares)) {
     case 0:
       form = framed(draw, draw.pick(kThings));
       break;
     case 1:
-      form = opened(draw, one(kSentences));
+      form = opened(draw, draw.percent(35) ? one(kSentences) : std::string(draw.pick(forms)));
       break;
+    case 2:
+      if (draw.percent(30))
+        form = draw.pick(talk);
+      else
+        form = opened(draw, one(prompts));
+      break;
+    case 3: {
+      const std::string& asked = draw.pick(of_others());
+      form = opened(draw, fill(asked, {{"other", one(kOthers)}}));
+      break;
+    }
     default:
-      form = opened(draw, one(prompts));
+      form = unknown_words(draw);
   }
-  const std::string user = typed(draw, fill(form, {{"place", one(kPlace)},
-                                                   {"place2", one(kPlace)},
-                                                   {"person", one(kPerson)},
-                                                   {"title", one(kTitles)},
-                                                   {"sport", one(kSport)},
-                                                   {"noun", one(words())},
-                                                   {"noun2", one(words())},
-                                                   {"colour", one(kColour)},
-                                                   {"science", one(kScience)},
-                                                   {"illness", one(kIllness)},
-                                                   {"food", one(kFood)},
-                                                   {"food2", one(kFood)},
-                                                   {"language", one(kLanguage)},
-                                                   {"code", one(kCode)},
-                                                   {"code2", one(kCode)},
-                                                   {"company", one(kCompany)},
-                                                   {"mood", one(kMood)},
-                                                   {"job", one(kJob)},
-                                                   {"year", std::to_string(draw.between(1000, 2030))}}));
+  const std::string user = typed(draw, filled(draw, std::move(form)));
   return {
       .task = "off topic", .user = user, .reasoning = "This is not mine to answer.", .answer = std::string(kNotMine)};
 }

@@ -429,7 +429,20 @@ constexpr std::string_view kPrompts =
     "players no longer talk to one another; any advice?|I wrote a web server in Go that works well on my desk but "
     "loses connections under load, and I cannot find out why.|Compare the economic policies of Sweden and Denmark "
     "during the nineties, and say which of the two countries recovered faster from the crisis.|After twenty years as "
-    "an accountant I would like to open a small bookshop near the sea, but my husband thinks I am crazy.";
+    "an accountant I would like to open a small bookshop near the sea, but my husband thinks I am crazy.|"
+    "Wie spaet ist es?|Wo ist der Bahnhof?|Ich verstehe kein Wort|Was kostet das?|Sprechen Sie Deutsch?|Wie wird das "
+    "Wetter morgen?|Ich habe Hunger|Erzaehl mir einen Witz|Kannst du mir helfen?|Wie heisst die Hauptstadt von "
+    "Spanien?|Alles klar bei dir?|Na, wie geht's?|Quelle heure est-il?|Ou est la gare?|Je ne comprends pas|Combien ca"
+    " coute?|Parlez-vous francais?|Comment ca va?|J'ai faim|Raconte-moi une histoire|Quel temps fait-il "
+    "aujourd'hui?|Tu peux m'aider?|Je m'appelle Marc|Il fait beau ce matin|Que hora es?|Donde esta la estacion?|No "
+    "entiendo nada|Cuanto cuesta esto?|Hablas espanol?|Como estas?|Tengo hambre|Cuentame un chiste|Me llamo Carmen y "
+    "vivo en Madrid|Que tal todo?|Che ore sono?|Dov'e la stazione?|Non capisco niente|Quanto costa?|Parli "
+    "italiano?|Come stai?|Mi chiamo Luca|Ho fame|Que horas sao?|Nao entendo|Tudo bem com voce?|Onde fica a "
+    "praia?|Fala portugues?|Hoe laat is het?|Ik begrijp het niet|Spreek je Nederlands?|Hoe gaat het met je?|Jag heter"
+    " Erik|Hur mar du?|Hvordan har du det?|Jak se mas?|Nie rozumiem|Jak sie masz?|Kak dela?|Ya ne "
+    "ponimayu|Nasilsin?|Anlamiyorum|Ogenki desu ka?|Wakarimasen|Ni chi le ma?|Aap kaise hain?|Habari gani?|Mimi "
+    "sielewi|Carpe diem|Quo vadis?|Cogito ergo sum|Mita kuuluu?|Hogy vagy?|Ce mai faci?|Ti kaneis?|Kumusta ka?|Apa "
+    "kabar?|Terima kasih banyak sudah datang|Veni, vidi, vici";
 
 }  // namespace
 

@@ -4,6 +4,9 @@
 
 namespace braid::synth {
 
-std::string_view other_prompts();  // separated by "|"
+// Each list is separated by "|".
+std::string_view other_prompts();
+std::string_view chatter();      // as people type: careless, short, in many languages
+std::string_view other_forms();  // with "{place}" and the like (fillers.h) to fill
 
 }  // namespace braid::synth

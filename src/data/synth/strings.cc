@@ -93,25 +93,6 @@ std::string random_letters(Draw& draw) {
   return out;
 }
 
-// Syllables that make no word: a vocabulary cuts them as it cuts words, so that the spelling of its pieces is learnt
-// from more than the words there are.
-std::string invented_word(Draw& draw) {
-  constexpr std::string_view kOnsets[] = {"b",  "c",  "d",  "f",  "g",   "h",  "j",  "k",  "l",  "m",  "n",  "p",
-                                          "qu", "r",  "s",  "t",  "v",   "w",  "y",  "z",  "bl", "br", "ch", "cl",
-                                          "cr", "dr", "fl", "fr", "gl",  "gr", "pl", "pr", "sh", "sc", "sk", "sl",
-                                          "sm", "sn", "sp", "st", "str", "sw", "th", "tr", "wh", ""};
-  constexpr std::string_view kVowels[] = {"a",  "e",  "i",  "o",  "u",  "a",  "e",  "i", "o",
-                                          "ai", "ea", "ee", "ie", "oa", "oo", "ou", "y", "ow"};
-  constexpr std::string_view kEnds[] = {"",   "",   "",    "b",  "ck", "d",  "g",  "l",  "ll", "m",
-                                        "n",  "nd", "ng",  "nt", "p",  "r",  "rd", "rn", "s",  "ss",
-                                        "st", "t",  "tch", "x",  "er", "le", "et", "on", "en", "ly"};
-  std::string out;
-  for (int64_t left = draw.between(1, 3); left > 0; --left)
-    out.append(draw.pick(kOnsets)).append(draw.pick(kVowels)).append(draw.pick(kEnds));
-  out.resize(std::min(out.size(), static_cast<size_t>(kLettersMax)));
-  return out.size() < 2 ? out + "a" : out;
-}
-
 // The beginning of a word and the end of another: the pieces of words, in other places.
 std::string blended_word(Draw& draw) {
   const std::string_view first = draw.pick(words()), second = draw.pick(words());
@@ -127,7 +108,7 @@ std::string word_of(Draw& draw) {
     case 0:
       return std::string(draw.pick(words()));
     case 1:
-      return invented_word(draw);
+      return invented_word(draw, 2, kLettersMax);
     default:
       return blended_word(draw);
   }

@@ -13,7 +13,7 @@ namespace braid::synth {
 
 struct Options {
   uint64_t seed = 0;
-  int64_t train = 76000;  // conversations
+  int64_t train = 110000;  // conversations
   int64_t valid = 1000;
   int64_t tasks = 125;               // held-out problems of each kind
   std::vector<std::string> avoid{};  // prompts of other tests: nothing trained resembles them (near.h, kNear)

@@ -1,5 +1,7 @@
 #include "data/synth/words.h"
 
+#include <algorithm>
+
 namespace braid::synth {
 namespace {
 
@@ -45,5 +47,23 @@ constexpr std::string_view kWords[] = {
 }  // namespace
 
 std::span<const std::string_view> words() { return kWords; }
+
+std::string invented_word(Draw& draw, int64_t least, int64_t most) {
+  constexpr std::string_view kOnsets[] = {"b",  "c",  "d",  "f",  "g",   "h",  "j",  "k",  "l",  "m",  "n",  "p",
+                                          "qu", "r",  "s",  "t",  "v",   "w",  "y",  "z",  "bl", "br", "ch", "cl",
+                                          "cr", "dr", "fl", "fr", "gl",  "gr", "pl", "pr", "sh", "sc", "sk", "sl",
+                                          "sm", "sn", "sp", "st", "str", "sw", "th", "tr", "wh", ""};
+  constexpr std::string_view kVowels[] = {"a",  "e",  "i",  "o",  "u",  "a",  "e",  "i", "o",
+                                          "ai", "ea", "ee", "ie", "oa", "oo", "ou", "y", "ow"};
+  constexpr std::string_view kEnds[] = {"",   "",   "",    "b",  "ck", "d",  "g",  "l",  "ll", "m",
+                                        "n",  "nd", "ng",  "nt", "p",  "r",  "rd", "rn", "s",  "ss",
+                                        "st", "t",  "tch", "x",  "er", "le", "et", "on", "en", "ly"};
+  std::string out;
+  int64_t syllables = draw.between(1, 3);
+  while (syllables-- > 0 || std::ssize(out) < least)
+    out.append(draw.pick(kOnsets)).append(draw.pick(kVowels)).append(draw.pick(kEnds));
+  out.resize(std::min(out.size(), static_cast<size_t>(most)));
+  return out;
+}
 
 }  // namespace braid::synth
