@@ -44,6 +44,7 @@ constexpr Exception kExceptions[] = {
     {"head_loss_bwd", "used by losses of pairs, over the rows of head_loss"},
     {"head_loss_fwd", "used by evaluation, over the rows of head_loss"},
     {"muon_step", "used by the optimiser, not the model"},
+    {"row_dots", "used by ranks that divide the residual stream"},
     {"sddmm_fwd", "used by graph networks"},
     {"spmm_bwd_arg", "used by graph networks"},
     {"spmm_fwd", "used by graph networks"},
