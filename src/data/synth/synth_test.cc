@@ -8,8 +8,10 @@
 #include <regex>
 #include <set>
 
+#include "data/synth/fillers.h"
 #include "data/synth/holdout.h"
 #include "data/synth/near.h"
+#include "data/synth/prompts.h"
 #include "data/synth/task.h"
 #include "data/synth/text.h"
 #include "support/folder.h"
@@ -419,6 +421,23 @@ TEST(Synth, FollowUpsContinueTheAnswer) {
   EXPECT_EQ(in_words(40), "forty");
   EXPECT_EQ(in_words(999), "nine hundred ninety-nine");
   EXPECT_EQ(in_words(700), "seven hundred");
+}
+
+// Any of hundreds may be drawn: a text samples them, this reads all.
+TEST(Synth, TemplatesNameNothingButFillers) {
+  std::set<std::string> known = {"year", "count"};
+  for (const Filler& f : fillers()) known.emplace(f.name);
+  const std::regex slot(R"(\{([^}]*)\}?)");
+  size_t slots = 0;
+  for (const std::string_view list : {other_prompts(), chatter(), other_forms()}) {
+    for (const std::string_view entry : entries(list)) {
+      EXPECT_FALSE(entry.empty());
+      const std::string text(entry);
+      for (std::sregex_iterator at(text.begin(), text.end(), slot), end; at != end; ++at, ++slots)
+        EXPECT_TRUE(known.contains((*at)[1]) && at->str().back() == '}') << entry;
+    }
+  }
+  EXPECT_GT(slots, 400u);
 }
 
 TEST(Synth, SameOptionsSameBytes) {
