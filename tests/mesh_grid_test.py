@@ -71,7 +71,8 @@ class Grids(GridCase):
     def test_grids_that_cannot_be(self):
         self.refused("--ranks", 4, 'parallel.grid="2,2,1,1"', "parallel.zero=1", says="cannot be used with tp, sp, cp")
         self.refused("--ranks", 4, 'parallel.grid="2,2,2,1"', says="does not make the number of ranks")
-        self.refused("--ranks", 5, 'parallel.grid="1,5,1,1"', says="y does not divide the width between blocks")
+        self.refused("--ranks", 5, 'parallel.grid="1,5,1,1"', says="[parallel.grid] y does not divide the width between blocks")
+        self.assertFalse(self.out.exists())  # refused before any rank began
         self.refused("--ranks", 2, 'parallel.grid="1,2,1,1"', "dropout=0.1", says="y cannot be used with dropout")
         self.refused("--ranks", 8, 'parallel.grid="1,1,4,2"', says="too few sequences")
         for name, what in (("gpt2", "LayerNorm"), ("nemotron-nas", "linear maps")):

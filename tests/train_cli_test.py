@@ -126,6 +126,10 @@ class Train(TrainCase):
     def test_a_finished_run_says_so(self):
         self.trained()
         self.assertIn("already done at step 2 of 2", self.trained("--resume", "auto").stdout)
+        other = self.root / "other"
+        self.trained("--resume", self.out / "checkpoints" / "step-00000002", f"out={other}")
+        self.assertEqual((other / "model.safetensors").read_bytes(), (self.out / "model.safetensors").read_bytes())
+        self.assertTrue((other / "checkpoints" / "step-00000002" / "DONE").exists())
 
     def test_fewer_steps_than_were_done_are_refused(self):
         self.trained()

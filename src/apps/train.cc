@@ -165,6 +165,7 @@ int train_command(const TrainArgs& o) {
   const bool graph = recipe.objective == "graph";
   const int ranks = ranks_of(o);
   train::check_mesh(recipe, ranks);
+  if (ranks > 1) with_paths_of(recipe, [&] { train::check_cut(recipe); });
   if (o.dry_run) {
     with_paths_of(recipe, [&] { graph ? print_graph_plan(recipe, o.json) : print_train_plan(recipe, ranks, o.json); });
     return 0;

@@ -23,7 +23,7 @@ const Extensions kText{".txt", ".md"}, kJsonl{".jsonl"};
 const text::Tokenizer& tokenizer_of(const Language& language, const std::string& where) {
   if (language.tokenizer == nullptr)
     fail(where,
-         {.what = "text needs a tokenizer, and the model has none", .hint = "a tokenizer.json next to config.json"});
+         {.what = "text needs a tokenizer", .hint = "a model that has one (-m MODEL, or tokenizer in a recipe)"});
   return *language.tokenizer;
 }
 

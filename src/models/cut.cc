@@ -94,9 +94,12 @@ void share_hidden(Config& config, const Cut& cut) {
   if (cut.hidden_ranks == 1) return;
   if (config.norm != NormKind::rms) fail("parallel.grid", {.what = "y cannot be used with LayerNorm", .hint = "y = 1"});
   if (config.hidden % cut.hidden_ranks != 0) {
+    int64_t nearest = cut.hidden_ranks;
+    while (config.hidden % nearest != 0) --nearest;
     fail("parallel.grid", {.what = "y does not divide the width between blocks",
                            .got = std::to_string(cut.hidden_ranks),
-                           .expected = fmt::format("a divisor of {}", config.hidden)});
+                           .expected = fmt::format("a divisor of {}", config.hidden),
+                           .hint = fmt::format("y = {}", nearest)});
   }
   config.hidden /= cut.hidden_ranks;
   each_part(config, [&](PartSpec& part) { std::visit(ShareHidden{cut, part.cut}, part.block); });

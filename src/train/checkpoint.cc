@@ -163,6 +163,11 @@ void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Rec
   remove_old();
 }
 
+bool Checkpoints::owns(const fs::path& folder) const {
+  std::error_code ignored;
+  return fs::equivalent(folder / "..", folder_of(out_), ignored);
+}
+
 // The files of the newest model are also in `out`, as hard links.
 void Checkpoints::publish(const fs::path& checkpoint) const {
   for (const auto& entry : fs::directory_iterator(checkpoint)) {

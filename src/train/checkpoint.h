@@ -66,6 +66,8 @@ class Checkpoints {
   // the run that continues, and publishes the newest. One Error, naming tensor and shapes, when it belongs to another
   // model.
   Progress load(const std::filesystem::path& folder, const Arrays& arrays) const;
+  // Whether a checkpoint is one of `out`.
+  bool owns(const std::filesystem::path& folder) const;
   // Throws `error`; if the checkpoint's files cannot be read, with the newest readable one as a hint.
   [[noreturn]] void refuse(const Error& error, const std::filesystem::path& folder) const;
   // A model of other values, such as a running mean, into out/name.

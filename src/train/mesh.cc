@@ -98,7 +98,7 @@ void check_parts(const Recipe& recipe) {
                                           : "parallel.etp";
   for (const auto& [set, other] : rules) {
     if (set)
-      fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = key + (p.grid.empty() ? "=1" : "=")});
+      fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = p.grid.empty() ? key + "=1" : "no parallel.grid"});
   }
 }
 
@@ -157,6 +157,14 @@ void check_mesh(const Recipe& recipe, int ranks) {
                    .expected = fmt::format("at least {} ranks x {} parts", shares, recipe.accumulate),
                    .hint = "fewer --ranks"});
   }
+}
+
+void check_cut(const Recipe& recipe) {
+  const ParallelRecipe& p = recipe.parallel;
+  const Grid axes = p.axes();
+  const ExpertCut experts =
+      p.divides_experts() ? ExpertCut{.ep = {.ranks = p.ep}, .etp = {.ranks = p.etp}} : ExpertCut();
+  (void)models::cut_config(config_of(recipe), {.ranks = axes.x, .sequence = p.sp, .hidden_ranks = axes.y}, experts);
 }
 
 namespace {

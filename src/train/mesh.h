@@ -36,6 +36,8 @@ namespace braid::train {
 
 // Error when a run of this recipe cannot be divided among `ranks` ranks.
 void check_mesh(const Recipe& recipe, int ranks);
+// Error when ranks cannot divide the recipe's model, whose folder is read.
+void check_cut(const Recipe& recipe);
 
 class Mesh {
  public:

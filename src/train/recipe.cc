@@ -267,8 +267,11 @@ struct Reader {
     value = v->as_string();
     const auto is_value = [&](const char* choice) { return value == choice; };
     if (among.size() == 0 || std::any_of(among.begin(), among.end(), is_value)) return;
-    v->refuse("is not one of the choices", fmt::format("{}", fmt::join(among, ", ")),
-              sys::nearest(value, {among.begin(), among.end()}));
+    std::vector<std::string> choices;  // "" stands for what the model or the mesh decides
+    for (const char* choice : among) {
+      if (*choice) choices.emplace_back(choice);
+    }
+    v->refuse("is not one of the choices", fmt::format("{}", fmt::join(choices, ", ")), sys::nearest(value, choices));
   }
   void operator()(const char* key, std::vector<std::string>& value, const char*) const {
     const auto v = find(key);

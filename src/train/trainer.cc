@@ -97,7 +97,7 @@ std::vector<std::string> Trainer::resume(const std::filesystem::path& checkpoint
     } else {
       progress_ = checkpoints_.load(checkpoint, arrays());
     }
-    saved_ = progress_.step;
+    if (checkpoints_.owns(checkpoint)) saved_ = progress_.step;
   } catch (const Error& error) {
     checkpoints_.refuse(error, checkpoint);
   }
