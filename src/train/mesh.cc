@@ -98,7 +98,8 @@ void check_parts(const Recipe& recipe) {
                                           : "parallel.etp";
   for (const auto& [set, other] : rules) {
     if (set)
-      fail(key, {.what = fmt::format("cannot be used with {}", other), .hint = p.grid.empty() ? key + "=1" : "no parallel.grid"});
+      fail(key, {.what = fmt::format("cannot be used with {}", other),
+                 .hint = p.grid.empty() ? key + "=1" : "no parallel.grid"});
   }
 }
 

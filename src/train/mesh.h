@@ -115,9 +115,9 @@ class Mesh {
   // The ranks that share a model's blocks, those that share tokens, those that sum gradients, and those that sum
   // losses: one place in tensor_.
   comm::Group tensor_, context_, data_, batch_;
-  comm::Group hidden_;           // that divide the channels between blocks
+  comm::Group hidden_;          // that divide the channels between blocks
   comm::Group state_, copies_;  // of data_: those that divide a state, and those that have the same part of it
-  comm::Group pipe_, ends_;      // the stages of a model; of these the first and the last, for each other rank itself
+  comm::Group pipe_, ends_;     // the stages of a model; of these the first and the last, for each other rank itself
   // Of experts: the ranks that have all of them, those that have the same ones, and of the former by their nodes.
   comm::Group experts_, replicas_, node_, aligned_;
   nn::ExpertRanks expert_ranks_;
