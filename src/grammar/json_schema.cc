@@ -205,7 +205,7 @@ class SchemaCompiler {
     if (const Json* list = find(schema, "enum")) values.assign(list->begin(), list->end());
     if (const Json* one = find(schema, "const")) {
       if (find(schema, "enum"))
-        std::erase_if(values, [&](const Json& v) { return v != *one; });
+        std::erase_if(values, [&](const Json& v) { return !same_value(v, *one); });
       else
         values = {*one};
     }
@@ -346,7 +346,8 @@ class SchemaCompiler {
         }
       }
       for (const Json& v : values) {
-        if (std::ranges::find(found, v) == found.end()) found.push_back(v);
+        const auto same = [&](const Json& other) { return same_value(v, other); };
+        if (std::ranges::none_of(found, same)) found.push_back(v);
       }
     }
     std::vector<std::string> out;

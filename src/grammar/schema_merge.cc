@@ -60,6 +60,8 @@ void merge_objects(Json& out, const Json& a, const Json& b) {
 
 }  // namespace
 
+bool same_value(const Json& a, const Json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+
 const Json& SchemaMerger::target(const std::string& reference) const {
   const Json* found = io::schema_at(root_, reference);
   if (!found)
@@ -92,9 +94,10 @@ Json SchemaMerger::merged(const Json& a, const Json& b) {
     } else if (key == "enum") {
       out[key] = Json::array();
       for (const Json& one : a[key]) {
-        if (std::find(value.begin(), value.end(), one) != value.end()) out[key].push_back(one);
+        const auto same = [&](const Json& v) { return same_value(v, one); };
+        if (std::ranges::any_of(value, same)) out[key].push_back(one);
       }
-    } else if (a[key] != value) {
+    } else if (!same_value(a[key], value)) {
       fail(where_, {.what = fmt::format("two values of the keyword \"{}\" are combined, which is not supported",
                                         printable(key, 40)),
                     .got = printable(a[key].dump(), 60) + " and " + printable(value.dump(), 60)});
