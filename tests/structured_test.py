@@ -293,6 +293,39 @@ class Structured(ServerCase):
                 arguments = json.loads(said["message"]["tool_calls"][0]["function"]["arguments"])
                 jsonschema.validate(arguments, schema, jsonschema.Draft202012Validator)
 
+    def test_one_call_at_most_needs_no_schema(self):
+        question, odd = "What is 345 * 678?", {"type": "object", "properties": {"expression": {"type": "string"}}, "not": {}}
+        tools = [{"type": "function", "function": {"name": "calculator", "parameters": odd}}, CLOCK]
+        called = self.ask(question, tools=tools, parallel_tool_calls=False, **QUIET)["message"]
+        self.assertEqual([c["function"]["name"] for c in called["tool_calls"]], ["calculator"])
+        self.assertIn("expression", json.loads(called["tool_calls"][0]["function"]["arguments"]))
+        said = self.server.ask("/v1/messages", {
+            "messages": [{"role": "user", "content": question}], "max_tokens": 300, "thinking": {"type": "disabled"},
+            "tools": [{"name": "calculator", "input_schema": odd}], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}})
+        self.assertEqual([part["name"] for part in said["content"] if part["type"] == "tool_use"], ["calculator"])
+        tools[0]["function"]["strict"] = True
+        body = {"messages": [{"role": "user", "content": question}], "tools": tools, "parallel_tool_calls": False}
+        self.assertIn("/not", self.server.ask("/v1/chat/completions", body, 400)["error"]["message"])
+
+    def test_allowed_tools(self):
+        question = "What is 345 * 678?"
+        tools = [WEATHER, CLOCK, {"type": "function", "function": {"name": "calculator", "parameters": {}}}]
+        for mode in ("auto", "required"):
+            allowed = {"mode": mode, "tools": [CLOCK, {"type": "web_search"}]}
+            for choice in ({"type": "allowed_tools", **allowed}, {"type": "allowed_tools", "allowed_tools": allowed}):
+                said = self.ask(question, tools=tools, tool_choice=choice, **QUIET)["message"]
+                names = [c["function"]["name"] for c in said.get("tool_calls", [])]
+                self.assertLessEqual(set(names), {"clock"})
+                self.assertTrue(names or mode == "auto", said)
+            flat = [{"type": "function", **t["function"]} for t in tools]
+            choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "clock"}]}
+            said = self.server.ask("/v1/responses", {"input": question, "tools": flat, "tool_choice": choice, "reasoning": {"effort": "none"}})
+            self.assertLessEqual({item["name"] for item in said["output"] if item["type"] == "function_call"}, {"clock"})
+            self.assertEqual(said["tool_choice"], choice)
+        for wrong in ({"mode": "auto"}, {"mode": "some", "tools": [CLOCK]}, {"tools": []}, {"tools": [{"type": "function", "name": "other"}]}):
+            body = {"messages": [{"role": "user", "content": "Hi"}], "tools": tools, "tool_choice": {"type": "allowed_tools", **wrong}}
+            self.assertEqual(self.server.ask("/v1/chat/completions", body, 400)["error"]["param"], "tool_choice")
+
     def test_calls_that_are_not_demanded_name_what_was_offered(self):
         question = "What is 345 * 678?"  # the model would call its calculator
         tools = [{"type": "function", "function": {"name": "calculator", "parameters": {"type": "object", "properties": {

@@ -256,9 +256,8 @@ class SchemaCompiler {
 
   // What JSON Schema does not define says nothing about the text.
   std::string pattern_of(const std::string& format) const {
-    constexpr std::string_view kDefined[] = {
-        "idn-email", "idn-hostname",          "iri",           "iri-reference", "json-pointer",
-        "regex",     "relative-json-pointer", "uri-reference", "uri-template"};
+    constexpr std::string_view kDefined[] = {"idn-email",    "idn-hostname",          "iri",           "iri-reference",
+                                             "json-pointer", "relative-json-pointer", "uri-reference", "uri-template"};
     const auto at =
         std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.name == format; });
     if (at != std::end(kFormats)) return std::string(at->pattern);
@@ -482,8 +481,7 @@ class SchemaCompiler {
         const RuleId any = b_.rule(character(b_, plain, Spelling::plain, b_.done()));
         ways.push_back(b_.repeat(any, count(one, "minLength", 0), count(one, "maxLength", kUnbounded), next));
       } else {
-        ways.push_back(text_without(
-            b_, {"</parameter>", "<parameter=", "</function>", "<tool_call>", "</tool_call>", "</TOOLCALL>"}, next));
+        ways.push_back(text_without(b_, {kXmlTags.begin(), kXmlTags.end()}, next));
       }
     }
     return b_.any_of(ways);

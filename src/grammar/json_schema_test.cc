@@ -61,7 +61,11 @@ TEST(JsonSchema, Numbers) {
 
 TEST(JsonSchema, StringsAndConstants) {
   expect_cases(
-      {{R"({"type": "string", "minLength": 2, "maxLength": 3})",
+      {{R"({"type": "string", "format": "regex", "contentMediaType": "application/json", "contentEncoding": "base64",
+           "contentSchema": {"not": 5}})",
+        {R"("(a")"},
+        {"5"}},
+       {R"({"type": "string", "minLength": 2, "maxLength": 3})",
         {R"("ab")", R"("aäb")", R"("\n\u00e4")", R"("\ud83d\ude00b")", "\"\xf0\x9f\x98\x80!\""},
         {R"("a")", R"("abcd")", R"("\ud83d\ude00")", R"("\ud83dab")", R"("\q1")", "\"a\nb\""}},
        {R"({"type": "string", "pattern": "^[a-c]{2}\\d$"})",

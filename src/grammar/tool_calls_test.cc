@@ -128,6 +128,27 @@ TEST(ToolCallGrammar, OptionalTextIsNotMistaken) {
   EXPECT_FALSE(matches(optional(R"("maxLength": 3)"), call_with("\"a\"")));
 }
 
+TEST(ToolCallGrammar, AnyArguments) {
+  const auto schema = nlohmann::ordered_json::parse(R"({"properties": {"d": {"type": "integer"}}, "not": {}})");
+  const auto one = [&](CallForm form) {
+    return constraint_of([&](Builder& b) {
+      return tool_calls(b, {{"f", schema, true}}, {.form = form, .many = false, .text_first = true}, "tools");
+    });
+  };
+  const auto xml = one(CallForm::xml);
+  EXPECT_TRUE(matches(xml, "Hello"));
+  EXPECT_TRUE(matches(xml, "Hello\n" + call_with("five\n<b>")));
+  EXPECT_TRUE(matches(xml, "<tool_call>\n<function=f>\n</function>\n</tool_call>"));
+  EXPECT_FALSE(matches(xml, call_with("5") + "\n" + call_with("5")));
+  EXPECT_FALSE(matches(xml, call_with("5</function>")));
+  EXPECT_FALSE(matches(xml, "<tool_call>\n<function=g>\n</function>\n</tool_call>"));
+  const std::string json = R"(<tool_call>
+{"name": "f", "arguments": {"x": [1]}}
+</tool_call>)";
+  EXPECT_TRUE(matches(one(CallForm::json), json));
+  EXPECT_FALSE(matches(one(CallForm::json), json + "\n" + json));
+}
+
 TEST(ToolCallGrammar, JsonForms) {
   const std::string f = R"({"name": "f", "arguments": {"city": "Ulm", "days": 3}})",
                     g = R"({"name": "g", "arguments": {}})";
