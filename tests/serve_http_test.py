@@ -723,10 +723,29 @@ class Starting(Case):
         first.chat(SUM)
         self.assertEqual(first.ask("/cache/save", {}), {"saved": str(file)})  # another file has the name now
         self.assertRefused(braid("serve", CHAT, "--port", 0, *words, timeout=20), "another process uses this file")
+        link = file.with_name("link")
+        link.symlink_to(file)
+        self.assertRefused(braid("serve", CHAT, "--port", 0, "--cache-file", link, timeout=20), "another process uses this file")
         self.assertEqual(first.stop(signal.SIGKILL), -9)
         second = Server(*words)
         self.assertGreater(second.chat(SUM)["usage"]["prompt_tokens_details"]["cached_tokens"], 20)
         self.assertEqual(second.stop(), 143)
+
+    def test_a_cache_file_that_is_hardly_begun(self):
+        file = self.new_folder() / "prefixes.cache"
+        link = file.with_name("link")
+        link.symlink_to(file)
+        for content in (b"x", b"BRAIDPF", b""):
+            file.write_bytes(content)
+            server = Server("--cache-file", link, "--memory", "64MiB")
+            self.assertEqual(server.before.count("is ignored"), 1, server.before)
+            server.chat(SUM)
+            self.assertEqual(server.stop(), 143)
+            self.assertEqual(file.with_name(file.name + ".old").read_bytes(), content)  # put aside
+            self.assertTrue(link.is_symlink())
+            self.assertGreater(file.stat().st_size, 10000)
+        file.write_bytes(b"a list of things to buy")
+        self.assertRefused(braid("serve", CHAT, "--port", 0, "--cache-file", link, timeout=20), "another file has this name")
 
     def test_a_log_on_a_full_disk(self):
         server = Server("--log", "/dev/full")
