@@ -503,6 +503,26 @@ class Serve(ServerCase):
         self.assertEqual(self.metric("vllm:generation_tokens_total") - before, answer["usage"]["completion_tokens"])
 
 
+    def test_ends_and_latencies_are_counted(self):
+        def numbers():
+            text = self.server.ask("/metrics")
+            return {name: float(value) for name, value in re.findall(r'^(vllm:\S+) (\S+)$', text, re.M)}
+
+        ends = [f'vllm:request_success_total{{finished_reason="{end}"}}' for end in ("stop", "length", "abort")]
+        counts = ["vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count"]
+        time.sleep(0.2)
+        before = numbers()
+        self.server.chat(SUM, stop=self.server.chat(SUM)["choices"][0]["message"]["content"][-1:])
+        self.server.chat(SUM, max_tokens=1)
+        after = numbers()
+        self.assertEqual([after[name] - before[name] for name in ends + counts], [2, 1, 0, 3, 3])
+        for family in ("vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds"):
+            buckets = [after[name] for name in after if name.startswith(family + "_bucket")]
+            self.assertEqual(buckets, sorted(buckets))
+            self.assertEqual(buckets[-1], after[family + "_count"])
+            self.assertGreater(after[family + "_sum"], before[family + "_sum"])
+        self.assertTrue(0 < after["vllm:kv_cache_usage_perc"] <= 1, after)
+
     def test_the_state_is_that_of_the_metrics(self):
         self.server.chat(SUM)
         state = self.server.ask("/state")
