@@ -503,6 +503,26 @@ class Serve(ServerCase):
         self.assertEqual(self.metric("vllm:generation_tokens_total") - before, answer["usage"]["completion_tokens"])
 
 
+    def test_ends_and_latencies_are_counted(self):
+        def numbers():
+            text = self.server.ask("/metrics")
+            return {name: float(value) for name, value in re.findall(r'^(vllm:\S+) (\S+)$', text, re.M)}
+
+        ends = [f'vllm:request_success_total{{finished_reason="{end}"}}' for end in ("stop", "length", "abort")]
+        counts = ["vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count"]
+        time.sleep(0.2)
+        before = numbers()
+        self.server.chat(SUM, stop=self.server.chat(SUM)["choices"][0]["message"]["content"][-1:])
+        self.server.chat(SUM, max_tokens=1)
+        after = numbers()
+        self.assertEqual([after[name] - before[name] for name in ends + counts], [2, 1, 0, 3, 3])
+        for family in ("vllm:time_to_first_token_seconds", "vllm:e2e_request_latency_seconds"):
+            buckets = [after[name] for name in after if name.startswith(family + "_bucket")]
+            self.assertEqual(buckets, sorted(buckets))
+            self.assertEqual(buckets[-1], after[family + "_count"])
+            self.assertGreater(after[family + "_sum"], before[family + "_sum"])
+        self.assertTrue(0 < after["vllm:kv_cache_usage_perc"] <= 1, after)
+
     def test_the_state_is_that_of_the_metrics(self):
         self.server.chat(SUM)
         state = self.server.ask("/state")
@@ -678,55 +698,6 @@ class Starting(Case):
         self.assertNotIn("reasoning_content", answer["choices"][0]["message"])
         self.assertLess(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 12)
         self.assertGreater(server.chat(SUM, thinking_token_budget=-1)["usage"]["completion_tokens_details"]["reasoning_tokens"], 12)
-
-    def test_prefixes_survive_a_restart(self):
-        file = self.new_folder() / "prefixes.cache"
-        words = ("--cache-file", file, "--exact", "--memory", "64MiB")
-        first = Server(*words)
-        one = first.chat(SUM)
-        turn = [SUM, one["choices"][0]["message"], {"role": "user", "content": "What is 3 + 4?"}]
-        self.assertEqual(first.ask("/cache/save", {}), {"saved": str(file)})
-        self.assertGreater(file.stat().st_size, 10000)
-        want = first.chat(*turn)
-        self.assertEqual(first.stop(), 143)
-        second = Server(*words)
-        again = second.chat(SUM)
-        self.assertEqual(again["usage"]["prompt_tokens_details"]["cached_tokens"], one["usage"]["prompt_tokens"])
-        self.assertEqual(again["choices"], one["choices"])
-        got = second.chat(*turn)
-        self.assertEqual(got["usage"]["prompt_tokens_details"]["cached_tokens"], want["usage"]["prompt_tokens"])
-        self.assertEqual(got["choices"], want["choices"])
-        metrics = second.ask("/metrics")
-        cached = again["usage"]["prompt_tokens"] + got["usage"]["prompt_tokens"]  # all of both
-        for line in ("braid:cache_hits_total 2", "braid:pages_leaked 0", f"vllm:prefix_cache_queries_total {cached}",
-                     f"vllm:prefix_cache_hits_total {cached}", f"vllm:prompt_tokens_total {cached}"):
-            self.assertIn("\n" + line + "\n", metrics)
-        second.stop()
-        # Of other numbers: ignored with one line, which comes first.
-        third = Server(*words[:2])
-        self.assertIn("other number formats", third.before)
-        self.assertEqual(third.chat(SUM)["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
-        third.stop()
-        whole = file.read_bytes()
-        file.write_bytes(whole[:len(whole) // 2])
-        fourth = Server(*words[:2])
-        self.assertEqual(fourth.before.count("\n"), 1)
-        ignored = file.read_bytes()
-        self.assertEqual(fourth.stop(), 143)
-        self.assertEqual(file.with_name(file.name + ".old").read_bytes(), ignored)  # put aside
-
-    def test_a_cache_file_has_one_server(self):
-        file = self.new_folder() / "prefixes.cache"
-        words = ("--cache-file", file, "--memory", "64MiB")
-        first = Server(*words)
-        self.assertRefused(braid("serve", CHAT, "--port", 0, *words, timeout=20), "--cache-file", "another process uses this file", str(file))
-        first.chat(SUM)
-        self.assertEqual(first.ask("/cache/save", {}), {"saved": str(file)})  # another file has the name now
-        self.assertRefused(braid("serve", CHAT, "--port", 0, *words, timeout=20), "another process uses this file")
-        self.assertEqual(first.stop(signal.SIGKILL), -9)
-        second = Server(*words)
-        self.assertGreater(second.chat(SUM)["usage"]["prompt_tokens_details"]["cached_tokens"], 20)
-        self.assertEqual(second.stop(), 143)
 
     def test_a_log_on_a_full_disk(self):
         server = Server("--log", "/dev/full")

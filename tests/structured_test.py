@@ -6,6 +6,7 @@ usage: structured_test.py BRAID [--schemas N]
 import json
 import random
 import re
+import signal
 import sys
 import threading
 import unittest
@@ -73,7 +74,7 @@ class Schemas:
         for key in out.keys() & {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}:
             out[key] += self.random.choice([0, 0.5, 0.125, -0.1])
         if "multipleOf" in out:
-            out["multipleOf"] = self.random.choice([0.5, 0.25, 5])
+            out["multipleOf"] = self.random.choice([0.5, 0.25, 5, 0.1, 0.01])
         return out
 
     def make_boolean(self, depth):
@@ -202,23 +203,30 @@ class Structured(ServerCase):
         except (ValueError, jsonschema.ValidationError) as error:
             self.fail(f"{json.dumps(schema)}\n{text}\n{error}")
 
+    @classmethod
+    def tearDownClass(cls):
+        code = cls.server.stop()
+        assert code == 128 + signal.SIGTERM, f"the server ended with {code}"
+
     @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
     def test_random_schemas(self):
-        failures = []
+        failures, valid = [], []
         seeds = iter(range(SCHEMAS))
 
         def work():
             for seed in seeds:  # next() of a range is atomic
                 try:
                     self.check(Schemas(seed).whole(), PROMPTS[seed % len(PROMPTS)], temperature=(seed % 3) / 2, seed=seed)
-                except AssertionError as error:
-                    failures.append(f"seed {seed}: {error}")
+                    valid.append(seed)
+                except Exception as error:  # pylint: disable=broad-except  # a thread would end of it in silence
+                    failures.append(f"seed {seed}: {type(error).__name__}: {error}")
         threads = [threading.Thread(target=work) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         self.assertEqual(len(failures), 0, f"{len(failures)} of {SCHEMAS}\n" + "\n".join(failures[:5]))
+        self.assertEqual(sorted(valid), list(range(SCHEMAS)))
 
     @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
     def test_schemas_of_pydantic(self):
@@ -267,6 +275,56 @@ class Structured(ServerCase):
                         self.assertEqual((call["function"]["name"], arguments), ("clock", {}))
                 one = self.ask("What is 345 * 678?", parallel_tool_calls=False, **more)["message"]
                 self.assertLessEqual(len(one.get("tool_calls", [])), 1)
+
+    @unittest.skipUnless(jsonschema, "the Python package jsonschema is not installed")
+    def test_arguments_are_of_their_schemas(self):
+        digits = {"type": "string", "pattern": "^[0-9]{3}$"}
+        for value, rest in (({"type": "string", "anyOf": [{"format": "date"}, {"format": "ipv4"}]}, {}), ({"$ref": "#/$defs/A"}, {}),
+                            ({"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}, {}), ({"enum": ["5", "true"]}, {}),
+                            ({}, {"allOf": [{"properties": {"d": digits}}]}), ({}, {"$ref": "#/$defs/B"}),
+                            ({"anyOf": [{"enum": ["null", "\"a\"", "</parameter>"], "type": "string"}, {"type": "null"}]}, {}),
+                            ({"type": "object", "properties": {"z": {"const": "</parameter>"}}, "required": ["z"]}, {}),
+                            ({"type": "number", "multipleOf": 0.1, "minimum": 0, "maximum": 2}, {})):
+            schema = {"type": "object", **({"properties": {"d": value}} if value else {}), "required": ["d"], **rest,
+                      "$defs": {"A": digits, "B": {"properties": {"d": digits}}}}
+            for seed in range(3):
+                said = self.ask("Call it.", tools=[{"type": "function", "function": {"name": "f", "parameters": schema}}],
+                                tool_choice="required", parallel_tool_calls=False, temperature=1.5, seed=seed, **QUIET)
+                arguments = json.loads(said["message"]["tool_calls"][0]["function"]["arguments"])
+                jsonschema.validate(arguments, schema, jsonschema.Draft202012Validator)
+
+    def test_one_call_at_most_needs_no_schema(self):
+        question, odd = "What is 345 * 678?", {"type": "object", "properties": {"expression": {"type": "string"}}, "not": {}}
+        tools = [{"type": "function", "function": {"name": "calculator", "parameters": odd}}, CLOCK]
+        called = self.ask(question, tools=tools, parallel_tool_calls=False, **QUIET)["message"]
+        self.assertEqual([c["function"]["name"] for c in called["tool_calls"]], ["calculator"])
+        self.assertIn("expression", json.loads(called["tool_calls"][0]["function"]["arguments"]))
+        said = self.server.ask("/v1/messages", {
+            "messages": [{"role": "user", "content": question}], "max_tokens": 300, "thinking": {"type": "disabled"},
+            "tools": [{"name": "calculator", "input_schema": odd}], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}})
+        self.assertEqual([part["name"] for part in said["content"] if part["type"] == "tool_use"], ["calculator"])
+        tools[0]["function"]["strict"] = True
+        body = {"messages": [{"role": "user", "content": question}], "tools": tools, "parallel_tool_calls": False}
+        self.assertIn("/not", self.server.ask("/v1/chat/completions", body, 400)["error"]["message"])
+
+    def test_allowed_tools(self):
+        question = "What is 345 * 678?"
+        tools = [WEATHER, CLOCK, {"type": "function", "function": {"name": "calculator", "parameters": {}}}]
+        for mode in ("auto", "required"):
+            allowed = {"mode": mode, "tools": [CLOCK, {"type": "web_search"}]}
+            for choice in ({"type": "allowed_tools", **allowed}, {"type": "allowed_tools", "allowed_tools": allowed}):
+                said = self.ask(question, tools=tools, tool_choice=choice, **QUIET)["message"]
+                names = [c["function"]["name"] for c in said.get("tool_calls", [])]
+                self.assertLessEqual(set(names), {"clock"})
+                self.assertTrue(names or mode == "auto", said)
+            flat = [{"type": "function", **t["function"]} for t in tools]
+            choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "clock"}]}
+            said = self.server.ask("/v1/responses", {"input": question, "tools": flat, "tool_choice": choice, "reasoning": {"effort": "none"}})
+            self.assertLessEqual({item["name"] for item in said["output"] if item["type"] == "function_call"}, {"clock"})
+            self.assertEqual(said["tool_choice"], choice)
+        for wrong in ({"mode": "auto"}, {"mode": "some", "tools": [CLOCK]}, {"tools": []}, {"tools": [{"type": "function", "name": "other"}]}):
+            body = {"messages": [{"role": "user", "content": "Hi"}], "tools": tools, "tool_choice": {"type": "allowed_tools", **wrong}}
+            self.assertEqual(self.server.ask("/v1/chat/completions", body, 400)["error"]["param"], "tool_choice")
 
     def test_calls_that_are_not_demanded_name_what_was_offered(self):
         question = "What is 345 * 678?"  # the model would call its calculator

@@ -31,6 +31,11 @@ class Support(Case):
         self.assertTrue(all(line.startswith("SKIPPED AtATerminal.") for line in lines), lines)
         self.assertRegex(done.stderr, r"OK \(skipped=\d+\)")
 
+    def test_a_script_that_lacks_a_package_is_listed(self):
+        script = "from support.elsewhere import restart_or_skip; restart_or_skip(ImportError('no x'), 'NO_SUCH_PYTHON', 'x')"
+        done = subprocess.run([sys.executable, "-c", script], cwd=FOLDER, capture_output=True, text=True)
+        self.assertRegex(done.stdout, r"\ASKIPPED \S+: no x; NO_SUCH_PYTHON names a Python with x\n\Z")
+
     def test_what_is_not_a_refusal_fails(self):
         def answer(code=1, out="", error="braid: [a] b\n"):
             return subprocess.CompletedProcess([], code, out, error)

@@ -68,7 +68,8 @@ int64_t bytes_of(const std::string& text) {
        {.what = "not a size", .got = printable(text), .expected = "a number of bytes such as 4GiB or 500MB"});
 }
 
-// It will be replaced at the end: another file must not be.
+// It will be replaced at the end: another file must not be. One shorter than the beginning of its own is what a lost
+// write may leave: it is ignored like others that are damaged, and put aside.
 void check_cache_file(const std::string& file) {
   (void)io::check_parent(file);
   std::error_code none;
@@ -76,7 +77,7 @@ void check_cache_file(const std::string& file) {
   const sys::MappedFile mapped(file);
   const auto bytes = mapped.bytes();
   const std::string_view begin(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (!begin.empty() && !begin.starts_with(engine::kPrefixFileMagic))
+  if (begin.size() >= engine::kPrefixFileMagic.size() && !begin.starts_with(engine::kPrefixFileMagic))
     fail("--cache-file", {.what = "another file has this name", .got = printable(file), .hint = "another name"});
 }
 
@@ -126,9 +127,11 @@ int serve_model(const ServeArgs& o) {
   check(o);
   const int64_t memory = o.memory.empty() ? engine::kMemoryShare : bytes_of(o.memory);
   std::optional<io::FileLock> lock;  // of two servers each would replace what the other wrote
+  std::string cache_file;            // links resolved: the file has one lock, whatever it is called
   if (!o.cache_file.empty()) {
     check_cache_file(o.cache_file);
-    lock.emplace(o.cache_file, "--cache-file");
+    cache_file = std::filesystem::weakly_canonical(o.cache_file).string();
+    lock.emplace(cache_file, "--cache-file");
   }
   // Large bodies go back to the system when they are done: glibc would raise this threshold to their size, and retain
   // them in the arenas of many threads.
@@ -143,7 +146,7 @@ int serve_model(const ServeArgs& o) {
                         .key = o.key,
                         .parallel = o.parallel,
                         .queue = o.queue,
-                        .cache_file = o.cache_file,
+                        .cache_file = cache_file,
                         .log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); },
                         .requests = request_log(o.log)});
   engine::RunnerOptions options = o.model.runner_options();

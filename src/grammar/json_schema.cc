@@ -13,6 +13,7 @@
 #include "grammar/schema_check.h"
 #include "grammar/schema_merge.h"
 #include "grammar/tool_calls.h"
+#include "io/schema_types.h"
 #include "sys/error.h"
 #include "sys/utf8.h"
 
@@ -204,7 +205,7 @@ class SchemaCompiler {
     if (const Json* list = find(schema, "enum")) values.assign(list->begin(), list->end());
     if (const Json* one = find(schema, "const")) {
       if (find(schema, "enum"))
-        std::erase_if(values, [&](const Json& v) { return v != *one; });
+        std::erase_if(values, [&](const Json& v) { return !same_value(v, *one); });
       else
         values = {*one};
     }
@@ -255,9 +256,8 @@ class SchemaCompiler {
 
   // What JSON Schema does not define says nothing about the text.
   std::string pattern_of(const std::string& format) const {
-    constexpr std::string_view kDefined[] = {
-        "idn-email", "idn-hostname",          "iri",           "iri-reference", "json-pointer",
-        "regex",     "relative-json-pointer", "uri-reference", "uri-template"};
+    constexpr std::string_view kDefined[] = {"idn-email",    "idn-hostname",          "iri",           "iri-reference",
+                                             "json-pointer", "relative-json-pointer", "uri-reference", "uri-template"};
     const auto at =
         std::find_if(std::begin(kFormats), std::end(kFormats), [&](const Format& f) { return f.name == format; });
     if (at != std::end(kFormats)) return std::string(at->pattern);
@@ -345,7 +345,8 @@ class SchemaCompiler {
         }
       }
       for (const Json& v : values) {
-        if (std::ranges::find(found, v) == found.end()) found.push_back(v);
+        const auto same = [&](const Json& other) { return same_value(v, other); };
+        if (std::ranges::none_of(found, same)) found.push_back(v);
       }
     }
     std::vector<std::string> out;
@@ -445,54 +446,72 @@ class SchemaCompiler {
     return may_be_empty ? b_.any_of({first, text_.empty('{', '}', next)}) : first;
   }
 
-  // Where readers take a value for plain text (text/tool_calls.h): the schema itself says "string", alone or with
-  // "null", in its type or those of its alternatives.
-  static bool is_xml_text(const Json& schema) {
-    if (!schema.is_object()) return false;
-    Json types = Json::array();
-    for (const char* key : {"anyOf", "oneOf"}) {
-      const Json none = Json::array(), *ways = find(schema, key);
-      for (const Json& one : ways ? *ways : none) types.push_back(one.is_object() ? one.value("type", Json()) : Json());
-    }
-    if (types.empty()) types = schema.value("type", Json());
-    if (!types.is_array()) return types == "string";
-    return std::ranges::find(types, "string") != types.end() &&
-           std::ranges::all_of(types, [](const Json& type) { return type == "string" || type == "null"; });
-  }
   StateId xml_parameter(const Property& p, StateId next) {
     if (p.name.empty() || p.name.find_first_of(">\n") != p.name.npos)
       fail(where_, {.what = "the name of a parameter cannot be enforced",
                     .got = printable(p.name, 60),
                     .expected = "no > and no newline"});
     const StateId end = b_.literal("\n</parameter>\n", next);
-    const StateId inside = is_xml_text(p.schema) ? xml_text(p.schema, end) : value(p.schema, end, 0);
+    // Over all alternatives of the root, as the reader of calls sees it (text/tool_calls.h).
+    const io::ParameterForm form = io::parameter_form(root_, p.name);
+    const StateId inside = form == io::ParameterForm::json ? value(p.schema, end, 0)
+                                                           : xml_text(p, form == io::ParameterForm::optional_text, end);
     return b_.literal("<parameter=" + p.name + ">\n", inside);
   }
-  StateId xml_text(const Json& schema, StateId next) {
+  // Plain text in which the reader of calls finds none of the form's own tags (text/tool_calls.h), nor takes it for
+  // something else where it may be null. JSON needs no such care: its reader knows where it ends.
+  StateId xml_text(const Property& p, bool optional, StateId next) {
+    const CharSet special = optional ? CharSet{{'"', '"'}, {'<', '<'}} : CharSet{{'<', '<'}};
     Alternatives ways;
-    for (const Json& one : merger_.alternatives(schema)) {
-      if (!one.is_object()) continue;
-      const std::vector<std::string> types = types_of(one);
+    for (const Json& one : merger_.alternatives(p.schema)) {
+      if (one == false) continue;
+      const std::vector<std::string> types = one == true ? std::vector<std::string>{"any"} : types_of(one);
       if (find(one, "enum") || find(one, "const")) {
         std::vector<std::string> texts;
-        for (const Json& v : values_of(one)) texts.push_back(v.is_string() ? v.get<std::string>() : v.dump());
+        for (const Json& v : values_of(one)) texts.push_back(xml_constant(p.name, v, optional));
         ways.push_back(b_.literals(texts, next));
         continue;
       }
       if (std::ranges::find(types, "null") != types.end()) ways.push_back(b_.literal("null", next));
-      if (std::ranges::find(types, "string") == types.end()) continue;
+      if (std::ranges::find(types, "string") == types.end() && types[0] != "any") continue;
       if (const auto regex = regex_of(one)) {
-        ways.push_back(regex->compile(b_, Spelling::plain, next));
+        ways.push_back(xml_regex(p.name, *regex, special, optional, next));
       } else if (find(one, "minLength") || find(one, "maxLength")) {
-        // Counted characters; without < there is no tag among them.
-        const RuleId any = b_.rule(character(b_, {{' ', '<' - 1}, {'<' + 1, kCharMax}}, Spelling::plain, b_.done()));
+        const CharSet plain = intersection(complement(special), {{' ', kCharMax}});
+        const RuleId any = b_.rule(character(b_, plain, Spelling::plain, b_.done()));
         ways.push_back(b_.repeat(any, count(one, "minLength", 0), count(one, "maxLength", kUnbounded), next));
       } else {
-        ways.push_back(
-            text_without(b_, {"</parameter>", "<parameter=", "</function>", "<tool_call>", "</tool_call>"}, next));
+        ways.push_back(text_without(b_, {kXmlTags.begin(), kXmlTags.end()}, next));
       }
     }
     return b_.any_of(ways);
+  }
+  // Where plain text would be taken for something else, a JSON string, if it may be null.
+  std::string xml_constant(const std::string& name, const Json& value, bool optional) const {
+    if (!value.is_string()) return value.dump();
+    const std::string& text = value.get_ref<const std::string&>();
+    const std::string lines = "\n" + text;
+    bool tagged = text.find("</parameter>") != text.npos;
+    for (const char* tag : {"\n<parameter=", "\n</function>", "\n</tool_call>", "\n</TOOLCALL>"})
+      tagged = tagged || lines.find(tag) != lines.npos;
+    if (optional && (tagged || text == "null" || text.starts_with('"'))) return value.dump();
+    if (tagged)
+      fail(where_,
+           {.what = fmt::format("a value of the parameter \"{}\" has a tag of the form that calls are written in",
+                                printable(name, 60)),
+            .got = printable(text, 60),
+            .expected = "no </parameter>, and no <parameter=, </function> or </tool_call> at the start of a line"});
+    return text;
+  }
+  StateId xml_regex(const std::string& name, const Regex& regex, const CharSet& special, bool optional, StateId next) {
+    const Regex plain = regex.without(special);
+    if (!plain.empty()) return plain.compile(b_, Spelling::plain, next);
+    if (optional) return b_.literal("\"", regex.compile(b_, Spelling::json, b_.literal("\"", next)));
+    fail(where_,
+         {.what = fmt::format("the pattern of the parameter \"{}\" needs a <, which could begin a tag of the form "
+                              "that calls are written in",
+                              printable(name, 60)),
+          .hint = "a pattern that has texts without <"});
   }
 
   // Keys are strings, whatever propertyNames says of its type.

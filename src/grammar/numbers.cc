@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -14,7 +16,7 @@ namespace braid::grammar {
 namespace {
 
 constexpr int kDigitCount = 15, kDigitCountMax = 18, kScaleMax = 15;
-constexpr int64_t kMultipleMax = 1000;
+constexpr int64_t kMultipleMax = 1000, kListedMax = 10'000;
 
 int64_t power(int n) {
   int64_t out = 1;
@@ -141,6 +143,60 @@ StateId any_number(Builder& b, bool integer, StateId next) {
   return b.any_of({b.byte('-', '-', unsigned_number), unsigned_number});
 }
 
+double value_of(const Decimal& d) {
+  return static_cast<double>(d.digits) / static_cast<double>(power(d.scale));  // both exact: rounded once
+}
+
+std::string text_of(int64_t digits, int scale) {
+  for (; scale > 0 && digits % 10 == 0; --scale) digits /= 10;
+  std::string out = std::to_string(digits < 0 ? -digits : digits);
+  if (std::ssize(out) <= scale) out.insert(0, static_cast<size_t>(scale + 1) - out.size(), '0');
+  if (scale > 0) out.insert(out.size() - static_cast<size_t>(scale), ".");
+  return (digits < 0 ? "-" : "") + out;
+}
+
+bool within(double value, const NumberBounds& bounds) {
+  const double min = bounds.min ? value_of(*bounds.min) : value, max = bounds.max ? value_of(*bounds.max) : value;
+  return (bounds.min && bounds.min_exclusive ? value > min : value >= min) &&
+         (bounds.max && bounds.max_exclusive ? value < max : value <= max);
+}
+
+// The multiples next to zero that are multiples in doubles too.
+std::vector<std::string> listed_multiples(const NumberBounds& bounds) {
+  const Decimal& step = *bounds.multiple;
+  const double size = value_of(step);
+  double begin = 0;
+  if (bounds.min) begin = std::max(begin, std::floor(value_of(*bounds.min) / size));
+  if (bounds.max) begin = std::min(begin, std::ceil(value_of(*bounds.max) / size));
+  std::vector<std::string> out;
+  for (int64_t i = -kListedMax; i <= kListedMax; ++i) {
+    const double digits = (begin + static_cast<double>(i)) * static_cast<double>(step.digits);
+    if (std::abs(digits) >= static_cast<double>(power(kDigitCount))) continue;
+    const Decimal d{static_cast<int64_t>(digits), step.scale};
+    const double value = value_of(d), quotient = value / size;
+    const bool whole = d.digits % power(d.scale) == 0;
+    if (within(value, bounds) && quotient == std::trunc(quotient) && (whole || !bounds.integer))
+      out.push_back(text_of(d.digits, d.scale));
+  }
+  return out;
+}
+
+// Of a multiple with digits after the point.
+StateId fractional_multiple(Builder& b, const NumberBounds& bounds, std::string_view where, StateId next) {
+  const Decimal& step = *bounds.multiple;
+  const int64_t unit = power(step.scale);
+  NumberBounds whole = bounds;
+  whole.integer = true;
+  whole.multiple = Decimal{step.digits / std::gcd(step.digits, unit), 0};
+  const double error = std::fma(value_of(step), static_cast<double>(unit), -static_cast<double>(step.digits));
+  std::vector<StateId> ways;
+  if (error != 0) ways.push_back(b.literals(listed_multiples(bounds), next));
+  // Below half a unit in the last place of any quotient.
+  const bool certain = std::ldexp(std::abs(error), 54) <= static_cast<double>(step.digits);
+  if (certain && whole.multiple->digits <= kMultipleMax) ways.push_back(number(b, whole, where, next));
+  return b.any_of(ways);
+}
+
 Decimal negative(const Decimal& d) { return {-d.digits, d.scale}; }
 
 // Without a sign, from `min` (at least 0) to `max`; nullopt: open.
@@ -161,10 +217,9 @@ StateId magnitude(Builder& b, const NumberBounds& bounds, std::string_view where
   if (bounds.multiple) {
     o.multiple = bounds.multiple->digits;
     o.multiple_scale = bounds.multiple->scale;
-    if (o.multiple > kMultipleMax || (bounds.integer && o.multiple_scale > 0))
-      fail(where,
-           {.what = "multipleOf is not supported with this value",
-            .expected = fmt::format("at most {} steps of its last digit, and whole for integers", kMultipleMax)});
+    if (o.multiple > kMultipleMax)
+      fail(where, {.what = "multipleOf is not supported with this value",
+                   .expected = fmt::format("at most {} steps of its last digit", kMultipleMax)});
     scale = std::min(scale, o.multiple_scale);
   }
   std::vector<StateId> ways;
@@ -209,6 +264,11 @@ std::optional<Decimal> decimal_of(std::string_view text) {
 
 StateId number(Builder& b, const NumberBounds& bounds, std::string_view where, StateId next) {
   if (!bounds.min && !bounds.max && !bounds.multiple) return any_number(b, bounds.integer, next);
+  if (const auto& step = bounds.multiple; step && step->scale > 0) {
+    int64_t fives = 1;
+    for (int i = 0; i < step->scale; ++i) fives *= 5;
+    if (bounds.integer || step->digits % fives != 0) return fractional_multiple(b, bounds, where, next);
+  }
   std::vector<StateId> ways;
   const auto is_negative = [](const std::optional<Decimal>& d) { return d && d->digits < 0; };
   if (!is_negative(bounds.max)) {  // zero and above

@@ -260,6 +260,31 @@ Regex::Lengths Regex::lengths() const {
   return all.back();
 }
 
+Regex Regex::without(const CharSet& characters) const {
+  Regex out = *this;
+  std::vector<bool> some(nodes_.size());  // nodes that still have texts
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = out.nodes_[i];
+    const auto has = [&](int32_t child) { return some[static_cast<size_t>(child)]; };
+    switch (node.kind) {
+      case Node::Kind::set:
+        node.set = intersection(node.set, complement(characters));
+        some[i] = !node.set.empty();
+        break;
+      case Node::Kind::repeat:
+        some[i] = node.min == 0 || has(node.children[0]);
+        break;
+      case Node::Kind::sequence:
+        some[i] = std::ranges::all_of(node.children, has);
+        break;
+      case Node::Kind::choice:
+        some[i] = std::ranges::any_of(node.children, has);
+    }
+  }
+  if (!some.back()) out.nodes_.clear();
+  return out;
+}
+
 Regex Regex::with_length(int64_t min, int64_t max) const {
   Regex out;
   if (nodes_.size() != 2 || nodes_[0].kind != Node::Kind::set || nodes_[1].kind != Node::Kind::repeat) return out;

@@ -30,6 +30,8 @@ class Regex {
   // If its texts are any of some number of characters out of one set: that expression with the length within further
   // bounds. Otherwise an expression without nodes.
   Regex with_length(int64_t min, int64_t max) const;
+  // Its texts that have none of some characters; without nodes: there are none.
+  Regex without(const CharSet& characters) const;
   bool empty() const { return nodes_.empty(); }
 
  private:

@@ -59,6 +59,7 @@ constexpr Keyword kKeywords[] = {{"type", Kind::types},
                                  {"writeOnly", Kind::annotation},
                                  {"contentMediaType", Kind::annotation},
                                  {"contentEncoding", Kind::annotation},
+                                 {"contentSchema", Kind::annotation},
                                  {"$schema", Kind::annotation},
                                  {"$id", Kind::annotation},
                                  {"$comment", Kind::annotation}};

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "grammar/schema_check.h"
+#include "io/schema_types.h"
 #include "sys/error.h"
 
 namespace braid::grammar {
@@ -59,33 +60,15 @@ void merge_objects(Json& out, const Json& a, const Json& b) {
 
 }  // namespace
 
+bool same_value(const Json& a, const Json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+
 const Json& SchemaMerger::target(const std::string& reference) const {
-  const auto refuse = [&] {
+  const Json* found = io::schema_at(root_, reference);
+  if (!found)
     fail(where_, {.what = "a $ref leads nowhere",
                   .got = printable(reference, 80),
                   .expected = "# and a JSON pointer into the schema"});
-  };
-  if (!reference.starts_with('#') || (reference.size() > 1 && reference[1] != '/')) refuse();
-  const Json* at = &root_;
-  for (size_t begin = 2; begin <= reference.size();) {
-    const size_t end = std::min(reference.find('/', begin), reference.size());
-    std::string key;
-    for (size_t i = begin; i < end; ++i) {
-      const bool escape = reference[i] == '~' && i + 1 < end;
-      key += escape ? (reference[++i] == '1' ? '/' : '~') : reference[i];
-    }
-    if (at->is_object() && at->contains(key)) {
-      at = &(*at)[key];
-    } else {
-      const bool index =
-          at->is_array() && !key.empty() && key.size() < 6 && key.find_first_not_of("0123456789") == key.npos;
-      if (!index || std::stoul(key) >= at->size()) refuse();
-      at = &(*at)[std::stoul(key)];
-    }
-    begin = end + 1;
-  }
-  if (!at->is_object() && !at->is_boolean()) refuse();
-  return *at;
+  return *found;
 }
 
 Json SchemaMerger::merged(const Json& a, const Json& b) {
@@ -111,9 +94,10 @@ Json SchemaMerger::merged(const Json& a, const Json& b) {
     } else if (key == "enum") {
       out[key] = Json::array();
       for (const Json& one : a[key]) {
-        if (std::find(value.begin(), value.end(), one) != value.end()) out[key].push_back(one);
+        const auto same = [&](const Json& v) { return same_value(v, one); };
+        if (std::ranges::any_of(value, same)) out[key].push_back(one);
       }
-    } else if (a[key] != value) {
+    } else if (!same_value(a[key], value)) {
       fail(where_, {.what = fmt::format("two values of the keyword \"{}\" are combined, which is not supported",
                                         printable(key, 40)),
                     .got = printable(a[key].dump(), 60) + " and " + printable(value.dump(), 60)});

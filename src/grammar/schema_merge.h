@@ -8,6 +8,9 @@
 
 namespace braid::grammar {
 
+// As JSON Schema compares values: whatever the order of keys, and 1 is 1.0.
+bool same_value(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);
+
 class SchemaMerger {
  public:
   // `root` is a checked schema and must outlive this.

@@ -13,6 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kNameMax = 128, kParametersMax = 1000;
+
 void check_name(const std::string& name, std::string_view where) {
   const bool plain = std::all_of(name.begin(), name.end(), [](char ch) {
     return (ch >= '0' && ch <= '9') || (ch >= 'A' && ch <= 'Z') || (ch >= 'a' && ch <= 'z') ||
@@ -24,13 +26,24 @@ void check_name(const std::string& name, std::string_view where) {
                .expected = "1 to 256 letters, digits and _-.:/"});
 }
 
+// Any parameters in the XML form, then `next`.
+StateId any_parameters(Builder& b, StateId next) {
+  const CharSet in_names = complement({{0, ' '}, {'<', '<'}, {'>', '>'}});
+  const StateId end = b.literal("\n</parameter>\n", b.done());
+  const StateId value = b.literal(">\n", text_without(b, {kXmlTags.begin(), kXmlTags.end()}, end));
+  const RuleId letter = b.rule(character(b, in_names, Spelling::plain, b.done()));
+  const RuleId one = b.rule(b.literal("<parameter=", b.repeat(letter, 1, kNameMax, value)));
+  return b.repeat(one, 0, kParametersMax, next);
+}
+
 StateId call_of(Builder& b, const Function& f, CallForm form, std::string_view where, StateId next) {
   check_name(f.name, where);
   const Json parameters =
       f.parameters.is_null() ? Json{{"type", "object"}, {"properties", Json::object()}} : f.parameters;
   if (form == CallForm::xml) {
     const StateId end = b.literal("</function>\n", b.tag("</tool_call>", next));
-    const StateId begin = b.literal("\n<function=" + f.name + ">\n", b.call(xml_parameters(b, parameters, where), end));
+    const StateId values = f.any_arguments ? any_parameters(b, end) : b.call(xml_parameters(b, parameters, where), end);
+    const StateId begin = b.literal("\n<function=" + f.name + ">\n", values);
     return b.tag("<tool_call>", begin);
   }
   const bool tagged = form == CallForm::json;
@@ -39,7 +52,8 @@ StateId call_of(Builder& b, const Function& f, CallForm form, std::string_view w
   // A schema that says nothing of its type is still one of an object.
   Json object = parameters;
   if (object.is_object() && !object.contains("type") && !object.contains("$ref")) object["type"] = "object";
-  const StateId call = b.literal(begin, b.call(json_schema(b, object, where), end));
+  const StateId arguments = f.any_arguments ? JsonText(b).any_object(end) : b.call(json_schema(b, object, where), end);
+  const StateId call = b.literal(begin, arguments);
   return tagged ? b.tag("<tool_call>", b.literal("\n", call)) : call;
 }
 

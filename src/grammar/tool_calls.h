@@ -1,6 +1,7 @@
 // Tool calls as programs, in the forms that text/tool_calls.h reads: of certain functions, with arguments that satisfy
 // the schemas of their parameters.
 #pragma once
+#include <array>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,7 +20,8 @@ enum class CallForm {
 
 struct Function {
   std::string name;
-  nlohmann::ordered_json parameters;  // a schema; null: none
+  nlohmann::ordered_json parameters{};  // a schema; null: none
+  bool any_arguments = false;           // whatever the schema says, in the form of the call
 };
 
 struct CallOptions {
@@ -28,6 +30,10 @@ struct CallOptions {
   bool text_first = false;  // text may come before the calls, or instead of them
 };
 constexpr int64_t kCallsMax = 32;
+
+// What plain text in the XML form does not contain.
+inline constexpr std::array<const char*, 6> kXmlTags = {"</parameter>", "<parameter=",  "</function>",
+                                                        "<tool_call>",  "</tool_call>", "</TOOLCALL>"};
 
 // Error, beginning with `where`, for a name that the form cannot hold, and for what json_schema refuses. In the XML
 // form parameters come in the order of their schema's properties, others than those do not; a parameter whose type is

@@ -63,6 +63,92 @@ TEST(ToolCallGrammar, OptionalTextIsPlain) {
   EXPECT_FALSE(matches(one, with("c", "\"x\"")));
 }
 
+std::string call_with(const std::string& value) {
+  return "<tool_call>\n<function=f>\n<parameter=d>\n" + value + "\n</parameter>\n</function>\n</tool_call>";
+}
+
+std::shared_ptr<const Constraint> call_of(const std::string& parameters) {
+  const auto schema = nlohmann::ordered_json::parse(parameters);
+  return constraint_of([&](Builder& b) {
+    return tool_calls(b, {{"f", schema}}, {.form = CallForm::xml, .many = false}, "tools");
+  });
+}
+
+TEST(ToolCallGrammar, StringsArePlainTextHoweverTheSchemaSaysSo) {
+  const std::string digits = R"({"type": "string", "pattern": "^[0-9]{3}$"})";
+  for (
+      const std::string& schema :
+      {R"({"properties": {"d": )" + digits + R"(}, "required": ["d"]})",
+       R"({"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"d": )" + digits + R"(}, "required": ["d"]}}})",
+       R"({"allOf": [{"properties": {"d": )" + digits + R"(}}], "required": ["d"]})",
+       R"({"properties": {"d": {"$ref": "#/$defs/A"}}, "required": ["d"], "$defs": {"A": )" + digits + "}}",
+       R"({"properties": {"d": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}, "required": ["d"], "$defs": {"A": )" +
+           digits + "}}",
+       std::string(R"({"properties": {"d": {"type": ["string"], "pattern": "^[0-9]{3}$"}}, "required": ["d"]})"),
+       std::string(R"({"properties": {"d": {"type": "string", "anyOf": [{"pattern": "^[0-9]{3}$"}, {"const": "x"}]}},
+                       "required": ["d"]})"),
+       std::string(R"({"properties": {"d": {"enum": ["123", "x"]}}, "required": ["d"]})")}) {
+    EXPECT_TRUE(matches(call_of(schema), call_with("123"))) << schema;
+    EXPECT_FALSE(matches(call_of(schema), call_with("\"123\""))) << schema;
+  }
+  const std::string either = R"({"properties": {"d": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}})";
+  EXPECT_TRUE(matches(call_of(either), call_with("\"123\"")));
+  EXPECT_FALSE(matches(call_of(either), call_with("abc")));
+}
+
+TEST(ToolCallGrammar, TextHasNoTags) {
+  const auto says = [](const std::string& value) {
+    return support::error_of([&] { (void)call_of(R"({"properties": {"d": )" + value + "}}"); });
+  };
+  EXPECT_NE(says(R"({"enum": ["x", "a</parameter>b"]})").find("has a tag"), std::string::npos);
+  EXPECT_NE(says(R"({"const": "<parameter=e>"})").find("has a tag"), std::string::npos);
+  EXPECT_EQ(says(R"({"const": "a <parameter=e>"})"), "");
+  EXPECT_NE(says(R"({"type": "string", "pattern": "^<\\/parameter>\\n<parameter=e>$"})").find("needs a <"),
+            std::string::npos);
+  const auto free = call_of(R"({"properties": {"d": {"type": "string", "pattern": "^[^a]*$"}}})");
+  EXPECT_TRUE(matches(free, call_with("b/>")));
+  EXPECT_FALSE(matches(free, call_with("b<")));
+  const auto json =
+      call_of(R"({"properties": {"d": {"type": "object", "properties": {"z": {"const": "</parameter>"}}}}})");
+  EXPECT_TRUE(matches(json, call_with(R"({"z": "</parameter>"})")));
+}
+
+TEST(ToolCallGrammar, OptionalTextIsNotMistaken) {
+  const auto optional = [](const std::string& text) {
+    return call_of(R"({"properties": {"d": {"anyOf": [{"type": "string", )" + text + R"(}, {"type": "null"}]}}})");
+  };
+  const auto words = optional(R"("enum": ["null", "\"q\"", "</parameter>", "nul"])");
+  for (const char* value : {"null", "\"null\"", R"("\"q\"")", "\"</parameter>\"", "nul"})
+    EXPECT_TRUE(matches(words, call_with(value))) << value;
+  for (const char* value : {"\"q\"", "</parameter>", "\"nul\""})
+    EXPECT_FALSE(matches(words, call_with(value))) << value;
+  const auto quoted = optional(R"("pattern": "^\"[0-9]{3}\"$")");
+  EXPECT_TRUE(matches(quoted, call_with(R"("\"123\"")")));
+  EXPECT_FALSE(matches(quoted, call_with("\"123\"")));
+  EXPECT_FALSE(matches(optional(R"("maxLength": 3)"), call_with("\"a\"")));
+}
+
+TEST(ToolCallGrammar, AnyArguments) {
+  const auto schema = nlohmann::ordered_json::parse(R"({"properties": {"d": {"type": "integer"}}, "not": {}})");
+  const auto one = [&](CallForm form) {
+    return constraint_of([&](Builder& b) {
+      return tool_calls(b, {{"f", schema, true}}, {.form = form, .many = false, .text_first = true}, "tools");
+    });
+  };
+  const auto xml = one(CallForm::xml);
+  EXPECT_TRUE(matches(xml, "Hello"));
+  EXPECT_TRUE(matches(xml, "Hello\n" + call_with("five\n<b>")));
+  EXPECT_TRUE(matches(xml, "<tool_call>\n<function=f>\n</function>\n</tool_call>"));
+  EXPECT_FALSE(matches(xml, call_with("5") + "\n" + call_with("5")));
+  EXPECT_FALSE(matches(xml, call_with("5</function>")));
+  EXPECT_FALSE(matches(xml, "<tool_call>\n<function=g>\n</function>\n</tool_call>"));
+  const std::string json = R"(<tool_call>
+{"name": "f", "arguments": {"x": [1]}}
+</tool_call>)";
+  EXPECT_TRUE(matches(one(CallForm::json), json));
+  EXPECT_FALSE(matches(one(CallForm::json), json + "\n" + json));
+}
+
 TEST(ToolCallGrammar, JsonForms) {
   const std::string f = R"({"name": "f", "arguments": {"city": "Ulm", "days": 3}})",
                     g = R"({"name": "g", "arguments": {}})";

@@ -16,6 +16,7 @@
 #include "io/json.h"
 #include "serve/api_error.h"
 #include "serve/fields.h"
+#include "serve/tool_choice.h"
 #include "sys/error.h"
 
 namespace braid::serve {
@@ -144,21 +145,16 @@ std::optional<Form> format_of(const ordered_json& body) {
   return forms.empty() ? std::nullopt : std::optional(std::move(forms[0]));
 }
 
-const std::string* chosen_function(const ordered_json& body) {
-  const ordered_json* choice = field_of(body, "tool_choice");
-  if (!choice || !choice->is_object()) return nullptr;
-  const ordered_json* function = field_of(*choice, "function");
-  const ordered_json* name = function && function->is_object() ? field_of(*function, "name") : nullptr;
-  return name ? name->get_ptr<const std::string*>() : nullptr;
-}
-
-std::vector<grammar::Function> functions_of(const ordered_json& tools, const std::string* only) {
+// `schemas`: of the arguments; without them only those of functions that are strict.
+std::vector<grammar::Function> functions_of(const ordered_json& tools, const ToolChoice& choice, bool schemas) {
   std::vector<grammar::Function> out;
   for (const ordered_json& tool : tools) {
     const ordered_json& f = tool["function"];
-    if (only && f["name"] != *only) continue;
-    const ordered_json* parameters = field_of(f, "parameters");
-    out.push_back({f["name"], parameters ? *parameters : ordered_json()});
+    if (!choice.allows(f["name"])) continue;
+    const ordered_json *parameters = field_of(f, "parameters"), *strict = field_of(f, "strict");
+    out.push_back({.name = f["name"],
+                   .parameters = parameters ? *parameters : ordered_json(),
+                   .any_arguments = !schemas && !(strict && *strict == true)});
   }
   return out;
 }
@@ -171,20 +167,19 @@ Form names_of(const std::vector<grammar::Function>& functions, grammar::CallForm
           [list, form](grammar::Builder& b) { return grammar::free_but_for_names(b, list, form); }, false};
 }
 
-// Calls that are required, or that there may be one of only; otherwise only their names are not free.
-std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools, bool formatted,
-                             engine::LanguageModel& model) {
+// Calls that are required, or that there may be one of only, where nobody asked for the schemas of functions that are
+// not strict; otherwise only their names are not free.
+std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools, const ToolChoice& choice,
+                             bool formatted, engine::LanguageModel& model) {
   if (tools.is_null()) return std::nullopt;
-  const std::string* only = chosen_function(body);
-  const ordered_json* choice = field_of(body, "tool_choice");
-  const bool required = only || (choice && *choice == "required");
   const bool parallel = Fields(body).boolean("parallel_tool_calls").value_or(true);
   const grammar::CallOptions options{
-      .form = model.call_form(), .many = !only && parallel, .text_first = !required && !formatted};
-  const std::vector<grammar::Function> functions = functions_of(tools, only);
+      .form = model.call_form(), .many = !choice.one && parallel, .text_first = !choice.required && !formatted};
+  const std::vector<grammar::Function> functions = functions_of(tools, choice, !options.text_first);
   if (options.text_first && options.many) return names_of(functions, options.form);
   std::string key = fmt::format("calls {} {} ", options.many, options.text_first);
-  for (const grammar::Function& f : functions) key += ordered_json::array({f.name, f.parameters}).dump();
+  for (const grammar::Function& f : functions)
+    key += ordered_json::array({f.name, f.any_arguments ? ordered_json("any") : f.parameters}).dump();
   return Form{"tools", key, [functions, options](grammar::Builder& b) {
                 return grammar::tool_calls(b, functions, options, "tools");
               }};
@@ -192,27 +187,13 @@ std::optional<Form> calls_of(const ordered_json& body, const ordered_json& tools
 
 }  // namespace
 
-void check_tool_choice(const ordered_json& body, const ordered_json& tools) {
-  const ordered_json* choice = field_of(body, "tool_choice");
-  if (!choice || *choice == "auto" || *choice == "none") return;
-  const std::string* name = chosen_function(body);
-  if (*choice != "required" && !name)
-    refuse(
-        "'tool_choice' is none of \"none\", \"auto\", \"required\" and {\"type\": \"function\", \"function\": "
-        "{\"name\": ...}}",
-        "tool_choice");
-  if (tools.is_null() || functions_of(tools, name).empty())
-    refuse("'tool_choice' asks for a function that 'tools' does not have", "tool_choice");
-}
-
 std::shared_ptr<const grammar::Constraint> constraint_of(const ordered_json& body, const ordered_json& tools,
                                                          bool thinking, engine::LanguageModel& model) {
-  check_tool_choice(body, tools);
+  const ToolChoice choice = read_tool_choice(body, tools);
   const std::optional<Form> format = format_of(body);
-  const std::optional<Form> calls = calls_of(body, tools, format.has_value(), model);
+  const std::optional<Form> calls = calls_of(body, tools, choice, format.has_value(), model);
   if (!format && !calls) return nullptr;
-  const ordered_json* choice = field_of(body, "tool_choice");
-  const bool only_calls = calls && (chosen_function(body) || (choice && *choice == "required"));
+  const bool only_calls = calls && choice.required;
   const auto make = [&](grammar::Builder& b) {
     std::vector<grammar::StateId> ways;
     const auto add = [&](const Form& form) {

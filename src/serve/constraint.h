@@ -9,9 +9,6 @@
 
 namespace braid::serve {
 
-// ApiError for a tool_choice that is none of none, auto, required and a function among `tools` (null: none).
-void check_tool_choice(const nlohmann::ordered_json& body, const nlohmann::ordered_json& tools);
-
 // The constraint of the answer to `body`, a request of either kind, compiled; null: none. `tools`: those that the model
 // is offered, or null; `thinking`: its prompt ends inside <think>. ApiError or Error for what is not a constraint, or
 // not one that can be enforced. From any thread.

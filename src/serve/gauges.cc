@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "sys/memory.h"
@@ -65,13 +66,42 @@ std::vector<Gauge> gauges_of(const Counters& c) {
   };
 }
 
+template <size_t kBounds>
+std::string histogram_text(const char* name, const char* help, const Histogram<kBounds>& h) {
+  std::string out = fmt::format("# HELP {0} {1}\n# TYPE {0} histogram\n", name, help);
+  int64_t count = 0;
+  for (size_t i = 0; i < kBounds; ++i) {
+    count += h.counts[i];
+    out += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, h.bounds[i], count);
+  }
+  count += h.counts[kBounds];
+  return out + fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, count, h.sum);
+}
+
+// What is no plain number.
+std::string further_text(const Counters& c) {
+  const double used =
+      c.memory.bytes_max > 0 ? static_cast<double>(c.memory.bytes) / static_cast<double>(c.memory.bytes_max) : 0;
+  std::string out = fmt::format("# HELP {0} Part of --memory that is in use, from 0 to 1.\n# TYPE {0} gauge\n{0} {1}\n",
+                                "vllm:kv_cache_usage_perc", used);
+  constexpr const char* kSuccess = "vllm:request_success_total";
+  out += fmt::format("# HELP {0} Requests that are over, by how they ended.\n# TYPE {0} counter\n", kSuccess);
+  const std::pair<const char*, int64_t> ends[] = {{"stop", c.stopped}, {"length", c.cut}, {"abort", c.aborted}};
+  for (const auto& [reason, count] : ends)
+    out += fmt::format("{}{{finished_reason=\"{}\"}} {}\n", kSuccess, reason, count);
+  out +=
+      histogram_text("vllm:time_to_first_token_seconds", "From a request to its first token.", c.latencies.first_token);
+  return out + histogram_text("vllm:e2e_request_latency_seconds", "From a request to the end of its answer.",
+                              c.latencies.whole);
+}
+
 }  // namespace
 
 std::string prometheus_text(const Counters& counters) {
   std::string out;
   for (const Gauge& g : gauges_of(counters))
     out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", g.name, g.help, g.type, g.value);
-  return out;
+  return out + further_text(counters);
 }
 
 nlohmann::ordered_json state_json(const Counters& counters) {

@@ -1,5 +1,6 @@
 #include "serve/worker.h"
 
+#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <system_error>
@@ -53,6 +54,14 @@ class AnswerText {
   engine::StopTexts stops_;
   bool splits_;
   int64_t reasoning_tokens_ = 0;
+};
+
+// Of one request.
+struct RequestClock {
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  bool answered = false;  // a token has come
+
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); }
 };
 
 }  // namespace
@@ -119,11 +128,16 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
   request.on_start = [reply](int64_t cached) { reply->admit(cached); };
   if (progress) request.on_read = [reply](int64_t tokens) { reply->put_read(tokens); };
   request.on_logprobs = [reply](const std::vector<engine::TokenLogprob>& token) { reply->put_logprobs(token); };
-  request.on_token = [reply, text](int32_t id) {
+  const auto clock = std::make_shared<RequestClock>();
+  request.on_token = [this, reply, text, clock](int32_t id) {
+    if (!std::exchange(clock->answered, true)) {
+      const std::lock_guard lock(mutex_);
+      counters_.latencies.first_token.add(clock->seconds());
+    }
     reply->put(text->push(id));
     return !text->stopped();
   };
-  request.on_end = [this, reply, text](engine::Generated generated, int64_t cached) {
+  request.on_end = [this, reply, text, clock](engine::Generated generated, int64_t cached) {
     std::string error = failure_.empty() ? generated.error : failure_;
     try {
       reply->put(text->finish());
@@ -132,6 +146,11 @@ engine::Request Worker::with_callbacks(Work work, const std::shared_ptr<Reply>& 
     }
     {
       const std::lock_guard lock(mutex_);
+      const bool cut = generated.finish == engine::Finish::length;
+      const bool cancelled = generated.finish == engine::Finish::cancelled && !text->stopped();
+      const bool aborted = cancelled || !error.empty();
+      ++(aborted ? counters_.aborted : cut ? counters_.cut : counters_.stopped);
+      if (!aborted) counters_.latencies.whole.add(clock->seconds());
       counters_.prompt_tokens += generated.timings.prompt_tokens + cached;
       counters_.cached_tokens += cached;
       counters_.generated_tokens += generated.timings.generated_tokens;

@@ -11,6 +11,7 @@
 
 #include "engine/language_model.h"
 #include "engine/scheduler.h"
+#include "serve/histogram.h"
 #include "serve/reply.h"
 
 namespace braid::serve {
@@ -31,6 +32,8 @@ struct Counters {
   engine::MemoryUse memory{};
   int64_t drafted_tokens = 0, accepted_tokens = 0;
   int64_t grammar_bytes = 0;
+  int64_t stopped = 0, cut = 0, aborted = 0;  // requests that are over: at an end, at their limit, without either
+  Latencies latencies{};                      // since the request came
 };
 
 class Worker {

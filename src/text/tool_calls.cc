@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "io/schema_types.h"
 #include "text/partial_tag.h"
 
 namespace braid::text {
@@ -26,45 +27,26 @@ std::string_view trimmed(std::string_view text) {
   return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
 }
 
-// Discarded where it is not JSON, or nested so deeply that writing it again would exhaust the stack. Brackets inside
-// strings count too: no call has as many.
+// Discarded where it is not JSON, or nested so deeply that writing it again would exhaust the stack.
 ordered_json parse(std::string_view text) {
   constexpr int64_t kNestingMax = 64;
   int64_t depth = 0;
+  Quotes quotes;
   for (const char ch : text) {
-    depth += (ch == '[' || ch == '{') - (ch == ']' || ch == '}');
+    quotes.push(ch);
+    if (!quotes.inside) depth += (ch == '[' || ch == '{') - (ch == ']' || ch == '}');
     if (depth > kNestingMax) return ordered_json::value_t::discarded;
   }
   return ordered_json::parse(text, nullptr, false);
 }
 
-const ordered_json* schema_of(const ordered_json& tools, const std::string& name, const std::string& key) {
+io::ParameterForm form_of(const ordered_json& tools, const std::string& name, const std::string& key) {
   for (const ordered_json& tool : tools) {
     const ordered_json& f = tool.contains("function") ? tool["function"] : tool;
     if (!f.is_object() || !f.contains("name") || f["name"] != name) continue;
-    const ordered_json::json_pointer at("/parameters/properties");
-    if (!f.contains(at) || !f[at].is_object() || !f[at].contains(key)) return nullptr;
-    return &f[at][key];
+    return f.contains("parameters") ? io::parameter_form(f["parameters"], key) : io::ParameterForm::json;
   }
-  return nullptr;
-}
-
-bool is_text(const ordered_json* schema) {
-  return schema && schema->is_object() && schema->contains("type") && (*schema)["type"] == "string";
-}
-
-bool is_text_or_null(const ordered_json* schema) {
-  if (!schema || !schema->is_object()) return false;
-  ordered_json types = ordered_json::array();
-  for (const char* key : {"anyOf", "oneOf"}) {
-    if (!schema->contains(key) || !(*schema)[key].is_array()) continue;
-    for (const ordered_json& one : (*schema)[key])
-      types.push_back(one.is_object() && one.contains("type") ? one["type"] : ordered_json());
-  }
-  if (types.empty() && schema->contains("type")) types = (*schema)["type"];
-  const std::set<std::string> only = {"string", "null"};
-  return types.is_array() && std::ranges::find(types, "string") != types.end() &&
-         std::ranges::all_of(types, [&](const ordered_json& t) { return t.is_string() && only.contains(t); });
+  return io::ParameterForm::json;
 }
 
 // A value of Nemotron's form that the schema does not call a string.
@@ -197,8 +179,10 @@ bool ToolCallStream::read_key() {
   if (end == held_.npos) return end_call(false, State::broken), true;
   const std::string key(trimmed(std::string_view(held_).substr(0, end)));
   take(end + 1);
-  const ordered_json* schema = schema_of(tools_, name_, key);
-  value_kind_ = is_text(schema) ? Value::string : is_text_or_null(schema) ? Value::nullable : Value::other;
+  const io::ParameterForm form = form_of(tools_, name_, key);
+  value_kind_ = form == io::ParameterForm::text            ? Value::string
+                : form == io::ParameterForm::optional_text ? Value::nullable
+                                                           : Value::other;
   const bool first = keys_.empty();
   if (!keys_.insert(key).second) {
     value_kind_ = Value::dropped;
@@ -208,15 +192,35 @@ bool ToolCallStream::read_key() {
     put(Kind::arguments, opening + (value_kind_ == Value::string ? "\":\"" : "\":"));
   }
   value_.clear();
-  value_begun_ = false;
+  value_begun_ = json_value_ = false;
+  quotes_ = {};
+  passed_ = value_.npos;
   state_ = State::value;
+  return true;
+}
+
+void ToolCallStream::watch_strings(std::string_view text) {
+  for (const char ch : text) {
+    if (value_.empty()) json_value_ = ch == '"' || (value_kind_ == Value::other && (ch == '{' || ch == '['));
+    if (in_string() && ch == '\n') json_value_ = false;
+    if (json_value_) quotes_.push(ch);
+    value_ += ch;
+  }
+}
+
+// The value was no JSON after all: it ends at the first tag that was read over. false: there is none.
+bool ToolCallStream::read_again() {
+  if (passed_ == value_.npos) return false;
+  held_.insert(0, value_, passed_);
+  value_.resize(std::exchange(passed_, value_.npos));
+  json_value_ = false;
   return true;
 }
 
 // A value without the line breaks next to its tags.
 void ToolCallStream::put_value(std::string_view text) {
   if (!text.empty() && !std::exchange(value_begun_, true) && text.starts_with('\n')) text.remove_prefix(1);
-  if (value_kind_ == Value::other || value_kind_ == Value::nullable) value_ += text;
+  if (value_kind_ == Value::other || value_kind_ == Value::nullable) watch_strings(text);
   if (value_kind_ == Value::nullable && !kNull.starts_with(value_) && !value_.starts_with('"')) {
     value_kind_ = Value::string;
     put(Kind::arguments, "\"");
@@ -241,10 +245,20 @@ bool ToolCallStream::read_value() {
     if (certain > 0 && text[certain - 1] == '\n') --certain;  // it may be the last, which belongs to the tag
     put_value(text.substr(0, certain));
     take(certain);
-    return false;
+    return !json_value_ && read_again();
   }
-  put_value(text.substr(0, end > 0 && next > end && text[end - 1] == '\n' ? end - 1 : end));
-  take(next);
+  const bool on_its_line = next == end || (end > 0 && text[end - 1] == '\n');
+  const size_t length = on_its_line && next > end ? end - 1 : end;
+  put_value(text.substr(0, length));
+  take(length);
+  if (in_string() && !on_its_line) {
+    passed_ = std::min(passed_, value_.size());
+    put_value("<");
+    take(1);
+    return true;
+  }
+  if ((in_string() || !json_value_) && read_again()) return true;
+  take(next - length);
   end_parameter();
   state_ = State::parameters;
   return true;
@@ -361,6 +375,10 @@ std::vector<AnswerPiece> ToolCallStream::push(std::string_view text) {
 
 std::vector<AnswerPiece> ToolCallStream::finish(bool cut) {
   if (!raw_.empty()) not_a_call();
+  if (state_ == State::value && !cut && in_string() && read_again()) {
+    while (step()) {
+    }
+  }
   if (state_ == State::value && !cut) {
     put_value(held_.ends_with('\n') ? std::string_view(held_).substr(0, held_.size() - 1) : held_);
     end_parameter();

@@ -5,8 +5,8 @@
 // One parser reads them while they are generated. A call exists once its name is known; what does not become one stays
 // text. From its name on its arguments are passed on as they come: JSON without the white space between values, or the
 // values of Nemotron's form, which are text: those that the schema calls strings, or strings or null, piece by piece,
-// others when they are complete, as numbers, booleans or objects where they are JSON. Missing closing tags are
-// tolerated at the end of a line.
+// others when they are complete, as numbers, booleans or objects where they are JSON, whose strings may hold the form's
+// own tags. Missing closing tags are tolerated at the end of a line.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "text/json_call.h"
+#include "text/quotes.h"
 
 namespace braid::text {
 
@@ -58,6 +59,9 @@ class ToolCallStream {
   void put(AnswerPiece::Kind kind, std::string_view text);
   void put_content(std::string_view text);
   void put_value(std::string_view text);
+  bool in_string() const { return json_value_ && quotes_.inside; }
+  void watch_strings(std::string_view text);
+  bool read_again();
   void put_json(char ch);
   void not_a_call();
   void begin_call(const std::string& name);
@@ -81,6 +85,9 @@ class ToolCallStream {
   // `nullable`: null or a string, and what has come may be the beginning of either.
   enum class Value : uint8_t { string, nullable, other, dropped } value_kind_ = Value::other;
   bool value_begun_ = false;
+  Quotes quotes_;                      // of a value that may be JSON
+  bool json_value_ = false;            // it may: it begins as JSON does, and no string of it holds a line break
+  size_t passed_ = std::string::npos;  // in it, the first tag that was read over, since it is in a string
   // The others.
   JsonCall json_;
   bool in_list_ = false;

@@ -128,6 +128,47 @@ TEST(ToolCalls, OptionalTextComesWhileItIsGenerated) {
   }
 }
 
+ParsedAnswer call_of(const std::string& parameters, const std::string& value) {
+  const ordered_json function = {{"name", "f"}, {"parameters", ordered_json::parse(parameters)}};
+  return parse_tool_calls(
+      "<tool_call>\n<function=f>\n<parameter=d>\n" + value + "\n</parameter>\n</function>\n</tool_call>",
+      ordered_json::array({{{"type", "function"}, {"function", function}}}));
+}
+
+TEST(ToolCalls, StringsAreTextHoweverTheSchemaSaysSo) {
+  for (
+      const char* schema :
+      {R"({"properties": {"d": {"type": "string", "anyOf": [{"minLength": 3}, {"const": "x"}]}}})",
+       R"({"$ref": "#/$defs/A", "$defs": {"A": {"properties": {"d": {"type": "string"}}}}})",
+       R"({"allOf": [{"properties": {"d": {"type": "string"}}}], "required": ["d"]})",
+       R"({"properties": {"d": {"$ref": "#/$defs/A~1b"}}, "$defs": {"A/b": {"type": "string"}}})",
+       R"({"properties": {"d": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}, "$defs": {"A": {"type": "string"}}})",
+       R"({"properties": {"d": {"enum": ["5", "123"]}}})", R"({"additionalProperties": {"type": "string"}})"})
+    EXPECT_EQ(call_of(schema, "123").calls[0].arguments, R"({"d":"123"})") << schema;
+  for (const char* schema :
+       {R"({"properties": {"d": {"type": ["string", "integer"]}}})", R"({"properties": {"d": {"$ref": "#/nowhere"}}})",
+        R"({"properties": {"d": {"$ref": "#/properties/d"}}})", R"({"properties": {"d": {"type": 5, "enum": 5}}})",
+        R"({"properties": {"d": {"allOf": [{"$ref": "#/properties/d"}, {"$ref": "#/properties/d"}]}}})", "5", "{}"})
+    EXPECT_EQ(call_of(schema, "123").calls[0].arguments, R"({"d":123})") << schema;
+}
+
+TEST(ToolCalls, StringsOfJsonMayHoldTags) {
+  const char *object = R"({"properties": {"d": {"type": "object"}}})",
+             *optional = R"({"properties": {"d": {"type": ["string", "null"]}}})";
+  for (const char* value : {R"({"z":"</parameter>"})", R"({"z":"a</parameter>\"</parameter>","y":["<"]})"})
+    EXPECT_EQ(call_of(object, value).calls[0].arguments, "{\"d\":" + std::string(value) + "}");
+  EXPECT_EQ(call_of(optional, "\"</parameter>\"").calls[0].arguments, R"({"d":"</parameter>"})");
+  EXPECT_EQ(call_of(object, R"({"z": ")" + std::string(100, '[') + "\"}").calls[0].arguments,
+            R"({"d":{"z":")" + std::string(100, '[') + "\"}}");
+  // A string that is not ended is none, and its tags are tags.
+  EXPECT_EQ(call_of(object, R"({"z": "a</parameter><parameter=e>5</parameter>)").calls[0].arguments,
+            R"({"d":"{\"z\": \"a","e":5})");
+  EXPECT_EQ(parse_tool_calls("<tool_call><function=f><parameter=d>\"a</parameter><parameter=e>5</parameter>", {})
+                .calls[0]
+                .arguments,
+            R"({"d":"\"a","e":5})");
+}
+
 TEST(ToolCalls, WhatIsCutIsNotComplete) {
   const std::string call =
       "<tool_call>\n<function=f>\n<parameter=text>\nrm -r stone\n</parameter>\n</function>\n</tool_call>";
@@ -143,7 +184,9 @@ TEST(ToolCalls, WhatIsCutIsNotComplete) {
 
 TEST(ToolCalls, ADivisionOfTheTextDoesNotMatter) {
   for (const char* text :
-       {"So.\n<tool_call>\n<function=f>\n<parameter=text>\n<parameter=\n</parameter>\n<parameter=n>\n5\n</parameter>\n"
+       {"<tool_call><function=f><parameter=d>\n{\"a\": \"</parameter>\"}\n</parameter><parameter=e>\"a</parameter>\n"
+        "<parameter=g>[\"</parameter>\n</function>\n</tool_call> end",
+        "So.\n<tool_call>\n<function=f>\n<parameter=text>\n<parameter=\n</parameter>\n<parameter=n>\n5\n</parameter>\n"
         "</function>\n</tool_call>\n<tool_call>\n<function=g>\n</function></tool_call> end ",
         "<tool_call>{\"arguments\": \"{\\\"a\\\": [1, 2]}\", \"id\": 5, \"name\": \"f\"}\n<tool_call>{\"name\": \"g\"}",
         "<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": \"x\\u00e9\n\"}}, 5]</TOOLCALL> <tool_call>no</tool_call>",

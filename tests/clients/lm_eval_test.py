@@ -24,7 +24,10 @@ except ImportError as error:
 
 try:
     import torch
-    REFERENCE = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+    REFERENCE = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32, experts_implementation="eager").eval()
+    for module in REFERENCE.modules():  # transformers clamps dt at time_step_min, which is meant for initialisation
+        if hasattr(module, "time_step_limit"):
+            module.time_step_limit = (0.0, float("inf"))
 except (ImportError, ValueError, KeyError, TypeError, RuntimeError) as reason:
     print(f"without the log-likelihoods of transformers: {reason}")
     REFERENCE = None
@@ -67,8 +70,7 @@ class LmEval(Case):
             for (found, _), expected, other in zip(got, want, others):
                 self.assertLess(abs(found - expected), 1e-3)
                 if other is not None:
-                    total, tokens = other
-                    self.assertLess(abs(found - total), 1e-3 * tokens)
+                    self.assertLess(abs(found - other), 1e-3)
             for a, b in SUMS[:6]:
                 self.server.ask("/v1/completions", {"prompt": self.prompt(a, b), "max_tokens": 2})
         # Prompts with log-probabilities are read whole; those of an answer may continue from the cache.
@@ -90,14 +92,14 @@ class LmEval(Case):
         return total, cached
 
     def with_transformers(self, prompt, completion):
-        """And the number of its tokens; None where this transformers has no such model."""
+        """The log-likelihood of the completion; None where this transformers has no such model."""
         if REFERENCE is None:
             return None
         ids = self.tokenizer(prompt + completion, add_special_tokens=False, return_tensors="pt")["input_ids"]
         first = len(self.tokenizer(prompt, add_special_tokens=False)["input_ids"])
         with torch.no_grad():
             logprobs = REFERENCE(ids, use_cache=False).logits[0].float().log_softmax(-1)
-        return sum(float(logprobs[t - 1, ids[0, t]]) for t in range(first, ids.shape[1])), ids.shape[1] - first
+        return sum(float(logprobs[t - 1, ids[0, t]]) for t in range(first, ids.shape[1]))
 
     def test_a_multiple_choice_task(self):
         pairs = [(self.prompt(a, b), str(a + b + wrong)) for a, b in SUMS for wrong in (0, 1, -2, 10)]

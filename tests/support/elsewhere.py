@@ -9,5 +9,6 @@ def restart_or_skip(error, variable, packages):
     other = os.environ.get(variable)
     if other and os.path.realpath(sys.prefix) != os.path.realpath(Path(other).parent.parent):
         os.execv(other, [other, *sys.argv])
-    print(f"SKIPPED: {error}; {variable} names a Python with {packages}")
+    # `./run test` lists lines that begin so: no skip is silently green.
+    print(f"SKIPPED {Path(sys.argv[0]).stem}: {error}; {variable} names a Python with {packages}")
     sys.exit(0)
