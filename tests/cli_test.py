@@ -172,7 +172,8 @@ class Refusals(Case):
         self.assertTrue(10 < full["mtp"]["drafted"] < 64, full)  # the answer fills the context
         off = braid("run", "--chat", "Hi", "--think", "off", "--reasoning-budget", "8")
         self.assertIn("--reasoning-budget: no thinking was asked for\n", off.stderr)
-        self.assertRefused(braid("eval", "--text", str(tasks), "--mtp"), "[--mtp] does not fit the input; expected --tasks FILE")
+        for words in (("--mtp",), ("--think", "on")):
+            self.assertRefused(braid("eval", "--text", str(tasks), *words), f"[{words[0]}] does not fit the input; expected --tasks FILE")
         self.assertRefused(braid("eval", "--tasks", str(tasks), "--stride", "4"), "[--stride] does not fit")
         self.assertEqual(braid("eval", "--text", str(TINY / "README.md"), "-c", "64", BRAID_SLOTS="4").returncode, 0)
 

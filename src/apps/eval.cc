@@ -151,7 +151,8 @@ void refuse_stray_options(const EvalArgs& o) {
                                                             {"draft", "BRAID_DRAFT"},
                                                             {"draft-max", "BRAID_DRAFT_MAX"},
                                                             {"draft-model", "BRAID_DRAFT_MODEL"},
-                                                            {"reasoning-budget", "BRAID_REASONING_BUDGET"}},
+                                                            {"reasoning-budget", "BRAID_REASONING_BUDGET"},
+                                                            {"think", "BRAID_THINK"}},
                                                 kText[] = {{"stride", "BRAID_STRIDE"}};
   const bool tasks = !o.tasks.file.empty();
   for (const auto& [name, variable] : tasks ? Words(kText) : Words(kTasks)) {

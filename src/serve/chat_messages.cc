@@ -101,11 +101,17 @@ ordered_json folded(const ordered_json& messages) {
 
 }  // namespace
 
-ordered_json chat_messages(const Fields& f) {
+const ordered_json& message_list(const Fields& f) {
   const ordered_json* list = f.find("messages");
-  if (!list || !list->is_array() || list->empty()) refuse("'messages' is not a list of messages", "messages");
+  if (!list) refuse("there is no 'messages'", "messages");
+  if (!list->is_array()) refuse("'messages' is not a list of messages", "messages");
+  if (list->empty()) refuse("'messages' is empty", "messages");
+  return *list;
+}
+
+ordered_json chat_messages(const Fields& f) {
   ordered_json out = ordered_json::array();
-  for (const ordered_json& m : *list) {
+  for (const ordered_json& m : message_list(f)) {
     ordered_json message = chat_message(m);
     const bool again = out.size() == 1 && out[0]["role"] == "system" && message["role"] == "system";
     if (again)

@@ -8,6 +8,9 @@
 
 namespace braid::serve {
 
+// The field `messages` as it was sent; ApiError unless it is a list of at least one.
+const nlohmann::ordered_json& message_list(const Fields& f);
+
 // The field `messages`: parts of text become one string, arguments that are text become objects, developers are the
 // system, and what only Anthropic reads in it (lines that begin with x-anthropic-) is left out, since it changes with
 // every request.

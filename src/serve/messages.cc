@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "serve/api_error.h"
+#include "serve/chat_messages.h"
 #include "serve/openai.h"
 
 namespace braid::serve {
@@ -88,9 +89,7 @@ ordered_json messages_of_blocks(const Fields& f) {
     if (!system->is_string() && !system->is_array()) refuse("'system' is neither text nor blocks of text", "system");
     out.push_back({{"role", "system"}, {"content", *system}});
   }
-  const ordered_json* list = f.find("messages");
-  if (!list || !list->is_array() || list->empty()) refuse("'messages' is not a list of messages", "messages");
-  for (const ordered_json& m : *list) add_message(m, out);
+  for (const ordered_json& m : message_list(f)) add_message(m, out);
   return out;
 }
 

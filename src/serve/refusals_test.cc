@@ -6,7 +6,9 @@
 #include <string>
 
 #include "serve/api_error.h"
+#include "serve/chat_messages.h"
 #include "serve/completions.h"
+#include "serve/fields.h"
 #include "serve/messages.h"
 #include "serve/openai.h"
 #include "serve/responses.h"
@@ -62,6 +64,22 @@ TEST(Refusals, NameTheFieldThatWasSent) {
   EXPECT_EQ(messages(R"({"thinking": true})"), "thinking");
   EXPECT_EQ(responses(R"({"text": {"format": {"type": "json_schema", "schema": {"type": "odd"}}}})"), "text.format");
   EXPECT_EQ(responses(R"({"tool_choice": "some"})"), "tool_choice");
+}
+
+TEST(Refusals, SayWhatIsWrongWithMessages) {
+  const auto said = [](const char* body) -> std::string {
+    const ordered_json json = ordered_json::parse(body);
+    try {
+      (void)message_list(Fields(json));
+    } catch (const ApiError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(said("{}"), "there is no 'messages'");
+  EXPECT_EQ(said(R"({"messages": []})"), "'messages' is empty");
+  EXPECT_EQ(said(R"({"messages": "Hi"})"), "'messages' is not a list of messages");
+  EXPECT_EQ(said(R"({"messages": [1]})"), "");
 }
 
 // 64 characters for OpenAI, 128 for Anthropic.
