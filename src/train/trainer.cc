@@ -123,7 +123,7 @@ void Trainer::load_parts(const std::filesystem::path& checkpoint) {
                                  Scratch{sys::Pages(bytes_of(masters.size()))},
                                  Scratch{sys::Pages(bytes_of(masters.size()))}};
   for (Scratch& s : scratch) s.array = {reinterpret_cast<float*>(s.pages.data()), size};
-  auto& [first, second, mean] = scratch;
+  Scratch &first = scratch[0], &second = scratch[1], &mean = scratch[2];
   const auto drop = [&](std::span<float> array, const models::MasterTensor& t) {
     const bool whole = array.data() == mean.array.data() || array.data() == masters.values().data();
     if (whole && !mesh_->divides_weights()) return;
