@@ -94,8 +94,7 @@ void print(const EvalArgs& o, const eval::Perplexity& p, int64_t bytes, int64_t 
                                       {"loss", p.mean()},       {"bits_per_byte", bits},   {"tokens", p.tokens},
                                       {"bytes", bytes},         {"windows", windows},      {"window", o.model.context},
                                       {"stride", o.stride}};
-    fmt::print("{}\n", j.dump());
-    return;
+    return fmt::print("{}\n", j.dump());
   }
   fmt::print(
       "perplexity     {:.4f} +- {:.4f}\nbits per byte  {:.4f}\nscored         {} tokens, {} bytes, {} windows of {}\n",
