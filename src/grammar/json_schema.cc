@@ -350,6 +350,7 @@ class SchemaCompiler {
       }
     }
     std::vector<std::string> out;
+    out.reserve(found.size());
     for (const Json& v : found) out.push_back(v.dump());
     return out;
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "models/cut.h"
 #include "sys/error.h"
 #include "train/assembly.h"
+#include "train/origin.h"
 
 namespace braid::train {
 namespace {
