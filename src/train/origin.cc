@@ -185,7 +185,8 @@ StateShares state_shares(const Recipe& recipe, const models::Config& config, int
   std::map<int, double> layers;  // those of layer -1 belong to none
   for (const models::TensorSpec& t : models::inventory(config))
     layers[t.mtp || config.loop ? -1 : t.layer] += static_cast<double>(t.shape.count());
-  StateShares shares{.ranks = static_cast<double>(ranks / (p.pp * p.tp)), .rest = layers[-1]};
+  const int64_t sharing = ranks / (p.pp * p.tp);
+  StateShares shares{.ranks = static_cast<double>(sharing), .rest = layers[-1]};
   for (const auto& [layer, values] : layers) shares.layer = std::max(shares.layer, layer < 0 ? 0 : values);
   return shares;
 }
