@@ -13,7 +13,7 @@ endif()
 # x86-64-v2 is the minimum; faster instructions are chosen at run time. Without -maes -mpclmul Highway's baseline falls to SSSE3.
 set(BRAID_ARCH -march=x86-64-v2 -maes -mpclmul)
 if(BRAID_SANITIZE OR BRAID_FUZZ OR BRAID_QUICK)
-  # One static target: five copies of every kernel would take several times as long to compile, ten times when instrumented.
+  # One static target: a copy of every kernel for each instruction set would take several times as long to compile.
   set(BRAID_ARCH -march=x86-64-v3 -maes -mpclmul -DHWY_COMPILE_ONLY_STATIC)
 endif()
 add_library(braid_flags INTERFACE)

@@ -149,8 +149,7 @@ Plan make_plan(const train::Recipe& recipe, int ranks) {
   train::need_rows(recipe, rows);
   plan.rows = rows;
   plan.length = length;
-  const train::ParallelRecipe& p = recipe.parallel;
-  const int64_t shares = std::max<int64_t>(1, ranks / (p.pp * p.cp * p.tp)), own = (rows + shares - 1) / shares;
+  const int64_t shares = recipe.parallel.shares(ranks), own = (rows + shares - 1) / shares;
   plan.part = (own + recipe.accumulate - 1) / recipe.accumulate * length;
   plan.formula = train::flops_per_token(config, length);
   Arena arena;

@@ -107,7 +107,7 @@ class MasterWeights {
   // Rounds the matrices again, after anything but an optimiser's row wrote the masters: of all elements, or of some.
   void round(int threads) { round({0, size()}, threads); }
   void round(const Range& of, int threads);
-  // Zeros, whose memory is given back where the arrays are parted.
+  // Sets them to zero; where the arrays are parted, their pages are freed.
   void drop_values(const Range& of);  // and those rounded
   void drop_grads(const Range& of);
   // Memory of the parted arrays in use, to whole pages.

@@ -1,5 +1,5 @@
 // What surrounds the passes of a layer where ranks divide its weights or their gradients: they are gathered before a
-// pass reads them and given back after it, and gradients are summed as soon as the backward pass of the layer is over.
+// pass reads them and freed after it, and gradients are summed as soon as the backward pass of the layer is over.
 #pragma once
 #include <cstdint>
 

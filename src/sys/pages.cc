@@ -24,7 +24,7 @@ size_t up(size_t n) { return (n + page() - 1) / page() * page(); }
 Pages::Pages(size_t bytes) : bytes_(std::max(page(), up(bytes))) {
   void* p = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) throw std::bad_alloc();
-  madvise(p, bytes_, MADV_NOHUGEPAGE);  // of which a part could not be given back; without huge pages nothing changes
+  madvise(p, bytes_, MADV_NOHUGEPAGE);  // part of a huge page could not be freed; failing changes nothing
   data_ = static_cast<std::byte*>(p);
 }
 

@@ -1,4 +1,4 @@
-// Pages: zeros at an address that never changes. A page takes memory when it is written, and gives it back when it is
+// Pages: zeros at an address that never changes. Memory is allocated when a page is written and freed when it is
 // cleared: for arrays that are read through fixed views but are in use only in part.
 #pragma once
 #include <cstddef>
@@ -14,7 +14,7 @@ class Pages {
   ~Pages();
 
   std::byte* data() { return data_; }
-  // Bytes [begin, end) become zeros; pages that lie within give their memory back.
+  // Bytes [begin, end) become zeros; pages that lie within are freed.
   void clear(size_t begin, size_t end);
   // Bytes of the pages that have memory, or were read.
   size_t resident() const;

@@ -36,7 +36,7 @@ struct Progress {
 struct Arrays {
   const models::MasterWeights& masters;
   std::span<float> values, first, second, mean;  // mean: empty without [ema]
-  // After a tensor of one of them was loaded; whoever drops parts of them also rounds the others.
+  // Called after each tensor of each array was loaded. With it, load() does not round the masters: the caller does.
   std::function<void(std::span<float> array, const models::MasterTensor& tensor)> loaded{};
 };
 

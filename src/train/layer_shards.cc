@@ -17,8 +17,8 @@ LayerShards::LayerShards(models::MasterWeights& masters, std::span<const Family>
   for (const models::MasterTensor& t : masters.tensors()) {
     if (t.partial && t.layer >= 0) layers_.at(t.layer).partial.push_back({t.offset, t.count()});
   }
-  for (const auto& [layer, unit] : layers_) give_back(unit);
-  give_back(rest_);
+  for (const auto& [layer, unit] : layers_) drop(unit);
+  drop(rest_);
 }
 
 void LayerShards::begin(int64_t layer, bool backward) {
@@ -32,7 +32,7 @@ void LayerShards::end(int64_t layer, bool backward) {
   const auto found = layers_.find(layer);
   if (found == layers_.end()) return;
   if (backward) sum(found->second);
-  give_back(found->second);
+  drop(found->second);
 }
 
 void LayerShards::gather(const Unit& unit) {
@@ -44,7 +44,7 @@ void LayerShards::gather(const Unit& unit) {
   }
 }
 
-void LayerShards::give_back(const Unit& unit) {
+void LayerShards::drop(const Unit& unit) {
   if (!weights_) return;
   for (const Family* f : unit.families) {
     for (const Range& r : others_of(*f)) masters_.drop_values(r);

@@ -1,10 +1,10 @@
 // ZeRO, stages 2 and 3 (arXiv 1910.02054, section 5), layer by layer. When the backward pass of a layer is over, its
 // gradients are reduced to the ranks that update them, and a rank keeps the sums of its own part alone. Stage 3 divides
-// the weights too: those of a layer are gathered before its forward pass, given back after it, and gathered once more
+// the weights too: those of a layer are gathered before its forward pass, freed after it, and gathered once more
 // for its backward pass. What no layer has alone (tables, head, final norm, prediction block) is gathered for all
 // passes of a step, and its gradients are summed after them (mesh.h).
 //
-// Addresses stay (models::Parted): what was given back reads as zeros.
+// Addresses do not change (models::Parted): freed weights read as zeros.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -28,7 +28,7 @@ class LayerShards final : public nn::LayerPasses {
   void end(int64_t layer, bool backward) override;
   // Around the passes of a step, or of an evaluation.
   void begin_passes() { gather(rest_); }
-  void end_passes() { give_back(rest_); }
+  void end_passes() { drop(rest_); }
 
  private:
   struct Unit {
@@ -36,7 +36,7 @@ class LayerShards final : public nn::LayerPasses {
     std::vector<Range> partial{};  // elements: MasterTensor::partial
   };
   void gather(const Unit& unit);
-  void give_back(const Unit& unit);
+  void drop(const Unit& unit);
   void set_aside(const Unit& unit);
   void sum(const Unit& unit);
 

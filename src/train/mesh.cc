@@ -153,7 +153,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
   check_whole_weights(recipe);
   if (p.zero > 0 && recipe.lora.rank > 0)
     refuse("parallel.zero", "adapters are too small to be divided", "parallel.zero=0");
-  const int64_t shares = ranks / (p.pp * p.cp * p.axes().model());
+  const int64_t shares = p.shares(ranks);
   if (recipe.batch > 0 && recipe.batch < shares * recipe.accumulate) {
     fail("batch", {.what = "has too few sequences for every rank and part",
                    .got = std::to_string(recipe.batch),

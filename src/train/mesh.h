@@ -8,8 +8,8 @@
 // step. All of them call the same functions in the same order. Every rank computes the same sums in the same order, so
 // that all take the same decisions.
 //
-// A grid (grid.h) has x for tp, y ranks that divide the residual stream beside them, and of the ranks that share a
-// batch z in a row as zero = 1 has all of them: the others have the same parts of the state and sum these.
+// In a grid (grid.h) x is tp, and y ranks divide the residual stream. Of the ranks that share a batch, z consecutive
+// ones divide the optimiser's state as with zero = 1; the d ranks with the same part of it sum its gradients.
 //
 // zero (arXiv 1910.02054, section 5): 0, every rank has the whole state of the optimiser; 1, each keeps and updates one
 // part of it: gradients are reduced to the rank that updates them, weights are gathered from there. 2 and 3 keep no

@@ -185,14 +185,14 @@ StateShares state_shares(const Recipe& recipe, const models::Config& config, int
   std::map<int, double> layers;  // those of layer -1 belong to none
   for (const models::TensorSpec& t : models::inventory(config))
     layers[t.mtp || config.loop ? -1 : t.layer] += static_cast<double>(t.shape.count());
-  const int64_t sharing = ranks / (p.pp * p.tp);
+  const int64_t sharing = p.grid.empty() ? p.shares(ranks) * p.cp : p.axes().z;
   StateShares shares{.ranks = static_cast<double>(sharing), .rest = layers[-1]};
   for (const auto& [layer, values] : layers) shares.layer = std::max(shares.layer, layer < 0 ? 0 : values);
   return shares;
 }
 
 StateBytes state_bytes(const Recipe& recipe, double trained, const StateShares& shares) {
-  const int64_t zero = recipe.parallel.zero;
+  const int64_t zero = recipe.parallel.axes().z > 1 ? 1 : recipe.parallel.zero;  // of a grid, z is zero = 1
   const double part = trained / shares.ranks,
                in_pass = part + (shares.layer + shares.rest) * (1 - 1 / shares.ranks),  // and a layer's earlier sums:
       gradients = zero < 2 ? trained : in_pass + shares.layer / shares.ranks;

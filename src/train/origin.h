@@ -30,8 +30,8 @@ struct StateBytes {
          mean = 0;  // working: the rounded copy that products read
   double sum() const { return masters + working + gradients + moments + mean; }
 };
-// How ranks divide them (parallel.zero): the ranks that sum their gradients, and of the values those of the largest
-// layer and those of no layer, which a pass has whole.
+// How ranks divide them (parallel.zero, or z of a grid): the ranks that divide them, and of the values those of the
+// largest layer and those of no layer, which a pass has whole.
 struct StateShares {
   double ranks = 1, layer = 0, rest = 0;
 };

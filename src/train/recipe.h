@@ -99,6 +99,7 @@ struct ParallelRecipe {
   bool sp = false, exact = false;
 
   Grid axes() const { return grid.empty() ? Grid{.x = tp} : parse_grid(grid); }
+  int64_t shares(int64_t ranks) const { return ranks / (pp * cp * axes().model()); }  // of the rows of a batch
   // Whether experts are divided apart from their layer. Else they are cut by tp, as all else.
   bool divides_experts() const { return ep > 1 || (etp > 1 && etp != tp); }
   int64_t experts_over() const { return divides_experts() ? ep * etp : 1; }  // ranks
