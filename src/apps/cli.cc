@@ -237,8 +237,7 @@ int run_main(int argc, char** argv) {
   } catch (const Error& e) {
     return report(e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
-    return report(
-        "[memory] out of memory; try a smaller model, context or batch (in training also a larger accumulate)", 1);
+    return report("[memory] out of memory; try a smaller model, context, batch, or a larger accumulate", 1);
   } catch (const std::system_error& e) {
     // Longer output than stdio's buffer fails in the middle, in fmt.
     if (std::ferror(stdout)) return report("[standard output] cannot write; got " + e.code().message(), 1);
