@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
+#include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "sys/utf8.h"
 
@@ -16,44 +19,86 @@ namespace {
 // Ranges of characters whose UTF-8 forms have the same length, surrogates left out.
 constexpr CharRange kLengths[] = {{0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, kCharMax}};
 
-// The bytes of all characters from `first` to `last`, which are equally long: where a byte differs, the rest of it at
-// either end is a range of its own (as in Russ Cox's "Regular Expression Matching in the Wild").
-class Utf8Ranges {
+// The UTF-8 forms of a set of characters as one deterministic tree over their bytes, equal parts of it shared: a
+// category of Unicode has hundreds of ranges.
+class Utf8Tree {
  public:
-  Utf8Ranges(Builder& b, StateId next) : b_(b), next_(next) {}
-  StateId of(const CharRange& range) {
-    std::string first, last;
-    sys::append_utf8(range.first, first);
-    sys::append_utf8(range.last, last);
-    return split(first, last);
+  Utf8Tree(Builder& b, StateId next) : b_(b), next_(next) {}
+  StateId of(const CharSet& set) {
+    for (const CharRange& length : kLengths) {
+      for (const CharRange& r : intersection(set, {length})) {
+        std::string first, last;
+        sys::append_utf8(r.first, first);
+        sys::append_utf8(r.last, last);
+        split(first, last, {});
+      }
+    }
+    return forms_.empty() ? b_.any_of({}) : state(forms_, 0);
   }
 
  private:
+  struct Bytes {
+    uint8_t first = 0, last = 0;
+    bool operator==(const Bytes&) const = default;
+  };
+  using Form = std::vector<Bytes>;  // characters whose bytes are in these ranges, whatever the others are
+
   static uint8_t byte(char ch) { return static_cast<uint8_t>(ch); }
-  // `count` continuation bytes.
-  StateId any(size_t count) {
-    if (count == 0) return next_;
-    if (any_[count] < 0) any_[count] = b_.byte(0x80, 0xbf, any(count - 1));
-    return any_[count];
-  }
-  StateId split(std::string_view first, std::string_view last) {
+  // The forms of the characters from `first` to `last`, which are equally long: where a byte differs, the rest of it at
+  // either end is a range of its own (as in Russ Cox's "Regular Expression Matching in the Wild").
+  void split(std::string_view first, std::string_view last, Form form) {
+    const auto with = [&form](uint8_t from, uint8_t to) {
+      Form longer = form;
+      longer.push_back({from, to});
+      return longer;
+    };
     const size_t rest = first.size() - 1;
-    if (rest == 0) return b_.byte(byte(first[0]), byte(last[0]), next_);
-    if (first[0] == last[0]) return b_.byte(byte(first[0]), byte(last[0]), split(first.substr(1), last.substr(1)));
+    if (rest == 0) return forms_.push_back(with(byte(first[0]), byte(last[0])));
     const std::string lowest(rest, '\x80'), highest(rest, '\xbf');
-    std::vector<ByteEdge> edges;
     uint8_t from = byte(first[0]), to = byte(last[0]);
-    if (first.substr(1) != lowest) edges.push_back({from, from, split(first.substr(1), highest)}), ++from;
+    if (from == to) return split(first.substr(1), last.substr(1), with(from, to));
+    if (first.substr(1) != lowest) {
+      split(first.substr(1), highest, with(from, from));
+      ++from;
+    }
     const bool cut = last.substr(1) != highest;
     if (cut) --to;
-    if (from <= to) edges.push_back({from, to, any(rest)});
-    if (cut) edges.push_back({byte(last[0]), byte(last[0]), split(lowest, last.substr(1))});
-    return b_.bytes(std::move(edges));
+    if (from <= to) {
+      Form whole = with(from, to);
+      whole.resize(whole.size() + rest, {0x80, 0xbf});
+      forms_.push_back(std::move(whole));
+    }
+    if (cut) split(lowest, last.substr(1), with(byte(last[0]), byte(last[0])));
+  }
+
+  // What follows the first `depth` bytes of these forms, which have those in common. The forms are sorted, and two byte
+  // ranges at one place are equal or disjoint.
+  StateId state(std::span<const Form> forms, size_t depth) {
+    if (forms[0].size() == depth) return next_;
+    std::vector<ByteEdge> edges;
+    while (!forms.empty()) {
+      const Bytes at = forms[0][depth];
+      size_t same = 1;
+      while (same < forms.size() && forms[same][depth] == at) ++same;
+      const StateId child = state(forms.first(same), depth + 1);
+      const bool goes_on = !edges.empty() && edges.back().next == child && edges.back().last + 1 == at.first;
+      if (goes_on)
+        edges.back().last = at.last;
+      else
+        edges.push_back({at.first, at.last, child});
+      forms = forms.subspan(same);
+    }
+    std::vector<int32_t> key;
+    for (const ByteEdge& e : edges) key.insert(key.end(), {e.first, e.last, e.next});
+    const auto [known, added] = known_.try_emplace(std::move(key));
+    if (added) known->second = b_.bytes(std::move(edges));
+    return known->second;
   }
 
   Builder& b_;
   StateId next_;
-  std::array<StateId, 4> any_{-1, -1, -1, -1};
+  std::vector<Form> forms_;
+  std::map<std::vector<int32_t>, StateId> known_;
 };
 
 // What a JSON string cannot hold as it is.
@@ -101,12 +146,8 @@ CharSet intersection(const CharSet& a, const CharSet& b) {
 }
 
 StateId character(Builder& b, const CharSet& set, Spelling spelling, StateId next) {
-  Utf8Ranges utf8(b, next);
-  std::vector<StateId> ways;
   const CharSet plain = spelling == Spelling::json ? intersection(set, complement(kEscaped)) : normalized(set);
-  for (const CharRange& length : kLengths) {
-    for (const CharRange& r : intersection(plain, {length})) ways.push_back(utf8.of(r));
-  }
+  std::vector<StateId> ways{Utf8Tree(b, next).of(plain)};
   if (spelling == Spelling::json) {
     std::vector<std::string> escapes;
     for (const CharRange& r : intersection(set, kEscaped)) {

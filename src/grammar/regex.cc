@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
+#include "grammar/categories.h"
 #include "sys/check.h"
 #include "sys/error.h"
 #include "sys/utf8.h"
@@ -145,6 +147,23 @@ class RegexParser {
     at_ += digits;
     return {value, value};
   }
+  // After \p: {Name}, or the one letter of a category.
+  CharSet property() {
+    const size_t begin = at_;
+    const bool named = take('{');
+    const size_t end = named ? text_.find('}', at_) : std::min(at_ + 1, text_.size());
+    if (end == text_.npos) refuse("a \\p{ without its }");
+    std::string_view name = text_.substr(at_, end - at_);
+    for (const std::string_view prefix : {"General_Category=", "gc="}) {
+      if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+    }
+    std::optional<CharSet> set = category(name);
+    at_ = begin;
+    if (!set)
+      refuse(fmt::format("\\p of '{}'; expected a general category of Unicode, as in \\p{{Lu}} or \\p{{L}},", name));
+    at_ = named ? end + 1 : end;
+    return *std::move(set);
+  }
   // After the backslash's place: one character, or a class.
   CharSet escape() {
     ++at_;
@@ -163,6 +182,10 @@ class RegexParser {
         return kSpace;
       case 'S':
         return complement(kSpace);
+      case 'p':
+        return property();
+      case 'P':
+        return complement(property());
       case 'x':
         return {hex(2)};
       case 'u':

@@ -1,8 +1,9 @@
 // Regular expressions as programs. The subset: literals, `.` (any character but a newline), classes with ranges,
 // negation and \d \w \s, groups (capturing or not), `|`, ? * + {m} {m,} {m,n} (lazy forms mean the same), the escapes
-// \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH and escaped punctuation. \d, \w and \s are ASCII. The whole text has
-// to match, so anchors change nothing: ^ at the beginning and $ at the end of the expression or of an alternative are
-// read over. There is no backtracking, and bounded repetitions are counted, not unrolled: nested ones cost linear time.
+// \d \D \w \W \s \S \n \r \t \f \v \0 \xHH \uHHHH and escaped punctuation, \p{Lu} \P{L} for general categories of
+// Unicode. \d, \w and \s are ASCII. The whole text has to match, so anchors change nothing: ^ at the beginning and $ at
+// the end of the expression or of an alternative are read over. There is no backtracking, and bounded repetitions are
+// counted, not unrolled: nested ones cost linear time.
 #pragma once
 #include <cstdint>
 #include <memory>
