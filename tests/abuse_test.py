@@ -191,7 +191,7 @@ def memory_of(process):
 
 
 def metric(server, name):
-    found = re.search(rf"^{re.escape(name)} (\S+)$", server.ask("/metrics"), re.M)
+    found = re.search(rf"^{re.escape(name)}(?:{{[^}}]*}})? (\S+)$", server.ask("/metrics"), re.M)
     return float(found[1]) if found else None
 
 

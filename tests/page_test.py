@@ -260,7 +260,7 @@ class Page(Case):
                        "it did not stop")
             self.assertIn("42", self.articles()[articles + 1][1])
             self.assertEqual(self.browser.run("return document.activeElement.id;"), "text")
-            self.until("return (await (await fetch('/metrics')).text()).includes('\\nvllm:num_requests_running 0\\n');", "the server goes on")
+            self.until("return (await (await fetch('/state')).json()).requests.running === 0;", "the server goes on")
 
     def test_a_reload_in_an_answer_keeps_what_there_is(self):
         self.endless()

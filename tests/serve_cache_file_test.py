@@ -30,8 +30,9 @@ class CacheFile(Case):
         self.assertEqual(got["choices"], want["choices"])
         metrics = second.ask("/metrics")
         cached = again["usage"]["prompt_tokens"] + got["usage"]["prompt_tokens"]  # all of both
-        for line in ("braid:cache_hits_total 2", "braid:pages_leaked 0", f"vllm:prefix_cache_queries_total {cached}",
-                     f"vllm:prefix_cache_hits_total {cached}", f"vllm:prompt_tokens_total {cached}"):
+        label = '{model_name="tiny-chat"}'
+        for line in ("braid:cache_hits_total 2", "braid:pages_leaked 0", f"vllm:prefix_cache_queries_total{label} {cached}",
+                     f"vllm:prefix_cache_hits_total{label} {cached}", f"vllm:prompt_tokens_total{label} {cached}"):
             self.assertIn("\n" + line + "\n", metrics)
         second.stop()
         # Of other numbers: ignored with one line, which comes first.

@@ -462,7 +462,7 @@ class Serve(ServerCase):
         self.assertLess(self.metric("vllm:generation_tokens_total") - before, 4000)
 
     def metric(self, name):
-        return int(re.search(rf"^{name} (\d+)$", self.server.ask("/metrics"), re.M).group(1))
+        return int(re.search(rf"^{name}(?:{{[^}}]*}})? (\d+)$", self.server.ask("/metrics"), re.M).group(1))
 
     def test_drafts_are_counted_and_change_no_text(self):
         body = {"prompt": "17 + 25 = 42\n" * 6, "max_tokens": 100, "ignore_eos": True}
@@ -473,9 +473,9 @@ class Serve(ServerCase):
             texts.append(answer["choices"][0]["text"])
             counts = answer["usage"]["completion_tokens_details"]
             accepted, rejected = counts["accepted_prediction_tokens"], counts["rejected_prediction_tokens"]
-            metrics = server.ask("/metrics")
-            self.assertIn(f"\nvllm:spec_decode_num_draft_tokens_total {accepted + rejected}\n", metrics)
-            self.assertIn(f"\nvllm:spec_decode_num_accepted_tokens_total {accepted}\n", metrics)
+            metrics, label = server.ask("/metrics"), '{model_name="tiny"}'
+            self.assertIn(f"\nvllm:spec_decode_num_draft_tokens_total{label} {accepted + rejected}\n", metrics)
+            self.assertIn(f"\nvllm:spec_decode_num_accepted_tokens_total{label} {accepted}\n", metrics)
             self.assertTrue(draft != "off" or accepted + rejected == 0)
             drafted += accepted + rejected  # each source drafts as the clock says that it pays
             server.stop()
@@ -506,9 +506,10 @@ class Serve(ServerCase):
     def test_ends_and_latencies_are_counted(self):
         def numbers():
             text = self.server.ask("/metrics")
-            return {name: float(value) for name, value in re.findall(r'^(vllm:\S+) (\S+)$', text, re.M)}
+            series = re.findall(r'^(vllm:[a-z0-9_]+){model_name="tiny-chat",?(.*)} (\S+)$', text, re.M)
+            return {f"{name} {more}".strip(): float(value) for name, more, value in series}
 
-        ends = [f'vllm:request_success_total{{finished_reason="{end}"}}' for end in ("stop", "length", "abort")]
+        ends = [f'vllm:request_success_total finished_reason="{end}"' for end in ("stop", "length", "abort")]
         counts = ["vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count"]
         time.sleep(0.2)
         before = numbers()

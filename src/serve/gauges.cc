@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -66,42 +68,66 @@ std::vector<Gauge> gauges_of(const Counters& c) {
   };
 }
 
+// As a label's value.
+std::string quoted(std::string_view text) {
+  std::string out;
+  for (const char ch : text) {
+    if (ch == '\\' || ch == '"') out += '\\';
+    if (ch == '\n')
+      out += "\\n";
+    else
+      out += ch;
+  }
+  return out;
+}
+
+// The labels of a series: vLLM's have the model's name, as dashboards made for it expect.
+std::string labels_of(std::string_view name, std::string_view model) {
+  return name.starts_with("vllm:") ? fmt::format("{{model_name=\"{}\"}}", model) : "";
+}
+
 template <size_t kBounds>
-std::string histogram_text(const char* name, const char* help, const Histogram<kBounds>& h) {
+std::string histogram_text(const char* name, const char* help, const std::string& model, const Histogram<kBounds>& h) {
   std::string out = fmt::format("# HELP {0} {1}\n# TYPE {0} histogram\n", name, help);
   int64_t count = 0;
   for (size_t i = 0; i < kBounds; ++i) {
     count += h.counts[i];
-    out += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, h.bounds[i], count);
+    out += fmt::format("{}_bucket{{model_name=\"{}\",le=\"{}\"}} {}\n", name, model, h.bounds[i], count);
   }
   count += h.counts[kBounds];
-  return out + fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, count, h.sum);
+  const std::string labels = labels_of(name, model);
+  return out + fmt::format("{0}_bucket{{model_name=\"{3}\",le=\"+Inf\"}} {1}\n{0}_sum{4} {2}\n{0}_count{4} {1}\n", name,
+                           count, h.sum, model, labels);
 }
 
 // What is no plain number.
-std::string further_text(const Counters& c) {
+std::string further_text(const Counters& c, const std::string& model) {
   const double used =
       c.memory.bytes_max > 0 ? static_cast<double>(c.memory.bytes) / static_cast<double>(c.memory.bytes_max) : 0;
-  std::string out = fmt::format("# HELP {0} Part of --memory that is in use, from 0 to 1.\n# TYPE {0} gauge\n{0} {1}\n",
-                                "vllm:kv_cache_usage_perc", used);
+  constexpr const char* kUsage = "vllm:kv_cache_usage_perc";
+  std::string out =
+      fmt::format("# HELP {0} Part of --memory that is in use, from 0 to 1.\n# TYPE {0} gauge\n{0}{2} {1}\n", kUsage,
+                  used, labels_of(kUsage, model));
   constexpr const char* kSuccess = "vllm:request_success_total";
   out += fmt::format("# HELP {0} Requests that are over, by how they ended.\n# TYPE {0} counter\n", kSuccess);
   const std::pair<const char*, int64_t> ends[] = {{"stop", c.stopped}, {"length", c.cut}, {"abort", c.aborted}};
   for (const auto& [reason, count] : ends)
-    out += fmt::format("{}{{finished_reason=\"{}\"}} {}\n", kSuccess, reason, count);
-  out +=
-      histogram_text("vllm:time_to_first_token_seconds", "From a request to its first token.", c.latencies.first_token);
-  return out + histogram_text("vllm:e2e_request_latency_seconds", "From a request to the end of its answer.",
+    out += fmt::format("{}{{model_name=\"{}\",finished_reason=\"{}\"}} {}\n", kSuccess, model, reason, count);
+  out += histogram_text("vllm:time_to_first_token_seconds", "From a request to its first token.", model,
+                        c.latencies.first_token);
+  return out + histogram_text("vllm:e2e_request_latency_seconds", "From a request to the end of its answer.", model,
                               c.latencies.whole);
 }
 
 }  // namespace
 
-std::string prometheus_text(const Counters& counters) {
+std::string prometheus_text(const Counters& counters, std::string_view model) {
+  const std::string name = quoted(model);
   std::string out;
   for (const Gauge& g : gauges_of(counters))
-    out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0} {3}\n", g.name, g.help, g.type, g.value);
-  return out + further_text(counters);
+    out += fmt::format("# HELP {0} {1}\n# TYPE {0} {2}\n{0}{4} {3}\n", g.name, g.help, g.type, g.value,
+                       labels_of(g.name, name));
+  return out + further_text(counters, name);
 }
 
 nlohmann::ordered_json state_json(const Counters& counters) {

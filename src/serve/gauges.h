@@ -3,12 +3,14 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "serve/worker.h"
 
 namespace braid::serve {
 
-std::string prometheus_text(const Counters& counters);
+// Series of vLLM's names have the label model_name, as its own have.
+std::string prometheus_text(const Counters& counters, std::string_view model);
 // {"requests": {"running", ...}, "tokens": {...}, "cache": {...}, "memory": {...}}; bytes are bytes.
 nlohmann::ordered_json state_json(const Counters& counters);
 

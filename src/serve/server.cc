@@ -452,7 +452,8 @@ void Server::State::detokenize(const std::string& body, httplib::Response& respo
 }
 
 void Server::State::metrics(httplib::Response& response) {
-  response.set_content(prometheus_text(ready().worker.counters()), "text/plain; version=0.0.4");
+  const Loaded& now = ready();
+  response.set_content(prometheus_text(now.worker.counters(), now.defaults.model), "text/plain; version=0.0.4");
 }
 
 void Server::State::state(httplib::Response& response) {

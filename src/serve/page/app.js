@@ -232,13 +232,10 @@ async function refresh() {
       return setTimeout(refresh, 1000);
     }
     if (models.ok) $("model").textContent = (await models.json()).data[0].id;
-    const metrics = await fetch("metrics", { headers: headers() });
-    if (!metrics.ok) return;
-    const text = await metrics.text(), parts = [];
-    const value = (name) => Number(new RegExp(`^${name} (\\S+)$`, "m").exec(text)?.[1] ?? NaN);
-    const prompt = value("vllm:prompt_tokens_total"), cached = value("braid:cached_tokens_total");
-    const bytes = value("process_resident_memory_bytes");
-    if (prompt > 0) parts.push(`${Math.round((100 * cached) / prompt)}% of prompts cached`);
+    const answer = await fetch("state", { headers: headers() });
+    if (!answer.ok) return;
+    const { tokens, memory } = await answer.json(), parts = [], bytes = memory.resident_bytes;
+    if (tokens.prompt > 0) parts.push(`${Math.round((100 * tokens.cached) / tokens.prompt)}% of prompts cached`);
     if (bytes > 0) parts.push(bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(0)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`);
     $("server").textContent = parts.join(", ");
   } catch { /* not there: asking will say so */ }
