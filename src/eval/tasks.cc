@@ -19,14 +19,20 @@ constexpr size_t kLineMax = 1 << 20;
 
 bool is_text(const ordered_json& row, const char* key) { return row.contains(key) && row[key].is_string(); }
 
-bool well_formed(const ordered_json& row) {
-  if (!row.is_object() || !is_text(row, "task") || !row.contains("messages") || !row.contains("answers")) return false;
-  const ordered_json &messages = row["messages"], &answers = row["answers"];
-  return messages.is_array() && !messages.empty() && answers.is_array() && !answers.empty() &&
-         std::all_of(messages.begin(), messages.end(),
-                     [](const auto& m) { return m.is_object() && is_text(m, "role"); }) &&
-         std::all_of(answers.begin(), answers.end(), [](const auto& a) { return a.is_string(); }) &&
-         (!row.contains("tools") || row["tools"].is_array());
+// What is wrong with a line, or "".
+std::string fault_of(const ordered_json& row) {
+  const auto list = [&row](const char* key) { return row.contains(key) && row[key].is_array() && !row[key].empty(); };
+  if (row.is_discarded()) return "is not JSON";
+  if (!row.is_object()) return "is not a JSON object";
+  if (!is_text(row, "task")) return "'task' is not a text";
+  if (!list("messages")) return "'messages' is not a list, or empty";
+  if (!std::ranges::all_of(row["messages"], [](const auto& m) { return m.is_object() && is_text(m, "role"); }))
+    return "a message has no 'role'";
+  if (!list("answers")) return "'answers' is not a list, or empty";
+  if (!std::ranges::all_of(row["answers"], [](const auto& a) { return a.is_string(); }))
+    return "an answer is not a text";
+  if (row.contains("tools") && !row["tools"].is_array()) return "'tools' is not a list";
+  return "";
 }
 
 std::string trimmed(const std::string& text) {
@@ -86,8 +92,9 @@ std::vector<ordered_json> read_tasks(const std::filesystem::path& path) {
   std::vector<ordered_json> rows;
   sys::for_each_line(path, [&](const std::string& line, int64_t number) {
     ordered_json row = line.size() > kLineMax ? ordered_json() : ordered_json::parse(line, nullptr, false);
-    if (!well_formed(row)) {
-      fail(where, {.what = fmt::format("line {} is not a task", number),
+    const std::string fault = line.size() > kLineMax ? "is longer than 1 MiB" : fault_of(row);
+    if (!fault.empty()) {
+      fail(where, {.what = fmt::format("line {} is not a task: {}", number, fault),
                    .got = printable(line, 60),
                    .expected = R"({"task": "", "messages": [{"role": "", ...}], "answers": [""]})"});
     }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "support/data.h"
 #include "support/error_of.h"
@@ -40,13 +42,22 @@ TEST_F(Tasks, ThinkingIsSetAside) {
 }
 
 TEST_F(Tasks, BadLinesAreNamed) {
-  for (const char* bad : {"{", "[]", R"({"task":"a","messages":[],"answers":["b"]})",
-                          R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":[]})",
-                          R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":[1]})",
-                          R"({"task":"a","messages":[{"role":"user","content":"x"}],"answers":["1"],"tools":{}})",
-                          R"({"task":1,"messages":[{"role":"user","content":"x"}],"answers":["1"]})"}) {
-    const std::string error = support::error_of([&] { read_tasks(file_of(kSum + "\n" + bad + "\n")); });
-    EXPECT_NE(error.find("line 2 is not a task"), std::string::npos) << bad << ": " << error;
+  const std::string user = R"({"task":"a","messages":[{"role":"user","content":"x"}],)";
+  const std::pair<std::string, const char*> faults[] = {
+      {"{", "is not JSON"},
+      {"[]", "is not a JSON object"},
+      {R"({"task":1,"messages":[{"role":"user"}],"answers":["1"]})", "'task' is not a text"},
+      {R"({"task":"a","answers":["b"]})", "'messages' is not a list, or empty"},
+      {R"({"task":"a","messages":[],"answers":["b"]})", "'messages' is not a list, or empty"},
+      {R"({"task":"a","messages":[{"content":"x"}],"answers":["b"]})", "a message has no 'role'"},
+      {user + R"("answers":[]})", "'answers' is not a list, or empty"},
+      {user + R"("answers":[1]})", "an answer is not a text"},
+      {user + R"("answers":["1"],"tools":{}})", "'tools' is not a list"},
+      {'"' + std::string(1 << 20, 'a') + '"', "is longer than 1 MiB"},
+  };
+  for (const auto& [bad, fault] : faults) {
+    const std::string error = support::error_of([&, &line = bad] { read_tasks(file_of(kSum + "\n" + line + "\n")); });
+    EXPECT_NE(error.find(std::string("line 2 is not a task: ") + fault), std::string::npos) << error;
   }
   EXPECT_THROW(read_tasks(file_of("\n")), Error);
   EXPECT_THROW(read_tasks("/nonexistent/tasks.jsonl"), Error);
