@@ -7,7 +7,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "apps/commands.h"
 #include "apps/graph_plan.h"
@@ -15,6 +17,7 @@
 #include "apps/train_plan.h"
 #include "comm/mpi.h"
 #include "comm/shm.h"
+#include "data/reading.h"
 #include "io/atomic_folder.h"
 #include "report/progress.h"
 #include "sys/check.h"
@@ -104,6 +107,16 @@ int train_objective(const TrainArgs& o, const train::Recipe& recipe, train::Obje
   return 128 + signal;
 }
 
+// Draws how far the data is read.
+data::Reading reading_bar() {
+  auto bar = std::make_shared<std::optional<report::Progress>>();
+  return [bar](const std::string& file, int64_t done, int64_t total) {
+    if (done == 0) bar->emplace("reading " + printable(file), total);
+    (*bar)->at(done);
+    if (done == total) bar->reset();
+  };
+}
+
 void tell_language(const train::Recipe& recipe, train::Language& language, std::FILE* words) {
   for (const std::string& note : language.data().notes()) fmt::print(stderr, "{}\n", note);
   for (const std::string& line : train::idle_words(recipe, language.model()->config()))
@@ -130,7 +143,8 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
     });
   }
   train::Mesh* shared = mesh ? &*mesh : nullptr;
-  train::Language language = with_paths_of(recipe, [&] { return train::Language(recipe, ctx, shared); });
+  const data::Reading reading = !shared || shared->first() ? reading_bar() : nullptr;
+  train::Language language = with_paths_of(recipe, [&] { return train::Language(recipe, ctx, shared, reading); });
   return train_objective(o, recipe, language, ctx, shared, from, [&](std::FILE* words) {
     if (shared) fmt::print(words, "{} ranks, {} threads each\n", shared->ranks(), ctx.threads);
     tell_language(recipe, language, words);

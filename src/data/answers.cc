@@ -159,22 +159,26 @@ void rate_groups(const std::vector<std::string>& groups, std::vector<Rating>& ra
 
 // All answers of a path; `of` gives those of a line.
 template <class Of>
-Answers read(const std::filesystem::path& path, std::vector<std::string>& groups, const Of& of) {
+Answers read(const std::filesystem::path& path, std::vector<std::string>& groups, const Reading& reading,
+             const Of& of) {
   Answers out;
   for (const std::filesystem::path& file : files_of(path, {".jsonl"})) {
-    each_line(file, of, [&](std::vector<Answer>& answers) {
-      for (Answer& answer : answers) {
-        out.corpus.add(answer.tokens.ids, answer.tokens.trained);
-        out.ratings.push_back(
-            {.reward = answer.reward.value_or(0), .answers = answer.reward ? std::ssize(answers) : 0});
-        out.logprobs.insert(out.logprobs.end(), answer.logprobs.begin(), answer.logprobs.end());
-        groups.push_back(std::move(answer.group));
-        if (!answer.logprobs.empty()) {
-          if (out.logprob_begins.empty()) out.logprob_begins.push_back(0);
-          out.logprob_begins.push_back(std::ssize(out.logprobs));
-        }
-      }
-    });
+    each_line(
+        file, of,
+        [&](std::vector<Answer>& answers) {
+          for (Answer& answer : answers) {
+            out.corpus.add(answer.tokens.ids, answer.tokens.trained);
+            out.ratings.push_back(
+                {.reward = answer.reward.value_or(0), .answers = answer.reward ? std::ssize(answers) : 0});
+            out.logprobs.insert(out.logprobs.end(), answer.logprobs.begin(), answer.logprobs.end());
+            groups.push_back(std::move(answer.group));
+            if (!answer.logprobs.empty()) {
+              if (out.logprob_begins.empty()) out.logprob_begins.push_back(0);
+              out.logprob_begins.push_back(std::ssize(out.logprobs));
+            }
+          }
+        },
+        reading);
   }
   if (out.ratings.empty())
     fail(printable(path.string()), {.what = "holds no lines", .expected = "JSON objects, one a line"});
@@ -189,16 +193,17 @@ int64_t Answers::length_of(int64_t row) const {
   return tokens;
 }
 
-Answers read_preferences(const std::filesystem::path& path, const Language& language, bool rated) {
+Answers read_preferences(const std::filesystem::path& path, const Language& language, bool rated,
+                         const Reading& reading) {
   std::vector<std::string> none;
-  Answers answers = read(path, none, [&](const Line& line) { return pair_of(line, language, rated); });
+  Answers answers = read(path, none, reading, [&](const Line& line) { return pair_of(line, language, rated); });
   answers.per_row = 2;
   return answers;
 }
 
-Answers read_rollouts(const std::filesystem::path& path, const Language& language, bool rated) {
+Answers read_rollouts(const std::filesystem::path& path, const Language& language, bool rated, const Reading& reading) {
   std::vector<std::string> groups;
-  Answers answers = read(path, groups, [&](const Line& line) { return rollout_of(line, language, rated); });
+  Answers answers = read(path, groups, reading, [&](const Line& line) { return rollout_of(line, language, rated); });
   if (rated) rate_groups(groups, answers.ratings, path);
   return answers;
 }

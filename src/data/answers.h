@@ -16,6 +16,7 @@
 
 #include "data/corpus.h"
 #include "data/language.h"
+#include "data/reading.h"
 #include "data/source.h"
 
 namespace braid::data {
@@ -33,9 +34,11 @@ struct Answers {
 
 // Error naming the line that is malformed, has an id outside the vocabulary, or a reward or log-probability that is not
 // finite. With `rated` a line without rewards is one too, and so is a group of a single rollout; without, rewards and
-// groups may be missing.
-Answers read_preferences(const std::filesystem::path& path, const Language& language, bool rated);
-Answers read_rollouts(const std::filesystem::path& path, const Language& language, bool rated);
+// groups may be missing. `reading` may be empty.
+Answers read_preferences(const std::filesystem::path& path, const Language& language, bool rated,
+                         const Reading& reading = {});
+Answers read_rollouts(const std::filesystem::path& path, const Language& language, bool rated,
+                      const Reading& reading = {});
 
 class AnswersSource final : public Source {
  public:

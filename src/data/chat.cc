@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "sys/check.h"
 #include "sys/error.h"
 
 namespace braid::data {
@@ -33,10 +34,12 @@ class Conversation {
       : chat_(chat), tokenizer_(tokenizer), where_(where), variables_(line) {
     const auto more = variables_.find("chat_template_kwargs");
     if (more != variables_.end() && more->is_object()) variables_.update(ordered_json(*more));
-    messages_ = line.at("messages");
-    bool good = messages_.is_array() && std::ssize(messages_) <= kMessagesMax;
-    for (const ordered_json& message : messages_) {
+    ordered_json& messages = variables_["messages"];
+    messages = line.at("messages");
+    bool good = messages.is_array() && std::ssize(messages) <= kMessagesMax;
+    for (const ordered_json& message : messages) {
       good = good && message.is_object() && message.contains("role") && message["role"].is_string();
+      if (good) answers_.push_back(message["role"].get_ref<const std::string&>() == "assistant");
     }
     if (!good) {
       fail(where_, {.what = "'messages' is malformed",
@@ -45,10 +48,10 @@ class Conversation {
   }
 
   // From the last turn back: an earlier turn is trained in an example that begins with its whole text, if there is one.
-  std::vector<Example> examples() const {
+  std::vector<Example> examples() {
     std::vector<Example> out;
-    for (size_t i = messages_.size(); i-- > 0;) {
-      if (messages_[i]["role"].get_ref<const std::string&>() != "assistant") continue;
+    for (size_t i = answers_.size(); i-- > 0;) {
+      if (!answers_[i]) continue;
       Example turn = answer(i);
       const auto longer =
           std::ranges::find_if(out, [&](const Example& e) { return common(turn.ids, e.ids) == turn.ids.size(); });
@@ -62,26 +65,27 @@ class Conversation {
     return out;
   }
 
-  Example last() const {
-    if (messages_.empty() || messages_.back()["role"].get_ref<const std::string&>() != "assistant")
-      fail(where_, {.what = "the last turn is not the assistant's"});
-    return answer(messages_.size() - 1);
+  Example last() {
+    if (answers_.empty() || !answers_.back()) fail(where_, {.what = "the last turn is not the assistant's"});
+    return answer(answers_.size() - 1);
   }
 
  private:
-  Ids ids(size_t count, bool prompt) const {
-    ordered_json variables = variables_;
-    variables["messages"] = ordered_json(messages_.begin(), messages_.begin() + static_cast<int64_t>(count));
-    variables["add_generation_prompt"] = prompt;
+  // Of the first `count` messages. The others are gone then: who asks goes from the last turn back.
+  Ids ids(size_t count, bool prompt) {
+    ordered_json& messages = variables_["messages"];
+    CHECK(count <= messages.size(), "message {} of {} was dropped", count, messages.size());
+    messages.erase(messages.begin() + static_cast<int64_t>(count), messages.end());
+    variables_["add_generation_prompt"] = prompt;
     try {
-      return tokenizer_.encode(chat_.render(variables, date()), false);
+      return tokenizer_.encode(chat_.render(variables_, date()), false, memo_);
     } catch (const text::TemplateError& e) {
       fail(where_, {.what = "the chat template refuses the conversation", .got = printable(e.text())});
     }
   }
 
   // Turn `i` and all before it; what the turn says is trained.
-  Example answer(size_t i) const {
+  Example answer(size_t i) {
     Example example{ids(i + 1, false), {}};
     const size_t begin = answer_begin(i, example.ids), end = answer_end(begin, example.ids);
     example.trained.assign(example.ids.size(), 0);
@@ -93,7 +97,7 @@ class Conversation {
   // The answer begins where the text continues its generation prompt. Templates that render their last message
   // differently change that prompt; then it begins after the last opening of a turn. A prompt may also open thoughts
   // that the answer closes at once; then it begins where the two diverge, but never inside the text before the turn.
-  size_t answer_begin(size_t i, const Ids& whole) const {
+  size_t answer_begin(size_t i, const Ids& whole) {
     const Ids prompt = ids(i, true);
     const size_t begin = common(prompt, whole);
     if (begin == prompt.size()) return begin;
@@ -121,7 +125,9 @@ class Conversation {
   const text::ChatTemplate& chat_;
   const text::Tokenizer& tokenizer_;
   const std::string& where_;
-  ordered_json variables_, messages_;
+  ordered_json variables_;
+  std::vector<bool> answers_;  // whether a message is the assistant's
+  text::Tokenizer::Memo memo_;
 };
 
 }  // namespace

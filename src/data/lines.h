@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/reading.h"
 #include "sys/mapped_file.h"
 #include "sys/parallel.h"
 
@@ -25,12 +26,17 @@ struct Line {
 std::vector<Line> next_lines(std::string_view& rest, int64_t& number, const std::filesystem::path& path);
 
 // Calls sink(render(line)) for every line of a file, in order. `render` runs in parallel; the first line that throws
-// ends the call.
+// ends the call. `reading` may be empty.
 template <class Render, class Sink>
-void each_line(const std::filesystem::path& path, const Render& render, const Sink& sink) {
+void each_line(const std::filesystem::path& path, const Render& render, const Sink& sink, const Reading& reading) {
   const sys::MappedFile file(path);
   std::string_view rest(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  const int64_t total = std::ssize(rest);
   int64_t number = 0;
+  const auto tell = [&] {
+    if (reading) reading(path.string(), total - std::ssize(rest), total);
+  };
+  tell();
   while (!rest.empty()) {
     const std::vector<Line> lines = next_lines(rest, number, path);
     std::vector<decltype(render(lines[0]))> rendered(lines.size());
@@ -47,6 +53,7 @@ void each_line(const std::filesystem::path& path, const Render& render, const Si
       if (errors[i]) std::rethrow_exception(errors[i]);
       sink(rendered[i]);
     }
+    tell();
   }
 }
 

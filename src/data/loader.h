@@ -23,6 +23,7 @@
 #include "data/generated.h"
 #include "data/goldfish.h"
 #include "data/language.h"
+#include "data/reading.h"
 #include "data/source.h"
 
 namespace braid::data {
@@ -47,6 +48,7 @@ struct DataSpec {
   bool rated = false;     // answers must have rewards, those of rollouts at least two to a group
   Goldfish goldfish{};
   GeneratorSpec generator{};
+  Reading reading{};  // may be empty
 };
 
 class Loader {

@@ -119,15 +119,15 @@ class Opener {
     if (kind == "indexed") return Corpus(io::TokenFile(path));
     Corpus corpus;
     const auto add = [&](std::span<const int32_t> ids, std::span<const uint8_t> trained) { corpus.add(ids, trained); };
-    kind == "jsonl" ? read_jsonl(path, language_, add) : read_text(path, language_, add);
+    kind == "jsonl" ? read_jsonl(path, language_, add, spec_.reading) : read_text(path, language_, add);
     return corpus;
   }
 
   // Rows are as long as the longest pair or answer. None is cut, since a cut answer is another one.
   std::unique_ptr<const Source> answers(const std::string& kind, const fs::path& path, const std::string& where) {
     if (spec_.goldfish.k > 0) fail("goldfish_k", {.what = "cannot be combined with answers", .hint = "leaving it out"});
-    Answers all = kind == "preference" ? read_preferences(path, language_, spec_.rated)
-                                       : read_rollouts(path, language_, spec_.rated);
+    Answers all = kind == "preference" ? read_preferences(path, language_, spec_.rated, spec_.reading)
+                                       : read_rollouts(path, language_, spec_.rated, spec_.reading);
     for (int64_t i = 0; i < all.corpus.documents() && spec_.length > 0; ++i) {
       if (all.corpus.length(i) - 1 <= spec_.length) continue;
       fail(where, {.what = fmt::format("the prompt and answer of row {} do not fit", i / all.per_row),

@@ -61,12 +61,13 @@ std::vector<Example> documents_of(const Line& line, const Language& language) {
 }
 
 // Rendered and tokenised in parallel.
-void add_lines(const fs::path& path, const Language& language, DocumentSink sink) {
+void add_lines(const fs::path& path, const Language& language, DocumentSink sink, const Reading& reading) {
   each_line(
       path, [&](const Line& line) { return documents_of(line, language); },
       [&](const std::vector<Example>& documents) {
         for (const Example& document : documents) sink(document.ids, document.trained);
-      });
+      },
+      reading);
 }
 
 // Calls `read` with a sink that records whether there was any document.
@@ -95,9 +96,9 @@ void read_text(const fs::path& path, const Language& language, DocumentSink sink
   });
 }
 
-void read_jsonl(const fs::path& path, const Language& language, DocumentSink sink) {
+void read_jsonl(const fs::path& path, const Language& language, DocumentSink sink, const Reading& reading) {
   read_some(path, "lines of JSON: a file, or a folder of *.jsonl", sink, [&](DocumentSink counted) {
-    for (const fs::path& name : files_of(path, kJsonl)) add_lines(name, language, counted);
+    for (const fs::path& name : files_of(path, kJsonl)) add_lines(name, language, counted, reading);
   });
 }
 

@@ -26,6 +26,14 @@ void check_text(std::string_view text) {
 }  // namespace
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {
+  return encode(text, add_special, nullptr);
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special, Memo& memo) const {
+  return encode(text, add_special, &memo);
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special, Memo* memo) const {
   check_text(text);
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
@@ -45,13 +53,20 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special) 
       }
     });
   };
+  const auto encode_part = [&](std::string_view part, bool first) {
+    encode_normalized(normalizer_.empty() ? part : std::string_view(normalizer_.apply(part)), first);
+  };
   raw_finder_.split(text, [&](std::string_view part, size_t offset, int32_t id) {
     if (id >= 0) {
       ids.push_back(id);
-    } else if (normalizer_.empty()) {
-      encode_normalized(part, offset == 0);
+    } else if (memo == nullptr || offset == 0) {  // the first part may have a prefix of its own
+      encode_part(part, offset == 0);
+    } else if (const auto [entry, added] = memo->try_emplace(std::string(part)); added) {
+      const auto begin = std::ssize(ids);
+      encode_part(part, false);
+      entry->second.assign(ids.begin() + begin, ids.end());
     } else {
-      encode_normalized(normalizer_.apply(part), offset == 0);
+      ids.insert(ids.end(), entry->second.begin(), entry->second.end());
     }
   });
   if (add_special) ids.insert(ids.end(), after_.begin(), after_.end());

@@ -33,14 +33,14 @@ double at_least_one(int64_t n) { return static_cast<double>(std::max<int64_t>(1,
 
 }  // namespace
 
-Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh)
+Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Reading& reading)
     : recipe_(recipe),
       mesh_(mesh),
       trained_(std::make_shared<Trained>(numerics_of(recipe).products, mesh ? mesh->parted() : models::Parted{})),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   const models::Config config = config_of(recipe);
   check_trainable(config);
-  open_data(config);  // first: a run that cannot read its data leaves no files behind
+  open_data(config, reading);  // first: a run that cannot read its data leaves no files behind
   flops_ = train::flops_per_token(config, data_->length());
   const int64_t available = sys::memory_available();
   models::Stage stage;
@@ -111,10 +111,11 @@ fs::path Language::origin(int threads) const {
   return origin_folder(recipe_);
 }
 
-void Language::open_data(const models::Config& config) {
+void Language::open_data(const models::Config& config, const data::Reading& reading) {
   const int64_t vocabulary = config.vocab;
   const fs::path language = language_folder(recipe_);
   data::DataSpec spec = data_spec(recipe_);
+  spec.reading = reading;
   data_ = data::open(spec, language, vocabulary);
   need_rows(recipe_, data_->rows());
   if (recipe_.eval.every == 0) return;

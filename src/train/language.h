@@ -12,6 +12,7 @@
 #include "core/step_plan.h"
 #include "core/tape.h"
 #include "data/loader.h"
+#include "data/reading.h"
 #include "models/master_weights.h"
 #include "models/model.h"
 #include "nn/precision.h"
@@ -28,8 +29,9 @@ namespace braid::train {
 class Language final : public Objective {
  public:
   // Opens the data, then reads the weights; a recipe with `config` first writes random ones into out/init. The recipe
-  // outlives this, and so does `mesh`: the ranks that share the run, or null.
-  Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh = nullptr);
+  // outlives this, and so does `mesh`: the ranks that share the run, or null. `reading` is told how far the data is
+  // read.
+  Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh = nullptr, const data::Reading& reading = {});
 
   models::MasterWeights& masters() override { return trained_->masters; }
   const models::MasterWeights& whole() override { return whole_ ? *whole_ : masters(); }
@@ -66,7 +68,7 @@ class Language final : public Objective {
     std::array<int64_t, models::kMtpSteps> mtp{};  // of each step of the prediction block
   };
   static Totals totals_of(const data::Batch& batch);
-  void open_data(const models::Config& config);
+  void open_data(const models::Config& config, const data::Reading& reading);
   nn::Run run_of(Ctx& ctx, const data::Batch& part, TokenShares& shares, bool backward);
   void run_undifferentiated(nn::Run& run, const data::Batch& part);
   void predict(nn::Run& run, const Tensor& x, const Tensor& ids, const Tensor& targets, const data::Batch& part,
