@@ -115,6 +115,7 @@ Action setup_bench(Cli& cli) {
   cli.option("--draft-model FOLDER", o->draft_model, "the same with the drafts of a smaller model");
   cli.flag("--list", o->list, "only print the ops, their variants and where they run");
   cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");
+  cli.rare();
   o->ranks.declare(cli);
   return [o] { return o->ranks.start(o->model, {o->model.model}, [o] { return bench(*o); }); };
 }

@@ -233,6 +233,7 @@ Action setup_eval(Cli& cli) {
   cli.option("--chunk", o->model.chunk, "tokens of one pass");
   cli.option("-t,--threads", o->model.threads, "0: one per core");
   cli.flag("--json", o->json, "print one JSON object");
+  cli.rare();
   o->ranks.declare(cli);
   return [o] {
     std::vector<std::string> models = {o->model.model};

@@ -219,7 +219,6 @@ Action setup_run(Cli& cli) {
   cli.option("--tools F.json", o->tools, "functions that the model may call, in OpenAI's form");
   cli.option("-f,--file FILE", o->file, "read the prompt from a file");
   cli.option("--ids", o->ids, "prompt as token ids: 1,2,3");
-  cli.option("--ids-file F.npy", o->ids_file, "prompt as token ids of a NumPy file");
   cli.option("-n,--predict", o->tokens, "tokens to generate; -1: until the model ends");
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, if the model has it");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
@@ -228,6 +227,7 @@ Action setup_run(Cli& cli) {
   o->sampling.declare(cli);
   cli.rare();
   cli.option("--stop TEXT", o->stop, "end the answer before this text");
+  cli.option("--ids-file F.npy", o->ids_file, "prompt as token ids of a NumPy file");
   o->drafts.declare(cli);
   o->loop.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");

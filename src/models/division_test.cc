@@ -166,33 +166,33 @@ TEST_F(Parts, HaveABiasOfOutputsOnce) {
 }
 
 TEST(Columns, OfEveryFormatHaveTheirValues) {
-  constexpr int64_t kRows = 5, kCols = 128;
-  std::vector<float> values(kRows * kCols);
+  constexpr int64_t kTall = 5, kWide = 128;
+  std::vector<float> values(kTall * kWide);
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>((i * 7919) % 257) / 64 - 2;
   WeightStore store;
   std::vector<Weight> weights;
   for (const DType type : {DType::f32, DType::bf16}) {
-    const MutView dense = store.make(type, {kRows, kCols});
+    const MutView dense = store.make(type, {kTall, kWide});
     for (int64_t i = 0; i < dense.count(); ++i) set_element(dense, i, values[static_cast<size_t>(i)]);
     weights.push_back(dense_weight(dense));
   }
-  const MutView fp8 = store.make(DType::f8_e4m3, {kRows, kCols}), codes = store.make(DType::u8, {kRows, kCols / 2}),
-                scales = store.make(DType::f8_e4m3, {kRows, kCols / 16}),
-                q8 = store.make(DType::u8, {kRows, kCols / 32 * 34});
-  for (int64_t r = 0; r < kRows; ++r) {
-    const std::span<const float> row(values.data() + r * kCols, kCols);
+  const MutView fp8 = store.make(DType::f8_e4m3, {kTall, kWide}), codes = store.make(DType::u8, {kTall, kWide / 2}),
+                scales = store.make(DType::f8_e4m3, {kTall, kWide / 16}),
+                q8 = store.make(DType::u8, {kTall, kWide / 32 * 34});
+  for (int64_t r = 0; r < kTall; ++r) {
+    const std::span<const float> row(values.data() + r * kWide, kWide);
     encode_fp8_row(row, 0.01f, fp8.as<F8E4M3>(r));
     encode_nvfp4_row(row, nvfp4_global(2), codes.as<uint8_t>(r), scales.as<F8E4M3>(r), ScaleSearch::max);
     encode_ggml(GgmlType::q8_0, row, q8.data + r * q8.dim(1));
   }
-  weights.push_back({.rows = kRows, .cols = kCols, .spec = {.format = Format::f8_e4m3}, .codes = fp8, .global = 0.01f});
-  weights.push_back({.rows = kRows,
-                     .cols = kCols,
+  weights.push_back({.rows = kTall, .cols = kWide, .spec = {.format = Format::f8_e4m3}, .codes = fp8, .global = 0.01f});
+  weights.push_back({.rows = kTall,
+                     .cols = kWide,
                      .spec = {.format = Format::nvfp4, .block = 16},
                      .codes = codes,
                      .scales = scales,
                      .global = nvfp4_global(2)});
-  weights.push_back(ggml_weight(GgmlType::q8_0, q8, kCols));
+  weights.push_back(ggml_weight(GgmlType::q8_0, q8, kWide));
   for (const Weight& w : weights) {
     const std::vector<double> all = decode(w);
     const Weight columns = columns_of(store, w, {{0, 32}, {64, 32}}, {1, 3}),
@@ -202,12 +202,12 @@ TEST(Columns, OfEveryFormatHaveTheirValues) {
     for (int64_t r = 0; r < 3; ++r) {
       for (int64_t c = 0; c < 64; ++c)
         EXPECT_EQ(got[static_cast<size_t>(r * 64 + c)],
-                  all[static_cast<size_t>((r + 1) * kCols + c + (c < 32 ? 0 : 32))])
+                  all[static_cast<size_t>((r + 1) * kWide + c + (c < 32 ? 0 : 32))])
             << name_of(w.spec.format);
     }
     const int64_t from[] = {3, 4, 0};
-    for (int64_t i = 0; i < 3 * kCols; ++i)
-      EXPECT_EQ(some[static_cast<size_t>(i)], all[static_cast<size_t>(from[i / kCols] * kCols + i % kCols)]);
+    for (int64_t i = 0; i < 3 * kWide; ++i)
+      EXPECT_EQ(some[static_cast<size_t>(i)], all[static_cast<size_t>(from[i / kWide] * kWide + i % kWide)]);
   }
 }
 

@@ -151,7 +151,9 @@ class PartSource final : public nn::ParamSource {
          {.what = fmt::format("is stored in blocks of {} columns, which {} ranks cannot divide", block, ranks),
           .got = fmt::format("{} columns", columns),
           .expected = "parts of whole blocks",
-          .hint = experts ? fmt::format("--ep {}", division_.stage_ranks()) : fmt::format("--tp {}, or --pp", fits)});
+          .hint = experts    ? fmt::format("--ep {}", division_.stage_ranks())
+                  : fits > 1 ? fmt::format("--tp {}, or --pp", fits)
+                             : "--pp"});
   }
 
   WeightStore &store_, &scratch_;
