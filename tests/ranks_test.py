@@ -95,6 +95,12 @@ class Answers(Case):
             if draft == "off":
                 want = got
             self.assertSame(got, want, 0)
+        self.assertSame(answer(TINY, "--tp", 4, "--draft-model", TINY, "-n", 40), want, 0)
+
+    def test_exact_answers_do_not_depend_on_pieces(self):
+        for division in ({"tp": 4}, {"ep": 4}, {"tp": 2, "pp": 2}):
+            words = ("--exact", *words_of(**division)[0])
+            self.assertSame(answer(TINY, *words, "--chunk", 3), answer(TINY, *words), 0)
 
     def test_prompts_are_read_in_pieces(self):
         words = ("--chunk", 5, "--temp", 0)
@@ -118,6 +124,9 @@ class Answers(Case):
         for division in ({"tp": 2}, {"tp": 2, "pp": 2}):
             words, ranks = words_of(**division)
             self.assertSame(answer(TINY, *words, run=lambda *w, ranks=ranks: mpirun(ranks, *w)), want)
+        done = mpirun(2, "run", TINY, "-p", "a", "--tp", 3)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("got 2; expected 3; try mpirun -np 3", done.stderr)
 
 
 class Scores(Case):

@@ -73,7 +73,11 @@ int RanksArgs::count() const {
   fail("--ranks", {.what = "is not what --tp, --pp and --ep divide the model among",
                    .got = std::to_string(given),
                    .expected = std::to_string(needed),
-                   .hint = needed == 1 ? fmt::format("--tp {}", given) : fmt::format("--ranks {}", needed)});
+                   .hint = fmt::format("{} {}",
+                                       needed == 1   ? "--tp"
+                                       : started > 0 ? "mpirun -np"
+                                                     : "--ranks",
+                                       needed == 1 ? given : needed)});
 }
 
 int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, const std::function<int()>& body) const {

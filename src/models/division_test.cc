@@ -52,12 +52,12 @@ struct Want {
   Index rows{}, cols{};  // none: all
 };
 
-// Of the hybrid: 6 heads of 10 channels and 24 states in 2 groups; 4 heads of 12 with 2 keys and values; 44, 20 and 28
+// Of the hybrid: 6 heads of 10 channels and 24 states in 2 groups; 4 heads of 12 with 2 keys and values; 44, 20 and 56
 // channels; 8 experts.
 std::map<std::string, Want> wanted(const Division& d, int64_t rank) {
   const int64_t width = std::max(d.tp, d.ep), place = rank % width, t = place % d.tp;
   const Index heads = units_of_rank(6, t, d.tp), groups = shared_by(heads, 3), q = units_of_rank(4, t, d.tp),
-              kv = shared_by(q, 2), mlp = units_of_rank(44, t, d.tp), shared = units_of_rank(28, place, width),
+              kv = shared_by(q, 2), mlp = units_of_rank(44, t, d.tp), shared = units_of_rank(56, place, width),
               inside = units_of_rank(20, place % (width / d.ep), width / d.ep);
   const Index channels =
       joined({rows_of_units(heads, 10), rows_of_units(groups, 24, 60), rows_of_units(groups, 24, 108)});
