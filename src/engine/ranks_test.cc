@@ -57,7 +57,7 @@ TEST(Ranks, HaveTheLogitsOfOne) {
   const std::vector<models::Division> divisions = {{.tp = 2},          {.tp = 4},          {.pp = 2},
                                                    {.ep = 4},          {.tp = 4, .ep = 2}, {.tp = 2, .ep = 4},
                                                    {.tp = 2, .pp = 2}, {.pp = 2, .ep = 2}};
-  for (const std::string model : {support::data("tiny-chat"), support::data("hf/nemotron-h-latent-mtp")}) {
+  for (const std::string& model : {support::data("tiny-chat"), support::data("hf/nemotron-h-latent-mtp")}) {
     LanguageModel one(model, options_of(nullptr, 1));
     const Rows want = logits_of(one.runner());
     for (const models::Division& d : divisions) {
