@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "report/progress.h"
@@ -92,6 +93,18 @@ void AnswerPrinter::speed(const engine::Timings& t, int64_t cached_tokens) const
                    rate(t.generated_tokens, t.generate_seconds), report::counted(t.prompt_tokens, "token"),
                    cached_tokens > 0 ? fmt::format(" ({} more cached)", cached_tokens) : "",
                    rate(t.prompt_tokens, t.prompt_seconds)));
+}
+
+nlohmann::ordered_json timings_json(const engine::Timings& t) {
+  const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
+  return {{"prompt_n", t.prompt_tokens},
+          {"prompt_ms", 1e3 * t.prompt_seconds},
+          {"prompt_per_second", rate(t.prompt_tokens, t.prompt_seconds)},
+          {"predicted_n", t.generated_tokens},
+          {"predicted_ms", 1e3 * t.generate_seconds},
+          {"predicted_per_second", rate(t.generated_tokens, t.generate_seconds)},
+          {"draft_n", t.drafted_tokens},
+          {"draft_n_accepted", t.accepted_tokens}};
 }
 
 }  // namespace braid::apps

@@ -2,6 +2,7 @@
 // its tags if there is no colour; and dimmed notes. A tool call is one line, without its tags.
 #pragma once
 #include <cstdio>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "engine/generate.h"
@@ -31,5 +32,7 @@ class AnswerPrinter {
   std::string held_;  // of the answer: a call that has not ended, or a possible beginning of its tag
   bool in_call_ = false;
 };
+
+nlohmann::ordered_json timings_json(const engine::Timings& t);
 
 }  // namespace braid::apps

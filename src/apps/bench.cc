@@ -7,6 +7,7 @@
 #include "apps/bench_runs.h"
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "apps/ranks_args.h"
 #include "plan/floor.h"
 #include "sys/error.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 struct BenchArgs {
   ModelArgs model;
+  RanksArgs ranks;
   std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, batch = {1};
   std::string output = "md";
   Repeats repeats;
@@ -50,6 +52,11 @@ int bench(const BenchArgs& o) {
   if (o.list) return print_ops();
   check_range("--repetitions", o.repeats.count, 1, 1000);
   std::vector<BenchRow> rows = plan_rows(o);
+  if (o.model.ranks && (o.explain || !o.drafts.empty() || !o.draft_model.empty()))
+    fail(o.explain          ? "--explain"
+         : o.drafts.empty() ? "--draft-model"
+                            : "--drafts",
+         {.what = "is of one rank", .hint = "no --tp, --pp and --ep"});
   engine::RunnerOptions options = o.model.runner_options();
   for (const BenchRow& r : rows) {
     options.sequences = std::max(options.sequences, r.sequences);
@@ -77,10 +84,13 @@ int bench(const BenchArgs& o) {
                                       .sequences = o.batch[0],
                                       .repetitions = o.repeats.count,
                                       .model = draft ? draft->runner.get() : nullptr});
-  sys::roofs();  // before the buffer below: it takes one of that size, and gives it back
-  const sys::ReadRate memory;
+  std::optional<sys::ReadRate> memory;
+  if (!o.model.ranks) {
+    sys::roofs();  // before the buffer below: it takes one of that size, and gives it back
+    memory.emplace();
+  }
   for (BenchRow& row : rows) {
-    measure(lm.runner(), row, memory, o.repeats);
+    measure(lm.runner(), row, memory ? &*memory : nullptr, o.repeats);
     report.add(row);
   }
   report.finish();
@@ -105,7 +115,9 @@ Action setup_bench(Cli& cli) {
   cli.option("--draft-model FOLDER", o->draft_model, "the same with the drafts of a smaller model");
   cli.flag("--list", o->list, "only print the ops, their variants and where they run");
   cli.flag("--explain", o->explain, "only print the bytes and operations of one generated token, by tensor");
-  return [o] { return bench(*o); };
+  cli.rare();
+  o->ranks.declare(cli);
+  return [o] { return o->ranks.start(o->model, {o->model.model}, [o] { return bench(*o); }); };
 }
 
 }  // namespace braid::apps

@@ -89,6 +89,8 @@ BenchReport::BenchReport(const std::string& form, engine::LanguageModel& model) 
     bytes_ += p->value.bytes();
     params_ += p->value.rows * p->value.cols;
   }
+  if (engine::Ranks* ranks = model.runner().options().ranks)
+    bytes_ = ranks->total(bytes_), params_ = ranks->total(params_);
 }
 
 std::string BenchReport::json_of(const BenchRow& row) const {
@@ -105,41 +107,47 @@ std::string BenchReport::json_of(const BenchRow& row) const {
     deviation_ns += std::pow(static_cast<double>(ns) - mean_ns, 2) /
                     std::max<double>(static_cast<double>(row.samples_ns.size()) - 1, 1);
   const std::time_t now = std::time(nullptr);
-  const nlohmann::ordered_json j = {{"build_commit", build().commit},
-                                    {"cpu_info", m.cpu_name},
-                                    {"cpu_class", sys::name_of(m.cpu_class)},
-                                    {"backends", "CPU"},
-                                    {"model_filename", model_.path().name},
-                                    {"model_type", model_.runner().config().family},
-                                    {"model_size", bytes_},
-                                    {"model_n_params", params_},
-                                    {"n_ubatch", o.chunk},
-                                    {"n_threads", model_.runner().ctx().threads},
-                                    {"dtype", name_of(o.numerics.products)},
-                                    {"activations", activations_of(row, o.numerics)},
-                                    {"type_k", name_of(o.numerics.caches().kv)},
-                                    {"type_v", name_of(o.numerics.caches().kv)},
-                                    {"n_prompt", row.prompt},
-                                    {"n_gen", row.generate},
-                                    {"n_depth", row.depth},
-                                    {"n_sequences", row.sequences},
-                                    {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
-                                    {"avg_ns", static_cast<int64_t>(mean_ns)},
-                                    {"stddev_ns", static_cast<int64_t>(std::sqrt(deviation_ns))},
-                                    {"avg_ts", rate.mean},
-                                    {"stddev_ts", rate.deviation},
-                                    {"samples_ns", row.samples_ns},
-                                    {"samples_ts", samples_ts},
-                                    {"floor_ns", static_cast<int64_t>(1e9 * row.floor_seconds)},
-                                    {"floor_fraction", floor_fraction(row)},
-                                    {"roofs",
-                                     {{"read_gbs", row.roofs.read_gbs},
-                                      {"read_gbs_1", row.roofs.read_gbs_1},
-                                      {"fp32_gflops", row.roofs.fp32_gflops},
-                                      {"bf16_gflops", row.roofs.bf16_gflops},
-                                      {"bf16_unit", row.roofs.bf16_unit},
-                                      {"int8_gops", row.roofs.int8_gops}}},
-                                    {"void", is_void(row)}};
+  nlohmann::ordered_json j = {{"build_commit", build().commit},
+                              {"cpu_info", m.cpu_name},
+                              {"cpu_class", sys::name_of(m.cpu_class)},
+                              {"backends", "CPU"},
+                              {"model_filename", model_.path().name},
+                              {"model_type", model_.runner().config().family},
+                              {"model_size", bytes_},
+                              {"model_n_params", params_},
+                              {"n_ubatch", o.chunk},
+                              {"n_threads", model_.runner().ctx().threads},
+                              {"dtype", name_of(o.numerics.products)},
+                              {"activations", activations_of(row, o.numerics)},
+                              {"type_k", name_of(o.numerics.caches().kv)},
+                              {"type_v", name_of(o.numerics.caches().kv)},
+                              {"n_prompt", row.prompt},
+                              {"n_gen", row.generate},
+                              {"n_depth", row.depth},
+                              {"n_sequences", row.sequences},
+                              {"test_time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+                              {"avg_ns", static_cast<int64_t>(mean_ns)},
+                              {"stddev_ns", static_cast<int64_t>(std::sqrt(deviation_ns))},
+                              {"avg_ts", rate.mean},
+                              {"stddev_ts", rate.deviation},
+                              {"samples_ns", row.samples_ns},
+                              {"samples_ts", samples_ts}};
+  if (const engine::Ranks* ranks = o.ranks) {
+    const models::Division& d = ranks->division();
+    j.update(
+        {{"n_ranks", d.ranks()}, {"tp", d.tp}, {"pp", d.pp}, {"ep", d.ep}, {"sent_bytes_per_token", row.sent_bytes}});
+    return j.dump();
+  }
+  j.update({{"floor_ns", static_cast<int64_t>(1e9 * row.floor_seconds)},
+            {"floor_fraction", floor_fraction(row)},
+            {"roofs",
+             {{"read_gbs", row.roofs.read_gbs},
+              {"read_gbs_1", row.roofs.read_gbs_1},
+              {"fp32_gflops", row.roofs.fp32_gflops},
+              {"bf16_gflops", row.roofs.bf16_gflops},
+              {"bf16_unit", row.roofs.bf16_unit},
+              {"int8_gops", row.roofs.int8_gops}}},
+            {"void", is_void(row)}});
   return j.dump();
 }
 
@@ -148,7 +156,15 @@ void BenchReport::add(const BenchRow& row) {
   if (form_ == "jsonl") fmt::print("{}\n", json_of(row));
 }
 
+// Of what they hold: parts, and what each has whole.
+std::string BenchReport::ranks_line() const {
+  const models::Division& d = model_.runner().options().ranks->division();
+  return fmt::format("{} ranks (tp {}, pp {}, ep {}), {} each; size and params are those of all ranks together",
+                     d.ranks(), d.tp, d.pp, d.ep, report::counted(model_.runner().ctx().threads, "thread"));
+}
+
 void BenchReport::finish() {
+  const bool ranks = model_.runner().options().ranks != nullptr;
   if (form_ == "json") {
     fmt::print("[");
     for (size_t i = 0; i < rows_.size(); ++i) fmt::print("{}\n  {}", i ? "," : "", json_of(rows_[i]));
@@ -163,17 +179,19 @@ void BenchReport::finish() {
                          {"threads", Align::right},
                          {"test", Align::right},
                          {"t/s", Align::right},
-                         {"of floor", Align::right}});
+                         {ranks ? "sent/token" : "of floor", Align::right}});
     for (const BenchRow& row : rows_) {
       const Rate rate = rate_of(row);
       table.row({model_.path().name, report::bytes(bytes_), report::count(static_cast<double>(params_)),
                  fmt::format("CPU {}", activations_of(row, model_.runner().options().numerics)),
                  std::to_string(model_.runner().ctx().threads), row.test(),
                  fmt::format("{:.2f} ± {:.2f}", rate.mean, rate.deviation),
-                 fmt::format("{:.0f}%", 100 * floor_fraction(row))});
+                 ranks ? report::bytes(static_cast<int64_t>(row.sent_bytes))
+                       : fmt::format("{:.0f}%", 100 * floor_fraction(row))});
     }
-    fmt::print("{}\n{}\n", table.markdown(), roofs_line(rows_[0].roofs));
+    fmt::print("{}\n{}\n", table.markdown(), ranks ? ranks_line() : roofs_line(rows_[0].roofs));
   }
+  if (ranks) return;
   if (std::any_of(rows_.begin(), rows_.end(), &is_void)) {
     const sys::Roofs& best = best_roofs().roofs;
     fmt::print(stderr,

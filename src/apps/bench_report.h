@@ -15,6 +15,7 @@ struct BenchRow {
   sys::Roofs roofs{};
   double floor_seconds = 0;
   bool on_bytes = false;
+  double sent_bytes = 0;  // by all ranks together, for each token
   std::vector<int64_t> samples_ns{};
 
   std::string test() const;  // "pp512", "tg128 @ d8192", "tg32 x4"
@@ -32,6 +33,7 @@ class BenchReport {
 
  private:
   std::string json_of(const BenchRow& row) const;
+  std::string ranks_line() const;
   std::string form_;
   engine::LanguageModel& model_;
   int64_t bytes_ = 0, params_ = 0;

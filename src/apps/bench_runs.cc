@@ -84,19 +84,21 @@ double floor_of(engine::Runner& runner, const BenchRow& row) {
 
 }  // namespace
 
-void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate& memory, const Repeats& repeats) {
+void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate* memory, const Repeats& repeats) {
   Bench bench(runner, row.sequences);
   const std::string label = row.test();
   std::optional<report::Progress> bar;
   if (!repeats.lines) bar.emplace(label, repeats.count + 1);
-  row.roofs = sys::roofs();
+  engine::Ranks* const ranks = runner.options().ranks;
+  if (memory) row.roofs = sys::roofs();
   std::vector<double> reads;
   double read_seconds = 0;
   for (int64_t r = 0; r <= repeats.count; ++r) {  // the first warms caches and page tables and is not counted
     bench.reset();
     if (row.depth > 0) bench.deepen(row.depth);
     if (row.generate > 0 && row.depth == 0) bench.prefill(1);
-    if (r > 0) reads.push_back(memory.measure(runner.ctx().threads, read_seconds));
+    if (r > 0 && memory) reads.push_back(memory->measure(runner.ctx().threads, read_seconds));
+    const int64_t sent = ranks ? ranks->bytes_sent() : 0;
     const auto start = Clock::now();
     if (row.generate > 0) {
       for (int64_t i = 0; i < row.generate; ++i) bench.step();
@@ -104,11 +106,13 @@ void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate& memory,
       bench.prefill(row.prompt);
     }
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+    if (ranks) row.sent_bytes = static_cast<double>(ranks->total(ranks->bytes_sent() - sent)) / row.tokens();
     if (r == 0) read_seconds = sys::ReadRate::seconds_before(1e-9 * static_cast<double>(ns));
     if (r > 0) row.samples_ns.push_back(ns);
     if (bar) bar->at(r + 1);
     if (repeats.lines) fmt::print(stderr, "bench: {} run {}/{}: {} ns\n", label, r, repeats.count, ns);
   }
+  if (!memory) return;
   // The floor is that of the memory as it was during the runs.
   std::sort(reads.begin(), reads.end());
   row.roofs.read_gbs = reads[(reads.size() - 1) / 2];

@@ -11,7 +11,8 @@ struct Repeats {
   bool lines = false;  // a line for each on standard error, in place of a bar
 };
 
-// Runs row's test; fills its samples, its floor, and the roofs, the memory's as it was between the runs.
-void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate& memory, const Repeats& repeats);
+// Runs row's test; fills its samples, its floor, and the roofs, the memory's as it was between the runs. Without
+// `memory`, as on ranks, which share the machine's, there is no floor; of ranks the bytes that they sent are counted.
+void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate* memory, const Repeats& repeats);
 
 }  // namespace braid::apps

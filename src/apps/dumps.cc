@@ -56,7 +56,16 @@ void DumpArgs::declare(Cli& cli) {
   cli.option("--replay-routes F", replay, "use these experts instead of the router's");
 }
 
-void DumpArgs::check() const {
+void DumpArgs::check(bool stages, bool ranks) const {
+  if (ranks && !state.empty())
+    fail("--dump-state", {.what = "every rank has the states of its own heads", .hint = "one rank"});
+  for (const auto& [flag, value] : {std::pair("--dump-hidden", &hidden),
+                                    {"--dump-routes", &routes},
+                                    {"--replay-routes", &replay},
+                                    {"--dump-mtp", &mtp}}) {
+    if (stages && !value->empty())
+      fail(flag, {.what = "every stage has its own layers", .got = "--pp", .expected = "--tp or --ep"});
+  }
   const std::string* const files[] = {&logits, &mtp, &hidden, &state, &routes};
   for (const std::string* path : files) {
     if (path->empty()) continue;
@@ -133,22 +142,25 @@ void Dumps::note_state() {
 }
 
 void Dumps::write() {
+  const engine::Ranks* ranks = runner_.options().ranks;
+  const bool first = !ranks || ranks->first();
   const auto tokens = static_cast<int64_t>(prompt_.size());
   const models::Config& config = runner_.config();
-  if (!args_.logits.empty()) write_rows(args_.logits, {tokens, config.vocab}, logits_);
+  if (first && !args_.logits.empty()) write_rows(args_.logits, {tokens, config.vocab}, logits_);
   if (!args_.mtp.empty()) {
     const Tensor hidden(runner_.ctx().arena, DType::f32, {tokens, config.hidden});
     std::copy(final_.begin(), final_.end(), hidden.mut().as<float>());
     const Tensor logits = runner_.mtp_logits(prompt_, hidden);
-    write_rows(args_.mtp, logits.shape(), {logits.view().as<float>(), static_cast<size_t>(logits.view().count())});
+    if (first)
+      write_rows(args_.mtp, logits.shape(), {logits.view().as<float>(), static_cast<size_t>(logits.view().count())});
   }
-  if (!args_.hidden.empty()) {
+  if (first && !args_.hidden.empty()) {
     io::NpyWriter file(args_.hidden, {static_cast<int64_t>(probe_.hidden.size()), tokens, config.hidden});
     for (const auto& rows : probe_.hidden)
       file.append(std::span(rows).first(static_cast<size_t>(tokens * config.hidden)));
     file.finish();
   }
-  if (args_.routes.empty()) return;
+  if (!first || args_.routes.empty()) return;
   std::vector<Named> tensors;
   for (const auto& [layer, chosen] : probe_.routes) {
     const std::vector<int64_t> wide(chosen.begin(), chosen.end());

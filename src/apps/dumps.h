@@ -12,7 +12,9 @@ namespace braid::apps {
 struct DumpArgs {
   std::string logits, mtp, hidden, state, routes, replay;
   void declare(Cli& cli);
-  void check() const;  // Error when a file could not be written or is there; before the model is read
+  // Error when a file could not be written or is there; before the model is read. Some need all layers, which ranks in
+  // stages lack, some all heads, which no rank of several has.
+  void check(bool stages, bool ranks) const;
 };
 
 class Dumps {

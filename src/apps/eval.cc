@@ -8,6 +8,7 @@
 #include "apps/commands.h"
 #include "apps/eval_tasks.h"
 #include "apps/model_args.h"
+#include "apps/ranks_args.h"
 #include "apps/scored_lines.h"
 #include "engine/language_model.h"
 #include "eval/divergence.h"
@@ -25,6 +26,7 @@ constexpr int64_t kWindow = 512;
 struct EvalArgs {
   ModelArgs model{.activations = "bf16"};  // measures the error of weights alone
   std::string text, lines, base;
+  RanksArgs ranks;
   int64_t stride = 0;
   bool json = false;
   TaskArgs tasks;
@@ -71,20 +73,6 @@ Reading read_lines(const EvalArgs& o, int64_t vocab) {
   }
   if (r.windows.empty()) fail(printable(o.lines), {.what = "has no token to predict"});
   return r;
-}
-
-// Bytes of text that the scored tokens stand for. A token that ends inside a character counts none of it, the one that
-// completes it all.
-int64_t bytes_of(const text::Tokenizer& tokenizer, std::span<const int32_t> ids,
-                 std::span<const eval::Window> windows) {
-  text::StreamDecoder decoder(tokenizer, true);
-  std::vector<int64_t> before = {0};  // bytes before token i
-  for (int32_t id : ids) before.push_back(before.back() + std::ssize(decoder.push(id)));
-  before.back() += std::ssize(decoder.finish());
-  int64_t bytes = 0;
-  for (const eval::Window& w : windows)
-    bytes += before[static_cast<size_t>(w.end)] - before[static_cast<size_t>(w.first)];
-  return bytes;
 }
 
 void print(const EvalArgs& o, const eval::Perplexity& p, int64_t bytes, int64_t windows) {
@@ -202,16 +190,17 @@ int eval_command(EvalArgs o) {
   report::Progress progress("reading", total);
   const auto on_read = [&](int64_t done) {
     progress.at(done);
-    return !sys::interrupted();
+    return !lm.runner().interrupted();
   };
   if (base) {
     const eval::Divergence result = eval::divergence(lm.runner(), base->runner(), r.ids, r.windows, r.bos, on_read);
-    if (!sys::interrupted()) print(o, result);
+    if (!lm.runner().interrupted()) print(o, result);
   } else {
     const eval::Perplexity result = eval::perplexity(lm.runner(), r.ids, r.windows, r.bos, on_read);
-    if (!sys::interrupted()) print(o, result, bytes_of(lm.tokenizer(), r.ids, r.windows), std::ssize(r.windows));
+    if (!lm.runner().interrupted())
+      print(o, result, eval::scored_bytes(lm.tokenizer(), r.ids, r.windows), std::ssize(r.windows));
   }
-  return sys::interrupted() ? 130 : 0;
+  return lm.runner().interrupted() ? 130 : 0;
 }
 
 }  // namespace
@@ -244,7 +233,13 @@ Action setup_eval(Cli& cli) {
   cli.option("--chunk", o->model.chunk, "tokens of one pass");
   cli.option("-t,--threads", o->model.threads, "0: one per core");
   cli.flag("--json", o->json, "print one JSON object");
-  return [o] { return eval_command(*o); };
+  cli.rare();
+  o->ranks.declare(cli);
+  return [o] {
+    std::vector<std::string> models = {o->model.model};
+    if (!o->base.empty()) models.push_back(o->base);
+    return o->ranks.start(o->model, models, [o] { return eval_command(*o); });
+  };
 }
 
 }  // namespace braid::apps

@@ -72,6 +72,8 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
                   .expected = "1 to 1048576 tokens, 1 to 1024 slots"});
   }
   check_range("--reasoning-budget", args.budget, -1, 1 << 20);
+  if (args.drafts && model.ranks && model.ranks->division().pp > 1)
+    fail("--mtp", {.what = "the last stage alone has the prediction block", .got = "--pp", .expected = "--tp or --ep"});
   if (!args.answers.empty()) io::check_new_file(args.answers);
   const std::vector<ordered_json> rows = eval::read_tasks(args.file);
   engine::RunnerOptions options = model.runner_options();
@@ -90,11 +92,11 @@ int eval_tasks(const ModelArgs& model, const TaskArgs& args, bool json) {
                                 .speculation = args.speculation.resolve(lm, draft)};
     results = eval::run_tasks(lm, rows, how, [&](int64_t done) {
       progress.at(done);
-      return !sys::interrupted();
+      return !lm.runner().interrupted();
     });
   }
-  if (sys::interrupted()) return 130;
-  if (!args.answers.empty()) write_answers(args.answers, rows, results);
+  if (lm.runner().interrupted()) return 130;
+  if (!args.answers.empty() && (!model.ranks || model.ranks->first())) write_answers(args.answers, rows, results);
   const std::vector<eval::TaskScore> scores = eval::scores_of(results);
   eval::TaskScore all{.task = "all"};
   for (const eval::TaskScore& s : scores) {

@@ -92,7 +92,8 @@ engine::RunnerOptions ModelArgs::runner_options() const {
           .context = context,
           .chunk = chunk,
           .threads = static_cast<int>(threads),
-          .adapter = adapter};
+          .adapter = adapter,
+          .ranks = ranks};
 }
 
 std::string numbers_of(engine::Runner& runner) {
@@ -175,6 +176,8 @@ std::optional<engine::DraftModel> DraftArgs::load(engine::RunnerOptions& options
 
 engine::DraftOptions DraftArgs::resolve(engine::LanguageModel& lm,
                                         const std::optional<engine::DraftModel>& draft) const {
+  if (const engine::Ranks* ranks = lm.runner().options().ranks; ranks && ranks->division().pp > 1 && source == "mtp")
+    fail("--draft", {.what = "the last stage alone has the prediction block", .got = "mtp with --pp", .hint = "ngram"});
   const bool block = engine::has_prediction_block(lm.runner().config());
   if (source == "mtp" && !block)
     fail("--draft", {.what = "this model has no multi-token prediction block", .got = source, .hint = "ngram"});
@@ -197,6 +200,12 @@ std::optional<std::string> prompt_text(const std::string& text, const std::strin
   if (!file.empty()) return sys::read_file(file);
   if (isatty(STDIN_FILENO)) return std::nullopt;
   return sys::read_standard_input();
+}
+
+std::optional<std::string> prompt_text(engine::Ranks* ranks, const std::string& text, const std::string& file) {
+  if (!ranks) return prompt_text(text, file);
+  std::string all = ranks->agreed(ranks->first() ? prompt_text(text, file).value_or("") : "");
+  return all.empty() ? std::nullopt : std::optional(std::move(all));
 }
 
 }  // namespace braid::apps

@@ -25,6 +25,7 @@ struct ModelArgs {
   std::string dtype = "bf16", activations = "auto", kv = "auto", ssm = "f32", adapter{};
   int64_t context = 0, chunk = 512, threads = 0;
   bool exact = false;
+  engine::Ranks* ranks = nullptr;  // that divide the model (apps/ranks_args.h)
 
   void declare(Cli& cli);
   void declare_types(Cli& cli);  // the part of it that says in which types products read and states are kept
@@ -67,5 +68,7 @@ bool is_blank(const std::string& text);  // spaces and ends of lines alone: no m
 
 // Text of -p, of -f FILE, or of standard input when that is not a terminal; nullopt when there is none.
 std::optional<std::string> prompt_text(const std::string& text, const std::string& file);
+// The same of the first rank, which alone may read standard input; no text is an empty one.
+std::optional<std::string> prompt_text(engine::Ranks* ranks, const std::string& text, const std::string& file);
 
 }  // namespace braid::apps

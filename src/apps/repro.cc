@@ -70,7 +70,7 @@ engine::RunnerOptions runner_options(const ReproArgs& o, int64_t batch) {
 }
 
 double seconds(engine::Runner& runner, BenchRow& row, const sys::ReadRate& memory, const Repeats& repeats) {
-  measure(runner, row, memory, repeats);
+  measure(runner, row, &memory, repeats);
   if (sys::caught_signal() != 0) throw Stopped();
   return 1e-9 * row.median_ns();
 }

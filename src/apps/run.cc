@@ -12,6 +12,7 @@
 #include "apps/loop_args.h"
 #include "apps/messages.h"
 #include "apps/model_args.h"
+#include "apps/ranks_args.h"
 #include "engine/logprobs.h"
 #include "engine/reasoning.h"
 #include "engine/scheduler.h"
@@ -29,6 +30,7 @@ using nlohmann::ordered_json;
 
 struct RunArgs {
   ModelArgs model;
+  RanksArgs ranks;
   SamplingArgs sampling;
   DraftArgs drafts;
   LoopArgs loop;
@@ -102,23 +104,11 @@ Prompt read_prompt(const RunArgs& o, engine::LanguageModel& lm) {
     const std::string text = lm.render(*messages, {.think = think_switch(o.think), .tools = tools ? &*tools : nullptr});
     return {lm.tokenizer().encode(text, false), engine::ends_in_think(text)};
   }
-  const auto text = prompt_text(o.prompt, o.file);
+  const auto text = prompt_text(o.model.ranks, o.prompt, o.file);
   if (!text)
     fail("run", {.what = "no prompt",
                  .hint = "-p TEXT, --chat TEXT, --messages F.json, -f FILE, --ids 1,2,3 or --ids-file FILE.npy"});
   return {lm.tokenizer().encode(*text, true), engine::ends_in_think(*text), true};
-}
-
-ordered_json timings_json(const engine::Timings& t) {
-  const auto rate = [](int64_t n, double s) { return s > 0 ? static_cast<double>(n) / s : 0.0; };
-  return {{"prompt_n", t.prompt_tokens},
-          {"prompt_ms", 1e3 * t.prompt_seconds},
-          {"prompt_per_second", rate(t.prompt_tokens, t.prompt_seconds)},
-          {"predicted_n", t.generated_tokens},
-          {"predicted_ms", 1e3 * t.generate_seconds},
-          {"predicted_per_second", rate(t.generated_tokens, t.generate_seconds)},
-          {"draft_n", t.drafted_tokens},
-          {"draft_n_accepted", t.accepted_tokens}};
 }
 
 // What follows the text of the answer.
@@ -151,7 +141,7 @@ void print_json(const RunArgs& o, const Prompt& prompt, const engine::Generated&
 int run_command(const RunArgs& o) {
   refuse_two_prompts(*o.cli);
   check_options(o);
-  o.dumps.check();
+  o.dumps.check(o.ranks.pp > 1, o.model.ranks != nullptr);
   engine::RunnerOptions options = o.model.runner_options();
   o.drafts.reserve(options, 1);
   o.loop.resolve(options, o.sampling.seed);
@@ -197,14 +187,14 @@ int run_command(const RunArgs& o) {
       engine::generate(scheduler, {.prompt = prompt.ids,
                                    .generate = generate,
                                    .probe = dumps.probe(),
-                                   .wanted = [] { return !sys::interrupted(); },
+                                   .wanted = [&] { return !lm.runner().interrupted(); },
                                    .on_piece = [&](const Tensor& x, int64_t, int64_t) { dumps.note(x); },
                                    .on_token =
                                        [&](int32_t id) {
                                          if (lm.runner().config().loop) steps.push_back(lm.runner().loop_steps());
                                          if (!speaks && !o.json) fmt::print("{} ", id);
                                          if (speaks && !lm.is_silent(id)) show(parts_of(decoder->push(id)));
-                                         return !sys::interrupted() && !stop.found();
+                                         return !lm.runner().interrupted() && !stop.found();
                                        }});
   if (speaks) show(parts_of(decoder->finish()));
   if (speaks) show(splitter.finish(), true);
@@ -213,7 +203,7 @@ int run_command(const RunArgs& o) {
     print_json(o, prompt, out, content, reasoning, speaks ? &lm.tokenizer() : nullptr, steps);
   else
     print_end(o, out, printer, speaks);
-  return sys::interrupted() ? 130 : 0;
+  return lm.runner().interrupted() ? 130 : 0;
 }
 
 }  // namespace
@@ -229,7 +219,6 @@ Action setup_run(Cli& cli) {
   cli.option("--tools F.json", o->tools, "functions that the model may call, in OpenAI's form");
   cli.option("-f,--file FILE", o->file, "read the prompt from a file");
   cli.option("--ids", o->ids, "prompt as token ids: 1,2,3");
-  cli.option("--ids-file F.npy", o->ids_file, "prompt as token ids of a NumPy file");
   cli.option("-n,--predict", o->tokens, "tokens to generate; -1: until the model ends");
   cli.choice("--think", o->think, {"on", "off"}, "reasoning, if the model has it");
   cli.flag("--ignore-eos", o->ignore_eos, "go on after the end token");
@@ -238,12 +227,14 @@ Action setup_run(Cli& cli) {
   o->sampling.declare(cli);
   cli.rare();
   cli.option("--stop TEXT", o->stop, "end the answer before this text");
+  cli.option("--ids-file F.npy", o->ids_file, "prompt as token ids of a NumPy file");
   o->drafts.declare(cli);
   o->loop.declare(cli);
   cli.option("--reasoning-budget", o->budget, "tokens of thinking at most, then the answer; -1: no limit");
   o->sampling.declare_penalties(cli);
+  o->ranks.declare(cli);
   o->dumps.declare(cli);
-  return [o] { return run_command(*o); };
+  return [o] { return o->ranks.start(o->model, {o->model.model}, [o] { return run_command(*o); }); };
 }
 
 }  // namespace braid::apps

@@ -5,7 +5,8 @@
 //   ring            neighbours only, P - 1 rounds, the least bytes
 //   bruck           log2 P rounds for any P (Bruck et al. 1997)
 //   recursive       doubling and halving over 2^k ranks; the others fold in
-//   rabenseifner    halving, then doubling (Thakur, Rabenseifner and Gropp 2005)
+//   rabenseifner    halving, then doubling (Thakur, Rabenseifner and Gropp 2005). As in the recursive all-reduce every
+//                   element is summed in the same order, which depends on P alone: both have the same bits
 //   double_tree     two trees, inner ranks of one are leaves of the other, in segments (Sanders et al. 2009)
 //   pairwise        P - 1 rounds, one partner in each
 //   two_level       within nodes, then between the ranks of the same place

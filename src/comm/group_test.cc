@@ -54,6 +54,29 @@ TEST(Group, LargeVectors) {
   }
 }
 
+// Whatever the size of a vector, where in it an element is, and which of the two algorithms sums it.
+TEST(Group, RecursiveSumsHaveOneOrder) {
+  constexpr int64_t kMost = 1003;
+  for (const int ranks : {2, 3, 4, 6, 8, 9}) {
+    run_in_process(ranks, {.timeout = kTestTimeout}, [&](Group& world) {
+      const RandomKey key{.seed = 3, .stream = static_cast<uint32_t>(world.rank())};
+      std::vector<float> x(kMost), want(kMost), got(kMost);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = uniform(philox(key, i)[0]) - 0.5f;
+      world.all_reduce(view_of(x.data(), {kMost}), mut_view_of(want.data(), {kMost}), Reduction::sum, "recursive")
+          .wait();
+      for (const char* name : {"recursive", "rabenseifner"}) {
+        for (const int64_t begin : {0, 1, 500, 1001}) {
+          const int64_t n = kMost - begin;
+          const MutView out = mut_view_of(got.data(), {n});
+          world.all_reduce(view_of(x.data() + begin, {n}), out, Reduction::sum, name).wait();
+          ASSERT_EQ(std::memcmp(got.data(), want.data() + begin, static_cast<size_t>(n) * sizeof(float)), 0)
+              << name << " of " << n << " on " << ranks;
+        }
+      }
+    });
+  }
+}
+
 // Ranks stall at random between and before calls; a number of another round in a slot would give another sum.
 TEST(Group, NvrarDoesNotMixRounds) {
   for (const int ranks : {4, 6, 10}) {  // 2, 3 and 5 nodes

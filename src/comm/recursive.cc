@@ -81,12 +81,14 @@ void doubling_all_gather(Schedule& s, const Team& team, const Parts& parts, Spac
   });
 }
 
+// From the far partner to the near one, as in the halving: both add up in the same order, so that short and long vectors
+// have the same bits (comm/algorithm.h).
 void doubling_all_reduce(Schedule& s, const Team& team, const Range& range) {
   const Fold fold(team);
   if (fold.core == 1 || fold.lends()) return;
   const int64_t landing = s.reserve(range.count);
   s.then(fold.rounds(), [=](int64_t round, Round& out) {
-    const int partner = team.rank(fold.member(fold.v() ^ (1 << round)));
+    const int partner = team.rank(fold.member(fold.v() ^ (fold.core >> (round + 1))));
     out.send(partner, range);
     out.recv_reduce(partner, range, landing);
   });

@@ -59,6 +59,14 @@ Range piece(int64_t begin, int64_t extent, int64_t units, const Cut& cut) {
   return {begin + first * unit, (units * (cut.rank + 1) / cut.ranks - first) * unit};
 }
 
+// Of the segment's units those that this rank's part of the shard's reads.
+Range shared_piece(const Segment& s, const Shard& shard, const Cut& cut) {
+  const Range own = share_of(shard.units, cut.rank, cut.ranks);
+  const int64_t unit = s.rows / s.units, first = own.begin * s.units / shard.units,
+                end = ((own.begin + own.count) * s.units + shard.units - 1) / shard.units;
+  return {s.begin + first * unit, (end - first) * unit};
+}
+
 }  // namespace
 
 bool divides(const Shard& shard, int64_t ranks) {
@@ -80,10 +88,12 @@ std::vector<Range> ranges_of(const ParamInfo& info, int64_t rows, int64_t cols, 
   }
   const bool by_cols = info.shard.axis == Shard::Axis::cols;
   const int64_t extent = by_cols || (rows == 1 && !is_matrix(info.role)) ? cols : rows;
-  if (!divides(info.shard, cut.ranks)) return {{0, extent}};
+  const bool whole = info.shard.axis != Shard::Axis::rows && info.shard.axis != Shard::Axis::cols;
+  if (cut.uneven ? whole : !divides(info.shard, cut.ranks)) return {{0, extent}};
   if (by_cols || info.segments.empty()) return {piece(0, extent, info.shard.units, cut)};
   std::vector<Range> ranges;
-  for (const Segment& s : info.segments) ranges.push_back(piece(s.begin, s.rows, s.units, cut));
+  for (const Segment& s : info.segments)
+    ranges.push_back(cut.uneven ? shared_piece(s, info.shard, cut) : piece(s.begin, s.rows, s.units, cut));
   return ranges;
 }
 

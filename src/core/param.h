@@ -103,6 +103,9 @@ struct Cut {
   bool whole_experts = false;
   bool sequence = false;
   int64_t hidden_rank = 0, hidden_ranks = 1;  // of the channels of the residual stream (nn/hidden_parallel.h)
+  // Parts may differ by a unit, and ranks that read parts of the same keys and values, or of a group of B and C, each
+  // have all of these (models/division.h).
+  bool uneven = false;
 };
 struct Range {
   int64_t begin = 0, count = 0;
@@ -117,6 +120,11 @@ struct ExpertCut {
     return {begin, experts * (ep.rank + 1) / ep.ranks - begin};
   }
 };
+// Of `units` equal things: those of one rank, as even as can be.
+inline Range share_of(int64_t units, int64_t rank, int64_t ranks) {
+  const int64_t begin = units * rank / ranks;
+  return {begin, units * (rank + 1) / ranks - begin};
+}
 // What a rank holds of a parameter [rows, cols]: rows, or columns if it divides by columns; in order.
 std::vector<Range> ranges_of(const ParamInfo& info, int64_t rows, int64_t cols, const Cut& cut);
 // The same of the matrix of one expert, or of a stack of them, where `columns` are those of the rows `within` alone.

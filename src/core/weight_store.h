@@ -25,6 +25,9 @@ class WeightStore {
     auto& lines = made_.emplace_back(static_cast<size_t>((bytes + line - 1) / line));
     return {reinterpret_cast<std::byte*>(lines.data()), dtype, shape};
   }
+  // Whether tensors were made, and the end of all of them.
+  bool has_made() const { return !made_.empty(); }
+  void drop_made() { made_.clear(); }
   // Keeps an owner of other bytes alive, such as a mapped file.
   void keep(std::shared_ptr<const void> owner) { kept_.push_back(std::move(owner)); }
 

@@ -165,7 +165,8 @@ void Drafter::draft_by_reader(std::span<const Wanted> answers, std::span<const i
   for (size_t i = 0; i < reading.size(); ++i) {
     if (tokens[i] > 0) reading[i].answer->guess = std::move(guesses[i]);
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  const double seconds =
+      runner_.agreed(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   if (drafts == 0 || !short_reads) return;
   const double each = seconds / static_cast<double>(drafts);
   reader_seconds_ =

@@ -39,6 +39,7 @@ DraftModel load_draft_model(const std::string& argument, RunnerOptions& options)
   std::shared_ptr<models::Model> model = models::load_model(draft.path);
   RunnerOptions own = options;
   own.adapter.clear();
+  own.ranks = nullptr;         // each has all of it
   own.numerics.exact = false;  // no answer depends on its bits
   own.spare_slots = own.sequences;
   if (const int64_t trained = model->config().positions_max; trained > 0) own.context = std::min(own.context, trained);

@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "models/adapter_file.h"
 #include "models/load.h"
+#include "models/load_part.h"
 #include "models/presets.h"
 #include "sys/error.h"
 #include "text/tokenizer_config.h"
@@ -20,8 +21,14 @@ namespace {
 constexpr std::array<std::string_view, 6> kSpokenTags = {"<think>",      "</think>",   "<tool_call>",
                                                          "</tool_call>", "<TOOLCALL>", "</TOOLCALL>"};
 
-std::tm local_time() {
-  const std::time_t now = std::time(nullptr);
+std::unique_ptr<models::Model> load(const io::ModelPath& path, const RunnerOptions& options) {
+  if (options.ranks) return models::load_part(path, options.ranks->division(), options.ranks->rank());
+  if (options.adapter.empty()) return models::load_model(path);
+  return models::load_adapted(path, options.adapter, options.numerics.products);
+}
+
+std::tm local_time(const Runner& runner) {
+  const auto now = static_cast<std::time_t>(runner.agreed(static_cast<double>(std::time(nullptr))));
   std::tm time{};
   localtime_r(&now, &time);
   return time;
@@ -38,11 +45,7 @@ void add_to_system_prompt(nlohmann::ordered_json& messages, const std::string& l
 }  // namespace
 
 LanguageModel::LanguageModel(const std::string& argument, const RunnerOptions& options)
-    : path_(models::find_weights(argument)),
-      runner_(std::make_unique<Runner>(options.adapter.empty()
-                                           ? models::load_model(path_)
-                                           : models::load_adapted(path_, options.adapter, options.numerics.products),
-                                       options)) {}
+    : path_(models::find_weights(argument)), runner_(std::make_unique<Runner>(load(path_, options), options)) {}
 
 const text::Tokenizer& LanguageModel::tokenizer() {
   if (!tokenizer_) tokenizer_ = text::Tokenizer::load(path_.folder);
@@ -79,7 +82,7 @@ std::string LanguageModel::render(const nlohmann::ordered_json& messages, const 
                      .got = "on",
                      .hint = "off, or instructions as the model's authors give them (--system)"});
   }
-  return template_->render(variables, local_time());
+  return template_->render(variables, local_time(*runner_));
 }
 
 ReasoningBudget LanguageModel::reasoning_budget(int64_t tokens, int64_t grace) {

@@ -34,10 +34,14 @@ int64_t bytes_of_contexts(const SequenceBytes& bytes, const RunnerOptions& optio
   return (states + kStates) * bytes.fixed + paged + paged / 8 + kTree;
 }
 
+int64_t memory_of_rank(const RunnerOptions& options) {
+  return sys::memory_available() / (options.ranks ? options.ranks->on_this_machine() : 1);
+}
+
 }  // namespace
 
 int64_t choose_memory(const RunnerOptions& options) {
-  const int64_t available = sys::memory_available();
+  const int64_t available = memory_of_rank(options);
   if (options.memory == kMemoryShare) return available / 2;  // the weights need the page cache too
   if (options.memory > available) {
     fail_environment("memory", {.what = "less is free than the states of sequences may take",
@@ -56,7 +60,7 @@ int64_t choose_context(const models::Model& model, const RunnerOptions& options)
   const auto need = [&](int64_t tokens) {
     return bytes_of_contexts(bytes, options, sequences, options.memory != 0 ? whole_pages(tokens) : tokens);
   };
-  const int64_t available = shared ? options.memory : sys::memory_available();
+  const int64_t available = shared ? options.memory : memory_of_rank(options);
   const int64_t trained = model.config().positions_max,
                 limit = options.beyond_training ? model.config().positions_limit() : trained;
   const auto too_much = [&](int64_t tokens) {
@@ -86,6 +90,10 @@ Runner::Runner(std::shared_ptr<models::Model> model, const RunnerOptions& option
     : model_(std::move(model)), options_(options), ctx_{.arena = arena_} {
   options_.memory = choose_memory(options_);
   options_.context = choose_context(*model_, options_);
+  if (options_.ranks) {
+    CHECK(options_.memory == 0, "a budget of {} bytes, which ranks would spend differently", options_.memory);
+    options_.context = options_.ranks->least(options_.context);
+  }
   if (config().loop) options_.loop = resolved(*config().loop, options_.loop);
   const std::vector<nn::StateShape> shapes = shapes_of(*model_, options_.loop);
   const CacheTypes types = options_.numerics.caches();
@@ -120,12 +128,14 @@ int64_t Runner::sequence_bytes_of(int64_t tokens) const {
 int64_t Runner::memory_for_sequences() const { return options_.memory - options_.spare_slots * pool_->slot_bytes(); }
 
 nn::Run Runner::run(const SeqMap& seqs, nn::Probe* probe) {
-  return {.ctx = ctx_,
-          .seqs = seqs,
-          .state = pool_->view(),
-          .numerics = options_.numerics,
-          .probe = probe,
-          .observer = observer_};
+  nn::Run run{.ctx = ctx_,
+              .seqs = seqs,
+              .state = pool_->view(),
+              .numerics = options_.numerics,
+              .probe = probe,
+              .observer = observer_};
+  if (options_.ranks) options_.ranks->join(run);
+  return run;
 }
 
 Runner::Own& Runner::own(int64_t sequence) {
@@ -162,6 +172,7 @@ Tensor Runner::ids_tensor(std::span<const int32_t> ids) {
 }
 
 Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> pieces, nn::Probe* probe) {
+  if (options_.ranks) options_.ranks->begin_pass();
   SeqMap seqs;
   std::vector<bool> named(own_.size());
   for (const Piece& piece : pieces) {
@@ -194,9 +205,26 @@ Tensor Runner::forward(std::span<const int32_t> ids, std::span<const Piece> piec
   }
   nn::Run r = run(seqs, probe);
   if (rows > 0) r.replays = &replays_;
-  Tensor x = config().loop ? forward_loop(r, batch, pieces) : model_->forward(r, batch);
+  Tensor x = config().loop ? forward_loop(r, batch, pieces) : forward_layers(r, batch);
   for (const Piece& piece : pieces) own(piece.sequence).length += piece.tentative ? 0 : piece.tokens;
   return x;
+}
+
+// A stage does not wait for those behind it.
+Tensor Runner::forward_layers(nn::Run& run, const Tensor& ids) {
+  Ranks* ranks = options_.ranks;
+  if (!ranks || ranks->division().pp == 1) return model_->forward(run, ids);
+  const Tensor in = ranks->stream_in(ctx_, ids.dim(0), config().hidden);
+  Tensor x = model_->forward(run, ids, in, {0, std::ssize(config().layers)});
+  ranks->stream_out(x);
+  return x;
+}
+
+Tensor Runner::from_head(const Shape& shape, const sys::FunctionRef<Tensor()>& own) {
+  if (!options_.ranks) return own();
+  Tensor y = options_.ranks->last_stage() ? own() : Tensor(arena_, DType::f32, shape);
+  options_.ranks->from_last_stage(y);
+  return y;
 }
 
 // All tokens: the state after the last of them is there. Fewer: the others are read again, without the products.
@@ -282,13 +310,13 @@ Tensor Runner::logits(const Tensor& x, Phase phase) {
     seqs.seqs[0].phase = phase;
   }
   nn::Run r = run(seqs, nullptr);
-  return model_->logits(r, x);
+  return from_head({x.dim(0), config().vocab}, [&] { return model_->logits(r, x); });
 }
 
 Tensor Runner::token_losses(const Tensor& x, std::span<const int32_t> targets) {
   const SeqMap none;
   nn::Run r = run(none, nullptr);
-  return model_->token_losses(r, x, ids_tensor(targets));
+  return from_head({x.dim(0)}, [&] { return model_->token_losses(r, x, ids_tensor(targets)); });
 }
 
 Tensor Runner::final_hidden(const Tensor& x) {

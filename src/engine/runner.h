@@ -11,9 +11,12 @@
 #include "core/ctx.h"
 #include "core/numerics.h"
 #include "engine/loop.h"
+#include "engine/ranks.h"
 #include "engine/state_pool.h"
 #include "models/model.h"
 #include "nn/observer.h"
+#include "sys/function_ref.h"
+#include "sys/interrupt.h"
 
 namespace braid::engine {
 
@@ -34,8 +37,9 @@ struct RunnerOptions {
   int threads = 0;  // 0: sys::default_threads()
   // Recurrent states that a PrefixCache keeps: F32, as they are in a slot, or I8 (coded_snapshot.h), not with `exact`.
   DType snapshots = DType::f32;
-  std::string adapter{};  // a folder as PEFT writes it; empty: none
-  LoopOptions loop{};     // of a model with a loop of layers
+  std::string adapter{};   // a folder as PEFT writes it; empty: none
+  LoopOptions loop{};      // of a model with a loop of layers
+  Ranks* ranks = nullptr;  // that answer together, each with a part of the model; null: this one alone
 };
 
 // Values of RunnerOptions::memory: half of the free memory; or a full context for every sequence plus a PrefixCache
@@ -114,6 +118,10 @@ class Runner {
   // last page on are copies of its first, its recurrent states those it has.
   void pretend(int64_t sequence, int64_t tokens);
 
+  // With ranks what the first one says; so nothing depends on the others' clocks and signals.
+  double agreed(double value) const { return options_.ranks ? options_.ranks->agreed(value) : value; }
+  bool interrupted() const { return options_.ranks ? options_.ranks->interrupted() : sys::interrupted(); }
+
   // Shows all passes from here on to an observer; null: no longer.
   void observe(nn::Observer* observer) { observer_ = observer; }
 
@@ -148,6 +156,9 @@ class Runner {
     std::vector<float> loop_state{};          // [D] after the last step of the last token, for warm starts
   };
   nn::Run run(const SeqMap& seqs, nn::Probe* probe);
+  Tensor forward_layers(nn::Run& run, const Tensor& ids);
+  // `own` where this rank has the head, on all ranks.
+  Tensor from_head(const Shape& shape, const sys::FunctionRef<Tensor()>& own);
   Tensor loop_starts(const SeqMap& seqs, std::span<const Piece> pieces);
   Tensor forward_loop(nn::Run& run, const Tensor& ids, std::span<const Piece> pieces);
   void fill_loop_states(const Seq& seq);

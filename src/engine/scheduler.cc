@@ -67,6 +67,7 @@ Scheduler::Scheduler(Runner& runner, DraftOptions drafts) : runner_(runner) {
   for (const nn::StateShape& shape : runner.model().state_shapes()) {
     if (shape.chunk > 0) grid_ = std::min(grid_, shape.chunk);
   }
+  if (Ranks* ranks = runner.options().ranks) grid_ = ranks->least(grid_);
   for (int64_t sequence = runner.options().sequences; sequence-- > 0;) {
     runner_.reset(sequence);
     free_.push_back(sequence);
@@ -357,7 +358,7 @@ void Scheduler::read_and_draw() {
   int64_t read = 0;
   for (const Reading& reading : readings) read += reading.tokens;
   if (read >= grid_) {
-    const double each = seconds_between(began, Clock::now()) / static_cast<double>(read);
+    const double each = runner_.agreed(seconds_between(began, Clock::now())) / static_cast<double>(read);
     prompt_token_seconds_ = prompt_token_seconds_ > 0 ? 0.7 * prompt_token_seconds_ + 0.3 * each : each;
   }
   for (const Reading& reading : readings) {
@@ -376,7 +377,8 @@ void Scheduler::read_and_draw() {
   else if (std::ranges::any_of(streams_, &Stream::over))
     draw({}, {}, {});
   if (drafter_ && readings.empty())
-    drafter_->note(std::ssize(pieces), std::ssize(ids) - std::ssize(pieces), seconds_between(began, Clock::now()));
+    drafter_->note(std::ssize(pieces), std::ssize(ids) - std::ssize(pieces),
+                   runner_.agreed(seconds_between(began, Clock::now())));
 }
 
 // The first tokens of prompts that were found whole, with nothing to read before them.

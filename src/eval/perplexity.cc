@@ -40,6 +40,16 @@ double Perplexity::error() const {
   return value() * std::sqrt(std::max(0.0, variance) / static_cast<double>(tokens - 1));
 }
 
+int64_t scored_bytes(const text::Tokenizer& tokenizer, std::span<const int32_t> ids, std::span<const Window> windows) {
+  text::StreamDecoder decoder(tokenizer, true);
+  std::vector<int64_t> before = {0};  // bytes before token i
+  for (int32_t id : ids) before.push_back(before.back() + std::ssize(decoder.push(id)));
+  before.back() += std::ssize(decoder.finish());
+  int64_t bytes = 0;
+  for (const Window& w : windows) bytes += before[static_cast<size_t>(w.end)] - before[static_cast<size_t>(w.first)];
+  return bytes;
+}
+
 Perplexity perplexity(engine::Runner& runner, std::span<const int32_t> ids, std::span<const Window> windows,
                       std::optional<int32_t> bos, const sys::FunctionRef<bool(int64_t)>& progress) {
   Perplexity sum;

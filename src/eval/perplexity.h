@@ -13,6 +13,7 @@
 
 #include "engine/runner.h"
 #include "sys/function_ref.h"
+#include "text/tokenizer.h"
 
 namespace braid::eval {
 
@@ -38,5 +39,9 @@ struct Perplexity {
 // returns false, reading stops and the result covers what was scored.
 Perplexity perplexity(engine::Runner& runner, std::span<const int32_t> ids, std::span<const Window> windows,
                       std::optional<int32_t> bos, const sys::FunctionRef<bool(int64_t)>& progress);
+
+// Bytes of text that the scored tokens stand for. A token that ends inside a character counts none of it, the one that
+// completes it all.
+int64_t scored_bytes(const text::Tokenizer& tokenizer, std::span<const int32_t> ids, std::span<const Window> windows);
 
 }  // namespace braid::eval

@@ -105,13 +105,13 @@ void share_hidden(Config& config, const Cut& cut) {
   each_part(config, [&](PartSpec& part) { std::visit(ShareHidden{cut, part.cut}, part.block); });
 }
 
+}  // namespace
+
 bool has_experts(const Config& config) {
   bool any = false;
   each_part(config, [&](const PartSpec& part) { any = any || std::holds_alternative<nn::MoeSpec>(part.block); });
   return any;
 }
-
-}  // namespace
 
 Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts) {
   Config config = whole;

@@ -13,6 +13,8 @@ namespace braid::models {
 // than the number of ranks; or experts that do not divide.
 Config cut_config(const Config& whole, const Cut& cut, const ExpertCut& experts = {});
 
+bool has_experts(const Config& config);
+
 // As one stage of a pipeline has it: layers of other stages do nothing, so that all keep their numbers and names. Error
 // for recurrent depth.
 Config stage_config(const Config& whole, const Stage& stage);

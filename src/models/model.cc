@@ -103,6 +103,7 @@ Model::Layer Model::build_layer(const LayerSpec& spec, nn::ParamSource& source, 
                build_block(part.block, {source, *config_.spelling, part.prefix, index, mtp}, rope_)};
     built.block->layer = index;
     built.cut = part.cut;
+    built.experts = std::holds_alternative<nn::MoeSpec>(part.block);
     if (!part.after.empty()) built.after = build_norm(part.after, source, index, mtp);
     layer.push_back(std::move(built));
   }
@@ -177,6 +178,7 @@ Tensor Model::block_output(nn::Run& run, Part& part, const Tensor& x) {
 }
 
 Tensor Model::sum_over_ranks(nn::Run& run, Part& part, const Tensor& x) {
+  if (part.experts && run.stage) return nn::sum_of_parts(run, *run.stage, part.block->forward(run, x));
   const bool counts = run.tensor->rank() == 0 || !run.routers;
   float balance = 0, z = 0;
   if (!counts) std::swap(balance, run.routers->balance), std::swap(z, run.routers->z);
@@ -250,11 +252,16 @@ Tensor Model::loop_output(nn::Run& run, const Tensor& state) {
 }
 
 Tensor Model::logits(nn::Run& run, const Tensor& x) {
-  return nn::linear(run, final_norm_.forward(run, x, run.numerics.products), head_);
+  return head_logits(run, final_norm_.forward(run, x, run.numerics.products), head_);
+}
+
+Tensor Model::head_logits(nn::Run& run, const Tensor& x, Param& head) {
+  const Tensor y = nn::linear(run, x, head);
+  return config_.cut.ranks > 1 ? nn::gather_columns(run, y, config_.vocab) : y;
 }
 
 Tensor Model::token_losses(nn::Run& run, const Tensor& x, const Tensor& targets) {
-  return nn::head_loss(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, {}, 0).loss;
+  return losses(run, final_norm_.forward(run, x, run.numerics.products), head_, targets, {}, 0).loss;
 }
 
 Tensor Model::final_hidden(nn::Run& run, const Tensor& x) {
@@ -274,7 +281,7 @@ Tensor Model::mtp_step(nn::Run& run, const Tensor& ids, const Tensor& hidden) {
   return mtp.final_norm.forward(run, mtp_hidden(run, mtp, ids, hidden), run.numerics.products);
 }
 
-Tensor Model::mtp_logits(nn::Run& run, const Tensor& hidden) { return nn::linear(run, hidden, mtp_[0].head); }
+Tensor Model::mtp_logits(nn::Run& run, const Tensor& hidden) { return head_logits(run, hidden, mtp_[0].head); }
 
 namespace {
 

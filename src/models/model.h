@@ -23,7 +23,8 @@ class Model {
     nn::Norm norm;
     std::unique_ptr<nn::Block> block;
     std::optional<nn::Norm> after{};
-    bool cut = false;  // has a part of the block: outputs of all ranks add up
+    bool cut = false;      // has a part of the block: outputs of all ranks add up
+    bool experts = false;  // of a block of experts, which other ranks may share (nn::Run::stage)
   };
   using Layer = std::vector<Part>;
 
@@ -118,6 +119,7 @@ class Model {
   void build_loop(nn::ParamSource& source);
   Tensor embed(nn::Run& run, const Tensor& ids);
   Tensor look_up(nn::Run& run, const Tensor& ids, Param& table);
+  Tensor head_logits(nn::Run& run, const Tensor& x, Param& head);
   Tensor block_output(nn::Run& run, Part& part, const Tensor& x);
   Tensor sum_over_ranks(nn::Run& run, Part& part, const Tensor& x);
   nn::HeadLosses losses(nn::Run& run, const Tensor& x, Param& head, const Tensor& targets, const Tensor& weight,

@@ -56,8 +56,9 @@ Tensor Mamba2::forward(Run& run, const Tensor& x) {
   const Tensor y = !run.context          ? scan(run, heads, convolve(run, heads, raw), dt)
                    : run.context->states ? scan_pieces(run, convolve_pieces(run, raw), dt)
                                          : mix_heads(run, u.slice(1, inner, channels + spec_.heads));
-  const Tensor o =
-      rms_norm(run, y, params_.norm, {.groups = spec_.groups, .eps = spec_.eps, .out = run.numerics.products}, z);
+  const RmsNormOptions norm{.groups = spec_.groups, .eps = spec_.eps, .out = run.numerics.products};
+  const Tensor o = spec_.norm.groups > 0 ? rms_norm_across(run, y, params_.norm, norm, spec_.norm, z)
+                                         : rms_norm(run, y, params_.norm, norm, z);
   return linear(run, o, params_.out_proj, DType::f32, params_.out_bias.value ? &params_.out_bias : nullptr);
 }
 

@@ -7,6 +7,7 @@
 #include "kernels/ssd/ssd.h"
 #include "nn/block.h"
 #include "nn/param_source.h"
+#include "nn/tensor_parallel.h"
 
 namespace braid::nn {
 
@@ -15,6 +16,7 @@ struct Mamba2Spec {
   bool conv_bias = true, proj_bias = false;
   float eps = 1e-5f;
   float dt_min = 0, dt_max = 0;  // time_step_limit; dt_max 0: no limit
+  NormAcross norm{};             // where ranks have heads of one group
 
   int64_t inner() const { return heads * head_dim; }
   int64_t conv_channels() const { return inner() + 2 * groups * state; }  // x, B, C

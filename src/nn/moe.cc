@@ -231,6 +231,34 @@ Tensor Moe::mix_on_ranks(Run& run, const Tensor& x, const Tensor& experts, const
   return place_rows(run, from_experts(run, rows, y, part.count, out), part, x.dim(0));
 }
 
+// As mix(), of the slots whose experts this rank has, in their order; 0 for a token that chose none of them.
+Tensor Moe::mix_own(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out) {
+  CHECK(!run.ctx.tape, "a part of the experts' outputs on a tape");
+  const int64_t tokens = x.dim(0), width = x.dim(1);
+  std::vector<int64_t> slots;
+  for (int64_t i = 0; i < tokens * spec_.top_k; ++i) {
+    const int64_t e = experts.view().as<int32_t>()[i] - spec_.own.begin;
+    if (e >= 0 && e < spec_.own.count) slots.push_back(i);
+  }
+  const auto count = std::ssize(slots);
+  const Tensor rows(run.ctx.arena, x.dtype(), {count, width}), chosen(run.ctx.arena, DType::i32, {count, 1}),
+      factors(run.ctx.arena, DType::f32, {count, 1}), y(run.ctx.arena, DType::f32, {tokens, width});
+  for (int64_t row = 0; row < count; ++row) {
+    const int64_t slot = slots[static_cast<size_t>(row)];
+    copy_rows(x.view().slice(0, slot / spec_.top_k, 1), rows.mut().slice(0, row, 1));
+    *chosen.mut().as<int32_t>(row) = experts.view().as<int32_t>()[slot] - static_cast<int32_t>(spec_.own.begin);
+    *factors.mut().as<float>(row) = weights.view().as<float>()[slot];
+  }
+  const Tensor parts = mix(run, rows, chosen, factors, DType::f32);
+  fill(y.mut(), 0);
+  for (int64_t row = 0; row < count; ++row) {
+    float* to = y.mut().as<float>(slots[static_cast<size_t>(row)] / spec_.top_k);
+    const float* from = parts.view().as<float>(row);
+    for (int64_t c = 0; c < width; ++c) to[c] += from[c];
+  }
+  return converted(run, y, out);
+}
+
 // As mix(), where ranks divide the channels of what is not latent.
 Tensor Moe::mix_channels(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out) {
   const bool parts = spec_.over_hidden;
@@ -246,9 +274,10 @@ Tensor Moe::forward(Run& run, const Tensor& x) {
   const Tensor experts = route(run, x, weights);
   const Tensor v = spec_.latent > 0 ? linear(run, x, params_.latent_in, run.numerics.products) : x;
   const DType out = spec_.latent > 0 ? run.numerics.products : DType::f32;
-  const Tensor routed = run.hidden    ? mix_channels(run, v, experts, weights, out)
-                        : run.experts ? mix_on_ranks(run, v, experts, weights, out)
-                                      : mix(run, v, experts, weights, out);
+  const Tensor routed = run.hidden            ? mix_channels(run, v, experts, weights, out)
+                        : run.experts         ? mix_on_ranks(run, v, experts, weights, out)
+                        : spec_.own.count > 0 ? mix_own(run, v, experts, weights, out)
+                                              : mix(run, v, experts, weights, out);
   const Tensor y = spec_.latent > 0 ? linear(run, routed, params_.latent_out) : routed;
   return shared_ ? add(run, y, shared_->forward(run, x)) : y;
 }

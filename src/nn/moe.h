@@ -22,7 +22,8 @@ struct MoeSpec {
   int64_t n_group = 1, topk_group = 1;
   bool normalise = true;
   float scale = 1;
-  Range own{};  // of the experts: those that this rank has (nn/expert_parallel.h); none: all
+  Range own{};  // of the experts: those that this rank has; none: all. Tokens travel (nn/expert_parallel.h), or without
+                // Run::experts a block gives the part of its output that these experts make
 
   // Where ranks divide the channels between blocks (nn/hidden_parallel.h), `hidden` is this one's share. An expert
   // reads all, and if its width allows has a part of that on each rank instead.
@@ -50,6 +51,7 @@ class Moe final : public Block {
   Tensor route(Run& run, const Tensor& x, Tensor& weights);
   void watch(Run& run, const Tensor& logits, const Tensor& experts, const Tensor& counts) const;
   Tensor mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
+  Tensor mix_own(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   Tensor mix_channels(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   Tensor mix_on_ranks(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   MoeSpec spec_;

@@ -7,6 +7,7 @@
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/linear/linear.h"
+#include "kernels/rms_norm/rms_norm.h"
 #include "nn/param_source.h"
 #include "nn/rank_views.h"
 #include "nn/sequence_parallel.h"
@@ -14,6 +15,7 @@
 namespace braid::nn {
 // A copy, whose gradient is separate from that of x; a stream, so that no plan repeats what ranks do together.
 Tensor to_parts(Run& run, comm::Group& ranks, const Tensor& x) {
+  if (!run.ctx.tape) return x;
   const Tensor y(run.ctx.arena, x.dtype(), x.shape());
   taped(
       run.ctx, "to_parts", {.in = {x}, .out = {y}, .cost = Cost::stream},
@@ -28,12 +30,23 @@ Tensor to_parts(Run& run, comm::Group& ranks, const Tensor& x) {
   return y;
 }
 
+namespace {
+
+// Without a tape sums are taken in one order, whatever their number, so that by the row contract a token has the same
+// bits in every batch.
+const char* algorithm_of(const Run& run, const Tensor& y) {
+  constexpr int64_t kShort = 32 << 10;  // as Group chooses within a node
+  return run.ctx.tape ? "" : y.view().bytes() <= kShort ? "recursive" : "rabenseifner";
+}
+
+}  // namespace
+
 Tensor sum_of_parts(Run& run, comm::Group& ranks, const Tensor& y) {
   const Tensor sum(run.ctx.arena, DType::f32, y.shape());
   taped(
       run.ctx, "sum_of_parts", {.in = {y}, .out = {sum}, .cost = Cost::stream},
-      [y = Ref(y), sum = Ref(sum), ranks = &ranks](Ctx& c) {
-        if (!c.dry) ranks->all_reduce(flat(y.view()), flat(sum.mut())).wait();
+      [y = Ref(y), sum = Ref(sum), ranks = &ranks, name = algorithm_of(run, y)](Ctx& c) {
+        if (!c.dry) ranks->all_reduce(flat(y.view()), flat(sum.mut()), comm::Reduction::sum, name).wait();
       },
       [y = Ref(y), sum = Ref(sum)](Ctx& c, Tape& tape) { tape.add_grad(c, y, tape.grad(sum)); });
   return sum;
@@ -47,6 +60,55 @@ Tensor to_parts(Run& run, const Tensor& x) {
 Tensor sum_of_parts(Run& run, const Tensor& y) {
   if (!run.tensor) return y;
   return run.sequence ? scatter_sum(run, y) : sum_of_parts(run, *run.tensor, y);
+}
+
+// The mean squares of this rank's channels of each group come from a first norm, whose output nobody reads.
+Tensor rms_norm_across(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const NormAcross& all,
+                       const Tensor& z) {
+  CHECK(!run.ctx.tape, "a norm across ranks on a tape");
+  const int64_t tokens = x.dim(0), groups = options.groups, own = x.dim(1) / groups;
+  const Tensor y(run.ctx.arena, options.out, x.shape()), scale(run.ctx.arena, DType::f32, {tokens, groups}),
+      squares(run.ctx.arena, DType::f32, {tokens, all.groups});
+  RmsNormFwd norm{
+      .x = x.view(), .w = vector_of(w), .z = z.view(), .y = y.mut(), .rstd = scale.mut(), .groups = groups, .eps = 0};
+  braid::run(run.ctx, norm);
+  fill(squares.mut(), 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t g = 0; g < groups; ++g) {
+      const float rstd = scale.view().as<float>(t)[g];
+      squares.mut().as<float>(t)[all.first + g] = static_cast<float>(own) / (rstd * rstd);
+    }
+  }
+  run.tensor->all_reduce(flat(squares.view()), flat(squares.mut()), comm::Reduction::sum, algorithm_of(run, squares))
+      .wait();
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t g = 0; g < groups; ++g) {
+      const float mean = squares.view().as<float>(t)[all.first + g] / static_cast<float>(all.channels);
+      scale.mut().as<float>(t)[g] = 1.0f / std::sqrt(mean + options.eps);
+    }
+  }
+  norm.rstd = {};
+  norm.scale = scale.view();
+  braid::run(run.ctx, norm);
+  return y;
+}
+
+Tensor gather_columns(Run& run, const Tensor& y, int64_t columns) {
+  CHECK(!run.ctx.tape, "columns gathered on a tape");
+  const int64_t rows = y.dim(0), ranks = run.tensor->size();
+  std::vector<int64_t> counts;
+  for (int64_t rank = 0; rank < ranks; ++rank) counts.push_back(rows * share_of(columns, rank, ranks).count);
+  const Tensor all(run.ctx.arena, y.dtype(), {rows, columns}),
+      blocks = rows == 1 ? all : Tensor(run.ctx.arena, y.dtype(), {rows * columns});  // rank by rank
+  run.tensor->all_gather(flat(y.view()), flat(blocks.mut()), counts).wait();
+  if (rows == 1) return all;
+  int64_t at = 0;
+  for (int64_t rank = 0; rank < ranks; at += counts[static_cast<size_t>(rank++)]) {
+    const Range own = share_of(columns, rank, ranks);
+    const View block = blocks.view().slice(0, at, rows * own.count);
+    copy_rows(View(block.data, block.dtype, {rows, own.count}), all.mut().slice(1, own.begin, own.count));
+  }
+  return all;
 }
 
 namespace {

@@ -16,6 +16,19 @@ Tensor sum_of_parts(Run& run, const Tensor& y);
 Tensor to_parts(Run& run, comm::Group& ranks, const Tensor& x);
 Tensor sum_of_parts(Run& run, comm::Group& ranks, const Tensor& y);
 
+// Of a norm in groups, of which ranks of Run::tensor have some channels each: all groups, the first one here, and the
+// channels of each on all ranks. No groups: a rank has whole ones.
+struct NormAcross {
+  int64_t groups = 0, first = 0, channels = 0;
+};
+// As nn::rms_norm with a gate, where `options.groups` counts those that x has a part of. Without a tape.
+Tensor rms_norm_across(Run& run, const Tensor& x, Param& w, const RmsNormOptions& options, const NormAcross& all,
+                       const Tensor& z);
+
+// y [n, own], columns of what all ranks of Run::tensor have, as even a share as can be (core/param.h, share_of) ->
+// [n, columns]. Without a tape.
+Tensor gather_columns(Run& run, const Tensor& y, int64_t columns);
+
 // As nn::embedding, where the table has rows [first, first + table.rows) of the vocabulary: the sum is the whole's.
 Tensor embedding_part(Run& run, const Tensor& ids, Param& table, int64_t first);
 

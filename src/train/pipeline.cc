@@ -1,8 +1,6 @@
 #include "train/pipeline.h"
 
 #include <algorithm>
-#include <limits>
-#include <numeric>
 
 #include "sys/check.h"
 
@@ -38,33 +36,6 @@ int64_t parts_in_flight(std::span<const PipelinePass> passes, int64_t chunk) {
     most = std::max(most, now);
   }
   return most;
-}
-
-// best[r][n]: the least cost of the costliest of r runs over the first n layers.
-std::vector<Range> split_layers(std::span<const double> costs, double last, int64_t runs) {
-  const auto layers = costs.size(), parts = static_cast<size_t>(runs);
-  CHECK(parts >= 1 && parts <= layers, "{} runs of {} layers", runs, layers);
-  std::vector<double> before(layers + 1, 0);
-  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
-  const std::vector<double> never(layers + 1, std::numeric_limits<double>::infinity());
-  std::vector<std::vector<double>> best(parts + 1, never);
-  std::vector<std::vector<size_t>> begin(parts + 1, std::vector<size_t>(layers + 1, 0));
-  best[0][0] = 0;
-  for (size_t r = 1; r <= parts; ++r) {
-    for (size_t n = r; n <= layers; ++n) {
-      for (size_t from = r - 1; from < n; ++from) {
-        const double own = before[n] - before[from] + (n == layers ? last : 0);
-        const double most = std::max(best[r - 1][from], own);
-        if (most < best[r][n]) best[r][n] = most, begin[r][n] = from;
-      }
-    }
-  }
-  std::vector<Range> list(parts);
-  for (size_t r = parts, end = layers; r > 0; end = begin[r--][end]) {
-    const auto from = static_cast<int64_t>(begin[r][end]);
-    list[r - 1] = {from, static_cast<int64_t>(end) - from};
-  }
-  return list;
 }
 
 }  // namespace braid::train

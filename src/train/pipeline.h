@@ -32,8 +32,4 @@ std::vector<PipelinePass> pipeline_passes(const PipelineShape& shape, int64_t st
 // Most parts of which a chunk has run forward and not yet backward.
 int64_t parts_in_flight(std::span<const PipelinePass> passes, int64_t chunk);
 
-// `runs` consecutive runs of layers, at least one layer each, of which the costliest costs least; `last` is the cost of
-// what follows the last layer. There are at least as many layers as runs.
-std::vector<Range> split_layers(std::span<const double> costs, double last, int64_t runs);
-
 }  // namespace braid::train

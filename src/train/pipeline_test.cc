@@ -10,6 +10,8 @@
 #include <optional>
 #include <tuple>
 
+#include "models/division.h"
+
 namespace braid::train {
 namespace {
 
@@ -117,7 +119,7 @@ TEST(Pipeline, RunsOfLayersCostNearlyTheSame) {
   for (const std::vector<double>& costs : models) {
     for (const double last : {0.0, 3.0, 20.0}) {
       for (int64_t runs = 1; runs <= std::ssize(costs); ++runs) {
-        const std::vector<Range> cut = split_layers(costs, last, runs);
+        const std::vector<Range> cut = models::split_layers(costs, last, runs);
         ASSERT_EQ(std::ssize(cut), runs);
         int64_t at = 0;
         double most = 0;

@@ -6,6 +6,7 @@
 #include "core/integers.h"
 #include "models/count.h"
 #include "models/cut.h"
+#include "models/division.h"
 #include "sys/error.h"
 #include "train/origin.h"
 
@@ -72,7 +73,7 @@ models::Stage stage_of(const Recipe& recipe, const models::Config& whole, int64_
     costs.push_back(flops_per_token(one, length) - none);
     one.layers[i].parts.clear();
   }
-  const std::vector<Range> all = split_layers(costs, none + prediction_flops(recipe, whole), runs);
+  const std::vector<Range> all = models::split_layers(costs, none + prediction_flops(recipe, whole), runs);
   models::Stage own{.runs = {}, .first = stage == 0, .last = stage == shape.stages - 1};
   for (int64_t chunk = 0; chunk < shape.chunks; ++chunk)
     own.runs.push_back(all[static_cast<size_t>(chunk * shape.stages + stage)]);

@@ -1,0 +1,183 @@
+#include "models/load_part.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "models/inventory.h"
+#include "models/load.h"
+#include "sys/error.h"
+
+namespace braid::models {
+namespace {
+
+int64_t sum_of(const std::vector<Range>& ranges) {
+  return std::accumulate(ranges.begin(), ranges.end(), int64_t{0},
+                         [](int64_t sum, const Range& r) { return sum + r.count; });
+}
+
+// Columns [begin, begin + count) of `values` columns are these bytes of a row.
+Range bytes_of_columns(const View& codes, int64_t values, const Range& columns) {
+  const int64_t row = codes.dim(1) * size_of(codes.dtype);
+  return {columns.begin * row / values, columns.count * row / values};
+}
+
+// The parts of each row, side by side.
+View gathered(WeightStore& store, const View& from, int64_t values, const std::vector<Range>& held,
+              const Range& within) {
+  const int64_t size = size_of(from.dtype), stride = from.stride(0) * size;
+  std::vector<Range> bytes;
+  for (const Range& columns : held) bytes.push_back(bytes_of_columns(from, values, columns));
+  const MutView to = store.make(from.dtype, {within.count, sum_of(bytes) / size});
+  std::byte* at = to.data;
+  for (int64_t row = within.begin; row < within.begin + within.count; ++row) {
+    for (const Range& part : bytes) {
+      std::memcpy(at, from.data + row * stride + part.begin, static_cast<size_t>(part.count));
+      at += part.count;
+    }
+  }
+  return to;
+}
+
+View stacked(WeightStore& store, const View& from, const std::vector<Range>& held) {
+  const int64_t row = from.dim(1) * size_of(from.dtype), stride = from.stride(0) * size_of(from.dtype);
+  const MutView to = store.make(from.dtype, {sum_of(held), from.dim(1)});
+  std::byte* at = to.data;
+  for (const Range& part : held) {
+    for (int64_t r = part.begin; r < part.begin + part.count; ++r, at += row)
+      std::memcpy(at, from.data + r * stride, static_cast<size_t>(row));
+  }
+  return to;
+}
+
+}  // namespace
+
+int64_t block_columns(const Weight& w) { return std::max(1, w.spec.block); }
+
+Weight columns_of(WeightStore& store, const Weight& w, const std::vector<Range>& held, const Range& within) {
+  const int64_t block = block_columns(w);
+  for (const Range& r : held)
+    CHECK(r.begin % block == 0 && r.count % block == 0, "columns {} + {} of blocks of {}", r.begin, r.count, block);
+  Weight part = w;
+  part.rows = within.count;
+  part.cols = sum_of(held);
+  part.codes = gathered(store, w.codes, w.cols, held, within);
+  if (w.scales) part.scales = gathered(store, w.scales, w.cols, held, within);
+  return part;
+}
+
+Weight rows_of(WeightStore& store, const Weight& w, const std::vector<Range>& held, bool copies) {
+  if (held.size() == 1 && !copies) return w.rows_of(held[0].begin, held[0].count);
+  Weight part = w;
+  part.rows = sum_of(held);
+  part.codes = stacked(store, w.codes, held);
+  if (w.scales) part.scales = stacked(store, w.scales, held);
+  return part;
+}
+
+namespace {
+
+class PartSource final : public nn::ParamSource {
+ public:
+  // `files` makes what it converts in `scratch`.
+  PartSource(WeightStore& store, WeightStore& scratch, nn::ParamSource& files, const Config& whole, const Config& own,
+             const Division& division, int64_t rank)
+      : store_(store), scratch_(scratch), files_(files), division_(division), cut_(own.cut), experts_(own.expert_cut) {
+    for (TensorSpec& t : stored_inventory(whole, files)) whole_.emplace(t.name, std::move(t));
+    each_part(own, [&](const PartSpec& part) {
+      const bool experts = std::holds_alternative<nn::MoeSpec>(part.block);
+      if (part.cut) blocks_.emplace(part.prefix, experts ? division.of_stage(rank) : division.tensor(rank));
+    });
+  }
+
+  bool has(const std::string& name) const override { return files_.has(name); }
+
+ protected:
+  Param first(const nn::ParamRequest& r) override {
+    const nn::ParamRequest& all = whole_.at(r.name);
+    const Param p = files_.get(all);
+    const bool converted = scratch_.has_made();
+    Param own = r.param(part_of(all, p, converted));
+    own.name = p.name;
+    scratch_.drop_made();
+    CHECK(own.value.rows == r.rows() && own.value.cols == r.cols(), "{}: {} x {} of {}", r.name, own.value.rows,
+          own.value.cols, to_string(r.shape));
+    return own;
+  }
+
+ private:
+  Weight part_of(const nn::ParamRequest& all, const Param& p, bool converted) {
+    const Weight& w = p.value;
+    if (all.experts > 0 && experts_.divides()) {
+      const ExpertRanges held = expert_ranges_of(all, w.rows, w.cols, experts_);
+      if (held.columns.empty()) return rows_of(store_, w, held.rows, converted);
+      check_blocks(all, p, held.columns, experts_.etp.ranks);
+      return columns_of(store_, w, held.columns, held.within);
+    }
+    const Cut* cut = cut_of(all);
+    const bool whole = all.shard.axis == Shard::Axis::whole;
+    if (!cut || whole) {
+      // What is added to a block's output is added once.
+      if (cut && all.role == ParamRole::bias && cut->rank > 0)
+        return dense_weight(store_.make(DType::f32, {1, w.cols}));
+      return converted ? rows_of(store_, w, {{0, w.rows}}, true) : w;
+    }
+    const std::vector<Range> held = ranges_of(all, w.rows, w.cols, *cut);
+    const bool by_columns = all.shard.axis == Shard::Axis::cols || (w.rows == 1 && !is_matrix(all.role));
+    if (!by_columns) return rows_of(store_, w, held, converted);
+    check_blocks(all, p, held, cut->ranks);
+    return columns_of(store_, w, held, {0, w.rows});
+  }
+
+  // Null: every rank has all of it.
+  const Cut* cut_of(const nn::ParamRequest& all) const {
+    if (all.role == ParamRole::embedding || all.role == ParamRole::head) return cut_.ranks > 1 ? &cut_ : nullptr;
+    for (const auto& [prefix, cut] : blocks_) {
+      if (all.name.starts_with(prefix)) return &cut;
+    }
+    return nullptr;
+  }
+
+  void check_blocks(const nn::ParamRequest& all, const Param& p, const std::vector<Range>& held, int64_t ranks) const {
+    const int64_t block = block_columns(p.value), columns = p.value.cols;
+    if (std::ranges::all_of(held, [&](const Range& r) { return r.begin % block == 0 && r.count % block == 0; })) return;
+    const bool experts = all.experts > 0 && division_.ep > 1;
+    int64_t fits = ranks;
+    while (fits > 1 && (columns % fits != 0 || columns / fits % block != 0)) --fits;
+    fail(printable(p.name),
+         {.what = fmt::format("is stored in blocks of {} columns, which {} ranks cannot divide", block, ranks),
+          .got = fmt::format("{} columns", columns),
+          .expected = "parts of whole blocks",
+          .hint = experts    ? fmt::format("--ep {}", division_.stage_ranks())
+                  : fits > 1 ? fmt::format("--tp {}, or --pp", fits)
+                             : "--pp"});
+  }
+
+  WeightStore &store_, &scratch_;
+  nn::ParamSource& files_;
+  Division division_;
+  Cut cut_;
+  ExpertCut experts_;
+  std::map<std::string, nn::ParamRequest> whole_;
+  std::map<std::string, Cut> blocks_;  // by the prefixes of those that are cut
+};
+
+}  // namespace
+
+std::unique_ptr<Model> load_part(const io::ModelPath& path, const Division& division, int64_t rank) {
+  const Config whole = load_config(path);
+  check_division(whole, division);
+  Config own = divided_config(whole, division, rank);
+  const OpenFolder folder = open_folder(path);
+  auto store = std::make_shared<WeightStore>();
+  store->keep(folder.store);  // and so the mapped file
+  PartSource source(*store, *folder.store, *folder.source, whole, own, division, rank);
+  auto model = std::make_unique<Model>(std::move(own), source);
+  model->store = std::move(store);
+  return model;
+}
+
+}  // namespace braid::models
