@@ -15,6 +15,7 @@
 #include <cstring>
 #include <utility>
 
+#include "io/json.h"
 #include "sys/error.h"
 
 extern char** environ;
@@ -28,7 +29,22 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kReplyMax = size_t{1} << 20;  // bytes
 constexpr int kTries = 3;                      // for a problem
 
-ordered_json parsed(const std::string& line) { return ordered_json::parse(line, nullptr, false); }
+// With the limits that input from elsewhere has; discarded where a line is not JSON.
+ordered_json parsed(const std::string& line) {
+  try {
+    (void)io::Json::parse(line, "reply", {.bytes = std::ssize(line), .values = 1 << 16});
+  } catch (const Error&) {
+    return ordered_json(ordered_json::value_t::discarded);
+  }
+  return ordered_json::parse(line, nullptr, false);
+}
+
+bool is_chat(const ordered_json& messages) {
+  return messages.is_array() && !messages.empty() && std::ranges::all_of(messages, [](const ordered_json& m) {
+           const auto is_text = [&m](const char* key) { return m.contains(key) && m[key].is_string(); };
+           return m.is_object() && is_text("role") && is_text("content");
+         });
+}
 
 std::string dumped(const ordered_json& line) {
   return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
@@ -141,10 +157,8 @@ Problem Command::problem(synth::Draw& draw, int64_t level) {
     take("prompt", prompt);
     if (prompt.is_string())
       problem.messages = ordered_json::array({ordered_json{{"role", "user"}, {"content", prompt}}});
-    if (problem.messages.is_array() && !problem.messages.empty() &&
-        (problem.tools.is_null() || problem.tools.is_array()))
-      return problem;
-    error = "a problem without 'prompt' or 'messages'";
+    if (is_chat(problem.messages) && (problem.tools.is_null() || problem.tools.is_array())) return problem;
+    error = "a problem without 'prompt' or 'messages' of texts";
   }
   throw Error(Fault::failed_run,
               format_message("rollout.environments",

@@ -170,14 +170,16 @@ constexpr const char* kScript = R"(command:while read -r line; do case "$line" i
   *) echo '{"reward": 0}';; esac; done)";
 
 TEST(CommandTest, FailuresAreCountedAndTheCommandStartsAgain) {
-  const auto command = make(kScript, 2, "test");
+  const auto command = make(kScript, 60, "test"), impatient = make(kScript, 1, "test");
   const Problem problem = problem_of(*command, 0, 0);
+  EXPECT_EQ(impatient->judge(problem, {.text = "hang"}).error, "no reply within 1 s");
   EXPECT_EQ(question_of(problem), "say yes");
   const auto judge = [&](const char* text) { return command->judge(problem, {.text = text}); };
-  const std::pair<const char*, const char*> failures[] = {
-      {"end", "the command ended"}, {"hang", "no reply within 2 s"},
-      {"nan", "not a JSON object"}, {"null", "without a reward"},
-      {"huge", "reward"},           {"words", "not a JSON object: not JSON"}};
+  const std::pair<const char*, const char*> failures[] = {{"end", "the command ended"},
+                                                          {"nan", "not a JSON object"},
+                                                          {"null", "without a reward"},
+                                                          {"huge", "reward"},
+                                                          {"words", "not a JSON object: not JSON"}};
   for (const auto& [text, says] : failures) {
     EXPECT_NE(judge(text).error.find(says), std::string::npos) << text << ": " << judge(text).error;
     const Verdict next = judge("yes");
@@ -188,8 +190,10 @@ TEST(CommandTest, FailuresAreCountedAndTheCommandStartsAgain) {
 }
 
 TEST(CommandTest, NoProblemIsAFailedRun) {
-  for (const char* line : {"command:exit 1", "command:read x; echo 7", "command:while read x; do echo '{}'; done"}) {
-    const auto command = make(line, 2, "test");
+  for (const char* line : {"command:exit 1", "command:read x; echo 7", "command:while read x; do echo '{}'; done",
+                           R"(command:while read x; do echo '{"messages": [7]}'; done)",
+                           "command:while read x; do printf '%20000s\\n' | tr ' ' '['; done"}) {
+    const auto command = make(line, 60, "test");
     EXPECT_NE(support::error_of([&] { problem_of(*command, 0, 0); }).find("gave no problem"), std::string::npos)
         << line;
   }

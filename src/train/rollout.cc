@@ -30,12 +30,14 @@ constexpr const char *kLines = "rollouts.jsonl", *kState = "rollout.json";
   fail(word, {.what = what, .got = std::move(got), .expected = std::move(expected)});
 }
 
+bool is_command(const std::string& environment) { return environment.starts_with("command:"); }
+
 // "command", "command_2": what metrics and lines call the environments.
 std::vector<std::string> labels_of(const std::vector<std::string>& names) {
   std::vector<std::string> labels;
   int64_t commands = 0;
   for (const std::string& name : names) {
-    if (!name.starts_with("command:")) {
+    if (!is_command(name)) {
       labels.push_back(name);
       continue;
     }
@@ -108,10 +110,7 @@ void Rollouts::start(std::shared_ptr<models::Model> live, std::function<void(con
 }
 
 std::string Rollouts::prompt_of(const environments::Problem& problem, const std::string& environment) const {
-  if (!language_.chat) {
-    const auto& content = problem.messages.back()["content"];
-    return content.is_string() ? content.get<std::string>() : content.dump();
-  }
+  if (!language_.chat) return problem.messages.back()["content"].get<std::string>();
   nlohmann::ordered_json variables = {{"messages", problem.messages}};
   if (!problem.tools.is_null()) variables["tools"] = problem.tools;
   if (language_.chat->reads("enable_thinking")) variables["enable_thinking"] = recipe_.rollout.think;
@@ -129,8 +128,7 @@ std::vector<Rollouts::Posed> Rollouts::pose(int64_t step, int64_t first, int64_t
             .group = {.number = number, .of = choice, .environment = labels_[choice.environment]}};
     const std::string text = prompt_of(p.problem, p.group.environment);
     p.thinking = engine::ends_in_think(text);
-    const auto& content = p.problem.messages.back()["content"];
-    p.group.question = content.is_string() ? content.get<std::string>() : text;
+    p.group.question = p.problem.messages.back()["content"].get<std::string>();
     p.group.prompt = language_.tokenizer->encode(text, !language_.chat);
     if (const int64_t room = rollout_length(recipe_) - recipe_.rollout.tokens;
         std::ssize(p.group.prompt) > room || p.group.prompt.empty())
@@ -194,7 +192,6 @@ void Rollouts::note(const std::vector<Posed>& posed, StepRollouts& out) {
   for (const Posed& p : posed) {
     const Group& group = p.group;
     const auto n = static_cast<double>(group.answers.size());
-    out.add("environment_errors", group.error.empty() ? 0 : 1, 0);
     if (!group.error.empty()) continue;
     curriculum_->note(group.of, group.passed());
     out.add("pass_at_1", n * group.passed(), n);
@@ -230,7 +227,10 @@ StepRollouts Rollouts::generate(int64_t step) {
   const RolloutRecipe& r = recipe_.rollout;
   const bool compares = recipe_.policy.advantage != "teacher";
   generator_->renew();
+  const bool commands = std::ranges::any_of(r.environments, is_command);
   StepRollouts out{.step = step};
+  for (const char* name : {"pass_at_1", "zero_variance", "entropy", "answer_tokens", "cut"}) out.add(name, 0, 0);
+  for (const std::string& label : labels_) out.add("reward_" + label, 0, 0);  // in this order in all logs
   std::vector<Group> spare, failed;  // without anything to learn, if there is nothing better
   int64_t posed_so_far = 0;
   for (int64_t round = 0; round <= r.refill && std::ssize(out.groups) < r.prompts; ++round) {
@@ -245,6 +245,7 @@ StepRollouts Rollouts::generate(int64_t step) {
     }
   }
   if (r.refill > 0) out.add("refilled", static_cast<double>(posed_so_far - r.prompts), 0);
+  if (commands) out.add("environment_errors", static_cast<double>(failed.size()), 0);
   spare.insert(spare.end(), std::make_move_iterator(failed.begin()), std::make_move_iterator(failed.end()));
   for (size_t i = 0; std::ssize(out.groups) < r.prompts; ++i) out.groups.push_back(std::move(spare[i]));
   if (recipe_.policy.importance_cap > 0) score(out.groups);
@@ -269,7 +270,10 @@ void Rollouts::log(const StepRollouts& rollouts) {
 }
 
 void Rollouts::report(Sums& sums) {
-  for (const Metric& m : metrics_) sums.add(*names_.insert(m.name).first, m.sum, m.count);
+  for (const Metric& m : metrics_) {
+    if (m.count == 0 && m.name.starts_with("reward_")) continue;  // not drawn
+    sums.add(*names_.insert(m.name).first, m.sum, m.count);
+  }
 }
 
 void Rollouts::write_state(const fs::path& folder) const {
