@@ -120,6 +120,37 @@ class Posttrain(TrainCase):
             self.assertEqual((off["true"]["mismatch"], off["true"]["ratio"], off["true"]["kl"]), (0, 1, 0), dtype)
             self.assertGreater(off["false"]["mismatch"], 0)
 
+    def rollouts_of(self, step):
+        ahead = self.out / "checkpoints" / f"step-{step:08}" / "training" / "rollout.json"
+        return state_of(self.out, step), ahead.read_text(), (self.out / "rollouts.jsonl").read_text()
+
+    def test_answers_of_the_run_itself(self):
+        """A command that hangs or crashes, and words that do not fit, are one line; a resumed run has the same answers."""
+        self.recipe = 'init = "tiny"\nsteps = 3\nlength = 96\nexact = true\n[policy]\nadvantage = "leave-one-out"\n' \
+                      '[rollout]\nprompts = 2\nanswers = 3\ntokens = 8\n'
+        self.setUp()
+        environments = "rollout.environments=" + json.dumps(["addition", "sorting"])
+        self.refused(environments, "rollout.answers=1", says="a group of one answer")
+        self.refused(environments, "--ranks", "2", says="answers are generated on one rank")
+        self.refused(environments.replace("addition", "additoin"), says="no such environment; got additoin")
+        for line, seconds, says in (("sleep 60", 0.2, "no reply within 0.2 s"), ("exit 1", 60, "the command ended"),
+                                    ("echo nan", 60, "not a JSON object")):
+            broken = self.train("rollout.environments=" + json.dumps([f"command:{line}"]), f"rollout.timeout={seconds}")
+            self.assertEqual((broken.returncode, broken.stderr.count("\n")), (2, 1), broken.stderr)
+            self.assertIn(says, broken.stderr)
+            shutil.rmtree(self.out, ignore_errors=True)
+        plan = json.loads(self.trained(environments, "--dry-run", "--json").stdout)
+        self.assertEqual((plan["rows"], plan["length"]), (6, 96))
+        words = environments, "rollout.curriculum=pass-rate", "rollout.ahead=1"
+        self.trained(*words)
+        whole = self.rollouts_of(3)
+        shutil.rmtree(self.out)
+        self.trained(*words, "steps=2")
+        self.trained(*words, "--resume", "auto", "accumulate=2")
+        self.assertEqual(self.rollouts_of(3), whole)
+        shown = braid("data", "show", self.out / "rollouts.jsonl", "-m", "tiny", "--kind", "rollouts", "--row", 0)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+
 
 if __name__ == "__main__":
     main()

@@ -118,14 +118,14 @@ data::Reading reading_bar() {
 }
 
 void tell_language(const train::Recipe& recipe, train::Language& language, std::FILE* words) {
-  for (const std::string& note : language.data().notes()) fmt::print(stderr, "{}\n", note);
+  for (const std::string& note : language.notes()) fmt::print(stderr, "{}\n", note);
   for (const std::string& line : train::idle_words(recipe, language.model()->config()))
     fmt::print(stderr, "{}\n", line);
   if (language.precision()) fmt::print(words, "{}\n", language.precision()->describe());
   if (language.masters().adapters())
     fmt::print(words, "{} parameters train in {} adapters\n", language.masters().trained(),
                language.masters().adapters()->sites().size());
-  if (const auto floor = language.data().entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
+  if (const auto floor = language.entropy_floor()) fmt::print(words, "entropy floor {:.4f}\n", *floor);
 }
 
 // On this rank of `world`; null: there is no other.

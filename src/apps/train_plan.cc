@@ -18,6 +18,7 @@
 #include "sys/roofs.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
+#include "train/rollout.h"
 
 namespace braid::apps {
 namespace {
@@ -27,6 +28,7 @@ struct Size {
   int64_t rows, length;
 };
 Size size_of(const train::Recipe& recipe, int64_t vocab) {
+  if (train::generates(recipe)) return {train::rollout_rows(recipe), train::rollout_length(recipe)};
   const bool answers = data::has_answers(recipe.data);  // as long as they are, whatever length says
   if (recipe.batch > 0 && recipe.length > 0 && !answers) return {recipe.batch, recipe.length};
   const data::Loader loader =

@@ -116,6 +116,7 @@ std::vector<Answer> pair_of(const Line& text, const Language& language, bool rat
 
 std::vector<Answer> rollout_of(const Line& text, const Language& language, bool rated) {
   const io::Json line = io::Json::parse(text.text, text.where);
+  if (line.get({"error"})) return {};  // of an environment, in the log of a run
   if (rated) line.need({"reward"});
   Answer answer{.tokens = answer_of(text, line, "completion", language),
                 .group = rated ? line.need({"group"}).raw().dump() : "",

@@ -4,6 +4,8 @@
 //                by "chosen_reward" and "rejected_reward".
 //   rollouts     {"group", "prompt_ids", "completion_ids", "reward", "logprobs"}: a row is an answer that a policy
 //                sampled, with the natural log-probability of each of its tokens; answers of one group have one prompt.
+//                Lines with an "error" are passed over: a run writes them of environments that failed
+//                (train/rollout.h).
 //
 // Prompts and answers are given as text ("prompt", "chosen"), which the model's tokenizer reads, as token ids
 // ("prompt_ids", "chosen_ids", ...), or the prompt as the "messages" of a chat, to which the answer is the assistant's

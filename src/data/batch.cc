@@ -11,6 +11,8 @@ void take_rows(const Batch& batch, int64_t begin, int64_t end, Batch& out) {
   out.ids.assign(batch.ids.begin() + first, batch.ids.begin() + last);
   out.targets.assign(batch.targets.begin() + first, batch.targets.begin() + last);
   if (!batch.logprobs.empty()) out.logprobs.assign(batch.logprobs.begin() + first, batch.logprobs.begin() + last);
+  if (!batch.trainer_logprobs.empty())
+    out.trainer_logprobs.assign(batch.trainer_logprobs.begin() + first, batch.trainer_logprobs.begin() + last);
   for (size_t i = 0; i < batch.seqs.seqs.size(); ++i) {
     Seq s = batch.seqs.seqs[i];
     if (s.start < first || s.start >= last) continue;

@@ -29,8 +29,9 @@ struct Batch {
   std::vector<int64_t> row_ids;  // [batch] equal for equal rows of the data, whenever they come
   // Of answers, one to a sequence; otherwise empty.
   std::vector<Rating> ratings;
-  std::vector<float> logprobs;  // [T] of the targets, under the policy that sampled them; empty for pairs
-  struct Scratch {              // buffers in which sources build rows
+  std::vector<float> logprobs;          // [T] of the targets, under the policy that sampled them; empty for pairs
+  std::vector<float> trainer_logprobs;  // [T] by a pass of training over the weights of that policy; usually empty
+  struct Scratch {                      // buffers in which sources build rows
     std::vector<int32_t> ids;
     std::vector<int64_t> symbols, wider;
   } scratch;
@@ -53,6 +54,7 @@ struct Batch {
     row_ids.clear();
     ratings.clear();
     logprobs.clear();
+    trainer_logprobs.clear();
   }
 };
 

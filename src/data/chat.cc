@@ -132,6 +132,15 @@ class Conversation {
 
 }  // namespace
 
+std::string prompt_text(ordered_json variables, const text::ChatTemplate& chat, const std::string& where) {
+  variables["add_generation_prompt"] = true;
+  try {
+    return chat.render(variables, date());
+  } catch (const text::TemplateError& e) {
+    fail(where, {.what = "the chat template refuses the conversation", .got = printable(e.text())});
+  }
+}
+
 std::vector<Example> examples_of(const ordered_json& line, const text::ChatTemplate& chat,
                                  const text::Tokenizer& tokenizer, const std::string& where) {
   return Conversation(line, chat, tokenizer, where).examples();

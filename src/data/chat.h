@@ -25,6 +25,10 @@ struct Example {
 std::vector<Example> examples_of(const nlohmann::ordered_json& line, const text::ChatTemplate& chat,
                                  const text::Tokenizer& tokenizer, const std::string& where);
 
+// The text that asks for the next answer of a conversation, at the date that examples have. `variables`: messages, and
+// whatever else the template reads.
+std::string prompt_text(nlohmann::ordered_json variables, const text::ChatTemplate& chat, const std::string& where);
+
 // The whole conversation, whose last turn is the assistant's and alone is trained.
 Example last_answer_of(const nlohmann::ordered_json& line, const text::ChatTemplate& chat,
                        const text::Tokenizer& tokenizer, const std::string& where);

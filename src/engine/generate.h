@@ -16,8 +16,9 @@ struct GenerateOptions {
   int64_t tokens_max = -1;  // -1: until the context is full
   SamplingOptions sampling{};
   bool ignore_eos = false;
-  int64_t logprobs = -1;     // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
-  ReasoningBudget budget{};  // for a prompt that ends inside <think>
+  int64_t logprobs = -1;        // alternatives whose log-probabilities are returned; -1: no log-probabilities at all
+  bool drawn_logprobs = false;  // at the temperature that tokens are drawn with, instead of 1
+  ReasoningBudget budget{};     // for a prompt that ends inside <think>
   // What the answer may say; null: anything. It holds after the thinking, which the prompt has opened if `thinking`. An
   // answer to which nothing may be added ends with Finish::stop, without an end token.
   std::shared_ptr<const grammar::Constraint> constraint{};
@@ -40,8 +41,9 @@ struct Timings {
 };
 
 struct Generated {
-  std::vector<int32_t> ids{};                         // the end token included
-  std::vector<std::vector<TokenLogprob>> logprobs{};  // of every id, if asked for: its own, then the alternatives
+  std::vector<int32_t> ids{};  // the end token included
+  // Of every id, if asked for: its own, then the alternatives. With Numerics::exact its own has the bits of training's.
+  std::vector<std::vector<TokenLogprob>> logprobs{};
   std::vector<std::vector<TokenLogprob>> prompt_logprobs{};  // of every token of the prompt but the first, if asked for
   Finish finish = Finish::length;
   std::string error{};          // why this answer alone failed; empty: it did not

@@ -1,11 +1,9 @@
 #include "engine/language_model.h"
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
+#include "engine/answer_text.h"
 #include "io/gguf.h"
 #include "io/json.h"
 #include "models/adapter_file.h"
@@ -17,9 +15,6 @@
 
 namespace braid::engine {
 namespace {
-
-constexpr std::array<std::string_view, 6> kSpokenTags = {"<think>",      "</think>",   "<tool_call>",
-                                                         "</tool_call>", "<TOOLCALL>", "</TOOLCALL>"};
 
 std::unique_ptr<models::Model> load(const io::ModelPath& path, const RunnerOptions& options) {
   if (options.ranks) return models::load_part(path, options.ranks->division(), options.ranks->rank());
@@ -124,11 +119,7 @@ grammar::CallForm LanguageModel::call_form() {
   return template_->mentions("<function=") ? grammar::CallForm::xml : grammar::CallForm::json;
 }
 
-bool LanguageModel::is_silent(int32_t id) {
-  if (!tokenizer().is_special(id)) return false;
-  const auto token = tokenizer().id_to_token(id);
-  return !token || std::find(kSpokenTags.begin(), kSpokenTags.end(), *token) == kSpokenTags.end();
-}
+bool LanguageModel::is_silent(int32_t id) { return engine::is_silent(tokenizer(), id); }
 
 SamplingOptions sampling_of(const io::ModelPath& path, const SamplingOptions& otherwise) {
   SamplingOptions s = otherwise;

@@ -46,8 +46,7 @@ class LanguageModel {
   // How the model writes tool calls, by what its template shows.
   grammar::CallForm call_form();
 
-  // A token as text for the answer: end tokens and other special ones are silent, except for the tags that people and
-  // parsers read.
+  // Of a token: engine/answer_text.h.
   bool is_silent(int32_t id);
 
  private:

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/cross_entropy/cross_entropy.h"
 #include "report/units.h"
 #include "sys/error.h"
 #include "sys/machine.h"
@@ -311,6 +312,14 @@ Tensor Runner::logits(const Tensor& x, Phase phase) {
   }
   nn::Run r = run(seqs, nullptr);
   return from_head({x.dim(0), config().vocab}, [&] { return model_->logits(r, x); });
+}
+
+double Runner::logprob(std::span<const float> logits, int32_t id) {
+  float loss = 0;
+  braid::run(ctx_, CrossEntropyFwd{.logits = view_of(logits.data(), {1, std::ssize(logits)}),
+                                   .targets = view_of(&id, {1}),
+                                   .loss = mut_view_of(&loss, {1})});
+  return static_cast<double>(0.0f - loss);
 }
 
 Tensor Runner::token_losses(const Tensor& x, std::span<const int32_t> targets) {

@@ -84,6 +84,9 @@ class Runner {
   int64_t rewind(int64_t sequence);
   // Phase::step if the rows are from a step of the only sequence.
   Tensor logits(const Tensor& x, Phase phase = Phase::prefill);
+  // The log-probability of a token under one row of logits, as training computes it: with Numerics::exact it has the
+  // bits of token_losses.
+  double logprob(std::span<const float> logits, int32_t id);
   // Negative log-probabilities of the tokens `targets`, as predicted by the rows of x, [n] F32.
   Tensor token_losses(const Tensor& x, std::span<const int32_t> targets);
   // Rows of x, in this order.

@@ -156,18 +156,19 @@ int32_t sample(std::span<const float> logits, const SamplingOptions& o, std::spa
   return last;
 }
 
-std::vector<TokenLogprob> logprobs_of(std::span<const float> logits, int32_t id, int64_t top) {
-  const auto best = static_cast<double>(logits[best_of(logits)]);
+std::vector<TokenLogprob> logprobs_of(std::span<const float> logits, int32_t id, int64_t top, double temperature) {
+  const auto scaled = [temperature](float v) { return static_cast<double>(v) / temperature; };
+  const double best = scaled(logits[best_of(logits)]);
   double sum = 0;
-  for (const float v : logits) sum += std::exp(static_cast<double>(v) - best);
+  for (const float v : logits) sum += std::exp(scaled(v) - best);
   const double log_sum = best + std::log(sum);
-  std::vector<TokenLogprob> out{{id, static_cast<double>(logits[static_cast<size_t>(id)]) - log_sum}};
+  std::vector<TokenLogprob> out{{id, scaled(logits[static_cast<size_t>(id)]) - log_sum}};
   if (top == 0) return out;
   std::vector<Candidate> list(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) list[i] = {logits[i], static_cast<int32_t>(i)};
   Ranking ranking(std::move(list));
   for (size_t i = 0; i < std::min(static_cast<size_t>(top), ranking.size()); ++i)
-    out.push_back({ranking.at(i).id, static_cast<double>(ranking.at(i).logit) - log_sum});
+    out.push_back({ranking.at(i).id, scaled(ranking.at(i).logit) - log_sum});
   return out;
 }
 

@@ -32,7 +32,7 @@ struct TokenLogprob {
   int32_t id = 0;
   double logprob = 0;
 };
-// Log-probabilities of `id` and then of the `top` most likely tokens, before penalties and temperature.
-std::vector<TokenLogprob> logprobs_of(std::span<const float> logits, int32_t id, int64_t top);
+// Log-probabilities of `id` and then of the `top` most likely tokens, before penalties and cuts, at this temperature.
+std::vector<TokenLogprob> logprobs_of(std::span<const float> logits, int32_t id, int64_t top, double temperature = 1);
 
 }  // namespace braid::engine

@@ -455,6 +455,10 @@ std::optional<Finish> Scheduler::verify(Stream& s, const Tensor& x, const Tensor
 std::optional<Finish> Scheduler::advance(Stream& s, std::span<const float> logits, int64_t length) {
   if (s.first_token == Clock::time_point{}) s.first_token = Clock::now();
   s.next = s.picker.next(logits);
+  const GenerateOptions& generate = s.request.generate;
+  const bool drawn = generate.drawn_logprobs && generate.sampling.temperature > 0 && generate.sampling.temperature != 1;
+  if (runner_.options().numerics.exact && generate.logprobs >= 0 && !drawn)
+    s.picker.set_logprob(runner_.logprob(logits, s.next));
   if (s.request.on_logprobs && !s.picker.logprobs().empty()) s.request.on_logprobs(s.picker.logprobs().back());
   if (s.picker.ended()) return Finish::stop;
   if (s.request.on_token && !s.request.on_token(s.next)) return Finish::cancelled;

@@ -51,7 +51,10 @@ int32_t TokenPicker::next(std::span<const float> logits) {
     constraint_->push(id);
     if (!constraint_->thinking()) limit_.end();
   }
-  if (options_.logprobs >= 0) logprobs_.push_back(logprobs_of(logits, id, options_.logprobs));
+  const double temperature = options_.sampling.temperature;
+  const bool as_drawn = options_.drawn_logprobs && temperature > 0;
+  if (options_.logprobs >= 0)
+    logprobs_.push_back(logprobs_of(logits, id, options_.logprobs, as_drawn ? temperature : 1));
   ids_.push_back(id);
   seen_.push_back(id);
   const bool ends = !options_.ignore_eos || (constraint_ && !options_.constraint->may_be_cut());

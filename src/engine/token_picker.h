@@ -24,6 +24,7 @@ class TokenPicker {
   std::optional<int32_t> guess(std::span<const float> logits, std::span<const int32_t> ahead) const;
   bool ended() const { return ended_; }                                     // the last token is an end token
   bool complete() const { return constraint_ && constraint_->finished(); }  // nothing may be added to the answer
+  void set_logprob(double value) { logprobs_.back()[0].logprob = value; }   // of the last token
   // Every token of the sequence, those of the answer included.
   std::span<const int32_t> text() const { return seen_; }
   std::span<const int32_t> answer() const { return ids_; }

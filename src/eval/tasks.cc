@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "engine/answer_text.h"
 #include "engine/reasoning.h"
 #include "engine/scheduler.h"
 #include "sys/error.h"
@@ -38,25 +39,6 @@ std::string fault_of(const ordered_json& row) {
 std::string trimmed(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   return first == text.npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
-// The answer as shown to the user.
-TaskResult read_answer(engine::LanguageModel& model, const std::string& prompt, std::span<const int32_t> ids) {
-  text::StreamDecoder decoder(model.tokenizer(), false);
-  std::string text;
-  for (const int32_t id : ids) {
-    if (!model.is_silent(id)) text += decoder.push(id);
-  }
-  text += decoder.finish();
-  engine::ReasoningSplitter splitter(engine::ends_in_think(prompt));
-  TaskResult out;
-  for (const auto& part : {splitter.push(text), splitter.finish()}) {
-    out.reasoning += part.reasoning;
-    out.content += part.content;
-  }
-  out.reasoning = trimmed(out.reasoning);
-  out.content = trimmed(out.content);
-  return out;
 }
 
 // The prediction block sees the hidden state before a token and that token, and drafts the one after it. The last token
@@ -133,8 +115,8 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
     std::vector<int32_t>& ids = answers[i].ids;
     const bool cut = answers[i].finish == engine::Finish::length;
     if (!cut) ids.pop_back();  // the end token
-    TaskResult r = read_answer(model, texts[i], ids);
-    r.task = rows[i]["task"];
+    engine::AnswerText text = engine::answer_text(model.tokenizer(), engine::ends_in_think(texts[i]), ids);
+    TaskResult r{.task = rows[i]["task"], .reasoning = std::move(text.reasoning), .content = std::move(text.content)};
     r.cut = cut;
     if (options.drafts) count_drafts(model.runner(), prompts[i], ids, r);
     for (const ordered_json& accepted : rows[i]["answers"])

@@ -115,7 +115,11 @@ void check_out(const Recipe& recipe) {
   const fs::path out(recipe.out);
   check_logs(out, recipe.log);
   if (!list_checkpoints(out).empty()) return;
-  const std::string own[] = {"checkpoints", "loss.csv", "loss.svg", first_of(recipe.log.jsonl),
+  const std::string own[] = {"checkpoints",
+                             "loss.csv",
+                             "loss.svg",
+                             "rollouts.jsonl",
+                             first_of(recipe.log.jsonl),
                              first_of(recipe.log.tensorboard)};
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(out, none)) {
@@ -158,6 +162,7 @@ void Checkpoints::save(const Arrays& arrays, const Progress& progress, const Rec
   io::write_text_file(folder.place() / "training" / "state.json", state_text(progress, recipe));
   io::write_text_file(folder.place() / "training" / "manifest.json", manifest_text(manifest));
   io::write_text_file(folder.place() / "training" / "recipe.toml", to_toml(with_absolute_paths(recipe), false));
+  objective_.write_state(folder.place() / "training");
   folder.commit();
   publish(path);
   remove_old();
@@ -318,6 +323,7 @@ Progress Checkpoints::load(const fs::path& folder, const Arrays& arrays) const {
                     .norms = {}};
   for (const io::Json& loss : state.need({"losses"}).items()) progress.losses.push_back(loss.as_number());
   for (const io::Json& norm : state.need({"norms"}).items()) progress.norms.push_back(norm.as_number());
+  objective_.read_state(folder / "training");
   if (!writes_) return progress;
   set_aside_after(progress.step);
   // A run may have ended between saving and publishing, and with no step left that would publish.

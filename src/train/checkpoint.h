@@ -3,6 +3,7 @@
 //   state.safetensors  m.NAME, v.NAME and, if there is one, ema.NAME of every tensor in its global shape, F32;
 //                      master.NAME if the model's own file does not hold every bit
 //   state.json         step, tokens, the windows of losses and of gradient norms
+//   rollout.json       pass rates, and answers generated ahead, if the run generates answers (rollout.h)
 //   manifest.json      what decides the bits of the run (manifest.h)
 //   recipe.toml        as it was resolved
 // and the file DONE, without which it is incomplete (io/atomic_folder.h). A checkpoint does not depend on threads,

@@ -23,6 +23,8 @@ class Frozen {
   // the data, however short the run.
   std::span<const float> losses(Ctx& ctx, const data::Batch& part, bool held_out);
 
+  void forget() { seen_[0].clear(), seen_[1].clear(); }
+
   // What the head reads of every token, [T, D] in the type of the products.
   Tensor head_input(Ctx& ctx, const data::Batch& part);
   const models::Model& model() const { return *model_; }

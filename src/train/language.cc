@@ -41,10 +41,10 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   const models::Config config = config_of(recipe);
   check_trainable(config);
   open_data(config, reading);  // first: a run that cannot read its data leaves no files behind
-  flops_ = train::flops_per_token(config, data_->length());
+  flops_ = train::flops_per_token(config, length());
   const int64_t available = sys::memory_available();
   models::Stage stage;
-  if (mesh && mesh->pipe()) stage = stage_of(recipe, config, data_->length(), mesh->stage());
+  if (mesh && mesh->pipe()) stage = stage_of(recipe, config, length(), mesh->stage());
   const models::Config staged = models::stage_config(config, stage);
   const StateShares shares = state_shares(recipe, staged, mesh ? mesh->ranks() : 1);
   if (recipe.lora.rank == 0) {
@@ -77,17 +77,20 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
   task_ = make_task(recipe, config, path, ctx);
   need_memory(state_bytes(recipe, static_cast<double>(masters.trained()), shares).sum(),
               static_cast<double>(passes_ ? passes_->bytes() : plan_->arena.bytes), available);
+  if (rollouts_) {
+    const auto write = [this](const fs::path& folder) { this->write(this->masters().values(), folder); };
+    rollouts_->start(this->model(), write, ctx.threads);
+  }
   tape_.drop = [this](Cost, size_t node) { return plan_->drops(node); };
 }
 
 void Language::make_plans(const models::Config& config, Ctx& ctx) {
   models::Model& model = *trained_->model;
-  const int64_t rows = mesh_ ? (data_->rows() + mesh_->shares() - 1) / mesh_->shares() : data_->rows();
+  const int64_t rows = mesh_ ? (this->rows() + mesh_->shares() - 1) / mesh_->shares() : this->rows();
   const std::vector<Chunk> chunks = chunks_of(model.config().stage);
-  for (const Chunk& chunk : chunks)
-    plans_.push_back(rehearse(recipe_, model, ctx, rows, data_->length(), 0, mesh_, &chunk));
+  for (const Chunk& chunk : chunks) plans_.push_back(rehearse(recipe_, model, ctx, rows, length(), 0, mesh_, &chunk));
   for (int64_t steps = 1; chunks.empty() && steps <= (loop_ ? loop_->backward_steps : 1); ++steps)
-    plans_.push_back(rehearse(recipe_, model, ctx, rows, data_->length(), loop_ ? steps : 0, mesh_));
+    plans_.push_back(rehearse(recipe_, model, ctx, rows, length(), loop_ ? steps : 0, mesh_));
   plan_ = &plans_.back();
   if (chunks.empty()) return;
   passes_.emplace(recipe_, model, *mesh_->pipe(), ctx, plans_);
@@ -114,6 +117,11 @@ fs::path Language::origin(int threads) const {
 void Language::open_data(const models::Config& config, const data::Reading& reading) {
   const int64_t vocabulary = config.vocab;
   const fs::path language = language_folder(recipe_);
+  if (generates(recipe_)) {
+    rollouts_.emplace(recipe_, language, vocabulary);
+    need_rows(recipe_, rows());
+    return;
+  }
   data::DataSpec spec = data_spec(recipe_);
   spec.reading = reading;
   data_ = data::open(spec, language, vocabulary);
@@ -140,8 +148,10 @@ Facts Language::facts() const {
   // Adapters are checkpointed without their base model, and tasks may compare with the model at the start.
   if (trained_->masters.adapters() || rates_answers(recipe_))
     facts.emplace_back("weights of the model", fmt::format("\"{:016x}\"", sample_hash(origin_)));
-  facts.emplace_back("steps per epoch", std::to_string(data_->steps_per_epoch()));
-  facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", sample_hash(*data_)));
+  if (data_) {
+    facts.emplace_back("steps per epoch", std::to_string(data_->steps_per_epoch()));
+    facts.emplace_back("content of the data", fmt::format("\"{:016x}\"", sample_hash(*data_)));
+  }
   if (!recipe_.distill.teacher.empty()) {
     const fs::path teacher = io::find_model(recipe_.distill.teacher).weights;
     facts.emplace_back("weights of the teacher", fmt::format("\"{:016x}\"", sample_hash(teacher)));
@@ -170,7 +180,7 @@ int64_t Language::draw(int64_t step, bool held_out) {
     depth_ = held_out ? Depth{.steps = loop_->steps} : draw_depth(*loop_, recipe_.loop.sigma, draws_.seed, step);
     plan_ = &plans_[static_cast<size_t>(std::max<int64_t>(depth_.backward, 1) - 1)];
   }
-  (held_out ? held_out_ : data_)->batch(step, batch_);
+  rollouts_ ? rollouts_->draw(step, batch_) : (held_out ? held_out_ : data_)->batch(step, batch_);
   held_out_batch_ = held_out;
   totals_ = totals_of(batch_);
   return std::ssize(batch_.rows) - 1;
@@ -302,6 +312,7 @@ void Language::share_routers() {
 // The mean of the prediction block's steps, what the routers did in this step, and the loss-free update of the
 // selection biases (docs/internals/train.md, Balance of experts).
 void Language::finish(bool updated, Sums& sums) {
+  if (rollouts_) rollouts_->report(sums);
   const LossRecipe& loss = recipe_.loss;
   if (loop_) sums["loop_steps"].sum = static_cast<double>(depth_.steps);
   if (loss.z > 0) sums["z_loss"].sum *= loss.z;
@@ -337,6 +348,19 @@ void Language::write(std::span<const float> values, const fs::path& folder) {
 }
 
 fs::path Language::weights_in(const fs::path& folder) const { return models::weights_in(trained_->masters, folder); }
+
+void Language::write_state(const fs::path& folder) const {
+  if (rollouts_) rollouts_->write_state(folder);
+}
+
+void Language::read_state(const fs::path& folder) {
+  if (rollouts_) rollouts_->read_state(folder);
+}
+
+std::vector<std::string> Language::notes() const {
+  if (data_) return {data_->notes().begin(), data_->notes().end()};
+  return {};
+}
 
 void Language::write_batch(const fs::path& path) const {
   const int64_t tokens = std::ssize(batch_.ids);

@@ -20,6 +20,7 @@
 #include "train/mesh.h"
 #include "train/objective.h"
 #include "train/recipe.h"
+#include "train/rollout.h"
 #include "train/stage_passes.h"
 #include "train/task.h"
 #include "train/token_shares.h"
@@ -45,12 +46,16 @@ class Language final : public Objective {
   void finish(bool updated, Sums& sums) override;
   void write(std::span<const float> values, const std::filesystem::path& folder) override;
   std::filesystem::path weights_in(const std::filesystem::path& folder) const override;
+  void write_state(const std::filesystem::path& folder) const override;
+  void read_state(const std::filesystem::path& folder) override;
   void write_batch(const std::filesystem::path& file) const override;
   Facts facts() const override;
 
   // The model in training, for runs between steps: it has the weights of the last step.
   std::shared_ptr<models::Model> model() const { return {trained_, trained_->model.get()}; }
-  const data::Loader& data() const { return *data_; }
+  const data::Loader& data() const { return *data_; }  // unless the run generates its data
+  std::vector<std::string> notes() const;              // on the data, for the user, a line each
+  std::optional<double> entropy_floor() const { return data_ ? data_->entropy_floor() : std::nullopt; }
   const StepPlan& plan() const { return plans_.back(); }
   const std::optional<nn::Precision>& precision() const { return precision_; }  // if the recipe quantises products
 
@@ -68,6 +73,8 @@ class Language final : public Objective {
     std::array<int64_t, models::kMtpSteps> mtp{};  // of each step of the prediction block
   };
   static Totals totals_of(const data::Batch& batch);
+  int64_t rows() const { return rollouts_ ? rollout_rows(recipe_) : data_->rows(); }
+  int64_t length() const { return rollouts_ ? rollout_length(recipe_) : data_->length(); }
   void open_data(const models::Config& config, const data::Reading& reading);
   nn::Run run_of(Ctx& ctx, const data::Batch& part, TokenShares& shares, bool backward);
   void run_undifferentiated(nn::Run& run, const data::Batch& part);
@@ -86,6 +93,7 @@ class Language final : public Objective {
   std::optional<models::MasterWeights> whole_;  // where the masters are parts, on the first rank: tensors for files
   std::optional<nn::Precision> precision_;
   std::optional<data::Loader> data_, held_out_;
+  std::optional<Rollouts> rollouts_;  // in place of data_
   data::Batch batch_, part_;
   ContextModes modes_;
   TokenShares shares_;  // of the part in computation

@@ -122,6 +122,18 @@ std::string json_of(const HeldOutLog& log) {
   return j.dump();
 }
 
+std::FILE* reopen_lines(const fs::path& path, int64_t step) {
+  return reopen(path, [&](const std::string& line) {
+    const auto j = nlohmann::json::parse(line, nullptr, false);
+    return j.is_object() && j.contains("step") && j["step"].is_number() && j["step"] <= step;
+  });
+}
+
+void append_lines(const std::string& lines, std::FILE* file, const fs::path& path) {
+  if (std::fputs(lines.c_str(), file) < 0 || std::fflush(file) != 0)
+    fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(errno)});
+}
+
 void check_logs(const fs::path& out, const LogRecipe& recipe) {
   refuse_other(out / "loss.csv", kHead, "loss.csv");
   if (recipe.jsonl.empty()) return;
@@ -142,13 +154,11 @@ Log::Log(const fs::path& out, const LogRecipe& recipe, int64_t step)
     return true;
   });
   std::error_code none;  // a device has no size
-  if (const auto size = fs::file_size(csv_path_, none); none || size == 0) append(kHead, csv_, csv_path_);
+  if (const auto size = fs::file_size(csv_path_, none); none || size == 0)
+    append_lines(std::string(kHead) + "\n", csv_, csv_path_);
   if (!recipe.jsonl.empty()) {
     jsonl_path_ = out / recipe.jsonl;  // an absolute path stays itself
-    jsonl_ = reopen(jsonl_path_, [&](const std::string& line) {
-      const auto j = nlohmann::json::parse(line, nullptr, false);
-      return j.is_object() && j.contains("step") && j["step"].is_number() && j["step"] <= step;
-    });
+    jsonl_ = reopen_lines(jsonl_path_, step);
   }
   if (!recipe.tensorboard.empty()) events_ = std::make_unique<report::EventFile>(out / recipe.tensorboard);
 }
@@ -158,17 +168,11 @@ Log::~Log() {
   if (jsonl_) std::fclose(jsonl_);
 }
 
-// Flushed immediately, so that the log of a killed process has every completed step.
-void Log::append(const std::string& line, std::FILE* file, const fs::path& path) const {
-  if (std::fputs((line + "\n").c_str(), file) < 0 || std::fflush(file) != 0)
-    fail_environment(printable(path.string()), {.what = "cannot be written", .got = std::strerror(errno)});
-}
-
 void Log::step(const StepLog& log) {
   train_.points.emplace_back(static_cast<double>(log.step), log.loss);
-  append(fmt::format("{},{},{},{},,", log.step, log.loss, log.grad_norm, log.lr), csv_, csv_path_);
+  append_lines(fmt::format("{},{},{},{},,\n", log.step, log.loss, log.grad_norm, log.lr), csv_, csv_path_);
   if (log.step % recipe_.every != 0 && log.step != log.steps) return;
-  if (jsonl_) append(json_of(log), jsonl_, jsonl_path_);
+  if (jsonl_) append_lines(json_of(log) + "\n", jsonl_, jsonl_path_);
   if (!events_) return;
   std::vector<std::pair<std::string, float>> values = {
       {"loss", static_cast<float>(log.loss)}, {"grad_norm", static_cast<float>(log.grad_norm)},
@@ -182,9 +186,9 @@ void Log::held_out(const HeldOutLog& log) {
   const auto step = static_cast<double>(log.step);
   held_out_.points.emplace_back(step, log.loss);
   if (log.ema_loss) ema_.points.emplace_back(step, *log.ema_loss);
-  append(fmt::format("{},,,,{},{}", log.step, log.loss, log.ema_loss ? fmt::to_string(*log.ema_loss) : ""), csv_,
-         csv_path_);
-  if (jsonl_) append(json_of(log), jsonl_, jsonl_path_);
+  append_lines(fmt::format("{},,,,{},{}\n", log.step, log.loss, log.ema_loss ? fmt::to_string(*log.ema_loss) : ""),
+               csv_, csv_path_);
+  if (jsonl_) append_lines(json_of(log) + "\n", jsonl_, jsonl_path_);
   if (!events_) return;
   std::vector<std::pair<std::string, float>> values = {{"held_out_loss", static_cast<float>(log.loss)}};
   if (log.ema_loss) values.emplace_back("ema_held_out_loss", static_cast<float>(*log.ema_loss));

@@ -46,6 +46,11 @@ std::string json_of(const HeldOutLog& log);
 // Error when a log would replace a file that is not a log, or its folder is outside of `out` and missing.
 void check_logs(const std::filesystem::path& out, const LogRecipe& recipe);
 
+// Opens a file of lines {"step": N, ...} to append, after those of steps up to `step`; others are dropped.
+std::FILE* reopen_lines(const std::filesystem::path& path, int64_t step);
+// Flushed, so that the log of a killed process has every completed step. Error where the disk is full.
+void append_lines(const std::string& lines, std::FILE* file, const std::filesystem::path& path);
+
 class Log {
  public:
   // Continues after `step`. Files are in `out` unless the recipe says otherwise.
@@ -59,8 +64,6 @@ class Log {
   void draw() const;  // loss.svg
 
  private:
-  void append(const std::string& line, std::FILE* file, const std::filesystem::path& path) const;
-
   LogRecipe recipe_;
   std::filesystem::path csv_path_, svg_path_, jsonl_path_;
   std::FILE *csv_ = nullptr, *jsonl_ = nullptr;

@@ -147,6 +147,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
   }
   if (recipe.objective != "language")
     refuse("--ranks", "graphs are trained on one rank", "one rank, or objective = \"language\"");
+  if (!recipe.rollout.environments.empty()) refuse("--ranks", "answers are generated on one rank", "one rank");
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");

@@ -66,6 +66,9 @@ class Objective {
   // A model of these values (the masters', or a mean of them), and its file or folder with the tensors.
   virtual void write(std::span<const float> values, const std::filesystem::path& folder) = 0;
   virtual std::filesystem::path weights_in(const std::filesystem::path& folder) const = 0;
+  // What else the next steps depend on, besides weights and step: in the folder of a checkpoint's state.
+  virtual void write_state(const std::filesystem::path&) const {}
+  virtual void read_state(const std::filesystem::path&) {}
   // The batch, to investigate a step that failed.
   virtual void write_batch(const std::filesystem::path& file) const = 0;
   // What determines the bits of a run besides its recipe.

@@ -21,6 +21,7 @@
 #include "sys/error.h"
 #include "train/checkpoint.h"
 #include "train/recipe_paths.h"
+#include "train/rollout.h"
 #include "train/task.h"
 
 namespace braid::train {
@@ -258,7 +259,7 @@ fs::path language_folder(const Recipe& recipe) {
   const fs::path made = origin_folder(recipe);  // by the run that is resumed
   if (!recipe.tokenizer.empty())
     return is_origin_of(recipe, made) ? made : find_folder("tokenizer", recipe.tokenizer).folder;
-  if (data::reads_text(recipe.data))
+  if (data::reads_text(recipe.data) || generates(recipe))
     fail("tokenizer",
          {.what = "text data needs a tokenizer", .expected = "tokenizer = a model folder with tokenizer.json"});
   return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "train/rollout.h"
 #include "train/token_gradient.h"
 
 namespace braid::train {
@@ -10,6 +11,16 @@ namespace {
 
 Advantage advantage_named(const std::string& name) {
   return name == "leave-one-out" ? Advantage::leave_one_out : name == "std" ? Advantage::std : Advantage::mean;
+}
+
+// Answers with a target: those that were cut may have none.
+double trained_answers(const data::Batch& rows) {
+  double count = 0;
+  for (const Seq& s : rows.seqs.seqs) {
+    const auto first = rows.targets.begin() + s.start;
+    count += std::any_of(first, first + s.len, [](int32_t target) { return target != data::kMasked; }) ? 1 : 0;
+  }
+  return count;
 }
 
 template <class Body>
@@ -26,17 +37,21 @@ Policy::Policy(const Recipe& recipe, const io::ModelPath& start, std::unique_ptr
       clip_{.low = recipe_.clip_low, .high = recipe_.clip_high, .dual = recipe_.dual_clip},
       advantage_(advantage_named(recipe_.advantage)),
       whole_(recipe_.ratio == "sequence"),
+      generates_(generates(recipe)),
       teacher_(std::move(teacher)) {
-  if (recipe_.kl > 0 || recipe_.importance_cap > 0) start_.emplace(start, numerics_of(recipe));
+  if (recipe_.kl > 0 || (recipe_.importance_cap > 0 && !generates_)) start_.emplace(start, numerics_of(recipe));
 }
 
 void Policy::look(Ctx& ctx, const TaskPart& part) {
+  if (start_ && generates_) start_->forget();  // no answer comes twice
+  if (teacher_ && generates_) teacher_->forget();
   if (start_) reference_ = start_->losses(ctx, part.rows, part.held_out);
   if (teacher_) taught_ = teacher_->losses(ctx, part.rows, part.held_out);
 }
 
 // Of the policy that a token's ratio is to.
 double Policy::old_logprob(size_t t, const data::Batch& rows) const {
+  if (!rows.trainer_logprobs.empty()) return static_cast<double>(rows.trainer_logprobs[t]);
   return recipe_.importance_cap > 0 ? -static_cast<double>(reference_[t]) : static_cast<double>(rows.logprobs[t]);
 }
 
@@ -47,9 +62,10 @@ Policy::Answer Policy::answer_of(size_t number, const TaskPart& part, const floa
     answer.log_ratio -= static_cast<double>(losses[t]) + old_logprob(t, part.rows);
     ++answer.tokens;
   });
+  if (answer.tokens == 0) return answer;
   answer.log_ratio /= answer.tokens;
   answer.scale = recipe_.aggregate == "token" ? 1 / static_cast<double>(part.whole.trained)
-                                              : 1 / (static_cast<double>(part.whole.row_ids.size()) * answer.tokens);
+                                              : 1 / (trained_answers(part.whole) * answer.tokens);
   return answer;
 }
 
@@ -59,7 +75,9 @@ void Policy::run(nn::Run& run, models::Model& model, const Tensor& ids, const Te
   TokenGradient gradient(run, model.losses_of(run, ids, targets));
   for (size_t number = 0; number < rows.row_ids.size(); ++number) {
     const Answer answer = answer_of(number, part, gradient.losses());
-    double total = 0, kl = 0, ratios = 0, clipped = 0, apart = 0;
+    if (!teacher_) sums.add("reward", rows.ratings[number].reward, 1);
+    if (answer.tokens == 0) continue;
+    double total = 0, kl = 0, ratios = 0, clipped = 0, apart = 0, divergence = 0;
     each_target(answer.seq, rows, [&](size_t t) {
       const double logprob = -static_cast<double>(gradient.losses()[t]),
                    sampled = static_cast<double>(rows.logprobs[t]);
@@ -67,7 +85,7 @@ void Policy::run(nn::Run& run, models::Model& model, const Tensor& ids, const Te
       const double advantage = teacher_ ? -static_cast<double>(taught_[t]) - logprob : answer.advantage;
       double weight = 1;
       if (recipe_.importance_cap > 0)
-        weight = std::min(std::exp(-static_cast<double>(reference_[t]) - sampled), recipe_.importance_cap);
+        weight = std::min(std::exp(old_logprob(t, rows) - sampled), recipe_.importance_cap);
       const PolicySlope slope = policy_loss(log_ratio, advantage, clip_);
       Slope away;
       if (recipe_.kl > 0) away = kl_estimate(-static_cast<double>(reference_[t]) - logprob);
@@ -78,13 +96,14 @@ void Policy::run(nn::Run& run, models::Model& model, const Tensor& ids, const Te
       ratios += std::exp(log_ratio);
       clipped += slope.clipped ? 1 : 0;
       apart += std::fabs(logprob - sampled);
+      divergence += kl_estimate(logprob - sampled).loss;
     });
     const bool by_token = recipe_.aggregate == "token";
     sums.add("loss", by_token ? total : total / answer.tokens, by_token ? answer.tokens : 1);
-    if (!teacher_) sums.add("reward", rows.ratings[number].reward, 1);
     sums.add("ratio", ratios, answer.tokens);
     sums.add("clipped", clipped, answer.tokens);
     sums.add("mismatch", apart, answer.tokens);
+    sums.add("mismatch_kl", divergence, answer.tokens);
     if (recipe_.kl > 0) sums.add("kl", kl, answer.tokens);
   }
   gradient.finish();

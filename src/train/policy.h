@@ -2,7 +2,8 @@
 // reward and the log-probabilities it was sampled with; its advantage is its reward over those of its group, or, token
 // by token, how much likelier a teacher finds it. Ratios are to the recorded log-probabilities. With `importance_cap`
 // they are to the model at the start, and the ratio of that to the recorded ones, at most the cap, weights a token:
-// what trainer and sampler compute differently then does not count as a step of the policy.
+// what trainer and sampler compute differently then does not count as a step of the policy. Answers that the run has
+// generated (rollout.h) have the trainer's log-probabilities of that time in place of those at the start.
 #pragma once
 #include <optional>
 
@@ -34,6 +35,7 @@ class Policy final : public Task {
   Clip clip_;
   Advantage advantage_ = Advantage::mean;
   bool whole_;                   // ratios of answers, not of tokens
+  bool generates_;               // by this run
   std::optional<Frozen> start_;  // if something needs it
   std::unique_ptr<Frozen> teacher_;
   std::span<const float> reference_, taught_;  // losses of the part's tokens: at the start, of the teacher

@@ -125,6 +125,41 @@ void each_task_word(R& r, Visit& visit) {
 }
 
 template <class R, class Visit>
+void each_rollout_word(R& r, Visit& visit) {
+  visit("rollout.environments", r.environments,
+        "answers are generated and judged by these: addition, sorting, ..., or command:LINE");
+  visit("rollout.weights", r.weights, kPositive, "of the environments in the mixture; empty: all alike");
+  visit("rollout.prompts", r.prompts, io::IntRange{1, 1 << 16}, "groups of answers a step");
+  visit("rollout.answers", r.answers, io::IntRange{1, 1 << 12}, "of a group, to one prompt");
+  visit("rollout.tokens", r.tokens, io::IntRange{1, 1 << 20}, "of an answer at most");
+  visit("rollout.temperature", r.temperature, io::NumberRange{0.01, 100},
+        "that answers are drawn at; other than 1 with policy.importance_cap");
+  visit("rollout.ahead", r.ahead, io::IntRange{0, 1}, "1: answers are by the weights before the last update");
+  visit("rollout.format", r.format, Choices{"none", "bf16", "fp8", "nvfp4", "mxfp4", "int8", "int4", "int3"},
+        "none; or weights are quantised to it for the answers, every step");
+  visit("rollout.think", r.think, "true: prompts ask for thinking");
+  visit("rollout.curriculum", r.curriculum, Choices{"none", "pass-rate"},
+        "none: all levels alike; pass-rate: more of those that are solved now and then");
+  visit("rollout.refill", r.refill, io::IntRange{0, 100}, "times that groups of equal rewards are drawn again");
+  visit("rollout.mask_cut", r.mask_cut, "true: answers that reach rollout.tokens are not trained");
+  visit("rollout.timeout", r.timeout, io::NumberRange{0.01, 86400}, "seconds that a command may take to reply");
+  visit("rollout.every", r.every, kCount, "steps between those whose answers are in rollouts.jsonl; 0: none are");
+}
+
+template <class L, class Visit>
+void each_loss_word(L& loss, Visit& visit) {
+  visit("loss.mean", loss.mean, Choices{"token", "sample"}, "over tokens, or over each sequence's mean; not mtp's");
+  visit("loss.mtp_steps", loss.mtp_steps, io::IntRange{1, models::kMtpSteps}, "times that the prediction block runs");
+  visit("loss.mtp_scale", loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
+  visit("loss.z", loss.z, kNotNegative, "weight of the squared log-sum of the logits");
+  visit("loss.aux", loss.aux, kNotNegative, "weight of the router's balance loss");
+  visit("loss.router_z", loss.router_z, kNotNegative, "weight of the squared log-sum of the router's logits");
+  visit("loss.router_bias_rate", loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
+  visit("loss.goldfish_k", loss.goldfish_k, kCount, "one token in k is not trained on; 0: all are");
+  visit("loss.goldfish_seed", loss.goldfish_seed, kCount, "of the hash that chooses it");
+}
+
+template <class R, class Visit>
 void each_word(R& r, Visit&& visit) {
   visit("objective", r.objective, Choices{"language", "graph"}, "language, or graph: classes of the nodes of a graph");
   visit("init", r.init, Choices{}, "the model to start from: a folder, org/name or tiny");
@@ -153,17 +188,10 @@ void each_word(R& r, Visit&& visit) {
   visit("schedule.warmup", r.schedule.warmup, kCount, "steps: lr * (step + 1) / warmup");
   visit("schedule.decay", r.schedule.decay, kCount, "steps: the last ones (wsd), or those after warm-up (cosine)");
   visit("schedule.min_lr", r.schedule.min_lr, kNotNegative, "where decay ends");
-  visit("loss.mean", r.loss.mean, Choices{"token", "sample"}, "over tokens, or over each sequence's mean; not mtp's");
-  visit("loss.mtp_steps", r.loss.mtp_steps, io::IntRange{1, models::kMtpSteps}, "times that the prediction block runs");
-  visit("loss.mtp_scale", r.loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
-  visit("loss.z", r.loss.z, kNotNegative, "weight of the squared log-sum of the logits");
-  visit("loss.aux", r.loss.aux, kNotNegative, "weight of the router's balance loss");
-  visit("loss.router_z", r.loss.router_z, kNotNegative, "weight of the squared log-sum of the router's logits");
-  visit("loss.router_bias_rate", r.loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
-  visit("loss.goldfish_k", r.loss.goldfish_k, kCount, "one token in k is not trained on; 0: all are");
-  visit("loss.goldfish_seed", r.loss.goldfish_seed, kCount, "of the hash that chooses it");
+  each_loss_word(r.loss, visit);
   each_loop_word(r.loop, visit);
   each_task_word(r, visit);
+  each_rollout_word(r.rollout, visit);
   visit("memory.recompute", r.recompute, Choices{}, "none, selective, full or fit:<GiB>");
   visit("precision.recipe", r.precision, Choices{}, "none, bf16, fp8, fp8-block, mxfp8, mxfp4 or nvfp4");
   visit("precision.stochastic", r.precision_stochastic, "false: gradients are rounded to nearest, an ablation");
@@ -278,6 +306,12 @@ struct Reader {
     if (!v) return;
     value.clear();
     for (const io::Json& item : v->items()) value.push_back(item.as_string());
+  }
+  void operator()(const char* key, std::vector<double>& value, io::NumberRange range, const char*) const {
+    const auto v = find(key);
+    if (!v) return;
+    value.clear();
+    for (const io::Json& item : v->items()) value.push_back(item.as_number(range));
   }
   void operator()(const char* key, std::optional<io::Json>& value, const char*) const { value = find(key); }
   void operator()(const char* key, std::vector<data::BlendPart>& value, const char*) const {

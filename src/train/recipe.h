@@ -90,6 +90,23 @@ struct PolicyRecipe {
   std::string aggregate = "token", ratio = "token";  // or sequence
 };
 
+// Answers that the policy is trained on, generated step by step (rollout.h).
+struct RolloutRecipe {
+  std::vector<std::string> environments{};  // empty: off
+  std::vector<double> weights{};            // of the environments; empty: all alike
+  int64_t prompts = 8, answers = 8;         // of a step, and to each
+  int64_t tokens = 64;                      // of an answer at most
+  double temperature = 1;
+  int64_t ahead = 0;            // steps
+  std::string format = "none";  // of the weights that answer
+  bool think = false;
+  std::string curriculum = "none";  // none, pass-rate
+  int64_t refill = 0;               // times that groups without an advantage are drawn again
+  bool mask_cut = false;
+  double timeout = 10;  // seconds, of a command
+  int64_t every = 1;    // steps between those in rollouts.jsonl
+};
+
 // How ranks share a run (mesh.h).
 struct ParallelRecipe {
   int64_t tp = 1, cp = 1, ep = 1, etp = 1, pp = 1, virtual_stages = 1, zero = 0;
@@ -134,6 +151,7 @@ struct Recipe {
   DistillRecipe distill;
   PreferenceRecipe preference;
   PolicyRecipe policy;
+  RolloutRecipe rollout;
   std::string recompute = "none";  // [memory]: none, selective, full, fit:<GiB>
   std::string precision = "none";  // [precision] recipe
   bool precision_stochastic = true, precision_hadamard = true;

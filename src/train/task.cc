@@ -4,6 +4,7 @@
 #include "train/distill.h"
 #include "train/policy.h"
 #include "train/preference.h"
+#include "train/rollout.h"
 
 namespace braid::train {
 namespace {
@@ -37,6 +38,7 @@ void check_policy(const PolicyRecipe& policy) {
 
 void check_data(const Recipe& recipe) {
   if (prefers(recipe)) return need_data(recipe, "preference", "preference");
+  if (generates(recipe)) return;
   if (earns(recipe)) return need_data(recipe, "rollouts", "policy");
   if (!data::has_answers(recipe.data)) return;
   fail("data.kind", {.what = "answers need something that rates them",
@@ -54,6 +56,7 @@ void check_task(const Recipe& recipe) {
     refuse_together("distill.teacher", prefers(recipe) ? "[preference]" : "[policy], but as its advantage");
   if (taught(recipe) && !distills(recipe))
     fail("policy.advantage", {.what = "there is no teacher", .expected = "distill.teacher = a model folder"});
+  check_rollout(recipe);
   check_data(recipe);
   check_policy(recipe.policy);
   if (!distills(recipe) && !rates_answers(recipe)) return;

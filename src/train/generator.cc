@@ -1,0 +1,69 @@
+#include "train/generator.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "io/model_path.h"
+#include "models/load.h"
+#include "models/quant_recipe.h"
+#include "models/quantize.h"
+
+namespace braid::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr int64_t kTogether = 64;  // answers at once: more share little of a pass, and each has a state
+
+bool quantises(const std::string& format) { return format != "none" && format != "bf16"; }
+
+}  // namespace
+
+Generator::Generator(const Recipe& recipe, std::shared_ptr<models::Model> live,
+                     std::function<void(const fs::path&)> write, int64_t context, int threads)
+    : recipe_(recipe), live_(std::move(live)), write_(std::move(write)), context_(context), threads_(threads) {
+  if (quantises(recipe.rollout.format)) copy_ = fs::path(recipe.out) / ".generator";
+}
+
+Generator::~Generator() {
+  runner_.reset();
+  std::error_code ignored;
+  if (!copy_.empty()) fs::remove_all(copy_, ignored);
+}
+
+engine::RunnerOptions Generator::options(int64_t sequences) const {
+  return {.numerics = Numerics::serving(numerics_of(recipe_).products, recipe_.exact),
+          .context = context_,
+          .sequences = sequences,
+          .memory = engine::kMemoryOfContexts,
+          .threads = threads_};
+}
+
+void Generator::renew() {
+  const RolloutRecipe& r = recipe_.rollout;
+  const int64_t together = std::min(kTogether, r.prompts * r.answers);
+  if (copy_.empty()) {
+    if (!runner_) runner_ = std::make_unique<engine::Runner>(live_, options(together));
+    return;
+  }
+  runner_.reset();  // its weights are mapped from the folder
+  fs::remove_all(copy_);
+  write_(copy_ / "whole");
+  const auto to_the_end = [](int64_t, int64_t) { return true; };
+  models::quantize_model(io::find_model((copy_ / "whole").string()), models::quant_recipe(r.format), copy_ / "coded",
+                         {.threads = threads_}, to_the_end);
+  std::shared_ptr<models::Model> coded = models::load_model(io::find_model((copy_ / "coded").string()));
+  runner_ = std::make_unique<engine::Runner>(std::move(coded), options(together));
+}
+
+// A scheduler of its own: prefixes that it caches belong to these weights.
+std::vector<engine::Generated> Generator::answers(std::vector<engine::Request> requests) {
+  return engine::generate_all(*runner_, std::move(requests), [](int64_t) { return true; });
+}
+
+std::vector<std::vector<float>> Generator::score(const std::vector<engine::ScoreItem>& items) {
+  if (!scorer_) scorer_ = std::make_unique<engine::Runner>(live_, options(1));
+  return engine::score(*scorer_, items, engine::ScorePath::train);
+}
+
+}  // namespace braid::train

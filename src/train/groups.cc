@@ -1,0 +1,171 @@
+#include "train/groups.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "sys/error.h"
+
+namespace braid::train {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr io::NumberRange kRewards{-1e9, 1e9}, kLogprobs{-1e9, 0};
+constexpr io::IntRange kNumbers{0, int64_t{1} << 60};
+
+// What the ratings of a group have in common.
+data::Rating rating_of(const Group& group) {
+  data::Rating rating{.answers = std::ssize(group.answers)};
+  const auto n = static_cast<double>(rating.answers);
+  for (const Sample& s : group.answers) rating.mean += s.reward;
+  rating.mean /= n;
+  double squares = 0;
+  for (const Sample& s : group.answers) squares += (s.reward - rating.mean) * (s.reward - rating.mean);
+  if (rating.answers > 1) rating.deviation = std::sqrt(squares / (n - 1));
+  return rating;
+}
+
+void put_row(const Group& group, const Sample& sample, bool trains, int64_t position, data::Batch& out) {
+  const size_t prompt = group.prompt.size(), tokens = prompt + sample.ids.size() - 1;
+  out.seqs.add(static_cast<int64_t>(tokens), 0, 0, position);
+  for (size_t t = 0; t < tokens; ++t) {
+    out.ids.push_back(t < prompt ? group.prompt[t] : sample.ids[t - prompt]);
+    const bool target = trains && t + 1 >= prompt;
+    const size_t at = t + 1 - prompt;  // in the answer, if it is a target
+    out.targets.push_back(target ? sample.ids[at] : data::kMasked);
+    out.logprobs.push_back(target ? sample.logprobs[at] : 0.0f);
+    if (!sample.trainer.empty()) out.trainer_logprobs.push_back(target ? sample.trainer[at] : 0.0f);
+    out.trained += target ? 1 : 0;
+  }
+  out.rows.push_back(std::ssize(out.ids));
+}
+
+std::vector<float> floats_of(const io::Json& list, size_t count) {
+  std::vector<float> out;
+  for (const io::Json& value : list.items()) out.push_back(static_cast<float>(value.as_number(kLogprobs)));
+  if (out.size() != count) list.refuse("has another length", std::to_string(count));
+  return out;
+}
+
+std::vector<int32_t> tokens_in(const io::Json& list, int64_t vocabulary) {
+  std::vector<int32_t> out;
+  for (const io::Json& value : list.items()) out.push_back(static_cast<int32_t>(value.as_int({0, vocabulary - 1})));
+  if (out.empty()) list.refuse("has no tokens", "at least one");
+  return out;
+}
+
+Sample sample_of(const io::Json& json, int64_t vocabulary) {
+  Sample sample{.ids = tokens_in(json.need({"ids"}), vocabulary),
+                .text = json.need({"text"}).as_string(),
+                .reward = json.need({"reward"}).as_number(kRewards),
+                .cut = json.need({"cut"}).as_bool()};
+  sample.logprobs = floats_of(json.need({"logprobs"}), sample.ids.size());
+  if (const auto trainer = json.get({"trainer"})) sample.trainer = floats_of(*trainer, sample.ids.size());
+  return sample;
+}
+
+}  // namespace
+
+bool Group::alike() const {
+  return std::ranges::all_of(answers, [&](const Sample& s) { return s.reward == answers.front().reward; });
+}
+
+double Group::passed() const {
+  const auto right = std::ranges::count_if(answers, [](const Sample& s) { return s.reward >= 1; });
+  return static_cast<double>(right) / static_cast<double>(answers.size());
+}
+
+Metric& StepRollouts::metric(const std::string& name) {
+  const auto found = std::ranges::find(metrics, name, &Metric::name);
+  return found != metrics.end() ? *found : metrics.emplace_back(Metric{.name = name});
+}
+
+void put_batch(const StepRollouts& rollouts, int64_t length, bool mask_cut, data::Batch& out) {
+  out.clear();
+  int64_t rows = 0;
+  for (const Group& group : rollouts.groups) rows += std::ssize(group.answers);
+  out.reserve(rows, length);
+  for (const Group& group : rollouts.groups) {
+    data::Rating rating = rating_of(group);
+    for (const Sample& sample : group.answers) {
+      const int64_t row = rollouts.step * rows + std::ssize(out.row_ids);
+      put_row(group, sample, group.error.empty() && !(mask_cut && sample.cut), row * length, out);
+      rating.reward = sample.reward;
+      out.ratings.push_back(rating);
+      out.row_ids.push_back(row);
+    }
+  }
+}
+
+std::string lines_of(const StepRollouts& rollouts) {
+  std::string lines;
+  const auto put = [&](const ordered_json& line) {
+    lines += line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  };
+  for (const Group& group : rollouts.groups) {
+    ordered_json line = {{"step", rollouts.step + 1},
+                         {"group", fmt::format("{}.{}", rollouts.step + 1, group.number)},
+                         {"environment", group.environment},
+                         {"level", group.of.level},
+                         {"prompt", group.question}};
+    if (!group.error.empty()) {
+      line["error"] = group.error;
+      put(line);
+      continue;
+    }
+    for (const Sample& sample : group.answers) {
+      line["completion"] = sample.text;
+      line["reward"] = sample.reward;
+      line["finish"] = sample.cut ? "length" : "stop";
+      line["prompt_ids"] = group.prompt;
+      line["completion_ids"] = sample.ids;
+      line["logprobs"] = sample.logprobs;
+      if (!sample.trainer.empty()) line["trainer_logprobs"] = sample.trainer;
+      put(line);
+    }
+  }
+  return lines;
+}
+
+ordered_json state_of(const StepRollouts& rollouts) {
+  ordered_json state = {{"step", rollouts.step}, {"groups", ordered_json::array()}, {"metrics", ordered_json::array()}};
+  for (const Group& group : rollouts.groups) {
+    ordered_json g = {{"number", group.number},           {"index", group.of.environment},   {"level", group.of.level},
+                      {"environment", group.environment}, {"question", group.question},      {"error", group.error},
+                      {"prompt", group.prompt},           {"answers", ordered_json::array()}};
+    for (const Sample& s : group.answers) {
+      ordered_json answer = {{"ids", s.ids}, {"logprobs", s.logprobs}, {"text", s.text}, {"reward", s.reward}};
+      answer["cut"] = s.cut;
+      if (!s.trainer.empty()) answer["trainer"] = s.trainer;
+      g["answers"].push_back(std::move(answer));
+    }
+    state["groups"].push_back(std::move(g));
+  }
+  for (const Metric& m : rollouts.metrics) state["metrics"].push_back({m.name, m.sum, m.count});
+  return state;
+}
+
+StepRollouts rollouts_of(const io::Json& state, int64_t vocabulary) {
+  StepRollouts out{.step = state.need({"step"}).as_int(kNumbers)};
+  for (const io::Json& g : state.need({"groups"}).items()) {
+    Group group{.number = g.need({"number"}).as_int(kNumbers),
+                .of = {.environment = static_cast<size_t>(g.need({"index"}).as_int(kNumbers)),
+                       .level = g.need({"level"}).as_int(kNumbers)},
+                .environment = g.need({"environment"}).as_string(),
+                .question = g.need({"question"}).as_string(),
+                .error = g.need({"error"}).as_string(),
+                .prompt = tokens_in(g.need({"prompt"}), vocabulary)};
+    for (const io::Json& s : g.need({"answers"}).items()) group.answers.push_back(sample_of(s, vocabulary));
+    if (group.answers.empty()) g.refuse("has no answers", "at least one");
+    out.groups.push_back(std::move(group));
+  }
+  for (const io::Json& m : state.need({"metrics"}).items()) {
+    const std::vector<io::Json> parts = m.items();
+    if (parts.size() != 3) m.refuse("is not a metric", "a name and two numbers");
+    out.metrics.push_back({parts[0].as_string(), parts[1].as_number(), parts[2].as_number()});
+  }
+  return out;
+}
+
+}  // namespace braid::train
