@@ -1,0 +1,62 @@
+// The closed form beside virtual time, over all layouts of 64 ranks: how well it orders them, and what its first choice
+// loses.
+#include "layout/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "layout/layout_fixture.h"
+
+namespace braid::layout {
+namespace {
+
+struct Pair {
+  double predicted = 0, played = 0;
+};
+
+// Kendall's tau-b; values within a millionth are ties.
+double tau_of(const std::vector<Pair>& pairs) {
+  const auto sign = [](double a, double b) { return std::abs(a - b) <= 1e-6 * std::max(a, b) ? 0 : a < b ? -1 : 1; };
+  int64_t agree = 0, first = 0, second = 0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const int a = sign(pairs[i].predicted, pairs[j].predicted), b = sign(pairs[i].played, pairs[j].played);
+      agree += a * b, first += a * a, second += b * b;
+    }
+  }
+  return static_cast<double>(agree) / std::sqrt(static_cast<double>(first) * static_cast<double>(second));
+}
+
+struct Outcome {
+  size_t layouts = 0;
+  double tau = 0, regret = 0;
+};
+
+Outcome compare(const char* preset, const char* cluster, const Task& task, const Space& space) {
+  const Model model = model_of(preset, task.length);
+  const Machine machine = machine_of(cluster, task.ranks);
+  Replay replay(machine);
+  std::vector<Pair> pairs;
+  for (const train::ParallelRecipe& p : layouts(model, task, space.grid)) {
+    const Choice choice = best_of(model, machine, task, space, p);
+    pairs.push_back({choice.cost.step, replay.step_seconds(task, work_of(model, machine, task, choice.layout))});
+  }
+  const auto least = [&](double Pair::*of) {
+    return *std::min_element(pairs.begin(), pairs.end(), [&](const Pair& a, const Pair& b) { return a.*of < b.*of; });
+  };
+  return {pairs.size(), tau_of(pairs), least(&Pair::predicted).played / least(&Pair::played).played - 1};
+}
+
+TEST(Replay, TheClosedFormOrdersAllLayoutsOfSixtyFourRanks) {
+  const Task task{.ranks = 64, .batch = 256, .length = 4096};
+  const Outcome out = compare("hybrid-1b", "dgx-h100", task, {});
+  printf("%zu layouts, tau %.3f, regret %.3f\n", out.layouts, out.tau, out.regret);
+  EXPECT_GT(out.layouts, 1000u);
+  EXPECT_GE(out.tau, 0.9);
+  EXPECT_LE(out.regret, 0.05);
+}
+
+}  // namespace
+}  // namespace braid::layout
