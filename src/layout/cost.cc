@@ -1,6 +1,7 @@
 #include "layout/cost.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace braid::layout {
 namespace {
@@ -146,34 +147,71 @@ double optimizer_seconds(const Machine& machine, const StepWork& work, const Sta
 
 namespace {
 
-StageTimes times_of(const Accounting& accounts, const Machine& machine, const Task& task, const StepWork& work,
-                    const StageWork& stage) {
+// Of one layer: passes with the calls that they wait for, and its state.
+struct LayerSeconds {
+  double forward = 0, backward = 0, waits = 0;
+  double gather = 0, scatter = 0;  // of zero 3, and 2; around each pass
+};
+
+std::vector<LayerSeconds> layer_seconds(const Accounting& accounts, const StepWork& work) {
+  std::vector<LayerSeconds> list;
+  for (size_t i = 0; i < work.layers.size(); ++i) {
+    const LayerWork& layer = work.layers[i];
+    const double before = accounts.seconds(layer.calls_forward), after = accounts.seconds(layer.calls_backward);
+    LayerSeconds t{.forward = layer.forward + before, .backward = layer.backward + after, .waits = before + after};
+    if (work.layout.parallel.zero > 1 && work.is_layer(i)) {
+      const StateCalls calls = state_calls(work, {.dense = layer.dense, .experts = layer.experts});
+      t.gather = accounts.seconds(calls.part_forward);
+      t.scatter = accounts.seconds(calls.part_backward) - t.gather;
+    }
+    list.push_back(t);
+  }
+  return list;
+}
+
+// What a part waits for gathers that run one layer ahead, and in the backward pass share the links with the sums of the
+// layer before.
+double gather_waits(const std::vector<LayerSeconds>& layers, const std::vector<size_t>& chunk) {
+  double waits = layers[chunk.front()].gather + layers[chunk.back()].gather;
+  for (size_t i = 0; i < chunk.size(); ++i) {
+    const LayerSeconds& own = layers[chunk[i]];
+    if (i + 1 < chunk.size()) waits += std::max(0.0, layers[chunk[i + 1]].gather - own.forward);
+    const double sums = i + 1 < chunk.size() ? layers[chunk[i + 1]].scatter : 0;
+    if (i > 0 && layers[chunk[i - 1]].gather > 0)
+      waits += std::max(0.0, layers[chunk[i - 1]].gather + sums - own.backward);
+  }
+  return waits;
+}
+
+StageTimes times_of(const Accounting& accounts, const std::vector<LayerSeconds>& layers, const Machine& machine,
+                    const Task& task, const StepWork& work, const StageWork& stage) {
   StageTimes t{.optimizer = optimizer_seconds(machine, work, stage)};
-  double waits_forward = 0, waits_backward = 0, layers = 0;
+  double forward = 0, backward = 0, gathers = 0, sums = 0, exposed = 0, count = 0;
   for (const auto& chunk : stage.chunks) {
     for (const size_t index : chunk) {
-      const LayerWork& layer = work.layers[index];
-      t.forward += layer.forward, t.backward += layer.backward;
-      waits_forward += accounts.seconds(layer.calls_forward), waits_backward += accounts.seconds(layer.calls_backward);
-      ++layers;
+      t.forward += work.layers[index].forward, t.backward += work.layers[index].backward;
+      t.waits += layers[index].waits;
+      forward += layers[index].forward, backward += layers[index].backward;
+      gathers += 2 * layers[index].gather, sums += layers[index].scatter;
+      ++count;
     }
+    exposed += gathers > 0 ? gather_waits(layers, chunk) : 0;
   }
   const StateCalls calls = state_calls(work, stage);
-  const double forward = t.forward + waits_forward, backward = t.backward + waits_backward;
-  const double grads = accounts.seconds(calls.grads), weights = accounts.seconds(calls.weights),
-               gathers = accounts.seconds(calls.part_forward), rest = accounts.seconds(calls.part_backward);
-  t.waits = waits_forward + waits_backward;
+  const double grads = accounts.seconds(calls.grads), weights = accounts.seconds(calls.weights);
+  const auto parts = static_cast<double>(work.parts());
   if (!task.overlap) {
-    t.waits += gathers + rest;
+    t.waits += gathers + sums;
     t.state = grads + weights;
     return t;
   }
-  // A gather runs ahead of its layer; sums follow theirs, and in the backward pass share the links with gathers.
-  const double exposed = std::max(0.0, gathers - forward) + std::max(0.0, rest - backward) + 2 * gathers / layers;
+  // The links may be what is busy all the time.
+  exposed = std::max(exposed, gathers + sums - forward - backward);
   t.waits += exposed;
-  t.state = left_over(grads, backward, layers) + left_over(weights, forward, layers) +
-            (rest > gathers ? (rest - gathers) / layers : 0);
-  t.hidden = static_cast<double>(work.parts()) * (gathers + rest - exposed) + grads + weights - t.state;
+  // Sums follow their layers: those of the last part, and what has queued up before.
+  t.state = std::max(left_over(sums, backward, count), parts * (sums - backward) - (parts - 1) * forward) +
+            left_over(grads, backward, count) + left_over(weights, forward, count);
+  t.hidden = parts * (gathers + sums - exposed) + grads + weights - t.state;
   return t;
 }
 
@@ -202,11 +240,12 @@ Cost cost_of(const Model& model, const Machine& machine, const Task& task, const
   Accounting accounts(machine, work, cost);
   const auto parts = static_cast<double>(work.parts()), stages = static_cast<double>(work.stages.size()),
              chunks = static_cast<double>(work.layout.parallel.virtual_stages);
+  const std::vector<LayerSeconds> layers = layer_seconds(accounts, work);
   double sum = 0;
   StageTimes slowest;
   const StageWork* busiest = nullptr;
   for (const StageWork& stage : work.stages) {
-    const StageTimes t = times_of(accounts, machine, task, work, stage);
+    const StageTimes t = times_of(accounts, layers, machine, task, work, stage);
     sum += t.part();
     cost.state = std::max(cost.state, t.state), cost.hidden = std::max(cost.hidden, t.hidden);
     cost.optimizer = std::max(cost.optimizer, t.optimizer);
@@ -216,7 +255,9 @@ Cost cost_of(const Model& model, const Machine& machine, const Task& task, const
   cost.compute = parts * (slowest.forward + slowest.backward);
   cost.waits = parts * slowest.waits;
   cost.bubble = (sum - slowest.part()) / chunks;
-  if (stages > 1) cost.bubble += hop * (2 * (stages - 1) + (parts - 1) * chunks);
+  // On its way through all runs the first part waits for every message, and so does the last one back. In between a
+  // stage with several runs has another one to compute; one that takes turns waits once a part.
+  cost.bubble += hop * (2 * (stages * chunks - 1) + (chunks > 1 || stages == 1 ? 0 : parts - 1));
   cost.step = cost.compute + cost.waits + cost.bubble + cost.state + cost.optimizer;
   count_calls(work, *busiest, hop, accounts, cost);
   const double flops = model.flops_per_token() * static_cast<double>(task.batch) * static_cast<double>(task.length);

@@ -10,6 +10,7 @@ namespace {
 
 using comm::Op;
 
+constexpr size_t kNorm = 2;          // the first things that a block saves: its norm's input and output
 constexpr double kLogitRows = 2048;  // that exist at a time (nn/tensor_parallel.h)
 
 }  // namespace
@@ -25,7 +26,8 @@ LayerCosting::LayerCosting(const Model& model, const RankModel& rank, const Devi
       x_(real(layout.parallel.axes().x)),
       y_(real(layout.parallel.axes().y)),
       width_(real(rank.config.hidden)),
-      element_(task.bf16 ? 2 : 4) {
+      element_(task.bf16 ? 2 : 4),
+      sum_(task.bf16_sums ? 2 : 4) {
   if (layout.parallel.cp == 1) return;
   const train::ContextModes modes = train::context_modes(layout.parallel, rank.config);
   ring_ = modes.ring, states_ = modes.states;
@@ -76,7 +78,7 @@ void LayerCosting::block(const models::PartSpec& part, LayerWork& work) const {
 // Around a block that ranks have in parts, or, with sp, whole.
 void LayerCosting::stream_calls(const models::PartSpec& part, LayerWork& work) const {
   if (x_ == 1) return;
-  const double full = 4 * tokens_ * width_, read = element_ * tokens_ * width_;
+  const double full = sum_ * tokens_ * width_, read = element_ * tokens_ * width_;
   if (layout_.parallel.sp) {
     work.calls_forward.push_back({Op::all_gather, Axis::tensor, read});
     work.calls_backward.push_back({Op::all_gather, Axis::tensor, full});
@@ -96,9 +98,9 @@ void LayerCosting::hidden_calls(const LayerPart& kind, LayerWork& work) const {
   for (const Product& p : kind.products) {
     const nn::HiddenSide side = p.expert ? nn::HiddenSide::none : nn::hidden_side(p.role);
     if (side == nn::HiddenSide::reads)
-      work.calls_forward.push_back({Op::all_reduce, Axis::hidden, 4 * tokens_ * p.rows * p.count});
+      work.calls_forward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.rows * p.count});
     if (side == nn::HiddenSide::writes)
-      work.calls_backward.push_back({Op::all_reduce, Axis::hidden, 4 * tokens_ * p.cols * p.count});
+      work.calls_backward.push_back({Op::all_reduce, Axis::hidden, sum_ * tokens_ * p.cols * p.count});
   }
   for (const models::PartSpec& part : kind.parts) {
     // A number of each token for the norm, two backward.
@@ -109,15 +111,15 @@ void LayerCosting::hidden_calls(const LayerPart& kind, LayerWork& work) const {
     const double wide = tokens_ * real(moe->expert_hidden());
     if (moe->latent > 0 && !moe->over_hidden) continue;
     if (moe->latent > 0) {
-      work.calls_forward.push_back({Op::all_reduce, Axis::hidden, 4 * wide});
-      work.calls_backward.push_back({Op::all_reduce, Axis::hidden, 4 * wide});
+      work.calls_forward.push_back({Op::all_reduce, Axis::hidden, sum_ * wide});
+      work.calls_backward.push_back({Op::all_reduce, Axis::hidden, sum_ * wide});
       continue;
     }
     work.calls_forward.push_back({Op::all_gather, Axis::hidden, element_ * wide});
-    work.calls_backward.push_back({Op::all_gather, Axis::hidden, 4 * wide});
+    work.calls_backward.push_back({Op::all_gather, Axis::hidden, sum_ * wide});
     if (!moe->over_hidden) continue;
-    work.calls_forward.push_back({Op::reduce_scatter, Axis::hidden, 4 * wide});
-    work.calls_backward.push_back({Op::reduce_scatter, Axis::hidden, 4 * wide});
+    work.calls_forward.push_back({Op::reduce_scatter, Axis::hidden, sum_ * wide});
+    work.calls_backward.push_back({Op::reduce_scatter, Axis::hidden, sum_ * wide});
   }
 }
 
@@ -128,9 +130,9 @@ void LayerCosting::expert_calls(const nn::MoeSpec& spec, LayerWork& work) const 
   const double slots = tokens_ / x_ * real(spec.top_k) * real(p.etp) * task_.imbalance,
                wide = real(spec.expert_hidden());
   work.calls_forward.push_back({Op::all_to_all, Axis::experts, slots * (element_ * wide + 4)});
-  work.calls_forward.push_back({Op::all_to_all, Axis::experts, slots * 4 * wide});
-  work.calls_backward.push_back({Op::all_to_all, Axis::experts, slots * 4 * wide});
-  work.calls_backward.push_back({Op::all_to_all, Axis::experts, slots * 4 * (wide + 1)});
+  work.calls_forward.push_back({Op::all_to_all, Axis::experts, slots * sum_ * wide});
+  work.calls_backward.push_back({Op::all_to_all, Axis::experts, slots * sum_ * wide});
+  work.calls_backward.push_back({Op::all_to_all, Axis::experts, slots * (sum_ * wide + 4)});
 }
 
 // Tokens for heads and back, or keys and values around the ranks, whose steps are like those of a gather.
@@ -141,15 +143,15 @@ void LayerCosting::context_calls(const nn::AttentionSpec& spec, LayerWork& work)
   if (ring_) {
     work.calls_forward.push_back({Op::all_gather, Axis::context, element_ * tokens_ * cp * 2 * kv});
     work.calls_backward.push_back({Op::all_gather, Axis::context, element_ * tokens_ * cp * 2 * kv});
-    work.calls_backward.push_back({Op::reduce_scatter, Axis::context, 4 * tokens_ * cp * 2 * kv});
+    work.calls_backward.push_back({Op::reduce_scatter, Axis::context, sum_ * tokens_ * cp * 2 * kv});
     return;
   }
   const double shared =
       std::max(real(spec.kv_heads), cp) * real(spec.head_dim);  // a head of keys is sent to all its ranks
   work.calls_forward.push_back({Op::all_to_all, Axis::context, element_ * tokens_ * (q + 2 * shared)});
   work.calls_forward.push_back({Op::all_to_all, Axis::context, element_ * tokens_ * q});
-  work.calls_backward.push_back({Op::all_to_all, Axis::context, 4 * tokens_ * q});
-  work.calls_backward.push_back({Op::all_to_all, Axis::context, 4 * tokens_ * (q + 2 * kv)});
+  work.calls_backward.push_back({Op::all_to_all, Axis::context, sum_ * tokens_ * q});
+  work.calls_backward.push_back({Op::all_to_all, Axis::context, sum_ * tokens_ * (q + 2 * kv)});
 }
 
 void LayerCosting::context_calls(const nn::Mamba2Spec& spec, LayerWork& work) const {
@@ -158,8 +160,17 @@ void LayerCosting::context_calls(const nn::Mamba2Spec& spec, LayerWork& work) co
   const double in = real(spec.conv_channels() + spec.heads), out = real(spec.inner());
   work.calls_forward.push_back({Op::all_to_all, Axis::context, element_ * tokens_ * in});
   work.calls_forward.push_back({Op::all_to_all, Axis::context, element_ * tokens_ * out});
-  work.calls_backward.push_back({Op::all_to_all, Axis::context, 4 * tokens_ * out});
-  work.calls_backward.push_back({Op::all_to_all, Axis::context, 4 * tokens_ * in});
+  work.calls_backward.push_back({Op::all_to_all, Axis::context, sum_ * tokens_ * out});
+  work.calls_backward.push_back({Op::all_to_all, Axis::context, sum_ * tokens_ * in});
+}
+
+// Context parallelism has what it exchanges in both forms: by tokens and by heads.
+double LayerCosting::exchanged_copies(const models::PartSpec& part) const {
+  if (layout_.parallel.cp == 1) return 0;
+  const auto* a = std::get_if<nn::AttentionSpec>(&part.block);
+  if (a && !ring_) return element_ * tokens_ * real(a->heads * a->head_dim);
+  const auto* m = std::get_if<nn::Mamba2Spec>(&part.block);
+  return m && !states_ ? element_ * tokens_ * real(m->conv_channels() + m->heads) : 0;
 }
 
 // Of what a block saves (plan/memory.h), with the shapes of this rank; what lies outside its parts is shared under sp.
@@ -168,20 +179,24 @@ void LayerCosting::retain(const models::PartSpec& part, LayerWork& work) const {
   const auto bytes = plan::ElementBytes::of(task_.bf16 ? DType::bf16 : DType::f32);
   const auto* moe = std::get_if<nn::MoeSpec>(&part.block);
   double cheap = 0, rows = 0;
+  double stays = layout_.recompute == Recompute::Kind::full ? 0 : exchanged_copies(part);
   if (moe && p.divides_experts()) {
     rows = expert_rows(*moe);
-    const double own = element_ * real(moe->expert_hidden()) + 8;
-    work.kept += rows * own;  // what arrived stays, whatever is recomputed
-    work.traffic += rows * own;
+    stays += rows * (element_ * real(moe->expert_hidden()) + 8);  // what arrived
+    // And the sums that come back, where a product reads them.
+    if (layout_.recompute == Recompute::Kind::full) stays += element_ * tokens_ * real(moe->latent);
   }
+  work.kept += stays, work.traffic += stays;
   const std::vector<plan::Saved> saved = plan::braid_saves(part, rank_.config, bytes);
   for (size_t i = 0; i < saved.size(); ++i) {
-    double n = saved[i].bytes * (saved[i].split ? tokens_ : own_tokens());
+    double n = saved[i].bytes * (i < kNorm ? own_tokens() : tokens_);
     if (rows > 0 && std::string_view(saved[i].what) == "experts") n = saved[i].bytes / real(moe->top_k) * rows;
     work.traffic += n;
-    const bool drops = layout_.recompute == Recompute::Kind::full        ? i > 0
-                       : layout_.recompute == Recompute::Kind::selective ? saved[i].cheap
-                                                                         : false;
+    // What ranks read together is a copy, which no plan makes again (nn/tensor_parallel.h).
+    const bool copied = x_ > 1 && part.cut && !p.sp && i == 1;
+    const bool drops = !copied && (layout_.recompute == Recompute::Kind::full        ? i > 0
+                                   : layout_.recompute == Recompute::Kind::selective ? saved[i].cheap
+                                                                                     : false);
     if (!drops) work.kept += n;
     if (saved[i].cheap) cheap += n;
   }
@@ -209,13 +224,13 @@ LayerWork LayerCosting::layer(const LayerPart& kind) const {
 
 LayerWork LayerCosting::table() const {
   LayerWork work{.dense = rank_.table.dense};
-  const double moved = 4 * tokens_ * width_;
+  const double moved = 4 * tokens_ * width_, sent = sum_ * tokens_ * width_;
   work.forward = 2 * moved / device_.bytes_per_s();
   work.backward = 3 * moved / device_.bytes_per_s();
   work.kept = 16 * tokens_;
   if (x_ > 1) {
-    work.calls_forward.push_back({layout_.parallel.sp ? Op::reduce_scatter : Op::all_reduce, Axis::tensor, moved});
-    if (layout_.parallel.sp) work.calls_backward.push_back({Op::all_gather, Axis::tensor, moved});
+    work.calls_forward.push_back({layout_.parallel.sp ? Op::reduce_scatter : Op::all_reduce, Axis::tensor, sent});
+    if (layout_.parallel.sp) work.calls_backward.push_back({Op::all_gather, Axis::tensor, sent});
   }
   return work;
 }
@@ -225,9 +240,9 @@ void LayerCosting::head_pass(LayerWork& work) const {
   // Logits are never kept, so the gradient is computed with the loss.
   if (x_ > 1 && layout_.parallel.sp) {
     work.calls_forward.push_back({Op::all_gather, Axis::tensor, element_ * tokens_ * width_});
-    work.calls_backward.push_back({Op::reduce_scatter, Axis::tensor, 4 * tokens_ * width_});
+    work.calls_backward.push_back({Op::reduce_scatter, Axis::tensor, sum_ * tokens_ * width_});
   } else if (x_ > 1) {
-    work.calls_backward.push_back({Op::all_reduce, Axis::tensor, 4 * tokens_ * width_});
+    work.calls_backward.push_back({Op::all_reduce, Axis::tensor, sum_ * tokens_ * width_});
   }
   if (y_ > 1) work.calls_forward.push_back({Op::all_reduce, Axis::hidden, 4 * tokens_ * rank_.head.products[0].rows});
 }

@@ -25,6 +25,7 @@ class LayerCosting {
   void context_calls(const nn::AttentionSpec& spec, LayerWork& work) const;
   void context_calls(const nn::Mamba2Spec& spec, LayerWork& work) const;
   void retain(const models::PartSpec& part, LayerWork& work) const;
+  double exchanged_copies(const models::PartSpec& part) const;
   void head_pass(LayerWork& work) const;
   double expert_rows(const nn::MoeSpec& spec) const;  // that arrive for the experts of a rank
   double own_tokens() const { return layout_.parallel.sp ? tokens_ / x_ : tokens_; }
@@ -36,7 +37,7 @@ class LayerCosting {
   const Layout& layout_;
   double tokens_, x_, y_;  // ranks that divide blocks, and the stream
   double width_;           // of the stream here
-  double element_;         // bytes of what products read
+  double element_, sum_;   // bytes of what products read, and of what ranks add up
   bool ring_ = false, states_ = false;
 };
 

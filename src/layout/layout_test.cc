@@ -58,7 +58,7 @@ TEST(Layout, LegalIsWhatTheTrainerTakes) {
                 }
               }
   std::set<std::string> got;
-  for (const train::ParallelRecipe& found : layouts(model, task, false))
+  for (const train::ParallelRecipe& found : layouts(model, task, {.grid = false}))
     EXPECT_TRUE(got.insert(key_of(found)).second) << key_of(found);
   EXPECT_GT(got.size(), 100u);
   EXPECT_EQ(got, want);

@@ -19,7 +19,8 @@ struct Hop {
 struct Levels {
   double members = 1, nodes = 1;  // of a group on a node; nodes of a group
   Hop inner{}, outer{};
-  double reduce = 0, launch = 0;  // seconds per byte, seconds
+  double copy = 0, reduce = 0;  // seconds per byte, of local steps
+  double launch = 0;
 
   double ranks() const { return members * nodes; }
   bool two() const { return members > 1 && nodes > 1; }
@@ -37,6 +38,7 @@ Levels levels_of(const comm::Groups& group, const comm::Cluster& cluster) {
                 .nodes = size / within,
                 .inner = hop_of(cluster.node, 1),
                 .outer = hop_of(cluster.network, sharing),
+                .copy = 1 / (cluster.copy_gb_per_s * 1e9),
                 .reduce = 1 / (cluster.reduce_gb_per_s * 1e9),
                 .launch = cluster.launch_us * 1e-6};
   if (cluster.rack_nodes > 0 && cluster.nodes > cluster.rack_nodes) {
@@ -101,7 +103,8 @@ double all_to_all(const Levels& l, double bytes) {
   const double near = (l.members - 1) * pair * l.inner.per_byte, far = (p - l.members) * pair * l.outer.per_byte;
   if (pair <= 1 << 10) return log2_up(p) * (l.only().alpha + bytes / 2 * l.only().per_byte);
   if (pair <= 256 << 10) return std::max(near, far) + (l.two() ? l.outer.alpha : l.only().alpha) * (1 + p / 16);
-  return near + far + (l.members - 1) * l.inner.alpha + (p - l.members) * l.outer.alpha;
+  // In every round of pairs some cross the network, and the others wait for them in the next.
+  return (p - 1) * l.only().message(pair);
 }
 
 }  // namespace
@@ -111,13 +114,13 @@ double seconds_of(const Call& call, const comm::Groups& group, const comm::Clust
   const Levels l = levels_of(group, cluster);
   switch (call.op) {
     case Op::all_gather:
-      return l.launch + gather(l, call.bytes, 0);
+      return l.launch + gather(l, call.bytes, 0) + call.bytes / l.ranks() * l.copy;
     case Op::reduce_scatter:
-      return l.launch + gather(l, call.bytes, l.reduce);
+      return l.launch + gather(l, call.bytes, l.reduce) + call.bytes / (l.two() ? 1 : l.ranks()) * l.copy;
     case Op::all_to_all:
-      return l.launch + all_to_all(l, call.bytes);
+      return l.launch + all_to_all(l, call.bytes) + call.bytes / l.ranks() * l.copy;
     default:
-      return l.launch + all_reduce(l, call.bytes);
+      return l.launch + all_reduce(l, call.bytes) + call.bytes * l.copy;
   }
 }
 

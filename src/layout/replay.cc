@@ -24,14 +24,16 @@ struct LayerTimes {
 // A stage: one thing computes at a time, and one call of those that nobody waits for is under way at a time.
 class Stage {
  public:
-  Stage(std::vector<std::vector<LayerTimes>> chunks, bool overlap) : chunks_(std::move(chunks)), overlap_(overlap) {}
+  // `at_end`: seconds of state after the last pass, where nothing overlaps.
+  Stage(std::vector<std::vector<LayerTimes>> chunks, bool overlap, double at_end)
+      : chunks_(std::move(chunks)), overlap_(overlap), at_end_(at_end) {}
 
   // From when the input is there; gives when the output is.
   double forward(size_t chunk, bool first_part, double ready) {
     double now = std::max(ready, computing_), begun = now;
     for (const LayerTimes& layer : chunks_[chunk]) {
       // What this layer needs was asked for when the one before it began.
-      const double needed = layer.gather + (first_part ? layer.weights : 0);
+      const double needed = layer.gather + (first_part && overlap_ ? layer.weights : 0);
       now = fetch(needed, first_part && layer.weights > 0 ? 0 : begun, now);
       begun = now;
       now += layer.forward;
@@ -46,12 +48,12 @@ class Stage {
       now = fetch(layer.gather, begun, now);
       begun = now;
       now += layer.backward;
-      now = leave(layer.scatter + (last_part ? layer.grads : 0), now);
+      now = leave(layer.scatter + (last_part && overlap_ ? layer.grads : 0), now);
     }
     return computing_ = now;
   }
 
-  double end() const { return std::max(computing_, travelling_); }
+  double end() const { return std::max(computing_ + at_end_, travelling_); }
 
  private:
   // Gives when it is there; `asked`: when it may begin to travel, which is no later than now.
@@ -71,6 +73,7 @@ class Stage {
 
   std::vector<std::vector<LayerTimes>> chunks_;
   bool overlap_;
+  double at_end_;
   double computing_ = 0, travelling_ = 0;
 };
 
@@ -174,7 +177,9 @@ double Replay::step_seconds(const Task& task, const StepWork& work) {
       chunks.emplace_back();
       for (const size_t index : chunk) chunks.back().push_back(times[index]);
     }
-    stages.emplace_back(std::move(chunks), task.overlap);
+    const StateCalls calls = state_calls(work, stage);
+    stages.emplace_back(std::move(chunks), task.overlap,
+                        task.overlap ? 0 : seconds(calls.grads, work) + seconds(calls.weights, work));
     optimizer = std::max(optimizer, optimizer_seconds(machine_, work, stage));
   }
   const double hop = p.pp > 1 ? shift(work.hop_bytes, work.group(Axis::pipe).stride) : 0;

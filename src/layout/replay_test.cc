@@ -39,7 +39,7 @@ Outcome compare(const char* preset, const char* cluster, const Task& task, const
   const Machine machine = machine_of(cluster, task.ranks);
   Replay replay(machine);
   std::vector<Pair> pairs;
-  for (const train::ParallelRecipe& p : layouts(model, task, space.grid)) {
+  for (const train::ParallelRecipe& p : layouts(model, task, space)) {
     const Choice choice = best_of(model, machine, task, space, p);
     pairs.push_back({choice.cost.step, replay.step_seconds(task, work_of(model, machine, task, choice.layout))});
   }
@@ -49,13 +49,39 @@ Outcome compare(const char* preset, const char* cluster, const Task& task, const
   return {pairs.size(), tau_of(pairs), least(&Pair::predicted).played / least(&Pair::played).played - 1};
 }
 
-TEST(Replay, TheClosedFormOrdersAllLayoutsOfSixtyFourRanks) {
-  const Task task{.ranks = 64, .batch = 256, .length = 4096};
-  const Outcome out = compare("hybrid-1b", "dgx-h100", task, {});
-  printf("%zu layouts, tau %.3f, regret %.3f\n", out.layouts, out.tau, out.regret);
-  EXPECT_GT(out.layouts, 1000u);
+void expect_order(const Outcome& out) {
+  EXPECT_GT(out.layouts, 20000u);
   EXPECT_GE(out.tau, 0.9);
   EXPECT_LE(out.regret, 0.05);
+  ::testing::Test::RecordProperty("tau", std::to_string(out.tau));
+  ::testing::Test::RecordProperty("regret", std::to_string(out.regret));
+}
+
+TEST(Replay, TheClosedFormOrdersAllLayoutsOfSixtyFourRanks) {
+  expect_order(compare("hybrid-1b", "dgx-h100", {.ranks = 64, .batch = 256, .length = 4096}, {}));
+}
+
+TEST(Replay, WithoutOverlapToo) {
+  expect_order(compare("hybrid-1b", "perlmutter", {.ranks = 64, .batch = 256, .length = 4096, .overlap = false}, {}));
+}
+
+// Calls of groups: one over the whole cluster is what comm simulates, and cards that groups share take turns.
+TEST(Replay, CallsAreThoseOfTheSimulation) {
+  const Machine machine = machine_of("frontier", 64);
+  Replay replay(machine);
+  for (const comm::Op op :
+       {comm::Op::all_reduce, comm::Op::all_gather, comm::Op::reduce_scatter, comm::Op::all_to_all}) {
+    const comm::Request request{.op = op, .count = 1 << 22};
+    const double whole = comm::simulate(machine.links, request).us * 1e-6;
+    EXPECT_NEAR(replay.seconds({op, Axis::batch, 1 << 24}, {64, 1}) / whole, 1, 1e-9);
+    // Eight groups over eight nodes, two of them on each card, against the same with a card each.
+    Machine wide = machine;
+    wide.links.nics = 8;
+    const double shared = replay.seconds({op, Axis::batch, 1 << 26}, {8, 8}),
+                 alone = Replay(wide).seconds({op, Axis::batch, 1 << 26}, {8, 8});
+    EXPECT_GT(shared, 1.7 * alone) << static_cast<int>(op);
+    EXPECT_LT(shared, 2.1 * alone) << static_cast<int>(op);
+  }
 }
 
 }  // namespace

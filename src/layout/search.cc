@@ -25,7 +25,8 @@ std::vector<int64_t> divisors(int64_t n) {
 // Layouts that pass the trainer's checks.
 class Enumeration {
  public:
-  Enumeration(const Model& model, const Task& task) : model_(model), task_(task), recipe_(model.recipe()) {
+  Enumeration(const Model& model, const Task& task, int64_t zero_most)
+      : model_(model), task_(task), zero_most_(zero_most), recipe_(model.recipe()) {
     recipe_.batch = task.batch;
   }
 
@@ -49,6 +50,7 @@ class Enumeration {
       for (const int64_t y : divisors(task_.ranks / x)) {
         for (const int64_t z : divisors(task_.ranks / (x * y))) {
           if (y == 1 && z == 1) continue;  // tp and data alone
+          if (z > 1 && zero_most_ == 0) continue;
           train::ParallelRecipe p;
           p.grid = fmt::format("{},{},{},{}", x, y, z, task_.ranks / (x * y * z));
           if (task_.ranks / (x * y * z) <= kAxisMost) offer(p);
@@ -77,11 +79,7 @@ class Enumeration {
       if (chunks > 1 && (p.pp == 1 || chunks * p.pp > model_.layers())) break;
       p.virtual_stages = chunks;
       const bool alone = stage == p.tp && (!p.divides_experts() || stage == p.ep * p.etp);
-      for (const int64_t zero : {0, 1, 2, 3}) {
-        if (zero > 0 && alone) break;
-        p.zero = zero;
-        offer(p);
-      }
+      for (p.zero = 0; p.zero <= (alone ? 0 : zero_most_); ++p.zero) offer(p);
     }
   }
 
@@ -99,6 +97,7 @@ class Enumeration {
 
   const Model& model_;
   const Task& task_;
+  int64_t zero_most_;
   train::Recipe recipe_;
   std::vector<train::ParallelRecipe> list_;
 };
@@ -123,10 +122,10 @@ bool better(const Choice& a, const Choice& b) {
 
 }  // namespace
 
-std::vector<train::ParallelRecipe> layouts(const Model& model, const Task& task, bool grid) {
-  Enumeration all(model, task);
+std::vector<train::ParallelRecipe> layouts(const Model& model, const Task& task, const Space& space) {
+  Enumeration all(model, task, space.zero_most);
   all.axes();
-  if (grid) all.grids();
+  if (space.grid) all.grids();
   return all.take();
 }
 
@@ -156,7 +155,7 @@ Choice best_of(const Model& model, const Machine& machine, const Task& task, con
 }
 
 Found find_layouts(const Model& model, const Machine& machine, const Task& task, const Space& space) {
-  const std::vector<train::ParallelRecipe> all = layouts(model, task, space.grid);
+  const std::vector<train::ParallelRecipe> all = layouts(model, task, space);
   if (all.empty())
     fail("plan layout", {.what = "no layout of the ranks is legal",
                          .got = fmt::format("{} ranks, a batch of {}", task.ranks, task.batch),

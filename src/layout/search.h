@@ -9,7 +9,8 @@
 namespace braid::layout {
 
 struct Space {
-  bool grid = true;  // x,y,z,d, too
+  bool grid = true;       // x,y,z,d, too
+  int64_t zero_most = 3;  // of parallel.zero; 0 excludes z of a grid, too
   bool auto_recompute = true;
   Recompute::Kind recompute = Recompute::Kind::none;  // otherwise
   int64_t micro = 0;                                  // rows of a part; 0: the fastest of the powers of two that fit
@@ -17,7 +18,7 @@ struct Space {
 
 // Where ranks share nothing that a word divides (zero of one rank, sp without tp) it is left out: it says nothing. Of
 // virtual stages 1, 2, 3, 4, 6, 8 and 12.
-std::vector<train::ParallelRecipe> layouts(const Model& model, const Task& task, bool grid);
+std::vector<train::ParallelRecipe> layouts(const Model& model, const Task& task, const Space& space);
 
 struct Choice {
   Layout layout{};

@@ -123,7 +123,7 @@ StepWork work_of(const Model& model, const Machine& machine, const Task& task, c
   work.layers.push_back(costing.table());
   work.layers.push_back(costing.head());
   const double sharing = p.sp ? static_cast<double>(p.tp) : 1;
-  work.hop_bytes = 4 * work.tokens * static_cast<double>(rank.config.hidden) / sharing;
+  work.hop_bytes = (task.bf16_sums ? 2 : 4) * work.tokens * static_cast<double>(rank.config.hidden) / sharing;
   add_stages(model, work, table, head);
   return work;
 }

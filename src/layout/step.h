@@ -29,7 +29,8 @@ std::string name_of(Recompute::Kind kind);
 struct Task {
   int64_t ranks = 1, batch = 1, length = 4096;  // batch: rows of a step
   bool bf16 = true;
-  double imbalance = 1;  // rows of the busiest rank's experts over the mean
+  bool bf16_sums = false;  // of activations and their gradients; false: in FP32, as `braid train`
+  double imbalance = 1;    // rows of the busiest rank's experts over the mean
   // Gradients and weights of ranks that share a batch travel during the passes of other layers, as FSDP and Megatron's
   // optimiser have them do. False: they are waited for, as `braid train` does.
   bool overlap = true;
