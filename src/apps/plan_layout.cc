@@ -8,6 +8,7 @@
 #include "apps/comm_cluster.h"
 #include "apps/commands.h"
 #include "apps/model_args.h"
+#include "apps/plan_serving.h"
 #include "layout/search.h"
 #include "models/family.h"
 #include "models/presets.h"
@@ -21,10 +22,11 @@ using layout::Choice;
 using nlohmann::ordered_json;
 
 struct LayoutArgs {
-  std::string config, cluster = "dgx-h100", recompute = "auto", dtype = "bf16", overlap = "state";
-  int64_t ranks = 8, batch = 0, length = 4096, micro = 0, top = 5;
+  std::string config, cluster = "dgx-h100", recompute = "auto", dtype = "bf16", overlap = "state", sums = "f32";
+  int64_t ranks = 8, batch = 0, length = 4096, micro = 0, zero = 3, top = 5;
+  int64_t prompt = 1024, answer = 256;
   double imbalance = 1;
-  bool json = false;
+  bool serve = false, json = false;
 };
 
 constexpr std::pair<const char*, double layout::Memory::*> kMemory[] = {
@@ -45,12 +47,16 @@ layout::Task task_of(const LayoutArgs& o) {
   check_range("--length", o.length, 1, 1 << 24);
   check_range("--micro", o.micro, 0, 1 << 20);
   check_range("--top", o.top, 1, 1000);
+  check_range("--zero", o.zero, 0, 3);
+  check_range("--prompt", o.prompt, 1, 1 << 24);
+  check_range("--answer", o.answer, 1, 1 << 24);
   if (!(o.imbalance >= 1 && o.imbalance <= 1000))
     fail("--imbalance", {.what = "out of range", .got = fmt::format("{:g}", o.imbalance), .expected = "1 to 1000"});
   return {.ranks = o.ranks,
           .batch = o.batch > 0 ? o.batch : 4 * o.ranks,
           .length = o.length,
           .bf16 = o.dtype == "bf16",
+          .bf16_sums = o.sums == "bf16",
           .imbalance = o.imbalance,
           .overlap = o.overlap == "state"};
 }
@@ -146,8 +152,14 @@ int plan_layout(const LayoutArgs& o) {
   recipe.dtype = o.dtype;
   recipe.loss.mtp_scale = config.mtp ? 0.3 : 0;
   const layout::Model model(config, recipe, task.length);
-  layout::Space space{.auto_recompute = o.recompute == "auto", .micro = o.micro};
+  if (o.serve) {
+    const layout::Answers answers{.ranks = task.ranks, .batch = task.batch, .prompt = o.prompt, .answer = o.answer};
+    return plan_serving(source.name, model, machine, answers, o.top, o.json);
+  }
+  layout::Space space{.zero_most = o.zero, .auto_recompute = o.recompute == "auto", .micro = o.micro};
   if (!space.auto_recompute) space.recompute = parse_recompute(o.recompute).kind;
+  if (space.recompute == Recompute::Kind::fit)
+    fail("--recompute", {.what = "a budget depends on the step", .expected = "none, selective, full or auto"});
   const layout::Found found = layout::find_layouts(model, machine, task, space);
   const bool none = found.fitting.empty();
   const auto top = none ? std::span(&found.nearest, 1)
@@ -188,11 +200,16 @@ Action setup_plan_layout(Cli& cli) {
   cli.option("--batch", o->batch, "sequences of a step; 0: 4 a rank");
   cli.option("--length", o->length, "tokens of a sequence");
   cli.option("--micro", o->micro, "sequences of a part; 0: the fastest that fits");
+  cli.option("--zero", o->zero, "the most that ranks divide of the state, as parallel.zero");
   cli.option("--recompute", o->recompute, "none, selective, full; auto: the least that fits");
   cli.choice("--overlap", o->overlap, {"state", "none"},
              "state: gradients and weights of data-parallel ranks travel behind other layers; none: as braid train");
   cli.choice("--dtype", o->dtype, {"f32", "bf16"}, "dtype of the operands of matrix products");
+  cli.choice("--sums", o->sums, {"f32", "bf16"}, "activations that ranks add up; f32: as braid train");
   cli.option("--imbalance", o->imbalance, "rows of the busiest rank's experts over the mean");
+  cli.flag("--serve", o->serve, "layouts for answers instead of training: tensor parallel, stages, replicas");
+  cli.option("--prompt", o->prompt, "tokens of a prompt, of --batch answers at a time");
+  cli.option("--answer", o->answer, "tokens of an answer");
   cli.option("--top", o->top, "layouts to print");
   cli.flag("--json", o->json, "print one JSON object");
   return [o] { return plan_layout(*o); };

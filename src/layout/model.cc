@@ -80,6 +80,11 @@ std::unique_ptr<RankModel> rank_model(const models::Config& digest, const Cut& c
 
 Model::Model(models::Config config, train::Recipe recipe, int64_t length)
     : config_(std::move(config)), digest_(config_), recipe_(std::move(recipe)), length_(length) {
+  if (config_.loop) {
+    fail("plan layout", {.what = "recurrent depth is not planned",
+                         .expected = "a model whose layers run once",
+                         .hint = "parallel.zero, the one word that goes with it"});
+  }
   digest_.layers.clear();
   std::map<std::string, size_t> known;
   for (const models::LayerSpec& layer : config_.layers) {

@@ -34,13 +34,16 @@ struct Outcome {
   double tau = 0, regret = 0;
 };
 
-Outcome compare(const char* preset, const char* cluster, const Task& task, const Space& space) {
+// Of every `step`-th layout.
+Outcome compare(const char* preset, const char* cluster, const Task& task, size_t step) {
+  const Space space;
   const Model model = model_of(preset, task.length);
   const Machine machine = machine_of(cluster, task.ranks);
   Replay replay(machine);
   std::vector<Pair> pairs;
-  for (const train::ParallelRecipe& p : layouts(model, task, space)) {
-    const Choice choice = best_of(model, machine, task, space, p);
+  const std::vector<train::ParallelRecipe> all = layouts(model, task, space);
+  for (size_t i = 0; i < all.size(); i += step) {
+    const Choice choice = best_of(model, machine, task, space, all[i]);
     pairs.push_back({choice.cost.step, replay.step_seconds(task, work_of(model, machine, task, choice.layout))});
   }
   const auto least = [&](double Pair::*of) {
@@ -49,8 +52,8 @@ Outcome compare(const char* preset, const char* cluster, const Task& task, const
   return {pairs.size(), tau_of(pairs), least(&Pair::predicted).played / least(&Pair::played).played - 1};
 }
 
-void expect_order(const Outcome& out) {
-  EXPECT_GT(out.layouts, 20000u);
+void expect_order(const Outcome& out, size_t layouts_least) {
+  EXPECT_GT(out.layouts, layouts_least);
   EXPECT_GE(out.tau, 0.9);
   EXPECT_LE(out.regret, 0.05);
   ::testing::Test::RecordProperty("tau", std::to_string(out.tau));
@@ -58,11 +61,12 @@ void expect_order(const Outcome& out) {
 }
 
 TEST(Replay, TheClosedFormOrdersAllLayoutsOfSixtyFourRanks) {
-  expect_order(compare("hybrid-1b", "dgx-h100", {.ranks = 64, .batch = 256, .length = 4096}, {}));
+  expect_order(compare("hybrid-1b", "dgx-h100", {.ranks = 64, .batch = 256, .length = 4096}, 1), 20000);
 }
 
 TEST(Replay, WithoutOverlapToo) {
-  expect_order(compare("hybrid-1b", "perlmutter", {.ranks = 64, .batch = 256, .length = 4096, .overlap = false}, {}));
+  expect_order(compare("hybrid-1b", "perlmutter", {.ranks = 64, .batch = 256, .length = 4096, .overlap = false}, 7),
+               3000);
 }
 
 // Calls of groups: one over the whole cluster is what comm simulates, and cards that groups share take turns.
