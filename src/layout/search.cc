@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
 
 #include "sys/error.h"
 #include "train/mesh.h"
@@ -120,6 +124,54 @@ bool better(const Choice& a, const Choice& b) {
   return a.fits ? a.cost.step < b.cost.step : a.cost.memory.sum() < b.cost.memory.sum();
 }
 
+// Layouts that differ in zero alone have the same work.
+class Works {
+ public:
+  Works(const Model& model, const Machine& machine, const Task& task) : model_(model), machine_(machine), task_(task) {}
+
+  const StepWork& of(const Layout& layout) {
+    const train::ParallelRecipe& p = layout.parallel;
+    Key key{p.tp, p.cp, p.pp, p.ep, p.etp, p.virtual_stages, p.sp, p.grid};
+    if (key != key_) known_.clear(), key_ = std::move(key);
+    const auto [at, fresh] = known_.try_emplace({layout.parts, layout.recompute});
+    if (fresh) at->second = work_of(model_, machine_, task_, layout);
+    at->second.layout = layout;
+    return at->second;
+  }
+
+ private:
+  using Key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, bool, std::string>;
+  const Model& model_;
+  const Machine& machine_;
+  const Task& task_;
+  Key key_{};
+  std::map<std::pair<int64_t, Kind>, StepWork> known_;
+};
+
+Choice best_of(const Model& model, const Machine& machine, const Task& task, const Space& space,
+               const train::ParallelRecipe& parallel, Works& works) {
+  const int64_t shares = parallel.grid.empty() ? parallel.shares(task.ranks) : task.ranks / parallel.axes().model();
+  const int64_t rows = (task.batch + shares - 1) / shares;
+  Choice best;
+  bool first = true;
+  for (const int64_t parts : parts_of(rows, parallel, space.micro)) {
+    for (const Kind kind : {Kind::none, Kind::selective, Kind::full}) {
+      if (!space.auto_recompute && kind != space.recompute) continue;
+      Choice choice{.layout = {.parallel = parallel, .parts = parts, .recompute = kind}};
+      const StepWork& work = works.of(choice.layout);
+      choice.cost.memory = memory_of(work, task);
+      choice.fits = choice.cost.memory.sum() <= machine.device.memory_bytes();
+      if (choice.fits) choice.cost = cost_of(model, machine, task, work);
+      const bool fits = choice.fits;
+      if (first || better(choice, best)) best = std::move(choice);
+      first = false;
+      if (fits) break;  // recomputing more only takes longer
+    }
+  }
+  if (!best.fits) best.cost = cost_of(model, machine, task, works.of(best.layout));
+  return best;
+}
+
 }  // namespace
 
 std::vector<train::ParallelRecipe> layouts(const Model& model, const Task& task, const Space& space) {
@@ -131,27 +183,8 @@ std::vector<train::ParallelRecipe> layouts(const Model& model, const Task& task,
 
 Choice best_of(const Model& model, const Machine& machine, const Task& task, const Space& space,
                const train::ParallelRecipe& parallel) {
-  const int64_t shares = parallel.grid.empty() ? parallel.shares(task.ranks) : task.ranks / parallel.axes().model();
-  const int64_t rows = (task.batch + shares - 1) / shares;
-  Choice best;
-  bool first = true;
-  for (const int64_t parts : parts_of(rows, parallel, space.micro)) {
-    for (const Kind kind : {Kind::none, Kind::selective, Kind::full}) {
-      if (!space.auto_recompute && kind != space.recompute) continue;
-      Choice choice{.layout = {.parallel = parallel, .parts = parts, .recompute = kind}};
-      const StepWork work = work_of(model, machine, task, choice.layout);
-      const Memory memory = memory_of(work, task);
-      choice.fits = memory.sum() <= machine.device.memory_bytes();
-      choice.cost.memory = memory;
-      if (choice.fits) choice.cost = cost_of(model, machine, task, work);
-      const bool fits = choice.fits;
-      if (first || better(choice, best)) best = std::move(choice);
-      first = false;
-      if (fits) break;  // recomputing more only takes longer
-    }
-  }
-  if (!best.fits) best.cost = cost_of(model, machine, task, work_of(model, machine, task, best.layout));
-  return best;
+  Works works(model, machine, task);
+  return best_of(model, machine, task, space, parallel, works);
 }
 
 Found find_layouts(const Model& model, const Machine& machine, const Task& task, const Space& space) {
@@ -162,8 +195,9 @@ Found find_layouts(const Model& model, const Machine& machine, const Task& task,
                          .hint = "fewer --ranks, or a larger --batch"});
   Found found{.legal = std::ssize(all)};
   bool first = true;
+  Works works(model, machine, task);
   for (const train::ParallelRecipe& p : all) {
-    Choice choice = best_of(model, machine, task, space, p);
+    Choice choice = best_of(model, machine, task, space, p, works);
     if (choice.fits)
       found.fitting.push_back(std::move(choice));
     else if (first || choice.cost.memory.sum() < found.nearest.cost.memory.sum())
