@@ -1,6 +1,7 @@
 #include "apps/comm_cluster.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <charconv>
 #include <filesystem>
@@ -60,13 +61,15 @@ comm::Cluster read_cluster(const io::Json& json) {
   comm::Cluster c;
   if (const auto base = json.string_of({"base"})) {
     const comm::Cluster* preset = comm::cluster_preset(*base);
-    if (!preset) json.need({"base"}).refuse("is not a preset", "one that `braid comm bench --clusters` lists");
-    c = *preset;
+    const layout::Machine* machine = layout::machine_preset(*base);
+    if (!preset && !machine)
+      json.need({"base"}).refuse("is not a preset", "one that `braid comm bench --clusters` lists");
+    c = machine ? machine->links : *preset;
     c.name = "custom";
     c.source = "given";
   }
   for (const auto& [key, value] : json.members()) {
-    if (key == "base" || key == "node" || key == "network") continue;
+    if (key == "base" || key == "node" || key == "network" || key == "device") continue;
     if (key == "nodes")
       c.nodes = static_cast<int>(value.as_int({1, 65536}));
     else if (key == "gpus")
@@ -95,6 +98,43 @@ comm::Cluster read_cluster(const io::Json& json) {
   read_link(json, "node", c.node);
   read_link(json, "network", c.network);
   return c;
+}
+
+layout::Machine read_machine(const io::Json& json) {
+  layout::Machine machine{.links = read_cluster(json)};
+  if (const auto base = json.string_of({"base"})) {
+    if (const layout::Machine* preset = layout::machine_preset(*base)) machine.device = preset->device;
+  }
+  if (const auto table = json.get({"device"})) {
+    machine.device.source = "given";
+    for (const auto& [key, value] : table->members()) {
+      if (key == "tflops")
+        machine.device.tflops = value.as_number({1e-6, 1e9});
+      else if (key == "gb_per_s")
+        machine.device.gb_per_s = value.as_number({1e-6, 1e9});
+      else if (key == "memory_gb")
+        machine.device.memory_gb = value.as_number({1e-6, 1e9});
+      else if (key == "efficiency")
+        machine.device.efficiency = value.as_number({1e-3, 1});
+      else
+        value.refuse("is not a field of a device", "tflops, gb_per_s, memory_gb or efficiency");
+    }
+  }
+  for (const auto& [name, value] :
+       {std::pair("tflops", machine.device.tflops), std::pair("gb_per_s", machine.device.gb_per_s),
+        std::pair("memory_gb", machine.device.memory_gb)}) {
+    if (value == 0)
+      fail("--cluster", {.what = fmt::format("has no device.{}", name),
+                         .expected = "a [device] with tflops, gb_per_s and memory_gb, or a base that has them"});
+  }
+  return machine;
+}
+
+[[noreturn]] void refuse_cluster(const std::string& name_or_file, const std::vector<std::string>& names) {
+  fail("--cluster", {.what = "is neither a preset nor a file",
+                     .got = printable(name_or_file),
+                     .expected = fmt::format("{}", fmt::join(names, ", ")),
+                     .hint = sys::nearest(name_or_file, names)});
 }
 
 }  // namespace
@@ -133,15 +173,16 @@ comm::Cluster find_cluster(const std::string& name_or_file) {
   if (const comm::Cluster* preset = comm::cluster_preset(name_or_file)) return *preset;
   if (std::filesystem::exists(name_or_file)) return read_cluster(io::read_toml(name_or_file));
   std::vector<std::string> names;
-  std::string list;
-  for (const comm::Cluster& c : comm::cluster_presets()) {
-    names.emplace_back(c.name);
-    list += fmt::format("{}{}", list.empty() ? "" : ", ", c.name);
-  }
-  fail("--cluster", {.what = "is neither a preset nor a file",
-                     .got = printable(name_or_file),
-                     .expected = list,
-                     .hint = sys::nearest(name_or_file, names)});
+  for (const comm::Cluster& c : comm::cluster_presets()) names.emplace_back(c.name);
+  refuse_cluster(name_or_file, names);
+}
+
+layout::Machine find_machine(const std::string& name_or_file) {
+  if (const layout::Machine* preset = layout::machine_preset(name_or_file)) return *preset;
+  if (std::filesystem::exists(name_or_file)) return read_machine(io::read_toml(name_or_file));
+  std::vector<std::string> names;
+  for (const layout::Machine& m : layout::machine_presets()) names.emplace_back(m.name);
+  refuse_cluster(name_or_file, names);
 }
 
 }  // namespace braid::apps

@@ -26,6 +26,7 @@ const Command kCommands[] = {
     {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano},
     {"repro nvrar", "NVRAR's published times beside the simulation's", &setup_repro_nvrar},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory},
+    {"plan layout", "which ranks divide what: layouts of a cluster, modelled", &setup_plan_layout},
     {"comm bench", "collectives on simulated clusters, or measured", &setup_comm_bench},
     {"law fit", "a scaling law fitted to a table of runs", &setup_law_fit},
     {"law plan", "parameters and tokens for a budget, by a fitted law", &setup_law_plan},

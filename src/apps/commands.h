@@ -22,6 +22,7 @@ Action setup_law_plan(Cli& cli);
 Action setup_list(Cli& cli);
 Action setup_merge(Cli& cli);
 Action setup_new(Cli& cli);
+Action setup_plan_layout(Cli& cli);
 Action setup_plan_memory(Cli& cli);
 Action setup_prune(Cli& cli);
 Action setup_quantize(Cli& cli);

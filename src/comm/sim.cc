@@ -40,9 +40,10 @@ struct Ports {
 
 class Simulation {
  public:
-  Simulation(const Cluster& cluster, std::vector<Player>& players)
+  Simulation(const Cluster& cluster, std::vector<Player>& players, const Groups& groups)
       : cluster_(cluster),
         players_(players),
+        groups_(groups),
         ranks_(players.size()),
         node_ports_(players.size()),
         cards_(static_cast<size_t>(cluster.nodes * cluster.nics)),
@@ -74,6 +75,7 @@ class Simulation {
     const uint64_t lane = t.slot >= 0 ? 128 + static_cast<uint64_t>(t.slot) : t.lane;
     return (static_cast<uint64_t>(to) * ranks_.size() + static_cast<uint64_t>(from)) * 256 + lane;
   }
+  int peer_of(int rank, const Transfer& t) const { return groups_.member(rank, t.peer); }
   size_t card_of(int rank) const {
     const int node = rank / cluster_.gpus, gpu = rank % cluster_.gpus;
     return static_cast<size_t>(node * cluster_.nics + gpu * cluster_.nics / cluster_.gpus);
@@ -91,6 +93,7 @@ class Simulation {
 
   const Cluster& cluster_;
   std::vector<Player>& players_;
+  Groups groups_;
   std::vector<Rank> ranks_;
   Ports node_ports_, cards_, uplinks_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -119,11 +122,11 @@ void Simulation::begin(int rank, double us) {
   for (size_t i = 0; i < transfers.size(); ++i) {
     const Transfer& t = transfers[i];
     if (t.kind == Transfer::Kind::send) {
-      now += link(level_of(cluster_, rank, t.peer)).overhead_us;
+      now += link(level_of(cluster_, rank, peer_of(rank, t))).overhead_us;
       self.sent_us = std::max(self.sent_us, launch(rank, t, now));
       continue;
     }
-    const auto early = early_.find(key_of(rank, t.peer, t));
+    const auto early = early_.find(key_of(rank, peer_of(rank, t), t));
     if (early == early_.end()) {
       ++self.missing;
       continue;
@@ -139,16 +142,17 @@ void Simulation::begin(int rank, double us) {
 // Gives when the message has left.
 double Simulation::launch(int rank, const Transfer& t, double us) {
   Player& player = players_[static_cast<size_t>(rank)];
+  const int peer = peer_of(rank, t);
   auto flight = std::make_unique<Flight>();
   flight->from = rank;
-  flight->to = t.peer;
-  flight->key = key_of(t.peer, rank, t);
+  flight->to = peer;
+  flight->key = key_of(peer, rank, t);
   flight->wire = t.slot >= 0 ? cells::wire_bytes(player.bytes(t)) : player.bytes(t);
   if (player.moves()) {
     flight->data.resize(static_cast<size_t>(player.bytes(t)));
     player.gather(t, flight->data.data());
   }
-  const int level = level_of(cluster_, rank, t.peer);
+  const int level = level_of(cluster_, rank, peer);
   result_.bytes[static_cast<size_t>(level)] += flight->wire;
   ++result_.messages[static_cast<size_t>(level)];
   const double on_wire = static_cast<double>(flight->wire) / (link(level).gb_per_s * 1e3);
@@ -158,7 +162,7 @@ double Simulation::launch(int rank, const Transfer& t, double us) {
   if (level == 2) {
     // Both racks' uplinks carry the message, at the rate of all their cards over the taper.
     const double shared = on_wire * cluster_.taper / (cluster_.rack_nodes * cluster_.nics);
-    for (const auto& [side, who] : {std::pair(&uplinks_.out, rank), std::pair(&uplinks_.in, t.peer)})
+    for (const auto& [side, who] : {std::pair(&uplinks_.out, rank), std::pair(&uplinks_.in, peer)})
       begins = (*side)[static_cast<size_t>(who / cluster_.gpus / cluster_.rack_nodes)].reserve(begins, shared);
     latency += cluster_.rack_latency_us;
   }
@@ -166,7 +170,7 @@ double Simulation::launch(int rank, const Transfer& t, double us) {
     const auto draw = philox({.seed = cluster_.seed, .stream = 0x73696d}, launched_++)[0];
     latency *= 1 - cluster_.jitter * std::log(static_cast<double>(uniform(draw)));
   }
-  at(begins + latency, Event::Kind::head, t.peer, flight.release());
+  at(begins + latency, Event::Kind::head, peer, flight.release());
   return left;
 }
 
@@ -196,7 +200,7 @@ bool Simulation::take(int rank, std::unique_ptr<Flight>& flight) {
   Rank& self = ranks_[static_cast<size_t>(rank)];
   for (size_t i = 0; i < transfers.size(); ++i) {
     if (transfers[i].kind == Transfer::Kind::send || self.arrived[i]) continue;
-    if (key_of(rank, transfers[i].peer, transfers[i]) != flight->key) continue;
+    if (key_of(rank, peer_of(rank, transfers[i]), transfers[i]) != flight->key) continue;
     self.arrived[i] = std::move(flight);
     return true;
   }
@@ -211,11 +215,12 @@ void Simulation::finish(int rank, double us) {
   std::vector<std::pair<double, double>> handled;  // arrival, overhead
   for (size_t i = 0; i < transfers.size(); ++i) {
     if (!self.arrived[i]) continue;
+    const int flight_peer = self.arrived[i]->from;
     CHECK(self.arrived[i]->wire ==
               (transfers[i].slot >= 0 ? cells::wire_bytes(player.bytes(transfers[i])) : player.bytes(transfers[i])),
           "a message of {} bytes from {} to {}", self.arrived[i]->wire, self.arrived[i]->from, rank);
     if (player.moves()) player.scatter(transfers[i], self.arrived[i]->data.data());
-    handled.emplace_back(self.arrived[i]->arrival, link(level_of(cluster_, rank, transfers[i].peer)).overhead_us);
+    handled.emplace_back(self.arrived[i]->arrival, link(level_of(cluster_, rank, flight_peer)).overhead_us);
   }
   std::sort(handled.begin(), handled.end());
   double now = self.sent_us;
@@ -264,16 +269,49 @@ Problem problem_of(const Request& request, int rank, int ranks, int per_node) {
 
 SimResult simulate(const Cluster& cluster, std::vector<Player>& players, std::span<const double> start_us) {
   CHECK(std::ssize(players) == cluster.ranks(), "{} players for {} ranks", players.size(), cluster.ranks());
-  return Simulation(cluster, players).run(start_us);
+  return Simulation(cluster, players, {.size = cluster.ranks()}).run(start_us);
 }
 
 SimResult simulate(const Cluster& cluster, const Request& request) {
+  return simulate(cluster, request, {.size = cluster.ranks()});
+}
+
+int members_per_node(const Cluster& cluster, const Groups& groups) {
+  int first = 1;
+  while (first < groups.size && groups.member(0, first) / cluster.gpus == 0) ++first;
+  if (groups.size % first != 0) return 0;
+  for (int i = 0; i < groups.size; ++i) {
+    const bool begins = i % first == 0;
+    if (i > 0 && begins == (groups.member(0, i) / cluster.gpus == groups.member(0, i - 1) / cluster.gpus)) return 0;
+  }
+  return first;
+}
+
+SimResult simulate(const Cluster& cluster, const Request& request, const Groups& groups) {
+  CHECK(cluster.ranks() % (groups.size * groups.stride) == 0, "groups of {}, {} apart, of {} ranks", groups.size,
+        groups.stride, cluster.ranks());
+  const int per_node = members_per_node(cluster, groups);
+  const Algorithm& algorithm = algorithm_for(problem_of(request, 0, groups.size, per_node), request.algorithm);
   std::vector<Player> players;
   players.reserve(static_cast<size_t>(cluster.ranks()));
-  const Algorithm& algorithm = algorithm_for(problem_of(request, 0, cluster.ranks(), cluster.gpus), request.algorithm);
   for (int r = 0; r < cluster.ranks(); ++r)
-    players.emplace_back(algorithm.make(problem_of(request, r, cluster.ranks(), cluster.gpus)), request.type,
+    players.emplace_back(algorithm.make(problem_of(request, groups.place(r), groups.size, per_node)), request.type,
                          request.reduction);
+  return Simulation(cluster, players, groups).run({});
+}
+
+SimResult simulate_shift(const Cluster& cluster, int64_t bytes, int distance) {
+  const int ranks = cluster.ranks();
+  std::vector<Player> players;
+  for (int r = 0; r < ranks; ++r) {
+    Schedule schedule;
+    const int to = (r + distance) % ranks, from = (r + ranks - distance % ranks) % ranks;
+    schedule.once([=](Round& out) {
+      out.send(to, Range{Space::in, 0, bytes});
+      out.recv(from, Range{Space::out, 0, bytes});
+    });
+    players.emplace_back(std::move(schedule), DType::u8, Reduction::sum);
+  }
   return simulate(cluster, players);
 }
 

@@ -27,6 +27,17 @@ struct Request {
 };
 Problem problem_of(const Request& request, int rank, int ranks, int per_node);
 
+// Equal groups that make the same call at once, the members of each `stride` ranks apart: the ranks of an axis of a
+// mesh. size x stride divides the ranks.
+struct Groups {
+  int size = 1, stride = 1;
+
+  int place(int rank) const { return rank / stride % size; }
+  int member(int rank, int place_of_member) const { return rank + (place_of_member - place(rank)) * stride; }
+};
+// Members of a group on each of its nodes; 0: not equally many.
+int members_per_node(const Cluster& cluster, const Groups& groups);
+
 struct SimResult {
   double us = 0;                  // until the last rank is done
   std::vector<double> finish_us;  // of each rank
@@ -37,5 +48,8 @@ struct SimResult {
 SimResult simulate(const Cluster& cluster, std::vector<Player>& players, std::span<const double> start_us = {});
 // Without payload: bytes and time alone.
 SimResult simulate(const Cluster& cluster, const Request& request);
+SimResult simulate(const Cluster& cluster, const Request& request, const Groups& groups);
+// Every rank sends one message to the rank `distance` further on, around the end.
+SimResult simulate_shift(const Cluster& cluster, int64_t bytes, int distance);
 
 }  // namespace braid::comm

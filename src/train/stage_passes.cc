@@ -56,6 +56,20 @@ PipelineShape pipeline_shape(const Recipe& recipe) {
   return {.stages = recipe.parallel.pp, .chunks = recipe.parallel.virtual_stages, .parts = recipe.accumulate};
 }
 
+LayerCosts layer_costs(const Recipe& recipe, const models::Config& whole, int64_t length) {
+  models::Config one = whole;  // with one layer at a time
+  for (models::LayerSpec& layer : one.layers) layer.parts.clear();
+  const double none = flops_per_token(one, length);
+  LayerCosts costs;
+  for (size_t i = 0; i < one.layers.size(); ++i) {
+    one.layers[i] = whole.layers[i];
+    costs.layers.push_back(flops_per_token(one, length) - none);
+    one.layers[i].parts.clear();
+  }
+  costs.last = none + prediction_flops(recipe, whole);
+  return costs;
+}
+
 models::Stage stage_of(const Recipe& recipe, const models::Config& whole, int64_t length, int64_t stage) {
   const PipelineShape shape = pipeline_shape(recipe);
   const int64_t runs = shape.stages * shape.chunks;
@@ -64,16 +78,8 @@ models::Stage stage_of(const Recipe& recipe, const models::Config& whole, int64_
                          .got = fmt::format("{} stages x {}", shape.stages, shape.chunks),
                          .expected = fmt::format("at most {} layers", whole.layers.size())});
   }
-  models::Config one = whole;  // with one layer at a time
-  for (models::LayerSpec& layer : one.layers) layer.parts.clear();
-  const double none = flops_per_token(one, length);
-  std::vector<double> costs;
-  for (size_t i = 0; i < one.layers.size(); ++i) {
-    one.layers[i] = whole.layers[i];
-    costs.push_back(flops_per_token(one, length) - none);
-    one.layers[i].parts.clear();
-  }
-  const std::vector<Range> all = models::split_layers(costs, none + prediction_flops(recipe, whole), runs);
+  const LayerCosts costs = layer_costs(recipe, whole, length);
+  const std::vector<Range> all = models::split_layers(costs.layers, costs.last, runs);
   models::Stage own{.runs = {}, .first = stage == 0, .last = stage == shape.stages - 1};
   for (int64_t chunk = 0; chunk < shape.chunks; ++chunk)
     own.runs.push_back(all[static_cast<size_t>(chunk * shape.stages + stage)]);

@@ -20,6 +20,13 @@
 
 namespace braid::train {
 
+// Operations of a token in every layer, and in what follows the last one: by what stages are cut.
+struct LayerCosts {
+  std::vector<double> layers{};
+  double last = 0;
+};
+LayerCosts layer_costs(const Recipe& recipe, const models::Config& whole, int64_t length);
+
 // The layers of a stage, so cut that all runs cost nearly the same operations. Error when there are more runs than
 // layers.
 models::Stage stage_of(const Recipe& recipe, const models::Config& whole, int64_t length, int64_t stage);

@@ -1,0 +1,92 @@
+// The closed form beside virtual time, over all layouts of 64 ranks: how well it orders them, and what its first choice
+// loses.
+#include "layout/replay.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "layout/layout_fixture.h"
+
+namespace braid::layout {
+namespace {
+
+struct Pair {
+  double predicted = 0, played = 0;
+};
+
+// Kendall's tau-b; values within a millionth are ties.
+double tau_of(const std::vector<Pair>& pairs) {
+  const auto sign = [](double a, double b) { return std::abs(a - b) <= 1e-6 * std::max(a, b) ? 0 : a < b ? -1 : 1; };
+  int64_t agree = 0, first = 0, second = 0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const int a = sign(pairs[i].predicted, pairs[j].predicted), b = sign(pairs[i].played, pairs[j].played);
+      agree += a * b, first += a * a, second += b * b;
+    }
+  }
+  return static_cast<double>(agree) / std::sqrt(static_cast<double>(first) * static_cast<double>(second));
+}
+
+struct Outcome {
+  size_t layouts = 0;
+  double tau = 0, regret = 0;
+};
+
+// Of every `step`-th layout.
+Outcome compare(const char* preset, const char* cluster, const Task& task, size_t step) {
+  const Space space;
+  const Model model = model_of(preset, task.length);
+  const Machine machine = machine_of(cluster, task.ranks);
+  Replay replay(machine);
+  std::vector<Pair> pairs;
+  const std::vector<train::ParallelRecipe> all = layouts(model, task, space);
+  for (size_t i = 0; i < all.size(); i += step) {
+    const Choice choice = best_of(model, machine, task, space, all[i]);
+    pairs.push_back({choice.cost.step, replay.step_seconds(task, work_of(model, machine, task, choice.layout))});
+  }
+  const auto least = [&](double Pair::*of) {
+    return *std::min_element(pairs.begin(), pairs.end(), [&](const Pair& a, const Pair& b) { return a.*of < b.*of; });
+  };
+  return {pairs.size(), tau_of(pairs), least(&Pair::predicted).played / least(&Pair::played).played - 1};
+}
+
+void expect_order(const Outcome& out, size_t layouts_least) {
+  EXPECT_GT(out.layouts, layouts_least);
+  EXPECT_GE(out.tau, 0.9);
+  EXPECT_LE(out.regret, 0.05);
+  ::testing::Test::RecordProperty("tau", std::to_string(out.tau));
+  ::testing::Test::RecordProperty("regret", std::to_string(out.regret));
+}
+
+TEST(Replay, TheClosedFormOrdersAllLayoutsOfSixtyFourRanks) {
+  expect_order(compare("hybrid-1b", "dgx-h100", {.ranks = 64, .batch = 256, .length = 4096}, 1), 20000);
+}
+
+TEST(Replay, WithoutOverlapToo) {
+  expect_order(compare("hybrid-1b", "perlmutter", {.ranks = 64, .batch = 256, .length = 4096, .overlap = false}, 7),
+               3000);
+}
+
+// Calls of groups: one over the whole cluster is what comm simulates, and cards that groups share take turns.
+TEST(Replay, CallsAreThoseOfTheSimulation) {
+  const Machine machine = machine_of("frontier", 64);
+  Replay replay(machine);
+  for (const comm::Op op :
+       {comm::Op::all_reduce, comm::Op::all_gather, comm::Op::reduce_scatter, comm::Op::all_to_all}) {
+    const comm::Request request{.op = op, .count = 1 << 22};
+    const double whole = comm::simulate(machine.links, request).us * 1e-6;
+    EXPECT_NEAR(replay.seconds({op, Axis::batch, 1 << 24}, {64, 1}) / whole, 1, 1e-9);
+    // Eight groups over eight nodes, two of them on each card, against the same with a card each.
+    Machine wide = machine;
+    wide.links.nics = 8;
+    const double shared = replay.seconds({op, Axis::batch, 1 << 26}, {8, 8}),
+                 alone = Replay(wide).seconds({op, Axis::batch, 1 << 26}, {8, 8});
+    EXPECT_GT(shared, 1.7 * alone) << static_cast<int>(op);
+    EXPECT_LT(shared, 2.1 * alone) << static_cast<int>(op);
+  }
+}
+
+}  // namespace
+}  // namespace braid::layout
