@@ -73,6 +73,8 @@ class CommBench(Case):
         self.assertIn("is an empty range", self.refusal("--bytes", "64K:16K"))
         self.assertIn("is not a size", self.refusal("--bytes", "16X"))
         self.assertIn("too many ranks", self.refusal("--transport", "shm", "--nodes", 999))
+        self.assertIn("[--cluster] is for virtual time", self.refusal("--transport", "shm", "--cluster", "h100-ib"))
+        self.assertIn("[--nics] is for virtual time", self.refusal("--transport", "inproc", "--nics", 2))
 
     def test_mpi_without_mpirun_says_what_to_do(self):
         self.assertRegex(self.refusal("--transport", "mpi", "--bytes", "1K"), "mpirun -np 4 braid|apt-get install openmpi-bin")

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::ordered_json;
 
 struct CommBenchArgs {
-  std::string op = "allreduce", algorithms = "all", transport = "sim", cluster = "h100-ib", sizes = "16K:64M";
+  std::string op = "allreduce", algorithms = "all", transport = "sim", cluster, sizes = "16K:64M";
   std::string dtype = "BF16", out;
   int64_t nodes = 0, gpus = 0, nics = 0, repeats = 5;
   bool clusters = false, json = false;
@@ -50,7 +50,11 @@ comm::Op op_named(const std::string& name) {
 }
 
 comm::Cluster cluster_of(const CommBenchArgs& o) {
-  comm::Cluster c = find_cluster(o.cluster);
+  if (o.transport != "sim" && (!o.cluster.empty() || o.nics > 0)) {
+    fail(o.cluster.empty() ? "--nics" : "--cluster",
+         {.what = "is for virtual time", .got = "--transport " + o.transport, .hint = "--transport sim"});
+  }
+  comm::Cluster c = find_cluster(o.cluster.empty() ? "h100-ib" : o.cluster);
   if (o.nodes > 0) c.nodes = static_cast<int>(o.nodes);
   if (o.gpus > 0) {
     // As many cards a GPU as before, where that goes.
@@ -231,7 +235,7 @@ Action setup_comm_bench(Cli& cli) {
   cli.option("--gpus", o->gpus, "ranks of a node; 0: likewise");
   cli.option("--nics", o->nics, "network cards of a node; 0: in the cluster's proportion");
   cli.option("--bytes SIZES", o->sizes, "of the whole vector: 16K:64M doubles, 1000,4K are two");
-  cli.option("--cluster NAME", o->cluster, "a preset or a TOML file");
+  cli.option("--cluster NAME", o->cluster, "of sim: a preset (h100-ib unless given) or a TOML file");
   cli.flag("--clusters", o->clusters, "list the presets and where their numbers are from");
   cli.choice("--dtype", o->dtype, {"F32", "BF16", "F16", "I32", "I64", "U8"}, "type of the elements");
   cli.option("--repeats", o->repeats, "measured calls; the fastest counts");
