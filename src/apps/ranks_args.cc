@@ -10,7 +10,7 @@
 
 #include "comm/mpi.h"
 #include "comm/shm.h"
-#include "models/load.h"
+#include "models/load_part.h"
 #include "models/presets.h"
 #include "sys/error.h"
 #include "sys/parallel.h"
@@ -86,8 +86,7 @@ int RanksArgs::start(ModelArgs& model, const std::vector<std::string>& models, c
   const models::Division division{.tp = tp, .pp = pp, .ep = ep};
   if (!model.adapter.empty())
     fail("--adapter", {.what = "is of one rank", .got = printable(model.adapter), .hint = "braid merge, first"});
-  for (const std::string& name : models)
-    models::check_division(models::load_config(models::find_weights(name)), division);
+  for (const std::string& name : models) models::check_parts(models::find_weights(name), division);
   const comm::Options options{.timeout = std::chrono::hours(1), .per_node = comm::node_ranks_of_mpirun(size)};
   int code = 0;
   const auto on_rank = [&](comm::Group& world) {

@@ -129,7 +129,7 @@ Memory memory_of(const StepWork& work, const Task& task) {
       double kept = 0;
       for (const size_t index : stage.chunks[c]) {
         kept += work.layers[index].kept;
-        m.passes = std::max(m.passes, work.layers[index].traffic);
+        m.passes = std::max(m.passes, work.layers[index].working);
       }
       m.activations += kept * stage.in_flight[c];
     }

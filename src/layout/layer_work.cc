@@ -11,7 +11,8 @@ namespace {
 using comm::Op;
 
 constexpr size_t kNorm = 2;          // the first things that a block saves: its norm's input and output
-constexpr double kLogitRows = 2048;  // that exist at a time (nn/tensor_parallel.h)
+constexpr double kLogitRows = 2048;  // that exist at a time, and their bytes (kernels/head_loss/head_loss.h)
+constexpr double kLogitBytes = 128 << 20;
 
 }  // namespace
 
@@ -179,6 +180,7 @@ void LayerCosting::retain(const models::PartSpec& part, LayerWork& work) const {
   const auto bytes = plan::ElementBytes::of(task_.bf16 ? DType::bf16 : DType::f32);
   const auto* moe = std::get_if<nn::MoeSpec>(&part.block);
   double cheap = 0, rows = 0;
+  const double before = work.traffic;
   double stays = layout_.recompute == Recompute::Kind::full ? 0 : exchanged_copies(part);
   if (moe && p.divides_experts()) {
     rows = expert_rows(*moe);
@@ -201,6 +203,11 @@ void LayerCosting::retain(const models::PartSpec& part, LayerWork& work) const {
     if (saved[i].cheap) cheap += n;
   }
   if (layout_.recompute == Recompute::Kind::selective) work.backward += 2 * cheap / device_.bytes_per_s();
+  // Gradients of about what the block saves, and that once more where it is recomputed; experts have rows in FP32 and
+  // their gradients besides. Fitted to planned arenas (memory_test.cc).
+  double working = (work.traffic - before) * (layout_.recompute == Recompute::Kind::full ? 1.8 : 1);
+  if (moe) working = 12 * own_tokens() * width_ + 8 * expert_rows(*moe) * real(moe->expert_hidden());
+  work.working = std::max(work.working, working);
 }
 
 LayerWork LayerCosting::layer(const LayerPart& kind) const {
@@ -252,12 +259,14 @@ LayerWork LayerCosting::head() const {
   head_pass(work);
   work.kept = own_tokens() * (8 * width_);  // the final norm's input, and the gradient of the loss
   const double rows = std::min(kLogitRows, tokens_), vocab = rank_.head.products[0].rows;
-  work.traffic = work.kept + 4 * rows * vocab;
+  work.traffic = work.kept;
+  work.working = std::min(8 * rows * vocab, kLogitBytes);  // logits and their gradient
   for (const LayerPart& kind : rank_.mtp) {
     LayerWork own = layer(kind);
     work.dense += kind.dense, work.experts += kind.experts;
     if (model_.recipe().loss.mtp_scale == 0) continue;
     work.forward += own.forward, work.backward += own.backward, work.kept += own.kept;
+    work.working = std::max(work.working, own.working);
     work.calls_forward.insert(work.calls_forward.end(), own.calls_forward.begin(), own.calls_forward.end());
     work.calls_backward.insert(work.calls_backward.end(), own.calls_backward.begin(), own.calls_backward.end());
   }

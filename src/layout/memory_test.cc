@@ -9,6 +9,7 @@
 #include "models/empty_model.h"
 #include "nn/context_parallel.h"
 #include "nn/sequence_parallel.h"
+#include "train/rehearsal.h"
 #include "train/token_shares.h"
 
 namespace braid::layout {
@@ -94,6 +95,27 @@ TEST(LayoutMemory, TheArenaAsksForWhatThePlanSays) {
       }
     }
   });
+}
+
+// All of a step on one rank, with the working set, against the trainer's plan of its arena.
+TEST(LayoutMemory, AWholeStepIsTheTrainersPlan) {
+  for (const char* preset : {"hybrid-1b", "llama-3.1-8b", "nemotron-3-nano-4b", "gpt2-124m"}) {
+    const Model model = model_of(preset, 1024);
+    const Task task{.ranks = 1, .batch = 2, .length = 1024};
+    models::Model empty = models::empty_model(model.config(), DType::bf16);
+    empty.dropout = {};
+    for (const Recompute::Kind kind : {Recompute::Kind::none, Recompute::Kind::selective, Recompute::Kind::full}) {
+      train::Recipe recipe = model.recipe();
+      recipe.recompute = name_of(kind);
+      Arena arena;
+      const double planned =
+          static_cast<double>(train::rehearse(recipe, empty, {.arena = arena}, task.batch, task.length).arena.bytes);
+      const StepWork work = work_of(model, machine_of("dgx-h100", 1), task, {.recompute = kind});
+      const Memory memory = memory_of(work, task);
+      EXPECT_NEAR((memory.activations + memory.passes) / planned, 1, 0.05) << preset << " " << name_of(kind);
+      EXPECT_NEAR(memory.sum() / (memory.sum() - memory.activations - memory.passes + planned), 1, 0.01) << preset;
+    }
+  }
 }
 
 }  // namespace

@@ -53,7 +53,8 @@ class Enumeration {
     for (const int64_t x : divisors(task_.ranks)) {
       for (const int64_t y : divisors(task_.ranks / x)) {
         for (const int64_t z : divisors(task_.ranks / (x * y))) {
-          if (y == 1 && z == 1) continue;  // tp and data alone
+          // tp and data alone, and with zero = 1
+          if (y == 1 && (z == 1 || x * z == task_.ranks)) continue;
           if (z > 1 && zero_most_ == 0) continue;
           train::ParallelRecipe p;
           p.grid = fmt::format("{},{},{},{}", x, y, z, task_.ranks / (x * y * z));

@@ -16,8 +16,8 @@ struct Space {
   int64_t micro = 0;                                  // rows of a part; 0: the fastest of the powers of two that fit
 };
 
-// Where ranks share nothing that a word divides (zero of one rank, sp without tp) it is left out: it says nothing. Of
-// virtual stages 1, 2, 3, 4, 6, 8 and 12.
+// Where ranks share nothing that a word divides (zero of one rank, sp without tp), or a grid is another name of one
+// with words, it is left out. Of virtual stages 1, 2, 3, 4, 6, 8 and 12.
 std::vector<train::ParallelRecipe> layouts(const Model& model, const Task& task, const Space& space);
 
 struct Choice {

@@ -54,7 +54,8 @@ struct LayerWork {
   std::vector<Call> calls_forward{}, calls_backward{};
   double dense = 0, experts = 0;  // parameters
   double kept = 0;                // bytes, from the forward to the backward pass
-  double traffic = 0;             // bytes of all activations between its products: what a backward pass has at once
+  double traffic = 0;             // bytes of all activations between its products
+  double working = 0;             // bytes while its backward pass runs, besides what is kept: an estimate
 };
 
 // A stage of the pipeline: in every chunk layers in order, by their index in StepWork::layers.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -85,7 +86,7 @@ class PartSource final : public nn::ParamSource {
   // `files` makes what it converts in `scratch`.
   PartSource(WeightStore& store, WeightStore& scratch, nn::ParamSource& files, const Config& whole, const Config& own,
              const Division& division, int64_t rank)
-      : store_(store), scratch_(scratch), files_(files), division_(division), cut_(own.cut), experts_(own.expert_cut) {
+      : store_(store), scratch_(scratch), files_(files), cut_(own.cut), experts_(own.expert_cut) {
     for (TensorSpec& t : stored_inventory(whole, files)) whole_.emplace(t.name, std::move(t));
     each_part(own, [&](const PartSpec& part) {
       const bool experts = std::holds_alternative<nn::MoeSpec>(part.block);
@@ -94,6 +95,14 @@ class PartSource final : public nn::ParamSource {
   }
 
   bool has(const std::string& name) const override { return files_.has(name); }
+
+  // Error where a cut would lie inside a block.
+  void check() {
+    for (const auto& [name, all] : whole_) {
+      const auto part = columns(all);
+      if (part && is_matrix(all.role)) check_blocks(all, files_.get(all), *part);
+    }
+  }
 
  protected:
   Param first(const nn::ParamRequest& r) override {
@@ -111,25 +120,37 @@ class PartSource final : public nn::ParamSource {
  private:
   Weight part_of(const nn::ParamRequest& all, const Param& p, bool converted) {
     const Weight& w = p.value;
+    if (const auto part = columns(all)) {
+      check_blocks(all, p, *part);
+      return columns_of(store_, w, part->held, part->within);
+    }
+    if (all.experts > 0 && experts_.divides())
+      return rows_of(store_, w, expert_ranges_of(all, w.rows, w.cols, experts_).rows, converted);
+    const Cut* cut = cut_of(all);
+    if (cut && all.shard.axis != Shard::Axis::whole)
+      return rows_of(store_, w, ranges_of(all, w.rows, w.cols, *cut), converted);
+    // What is added to a block's output is added once.
+    if (cut && all.role == ParamRole::bias && cut->rank > 0) return dense_weight(store_.make(DType::f32, {1, w.cols}));
+    return converted ? rows_of(store_, w, {{0, w.rows}}, true) : w;
+  }
+
+  struct Columns {
+    std::vector<Range> held{};
+    Range within{};  // rows
+    int64_t ranks = 1;
+  };
+  // Of a tensor that is divided by them.
+  std::optional<Columns> columns(const nn::ParamRequest& all) const {
+    const int64_t rows = all.rows(), cols = all.cols();
     if (all.experts > 0 && experts_.divides()) {
-      const ExpertRanges held = expert_ranges_of(all, w.rows, w.cols, experts_);
-      if (held.columns.empty()) return rows_of(store_, w, held.rows, converted);
-      check_blocks(all, p, held.columns, experts_.etp.ranks);
-      return columns_of(store_, w, held.columns, held.within);
+      ExpertRanges held = expert_ranges_of(all, rows, cols, experts_);
+      if (held.columns.empty()) return std::nullopt;
+      return Columns{std::move(held.columns), held.within, experts_.etp.ranks};
     }
     const Cut* cut = cut_of(all);
-    const bool whole = all.shard.axis == Shard::Axis::whole;
-    if (!cut || whole) {
-      // What is added to a block's output is added once.
-      if (cut && all.role == ParamRole::bias && cut->rank > 0)
-        return dense_weight(store_.make(DType::f32, {1, w.cols}));
-      return converted ? rows_of(store_, w, {{0, w.rows}}, true) : w;
-    }
-    const std::vector<Range> held = ranges_of(all, w.rows, w.cols, *cut);
-    const bool by_columns = all.shard.axis == Shard::Axis::cols || (w.rows == 1 && !is_matrix(all.role));
-    if (!by_columns) return rows_of(store_, w, held, converted);
-    check_blocks(all, p, held, cut->ranks);
-    return columns_of(store_, w, held, {0, w.rows});
+    const bool by_columns = all.shard.axis == Shard::Axis::cols || (rows == 1 && !is_matrix(all.role));
+    if (!cut || !by_columns || all.shard.axis == Shard::Axis::whole) return std::nullopt;
+    return Columns{ranges_of(all, rows, cols, *cut), {0, rows}, cut->ranks};
   }
 
   // Null: every rank has all of it.
@@ -141,24 +162,23 @@ class PartSource final : public nn::ParamSource {
     return nullptr;
   }
 
-  void check_blocks(const nn::ParamRequest& all, const Param& p, const std::vector<Range>& held, int64_t ranks) const {
+  void check_blocks(const nn::ParamRequest& all, const Param& p, const Columns& part) const {
     const int64_t block = block_columns(p.value), columns = p.value.cols;
-    if (std::ranges::all_of(held, [&](const Range& r) { return r.begin % block == 0 && r.count % block == 0; })) return;
-    const bool experts = all.experts > 0 && division_.ep > 1;
-    int64_t fits = ranks;
+    if (std::ranges::all_of(part.held, [&](const Range& r) { return r.begin % block == 0 && r.count % block == 0; }))
+      return;
+    int64_t fits = part.ranks;
     while (fits > 1 && (columns % fits != 0 || columns / fits % block != 0)) --fits;
     fail(printable(p.name),
-         {.what = fmt::format("is stored in blocks of {} columns, which {} ranks cannot divide", block, ranks),
+         {.what = fmt::format("is stored in blocks of {} columns, which {} ranks cannot divide", block, part.ranks),
           .got = fmt::format("{} columns", columns),
           .expected = "parts of whole blocks",
-          .hint = experts    ? fmt::format("--ep {}", division_.stage_ranks())
-                  : fits > 1 ? fmt::format("--tp {}, or --pp", fits)
-                             : "--pp"});
+          .hint = all.experts > 0 ? fmt::format("--ep {}", experts_.ep.ranks * experts_.etp.ranks)
+                  : fits > 1      ? fmt::format("--tp {}, or --pp", fits)
+                                  : "--pp"});
   }
 
   WeightStore &store_, &scratch_;
   nn::ParamSource& files_;
-  Division division_;
   Cut cut_;
   ExpertCut experts_;
   std::map<std::string, nn::ParamRequest> whole_;
@@ -166,6 +186,19 @@ class PartSource final : public nn::ParamSource {
 };
 
 }  // namespace
+
+void check_parts(const io::ModelPath& path, const Division& division) {
+  const Config whole = load_config(path);
+  check_division(whole, division);
+  if (!path.is_gguf()) return;
+  Division stage = division;  // with all layers
+  stage.pp = 1;
+  const OpenFolder folder = open_folder(path);
+  for (int64_t rank = 0; rank < stage.ranks(); ++rank) {
+    WeightStore none;
+    PartSource(none, *folder.store, *folder.source, whole, divided_config(whole, stage, rank), stage, rank).check();
+  }
+}
 
 std::unique_ptr<Model> load_part(const io::ModelPath& path, const Division& division, int64_t rank) {
   const Config whole = load_config(path);

@@ -10,6 +10,10 @@
 
 namespace braid::models {
 
+// Before ranks start: Error for a division that does not fit the config, or the blocks of a GGUF file. In a folder only
+// MLPs of odd widths have blocks that do not fit; loading finds them.
+void check_parts(const io::ModelPath& path, const Division& division);
+
 // Error as load_model, and where a cut would lie inside a block of values that share a scale, which the message names
 // with the nearest number of ranks that avoids it.
 std::unique_ptr<Model> load_part(const io::ModelPath& path, const Division& division, int64_t rank);
