@@ -12,6 +12,7 @@
 #include "layout/search.h"
 #include "models/family.h"
 #include "models/presets.h"
+#include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -160,7 +161,10 @@ int plan_layout(const LayoutArgs& o) {
   if (!space.auto_recompute) space.recompute = parse_recompute(o.recompute).kind;
   if (space.recompute == Recompute::Kind::fit)
     fail("--recompute", {.what = "a budget depends on the step", .expected = "none, selective, full or auto"});
+  report::Progress bar("planning", 0);
+  space.progress = [&bar](int64_t done, int64_t) { bar.at(done); };
   const layout::Found found = layout::find_layouts(model, machine, task, space);
+  bar.wipe();
   const bool none = found.fitting.empty();
   const auto top = none ? std::span(&found.nearest, 1)
                         : std::span(found.fitting).first(std::min(found.fitting.size(), static_cast<size_t>(o.top)));

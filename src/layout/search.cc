@@ -197,7 +197,9 @@ Found find_layouts(const Model& model, const Machine& machine, const Task& task,
   Found found{.legal = std::ssize(all)};
   bool first = true;
   Works works(model, machine, task);
+  int64_t done = 0;
   for (const train::ParallelRecipe& p : all) {
+    if (space.progress && done++ % 256 == 0) space.progress(done, found.legal);
     Choice choice = best_of(model, machine, task, space, p, works);
     if (choice.fits)
       found.fitting.push_back(std::move(choice));
