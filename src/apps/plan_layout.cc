@@ -148,6 +148,11 @@ int plan_layout(const LayoutArgs& o) {
   const layout::Task task = task_of(o);
   const models::ConfigSource source = models::find_config(o.config);
   const models::Config config = models::read_config(source.json);
+  const int64_t limit = config.positions_limit(), longest = o.serve ? o.prompt + o.answer : o.length;
+  if (limit > 0 && longest > limit)
+    fail(o.serve ? "--prompt" : "--length", {.what = "is longer than the model's positions",
+                                             .got = std::to_string(longest),
+                                             .expected = fmt::format("at most {} tokens of a sequence", limit)});
   const layout::Machine machine = layout::with_ranks(find_machine(o.cluster), task.ranks);
   train::Recipe recipe;
   recipe.dtype = o.dtype;

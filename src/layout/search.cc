@@ -89,6 +89,7 @@ class Enumeration {
   }
 
   void offer(const train::ParallelRecipe& p) {
+    if (task_.length < p.cp * (p.sp ? p.tp : 1)) return;  // a rank would have no token of a row
     recipe_.parallel = p;
     recipe_.accumulate = p.virtual_stages > 1 ? p.pp : 1;
     if (!p.grid.empty() && !model_.rank(p)) return;
