@@ -202,8 +202,9 @@ int plan_layout(const LayoutArgs& o) {
 
 Action setup_plan_layout(Cli& cli) {
   auto o = std::make_shared<LayoutArgs>();
-  cli.positional("config", o->config,
-                 "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, or a shape of braid new");
+  cli.positional(
+      "config", o->config,
+      "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or a shape of braid new");
   cli.option("--ranks", o->ranks, "accelerators");
   cli.option("--cluster NAME", o->cluster, "a preset, or a TOML file with links and [device]");
   cli.option("--batch", o->batch, "sequences of a step; 0: 4 a rank");
