@@ -77,7 +77,10 @@ class Layout(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn("no layout fits; got ", done.stderr)
         self.assertIn("recompute full", done.stdout)  # the nearest
-        self.assertEqual(self.plan("gpt2-124m", "--ranks", 1)["legal"], 1)
+        self.assertEqual(self.plan("gpt2-124m", "--ranks", 1, "--length", 1024)["legal"], 1)
+        self.refused("gpt2-124m", "--ranks", 1, says=["[--length]", "got 4096", "at most 1024"])
+        for x in self.plan("hybrid-1b", "--ranks", 8, "--length", 2, "--top", 1000)["layouts"]:
+            self.assertLessEqual(x.get("cp", 1) * (x.get("tp", 1) if x.get("sp") else 1), 2)
 
     def test_answers(self):
         plan = self.plan("nemotron-3-nano-30b-a3b", "--ranks", 8, "--serve", "--batch", 8)

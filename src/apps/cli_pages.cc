@@ -160,9 +160,8 @@ std::string overview(const std::string& group) {
   if (!group.empty()) return fmt::format("usage: braid {} <subcommand> [options]\n\n{}", group, columns(rows));
   return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}", kSummary, columns(rows),
                      columns({{"<subcommand> --help", "its options"},
-                              {"--version", "version, commit, compiler, CPU class, backends"},
+                              {"--version, --man", "commit, compiler, CPU class; a man page of everything"},
                               {"--completion SHELL", "completions for bash, zsh or fish"},
-                              {"--man", "a man page of everything"},
                               {"docs/*.md", "pages of the source tree; tools/site makes a site"}}));
 }
 

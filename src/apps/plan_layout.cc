@@ -12,6 +12,7 @@
 #include "layout/search.h"
 #include "models/family.h"
 #include "models/presets.h"
+#include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -147,6 +148,11 @@ int plan_layout(const LayoutArgs& o) {
   const layout::Task task = task_of(o);
   const models::ConfigSource source = models::find_config(o.config);
   const models::Config config = models::read_config(source.json);
+  const int64_t limit = config.positions_limit(), longest = o.serve ? o.prompt + o.answer : o.length;
+  if (limit > 0 && longest > limit)
+    fail(o.serve ? "--prompt" : "--length", {.what = "is longer than the model's positions",
+                                             .got = std::to_string(longest),
+                                             .expected = fmt::format("at most {} tokens of a sequence", limit)});
   const layout::Machine machine = layout::with_ranks(find_machine(o.cluster), task.ranks);
   train::Recipe recipe;
   recipe.dtype = o.dtype;
@@ -160,7 +166,10 @@ int plan_layout(const LayoutArgs& o) {
   if (!space.auto_recompute) space.recompute = parse_recompute(o.recompute).kind;
   if (space.recompute == Recompute::Kind::fit)
     fail("--recompute", {.what = "a budget depends on the step", .expected = "none, selective, full or auto"});
+  report::Progress bar("planning", 0);
+  space.progress = [&bar](int64_t done, int64_t) { bar.at(done); };
   const layout::Found found = layout::find_layouts(model, machine, task, space);
+  bar.wipe();
   const bool none = found.fitting.empty();
   const auto top = none ? std::span(&found.nearest, 1)
                         : std::span(found.fitting).first(std::min(found.fitting.size(), static_cast<size_t>(o.top)));
@@ -193,8 +202,9 @@ int plan_layout(const LayoutArgs& o) {
 
 Action setup_plan_layout(Cli& cli) {
   auto o = std::make_shared<LayoutArgs>();
-  cli.positional("config", o->config,
-                 "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, or a shape of braid new");
+  cli.positional(
+      "config", o->config,
+      "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or a shape of braid new");
   cli.option("--ranks", o->ranks, "accelerators");
   cli.option("--cluster NAME", o->cluster, "a preset, or a TOML file with links and [device]");
   cli.option("--batch", o->batch, "sequences of a step; 0: 4 a rank");

@@ -97,6 +97,31 @@ TEST(Sim, EveryTypeOnSixteenAndSixtyFourRanks) {
   }
 }
 
+// Groups that make the same call at once send what one of them sends alone, each; over the whole cluster it is one
+// call.
+TEST(Sim, GroupsMakeTheirCallsAtOnce) {
+  const Cluster cluster = cluster_of(4, 4);
+  for (const Op op : {Op::all_reduce, Op::all_gather, Op::reduce_scatter, Op::all_to_all}) {
+    const Request request{.op = op, .count = 1 << 16};
+    const SimResult whole = simulate(cluster, request), one = simulate(cluster, request, {.size = 16});
+    EXPECT_EQ(whole.us, one.us) << name_of(op);
+    EXPECT_EQ(whole.bytes, one.bytes) << name_of(op);
+    const int64_t others = op == Op::all_reduce ? 2 * 3 : 3;  // parts of four that a member sends
+    for (const Groups& groups : {Groups{4, 1}, Groups{4, 4}}) {
+      const SimResult four = simulate(cluster, request, groups);
+      const auto level = groups.stride == 1 ? 0u : 1u;
+      EXPECT_EQ(four.bytes[level], 16 * others * (1 << 16)) << name_of(op) << groups.stride;
+      EXPECT_EQ(four.bytes[1 - level], 0) << name_of(op) << groups.stride;
+    }
+  }
+  EXPECT_EQ(members_per_node(cluster, {.size = 8, .stride = 2}), 2);
+  EXPECT_EQ(members_per_node(cluster, {.size = 4, .stride = 4}), 1);
+  EXPECT_EQ(members_per_node(cluster_of(2, 3), {.size = 2, .stride = 2}), 2);
+  const SimResult shifted = simulate_shift(cluster, 1000, 4);
+  EXPECT_EQ(shifted.bytes[1], 16 * 1000);
+  EXPECT_EQ(shifted.messages[1], 16);
+}
+
 TEST(Sim, FourThousandRanks) {
   for (const char* name : {"nvrar", "rabenseifner", "double_tree"}) {
     const SimResult r =

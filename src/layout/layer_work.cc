@@ -144,7 +144,8 @@ void LayerCosting::context_calls(const nn::AttentionSpec& spec, LayerWork& work)
   if (ring_) {
     work.calls_forward.push_back({Op::all_gather, Axis::context, element_ * tokens_ * cp * 2 * kv});
     work.calls_backward.push_back({Op::all_gather, Axis::context, element_ * tokens_ * cp * 2 * kv});
-    work.calls_backward.push_back({Op::reduce_scatter, Axis::context, sum_ * tokens_ * cp * 2 * kv});
+    // Gradients go all the way around, one step more than keys.
+    work.calls_backward.push_back({Op::reduce_scatter, Axis::context, sum_ * tokens_ * cp * 2 * kv * cp / (cp - 1)});
     return;
   }
   const double shared =

@@ -89,6 +89,7 @@ class Enumeration {
   }
 
   void offer(const train::ParallelRecipe& p) {
+    if (task_.length < p.cp * (p.sp ? p.tp : 1)) return;  // a rank would have no token of a row
     recipe_.parallel = p;
     recipe_.accumulate = p.virtual_stages > 1 ? p.pp : 1;
     if (!p.grid.empty() && !model_.rank(p)) return;
@@ -197,7 +198,9 @@ Found find_layouts(const Model& model, const Machine& machine, const Task& task,
   Found found{.legal = std::ssize(all)};
   bool first = true;
   Works works(model, machine, task);
+  int64_t done = 0;
   for (const train::ParallelRecipe& p : all) {
+    if (space.progress && done++ % 256 == 0) space.progress(done, found.legal);
     Choice choice = best_of(model, machine, task, space, p, works);
     if (choice.fits)
       found.fitting.push_back(std::move(choice));

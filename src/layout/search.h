@@ -12,8 +12,9 @@ struct Space {
   bool grid = true;       // x,y,z,d, too
   int64_t zero_most = 3;  // of parallel.zero; 0 excludes z of a grid, too
   bool auto_recompute = true;
-  Recompute::Kind recompute = Recompute::Kind::none;  // otherwise
-  int64_t micro = 0;                                  // rows of a part; 0: the fastest of the powers of two that fit
+  Recompute::Kind recompute = Recompute::Kind::none;          // otherwise
+  std::function<void(int64_t done, int64_t all)> progress{};  // called now and then
+  int64_t micro = 0;  // rows of a part; 0: the fastest of the powers of two that fit
 };
 
 // Where ranks share nothing that a word divides (zero of one rank, sp without tp), or a grid is another name of one

@@ -78,7 +78,7 @@ class Traffic : public models::FolderTest {
 };
 
 TEST_F(Traffic, IsThatOfThePlan) {
-  std::vector<train::ParallelRecipe> list(10);
+  std::vector<train::ParallelRecipe> list(12);
   list[1].zero = 3;
   list[2].tp = 2;
   list[3].tp = 4, list[3].sp = true;
@@ -88,6 +88,8 @@ TEST_F(Traffic, IsThatOfThePlan) {
   list[7].cp = 4, list[7].ep = 2;
   list[8].grid = "2,2,1,1";
   list[9].grid = "1,2,2,1";
+  list[10].cp = 4, list[10].cp_attention = "ring";
+  list[11].cp = 2, list[11].tp = 2, list[11].zero = 1;
   train::Recipe recipe;
   recipe.dtype = "f32";
   const Model model(models::load_config(io::find_model(folder_.string())), recipe, kLength);
