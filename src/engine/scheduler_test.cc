@@ -33,7 +33,9 @@ Generated alone(LanguageModel& model, const std::vector<int32_t>& prompt, const 
   TokenPicker picker(options, prompt, runner.config().eos);
   Generated out;
   while (picker.may_continue()) {
-    const int32_t id = picker.next({logits.view().as<float>(), static_cast<size_t>(logits.dim(1))});
+    const std::span<const float> row(logits.view().as<float>(), static_cast<size_t>(logits.dim(1)));
+    const int32_t id = picker.next(row);
+    if (options.logprobs >= 0 && runner.options().numerics.exact) picker.set_logprob(runner.logprob(row, id));
     if (picker.ended()) out.finish = Finish::stop;
     if (picker.ended() || !picker.may_continue() || runner.length(1) == runner.options().context) break;
     logits = runner.step(1, id);

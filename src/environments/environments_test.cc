@@ -170,7 +170,7 @@ constexpr const char* kScript = R"(command:while read -r line; do case "$line" i
   *) echo '{"reward": 0}';; esac; done)";
 
 TEST(CommandTest, FailuresAreCountedAndTheCommandStartsAgain) {
-  const auto command = make(kScript, 60, "test"), impatient = make(kScript, 1, "test");
+  const auto command = make(kScript, 20, "test"), impatient = make(kScript, 1, "test");
   const Problem problem = problem_of(*command, 0, 0);
   EXPECT_EQ(impatient->judge(problem, {.text = "hang"}).error, "no reply within 1 s");
   EXPECT_EQ(question_of(problem), "say yes");
