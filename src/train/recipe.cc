@@ -229,7 +229,7 @@ bool is_table(const std::string& path, const std::vector<std::string>& words) {
 
 // The known words that a table's name is missing from ("lr"), or the word or table nearest to a mistyped one.
 std::string nearest_word(const std::string& path, const std::vector<std::string>& words) {
-  constexpr size_t kListed = 3;  // more are no help
+  constexpr size_t kListed = 4;  // more are no help
   std::vector<std::string> inside;
   std::copy_if(words.begin(), words.end(), std::back_inserter(inside),
                [&](const std::string& word) { return word.ends_with("." + path); });

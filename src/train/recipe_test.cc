@@ -50,7 +50,8 @@ TEST(Recipe, UnknownWordsNameTheNearest) {
             "[r.toml] unknown word optimizer.wieght_decay; try optimizer.weight_decay");
   EXPECT_EQ(refusal("stpes = 1\n"), "[r.toml] unknown word stpes; try steps");
   EXPECT_EQ(refusal("lr = 1\n"), "[r.toml] unknown word lr; try optimizer.lr");
-  EXPECT_EQ(refusal("every = 1\n"), "[r.toml] unknown word every; try checkpoint.every or log.every or eval.every");
+  EXPECT_EQ(refusal("every = 1\n"),
+            "[r.toml] unknown word every; try checkpoint.every or log.every or eval.every or rollout.every");
   EXPECT_NE(refusal("optimizer = 3\n").find("is a table"), std::string::npos);
   EXPECT_NE(refusal("[schedule]\nkind = \"cosin\"\n").find("try cosine"), std::string::npos);
   EXPECT_NE(refusal("steps = 0\n").find("steps"), std::string::npos);
