@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "apps/comm_cluster.h"
@@ -28,6 +30,7 @@ struct LayoutArgs {
   int64_t prompt = 1024, answer = 256;
   double imbalance = 1;
   bool serve = false, json = false;
+  const Cli* cli = nullptr;
 };
 
 constexpr std::pair<const char*, double layout::Memory::*> kMemory[] = {
@@ -126,7 +129,7 @@ void print(const LayoutArgs& o, const layout::Machine& machine, const layout::Ta
              task.length);
   fmt::print("roofs quoted: {}; products reach {:.0f}% of it, assumed\nlinks: {}\n", machine.device.source,
              100 * machine.device.efficiency, links.source);
-  fmt::print("{} layouts are legal, {} fit\n\n", found.legal, found.fitting.size());
+  fmt::print("layouts: {} legal, {} fit\n\n", found.legal, found.fitting.size());
   report::Table table({{"layout"},
                        {"parts", report::Align::right},
                        {"recompute"},
@@ -144,7 +147,25 @@ void print(const LayoutArgs& o, const layout::Machine& machine, const layout::Ta
   for (const Choice& c : top) explain(c, task.ranks, machine.device);
 }
 
+// Was the option typed? Its variable may be meant for another command.
+bool typed(const LayoutArgs& o, std::string name) {
+  if (!o.cli->given(name)) return false;
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return std::getenv(("BRAID_" + name).c_str()) == nullptr;
+}
+
+// Options of the other kind of plan would change nothing.
+void check_kind(const LayoutArgs& o) {
+  for (const char* name : {"length", "micro", "zero", "recompute", "overlap", "sums"}) {
+    if (o.serve && typed(o, name)) fail(fmt::format("--{}", name), {.what = "is for training, not for --serve"});
+  }
+  for (const char* name : {"prompt", "answer"}) {
+    if (!o.serve && typed(o, name)) fail(fmt::format("--{}", name), {.what = "goes with --serve"});
+  }
+}
+
 int plan_layout(const LayoutArgs& o) {
+  check_kind(o);
   const layout::Task task = task_of(o);
   const models::ConfigSource source = models::find_config(o.config);
   const models::Config config = models::read_config(source.json);
@@ -202,6 +223,7 @@ int plan_layout(const LayoutArgs& o) {
 
 Action setup_plan_layout(Cli& cli) {
   auto o = std::make_shared<LayoutArgs>();
+  o->cli = &cli;
   cli.positional(
       "config", o->config,
       "a folder, a GGUF file, a config.json, org/name of the Hugging Face cache, tiny, or a shape of braid new");

@@ -74,7 +74,7 @@ int plan_serving(const std::string& name, const layout::Model& model, const layo
                task.batch, task.answer, task.prompt);
     fmt::print("roofs quoted: {}; products reach {:.0f}% of it, assumed\nlinks: {}\n", machine.device.source,
                100 * machine.device.efficiency, machine.links.source);
-    fmt::print("{} layouts are legal, {} fit\n\n", served.legal, served.fitting.size());
+    fmt::print("layouts: {} legal, {} fit\n\n", served.legal, served.fitting.size());
     report::Table table({{"layout"},
                          {"prompts", report::Align::right},
                          {"a token", report::Align::right},

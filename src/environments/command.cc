@@ -17,8 +17,7 @@
 
 #include "io/json.h"
 #include "sys/error.h"
-
-extern char** environ;
+#include "sys/interrupt.h"
 
 namespace braid::environments {
 namespace {
@@ -50,13 +49,16 @@ std::string dumped(const ordered_json& line) {
   return line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
-// Waits until the socket is ready for `events`; false: not in time.
+// Waits until the socket is ready for `events`; false: not in time. Throws Interrupted soon after a signal, which may
+// have come just before the wait.
 bool ready(int socket, short events, Clock::time_point until) {
+  constexpr int64_t kSlice = 100;  // ms
   while (true) {
+    if (sys::caught_signal() != 0) throw sys::Interrupted();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
     if (left <= 0) return false;
     pollfd waited{.fd = socket, .events = events, .revents = 0};
-    const int found = poll(&waited, 1, static_cast<int>(std::min<int64_t>(left, 1 << 30)));
+    const int found = poll(&waited, 1, static_cast<int>(std::min(left, kSlice)));
     if (found > 0) return true;
     if (found < 0 && errno != EINTR) return false;
   }
@@ -163,7 +165,7 @@ Problem Command::problem(synth::Draw& draw, int64_t level) {
   throw Error(Fault::failed_run,
               format_message("rollout.environments",
                              {.what = fmt::format("the command {} gave no problem", printable(command_, 60)),
-                              .got = error,
+                              .got = fmt::format("{}, {} times", error, kTries),
                               .expected = R"(a line like {"prompt": "2 + 3 ="})"}));
 }
 

@@ -32,7 +32,8 @@ class Environment {
  public:
   virtual ~Environment() = default;
   virtual int64_t levels() const = 0;  // from 0, the easiest
-  // A function of `draw` and the level. Error (a failed run) where a command gives none.
+  // A function of `draw` and the level. Error (a failed run) where a command gives none. This and judge() may throw
+  // sys::Interrupted.
   virtual Problem problem(synth::Draw& draw, int64_t level) = 0;
   virtual Verdict judge(const Problem& problem, const Answer& answer) = 0;
 };

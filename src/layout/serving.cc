@@ -157,7 +157,7 @@ Served find_serving(const Model& model, const Machine& machine, const Answers& t
         ++served.legal;
         if (cost.fits) served.fitting.push_back(cost);
         if (first || cost.memory() < served.nearest.memory()) served.nearest = cost, first = false;
-        if (tp == 1) break;
+        break;  // whole experts are for widths that do not divide
       }
     }
   }

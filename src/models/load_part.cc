@@ -31,6 +31,7 @@ View gathered(WeightStore& store, const View& from, int64_t values, const std::v
               const Range& within) {
   const int64_t size = size_of(from.dtype), stride = from.stride(0) * size;
   std::vector<Range> bytes;
+  bytes.reserve(held.size());
   for (const Range& columns : held) bytes.push_back(bytes_of_columns(from, values, columns));
   const MutView to = store.make(from.dtype, {within.count, sum_of(bytes) / size});
   std::byte* at = to.data;

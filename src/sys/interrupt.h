@@ -3,6 +3,9 @@
 
 namespace braid::sys {
 
+// Thrown out of a wait that a recorded signal ends.
+struct Interrupted {};
+
 void catch_interrupts();         // from now on Ctrl-C is recorded instead of ending the process
 void catch_requests_to_stop();   // Ctrl-C, SIGTERM, and SIGHUP unless the caller ignores it
 void end_at_second_interrupt();  // from now on a Ctrl-C while a signal is recorded ends the process with 130

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "data/chat.h"
@@ -244,6 +245,11 @@ StepRollouts Rollouts::generate(int64_t step) {
       to.push_back(std::move(p.group));
     }
   }
+  if (out.groups.empty() && spare.empty() && failed.size() > 1)
+    throw Error(Fault::failed_run, format_message("rollout.environments",
+                                                  {.what = fmt::format("no answer of step {} was judged", step + 1),
+                                                   .got = failed[0].error,
+                                                   .hint = "mending the command, then --resume auto"}));
   if (r.refill > 0) out.add("refilled", static_cast<double>(posed_so_far - r.prompts), 0);
   if (commands) out.add("environment_errors", static_cast<double>(failed.size()), 0);
   spare.insert(spare.end(), std::make_move_iterator(failed.begin()), std::make_move_iterator(failed.end()));
@@ -252,10 +258,20 @@ StepRollouts Rollouts::generate(int64_t step) {
   return out;
 }
 
+// A step that an environment or a signal ends has not happened: the state stays that of the step before.
 void Rollouts::draw(int64_t step, data::Batch& out) {
-  StepRollouts now = next_ && next_->step == step ? std::move(*next_) : generate(step);
-  next_.reset();
-  if (recipe_.rollout.ahead > 0) next_ = generate(step + 1);
+  const Curriculum rates = *curriculum_;
+  const std::optional<StepRollouts> ready = next_;
+  StepRollouts now;
+  try {
+    now = next_ && next_->step == step ? std::move(*next_) : generate(step);
+    next_.reset();
+    if (recipe_.rollout.ahead > 0) next_ = generate(step + 1);
+  } catch (...) {
+    curriculum_ = rates;
+    next_ = ready;
+    throw;
+  }
   put_batch(now, rollout_length(recipe_), recipe_.rollout.mask_cut, out);
   log(now);
   metrics_ = std::move(now.metrics);

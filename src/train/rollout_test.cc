@@ -295,6 +295,9 @@ TEST_F(RolloutTest, FailedJudgementsAreCountedUntilTheyAreAll) {
   recipe_.out = (folder_ / "broken").string();
   EXPECT_NE(refusal().find("command gave no verdict, 16 times in a row; got the command ended"), std::string::npos)
       << refusal();
+  recipe_.rollout.prompts = 3;
+  recipe_.out = (folder_ / "idle").string();
+  EXPECT_NE(refusal().find("no answer of step 1 was judged; got the command ended"), std::string::npos) << refusal();
 }
 
 TEST_F(RolloutTest, WhatDoesNotFitIsRefused) {

@@ -1,5 +1,7 @@
 #include "train/task.h"
 
+#include <string_view>
+
 #include "sys/error.h"
 #include "train/distill.h"
 #include "train/policy.h"
@@ -18,8 +20,10 @@ bool taught(const Recipe& r) { return r.policy.advantage == "teacher"; }
 
 void need_data(const Recipe& recipe, const char* kind, const char* table) {
   if (recipe.data.kind == kind) return;
-  fail("data.kind",
-       {.what = fmt::format("[{}] reads other data", table), .got = printable(recipe.data.kind), .expected = kind});
+  fail("data.kind", {.what = fmt::format("[{}] reads other data", table),
+                     .got = printable(recipe.data.kind),
+                     .expected = kind,
+                     .hint = std::string_view(kind) == "rollouts" ? "rollout.environments, to generate them" : ""});
 }
 
 [[noreturn]] void refuse_together(const char* word, const char* other) {

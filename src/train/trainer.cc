@@ -151,7 +151,7 @@ Outcome Trainer::train(const Watcher& watcher) {
   if (leads()) log_ = std::make_unique<Log>(r.out, r.log, progress_.step);
   const auto due = [&](int64_t every) { return every > 0 && progress_.step % every == 0; };
   const int64_t first = progress_.step + 1;  // is logged too: a run that is silent for minutes looks stuck
-  while (progress_.step < r.steps && !should_stop()) {
+  const auto one = [&] {
     StepLog done = step();
     if (due(r.log.hash_every)) done.weight_hash = weight_hash(objective_.masters().values(), ctx_.threads);
     if (log_) log_->step(done);
@@ -164,6 +164,10 @@ Outcome Trainer::train(const Watcher& watcher) {
       if (watcher.held_out) watcher.held_out(held);
     }
     if (due(r.checkpoint.every)) save();
+  };
+  try {
+    while (progress_.step < r.steps && !should_stop()) one();
+  } catch (const sys::Interrupted&) {  // of a step that has not begun
   }
   save();
   const bool finished = progress_.step == r.steps;
@@ -186,11 +190,21 @@ bool Trainer::should_stop() {
   return mesh_ ? mesh_->add_up_all(mesh_->first() && own ? 1.0 : 0.0) > 0 : own;
 }
 
+// The rows of the next step. What cannot go on is saved: environments of rollouts fail in the middle of a run.
+int64_t Trainer::draw() {
+  try {
+    return objective_.draw(progress_.step, false);
+  } catch (const Error&) {
+    if (!mesh_ && progress_.step > 0) save();
+    throw;
+  }
+}
+
 StepLog Trainer::step() {
   using Clock = std::chrono::steady_clock;
   const auto begin = Clock::now();
   models::MasterWeights& masters = objective_.masters();
-  const int64_t rows = objective_.draw(progress_.step, false), tokens = objective_.tokens();
+  const int64_t rows = draw(), tokens = objective_.tokens();
   sums_.clear();
   masters.zero_grads(ctx_.threads);
   if (mesh_) mesh_->begin_gradients(masters, sums_);
