@@ -113,7 +113,7 @@ std::string Command::exchange(const std::string& line, std::string& reply) {
     if (!ready(socket_, POLLOUT, until)) return late;
     const ssize_t n = send(socket_, line.data() + sent, line.size() - sent, MSG_NOSIGNAL);
     if (n > 0) sent += static_cast<size_t>(n);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return ended;
+    if (n < 0 && errno != EAGAIN && errno != EINTR) break;  // it has ended, and may have written something before
   }
   size_t end = 0;
   while ((end = read_.find('\n')) == std::string::npos) {

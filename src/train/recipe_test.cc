@@ -51,7 +51,7 @@ TEST(Recipe, UnknownWordsNameTheNearest) {
   EXPECT_EQ(refusal("stpes = 1\n"), "[r.toml] unknown word stpes; try steps");
   EXPECT_EQ(refusal("lr = 1\n"), "[r.toml] unknown word lr; try optimizer.lr");
   EXPECT_EQ(refusal("every = 1\n"),
-            "[r.toml] unknown word every; try checkpoint.every or log.every or eval.every or rollout.every");
+            "[r.toml] unknown word every; try rollout.every or checkpoint.every or log.every or eval.every");
   EXPECT_NE(refusal("optimizer = 3\n").find("is a table"), std::string::npos);
   EXPECT_NE(refusal("[schedule]\nkind = \"cosin\"\n").find("try cosine"), std::string::npos);
   EXPECT_NE(refusal("steps = 0\n").find("steps"), std::string::npos);
