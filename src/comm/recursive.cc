@@ -81,8 +81,8 @@ void doubling_all_gather(Schedule& s, const Team& team, const Parts& parts, Spac
   });
 }
 
-// From the far partner to the near one, as in the halving: both add up in the same order, so that short and long vectors
-// have the same bits (comm/algorithm.h).
+// From the far partner to the near one, as in the halving: both add up in the same order, so that short and long
+// vectors have the same bits (comm/algorithm.h).
 void doubling_all_reduce(Schedule& s, const Team& team, const Range& range) {
   const Fold fold(team);
   if (fold.core == 1 || fold.lends()) return;
