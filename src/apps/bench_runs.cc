@@ -112,12 +112,12 @@ void measure(engine::Runner& runner, BenchRow& row, const sys::ReadRate* memory,
     if (bar) bar->at(r + 1);
     if (repeats.lines) fmt::print(stderr, "bench: {} run {}/{}: {} ns\n", label, r, repeats.count, ns);
   }
+  row.on_bytes = on_bytes(runner, row.generate > 0);
   if (!memory) return;
   // The floor is that of the memory as it was during the runs.
   std::sort(reads.begin(), reads.end());
   row.roofs.read_gbs = reads[(reads.size() - 1) / 2];
   row.roofs.threads = runner.ctx().threads;
-  row.on_bytes = on_bytes(runner, row.generate > 0);
   row.floor_seconds = floor_of(runner, row);
 }
 
