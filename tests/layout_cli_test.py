@@ -40,7 +40,7 @@ class Layout(Case):
                 self.assertEqual(x["dp"] * x["tp"] * x["cp"] * x["pp"], 16)
         text = self.run_ok("plan", "layout", "hybrid-1b", "--ranks", 16, "--batch", 64)
         self.assertIn("modelled, not measured", text)
-        self.assertIn("roofs quoted: H100", text)
+        self.assertIn("roofs: H100 SXM data sheet (recalled)", text)
         self.assertEqual(text.count("  memory  "), 5)
 
     def test_words_change_the_plan(self):

@@ -127,9 +127,7 @@ void print(const LayoutArgs& o, const layout::Machine& machine, const layout::Ta
   fmt::print("{} on {} of {} ({}), a batch of {} x {} tokens: modelled, not measured\n", o.config,
              report::counted(links.nodes, "node"), report::counted(links.gpus, "GPU"), machine.name, task.batch,
              task.length);
-  fmt::print("roofs quoted: {}; products reach {:.0f}% of it, assumed\nlinks: {}\n", machine.device.source,
-             100 * machine.device.efficiency, links.source);
-  fmt::print("layouts: {} legal, {} fit\n\n", found.legal, found.fitting.size());
+  fmt::print("{}layouts: {} legal, {} fit\n\n", machine_text(machine), found.legal, found.fitting.size());
   report::Table table({{"layout"},
                        {"parts", report::Align::right},
                        {"recompute"},
@@ -195,17 +193,11 @@ int plan_layout(const LayoutArgs& o) {
   const auto top = none ? std::span(&found.nearest, 1)
                         : std::span(found.fitting).first(std::min(found.fitting.size(), static_cast<size_t>(o.top)));
   if (o.json) {
-    ordered_json j = {{"model", source.name},
-                      {"cluster", machine.name},
-                      {"roofs_quoted", machine.device.source},
-                      {"links", machine.links.source},
-                      {"efficiency_assumed", machine.device.efficiency},
-                      {"ranks", task.ranks},
-                      {"batch", task.batch},
-                      {"length", task.length},
-                      {"legal", found.legal},
-                      {"fitting", found.fitting.size()},
-                      {"layouts", ordered_json::array()}};
+    ordered_json j = head_of(source.name, machine, task.ranks, task.batch);
+    j.update(ordered_json({{"length", task.length},
+                           {"legal", found.legal},
+                           {"fitting", found.fitting.size()},
+                           {"layouts", ordered_json::array()}}));
     for (const Choice& c : top) j["layouts"].push_back(json_of(c, task));
     fmt::print("{}\n", j.dump());
   } else {

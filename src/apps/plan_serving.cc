@@ -47,6 +47,21 @@ std::string in_bytes(double n) { return report::bytes(static_cast<int64_t>(n)); 
 
 }  // namespace
 
+ordered_json head_of(const std::string& model, const layout::Machine& machine, int64_t ranks, int64_t batch) {
+  return {{"model", model},
+          {"cluster", machine.name},
+          {"roofs", machine.device.source},
+          {"links", machine.links.source},
+          {"efficiency", machine.device.efficiency},
+          {"ranks", ranks},
+          {"batch", batch}};
+}
+
+std::string machine_text(const layout::Machine& machine) {
+  return fmt::format("roofs: {}; products reach {:.0f}% of it, assumed\nlinks: {}\n", machine.device.source,
+                     100 * machine.device.efficiency, machine.links.source);
+}
+
 int plan_serving(const std::string& name, const layout::Model& model, const layout::Machine& machine,
                  const layout::Answers& task, int64_t top, bool json) {
   const layout::Served served = layout::find_serving(model, machine, task);
@@ -54,27 +69,19 @@ int plan_serving(const std::string& name, const layout::Model& model, const layo
   const auto shown = none ? std::span(&served.nearest, 1)
                           : std::span(served.fitting).first(std::min(served.fitting.size(), static_cast<size_t>(top)));
   if (json) {
-    ordered_json j = {{"model", name},
-                      {"cluster", machine.name},
-                      {"roofs_quoted", machine.device.source},
-                      {"links", machine.links.source},
-                      {"efficiency_assumed", machine.device.efficiency},
-                      {"ranks", task.ranks},
-                      {"batch", task.batch},
-                      {"prompt", task.prompt},
-                      {"answer", task.answer},
-                      {"legal", served.legal},
-                      {"fitting", served.fitting.size()},
-                      {"layouts", ordered_json::array()}};
+    ordered_json j = head_of(name, machine, task.ranks, task.batch);
+    j.update(ordered_json({{"prompt", task.prompt},
+                           {"answer", task.answer},
+                           {"legal", served.legal},
+                           {"fitting", served.fitting.size()},
+                           {"layouts", ordered_json::array()}}));
     for (const ServingCost& c : shown) j["layouts"].push_back(json_of(c, task));
     fmt::print("{}\n", j.dump());
   } else {
     fmt::print("{} on {} of {} ({}), {} answers of {} tokens to prompts of {}: modelled, not measured\n", name,
                report::counted(machine.links.nodes, "node"), report::counted(machine.links.gpus, "GPU"), machine.name,
                task.batch, task.answer, task.prompt);
-    fmt::print("roofs quoted: {}; products reach {:.0f}% of it, assumed\nlinks: {}\n", machine.device.source,
-               100 * machine.device.efficiency, machine.links.source);
-    fmt::print("layouts: {} legal, {} fit\n\n", served.legal, served.fitting.size());
+    fmt::print("{}layouts: {} legal, {} fit\n\n", machine_text(machine), served.legal, served.fitting.size());
     report::Table table({{"layout"},
                          {"prompts", report::Align::right},
                          {"a token", report::Align::right},

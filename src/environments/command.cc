@@ -179,6 +179,7 @@ Verdict Command::judge(const Problem& problem, const Answer& answer) {
     return {.error = "a verdict without a reward that is a number"};
   const auto value = reward->get<double>();
   if (!std::isfinite(value)) return {.error = "a reward that is not finite"};
+  if (std::abs(value) > kRewardMax) return {.error = "a reward beyond 1e9"};
   return {.reward = value};
 }
 

@@ -8,17 +8,12 @@
 #include "environments/command.h"
 #include "sys/error.h"
 #include "sys/nearest.h"
+#include "text/trimmed.h"
 
 namespace braid::environments {
 namespace {
 
 constexpr std::string_view kCommand = "command:";
-
-std::string trimmed(const std::string& text) {
-  constexpr const char* kSpaces = " \t\r\n";
-  const size_t first = text.find_first_not_of(kSpaces);
-  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(kSpaces) - first + 1);
-}
 
 class TableEntry final : public Environment {
  public:
@@ -27,7 +22,7 @@ class TableEntry final : public Environment {
   Problem problem(synth::Draw& draw, int64_t level) override { return row_.problem(draw, level); }
   // A cut answer is not the one that was asked for, though it may look like it.
   Verdict judge(const Problem& problem, const Answer& answer) override {
-    return {.reward = answer.cut ? 0 : row_.reward(problem, trimmed(answer.text))};
+    return {.reward = answer.cut ? 0 : row_.reward(problem, std::string(text::trimmed(answer.text)))};
   }
 
  private:
@@ -43,7 +38,7 @@ std::vector<std::string> names() {
 }
 
 std::unique_ptr<Environment> make(const std::string& name, double seconds, const std::string& where) {
-  if (name.starts_with(kCommand) && !trimmed(name.substr(kCommand.size())).empty())
+  if (name.starts_with(kCommand) && !text::trimmed(std::string_view(name).substr(kCommand.size())).empty())
     return std::make_unique<Command>(name.substr(kCommand.size()), seconds);
   for (const BuiltIn& row : built_in()) {
     if (name == row.name) return std::make_unique<TableEntry>(row);

@@ -23,8 +23,10 @@ struct Answer {
   bool cut = false;  // by the limit of tokens
 };
 
+constexpr double kRewardMax = 1e9;  // of its size: squares of rewards are added up
+
 struct Verdict {
-  double reward = 0;    // 1: right; finite
+  double reward = 0;    // 1: right
   std::string error{};  // of the environment, not of the answer, which has no reward then; empty: none
 };
 

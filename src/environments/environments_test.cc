@@ -165,6 +165,7 @@ constexpr const char* kScript = R"(command:while read -r line; do case "$line" i
   *'"answer":"hang"'*) sleep 600;;
   *'"answer":"nan"'*) echo '{"reward": NaN}';;
   *'"answer":"null"'*) echo '{"reward": null}';;
+  *'"answer":"huge"'*) echo '{"reward": 1e30}';;
   *'"answer":"huge"'*) echo '{"reward": 1e999}';;
   *'"answer":"words"'*) echo 'not JSON';;
   *) echo '{"reward": 0}';; esac; done)";
@@ -175,11 +176,9 @@ TEST(CommandTest, FailuresAreCountedAndTheCommandStartsAgain) {
   EXPECT_EQ(impatient->judge(problem, {.text = "hang"}).error, "no reply within 1 s");
   EXPECT_EQ(question_of(problem), "say yes");
   const auto judge = [&](const char* text) { return command->judge(problem, {.text = text}); };
-  const std::pair<const char*, const char*> failures[] = {{"end", "the command ended"},
-                                                          {"nan", "not a JSON object"},
-                                                          {"null", "without a reward"},
-                                                          {"huge", "reward"},
-                                                          {"words", "not a JSON object: not JSON"}};
+  const std::pair<const char*, const char*> failures[] = {
+      {"end", "the command ended"},    {"nan", "not a JSON object"}, {"null", "without a reward"},
+      {"huge", "a reward beyond 1e9"}, {"huge", "reward"},           {"words", "not a JSON object: not JSON"}};
   for (const auto& [text, says] : failures) {
     EXPECT_NE(judge(text).error.find(says), std::string::npos) << text << ": " << judge(text).error;
     const Verdict next = judge("yes");

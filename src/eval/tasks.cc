@@ -10,6 +10,7 @@
 #include "engine/scheduler.h"
 #include "sys/error.h"
 #include "sys/read.h"
+#include "text/trimmed.h"
 
 namespace braid::eval {
 namespace {
@@ -34,11 +35,6 @@ std::string fault_of(const ordered_json& row) {
     return "an answer is not a text";
   if (row.contains("tools") && !row["tools"].is_array()) return "'tools' is not a list";
   return "";
-}
-
-std::string trimmed(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  return first == text.npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
 // The prediction block sees the hidden state before a token and that token, and drafts the one after it. The last token
@@ -120,7 +116,7 @@ std::vector<TaskResult> run_tasks(engine::LanguageModel& model, const std::vecto
     r.cut = cut;
     if (options.drafts) count_drafts(model.runner(), prompts[i], ids, r);
     for (const ordered_json& accepted : rows[i]["answers"])
-      r.right = r.right || r.content == trimmed(accepted.get<std::string>());
+      r.right = r.right || r.content == text::trimmed(accepted.get_ref<const std::string&>());
     results.push_back(std::move(r));
   }
   return results;

@@ -17,14 +17,26 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {"dgx-h100", "h100-ib", {989.4, 3350, 80, 0.6, "H100 SXM data sheet: 989.4 TFLOP/s BF16, 3.35 TB/s, 80 GB"}},
-    {"dgx-h200", "h200-ib", {989.4, 4800, 141, 0.6, "H200 SXM data sheet: 989.4 TFLOP/s BF16, 4.8 TB/s, 141 GB"}},
-    {"gb200", "gb200-nvl", {2500, 8000, 186, 0.6, "GB200 NVL72 data sheet, a GPU: 2.5 PFLOP/s BF16, 8 TB/s, 186 GB"}},
-    {"gb300", "gb300-nvl", {2500, 8000, 279, 0.6, "GB300 NVL72 data sheet, a GPU: 2.5 PFLOP/s BF16, 8 TB/s, 279 GB"}},
-    {"dgx-a100", "a100-ib", {312, 2039, 80, 0.6, "A100 SXM data sheet: 312 TFLOP/s BF16, 2.04 TB/s, 80 GB"}},
-    {"perlmutter", "perlmutter", {312, 1555, 40, 0.6, "A100 SXM 40 GB data sheet: 312 TFLOP/s BF16, 1.56 TB/s"}},
-    {"frontier", "frontier", {191.5, 1600, 64, 0.5, "MI250X data sheet, a GCD: 191.5 TFLOP/s BF16, 1.6 TB/s, 64 GB"}},
-    {"alps", "alps", {989.4, 4000, 96, 0.6, "GH200 data sheet: 989.4 TFLOP/s BF16, 4 TB/s, 96 GB"}},
+    {"dgx-h100",
+     "h100-ib",
+     {989.4, 3350, 80, 0.6, "H100 SXM data sheet (recalled): 989.4 TFLOP/s BF16, 3.35 TB/s, 80 GB"}},
+    {"dgx-h200",
+     "h200-ib",
+     {989.4, 4800, 141, 0.6, "H200 SXM data sheet (recalled): 989.4 TFLOP/s BF16, 4.8 TB/s, 141 GB"}},
+    {"gb200",
+     "gb200-nvl",
+     {2500, 8000, 186, 0.6, "GB200 NVL72 data sheet (recalled), a GPU: 2.5 PFLOP/s BF16, 8 TB/s, 186 GB"}},
+    {"gb300",
+     "gb300-nvl",
+     {2500, 8000, 279, 0.6, "GB300 NVL72 data sheet (recalled), a GPU: 2.5 PFLOP/s BF16, 8 TB/s, 279 GB"}},
+    {"dgx-a100", "a100-ib", {312, 2039, 80, 0.6, "A100 SXM data sheet (recalled): 312 TFLOP/s BF16, 2.04 TB/s, 80 GB"}},
+    {"perlmutter",
+     "perlmutter",
+     {312, 1555, 40, 0.6, "A100 SXM 40 GB data sheet (recalled): 312 TFLOP/s BF16, 1.56 TB/s"}},
+    {"frontier",
+     "frontier",
+     {191.5, 1600, 64, 0.5, "MI250X data sheet (recalled), a GCD: 191.5 TFLOP/s BF16, 1.6 TB/s, 64 GB"}},
+    {"alps", "alps", {989.4, 4000, 96, 0.6, "GH200 data sheet (recalled): 989.4 TFLOP/s BF16, 4 TB/s, 96 GB"}},
 };
 
 std::vector<Machine> make_presets() {

@@ -1,5 +1,5 @@
-// A cluster to plan for: what one accelerator does, and the links between them (comm/cluster.h). Rates are quoted from
-// the sources that a preset names; `efficiency` is assumed, and so are the latencies of the links.
+// A cluster to plan for: what one accelerator does, and the links between them (comm/cluster.h). Rates are recalled
+// from the sources that a preset names; `efficiency` is assumed, and so are the latencies of the links.
 #pragma once
 #include <cstdint>
 #include <span>

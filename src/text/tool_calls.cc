@@ -5,6 +5,7 @@
 
 #include "io/schema_types.h"
 #include "text/partial_tag.h"
+#include "text/trimmed.h"
 
 namespace braid::text {
 namespace {
@@ -21,11 +22,6 @@ constexpr std::string_view kParameter = "<parameter=", kParameterEnd = "</parame
 constexpr std::string_view kNextLine[] = {"\n<parameter=", "\n</function>", "\n</tool_call>", "\n</TOOLCALL>"};
 constexpr std::string_view kNull = "null";
 constexpr size_t kNameMax = 1024;
-
-std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kSpaces);
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
-}
 
 // Discarded where it is not JSON, or nested so deeply that writing it again would exhaust the stack.
 ordered_json parse(std::string_view text) {

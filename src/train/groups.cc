@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "environments/environment.h"
 #include "sys/error.h"
 
 namespace braid::train {
@@ -11,7 +12,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr io::NumberRange kRewards{-1e9, 1e9}, kLogprobs{-1e9, 0};
+constexpr io::NumberRange kRewards{-environments::kRewardMax, environments::kRewardMax}, kLogprobs{-1e9, 0};
 constexpr io::IntRange kNumbers{0, int64_t{1} << 60};
 
 // What the ratings of a group have in common.
