@@ -13,7 +13,7 @@ import shutil
 import struct
 from pathlib import Path
 
-from support.program import DATA, Case, braid, main
+from support.program import DATA, Case, braid, commands, main
 from support.training import files_of
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 1000\n"
@@ -276,7 +276,7 @@ class Outputs(Folders):
     def test_the_table_has_every_option(self):
         named = set()
         man = braid("--man").stdout.replace("\\-", "-")
-        for name in re.findall(r"^  ([a-z]+(?: [a-z]+)?)  ", braid("--help").stdout, re.M):
+        for name in commands():
             page = re.search(rf"^\.SS braid {name}\b.*?(?=^\.S)", man, re.M | re.S)[0]
             options = re.findall(r"(--(?:dump-[a-z]+|out|output|answers))\b [^md]", page)
             named |= {f"{name} {option}" for option in options}
