@@ -25,6 +25,7 @@ const Command kCommands[] = {
     {"new", "random weights of any config, to time its shape", &setup_new},
     {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano},
     {"repro nvrar", "NVRAR's published times beside the simulation's", &setup_repro_nvrar},
+    {"repro goldfish", "what goldfish loss keeps from being memorised", &setup_repro_goldfish},
     {"repro pccl", "PCCL's published speedups beside the simulation's", &setup_repro_pccl},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory},
     {"plan layout", "which ranks divide what: layouts of a cluster, modelled", &setup_plan_layout},

@@ -223,7 +223,7 @@ Action setup_plan_layout(Cli& cli) {
   cli.option("--cluster NAME", o->cluster, "a preset, or a TOML file with links and [device]");
   cli.option("--batch", o->batch, "sequences of a step; 0: 4 a rank");
   cli.option("--length", o->length, "tokens of a sequence");
-  cli.option("--micro", o->micro, "sequences of a part; 0: the fastest that fits");
+  cli.option("--micro", o->micro, "sequences of a part at most; 0: the fastest that fits");
   cli.option("--zero", o->zero, "the most that ranks divide of the state, as parallel.zero");
   cli.option("--recompute", o->recompute, "none, selective, full; auto: the least that fits");
   cli.choice("--overlap", o->overlap, {"state", "none"},

@@ -95,16 +95,25 @@ TEST_F(LoaderTest, GoldfishDropsTheSameTokensOfEveryCopy) {
   copy.insert(copy.end(), passage.begin(), passage.end());
   int64_t dropped = 0;
   for (size_t n = 13; n <= passage.size(); ++n) {
-    const bool drops = goldfish.drops(std::span(passage).first(n));
-    EXPECT_EQ(drops, goldfish.drops(std::span(copy).first(n + 3)));
+    const bool drops = goldfish.drops(std::span(passage).first(n), 0);
+    EXPECT_EQ(drops, goldfish.drops(std::span(copy).first(n + 3), 1));
     dropped += drops;
   }
   EXPECT_GT(dropped, 10);
+  // The control leaves out as many, but not of what they say: a copy loses others, and epochs differ.
+  spec.goldfish.by_place = true;
+  const Loader by_place = open(spec, {.vocabulary = 50});
+  EXPECT_NEAR(static_cast<double>(by_place.batch(0).trained) / (8 * 512), 0.75, 0.03);
+  const Goldfish control{.k = 4, .by_place = true};
+  double same = 0;
+  for (int64_t place = 0; place < 400; ++place)
+    same += control.drops(passage, place) == control.drops(passage, place + 400) ? 1 : 0;
+  EXPECT_NEAR(same, 250, 40);  // (3/4)^2 + (1/4)^2 of 400
   // Zeros are tokens like others, and the first tokens of a document are dropped too.
   const std::vector<int32_t> zeros(40, 0);
-  EXPECT_FALSE(goldfish.drops({}));
+  EXPECT_FALSE(goldfish.drops({}, 0));
   std::set<bool> early;
-  for (int32_t id = 0; id < 20; ++id) early.insert(goldfish.drops(std::vector<int32_t>{0, id}));
+  for (int32_t id = 0; id < 20; ++id) early.insert(goldfish.drops(std::vector<int32_t>{0, id}, 0));
   EXPECT_EQ(early.size(), 2u);
 }
 
@@ -118,7 +127,7 @@ TEST_F(LoaderTest, GoldfishHashesItsWindowWithTheTarget) {
     const auto ids = std::span(batch.ids).subspan(static_cast<size_t>(seq.start), static_cast<size_t>(seq.len));
     for (size_t t = 0; t + 1 < ids.size(); ++t) {
       const int32_t target = batch.targets[static_cast<size_t>(seq.start) + t];
-      EXPECT_EQ(target, spec.goldfish.drops(ids.first(t + 2)) ? kMasked : ids[t + 1]) << t;
+      EXPECT_EQ(target, spec.goldfish.drops(ids.first(t + 2), 0) ? kMasked : ids[t + 1]) << t;
     }
   }
   const std::vector<int32_t> tokens(batch.ids.begin(), batch.ids.begin() + 100);
@@ -128,7 +137,7 @@ TEST_F(LoaderTest, GoldfishHashesItsWindowWithTheTarget) {
       for (int32_t other = 100; other < 110; ++other) {
         std::vector<int32_t> copy(tokens.begin(), tokens.begin() + static_cast<int64_t>(end));
         copy[end - static_cast<size_t>(back)] = other;
-        changed[back] += spec.goldfish.drops(copy) != spec.goldfish.drops(std::span(tokens).first(end));
+        changed[back] += spec.goldfish.drops(copy, 0) != spec.goldfish.drops(std::span(tokens).first(end), 0);
       }
     }
   }

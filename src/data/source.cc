@@ -9,11 +9,12 @@ void RowWriter::add(std::span<const int32_t> tokens, int64_t first, int64_t coun
   const int64_t room = rules_.length - (std::ssize(batch_.ids) - batch_.rows.back());
   CHECK(first >= 0 && count > 0 && first + count <= std::ssize(tokens), "{}+{} of {}", first, count, tokens.size());
   CHECK(count <= room && (trained.empty() || trained.size() == tokens.size()), "{} tokens, room for {}", count, room);
-  batch_.seqs.add(count, 0, 0, position_ + rules_.length - room);
+  const int64_t begin = position_ + rules_.length - room;
+  batch_.seqs.add(count, 0, 0, begin);
   for (int64_t i = first; i < first + count; ++i) {
     const auto at = static_cast<size_t>(i);
     const bool trains = at + 1 < tokens.size() && (trained.empty() || trained[at + 1] != 0) &&
-                        !rules_.goldfish.drops(tokens.first(at + 2));
+                        !rules_.goldfish.drops(tokens.first(at + 2), begin + i - first);
     for (const int32_t id : tokens.subspan(at, trains ? 2 : 1)) {
       if (id >= 0 && id < rules_.vocabulary) continue;
       fail(where_, {.what = "a token id is outside the vocabulary",

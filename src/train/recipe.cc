@@ -158,7 +158,9 @@ void each_loss_word(L& loss, Visit& visit) {
   visit("loss.router_z", loss.router_z, kNotNegative, "weight of the squared log-sum of the router's logits");
   visit("loss.router_bias_rate", loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
   visit("loss.goldfish_k", loss.goldfish_k, kCount, "one token in k is not trained on; 0: all are");
-  visit("loss.goldfish_seed", loss.goldfish_seed, kCount, "of the hash that chooses it");
+  visit("loss.goldfish", loss.goldfish, Choices{"hash", "place"},
+        "by what it is chosen: the tokens before it, so that copies lose the same; or its place, a control");
+  visit("loss.goldfish_seed", loss.goldfish_seed, kCount, "of the hash");
 }
 
 template <class R, class Visit>
@@ -448,6 +450,7 @@ data::DataSpec data_spec(const Recipe& recipe) {
   spec.seed = static_cast<uint64_t>(recipe.seed);
   spec.goldfish.k = recipe.loss.goldfish_k;
   spec.goldfish.seed = static_cast<uint64_t>(recipe.loss.goldfish_seed);
+  spec.goldfish.by_place = recipe.loss.goldfish == "place";
   const std::string& advantage = recipe.policy.advantage;
   spec.rated = recipe.preference.kind == "rpo" || (advantage != "none" && advantage != "teacher");
   return spec;

@@ -31,6 +31,7 @@ struct LossRecipe {
   int64_t mtp_steps = 1;
   double mtp_scale = 0, z = 0, aux = 0, router_z = 0, router_bias_rate = 0;
   int64_t goldfish_k = 0;
+  std::string goldfish = "hash";
   int64_t goldfish_seed = 0;  // not the run's seed: every run over a corpus masks the same tokens
 };
 
