@@ -84,6 +84,15 @@ class CommBench(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertGreater(json.loads(done.stdout)["calls"], 12)
 
+    def test_cells_beside_data_and_a_flag(self):
+        done = braid("comm", "cells", "--bytes", "1,100,4K", "--rounds", 2, "--messages", 50, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(done.stdout)["rows"]
+        self.assertEqual([row["bytes"] for row in rows], [1, 100, 4096])
+        self.assertTrue(all(row["cells_ns"] > 0 and row["flag_ns"] > 0 for row in rows))
+        for size in ("0", "2M"):
+            self.assertRegex(braid("comm", "cells", "--bytes", size).stderr, ONE_LINE)
+
     def test_pccl_beside_its_published_speedups(self):
         done = braid("repro", "pccl", "--endpoints", 64, "--json")
         self.assertEqual(done.returncode, 0, done.stderr)

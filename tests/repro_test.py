@@ -1,7 +1,7 @@
-"""braid repro goldfish: six models on corpora that have canaries as often as they say, and with --recall what they recall
-of them.
+"""braid repro goldfish and recompute: six models on corpora that have canaries as often as they say, and with --recall what
+they recall of them; memory and operations of each policy of recomputation.
 
-usage: goldfish_test.py BRAID [--recall]
+usage: repro_test.py BRAID [--recall]
 """
 import csv
 import json
@@ -53,6 +53,26 @@ class Goldfish(Case):
             self.assertLessEqual(recall[arm], 0.5 * recall["every target"])
         self.assertEqual(recall["no canaries"], 0)
         self.assertLess(max(row["unseen_rouge_l"] for row in rows.values()), 0.3)
+
+
+class Recompute(Case):
+    def test_each_policy_trades_memory_for_operations(self):
+        folder = self.new_folder() / "recompute"
+        done = braid("repro", "recompute", "--dir", folder, "--length", 96, "--rounds", 1, "--json")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        result = json.loads(done.stdout)
+        none, selective, full = result["measured"]
+        self.assertEqual(none["flops_again"], 0)
+        self.assertLess(none["flops_again"], selective["flops_again"])
+        self.assertLess(selective["flops_again"], full["flops_again"])
+        self.assertGreater(none["arena_bytes"], selective["arena_bytes"])
+        self.assertGreater(selective["arena_bytes"], full["arena_bytes"])
+        # s b h (10 + 24/t + 5 a s / (h t)) bytes a layer with t ranks, and 34 s b h / t with both (2205.05198, table 2).
+        h, a, s, t = 12288, 96, 2048, 8
+        row = next(row for row in result["published_shapes"] if row["shape"] == "175B")
+        self.assertAlmostEqual(row["layer_bytes"], s * h * (10 + 24 / t + 5 * a * s / (h * t)), delta=1)
+        self.assertAlmostEqual(row["with_both"], 34 * s * h / t, delta=1)
+        self.assertOneLine(braid("repro", "recompute", "--dir", folder), "already exists")
 
 
 if __name__ == "__main__":

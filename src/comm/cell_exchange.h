@@ -1,0 +1,20 @@
+// Times what LL8 cells are for (cells.h): a message between two processes through shared memory, as cells, which carry
+// their flag in every word, and as plain data that a flag follows, stored with release and loaded with acquire.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace braid::comm {
+
+struct CellExchange {
+  int64_t bytes = 0;
+  // From the begin of the store to the end of the read, half of the time there and back; medians of the rounds.
+  double cells_ns = 0, flag_ns = 0;
+};
+
+// Both ways in turns, `rounds` times `messages` messages of each size, at most cells::kPayloadMost. Forks (shm.h).
+// Every message is compared with what was sent.
+std::vector<CellExchange> time_cells(std::span<const int64_t> sizes, int rounds, int messages);
+
+}  // namespace braid::comm
