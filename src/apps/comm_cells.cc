@@ -4,12 +4,15 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "apps/comm_cluster.h"
 #include "apps/commands.h"
 #include "apps/model_args.h"
 #include "comm/cell_exchange.h"
 #include "comm/cells.h"
+#include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -20,7 +23,7 @@ using nlohmann::ordered_json;
 
 struct CommCellsArgs {
   std::string sizes = "64:64K";
-  int64_t rounds = 21, messages = 1000;
+  int64_t rounds = 9, messages = 50;
   bool json = false;
 };
 
@@ -29,7 +32,10 @@ int comm_cells(const CommCellsArgs& o) {
   check_range("--messages", o.messages, 1, 1000000);
   const std::vector<int64_t> sizes = parse_sizes("--bytes", o.sizes);
   for (const int64_t bytes : sizes) check_range("--bytes", bytes, 1, comm::cells::kPayloadMost);
-  const auto times = comm::time_cells(sizes, static_cast<int>(o.rounds), static_cast<int>(o.messages));
+  std::optional<report::Progress> progress(std::in_place, "timing", std::ssize(sizes));
+  const auto times = comm::time_cells(sizes, static_cast<int>(o.rounds), static_cast<int>(o.messages),
+                                      [&](int64_t done) { progress->at(done); });
+  progress.reset();
   using report::Align;
   report::Table table({{"size", Align::right},
                        {"cells ns", Align::right},
@@ -44,8 +50,9 @@ int comm_cells(const CommCellsArgs& o) {
   if (o.json)
     fmt::print("{}\n", ordered_json{{"rounds", o.rounds}, {"messages", o.messages}, {"rows", rows}}.dump());
   else
-    fmt::print("one message between two processes, shared memory, measured: medians of {} rounds of {}, in turns\n{}",
-               o.rounds, o.messages, table.plain());
+    fmt::print(
+        "one message between two processes, shared memory, measured: the fastest of {} rounds of {}, in turns\n{}",
+        o.rounds, o.messages, table.plain());
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "comm/cells.h"
@@ -87,14 +88,10 @@ double play(const Inboxes& boxes, bool as_cells, int rank, int64_t bytes, int me
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace
 
-std::vector<CellExchange> time_cells(std::span<const int64_t> sizes, int rounds, int messages) {
+std::vector<CellExchange> time_cells(std::span<const int64_t> sizes, int rounds, int messages,
+                                     const sys::FunctionRef<void(int64_t)>& progress) {
   const int64_t most = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
   CHECK(most <= cells::kPayloadMost && rounds > 0 && messages > 0, "{} bytes, {} rounds of {}", most, rounds, messages);
   const Inboxes boxes(cells::payload_for(most));
@@ -102,14 +99,16 @@ std::vector<CellExchange> time_cells(std::span<const int64_t> sizes, int rounds,
   run_in_processes(2, {}, [&](Group& world) {
     uint32_t number = 0;
     for (const int64_t bytes : sizes) {
-      std::vector<double> seconds[2];
+      if (world.rank() == 0) progress(std::ssize(times));
+      CellExchange least{bytes, INFINITY, INFINITY};
       for (int round = 0; round <= rounds; ++round) {
         for (const bool as_cells : {true, false}) {
           const double s = play(boxes, as_cells, world.rank(), bytes, messages, number);
-          if (round > 0) seconds[as_cells ? 0 : 1].push_back(s / (2.0 * messages));  // the first warms up
+          double& ns = as_cells ? least.cells_ns : least.flag_ns;
+          if (round > 0) ns = std::min(ns, 1e9 * s / (2.0 * messages));  // the first warms up
         }
       }
-      if (world.rank() == 0) times.push_back({bytes, 1e9 * median(seconds[0]), 1e9 * median(seconds[1])});
+      if (world.rank() == 0) times.push_back(least);
     }
   });
   return times;

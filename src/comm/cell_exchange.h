@@ -5,16 +5,20 @@
 #include <span>
 #include <vector>
 
+#include "sys/function_ref.h"
+
 namespace braid::comm {
 
 struct CellExchange {
   int64_t bytes = 0;
-  // From the begin of the store to the end of the read, half of the time there and back; medians of the rounds.
+  // From the begin of the store to the end of the read, half of the time there and back; the fastest round.
   double cells_ns = 0, flag_ns = 0;
 };
 
 // Both ways in turns, `rounds` times `messages` messages of each size, at most cells::kPayloadMost. Forks (shm.h).
 // Every message is compared with what was sent.
-std::vector<CellExchange> time_cells(std::span<const int64_t> sizes, int rounds, int messages);
+// `progress` gets the number of sizes done.
+std::vector<CellExchange> time_cells(std::span<const int64_t> sizes, int rounds, int messages,
+                                     const sys::FunctionRef<void(int64_t)>& progress);
 
 }  // namespace braid::comm
