@@ -1,0 +1,62 @@
+// Classes of the nodes of a graph that ranks divide among themselves (gnn/grid.h): Nodes on parallel.grid = "x,y,z".
+// Each rank reads the graph, keeps its blocks, and has its part of features, activations, weights and moments. Losses
+// are those of one rank but for the rounding of sums; weights do not depend on the grid, so that any number of ranks
+// resumes a checkpoint.
+#pragma once
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/tape.h"
+#include "gnn/grid.h"
+#include "train/nodes.h"
+
+namespace braid::train {
+
+class GridNodes final : public Objective {
+ public:
+  // Both outlive this.
+  GridNodes(const Recipe& recipe, comm::Group& world);
+
+  models::MasterWeights& masters() override { return masters_; }
+  std::vector<Param*> params() override;
+  const models::MasterWeights& whole() override { return whole_.masters(); }
+  int64_t draw(int64_t step, bool held_out) override;
+  bool holds_out() const override { return whole_.holds_out(); }
+  int64_t tokens() const override { return whole_.tokens(); }
+  void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
+  void finish(bool, Sums&) override {}
+  void write(std::span<const float> values, const std::filesystem::path& folder) override {
+    whole_.write(values, folder);
+  }
+  std::filesystem::path weights_in(const std::filesystem::path& folder) const override {
+    return whole_.weights_in(folder);
+  }
+  void write_batch(const std::filesystem::path& file) const override { whole_.write_batch(file); }
+  Facts facts() const override { return facts_; }
+
+  // A line each: those of Nodes, the grid, and how even its blocks are.
+  const std::vector<std::string>& describe() const { return lines_; }
+
+ private:
+  void own_parts();
+  void take_graph();
+
+  const Recipe& recipe_;
+  Nodes whole_;
+  Facts facts_;
+  std::vector<std::string> lines_;
+  gnn::GridRanks ranks_;
+  models::MasterWeights masters_;
+  std::vector<Param> params_;
+  std::optional<gnn::GridNetwork> network_;
+  std::vector<float> x_;          // features of this rank's nodes and channels
+  std::vector<int32_t> nodes_;    // those of this rank's logits
+  std::vector<int32_t> targets_;  // their classes in the batch
+  nn::Draws draws_;
+  Tape tape_;
+};
+
+}  // namespace braid::train
