@@ -11,19 +11,15 @@ import subprocess
 import time
 from pathlib import Path
 
-from support.program import BRAID, ENVIRONMENT, Case, braid, main
+from support.program import BRAID, ENVIRONMENT, Case, braid, commands, main
 
 TINY = Path(__file__).resolve().parents[1] / "models" / "tiny"
 
 
-def subcommands():
-    return re.findall(r"^  ([a-z]+(?: [a-z]+)?)  ", braid("--help").stdout, re.M)
-
-
 class Pages(Case):
     def test_every_help_page_fits_a_screen(self):
-        self.assertIn("info", subcommands())
-        for words in [["--help"]] + [[*name.split(), "--help"] for name in subcommands()]:
+        self.assertIn("info", commands())
+        for words in [["--help"]] + [[*name.split(), "--help"] for name in commands()]:
             page = braid(*words)
             lines = page.stdout.splitlines()
             self.assertEqual((page.returncode, page.stderr), (0, ""), words)
@@ -37,7 +33,7 @@ class Pages(Case):
 
     def test_an_argument_with_a_default_may_be_left_out(self):
         named = []
-        for name in subcommands():
+        for name in commands():
             page = braid(*name.split(), "--help").stdout
             argument = re.search(r"^  ([A-Z]+)  [^-]*\[tiny\]$", page, re.M)
             if argument:
@@ -50,7 +46,7 @@ class Pages(Case):
 
     def test_a_model_is_named_in_the_same_words(self):
         without = []
-        for name in subcommands():
+        for name in commands():
             page = re.sub(r"\s+", " ", braid(*name.split(), "--help").stdout)
             if " MODEL " in page.replace("[MODEL]", " MODEL ") or " CONFIG " in page:
                 said = re.search(r"a folder, (a GGUF file, )?(a [a-z]+\.json, |a \.jinja file, )?"
@@ -67,7 +63,7 @@ class Pages(Case):
         for shell in ("bash", "zsh", "fish"):
             script = braid("--completion", shell)
             self.assertEqual(script.returncode, 0)
-            for name in subcommands():
+            for name in commands():
                 for word in name.split():
                     self.assertIn(word, script.stdout)
         check = subprocess.run(["bash", "-n"], input=braid("--completion", "bash").stdout, text=True, capture_output=True)
@@ -92,7 +88,7 @@ class Pages(Case):
 
     def test_man_page_has_every_subcommand(self):
         page = braid("--man").stdout
-        for name in subcommands():
+        for name in commands():
             self.assertIn(f".SS braid {name}", page)
 
 

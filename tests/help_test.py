@@ -8,10 +8,10 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from support.program import BRAID, ENVIRONMENT, Case, braid, main
+from support.program import BRAID, ENVIRONMENT, Case, braid, commands, main
 
 ROOT = Path(__file__).resolve().parents[1]
-COMMANDS = re.findall(r"^  ([a-z]+(?: [a-z0-9-]+)?)  ", braid("--help").stdout, re.M)
+COMMANDS = commands()
 GROUPS = sorted({name.split()[0] for name in COMMANDS if " " in name})
 MAN = braid("--man").stdout.replace("\\-", "-")
 OPTION = r"(?<![\w-])--?[a-z][a-z0-9-]*"

@@ -51,6 +51,14 @@ bool names_group(const std::string& word);
 extern const Command kCommands[];
 extern const int kCommandCount;
 
+// What commands of two words with one first word have in common: a line of `braid --help`. Others have a line each.
+struct Group {
+  const char* name;
+  const char* summary;
+};
+extern const Group kGroups[];
+extern const int kGroupCount;
+
 // Parses, runs, and turns every Error into its one line and its exit code: 0, 1 bad input or environment, 2 a run that
 // failed, 128 + N when it was stopped by signal N: 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
 int run_main(int argc, char** argv);

@@ -155,7 +155,12 @@ std::string subcommands_of(const std::string& group) {
 std::string overview(const std::string& group) {
   Rows rows;
   for (int i = 0; i < kCommandCount; ++i) {
-    if (group.empty() || group_of(kCommands[i]) == group) rows.emplace_back(kCommands[i].name, kCommands[i].summary);
+    const std::string own = group_of(kCommands[i]);
+    const Group* listed = std::find_if(kGroups, kGroups + kGroupCount, [&](const Group& g) { return g.name == own; });
+    if (own == group || (group.empty() && listed == kGroups + kGroupCount))
+      rows.emplace_back(kCommands[i].name, kCommands[i].summary);
+    else if (group.empty() && (rows.empty() || rows.back().first != own))
+      rows.emplace_back(own, fmt::format("{}: {}", listed->summary, subcommands_of(own)));
   }
   if (!group.empty()) return fmt::format("usage: braid {} <subcommand> [options]\n\n{}", group, columns(rows));
   return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}", kSummary, columns(rows),

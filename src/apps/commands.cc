@@ -25,8 +25,10 @@ const Command kCommands[] = {
     {"new", "random weights of any config, to time its shape", &setup_new},
     {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano},
     {"repro nvrar", "NVRAR's published times beside the simulation's", &setup_repro_nvrar},
+    {"repro plexus", "steps of graph networks on 1 to 2,048 ranks, modelled", &setup_repro_plexus},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory},
     {"plan layout", "which ranks divide what: layouts of a cluster, modelled", &setup_plan_layout},
+    {"plan graph", "grids of ranks that train a graph network, modelled", &setup_plan_graph},
     {"comm bench", "collectives on simulated clusters, or measured", &setup_comm_bench},
     {"law fit", "a scaling law fitted to a table of runs", &setup_law_fit},
     {"law plan", "parameters and tokens for a budget, by a fitted law", &setup_law_plan},
@@ -39,5 +41,14 @@ const Command kCommands[] = {
     {"template", "render a chat template: {\"messages\": [...]} in, text out", &setup_template},
 };
 const int kCommandCount = static_cast<int>(std::size(kCommands));
+
+const Group kGroups[] = {
+    {"repro", "published results beside ours"},
+    {"plan", "what would be, before it runs"},
+    {"comm", "collectives on simulated clusters, or measured"},
+    {"law", "scaling laws"},
+    {"data", "corpora, vocabularies and graphs to train on"},
+};
+const int kGroupCount = static_cast<int>(std::size(kGroups));
 
 }  // namespace braid::apps

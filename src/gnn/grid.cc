@@ -25,22 +25,27 @@ GridRoles roles_of(const GridShape& shape, int64_t layer) {
   }
 }
 
-void check_grid(const NetworkSpec& spec, int64_t nodes, const GridShape& shape) {
-  if (spec.kind != Kind::gcn)
-    fail("parallel.grid", {.what = "divides another network", .expected = "graph.model = \"gcn\""});
-  const auto need = [](int64_t ranks, int64_t most, const char* what) {
-    if (ranks > most)
-      fail("parallel.grid", {.what = fmt::format("an axis has more ranks than there are {}", what),
-                             .got = std::to_string(ranks),
-                             .expected = fmt::format("at most {}", most)});
-  };
+std::optional<GridLack> why_not(const NetworkSpec& spec, int64_t nodes, const GridShape& shape) {
   const std::vector<LayerSpec> layers = layers_of(spec);
   for (size_t i = 0; i < layers.size(); ++i) {
     const GridRoles r = roles_of(shape, static_cast<int64_t>(i));
-    need(std::max(r.outer, r.depth), nodes, "nodes");
-    need(r.inner, layers[i].in, i == 0 ? "features" : "channels between layers");
-    need(r.outer, layers[i].out, i + 1 == layers.size() ? "classes" : "channels between layers");
+    const char* between = "channels between layers";
+    const GridLack all[] = {{"nodes", std::max(r.outer, r.depth), nodes},
+                            {i == 0 ? "features" : between, r.inner, layers[i].in},
+                            {i + 1 == layers.size() ? "classes" : between, r.outer, layers[i].out}};
+    for (const GridLack& lack : all) {
+      if (lack.ranks > lack.most) return lack;
+    }
   }
+  return std::nullopt;
+}
+
+void check_grid(const NetworkSpec& spec, int64_t nodes, const GridShape& shape) {
+  CHECK(spec.kind == Kind::gcn, "a grid of another network");
+  if (const auto lack = why_not(spec, nodes, shape))
+    fail("parallel.grid", {.what = fmt::format("an axis has more ranks than there are {}", lack->what),
+                           .got = std::to_string(lack->ranks),
+                           .expected = fmt::format("at most {}", lack->most)});
 }
 
 namespace {

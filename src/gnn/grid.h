@@ -16,6 +16,7 @@
 #pragma once
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,7 +38,13 @@ struct GridRoles {
 };
 GridRoles roles_of(const GridShape& shape, int64_t layer);
 
-// Error when a network over so many nodes has fewer nodes or channels than an axis has ranks, or is not of gcn.
+// What a network over so many nodes has fewer of than an axis has ranks.
+struct GridLack {
+  const char* what = "";
+  int64_t ranks = 0, most = 0;
+};
+std::optional<GridLack> why_not(const NetworkSpec& spec, int64_t nodes, const GridShape& shape);
+// Error for that.
 void check_grid(const NetworkSpec& spec, int64_t nodes, const GridShape& shape);
 
 // The axes as one rank sees them.

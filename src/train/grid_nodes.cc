@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "graph/grid_cut.h"
+#include "io/safetensors_write.h"
 #include "sys/check.h"
 #include "train/grid_loss.h"
 
@@ -89,6 +90,15 @@ void GridNodes::take_graph() {
     x_.insert(x_.end(), row, row + in.channels.count);
   }
   nodes_.assign(order.begin() + out.nodes.begin, order.begin() + out.nodes.begin + out.nodes.count);
+  const graph::GraphData& data = whole_.data();
+  for (const int32_t node : nodes_) {
+    y_.push_back(data.y[static_cast<size_t>(node)]);
+    train_.push_back(data.train[static_cast<size_t>(node)]);
+  }
+  for (size_t node = 0; node < data.y.size(); ++node) {
+    trained_ += data.train[node];
+    held_out_ += data.y[node] >= 0 && data.train[node] == 0 ? 1 : 0;
+  }
   whole_.release_graph();
 }
 
@@ -100,10 +110,18 @@ std::vector<Param*> GridNodes::params() {
 
 int64_t GridNodes::draw(int64_t step, bool held_out) {
   if (!held_out) draws_.step = static_cast<uint64_t>(step);
-  const int64_t rows = whole_.draw(step, held_out);
+  in_loss_ = held_out ? held_out_ : trained_;
   targets_.clear();
-  for (const int32_t node : nodes_) targets_.push_back(whole_.batch()[static_cast<size_t>(node)]);
-  return rows;
+  for (size_t i = 0; i < y_.size(); ++i) targets_.push_back((train_[i] == 1) == held_out ? -1 : y_[i]);
+  return 1;
+}
+
+void GridNodes::write_batch(const std::filesystem::path& file) const {
+  const int64_t n = std::ssize(nodes_);
+  io::SafetensorsWriter writer(file, {{"nodes", DType::i32, {n}}, {"targets", DType::i32, {n}}});
+  for (const io::TensorSpec& spec : writer.order())
+    writer.write(spec.name, view_of((spec.name == "nodes" ? nodes_ : targets_).data(), {n}));
+  writer.finish();
 }
 
 void GridNodes::run(Ctx& ctx, int64_t, int64_t, bool backward, Sums& sums) {

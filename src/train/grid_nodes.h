@@ -3,6 +3,7 @@
 // are those of one rank but for the rounding of sums; weights do not depend on the grid, so that any number of ranks
 // resumes a checkpoint.
 #pragma once
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
@@ -25,7 +26,7 @@ class GridNodes final : public Objective {
   const models::MasterWeights& whole() override { return whole_.masters(); }
   int64_t draw(int64_t step, bool held_out) override;
   bool holds_out() const override { return whole_.holds_out(); }
-  int64_t tokens() const override { return whole_.tokens(); }
+  int64_t tokens() const override { return in_loss_; }  // of all ranks
   void run(Ctx& ctx, int64_t begin, int64_t end, bool backward, Sums& sums) override;
   void finish(bool, Sums&) override {}
   void write(std::span<const float> values, const std::filesystem::path& folder) override {
@@ -34,7 +35,8 @@ class GridNodes final : public Objective {
   std::filesystem::path weights_in(const std::filesystem::path& folder) const override {
     return whole_.weights_in(folder);
   }
-  void write_batch(const std::filesystem::path& file) const override { whole_.write_batch(file); }
+  // Of the nodes that have logits on this rank.
+  void write_batch(const std::filesystem::path& file) const override;
   Facts facts() const override { return facts_; }
 
   // A line each: those of Nodes, the grid, and how even its blocks are.
@@ -52,9 +54,12 @@ class GridNodes final : public Objective {
   models::MasterWeights masters_;
   std::vector<Param> params_;
   std::optional<gnn::GridNetwork> network_;
-  std::vector<float> x_;          // features of this rank's nodes and channels
-  std::vector<int32_t> nodes_;    // those of this rank's logits
-  std::vector<int32_t> targets_;  // their classes in the batch
+  std::vector<float> x_;        // features of this rank's nodes and channels
+  std::vector<int32_t> nodes_;  // those of this rank's logits; their classes, and which of them are trained on
+  std::vector<int32_t> y_;
+  std::vector<uint8_t> train_;
+  std::vector<int32_t> targets_;  // their classes in the batch, -1: not in the loss
+  int64_t trained_ = 0, held_out_ = 0, in_loss_ = 0;
   nn::Draws draws_;
   Tape tape_;
 };

@@ -129,6 +129,8 @@ Nodes::Nodes(const Recipe& recipe)
 void Nodes::release_graph() {
   block_ = {};
   data_.x = {};
+  data_.y = batch_ = train_nodes_ = {};
+  data_.train = {};
 }
 
 std::vector<Param*> Nodes::params() {

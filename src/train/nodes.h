@@ -40,9 +40,7 @@ class Nodes final : public Objective {
   const graph::GraphData& data() const { return data_; }  // without the graph, which moved into a block
   const graph::Csr& edges() const { return block_.graph.in; }
   const gnn::NetworkSpec& spec() const { return spec_; }
-  // Classes of the nodes in the loss of the batch, -1 of the others.
-  std::span<const int32_t> batch() const { return batch_; }
-  // Ranks that have parts of all this need it no more: what remains are weights, classes and the batch.
+  // Ranks that have their parts of the graph need it no more: what remains are the weights.
   void release_graph();
   graph::RowStats stats() const { return graph::stats_of(block_.graph.in); }
   // A line each: the graph, the network, what the reader changed.

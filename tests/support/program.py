@@ -28,6 +28,16 @@ def braid(*words, text=None, timeout=120, stdout=subprocess.PIPE, preexec_fn=Non
                           env={**ENVIRONMENT, **variables}, check=False, preexec_fn=preexec_fn, cwd=cwd, **stdin)
 
 
+def commands():
+    """Every subcommand, as the overview and the pages of its groups list them."""
+    names = []
+    for name in re.findall(r"^  ([a-z]+(?: [a-z]+)?)  ", braid("--help").stdout, re.M):
+        page = braid(*name.split(), "--help").stdout
+        group = page.startswith(f"usage: braid {name} <subcommand>")
+        names += re.findall(r"^  ([a-z]+ [a-z0-9-]+)  ", page, re.M) if group else [name]
+    return names
+
+
 def mpirun(ranks, *words):
     """The finished process of so many ranks of `braid WORDS` on this machine; skips the test where there is no mpirun."""
     if not shutil.which("mpirun"):
