@@ -114,8 +114,8 @@ std::string svg_of(const PlexusArgs& o, const std::vector<ScalingPoint>& points)
       best.points.emplace_back(p.ranks, p.seconds);
       if (p.line) line.points.emplace_back(p.ranks, p.line_seconds);
     }
-    curve.series.push_back(std::move(best));
-    curve.series.push_back(std::move(line));
+    if (!best.points.empty()) curve.series.push_back(std::move(best));
+    if (!line.points.empty()) curve.series.push_back(std::move(line));
   }
   return report::svg(curve);
 }

@@ -1,6 +1,7 @@
 #include "train/grid_nodes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "graph/grid_cut.h"
 #include "io/safetensors_write.h"
@@ -18,26 +19,61 @@ gnn::GridShape shape_of(const Recipe& recipe) {
   return {.x = x, .y = y, .z = z};
 }
 
+std::vector<int32_t> order_of(const Recipe& recipe, const Nodes& whole) {
+  return graph::random_order(whole.edges().rows, static_cast<uint64_t>(recipe.seed));
+}
+
 }  // namespace
 
+GridBalance balance_of(const Recipe& recipe, const Nodes& whole) {
+  GridBalance balance{.shape = shape_of(recipe)};
+  gnn::check_grid(whole.spec(), whole.edges().rows, balance.shape);
+  const std::vector<int32_t> places = graph::places_of(order_of(recipe, whole));
+  for (int64_t role = 0; role < std::min<int64_t>(3, whole.spec().layers); ++role) {
+    const gnn::GridRoles r = gnn::roles_of(balance.shape, role);
+    balance.in_order.push_back(graph::imbalance(whole.edges(), {}, r.depth, r.outer));
+    balance.permuted.push_back(graph::imbalance(whole.edges(), places, r.depth, r.outer));
+  }
+  return balance;
+}
+
+std::vector<std::string> GridBalance::describe() const {
+  const auto line = [](const char* what, const std::vector<double>& values) {
+    std::string text;
+    for (const double value : values) text += fmt::format("{}{:.3f}", text.empty() ? "" : ", ", value);
+    return fmt::format("edges of the fullest block over the mean, {}, by layer: {}", what, text);
+  };
+  const auto [x, y, z] = shape;
+  return {fmt::format("grid {} x {} x {}", x, y, z), line("in the file's order", in_order), line("permuted", permuted)};
+}
+
+// A machine has memory for the whole graph once: its ranks take turns.
 GridNodes::GridNodes(const Recipe& recipe, comm::Group& world)
     : recipe_(recipe),
-      whole_(recipe),
-      facts_(whole_.facts()),
-      lines_(whole_.describe()),
       ranks_(world, shape_of(recipe)),
       masters_(numerics_of(recipe).products),
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
-  gnn::check_grid(whole_.spec(), whole_.data().nodes(), ranks_.shape());
+  const int turns = world.per_node() > 0 ? world.per_node() : world.size();
+  for (int turn = 0; turn < turns; ++turn) {
+    if (world.rank() % turns == turn) read();
+    world.barrier().wait();
+  }
+}
+
+void GridNodes::read() {
+  whole_.emplace(recipe_);
+  facts_ = whole_->facts();
+  lines_ = whole_->describe();
+  for (std::string& line : balance_of(recipe_, *whole_).describe()) lines_.push_back(std::move(line));
   own_parts();
-  network_.emplace(whole_.spec(), whole_.data().nodes(), ranks_, params_);
+  network_.emplace(whole_->spec(), whole_->data().nodes(), ranks_, params_);
   take_graph();
 }
 
 // The first weights are those of one rank.
 void GridNodes::own_parts() {
-  const std::vector<gnn::LayerSpec> layers = gnn::layers_of(whole_.spec());
-  std::vector<models::MasterTensor> tensors = tensors_of(gnn::params_of(whole_.spec()));
+  const std::vector<gnn::LayerSpec> layers = gnn::layers_of(whole_->spec());
+  std::vector<models::MasterTensor> tensors = tensors_of(gnn::params_of(whole_->spec()));
   for (size_t i = 0; i < layers.size(); ++i) {
     const gnn::GridRanks::Roles roles = ranks_.roles(static_cast<int64_t>(i));
     const gnn::WeightPart part = gnn::weight_part(layers[i], roles);
@@ -58,39 +94,26 @@ void GridNodes::own_parts() {
   for (size_t i = 0; i < tensors.size(); ++i) tensors[i].number = static_cast<int64_t>(i);
   params_ = masters_.own(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto from = static_cast<size_t>(whole_.masters().tensors()[i].offset),
+    const auto from = static_cast<size_t>(whole_->masters().tensors()[i].offset),
                to = static_cast<size_t>(masters_.tensors()[i].offset);
-    models::take_held(masters_.tensors()[i], whole_.masters().values().subspan(from), masters_.values().subspan(to));
+    models::take_held(masters_.tensors()[i], whole_->masters().values().subspan(from), masters_.values().subspan(to));
   }
   masters_.round(1);
 }
 
 void GridNodes::take_graph() {
-  const graph::Csr& edges = whole_.edges();
-  const auto seed = static_cast<uint64_t>(recipe_.seed);
-  std::vector<int32_t> order = graph::random_order(edges.rows, seed);
-  const auto line = [&](const char* what, std::span<const int32_t> places) {
-    std::string text;
-    for (int64_t role = 0; role < std::min<int64_t>(3, whole_.spec().layers); ++role) {
-      const gnn::GridRoles r = gnn::roles_of(ranks_.shape(), role);
-      text += fmt::format("{}{:.3f}", role > 0 ? ", " : "", graph::imbalance(edges, places, r.depth, r.outer));
-    }
-    lines_.push_back(fmt::format("edges of the fullest block over the mean, {}, by layer: {}", what, text));
-  };
-  const auto [x, y, z] = ranks_.shape();
-  lines_.push_back(fmt::format("grid {} x {} x {}", x, y, z));
-  line("in the file's order", {});
-  line("permuted", graph::places_of(order));
+  const graph::Csr& edges = whole_->edges();
+  const std::vector<int32_t> order = order_of(recipe_, *whole_);
   network_->cut(edges, order);
   const gnn::GridNetwork::Part in = network_->input(), out = network_->output();
-  const int64_t width = whole_.data().features;
+  const int64_t width = whole_->data().features;
   x_.reserve(static_cast<size_t>(in.nodes.count * in.channels.count));
   for (int64_t i = in.nodes.begin; i < in.nodes.begin + in.nodes.count; ++i) {
-    const auto row = whole_.data().x.begin() + order[static_cast<size_t>(i)] * width + in.channels.begin;
+    const auto row = whole_->data().x.begin() + order[static_cast<size_t>(i)] * width + in.channels.begin;
     x_.insert(x_.end(), row, row + in.channels.count);
   }
   nodes_.assign(order.begin() + out.nodes.begin, order.begin() + out.nodes.begin + out.nodes.count);
-  const graph::GraphData& data = whole_.data();
+  const graph::GraphData& data = whole_->data();
   for (const int32_t node : nodes_) {
     y_.push_back(data.y[static_cast<size_t>(node)]);
     train_.push_back(data.train[static_cast<size_t>(node)]);
@@ -99,7 +122,7 @@ void GridNodes::take_graph() {
     trained_ += data.train[node];
     held_out_ += data.y[node] >= 0 && data.train[node] == 0 ? 1 : 0;
   }
-  whole_.release_graph();
+  whole_->release_graph();
 }
 
 std::vector<Param*> GridNodes::params() {
