@@ -146,7 +146,7 @@ class Grids(Case):
         self.assertIn("modelled, not measured", text)
         self.refused("no grid fits", "plan", "graph", "ogbn-papers100m", "--ranks", "4")
         self.refused("[--nodes] out of range; got 0", "plan", "graph")
-        self.refused("does not exist", "plan", "graph", "nowhere.safetensors")
+        self.refused("[nowhere.safetensors] cannot open the file", "plan", "graph", "nowhere.safetensors")
         self.refused("make no grid", "plan", "graph", "--nodes", "3", "--edges", "2", "--features", "2", "--classes", "2", "--hidden", "2", "--ranks", "64")
 
     def test_scaling(self):
@@ -157,7 +157,8 @@ class Grids(Case):
         self.assertIn("virtual time", (self.folder / "scaling.svg").read_text())
         rows = json.loads(self.run_ok("repro", "plexus", "--ranks", "8", "--json"))["rows"]
         self.assertTrue(all(r["virtual_step_seconds"] <= 1.2 * r.get("one_axis_virtual_step_seconds", 9e9) for r in rows))
-        self.refused("already exists", "repro", "plexus", "--ranks", "8", "-o", "scaling")
+        self.refused("nowhere", "repro", "plexus", "--ranks", "8", "-o", "nowhere/scaling")
+        self.refused("[--ranks] out of range; got 9999", "repro", "plexus", "--ranks", "9999")
 
 
 if __name__ == "__main__":
