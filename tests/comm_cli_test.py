@@ -1,4 +1,5 @@
-"""braid comm bench and repro nvrar: bytes in every output, clusters from files, and one-line errors.
+"""braid comm bench and tune, repro nvrar and pccl: bytes in every output, clusters from files, choices by times, and
+one-line errors.
 
 usage: comm_cli_test.py BRAID
 """
@@ -53,6 +54,43 @@ class CommBench(Case):
         self.assertEqual([r["bytes"] for r in rows], ["16384", "16384", "32768", "32768", "65536", "65536"])
         self.assertEqual({r["network_bytes"] for r in rows if r["algorithm"] == "ring"}, {"63488", "126976", "253952"})
         self.assertIn("modelled", (folder / "gather.svg").read_text())
+
+    def test_calls_are_chosen_by_times(self):
+        folder = self.new_folder()
+        table = folder / "times.csv"
+        done = braid("comm", "tune", "--op", "allreduce,alltoall", "--nodes", "2:8", "--gpus", 2, "--bytes", "4K:4M",
+                     "--cluster", "perlmutter", "-o", table, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        regret = {(r["op"], r["chosen_by"]): r["held_out"] for r in json.loads(done.stdout)["regret"]}
+        for op in ("all_reduce", "all_to_all"):
+            self.assertLess(regret[op, "costs"]["mean"], 0.03)
+            self.assertGreater(regret[op, "costs"]["points"], 10)
+        rows = list(csv.DictReader(table.read_text().splitlines()))
+        # Of what a call costs, the table knows all: it names another algorithm once another is the fastest.
+        words = ("--op", "allreduce", "--cluster", "perlmutter", "--nodes", 4, "--gpus", 2, "--bytes", "64K")
+        chosen = lambda *more: bench(*words, *more).stdout.splitlines()[-1].split()[-2]
+        fast = min((r for r in rows if (r["op"], r["nodes"], r["bytes"]) == ("all_reduce", "4", "65536")),
+                   key=lambda r: float(r["us"]))["algorithm"]
+        self.assertEqual(chosen("--times", table), fast)
+        table.write_text("".join(line.rsplit(",", 1)[0] + (",0.01\n" if ",ring," in line else ",9\n") if i else line + "\n"
+                                 for i, line in enumerate(table.read_text().splitlines())))
+        self.assertEqual(chosen("--times", table), "ring")
+        self.assertRegex(braid("comm", "tune", "--op", "barrier").stderr, ONE_LINE)
+        self.assertRegex(bench("--times", folder / "none.csv").stderr, ONE_LINE)
+
+    def test_times_are_measured_too(self):
+        done = braid("comm", "tune", "--transport", "shm", "--op", "allgather", "--nodes", "1,2", "--bytes", "1K,4K",
+                     "--repeats", 1, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertGreater(json.loads(done.stdout)["calls"], 12)
+
+    def test_pccl_beside_its_published_speedups(self):
+        done = braid("repro", "pccl", "--endpoints", 64, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for row in json.loads(done.stdout)["rows"]:
+            us = row["modelled_us"]
+            self.assertLess(min(us["pccl_ring"], us["pccl_recursive"]), us["ring"])
+        self.assertRegex(braid("repro", "pccl", "--endpoints", 20).stderr, ONE_LINE)
 
     def test_a_cluster_from_a_file(self):
         file = self.new_folder() / "mine.toml"

@@ -24,6 +24,20 @@ class Ranks(MeshCase):
             got = self.run_in(f"some-{ranks}-{len(words)}", "--ranks", ranks, *words)
             self.assertClose(got, want)
 
+    def test_algorithms_are_chosen_by_times(self):
+        """Three ranks sum a vector around a ring in another order than by halves: the last bits show which it was."""
+        table = self.root / "times.csv"
+        table.write_text("op,nodes,per_node,bytes,algorithm,us\n" + "".join(
+            f"all_reduce,1,3,{size},{name},{us}\n" for size in (64, 1 << 24) for name, us in (("ring", 1), ("recursive", 9))))
+        one = self.run_in("one")
+        by_size, by_times = (self.run_in(f"three-{i}", "--ranks", 3, *words)
+                             for i, words in enumerate(((), (f"parallel.collectives={table}",))))
+        self.assertClose(by_size, one)
+        self.assertClose(by_times, one)
+        self.assertNotEqual(by_size, by_times)
+        table.write_text("op,us\n")
+        self.refused("--ranks", 3, f"parallel.collectives={table}", says="is no table of timed calls")
+
     def test_parts_of_blocks_add_up(self):
         one = self.run_in("one")
         for ranks, words in ((2, ()), (4, ("parallel.zero=1",)), (2, ("memory.recompute=selective",))):

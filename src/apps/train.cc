@@ -16,6 +16,7 @@
 #include "apps/recipe_paths.h"
 #include "apps/train_plan.h"
 #include "comm/mpi.h"
+#include "comm/selector.h"
 #include "comm/shm.h"
 #include "data/reading.h"
 #include "io/atomic_folder.h"
@@ -23,6 +24,7 @@
 #include "sys/check.h"
 #include "sys/error.h"
 #include "sys/interrupt.h"
+#include "sys/read.h"
 #include "train/grid_nodes.h"
 #include "train/language.h"
 #include "train/nodes.h"
@@ -163,8 +165,17 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
 int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::string& from, int ranks) {
   if (ranks == 1) return train_rank(o, recipe, from, nullptr);
   const comm::Options options{.timeout = std::chrono::hours(1), .per_node = comm::node_ranks_of_mpirun(ranks)};
+  const std::string& times_file = recipe.parallel.collectives;
+  std::string times;
+  if (!times_file.empty()) {
+    times = sys::read_file(times_file, comm::kTimesBytesMost);
+    comm::read_times(times_file, times);  // refused before ranks start
+  }
   int code = 0;
-  const auto body = [&](comm::Group& world) { code = train_rank(o, recipe, from, &world); };
+  const auto body = [&](comm::Group& world) {
+    if (!times.empty()) world.choose_by(times_file, times);
+    code = train_rank(o, recipe, from, &world);
+  };
   comm::ranks_of_mpirun() > 0 ? comm::run_under_mpi(options, body) : comm::run_in_processes(ranks, options, body);
   return code;
 }

@@ -87,9 +87,10 @@ constexpr Choice kChoices[] = {
     {Op::reduce_scatter, true, kAny, "pccl_recursive"},
     {Op::reduce_scatter, false, 512 << 10, "recursive"},
     {Op::reduce_scatter, false, kAny, "ring"},
-    {Op::all_to_all, false, 1 << 10, "bruck"},
+    {Op::all_to_all, false, 4 << 10, "bruck"},
     {Op::all_to_all, true, 16 << 10, "two_level"},
-    {Op::all_to_all, false, 256 << 10, "linear"},
+    {Op::all_to_all, false, 1 << 20, "linear"},
+    {Op::all_to_all, true, kAny, "two_level"},
     {Op::all_to_all, false, kAny, "pairwise"},
 };
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/selector.h"
 #include "sys/error.h"
 
 namespace braid::comm {
@@ -140,6 +141,14 @@ Group Group::split(int colour, int key) {
   return {engine_, std::move(members), static_cast<int>(place), engine_->contexts++};
 }
 
+void Group::choose_by(std::string_view where, std::string times) {
+  auto bytes = static_cast<int64_t>(times.size());
+  broadcast(mut_view_of(&bytes, {1}), 0).wait();
+  times.resize(static_cast<size_t>(bytes));
+  broadcast(MutView(reinterpret_cast<std::byte*>(times.data()), DType::u8, {bytes}), 0).wait();
+  engine_->selector = std::make_shared<const Selector>(read_times(where, times), Learner::costs);
+}
+
 Problem Group::problem(Op op, const Blocks& blocks, DType type) const {
   Problem p{.op = op, .rank = rank_, .size = size(), .per_node = per_node_, .blocks = blocks};
   p.element = size_of(type);
@@ -154,7 +163,8 @@ Handle Group::start(const Problem& p, const Bytes& bytes, std::string_view name)
   CHECK(p.root >= 0 && p.root < size(), "root {} of {} ranks", p.root, size());
   CHECK(bytes.in.contiguous() && bytes.out.contiguous(), "{}: a view has gaps", name_of(p.op));
   CHECK(bytes.in.device == Device::cpu && bytes.out.device == Device::cpu, "{}: on a GPU", name_of(p.op));
-  const Algorithm& algorithm = algorithm_for(p, name);
+  const Selector* selector = engine_->selector.get();
+  const Algorithm& algorithm = name.empty() && selector ? selector->choose(p) : algorithm_for(p, name);
   Schedule schedule = algorithm.make(p);
   uint64_t hash = mixed(history_, static_cast<uint64_t>(&algorithm - algorithms().data()));
   hash = mixed(hash, static_cast<uint64_t>(bytes.out.dtype) << 8 | static_cast<uint64_t>(bytes.op));

@@ -38,6 +38,8 @@ struct Options {
   bool compare_calls = kCompareCalls;          // hash the calls of a group and compare with every message
 };
 
+class Selector;
+
 // What drives the calls of one rank: made with its world, shared by all groups split from it.
 class Engine {
  public:
@@ -50,7 +52,8 @@ class Engine {
   Transport& transport() { return *transport_; }
   const Options& options() const { return options_; }
   Traffic& traffic() { return traffic_; }
-  uint32_t contexts = 1;  // the number of the next group
+  uint32_t contexts = 1;                       // the number of the next group
+  std::shared_ptr<const Selector> selector{};  // of calls that name no algorithm; null: by size
 
  private:
   void advance_all();
@@ -95,7 +98,7 @@ class Group {
   Handle send(const View& x, int peer, uint16_t tag = 0);
   Handle recv(const MutView& x, int peer, uint16_t tag = 0);
 
-  // `algorithm`: a name of algorithm.h; empty: chosen by size.
+  // `algorithm`: a name of algorithm.h; empty: chosen by size, or as choose_by says.
   Handle barrier(std::string_view algorithm = {});
   Handle broadcast(const MutView& x, int root, std::string_view algorithm = {});
   // `out` of other ranks than the root may be empty.
@@ -109,6 +112,10 @@ class Group {
   // Block b of `in` goes to rank b, block b of `out` comes from it; empty counts: all blocks are equal.
   Handle all_to_all(const View& in, const MutView& out, std::span<const int64_t> sent = {},
                     std::span<const int64_t> received = {}, std::string_view algorithm = {});
+
+  // From now on calls that name no algorithm, of all groups of this world, take what was fastest in the timed calls of
+  // `times` (selector.h). All ranks of the world call it; those of rank 0 hold. Error as read_times, with `where`.
+  void choose_by(std::string_view where, std::string times);
 
   // Of this rank in all groups of its world.
   const Traffic& traffic() const { return engine_->traffic(); }

@@ -113,6 +113,7 @@ struct ParallelRecipe {
   std::string grid{};  // x,y,z,d (grid.h); empty: tp ranks of x, and of d the others
   std::string dispatcher = "alltoall";
   std::string cp_attention{}, cp_mamba{};  // empty: what divides
+  std::string collectives{};  // a file of timed calls (comm/selector.h); empty: algorithms are chosen by size
   bool sp = false, exact = false;
 
   Grid axes() const { return grid.empty() ? Grid{.x = tp} : parse_grid(grid); }

@@ -36,6 +36,7 @@ void each_path(Recipe& r, const Visit& visit) {
     if (!generated(part.path)) one("data.blend", part.path, PathKind::path);
   }
   one("eval.data", r.eval.data, PathKind::path);
+  one("parallel.collectives", r.parallel.collectives, PathKind::path);
   one("graph.path", r.graph.path, PathKind::path);
   one("graph.init", r.graph.init, PathKind::path);
 }

@@ -111,6 +111,7 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "parallel.cp_attention",
                                       "parallel.cp_mamba",
                                       "parallel.zero",
+                                      "parallel.collectives",
                                       "parallel.exact"};
   const Facts manifest = manifest_of(Recipe{}, {}, "run");
   size_t decides = 0;
