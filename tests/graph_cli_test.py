@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from support.program import braid, main
+from support.program import braid, main, mpirun
 
 RECIPE = """objective = "graph"
 out = "out"
@@ -29,7 +29,7 @@ def npy(path, kind, shape, values):
                      struct.pack(f"<{len(values)}{'q' if kind == 'i8' else 'f'}", *values))
 
 
-class Graphs(unittest.TestCase):
+class Case(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory(prefix="braid-test-")
         self.addCleanup(holder.cleanup)
@@ -50,6 +50,8 @@ class Graphs(unittest.TestCase):
     def losses(self, out):
         return [json.loads(line)["loss"] for line in (self.folder / out / "log.jsonl").read_text().splitlines()]
 
+
+class Graphs(Case):
     def test_generated_trained_and_resumed(self):
         made = json.loads(self.run_ok("data", "graph", "blocks", "-o", "graph.safetensors", "--nodes", "300", "--json"))
         self.assertEqual(made["nodes"], 300)
@@ -83,6 +85,80 @@ class Graphs(unittest.TestCase):
         self.refused("--nodes x --degree", "data", "graph", "uniform", "-o", "b.safetensors", "--nodes", "99999999", "--degree", "65536")
         self.refused("no output is named", "data", "graph", "grid")
         self.refused("gcn", "train", "recipe.toml", "graph.model=gcnn")
+
+
+class Grids(Case):
+    """The same on a grid of ranks, and plans of it."""
+    words = ("train", "recipe.toml", "graph.model=gcn", "graph.layers=3")
+
+    def setUp(self):
+        super().setUp()
+        self.run_ok("data", "graph", "blocks", "-o", "graph.safetensors", "--nodes", "300")
+
+    def near(self, got, want):
+        self.assertEqual(len(got), len(want))
+        for a, b in zip(got, want):
+            self.assertAlmostEqual(a / b, 1, 5)
+
+    def test_ranks_train_as_one_does(self):
+        self.run_ok(*self.words, "out=one")
+        text = self.run_ok(*self.words, "--ranks", "4", 'parallel.grid="2,1,2"', "out=four", "steps=3")
+        self.assertIn("4 ranks", text)
+        self.assertRegex(text, r"over the mean, permuted, by layer: 1\.\d+, 1\.\d+, 1\.\d+")
+        self.run_ok(*self.words, "--ranks", "6", 'parallel.grid="3,2,1"', "out=four", "--resume", "auto")
+        self.near(self.losses("four"), self.losses("one"))
+
+    def test_the_plan_says_how_even_blocks_are(self):
+        plan = json.loads(self.run_ok(*self.words, 'parallel.grid="2,2,2"', "--ranks", "8", "--dry-run", "--json"))
+        for key in ("imbalance", "imbalance_of_file"):
+            self.assertEqual(len(plan[key]), 3)
+            self.assertTrue(all(1 <= x < 1.5 for x in plan[key]), plan)
+        self.refused("than there are classes; got 8", *self.words, "--ranks", "8", 'parallel.grid="1,8,1"', "--dry-run")
+
+    def test_mpirun_starts_them_too(self):
+        self.run_ok(*self.words, "out=one")
+        recipe = (self.folder / "recipe.toml").read_text().replace('"graph.safetensors"', f'"{self.folder}/graph.safetensors"')
+        (self.folder / "recipe.toml").write_text(recipe.replace('out = "out"', f'out = "{self.folder}/mpi"'))
+        done = mpirun(2, "train", self.folder / "recipe.toml", *self.words[2:], 'parallel.grid="1,1,2"')
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.near(self.losses("mpi"), self.losses("one"))
+
+    def test_grids_that_cannot_be(self):
+        self.refused("of a graph are those of a grid; try parallel.grid=", *self.words, "--ranks", "4")
+        self.refused("got 2 x 2 x 2 = 8; expected 4", *self.words, "--ranks", "4", 'parallel.grid="2,2,2"')
+        self.refused("does not divide sage; expected gcn", "train", "recipe.toml", "--ranks", "2", "graph.model=sage",
+                     'parallel.grid="2,1,1"')
+        self.refused("than there are classes; got 8; expected at most 4", *self.words, "--ranks", "8", 'parallel.grid="1,8,1"')
+
+    def test_plans(self):
+        words = ("plan", "graph", "graph.safetensors", "--ranks", "8", "--hidden", "16", "--json")
+        plan = json.loads(self.run_ok(*words, "--replay"))
+        self.assertEqual((plan["nodes"], plan["features"], plan["classes"]), (300, 16, 4))
+        steps = [p["modelled_step_seconds"] for p in plan["plans"]]
+        self.assertEqual(steps, sorted(steps))
+        self.assertEqual(len(steps), plan["grids"])
+        for p in plan["plans"]:
+            self.assertAlmostEqual(sum(p["seconds"].values()) / p["modelled_step_seconds"], 1, 9)
+            self.assertAlmostEqual(sum(p["axis_seconds"].values()) / p["seconds"]["communication"], 1, 9)
+            self.assertAlmostEqual(sum(p["memory"].values()) / p["memory_bytes"], 1, 9)
+            self.assertGreater(p["virtual_step_seconds"], 0)
+        text = self.run_ok("plan", "graph", "reddit", "--ranks", "8", "--top", "3")
+        self.assertIn("modelled, not measured", text)
+        self.refused("no grid fits", "plan", "graph", "ogbn-papers100m", "--ranks", "4")
+        self.refused("[--nodes] out of range; got 0", "plan", "graph")
+        self.refused("[nowhere.safetensors] cannot open the file", "plan", "graph", "nowhere.safetensors")
+        self.refused("make no grid", "plan", "graph", "--nodes", "3", "--edges", "2", "--features", "2", "--classes", "2", "--hidden", "2", "--ranks", "64")
+
+    def test_scaling(self):
+        self.run_ok("repro", "plexus", "--ranks", "8", "-o", "scaling")
+        rows = [line.split(",") for line in (self.folder / "scaling.csv").read_text().splitlines()]
+        self.assertEqual(rows[0][:2], ["graph", "ranks"])
+        self.assertIn(["reddit", "8"], [r[:2] for r in rows])
+        self.assertIn("virtual time", (self.folder / "scaling.svg").read_text())
+        rows = json.loads(self.run_ok("repro", "plexus", "--ranks", "8", "--json"))["rows"]
+        self.assertTrue(all(r["virtual_step_seconds"] <= 1.2 * r.get("one_axis_virtual_step_seconds", 9e9) for r in rows))
+        self.refused("nowhere", "repro", "plexus", "--ranks", "8", "-o", "nowhere/scaling")
+        self.refused("[--ranks] out of range; got 9999", "repro", "plexus", "--ranks", "9999")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/read.h"
+#include "train/grid_nodes.h"
 #include "train/language.h"
 #include "train/nodes.h"
 #include "train/origin.h"
@@ -138,6 +139,13 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
   Ctx ctx{.arena = arena};
   if (o.threads > 0) ctx.threads = static_cast<int>(o.threads);
   if (o.threads == 0 && world) ctx.threads = std::max(1, ctx.threads / world->size());
+  if (recipe.objective == "graph" && mesh) {
+    train::GridNodes nodes = with_paths_of(recipe, [&] { return train::GridNodes(recipe, *world); });
+    return train_objective(o, recipe, nodes, ctx, &*mesh, from, [&](std::FILE* words) {
+      fmt::print(words, "{} ranks, {} threads each\n", mesh->ranks(), ctx.threads);
+      for (const std::string& line : nodes.describe()) fmt::print(words, "{}\n", line);
+    });
+  }
   if (recipe.objective == "graph") {
     train::Nodes nodes = with_paths_of(recipe, [&] { return train::Nodes(recipe); });
     return train_objective(o, recipe, nodes, ctx, nullptr, from, [&](std::FILE* words) {
@@ -190,7 +198,7 @@ int train_command(const TrainArgs& o) {
   const bool graph = recipe.objective == "graph";
   const int ranks = ranks_of(o);
   train::check_mesh(recipe, ranks);
-  if (ranks > 1) with_paths_of(recipe, [&] { train::check_cut(recipe); });
+  if (ranks > 1 && !graph) with_paths_of(recipe, [&] { train::check_cut(recipe); });
   if (o.dry_run) {
     with_paths_of(recipe, [&] { graph ? print_graph_plan(recipe, o.json) : print_train_plan(recipe, ranks, o.json); });
     return 0;

@@ -4,30 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "layout/layout_fixture.h"
+#include "layout/rank_order.h"
 
 namespace braid::layout {
 namespace {
-
-struct Pair {
-  double predicted = 0, played = 0;
-};
-
-// Kendall's tau-b; values within a millionth are ties.
-double tau_of(const std::vector<Pair>& pairs) {
-  const auto sign = [](double a, double b) { return std::abs(a - b) <= 1e-6 * std::max(a, b) ? 0 : a < b ? -1 : 1; };
-  int64_t agree = 0, first = 0, second = 0;
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      const int a = sign(pairs[i].predicted, pairs[j].predicted), b = sign(pairs[i].played, pairs[j].played);
-      agree += a * b, first += a * a, second += b * b;
-    }
-  }
-  return static_cast<double>(agree) / std::sqrt(static_cast<double>(first) * static_cast<double>(second));
-}
 
 struct Outcome {
   size_t layouts = 0;
@@ -46,10 +27,7 @@ Outcome compare(const char* preset, const char* cluster, const Task& task, size_
     const Choice choice = best_of(model, machine, task, space, all[i]);
     pairs.push_back({choice.cost.step, replay.step_seconds(task, work_of(model, machine, task, choice.layout))});
   }
-  const auto least = [&](double Pair::*of) {
-    return *std::min_element(pairs.begin(), pairs.end(), [&](const Pair& a, const Pair& b) { return a.*of < b.*of; });
-  };
-  return {pairs.size(), tau_of(pairs), least(&Pair::predicted).played / least(&Pair::played).played - 1};
+  return {pairs.size(), tau_of(pairs), regret_of(pairs)};
 }
 
 void expect_order(const Outcome& out, size_t layouts_least) {

@@ -337,10 +337,13 @@ std::vector<Param> MasterWeights::own(const std::vector<MasterTensor>& tensors) 
   if (of_experts > 0) experts_begin_ = experts_used_ = size;
   std::vector<Param> params;
   for (const MasterTensor& t : tensors) {
-    const int64_t rows = t.shape.rank > 1 ? t.shape[t.transposed ? 1 : 0] : 1;
+    const int64_t whole = t.shape.rank > 1 ? t.shape[t.transposed ? 1 : 0] : 1;
+    // Of what is held, the side that `held` does not count.
+    const int64_t across = t.within.count > 0 ? t.within.count : t.by_cols ? t.rows : t.cols;
+    const int64_t rows = t.held.empty() ? whole : t.by_cols ? across : t.count() / across;
     Param& p = params.emplace_back();
     p.name = t.name;
-    add(t, rows, t.count() / rows, p);
+    add(t, rows, t.held.empty() || t.by_cols ? t.count() / rows : across, p);
   }
   return params;
 }

@@ -129,10 +129,34 @@ void check_virtual_stages(const Recipe& recipe) {
                       .hint = fmt::format("accumulate={}", groups * p.pp)});
 }
 
+// Ranks of a graph are those of a grid of three axes, and of nothing else.
+void check_graph_grid(const Recipe& recipe, int ranks) {
+  const ParallelRecipe& p = recipe.parallel;
+  const auto shape = graph_grid(p.grid);
+  if (recipe.objective != "graph") {
+    if (shape) refuse("parallel.grid", "has the three axes of a graph", "x,y,z,d");
+    return;
+  }
+  if (!p.grid.empty() && !shape) refuse("parallel.grid", "of a graph has three axes", "x,y,z");
+  if (ranks == 1 && p.grid.empty()) return;
+  if (!shape)
+    refuse("--ranks", "of a graph are those of a grid",
+           fmt::format("parallel.grid=\"1,1,{}\", or what braid plan graph finds", ranks));
+  const auto [x, y, z] = *shape;
+  if (x * y * z != ranks)
+    fail("parallel.grid", {.what = "does not make the number of ranks",
+                           .got = fmt::format("{} x {} x {} = {}", x, y, z, x * y * z),
+                           .expected = std::to_string(ranks),
+                           .hint = fmt::format("--ranks {}", x * y * z)});
+  if (recipe.graph.model != "gcn")
+    fail("parallel.grid", {.what = fmt::format("does not divide {}", recipe.graph.model), .expected = "gcn"});
+}
+
 }  // namespace
 
 void check_mesh(const Recipe& recipe, int ranks) {
   const ParallelRecipe& p = recipe.parallel;
+  check_graph_grid(recipe, ranks);
   check_grid_alone(p);
   if (!p.grid.empty()) check_grid(p.axes(), ranks);
   check_divides({{"pp", p.pp}, {"cp", p.cp}, {"tp", p.tp}}, ranks);
@@ -145,8 +169,6 @@ void check_mesh(const Recipe& recipe, int ranks) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
     return;
   }
-  if (recipe.objective != "language")
-    refuse("--ranks", "graphs are trained on one rank", "one rank, or objective = \"language\"");
   if (!recipe.rollout.environments.empty()) refuse("--ranks", "answers are generated on one rank", "one rank");
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");

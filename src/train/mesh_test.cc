@@ -86,8 +86,9 @@ TEST(Mesh, GridsThatCannotBe) {
   };
   const auto none = [](Recipe&) {};
   for (const char* word :
-       {"2,2,2", "2,2,2,1,", "2,2,2,0", "2, 2,2,1", "a,1,1,8", "-2,2,2,1", "8,1,1,999999999999999999999"})
+       {"2,2", "2,2,2,1,", "2,2,2,0", "2, 2,2,1", "a,1,1,8", "-2,2,2,1", "8,1,1,999999999999999999999"})
     EXPECT_NE(error(word, none).find("is not a grid"), std::string::npos) << word;
+  EXPECT_NE(error("2,2,2", none).find("has the three axes of a graph"), std::string::npos);
   EXPECT_NE(error("2,2,1,1", none).find("does not make the number of ranks; got 2 x 2 x 1 x 1 = 4; expected 8"),
             std::string::npos);
   EXPECT_NE(error("2,2,2,1", [](Recipe& r) { r.parallel.zero = 1; }).find("cannot be used with tp"), std::string::npos);

@@ -88,6 +88,10 @@ void check_graph(const Recipe& recipe) {
     fail("batch", {.what = "goes with graph.sample; without it a batch is the whole graph", .hint = "leaving it out"});
 }
 
+int64_t argmax(const float* row, int64_t n) { return std::max_element(row, row + n) - row; }
+
+}  // namespace
+
 std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params) {
   std::vector<models::MasterTensor> list;
   for (const gnn::LayerParam& p : params) {
@@ -100,10 +104,6 @@ std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>&
   }
   return list;
 }
-
-int64_t argmax(const float* row, int64_t n) { return std::max_element(row, row + n) - row; }
-
-}  // namespace
 
 Nodes::Nodes(const Recipe& recipe)
     : recipe_(recipe),
@@ -124,6 +124,13 @@ Nodes::Nodes(const Recipe& recipe)
     if (data_.train[i]) train_nodes_.push_back(static_cast<int32_t>(i));
     held_out_ += data_.y[i] >= 0 && !data_.train[i] ? 1 : 0;
   }
+}
+
+void Nodes::release_graph() {
+  block_ = {};
+  data_.x = {};
+  data_.y = batch_ = train_nodes_ = {};
+  data_.train = {};
 }
 
 std::vector<Param*> Nodes::params() {

@@ -1,6 +1,7 @@
 // Classes of the nodes of a graph as an objective. A batch is the whole graph, or with `graph.sample` some of the nodes
 // to train on, in a new order each epoch, and the neighbours drawn for them; its loss is the mean cross-entropy over
-// its nodes to train on. The other nodes of a known class are held out; they see all their neighbours.
+// its nodes to train on. The other nodes of a known class are held out; they see all their neighbours. Ranks that
+// divide the graph are GridNodes (grid_nodes.h).
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -14,6 +15,9 @@
 #include "train/recipe.h"
 
 namespace braid::train {
+
+// The tensors of a network, as files have them.
+std::vector<models::MasterTensor> tensors_of(const std::vector<gnn::LayerParam>& params);
 
 class Nodes final : public Objective {
  public:
@@ -34,6 +38,10 @@ class Nodes final : public Objective {
   Facts facts() const override;
 
   const graph::GraphData& data() const { return data_; }  // without the graph, which moved into a block
+  const graph::Csr& edges() const { return block_.graph.in; }
+  const gnn::NetworkSpec& spec() const { return spec_; }
+  // Ranks that have their parts of the graph need it no more: what remains are the weights.
+  void release_graph();
   graph::RowStats stats() const { return graph::stats_of(block_.graph.in); }
   // A line each: the graph, the network, what the reader changed.
   std::vector<std::string> describe() const;

@@ -73,7 +73,8 @@ void each_parallel_word(P& p, Visit& visit) {
   visit("parallel.tp", p.tp, io::IntRange{1, 256},
         "ranks that divide heads, channels, experts' width and the vocabulary; the rest of --ranks divides the batch");
   visit("parallel.grid", p.grid, Choices{},
-        "instead of all of these, x,y,z,d: x as tp, y divides the width between blocks, z rows and state, d rows");
+        "instead of all of these, x,y,z,d: x as tp, y divides the width between blocks, z rows and state, d rows; of a "
+        "graph x,y,z: each divides nodes, edges and channels");
   visit("parallel.ep", p.ep, io::IntRange{1, 256}, "ranks that divide the experts of a layer; each has whole ones");
   visit("parallel.etp", p.etp, io::IntRange{1, 256},
         "ranks that divide the width of an expert; 1: none if ep > 1, else those of tp");

@@ -72,7 +72,9 @@ void check_spmm(const SpmmFwd& op) {
         "{}: operands of another op", SpmmFwd::name);
   CHECK(!op.edge || width % op.edge.dim(1) == 0, "{}: {} channels, {} values", SpmmFwd::name, width, op.edge.dim(1));
   CHECK((!op.self && op.own == 0) || (op.reduce == Reduce::sum && op.x), "{}: self goes with sums", SpmmFwd::name);
-  CHECK(!op.self || op.self.dim(0) == std::min(rows, op.x.dim(0)), "{}: {} self", SpmmFwd::name, op.self.dim(0));
+  CHECK(!op.self || (op.self_row >= 0 && op.self_source >= 0 && op.self_row + op.self.dim(0) <= rows &&
+                     op.self_source + op.self.dim(0) <= op.x.dim(0)),
+        "{}: {} self from row {}, source {}", SpmmFwd::name, op.self.dim(0), op.self_row, op.self_source);
   CHECK(picks(op.reduce) || (!op.arg && !op.add), "{}: arg and add go with max and min", SpmmFwd::name);
 }
 

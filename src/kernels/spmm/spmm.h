@@ -2,6 +2,7 @@
 // rowptr[i] <= e < rowptr[i+1], and W values per edge, value w for channels [w D/W, (w+1) D/W):
 //   y[i,c] = reduce over e of f(x_scale[j] x[j,c], edge[order[e], w])  + (own + self[i]) x[i,c] + add[i,c],   j =
 //   col[e] f: copy_x x, copy_e edge, add x + e, sub x - e, mul x e, div x / e;  reduce: sum, mean, max, min
+// Of a block of a larger graph, row self_row + i is source self_source + i, and self[i] belongs to both.
 // A row without edges is 0 (sum and mean: plus its own terms), with arg -1. max and min take the first edge of equal
 // values and give its position `order[e]`; NaN wins. Accumulated in FP32 in the order of edges.
 //
@@ -25,11 +26,12 @@ struct SpmmFwd {
   View x{};        // [S, D] F32 or BF16, the sources; empty for copy_e
   View x_scale{};  // [S] F32 or empty: ones
   View edge{};     // [E, W] F32, D a multiple of W; empty for copy_x
-  View self{};     // [N] F32 or empty, N = min(R, S): of rows that are sources too; with sum only
+  View self{};     // [N] F32 or empty: of rows that are sources too, in a whole graph all; with sum only
   View add{};      // [R, D] F32 or BF16, or empty; only added to rows with edges. With max and min only
   MutView y{};     // [R, D] F32 or BF16
   MutView arg{};   // [R, D] I32, for max and min; may be empty
-  float own = 0;   // as self, the same for all
+  float own = 0;   // as self, the same for all of a whole graph
+  int64_t self_row = 0, self_source = 0;
   EdgeOp op = EdgeOp::copy_x;
   Reduce reduce = Reduce::sum;
   static constexpr const char* name = "spmm_fwd";

@@ -136,10 +136,9 @@ template <class Tag, class X>
 HWY_INLINE hn::VFromD<Tag> own_terms(Tag d, const SpmmFwd& op, const Strip& s, int64_t at, hn::VFromD<Tag> y) {
   const int64_t c = s.first + at;
   if (op.reduce == Reduce::mean && s.end > s.begin) y = hn::Div(y, hn::Set(d, static_cast<float>(s.end - s.begin)));
-  if ((op.self || op.own != 0) && s.row < op.x.dim(0)) {
-    const float factor = op.own + (op.self ? op.self.as<float>()[s.row] : 0.0f);
-    y = hn::MulAdd(hn::Set(d, factor), load(d, op.x.as<X>(s.row) + c), y);
-  }
+  if (const int64_t i = s.row - op.self_row; op.self && i >= 0 && i < op.self.dim(0))
+    y = hn::MulAdd(hn::Set(d, op.self.as<float>()[i]), load(d, op.x.as<X>(op.self_source + i) + c), y);
+  if (op.own != 0 && s.row < op.x.dim(0)) y = hn::MulAdd(hn::Set(d, op.own), load(d, op.x.as<X>(s.row) + c), y);
   if (!op.add || s.begin == s.end) return y;
   return hn::Add(
       y, op.add.dtype == DType::bf16 ? load(d, op.add.as<Bf16>(s.row) + c) : load(d, op.add.as<float>(s.row) + c));

@@ -63,7 +63,8 @@ void spmm_ref(const SpmmFwd& op, const SpmmRef<Num>& in, std::vector<Num>& y, st
       out = picks(op.reduce) ? best : sum;
       if (op.reduce == Reduce::mean && degree > 0) out /= static_cast<double>(degree);
       if (op.own != 0 && i < std::ssize(in.x) / width) out += static_cast<double>(op.own) * at(in.x, i * width + c);
-      if (i < std::ssize(in.self)) out += at(in.self, i) * at(in.x, i * width + c);
+      if (const int64_t own = i - op.self_row; own >= 0 && own < std::ssize(in.self))
+        out += at(in.self, own) * at(in.x, (op.self_source + own) * width + c);
       if (!in.add.empty() && degree > 0) out += at(in.add, i * width + c);
       if (!arg.empty()) arg[static_cast<size_t>(i * width + c)] = static_cast<double>(winner);
     }

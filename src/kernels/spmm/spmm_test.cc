@@ -127,6 +127,11 @@ TEST(Spmm, ScalesSelfAndAddedRowsAreTermsOfARow) {
     TestTensor self(DType::f32, {17}, 8);
     tall.op.self = self.view();
     sweep(tall.op, 5e-6);
+    // Of a block: rows 4 to 8 are sources 11 to 15.
+    tall.op.self = self.view().slice(0, 0, 5);
+    tall.op.self_row = 4;
+    tall.op.self_source = 11;
+    sweep(tall.op, 5e-6);
     tall.op.self = {};
     tall.op.own = -0.5f;
     sweep(tall.op, 5e-6);
