@@ -94,10 +94,7 @@ class Rows {
       return scales_[static_cast<size_t>(r * blocks + feedback_.order[static_cast<size_t>(b)])];
     };
     const std::span<const float> pivots(feedback_.pivots.data() + first, static_cast<size_t>(block));
-    for (int64_t r = 0; r < n; ++r) {
-      for (int64_t i = first; i < first + block; ++i) wanted(r)[i] = std::clamp(wanted(r)[i], -largest_, largest_);
-      scale(r) = coder_.scale_of({wanted(r) + first, static_cast<size_t>(block)}, pivots);
-    }
+    for (int64_t r = 0; r < n; ++r) scale(r) = coder_.scale_of(expected(wanted(r), begin + r, first), pivots);
     for (int64_t i = first; i < first + block; ++i) {
       const float* upper = feedback_.upper.data() + i * cols;
       for (int64_t r = 0; r < n; ++r) {
@@ -110,6 +107,21 @@ class Rows {
         for (int64_t k = i + 1; k < cols; ++k) row[k] += e * upper[k];
       }
     }
+  }
+
+  // What the columns of a block are to become if none of them is rounded: each then takes over what those before it
+  // take back of earlier errors. Its scale is chosen for these.
+  std::span<const float> expected(const float* row, int64_t number, int64_t first) {
+    const int64_t block = feedback_.block;
+    expected_.assign(row + first, row + first + block);
+    for (int64_t i = 0; i < block; ++i) {
+      float& value = expected_[static_cast<size_t>(i)];
+      const float e = original(number, first + i) - value;
+      const float* upper = feedback_.upper.data() + (first + i) * feedback_.cols + first;
+      for (int64_t k = i + 1; k < block; ++k) expected_[static_cast<size_t>(k)] += e * upper[k];
+      value = std::clamp(value, -largest_, largest_);
+    }
+    return expected_;
   }
 
   void store(int64_t begin, int64_t r, models::Encoded& out) {
@@ -128,8 +140,9 @@ class Rows {
   const Feedback& feedback_;
   const std::vector<int64_t>& columns_;
   float largest_;
-  std::vector<float> wanted_, ordered_;  // [rows, cols] in the order of the feedback; one row in that of the matrix
-  std::vector<uint16_t> scales_;         // [rows, blocks] in the order of the matrix
+  std::vector<float> wanted_;              // [rows, cols] in the order of the feedback
+  std::vector<float> ordered_, expected_;  // a row in the order of the matrix; a block
+  std::vector<uint16_t> scales_;           // [rows, blocks] in the order of the matrix
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 // so column k is rounded from w[k] + sum over j < k of e[j] U[j, k]: what columns before it did wrong, this one takes
 // back as far as it can. That is GPTQ (arXiv 2210.17323) in the form of LDLQ (arXiv 2307.13304, theorem 6), which needs
 // no inverse. Columns come block by block, a block being the values that share a scale, those with the largest mean
-// inputs first; a scale is chosen from the values as they are when their block begins, by the format's own rule, and
+// inputs first; a scale is chosen by the format's own rule from what the block's columns would become unrounded, and
 // searches weight squared errors by D. The factorisation is in F64, the rounding in F32.
 #pragma once
 #include <cstdint>
