@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/bits.h"
 #include "apps/calibration.h"
 #include "apps/commands.h"
 #include "apps/model_args.h"
@@ -24,6 +25,8 @@ struct QuantizeArgs {
   std::string model, out, format = "nvfp4", recipe, scales;
   CalibrationArgs calibration;
   quant::Calibrated method;  // what it did
+  double bits = 0;           // 0: formats are the recipe's
+  BitsChoice choice;
   int64_t samples = 0;
   models::QuantOptions quant;
   int64_t threads = 0;
@@ -62,6 +65,7 @@ void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
   fmt::print("{}\n{}: {}, {:.2f} bits per value\n", table.plain(), printable(o.out), report::bytes(report.bytes()),
              bits(report.bytes(), report.values()));
   for (const std::string& note : report.notes) fmt::print("note: {}\n", note);
+  if (o.bits > 0) fmt::print("\n{}", bits_table(o.choice));
   if (o.samples > 0)
     fmt::print("\n{}\n{} samples, layer by layer over quantised layers; output errors are those on them\n",
                outputs_table(o.method), o.samples);
@@ -90,6 +94,11 @@ void print_json(const QuantizeArgs& o, const models::QuantReport& report) {
                               {"notes", report.notes},
                               {"bytes", report.bytes()},
                               {"bits_per_value", bits(report.bytes(), report.values())}};
+  if (o.bits > 0) {
+    j["choice"] = bits_json(o.choice);
+    j["choice_kl"] = o.choice.kl;
+    j["choice_kl_bound"] = o.choice.bound;
+  }
   if (o.samples > 0) {
     j["method"] = o.calibration.method;
     j["samples"] = o.samples;
@@ -100,16 +109,23 @@ void print_json(const QuantizeArgs& o, const models::QuantReport& report) {
 }
 
 // What --data and --method ask for, into the options of the writer; false: stopped.
-bool calibrate(QuantizeArgs& o, const models::QuantRecipe& recipe) {
+bool calibrate(QuantizeArgs& o, models::QuantRecipe& recipe) {
   io::check_new_folder(o.out);
   io::check_parent(o.out);
   o.calibration.model = o.model;
   o.calibration.threads = o.quant.threads;
-  if (o.calibration.method == "rtn") {
-    o.quant.input_amax = measured_inputs(o.calibration);
+  const bool rtn = o.calibration.method == "rtn";
+  std::vector<std::vector<int32_t>> samples;
+  if (!rtn || o.bits > 0) samples = calibration_samples(o.calibration);
+  if (o.bits > 0) {
+    o.choice = choose_bits(o.calibration, recipe, o.bits, samples);
+    if (!o.choice.whole) return false;
+    recipe = o.choice.recipe;
+  }
+  if (rtn) {
+    if (!recipe.compressed()) o.quant.input_amax = measured_inputs(o.calibration);
     return sys::caught_signal() == 0;
   }
-  const std::vector<std::vector<int32_t>> samples = calibration_samples(o.calibration);
   o.samples = std::ssize(samples);
   o.method = calibrated(o.calibration, recipe, samples);
   if (!o.method.whole) return false;
@@ -123,11 +139,16 @@ void check_data(const QuantizeArgs& o, const models::QuantRecipe& recipe) {
   const bool rtn = o.calibration.method == "rtn";
   check_range("--samples", o.calibration.samples, 1, 1 << 20);
   check_range("--length", o.calibration.length, 2, 1 << 20);
+  const bool budget = o.cli->given("bits");
+  if (budget && !(o.bits > 0 && o.bits <= 16))
+    fail("--bits", {.what = "is not a budget", .got = fmt::format("{:g}", o.bits), .expected = "above 0, up to 16"});
   if (o.calibration.data.empty() && !rtn)
     fail("--method", {.what = o.calibration.method + " needs calibration data", .hint = "--data TEXT"});
-  if (rtn && (o.cli->given("samples") || o.cli->given("length")))
+  if (o.calibration.data.empty() && budget)
+    fail("--bits", {.what = "needs calibration data to measure what formats lose", .hint = "--data TEXT"});
+  if (rtn && !budget && (o.cli->given("samples") || o.cli->given("length")))
     fail("--method", {.what = "rtn reads the whole text", .hint = "leaving out --samples and --length"});
-  if (!o.calibration.data.empty() && rtn && recipe.compressed())
+  if (!o.calibration.data.empty() && rtn && !budget && recipe.compressed())
     fail("--data", {.what = recipe.name + " has no scales of inputs",
                     .expected = "nvfp4, fp8, or a recipe of them",
                     .hint = "leaving out --data, or --method auto"});
@@ -187,6 +208,9 @@ Action setup_quantize(Cli& cli) {
   cli.choice("--method", o->calibration.method, {"rtn", "gptq", "awq", "auto"},
              "rtn: to the nearest; gptq: with error feedback; awq: with scaled channels; auto: what lowers the output "
              "error on held-out text. All but rtn need --data");
+  cli.option("--bits B", o->bits,
+             "bits per value of the model: formats by layer and role, of the layout of --format, chosen by what each "
+             "loses alone on --data");
   cli.option("--samples N", o->calibration.samples, "windows of the text that gptq, awq and auto read");
   cli.option("--length T", o->calibration.length, "tokens of a window");
   cli.flag("--strict", o->quant.strict,

@@ -52,10 +52,9 @@ void BlockCoder::decode(const std::byte* codes, const std::byte* scales, std::sp
   const int64_t cols = std::ssize(row);
   if (type_) {
     const GgmlType type = blocks_for(*type_);
-    const GgmlTypeRow* block = ggml_type(static_cast<uint32_t>(type));
-    const int64_t groups = cols / kCompressedGroup;
-    std::vector<std::byte> blocks(static_cast<size_t>(groups * block->bytes));
-    compressed_to_blocks(*type_, codes, ggml_scales(*type_, scales, scale_bytes(cols)).data(), groups, blocks.data());
+    std::vector<std::byte> blocks(
+        static_cast<size_t>(cols / kCompressedGroup * ggml_type(static_cast<uint32_t>(type))->bytes));
+    to_blocks(codes, scales, cols, blocks.data());
     return decode_ggml(type, blocks.data(), row);
   }
   const bool fp4 = format_ == QuantFormat::nvfp4;
@@ -67,6 +66,11 @@ void BlockCoder::decode(const std::byte* codes, const std::byte* scales, std::sp
       .scales = fp4 ? View(scales, DType::f8_e4m3, {1, cols / kNvfp4Block}) : View()};
   decode_row(one, 0, 0, cols, row.data());
   for (float& v : row) v *= global_;
+}
+
+void BlockCoder::to_blocks(const std::byte* codes, const std::byte* scales, int64_t cols, std::byte* blocks) const {
+  compressed_to_blocks(*type_, codes, ggml_scales(*type_, scales, scale_bytes(cols)).data(), cols / kCompressedGroup,
+                       blocks);
 }
 
 uint16_t BlockCoder::encoded_scale(std::span<const float> block, ScaleSearch search) const {

@@ -25,6 +25,8 @@ class BlockCoder {
 
   void encode(std::span<const float> row, std::byte* codes, std::byte* scales) const;
   void decode(const std::byte* codes, const std::byte* scales, std::span<float> row) const;
+  // A row of compressed-tensors' layout as the blocks of GGUF that hold it (math/compressed_rows.h).
+  void to_blocks(const std::byte* codes, const std::byte* scales, int64_t cols, std::byte* blocks) const;
 
   // The scale of a block as it is stored, by the search: with least sum of weights times squared errors, unless the
   // search is max. All weights are 1 if there are none.

@@ -145,15 +145,17 @@ Weight weight_of(const Encoded& matrix, int64_t rows, int64_t cols, QuantFormat 
     w.global = global;
     return w;
   }
-  const MutView values = store.make(DType::f32, {rows, cols});
+  const GgmlType type = blocks_for(*row_of(format).compressed);
+  const int64_t bytes = cols / kCompressedGroup * ggml_type(static_cast<uint32_t>(type))->bytes;
+  const MutView blocks = store.make(DType::u8, {rows, bytes});
   const BlockCoder coder(format, global, ScaleSearch::max);
   const size_t code_bytes = coder.code_bytes(cols), scale_bytes = coder.scale_bytes(cols);
   for (int64_t r = 0; r < rows; ++r) {
     const auto row = static_cast<size_t>(r);
-    coder.decode(matrix.codes.data() + row * code_bytes, matrix.scales.data() + row * scale_bytes,
-                 {values.as<float>(r), static_cast<size_t>(cols)});
+    coder.to_blocks(matrix.codes.data() + row * code_bytes, matrix.scales.data() + row * scale_bytes, cols,
+                    blocks.data + r * bytes);
   }
-  return dense_weight(values);
+  return ggml_weight(type, blocks, cols);
 }
 
 }  // namespace braid::models

@@ -49,8 +49,7 @@ float measured_global(const Weight& w, QuantFormat format, ScaleSearch search, c
 // The scale of inputs (ModelOpt's input_scale) whose largest magnitude is `amax`; 1 where all are zero.
 float input_scale(QuantFormat format, float amax);
 Encoded encode(const Weight& w, QuantFormat format, float global, ScaleSearch search, int threads);
-// The operand of products with the same numbers, made in `store`: in codes, and for the layout of compressed-tensors in
-// FP32.
+// The operand of products that a reader of the files gets, made in `store`.
 Weight weight_of(const Encoded& matrix, int64_t rows, int64_t cols, QuantFormat format, float global,
                  WeightStore& store);
 

@@ -7,15 +7,18 @@
 #include <numeric>
 #include <optional>
 
+#include "io/safetensors.h"
 #include "models/load.h"
+#include "quant/fold.h"
 #include "quant/layer_model.h"
 #include "quant/matrix.h"
+#include "quant/samples.h"
 #include "sys/error.h"
 
 namespace braid::quant {
 namespace {
 
-using models::QuantFormat;
+constexpr size_t kHeldEvery = 4;  // one sample of so many judges
 
 double sum_of(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
 
@@ -27,10 +30,16 @@ class Calibrator {
         where_(printable(path.name)),
         config_(models::load_config(path)),
         folder_(models::open_folder(path)),
+        files_(path.weights),
         samples_(samples),
         states_(samples.size()) {
     ctx_.threads = options.threads;
-    check();
+    check_samples(where_, config_, samples);
+    if (options.method == Method::automatic && samples.size() < kHeldEvery)
+      fail(where_, {.what = "has too few samples for a choice that a quarter of them judges",
+                    .got = std::to_string(samples.size()),
+                    .expected = fmt::format("at least {}", kHeldEvery),
+                    .hint = "a longer text, shorter windows, or --method gptq"});
     for (models::PlannedMatrix& matrix : models::quant_plan(config_, *folder_.source, recipe)) {
       if (!matrix.misfit.empty()) continue;
       Param param = folder_.source->get(matrix.tensor);
@@ -63,27 +72,13 @@ class Calibrator {
   }
 
  private:
-  void check() const {
-    if (config_.loop)
-      fail(where_,
-           {.what = "has layers that run several times, which calibration does not support", .hint = "--method rtn"});
-    for (const std::vector<int32_t>& ids : samples_) {
-      for (const int32_t id : ids) {
-        if (id < 0 || id >= config_.vocab)
-          fail(where_, {.what = "a sample has a token outside of the vocabulary",
-                        .got = std::to_string(id),
-                        .expected = fmt::format("0 to {}", config_.vocab - 1)});
-      }
-    }
-  }
-
   bool pass(int64_t l, Inputs* inputs, std::vector<std::vector<float>>& states,
             const sys::FunctionRef<bool(int64_t)>& step) {
     LayerModel model(config_, l, *folder_.source, values_);
     for (size_t i = 0; i < samples_.size(); ++i) {
       if (!step(static_cast<int64_t>(i))) return false;
       if (inputs) {
-        inputs->begin_sample(i % 4 == 3);
+        inputs->begin_sample(i % kHeldEvery == kHeldEvery - 1);
         std::vector<float> x = states[i];
         model.forward(ctx_, samples_[i], x, inputs);
       } else {
@@ -91,7 +86,7 @@ class Calibrator {
       }
       if (l + 1 == std::ssize(config_.layers) && !inputs && head_ && !config_.tied) {
         const Tensor x = model.head_input(ctx_, states[i], std::ssize(samples_[i]));
-        head_inputs_.begin_sample(i % 4 == 3);
+        head_inputs_.begin_sample(i % kHeldEvery == kHeldEvery - 1);
         head_inputs_.product(head_->param, x.view(), x.view());
       }
     }
@@ -104,72 +99,218 @@ class Calibrator {
     if (planned != layers_.end()) {
       Inputs inputs;
       if (!pass(l, &inputs, states_, step)) return false;
+      if (options_.method != Method::gptq) fold(planned->second, inputs);
       for (const Planned& p : planned->second) quantise(p, inputs);
     }
     const auto second = [&](int64_t sample) { return step(samples + sample); };
     const bool whole = pass(l, nullptr, states_, second);
     values_.clear();
+    scales_.clear();
     store_.drop_made();
     return whole;
   }
 
   void quantise_head() { quantise(*head_, head_inputs_); }
 
+  const std::vector<float>& scale_of(const std::string& name) const {
+    static const std::vector<float> kNone;
+    const auto found = scales_.find(name);
+    return found == scales_.end() ? kNone : found->second;
+  }
+
+  bool has_few(const std::string& name, const Inputs& inputs) const {
+    return inputs.rows(name, Part::all) < options_.rows_min;
+  }
+
+  std::vector<double> gram_of(const std::string& name, const Inputs& inputs, Part part,
+                              const std::vector<float>& scale) {
+    std::vector<double> gram = inputs.gram(ctx_, name, part);
+    if (!std::isfinite(diagonal_of(gram)))
+      fail(name, {.what = "its input has a value that is not finite", .hint = "another text, or a sound model"});
+    return scale.empty() ? gram : scaled_gram(gram, scale);
+  }
+
   void quantise(const Planned& p, const Inputs& inputs) {
     const std::string& name = p.param.name;
+    const std::vector<float>& scale = scale_of(name);
     const int64_t rows = inputs.rows(name, Part::all);
-    if (rows < options_.rows_min) {
+    if (has_few(name, inputs)) {
       out_.few.push_back(fmt::format("{}: {} inputs", name, rows));
-      return round_to_nearest(p, rows > 0 ? std::optional(inputs.amax(name, {})) : std::nullopt);
+      return round_to_nearest(p, rows > 0 ? std::optional(inputs.amax(name, scale)) : std::nullopt);
     }
-    const std::vector<double> gram = inputs.gram(ctx_, name, Part::all);
-    const double diagonal = gram_diagonal(gram, p.param.value.cols);
-    if (!std::isfinite(diagonal))
-      fail(name, {.what = "its input has a value that is not finite", .hint = "another text, or a sound model"});
-    if (diagonal == 0) return round_to_nearest(p, 0.0f);
-    Rounding rounding(ctx_, p, {}, where_);
+    const std::vector<double> gram = gram_of(name, inputs, Part::all, scale);
+    if (diagonal_of(gram) == 0) {
+      out_.few.push_back(fmt::format("{}: {} inputs, all zero", name, rows));
+      return round_to_nearest(p, 0.0f);
+    }
+    const Rounding rounding(ctx_, p, scale, where_);
     models::Encoded best = rounding.nearest();
     const std::vector<float> all = in_f32(gram);
     std::vector<double> errors = rounding.errors_of(&best, all);
-    MatrixResult result{.name = name, .role = p.param.role, .format = p.matrix.rule.format};
-    result.nearest = result.chosen = sum_of(errors);
+    MatrixResult result{.name = name, .role = p.param.role, .format = p.matrix.rule.format, .scaled = !scale.empty()};
+    result.chosen = sum_of(errors);
+    result.nearest = scale.empty() ? result.chosen : unscaled_error(p, inputs);
     result.outputs = sum_of(rounding.errors_of(nullptr, all));
     if (wants_feedback(p, rounding, inputs)) {
-      const Feedback feedback = factor(gram, p.param.value.cols, rounding.block(), options_.damping, options_.threads);
-      result.chosen = rounding.take_better(best, errors, rounding.with_feedback(feedback), all);
-      result.feedback = result.chosen < result.nearest;
+      const double nearest = result.chosen;
+      result.chosen = rounding.take_better(best, errors, rounding.with_feedback(feedback_of(gram, rounding)), all);
+      result.feedback = result.chosen < nearest;
     }
     out_.results.push_back(result);
-    keep(p, std::move(best), rounding.global(), inputs.amax(name, {}));
+    keep(p, std::move(best), rounding.global(), inputs.amax(name, scale));
   }
 
-  static double gram_diagonal(const std::vector<double>& gram, int64_t cols) {
+  Feedback feedback_of(const std::vector<double>& gram, const Rounding& rounding) const {
+    return factor(gram, rounding.cols(), rounding.block(), options_.damping, options_.threads);
+  }
+
+  // Of rounding to the nearest.
+  double unscaled_error(const Planned& p, const Inputs& inputs) {
+    const Rounding rounding(ctx_, p, {}, where_);
+    const models::Encoded nearest = rounding.nearest();
+    return sum_of(rounding.errors_of(&nearest, in_f32(gram_of(p.param.name, inputs, Part::all, {}))));
+  }
+
+  static double diagonal_of(const std::vector<double>& gram) {
+    const auto cols = static_cast<size_t>(std::llround(std::sqrt(static_cast<double>(gram.size()))));
     double sum = 0;
-    for (int64_t c = 0; c < cols; ++c) sum += gram[static_cast<size_t>(c * cols + c)];
+    for (size_t c = 0; c < cols; ++c) sum += gram[c * cols + c];
     return sum;
   }
 
-  // Whether feedback that was fitted to three quarters of the samples lowers the error on the others.
   bool wants_feedback(const Planned& p, const Rounding& rounding, const Inputs& inputs) {
+    if (options_.method != Method::automatic) return options_.method == Method::gptq;
+    const Judged judged = judge(p, rounding, inputs);
+    return judged.feedback < judged.nearest;
+  }
+
+  // Output errors on samples that feedback was not fitted to.
+  struct Judged {
+    double nearest = 0, feedback = 0;
+  };
+  Judged judge(const Planned& p, const Rounding& rounding, const Inputs& inputs) {
     const std::string& name = p.param.name;
-    if (options_.method == Method::gptq) return true;
-    if (options_.method == Method::awq) return false;
-    if (inputs.rows(name, Part::held) == 0 || inputs.rows(name, Part::fit) == 0) return false;
-    const int64_t cols = p.param.value.cols;
-    const std::vector<double> fit = inputs.gram(ctx_, name, Part::fit);
-    if (gram_diagonal(fit, cols) == 0) return false;
+    const std::vector<float>& scale = scale_of(name);
+    if (inputs.rows(name, Part::held) == 0 || inputs.rows(name, Part::fit) == 0) return {};
+    const std::vector<double> fit = gram_of(name, inputs, Part::fit, scale);
+    const std::vector<float> held = in_f32(gram_of(name, inputs, Part::held, scale)), fitted = in_f32(fit);
     models::Encoded best = rounding.nearest();
-    const std::vector<float> judge = in_f32(inputs.gram(ctx_, name, Part::held)), fitted = in_f32(fit);
-    const double nearest = sum_of(rounding.errors_of(&best, judge));
+    Judged out;
+    out.nearest = out.feedback = sum_of(rounding.errors_of(&best, held));
+    if (diagonal_of(fit) == 0) return out;
     std::vector<double> errors = rounding.errors_of(&best, fitted);
-    rounding.take_better(
-        best, errors, rounding.with_feedback(factor(fit, cols, rounding.block(), options_.damping, options_.threads)),
-        fitted);
-    return sum_of(rounding.errors_of(&best, judge)) < nearest;
+    rounding.take_better(best, errors, rounding.with_feedback(feedback_of(fit, rounding)), fitted);
+    out.feedback = sum_of(rounding.errors_of(&best, held));
+    return out;
+  }
+
+  // Scales of the channels that each norm of a layer gives to matrices, where they lower the sum of the output errors.
+  void fold(const std::vector<Planned>& planned, const Inputs& inputs) {
+    if (config_.norm != models::NormKind::rms) return;
+    for (const std::string& norm : inputs.norms()) {
+      std::vector<const Planned*> quantised;
+      std::vector<std::string> kept;
+      for (const std::string& reader : inputs.readers(norm)) {
+        const auto found =
+            std::find_if(planned.begin(), planned.end(), [&](const Planned& p) { return p.param.name == reader; });
+        if (found == planned.end())
+          kept.push_back(reader);
+        else
+          quantised.push_back(&*found);
+      }
+      const std::vector<float> scale = best_scale(quantised, inputs);
+      if (scale.empty()) continue;
+      const auto tensors = folded_tensors(norm, kept, scale);
+      if (!tensors) continue;
+      for (const Planned* p : quantised) scales_[p->param.name] = scale;
+      if (options_.method == Method::automatic && !scales_pay(quantised, inputs)) {
+        for (const Planned* p : quantised) scales_.erase(p->param.name);
+        continue;
+      }
+      for (const auto& [name, bytes] : *tensors) place(name, bytes);
+    }
+  }
+
+  // Of the candidates the one with the least sum of errors of rounding to the nearest; none: without scales.
+  std::vector<float> best_scale(const std::vector<const Planned*>& quantised, const Inputs& inputs) {
+    std::vector<std::vector<float>> candidates(1);
+    std::vector<double> sums;
+    for (const Planned* p : quantised) {
+      const std::string& name = p->param.name;
+      if (has_few(name, inputs)) continue;
+      if (sums.empty()) {
+        const std::vector<double> magnitudes = inputs.magnitudes(name);
+        for (const double alpha : kFoldAlphas) candidates.push_back(fold_scales(magnitudes, alpha));
+        sums.resize(candidates.size());
+      }
+      const std::vector<double> gram =
+          gram_of(name, inputs, options_.method == Method::awq ? Part::all : Part::fit, {});
+      for (size_t i = 0; i < candidates.size(); ++i) {
+        const Rounding rounding(ctx_, *p, candidates[i], where_);
+        const models::Encoded nearest = rounding.nearest();
+        sums[i] += sum_of(
+            rounding.errors_of(&nearest, in_f32(candidates[i].empty() ? gram : scaled_gram(gram, candidates[i]))));
+      }
+    }
+    if (sums.empty()) return {};
+    return candidates[static_cast<size_t>(std::min_element(sums.begin(), sums.end()) - sums.begin())];
+  }
+
+  // Whether scales that were chosen lower the errors on held-out samples, with feedback where it helps.
+  bool scales_pay(const std::vector<const Planned*>& quantised, const Inputs& inputs) {
+    double with = 0, without = 0;
+    for (const Planned* p : quantised) {
+      if (has_few(p->param.name, inputs)) continue;
+      const auto error = [&](const std::vector<float>& scale) {
+        const Judged judged = judge(*p, Rounding(ctx_, *p, scale, where_), inputs);
+        return std::min(judged.nearest, judged.feedback);
+      };
+      with += error(scale_of(p->param.name));
+      const auto own = scales_.extract(p->param.name);
+      without += error({});
+      scales_[p->param.name] = own.mapped();
+    }
+    return with < without;
+  }
+
+  // The norm and the unquantised matrices that read it, by name; nothing where one of them is stored in a type that
+  // would round, or in codes.
+  std::optional<std::map<std::string, std::vector<std::byte>>> folded_tensors(const std::string& norm,
+                                                                              const std::vector<std::string>& kept,
+                                                                              const std::vector<float>& scale) {
+    std::map<std::string, std::vector<std::byte>> out;
+    const auto add = [&](const std::string& name, bool divide) {
+      const View* stored = files_.find(name);
+      const bool plain =
+          stored && (stored->dtype == DType::bf16 || stored->dtype == DType::f16 || stored->dtype == DType::f32);
+      if (!plain || stored->dim(stored->shape.rank - 1) != std::ssize(scale)) return false;
+      auto bytes = folded(*stored, scale, divide);
+      if (bytes) out[name] = std::move(*bytes);
+      return bytes.has_value();
+    };
+    if (!add(norm, true)) return std::nullopt;
+    for (const std::string& name : kept) {
+      if (!add(name, false)) return std::nullopt;
+    }
+    return out;
+  }
+
+  // Norms are read as FP32, matrices as they are stored.
+  void place(const std::string& name, const std::vector<std::byte>& bytes) {
+    const View* stored = files_.find(name);
+    out_.folded[name] = bytes;
+    const View view(out_.folded[name].data(), stored->dtype, stored->shape);
+    if (stored->shape.rank == 2) {
+      values_[name] = dense_weight(view);
+      return;
+    }
+    const MutView values = store_.make(DType::f32, {1, view.count()});
+    for (int64_t i = 0; i < view.count(); ++i) values.as<float>()[i] = static_cast<float>(element(view, i));
+    values_[name] = dense_weight(values);
   }
 
   void round_to_nearest(const Planned& p, std::optional<float> amax) {
-    const Rounding rounding(ctx_, p, {}, where_);
+    const Rounding rounding(ctx_, p, scale_of(p.param.name), where_);
     keep(p, rounding.nearest(), rounding.global(), amax);
   }
 
@@ -197,6 +338,7 @@ class Calibrator {
   std::string where_;
   models::Config config_;
   models::OpenFolder folder_;
+  io::Safetensors files_;
   std::span<const std::vector<int32_t>> samples_;
   std::vector<std::vector<float>> states_;  // of the samples, before the next layer
   std::vector<Planned> tables_, of_experts_;
@@ -206,7 +348,8 @@ class Calibrator {
   Ctx ctx_{.arena = arena_};
   Inputs head_inputs_;
   WeightStore store_;
-  std::map<std::string, Weight> values_;  // of the layer's quantised matrices, made in store_
+  std::map<std::string, Weight> values_;              // of the layer's quantised matrices, made in store_
+  std::map<std::string, std::vector<float>> scales_;  // of the input channels of its matrices
   Calibrated out_;
 };
 

@@ -118,11 +118,6 @@ int64_t Inputs::rows(const std::string& matrix, Part part) const {
   return n;
 }
 
-std::pair<size_t, size_t> Inputs::rows_id(const std::string& matrix) const {
-  const Use& use = uses_.at(matrix);
-  return {use.site, use.list};
-}
-
 std::vector<double> Inputs::gram(Ctx& ctx, const std::string& matrix, Part part) const {
   constexpr int64_t kRows = 512;
   const Use& use = uses_.at(matrix);
@@ -172,7 +167,13 @@ float Inputs::amax(const std::string& matrix, const std::vector<float>& divisors
   return most;
 }
 
-std::string Inputs::norm_before(const std::string& matrix) const { return sites_[uses_.at(matrix).site].norm; }
+std::vector<std::string> Inputs::norms() const {
+  std::vector<std::string> names;
+  for (const Site& site : sites_) {
+    if (!site.norm.empty()) names.push_back(site.norm);
+  }
+  return names;
+}
 
 std::vector<std::string> Inputs::readers(const std::string& norm) const {
   std::vector<std::string> names;

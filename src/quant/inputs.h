@@ -31,15 +31,13 @@ class Inputs final : public nn::Observer {
   // Matrices are named as their parameters.
   bool has(const std::string& matrix) const { return uses_.contains(matrix); }
   int64_t rows(const std::string& matrix, Part part) const;
-  // Equal for matrices that read the same rows.
-  std::pair<size_t, size_t> rows_id(const std::string& matrix) const;
   // [cols * cols]; zeros without rows.
   std::vector<double> gram(Ctx& ctx, const std::string& matrix, Part part) const;
   // The mean magnitude of every column, and the largest of all.
   std::vector<double> magnitudes(const std::string& matrix) const;
   float amax(const std::string& matrix, const std::vector<float>& divisors) const;
-  // The name of the norm whose outputs a matrix reads, and all matrices that read those of a norm.
-  std::string norm_before(const std::string& matrix) const;
+  // The norms of the layer, and the matrices that read the outputs of one.
+  std::vector<std::string> norms() const;
   std::vector<std::string> readers(const std::string& norm) const;
 
  private:

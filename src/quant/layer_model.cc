@@ -1,9 +1,8 @@
 #include "quant/layer_model.h"
 
-#include <algorithm>
-
 #include "core/integers.h"
 #include "models/cut.h"
+#include "quant/samples.h"
 
 namespace braid::quant {
 namespace {
@@ -13,12 +12,6 @@ models::Config only(const models::Config& whole, int64_t layer) {
       whole, {.runs = {{layer, 1}}, .first = layer == 0, .last = layer + 1 == std::ssize(whole.layers)});
   config.mtp.reset();
   return config;
-}
-
-Tensor copied(Ctx& ctx, const std::vector<float>& values, int64_t rows) {
-  const Tensor x(ctx.arena, DType::f32, {rows, std::ssize(values) / rows});
-  std::copy(values.begin(), values.end(), x.mut().as<float>());
-  return x;
 }
 
 }  // namespace
@@ -32,7 +25,7 @@ void LayerModel::forward(Ctx& ctx, std::span<const int32_t> ids, std::vector<flo
   nn::StateView state;
   nn::Run run{
       .ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::serving(DType::f32), .observer = observer};
-  const Tensor in = layer_ == 0 ? Tensor() : copied(ctx, x, std::ssize(ids));
+  const Tensor in = layer_ == 0 ? Tensor() : copied_rows(ctx, x, std::ssize(ids));
   const Tensor out = model_->forward(run, integers(ctx.arena, ids), in, {layer_, 1});
   const float* values = out.view().as<float>();
   x.assign(values, values + out.view().count());
@@ -42,7 +35,7 @@ Tensor LayerModel::head_input(Ctx& ctx, const std::vector<float>& x, int64_t tok
   const SeqMap seqs = SeqMap::one(tokens);
   nn::StateView state;
   nn::Run run{.ctx = ctx, .seqs = seqs, .state = state, .numerics = Numerics::serving(DType::f32)};
-  return model_->final_hidden(run, copied(ctx, x, tokens));
+  return model_->final_hidden(run, copied_rows(ctx, x, tokens));
 }
 
 }  // namespace braid::quant

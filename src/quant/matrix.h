@@ -40,6 +40,7 @@ class Rounding {
   // Output errors by row of a rounding; e = w where it is null.
   std::vector<double> errors_of(const models::Encoded* encoded, std::span<const float> gram) const;
 
+  int64_t cols() const { return planned_.param.value.cols; }
   int64_t block() const { return coder_.block(); }
   float global() const { return global_; }
 
