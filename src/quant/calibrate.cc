@@ -6,6 +6,9 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <set>
+#include <tuple>
+#include <variant>
 
 #include "io/safetensors.h"
 #include "models/load.h"
@@ -22,6 +25,46 @@ constexpr size_t kHeldEvery = 4;  // one sample of so many judges
 
 double sum_of(const std::vector<double>& v) { return std::accumulate(v.begin(), v.end(), 0.0); }
 
+// The matrix that makes what a down matrix reads: relu(up x)^2, or act(gate x) times up x.
+struct Up {
+  std::string name{};
+  bool squared = false;
+};
+
+bool squares(const models::LayerSpec& layer) {
+  return std::any_of(layer.parts.begin(), layer.parts.end(), [](const models::PartSpec& part) {
+    if (const auto* mlp = std::get_if<nn::MlpSpec>(&part.block)) return !mlp->gated && mlp->act == Act::relu2;
+    const auto* moe = std::get_if<nn::MoeSpec>(&part.block);
+    return moe && !moe->gated;
+  });
+}
+
+// By the names of down matrices, where there is exactly one pair of them in a layer, or of an expert, without a bias.
+std::map<std::string, Up> up_matrices(const models::Config& config, nn::ParamSource& files) {
+  using enum ParamRole;
+  std::map<std::tuple<int, bool, int>, std::vector<models::TensorSpec>> ups, downs;
+  std::set<int> gated, biased;
+  for (const models::TensorSpec& t : models::inventory(config)) {
+    if (t.mtp || t.layer < 0) continue;
+    const bool expert = t.role == expert_up || t.role == expert_down;
+    if (t.role == gate || t.role == expert_gate || t.role == gate_up) gated.insert(t.layer);
+    if (t.role == bias) biased.insert(t.layer);
+    if (t.shape.rank != 2 || t.transposed || !files.has(t.name)) continue;
+    if (t.role == up || t.role == expert_up) ups[{t.layer, expert, t.expert}].push_back(t);
+    if (t.role == down || t.role == expert_down) downs[{t.layer, expert, t.expert}].push_back(t);
+  }
+  std::map<std::string, Up> out;
+  for (const auto& [key, list] : downs) {
+    const int layer = std::get<0>(key);
+    const auto found = ups.find(key);
+    const bool squared = squares(config.layers[static_cast<size_t>(layer)]);
+    if (found == ups.end() || list.size() != 1 || found->second.size() != 1 || biased.contains(layer)) continue;
+    if (!squared && !gated.contains(layer)) continue;
+    out[files.get(list[0]).name] = {files.get(found->second[0]).name, squared};
+  }
+  return out;
+}
+
 class Calibrator {
  public:
   Calibrator(const io::ModelPath& path, const models::QuantRecipe& recipe,
@@ -34,6 +77,7 @@ class Calibrator {
         samples_(samples),
         states_(samples.size()) {
     ctx_.threads = options.threads;
+    ups_ = up_matrices(config_, *folder_.source);
     check_samples(where_, config_, samples);
     if (options.method == Method::automatic && samples.size() < kHeldEvery)
       fail(where_, {.what = "has too few samples for a choice that a quarter of them judges",
@@ -99,7 +143,10 @@ class Calibrator {
     if (planned != layers_.end()) {
       Inputs inputs;
       if (!pass(l, &inputs, states_, step)) return false;
-      if (options_.method != Method::gptq) fold(planned->second, inputs);
+      if (options_.method != Method::gptq) {
+        fold(planned->second, inputs);
+        fold_hidden(planned->second, inputs);
+      }
       for (const Planned& p : planned->second) quantise(p, inputs);
     }
     const auto second = [&](int64_t sample) { return step(samples + sample); };
@@ -112,8 +159,8 @@ class Calibrator {
 
   void quantise_head() { quantise(*head_, head_inputs_); }
 
-  const std::vector<float>& scale_of(const std::string& name) const {
-    static const std::vector<float> kNone;
+  const Scales& scale_of(const std::string& name) const {
+    static const Scales kNone;
     const auto found = scales_.find(name);
     return found == scales_.end() ? kNone : found->second;
   }
@@ -132,13 +179,13 @@ class Calibrator {
 
   void quantise(const Planned& p, const Inputs& inputs) {
     const std::string& name = p.param.name;
-    const std::vector<float>& scale = scale_of(name);
+    const Scales& scale = scale_of(name);
     const int64_t rows = inputs.rows(name, Part::all);
     if (has_few(name, inputs)) {
       out_.few.push_back(fmt::format("{}: {} inputs", name, rows));
-      return round_to_nearest(p, rows > 0 ? std::optional(inputs.amax(name, scale)) : std::nullopt);
+      return round_to_nearest(p, rows > 0 ? std::optional(inputs.amax(name, scale.cols)) : std::nullopt);
     }
-    const std::vector<double> gram = gram_of(name, inputs, Part::all, scale);
+    const std::vector<double> gram = gram_of(name, inputs, Part::all, scale.cols);
     if (diagonal_of(gram) == 0) {
       out_.few.push_back(fmt::format("{}: {} inputs, all zero", name, rows));
       return round_to_nearest(p, 0.0f);
@@ -147,9 +194,9 @@ class Calibrator {
     models::Encoded best = rounding.nearest();
     const std::vector<float> all = in_f32(gram);
     std::vector<double> errors = rounding.errors_of(&best, all);
-    MatrixResult result{.name = name, .role = p.param.role, .format = p.matrix.rule.format, .scaled = !scale.empty()};
+    MatrixResult result{.name = name, .role = p.param.role, .format = p.matrix.rule.format, .scaled = scale.any()};
     result.chosen = sum_of(errors);
-    result.nearest = scale.empty() ? result.chosen : unscaled_error(p, inputs);
+    result.nearest = !scale.any() ? result.chosen : unscaled_error(p, inputs);
     result.outputs = sum_of(rounding.errors_of(nullptr, all));
     if (wants_feedback(p, rounding, inputs)) {
       const double nearest = result.chosen;
@@ -157,7 +204,7 @@ class Calibrator {
       result.feedback = result.chosen < nearest;
     }
     out_.results.push_back(result);
-    keep(p, std::move(best), rounding.global(), inputs.amax(name, scale));
+    keep(p, std::move(best), rounding.global(), inputs.amax(name, scale.cols));
   }
 
   Feedback feedback_of(const std::vector<double>& gram, const Rounding& rounding) const {
@@ -180,7 +227,7 @@ class Calibrator {
 
   bool wants_feedback(const Planned& p, const Rounding& rounding, const Inputs& inputs) {
     if (options_.method != Method::automatic) return options_.method == Method::gptq;
-    const Judged judged = judge(p, rounding, inputs);
+    const Judged judged = judge(p, rounding, inputs, scale_of(p.param.name).cols);
     return judged.feedback < judged.nearest;
   }
 
@@ -188,9 +235,8 @@ class Calibrator {
   struct Judged {
     double nearest = 0, feedback = 0;
   };
-  Judged judge(const Planned& p, const Rounding& rounding, const Inputs& inputs) {
+  Judged judge(const Planned& p, const Rounding& rounding, const Inputs& inputs, const std::vector<float>& scale) {
     const std::string& name = p.param.name;
-    const std::vector<float>& scale = scale_of(name);
     if (inputs.rows(name, Part::held) == 0 || inputs.rows(name, Part::fit) == 0) return {};
     const std::vector<double> fit = gram_of(name, inputs, Part::fit, scale);
     const std::vector<float> held = in_f32(gram_of(name, inputs, Part::held, scale)), fitted = in_f32(fit);
@@ -222,17 +268,59 @@ class Calibrator {
       if (scale.empty()) continue;
       const auto tensors = folded_tensors(norm, kept, scale);
       if (!tensors) continue;
-      for (const Planned* p : quantised) scales_[p->param.name] = scale;
+      for (const Planned* p : quantised) scales_[p->param.name].cols = scale;
       if (options_.method == Method::automatic && !scales_pay(quantised, inputs)) {
-        for (const Planned* p : quantised) scales_.erase(p->param.name);
+        for (const Planned* p : quantised) scales_[p->param.name].cols.clear();
         continue;
       }
       for (const auto& [name, bytes] : *tensors) place(name, bytes);
     }
   }
 
+  // Scales of what down matrices read, which the rows of up matrices take.
+  void fold_hidden(const std::vector<Planned>& planned, const Inputs& inputs) {
+    for (const Planned& down : planned) {
+      const auto found = ups_.find(down.param.name);
+      if (found == ups_.end() || !inputs.has(down.param.name)) continue;
+      const bool squared = found->second.squared;
+      const std::vector<float> scale = best_scale({&down}, inputs, squared ? 2 : 1);
+      if (scale.empty()) continue;
+      std::vector<float> rows(scale.size());
+      std::transform(scale.begin(), scale.end(), rows.begin(),
+                     [&](float s) { return 1 / (squared ? std::sqrt(s) : s); });
+      const std::string& up = found->second.name;
+      const bool quantised =
+          std::any_of(planned.begin(), planned.end(), [&](const Planned& p) { return p.param.name == up; });
+      const auto bytes = quantised ? std::nullopt : scaled_rows(up, rows);
+      if (!quantised && !bytes) continue;
+      scales_[down.param.name].cols = scale;
+      if (options_.method == Method::automatic && !scales_pay({&down}, inputs)) {
+        scales_.erase(down.param.name);
+        continue;
+      }
+      if (quantised)
+        scales_[up].rows = rows;
+      else
+        place(up, *bytes);
+    }
+  }
+
+  // Of an unquantised matrix, whose columns may be scaled already.
+  std::optional<std::vector<std::byte>> scaled_rows(const std::string& name, const std::vector<float>& rows) const {
+    const View* stored = files_.find(name);
+    if (!stored || !is_plain(*stored) || stored->shape.rank != 2 || stored->dim(0) != std::ssize(rows))
+      return std::nullopt;
+    const auto before = out_.folded.find(name);
+    return folded_rows(
+        before == out_.folded.end() ? *stored : View(before->second.data(), stored->dtype, stored->shape), rows);
+  }
+
+  static bool is_plain(const View& v) {
+    return v.dtype == DType::bf16 || v.dtype == DType::f16 || v.dtype == DType::f32;
+  }
+
   // Of the candidates the one with the least sum of errors of rounding to the nearest; none: without scales.
-  std::vector<float> best_scale(const std::vector<const Planned*>& quantised, const Inputs& inputs) {
+  std::vector<float> best_scale(const std::vector<const Planned*>& quantised, const Inputs& inputs, double step = 1) {
     std::vector<std::vector<float>> candidates(1);
     std::vector<double> sums;
     for (const Planned* p : quantised) {
@@ -240,13 +328,13 @@ class Calibrator {
       if (has_few(name, inputs)) continue;
       if (sums.empty()) {
         const std::vector<double> magnitudes = inputs.magnitudes(name);
-        for (const double alpha : kFoldAlphas) candidates.push_back(fold_scales(magnitudes, alpha));
+        for (const double alpha : kFoldAlphas) candidates.push_back(fold_scales(magnitudes, alpha, step));
         sums.resize(candidates.size());
       }
       const std::vector<double> gram =
           gram_of(name, inputs, options_.method == Method::awq ? Part::all : Part::fit, {});
       for (size_t i = 0; i < candidates.size(); ++i) {
-        const Rounding rounding(ctx_, *p, candidates[i], where_);
+        const Rounding rounding(ctx_, *p, {.cols = candidates[i]}, where_);
         const models::Encoded nearest = rounding.nearest();
         sums[i] += sum_of(
             rounding.errors_of(&nearest, in_f32(candidates[i].empty() ? gram : scaled_gram(gram, candidates[i]))));
@@ -261,14 +349,14 @@ class Calibrator {
     double with = 0, without = 0;
     for (const Planned* p : quantised) {
       if (has_few(p->param.name, inputs)) continue;
-      const auto error = [&](const std::vector<float>& scale) {
-        const Judged judged = judge(*p, Rounding(ctx_, *p, scale, where_), inputs);
+      const auto error = [&](const Scales& scales) {
+        const Judged judged = judge(*p, Rounding(ctx_, *p, scales, where_), inputs, scales.cols);
         return std::min(judged.nearest, judged.feedback);
       };
-      with += error(scale_of(p->param.name));
-      const auto own = scales_.extract(p->param.name);
-      without += error({});
-      scales_[p->param.name] = own.mapped();
+      Scales scales = scale_of(p->param.name);
+      with += error(scales);
+      scales.cols.clear();
+      without += error(scales);
     }
     return with < without;
   }
@@ -281,9 +369,7 @@ class Calibrator {
     std::map<std::string, std::vector<std::byte>> out;
     const auto add = [&](const std::string& name, bool divide) {
       const View* stored = files_.find(name);
-      const bool plain =
-          stored && (stored->dtype == DType::bf16 || stored->dtype == DType::f16 || stored->dtype == DType::f32);
-      if (!plain || stored->dim(stored->shape.rank - 1) != std::ssize(scale)) return false;
+      if (!stored || !is_plain(*stored) || stored->dim(stored->shape.rank - 1) != std::ssize(scale)) return false;
       auto bytes = folded(*stored, scale, divide);
       if (bytes) out[name] = std::move(*bytes);
       return bytes.has_value();
@@ -344,12 +430,13 @@ class Calibrator {
   std::vector<Planned> tables_, of_experts_;
   std::optional<Planned> head_;
   std::map<int, std::vector<Planned>> layers_;
+  std::map<std::string, Up> ups_;  // by down matrix
   Arena arena_;
   Ctx ctx_{.arena = arena_};
   Inputs head_inputs_;
   WeightStore store_;
-  std::map<std::string, Weight> values_;              // of the layer's quantised matrices, made in store_
-  std::map<std::string, std::vector<float>> scales_;  // of the input channels of its matrices
+  std::map<std::string, Weight> values_;  // of the layer's quantised matrices, made in store_
+  std::map<std::string, Scales> scales_;  // of its matrices
   Calibrated out_;
 };
 

@@ -5,7 +5,8 @@
 //
 //   s[c] = 2^round(alpha log2(m[c] / m')),  m the mean magnitudes of the inputs, m' their geometric mean
 //
-// over channels that are not always zero; exponents are within +-8.
+// over channels that are not always zero; exponents are within +-8. What makes x may also be an up matrix: with gates x
+// is linear in it, and its rows take 1 / s; without, x = relu(u)^2, they take 1 / sqrt(s), and exponents are even.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -18,10 +19,13 @@ namespace braid::quant {
 
 inline constexpr double kFoldAlphas[] = {0.25, 0.5, 0.75, 1};
 
-std::vector<float> fold_scales(std::span<const double> magnitudes, double alpha);
+// Exponents are multiples of `step`.
+std::vector<float> fold_scales(std::span<const double> magnitudes, double alpha, double step = 1);
 
 // The bytes of a tensor [cols] or [rows, cols] whose columns are multiplied by the scales, or divided by them; nothing
 // if its type would round a value.
 std::optional<std::vector<std::byte>> folded(const View& tensor, std::span<const float> scales, bool divide);
+// The same for rows, which are multiplied.
+std::optional<std::vector<std::byte>> folded_rows(const View& matrix, std::span<const float> scales);
 
 }  // namespace braid::quant

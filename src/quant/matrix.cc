@@ -13,13 +13,16 @@ Weight dense(const std::vector<float>& values, const Weight& like) {
   return dense_weight(view_of(values.data(), {like.rows, like.cols}));
 }
 
+double square(double v) { return v * v; }
+
 }  // namespace
 
-std::vector<float> scaled_values(const Weight& w, const std::vector<float>& scale, int threads) {
+std::vector<float> scaled_values(const Weight& w, const Scales& scales, int threads) {
   std::vector<float> values(static_cast<size_t>(w.rows * w.cols));
   models::for_each_row(w, threads, [&](int64_t r, std::span<const float> row) {
     float* to = values.data() + r * w.cols;
-    for (size_t c = 0; c < row.size(); ++c) to[c] = scale.empty() ? row[c] : row[c] * scale[c];
+    const float factor = scales.rows.empty() ? 1.0f : scales.rows[static_cast<size_t>(r)];
+    for (size_t c = 0; c < row.size(); ++c) to[c] = row[c] * factor * (scales.cols.empty() ? 1.0f : scales.cols[c]);
   });
   return values;
 }
@@ -40,10 +43,11 @@ std::vector<float> in_f32(std::span<const double> gram) {
   return out;
 }
 
-Rounding::Rounding(Ctx& ctx, const Planned& planned, const std::vector<float>& scale, const std::string& model)
+Rounding::Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model)
     : ctx_(ctx),
       planned_(planned),
-      values_(scaled_values(planned.param.value, scale, ctx.threads)),
+      row_scales_(scales.rows),
+      values_(scaled_values(planned.param.value, scales, ctx.threads)),
       global_(models::measured_global(dense(values_, planned.param.value), planned.matrix.rule.format,
                                       planned.matrix.rule.scales, {model, name_of(planned.param.role)}, ctx.threads)),
       coder_(planned.matrix.rule.format, global_, planned.matrix.rule.scales) {}
@@ -59,7 +63,7 @@ models::Encoded Rounding::with_feedback(const Feedback& feedback) const {
 }
 
 std::vector<double> Rounding::errors_of(const models::Encoded* encoded, std::span<const float> gram) const {
-  if (!encoded) return output_errors(ctx_, values_, gram, planned_.param.value.cols);
+  if (!encoded) return unscaled(output_errors(ctx_, values_, gram, planned_.param.value.cols));
   const auto cols = static_cast<size_t>(planned_.param.value.cols);
   const size_t codes = coder_.code_bytes(planned_.param.value.cols),
                scales = coder_.scale_bytes(planned_.param.value.cols);
@@ -71,7 +75,12 @@ std::vector<double> Rounding::errors_of(const models::Encoded* encoded, std::spa
       for (size_t c = 0; c < cols; ++c) errors[r * cols + c] = values_[r * cols + c] - row[c];
     }
   });
-  return output_errors(ctx_, errors, gram, planned_.param.value.cols);
+  return unscaled(output_errors(ctx_, errors, gram, planned_.param.value.cols));
+}
+
+std::vector<double> Rounding::unscaled(std::vector<double> errors) const {
+  for (size_t r = 0; r < row_scales_.size(); ++r) errors[r] /= square(static_cast<double>(row_scales_[r]));
+  return errors;
 }
 
 double Rounding::take_better(models::Encoded& own, std::vector<double>& own_errors, const models::Encoded& other,

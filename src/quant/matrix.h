@@ -19,8 +19,15 @@ struct Planned {
   Param param{};
 };
 
-// [rows, cols] in F32, column c times scale[c] where there are scales.
-std::vector<float> scaled_values(const Weight& w, const std::vector<float>& scale, int threads);
+// Powers of two by which a matrix is multiplied before it is rounded, and its inputs or outputs are divided; none: 1.
+struct Scales {
+  std::vector<float> cols{}, rows{};
+
+  bool any() const { return !cols.empty() || !rows.empty(); }
+};
+
+// [rows, cols] in F32.
+std::vector<float> scaled_values(const Weight& w, const Scales& scales, int threads);
 // G of inputs that were divided by the scales, in F32.
 std::vector<double> scaled_gram(std::span<const double> gram, const std::vector<float>& scale);
 std::vector<float> in_f32(std::span<const double> gram);
@@ -29,7 +36,7 @@ std::vector<float> in_f32(std::span<const double> gram);
 class Rounding {
  public:
   // Error, naming the model, where a value is not finite or too large for the format.
-  Rounding(Ctx& ctx, const Planned& planned, const std::vector<float>& scale, const std::string& model);
+  Rounding(Ctx& ctx, const Planned& planned, const Scales& scales, const std::string& model);
 
   models::Encoded nearest() const;
   models::Encoded with_feedback(const Feedback& feedback) const;
@@ -37,7 +44,7 @@ class Rounding {
   // that remain. `own_errors` are updated.
   double take_better(models::Encoded& own, std::vector<double>& own_errors, const models::Encoded& other,
                      std::span<const float> gram) const;
-  // Output errors by row of a rounding; e = w where it is null.
+  // Output errors by row of a rounding, those of outputs without scales of rows; e = w where it is null.
   std::vector<double> errors_of(const models::Encoded* encoded, std::span<const float> gram) const;
 
   int64_t cols() const { return planned_.param.value.cols; }
@@ -45,8 +52,11 @@ class Rounding {
   float global() const { return global_; }
 
  private:
+  std::vector<double> unscaled(std::vector<double> errors) const;
+
   Ctx& ctx_;
   const Planned& planned_;
+  std::vector<float> row_scales_;
   std::vector<float> values_;
   float global_;
   models::BlockCoder coder_;
