@@ -32,7 +32,8 @@ std::vector<models::QuantFormat> candidates(const models::QuantRecipe& recipe) {
 struct Budget {
   double bytes = 0, values = 0, rest = 0;
 };
-Budget budget_of(const io::ModelPath& path, double bits, const std::vector<quant::SensitiveGroup>& groups) {
+Budget budget_of(const io::ModelPath& path, double bits, bool input_scales,
+                 const std::vector<quant::SensitiveGroup>& groups) {
   const io::Safetensors files(path.weights);
   Budget out;
   for (const io::StoredTensor& tensor : files.tensors()) {
@@ -42,7 +43,10 @@ Budget budget_of(const io::ModelPath& path, double bits, const std::vector<quant
     out.values += static_cast<double>(tensor.view.count());
     out.rest += static_cast<double>(tensor.view.bytes());
   }
-  for (const quant::SensitiveGroup& group : groups) out.rest -= static_cast<double>(group.formats.back().bytes);
+  for (const quant::SensitiveGroup& group : groups) {
+    out.rest -= static_cast<double>(group.formats.back().bytes);
+    if (input_scales) out.rest += static_cast<double>(group.matrices) * sizeof(float);
+  }
   out.bytes = bits * out.values / 8 - out.rest;
   return out;
 }
@@ -77,7 +81,7 @@ BitsChoice choose_bits(const CalibrationArgs& o, const models::QuantRecipe& reci
                              return sys::caught_signal() == 0;
                            });
   if (groups.empty()) return {};
-  const Budget budget = budget_of(path, bits, groups);
+  const Budget budget = budget_of(path, bits, !recipe.compressed(), groups);
   check_budget(budget, groups, bits);
   compress::Instance instance{.layers = {}, .limits = {budget.bytes}};
   for (const quant::SensitiveGroup& group : groups) {
