@@ -1,4 +1,5 @@
-"""braid quantize --data: input scales are what transformers measures, in ModelOpt's layout, and only there.
+"""braid quantize --data: input scales are what transformers measures, in ModelOpt's layout, and only there; methods with
+data come closer to the model than rounding to the nearest; budgets of bits are met.
 
 usage: calibration_test.py BRAID
 """
@@ -80,6 +81,55 @@ class Calibration(Case):
             answers = [braid("run", self.place / name, *ids).stdout for name in (form, form + "-plain")]
             self.assertEqual(answers[0], answers[1])
             self.assertTrue(answers[0])
+
+    def divergence(self, folder):
+        done = braid("eval", folder, "-c", "256", "--text", TEXT, "--kl", MODEL, "--dtype", "f32", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)["kl"]
+
+    def test_methods_with_data_come_closer_and_say_so(self):
+        rows = {}
+        for method in ("rtn", "gptq", "auto"):
+            words = () if method == "rtn" else ("--data", TEXT, "--method", method, "--length", "64", "--samples", "8")
+            _, text = self.quantised(method, "--format", "int3", *words, "--json")
+            rows[method] = json.loads(text)
+        self.assertEqual({row["bits_per_value"] for row in rows.values()}, {rows["rtn"]["bits_per_value"]})
+        for method in ("gptq", "auto"):
+            self.assertEqual((rows[method]["method"], rows[method]["samples"]), (method, 8))
+            for row in rows[method]["outputs"]:
+                self.assertLessEqual(row["chosen_error"], row["nearest_error"] * 1.0001, row)
+            self.assertGreater(sum(row["feedback"] for row in rows[method]["outputs"]), 10)
+        self.assertLess(self.divergence(self.place / "gptq"), 0.8 * self.divergence(self.place / "rtn"))
+        answers = braid("run", self.place / "auto", "--ids", "5,6,7,8", "-n", "3", "--ignore-eos", "--temp", "0")
+        self.assertEqual(answers.returncode, 0, answers.stderr)
+
+    def test_a_budget_of_bits_is_met_by_the_true_bits(self):
+        words = ("--data", TEXT, "--length", "48", "--samples", "2", "--json")
+        whole = json.loads(self.quantised("whole", "--format", "int8", "--json")[1])
+        most = whole["bits_per_value"]
+        kl = []
+        for budget in (most - 2, most - 1):
+            out = json.loads(self.quantised(f"bits-{budget}", "--format", "int4", "--bits", f"{budget:.6f}", *words)[1])
+            self.assertLessEqual(out["bits_per_value"], budget + 1e-5)
+            self.assertGreater(out["bits_per_value"], budget - 0.5)
+            self.assertGreaterEqual(len({row["format"] for row in out["choice"]}), 2)
+            self.assertLessEqual(out["choice_kl_bound"], out["choice_kl"] * (1 + 1e-9))
+            self.assertAlmostEqual(sum(row["kl"] for row in out["choice"]), out["choice_kl"], 9)
+            kl.append(out["choice_kl"])
+        self.assertLess(kl[1], kl[0])
+
+    def test_refusals_of_methods(self):
+        out = self.place / "out"
+        data = ("--data", TEXT)
+        for words, says in ((("--method", "gptq"), "needs calibration data"), (("--bits", "5"), "needs calibration data"),
+                            ((*data, "--bits", "17"), "not a budget"), ((*data, "--bits", "nan"), "--bits"),
+                            ((*data, "--format", "int4", "--bits", "2"), "at least"),
+                            ((*data, "--samples", "4"), "rtn reads the whole text"),
+                            ((*data, "--method", "gptq", "--samples", "0"), "--samples"),
+                            ((*data, "--method", "gptq", "--length", "100000"), "positions"),
+                            ((*data, "--method", "auto", "--samples", "3"), "at least 4")):
+            self.assertRefused(braid("quantize", MODEL, out, *words), says)
+            self.assertFalse(out.exists())
 
     def test_refusals(self):
         out = self.place / "out"

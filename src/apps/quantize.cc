@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/bits.h"
+#include "apps/calibration.h"
 #include "apps/commands.h"
 #include "apps/model_args.h"
-#include "engine/calibrate.h"
 #include "io/atomic_file.h"
-#include "models/load.h"
 #include "models/presets.h"
 #include "models/quantize.h"
 #include "report/progress.h"
@@ -17,13 +17,17 @@
 #include "sys/error.h"
 #include "sys/interrupt.h"
 #include "sys/parallel.h"
-#include "sys/read.h"
 
 namespace braid::apps {
 namespace {
 
 struct QuantizeArgs {
-  std::string model, out, format = "nvfp4", recipe, scales, data;
+  std::string model, out, format = "nvfp4", recipe, scales;
+  CalibrationArgs calibration;
+  quant::Calibrated method;  // what it did
+  double bits = 0;           // 0: formats are the recipe's
+  BitsChoice choice;
+  int64_t samples = 0;
   models::QuantOptions quant;
   int64_t threads = 0;
   bool json = false;
@@ -32,6 +36,12 @@ struct QuantizeArgs {
 
 double bits(int64_t bytes, int64_t values) {
   return 8 * static_cast<double>(bytes) / static_cast<double>(std::max<int64_t>(1, values));
+}
+
+void print_some(const char* what, const std::vector<std::string>& names) {
+  constexpr size_t kNamed = 5;
+  for (size_t i = 0; i < std::min(kNamed, names.size()); ++i) fmt::print(stderr, "{}: {}\n", what, names[i]);
+  if (names.size() > kNamed) fmt::print(stderr, "{}: {} more like these\n", what, names.size() - kNamed);
 }
 
 void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
@@ -55,10 +65,12 @@ void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
   fmt::print("{}\n{}: {}, {:.2f} bits per value\n", table.plain(), printable(o.out), report::bytes(report.bytes()),
              bits(report.bytes(), report.values()));
   for (const std::string& note : report.notes) fmt::print("note: {}\n", note);
-  constexpr size_t kNamed = 5;
-  for (size_t i = 0; i < std::min(kNamed, report.misfits.size()); ++i)
-    fmt::print(stderr, "kept: {}\n", report.misfits[i]);
-  if (report.misfits.size() > kNamed) fmt::print(stderr, "kept: {} more like these\n", report.misfits.size() - kNamed);
+  if (o.bits > 0) fmt::print("\n{}", bits_table(o.choice));
+  if (o.samples > 0)
+    fmt::print("\n{}\n{} samples, layer by layer over quantised layers; output errors are those on them\n",
+               outputs_table(o.method), o.samples);
+  print_some("kept", report.misfits);
+  print_some("to the nearest, for want of inputs", o.method.few);
 }
 
 void print_json(const QuantizeArgs& o, const models::QuantReport& report) {
@@ -72,36 +84,74 @@ void print_json(const QuantizeArgs& o, const models::QuantReport& report) {
                       {"bits", bits(g.bytes, g.values)},
                       {"relative_error", g.error}});
   }
-  const nlohmann::ordered_json j = {{"model", o.model},
-                                    {"output", o.out},
-                                    {"recipe", o.recipe.empty() ? o.format : o.recipe},
-                                    {"groups", std::move(groups)},
-                                    {"kept_bytes", report.kept.bytes},
-                                    {"kept_values", report.kept.values},
-                                    {"misfits", report.misfits},
-                                    {"notes", report.notes},
-                                    {"bytes", report.bytes()},
-                                    {"bits_per_value", bits(report.bytes(), report.values())}};
+  nlohmann::ordered_json j = {{"model", o.model},
+                              {"output", o.out},
+                              {"recipe", o.recipe.empty() ? o.format : o.recipe},
+                              {"groups", std::move(groups)},
+                              {"kept_bytes", report.kept.bytes},
+                              {"kept_values", report.kept.values},
+                              {"misfits", report.misfits},
+                              {"notes", report.notes},
+                              {"bytes", report.bytes()},
+                              {"bits_per_value", bits(report.bytes(), report.values())}};
+  if (o.bits > 0) {
+    j["choice"] = bits_json(o.choice);
+    j["choice_kl"] = o.choice.kl;
+    j["choice_kl_bound"] = o.choice.bound;
+  }
+  if (o.samples > 0) {
+    j["method"] = o.calibration.method;
+    j["samples"] = o.samples;
+    j["outputs"] = outputs_json(o.method);
+    j["few_inputs"] = o.method.few;
+  }
   fmt::print("{}\n", j.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-// The largest input of every matrix over the text of --data; empty if stopped.
-std::map<std::string, float> calibrate(const QuantizeArgs& o) {
-  const std::string text = sys::read_file(o.data);
-  if (std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isspace(c) != 0; }))
-    fail(printable(o.data), {.what = "has no text"});
-  const int64_t most = models::load_config(models::find_weights(o.model)).positions_max;
-  engine::RunnerOptions options{.numerics = Numerics::serving(DType::f32)};
-  options.context = most > 0 ? std::min<int64_t>(512, most) : 512;
-  options.threads = o.quant.threads;
-  engine::LanguageModel model(o.model, options);
-  need_tokenizer(model.path(), "a folder with tokenizer.json");
-  const std::vector<int32_t> ids = model.tokenizer().encode(text, true);
-  report::Progress progress("measuring inputs", std::ssize(ids));
-  return engine::input_amax(model.runner(), ids, [&](int64_t done, int64_t) {
-    progress.at(done);
+// What --data and --method ask for, into the options of the writer; false: stopped.
+bool calibrate(QuantizeArgs& o, models::QuantRecipe& recipe) {
+  io::check_new_folder(o.out);
+  io::check_parent(o.out);
+  o.calibration.model = o.model;
+  o.calibration.threads = o.quant.threads;
+  const bool rtn = o.calibration.method == "rtn";
+  std::vector<std::vector<int32_t>> samples;
+  if (!rtn || o.bits > 0) samples = calibration_samples(o.calibration);
+  if (o.bits > 0) {
+    o.choice = choose_bits(o.calibration, recipe, o.bits, samples);
+    if (!o.choice.whole) return false;
+    recipe = o.choice.recipe;
+  }
+  if (rtn) {
+    if (!recipe.compressed()) o.quant.input_amax = measured_inputs(o.calibration);
     return sys::caught_signal() == 0;
-  });
+  }
+  o.samples = std::ssize(samples);
+  o.method = calibrated(o.calibration, recipe, samples);
+  if (!o.method.whole) return false;
+  o.quant.calibrated = std::move(o.method.matrices);
+  o.quant.folded = std::move(o.method.folded);
+  if (!recipe.compressed()) o.quant.input_amax = std::move(o.method.input_amax);
+  return true;
+}
+
+void check_data(const QuantizeArgs& o, const models::QuantRecipe& recipe) {
+  const bool rtn = o.calibration.method == "rtn";
+  check_range("--samples", o.calibration.samples, 1, 1 << 20);
+  check_range("--length", o.calibration.length, 2, 1 << 20);
+  const bool budget = o.cli->given("bits");
+  if (budget && !(o.bits > 0 && o.bits <= 16))
+    fail("--bits", {.what = "is not a budget", .got = fmt::format("{:g}", o.bits), .expected = "above 0, up to 16"});
+  if (o.calibration.data.empty() && !rtn)
+    fail("--method", {.what = o.calibration.method + " needs calibration data", .hint = "--data TEXT"});
+  if (o.calibration.data.empty() && budget)
+    fail("--bits", {.what = "needs calibration data to measure what formats lose", .hint = "--data TEXT"});
+  if (rtn && !budget && (o.cli->given("samples") || o.cli->given("length")))
+    fail("--method", {.what = "rtn reads the whole text", .hint = "leaving out --samples and --length"});
+  if (!o.calibration.data.empty() && rtn && !budget && recipe.compressed())
+    fail("--data", {.what = recipe.name + " has no scales of inputs",
+                    .expected = "nvfp4, fp8, or a recipe of them",
+                    .hint = "leaving out --data, or --method auto"});
 }
 
 int quantize_command(QuantizeArgs o) {
@@ -116,17 +166,9 @@ int quantize_command(QuantizeArgs o) {
   }
   check_range("--threads", o.threads, 0, 1024);
   o.quant.threads = o.threads > 0 ? static_cast<int>(o.threads) : sys::default_threads();
-  if (!o.data.empty() && recipe.compressed())
-    fail("--data", {.what = recipe.name + " has no scales of inputs",
-                    .expected = "nvfp4, fp8, or a recipe of them",
-                    .hint = "leaving out --data"});
+  check_data(o, recipe);
   sys::catch_requests_to_stop();
-  if (!o.data.empty()) {
-    io::check_new_folder(o.out);
-    io::check_parent(o.out);
-    o.quant.input_amax = calibrate(o);
-    if (sys::caught_signal() != 0) return 128 + sys::caught_signal();
-  }
+  if (!o.calibration.data.empty() && !calibrate(o, recipe)) return 128 + sys::caught_signal();
   models::QuantReport result;
   {
     std::optional<report::Progress> progress;
@@ -161,7 +203,16 @@ Action setup_quantize(Cli& cli) {
   cli.option("--recipe NAME|FILE", o->recipe, "formats by matrix: " + names + ", a format, or a TOML file of rules");
   cli.choice("--scales", o->scales, {"max", "four-over-six", "mse"},
              "how block scales are chosen, instead of by the recipe (four-over-six: NVFP4 only)");
-  cli.option("--data FILE", o->data, "calibration text: nvfp4 and fp8 get the input_scale of W4A4 and W8A8");
+  cli.option("--data FILE", o->calibration.data,
+             "calibration text: nvfp4 and fp8 get the input_scale of W4A4 and W8A8");
+  cli.choice("--method", o->calibration.method, {"rtn", "gptq", "awq", "auto"},
+             "rtn: to the nearest; gptq: with error feedback; awq: with scaled channels; auto: what lowers the output "
+             "error on held-out text. All but rtn need --data");
+  cli.option("--bits B", o->bits,
+             "bits per value of the model: formats by layer and role, of the layout of --format, chosen by what each "
+             "loses alone on --data");
+  cli.option("--samples N", o->calibration.samples, "windows of the text that gptq, awq and auto read");
+  cli.option("--length T", o->calibration.length, "tokens of a window");
   cli.flag("--strict", o->quant.strict,
            "a matrix that its format cannot hold is an error; otherwise it stays as it is");
   cli.option("-t,--threads", o->threads, "0: one per core");

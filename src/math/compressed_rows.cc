@@ -28,16 +28,27 @@ float peak(Values x) {
   return *std::max_element(x.begin(), x.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); });
 }
 
+// One value with a scale, as a code from 0 and as the number that it stands for.
+struct IntCode {
+  float middle, last, step, inverse;
+  IntCode(int bits, Bf16 scale)
+      : middle(number(1 << (bits - 1))),
+        last(2 * middle - 1),
+        step(to_float(scale)),
+        inverse(step != 0 ? 1 / step : 0.0f) {}
+  float code(float v) const { return std::clamp(std::nearbyint(v * inverse) + middle, 0.0f, last); }
+  float value(float code) const { return (code - middle) * step; }
+};
+
 // With the scale rounded to half precision, then to BF16, so that it is exact in both.
 Fit fit_int(int bits, Values x, float scale) {
-  const int middle = 1 << (bits - 1), last = 2 * middle - 1;
   const Bf16 stored = to_bf16(to_float(to_f16(scale)));
-  const float step = to_float(stored), inverse = step != 0 ? 1 / step : 0.0f;
+  const IntCode with(bits, stored);
   Fit fit{.scale = stored.bits};
   for (size_t i = 0; i < x.size(); ++i) {
-    const float code = std::clamp(std::nearbyint(x[i] * inverse) + number(middle), 0.0f, number(last));
+    const float code = with.code(x[i]);
     fit.codes[i] = static_cast<uint8_t>(code);
-    const float error = x[i] - (code - number(middle)) * step;
+    const float error = x[i] - with.value(code);
     fit.error += error * error;
   }
   return fit;
@@ -58,9 +69,11 @@ Fit encode_int(int bits, Values x, ScaleSearch search) {
   return best;
 }
 
+float mxfp4_scale(uint16_t stored) { return std::ldexp(1.0f, static_cast<int>(stored) - 127); }
+
 Fit fit_mxfp4(Values x, int exponent) {
   Fit fit{.scale = static_cast<uint16_t>(exponent)};
-  const float scale = std::ldexp(1.0f, exponent - 127);
+  const float scale = mxfp4_scale(fit.scale);
   for (size_t i = 0; i < x.size(); ++i) {
     const int code = e2m1_code(x[i] / scale);
     fit.codes[i] = static_cast<uint8_t>(code);
@@ -118,6 +131,33 @@ void encode_compressed(CompressedType type, std::span<const float> values, Scale
     codes += code_bytes(type);
     scales += scale_bytes(type);
   }
+}
+
+void encode_compressed_with(CompressedType type, std::span<const float> values, const std::byte* scales,
+                            std::byte* codes) {
+  CHECK(std::ssize(values) % kCompressedGroup == 0, "{} values", values.size());
+  Codes group;
+  for (; !values.empty(); values = values.subspan(kCompressedGroup)) {
+    uint16_t scale = 0;
+    std::memcpy(&scale, scales, static_cast<size_t>(scale_bytes(type)));
+    const float e8m0 = type == CompressedType::mxfp4 ? mxfp4_scale(scale) : 0;
+    const IntCode with(bits_of(type), Bf16{scale});
+    for (size_t i = 0; i < group.size(); ++i)
+      group[i] = static_cast<uint8_t>(type == CompressedType::mxfp4 ? number(e2m1_code(values[i] / e8m0))
+                                                                    : with.code(values[i]));
+    pack(group, bits_of(type), reinterpret_cast<uint8_t*>(codes));
+    codes += code_bytes(type);
+    scales += scale_bytes(type);
+  }
+}
+
+float round_compressed(CompressedType type, float value, uint16_t scale) {
+  if (type == CompressedType::mxfp4) {
+    const float e8m0 = mxfp4_scale(scale);
+    return e2m1_value(e2m1_code(value / e8m0)) * e8m0;
+  }
+  const IntCode with(bits_of(type), Bf16{scale});
+  return with.value(with.code(value));
 }
 
 GgmlType blocks_for(CompressedType type) {

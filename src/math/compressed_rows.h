@@ -33,6 +33,12 @@ constexpr int64_t code_bytes(CompressedType t) { return kCompressedGroup * bits_
 void encode_compressed(CompressedType type, std::span<const float> values, ScaleSearch search, std::byte* codes,
                        std::byte* scales);
 
+// The same, of groups whose scales are known: the nearest codes. `scales` are as encode_compressed stores them.
+void encode_compressed_with(CompressedType type, std::span<const float> values, const std::byte* scales,
+                            std::byte* codes);
+// The number that is stored for one value in a group with such a scale.
+float round_compressed(CompressedType type, float value, uint16_t scale);
+
 // The blocks that hold such values: Q4_0 for three and four bits, Q8_0 and MXFP4.
 GgmlType blocks_for(CompressedType type);
 // Codes of `groups` groups, and their scales as the blocks have them (F16 or U8), to blocks of the same values.

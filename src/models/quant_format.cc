@@ -1,12 +1,16 @@
 #include "models/quant_format.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "math/ggml_blocks.h"
 #include "math/ggml_encode.h"
+#include "models/block_coder.h"
 #include "sys/check.h"
+#include "sys/error.h"
 #include "sys/parallel.h"
 
 namespace braid::models {
@@ -15,65 +19,6 @@ namespace {
 QuantFormatRow compressed_row(const char* name, CompressedType type) {
   return {name, kCompressedGroup, largest_encoded(blocks_for(type)), type};
 }
-
-// Encodes a row in the layout of the files, and decodes it.
-class RowCoder {
- public:
-  RowCoder(const Weight& w, QuantFormat format, float global, ScaleSearch search)
-      : cols_(w.cols), format_(format), type_(row_of(format).compressed), global_(global), search_(search) {}
-
-  size_t code_bytes() const {
-    if (type_) return static_cast<size_t>(groups() * braid::code_bytes(*type_));
-    return static_cast<size_t>(format_ == QuantFormat::nvfp4 ? cols_ / 2 : cols_);
-  }
-  size_t scale_bytes() const {
-    if (type_) return static_cast<size_t>(groups() * braid::scale_bytes(*type_));
-    return static_cast<size_t>(format_ == QuantFormat::nvfp4 ? cols_ / kNvfp4Block : 0);
-  }
-
-  void encode(std::span<const float> values, std::byte* codes, std::byte* scales) const {
-    if (type_) return encode_compressed(*type_, values, search_, codes, scales);
-    if (format_ == QuantFormat::fp8) return encode_fp8_row(values, global_, reinterpret_cast<F8E4M3*>(codes));
-    encode_nvfp4_row(values, global_, reinterpret_cast<uint8_t*>(codes), reinterpret_cast<F8E4M3*>(scales), search_);
-  }
-
-  void decode(const std::byte* codes, const std::byte* scales, std::span<float> values) const {
-    if (type_) {
-      const GgmlType type = blocks_for(*type_);
-      const GgmlTypeRow* block = ggml_type(static_cast<uint32_t>(type));
-      std::vector<std::byte> blocks(static_cast<size_t>(groups() * block->bytes));
-      compressed_to_blocks(*type_, codes, block_scales(scales).data(), groups(), blocks.data());
-      return decode_ggml(type, blocks.data(), values);
-    }
-    const bool fp4 = format_ == QuantFormat::nvfp4;
-    const Weight row{
-        .rows = 1,
-        .cols = cols_,
-        .spec = {.format = fp4 ? Format::nvfp4 : Format::f8_e4m3, .block = fp4 ? static_cast<int>(kNvfp4Block) : 0},
-        .codes = View(codes, fp4 ? DType::u8 : DType::f8_e4m3, {1, fp4 ? cols_ / 2 : cols_}),
-        .scales = fp4 ? View(scales, DType::f8_e4m3, {1, cols_ / kNvfp4Block}) : View()};
-    decode_row(row, 0, 0, cols_, values.data());
-    for (float& v : values) v *= global_;
-  }
-
- private:
-  int64_t groups() const { return cols_ / kCompressedGroup; }
-  // A row's scales as in the blocks of GGUF.
-  std::vector<std::byte> block_scales(const std::byte* stored) const {
-    std::vector<std::byte> out(stored, stored + scale_bytes());
-    if (type_ == CompressedType::mxfp4) return out;
-    for (auto* scale = reinterpret_cast<uint16_t*>(out.data());
-         scale != reinterpret_cast<uint16_t*>(out.data() + out.size()); ++scale)
-      *scale = to_f16(to_float(Bf16{*scale})).bits;
-    return out;
-  }
-
-  int64_t cols_;
-  QuantFormat format_;
-  std::optional<CompressedType> type_;
-  float global_;
-  ScaleSearch search_;
-};
 
 }  // namespace
 
@@ -138,9 +83,25 @@ void for_each_row(const Weight& w, int threads, const sys::FunctionRef<void(int6
   });
 }
 
+float measured_global(const Weight& w, QuantFormat format, ScaleSearch search, const MatrixName& name, int threads) {
+  std::vector<float> largest(static_cast<size_t>(w.rows));
+  for_each_row(w, threads, [&](int64_t r, std::span<const float> values) {
+    float& amax = largest[static_cast<size_t>(r)];
+    for (float v : values) amax = std::isnan(v) ? HUGE_VALF : std::max(amax, std::fabs(v));
+  });
+  const float amax = *std::max_element(largest.begin(), largest.end()), most = row_of(format).largest;
+  if (!std::isfinite(amax)) fail(name.model, {.what = "a matrix has a value that is not finite", .got = name.matrix});
+  if (amax > most)
+    fail(name.model, {.what = fmt::format("{} has a value that {} cannot hold", name.matrix, row_of(format).name),
+                      .got = fmt::format("{:g}", amax),
+                      .expected = fmt::format("up to {:g}", most)});
+  return global_scale(format, amax, search);
+}
+
 Encoded encode(const Weight& w, QuantFormat format, float global, ScaleSearch search, int threads) {
-  const RowCoder coder(w, format, global, search);
-  const size_t code_bytes = coder.code_bytes(), scale_bytes = coder.scale_bytes(), rows = static_cast<size_t>(w.rows);
+  const BlockCoder coder(format, global, search);
+  const size_t code_bytes = coder.code_bytes(w.cols), scale_bytes = coder.scale_bytes(w.cols),
+               rows = static_cast<size_t>(w.rows);
   Encoded out{.codes = std::vector<std::byte>(rows * code_bytes), .scales = std::vector<std::byte>(rows * scale_bytes)};
   std::vector<double> error(rows), square(rows);
   for_each_row(w, threads, [&](int64_t r, std::span<const float> values) {
@@ -160,6 +121,41 @@ Encoded encode(const Weight& w, QuantFormat format, float global, ScaleSearch se
     out.square += square[r];
   }
   return out;
+}
+
+Weight weight_of(const Encoded& matrix, int64_t rows, int64_t cols, QuantFormat format, float global,
+                 WeightStore& store) {
+  const auto copied = [&](const std::vector<std::byte>& bytes, DType type, const Shape& shape) {
+    const MutView to = store.make(type, shape);
+    CHECK(to.bytes() == std::ssize(bytes), "{} bytes for {}", bytes.size(), to_string(shape));
+    std::copy(bytes.begin(), bytes.end(), to.data);
+    return View(to);
+  };
+  Weight w{.rows = rows, .cols = cols};
+  if (format == QuantFormat::fp8) {
+    w.spec = {.format = Format::f8_e4m3};
+    w.codes = copied(matrix.codes, DType::f8_e4m3, {rows, cols});
+    w.global = global;
+    return w;
+  }
+  if (format == QuantFormat::nvfp4) {
+    w.spec = {.format = Format::nvfp4, .block = static_cast<int>(kNvfp4Block)};
+    w.codes = copied(matrix.codes, DType::u8, {rows, cols / 2});
+    w.scales = copied(matrix.scales, DType::f8_e4m3, {rows, cols / kNvfp4Block});
+    w.global = global;
+    return w;
+  }
+  const GgmlType type = blocks_for(*row_of(format).compressed);
+  const int64_t bytes = cols / kCompressedGroup * ggml_type(static_cast<uint32_t>(type))->bytes;
+  const MutView blocks = store.make(DType::u8, {rows, bytes});
+  const BlockCoder coder(format, global, ScaleSearch::max);
+  const size_t code_bytes = coder.code_bytes(cols), scale_bytes = coder.scale_bytes(cols);
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto row = static_cast<size_t>(r);
+    coder.to_blocks(matrix.codes.data() + row * code_bytes, matrix.scales.data() + row * scale_bytes, cols,
+                    blocks.data + r * bytes);
+  }
+  return ggml_weight(type, blocks, cols);
 }
 
 }  // namespace braid::models

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/weight.h"
+#include "core/weight_store.h"
 #include "io/safetensors_write.h"
 #include "math/blocks.h"
 #include "math/compressed_rows.h"
@@ -38,9 +39,19 @@ struct Encoded {
 };
 // The scale of a whole tensor in ModelOpt's layout whose largest magnitude is `amax`; 1 in the other layout.
 float global_scale(QuantFormat format, float amax, ScaleSearch search);
+// The same of a matrix, measured. Error, naming `model` and the matrix, where a value is not finite or larger than the
+// format holds.
+struct MatrixName {
+  const std::string& model;
+  const char* matrix;
+};
+float measured_global(const Weight& w, QuantFormat format, ScaleSearch search, const MatrixName& name, int threads);
 // The scale of inputs (ModelOpt's input_scale) whose largest magnitude is `amax`; 1 where all are zero.
 float input_scale(QuantFormat format, float amax);
 Encoded encode(const Weight& w, QuantFormat format, float global, ScaleSearch search, int threads);
+// The operand of products that a reader of the files gets, made in `store`.
+Weight weight_of(const Encoded& matrix, int64_t rows, int64_t cols, QuantFormat format, float global,
+                 WeightStore& store);
 
 // body(row, values) for every row of a matrix, in parallel; values include the factor `global`.
 void for_each_row(const Weight& w, int threads, const sys::FunctionRef<void(int64_t, std::span<const float>)>& body);

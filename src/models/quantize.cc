@@ -14,8 +14,10 @@
 #include "models/config_file.h"
 #include "models/load.h"
 #include "models/quant_metadata.h"
+#include "models/quant_plan.h"
 #include "models/save.h"
 #include "models/storage.h"
+#include "sys/check.h"
 #include "sys/error.h"
 #include "sys/parallel.h"
 
@@ -30,6 +32,7 @@ struct Job {
   Weight weight{};
   float global = 0;  // 0: not known yet
   float input = 0;   // input_scale; 0: none
+  const CalibratedMatrix* ready = nullptr;
   std::vector<std::byte> scales{};
 };
 
@@ -49,7 +52,7 @@ class Quantizer {
         json_(io::Json::read(model.folder / "config.json")),
         files_(model.weights),
         folder_(open_folder(model)) {
-    for (const TensorSpec& tensor : inventory(config_)) plan(tensor);
+    for (const PlannedMatrix& matrix : quant_plan(config_, *folder_.source, recipe_)) plan(matrix);
     if (jobs_.empty()) fail(where_, {.what = "has no matrix that the recipe quantises", .got = printable(recipe.name)});
   }
 
@@ -72,32 +75,24 @@ class Quantizer {
   QuantModules modules() const;
 
  private:
-  void plan(const TensorSpec& tensor) {
-    const QuantRule* rule = recipe_.find(tensor, config_.pattern());
-    if (!rule || rule->format == QuantFormat::bf16 || tensor.shape.rank != 2) return;
-    if (const std::string why = misfit(tensor, *rule); !why.empty()) {
+  void plan(const PlannedMatrix& matrix) {
+    const TensorSpec& tensor = matrix.tensor;
+    if (!matrix.misfit.empty()) {
       if (options_.strict)
-        fail(where_, {.what = tensor.name + " " + why,
+        fail(where_, {.what = tensor.name + " " + matrix.misfit,
                       .hint = "leaving out --strict, and it stays as it is; or a recipe that says bf16"});
-      report_.misfits.push_back(tensor.name + " " + why);
+      report_.misfits.push_back(tensor.name + " " + matrix.misfit);
       return;
     }
     const Param param = folder_.source->get(tensor);
     const auto amax = options_.input_amax.find(param.name);
-    const float input = amax == options_.input_amax.end() ? 0 : input_scale(rule->format, amax->second);
-    jobs_.try_emplace(param.name, Job{.role = tensor.role, .rule = *rule, .weight = param.value, .input = input});
-  }
-
-  std::string misfit(const TensorSpec& tensor, const QuantRule& rule) const {
-    if (tensor.transposed) return "is stored transposed, which quantised layouts do not support";
-    if (!folder_.source->has(tensor.name))
-      return "is part of a stack of experts, which quantised layouts do not support";
-    const QuantFormatRow& row = row_of(rule.format);
-    if (tensor.cols() % row.block == 0) return {};
-    const std::string why =
-        fmt::format("has rows of {} values, not a multiple of {} as {} needs", tensor.cols(), row.block, row.name);
-    if (!row.compressed) return why + "; fp8 holds them";
-    return why + fmt::format("; in another folder {} holds them", tensor.cols() % kNvfp4Block == 0 ? "nvfp4" : "fp8");
+    const float input = amax == options_.input_amax.end() ? 0 : input_scale(matrix.rule.format, amax->second);
+    Job job{.role = tensor.role, .rule = matrix.rule, .weight = param.value, .input = input};
+    if (const auto ready = options_.calibrated.find(param.name); ready != options_.calibrated.end()) {
+      job.ready = &ready->second;
+      job.global = job.ready->global;
+    }
+    jobs_.try_emplace(param.name, std::move(job));
   }
 
   static std::string input_name(const std::string& weight) {
@@ -170,6 +165,10 @@ class Quantizer {
       const int64_t each = modelopt_format(spec.name) == QuantFormat::nvfp4 ? 2 : scales ? 0 : 1;
       report_.kept.values += each * view.count();
       report_.kept.bytes += view.bytes();
+      if (const auto folded = options_.folded.find(spec.name); folded != options_.folded.end()) {
+        CHECK(std::ssize(folded->second) == view.bytes(), "{}: {} bytes", spec.name, folded->second.size());
+        return writer.write(spec.name, folded->second);
+      }
       return writer.write(spec.name, view);
     }
     if (word == "_shape") {
@@ -189,27 +188,17 @@ class Quantizer {
   }
 
   float global_of(Job& job) const {
-    if (job.global > 0) return job.global;
-    const Weight& w = job.weight;
-    const QuantFormatRow& row = row_of(job.rule.format);
-    std::vector<float> largest(static_cast<size_t>(w.rows));
-    for_each_row(w, options_.threads, [&](int64_t r, std::span<const float> values) {
-      float& amax = largest[static_cast<size_t>(r)];
-      for (float v : values) amax = std::isnan(v) ? HUGE_VALF : std::max(amax, std::fabs(v));
-    });
-    const float amax = *std::max_element(largest.begin(), largest.end());
-    if (!std::isfinite(amax))
-      fail(where_, {.what = "a matrix has a value that is not finite", .got = name_of(job.role)});
-    if (amax > row.largest)
-      fail(where_, {.what = fmt::format("{} has a value that {} cannot hold", name_of(job.role), row.name),
-                    .got = fmt::format("{:g}", amax),
-                    .expected = fmt::format("up to {:g}", row.largest)});
-    return job.global = global_scale(job.rule.format, amax, job.rule.scales);
+    if (job.global == 0)
+      job.global =
+          measured_global(job.weight, job.rule.format, job.rule.scales, {where_, name_of(job.role)}, options_.threads);
+    return job.global;
   }
 
   void put_codes(io::SafetensorsWriter& writer, const std::string& name, Job& job) {
     const QuantFormat format = job.rule.format;
-    Encoded matrix = encode(job.weight, format, global_of(job), job.rule.scales, options_.threads);
+    Encoded own;
+    if (!job.ready) own = encode(job.weight, format, global_of(job), job.rule.scales, options_.threads);
+    const Encoded& matrix = job.ready ? job.ready->matrix : own;
     Sums& sums = squares_[{name_of(job.role), row_of(format).name}];
     sums.error += matrix.error;
     sums.square += matrix.square;
@@ -218,7 +207,7 @@ class Quantizer {
     for (const io::TensorSpec& spec : stored_as("", {job.weight.rows, job.weight.cols}, format))
       sums.bytes += spec.bytes();
     writer.write(name, matrix.codes);
-    job.scales = std::move(matrix.scales);
+    job.scales = job.ready ? matrix.scales : std::move(own.scales);
   }
 
   void finish_report() {

@@ -10,10 +10,17 @@
 #include <vector>
 
 #include "io/model_path.h"
+#include "models/quant_format.h"
 #include "models/quant_recipe.h"
 #include "sys/function_ref.h"
 
 namespace braid::models {
+
+// A matrix that a method with calibration data has quantised (quant/calibrate.h).
+struct CalibratedMatrix {
+  Encoded matrix{};
+  float global = 1;
+};
 
 struct QuantOptions {
   bool strict = false;  // a matrix that its format cannot hold is an error
@@ -21,6 +28,10 @@ struct QuantOptions {
   // Of what each matrix is multiplied by, by the name of its parameter (engine/calibrate.h); empty: no input_scale is
   // written, and activations stay as they are.
   std::map<std::string, float> input_amax{};
+  // By the same names: codes to write in place of the nearest ones, in the format that the recipe says; and the bytes
+  // of tensors that stay unquantised, into which scales of quantised ones were folded.
+  std::map<std::string, CalibratedMatrix> calibrated{};
+  std::map<std::string, std::vector<std::byte>> folded{};
 };
 
 // Matrices of one role and format.
