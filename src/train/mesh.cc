@@ -150,6 +150,9 @@ void check_mesh(const Recipe& recipe, int ranks) {
   if (!recipe.rollout.environments.empty()) refuse("--ranks", "answers are generated on one rank", "one rank");
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");
+  if (p.exact && recipe.loss.global_aux > 0)
+    refuse("parallel.exact", "has ranks compute one after the other, but loss.global_aux counts on all at a time",
+           "loss.seq_aux");
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
   check_whole_weights(recipe);
   if (p.zero > 0 && recipe.lora.rank > 0)
@@ -366,6 +369,11 @@ void add_up_in(comm::Group& group, std::span<double> values) {
 }  // namespace
 
 void Mesh::add_up(std::span<double> values) { add_up_in(batch_, values); }
+
+void Mesh::add_up(std::span<int32_t> values) {
+  const MutView all = mut_view_of(values.data(), {std::ssize(values)});
+  batch_.all_reduce(all, all).wait();
+}
 
 void Mesh::add_up(Sums& sums) {
   std::vector<double> numbers = numbers_of(sums);

@@ -29,7 +29,10 @@ struct OptimizerRecipe {
 struct LossRecipe {
   std::string mean = "token";  // or sample
   int64_t mtp_steps = 1;
-  double mtp_scale = 0, z = 0, aux = 0, router_z = 0, router_bias_rate = 0;
+  double mtp_scale = 0, z = 0;
+  // Of experts (balance.h).
+  double aux = 0, seq_aux = 0, global_aux = 0, router_z = 0, router_bias_rate = 0, quantile = 0, capacity = 0;
+  std::string capacity_drop = "probability";  // or position
   int64_t goldfish_k = 0;
   int64_t goldfish_seed = 0;  // not the run's seed: every run over a corpus masks the same tokens
 };
