@@ -23,7 +23,7 @@ struct Layout {
 
   int64_t shares() const { return ranks / parts; }
   int64_t each() const { return kExperts / shares(); }
-  bool holds(int rank, int32_t expert) const { return rank / parts == expert / each(); }
+  bool holds(int rank, int32_t expert) const { return expert >= 0 && rank / parts == expert / each(); }
   int node(int rank) const { return rank / per_node; }
 };
 

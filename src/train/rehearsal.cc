@@ -1,9 +1,9 @@
 #include "train/rehearsal.h"
-#include "train/balance.h"
 
 #include <algorithm>
 
 #include "sys/memory.h"
+#include "train/balance.h"
 #include "train/depth.h"
 #include "train/distill.h"
 #include "train/origin.h"
