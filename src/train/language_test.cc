@@ -72,8 +72,9 @@ class LanguageTest : public models::FolderTest {
     return out;
   }
   // A hybrid with routers and a prediction block.
-  void write_hybrid() {
+  void write_hybrid(bool groups = true) {
     nlohmann::json config = models::hybrid();
+    if (!groups) config["n_group"] = config["topk_group"] = 1;
     config["num_nextn_predict_layers"] = 1;
     config["mtp_hybrid_override_pattern"] = "*E";
     write(config, tensors_of(config));
@@ -103,8 +104,8 @@ TEST_F(LanguageTest, PaddingIsNoRowOfAnAdapter) {
 }
 
 TEST_F(LanguageTest, PartsAndThreadsChangeNoBit) {
-  write_hybrid();
   for (const bool balance_by_quantiles : {false, true}) {
+    write_hybrid(!balance_by_quantiles);
     recipe_.loss = {.mtp_scale = 0.3,
                     .z = 1e-2,
                     .aux = 1e-1,
