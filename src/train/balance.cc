@@ -59,6 +59,20 @@ void check_balance(const Recipe& recipe, const models::Config& config) {
   });
 }
 
+void check_node_limit(const Recipe& recipe, const models::Config& config, int64_t nodes) {
+  const int64_t limit = recipe.parallel.node_limit;
+  if (limit == 0 || nodes <= limit) return;
+  models::each_part(config, [&](const models::PartSpec& part) {
+    const auto* moe = std::get_if<nn::MoeSpec>(&part.block);
+    if (!moe || (moe->n_group % nodes == 0 && moe->topk_group <= limit)) return;
+    fail("parallel.node_limit",
+         {.what = "the model's tokens may choose experts on more nodes",
+          .got = fmt::format("{} of {} groups of experts on {} nodes", moe->topk_group, moe->n_group, nodes),
+          .expected = fmt::format("at most {} groups, and a multiple of {} in all", limit, nodes),
+          .hint = fmt::format("[config] n_group = {}, topk_group = {}", nodes, limit)});
+  });
+}
+
 void ask_routers(const LossRecipe& loss, int64_t tokens, nn::RouterWatch& routers) {
   const auto per_token = [n = static_cast<double>(std::max<int64_t>(1, tokens))](double weight) {
     return static_cast<float>(weight / n);

@@ -16,6 +16,11 @@ namespace braid::train {
 void check_balance(const Recipe& recipe);
 void check_balance(const Recipe& recipe, const models::Config& config);
 
+// Error when tokens may choose experts on more than parallel.node_limit of `nodes` nodes that share each layer's. A
+// model says where they do: of n_group groups of neighbours a token chooses from topk_group (DeepSeek-V3, arXiv
+// 2412.19437, 2.1.2, node-limited routing), and a node has whole groups.
+void check_node_limit(const Recipe& recipe, const models::Config& config, int64_t nodes);
+
 // For the passes of a step of `tokens` tokens, over which its losses are means.
 void ask_routers(const LossRecipe& loss, int64_t tokens, nn::RouterWatch& routers);
 // Afterwards: what the routers of all ranks did.

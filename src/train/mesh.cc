@@ -117,6 +117,19 @@ void check_whole_weights(const Recipe& recipe) {
   }
 }
 
+// Of the ranks that share experts; a rank's part of an expert stays with the others.
+void check_nodes(const ParallelRecipe& p) {
+  if (p.node_ranks == 0 && p.node_limit == 0) return;
+  if (!p.divides_experts())
+    refuse(p.node_ranks > 0 ? "parallel.node_ranks" : "parallel.node_limit",
+           "ranks do not share the experts of a layer", "parallel.ep=2");
+  if (p.node_ranks == 0 || (p.ep * p.etp % p.node_ranks == 0 && p.node_ranks % p.etp == 0)) return;
+  fail("parallel.node_ranks",
+       {.what = "does not cut the ranks that share experts into equal nodes of whole experts",
+        .got = std::to_string(p.node_ranks),
+        .expected = fmt::format("a divisor of ep x etp = {}, and a multiple of etp = {}", p.ep * p.etp, p.etp)});
+}
+
 void check_virtual_stages(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
   if (p.virtual_stages == 1) return;
@@ -140,6 +153,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
                 ranks);
   if (p.tp == 1 && p.sp) refuse("parallel.sp", "divides the tokens among the ranks of a model", "parallel.tp=2");
   check_virtual_stages(recipe);
+  check_nodes(p);
   check_parts(recipe);
   if (ranks == 1) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
@@ -188,7 +202,10 @@ int line_of(const ParallelRecipe& p, const comm::Group& world, int64_t size) {
 int place_of(const comm::Group& world, const Grid& axes) { return world.rank() % static_cast<int>(axes.model()); }
 
 // Ranks of an expert group that is one: of a node; where nodes are uneven nothing asks for it.
-int node_size(const comm::Group& experts) { return experts.per_node() > 0 ? experts.per_node() : experts.size(); }
+int node_size(const ParallelRecipe& p, const comm::Group& experts) {
+  const int64_t size = p.node_ranks > 0 ? p.node_ranks : experts.per_node();
+  return size > 0 && size < experts.size() ? static_cast<int>(size) : experts.size();
+}
 
 nn::Dispatcher dispatcher_of(const std::string& word) {
   if (word == "allgather") return nn::Dispatcher::allgather;
@@ -214,15 +231,16 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
       ends_(pipe_.split(pipe_.rank() == pipe_.size() - 1 ? 0 : pipe_.rank())),
       experts_(world.split(run_of(world, recipe_.experts_over()))),
       replicas_(world.split(line_of(recipe_, world, recipe_.experts_over()))),
-      node_(experts_.split(run_of(experts_, node_size(experts_)))),
-      aligned_(experts_.split(experts_.rank() % node_size(experts_))),
+      node_(experts_.split(run_of(experts_, node_size(recipe_, experts_)))),
+      aligned_(experts_.split(experts_.rank() % node_size(recipe_, experts_))),
       expert_ranks_{.all = &experts_,
                     .node = &node_,
                     .aligned = &aligned_,
                     .parts = recipe_.etp,
                     .dispatcher = dispatcher_of(recipe_.dispatcher)} {
   check_mesh(recipe, world.size());
-  if (expert_ranks_.dispatcher == nn::Dispatcher::node && experts_.per_node() == 0)
+  const bool uneven = recipe_.node_ranks == 0 && experts_.per_node() == 0;
+  if (uneven && (expert_ranks_.dispatcher == nn::Dispatcher::node || recipe_.node_limit > 0))
     refuse("parallel.dispatcher", "the ranks that share experts are unevenly many on their nodes", "\"alltoall\"");
 }
 

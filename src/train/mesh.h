@@ -61,6 +61,7 @@ class Mesh {
   comm::Group* hidden() { return hidden_.size() > 1 ? &hidden_ : nullptr; }
   comm::Group* data() { return data_.size() > 1 ? &data_ : nullptr; }  // that have other tokens, with the same parts
   comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
+  int64_t expert_nodes() const { return aligned_.size(); }  // that have the experts of a layer between them
   const nn::ExpertRanks* experts() const { return recipe_.divides_experts() ? &expert_ranks_ : nullptr; }
   // Whether a rank holds a part of the model only.
   bool divides_model() const { return recipe_.divides_model(); }

@@ -79,6 +79,10 @@ void each_parallel_word(P& p, Visit& visit) {
         "ranks that divide the width of an expert; 1: none if ep > 1, else those of tp");
   visit("parallel.dispatcher", p.dispatcher, Choices{"alltoall", "allgather", "node"},
         "how tokens reach the ranks of their experts: each to its own; all to all; once to every node");
+  visit("parallel.node_ranks", p.node_ranks, io::IntRange{0, 1 << 16},
+        "consecutive ranks that count as a node for experts; 0: as the machine says");
+  visit("parallel.node_limit", p.node_limit, io::IntRange{0, 1 << 16},
+        "refuse models whose tokens choose experts on more nodes than this; 0: none");
   visit("parallel.pp", p.pp, io::IntRange{1, 256}, "stages of a pipeline: runs of layers, each on its own ranks");
   visit("parallel.virtual_stages", p.virtual_stages, io::IntRange{1, 64},
         "runs of layers that a stage has: more wait less; `accumulate` is then a multiple of pp");

@@ -115,6 +115,7 @@ struct ParallelRecipe {
   int64_t tp = 1, cp = 1, ep = 1, etp = 1, pp = 1, virtual_stages = 1, zero = 0;
   std::string grid{};  // x,y,z,d (grid.h); empty: tp ranks of x, and of d the others
   std::string dispatcher = "alltoall";
+  int64_t node_ranks = 0, node_limit = 0;  // 0: as the machine says; none
   std::string cp_attention{}, cp_mamba{};  // empty: what divides
   bool sp = false, exact = false;
 
