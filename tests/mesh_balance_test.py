@@ -95,14 +95,15 @@ jsonl = "log.jsonl"
 
     def test_nodes_are_limited(self):
         config = json.loads((MODEL / "config.json").read_text())
-        for groups, kept in ((1, 1), (4, 2), (8, 2), (4, 3)):
+        for groups, kept in ((1, 1), (4, 2), (8, 3), (4, 3)):
             folder = self.root / f"{groups}-{kept}.json"
             folder.write_text(json.dumps({**config, "n_group": groups, "topk_group": kept}))
         base = ("init=", "loss.quantile=0", "batch=8")
         nodes = (*base, "--ranks", 4, "parallel.ep=4", 'parallel.dispatcher="node"', "parallel.node_ranks=1", "parallel.node_limit=2")
-        for name in ("4-2", "8-2"):
+        for name, limit in (("4-2", 2), ("8-3", 3)):
             model = f"config={self.root / name}.json"
-            self.assertClose(self.run_in(f"on-{name}", model, *nodes), self.run_in(f"one-{name}", model, *base))
+            got = self.run_in(f"on-{name}", model, *nodes, f"parallel.node_limit={limit}")
+            self.assertClose(got, self.run_in(f"one-{name}", model, *base))
         for name, got in (("1-1", "1 of 1 groups of experts on 4 nodes"), ("4-3", "3 of 4 groups of experts on 4 nodes")):
             self.refused(f"config={self.root / name}.json", *nodes, says=got)
         self.refused(*base, f"config={self.root / '4-2'}.json", "parallel.node_limit=2", says="ranks do not share the experts")
