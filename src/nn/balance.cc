@@ -62,12 +62,12 @@ void count_choices(Run& run, RouterWatch::Layer& seen, const View& experts, cons
 
 }  // namespace
 
-void RouterWatch::Layer::resize(int64_t experts, bool count_margins) {
+void RouterWatch::Layer::resize(int64_t experts, bool with_margins) {
   const auto n = static_cast<size_t>(experts);
   load.resize(n);
   known.resize(n);
   scores.resize(n);
-  if (count_margins) margins.resize(n * static_cast<size_t>(kMarginBins));
+  if (with_margins) margins.resize(n * static_cast<size_t>(kMarginBins));
 }
 
 void RouterWatch::clear() {

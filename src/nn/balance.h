@@ -38,7 +38,7 @@ struct RouterWatch {
     double sequence = 0, row = 0, z = 0;  // losses without their factors, sequence after sequence
     int64_t dropped = 0;                  // slots
 
-    void resize(int64_t experts, bool count_margins);
+    void resize(int64_t experts, bool with_margins);
   };
   Factors factors{};
   bool count_margins = false;
