@@ -7,6 +7,7 @@
 
 #include "core/tape.h"
 #include "models/master_weights.h"
+#include "nn/balance.h"
 #include "nn/precision.h"
 #include "support/data.h"
 #include "support/golden.h"
@@ -44,7 +45,7 @@ class Training {
     for (const auto& s : sequences) tokens += std::ssize(s) - 1;
     models::Model::LossSums sums;
     masters_.zero_grads(1);
-    nn::RouterWatch routers{.balance = 1e-2f, .z = 1e-3f};
+    nn::RouterWatch routers{.factors = {.sequence = 1e-2f, .z = 1e-3f}};
     const auto params = model_->params();
     const nn::Precision precision(options.recipe, params, 1);
     size_t first = 0;

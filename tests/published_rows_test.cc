@@ -17,6 +17,7 @@
 #include "models/family.h"
 #include "models/model.h"
 #include "models/presets.h"
+#include "nn/balance.h"
 #include "nn/precision.h"
 #include "sys/machine.h"
 

@@ -5,6 +5,7 @@
 
 #include "comm/group.h"
 #include "models/blocks.h"
+#include "nn/balance.h"
 #include "nn/context_parallel.h"
 #include "nn/hidden_parallel.h"
 #include "nn/layer_passes.h"
@@ -180,10 +181,10 @@ Tensor Model::block_output(nn::Run& run, Part& part, const Tensor& x) {
 Tensor Model::sum_over_ranks(nn::Run& run, Part& part, const Tensor& x) {
   if (part.experts && run.stage) return nn::sum_of_parts(run, *run.stage, part.block->forward(run, x));
   const bool counts = run.tensor->rank() == 0 || !run.routers;
-  float balance = 0, z = 0;
-  if (!counts) std::swap(balance, run.routers->balance), std::swap(z, run.routers->z);
+  nn::RouterWatch::Factors none;
+  if (!counts) std::swap(none, run.routers->factors);
   const Tensor y = nn::sum_of_parts(run, part.block->forward(run, nn::to_parts(run, x)));
-  if (!counts) std::swap(balance, run.routers->balance), std::swap(z, run.routers->z);
+  if (!counts) std::swap(none, run.routers->factors);
   return y;
 }
 

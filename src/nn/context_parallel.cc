@@ -74,25 +74,6 @@ Tensor own_tokens(Run& run, const Tensor& x) {
   return own;
 }
 
-void count_choices(Run& run, const View& experts, const MutView& counts) {
-  const ContextShares& shares = *run.context;
-  const Tensor sums(run.ctx.arena, DType::i32, {std::ssize(shares.whole->seqs), counts.dim(1)});
-  if (run.ctx.dry) return;
-  std::memset(sums.mut().data, 0, static_cast<size_t>(sums.view().bytes()));
-  const auto row_of = [&](size_t piece) {
-    return sums.mut().as<int32_t>(static_cast<int64_t>(shares.sequence[piece]));
-  };
-  for (size_t i = 0; i < shares.own.seqs.size(); ++i) {
-    const Seq& s = shares.own.seqs[i];
-    for (int64_t t = s.start; t < s.start + s.len; ++t) {
-      for (int64_t j = 0; j < experts.dim(1); ++j) ++row_of(i)[experts.as<int32_t>(t)[j]];
-    }
-  }
-  shares.ranks->all_reduce(flat(sums.view()), flat(sums.mut())).wait();
-  for (size_t i = 0; i < shares.own.seqs.size(); ++i)
-    std::copy_n(row_of(i), counts.dim(1), counts.as<int32_t>(static_cast<int64_t>(i)));
-}
-
 HeadColumns::HeadColumns(std::initializer_list<Segment> list) : count(list.size()) {
   CHECK(count <= segments.size(), "{} segments", count);
   std::copy(list.begin(), list.end(), segments.begin());

@@ -49,10 +49,6 @@ const SeqMap& whole_sequences(const Run& run);
 // The sequence of which an element of run.seqs is a piece.
 const Seq& whole_of(const Run& run, const Seq& piece);
 
-// Of this rank's rows experts [own, K] I32: counts [S, E] I32, for each of its pieces the tokens of the whole sequence,
-// on all ranks, that chose each expert.
-void count_choices(Run& run, const View& experts, const MutView& counts);
-
 // Columns of a tensor that are divided among ranks: `units` equal parts, heads or groups, of which a rank gets its
 // share, or the one that it shares with others.
 struct HeadColumns {

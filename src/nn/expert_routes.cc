@@ -80,8 +80,9 @@ ExpertRoutes::ExpertRoutes(Ctx& ctx, const ExpertRanks& ranks, const View& chose
   }
   const std::span<const int32_t> list(chosen.as<int32_t>(), static_cast<size_t>(chosen.count()));
   const std::vector<int32_t> counts = sort_slots(list, {0, experts}, slots_);
-  CHECK(slots_.size() == list.size(), "a token chose none of {} experts", experts);
-  place_.resize(slots_.size());
+  CHECK(std::ssize(slots_) == std::count_if(list.begin(), list.end(), [](int32_t e) { return e != -1; }),
+        "a token chose none of {} experts", experts);
+  place_.assign(list.size(), -1);
   for (size_t i = 0; i < slots_.size(); ++i) place_[static_cast<size_t>(slots_[i])] = static_cast<int32_t>(i);
   shares_ = {0};
   for (int64_t share = 0; share < shares; ++share) {
@@ -189,7 +190,9 @@ void ExpertRoutes::forward(std::span<const int32_t> chosen, std::span<const int6
   }
 }
 
-int64_t ExpertRoutes::sent_rows() const { return tokens_ * slots_of_token_ * ranks_.parts; }
+int64_t ExpertRoutes::sent_rows(const Ctx& ctx) const {
+  return (ctx.dry ? tokens_ * slots_of_token_ : std::ssize(slots_)) * ranks_.parts;
+}
 
 namespace {
 
@@ -215,9 +218,9 @@ void ExpertRoutes::send(Ctx& ctx, const View& x, const MutView& rows) const {
     ranks_.all->all_gather(elements_of(x), elements_of(all.mut()), times(gathered_, width)).wait();
     return pick_rows(ctx.threads, all.view(), rows, [&](int64_t i) { return picked_[static_cast<size_t>(i)]; });
   }
-  const Tensor out(ctx.arena, x.dtype, {sent_rows(), width});
+  const Tensor out(ctx.arena, x.dtype, {sent_rows(ctx), width});
   if (ctx.dry) return;
-  std::vector<int32_t> tokens(static_cast<size_t>(sent_rows()));
+  std::vector<int32_t> tokens(static_cast<size_t>(sent_rows(ctx)));
   each_sent(shares_, ranks_.parts, [&](int64_t row, int64_t i) {
     tokens[static_cast<size_t>(row)] = static_cast<int32_t>(slots_[static_cast<size_t>(i)] / slots_of_token_);
   });
@@ -245,7 +248,7 @@ void ExpertRoutes::send_through_nodes(Ctx& ctx, const View& x, const MutView& ro
 }
 
 void ExpertRoutes::send_slots(Ctx& ctx, const View& x, const MutView& rows) const {
-  const Tensor out(ctx.arena, DType::f32, {sent_rows(), 1});
+  const Tensor out(ctx.arena, DType::f32, {sent_rows(ctx), 1});
   if (ctx.dry) return;
   each_sent(shares_, ranks_.parts, [&](int64_t row, int64_t i) {
     out.mut().as<float>()[row] = x.as<float>()[slots_[static_cast<size_t>(i)]];
@@ -277,14 +280,16 @@ struct BackRows {
 void ExpertRoutes::add_up(Ctx& ctx, const View& rows, const MutView& y) const {
   constexpr int64_t kCols = 128;
   const int64_t width = y.dim(1), k = slots_of_token_;
-  const Tensor landing(ctx.arena, DType::f32, {sent_rows(), width});
+  const Tensor landing(ctx.arena, DType::f32, {sent_rows(ctx), width});
   if (ctx.dry) return;
   back(rows, landing.mut());
   const BackRows all{shares_, ranks_.parts};
   const auto add_block = [&](int64_t t, int64_t col, int64_t n) {
     float total[kCols] = {};
     for (int64_t j = 0; j < k; ++j) {
-      auto [row, stride] = all.of(place_[static_cast<size_t>(t * k + j)]);
+      const int32_t place = place_[static_cast<size_t>(t * k + j)];
+      if (place < 0) continue;
+      auto [row, stride] = all.of(place);
       for (int64_t part = 0; part < ranks_.parts; ++part, row += stride) {
         const float* from = landing.view().as<float>(row) + col;
         for (int64_t i = 0; i < n; ++i) total[i] += from[i];
@@ -304,14 +309,16 @@ void ExpertRoutes::add_up(Ctx& ctx, const View& rows, const MutView& y) const {
 }
 
 void ExpertRoutes::add_up_slots(Ctx& ctx, const View& rows, const MutView& y) const {
-  const Tensor landing(ctx.arena, DType::f32, {sent_rows(), 1});
+  const Tensor landing(ctx.arena, DType::f32, {sent_rows(ctx), 1});
   if (ctx.dry) return;
   back(rows, landing.mut());
   const BackRows all{shares_, ranks_.parts};
   for (int64_t slot = 0; slot < y.count(); ++slot) {
-    auto [row, stride] = all.of(place_[static_cast<size_t>(slot)]);
+    const int32_t place = place_[static_cast<size_t>(slot)];
     float sum = 0;
-    for (int64_t part = 0; part < ranks_.parts; ++part, row += stride) sum += landing.view().as<float>()[row];
+    auto [row, stride] = place < 0 ? std::pair<int64_t, int64_t>() : all.of(place);
+    for (int64_t part = 0; place >= 0 && part < ranks_.parts; ++part, row += stride)
+      sum += landing.view().as<float>()[row];
     y.as<float>()[slot] = sum;
   }
 }

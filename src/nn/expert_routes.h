@@ -36,7 +36,8 @@ struct ExpertRanks {
 // Of one pass of a layer over its tokens. All ranks make the same calls in the same order; views are contiguous.
 class ExpertRoutes {
  public:
-  // `chosen` [T, K] I32 below `experts`, of which every share has as many. In a dry pass as many rows arrive as leave.
+  // `chosen` [T, K] I32 below `experts`, of which every share has as many; -1: the slot was dropped, and nothing of it
+  // is sent. In a dry pass as many rows arrive as leave.
   ExpertRoutes(Ctx& ctx, const ExpertRanks& ranks, const View& chosen, int64_t experts);
   ExpertRoutes(const ExpertRoutes&) = delete;
   ExpertRoutes& operator=(const ExpertRoutes&) = delete;
@@ -61,7 +62,7 @@ class ExpertRoutes {
   };
   Range experts_of(int64_t share) const { return {share * each_, each_}; }
   int64_t share() const { return ranks_.all->rank() / ranks_.parts; }
-  int64_t sent_rows() const;
+  int64_t sent_rows(const Ctx& ctx) const;
   void count_arriving();
   void gather_chosen(std::span<const int32_t> chosen);
   void meet_at_nodes(std::span<const int32_t> chosen);
@@ -72,7 +73,7 @@ class ExpertRoutes {
   ExpertRanks ranks_;
   int64_t tokens_, slots_of_token_, each_;  // each_: experts of a share
   int64_t rows_ = 0;
-  std::vector<int32_t> slots_, place_;    // by expert, in order; of a slot: where it is there
+  std::vector<int32_t> slots_, place_;    // by expert, in order; of a slot: where it is there, or -1
   std::vector<int64_t> shares_;           // where the slots of each share begin there, and the end
   std::vector<int64_t> sent_, received_;  // rows to and from each rank
   std::vector<int32_t> arriving_;

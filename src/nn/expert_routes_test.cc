@@ -23,7 +23,7 @@ struct Layout {
 
   int64_t shares() const { return ranks / parts; }
   int64_t each() const { return kExperts / shares(); }
-  bool holds(int rank, int32_t expert) const { return rank / parts == expert / each(); }
+  bool holds(int rank, int32_t expert) const { return expert >= 0 && rank / parts == expert / each(); }
   int node(int rank) const { return rank / per_node; }
 };
 
@@ -45,6 +45,11 @@ std::vector<int32_t> balanced(int) {  // 16 tokens, 6 for each expert
 }
 std::vector<int32_t> crowded(int rank) {  // the last rank's experts get nothing; those of the first get all
   return {0, 1, 0, 1, 1, 0, static_cast<int32_t>(rank % 2), 0, 1};
+}
+std::vector<int32_t> dropped(int rank) {  // of 9 tokens, every other slot, and a token as a whole
+  std::vector<int32_t> list;
+  for (int i = 0; i < 9 * kSlots; ++i) list.push_back(i % 2 == 0 || i / kSlots == 4 ? -1 : (i + rank) % 8);
+  return list;
 }
 
 float value(int rank, int64_t token, int64_t col) {
@@ -146,19 +151,21 @@ void expect_sums(const Layout& layout, int rank, const std::vector<int32_t>& cho
     for (int64_t col = 0; col < kWidth; ++col) {
       float sum = 0;
       for (int64_t slot = t * kSlots; slot < (t + 1) * kSlots; ++slot) {
-        for (int64_t part = 0; part < layout.parts; ++part)
+        for (int64_t part = 0; chosen[static_cast<size_t>(slot)] >= 0 && part < layout.parts; ++part)
           sum += made(value(rank, t, col), weight(rank, slot), chosen[static_cast<size_t>(slot)], part);
       }
       ASSERT_EQ(got.sums[static_cast<size_t>(t * kWidth + col)], sum) << t;
     }
   }
-  for (int64_t slot = 0; slot < std::ssize(chosen); ++slot)
-    EXPECT_EQ(got.slot_sums[static_cast<size_t>(slot)], static_cast<float>(layout.parts) * weight(rank, slot));
+  for (int64_t slot = 0; slot < std::ssize(chosen); ++slot) {
+    const int64_t parts = chosen[static_cast<size_t>(slot)] < 0 ? 0 : layout.parts;
+    EXPECT_EQ(got.slot_sums[static_cast<size_t>(slot)], static_cast<float>(parts) * weight(rank, slot));
+  }
 }
 
 TEST(ExpertRoutes, RowsArriveInOrderAndComeBackAsSums) {
   for (const Layout& layout : kLayouts) {
-    for (const Choose choose : {uneven, balanced, crowded}) {
+    for (const Choose choose : {uneven, balanced, crowded, dropped}) {
       for (const Dispatcher dispatcher : kAll) {
         SCOPED_TRACE(testing::Message() << layout.ranks << " ranks, " << layout.per_node << " a node, " << layout.parts
                                         << " parts, dispatcher " << static_cast<int>(dispatcher));
@@ -188,7 +195,7 @@ int64_t slots_for(const Layout& layout, int rank, const std::vector<int32_t>& ch
 
 TEST(ExpertRoutes, EverySlotTravelsOnceToEveryPart) {
   for (const Layout& layout : kLayouts) {
-    for (const Choose choose : {uneven, balanced, crowded}) {
+    for (const Choose choose : {uneven, balanced, crowded, dropped}) {
       const std::vector<Result> got = on_ranks(layout, Dispatcher::alltoall, choose);
       for (int rank = 0; rank < layout.ranks; ++rank) {
         const Result& own = got[static_cast<size_t>(rank)];
@@ -221,7 +228,7 @@ TEST(ExpertRoutes, AllTokensTravelToAllRanks) {
 
 TEST(ExpertRoutes, ATokenCrossesOnceToEveryNode) {
   for (const Layout& layout : kLayouts) {
-    for (const Choose choose : {uneven, balanced, crowded}) {
+    for (const Choose choose : {uneven, balanced, crowded, dropped}) {
       const std::vector<Result> got = on_ranks(layout, Dispatcher::node, choose);
       for (int rank = 0; rank < layout.ranks; ++rank) {
         const std::vector<int32_t> chosen = choose(rank);

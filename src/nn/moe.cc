@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "nn/context_parallel.h"
+#include "nn/balance.h"
 #include "nn/expert_parallel.h"
 #include "nn/hidden_parallel.h"
 #include "nn/observer.h"
@@ -89,12 +89,12 @@ View Moe::replayed(const Run& run, int64_t tokens) const {
 Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
   const int64_t tokens = x.dim(0);
   const Tensor logits = linear(run, x, params_.router), experts(run.ctx.arena, DType::i32, {tokens, spec_.top_k});
-  const bool pieces = run.context && run.routers && run.routers->balance != 0;  // sequences go on on other ranks
-  const auto sequences = std::ssize(run.seqs.seqs);
-  const Tensor counts = pieces ? Tensor(run.ctx.arena, DType::i32, {sequences, spec_.experts}) : Tensor();
+  const bool balanced = run.routers && run.routers->factors.balance();
+  const Tensor factors =
+      balanced ? Tensor(run.ctx.arena, DType::f32, {std::ssize(run.seqs.seqs), spec_.experts}) : Tensor();
   weights = Tensor(run.ctx.arena, DType::f32, {tokens, spec_.top_k});
   taped(
-      run.ctx, "router", {.in = {logits, counts}, .out = {experts, weights}, .saved = {logits, experts, counts}},
+      run.ctx, "router", {.in = {logits, factors}, .out = {experts, weights}, .saved = {logits, experts, factors}},
       [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights),
        forced = replayed(run, tokens)](Ctx& c) {
         braid::run(c, RouterFwd{.logits = logits.view(),
@@ -108,25 +108,22 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
                                 .normalise = spec_.normalise,
                                 .scale = spec_.scale});
       },
-      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), counts = Ref(counts),
-       seqs = &run.seqs, balance = run.routers ? run.routers->balance : 0.0f,
-       z = run.routers ? run.routers->z : 0.0f](Ctx& c, Tape& tape) {
+      [this, logits = Ref(logits), experts = Ref(experts), weights = Ref(weights), factors = Ref(factors),
+       seqs = &run.seqs, z = run.routers ? run.routers->factors.z : 0.0f](Ctx& c, Tape& tape) {
         const Tensor dlogits = tape.make_grad(c, logits);
         braid::run(c, RouterBwd{.logits = logits.view(),
                                 .experts = experts.view(),
                                 .dweights = tape.grad(weights).view(),
-                                .counts = counts.view(),
+                                .factors = factors.view(),
                                 .dlogits = dlogits.mut(),
                                 .kind = spec_.router,
                                 .normalise = spec_.normalise,
                                 .scale = spec_.scale,
-                                .balance = balance,
                                 .z = z,
                                 .seqs = seqs});
         tape.add_grad(c, logits, dlogits);
       });
-  if (pieces) count_choices(run, experts.view(), counts.mut());
-  if (run.routers) watch(run, logits, experts, counts);
+  if (run.routers) watch(run, logits, experts, factors);
   if (run.probe && run.probe->want_routes) {
     const auto* chosen = experts.view().as<int32_t>();
     auto& log = run.probe->routes[layer];
@@ -135,22 +132,32 @@ Tensor Moe::route(Run& run, const Tensor& x, Tensor& weights) {
   return experts;
 }
 
-void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts, const Tensor& counts) const {
+void Moe::watch(Run& run, const Tensor& logits, const Tensor& experts, const Tensor& factors) const {
   RouterWatch::Layer& seen = run.routers->layers[layer];
   seen.bias = params_.router_bias.value ? &params_.router_bias : nullptr;
-  seen.load.resize(static_cast<size_t>(spec_.experts));
-  const Tensor losses(run.ctx.arena, DType::f32, {std::ssize(run.seqs.seqs), 2});
+  seen.top_k = spec_.top_k;
+  seen.resize(spec_.experts, run.routers->count_margins);
+  const auto sequences = std::ssize(run.seqs.seqs);
+  const Tensor scores(run.ctx.arena, DType::f32, {sequences, spec_.experts}), z(run.ctx.arena, DType::f32, {sequences});
   braid::run(run.ctx, RouterStats{.logits = logits.view(),
                                   .experts = experts.view(),
-                                  .counts = counts.view(),
-                                  .losses = losses.mut(),
+                                  .scores = scores.mut(),
+                                  .z = z.mut(),
                                   .load = mut_view_of(seen.load.data(), {spec_.experts}),
                                   .kind = spec_.router,
                                   .seqs = &run.seqs});
+  if (factors) balance(run, seen, experts.view(), scores.view(), factors.mut());
+  if (seen.bias && run.routers->count_margins)
+    count_router_margins(run.ctx, {.logits = logits.view(),
+                                   .bias = vector_of(params_.router_bias),
+                                   .bins = mut_view_of(seen.margins.data(), {spec_.experts, kMarginBins}),
+                                   .top_k = spec_.top_k,
+                                   .kind = spec_.router});
   if (run.ctx.dry) return;
-  for (int64_t s = 0; s < losses.dim(0); ++s) {
-    seen.balance += static_cast<double>(losses.view().as<float>(s)[0]);
-    seen.z += static_cast<double>(losses.view().as<float>(s)[1]);
+  for (int64_t s = 0; s < sequences; ++s) {
+    seen.z += static_cast<double>(z.view().as<float>()[s]);
+    for (size_t e = 0; e < seen.scores.size(); ++e)
+      seen.scores[e] += static_cast<double>(scores.view().as<float>(s)[e]);
   }
 }
 
@@ -271,7 +278,9 @@ Tensor Moe::mix_channels(Run& run, const Tensor& x, const Tensor& experts, const
 
 Tensor Moe::forward(Run& run, const Tensor& x) {
   Tensor weights;
-  const Tensor experts = route(run, x, weights);
+  Tensor experts = route(run, x, weights);
+  if (run.routers && run.routers->capacity > 0)
+    experts = within_capacity(run, run.routers->layers[layer], experts, weights, spec_.experts);
   const Tensor v = spec_.latent > 0 ? linear(run, x, params_.latent_in, run.numerics.products) : x;
   const DType out = spec_.latent > 0 ? run.numerics.products : DType::f32;
   const Tensor routed = run.hidden            ? mix_channels(run, v, experts, weights, out)

@@ -49,7 +49,7 @@ class Moe final : public Block {
  private:
   View replayed(const Run& run, int64_t tokens) const;
   Tensor route(Run& run, const Tensor& x, Tensor& weights);
-  void watch(Run& run, const Tensor& logits, const Tensor& experts, const Tensor& counts) const;
+  void watch(Run& run, const Tensor& logits, const Tensor& experts, const Tensor& factors) const;
   Tensor mix(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   Tensor mix_own(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);
   Tensor mix_channels(Run& run, const Tensor& x, const Tensor& experts, const Tensor& weights, DType out);

@@ -31,24 +31,6 @@ struct Probe {
   int64_t replay_row = 0;          // first row of this pass in `replay`
 };
 
-// What training sets for the routers of a model, and collects from them (kernels/router/router.h has the two losses).
-struct RouterWatch {
-  struct Layer {
-    const Param* bias = nullptr;  // which selects; null where a router has none
-    std::vector<int32_t> load{};  // [E] tokens that chose each expert
-    double balance = 0, z = 0;    // sums over tokens, sequence after sequence
-  };
-  float balance = 0, z = 0;  // factors of the losses in the total
-  std::map<int, Layer> layers{};
-
-  void clear() {  // keeps the memory
-    for (auto& [number, layer] : layers) {
-      std::fill(layer.load.begin(), layer.load.end(), 0);
-      layer.balance = layer.z = 0;
-    }
-  }
-};
-
 struct Run;
 // Of the blocks with a recurrent state: reads tokens of this pass's tentative steps once more, to the state that
 // `run.seqs` names; rows of these steps, counted without the others, from `first` on. Bit-identical to steps of as many
@@ -56,6 +38,7 @@ struct Run;
 using Replay = std::function<void(Run& run, int64_t first)>;
 
 struct ExpertRanks;
+struct RouterWatch;
 class Observer;
 struct SequenceShares;
 struct ContextShares;
@@ -80,7 +63,7 @@ struct Run {
   StateView& state;  // without blocks: every sequence begins with this pass and keeps no state (training)
   Numerics numerics{};
   Probe* probe = nullptr;
-  RouterWatch* routers = nullptr;
+  RouterWatch* routers = nullptr;          // nn/balance.h, in passes that train
   Observer* observer = nullptr;            // nn/observer.h
   const Precision* precision = nullptr;    // how products quantise their operands (nn/precision.h); null: they do not
   const Draws* draws = nullptr;            // null: nothing is dropped

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 
 #include "comm/group.h"
@@ -11,12 +10,12 @@
 #include "data/shuffle.h"
 #include "io/json.h"
 #include "io/safetensors_write.h"
-#include "kernels/router/router.h"
 #include "models/count.h"
 #include "models/cut.h"
 #include "models/save.h"
 #include "sys/error.h"
 #include "sys/memory.h"
+#include "train/balance.h"
 #include "train/origin.h"
 #include "train/rehearsal.h"
 #include "train/weight_hash.h"
@@ -40,6 +39,7 @@ Language::Language(const Recipe& recipe, Ctx& ctx, Mesh* mesh, const data::Readi
       draws_{.seed = static_cast<uint64_t>(recipe.seed)} {
   const models::Config config = config_of(recipe);
   check_trainable(config);
+  if (mesh) check_node_limit(recipe, config, mesh->expert_nodes());
   open_data(config, reading);  // first: a run that cannot read its data leaves no files behind
   flops_ = train::flops_per_token(config, length());
   const int64_t available = sys::memory_available();
@@ -98,7 +98,7 @@ void Language::make_plans(const models::Config& config, Ctx& ctx) {
   const auto count = [this](int number, const models::LayerSpec& layer) {
     for (const models::PartSpec& part : layer.parts) {
       if (const auto* moe = std::get_if<nn::MoeSpec>(&part.block))
-        routers_.layers[number].load.resize(static_cast<size_t>(moe->experts));
+        routers_.layers[number].resize(moe->experts, recipe_.loss.quantile > 0);
     }
   };
   int number = 0;
@@ -187,13 +187,13 @@ int64_t Language::draw(int64_t step, bool held_out) {
 }
 
 nn::Run Language::run_of(Ctx& ctx, const data::Batch& part, TokenShares& shares, bool backward) {
-  const LossRecipe& loss = recipe_.loss;
   shares.divide(part.seqs, mesh_, modes_);
   nn::Run run{.ctx = ctx, .seqs = shares.own(part.seqs), .state = no_state_, .numerics = numerics_of(recipe_)};
   if (precision_) run.precision = &*precision_;
   shares.put(run, mesh_);
-  routers_.balance = static_cast<float>(loss.aux / at_least_one(totals_.tokens));
-  routers_.z = static_cast<float>(loss.router_z / at_least_one(totals_.tokens));
+  ask_routers(recipe_.loss, totals_.tokens, routers_);
+  routers_.rows = part.rows;
+  routers_.everyone = mesh_ ? mesh_->data() : nullptr;
   if (backward) run.routers = &routers_;
   if (backward) run.draws = &draws_;
   return run;
@@ -293,24 +293,7 @@ void Language::predict(nn::Run& run, const Tensor& x, const Tensor& ids, const T
   for (size_t i = 0; i < steps; ++i) put(kMtpNames[i], own.mtp[i], static_cast<double>(own_totals.mtp[i]));
 }
 
-// What the routers of all ranks did.
-void Language::share_routers() {
-  std::vector<double> numbers;
-  for (auto& [number, layer] : routers_.layers) {
-    numbers.insert(numbers.end(), layer.load.begin(), layer.load.end());
-    numbers.insert(numbers.end(), {layer.balance, layer.z});
-  }
-  mesh_->add_up(numbers);
-  auto next = numbers.begin();
-  for (auto& [number, layer] : routers_.layers) {
-    for (int32_t& load : layer.load) load = static_cast<int32_t>(*next++);
-    layer.balance = *next++;
-    layer.z = *next++;
-  }
-}
-
-// The mean of the prediction block's steps, what the routers did in this step, and the loss-free update of the
-// selection biases (docs/internals/train.md, Balance of experts).
+// The mean of the prediction block's steps, what the routers did in this step, and the moves of their selection biases.
 void Language::finish(bool updated, Sums& sums) {
   if (rollouts_) rollouts_->report(sums);
   const LossRecipe& loss = recipe_.loss;
@@ -322,25 +305,9 @@ void Language::finish(bool updated, Sums& sums) {
       mean += sums.mean(kMtpNames[i]) / static_cast<double>(loss.mtp_steps);
     sums["mtp_loss"].sum = mean;
   }
-  if (mesh_ && !routers_.layers.empty()) share_routers();
-  double aux = 0, z = 0, busiest = 0;
-  for (auto& [number, layer] : routers_.layers) {
-    const auto experts = std::ssize(layer.load);
-    const double sum = std::accumulate(layer.load.begin(), layer.load.end(), 0.0);
-    const double most = *std::max_element(layer.load.begin(), layer.load.end());
-    busiest = std::max(busiest, most * static_cast<double>(experts) / std::max(sum, 1.0));
-    aux += layer.balance;
-    z += layer.z;
-    if (!updated || loss.router_bias_rate == 0 || !layer.bias) continue;
-    models::MasterWeights& masters = trained_->masters;
-    const auto offset = static_cast<size_t>(layer.bias->offset);
-    update_router_bias(view_of(layer.load.data(), {experts}), static_cast<float>(loss.router_bias_rate),
-                       mut_view_of(&masters.values()[offset], {experts}));
-  }
-  if (routers_.layers.empty()) return;
-  if (loss.aux > 0) sums["aux_loss"].sum = loss.aux * aux / at_least_one(totals_.tokens);
-  if (loss.router_z > 0) sums["router_z_loss"].sum = loss.router_z * z / at_least_one(totals_.tokens);
-  sums["load_balance"].sum = busiest;  // tokens of the busiest expert over the mean, of the worst layer
+  if (mesh_ && !routers_.layers.empty()) share_routers(*mesh_, routers_);
+  add_metrics(loss, totals_.tokens, routers_, sums);
+  if (updated) move_biases(loss, routers_, trained_->masters);
 }
 
 void Language::write(std::span<const float> values, const fs::path& folder) {

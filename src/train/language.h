@@ -15,6 +15,7 @@
 #include "data/reading.h"
 #include "models/master_weights.h"
 #include "models/model.h"
+#include "nn/balance.h"
 #include "nn/precision.h"
 #include "train/depth.h"
 #include "train/mesh.h"
@@ -84,7 +85,6 @@ class Language final : public Objective {
   void make_plans(const models::Config& config, Ctx& ctx);
 
   std::filesystem::path origin(int threads) const;
-  void share_routers();
 
   const Recipe& recipe_;
   Mesh* mesh_;

@@ -72,8 +72,9 @@ class LanguageTest : public models::FolderTest {
     return out;
   }
   // A hybrid with routers and a prediction block.
-  void write_hybrid() {
+  void write_hybrid(bool groups = true) {
     nlohmann::json config = models::hybrid();
+    if (!groups) config["n_group"] = config["topk_group"] = 1;
     config["num_nextn_predict_layers"] = 1;
     config["mtp_hybrid_override_pattern"] = "*E";
     write(config, tensors_of(config));
@@ -103,16 +104,25 @@ TEST_F(LanguageTest, PaddingIsNoRowOfAnAdapter) {
 }
 
 TEST_F(LanguageTest, PartsAndThreadsChangeNoBit) {
-  write_hybrid();
-  recipe_.loss = {.mtp_scale = 0.3, .z = 1e-2, .aux = 1e-1, .router_z = 1e-2, .router_bias_rate = 1e-2};
-  const Run whole = train();
-  for (const int64_t parts : {2, 3, 4}) {
-    recipe_.accumulate = parts;
-    const Run cut = train(2);
-    EXPECT_EQ(cut.values.back(), whole.values.back()) << parts;
-    for (size_t i = 0; i < whole.logs.size(); ++i) {
-      EXPECT_EQ(cut.logs[i].loss, whole.logs[i].loss) << parts;
-      EXPECT_EQ(cut.logs[i].metrics, whole.logs[i].metrics) << parts;
+  for (const bool balance_by_quantiles : {false, true}) {
+    write_hybrid(!balance_by_quantiles);
+    recipe_.loss = {.mtp_scale = 0.3,
+                    .z = 1e-2,
+                    .aux = 1e-1,
+                    .seq_aux = 1e-1,
+                    .router_z = 1e-2,
+                    .router_bias_rate = balance_by_quantiles ? 0 : 1e-2,
+                    .quantile = balance_by_quantiles ? 0.5 : 0,
+                    .capacity = balance_by_quantiles ? 0.75 : 0};
+    const Run whole = train();
+    for (const int64_t parts : {2, 3, 4}) {
+      recipe_.accumulate = parts;
+      const Run cut = train(2);
+      EXPECT_EQ(cut.values.back(), whole.values.back()) << parts;
+      for (size_t i = 0; i < whole.logs.size(); ++i) {
+        EXPECT_EQ(cut.logs[i].loss, whole.logs[i].loss) << parts;
+        EXPECT_EQ(cut.logs[i].metrics, whole.logs[i].metrics) << parts;
+      }
     }
   }
 }
@@ -167,6 +177,7 @@ TEST_F(LanguageTest, EveryTermOfTheLossIsTrainedAndShownApart) {
   };
   for (const Term& term :
        {Term{&LossRecipe::z, "z_loss", true}, Term{&LossRecipe::aux, "aux_loss", true},
+        Term{&LossRecipe::seq_aux, "seq_aux_loss", true}, Term{&LossRecipe::global_aux, "global_aux_loss", true},
         Term{&LossRecipe::router_z, "router_z_loss", true}, Term{&LossRecipe::mtp_scale, "mtp_loss", false}}) {
     EXPECT_TRUE(std::isnan(plain.metric(0, term.name))) << term.name;
     recipe_.loss.*term.factor = 0.125;

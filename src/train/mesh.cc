@@ -117,6 +117,19 @@ void check_whole_weights(const Recipe& recipe) {
   }
 }
 
+// Of the ranks that share experts; a rank's part of an expert stays with the others.
+void check_nodes(const ParallelRecipe& p) {
+  if (p.node_ranks == 0 && p.node_limit == 0) return;
+  if (!p.divides_experts())
+    refuse(p.node_ranks > 0 ? "parallel.node_ranks" : "parallel.node_limit",
+           "ranks do not share the experts of a layer", "parallel.ep=2");
+  if (p.node_ranks == 0 || (p.ep * p.etp % p.node_ranks == 0 && p.node_ranks % p.etp == 0)) return;
+  fail("parallel.node_ranks",
+       {.what = "does not cut the ranks that share experts into equal nodes of whole experts",
+        .got = std::to_string(p.node_ranks),
+        .expected = fmt::format("a divisor of ep x etp = {}, and a multiple of etp = {}", p.ep * p.etp, p.etp)});
+}
+
 void check_virtual_stages(const Recipe& recipe) {
   const ParallelRecipe& p = recipe.parallel;
   if (p.virtual_stages == 1) return;
@@ -164,6 +177,7 @@ void check_mesh(const Recipe& recipe, int ranks) {
                 ranks);
   if (p.tp == 1 && p.sp) refuse("parallel.sp", "divides the tokens among the ranks of a model", "parallel.tp=2");
   check_virtual_stages(recipe);
+  check_nodes(p);
   check_parts(recipe);
   if (ranks == 1) {
     if (p.zero > 0) refuse("parallel.zero", "there is one rank, with nobody to share state with", "--ranks 2");
@@ -172,6 +186,9 @@ void check_mesh(const Recipe& recipe, int ranks) {
   if (!recipe.rollout.environments.empty()) refuse("--ranks", "answers are generated on one rank", "one rank");
   if (!recipe.distill.cache.empty())
     refuse("distill.cache", "ranks would write the same files", "a cache that one rank filled, or none");
+  if (p.exact && recipe.loss.global_aux > 0)
+    refuse("parallel.exact", "has ranks compute one after the other, but loss.global_aux counts on all at a time",
+           "loss.seq_aux");
   if (p.zero > 0 && p.exact) refuse("parallel.exact", "sums all gradients on every rank", "parallel.zero=0");
   check_whole_weights(recipe);
   if (p.zero > 0 && recipe.lora.rank > 0)
@@ -207,7 +224,10 @@ int line_of(const ParallelRecipe& p, const comm::Group& world, int64_t size) {
 int place_of(const comm::Group& world, const Grid& axes) { return world.rank() % static_cast<int>(axes.model()); }
 
 // Ranks of an expert group that is one: of a node; where nodes are uneven nothing asks for it.
-int node_size(const comm::Group& experts) { return experts.per_node() > 0 ? experts.per_node() : experts.size(); }
+int node_size(const ParallelRecipe& p, const comm::Group& experts) {
+  const int64_t size = p.node_ranks > 0 ? p.node_ranks : experts.per_node();
+  return size > 0 && size < experts.size() ? static_cast<int>(size) : experts.size();
+}
 
 nn::Dispatcher dispatcher_of(const std::string& word) {
   if (word == "allgather") return nn::Dispatcher::allgather;
@@ -233,15 +253,16 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
       ends_(pipe_.split(pipe_.rank() == pipe_.size() - 1 ? 0 : pipe_.rank())),
       experts_(world.split(run_of(world, recipe_.experts_over()))),
       replicas_(world.split(line_of(recipe_, world, recipe_.experts_over()))),
-      node_(experts_.split(run_of(experts_, node_size(experts_)))),
-      aligned_(experts_.split(experts_.rank() % node_size(experts_))),
+      node_(experts_.split(run_of(experts_, node_size(recipe_, experts_)))),
+      aligned_(experts_.split(experts_.rank() % node_size(recipe_, experts_))),
       expert_ranks_{.all = &experts_,
                     .node = &node_,
                     .aligned = &aligned_,
                     .parts = recipe_.etp,
                     .dispatcher = dispatcher_of(recipe_.dispatcher)} {
   check_mesh(recipe, world.size());
-  if (expert_ranks_.dispatcher == nn::Dispatcher::node && experts_.per_node() == 0)
+  const bool uneven = recipe_.node_ranks == 0 && experts_.per_node() == 0;
+  if (uneven && (expert_ranks_.dispatcher == nn::Dispatcher::node || recipe_.node_limit > 0))
     refuse("parallel.dispatcher", "the ranks that share experts are unevenly many on their nodes", "\"alltoall\"");
 }
 
@@ -388,6 +409,11 @@ void add_up_in(comm::Group& group, std::span<double> values) {
 }  // namespace
 
 void Mesh::add_up(std::span<double> values) { add_up_in(batch_, values); }
+
+void Mesh::add_up(std::span<int32_t> values) {
+  const MutView all = mut_view_of(values.data(), {std::ssize(values)});
+  batch_.all_reduce(all, all).wait();
+}
 
 void Mesh::add_up(Sums& sums) {
   std::vector<double> numbers = numbers_of(sums);

@@ -59,7 +59,9 @@ class Mesh {
   ExpertCut expert_cut() const;
   comm::Group* tensor() { return tensor_.size() > 1 ? &tensor_ : nullptr; }
   comm::Group* hidden() { return hidden_.size() > 1 ? &hidden_ : nullptr; }
+  comm::Group* data() { return data_.size() > 1 ? &data_ : nullptr; }  // that have other tokens, with the same parts
   comm::Group* context() { return context_.size() > 1 ? &context_ : nullptr; }
+  int64_t expert_nodes() const { return aligned_.size(); }  // that have the experts of a layer between them
   const nn::ExpertRanks* experts() const { return recipe_.divides_experts() ? &expert_ranks_ : nullptr; }
   // Whether a rank holds a part of the model only.
   bool divides_model() const { return recipe_.divides_model(); }
@@ -86,6 +88,7 @@ class Mesh {
   // Over the ranks that share a batch, and the stages.
   void add_up(Sums& sums);
   void add_up(std::span<double> values);
+  void add_up(std::span<int32_t> values);
   // Over all ranks.
   double add_up_all(double value);
   // The sum over all parameters, each counted once, from `squares` of a range of this rank's elements.

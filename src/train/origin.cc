@@ -19,6 +19,7 @@
 #include "models/save.h"
 #include "nn/precision.h"
 #include "sys/error.h"
+#include "train/balance.h"
 #include "train/checkpoint.h"
 #include "train/recipe_paths.h"
 #include "train/rollout.h"
@@ -65,6 +66,8 @@ void check(const Recipe& recipe) {
   };
   whole(nn::is_low_precision(recipe.precision), "precision.recipe");
   whole(recipe.loss.router_bias_rate > 0, "loss.router_bias_rate");
+  whole(recipe.loss.quantile > 0, "loss.quantile");
+  check_balance(recipe);
   check_merge(recipe);
   check_task(recipe);
 }
@@ -138,6 +141,7 @@ models::Config config_of(const Recipe& recipe) {
   check(recipe);
   models::Config config =
       recipe.config ? models::read_config(config_json(recipe)) : models::load_config(find_folder("init", recipe.init));
+  check_balance(recipe, config);
   if (config.mtp) config.mtp->steps = recipe.loss.mtp_steps;
   if (recipe.loss.mtp_scale > 0 && !config.mtp)
     fail("loss.mtp_scale", {.what = "the model has no multi-token prediction block", .hint = "leaving it out"});
@@ -168,16 +172,24 @@ std::vector<std::string> idle_words(const Recipe& recipe, const models::Config& 
   }
   if (!config.loop && (recipe.loop.mean > 0 || recipe.loop.backward > 0))
     lines.emplace_back("loop.mean and loop.backward do nothing: the model has no recurrent depth");
-  const auto routes = [](const models::LayerSpec& layer) {
-    return std::any_of(layer.parts.begin(), layer.parts.end(),
-                       [](const models::PartSpec& part) { return std::holds_alternative<nn::MoeSpec>(part.block); });
-  };
-  if (std::any_of(config.layers.begin(), config.layers.end(), routes)) return lines;
+  bool routes = false, selects = false;
+  models::each_part(config, [&](const models::PartSpec& part) {
+    const auto* moe = std::get_if<nn::MoeSpec>(&part.block);
+    routes = routes || moe;
+    selects = selects || (moe && moe->router == RouterKind::sigmoid);
+  });
   const LossRecipe& loss = recipe.loss;
-  for (const auto& [word, value] : {std::pair("loss.aux", loss.aux), std::pair("loss.router_z", loss.router_z),
-                                    std::pair("loss.router_bias_rate", loss.router_bias_rate)}) {
-    if (value > 0) lines.push_back(fmt::format("{} = {} does nothing: the model has no experts", word, value));
-  }
+  const auto idle = [&](const char* word, double value, bool does, const char* why) {
+    if (value > 0 && !does) lines.push_back(fmt::format("{} = {} does nothing: {}", word, value, why));
+  };
+  for (const auto& [word, value] :
+       {std::pair("loss.aux", loss.aux), std::pair("loss.seq_aux", loss.seq_aux),
+        std::pair("loss.global_aux", loss.global_aux), std::pair("loss.router_z", loss.router_z),
+        std::pair("loss.capacity", loss.capacity)})
+    idle(word, value, routes, "the model has no experts");
+  for (const auto& [word, value] :
+       {std::pair("loss.router_bias_rate", loss.router_bias_rate), std::pair("loss.quantile", loss.quantile)})
+    idle(word, value, selects, routes ? "the model's routers have no selection bias" : "the model has no experts");
   return lines;
 }
 

@@ -80,6 +80,10 @@ void each_parallel_word(P& p, Visit& visit) {
         "ranks that divide the width of an expert; 1: none if ep > 1, else those of tp");
   visit("parallel.dispatcher", p.dispatcher, Choices{"alltoall", "allgather", "node"},
         "how tokens reach the ranks of their experts: each to its own; all to all; once to every node");
+  visit("parallel.node_ranks", p.node_ranks, io::IntRange{0, 1 << 16},
+        "consecutive ranks that count as a node for experts; 0: as the machine says");
+  visit("parallel.node_limit", p.node_limit, io::IntRange{0, 1 << 16},
+        "refuse models whose tokens choose experts on more nodes than this; 0: none");
   visit("parallel.pp", p.pp, io::IntRange{1, 256}, "stages of a pipeline: runs of layers, each on its own ranks");
   visit("parallel.virtual_stages", p.virtual_stages, io::IntRange{1, 64},
         "runs of layers that a stage has: more wait less; `accumulate` is then a multiple of pp");
@@ -155,9 +159,16 @@ void each_loss_word(L& loss, Visit& visit) {
   visit("loss.mtp_steps", loss.mtp_steps, io::IntRange{1, models::kMtpSteps}, "times that the prediction block runs");
   visit("loss.mtp_scale", loss.mtp_scale, kNotNegative, "weight of the prediction block's loss");
   visit("loss.z", loss.z, kNotNegative, "weight of the squared log-sum of the logits");
-  visit("loss.aux", loss.aux, kNotNegative, "weight of the router's balance loss");
+  visit("loss.aux", loss.aux, kNotNegative, "weight of the routers' balance loss over each sequence (a document)");
+  visit("loss.seq_aux", loss.seq_aux, kNotNegative, "the same over each row of the batch, all documents in it");
+  visit("loss.global_aux", loss.global_aux, kNotNegative, "the same over the batch, all ranks and parts of it so far");
   visit("loss.router_z", loss.router_z, kNotNegative, "weight of the squared log-sum of the router's logits");
   visit("loss.router_bias_rate", loss.router_bias_rate, kNotNegative, "step of the loss-free balance");
+  visit("loss.quantile", loss.quantile, kFraction, "share of the way that biases go to quantiles of margins each step");
+  visit("loss.capacity", loss.capacity, kNotNegative,
+        "an expert's most tokens of a row, over the mean; others are dropped; 0: none are");
+  visit("loss.capacity_drop", loss.capacity_drop, Choices{"probability", "position"},
+        "which are: those of the smallest weights, or the last");
   visit("loss.goldfish_k", loss.goldfish_k, kCount, "one token in k is not trained on; 0: all are");
   visit("loss.goldfish", loss.goldfish, Choices{"hash", "place"},
         "by what it is chosen: the tokens before it, so that copies lose the same; or its place, a control");

@@ -29,7 +29,10 @@ struct OptimizerRecipe {
 struct LossRecipe {
   std::string mean = "token";  // or sample
   int64_t mtp_steps = 1;
-  double mtp_scale = 0, z = 0, aux = 0, router_z = 0, router_bias_rate = 0;
+  double mtp_scale = 0, z = 0;
+  // Of experts (balance.h).
+  double aux = 0, seq_aux = 0, global_aux = 0, router_z = 0, router_bias_rate = 0, quantile = 0, capacity = 0;
+  std::string capacity_drop = "probability";  // or position
   int64_t goldfish_k = 0;
   std::string goldfish = "hash";
   int64_t goldfish_seed = 0;  // not the run's seed: every run over a corpus masks the same tokens
@@ -113,6 +116,7 @@ struct ParallelRecipe {
   int64_t tp = 1, cp = 1, ep = 1, etp = 1, pp = 1, virtual_stages = 1, zero = 0;
   std::string grid{};  // x,y,z,d (grid.h); empty: tp ranks of x, and of d the others
   std::string dispatcher = "alltoall";
+  int64_t node_ranks = 0, node_limit = 0;  // 0: as the machine says; none
   std::string cp_attention{}, cp_mamba{};  // empty: what divides
   std::string collectives{};  // a file of timed calls (comm/selector.h); empty: algorithms are chosen by size
   bool sp = false, exact = false;

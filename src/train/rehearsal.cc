@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sys/memory.h"
+#include "train/balance.h"
 #include "train/depth.h"
 #include "train/distill.h"
 #include "train/origin.h"
@@ -26,7 +27,9 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
       0, 2.0 * static_cast<double>(model.config().hidden) * static_cast<double>(part) * static_cast<double>(length),
       sys::memory_available());
   SeqMap packings[2];  // one document per row, and the most there can be
+  std::vector<int64_t> begins{0};
   for (int64_t row = 0; row < part; ++row) {
+    begins.push_back(begins.back() + length);
     packings[0].add(length);
     for (int64_t at = 0; at < length; at += kDocument) packings[1].add(std::min(kDocument, length - at));
   }
@@ -40,6 +43,8 @@ StepPlan rehearse(const Recipe& recipe, models::Model& model, const Ctx& ctx, in
     const SeqMap &whole = packings[packing], &seqs = shares[packing].own(whole);
     nn::StateView state;
     nn::RouterWatch routers;
+    ask_routers(recipe.loss, whole.tokens(), routers);
+    routers.rows = begins;
     const nn::Draws draws;  // with dropout, if adapters have it
     nn::Run run{.ctx = dry,
                 .seqs = seqs,

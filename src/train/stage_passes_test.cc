@@ -1,6 +1,7 @@
 // Stages of a pipeline have the gradients of a model that is whole, bit for bit, send the bytes of the formula, and
 // follow their plans.
 #include "train/stage_passes.h"
+#include "nn/balance.h"
 
 #include <gtest/gtest.h>
 

@@ -36,7 +36,7 @@ class MeshCase(TrainCase):
         lines = [json.loads(line) for line in (self.root / out / "log.jsonl").read_text().splitlines()]
         for line in lines:
             self.assertTrue("grad_norm" not in line or set(keys or self.compared) <= line.keys(), line)
-        return [{key: x[key] for key in x if key.endswith(("loss", "norm", "balance"))} for x in lines]
+        return [{key: x[key] for key in x if key.endswith(("loss", "norm", "balance", "dropped"))} for x in lines]
 
     def run_in(self, out, *words, keys=None):
         self.trained(f"out={self.root / out}", *words)

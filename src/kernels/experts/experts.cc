@@ -15,9 +15,9 @@ std::vector<std::vector<int64_t>> slots_by_expert(const char* name, const View& 
   std::vector<std::vector<int64_t>> chosen_by(count);
   for (int64_t slot = 0; slot < experts.count(); ++slot) {
     const auto e = static_cast<int64_t>(element(experts, slot));
-    CHECK(e >= 0 && e < static_cast<int64_t>(count), "{}: token {} has expert {} of {}", name, slot / experts.dim(1), e,
-          count);
-    chosen_by[static_cast<size_t>(e)].push_back(slot);
+    CHECK(e >= -1 && e < static_cast<int64_t>(count), "{}: token {} has expert {} of {}", name, slot / experts.dim(1),
+          e, count);
+    if (e >= 0) chosen_by[static_cast<size_t>(e)].push_back(slot);
   }
   return chosen_by;
 }

@@ -4,7 +4,9 @@
 // x names the numerics class (math/panel.h). Products are summed in FP32; the activation is computed in FP32 and
 // rounded to the dtype of x before the down product; weighting and summing over j are in FP32, in slot order. A token's
 // result depends only on its row, its experts and their weights, never on the rest of the batch.
-// An index outside [0, E) is a caller bug. bytes_of() counts all experts, although only the chosen ones are read.
+// Expert -1: the slot was dropped. It adds nothing, its rows of u and g are not written, and its dweights is 0.
+// Any other index outside [0, E) is a caller bug. bytes_of() counts all experts, although only the chosen ones are
+// read.
 //
 // Backward, with q = down_e^T dy_t and h the activation:
 //   dweights[t, j] = q . h,   du = weights[t, j] q * act'(u)   (with gates: du, dgate from the product rule)

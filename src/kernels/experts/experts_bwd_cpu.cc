@@ -153,12 +153,13 @@ struct Scratch {
   int32_t* offsets;                     // [E + 1] first sorted position of each expert
   int32_t* cursors;                     // [E]
   int32_t* order;                       // slot at each sorted position; -1: a row of zeros
-  int32_t* at;                          // [T K] sorted position of each slot
+  int32_t* at;                          // [T K] sorted position of each slot; of dropped ones the last, a row of zeros
   Rows x, dy;                           // R wide
   Rows du, dg, hidden;                  // F wide
-  float* dweights;                      // [rows, blocks]
-  float* dx;                            // [rows, R]
-  std::byte* own;                       // one part per thread: panels, blocks of u, g and q, packed operands
+  float* dweights;                      // [rows + 1, blocks]
+  float* dx;                            // [rows + 1, R]
+  int64_t rows;
+  std::byte* own;  // one part per thread: panels, blocks of u, g and q, packed operands
   int64_t panel_bytes, block_bytes, own_bytes, bytes;
 };
 
@@ -195,8 +196,9 @@ Scratch cut(const packed::Kernel& kernel, const ExpertsBwd& op, int threads, std
   s.du = matrix(s.hidden_width);
   if (!op.gate.empty()) s.dg = matrix(s.hidden_width);
   s.hidden = matrix(s.hidden_width);
-  s.dweights = reinterpret_cast<float*>(take(rows * s.blocks * 4));
-  s.dx = reinterpret_cast<float*>(take(rows * width * 4));
+  s.dweights = reinterpret_cast<float*>(take((rows + 1) * s.blocks * 4));
+  s.dx = reinterpret_cast<float*>(take((rows + 1) * width * 4));
+  s.rows = rows;
   for (const auto list : {op.up, op.gate}) {
     for (const Weight& w : list) s.panel_bytes = std::max(s.panel_bytes, aligned(panel_workspace(w)));
   }
@@ -212,10 +214,13 @@ void sort_by_expert(const ExpertsBwd& op, int64_t grain, const Scratch& s) {
   // Two passes over the batch: each expert's rows are counted, with padding, and then placed.
   std::fill_n(s.offsets, s.count + 1, 0);
   std::fill_n(s.cursors, s.count, 0);
+  std::fill_n(s.at, tokens * k, static_cast<int32_t>(s.rows));
   const auto pass = [&](auto&& visit) {
     const auto sequence = [&](int64_t start, int64_t len) {
       for (int64_t t = start; t < start + len; ++t) {
-        for (int64_t j = 0; j < k; ++j) visit(op.experts.as<int32_t>(t)[j], t * k + j);
+        for (int64_t j = 0; j < k; ++j) {
+          if (const int32_t e = op.experts.as<int32_t>(t)[j]; e != -1) visit(e, t * k + j);
+        }
       }
       for (int64_t e = 0; grain > 1 && e < s.count; ++e) {
         while (s.cursors[e] % grain != 0) visit(static_cast<int32_t>(e), -1);
@@ -416,6 +421,8 @@ void weight_block(const Run& run, int thread, size_t e, int64_t block, const Row
 
 void combine(const ExpertsBwd& op, const Scratch& s, int threads) {
   const int64_t k = op.experts.dim(1), width = op.x.dim(1);
+  std::fill_n(s.dx + s.rows * width, width, 0.0f);
+  std::fill_n(s.dweights + s.rows * s.blocks, s.blocks, 0.0f);
   sys::parallel_for(threads, op.x.dim(0), 4, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       HWY_DYNAMIC_DISPATCH(sum_rows)(s.dx, s.at + t * k, k, width, op.dx.as<float>(t));

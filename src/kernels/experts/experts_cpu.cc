@@ -125,11 +125,11 @@ int64_t panel_bytes_max(const ExpertsFwd& op) {
 struct Scratch {
   int32_t* offsets;   // [E + 1] first sorted position of each expert
   int32_t* order;     // [T K] slot at each sorted position
-  int32_t* at;        // [T K] sorted position of each slot
+  int32_t* at;        // [T K] sorted position of each slot; of dropped ones T K, where `results` has zeros
   std::byte* x;       // [T K, R] rows of x, sorted
   std::byte* hidden;  // [T K, F] in the dtype of x
   std::byte* packed;  // of class codes_a8: the sorted rows that products read, of x, then of hidden
-  float* results;     // [T K, R]
+  float* results;     // [T K + 1, R]
   std::byte* own;     // one part per thread: workspace of a product, up block, gate block
   int64_t own_bytes, product_bytes, block_floats;
   int64_t bytes;  // of everything
@@ -170,7 +170,7 @@ Scratch cut(const ExpertProducts& c, const ExpertsFwd& op, int threads, std::byt
   s.x = take(slots * width * size);
   s.hidden = take(slots * op.up[0].rows * size);
   s.packed = take(c.a8 ? slots * std::max(a8_row_bytes(op.up), a8_row_bytes(op.down)) : 0);
-  s.results = reinterpret_cast<float*>(take(slots * width * 4));
+  s.results = reinterpret_cast<float*>(take((slots + 1) * width * 4));
   s.product_bytes = aligned(product_bytes_max(c, op));
   s.block_floats = std::min(slots, kRowsMax) * std::max(block_rows_max(op.up), block_rows_max(op.gate));
   s.own_bytes = s.product_bytes + (op.gate.empty() ? 1 : 2) * aligned(s.block_floats * 4);
@@ -186,15 +186,18 @@ void sort_by_expert(const ExpertsFwd& op, const Scratch& s) {
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t j = 0; j < k; ++j) {
       const int32_t e = op.experts.as<int32_t>(t)[j];
-      CHECK(e >= 0 && e < count, "experts_fwd: token {} has expert {} of {}", t, e, count);
-      ++s.offsets[e + 1];
+      CHECK(e >= -1 && e < count, "experts_fwd: token {} has expert {} of {}", t, e, count);
+      if (e >= 0) ++s.offsets[e + 1];
     }
   }
   for (int64_t e = 0; e < count; ++e) s.offsets[e + 1] += s.offsets[e];
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t j = 0; j < k; ++j) {
+      const int32_t e = op.experts.as<int32_t>(t)[j];
+      s.at[t * k + j] = static_cast<int32_t>(tokens * k);
+      if (e < 0) continue;
       // offsets[e] runs to the end of expert e, which is where e + 1 begins: it is shifted back below.
-      const int32_t at = s.offsets[op.experts.as<int32_t>(t)[j]]++;
+      const int32_t at = s.offsets[e]++;
       s.order[at] = static_cast<int32_t>(t * k + j);
       s.at[t * k + j] = at;
     }
@@ -223,7 +226,7 @@ void for_each_block(int threads, const Scratch& s, std::span<const Weight> list,
 
 void gather(const ExpertsFwd& op, const Scratch& s, int threads) {
   const int64_t k = op.experts.dim(1), size = size_of(op.x.dtype), bytes = op.x.dim(1) * size;
-  sys::parallel_for(threads, op.experts.count(), 64, [&](int64_t begin, int64_t end) {
+  sys::parallel_for(threads, s.offsets[op.up.size()], 64, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       std::memcpy(s.x + i * bytes, op.x.data + s.order[i] / k * op.x.stride(0) * size, static_cast<size_t>(bytes));
   });
@@ -345,7 +348,8 @@ void down_block(const ExpertProducts& c, const ExpertsFwd& op, const Scratch& s,
 }
 
 void combine(const ExpertsFwd& op, const Scratch& s, int threads) {
-  const int64_t k = op.experts.dim(1), width = op.x.dim(1);
+  const int64_t k = op.experts.dim(1), width = op.x.dim(1), slots = op.experts.count();
+  if (s.offsets[op.up.size()] < slots) std::fill_n(s.results + slots * width, width, 0.0f);
   sys::parallel_for(threads, op.x.dim(0), 4, [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const float* weights = op.weights.as<float>(t);

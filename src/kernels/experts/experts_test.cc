@@ -219,6 +219,31 @@ TEST(Experts, ATokenNeverSeesItsBatchMates) {
   }
 }
 
+// The result is that of the other slots alone, with the bits of a slot whose result is 0.
+TEST(Experts, DroppedSlotsAddNothing) {
+  for (const DType x_type : {DType::f32, DType::bf16}) {
+    for (const bool train : {false, true}) {
+      Problem p(40, 3, 5, 58, 32, x_type, DType::f32, x_type == DType::f32 ? Format::f32 : Format::bf16, true);
+      p.op.train = train;
+      for (size_t i = 0; i < p.experts.size(); i += 1 + i % 4) p.experts[i] = -1;
+      for (size_t i = 30; i < 33; ++i) p.experts[i] = -1;  // a whole token
+      sweep(p.op, 2e-5, 0.05);
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run(ctx, p.op);
+      for (const double y : to_doubles(p.y.view().slice(0, 10, 1))) EXPECT_EQ(y, 0);
+      const std::vector<double> dropped = to_doubles(p.y.view());
+      for (size_t i = 0; i < p.experts.size(); ++i) {
+        if (p.experts[i] >= 0) continue;
+        p.experts[i] = 0;
+        p.weights.mut().as<float>()[i] = 0;
+      }
+      run(ctx, p.op);
+      EXPECT_EQ(to_doubles(p.y.view()), dropped);
+    }
+  }
+}
+
 TEST(Experts, SlotsAreWeighedInTheirOrder) {
   // One hidden unit each: expert e computes (u_e x)^2 d_e.
   const std::vector<float> x{3}, weights{0.5f, 0.25f};
@@ -321,11 +346,13 @@ struct BackwardProblem {
   static int64_t tokens_of(const std::vector<int64_t>& lens) { return std::accumulate(lens.begin(), lens.end(), 0); }
 };
 
+// Of slot 3, too, which was dropped.
 TEST(ExpertsBackward, IsTheDerivative) {
   using Complex = std::complex<double>;
   for (const ExpertAct act : {ExpertAct::relu2, ExpertAct::silu}) {
     for (const bool gated : {false, true}) {
       BackwardProblem p({2, 1}, 2, 4, 3, 5, DType::f32, gated, act);
+      p.forward.experts[3] = -1;
       const auto lists = {p.forward.op.up, p.forward.op.gate, p.forward.op.down};
       std::vector<double> inputs = to_doubles(p.op.x), dy = to_doubles(p.op.dy);
       const auto append = [&](const View& v) {
@@ -343,6 +370,7 @@ TEST(ExpertsBackward, IsTheDerivative) {
         };
         Complex loss = 0;
         for (size_t slot = 0; slot < 6; ++slot) {
+          if (slot == 3) continue;
           const size_t t = slot / 2, e = static_cast<size_t>(p.forward.experts[slot]);
           const std::vector<Complex> x(z.begin() + static_cast<int64_t>(t * 5),
                                        z.begin() + static_cast<int64_t>(t * 5 + 5));
@@ -463,6 +491,25 @@ TEST(ExpertsBackward, EveryRowAgreesWithTheReference) {
 }
 
 // The row of tiles over software tiles, on any machine: against the reference, and the sequences one by one.
+
+TEST(ExpertsBackward, DroppedSlotsAddNothing) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    for (const bool train : {false, true}) {
+      BackwardProblem p({30, 0, 9}, 3, 4, 37, 24, type, true);
+      p.op.train = train;
+      for (size_t i = 0; i < p.forward.experts.size(); i += 1 + i % 4) p.forward.experts[i] = -1;
+      for (size_t i = 9; i < 12; ++i) p.forward.experts[i] = -1;  // a whole token
+      sweep(p.op, 2e-5, 0.1);
+      Arena arena;
+      Ctx ctx{.arena = arena};
+      run(ctx, p.op);
+      for (const double dx : to_doubles(p.dx.view().slice(0, 3, 1))) EXPECT_EQ(dx, 0);
+      for (size_t i = 0; i < p.forward.experts.size(); ++i)
+        EXPECT_EQ(element(p.dweights.view(), static_cast<int64_t>(i)) == 0, p.forward.experts[i] < 0) << i;
+    }
+  }
+}
+
 TEST(ExpertsBackward, SoftwareTilesAgreeWithTheReferenceAndWithEveryCut) {
   const packed::Kernel tiles = packed::soft_tile_bf16();
   const auto run_tiles = [&](const ExpertsBwd& op, int threads) {
@@ -619,7 +666,7 @@ TEST(ExpertsBackward, FrozenAndUnchosenExperts) {
 }
 
 TEST(ExpertsDeathTest, AnInvalidExpertIndexIsABug) {
-  for (const int32_t bad : {-1, 6, 1 << 30}) {
+  for (const int32_t bad : {-2, 6, 1 << 30}) {
     for (const char* row : {"grouped_f32", "ref"}) {
       Problem p(2, 2, 6, 8, 8, DType::f32, DType::f32, Format::f32);
       p.experts[3] = bad;

@@ -61,15 +61,18 @@ Routed sequence_of(const View& logits, const View& experts, const Seq& seq) {
   return out;
 }
 
-// The counts of sequence `s`: given, or of its tokens.
-std::vector<double> counts_of(const View& given, size_t s, size_t count, const std::vector<size_t>& experts) {
-  return given ? to_doubles(given.slice(0, static_cast<int64_t>(s), 1)) : router_load_ref(count, experts);
-}
+int64_t sequences_of(const SeqMap* seqs) { return seqs ? static_cast<int64_t>(seqs->seqs.size()) : 1; }
 
 void check_shape(const RouterStats& op) {
-  const int64_t sequences = op.seqs ? static_cast<int64_t>(op.seqs->seqs.size()) : 1;
-  CHECK(op.losses.dim(0) == sequences && op.losses.dim(1) == 2, "router_stats: losses {} of {} sequences",
-        to_string(op.losses.shape), sequences);
+  const int64_t sequences = sequences_of(op.seqs);
+  CHECK(op.scores.dim(0) == sequences, "router_stats: scores {} of {} sequences", to_string(op.scores.shape),
+        sequences);
+}
+
+void check_shape(const RouterBwd& op) {
+  const int64_t sequences = sequences_of(op.seqs);
+  CHECK(!op.factors || op.factors.dim(0) == sequences, "router_bwd: factors {} of {} sequences",
+        to_string(op.factors.shape), sequences);
 }
 
 void stats_ref(Ctx&, const RouterStats& op, std::span<std::byte>) {
@@ -77,33 +80,37 @@ void stats_ref(Ctx&, const RouterStats& op, std::span<std::byte>) {
   const SeqMap whole = SeqMap::one(op.logits.dim(0));
   const SeqMap& map = op.seqs ? *op.seqs : whole;
   const auto count = static_cast<size_t>(op.logits.dim(1));
+  const bool softmax = op.kind == RouterKind::softmax;
   for (size_t s = 0; s < map.seqs.size(); ++s) {
     const Routed routed = sequence_of(op.logits, op.experts, map.seqs[s]);
-    const auto losses = router_losses_ref(routed.logits, counts_of(op.counts, s, count, routed.experts),
-                                          op.kind == RouterKind::softmax);
-    set_element(op.losses, static_cast<int64_t>(2 * s), losses.balance);
-    set_element(op.losses, static_cast<int64_t>(2 * s + 1), losses.z);
+    std::vector<double> scores(count);
+    for (const auto& token : routed.logits) {
+      const auto shares = router_shares_ref(token, softmax);
+      for (size_t e = 0; e < count; ++e) scores[e] += shares[e];
+    }
+    store(op.scores.slice(0, static_cast<int64_t>(s), 1), scores);
+    set_element(op.z, static_cast<int64_t>(s), router_losses_ref(routed.logits, {}, softmax).z);
     accumulate(op.load, router_load_ref(count, routed.experts));
   }
 }
 
 void bwd_ref(Ctx&, const RouterBwd& op, std::span<std::byte>) {
+  check_shape(op);
   const SeqMap whole = SeqMap::one(op.logits.dim(0));
-  const auto k = static_cast<size_t>(op.experts.dim(1)), count = static_cast<size_t>(op.logits.dim(1));
+  const auto k = static_cast<size_t>(op.experts.dim(1));
   const RouterRefOptions options{
       .softmax = op.kind == RouterKind::softmax, .normalise = op.normalise, .scale = static_cast<double>(op.scale)};
-  const RouterRefFactors factors{static_cast<double>(op.balance), static_cast<double>(op.z)};
   const SeqMap& map = op.seqs ? *op.seqs : whole;
   for (size_t s = 0; s < map.seqs.size(); ++s) {
     const Seq& seq = map.seqs[s];
     const Routed routed = sequence_of(op.logits, op.experts, seq);
-    const std::vector<double> load = counts_of(op.counts, s, count, routed.experts);
-    const double slots = std::accumulate(load.begin(), load.end(), 0.0);
+    std::vector<double> factors;
+    if (op.factors) factors = to_doubles(op.factors.slice(0, static_cast<int64_t>(s), 1));
     for (size_t t = 0; t < routed.logits.size(); ++t) {
       const int64_t row = seq.start + static_cast<int64_t>(t);
       const std::vector<size_t> experts(&routed.experts[t * k], &routed.experts[t * k] + k);
-      store(op.dlogits.slice(0, row, 1), router_bwd_ref(options, factors, routed.logits[t], experts,
-                                                        to_doubles(op.dweights.slice(0, row, 1)), load, slots));
+      store(op.dlogits.slice(0, row, 1), router_bwd_ref(options, factors, static_cast<double>(op.z), routed.logits[t],
+                                                        experts, to_doubles(op.dweights.slice(0, row, 1))));
     }
   }
 }
@@ -118,10 +125,15 @@ void stats_cpu(Ctx& ctx, const RouterStats& op, std::span<std::byte> workspace) 
   router_stats_cpu(ctx, op, workspace);
 }
 
+void bwd_cpu(Ctx& ctx, const RouterBwd& op, std::span<std::byte> workspace) {
+  check_shape(op);
+  router_bwd_cpu(ctx, op, workspace);
+}
+
 const char* stats_supports(const RouterStats& op) {
-  if (op.logits.dtype != DType::f32 || op.losses.dtype != DType::f32) return "not F32";
-  const bool rows = op.logits.rows_contiguous() && op.experts.rows_contiguous() && op.counts.contiguous();
-  return rows && op.losses.rows_contiguous() && op.load.contiguous() ? nullptr : "strided rows";
+  if (op.logits.dtype != DType::f32 || op.scores.dtype != DType::f32 || op.z.dtype != DType::f32) return "not F32";
+  const bool rows = op.logits.rows_contiguous() && op.experts.rows_contiguous() && op.scores.rows_contiguous();
+  return rows && op.z.contiguous() && op.load.contiguous() ? nullptr : "strided rows";
 }
 
 const char* bwd_supports(const RouterBwd& op) {
@@ -129,7 +141,8 @@ const char* bwd_supports(const RouterBwd& op) {
     if (v.dtype != DType::f32) return "not F32";
     if (!v.rows_contiguous()) return "strided rows";
   }
-  return op.experts.rows_contiguous() && op.counts.contiguous() ? nullptr : "strided rows";
+  const bool factors = !op.factors || (op.factors.dtype == DType::f32 && op.factors.rows_contiguous());
+  return op.experts.rows_contiguous() && factors ? nullptr : "strided rows";
 }
 
 const char* cpu_supports(const RouterFwd& op) {
@@ -170,7 +183,7 @@ std::span<const Row<RouterBwd>> RouterBwd::rows() {
        .numerics = "f32",
        .supports = &bwd_supports,
        .workspace = &router_bwd_cpu_workspace,
-       .run = &router_bwd_cpu},
+       .run = &bwd_cpu},
       {.name = "ref", .numerics = "f64", .run = &bwd_ref},
   };
   return kRows;

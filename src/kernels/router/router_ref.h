@@ -72,46 +72,48 @@ Num logsumexp_ref(const std::vector<Num>& logits) {
   return std::log(sum) + top;
 }
 
-// Of the tokens of one sequence, or of a piece of it: their logits, and the load [E] of the whole sequence.
+// p of one token.
+template <class Num>
+std::vector<Num> router_shares_ref(const std::vector<Num>& logits, bool softmax) {
+  auto scores = router_scores_ref(logits, softmax);
+  const Num sum = std::accumulate(scores.begin(), scores.end(), Num(0));
+  for (Num& s : scores) s /= sum;
+  return scores;
+}
+
+// Of the tokens of one sequence: their logits, and the factors [E] of their balance.
 template <class Num>
 struct RouterLosses {
   Num balance{}, z{};
 };
 template <class Num>
-RouterLosses<Num> router_losses_ref(const std::vector<std::vector<Num>>& logits, const std::vector<double>& load,
+RouterLosses<Num> router_losses_ref(const std::vector<std::vector<Num>>& logits, const std::vector<double>& factors,
                                     bool softmax) {
   RouterLosses<Num> out;
-  if (logits.empty()) return out;
   for (const auto& token : logits) {
-    const auto scores = router_scores_ref(token, softmax);
-    const Num sum = std::accumulate(scores.begin(), scores.end(), Num(0)), lse = logsumexp_ref(token);
-    for (size_t e = 0; e < load.size(); ++e) out.balance += load[e] * scores[e] / sum;
+    const auto shares = router_shares_ref(token, softmax);
+    const Num lse = logsumexp_ref(token);
+    for (size_t e = 0; e < factors.size(); ++e) out.balance += factors[e] * shares[e];
     out.z += lse * lse;
   }
-  out.balance *= static_cast<double>(load.size()) / std::accumulate(load.begin(), load.end(), 0.0);
   return out;
 }
 
-struct RouterRefFactors {
-  double balance = 0, z = 0;
-};
-// Gradient of one token's logits: dweights [K], load [E] of its sequence, `slots` = T K of its sequence.
-inline std::vector<double> router_bwd_ref(const RouterRefOptions& options, const RouterRefFactors& factors,
+// Gradient of one token's logits: dweights [K], factors [E] of its sequence's balance or none, and of the z loss.
+inline std::vector<double> router_bwd_ref(const RouterRefOptions& options, const std::vector<double>& factors, double z,
                                           const std::vector<double>& logits, const std::vector<size_t>& experts,
-                                          const std::vector<double>& dweights, const std::vector<double>& load,
-                                          double slots) {
+                                          const std::vector<double>& dweights) {
   const auto scores = router_scores_ref(logits, options.softmax);
   const double lse = logsumexp_ref(logits), all = std::accumulate(scores.begin(), scores.end(), 0.0);
-  const auto count = static_cast<double>(scores.size());
   double chosen = 1e-20, used = 0, balance = 0;
   for (size_t j = 0; j < experts.size(); ++j) {
     chosen += scores[experts[j]];
     used += dweights[j] * scores[experts[j]];
   }
   if (!options.normalise) chosen = 1;
-  for (size_t e = 0; e < scores.size(); ++e) balance += load[e] * scores[e] / all;
+  for (size_t e = 0; e < factors.size(); ++e) balance += factors[e] * scores[e] / all;
   std::vector<double> ds(scores.size());
-  for (size_t e = 0; e < ds.size(); ++e) ds[e] = factors.balance * count / slots * (load[e] - balance) / all;
+  for (size_t e = 0; e < factors.size(); ++e) ds[e] = (factors[e] - balance) / all;
   for (size_t j = 0; j < experts.size(); ++j)
     ds[experts[j]] += options.scale * (dweights[j] - (options.normalise ? used / chosen : 0)) / chosen;
   // Through s to the logits.
@@ -119,7 +121,7 @@ inline std::vector<double> router_bwd_ref(const RouterRefOptions& options, const
   for (size_t e = 0; e < ds.size(); ++e) inner += ds[e] * scores[e];
   for (size_t e = 0; e < ds.size(); ++e) {
     ds[e] = scores[e] * (options.softmax ? ds[e] - inner : ds[e] * (1 - scores[e]));
-    ds[e] += factors.z * 2 * lse * std::exp(logits[e] - lse);
+    ds[e] += z * 2 * lse * std::exp(logits[e] - lse);
   }
   return ds;
 }

@@ -1,6 +1,5 @@
-// The router's statistics and backward, in FP32, one token at a time. The loads of each sequence come first, since the
-// balance loss of a token needs them; then tokens are independent. Losses are summed in FP64 over the token grid of
-// math/pieces.h, the pieces in order: the same bits on any number of threads and for any cut of a batch between
+// The router's statistics and backward, in FP32, one token at a time. Statistics are summed in FP64 over the token grid
+// of math/pieces.h, the pieces in order: the same bits on any number of threads and for any cut of a batch between
 // sequences.
 #include <algorithm>
 #include <cmath>
@@ -16,71 +15,55 @@ int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 struct Piece {
   int64_t start, len, sequence;
-  double balance, z;
+  double z;
+  double* scores;  // [E], of statistics
 };
 
 struct Scratch {
-  const int32_t* whole;  // [S, E]: of sequences of which these are pieces, or `load`
-  int32_t* load;         // [S, E]
   Piece* pieces;
-  float* own;  // one part per thread: scores [E]
-  int64_t sequences, bytes;
+  double* sums;  // [pieces, E], of statistics
+  float* own;    // one part per thread: scores [E]
+  int64_t bytes;
 };
 
-Scratch cut(const View& logits, const SeqMap* seqs, int threads, std::byte* base) {
+Scratch cut(const View& logits, const SeqMap* seqs, int threads, bool statistics, std::byte* base) {
   const int64_t tokens = logits.dim(0), count = logits.dim(1);
+  const int64_t pieces = tokens / kPieceTokens + (seqs ? static_cast<int64_t>(seqs->seqs.size()) : 1);
   Scratch s{};
-  s.sequences = seqs ? static_cast<int64_t>(seqs->seqs.size()) : 1;
   const auto take = [&](int64_t bytes) {
     std::byte* p = base ? base + s.bytes : nullptr;
     s.bytes += aligned(bytes);
     return p;
   };
-  s.load = reinterpret_cast<int32_t*>(take(s.sequences * count * 4));
-  s.pieces =
-      reinterpret_cast<Piece*>(take((tokens / kPieceTokens + s.sequences) * static_cast<int64_t>(sizeof(Piece))));
+  s.pieces = reinterpret_cast<Piece*>(take(pieces * static_cast<int64_t>(sizeof(Piece))));
+  s.sums = reinterpret_cast<double*>(take(statistics ? pieces * count * 8 : 0));
   s.own = reinterpret_cast<float*>(take(threads * count * 4));
   return s;
 }
 
-// The tokens of each sequence that chose each expert.
-template <class Op>
-void count_load(const Op& op, Scratch& s) {
-  const View& experts = op.experts;
-  const int64_t count = op.logits.dim(1);
-  const SeqMap* seqs = op.seqs;
-  s.whole = op.counts ? op.counts.template as<int32_t>() : s.load;
-  std::fill_n(s.load, s.sequences * count, 0);
-  for (int64_t i = 0; i < s.sequences; ++i) {
-    const int64_t start = seqs ? seqs->seqs[static_cast<size_t>(i)].start : 0;
-    const int64_t len = seqs ? seqs->seqs[static_cast<size_t>(i)].len : experts.dim(0);
-    for (int64_t t = start; t < start + len; ++t) {
-      for (int64_t j = 0; j < experts.dim(1); ++j) {
-        const int32_t e = experts.as<int32_t>(t)[j];
-        CHECK(e >= 0 && e < count, "{}: token {} has expert {} of {}", op.name, t, e, count);
-        ++s.load[i * count + e];
-      }
-    }
-  }
-}
-
-// K T of a sequence.
-int64_t slots_of(const Scratch& s, int64_t sequence, int64_t count) {
-  return std::accumulate(s.whole + sequence * count, s.whole + (sequence + 1) * count, int64_t{0});
-}
-
 // Pieces in order, each with its sequence. Returns how many.
-int64_t list_pieces(const SeqMap* seqs, int64_t tokens, const Scratch& s) {
+int64_t list_pieces(const View& logits, const SeqMap* seqs, const Scratch& s) {
   int64_t pieces = 0, sequence = 0;
   const auto end_of = [&](int64_t i) {
     const Seq& seq = seqs->seqs[static_cast<size_t>(i)];
     return seq.start + seq.len;
   };
-  for_each_piece(seqs, tokens, [&](int64_t start, int64_t len) {
+  for_each_piece(seqs, logits.dim(0), [&](int64_t start, int64_t len) {
     while (seqs && start >= end_of(sequence)) ++sequence;
-    s.pieces[pieces++] = {.start = start, .len = len, .sequence = sequence, .balance = 0, .z = 0};
+    s.pieces[pieces] = {
+        .start = start, .len = len, .sequence = sequence, .z = 0, .scores = s.sums + pieces * logits.dim(1)};
+    ++pieces;
   });
   return pieces;
+}
+
+void check_experts(const char* name, const View& experts, int64_t count) {
+  for (int64_t t = 0; t < experts.dim(0); ++t) {
+    for (int64_t j = 0; j < experts.dim(1); ++j) {
+      const int32_t e = experts.as<int32_t>(t)[j];
+      CHECK(e >= 0 && e < count, "{}: token {} has expert {} of {}", name, t, e, count);
+    }
+  }
 }
 
 float logsumexp(const float* logits, int64_t count) {
@@ -96,9 +79,9 @@ float total(const float* scores, int64_t count) {
   return static_cast<float>(sum);
 }
 
-float weighted(const float* scores, const int32_t* load, int64_t count) {
+float weighted(const float* scores, const float* factors, int64_t count) {
   double sum = 0;
-  for (int64_t e = 0; e < count; ++e) sum += static_cast<double>(scores[e]) * load[e];
+  for (int64_t e = 0; e < count; ++e) sum += static_cast<double>(scores[e]) * static_cast<double>(factors[e]);
   return static_cast<float>(sum);
 }
 
@@ -116,16 +99,16 @@ void chosen_gradient(const RouterBwd& op, int64_t t, const float* scores, float*
   for (int64_t j = 0; j < k; ++j) ds[experts[j]] += op.scale * (dweights[j] - mean) / divisor;
 }
 
-void token_gradient(const RouterBwd& op, int64_t t, const int32_t* load, int64_t slots, float* scores) {
+// `factors` [E] of the balance of its sequence, or null.
+void token_gradient(const RouterBwd& op, int64_t t, const float* factors, float* scores) {
   const int64_t count = op.logits.dim(1);
   const float* logits = op.logits.as<float>(t);
   float* ds = op.dlogits.as<float>(t);
   router_scores(logits, count, op.kind, scores);
   std::fill_n(ds, count, 0.0f);
-  if (op.balance != 0) {
-    const float sum = total(scores, count), mean = weighted(scores, load, count) / sum;
-    const float factor = op.balance * static_cast<float>(count) / static_cast<float>(slots) / sum;
-    for (int64_t e = 0; e < count; ++e) ds[e] = factor * (static_cast<float>(load[e]) - mean);
+  if (factors) {
+    const float sum = total(scores, count), mean = weighted(scores, factors, count) / sum;
+    for (int64_t e = 0; e < count; ++e) ds[e] = (factors[e] - mean) / sum;
   }
   chosen_gradient(op, t, scores, ds);
   if (op.kind == RouterKind::softmax) {
@@ -143,57 +126,59 @@ void token_gradient(const RouterBwd& op, int64_t t, const int32_t* load, int64_t
 }  // namespace
 
 int64_t router_stats_cpu_workspace(const RouterStats& op, int threads) {
-  return cut(op.logits, op.seqs, threads, nullptr).bytes;
+  return cut(op.logits, op.seqs, threads, true, nullptr).bytes;
 }
 int64_t router_bwd_cpu_workspace(const RouterBwd& op, int threads) {
-  return cut(op.logits, op.seqs, threads, nullptr).bytes;
+  return cut(op.logits, op.seqs, threads, false, nullptr).bytes;
 }
 
 void router_stats_cpu(Ctx& ctx, const RouterStats& op, std::span<std::byte> workspace) {
   const int64_t count = op.logits.dim(1);
-  Scratch s = cut(op.logits, op.seqs, ctx.threads, workspace.data());
-  count_load(op, s);
-  const int64_t pieces = list_pieces(op.seqs, op.logits.dim(0), s);
+  const Scratch s = cut(op.logits, op.seqs, ctx.threads, true, workspace.data());
+  check_experts(op.name, op.experts, count);
+  const int64_t pieces = list_pieces(op.logits, op.seqs, s);
   sys::parallel(static_cast<int>(std::clamp<int64_t>(pieces, 1, ctx.threads)), [&](int thread, int team) {
     float* scores = s.own + thread * count;
     for (int64_t i = thread; i < pieces; i += team) {
       Piece& piece = s.pieces[i];
+      std::fill_n(piece.scores, count, 0.0);
       for (int64_t t = piece.start; t < piece.start + piece.len; ++t) {
         const float* logits = op.logits.as<float>(t);
         router_scores(logits, count, op.kind, scores);
-        const float lse = logsumexp(logits, count);
-        piece.balance +=
-            static_cast<double>(weighted(scores, s.whole + piece.sequence * count, count) / total(scores, count));
+        const float lse = logsumexp(logits, count), sum = total(scores, count);
+        for (int64_t e = 0; e < count; ++e) piece.scores[e] += static_cast<double>(scores[e] / sum);
         piece.z += static_cast<double>(lse) * static_cast<double>(lse);
       }
     }
   });
   int64_t next = 0;
-  for (int64_t i = 0; i < s.sequences; ++i) {
-    double balance = 0, z = 0;
+  for (int64_t i = 0; i < op.scores.dim(0); ++i) {
+    const int64_t first = next;
+    double z = 0;
     for (; next < pieces && s.pieces[next].sequence == i; ++next) {
-      balance += s.pieces[next].balance;
       z += s.pieces[next].z;
+      for (int64_t e = 0; next > first && e < count; ++e) s.pieces[first].scores[e] += s.pieces[next].scores[e];
     }
-    const auto slots = static_cast<double>(std::max<int64_t>(slots_of(s, i, count), 1));
-    op.losses.as<float>(i)[0] = static_cast<float>(balance * static_cast<double>(count) / slots);
-    op.losses.as<float>(i)[1] = static_cast<float>(z);
-    for (int64_t e = 0; e < count; ++e) op.load.as<int32_t>()[e] += s.load[i * count + e];
+    for (int64_t e = 0; e < count; ++e)
+      op.scores.as<float>(i)[e] = next > first ? static_cast<float>(s.pieces[first].scores[e]) : 0;
+    op.z.as<float>()[i] = static_cast<float>(z);
+  }
+  for (int64_t t = 0; t < op.experts.dim(0); ++t) {
+    for (int64_t j = 0; j < op.experts.dim(1); ++j) ++op.load.as<int32_t>()[op.experts.as<int32_t>(t)[j]];
   }
 }
 
 void router_bwd_cpu(Ctx& ctx, const RouterBwd& op, std::span<std::byte> workspace) {
   const int64_t count = op.logits.dim(1);
-  Scratch s = cut(op.logits, op.seqs, ctx.threads, workspace.data());
-  count_load(op, s);
-  const int64_t pieces = list_pieces(op.seqs, op.logits.dim(0), s);
+  const Scratch s = cut(op.logits, op.seqs, ctx.threads, false, workspace.data());
+  check_experts(op.name, op.experts, count);
+  const int64_t pieces = list_pieces(op.logits, op.seqs, s);
   sys::parallel(static_cast<int>(std::clamp<int64_t>(pieces, 1, ctx.threads)), [&](int thread, int team) {
     float* scores = s.own + thread * count;
     for (int64_t i = thread; i < pieces; i += team) {
       const Piece& piece = s.pieces[i];
-      const int64_t slots = slots_of(s, piece.sequence, count);
-      for (int64_t t = piece.start; t < piece.start + piece.len; ++t)
-        token_gradient(op, t, s.whole + piece.sequence * count, slots, scores);
+      const float* factors = op.factors ? op.factors.as<float>(piece.sequence) : nullptr;
+      for (int64_t t = piece.start; t < piece.start + piece.len; ++t) token_gradient(op, t, factors, scores);
     }
   });
 }
