@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/ref.h"
+#include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_ref.h"
 #include "kernels/spmm/spmm_rows.h"
 
@@ -54,6 +55,19 @@ const char* sr_supports(const SpmmFwd& op) {
   return nullptr;
 }
 
+constexpr int64_t kSellWidest = 8;  // channels: wider sums have as many in flight in one row
+
+const char* sell_supports(const SpmmFwd& op) {
+  if (!op.pack) return "no pack of the graph";
+  if (op.y.dim(1) > kSellWidest) return "wide";
+  if (picks(op.reduce)) return "max and min";
+  if (op.x_scale || !(op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && op.edge.dim(1) == 1)))
+    return "other messages";
+  if (op.edge && op.pack->value.empty() && op.col.dim(0) > 0) return "values are not packed";
+  if (!op.x.contiguous()) return "strided x";
+  return sr_supports(op);
+}
+
 const char* columns_supports(const SpmmBwdArg& op) {
   const auto plain = [](const auto& v) { return !v || v.contiguous(); };
   return plain(op.x) && plain(op.edge) && plain(op.arg) && plain(op.dy) && plain(op.dx) && plain(op.dedge) &&
@@ -73,6 +87,8 @@ void check_spmm(const SpmmFwd& op) {
   CHECK(!op.edge || width % op.edge.dim(1) == 0, "{}: {} channels, {} values", SpmmFwd::name, width, op.edge.dim(1));
   CHECK((!op.self && op.own == 0) || (op.reduce == Reduce::sum && op.x), "{}: self goes with sums", SpmmFwd::name);
   CHECK(!op.self || op.self.dim(0) == std::min(rows, op.x.dim(0)), "{}: {} self", SpmmFwd::name, op.self.dim(0));
+  CHECK(!op.pack || (op.pack->rows == rows && op.pack->edges == op.col.dim(0)), "{}: a pack of another graph",
+        SpmmFwd::name);
   CHECK(picks(op.reduce) || (!op.arg && !op.add), "{}: arg and add go with max and min", SpmmFwd::name);
 }
 
@@ -84,6 +100,7 @@ void check_spmm(const SpmmBwdArg& op) {
 
 std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
   static constexpr Row<SpmmFwd> kRows[] = {
+      {.name = "sell", .numerics = "f32", .supports = &sell_supports, .run = &spmm_fwd_sell},
       {.name = "sr", .numerics = "f32", .supports = &sr_supports, .run = &spmm_fwd_sr},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };

@@ -1,7 +1,9 @@
 // Sequential reduction with Highway: a row at a time, its channels in up to eight vectors of accumulators, so that a
 // width of 128 (AVX-512) is one pass over the edges. Each channel sums its edges in their order, whatever the vectors.
 #include <algorithm>
+#include <type_traits>
 
+#include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_rows.h"
 #include "math/row_split.h"
 
@@ -61,7 +63,7 @@ struct Source {
   int64_t values = 0;
   bool full = false;  // a value per channel
   const int32_t *col = nullptr, *order = nullptr;
-  int64_t ahead = 0;  // edges
+  int64_t ahead = 0, last = 0;  // edges: how far prefetches are ahead, and the last of the graph
 
   Source(const SpmmFwd& op, const Strip& s, int64_t distance)
       : x(op.x ? op.x.as<X>() + s.first : nullptr),
@@ -69,11 +71,16 @@ struct Source {
         scale(op.x_scale ? op.x_scale.as<float>() : nullptr),
         edge(op.edge ? op.edge.as<float>() + s.value : nullptr),
         values(op.edge ? op.edge.dim(1) : 0),
-        full(op.edge && op.edge.dim(1) == op.y.dim(1)),
+        full(op.edge && op.edge.dim(1) > 1 && op.edge.dim(1) == op.y.dim(1)),
         col(op.col.as<int32_t>()),
         order(op.order ? op.order.as<int32_t>() : nullptr),
-        ahead(distance) {}
+        ahead(distance),
+        last(op.col.dim(0) - 1) {}
   const X* row(int64_t e) const { return x + col[e] * stride; }
+  // Also into the rows of the graph that follow: most have fewer edges than a prefetch needs.
+  HWY_INLINE void look_ahead(int64_t e, int64_t n) const {
+    if (ahead > 0) prefetch(row(HWY_MIN(e + ahead, last)), n);
+  }
   int64_t place(int64_t e) const { return order ? order[e] : e; }
 };
 
@@ -83,7 +90,7 @@ HWY_INLINE void sum_edges(Tag d, const Source<X>& in, const Strip& s, hn::VFromD
   const Places<Tag, kVecs> places(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
     const X* row = in.row(e);
-    if (in.ahead > 0 && e + in.ahead < s.end) prefetch(in.row(e + in.ahead), s.n);
+    in.look_ahead(e, s.n);
     if constexpr (kFactor) {
       float factor = in.edge ? in.edge[in.place(e) * in.values] : 1.0f;
       if (in.scale) factor *= in.scale[in.col[e]];
@@ -121,7 +128,7 @@ HWY_INLINE void pick_messages(Tag d, EdgeOp op, const Source<X>& in, const Strip
   const Places<Tag, kVecs> places(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
     const auto place = hn::Set(i32, static_cast<int32_t>(in.place(e)));
-    if (in.ahead > 0 && e + in.ahead < s.end && in.x) prefetch(in.row(e + in.ahead), s.n);
+    in.look_ahead(e, s.n);
     for (int v = 0; v < kVecs; ++v) {
       const auto m = message(d, op, in, e, places.at[v]);
       const auto loses = kMax ? hn::Le(m, acc[v]) : hn::Ge(m, acc[v]);
@@ -145,39 +152,77 @@ HWY_INLINE hn::VFromD<Tag> own_terms(Tag d, const SpmmFwd& op, const Strip& s, i
       y, op.add.dtype == DType::bf16 ? load(d, op.add.as<Bf16>(s.row) + c) : load(d, op.add.as<float>(s.row) + c));
 }
 
+// At most kSpmmPiece edges.
+template <class Tag, int kVecs, class X>
+HWY_INLINE void sum_piece(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
+  for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d);
+  if (op == EdgeOp::copy_x && !in.scale) {
+    sum_edges<Tag, kVecs, false>(d, in, s, acc);
+  } else if (op == EdgeOp::copy_x || (op == EdgeOp::mul && !in.full)) {
+    sum_edges<Tag, kVecs, true>(d, in, s, acc);
+  } else {
+    sum_messages<Tag, kVecs>(d, op, in, s, acc);
+  }
+}
+
+template <class Tag, int kVecs, class X>
+HWY_INLINE void sum_pieces(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
+  Strip piece = s;
+  piece.end = HWY_MIN(s.end, s.begin + kSpmmPiece);
+  sum_piece<Tag, kVecs>(d, op, in, piece, acc);
+  while (piece.end < s.end) {
+    hn::VFromD<Tag> sum[kVecs];
+    piece.begin = piece.end;
+    piece.end = HWY_MIN(s.end, piece.begin + kSpmmPiece);
+    sum_piece<Tag, kVecs>(d, op, in, piece, sum);
+    for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(acc[v], sum[v]);
+  }
+}
+
+// As put(), past the caches where whole vectors allow it.
+template <class Tag>
+HWY_INLINE void put_past(hn::VFromD<Tag> y, Tag d, const MutView& to, int64_t row, int64_t c) {
+  float* at = to.as<float>(row) + c;
+  constexpr bool kWhole = hn::MaxLanes(Tag()) == hn::MaxLanes(hn::ScalableTag<float>());
+  if (kWhole && reinterpret_cast<uintptr_t>(at) % sizeof(y) == 0) {
+    hn::Stream(y, d, at);
+  } else {
+    hn::StoreU(y, d, at);
+  }
+}
+
 template <class Tag, int kVecs, class X>
 void strip_of(const SpmmFwd& op, const Strip& s, int64_t ahead) {
   const Tag d;
   const hn::RebindToSigned<Tag> i32;
   const Source<X> in(op, s, ahead);
   hn::VFromD<Tag> acc[kVecs];
-  for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d);
   const Places<Tag, kVecs> places(s.n);
   if (picks(op.reduce)) {
     hn::VFromD<hn::RebindToSigned<Tag>> arg[kVecs];
-    for (int v = 0; v < kVecs; ++v) arg[v] = hn::Set(i32, -1);
+    for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d), arg[v] = hn::Set(i32, -1);
     op.reduce == Reduce::max ? pick_messages<Tag, kVecs, true>(d, op.op, in, s, acc, arg)
                              : pick_messages<Tag, kVecs, false>(d, op.op, in, s, acc, arg);
     for (int v = 0; v < kVecs && op.arg; ++v)
       hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + places.at[v]);
-  } else if (op.op == EdgeOp::copy_x && !in.scale) {
-    sum_edges<Tag, kVecs, false>(d, in, s, acc);
-  } else if (op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && !in.full)) {
-    sum_edges<Tag, kVecs, true>(d, in, s, acc);
   } else {
-    sum_messages<Tag, kVecs>(d, op.op, in, s, acc);
+    sum_pieces<Tag, kVecs>(d, op.op, in, s, acc);
   }
   // A vector that overlaps the one before has the same values there.
-  for (int v = 0; v < kVecs; ++v)
-    put(own_terms<Tag, X>(d, op, s, places.at[v], acc[v]), d, op.y, s.row, s.first + places.at[v]);
+  for (int v = 0; v < kVecs; ++v) {
+    const auto y = own_terms<Tag, X>(d, op, s, places.at[v], acc[v]);
+    op.tuning.past_caches&& op.y.dtype == DType::f32 ? put_past(y, d, op.y, s.row, s.first + places.at[v])
+                                                     : put(y, d, op.y, s.row, s.first + places.at[v]);
+  }
 }
 
-// How many edges ahead rows of x are fetched. It pays where they are long, come from beyond L2, and have many others in
-// the same row of the graph to look ahead to: on Zen 5, 8 to 10% at 128 channels; at 16 it costs as much.
+// How many edges ahead rows of x are prefetched: README.md has the measurements. Rows of two cache lines or more that
+// come from beyond L2 gain where a row of the graph has many edges; a mesh's neighbours are in the cache already.
 HWY_INLINE int64_t distance_of(const SpmmFwd& op) {
-  if (!op.x) return 0;
-  constexpr int64_t kAhead = 16, kCached = 1 << 20, kLong = 512;  // edges, bytes, bytes
-  const bool many = op.col.dim(0) >= kAhead * op.y.dim(0), wide = op.x.dim(1) * size_of(op.x.dtype) >= kLong;
+  if (!op.x || op.col.dim(0) == 0) return 0;
+  if (op.tuning.ahead >= 0) return op.tuning.ahead;
+  constexpr int64_t kAhead = 16, kMany = 5, kCached = 1 << 20, kLong = 64;  // edges, edges a row, bytes, bytes
+  const bool many = op.col.dim(0) >= kMany * op.y.dim(0), wide = op.x.dim(1) * size_of(op.x.dtype) >= kLong;
   return many && wide && op.x.bytes() > kCached ? kAhead : 0;
 }
 
@@ -204,6 +249,117 @@ void spmm_rows(const SpmmFwd& op, int64_t begin, int64_t end) {
 
 void spmm_range(const SpmmFwd& op, int64_t begin, int64_t end) {
   op.x&& op.x.dtype == DType::bf16 ? spmm_rows<Bf16>(op, begin, end) : spmm_rows<float>(op, begin, end);
+  if (op.tuning.past_caches) hwy::FlushStream();
+}
+
+// Slices of a pack. `at` is the first of eight rows in the order of the pack.
+template <class X>
+struct Slices {
+  const SpmmPack& pack;
+  const X* x;
+  const float* value;  // null: none
+  int64_t width, ahead;
+
+  Slices(const SpmmFwd& op, int64_t distance)
+      : pack(*op.pack),
+        x(op.x.as<X>()),
+        value(op.edge ? op.pack->value.data() : nullptr),
+        width(op.y.dim(1)),
+        ahead(distance) {}
+  HWY_INLINE void look_ahead(const int32_t* col) const {
+    for (int64_t lane = 0; lane < SpmmPack::kLanes; ++lane) hwy::Prefetch(x + col[ahead + lane] * width);
+  }
+};
+
+template <class Tag, class X>
+HWY_INLINE void finish(Tag d, const SpmmFwd& op, int32_t row, int64_t at, hn::VFromD<Tag> sum) {
+  const int64_t* rowptr = op.rowptr.as<int64_t>();
+  const Strip s{.row = row, .begin = rowptr[row], .end = rowptr[row + 1], .first = 0, .n = op.y.dim(1), .value = 0};
+  put(own_terms<Tag, X>(d, op, s, at, sum), d, op.y, row, at);
+}
+
+// One channel: a lane per row.
+HWY_INLINE void lanes_of_slice(const SpmmFwd& op, const Slices<float>& in, int64_t slice) {
+  constexpr hn::CappedTag<float, SpmmPack::kLanes> d;
+  constexpr hn::RebindToSigned<decltype(d)> i32;
+  constexpr hn::CappedTag<float, 1> one;
+  const SpmmPack& p = in.pack;
+  const int64_t at = p.long_rows + slice * SpmmPack::kLanes;
+  HWY_ALIGN float sums[SpmmPack::kLanes];
+  for (int64_t lane = 0; lane < SpmmPack::kLanes; lane += static_cast<int64_t>(hn::Lanes(d))) {
+    const int32_t *length = p.length.data() + at + lane, most = length[0], least = length[hn::Lanes(d) - 1];
+    const int32_t* col = p.col.data() + p.slice[static_cast<size_t>(slice)] + lane;
+    const float* value = in.value ? in.value + p.slice[static_cast<size_t>(slice)] + lane : nullptr;
+    auto acc = hn::Zero(d);
+    const auto next = [&](int32_t j) HWY_ATTR {
+      const int64_t step = j * SpmmPack::kLanes;
+      if (in.ahead > 0) in.look_ahead(col + step);
+      const auto x = hn::GatherIndex(d, in.x, hn::LoadU(i32, col + step));
+      return value ? hn::MulAdd(hn::LoadU(d, value + step), x, acc) : hn::Add(x, acc);
+    };
+    int32_t j = 0;
+    for (; j < least; ++j) acc = next(j);
+    for (const auto lengths = hn::LoadU(i32, length); j < most; ++j)
+      acc = hn::IfThenElse(hn::RebindMask(d, hn::Gt(lengths, hn::Set(i32, j))), next(j), acc);
+    hn::Store(acc, d, sums + lane);
+  }
+  for (int64_t lane = 0; lane < SpmmPack::kLanes && p.row[static_cast<size_t>(at + lane)] >= 0; ++lane)
+    finish<decltype(one), float>(one, op, p.row[static_cast<size_t>(at + lane)], 0, hn::Set(one, sums[lane]));
+}
+
+// Up to eight channels: kRows rows in flight, from lane `lane` on.
+template <class Tag, int kVecs, int kRows, class X>
+HWY_INLINE void rows_of_slice(const SpmmFwd& op, const Slices<X>& in, int64_t slice, int64_t lane) {
+  const Tag d;
+  const SpmmPack& p = in.pack;
+  const Places<Tag, kVecs> places(in.width);
+  const int64_t at = p.long_rows + slice * SpmmPack::kLanes + lane, begin = p.slice[static_cast<size_t>(slice)] + lane;
+  const int32_t *length = p.length.data() + at, *row = p.row.data() + at, *col = p.col.data() + begin;
+  const float* value = in.value ? in.value + begin : nullptr;
+  hn::VFromD<Tag> acc[kRows][kVecs];
+  for (auto& sums : acc) {
+    for (auto& sum : sums) sum = hn::Zero(d);
+  }
+  const auto next = [&](hn::VFromD<Tag>(&sums)[kVecs], int64_t entry) HWY_ATTR {
+    const X* x = in.x + col[entry] * in.width;
+    if (value) {
+      const auto f = hn::Set(d, value[entry]);
+      for (int v = 0; v < kVecs; ++v) sums[v] = hn::MulAdd(f, load(d, x + places.at[v]), sums[v]);
+    } else {
+      for (int v = 0; v < kVecs; ++v) sums[v] = hn::Add(load(d, x + places.at[v]), sums[v]);
+    }
+  };
+  const int64_t least = length[kRows - 1];
+  for (int64_t j = 0; j < least; ++j) {
+    if (in.ahead > 0 && lane == 0) in.look_ahead(col + j * SpmmPack::kLanes);
+    for (int r = 0; r < kRows; ++r) next(acc[r], j * SpmmPack::kLanes + r);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int64_t j = least; j < length[r]; ++j) next(acc[r], j * SpmmPack::kLanes + r);
+    for (int v = 0; v < kVecs && row[r] >= 0; ++v) finish<Tag, X>(d, op, row[r], places.at[v], acc[r][v]);
+  }
+}
+
+template <class X>
+void sell_slices(const SpmmFwd& op, int64_t begin, int64_t end) {
+  const Slices<X> in(op, HWY_MIN(HWY_MAX(op.tuning.ahead, 0), SpmmPack::kPast - SpmmPack::kLanes));
+  if constexpr (std::is_same_v<X, float>) {
+    if (in.width == 1) {
+      for (int64_t slice = begin; slice < end; ++slice) lanes_of_slice(op, in, slice);
+      return;
+    }
+  }
+  with_vectors(in.width, [&]<class Tag, int kVecs>() {
+    constexpr int kRows = kVecs == 1 ? 8 : 4;  // eight sums fit the registers of AVX2 with what they add
+    for (int64_t slice = begin; slice < end; ++slice) {
+      for (int64_t lane = 0; lane < SpmmPack::kLanes; lane += kRows)
+        rows_of_slice<Tag, kVecs, kRows>(op, in, slice, lane);
+    }
+  });
+}
+
+void sell_range(const SpmmFwd& op, int64_t begin, int64_t end) {
+  op.x.dtype == DType::bf16 ? sell_slices<Bf16>(op, begin, end) : sell_slices<float>(op, begin, end);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -214,6 +370,19 @@ HWY_AFTER_NAMESPACE();
 namespace braid {
 
 HWY_EXPORT(spmm_range);
+HWY_EXPORT(sell_range);
+
+void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
+  check_spmm(op);
+  const SpmmPack& p = *op.pack;
+  for (int64_t k = 0; k < p.long_rows; ++k) {
+    const int32_t row = p.row[static_cast<size_t>(k)];
+    HWY_DYNAMIC_DISPATCH(spmm_range)(op, row, row + 1);
+  }
+  for_each_row_range(ctx.threads, p.slice.data(), p.slices(), op.flops(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(sell_range)(op, begin, end);
+  });
+}
 
 void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
   check_spmm(op);

@@ -9,6 +9,7 @@ void check_spmm(const SpmmFwd& op);
 void check_spmm(const SpmmBwdArg& op);
 
 void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_bwd_arg_columns(Ctx& ctx, const SpmmBwdArg& op, std::span<std::byte> workspace);
 
 }  // namespace braid
