@@ -55,11 +55,9 @@ const char* sr_supports(const SpmmFwd& op) {
   return nullptr;
 }
 
-constexpr int64_t kSellWidest = 8;  // channels: wider sums have as many in flight in one row
-
 const char* sell_supports(const SpmmFwd& op) {
   if (!op.pack) return "no pack of the graph";
-  if (op.y.dim(1) > kSellWidest) return "wide";
+  if (op.y.dim(1) > kSpmmPackWidest) return "wide";
   if (picks(op.reduce)) return "max and min";
   if (op.x_scale || !(op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && op.edge.dim(1) == 1)))
     return "other messages";

@@ -21,7 +21,8 @@ inline bool picks(Reduce reduce) { return reduce == Reduce::max || reduce == Red
 
 inline constexpr int64_t kSpmmPiece = 4096;  // edges
 
-struct SpmmPack;  // spmm_pack.h
+struct SpmmPack;                               // spmm_pack.h
+inline constexpr int64_t kSpmmPackWidest = 8;  // channels that a pack serves: wider rows have as many sums in flight
 
 // How a call runs, which a measurement may choose (sparse/plan.h). It changes no bit.
 struct SpmmTuning {
