@@ -20,13 +20,14 @@ namespace HWY_NAMESPACE {
 inline constexpr int64_t kStripLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
 inline constexpr int64_t kStripMost = 8 * kStripLanes;  // channels of a strip: half of AVX-512's registers
 
-// Where the vectors of a strip begin.
+// Where the vectors of a strip begin: constants, but for the last.
 template <class Tag, int kVecs>
 struct Places {
   int64_t at[kVecs];
   explicit Places(int64_t n) {
     const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
-    for (int v = 0; v < kVecs; ++v) at[v] = HWY_MIN(v * lanes, n - lanes);
+    for (int v = 0; v + 1 < kVecs; ++v) at[v] = v * lanes;
+    at[kVecs - 1] = n - lanes;
   }
 };
 
@@ -51,8 +52,11 @@ HWY_INLINE void with_vectors(int64_t n, F&& f) {
     case 4:
       return f.template operator()<Tag, 4>();
     case 5:
+      return f.template operator()<Tag, 5>();
     case 6:
       return f.template operator()<Tag, 6>();
+    case 7:
+      return f.template operator()<Tag, 7>();
     default:
       return f.template operator()<Tag, 8>();
   }

@@ -48,10 +48,22 @@ HWY_INLINE hn::VFromD<Tag> apply_edge(EdgeOp op, hn::VFromD<Tag> x, hn::VFromD<T
   return x;
 }
 
-// Lines of the row of a later edge; the pointer may be anything.
-template <class X>
-HWY_INLINE void prefetch(const X* row, int64_t n) {
-  for (int64_t c = 0; c < n; c += static_cast<int64_t>(64 / sizeof(X))) hwy::Prefetch(row + c);
+// What the loop over the edges of a row does.
+enum class Kind : uint8_t {
+  copy,      // sums of x
+  edge,      // of x times the value of the edge, in the order of edges
+  factor,    // of x times one factor, wherever its parts are
+  messages,  // of any op
+  most,
+  least
+};
+
+HWY_INLINE Kind kind_of(const SpmmFwd& op) {
+  if (picks(op.reduce)) return op.reduce == Reduce::max ? Kind::most : Kind::least;
+  if (op.op == EdgeOp::copy_x) return op.x_scale ? Kind::factor : Kind::copy;
+  const int64_t values = op.edge ? op.edge.dim(1) : 0;
+  if (op.op != EdgeOp::mul || (values > 1 && values == op.y.dim(1))) return Kind::messages;
+  return op.order || op.x_scale || values > 1 ? Kind::factor : Kind::edge;
 }
 
 template <class X>
@@ -78,26 +90,35 @@ struct Source {
         last(op.col.dim(0) - 1) {}
   const X* row(int64_t e) const { return x + col[e] * stride; }
   // Also into the rows of the graph that follow: most have fewer edges than a prefetch needs.
-  HWY_INLINE void look_ahead(int64_t e, int64_t n) const {
-    if (ahead > 0) prefetch(row(HWY_MIN(e + ahead, last)), n);
+  template <class Tag, int kVecs>
+  HWY_INLINE void look_ahead(int64_t e) const {
+    if (ahead <= 0) return;
+    constexpr size_t kLine = 64 / sizeof(X);
+    const X* next = row(HWY_MIN(e + ahead, last));
+    for (size_t c = 0; c < kVecs * hn::MaxLanes(Tag()); c += kLine) hwy::Prefetch(next + c);
   }
   int64_t place(int64_t e) const { return order ? order[e] : e; }
 };
 
 // Sums of x, or of x times one factor per edge: most calls.
-template <class Tag, int kVecs, bool kFactor, class X>
+template <class Tag, int kVecs, Kind kKind, class X>
 HWY_INLINE void sum_edges(Tag d, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
   const Places<Tag, kVecs> places(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
     const X* row = in.row(e);
-    in.look_ahead(e, s.n);
-    if constexpr (kFactor) {
-      float factor = in.edge ? in.edge[in.place(e) * in.values] : 1.0f;
-      if (in.scale) factor *= in.scale[in.col[e]];
+    in.template look_ahead<Tag, kVecs>(e);
+    if constexpr (kKind == Kind::copy) {
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(load(d, row + places.at[v]), acc[v]);
+    } else {
+      float factor = 1;
+      if constexpr (kKind == Kind::edge) {
+        factor = in.edge[e];
+      } else {
+        if (in.edge) factor = in.edge[in.place(e) * in.values];
+        if (in.scale) factor *= in.scale[in.col[e]];
+      }
       const auto f = hn::Set(d, factor);
       for (int v = 0; v < kVecs; ++v) acc[v] = hn::MulAdd(f, load(d, row + places.at[v]), acc[v]);
-    } else {
-      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(load(d, row + places.at[v]), acc[v]);
     }
   }
 }
@@ -128,7 +149,7 @@ HWY_INLINE void pick_messages(Tag d, EdgeOp op, const Source<X>& in, const Strip
   const Places<Tag, kVecs> places(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
     const auto place = hn::Set(i32, static_cast<int32_t>(in.place(e)));
-    in.look_ahead(e, s.n);
+    in.template look_ahead<Tag, kVecs>(e);
     for (int v = 0; v < kVecs; ++v) {
       const auto m = message(d, op, in, e, places.at[v]);
       const auto loses = kMax ? hn::Le(m, acc[v]) : hn::Ge(m, acc[v]);
@@ -152,67 +173,98 @@ HWY_INLINE hn::VFromD<Tag> own_terms(Tag d, const SpmmFwd& op, const Strip& s, i
       y, op.add.dtype == DType::bf16 ? load(d, op.add.as<Bf16>(s.row) + c) : load(d, op.add.as<float>(s.row) + c));
 }
 
+// Where the sums of rows go.
+struct Sink {
+  const SpmmFwd& op;
+  float* y;  // null: BF16
+  int64_t stride;
+  bool plain, past;  // nothing is added to sums; past the caches
+
+  explicit Sink(const SpmmFwd& call)
+      : op(call),
+        y(call.y.dtype == DType::f32 ? call.y.as<float>() : nullptr),
+        stride(call.y.stride(0)),
+        plain(call.reduce != Reduce::mean && !call.self && call.own == 0 && !call.add),
+        past(call.tuning.past_caches) {}
+
+  template <class Tag, class X>
+  HWY_INLINE void put(Tag d, const Strip& s, int64_t at, hn::VFromD<Tag> sum) const {
+    if (!plain) sum = own_terms<Tag, X>(d, op, s, at, sum);
+    if (!y) return HWY_NAMESPACE::put(sum, d, op.y, s.row, s.first + at);
+    float* to = y + s.row * stride + s.first + at;
+    constexpr bool kWhole = hn::MaxLanes(Tag()) == hn::MaxLanes(hn::ScalableTag<float>());
+    if (kWhole && past && reinterpret_cast<uintptr_t>(to) % sizeof(sum) == 0) {
+      hn::Stream(sum, d, to);
+    } else {
+      hn::StoreU(sum, d, to);
+    }
+  }
+};
+
 // At most kSpmmPiece edges.
-template <class Tag, int kVecs, class X>
+template <class Tag, int kVecs, Kind kKind, class X>
 HWY_INLINE void sum_piece(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
   for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d);
-  if (op == EdgeOp::copy_x && !in.scale) {
-    sum_edges<Tag, kVecs, false>(d, in, s, acc);
-  } else if (op == EdgeOp::copy_x || (op == EdgeOp::mul && !in.full)) {
-    sum_edges<Tag, kVecs, true>(d, in, s, acc);
-  } else {
+  if constexpr (kKind == Kind::messages) {
     sum_messages<Tag, kVecs>(d, op, in, s, acc);
-  }
-}
-
-template <class Tag, int kVecs, class X>
-HWY_INLINE void sum_pieces(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
-  Strip piece = s;
-  piece.end = HWY_MIN(s.end, s.begin + kSpmmPiece);
-  sum_piece<Tag, kVecs>(d, op, in, piece, acc);
-  while (piece.end < s.end) {
-    hn::VFromD<Tag> sum[kVecs];
-    piece.begin = piece.end;
-    piece.end = HWY_MIN(s.end, piece.begin + kSpmmPiece);
-    sum_piece<Tag, kVecs>(d, op, in, piece, sum);
-    for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(acc[v], sum[v]);
-  }
-}
-
-// As put(), past the caches where whole vectors allow it.
-template <class Tag>
-HWY_INLINE void put_past(hn::VFromD<Tag> y, Tag d, const MutView& to, int64_t row, int64_t c) {
-  float* at = to.as<float>(row) + c;
-  constexpr bool kWhole = hn::MaxLanes(Tag()) == hn::MaxLanes(hn::ScalableTag<float>());
-  if (kWhole && reinterpret_cast<uintptr_t>(at) % sizeof(y) == 0) {
-    hn::Stream(y, d, at);
   } else {
-    hn::StoreU(y, d, at);
+    sum_edges<Tag, kVecs, kKind>(d, in, s, acc);
   }
 }
 
-template <class Tag, int kVecs, class X>
-void strip_of(const SpmmFwd& op, const Strip& s, int64_t ahead) {
+template <class Tag, int kVecs, Kind kKind, class X>
+HWY_INLINE void sum_pieces(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
+  if (s.end - s.begin <= kSpmmPiece) return sum_piece<Tag, kVecs, kKind>(d, op, in, s, acc);
+  Strip piece = s;
+  for (int64_t begin = s.begin; begin < s.end; begin = piece.end) {
+    hn::VFromD<Tag> sum[kVecs];
+    piece.begin = begin;
+    piece.end = HWY_MIN(s.end, begin + kSpmmPiece);
+    sum_piece<Tag, kVecs, kKind>(d, op, in, piece, sum);
+    for (int v = 0; v < kVecs; ++v) acc[v] = begin == s.begin ? sum[v] : hn::Add(acc[v], sum[v]);
+  }
+}
+
+// The channels of strip `s` of rows [begin, end).
+template <class Tag, int kVecs, Kind kKind, class X>
+HWY_NOINLINE void rows_of(const SpmmFwd& op, const Source<X>& in, Strip s, int64_t begin, int64_t end) {
   const Tag d;
   const hn::RebindToSigned<Tag> i32;
-  const Source<X> in(op, s, ahead);
-  hn::VFromD<Tag> acc[kVecs];
   const Places<Tag, kVecs> places(s.n);
-  if (picks(op.reduce)) {
-    hn::VFromD<hn::RebindToSigned<Tag>> arg[kVecs];
-    for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d), arg[v] = hn::Set(i32, -1);
-    op.reduce == Reduce::max ? pick_messages<Tag, kVecs, true>(d, op.op, in, s, acc, arg)
-                             : pick_messages<Tag, kVecs, false>(d, op.op, in, s, acc, arg);
-    for (int v = 0; v < kVecs && op.arg; ++v)
-      hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + places.at[v]);
-  } else {
-    sum_pieces<Tag, kVecs>(d, op.op, in, s, acc);
+  const Sink sink(op);
+  const int64_t* rowptr = op.rowptr.as<int64_t>();
+  for (s.row = begin; s.row < end; ++s.row) {
+    s.begin = rowptr[s.row], s.end = rowptr[s.row + 1];
+    hn::VFromD<Tag> acc[kVecs];
+    if constexpr (kKind == Kind::most || kKind == Kind::least) {
+      hn::VFromD<hn::RebindToSigned<Tag>> arg[kVecs];
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d), arg[v] = hn::Set(i32, -1);
+      pick_messages<Tag, kVecs, kKind == Kind::most>(d, op.op, in, s, acc, arg);
+      for (int v = 0; v < kVecs && op.arg; ++v)
+        hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + places.at[v]);
+    } else {
+      sum_pieces<Tag, kVecs, kKind>(d, op.op, in, s, acc);
+    }
+    // A vector that overlaps the one before has the same values there.
+    for (int v = 0; v < kVecs; ++v) sink.put<Tag, X>(d, s, places.at[v], acc[v]);
   }
-  // A vector that overlaps the one before has the same values there.
-  for (int v = 0; v < kVecs; ++v) {
-    const auto y = own_terms<Tag, X>(d, op, s, places.at[v], acc[v]);
-    op.tuning.past_caches&& op.y.dtype == DType::f32 ? put_past(y, d, op.y, s.row, s.first + places.at[v])
-                                                     : put(y, d, op.y, s.row, s.first + places.at[v]);
+}
+
+template <class Tag, int kVecs, class X>
+void rows_of_kind(Kind kind, const SpmmFwd& op, const Source<X>& in, const Strip& s, int64_t begin, int64_t end) {
+  switch (kind) {
+    case Kind::copy:
+      return rows_of<Tag, kVecs, Kind::copy>(op, in, s, begin, end);
+    case Kind::edge:
+      return rows_of<Tag, kVecs, Kind::edge>(op, in, s, begin, end);
+    case Kind::factor:
+      return rows_of<Tag, kVecs, Kind::factor>(op, in, s, begin, end);
+    case Kind::messages:
+      return rows_of<Tag, kVecs, Kind::messages>(op, in, s, begin, end);
+    case Kind::most:
+      return rows_of<Tag, kVecs, Kind::most>(op, in, s, begin, end);
+    case Kind::least:
+      return rows_of<Tag, kVecs, Kind::least>(op, in, s, begin, end);
   }
 }
 
@@ -228,20 +280,25 @@ HWY_INLINE int64_t distance_of(const SpmmFwd& op) {
 
 template <class X>
 void spmm_rows(const SpmmFwd& op, int64_t begin, int64_t end) {
-  const int64_t width = op.y.dim(1), values = op.edge ? op.edge.dim(1) : 1;
-  const bool full = values == width;
-  const int64_t part = full ? width : width / values, ahead = distance_of(op);
-  const int64_t* rowptr = op.rowptr.as<int64_t>();
-  for (int64_t i = begin; i < end; ++i) {
+  const int64_t width = op.y.dim(1), values = op.edge ? op.edge.dim(1) : 1, ahead = distance_of(op);
+  const bool full = values > 1 && values == width;
+  const int64_t part = full ? width : width / values;
+  const Kind kind = kind_of(op);
+  // Of several strips a few rows at a time, so that the lines of x that they share are still in L1.
+  const int64_t block = HWY_MIN(part, kStripMost) == width ? HWY_MAX(end - begin, 1) : 8;
+  for (int64_t row = begin; row < end; row += block) {
     for (int64_t from = 0; from < width; from += part) {
       for (int64_t c = from; c < from + part; c += kStripMost) {
-        const Strip s{.row = i,
-                      .begin = rowptr[i],
-                      .end = rowptr[i + 1],
+        const Strip s{.row = 0,
+                      .begin = 0,
+                      .end = 0,
                       .first = c,
                       .n = HWY_MIN(kStripMost, from + part - c),
                       .value = full ? c : from / part};
-        with_vectors(s.n, [&]<class Tag, int kVecs>() { strip_of<Tag, kVecs, X>(op, s, ahead); });
+        const Source<X> in(op, s, ahead);
+        with_vectors(s.n, [&]<class Tag, int kVecs>() {
+          rows_of_kind<Tag, kVecs>(kind, op, in, s, row, HWY_MIN(row + block, end));
+        });
       }
     }
   }
@@ -258,28 +315,26 @@ struct Slices {
   const SpmmPack& pack;
   const X* x;
   const float* value;  // null: none
+  const int64_t* rowptr;
   int64_t width, ahead;
 
   Slices(const SpmmFwd& op, int64_t distance)
       : pack(*op.pack),
         x(op.x.as<X>()),
         value(op.edge ? op.pack->value.data() : nullptr),
+        rowptr(op.rowptr.as<int64_t>()),
         width(op.y.dim(1)),
         ahead(distance) {}
+  HWY_INLINE Strip strip(int32_t row) const {
+    return {.row = row, .begin = rowptr[row], .end = rowptr[row + 1], .first = 0, .n = width, .value = 0};
+  }
   HWY_INLINE void look_ahead(const int32_t* col) const {
     for (int64_t lane = 0; lane < SpmmPack::kLanes; ++lane) hwy::Prefetch(x + col[ahead + lane] * width);
   }
 };
 
-template <class Tag, class X>
-HWY_INLINE void finish(Tag d, const SpmmFwd& op, int32_t row, int64_t at, hn::VFromD<Tag> sum) {
-  const int64_t* rowptr = op.rowptr.as<int64_t>();
-  const Strip s{.row = row, .begin = rowptr[row], .end = rowptr[row + 1], .first = 0, .n = op.y.dim(1), .value = 0};
-  put(own_terms<Tag, X>(d, op, s, at, sum), d, op.y, row, at);
-}
-
 // One channel: a lane per row.
-HWY_INLINE void lanes_of_slice(const SpmmFwd& op, const Slices<float>& in, int64_t slice) {
+HWY_INLINE void lanes_of_slice(const Sink& sink, const Slices<float>& in, int64_t slice) {
   constexpr hn::CappedTag<float, SpmmPack::kLanes> d;
   constexpr hn::RebindToSigned<decltype(d)> i32;
   constexpr hn::CappedTag<float, 1> one;
@@ -304,12 +359,12 @@ HWY_INLINE void lanes_of_slice(const SpmmFwd& op, const Slices<float>& in, int64
     hn::Store(acc, d, sums + lane);
   }
   for (int64_t lane = 0; lane < SpmmPack::kLanes && p.row[static_cast<size_t>(at + lane)] >= 0; ++lane)
-    finish<decltype(one), float>(one, op, p.row[static_cast<size_t>(at + lane)], 0, hn::Set(one, sums[lane]));
+    sink.put<decltype(one), float>(one, in.strip(p.row[static_cast<size_t>(at + lane)]), 0, hn::Set(one, sums[lane]));
 }
 
 // Up to eight channels: kRows rows in flight, from lane `lane` on.
 template <class Tag, int kVecs, int kRows, class X>
-HWY_INLINE void rows_of_slice(const SpmmFwd& op, const Slices<X>& in, int64_t slice, int64_t lane) {
+HWY_INLINE void rows_of_slice(const Sink& sink, const Slices<X>& in, int64_t slice, int64_t lane) {
   const Tag d;
   const SpmmPack& p = in.pack;
   const Places<Tag, kVecs> places(in.width);
@@ -336,16 +391,17 @@ HWY_INLINE void rows_of_slice(const SpmmFwd& op, const Slices<X>& in, int64_t sl
   }
   for (int r = 0; r < kRows; ++r) {
     for (int64_t j = least; j < length[r]; ++j) next(acc[r], j * SpmmPack::kLanes + r);
-    for (int v = 0; v < kVecs && row[r] >= 0; ++v) finish<Tag, X>(d, op, row[r], places.at[v], acc[r][v]);
+    for (int v = 0; v < kVecs && row[r] >= 0; ++v) sink.put<Tag, X>(d, in.strip(row[r]), places.at[v], acc[r][v]);
   }
 }
 
 template <class X>
 void sell_slices(const SpmmFwd& op, int64_t begin, int64_t end) {
   const Slices<X> in(op, HWY_MIN(HWY_MAX(op.tuning.ahead, 0), SpmmPack::kPast - SpmmPack::kLanes));
+  const Sink sink(op);
   if constexpr (std::is_same_v<X, float>) {
     if (in.width == 1) {
-      for (int64_t slice = begin; slice < end; ++slice) lanes_of_slice(op, in, slice);
+      for (int64_t slice = begin; slice < end; ++slice) lanes_of_slice(sink, in, slice);
       return;
     }
   }
@@ -353,7 +409,7 @@ void sell_slices(const SpmmFwd& op, int64_t begin, int64_t end) {
     constexpr int kRows = kVecs == 1 ? 8 : 4;  // eight sums fit the registers of AVX2 with what they add
     for (int64_t slice = begin; slice < end; ++slice) {
       for (int64_t lane = 0; lane < SpmmPack::kLanes; lane += kRows)
-        rows_of_slice<Tag, kVecs, kRows>(op, in, slice, lane);
+        rows_of_slice<Tag, kVecs, kRows>(sink, in, slice, lane);
     }
   });
 }
