@@ -25,6 +25,7 @@ const Command kCommands[] = {
     {"new", "random weights of any config, to time its shape", &setup_new},
     {"repro nemotron3-nano", "Nemotron 3 Nano's published speedup, on this machine", &setup_repro_nano},
     {"repro nvrar", "NVRAR's published times beside the simulation's", &setup_repro_nvrar},
+    {"repro spmm", "ways to run a graph's sparse product, and the choice", &setup_repro_spmm},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory},
     {"plan layout", "which ranks divide what: layouts of a cluster, modelled", &setup_plan_layout},
     {"comm bench", "collectives on simulated clusters, or measured", &setup_comm_bench},

@@ -28,6 +28,7 @@ Action setup_prune(Cli& cli);
 Action setup_quantize(Cli& cli);
 Action setup_repro_nano(Cli& cli);
 Action setup_repro_nvrar(Cli& cli);
+Action setup_repro_spmm(Cli& cli);
 Action setup_run(Cli& cli);
 Action setup_score(Cli& cli);
 Action setup_search(Cli& cli);

@@ -31,7 +31,13 @@ struct Places {
   }
 };
 
-// f.template operator()<Tag, kVecs>() with vectors for n channels, 1 <= n <= kStripMost.
+// The width of the next strip of `rest` channels: `most`, kStripMost or half of it, where there are so many, otherwise
+// at most half of kStripMost. Vectors of 5 to 7 would only be more code.
+HWY_INLINE int64_t next_strip(int64_t rest, int64_t most) {
+  return rest >= most ? most : HWY_MIN(rest, kStripMost / 2);
+}
+
+// f.template operator()<Tag, kVecs>() with vectors for a strip of n channels.
 template <class F>
 HWY_INLINE void with_vectors(int64_t n, F&& f) {
   using Tag = hn::ScalableTag<float>;
@@ -51,12 +57,6 @@ HWY_INLINE void with_vectors(int64_t n, F&& f) {
       return f.template operator()<Tag, 3>();
     case 4:
       return f.template operator()<Tag, 4>();
-    case 5:
-      return f.template operator()<Tag, 5>();
-    case 6:
-      return f.template operator()<Tag, 6>();
-    case 7:
-      return f.template operator()<Tag, 7>();
     default:
       return f.template operator()<Tag, 8>();
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/op.h"
 #include "core/philox.h"
 #include "sparse/race.h"
 
@@ -50,6 +51,12 @@ std::function<void()> Problem::run(const Way& way) {
   if (way.packed && !pack_) pack_ = pack_spmm(csr_.rowptr_view(), csr_.col_view(), edge_.view());
   if (way.packed && !pack_) return nullptr;
   return [this, &way] { braid::run(ctx_, call(way)); };
+}
+
+std::function<void()> Problem::run(const char* name) {
+  const Row<SpmmFwd>& row = row_named<SpmmFwd>(name);
+  if (refusal(row, call(ways()[0]), Device::cpu)) return nullptr;
+  return [this, &row] { run_row(ctx_, call(ways()[0]), row); };
 }
 
 double Problem::pack_seconds() {

@@ -66,6 +66,14 @@ const char* sell_supports(const SpmmFwd& op) {
   return sr_supports(op);
 }
 
+const char* lanes_supports(const SpmmFwd& op) {
+  const bool plain =
+      op.op == EdgeOp::mul && op.reduce == Reduce::sum && !op.order && !op.x_scale && !op.self && op.own == 0;
+  if (!plain || op.y.dim(1) != 1) return "not a plain product with one channel";
+  if (op.x.dtype != DType::f32 || op.y.dtype != DType::f32) return "not F32";
+  return op.x.contiguous() && op.y.contiguous() ? sr_supports(op) : "strided";
+}
+
 const char* columns_supports(const SpmmBwdArg& op) {
   const auto plain = [](const auto& v) { return !v || v.contiguous(); };
   return plain(op.x) && plain(op.edge) && plain(op.arg) && plain(op.dy) && plain(op.dx) && plain(op.dedge) &&
@@ -99,7 +107,9 @@ void check_spmm(const SpmmBwdArg& op) {
 std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
   static constexpr Row<SpmmFwd> kRows[] = {
       {.name = "sell", .numerics = "f32", .supports = &sell_supports, .run = &spmm_fwd_sell},
-      {.name = "sr", .numerics = "f32", .supports = &sr_supports, .run = &spmm_fwd_sr},
+      {.name = "sr", .numerics = "f32", .supports = &sr_supports, .workspace = &spmm_sr_workspace, .run = &spmm_fwd_sr},
+      {.name = "pr", .numerics = "f32_lanes", .supports = &lanes_supports, .run = &spmm_fwd_pr},
+      {.name = "eb_pr", .numerics = "f32_segments", .supports = &lanes_supports, .run = &spmm_fwd_eb_pr},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

@@ -191,8 +191,25 @@ TEST(Spmm, LongRowsAreSumsOfPieces) {
     TestTensor x(DType::f32, {300, width}, 1, 1, 0.5), edge(DType::f32, {edges, 1}, 2), y(DType::f32, {11, width}, 3);
     const SpmmPack pack = *pack_spmm(starts, sources, edge.view());
     EXPECT_EQ(pack.long_rows, 3);
-    SpmmFwd op{.rowptr = starts, .col = sources, .x = x.view(), .edge = edge.view(), .y = y.mut(), .op = EdgeOp::mul};
-    op.pack = &pack;
+    SpmmFwd op{.rowptr = starts,
+               .col = sources,
+               .x = x.view(),
+               .edge = edge.view(),
+               .y = y.mut(),
+               .own = 0.5f,
+               .op = EdgeOp::mul,
+               .pack = &pack};
+    sweep(op, 1e-4);
+    op.own = 0;
+    op.reduce = Reduce::mean;
+    op.tuning.past_caches = true;
+    sweep(op, 1e-4);
+    TestTensor narrow(DType::bf16, {11, width}, 3), arg(DType::i32, {11, width}, 4);
+    op.y = narrow.mut();
+    sweep(op, 4e-2);
+    op.y = y.mut();
+    op.reduce = Reduce::max;
+    op.arg = arg.mut();
     sweep(op, 1e-5);
   }
 }
