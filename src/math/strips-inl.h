@@ -41,11 +41,12 @@ HWY_INLINE int64_t next_strip(int64_t rest, int64_t most) {
 template <class F>
 HWY_INLINE void with_vectors(int64_t n, F&& f) {
   using Tag = hn::ScalableTag<float>;
+  constexpr int kVecsOfEight = kStripLanes < 8 ? 2 : 1;
   if (n == 1) return f.template operator()<hn::CappedTag<float, 1>, 1>();
   if (n == 2) return f.template operator()<hn::CappedTag<float, 2>, 1>();
   if (n < 4) return f.template operator()<hn::CappedTag<float, 2>, 2>();
   if (n == 4) return f.template operator()<hn::CappedTag<float, 4>, 1>();
-  if (n == 8) return f.template operator() < hn::CappedTag<float, 8>, kStripLanes < 8 ? 2 : 1 > ();
+  if (n == 8) return f.template operator()<hn::CappedTag<float, 8>, kVecsOfEight>();
   if (n < kStripLanes && (n < 8 || kStripLanes <= 8)) return f.template operator()<hn::CappedTag<float, 4>, 2>();
   if (n < kStripLanes) return f.template operator()<hn::CappedTag<float, 8>, 2>();
   switch ((n + kStripLanes - 1) / kStripLanes) {

@@ -6,7 +6,8 @@
 
 namespace braid::sparse {
 
-// [runs][rounds] seconds of one call. A round repeats a call until it took `least` seconds.
+// [runs][rounds] seconds of one call. A round repeats a call until it took `least` seconds, after one that is
+// not timed.
 std::vector<std::vector<double>> race(const std::vector<std::function<void()>>& runs, int rounds, double least);
 
 double median(std::vector<double> values);  // of at least one

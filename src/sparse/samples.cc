@@ -25,11 +25,11 @@ graph::Csr star(int64_t nodes) {
 
 std::vector<NamedGraph> sample_graphs(bool quick) {
   std::vector<NamedGraph> list;
-  const std::vector<int> scales = quick ? std::vector<int>{9, 10} : std::vector<int>{11, 13, 15, 16, 17};
+  const std::vector<int> scales = quick ? std::vector<int>{9, 10} : std::vector<int>{10, 12, 14, 16, 18};
   for (const int scale : scales) {
     const int64_t nodes = int64_t{1} << scale;
     for (const int64_t degree : {3, 12, 48}) {
-      if (scale > 16 && degree > 12) continue;
+      if (scale > 16 && degree > 3) continue;
       list.push_back({fmt::format("rmat{}x{}", scale, degree),
                       [=] { return graph::rmat_graph(scale, std::max<int64_t>(degree / 2, 1), 7); }});
       list.push_back({fmt::format("uniform{}x{}", scale, degree),
@@ -37,7 +37,7 @@ std::vector<NamedGraph> sample_graphs(bool quick) {
     }
     const int64_t side = int64_t{1} << scale / 2;
     list.push_back({fmt::format("grid{}", scale), [=] { return graph::grid_graph(side, nodes / side); }});
-    if (scale == 15) list.push_back({"star15", [=] { return star(nodes); }});
+    if (scale == 14) list.push_back({"star14", [=] { return star(nodes); }});
   }
   return list;
 }

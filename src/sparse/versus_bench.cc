@@ -87,7 +87,7 @@ void compare(const NamedGraph& g, int64_t width, report::Table& table) {
   const std::vector<Entry> list = entries_of(p);
   std::vector<std::function<void()>> runs;
   for (const Entry& entry : list) runs.push_back(entry.run);
-  const auto seconds = race(runs, 11, 1e-3);
+  const auto seconds = race(runs, 7, 1e-2);
   size_t best = 0;
   for (size_t k = 0; k < list.size() && list[k].own; ++k) {
     if (median(seconds[k]) < median(seconds[best])) best = k;
@@ -126,7 +126,7 @@ int main(int argc, char** argv) {
     }
   }
   fmt::print(
-      "{}\n{}\nOne thread of {}, {:.1f} GB/s read; medians of 11 interleaved rounds. Bounds: each source read once, "
+      "{}\n{}\nOne thread of {}, {:.1f} GB/s read; medians of 7 interleaved rounds. Bounds: each source read once, "
       "and "
       "one per edge.\n",
       sys::machine().cpu_name, table.markdown(), sys::machine().cpu_name, sys::roofs().read_gbs_1);

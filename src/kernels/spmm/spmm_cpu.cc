@@ -238,8 +238,11 @@ void spmm_rows(const SpmmFwd& op, int64_t begin, int64_t end) {
   const Kind kind = kind_of(op);
   const bool sums = kind == Kind::copy || kind == Kind::edge || kind == Kind::factor;
   const int64_t most = sums ? kStripMost : kStripMost / 2;
-  // Of several strips a few rows at a time, so that the lines of x that they share are still in L1.
-  const int64_t block = next_strip(part, most) == width ? HWY_MAX(end - begin, 1) : 8;
+  // Of several strips a few rows at a time, with about kEdges edges, so that the lines of x that they share are in L2
+  // yet.
+  constexpr int64_t kEdges = 256, kRowsLeast = 8, kRowsMost = 64;
+  const int64_t few = HWY_MIN(kRowsMost, HWY_MAX(kRowsLeast, kEdges * op.y.dim(0) / HWY_MAX(op.col.dim(0), 1)));
+  const int64_t block = next_strip(part, most) == width ? HWY_MAX(end - begin, 1) : few;
   for (int64_t row = begin; row < end; row += block) {
     for (int64_t from = 0; from < width; from += part) {
       for (int64_t c = from, n = 0; c < from + part; c += n) {
