@@ -36,8 +36,8 @@ struct ReproSpmmArgs {
 // The ways, and the parallel reductions, which sum in another order.
 constexpr size_t kColumns = sparse::kWays + 2;
 const char* column_name(size_t column) {
-  constexpr const char* kOthers[] = {"pr", "eb_pr"};
-  return column < sparse::kWays ? sparse::ways()[column].name : kOthers[column - sparse::kWays];
+  constexpr const char* kReductions[] = {"pr", "eb_pr"};
+  return column < sparse::kWays ? sparse::ways()[column].name : kReductions[column - sparse::kWays];
 }
 
 struct SpmmCell {
