@@ -40,10 +40,13 @@ const char* column_name(size_t column) {
   return column < sparse::kWays ? sparse::ways()[column].name : kReductions[column - sparse::kWays];
 }
 
+constexpr size_t kSell = 4;
+
 struct SpmmCell {
   std::string graph;
   int64_t width = 0;
   std::vector<double> gflops;              // by column; 0 where it is not possible
+  double pack = 0;                         // how many products a pack takes; 0: none
   double share_least = 0, share_most = 0;  // of the time that the least and the most bytes take at the rate of reading
   size_t best() const { return static_cast<size_t>(std::max_element(gflops.begin(), gflops.end()) - gflops.begin()); }
 };
@@ -69,6 +72,7 @@ SpmmCell measure_cell(const std::string& name, const graph::Csr& csr, int64_t wi
   }
   const auto seconds = sparse::race(runs, static_cast<int>(o.rounds), o.quick ? 1e-5 : 1e-3);
   for (size_t k = 0; k < runs.size(); ++k) cell.gflops[which[k]] = 1e-9 * problem.flops() / sparse::median(seconds[k]);
+  if (cell.gflops[kSell] > 0) cell.pack = problem.pack_seconds() * 1e9 * cell.gflops[kSell] / problem.flops();
   const double taken = 1e9 * problem.flops() / (1e9 * cell.gflops[cell.best()]) * sys::roofs().read_gbs_1;
   cell.share_least = problem.bytes_least() / taken;
   cell.share_most = problem.bytes_most() / taken;
@@ -78,11 +82,11 @@ SpmmCell measure_cell(const std::string& name, const graph::Csr& csr, int64_t wi
 std::string csv_of(const std::vector<SpmmCell>& cells) {
   std::string text = "graph,width";
   for (size_t way = 0; way < kColumns; ++way) text += fmt::format(",{}_gflops", column_name(way));
-  text += ",share_of_least_bytes,share_of_most_bytes\n";
+  text += ",pack_products,share_of_least_bytes,share_of_most_bytes\n";
   for (const SpmmCell& c : cells) {
     text += fmt::format("{},{}", c.graph, c.width);
     for (const double g : c.gflops) text += g > 0 ? fmt::format(",{:.4g}", g) : ",";
-    text += fmt::format(",{:.3f},{:.3f}\n", c.share_least, c.share_most);
+    text += fmt::format(",{:.1f},{:.3f},{:.3f}\n", c.pack, c.share_least, c.share_most);
   }
   return text;
 }
@@ -107,19 +111,22 @@ std::string svg_of(const std::vector<SpmmCell>& cells) {
 void print_cells(const std::vector<SpmmCell>& cells) {
   std::vector<report::Column> columns = {{"graph"}, {"width", report::Align::right}};
   for (size_t way = 0; way < kColumns; ++way) columns.push_back({column_name(way), report::Align::right});
+  columns.push_back({"pack", report::Align::right});
   columns.push_back({"of the bounds", report::Align::right});
   report::Table table(std::move(columns));
   for (const SpmmCell& c : cells) {
     std::vector<std::string> row = {c.graph, std::to_string(c.width)};
     for (size_t way = 0; way < c.gflops.size(); ++way)
       row.push_back(c.gflops[way] > 0 ? fmt::format("{:.2f}{}", c.gflops[way], way == c.best() ? " *" : "") : "-");
+    row.push_back(c.pack > 0 ? fmt::format("{:.0f}", c.pack) : "-");
     row.push_back(fmt::format("{:.0f}% {:.0f}%", 100 * c.share_least, 100 * c.share_most));
     table.row(std::move(row));
   }
   fmt::print("{}\n", table.markdown());
   fmt::print(
-      "GFLOP/s of one thread of {}, medians of interleaved rounds, * the best. Bounds: the bytes with every source\n"
-      "read once, and once per edge, at the {:.1f} GB/s that a thread reads from memory; caches exceed the latter.\n",
+      "GFLOP/s of one thread of {}, medians of interleaved rounds, * the best; pack: products that making one\n"
+      "takes. Bounds: the bytes with every source read once, and once per edge, at the {:.1f} GB/s that a thread reads "
+      "from memory; caches exceed the latter.\n",
       sys::machine().cpu_name, sys::roofs().read_gbs_1);
 }
 
@@ -148,6 +155,7 @@ int repro_table(const ReproSpmmArgs& o) {
     for (size_t way = 0; way < c.gflops.size(); ++way) {
       if (c.gflops[way] > 0) row[column_name(way)] = c.gflops[way];
     }
+    if (c.pack > 0) row["pack_products"] = c.pack;
     row["share_of_least_bytes"] = c.share_least;
     row["share_of_most_bytes"] = c.share_most;
     rows.push_back(std::move(row));
@@ -176,7 +184,7 @@ int repro_tree(const ReproSpmmArgs& o) {
   std::vector<std::pair<std::string, sparse::Regret>> rows = {{"graphs left out", held_out},
                                                               {"grown from all", regret_of(samples, own)},
                                                               {"built in", regret_of(samples, built_in)}};
-  for (int way = 0; way < 4; ++way)
+  for (int way = 0; way < sparse::kWays && !sparse::ways()[static_cast<size_t>(way)].packed; ++way)
     rows.emplace_back(std::string("always ") + sparse::ways()[static_cast<size_t>(way)].name,
                       regret_of(samples, std::vector<int>(samples.size(), way)));
   if (o.json) {

@@ -46,7 +46,7 @@ Plan::Kind& Plan::kind_of(const SpmmFwd& op, bool packs) {
   if (!fresh) return kind;
   std::fill(std::begin(kind.seconds), std::end(kind.seconds), std::numeric_limits<double>::infinity());
   if (use_ == Use::once) {
-    const Features features = features_of(stats_, cols_, op.y.dim(1), size_of(op.x ? op.x.dtype : DType::f32), 1);
+    const Features features = features_of(stats_, cols_, op.y.dim(1), size_of(op.x ? op.x.dtype : DType::f32));
     kind.choice = &ways()[static_cast<size_t>(decide(built_in_tree(), features))];
   }
   if (fingerprint_ != 0) kind.choice = remembered(key);

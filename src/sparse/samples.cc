@@ -48,25 +48,16 @@ void measure(const std::string& name, const graph::Csr& csr, const std::vector<i
   for (const int64_t width : widths) {
     Problem problem(csr, width);
     std::vector<std::function<void()>> runs;
-    std::vector<int> which;
-    bool packs = false;
-    for (int way = 0; way < kWays; ++way) {
-      if (auto run = problem.run(ways()[static_cast<size_t>(way)])) {
-        runs.push_back(std::move(run)), which.push_back(way);
-        packs = packs || ways()[static_cast<size_t>(way)].packed;
-      }
+    std::vector<size_t> which;
+    for (size_t way = 0; way < kWays; ++way) {
+      if (!ways()[way].packed) runs.push_back(problem.run(ways()[way])), which.push_back(way);
     }
     const auto seconds = race(runs, rounds, 5e-4);
-    const double pack = packs ? problem.pack_seconds() : 0;
-    for (const double uses : {1.0, kOften}) {
-      Sample s{.graph = name, .features = features_of(stats, csr.cols, width, 4, uses)};
-      s.seconds.fill(std::numeric_limits<double>::infinity());
-      for (size_t k = 0; k < which.size(); ++k) {
-        const Way& way = ways()[static_cast<size_t>(which[k])];
-        s.seconds[static_cast<size_t>(which[k])] = median(seconds[k]) + (way.packed ? pack / uses : 0);
-      }
-      samples.push_back(std::move(s));
-    }
+    Sample s{.graph = name, .features = features_of(stats, csr.cols, width, 4)};
+    s.seconds.fill(std::numeric_limits<double>::infinity());
+    for (size_t k = 0; k < which.size(); ++k)
+      s.seconds[which[k]] = *std::min_element(seconds[k].begin(), seconds[k].end());
+    samples.push_back(std::move(s));
   }
 }
 

@@ -15,8 +15,7 @@ struct NamedGraph {
 };
 std::vector<NamedGraph> sample_graphs(bool quick);
 
-// For every width two samples: of a graph that is used once, where making a pack counts, and of one used kOften times.
-inline constexpr double kOften = 1000;
+// A sample for every width: the least times of the rounds, since what delays a run is not the way's.
 void measure(const std::string& name, const graph::Csr& csr, const std::vector<int64_t>& widths, int rounds,
              std::vector<Sample>& samples);
 

@@ -23,11 +23,13 @@ struct NamedFeature {
   const char* name;
   double Features::*value;
 };
-inline constexpr NamedFeature kFeatures[] = {{"mean", &Features::mean},   {"spread", &Features::spread},
-                                             {"width", &Features::width}, {"x_mib", &Features::x_mib},
-                                             {"y_mib", &Features::y_mib}, {"uses", &Features::uses}};
+inline constexpr NamedFeature kFeatures[] = {{"mean", &Features::mean},
+                                             {"spread", &Features::spread},
+                                             {"width", &Features::width},
+                                             {"x_mib", &Features::x_mib},
+                                             {"y_mib", &Features::y_mib}};
 
-// Times of every way on one graph, infinite where a way is not possible, pack included.
+// Times of every way on one graph with one width; infinite: not among the choices.
 struct Sample {
   std::string graph{};
   Features features{};

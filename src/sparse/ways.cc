@@ -20,14 +20,13 @@ std::span<const Way> ways() {
   return kTable;
 }
 
-Features features_of(const graph::RowStats& stats, int64_t cols, int64_t width, int64_t element_bytes, double uses) {
+Features features_of(const graph::RowStats& stats, int64_t cols, int64_t width, int64_t element_bytes) {
   const auto w = static_cast<double>(width), bytes = static_cast<double>(element_bytes);
   return {.mean = stats.mean,
           .spread = stats.mean > 0 ? stats.deviation / stats.mean : 0,
           .width = w,
           .x_mib = static_cast<double>(cols) * w * bytes / kMiB,
-          .y_mib = static_cast<double>(stats.rows) * w * 4 / kMiB,
-          .uses = uses};
+          .y_mib = static_cast<double>(stats.rows) * w * 4 / kMiB};
 }
 
 bool possible(const Way& way, int64_t width) { return !way.packed || width <= kSpmmPackWidest; }

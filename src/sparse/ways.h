@@ -21,9 +21,8 @@ struct Features {
   double mean = 0, spread = 0;  // of the degrees of rows: mean, and deviation over mean
   double width = 0;             // channels
   double x_mib = 0, y_mib = 0;  // of the sources and of the result
-  double uses = 1;              // products with the same graph and width, over which a pack's time is spread
 };
-Features features_of(const graph::RowStats& stats, int64_t cols, int64_t width, int64_t element_bytes, double uses);
+Features features_of(const graph::RowStats& stats, int64_t cols, int64_t width, int64_t element_bytes);
 
 // A call that the way cannot run: packs are for narrow sums.
 bool possible(const Way& way, int64_t width);
