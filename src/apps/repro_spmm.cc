@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "apps/commands.h"
+#include "apps/model_args.h"
 #include "graph/generate.h"
 #include "io/atomic_file.h"
 #include "report/curve.h"

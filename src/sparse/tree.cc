@@ -12,9 +12,9 @@ namespace braid::sparse {
 namespace {
 
 constexpr int kDepth = 6;
-constexpr int64_t kLeast = 3;       // samples of a leaf
+constexpr int64_t kLeast = 6;       // samples of a leaf
 constexpr double kImpossible = 10;  // the cost of a way that cannot run: a factor of e^10
-constexpr double kGain = 0.01;      // a split must save more than this a sample, a percent: timings repeat no better
+constexpr double kGain = 0.003;     // a split must save more than this a sample
 
 // Logarithms of how much slower than the best each way is, summed over samples.
 using Costs = std::array<double, kWays>;
