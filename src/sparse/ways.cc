@@ -8,7 +8,7 @@ constexpr double kMiB = 1 << 20;
 }  // namespace
 
 std::span<const Way> ways() {
-  // 16 edges ahead: on Zen 3 and 5 the best of 4, 8, 16 and 32 where rows come from L3, within 10% elsewhere.
+  // Distances that paid on Zen 3 (kernels/spmm/README.md); whether they do here a plan measures.
   static constexpr Way kTable[kWays] = {
       {.name = "sr", .tuning = {.ahead = 0}},
       {.name = "sr_ahead", .tuning = {.ahead = 16}},

@@ -1,5 +1,5 @@
-// Sums over a pack: eight narrow rows in flight (spmm_pack.h). Scalar and narrow loads, not gathers: on Zen 3 both take
-// the same time where x is in L3, and loads less where it is nearer.
+// Sums over a pack: eight narrow rows in flight (spmm_pack.h), whose elements are loaded one by one, so that any width
+// and type of up to eight channels takes the same code.
 #include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_rows.h"
 #include "math/row_split.h"
