@@ -163,9 +163,9 @@ std::string overview(const std::string& group) {
       rows.emplace_back(own, fmt::format("{}: {}", listed->summary, subcommands_of(own)));
   }
   if (!group.empty()) return fmt::format("usage: braid {} <subcommand> [options]\n\n{}", group, columns(rows));
-  return fmt::format("{}\n\nusage: braid <subcommand> [options]\n\n{}\n{}", kSummary, columns(rows),
-                     columns({{"<subcommand> --help", "its options"},
-                              {"--version, --man", "commit, compiler, CPU class; a man page of everything"},
+  return fmt::format("{}\n\nusage: braid <subcommand> [options], --help for its options\n\n{}\n{}", kSummary,
+                     columns(rows),
+                     columns({{"--version, --man", "commit, compiler, CPU class; a man page of everything"},
                               {"--completion SHELL", "completions for bash, zsh or fish"},
                               {"docs/*.md", "pages of the source tree; tools/site makes a site"}}));
 }

@@ -29,6 +29,7 @@ const Command kCommands[] = {
     {"repro pccl", "PCCL's published speedups beside the simulation's", &setup_repro_pccl},
     {"repro plexus", "steps of graph networks on 1 to 2,048 ranks, modelled", &setup_repro_plexus},
     {"repro recompute", "recomputed activations: memory and time, published and here", &setup_repro_recompute},
+    {"repro spmm", "ways to run a graph's sparse product, and the choice", &setup_repro_spmm},
     {"plan memory", "memory of a training step, from a config alone", &setup_plan_memory},
     {"plan layout", "which ranks divide what: layouts of a cluster, modelled", &setup_plan_layout},
     {"plan graph", "grids of ranks that train a graph network, modelled", &setup_plan_graph},

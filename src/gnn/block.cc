@@ -7,15 +7,23 @@
 
 namespace braid::gnn {
 
-Block make_sampled_block(graph::Graph graph) {
+namespace {
+
+Block plain_block(graph::Graph graph, sparse::Use use) {
   Block block{.graph = std::move(graph)};
+  block.plans = std::make_unique<sparse::Plans>(
+      sparse::Plans{.in = sparse::Plan(block.graph.in, use), .out = sparse::Plan(block.graph.out, use)});
   block.receivers = SeqMap::one(block.rows());
   block.senders = SeqMap::one(block.cols());
   return block;
 }
 
+}  // namespace
+
+Block make_sampled_block(graph::Graph graph) { return plain_block(std::move(graph), sparse::Use::once); }
+
 Block make_block(graph::Graph graph) {
-  Block block = make_sampled_block(std::move(graph));
+  Block block = plain_block(std::move(graph), sparse::Use::often);
   const graph::Csr& in = block.graph.in;
   CHECK(in.rows == in.cols, "a whole graph of {} rows and {} columns", in.rows, in.cols);
   std::vector<float> root;

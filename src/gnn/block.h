@@ -1,16 +1,19 @@
 // Block: the edges that one layer of a graph network passes messages along, with what layers derive from degrees. The
 // nodes that receive are the first rows of those that send; in a whole graph they are the same.
 #pragma once
+#include <memory>
 #include <vector>
 
 #include "core/seq_map.h"
 #include "graph/graph.h"
+#include "sparse/plan.h"
 
 namespace braid::gnn {
 
 struct Block {
   graph::Graph graph;
-  SeqMap receivers{}, senders{};  // rows and columns, as the rows of products
+  std::unique_ptr<sparse::Plans> plans{};  // of aggregation
+  SeqMap receivers{}, senders{};           // rows and columns, as the rows of products
   // With a self-loop of each node: degrees d count it. Of a whole graph only.
   std::vector<float> norm{};       // [edges] 1 / sqrt(d_i d_j), GCN's weights
   std::vector<float> self_norm{};  // [rows] 1 / d_i

@@ -18,6 +18,7 @@ bool needed(const Run& run, const Tensor& t) { return t && run.ctx.tape && run.c
 // What the closures of an aggregation share.
 struct Aggregation {
   const graph::Graph* graph;
+  sparse::Plans* plans;
   Ref x, edge, add, y, arg;
   View weights, self;
   float own;
@@ -35,16 +36,17 @@ struct Aggregation {
 // Of sums and means: the product over the transpose.
 void data_gradient(Ctx& c, Tape& tape, const Aggregation& a) {
   const Tensor dx = tape.make_grad(c, a.x);
-  run(c, SpmmFwd{.rowptr = a.graph->out.rowptr_view(),
-                 .col = a.graph->out.col_view(),
-                 .order = a.graph->order_view(),
-                 .x = tape.grad(a.y).view(),
-                 .x_scale = a.reduce == Reduce::mean ? a.graph->inverse_degree_view() : View(),
-                 .edge = a.factor() ? a.edge_view() : View(),
-                 .self = a.self,
-                 .y = dx.mut(),
-                 .own = a.own,
-                 .op = a.factor() ? a.op : EdgeOp::copy_x});
+  const SpmmFwd product{.rowptr = a.graph->out.rowptr_view(),
+                        .col = a.graph->out.col_view(),
+                        .order = a.graph->order_view(),
+                        .x = tape.grad(a.y).view(),
+                        .x_scale = a.reduce == Reduce::mean ? a.graph->inverse_degree_view() : View(),
+                        .edge = a.factor() ? a.edge_view() : View(),
+                        .self = a.self,
+                        .y = dx.mut(),
+                        .own = a.own,
+                        .op = a.factor() ? a.op : EdgeOp::copy_x};
+  a.plans->out.run(c, product, !a.edge);
   tape.add_grad(c, a.x, dx);
 }
 
@@ -97,6 +99,7 @@ Tensor aggregate(Run& run, const Block& block, const Tensor& x, const Messages& 
   const bool winners = picks(m.reduce) && run.ctx.tape;
   const Tensor arg = winners ? Tensor(run.ctx.arena, DType::i32, shape) : Tensor();
   const Aggregation a{.graph = &block.graph,
+                      .plans = block.plans.get(),
                       .x = Ref(x),
                       .edge = Ref(m.edge),
                       .add = Ref(m.add),
@@ -115,7 +118,7 @@ Tensor aggregate(Run& run, const Block& block, const Tensor& x, const Messages& 
       run.ctx, "aggregate",
       {.in = {x, m.edge, m.add}, .out = {y, arg}, .saved = {saved_x, saved_edge, arg}, .cost = Cost::cheap},
       [a](Ctx& c) {
-        braid::run(c, SpmmFwd{.rowptr = a.graph->in.rowptr_view(),
+        const SpmmFwd product{.rowptr = a.graph->in.rowptr_view(),
                               .col = a.graph->in.col_view(),
                               .x = a.x.view(),
                               .edge = a.edge_view(),
@@ -125,7 +128,8 @@ Tensor aggregate(Run& run, const Block& block, const Tensor& x, const Messages& 
                               .arg = a.arg.mut(),
                               .own = a.own,
                               .op = a.op,
-                              .reduce = a.reduce});
+                              .reduce = a.reduce};
+        a.plans->in.run(c, product, !a.edge);
       },
       [a](Ctx& c, Tape& tape) {
         if (picks(a.reduce)) return winner_gradients(c, tape, a);

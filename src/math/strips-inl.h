@@ -20,22 +20,33 @@ namespace HWY_NAMESPACE {
 inline constexpr int64_t kStripLanes = static_cast<int64_t>(hn::MaxLanes(hn::ScalableTag<float>()));
 inline constexpr int64_t kStripMost = 8 * kStripLanes;  // channels of a strip: half of AVX-512's registers
 
-// Where the vectors of a strip begin.
+// Where the vectors of a strip begin: constants, but for the last.
 template <class Tag, int kVecs>
 struct Places {
   int64_t at[kVecs];
   explicit Places(int64_t n) {
     const auto lanes = static_cast<int64_t>(hn::Lanes(Tag()));
-    for (int v = 0; v < kVecs; ++v) at[v] = HWY_MIN(v * lanes, n - lanes);
+    for (int v = 0; v + 1 < kVecs; ++v) at[v] = v * lanes;
+    at[kVecs - 1] = n - lanes;
   }
 };
 
-// f.template operator()<Tag, kVecs>() with vectors for n channels, 1 <= n <= kStripMost.
+// The width of the next strip of `rest` channels: `most`, kStripMost or half of it, where there are so many, otherwise
+// at most half of kStripMost. Vectors of 5 to 7 would only be more code.
+HWY_INLINE int64_t next_strip(int64_t rest, int64_t most) {
+  return rest >= most ? most : HWY_MIN(rest, kStripMost / 2);
+}
+
+// f.template operator()<Tag, kVecs>() with vectors for a strip of n channels.
 template <class F>
 HWY_INLINE void with_vectors(int64_t n, F&& f) {
   using Tag = hn::ScalableTag<float>;
+  constexpr int kVecsOfEight = kStripLanes < 8 ? 2 : 1;
   if (n == 1) return f.template operator()<hn::CappedTag<float, 1>, 1>();
+  if (n == 2) return f.template operator()<hn::CappedTag<float, 2>, 1>();
   if (n < 4) return f.template operator()<hn::CappedTag<float, 2>, 2>();
+  if (n == 4) return f.template operator()<hn::CappedTag<float, 4>, 1>();
+  if (n == 8) return f.template operator()<hn::CappedTag<float, 8>, kVecsOfEight>();
   if (n < kStripLanes && (n < 8 || kStripLanes <= 8)) return f.template operator()<hn::CappedTag<float, 4>, 2>();
   if (n < kStripLanes) return f.template operator()<hn::CappedTag<float, 8>, 2>();
   switch ((n + kStripLanes - 1) / kStripLanes) {
@@ -47,9 +58,6 @@ HWY_INLINE void with_vectors(int64_t n, F&& f) {
       return f.template operator()<Tag, 3>();
     case 4:
       return f.template operator()<Tag, 4>();
-    case 5:
-    case 6:
-      return f.template operator()<Tag, 6>();
     default:
       return f.template operator()<Tag, 8>();
   }

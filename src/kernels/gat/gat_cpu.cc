@@ -95,8 +95,9 @@ void attend_rows(const GatFwd& op, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
     const Neighbours list(op.rowptr, op.col, i, op.loops);
     for (int64_t h = 0; h < heads; ++h) {
-      for (int64_t c = 0; c < part; c += kStripMost) {
-        const int64_t n = HWY_MIN(kStripMost, part - c), first = h * part + c;
+      for (int64_t c = 0, n = 0; c < part; c += n) {
+        n = next_strip(part - c, kStripMost);
+        const int64_t first = h * part + c;
         with_vectors(n, [&]<class Tag, int kVecs>() { attend<Tag, kVecs, X>(op, list, h, first, n); });
       }
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/ref.h"
+#include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_ref.h"
 #include "kernels/spmm/spmm_rows.h"
 
@@ -54,6 +55,25 @@ const char* sr_supports(const SpmmFwd& op) {
   return nullptr;
 }
 
+const char* sell_supports(const SpmmFwd& op) {
+  if (!op.pack) return "no pack of the graph";
+  if (op.y.dim(1) > kSpmmPackWidest) return "wide";
+  if (picks(op.reduce)) return "max and min";
+  if (op.x_scale || !(op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && op.edge.dim(1) == 1)))
+    return "other messages";
+  if (op.edge && op.pack->value.empty() && op.col.dim(0) > 0) return "values are not packed";
+  if (!op.x.contiguous()) return "strided x";
+  return sr_supports(op);
+}
+
+const char* lanes_supports(const SpmmFwd& op) {
+  const bool plain =
+      op.op == EdgeOp::mul && op.reduce == Reduce::sum && !op.order && !op.x_scale && !op.self && op.own == 0;
+  if (!plain || op.y.dim(1) != 1) return "not a plain product with one channel";
+  if (op.x.dtype != DType::f32 || op.y.dtype != DType::f32) return "not F32";
+  return op.x.contiguous() && op.y.contiguous() ? sr_supports(op) : "strided";
+}
+
 const char* columns_supports(const SpmmBwdArg& op) {
   const auto plain = [](const auto& v) { return !v || v.contiguous(); };
   return plain(op.x) && plain(op.edge) && plain(op.arg) && plain(op.dy) && plain(op.dx) && plain(op.dedge) &&
@@ -75,6 +95,8 @@ void check_spmm(const SpmmFwd& op) {
   CHECK(!op.self || (op.self_row >= 0 && op.self_source >= 0 && op.self_row + op.self.dim(0) <= rows &&
                      op.self_source + op.self.dim(0) <= op.x.dim(0)),
         "{}: {} self from row {}, source {}", SpmmFwd::name, op.self.dim(0), op.self_row, op.self_source);
+  CHECK(!op.pack || (op.pack->rows == rows && op.pack->edges == op.col.dim(0)), "{}: a pack of another graph",
+        SpmmFwd::name);
   CHECK(picks(op.reduce) || (!op.arg && !op.add), "{}: arg and add go with max and min", SpmmFwd::name);
 }
 
@@ -86,7 +108,10 @@ void check_spmm(const SpmmBwdArg& op) {
 
 std::span<const Row<SpmmFwd>> SpmmFwd::rows() {
   static constexpr Row<SpmmFwd> kRows[] = {
-      {.name = "sr", .numerics = "f32", .supports = &sr_supports, .run = &spmm_fwd_sr},
+      {.name = "sell", .numerics = "f32", .supports = &sell_supports, .run = &spmm_fwd_sell},
+      {.name = "sr", .numerics = "f32", .supports = &sr_supports, .workspace = &spmm_sr_workspace, .run = &spmm_fwd_sr},
+      {.name = "pr", .numerics = "f32_lanes", .supports = &lanes_supports, .run = &spmm_fwd_pr},
+      {.name = "eb_pr", .numerics = "f32_segments", .supports = &lanes_supports, .run = &spmm_fwd_eb_pr},
       {.name = "ref", .numerics = "f64", .run = &fwd_ref},
   };
   return kRows;

@@ -4,7 +4,8 @@
 //   col[e] f: copy_x x, copy_e edge, add x + e, sub x - e, mul x e, div x / e;  reduce: sum, mean, max, min
 // Of a block of a larger graph, row self_row + i is source self_source + i, and self[i] belongs to both.
 // A row without edges is 0 (sum and mean: plus its own terms), with arg -1. max and min take the first edge of equal
-// values and give its position `order[e]`; NaN wins. Accumulated in FP32 in the order of edges.
+// values and give its position `order[e]`; NaN wins. Accumulated in FP32 in the order of edges; a sum of more than
+// kSpmmPiece edges is that of its pieces of so many, in order, which threads may share.
 //
 // Gradients stay in this family (Huang et al., GE-SpMM, arXiv 2007.03179; Zhang et al., arXiv 2110.09524):
 //   sum, mean   dx by SpmmFwd over the transpose, dedge by SddmmFwd (kernels/sddmm)
@@ -18,6 +19,17 @@ enum class EdgeOp : uint8_t { copy_x, copy_e, add, sub, mul, div };
 enum class Reduce : uint8_t { sum, mean, max, min };
 
 inline bool picks(Reduce reduce) { return reduce == Reduce::max || reduce == Reduce::min; }
+
+inline constexpr int64_t kSpmmPiece = 4096;  // edges
+
+struct SpmmPack;                               // spmm_pack.h
+inline constexpr int64_t kSpmmPackWidest = 8;  // channels that a pack serves: wider rows have as many sums in flight
+
+// How a call runs, which a measurement may choose (sparse/plan.h). It changes no bit.
+struct SpmmTuning {
+  int32_t ahead = -1;        // edges whose rows of x are prefetched; 0: none, -1: by the size of x
+  bool past_caches = false;  // y is written past the caches: it pays where y exceeds them
+};
 
 struct SpmmFwd {
   View rowptr{};   // [R + 1] I64
@@ -34,6 +46,8 @@ struct SpmmFwd {
   int64_t self_row = 0, self_source = 0;
   EdgeOp op = EdgeOp::copy_x;
   Reduce reduce = Reduce::sum;
+  SpmmTuning tuning{};
+  const SpmmPack* pack = nullptr;  // of this graph, if there is one: see spmm_pack.h
   static constexpr const char* name = "spmm_fwd";
   static constexpr auto fields() {
     return std::tuple{in("rowptr", &SpmmFwd::rowptr, "R1"),

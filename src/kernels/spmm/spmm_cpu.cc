@@ -1,6 +1,7 @@
 // Sequential reduction with Highway: a row at a time, its channels in up to eight vectors of accumulators, so that a
 // width of 128 (AVX-512) is one pass over the edges. Each channel sums its edges in their order, whatever the vectors.
 #include <algorithm>
+#include <span>
 
 #include "kernels/spmm/spmm_rows.h"
 #include "math/row_split.h"
@@ -15,17 +16,12 @@
 #include "math/vec-inl.h"
 // after vec-inl
 #include "math/strips-inl.h"
+// after strips-inl
+#include "kernels/spmm/spmm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace braid {
 namespace HWY_NAMESPACE {
-
-// A row's share of one pass: channels [first, first + n) of row i, which lie inside one value of an edge, or with
-// `full` have one each.
-struct Strip {
-  int64_t row, begin, end;  // edges
-  int64_t first, n, value;
-};
 
 template <class Tag>
 HWY_INLINE hn::VFromD<Tag> apply_edge(EdgeOp op, hn::VFromD<Tag> x, hn::VFromD<Tag> e) {
@@ -46,10 +42,21 @@ HWY_INLINE hn::VFromD<Tag> apply_edge(EdgeOp op, hn::VFromD<Tag> x, hn::VFromD<T
   return x;
 }
 
-// Lines of the row of a later edge; the pointer may be anything.
-template <class X>
-HWY_INLINE void prefetch(const X* row, int64_t n) {
-  for (int64_t c = 0; c < n; c += static_cast<int64_t>(64 / sizeof(X))) hwy::Prefetch(row + c);
+// What the loop over the edges of a row does.
+enum class Kind : uint8_t {
+  copy,      // sums of x
+  edge,      // of x times the value of the edge, in the order of edges
+  factor,    // of x times one factor, wherever its parts are
+  messages,  // of any op
+  picks      // max and min
+};
+
+HWY_INLINE Kind kind_of(const SpmmFwd& op) {
+  if (picks(op.reduce)) return Kind::picks;
+  if (op.op == EdgeOp::copy_x) return op.x_scale ? Kind::factor : Kind::copy;
+  const int64_t values = op.edge ? op.edge.dim(1) : 0;
+  if (op.op != EdgeOp::mul || (values > 1 && values == op.y.dim(1))) return Kind::messages;
+  return op.order || op.x_scale || values > 1 ? Kind::factor : Kind::edge;
 }
 
 template <class X>
@@ -61,7 +68,7 @@ struct Source {
   int64_t values = 0;
   bool full = false;  // a value per channel
   const int32_t *col = nullptr, *order = nullptr;
-  int64_t ahead = 0;  // edges
+  int64_t ahead = 0, last = 0;  // edges: how far prefetches are ahead, and the last of the graph
 
   Source(const SpmmFwd& op, const Strip& s, int64_t distance)
       : x(op.x ? op.x.as<X>() + s.first : nullptr),
@@ -69,28 +76,42 @@ struct Source {
         scale(op.x_scale ? op.x_scale.as<float>() : nullptr),
         edge(op.edge ? op.edge.as<float>() + s.value : nullptr),
         values(op.edge ? op.edge.dim(1) : 0),
-        full(op.edge && op.edge.dim(1) == op.y.dim(1)),
+        full(op.edge && op.edge.dim(1) > 1 && op.edge.dim(1) == op.y.dim(1)),
         col(op.col.as<int32_t>()),
         order(op.order ? op.order.as<int32_t>() : nullptr),
-        ahead(distance) {}
+        ahead(distance),
+        last(op.col.dim(0) - 1) {}
   const X* row(int64_t e) const { return x + col[e] * stride; }
+  // Also into the rows of the graph that follow: most have fewer edges than a prefetch needs.
+  template <class Tag, int kVecs>
+  HWY_INLINE void look_ahead(int64_t e) const {
+    if (ahead <= 0) return;
+    constexpr size_t kLine = 64 / sizeof(X);
+    const X* next = row(HWY_MIN(e + ahead, last));
+    for (size_t c = 0; c < kVecs * hn::MaxLanes(Tag()); c += kLine) hwy::Prefetch(next + c);
+  }
   int64_t place(int64_t e) const { return order ? order[e] : e; }
 };
 
 // Sums of x, or of x times one factor per edge: most calls.
-template <class Tag, int kVecs, bool kFactor, class X>
+template <class Tag, int kVecs, Kind kKind, class X>
 HWY_INLINE void sum_edges(Tag d, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
   const Places<Tag, kVecs> places(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
     const X* row = in.row(e);
-    if (in.ahead > 0 && e + in.ahead < s.end) prefetch(in.row(e + in.ahead), s.n);
-    if constexpr (kFactor) {
-      float factor = in.edge ? in.edge[in.place(e) * in.values] : 1.0f;
-      if (in.scale) factor *= in.scale[in.col[e]];
+    in.template look_ahead<Tag, kVecs>(e);
+    if constexpr (kKind == Kind::copy) {
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(load(d, row + places.at[v]), acc[v]);
+    } else {
+      float factor = 1;
+      if constexpr (kKind == Kind::edge) {
+        factor = in.edge[e];
+      } else {
+        if (in.edge) factor = in.edge[in.place(e) * in.values];
+        if (in.scale) factor *= in.scale[in.col[e]];
+      }
       const auto f = hn::Set(d, factor);
       for (int v = 0; v < kVecs; ++v) acc[v] = hn::MulAdd(f, load(d, row + places.at[v]), acc[v]);
-    } else {
-      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(load(d, row + places.at[v]), acc[v]);
     }
   }
 }
@@ -114,17 +135,17 @@ HWY_INLINE void sum_messages(Tag d, EdgeOp op, const Source<X>& in, const Strip&
 }
 
 // The best message of every channel and its edge: the first wins a tie, NaN wins over all.
-template <class Tag, int kVecs, bool kMax, class X>
-HWY_INLINE void pick_messages(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs],
-                              hn::VFromD<hn::RebindToSigned<Tag>> (&arg)[kVecs]) {
+template <class Tag, int kVecs, class X>
+HWY_INLINE void pick_messages(Tag d, EdgeOp op, bool max, const Source<X>& in, const Strip& s,
+                              hn::VFromD<Tag> (&acc)[kVecs], hn::VFromD<hn::RebindToSigned<Tag>> (&arg)[kVecs]) {
   const hn::RebindToSigned<Tag> i32;
   const Places<Tag, kVecs> places(s.n);
   for (int64_t e = s.begin; e < s.end; ++e) {
     const auto place = hn::Set(i32, static_cast<int32_t>(in.place(e)));
-    if (in.ahead > 0 && e + in.ahead < s.end && in.x) prefetch(in.row(e + in.ahead), s.n);
+    in.template look_ahead<Tag, kVecs>(e);
     for (int v = 0; v < kVecs; ++v) {
       const auto m = message(d, op, in, e, places.at[v]);
-      const auto loses = kMax ? hn::Le(m, acc[v]) : hn::Ge(m, acc[v]);
+      const auto loses = max ? hn::Le(m, acc[v]) : hn::Ge(m, acc[v]);
       const auto keeps = e > s.begin ? hn::Or(loses, hn::IsNaN(acc[v])) : hn::MaskFromVec(hn::Zero(d));
       acc[v] = hn::IfThenElse(keeps, acc[v], m);
       arg[v] = hn::IfThenElse(hn::RebindMask(i32, keeps), arg[v], place);
@@ -132,70 +153,108 @@ HWY_INLINE void pick_messages(Tag d, EdgeOp op, const Source<X>& in, const Strip
   }
 }
 
-template <class Tag, class X>
-HWY_INLINE hn::VFromD<Tag> own_terms(Tag d, const SpmmFwd& op, const Strip& s, int64_t at, hn::VFromD<Tag> y) {
-  const int64_t c = s.first + at;
-  if (op.reduce == Reduce::mean && s.end > s.begin) y = hn::Div(y, hn::Set(d, static_cast<float>(s.end - s.begin)));
-  if (const int64_t i = s.row - op.self_row; op.self && i >= 0 && i < op.self.dim(0))
-    y = hn::MulAdd(hn::Set(d, op.self.as<float>()[i]), load(d, op.x.as<X>(op.self_source + i) + c), y);
-  if (op.own != 0 && s.row < op.x.dim(0)) y = hn::MulAdd(hn::Set(d, op.own), load(d, op.x.as<X>(s.row) + c), y);
-  if (!op.add || s.begin == s.end) return y;
-  return hn::Add(
-      y, op.add.dtype == DType::bf16 ? load(d, op.add.as<Bf16>(s.row) + c) : load(d, op.add.as<float>(s.row) + c));
+// At most kSpmmPiece edges.
+template <class Tag, int kVecs, Kind kKind, class X>
+HWY_INLINE void sum_piece(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
+  for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d);
+  if constexpr (kKind == Kind::messages) {
+    sum_messages<Tag, kVecs>(d, op, in, s, acc);
+  } else {
+    sum_edges<Tag, kVecs, kKind>(d, in, s, acc);
+  }
+}
+
+template <class Tag, int kVecs, Kind kKind, class X>
+HWY_INLINE void sum_pieces(Tag d, EdgeOp op, const Source<X>& in, const Strip& s, hn::VFromD<Tag> (&acc)[kVecs]) {
+  Strip piece = s;
+  HWY_ALIGN float before[kVecs * hn::MaxLanes(Tag())];  // sums of the pieces before: few rows have any
+  for (;;) {
+    piece.end = HWY_MIN(s.end, piece.begin + kSpmmPiece);
+    sum_piece<Tag, kVecs, kKind>(d, op, in, piece, acc);
+    if (piece.begin != s.begin) {
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Add(hn::LoadU(d, before + v * hn::Lanes(d)), acc[v]);
+    }
+    if (piece.end == s.end) return;
+    for (int v = 0; v < kVecs; ++v) hn::StoreU(acc[v], d, before + v * hn::Lanes(d));
+    piece.begin = piece.end;
+  }
+}
+
+// The channels of strip `s` of rows [begin, end).
+template <class Tag, int kVecs, Kind kKind, class X>
+HWY_NOINLINE void rows_of(const SpmmFwd& op, const Source<X>& in, Strip s, int64_t begin, int64_t end) {
+  const Tag d;
+  const hn::RebindToSigned<Tag> i32;
+  const Places<Tag, kVecs> places(s.n);
+  const Sink sink(op);
+  const int64_t* rowptr = op.rowptr.as<int64_t>();
+  for (s.row = begin; s.row < end; ++s.row) {
+    s.begin = rowptr[s.row], s.end = rowptr[s.row + 1];
+    hn::VFromD<Tag> acc[kVecs];
+    if constexpr (kKind == Kind::picks) {
+      hn::VFromD<hn::RebindToSigned<Tag>> arg[kVecs];
+      for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d), arg[v] = hn::Set(i32, -1);
+      pick_messages<Tag, kVecs>(d, op.op, op.reduce == Reduce::max, in, s, acc, arg);
+      for (int v = 0; v < kVecs && op.arg; ++v)
+        hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + places.at[v]);
+    } else {
+      sum_pieces<Tag, kVecs, kKind>(d, op.op, in, s, acc);
+    }
+    // A vector that overlaps the one before has the same values there.
+    for (int v = 0; v < kVecs; ++v) sink.put<Tag, X>(d, s, places.at[v], acc[v]);
+  }
 }
 
 template <class Tag, int kVecs, class X>
-void strip_of(const SpmmFwd& op, const Strip& s, int64_t ahead) {
-  const Tag d;
-  const hn::RebindToSigned<Tag> i32;
-  const Source<X> in(op, s, ahead);
-  hn::VFromD<Tag> acc[kVecs];
-  for (int v = 0; v < kVecs; ++v) acc[v] = hn::Zero(d);
-  const Places<Tag, kVecs> places(s.n);
-  if (picks(op.reduce)) {
-    hn::VFromD<hn::RebindToSigned<Tag>> arg[kVecs];
-    for (int v = 0; v < kVecs; ++v) arg[v] = hn::Set(i32, -1);
-    op.reduce == Reduce::max ? pick_messages<Tag, kVecs, true>(d, op.op, in, s, acc, arg)
-                             : pick_messages<Tag, kVecs, false>(d, op.op, in, s, acc, arg);
-    for (int v = 0; v < kVecs && op.arg; ++v)
-      hn::StoreU(arg[v], i32, op.arg.as<int32_t>(s.row) + s.first + places.at[v]);
-  } else if (op.op == EdgeOp::copy_x && !in.scale) {
-    sum_edges<Tag, kVecs, false>(d, in, s, acc);
-  } else if (op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && !in.full)) {
-    sum_edges<Tag, kVecs, true>(d, in, s, acc);
-  } else {
-    sum_messages<Tag, kVecs>(d, op.op, in, s, acc);
+void rows_of_kind(Kind kind, const SpmmFwd& op, const Source<X>& in, const Strip& s, int64_t begin, int64_t end) {
+  switch (kind) {
+    case Kind::copy:
+      return rows_of<Tag, kVecs, Kind::copy>(op, in, s, begin, end);
+    case Kind::edge:
+      return rows_of<Tag, kVecs, Kind::edge>(op, in, s, begin, end);
+    case Kind::factor:
+      return rows_of<Tag, kVecs, Kind::factor>(op, in, s, begin, end);
+    default:
+      break;
   }
-  // A vector that overlaps the one before has the same values there.
-  for (int v = 0; v < kVecs; ++v)
-    put(own_terms<Tag, X>(d, op, s, places.at[v], acc[v]), d, op.y, s.row, s.first + places.at[v]);
+  if constexpr (kVecs <= 4) {  // of these as many are in registers beside what they compute
+    if (kind == Kind::messages) return rows_of<Tag, kVecs, Kind::messages>(op, in, s, begin, end);
+    return rows_of<Tag, kVecs, Kind::picks>(op, in, s, begin, end);
+  }
 }
 
-// How many edges ahead rows of x are fetched. It pays where they are long, come from beyond L2, and have many others in
-// the same row of the graph to look ahead to: on Zen 5, 8 to 10% at 128 channels; at 16 it costs as much.
+// How many edges ahead rows of x are prefetched: README.md has the measurements. Rows of two cache lines or more that
+// come from beyond L2 gain where a row of the graph has many edges; a mesh's neighbours are in the cache already.
 HWY_INLINE int64_t distance_of(const SpmmFwd& op) {
-  if (!op.x) return 0;
-  constexpr int64_t kAhead = 16, kCached = 1 << 20, kLong = 512;  // edges, bytes, bytes
-  const bool many = op.col.dim(0) >= kAhead * op.y.dim(0), wide = op.x.dim(1) * size_of(op.x.dtype) >= kLong;
+  if (!op.x || op.col.dim(0) == 0) return 0;
+  if (op.tuning.ahead >= 0) return op.tuning.ahead;
+  constexpr int64_t kAhead = 16, kMany = 5, kCached = 1 << 20, kLong = 64;  // edges, edges a row, bytes, bytes
+  const bool many = op.col.dim(0) >= kMany * op.y.dim(0), wide = op.x.dim(1) * size_of(op.x.dtype) >= kLong;
   return many && wide && op.x.bytes() > kCached ? kAhead : 0;
 }
 
 template <class X>
 void spmm_rows(const SpmmFwd& op, int64_t begin, int64_t end) {
-  const int64_t width = op.y.dim(1), values = op.edge ? op.edge.dim(1) : 1;
-  const bool full = values == width;
-  const int64_t part = full ? width : width / values, ahead = distance_of(op);
-  const int64_t* rowptr = op.rowptr.as<int64_t>();
-  for (int64_t i = begin; i < end; ++i) {
+  const int64_t width = op.y.dim(1), values = op.edge ? op.edge.dim(1) : 1, ahead = distance_of(op);
+  const bool full = values > 1 && values == width;
+  const int64_t part = full ? width : width / values;
+  const Kind kind = kind_of(op);
+  const bool sums = kind == Kind::copy || kind == Kind::edge || kind == Kind::factor;
+  const int64_t most = sums ? kStripMost : kStripMost / 2;
+  // Of several strips a few rows at a time, with about kEdges edges, so that the lines of x that they share are in L2
+  // yet.
+  constexpr int64_t kEdges = 256, kRowsLeast = 8, kRowsMost = 64;
+  const int64_t few = HWY_MIN(kRowsMost, HWY_MAX(kRowsLeast, kEdges * op.y.dim(0) / HWY_MAX(op.col.dim(0), 1)));
+  const int64_t block = next_strip(part, most) == width ? HWY_MAX(end - begin, 1) : few;
+  for (int64_t row = begin; row < end; row += block) {
     for (int64_t from = 0; from < width; from += part) {
-      for (int64_t c = from; c < from + part; c += kStripMost) {
-        const Strip s{.row = i,
-                      .begin = rowptr[i],
-                      .end = rowptr[i + 1],
-                      .first = c,
-                      .n = HWY_MIN(kStripMost, from + part - c),
-                      .value = full ? c : from / part};
-        with_vectors(s.n, [&]<class Tag, int kVecs>() { strip_of<Tag, kVecs, X>(op, s, ahead); });
+      for (int64_t c = from, n = 0; c < from + part; c += n) {
+        n = next_strip(from + part - c, most);
+        const Strip s{.row = 0, .begin = 0, .end = 0, .first = c, .n = n, .value = full ? c : from / part};
+        const Source<X> in(op, s, ahead);
+        with_vectors(s.n, [&]<class Tag, int kVecs>() {
+          rows_of_kind<Tag, kVecs>(kind, op, in, s, row, HWY_MIN(row + block, end));
+        });
       }
     }
   }
@@ -203,6 +262,31 @@ void spmm_rows(const SpmmFwd& op, int64_t begin, int64_t end) {
 
 void spmm_range(const SpmmFwd& op, int64_t begin, int64_t end) {
   op.x&& op.x.dtype == DType::bf16 ? spmm_rows<Bf16>(op, begin, end) : spmm_rows<float>(op, begin, end);
+  if (op.tuning.past_caches) hwy::FlushStream();
+}
+
+// Row `row` from the sums of its pieces, [pieces, width].
+template <class X>
+void add_pieces(const SpmmFwd& op, int64_t row, const float* sums, int64_t pieces) {
+  const int64_t width = op.y.dim(1), *rowptr = op.rowptr.as<int64_t>();
+  const Sink sink(op);
+  for (int64_t c = 0, n = 0; c < width; c += n) {
+    n = next_strip(width - c, kStripMost);
+    const Strip s{.row = row, .begin = rowptr[row], .end = rowptr[row + 1], .first = c, .n = n, .value = 0};
+    with_vectors(s.n, [&]<class Tag, int kVecs>() {
+      const Tag d;
+      const Places<Tag, kVecs> places(s.n);
+      for (const int64_t at : places.at) {
+        auto acc = hn::LoadU(d, sums + c + at);
+        for (int64_t k = 1; k < pieces; ++k) acc = hn::Add(acc, hn::LoadU(d, sums + k * width + c + at));
+        sink.template put<Tag, X>(d, s, at, acc);
+      }
+    });
+  }
+}
+
+void spmm_add_pieces(const SpmmFwd& op, int64_t row, const float* sums, int64_t pieces) {
+  op.x&& op.x.dtype == DType::bf16 ? add_pieces<Bf16>(op, row, sums, pieces) : add_pieces<float>(op, row, sums, pieces);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -211,14 +295,80 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace braid {
+namespace {
 
 HWY_EXPORT(spmm_range);
+HWY_EXPORT(spmm_add_pieces);
 
-void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
-  check_spmm(op);
-  for_each_row_range(ctx.threads, op.rowptr.as<int64_t>(), op.y.dim(0), op.flops(), [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(spmm_range)(op, begin, end);
+int64_t pieces_of(const int64_t* rowptr, int64_t row) {
+  return (rowptr[row + 1] - rowptr[row] + kSpmmPiece - 1) / kSpmmPiece;
+}
+
+// A row that threads share: of more than a piece.
+struct LongRow {
+  int64_t row, first;  // first: its first piece among those of all long rows
+};
+
+// The long rows are in `list`, the sums of their pieces, [pieces, width], in `sums`.
+void sum_long_rows(int team, const SpmmFwd& op, std::span<const LongRow> list, int64_t pieces, float* sums) {
+  const int64_t width = op.y.dim(1), *rowptr = op.rowptr.as<int64_t>();
+  sys::parallel_tasks(team, pieces, [&](int64_t piece) {
+    const auto after =
+        std::upper_bound(list.begin(), list.end(), piece, [](int64_t p, const LongRow& r) { return p < r.first; });
+    const LongRow& r = *(after - 1);
+    const int64_t begin = rowptr[r.row] + (piece - r.first) * kSpmmPiece,
+                  bounds[2] = {begin, std::min(begin + kSpmmPiece, rowptr[r.row + 1])};
+    SpmmFwd part = op;  // a matrix of one row
+    part.rowptr = view_of(bounds, {2});
+    part.y = {reinterpret_cast<std::byte*>(sums + piece * width), DType::f32, {1, width}};
+    part.self = {};
+    part.own = 0;
+    part.reduce = Reduce::sum;
+    part.tuning.past_caches = false;
+    HWY_DYNAMIC_DISPATCH(spmm_range)(part, 0, 1);
   });
+  sys::parallel_tasks(team, std::ssize(list), [&](int64_t k) {
+    const LongRow& r = list[static_cast<size_t>(k)];
+    HWY_DYNAMIC_DISPATCH(spmm_add_pieces)(op, r.row, sums + r.first * width, pieces_of(rowptr, r.row));
+  });
+}
+
+}  // namespace
+
+void spmm_one_row(const SpmmFwd& op, int64_t row) { HWY_DYNAMIC_DISPATCH(spmm_range)(op, row, row + 1); }
+
+int64_t spmm_sr_workspace(const SpmmFwd& op, int threads) {
+  if (threads == 1 || picks(op.reduce) || op.col.dim(0) <= kSpmmPiece) return 0;
+  const int64_t *rowptr = op.rowptr.as<int64_t>(), rows = op.y.dim(0);
+  int64_t list = 0, pieces = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (rowptr[i + 1] - rowptr[i] > kSpmmPiece) ++list, pieces += pieces_of(rowptr, i);
+  }
+  return list * static_cast<int64_t>(sizeof(LongRow)) + pieces * op.y.dim(1) * size_of(DType::f32);
+}
+
+void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace) {
+  check_spmm(op);
+  const int64_t *rowptr = op.rowptr.as<int64_t>(), rows = op.y.dim(0);
+  const auto range = [&](int64_t begin, int64_t end) { HWY_DYNAMIC_DISPATCH(spmm_range)(op, begin, end); };
+  if (workspace.empty()) return for_each_row_range(ctx.threads, rowptr, rows, op.flops(), range);
+  auto* list = reinterpret_cast<LongRow*>(workspace.data());
+  int64_t count = 0, pieces = 0;
+  for (int64_t i = 0; i < rows; ++i) {
+    if (rowptr[i + 1] - rowptr[i] <= kSpmmPiece) continue;
+    list[count++] = {i, pieces};
+    pieces += pieces_of(rowptr, i);
+  }
+  const std::span<const LongRow> longs(list, static_cast<size_t>(count));
+  for_each_row_range(ctx.threads, rowptr, rows, op.flops(), [&](int64_t begin, int64_t end) {
+    for (const LongRow& r : longs) {
+      if (r.row < begin || r.row >= end) continue;
+      if (begin < r.row) range(begin, r.row);
+      begin = r.row + 1;
+    }
+    if (begin < end) range(begin, end);
+  });
+  sum_long_rows(sys::team_for(ctx.threads, op.flops()), op, longs, pieces, reinterpret_cast<float*>(list + count));
 }
 
 }  // namespace braid

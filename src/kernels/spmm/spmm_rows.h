@@ -8,7 +8,12 @@ namespace braid {
 void check_spmm(const SpmmFwd& op);
 void check_spmm(const SpmmBwdArg& op);
 
+int64_t spmm_sr_workspace(const SpmmFwd& op, int threads);
 void spmm_fwd_sr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_one_row(const SpmmFwd& op, int64_t row);  // as spmm_fwd_sr does
+void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_fwd_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
+void spmm_fwd_eb_pr(Ctx& ctx, const SpmmFwd& op, std::span<std::byte> workspace);
 void spmm_bwd_arg_columns(Ctx& ctx, const SpmmBwdArg& op, std::span<std::byte> workspace);
 
 }  // namespace braid

@@ -3,9 +3,11 @@
 #include "kernels/spmm/spmm.h"
 
 #include <cmath>
+#include <memory>
 
 #include "core/op_sweep.h"
 #include "core/ref.h"
+#include "kernels/spmm/spmm_pack.h"
 #include "kernels/spmm/spmm_ref.h"
 
 namespace braid {
@@ -141,6 +143,82 @@ TEST(Spmm, ScalesSelfAndAddedRowsAreTermsOfARow) {
   }
 }
 
+// Every tuning and a pack give the bits of the row that has neither; `sweep` compares the two rows of the class.
+TEST(Spmm, TuningsAndPacksChangeNoBit) {
+  for (const EdgeOp f : {EdgeOp::copy_x, EdgeOp::mul}) {
+    for (const Reduce reduce : {Reduce::sum, Reduce::mean}) {
+      for (const int64_t width : {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 64, 100}) {
+        for (const DType type : {DType::f32, DType::bf16}) {
+          Problem p(f, reduce, width, 1, type, type);
+          if (reduce == Reduce::sum) p.op.own = 0.5f;
+          const View edge = f == EdgeOp::mul ? p.edge.view() : View();
+          const SpmmPack pack = *pack_spmm(p.op.rowptr, p.op.col, edge);
+          Arena arena;
+          Ctx ctx{.arena = arena};
+          run(ctx, p.op);
+          const TestTensor plain = p.y;
+          for (const int32_t ahead : {-1, 0, 3, 200}) {
+            for (const bool past : {false, true}) {
+              p.op.tuning = {.ahead = ahead, .past_caches = past};
+              p.op.pack = past ? nullptr : &pack;
+              sweep(p.op, type == DType::bf16 ? 4e-2 : 1e-5);
+              run(ctx, p.op);
+              EXPECT_EQ(p.y.bytes, plain.bytes) << "width " << width << ", " << ahead << " ahead";
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Values of a transpose are found through `order`.
+TEST(Spmm, PacksFollowThePlacesOfValues) {
+  Problem p(EdgeOp::mul, Reduce::sum, 3, 1);
+  p.op.order = p.graph.order_view();
+  const SpmmPack pack = *pack_spmm(p.op.rowptr, p.op.col, p.edge.view(), p.op.order);
+  p.op.pack = &pack;
+  ASSERT_STREQ(choose(Ctx{.arena = *std::make_unique<Arena>()}, p.op).name, "sell");
+  sweep(p.op, 1e-5);
+}
+
+// Rows of more edges than a piece beside short ones, and slices of which some lanes are empty.
+TEST(Spmm, LongRowsAreSumsOfPieces) {
+  std::vector<int64_t> rowptr = {0};
+  std::vector<int32_t> col;
+  for (const int64_t degree : {3, 5000, 0, 4096, 1, 9000, 2, 4097, 7, 7, 7}) {
+    for (int64_t e = 0; e < degree; ++e) col.push_back(static_cast<int32_t>(philox({.seed = 3}, col.size())[0] % 300));
+    rowptr.push_back(std::ssize(col));
+  }
+  const auto edges = static_cast<int64_t>(col.size());
+  const View starts = view_of(rowptr.data(), {std::ssize(rowptr)}), sources = view_of(col.data(), {edges});
+  for (const int64_t width : {1, 2, 6, 8, 40}) {
+    TestTensor x(DType::f32, {300, width}, 1, 1, 0.5), edge(DType::f32, {edges, 1}, 2), y(DType::f32, {11, width}, 3);
+    const SpmmPack pack = *pack_spmm(starts, sources, edge.view());
+    EXPECT_EQ(pack.long_rows, 3);
+    SpmmFwd op{.rowptr = starts,
+               .col = sources,
+               .x = x.view(),
+               .edge = edge.view(),
+               .y = y.mut(),
+               .own = 0.5f,
+               .op = EdgeOp::mul,
+               .pack = &pack};
+    sweep(op, 1e-4);
+    op.own = 0;
+    op.reduce = Reduce::mean;
+    op.tuning.past_caches = true;
+    sweep(op, 1e-4);
+    TestTensor narrow(DType::bf16, {11, width}, 3), arg(DType::i32, {11, width}, 4);
+    op.y = narrow.mut();
+    sweep(op, 4e-2);
+    op.y = y.mut();
+    op.reduce = Reduce::max;
+    op.arg = arg.mut();
+    sweep(op, 1e-5);
+  }
+}
+
 // Large enough that rows, and in the gradient channels, are shared by threads: a team changes no bit.
 TEST(Spmm, LargeProblemsAreSharedByThreads) {
   constexpr int64_t kRows = 3000, kSources = 500, kWidth = 80;
@@ -189,30 +267,37 @@ TEST(Spmm, IntegersAreExact) {
 }
 
 TEST(Spmm, ARowWithoutEdgesIsZeroAndHasNoWinner) {
-  for (const Reduce reduce : kReduces) {
-    Problem p(EdgeOp::copy_x, reduce, 19, 1);
-    if (picks(reduce)) p.op.add = p.add.view();
-    for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
-      Arena arena;
-      Ctx ctx{.arena = arena, .poison = true};
-      const TestTensor before = p.arg;
-      run_row(ctx, p.op, row);
-      for (int64_t c = 0; c < 19; ++c) {
-        EXPECT_EQ(element(p.y.view(), c), 0);
-        EXPECT_EQ(element(p.arg.view(), c), picks(reduce) ? -1 : element(before.view(), c));
+  for (const Reduce reduce : kReduces)
+    for (const int64_t width : {1, 5, 19}) {
+      Problem p(EdgeOp::copy_x, reduce, width, 1);
+      const SpmmPack pack = *pack_spmm(p.op.rowptr, p.op.col);
+      p.op.pack = &pack;
+      if (picks(reduce)) p.op.add = p.add.view();
+      for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
+        if (refusal(row, p.op, Device::cpu)) continue;
+        Arena arena;
+        Ctx ctx{.arena = arena, .poison = true};
+        const TestTensor before = p.arg;
+        run_row(ctx, p.op, row);
+        for (int64_t c = 0; c < width; ++c) {
+          EXPECT_EQ(element(p.y.view(), c), 0);
+          EXPECT_EQ(element(p.arg.view(), c), picks(reduce) ? -1 : element(before.view(), c));
+        }
       }
     }
-  }
 }
 
 // NaN of a source reaches the rows that read it and no others, through every reduction.
 TEST(Spmm, NanReachesTheRowsThatReadIt) {
   for (const Reduce reduce : kReduces) {
-    for (const int64_t width : {3, 16, 40}) {
+    for (const int64_t width : {1, 3, 16, 40}) {
       Problem p(EdgeOp::copy_x, reduce, width, 1);
+      const SpmmPack pack = *pack_spmm(p.op.rowptr, p.op.col);
+      p.op.pack = &pack;
       constexpr int64_t kBad = 7;
       for (int64_t c = 0; c < width; ++c) set_element(p.x.mut(), kBad * width + c, NAN);
       for (const Row<SpmmFwd>& row : SpmmFwd::rows()) {
+        if (refusal(row, p.op, Device::cpu)) continue;
         Arena arena;
         Ctx ctx{.arena = arena};
         run_row(ctx, p.op, row);

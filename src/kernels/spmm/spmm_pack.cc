@@ -1,0 +1,74 @@
+#include "kernels/spmm/spmm_pack.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/spmm/spmm.h"
+#include "sys/check.h"
+
+namespace braid {
+namespace {
+
+// Rows by falling degree, equal degrees in order: a counting sort, but for the few long rows.
+void sort_rows(SpmmPack& p, const int64_t* rowptr) {
+  std::vector<int64_t> begin(kSpmmPiece + 2, 0);  // of degree d: where its rows begin, from the longest on
+  const auto degree = [&](int64_t i) { return rowptr[i + 1] - rowptr[i]; };
+  std::vector<int32_t> longest;
+  for (int64_t i = 0; i < p.rows; ++i) {
+    if (degree(i) > kSpmmPiece) {
+      longest.push_back(static_cast<int32_t>(i));
+    } else {
+      ++begin[static_cast<size_t>(degree(i))];
+    }
+  }
+  p.long_rows = std::ssize(longest);
+  std::stable_sort(longest.begin(), longest.end(), [&](int32_t a, int32_t b) { return degree(a) > degree(b); });
+  p.row.assign(static_cast<size_t>(p.rows), 0);
+  p.length.assign(p.row.size(), 0);
+  std::copy(longest.begin(), longest.end(), p.row.begin());
+  int64_t next = p.long_rows;
+  for (int64_t d = kSpmmPiece; d >= 0; --d) {
+    const int64_t count = std::exchange(begin[static_cast<size_t>(d)], next);
+    next += count;
+  }
+  for (int64_t i = 0; i < p.rows; ++i) {
+    if (degree(i) <= kSpmmPiece)
+      p.row[static_cast<size_t>(begin[static_cast<size_t>(degree(i))]++)] = static_cast<int32_t>(i);
+  }
+  for (size_t k = 0; k < p.row.size(); ++k)
+    p.length[k] = static_cast<int32_t>(std::min(degree(p.row[k]), kSpmmPiece + 1));
+  const int64_t missing = (SpmmPack::kLanes - (p.rows - p.long_rows) % SpmmPack::kLanes) % SpmmPack::kLanes;
+  p.row.insert(p.row.end(), static_cast<size_t>(missing), -1);
+  p.length.insert(p.length.end(), static_cast<size_t>(missing), 0);
+}
+
+}  // namespace
+
+std::optional<SpmmPack> pack_spmm(const View& rowptr, const View& col, const View& edge, const View& order) {
+  SpmmPack p{.rows = rowptr.dim(0) - 1, .edges = col.dim(0)};
+  CHECK(!edge || (edge.dim(0) == p.edges && edge.count() == p.edges), "a pack has one value per edge");
+  const auto* starts = rowptr.as<int64_t>();
+  sort_rows(p, starts);
+  p.slice = {0};
+  for (size_t k = static_cast<size_t>(p.long_rows); k < p.row.size(); k += SpmmPack::kLanes)
+    p.slice.push_back(p.slice.back() + SpmmPack::kLanes * p.length[k]);
+  const int64_t stored = p.slice.back();
+  if (stored > p.edges + p.edges / 4 + 8 * kSpmmPiece) return std::nullopt;
+  p.col.assign(static_cast<size_t>(stored + SpmmPack::kPast), 0);
+  if (edge) p.value.assign(static_cast<size_t>(stored), 0);
+  for (int64_t k = p.long_rows; k < std::ssize(p.row); ++k) {
+    const int32_t row = p.row[static_cast<size_t>(k)];
+    if (row < 0) break;
+    const int64_t lane = (k - p.long_rows) % SpmmPack::kLanes,
+                  first = p.slice[static_cast<size_t>((k - p.long_rows) / SpmmPack::kLanes)] + lane;
+    for (int64_t j = 0; j < p.length[static_cast<size_t>(k)]; ++j) {
+      const int64_t e = starts[row] + j;
+      const auto at = static_cast<size_t>(first + SpmmPack::kLanes * j);
+      p.col[at] = col.as<int32_t>()[e];
+      if (edge) p.value[at] = edge.as<float>()[order ? order.as<int32_t>()[e] : e];
+    }
+  }
+  return p;
+}
+
+}  // namespace braid

@@ -1,0 +1,123 @@
+// Sums over a pack: eight narrow rows in flight (spmm_pack.h), whose elements are loaded one by one, so that any width
+// and type of up to eight channels takes the same code.
+#include "kernels/spmm/spmm_pack.h"
+#include "kernels/spmm/spmm_rows.h"
+#include "math/row_split.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/spmm/spmm_sell_cpu.cc"
+#include <hwy/foreach_target.h>
+// foreach_target must come first
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "math/vec-inl.h"
+// after vec-inl
+#include "math/strips-inl.h"
+// after strips-inl
+#include "kernels/spmm/spmm-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace braid {
+namespace HWY_NAMESPACE {
+
+// Slices of a pack. `at` is the first of eight rows in the order of the pack.
+template <class X>
+struct Slices {
+  const SpmmPack& pack;
+  const X* x;
+  const float* value;  // null: none
+  const int64_t* rowptr;
+  int64_t width, ahead;
+
+  Slices(const SpmmFwd& op, int64_t distance)
+      : pack(*op.pack),
+        x(op.x.as<X>()),
+        value(op.edge ? op.pack->value.data() : nullptr),
+        rowptr(op.rowptr.as<int64_t>()),
+        width(op.y.dim(1)),
+        ahead(distance) {}
+  HWY_INLINE Strip strip(int32_t row) const {
+    return {.row = row, .begin = rowptr[row], .end = rowptr[row + 1], .first = 0, .n = width, .value = 0};
+  }
+  HWY_INLINE void look_ahead(const int32_t* col) const {
+    for (int64_t lane = 0; lane < SpmmPack::kLanes; ++lane) hwy::Prefetch(x + col[ahead + lane] * width);
+  }
+};
+
+// Up to eight channels: kRows rows in flight, from lane `lane` on.
+template <class Tag, int kVecs, int kRows, bool kValues, class X>
+HWY_INLINE void rows_of_slice(const Sink& sink, const Slices<X>& in, int64_t slice, int64_t lane) {
+  const Tag d;
+  const SpmmPack& p = in.pack;
+  const int64_t width = kVecs == 1 ? static_cast<int64_t>(hn::MaxLanes(Tag())) : in.width;
+  const Places<Tag, kVecs> places(width);
+  const int64_t at = p.long_rows + slice * SpmmPack::kLanes + lane, begin = p.slice[static_cast<size_t>(slice)] + lane;
+  const int32_t *length = p.length.data() + at, *row = p.row.data() + at, *col = p.col.data() + begin;
+  const float* value = kValues ? in.value + begin : nullptr;
+  hn::VFromD<Tag> acc[kRows][kVecs];
+  for (auto& sums : acc) {
+    for (auto& sum : sums) sum = hn::Zero(d);
+  }
+  const auto next = [&](hn::VFromD<Tag>(&sums)[kVecs], int64_t entry) HWY_ATTR {
+    const X* x = in.x + col[entry] * width;
+    if constexpr (kValues) {
+      const auto f = hn::Set(d, value[entry]);
+      for (int v = 0; v < kVecs; ++v) sums[v] = hn::MulAdd(f, load(d, x + places.at[v]), sums[v]);
+    } else {
+      for (int v = 0; v < kVecs; ++v) sums[v] = hn::Add(load(d, x + places.at[v]), sums[v]);
+    }
+  };
+  const int64_t least = length[kRows - 1];
+  for (int64_t j = 0; j < least; ++j) {
+    if (in.ahead > 0 && lane == 0) in.look_ahead(col + j * SpmmPack::kLanes);
+    for (int r = 0; r < kRows; ++r) next(acc[r], j * SpmmPack::kLanes + r);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int64_t j = least; j < length[r]; ++j) next(acc[r], j * SpmmPack::kLanes + r);
+    for (int v = 0; v < kVecs && row[r] >= 0; ++v) sink.put<Tag, X>(d, in.strip(row[r]), places.at[v], acc[r][v]);
+  }
+}
+
+template <class X>
+void sell_slices(const SpmmFwd& op, int64_t begin, int64_t end) {
+  const Slices<X> in(op, HWY_MIN(HWY_MAX(op.tuning.ahead, 0), SpmmPack::kPast - SpmmPack::kLanes));
+  const Sink sink(op);
+  with_vectors(in.width, [&]<class Tag, int kVecs>() {
+    if constexpr (kVecs <= 2) {                  // eight channels take no more
+      constexpr int kRows = kVecs == 1 ? 8 : 4;  // eight sums fit the registers of AVX2 with what they add
+      for (int64_t slice = begin; slice < end; ++slice) {
+        for (int64_t lane = 0; lane < SpmmPack::kLanes; lane += kRows) {
+          in.value ? rows_of_slice<Tag, kVecs, kRows, true>(sink, in, slice, lane)
+                   : rows_of_slice<Tag, kVecs, kRows, false>(sink, in, slice, lane);
+        }
+      }
+    }
+  });
+}
+
+void sell_range(const SpmmFwd& op, int64_t begin, int64_t end) {
+  op.x.dtype == DType::bf16 ? sell_slices<Bf16>(op, begin, end) : sell_slices<float>(op, begin, end);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace braid
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace braid {
+
+HWY_EXPORT(sell_range);
+
+void spmm_fwd_sell(Ctx& ctx, const SpmmFwd& op, std::span<std::byte>) {
+  check_spmm(op);
+  const SpmmPack& p = *op.pack;
+  sys::parallel_tasks(sys::team_for(ctx.threads, op.flops()), p.long_rows,
+                      [&](int64_t k) { spmm_one_row(op, p.row[static_cast<size_t>(k)]); });
+  for_each_row_range(ctx.threads, p.slice.data(), p.slices(), op.flops(), [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(sell_range)(op, begin, end);
+  });
+}
+
+}  // namespace braid
+#endif

@@ -1,0 +1,72 @@
+#include "sparse/choices.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/atomic_file.h"
+#include "sys/error.h"
+#include "sys/machine.h"
+#include "sys/parallel.h"
+
+namespace braid::sparse {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr size_t kMost = 1000;       // choices of a machine; the oldest is dropped
+constexpr int64_t kBytes = 1 << 20;  // a longer file is none of ours
+
+// "" where there is no folder for caches.
+fs::path file() {
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  if (cache && fs::path(cache).is_absolute()) return fs::path(cache) / "braid" / "spmm.json";
+  return home && *home ? fs::path(home) / ".cache" / "braid" / "spmm.json" : fs::path();
+}
+
+std::string machine_key() { return fmt::format("{}, {} threads", sys::machine().cpu_name, sys::default_threads()); }
+
+ordered_json read_choices() {
+  std::error_code failed;
+  const auto bytes = fs::file_size(file(), failed);
+  if (failed || bytes > kBytes) return ordered_json::object();
+  std::ifstream in(file());
+  ordered_json all = ordered_json::parse(in, nullptr, false);
+  return all.is_object() ? all : ordered_json::object();
+}
+
+}  // namespace
+
+const Way* remembered(const std::string& key) {
+  const ordered_json all = read_choices();
+  const auto here = all.find(machine_key());
+  if (here == all.end() || !here->is_object()) return nullptr;
+  const auto found = here->find(key);
+  if (found == here->end() || !found->is_string()) return nullptr;
+  for (const Way& way : ways()) {
+    if (found->get_ref<const std::string&>() == way.name) return &way;
+  }
+  return nullptr;
+}
+
+void remember(const std::string& key, const Way& way) {
+  if (file().empty()) return;
+  ordered_json all = read_choices();
+  ordered_json& here = all[machine_key()];
+  if (!here.is_object()) here = ordered_json::object();
+  here.erase(key);
+  here[key] = way.name;
+  while (here.size() > kMost) here.erase(here.begin());
+  try {
+    std::error_code ignored;
+    fs::create_directories(file().parent_path(), ignored);
+    io::write_text_file(file(), all.dump(1) + "\n");
+  } catch (const Error&) {  // the choice lasts as long as this run
+  }
+}
+
+}  // namespace braid::sparse

@@ -1,0 +1,90 @@
+#include "sparse/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "sparse/choices.h"
+#include "sparse/tree.h"
+
+namespace braid::sparse {
+namespace {
+
+constexpr int kTrials = 2;                  // of each way
+constexpr int64_t kWorthKeeping = 1 << 17;  // edges: products with fewer take under a millisecond to measure again
+
+bool sums(const SpmmFwd& op) {
+  const bool one = op.edge && op.edge.dim(1) == 1;
+  return !picks(op.reduce) && !op.x_scale && (op.op == EdgeOp::copy_x || (op.op == EdgeOp::mul && one));
+}
+
+}  // namespace
+
+Plan::Plan(const graph::Csr& csr, Use use)
+    : stats_(graph::stats_of(csr)),
+      cols_(csr.cols),
+      fingerprint_(use == Use::often && csr.edges() >= kWorthKeeping ? graph::fingerprint(csr) : 0),
+      use_(use) {}
+
+bool Plan::packs(const SpmmFwd& op, bool constant) const {
+  return use_ == Use::often && sums(op) && (constant || !op.edge) && op.y.dim(1) <= kSpmmPackWidest &&
+         op.x.contiguous();
+}
+
+std::string Plan::key_of(const SpmmFwd& op, bool packs) const {
+  return fmt::format("{:016x} width {} {}{}{}", fingerprint_, op.y.dim(1), name_of(op.x ? op.x.dtype : DType::f32),
+                     op.edge ? " edges" : "", packs ? "" : " unpacked");
+}
+
+Plan::Kind& Plan::kind_of(const SpmmFwd& op, bool packs) {
+  const std::string key = key_of(op, packs);
+  const auto [at, fresh] = kinds_.try_emplace(key);
+  Kind& kind = at->second;
+  if (!fresh) return kind;
+  std::fill(std::begin(kind.seconds), std::end(kind.seconds), std::numeric_limits<double>::infinity());
+  if (use_ == Use::once) {
+    const Features features = features_of(stats_, cols_, op.y.dim(1), size_of(op.x ? op.x.dtype : DType::f32));
+    kind.choice = &ways()[static_cast<size_t>(decide(built_in_tree(), features))];
+  }
+  if (fingerprint_ != 0) kind.choice = remembered(key);
+  if (kind.choice && kind.choice->packed && !packs) kind.choice = ways().data();
+  return kind;
+}
+
+const SpmmPack* Plan::pack_of(const SpmmFwd& op) {
+  const auto [at, fresh] = packs_.try_emplace(op.edge ? op.edge.data : nullptr);
+  if (fresh) {
+    if (auto pack = pack_spmm(op.rowptr, op.col, op.edge, op.order))
+      at->second = std::make_unique<SpmmPack>(*std::move(pack));
+  }
+  return at->second.get();
+}
+
+void Plan::measure(Ctx& ctx, SpmmFwd& op, Kind& kind, bool with_packs) {
+  const int at = kind.calls++ % kWays;
+  const Way& way = ways()[static_cast<size_t>(at)];
+  if (way.packed) op.pack = with_packs ? pack_of(op) : nullptr;
+  op.tuning = way.tuning;
+  const auto begin = std::chrono::steady_clock::now();
+  braid::run(ctx, op);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  if (!way.packed || op.pack) kind.seconds[at] = std::min(kind.seconds[at], took.count());
+  if (kind.calls < kTrials * kWays) return;
+  kind.choice = &ways()[static_cast<size_t>(std::min_element(std::begin(kind.seconds), std::end(kind.seconds)) -
+                                            std::begin(kind.seconds))];
+  if (fingerprint_ != 0) remember(key_of(op, with_packs), *kind.choice);
+}
+
+void Plan::run(Ctx& ctx, SpmmFwd op, bool constant) {
+  const bool with_packs = packs(op, constant);
+  Kind& kind = kind_of(op, with_packs);
+  if (!kind.choice) return measure(ctx, op, kind, with_packs);
+  op.tuning = kind.choice->tuning;
+  if (kind.choice->packed) op.pack = pack_of(op);
+  braid::run(ctx, op);
+}
+
+}  // namespace braid::sparse

@@ -1,0 +1,24 @@
+// Measurements to choose from: generated graphs that differ in size, mean degree and spread of degrees.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "graph/csr.h"
+#include "sparse/tree.h"
+
+namespace braid::sparse {
+
+struct NamedGraph {
+  std::string name;
+  std::function<graph::Csr()> make;
+};
+std::vector<NamedGraph> sample_graphs(bool quick);
+
+// A sample for every width: the least times of the rounds, since what delays a run is not the way's.
+void measure(const std::string& name, const graph::Csr& csr, const std::vector<int64_t>& widths, int rounds,
+             std::vector<Sample>& samples);
+
+std::string csv_of(std::span<const Sample> samples);
+
+}  // namespace braid::sparse

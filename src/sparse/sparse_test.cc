@@ -1,0 +1,228 @@
+// Choices: a tree that can be checked by hand, packs and plans that change no bit, files that say anything.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <sstream>
+
+#include "core/op.h"
+#include "graph/generate.h"
+#include "graph/graph.h"
+#include "sparse/choices.h"
+#include "sparse/condense.h"
+#include "sparse/plan.h"
+#include "sparse/problem.h"
+#include "sparse/race.h"
+#include "sparse/samples.h"
+#include "sparse/tree.h"
+
+namespace braid::sparse {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Of width w: way 4 is best up to 8, way 1 beyond, by a factor of two.
+std::vector<Sample> two_regimes() {
+  std::vector<Sample> samples;
+  for (const char* graph : {"a", "b", "c", "d"}) {
+    for (const double width : {1, 2, 4, 8, 16, 32, 64}) {
+      Sample s{.graph = graph, .features = {.mean = 5, .width = width}};
+      s.seconds = {2, 1, 2, 2, 2, 2};
+      if (width <= 8) s.seconds = {2, 2, 2, 2, 1, 2};
+      if (width > 8) s.seconds[4] = s.seconds[5] = kNever;
+      samples.push_back(s);
+    }
+  }
+  return samples;
+}
+
+TEST(Tree, FindsTheLimitBetweenTwoRegimes) {
+  const std::vector<Sample> samples = two_regimes();
+  const std::vector<Node> tree = grow(samples);
+  ASSERT_EQ(tree.size(), 3U);
+  EXPECT_STREQ(kFeatures[tree[0].feature].name, "width");
+  EXPECT_GT(tree[0].limit, 8);
+  EXPECT_LT(tree[0].limit, 16);
+  for (const Sample& s : samples) EXPECT_EQ(decide(tree, s.features), s.best());
+  const Regret held_out = regret_of(samples, leave_one_graph_out(samples));
+  EXPECT_EQ(held_out.worst, 0);
+  EXPECT_EQ(held_out.of_best, 1);
+}
+
+// The way that is best most often is not the one of least regret.
+TEST(Tree, PrefersLittleRegretToManyHits) {
+  std::vector<Sample> samples;
+  for (int i = 0; i < 4; ++i) {
+    Sample s{.graph = "same"};
+    s.seconds = {1, 1.05, 9, 9, 9, 9};
+    if (i == 3) s.seconds = {3, 1, 9, 9, 9, 9};
+    samples.push_back(s);
+  }
+  const std::vector<Node> tree = grow(samples);
+  ASSERT_EQ(tree.size(), 1U);
+  EXPECT_EQ(tree[0].way, 1);
+  const Regret r = regret_of(samples, {1, 1, 1, 1});
+  EXPECT_NEAR(r.mean, 0.75 * 0.05, 1e-12);
+  EXPECT_NEAR(r.worst, 0.05, 1e-12);
+}
+
+TEST(Tree, TheBuiltInOneNamesPossibleWays) {
+  for (const Node& n : built_in_tree()) {
+    if (n.feature < 0) {
+      EXPECT_LT(n.way, kWays);
+    } else {
+      EXPECT_LT(n.feature, static_cast<int>(std::size(kFeatures)));
+      EXPECT_LT(std::max(n.below, n.above), std::ssize(built_in_tree()));
+    }
+  }
+  for (const NamedGraph& g : sample_graphs(true)) {
+    const graph::Csr csr = g.make();
+    for (const int64_t width : {1, 8, 9, 200}) {
+      const int way = decide(built_in_tree(), features_of(graph::stats_of(csr), csr.cols, width, 4));
+      EXPECT_TRUE(possible(ways()[static_cast<size_t>(way)], width));
+    }
+  }
+}
+
+TEST(Condense, CountsTheTilesOfWindowsOfSixteenRows) {
+  // 16 rows that share 8 sources: one full tile. Then a row of 9 sources: two.
+  std::vector<graph::Edge> edges;
+  for (int32_t i = 0; i < 16; ++i) {
+    for (int32_t j = 0; j < 8; ++j) edges.push_back({20 + j, i});
+  }
+  const Condensed full = condensed(graph::csr_of(32, edges));
+  EXPECT_EQ(full.tiles, 1);
+  EXPECT_EQ(full.density, 1);
+  EXPECT_EQ(full.reuse, 16);
+  EXPECT_TRUE(full.pays());
+  edges.clear();
+  for (int32_t j = 0; j < 9; ++j) edges.push_back({j, 20});
+  const Condensed thin = condensed(graph::csr_of(32, edges));
+  EXPECT_EQ(thin.tiles, 2);
+  EXPECT_FALSE(thin.pays());
+  EXPECT_EQ(condensed(graph::csr_of(5, {})).tiles, 0);
+}
+
+TEST(Race, EveryRunRunsInEveryRound) {
+  int a = 0, b = 0;
+  const auto seconds = race({[&] { ++a; }, [&] { ++b; }}, 5, 0);
+  ASSERT_EQ(seconds.size(), 2U);
+  EXPECT_EQ(seconds[0].size(), 5U);
+  EXPECT_EQ(a, 2 * 6);  // one of two is not timed
+  EXPECT_EQ(b, 2 * 6);
+  EXPECT_EQ(median({3, 1, 2}), 2);
+  EXPECT_EQ(median_ratio({2, 9, 4}, {1, 3, 1}), 3);
+}
+
+// Caches of this test alone.
+class CacheFolder {
+ public:
+  CacheFolder() : folder_(std::filesystem::temp_directory_path() / fmt::format("braid-sparse-{}", getpid())) {
+    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  }
+  ~CacheFolder() {
+    std::filesystem::remove_all(folder_);
+    unsetenv("XDG_CACHE_HOME");
+  }
+  std::filesystem::path file() const { return folder_ / "braid" / "spmm.json"; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST(Choices, AreKeptAndForeignFilesAreIgnored) {
+  const CacheFolder folder;
+  EXPECT_EQ(remembered("key"), nullptr);
+  remember("key", ways()[4]);
+  remember("other", ways()[1]);
+  ASSERT_NE(remembered("key"), nullptr);
+  EXPECT_STREQ(remembered("key")->name, ways()[4].name);
+  for (const char* text : {"", "[1]", "{\"a\": 1}", "{", "null"}) {
+    std::ofstream(folder.file()) << text;
+    EXPECT_EQ(remembered("key"), nullptr) << text;
+    remember("key", ways()[2]);
+    ASSERT_NE(remembered("key"), nullptr) << text;
+  }
+  std::stringstream all;
+  all << std::ifstream(folder.file()).rdbuf();
+  std::string damaged = all.str();
+  damaged.replace(damaged.find(ways()[2].name), 2, "xx");
+  std::ofstream(folder.file()) << damaged;
+  EXPECT_EQ(remembered("key"), nullptr);
+}
+
+// All calls of a plan, those that measure, those after and those of the next run, have the bits of the plain way.
+TEST(Plan, ChangesNoBitAndRemembersLargeGraphs) {
+  const CacheFolder folder;
+  for (const bool large : {false, true}) {
+    const graph::Csr csr = large ? graph::uniform_graph(4096, 80000, 3) : graph::rmat_graph(7, 8, 3);
+    for (const int64_t width : {1, 6, 24}) {
+      Problem problem(csr, width);
+      problem.run(ways()[0])();
+      const auto bytes = static_cast<size_t>(problem.y().view().bytes());
+      std::vector<std::byte> want(problem.y().view().data, problem.y().view().data + bytes);
+      const SpmmFwd call{.rowptr = csr.rowptr_view(),
+                         .col = csr.col_view(),
+                         .x = problem.x().view(),
+                         .edge = problem.edge().view(),
+                         .y = problem.y().mut(),
+                         .op = EdgeOp::mul};
+      Arena arena;
+      Ctx ctx{.arena = arena, .poison = true};
+      for (const Use use : {Use::often, Use::once, Use::often}) {
+        Plan plan(csr, use);
+        for (int i = 0; i < 3 * kWays; ++i) {
+          plan.run(ctx, call, true);
+          ASSERT_EQ(std::memcmp(problem.y().view().data, want.data(), bytes), 0) << i << ", width " << width;
+        }
+      }
+    }
+    EXPECT_EQ(std::filesystem::exists(folder.file()), large);
+  }
+}
+
+// Values that change between calls are never read from a pack.
+TEST(Plan, ReadsValuesThatChange) {
+  const graph::Csr csr = graph::uniform_graph(64, 300, 1);
+  Problem problem(csr, 1);
+  SpmmFwd call{.rowptr = csr.rowptr_view(),
+               .col = csr.col_view(),
+               .x = problem.x().view(),
+               .edge = problem.edge().view(),
+               .y = problem.y().mut(),
+               .op = EdgeOp::mul};
+  Arena arena;
+  Ctx ctx{.arena = arena};
+  Plan plan(csr, Use::often);
+  auto* values = problem.edge().mut().as<float>();
+  for (int i = 0; i < 3 * kWays; ++i) {
+    std::fill(values, values + csr.edges(), static_cast<float>(i));
+    plan.run(ctx, call, false);
+    double want = 0;
+    for (int64_t e = csr.rowptr[5]; e < csr.rowptr[6]; ++e)
+      want += i * static_cast<double>(problem.x().view().as<float>()[csr.col[static_cast<size_t>(e)]]);
+    EXPECT_NEAR(problem.y().view().as<float>()[5], want, 1e-4 * (i + 1));
+  }
+}
+
+TEST(Samples, HaveATimeForEveryWayWithoutAPack) {
+  std::vector<Sample> samples;
+  measure("g", graph::grid_graph(8, 8), {4, 16}, 1, samples);
+  ASSERT_EQ(samples.size(), 2U);
+  for (const Sample& s : samples) {
+    for (size_t way = 0; way < kWays; ++way) EXPECT_EQ(std::isfinite(s.seconds[way]), !ways()[way].packed);
+  }
+  const std::string csv = csv_of(samples);
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
+}
+
+}  // namespace
+}  // namespace braid::sparse
