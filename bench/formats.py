@@ -35,7 +35,7 @@ CALIBRATED = {f"{name} {method}": (*words, "--method", method) for name, words i
     ("int4", ("--format", "int4")), ("int4 mse", ("--format", "int4", "--scales", "mse")), ("int3", ("--format", "int3")))
     for method in (("gptq", "awq", "auto") if name in ("nvfp4", "int4") else ("auto",))}
 WHOLE = {f"{name} whole {method}": (name, method) for name in ("nvfp4", "int4") for method in ("rtn", "auto")}
-BITS = {f"{name} whole {bits} bits auto": (name, bits) for name, bits in (("nvfp4", 5.2), ("int4", 4.65))}
+BITS = {f"{name} {bits} bits auto": (name, bits) for name, bits in (("nvfp4", 9.0), ("int4", 7.5))}
 INT8 = ("GGUF q8_0", "GGUF q4_k", "GGUF q4_0", "folder nvfp4")  # also with 8-bit activations, for CPUs with such dot products
 
 

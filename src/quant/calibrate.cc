@@ -165,8 +165,9 @@ class Calibrator {
     return found == scales_.end() ? kNone : found->second;
   }
 
-  bool has_few(const std::string& name, const Inputs& inputs) const {
-    return inputs.rows(name, Part::all) < options_.rows_min;
+  // With fewer inputs than columns the Hessian is singular: what it does not see would be paid with errors elsewhere.
+  bool has_few(const Param& p, const Inputs& inputs) const {
+    return inputs.rows(p.name, Part::all) < std::max(options_.rows_min, p.value.cols);
   }
 
   std::vector<double> gram_of(const std::string& name, const Inputs& inputs, Part part,
@@ -181,7 +182,7 @@ class Calibrator {
     const std::string& name = p.param.name;
     const Scales& scale = scale_of(name);
     const int64_t rows = inputs.rows(name, Part::all);
-    if (has_few(name, inputs)) {
+    if (has_few(p.param, inputs)) {
       out_.few.push_back(fmt::format("{}: {} inputs", name, rows));
       return round_to_nearest(p, rows > 0 ? std::optional(inputs.amax(name, scale.cols)) : std::nullopt);
     }
@@ -325,7 +326,7 @@ class Calibrator {
     std::vector<double> sums;
     for (const Planned* p : quantised) {
       const std::string& name = p->param.name;
-      if (has_few(name, inputs)) continue;
+      if (has_few(p->param, inputs)) continue;
       if (sums.empty()) {
         const std::vector<double> magnitudes = inputs.magnitudes(name);
         for (const double alpha : kFoldAlphas) candidates.push_back(fold_scales(magnitudes, alpha, step));
@@ -348,7 +349,7 @@ class Calibrator {
   bool scales_pay(const std::vector<const Planned*>& quantised, const Inputs& inputs) {
     double with = 0, without = 0;
     for (const Planned* p : quantised) {
-      if (has_few(p->param.name, inputs)) continue;
+      if (has_few(p->param, inputs)) continue;
       const auto error = [&](const Scales& scales) {
         const Judged judged = judge(*p, Rounding(ctx_, *p, scales, where_), inputs, scales.cols);
         return std::min(judged.nearest, judged.feedback);

@@ -30,7 +30,7 @@ enum class Method : uint8_t { gptq, awq, automatic };
 struct CalibrateOptions {
   Method method = Method::automatic;
   double damping = 0.01;  // quant/feedback.h
-  int64_t rows_min = 32;  // inputs that a matrix must have been multiplied by
+  int64_t rows_min = 32;  // inputs that a matrix must have been multiplied by, and at least as many as it has columns
   int threads = 1;
 };
 

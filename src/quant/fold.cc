@@ -6,7 +6,7 @@
 namespace braid::quant {
 
 std::vector<float> fold_scales(std::span<const double> magnitudes, double alpha, double step) {
-  constexpr double kMost = 8;
+  constexpr double kMost = 3;
   double sum = 0;
   int64_t n = 0;
   for (const double m : magnitudes) {
@@ -16,7 +16,7 @@ std::vector<float> fold_scales(std::span<const double> magnitudes, double alpha,
   for (size_t c = 0; c < scales.size(); ++c) {
     if (!(magnitudes[c] > 0)) continue;
     const double exponent = alpha * (std::log2(magnitudes[c]) - sum / static_cast<double>(n));
-    scales[c] = static_cast<float>(std::exp2(step * std::round(std::clamp(exponent, -kMost, kMost) / step)));
+    scales[c] = static_cast<float>(std::exp2(step * std::round(std::clamp(exponent, 0.0, kMost) / step)));
   }
   return scales;
 }

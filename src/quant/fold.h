@@ -5,7 +5,8 @@
 //
 //   s[c] = 2^round(alpha log2(m[c] / m')),  m the mean magnitudes of the inputs, m' their geometric mean
 //
-// over channels that are not always zero; exponents are within +-8. What makes x may also be an up matrix: with gates x
+// over channels that are not always zero; exponents are within 0 and 3: a channel that samples rarely use may matter
+// elsewhere, so none gets less than its own precision. What makes x may also be an up matrix: with gates x
 // is linear in it, and its rows take 1 / s; without, x = relu(u)^2, they take 1 / sqrt(s), and exponents are even.
 #pragma once
 #include <cstddef>
