@@ -9,7 +9,10 @@
 
 #include "compress/choice.h"
 #include "io/safetensors.h"
+#include "models/family.h"
+#include "models/inventory.h"
 #include "models/presets.h"
+#include "models/quant_format.h"
 #include "models/storage.h"
 #include "report/progress.h"
 #include "report/table.h"
@@ -32,7 +35,22 @@ std::vector<models::QuantFormat> candidates(const models::QuantRecipe& recipe) {
 struct Budget {
   double bytes = 0, values = 0, rest = 0;
 };
-Budget budget_of(const io::ModelPath& path, double bits, bool input_scales,
+// What the recipe's rules for tables, which have no groups, make of the embedding.
+void quantise_tables(const io::ModelPath& path, const models::QuantRecipe& recipe, Budget& budget) {
+  const models::Config config = models::read_config(models::find_config(path.folder.string()).json);
+  for (const models::QuantRule& rule : recipe.rules) {
+    if (std::ranges::find(rule.roles, "embedding") == rule.roles.end()) continue;
+    for (const models::TensorSpec& tensor : models::inventory(config)) {
+      if (tensor.role != ParamRole::embedding) continue;
+      budget.rest -= 2 * static_cast<double>(tensor.shape.count());
+      for (const io::TensorSpec& part : models::stored_as("", tensor.shape, rule.format))
+        budget.rest += static_cast<double>(part.bytes());
+    }
+    return;
+  }
+}
+
+Budget budget_of(const io::ModelPath& path, double bits, const models::QuantRecipe& recipe,
                  const std::vector<quant::SensitiveGroup>& groups) {
   const io::Safetensors files(path.weights);
   Budget out;
@@ -45,8 +63,9 @@ Budget budget_of(const io::ModelPath& path, double bits, bool input_scales,
   }
   for (const quant::SensitiveGroup& group : groups) {
     out.rest -= static_cast<double>(group.formats.back().bytes);
-    if (input_scales) out.rest += static_cast<double>(group.matrices) * sizeof(float);
+    if (!recipe.compressed()) out.rest += static_cast<double>(group.matrices) * sizeof(float);
   }
+  quantise_tables(path, recipe, out);
   out.bytes = bits * out.values / 8 - out.rest;
   return out;
 }
@@ -62,7 +81,7 @@ void check_budget(const Budget& budget, const std::vector<quant::SensitiveGroup>
     fail("--bits", {.what = "no choice of formats has so few bits",
                     .got = fmt::format("{:g}", bits),
                     .expected = fmt::format("at least {:.3f}", 8 * (least + budget.rest) / budget.values),
-                    .hint = "a recipe that also quantises embedding and head"});
+                    .hint = "a --recipe that also quantises embedding and head; the prediction block stays"});
 }
 
 }  // namespace
@@ -81,7 +100,7 @@ BitsChoice choose_bits(const CalibrationArgs& o, const models::QuantRecipe& reci
                              return sys::caught_signal() == 0;
                            });
   if (groups.empty()) return {};
-  const Budget budget = budget_of(path, bits, !recipe.compressed(), groups);
+  const Budget budget = budget_of(path, bits, recipe, groups);
   check_budget(budget, groups, bits);
   compress::Instance instance{.layers = {}, .limits = {budget.bytes}};
   for (const quant::SensitiveGroup& group : groups) {

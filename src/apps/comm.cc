@@ -30,7 +30,15 @@ struct CommBenchArgs {
   comm::Request request() const { return {.op = op_named("--op", op), .type = *dtype_of(shared.dtype)}; }
 };
 
-std::string json_of(const CommBenchArgs& o, const comm::Cluster& c, const std::vector<CommTime>& cells) {
+// What a call of so many bytes takes that names no algorithm.
+std::string chosen_for(const CommBenchArgs& o, const comm::Cluster& c, const Selector& selector, int64_t bytes) {
+  comm::Request request = o.request();
+  request.count = bytes / size_of(request.type);
+  return selector.choose(comm::problem_of(request, 0, c.ranks(), c.gpus)).name;
+}
+
+std::string json_of(const CommBenchArgs& o, const comm::Cluster& c, const Selector& selector,
+                    const std::vector<CommTime>& cells) {
   const bool sim = o.shared.simulates();
   ordered_json rows = ordered_json::array();
   for (const CommTime& cell : cells)
@@ -40,7 +48,8 @@ std::string json_of(const CommBenchArgs& o, const comm::Cluster& c, const std::v
                     {"node_bytes", cell.on_node},
                     {"network_bytes", cell.on_network},
                     {"rack_bytes", cell.on_racks},
-                    {"messages", cell.messages}});
+                    {"messages", cell.messages},
+                    {"chosen", chosen_for(o, c, selector, cell.bytes)}});
   ordered_json object = {{"op", o.op},       {"dtype", o.shared.dtype}, {"transport", o.shared.transport},
                          {"nodes", c.nodes}, {"gpus", c.gpus},          {"rows", rows}};
   if (sim) object["cluster"] = c.name, object["source"] = c.source;
@@ -92,9 +101,7 @@ std::string table_of(const CommBenchArgs& o, const comm::Cluster& c, const Selec
     for (const CommTime& cell : row) texts.push_back(fmt::format("{:.1f}", cell.us));
     const CommTime& best =
         *std::min_element(row.begin(), row.end(), [](const CommTime& a, const CommTime& b) { return a.us < b.us; });
-    comm::Request request = o.request();
-    request.count = best.bytes / size_of(request.type);
-    const std::string chosen = selector.choose(comm::problem_of(request, 0, c.ranks(), c.gpus)).name;
+    const std::string chosen = chosen_for(o, c, selector, best.bytes);
     const auto of_chosen =
         std::find_if(row.begin(), row.end(), [&](const CommTime& cell) { return cell.algorithm == chosen; });
     texts.insert(texts.end(),
@@ -141,7 +148,7 @@ int comm_bench(const CommBenchArgs& o) {
     io::write_text_file(o.out + ".csv", csv_of(o, cells));
     io::write_text_file(o.out + ".svg", svg_of(o, cluster, algorithms, cells));
   }
-  fmt::print("{}", o.json ? json_of(o, cluster, cells) : table_of(o, cluster, selector, algorithms, cells));
+  fmt::print("{}", o.json ? json_of(o, cluster, selector, cells) : table_of(o, cluster, selector, algorithms, cells));
   return 0;
 }
 

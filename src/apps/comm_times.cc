@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "apps/comm_cluster.h"
 #include "apps/model_args.h"
@@ -13,6 +14,7 @@
 #include "comm/tcp.h"
 #include "comm/timing.h"
 #include "report/progress.h"
+#include "report/units.h"
 #include "sys/error.h"
 #include "sys/read.h"
 
@@ -21,7 +23,7 @@ namespace {
 
 std::vector<CommTime> simulated(const comm::Cluster& cluster, const std::vector<comm::Request>& requests) {
   std::vector<CommTime> times;
-  report::Progress progress("simulating", std::ssize(requests));
+  report::Progress progress(fmt::format("simulating {}", report::counted(cluster.nodes, "node")), std::ssize(requests));
   for (const comm::Request& r : requests) {
     progress.at(std::ssize(times));
     const comm::SimResult s = comm::simulate(cluster, r);
@@ -101,7 +103,11 @@ std::vector<CommTime> time_calls(const CommArgs& args, comm::Cluster& cluster,
     if (world.size() % cluster.gpus != 0)
       fail("--gpus", {.what = "does not divide the ranks", .got = fmt::format("{} of {}", cluster.gpus, world.size())});
     cluster.nodes = world.size() / cluster.gpus;
+    std::optional<report::Progress> progress;
+    if (world.rank() == 0)
+      progress.emplace(fmt::format("timing {}", report::counted(cluster.nodes, "node")), std::ssize(requests));
     for (const comm::Request& r : requests) {
+      if (progress) progress->at(std::ssize(times));
       const comm::Measured m = comm::measure(world, r, static_cast<int>(args.repeats));
       if (world.rank() == 0)
         times.push_back({r.algorithm, r.count * size_of(r.type), m.us, m.traffic.bytes[0], m.traffic.bytes[1], 0,

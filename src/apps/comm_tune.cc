@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "apps/comm_cluster.h"
 #include "apps/comm_times.h"
@@ -46,9 +47,11 @@ std::vector<comm::Op> ops_of(const std::string& text) {
 std::vector<comm::Request> requests_of(const CommTuneArgs& o, comm::Op op, const comm::Cluster& cluster) {
   comm::Request request{.op = op, .type = *dtype_of(o.shared.dtype)};
   std::vector<comm::Request> requests;
+  std::set<int64_t> sizes;
   for (const int64_t bytes : parse_sizes("--bytes", o.sizes)) {
     request.count = bytes / size_of(request.type);
     if (op == comm::Op::all_to_all) request.count -= request.count % cluster.ranks();
+    if (request.count == 0 || !sizes.insert(request.count).second) continue;  // rounded down to what there is already
     const comm::Problem problem = comm::problem_of(request, 0, cluster.ranks(), cluster.gpus);
     for (const std::string& name : parse_algorithms("all", problem)) {
       request.algorithm = name;
@@ -61,6 +64,8 @@ std::vector<comm::Request> requests_of(const CommTuneArgs& o, comm::Op op, const
 std::vector<TimedCall> timed(const CommTuneArgs& o, const std::vector<comm::Op>& ops) {
   std::vector<TimedCall> calls;
   std::vector<int64_t> nodes = parse_sizes("--nodes", o.nodes);
+  std::sort(nodes.begin(), nodes.end());
+  nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
   if (o.shared.transport == "mpi") nodes = {0};  // those of mpirun
   for (const int64_t count : nodes) {
     check_range("--nodes", count, o.shared.transport == "mpi" ? 0 : 1, 65536);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "apps/comm_cluster.h"
 #include "apps/commands.h"
@@ -11,6 +13,7 @@
 #include "apps/plan_serving.h"
 #include "graph/graph_data.h"
 #include "layout/graph_plan.h"
+#include "report/progress.h"
 #include "report/table.h"
 #include "report/units.h"
 #include "sys/error.h"
@@ -119,7 +122,12 @@ int plan_graph(const GraphPlanArgs& o) {
   const auto top = std::span(plans).first(std::min(plans.size(), static_cast<size_t>(o.top)));
   layout::Replay replay(machine);
   std::vector<double> replayed;
-  for (const GraphCost& c : top) replayed.push_back(o.replay ? layout::graph_step_replayed(task, c, replay) : 0);
+  std::optional<report::Progress> progress(std::in_place, "replaying", std::ssize(top));
+  for (const GraphCost& c : top) {
+    progress->at(std::ssize(replayed));
+    replayed.push_back(o.replay ? layout::graph_step_replayed(task, c, replay) : 0);
+  }
+  progress.reset();
   if (o.json) {
     ordered_json j = {{"cluster", machine.name},
                       {"roofs", machine.device.source},

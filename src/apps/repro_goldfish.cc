@@ -95,6 +95,7 @@ int repro_goldfish(const GoldfishArgs& o) {
   check_range("--background", o.study.background, 1, 1000000);
   check_range("--length", o.study.length, 8, 128);
   check_range("--threads", o.study.threads, 0, 1024);
+  io::check_parent(o.study.dir);
   io::check_new_folder(o.study.dir);
   fs::create_directory(o.study.dir);
   sys::catch_requests_to_stop();

@@ -99,11 +99,10 @@ int repro_pccl(int64_t endpoints, bool json) {
     return 0;
   }
   fmt::print(
-      "{} endpoints, modelled; published at 2048. Speedup: of the faster PCCL algorithm over a ring of all ranks on "
-      "the\n"
-      "same links (in brackets: over that ring with one network card a node)\n{}\n"
-      "The model gives both sides the same links and no software of their own, so it holds what the algorithm saves,\n"
-      "rounds and idle cards, and not what a library loses elsewhere.\n",
+      "{} endpoints, modelled; published at 2048. Speedup: of the faster PCCL algorithm over a ring of all ranks\n{}\n"
+      "Both sides have the same links and no software of their own: the model has what the algorithm saves, rounds "
+      "and\n"
+      "bytes on the network, and not what a library loses elsewhere.\n",
       endpoints, table.plain());
   return 0;
 }

@@ -133,6 +133,7 @@ int repro_recompute(const RecomputeArgs& o) {
   check_range("--batch", o.batch, 1, 1024);
   check_range("--rounds", o.rounds, 1, 1000);
   check_range("--threads", o.threads, 0, 1024);
+  io::check_parent(o.dir);
   io::check_new_folder(o.dir);
   sys::catch_requests_to_stop();
   sys::end_at_second_interrupt();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "apps/commands.h"
@@ -14,6 +15,7 @@
 #include "graph/generate.h"
 #include "io/atomic_file.h"
 #include "report/curve.h"
+#include "report/progress.h"
 #include "report/table.h"
 #include "sparse/condense.h"
 #include "sparse/problem.h"
@@ -134,11 +136,15 @@ void print_cells(const std::vector<SpmmCell>& cells) {
 int repro_table(const ReproSpmmArgs& o) {
   std::vector<SpmmCell> cells;
   ordered_json graphs = ordered_json::array();
-  for (const sparse::NamedGraph& g : spmm_graphs(o.quick)) {
+  const auto named = spmm_graphs(o.quick);
+  report::Progress progress("timing", std::ssize(named));
+  for (const sparse::NamedGraph& g : named) {
+    progress.at(std::ssize(graphs));
     const graph::Csr csr = g.make();
     const sparse::Condensed tiles = sparse::condensed(csr);
     graphs.push_back({{"graph", g.name}, {"tile_density", tiles.density}, {"tile_reuse", tiles.reuse}});
     for (const int64_t width : o.widths) cells.push_back(measure_cell(g.name, csr, width, o));
+    progress.wipe();
     if (!o.json)
       fmt::print("{}: {}; as dense tiles of 16 x 8 {:.1f}% full, {:.2f} edges share a fetched row ({:.0f} would pay)\n",
                  g.name, graph::describe(graph::stats_of(csr)), 100 * tiles.density, tiles.reuse,
@@ -169,11 +175,15 @@ ordered_json json_of(const sparse::Regret& r) { return {{"mean", r.mean}, {"wors
 
 int repro_tree(const ReproSpmmArgs& o) {
   std::vector<sparse::Sample> samples;
-  size_t graphs = 0;
-  for (const sparse::NamedGraph& g : sparse::sample_graphs(o.quick)) {
+  int64_t graphs = 0;
+  const auto named = sparse::sample_graphs(o.quick);
+  std::optional<report::Progress> progress(std::in_place, "timing", std::ssize(named));
+  for (const sparse::NamedGraph& g : named) {
+    progress->at(graphs);
     sparse::measure(g.name, g.make(), o.widths, static_cast<int>(o.rounds), samples);
     ++graphs;
   }
+  progress.reset();
   if (!o.csv.empty()) io::write_text_file(o.csv, sparse::csv_of(samples));
   const sparse::Regret held_out = regret_of(samples, sparse::leave_one_graph_out(samples));
   const std::vector<sparse::Node> tree = sparse::grow(samples);
@@ -210,6 +220,8 @@ int repro_spmm(const ReproSpmmArgs& o) {
   for (const int64_t width : o.widths) check_range("--widths", width, 1, 1024);
   if (o.widths.empty()) fail("--widths", {.what = "is empty", .expected = "widths, as 1,16,64"});
   check_range("--rounds", o.rounds, 1, 1000);
+  if (!o.csv.empty()) io::check_new_file(o.csv, ".csv");
+  if (!o.svg.empty()) io::check_new_file(o.svg, ".svg");
   if (o.tune && !o.svg.empty()) fail("--svg", {.what = "does not go with --tune", .hint = "--csv"});
   return o.tune ? repro_tree(o) : repro_table(o);
 }

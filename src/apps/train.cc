@@ -163,13 +163,17 @@ int train_rank(const TrainArgs& o, const train::Recipe& recipe, const std::strin
 
 // As processes that this one starts, or those that mpirun started.
 int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::string& from, int ranks) {
-  if (ranks == 1) return train_rank(o, recipe, from, nullptr);
+  if (ranks == 1) {
+    if (!recipe.parallel.collectives.empty())
+      fmt::print(stderr, "[parallel.collectives] one rank sends nothing: unused\n");
+    return train_rank(o, recipe, from, nullptr);
+  }
   const comm::Options options{.timeout = std::chrono::hours(1), .per_node = comm::node_ranks_of_mpirun(ranks)};
   const std::string& times_file = recipe.parallel.collectives;
   std::string times;
   if (!times_file.empty()) {
     times = sys::read_file(times_file, comm::kTimesBytesMost);
-    comm::read_times(times_file, times);  // refused before ranks start
+    const comm::Selector refused_before_ranks_start(comm::read_times(times_file, times), comm::Learner::costs);
   }
   int code = 0;
   const auto body = [&](comm::Group& world) {

@@ -55,7 +55,8 @@ double least(const Times& times) {
 // Those that every point has.
 std::vector<std::string> common_algorithms(const std::map<Point, Times>& points) {
   std::vector<std::string> names;
-  for (const auto& [name, us] : points.begin()->second) {
+  for (const auto& first : points.begin()->second) {
+    const std::string& name = first.first;
     if (std::all_of(points.begin(), points.end(), [&](const auto& p) { return p.second.contains(name); }))
       names.push_back(name);
   }
@@ -188,7 +189,8 @@ void Selector::OfOp::learn_costs(const std::vector<Features>& at, const std::map
 
 void Selector::OfOp::learn_votes(const std::vector<Features>& at, const std::map<Point, Times>& points) {
   std::vector<size_t> best;
-  for (const auto& [point, times] : points) {
+  for (const auto& point : points) {
+    const Times& times = point.second;
     const auto faster = [&](const std::string& a, const std::string& b) { return times.at(a) < times.at(b); };
     best.push_back(static_cast<size_t>(std::min_element(names_.begin(), names_.end(), faster) - names_.begin()));
   }
@@ -240,13 +242,16 @@ Selector::Selector(std::span<const TimedCall> calls, Learner learner) {
 Selector::~Selector() = default;
 
 const Algorithm& Selector::choose(const Problem& problem) const {
-  if (problem.per_node > 0 && problem.uniform) {
-    for (const auto& of_op : ops_) {
-      if (of_op->op() != problem.op) continue;
-      if (const Algorithm* a = of_op->choose(problem)) return *a;
-    }
+  if (problem.per_node == 0 || !problem.uniform) return algorithm_for(problem, "");
+  const auto& [nodes, per_node, bytes] = point_of(problem);
+  const auto [at, fresh] = known_.try_emplace({problem.op, nodes, per_node, bytes});
+  if (!fresh) return *at->second;
+  at->second = &algorithm_for(problem, "");
+  for (const auto& of_op : ops_) {
+    if (of_op->op() != problem.op) continue;
+    if (const Algorithm* a = of_op->choose(problem)) at->second = a;
   }
-  return algorithm_for(problem, "");
+  return *at->second;
 }
 
 namespace {

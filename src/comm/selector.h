@@ -4,10 +4,12 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "comm/algorithm.h"
@@ -49,6 +51,8 @@ class Selector {
  private:
   class OfOp;
   std::vector<std::unique_ptr<OfOp>> ops_;
+  // Of calls before, by operation, ranks and bytes. A rank has a selector of its own, and one thread that makes calls.
+  mutable std::map<std::tuple<Op, int, int, int64_t>, const Algorithm*> known_;
 };
 
 struct Regret {

@@ -61,23 +61,27 @@ TEST(Svm, EveryPointMeetsTheConditionsOfTheOptimum) {
   EXPECT_GT(bound, 0);
 }
 
-// (K + penalty I) w = y - mean has, at the points, the prediction K w = y - mean - penalty w: gradient descent on the
-// ridge's own objective finds the same function.
+// The function is the sum over points of w_i (1 + x_i . x + kernel) + mean, and (K + penalty I) w = y - mean: so at a
+// point it misses the value by penalty w_i, and those w give the function everywhere.
 TEST(Ridge, IsTheMinimumOfItsObjective) {
+  const double gamma = 0.5;
   const std::vector<Features> points = some_points(12);
   std::vector<double> values;
-  for (const Features& p : points) values.push_back(std::exp(0.3 * p[0]) - p[1] * p[2]);
-  const Ridge ridge(points, values, 0.5);
-  double worst = 0, largest = 0;
-  for (size_t i = 0; i < points.size(); ++i) {
-    worst = std::max(worst, std::fabs(ridge.at(points[i]) - values[i]));
-    largest = std::max(largest, std::fabs(values[i]));
+  double mean = 0;
+  for (const Features& p : points) values.push_back(std::exp(0.3 * p[0]) - p[1] * p[2]), mean += values.back() / 12;
+  const Ridge ridge(points, values, gamma);
+  for (const Features& x : {Features{1, 2, 3}, Features{0, 0, 0}, Features{800, 0, 0}}) {
+    double sum = mean, magnitude = std::fabs(mean);
+    for (size_t i = 0; i < points.size(); ++i) {
+      const double w = (values[i] - ridge.at(points[i])) / Ridge::kPenalty;
+      double dot = 1, square = 0;
+      for (size_t k = 0; k < 3; ++k)
+        dot += x[k] * points[i][k], square += (x[k] - points[i][k]) * (x[k] - points[i][k]);
+      sum += w * (dot + std::exp(-gamma * square));
+      magnitude += std::fabs(w * dot);
+    }
+    EXPECT_NEAR(ridge.at(x), sum, 1e-6 * magnitude);
   }
-  EXPECT_LT(worst, 1e-3 * largest);
-  EXPECT_GT(worst, 0);  // a penalty keeps it from the values themselves
-  const Features far = {800, 0, 0}, farther = {1600, 0, 0}, farthest = {2400, 0, 0};
-  EXPECT_NEAR(ridge.at(farther) - ridge.at(far), ridge.at(farthest) - ridge.at(farther), 1e-6 * largest)
-      << "not a line";
 }
 
 std::vector<TimedCall> simulated_calls(Op op, const char* preset, std::initializer_list<int> nodes, int64_t least,

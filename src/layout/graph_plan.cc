@@ -144,7 +144,7 @@ double edge_bytes(const GraphTask& task, const gnn::GridShape& shape) {
 GraphMemory memory_of(const GraphTask& task, const gnn::GridShape& shape) {
   const double operand = task.bf16 ? 2 : 4;
   GraphMemory m{.edges = edge_bytes(task, shape)};
-  m.features = (4 + operand) * num(task.nodes * task.features) / num(task.ranks);
+  m.features = (4 + operand) * num(task.nodes) * num(task.features) / num(task.ranks);
   double parameters = 0;
   for (int64_t i = 0; i < task.layers; ++i) {
     const LayerParts p = parts_of(task, shape, i);

@@ -32,9 +32,11 @@ void add_librsb(std::vector<Peer>& peers, const PeerProblem& p) {
   peers.push_back({"librsb", [a, p] {
                      const float one = 1, zero = 0;
                      const auto n = static_cast<rsb_coo_idx_t>(p.width);
-                     p.width == 1 ? rsb_spmv(RSB_TRANSPOSITION_N, &one, a.get(), p.x, 1, &zero, p.y, 1)
-                                  : rsb_spmm(RSB_TRANSPOSITION_N, &one, a.get(), n, RSB_FLAG_WANT_ROW_MAJOR_ORDER, p.x,
-                                             n, &zero, p.y, n);
+                     const rsb_err_t failed = p.width == 1
+                                                  ? rsb_spmv(RSB_TRANSPOSITION_N, &one, a.get(), p.x, 1, &zero, p.y, 1)
+                                                  : rsb_spmm(RSB_TRANSPOSITION_N, &one, a.get(), n,
+                                                             RSB_FLAG_WANT_ROW_MAJOR_ORDER, p.x, n, &zero, p.y, n);
+                     CHECK(failed == RSB_ERR_NO_ERROR, "librsb multiplies nothing: {}", failed);
                    }});
 }
 #else

@@ -17,7 +17,8 @@ struct PeerProblem {
 };
 struct Peer {
   std::string name;
-  std::function<void()> run;  // owns the library's form of the matrix
+  std::function<void()> run;        // owns the library's form of the matrix
+  std::function<void()> write_y{};  // where `run` leaves its result elsewhere; not timed
 };
 
 void add_eigen(std::vector<Peer>& peers, const PeerProblem& problem);

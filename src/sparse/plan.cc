@@ -76,6 +76,9 @@ void Plan::measure(Ctx& ctx, SpmmFwd& op, Kind& kind, bool with_packs) {
   kind.choice = &ways()[static_cast<size_t>(std::min_element(std::begin(kind.seconds), std::end(kind.seconds)) -
                                             std::begin(kind.seconds))];
   if (fingerprint_ != 0) remember(key_of(op, with_packs), *kind.choice);
+  const bool packed =
+      std::ranges::any_of(kinds_, [](const auto& k) { return !k.second.choice || k.second.choice->packed; });
+  if (!packed) packs_.clear();  // as large as the graph
 }
 
 void Plan::run(Ctx& ctx, SpmmFwd op, bool constant) {

@@ -263,7 +263,9 @@ Mesh::Mesh(const Recipe& recipe, comm::Group& world)
   check_mesh(recipe, world.size());
   const bool uneven = recipe_.node_ranks == 0 && experts_.per_node() == 0;
   if (uneven && (expert_ranks_.dispatcher == nn::Dispatcher::node || recipe_.node_limit > 0))
-    refuse("parallel.dispatcher", "the ranks that share experts are unevenly many on their nodes", "\"alltoall\"");
+    refuse(recipe_.node_limit > 0 ? "parallel.node_limit" : "parallel.dispatcher",
+           "the ranks that share experts are unevenly many on their nodes",
+           recipe_.node_limit > 0 ? "parallel.node_ranks" : "\"alltoall\"");
 }
 
 ExpertCut Mesh::expert_cut() const {

@@ -10,9 +10,9 @@
 //
 // Backward goes through the weights of the chosen experts, and through two auxiliary losses, both sums over tokens,
 // with p = s (softmax) or s / sum(s) (sigmoid):
-//   balance   sum_t sum_e factors[s, e] p_te      s: the sequence of t; factors have no gradient. Those of a balance
-//   loss
-//             are coef E n_e / (K T), where n_e of T tokens chose expert e (nn/balance.h)
+//   balance   sum_t sum_e factors[s, e] p_te      s: the sequence of t; factors have no gradient.
+//             Those of a balance loss are coef E n_e / (K T),
+//             where n_e of T tokens chose expert e (nn/balance.h)
 //   z         sum_t logsumexp(logits_t)^2
 // Cuts between sequences change nothing.
 #pragma once

@@ -1,7 +1,7 @@
 // Generalised sparse-dense product: what every node aggregates from its neighbours. With edges e = (i <- col[e]),
 // rowptr[i] <= e < rowptr[i+1], and W values per edge, value w for channels [w D/W, (w+1) D/W):
-//   y[i,c] = reduce over e of f(x_scale[j] x[j,c], edge[order[e], w])  + (own + self[i]) x[i,c] + add[i,c],   j =
-//   col[e] f: copy_x x, copy_e edge, add x + e, sub x - e, mul x e, div x / e;  reduce: sum, mean, max, min
+//   y[i,c] = reduce over e of f(x_scale[j] x[j,c], edge[order[e], w]) + (own + self[i]) x[i,c] + add[i,c]
+//   j = col[e];  f: copy_x x, copy_e edge, add x + e, sub x - e, mul x e, div x / e;  reduce: sum, mean, max, min
 // Of a block of a larger graph, row self_row + i is source self_source + i, and self[i] belongs to both.
 // A row without edges is 0 (sum and mean: plus its own terms), with arg -1. max and min take the first edge of equal
 // values and give its position `order[e]`; NaN wins. Accumulated in FP32 in the order of edges; a sum of more than
