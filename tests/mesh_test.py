@@ -149,7 +149,7 @@ class Ranks(MeshCase):
         self.refused("parallel.tp=2", "--ranks", 3, says="try --ranks 4")
         self.refused("parallel.tp=2", "--ranks", 2, "loss.z=0.1", says="cannot be used with loss.z")
         self.refused("parallel.zero=7", "--ranks", 2, says="zero")
-        self.refused("--ranks", 2, "objective=graph", says="graphs are trained on one rank")
+        self.refused("--ranks", 2, "objective=graph", says="of a graph are those of a grid")
         self.refused("--ranks", 2, "data.path=/nowhere", "data.kind=ids", says="/nowhere")
 
     def test_mpirun_starts_ranks_too(self):

@@ -207,7 +207,10 @@ class Quantizer {
     for (const io::TensorSpec& spec : stored_as("", {job.weight.rows, job.weight.cols}, format))
       sums.bytes += spec.bytes();
     writer.write(name, matrix.codes);
-    job.scales = job.ready ? matrix.scales : std::move(own.scales);
+    if (job.ready)
+      job.scales = matrix.scales;
+    else
+      job.scales = std::move(own.scales);
   }
 
   void finish_report() {

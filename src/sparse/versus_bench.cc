@@ -90,6 +90,7 @@ void compare(const NamedGraph& g, int64_t width, report::Table& table) {
   Problem p(g.csr, width);
   const std::vector<Entry> list = entries_of(p);
   std::vector<std::function<void()>> runs;
+  runs.reserve(list.size());
   for (const Entry& entry : list) runs.push_back(entry.run);
   const auto seconds = race(runs, 7, 1e-2);
   size_t best = 0;

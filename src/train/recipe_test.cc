@@ -103,6 +103,8 @@ TEST(Manifest, EveryWordThatDecidesIsNamed) {
                                       "parallel.grid",
                                       "parallel.ep",
                                       "parallel.etp",
+                                      "parallel.node_ranks",
+                                      "parallel.node_limit",
                                       "parallel.dispatcher",
                                       "parallel.pp",
                                       "parallel.virtual_stages",
