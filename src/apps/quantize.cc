@@ -70,7 +70,7 @@ void print_table(const QuantizeArgs& o, const models::QuantReport& report) {
     fmt::print("\n{}\n{} samples, layer by layer over quantised layers; output errors are those on them\n",
                outputs_table(o.method), o.samples);
   print_some("kept", report.misfits);
-  print_some("to the nearest, for want of inputs", o.method.few);
+  print_some("rounded to nearest, too few inputs", o.method.few);
 }
 
 void print_json(const QuantizeArgs& o, const models::QuantReport& report) {

@@ -118,7 +118,7 @@ Action setup_repro_goldfish(Cli& cli) {
   cli.option("--dir FOLDER", o->study.dir, "a new one, for corpora, runs, goldfish.csv and goldfish.svg");
   cli.option("--canaries", o->study.canaries, "documents that are repeated");
   cli.option("--repeats", o->study.repeats, "times that each is in the corpus");
-  cli.option("--background", o->study.background, "other documents beside them, at least");
+  cli.option("--background", o->study.background, "documents that are not repeated, at least");
   cli.option("--length", o->study.length, "tokens of a document");
   cli.option("-t,--threads", o->study.threads, "0: one per core");
   cli.flag("--json", o->json, "print one JSON object");

@@ -1,6 +1,6 @@
 // braid repro plexus: how full-graph training on a grid of ranks scales to 2,048 of them, in virtual time: for each
-// published graph and number of ranks, the grid that the closed form takes for the fastest of those that fit, and
-// beside it the fastest with one axis alone. The collectives are played message by message over the links of a cluster;
+// published graph and number of ranks, the grid that the closed form takes for the fastest of those that fit, and the
+// fastest with a single axis. The collectives are played message by message over the links of a cluster;
 // the rest of a step is the model's (layout/graph_plan.h). No time is measured.
 //   https://arxiv.org/abs/2505.04083 (Plexus: up to 2,048 GPUs of Perlmutter)
 #include <fmt/format.h>

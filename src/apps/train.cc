@@ -173,7 +173,7 @@ int train_ranks(const TrainArgs& o, const train::Recipe& recipe, const std::stri
   std::string times;
   if (!times_file.empty()) {
     times = sys::read_file(times_file, comm::kTimesBytesMost);
-    const comm::Selector refused_before_ranks_start(comm::read_times(times_file, times), comm::Learner::costs);
+    const comm::Selector check(comm::read_times(times_file, times), comm::Learner::costs);  // before ranks start
   }
   int code = 0;
   const auto body = [&](comm::Group& world) {

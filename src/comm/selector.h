@@ -1,4 +1,4 @@
-// Which algorithm a call takes, learnt from calls that were timed on the machine at hand (PCCL's adaptive dispatch,
+// Chooses the algorithm of a call from calls that were timed on the same machine (PCCL's adaptive dispatch,
 // arXiv 2504.18658, section on algorithm selection). What counts is the regret of a choice, how much longer it takes
 // than the best: a miss where two algorithms are equally fast costs nothing.
 #pragma once

@@ -13,22 +13,10 @@
 
 namespace braid::gnn {
 
-GridRoles roles_of(const GridShape& shape, int64_t layer) {
-  const auto [x, y, z] = shape;
-  switch (layer % 3) {
-    case 0:
-      return {.outer = x, .inner = y, .depth = z};
-    case 1:
-      return {.outer = z, .inner = x, .depth = y};
-    default:
-      return {.outer = y, .inner = z, .depth = x};
-  }
-}
-
 std::optional<GridLack> why_not(const NetworkSpec& spec, int64_t nodes, const GridShape& shape) {
   const std::vector<LayerSpec> layers = layers_of(spec);
   for (size_t i = 0; i < layers.size(); ++i) {
-    const GridRoles r = roles_of(shape, static_cast<int64_t>(i));
+    const GridRoles<int64_t> r = roles_of(shape, static_cast<int64_t>(i));
     const char* between = "channels between layers";
     const GridLack all[] = {{"nodes", std::max(r.outer, r.depth), nodes},
                             {i == 0 ? "features" : between, r.inner, layers[i].in},
@@ -62,16 +50,7 @@ GridRanks::GridRanks(comm::Group& world, const GridShape& shape)
   CHECK(world.size() == shape.ranks(), "{} ranks", world.size());
 }
 
-GridRanks::Roles GridRanks::roles(int64_t layer) {
-  switch (layer % 3) {
-    case 0:
-      return {.outer = x_, .inner = y_, .depth = z_};
-    case 1:
-      return {.outer = z_, .inner = x_, .depth = y_};
-    default:
-      return {.outer = y_, .inner = z_, .depth = x_};
-  }
-}
+GridRanks::Roles GridRanks::roles(int64_t layer) { return rotated<comm::Group&>(x_, y_, z_, layer); }
 
 WeightPart weight_part(const LayerSpec& layer, const GridRanks::Roles& roles) {
   const Range block = share_of(layer.out, roles.outer.rank(), roles.outer.size());

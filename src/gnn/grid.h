@@ -32,11 +32,20 @@ struct GridShape {
   int64_t ranks() const { return x * y * z; }
 };
 
-// Sizes of the axes of a layer.
+// What the axes are to a layer: roles rotate from one to the next.
+template <class Axis>
 struct GridRoles {
-  int64_t outer = 1, inner = 1, depth = 1;
+  Axis outer, inner, depth;
 };
-GridRoles roles_of(const GridShape& shape, int64_t layer);
+template <class Axis>
+GridRoles<Axis> rotated(Axis x, Axis y, Axis z, int64_t layer) {
+  if (layer % 3 == 0) return {x, y, z};
+  if (layer % 3 == 1) return {z, x, y};
+  return {y, z, x};
+}
+inline GridRoles<int64_t> roles_of(const GridShape& shape, int64_t layer) {
+  return rotated(shape.x, shape.y, shape.z, layer);
+}
 
 // What a network over so many nodes has fewer of than an axis has ranks.
 struct GridLack {
@@ -52,9 +61,7 @@ class GridRanks {
  public:
   GridRanks(comm::Group& world, const GridShape& shape);  // as many ranks
 
-  struct Roles {
-    comm::Group &outer, &inner, &depth;
-  };
+  using Roles = GridRoles<comm::Group&>;
   Roles roles(int64_t layer);
   const GridShape& shape() const { return shape_; }
 

@@ -13,20 +13,9 @@ using comm::Op;
 
 double num(int64_t n) { return static_cast<double>(n); }
 
-// The axes of a layer by role (gnn::roles_of).
-struct Axes {
-  GraphAxis outer, inner, depth;
-};
-Axes axes_of(int64_t layer) {
-  switch (layer % 3) {
-    case 0:
-      return {.outer = GraphAxis::x, .inner = GraphAxis::y, .depth = GraphAxis::z};
-    case 1:
-      return {.outer = GraphAxis::z, .inner = GraphAxis::x, .depth = GraphAxis::y};
-    default:
-      return {.outer = GraphAxis::y, .inner = GraphAxis::z, .depth = GraphAxis::x};
-  }
-}
+// The axes of a layer by role.
+using Axes = gnn::GridRoles<GraphAxis>;
+Axes axes_of(int64_t layer) { return gnn::rotated(GraphAxis::x, GraphAxis::y, GraphAxis::z, layer); }
 
 // What a rank has in a layer, in elements.
 struct LayerParts {
@@ -38,7 +27,7 @@ struct LayerParts {
 
 LayerParts parts_of(const GraphTask& task, const gnn::GridShape& shape, int64_t layer) {
   const gnn::LayerSpec spec = gnn::layers_of(task.network())[static_cast<size_t>(layer)];
-  const gnn::GridRoles r = gnn::roles_of(shape, layer);
+  const gnn::GridRoles<int64_t> r = gnn::roles_of(shape, layer);
   LayerParts p{.outer = num(r.outer), .inner = num(r.inner), .depth = num(r.depth)};
   p.rows = num(task.nodes) / p.depth;
   p.cols = num(task.nodes) / p.outer;

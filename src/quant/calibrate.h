@@ -49,7 +49,7 @@ struct Calibrated {
   std::map<std::string, std::vector<std::byte>> folded{};
   std::map<std::string, float> input_amax{};
   std::vector<MatrixResult> results{};
-  std::vector<std::string> few{};  // rounded to the nearest for want of inputs: "name: inputs"
+  std::vector<std::string> few{};  // rounded to nearest, too few inputs: "name: inputs"
 };
 
 using Progress = sys::FunctionRef<bool(int64_t done, int64_t total)>;

@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 constexpr size_t kMost = 1000;       // choices of a machine; the oldest is dropped
 constexpr int64_t kBytes = 1 << 20;  // a longer file is none of ours
 
-// "" where there is no folder for caches.
+// Empty if there is no cache folder.
 fs::path file() {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
   if (cache && fs::path(cache).is_absolute()) return fs::path(cache) / "braid" / "spmm.json";

@@ -13,7 +13,6 @@ struct Condensed {
   // Edges that share a row of x fetched once for a tile. Only this reduces traffic; density alone says how much of a
   // product on tiles is wasted.
   double reuse = 0;
-  bool pays() const { return reuse >= kLeastReuse; }
   static constexpr double kLeastReuse = 2;
 };
 Condensed condensed(const graph::Csr& csr);
