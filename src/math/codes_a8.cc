@@ -16,12 +16,23 @@ int64_t steps_of(int64_t depth) { return (depth + kStep - 1) / kStep; }
 int64_t sum_bytes(int64_t rows) { return std::min(rows, kRowsMax) * kStripCols * static_cast<int64_t>(sizeof(float)); }
 constexpr int64_t kUnitsBytes = kChunk / kStep * unit_bytes(16, true);  // of 16 rows, any format
 
-// Prefetches part `i` of `parts` of n rows of w, from `begin` on as far as they exist.
-void prefetch_rows(const Weight& w, int64_t begin, int64_t n, int64_t i, int64_t parts) {
-  const int64_t rows = std::min(n, w.rows - begin);
-  if (rows <= 0) return;
-  prefetch_part(w.codes.as<uint8_t>(begin), rows * w.codes.stride(0), i, parts);
-  if (w.scales) prefetch_part(w.scales.as<F8E4M3>(begin), rows * w.scales.stride(0), i, parts);
+using Bytes = std::span<const std::byte>;
+int64_t lines_of(Bytes bytes) { return (static_cast<int64_t>(bytes.size()) + 63) / 64; }
+void prefetch(Bytes bytes) {
+  for (size_t at = 0; at < bytes.size(); at += 64) __builtin_prefetch(bytes.data() + at);
+}
+
+// Part `i` of `parts` of n rows from `begin` on, as far as they exist, in the order of addresses: so the prefetcher of
+// the CPU runs ahead, which can have more lines under way than one core may ask for.
+Bytes rows_part(const View& rows, int64_t begin, int64_t n, int64_t i, int64_t parts) {
+  const int64_t bytes = std::min(n, rows.dim(0) - begin) * rows.stride(0);
+  if (bytes <= 0) return {};
+  const int64_t from = bytes * i / parts, to = bytes * (i + 1) / parts;
+  return {rows.data + begin * rows.stride(0) + from, static_cast<size_t>(to - from)};
+}
+void prefetch_rows(const Weight& w, int64_t n) {
+  prefetch(rows_part(w.codes, 0, n, 0, 1));
+  if (w.scales) prefetch(rows_part(w.scales, 0, n, 0, 1));
 }
 
 // Rows [row, row + 16) of w, as far as they exist, but at least one.
@@ -72,7 +83,7 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
   const auto strip = machine.avx512_vnni ? &strip_avx512 : machine.avx_vnni ? &strip_avx2_vnni : &strip_avx2;
   auto* sums = reinterpret_cast<float*>(workspace.data());
   if (rows <= codes.few_rows) {
-    prefetch_rows(w, 0, kFewCols, 0, 1);  // each call prefetches the rows of the next
+    prefetch_rows(w, kFewCols);  // each call prefetches the rows of the next
     for (int64_t n = 0; n < w.rows; n += kFewCols) {
       codes.few(columns_at(w, n), packed, rows, sums);
       write(sums, kFewCols, std::min(kFewCols, w.rows - n), codes.worth * w.global, y, n);
@@ -80,8 +91,8 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
     return;
   }
   std::byte* units = workspace.data() + sum_bytes(rows);
-  prefetch_rows(w, 0, kStripCols, 0, 1);
-  const int64_t parts = (w.cols + kChunk - 1) / kChunk * blocks;  // a prefetch before each call of strip
+  prefetch_rows(w, kStripCols);
+  const int64_t parts = (w.cols + kChunk - 1) / kChunk * blocks;  // calls of strip, each prefetches a part
   for (int64_t n = 0; n < w.rows; n += kStripCols) {
     int64_t part = 0;
     for (int64_t k = 0; k < w.cols; k += kChunk) {
@@ -90,14 +101,18 @@ void product(const std::byte* packed, const Weight& w, const MutView& y, std::sp
       codes.columns(columns_at(w, n + kUnitRows), k, values, units + kUnitsBytes);
       for (int64_t m = 0; m < rows; m += kBlockRows) {
         const int64_t some = std::min(kBlockRows, rows - m);
-        prefetch_rows(w, n + kStripCols, kStripCols, part++, parts);
+        const Bytes ahead = rows_part(w.codes, n + kStripCols, kStripCols, part, parts);
+        if (w.scales) prefetch(rows_part(w.scales, n + kStripCols, kStripCols, part, parts));
+        ++part;
         strip({.x = packed + m * own + k / kGroup * group_bytes(codes.grain, some),
                .w = units,
                .w_half = kUnitsBytes,
                .rows = some,
                .steps = steps_of(values),
                .y = sums + m * kStripCols,
-               .add = k > 0},
+               .add = k > 0,
+               .ahead = ahead.data(),
+               .ahead_lines = lines_of(ahead)},
               codes);
       }
     }

@@ -39,6 +39,8 @@ struct Strip {
   int64_t rows = 0, steps = 0;
   float* y = nullptr;  // 32 values per row
   bool add = false;
+  const std::byte* ahead = nullptr;  // weights of the next rows, whose lines of 64 bytes are prefetched meanwhile
+  int64_t ahead_lines = 0;
 };
 void strip_avx512(const Strip& s, const Codes& codes);
 void strip_avx2_vnni(const Strip& s, const Codes& codes);
