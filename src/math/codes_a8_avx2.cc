@@ -143,8 +143,7 @@ BRAID_DOT void part(const Strip& s, int64_t first, int64_t column, Ahead& ahead)
   }
 }
 
-// Weights are prefetched a few lines per step: all at once they would keep a core waiting (Zen 3: +0.1 us per row of
-// 2,688 values of Q4_0, which 16 rows of x take 0.5 us to multiply).
+// Weights are prefetched a few lines per step: all at once they keep a core of a Zen 3 waiting.
 template <class Dots, int kBlocks, bool kMin>
 void strip(const Strip& s) {
   const int64_t parts = s.rows == 4 ? 1 : (s.rows + 2) / 3, steps = 2 * parts * s.steps;

@@ -195,7 +195,7 @@ struct Few {
     const Tiled tile = tile_at<Type>(rows, i);
 #pragma GCC unroll 2
     for (int b = 0; b < Tiled::kBlocks; ++b) {
-#pragma GCC unroll 6
+#pragma GCC unroll 3
       for (int r = 0; r < kRows; ++r) {
         const __m256i zero = Tiled::kMin ? _mm256_setzero_si256() : _mm256_set1_epi32(start[b * kRows + r]);
         const __m256i all = dots(tile.fours + b * kQuads, x + (b * kQuads * kRows + r) * 4, zero);
@@ -232,8 +232,7 @@ struct Few {
 template <class Type>
 void few_of(const Columns& w, const std::byte* x, int64_t rows, float* y) {
   constexpr void (*kBy[])(const Columns&, int64_t, const std::byte*, float*) = {&Few<Type, 1>::run, &Few<Type, 2>::run,
-                                                                                &Few<Type, 3>::run, &Few<Type, 4>::run,
-                                                                                &Few<Type, 5>::run, &Few<Type, 6>::run};
+                                                                                &Few<Type, 3>::run};
   for (int64_t first = 0; first < w.count; first += 8) kBy[rows - 1](w, first, x, y);
 }
 

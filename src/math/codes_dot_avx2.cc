@@ -185,7 +185,7 @@ constexpr Codes kCodesOf{.factor = Type::kZero == 0 ? 1 : -Type::kZero,
                          .top = Type::kTop,
                          .columns = &columns_of<Type>,
                          .few = &few_of<Type>,
-                         .few_rows = 6,
+                         .few_rows = 3,
                          .dot = &row_of<Type, Dots>,
                          .bf16 = &decode_row<Type, Bf16>,
                          .bf16_unit = &decode_row<Type, Bf16>,
@@ -198,7 +198,7 @@ constexpr Codes kNvfp4{.factor = -Nvfp4Row::kZero,
                        .pairs = true,
                        .columns = &columns_of<Nvfp4Row>,
                        .few = &few_of<Nvfp4Row>,
-                       .few_rows = 6,
+                       .few_rows = 3,
                        .dot = &row_of<std::conditional_t<std::is_same_v<Dots, Words>, Nvfp4Words, Nvfp4Row>, Dots>};
 
 template <class Dots>
