@@ -161,6 +161,8 @@ void check_graph_grid(const Recipe& recipe, int ranks) {
                            .got = fmt::format("{} x {} x {} = {}", x, y, z, x * y * z),
                            .expected = std::to_string(ranks),
                            .hint = fmt::format("--ranks {}", x * y * z)});
+  if (recipe.graph.task != "node")
+    fail("parallel.grid", {.what = "does not divide graph.task = " + recipe.graph.task, .expected = "node"});
   if (recipe.graph.model != "gcn")
     fail("parallel.grid", {.what = fmt::format("does not divide {}", recipe.graph.model), .expected = "gcn"});
 }
