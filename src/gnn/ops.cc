@@ -139,6 +139,19 @@ Tensor aggregate(Run& run, const Block& block, const Tensor& x, const Messages& 
   return y;
 }
 
+namespace {
+
+// Of a value that may have no reader, as one side of the scores of gathered rows.
+Tensor grad_or_zeros(Ctx& c, const Tape& tape, const Ref& value) {
+  Tensor grad = tape.grad(value);
+  if (grad) return grad;
+  grad = Tensor(c.arena, DType::f32, value.shape());
+  fill(grad.mut(), 0);
+  return grad;
+}
+
+}  // namespace
+
 NodeScores node_scores(Run& run, const Tensor& x, Param& a_src, Param& a_dst, int64_t heads) {
   const NodeScores s{.left = Tensor(run.ctx.arena, DType::f32, {x.dim(0), heads}),
                      .right = Tensor(run.ctx.arena, DType::f32, {x.dim(0), heads})};
@@ -155,8 +168,9 @@ NodeScores node_scores(Run& run, const Tensor& x, Param& a_src, Param& a_dst, in
       [x = Ref(x), left = Ref(s.left), right = Ref(s.right), &a_src, &a_dst](Ctx& c, Tape& tape) {
         Tensor spare_src, spare_dst;
         const Tensor dx = tape.make_grad(c, x);
-        braid::run(c, GatScoresBwd{.dright = tape.grad(right).view(),
-                                   .dleft = tape.grad(left).view(),
+        const Tensor dright = grad_or_zeros(c, tape, right), dleft = grad_or_zeros(c, tape, left);
+        braid::run(c, GatScoresBwd{.dright = dright.view(),
+                                   .dleft = dleft.view(),
                                    .x = x.view(),
                                    .a_src = nn::vector_of(a_src),
                                    .a_dst = nn::vector_of(a_dst),

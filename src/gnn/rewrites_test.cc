@@ -47,7 +47,7 @@ struct TrainedParams {
       const int64_t rows = shape.rank == 2 ? shape[0] : 1;
       Param& p = list.emplace_back();
       p.value = dense_weight(View(values[i].view().data, DType::f32, {rows, shape.count() / rows}));
-      p.grad = MutView(grads[i].data(), DType::f32, {rows, shape.count() / rows});
+      p.grad = mut_view_of(grads[i].data(), {rows, shape.count() / rows});
     }
   }
 };

@@ -163,8 +163,11 @@ void check_graph_grid(const Recipe& recipe, int ranks) {
                            .hint = fmt::format("--ranks {}", x * y * z)});
   if (recipe.graph.task != "node")
     fail("parallel.grid", {.what = "does not divide graph.task = " + recipe.graph.task, .expected = "node"});
-  if (recipe.graph.model != "gcn")
-    fail("parallel.grid", {.what = fmt::format("does not divide {}", recipe.graph.model), .expected = "gcn"});
+  const std::string &model = recipe.graph.model, &aggregate = recipe.graph.aggregate;
+  if (model != "gcn" && model != "sage")
+    fail("parallel.grid", {.what = fmt::format("does not divide {}", model), .expected = "gcn or sage"});
+  if (model == "sage" && (aggregate == "max" || aggregate == "min"))
+    fail("parallel.grid", {.what = "does not divide a " + aggregate, .expected = "graph.aggregate mean or add"});
 }
 
 }  // namespace
