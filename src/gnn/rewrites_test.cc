@@ -44,7 +44,7 @@ struct TrainedParams {
     }
     for (size_t i = 0; i < params.size(); ++i) {
       const Shape& shape = params[i].shape;
-      const int64_t rows = shape.rank == 2 ? shape[0] : 1;
+      const int64_t rows = shape.rank != 2 ? 1 : params[i].transposed ? shape[1] : shape[0];
       Param& p = list.emplace_back();
       p.value = dense_weight(View(values[i].view().data, DType::f32, {rows, shape.count() / rows}));
       p.grad = mut_view_of(grads[i].data(), {rows, shape.count() / rows});
@@ -142,7 +142,7 @@ TEST(Rewrites, NorInASample) {
 }
 
 TEST(Rewrites, EachSavesWhereItApplies) {
-  const graph::Graph graph = graph::make_graph(graph::uniform_graph(300, 6000, 1));
+  const graph::Graph graph = graph::make_graph(graph::uniform_graph(1000, 60000, 1));
   const auto count = [&](NetworkSpec spec, const char* off) {
     spec.features = 40;
     spec.hidden = 8;

@@ -64,7 +64,7 @@ void each_graph_word(G& g, Visit& visit) {
         "task graph: how the nodes of a graph become one row");
   visit("graph.held_out", g.held_out, kRate, "task edge: share of the edges that no message takes and the loss omits");
   visit("graph.rewrites_off", g.rewrites_off,
-        "of the computation, an ablation: postpone, order, fuse, recompute, first");
+        "rewrites of the computation to leave out: postpone, order, fuse, recompute, first");
   visit("graph.dropout", g.dropout, kRate, "of the channels between layers");
   visit("graph.init", g.init, Choices{}, "a .safetensors file with the first weights; empty: random ones");
 }
