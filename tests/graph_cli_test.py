@@ -129,7 +129,6 @@ class Graphs(Case):
         for (model, off), row in rows.items():
             self.assertAlmostEqual(row["loss"] / rows[model, "none"]["loss"], 1, 4)
             if "fuse" in off or off == "all":
-                self.assertGreaterEqual(row["memory_bytes"], rows[model, "none"]["memory_bytes"])
                 self.assertGreater(row["bytes"], rows[model, "none"]["bytes"])
         self.assertGreater(rows["gat", "postpone"]["memory_bytes"], 1.1 * rows["gat", "none"]["memory_bytes"])
         self.assertGreater(rows["edgeconv", "postpone"]["flops"], 2 * rows["edgeconv", "none"]["flops"])
